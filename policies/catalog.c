@@ -1,4 +1,4 @@
-/* catalog.c - one line a kind: its struct differs, its names do not. */
+/* catalog.c - reads the name, source and default of each policy from the table of its kind. */
 #include "policies/catalog.h"
 
 #include "base/core/bits.h"

@@ -1,4 +1,4 @@
-/* catalog.h - every technique in one list: what the tables of policies/ hold, kind by kind.
+/* catalog.h - lists every policy of every kind, as the tables of policies/ hold them.
  *
  * Layer: policies (base/core)
  */
@@ -8,22 +8,23 @@
 
 struct policy_info {
     const char *kind, *name, *about;
-    const char *source; /* NULL: its kind names none */
-    bool is_default;    /* taken where none is named; a kind that nobody asks has none */
-    bool is_bound; /* in no table: the simulator alone can have it, policy_names leaves it out */
+    const char *source; /* NULL: the kind records no sources */
+    bool is_default;    /* used where the configuration names none */
+    bool is_bound;      /* in no table: for the simulator alone; policy_names leaves it out */
 };
 
-/* Rows in the order of the tables; calls fn for each. Stops at and returns what is not 0. */
+/* Calls fn for each policy, in the order of the tables. Stops at the first result of fn that is not
+ * 0, and returns it. */
 int policies_each(int (*fn)(void *ctx, const struct policy_info *row), void *ctx);
 
-/* The kinds in order; NULL-terminated. */
+/* Names of all kinds; NULL-terminated. */
 extern const char *const policy_kinds[];
 
-#define POLICY_NAMES_MAX 32 /* rows of one kind */
+#define POLICY_NAMES_MAX 32 /* policies of one kind */
 
-/* The names of a kind's rows, in their order; how many. */
+/* Fills ret with the names of a kind's policies, in the order of its table; returns how many. */
 uint32_t policy_names(const char *kind, const char *ret[POLICY_NAMES_MAX]);
 
-/* 0 when the kind has a row of that name. Else -EINVAL and a sentence that begins with `where` (a
- * key, a flag) and holds the nearest name and all the others. */
+/* Returns 0 if the kind has a policy of that name. Else -EINVAL and a sentence that begins with
+ * `where` (a key, a flag) and holds the nearest name and all names of the kind. */
 int policy_check(const char *kind, struct str name, const char *where, struct err *err);

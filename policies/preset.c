@@ -1,4 +1,4 @@
-/* preset.c - the table of presets: systems of others as policies of ours. */
+/* preset.c - the table of presets, which are mostly published systems in terms of our policies. */
 #include "policies/preset.h"
 
 #include "base/core/bits.h"

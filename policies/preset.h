@@ -1,9 +1,9 @@
-/* preset.h - a policy of each kind of the engine's step, under one name.
+/* preset.h - names one policy for each stage of the engine's step.
  *
  * Layer:   policies (base/core)
  * Threads: constant tables
  * Rules:   (1) what a preset leaves NULL is the kind's default policy
- *          (2) a policy that is named beside a preset goes before it
+ *          (2) a policy named beside a preset overrides the preset's
  */
 #pragma once
 #include "policies/admit/admit.h"
@@ -18,7 +18,7 @@ struct preset {
     const char *about;
     const char *source;
     const char *fair, *order, *admit, *preempt, *chunk, *evict;
-    double swap_ratio; /* host pages per device page, where no other number is given */
+    double swap_ratio; /* host pages per device page, where no swap space is configured */
 };
 
 extern const struct preset *const preset_table[];
@@ -36,5 +36,6 @@ struct step_policies {
     const struct evict_policy *evict;
 };
 
-/* The policies that a preset names, where *policies has none yet; NULL: the default policies. */
+/* Fills each policy that is NULL in *policies with the preset's, or with the default policy of its
+ * kind where `preset` is NULL or names none. */
 void preset_fill(const struct preset *preset, struct step_policies *policies);

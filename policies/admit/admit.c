@@ -1,4 +1,4 @@
-/* admit.c - the table of admission policies. */
+/* admit.c - the table of admission policies, and the two tests of memory that they share. */
 #include "policies/admit/admit.h"
 
 #include "base/core/bits.h"

@@ -1,14 +1,15 @@
-/* admit.h - the interface of admission policies: may this session start now?
+/* admit.h - the interface of admission policies, which decide if a waiting session may start.
  *
  * Layer:   policies (base/core)
  * Threads: pure; the engine's device thread or the simulator calls
- * Rules:   (1) asked in order; the first no ends the admissions of this step, except for policies
- *              that try the next (first_fit)
- *          (2) with nothing running a session is admitted whatever the answer: it always fits an
- *              empty engine; while pages of ended ones are copied elsewhere, if they leave room
- *          (3) more pages available never turn a yes into a no
- *          (4) a policy that forms batches sees all that waits when nothing runs; its batches then
- *              run one after the other, and `decide` is asked for their members only
+ * Rules:   (1) sessions are asked for in the order of the order policy; the first refusal ends the
+ *              admissions of this step, unless the policy tries the next (first_fit)
+ *          (2) with nothing running a session is admitted whatever the policy says: it always fits an
+ *              empty engine; while pages of ended sessions are still copied elsewhere, only if
+ *              these leave room
+ *          (3) a session that is admitted would be admitted with more pages available too
+ *          (4) a policy that forms batches sees all waiting sessions when nothing runs; its batches
+ *              then run one after the other, and `decide` is asked for their members only
  */
 #pragma once
 #include "base/perf/perf.h"
@@ -17,29 +18,29 @@
 #define ADMIT_POOL_MAX 1024 /* candidates of one round of batches */
 
 struct admit_view {
-    uint32_t pages_available; /* free, or cached and evictable, less what this one hits */
-    uint32_t pages_needed;    /* for the tokens this session already has, less its hits */
-    uint32_t pages_growth;    /* it will need later, by what the policy reserves */
+    uint32_t pages_available; /* free, or cached and evictable, less those that this session hits */
+    uint32_t pages_needed;    /* for the tokens that this session already has, less its hits */
+    uint32_t pages_growth;    /* that this session will need later, by what the policy reserves */
     uint32_t running;         /* sessions running now */
-    uint32_t running_growth;  /* pages those will need later, by what the policy reserves */
-    uint32_t peak_growth;     /* the most that these and this one will need at one time, beyond now:
-                               * who ends gives his pages back before others have grown */
+    uint32_t running_growth;  /* pages that those will need later, by what the policy reserves */
+    uint32_t peak_growth;     /* the most that all of these will need at one time, beyond now: a
+                               * session that ends returns its pages before others have grown */
 };
 
-/* A waiting session, for a policy that forms batches. */
+/* A waiting session, as a policy that forms batches sees it. */
 struct admit_candidate {
     uint32_t tokens;   /* prompt and output so far */
-    uint32_t uncached; /* of those, still to be computed; from 1 to tokens */
-    uint32_t output;   /* tokens that it generates at most in this batch; at least 1 */
-    uint32_t pages;    /* that it holds at the end of the batch, cached ones included */
+    uint32_t uncached; /* of these, not yet computed; from 1 to tokens */
+    uint32_t output;   /* output tokens in this batch at most; at least 1 */
+    uint32_t pages;    /* that it holds when the batch ends, cached ones included */
 };
 
 struct admit_pool {
     const struct admit_candidate *candidate;
     uint32_t count;            /* 1 to ADMIT_POOL_MAX */
-    uint32_t pages;            /* that the members of a batch may hold together */
+    uint32_t pages;            /* that all members of a batch may hold together */
     uint32_t seqs_max;         /* members of a batch; at least 1 */
-    uint32_t batch_tokens_max; /* of one step; at least 1 */
+    uint32_t batch_tokens_max; /* token budget of a step; at least 1 */
     struct perf_coef perf;
 };
 
@@ -48,12 +49,13 @@ struct admit_policy {
     const char *about;
     const char *source;
     uint32_t state_size;
-    bool first_fit; /* when one does not fit, try those behind it */
+    bool first_fit; /* if a session does not fit, the ones after it are tried */
     bool (*decide)(void *state, const struct admit_view *view);
-    /* Optional: answer tokens to reckon with, in all. Without it those so far and those expected to
-     * come. May read scratch.admit. */
+    /* Optional: returns the total output tokens to reserve memory for. Without it: the tokens so
+     * far plus those expected to come. May read scratch.admit. */
     uint32_t (*reserve)(const void *state, const struct step_session *session);
-    /* Optional: a running session has outgrown its reserve; true sends it back to the queue. */
+    /* Optional: returns true if a running session has outgrown its reserve, which sends it back to
+     * the queue. */
     bool (*outgrown)(void *state, const struct step_session *session);
     void (*observe)(void *state, const struct step_event *event); /* optional */
     /* Optional: splits the pool into closed batches. ret[i] is the batch of candidate i; batches are
@@ -71,8 +73,8 @@ extern const uint32_t admit_count;
 
 const struct admit_policy *admit_find(struct str name); /* NULL when there is none */
 
-/* needed + growth + running growth fit what is available. */
+/* Returns true if pages_needed + pages_growth + running_growth <= pages_available. */
 bool admit_fits_grown(const struct admit_view *view);
 
-/* needed + the peak of growth + a page for each that runs fit what is available. */
+/* Returns true if pages_needed + peak_growth + a page for each running session <= pages_available. */
 bool admit_fits_peak(const struct admit_view *view);

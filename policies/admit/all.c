@@ -1,6 +1,6 @@
-/* all.c - admit whoever is next, as long as there is a place in the batch.
+/* all.c - admits the next session as long as there is a place in the batch.
  *
- * For settings in which memory is no concern; elsewhere the preemption policy has much to do. */
+ * It suits settings in which memory is no concern; elsewhere the preemption policy has much to do. */
 #include "policies/admit/admit.h"
 
 static bool decide(void *state, const struct admit_view *view)

@@ -1,6 +1,6 @@
-/* fit.c - admit whatever fits at this moment; preemption pays for the optimism.
+/* fit.c - admits a session whose present tokens fit; later growth is left to preemption.
  *
- * One page for every running session stays free, so that a newcomer is not preempted in the very
+ * One page for every running session stays free, so that a new session is not preempted in the very
  * next step by the growth of those before it. */
 #include "policies/admit/admit.h"
 

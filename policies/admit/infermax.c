@@ -1,12 +1,12 @@
-/* infermax.c - admit by the mean length of what had a prompt like it (InferMax, 2411.07447).
+/* infermax.c - admits by the mean length of requests with a like prompt (InferMax, 2411.07447).
  *
- *     bucket  = floor(log2(prompt));  mean[bucket] of total tokens, prompt and answer, when ended
+ *     bucket  = floor(log2(prompt));  mean[bucket] of total tokens, prompt and output, when ended
  *     reserve = short prompt: nothing beyond it;  long: max(prompt, mean[bucket]) - prompt
  *     admit   : pages for prompt + reserve are available
  *
- * Growth of those that run is left to preemption (least_computed is InferMax's victim). A prompt
- * is short below the mean of the prompts that ended: the code's boundary is not documented. A
- * bucket without history counts as the prompt alone. */
+ * The growth of running sessions is left to preemption (least_computed is InferMax's rule for the
+ * victim). A prompt is short if it is below the mean prompt of ended requests: the boundary in
+ * InferMax's code is not documented. A bucket without history reserves for the prompt alone. */
 #include "policies/admit/admit.h"
 
 #define BUCKETS 32

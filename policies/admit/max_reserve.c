@@ -1,7 +1,7 @@
-/* max_reserve.c - admit what fits with every answer at its own limit (Orca, OSDI 2022).
+/* max_reserve.c - admits a session if all outputs fit at their own limits (Orca, OSDI 2022).
  *
- * Memory is set aside for the most tokens a request may ask for, so nobody is ever preempted and
- * most of the memory is never used: that waste is what paging was invented against. */
+ * Memory is set aside for the most tokens a request may ask for, so no session is ever preempted
+ * and most of the memory is never used: paged memory was invented to avoid that waste. */
 #include "policies/admit/admit.h"
 
 static bool decide(void *state, const struct admit_view *view)

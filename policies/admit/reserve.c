@@ -1,16 +1,18 @@
-/* reserve.c - admit only what will still fit when answers have grown to their expected lengths.
+/* reserve.c - admits what still fits when all outputs have grown to their expected lengths.
  *
  *     needed + peak growth + running <= available,   growth to  tokens so far + expected to come
  *
- * A session starts when there is room for its expected end and for that of all before it. They do
- * not all end at once: short ones give back before long ones have grown, so what is kept free is the
- * peak of the sum over time, not the sum of the peaks, which left an L4 half empty. LightLLM's
- * Past-Future scheduler looks at the same peak. A page for each that runs makes up for pages being
- * whole and for prompts that take several steps; with lengths known nobody is then preempted.
+ * A session starts when there is room for its expected length and for those of all running
+ * sessions. They do not all end at once: short ones return their pages before long ones have grown.
+ * The policy therefore keeps free the peak over time of the summed growth; the sum of the peaks
+ * left an L4 half empty. LightLLM's Past-Future scheduler looks at the same peak. One page for each
+ * running session makes up for pages being whole and for prompts that take several steps; with
+ * known lengths no session is then preempted.
  *
- * Means, not P90s (reserve_p90): that each answer is as long as one in ten is, all at once, hardly
- * happens, and memory kept for it is lost to those who wait. Where lengths are hard to tell that cost
- * far more than the preemptions it saved. */
+ * The expected length is a mean. A P90 (reserve_p90) keeps memory for the case that all outputs are
+ * as long as the longest tenth at the same time, which hardly happens, and waiting sessions lose
+ * that memory. Where lengths are hard to predict, this cost far more than the preemptions it
+ * saved. */
 #include "policies/admit/admit.h"
 
 static bool decide(void *state, const struct admit_view *view)

@@ -1,9 +1,10 @@
-/* reserve_p90.c - admit only what will still fit when every answer has grown to its P90.
+/* reserve_p90.c - admits a session if all outputs still fit when each has grown to its P90.
  *
  *     needed + peak growth + running <= available,   growth to the predicted P90
  *
- * As reserve, on the safe side: hardly anybody is preempted, and many wait who need not have. Without
- * a prediction the P90 of an exponential about what is expected to come stands in. */
+ * It is the cautious form of reserve: sessions are hardly ever preempted, and many wait that could
+ * have run. Without a prediction it takes the P90 of an exponential distribution with the expected
+ * total output as its mean. */
 #include "policies/admit/admit.h"
 
 #define P90_RATIO 2.3026 /* P90 over mean of an exponential: ln 10 */

@@ -1,12 +1,12 @@
-/* s3.c - pack memory by predicted length bins; double on overrun (S3, arXiv 2306.06000).
+/* s3.c - packs memory by predicted length, doubles on overrun (S3, arXiv 2306.06000).
  *
- *     reserve = predicted answer, rounded up to whole bins of 52 tokens (ten reach to 512)
- *     admit   : needed + reserve + what those running still have reserved fits; else try the next
+ *     reserve = predicted output, rounded up to whole bins of 52 tokens (ten reach to 512)
+ *     admit   : needed + reserve + unused reserves of running sessions fit; else try the next
  *     overrun : generated reaches the reserve -> back to the queue with twice the reserve
  *
- * With order largest_first this is the paper's decreasing first fit. Without a prediction a
- * session reserves its whole limit, as before S3. The bins are those of predict
- * s3; a longer answer takes as many as it needs. */
+ * With order largest_first this is the paper's decreasing first fit. Without a prediction a session
+ * reserves its whole limit, as in systems before S3. The bins are those of predict s3; a longer
+ * output takes as many as it needs. */
 #include "policies/admit/admit.h"
 
 #define BIN_TOKENS 52

@@ -1,30 +1,31 @@
-/* scls.c - splits all that waits into static batches by dynamic programming; each runs one slice (the
- * batcher of slice-level scheduling, SCLS, arXiv 2406.13511).
+/* scls.c - splits all waiting sequences into static batches by dynamic programming; each batch runs
+ * one slice (the batcher of slice-level scheduling, SCLS, arXiv 2406.13511).
  *
  * When nothing runs, the waiting sequences are sorted by their tokens so far and cut into batches of
  * neighbours. With best(0) = 0, the cheapest split of the first i is
  *
  *     best(i) = min over j < i of  best(j) + seconds(batch of j+1 .. i)
  *
- * over the batches that have at most `seqs_max` members and whose KV at the end of the slice fits the
- * memory. The slice (chunk scls, or the limit of a request that a router sent in slices) bounds what
- * each member generates, so time and memory of a batch are known before it runs. A batch is closed: no
- * other sequence joins before all of its members have ended or returned to the queue. Sequences that
- * come or return meanwhile are in the next round.
+ * over the batches that have at most `seqs_max` members and need no more KV at the end of the slice
+ * than fits the memory. The slice (chunk scls, or the limit of a request that a router sent in
+ * slices) bounds what each member generates, so time and memory of a batch are known before it
+ * runs. A batch is closed: no other sequence joins before all of its members have ended or returned
+ * to the queue. Sequences that come or return meanwhile are in the next round.
  *
  * The seconds are those of the shared step model over the steps of the slice:
  *
  *     steps   = ceil(uncached tokens / token budget) + longest output of a member - 1
- *     seconds = steps * step_s + what the members' own tokens cost
+ *     seconds = steps * step_s + cost of the members' own tokens
  *
  * Deviations. The paper's engine pads all members to the longest input; ours pads nothing, so a
- * member's own tokens cost the same in every batch. All splits then differ in their steps alone, and
- * steps are what the programme minimises: whole numbers, so that equal splits are exactly equal (the
- * longest sequences then go into the smallest batch). The paper forms batches of the fleet's pool at
- * intervals and queues them, longest first, at instances; here an engine forms them of its own queue
- * when the round before is over, and runs the batch of least seconds per member first, which is the
- * order of least mean wait (Smith's rule). KV of a sequence between two slices stays while there is
- * room; the paper drops and recomputes it. Without slices a batch runs to its members' limits. */
+ * member's own tokens cost the same in every batch. All splits then differ in their steps alone,
+ * and the programme minimises steps: whole numbers, so that equal splits are exactly equal (the
+ * longest sequences then go into the smallest batch). The paper forms batches from the fleet's pool
+ * at intervals and queues them, longest first, at instances; here an engine forms them from its own
+ * queue when the previous round is over, and runs the batch of least seconds per member first,
+ * which is the order of least mean wait (Smith's rule). KV of a sequence between two slices stays
+ * while there is room; the paper drops and recomputes it. Without slices a batch runs to its
+ * members' limits. */
 #include "base/core/bits.h"
 #include "policies/admit/admit.h"
 
@@ -33,7 +34,7 @@ struct keyed {
     uint32_t index;
 };
 
-/* The best split of the first sequences. Its last batch begins at `from`. */
+/* The best split of the first i sequences; its last batch begins at `from`. */
 struct cut {
     uint64_t steps;
     uint32_t from;

@@ -1,12 +1,12 @@
-/* static_batch.c - a batch is formed when the last one is done, and not refilled.
+/* static_batch.c - forms a batch when the last one is done, and refills no place in it.
  *
- * The serving of FasterTransformer's day and Orca's opposite: places of sessions that ended stay
- * empty until the longest answer of the batch is complete. Memory is reserved to each request's
- * limit. Unlike there, a session that ended is answered at once and pads nothing. */
+ * This is how FasterTransformer served, and the baseline of Orca: places of ended sessions stay
+ * empty until the longest output of the batch is complete. Memory is reserved to each request's
+ * limit. Deviation: an ended session returns its output at once, and pads nothing until then. */
 #include "policies/admit/admit.h"
 
 struct batch {
-    bool running; /* a step of it was computed, so it is closed */
+    bool running; /* a step of the batch was computed: it is closed */
 };
 
 static bool decide(void *state, const struct admit_view *view)

@@ -1,4 +1,4 @@
-/* budget.c - fill the step's token budget exactly (Dynamic SplitFuse; vLLM's default).
+/* budget.c - fills the step's token budget exactly (Dynamic SplitFuse; vLLM's default).
  *
  * Long prompts are split and short ones packed until the step carries --max-num-batched-tokens. */
 #include "base/core/bits.h"

@@ -1,36 +1,37 @@
-/* deadline.c - as much prompt as misses the fewest SLOs.
+/* deadline.c - sizes the prompt part of a step so that the fewest SLOs are missed.
  *
- * An SLO is a time to the first token and a mean time per token after it. Small chunks
- * (chunk_slack) never break the second and lose the first when prompts come faster than they
- * compute them, since each pays the weights and all cached tokens again; large ones lose the second
- * for the sequences that decode beside them. Which is the less depends on load, hardware and SLO, so it
- * is counted: for n from what `slack` gives to the whole budget, each 1.5 times the last,
+ * An SLO is a TTFT and a TPOT. Small chunks (chunk_slack) never miss TPOT. They miss TTFT when
+ * prompts arrive faster than they are computed, because each chunk reads the weights and all cached
+ * tokens again. Large chunks miss TPOT for the sequences that decode beside them. Which loses less
+ * depends on load, hardware and SLO, so the policy counts the expected misses for sizes n from what
+ * `slack` gives to the whole budget, each 1.5 times the last:
  *
  *     step_s = decodes alone + token_s * n        rate = n / step_s
- *     late_s = max(0, step_s - promised per token)
+ *     late_s = max(0, step_s - TPOT of the SLO)
  *     clear_s = owed / (rate - tokens arriving a second), at most HORIZON_S
  *
  *     broken(n) = sum over waiting sessions of   1 - (1 - P(first token late)) * (1 - P(slow))
  *               + sum over decoding sessions of  P(slow)
- *               + arrivals until the queue is short enough for their first token
+ *               + arrivals until the queue is short enough for their TTFT
  *               + P(slow) of arrivals from then until the queue is gone
  *
  *     P(first token late) of a session with `ahead` tokens owed before and in its prompt and `left`
- *         seconds: more than rate * left come to be computed. Half of the arrivals go before it
- *         (orders prefer short prompts); the sum is taken for normal, sizes with C2 1, and the normal
- *         for a logistic.
- *     P(slow) of a session with `hand` seconds in hand, while clear_s / step_s steps are late: its
- *         output ends after those steps have used up its hand, and before the shorter steps behind
- *         them have given it back. What is left of an output is Erlang-2 with the expected length as its
- *         mean, however long it has been: lengths are spread so widely that this says little.
+ *         seconds is the probability that `ahead` and the arrivals that go before it exceed
+ *         rate * left. Half of the arrivals do (orders prefer short prompts); their sum is taken as
+ *         normal, sizes with C2 1, and the normal as a logistic.
+ *     P(slow) of a session with `hand` seconds in hand while clear_s / step_s steps are late is the
+ *         probability that its output ends after those steps have used up the time in hand and before
+ *         the shorter steps after them have given it back. The rest of an output is Erlang-2 with the
+ *         expected length as its mean, whatever its length so far: lengths are spread so widely that
+ *         this says little.
  *
- * and the least n is taken that breaks at most TOLERANCE more than the best does: a model that sees
- * one burst at a time thinks long steps cheaper than they are. A session that is surely
- * late is not counted, but what it owes is. Beyond `slack` a step is filled by whole prompts once it
- * is half full: a part of one delays the sequences of the step and gives no token.
+ * The policy takes the least n that misses at most TOLERANCE SLOs more than the best n: a model
+ * that sees one burst at a time underestimates the cost of long steps. A session that is surely
+ * late is not counted as a miss, but the tokens it owes are. Beyond `slack` a step that is half
+ * full takes whole prompts only: a part of one delays the sequences of the step and gives no token.
  *
- * Chunks as in Sarathi-Serve (arXiv 2403.02310), the count of missed SLOs is our own. Decision
- * 0005 has the comparison. */
+ * The chunks are those of Sarathi-Serve (arXiv 2403.02310); the count of missed SLOs is our own.
+ * Decision 0005 has the comparison. */
 #include "base/core/bits.h"
 #include "policies/chunk/chunk.h"
 
@@ -39,29 +40,29 @@
 #define TOKENS_MIN 64 /* below it a long prompt would pay the fixed cost of a step too often */
 #define GROWTH 1.5
 #define SIZES_MAX 32    /* GROWTH^30 * TOKENS_MIN is over ten million, the largest budget */
-#define HORIZON_S 600.0 /* how long a load beyond what small chunks compute is thought to last */
-#define TOLERANCE 0.04  /* promises */
-#define AHEAD_PART 0.5  /* of arrivals that are computed earlier */
+#define HORIZON_S 600.0 /* how long a load beyond the rate of small chunks is assumed to last */
+#define TOLERANCE 0.04  /* missed SLOs */
+#define AHEAD_PART 0.5  /* of arrivals, computed before a waiting session */
 #define MISS_MAX 2.0    /* as in chunk_slack */
 #define LOGISTIC 1.7    /* a logistic of 1.7 x is within 0.01 of the normal distribution */
-#define REGAIN_PART_MIN 0.02 /* of the promised time per token: a full machine gives little back */
-#define LOAD_MAX 0.95 /* of prompts, to reckon steps without a queue by: above it they diverge */
+#define REGAIN_PART_MIN 0.02 /* of the TPOT: a full machine gives little back */
+#define LOAD_MAX 0.95        /* cap on the load of prompts: at 1 a step without a queue diverges */
 #define FULL_PART 0.5
 
 struct plan {
     const struct chunk_scene *scene;
     double decode_s, token_s, step_s_max;
-    double regain_s;                      /* in hand, of each step when the queue is gone */
-    double rate, step_s, late_s, clear_s; /* with the size that is looked at */
+    double regain_s;                      /* seconds a step gives back when the queue is gone */
+    double rate, step_s, late_s, clear_s; /* for the size in question */
 };
 
-static double above(double tokens, double mean) /* P(an Erlang-2 length is more) */
+static double above(double tokens, double mean) /* P(Erlang-2 length > tokens) */
 {
     double x = 2 * tokens / mean;
     return exp(-x) * (1 + x);
 }
 
-/* P(slow) of a session that `seconds` of late steps await. */
+/* Returns P(slow) of a session that still has `seconds` of late steps before it. */
 static double slow(const struct plan *p, double hand_s, double output, double seconds)
 {
     double steps = seconds / p->step_s, lost_s = p->late_s * steps;
@@ -88,7 +89,7 @@ static double decoding(const struct plan *p, const struct chunk_session *x)
     return x->hand_s + mend_s < 0 ? 0 : slow(p, fmax(0, x->hand_s), x->output, p->clear_s);
 }
 
-/* Of arrivals: first those too late for their first token, then those that are slow. */
+/* Returns the expected misses of arrivals: first those that miss TTFT, then those that are slow. */
 static double coming(const struct plan *p)
 {
     const struct chunk_scene *s = p->scene;

@@ -1,9 +1,9 @@
-/* sarathi.c - a step carries 512 tokens, decodes included (Sarathi-Serve, OSDI 2024).
+/* sarathi.c - fills each step to 512 tokens, decodes included (Sarathi-Serve, OSDI 2024).
  *
  *     n = 512 - tokens planned already
  *
- * The fixed size is the default of the paper's code. All decodes go first, then prompts that are
- * begun, then new ones, which is the scheduler's order with every policy. */
+ * The fixed size is the default of the paper's code. Decodes go first, then begun prompts, then new
+ * ones; this is the scheduler's order with every policy. */
 #include "base/core/bits.h"
 #include "policies/chunk/chunk.h"
 

@@ -1,10 +1,10 @@
-/* scls.c - outputs come in slices of 128 tokens; between two a session goes back to the queue
- * (slice-level scheduling, SCLS, arXiv 2406.13511).
+/* scls.c - cuts outputs into slices of 128 tokens, after each of which a session returns to the
+ * queue (slice-level scheduling, SCLS, arXiv 2406.13511).
  *
  * A slice bounds the time and the pages that an admission can cost, whatever the length of the
- * output. With admit scls the batches are the paper's: closed, formed of all that waits. With an
- * admission that refills places only the return to the queue is left of it, as a quantum of fairness
- * (pages stay while there is room). Prompts fill the token budget. */
+ * output. With admit scls the batches are the paper's: closed, and formed from all waiting
+ * sessions. With an admission that refills places only the return to the queue remains, as a
+ * quantum of fairness (pages stay while there is room). Prompts fill the token budget. */
 #include "base/core/bits.h"
 #include "policies/chunk/chunk.h"
 

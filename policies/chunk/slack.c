@@ -1,17 +1,17 @@
-/* slack.c - as much prompt as keeps the step within its time limit.
+/* slack.c - puts as much prompt into a step as keeps it within its time limit.
  *
- *     n = (step_s_max / ratio_p90 - step_s(planned)) / (prefill_token_s + attend_s * computed-so-far per token)
+ *     n = (step_s_max / ratio_p90 - step_s(planned)) / (prefill_token_s + attend_s * computed)
  *
- * A token budget is a guess at seconds; with the fitted model the seconds themselves are the
- * budget, and the same flag is right on a share of a core and on a large accelerator. The limit
- * protects sessions that decode: with none in the step the whole budget is used. It is to hold for
- * nine steps in ten, so the model's own miss is taken off it. */
+ * A token budget only estimates seconds; with the fitted model the seconds themselves are the
+ * budget, and the same flag suits a share of a core and a large accelerator. The limit protects
+ * sessions that decode: without one in the step the whole budget is used. The limit is to hold for
+ * nine steps in ten, so it is divided by the model's P90 error. */
 #include "base/core/bits.h"
 #include "policies/chunk/chunk.h"
 
 #include <math.h>
 
-#define MISS_MAX 2.0  /* a model that misses by more says nothing about limits */
+#define MISS_MAX 2.0  /* a model with a larger error says nothing about limits */
 #define TOKENS_MIN 16 /* below it a long prompt would pay the fixed cost of a step too often */
 
 static uint32_t decide(const struct chunk_view *view)
@@ -19,15 +19,15 @@ static uint32_t decide(const struct chunk_view *view)
     uint32_t most = min_u32(view->tokens_left, view->budget_left);
     if (view->planned.decoding_seqs == 0 || view->step_s_max <= 0) return most;
 
-    /* A chunk reads what stands before it once per token, as the shape counts it. */
+    /* Each token of a chunk reads all tokens before the chunk, as the shape counts it. */
     double token_s = view->perf.prefill_token_s + view->perf.attend_s * (double)view->computed;
     double miss = fmax(1, fmin(view->perf.ratio_p90, MISS_MAX));
     double slack_s = view->step_s_max / miss - perf_step_s(&view->perf, &view->planned);
-    /* Once a step: were it for each of many prompts, their sum would be what the limit forbids. */
+    /* Once a step: given to each of many prompts, it would break the limit in sum. */
     uint32_t least = view->planned.prefill_tokens > 0 ? 0 : min_u32(TOKENS_MIN, most);
     if (!(slack_s > 0)) return least;
     double fits = slack_s / token_s;
-    if (!(fits < (double)most)) return most; /* tokens that cost nothing, too */
+    if (!(fits < (double)most)) return most; /* also where token_s is 0 */
     return max_u32(least, (uint32_t)fits);
 }
 

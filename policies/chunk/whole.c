@@ -1,10 +1,11 @@
-/* whole.c - a prompt goes into one step, whole.
+/* whole.c - puts each prompt whole into one step.
  *
  *     fits the budget that is left -> all of it;  else, if the step holds no prompt yet, as much
  *     as fits (it is longer than any step);  else it waits for the next step
  *
- * Serving before chunked prefill: decoding sessions wait for the longest prompt that comes. Give a
- * budget (--max-num-batched-tokens) of the longest prompt and the batch. */
+ * Engines served so before chunked prefill: decoding sessions wait for the longest prompt that
+ * comes. The token budget (--max-num-batched-tokens) should hold the longest prompt plus the
+ * batch. */
 #include "policies/chunk/chunk.h"
 
 static uint32_t decide(const struct chunk_view *view)

@@ -1,11 +1,11 @@
-/* evict.h - the interface of eviction policies: which cached page is dropped first?
+/* evict.h - the interface of eviction policies, which decide which cached page is dropped first.
  *
  * Layer:   policies (base/core)
  * Threads: pure; the engine's device thread or the simulator calls
- * Rules:   (1) a page is ranked once, when its last holder lets go; the lowest rank is dropped
- *              first, equal ranks in the order of release (tails of a sequence are released
+ * Rules:   (1) a page is ranked once, when its last session releases it; the lowest rank is dropped
+ *              first, equal ranks in the order of release (the tail of a sequence is released
  *              before its head)
- *          (2) the clock is a count of releases: a page's age in other pages, not in seconds
+ *          (2) the clock counts releases, so a page's age is a number of pages, not seconds
  */
 #pragma once
 #include "base/core/str.h"

@@ -1,10 +1,11 @@
-/* gdsf.c - greedy dual size frequency, all pages alike in size and cost (Cherkasova 1998).
+/* gdsf.c - drops the page with the fewest hits, aged: greedy dual size frequency with pages of
+ * equal size and cost (Cherkasova 1998).
  *
  *     rank = floor + STEP * (hits + 1)
  *
- * `floor`, the rank of the page dropped last, is the aging of the greedy dual family: a page that
- * was popular once stays only until the floor has risen past it. With equal costs this is the
- * frequency of LFU under such aging. */
+ * `floor`, the rank of the page dropped last, is how the greedy dual family ages pages: a page that
+ * was popular once stays only until the floor has risen past its rank. With equal costs the policy
+ * is LFU with this aging. */
 #include "policies/evict/evict.h"
 
 #define STEP 1000 /* as in gdsf_cost, which is this policy where all pages cost alike */

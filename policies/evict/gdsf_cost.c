@@ -1,15 +1,15 @@
-/* gdsf_cost.c - greedy dual size frequency, weighted by what a page costs to compute again.
+/* gdsf_cost.c - drops the page with the least hits times recompute cost, aged (GDSF).
  *
  *     rank = floor + STEP * (hits + 1) * cost
- *     cost = (prefill_token_s + attend_s * tokens before it) / prefill_token_s     of the performance model: 1 for a first page
+ *     cost = (prefill_token_s + attend_s * tokens before it) / prefill_token_s
  *
- * A page deep in a long prompt attends to everything before it and so is dearer. RAGCache weighs
- * its documents likewise, and drops leaves only; here the index sees to it that a head stays as long
- * as its tail. */
+ * The seconds are those of the performance model; a first page costs 1. A page deep in a long
+ * prompt attends to everything before it and so costs more. RAGCache weighs its documents likewise,
+ * and drops leaves only; here the index makes a head stay at least as long as its tail. */
 #include "policies/evict/evict.h"
 
 #define STEP 1000    /* ranks are whole numbers: a thousandth of a first page's cost */
-#define COST_MAX 1e6 /* with all the hits that are counted a rank then fits its 63 bits */
+#define COST_MAX 1e6 /* with it a rank fits 63 bits whatever the hits */
 
 static int64_t rank(const struct evict_page *page)
 {

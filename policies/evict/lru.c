@@ -1,4 +1,4 @@
-/* lru.c - least recently released first. */
+/* lru.c - drops the page that was released longest ago. */
 #include "policies/evict/evict.h"
 
 static int64_t rank(const struct evict_page *page)

@@ -1,10 +1,10 @@
-/* probation_2hit.c - pages that were never found again go before pages that were.
+/* probation_2hit.c - drops pages that were never found again before pages that were.
  *
  *     rank = clock + (hits > 0 ? pages_total : 0)
  *
- * Most prompts are met once; under plain LRU a burst of them flushes the system prompts that
- * everybody shares. A page that was hit outlives one whole turnover of the pool, not for ever:
- * a prefix that fell out of use still leaves. */
+ * Most prompts come once; under plain LRU a burst of them evicts the system prompts that all
+ * requests share. A page that was hit survives one whole turnover of the pool, but not longer: a
+ * prefix that fell out of use still leaves. */
 #include "policies/evict/evict.h"
 
 static int64_t rank(const struct evict_page *page)

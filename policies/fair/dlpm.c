@@ -1,13 +1,14 @@
-/* dlpm.c - deficits bound how long locality may go before fairness (DLPM, arXiv 2501.14312).
+/* dlpm.c - serves the longest cached prefix among tenants with budget left: deficit longest prefix
+ * match (DLPM, arXiv 2501.14312).
  *
- *     deficit[tenant] -= uncached prompt tokens at admission + 2 * tokens answered
- *     next: among waiting tenants with deficit > 0 the one whose head ranks first
- *     nobody has: every waiting tenant gets quanta * weight until one has
+ *     deficit[tenant] -= uncached prompt tokens at admission + 2 * output tokens
+ *     next: among waiting tenants with deficit > 0, the one with the best-ranked head
+ *     none has deficit > 0: every waiting tenant gets quanta * weight until one has
  *
- * With order longest_prefix the head that ranks first has the longest cached beginning, so the
- * tree in the cache is used up to the quantum before another tenant's turn; within a quantum the
- * hit rate is that of longest prefix alone. Cached tokens are free, which vtc does not grant. A
- * tenant that idled starts at 0: neither credit nor debt is kept. */
+ * With order longest_prefix the best-ranked head has the longest cached beginning, so a tenant uses
+ * its cached prefixes up to the quantum before another tenant's turn; within a quantum the hit rate
+ * is that of longest prefix alone. Cached tokens are free here, but not with vtc. A tenant that was
+ * idle starts at 0: it keeps neither credit nor debt. */
 #include "policies/fair/fair.h"
 
 #include <math.h>
@@ -31,7 +32,8 @@ static void observe(void *state, const struct fair_event *e)
     }
 }
 
-/* As many quanta for all as give the one that needs the fewest something to spend. */
+/* If no waiting tenant has a deficit above 0, gives all of them the fewest quanta after which one
+ * has. */
 static void refill(struct deficits *d, const struct fair_tenant *tenant, uint32_t count)
 {
     double rounds = 0;

@@ -1,13 +1,13 @@
-/* fair.c - the table of fairness policies, and who gives way in a full queue.
+/* fair.c - the table of fairness policies, and the tenant that loses a place in a full queue.
  *
  *     places[tenant] = requests[tenant] / weight[tenant]
  *     the tenant with the most places loses its last one if places > (requests[newcomer] + 1) / weight[newcomer]
  *
- * Longest-queue drop (McKenney 1990; Suter, Lakshman, Stiliadis and Choudhury, INFOCOM 1998): a queue that
- * refuses its newcomers fills with the requests of the tenant that sends most, and a policy that shares out
- * what is queued has nothing of the others to serve. With it every tenant that asks for more than its share
- * keeps its share of the places. The comparison is strict, so that two tenants never take the same place from
- * each other in turns. */
+ * Longest-queue drop (McKenney 1990; Suter, Lakshman, Stiliadis and Choudhury, INFOCOM 1998): a
+ * queue that refuses new requests fills with those of the tenant that sends most, and a policy that
+ * shares out the queue then has no request of the others to serve. With longest-queue drop every
+ * tenant that asks for more than its share keeps its share of the places. The comparison is strict,
+ * so that two tenants never take the same place from each other in turns. */
 #include "policies/fair/fair.h"
 
 #include "base/core/bits.h"

@@ -1,4 +1,4 @@
-/* none.c - tenants are not told apart: one queue, and the order policy alone. */
+/* none.c - keeps one queue for all tenants; the order policy alone decides. */
 #include "policies/fair/fair.h"
 
 const struct fair_policy fair_none = {

@@ -1,14 +1,14 @@
-/* vtc.c - virtual token counters: serve who was served least (VTC, OSDI 2024).
+/* vtc.c - serves the tenant that was served least, by virtual token counters (VTC, OSDI 2024).
  *
- *     counter[tenant] += (1 * prompt tokens at admission + 2 * tokens answered) / weight
+ *     counter[tenant] += (1 * prompt tokens at admission + 2 * output tokens) / weight
  *     next: the waiting tenant with the lowest counter
  *     a tenant that is new or comes back from idling is lifted to the lowest counter of those
- *     active, or, when nobody is, to that of the tenant served last: idling earns no credit
+ *     active, or, when none is, to that of the tenant served last: idling earns no credit
  *
- * The service of two backlogged tenants then differs by a bound that does not grow with time:
- * 2 * max(1 * longest prompt, 2 * tokens that run at once). A cached prompt counts whole, as in
- * the paper; dlpm is the policy that counts what was computed. The paper's artifact lifts over
- * waiting tenants only; ours over those waiting or running. */
+ * The service of two backlogged tenants then differs by a bound that does not grow with time: 2 *
+ * max(1 * longest prompt, 2 * tokens that run at once). A cached prompt counts whole, as in the
+ * paper; dlpm counts only the computed tokens. The paper's artifact lifts over waiting tenants
+ * only; ours over those waiting or running. */
 #include "policies/fair/fair.h"
 
 #define INPUT_PRICE 1.0
@@ -16,7 +16,7 @@
 
 struct counters {
     double of[FAIR_TENANTS_MAX];
-    double last; /* counter of who was served last */
+    double last; /* counter of the tenant served last */
 };
 
 static void lift(struct counters *c, const struct fair_event *e)

@@ -1,9 +1,10 @@
-/* gpipe.c - layers in equal contiguous stages, one a device, in the order of the devices.
+/* gpipe.c - lays layers in equal contiguous stages, one on each device, in the order of the
+ * devices.
  *
  *     stage i holds layers [i L / n, (i + 1) L / n)
  *
- * GPipe's cut where nothing is profiled (arXiv 1811.06965, section 2); the baseline of the other
- * layouts: right when devices and layers are alike. */
+ * This is GPipe's partition without profiles (arXiv 1811.06965, section 2) and the baseline of the
+ * other layouts. It is right where devices and layers are alike. */
 #include "policies/layers/layers.h"
 
 static void lay(const struct layers_problem *problem, struct layers_memory *work, struct rng *rng,

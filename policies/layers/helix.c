@@ -1,14 +1,14 @@
-/* helix.c - a range of layers for each device so that the most tokens flow through.
+/* helix.c - chooses a range of layers for each device so that the most tokens flow through.
  *
- * Each device holds one contiguous range; a token may go from a device whose range ends at layer l
- * to any that holds l. The value of a layout is the largest flow from clients through the devices
- * and back, devices limited by their tokens a second for the range, links by their bytes. Each
- * request can then take a pipeline of its own, by interleaved weighted round robin on the flows.
+ * Each device holds one contiguous range; a token may go from a device whose range ends before
+ * layer l to any that holds l. The value of a layout is the largest flow from clients through the
+ * devices and back, devices limited by their tokens a second for the range, links by their bytes.
+ * Each request can then take its own pipeline, by interleaved weighted round robin on the flows.
  *
  * Helix (ASPLOS 2025, sections 4 and 5) finds the ranges by a mixed-integer programme. Deviation: a
- * local search (shift, grow, shrink, exchange a range; what is not worse is taken) with the flow by
- * Dinic's method, from the better of a chain over all devices and a cover in which each device takes
- * the layers that are served least. */
+ * local search (shift, grow, shrink or exchange a range; a change that is not worse is kept) with
+ * the flow by Dinic's method. It starts from the better of a chain over all devices and a cover in
+ * which each device takes the layers that are served least. */
 #include "base/core/bits.h"
 #include "policies/layers/layers.h"
 
@@ -39,7 +39,8 @@ static void cover(const struct layers_problem *p, struct layers_layout *ret)
     }
 }
 
-/* The chain over all devices, with parts in the order of devices; those left out hold layer 0. */
+/* Lays the best chain over all devices, with parts in the order of devices; devices that the chain
+ * leaves out hold layer 0. */
 static void chain(const struct layers_problem *p, struct layers_memory *work,
                   struct layers_layout *ret)
 {
@@ -61,7 +62,7 @@ static uint32_t step(struct rng *rng)
     return 1u << rng_below(rng, 4); /* 1, 2, 4, 8 layers */
 }
 
-/* One random change of one range, or an exchange of two. */
+/* Makes one random change of one range, or exchanges two. */
 static void change(const struct layers_problem *p, struct rng *rng, struct layers_layout *l)
 {
     uint32_t at = (uint32_t)rng_below(rng, l->part_count);

@@ -1,14 +1,14 @@
-/* hexgen.c - pipelines of unequal tensor-parallel stages, several side by side.
+/* hexgen.c - lays several pipelines side by side, each of unequal tensor-parallel stages.
  *
- * Outer: devices of one machine form groups that share layers; groups are dealt to replicas.
- * Inner: each replica is the chain of its groups, fastest first, whose slowest stage is fastest, by
- * the dynamic programme of place_layers.c, which may leave groups out.
+ * Outer search: devices of one machine form groups that share layers; groups are dealt to replicas.
+ * Inner search: each replica is the chain of its groups, fastest first, with the fastest slowest
+ * stage, by the dynamic programme of layers_chain, which may leave groups out.
  *
- * HexGen (arXiv 2311.11514): asymmetric tensor and pipeline parallelism, dynamic programme inside a
- * genetic search. Deviation: the outer search is a deterministic descent (split a group, merge two
- * of a machine, deal a group to another replica; the first move that helps is taken) from one group
- * a machine in one replica and from one replica a machine. The flow between replicas whose stages
- * happen to meet counts, as it does for every row. */
+ * HexGen (arXiv 2311.11514) searches asymmetric tensor and pipeline parallelism by a dynamic
+ * programme inside a genetic search. Deviation: the outer search is a deterministic descent (deal a
+ * group to another replica, split a group, merge two of a machine; the first move that helps is
+ * taken) from two starts: one group for each machine, all in one replica, and one replica for each
+ * machine. Flow between replicas whose stages happen to meet counts, as with every policy. */
 #include "base/core/bits.h"
 #include "policies/layers/layers.h"
 
@@ -24,7 +24,7 @@ struct search {
     const struct layers_problem *p;
     struct layers_memory *work;
     struct layers_layout *best;
-    uint32_t left; /* evaluations */
+    uint32_t left; /* evaluations left */
 };
 
 static double group_speed(const struct layers_problem *p, uint32_t devices)
@@ -117,7 +117,8 @@ static bool deal_elsewhere(struct search *s, struct deal *deal)
     return false;
 }
 
-/* One group a machine; with `apart` a replica each, as far as there are replicas. */
+/* Deals one group for each machine; with `apart` each has its own replica, as far as there are
+ * replicas. */
 static void first_deal(const struct layers_problem *p, bool apart, struct deal *ret)
 {
     *ret = (struct deal){ 0 };

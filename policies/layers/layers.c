@@ -1,4 +1,5 @@
-/* layers.c - what a layout lets through: rates of parts, the largest flow, and its shares. */
+/* layers.c - the table of layer policies; rates of parts, the best chain, and the largest flow of a
+ * layout. */
 #include "policies/layers/layers.h"
 
 #include "base/core/bits.h"
@@ -9,7 +10,7 @@
 
 #define SOURCE 0
 #define SINK 1
-#define FLOW_MIN 1e-9 /* relative: smaller rests are rounding errors */
+#define FLOW_MIN 1e-9 /* relative: smaller residues are rounding errors */
 
 const struct layers_policy *const layers_table[] = {
 #define POLICY(name) &layers_##name,
@@ -89,7 +90,8 @@ void layers_by_speed(const struct layers_problem *p, uint32_t order[LAYERS_DEVIC
     }
 }
 
-/* best[i][l]: the first l layers on groups up to i, which holds the last of them. */
+/* Fills best[i][l]: the rate of the first l layers on groups up to i, where i holds the last of
+ * them. */
 static void fill_chain(const struct layers_problem *p, const uint32_t *group, uint32_t count,
                        struct layers_memory *w)
 {
@@ -140,7 +142,7 @@ double layers_chain(const struct layers_problem *p, const uint32_t *group, uint3
     return rate;
 }
 
-/* A token that left `a` may go on in `b`. */
+/* Returns true if a token that left `a` may go on in `b`. */
 static bool follows(const struct layers_part *a, const struct layers_part *b)
 {
     uint32_t end = a->first + a->count;
@@ -163,7 +165,7 @@ static void build(const struct layers_problem *p, struct layers_memory *w,
     }
 }
 
-/* Breadth first from the source; false when the sink cannot be reached. */
+/* Sets levels breadth first from the source; returns false if the sink cannot be reached. */
 static bool layer_out(struct layers_memory *w, uint32_t nodes, double least)
 {
     uint32_t queue[LAYERS_NODES_MAX], head = 0, tail = 0;
@@ -182,7 +184,8 @@ static bool layer_out(struct layers_memory *w, uint32_t nodes, double least)
     return w->level[SINK] != UINT32_MAX;
 }
 
-/* Depth first along the levels; recursion no deeper than there are nodes. */
+/* Pushes flow depth first along the levels and returns its amount; recursion is at most as deep as
+ * there are nodes. */
 static double push(struct layers_memory *w, uint32_t nodes, uint32_t at, double most, double least)
 {
     if (at == SINK) return most;
@@ -216,7 +219,7 @@ void layers_flow(const struct layers_problem *p, struct layers_memory *work,
     }
     layout->found = layout->rate_s > 0;
     for (uint32_t i = 0; i < layout->part_count; i++) {
-        /* What may flow back is what flowed. */
+        /* The residual capacity backwards is the flow. */
         layout->flow_in[i] = w->room[in_node(i)][SOURCE];
         layout->flow_out[i] = w->room[SINK][out_node(i)];
         for (uint32_t j = 0; j < layout->part_count; j++)

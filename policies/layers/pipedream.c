@@ -1,12 +1,12 @@
-/* pipedream.c - the pipeline whose slowest stage or link is fastest, by dynamic programming.
+/* pipedream.c - finds the pipeline whose slowest stage or link is fastest, by dynamic programming.
  *
  *     best(i, l) = max over the first layer s of the last stage and the device j before it of
  *                  min( best(j, s), link j -> i, rate of [s, l) on i )
  *
- * PipeDream's objective (SOSP 2019, section 3.1: the slowest of compute and transfer). Devices
- * differ here, so that their order matters: up to ORDER_DEVICES of them in every order, which makes
- * the answer exact, more in the order of their speed. Deviations: no replicated stages (parts with
- * the same layers are helix's), none of what is for training only. */
+ * The objective is PipeDream's (SOSP 2019, section 3.1: the slowest of compute and transfer).
+ * Devices differ here, so their order matters: up to ORDER_DEVICES of them are tried in every
+ * order, which makes the result exact, more only in the order of their speed. Deviations: no
+ * replicated stages (helix has parts with the same layers), and nothing that serves training only. */
 #include "policies/layers/layers.h"
 
 #define ORDER_DEVICES 5 /* 120 orders */
@@ -24,7 +24,7 @@ static void try_order(const struct layers_problem *p, const uint32_t order[LAYER
     *ret = work->trial;
 }
 
-/* The next order in lexicographic order; false behind the last. */
+/* Steps to the next order, lexicographically; returns false after the last. */
 static bool next_order(uint32_t *order, uint32_t count)
 {
     uint32_t i = count;

@@ -1,8 +1,8 @@
-/* least_loaded.c - load a model at the machine whose queue of loads is over first.
+/* least_loaded.c - loads a model at the machine with the shortest queue of loads.
  *
  *     queue(s) = sum over tiers of queued bytes / bandwidth of the tier
  *
- * The simple alternative that balances: where the model lies already plays no part. */
+ * It is the simple alternative that balances load, and ignores where copies of the model are. */
 #include "policies/load/load.h"
 
 static void choose(const struct load_problem *problem, struct load_verdict *ret)

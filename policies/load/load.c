@@ -1,4 +1,4 @@
-/* load.c - the table of policies, and the seconds of a load. */
+/* load.c - the table of load policies, and the seconds of a load. */
 #include "policies/load/load.h"
 
 #include "base/core/bits.h"

@@ -1,10 +1,12 @@
-/* nearest_tier.c - load a model at a machine that has it nearest: in memory, else on disk, else
- * anywhere; of those at the one whose queue of loads is over first.
+/* nearest_tier.c - loads a model at a machine that has it nearest: in memory, else on disk, else
+ * anywhere; among those, at the one with the shortest queue of loads.
  *
- * The simple alternative that knows where models lie: it waits behind any queue for a copy in memory. */
+ * It is the simple alternative that uses the place of copies: it waits in any queue for a copy in
+ * memory. */
 #include "policies/load/load.h"
 
-/* Queues decide among machines of one tier only. */
+/* Returns the tier plus a fraction below 1 for the queue, so that queues decide only within a
+ * tier. */
 static double distance(const struct load_problem *problem, uint32_t server)
 {
     double queue_s = load_queue_s(problem, server);

@@ -1,11 +1,11 @@
-/* serverlessllm.c - load a model on the machine where it is ready first.
+/* serverlessllm.c - loads a model at the machine where it is ready first.
  *
  *     ready(s) = sum over tiers of queued bytes / bandwidth of the tier
  *              + model bytes / bandwidth of the nearest tier that has it + start of the engine
  *
- * ServerlessLLM (OSDI 2024, section 5.1): queueing time plus loading time, so that a server with the
- * model on its disk and an empty queue may beat one that has it in memory behind others. Deviation:
- * live migration of what runs there is a migrate policy's. */
+ * ServerlessLLM (OSDI 2024, section 5.1) adds queueing and loading time, so a server with the model
+ * on its disk and an empty queue may beat one that has it in memory behind other loads. Deviation:
+ * live migration of the sessions that run there belongs to the migrate policies. */
 #include "policies/load/load.h"
 
 static void choose(const struct load_problem *problem, struct load_verdict *ret)

@@ -1,17 +1,18 @@
-/* llumnix.c - from the least free instance to the freest, the shortest session first.
+/* llumnix.c - moves the shortest session from the least free instance to the freest.
  *
  *     freeness = (free pages - pages on their way here - the queue head's demand) / running sessions
  *
  * Instances below `low`, least free first, are paired with those above it, freest first; each pair
  * moves one session a look: the one with the fewest tokens, because its copy is the cheapest and
- * ends soonest. A draining instance counts as minus infinity, so that it empties itself. Who has
- * nothing that can move is in no pair: it would take the freest from one that has.
+ * ends soonest. A draining instance has a freeness of minus infinity, so that it is emptied. An
+ * instance with no movable session is in no pair: it would take the freest target from another
+ * source.
  *
  * Llumnix (OSDI'24) section 4.4 and the defaults of its code. Three deviations. Pages that are on
  * their way to a target count as taken at once, else two looks in a row would fill it twice. A
- * session moves only where the target, with it, is at least as free as the source is without it
- * going: two instances of one state would else hand it to and fro. And a look at equal freeness
- * ends in the order of ids, so that two deciders with one view decide alike.
+ * session moves only if the target is at least as free with it as the source is now: two equal
+ * instances would else send it to and fro. And instances of equal freeness are taken in the order
+ * of their ids, so that two deciders with one view decide alike.
  */
 #include "base/core/bits.h"
 #include "policies/migrate/migrate.h"
@@ -23,7 +24,7 @@ struct ranked {
     double freeness;
 };
 
-/* Insertion sort: at most MIGRATE_INSTANCES_MAX, and mostly a handful beyond the threshold. */
+/* Inserts one instance into the sorted list: there are mostly few beyond the threshold. */
 static void rank(struct ranked *list, uint32_t *count, struct ranked one, bool least_first)
 {
     uint32_t at = *count;
@@ -45,7 +46,7 @@ static uint32_t session_pages(const struct migrate_view *view, const struct migr
     return ceil_div_u32(s->tokens + 1, view->page_tokens);
 }
 
-/* Whether the target, with the session, is as free as the source is with it. */
+/* Returns true if the target would be at least as free with the session as the source is now. */
 static bool improves(const struct migrate_view *view, const struct ranked *from,
                      const struct ranked *to, const struct migrate_session *s)
 {

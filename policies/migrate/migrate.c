@@ -1,4 +1,4 @@
-/* migrate.c - the table of migration policies, and what a live copy is made of. */
+/* migrate.c - the table of migration policies, the stages of a live copy, and freeness. */
 #include "policies/migrate/migrate.h"
 
 #include "base/core/bits.h"
@@ -50,7 +50,7 @@ void migrate_estimate(const struct migrate_config *config, const struct migrate_
         stop = migrate_stops(config, ret->stages++, left);
         ret->stall_s = left * view->page_bytes / view->link_bytes_s;
         ret->copy_s += ret->stall_s;
-        /* One token a step, and the page that was being written is copied again. */
+        /* One token a step, and the page in writing is copied again. */
         double grown = step_s > 0 ? ret->stall_s / step_s / view->page_tokens : 0;
         left = (uint32_t)fmin(ceil(grown) + 1, left);
     }

@@ -1,4 +1,4 @@
-/* none.c - a session stays where it was sent. */
+/* none.c - moves no session. */
 #include "policies/migrate/migrate.h"
 
 static void decide(void *state, const struct migrate_config *config,

@@ -1,18 +1,19 @@
-/* spotserve.c - what a machine's notice leaves time for, and no sooner than it must.
+/* spotserve.c - moves sessions off an instance within its notice, as late as is safe.
  *
  *     needs = copies under way from there / link + sum of copy_s over its sessions
  *     begins when needs * SLACK + RESERVE_S >= the time left
- *     then the session with the fewest tokens whose copy still ends in time, to the freest instance
+ *     then moves the session with the fewest tokens, if its copy ends in time, to the freest instance
  *
- * While there is time a session that is about to leave decodes where it is: the machine is paid for,
- * and some end by themselves. Copies go out one behind the other: begun all at once they would share
- * the link and all come too late. Shortest first saves the most answers; what cannot arrive in time is
- * not begun, since its bytes would cost others theirs. An instance that drains without a known end
- * begins at once; nobody else moves.
+ * While there is time, sessions decode where they are: the machine is paid for, and some end by
+ * themselves. Copies follow one another: begun all at once, they would share the link and all be
+ * late. Shortest first saves the most outputs; a copy that cannot end in time is not begun, because
+ * its bytes would delay others. An instance that drains without a known end begins at once. Only
+ * draining instances are sources.
  *
- * SpotServe (ASPLOS 2024), section 4: the interruption arranger's just-in-time use of the grace period
- * and recovery without recomputing. Deviations: whole sessions go to instances that serve already, so
- * there is no new parallel layout to fill (`muster plan move` plans that), and copies are live.
+ * The source is SpotServe (ASPLOS 2024), section 4: the interruption arranger's just-in-time use of
+ * the grace period and recovery without recomputing. Deviations: whole sessions go to instances
+ * that serve already, so there is no new parallel layout to fill (`muster plan move` plans that),
+ * and copies are live.
  */
 #include "base/core/bits.h"
 #include "policies/migrate/migrate.h"
@@ -20,14 +21,14 @@
 #include <math.h>
 
 #define SLACK 1.5     /* copies grow while they are made, and wait for each other */
-#define RESERVE_S 1.0 /* several looks, and steps at whose ends sessions stop */
+#define RESERVE_S 1.0 /* several looks, and the steps after which sessions stop */
 #define QUEUE_S 0.2   /* copies that may wait for the link: about two looks */
 
-/* One look: what targets have left, in pages, behind the moves that were decided. */
+/* One look, with the pages that targets have left after the moves decided so far. */
 struct look {
     const struct migrate_config *config;
     const struct migrate_view *view;
-    double room[MIGRATE_INSTANCES_MAX]; /* < 0: takes nothing */
+    double room[MIGRATE_INSTANCES_MAX]; /* < 0: not a target */
     struct migrate_verdict *ret;
 };
 
@@ -45,7 +46,7 @@ static struct migrate_move estimate(const struct look *l, const struct migrate_i
     return move;
 }
 
-/* Seconds of its link that are spoken for. */
+/* Returns the seconds for which copies under way occupy the link of `from`. */
 static double under_way_s(const struct look *l, const struct migrate_instance *from)
 {
     return from->sending_pages * l->view->page_bytes / l->view->link_bytes_s;
@@ -80,8 +81,8 @@ static const struct migrate_session *shortest(const struct look *l,
     return best;
 }
 
-/* Its place in the view, on equal terms that of the least id; instance_count when nobody has so much
- * room. */
+/* Returns the index of the instance with the most room, the least id on equal room; instance_count
+ * if none has room for `pages`. */
 static uint32_t freest(const struct look *l, double pages)
 {
     const struct migrate_instance *in = l->view->instance;
@@ -95,7 +96,7 @@ static uint32_t freest(const struct look *l, double pages)
     return best;
 }
 
-/* Who is to go, by id, whatever the order of the view; NULL behind the last. */
+/* Returns the next draining instance by id, whatever the order of the view; NULL after the last. */
 static const struct migrate_instance *next_to_go(const struct migrate_view *v,
                                                  const struct migrate_instance *after)
 {

@@ -1,19 +1,19 @@
-/* eval.c - the fixed point of a step and the bisection over rates. */
+/* eval.c - finds the fixed point of a step, and the highest rate by bisection. */
 #include "policies/mix/eval.h"
 
 #include <math.h>
 
 #define EVAL_SIGMAS 1.282 /* EVAL_QUANTILE of a normal distribution */
-#define EVAL_SPREAD 1.4   /* nine prompts in ten of a bucket are below so many times its mean */
+#define EVAL_SPREAD 1.4   /* nine prompts in ten of a bucket are below this times its mean */
 #define STEP_ROUNDS 30
 #define RATE_ROUNDS 40
 #define STEP_S_MIN 1e-6
-#define STEP_S_MAX 60.0 /* beyond it there is no steady state */
+#define STEP_S_MAX 60.0 /* a longer step means that there is no steady state */
 
-/* The step that holds what arrives while it runs, if it lasts s seconds. */
+/* Returns the shape of a step of s seconds that holds the work arriving during s seconds. */
 static struct perf_shape shape_of(const struct mix_bucket *w, double rate_s, double s)
 {
-    double n = fmax(1, rate_s * w->output_tokens * s); /* somebody has to see the step */
+    double n = fmax(1, rate_s * w->output_tokens * s); /* at least one session is in the step */
     double q = rate_s * w->prompt_tokens * s;
     double context = w->prompt_tokens + w->output_tokens / 2;
     double decoding = n * context;
@@ -27,8 +27,8 @@ static struct perf_shape shape_of(const struct mix_bucket *w, double rate_s, dou
                                 .prefill_chunks = chunks };
 }
 
-/* Where step(s) = s: step grows by less than s does once it has fallen below it. STEP_S_MAX: it
- * never does. */
+/* Returns the fixed point step(s) = s; once step(s) is below s it stays below. STEP_S_MAX: there is
+ * none. */
 static double steady_step_s(const struct roofline *r, const struct mix_bucket *w, double rate_s)
 {
     struct perf_shape one = shape_of(w, 0, 0);
@@ -69,8 +69,9 @@ static double prompt_s(const struct roofline *r, double tokens)
     return sum;
 }
 
-/* Requests come in bunches: over the life of one, life_s, the work that arrives is above its mean by
- * EVAL_SIGMAS standard deviations of a Poisson stream whose requests differ in work (C2 = 1). */
+/* Returns the rate in a bunch: over the life of a request, life_s, the arriving work is EVAL_SIGMAS
+ * standard deviations above its mean, for a Poisson stream of requests that differ in work (C2 =
+ * 1). */
 static double burst_rate(double rate_s, double life_s)
 {
     return rate_s + EVAL_SIGMAS * sqrt(2 * rate_s / life_s);
@@ -93,7 +94,7 @@ bool eval_at(const struct roofline *r, const struct mix_bucket *work, double rat
     double longer = work->prompt_tokens * EVAL_SPREAD;
     double steps = ceil(longer / EVAL_CHUNK_TOKENS);
     double margin = prompt_s(r, work->prompt_tokens);
-    double own = s / 2 + s * steps + prompt_s(r, longer); /* half a step until it is looked at */
+    double own = s / 2 + s * steps + prompt_s(r, longer); /* half a step until it is seen */
     double load = rate_s * margin;
     if (load >= 1) return false;
     double wait = load / (1 - load) * margin * log(1 / (1 - EVAL_QUANTILE));

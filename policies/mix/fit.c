@@ -1,7 +1,7 @@
-/* fit.c - steepest descent on what is overfull, by single and double shifts.
+/* fit.c - steepest descent on the overfull load, by single and double shifts.
  *
- * excess = sum over types of price[t] * max(0, load[t] - room[t]). Of a double shift
- * each half must take from what is overfull when its turn comes: others cannot help. */
+ * excess = sum over types of price[t] * max(0, load[t] - room[t]). Each half of a double shift must
+ * take from a type that is overfull at that point: others cannot help. */
 #include "policies/mix/fit.h"
 
 #include <math.h>
@@ -31,7 +31,7 @@ static double excess(const struct fit *f, const double load[SOLVER_TYPES_MAX])
     return sum;
 }
 
-/* The next possible shift in order, from `m` on; false behind the last. */
+/* Steps to the next possible shift in order, from `m` on; returns false after the last. */
 static bool next_shift(const struct fit *f, struct shift *m)
 {
     for (; m->group < f->p->groups; m->group++, m->from = m->to = 0)
@@ -77,7 +77,7 @@ static bool single(struct fit *f)
     return any;
 }
 
-/* The best second half for `m`, if both together help. */
+/* Finds the best second half for `m`; returns false if no pair helps. */
 static bool second_half(struct fit *f, const struct shift *m, struct shift *ret)
 {
     double base[SOLVER_TYPES_MAX];

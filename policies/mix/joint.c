@@ -1,14 +1,14 @@
-/* joint.c - count x type x provider x spot in one choice, within the SLO and the budget.
+/* joint.c - chooses counts, types, providers and spot together, within the SLO and the budget.
  *
- * Every (type, provider, purchase) is a column of the same integer programme as melange's. What differs:
+ * Every (type, provider, purchase) is a column of melange's integer programme. Three things differ:
  *
- *     spot      counts with the share of time that it is there, 1 - u, u = hazard * start-up; its
- *               price carries the start-ups that its losses cost, price * (1 + u). Where u is more
- *               than the SLO allows it is left out
+ *     spot      a spot instance counts with the share of time in which it is there, 1 - u with
+ *               u = hazard * start-up; its price includes the start-ups after losses,
+ *               price * (1 + u). It is left out where u exceeds 1 - AVAILABILITY
  *     together  loads of different buckets do not simply add up on one instance. After solving, each
- *               type is asked for its rate with the mean lengths that it would get; a type that falls
- *               short counts for less and the programme is solved again
- *     budget    where the mix costs more than the budget, the largest share of the work that fits
+ *               type is evaluated at the mean lengths that it would get; a type that falls short
+ *               counts for less, and the programme is solved again
+ *     budget    a mix above the budget is cut to the largest share of the work that fits
  */
 #include "policies/mix/mix.h"
 #include "policies/place/place.h"
@@ -16,7 +16,7 @@
 #include <math.h>
 
 #define SLICES 4
-#define NODES_MAX 2000 /* of each solving; there may be dozens */
+#define NODES_MAX 2000 /* of each solution; there may be dozens */
 #define ROUNDS 4       /* of solving again */
 #define BISECTIONS 8   /* of the share that a budget allows: one part in 256 */
 #define AVAILABILITY 0.99
@@ -32,7 +32,7 @@ static bool is_reliable(const struct mix_type *type, double availability)
     return missing(type) <= 1 - availability;
 }
 
-/* Below 1: how far type t falls short of what is put on it. */
+/* Returns the share of its assigned load that type t can serve, at most 1. */
 static double strength(const struct mix_problem *m, const struct mix_memory *memory, uint32_t t)
 {
     struct mix_bucket all = { 0 };
@@ -50,7 +50,7 @@ static double strength(const struct mix_problem *m, const struct mix_memory *mem
     all.output_tokens /= all.rate_s;
     struct mix_score score;
     m->eval(m->ctx, t, &all, &score);
-    return fmin(1, score.rate_s * load / all.rate_s); /* against what the loads promise */
+    return fmin(1, score.rate_s * load / all.rate_s); /* against the rate that the loads assume */
 }
 
 static void solve(const struct mix_problem *m, const struct mix_problem *priced, double scale,
@@ -76,7 +76,7 @@ static void solve(const struct mix_problem *m, const struct mix_problem *priced,
     }
 }
 
-/* At the true prices, not those that carry start-ups. */
+/* Returns true if the mix fits the budget at the true prices, without the start-ups. */
 static bool is_within_budget(const struct mix_problem *m, const struct mix_memory *memory)
 {
     double cost = 0;
@@ -92,7 +92,7 @@ static void choose(const struct mix_problem *problem, struct mix_memory *memory,
     for (uint32_t t = 0; t < priced.type_count; t++) {
         struct mix_type *type = &priced.type[t];
         if (!is_reliable(type, AVAILABILITY)) type->max = 0;
-        /* In whole cents, upwards: the solver then knows how much cheaper the next mix can be. */
+        /* Rounded up to whole cents: the solver then knows by how much a cheaper mix is cheaper. */
         type->price_h = ceil(type->price_h * (1 + missing(type)) * 100 - 1e-6) / 100;
     }
     mix_profile(&priced, memory);

@@ -1,11 +1,12 @@
-/* melange.c - the cheapest mix of types for a workload in buckets of lengths, exactly.
+/* melange.c - finds the exact cheapest mix of types for a workload in buckets of lengths.
  *
  *     load(bucket, type) = rate / (SLICES * profiled highest rate of the type under the SLO)
  *     min sum price y   s.t.  each slice on one type,  sum of loads on a type <= y
  *
- * Melange (arXiv 2404.14527): buckets of (prompt, output) lengths, slice factor 4. Its integer
- * programme goes to a library there; here to our own exact solver, which also says when the node
- * limit ended the search. The profile comes from the evaluator in place of measurements. */
+ * Melange (arXiv 2404.14527) has buckets of (prompt, output) lengths and a slice factor of 4, and
+ * solves the integer programme with a library; here our own exact solver does, which also reports
+ * when the node limit ended the search. The profile comes from the evaluator in place of
+ * measurements. */
 #include "policies/mix/mix.h"
 
 #define SLICES 4

@@ -1,4 +1,5 @@
-/* mix.c - profiles, loads and verdicts: what the rows that choose a mix share. */
+/* mix.c - the table of mix policies; profiles, the solver's problem and verdicts, which they
+ * share. */
 #include "policies/mix/mix.h"
 
 #include "base/core/bits.h"

@@ -1,8 +1,9 @@
-/* mix.h - how many instances of which type a workload needs.
+/* mix.h - the interface of mix policies, which choose how many instances of which type a workload
+ * needs.
  *
  * Layer:   policies (base/core)
  * Threads: pure; the caller passes the evaluator and the memory
- * Rules:   (1) the evaluator is pure: equal questions have equal answers
+ * Rules:   (1) the evaluator is pure: equal arguments give equal results
  *          (2) without `found` no mix of the types can serve the work; `why` says what is missing
  *          (3) a mix of melange never costs more than the best single type
  */
@@ -13,24 +14,24 @@
 #define MIX_TYPES_MAX SOLVER_TYPES_MAX
 #define MIX_BUCKETS_MAX SOLVER_GROUPS_MAX
 
-/* What can be bought, as far as a mix depends on it. */
+/* A type of instance that can be bought. */
 struct mix_type {
     double price_h;
-    uint32_t max; /* instances that can be had; at most SOLVER_COUNT_MAX */
+    uint32_t max; /* instances available; at most SOLVER_COUNT_MAX */
     bool spot;
     double hazard_h; /* spot: losses an hour */
     double lead_s;
 };
 
-/* Requests alike: mean lengths and how many a second. */
+/* Requests of similar lengths: mean lengths and rate. */
 struct mix_bucket {
     double prompt_tokens, output_tokens;
     double rate_s;
 };
 
-/* One instance that serves only such requests within the SLO. */
+/* The capacity of one instance that serves only one bucket's requests within the SLO. */
 struct mix_score {
-    double rate_s;         /* at most; 0: not even one */
+    double rate_s;         /* highest rate; 0: it cannot serve them in time */
     double ttft_s, tpot_s; /* at that rate */
 };
 typedef void (*mix_eval_fn)(const void *ctx, uint32_t type, const struct mix_bucket *work,
@@ -49,7 +50,7 @@ struct mix_problem {
 
 struct mix_verdict {
     bool found;
-    bool optimal; /* proven for the problem as the row poses it */
+    bool optimal; /* proven cheapest for the problem as the policy poses it */
     uint32_t count[MIX_TYPES_MAX];
     double share[MIX_BUCKETS_MAX][MIX_TYPES_MAX]; /* of the bucket's requests, on the type */
     double cost_h;
@@ -61,13 +62,13 @@ struct mix_memory {
     struct solver solver;
     struct solver_problem problem;
     struct solver_answer answer;
-    double rate[MIX_BUCKETS_MAX][MIX_TYPES_MAX]; /* the evaluator's answers */
+    double rate[MIX_BUCKETS_MAX][MIX_TYPES_MAX]; /* the evaluator's highest rates */
 };
 
 struct mix_policy {
     const char *name;   /* as in muster.yaml */
     const char *about;  /* --help and the documents */
-    const char *source; /* where the rule comes from */
+    const char *source; /* paper or system of the rule */
     void (*choose)(const struct mix_problem *problem, struct mix_memory *memory,
                    struct mix_verdict *ret);
 };
@@ -82,18 +83,20 @@ extern const uint32_t mix_count;
 
 const struct mix_policy *mix_find(struct str name); /* NULL when there is none */
 
-/* What policies share (mix.c). */
+/* Functions that policies share (mix.c). */
 
-/* Asks the evaluator for every bucket on every type. */
+/* Fills work->rate: asks the evaluator for every bucket on every type. */
 void mix_profile(const struct mix_problem *m, struct mix_memory *work);
 
-/* The problem of `slices` slices a bucket with loads rate / (slices * profiled rate * fill[t]). */
+/* Poses the solver's problem in work->problem: `slices` slices for each bucket, each with the load
+ * scale * rate / (slices * profiled rate * fill[t]). */
 void mix_program(const struct mix_problem *m, uint32_t slices, double scale,
                  const double fill[MIX_TYPES_MAX], struct mix_memory *work);
 
-/* Why there is no mix: a kind of request that no type serves in time, or not enough instances. Static. */
+/* Returns why there is no mix: no type serves some bucket in time, or instances are too few.
+ * Static. */
 const char *mix_lack(const struct mix_problem *m, const struct mix_memory *work);
 
-/* The solver's answer as a verdict. */
+/* Turns the solver's answer into a verdict. */
 void mix_verdict_of(const struct mix_problem *m, const struct mix_memory *work,
                     struct mix_verdict *ret);

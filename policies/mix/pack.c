@@ -1,17 +1,17 @@
-/* pack.c - depth first over slices, cut by sums over all types.
+/* pack.c - searches depth first over slices, with weighted sums over all types as bounds.
  *
- * Whatever fits keeps, for any weights w >= 0 of the types,
+ * Every assignment that fits satisfies, for any weights w >= 0 of the types,
  *
  *     sum over slices of w[its type] load[its type]  <=  W = sum w[t] room[t]
  *
- * The least that the left can be is each slice where w load is least. What is left to W, the spare,
- * is all that slices may lie elsewhere for: the regret of a choice is what it takes of the spare.
- * With weights for which the spare is least most choices regret more than there is, and few are
- * left to try. Those weights solve a small concave problem: spare falls when an overfull type
- * weighs more (multiplicative weights). Other weights near by cut further.
+ * The left side is least when each slice lies where w load is least. The difference to W is the
+ * spare; a slice elsewhere takes from it, and the regret of a choice is the amount it takes. With
+ * weights for which the spare is least, most choices regret more than the spare, and few are left
+ * to try. Those weights solve a small concave problem: the spare falls when an overfull type weighs
+ * more (multiplicative weights). Other weights nearby bound further.
  *
- * Slices are tried in the order of the regret of their second choice, the largest first; of equal
- * slices only one order is tried. */
+ * Slices are tried in the order of the regret of their second choice, the largest first; equal
+ * slices are tried in one order only. */
 #include "policies/mix/pack.h"
 
 #include "base/core/bits.h"
@@ -25,9 +25,9 @@ _Static_assert(PACK_TYPES_MAX == SOLVER_TYPES_MAX, "the same types");
 
 #define ROUNDS 3000
 #define STEP 0.5  /* of the first round, in utilisation */
-#define TILT 0.15 /* the other weights: one type that much heavier or lighter */
+#define TILT 0.15 /* of the other weights: one type is this much heavier or lighter */
 
-/* Loads of slices by the type that w prefers; returns the sum of w load. */
+/* Puts each slice on the type that w prefers: fills the loads and returns the sum of w load. */
 static double prefer(const struct solver_problem *p, const uint32_t *room,
                      const double w[SOLVER_TYPES_MAX], double load[SOLVER_TYPES_MAX])
 {
@@ -47,7 +47,8 @@ static double prefer(const struct solver_problem *p, const uint32_t *room,
     return sum;
 }
 
-/* Weights with sum w room = 1 for which the sum of the least loads is largest. */
+/* Finds weights with sum w room = 1 for which the sum of the least w loads is largest, and returns
+ * that sum. */
 static double weigh(const struct solver_problem *p, const uint32_t *room,
                     double w[SOLVER_TYPES_MAX])
 {
@@ -84,7 +85,8 @@ static bool may_lie(const struct solver_problem *p, const uint32_t *room, uint32
     return room[t] > 0 && isfinite(p->load[g][t]) && p->load[g][t] <= room[t] + FIT_SLACK;
 }
 
-/* The first sum is the tightest; the others lean to one type or away from it. */
+/* Sets the weights of the sums: the first is the tightest; each other one weighs one type more, or
+ * less. */
 static void make_cuts(const struct solver_problem *p, const uint32_t *room, const double *w,
                       struct pack *m)
 {
@@ -101,7 +103,8 @@ static void make_cuts(const struct solver_problem *p, const uint32_t *room, cons
     }
 }
 
-/* What regrets most stands last; false when the slice can lie nowhere. */
+/* Lists the choices of a slice of group g, the largest regret last; returns false if it can lie
+ * nowhere. */
 static bool make_choices(const struct solver_problem *p, const uint32_t *room, uint32_t g,
                          struct pack *m, struct pack_slice *s)
 {
@@ -129,7 +132,7 @@ static bool make_choices(const struct solver_problem *p, const uint32_t *room, u
     return s->choices > 0;
 }
 
-/* Choices that regret more than there is to spare are none. */
+/* Drops the choices that regret more than the spare. */
 static void drop_choices(struct pack *m)
 {
     for (uint32_t i = 0; i < m->slices; i++) {
@@ -172,7 +175,7 @@ static bool make_slices(const struct solver_problem *p, const uint32_t *room, st
         m->slices += p->count[g];
     }
     drop_choices(m);
-    for (uint32_t i = 1; i < m->slices; i++) /* by insertion: few, and nearly sorted groups */
+    for (uint32_t i = 1; i < m->slices; i++) /* insertion sort: few slices, in groups */
         for (uint32_t k = i; k > 0 && goes_before(&m->slice[k], &m->slice[k - 1]); k--) {
             struct pack_slice s = m->slice[k];
             m->slice[k] = m->slice[k - 1];
@@ -185,7 +188,7 @@ static bool make_slices(const struct solver_problem *p, const uint32_t *room, st
 
 /* ---- the search ---- */
 
-/* Puts the slice at `depth` where its choice says, if sums and room allow. */
+/* Puts the slice at `depth` on the type of its choice, if sums and room allow. */
 static bool put(struct pack *m, uint32_t depth)
 {
     const struct pack_choice *c = &m->slice[depth].choice[m->at[depth]];
@@ -219,7 +222,7 @@ enum pack_answer pack_slices(const struct solver_problem *p, const uint32_t *roo
     uint32_t depth = 0;
     m->at[0] = 0;
     while (depth < m->slices) {
-        if (m->at[depth] == m->slice[depth].choices) { /* back */
+        if (m->at[depth] == m->slice[depth].choices) { /* back up */
             if (depth == 0) return PACK_NEVER;
             depth--;
             const struct pack_choice *c = &m->slice[depth].choice[m->at[depth]++];

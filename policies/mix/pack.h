@@ -1,10 +1,10 @@
-/* pack.h - whether slices fit into given numbers of instances, by search.
+/* pack.h - decides by search whether slices fit into given numbers of instances.
  *
  * Layer:   policies (base/core, libm)
  * Threads: pure; the memory is the caller's
  *
- * The solver asks here where its relaxation cannot tell: counts are fixed, all loads together fill
- * them almost, and only trying shows whether whole slices do.
+ * The solver asks where its relaxation cannot decide: counts are fixed, the sum of loads nearly
+ * fills them, and only a search shows whether whole slices fit.
  */
 #pragma once
 #include <stdbool.h>
@@ -24,7 +24,7 @@ struct pack_choice {
 
 struct pack_slice {
     uint32_t group, choices;
-    double second; /* regret of the second choice by the first sum */
+    double second; /* regret of the second choice in the first sum */
     struct pack_choice choice[PACK_TYPES_MAX];
 };
 
@@ -32,13 +32,13 @@ struct pack {
     struct pack_slice slice[PACK_SLICES_MAX];
     uint32_t slices, cuts;
     double weight[PACK_CUTS_MAX][PACK_TYPES_MAX];
-    double spare[PACK_SLICES_MAX + 1][PACK_CUTS_MAX]; /* at each depth */
-    double room[PACK_TYPES_MAX];                      /* what is left of each type */
+    double spare[PACK_SLICES_MAX + 1][PACK_CUTS_MAX]; /* of each sum at each depth */
+    double room[PACK_TYPES_MAX];                      /* left on each type */
     uint32_t at[PACK_SLICES_MAX + 1];                 /* choice tried at each depth */
 };
 
-/* PACK_FITS: `on` is an assignment that fits. PACK_NEVER: there is none. PACK_UNKNOWN: steps_max
- * steps did not tell, or there are more slices than PACK_SLICES_MAX. */
+/* Result of the search. PACK_FITS: `on` is an assignment that fits. PACK_NEVER: there is none.
+ * PACK_UNKNOWN: steps_max steps did not decide it, or there are more slices than PACK_SLICES_MAX. */
 enum pack_answer { PACK_FITS, PACK_NEVER, PACK_UNKNOWN };
 
 enum pack_answer pack_slices(const struct solver_problem *p, const uint32_t *room,

@@ -1,9 +1,10 @@
-/* prove.c - with all counts fixed, do the slices fit? And the relaxation that helps to tell.
+/* prove.c - decides whether the slices fit fixed counts, and solves the linear relaxation.
  *
- * Relaxations tell soon where there is room or far too little, a search over slices (pack.h) where the
- * instances are almost full: they take turns that grow, so that the better one is soon at work.
- * Relaxations branch on the slice that costs most and is not whole: its type decides over most of the
- * rest. Whole solutions are checked with the loads themselves, never with the table.
+ * Relaxations decide quickly where there is much room or far too little, a search over slices
+ * (pack.h) where the instances are almost full. They take turns that grow, so that the better one
+ * soon gets most of the work. Relaxations branch on the fractional slice that costs most, because
+ * its type determines most of the rest. Whole solutions are checked with the loads themselves,
+ * never with the table.
  *
  * The relaxation is a dual simplex method with bounded variables that starts from its last basis.
  *
@@ -25,7 +26,7 @@
 #define PIVOT_MIN 1e-7 /* smaller elements are rounding errors */
 #define NUDGE 1e-9
 #define PIVOTS_MAX 200
-#define PIVOTS_A_NODE 16 /* take as long as all else that is done at one */
+#define PIVOTS_A_NODE 16 /* they take as long as the rest of a node */
 #define TURNS_MAX 5000   /* pivots of one relaxation */
 
 static uint32_t var_s(const struct solver *s, uint32_t t)
@@ -54,13 +55,13 @@ uint32_t relax_cheapest_type(const struct solver_problem *p, uint32_t g)
     return best;
 }
 
-/* Equal reduced costs would let the method go in circles: each gets a little of its own. */
+/* Returns a small cost of each column's own: with equal reduced costs the method could cycle. */
 static double nudge(uint32_t col)
 {
     return NUDGE * (1 + (double)(col * 2654435761u >> 16) / 65536);
 }
 
-/* The table of the first basis: x[g][cheapest] and all y. */
+/* Builds the table of the first basis: x[g][cheapest] and all y. */
 static void build(struct solver *s)
 {
     const struct solver_problem *p = s->p;
@@ -104,8 +105,8 @@ static double nonbasic_value(const struct solver *s, uint32_t col)
     return s->at_high[col] ? s->high[v] : s->low[v];
 }
 
-/* Puts nonbasic variables at the bounds that their reduced costs ask for; all values anew. Nearly all
- * of them are at zero and add nothing. */
+/* Puts nonbasic variables at the bounds that their reduced costs require, and computes all values
+ * anew. Nearly all nonbasic variables are at zero and add nothing. */
 static void settle(struct solver *s)
 {
     uint32_t moved[SOLVER_COLS_MAX], count = 0;
@@ -137,7 +138,7 @@ static double objective(const struct solver *s)
     return z;
 }
 
-/* The row whose variable misses its bounds most; rows when none does. */
+/* Returns the row with the variable that misses its bounds most; s->rows if none does. */
 static uint32_t leaving_row(const struct solver *s, bool *ret_high)
 {
     uint32_t row = s->rows;
@@ -153,7 +154,7 @@ static uint32_t leaving_row(const struct solver *s, bool *ret_high)
     return row;
 }
 
-/* The column whose reduced cost is used up first; cols when none can help. */
+/* Returns the column with the least ratio of reduced cost to pivot; s->cols if none can help. */
 static uint32_t entering_col(struct solver *s, uint32_t row, bool to_high)
 {
     uint32_t col = s->cols;
@@ -176,7 +177,7 @@ static void subtract(double *restrict from, double times, const double *restrict
                      uint32_t count)
 {
     uint32_t i = 0;
-    for (; i + 4 <= count; i += 4) { /* in fours, for the compiler to do two at once */
+    for (; i + 4 <= count; i += 4) { /* in fours, so that the compiler vectorises */
         from[i] -= times * what[i];
         from[i + 1] -= times * what[i + 1];
         from[i + 2] -= times * what[i + 2];
@@ -224,13 +225,13 @@ double relax_better(const struct solver *s)
     return s->best->cost - s->step + RELAX_BOUND_SLACK * s->best->cost;
 }
 
-/* False when no solution below the cutoff lies within the bounds. */
+/* Solves the relaxation; returns false if no solution below the cutoff lies within the bounds. */
 static bool solve(struct solver *s, double *ret_cost)
 {
     settle(s);
     for (uint32_t turn = 0;; turn++) {
         double cost = objective(s);
-        if (cost > fmin(s->cap, relax_better(s))) return false; /* it only rises */
+        if (cost > fmin(s->cap, relax_better(s))) return false; /* cost only rises */
         bool to_high = false;
         uint32_t row = leaving_row(s, &to_high);
         if (row == s->rows) {
@@ -281,7 +282,7 @@ void relax_init(struct solver *s)
 #define FIRST_NODES 64 /* of relaxations, before the search over slices has a turn */
 #define TURN_GROWS 16  /* and from turn to turn */
 #define PAIRS_EVERY 32 /* nodes: a search in pairs costs as much as ten of them */
-#define HALF_WHOLE 0.1 /* a slice that is almost whole counts with this part of its cost */
+#define HALF_WHOLE 0.1 /* a slice that is almost whole weighs this part of its cost */
 
 void prove_take(struct solver *s, uint16_t on[SOLVER_GROUPS_MAX][SOLVER_TYPES_MAX])
 {
@@ -304,7 +305,7 @@ void prove_take(struct solver *s, uint16_t on[SOLVER_GROUPS_MAX][SOLVER_TYPES_MA
     memcpy(s->best->on, on, sizeof s->best->on);
 }
 
-/* Slices as the relaxation has them, the fractions rounded to the larger parts. */
+/* Rounds the relaxation's slices to whole ones: the largest fractions are rounded up. */
 static void round_slices(const struct solver *s, uint16_t on[SOLVER_GROUPS_MAX][SOLVER_TYPES_MAX])
 {
     const struct solver_problem *p = s->p;
@@ -344,7 +345,8 @@ bool prove_try(struct solver *s, bool pairs)
     return true;
 }
 
-/* The slice that is not whole and costs most, the fraction weighed in; UINT32_MAX: all are. */
+/* Returns the fractional slice of the highest cost, weighted by its fraction; UINT32_MAX: all are
+ * whole. */
 static uint32_t fractional_slice(const struct solver *s)
 {
     const struct solver_problem *p = s->p;
@@ -362,8 +364,8 @@ static uint32_t fractional_slice(const struct solver *s)
     return var;
 }
 
-/* With all counts fixed, by relaxations: true when the slices fit, and then the solution is taken.
- * False with no nodes left: they did not tell. */
+/* Decides by relaxations, with all counts fixed: returns true if the slices fit, and takes the
+ * solution. False with no nodes left: undecided. */
 static bool prove_fit(struct solver *s, uint32_t *left)
 {
     double cost;
@@ -386,7 +388,7 @@ static bool prove_fit(struct solver *s, uint32_t *left)
     return fits;
 }
 
-/* Steps of the search over slices that take as long as one relaxation. */
+/* Returns the steps of the search over slices that take as long as one relaxation. */
 static uint64_t steps_a_node(const struct solver *s)
 {
     return 500 + (uint64_t)s->rows * s->cols / 2;

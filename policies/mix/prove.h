@@ -1,5 +1,5 @@
-/* prove.h - whether given numbers of instances suffice, solutions that were found, and the linear
- * relaxation of the solver's problem, solved again after each branch.
+/* prove.h - decides whether given numbers of instances suffice, by the linear relaxation of the
+ * solver's problem and by search; records solutions.
  *
  * Layer:   policies (base/core, libm), for solver.c
  * Threads: pure; all memory is the caller's struct solver
@@ -12,7 +12,7 @@
 #pragma once
 #include "policies/mix/solver.h"
 
-#define RELAX_WHOLE 1e-6       /* nearer to a whole number than this is one */
+#define RELAX_WHOLE 1e-6       /* a value this near to a whole number counts as whole */
 #define RELAX_BOUND_SLACK 1e-7 /* relative: relaxations are sums of floats */
 
 static inline uint32_t relax_x(const struct solver *s, uint32_t g, uint32_t t)
@@ -25,30 +25,30 @@ static inline uint32_t relax_y(const struct solver *s, uint32_t t)
     return s->p->groups * s->p->types + t;
 }
 
-/* The type that a slice of the group costs least on; UINT32_MAX when it lies on none. */
+/* Returns the type on which a slice of the group costs least; UINT32_MAX if it can lie on none. */
 uint32_t relax_cheapest_type(const struct solver_problem *p, uint32_t g);
 
-/* Bounds of all variables as the problem has them, and the table of the first basis. */
+/* Sets the bounds of all variables from the problem, and the table of the first basis. */
 void relax_init(struct solver *s);
 
-/* What a solution may cost at most to be better than the best found. */
+/* Returns the most that a solution may cost to be better than the best found. */
 double relax_better(const struct solver *s);
 
-/* Solves within the bounds: s->x. False when no better solution lies there that costs no more than
- * s->cap, and when a limit is reached. Counts a node. */
+/* Solves the relaxation within the bounds into s->x and counts a node. Returns false if no better
+ * solution at a cost of at most s->cap lies there, or if a limit is reached. */
 bool relax_enter(struct solver *s, double *ret_cost);
 
-/* PROVE_FITS: they do, and the solution is taken. PROVE_NEVER: they do not. PROVE_OPEN: `nodes` did
- * not tell. */
+/* Result of a proof. PROVE_FITS: the counts suffice, and the solution is taken. PROVE_NEVER: they
+ * do not. PROVE_OPEN: `nodes` nodes did not decide it. */
 enum prove_answer { PROVE_FITS, PROVE_NEVER, PROVE_OPEN };
 
-/* At the counts `point`; leaves all bounds as they were. */
+/* Decides whether the counts `point` suffice; leaves all bounds as they were. */
 enum prove_answer prove_point(struct solver *s, const double point[SOLVER_TYPES_MAX],
                               uint32_t nodes);
 
-/* Looks for a better solution with the relaxation's instances, rounded up; true when there is one.
- * `pairs`: by double shifts too. */
+/* Looks for a better solution with the relaxation's counts rounded up; returns true if it finds
+ * one. `pairs`: also by double shifts (fit.h). */
 bool prove_try(struct solver *s, bool pairs);
 
-/* Takes the solution if it is better than the best. */
+/* Takes the solution if it is better than the best found. */
 void prove_take(struct solver *s, uint16_t on[SOLVER_GROUPS_MAX][SOLVER_TYPES_MAX]);

@@ -1,6 +1,6 @@
-/* single_type.c - the one type that serves all of the workload at least cost.
+/* single_type.c - finds the one type that serves the whole workload at least cost.
  *
- * The simple alternative to every mix: count = ceil(sum of loads), cheapest type. */
+ * It is the simple alternative to every mix: count = ceil(sum of loads), cheapest type. */
 #include "policies/mix/mix.h"
 
 #include <math.h>

@@ -1,12 +1,12 @@
-/* solver.c - the search over counts: which numbers of instances are cheapest and suffice.
+/* solver.c - searches the counts for the cheapest numbers of instances that suffice.
  *
- * Rounds with a ceiling on cost that rises from the relaxation's bound: depth first within a round,
- * and what is dearer than the ceiling not looked at, so that no time goes into counts that are dearer
- * than the optimum (a depth-first search alone looks at whatever its first solutions leave). Where
- * the relaxation's counts are whole, it is asked whether the slices fit (prove.h). Counts that
- * do not tell soon are left till the round's end, and then asked in the order of their cost: a
- * cheaper solution may have settled them. Counts once proven too few, and all that have no more of
- * any type, are not asked again. */
+ * The search runs in rounds with a ceiling on cost that rises from the relaxation's bound. Each
+ * round is depth first and skips counts above the ceiling, so that little time goes into counts
+ * that cost more than the optimum (a depth-first search alone visits all that its first solutions
+ * leave). Where the relaxation's counts are whole, prove.h decides whether the slices fit. Counts
+ * that are not decided soon are left for the end of the round and then decided in the order of
+ * their cost: a cheaper solution may have made them irrelevant. Counts proven too few, and all
+ * counts with no more of any type, are not tried again. */
 #include "policies/mix/solver.h"
 
 #include "policies/mix/prove.h"
@@ -15,15 +15,15 @@
 #include <math.h>
 #include <string.h>
 
-#define PRICE_UNIT 1e-4      /* prices are looked at in hundredths of a cent */
+#define PRICE_UNIT 1e-4      /* prices are compared in hundredths of a cent */
 #define SOON_NODES 64        /* of a proof, before its counts are left for later */
-#define ALL_NODES (1u << 28) /* until the limit of all */
-#define GAP_FIRST 0.1  /* of the first ceiling above the bound, of the way to the first solution */
+#define ALL_NODES (1u << 28) /* no limit but that of the whole search */
+#define GAP_FIRST 0.1  /* first ceiling: so much of the way from the bound to the first solution */
 #define GAP_GROWS 1.2  /* from round to round */
 #define GAP_LEAST 1e-6 /* of the bound: more than its rounding errors */
-#define GAP_MAX 1e3    /* of the bound: then there is no solution to be cheap */
+#define GAP_MAX 1e3    /* of the bound: beyond it the ceiling is dropped */
 
-/* The fraction of instances that costs most; UINT32_MAX when all are whole. */
+/* Returns the fractional count of the highest cost; UINT32_MAX if all are whole. */
 static uint32_t fractional_count(const struct solver *s)
 {
     uint32_t var = UINT32_MAX;
@@ -37,7 +37,7 @@ static uint32_t fractional_count(const struct solver *s)
     return var;
 }
 
-/* No more than what was proven too few before. */
+/* Returns true if the counts are at most some that were proven too few. */
 static bool are_too_few(const struct solver *s, const double *count)
 {
     for (uint32_t i = 0; i < s->nevers; i++) {
@@ -51,7 +51,7 @@ static bool are_too_few(const struct solver *s, const double *count)
 
 static void remember_too_few(struct solver *s, const double *count)
 {
-    if (s->nevers == SOLVER_NEVER_MAX) return; /* it is proven again then */
+    if (s->nevers == SOLVER_NEVER_MAX) return; /* it will be proven again */
     for (uint32_t t = 0; t < s->p->types; t++)
         s->never[s->nevers][t] = (uint16_t)count[t];
     s->nevers++;
@@ -59,7 +59,8 @@ static void remember_too_few(struct solver *s, const double *count)
 
 /* ---- a round ---- */
 
-/* At these counts; what `nodes` do not tell is left for later, or cuts the search short. */
+/* Asks whether the counts suffice; if `nodes` nodes do not decide it, leaves them for later or cuts
+ * the search short. */
 static enum prove_answer ask(struct solver *s, const double *point, uint32_t nodes)
 {
     enum prove_answer a = prove_point(s, point, nodes);
@@ -75,8 +76,8 @@ static enum prove_answer ask(struct solver *s, const double *point, uint32_t nod
 
 static void descend(struct solver *s);
 
-/* All that is within the bounds, less the one point of whole counts: first count lower or higher,
- * or equal and the second lower or higher, and so on. */
+/* Searches all counts within the bounds except `point`: first count lower or higher, or equal and
+ * the second lower or higher, and so on. */
 static void descend_around(struct solver *s, const double point[SOLVER_TYPES_MAX],
                            const double low[SOLVER_TYPES_MAX], const double high[SOLVER_TYPES_MAX])
 {
@@ -95,8 +96,8 @@ static void descend_around(struct solver *s, const double point[SOLVER_TYPES_MAX
     }
 }
 
-/* The relaxation's counts are whole: either the slices fit, and nothing within the bounds is
- * cheaper, or this point is left out. */
+/* Settles whole counts of the relaxation: either the slices fit, and nothing within the bounds is
+ * cheaper, or the search goes on around this point. */
 static void settle_point(struct solver *s)
 {
     uint32_t y0 = relax_y(s, 0);
@@ -117,7 +118,8 @@ static void settle_point(struct solver *s)
     }
 }
 
-/* Recursion: each level takes whole counts away, so that it ends. */
+/* Searches the counts within the bounds. Each level of the recursion excludes whole counts, so that
+ * it ends. */
 static void descend(struct solver *s)
 {
     double cost;
@@ -138,7 +140,7 @@ static void descend(struct solver *s)
     s->high[v] = high;
 }
 
-/* Takes the cheapest of what was left for later. */
+/* Takes the cheapest of the counts left for later. */
 static void take_later(struct solver *s, double ret[SOLVER_TYPES_MAX])
 {
     uint32_t at = 0;
@@ -188,7 +190,7 @@ static void search(struct solver *s)
 
 /* ---- start ---- */
 
-/* The amount that all prices are multiples of; 0 when there is none to speak of. */
+/* Returns the largest amount of which all prices are multiples; 0 if they are not whole units. */
 static double price_step(const struct solver_problem *p)
 {
     uint64_t step = 0;
@@ -231,7 +233,7 @@ void solver_run(const struct solver_problem *problem, uint32_t nodes_max, struct
     s->step = price_step(problem);
     for (uint32_t g = 0; g < problem->groups; g++)
         if (relax_cheapest_type(problem, g) == UINT32_MAX && problem->count[g] > 0) {
-            ret->optimal = true; /* some work fits nowhere */
+            ret->optimal = true; /* some work fits no type */
             return;
         }
     best_single_type(s);

@@ -1,8 +1,7 @@
-/* in_order.c - after a change of the fleet devices take the places of the new layout in the order
- * in which they are listed.
+/* in_order.c - gives devices the places of the new layout in the order in which they are listed.
  *
- * The simple alternative to a mapping: what a device holds plays no part. What it happens to hold of its
- * new place is reused all the same. */
+ * It is the simple alternative: it ignores the contents of devices. Bytes that a device happens to
+ * hold for its new place are still reused. */
 #include "policies/move/move.h"
 
 static void map(const struct move_problem *problem, struct move_memory *work,

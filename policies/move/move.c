@@ -1,4 +1,4 @@
-/* move.c - the table of policies, and the bytes of a mapping. */
+/* move.c - the table of move policies, and the bytes of a mapping. */
 #include "policies/move/move.h"
 
 #include "base/core/bits.h"

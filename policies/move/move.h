@@ -1,10 +1,10 @@
-/* move.h - the interface of the policies that say which old instance becomes which new one when a
- * fleet's layout changes.
+/* move.h - the interface of move policies, which give devices their places when a fleet's layout
+ * changes.
  *
  * Layer:   policies (base/core)
  * Threads: pure; memory is the caller's
  * Rules:   (1) planner-only: no engine takes over another's weights yet; `muster plan move` asks
- *          (2) a policy fills `to` alone; move_weigh says what that is worth
+ *          (2) a policy chooses `to`; move_weigh fills the bytes and seconds
  */
 #pragma once
 #include "base/core/str.h"
@@ -15,12 +15,12 @@
 #define MOVE_MAX 64
 #define MOVE_NONE UINT32_MAX
 
-/* What `from` (a device that stays) already holds of what `to` (a place of the new layout) needs. */
+/* A mapping of devices that stay (`from`) to places of the new layout (`to`). */
 struct move_problem {
     uint32_t from_count, to_count;
-    double reused_bytes[MOVE_MAX][MOVE_MAX]; /* weights and KV that need not be sent; [from][to] */
-    double needed_bytes[MOVE_MAX];           /* of the new place, all of it */
-    double bytes_s;                          /* of the links that bring the rest; > 0 */
+    double reused_bytes[MOVE_MAX][MOVE_MAX]; /* weights and KV of `to` held at `from`; [from][to] */
+    double needed_bytes[MOVE_MAX];           /* by the place, in all */
+    double bytes_s;                          /* of each place's link; > 0 */
 };
 
 struct move_memory {
@@ -30,15 +30,15 @@ struct move_memory {
 };
 
 struct move_verdict {
-    uint32_t to[MOVE_MAX]; /* of each `from`, each place once; MOVE_NONE: it is not needed */
+    uint32_t to[MOVE_MAX]; /* the place of each `from`, each place once; MOVE_NONE: none */
     double reused_bytes, sent_bytes;
-    double seconds; /* until the last place has what it needs, each over its own link */
+    double seconds; /* until the last place has its bytes, each over its own link */
 };
 
 struct move_policy {
     const char *name;
     const char *about;  /* --help and the documents */
-    const char *source; /* where the rule comes from */
+    const char *source; /* paper or system of the rule */
     void (*map)(const struct move_problem *problem, struct move_memory *memory,
                 struct move_verdict *ret);
 };
@@ -53,5 +53,5 @@ extern const uint32_t move_count;
 
 const struct move_policy *move_find(struct str name); /* NULL when there is none */
 
-/* Bytes and seconds of ret->to (move.c). */
+/* Fills the bytes and seconds of the mapping ret->to (move.c). */
 void move_weigh(const struct move_problem *problem, struct move_verdict *ret);

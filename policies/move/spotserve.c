@@ -1,10 +1,9 @@
-/* spotserve.c - after a change of the fleet each place of the new layout goes to the device
- * that holds most of what it needs: the assignment with the most bytes reused.
+/* spotserve.c - assigns devices to the places of the new layout so that the most bytes are reused.
  *
  *     max  sum over pairs of reused_bytes[from][to],   each device and each place at most once
  *
- * SpotServe (ASPLOS 2024, section 3.3): device mapping by the Kuhn-Munkres method on the weights
- * and the KV that survive; here with potentials and shortest augmenting paths (O(n^3)). Devices and
+ * SpotServe (ASPLOS 2024, section 3.3) maps devices by the Kuhn-Munkres method on the surviving
+ * weights and KV; here it uses potentials and shortest augmenting paths (O(n^3)). Devices and
  * places may differ in number; the surplus stays without a partner. */
 #include "base/core/bits.h"
 #include "policies/move/move.h"
@@ -12,15 +11,15 @@
 #include <float.h>
 #include <math.h>
 
-/* Rows 1..n are devices, columns 1..n places, both filled up to a square with pairs worth
- * nothing. */
+/* Returns the cost of a pair. Devices and places count from 1; pairs that fill up the square cost
+ * 0. */
 static double cost(const struct move_problem *p, uint32_t from, uint32_t to)
 {
     if (from > p->from_count || to > p->to_count) return 0;
     return -p->reused_bytes[from - 1][to - 1];
 }
 
-/* Finds a partner for device `row`, moving others on where that is better. */
+/* Finds a place for device `row`, and moves others where that is better. */
 static void augment(const struct move_problem *p, uint32_t n, uint32_t row, struct move_memory *w)
 {
     w->match[0] = row;

@@ -1,25 +1,25 @@
-/* batch_llm.c - sessions that share a beginning run together (BatchLLM, arXiv 2412.03594).
+/* batch_llm.c - runs sessions with a common prefix together (BatchLLM, arXiv 2412.03594).
  *
- *     the group in hand first; then the group with the largest  decode tokens / prefill tokens
- *     where the shared beginning of a group counts once
+ *     first the group admitted last, then the largest  decode tokens / prefill tokens,
+ *     where the common prefix of a group counts once
  *
- * Running a group at one go computes its prefix once, before the cache can drop it. Groups that
- * decode much for little prefill go early, so that their decodes overlap the prefills of later
+ * A group that runs at one go computes its prefix once, before the cache can drop it. Groups with
+ * much decoding for little prefill go early, so that their decodes overlap the prefills of later
  * ones. The paper cuts the prefix tree to one level by a dynamic programme over a known batch; a
- * queue never ends, so ours takes the level that the request names (`group`). 128 groups are
- * known at a time; sessions beyond, or without a group, stand alone, by their own ratio.
+ * queue never ends, so ours takes the level that the request names (`group`). 128 groups are known
+ * at a time; sessions of further groups, or without one, rank by their own ratio.
  *
- * Nothing ages: while members of the group in hand keep coming, all others wait. It is an order for
- * batches, which end. */
+ * Ranks do not age: while members of the group admitted last keep coming, all others wait. The
+ * policy is made for batches, which end. */
 #include "policies/order/order.h"
 
 #define GROUPS 128
 
 struct group {
     uint64_t key;     /* 0: free */
-    uint32_t waiting; /* for the first time */
-    uint32_t prefill; /* of one member: the shared beginning is most of it */
-    double decode;    /* expected tokens of the members that wait for the first time */
+    uint32_t waiting; /* members that wait for the first time */
+    uint32_t prefill; /* tokens of one member: the common prefix is most of them */
+    double decode;    /* expected output tokens of these members */
 };
 
 struct groups {

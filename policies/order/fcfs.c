@@ -1,7 +1,7 @@
-/* fcfs.c - first come, first served: the baseline, and the one nobody has to explain.
+/* fcfs.c - admits sessions in the order of arrival; the baseline.
  *
- * All ranks are equal, so that the tie, the arrival, decides. A preempted session keeps its
- * arrival and so stands at the head again. */
+ * All ranks are equal, so the tie, which is the arrival, decides. A preempted session keeps its
+ * arrival and so returns to the head of the queue. */
 #include "policies/order/order.h"
 
 static void rank(void *state, const struct step_session *session, int64_t now_us,

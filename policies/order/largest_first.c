@@ -1,10 +1,10 @@
-/* largest_first.c - the largest expected session first: the order of decreasing first fit.
+/* largest_first.c - admits the session with the most expected tokens first.
  *
  *     rank = -(prompt + expected output) - wait_s * 1000
  *
  * Bins fill best when the large pieces go in first; with an admission policy that tries the next
- * when one does not fit (s3) this is decreasing first fit. It packs memory; it does not shorten
- * waits. */
+ * session when one does not fit (s3), this is decreasing first fit. It packs memory; it does not
+ * shorten waits. */
 #include "policies/order/order.h"
 
 #define AGE_TOKENS 1000.0

@@ -1,23 +1,23 @@
-/* learned_rank.c - by a learned rank, with a guard against starving (LTR, arXiv 2408.15792).
+/* learned_rank.c - admits by learned rank, with a starvation guard (LTR, arXiv 2408.15792).
  *
  *     rank = the ranker's score (lower is shorter); without one the predicted mean; without
  *            either the running mean of outputs
- *     waiting through 200 steps -> before everybody until it took part in 10 steps
+ *     waited through 200 steps -> first of all, until it has run in 10 steps
  *
  * The router's predictor gives the score with the request (predict/ngram_rank, ssjf_pairwise):
- * ranking is relative, so any monotone scale does, but scores are compared with scores: a request
- * that came past the router has tokens in place of one. Static rank with preemption loses badly
- * when pages are short, so this policy only orders admissions, and the boost protects a session
- * that is preempted for want of pages. The guard's numbers are those of the paper's scripts.
- * Steps are counted by re-asking after the time so many steps usually take. */
+ * ranking is relative, so any monotone scale does, if all requests use the same one: a request that
+ * did not come through the router has tokens in place of a score. Static ranks with preemption lose
+ * badly when pages are short, so this policy only orders admissions, and the boost protects a
+ * session that is preempted for lack of pages. The guard's numbers are those of the paper's
+ * scripts. The rank is asked for again after the time that so many steps usually take. */
 #include "policies/order/order.h"
 
 #include <math.h>
 
 #define IDLE_STEPS 200
 #define BOOST_STEPS 10
-#define MEAN_RATE 0.05  /* of the running mean of a step's seconds: over some twenty steps */
-#define STEP_US_MAX 1e9 /* a step of a quarter of an hour says that the machine slept */
+#define MEAN_RATE 0.05  /* of the running mean of a step's seconds: about 20 steps */
+#define STEP_US_MAX 1e9 /* a longer step, a quarter of an hour, means that the machine slept */
 
 struct ranker {
     uint64_t steps;
@@ -56,7 +56,7 @@ static bool observe(void *state, const struct step_event *event)
     } else if (event->kind == STEP_RAN) {
         struct step_scratch *scratch = event->session->scratch;
         if (scratch->order[1] > 0) scratch->order[1]--;
-        scratch->order[0] = 0; /* waits from anew, should it have to */
+        scratch->order[0] = 0; /* its wait is counted anew */
     }
     return false;
 }

@@ -1,9 +1,10 @@
-/* longest_prefix.c - the session with the longest cached beginning first (SGLang's LPM).
+/* longest_prefix.c - admits the session with the longest cached prefix first (SGLang's LPM).
  *
  *     rank = -(known tokens - uncached tokens)
  *
- * Keeps what is cached in use while it is there, and starves sessions that share nothing: that is why
- * fair policies (dlpm) stand before it. Ours ages by a thousand tokens a second of waiting. */
+ * It uses cached prefixes while they are there, and starves sessions that share nothing, which is
+ * why a fair policy (dlpm) chooses the tenant first. Ours ages by a thousand tokens a second of
+ * waiting. */
 #include "policies/order/order.h"
 
 #define AGE_TOKENS 1000.0

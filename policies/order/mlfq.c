@@ -1,20 +1,21 @@
-/* mlfq.c - skip-join multi-level feedback queue with ageing (FastServe, arXiv 2305.05920).
+/* mlfq.c - ranks by a skip-join multi-level feedback queue with ageing (FastServe, arXiv
+ * 2305.05920).
  *
  *     quantum of level i = 10 ms * 2^i
  *     first level        = the lowest whose quantum holds the prefill
  *     served in a level beyond its quantum -> one level down;  waited 3 s -> level 0
  *     rank = level; equal levels by arrival
  *
- * Needs no prediction: time already served stands for it. That pays only where outputs vary more
- * than exponentially; at less variance it loses to fcfs. A session that was preempted inside its
- * quantum keeps its arrival and so stands at the front of its level; running sessions give way
- * to strictly lower levels only. Pages of preempted sessions are swapped out before they are
- * needed (swaps_early), nothing new is begun while less than a tenth of the swap space is free, and
- * nothing is swapped in during a step that swapped out; the scheduler sees to these.
+ * It needs no prediction: the time already served stands for one. That pays only where outputs vary
+ * more than exponentially; with less variance it loses to fcfs. A session that was preempted inside
+ * its quantum keeps its arrival and so stands at the front of its level; running sessions yield to
+ * strictly lower levels only. The scheduler keeps three further rules of the paper: it swaps out
+ * pages of preempted sessions before they are needed (swaps_early), begins no new session while
+ * less than a tenth of the swap space is free, and swaps nothing in during a step that swapped out.
  *
- * Deviation: sessions are promoted and preempted only while what preemptions cost, in copying pages
- * or computing them again, is below COST_SHARE of the time of the last steps. Without this the
- * policy spends an overloaded engine's time on moving pages. */
+ * Deviation: sessions are promoted and preempted only while the cost of preemptions, for copying
+ * pages or computing them again, is at most COST_SHARE of the time of the last steps. Without this
+ * the policy spends an overloaded engine's time on moving pages. */
 #include "policies/order/order.h"
 
 #include <math.h>
@@ -51,7 +52,7 @@ void mlfq_ran(const struct step_session *session, double seconds)
 {
     struct step_scratch *scratch = session->scratch;
     if (scratch->order[0] == 0) return;
-    /* Rounded: a step is whole microseconds, and many of them must not lose one each. */
+    /* Rounded: a step is whole microseconds, and truncation could lose one in each. */
     scratch->order[1] += (uint64_t)llround(fmax(0, seconds) * 1e6);
     uint32_t level = mlfq_level(session);
     if ((double)scratch->order[1] * 1e-6 > quantum_s(level)) mlfq_start(session, level + 1);

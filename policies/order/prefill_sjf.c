@@ -1,14 +1,14 @@
-/* prefill_sjf.c - shortest prefill first, then feedback queues for the decodes.
+/* prefill_sjf.c - ranks prompts by shortest prefill and decodes by feedback queues.
  *
  *     no token yet:  rank = prefill_s - wait_s / ORDER_AGE - 1e6     (before any decode)
  *     decoding:      rank = level;  first level = the lowest i with 512 * 2^i >= its KV tokens;
  *                    levels, quanta and the promotion after 3 s of waiting are those of mlfq
  *
- * Made for split pools: a prefill instance holds only sessions of the first kind and so runs
- * shortest uncached prompt first, a decode instance only those of the second. A session with a
- * large KV starts low because every token of it reads all of that. The survey names no
- * source for the pair; LAPS and Kairos are close. On an instance that does both, decodes starve while
- * prompts keep coming: promotion moves them among themselves only. */
+ * It is made for prefill/decode disaggregation: a prefill instance holds only sessions of the first
+ * kind and so runs the shortest uncached prompt first, a decode instance only those of the second.
+ * A session with a large KV starts at a low priority because each of its tokens reads all of it.
+ * The survey names no source for the pair; LAPS and Kairos are close. On an instance that does
+ * both, decodes starve while prompts keep coming: promotion reorders only the decodes. */
 #include "policies/order/order.h"
 
 #define KV_TOKENS 512
@@ -37,7 +37,7 @@ static void rank(void *state, const struct step_session *session, int64_t now_us
     ret->base = (double)mlfq_level(session);
 }
 
-/* A prompt once begun is carried through: it holds pages and has given nothing for them. */
+/* A begun prompt is finished: it holds pages and has given no token for them. */
 static bool yields(const void *state, const struct step_session *running)
 {
     (void)state;

@@ -1,12 +1,12 @@
-/* response_ratio.c - highest response ratio next, on predicted work (Brinch Hansen 1971).
+/* response_ratio.c - admits the highest response ratio, on predicted work (Brinch Hansen 1971).
  *
  *     rank = -(wait_s + work_s) / work_s = -1 - wait_s / work_s
  *
- * wait_s is all the time since arrival, work_s what is left to do. Short sessions pass long ones,
- * but every second of waiting counts for more the shorter the work is, so no constant has to be
- * tuned and no tail grows without bound. Magnus (2024) orders batches so; ours orders sessions, and
- * by work instead of by length: where prefill is the bottleneck the length of the output alone says
- * next to nothing. */
+ * wait_s is the time since arrival, work_s the remaining work. Short sessions pass long ones, and a
+ * second of waiting counts for more the shorter the work is, so no constant has to be tuned and no
+ * tail grows without bound. Magnus (2024) orders batches so; ours orders sessions, and by work
+ * instead of by length: where prefill is the bottleneck, the output length alone says next to
+ * nothing. */
 #include "policies/order/order.h"
 
 static void rank(void *state, const struct step_session *session, int64_t now_us,

@@ -1,8 +1,8 @@
-/* round_robin.c - the session first that has waited longest since it ran: the pool of slice-level scheduling.
+/* round_robin.c - admits the session that has waited longest since it last ran (the pool of SCLS).
  *
- * All ranks are equal; the tie is when a session last began to wait. For those that wait for the
- * first time this is arrival; one that comes back from a slice (chunk scls) stands at the end, where
- * fcfs would put it in front again and make slices mean nothing. */
+ * All ranks are equal; the tie is the time at which a session last began to wait. For a session
+ * that never ran this is its arrival; one that returns from a slice (chunk scls) goes to the end.
+ * With fcfs it would go to the front, and slices would have no effect. */
 #include "policies/order/order.h"
 
 static void rank(void *state, const struct step_session *session, int64_t now_us,

@@ -1,10 +1,10 @@
-/* sjf_output.c - shortest predicted output first, aged.
+/* sjf_output.c - admits the session with the shortest predicted rest of output first, with ageing.
  *
  *     rank = decode_s - wait_s / ORDER_AGE
  *
- * The order of SSJF and of all length predictors: by what remains of the output alone, here in
- * seconds of the performance model. Without a prediction the running mean of outputs stands for
- * every session, and the order is that of arrival. */
+ * SSJF and other length predictors order so: by the rest of the output alone, here in seconds of
+ * the performance model. Without a prediction every session gets the running mean of outputs, and
+ * the order is that of arrival. */
 #include "policies/order/order.h"
 
 static void rank(void *state, const struct step_session *session, int64_t now_us,

@@ -1,10 +1,10 @@
-/* sjf_prompt.c - least prefill first, aged.
+/* sjf_prompt.c - admits the session with the least prefill first, with ageing.
  *
  *     rank = prefill_s - wait_s / ORDER_AGE
  *
- * What SGLang and TensorRT-LLM order by: the prompt tokens that are not in the cache, here in
- * seconds of the performance model. No prediction is needed. The ageing term bounds the wait of
- * a long prompt: after ORDER_AGE times its work it passes everything that arrives. */
+ * SGLang and TensorRT-LLM order by the prompt tokens that are not in the cache; here they are
+ * seconds of the performance model. No prediction is needed. The ageing term bounds the wait of a
+ * long prompt: after ORDER_AGE times its work it passes everything that arrives. */
 #include "policies/order/order.h"
 
 static void rank(void *state, const struct step_session *session, int64_t now_us,

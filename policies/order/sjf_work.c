@@ -1,10 +1,10 @@
-/* sjf_work.c - least predicted work first, aged.
+/* sjf_work.c - admits the session with the least predicted work first, with ageing.
  *
  *     rank = work_s - wait_s / ORDER_AGE
  *
- * Work is seconds of the performance model, prompt and predicted output together: where prefill
- * is the bottleneck an order by output length alone gains next to nothing. The ageing term bounds
- * the wait of a long session: after ORDER_AGE times its work it passes everything that arrives. */
+ * Work is seconds of the performance model, prompt and predicted output together: where prefill is
+ * the bottleneck, an order by output length alone gains next to nothing. The ageing term bounds the
+ * wait of a long session: after ORDER_AGE times its work it passes everything that arrives. */
 #include "policies/order/order.h"
 
 static void rank(void *state, const struct step_session *session, int64_t now_us,

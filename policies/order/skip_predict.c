@@ -1,20 +1,21 @@
-/* skip_predict.c - short ones by arrival, others by what remains (SkipPredict, 2402.03564).
+/* skip_predict.c - admits predicted short sessions by arrival, then long ones by their remaining
+ * tokens (SkipPredict, 2402.03564).
  *
  *     short:  predicted output <= the running mean of outputs    rank 0, equal ranks by arrival
  *     long:   rank = 1 + remaining tokens - wait_s * 100, since it last began to wait
  *
- * One cheap bit decides for most sessions; only the long ones need a prediction worth its price.
- * The bit is taken when a session is first ranked and stays: were it to follow the mean, a
- * session that waits as a short one would run as a long one and give way at once. Shorts preempt longs and
- * never yield.
+ * One cheap bit decides for most sessions; only the long ones need a full prediction. The bit is
+ * set when a session is first ranked and stays: if it followed the mean, a session that waited as a
+ * short one could run as a long one and yield at once. Short sessions preempt long ones and never
+ * yield.
  *
- * Longs age by a hundred tokens a second, which the paper does without, so that they do not starve;
- * after a long wait they go before the shorts. A running long does not age and so
- * gives way to shorts at once; that is what the policy gains by, and where memory is short what it
- * loses by. A session without any prediction counts as short: it cannot be told apart. */
+ * Deviation: long sessions age by a hundred tokens a second, so that they do not starve; after a
+ * long wait they go before short ones. A running long session does not age and so yields to short
+ * ones at once: this is the gain of the policy, and its loss where memory is short. A session
+ * without any prediction counts as short. */
 #include "policies/order/order.h"
 
-#define MEAN_RATE 0.02 /* of the running mean of outputs: over some fifty */
+#define MEAN_RATE 0.02 /* of the running mean of outputs: about the last 50 */
 #define AGE_TOKENS 100.0
 
 struct lengths {

@@ -1,13 +1,14 @@
-/* srtf.c - shortest remaining work first, preempting only the young (TRAIL, arXiv 2410.01035).
+/* srtf.c - admits the session with the least remaining work first and preempts only sessions early
+ * in their output (TRAIL, arXiv 2410.01035).
  *
- *     rank = work_s - seconds since arrival / ORDER_AGE       work_s of what remains
+ *     rank = work_s - seconds since arrival / ORDER_AGE       work_s: the remaining work
  *     a running session yields while  generated < 0.8 * predicted
  *
  * Preempting a session near its end frees its pages a moment before it would have freed them
- * itself; the ratio C = 0.8 is the paper's. Two deviations: remaining seconds instead of remaining
- * tokens, as in sjf_work, and the ageing term, without which a long session may starve; a running
- * session keeps its age, or it would give way again a step later. Without a prediction a session is taken
- * for a mean one, and so never yields after 0.8 of the mean. */
+ * itself; the ratio C = 0.8 is the paper's. Two deviations: ranks are remaining seconds instead of
+ * remaining tokens, as in sjf_work, and they age, or a long session may starve. A running session
+ * keeps its age, or it would yield again a step later. Without a prediction a session's output is
+ * taken as the mean, so the session no longer yields after 0.8 of the mean. */
 #include "policies/order/order.h"
 
 #define RATIO 0.8

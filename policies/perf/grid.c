@@ -1,17 +1,17 @@
-/* grid.c - the policy `table`: seconds measured at the knots of a grid, and interpolated.
+/* grid.c - the policy `table`, which interpolates between seconds learnt at the knots of a grid.
  *
  *     step_s = sum over the 8 corners of weight(corner) * seconds[corner]
- *     axes: prompt tokens, decoding sessions, cached tokens of each (attended to, where nobody
- *           decodes, by each prompt token); weights are linear along each axis
+ *     axes: prompt tokens, decoding sessions, cached tokens read by each token of the step;
+ *           weights are linear along each axis
  *
  * An observation moves the corners around it, each by its weight, so that the interpolated value
- * takes half of the error on (normalised least mean squares). Knots begin at the closed form where
- * the hardware is known, else at a prior's coefficients; beyond the last knot the seconds grow in
- * proportion, as steps do there.
+ * absorbs half of the error (normalised least mean squares). Knots start at the roofline model
+ * where the hardware is known, else at the prior's coefficients. Beyond the last knot the seconds
+ * are extrapolated linearly, as steps grow there.
  *
- * Source: LLMServingSim (IISWC 2024) and Vidur (MLSys 2024) keep tables measured offline and
- * interpolate. Ours is measured online by the engine's own steps, on three axes: in a step of both
- * kinds the cached tokens are counted together. */
+ * Source: LLMServingSim (IISWC 2024) and Vidur (MLSys 2024) interpolate in tables measured offline.
+ * Ours is measured online by the engine's own steps, on three axes: a step with prefill and decode
+ * counts the cached tokens of both together. */
 #include "base/core/bits.h"
 #include "policies/perf/linear.h"
 #include "policies/perf/perf_model.h"
@@ -19,7 +19,7 @@
 #include <math.h>
 #include <string.h>
 
-#define RATE 0.5 /* of an error that is taken over at once: a table has no noise model */
+#define RATE 0.5 /* part of an error that is taken over at once: a table has no noise model */
 
 static const double prompt_knot[] = { 0, 16, 64, 256, 1024, 4096 };
 static const double seqs_knot[] = { 0, 1, 4, 16, 64, 256 };
@@ -34,7 +34,7 @@ struct state {
 /* A place along an axis: between knot `low` and the next, `part` of the way. */
 struct place {
     uint32_t low;
-    double part; /* beyond 1 behind the last knot */
+    double part; /* above 1 beyond the last knot */
 };
 
 static struct place place_of(const double knot[KNOTS], double v)

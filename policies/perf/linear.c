@@ -1,9 +1,9 @@
-/* linear.c - the policy `linear`: coefficients of tokens, sessions and cached tokens, learnt.
+/* linear.c - the policy `linear`, which learns coefficients of tokens, sessions and cached tokens.
  *
  *     step_s = a + b prefill + c decoding + d read by decoding + e attended to by chunks
  *
- * Needs to know nothing of hardware or model, and is what others are told of any policy. Source:
- * ours; least squares as in perf_model.c. */
+ * It needs no knowledge of hardware or model. Every policy is reported to other processes in this
+ * form. Source: ours; least squares as in perf_model.c. */
 #include "policies/perf/linear.h"
 
 #include "policies/perf/perf_model.h"
@@ -15,7 +15,8 @@
 /* Terms are scaled to about 1 so that the 5 x 5 solve is well conditioned. */
 static const double term_scale[PERF_TERMS] = { 1.0, 1e-2, 1e-1, 1e-4, 1e-4 };
 
-/* A 7 M parameter model on one CPU core; wrong elsewhere by a factor, which 20 steps correct. */
+/* A model of 7 M parameters on one CPU core; elsewhere it is wrong by a factor, which 20 steps
+ * correct. */
 static const struct perf_coef prior_default = { .step_s = 2e-3,
                                                 .prefill_token_s = 2e-4,
                                                 .decode_seq_s = 5e-4,

@@ -1,4 +1,4 @@
-/* perf_model.c - the table of performance policies; recursive least squares with forgetting, in
+/* perf_model.c - the table of performance policies, and recursive least squares with forgetting, in
  * information form.
  *
  *     info   <- info - (1 - L) info x x' info / (x' info x) + w x x'
@@ -7,20 +7,20 @@
  *
  * Three choices differ from the textbook:
  *
- * Forgetting is directional (Kulhavy and Karny 1984): only what the new step speaks about is
- * forgotten. An engine may decode for an hour without a single prompt; plain forgetting would
+ * Forgetting is directional (Kulhavy and Karny 1984): old steps are forgotten only in the direction
+ * of the new one. An engine may decode for an hour without a single prompt; plain forgetting would
  * lose the prefill term in that hour, and the covariance form would blow up.
  *
- * Steps differ a hundredfold in length, so errors are weighed relative to the estimate, else
- * the long prefill steps would decide all the numbers. Beyond three times the usual spread the
- * weight falls with the distance (Huber): one stall of a shared machine moves little. A lasting
- * change widens the spread and shifts the mean error within some steps; while the mean is shifted
- * the past is forgotten faster, because a machine that became five times slower makes every old
- * step weigh 25 times a new one.
+ * Steps differ a hundredfold in length, so errors are relative to the estimate, else the long
+ * prefill steps would determine all values. Beyond three times the usual spread the weight falls
+ * with the distance (Huber): one stall of a shared machine moves little. A lasting change widens
+ * the spread and shifts the mean error within some steps; while the mean is shifted, the past is
+ * forgotten faster, because after a slowdown by a factor of five each old step weighs 25 times a
+ * new one.
  *
- * The values are projected onto the non-negative orthant in the metric of `info`, exactly: of the
- * 31 sets of free terms the one whose solution is optimal (Karush, Kuhn and Tucker). Clamping one by
- * one would leave the others fitted to a negative neighbour.
+ * The values are projected onto the non-negative orthant in the metric of `info`, exactly: the fit
+ * takes that one of the 31 sets of free terms whose solution is optimal (Karush, Kuhn and Tucker).
+ * Clamping values one by one would leave the others fitted to a negative neighbour.
  */
 
 #include "policies/perf/perf_model.h"
@@ -30,12 +30,12 @@
 #include <math.h>
 #include <string.h>
 
-#define FORGET 0.01       /* 1 - L: a direction remembers about 100 steps that speak of it */
-#define SPREAD_RATE 0.05  /* of the running means of |error| and error */
-#define DRIFT_USUAL 0.2   /* a running mean of errors below it is noise, not change */
-#define DRIFT_FORGETS 0.2 /* a mean error of a factor e beyond that forgets this much a step */
+#define FORGET 0.01       /* 1 - L: a direction remembers about 100 steps along it */
+#define SPREAD_RATE 0.05  /* rate of the running means of |error| and error */
+#define DRIFT_USUAL 0.2   /* a mean error below it is noise, not change */
+#define DRIFT_FORGETS 0.2 /* a mean error of a factor e beyond that forgets this part a step */
 #define SPREAD_MIN 0.02   /* clocks and caches alone cause this much */
-#define HUBER_SPREADS 3.0 /* beyond it the influence of a step stops growing */
+#define HUBER_SPREADS 3.0 /* beyond so many spreads the influence of a step stops growing */
 #define STEP_S_MIN 1e-6   /* no step is shorter: keeps weights finite */
 
 void perf_rls_init(struct perf_rls *fit, const double prior[PERF_TERMS], double prior_steps)
@@ -43,12 +43,12 @@ void perf_rls_init(struct perf_rls *fit, const double prior[PERF_TERMS], double 
     memset(fit, 0, sizeof *fit);
     fit->ratio_p90 = 1.0;
     fit->free_set = (1u << PERF_TERMS) - 1;
-    fit->spread = 1.0; /* nothing is known: everything is believed */
+    fit->spread = 1.0; /* wide, so that the first steps count in full */
     double sum = 0;
     for (int i = 0; i < PERF_TERMS; i++)
         sum += fit->value[i] = prior[i];
     for (int i = 0; i < PERF_TERMS; i++) {
-        /* A prior of 0 is no surer of itself than the others are. */
+        /* A prior of 0 is as uncertain as one of a tenth of the sum. */
         double sure = fmax(prior[i], fmax(sum / 10, STEP_S_MIN));
         fit->info[i][i] = prior_steps / (sure * sure);
         fit->target[i] = fit->info[i][i] * prior[i];
@@ -63,7 +63,7 @@ static double fit_s(const struct perf_rls *fit, const double x[PERF_TERMS])
     return sum;
 }
 
-/* Solves info[set, set] z = target[set] by Cholesky; false when it is not positive definite. */
+/* Solves info[set, set] z = target[set] by Cholesky; returns false if it is not positive definite. */
 static bool solve(const struct perf_rls *fit, unsigned set, double z[PERF_TERMS])
 {
     int at[PERF_TERMS], n = 0;
@@ -94,7 +94,7 @@ static bool solve(const struct perf_rls *fit, unsigned set, double z[PERF_TERMS]
     return true;
 }
 
-/* The optimum is where free terms are not negative and clamped ones would only make it worse. */
+/* Returns true if no free term is negative and freeing a clamped one would not improve the fit. */
 static bool is_optimum(const struct perf_rls *fit, unsigned set, const double z[PERF_TERMS])
 {
     for (int i = 0; i < PERF_TERMS; i++) {
@@ -110,8 +110,8 @@ static bool is_optimum(const struct perf_rls *fit, unsigned set, const double z[
     return true;
 }
 
-/* Steps move the optimum little: the set that was free last is asked first, and the others only
- * when it is not the one any more. */
+/* Finds the optimal values. A step moves the optimum little, so the set that was free last is tried
+ * first, and the others only if it is no longer optimal. */
 static void fit_values(struct perf_rls *fit)
 {
     double z[PERF_TERMS];
@@ -125,11 +125,11 @@ static void fit_values(struct perf_rls *fit)
         memcpy(fit->value, z, sizeof z);
         return;
     }
-    /* Numerically spent: keep the last good ones. */
+    /* No set passed, by rounding errors: keep the last good values. */
 }
 
-/* Scaling both sides alike leaves the coefficients where they are: they only become easier to
- * move, those that no new step speaks about included. */
+/* Forgets a part of all past steps. Scaling both sides alike leaves the coefficients as they are:
+ * they only become easier to move, also those that no new step informs. */
 static void forget_all(struct perf_rls *fit, double part)
 {
     for (int i = 0; i < PERF_TERMS; i++) {
@@ -175,7 +175,7 @@ void perf_rls_observe(struct perf_rls *fit, const double x[PERF_TERMS], double s
             fit->info[i][j] += weight * x[i] * x[j];
     }
     fit->spread += SPREAD_RATE * (off - fit->spread);
-    /* The logarithm treats half and double alike; a single stall is cut to one unit. */
+    /* The logarithm treats half and double alike; a single stall is cut to 1. */
     double error = fmax(fmin(log(seconds / expected), 1), -1);
     fit->drift += SPREAD_RATE * (error - fit->drift);
     perf_track_p90(&fit->ratio_p90, seconds / expected);

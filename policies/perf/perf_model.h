@@ -1,14 +1,14 @@
-/* perf_model.h - the interface of performance policies: how long will a step of this shape take?
+/* perf_model.h - the interface of performance policies, which estimate the seconds of a step.
  *
  * Layer:   policies (base/core, libm)
  * Threads: pure; the engine's device thread, a router's or planner's, or the simulator calls
  * Rules:   (1) state is plain bytes of a fixed size, without pointers: it can be saved and copied,
  *              and only init and observe write it
- *          (2) observe does nothing with an empty shape or seconds that are no positive number
- *          (3) coef is for others, which cannot ask the policy: the linear surrogate
+ *          (2) observe ignores an empty shape, and seconds that are not positive and finite
+ *          (3) coef gives a linear surrogate for readers that cannot call the policy
  *
- * Least squares (rls): seconds as a sum of terms whose sizes are learned online, one step at a time. Its
- * state belongs to its caller, is of fixed size and may be copied.
+ * Least squares (rls) learns seconds as a sum of terms online, one step at a time. Its state
+ * belongs to its caller, is of fixed size and may be copied.
  *
  *     seconds = value[0] x[0] + ... + value[4] x[4],   no value below 0
  *
@@ -23,10 +23,10 @@
 
 #define PERF_STATE_BYTES_MAX 8192
 
-/* What may be known before the first step. */
+/* Knowledge before the first step. */
 struct perf_setup {
-    const struct roofline *roofline; /* NULL: hardware or model is not known */
-    const struct perf_coef *prior;   /* NULL: the policy's own */
+    const struct roofline *roofline; /* NULL: hardware or model is unknown */
+    const struct perf_coef *prior;   /* NULL: the policy's own prior */
 };
 
 struct perf_policy {
@@ -39,7 +39,7 @@ struct perf_policy {
     void (*observe)(void *state, const struct perf_shape *shape, double seconds);
     double (*step_s)(const void *state, const struct perf_shape *shape);
     void (*coef)(const void *state, struct perf_coef *ret);
-    /* Mean watts at a clock in (0, 1]; NULL: the policy does not know (optional). */
+    /* Optional: returns the mean watts at a clock in (0, 1]; NULL: the policy has no estimate. */
     double (*watts)(const void *state, const struct perf_shape *shape, double clock);
 };
 
@@ -52,14 +52,15 @@ extern const struct perf_policy *const perf_table[];
 extern const uint32_t perf_count;
 
 #define PERF_DEFAULT "roofline_residual"
-#define PERF_DEFAULT_UNKNOWN "linear" /* where the hardware is not known */
+#define PERF_DEFAULT_UNKNOWN "linear" /* where the hardware is unknown */
 
 const struct perf_policy *perf_find(struct str name); /* NULL when there is none */
 
-/* What policies share (perf.c). */
+/* Functions that policies share (perf_model.c). */
 
-/* The running 0.9 quantile of observed / estimated seconds, one observation further (Robbins and
- * Monro): up by nine tenths of a step when exceeded, else down by one. Starts at 1. */
+/* Moves the running 0.9 quantile of observed / estimated seconds by one observation (Robbins and
+ * Monro): up by nine tenths of a step when it is exceeded, else down by one tenth. The caller
+ * starts it at 1. */
 void perf_track_p90(double *p90, double ratio);
 
 static inline bool perf_shape_empty(const struct perf_shape *s)
@@ -70,18 +71,18 @@ static inline bool perf_shape_empty(const struct perf_shape *s)
 #define PERF_TERMS 5
 
 struct perf_rls {
-    double value[PERF_TERMS];            /* what is learnt */
+    double value[PERF_TERMS];            /* the learnt sizes of the terms */
     double info[PERF_TERMS][PERF_TERMS]; /* weighted sum of x x' */
     double target[PERF_TERMS];           /* weighted sum of x y */
     double spread;                       /* running mean of |observed / expected - 1| */
     double drift;                        /* running mean of log(observed / expected) */
-    uint64_t free_set;                   /* terms that are not held at 0, a bit each */
+    uint64_t free_set;                   /* one bit for each term that is not held at 0 */
     double samples;                      /* steps observed */
-    double ratio_p90; /* nine steps in ten took at most this many times the estimate */
+    double ratio_p90; /* nine steps in ten take at most this many times the estimate */
 };
 
-/* The prior weighs as much as prior_steps steps. */
+/* Starts from the prior, which weighs as much as prior_steps steps. */
 void perf_rls_init(struct perf_rls *fit, const double prior[PERF_TERMS], double prior_steps);
 
-/* Does nothing with seconds that are not positive and finite. Some x is above 0. */
+/* Learns from one step. Ignores seconds that are not positive and finite. Some x must be above 0. */
 void perf_rls_observe(struct perf_rls *fit, const double x[PERF_TERMS], double seconds);

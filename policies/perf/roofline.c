@@ -1,9 +1,9 @@
-/* roofline.c - the policy `roofline`: the closed form as it is, whatever steps say.
+/* roofline.c - the policy `roofline`, which uses the closed form without correction by steps.
  *
  *     step_s = roofline(shape)
  *
- * What is right before the first step, and what a residual is judged against. Only the quantile
- * of its error is learnt. Source: roofline.c. */
+ * It is the estimate before the first step, and the baseline of roofline_residual. Only the
+ * quantile of its error is learnt. Source: base/perf/roofline.c. */
 #include "base/core/err.h"
 #include "policies/perf/perf_model.h"
 

@@ -1,13 +1,15 @@
-/* roofline_residual.c - the policy `roofline_residual`: the closed form, corrected by the steps.
+/* roofline_residual.c - the policy `roofline_residual`, which corrects the closed form by observed
+ * steps.
  *
  *     step_s = sum over parts of k_part * roofline_part(shape)
  *     parts: matrices and small kernels; reading for decoding; attention of chunks; host; sessions
  *
- * The roofline gives the shape of the answer, steps give the size of each part: five factors by
- * least squares (perf_model.c), starting at 1. What no step has spoken about yet stays as the closed
- * form has it, where a fit without one knows nothing; and the corrected parts are again a
- * roofline, so that a step of another shape, a clock or watts can be asked of it. Coefficients for
- * others are taken where the instance works: a line agrees with a curve in one place.
+ * The roofline gives the form of the estimate and steps give the size of each part: five factors by
+ * least squares (perf_model.c), starting at 1. A part that no step has informed yet stays as in the
+ * closed form, where a fit without one knows nothing. The corrected parts are again a roofline, so
+ * it also estimates other shapes, other clocks and watts. The coefficients for readers are taken at
+ * the batch shape at which the instance works, because a line agrees with a curve in one place
+ * only.
  *
  * Source: the survey's roofline-driven latency prediction (a roofline estimate and a learnt
  * residual). Ours: factors by part instead of one residual network over the batch. */
@@ -20,14 +22,14 @@
 #define PRIOR_STEPS \
     0.3 /* the closed form is worth a third of a step: a wrong one is left at once */
 
-#define POINT_RATE 0.02 /* others are told what is right for the last fifty steps */
+#define POINT_RATE 0.02 /* coef follows about the last fifty steps */
 
 _Static_assert((int)ROOFLINE_PARTS == PERF_TERMS, "a factor a part");
 
 struct state {
     struct roofline closed, corrected;
     struct perf_rls fit;
-    double seqs, context, chunk; /* running means over steps that have such: where coef is taken */
+    double seqs, context, chunk; /* running means over the steps that have them; coef's point */
 };
 
 static void init(void *state, const struct perf_setup *setup)

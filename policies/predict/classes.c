@@ -1,4 +1,5 @@
-/* classes.c - softmax over hashed words, and the mixture of the classes' histograms. */
+/* classes.c - the classifier: softmax over hashed words, and the mixture of the classes'
+ * histograms. */
 #include "policies/predict/classes.h"
 
 #include <math.h>
@@ -39,7 +40,7 @@ static void probabilities(const struct class_model *m, const struct text_feature
         ret[c] /= sum;
 }
 
-/* A class that nothing fell into yet says what all lengths say. */
+/* Mixes the classes' histograms. An empty class uses the histogram of all lengths. */
 static void estimate(const struct class_model *m, const double p[CLASSES_MAX],
                      struct length_estimate *ret)
 {

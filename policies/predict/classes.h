@@ -1,13 +1,13 @@
-/* classes.h - which class of lengths will the output be in? For policies that classify.
+/* classes.h - a classifier of output lengths, for policies that predict a class.
  *
  * Layer:   policies (base/core)
  * Threads: pure
  *
- * One linear score a class over hashed words (predict_text.h), softmax, cross entropy, AdaGrad.
- * Each class keeps a histogram of the lengths that fell into it; the estimate mixes them by
- * probability. (The papers take the likeliest class; all requests of a class then tie, and ties
- * order nothing.) The policies differ in where classes end: fixed edges, or quantiles followed on
- * line.
+ * Each class has a linear score over hashed words (text.h), learnt by softmax, cross entropy and
+ * AdaGrad, and a histogram of the lengths that fell into it. The estimate mixes the histograms by
+ * the probability of their class. (The papers take the likeliest class; all requests of a class
+ * then tie, which gives them no order.) The policies differ in the edges of classes: fixed ones, or
+ * quantiles followed online.
  */
 #pragma once
 #include "policies/predict/lengths.h"
@@ -21,13 +21,13 @@ struct class_model {
     float weight[CLASS_SLOTS * CLASS_STRIDE];
     double finished;
     uint32_t count;
-    uint32_t unused;          /* no byte of a state is undefined */
+    uint32_t unused;          /* padding: no byte of a state is undefined */
     double edge[CLASSES_MAX]; /* class c ends below edge[c]; the last class has no end */
     struct length_offset p90;
     struct length_hist all, hist[CLASSES_MAX];
 };
 
-/* What is alike in all policies of classes; `init` sets the edges. */
+/* The members that are equal in all policies of classes; `init` sets the edges. */
 #define CLASS_ROW                                                                  \
     .needs = PREDICT_TEXT, .state_size = sizeof(struct class_model), .init = init, \
     .decide = class_decide, .merge = class_merge, .remaining = class_remaining

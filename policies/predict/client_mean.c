@@ -1,9 +1,9 @@
-/* client_mean.c - every client's running mean of the logarithm of its outputs.
+/* client_mean.c - predicts the running log-mean of the client's outputs.
  *
  *     estimate = exp((n * own + SHRINK * all) / (n + SHRINK))
  *
  * On traffic of many steady clients (ServeGen) this alone orders requests as well as a language
- * model does. Clients are held in a 4-way table; the one that finished longest ago makes room.
+ * model does. Clients are held in a 4-way table; the one whose last output is oldest makes room.
  */
 #include "base/core/bits.h"
 #include "policies/predict/lengths.h"
@@ -13,17 +13,17 @@
 
 #define WAYS 4
 #define SETS 1024
-#define SHRINK 4.0      /* ends of all clients that a client's own are mixed with */
-#define COUNT_MAX 256.0 /* a client's habits of long ago fade */
+#define SHRINK 4.0      /* outputs of all clients that are mixed with a client's own */
+#define COUNT_MAX 256.0 /* older outputs of a client fade */
 
 struct client {
     uint64_t tenant; /* 0: empty */
-    uint64_t used;   /* the table's clock when last touched */
+    uint64_t used;   /* the table's clock when it was last updated */
     float count, log_mean;
 };
 
 struct client_mean {
-    uint64_t clock;        /* ends of clients that have a name */
+    uint64_t clock;        /* outputs of clients that have a name */
     float count, log_mean; /* of all */
     struct length_band band;
     struct client client[SETS * WAYS];
@@ -107,7 +107,7 @@ static void merge(void *state, const void *other)
     const struct client_mean *o = other;
     mean_merge(&c->count, &c->log_mean, o->count, o->log_mean);
     length_band_merge(&c->band, &o->band);
-    /* Clocks count ends, and one table may have seen more: what is kept is how long ago. */
+    /* Clocks count outputs, and one table may have seen more: ages are kept, not clock values. */
     const uint64_t clock = max_u64(c->clock, o->clock);
     for (uint32_t i = 0; i < SETS * WAYS; i++)
         if (c->client[i].tenant) c->client[i].used += clock - c->clock;

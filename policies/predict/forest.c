@@ -1,13 +1,13 @@
-/* forest.c - regression trees over a request's numbers, refitted as outputs end.
+/* forest.c - predicts by regression trees over features of the request, refitted as outputs end.
  *
  * Magnus (2406.04785) regresses on the length of the user's input and on sentence embeddings with a
  * random forest. Ours has no embedding model: words are projected by hashed signs into 8 numbers,
  * and tenant, task, prefix and first words are replaced by the running log-mean of their outputs.
- * Trees are fitted on a reservoir of the last RESERVOIR ends, in logarithms, by random cuts (Geurts
- * 2006): the best of CUTS draws of (input, threshold) by the variance it takes away.
+ * Trees are fitted to the logarithms of the last RESERVOIR outputs by random cuts (Geurts 2006):
+ * the best of CUTS draws of (input, threshold) by the variance that it removes.
  *
- * One tree is replaced every REFIT_ENDS ends, so the whole forest is new after TREES * REFIT_ENDS
- * and no end pays for more than one tree. Draws are functions of (seed, ends so far): the same ends
+ * One tree is replaced every REFIT_ENDS outputs, and so the forest every TREES * REFIT_ENDS; no
+ * output costs more than one tree. Draws are functions of (seed, outputs so far): the same outputs
  * make the same forest.
  */
 #include "base/core/hash.h"
@@ -22,8 +22,8 @@
 #define TREES 16u
 #define REFIT_ENDS 16u
 #define DEPTH 8u
-#define NODES (1u << DEPTH) /* inner ones, as a heap: children of i are 2i and 2i + 1 */
-#define LEAF_MIN 6u         /* ends a leaf speaks for */
+#define NODES (1u << DEPTH) /* inner nodes, as a heap: children of i are 2i and 2i + 1 */
+#define LEAF_MIN 6u         /* fewest outputs in a leaf */
 #define CUTS 24u
 #define PROJECTED 8u
 #define MEANS_SLOTS 4096u
@@ -48,7 +48,7 @@ struct sample {
 };
 
 struct node {
-    float threshold, value; /* value: the mean of what reaches it */
+    float threshold, value; /* value: the mean of the samples that reach it */
     uint32_t input;         /* INPUTS: a leaf */
 };
 
@@ -57,7 +57,7 @@ struct running {
 };
 
 struct forest {
-    uint64_t finished, fitted; /* ends; trees, of which the last TREES are kept */
+    uint64_t finished, fitted; /* outputs; trees, of which the last TREES are kept */
     struct running all;
     struct length_band band;
     struct running means[MEANS_SLOTS];
@@ -140,10 +140,10 @@ struct fit {
     const struct forest *m;
     struct node *node;
     struct rng rng;
-    uint16_t index[RESERVOIR]; /* of samples, a node's own in one piece */
+    uint16_t index[RESERVOIR]; /* of samples; those of a node are contiguous */
 };
 
-/* The squared error that a cut takes away; -1 when a side is too small. */
+/* Returns the squared error that a cut removes; -1 if a side is too small. */
 static double gain(const struct fit *fit, uint32_t from, uint32_t to, uint32_t input,
                    float threshold)
 {
@@ -169,7 +169,7 @@ static uint32_t cut(struct fit *fit, struct node *node, uint32_t from, uint32_t 
     node->value = (float)(sum / (to - from));
     for (uint32_t c = 0; c < CUTS && to - from >= 2 * LEAF_MIN; c++) {
         uint32_t input = (uint32_t)rng_below(&fit->rng, INPUTS);
-        /* A threshold where samples are: between nothing and nothing there is no cut. */
+        /* The threshold is a sample's value, so that the cut lies among the samples. */
         uint32_t at = from + (uint32_t)rng_below(&fit->rng, to - from);
         float threshold = fit->m->sample[fit->index[at]].x[input];
         double g = gain(fit, from, to, input, threshold);
@@ -189,7 +189,7 @@ static uint32_t cut(struct fit *fit, struct node *node, uint32_t from, uint32_t 
     return left;
 }
 
-/* Nodes in the order of the heap, so a node's samples are known before its children's. */
+/* Fits the nodes in the order of the heap, so a node's samples are known before its children's. */
 static void fit_tree(struct forest *m, uint32_t tree, uint32_t samples)
 {
     struct fit fit = { .m = m, .node = m->node[tree] };
@@ -256,8 +256,8 @@ static void running_merge(struct running *r, const struct running *other)
     r->count = fminf(all, MEANS_MAX);
 }
 
-/* Samples join the reservoir as if they had ended here, in their order; trees are refitted as ends
- * come. The other's trees stand in where ours has fitted none. */
+/* Adds the other's samples to the reservoir as if they had ended here, in their order; trees are
+ * refitted as outputs end. If this forest has no tree yet, it takes the other's. */
 static void merge(void *state, const void *other)
 {
     struct forest *m = state;

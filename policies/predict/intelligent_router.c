@@ -1,10 +1,11 @@
-/* intelligent_router.c - classes that double, for a router that mixes light with heavy.
+/* intelligent_router.c - predicts classes that double in length, for a router that mixes light and
+ * heavy requests.
  *
  *     class ends: 16, 32, 64, ... 2048
  *
  * The Intelligent Router (2408.13510) classifies by DistilBERT into length buckets before it weighs
- * how a request mixes with those an instance has. Its buckets follow its own data; ours double, so
- * that one set serves short and long outputs. The classifier is predict_classes.h.
+ * how a request mixes with those of an instance. Its buckets follow its own data; ours double, so
+ * that one set serves short and long outputs. The classifier is that of classes.h.
  */
 #include "policies/predict/classes.h"
 #include "policies/predict/predict.h"

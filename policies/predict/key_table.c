@@ -1,19 +1,19 @@
-/* key_table.c - output length from cheap keys, the general ones backing the special ones.
+/* key_table.c - predicts from histograms of lengths by key; general keys back up special ones.
  *
  *     model -> tenant -> (tenant, octave of the prompt) -> (tenant, eighth of an octave)
  *           -> (tenant, half octave of the previous output) -> (tenant, prefix) -> (tenant, ask)
  *           -> (tenant, prefix, ask)
  *
- * Every key holds a decayed count, the mean and a log-spaced histogram of the lengths it saw, and
- * is shrunk towards its parent (predict_lengths.h), so a key seen twice says little and one seen a
- * hundred times speaks for itself. P50 and P90 are read off the mixed histogram; P90 is then moved
- * by an adaptive conformal offset so that nine outputs in ten stay below it whatever the
- * histogram's bias. A histogram is needed, not a slope: on real chat traffic the link of prompt and
- * output length is not monotone, and it is fine-grained, hence the eighths. What a request does not
- * have (no previous output, no text) is left out of its chain.
+ * Every key holds a decayed count, the mean and a log-spaced histogram of its lengths. It is shrunk
+ * towards its parent (lengths.h): a key seen twice has little weight, one seen a hundred times
+ * nearly all. P50 and P90 are quantiles of the mixed histogram; P90 is then moved by an adaptive
+ * conformal offset, so that nine outputs in ten stay below it whatever the histogram's bias.
+ * Histograms by key replace a slope because on real chat traffic output length is not monotone in
+ * prompt length; the relation is fine-grained, hence the eighths. Keys of features that a request
+ * lacks (no previous output, no text) are left out of its chain.
  *
- * The table is 4-way set-associative; the entry of a set that was used longest ago makes room, so
- * memory is fixed and a flood of new keys cannot push out those in use.
+ * The table is 4-way set-associative; the least recently updated entry of a set makes room, so
+ * memory is fixed and a flood of new keys cannot evict those in use.
  */
 #include "policies/predict/key_table.h"
 
@@ -25,7 +25,7 @@
 
 enum level { MODEL, TENANT, OCTAVE, EIGHTH, PREVIOUS, PREFIX, ASK, PREFIX_ASK, LEVELS };
 
-/* Powers of two: prompts of one kind differ by less than a factor of two. */
+/* Returns the octave, because prompts of one kind differ by less than a factor of two. */
 static uint32_t octave(uint32_t tokens)
 {
     return 32 - (uint32_t)__builtin_clz(tokens | 1);
@@ -38,7 +38,7 @@ static uint64_t key_of(enum level level, uint64_t tenant, uint64_t a, uint64_t b
     return key ? key : 1;
 }
 
-/* 0 where the request does not have what the level needs. */
+/* Fills ret with the key of each level; 0 where the request lacks the level's feature. */
 static void level_keys(const struct predict_features *f, uint64_t ret[LEVELS])
 {
     uint64_t t = f->tenant;
@@ -136,7 +136,7 @@ static void merge(void *state, const void *other)
 {
     struct key_table *t = state;
     const struct key_table *o = other;
-    /* Clocks count ends, and one table may have seen more: what is kept is how long ago. */
+    /* Clocks count outputs, and one table may have seen more: ages are kept, not clock values. */
     const uint64_t clock = max_u64(t->clock, o->clock);
     for (uint32_t i = 0; i < KEY_TABLE_SETS * KEY_TABLE_WAYS; i++)
         if (t->entry[i].key) t->entry[i].used += clock - t->clock;

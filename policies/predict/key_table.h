@@ -1,4 +1,4 @@
-/* key_table.h - the default predictor's state, for policies that are built on it.
+/* key_table.h - the state of the default predictor, for policies that build on it.
  *
  * Layer:   policies (base/core)
  * Threads: pure
@@ -11,13 +11,13 @@
 
 struct key_entry {
     uint64_t key;  /* 0: empty */
-    uint64_t used; /* the table's clock when last touched */
+    uint64_t used; /* the table's clock when it was last updated */
     struct length_hist hist;
 };
 
 struct key_table {
-    uint64_t clock; /* ends learned */
+    uint64_t clock; /* outputs learned */
     struct length_offset p90;
-    uint32_t unused; /* no byte of a state is undefined */
+    uint32_t unused; /* padding: no byte of a state is undefined */
     struct key_entry entry[KEY_TABLE_SETS * KEY_TABLE_WAYS];
 };

@@ -1,4 +1,4 @@
-/* lengths.c - histograms of lengths, bounds that keep their share of outputs, and a line over one number.
+/* lengths.c - histograms of lengths, calibrated bounds, and a regression on one number.
  *
  *     log length = a + b log number, with PRIOR samples on the diagonal */
 
@@ -6,13 +6,13 @@
 
 #include <math.h>
 
-#define OFFSET_STEP 0.02 /* of the logarithm, an end: 39 ends above P90 in a row double it */
+#define OFFSET_STEP 0.02 /* of the logarithm, an output: 39 above P90 in a row double it */
 #define OFFSET_BOUND 2.0 /* an offset stays within exp(+-2) */
-#define P90_FIRST 0.69   /* log 2: before anything finished, P90 is twice the estimate */
+#define P90_FIRST 0.69   /* log 2: before any output ended, P90 is twice the estimate */
 
 static double bin_start(uint32_t b)
 {
-    /* A table, because a quantile is read for every request. */
+    /* LENGTH_GROWTH^b as a table, because a quantile is read for every request. */
     static const double start[LENGTH_BINS + 1] = {
         1.0,
         1.75,
@@ -61,14 +61,14 @@ void length_merge(struct length_hist *h, const struct length_hist *other)
     float count = h->count + other->count;
     if (count <= 0) return;
     h->mean = (h->mean * h->count + other->mean * other->count) / count;
-    /* Together they may know more than one key is allowed to remember. */
+    /* Together they may exceed the count that one key may remember. */
     float keep = count > (float)LENGTH_COUNT_MAX ? (float)LENGTH_COUNT_MAX / count : 1;
     h->count = count * keep;
     for (uint32_t b = 0; b < LENGTH_BINS; b++)
         h->bin[b] = (h->bin[b] + other->bin[b]) * keep;
 }
 
-/* Lengths spread evenly over the bins up to twice the first guess. */
+/* Spreads lengths evenly over the bins up to twice the first guess. */
 void length_prior(struct length_estimate *e)
 {
     *e = (struct length_estimate){ .mean = LENGTH_FIRST_GUESS };
@@ -86,7 +86,7 @@ void length_shrink(struct length_estimate *e, const struct length_hist *own)
     e->samples = n;
 }
 
-/* Within a bin, log-linear. */
+/* Returns a quantile; log-linear within a bin. */
 static double quantile(const struct length_estimate *e, double q)
 {
     double below = 0;
@@ -142,7 +142,7 @@ void length_offset_observe(struct length_offset *o, double q, double bound, doub
                            bool censored)
 {
     bool above = tokens > bound;
-    if (censored && !above) return; /* a cut output tells only when it already passed the bound */
+    if (censored && !above) return; /* a cut output counts only if it had passed the bound */
     double value = (double)o->value + OFFSET_STEP * (above ? q : q - 1);
     o->value = (float)fmax(-OFFSET_BOUND, fmin(OFFSET_BOUND, value));
 }
@@ -192,11 +192,11 @@ void length_band_merge(struct length_band *b, const struct length_band *other)
     length_offset_merge(&b->p90, &other->p90);
 }
 
-#define KEEP 0.999 /* of the sums, an end: half gone after 700 */
-#define PRIOR 8.0  /* samples that say b = 1/2, between "the same" and "nothing" */
+#define KEEP 0.999 /* of the sums, an output: half gone after 700 */
+#define PRIOR 8.0  /* weight, in samples, of b = 1/2, between proportional and constant */
 #define SLOPE_PRIOR 0.5
-#define SLOPE_MAX 1.0  /* more would stretch the largest numbers beyond what was seen */
-#define NONE_MAX 256.0 /* ends without the number that their mean remembers */
+#define SLOPE_MAX 1.0  /* more would extrapolate the largest numbers beyond any seen length */
+#define NONE_MAX 256.0 /* outputs without the number that the mean remembers */
 
 void length_line_init(struct length_line *l)
 {

@@ -1,10 +1,10 @@
-/* mu_serve.c - percentile classes: edges at the quintiles of the lengths seen.
+/* mu_serve.c - predicts classes with edges at the quintiles of the lengths seen.
  *
  *     edge_q *= exp(RATE * (q - [length < edge_q]))
  *
  * mu-Serve (ATC 2024) trains BERT on percentile classes of its data set. Ours follows the quintiles
- * on line by stochastic steps, so classes stay equally full when the traffic changes; the
- * classifier is predict_classes.h.
+ * online by stochastic steps, so that classes stay equally full when the traffic changes; the
+ * classifier is that of classes.h.
  */
 #include "policies/predict/classes.h"
 #include "policies/predict/predict.h"
@@ -12,7 +12,7 @@
 #include <math.h>
 
 #define QUINTILES 4
-#define RATE 0.05 /* of an edge's logarithm, an end */
+#define RATE 0.05 /* of an edge's logarithm, an output */
 
 static void init(void *state)
 {
@@ -28,7 +28,7 @@ static void observe(void *state, const struct predict_features *f, uint32_t toke
     double least = 1;
     for (uint32_t i = 0; i < QUINTILES; i++) {
         double q = (i + 1) / (double)(QUINTILES + 1), below = (double)tokens < m->edge[i];
-        /* Edges stay in order, a token apart, whatever the steps. */
+        /* Edges stay in order and at least a token apart. */
         m->edge[i] = fmax(least + 1, m->edge[i] * exp(RATE * (q - below)));
         least = m->edge[i];
     }

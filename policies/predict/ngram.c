@@ -1,13 +1,14 @@
-/* ngram.c - a linear model over hashed words and pairs of words, learned as outputs end.
+/* ngram.c - predicts by a linear model over hashed words and pairs of words, learned online.
  *
  *     log length = log_mean + sum of weights / sqrt(n)
  *     log P50, log P90 = log length + sums of weights of their own
  *
- * One head under Huber's loss (delta 1 on the logarithm) for the mean, two under the pinball loss
- * for how far P50 and P90 lie from it. AdaGrad steps, one pass, 196,608 floats. The mean of lengths
- * is exp of the first head times a ratio kept on line, because the mean of a logarithm is not the
- * logarithm of the mean; P90 is moved by the conformal offset as everywhere. A censored end steps
- * only upwards. The intercept is the mean logarithm of the first ends and then stands still.
+ * One head learns the mean under Huber's loss (delta 1 on the logarithm); two learn the distance of
+ * P50 and P90 from it under the pinball loss. Each output is one AdaGrad step on 196,608 floats.
+ * The mean of lengths is exp of the first head times a ratio learnt online, because the mean of a
+ * logarithm is not the logarithm of the mean; P90 is moved by the conformal offset, as in other
+ * predictors. A censored output steps only upwards. The intercept is the mean logarithm of the
+ * first outputs and then stays fixed.
  */
 #include "policies/predict/ngram.h"
 
@@ -18,8 +19,8 @@
 
 #define RATE 0.15
 #define HUBER 1.0
-#define RATIO_KEEP 0.998 /* of the ratio's sums, an end: half gone after 350 */
-#define FIRST_ENDS 64    /* that set the intercept */
+#define RATIO_KEEP 0.998 /* of the ratio's sums, an output: half gone after 350 */
+#define FIRST_ENDS 64    /* outputs that set the intercept */
 #define LOG_MAX 13.8     /* a million tokens */
 
 struct guess {
@@ -74,7 +75,7 @@ static double pinball(double q, double error)
     return error > 0 ? 1 - q : -q;
 }
 
-/* Of a censored end only the heads that lie below it have a gradient. */
+/* Steps the heads. A censored output moves only the heads that lie below it. */
 static void learn(struct ngram *n, const struct text_features *t, const struct guess *z, double y,
                   bool censored)
 {

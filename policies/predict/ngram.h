@@ -1,4 +1,4 @@
-/* ngram.h - the n-gram model's state, for policies that are built on it.
+/* ngram.h - the state of the n-gram model, for policies that build on it.
  *
  * Layer:   policies (base/core)
  * Threads: pure
@@ -11,9 +11,9 @@ enum ngram_head { NGRAM_MEAN, NGRAM_P50, NGRAM_P90, NGRAM_HEADS };
 #define NGRAM_STRIDE (2 * NGRAM_HEADS)
 
 struct ngram {
-    float weight[NGRAM_SLOTS * NGRAM_STRIDE]; /* a slot's heads, each with its sum */
+    float weight[NGRAM_SLOTS * NGRAM_STRIDE]; /* by slot and head, each with its AdaGrad sum */
     double finished;
-    double log_mean;        /* of the first lengths: where the heads start from */
+    double log_mean;        /* of the first lengths: the intercept of the heads */
     double tokens, guessed; /* decayed sums of lengths and of exp(guess) */
     struct length_offset p90;
 };

@@ -1,15 +1,15 @@
-/* ngram_rank.c - learning to rank: a score whose order is that of the lengths, by ListMLE.
+/* ngram_rank.c - learns a score that orders requests by length, by ListMLE (learning to rank).
  *
- * Over a list of RANK_WINDOW finished requests, longest first by (length / LABEL_TOKENS), the loss
- * is the negative logarithm of the probability that drawing without replacement, each in proportion
- * to exp(score), gives this order:
+ * A list holds RANK_WINDOW finished requests, longest first by (length / LABEL_TOKENS). The loss is
+ * the negative logarithm of the probability that draws without replacement, in proportion to
+ * exp(score), give this order:
  *
  *     L = - sum_i (s_i - log sum_{j >= i} exp s_j)
  *     dL/ds_k = exp(s_k) * sum_{i <= k} 1 / Z_i - 1,   Z_i = sum_{j >= i} exp s_j
  *
- * The paper trains OPT-125M on such lists, labels in tens of tokens; ours is linear over hashed
- * words (predict_text.h) and steps once for every full window. What lengths scores come to is
- * learned beside it (predict_rank.h).
+ * The paper trains OPT-125M on such lists, with labels in tens of tokens; ours is linear over
+ * hashed words (text.h) and steps once for every full window. The lengths that go with scores are
+ * learned beside it (rank.h).
  */
 #include "policies/predict/predict.h"
 #include "policies/predict/rank.h"
@@ -18,9 +18,9 @@
 
 #define RATE 0.2
 #define LABEL_TOKENS 10.0f
-#define SCORE_MAX 30.0 /* exp of it still adds up */
+#define SCORE_MAX 30.0 /* sums of its exp stay finite */
 
-/* Indices of the window, longest first; equal labels in the order they ended. */
+/* Sorts the window's indices, longest first; equal labels in the order in which they ended. */
 static void sort_longest(const struct rank_model *m, uint32_t ret[RANK_WINDOW])
 {
     for (uint32_t i = 0; i < RANK_WINDOW; i++) {

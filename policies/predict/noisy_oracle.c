@@ -1,9 +1,9 @@
-/* noisy_oracle.c - predicts the true length times lognormal noise: a bound, in the simulator alone.
+/* noisy_oracle.c - predicts the true length times lognormal noise: a bound, for the simulator only.
  *
  *     P50 = truth * exp(SIGMA * N(0, 1)), SIGMA = 0.9, P90 at the matching quantile
  *
- * SIGMA is the deviation of the logarithm at which a good prompt-only predictor orders chat traffic.
- * The noise is a function of the request, so a request that is asked about twice gets one prediction.
+ * SIGMA is the deviation of the logarithm at which a good prompt-only predictor orders chat
+ * traffic. The noise is a function of the request, so a request gets the same prediction each time.
  */
 #include "base/core/hash.h"
 #include "base/core/rng.h"

@@ -1,4 +1,4 @@
-/* oracle.c - predicts the true length: a bound, in the simulator alone. */
+/* oracle.c - predicts the true length: a bound, for the simulator only. */
 #include "policies/predict/lengths.h"
 #include "policies/predict/predict.h"
 

@@ -1,4 +1,5 @@
-/* predict.c - the table of output-length predictors, and what holds for all of them. */
+/* predict.c - the table of output-length predictors, remaining lengths, and headers of saved
+ * states. */
 #include "policies/predict/predict.h"
 
 #include "base/core/bits.h"
@@ -7,8 +8,8 @@
 #include <errno.h>
 #include <math.h>
 
-/* "MPREDCT2" as bytes, lowest first. The digit goes up when the bytes of any policy come to mean
- * something else: the size alone does not tell. */
+/* "MPREDCT2" as bytes, lowest first. The digit goes up when the bytes of any policy change their
+ * meaning, because the size alone may stay the same. */
 #define STATE_MAGIC 0x325443444552504dULL
 #define NORMAL_P90 1.2815515655446004
 
@@ -42,15 +43,15 @@ const char *predict_missing(const struct predict_policy *row, uint32_t have)
     return NULL;
 }
 
-/* The mean of a lognormal beyond g, less g: with median m and deviation s of the logarithm,
- * m exp(s^2/2) Q((ln g - ln m)/s - s) / Q((ln g - ln m)/s). */
+/* Returns the mean of a lognormal beyond g, less g: with median m and deviation s of the logarithm,
+ * m exp(s^2/2) Q((ln g - ln m)/s - s) / Q((ln g - ln m)/s) - g. */
 static double lognormal_left(const struct predict_verdict *v, double g)
 {
     double s = log(v->p90 / v->p50) / NORMAL_P90;
-    if (s < 0.05) s = 0.05; /* a point estimate is not trusted to the token */
+    if (s < 0.05) s = 0.05; /* a point estimate is not exact to the token */
     double z = (log(g) - log(v->p50)) / s;
     double beyond = erfc(z / sqrt(2));
-    if (beyond < 1e-9) return g * s * s; /* far in the tail: what it has come to, again in part */
+    if (beyond < 1e-9) return g * s * s; /* too far in the tail for the ratio: a part of g */
     return v->p50 * exp(s * s / 2) * erfc((z - s) / sqrt(2)) / beyond - g;
 }
 
@@ -87,7 +88,7 @@ struct header {
 };
 _Static_assert(sizeof(struct header) == PREDICT_HEADER_BYTES, "nothing lies between");
 
-/* `state` NULL: without the digest. */
+/* Returns the header of a state; `state` NULL: without the digest. */
 static struct header header_of(const struct predict_policy *row, const void *state)
 {
     struct header h = { .magic = STATE_MAGIC, .size = row->state_size };

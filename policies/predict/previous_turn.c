@@ -1,9 +1,10 @@
-/* previous_turn.c - the output before foretells this one.
+/* previous_turn.c - predicts from the length of the conversation's previous output.
  *
- *     log length = a + b log(previous output), fitted on line; of a first turn their log-mean
+ *     log length = a + b log(previous output), fitted online; for a first turn their log-mean
  *
- * Mooncake's follow-ups are ordered better by this one number than by everything else their trace
- * has. It is linear in the logarithm (lengths.h), so the order is the previous lengths' own.
+ * Mooncake's follow-ups are ordered better by this one number than by everything else in their
+ * trace. The estimate is linear in the logarithm (lengths.h), so requests keep the order of their
+ * previous outputs.
  */
 #include "policies/predict/lengths.h"
 #include "policies/predict/predict.h"

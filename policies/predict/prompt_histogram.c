@@ -1,10 +1,10 @@
-/* prompt_histogram.c - output length from the prompt's length alone.
+/* prompt_histogram.c - predicts from the prompt's length alone.
  *
  *     bucket = floor(8 log2(prompt + 1))
  *
  * InferMax keys its mean by int(log2(prompt)); real chat traffic has structure finer than an
- * octave, so ours has eight buckets an octave, each shrunk towards its octave and that towards all
- * lengths (predict_lengths.h).
+ * octave, so ours has eight buckets an octave, each shrunk towards its octave, and the octave
+ * towards all lengths (lengths.h).
  */
 #include "policies/predict/lengths.h"
 #include "policies/predict/predict.h"

@@ -1,9 +1,9 @@
-/* rank.c - scores to places to lengths. */
+/* rank.c - turns scores into places among recent scores, and places into lengths. */
 #include "policies/predict/rank.h"
 
 #include <math.h>
 
-#define STATS_MAX 512.0 /* scores that mean and deviation remember */
+#define STATS_MAX 512.0 /* scores that the mean and deviation remember */
 
 void rank_init(void *state)
 {
@@ -17,7 +17,7 @@ double rank_score(const struct rank_model *m, const struct text_features *t)
     return linear_dot(m->weight, 2, RANK_SLOTS - 1, t);
 }
 
-/* In [0, RANK_BINS). */
+/* Returns the place of a score, in [0, RANK_BINS). */
 static double place_of(const struct rank_model *m, double score)
 {
     double z = (score - m->score_mean) / sqrt(m->score_var + 1e-9);
@@ -31,7 +31,7 @@ static void estimate(const struct rank_model *m, uint32_t bin, struct length_est
     length_shrink(ret, &m->bin[bin]);
 }
 
-/* The bins' means made to rise: a bin's is at least that of the one below. */
+/* Fills ret with the means of the bins, each raised to at least that of the bin below. */
 static void means(const struct rank_model *m, double ret[RANK_BINS])
 {
     double least = 0;
@@ -61,7 +61,7 @@ void rank_decide(const void *state, const struct predict_features *f, struct pre
     ret->rank = score;
 }
 
-/* Only the hashes there are: what lies behind them is no part of a state that is saved. */
+/* Copies only the hashes in use: the bytes behind them are undefined and must not be saved. */
 static void keep(struct rank_item *item, const struct text_features *t, double length)
 {
     *item = (struct rank_item){ .features = { .count = t->count }, .tokens = (float)length };
@@ -97,7 +97,7 @@ void rank_merge(void *state, const void *from)
     double all = m->finished + other->finished;
     if (other->finished == 0) return;
     linear_merge(m->weight, other->weight, RANK_SLOTS);
-    /* The deviation of all is that within each and that between the two. */
+    /* The variance of all is that within each state plus that between their means. */
     double part = other->finished / all, apart = other->score_mean - m->score_mean;
     m->score_var += part * (other->score_var - m->score_var) + part * (1 - part) * apart * apart;
     m->score_mean += part * apart;

@@ -1,10 +1,10 @@
-/* s3.c - ten equal bins, as S3 sizes its reservations.
+/* s3.c - predicts one of ten equal bins, as S3 does for its reservations.
  *
  *     bin = floor(10 * length / 512), the last without an end
  *
  * S3 (2306.06000) classifies by DistilBERT into ten bins of the longest output it serves and
- * reserves the bin's upper end. Our range is 512 tokens for every trace, the classifier is
- * predict_classes.h.
+ * reserves the bin's upper end. Our range is 512 tokens for every trace; the classifier is that of
+ * classes.h.
  */
 #include "policies/predict/classes.h"
 #include "policies/predict/predict.h"

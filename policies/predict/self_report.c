@@ -1,12 +1,11 @@
-/* self_report.c - ask the model itself how long its answer will be.
+/* self_report.c - asks the model itself for the length of its output.
  *
- *     log length = a + b log(the number it said)
+ *     log length = a + b log(reported number)
  *
- * Response Length Perception (Zheng 2023) asks first and pays for it: the prompt and
- * QUESTION_TOKENS more are read, REPORT_TOKENS are written, for every request. The verdict says so,
- * to its scheduler or its price. The paper tunes the model by LoRA to answer well; ours is
- * asked as it is, and a line fitted on line (lengths.h) makes of its number what it is worth.
- * An answer without a number counts as none.
+ * Response Length Perception (Zheng 2023) asks before it serves. This costs, for every request, the
+ * prompt and QUESTION_TOKENS more to read and REPORT_TOKENS to write, and the verdict counts them.
+ * The paper tunes the model by LoRA to estimate well; ours is asked as it is, and a regression
+ * fitted online (lengths.h) corrects its number. A report without a number counts as none.
  */
 #include "policies/predict/lengths.h"
 #include "policies/predict/predict.h"

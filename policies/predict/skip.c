@@ -1,12 +1,13 @@
-/* skip.c - a cheap look first, the costly model only where the cheap look is unsure.
+/* skip.c - the policy `skip_predict`, which asks a cheap model first and a costly one where that is
+ * unsure.
  *
- *     key table: P90 / P50 <= SURE, or P90 <= SHORT  ->  its answer     (one bit: short or known)
+ *     key table: P90 / P50 <= SURE, or P90 <= SHORT  ->  its estimate   (one bit: short or known)
  *     else                                           ->  the n-gram model's, marked costly
  *
  * SkipPredict (2402.03564) asks a one-bit class of every request and serves the short ones in order
  * of arrival; only long ones get the costly prediction. Here the bit is whether the table's
- * histogram is narrow, or short as a whole. Both models learn from every end, so the second is
- * ready when it is asked. Without text the second adds little, as anywhere.
+ * histogram is narrow, or short as a whole. Both models learn from every output, so the second is
+ * ready when it is asked. Without text the second adds little.
  */
 #include "policies/predict/key_table.h"
 #include "policies/predict/ngram.h"

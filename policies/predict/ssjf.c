@@ -1,10 +1,10 @@
-/* ssjf.c - SSJF's regression: tokens themselves under the squared error.
+/* ssjf.c - predicts tokens by regression under the squared error, as SSJF does.
  *
  *     tokens / UNIT = sum of weights / sqrt(n)
  *
- * The paper's proxy is BERT-base with a two-layer head; ours is linear over hashed words
- * (predict_text.h). What it shows against `ngram` is the loss: a squared error on tokens follows
- * the longest outputs, Huber's on the logarithm the typical ones.
+ * The paper's proxy is BERT-base with a two-layer head; ours is linear over hashed words (text.h).
+ * It differs from `ngram` in the loss: a squared error on tokens follows the longest outputs,
+ * Huber's loss on the logarithm follows typical ones.
  */
 #include "policies/predict/lengths.h"
 #include "policies/predict/predict.h"

@@ -1,4 +1,4 @@
-/* ssjf_binary.c - SSJF's first classifier: short or long.
+/* ssjf_binary.c - predicts short or long, as SSJF's first classifier does.
  *
  *     long: at least 141 tokens, the median of the paper's data
  *

@@ -1,9 +1,9 @@
-/* ssjf_classes.c - SSJF's five classes, at the percentiles of its data.
+/* ssjf_classes.c - predicts one of SSJF's five classes, at the percentiles of its data.
  *
  *     edges 42, 141, 294 and 503 tokens
  *
  * The paper's proxy is BERT-base under cross entropy; ours is the classifier of classes.h. mu_serve
- * has as many classes and moves their edges with the traffic; these stay.
+ * has as many classes and moves their edges with the traffic; here the edges are fixed.
  */
 #include "policies/predict/classes.h"
 #include "policies/predict/predict.h"

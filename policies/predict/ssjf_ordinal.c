@@ -1,11 +1,11 @@
-/* ssjf_ordinal.c - SSJF's ordinal form: the number of a class, learned as a number.
+/* ssjf_ordinal.c - predicts the index of a class by regression, as SSJF's ordinal form does.
  *
  *     index = sum of weights / sqrt(n),  squared error against 0 .. 4
  *     estimate = the histograms of the two nearest classes, mixed by their distance
  *
- * Classes as in ssjf_classes. Taking a class for its neighbour costs less than taking it for one far
- * away, which cross entropy does not know. The paper's proxy is BERT-base; ours is linear over hashed
- * words (text.h).
+ * Classes are those of ssjf_classes. To mistake a class for its neighbour costs less than for a
+ * distant one, which cross entropy ignores. The paper's proxy is BERT-base; ours is linear over
+ * hashed words (text.h).
  */
 #include "policies/predict/lengths.h"
 #include "policies/predict/predict.h"
@@ -16,13 +16,13 @@
 #define CLASSES 5u
 #define SLOTS 32768u
 #define RATE 0.15
-#define STEP_MAX 4.0 /* of the gradient, in classes: as far as two lie apart */
+#define STEP_MAX 4.0 /* of the gradient, in classes: the largest distance of two */
 
 static const double edges[CLASSES - 1] = { 42, 141, 294, 503 };
 
 struct ordinal {
     float weight[SLOTS * 2];
-    double finished, centre; /* the centre is the running mean of indices, the intercept */
+    double finished, centre; /* centre: the running mean of indices, the intercept */
     struct length_offset p90;
     struct length_hist all, hist[CLASSES];
 };

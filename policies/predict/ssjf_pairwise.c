@@ -1,10 +1,10 @@
-/* ssjf_pairwise.c - SSJF's pairwise form: which of two outputs is longer?
+/* ssjf_pairwise.c - learns which of two outputs is longer, as SSJF's pairwise form does.
  *
  *     L = log(1 + exp(-(s_long - s_short)))
  *
- * Every end is compared with the PAIRS that ended just before it. SSJF (2404.08509) puts BERT below
- * the two scores and found the form to gain little over regression; ours is linear over hashed
- * words.
+ * Each output is compared with the PAIRS that ended just before it. SSJF (2404.08509) computes the
+ * two scores with BERT and found the form to gain little over regression; ours is linear over
+ * hashed words.
  */
 #include "policies/predict/predict.h"
 #include "policies/predict/rank.h"

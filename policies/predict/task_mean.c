@@ -1,8 +1,8 @@
-/* task_mean.c - the mean output of a task, from the outputs of it seen so far.
+/* task_mean.c - predicts the mean output of the task so far.
  *
- * BatchLLM estimates a group's decode from samples of the group. A task is what its prompts begin
- * with (`group`; the prefix where no group is named). The mean is shrunk towards that of all tasks
- * (predict_lengths.h), so a task seen once is not believed whole.
+ * BatchLLM estimates the decode of a group from samples of the group. A task is the common
+ * beginning of its prompts (`group`; the prefix where no group is named). The mean is shrunk
+ * towards that of all tasks (lengths.h), so that one output of a task does not decide its estimate.
  */
 #include "base/core/bits.h"
 #include "policies/predict/lengths.h"
@@ -13,12 +13,12 @@
 
 struct task {
     uint64_t key;  /* 0: empty */
-    uint64_t used; /* the table's clock when last touched */
+    uint64_t used; /* the table's clock when it was last updated */
     struct length_hist hist;
 };
 
 struct task_mean {
-    uint64_t clock; /* ends of tasks that have a name */
+    uint64_t clock; /* outputs of tasks that have a key */
     struct length_offset p90;
     struct length_hist all;
     struct task task[SETS * WAYS];
@@ -101,7 +101,7 @@ static void merge(void *state, const void *other)
     const struct task_mean *o = other;
     length_offset_merge(&t->p90, &o->p90);
     length_merge(&t->all, &o->all);
-    /* Clocks count ends, and one table may have seen more: what is kept is how long ago. */
+    /* Clocks count outputs, and one table may have seen more: ages are kept, not clock values. */
     const uint64_t clock = max_u64(t->clock, o->clock);
     for (uint32_t i = 0; i < SETS * WAYS; i++)
         if (t->task[i].key) t->task[i].used += clock - t->clock;

@@ -1,10 +1,10 @@
-/* tetri.c - classes of 200 tokens, as TetriInfer tells heavy decodes from light ones.
+/* tetri.c - predicts classes of 200 tokens, as TetriInfer tells heavy decodes from light ones.
  *
  *     class = floor(length / 200), eleven of them, the last without an end
  *
- * TetriInfer (2401.11181) runs OPT-125M beside the prefill and finds 200 tokens the grain at which
- * it is right three times in four. Below 200 tokens all outputs are alike to it, as they are to a
- * scheduler of long decodes. Ours is the classifier of predict_classes.h.
+ * TetriInfer (2401.11181) runs OPT-125M beside the prefill and found it right three times in four
+ * with classes of 200 tokens. All outputs below 200 tokens are one class, as they are for a
+ * scheduler of long decodes. The classifier is that of classes.h.
  */
 #include "policies/predict/classes.h"
 #include "policies/predict/predict.h"

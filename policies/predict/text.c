@@ -1,4 +1,4 @@
-/* text.c - words to hashes, and the linear steps over them. */
+/* text.c - turns words into hashes, and steps linear models over them. */
 #include "policies/predict/text.h"
 
 #include "base/core/hash.h"
@@ -7,11 +7,11 @@
 
 #define FNV_BASIS 2166136261u
 #define FNV_PRIME 16777619u
-#define WORDS_BEFORE_MAX 24 /* of the text in front of the last sentence, its last ones */
+#define WORDS_BEFORE_MAX 24 /* nearest words before the last sentence */
 #define WORDS_LAST_MAX 24
 #define HEAD_WORDS 3
 #define ASK_BYTES_MAX 128
-#define STEP_FLOOR 1e-3 /* of an AdaGrad sum: the first step of a weight is bounded */
+#define STEP_FLOOR 1e-3 /* of an AdaGrad sum: bounds the first step of a weight */
 
 enum salt { WORD = 1, PAIR, HEAD, BEFORE, CONTEXT };
 
@@ -37,8 +37,8 @@ static uint32_t log_bucket(double value, double per_octave)
     return (uint32_t)(log2(value + 1) * per_octave);
 }
 
-/* Cuts the next word off *rest and hashes it: letters in lower case, a number by its size.
- * False when there is none. *ret_number is the number, or -1. */
+/* Cuts the next word off *rest and hashes it: letters in lower case, a number by its size. Returns
+ * false if there is none. *ret_number is the number, or -1. */
 static bool next_word(struct str *rest, uint32_t *ret, double *ret_number)
 {
     size_t at = 0;
@@ -61,7 +61,7 @@ static bool next_word(struct str *rest, uint32_t *ret, double *ret_number)
     return true;
 }
 
-/* Where the last sentence begins: behind the last mark that more than blanks and marks follow. */
+/* Returns the last sentence, which begins after the last mark that a word follows. */
 struct str text_last_sentence(struct str text)
 {
     bool words = false;
@@ -123,7 +123,7 @@ static void add_sentence(struct text_features *t, struct str sentence)
 
 static void add_before(struct text_features *t, struct str text)
 {
-    /* From the end, because the nearest words matter most: back over as many blanks. */
+    /* From the end, because the nearest words matter most: back over WORDS_BEFORE_MAX blanks. */
     size_t from = text.len;
     for (uint32_t blanks = 0; from > 0; from--) {
         if (text.data[from - 1] == ' ' && ++blanks > WORDS_BEFORE_MAX) break;

@@ -1,24 +1,24 @@
-/* trail.c - the model's own hidden state says which bin of lengths an output will end in, and decoding
- * narrows it.
+/* trail.c - predicts the bin of an output's length from the model's hidden state, and refines it
+ * while decoding.
  *
  *     p(bin | h) = softmax(W2 relu(W1 norm(h))),   10 bins of 51.2 tokens, the last without an end
  *     prior(left | g)  by Bayes' rule: p(bin | h0) * P(L > g | bin), from each bin's own histogram
  *     p(left | g, h)   ~ prior(left | g) * q(left | h) / base(left)
  *
- * TRAIL (2410.01035) feeds layer 11's state to a small network at every token, which classifies the
- * tokens that are left, and smooths its word by Bayes' rule over bins that shift as tokens come. Here a
- * state comes at the prompt's end and at every so many tokens (the caller chooses layer and distance),
- * folded into 32 numbers; networks have 32 units and learn on line, each state beside seven drawn again
- * from a reservoir.
+ * TRAIL (2410.01035) feeds layer 11's state at every token to a small network, which classifies the
+ * remaining tokens, and smooths the result by Bayes' rule over bins that shift as tokens come. Here
+ * a state, folded into 32 numbers, comes at the prompt's end and at intervals of tokens (the caller
+ * chooses layer and interval); networks have 32 units and learn online, each new state together
+ * with seven drawn from a reservoir.
  *
- * What differs, measured by t_predict_engine on the shipped model: two networks, one for whole lengths
- * from the prompt's state and one for what is left from a running output's, because one network for
- * both ordered prompts worse (0.67 of pairs instead of 0.72). And the bins of whole outputs do not
- * shift by a matrix: histograms say exactly what of a bin lies beyond g, where the matrix spread it out
- * until Bayes' step made things worse. A state of a running output weighs in with its evidence, q over
- * its base rate, smoothed over looks; one that knows nothing changes nothing. A softmax without units
- * was tried and was too unsure of its bins. SyncIntellects' progressive prediction has no published
- * detail beyond this and is this policy too.
+ * Deviations, measured by t_predict_engine on the shipped model. There are two networks, one for
+ * whole lengths from the prompt's state and one for the rest from a running output's state, because
+ * one network for both ordered prompts worse (0.67 of pairs instead of 0.72). The bins of whole
+ * outputs do not shift by a matrix: histograms give exactly the part of a bin beyond g, where the
+ * matrix spread it out until Bayes' step made the estimate worse. A state of a running output adds
+ * its evidence, q over its base rate, smoothed over looks; an uninformative state changes nothing.
+ * A softmax without hidden units was tried and was too unsure of its bins. SyncIntellects'
+ * progressive prediction has no published detail beyond this and is this policy too.
  */
 #include "base/core/rng.h"
 #include "policies/predict/lengths.h"
@@ -31,10 +31,10 @@
 #define UNITS 32u
 #define INPUTS (PREDICT_HIDDEN_DIMS + 1) /* and the intercept */
 #define RESERVOIR 512u
-#define REPLAYS 7u /* states learned again beside each new one */
+#define REPLAYS 7u /* old states learned again with each new one */
 #define RATE 0.05
-#define STEP_FLOOR 1e-3  /* of an AdaGrad sum: the first step of a weight is bounded */
-#define STATS_MAX 1024.0 /* states that mean and deviation of the state remember */
+#define STEP_FLOOR 1e-3  /* of an AdaGrad sum: bounds the first step of a weight */
+#define STATS_MAX 1024.0 /* states that the mean and deviation remember */
 #define SEED 0x747261696cULL
 #define EVIDENCE_MAX 2.0 /* one look moves the odds of a bin by no more than e^2 */
 
@@ -59,7 +59,7 @@ struct net {
 
 struct trail {
     uint64_t finished;
-    struct net whole, left; /* from the prompt's state; from those of running outputs */
+    struct net whole, left; /* on the prompt's state; on states of running outputs */
     double left_seen[BINS];
     struct length_offset p90;
     struct length_hist all, hist[BINS]; /* of whole outputs */
@@ -69,7 +69,8 @@ struct pass {
     double x[INPUTS], unit[UNITS + 1], p[BINS];
 };
 
-/* NULL also for a state with a number that is none: once learned, its mean would stay none. */
+/* Returns NULL also for a state with a number that is not finite: it would spoil the mean for
+ * good. */
 static const float *hidden_of(const struct predict_features *f)
 {
     if (!f->hidden) return NULL;
@@ -79,12 +80,12 @@ static const float *hidden_of(const struct predict_features *f)
     return f->hidden;
 }
 
-/* Zeros, the running mean, stand for an absent state. */
+/* Runs the network. For an absent state the inputs are 0, the running mean. */
 static void forward(const struct net *m, const float *hidden, struct pass *ret)
 {
     for (uint32_t d = 0; d < PREDICT_HIDDEN_DIMS; d++) {
         double z = hidden ? ((double)hidden[d] - m->mean[d]) / sqrt(m->var[d] + 1e-9) : 0;
-        ret->x[d] = fmax(-4, fmin(4, z)); /* one wild number must not decide */
+        ret->x[d] = fmax(-4, fmin(4, z)); /* one extreme number must not decide */
     }
     ret->x[PREDICT_HIDDEN_DIMS] = 1;
     for (uint32_t u = 0; u < UNITS; u++) {
@@ -149,7 +150,7 @@ static void init_net(struct net *m, struct rng *rng)
 {
     for (uint32_t d = 0; d < PREDICT_HIDDEN_DIMS; d++)
         m->var[d] = 1;
-    /* Units begin apart, or they would stay alike (He 2015: variance 2 / inputs). */
+    /* Units start different, or they would stay equal (He 2015: variance 2 / inputs). */
     for (uint32_t u = 0; u < UNITS; u++) {
         for (uint32_t i = 0; i < PREDICT_HIDDEN_DIMS; i++)
             m->in[u][i].w = (float)(sqrt(2.0 / INPUTS) * rng_normal(rng));
@@ -190,7 +191,7 @@ static void decide(const void *state, const struct predict_features *f, struct p
     length_verdict(&e, &m->p90, f->output_max, ret);
 }
 
-/* log q(left | h) / base(left), half of it from this look and half from those before. */
+/* Updates the evidence log(q(left | h) / base(left)): half from this look, half from those before. */
 static void weigh(const struct trail *m, const float *hidden, struct predict_belief *b)
 {
     struct pass pass;
@@ -207,7 +208,7 @@ static void weigh(const struct trail *m, const float *hidden, struct predict_bel
     b->looks++;
 }
 
-/* Of a whole output in bin c: P(L > above and L in c) and its E[L; the same]. */
+/* For whole outputs of bin c, returns P(L > above | bin c) and E[L; L > above | bin c]. */
 static void beyond(const struct trail *m, uint32_t c, double above, double *ret_share,
                    double *ret_sum)
 {
@@ -222,7 +223,8 @@ static void beyond(const struct trail *m, uint32_t c, double above, double *ret_
     *ret_sum = share * mean;
 }
 
-/* Share and sum of lengths of outputs longer than `above`, by the first state alone. */
+/* Returns the share and the sum of lengths of outputs longer than `above`, by the first state
+ * alone. */
 static void prior_beyond(const struct trail *m, const struct predict_belief *b, double above,
                          double *ret_share, double *ret_sum)
 {
@@ -236,8 +238,8 @@ static void prior_beyond(const struct trail *m, const struct predict_belief *b, 
     }
 }
 
-/* E[L | L > generated]: bin by bin of what is left, its share by the prior times the evidence, its
- * mean by the prior. */
+/* Returns E[L | L > generated], summed over bins of the remaining tokens: the share of each is the
+ * prior times the evidence, its mean that of the prior. */
 static double expected(const struct trail *m, const struct predict_belief *b, double generated)
 {
     double mass = 0, sum = 0, share, total;
@@ -284,7 +286,7 @@ static void normalise(struct net *m, const float *hidden)
     }
 }
 
-/* A state is learned once, and some of the last RESERVOIR again: ends are few. */
+/* Learns a state, and again some of the last RESERVOIR, because outputs are few. */
 static void replay(struct net *m, const float *hidden, uint32_t bin)
 {
     struct known *place = &m->known[m->states % RESERVOIR];
@@ -325,7 +327,7 @@ static void observe(void *state, const struct predict_features *f, uint32_t toke
     if (hidden) replay(&m->whole, hidden, bin_of(length));
 }
 
-/* One that was cut counts as what was expected of it then. */
+/* Learns from a state of a running output. A censored output counts with its expected rest. */
 static void observe_look(void *state, const struct predict_features *f, uint32_t tokens,
                          bool censored)
 {
@@ -359,8 +361,9 @@ static void merge_net(struct net *m, const struct net *less)
     }
 }
 
-/* Two networks cannot be averaged: units have no common order. The one that has seen more stays and
- * learns the other's ends as if they had come here, in their order, and keeps its own P90. */
+/* Merges by learning. Two networks cannot be averaged, because units have no common order: the one
+ * that has seen more outputs stays, keeps its own P90 and learns the other's states as if they had
+ * come here, in their order. */
 static void merge(void *state, const void *other)
 {
     struct trail *m = state, kept;

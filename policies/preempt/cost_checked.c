@@ -1,12 +1,12 @@
-/* cost_checked.c - the most work left gives way, and only where that pays.
+/* cost_checked.c - preempts the session with the most work left, and only if that pays.
  *
  *     for a waiting session:  by swap, if  victim's work_s - newcomer's work_s > swap_s * (1 + running)
  *     for a running session:  the cheaper of swap and recompute
  *
- * Letting a shorter session go first saves it the difference in work; the copies hold up every
- * session of the step, out and in. Recompute under memory pressure never pays: tokens computed
- * twice are capacity that is missing when it is scarcest, so without swap space no session
- * is preempted for a waiting one. */
+ * Letting the shorter session go first saves it the difference in work; the copies, out and in,
+ * delay every session of the step. Recomputing under memory pressure never pays, because tokens
+ * computed twice take capacity when it is scarcest; so without swap space no session is preempted
+ * for a waiting one. */
 #include "policies/preempt/preempt.h"
 
 static double rank(const struct step_session *session)

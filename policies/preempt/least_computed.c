@@ -1,7 +1,7 @@
-/* least_computed.c - the session with the fewest computed tokens gives way.
+/* least_computed.c - preempts the session with the fewest computed tokens.
  *
- * What is computed again, or copied, are the victim's computed tokens: they are its cost (rule of
- * InferMax). The one with the most is never a victim and therefore finishes. */
+ * The victim's computed tokens are the cost of the preemption: they are computed again, or copied
+ * (rule of InferMax). The session with the most is never a victim and therefore finishes. */
 #include "policies/preempt/preempt.h"
 
 static double rank(const struct step_session *session)

@@ -1,9 +1,9 @@
-/* most_remaining.c - the session with the most work left gives way.
+/* most_remaining.c - preempts the session with the most work left.
  *
  *     rank = work_s
  *
- * The counterpart of shortest remaining time: pages go to the session that gives them back first. The one
- * with the least work left is never a victim and therefore finishes. */
+ * It is the counterpart of shortest remaining time: pages go to the session that gives them back
+ * first. The session with the least work left is never a victim and therefore finishes. */
 #include "policies/preempt/preempt.h"
 
 static double rank(const struct step_session *session)

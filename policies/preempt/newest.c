@@ -1,4 +1,4 @@
-/* newest.c - the last to arrive gives way: with fcfs nobody is ever overtaken. */
+/* newest.c - preempts the session that arrived last: with fcfs no session is ever overtaken. */
 #include "policies/preempt/preempt.h"
 
 static double rank(const struct step_session *session)
