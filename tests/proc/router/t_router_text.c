@@ -181,26 +181,29 @@ static void what_cannot_fit_is_refused_by_its_own_name(void **state)
     assert_non_null(strstr(reply.data, "no token 400000"));
 }
 
-/* One worker with a queue of work before it: the loop goes on meanwhile. */
+/* One worker with a queue of work before it. On a busy machine it may be quicker than the calls that look
+ * at it; then the bodies come again. A loop that waited for its worker would never be seen beside one. */
 static void the_loop_answers_while_workers_work(void **state)
 {
     (void)state;
-    enum { ASKED = 6 };
+    enum { ASKED = 6, ROUNDS_MAX = 50 };
     CLEANUP(buf_fini) struct buf body = { 0 };
     int fd[ASKED];
     start("1000000", ARGS("--text-threads", "1", "--text-queue", "128MiB"));
     prompt_of(&body, LARGE, "");
-    for (int i = 0; i < ASKED; i++)
-        fd[i] = ask(COMPLETIONS, &body);
     uint32_t meanwhile = 0;
-    while (at_workers() > 0) {
-        assert_int_equal(rig_call(router.port, "/health", NULL, NULL), 200);
-        meanwhile += at_workers() > 0;
-    }
-    assert_true(meanwhile >= ASKED);
-    for (int i = 0; i < ASKED; i++) {
-        assert_int_equal(status_of(fd[i]), 400);
-        close(fd[i]);
+    for (int round = 0; meanwhile < ASKED; round++) {
+        assert_true(round < ROUNDS_MAX);
+        for (int i = 0; i < ASKED; i++)
+            fd[i] = ask(COMPLETIONS, &body);
+        while (at_workers() > 0) {
+            assert_int_equal(rig_call(router.port, "/health", NULL, NULL), 200);
+            meanwhile += at_workers() > 0;
+        }
+        for (int i = 0; i < ASKED; i++) {
+            assert_int_equal(status_of(fd[i]), 400);
+            close(fd[i]);
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-/* t_serve_life.c - how an engine starts, what it does not start with, its share, and how it ends. */
+/* t_serve_life.c - tests how an engine starts, what it refuses to start with, its CPU share,
+ * stalls, and its end. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/loop/clock.h"
@@ -22,7 +23,7 @@ static void t_loading_is_503_and_a_bad_file_ends_it(void **state)
     char path[] = "/tmp/t_serve_XXXXXX", fifo[64];
     assert_non_null(mkdtemp(path));
     snprintf(fifo, sizeof fifo, "%s/model.gguf", path);
-    assert_int_equal(mkfifo(fifo, 0600), 0); /* opening it waits for a writer: a slow disk */
+    assert_int_equal(mkfifo(fifo, 0600), 0); /* its open waits for a writer, as a slow disk would */
     engine_spawn(&e, fifo, NULL);
     engine_read_port(&e);
     assert_int_equal(get(&e, "/health", &reply), 503);
@@ -96,7 +97,7 @@ static void t_cpu_share_is_kept(void **state)
     engine_open(&e, args);
     double before = cpu_s(e.pid), used = 0;
     int64_t from = clock_mono_us();
-    while (used < 0.2) { /* so that the kernel's ticks do not matter; it always has work */
+    while (used < 0.2) { /* well above the kernel's ticks; the engine always has work */
         buf_clear(&seen);
         int fd = connect_raw(&e);
         send_raw(fd, "/v1/completions", LONG_STREAM);
@@ -121,7 +122,7 @@ static void t_sigterm_drains(void **state)
     read_raw(fd, "data: ", &seen);
     kill(e.pid, SIGTERM);
     assert_true(engine_log_has(&e, "draining"));
-    read_raw(fd, "data: [DONE]", &seen); /* what runs is finished */
+    read_raw(fd, "data: [DONE]", &seen); /* running requests finish */
     assert_int_equal(engine_wait(&e), 0);
     close(fd);
     engine_fini(&e);
@@ -134,13 +135,12 @@ static void t_sigterm_drains(void **state)
     kill(e.pid, SIGTERM);
     assert_true(engine_log_has(&e, "draining"));
     kill(e.pid, SIGTERM);
-    assert_int_equal(engine_wait(&e), 128 + SIGTERM); /* asked twice: now */
+    assert_int_equal(engine_wait(&e), 128 + SIGTERM); /* the second signal ends it at once */
     close(fd);
     engine_fini(&e);
 }
 
-/* The real engine whose device thread stops: what each client hears of it, and
- * that a queue that is merely long is told from it. */
+/* ---- a real engine whose device thread hangs, and one whose queue is merely long ---- */
 
 #define BEAT "\r\n1\r\n\n\r\n" /* a chunk that holds an empty line */
 
@@ -171,7 +171,7 @@ static uint32_t count_of(const struct buf *seen, const char *word)
     return count;
 }
 
-/* False at the end of the connection. */
+/* Reads more into `seen`. Returns false at the end of the connection. */
 static bool read_more(int fd, struct buf *seen)
 {
     char some[4096];
@@ -179,7 +179,8 @@ static bool read_more(int fd, struct buf *seen)
     return n > 0 && buf_append(seen, some, (size_t)n) == 0;
 }
 
-/* Streams of clients end with a sentence, those of routers are cut; whoever asks is told. */
+/* A stall ends clients' streams with an error, cuts routers' streams, and shows in /health and
+ * metrics. */
 static void t_a_stalled_device_is_told(void **state)
 {
     (void)state;
@@ -190,7 +191,7 @@ static void t_a_stalled_device_is_told(void **state)
     int client = connect_raw(&e), router = connect_raw(&e);
     send_raw(client, "/v1/completions", ENDLESS_STREAM);
     read_raw(client, "data: ", &seen);
-    send_generate(router); /* the device hangs while it computes this prompt */
+    send_generate(router); /* the device hangs in this prompt */
     read_raw(router, GENERATE_BEAT_HEADER, &frames);
     read_raw(client, "[DONE]", &seen);
     has(&seen, "made no step");
@@ -213,7 +214,7 @@ static void t_a_stalled_device_is_told(void **state)
     engine_fini(&e);
 }
 
-/* Those before it run for longer than two beats take, on a machine with much else to do too. */
+/* The requests before it run longer than two heartbeats take, on a busy machine too. */
 static void t_a_request_that_waits_is_alive(void **state)
 {
     (void)state;
@@ -241,7 +242,7 @@ static void t_a_request_that_waits_is_alive(void **state)
     engine_close(&e);
 }
 
-/* Clients that leave, that have no time, that are too many, that wait. */
+/* ---- clients that leave, have no time, are too many, or wait ---- */
 
 static void t_leaving_frees_the_pages(void **state)
 {
@@ -302,7 +303,7 @@ static void t_full_is_429_and_waiting_streams_are_pinged(void **state)
     send_raw(both[0], "/v1/completions", ENDLESS_STREAM);
     read_raw(both[0], "data: ", &seen[0]);
     send_raw(both[1], "/v1/completions", ENDLESS_STREAM);
-    /* Mostly the second; the first where we read so slowly that it lost its place. */
+    /* The ping comes mostly on the second; on the first if slow reading cost that its place. */
     read_either_raw(both, ": ping", seen);
     int fd = connect_raw(&e);
     send_raw(fd, "/v1/completions", ENDLESS_STREAM);
@@ -310,7 +311,7 @@ static void t_full_is_429_and_waiting_streams_are_pinged(void **state)
     has(&r, "HTTP/1.1 429");
     has(&r, "retry-after: 1");
     close(fd);
-    assert_true(metric(&e, "muster_engine_requests_refused_total") > 0);
+    until_metric(&e, "muster_engine_requests_refused_total", 1);
     close(both[0]);
     read_raw(both[1], "data: ", &seen[1]); /* its turn */
     close(both[1]);
@@ -319,7 +320,7 @@ static void t_full_is_429_and_waiting_streams_are_pinged(void **state)
     engine_close(&e);
 }
 
-/* CPU time of the process so far, in microseconds. */
+/* Returns the process's CPU time so far, in microseconds. */
 static int64_t cpu_us(const struct engine *e)
 {
     char path[64], text[1024] = "";
@@ -339,7 +340,8 @@ static int64_t cpu_us(const struct engine *e)
 #define GENERATED "muster_engine_generation_tokens_total"
 #define IDLE_WAIT_US 60000000 /* a stream fills its buffers long before */
 
-/* Its stream fills, and no ping can be written: the loop waits until it reads again. */
+/* The client's stream fills up and no ping can be written: the loop waits until the client
+ * reads. */
 static void t_a_client_that_never_reads_costs_no_cpu(void **state)
 {
     (void)state;
@@ -352,7 +354,7 @@ static void t_a_client_that_never_reads_costs_no_cpu(void **state)
         assert_true(clock_mono_us() < until_us);
         double tokens = metric(&e, GENERATED);
         int64_t before_us = cpu_us(&e);
-        usleep(1000000); /* the fault is what happens while nothing does */
+        usleep(1000000); /* an idle second is the case under test */
         idle = cpu_us(&e) - before_us < 100000 && tokens > 0 && metric(&e, GENERATED) == tokens;
     }
     close(fd);
