@@ -83,6 +83,13 @@ int buf_byte(struct buf *b, char c)
     return buf_append(b, &c, 1);
 }
 
+int buf_u32(struct buf *b, uint32_t value)
+{
+    char bytes[4];
+    store_u32(bytes, value);
+    return buf_append(b, bytes, sizeof bytes);
+}
+
 int buf_printf(struct buf *b, const char *format, ...)
 {
     va_list ap;

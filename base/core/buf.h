@@ -29,6 +29,7 @@ int buf_append(struct buf *b, const void *data, size_t len);
 int buf_str(struct buf *b, struct str s);
 int buf_text(struct buf *b, const char *text);
 int buf_byte(struct buf *b, char c);
+int buf_u32(struct buf *b, uint32_t value); /* four bytes, least significant first */
 int buf_printf(struct buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int buf_vprintf(struct buf *b, const char *format, va_list ap)
     __attribute__((format(printf, 2, 0)));

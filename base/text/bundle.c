@@ -28,23 +28,16 @@ void bundle_fini(struct bundle *b)
     *b = (struct bundle){ 0 };
 }
 
-static void put_u32(struct buf *out, uint32_t value)
-{
-    char bytes[4];
-    store_u32(bytes, value);
-    buf_append(out, bytes, sizeof bytes);
-}
-
 int bundle_encode(const struct vocab *v, const struct chat_template *t, struct buf *out,
                   char ret_digest[SHA256_HEX + 1], struct err *err)
 {
     size_t start = out->len;
     buf_append(out, magic, sizeof magic);
-    put_u32(out, BUNDLE_VERSION);
+    buf_u32(out, BUNDLE_VERSION);
     vocab_write(v, out);
     struct str source = t ? chat_template_source(t) : (struct str){ 0 };
-    put_u32(out, t != NULL);
-    put_u32(out, (uint32_t)source.len);
+    buf_u32(out, t != NULL);
+    buf_u32(out, (uint32_t)source.len);
     buf_str(out, source);
     if (out->rc < 0) return err_set(err, out->rc, "no room for the tokenizer bundle");
     if (out->len - start > BUNDLE_BYTES_MAX - SHA256_BYTES)

@@ -385,16 +385,9 @@ static int finish_gpt2(struct vocab *v, struct err *err)
     return rc < 0 ? rc : index_words(v, err);
 }
 
-static void put_u32(struct buf *out, uint32_t value)
-{
-    char bytes[4];
-    store_u32(bytes, value);
-    buf_append(out, bytes, sizeof bytes);
-}
-
 static void put_str(struct buf *out, struct str s)
 {
-    put_u32(out, (uint32_t)s.len);
+    buf_u32(out, (uint32_t)s.len);
     buf_str(out, s);
 }
 
@@ -402,22 +395,22 @@ int vocab_write(const struct vocab *v, struct buf *out)
 {
     put_str(out, vocab_kind(v));
     put_str(out, vocab_pre(v));
-    put_u32(out, v->token_count);
+    buf_u32(out, v->token_count);
     for (uint32_t i = 0; i < v->token_count; i++)
         put_str(out, vocab_token_text(&v->tokens[i]));
     for (uint32_t i = 0; i < v->token_count; i++)
         buf_byte(out, (char)v->tokens[i].type);
-    put_u32(out, v->scores ? v->token_count : 0);
+    buf_u32(out, v->scores ? v->token_count : 0);
     if (v->scores) buf_append(out, v->scores, v->token_count * sizeof *v->scores);
-    put_u32(out, v->merge_count);
+    buf_u32(out, v->merge_count);
     for (uint32_t i = 0; i < v->merge_count; i++) {
-        put_u32(out, v->merges[i].left);
-        put_u32(out, v->merges[i].right);
+        buf_u32(out, v->merges[i].left);
+        buf_u32(out, v->merges[i].right);
     }
     const struct vocab_special *s = &v->special;
     const uint32_t ids[] = { s->bos, s->eos, s->eot, s->pad, s->unk };
     for (size_t i = 0; i < COUNT_OF(ids); i++)
-        put_u32(out, ids[i]);
+        buf_u32(out, ids[i]);
     buf_byte(out, (char)s->add_bos);
     buf_byte(out, (char)s->add_eos);
     return out->rc;

@@ -476,6 +476,12 @@ static void one_step(struct device *d)
 
 #define MEMORY_PART 4 /* KV pages take at most this part of the memory by default */
 
+static uint64_t memory_part_bytes(void)
+{
+    uint64_t bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGE_SIZE);
+    return bytes / MEMORY_PART;
+}
+
 static uint32_t pages_wanted(const struct device *d, size_t page_bytes)
 {
     const struct sched_config *sc = &d->config.sched;
@@ -485,8 +491,7 @@ static uint32_t pages_wanted(const struct device *d, size_t page_bytes)
     if (bytes > 0) {
         pages = bytes / page_bytes;
     } else {
-        uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGE_SIZE);
-        uint64_t most = memory / MEMORY_PART / page_bytes;
+        uint64_t most = memory_part_bytes() / page_bytes;
         if (pages > most) pages = most > context_pages ? most : context_pages;
     }
     return pages < KV_PAGES_MAX ? (uint32_t)pages : KV_PAGES_MAX;
@@ -499,9 +504,8 @@ static uint32_t swap_pages(const struct device *d, size_t page_bytes)
     const struct sched_config *sc = &d->config.sched;
     uint64_t pages = d->config.swap_bytes / page_bytes;
     if (d->config.swap_bytes == 0 && sc->preset) {
-        uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGE_SIZE);
         pages = min_size((size_t)(sc->preset->swap_ratio * (double)sc->pages),
-                         memory / MEMORY_PART / page_bytes);
+                         memory_part_bytes() / page_bytes);
     }
     return pages < KV_PAGES_MAX ? (uint32_t)pages : KV_PAGES_MAX;
 }

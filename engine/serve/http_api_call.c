@@ -285,6 +285,15 @@ static struct job *make_job(struct http_api *api, const struct http_request *req
     return NULL;
 }
 
+struct usage call_usage(const struct call *c, const struct job_mail *mail)
+{
+    return (struct usage){
+        .prompt_tokens = c->prompt_tokens,
+        .cached_tokens = min_u32(mail->cached_tokens, c->prompt_tokens),
+        .generated_tokens = mail->generated,
+    };
+}
+
 bool call_refused(struct http_api *api, struct http_exchange *x, bool entered)
 {
     if (api->stalled) {

@@ -189,3 +189,6 @@ void call_mail(void *http_api, struct job *job); /* device_events.on_mail */
 void calls_free(struct http_api *api);           /* after the device has gone */
 void call_beat(struct call *c);                  /* the device is well; may free the call */
 void call_let_go(struct call *c);                /* it has stalled: ends or cuts the response */
+
+/* Returns the usage that the reply tells at its end. */
+struct usage call_usage(const struct call *c, const struct job_mail *mail);

@@ -13,15 +13,6 @@
 
 /* ---- /internal/generate ------------------------------------------------------------------------- */
 
-static struct usage usage_of(const struct call *c, const struct job_mail *mail)
-{
-    return (struct usage){
-        .prompt_tokens = c->prompt_tokens,
-        .cached_tokens = min_u32(mail->cached_tokens, c->prompt_tokens),
-        .generated_tokens = mail->generated,
-    };
-}
-
 static void frame_tokens(struct call *c, const struct job_mail *mail)
 {
     struct generate_frame frame = {
@@ -29,7 +20,7 @@ static void frame_tokens(struct call *c, const struct job_mail *mail)
         .id_count = mail->id_count,
         .text = buf_view(&mail->text),
         .has_usage = !c->told_usage,
-        .usage = usage_of(c, mail),
+        .usage = call_usage(c, mail),
     };
     c->told_usage = true;
     generate_frame_encode(&frame, &c->api->out);
@@ -49,7 +40,7 @@ static void frame_end(struct call *c, const struct job_mail *mail)
     struct generate_frame frame = {
         .finish = finishes[mail->end],
         .has_usage = true,
-        .usage = usage_of(c, mail),
+        .usage = call_usage(c, mail),
         .error = failed ? str_from(error) : (struct str){ 0 },
     };
     generate_frame_encode(&frame, &c->api->out);

@@ -194,15 +194,6 @@ static int prompt_encode(struct prompt *p)
 
 /* ---- forms of the response ------------------------------------------------------------------- */
 
-static struct usage usage_of(const struct call *c, const struct job_mail *mail)
-{
-    return (struct usage){
-        .prompt_tokens = c->prompt_tokens,
-        .cached_tokens = min_u32(mail->cached_tokens, c->prompt_tokens),
-        .generated_tokens = mail->generated,
-    };
-}
-
 static enum finish finish_of(enum session_end end)
 {
     return end == SESSION_END_STOP ? FINISH_STOP : FINISH_LENGTH;
@@ -239,7 +230,7 @@ static void stream_end(struct call *c, const struct job_mail *mail)
     struct buf *out = &c->api->out;
     if (mail->end == SESSION_END_STOP || mail->end == SESSION_END_LENGTH) {
         openai_chunk_finish(&c->reply, finish_of(mail->end), out);
-        struct usage usage = usage_of(c, mail);
+        struct usage usage = call_usage(c, mail);
         if (c->reply.include_usage) openai_chunk_usage(&c->reply, &usage, out);
     } else {
         stream_error(c, mail);
@@ -264,7 +255,7 @@ static void whole_tokens(struct call *c, const struct job_mail *mail)
 static void whole_end(struct call *c, const struct job_mail *mail)
 {
     struct http_api *api = c->api;
-    struct usage usage = usage_of(c, mail);
+    struct usage usage = call_usage(c, mail);
     if (c->text.rc < 0) {
         http_api_refuse(api, c->x, OPENAI_UNAVAILABLE, NULL, "no memory for the answer");
     } else {

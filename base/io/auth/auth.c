@@ -21,7 +21,7 @@ static struct str key_str(const struct auth_key *k)
     return str_of(k->byte, sizeof k->byte);
 }
 
-void auth_derive(struct str from, const char *label, struct str name, struct auth_key *ret)
+static void derive(struct str from, const char *label, struct str name, struct auth_key *ret)
 {
     const struct str parts[] = { STR("muster-key 1 "), str_from(label), str_of("", 1), name };
     hmac_sha256(from, parts, COUNT_OF(parts), ret->byte);
@@ -29,7 +29,7 @@ void auth_derive(struct str from, const char *label, struct str name, struct aut
 
 void auth_instance_key(struct str secret, struct str name, struct auth_key *ret)
 {
-    auth_derive(secret, "instance", name, ret);
+    derive(secret, "instance", name, ret);
 }
 
 static bool after(struct str id, const char *prefix, struct str *ret)
@@ -55,7 +55,7 @@ int auth_key_of(struct str secret, struct str id, struct auth_key *ret)
     struct auth_key instance;
     struct str name;
     if (str_eq(id, STR("router")) || str_eq(id, STR("cli")) || str_starts(id, STR("cli/"))) {
-        auth_derive(secret, "role", id, ret);
+        derive(secret, "role", id, ret);
         return 0;
     }
     if (!after(id, "agent/", &name) && !after(id, "engine/", &name)) {
@@ -73,13 +73,13 @@ int auth_instance_key_of(const struct auth_key *instance, struct str name, struc
     bool is_agent = after(id, "agent/", &named), is_engine = after(id, "engine/", &named);
     if (is_agent || is_engine) {
         if (!str_eq(named, name)) return -ENOENT;
-        auth_derive(key_str(instance), is_agent ? "agent" : "engine", none, ret);
+        derive(key_str(instance), is_agent ? "agent" : "engine", none, ret);
         return 0;
     }
     if (!str_starts(id, STR(TICKET)) || !str_eq(ticket_owner(id), name)) return -ENOENT;
     struct auth_key engine;
-    auth_derive(key_str(instance), "engine", none, &engine);
-    auth_derive(key_str(&engine), "ticket", id, ret);
+    derive(key_str(instance), "engine", none, &engine);
+    derive(key_str(&engine), "ticket", id, ret);
     return 0;
 }
 

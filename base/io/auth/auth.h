@@ -45,8 +45,6 @@ struct auth_key {
 
 /* ---- keys ---- */
 
-void auth_derive(struct str from, const char *label, struct str name, struct auth_key *ret);
-
 /* Derives the key of instance NAME, the only part of the secret that the instance gets. */
 void auth_instance_key(struct str secret, struct str name, struct auth_key *ret);
 
