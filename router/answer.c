@@ -1,7 +1,7 @@
 /* answer.c - writes OpenAI's response shapes to the client's connection.
  *
- * A streamed answer begins with its first text; until then nothing has been promised and the
- * request may still go elsewhere. A whole answer is gathered and sent at its end.
+ * A streamed response begins with its first text; until then nothing has been promised and the
+ * request may still go elsewhere. A whole response is gathered and sent at its end.
  */
 #include "router/byte_loop.h"
 
@@ -38,7 +38,7 @@ static void reply_headers(struct request *r)
     answer_cors(r->home, r->client.x);
 }
 
-/* The client is gone or its connection cannot be written: as if it had left. */
+/* Ends a request whose connection cannot be written, as if its client had left. */
 static void lost(struct request *r)
 {
     r->client.x = NULL;
@@ -55,8 +55,8 @@ static void pause_engine(struct request *r)
     signed_call_pause(r->client.call);
 }
 
-/* Sends what is rendered. What the client has no room for stays in r->client.out, the engine is paused,
- * and answer_drained goes on; at most one slice of the engine's bytes gathers meanwhile. */
+/* Sends the rendered bytes. Those that the client has no room for stay in r->client.out, the engine is
+ * paused, and answer_drained goes on; at most one slice of the engine's bytes gathers meanwhile. */
 static void write_out(struct request *r)
 {
     int rc = r->client.out.rc;
@@ -75,7 +75,7 @@ static void write_out(struct request *r)
     if (http_stream_full(r->client.x)) pause_engine(r);
 }
 
-/* The stream's end, once everything before it was taken. */
+/* Ends the stream once everything before its end is sent. */
 static void end_stream(struct request *r)
 {
     struct http_exchange *x = r->client.x;
@@ -137,7 +137,8 @@ void answer_finish(struct request *r)
         struct http_exchange *x = r->client.x;
         openai_reply_whole(&r->client.reply, buf_view(&r->client.answer), r->client.finish,
                            &r->client.usage, &r->client.out);
-        if (r->client.answer.rc < 0 || r->client.out.rc < 0) { /* a part is not the whole */
+        if (r->client.answer.rc < 0 ||
+            r->client.out.rc < 0) { /* a part must not go out as the whole */
             r->client.outcome.ok = r->client.outcome.cut = false;
             openai_error_set(&r->client.problem, 0, OPENAI_UPSTREAM, NULL,
                              "The answer is larger than the router can send whole; stream it.");

@@ -40,8 +40,9 @@ static void forget(struct block_feed *f)
     f->in_snapshot = false;
 }
 
-/* Whether its keys can be ours: of as many tokens, and salted alike. Another seed, or another way of
- * salting (an engine of another version), makes keys that no request of ours will ever have. */
+/* Returns true if the engine's block keys can match ours: they cover as many tokens and are salted alike.
+ * Another seed, or another way of salting (an engine of another version), makes keys that no request of
+ * ours will ever have. */
 static bool keys_are_ours(const struct block_feed *f, const struct block_event *ev)
 {
     char salt[BLOCK_KEY_HEX + 1];
@@ -71,7 +72,7 @@ static int on_hello(struct block_feed *f, const struct block_event *ev)
 
 static int on_change(struct block_feed *f, const struct block_event *ev)
 {
-    if (ev->seq != f->seq + 1) return -EPROTO; /* a gap: begin anew */
+    if (ev->seq != f->seq + 1) return -EPROTO; /* a gap: start over */
     for (uint32_t i = 0; i < ev->key_count; i++) {
         if (ev->kind == EVENT_ADD) {
             prefix_index_add(f->index, f->slot, ev->keys[i]);
@@ -161,7 +162,7 @@ static void on_end(void *arg, enum http_end why)
 {
     (void)why;
     struct block_feed *f = arg;
-    /* What it held may be gone with it. If only the stream broke, the snapshot brings it back. */
+    /* The engine may have died with its blocks. If only the stream broke, the snapshot restores them. */
     forget(f);
     again(f);
 }
@@ -201,7 +202,7 @@ struct block_feed *block_feed_new(struct loop *loop, struct signer *signer,
     f->seed = link->held.block_seed;
     f->retry = (struct loop_timer){ .fn = connect_now, .arg = f };
     arena_init(&f->arena, ARENA_BYTES_MAX);
-    /* The first turn connects: the caller may still say what it wants to hear. */
+    /* The first turn connects, so that the caller can call block_feed_on_load before. */
     loop_timer_set(loop, &f->retry, loop_now_us(loop));
     return f;
 }

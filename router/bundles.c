@@ -1,8 +1,8 @@
 /* bundles.c - fetches a tokenizer once for each digest, and again after a failure while an endpoint
  * of that digest lives. An entry without a pin makes room for others.
  *
- * A table of BUNDLES_MAX places, looked through one by one: a fleet serves few models, and an
- * entry is asked for when an endpoint changes, not for every request.
+ * The table of BUNDLES_MAX places is searched one by one: a fleet serves few models, and an entry is
+ * asked for when an endpoint changes, not for every request.
  */
 #include "router/bundles.h"
 
@@ -115,7 +115,7 @@ static void evict(struct place *p)
     b->total.evicted++;
 }
 
-/* The idle one that was asked for longest ago; NULL: there is none. *ret_count: how many there are. */
+/* Returns the idle entry that was asked for longest ago; NULL: there is none. *ret_count: how many are idle. */
 static struct place *stalest_idle(struct bundles *b, uint32_t *ret_count)
 {
     struct place *stalest = NULL;
@@ -142,8 +142,9 @@ static void on_head(void *arg, const struct http_response *head)
         memcpy(p->weights, weights.data, weights.len);
 }
 
-/* What came is of the digest that was asked for. An engine of before the header is believed on its
- * etag: its bundle's own digest holds, but not which weights it belongs to. */
+/* Returns true if the tokenizer is of the digest that was asked for. An engine too old to send the
+ * header is believed on its etag: the bundle's own digest then holds, but not which weights it
+ * belongs to. */
 static bool is_identical(const struct place *p)
 {
     char identity[SHA256_HEX + 1];
@@ -237,7 +238,7 @@ static void log_full(struct bundles *b, const struct endpoint *ep)
               (unsigned long)skipped);
 }
 
-/* A place for another digest: an empty one, one that failed, that of the stalest idle one. */
+/* Finds a place for another digest: an empty one, one that failed, or that of the stalest idle entry. */
 static struct place *find_place(struct bundles *b)
 {
     struct place *failed = NULL;
@@ -247,7 +248,7 @@ static struct place *find_place(struct bundles *b)
     for (size_t i = 0; i < BUNDLES_MAX; i++) {
         struct place *p = &b->place[i];
         if (p->state == PLACE_EMPTY) return p;
-        /* Nobody points at it, and its own endpoint would have tried again. */
+        /* No pointer to it exists, and its own endpoint would have tried again. */
         if (p->state == PLACE_FAILED && loop_now_us(b->loop) >= p->retry_us) failed = p;
     }
     if (failed || idle == 0) return failed;

@@ -20,8 +20,8 @@ uint16_t byte_loop_port(const struct byte_loop *b)
     return http_server_port(b->server);
 }
 
-/* Each request may need a connection to an engine beside the client's own: the descriptors are
- * divided, so that clients cannot take those of the engines. */
+/* Returns the limits of client connections. Each request may need a connection to an engine as well:
+ * the descriptors are divided, so that clients cannot take those of the engines. */
 static struct http_limits client_limits(const struct router_config *c)
 {
     uint32_t threads = (uint32_t)c->threads;
@@ -110,7 +110,7 @@ int byte_loop_new(const struct byte_loop_config *config, struct byte_loop **ret,
 void byte_loop_free(struct byte_loop *b)
 {
     if (!b) return;
-    /* The decision thread and the text workers have ended: nobody is asked or told any more. */
+    /* The decision thread and the text workers have ended: no mail is sent any more. */
     tokens_free(b);
     LIST_EACH_SAFE (&b->live, node) {
         struct request *r = CONTAINER_OF(node, struct request, client.link);

@@ -1,9 +1,8 @@
 /* byte_loop.h - a byte loop reads clients' requests, talks to engines and writes responses.
  *
  * Layer:   router
- * Threads: one thread a loop; all loops share the port. `lane` and `asks` lead to and from the
- *          decision thread, which is asked for whatever needs the state of the whole fleet
- *          (request.h)
+ * Threads: one thread a loop; all loops share the port. `asks` leads to the decision thread, which
+ *          decides all that needs the state of the whole fleet, and `lane` leads back (request.h)
  *
  *     http_routes ──► generate ──► question, upstream (migrate_request) ──► answer ──► request
  *          └────────► tokens
@@ -38,7 +37,8 @@ uint16_t byte_loop_port(const struct byte_loop *b);
 void byte_loop_attach(struct byte_loop *b, struct decide *d); /* before byte_loop_start */
 int byte_loop_start(struct byte_loop *b, struct err *err);    /* its thread */
 
-/* Any thread: take no new requests, end the thread when the last one is answered; or at once. */
+/* Any thread. _drain takes no new requests and ends the loop's thread when the last one is answered,
+ * _stop ends it at once, _join waits for its end. */
 void byte_loop_drain(struct byte_loop *b);
 void byte_loop_stop(struct byte_loop *b);
 void byte_loop_join(struct byte_loop *b);
@@ -53,7 +53,7 @@ struct byte_loop {
     struct lane lane;
     struct text_desk text;   /* where large bodies are worked on */
     struct list token_calls; /* of tokens.c, not answered at once */
-    struct lane entered;     /* what those are told of their tenants' limits */
+    struct lane entered;     /* replies to those about their tenants' limits */
     struct lane *asks;       /* the decision thread's */
     struct lane_sender asking;
     struct lane_sender telling; /* the decision thread's, for `lane` */
@@ -61,14 +61,14 @@ struct byte_loop {
     struct snapshot_board *board;
     struct metrics *metrics;
     struct pool requests;
-    struct arena render, frame; /* of the prompt that is rendered, of the frame that is read */
-    struct buf body;            /* of the call that is about to be made */
+    struct arena render, frame; /* for the prompt being rendered, for the frame being read */
+    struct buf body;            /* of the call about to be made */
     struct list live;           /* requests not yet given back */
     struct rng rng;             /* request ids and seeds */
     char host[64];              /* that we listen at */
     uint64_t print_seed;        /* of prompts' fingerprints: the same in all routers of the fleet */
     bool loopback;
-    bool asks_lengths; /* the predictor wants the model's own word: question.h */
+    bool asks_lengths; /* the predictor wants the model's own estimate: question.h */
     pthread_t thread;
     bool running;
 };
@@ -85,11 +85,12 @@ void generate_begin(struct byte_loop *b, struct http_exchange *x, enum openai_su
                     const struct snapshot *f, const struct tenant_name *tenant);
 void generate_on_mail(void *arg, struct lane_item *item);
 
-/* True while a text worker is at it: its end waits for the worker's, which looks at x and deadline.
- * One that still waits for its turn is taken back. */
+/* Returns true while a text worker has the request: its end then waits for the worker's, after which x
+ * and deadline_us are looked at. A job that still waits for its turn is cancelled, and the result is
+ * false. */
 bool generate_at_text(struct request *r);
 
-/* Tokenises for r->target on a worker, then upstream_start again. */
+/* Tokenises for r->client.target on a worker, then calls upstream_start again. */
 void generate_retokenise(struct request *r);
 
 /* tokens.c: /tokenize and /detokenize. */
@@ -98,27 +99,29 @@ void tokens_begin(struct byte_loop *b, struct http_exchange *x, enum token_ask_k
 void tokens_on_mail(void *byte_loop, struct lane_item *item);
 void tokens_free(struct byte_loop *b); /* after the text pool has stopped */
 
-/* upstream.c: one leg at r->target. */
+/* upstream.c: one leg at r->client.target. */
 void upstream_start(struct request *r);
 void upstream_deadline(void *request); /* ends it, wherever it is */
 
-/* What the next leg is to do, and what came of the answer so far. */
+/* The next leg, and the output so far. */
 uint32_t leg_generated(const struct request *r);
-/* At r->target. 1: the answer is complete, r->finish says how; -ESTALE: it cannot go on there. */
+/* Prepares a leg at r->client.target. Returns 1 when the output is complete already, r->client.finish
+ * says how; -ESTALE: it cannot go on there. */
 int leg_begin(struct request *r);
 int leg_body(struct request *r, struct buf *out);
-void leg_frame(struct request *r, const struct generate_frame *frame); /* tokens and usage of it */
+void leg_frame(struct request *r, const struct generate_frame *frame); /* takes its tokens, usage */
 
-/* migrate_request.c: from r->target to another, while the answer goes on; ends with ASK_MIGRATED or ASK_STAYS. */
+/* migrate_request.c: migrates a running output from r->client.target to another engine; ends with ASK_MIGRATED
+ * or ASK_STAYS. */
 void migrate_request_begin(struct request *r, const struct target *to);
-void migrate_request_forget(struct request *r); /* without a word */
+void migrate_request_forget(struct request *r); /* drops it without mail */
 
-/* answer.c: bytes to the client. Each may find that the client has left (r->x NULL). */
+/* answer.c: writes the response to the client, which may have left (r->client.x NULL). */
 void answer_text(struct request *r, struct str text);
 void answer_drained(struct request *r); /* the client has room again */
 
-/* To the end, then request_over: at once, or when the client has taken what came before. */
+/* Writes the end of the response, then calls request_over: at once, or when the client has read the rest. */
 void answer_finish(struct request *r);
-void answer_problem(struct request *r, double retry_after_s); /* r->problem; breaks a stream */
+void answer_problem(struct request *r, double retry_after_s); /* client.problem; breaks a stream */
 void answer_relay(struct request *r, int status, struct str content_type, struct str body);
 void answer_cors(struct byte_loop *b, struct http_exchange *x); /* headers, when allowed */

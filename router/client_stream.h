@@ -1,7 +1,7 @@
-/* client_stream.h - a request's part on its byte loop: the client, its engine, the output so far.
+/* client_stream.h - holds a request's part on its byte loop: the client, its engine, the output so far.
  *
  * Layer:   router
- * Threads: the byte loop's; while `at_text` a text worker has all above it but x and deadline
+ * Threads: the byte loop's; while `at_text` a text worker has all members above it but x and deadline
  */
 #pragma once
 #include "base/core/arena.h"
@@ -19,7 +19,7 @@
 
 struct request;
 
-/* How it ended, for usage, windows and the predictor. */
+/* How a request ended, for usage, windows and the predictor. */
 struct outcome {
     bool ok, cut; /* answered whole; ended by its limit or by a client that left */
     struct usage usage;
@@ -28,7 +28,7 @@ struct outcome {
 
 /* A migration that is under way, on the byte loop (migrate_request.c). */
 struct request_migrate {
-    struct kv_transfer kv; /* as this thread sees it: the stages */
+    struct kv_transfer kv; /* the stages, as this thread sees them */
     struct target to;
     struct signed_call *call; /* of a stage */
     struct buf reply;
@@ -44,11 +44,11 @@ struct client_stream {
     struct openai_reply reply;
     struct str body;                   /* of the client, until the exchange is answered */
     struct str salt;                   /* of the tenant's cache blocks */
-    struct ids ids;                    /* of the prompt, and what was generated so far */
-    uint32_t prompt_tokens;            /* of them */
+    struct ids ids;                    /* of the prompt, then of the output so far */
+    uint32_t prompt_tokens;            /* the first of them */
     bool ids_lost;                     /* some generated ids are missing: no engine can go on */
     uint64_t fingerprint;              /* of model and prompt (quarantine.h) */
-    uint64_t pins;                     /* of the tokenizers that it was made with */
+    uint64_t pins;                     /* of the tokenizers that `ids` were made with */
     const struct bundle_entry *bundle; /* that `ids` were made with; NULL: not yet */
     struct block_key *keys;
     int64_t arrived_us, first_us, last_us, deadline_us;
@@ -60,19 +60,19 @@ struct client_stream {
     bool broken;        /* the last leg failed */
     struct request_migrate migrate;
     struct text_job text; /* of a large body */
-    bool at_text;         /* a text worker has this part: all above but x and deadline is its */
+    bool at_text;         /* a text worker has all members above but x and deadline */
     int text_rc;
     struct snapshot *snapshot;          /* for the text worker that reads the body; else NULL */
     const struct snapshot_model *model; /* of that snapshot */
-    struct http_exchange *pinned;       /* whose bytes the worker reads */
+    struct http_exchange *pinned;       /* the exchange with the bytes that the worker reads */
     struct signed_call *call;
     struct silence silence; /* of the engine that `call` is to */
     struct loop_timer silence_timer;
     struct line_reader lines; /* of an internal reply */
     struct sse_reader events; /* of another engine's streamed reply */
     struct buf answer;        /* text of a whole response */
-    struct buf refusal;       /* an engine's words with another status than 200 */
-    struct buf out;           /* what is being rendered */
+    struct buf refusal;       /* body of an engine's reply with another status than 200 */
+    struct buf out;           /* bytes being rendered */
     struct openai_text_form form;
     struct usage usage;
     enum finish finish;
@@ -81,7 +81,7 @@ struct client_stream {
     bool paused;              /* the client reads slower than the engine writes */
     bool ending;              /* the response is rendered to its end */
     bool over;                /* ASK_OVER was said */
-    struct request *question; /* asked for this one and still open */
+    struct request *question; /* about this request, still open */
     struct request *asker; /* of a question: the request that waits for it; NULL: none any more */
     struct outcome outcome;
 };

@@ -1,4 +1,4 @@
-/* config.h - the `router` section of muster.yaml.
+/* config.h - holds the settings of the `router` section of muster.yaml.
  *
  * Layer: router (base/io)
  */
@@ -36,7 +36,7 @@ struct router_config {
     struct tls_section tls;
 };
 
-/* Descriptors, in hundredths of what is usable: clients, their engines, the decision thread's. */
+/* Shares of the usable descriptors, in per cent: clients, their engines, the decision thread's calls. */
 #define ROUTER_CLIENTS_SHARE 50
 #define ROUTER_UPSTREAM_SHARE 37
 #define ROUTER_DECIDE_SHARE 12
@@ -46,7 +46,7 @@ extern const struct config_section router_section;
 /* Splits "HOST:PORT" or "[V6]:PORT"; -EINVAL with a sentence. `host` points into `text`. */
 int router_address(struct str text, struct str *ret_host, uint16_t *ret_port, struct err *err);
 
-/* The same with "https://" before it or not, a role behind it or none: "HOST:PORT/prefill". */
+/* An address with an optional "https://" before it and an optional role behind it: "HOST:PORT/prefill". */
 struct router_endpoint {
     bool tls;
     struct str host;

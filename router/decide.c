@@ -1,7 +1,7 @@
-/* decide.c - takes mail from the byte loops, asks the dispatch and tells the byte loops what to do.
+/* decide.c - takes mail from the byte loops, asks the director and mails its verdicts back.
  *
- * After everything that can free an instance for a held request (a new endpoint, an ended
- * request, a rest that is over) the held ones are tried again.
+ * The held requests are tried again after everything that can free an instance for one of them: a new
+ * endpoint, an ended request, a rest that is over.
  */
 #include "router/decide.h"
 
@@ -52,7 +52,7 @@ static void expectations_fill(const struct request *r, struct target *to)
     to->hit_tokens = c->hit_tokens;
 }
 
-/* The mail for the byte loop: the next leg is at the request's slot. */
+/* Mails the byte loop the target of the next leg. */
 static void tell_send(struct decide *d, struct request *r, const struct target *to)
 {
     struct lane *lane = &r->home->lane;
@@ -91,7 +91,7 @@ static void refuse(struct request *r, int status, double retry_after_s)
     lane_unlock(lane);
 }
 
-/* Names the engine at `from` as the one that has K and V. */
+/* Names the engine at `from` as the one that has the KV. */
 static void kv_name(const struct target *from, struct target *to)
 {
     memcpy(to->kv_host, from->host, sizeof to->kv_host);
@@ -100,10 +100,10 @@ static void kv_name(const struct target *from, struct target *to)
     to->kv_tls = from->tls;
 }
 
-/* Tells the byte loop the verdict: the target, and the engine that has K and V of the prompt. */
+/* Mails the verdict to the byte loop: the target, and the engine that has KV of the prompt. */
 static void answer(struct decide *d, struct request *r, const struct director_verdict *v)
 {
-    if (v->displaced) { /* answered before the one that has its place */
+    if (v->displaced) { /* refused before the request that has its place is told */
         metric_inc(metric_of(d->metrics, RM_DISPLACED));
         refuse(CONTAINER_OF(v->displaced, struct request, placed.routed), v->status,
                v->retry_after_s);
@@ -131,7 +131,7 @@ static void rate_limit(struct decide *d, struct request *r, double wait_s)
     refuse(r, 429, wait_s);
 }
 
-/* A large body, before anything is made of it. */
+/* Checks the tenant's limits before a text worker reads a large body. */
 static void on_enter(struct decide *d, struct request *r, int64_t now_us)
 {
     double wait_s;
@@ -148,7 +148,8 @@ static void on_enter(struct decide *d, struct request *r, int64_t now_us)
     lane_unlock(lane);
 }
 
-/* True when the tenant may; one that entered has paid for the request and now pays for its tokens. */
+/* Returns true if the tenant's limits admit the request. One that entered is counted already and is
+ * charged only for its tokens. */
 static bool admit(struct decide *d, struct request *r, int64_t now_us)
 {
     double wait_s;
@@ -161,7 +162,7 @@ static bool admit(struct decide *d, struct request *r, int64_t now_us)
     return may;
 }
 
-/* Mail of ASK_ARRIVE is not written any more, so that it needs no lock. */
+/* Copies the arrival. It is not written after ASK_ARRIVE, so that reading it needs no lock. */
 static void take_arrival(struct request *r)
 {
     const struct request_arrival *a = &r->mail.arrival;
@@ -213,7 +214,7 @@ static void on_failed(struct decide *d, struct request *r, enum retry_failure fa
     answer(d, r, &v);
 }
 
-/* Its slice is over: the policy is asked again. */
+/* Routes a request again at the end of its slice. */
 static void on_sliced(struct decide *d, struct request *r, int64_t now_us)
 {
     struct director_verdict v;
@@ -228,7 +229,7 @@ static void on_sliced(struct decide *d, struct request *r, int64_t now_us)
     answer(d, r, &v);
 }
 
-/* Its prompt's leg is over. The same instance goes on where no other takes it. */
+/* Sends a request on after its prefill leg; the same instance goes on if no other takes it. */
 static void on_prefilled(struct decide *d, struct request *r, int64_t now_us)
 {
     struct director_verdict v;
@@ -240,8 +241,8 @@ static void on_prefilled(struct decide *d, struct request *r, int64_t now_us)
     tell_send(d, r, &target);
 }
 
-/* How far the estimate of the first attempt was from what the client saw. Requests that were held
- * or sent again, or came back after a slice, measured something else. */
+/* Adds up how far the first attempt's estimate was from the TTFT that the client saw. Requests that
+ * were held, sent again or routed again after a slice measured something else. */
 static void judge_estimate(struct decide *d, const struct request *r)
 {
     const struct dispatch_request *c = &r->placed.routed.dispatch;
@@ -426,7 +427,7 @@ static void on_load(void *arg, uint32_t slot, const struct reported_load *load)
     dispatch_endpoint_report(d->dispatch, slot, load, now_us, now_us);
 }
 
-/* What the wire says, as byte loops know it. -EINVAL when a name does not fit. */
+/* Converts an endpoint from the wire to a target. -EINVAL when a name does not fit. */
 static int target_from_wire(const struct endpoint *ep, struct target *ret)
 {
     *ret = (struct target){ .port = (uint16_t)ep->port,
@@ -439,7 +440,7 @@ static int target_from_wire(const struct endpoint *ep, struct target *ret)
     return fits ? 0 : -EINVAL;
 }
 
-/* What the decision thread keeps of an endpoint beside the director. `known`: it had this slot already. */
+/* Updates the decision thread's part of an endpoint. `known`: it had this slot already. */
 static void place_put(struct decide *d, struct endpoint_place *s, bool known,
                       const struct endpoint *ep, const struct target *target)
 {
@@ -512,7 +513,7 @@ void decide_endpoints_end(struct decide *d, bool complete)
         struct endpoint_place *s = &d->endpoint[i];
         bool listed = director_endpoint_at(d->director, i) != NULL;
         if (listed || s->pins == 0 || dispatch_in_flight(d->dispatch, i) > 0) continue;
-        s->target.bundle = NULL; /* nobody asks any more where a request was */
+        s->target.bundle = NULL; /* none of its requests is left that needs it */
         bundle_unpin(&d->board->pins, &s->pins);
     }
     const struct director_count count = director_endpoints_end(d->director);
@@ -548,7 +549,7 @@ void decide_publish(struct decide *d)
 
 /* ---- tenants ---- */
 
-/* A list that cannot be used leaves the old one in force. */
+/* Takes over a list of tenants. One that cannot be used leaves the old one in force. */
 static void take_tenants(struct decide *d, const struct router_rules *rules)
 {
     struct tenant_keys *keys = NULL;
@@ -575,7 +576,7 @@ void decide_tenants_heed(struct decide *d, const struct router_rules *rules)
     if (d->keys.need != before)
         log_event(LOG_INFO, "api_keys", "required=%d opened=%d", d->keys.need == KEYS_REQUIRED,
                   rules->keys_opened);
-    if (!news) return; /* whoever opens or closes the service changes the list's version too */
+    if (!news) return; /* opening or closing the service changes the list's version too */
     int rc = keys_remember(&d->keys, rules, &err);
     if (rc < 0) log_event(LOG_WARN, "keys_not_kept", "error=\"%s\"", err_text(&err, rc));
 }
@@ -628,7 +629,7 @@ static void remember(struct decide *d)
     if (rc < 0) log_event(LOG_WARN, "predictor_not_saved", "why=\"%s\"", err_text(&err, rc));
 }
 
-/* A damaged file of this predictor makes room: its bytes stay beside, the last such ones. */
+/* Renames a damaged file of this predictor to make room. Only the last damaged one is kept. */
 static void set_aside(struct decide *d)
 {
     CLEANUP(buf_fini) struct buf aside = { 0 };
@@ -640,7 +641,8 @@ static void set_aside(struct decide *d)
     d->may_remember = moved;
 }
 
-/* Another file that cannot be used is left as it is: it may be another predictor's. */
+/* Reads the predictor's file. A damaged one is set aside; any other that cannot be used is left as it
+ * is: it may be another predictor's. */
 static void recall(struct decide *d)
 {
     struct err err = { 0 };
@@ -655,8 +657,7 @@ static void recall(struct decide *d)
     if (!d->may_remember) {
         log_event(LOG_WARN, "predictor_not_recalled", "why=\"%s\"", err_text(&err, rc));
     }
-    if (rc == -ENOENT)
-        remember(d); /* what cannot be written is told now, not when all is learned */
+    if (rc == -ENOENT) remember(d); /* tells now, not at the end, if the file cannot be written */
 }
 
 static int director_open(struct decide *d, const struct dispatch_config *core, struct err *err)
@@ -725,7 +726,7 @@ int decide_new(const struct decide_config *config, struct decide **ret, struct e
     lane_init(&d->lane, d->loop, decide_on_mail, d);
     lane_init(&d->entries, d->loop, decide_on_entry, d);
     bundles_on_ready(d->bundles, on_bundle, d);
-    decide_publish(d); /* what is known of keys holds from the first request on */
+    decide_publish(d); /* the known keys hold from the first request on */
     *ret = d;
     return 0;
 }

@@ -17,7 +17,7 @@
 
 #include <stdatomic.h>
 
-/* How an endpoint is reached, beside what the director keeps of it. */
+/* How an endpoint is reached; the director keeps the rest of it. */
 struct endpoint_place {
     struct target target;
     uint64_t pins; /* of target.bundle */
@@ -72,25 +72,24 @@ void decide_stop(struct decide *d);                                      /* any 
 void decide_route_ask(struct decide *d, const struct route_policy *row); /* any thread */
 int decide_quarantine_clear(struct decide *d, uint64_t fingerprint);     /* any thread; -EAGAIN */
 struct lane *decide_lane(struct decide *d);
-struct lane *decide_entries(struct decide *d); /* of entry.h */
+struct lane *decide_entries(struct decide *d); /* for struct entry (tenants.h) */
 
-/* For sync.c and static endpoints (decide_endpoints.c): what is there now. Endpoints left out of a
- * complete list from decide_endpoints_begin to decide_endpoints_end are removed; what an incomplete
- * one leaves out stays as it was. */
+/* Apply a list of endpoints from sync.c: begin, put each, end. Endpoints that a complete list leaves
+ * out are removed; those that an incomplete one leaves out stay as they were. */
 void decide_endpoints_begin(struct decide *d);
 void decide_endpoint_put(struct decide *d, const struct endpoint *ep, struct err *err);
 void decide_endpoints_end(struct decide *d, bool complete);
 void decide_publish(struct decide *d); /* a new snapshot */
 
-/* What the thread's own files share. */
+/* Shared by the thread's own files. */
 void decide_on_mail(void *decide, struct lane_item *item);
 void decide_on_entry(void *decide, struct lane_item *item);
 void decide_on_held(void *decide);
-/* decide_tenants.c */
+/* Tenants and API keys. */
 void decide_tenants_heed(struct decide *d, const struct router_rules *rules);
-void decide_tenants_recall(struct decide *d); /* what the controller said last */
+void decide_tenants_recall(struct decide *d); /* the rules heard last */
 
-/* decide_quarantine.c */
+/* quarantine_board.c */
 void decide_quarantine_tell(struct decide *d); /* to the board and the metrics */
 uint32_t decide_quarantine_list(struct decide *d,
                                 struct refused_prompt *ret); /* SYNC_REFUSED_MAX */
@@ -99,4 +98,4 @@ void decide_policy_tell(struct decide *d, const char *kind, const char *row, boo
 void decide_tell_migrate(struct decide *d, struct request *r, uint32_t slot); /* TELL_MIGRATE */
 
 void decide_route_set(struct decide *d, struct str name); /* unknown: logged */
-void decide_held_again(struct decide *d);                 /* after all that may free an instance */
+void decide_held_again(struct decide *d);                 /* after anything that may free one */

@@ -1,4 +1,4 @@
-/* fleet_link.c - see fleet_link.h. */
+/* fleet_link.c - derives identities, keys and tickets from the fleet's secret. */
 #include "router/fleet_link.h"
 
 #include <stdio.h>

@@ -1,9 +1,10 @@
-/* fleet_link.h - how the router proves itself to engines and the controller, and knows commands.
+/* fleet_link.h - signs the router's calls to engines and the controller, and checks commands sent to it.
  *
  * Layer:   router (base/io)
  * Threads: any; made before the threads and freed after them
- * Rules:   (1) each engine has a key of its own; what is signed for one says nothing to another
- *          (2) an engine that was named by hand has no name that it knows: the empty one
+ * Rules:   (1) each engine has a key of its own; a call signed for one proves nothing to another
+ *          (2) an engine that the configuration lists is signed for under the empty name: it does not
+ *              know the name it has here
  *          (3) an engine reads pages from another with a ticket that we make, for one tenant
  */
 #pragma once
@@ -29,7 +30,7 @@ void fleet_link_fini(struct fleet_link *l);
 int fleet_link_signer(struct fleet_link *l, struct loop *loop, struct http_client *client,
                       struct signer **ret, struct err *err);
 
-/* Who we are to a part. */
+/* The router's identity in calls to one part of the fleet. */
 struct fleet_id {
     char text[AUTH_ID_BYTES_MAX + 1];
     struct signed_as as; /* points into this struct; empty where nothing is held */
@@ -42,8 +43,9 @@ struct fleet_ticket {
     char key[2 * AUTH_KEY_BYTES + 1]; /* hexadecimal */
 };
 
-/* For `reader` to read pages of `tenant` from `owner` at host and port. False: nothing is known of
- * the owner yet, so that nobody can be sent there. True with an empty ticket: none is needed. */
+/* Makes a ticket for `reader` to read pages of `tenant` from `owner` at host and port. False: the
+ * owner's epoch is not known yet, so that no reader can be sent there. True with an empty ticket: none
+ * is needed. */
 bool fleet_ticket_make(struct fleet_link *l, const char *owner, const char *host, uint16_t port,
                        const char *reader, struct str tenant, int64_t now_us,
                        struct fleet_ticket *ret);

@@ -1,13 +1,14 @@
 /* generate.c - takes a chat or completion request from its body to the decision, and back.
  *
- * A small body is read, rendered and tokenised here and now. A large one enters first: the decision
- * thread looks at its tenant's limits, then a text worker does the work, and only then it arrives.
+ * A small body is read, rendered and tokenised at once, on the byte loop. A large one enters first: the
+ * decision thread looks at its tenant's limits, then a text worker does the work, and only then it
+ * arrives.
  *
  *     small ─────────────────────────────────────────────► prepare ──► ASK_ARRIVE
  *     large ──► ASK_ENTER ──► TELL_TEXT ──► worker: prepare ──► done ──► ASK_ARRIVE
  *
- * While a worker has the request nothing here touches it: a client that leaves and a deadline that
- * passes are noted by x and deadline_us, and looked at when the worker is done. */
+ * While a worker has the request the byte loop does not touch it: a client that leaves and a deadline
+ * that passes show in x and deadline_us, which are looked at when the worker is done. */
 #include "router/generate.h"
 
 #include "base/core/bits.h"
@@ -24,9 +25,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ---- what the length predictor may know ---- */
+/* ---- features for the length predictor ---- */
 
-/* Unescaped, in the arena; empty without memory for it. */
+/* Returns the text unescaped, in the arena; empty without memory for it. */
 static struct str plain(struct arena *arena, struct str escaped)
 {
     struct str text = { 0 };
@@ -34,7 +35,7 @@ static struct str plain(struct arena *arena, struct str escaped)
     return text;
 }
 
-/* The end of a text that the request keeps: predictors read no more of it. */
+/* Returns the end of a text, the only part that predictors read. The request keeps the text. */
 static struct str end_of(struct str text)
 {
     if (text.len <= TEXT_BYTES_MAX) return text;
@@ -86,7 +87,7 @@ static int make_ids(struct request *r, const struct bundle *bundle, size_t ids_m
     return encode_text(&m, r->client.api.prompt, true, ids_max, &r->client.ids, err);
 }
 
-/* Of the ids; where they are not known, of the client's bytes. */
+/* Hashes the ids; where they are not known, the client's bytes. */
 static void set_fingerprint(struct request *r)
 {
     const struct hash_key key = { { r->home->print_seed, r->mail.arrival.model } };
@@ -136,7 +137,7 @@ int prompt_check_context(struct request *r, uint32_t context)
                             context, prompt, max_u32(r->client.api.max_tokens, 1));
 }
 
-/* Chained keys of the prompt, so that the dispatch can look them up. */
+/* Makes the chained keys of the prompt, which the dispatch looks up. */
 static int make_keys(struct request *r, struct str salt)
 {
     uint32_t count = (uint32_t)r->client.ids.count / BLOCK_TOKENS;
@@ -181,7 +182,7 @@ int prompt_ready(struct request *r, const struct snapshot_model *m)
     return rc;
 }
 
-/* The client left: stop the engine's work and let go. */
+/* Stops the engine's work and ends the request when the client has left. */
 static void on_abort(void *arg, enum http_abort why)
 {
     (void)why;
@@ -218,14 +219,14 @@ static void make_id(struct byte_loop *b, const struct http_request *req,
     }
 }
 
-/* Reads the body and makes the prompt: of a large one on a text worker. */
+/* Reads the body and makes the prompt; for a large body, on a text worker. */
 static int prepare(struct request *r, const struct snapshot *f, const struct snapshot_model **ret)
 {
     enum openai_surface surface = r->client.api.surface;
     int rc =
         openai_parse(surface, r->client.body, &r->client.arena, &r->client.api, &r->client.problem);
     if (rc < 0) return rc;
-    if (f->model_count == 0) { /* nothing has told us of a model: no reason to call it absent */
+    if (f->model_count == 0) { /* no model is known yet, so none can be called absent */
         return openai_error_set(&r->client.problem, -EAGAIN, OPENAI_UNAVAILABLE, NULL,
                                 "The router has just started and knows no model yet; try again "
                                 "in a second.");
@@ -280,7 +281,7 @@ static void run_retokenise(void *arg)
         prompt_tokenize(r, r->client.target.bundle, r->client.target.context_tokens);
 }
 
-/* Back from the worker: true when the request goes on. */
+/* Takes the request back from the worker; returns true if it goes on. */
 static bool back_from_text(struct request *r)
 {
     r->client.at_text = false;
@@ -371,7 +372,7 @@ void generate_begin(struct byte_loop *b, struct http_exchange *x, enum openai_su
     make_id(b, req, r->id);
     int rc = take_tenant(r, tenant);
     if (rc == 0 && !large) rc = prepare(r, f, &model);
-    if (rc == -E2BIG && !large) { /* in few bytes more work than is done here */
+    if (rc == -E2BIG && !large) { /* few bytes, but more work than a byte loop does */
         r->client.problem = (struct openai_error){ 0 };
         r->client.api = (struct openai_request){ .surface = surface };
         large = true;
@@ -396,7 +397,7 @@ void generate_begin(struct byte_loop *b, struct http_exchange *x, enum openai_su
     }
 }
 
-/* The sentence of a refusal that the dispatch or a limit decided. */
+/* Sets the sentence of a refusal that the dispatch or a limit decided. */
 static void refusal(struct request *r, int status, bool rate_limited, bool late,
                     double retry_after_s)
 {
@@ -425,7 +426,7 @@ static void refusal(struct request *r, int status, bool rate_limited, bool late,
         openai_error_set(&r->client.problem, 0, OPENAI_UNAVAILABLE, NULL,
                          "No instance can take the request now; try again in %.0f s.",
                          retry_after_s < 1 ? 1 : retry_after_s);
-    } else if (!r->client.began) { /* a stream that broke has the engine's words, or answer.c's */
+    } else if (!r->client.began) { /* a stream that broke has the engine's message, or answer.c's */
         openai_error_set(&r->client.problem, 0, OPENAI_UPSTREAM, NULL,
                          "The engine failed before it answered.");
     }
@@ -445,7 +446,7 @@ void generate_on_mail(void *arg, struct lane_item *item)
     lane_unlock(&b->lane);
 
     if (!r->client.over && tell & TELL_SEND) {
-        /* Of the cache the first leg's part is kept, and so is what was expected of it. */
+        /* Usage keeps the first leg's cache hits, so the hits expected of it are kept too. */
         if (leg_generated(r) > 0) target.hit_tokens = r->client.target.hit_tokens;
         r->client.target = target;
         upstream_start(r);

@@ -3,31 +3,32 @@
  * Layer:   router
  * Threads: the byte loop of the request, or for a large body a text worker that has it alone;
  *          features_of is pure
- * Errors:  negative, and r->problem says to the client why
+ * Errors:  negative, and r->client.problem tells the client why
  */
 #pragma once
 #include "policies/predict/predict.h"
 #include "router/request.h"
 #include "router/snapshot.h"
 
-/* -E2BIG, of both: more work than a byte loop does; a text worker takes it up. */
+/* The next two return -E2BIG for more work than a byte loop does; a text worker then takes it up. */
 
-/* Ids, keys and features of r->api for a model; without its tokenizer a guess from the bytes. */
+/* Makes ids, keys and features of r->client.api for a model; without its tokenizer it guesses the
+ * prompt's length from the bytes. */
 int prompt_ready(struct request *r, const struct snapshot_model *m);
 
-/* Fills r->ids; more than a context of so many tokens (0: not known) are refused. */
+/* Fills r->client.ids; refuses a prompt longer than context_tokens (0: not known). */
 int prompt_tokenize(struct request *r, const struct bundle_entry *bundle, uint32_t context_tokens);
 
-/* Prompt and answer fit into so many tokens; 0: not known. */
+/* Checks that prompt and output fit into context_tokens (0: not known). */
 int prompt_check_context(struct request *r, uint32_t context_tokens);
 
 #define FEATURE_PREFIX_BYTES 96 /* of the prompt's beginning, where no block key is known */
 
-/* What a router can feed: rows that need more are refused at start. */
+/* The features that a router has; a predictor that needs more is refused at start. */
 #define FEATURES_HAVE \
     (PREDICT_TEXT | PREDICT_TENANT | PREDICT_PREVIOUS | PREDICT_GROUP | PREDICT_REPORTED)
 
-/* All fields but output_max, which the caller knows. The text lives in the arena or is a part of
- * api->prompt; without memory it is empty. */
+/* Fills all fields but output_max, which the caller knows. The text lives in the arena or is a part
+ * of api->prompt; without memory it is empty. */
 void features_of(const struct openai_request *api, struct str tenant, uint32_t prompt_tokens,
                  struct arena *arena, struct predict_features *ret);

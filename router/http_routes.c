@@ -17,13 +17,13 @@
 enum access {
     ACCESS_OPEN,    /* health: anybody */
     ACCESS_CLIENT,  /* an API key where keys are required, or the fleet's secret */
-    ACCESS_METRICS, /* secret, token; who is on this machine; where no keys are required, anybody */
+    ACCESS_METRICS, /* the secret or a token; this machine; anybody where no keys are required */
     ACCESS_FLEET,   /* the fleet's secret, a command's signature, an admin's token */
 };
 
-#define OPEN_BODY_BYTES_MAX 4096 /* where anybody may ask, there is nothing to say */
+#define OPEN_BODY_BYTES_MAX 4096 /* of a path that is open to anybody */
 
-/* The exchange's note: what on_head has found. */
+/* The exchange's note, which on_head fills. */
 struct passed {
     bool fleet; /* the fleet's secret was there, or a command's signature */
     struct auth_note auth;
@@ -102,7 +102,7 @@ static void on_detokenize(struct asked *a)
     tokens_begin(a->b, a->x, TOKEN_ASK_DETOKENIZE, a->snapshot, a->tenant);
 }
 
-/* The routing policy from now on. */
+/* Sets the routing policy. */
 static void on_route(struct asked *a)
 {
     CLEANUP(arena_fini) struct arena arena = { 0 };
@@ -164,8 +164,8 @@ static const struct path {
 };
 // clang-format on
 
-/* What was presented as a credential; no data: nothing was. A scheme without anything behind it is
- * what client libraries send that were given an empty key. */
+/* Returns the credential of a request; no data: none. A client library that was given an empty key
+ * sends the scheme alone, which counts as none. */
 static struct str presented(const struct http_request *req)
 {
     struct str value = str_trim(http_request_header(req, "authorization")), rest = value;
@@ -191,7 +191,8 @@ static struct http_names names_of(const struct byte_loop *b)
                                 .origin_count = b->config->cors_origins.count };
 }
 
-/* A command names where it goes, so that what it signed for one router is nothing to another. */
+/* Returns true for an admin's token and for a command signed for this router: a command's id names the
+ * router it goes to, so that its signature means nothing to another one. */
 static bool is_fleet(const struct asked *a)
 {
     const struct http_names names = names_of(a->b);
@@ -201,7 +202,8 @@ static bool is_fleet(const struct asked *a)
            browser_host_is_ours(&names, str_of(id.data + skip.len, id.len - skip.len));
 }
 
-/* Where no key is asked for, a browser must not be able to ask for somebody else. */
+/* Admits a request without a key. A foreign page must not be able to send one through its reader's
+ * browser. */
 static bool pass_open(struct asked *a)
 {
     const struct http_names names = names_of(a->b);
@@ -229,8 +231,8 @@ static bool pass_without_key(struct asked *a, bool is_metrics)
     return false;
 }
 
-/* True when the caller may; else the reply was sent. A service that was never closed, or was opened
- * by a person, takes the placeholders that client libraries insist on for what they are. */
+/* Returns true if the caller may use the path; else the reply is sent. Where no keys are needed, an
+ * unknown key counts as none: client libraries insist on sending a placeholder. */
 static bool authorise(struct asked *a, enum access access)
 {
     if (access == ACCESS_OPEN) return true;
@@ -263,7 +265,7 @@ static void on_preflight(struct asked *a)
     http_reply(a->x, 204, (struct str){ 0 }, (struct str){ 0 });
 }
 
-/* The path that is asked for and may be; NULL when the reply was sent. */
+/* Returns the path if it exists and the caller may use it; NULL: the reply is sent. */
 static const struct path *admit(struct asked *a)
 {
     if (str_eq(a->req->method, STR("OPTIONS"))) {

@@ -1,5 +1,5 @@
-/* metrics.c - the table. Buckets follow vLLM's for TTFT and end-to-end time, with finer steps below
- * 10 ms for TPOT, where small models live. */
+/* metrics.c - declares the router's metrics, and sums the counters of its loops. Buckets follow vLLM's for
+ * TTFT and end-to-end time, with finer steps below 10 ms for TPOT, where small models are. */
 #include "router/metrics.h"
 
 #include "base/core/bits.h"
@@ -170,7 +170,7 @@ const struct metric_desc router_metric_table[RM_COUNT] = {
 };
 // clang-format on
 
-/* Sums the counters of all threads once a second: no request pays for a metric. */
+/* ---- counters of all threads, summed once a second: no request pays for a metric ---- */
 
 #define TELL_US 1000000
 
@@ -217,7 +217,8 @@ static void sum_up(const struct loop_metrics *w, struct loop_counts *loops,
     }
 }
 
-/* The threads run on while they are read: idle may be of a later moment than all. */
+/* Sets the gauges of busy and idle connections. The threads run on while their counts are read, so that
+ * `idle` may be of a later moment than `connections`. */
 static void tell_connections(struct loop_metrics *w, const struct http_client_counts *c)
 {
     uint64_t idle = c->idle < c->connections ? c->idle : c->connections;

@@ -1,4 +1,4 @@
-/* metrics.h - the router's own metrics: one table, ids in its order, and what loops add to them.
+/* metrics.h - lists the router's metrics in one table, and adds up the counters of its loops.
  *
  * Layer:   router (base/io)
  * Threads: any (base/io/metrics.h)
@@ -90,7 +90,7 @@ extern const struct metric_desc router_metric_table[RM_COUNT];
 struct loop_metrics_source {
     const struct loop *loop;
     const struct http_client *client;
-    const struct http_server *server; /* NULL: nobody calls there */
+    const struct http_server *server; /* NULL: the loop serves nothing */
 };
 
 struct loop_metrics {
@@ -99,14 +99,14 @@ struct loop_metrics {
     uint32_t count;
     struct loop *own;
     struct loop_timer timer;
-    struct loop_counts loops; /* summed when last told, as are the next; of gauges nothing counts */
+    struct loop_counts loops; /* sums told last, as the next two; their gauges are unused */
     struct http_client_counts calls;
     struct http_server_counts served;
 };
 
 void loop_metrics_add(struct loop_metrics *w, const struct loop_metrics_source *wire);
 
-/* Adds what was counted since the last time to the metrics. */
+/* Adds the counts since its last call to the metrics. */
 void loop_metrics_tell(struct loop_metrics *w);
 
 /* Tells once a second from now on, as a timer of `own`. -ENOSPC, -ENOMEM. */

@@ -1,7 +1,7 @@
-/* migrate_plan.c - looks at the engines as their loads tell them, and at the router's own requests.
+/* migrate_plan.c - lets the director choose migrations from the engines' loads and the router's requests.
  *
- * What a look wants is told to the byte loops, which carry it out (migrate_request.c) and say what
- * came of it. A word that comes late, about a migration that is over, changes nothing.
+ * The chosen migrations are mailed to the byte loops, which carry them out (migrate_request.c) and report
+ * the result. A report that comes late, about a migration that is over, changes nothing.
  */
 #include "router/migrate_plan.h"
 

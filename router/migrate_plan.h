@@ -1,11 +1,11 @@
-/* migrate_plan.h - which running sessions go to which instance: the decision thread's part of every migration.
+/* migrate_plan.h - runs the decision thread's part of every migration.
  *
  * Layer:    router (router/core)
  * Threads:  the decision thread only
  * Lifetime: with the thread
  *
- * States and views are the director's. This file has the timer, the metrics, the log and the words to the
- * byte loops.
+ * The director has states and views, and its policy chooses which running session goes to which instance.
+ * This file has the timer, the metrics, the log and the mail to the byte loops.
  */
 #pragma once
 #include "router/request.h"
@@ -19,5 +19,5 @@ void migrate_plan_free(struct migrate_plan *m);
 void migrate_plan_arrives(struct migrate_plan *m, struct request *r,
                           int64_t now_us); /* its leg is there */
 void migrate_plan_stays(struct migrate_plan *m, struct request *r, int64_t now_us);
-/* It decodes no more: what is being copied of it is dropped. */
+/* Counts a dropped migration if the request, which decodes no more, was being copied. */
 void migrate_plan_drops(struct migrate_plan *m, const struct request *r);

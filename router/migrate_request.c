@@ -1,14 +1,14 @@
-/* migrate_request.c - the byte loop's part of a migration: a running output goes on at another engine, its K
- * and V copied while it still runs here.
+/* migrate_request.c - moves a running output to another engine: its KV is copied while it still runs here,
+ * then it goes on there.
  *
  *     TELL_MIGRATE ──► all of it ──► what was added ──► ... ──► little is left: stop here, go on there
  *                       │                │
  *                       └────────────────┴─► ASK_STAYS: nothing came, or the output has ended
  *
- * fleet/kv_transfer.c says what comes next. The target fetches, stage by stage, from the source's
+ * fleet/kv_transfer.c decides each next stage. The target fetches, stage by stage, from the source's
  * cache; the last stage is the fetch that its own generate call begins with. Only then is the source
- * told to stop, so a migration that comes to nothing costs the output nothing. What the target refuses
- * after that is a leg that failed: the output goes on wherever the decision thread says.
+ * told to stop, so a migration that is dropped costs the output nothing. A refusal of the target after
+ * that is a failed leg: the output goes on wherever the decision thread says.
  */
 #include "base/core/bits.h"
 #include "base/core/own.h"
@@ -115,7 +115,7 @@ static bool fetch(struct request *r)
     return m->call != NULL;
 }
 
-/* The last token's K and V are not computed yet. */
+/* Takes the transfer one stage further. The last token's KV is not computed yet and does not count. */
 static void advance(struct request *r, enum kv_transfer_event event, uint32_t copied_tokens)
 {
     struct request_migrate *m = &r->client.migrate;

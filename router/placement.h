@@ -1,4 +1,4 @@
-/* placement.h - a request's part on the decision thread: where it is, and what it counts for.
+/* placement.h - holds a request's part on the decision thread: where it is placed, and its tenant.
  *
  * Layer:   router
  * Threads: the decision thread's
@@ -12,5 +12,5 @@ struct placement {
     struct director_request routed;
     struct tenant *tenant;
     bool counted;       /* in its tenant's concurrency and requests */
-    uint64_t told_pins; /* of the tokenizers of targets that the byte loop was told */
+    uint64_t told_pins; /* of the tokenizers of targets mailed to the byte loop */
 };

@@ -1,4 +1,4 @@
-/* predict_file.c - header and bytes, read into aligned memory before they are merged. */
+/* predict_file.c - writes a header and the state's bytes, and reads them into aligned memory before it merges. */
 #include "router/predict_file.h"
 
 #include "base/core/own.h"

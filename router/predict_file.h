@@ -7,8 +7,8 @@
 #include "base/core/err.h"
 #include "policies/predict/predict.h"
 
-/* Takes the file's state in: what `state` already knows is kept. -ENOENT when there is no file,
- * -EINVAL when it is another policy's, another version's, or broken. */
+/* Merges the file's state into `state`, which keeps all it knows already. -ENOENT when there is no
+ * file, -EINVAL when it is another policy's or another version's, -EBADMSG when it is damaged. */
 int predict_file_merge(const struct predict_policy *row, const char *path, void *state,
                        struct err *err);
 int predict_file_write(const struct predict_policy *row, const char *path, const void *state,

@@ -78,7 +78,8 @@ int quarantine_board_render(struct quarantine_board *b, int64_t now_us, struct b
     return out->rc;
 }
 
-/* With the lock. Whoever looks next does not find what was just cleared. */
+/* Drops cleared fingerprints from the copy too, so that the next reader does not see them. The caller has
+ * the lock. */
 static void drop(struct quarantine_board *b, uint64_t fingerprint)
 {
     uint32_t kept = 0;

@@ -25,14 +25,15 @@ struct quarantine_board {
 int quarantine_board_init(struct quarantine_board *b); /* -ENOMEM */
 void quarantine_board_fini(struct quarantine_board *b);
 
-/* Copies what has changed. */
+/* Copies the quarantine if it has changed. */
 void quarantine_board_publish(struct quarantine_board *b, const struct quarantine *q,
                               int64_t now_us);
-/* Carries out what was asked: how many fingerprints were forgotten. */
+/* Carries out the orders; returns how many fingerprints were forgotten. */
 uint32_t quarantine_board_orders(struct quarantine_board *b, struct quarantine *q);
 
-/* {"quarantine":[{"fingerprint":...}, ...]} */
+/* Renders {"quarantine":[{"fingerprint":...}, ...]}. */
 int quarantine_board_render(struct quarantine_board *b, int64_t now_us, struct buf *out);
 
-/* -EAGAIN when QUARANTINE_ORDERS_MAX wait; else the caller wakes the decision thread. */
+/* Orders that a fingerprint (0: all) be forgotten. -EAGAIN when QUARANTINE_ORDERS_MAX orders wait;
+ * else the caller wakes the decision thread. */
 int quarantine_board_ask(struct quarantine_board *b, uint64_t fingerprint);

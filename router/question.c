@@ -10,7 +10,7 @@
 
 #include <stdio.h>
 
-/* The messages with the question behind them; messages are an array that was checked. */
+/* Returns the messages with the question behind them; messages are an array that was checked. */
 static struct str with_question(struct arena *arena, const struct openai_request *api)
 {
     CLEANUP(buf_fini) struct buf text = { .max = REQUEST_ARENA_BYTES_MAX };
@@ -28,7 +28,7 @@ static struct str with_question(struct arena *arena, const struct openai_request
     return text.rc < 0 ? (struct str){ 0 } : arena_str(arena, buf_view(&text));
 }
 
-/* What the question needs is copied: the client may leave with what the request points into. */
+/* Fills the question with copies: when the client leaves, the bytes that its request points to go too. */
 static bool fill(struct request *q, const struct request *r, const struct snapshot_model *m)
 {
     struct str text = with_question(&q->client.arena, &r->client.api);
@@ -70,7 +70,7 @@ bool question_ask(struct request *r, const struct snapshot_model *m)
     return true;
 }
 
-/* The first run of digits; 0 where there is none, or one too long to be meant. */
+/* Returns the first number in the text; 0 where there is none, or one above OPENAI_TOKENS_MAX. */
 static uint32_t first_number(struct str text)
 {
     size_t from = 0;

@@ -1,12 +1,12 @@
-/* question.h - asks the model how long its answer will be, before the request itself is placed.
+/* question.h - asks the model how long its output will be, before the request itself is placed.
  *
  * Layer:    router
  * Threads:  the byte loop of the request
  * Lifetime: a question is a request of its own from the same pool, without a client; it and the
  *           request that asked know each other until either is over
- * Rules:    (1) asked only where the predictor needs the answer (PREDICT_REPORTED) and the engine
- *               takes token ids and the body is at most TEXT_INLINE_BYTES; otherwise, or at any bound,
- *               the request goes without
+ * Rules:    (1) a question is asked only where the predictor needs the reply (PREDICT_REPORTED), the
+ *               engine takes token ids and the body is at most TEXT_INLINE_BYTES; otherwise, or at any
+ *               bound, the request goes without
  *           (2) a question is routed, limited and accounted to its tenant as any request, and teaches
  *               the predictor nothing; its tokens are counted by RM_QUESTION_TOKENS
  */
@@ -14,13 +14,13 @@
 #include "router/request.h"
 #include "router/snapshot.h"
 
-#define QUESTION_TOKENS_MAX 8   /* of the model's answer */
+#define QUESTION_TOKENS_MAX 8   /* of the model's reply */
 #define QUESTION_US_MAX 5000000 /* then the request goes without */
 #define QUESTION_TEXT \
     "Before you answer: how many tokens will your answer have? Reply with one number only."
 
-/* True when it was asked: the request arrives by itself once the answer is there. */
+/* Returns true if the question was asked: the request arrives by itself once the reply is there. */
 bool question_ask(struct request *r, const struct snapshot_model *m);
 
-/* `q` is over; the one that asked, if it still waits, arrives. */
+/* Ends the question `q`: the request that asked, if it still waits, arrives. */
 void question_answered(struct request *q);

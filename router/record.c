@@ -1,15 +1,15 @@
-/* record.c - a head, then entries: a fixed part and what its kind adds.
+/* record.c - writes and reads a head, then entries: a fixed part and the part of its kind.
  *
  *     head      magic, version, sizes of the four structs
  *     entry     kind, bytes, decision, time
- *       policy       name, 64 bytes
+ *       policy    name, 64 bytes
  *       decision  view without its pointer, request, verdict, instances
  *       event     as told to the policy
  *
  * Structs are written as they lie in memory: a record is read by the build that wrote it, or by one
- * with the same layout, which the sizes in the head make sure of well enough. A policy that wants
- * to be asked again needs every field anyway, and encoding a view of 256 instances field by field
- * would cost more than deciding.
+ * with the same layout, which the sizes in the head make sure of well enough. A policy that is asked
+ * again needs every field anyway, and encoding a view of 256 instances field by field would cost more
+ * than deciding.
  */
 #include "router/record.h"
 
@@ -31,7 +31,7 @@ struct head {
 };
 
 struct fixed {
-    uint32_t kind, bytes; /* bytes: of what follows */
+    uint32_t kind, bytes; /* bytes: of the part that follows */
     uint64_t id;
     int64_t at_us;
 };
@@ -48,13 +48,14 @@ struct record {
     struct dispatch_watch watch;
 };
 
-/* Room for the whole entry, or it is left out: half an entry would end the reading. */
+/* Begins an entry if the whole of it has room; else it is left out: half an entry would end the reading. */
 static bool begin(struct record *r, enum record_kind kind, size_t bytes, uint64_t id, int64_t at_us)
 {
     struct fixed f = { .kind = kind, .bytes = (uint32_t)bytes, .id = id, .at_us = at_us };
     if (r->bytes + sizeof f + bytes > r->bytes_max) {
         r->left_out++;
-        r->bytes_max = r->bytes; /* later and smaller ones as well: no gaps before the end */
+        r->bytes_max =
+            r->bytes; /* leaves out all later ones, smaller ones too: no gaps before the end */
         return false;
     }
     r->bytes += sizeof f + bytes;
@@ -162,7 +163,7 @@ int record_read_begin(struct record_reader *r, struct str file, struct err *err)
     return 0;
 }
 
-/* A bool or an enum of any other value must not even be read as one. */
+/* Returns true if the byte is a bool's: a bool or enum of any other value must not be read as one. */
 static bool is_bool(const bool *b)
 {
     unsigned char byte;
@@ -177,7 +178,8 @@ static bool is_role(const enum role *role)
     return value < ROLE_COUNT;
 }
 
-/* Policies index tables by id and divide by budgets: the file may come from anywhere. */
+/* Returns true if a policy can use the instance. Policies index tables by id and divide by budgets, and
+ * the file may come from anywhere. */
 static bool instance_is_sound(const struct route_instance *in)
 {
     return is_bool(&in->accepts) && is_bool(&in->has_perf) && is_role(&in->role) &&

@@ -2,9 +2,9 @@
  *
  * Layer:    router (router/core, base/io)
  * Threads:  written by the decision thread, through a buffer; read by `muster replay`
- * Rules:    (1) views, requests as the policy sees them (lengths and hashes, no text), verdicts and
- *               the events told to policies; what a policy needs to be asked again
- *           (2) at bytes_max nothing more is written; what is left out is counted
+ * Rules:    (1) it holds views, requests as the policy sees them (lengths and hashes, no text),
+ *               verdicts and the events told to policies: all that a policy needs to decide again
+ *           (2) at bytes_max nothing more is written; entries left out are counted
  *           (3) a reader of another layout refuses the file: its head carries version and sizes
  */
 #pragma once
@@ -18,10 +18,10 @@ struct record;
 /* Truncates `path`, mode 0600. -errno with a sentence. `row` is the routing policy at the start. */
 int record_open(const char *path, uint64_t bytes_max, const struct route_policy *row,
                 struct record **ret, struct err *err);
-uint64_t record_close(struct record *r); /* how many entries were left out; NULL: 0 */
+uint64_t record_close(struct record *r); /* returns how many entries were left out; NULL: 0 */
 const struct dispatch_watch *record_watch(struct record *r);
 
-/* The policy that decides from now on. */
+/* Notes the policy that decides from now on. */
 void record_row(struct record *r, const struct route_policy *row);
 
 enum record_kind { RECORD_ROW, RECORD_DECISION, RECORD_EVENT, RECORD_KIND_COUNT };

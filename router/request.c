@@ -47,7 +47,7 @@ void request_tokens(struct request *r, uint32_t count)
     lane_lock(lane);
     r->mail.ask |= ASK_TOKENS;
     r->mail.ask_tokens += count;
-    /* How long the first one took is measured; the others are only counted. */
+    /* The first token is timed, so its mail goes at once; the others are only counted. */
     if (first)
         lane_send_turn(&r->home->asking, &r->mail.ask_item);
     else
@@ -71,7 +71,7 @@ void request_failed(struct request *r, enum retry_failure failure)
     lane_unlock(lane);
 }
 
-/* A copy of its K and V that is under way comes too late: the leg that it was to follow is over. */
+/* A copy of its KV that is under way comes too late: the leg that it was to follow is over. */
 void request_sliced(struct request *r)
 {
     must(!r->client.over);
@@ -120,7 +120,7 @@ static void observe(struct request *r)
     metric_add(metric_of(m, RM_GENERATED_TOKENS), o->usage.generated_tokens);
 }
 
-/* Its end, which the decision thread may still be asked for, needs nobody any more. */
+/* Ends a question that is still open; no request waits for its reply any more. */
 static void drop_question(struct request *r)
 {
     struct request *q = r->client.question;

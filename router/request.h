@@ -17,7 +17,7 @@
  *                 ◄──────  TELL_SEND
  *     ASK_SLICED  ──────►  the slice is over: place, hold or refuse
  *                 ◄──────  TELL_SEND | TELL_REFUSE
- *                 ◄──────  TELL_MIGRATE (target): the answer goes on there when most of its K and V are
+ *                 ◄──────  TELL_MIGRATE (target): the output goes on there once most of its KV is there
  *     ASK_MIGRATED   ──────►  it counts there now; or ASK_STAYS: it was dropped
  *     ASK_OVER    ──────►  end: predictor, usage, limits
  *                 ◄──────  TELL_DONE
@@ -51,7 +51,7 @@ enum request_tell {
 
 struct byte_loop;
 
-/* What the decision thread is told of a request. `keys` live as long as the request. */
+/* A request as the decision thread is told of it. `keys` live as long as the request. */
 struct request_arrival {
     char tenant_name[DISPATCH_NAME_MAX];
     uint64_t model;
@@ -61,14 +61,14 @@ struct request_arrival {
     uint64_t fingerprint;
 };
 
-/* Both threads' part: each half is read and written under its receiver's lane. */
+/* The mail between both threads: each half is read and written under the lock of its receiver's lane. */
 struct request_mail {
     struct lane_item ask_item; /* to the decision thread */
     uint32_t ask, ask_tokens;
     enum retry_failure ask_failure;
     bool ask_answering;
     /* With ASK_FAILED and ASK_SLICED. */
-    uint32_t ask_generated;         /* of these the next leg goes on */
+    uint32_t ask_generated;         /* output tokens that the next leg goes on from */
     uint64_t ask_fingerprint;       /* ids may have come since it arrived */
     struct request_arrival arrival; /* not changed after ASK_ARRIVE; ASK_ENTER: the tenant only */
     struct outcome outcome;         /* with ASK_OVER */
@@ -83,17 +83,17 @@ struct request_mail {
 };
 
 struct request {
-    struct byte_loop
-        *home; /* these three are set before the first mail and constant from then on */
+    /* These three are set before the first mail and constant from then on. */
+    struct byte_loop *home;
     char id[REQUEST_ID_MAX + 1];
-    bool is_question; /* of how long an output will be (question.h); no client */
+    bool is_question; /* asks how long an output will be (question.h); no client */
 
     struct client_stream client;
     struct request_mail mail;
     struct placement placed;
 };
 
-/* NULL: all are out. `on_deadline` is called with the request. */
+/* Takes a request from the pool; NULL: all are in use. `on_deadline` is called with the request. */
 struct request *request_take(struct byte_loop *b, int64_t deadline_us, void (*on_deadline)(void *));
 void request_release(struct request *r); /* gives it back; x and call are NULL */
 
@@ -106,5 +106,6 @@ void request_sliced(struct request *r);                             /* ASK_SLICE
 void request_migrated(struct request *r);                           /* ASK_MIGRATED */
 void request_stays(struct request *r);                              /* ASK_STAYS */
 
-/* Says ASK_OVER, once, and ends a question that is still open. r->outcome is filled. */
+/* Sends ASK_OVER, once, and ends a question that is still open. The caller has set ok and cut of
+ * r->client.outcome; the rest of it is filled here. */
 void request_over(struct request *r);

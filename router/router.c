@@ -1,7 +1,7 @@
 /* router.c - starts the threads, waits for a signal, drains and ends.
  *
- * The calling thread becomes the decision thread's parent and waits on its own small loop for
- * signals only, so that draining never competes with traffic.
+ * The calling thread starts the others and then waits on its own small loop for signals only, so that
+ * draining never competes with traffic.
  */
 #include "router/router.h"
 
@@ -29,7 +29,7 @@ struct router {
     struct byte_loop *byte[BYTE_LOOPS_MAX];
     uint32_t byte_count;
     struct name_book *names;
-    struct tls *serve, *call; /* by clients, and to engines and controller */
+    struct tls *serve, *call; /* for clients; for calls to engines and the controller */
     struct loop *signals;
     struct loop_metrics loop_metrics;
     pthread_t decide_thread, reaper;

@@ -1,7 +1,7 @@
-/* router.h - the router role: one decision thread, a few byte loops.
+/* router.h - runs the router role: one decision thread, a few byte loops.
  *
  * Layer:   router
- * Threads: router_main is the calling thread's and returns when the router has ended
+ * Threads: router_main runs on the calling thread and returns when the router has ended
  */
 #pragma once
 #include "router/config.h"

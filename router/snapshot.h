@@ -1,5 +1,4 @@
-/* snapshot.h - the immutable view that byte loops have of a router's services: models, tokenizers and API
- * keys.
+/* snapshot.h - gives byte loops an immutable view of a router's services: models, tokenizers and API keys.
  *
  * Layer:    router (base/core)
  * Threads:  a snapshot is immutable; the board hands out references under a lock
@@ -42,5 +41,5 @@ struct snapshot *snapshot_get(struct snapshot_board *b); /* a reference */
 void snapshot_unref(struct snapshot_board *b, struct snapshot *f);
 void snapshot_publish(struct snapshot_board *b, struct snapshot *owned);
 
-/* The model a client named; an empty name means the only one. NULL: there is none. */
+/* Finds the model a client named; an empty name means the only one. NULL: there is none. */
 const struct snapshot_model *snapshot_model_find(const struct snapshot *f, struct str name);

@@ -1,7 +1,7 @@
 /* sync.c - sends demand to the controller and gets rules back, or polls static endpoints.
  *
- * Static endpoints answer GET /internal/info with what an agent would report. Both sources fill one
- * list, so that an endpoint that neither names is gone.
+ * Static endpoints answer GET /internal/info with the report that an agent would send. Both sources fill
+ * one list, so that an endpoint that neither names is removed.
  */
 #include "router/sync.h"
 
@@ -37,7 +37,7 @@ struct sync {
     struct loop_timer timer;
     struct peer_call call;
     struct arena arena;       /* of the reply being applied and of the message being written */
-    struct arena rules_arena; /* of the rules that hold */
+    struct arena rules_arena; /* of the rules in force */
     struct router_rules rules;
     bool has_rules;
     uint64_t seq;
@@ -56,7 +56,7 @@ static void apply_services(struct sync *s, const struct router_rules *rules)
         if (rules->services[i].policy.len > 0) decide_route_set(s->d, rules->services[i].policy);
 }
 
-/* The endpoint that a static engine's own report describes. */
+/* Returns the endpoint that a static engine's own report describes. */
 static struct endpoint endpoint_of(const struct fixed *f)
 {
     const struct engine_report *r = &f->report;
@@ -120,7 +120,7 @@ static void apply(struct sync *s)
         log_event(LOG_WARN, "rules_malformed", "error=%s", err_text(&err, rc));
         return;
     }
-    /* The arenas change places: the new rules must outlive the next answer's decoding. */
+    /* The arenas change places: the new rules must outlive the decoding of the next reply. */
     struct arena before = s->rules_arena;
     s->rules_arena = s->arena;
     s->arena = before;
@@ -270,7 +270,7 @@ static void on_info(struct peer_call *call, enum http_end end)
     struct engine_report report;
     CLEANUP(arena_fini) struct arena arena = { 0 };
     arena_init(&arena, INFO_BYTES_MAX);
-    /* An engine that does not answer stays listed as it was: its requests say whether it lives. */
+    /* An engine that does not reply stays listed as it was: requests to it show whether it lives. */
     if (peer_call_is_good(call, end) &&
         engine_report_decode(buf_view(&call->body), &arena, &report, NULL) == 0) {
         struct arena before = f->arena;
@@ -307,7 +307,7 @@ static void turn(void *arg)
     for (uint32_t i = 0; i < s->fixed_count; i++)
         ask_fixed(&s->fixed[i]);
     if (s->host.len == 0) {
-        /* Nobody to tell, but the gauges are kept. */
+        /* There is no controller to tell, but the message's making sets the gauges. */
         CLEANUP(buf_fini) struct buf unsent = { .max = SYNC_BYTES_MAX };
         write_message(s, &unsent);
         again(s);

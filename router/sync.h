@@ -2,7 +2,7 @@
  *
  * Layer:   router
  * Threads: the decision thread only
- * Rules:   without an answer the last word stays: routing goes on for as long as engines answer
+ * Rules:   without a reply the last rules stay in force: routing goes on for as long as engines answer
  */
 #pragma once
 #include "base/core/err.h"
@@ -14,4 +14,4 @@ struct sync;
 
 int sync_new(struct decide *d, uint16_t port, struct sync **ret, struct err *err);
 void sync_free(struct sync *s);
-void sync_hurry(struct sync *s); /* a request is held, a tokenizer came: do not wait for the turn */
+void sync_hurry(struct sync *s); /* sooner than at its turn: a request is held, a tokenizer came */

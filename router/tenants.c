@@ -1,4 +1,4 @@
-/* tenants.c - key snapshots, token buckets and usage counters. */
+/* tenants.c - keeps snapshots of API keys, token buckets, usage counters and the file of keys. */
 #include "router/tenants.h"
 
 #include "base/core/bits.h"
@@ -98,7 +98,7 @@ void tenant_keys_unref(struct tenant_keys *k)
 const struct tenant_name *tenant_keys_find(const struct tenant_keys *k, struct str api_key)
 {
     if (!k || api_key.len == 0) return NULL;
-    /* Looked up by hash: how long it takes says nothing about the key. */
+    /* Looked up by hash: the time it takes says nothing about the key. */
     uint8_t hash[SHA256_BYTES];
     sha256(api_key.data, api_key.len, hash);
     return map_get(&k->by_hash, hash);
@@ -172,7 +172,7 @@ static void mark_named(struct tenants *t, const struct router_rules *rules)
     }
 }
 
-/* At the bound, tenants that are named no more and have nothing in flight make room. */
+/* Makes room at the bound: frees tenants that are named no more and have nothing in flight. */
 static void forget_some(struct tenants *t)
 {
     struct tenant *gone[FORGET_AT_ONCE];
@@ -233,7 +233,7 @@ struct tenant *tenants_next(struct tenants *t, size_t *cursor)
     return *(struct tenant **)value;
 }
 
-/* Adds what a minute's allowance has earned since it was last looked at. */
+/* Adds the requests and tokens that the tenant has earned since the last refill. */
 static void refill(struct tenant *t, int64_t now_us)
 {
     double minutes = (double)(now_us - t->filled_us) / 60e6;
@@ -244,8 +244,8 @@ static void refill(struct tenant *t, int64_t now_us)
     if (t->tokens_left > t->tokens_per_min) t->tokens_left = t->tokens_per_min;
 }
 
-/* Seconds until so many tokens are earned. A prompt above a whole minute's allowance passes when the
- * bucket is full, else never. */
+/* Returns the seconds until so many tokens are earned. A prompt above a whole minute's allowance passes
+ * when the bucket is full; it could never pass otherwise. */
 static double tokens_wait_s(const struct tenant *t, uint32_t prompt_tokens)
 {
     double tokens = prompt_tokens < t->tokens_per_min ? prompt_tokens : t->tokens_per_min;
@@ -358,12 +358,11 @@ bool entry_decide(struct lane *from, struct lane_item *item, struct tenants *ten
     return may;
 }
 
-/* API keys:
+/* ---- the file of API keys ----
  *
- * The file is a line of our own, which says whether keys are needed, and behind it the tenants as
- * the controller sends them. The line stands for itself: when a later version writes the tenants in
- * another way, an older router still knows that keys are needed, and refuses all of them until the
- * controller answers.
+ * Its first line says whether keys are needed; the tenants follow as the controller sends them. The line
+ * can be read alone: when a later version writes the tenants in another way, an older router still knows
+ * that keys are needed, and refuses all of them until the controller answers.
  */
 
 #define FILE_NAME "router.keys"
@@ -421,8 +420,8 @@ void keys_heed(struct keys *k, const struct router_rules *rules)
 int keys_remember(struct keys *k, const struct router_rules *rules, struct err *err)
 {
     if (k->path.len == 0) return 0;
-    /* No version of the list: after a restart it is asked for whole, and an unchanged list leaves
-     * the file as it is. */
+    /* The list's version is left out: after a restart the whole list is asked for, and an unchanged
+     * list leaves the file as it is. */
     const struct router_rules kept = { .keys_required = true,
                                        .has_tenants = true,
                                        .tenants = rules->tenants,

@@ -1,4 +1,4 @@
-/* tenants.h - finds the tenant of an API key and keeps its limits; whether requests need a key.
+/* tenants.h - finds the tenant of an API key, keeps its limits, and knows if requests need a key.
  *
  * Layer:    router (base/core, base/wire)
  * Threads:  struct tenant_keys is an immutable snapshot that byte loops share by reference count;
@@ -32,14 +32,14 @@ struct tenant_keys *tenant_keys_ref(struct tenant_keys *k);
 void tenant_keys_unref(struct tenant_keys *k); /* NULL is fine */
 const struct tenant_name *tenant_keys_find(const struct tenant_keys *k, struct str api_key);
 
-/* A token of a person or a program, as those of the controller's list; false: it is none. */
+/* Finds the token of a person or a program in the controller's list; false: it is not there. */
 bool tenant_keys_token(const struct tenant_keys *k, struct str token, bool *ret_admin);
 
 struct tenant {
     struct tenant_name id;
     bool named;                                             /* in the last list */
     uint32_t requests_per_min, tokens_per_min, concurrency; /* 0: unlimited */
-    double weight; /* share of engines, for their fair policy; 0: 1 */
+    double weight; /* its share of engines, for their fair policy; 0: 1 */
     double requests_left, tokens_left;
     int64_t filled_us;
     uint32_t in_flight;
@@ -52,35 +52,35 @@ int tenants_new(struct tenants **ret, struct err *err);
 void tenants_free(struct tenants *t);
 int tenants_update(struct tenants *t, const struct router_rules *rules); /* limits; -ENOMEM */
 
-/* Never NULL for a name that tenants_update or "" gave; an unknown one counts as "". A pointer is
- * good while the tenant has a request in flight, else until the next tenants_update. */
+/* Finds a tenant, never NULL: an unknown name counts as "". A pointer is good while the tenant has a
+ * request in flight, else until the next tenants_update. */
 struct tenant *tenants_find(struct tenants *t, const char *name);
 uint32_t tenants_count(const struct tenants *t);
 struct tenant *tenants_next(struct tenants *t, size_t *cursor); /* NULL at the end */
 
-/* Before a prompt is tokenised: true and counted when its tenant may ask now and owes no tokens; else
- * false and the seconds until it may. */
+/* Decides before a prompt is tokenised: returns true and counts the request if its tenant may ask now
+ * and owes no tokens; else false and the seconds until it may. */
 bool tenant_enter(struct tenant *t, int64_t now_us, double *ret_wait_s);
 
-/* Of a request that entered: true when its tokens are paid; else it counts no more, as if it had not
- * entered, and the seconds until it may. */
+/* Charges the prompt of a request that entered. Returns true if the tenant had the tokens; else false and
+ * the seconds until it has, and the request counts no more, as if it had not entered. */
 bool tenant_charge(struct tenant *t, uint32_t prompt_tokens, int64_t now_us, double *ret_wait_s);
 
-/* Both at once. */
+/* Enters and charges at once. */
 bool tenant_admit(struct tenant *t, uint32_t prompt_tokens, int64_t now_us, double *ret_wait_s);
 
-/* Ends what tenant_enter began. Generated tokens are paid afterwards. */
+/* Ends a request that tenant_enter counted, and charges its generated tokens afterwards. */
 void tenant_end(struct tenant *t, const struct usage *usage);
 
-/* A tenant's leave to have work done by the router itself, which no engine sees.
+/* Asks for a tenant's leave to have work done by the router itself, which no engine sees.
  * Threads: a byte loop asks, the decision thread, which holds the limits, answers by mail; each has
  *          a lane of its own for entries
  * Rules:   (1) ENTRY_ENTER is answered by ENTRY_MAY or ENTRY_REFUSED, and ENTRY_END, asked once after
  *              ENTRY_MAY, by ENTRY_OVER
  *          (2) the memory is the asker's, and stays until ENTRY_REFUSED or ENTRY_OVER has come
- *          (3) it counts as a request of its tenant and as one in flight; its tokens are nobody's,
+ *          (3) it counts as a request of its tenant and as one in flight; its tokens are not charged,
  *              because no model computes them
-  */
+ */
 enum entry_ask { ENTRY_ENTER = 1, ENTRY_END = 2 };
 enum entry_tell { ENTRY_MAY = 1, ENTRY_REFUSED = 2, ENTRY_OVER = 4 };
 
@@ -95,7 +95,7 @@ struct entry {
 
 /* By the asker: `to` is the decision thread's lane. */
 void entry_ask(struct entry *e, struct lane *to, enum entry_ask what);
-/* By the asker, for an item of its lane: what was told, and the seconds. */
+/* By the asker, for an item of its lane: returns what was told, and the seconds. */
 uint32_t entry_told(struct lane *home, struct lane_item *item, double *ret_wait_s);
 
 /* By the decision thread, for an item of its lane. False: the tenant may not. */
@@ -105,8 +105,8 @@ bool entry_decide(struct lane *from, struct lane_item *item, struct tenants *ten
 /* Knows if requests need an API key, over a restart of the router too.
  *
  * Threads: the decision thread's; snapshots carry `need` to the byte loops
- * Rules:   (1) closed until the controller has spoken: without its word nobody is served without a
- *              key, unless no controller is configured
+ * Rules:   (1) the service is closed until the controller has spoken: until then no client is served
+ *              without a key, unless no controller is configured
  *          (2) once keys were needed they stay needed, whatever becomes of the controller and its
  *              store, until a controller says that a person has opened the service (keys_opened)
  *          (3) the file holds no key, only digests, and is as private as the secret
@@ -130,12 +130,12 @@ int keys_init(struct keys *k, struct str file, struct str secret_file, bool alwa
               bool has_controller, struct err *err);
 void keys_fini(struct keys *k);
 
-/* What was remembered: -ENOENT: nothing. Otherwise keys are needed from now on where they were, and
- * where the file cannot be read or understood; 0: *ret (in `arena`) has the tenants too. */
+/* Reads the file. -ENOENT: there is none, or no keys were needed. Otherwise keys are needed from now
+ * on, also where the file cannot be read or understood; 0: *ret (in `arena`) has the tenants too. */
 int keys_recall(struct keys *k, struct arena *arena, struct router_rules *ret, struct err *err);
 
-/* The controller's word. */
+/* Takes over the controller's rule. */
 void keys_heed(struct keys *k, const struct router_rules *rules);
 
-/* Writes down what holds now with the tenants of `rules`, when it is not what the file says. */
+/* Saves the present need, with the tenants of `rules`, unless the file has the same. */
 int keys_remember(struct keys *k, const struct router_rules *rules, struct err *err);

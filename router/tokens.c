@@ -1,5 +1,5 @@
-/* tokens.c - /tokenize and /detokenize: small bodies here, large ones on a text worker. Of a tenant
- * that has limits each call enters first.
+/* tokens.c - answers /tokenize and /detokenize: small bodies on the byte loop, large ones on a text worker.
+ * A call of a tenant that has limits enters first.
  *
  *     limited ──► ENTRY_ENTER ──► ENTRY_MAY ──┐            ┌──► reply ──► ENTRY_END, if it entered
  *     others ─────────────────────────────────┴─► small ───┤
@@ -21,7 +21,7 @@ struct token_call {
     struct http_exchange *pinned;
     struct text_job job;
     struct entry entry;
-    bool asked, entered;       /* asked: an answer of the decision thread is under way */
+    bool asked, entered;       /* asked: a reply of the decision thread is under way */
     double wait_s;             /* until the tenant may ask again */
     struct snapshot *snapshot; /* a reference while at a worker */
     enum token_ask_kind kind;
@@ -53,7 +53,7 @@ static int find_and_answer(struct token_call *c, const struct snapshot *f,
     return openai_error_set(&c->problem, rc, problem, NULL, "%s", err_text(&err, rc));
 }
 
-/* Any thread. -E2BIG: more than `steps_max` steps of a template (0: its own bound). */
+/* Makes the reply, on any thread. -E2BIG: more than `steps_max` steps of a template (0: its own bound). */
 static int make_reply(struct token_call *c, const struct snapshot *f, uint64_t steps_max)
 {
     struct err err = { 0 };
@@ -101,7 +101,7 @@ static void ask(struct token_call *c, enum entry_ask what)
     entry_ask(&c->entry, decide_entries(c->home->decide), what);
 }
 
-/* The client has its reply, or has left. */
+/* Ends a call whose client has its reply or has left. */
 static void call_over(struct token_call *c)
 {
     c->x = NULL;
@@ -116,7 +116,8 @@ static void on_abort(void *arg, enum http_abort why)
     (void)why;
     struct token_call *c = arg;
     c->x = NULL;
-    if (c->asked || !text_cancel(&c->job)) return; /* the tenant's limits, or the worker */
+    if (c->asked || !text_cancel(&c->job))
+        return; /* the decision thread's reply or the worker ends it */
     http_exchange_unpin(c->pinned);
     call_over(c);
 }
@@ -144,7 +145,7 @@ static void refuse(struct token_call *c, enum openai_problem problem, const char
 static const char overloaded[] =
     "Too many large texts are waiting to be tokenised; try again shortly.";
 
-/* A copy that lives until call_free; NULL: the client was told why not. */
+/* Returns a copy that lives until call_free; NULL: the client was told why not. */
 static struct token_call *keep(const struct token_call *with)
 {
     struct token_call *c = calloc(1, sizeof *c);
@@ -172,7 +173,7 @@ static void hand_over(struct token_call *c)
     call_over(c);
 }
 
-/* True when it is answered: little work in few bytes. */
+/* Answers a call of few bytes and little work at once; returns true if it did. */
 static bool answer_here(struct token_call *c, const struct snapshot *f)
 {
     if (c->body.len > TEXT_INLINE_BYTES || make_reply(c, f, ENCODE_INLINE_STEPS) == -E2BIG)

@@ -1,14 +1,13 @@
 /* upstream.c - sends a request to an engine, and on to the next one: token ids and frames with
  * engines of ours, the client's JSON with others.
  *
- * A leg is one call to one engine. What it generated is kept as ids behind the prompt's, so that
- * the next leg goes on from there: after a failure, after a prompt that another instance computed,
- * after a move. An engine primes its detokeniser and its stop strings with those ids, so text goes
- * on where it stopped. Kept are counts and times of the whole answer, and of the cache what the
- * first leg found.
+ * A leg is one call to one engine. Its output is kept as ids behind the prompt's, so that the next leg
+ * goes on from there: after a failure, a handoff, a slice or a migration. An engine primes its
+ * detokeniser and its stop strings with those ids, so text goes on where it stopped. Counts and times
+ * are those of the whole output, cache hits those of the first leg.
  *
  * A failed leg says nothing to the client: the decision thread sends the request elsewhere or
- * refuses it. At an engine of ours an answer goes on from where it stopped; what another
+ * refuses it. At an engine of ours an output goes on from where it stopped; text that another
  * engine began to stream cannot be taken back.
  */
 #include "base/core/bits.h"
@@ -17,9 +16,9 @@
 #include "router/byte_loop.h"
 #include "router/generate.h"
 
-/* ---- what a leg is to do, and what came of the answer so far ---- */
+/* ---- the body of a leg, and the output so far ---- */
 
-#define WHOLE_BYTES_MAX ((size_t)64 << 20) /* of an answer that is sent whole */
+#define WHOLE_BYTES_MAX ((size_t)64 << 20) /* of a response that is sent whole */
 #define REFUSAL_BYTES_MAX ((size_t)64 << 10)
 #define EVENT_BYTES_MAX ((size_t)1 << 20)
 #define BODY_KEEP_BYTES ((size_t)64 << 10) /* of a byte loop, from call to call */
@@ -29,7 +28,7 @@ uint32_t leg_generated(const struct request *r)
     return (uint32_t)r->client.ids.count - r->client.prompt_tokens;
 }
 
-/* Tokens that the answer may still have. */
+/* Returns the tokens that the output may still have. */
 static uint32_t left(const struct request *r)
 {
     uint32_t prompt = r->client.prompt_tokens, generated = leg_generated(r);
@@ -40,8 +39,9 @@ static uint32_t left(const struct request *r)
     return most > generated ? most - generated : 0;
 }
 
-/* The engine went between its last token and its last word. What it held back of the text, a
- * character that is not complete or the beginning of a stop string, went with it. */
+/* Returns true if the output is complete: its engine died between the last token and the final frame.
+ * Text that the engine held back, an incomplete character or the beginning of a stop string, is lost
+ * with it. */
 static bool is_complete(struct request *r)
 {
     if (leg_generated(r) == 0) return false;
@@ -55,7 +55,7 @@ static bool is_complete(struct request *r)
     return r->client.finish != FINISH_NONE;
 }
 
-/* As if it had just come, but for its seed: every attempt would answer alike. */
+/* Resets the request as if it had just come, but for its seed: every attempt generates alike. */
 static void forget(struct request *r)
 {
     r->client.ids.count = r->client.prompt_tokens;
@@ -102,7 +102,8 @@ static uint32_t still(double predicted, uint32_t generated)
     return tokens > generated ? tokens - generated : 1;
 }
 
-/* Groups of two tenants are never the same, whatever they are called. */
+/* Returns the request's group, hashed with the tenant's salt: groups of two tenants are never the same,
+ * whatever their names. */
 static uint64_t request_group(const struct request *r)
 {
     struct str name = r->client.api.group;
@@ -111,7 +112,7 @@ static uint64_t request_group(const struct request *r)
                : 0;
 }
 
-/* How many tokens this leg is asked for. */
+/* Returns how many tokens this leg asks for, and sets leg_prefills or leg_slice where it ends early. */
 static uint32_t leg_tokens(struct request *r)
 {
     const struct target *t = &r->client.target;
@@ -179,7 +180,7 @@ void leg_frame(struct request *r, const struct generate_frame *frame)
     r->client.usage.generated_tokens = r->client.leg_from + frame->usage.generated_tokens;
 }
 
-#define BEAT_MS_MAX 60000 /* what an engine may name */
+#define BEAT_MS_MAX 60000 /* the longest that an engine may name */
 
 /* ---- silence ---------------------------------------------------------------------------------- */
 
@@ -195,7 +196,7 @@ static void silence_timer(struct request *r)
     if (r->client.silence.look_us == INT64_MAX) {
         loop_timer_clear(r->home->loop, &r->client.silence_timer);
     } else {
-        /* Without memory for it the request's deadline is left. */
+        /* Without memory for it only the request's deadline is left. */
         (void)loop_timer_set(r->home->loop, &r->client.silence_timer, r->client.silence.look_us);
     }
 }
@@ -246,14 +247,14 @@ static void attempt_failed(struct request *r, enum retry_failure failure)
     request_failed(r, failure);
 }
 
-/* The answer is complete: hand it over and let go. */
+/* Ends the response of a complete output. */
 static void attempt_done(struct request *r)
 {
     r->client.call = NULL;
     r->client.outcome.ok = r->client.finish == FINISH_STOP || r->client.finish == FINISH_LENGTH;
     r->client.outcome.cut = r->client.finish == FINISH_LENGTH;
     if (r->client.first_us == 0)
-        request_tokens(r, 0); /* an answer without text has its end as TTFT */
+        request_tokens(r, 0); /* an output without text has its end as TTFT */
     if (r->client.x) {
         answer_finish(r);
     } else {
@@ -349,7 +350,7 @@ void upstream_deadline(void *request)
     request_over(r);
 }
 
-/* Status other than 200: the engine is full, refuses the request itself, or is in trouble. */
+/* Handles a status other than 200: the engine is full, refuses the request itself, or is in trouble. */
 static void on_refusal(struct request *r)
 {
     int status = r->client.upstream_status;
@@ -357,7 +358,7 @@ static void on_refusal(struct request *r)
         attempt_failed(r, RETRY_OVERLOADED);
     } else if (status >= 400 && status < 500 && r->client.refusal.rc == 0 && status != 401 &&
                r->client.leg_from == 0) {
-        /* The request's own fault: the engine's words go to the client. */
+        /* The request's own fault: the engine's message goes to the client. */
         struct str words = str_trim(buf_view(&r->client.refusal));
         openai_error_set(&r->client.problem, 0, OPENAI_INVALID, NULL,
                          "The engine refused the request with status %d.", status);
@@ -375,7 +376,7 @@ static void on_refusal(struct request *r)
     }
 }
 
-/* A whole reply of another engine goes to the client as it is. */
+/* Relays a whole reply of another engine to the client as it is. */
 static void on_whole(struct request *r)
 {
     struct openai_delta delta;
@@ -394,7 +395,7 @@ static void on_whole(struct request *r)
     request_over(r);
 }
 
-/* The engine stopped for the slice alone: its own limits end a leg before. */
+/* Returns true if the engine stopped for the slice alone: its own limits would end the leg earlier. */
 static bool is_slice_over(const struct request *r)
 {
     return r->client.leg_slice > 0 && r->client.finish == FINISH_LENGTH &&
@@ -441,7 +442,7 @@ static void on_end(void *arg, enum http_end why)
         break;
     case HTTP_END_TLS:
     case HTTP_END_CONNECT_FAILED:
-    case HTTP_END_UNTRUSTED: /* somebody else sits at its port */
+    case HTTP_END_UNTRUSTED: /* another process listens at its port */
         attempt_failed(r, RETRY_UNREACHABLE);
         break;
     case HTTP_END_NAME:
@@ -461,8 +462,8 @@ static void on_end(void *arg, enum http_end why)
     }
 }
 
-/* The ids and the body of the call to an engine of ours. False when the leg ends here, or waits for
- * a text worker. */
+/* Makes the ids and the body of a call to an engine of ours. False when the leg ends here, or waits
+ * for a text worker. */
 static bool make_body(struct request *r, struct buf *body)
 {
     struct client_stream *c = &r->client;
@@ -530,7 +531,7 @@ static void call_engine(struct request *r, struct str body)
 void upstream_start(struct request *r)
 {
     bool ours = r->client.target.kind == ENGINE_MUSTER;
-    struct buf *body = &r->home->body; /* nobody keeps it: a call copies what it sends */
+    struct buf *body = &r->home->body; /* free again after the call, which copies it */
     buf_clear(body);
     int rc = leg_begin(r);
     if (rc < 0) {

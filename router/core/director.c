@@ -1,5 +1,5 @@
-/* director.c - what every host of a router does between an event and the dispatch, its telemetry and the
- * state of its KV transfers. */
+/* director.c - passes each event on to the dispatch, to the service's telemetry and to the state of the
+ * request's KV transfer, alike for every host. */
 #include "router/core/director.h"
 
 #include "base/core/hash.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of a step of an engine that does not report its own: a usual size of other engines. */
+/* Step budget of an engine that does not report its own: a usual value of other engines. */
 #define STEP_TOKENS_GUESS 512
 
 struct director {
@@ -110,7 +110,7 @@ int director_endpoint_read(struct director *d, const struct endpoint *ep, bool r
     if (!s || ep->instance.len == 0 || ep->instance.len >= sizeof known->name) return -EINVAL;
     memcpy(known->name, ep->instance.data, ep->instance.len);
     known->model = s->hash;
-    /* Copies are within one model's engines, which say so by the same weights. */
+    /* KV is copied only between engines of one model, recognised by the digest of their weights. */
     if (takes_ids) known->link_bytes_s = service_link(s, &d->config.service);
     if (takes_ids && reachable) ret->group = group_of(s, ep);
     if (!ep->has_perf) return 0;
@@ -162,7 +162,7 @@ uint32_t director_endpoint_gone(struct director *d, bool complete)
     return ROUTE_NONE;
 }
 
-/* At their bound, deleted services make room for new ones. */
+/* Removes deleted services once SYNC_SERVICES_MAX are known, to make room for new ones. */
 static void forget_services(struct director *d)
 {
     if (d->services.count < SYNC_SERVICES_MAX) return;
@@ -250,7 +250,7 @@ void director_migrated(struct director *d, struct director_request *r, int64_t n
     if (!director_is_copied(r)) return;
     const struct kv_end to = r->kv.to;
     feed_bare(d, r, KVT_STOPPED, now_us);
-    if (!kv_port_of(d->look.port, to)) return; /* its slot may be another's by now */
+    if (!kv_port_of(d->look.port, to)) return; /* another endpoint may have its slot by now */
     dispatch_migrate(d->dispatch, &r->dispatch, to.slot, now_us);
 }
 
@@ -331,7 +331,7 @@ static void queue_out(struct director *d, struct director_request *r)
     r->told.queued = false; /* of a service that is gone, too */
 }
 
-/* What the host does about the dispatch's word. */
+/* Turns the dispatch's verdict into one for the host. */
 static void decided(struct director *d, struct director_request *r,
                     const struct dispatch_verdict *v, int64_t now_us, struct director_verdict *ret)
 {
@@ -366,7 +366,7 @@ static void count_refusal(struct router_service *s, const struct director_reques
         telemetry_refused(&s->telemetry);
 }
 
-/* Some instance serves or starts for the service, or would be started. */
+/* Returns true if an instance serves or starts for the service, or would be started. */
 static bool can_come(const struct director *d, const struct router_service *s)
 {
     return s->may_start || director_has_endpoint(d, s);

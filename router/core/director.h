@@ -1,5 +1,5 @@
-/* director.h - turns what a router hears into what is to be done: rules, endpoints and the events of requests
- * come in, sends, holds, refusals and migrations go out; the demand for each service is measured on the way.
+/* director.h - turns a router's events into verdicts: rules, endpoints and the events of requests come in;
+ * sends, holds, refusals and migrations go out. It measures the demand for each service on the way.
  *
  * Layer:    router/core (fleet, policies, base/wire)
  * Hosts:    the decision thread, the simulator and the fault simulation: each carries verdicts out in its
@@ -10,7 +10,7 @@
  * Rules:    (1) no I/O, no clock, no log: time comes in, verdicts go out
  *           (2) every request that arrived ends once by director_end, a refused one too
  *           (3) an end, a failure, an acquittal and a list of endpoints may free an instance: the host then
- *               asks director_held_next until it has nothing; after an arrival it sets its timer
+ *               calls director_held_next until it returns NULL; after an arrival it sets its timer
  */
 #pragma once
 #include "fleet/migrate_view.h"
@@ -21,10 +21,10 @@ struct director;
 
 struct director_config {
     struct dispatch_config dispatch;
-    /* Its view is made here; NULL: the host feeds the transfers itself (the simulator, which makes
-     * the copies too). */
+    /* The director makes its view. NULL: the host drives the KV transfers itself (the simulator,
+     * which makes the copies too). */
     const struct migrate_policy *migrate;
-    struct service_defaults service; /* what rules leave open */
+    struct service_defaults service; /* for what rules leave open */
 };
 
 int director_new(const struct director_config *config, struct director **ret, struct err *err);
@@ -34,32 +34,32 @@ struct services *director_services(struct director *d);
 
 /* ---- what the controller says ---- */
 
-/* Services, the instance that starts next, this router's number among all. Routing policies are the
- * host's: it knows their names. */
+/* Takes the services, the time until the next instance has started and this router's number among
+ * all. The host sets the routing policy, because it knows the policies' names. */
 void director_rules(struct director *d, const struct router_rules *rules);
 
 /* An endpoint as the director keeps it beside the dispatch's slot. */
 struct director_endpoint {
     struct dispatch_endpoint known;
     bool draining;
-    int64_t leaves_us; /* when its provider takes it away, as told last; 0: not told */
-    uint64_t group;    /* sessions and prefixes go between those of one; 0: none from or to here */
+    int64_t leaves_us;    /* when its provider takes it away, as told last; 0: not told */
+    uint64_t group;       /* KV is copied only within a group; 0: neither from nor to here */
     uint32_t page_tokens; /* 0: unknown */
-    uint64_t serial; /* the director's: no other endpoint's, in this slot or another; 0: free */
-    bool listed;     /* the director's: in the list that is being applied */
+    uint64_t serial;      /* the director's: unique to this endpoint; 0: the slot is free */
+    bool listed;          /* the director's: in the list that is being applied */
 };
 
-/* What the wire says of one. `reachable`: the host has what it needs to send to it. -EINVAL: a name
- * that does not fit. */
+/* Converts an endpoint from the wire. `reachable`: the host has what it needs to send to it.
+ * -EINVAL: a name that does not fit. */
 int director_endpoint_read(struct director *d, const struct endpoint *ep, bool reachable,
                            int64_t now_us, struct director_endpoint *ret);
 
-/* A list of endpoints: begin, put each, ask for those that are gone until ROUTE_NONE, end. What an
- * incomplete list leaves out stays as it was. Errors as dispatch_endpoint_put. */
+/* Apply a list of endpoints: begin, put each, call _gone until it returns ROUTE_NONE, end. Endpoints
+ * that an incomplete list leaves out stay as they were. Errors as dispatch_endpoint_put. */
 void director_endpoints_begin(struct director *d);
 int director_endpoint_put(struct director *d, const struct director_endpoint *ep,
                           uint32_t *ret_slot);
-uint32_t director_endpoint_gone(struct director *d, bool complete); /* it is removed */
+uint32_t director_endpoint_gone(struct director *d, bool complete); /* removes one */
 
 struct director_count {
     uint32_t ready, unlisted;
@@ -77,36 +77,38 @@ bool director_may_copy(const struct director *d, uint32_t from, uint32_t at);
 
 struct director_request {
     struct dispatch_request dispatch; /* its first part is the host's; the SLO is the director's */
-    bool is_question; /* the host's: nobody waits for it, and its output is like no other */
+    bool
+        is_question; /* the host's: no client waits; predictor and telemetry do not learn from it */
     bool arrived;
     struct telemetry_place told; /* in its service's telemetry */
-    struct kv_transfer kv;       /* where a policy migrates: as the decision thread sees it */
+    struct kv_transfer kv;       /* as the decision thread sees it; only with a migrate policy */
 };
 
 struct director_verdict {
     enum dispatch_answer answer;
-    int status; /* REFUSE: as dispatch_verdict; WAIT: for `displaced`, as the next */
+    int status; /* REFUSE: as in dispatch_verdict; WAIT: of `displaced`, as the next */
     double retry_after_s;
-    struct director_request *displaced; /* WAIT: lost its place to it and is refused; NULL: none */
-    uint32_t slot;                      /* SEND: to which endpoint */
-    bool prefills;                      /* SEND: only its first token is wanted there */
-    uint32_t kv_from; /* SEND: the endpoint that has K and V of its beginning; ROUTE_NONE */
-    bool hurry;       /* the controller should hear of it soon */
-    enum retry_failure failure; /* of director_fail: what it was taken for */
+    struct director_request
+        *displaced;             /* WAIT: the held request refused in its favour; NULL: none */
+    uint32_t slot;              /* SEND: to which endpoint */
+    bool prefills;              /* SEND: the slot computes only its first token */
+    uint32_t kv_from;           /* SEND: the endpoint that has KV of its beginning; ROUTE_NONE */
+    bool hurry;                 /* the controller should hear of it soon */
+    enum retry_failure failure; /* of director_fail: the failure it was counted as */
 };
 
 void director_arrive(struct director *d, struct director_request *r, int64_t now_us,
                      struct director_verdict *ret);
-/* True when a suspect was acquitted by them. */
+/* Counts output tokens. Returns true if they acquitted a suspect. */
 bool director_tokens(struct director *d, struct director_request *r, uint32_t count,
                      int64_t now_us);
-/* The host has set dispatch.generated, .fingerprint and .retry.answering. */
+/* An attempt failed. The host has set dispatch.generated, .fingerprint and .retry.answering. */
 void director_fail(struct director *d, struct director_request *r, enum retry_failure failure,
                    int64_t now_us, struct director_verdict *ret);
 /* Its slice is over; the host has set dispatch.generated and .fingerprint. */
 void director_slice_end(struct director *d, struct director_request *r, int64_t now_us,
                         struct director_verdict *ret);
-/* The leg of its prompt is over; it goes on at verdict's slot, the same where no other takes it. */
+/* The prefill leg is over. The request goes on at the verdict's slot: its own if no other takes it. */
 void director_prefilled(struct director *d, struct director_request *r, int64_t now_us,
                         struct director_verdict *ret);
 
@@ -119,7 +121,7 @@ struct director_end {
 void director_end(struct director *d, struct director_request *r, const struct director_end *end,
                   int64_t now_us);
 
-/* One held request that can go now or is refused; NULL: none. */
+/* Returns one held request that can go now or is refused; NULL: none. */
 struct director_request *director_held_next(struct director *d, int64_t now_us,
                                             struct director_verdict *ret);
 
@@ -127,22 +129,22 @@ struct director_request *director_held_next(struct director *d, int64_t now_us,
 
 struct director_host {
     void *arg;
-    /* What the engine told last of its load, and when; NULL: it cannot tell. */
+    /* Returns the load that the engine reported last, and when; NULL: it reports none. */
     const struct reported_load *(*told)(void *arg, uint32_t slot, int64_t *ret_told_us);
-    void (*migrate)(void *arg, struct director_request *r, uint32_t to); /* to be begun */
+    void (*migrate)(void *arg, struct director_request *r, uint32_t to); /* begins it */
 };
 
-/* Returns when to look again; INT64_MAX: never. */
+/* Lets the policy choose migrations. Returns when to look again; INT64_MAX: never. */
 int64_t director_look(struct director *d, const struct director_host *host, int64_t now_us);
 const struct migrate_policy *director_migrate_policy(const struct director *d);
 
-/* False: nothing of it is being copied, so that the word came late. */
+/* Returns true while the request's KV is being copied; false: a message about the copy came late. */
 bool director_is_copied(const struct director_request *r);
-/* Its leg is at the target: it counts there from now on. Or it goes on where it is. */
+/* End a migration: the request counts at the target from now on, or stays where it is. */
 void director_migrated(struct director *d, struct director_request *r, int64_t now_us);
 void director_stays(struct director *d, struct director_request *r, int64_t now_us);
 
-/* The slot's part of a look, but for the told load. False: none has the slot. */
+/* Fills an endpoint of the policy's view but for its load. False: no endpoint has the slot. */
 bool director_migrate_endpoint(const struct director *d, uint32_t slot,
                                struct migrate_endpoint *ret);
 
@@ -153,7 +155,7 @@ struct director_report {
     struct endpoint_demand endpoint[DISPATCH_ENDPOINTS];
     uint32_t service_count, endpoint_count;
 };
-/* Strings are the director's, until its services or endpoints change. */
+/* Fills the report for the controller. Its strings are good until services or endpoints change. */
 void director_report(struct director *d, int64_t now_us, struct director_report *ret);
 void director_report_service(struct director *d, const struct router_service *s, int64_t now_us,
                              struct service_demand *ret);

@@ -17,11 +17,11 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define INDEX_SLOTS 256 /* for which the index has room at first; it widens when more come */
+#define INDEX_SLOTS 256 /* the index has room for at first; it widens when more come */
 #define SUSPEND_US_MIN \
     1000000                /* the first rest of an endpoint that failed; each next one doubles */
 #define EXPECT_US 30000000 /* an unconfirmed block is believed this long */
-#define PREFIX_TOKENS 256  /* a prompt's beginning: at least so many, two keys at least */
+#define PREFIX_TOKENS 256  /* at least, and at least two keys: a prompt's beginning */
 
 struct slot {
     bool used;
@@ -31,7 +31,7 @@ struct slot {
     struct load_meter prompts; /* seconds of prompts' arithmetic sent to it */
     int64_t suspended_until_us;
     int64_t suspend_us; /* the next rest, doubling; 0 after a success */
-    uint32_t suspects;  /* in flight there, of those that may have killed an engine */
+    uint32_t suspects;  /* requests in flight there that may have killed an engine */
 };
 
 struct dispatch {
@@ -44,7 +44,7 @@ struct dispatch {
     struct retry_budget budget;
     struct quarantine *quarantine;
     struct slot *slot;   /* endpoints_max of each */
-    uint64_t *name_hash; /* apart, because every look for a name goes through them */
+    uint64_t *name_hash; /* apart, because every search for a name reads them all */
     uint32_t *hit_blocks;
     struct route_instance *instance;
     uint32_t slots_end; /* no slot from here on is used */
@@ -56,7 +56,7 @@ struct dispatch {
     uint32_t held_count;
     uint64_t held_tokens;
     struct held_share *held_share;
-    struct dispatch_request *displaced; /* until dispatch_displaced has told it */
+    struct dispatch_request *displaced; /* until dispatch_displaced returns it */
     double starting_eta_s;
     struct dispatch_demand total; /* the running counters only */
 };
@@ -80,7 +80,7 @@ int dispatch_new(const struct dispatch_config *config, struct dispatch **ret, st
     c->predict_state = malloc(config->predict->state_size);
     c->slot = calloc(slots, sizeof *c->slot);
     c->name_hash = calloc(slots, sizeof *c->name_hash);
-    /* A match fills one for each slot that the index has room for, which widens by doubling. */
+    /* A match fills one entry for each slot that the index has room for; it widens by doubling. */
     c->hit_blocks = calloc(ROUTE_INSTANCES_MAX, sizeof *c->hit_blocks);
     c->instance = calloc(slots, sizeof *c->instance);
     bool all = c->route_state && c->predict_state && c->slot && c->name_hash && c->hit_blocks;
@@ -137,7 +137,7 @@ void *dispatch_predict_state(struct dispatch *c)
 
 /* ---- endpoints: slots, reports, the work that models are sent ---- */
 
-/* Instances are dealt out to the routers in the order of their names' hashes, so that every router
+/* Deals the instances out to the routers in the order of their names' hashes, so that every router
  * that knows the same instances deals alike and each gets its even share. */
 static void deal_homes(struct dispatch *c)
 {
@@ -166,8 +166,8 @@ static uint64_t name_hash(const char *name)
     return hash64(name, strlen(name), 0);
 }
 
-/* Among the first `slots`. Not `used`: one that an endpoint of this name has left, with whatever it still has
- * in flight. */
+/* Finds the slot of a name among the first `slots`. Not `used`: the slot that an endpoint of this name has
+ * left, where requests may still be in flight. */
 static uint32_t find(const struct dispatch *c, const char *name, uint32_t slots, bool used)
 {
     uint64_t hash = name_hash(name);
@@ -183,7 +183,8 @@ uint32_t dispatch_endpoint_find(const struct dispatch *c, const char *name)
     return find(c, name, c->slots_end, true);
 }
 
-/* For a name that has no slot: its old one, else the first that is nobody's. */
+/* Takes a slot for a name that has none. Returns 1 when it is the name's old one, 0 when it is the first
+ * free one; -ENOSPC, -ENOMEM. */
 static int slot_take(struct dispatch *c, const char *name, uint32_t *ret)
 {
     const uint32_t slots = c->config.endpoints_max;
@@ -289,7 +290,7 @@ struct prefix_index *dispatch_index(struct dispatch *c)
 
 /* ---- one request's view of the instances ---- */
 
-#define PEER_PART 0.5 /* of what another router sent lately, on its own instances */
+#define PEER_PART 0.5 /* share of a router's recent sends that its own instances get */
 
 static bool was_tried(const struct dispatch_request *r, uint32_t slot)
 {
@@ -321,9 +322,9 @@ static void instance_fill(struct dispatch *c, uint32_t slot, const struct dispat
     load_view(&s->load, ledger_sums(c->ledger, slot), now_us, in);
 }
 
-/* What the other routers have sent since the last reports is not known. That each does as this one
- * does is the best guess: it met the same burst, is about to send one like this, and fills its own
- * instances first, where about half of what it sends ends up. */
+/* Adds a guess of what the other routers have sent since the last reports: that each did as this one.
+ * It met the same burst, is about to send a request like this one, and fills its own instances
+ * first, where about half of what it sends ends up. */
 static void expect_peers(struct dispatch *c, uint32_t count, const struct dispatch_request *r)
 {
     if (c->peer_count < 2) return;
@@ -344,7 +345,7 @@ static void expect_peers(struct dispatch *c, uint32_t count, const struct dispat
     }
 }
 
-/* The slowest link that any of them has, and what a token of their model takes. */
+/* Fills the slowest link among the instances, and the KV bytes of a token of their model. */
 static void link_fill(const struct dispatch *c, struct route_view *view)
 {
     for (uint32_t i = 0; i < view->instance_count; i++) {
@@ -411,7 +412,7 @@ static void tell_policy(struct dispatch *c, const struct dispatch_request *r,
     if (c->config.watch) c->config.watch->event(c->config.watch->arg, r->decision, &ev);
 }
 
-/* What an engine computes before the next token. */
+/* Returns the tokens whose KV an engine needs before it computes the next one. */
 static uint32_t known_tokens(const struct dispatch_request *r)
 {
     return r->prompt_tokens + r->generated;
@@ -422,13 +423,14 @@ static double still_to_come(const struct dispatch_request *r, double output)
     return r->generated > 0 ? fmax(output - (double)r->generated, 1) : output;
 }
 
-/* Only what may go on elsewhere comes back; a prefill instance hands over by itself. */
+/* Returns the slice at an endpoint; 0 where no other engine can continue its output, and at a prefill
+ * instance, which hands off anyway. */
 static uint32_t slice_of(const struct dispatch *c, const struct dispatch_endpoint *ep)
 {
     return ep->takes_ids && ep->role == ROLE_BOTH ? c->config.route->slice_tokens : 0;
 }
 
-/* Output tokens that an attempt is expected to bring. */
+/* Returns the output tokens that one attempt is expected to yield. */
 static double of_attempt(const struct dispatch_request *r, double output)
 {
     return r->slice_tokens > 0 ? fmin(output, (double)r->slice_tokens) : output;
@@ -502,8 +504,8 @@ static bool place(struct dispatch *c, struct dispatch_request *r, int64_t now_us
     return true;
 }
 
-/* What a refused client is told to wait: the start that is under way, or a second and another for
- * every ten that are held, whichever is longer. */
+/* Returns how long a refused client should wait: until the start that is under way, or a second and
+ * another for every ten held requests, whichever is longer. */
 static double retry_after_s(const struct dispatch *c)
 {
     double queue_s = 1 + (double)c->held_count / 10;
@@ -521,7 +523,7 @@ static bool is_full(const struct dispatch *c)
     return ledger_total(c->ledger) >= c->config.requests_max;
 }
 
-/* For killing engines: of a prompt in quarantine it is said how long that lasts. */
+/* Refuses a request for killing engines. The verdict says how long its prompt stays in quarantine. */
 static struct dispatch_verdict refuse_for_good(struct dispatch *c, struct dispatch_request *r,
                                                int64_t now_us)
 {
@@ -530,7 +532,7 @@ static struct dispatch_verdict refuse_for_good(struct dispatch *c, struct dispat
     return (struct dispatch_verdict){ DISPATCH_REFUSE, 422, (double)left_us * 1e-6 };
 }
 
-/* It is no longer one of its slot's suspects. */
+/* Takes the request off its slot's suspects. */
 static void suspect_leaves(struct dispatch *c, struct dispatch_request *r)
 {
     c->slot[r->slot].suspects -= r->suspect;
@@ -545,7 +547,8 @@ static void unhold(struct dispatch *c, struct dispatch_request *r)
     c->held_tokens -= r->prompt_tokens;
 }
 
-/* False when all places are taken and no tenant has so many that it gives one up. */
+/* Makes place among the held requests; false when all places are taken and no tenant has so many that
+ * it gives one up. */
 static bool make_place(struct dispatch *c, const struct dispatch_request *r)
 {
     if (c->held_count < c->config.held_max) return true;
@@ -599,7 +602,8 @@ struct dispatch_verdict dispatch_arrive(struct dispatch *c, struct dispatch_requ
     return place_or_hold(c, r, now_us);
 }
 
-/* What it has shown of itself and of its engine. True when it was a suspect up to now. */
+/* Takes new tokens as a sign that the engine lives, and acquits a suspect that came far enough.
+ * Returns true if it was a suspect up to now. */
 static bool acquit(struct dispatch *c, struct dispatch_request *r, bool first)
 {
     if (first) {
@@ -621,7 +625,7 @@ bool dispatch_tokens(struct dispatch *c, struct dispatch_request *r, uint32_t co
     ledger_tokens(c->ledger, r->entry, count, now_us);
     uint32_t generated = r->entry->generated;
     if (generated / DISPATCH_REFINE_TOKENS != looks) {
-        /* What an answer has come to says more of it than its prompt did. */
+        /* The length so far says more about the output than the prompt did. */
         double left = predict_remaining(c->config.predict, c->predict_state, &r->features,
                                         r->generated + generated);
         ledger_expect(c->ledger, r->entry, of_attempt(r, (double)generated + left));
@@ -637,8 +641,8 @@ uint32_t dispatch_tokens_known(const struct dispatch_request *r)
     return known_tokens(r) + r->entry->generated;
 }
 
-/* With its tokens so far, and nothing of the prompt left to compute. What the policy noted of the
- * instance it chose says nothing of this one. */
+/* Counts the request at another slot, with its tokens so far and nothing of the prompt left to
+ * compute. The policy's scratch describes the instance it chose, not this one, and is cleared. */
 static void count_at(struct dispatch *c, struct dispatch_request *r, uint32_t slot, int64_t now_us)
 {
     const struct ledger_entry was = *r->entry;
@@ -669,8 +673,7 @@ uint32_t dispatch_pd_handoff(struct dispatch *c, struct dispatch_request *r, int
     const struct route_req req = { .prompt_tokens = known_tokens(r) };
     uint32_t at = handoff_pick(&view, &req, &c->rng);
     if (at == ROUTE_NONE) return ROUTE_NONE;
-    /* A routing policy that has chosen the decode instance as well is followed while that
-     * accepts. */
+    /* The decode instance that a routing policy has chosen as well is taken if it accepts. */
     for (uint32_t i = 0; i < view.instance_count; i++) {
         if (view.instance[i].id == r->route.decode_id && view.instance[i].accepts) at = i;
     }
@@ -718,7 +721,7 @@ struct dispatch_verdict dispatch_fail(struct dispatch *c, struct dispatch_reques
     struct retry_verdict v = retry_decide(&c->budget, &r->retry, failure);
     if (!v.again && v.status == 422) return refuse_for_good(c, r, now_us);
     if (!v.again) return refuse(c, r, v.status);
-    /* Waiting here holds more of what ran short; only an answer that has begun is worth it. */
+    /* A held request keeps memory and descriptors; only an output that has begun is worth that. */
     if (failure == RETRY_LOCAL && r->generated == 0 && !is_full(c)) {
         if (!place(c, r, now_us)) return refuse(c, r, 503);
         return (struct dispatch_verdict){ DISPATCH_SEND, 0, 0 };
@@ -733,7 +736,7 @@ struct dispatch_verdict dispatch_slice_end(struct dispatch *c, struct dispatch_r
     attempt_over(c, r, ROUTE_FAILED, now_us);
     r->retry.attempts--; /* it did not fail */
     r->held_us = 0;
-    /* What it has come to says more of it than its prompt did. */
+    /* The length so far says more about the output than the prompt did. */
     r->length.mean = r->generated + predict_remaining(c->config.predict, c->predict_state,
                                                       &r->features, r->generated);
     return place_or_hold(c, r, now_us);
@@ -759,7 +762,7 @@ struct dispatch_request *dispatch_held_next(struct dispatch *c, int64_t now_us,
 {
     LIST_EACH_SAFE (&c->held, node) {
         struct dispatch_request *r = CONTAINER_OF(node, struct dispatch_request, link);
-        const bool asked = !is_full(c); /* when it is, the end of one in flight is waited for */
+        const bool asked = !is_full(c); /* full: waits for the end of one in flight */
         if (asked && place(c, r, now_us)) {
             unhold(c, r);
             *ret = (struct dispatch_verdict){ DISPATCH_SEND, 0, 0 };
@@ -785,7 +788,7 @@ int64_t dispatch_held_deadline_us(const struct dispatch *c, int64_t now_us)
 {
     int64_t deadline = held_deadline_us(&c->held, c->config.hold_us_max, now_us);
     if (deadline == INT64_MAX) return deadline;
-    /* A rest that ends earlier frees them earlier. */
+    /* An endpoint whose rest ends earlier can take them earlier. */
     for (uint32_t i = 0; i < c->slots_end; i++) {
         const struct slot *s = &c->slot[i];
         if (s->used && s->suspended_until_us > now_us) {

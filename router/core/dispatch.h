@@ -4,16 +4,16 @@
  * Threads:  the decision thread only; the simulator drives the same functions
  * Lifetime: dispatch_new takes all memory; a dispatch_request is the caller's and stays put from
  *           dispatch_arrive until it was refused or dispatch_end was called
- * Rules:    (1) no I/O, no clock, no log: time comes in, answers go out
+ * Rules:    (1) no I/O, no clock, no log: time comes in, verdicts go out
  *           (2) every request that arrives ends once: refused, or dispatch_end
  *           (3) a request holds at most one ledger entry, the one of its running attempt
- *           (4) what is held, in flight and indexed is bounded; reaching a bound is an answer;
- *               places of held requests are shared by tenant (held_share.h)
- *           (5) an endpoint gets one request at a time of those that may have killed an engine
+ *           (4) held requests, requests in flight and the index are bounded; reaching a bound is a
+ *               verdict; places of held requests are shared by tenant (held_share.h)
+ *           (5) an endpoint gets at most one request at a time that may have killed an engine
  *
  *     arrive ──► SENT ──► (tokens) ──► end       SENT: the caller talks to request->slot
  *        │        │ ▲
- *        │        ▼ │ fail, slice_end: elsewhere, held, or refused; what was generated may go along
+ *        │        ▼ │ fail, slice_end: elsewhere, held, or refused; the output so far may go along
  *        └────► HELD ──► refused after hold_us_max, or displaced
  */
 #pragma once
@@ -29,23 +29,24 @@
 #define DISPATCH_ENDPOINTS 1024 /* by default: as many as a controller plans */
 #define DISPATCH_NAME_MAX 64
 #define DISPATCH_SUSPEND_US_MAX 30000000 /* the longest rest of an endpoint that failed */
-#define DISPATCH_REFINE_TOKENS 32        /* between two estimates of what is left of an answer */
+#define DISPATCH_REFINE_TOKENS 32        /* between two estimates of the output that is left */
 
 struct dispatch_config {
     const struct route_policy *route;
     const struct predict_policy *predict;
     size_t index_bytes;
-    uint32_t key_tokens;    /* a key covers so many; 0: BLOCK_TOKENS */
+    uint32_t key_tokens;    /* covered by one key; 0: BLOCK_TOKENS */
     uint32_t endpoints_max; /* known at once, at most ROUTE_INSTANCES_MAX; 0: DISPATCH_ENDPOINTS */
     uint32_t requests_max;  /* in flight */
     uint32_t held_max;      /* waiting for an instance */
     int64_t hold_us_max;
-    int64_t quarantine_us; /* for which a prompt that killed two engines is refused; 0: it is not */
+    int64_t quarantine_us; /* how long a prompt that killed two engines is refused; 0: never */
     uint64_t seed;
     const struct dispatch_watch *watch; /* optional; outlives the dispatch */
 };
 
-/* Hears what the policy was asked, answered and told; changes nothing. `id` counts decisions. */
+/* Observes each routing decision: the policy's view, its verdict and the events it was told.
+ * Changes nothing. `id` counts decisions. */
 struct dispatch_watch {
     void *arg;
     void (*decided)(void *arg, uint64_t id, const struct route_view *view,
@@ -59,13 +60,13 @@ struct dispatch_endpoint {
     uint64_t model;               /* hash of the served model's name; requests match on it */
     uint64_t boot;                /* the engine's boot id: another one means its blocks are gone */
     bool ready;                   /* not starting, not draining */
-    bool takes_ids; /* may go on with what another began: its prompt and answer as ids */
-    enum role role; /* a decode instance gets only what others hand over */
+    bool takes_ids; /* continues what another engine began: takes prompt and output as ids */
+    enum role role; /* a decode instance gets handoffs only */
     bool has_perf;
     struct perf_coef perf;
     uint32_t token_budget, seqs_max;
     uint64_t kv_tokens_max;      /* 0: unknown */
-    double link_bytes_s;         /* at which it is sent its peers' K and V; 0: it is not */
+    double link_bytes_s;         /* rate at which it is sent its peers' KV; 0: it is not */
     uint32_t kv_bytes_per_token; /* 0: unknown */
     double price_per_hour;
 };
@@ -79,16 +80,16 @@ struct dispatch_request {
     const struct block_key *keys;
     uint32_t key_count;
     struct predict_features features;
-    double slo_ttft_s, slo_tpot_s; /* 0: none promised */
-    double weight;                 /* of its tenant, for the places of held requests; 0: 1 */
+    double slo_ttft_s, slo_tpot_s; /* 0: none */
+    double weight;                 /* its tenant's, for places among held requests; 0: 1 */
     bool refuse_late;              /* while its fleet is overloaded (policies/route/overload.h) */
     uint64_t fingerprint;          /* of model and prompt (quarantine.h); 0: none */
 
-    uint32_t generated; /* the caller's, before dispatch_fail and _slice_end: it goes on there */
+    uint32_t generated; /* output so far; the caller's, before dispatch_fail and _slice_end */
 
     /* The core's. */
     enum dispatch_state state;
-    uint32_t slot, slice_tokens; /* while SENT; output tokens until it comes back, 0: it stays */
+    uint32_t slot, slice_tokens; /* while SENT; output tokens until it is routed again, 0: never */
     struct predict_verdict length;
     struct route_verdict route;
     uint32_t hit_tokens; /* believed to be cached where it went */
@@ -98,9 +99,9 @@ struct dispatch_request {
     struct retry_request retry;
     uint32_t tried[RETRY_ATTEMPTS_MAX]; /* slots that failed it */
     uint32_t tried_count;
-    uint32_t acquitted_at; /* tokens with which its fingerprint is; 0: it is no suspect */
+    uint32_t acquitted_at; /* output tokens that acquit its fingerprint; 0: it is no suspect */
     bool suspect;          /* counted as one at its slot */
-    uint64_t boot;         /* of the engine that its attempt went to */
+    uint64_t boot;         /* boot id of the engine that its attempt went to */
     struct ledger_entry *entry;
     struct list link;
 };
@@ -138,17 +139,17 @@ int dispatch_endpoint_put(struct dispatch *c, const struct dispatch_endpoint *ep
                           uint32_t *ret_slot);
 void dispatch_endpoint_remove(struct dispatch *c, uint32_t slot);
 
-/* What the engine says it had at as_of_us (router's clock): the part of others is added to the view
- * until the report is stale. Reports older than the last are dropped. */
+/* Takes an engine's report of its load at as_of_us (router's clock). Other routers' part of it is
+ * added to views until the report is stale. A report older than the last is dropped. */
 void dispatch_endpoint_report(struct dispatch *c, uint32_t slot, const struct reported_load *load,
                               int64_t as_of_us, int64_t now_us);
-/* Seconds of work a second that were sent lately to the instances of a model; < 0: none yet. */
+/* Returns the seconds of work a second sent lately to a model's instances; < 0: none yet. */
 double dispatch_work_rate(const struct dispatch *c, uint64_t model, int64_t now_us);
 uint32_t dispatch_endpoint_find(const struct dispatch *c, const char *name); /* ROUTE_NONE */
 /* NULL: no endpoint has the slot. */
 const struct dispatch_endpoint *dispatch_endpoint_at(const struct dispatch *c, uint32_t slot);
 uint32_t dispatch_in_flight(const struct dispatch *c, uint32_t slot);
-/* Until when it gets no requests after a failure; a past time: it may have some. */
+/* Returns until when an endpoint gets no requests after a failure; a past time: it may get some. */
 int64_t dispatch_rests_until_us(const struct dispatch *c, uint32_t slot);
 
 void dispatch_starting_set(struct dispatch *c, double eta_s); /* < 0: no instance is starting */
@@ -156,23 +157,25 @@ struct prefix_index *dispatch_index(struct dispatch *c);
 struct quarantine *dispatch_quarantine(struct dispatch *c);
 struct dispatch_verdict dispatch_arrive(struct dispatch *c, struct dispatch_request *r,
                                         int64_t now_us);
-/* True when a suspect was acquitted by them: others that were held for it may go. */
+/* Counts output tokens. Returns true if they acquitted a suspect: requests held for it may go. */
 bool dispatch_tokens(struct dispatch *c, struct dispatch_request *r, uint32_t count,
                      int64_t now_us);
-uint32_t dispatch_tokens_known(const struct dispatch_request *r); /* prompt, answer; while SENT */
+uint32_t
+dispatch_tokens_known(const struct dispatch_request *r); /* prompt and output; while SENT */
 
-/* After the first token of a prefill instance: a decode instance that is to go on. The request
- * counts there from now on. ROUTE_NONE, and all stays as it is, when none accepts. */
+/* Picks a decode instance after the first token of a prefill instance and counts the request there
+ * from now on. ROUTE_NONE, and nothing changes, when none accepts. */
 uint32_t dispatch_pd_handoff(struct dispatch *c, struct dispatch_request *r, int64_t now_us);
 
-/* A migration is over: the request goes on at `to`, which has its K and V. */
+/* Counts a migrated request at `to`, which has its KV now. */
 void dispatch_migrate(struct dispatch *c, struct dispatch_request *r, uint32_t to, int64_t now_us);
 struct dispatch_verdict dispatch_fail(struct dispatch *c, struct dispatch_request *r,
                                       enum retry_failure failure, int64_t now_us);
-/* Its slice is over and its output is not: it goes where the policy says now. */
+/* Routes a request again: its slice is over, its output is not. */
 struct dispatch_verdict dispatch_slice_end(struct dispatch *c, struct dispatch_request *r,
                                            int64_t now_us);
-/* After each DISPATCH_WAIT: the held request that lost its place to it, refused. NULL: there was room. */
+/* Returns, after a DISPATCH_WAIT, the held request that lost its place to the new one and is refused.
+ * NULL: there was room. Must be called after each DISPATCH_WAIT. */
 struct dispatch_request *dispatch_displaced(struct dispatch *c, struct dispatch_verdict *ret);
 
 /* Ends a request, SENT or HELD: censored where it hit its limit or its client left. `generated` 0
@@ -180,17 +183,17 @@ struct dispatch_request *dispatch_displaced(struct dispatch *c, struct dispatch_
 void dispatch_end(struct dispatch *c, struct dispatch_request *r, uint32_t generated, bool censored,
                   int64_t now_us);
 
-/* One held request that can go now (SENT on return) or has waited too long (refused, with its
- * verdict); NULL when neither. Call after endpoints changed, requests ended, and at the time
+/* Returns one held request that can go now (SENT on return) or has waited too long (refused, with
+ * its verdict); NULL when neither. Call after endpoints changed, requests ended, and at the time
  * dispatch_held_deadline_us says (INT64_MAX: nothing is held). */
 struct dispatch_request *dispatch_held_next(struct dispatch *c, int64_t now_us,
                                             struct dispatch_verdict *ret);
 int64_t dispatch_held_deadline_us(const struct dispatch *c, int64_t now_us);
 void dispatch_demand(const struct dispatch *c, int64_t now_us, struct dispatch_demand *ret);
 
-/* Adds to a service's report what the dispatch knows: held, in flight, queued seconds. */
+/* Adds the dispatch's part to a service's report: held, in flight, queued seconds. */
 void dispatch_report(struct dispatch *c, uint64_t model, int64_t now_us,
                      struct service_demand *ret);
 
-/* Of the work that is in flight at an endpoint; 0 while its speed is unknown. */
+/* Returns the seconds of work in flight at an endpoint; 0 while its speed is unknown. */
 double dispatch_queued_s(struct dispatch *c, uint32_t slot, int64_t now_us);

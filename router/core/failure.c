@@ -1,4 +1,4 @@
-/* failure.c - keeps the limit in force and the time of the next look. */
+/* failure.c - keeps the limit of silence and the time of the next look, and decides retries by a table. */
 #include "router/core/failure.h"
 
 #include "base/core/err.h"
@@ -39,7 +39,7 @@ void silence_heard(struct silence *s, const struct silence_config *c, int64_t no
     bool first = !s->has_bytes;
     s->has_bytes = true;
     s->heard_us = now_us;
-    if (first) plan(s, c); /* later ones move the look when it comes */
+    if (first) plan(s, c); /* later bytes move the look when it is due */
 }
 
 bool silence_look(struct silence *s, const struct silence_config *c, int64_t now_us)

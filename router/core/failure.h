@@ -5,21 +5,21 @@
  * Rules:   (1) an engine of ours that names a heartbeat sends one while its device makes progress,
  *              so that a long queue is no silence; several beats in a row are missed before it counts
  *          (2) one of ours that names none (an older one) is given the head's limit only
- *          (3) another engine is silent while a request waits in its queue: its limits are longer
- *              and are for streamed answers; a whole one comes at once, at its end
- *          (4) what comes late because this side was late, or did not read, is no silence
+ *          (3) an engine of another make is silent while a request waits in its queue: its limits are
+ *              longer and hold for streamed responses only; a whole one comes at once, at its end
+ *          (4) bytes that are late because this side was late, or did not read, are no silence
  */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
 
-#define SILENCE_BEATS 4        /* of those that an engine names, missed in a row, at least */
+#define SILENCE_BEATS 4        /* heartbeats missed in a row before silence counts, at least */
 #define SILENCE_LATE_US 500000 /* a look that comes later than this was late itself */
 
 struct silence_config {
     int64_t head_us;        /* ours: to the head of its reply */
     int64_t gap_us;         /* ours: between bytes of it */
-    int64_t other_first_us; /* another's streamed answer: to its first byte */
+    int64_t other_first_us; /* another's streamed response: to its first byte */
     int64_t other_gap_us;   /* and between bytes */
 };
 
@@ -37,42 +37,42 @@ void silence_begin(struct silence *s, const struct silence_config *c, bool ours,
                    int64_t now_us);
 void silence_head(struct silence *s, const struct silence_config *c, int64_t beat_us,
                   int64_t now_us);
-/* Bytes came; or none could, because this side did not read. */
+/* Notes that bytes came, or that none could because this side did not read. */
 void silence_heard(struct silence *s, const struct silence_config *c, int64_t now_us);
 
-/* True when the engine was silent for too long. Else look_us is the time of the next look. */
+/* Returns true if the engine was silent for too long. Else look_us is the time of the next look. */
 bool silence_look(struct silence *s, const struct silence_config *c, int64_t now_us);
 
 /* Decides after a failed attempt if the request is sent elsewhere or refused.
  *
  * Threads: the decision thread only
- * Rules:   (1) nothing is retried once a byte of the answer went to the client, unless what was
- *              generated so far is known: then another engine goes on from there
+ * Rules:   (1) nothing is retried once a byte of the response went to the client, unless the tokens
+ *              generated so far are known: then another engine goes on from there
  *          (2) a connection that was dead before the engine saw the request costs no retry
  *          (3) the first engine that a request loses (died, taken or silent) costs no retry either:
- *              all that an engine had in hand lose it at once, and each of them once
+ *              all requests of an engine lose it at once, and each of them once
  *          (4) other retries are paid from a budget that begins with RETRY_FLOOR and grows with
  *              the traffic by a tenth of it, so that a failing fleet is not buried under repeats
  *          (5) a request that was being computed when two engines died, and did not come past that
- *              point between, is answered 422: it may be what kills them. Who stood beside such a
- *              request at both deaths is told from it by going on (core.h)
+ *              point between, is answered 422: it may be what kills them. A request that only ran
+ *              beside such a one clears itself by going on past that point (quarantine.h)
  *
  *     failure        charge   counts as crash   when refused
  *     UNREACHABLE    no       no                503
  *     DIED           (3)      yes               502, second crash 422
  *     TAKEN          (3)      no                502: its provider ended it, not the request
  *     SILENT         (3)      no                502: its network may be what is silent
- *     OVERLOADED     yes      no                503, also for an engine's 429: of us it is not said
+ *     OVERLOADED     yes      no                503, also for an engine's 429: the limit is not this router's
  *     ERROR          yes      no                502
- *     LOCAL          no       no                503: this router ran short, the engine is not asked
+ *     LOCAL          no       no                503: this router ran short, the engine was not asked
  */
 
-#define RETRY_REQUESTS 10    /* that earn one retry together */
+#define RETRY_REQUESTS 10    /* new requests that earn one retry */
 #define RETRY_FLOOR 3        /* retries that are there before any traffic */
 #define RETRY_SAVED_MAX 100  /* retries that a time without failures can save up */
 #define RETRY_ATTEMPTS_MAX 8 /* attempts of one request, the free ones included */
-#define RETRY_CRASHES_MAX 2  /* without having come past the point of the one before */
-#define RETRY_DEATHS_MAX 4   /* crashes in all: some kill now here, now there */
+#define RETRY_CRASHES_MAX 2  /* in a row, none past the point of the one before */
+#define RETRY_DEATHS_MAX 4   /* crashes in all: a prompt may kill at different points */
 
 enum retry_failure {
     RETRY_UNREACHABLE, /* refused, or closed before the request was taken */
@@ -81,7 +81,7 @@ enum retry_failure {
     RETRY_SILENT,      /* said nothing for longer than it may (silence_look) */
     RETRY_OVERLOADED,  /* answered 429 or 503 */
     RETRY_ERROR,       /* answered 5xx, or nonsense */
-    RETRY_LOCAL,       /* no descriptor, port, memory or answer of the resolver here */
+    RETRY_LOCAL,       /* this router lacks a descriptor, a port, memory or a name's address */
     RETRY_FAILURE_COUNT
 };
 
@@ -94,7 +94,7 @@ struct retry_request {
     uint32_t crashes;  /* since the request was last seen to be harmless */
     uint32_t deaths;   /* crashes in all */
     uint32_t losses;   /* engines that died, were taken or fell silent */
-    bool answering; /* a byte of the answer has gone to the client, and nobody can go on from it */
+    bool answering;    /* a byte has gone to the client, and no engine can go on from it */
 };
 
 struct retry_verdict {

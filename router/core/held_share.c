@@ -1,8 +1,8 @@
 /* held_share.c - counts held requests by tenant whenever one is to give way.
  *
- * A queue of 512 is walked in some microseconds, which a full one costs a newcomer; a placement, which
- * every newcomer costs, takes longer. So no counters have to follow each request in and out. Tenants are
- * found by an open table of twice as many places as requests are held.
+ * A walk of a queue of 512 takes some microseconds and is needed only for a newcomer that finds it full;
+ * the newcomer's placement takes longer. So no counters have to follow each request in and out. Tenants are
+ * found by an open-addressing table with twice as many places as requests are held.
  */
 #include "router/core/held_share.h"
 
@@ -53,7 +53,7 @@ void held_share_free(struct held_share *h)
     free(h);
 }
 
-/* The index of the request's tenant, which is added with its weight when it is new. */
+/* Returns the index of the request's tenant, and adds a new tenant with its weight. */
 static uint32_t tenant_of(struct held_share *h, const struct dispatch_request *r)
 {
     const uint64_t tenant = r->features.tenant;

@@ -23,7 +23,7 @@ struct account {
     uint64_t waiting_prompts; /* whole prompts of those that wait, cached part included */
     double output_left;
     uint32_t tenant_waiting[TENANT_BINS];
-    int64_t last_first_us; /* when the last first token came: the head began then at the earliest */
+    int64_t last_first_us; /* when the latest first token came; the head began no earlier */
 
     /* slot_wait_s as it was foretold last */
     double foretold_s;
@@ -144,7 +144,7 @@ void ledger_end(struct ledger *l, struct ledger_entry *e)
     pool_give(&l->entries, e);
 }
 
-/* Tokens of the oldest unanswered prompt that should be computed by now. */
+/* Returns the tokens of the head, the oldest waiting prompt, that should be computed by now. */
 static uint64_t head_progress(const struct account *a, int64_t now_us,
                               const struct route_instance *in)
 {
@@ -161,7 +161,7 @@ static uint64_t head_progress(const struct account *a, int64_t now_us,
     return (uint64_t)(done < most ? done : most);
 }
 
-/* The nth smallest, from 0, by Hoare's partitions: qsort would take memory of the heap. */
+/* Returns the nth smallest, from 0, by Hoare's partitions: qsort would allocate. */
 static double nth_smallest(double *v, uint32_t count, uint32_t nth)
 {
     uint32_t from = 0, to = count - 1;
@@ -264,16 +264,16 @@ uint32_t ledger_total(const struct ledger *l)
 /* ---- what others have sent ---- */
 
 /* An engine's last report is compared with the ledger of that moment. A report is a second old when it
- * comes. Comparing it with the ledger of now would take the router's own latest requests for work that
- * has vanished, and what ended meanwhile for work of others; so the ledger's sums are remembered for as
- * long as reports may lag.
+ * comes. Comparing it with the present ledger would take the router's own latest requests for work that
+ * has vanished, and requests that ended meanwhile for work of others; so the ledger's sums are remembered
+ * for as long as reports may lag.
  *
- * Of prompts the engine's own figure is followed: what it owed then, less what it can have computed
- * since, plus what this router sent since. Two estimates bound it from below: this one, and the
+ * For prompts, the engine's own figure is followed: the tokens it owed then, less those it can have
+ * computed since, plus those this router sent since. The view takes the larger of this estimate and the
  * ledger's (a prompt without a first token is still owed).
  */
 
-/* A report comes from outside: beyond these it is nonsense, and below them no sum overflows. */
+/* Bounds on a report, which comes from outside: beyond them it is nonsense, below them no sum overflows. */
 #define SEQS_MAX (1u << 20)
 #define TOKENS_MAX (1ull << 50)
 
@@ -295,8 +295,8 @@ void load_note(struct load *l, struct ledger_sums own, int64_t now_us)
     m->sums = own;
 }
 
-/* The ledger at `at_us`; of the oldest moment known when that is before them all, of now when
- * nothing has changed since. */
+/* Returns the ledger's sums at `at_us`: those of the oldest known moment if all are later, the present
+ * ones if no moment is known. */
 static struct ledger_sums own_at(const struct load *l, int64_t at_us, struct ledger_sums now)
 {
     struct ledger_sums found = now;
@@ -321,7 +321,7 @@ static struct reported_load bounded(const struct reported_load *report)
 uint64_t load_report(struct load *l, const struct reported_load *said, struct ledger_sums own,
                      int64_t as_of_us)
 {
-    if (l->reported && as_of_us < l->as_of_us) return 0; /* an older one that came late */
+    if (l->reported && as_of_us < l->as_of_us) return 0; /* an older report that came late */
     const struct reported_load report = bounded(said);
     if (l->reported && report.uncached_total < l->report.uncached_total) {
         l->counting = false; /* the engine counts anew: the old height is never reached again */
@@ -346,7 +346,7 @@ static uint64_t above(uint64_t reported, uint64_t own)
     return reported > own ? reported - own : 0;
 }
 
-/* 1 while the report is fresh, then falling to 0. */
+/* Returns the report's weight: 1 while it is fresh, then falling to 0. */
 static double weight(const struct load *l, int64_t now_us)
 {
     if (!l->reported) return 0;
@@ -403,7 +403,7 @@ void load_meter_add(struct load_meter *m, int64_t over_us, double work_s, int64_
     m->at_us = max_i64(m->at_us, now_us);
 }
 
-/* After a start the average is over what there was, so that a ramp is seen at once. */
+/* After a start the average covers only the time since then, so that a ramp is seen at once. */
 double load_meter_rate(const struct load_meter *m, int64_t over_us, int64_t now_us)
 {
     if (!m->started) return 0;

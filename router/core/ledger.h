@@ -1,5 +1,5 @@
-/* ledger.h - records the requests that the router has sent to each endpoint and not got back, and adds what
- * engines report of other routers'.
+/* ledger.h - records the requests that the router has sent to each endpoint and not got back, and adds the
+ * load of other routers as engines report it.
  *
  * Layer:    router/core (fleet, policies, base/wire)
  * Threads:  the decision thread only
@@ -7,8 +7,8 @@
  * Rules:    (1) telemetry never counts as load: losing reports cannot stop dispatch
  *           (2) every entry ends exactly once, and a slot's sums are the sums of its entries
  *
- * The prefill still owed by an endpoint is what was sent and has no first token yet, less what the
- * oldest of those should have computed by now.
+ * The prefill still owed by an endpoint is the sum of the prompts that have no first token yet, less
+ * the tokens of the oldest of them that should be computed by now.
  */
 #pragma once
 #include "base/core/err.h"
@@ -21,7 +21,7 @@
 
 struct ledger;
 
-/* What is sent, as the router believes it. */
+/* A request that is sent, with the router's estimates. */
 struct ledger_sending {
     uint32_t prompt_tokens, hit_tokens;
     double output_expected; /* tokens, predicted */
@@ -36,23 +36,23 @@ struct ledger_entry {
     struct ledger_sending sent;
     double output_expected; /* tokens; as predicted at first, refined while it decodes */
     int64_t sent_us;
-    int64_t first_us;         /* 0 until the first token came back */
-    int64_t measured_us;      /* time per token counts from here: the first tokens, or a move */
-    uint32_t measured_tokens; /* that were there then */
+    int64_t first_us;    /* 0 until the first token came back */
+    int64_t measured_us; /* TPOT counts from here: the first tokens, a handoff or a migration */
+    uint32_t measured_tokens; /* there at measured_us */
 };
 
 /* Sums of a slot at one time. */
 struct ledger_sums {
     uint32_t in_flight, waiting; /* waiting: no first token yet */
     uint64_t kv_tokens, prefill_tokens;
-    uint64_t uncached_total; /* ever sent; ended entries count on */
+    uint64_t uncached_total; /* ever sent, ended entries included */
 };
 
 /* For slots below `slots`. -ENOMEM. */
 int ledger_new(uint32_t requests_max, uint32_t slots, struct ledger **ret, struct err *err);
 void ledger_free(struct ledger *l);
 
-/* NULL when requests_max are in flight: answer 429. */
+/* Adds an entry. NULL when requests_max are in flight: answer 429. */
 struct ledger_entry *ledger_send(struct ledger *l, uint32_t slot, const struct ledger_sending *s,
                                  int64_t now_us);
 void ledger_tokens(struct ledger *l, struct ledger_entry *e, uint32_t count, int64_t now_us);
@@ -66,17 +66,17 @@ void ledger_expect(struct ledger *l, struct ledger_entry *e, double output_expec
  * are read. */
 void ledger_view(struct ledger *l, uint32_t slot, uint64_t tenant, int64_t now_us,
                  struct route_instance *in);
-/* ledger_view, and from it the seconds until what was sent is done. */
+/* Fills `in` as ledger_view does and returns the seconds until all that was sent is done. */
 double ledger_queued_s(struct ledger *l, uint32_t slot, int64_t now_us, struct route_instance *in);
 struct ledger_sums ledger_sums(const struct ledger *l, uint32_t slot);
 
 uint32_t ledger_in_flight(const struct ledger *l, uint32_t slot);
 uint32_t ledger_total(const struct ledger *l);
 
-/* Estimates the load of an endpoint from all routers, and the work that a model is sent a second.
+/* Estimates the load of an endpoint from all routers, and the rate of work that a model is sent.
  *
- * Rules:    (1) what the router sent itself comes from the entries above; a report only adds the others'
- *           (2) a report speaks of a moment that is past: it is compared with the ledger of then
+ * Rules:    (1) the router's own part comes from the entries above; a report only adds the others'
+ *           (2) a report describes a past moment and is compared with the ledger of that moment
  *           (3) absent is not zero: without a fresh report nothing is added
  *
  *     others        = max(0, reported - own at that time), for requests and KV
@@ -87,12 +87,12 @@ uint32_t ledger_total(const struct ledger *l);
  */
 
 #define LOAD_US 60000000         /* time constant of a model's average */
-#define LOAD_PROMPTS_US 10000000 /* and of the prompts of one instance: about an answer's time */
-#define LOAD_US_MIN 5000000      /* a shorter past counts as if it had been so long */
-#define LOAD_MOMENTS 32          /* of the own ledger that are remembered, */
-#define LOAD_MOMENT_US 50000     /* so far apart */
+#define LOAD_PROMPTS_US 10000000 /* and of one instance's prompts: about the time of an output */
+#define LOAD_US_MIN 5000000      /* a shorter past counts as this long */
+#define LOAD_MOMENTS 32          /* past states of the own ledger that are kept, */
+#define LOAD_MOMENT_US 50000     /* at this distance */
 #define LOAD_MODELS_MAX 64     /* models with a measured load; a further one replaces the stalest */
-#define LOAD_STALE_US 15000000 /* from fresh to here a report fades out */
+#define LOAD_STALE_US 15000000 /* a report fades out from TOLD_FRESH_US to this age */
 
 struct load_moment {
     int64_t at_us;
@@ -108,7 +108,7 @@ struct load {
     struct reported_load report;
     struct ledger_sums own_then;
     bool counting;       /* others_most is set */
-    int64_t others_most; /* the most they were seen to have sent, by the engine's counter */
+    int64_t others_most; /* highest total of the others' uncached tokens seen so far */
 };
 
 /* Work a second, averaged. */
@@ -118,25 +118,25 @@ struct load_meter {
     int64_t at_us, since_us;
 };
 
-void load_boot(struct load *l);                                         /* its engine began anew */
+void load_boot(struct load *l);                                         /* its engine restarted */
 void load_note(struct load *l, struct ledger_sums own, int64_t now_us); /* the ledger changed */
 
-/* Returns the uncached prompt tokens of others that it shows for the first time. */
+/* Takes a report. Returns the others' uncached prompt tokens that it shows for the first time. */
 uint64_t load_report(struct load *l, const struct reported_load *said, struct ledger_sums own,
                      int64_t as_of_us);
 
-/* Adds the others' part to what the ledger filled. */
+/* Adds the others' part to a view that the ledger filled. */
 void load_view(const struct load *l, struct ledger_sums own, int64_t now_us,
                struct route_instance *in);
 
-/* Uncached tokens of its own that no report has shown yet. */
+/* Returns the router's own uncached tokens that no report has shown yet. */
 uint64_t load_unreported(const struct load *l, struct ledger_sums own);
 
 void load_meter_add(struct load_meter *m, int64_t over_us, double work_s, int64_t now_us);
 double load_meter_rate(const struct load_meter *m, int64_t over_us,
                        int64_t now_us); /* seconds a second */
 
-/* The work that each model is sent; zeroed bytes: none. */
+/* The rate of work that each model is sent; zeroed bytes: none. */
 struct load_model {
     uint64_t name;
     struct load_meter meter;
@@ -148,8 +148,8 @@ struct load_models {
     uint32_t count;
 };
 
-/* Finds or makes; one beyond LOAD_MODELS_MAX replaces the one that was sent work longest ago. */
+/* Finds a model or adds it; beyond LOAD_MODELS_MAX it replaces the one sent work longest ago. */
 struct load_model *load_models_get(struct load_models *m, uint64_t name);
 void load_models_add(struct load_models *m, uint64_t name, double work_s, int64_t now_us);
-/* Seconds of work a second that the model was sent lately; < 0: none yet. */
+/* Returns the seconds of work a second that the model was sent lately; < 0: none yet. */
 double load_models_rate(const struct load_models *m, uint64_t name, int64_t now_us);

@@ -19,8 +19,8 @@
 #define FETCH_MAX 64 /* keys that are looked up together */
 #define MET_MAX 256  /* blocks of one prompt whose places are kept between two walks */
 
-/* Behind it `words` of the slots that hold it, confirmed by events, and as many of those that are
- * expected to, until expected_until_us. */
+/* A block is followed by `words` words with a bit for each slot that holds it, confirmed by events, and
+ * as many for the slots that are expected to hold it until expected_until_us. */
 struct block {
     struct block_key key;
     int64_t expected_until_us;
@@ -62,7 +62,7 @@ static uint64_t *expected(const struct prefix_index *ix, struct block *b)
     return b->word + ix->words;
 }
 
-/* Nobody holds it, nor is expected to. */
+/* Returns true if no slot holds the block or is expected to. */
 static bool is_nobodys(const struct prefix_index *ix, const struct block *b)
 {
     uint64_t any = 0;
@@ -82,7 +82,7 @@ size_t prefix_index_block_bytes(uint32_t slots)
     return sizeof(struct block) + 2 * words_for(slots) * sizeof(uint64_t) + 4 * sizeof(uint32_t);
 }
 
-/* What one number of slots asks for, empty; -EINVAL or -ENOMEM. */
+/* Allocates an empty index for a number of slots; -EINVAL or -ENOMEM. */
 static int room_take(size_t bytes_max, uint32_t slots, struct prefix_index *ret)
 {
     size_t per_block = prefix_index_block_bytes(slots);
@@ -173,8 +173,8 @@ static void touch(struct prefix_index *ix, uint32_t at)
     link_newest(ix, at);
 }
 
-/* Keys are hashes already, but of tokens that clients choose, and without a secret under a seed that
- * they know. */
+/* Hashes a key again, under the process's key: it is a hash of tokens that clients choose and, in a
+ * fleet without a secret, under a seed that they know. */
 static uint32_t home_of(const struct prefix_index *ix, struct block_key key)
 {
     return (uint32_t)hash_keyed(&key, sizeof key) & ix->table_mask;
@@ -221,7 +221,7 @@ static void forget(struct prefix_index *ix, uint32_t at)
     ix->blocks--;
 }
 
-/* Its number; NONE. */
+/* Returns the block's number, or NONE. */
 static uint32_t find(const struct prefix_index *ix, struct block_key key)
 {
     return ix->table[place_of(ix, key)];
@@ -297,7 +297,7 @@ void prefix_index_expect(struct prefix_index *ix, uint32_t slot, const struct bl
     /* From the end: the head of the prompt is touched last and so is forgotten last. */
     for (uint32_t i = count; i-- > 0;) {
         struct block *b = find_or_make(ix, keys[i]);
-        /* What is believed no more must not come back with what is now. */
+        /* Expectations that have expired must not come back with the new one. */
         if (b->expected_until_us <= now_us) memset(expected(ix, b), 0, ix->words * sizeof *b->word);
         set(expected(ix, b), slot);
         b->expected_until_us = max_i64(b->expected_until_us, until_us);
@@ -319,7 +319,7 @@ void prefix_index_drop_slot(struct prefix_index *ix, uint32_t slot)
 {
     must(slot < ix->slots);
     /* One walk over what is known: an instance dies rarely and a walk of a million blocks takes
-     * tens of milliseconds; a list an endpoint would cost every block a link each. */
+     * tens of milliseconds; a list for each endpoint would cost every block a link in each. */
     for (uint32_t at = ix->newest, older; at != NONE; at = older) {
         struct block *b = block_at(ix, at);
         older = b->older;
@@ -329,8 +329,8 @@ void prefix_index_drop_slot(struct prefix_index *ix, uint32_t slot)
     }
 }
 
-/* Each key's place and block are a miss of the cache of their own; asked for together they cost
- * little more than one. */
+/* Prefetches the places and blocks of several keys. Each is a cache miss of its own; fetched together
+ * they cost little more than one. */
 static void fetch_ahead(const struct prefix_index *ix, const struct block_key *keys, uint32_t count,
                         uint32_t home[FETCH_MAX])
 {

@@ -1,10 +1,10 @@
 /* quarantine.c - keeps at most QUARANTINE_MAX fingerprints in a table.
  *
- * Walked, not hashed: it is empty but for the minutes after an engine died, fingerprints lie side by
- * side, and a thousand of them are read within a microsecond.
+ * The table is walked, not hashed: it is empty but for the minutes after an engine died, fingerprints lie
+ * side by side, and a thousand of them are read within a microsecond.
  *
- * Two blames within one request would refuse it alone. The table is for what comes after: the
- * client asks again, or another one does, and each time two engines would die. */
+ * Counting deaths within one request would refuse that request alone. The table is for those that
+ * follow: the client asks again, or another one does, and each time two engines would die. */
 #include "router/core/quarantine.h"
 
 #include <stdlib.h>
@@ -20,11 +20,11 @@ struct suspect {
     struct blame blame[QUARANTINE_DEATHS];
     uint32_t blames;
     uint32_t died_at; /* most tokens that were there when an engine died */
-    int64_t until_us; /* then all of it is void */
+    int64_t until_us; /* then its blames are void */
     uint64_t refusals;
 };
 
-/* Refused by another router. */
+/* A fingerprint that another router refuses. */
 struct told {
     uint64_t fingerprint;
     int64_t until_us;
@@ -115,7 +115,7 @@ static void expire(struct quarantine *q, int64_t now_us)
         if (q->suspect[at].until_us <= now_us) forget(q, at);
 }
 
-/* Until when it is refused for what was seen here; 0: it is not. */
+/* Returns until when a fingerprint is refused for deaths seen here; 0: it is not. */
 static int64_t seen_until(const struct quarantine *q, uint64_t fingerprint)
 {
     uint32_t at = find(q, fingerprint);
@@ -164,7 +164,8 @@ void quarantine_passed(struct quarantine *q, uint64_t fingerprint)
     q->total.acquitted++;
 }
 
-/* Room for one more: the stalest suspect goes, and only without any the stalest that is refused. */
+/* Makes room for a fingerprint and returns its place. At the bound the stalest suspect goes; where there
+ * is none, the stalest refused one. */
 static uint32_t take(struct quarantine *q, uint64_t fingerprint, int64_t now_us)
 {
     if (q->count == QUARANTINE_MAX) expire(q, now_us);

@@ -34,18 +34,18 @@ struct quarantine;
 
 struct quarantine_counts {
     uint32_t suspects, refused_now; /* fingerprints */
-    uint64_t caught;    /* fingerprints that were blamed for the last engine they may be */
-    uint64_t refusals;  /* requests */
-    uint64_t acquitted; /* suspects that turned out harmless */
-    uint64_t forgotten; /* at the bound */
+    uint64_t caught;                /* fingerprints blamed for QUARANTINE_DEATHS engines */
+    uint64_t refusals;              /* requests */
+    uint64_t acquitted;             /* suspects that turned out harmless */
+    uint64_t forgotten;             /* at the bound */
 };
 
-/* What people and other routers see of one fingerprint. */
+/* One fingerprint as people and other routers see it. */
 struct quarantine_item {
     uint64_t fingerprint;
     uint32_t blames, proven;
     bool refused;
-    bool told;         /* by another router: it was not seen here */
+    bool told;         /* refused by another router, not seen here */
     int64_t left_us;   /* until it is forgotten or let in again */
     uint64_t refusals; /* of its requests */
 };
@@ -54,35 +54,35 @@ struct quarantine_item {
 int quarantine_new(int64_t expiry_us, struct quarantine **ret, struct err *err);
 void quarantine_free(struct quarantine *q);
 
-/* Microseconds for which requests of this fingerprint are refused; 0: they are not. Counts a
- * refusal. */
+/* Returns the microseconds for which requests of this fingerprint are refused; 0: they are not.
+ * Counts a refusal. */
 int64_t quarantine_refuses(struct quarantine *q, uint64_t fingerprint, int64_t now_us);
 /* The same for a request that is refused already; counts nothing. */
 int64_t quarantine_left_us(const struct quarantine *q, uint64_t fingerprint, int64_t now_us);
 
-/* Tokens of its answer with which a request of this fingerprint is acquitted; 0: no suspect. */
+/* Returns the output tokens that acquit a request of this fingerprint; 0: it is no suspect. */
 uint32_t quarantine_suspects(const struct quarantine *q, uint64_t fingerprint, int64_t now_us);
 void quarantine_passed(struct quarantine *q, uint64_t fingerprint);
 
-/* The connection to that engine broke when its answer had so many tokens. */
+/* Blames a fingerprint: the connection to that engine broke after `generated` output tokens. */
 void quarantine_blame(struct quarantine *q, uint64_t fingerprint, uint64_t instance, uint64_t boot,
                       uint32_t generated, int64_t now_us);
 
-/* That instance runs under this boot id now. */
+/* Notes the boot id that an instance has now; blames of another boot id are proven by it. */
 void quarantine_boot(struct quarantine *q, uint64_t instance, uint64_t boot);
-/* It gave a token, under this boot id, to a request sent then. */
+/* Notes a token, under this boot id, for a request sent at sent_us: earlier blames are dropped. */
 void quarantine_alive(struct quarantine *q, uint64_t instance, uint64_t boot, int64_t sent_us);
 
-/* What is refused elsewhere, whole: whoever is not in the list is let in again, unless it was seen
- * here. Of each item the fingerprint and left_us count. */
+/* Takes the whole list of fingerprints that other routers refuse. One that is not in it is let in
+ * again, unless it was seen here. Only fingerprint and left_us of an item are read. */
 void quarantine_told(struct quarantine *q, const struct quarantine_item *list, uint32_t count,
                      int64_t now_us);
 
-/* Forgets one fingerprint, or all with 0: how many. */
+/* Forgets one fingerprint, or all with 0; returns how many. */
 uint32_t quarantine_clear(struct quarantine *q, uint64_t fingerprint);
 
 uint32_t quarantine_list(const struct quarantine *q, int64_t now_us, struct quarantine_item *ret,
                          uint32_t max);
 void quarantine_counts_get(const struct quarantine *q, int64_t now_us,
                            struct quarantine_counts *ret);
-uint64_t quarantine_changes(const struct quarantine *q); /* rises with everything but time */
+uint64_t quarantine_changes(const struct quarantine *q); /* rises with each change but time's */

@@ -1,4 +1,4 @@
-/* services.c - finds a service of the router by its name or the hash of that; takes the controller's rules. */
+/* services.c - finds the router's services by name or by its hash, and applies the controller's rules. */
 #include "router/core/services.h"
 
 #include "base/core/hash.h"

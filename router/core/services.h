@@ -1,4 +1,4 @@
-/* services.h - the services of a router: rules from the controller, and the demand for each.
+/* services.h - keeps the services of a router: the controller's rules and the demand for each.
  *
  * Layer:    router/core (fleet, base/wire)
  * Threads:  the decision thread only
@@ -18,7 +18,7 @@ struct router_service {
     bool from_controller; /* false: of a static endpoint, or deleted since */
     double slo_ttft_s, slo_tpot_s;
     bool refuse_late;           /* while its fleet is overloaded */
-    bool has_kv_link;           /* the controller has said the next */
+    bool has_kv_link;           /* the controller has set the next */
     double kv_link_bytes_s;     /* 0: its engines copy no K and V */
     struct telemetry telemetry; /* demand for it */
 };
@@ -28,7 +28,7 @@ struct services {
     uint32_t count;
 };
 
-/* What holds where the controller's rules leave it open. */
+/* Used where the controller's rules leave a value open. */
 struct service_defaults {
     double slo_ttft_s, slo_tpot_s;
     double kv_link_bytes_s;
@@ -37,13 +37,13 @@ struct service_defaults {
 int services_new(struct services *s); /* -ENOMEM */
 void services_fini(struct services *s);
 
-/* Finds or makes; NULL at the bound or for a name that is too long. */
+/* Finds a service or adds it; NULL at the bound or for a name that is empty or too long. */
 struct router_service *services_get(struct services *s, struct str name);
 struct router_service *services_by_hash(struct services *s, uint64_t hash); /* NULL */
 void services_remove(struct services *s, uint32_t at); /* another one may take its index */
 
-/* The rules of every service; one that they do not name is deleted: nothing will be started for it. */
+/* Applies the rules of all services. One that they do not name is deleted: nothing is started for it. */
 void services_rules(struct services *s, const struct router_rules *rules,
                     const struct service_defaults *open);
-/* The rate at which its engines copy K and V; 0: they do not. */
+/* Returns the rate at which its engines copy KV; 0: they do not. */
 double service_link(const struct router_service *s, const struct service_defaults *open);
