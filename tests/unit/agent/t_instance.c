@@ -1,5 +1,5 @@
-/* t_instance.c - the launch document, the lock, and the engine that is written down before it is
- * one. */
+/* t_instance.c - tests an instance's launch document, its lock, and the record of its engine, which
+ * is written before the process becomes that engine. */
 #include "agent/instance.h"
 #include "base/core/bits.h"
 #include "base/core/own.h"
@@ -59,10 +59,10 @@ static void the_document_reads_back(void **state)
     struct instance in;
     assert_int_equal(instance_open(&in, str_from(path), NULL), 0);
     assert_true(str_eq(in.spec.instance, STR("i-1")));
-    assert_true(str_eq(in.spec.folder, str_from(folder))); /* none was said: where it lies */
+    assert_true(str_eq(in.spec.folder, str_from(folder))); /* default: the document's own folder */
     assert_int_equal(in.spec.engine_arg_count, 3);
     assert_true(str_eq(in.spec.engine_args[2], STR("exec sleep 60")));
-    /* no boot clock is told: dates are what there is */
+    /* The document has no boot clock, so its dates count. */
     assert_true(in.start_us < 0);
     assert_true(in.born_us <= clock_mono_us());
     assert_true(in.born_us > clock_mono_us() - HOUR_US);
@@ -168,7 +168,7 @@ static void an_engine_is_known_by_what_it_wrote(void **state)
     proc_close(&found);
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
-    assert_int_equal(instance_find_engine(&in, &found, &port), -ENOENT); /* a dead one is none */
+    assert_int_equal(instance_find_engine(&in, &found, &port), -ENOENT); /* dead: not found */
     instance_close(&in);
 }
 
@@ -180,7 +180,8 @@ static off_t size_of(const char *file)
     return stat(at, &st) == 0 ? st.st_size : -1;
 }
 
-/* The engine is any program: it appends to its own descriptor and knows nothing of us. */
+/* The engine may be any program: it appends to its own descriptor and knows nothing of the
+ * agent. */
 static void the_engines_log_is_bounded(void **state)
 {
     (void)state;
@@ -188,7 +189,7 @@ static void the_engines_log_is_bounded(void **state)
     char log[256], line[1000];
     memset(line, 'x', sizeof line);
     assert_int_equal(instance_open(&in, str_from(path), NULL), 0);
-    instance_bound_log(&in, 65536); /* none yet */
+    instance_bound_log(&in, 65536); /* the log does not exist yet */
     snprintf(log, sizeof log, "%s/engine.log", folder);
     int fd = open(log, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
     assert_true(fd >= 0);
@@ -210,7 +211,7 @@ static void nobody_becomes_the_engine_of_a_folder_that_is_gone(void **state)
     assert_int_equal(instance_open(&in, str_from(path), NULL), 0);
     assert_int_equal(tear_down(NULL), 0);
     struct err err = { 0 };
-    assert_true(instance_become_engine(&in, 8299, &err) < 0); /* it would have replaced us */
+    assert_true(instance_become_engine(&in, 8299, &err) < 0); /* success replaces this process */
     instance_close(&in);
 }
 

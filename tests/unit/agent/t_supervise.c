@@ -1,5 +1,5 @@
-/* t_supervise.c - every cell of the supervisor's table, the clock around it, and long random lives
- * against a model of the engine that knows when it serves. */
+/* t_supervise.c - tests every cell of the supervisor's state table, its timers, and long random
+ * lives against a model of the engine that knows when the engine serves. */
 #include "agent/core/supervise.h"
 #include "base/core/bits.h"
 #include "base/core/rng.h"
@@ -67,7 +67,7 @@ static void every_cell_is_as_written(void **state)
                          (int)len, at);
             at += len;
         }
-        assert_int_equal(strspn(at, " "), strlen(at)); /* no word is left over */
+        assert_int_equal(strspn(at, " "), strlen(at)); /* no surplus word */
     }
 }
 
@@ -149,7 +149,7 @@ static void silence_is_sickness(void **state)
     assert_int_equal(sup_tick(&s, &c, &v), 0);
     v.now_us++;
     assert_true(sup_tick(&s, &c, &v) & SUP_ACT_KILL);
-    v.now_us += c.stop_us; /* the kill was lost: again */
+    v.now_us += c.stop_us; /* the kill had no effect: kill again */
     assert_true(sup_tick(&s, &c, &v) & SUP_ACT_KILL);
     v.now_us++;
     assert_int_equal(sup_tick(&s, &c, &v), 0);
@@ -157,7 +157,8 @@ static void silence_is_sickness(void **state)
     assert_int_equal(s.state, SUP_BACK_OFF);
 }
 
-/* The view of an agent that did not look for `gap`: what it knows of the engine is that old. */
+/* Returns the view of an agent that has not looked for `gap`, so its knowledge of the engine is
+ * that old. */
 static struct sup_view view_after(const struct sup *s, int64_t gap, int64_t healthy_us)
 {
     struct sup_view v = view_at(s->looked_us + gap);
@@ -165,8 +166,8 @@ static struct sup_view view_after(const struct sup *s, int64_t gap, int64_t heal
     return v;
 }
 
-/* Looks every second at an engine that was healthy at `healthy_us` last, until something is done:
- * how long that took. */
+/* Looks every second at an engine last seen healthy at `healthy_us`, until the supervisor kills it;
+ * returns how long that took. */
 static int64_t silent_until_killed(struct sup *s, const struct sup_config *c, int64_t healthy_us)
 {
     int64_t from = s->looked_us;
@@ -186,10 +187,10 @@ static void own_lateness_is_not_sickness(void **state)
     struct sup_view v = view_after(&s, 60 * SECOND, SECOND);
     assert_int_equal(sup_tick(&s, &c, &v), 0);
     assert_int_equal(s.lates, 1);
-    /* An engine that is silent from now on is noticed as if it had been well up to here. */
+    /* An engine that falls silent now is killed as late as one that was well up to here. */
     assert_int_equal(silent_until_killed(&s, &c, SECOND), c.sick_us);
 
-    /* A gap that is not late is evidence like any other. */
+    /* A gap below the limit of lateness counts as silence of the engine. */
     s = up_since(SECOND);
     v = view_after(&s, c.late_us, SECOND);
     assert_int_equal(sup_tick(&s, &c, &v), 0);
@@ -197,7 +198,7 @@ static void own_lateness_is_not_sickness(void **state)
     assert_int_equal(silent_until_killed(&s, &c, SECOND), c.sick_us - c.late_us);
 }
 
-/* While every turn is late nothing is known about the engine. */
+/* While every turn is late, nothing is known about the engine. */
 static void late_turns_in_a_row_prove_nothing(void **state)
 {
     (void)state;
@@ -212,7 +213,7 @@ static void late_turns_in_a_row_prove_nothing(void **state)
     assert_int_equal(s.lates, 20);
 }
 
-/* What a state is given is time in which somebody looked; idleness begins anew. */
+/* A state's deadline counts only time in which the agent looked; idle time starts from zero. */
 static void deadlines_wait_for_a_late_agent(void **state)
 {
     (void)state;
@@ -258,7 +259,7 @@ static void a_start_has_a_deadline(void **state)
 struct drain_row {
     bool known;
     uint32_t in_flight;
-    int64_t after_us; /* since the drain began; the view was the same all the time */
+    int64_t after_us; /* since the drain began, with the same view throughout */
     enum sup_state state;
     const char *why;
 };
@@ -290,7 +291,7 @@ static void drains_end_empty_or_late(void **state)
 }
 
 struct lease_row {
-    int64_t lease_s, age_s; /* lease runs out, age limit; 0: none */
+    int64_t lease_s, age_s; /* end of lease and age limit; 0: none */
     bool known;
     uint32_t in_flight;
     int64_t at_s;
@@ -412,7 +413,7 @@ static void random_lives_keep_the_rules(void **state)
                                   .in_flight = m.serving };
             enum sup_state before = s.state;
             uint32_t actions = sup_tick(&s, &c, &v);
-            /* Only a drain's deadline may stop what serves. */
+            /* Only a drain's deadline may stop an engine that serves. */
             if ((actions & SUP_ACT_TERM) && m.serving) assert_int_equal(before, SUP_DRAINING);
             carry_out(&m, actions, &rng, now);
         }
@@ -421,7 +422,7 @@ static void random_lives_keep_the_rules(void **state)
             assert_false(m.alive);
         }
     }
-    assert_true(ended > 100); /* the walks do reach the end */
+    assert_true(ended > 100); /* the walks reach the end */
 }
 
 int main(void)

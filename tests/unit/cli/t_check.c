@@ -1,4 +1,4 @@
-/* t_check.c - configurations that are well-formed and still cannot run. */
+/* t_check.c - tests that `muster check` refuses well-formed configurations that cannot run. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/file.h"
@@ -9,14 +9,14 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* %s: what a row puts at the top, into the service, into the pool and into the offer. */
+/* Each %s takes a row's addition: at the top, in the service, in the pool and in the offer. */
 #define FLEET                                                                           \
     "%s\n"                                                                              \
     "local: { cores: 1, offers: [ { name: bit, share: 0.2, price_per_hour: 1 %s} ] }\n" \
     "services:\n"                                                                       \
     "  - { name: chat, model: CMakeLists.txt %s, pools: [ { name: only, offers: [bit] %s } ] }\n"
 
-/* As a file of that text. */
+/* Runs check_file on a file with this text. */
 static int check_text(struct str text, struct config **ret, struct buf *problems, struct err *err)
 {
     char path[] = "/tmp/muster-check-XXXXXX";
@@ -103,7 +103,8 @@ static void all_problems_are_listed(void **state)
     assert_non_null(strstr(err.text, "1 more"));
 }
 
-/* Such a file is one engine's: nothing else would look at its rows before it starts. */
+/* A file without services configures one engine; nothing else would check its policies before it
+ * starts. */
 static void rows_are_checked_without_services(void **state)
 {
     static const struct {

@@ -1,4 +1,4 @@
-/* t_demo.c - the demo fits fleet, prompts and load to machines of every speed. */
+/* t_demo.c - tests that the demo fits fleet, prompts and load to machines of every speed. */
 #include "base/core/own.h"
 #include "cli/demo/sizing.h"
 #include "cli/schema.h"
@@ -54,7 +54,7 @@ static void t_no_prompt_takes_longer_than_its_part_of_the_slo(void **state)
     assert_int_equal(demo_size(&fast, &shape).lengths.divide, DEMO_DIVIDE_MIN);
 }
 
-/* Requests of a tenth of a second each way, one every 100 ms of the trace's clock. */
+/* The trace has requests of 4,000 to 16,000 prompt tokens, one every 100 ms. */
 static void t_the_load_is_the_wanted_part_of_the_machine(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* t_explain.c - decisions: in words, and asked again of another policy. */
+/* t_explain.c - tests decisions in words, and recorded decisions replayed with another policy. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/file.h"
@@ -15,9 +15,9 @@
 
 #include <cmocka.h>
 
-/* Decisions in words: what is known is told, what is not is said to be unknown. */
+/* ---- decisions in words: known values are told, unknown ones are called unknown ---- */
 
-/* As /api/v1/decisions has them. */
+/* A reply of /api/v1/decisions. */
 static const char whole[] =
     "{\"id\":7,\"decision\":{\"at_us\":1000000,\"service\":\"chat\",\"policy\":\"work\","
     "\"reason\":\"work exceeds the fleet\",\"blocked\":\"the budget\",\"hold_s\":12,"
@@ -123,7 +123,7 @@ static void what_is_no_decision_is_refused(void **state)
     }
 }
 
-/* Every prefix of a decision is refused, but for the one that lacks only the outermost brace. */
+/* Every proper prefix of a reply is refused, except the one that lacks only the outermost brace. */
 static void cut_answers_do_no_harm(void **state)
 {
     (void)state;
@@ -168,11 +168,11 @@ static int explain_tests(void)
     return cmocka_run_group_tests_name("explain", tests, NULL, NULL);
 }
 
-/* A record reads back as it was written; another policy is asked on each of its views. */
+/* ---- records: they read back as written, and another policy decides on each recorded view ---- */
 
 static struct route_instance in[2];
 
-/* `count` decisions by round_robin: the prompt of every one is cached at instance 4. */
+/* Writes `count` decisions by round_robin; every request's prompt is cached at instance 4. */
 static uint64_t write_record(const char *path, uint64_t bytes_max, uint32_t count)
 {
     struct record *r = NULL;
@@ -282,7 +282,7 @@ static void a_row_is_judged_by_the_views_alone(void **state)
     assert_int_equal(
         route_replay_record(buf_view(&file), route_find(STR("round_robin")), 1, &j, NULL), 0);
     assert_int_equal(j.agreed, 10);
-    assert_true(isnan(j.margin_s)); /* it has no second choice */
+    assert_true(isnan(j.margin_s)); /* round_robin has no second choice */
 }
 
 static void how_near_second_choices_came_is_told(void **state)
@@ -296,7 +296,7 @@ static void how_near_second_choices_came_is_told(void **state)
     struct route_req req = { .prompt_tokens = 100, .output_mean = 10 };
     for (uint64_t id = 1; id <= 4; id++) {
         struct route_verdict v;
-        bool alone = id == 4; /* no second choice counts for nothing, not for 0 */
+        bool alone = id == 4; /* its missing second choice is left out, not counted as 0 */
         route_answer(&view, &req, 0, alone ? ROUTE_NONE : 1, &v);
         if (!alone) v.runner_up_s = v.estimate_s + 0.01 * (double)id;
         record_watch(r)->decided(record_watch(r)->arg, id, &view, &req, &v, 0);
@@ -309,7 +309,7 @@ static void how_near_second_choices_came_is_told(void **state)
     assert_true(fabs(j.margin_s - 0.02) < 1e-9);
 }
 
-/* Right after a start no speed is known: absent, not a regret of nothing. */
+/* Right after a start no speed is known: the regret is absent, not zero. */
 static void without_speeds_there_is_no_regret(void **state)
 {
     (void)state;
@@ -347,11 +347,11 @@ static void what_is_no_record_is_refused(void **state)
     assert_int_equal(route_replay_record(cut, row, 1, &j, &err), 0);
     assert_int_equal(j.decisions, 2);
     assert_true(j.torn);
-    assert_int_equal(j.entries, 4); /* of a row, two decisions and two events */
+    assert_int_equal(j.entries, 4); /* a policy, two decisions and two events */
     assert_int_equal(route_replay_record(buf_view(&file), row, 1, &j, &err), 0);
     assert_false(j.torn);
     assert_int_equal(j.entries, 5);
-    cut = str_of(file.data, file.len - sizeof(struct route_event)); /* behind an entry's head */
+    cut = str_of(file.data, file.len - sizeof(struct route_event)); /* behind an entry's header */
     assert_int_equal(route_replay_record(cut, row, 1, &j, &err), 0);
     assert_true(j.torn);
     cut = str_of(file.data, 28 + 100); /* the first decision is torn: nothing can be judged */
@@ -360,7 +360,7 @@ static void what_is_no_record_is_refused(void **state)
     file.data[8] ^= 1; /* version */
     assert_int_equal(route_replay_record(buf_view(&file), row, 1, &j, &err), -EINVAL);
     file.data[8] ^= 1;
-    /* Any damaged byte gives an answer, never a crash. */
+    /* A damaged byte may give an error or a result, never a crash. */
     for (size_t i = 28; i < file.len; i++) {
         char was = file.data[i];
         file.data[i] = (char)~was;

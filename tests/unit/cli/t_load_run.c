@@ -1,4 +1,4 @@
-/* t_load_run.c - the load generator: packed input, and what a client measures. */
+/* t_load_run.c - tests the load generator: packed traces, and the times that a client measures. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/file.h"
@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-/* A packed trace reads as its text, and a broken or endless one is refused. */
+/* ---- packed traces read as their text; broken or endless ones are refused ---- */
 
 #define SHIPPED "traces/azure-2023-conv.csv.zst"
 #define BYTES ((size_t)8 << 20)
@@ -95,7 +95,7 @@ static void a_frame_cut_anywhere_is_refused(void **state)
     }
 }
 
-/* A damaged frame is refused, or gives another text where nothing in it can tell. */
+/* A damaged frame is refused, or unpacks to other text where the format cannot detect it. */
 static void damage_does_no_harm(void **state)
 {
     (void)state;
@@ -110,7 +110,7 @@ static void damage_does_no_harm(void **state)
         refused += rc < 0;
         whole.data[at] ^= 0x55;
     }
-    assert_true(refused > tries / 2); /* zstd's checksum is in the frame */
+    assert_true(refused > tries / 2); /* the frame has zstd's checksum */
 }
 
 static void a_name_that_is_nowhere_is_told(void **state)
@@ -134,12 +134,13 @@ static int input_file_tests(void)
     return cmocka_run_group_tests_name("input_file", tests, setup, teardown);
 }
 
-/* A reply ends with the end token, which has no text; and what a client asks of a router before. */
+/* ---- replies end with the end token, which has no text; and what a client asks a router first
+ * ---- */
 
 #define END_TOKEN_US 60000 /* after the last text */
 #define HANG_US 60000000
 
-/* One answer: a token of text at once, its end token END_TOKEN_US later. */
+/* One reply: a token of text at once, its end token END_TOKEN_US later. */
 struct fake {
     struct loop *loop;
     struct http_exchange *x;
@@ -215,13 +216,13 @@ static void an_end_token_takes_its_time(void **state)
     assert_true(one->ttft_us > 0);
     assert_true(one->e2e_us - one->ttft_us >= END_TOKEN_US / 2);
     load_run_itl_s(run, &gaps);
-    assert_int_equal(gaps, 0); /* a gap is between two texts */
+    assert_int_equal(gaps, 0); /* a gap lies between two texts */
     load_run_free(run);
     http_server_free(s);
     loop_free(f.loop);
 }
 
-/* A router that has just come up: twice no tokenizer, then a token for each of two words. */
+/* A router that has just started: no tokenizer in two calls, then one token for every two words. */
 struct young {
     struct loop *loop;
     uint32_t asked;
@@ -272,7 +273,7 @@ static void a_young_router_is_asked_again(void **state)
     assert_int_equal(y.asked, 3);
 }
 
-/* Prompts share what the trace shares, reports are exact. */
+/* ---- prompts share the prefixes that the trace's requests share; reports are exact ---- */
 
 static void replay_text(struct replay *r, uint32_t index, struct buf *out)
 {
@@ -291,7 +292,7 @@ static size_t common(const struct buf *a, const struct buf *b)
 static void prompts_share_what_the_trace_shares(void **state)
 {
     (void)state;
-    uint64_t blocks[] = { 1, 2, 3, 4, 1, 2, 8, 9, 7 }; /* same, half the same, apart */
+    uint64_t blocks[] = { 1, 2, 3, 4, 1, 2, 8, 9, 7 }; /* same, half the same, different */
     struct trace_request requests[] = {
         { .prompt_tokens = 2048, .block_first = 0, .block_count = 4 },
         { .prompt_tokens = 2048, .block_first = 4, .block_count = 4 },
@@ -310,21 +311,21 @@ static void prompts_share_what_the_trace_shares(void **state)
     CLEANUP(buf_fini) struct buf b = { 0 };
     replay_text(&r, 0, &a);
     replay_text(&r, 0, &b);
-    assert_true(a.len == b.len && common(&a, &b) == a.len); /* a function of its arguments */
+    assert_true(a.len == b.len && common(&a, &b) == a.len); /* equal arguments give equal text */
     size_t quarter = a.len / 4;
     replay_text(&r, 1, &b);
     assert_true(common(&a, &b) > quarter && common(&a, &b) < 3 * quarter);
     replay_text(&r, 2, &b);
     assert_true(common(&a, &b) < quarter);
     replay_text(&r, 3, &b);
-    assert_true(common(&a, &b) > 2 * quarter); /* equal blocks; the tail is each request's own */
+    assert_true(common(&a, &b) > 2 * quarter); /* equal blocks; each request has its own tail */
 
-    r.divide = 512; /* blocks of one token still come to an end */
+    r.divide = 512; /* blocks shrink to one token, and the text still ends */
     replay_text(&r, 0, &b);
     assert_true(b.len > 0 && b.len < quarter);
     r.divide = 4;
 
-    r.seed = 2; /* nothing of another seed's text is found in a cache */
+    r.seed = 2; /* another seed's text has no hits in a cache */
     replay_text(&r, 0, &b);
     assert_true(common(&a, &b) < 40);
     r.tokens_max = 64;
@@ -337,12 +338,12 @@ static void questions_are_there(void **state)
 {
     (void)state;
     const char *first = prompt_question(0).data;
-    uint64_t count = 0; /* until they come round */
+    uint64_t count = 0; /* until the questions repeat */
     do {
         struct str q = prompt_question(count++);
         assert_true(q.len > 2 && str_find(q, STR("\t")) == SIZE_MAX);
     } while (prompt_question(count).data != first);
-    assert_true(count > 100 && count < 1024); /* at the bound some would be left out */
+    assert_true(count > 100 && count < 1024); /* at 1024 some would be left out */
 }
 
 static struct load_sample answered(double ttft_s, double e2e_s, uint32_t tokens, double predicted)
@@ -381,7 +382,8 @@ static void reports_are_exact(void **state)
     assert_true(fabs(r.ttft_s.p50 - 0.2) < 1e-6 && fabs(r.ttft_s.p99 - 3.0) < 1e-6);
     assert_true(fabs(r.tpot_s.p50 - 0.1) < 1e-6 && fabs(r.tpot_s.mean - 0.25 / 3) < 1e-6);
     assert_int_equal(r.cached_tokens, 100);
-    /* Pairs of different length: (10, 1) three times, all ordered rightly. */
+    /* Three pairs of output lengths differ, each a 10 and a 1, and the prediction orders all of
+     * them rightly. */
     assert_true(fabs(r.concordance - 1) < 1e-9);
     assert_true(fabs(r.p90_coverage - 1) < 1e-9);
 }

@@ -1,4 +1,5 @@
-/* t_perf_fit.c - fits of step times: tables that are read, constants that are found, shipped constants. */
+/* t_perf_fit.c - tests fits of step times: reading tables, finding constants, and the shipped
+ * constants. */
 #include "base/core/bits.h"
 #include "base/core/buf.h"
 #include "base/io/file.h"
@@ -12,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Tables are read strictly, and a fit finds the constants that made them. */
+/* ---- tables are read strictly, and a fit finds the constants that made them ---- */
 
 static struct model_spec llama(void)
 {
@@ -57,7 +58,7 @@ static void t_kinds(void **state)
                    "2048,4,4,0.03\n2048,4,2,0.09\n",
                    &err);
     assert_int_equal(reduce->kind, PERF_ALLREDUCE);
-    assert_int_equal(reduce->count, 1); /* between machines is another link */
+    assert_int_equal(reduce->count, 1); /* rows between machines belong to another link */
     assert_int_equal(reduce->sample[0].shape.prefill_tokens, 1024);
 }
 
@@ -84,7 +85,7 @@ static void t_refusals(void **state)
     }
 }
 
-/* A table made from known constants leads back to them, from a row that is far from them. */
+/* A fit to a table made from known constants finds them, from a start far away. */
 static void t_finds(void **state)
 {
     (void)state;
@@ -109,7 +110,7 @@ static void t_finds(void **state)
     assert_true(fabs(h.eff_flops / truth.eff_flops - 1) < 0.05);
 }
 
-/* Times that no share of the peak explains: the share ends at 1. */
+/* No share of the peak explains times that short: the fitted share ends at 1. */
 static void t_capped(void **state)
 {
     (void)state;
@@ -122,7 +123,7 @@ static void t_capped(void **state)
     assert_true(h.eff_attn > 0.99 && h.eff_attn <= 1);
 }
 
-/* Fewer rows than constants fit anything. */
+/* A fit refuses fewer rows than it has constants. */
 static void t_few_rows(void **state)
 {
     (void)state;
@@ -144,10 +145,10 @@ static int perf_fit_tests(void)
     return cmocka_run_group_tests_name("perf_fit", tests, NULL, NULL);
 }
 
-/* The shipped constants against the measured tables that they come from.
+/* ---- the shipped constants against the measured tables that they come from ----
  *
- * Runs where the shared test data lie (MUSTER_SHARED, or ../shared beside the checkout). Every error
- * is printed; bounded are the dense tables at each parallel degree, and the table of a model that
+ * Runs where the shared test data lie (MUSTER_SHARED, or ../shared beside the checkout). Prints every
+ * error; bounds those of the dense tables at each parallel degree, and of the table of a model that
  * the constants were not fitted to. */
 
 static char folder[512];
@@ -200,13 +201,13 @@ static void t_dense(void **state)
     }
 }
 
-/* Attention and all-reduce: the published errors, and no worse than published. */
+/* Bounds the errors of attention and all-reduce by the published ones. */
 static void t_published(void **state)
 {
     (void)state;
     static const struct {
         const char *table, *hardware;
-        double most[3]; /* all, decode, prefill; 0: has no such part */
+        double most[3]; /* all, decode, prefill; 0: the table has no such part */
     } rows[] = {
         { "att_RTX4090", "rtx4090", { 20, 12.5, 18 } },
         { "att_RTXPRO6000", "rtxpro6000", { 19, 14, 16 } },
@@ -222,7 +223,7 @@ static void t_published(void **state)
     }
 }
 
-/* A fit from elsewhere finds constants as good as the shipped ones: they are its result. */
+/* A fit from another start finds constants as good as the shipped ones: they are a fit's result. */
 static void t_refit(void **state)
 {
     (void)state;

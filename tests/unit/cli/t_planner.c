@@ -1,4 +1,4 @@
-/* t_planner.c - `muster plan` and its commands on inputs whose answer is known. */
+/* t_planner.c - tests `muster plan` and its subcommands on inputs with known results. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/file.h"
@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* `muster plan`: buckets of a trace, types of a price list, the answers. */
+/* ---- `muster plan`: buckets of a trace, types of a price list, mixes of them ---- */
 
 static struct planner planner;
 static struct prices prices;
@@ -62,11 +62,11 @@ static void the_cheapest_offer_of_each_kind_is_asked(void **state)
     struct mix_verdict answer, second;
     planner_ask(&planner, &mix_joint, &answer, &second);
     assert_true(answer.found && second.found);
-    assert_true(second.cost_h >= answer.cost_h); /* without what carries most of the cost */
+    assert_true(second.cost_h >= answer.cost_h); /* without the most costly type */
     assert_true(answer.cost_h > 0);
 }
 
-/* Too much work is another lack than a promise that no type keeps. */
+/* Too much work and an SLO that no type keeps have different messages. */
 static void what_is_lacking_is_said(void **state)
 {
     (void)state;
@@ -103,7 +103,7 @@ static void a_large_model_is_split(void **state)
     int rc = planner_types(&planner, &prices, &m, only, 1, &slo, &err);
     assert_int_equal(rc, -ENOENT);
     assert_non_null(strstr(err.text, "holds llama-2-70b"));
-    only[0] = STR("l4"); /* known, and in no line of the list */
+    only[0] = STR("l4"); /* known hardware without a line in the price list */
     rc = planner_types(&planner, &prices, &m, only, 1, &slo, &err);
     assert_int_equal(rc, -ENOENT);
     assert_non_null(strstr(err.text, "no offer of what is asked for, on demand"));
@@ -135,13 +135,13 @@ static void buckets_keep_rate_and_lengths(void **state)
     assert_true(fabs(output / rate - planner.mean.output_tokens) < 1e-6 * output);
 }
 
-/* The price price_list: a file's dates, and how old a price is. */
+/* ---- the price list: dates in a file, and how old a price is ---- */
 
 #define DAY_S 86400
 
 static struct prices price_list;
 
-/* What offers_load says of a file with this text. */
+/* Runs offers_load on a file with this text. */
 static int load(const char *text, struct err *err)
 {
     char folder[] = "/tmp/muster-offers-XXXXXX", path[64];
@@ -167,7 +167,7 @@ static void a_date_to_come_is_refused(void **state)
     assert_non_null(
         strstr(err_text(&err, -EINVAL), "prices.txt: the price of l4 at gcp is dated "));
     assert_non_null(strstr(err_text(&err, -EINVAL), " days after today"));
-    assert_int_equal(price_list.count, 7); /* untouched */
+    assert_int_equal(price_list.count, 7); /* unchanged */
     assert_int_equal(offers_load((struct str){ 0 }, &price_list, &err), 0);
 }
 
@@ -179,9 +179,9 @@ static void ages_are_whole_seconds_or_unknown(void **state)
     struct price p = { .day = today - 30 };
     int64_t age_s = offers_age_s(&p);
     assert_in_range(age_s, now_s - (today - 30) * (int64_t)DAY_S, 32 * DAY_S);
-    p.day = today + 1; /* it may be today where the price_list was written */
+    p.day = today + 1; /* may be today in the time zone of the price list's author */
     assert_int_equal(offers_age_s(&p), 0);
-    p.day = today + 30; /* the compiled-in price_list under a clock that is behind */
+    p.day = today + 30; /* the compiled-in price list, read under a clock that is behind */
     assert_int_equal(offers_age_s(&p), -1);
     p.day = PRICE_DATE_UNKNOWN;
     assert_int_equal(offers_age_s(&p), -1);
@@ -200,7 +200,7 @@ static int planner_tests(void)
     return cmocka_run_group_tests_name("planner", tests, NULL, NULL);
 }
 
-/* `muster plan layers`: speeds, machines, links, memory, and layouts whose KV fits. */
+/* ---- `muster plan layers`: speeds, machines, links, memory, and layouts whose KV fits ---- */
 
 static struct layers_plan plan;
 
@@ -213,7 +213,7 @@ static struct layers_work work_of(const char *model, uint32_t batch)
     return w;
 }
 
-/* `devices` with commas between them. */
+/* Sets up `plan` for `devices`, separated by commas. */
 static int question(const char *devices, const struct layers_work *w, struct err *err)
 {
     struct str item[8], rest = str_from(devices);
@@ -256,7 +256,7 @@ static void devices_stand_in_machines_of_their_item(void **state)
     assert_true(plan.extrapolated);
 }
 
-/* One device is a pipeline of one stage: the step-time model's own tokens a second. */
+/* One device is a pipeline of one stage, with the tokens a second of the step-time model. */
 static void one_device_does_what_its_steps_do(void **state)
 {
     (void)state;
@@ -277,7 +277,7 @@ static void one_device_does_what_its_steps_do(void **state)
     }
 }
 
-/* Equal stages on equal devices keep all of them busy, with a batch at each. */
+/* Equal stages on equal devices keep all devices busy, each with its own batch. */
 static void equal_devices_are_all_busy(void **state)
 {
     (void)state;
@@ -287,7 +287,7 @@ static void equal_devices_are_all_busy(void **state)
     struct layers_answer a = ask("gpipe");
     assert_true(fabs(a.layout.rate_s / plan.most_s - 1) < 1e-9);
     assert_int_equal(a.stage_count, 8);
-    assert_in_range(a.batches, 8, 9); /* the links hold next to nothing */
+    assert_in_range(a.batches, 8, 9); /* transfers take almost no time */
 }
 
 static void check(const struct layers_answer *a)
@@ -318,7 +318,7 @@ static void what_is_under_way_has_room(void **state)
         assert_int_equal(question("2xa100,2xl4,4xt4", &w, NULL), 0);
         for (uint32_t i = 0; i < layers_count; i++) {
             struct layers_answer a = ask(layers_table[i]->name), again;
-            ask("gpipe"); /* another row's room is not this one's */
+            ask("gpipe"); /* the memory of another policy's layout must not linger */
             again = ask(layers_table[i]->name);
             assert_memory_equal(a.layout.part, again.layout.part, sizeof a.layout.part);
             assert_int_equal(a.batches, again.batches);
@@ -328,7 +328,7 @@ static void what_is_under_way_has_room(void **state)
             none += !a.layout.found;
         }
     }
-    assert_true(found >= 4 && none >= 1); /* deep pipelines have no room for large batches */
+    assert_true(found >= 4 && none >= 1); /* deep pipelines have no memory for large batches */
 }
 
 static void devices_that_share_nothing_stand_alone(void **state)
@@ -391,8 +391,7 @@ static int layers_tests(void)
     return cmocka_run_group_tests_name("layers", tests, NULL, NULL);
 }
 
-/* `muster plan move`: layouts before and after a loss, bytes that stay in place, and what
- * SpotServe's mapping is worth. */
+/* ---- `muster plan move`: layouts before and after a loss, and SpotServe's mapping of them ---- */
 
 static struct layout_move remap;
 static struct layout_move_answer answer, other;
@@ -420,7 +419,7 @@ static double mean(const double *v)
     return stats_mean(v, remap.draws).mean;
 }
 
-/* Nobody is lost and the layout stays: all lies right, in any sensible mapping. */
+/* No device is lost and the layout stays: every sensible mapping leaves all bytes in place. */
 static void without_a_loss_nothing_is_sent(void **state)
 {
     (void)state;
@@ -435,7 +434,8 @@ static void without_a_loss_nothing_is_sent(void **state)
     }
 }
 
-/* One device of two pipelines of two stages goes, one pipeline is left: it is whole. */
+/* Two pipelines of two stages lose one device; the one pipeline that remains is already
+ * complete. */
 static void a_whole_pipeline_goes_on(void **state)
 {
     (void)state;
@@ -459,7 +459,8 @@ static void a_whole_pipeline_goes_on(void **state)
 static void the_number_of_stages_is_chosen(void **state)
 {
     (void)state;
-    /* 15 devices: five pipelines of three would not hold the KV, three of five use all of them. */
+    /* Of 15 devices, five pipelines of three would not hold the KV, and three of five use all
+     * devices. */
     assert_int_equal(move_question("llama-3-70b", 16, 4, 1, 0, NULL), 0);
     assert_int_equal(remap.stages_after * remap.pipelines_after, 15);
     /* A model that one device holds needs no pipeline. */
@@ -468,7 +469,7 @@ static void the_number_of_stages_is_chosen(void **state)
     assert_int_equal(remap.pipelines_after, 5);
 }
 
-/* 16 devices in four pipelines of four stages, one to six lost. */
+/* Sums over the loss of one to six of 16 devices in four pipelines of four stages. */
 static void mapping_sends_less_than_order_and_restart(void **state)
 {
     (void)state;
@@ -545,8 +546,8 @@ static int layout_move_tests(void)
     return cmocka_run_group_tests_name("layout_move", tests, NULL, NULL);
 }
 
-/* `muster plan load`: queues, memories and disks of machines, and what ServerlessLLM's choice is
- * worth. */
+/* ---- `muster plan load`: queues, memories and disks of machines, and ServerlessLLM's choice
+ * ---- */
 
 #define SEEDS 5
 
@@ -572,7 +573,7 @@ static struct weight_loads_result run(const struct weight_loads_work *w,
     return r;
 }
 
-/* One model on one machine: the first comes from the store, all others from memory. */
+/* One model on one machine: the first load comes from the store, all others from memory. */
 static void what_was_loaded_lies_in_memory(void **state)
 {
     (void)state;
@@ -591,7 +592,7 @@ static void what_was_loaded_lies_in_memory(void **state)
     assert_true(fabs(run(&w, &load_least_loaded, 1).share[LOAD_STORE] - 1) < 1e-9);
 }
 
-/* Loads of one machine wait for each other: an M/D/1 queue has the mean of its formula. */
+/* Loads of one machine wait for each other: their mean wait is the formula's for an M/D/1 queue. */
 static void weight_loads_of_a_machine_wait(void **state)
 {
     (void)state;

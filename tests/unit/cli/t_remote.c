@@ -1,4 +1,5 @@
-/* t_remote.c - where the controller is looked for, and what is written down about a fleet. */
+/* t_remote.c - tests where commands look for the controller, and the file that describes a
+ * fleet. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/file.h"
@@ -58,13 +59,13 @@ static void the_file_reads_back(void **state)
     assert_int_equal(back.router.port, 4002);
     assert_string_equal(back.config, s.config);
     assert_string_equal(back.secret, s.secret);
-    s.router.id.pid = 0; /* was not started */
+    s.router.id.pid = 0; /* the router was not started */
     assert_int_equal(fleet_file_write(str_from(folder), &s, NULL), 0);
     assert_int_equal(fleet_file_read(str_from(folder), &back, NULL), 0);
     assert_int_equal(back.router.id.pid, 0);
     assert_int_equal(fleet_file_remove(str_from(folder), NULL), 0);
     assert_int_equal(fleet_file_read(str_from(folder), &back, NULL), -ENOENT);
-    assert_int_equal(fleet_file_remove(str_from(folder), NULL), 0); /* gone is gone */
+    assert_int_equal(fleet_file_remove(str_from(folder), NULL), 0); /* absent: no error */
 }
 
 static void damaged_files_are_named(void **state)
@@ -105,7 +106,7 @@ static void the_nearest_place_wins(void **state)
     (void)state;
     assert_int_equal(remote_find(&place, &r, NULL), 0);
     assert_string_equal(r.host, "127.0.0.1");
-    assert_int_equal(r.port, 8090); /* nothing is written down */
+    assert_int_equal(r.port, 8090); /* neither file nor option names another */
     assert_string_equal(r.secret, "");
 
     put("secret", "abc\n");
@@ -116,7 +117,7 @@ static void the_nearest_place_wins(void **state)
     assert_int_equal(fleet_file_write(str_from(folder), &s, NULL), 0);
     assert_int_equal(remote_find(&place, &r, NULL), 0);
     assert_int_equal(r.port, 4001);
-    assert_string_equal(r.secret, "def"); /* the file that up wrote down */
+    assert_string_equal(r.secret, "def"); /* the fleet file's own */
 
     place.controller = STR("[::1]:99");
     assert_int_equal(remote_find(&place, &r, NULL), 0);

@@ -1,10 +1,10 @@
-/* t_table.c - what people read in a terminal: ages, cells, columns, and text of a model. */
+/* t_table.c - tests output for a terminal: ages, cells, columns, and text of a model. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "cli/table.h"
 #include "tests/unit/unit.h"
 
-/* Ages, cells and columns. */
+/* ---- ages, cells and columns ---- */
 
 static void ages_are_short(void **state)
 {
@@ -145,7 +145,7 @@ static int table_tests(void)
     return cmocka_run_group_tests_name("table", tests, NULL, NULL);
 }
 
-/* Text that a model wrote: no control character reaches a terminal, wherever the text is cut. */
+/* ---- text of a model: no control character reaches a terminal, wherever the text is cut ---- */
 
 #define NO "\xef\xbf\xbd"
 
@@ -200,7 +200,7 @@ static void what_is_shown_does_not_hang_on_the_cuts(void **state)
     }
 }
 
-/* Whatever the bytes, nothing that a terminal obeys comes out. */
+/* No pair of bytes yields a character that a terminal obeys. */
 static void no_pair_of_bytes_gets_through(void **state)
 {
     (void)state;

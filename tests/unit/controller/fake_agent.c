@@ -1,4 +1,4 @@
-/* fake_agent.c - what the local cloud starts in its test: an agent that locks its folder and holds
+/* fake_agent.c - the agent that the local cloud starts in its test: locks its folder and keeps
  * a child that stands for the engine.
  *
  *     fake_agent serve --spec PATH    lock, engine (an earlier one is adopted), until SIGTERM

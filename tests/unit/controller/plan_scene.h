@@ -1,4 +1,5 @@
-/* plan_scene.h - what tests of plan.c share: one service with two pools, and its plan each second. */
+/* plan_scene.h - builds one service with two pools for tests of plan.c, and decides its plan each
+ * second. */
 #pragma once
 #include "controller/core/plan.h"
 
@@ -17,14 +18,14 @@ struct scene {
     int64_t now;
 };
 
-struct scene *scene_new(void); /* nobody asks for anything; the caller frees */
+struct scene *scene_new(void); /* without demand; the caller frees */
 struct plan_instance *scene_add(struct scene *s, uint32_t pool, enum phase phase);
 void scene_busy(struct scene *s, double arrivals);
 
 const struct plan_decision *scene_decide(struct scene *s);
-/* Decides every second for the minute of arrivals that the default row watches, the shaper's window
- * and a bucket more; ends with the first that acts. */
+/* Decides every second for the minute of arrivals that the default policy watches, the shaper's
+ * window and one bucket more; returns the first decision with an action. */
 const struct plan_decision *scene_decide_after_window(struct scene *s);
 
-/* Of the last plan's actions. */
+/* Returns how many of the last plan's actions are `act`. */
 uint32_t scene_count(const struct scene *s, enum plan_act act);

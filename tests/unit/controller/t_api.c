@@ -1,4 +1,5 @@
-/* t_api.c - the HTTP API: access, refusals, actions, streams, and the ring of the last hour. */
+/* t_api.c - tests the HTTP API: access, refusals, actions, streams, and the ring of the last
+ * hour. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/http/http_fetch.h"
@@ -12,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Access, refusals, actions and streams. */
+/* ---- access, refusals, actions and streams ---- */
 
 #define SECRET "0123456789abcdef"
 #define BEARER "Bearer " SECRET
@@ -83,7 +84,7 @@ struct ask {
     const char *method, *path, *body;
     const char *host, *origin, *authorization;
     int status;
-    const char *in; /* must be part of the answer; NULL: whatever */
+    const char *in; /* a part of the reply; NULL: any reply */
     const char *why;
 };
 
@@ -182,7 +183,7 @@ static void a_foreign_host_is_refused(void **state)
 {
     (void)state;
     struct face *f = face(false, true);
-    /* http_fetch writes the Host of where it connects, so this one is written by hand. */
+    /* http_fetch writes the Host it connects to, so these requests are written by hand. */
     static const struct {
         const char *host;
         const char *answer, *why;
@@ -300,11 +301,11 @@ static void acts(void **state)
     };
     urgent = 0;
     check(f, rows, COUNT_OF(rows));
-    assert_true(urgent >= 3); /* what people do is not kept waiting */
+    assert_true(urgent >= 3); /* a person's actions are not delayed */
     face_free(f);
 }
 
-/* "Bearer TOKEN" of a fresh token. */
+/* Makes a token; returns it as "Bearer TOKEN". */
 static void make_token(const struct face *f, const char *body, char ret[128])
 {
     CLEANUP(buf_fini) struct buf reply = { 0 };
@@ -359,7 +360,7 @@ static void tokens_open_what_their_role_may(void **state)
     CLEANUP(buf_fini) struct buf reply = { 0 };
     const struct ask list = { .method = "GET", .path = "/api/v1/tokens", .authorization = admin };
     assert_int_equal(ask(f, &list, &reply), 200);
-    assert_null(strstr(reply.data, admin + strlen("Bearer "))); /* neither it nor its digest */
+    assert_null(strstr(reply.data, admin + strlen("Bearer "))); /* no token, no digest */
     assert_null(strstr(reply.data, "hash"));
     face_free(f);
 }
@@ -404,7 +405,7 @@ static void streams_tell_the_status(void **state)
     assert_int_equal(status, 200);
     assert_non_null(strstr(h.text.data, "\"instances\""));
     buf_fini(&h.text);
-    face_free(f); /* the stream's end was noticed, or is now */
+    face_free(f); /* closes the stream, if its end is not noticed yet */
 }
 
 static int api_tests(void)
@@ -421,7 +422,7 @@ static int api_tests(void)
     return cmocka_run_group_tests_name("api", tests, NULL, NULL);
 }
 
-/* The ring of the last hour: what it holds, and for how long. */
+/* ---- the ring of the last hour: its samples, and how long they stay ---- */
 
 static uint32_t shown(struct world *w, struct buf *text)
 {
@@ -455,7 +456,7 @@ static void samples_show_load_and_latency(void **state)
     world_free(w);
 }
 
-/* Past the hour the oldest goes; a router that is silent measures nothing. */
+/* Past the hour the oldest sample goes; a silent router measures nothing. */
 static void an_hour_is_kept(void **state)
 {
     (void)state;

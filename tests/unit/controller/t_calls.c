@@ -1,4 +1,4 @@
-/* t_calls.c - calls to providers: slow, overdue, beyond the budget; listings that are stale; a spot
+/* t_calls.c - tests calls to providers: slow, overdue or beyond the budget; stale listings; a spot
  * market; a backend behind its own thread. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-/* Calls that are slow, overdue or beyond the budget, stale listings, and a spot market. */
+/* ---- slow and overdue calls, the budget of calls, stale listings ---- */
 
 static void want(struct world *w, const char *pool, int32_t count)
 {
@@ -41,8 +41,8 @@ static uint32_t in_state(const struct world *w, enum intent_state s)
     return n;
 }
 
-/* One create takes 30 seconds. All the while the others of the fleet are heard, answered, launched
- * and ended. */
+/* One create takes 30 seconds. Meanwhile the controller hears reports, replies, launches and ends
+ * other instances. */
 static void a_slow_create_holds_up_nothing(void **state)
 {
     (void)state;
@@ -58,11 +58,10 @@ static void a_slow_create_holds_up_nothing(void **state)
     want(w, "large", 2);
     for (int i = 0; i < 20; i++) {
         uint64_t seq = w->agent[0].seq, sync = w->router_seq;
-        world_second(w); /* asserts that the sync was answered */
+        world_second(w); /* checks the sync's reply */
         assert_int_equal(w->agent[0].seq, seq + 1);
         assert_int_equal(w->router_seq, sync + 1);
-        assert_int_equal(w->control->observed.seen[0].heard_us,
-                         w->now); /* and the report was taken */
+        assert_int_equal(w->control->observed.seen[0].heard_us, w->now); /* the report counted */
         assert_int_equal(w->control->observed.provider[0].listing.taken_us, w->now);
     }
     assert_int_equal(fake_cloud_under_way(w->fake), 1);
@@ -72,11 +71,11 @@ static void a_slow_create_holds_up_nothing(void **state)
     world_run(w, 20);
     assert_int_equal(fake_cloud_under_way(w->fake), 0);
     assert_int_equal(in_state(w, INTENT_REGISTERED), 4);
-    assert_int_equal(fake_cloud_calls(w->fake, FAKE_CREATE), 4); /* asked once each */
+    assert_int_equal(fake_cloud_calls(w->fake, FAKE_CREATE), 4); /* one call each */
     world_free(w);
 }
 
-/* A wish to end an instance whose create is under way waits for it, and ends it then. */
+/* The end of an intent whose create is under way waits for the create. */
 static void an_end_waits_for_its_create(void **state)
 {
     (void)state;
@@ -95,7 +94,7 @@ static void an_end_waits_for_its_create(void **state)
     world_free(w);
 }
 
-/* A controller dies while a create is under way; the provider makes the instance all the same. */
+/* A controller dies during a create; the provider makes the instance all the same. */
 static void a_call_under_way_survives_a_crash(void **state)
 {
     (void)state;
@@ -113,8 +112,8 @@ static void a_call_under_way_survives_a_crash(void **state)
     world_free(w);
 }
 
-/* A driver that breaks its promise: the call is given up after two minutes and made again, under the
- * same key. */
+/* A driver never reports a call's end: the call is given up after two minutes and made again under
+ * the same key. */
 static void an_overdue_call_is_given_up(void **state)
 {
     (void)state;
@@ -127,13 +126,13 @@ static void an_overdue_call_is_given_up(void **state)
     assert_int_equal(in_state(w, INTENT_CREATING), 1);
     world_run(w, 30);
     assert_int_equal(in_state(w, INTENT_REGISTERED), 1);
-    world_run(w, 500); /* the first one completes, and changes nothing */
+    world_run(w, 500); /* the first call completes without effect */
     assert_int_equal(in_state(w, INTENT_REGISTERED), 1);
     assert_int_equal(world_made(w), 1);
     world_free(w);
 }
 
-/* Two calls a second are what the provider allows: a burst, then two a second, listings included. */
+/* The provider allows two calls a second: a burst, then two a second, listings included. */
 static void calls_stay_within_the_budget(void **state)
 {
     (void)state;
@@ -159,8 +158,8 @@ static void calls_stay_within_the_budget(void **state)
     world_free(w);
 }
 
-/* Listings fail for ten minutes, and so does every agent's way to the controller. The last good
- * listing is stale then: nothing may be ended by it. */
+/* Listings fail for ten minutes, and no agent reaches the controller. The last good listing is
+ * stale by then and may end nothing. */
 static void a_stale_listing_ends_nothing(void **state)
 {
     (void)state;
@@ -170,7 +169,7 @@ static void a_stale_listing_ends_nothing(void **state)
     world_run(w, 10);
     assert_int_equal(in_state(w, INTENT_REGISTERED), 2);
 
-    /* The cached listing is made to say that one has gone, and to be old. */
+    /* Makes the cached listing old, and one instance gone in it. */
     struct provider *p = &w->control->observed.provider[0];
     p->list_call = UINT64_MAX; /* a listing that never comes */
     p->list_sent_us = w->now + 590 * SECOND;
@@ -199,7 +198,7 @@ static void make_spot(struct world *w)
 }
 
 /* The market takes an offer's instances away, with notices of two minutes, half a minute and none:
- * each is counted once as a loss of its offer, and another serves in its place. */
+ * each counts once as a loss of its offer, and another instance takes its place. */
 static void losses_are_heeded_and_counted(void **state)
 {
     (void)state;
@@ -224,7 +223,7 @@ static void losses_are_heeded_and_counted(void **state)
         world_run(w, 20);
         assert_int_equal(w->control->money.health[0].lost, 1);
         assert_true(counted(w, CONTROL_M_LOST, "s1") == 1);
-        assert_int_equal(in_state(w, INTENT_REGISTERED), 1); /* another one */
+        assert_int_equal(in_state(w, INTENT_REGISTERED), 1); /* the replacement */
         assert_int_equal(world_made(w), 2);
         world_run(w, 150);
         assert_int_equal(w->control->money.health[0].lost, 1);
@@ -233,7 +232,7 @@ static void losses_are_heeded_and_counted(void **state)
     }
 }
 
-/* The agent hears how long it has. */
+/* The agent hears how long its instance has left. */
 static void a_notice_reaches_the_agent(void **state)
 {
     (void)state;
@@ -265,7 +264,7 @@ static void a_notice_reaches_the_agent(void **state)
     world_free(w);
 }
 
-/* Prices are the market's; one that has not been heard for long is not known. */
+/* Prices follow the market; a price that was not heard for long is unknown. */
 static void prices_follow_the_market(void **state)
 {
     (void)state;
@@ -302,14 +301,14 @@ static int calls_tests(void)
     return cmocka_run_group_tests_name("calls", tests, NULL, NULL);
 }
 
-/* A backend that waits for as long as the test wants, behind its own thread. */
+/* ---- a backend that waits as long as the test wants, behind its own thread ---- */
 
-#define HANG_S 120 /* ends what hangs; nothing is decided by it */
+#define HANG_S 120 /* only ends a test that hangs */
 
 struct slow {
-    sem_t begun, go; /* one post for each call that has begun, and that may end */
+    sem_t begun, go; /* one post for each call that began, and for each that may end */
     sem_t woken;
-    char log[512]; /* the thread writes, the test reads when no call is under way */
+    char log[512]; /* written by the thread, read while no call is under way */
     bool closed;
 };
 
@@ -429,7 +428,7 @@ static int ask_create(const struct cloud *c, uint64_t id, const char *intent, co
 {
     struct offer o = { 0 };
     snprintf(o.name, sizeof o.name, "%s", offer);
-    char name[NAME_BYTES]; /* everything is copied: the call's texts end with this function */
+    char name[NAME_BYTES]; /* the call's texts end with this function: submit copied them */
     snprintf(name, sizeof name, "%s", intent);
     struct cloud_call call = {
         .op = CLOUD_CREATE,
@@ -448,7 +447,8 @@ static struct cloud_event *taken(struct slow *s, const struct cloud *c)
     return &e;
 }
 
-/* The backend sits in its first call until the test lets it go: submit and next return meanwhile. */
+/* The backend sits in its first call until the test releases it; submit and next return
+ * meanwhile. */
 static void nothing_waits_for_the_backend(void **state)
 {
     (void)state;
@@ -503,9 +503,9 @@ static void a_full_queue_is_an_answer(void **state)
     assert_int_equal(ask_create(&c, 1000, "i-1000", "s1"), 0);
     assert_int_equal(ask_create(&c, 1001, "i-1001", "s1"), -EBUSY);
     assert_int_equal(taken(&s, &c)->id, 2);
-    for (uint32_t i = 0; i < CLOUD_CALLS_MAX; i++) /* none waits any more */
+    for (uint32_t i = 0; i < CLOUD_CALLS_MAX; i++) /* releases every call */
         sem_post(&s.go);
-    cloud_close(&c); /* ends with the call under way; what waits may be dropped */
+    cloud_close(&c); /* waits for the call under way; queued ones may be dropped */
     assert_true(s.closed);
 }
 

@@ -1,4 +1,4 @@
-/* t_cloud_local.c - this machine as a cloud, with real processes that stand for agents; and a
+/* t_cloud_local.c - tests the local machine as a cloud, with real processes for agents, and a
  * controller over it that is killed at every step. */
 #include "base/core/bits.h"
 #include "base/core/fault.h"
@@ -23,9 +23,9 @@
 
 #define SECOND ((int64_t)1000000)
 #define START (1000000 * SECOND)
-#define WAIT_US 60000000 /* for a process to do what it does in milliseconds */
+#define WAIT_US 60000000 /* limit for what takes processes milliseconds */
 
-static const char *program; /* fake_agent, beside us */
+static const char *program; /* fake_agent, in our folder */
 
 struct ground {
     char folder[64];
@@ -170,7 +170,7 @@ static void one_intent_is_one_instance(void **state)
     assert_false(item[0].gone);
     (void)engine;
 
-    /* the launch delay stands in its document */
+    /* The document records the launch delay. */
     char path[256];
     CLEANUP(buf_fini) struct buf text = { 0 };
     snprintf(path, sizeof path, "%s/i-1/spec.json", g->folder);
@@ -187,7 +187,7 @@ static void one_intent_is_one_instance(void **state)
     ground_free(g);
 }
 
-/* A folder whose document nobody can read hides nothing and stops nothing. */
+/* A folder with an unreadable document hides no other and blocks no create. */
 static void an_unreadable_document_is_listed_and_left(void **state)
 {
     (void)state;
@@ -199,7 +199,7 @@ static void an_unreadable_document_is_listed_and_left(void **state)
     assert_int_equal(file_make_folders(path, 0700, NULL), 0);
     snprintf(path, sizeof path, "%s/i-000000000bad/spec.json", g->folder);
     assert_int_equal(file_write_atomic(path, STR("{\"v\":2}"), 0600, NULL), 0);
-    for (int i = 0; i < 3; i++) { /* 0.6 of a core: what does not run takes none of it */
+    for (int i = 0; i < 3; i++) { /* fills 0.6 of a core: the bad folder takes no share */
         char id[16];
         snprintf(id, sizeof id, "i-%d", i);
         assert_int_equal(create(g, id, "small", &made, &class), 0);
@@ -216,7 +216,7 @@ static void an_unreadable_document_is_listed_and_left(void **state)
     assert_int_equal(unreadable, 1);
     assert_int_equal(access(path, F_OK), 0);
 
-    /* What runs there takes what the largest offer would. */
+    /* A running instance with an unreadable document counts as the largest offer. */
     struct proc_id agent = process(g, "i-2", "agent.lock");
     snprintf(path, sizeof path, "%s/i-2/spec.json", g->folder);
     assert_int_equal(file_write_atomic(path, STR("{"), 0600, NULL), 0);
@@ -256,7 +256,7 @@ static void a_dead_agent_comes_back_to_its_engine(void **state)
     assert_int_equal(create(g, "i-1", "small", &made, &class), 0);
     struct proc_id engine = wait_up(g, "i-1"), agent = process(g, "i-1", "agent.lock");
     end(&agent);
-    assert_true(proc_is_alive(&engine)); /* it lives on */
+    assert_true(proc_is_alive(&engine)); /* the engine survives */
     g->now += LOCAL_SPAWN_US;
     assert_int_equal(list(g, item), 1);
     assert_false(item[0].gone);
@@ -279,7 +279,7 @@ static void with_both_dead_it_is_gone(void **state)
     g->now += LOCAL_SPAWN_US;
     assert_int_equal(list(g, item), 1);
     assert_true(item[0].gone);
-    assert_int_equal(process(g, "i-1", "agent.lock").pid, 0); /* nobody was started */
+    assert_int_equal(process(g, "i-1", "agent.lock").pid, 0); /* no agent was started */
     assert_int_equal(cloud_local_backend.remove(g->local, "i-1", "i-1", g->now, NULL), 0);
     assert_int_equal(list(g, item), 0);
     assert_int_equal(cloud_local_backend.remove(g->local, "i-1", "i-1", g->now, NULL), 0);
@@ -309,10 +309,10 @@ static void an_agent_that_never_comes_is_started_again(void **state)
     enum offer_error class;
     assert_int_equal(create(g, "i-1", "small", &made, &class), 0);
     cloud_local_backend.close(g->local);
-    open_cloud(g, "serve", 1); /* what kept it from coming is mended */
+    open_cloud(g, "serve", 1); /* now agents start properly */
     assert_int_equal(list(g, item), 1);
     usleep(100000);
-    assert_int_equal(process(g, "i-1", "agent.lock").pid, 0); /* not yet: it may be on its way */
+    assert_int_equal(process(g, "i-1", "agent.lock").pid, 0); /* one may still be starting */
     g->now += LOCAL_SPAWN_US;
     list(g, item);
     wait_up(g, "i-1");
@@ -325,7 +325,7 @@ static void a_folder_without_a_document_is_nothing(void **state)
     struct ground *g = ground("serve", 1);
     char path[256];
     snprintf(path, sizeof path, "%s/i-empty", g->folder);
-    assert_int_equal(mkdir(path, 0700), 0); /* a create that died early: nothing */
+    assert_int_equal(mkdir(path, 0700), 0); /* left by a create that died early */
     struct listed item[32];
     assert_int_equal(list(g, item), 0);
     ground_free(g);
@@ -350,7 +350,7 @@ static uint32_t zombies(void)
     return count;
 }
 
-/* Their ends are collected, also those of agents that nobody asked to end. */
+/* Listing collects ended agents, also those that ended by themselves. */
 static void ended_agents_leave_no_zombies(void **state)
 {
     (void)state;
@@ -382,7 +382,7 @@ static void make(const char *root, const char *folder, const char *file)
     assert_int_equal(file_write_atomic(path, STR("x"), 0600, NULL), 0);
 }
 
-/* A stranger's file keeps its own folder and no other; what a killed writer left, and older logs,
+/* A foreign file keeps its own folder and no other; leftovers of a killed writer, and older logs,
  * are ours. */
 static void pruning_passes_over_what_it_cannot_remove(void **state)
 {
@@ -454,7 +454,7 @@ static struct plan_service service(void)
     };
 }
 
-/* The processes live in real time: one that should be there soon is given a moment. */
+/* Waits up to 200 ms of real time for the agents' processes. */
 static void let_agents_come(struct ground *g, const struct listed *item, uint32_t count)
 {
     for (int turn = 0; turn < 100; turn++) {
@@ -466,7 +466,7 @@ static void let_agents_come(struct ground *g, const struct listed *item, uint32_
     }
 }
 
-/* Agents report; the controller ticks. Returns -ECANCELED when it died. */
+/* Lets agents report and the controller tick. Returns -ECANCELED when the controller died. */
 static int second(struct ground *g, struct control *c)
 {
     struct listed item[32];
@@ -533,8 +533,7 @@ static void killed_at_every_step(void **state)
             must(control_new(&setup, g->now, &c, NULL) == 0);
             must(control_scale(c, STR("chat"), STR("small"), 2, NULL) == 0);
             fault_arm(control_steps[s], nth);
-            uint32_t crashes = 0, made_max = 0, n = 0,
-                     quiet = 0; /* seconds since the last was there */
+            uint32_t crashes = 0, made_max = 0, n = 0, quiet = 0; /* seconds without instances */
             for (int t = 0; t < 60 || (t < 600 && quiet < 10); t++) {
                 if (t == 25) must(control_scale(c, STR("chat"), STR("small"), 0, NULL) == 0);
                 if (second(g, c) == -ECANCELED) {
@@ -556,7 +555,7 @@ static void killed_at_every_step(void **state)
             if (crashes != 1 || made_max != 2 || left != 0)
                 fail_msg("%s, time %llu: %u crashes, %u at once, %u left", control_steps[s],
                          (unsigned long long)nth, crashes, made_max, left);
-            char command[160]; /* two were ever made */
+            char command[160]; /* two instances were made in all */
             snprintf(command, sizeof command, "test $(ls '%s/ended' | wc -l) -eq 2", g->folder);
             if (system(command) != 0) fail_msg("%s: a second launch", control_steps[s]);
             control_free(c);

@@ -1,5 +1,5 @@
-/* t_control.c - a whole controller over a cloud that does as it is told: growing and shrinking, what
- * it finds and replaces, hands, routers, tenants, and what it tells of itself. */
+/* t_control.c - tests a whole controller over an obedient cloud: growth and shrinking, finds and
+ * replacements, overrides, routers, tenants, and its reports. */
 #include "controller/control_metrics.h"
 #include "tests/unit/controller/world.h"
 #include "tests/unit/unit.h"
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The number that stands right behind `label`; it must be there. */
+/* Returns the number right behind `label`, which must be there. */
 static double number_behind(const struct buf *text, const char *label)
 {
     const char *at = strstr(text->data, label);
@@ -40,7 +40,7 @@ static void grows_and_shrinks_to_zero(void **state)
     assert_int_equal(control_decisions(w->control, 1, 100, &text, NULL), 0);
     assert_non_null(strstr(text.data, "\"launch\""));
     assert_non_null(strstr(text.data, "\"drain\""));
-    assert_non_null(strstr(text.data, "\"ttft_p90_s\":0.1")); /* what routers measured */
+    assert_non_null(strstr(text.data, "\"ttft_p90_s\":0.1")); /* as routers measured it */
     world_free(w);
 }
 
@@ -58,7 +58,7 @@ static void an_empty_store_adopts_the_fleet(void **state)
     must(store_memory_open(4096, &w->store, NULL) == 0);
     w->setup.store = w->store;
     world_run(w, 40);
-    assert_int_equal(world_made(w), all); /* nothing was launched beside them */
+    assert_int_equal(world_made(w), all); /* no launch besides the adopted ones */
     assert_int_equal(world_running(w), before);
     w->rate = 0;
     world_run(w, 90);
@@ -99,7 +99,7 @@ static void nothing_is_bought_that_cannot_be_written(void **state)
     (void)state;
     struct world *w = world_new(NULL);
     store_close(w->store);
-    must(store_memory_open(1, &w->store, NULL) == 0); /* room for one record, soon taken */
+    must(store_memory_open(1, &w->store, NULL) == 0); /* room for one record, taken below */
     w->setup.store = w->store;
     uint64_t version;
     must(store_put_if(w->store, STR("taken"), STR("x"), STORE_ABSENT, &version, NULL) == 0);
@@ -149,7 +149,7 @@ static void hands_outlive_the_controller(void **state)
     assert_int_equal(control_scale(w->control, STR("chat"), STR("small"), -1, &err), 0);
     world_kill(w);
     world_run(w, 30);
-    assert_int_equal(world_running(w), 3); /* paused: as it is */
+    assert_int_equal(world_running(w), 3); /* paused: no change */
     assert_int_equal(control_pause(w->control, STR("chat"), false, &err), 0);
     world_run(w, 60);
     assert_int_equal(world_running(w), 0);
@@ -179,7 +179,7 @@ static void routers_hear_what_they_need(void **state)
     CLEANUP(buf_fini) struct buf text = { 0 };
     assert_int_equal(router_rules_encode(&rules, &text), 0);
 
-    /* a seventeenth router is told so */
+    /* The seventeenth router is refused. */
     for (int i = 0; i < CONTROL_ROUTERS_MAX; i++) {
         char id[16];
         snprintf(id, sizeof id, "x%d", i);
@@ -188,7 +188,7 @@ static void routers_hear_what_they_need(void **state)
         int rc = control_sync(w->control, &more, w->now, &arena, &rules, NULL);
         assert_int_equal(rc, i < CONTROL_ROUTERS_MAX - 2 ? 0 : -ENOSPC);
         if (rc < 0) continue;
-        assert_int_equal(rules.router_index + 1, rules.router_count); /* the newest is the last */
+        assert_int_equal(rules.router_index + 1, rules.router_count); /* the newest comes last */
         assert_true(rules.router_count >= (uint32_t)i + 2);
     }
     world_free(w);
@@ -206,7 +206,8 @@ static bool hears_a_complete_list(struct world *w, uint32_t *ret_count)
     return router_rules_complete(&rules);
 }
 
-/* Who was not heard since the start has an address that nobody has told: that is not its end. */
+/* A list of endpoints is incomplete while an instance has not reported since the start: its address
+ * is unknown, and it has not ended. */
 static void a_list_is_incomplete_until_everybody_was_heard(void **state)
 {
     (void)state;
@@ -220,7 +221,7 @@ static void a_list_is_incomplete_until_everybody_was_heard(void **state)
         assert_int_equal(count, 2);
         world_kill(w);
         world_start(w);
-        assert_false(hears_a_complete_list(w, &count)); /* nothing was listed yet */
+        assert_false(hears_a_complete_list(w, &count)); /* no listing yet */
         w->agents_silent = true;
         world_run(w, 60);
         assert_false(hears_a_complete_list(w, &count));
@@ -229,7 +230,7 @@ static void a_list_is_incomplete_until_everybody_was_heard(void **state)
         world_run(w, 2);
         assert_int_equal(hears_a_complete_list(w, &count), comes_back[i]);
         assert_int_equal(count, comes_back[i] ? 2 : 0);
-        /* Who stays silent is ended, and the list is complete without it. */
+        /* An instance that stays silent is ended; then the list is complete without it. */
         for (int left = 700; left > 0 && !hears_a_complete_list(w, &count); left--)
             world_second(w);
         assert_true(hears_a_complete_list(w, &count));
@@ -269,8 +270,8 @@ static bool view_has(struct world *w, enum control_view view, const char *text)
     return strstr(out.data, text) != NULL;
 }
 
-/* Of a newer release, or damaged: it stays, it is said, its instance serves and is counted, and
- * everything else goes on. */
+/* A record of a newer release, or a damaged one, stays and is reported; its instance serves and
+ * counts, and everything else goes on. */
 static void unreadable_records_stop_nothing_else(void **state)
 {
     (void)state;
@@ -302,15 +303,15 @@ static void unreadable_records_stop_nothing_else(void **state)
     }
     assert_true(holds(w, "aside/cost", newer));
     assert_true(metric_value(metric_of(control_metrics(w->control), CONTROL_M_UNREADABLE)) == 4);
-    /* Its instance is an endpoint, and counts. */
+    /* The instance is an endpoint, and counts. */
     assert_true(hears_a_complete_list(w, &count));
     assert_int_equal(count, 3);
     assert_int_equal(world_made(w), 3);
     assert_true(view_has(w, CONTROL_TENANTS, "\"tenant\":\"b\""));
     assert_int_equal(control_tenant_remove(w->control, STR("b"), NULL), 0);
-    assert_true(keys_are_required(w)); /* there is a tenant, whose key nobody knows */
+    assert_true(keys_are_required(w)); /* an unreadable tenant still has a key */
 
-    /* The fleet grows and shrinks around it, and never ends it. */
+    /* The fleet grows and shrinks around the instance, and never ends it. */
     w->service.min = 0;
     assert_int_equal(control_scale(w->control, STR("chat"), STR("small"), 5, NULL), 0);
     world_run(w, 20);
@@ -318,7 +319,7 @@ static void unreadable_records_stop_nothing_else(void **state)
     assert_int_equal(control_scale(w->control, STR("chat"), STR("small"), 0, NULL), 0);
     assert_int_equal(control_scale(w->control, STR("chat"), STR("large"), 0, NULL), 0);
     world_kill(w);
-    world_run(w, 60); /* started again by the world, with the new minimum */
+    world_run(w, 60); /* the world restarts it, with the new minimum */
     assert_int_equal(world_running(w), 1);
     in = fake_cloud_instances(w->fake, &count);
     assert_true(in[0].removed_us == 0);
@@ -327,7 +328,8 @@ static void unreadable_records_stop_nothing_else(void **state)
     world_free(w);
 }
 
-/* What its policies remember begins anew; the bytes stay for who wants to look. */
+/* Damaged memory of policies is replaced by empty memory; its bytes are kept aside for
+ * inspection. */
 static void damaged_memory_is_set_aside(void **state)
 {
     (void)state;
@@ -348,7 +350,7 @@ static void damaged_memory_is_set_aside(void **state)
     world_free(w);
 }
 
-/* What a person has set and nobody can read: the service stays as it is until somebody says more. */
+/* An unreadable override pauses its service until a person sets another. */
 static void an_unreadable_order_pauses_its_service(void **state)
 {
     (void)state;
@@ -401,17 +403,17 @@ static void tenants_come_and_go(void **state)
     s.seq = 2;
     assert_int_equal(control_sync(c, &s, w->now, &arena, &rules, &err), 0);
     assert_false(rules.has_tenants);
-    assert_int_equal(control_sync(c, &s, w->now, &arena, &rules, &err), 0); /* twice: once */
+    assert_int_equal(control_sync(c, &s, w->now, &arena, &rules, &err), 0); /* counts once */
     usage.requests_total = 7;
     s.seq = 3;
     assert_int_equal(control_tenant_remove(c, STR("acme"), &err), 0);
     assert_int_equal(control_tenant_remove(c, STR("acme"), &err), -ENOENT);
     assert_int_equal(control_sync(c, &s, w->now, &arena, &rules, &err), 0);
     assert_int_equal(rules.tenant_count, 1);
-    s.boot = 10, s.seq = 1, usage.requests_total = 2; /* the router began anew */
+    s.boot = 10, s.seq = 1, usage.requests_total = 2; /* the router restarted */
     assert_int_equal(control_sync(c, &s, w->now, &arena, &rules, &err), 0);
 
-    world_run(w, 40); /* usage is written */
+    world_run(w, 40); /* usage is written meanwhile */
     world_kill(w);
     world_run(w, 5);
     CLEANUP(buf_fini) struct buf text = { 0 };
@@ -420,7 +422,7 @@ static void tenants_come_and_go(void **state)
     assert_null(strstr(text.data, "\"acme\""));
     assert_non_null(strstr(text.data, "\"requests_total\":9"));
     assert_non_null(strstr(text.data, "\"generated_tokens_total\":140"));
-    assert_null(strstr(text.data, key)); /* no key is kept anywhere */
+    assert_null(strstr(text.data, key)); /* keys are stored nowhere */
     world_free(w);
 }
 
@@ -444,7 +446,7 @@ static void tokens_outlive_the_controller_as_digests(void **state)
     CLEANUP(buf_fini) struct buf kept = { 0 };
     assert_int_equal(store_get(w->store, STR("token/ann"), &kept, NULL, NULL), 0);
     assert_null(strstr(kept.data, token));
-    /* Routers are told the digests. */
+    /* Routers receive the digests. */
     CLEANUP(arena_fini) struct arena arena;
     arena_init(&arena, SYNC_BYTES_MAX);
     struct router_sync s = { .router = STR("r1"), .boot = 9, .seq = 1 };
@@ -456,7 +458,7 @@ static void tokens_outlive_the_controller_as_digests(void **state)
     world_free(w);
 }
 
-/* The service closes with its first tenant, and nothing but a person opens it. */
+/* The service requires keys from its first tenant on; only a person opens it again. */
 static void keys_stay_required(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* t_control_faults.c - a whole controller over a cloud that fails as told, and under clocks that jump. */
+/* t_control_faults.c - tests a whole controller over a cloud with scripted faults, and under clocks
+ * that jump. */
 #include "base/core/bits.h"
 #include "base/core/fault.h"
 #include "controller/control_metrics.h"
@@ -12,9 +13,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A cloud that fails as told; the controller is killed at every step. */
+/* ---- a cloud with scripted faults; the controller is killed at every step ---- */
 
-/* Two rows of demand, then silence: up to some, down to none. */
+/* Runs a minute of demand, then two of silence: the fleet grows, then shrinks to none. */
 static void busy_then_silent(struct world *w)
 {
     world_run(w, 3);
@@ -33,8 +34,9 @@ static void hand(struct world *w, int32_t count)
     assert_int_equal(control_scale(w->control, STR("chat"), STR("small"), count, NULL), 0);
 }
 
-/* The controller is killed at the nth passing of each step; three seconds later it is back. Three
- * instances are wanted, then none: three must have been made, whatever happened in between. */
+/* Kills the controller at the nth passing of each step; it returns three seconds later. Three
+ * instances are wanted, then none: exactly three must have been made, whatever happened in
+ * between. */
 static void killed_at_every_step(void **state)
 {
     (void)state;
@@ -61,7 +63,7 @@ static void killed_at_every_step(void **state)
     assert_true(crashes >= 3 * control_step_count);
 }
 
-/* The same once for each step, with SQLite under it. */
+/* Runs the same once for each step, with SQLite as the store. */
 static void killed_at_every_step_on_disk(void **state)
 {
     (void)state;
@@ -85,7 +87,7 @@ static void killed_at_every_step_on_disk(void **state)
         assert_int_equal(w->crashes, 1);
         assert_int_equal(world_made(w), 2);
 
-        struct store *second; /* and nobody else may have the file meanwhile */
+        struct store *second; /* the file has one owner */
         assert_int_equal(store_file_open(path, 0, &second, NULL), -EBUSY);
         world_free(w);
         static const char *const ends[] = { "", "-wal", "-shm", "-lock", ".lock", "-journal" };
@@ -99,7 +101,7 @@ static void killed_at_every_step_on_disk(void **state)
 
 struct fault_row {
     struct fake_config fake;
-    bool may_double; /* the provider itself makes two; the controller must end one */
+    bool may_double; /* the provider makes two; the controller must end one */
     const char *why;
 };
 
@@ -246,20 +248,20 @@ static int control_faults_tests(void)
     return cmocka_run_group_tests_name("control_faults", tests, NULL, NULL);
 }
 
-/* Steps of the date, other boots and late turns: what they move, and what they do not. */
+/* ---- clock steps, other boots and late turns: what they change ---- */
 
 #define HOUR (3600 * SECOND)
 #define DATE (1795000000 * SECOND)
-#define UP (100 * SECOND) /* of the machine, when the first controller starts */
+#define UP (100 * SECOND) /* the machine's uptime at the first start */
 
-/* ---- the count ---- */
+/* ---- fleet time ---- */
 
 static void it_goes_on_over_restarts_and_boots(void **state)
 {
     (void)state;
     static const struct {
         uint64_t boot;
-        int64_t mono, wall; /* what the clocks show at the restart */
+        int64_t mono, wall; /* the clocks at the restart */
         int64_t passed;     /* in fleet time, since the record was written */
         const char *why;
     } rows[] = {
@@ -271,7 +273,7 @@ static void it_goes_on_over_restarts_and_boots(void **state)
     };
     const struct fleet_moment first = { 1, UP, DATE };
     int64_t ahead = fleet_time_ahead(NULL, &first);
-    assert_int_equal(UP + ahead, DATE); /* it begins at the date */
+    assert_int_equal(UP + ahead, DATE); /* fleet time begins at the date */
     const struct fleet_record written = fleet_record_at(ahead, &first);
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         const struct fleet_moment now = { rows[i].boot, rows[i].mono, rows[i].wall };
@@ -307,7 +309,7 @@ static void the_clock_goes_on_where_the_store_says(void **state)
     assert_int_equal(fleet_clock_open(&first, store, NULL), 0);
     assert_int_equal(fleet_clock_open(&second, store, NULL), 0);
     assert_int_equal(first.ahead_us, second.ahead_us);
-    /* As if the date had been a year behind at the very first start. */
+    /* The record is as if the date had been a year behind at the first start. */
     struct fleet_record r = { 0 };
     CLEANUP(arena_fini) struct arena arena;
     arena_init(&arena, 4096);
@@ -321,9 +323,9 @@ static void the_clock_goes_on_where_the_store_says(void **state)
                      0);
     assert_int_equal(fleet_clock_open(&second, store, NULL), 0);
     assert_int_equal(second.ahead_us, first.ahead_us - 365 * 24 * HOUR);
-    assert_true(fleet_clock_date_ahead(&second) > 364 * 24 * HOUR); /* what people are shown */
+    assert_true(fleet_clock_date_ahead(&second) > 364 * 24 * HOUR); /* shown to people */
 
-    /* What cannot be read stays as it is. */
+    /* An unreadable record stays as it is. */
     assert_int_equal(store_put_if(store, STR("clock"), STR("{"), STORE_ANY, &version, NULL), 0);
     assert_int_equal(fleet_clock_open(&second, store, NULL), 0);
     assert_true(llabs(fleet_clock_date_ahead(&second)) < HOUR);
@@ -350,7 +352,7 @@ static double counter(const struct world *w, enum control_metric m)
     return metric_value(metric_of(control_metrics(w->control), m));
 }
 
-/* Stopped for an hour; then the routers speak first, and the agents not at all. */
+/* The controller stops for an hour; then routers report before agents, and agents stay silent. */
 static void a_late_tick_ends_nothing_and_bills_the_hour(void **state)
 {
     (void)state;
@@ -366,7 +368,7 @@ static void a_late_tick_ends_nothing_and_bills_the_hour(void **state)
     assert_int_equal(world_made(w), 3);
     double dollars = counter(w, CONTROL_M_COST_TOTAL);
     assert_true(dollars > 3 * 1.0 * 1.1 && dollars < 3 * 1.9 * 1.3); /* 1 h 10 min each */
-    /* Then the silence is theirs. */
+    /* Beyond the limit the silence is the agents' own. */
     world_run(w, 10);
     assert_true(world_made(w) > 3);
     world_free(w);

@@ -1,5 +1,5 @@
-/* t_intent.c - intents: every cell of the state table, the stored form, the cost, and the merge with
- * listings and agents. */
+/* t_intent.c - tests intents: every cell of the state table, the stored form, the cost, and the
+ * merge with listings and agents. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "controller/core/intent.h"
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Every cell of an intent's table, its stored form, its cost; offers' back-off. */
+/* ---- an intent's state table, stored form and cost; the back-off of offers ---- */
 
 #define SECOND ((int64_t)1000000)
 
@@ -63,7 +63,7 @@ static void every_cell_is_as_written(void **state)
 static void no_create_call_after_an_end(void **state)
 {
     (void)state;
-    /* Whatever comes, in any order: once an intent is to end, nothing is bought for it again. */
+    /* Once an intent is to end, no event in any order buys for it again. */
     for (uint32_t s = INTENT_ENDING; s < INTENT_STATE_COUNT; s++)
         for (uint32_t e = 0; e < INTENT_EVENT_COUNT; e++) {
             struct intent_cell c = intent_cell(s, e);
@@ -115,7 +115,7 @@ static void refused_intents_cost_nothing(void **state)
     struct intent i = sample();
     assert_true(intent_cost(&i, 500 * SECOND) <= 0);
     intent_step(&i, INTENT_GO, NULL, 11 * SECOND);
-    assert_true(intent_cost(&i, 12 * SECOND) > 0); /* it may exist: counted until it is known */
+    assert_true(intent_cost(&i, 12 * SECOND) > 0); /* it may exist until a refusal comes */
     intent_step(&i, INTENT_REFUSED, "sold out", 12 * SECOND);
     assert_true(intent_cost(&i, 500 * SECOND) <= 0);
 }
@@ -149,7 +149,7 @@ static void stored_form_reads_back(void **state)
     assert_true(fabs(back.price_h - i.price_h) < 1e-12);
 }
 
-/* A sentence that was cut within a character reads back, and what reads back is written alike. */
+/* A sentence cut within a character reads back, and is then written the same way. */
 static void torn_sentences_read_back(void **state)
 {
     (void)state;
@@ -234,9 +234,9 @@ static void back_off_depends_on_the_error(void **state)
     assert_int_equal(h.until_us, 160 * SECOND); /* doubled */
     for (int i = 0; i < 10; i++)
         offer_answered(&h, OFFER_CAPACITY, NULL, 200 * SECOND);
-    assert_int_equal(h.until_us, 380 * SECOND); /* the cap: three minutes */
+    assert_int_equal(h.until_us, 380 * SECOND); /* the maximum: three minutes */
     offer_answered(&h, OFFER_THROTTLE, NULL, 200 * SECOND);
-    assert_int_equal(h.until_us, 201 * SECOND); /* another class begins anew */
+    assert_int_equal(h.until_us, 201 * SECOND); /* another class starts its own back-off */
     offer_answered(&h, OFFER_OK, NULL, 200 * SECOND);
     assert_int_equal(h.failures, 0);
     assert_true(offer_may_be_asked(&h, 200 * SECOND));
@@ -270,19 +270,20 @@ static int intent_tests(void)
     return cmocka_run_group_tests_name("intent", tests, NULL, NULL);
 }
 
-/* Which event follows from intent, listing and agent; which intent a listed instance belongs to. */
+/* ---- the event that follows from intent, listing and agent; the intent of a listed instance
+ * ---- */
 
 #define NOW (1000 * SECOND)
 #define NONE INTENT_EVENT_COUNT
 
-/* Seconds before NOW; 0: never. */
+/* Times are seconds before NOW; 0: never. */
 struct row {
     enum intent_state state;
     int wanted, called, made, removed, drained, ended;
     int heard;
     enum agent_state agent;
     bool listed, gone, banned, broken, routed;
-    int taken; /* the listing, before NOW */
+    int taken; /* of the listing, before NOW */
     int lag;
     enum intent_event event;
     const char *why;
@@ -394,7 +395,8 @@ static void silence_after_a_restart_is_counted_from_it(void **state)
     assert_int_equal(merge_phase(&intent, &seen, &config, NOW), PHASE_READY);
 }
 
-/* Another machine's date may say that the call before our start was hours ago. */
+/* The call's date may be another machine's, hours off: only a listing taken since our start
+ * counts. */
 static void absence_is_proven_by_listings_since_our_start(void **state)
 {
     (void)state;
@@ -415,7 +417,7 @@ static void absence_is_proven_by_listings_since_our_start(void **state)
     assert_int_equal(merge_event(&v, &config, NOW), INTENT_ABSENT);
 }
 
-/* What was over its limit when a late turn began has its whole limit again. */
+/* An intent that was over its limit when a late turn began gets its whole limit again. */
 static void our_own_gap_is_no_evidence(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* t_observe.c - what agents and routers report, by hand, against what policies, agents and routers then
- * receive. */
+/* t_observe.c - tests how reports of agents and routers reach policies, agents and other
+ * routers. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "controller/control_state.h"
@@ -15,9 +15,9 @@
 
 #include <cmocka.h>
 
-/* Reports against the view that scaling policies see. */
+/* ---- reports, as scaling policies see them ---- */
 
-/* A world with one instance of the pool "small" that has registered. */
+/* Returns a world whose pool "small" has one registered instance. */
 static struct world *world_with_one(const struct scale_policy *policy)
 {
     struct world *w = world_new(&(struct fake_config){ .boot_us = SECOND });
@@ -29,7 +29,7 @@ static struct world *world_with_one(const struct scale_policy *policy)
     return w;
 }
 
-/* The agent of the only instance says this of its engine. */
+/* Lets the agent of the only instance report `engine`. */
 static void say(struct world *w, const struct engine_report *engine)
 {
     uint32_t count;
@@ -81,7 +81,7 @@ static void what_engines_owe_is_seen(void **state)
     struct world *w = world_with_one(&scale_token_aware);
     struct engine_report e = ENGINE_WORD;
     say(w, &e);
-    assert_false(seen(w)->prefill_known); /* unsaid is not zero */
+    assert_false(seen(w)->prefill_known); /* absent is not zero */
     services_say(w, "\"policy_lacks\":\"the prompt tokens that instances have not computed\"");
 
     e.has_owed = true;
@@ -103,8 +103,8 @@ static void what_engines_owe_is_seen(void **state)
     world_free(w);
 }
 
-/* 7,000 tokens at 0.5 ms are 3.5 s of prompts where 1.5 s may wait: three instances. The same from
- * an engine that does not say moves nothing. */
+/* 7,000 tokens at 0.5 ms are 3.5 s of prefill where 1.5 s may wait: three instances. An engine that
+ * does not report its tokens changes nothing. */
 static void the_rows_that_read_it_act_on_it(void **state)
 {
     (void)state;
@@ -139,7 +139,7 @@ static void the_rows_that_read_it_act_on_it(void **state)
     }
 }
 
-/* Requests of (prompt, output), all alike, as one router tells them. */
+/* Makes lengths of `count` equal requests of (prompt, output), as one router reports them. */
 static void tell_lengths(uint32_t count, double prompt, double output, double age_s, uint32_t place,
                          struct lengths *ret)
 {
@@ -189,7 +189,7 @@ static void lengths_of_two_routers_are_joined(void **state)
 {
     (void)state;
     struct world *w = world_with_one(&scale_work);
-    w->now += DEMAND_FRESH_US + SECOND; /* the world's own router is stale: none of it counts */
+    w->now += DEMAND_FRESH_US + SECOND; /* the world's own router is stale and does not count */
     assert_false(demand_seen(w)->present);
     struct service_demand a = { .service = STR("chat"), .has_expected = true, .has_queued = true };
     struct service_demand b = { .service = STR("chat"), .has_expected = true };
@@ -212,7 +212,7 @@ static void lengths_of_two_routers_are_joined(void **state)
     services_say(w, "\"expected\":{\"count\":40,");
     services_say(w, "\"queued\":{\"count\":4,");
 
-    a.held = 40; /* the decision keeps what it was made of */
+    a.held = 40; /* the decision records its inputs */
     a.arrival_per_s = 50;
     sync_router(w, "r1", &a);
     assert_int_equal(control_tick(w->control, w->now), 0);
@@ -223,12 +223,12 @@ static void lengths_of_two_routers_are_joined(void **state)
         strstr(text.data, "\"expected\":{\"count\":40,\"age_s\":1,\"prompt_tokens_mean\":575,"));
     assert_non_null(
         strstr(text.data, "\"queued\":{\"count\":4,\"age_s\":0,\"prompt_tokens_mean\":5000,"));
-    a.has_queued = false; /* what waited has gone: absent, not remembered */
+    a.has_queued = false; /* nothing is queued: absent */
     sync_router(w, "r1", &a);
     d = demand_seen(w);
     assert_true(is_near(d->expected.count, 40) && d->queued.count <= 0);
     services_say(w, "\"queued\":null");
-    w->now += DEMAND_FRESH_US + 1; /* silent routers say nothing */
+    w->now += DEMAND_FRESH_US + 1; /* silent routers do not count */
     d = demand_seen(w);
     assert_true(!d->present && d->expected.count <= 0);
     world_free(w);
@@ -246,8 +246,8 @@ static void start_again(struct world *w)
     world_start(w);
 }
 
-/* What policies remember is structs, with pools by number: it is restored for the same rows, shaper
- * and pools, and forgotten for any other. */
+/* The memory of policies is structs, with pools by number: it is restored for the same policies,
+ * shaper and pools, and dropped for any others. */
 static void memory_is_of_its_rows_and_pools(void **state)
 {
     (void)state;
@@ -292,10 +292,10 @@ static int observe_tests(void)
     return cmocka_run_group_tests_name("observe", tests, NULL, NULL);
 }
 
-/* Reports against the clocks that agents are told. */
+/* ---- reports, and the clocks that agents are told ---- */
 
-/* An engine of one core that computes all the time: in each second ten steps of four sessions that
- * decode and a chunk of a prompt. */
+/* Returns the report of a one-core engine that computes all the time: in each second ten steps of
+ * four decoding sessions and a chunk of a prompt. */
 static struct engine_report busy_engine(void)
 {
     return (struct engine_report){ .host = STR("127.0.0.1"),
@@ -338,10 +338,10 @@ struct fleet {
     struct world w;
     struct engine_report engine;
     double busy;        /* share of each second */
-    double ttft_s;      /* P99 that the router measures */
-    uint64_t answers;   /* in a window of the router */
-    bool one_token;     /* answers have no second one */
-    double told, least; /* to the agent: last, and least */
+    double ttft_s;      /* P99 as the router measures it */
+    uint64_t answers;   /* in one window of the router */
+    bool one_token;     /* outputs have one token, so no TPOT */
+    double told, least; /* clocks told to the agent: the last, and the least */
 };
 
 static struct fleet *fleet_new(const char *power, double row_watts)
@@ -386,7 +386,7 @@ static void sync_clocks(struct fleet *f)
     assert_int_equal(control_sync(f->w.control, &s, f->w.now, &arena, &rules, NULL), 0);
 }
 
-/* Seconds in which the agent does what it is told. */
+/* Runs for some seconds, in which the agent follows the clock it is told. */
 static void run(struct fleet *f, int seconds)
 {
     for (int i = 0; i < seconds; i++) {
@@ -432,7 +432,7 @@ static void without_a_row_the_full_clock_is_wished(void **state)
 {
     (void)state;
     struct fleet *f = fleet_new(NULL, 0);
-    f->engine.clock = 0.5; /* left over from a row that is no more */
+    f->engine.clock = 0.5; /* left over from a former policy */
     run(f, 10);
     assert_true(is(f->told, 1));
     says(f, CONTROL_SERVICES, "\"power\":null");
@@ -445,7 +445,7 @@ static void nothing_is_wished_before_the_first_word(void **state)
     (void)state;
     struct fleet *f = fleet_new("max", 0);
     run(f, 30);
-    assert_true(is(f->told, 0)); /* it looked when nobody was there, and looks once a minute */
+    assert_true(is(f->told, 0)); /* the policy looked at an empty fleet, and looks once a minute */
     run(f, 60);
     assert_true(is(f->told, 1));
     says(f, CONTROL_SERVICES, "\"power\":\"max\",\"power_reason\":\"power is not managed\"");
@@ -457,24 +457,24 @@ static void nothing_is_wished_before_the_first_word(void **state)
     fleet_free(f);
 }
 
-/* One window of 60 answers is too little to know one in a hundred; two are enough. */
+/* One window of 60 outputs is too few to estimate a P99; two are enough. */
 static void slack_is_fed_back(void **state)
 {
     (void)state;
     struct fleet *f = fleet_new("mu_serve", 0);
     run(f, 16);
     assert_true(is(f->engine.clock, 1));
-    run(f, 26); /* looks come every 20 s */
+    run(f, 26); /* it looks every 20 s */
     assert_true(is(f->engine.clock, 0.95));
     run(f, 20);
     assert_true(is(f->engine.clock, 0.9));
     says(f, CONTROL_INSTANCES, "\"clock\":0.9");
-    f->ttft_s = 1.9; /* of 2 s */
+    f->ttft_s = 1.9; /* the SLO is 2 s */
     run(f, 20);
     assert_true(is(f->engine.clock, 1));
     says(f, CONTROL_SERVICES, "\"power_reason\":\"clocks follow the SLO's slack\"");
 
-    /* The promise was nearly missed at 0.9: not below two rungs above it, for ten minutes. */
+    /* The SLO was nearly missed at 0.9: for ten minutes the clock stays two rungs above that. */
     f->ttft_s = 0.1, f->least = 1;
     run(f, 300);
     assert_true(is(f->least, 1));
@@ -507,12 +507,12 @@ static void what_nobody_measured_slows_nothing(void **state)
         bool modelled = !rows[i].no_spec && !rows[i].unknown_hardware && !rows[i].no_work;
         says(f, CONTROL_SERVICES, modelled ? "\"unmodelled\":0" : "\"unmodelled\":1");
         says_if(f, CONTROL_INSTANCES, "\"watts\":null", !modelled);
-        if (rows[i].no_work) assert_true(is(f->told, 0)); /* not shown, not ordered */
+        if (rows[i].no_work) assert_true(is(f->told, 0)); /* not shown to the policy, no order */
         fleet_free(f);
     }
 }
 
-/* Watts of the instance at the full clock, busy all the time. */
+/* Returns the watts of the instance at the full clock, busy all the time. */
 static double full_watts(void)
 {
     struct fleet *f = fleet_new("max", 0);
@@ -524,7 +524,8 @@ static double full_watts(void)
     return watts;
 }
 
-/* A row that would draw 2 % more than its breaker allows trips once, brakes, and stays below. */
+/* A row of machines that would draw 2 % more than its breaker allows trips once, brakes, and stays
+ * below. */
 static void a_cap_holds_the_row_below_its_breaker(void **state)
 {
     (void)state;
@@ -544,7 +545,7 @@ static void a_cap_holds_the_row_below_its_breaker(void **state)
     fleet_free(f);
 }
 
-/* A row at 85 % of its breaker: work that may wait is slowed, other work is not. */
+/* At 85 % of the row's breaker, work of low priority is slowed and other work is not. */
 static void a_pool_of_low_priority_is_capped_first(void **state)
 {
     (void)state;
@@ -560,7 +561,7 @@ static void a_pool_of_low_priority_is_capped_first(void **state)
     }
 }
 
-/* Idle time that is injected saves no energy of the same work: nothing is slowed for it. */
+/* Idle injection saves no energy for the same work, so no clock is lowered. */
 static void energy_is_not_saved_by_pauses(void **state)
 {
     (void)state;
@@ -571,7 +572,7 @@ static void energy_is_not_saved_by_pauses(void **state)
     fleet_free(f);
 }
 
-/* What a peer says is taken within bounds: the watts stay numbers, a clock stays a clock. */
+/* A peer's numbers are bounded: watts stay finite, a clock stays a clock. */
 static void wild_words_do_no_harm(void **state)
 {
     (void)state;
@@ -596,7 +597,7 @@ static void wild_words_do_no_harm(void **state)
                                           .kv_element_bytes = 8 };
     for (size_t i = 0; i < COUNT_OF(wild) * 2; i++) {
         f->engine.work = wild[i % COUNT_OF(wild)];
-        f->engine.boot = 1 + i / 3; /* started again now and then */
+        f->engine.boot = 1 + i / 3; /* with restarts in between */
         run(f, 6);
         double watts = f->w.control->observed.power[0].watts;
         assert_true(isfinite(watts) && watts >= 0 && watts <= 32);
@@ -620,7 +621,7 @@ static int clocks_tests(void)
     return cmocka_run_group_tests_name("clocks", tests, NULL, NULL);
 }
 
-/* Routers tell each other, through the controller, which prompts they refuse. */
+/* ---- refused prompts: routers tell each other, through the controller ---- */
 
 #define POISON 0x77ULL
 
@@ -642,7 +643,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* A router's word; what it is told goes into `rules`. */
+/* Syncs one router with its refused prompts; writes the controller's reply to `rules`. */
 static void say_refused(struct world *w, const char *router, uint64_t boot,
                         const struct refused_prompt *refused, uint32_t count,
                         struct router_rules *rules)
@@ -664,12 +665,12 @@ static void one_s_word_is_for_all_the_others(void **state)
     struct world *w = *state;
     struct router_rules rules;
     say_refused(w, "a", 1, poison, 1, &rules);
-    assert_int_equal(rules.refused_count, 0); /* it knows */
+    assert_int_equal(rules.refused_count, 0); /* the router knows its own */
     w->now += 20000000;
     say_refused(w, "b", 2, NULL, 0, &rules);
     assert_int_equal(rules.refused_count, 1);
     assert_true(rules.refused[0].fingerprint == POISON && rules.refused[0].left_ms == 40000);
-    say_refused(w, "a", 1, NULL, 0, &rules); /* it was cleared there */
+    say_refused(w, "a", 1, NULL, 0, &rules); /* cleared at its router */
     say_refused(w, "b", 2, NULL, 0, &rules);
     assert_int_equal(rules.refused_count, 0);
 }
@@ -683,7 +684,7 @@ static void who_starts_again_is_told_its_own_word(void **state)
     assert_int_equal(rules.refused_count, 1);
     say_refused(w, "b", 2, NULL, 0, &rules);
     assert_int_equal(rules.refused_count, 1);
-    w->now += 60000000; /* its time is over */
+    w->now += 60000000; /* the refusal has expired */
     say_refused(w, "a", 9, NULL, 0, &rules);
     assert_int_equal(rules.refused_count, 0);
 }
@@ -704,7 +705,7 @@ static void people_clear_one_or_all(void **state)
     assert_int_equal(rules.refused_count, 0);
 }
 
-/* Of one router; the one whose time is over first makes room. */
+/* One router has at most SYNC_REFUSED_MAX prompts; the one that expires first makes room. */
 static void a_router_has_so_many_at_most(void **state)
 {
     struct world *w = *state;

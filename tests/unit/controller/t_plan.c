@@ -1,4 +1,4 @@
-/* t_plan.c - plans for small fleets, and what policies remember from one to the next. */
+/* t_plan.c - tests plans for small fleets, and the memory of policies between plans. */
 #include "base/core/bits.h"
 #include "base/core/hash.h"
 #include "base/core/own.h"
@@ -12,8 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How many instances, and when: plans whose right answer can be read off, and random ones whose
- * rules must hold. */
+/* ---- how many instances, and when: plans known in advance, and random ones against rules ---- */
 
 static void a_held_request_starts_one(void **state)
 {
@@ -38,7 +37,7 @@ static void growth_is_at_once_and_counts_what_starts(void **state)
     scene_decide(s);
     uint32_t launched = scene_count(s, PLAN_LAUNCH);
     assert_true(launched >= 2);
-    /* the same demand, with those launches under way: nothing more */
+    /* The same demand, with those launches under way, needs nothing more. */
     for (uint32_t i = 0; i < launched; i++)
         scene_add(s, s->plan.action[i].pool, PHASE_STARTING);
     scene_decide(s);
@@ -194,7 +193,7 @@ static void the_services_maximum_holds(void **state)
     free(s);
 }
 
-/* The window holds one pool up while the minimum asks for the other. */
+/* The window holds one pool up while the minimum asks for instances of the other. */
 static void growth_waits_for_room_below_the_services_maximum(void **state)
 {
     (void)state;
@@ -208,7 +207,7 @@ static void growth_waits_for_room_below_the_services_maximum(void **state)
         if (scene_count(s, PLAN_DRAIN)) break;
         assert_int_equal(scene_count(s, PLAN_LAUNCH), 0);
     }
-    assert_int_equal(scene_count(s, PLAN_DRAIN), 2); /* and then one mix takes the other's place */
+    assert_int_equal(scene_count(s, PLAN_DRAIN), 2); /* one pool replaces the other */
     assert_int_equal(scene_count(s, PLAN_LAUNCH), 2);
     free(s);
 }
@@ -230,7 +229,7 @@ static void hands_are_stronger_than_signals(void **state)
     scene_decide(s);
     assert_int_equal(scene_count(s, PLAN_LAUNCH), 2);
 
-    s->service.pool[0].manual = 0; /* down at once, and without proof: a person answers for it */
+    s->service.pool[0].manual = 0; /* down at once and without demand's proof: a person decided */
     s->demand.sum.present = false;
     scene_decide(s);
     assert_int_equal(scene_count(s, PLAN_DRAIN), 1);
@@ -328,7 +327,7 @@ static void random_fleets_keep_the_rules(void **state)
                     bought += s->offer[a->offer].price_h;
                     continue;
                 }
-                assert_false(hit[a->instance]); /* one action an instance */
+                assert_false(hit[a->instance]); /* one action for each instance */
                 hit[a->instance] = true;
                 enum phase p = s->instance[a->instance].phase;
                 assert_int_equal(p, a->act == PLAN_DRAIN    ? PHASE_READY
@@ -369,7 +368,7 @@ static int plan_tests(void)
     return cmocka_run_group_tests_name("plan", tests, NULL, NULL);
 }
 
-/* The state of policies survives a restart and a release, and a damaged one is not used. */
+/* ---- the memory of policies survives restarts and releases; damaged memory is not used ---- */
 
 static struct plan_service service(void)
 {
@@ -393,8 +392,9 @@ static void fill(struct plan_memory *m)
         bytes[i] = (unsigned char)(i * 7 + 3);
 }
 
-/* A row's size changed, or a row came or went: where a size or the meaning of a member of a row that
- * was there changed, POLICY_MEMORY_VERSION rises, and a migration reads the former. */
+/* This hash changes when a policy is added, removed or changes its state's size. Where a size or
+ * the meaning of a member of an existing policy's state changed, POLICY_MEMORY_VERSION rises, and a
+ * migration reads the former. */
 #define SIZES_OF_VERSION_1 88399502u
 
 static void the_version_is_of_these_sizes(void **state)
@@ -424,7 +424,7 @@ static void what_was_written_is_found(void **state)
     assert_memory_equal(&written, &found, sizeof found);
 }
 
-/* Another row, another pool, another order of pools, another version. */
+/* Memory of another policy, other pools, another order of pools or another version is ignored. */
 static void what_is_of_another_is_left(void **state)
 {
     (void)state;
@@ -452,7 +452,7 @@ static void what_is_of_another_is_left(void **state)
     assert_memory_equal(&found, &nothing, sizeof found);
 }
 
-/* Each byte of it changed, and cut at each place, from the version on. */
+/* A changed byte behind the first line is detected, and so is a cut there. */
 static void damage_is_seen(void **state)
 {
     (void)state;
@@ -474,7 +474,7 @@ static void damage_is_seen(void **state)
     assert_memory_equal(&found, &nothing, sizeof found);
 }
 
-/* As the release 0.1.0 wrote it: one line, and the bytes. */
+/* Release 0.1.0 wrote one line, then the bytes. */
 static void records_of_before_format_1_are_read(void **state)
 {
     (void)state;
@@ -492,7 +492,7 @@ static void records_of_before_format_1_are_read(void **state)
                      POLICY_MEMORY_OTHER);
 }
 
-/* A decision as a record: what it holds as JSON, and which decisions are news. */
+/* ---- a decision as a record: its JSON, and which decisions are news ---- */
 
 static void records_are_json_and_only_news(void **state)
 {
@@ -501,7 +501,7 @@ static void records_are_json_and_only_news(void **state)
     scene_busy(s, 20);
     s->demand.sum.age_s = 0.5;
     const struct plan_decision *d = scene_decide(s);
-    double priced = 0; /* a row's price is of what should stand: nothing stands yet, all starts */
+    double priced = 0; /* a pool's price is for instances to add: none exists, so for all */
     for (uint32_t p = 0; p < s->service.pool_count; p++) {
         assert_non_null(d->placed[p].reason);
         priced += d->placed[p].cost_h;

@@ -1,4 +1,5 @@
-/* t_pool_mix.c - counts of pools by mix policies: in themselves, and in the running plan. */
+/* t_pool_mix.c - tests counts of pools chosen by mix policies, alone and in the running plan, and
+ * offers chosen by place policies. */
 #include "base/core/own.h"
 #include "policies/place/place.h"
 #include "tests/unit/controller/plan_scene.h"
@@ -8,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Short requests, and long ones that only the large pool's instances serve within the SLO of 2 s:
- * 10,000 tokens of prompt take 5 s on a small one and 0.5 s on a large one. Short ones are cheaper on
- * small ones. */
+/* Returns a scene of short requests, and long ones that only the large pool's instances serve
+ * within the SLO of 2 s: 10,000 tokens of prompt take 5 s on a small one and 0.5 s on a large one.
+ * Short ones are cheaper on small ones. */
 static struct scene *two_kinds(double short_s, double long_s)
 {
     struct scene *s = scene_new();
@@ -44,7 +45,7 @@ static double cost_of(const struct plan_decision *d)
     return d->target[0] * 1.0 + d->target[1] * 8.0;
 }
 
-/* One instance of each pool that is there, so that both speeds are known; then the plan's targets. */
+/* Plans once with `mix` and empty memory; returns the decision. */
 static struct plan_decision planned(struct scene *s, const struct mix_policy *mix)
 {
     s->service.mix = mix;
@@ -54,8 +55,8 @@ static struct plan_decision planned(struct scene *s, const struct mix_policy *mi
     return *scene_decide(s);
 }
 
-/* Melange buys small ones for the short and large ones for the long; a single type has to be the
- * large one for all, and costs more. */
+/* Melange buys small instances for short requests and large ones for long requests; a single type
+ * has to be the large one for all, and costs more. */
 static void a_mix_is_cheaper_than_one_type(void **state)
 {
     (void)state;
@@ -74,7 +75,7 @@ static void a_mix_is_cheaper_than_one_type(void **state)
     scene_free(s);
 }
 
-/* On demand counts as sure, a new zone with the prior, and one that was lost with what it showed. */
+/* Hazard rates: zero on demand, the prior in a new zone, and the observed losses after some. */
 static void zones_are_watched(void **state)
 {
     (void)state;
@@ -95,7 +96,7 @@ static void zones_are_watched(void **state)
     assert_float_equal(mix.hazard_h[0], 0, 0);
 }
 
-/* In the plan: what a spot zone lost reaches the mix, and survives a time without demand. */
+/* In a plan, the losses of a spot zone reach the mix, and outlast a time without demand. */
 static void the_plan_tells_a_mix_of_losses(void **state)
 {
     (void)state;
@@ -129,7 +130,7 @@ static void more_load_needs_more(void **state)
     }
 }
 
-/* Between two solutions the last one stands, whatever comes. */
+/* Between two solutions the last one stands, whatever the load. */
 static void it_is_solved_now_and_then(void **state)
 {
     (void)state;
@@ -145,7 +146,8 @@ static void it_is_solved_now_and_then(void **state)
     scene_free(s);
 }
 
-/* No arrivals, no lengths, or a load that no pool serves: the scaling policy's choice stands. */
+/* The scaling policy decides without arrivals, without lengths, or where no pool can serve the
+ * load. */
 static void without_an_answer_the_scaling_policy_decides(void **state)
 {
     (void)state;
@@ -157,7 +159,7 @@ static void without_an_answer_the_scaling_policy_decides(void **state)
     scene_free(s);
 
     s = two_kinds(20, 1);
-    s->service.ttft_slo_s = 0.0001; /* nobody keeps that */
+    s->service.ttft_slo_s = 0.0001; /* no pool keeps that */
     plain = planned(s, NULL);
     mixed = planned(s, &mix_joint);
     assert_memory_equal(mixed.target, plain.target, sizeof mixed.target);
@@ -165,7 +167,7 @@ static void without_an_answer_the_scaling_policy_decides(void **state)
     scene_free(s);
 }
 
-/* The service's and the pools' own bounds, and a person's override, hold as they do without a mix. */
+/* Bounds of the service and its pools, and a person's override, hold as they do without a mix. */
 static void bounds_and_overrides_hold(void **state)
 {
     (void)state;
@@ -184,7 +186,7 @@ static void bounds_and_overrides_hold(void **state)
     scene_free(s);
 }
 
-/* Which offer a plan launches from: what is sold out, learned, spot, too dear. */
+/* ---- the offer that a plan launches from: sold out, learned, spot, too dear ---- */
 
 static void stock_out_falls_to_the_next_offer(void **state)
 {
@@ -201,14 +203,15 @@ static void stock_out_falls_to_the_next_offer(void **state)
     offer_answered(&s->health[1], OFFER_QUOTA, "quota", s->now);
     const struct plan_decision *d = scene_decide(s);
     assert_int_equal(s->plan.action_count, 0);
-    assert_int_equal(d->target[0], 0); /* the signal knows that nothing can be had */
-    s->now += 20 * SECOND;             /* the first may be asked again */
+    assert_int_equal(d->target[0], 0); /* the scaling policy knows that no offer is available */
+    s->now += 20 * SECOND;             /* the first offer's back-off is over */
     scene_decide(s);
     assert_int_equal(s->plan.action[0].offer, 0);
     free(s);
 }
 
-/* serverlessllm launches where launches have been quickest, and goes elsewhere as it learns. */
+/* serverlessllm launches where launches are quickest, and goes elsewhere as it learns lead
+ * times. */
 static void the_lead_that_was_learned_chooses(void **state)
 {
     (void)state;
@@ -218,7 +221,7 @@ static void the_lead_that_was_learned_chooses(void **state)
     s->demand.sum.held = 1;
     s->demand.sum.idle_s = 0;
     scene_decide(s);
-    assert_int_equal(s->plan.action[0].offer, 0); /* equal leads: the cheaper */
+    assert_int_equal(s->plan.action[0].offer, 0); /* equal leads: the cheaper offer */
     offer_learn_lead(&s->offer[0], 60);
     scene_decide(s);
     assert_int_equal(s->plan.action[0].act, PLAN_LAUNCH);
@@ -231,8 +234,8 @@ static void the_lead_that_was_learned_chooses(void **state)
     free(s);
 }
 
-/* Two on demand where spot costs a third: both are replaced at once, none is given up before, and
- * nothing is bought twice. */
+/* Spot costs a third of two on-demand instances: both are replaced at once, neither ends before its
+ * replacement is ready, and none is bought twice. */
 static void a_pool_moves_to_spot(void **state)
 {
     (void)state;
@@ -256,7 +259,7 @@ static void a_pool_moves_to_spot(void **state)
     for (int i = 0; i < 2; i++) {
         s->now += SECOND;
         scene_decide(s);
-        assert_int_equal(s->plan.action_count, 0); /* it is under way */
+        assert_int_equal(s->plan.action_count, 0); /* the launch is under way */
         in[i]->phase = PHASE_READY;
     }
     scene_decide_after_window(s);
@@ -272,7 +275,7 @@ static void a_pool_moves_to_spot(void **state)
     free(s);
 }
 
-/* The same with room for three instances: the second moves when the first has. */
+/* With room for three instances, the second is replaced after the first. */
 static void a_move_keeps_to_the_pools_maximum(void **state)
 {
     (void)state;
@@ -290,7 +293,7 @@ static void a_move_keeps_to_the_pools_maximum(void **state)
     free(s);
 }
 
-/* SkyServe's row keeps one more than is needed, and no more than that. */
+/* SkyServe's policy keeps one spare instance, and buys it once. */
 static void a_spare_is_bought_once(void **state)
 {
     (void)state;

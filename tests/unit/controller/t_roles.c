@@ -1,5 +1,5 @@
-/* t_roles.c - who computes prompts and who decodes: what pools say, what a row says, what routers,
- * people and the log hear of it. */
+/* t_roles.c - tests prefill and decode roles: pinned by pools, given by role policies, and reported
+ * to routers, people and the log. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "controller/control_state.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* About an A100 with a 13B model: what role rows part at the promise of 2 s and 100 ms. */
+/* About an A100 with a 13B model, which role policies disaggregate at an SLO of 2 s and 100 ms. */
 static const struct engine_report engine = {
     .host = { "127.0.0.1", 9 },
     .port = 8200,
@@ -38,7 +38,7 @@ struct fleet {
     struct world *w;
     uint64_t seq, arrivals;
     bool demand;
-    uint32_t of[ROLE_COUNT]; /* ready endpoints in what the router heard last */
+    uint32_t of[ROLE_COUNT]; /* ready endpoints in the router's last reply, by role */
     uint32_t large[ROLE_COUNT];
     bool link_said;
     double link_bytes_s;
@@ -63,7 +63,7 @@ static void fleet_free(struct fleet *f)
     free(f->w);
 }
 
-/* A second router, which says what lengths are expected and hears the roles. */
+/* Syncs a second router, which reports expected lengths and receives the roles. */
 static void sync_router(struct fleet *f)
 {
     CLEANUP(arena_fini) struct arena arena;
@@ -124,7 +124,7 @@ static void says(struct fleet *f, enum control_view view, const char *what)
     if (!strstr(text.data, what)) fail_msg("no '%s' in %s", what, text.data);
 }
 
-/* How often the log of decisions has these words. */
+/* Returns how often the log of decisions has these words. */
 static uint32_t kept(struct fleet *f, const char *what)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
@@ -165,8 +165,8 @@ static void what_pools_say_reaches_routers(void **state)
     fleet_free(&f);
 }
 
-/* The decode pool goes and comes back: meanwhile prefill instances serve whole requests, and both
- * changes are kept in the log. */
+/* The decode pool goes and comes back: meanwhile prefill instances serve whole requests, and the
+ * log records both changes. */
 static void one_phase_alone_serves_whole_requests(void **state)
 {
     (void)state;
@@ -211,7 +211,8 @@ static void a_row_gives_roles(void **state)
     assert_true(kept(&f, "\"act\":\"role\",\"pool\":\"large\"") >= 4);
     assert_true(kept(&f, "\"kind\":\"scale\"") > 0);
 
-    /* It is not durable: a new controller begins with the pools' until the row has spoken. */
+    /* Roles are not durable: a new controller begins with the pools' roles until the policy has
+     * decided. */
     world_kill(f.w);
     f.demand = false;
     run(&f, 3);
@@ -222,13 +223,13 @@ static void a_row_gives_roles(void **state)
     fleet_free(&f);
 }
 
-/* Whoever comes is looked at within seconds, not at the row's next time. */
+/* A new instance gets its role within seconds, not at the policy's next time. */
 static void who_comes_is_given_a_role(void **state)
 {
     (void)state;
     struct fleet f = a_fleet(0, 2);
     f.w->service.pool[1].max = 4;
-    f.w->service.role = role_find(STR("distserve")); /* asks every minute */
+    f.w->service.role = role_find(STR("distserve")); /* decides every minute */
     run(&f, 20);
     want(&f, 0, 1, 1, "two");
     assert_int_equal(control_scale(f.w->control, STR("chat"), STR("large"), 4, NULL), 0);
@@ -238,7 +239,7 @@ static void who_comes_is_given_a_role(void **state)
     fleet_free(&f);
 }
 
-/* A pool's own role is no row's to change, be the row one that would. */
+/* No role policy changes a role that a pool pins, whatever the policy would choose. */
 static void what_a_pool_says_no_row_changes(void **state)
 {
     (void)state;
@@ -256,7 +257,7 @@ static void what_a_pool_says_no_row_changes(void **state)
     }
 }
 
-/* Its K and V have no weight that anybody knows: it takes part in no hand-over. */
+/* The bytes of its K and V are unknown, so the engine takes part in no handoff. */
 static void an_engine_that_does_not_say_serves_whole_requests(void **state)
 {
     (void)state;
@@ -280,8 +281,8 @@ static void an_engine_that_does_not_say_serves_whole_requests(void **state)
     fleet_free(&f);
 }
 
-/* Who has computed nothing is as quick as another of his offer, or as its prior says; where there is
- * neither he is not chosen. */
+/* An instance without measured speed counts as fast as another of its offer, or as the offer's
+ * prior; without either it gets no role. */
 static void speeds_are_lent_within_an_offer(void **state)
 {
     (void)state;
@@ -305,7 +306,7 @@ static void speeds_are_lent_within_an_offer(void **state)
     c->observed.roles[0].look.again_us = 0;
     control_give_roles(c, f.w->now);
     sync_router(&f);
-    assert_int_equal(f.of[ROLE_BOTH], 0); /* one does, and the others are like it */
+    assert_int_equal(f.of[ROLE_BOTH], 0); /* one has a speed; the others are taken to equal it */
     assert_true(f.of[ROLE_PREFILL] > 0 && f.of[ROLE_DECODE] > 0);
     assert_false(c->observed.seen[0].has_perf);
     fleet_free(&f);
@@ -314,11 +315,11 @@ static void speeds_are_lent_within_an_offer(void **state)
     f.w->engine = &idle;
     f.w->service.role = role_find(STR("distserve"));
     run(&f, 20);
-    assert_int_equal(f.of[ROLE_BOTH], 0); /* the offer's prior */
+    assert_int_equal(f.of[ROLE_BOTH], 0); /* by the offer's prior */
     fleet_free(&f);
 }
 
-/* Without a row nothing is asked, and nothing changes. */
+/* Without a role policy nothing is decided and nothing changes. */
 static void nobody_asks_for_roles(void **state)
 {
     (void)state;
@@ -326,12 +327,12 @@ static void nobody_asks_for_roles(void **state)
     f.w->service.kv_link_bytes_s = 0;
     run(&f, 20);
     want(&f, 3, 0, 0, "no role anywhere");
-    assert_true(f.link_said && f.link_bytes_s == 0); /* none is copied, and routers are told so */
+    assert_true(f.link_said && f.link_bytes_s == 0); /* no KV is copied, and routers know that */
     assert_int_equal(kept(&f, "\"kind\":\"role\""), 0);
     fleet_free(&f);
 }
 
-/* The numbers by which rows know instances are given again, and never to two at once. */
+/* Policies know instances by numbers, which are reused but never shared by two at once. */
 static void role_ids_are_of_one_instance(void **state)
 {
     (void)state;

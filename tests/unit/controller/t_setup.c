@@ -1,4 +1,4 @@
-/* t_setup.c - from a configuration text to services, pools and engine arguments. */
+/* t_setup.c - tests the way from a configuration's text to services, pools and engine arguments. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "controller/setup.h"
@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-/* What engines share; the real one is the engine's, which is another role. */
+/* Stands for the section that engines share; the real one belongs to the engine's role. */
 struct shared_section {
     struct str order, chunk;
     int64_t max_num_seqs;
@@ -55,7 +55,7 @@ static int load(const char *text, struct config **ret, struct err *err)
     return config_load(&schema, &sources, ret, NULL, err);
 }
 
-/* The whole way of controller_main, without its sockets. */
+/* Does all that controller_main does before it opens sockets. */
 static int set_up(const struct config *config, struct arena *arena, struct control_setup *setup,
                   struct err *err)
 {
@@ -132,7 +132,7 @@ static void everything_arrives(void **state)
         assert_true(str_eq(l->engine_args[i], str_from(args[i])));
 }
 
-/* A row of clocks and its limit: named together or not at all. */
+/* A power policy and its limit come together or not at all. */
 static void clocks_have_a_row(void **state)
 {
     (void)state;
@@ -181,7 +181,7 @@ static void clocks_have_a_row(void **state)
     }
 }
 
-/* The nearer place is said later, and what is said last holds. */
+/* The more specific place comes later, and the last one holds. */
 static void engines_are_told_from_four_places(void **state)
 {
     (void)state;
@@ -227,7 +227,7 @@ static void engines_are_told_from_four_places(void **state)
     assert_int_equal(l->tls_certificate.len, 0);
 }
 
-/* Agents are told what an engine's own arguments say last. */
+/* Agents learn the TLS setting that an engine's own arguments end with. */
 static void agents_are_told_of_their_engines_tls(void **state)
 {
     (void)state;
@@ -331,7 +331,7 @@ static void mistakes_are_named(void **state)
     }
 }
 
-/* Every row of the tables, by its name; the one that chooses no offers is told apart. */
+/* Every policy of these tables is accepted by its name. */
 static void every_row_is_accepted(void **state)
 {
     (void)state;
@@ -363,7 +363,7 @@ static void every_row_is_accepted(void **state)
         }
 }
 
-/* What nobody sets is what the rows start from everywhere: the simulator's gates judge that. */
+/* Without settings the numbers are the policies' defaults, which the simulator's gates judge. */
 static void unsaid_numbers_are_the_rows_own(void **state)
 {
     (void)state;
@@ -381,7 +381,7 @@ static void unsaid_numbers_are_the_rows_own(void **state)
     struct scale_config got = setup.service[0].scale;
     assert_string_equal(got.forecast->name, FORECAST_DEFAULT);
     got.forecast = want.forecast;
-    /* Every member is a number that both write alike; none may be missing here. */
+    /* Every member is a number; this compares all of them, in order. */
     const double *a = (const double *)(const void *)&got, *b = (const double *)(const void *)&want;
     for (size_t i = 0; i < offsetof(struct scale_config, count) / sizeof *a; i++)
         if (fabs(a[i] - b[i]) > 1e-9) fail_msg("number %zu is %g, not %g", i, a[i], b[i]);

@@ -1,4 +1,4 @@
-/* world.c - agents and a router that behave, around a controller that may die. */
+/* world.c - runs obedient agents and a router around a controller that may die. */
 #include "tests/unit/controller/world.h"
 
 #include "base/core/bits.h"
@@ -123,7 +123,7 @@ void world_start(struct world *w)
     struct err err = { 0 };
     if (w->path && store_file_open(w->path, 0, &w->store, &err) < 0) fail_msg("%s", err.text);
     w->setup.store = w->store;
-    w->setup.seed++; /* as in production: chance does not repeat itself */
+    w->setup.seed++; /* as in production: no two starts share a seed */
     if (control_new(&w->setup, w->now, &w->control, &err) < 0) fail_msg("%s", err.text);
 }
 

@@ -1,5 +1,5 @@
-/* t_containers.c - the arena, the pool, the map and the heap: bounds and reuse, and random operations
- * against naive models. */
+/* t_containers.c - tests the arena, the pool, the map and the heap: bounds and reuse, and random
+ * operations against naive models. */
 #include "base/core/arena.h"
 #include "base/core/err.h"
 #include "base/core/fault.h"
@@ -20,7 +20,7 @@
 
 #include <cmocka.h>
 
-/* Arena and pool: alignment, zeroing, bounds, reuse, double free. */
+/* ---- arena and pool: alignment, zeroing, bounds, reuse, double free ---- */
 
 static bool all_zero(const char *p, size_t len)
 {
@@ -47,7 +47,7 @@ static void hands_out_zeroed_memory(void **state)
             assert_true(all_zero(p, size));
             memset(p, 0xa5, size);
             for (size_t k = 0; k < last_size; k++)
-                assert_int_equal((uint8_t)last[k], 0xa5); /* nobody else's */
+                assert_int_equal((uint8_t)last[k], 0xa5); /* the previous allocation is untouched */
             last = p, last_size = size;
         }
         arena_reset(&a);
@@ -67,7 +67,7 @@ static void keeps_its_bound(void **state)
     size_t got = 0;
     while (arena_alloc(&a, 16))
         got++;
-    assert_int_equal(got, 61); /* 62 times 16 fit into 1000, one went to the empty one */
+    assert_int_equal(got, 61); /* 62 times 16 bytes fit into 1000; the empty one took one */
     arena_reset(&a);
     assert_non_null(arena_alloc(&a, 992));
     struct arena none = { 0 };
@@ -149,7 +149,7 @@ static void inside(struct pool *p)
     pool_give(p, (char *)pool_take(p) + 1);
 }
 
-/* A misuse ends the process by SIGABRT: seen from a child. */
+/* A misuse ends the process by SIGABRT, so it happens in a child. */
 static void pool_catches_misuse(void **state)
 {
     (void)state;
@@ -179,9 +179,9 @@ static int arena_tests(void)
     return cmocka_run_group_tests_name("arena", tests, NULL, NULL);
 }
 
-/* The map and the heap against naive models under random operations. */
+/* ---- the map and the heap against naive models under random operations ---- */
 
-#define KEYS 300 /* distinct keys of the model: few enough that runs collide and wrap */
+#define KEYS 300 /* few distinct keys, so that runs collide and wrap */
 
 struct key {
     uint32_t number;
@@ -228,7 +228,8 @@ static void map_equals_model(void **state)
         struct rng rng;
         rng_seed(&rng, seed);
         for (int step = 0; step < 20000; step++) {
-            /* Phases of mostly filling and mostly emptying, so that runs grow and dissolve. */
+            /* Phases alternate between mostly filling and mostly emptying, so that runs grow and
+             * dissolve. */
             bool fill = rng_below(&rng, 100) < (step / 2000 % 2 ? 30u : 70u);
             uint32_t n = (uint32_t)rng_below(&rng, KEYS);
             struct key k = key_of(n);
@@ -238,7 +239,7 @@ static void map_equals_model(void **state)
                 assert_int_equal(v != NULL, there[n] || count < 250);
                 if (!v) continue;
                 assert_int_equal(is_new, !there[n]);
-                assert_true(*v == (there[n] ? value[n] : 0)); /* new ones are zeroed */
+                assert_true(*v == (there[n] ? value[n] : 0)); /* new entries are zeroed */
                 count += is_new;
                 there[n] = true;
                 *v = value[n] = rng_u64(&rng);
@@ -267,10 +268,10 @@ static void map_without_memory(void **state)
         fault_disarm();
         if (!reached) break;
         assert_true(k < 200);
-        assert_int_equal(m.count, k); /* what was in stays in */
+        assert_int_equal(m.count, k); /* earlier entries stay */
         for (uint32_t i = 0; i < k; i++)
             assert_non_null(map_get(&m, &i));
-        assert_non_null(map_put(&m, &k, NULL)); /* and the next try may succeed */
+        assert_non_null(map_put(&m, &k, NULL)); /* the next try succeeds */
         assert_true(n < 20);
     }
 }
@@ -291,7 +292,7 @@ static void empty_map(void **state)
 
 #define NODES 200
 
-/* The model: the live node with the least (key, order of arrival). */
+/* Returns the model's choice: the live node with the least (key, order of arrival). */
 static int least(const struct heap_node *node, const bool *live, const uint64_t *arrived)
 {
     int best = -1;
@@ -319,7 +320,7 @@ static void heap_equals_model(void **state)
         uint64_t i = rng_below(&rng, NODES);
         uint64_t what = rng_below(&rng, 10);
         if (what < 5 && !live[i]) {
-            /* Few distinct keys: ties are the interesting case. */
+            /* Keys are few, because ties are the interesting case. */
             int rc = heap_push(&h, &node[i], (int64_t)rng_below(&rng, 20) - 10);
             assert_int_equal(rc, count < 150 ? 0 : -ENOSPC);
             if (rc < 0) continue;
@@ -356,7 +357,7 @@ static void heap_without_memory(void **state)
     assert_int_equal(heap_push(&h, &node[n], -1), 0);
     assert_ptr_equal(heap_peek(&h), &node[n]);
     heap_fini(&h);
-    assert_false(heap_has(&node[0])); /* a heap that ends leaves no node believing in it */
+    assert_false(heap_has(&node[0])); /* a heap that ends releases its nodes */
 }
 
 static void list_links(void **state)

@@ -1,4 +1,5 @@
-/* t_hash.c - digests and block key chains against published values; random numbers and fault points. */
+/* t_hash.c - tests digests and block key chains against published values, random numbers, and fault
+ * points. */
 #include "base/core/block_key.h"
 #include "base/core/err.h"
 #include "base/core/fault.h"
@@ -13,7 +14,7 @@
 
 #include <cmocka.h>
 
-/* Published digests, hexadecimal, block key chains. */
+/* ---- published digests, hexadecimal, block key chains ---- */
 
 static void published_digests(void **state)
 {
@@ -34,7 +35,7 @@ static void published_digests(void **state)
     assert_true(hash64("a", 1, 1) != hash64("a", 1, 2));
 }
 
-/* The reference implementation's: key 0, 1 .. 15, message 0, 1 .. len - 1. */
+/* Values of the reference implementation: key 0, 1 .. 15, message 0, 1 .. len - 1. */
 static void published_siphash(void **state)
 {
     (void)state;
@@ -129,7 +130,7 @@ static int hash_tests(void)
     return cmocka_run_group_tests_name("hash", tests, NULL, NULL);
 }
 
-/* Published reference values, uniformity, separate streams; fault points. */
+/* ---- random numbers: published values, uniformity, separate streams; fault points ---- */
 
 /* The authors' C code (public domain) prints these for the state 1, 2, 3, 4, and for splitmix64
  * seeded with 1234567. */
@@ -181,7 +182,7 @@ static void moments(void **state)
         double z = rng_normal(&r);
         unit += u, expo += e, sum += z, square += z * z;
     }
-    /* Four standard errors each. */
+    /* The bounds are four standard errors each. */
     assert_true(fabs(unit / N - 0.5) < 4 * 0.2887 / sqrt(N));
     assert_true(fabs(expo / N - 3) < 4 * 3 / sqrt(N));
     assert_true(fabs(sum / N) < 4 / sqrt(N));
@@ -192,7 +193,7 @@ static void positions_are_apart(void **state)
 {
     (void)state;
     assert_true(rng_at(1, 2) == rng_at(1, 2));
-    /* Pairs that a plain sum or xor of seed and position would confuse. */
+    /* A plain sum or xor of seed and position would give these pairs equal numbers. */
     assert_true(rng_at(1, 2) != rng_at(2, 1));
     assert_true(rng_at(0, 0) != rng_at(1, 1));
     assert_true(rng_at(0, 1) != rng_at(0x9e3779b97f4a7c15u, 0));
@@ -226,12 +227,12 @@ static void faults_fire_once(void **state)
     (void)state;
     assert_false(point_a());
     fault_arm("t.a", 2);
-    assert_false(point_b()); /* another's name does not count */
+    assert_false(point_b()); /* hits of another point do not count */
     assert_false(point_a());
     assert_true(point_a());
     assert_false(point_a());
     assert_true(fault_hits() == 3);
-    fault_arm(NULL, 2); /* any point, counted anew */
+    fault_arm(NULL, 2); /* any point; counts from zero */
     assert_true(fault_hits() == 0);
     assert_false(point_b());
     assert_true(point_a());

@@ -1,4 +1,4 @@
-/* t_json.c - reading and writing JSON. */
+/* t_json.c - tests reading and writing JSON. */
 #include "base/core/bits.h"
 #include "base/core/buf.h"
 #include "base/core/err.h"
@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-/* Tokens in order, values as C values, refusals with their position. */
+/* ---- reading: tokens in order, values as C values, refusals with their position ---- */
 
 static void tokens_in_order(void **state)
 {
@@ -174,7 +174,7 @@ static void other_values(void **state)
     json_next(&r);
     assert_int_equal(json_text(&r, &text), 0);
     json_next(&r);
-    assert_int_equal(json_f64(&r, &v), -ERANGE); /* well-formed, and no double */
+    assert_int_equal(json_f64(&r, &v), -ERANGE); /* well-formed, but no finite double */
 }
 
 static void skipping_and_slices(void **state)
@@ -244,7 +244,7 @@ static void keys_and_escapes(void **state)
     buf_fini(&small);
 }
 
-/* One byte at a time, the truth that json_plain must find eight at a time. */
+/* Looks at one byte at a time: the slow reference for json_plain, which looks at eight. */
 static size_t plain_slowly(struct str s)
 {
     size_t at = 0;
@@ -279,9 +279,10 @@ static void plain_runs(void **state)
     }
 }
 
-/* JSONTestSuite: every y_ file is accepted, every n_ file refused, and no i_ file
- * does harm. Each text is read again cut short at every length, and again from an allocation that
- * ends where the text ends, so that a sanitizer sees any step beyond it. */
+/* ---- JSONTestSuite: y_ files are accepted, n_ files refused, i_ files do no harm ----
+ *
+ * Each text is read again cut short at every length, and again from an allocation that ends where
+ * the text ends, so that a sanitizer sees any read beyond it. */
 
 #define FOLDER "tests/vectors/json"
 #define FILE_BYTES_MAX 65536
@@ -294,7 +295,7 @@ static bool accepts(struct str text)
     do {
         token = json_next(&r);
     } while (token != JSON_END && token != JSON_ERROR);
-    assert_int_equal(json_next(&r), token); /* both are where it stays */
+    assert_int_equal(json_next(&r), token); /* both tokens are final */
     return token == JSON_END;
 }
 
@@ -338,7 +339,7 @@ static void whole_suite(void **state)
             accepts_exact(data, cut);
     }
     closedir(folder);
-    /* A folder that lost files would pass otherwise. */
+    /* These counts fail if the folder lost files. */
     assert_int_equal(count[0], 95);
     assert_int_equal(count[1], 186);
     assert_int_equal(count[2], 35);
@@ -356,7 +357,7 @@ static int json_read_tests(void)
     return cmocka_run_group_tests_name("json_read", tests, NULL, NULL);
 }
 
-/* Structure, escapes and repair, and doubles that read back equal. */
+/* ---- writing: structure, escapes and repair, and doubles that read back equal ---- */
 
 static void structure(void **state)
 {
@@ -422,7 +423,7 @@ static void strings(void **state)
     }
 }
 
-/* Any bytes at all: what comes out is well-formed, and valid text comes back as it was. */
+/* Random bytes come out as well-formed UTF-8, and valid text comes out unchanged. */
 static void any_bytes(void **state)
 {
     (void)state;
@@ -433,7 +434,7 @@ static void any_bytes(void **state)
         char bytes[24];
         size_t len = (size_t)rng_below(&rng, sizeof bytes);
         for (size_t k = 0; k < len; k++)
-            bytes[k] = alphabet[rng_below(&rng, sizeof alphabet)]; /* its NUL, too */
+            bytes[k] = alphabet[rng_below(&rng, sizeof alphabet)]; /* including its NUL */
         struct str in = str_of(bytes, len);
         CLEANUP(buf_fini) struct buf out = { 0 };
         CLEANUP(buf_fini) struct buf back = { 0 };
@@ -459,7 +460,7 @@ static struct str written(struct buf *out, double v)
     return buf_view(out);
 }
 
-/* Of a number's mantissa, without zeros at its ends. */
+/* Returns the number of digits of the mantissa, without zeros at its ends. */
 static int digits_of(const char *text)
 {
     int digits = 0, zeros = 0;
@@ -512,14 +513,14 @@ static void doubles_read_back(void **state)
         double back = 0;
         assert_int_equal(str_to_f64(written(&out, any.v), &back), 0);
         assert_memory_equal(&back, &any.v, sizeof back);
-        /* And one digit less would be another number. */
-        char less[320]; /* as gcc reckons */
+        /* One digit less would be another number. */
+        char less[320]; /* the most that gcc expects of %.*g */
         int digits = digits_of(out.data);
         snprintf(less, sizeof less, "%.*g", digits - 1, any.v);
         if (digits > 1) assert_true(strtod(less, NULL) != any.v);
     }
     for (int i = 0; i < 100000; i++) {
-        /* Whole numbers, which are written as integers, come as printf writes them. */
+        /* Whole numbers are written as integers, as printf writes them. */
         char slow[32];
         double v = (double)rng_below(&rng, UINT64_C(1) << rng_below(&rng, 56));
         snprintf(slow, sizeof slow, "%.15g", v);

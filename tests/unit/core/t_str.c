@@ -1,4 +1,4 @@
-/* t_str.c - strict numbers, cutting, UTF-8 at its edges, the nearest name. */
+/* t_str.c - tests strict numbers, cutting, UTF-8 at its edges, the nearest name, and buffers. */
 #include "base/core/bits.h"
 #include "base/core/buf.h"
 #include "base/core/err.h"
@@ -101,7 +101,7 @@ static void comparisons(void **state)
     assert_true(str_eq(none, STR("")));
     assert_false(str_eq(STR("a"), STR("b")));
     assert_true(str_eq_nocase(STR("Content-LENGTH"), STR("content-length")));
-    assert_false(str_eq_nocase(STR("["), STR("{"))); /* differ in the case bit, are no letters */
+    assert_false(str_eq_nocase(STR("["), STR("{"))); /* differ in the case bit only */
     assert_true(str_starts(STR("abc"), STR("ab")) && str_starts(STR("abc"), none));
     assert_false(str_starts(STR("a"), STR("ab")));
     assert_true(str_ends(STR("abc"), STR("bc")) && str_ends(none, none));
@@ -223,7 +223,7 @@ static void lists_end_before_what_does_not_fit(void **state)
     assert_string_equal(text, "");
 }
 
-/* Growth to the bound and no further, sticky errors, sentences. */
+/* ---- buffers: growth up to the bound, sticky errors, formatted text ---- */
 
 static void grows_to_its_bound(void **state)
 {
@@ -243,7 +243,7 @@ static void grows_to_its_bound(void **state)
     assert_int_equal(buf_append(&b, "", SIZE_MAX), -E2BIG); /* the sum would wrap */
 }
 
-/* A buffer that is used again may hold more than its next bound. */
+/* A reused buffer may have more memory than its next bound; the bound counts. */
 static void a_bound_that_is_lowered_counts(void **state)
 {
     (void)state;
@@ -269,7 +269,7 @@ static void printf_fits_exactly(void **state)
     CLEANUP(buf_fini) struct buf small = { .max = 8 };
     assert_int_equal(buf_printf(&small, "%s", "12345678"), 0);
     assert_int_equal(buf_printf(&small, "%s", "9"), -E2BIG);
-    assert_string_equal(small.data, "12345678"); /* a refused append leaves the content */
+    assert_string_equal(small.data, "12345678"); /* a refused append changes nothing */
 }
 
 static void consume_moves_the_rest(void **state)

@@ -1,4 +1,4 @@
-/* gguf_make.c - see gguf_make.h. */
+/* gguf_make.c - writes GGUF files for tests; see gguf_make.h. */
 #include "tests/unit/engine/gguf_make.h"
 
 #include "engine/kernels/half.h"
@@ -94,7 +94,7 @@ void make_tensor(struct gguf_make *m, const char *name, uint32_t n_dims, const u
     must(buf_append(&m->data, data, len) == 0);
 }
 
-/* Sum of uniforms: near enough to normal, and finite. */
+/* Returns a sum of uniform numbers: near enough to normal, and bounded. */
 static float noise(struct rng *rng, float scale)
 {
     double sum = 0;
@@ -175,7 +175,7 @@ static void make_llama_keys(struct gguf_make *m, const struct llama_shape *s)
     make_u32(m, "llama.attention.key_length", s->head_dim);
     make_u32(m, "llama.attention.value_length", s->head_dim);
     make_f32(m, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
-    make_f32(m, "llama.rope.freq_base", 500.0f); /* low, so that short contexts turn far */
+    make_f32(m, "llama.rope.freq_base", 500.0f); /* low, so that short contexts rotate far */
     if (s->rope_dims) make_u32(m, "llama.rope.dimension_count", s->rope_dims);
     if (s->rope_scale > 0) {
         make_str(m, "llama.rope.scaling.type", "linear");
@@ -253,7 +253,7 @@ static int memory_read(void *ctx, uint64_t offset, void *data, size_t len, struc
 {
     const struct str *file = ctx;
     (void)err;
-    must(offset <= file->len && len <= file->len - offset); /* promised by gguf.h */
+    must(offset <= file->len && len <= file->len - offset); /* gguf.h guarantees it */
     if (len > 0) memcpy(data, file->data + offset, len);
     return 0;
 }

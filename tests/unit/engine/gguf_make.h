@@ -1,7 +1,7 @@
-/* gguf_make.h - writes GGUF files for tests: good ones, random llamas, and wrong ones on purpose.
+/* gguf_make.h - writes GGUF files for tests: good ones, random llamas, and deliberately wrong ones.
  *
- * Nothing is checked here: what is put is written. Lengths and counts may be overridden so that
- * a file says something else than it holds.
+ * Nothing is checked: the file holds what the caller puts. Lengths and counts may be overridden, so
+ * that a file's header contradicts its content.
  */
 #pragma once
 #include "base/core/buf.h"
@@ -30,17 +30,17 @@ void make_str(struct gguf_make *m, const char *key, const char *value);
 void make_u64_raw(struct buf *b, uint64_t v);
 void make_u32_raw(struct buf *b, uint32_t v);
 
-/* A row of the tensor table; offset as given. */
+/* Adds an entry to the tensor table, with this offset. */
 void make_tensor_row(struct gguf_make *m, const char *name, uint32_t n_dims, const uint64_t *dims,
                      uint32_t type, uint64_t offset);
-/* The row and its data at the next aligned offset. */
+/* Adds the entry, and its data at the next aligned offset. */
 void make_tensor(struct gguf_make *m, const char *name, uint32_t n_dims, const uint64_t *dims,
                  uint32_t type, const void *data, size_t len);
-/* Random values of about `scale` in the type's own form. */
+/* Adds a tensor of random values of about `scale`, in the type's own form. */
 void make_random(struct gguf_make *m, const char *name, enum weight_type_id type, uint32_t rows,
                  uint32_t cols, float scale, struct rng *rng);
 
-/* The whole file, appended to `out`. */
+/* Appends the whole file to `out`. */
 void make_finish(const struct gguf_make *m, struct buf *out);
 
 struct llama_shape {
@@ -50,17 +50,17 @@ struct llama_shape {
     uint32_t rope_dims; /* 0: whole heads */
     float rope_scale;   /* 0: none */
     bool rope_factors;
-    float norm_offset;  /* the norm weights are this plus noise */
-    bool own_tokenizer; /* the caller puts the tokenizer's keys instead of "no_vocab" */
+    float norm_offset;  /* norm weights are this plus noise */
+    bool own_tokenizer; /* the caller adds the tokenizer's keys instead of "no_vocab" */
 };
 
-/* A llama of random weights, tokenizer.ggml.model "no_vocab". With `skip` that tensor is left
- * out; more keys and tensors can be put before make_finish. */
+/* Adds a llama of random weights, with tokenizer.ggml.model "no_vocab", without the tensor `skip`.
+ * More keys and tensors may follow before make_finish. */
 void make_llama(struct gguf_make *m, const struct llama_shape *shape, uint64_t seed,
                 const char *skip);
 
-/* Writes the file to memory and gives a path to it; close the descriptor when done. */
+/* Writes the file to memory and returns its descriptor and a path to it; the caller closes it. */
 int make_path(const struct gguf_make *m, char ret_path[64]);
 
-/* A source over memory. `file` lives as long as the source. */
+/* Returns a source over memory; `file` must live as long as the source. */
 struct gguf_source memory_source(const struct str *file);

@@ -1,4 +1,4 @@
-/* llama_bench.c - see llama_bench.h. */
+/* llama_bench.c - holds a random llama, its pages and a runner; see llama_bench.h. */
 #include "tests/unit/engine/llama_bench.h"
 
 #include "tests/unit/unit.h"

@@ -1,10 +1,10 @@
-/* llama_bench.h - a random llama, its pages and a runner over them, and sequences fed to it. */
+/* llama_bench.h - holds a random llama, its pages and a runner, and feeds sequences to them. */
 #pragma once
 #include "engine/kernels/op.h"
 #include "engine/model/model.h"
 #include "tests/unit/engine/gguf_make.h"
 
-#define TOKENS 90 /* of the test sequences: more than a span of attention */
+#define TOKENS 90 /* of a test sequence: more than a span of attention */
 #define PAGES 64
 #define BENCH_SEED 11
 #define BENCH_SHAPES 4
@@ -22,15 +22,15 @@ struct bench {
 void bench_init(struct bench *b, const struct llama_shape *shape, const char *kernels,
                 enum kv_type kv_type); /* with pages of 16 tokens, on one thread */
 void bench_fini(struct bench *b);
-void bench_runner(struct bench *b, uint32_t page_tokens, uint32_t threads); /* another, empty */
+void bench_runner(struct bench *b, uint32_t page_tokens, uint32_t threads); /* a new one */
 
 void bench_ids(uint64_t seed, uint32_t vocab, uint32_t *ids, uint32_t count);
 
 void bench_step(struct bench *b, const struct batch_item *items, uint32_t count);
-/* Feeds ids[0, count) from position 0 in chunks; logits of the last. */
+/* Feeds ids[0, count) from position 0 in chunks; writes the last token's logits. */
 void bench_feed(struct bench *b, const uint32_t *ids, uint32_t count, uint32_t chunk,
                 const uint32_t *page_table, float *logits);
 
-/* Page tables of PAGES entries, one way and another; they live for good. */
+/* Return page tables of PAGES entries, ascending and scattered; they stay valid. */
 const uint32_t *bench_table_up(void);
 const uint32_t *bench_table_scattered(void);

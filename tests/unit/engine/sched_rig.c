@@ -1,4 +1,4 @@
-/* sched_rig.c - the fake executor, its oracle, and a load. */
+/* sched_rig.c - implements the fake executor, its oracle and a load. */
 #include "tests/unit/engine/sched_rig.h"
 
 #include "base/core/bits.h"
@@ -57,7 +57,8 @@ uint64_t *rig_slot(struct rig *r, const struct session *session, uint32_t positi
     return &r->slot[(size_t)session->pages[position / pt] * pt + position % pt];
 }
 
-/* What a session brings is in its owner, slot by slot as the other engine computed it. */
+/* Copies the hashes that a session brings from another engine, which its owner points to, into its
+ * slots. */
 static void import(struct rig *r, const struct sched_item *item)
 {
     const uint64_t *brought = item->session->owner;
@@ -135,7 +136,7 @@ void load_fill(struct load *l, uint64_t seed)
     for (uint32_t i = 0; i < REQUESTS; i++) {
         l->count[i] = 1 + (uint32_t)rng_below(&rng, PROMPT_MAX);
         l->output_max[i] = 1 + (uint32_t)rng_below(&rng, OUTPUT_MAX);
-        uint32_t family = (uint32_t)rng_below(&rng, 5); /* prompts of a family share their start */
+        uint32_t family = (uint32_t)rng_below(&rng, 5); /* a family shares its prefix */
         uint32_t shared = (uint32_t)rng_below(&rng, l->count[i] + 1);
         if (rng_below(&rng, 4) == 0) shared = l->count[i];
         for (uint32_t k = 0; k < l->count[i]; k++) {

@@ -1,4 +1,4 @@
-/* serve_rig.c - spawn, wait, ask, hang up. */
+/* serve_rig.c - starts an engine, waits, sends requests and hangs up. */
 #include "tests/unit/engine/serve_rig.h"
 
 #include "base/io/http/http_fetch.h"
@@ -41,7 +41,7 @@ void engine_spawn(struct engine *e, const char *model, const char *const *more)
     assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
     e->pid = fork();
     if (e->pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failed test leaves nobody behind */
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failed test leaves no process */
         dup2(pipes[1], 2);
         execv(argv[0], (char *const *)(uintptr_t)argv);
         _exit(127);
@@ -50,7 +50,7 @@ void engine_spawn(struct engine *e, const char *model, const char *const *more)
     e->log_fd = pipes[0];
 }
 
-/* Reads the log until `word` is in it. False at its end or when time is up. */
+/* Reads the log until it holds `word`. Returns false at the log's end or at a timeout. */
 bool engine_log_has(struct engine *e, const char *word)
 {
     int64_t until = clock_mono_us() + WAIT_US;
@@ -157,7 +157,7 @@ void has(const struct buf *reply, const char *text)
     }
 }
 
-/* The text and the rest of a whole reply or a chunk. */
+/* Appends the text of a whole reply or a chunk to `text`; returns its other fields. */
 struct openai_delta read_delta(struct str json, struct buf *text)
 {
     struct openai_delta d;

@@ -1,9 +1,9 @@
-/* serve_rig.h - the real binary as an engine, seen by a client.
+/* serve_rig.h - starts the real binary as an engine and talks to it as a client.
  *
- * Each test starts `muster engine` with the tiny model on a free port and talks HTTP to it. The
- * engine's log, read through a pipe, says the port and when it is ready. What must come about
- * (pages free, request counted) is waited for on /metrics, never slept for. Whatever does not come
- * about fails the test.
+ * Each test starts `muster engine` with the tiny model on a free port and sends it HTTP requests. The
+ * engine's log, read through a pipe, tells the port and when the engine is ready. Tests wait for
+ * conditions (free pages, counted requests) on /metrics and never sleep for them; a condition that
+ * does not come about fails the test.
  *
  * Layer:   tests (base/io, base/wire)
  * Threads: one
@@ -16,9 +16,9 @@
 #include <sys/types.h>
 
 #define SLOW \
-    "0.05" /* --cpu-share: a step takes twenty times as long, so that there is time to leave */
+    "0.05" /* --cpu-share: a step takes twenty times as long, so that clients have time to leave */
 
-/* 200 tokens; and so many that no test waits for their end, which takes the SLOW seconds. */
+/* 200 tokens; and so many tokens that no test waits for their end, which at SLOW takes long. */
 #define LONG_STREAM STREAM_OF("200")
 #define ENDLESS_TOKENS 4000
 #define ENDLESS_STREAM STREAM_OF("4000")
@@ -31,30 +31,30 @@ struct engine {
     int log_fd, model_fd;
     uint16_t port;
     struct buf log;
-    char bearer[128]; /* the authorization that requests carry; empty: none */
+    char bearer[128]; /* value of each request's authorization header; empty: none */
 };
 
 /* ---- the process ---- */
 
-/* `more` are arguments, NULL-terminated; NULL: none. */
+/* Starts an engine; `more` are arguments, NULL-terminated, or NULL. */
 void engine_spawn(struct engine *e, const char *model, const char *const *more);
 
-/* Reads the log until `word` is in it. False at its end or when time is up. */
+/* Reads the log until it holds `word`. Returns false at the log's end or at a timeout. */
 bool engine_log_has(struct engine *e, const char *word);
 
 void engine_read_port(struct engine *e);
 
-/* Of the tiny model, and ready. */
+/* Starts an engine with the tiny model and waits until it is ready. */
 void engine_open(struct engine *e, const char *const *more);
 
-/* The exit code, or 1000 + the signal. */
+/* Waits for the process; returns its exit code, or 1000 + the signal. */
 int engine_wait(struct engine *e);
 void engine_fini(struct engine *e);
 
-/* SIGTERM, and an exit code of 0. */
+/* Sends SIGTERM and expects an exit code of 0. */
 void engine_close(struct engine *e);
 
-/* ---- requests: the status ---- */
+/* ---- requests: functions return the status ---- */
 
 int ask_with(struct engine *e, const char *method, const char *path, const char *body,
              const char *header, const char *value, struct buf *reply);
@@ -63,19 +63,19 @@ int post(struct engine *e, const char *path, const char *body, struct buf *reply
 
 void has(const struct buf *reply, const char *text);
 
-/* The text, appended, and the rest of a whole reply or a chunk. */
+/* Appends the text of a whole reply or a chunk to `text`; returns its other fields. */
 struct openai_delta read_delta(struct str json, struct buf *text);
 
 double metric(struct engine *e, const char *name);
 void until_metric(struct engine *e, const char *name, double want);
 
-/* ---- a raw connection, for what a proper client would not do ---- */
+/* ---- a raw connection, for requests that a proper client would not send ---- */
 
 int connect_raw(struct engine *e);
 void send_raw(int fd, const char *path, const char *body);
 
-/* Reads until `word` is in what was seen. */
+/* Reads until `seen` holds `word`. */
 void read_raw(int fd, const char *word, struct buf *seen);
 
-/* Reads from both until `word` came from one of them. */
+/* Reads from both connections until one of them has sent `word`. */
 void read_either_raw(const int fd[2], const char *word, struct buf seen[2]);

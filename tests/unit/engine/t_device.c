@@ -1,5 +1,5 @@
-/* t_device.c - the device thread: mail, back-pressure, aborts, bounds, block events, and its simulated
- * clock. */
+/* t_device.c - tests the device thread: mail, back-pressure, aborts, bounds, block events, limits
+ * of CPU time, and stalls. */
 #include "base/core/bits.h"
 #include "base/io/loop/clock.h"
 #include "engine/serve/device.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* The two threads: mail, back-pressure, aborts, bounds, block events. */
+/* ---- the loop and the device thread: mail, back-pressure, aborts, bounds, block events ---- */
 
 #define WAIT_US 60000000
 
@@ -105,7 +105,7 @@ struct told {
     bool accepted, ended;
 };
 
-/* Takes all mail until the job has ended. */
+/* Takes mail until the job has ended. */
 static void read_all(struct rig *r, struct job *job, struct told *t)
 {
     int64_t until = clock_mono_us() + WAIT_US;
@@ -155,7 +155,7 @@ static void t_a_job_from_end_to_end(void **state)
     rig_close(&r);
 }
 
-/* A job of 200 tokens whose mail is full. */
+/* Submits a job of 200 tokens and waits until its mail is full. */
 static struct job *submit_unread(struct rig *r)
 {
     struct device_stats s;
@@ -178,12 +178,12 @@ static void t_unread_mail_pauses_the_session(void **state)
     rig_open(&r, 4, NULL);
     struct job *job = submit_unread(&r);
     for (int i = 0; i < 50; i++)
-        turn(&r); /* 100 ms in which 200 tokens would be done */
+        turn(&r); /* 100 ms, enough for 200 tokens */
     device_stats_get(r.device, &s);
     assert_int_equal(s.counts.generated_tokens, JOB_PAUSE_TOKENS);
     assert_true(s.pages_held > 0);
 
-    /* Another one is not held up by it. */
+    /* The full mail does not hold up another job. */
     struct told other = { 0 };
     struct job *second = make(30, 20);
     device_submit(r.device, second);
@@ -192,7 +192,7 @@ static void t_unread_mail_pauses_the_session(void **state)
     device_stats_get(r.device, &s);
     assert_int_equal(s.counts.paused, 1);
 
-    read_all(&r, job, &t); /* read, it goes on to its end */
+    read_all(&r, job, &t); /* once its mail is read, the job goes on to its end */
     assert_int_equal(t.tokens, 200);
     job_free(job);
     job_free(second);
@@ -209,7 +209,7 @@ static void t_abort_frees_its_pages(void **state)
     struct device_stats s;
     rig_open(&r, 4, NULL);
     struct job *job = submit_unread(&r);
-    device_abort(r.device, job); /* paused: nobody reads */
+    device_abort(r.device, job); /* it is paused: its mail is not read */
     read_all(&r, job, &t);
     assert_int_equal(t.mail.end, SESSION_END_ABORT);
     device_stats_get(r.device, &s);
@@ -225,7 +225,7 @@ static void t_deadline_of_one_that_waits(void **state)
     (void)state;
     struct rig r;
     rig_open(&r, 4, NULL);
-    struct job *job = make(20, 200); /* paused soon: nothing else happens in the engine */
+    struct job *job = make(20, 200); /* paused soon: the engine is idle then */
     job->ask.deadline_us = clock_mono_us() + 150000;
     device_submit(r.device, job);
     struct device_stats s;
@@ -367,7 +367,7 @@ static int device_tests(void)
     return cmocka_run_group_tests_name("device", tests, NULL, NULL);
 }
 
-/* Simulated clocks: share and clock hold over time, and credit is not saved up. */
+/* ---- CPU share and clock hold in simulated time, and idle time gives no credit ---- */
 
 static void t_share_holds(void **state)
 {
@@ -401,12 +401,13 @@ static void t_idle_time_is_not_saved_up(void **state)
     struct throttle t = { .share = 0.1 };
     throttle_wait_us(&t, 0, 0);
     assert_int_equal(throttle_wait_us(&t, 0, 3600000000), 0); /* an idle hour */
-    /* 20 ms of burst are free; the other 80 ms of CPU are worth 800 ms, 100 of them passed. */
+    /* 20 ms of burst are free; the other 80 ms of CPU take 800 ms, of which 100 have passed. */
     int64_t wait = throttle_wait_us(&t, 100000, 3600000000 + 100000);
     assert_true(wait > 690000 && wait < 710000);
 }
 
-/* A bucket of `share` cores at `clock` in a process of `cores` threads that never rests. */
+/* Returns the cores used by a process of `cores` threads that always has work, under a limit of
+ * `share` cores at `clock`. */
 static double used_at(double share, double clock, double cores)
 {
     struct throttle t = { .share = share, .clock = clock, .cores = cores };
@@ -454,7 +455,7 @@ static void t_what_was_used_freely_is_no_debt(void **state)
     assert_true(wait > 90000 && wait < 110000);
 }
 
-/* When a device that holds work has stalled, in simulated time. */
+/* ---- stalls: a device that holds work and makes no step, in simulated time ---- */
 
 #define SECOND ((int64_t)1000000)
 #define T0 (100 * SECOND)
@@ -468,7 +469,7 @@ static void t_idle_is_well_however_long(void **state)
     pulse_turn(&p, T0 + SECOND);
     pulse_idle(&p);
     assert_int_equal(pulse_stalled_us(&p, 0, T0 + 86400 * SECOND), 0);
-    /* Owed from when work came, not from the last step. */
+    /* The stall counts from the arrival of work, not from the last step. */
     pulse_work(&p, T0 + 86400 * SECOND);
     assert_int_equal(pulse_stalled_us(&p, 0, T0 + 86401 * SECOND), 0);
 }
@@ -478,7 +479,7 @@ static void t_work_without_a_step_is_a_stall(void **state)
     (void)state;
     struct pulse p = { 0 };
     pulse_work(&p, T0);
-    pulse_work(&p, T0 + 3 * SECOND); /* more of it changes nothing */
+    pulse_work(&p, T0 + 3 * SECOND); /* more work does not restart the limit */
     assert_int_equal(pulse_stalled_us(&p, 0, T0 + PULSE_MIN_US - 1), 0);
     assert_int_equal(pulse_stalled_us(&p, 0, T0 + PULSE_MIN_US), PULSE_MIN_US);
     pulse_turn(&p, T0 + 9 * SECOND);
@@ -493,9 +494,9 @@ static void t_a_long_step_has_its_time(void **state)
     pulse_step(&p, T0, 2.0);
     assert_int_equal(pulse_stalled_us(&p, 0, T0 + 2 * PULSE_STEPS * SECOND - 1), 0);
     assert_true(pulse_stalled_us(&p, 0, T0 + 2 * PULSE_STEPS * SECOND) > 0);
-    pulse_step(&p, T0, 1e-3); /* a short one not less than the least */
+    pulse_step(&p, T0, 1e-3); /* a short step still has the minimum */
     assert_int_equal(pulse_stalled_us(&p, 0, T0 + PULSE_MIN_US - 1), 0);
-    /* The next turn does not inherit it. */
+    /* A long step's limit does not carry over to the next turn. */
     pulse_step(&p, T0, 100.0);
     pulse_turn(&p, T0);
     assert_true(pulse_stalled_us(&p, 0, T0 + PULSE_MIN_US) > 0);

@@ -1,5 +1,5 @@
-/* t_generate.c - text that an executor generates: stop strings, and the same tokens under every
- * configuration of the real model and scheduler. */
+/* t_generate.c - tests the text that an executor generates: stop strings, and equal tokens under
+ * every configuration of the real model and scheduler. */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
 #include "base/text/tokenizer.h"
@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-/* Stop strings: whatever the split into tokens, the text is that of a search over the whole. */
+/* ---- stop strings: in any split into tokens, the text is that of a search over the whole ---- */
 
 static void t_rows(void **state)
 {
@@ -64,7 +64,7 @@ static void t_rows(void **state)
     }
 }
 
-/* Byte by byte: where the shown text ends, or SIZE_MAX. */
+/* Searches byte by byte; returns where the shown text ends, or SIZE_MAX. */
 static size_t stopped_at(struct str all, const struct str stop[2])
 {
     for (size_t end = 1; end <= all.len; end++) {
@@ -119,17 +119,17 @@ static int stop_tests(void)
     return cmocka_run_group_tests_name("stop", tests, NULL, NULL);
 }
 
-/* The same tokens and text by every way.
+/* ---- the same tokens and text under every configuration ----
  *
- * Each request is answered once alone, whole, without a cache: that is the truth. Then all of them
- * together under configurations that chunk, batch, hit the cache, preempt and thread; ids and
- * texts must be equal, bit for bit, also where tokens are drawn by chance. */
+ * Each request first runs alone, whole, without a cache: that output is the truth. Then all run
+ * together under configurations that chunk, batch, hit the cache, preempt and thread; ids and texts
+ * must be equal, bit for bit, also where tokens are sampled. */
 
 #define REQUESTS 24
 #define OUTPUT 48
 #define CONTEXT 160
 #define STEPS_MAX 100000
-#define SHIPPED "models/muster-tiny-q8_0.gguf" /* from the top of the tree */
+#define SHIPPED "models/muster-tiny-q8_0.gguf" /* from the checkout's root */
 
 struct request {
     struct ids ids;
@@ -217,14 +217,14 @@ struct setup {
     const char *why;
     uint32_t seqs, batch, pages, page_tokens, threads;
     bool cache, preempts;
-    enum { NO_HITS, HITS, MAYBE } hits; /* a large page needs a long common beginning */
+    enum { NO_HITS, HITS, MAYBE } hits; /* large pages need a long common prefix */
     const char *chunk, *preset;
     uint32_t swap;
 };
 
-/* A step lasts a millisecond by it, as executor_observe is told: what rows decide by time is the same
- * on every machine. With a real clock feedback queues lift whoever waited three seconds, which on a
- * slow machine is everybody all the time, and each lift costs a prompt. */
+/* The clock that executor_observe sees: a step lasts a millisecond, so that policies that decide by
+ * time do the same on every machine. With a real clock feedback queues lift sessions that waited
+ * three seconds, on a slow machine all of them all the time, and each lift costs a prompt. */
 static int64_t now_us;
 
 static int64_t step_clock(void)
@@ -238,7 +238,7 @@ static int one_step(struct executor *x, struct executor_step_info *info, struct 
     return executor_step(x, step_clock, info, err);
 }
 
-/* At half the clock a step is planned for twice as long. */
+/* Checks that at half the clock a step is predicted to take twice as long. */
 static void check_clock(struct executor *x)
 {
     const struct perf_shape shape = { .prefill_tokens = 64,
@@ -296,7 +296,7 @@ static void run(const struct setup *s, struct request *requests, uint32_t count)
                          0);
         assert_int_equal(sched_submit(executor_sched(x), &req, &session, &err), 0);
         open++;
-        /* Some come while others run. */
+        /* Some requests arrive while others run. */
         struct executor_step_info info;
         if (i % 3 == 0) assert_true(one_step(x, &info, &err) >= 0);
     }
@@ -405,7 +405,7 @@ static void t_stop_strings_end_the_answer(void **state)
     request_fini(&cut);
 }
 
-/* Broken off after `at` tokens and continued by another engine: the rest is the same. */
+/* An output cut after `at` tokens and continued by another engine ends like the whole one. */
 static void t_continued_elsewhere(void **state)
 {
     (void)state;
@@ -424,7 +424,7 @@ static void t_continued_elsewhere(void **state)
         run(&plain, &rest, 1);
         assert_int_equal(rest.got_count, whole.got_count - at);
         assert_memory_equal(rest.got, whole.got + at, rest.got_count * sizeof *rest.got);
-        /* What the first part held back (half a character) comes with the second. */
+        /* The half character that the first part held back comes with the second. */
         assert_true(str_ends(buf_view(&whole.text), buf_view(&rest.text)));
         request_fini(&whole);
         request_fini(&rest);
@@ -434,7 +434,7 @@ static void t_continued_elsewhere(void **state)
 static void t_min_tokens_and_ignore_eos(void **state)
 {
     (void)state;
-    /* So hot that all tokens are alike: the end comes once in some 280 draws. */
+    /* At this temperature all tokens are about equal: an end comes once in some 280 draws. */
     uint32_t ended = 0, early = 0;
     for (uint32_t seed = 0; seed < 60; seed++) {
         for (uint32_t mode = 0; mode < 3; mode++) {

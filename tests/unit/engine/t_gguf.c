@@ -1,4 +1,4 @@
-/* t_gguf.c - the GGUF reader: good files read back, damaged files refused. */
+/* t_gguf.c - tests the GGUF reader: good files read back, damaged files are refused. */
 #include "base/core/fault.h"
 #include "base/core/hash.h"
 #include "engine/model/vocab_gguf.h"
@@ -37,15 +37,15 @@ static void good_file(struct buf *ret)
     make_finish(&m, ret);
 }
 
-/* gguf_parse over memory, as the file "test.gguf". */
+/* Parses memory as the file "test.gguf". */
 static int good_parse(struct str file, struct gguf **ret, struct err *err)
 {
     struct gguf_source source = memory_source(&file);
     return gguf_parse(&source, ret, err);
 }
 
-/* Good files: each value and tensor read back, the getters' sentences, files on disk and their
- * digest. */
+/* ---- good files: values and tensors read back, the getters' messages, files on disk, digests
+ * ---- */
 
 static void a_good_file_reads_back(void **state)
 {
@@ -147,7 +147,7 @@ static void files_are_refused_or_read(void **state)
     struct gguf *none = NULL;
     assert_int_equal(gguf_parse(&f.source, &none, &err), -EIO);
     fault_disarm();
-    assert_int_equal(ftruncate(fd, 40), 0); /* cut while it is open */
+    assert_int_equal(ftruncate(fd, 40), 0); /* cut while open */
     assert_int_equal(gguf_parse(&f.source, &none, &err), -EIO);
     assert_non_null(strstr(err.text, "it was cut"));
     gguf_file_close(&f);
@@ -174,7 +174,7 @@ static void the_digest_is_that_of_the_pieces(void **state)
     assert_string_equal(got, expected);
 }
 
-/* Vocabularies in GGUF files that are refused, each with its sentence. */
+/* ---- vocabularies that are refused, each with its message ---- */
 
 static void put_texts(struct gguf_make *m, const char *key, const char *a, const char *b)
 {
@@ -301,8 +301,7 @@ static int gguf_tests(void)
     return cmocka_run_group_tests_name("gguf", tests, NULL, NULL);
 }
 
-/* Files that are wrong in one way each, cut anywhere, flipped anywhere, and memory that ends: each
- * row damages a file that is otherwise good. */
+/* ---- wrong files: one fault each, cut or flipped anywhere, and failing allocations ---- */
 
 static const uint64_t dims_1[1] = { 64 };
 
@@ -328,7 +327,7 @@ static void values_huge(struct gguf_make *m)
 
 static void values_one_more(struct gguf_make *m)
 {
-    m->value_count++; /* the table of tensors is then read as a value */
+    m->value_count++; /* the tensor table is then read as a value */
 }
 
 static void tensors_huge(struct gguf_make *m)
@@ -388,7 +387,7 @@ static void array_huge(struct gguf_make *m)
 static void array_strings(struct gguf_make *m)
 {
     make_key(m, "x", GGUF_ARRAY), make_u32_raw(&m->values, GGUF_STRING);
-    make_u64_raw(&m->values, 30); /* 8 bytes each would fit, what follows are no strings */
+    make_u64_raw(&m->values, 30); /* 8 bytes each would fit, but the rest is no strings */
 }
 
 static void array_type(struct gguf_make *m)
@@ -572,8 +571,7 @@ static void every_damage_has_its_sentence(void **state)
     }
 }
 
-/* A file that is cut anywhere is refused: no prefix of a file whose last byte is a tensor's is
- * a file. */
+/* A cut file is refused: its last byte belongs to a tensor, so no prefix is a valid file. */
 static void every_prefix_is_refused(void **state)
 {
     (void)state;
@@ -588,8 +586,8 @@ static void every_prefix_is_refused(void **state)
     }
 }
 
-/* Any single byte may change: the result is a struct or a sentence, never a crash. The asan
- * build is what gives this its teeth. */
+/* Any changed byte gives a valid struct or a message, never a crash. The asan build makes this test
+ * strict. */
 static void every_flipped_byte_is_survived(void **state)
 {
     (void)state;

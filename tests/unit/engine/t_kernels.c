@@ -1,4 +1,4 @@
-/* t_kernels.c - kernels against op_ref, and the workers that run them. */
+/* t_kernels.c - tests kernels against op_ref, and the workers that run them. */
 #include "base/core/own.h"
 #include "base/core/rng.h"
 #include "engine/kernels/half.h"
@@ -28,7 +28,7 @@ static inline void freep(void *p)
 
 #define OWNED CLEANUP(freep)
 
-/* On lines of the cache, zeroed; the caller frees. */
+/* Returns zeroed memory aligned to cache lines; the caller frees. */
 static inline void *take(size_t bytes)
 {
     void *p = aligned_alloc(64, (bytes + 63) / 64 * 64 + 64);
@@ -65,8 +65,10 @@ static inline bool is_fast(const struct ops *o)
     for (const struct ops *const *row_ = ops_table, *o = *row_; o; o = *++row_) \
         if (is_fast(o))
 
-/* Halves, packing, and every row of ops_table against op_ref at awkward shapes: matrix products,
- * norms, RoPE and SiLU, and the same bits whatever else is computed in the call. */
+/* ---- kernels of ops_table against op_ref ----
+ *
+ * At awkward shapes: halves, packing, matrix products, norms, RoPE and SiLU, and the same bits
+ * whatever else is computed in the call. */
 
 static void *scratch;
 
@@ -79,7 +81,7 @@ static void halves_round_to_nearest_even(void **state)
         float value = f16_to_f32((uint16_t)h), next = f16_to_f32((uint16_t)(h + 1));
         assert_int_equal(f32_to_f16(value), h);
         assert_int_equal(f32_to_f16(-value), h | 0x8000);
-        if (h + 1 == 0x7c00) next = 65536; /* where the next finite step would be */
+        if (h + 1 == 0x7c00) next = 65536; /* the next finite step would be here */
         float middle = (float)(((double)value + (double)next) / 2); /* exact */
         assert_int_equal(f32_to_f16(middle), h + (h & 1));
         assert_int_equal(f32_to_f16(nextafterf(middle, 0)), h);
@@ -92,7 +94,7 @@ static void halves_round_to_nearest_even(void **state)
     assert_true(bf16_to_f32(0x3fc0) == 1.5f);
 }
 
-/* Random bytes in the file's form of a type, finite. */
+/* Returns rows of random finite values in the file's form of a type. */
 static char *random_rows(enum weight_type_id type, uint32_t rows, uint32_t cols, struct rng *rng)
 {
     size_t bytes = rows * weight_row_bytes(type, cols);
@@ -115,7 +117,7 @@ static char *random_rows(enum weight_type_id type, uint32_t rows, uint32_t cols,
     return data;
 }
 
-/* Owned: tiles. */
+/* Packs rows into tiles, which the caller frees. */
 static struct weight packed(enum weight_type_id type, const char *data, uint32_t rows,
                             uint32_t cols)
 {
@@ -209,7 +211,7 @@ static void check_product(const struct ops *o, enum weight_type_id type, uint32_
         fail_msg("%s %s %ux%u, %u tokens (%s): NMSE %g", o->name, weight_types[type].name, rows,
                  cols, tokens, why, off);
 
-    /* Token by token and tile by tile: the same bits. */
+    /* Token by token and tile by tile gives the same bits. */
     for (uint32_t t = 0; t < tokens; t++) {
         struct gemm one = gemm_over(&w, x + t * g.x_stride, again + t * g.y_stride, 1);
         for (uint32_t tile = 0; tile < weight_tiles(&w); tile++)
@@ -219,7 +221,7 @@ static void check_product(const struct ops *o, enum weight_type_id type, uint32_
         fail_msg("%s %s %ux%u, %u tokens (%s): alone differs from batched", o->name,
                  weight_types[type].name, rows, cols, tokens, why);
 
-    /* Accumulating goes on from what is there. */
+    /* Accumulating adds to the output. */
     g.accumulate = true;
     o->gemm(&g, 0, weight_tiles(&w), scratch);
     for (size_t i = 0; i < outputs; i++)
@@ -242,7 +244,7 @@ static void products_equal_the_reference(void **state)
     }
 }
 
-/* Independent of op_ref's reading of tiles: a product by hand. */
+/* This product by hand does not depend on op_ref's reading of tiles. */
 static void the_reference_multiplies(void **state)
 {
     (void)state;
@@ -298,7 +300,7 @@ static void rope_equals_the_reference(void **state)
             op_ref.rope(truth, 3, 64, angle_cos, angle_sin, pairs[i]);
             o->rope(fast, 3, 64, angle_cos, angle_sin, pairs[i]);
             assert_true(nmse(fast, truth, 3 * 64) < NMSE_MAX);
-            if (pairs[i] < 32) assert_true(fast[63] == truth[63]); /* untouched */
+            if (pairs[i] < 32) assert_true(fast[63] == truth[63]); /* unchanged */
         }
     }
 }
@@ -308,7 +310,7 @@ static void silu_equals_the_reference_everywhere(void **state)
     (void)state;
     EACH_FAST(o)
     {
-        /* From where e^-g overflows to where it vanishes, each value against its own truth. */
+        /* From the overflow of e^-g to its underflow, each value stays near its own truth. */
         for (float g = -100; g < 100; g += 0.37f * 16) {
             float truth[16], fast[16], up[16];
             for (uint32_t i = 0; i < 16; i++) {
@@ -357,8 +359,9 @@ static int kernels_tests(void)
     return failed;
 }
 
-/* K and V as every row of ops_table stores them, and attention over them: against op_ref, by hand,
- * and the same bits in any split. */
+/* ---- attention over stored K and V, by every implementation in ops_table ----
+ *
+ * Against op_ref, by hand, and the same bits in any split. */
 
 struct attend_case {
     enum kv_type type;
@@ -394,8 +397,8 @@ struct attend_world {
     size_t q_stride, rows, out_bytes;
 };
 
-/* K and V of all positions up to the last query's are written by op_ref; what lies behind is
- * poison, as after a page's earlier life. */
+/* Writes K and V of all positions up to the last query's by op_ref; the memory behind them is
+ * poison, as left by a page's former use. */
 static void world_init(struct attend_world *w, const struct attend_case *c, uint64_t seed)
 {
     struct rng rng;
@@ -409,10 +412,10 @@ static void world_init(struct attend_world *w, const struct attend_case *c, uint
     w->page_bytes = kv_page_bytes(&w->layout);
     w->pages = take((pages + 3) * w->page_bytes);
     memset(w->pages, 0x7e, (pages + 3) * w->page_bytes); /* F16: NaN; F32: 8e37 */
-    for (uint32_t i = 0; i < pages; i++)                 /* backwards when the seed is odd */
+    for (uint32_t i = 0; i < pages; i++)                 /* in reverse when the seed is odd */
         w->page_table[i] = seed % 2 ? pages + 2 - i : i;
     size_t head = kv_head_offset(&w->layout, 1, 1);
-    /* The same K and V whatever the page table. */
+    /* K and V are the same under any page table. */
     struct rng values;
     rng_seed(&values, 77);
     for (uint32_t p = 0; p < end; p++) {
@@ -489,12 +492,12 @@ static void attention_has_the_same_bits_in_any_split(void **state)
             CLEANUP(world_fini) struct attend_world w, other;
             world_init(&w, c, 0);
             attend_all(*row, &w, (*row)->attend_rows);
-            world_init(&other, c, 1); /* another page table, one row at a time */
+            world_init(&other, c, 1); /* other pages, one row at a time */
             attend_all(*row, &other, 1);
             if (memcmp(w.out, other.out, w.out_bytes) != 0)
                 fail_msg("%s, %s: rows alone over other pages differ", (*row)->name, c->why);
             world_fini(&other);
-            struct attend_case wide = *c; /* and over pages of another size */
+            struct attend_case wide = *c; /* and larger pages */
             wide.page_tokens = 64;
             world_init(&other, &wide, 0);
             attend_all(*row, &other, 5);
@@ -504,7 +507,7 @@ static void attention_has_the_same_bits_in_any_split(void **state)
     }
 }
 
-/* Uniform scores average V; a score far above all others picks its V: true without any
+/* Equal scores average V; a score far above all others picks its V. Both hold without a
  * reference. */
 static void attention_averages_and_picks(void **state)
 {
@@ -569,12 +572,12 @@ static int kernels_attend_tests(void)
     return failed;
 }
 
-/* Every unit of every loop runs exactly once, and the caller waits for all. */
+/* ---- workers: every unit of every loop runs exactly once, and the caller waits for all ---- */
 
 #define UNITS_MAX 64
 
 struct count {
-    uint32_t plain[UNITS_MAX]; /* not atomic: one thread a unit, and the caller behind it */
+    uint32_t plain[UNITS_MAX]; /* plain: one thread runs a unit, the caller reads after it */
     _Atomic uint32_t threads_seen;
     uint32_t threads;
     bool slow;
@@ -599,7 +602,7 @@ static void each_unit_runs_once(void **state)
         for (uint32_t loop = 0; loop < 3000; loop++) {
             uint32_t units = loop % UNITS_MAX;
             memset(c.plain, 0, sizeof c.plain);
-            c.slow = loop % 100 == 0; /* others, and the caller, fall asleep meanwhile */
+            c.slow = loop % 100 == 0; /* the other threads, and the caller, fall asleep meanwhile */
             workers_run(w, units, count_unit, &c);
             for (uint32_t i = 0; i < UNITS_MAX; i++)
                 assert_int_equal(c.plain[i], i < units);
@@ -608,7 +611,7 @@ static void each_unit_runs_once(void **state)
     }
 }
 
-/* A loop whose first unit waits makes another thread do the rest. */
+/* While the first unit waits, another thread does the rest. */
 static void other_threads_do_work(void **state)
 {
     (void)state;

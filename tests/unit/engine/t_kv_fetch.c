@@ -1,5 +1,6 @@
-/* t_kv_fetch.c - the life of a fetch beside its device: cancelled at each stage, refused, out of
- * memory or of time, and an engine that ends meanwhile. The peer is a server on the same loop. */
+/* t_kv_fetch.c - tests the life of a fetch beside its device: cancelled at each stage, refused, out
+ * of memory or of time, and an engine that ends meanwhile. The peer is a server on the same
+ * loop. */
 #include "base/core/bits.h"
 #include "base/core/fault.h"
 #include "base/core/own.h"
@@ -19,16 +20,16 @@
 #define TICKET "ticket/0000000000001267/999999999999999/74/i-owner/i-reader"
 
 struct rig {
-    struct auth_rig auth; /* first: auth_rig.h */
+    struct auth_rig auth; /* must be first: auth_rig.h */
     struct loop *loop;
     struct device *device;
     struct engine_metrics metrics;
     const struct device_info *info;
     struct kv_fetches *fetches;
     struct http_server *peer;
-    struct http_exchange *open; /* the peer has not answered it */
-    bool silent;                /* the peer does not answer */
-    uint32_t asked, pages;      /* of the peer: requests; pages that it sends at once */
+    struct http_exchange *open; /* a request that the peer holds */
+    bool silent;                /* the peer holds requests */
+    uint32_t asked, pages;      /* requests to the peer; pages in its replies */
     uint32_t ended, tokens, pulled;
     int fd;
 };
@@ -60,7 +61,7 @@ static void peer_left(void *arg, enum http_abort why)
     ((struct rig *)arg)->open = NULL;
 }
 
-/* Pages full of zeros: nobody computes with them here. */
+/* Replies with pages of zeros, because no engine computes with them. */
 static void peer_answers(void *ctx, struct http_exchange *x)
 {
     struct rig *r = ctx;
@@ -127,7 +128,7 @@ static void rig_open(struct rig *r)
     kv_fetches_set_device(r->fetches, r->device, r->info, STR(DIGEST));
 }
 
-/* In the order of an engine's end. */
+/* Closes in the order in which an engine ends. */
 static void rig_close(struct rig *r)
 {
     kv_fetches_close(r->fetches);
@@ -194,7 +195,8 @@ static void until_asked(struct rig *r, uint32_t times)
     assert_int_equal(r->asked, times);
 }
 
-/* The device tells after its step, perhaps after what it did was heard of. */
+/* Waits for the count of cached pages, which the device reports after its step, perhaps after the
+ * fetch's end is known. */
 static void until_cached(struct rig *r, uint32_t pages)
 {
     struct device_stats s = { 0 };
@@ -214,16 +216,16 @@ static void t_a_fetch_from_end_to_end(void **state)
     struct kv_fetch *p;
     rig_open(&r);
     assert_int_equal(start(&r, 1, 0, &p), 0);
-    assert_int_equal(r.ended, 0); /* never from inside */
+    assert_int_equal(r.ended, 0); /* never within the call */
     until_ended(&r, 1);
     assert_true(r.tokens == TOKENS && r.pulled == TOKENS && r.asked == 1);
     until_cached(&r, TOKENS / 16);
-    /* All is here: nobody is asked. */
+    /* All pages are cached now: the peer is not asked. */
     assert_int_equal(start(&r, 1, 0, &p), 0);
     until_ended(&r, 2);
     assert_true(r.tokens == TOKENS && r.pulled == 0 && r.asked == 1);
     assert_true(ended_as(&r, KV_FETCH_WHOLE) == 2);
-    /* Less than all, and no more. */
+    /* The peer sends one page, then none. */
     r.pages = 1;
     assert_int_equal(start(&r, 100, 0, &p), 0);
     until_ended(&r, 3);
@@ -244,15 +246,15 @@ static void t_cancelled_at_each_stage(void **state)
     struct kv_fetch *p;
     rig_open(&r);
     kv_fetch_cancel(NULL);
-    /* While the device looks. */
+    /* Cancelled while the device looks. */
     assert_int_equal(start(&r, 1, 0, &p), 0);
     kv_fetch_cancel(p);
-    /* The next comes behind it through the device, so it has been freed then. */
+    /* The next fetch passes the device after the cancelled one, which is freed by then. */
     assert_int_equal(start(&r, 2, 0, &p), 0);
     until_ended(&r, 1);
     assert_int_equal(r.asked, 1);
     assert_true(ended_as(&r, KV_FETCH_LEFT) == 1);
-    /* While the peer thinks: it sees the connection go. */
+    /* Cancelled while the peer holds the request: the peer sees the connection close. */
     r.silent = true;
     assert_int_equal(start(&r, 3, 0, &p), 0);
     until_asked(&r, 2);
@@ -263,14 +265,14 @@ static void t_cancelled_at_each_stage(void **state)
     assert_null(r.open);
     assert_true(ended_as(&r, KV_FETCH_LEFT) == 2);
     assert_int_equal(r.ended, 1);
-    /* Cancelled in every turn of its way, whatever it is at: never an end, never a page held. */
+    /* Cancelled in any turn, a fetch never reports an end and never keeps a page. */
     r.silent = false;
     for (uint32_t turns = 0; turns < 12; turns++) {
         uint32_t before = r.ended;
         assert_int_equal(start(&r, 10 + turns, 0, &p), 0);
         for (uint32_t i = 0; i < turns && r.ended == before; i++)
             turn(&r);
-        if (r.ended > before) continue; /* too late: it has come */
+        if (r.ended > before) continue; /* too late: it has ended */
         kv_fetch_cancel(p);
         assert_int_equal(start(&r, 60 + turns, 0, &p), 0);
         until_ended(&r, before + 1);
@@ -281,7 +283,7 @@ static void t_cancelled_at_each_stage(void **state)
     rig_close(&r);
 }
 
-/* The engine ends with fetches in the device's hands and in the peer's. */
+/* The engine ends while the device and the peer have fetches. */
 static void t_the_end_of_an_engine(void **state)
 {
     (void)state;
@@ -293,7 +295,7 @@ static void t_the_end_of_an_engine(void **state)
     until_asked(&r, 1);
     assert_int_equal(start(&r, 2, 0, &p), 0);
     assert_int_equal(start(&r, 3, 0, &p), 0);
-    kv_fetch_cancel(p); /* left, and the device has it */
+    kv_fetch_cancel(p); /* cancelled, but the device still has it */
     rig_close(&r);
     assert_int_equal(r.ended, 0);
 }
@@ -316,7 +318,7 @@ static void t_bounds_and_memory(void **state)
     until_ended(&r, 1);
     fault_disarm();
     assert_true(r.tokens == 0 && r.pulled == 0 && ended_as(&r, KV_FETCH_FAILED) == 1);
-    /* Its time is up before anybody was asked. */
+    /* The deadline passes before the peer is asked. */
     uint32_t asked = r.asked;
     assert_int_equal(start(&r, 1, 1, &p), 0);
     until_ended(&r, 2);
@@ -328,7 +330,7 @@ static void t_bounds_and_memory(void **state)
     assert_true(ended_as(&r, KV_FETCH_BUSY) == 3);
     until_asked(&r, asked + KV_FETCHES_MAX);
     kv_fetch_cancel(many[3]);
-    assert_int_equal(start(&r, 91, 0, &p), 0); /* its place is free */
+    assert_int_equal(start(&r, 91, 0, &p), 0); /* the cancelled one's place is free */
     rig_close(&r);
 }
 

@@ -1,4 +1,5 @@
-/* t_kv_index.c - hits are proved by ids, evictions follow the row, events replay to the truth. */
+/* t_kv_index.c - tests the KV index: ids prove hits, the policy orders evictions, and events replay
+ * to the index's content. */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
 #include "engine/core/kv_index.h"
@@ -53,7 +54,7 @@ static void rig_fini(struct rig *r)
     kv_pool_fini(&r->pool);
 }
 
-/* Takes, fills and names all full pages of the prompt; the caller holds them. */
+/* Takes, fills and names all full pages of the prompt, and holds them. */
 static uint32_t fill(struct rig *r, const struct prompt *p, uint32_t *pages)
 {
     uint32_t g = r->index.granules, n = p->count / r->page_tokens;
@@ -95,13 +96,14 @@ static void t_longest_run(void **state)
         assert_int_equal(match(&r, &b, found), 3);
         assert_int_equal(match(&r, &c, found), 0); /* equal ids, another salt */
 
-        /* A forged key: the ids are compared, so a collision is a miss and no answer to others. */
+        /* With a forged key the ids differ, so a collision is a miss and leaks no other tenant's
+         * pages. */
         struct prompt forged = a;
         forged.ids[5] ^= 1;
         assert_int_equal(match(&r, &forged, found), 0);
 
         let_go(&r, pages, n);
-        assert_int_equal(match(&r, &a, found), n); /* cached now */
+        assert_int_equal(match(&r, &a, found), n); /* now cached, without a holder */
         assert_true(kv_pool_check(&r.pool));
         kv_index_clear(&r.index);
         assert_int_equal(match(&r, &a, found), 0);
@@ -122,7 +124,7 @@ static void t_equal_pages_are_named_once(void **state)
     assert_int_equal(match(&r, &a, found), 2);
     assert_memory_equal(found, one, 2 * sizeof *one);
     let_go(&r, two, 2);
-    assert_int_equal(r.pool.free_count, 6); /* the copies were never named */
+    assert_int_equal(r.pool.free_count, 6); /* the copies have no name */
     let_go(&r, one, 2);
     assert_int_equal(r.pool.cached_count, 2);
     rig_fini(&r);
@@ -140,13 +142,13 @@ static void t_evicts_tails_of_the_oldest(void **state)
     assert_int_equal(kv_index_available(&r.index), 8);
     taken[0] = kv_index_take(&r.index);
     taken[1] = kv_index_take(&r.index);
-    assert_int_equal(match(&r, &a, found), 2); /* lost its last two */
+    assert_int_equal(match(&r, &a, found), 2); /* a lost its last two */
     assert_int_equal(match(&r, &b, found), 4);
     for (uint32_t i = 0; i < 2; i++)
-        kv_index_hit(&r.index, found[i]); /* b's first two are held */
+        kv_index_hit(&r.index, found[i]); /* holds b's first two */
     for (uint32_t i = 2; i < 6; i++)
         taken[i] = kv_index_take(&r.index);
-    assert_int_equal(kv_index_take(&r.index), KV_PAGE_NONE); /* what is held is never evicted */
+    assert_int_equal(kv_index_take(&r.index), KV_PAGE_NONE); /* held pages are never evicted */
     assert_int_equal(match(&r, &b, found), 2);
     assert_int_equal(r.index.evictions, 6);
     for (uint32_t i = 0; i < 6; i++) {
@@ -159,7 +161,7 @@ static void t_evicts_tails_of_the_oldest(void **state)
     rig_fini(&r);
 }
 
-/* Whatever a row thinks of deep pages: one whose head is gone is of no use to anybody. */
+/* Under any policy a page outlives those behind it, which are unreachable without it. */
 static void t_heads_outlive_tails(void **state)
 {
     (void)state;
@@ -194,13 +196,13 @@ static void t_probation_keeps_what_was_hit(void **state)
         for (uint32_t i = 0; i < n; i++)
             kv_index_hit(&r.index, pages[i]);
         let_go(&r, pages, n);
-        for (uint32_t i = 0; i < 4; i++) { /* 8 pages that nobody asks for again */
+        for (uint32_t i = 0; i < 4; i++) { /* 8 pages that no prompt asks for again */
             struct prompt once = prompt_of(32, 5000 + 100 * i, "");
             uint32_t other[16];
             let_go(&r, other, fill(&r, &once, other));
         }
         assert_int_equal(match(&r, &shared, found), kept[k]);
-        for (uint32_t i = 0; i < 8; i++) { /* a whole turnover later it leaves all the same */
+        for (uint32_t i = 0; i < 8; i++) { /* after a whole turnover it leaves too */
             struct prompt once = prompt_of(32, 9000 + 100 * i, "");
             uint32_t other[16];
             let_go(&r, other, fill(&r, &once, other));
@@ -210,7 +212,7 @@ static void t_probation_keeps_what_was_hit(void **state)
     }
 }
 
-/* Who only looks holds a page and does not make it one that was asked for again. */
+/* Holding a page without a hit does not count as a second use. */
 static void t_holding_is_no_hit(void **state)
 {
     (void)state;
@@ -223,7 +225,7 @@ static void t_holding_is_no_hit(void **state)
     for (uint32_t i = 0; i < n; i++)
         kv_index_hold(&r.index, pages[i]);
     assert_int_equal(r.pool.held_count, n);
-    for (uint32_t i = 0; i < 5; i++) { /* held: what comes takes the place of others */
+    for (uint32_t i = 0; i < 5; i++) { /* others are evicted: these are held */
         struct prompt once = prompt_of(32, 5000 + 100 * i, "");
         let_go(&r, other, fill(&r, &once, other));
     }
@@ -238,7 +240,7 @@ static void t_holding_is_no_hit(void **state)
     rig_fini(&r);
 }
 
-/* A reader that applies the events knows exactly the named keys. */
+/* A reader of the events ends with exactly the named keys. */
 static void t_events_replay(void **state)
 {
     (void)state;
@@ -263,7 +265,7 @@ static void t_events_replay(void **state)
                           p.ids + i * 32);
         }
         let_go(&r, pages, p.count / 32);
-        if (rng_below(&rng, 3) == 0) continue; /* the reader is late at times */
+        if (rng_below(&rng, 3) == 0) continue; /* sometimes the reader is late */
 
         struct kv_event ev[4];
         int n;
@@ -280,7 +282,7 @@ static void t_events_replay(void **state)
                 }
             }
         }
-        if (n == -ESTALE) { /* fell behind: a snapshot */
+        if (n == -ESTALE) { /* too late: it reads a snapshot */
             gaps++;
             map_fini(&known);
             map_init(&known, sizeof(struct block_key), 1, 1000, MAP_OWN);
@@ -298,7 +300,7 @@ static void t_events_replay(void **state)
         }
         assert_int_equal(known.count, named);
     }
-    assert_true(gaps > 0); /* the ring of 8 did overflow */
+    assert_true(gaps > 0); /* the ring of 8 has overflowed */
     map_fini(&known);
     rig_fini(&r);
 }
@@ -317,7 +319,7 @@ static void t_refusals(void **state)
     kv_pool_fini(&pool);
 }
 
-/* Pages are conserved whatever is done with them. */
+/* ---- pages are conserved under all operations ---- */
 
 static void t_bounds(void **state)
 {
@@ -357,7 +359,7 @@ static void t_shared(void **state)
     kv_pool_fini(&p);
 }
 
-/* Against a model: holders counted by hand. */
+/* A model counts the holders by hand. */
 static void t_random_walk(void **state)
 {
     (void)state;
@@ -414,7 +416,7 @@ static void t_check_sees_damage(void **state)
     assert_int_equal(kv_pool_init(&p, 4), 0);
     uint32_t page = kv_pool_take(&p);
     assert_true(kv_pool_check(&p));
-    p.refs[page] = 0; /* a page nobody holds and nobody can take */
+    p.refs[page] = 0; /* neither held nor free */
     assert_false(kv_pool_check(&p));
     p.refs[page] = 1;
     p.free_stack[0] = page; /* a held page among the free ones */

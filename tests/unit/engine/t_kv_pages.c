@@ -1,5 +1,6 @@
-/* t_kv_pages.c - pages out of one engine's cache and into another's, without processes: what is
- * there is whole, held by nobody, never in another's way; and what cannot be is left out. */
+/* t_kv_pages.c - tests pages read from one engine's cache and adopted by another's, without
+ * processes: they are whole, held by no session and in no session's way, and pages that cannot be
+ * adopted are left out. */
 #include "base/core/bits.h"
 #include "base/core/fault.h"
 #include "base/core/rng.h"
@@ -94,7 +95,7 @@ static struct kv_prefix prefix_of(uint32_t first, uint32_t count, uint32_t page_
     return p;
 }
 
-/* Begins a session that generates `tokens` tokens; it stays with the scheduler until its end. */
+/* Begins a session of `tokens` output tokens, which stays with the scheduler until its end. */
 static struct session *submit(struct side *s, struct output *output, uint32_t first, uint32_t count,
                               uint32_t tokens)
 {
@@ -123,7 +124,7 @@ static uint64_t hits(struct side *s)
     return c.hit_tokens;
 }
 
-/* Runs a request to its end: the token it drew last. */
+/* Runs a request to its end; returns the last sampled token. */
 static uint32_t compute(struct side *s, uint32_t first, uint32_t count, uint32_t tokens)
 {
     struct output output;
@@ -135,7 +136,7 @@ static uint32_t compute(struct side *s, uint32_t first, uint32_t count, uint32_t
     return s->last;
 }
 
-/* All that `from` has of the prefix, into `to`, in answers of `bytes_max`. */
+/* Copies all pages that `from` has of the prefix to `to`, in parts of `bytes_max`. */
 static struct kv_adopted carry(struct side *from, struct side *to, struct kv_prefix *p,
                                size_t bytes_max)
 {
@@ -159,7 +160,7 @@ static size_t page_bytes(struct side *s)
     return kv_page_bytes(kv_store_layout(executor_kv(s->x)));
 }
 
-/* Side a has computed a prompt of `count` tokens; side b may take over the pages of its prefix. */
+/* Side a has computed a prompt of `count` tokens; side b may adopt the pages of its prefix. */
 struct pair {
     struct side a, b;
     struct kv_prefix p;
@@ -215,7 +216,7 @@ static void t_what_comes_is_what_was_there(void **state)
     }
 }
 
-/* A session runs while its pages are read, and another while pages come in. */
+/* One session runs while its pages are read, another while pages are adopted. */
 static void t_beside_what_runs(void **state)
 {
     (void)state;
@@ -243,13 +244,13 @@ static void t_beside_what_runs(void **state)
         assert_true(executor_step(b.x, step_clock, &info, NULL) >= 0);
     sound(&b, 0);
     kv_prefix_fini(&p);
-    executor_free(a.x); /* in the middle of its answer */
+    executor_free(a.x); /* in the middle of its output */
     output_fini(&source);
     executor_free(b.x);
 }
 
-/* With pages held by others a part comes in; never more than nobody holds, and not in the place of
- * the prefix itself. */
+/* While other pages are held only a part fits: never more than the free pages, and never in place
+ * of the prefix itself. */
 static void t_room_ends(void **state)
 {
     (void)state;
@@ -268,7 +269,7 @@ static void t_room_ends(void **state)
     assert_int_equal(got.came, 16 - held);
     sound(&t.b, held);
     assert_int_equal(kv_prefix_here(t.b.x, &t.p), 16 - held);
-    /* Again, page by page behind them: all room is the prefix's own. */
+    /* Another page behind them does not fit: all free pages are the prefix's own. */
     size_t at = got.here * page_bytes(&t.b);
     got = kv_prefix_adopt(t.b.x, &t.p, got.here, bytes.data + at, 1);
     assert_true(got.here == 16 - held && got.came == 0);
@@ -302,17 +303,17 @@ static void t_no_gap_and_nothing_twice(void **state)
     CLEANUP(buf_fini) struct buf bytes = { 0 };
     assert_int_equal(kv_prefix_read(t.a.x, &t.p, 4, SIZE_MAX, &bytes), 6);
     struct kv_adopted got = kv_prefix_adopt(t.b.x, &t.p, 4, bytes.data, 6);
-    assert_true(got.here == 0 && got.came == 0); /* those before them are not here */
+    assert_true(got.here == 0 && got.came == 0); /* the pages before them are missing */
     assert_int_equal(index_of(&t.b)->pool->cached_count, 0);
     got = carry(&t.a, &t.b, &half, SIZE_MAX);
     assert_int_equal(got.here, 5);
-    /* Asked from 4 on, of which one has come meanwhile. */
+    /* The read began at page 4, which has come meanwhile. */
     got = kv_prefix_adopt(t.b.x, &t.p, 4, bytes.data, 6);
     assert_true(got.here == 10 && got.came == 5);
     got = kv_prefix_adopt(t.b.x, &t.p, 4, bytes.data, 6);
     assert_true(got.here == 10 && got.came == 0);
     sound(&t.b, 0);
-    /* Reads behind the end, of other ids, of another tenant. */
+    /* Reads nothing behind the end, for other ids, or for a page that is not full. */
     buf_clear(&bytes);
     assert_int_equal(kv_prefix_read(t.a.x, &t.p, 10, SIZE_MAX, &bytes), 0);
     assert_int_equal(kv_prefix_read(t.a.x, &t.p, 1000, SIZE_MAX, &bytes), 0);
@@ -327,7 +328,7 @@ static void t_no_gap_and_nothing_twice(void **state)
     pair_close(&t);
 }
 
-/* A page that lost the one before it is still named; when that comes back, both are reachable. */
+/* A page that lost the one before it keeps its name; once that is back, both are reachable. */
 static void t_a_tail_without_its_head_is_found_again(void **state)
 {
     (void)state;
@@ -366,14 +367,15 @@ static void t_memory_may_end(void **state)
     fault_arm("kv_serve.read", 1);
     assert_int_equal(kv_prefix_read(a.x, &p, 0, SIZE_MAX, &bytes), -ENOMEM);
     fault_disarm();
-    bytes.max = page_bytes(&a); /* less than was asked for */
+    bytes.max = page_bytes(&a); /* less than the read needs */
     assert_int_equal(kv_prefix_read(a.x, &p, 0, SIZE_MAX, &bytes), -ENOMEM);
     sound(&a, 0);
     kv_prefix_fini(&p);
     executor_free(a.x);
 }
 
-/* Two sides that compute, carry to and fro, and forget: always sound, and tokens never differ. */
+/* Two sides compute, copy pages to each other and forget: both stay consistent, and tokens never
+ * differ. */
 static void t_to_and_fro(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* t_llama.c - what models compute: against an independent forward pass, against stored vectors,
- * and against themselves in every split. */
+/* t_llama.c - tests model outputs: against an independent forward pass, stored vectors, and
+ * themselves in every split. */
 #include "tests/unit/engine/gguf_make.h"
 #include "tests/unit/engine/llama_bench.h"
 #include "tests/unit/unit.h"
@@ -40,7 +40,7 @@ static float *tensor(const struct truth *t, const char *format, uint32_t layer)
     return values;
 }
 
-/* y[rows] = W x; each row of W is `cols` long. */
+/* Computes y[rows] = W x; each row of W is `cols` long. */
 static void multiply(const float *w, const double *x, uint32_t rows, uint32_t cols, double *y)
 {
     for (uint32_t r = 0; r < rows; r++) {
@@ -76,7 +76,7 @@ static void rotate(const struct truth *t, double *x, uint32_t heads, uint32_t po
     free(factors);
 }
 
-/* One head of one query over keys and values [position + 1][kv width]. */
+/* Computes one head of one query over keys and values [position + 1][kv width]. */
 static void attend_head(const struct truth *t, const double *q, const double *k, const double *v,
                         uint32_t position, double *out)
 {
@@ -152,7 +152,7 @@ static void feed_forward(struct truth *t, uint32_t layer)
     free(n), free(gate), free(up), free(y);
 }
 
-/* Logits [count][vocab] after each of the ids; the caller frees. */
+/* Returns the logits [count][vocab] after each id; the caller frees. */
 static double *llama_truth(const struct gguf_make *file, const struct llama_shape *shape,
                            const uint32_t *ids, uint32_t count)
 {
@@ -230,7 +230,7 @@ static void logits_equal_an_independent_forward_pass(void **state)
     }
 }
 
-/* One "prompt" group of logits.txt; see tests/vectors/model/README.md. */
+/* Checks one "prompt" group of logits.txt; see tests/vectors/model/README.md. */
 static void check_stored(struct bench *b, const char *ids_line, uint32_t position,
                          const float *stored, uint32_t vocab, double bound)
 {
@@ -250,8 +250,8 @@ static void check_stored(struct bench *b, const char *ids_line, uint32_t positio
     if (!(off / top < bound)) fail_msg("position %u: off by %g", position, off / top);
 }
 
-/* Feeds each best token back in, as long as the reference was sure of its choices. Returns how
- * many were compared. */
+/* Feeds each best token back in while the reference's gap exceeds `sure`. Returns the number of
+ * tokens compared. */
 static uint32_t check_greedy(struct bench *b, const char *ids_line, const char *greedy_line,
                              const char *gaps_line, double sure)
 {
@@ -381,7 +381,7 @@ static void chunks_pages_and_threads_do_not_matter(struct bench *b, const char *
     bench_runner(b, 16, 1);
 }
 
-/* Six sequences: one prefills, one decodes, one wants no logits, ...: ours is among them. */
+/* Six sequences prefill, decode or want no logits; ours is one of them. */
 static void company_does_not_matter(struct bench *b, const char *kernels, const uint32_t *ids,
                                     const float *expected)
 {
@@ -414,7 +414,7 @@ static void company_does_not_matter(struct bench *b, const char *kernels, const 
         }
         check_bits(logits[mine], expected, vocab, kernels, "in company as item", mine);
     }
-    /* Decode of the last token, with the others decoding. */
+    /* The last token decodes while the others decode. */
     bench_feed(b, ids, TOKENS - 1, 300, table[0], logits[0]);
     for (uint32_t i = 0; i < 6; i++)
         items[i].count = 1, items[i].position = i > 0 ? i * 3 : 0;
@@ -429,7 +429,7 @@ static void company_does_not_matter(struct bench *b, const char *kernels, const 
     check_bits(logits[0], expected, vocab, kernels, "decoding in company as item", 0);
 }
 
-/* A second sequence goes on over the first one's pages, the last of them copied on write. */
+/* A second sequence continues on the first one's pages, the last of them copied on write. */
 static void a_cached_prefix_does_not_matter(struct bench *b, const char *kernels,
                                             const uint32_t *ids, const float *expected)
 {
@@ -461,7 +461,7 @@ static void logits_are_a_function_of_the_ids_alone(void **state)
         bench_ids(i + 50, bench_shapes[i].vocab, ids, TOKENS);
         for (const struct ops *const *row = ops_table; *row; row++) {
             if (!(*row)->supported()) continue;
-            if (*row == &op_ref && i > 0) continue; /* slow, and nothing is blocked in it */
+            if (*row == &op_ref && i > 0) continue; /* op_ref is slow and has no blocking to vary */
             CLEANUP(bench_fini) struct bench b;
             bench_init(&b, &bench_shapes[i], (*row)->name, i % 2 == 0 ? KV_F16 : KV_F32);
             float expected[128];

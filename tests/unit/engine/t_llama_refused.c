@@ -1,4 +1,5 @@
-/* t_llama_refused.c - steps, sizes and files that a model refuses, and loads that fail half way. */
+/* t_llama_refused.c - tests steps, sizes and files that a model refuses, and loads that fail half
+ * way. */
 #include "base/core/fault.h"
 #include "tests/unit/engine/llama_bench.h"
 #include "tests/unit/unit.h"
@@ -25,7 +26,7 @@ static void wrong_steps_are_refused(void **state)
     for (uint32_t n = 0; n < 9; n++)
         i[n] = good;
     bench_step(&b, &good, 1);
-    bench_step(&b, NULL, 0); /* nothing to do is no mistake */
+    bench_step(&b, NULL, 0); /* an empty step is valid */
 
     struct err err = { { 0 } };
     assert_int_equal(model_step(b.runner, i, 9, &err), -EINVAL);
@@ -152,7 +153,7 @@ static void tokens_differ(struct gguf_make *m)
         make_u64_raw(&m->values, 0);
 }
 
-/* A field of the shape, or a thing put on top of a good file. */
+/* Each row changes a field of the shape, or adds something to a good file. */
 /* clang-format off */
 static const struct {
     void (*damage)(struct gguf_make *m);
@@ -209,7 +210,7 @@ static void what_is_no_llama_is_refused(void **state)
         if (rc != no_llamas[i].rc || !strstr(err.text, no_llamas[i].says) || model)
             fail_msg("row %zu: %d \"%s\", expected %d \"%s\"", i, rc, err.text, no_llamas[i].rc,
                      no_llamas[i].says);
-        assert_memory_equal(err.text, "/proc/self/fd/", 14); /* the file is named */
+        assert_memory_equal(err.text, "/proc/self/fd/", 14); /* names the file */
     }
 }
 
@@ -233,7 +234,8 @@ static void what_is_no_model_is_refused(void **state)
     assert_null(model);
 }
 
-/* Each allocation, mapping and read of a load fails once: an answer, and nothing leaks. */
+/* Each allocation, mapping and read of a load fails once: the load returns an error and leaks
+ * nothing. */
 static void a_load_that_fails_anywhere_is_an_answer(void **state)
 {
     (void)state;

@@ -1,13 +1,13 @@
-/* t_optimum.c - how far the rows are from what could be done at all (the bound of InferMax).
+/* t_optimum.c - compares order policies and presets with the best possible schedule (InferMax's bound).
  *
- *     requests of a prompt and an answer, all there at once; memory for so many tokens
+ *     requests of a prompt and an output, all there at once; memory for so many tokens
  *     a step: prompts whole, one token for each that decodes; costs a + b * prompt + c * decodes
- *     the least sum of end times over all schedules, by dynamic programming over who has how much
+ *     the least sum of end times over all schedules, by dynamic programming over progress
  *
- * A state is what each request has computed: nothing, or its prompt and some tokens. Dropping and
- * computing again is never part of an optimum here: what a dropped session gains in memory it could
- * have had by beginning later. So a state's future does not depend on how it was reached, and up to
- * eight requests of a few tokens are enumerated whole. */
+ * A state is the progress of each request: nothing, or its prompt and some tokens. An optimum never
+ * drops and recomputes: the memory that this frees would be free as well if the session began later.
+ * So a state's future does not depend on how it was reached, and up to eight requests of a few tokens
+ * are enumerated whole. */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
 #include "engine/core/scheduler.h"
@@ -36,17 +36,18 @@ struct job {
 struct puzzle {
     struct job job[REQUESTS_MAX];
     uint32_t count, pages, seqs_max;
-    uint32_t radix[REQUESTS_MAX]; /* states of a request: 0, 1 .. output */
-    double *best;                 /* least sum of end times from here on; NAN: not known */
+    uint32_t radix[REQUESTS_MAX]; /* number of a request's states: 0, 1 .. output */
+    double *best;                 /* least sum of end times from here on; NAN: not computed */
 };
 
 static uint32_t pages_of(const struct job *j, uint32_t done)
 {
-    /* The last token is given but never computed. */
+    /* The last token is returned but never computed. */
     return done == 0 || done == j->output ? 0 : (j->prompt + done - 1 + PAGE - 1) / PAGE;
 }
 
-/* The step that advances the set `mask`: its pages at the end of it, and its seconds. */
+/* Computes the step that advances the set `mask`: writes its seconds; returns true if its pages and
+ * sequences fit. */
 static bool step_of(const struct puzzle *p, const uint32_t *done, uint32_t mask, double *ret_s)
 {
     uint32_t pages = 0, seqs = 0;
@@ -85,7 +86,7 @@ static double solve(struct puzzle *p, const uint32_t *done)
         if (!step_of(p, done, mask, &step_s)) continue;
         for (uint32_t i = 0; i < p->count; i++)
             next[i] = done[i] + (mask >> i & 1);
-        /* Everybody who is not done waits for this step. */
+        /* Each request that is not done waits for this step. */
         best = fmin(best, step_s * open + solve(p, next));
     }
     p->best[at] = best;
@@ -106,7 +107,7 @@ static double optimum_s(struct puzzle *p)
     return sum / p->count;
 }
 
-/* The mean end time of the real scheduler on the same machine. */
+/* Returns the mean end time of the real scheduler on the same machine. */
 static double scheduled_s(const struct puzzle *p, const struct preset *preset, const char *order)
 {
     struct sched_config config = {
@@ -162,13 +163,13 @@ static struct puzzle draw(struct rng *rng, uint32_t count)
 static void t_known_answers(void **state)
 {
     (void)state;
-    /* One at a time: the shorter first. 1 + 2 and 1 + 4 ms of prompts. */
+    /* One at a time, the shorter first: 1 + 2 and 1 + 4 ms of prompts. */
     struct puzzle p = { .count = 2, .seqs_max = 1, .pages = 14 };
     p.job[0] = (struct job){ 40, 1 }, p.job[1] = (struct job){ 20, 1 };
     assert_true(fabs(optimum_s(&p) - (3e-3 + 8e-3) / 2) < 1e-12);
-    p.seqs_max = 2; /* together: 7 ms for both is later on average */
+    p.seqs_max = 2; /* together both take 7 ms, later on average */
     assert_true(fabs(optimum_s(&p) - (3e-3 + 8e-3) / 2) < 1e-12);
-    p.job[0].prompt = p.job[1].prompt = 5; /* two steps' fixed cost would be more */
+    p.job[0].prompt = p.job[1].prompt = 5; /* two steps would pay the fixed cost twice */
     assert_true(fabs(optimum_s(&p) - 2e-3) < 1e-12);
 }
 
@@ -195,7 +196,7 @@ static void t_nobody_beats_the_optimum(void **state)
     for (size_t i = 0; i < COUNT_OF(gap); i++)
         printf("%s: %.1f %% above the optimum\n", i < COUNT_OF(orders) ? orders[i] : "infermax",
                100 * gap[i] / puzzles);
-    assert_true(gap[2] < gap[0]); /* work against fcfs */
+    assert_true(gap[2] < gap[0]); /* sjf_work against fcfs */
 }
 
 int main(void)

@@ -1,8 +1,9 @@
-/* t_predict_engine.c - the shipped model answers prompts of the text trace, and the engine predicts its own
- * outputs: from the hidden state better than from the prompt's length, and better still while it
- * decodes, by the states of running outputs better than by Bayes' rule over the first word alone.
- * MUSTER_PREDICT_PROMPTS=5000 asks the whole trace; MUSTER_PREDICT_LAYER and MUSTER_PREDICT_EVERY say
- * what is read.
+/* t_predict_engine.c - tests that an engine predicts its own outputs from the model's hidden states.
+ *
+ * The shipped model runs prompts of the text trace. Predictions from the hidden state beat those from
+ * the prompt's length, and get better while the engine decodes: by the states of running outputs at
+ * least about as much as by Bayes' rule over the first prediction alone. MUSTER_PREDICT_PROMPTS=5000
+ * runs the whole trace; MUSTER_PREDICT_LAYER and MUSTER_PREDICT_EVERY set what is read.
  */
 #include "base/core/bits.h"
 #include "base/io/file.h"
@@ -17,7 +18,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define SHIPPED "models/muster-tiny-q8_0.gguf" /* from the top of the tree */
+#define SHIPPED "models/muster-tiny-q8_0.gguf" /* from the checkout's root */
 #define TEXTS "traces/text-5000.jsonl"
 #define REQUESTS_MAX 5000
 #define REQUESTS 400
@@ -25,9 +26,9 @@
 #define OUTPUT 300
 #define SEQS 16
 #define KEPT "build/t_predict_engine.state"
-#define LOOK 32 /* tokens between places where the refined word is compared with the first */
+#define LOOK 32 /* tokens between comparisons of the refined and the first prediction */
 #define LOOKS 4
-#define EVERY 16 /* as the flag's default */
+#define EVERY 16 /* the flag's default */
 
 enum { BEGIN, END, SYSTEM, USER, ASSISTANT }; /* the model's control tokens */
 
@@ -35,7 +36,7 @@ struct asked {
     struct output output;
     struct ids ids;
     double mean, p90,
-        at_look[LOOKS]; /* as predicted at the first token and at LOOK, 2 LOOK ...; 0: not */
+        at_look[LOOKS]; /* predictions at the first token, and at LOOK, 2 LOOK ...; 0: none */
     uint32_t prompt_tokens, tokens;
     bool open;
 };
@@ -107,7 +108,8 @@ static uint32_t number_of(const char *variable, uint32_t otherwise)
     return (uint32_t)value;
 }
 
-/* Asks the first `count` prompts; with a file what was learned is kept. `every` as the flag. */
+/* Runs the first `count` prompts, with `every` as the flag; a file keeps what the policy
+ * learned. */
 static void ask_all(const struct trace *t, uint32_t count, uint32_t every, struct str file)
 {
     CLEANUP(executor_freep) struct executor *x = NULL;
@@ -147,14 +149,14 @@ static void ask_all(const struct trace *t, uint32_t count, uint32_t every, struc
 
 struct judged {
     double con, covered;
-    double first[LOOKS], look[LOOKS]; /* mean error of the outputs longer than each look */
+    double first[LOOKS], look[LOOKS]; /* mean errors over outputs longer than each look */
     uint32_t longer[LOOKS];
 };
 
 static void judge_looks(struct judged *j, const struct asked *a)
 {
     for (uint32_t k = 0; k < LOOKS && a->tokens > (k + 1) * LOOK; k++) {
-        /* Nobody who saw so many tokens would still say fewer. */
+        /* After so many tokens the first prediction is at least one more. */
         double first = fmax(a->mean, (k + 1) * LOOK + 1);
         j->longer[k]++;
         j->first[k] += (fabs(first - a->tokens) - j->first[k]) / j->longer[k];
@@ -162,7 +164,7 @@ static void judge_looks(struct judged *j, const struct asked *a)
     }
 }
 
-/* Over all looks of all outputs. */
+/* Returns the mean error over all looks of all outputs. */
 static double error_of(const struct judged *j, const double error[LOOKS])
 {
     double sum = 0, count = 0;
@@ -173,7 +175,7 @@ static double error_of(const struct judged *j, const double error[LOOKS])
     return sum / count;
 }
 
-/* Over the second half: the first is for learning. */
+/* Judges the second half of the outputs: the first half is for learning. */
 static struct judged judge(uint32_t count)
 {
     struct judged j = { 0 };
@@ -191,7 +193,7 @@ static struct judged judge(uint32_t count)
     return j;
 }
 
-/* What the prompts' lengths alone would have told of the same answers. */
+/* Returns the concordance of predictions from the prompts' lengths alone, for the same outputs. */
 static double by_prompt_lengths(uint32_t count)
 {
     const struct predict_policy *row = predict_find(STR("prompt_histogram"));
@@ -225,7 +227,7 @@ static void the_hidden_state_tells(void **state)
     assert_int_equal(trace_parse(buf_view(&text), TRACE_AUTO, &t, &err), 0);
     assert_int_equal(model_load(SHIPPED, NULL, &model, &err), 0);
     assert_true(count >= 200 && count <= t->count && count <= REQUESTS_MAX);
-    unlink(KEPT); /* of a run that failed */
+    unlink(KEPT); /* left by a failed run */
     ask_all(t, count, 0, (struct str){ 0 });
     struct judged bayes = judge(count);
     ask_all(t, count, every, STR(KEPT));
@@ -242,17 +244,17 @@ static void the_hidden_state_tells(void **state)
                   error_of(&j, j.first), error_of(&bayes, bayes.look), error_of(&j, j.look));
     assert_true(j.con >= prompts + 0.05);
     assert_true(j.covered >= 0.8);
-    /* Tokens as first predicted, by Bayes' rule alone and by states: 48.4, 29.8 and 29.7; with twice
-     * as many prompts 31.9, 24.5 and 23.3. */
+    /* Mean errors in tokens, as first predicted, by Bayes' rule alone and by states: 48.4, 29.8 and
+     * 29.7; with twice as many prompts 31.9, 24.5 and 23.3. */
     assert_true(error_of(&j, j.look) < 0.75 * error_of(&j, j.first));
     assert_true(error_of(&j, j.look) < 1.05 * error_of(&bayes, bayes.look));
 
-    /* The next engine predicts from its first request on, by what this one learned. */
+    /* The next engine predicts from its first request on, with what this one learned. */
     ask_all(t, 1, every, STR(KEPT));
     assert_true(asked[0].mean > 0 && asked[0].p90 > 0);
     unlink(KEPT);
     ask_all(t, 1, every, STR(KEPT));
-    assert_true(asked[0].mean <= 0); /* and one without the file does not */
+    assert_true(asked[0].mean <= 0); /* without the file there is no prediction */
     unlink(KEPT);
     model_free(model);
 }

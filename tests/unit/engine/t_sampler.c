@@ -1,4 +1,4 @@
-/* t_sampler.c - the sampler against a plain reference that sorts everything.
+/* t_sampler.c - tests the sampler against a plain reference that sorts everything.
  *
  * The reference follows the definition line by line in double: penalties by counting, a full sort
  * by (logit, id), top-k, softmax, cumulative top-p, min-p, then the inverse distribution function.
@@ -112,7 +112,7 @@ static void t_like_the_reference(void **state)
         float logits[VOCAB];
         uint32_t ids[40], forbidden[2] = { (uint32_t)rng_below(&rng, VOCAB), VOCAB + 5 };
         for (uint32_t i = 0; i < VOCAB; i++) {
-            /* A coarse grid, so that ties are common. */
+            /* A coarse grid makes ties common. */
             logits[i] = (float)((double)rng_below(&rng, 40) / 4 - 5);
         }
         for (uint32_t i = 0; i < COUNT_OF(ids); i++)
@@ -145,12 +145,12 @@ static void t_like_the_reference(void **state)
         p.temperature = 0;
         differ_from_greedy += ref_pick(VOCAB, &p, &in) != want;
     }
-    assert_true(differ_from_greedy > 5000); /* it does draw */
+    assert_true(differ_from_greedy > 5000); /* many draws differ from greedy */
     sampler_free(s);
 }
 
-/* Flat distributions, of which top-p, top-k or min-p keep nearly all: what is sorted gives the same
- * token as what is popped. */
+/* Of flat distributions top-p, top-k or min-p keep nearly all tokens: sorting them gives the same
+ * token as popping them one by one. */
 static void t_like_the_reference_where_nearly_all_are_kept(void **state)
 {
     (void)state;
@@ -179,7 +179,7 @@ static void t_like_the_reference_where_nearly_all_are_kept(void **state)
             above += logits[i] > logits[want];
         far += above > VOCAB_MAX / 4;
     }
-    assert_true(far > 50); /* far behind what is popped */
+    assert_true(far > 50); /* far behind the popped ones */
     sampler_free(s);
 }
 
@@ -216,7 +216,7 @@ static void t_draws_follow_the_distribution(void **state)
         }
         for (int id = 0; id < 4; id++) {
             double share = (double)seen[id] / DRAWS, want = rows[k].share[id];
-            /* 4.5 standard deviations; seeds are fixed, so this never flickers */
+            /* The bound is 4.5 standard deviations; seeds are fixed, so this never flickers. */
             if (fabs(share - want) > 4.5 * sqrt(want * (1 - want) / DRAWS)) {
                 fail_msg("%s: token %d drawn %.4f of %.4f", rows[k].why, id, share, want);
             }
@@ -235,7 +235,7 @@ static void t_chance_is_a_function_of_seed_and_position(void **state)
     for (uint64_t seed = 1; seed <= 2; seed++) {
         struct sampler_params p = { .temperature = 1, .seed = seed };
         for (uint32_t again = 0; again < 2; again++) {
-            for (uint32_t at = 32; at-- > 0;) { /* in any order of asking */
+            for (uint32_t at = 32; at-- > 0;) { /* the order of calls does not matter */
                 struct sampler_input in = { .logits = logits, .count = at };
                 struct sampler_result got;
                 assert_int_equal(sampler_pick(s, &p, &in, &got), 0);
@@ -265,8 +265,8 @@ static void t_logprobs(void **state)
     struct sampler_input in = { .logits = logits, .ids = ids, .count = 1 };
     struct sampler_result got;
     assert_int_equal(sampler_pick(s, &p, &in, &got), 0);
-    assert_int_equal(got.chosen.id, 1); /* 2 was answered already and is penalised */
-    /* The log-probabilities are the model's all the same. */
+    assert_int_equal(got.chosen.id, 1); /* 2 is in the output already and is penalised */
+    /* Log-probabilities are the model's own, without penalties. */
     assert_true(fabsf(got.chosen.logprob - logf(2.0f / 9)) < 1e-6f);
     assert_int_equal(got.top_count, 3);
     const uint32_t order[] = { 2, 1, 3 };
@@ -307,7 +307,7 @@ static void t_odd_logits(void **state)
     sampler_free(s);
 }
 
-/* The ranking against a plain sort, and what it costs in moves. */
+/* ---- the ranking against a plain sort, and its cost in moves ---- */
 
 #define RANKED_VOCAB 50000
 
@@ -318,7 +318,7 @@ static int by_rank(const void *a, const void *b)
     return x->id < y->id ? -1 : 1;
 }
 
-/* Kinds of logits, those with awkward bits among them. */
+/* Draws a logit of one of four kinds; the last kind has awkward bits. */
 static float draw(struct rng *rng, uint32_t kind)
 {
     static const float odd[] = { 0.0f,   -0.0f,    1e-40f,    -1e-40f, 3e38f,
@@ -364,7 +364,8 @@ static void t_order_is_that_of_a_sort(void **state)
     }
 }
 
-/* All of a flat distribution, which a heap alone would take log2(RANKED_VOCAB) moves a token for. */
+/* Ranks all of a flat distribution, for which a heap alone would take log2(RANKED_VOCAB) moves a
+ * token. */
 static void t_all_of_it_costs_a_constant_a_token(void **state)
 {
     (void)state;
@@ -379,7 +380,7 @@ static void t_all_of_it_costs_a_constant_a_token(void **state)
     uint64_t built = r.moves;
     for (uint32_t i = 0; i < 20; i++)
         ranking_next(&r);
-    assert_true(r.moves - built < 20 * 20); /* a few are popped, not sorted */
+    assert_true(r.moves - built < 20 * 20); /* the first few are popped, not sorted */
     for (uint32_t i = 20; i < count; i++)
         ranking_next(&r);
     print_message("%.2f moves a token\n", (double)r.moves / RANKED_VOCAB);

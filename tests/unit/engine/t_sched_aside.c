@@ -1,4 +1,4 @@
-/* t_sched_aside.c - sessions that stand aside or come from elsewhere: paused, held, imported. */
+/* t_sched_aside.c - tests sessions that are paused, held or imported from another engine. */
 #include "base/core/bits.h"
 #include "tests/unit/engine/sched_rig.h"
 
@@ -23,7 +23,7 @@ static void t_paused_keeps_pages_until_others_need_them(void **state)
     assert_false(rig_step(&r));
     assert_false(sched_has_work(r.s));
     assert_int_equal(l.session[0]->page_count, held);
-    load_submit(&r, &l, 1, 0, false); /* needs more than is left */
+    load_submit(&r, &l, 1, 0, false); /* needs more pages than are left */
     assert_true(rig_step(&r));
     assert_int_equal(l.session[0]->state, SESSION_WAITING);
     assert_int_equal(l.session[0]->page_count, 0);
@@ -42,8 +42,8 @@ static void t_paused_keeps_pages_until_others_need_them(void **state)
     rig_fini(&r);
 }
 
-/* One engine computes a prompt and its first token, another goes on: with nothing, half or most of
- * the prompt in its own cache, and with pages so few that imported sessions are preempted. */
+/* One engine computes a prompt and its first token, another continues: with none, half or most of
+ * the prompt in its own cache, and with so few pages that imported sessions are preempted. */
 static void t_imported_tokens_are_not_computed_again(void **state)
 {
     (void)state;
@@ -96,8 +96,8 @@ static void t_imported_tokens_are_not_computed_again(void **state)
     }
 }
 
-/* The pages of who has ended go on elsewhere: until then those who need them wait, and are neither
- * admitted nor preempted; who needs fewer does not. */
+/* An ended session keeps its pages while they are copied elsewhere: sessions that need them wait,
+ * and are neither admitted nor preempted; a session that needs fewer runs. */
 static void pages_under_way(const char *admit)
 {
     struct rig r;
@@ -157,7 +157,7 @@ static void t_pages_under_way_are_waited_for(void **state)
     pages_under_way("fit");
 }
 
-/* Who admits all admits one who finds no page, and loses none by it. */
+/* With admit policy "all" a session is admitted without pages, and that is no preemption. */
 static void t_who_had_no_pages_is_not_preempted(void **state)
 {
     (void)state;
@@ -213,10 +213,10 @@ static void t_an_import_is_one_step_and_leaves_a_token(void **state)
     rig_execute(&r, batch);
     sched_commit(r.s, r.result, r.now_us);
     batch = sched_plan(r.s, ++r.now_us, &rig_perf);
-    assert_int_equal(batch->item[0].import_from, batch->item[0].start); /* once */
+    assert_int_equal(batch->item[0].import_from, batch->item[0].start); /* imported once */
     sched_discard(r.s, r.now_us);
 
-    /* What lies before the imported part is not cached: all of it is computed. */
+    /* The prefix before the imported part is not cached, so all of it is computed. */
     req.imported_from = 32;
     ids[0] = 1;
     assert_int_equal(sched_submit(r.s, &req, &session, NULL), 0);
@@ -229,8 +229,8 @@ static void t_an_import_is_one_step_and_leaves_a_token(void **state)
     rig_fini(&r);
 }
 
-/* While others starve for pages a held session keeps its own and computes nothing; let go of, it
- * goes on with the tokens that it would have had. */
+/* A held session keeps its pages and computes nothing while others starve for pages; released, it
+ * goes on with the same tokens. */
 static void t_held_keeps_pages_and_takes_no_step(void **state)
 {
     (void)state;
@@ -267,8 +267,8 @@ static void t_held_keeps_pages_and_takes_no_step(void **state)
     rig_fini(&r);
 }
 
-/* Two that answer, and a third whose short prompt joins a higher level than they are in; pages for all
- * three. Plans until the third runs; how many pages then were copied out. */
+/* Runs two decoding sessions and a third whose short prompt joins a higher level; there are pages
+ * for all three. Steps until the third runs; returns the pages copied out by then. */
 static uint64_t swapped_before_need(bool early, struct rig *r, struct load *l)
 {
     static struct order_policy order;
@@ -296,7 +296,7 @@ static uint64_t swapped_before_need(bool early, struct rig *r, struct load *l)
         sched_counts_get(r->s, &c);
     } while (l->session[2]->state != SESSION_RUNNING);
     assert_int_equal(c.parked, 1);
-    assert_true(kv_index_available(sched_index(r->s)) > 0); /* nobody wanted for pages */
+    assert_true(kv_index_available(sched_index(r->s)) > 0); /* pages were never short */
     return c.swapped_out;
 }
 
@@ -311,7 +311,7 @@ static void t_pages_of_who_stands_aside_leave_early(void **state)
     while (rig_step(&r)) {
     }
     load_collect(&r, &l);
-    for (uint32_t i = 0; i < 3; i++) { /* and come back with what was in them */
+    for (uint32_t i = 0; i < 3; i++) { /* their content is swapped in again */
         uint32_t want[OUTPUT_MAX], n = rig_truth(l.ids[i], l.count[i], OUTPUT_MAX, want);
         assert_int_equal(l.answer_count[i], n);
         assert_memory_equal(l.output[i], want, n * sizeof *want);

@@ -1,5 +1,5 @@
-/* t_sched_displace.c - a full queue: which waiting session gives its place to a newcomer of another tenant, and
- * that each is answered once. */
+/* t_sched_displace.c - tests a full queue: which waiting session loses its place to a newcomer of
+ * another tenant, and that each request ends once. */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
 #include "tests/unit/engine/sched_rig.h"
@@ -39,7 +39,7 @@ static int submit(struct rig *r, uint64_t id, uint64_t tenant, double weight, bo
     return rc;
 }
 
-/* Its id, or -1: nobody has ended. */
+/* Returns the id of the session that was displaced, or -1. */
 static int64_t displaced(struct rig *r)
 {
     struct session *x = sched_next_ended(r->s);
@@ -63,7 +63,7 @@ static void the_last_of_the_tenant_that_has_most_gives_way(void **state)
         rig_init(&r, &config);
         for (uint64_t id = 0; id < PLACES; id++)
             assert_int_equal(submit(&r, id, 1, 1, false, NULL), 0);
-        assert_int_equal(submit(&r, 4, 1, 1, false, NULL), -EAGAIN); /* all places are its own */
+        assert_int_equal(submit(&r, 4, 1, 1, false, NULL), -EAGAIN); /* its tenant has all */
         static const struct {
             uint64_t tenant;
             double weight;
@@ -92,7 +92,8 @@ static void the_last_of_the_tenant_that_has_most_gives_way(void **state)
     }
 }
 
-/* Each of four that would lose its place has what a loss would throw away. */
+/* None of these four sessions may lose its place: one runs, one has begun elsewhere, one is paused,
+ * one has ended. */
 static void who_has_begun_keeps_its_place(void **state)
 {
     (void)state;
@@ -102,12 +103,12 @@ static void who_has_begun_keeps_its_place(void **state)
     struct session *runs, *paused, *leaves;
     rig_init(&r, &config);
     assert_int_equal(submit(&r, 0, 1, 1, false, &runs), 0);
-    assert_true(rig_step(&r)); /* it runs, so that there is room for three more */
+    assert_true(rig_step(&r)); /* it runs, so three more can wait */
     assert_int_equal(submit(&r, 1, 1, 1, true, NULL), 0);
     assert_int_equal(submit(&r, 2, 1, 1, false, &paused), 0);
     assert_int_equal(submit(&r, 3, 1, 1, false, &leaves), 0);
     sched_pause(r.s, paused, true);
-    sched_abort(r.s, leaves); /* answered already, in the next plan */
+    sched_abort(r.s, leaves); /* it ends in the next plan */
     assert_int_equal(runs->state, SESSION_RUNNING);
     assert_int_equal(submit(&r, 4, 2, 1, false, NULL), -EAGAIN);
     assert_null(sched_next_ended(r.s));
@@ -122,19 +123,19 @@ static void who_has_begun_keeps_its_place(void **state)
 struct crowd {
     struct rig r;
     struct rng rng;
-    uint32_t waiting[TENANTS]; /* never admitted: all that wait, as nobody is preempted */
+    uint32_t waiting[TENANTS]; /* never admitted; that is all that wait, as none is preempted */
     double weight[TENANTS];
     uint64_t sent, refused, displaced, whole;
 };
 
-/* What the rule says, by a walk over all tenants; TENANTS: the newcomer is refused. */
+/* Returns the tenant that loses a place, by a walk over all; TENANTS: the newcomer is refused. */
 static uint32_t who_loses(const struct crowd *c, uint32_t own)
 {
     uint32_t most = TENANTS;
     double places = (c->waiting[own] + 1) / c->weight[own];
     for (uint32_t t = 0; t < TENANTS; t++)
         if (c->waiting[t] / c->weight[t] > places) places = c->waiting[t] / c->weight[t];
-    /* The scheduler keeps tenants in slots of its own order: of equals any may lose. */
+    /* The scheduler keeps tenants in its own order of slots: of equals any may lose. */
     for (uint32_t t = 0; t < TENANTS && most == TENANTS; t++)
         if (t != own && c->waiting[t] / c->weight[t] >= places) most = t;
     return (c->waiting[own] + 1) / c->weight[own] < places ? most : TENANTS;
@@ -149,7 +150,7 @@ static void collect(struct crowd *c)
 static void arrive(struct crowd *c)
 {
     uint32_t own = (uint32_t)rng_below(&c->rng, TENANTS);
-    if (rng_below(&c->rng, 2)) own = 0; /* it sends more than half of all */
+    if (rng_below(&c->rng, 2)) own = 0; /* this tenant sends more than half */
     struct sched_counts n;
     sched_counts_get(c->r.s, &n);
     bool full = n.waiting == PLACES;

@@ -1,10 +1,10 @@
-/* t_sched_properties.c - what the scheduler keeps to with any rows, whatever happens to it.
+/* t_sched_properties.c - tests the scheduler's invariants under all policies and random disturbances.
  *
- * A scene is drawn from a seed: a row of each kind, sizes, and a life of submissions with
- * predictions, ranks and weights that may be absurd, aborts, deadlines, pauses, holds, failed steps,
- * queues that are full and clocks that are set back. In every plan the budget, the places and every page are accounted for
- * (sched_check, rig_execute), and somebody gets on while somebody can. In the end every request has
- * ended once, with the tokens that its ids alone give.
+ * A seed draws a scene: a policy of each kind, sizes, and a life of submissions with predictions,
+ * ranks and weights that may be absurd, aborts, deadlines, pauses, holds, failed steps, full queues
+ * and clocks that are set back. Every plan accounts for the budget, the places and every page
+ * (sched_check, rig_execute), and some session advances whenever one can. In the end every request
+ * has ended once, with the tokens that its ids alone give.
  */
 #include "base/core/bits.h"
 #include "base/core/hash.h"
@@ -27,10 +27,10 @@ struct scene {
     struct load l;
     struct rng rng;
     bool held[REQUESTS];
-    bool tells; /* absurd numbers come with requests */
+    bool tells; /* requests come with absurd numbers */
     uint32_t sent, tenants;
     uint64_t digest; /* of all batches */
-    int64_t now_us;  /* of the machine: it may be set back */
+    int64_t now_us;  /* the machine's clock, which may be set back */
     char why[160];
 };
 
@@ -39,7 +39,8 @@ static uint32_t below(struct scene *c, uint32_t bound)
     return (uint32_t)rng_below(&c->rng, bound);
 }
 
-/* A row is named by the seed, so that a few hundred scenes meet all of them many times. */
+/* Draws policies and sizes from the seed, so that a few hundred scenes meet each policy many
+ * times. */
 static struct sched_config draw_config(struct scene *c)
 {
     struct sched_config config = rig_config();
@@ -101,7 +102,7 @@ static void submit(struct scene *c)
     load_took(l, i, sched_submit(c->r.s, &req, &l->session[i], NULL));
 }
 
-/* Something happens to one of those who are there. */
+/* Disturbs one session at random. */
 static void disturb(struct scene *c)
 {
     uint32_t i = below(c, c->sent);
@@ -155,12 +156,12 @@ static void check_batch(struct scene *c, const struct sched_batch *b)
         c->digest = hash64(said, sizeof said, c->digest);
     }
     assert_true(seen <= c->r.config.batch_tokens_max && b->count <= c->r.config.seqs_max);
-    /* While nobody's pages are locked away somebody gets on. */
+    /* While no pages are locked by held sessions, a step advances some session. */
     if (b->count == 0 && sched_has_work(c->r.s) && !anybody_held(c))
         fail_msg("%s: idle after %u requests", c->why, c->sent);
 }
 
-/* The machine's clock mostly goes on, sometimes far, sometimes back. */
+/* Moves the machine's clock mostly forward, sometimes far, sometimes back. */
 static void tick(struct scene *c)
 {
     uint32_t how = below(c, 40);
@@ -273,7 +274,7 @@ static void t_any_rows_any_life(void **state)
         if (seed % 8 == 0 && play(seed, &sum) != digest)
             fail_msg("seed %lu: not twice the same", (unsigned long)seed);
     }
-    /* The scenes must meet what they are there for. */
+    /* The scenes must reach these cases. */
     assert_true(sum.preemptions > 10000 && sum.parked > 1000 && sum.swapped_in > 1000);
     assert_true(sum.hit_tokens > 10000 && sum.pages_copied > 100);
     for (int i = SESSION_END_STOP; i < SESSION_END_COUNT; i++)
@@ -297,8 +298,8 @@ static struct session *ask(struct rig *r, uint32_t prompt, uint32_t output)
     return ret;
 }
 
-/* One place, and for ever a crowd of those whom the order prefers: the other one is answered all the
- * same. How many steps until then; 0: never. */
+/* With one place and an endless crowd of requests that the policy prefers, runs until the other
+ * request gets its turn, `to_end` or admitted. Returns the number of steps; 0: never. */
 static uint32_t answered_after(const struct order_policy *order, bool to_end)
 {
     struct rig r;
@@ -336,9 +337,10 @@ static void t_who_is_not_preferred_is_answered(void **state)
     (void)state;
     for (uint32_t i = 0; i < order_count; i++) {
         const char *name = order_table[i]->name;
-        /* Made for batches, which end. */
+        /* This policy is for batches, which end. */
         if (str_eq(str_from(name), STR("batch_llm"))) continue;
-        /* Made for split pools: where prompts keep coming only prompts are sure to get on. */
+        /* This policy is for prefill instances: while prompts keep coming, only prefill is sure to
+         * advance. */
         bool to_end = !str_eq(str_from(name), STR("prefill_sjf"));
         uint32_t steps = answered_after(order_table[i], to_end);
         if (steps == 0) fail_msg("%s starves", name);

@@ -1,4 +1,5 @@
-/* t_sched_round.c - closed batches: who is in one, when the next opens, and that memory lasts. */
+/* t_sched_round.c - tests closed batches: their members, when the next opens, and that memory
+ * suffices. */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
 #include "tests/unit/engine/sched_rig.h"
@@ -7,7 +8,7 @@
 
 #define SLICE 8
 
-static struct chunk_policy slices; /* as scls, with slices that fit the rig's outputs */
+static struct chunk_policy slices; /* scls, with slices shorter than the rig's outputs */
 
 static struct sched_config closed_config(void)
 {
@@ -35,7 +36,7 @@ static struct session *ask(struct rig *r, uint32_t prompt, uint32_t output)
     return ret;
 }
 
-/* A step in which nothing ends by itself. */
+/* Runs a step in which no session stops by itself. */
 static void step(struct rig *r)
 {
     const struct sched_batch *b = sched_plan(r->s, r->now_us, &rig_perf);
@@ -62,16 +63,16 @@ static void t_a_batch_is_closed_and_a_round_is_served_whole(void **state)
     rig_init(&r, &config);
     struct session *a = ask(&r, 4, 3), *b = ask(&r, 30, 2 * SLICE), *c = ask(&r, 6, 3);
     step(&r);
-    assert_true(runs(a) && runs(c) && !runs(b)); /* neighbours in length, the quickest first */
+    assert_true(runs(a) && runs(c) && !runs(b)); /* neighbours in length; quickest batch first */
     struct session *late = ask(&r, 2, 1);
     step(&r), step(&r);
     assert_true(a->state == SESSION_ENDED && c->state == SESSION_ENDED);
     step(&r);
-    assert_true(runs(b) && !runs(late)); /* a place is free, and b's batch is closed */
+    assert_true(runs(b) && !runs(late)); /* a place is free, but b's batch is closed */
     for (uint32_t i = 1; i < SLICE; i++)
         step(&r);
     assert_true(runs(b) && session_generated(b) == SLICE);
-    step(&r); /* its slice is over: both are in one batch of the next round */
+    step(&r); /* b's slice is over: both are in the next round's batch */
     assert_true(late->state == SESSION_ENDED && runs(b));
     assert_int_equal(session_generated(b), SLICE + 1);
     rig_fini(&r);
@@ -88,7 +89,7 @@ static void t_alone_a_session_goes_on_behind_its_slice(void **state)
         step(&r);
     assert_true(runs(a) && session_generated(a) == SLICE + 3);
     struct session *late = ask(&r, 4, 2);
-    step(&r); /* who comes then does not wait */
+    step(&r); /* the new one does not wait for the slice */
     assert_true(runs(a) && session_generated(late) == 1);
     rig_fini(&r);
 }
@@ -113,8 +114,8 @@ static void t_members_that_leave_hold_up_nobody(void **state)
     rig_fini(&r);
 }
 
-/* With memory for few: what runs keeps its pages to the end of its slice, and every output is what the
- * ids alone give. */
+/* With little memory a running session keeps its pages to the end of its slice, and every output is
+ * the one that the ids alone give. */
 static void t_no_slice_runs_out_of_memory(void **state)
 {
     (void)state;
@@ -150,7 +151,7 @@ static void t_no_slice_runs_out_of_memory(void **state)
         reclaimed += counts.preemptions;
         rig_fini(&r);
     }
-    assert_true(returned > 1000 && reclaimed > 100); /* or memory was not short */
+    assert_true(returned > 1000 && reclaimed > 100); /* else memory was not short */
 }
 
 int main(void)

@@ -1,4 +1,5 @@
-/* t_scheduler.c - whatever the scheduler does, every answer is the one that the ids alone give. */
+/* t_scheduler.c - tests that every output is the one its ids alone give, whatever the scheduler
+ * does. */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
 #include "tests/unit/engine/sched_rig.h"
@@ -6,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Everything at random: arrivals, aborts, deadlines, pauses. */
+/* Runs a load with random arrivals, aborts, deadlines and pauses. */
 static void run_load(const struct sched_config *config, uint64_t seed, bool predicted,
                      const char *why, struct sched_counts *ret)
 {
@@ -36,7 +37,7 @@ static void run_load(const struct sched_config *config, uint64_t seed, bool pred
             i = (uint32_t)rng_below(&rng, sent);
             if (l.session[i] && rng_below(&rng, 6) == 0) sched_pause(r.s, l.session[i], true);
         }
-        for (uint32_t i = 0; i < sent; i++) { /* readers catch up after some steps */
+        for (uint32_t i = 0; i < sent; i++) { /* readers resume after some steps */
             if (l.session[i] && l.session[i]->paused && rng_below(&rng, 8) == 0) {
                 sched_pause(r.s, l.session[i], false);
             }
@@ -45,7 +46,7 @@ static void run_load(const struct sched_config *config, uint64_t seed, bool pred
         bool ran = rig_step(&r);
         load_collect(&r, &l);
         if (!had_work) assert_false(ran);
-        /* Nothing stands idle while somebody could use a step. */
+        /* No step is empty while a session could use it. */
         if (!ran && sched_has_work(r.s))
             fail_msg("%s: idle at step %lu", why, (unsigned long)r.steps);
         bool open = false;
@@ -73,7 +74,7 @@ static void t_every_way_the_same_tokens(void **state)
         const char *why, *order, *admit, *preempt, *chunk, *evict;
         uint32_t pages, page_tokens, seqs, batch;
         bool cache, predicted;
-        uint32_t preemptions_min, copies_min; /* met at least so often, else the row is idle */
+        uint32_t preemptions_min, copies_min; /* these must occur at least so often */
     } rows[] = {
         // clang-format off
         { "usual", "fcfs", "reserve", "newest", "budget", "lru", 64, 16, 8, 64, 1, 0, 0, 5 },
@@ -119,7 +120,7 @@ static void t_every_way_the_same_tokens(void **state)
             total.hit_tokens += c.hit_tokens;
             total.pages_copied += c.pages_copied;
         }
-        /* The rows must meet what they are there for. */
+        /* The rows must reach these cases. */
         if (total.preemptions < rows[i].preemptions_min) {
             fail_msg("%s: %lu preemptions", rows[i].why, (unsigned long)total.preemptions);
         }
@@ -128,7 +129,8 @@ static void t_every_way_the_same_tokens(void **state)
     }
 }
 
-/* Every order row, every preset: the same tokens, every page accounted for, and everybody ends. */
+/* Under every order policy and preset tokens are the same, every page is accounted for, and every
+ * request ends. */
 static void t_every_row_the_same_tokens(void **state)
 {
     (void)state;
@@ -173,7 +175,8 @@ static void t_every_row_the_same_tokens(void **state)
         fail_msg("%lu pages swapped, %lu parked", (unsigned long)swapped, (unsigned long)parked);
 }
 
-/* One runs; the head of the others is the first by rank, and what it has or is cached is not asked for. */
+/* One session runs; the head of the queue is the first by rank, and asks for no page it has or
+ * finds cached. */
 static void t_the_head_of_the_queue_says_its_pages(void **state)
 {
     (void)state;
@@ -189,7 +192,7 @@ static void t_the_head_of_the_queue_says_its_pages(void **state)
     for (uint32_t i = 0; i < COUNT_OF(prompts); i++) {
         l.count[i] = prompts[i], l.output_max[i] = 20;
         for (uint32_t k = 0; k < prompts[i]; k++)
-            l.ids[i][k] = 100 * i + k; /* nothing in common */
+            l.ids[i][k] = 100 * i + k; /* no common prefix */
     }
     load_submit(&r, &l, 0, 0, false);
     assert_int_equal(sched_head_pages(r.s), 3); /* not planned yet */
@@ -199,12 +202,12 @@ static void t_the_head_of_the_queue_says_its_pages(void **state)
     assert_true(rig_step(&r));
     assert_int_equal(sched_head_pages(r.s), 7);
     load_submit(&r, &l, 2, 0, false);
-    assert_int_equal(sched_head_pages(r.s), 7); /* what has no rank yet is behind */
+    assert_int_equal(sched_head_pages(r.s), 7); /* it has no rank yet: behind the head */
     assert_true(rig_step(&r));
     assert_int_equal(sched_head_pages(r.s), 4);
     load_submit(&r, &l, 3, 0, false);
     memcpy(l.ids[4], l.ids[0], sizeof l.ids[4]);
-    l.count[4] = 32, l.output_max[4] = 20; /* the first two pages of what runs */
+    l.count[4] = 32, l.output_max[4] = 20; /* the first two pages of the running one */
     load_submit(&r, &l, 4, 0, false);
     assert_true(rig_step(&r));
     assert_int_equal(sched_head_pages(r.s), 1);
@@ -212,7 +215,7 @@ static void t_the_head_of_the_queue_says_its_pages(void **state)
     assert_true(rig_step(&r));
     assert_int_equal(sched_head_pages(r.s), 1); /* all but its last token is cached */
     sched_pause(r.s, l.session[4], true);
-    assert_int_equal(sched_head_pages(r.s), 4); /* what stands is no head */
+    assert_int_equal(sched_head_pages(r.s), 4); /* a paused session is no head */
     rig_fini(&r);
 }
 
@@ -234,7 +237,7 @@ static void t_decodes_go_before_prompts(void **state)
     while (l.session[0] && l.session[1]) {
         uint32_t before = session_generated(l.session[0]);
         const struct sched_batch *batch = sched_plan(r.s, ++r.now_us, &rig_perf);
-        assert_ptr_equal(batch->item[0].session, l.session[0]); /* first, and one token */
+        assert_ptr_equal(batch->item[0].session, l.session[0]); /* it decodes first */
         assert_int_equal(batch->item[0].count, 1);
         if (batch->count == 2) assert_int_equal(batch->tokens, 16); /* the prompt fills the rest */
         if (batch->count == 2) assert_int_equal(batch->shape.prefill_tokens, 15);
@@ -320,7 +323,7 @@ static void t_abort_and_deadline_free_at_the_next_plan(void **state)
     assert_int_equal(sched_next_deadline_us(r.s), l.session[1]->deadline_us);
     sched_abort(r.s, l.session[0]);
     assert_true(sched_has_work(r.s));
-    rig_step(&r); /* reaches the deadline as well */
+    rig_step(&r); /* also reaches the deadline */
     assert_int_equal(sched_index(r.s)->pool->held_count, 0);
     load_collect(&r, &l);
     assert_int_equal(l.end[0], SESSION_END_ABORT);
@@ -396,7 +399,7 @@ static void t_a_failed_step_ends_its_sessions(void **state)
     load_collect(&r, &l);
     assert_int_equal(l.end[0], SESSION_END_ERROR);
     assert_int_equal(l.end[1], SESSION_END_ERROR);
-    assert_non_null(l.session[2]); /* was not in it */
+    assert_non_null(l.session[2]); /* was not in the failed batch */
     while (rig_step(&r)) {
     }
     load_collect(&r, &l);

@@ -1,4 +1,5 @@
-/* t_serve.c - what an engine replies: shapes, streams, the cache, stop strings, refusals, large bodies. */
+/* t_serve.c - tests an engine's replies: shapes, streams, the cache, stop strings, refusals, large
+ * bodies. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/wire/sse.h"
@@ -11,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Replies of an engine over HTTP. */
+/* ---- replies over HTTP ---- */
 
 static void t_small_endpoints(void **state)
 {
@@ -35,7 +36,7 @@ static void t_small_endpoints(void **state)
     assert_int_equal(
         post(&e, "/tokenize", "{\"messages\":[{\"role\":\"user\",\"content\":\"<|end|>\"}]}", &r),
         200);
-    has(&r, "\"tokens\":[3,"); /* <|user|> is a token, what the user wrote is not */
+    has(&r, "\"tokens\":[3,"); /* <|user|> is a token, the user's own text is none */
     assert_true(!strstr(r.data, ",1,1,"));
     assert_int_equal(get(&e, "/metrics?compat=vllm", &r), 200);
     has(&r, "vllm:num_requests_waiting{model_name=\"tiny\",engine=\"0\"} 0");
@@ -70,7 +71,7 @@ static void t_completion_whole_and_streamed(void **state)
         struct str line = str_cut(&rest, '\n');
         if (!str_starts(line, STR("data: "))) continue;
         line = str_of(line.data + 6, line.len - 6);
-        assert_int_equal(done, 0); /* nothing behind it */
+        assert_int_equal(done, 0); /* no event follows [DONE] */
         if (str_eq(line, SSE_DONE)) {
             done++;
             continue;
@@ -148,7 +149,7 @@ static void t_stop_string(void **state)
     buf_printf(&ask, "{%s}", body);
     assert_int_equal(post(&e, "/v1/completions", ask.data, &r), 200);
     read_delta(buf_view(&r), &whole);
-    /* Two plain characters from its middle. */
+    /* Takes two plain characters from the middle. */
     size_t at = whole.len / 2;
     while (at + 2 < whole.len &&
            (whole.data[at] < 'A' || whole.data[at] > 'z' || whole.data[at] == '\\' ||
@@ -238,13 +239,13 @@ static int serve_tests(void)
     return cmocka_run_group_tests_name("serve", tests, NULL, NULL);
 }
 
-/* Large bodies: on a text worker, within bounds, let go of. */
+/* ---- large bodies: on a text worker, within bounds, released ---- */
 
 #define LARGE ((size_t)7 << 20)
 #define ASKED 6
 #define ONCE "\"prompt\":\"once upon a time\",\"max_tokens\":8,\"temperature\":0"
 
-/* {"prompt": "abab..."} with so many bytes of text. */
+/* Writes {"prompt": "abab..."} with so many bytes of text. */
 static void prompt_of(struct buf *out, size_t bytes)
 {
     buf_clear(out);
@@ -255,7 +256,7 @@ static void prompt_of(struct buf *out, size_t bytes)
     assert_int_equal(out->rc, 0);
 }
 
-/* The same request as a short one, in a body that is large by its blanks. */
+/* Writes a short request into a body that blanks make large. */
 static void padded(struct buf *out)
 {
     buf_clear(out);
@@ -263,7 +264,7 @@ static void padded(struct buf *out)
     assert_int_equal(out->rc, 0);
 }
 
-/* The text of a whole reply, in it. */
+/* Returns the text within a whole reply. */
 static struct str text_of(const struct buf *reply)
 {
     const char *at = strstr(reply->data, "\"text\":");
@@ -302,7 +303,7 @@ static void t_large_is_answered_like_small(void **state)
     engine_close(&e);
 }
 
-/* An engine whose template goes through all messages for each message. */
+/* Starts an engine whose template loops over all messages for each message. */
 static void open_quadratic(struct engine *e, const char *text_queue)
 {
     static const char template[] =
@@ -317,7 +318,7 @@ static void open_quadratic(struct engine *e, const char *text_queue)
     unlink(path);
 }
 
-/* So many messages, and blanks. */
+/* Writes a body of so many messages, followed by blanks. */
 static void messages_of(struct buf *out, int messages, int blanks)
 {
     buf_clear(out);
@@ -328,7 +329,7 @@ static void messages_of(struct buf *out, int messages, int blanks)
     assert_int_equal(out->rc, 0);
 }
 
-/* In few bytes. */
+/* A small body can need much work: a worker does it. */
 static void t_much_work_in_few_bytes_is_a_workers(void **state)
 {
     (void)state;
@@ -346,7 +347,7 @@ static void t_much_work_in_few_bytes_is_a_workers(void **state)
     engine_close(&e);
 }
 
-/* Each body is sent in far less time than a worker needs for it, and two fit into the queue. */
+/* Each body takes a worker far longer than the sending of all, and two fit into the queue. */
 static void t_the_loop_answers_and_the_queue_is_bounded(void **state)
 {
     (void)state;
@@ -400,13 +401,13 @@ static void t_clients_that_leave_are_let_go_of(void **state)
         }
         until_metric(&e, "muster_engine_text_bytes", 0);
     }
-    until_metric(&e, "muster_engine_http_connections", 1); /* of the one that asks */
+    until_metric(&e, "muster_engine_http_connections", 1); /* the one that asks */
     padded(&body);
     assert_int_equal(post(&e, "/v1/completions", body.data, &reply), 200);
     engine_close(&e);
 }
 
-/* What came before the end was asked for is answered, though a worker has not come to it yet. */
+/* A draining engine replies to bodies that arrived before, though no worker has taken them yet. */
 static void t_a_drain_waits_for_what_is_at_the_workers(void **state)
 {
     (void)state;
@@ -421,7 +422,7 @@ static void t_a_drain_waits_for_what_is_at_the_workers(void **state)
         fd[i] = connect_raw(&e);
         send_raw(fd[i], "/v1/completions", body.data);
     }
-    /* All are there: at a worker, waiting for one, or answered. */
+    /* All bodies have arrived: at a worker, waiting for one, or replied to. */
     double all = (ASKED - 1) * (double)LARGE + (double)body.len;
     while (metric(&e, "muster_engine_text_seconds_count") * LARGE +
                metric(&e, "muster_engine_text_bytes") <

@@ -1,4 +1,5 @@
-/* t_serve_fleet.c - what routers and the controller see of an engine: token ids, blocks, drain, its clock. */
+/* t_serve_fleet.c - tests an engine as routers and the controller see it: token ids, blocks, drain,
+ * clock. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/text/bundle.h"
@@ -74,7 +75,7 @@ static void t_the_fleet_side(void **state)
             assert_int_equal(last, 0);
             if (tokens == 0 && frame.id_count) {
                 assert_true(frame.has_usage);
-                /* The second time from the cache; another tenant has one of its own. */
+                /* The second request hits the cache; another tenant has a cache of its own. */
                 assert_int_equal(frame.usage.cached_tokens, i == 1 ? 32 : 0);
             }
             tokens += frame.id_count;
@@ -95,9 +96,9 @@ static void t_the_fleet_side(void **state)
     rmdir(folder);
 }
 
-/* One place: of two that wait, the one with the lower rank is first, although it came second. The
- * other never ends: behind it the short one would come to no end either. Steps are slow, so that
- * neither waits through the 200 after which its policy lifts it. */
+/* With one place, the waiting request of lower rank runs first, although it came second. The other
+ * one never ends, so behind it the short one would never end either. Steps are slow, so that
+ * neither waits for the 200 steps after which its policy lifts it. */
 static void t_a_rank_orders_those_that_wait(void **state)
 {
     (void)state;
@@ -138,8 +139,8 @@ static void t_a_rank_orders_those_that_wait(void **state)
     engine_close(&e);
 }
 
-/* One runs and three of one tenant wait, in a queue of three: the last of them gives its place to another
- * tenant's, and says so as its kind of reply can. */
+/* One request runs and three of one tenant fill the queue: the last of them loses its place to
+ * another tenant's request, and reports it in its kind of reply. */
 static void t_who_is_displaced_is_refused(void **state)
 {
     (void)state;
@@ -168,7 +169,7 @@ static void t_who_is_displaced_is_refused(void **state)
         for (int k = 0; k < 4; k++) {
             asks[k] = connect_raw(&e);
             buf_clear(&body);
-            assert_int_equal(generate_encode(&req, &body), 0); /* of no tenant, as the others */
+            assert_int_equal(generate_encode(&req, &body), 0); /* no tenant, as the others */
             send_raw(asks[k], k < 3 ? "/v1/completions" : last[i].path,
                      k < 3          ? ENDLESS_STREAM
                      : last[i].body ? last[i].body
@@ -186,7 +187,7 @@ static void t_who_is_displaced_is_refused(void **state)
         if (i == 0) has(&seen, "HTTP/1.1 429");
         until_metric(&e, "muster_engine_requests_finished_total{reason=\"displaced\"}", 1);
         until_metric(&e, "muster_engine_requests_waiting", 3);
-        close(asks[0]); /* and the tenant that was served least is next */
+        close(asks[0]); /* the tenant served least is next */
         buf_clear(&others);
         read_raw(asks[4], "\"finish\":", &others);
         assert_null(strstr(others.data, "refused"));
@@ -199,7 +200,7 @@ static void t_who_is_displaced_is_refused(void **state)
 #define ASK_SAME \
     "{\"prompt\":\"once upon a time\",\"max_tokens\":64,\"ignore_eos\":true,\"temperature\":0}"
 
-/* The text of a whole answer. */
+/* Writes the text of a whole output. */
 static void output(struct engine *e, struct buf *text)
 {
     CLEANUP(buf_fini) struct buf r = { 0 };
@@ -218,7 +219,7 @@ static struct engine_report info(struct engine *e, struct arena *arena, struct b
     return got;
 }
 
-/* At half its clock an engine sleeps, says so, and answers the same; its steps are counted. */
+/* At half its clock an engine sleeps, reports it, and generates the same; its steps are counted. */
 static void t_clock(void **state)
 {
     (void)state;
@@ -240,7 +241,7 @@ static void t_clock(void **state)
     has(&r, "clock: 0.1 is outside 0.2..1");
     assert_int_equal(post(&e, "/internal/clock", "{\"v\":1}", &r), 400);
     assert_int_equal(get(&e, "/internal/clock", &r), 405);
-    assert_true(metric(&e, "muster_engine_clock_ratio") >= 1); /* as it was */
+    assert_true(metric(&e, "muster_engine_clock_ratio") >= 1); /* unchanged */
     assert_int_equal(post(&e, "/internal/clock", "{\"v\":1,\"clock\":0.5}", &r), 200);
     has(&r, "\"clock\":0.5");
     double slept_s = metric(&e, "muster_engine_throttled_seconds_total");
@@ -249,7 +250,8 @@ static void t_clock(void **state)
         output(&e, &slow);
         assert_true(str_eq(buf_view(&slow), buf_view(&whole)));
     }
-    /* Not its speed; the gauge is a step behind. */
+    /* Its speed is not measured again, because the slept time is no speed; the gauge is a step
+     * behind. */
     assert_true(metric(&e, "muster_engine_perf_samples") < samples + 2);
     struct engine_report after = info(&e, &arena, &r);
     assert_true(after.clock > 0.49 && after.clock < 0.51);
@@ -283,7 +285,7 @@ static void t_block_events(void **state)
     has(&seen, "\"kind\":\"add\"");
     close(fd);
 
-    /* From a known place: no snapshot, only what is missing. */
+    /* From a known place there is no snapshot, only the events since. */
     fd = connect_raw(&e);
     char line[256];
     int len =
@@ -294,10 +296,11 @@ static void t_block_events(void **state)
     assert_null(strstr(again.data, "snapshot"));
     assert_int_equal(post(&e, "/reset_prefix_cache", "", &r), 200);
     read_raw(fd, "\"kind\":\"drop\"", &again);
-    assert_null(strstr(again.data, "\"load\"")); /* nobody asked */
+    assert_null(strstr(again.data, "\"load\"")); /* not requested */
     close(fd);
 
-    /* What it has in total, for those who ask; told because it is not what was told last. */
+    /* The load's totals go to readers that request them, and are sent as they differ from the
+     * last. */
     fd = connect_raw(&e);
     buf_clear(&again);
     ask = "GET /internal/events?load=1 HTTP/1.1\r\nhost: localhost\r\n\r\n";

@@ -1,4 +1,5 @@
-/* t_wait_queue.c - the tournament says what a walk over everybody says, at every moment. */
+/* t_wait_queue.c - tests that the tournament finds what a walk over all nodes finds, at every
+ * moment. */
 #include "base/core/bits.h"
 #include "base/core/err.h"
 #include "base/core/rng.h"
@@ -74,7 +75,7 @@ static void t_empty_and_one(void **state)
     assert_int_equal(wait_queue_reserve(&q, 1), 0);
     wait_queue_put(&q, &n);
     assert_ptr_equal(wait_queue_first(&q, 1), &n);
-    assert_int_equal(wait_queue_reserve(&q, 1000), 0); /* growing keeps who is there */
+    assert_int_equal(wait_queue_reserve(&q, 1000), 0); /* growing keeps the nodes */
     assert_ptr_equal(wait_queue_first(&q, 1), &n);
     wait_queue_remove(&q, &n);
     assert_null(wait_queue_first(&q, 1));

@@ -1,4 +1,5 @@
-/* tiny_model.c - the random llama of gguf_make with the vocabulary of the tokenizer's tests. */
+/* tiny_model.c - makes the random llama of gguf_make with the vocabulary of the tokenizer's
+ * tests. */
 #include "tests/unit/engine/tiny_model.h"
 
 #include "tests/unit/engine/gguf_make.h"

@@ -1,4 +1,5 @@
-/* t_kv_transfer.c - every state x event of a KV transfer, the three ways through it, and the ports. */
+/* t_kv_transfer.c - tests every state x event of a KV transfer, its three kinds, and the ports of
+ * instances. */
 #include "base/core/bits.h"
 #include "fleet/kv_transfer.h"
 
@@ -21,7 +22,7 @@ static const char *const event_name[KVT_EVENT_COUNT] = { "fetch",       "prefill
                                                          "stopped",     "tokens",      "lost",
                                                          "source gone", "target gone", "ended" };
 
-/* What is to follow: a state and an act; no cell where `state` is NONE. */
+/* The expected next state and act; the cell is impossible where `state` is NONE. */
 enum { NONE = KVT_STATE_COUNT };
 struct next {
     uint32_t state;
@@ -37,7 +38,7 @@ struct next {
         KVT_##state, KVT_##act \
     }
 
-/* Of a migration of which 100 pages are wanted; 90 of them have come where something has come. */
+/* The migration wants 100 pages; 90 of them have arrived in states where any have. */
 /* clang-format off */
 static const struct next expected[KVT_STATE_COUNT][KVT_EVENT_COUNT] = {
     /*                 fetch                prefill                   migrate            prefilled */
@@ -130,7 +131,7 @@ static void every_state_and_event_has_its_next(void **state)
     }
 }
 
-/* From any state one of the ends, and nothing is left at a port. */
+/* A transfer that any event ends in IDLE leaves nothing at a port. */
 static void what_is_over_holds_no_port(void **state)
 {
     (void)state;
@@ -138,7 +139,7 @@ static void what_is_over_holds_no_port(void **state)
         for (uint32_t e = 0; e < KVT_EVENT_COUNT; e++) {
             struct kv_port port[PORTS];
             struct kv_transfer x = in_state((enum kv_transfer_state)s, port);
-            bool migrates = s >= KVT_COPYING; /* WAITING comes of a migration here */
+            bool migrates = s >= KVT_COPYING; /* here WAITING follows a migration */
             bool leaves = s == KVT_FETCHING || s == KVT_HANDOFF || migrates;
             assert_int_equal(port[2].incoming, leaves);
             assert_int_equal(port[2].incoming_pages, migrates ? 101 : 0);
@@ -149,7 +150,7 @@ static void what_is_over_holds_no_port(void **state)
                 if (port[i].incoming || port[i].incoming_pages || port[i].sending_pages)
                     fail_msg("%s x %s: port %u", state_name[s], event_name[e], i);
             }
-            /* Loads that were told before a session left or came are out of date. */
+            /* Loads reported before a session left or arrived are out of date. */
             bool left = s == KVT_ARRIVING || s == KVT_WAITING, runs = left && e == KVT_TOKENS;
             assert_int_equal(port[0].moved_us, left ? 500 : 0);
             assert_int_equal(port[2].moved_us, runs ? 500 : 0);
@@ -159,7 +160,7 @@ static void what_is_over_holds_no_port(void **state)
     }
 }
 
-/* An instance that has taken a slot knows nothing of what was meant for the one before it. */
+/* A new instance in a slot does not inherit the transfers of the one before it. */
 static void a_new_instance_inherits_nothing(void **state)
 {
     (void)state;
@@ -179,9 +180,9 @@ static void a_new_instance_inherits_nothing(void **state)
 /* ---- migrations ---- */
 
 struct stage {
-    uint32_t pages, copied; /* at the source when the stage is over, and at the target */
+    uint32_t pages, copied; /* pages at the source at the stage's end; pages at the target */
     enum kv_transfer_act act;
-    uint32_t left; /* to be copied next */
+    uint32_t left; /* pages to copy next */
 };
 
 static void stages_copy_what_was_added(void **state)
@@ -231,7 +232,7 @@ static void stages_copy_what_was_added(void **state)
     }
 }
 
-/* A request is at one end at any time, and knows at which. */
+/* A request is at exactly one end at any time, and records which. */
 static void it_is_at_its_target_from_the_begin_on(void **state)
 {
     (void)state;
@@ -244,7 +245,7 @@ static void it_is_at_its_target_from_the_begin_on(void **state)
     assert_int_equal(x.copied, 90);
     x = in_state(KVT_HANDOFF, port);
     feed(&x, KVT_LOST, port);
-    assert_int_equal(x.from.slot, target.slot); /* which computes the prompt itself */
+    assert_int_equal(x.from.slot, target.slot); /* the target computes the prompt itself */
     assert_int_equal(x.copied, 0);
     x = in_state(KVT_PREFILLING, port);
     assert_int_equal(feed(&x, KVT_UNPLACED, port), KVT_BEGIN);

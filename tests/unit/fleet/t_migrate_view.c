@@ -1,4 +1,5 @@
-/* t_migrate_view.c - what migrate policies see of endpoints and sessions, and what they may begin. */
+/* t_migrate_view.c - tests what migrate policies see of endpoints and sessions, and which
+ * migrations may begin. */
 #include "base/core/bits.h"
 #include "base/wire/kv_wire.h"
 #include "fleet/defaults.h"
@@ -118,10 +119,10 @@ static void who_does_not_tell_is_not_present(void **state)
     ep.load = &busy;
     ep.kv_tokens_max = 0;
     migrate_view_fill(&ep, &port, 1, &in);
-    assert_false(in.present); /* pages that are not known are not none */
+    assert_false(in.present); /* unknown is not zero */
 }
 
-/* Prompts' instances and those that end get nothing; those that end give all they can. */
+/* Prefill and draining instances accept no session; draining ones give away all they can. */
 static void roles_and_drains_say_who_takes(void **state)
 {
     (void)state;
@@ -150,7 +151,7 @@ static void roles_and_drains_say_who_takes(void **state)
 #define SLOTS 5
 #define SESSIONS 40
 
-/* Wants every session elsewhere that may go, and remembers its views. */
+/* This policy moves every movable session to another instance, and counts what its views hold. */
 static struct seen {
     uint32_t views, instances, sessions, movable;
     double link_bytes_s, page_bytes;
@@ -208,7 +209,8 @@ static void host_migrate(void *arg, struct kv_transfer *x, uint32_t to)
     migrate_look_on(&h->look, x, KVT_MIGRATE, in);
 }
 
-/* Slots 0 and 1 are of one group, 2 of another; 3 exchanges with nobody, 4 has no endpoint. */
+/* Slots 0 and 1 are of one group, slot 2 of another; slot 3 exchanges with none, 4 has no
+ * endpoint. */
 static void *host_init(struct host *h, uint32_t sessions)
 {
     void *memory = calloc(1, migrate_look_bytes(SLOTS, SESSIONS));
@@ -227,7 +229,7 @@ static void *host_init(struct host *h, uint32_t sessions)
         kv_transfer_at(&h->x[i], (struct kv_end){ i % 2, 10 + i % 2 });
         h->x[i].tokens = 320 + i;
         migrate_look_tokens(&h->look, &h->x[i]);
-        migrate_look_tokens(&h->look, &h->x[i]); /* again: it is known */
+        migrate_look_tokens(&h->look, &h->x[i]); /* a second word of it changes nothing */
     }
     return memory;
 }
@@ -240,13 +242,13 @@ static void sessions_go_within_their_group_and_bound(void **state)
     const struct migrate_host host = { &h, host_endpoint, host_migrate };
     h.x[4].fixed = true;
     migrate_look_gone(&h.x[6]);
-    h.look.port[1].serial = 99; /* another instance has the slot of the odd ones */
+    h.look.port[1].serial = 99; /* a new instance has the slot of the odd sessions */
     assert_int_equal(migrate_look(&h.look, &host, 100), 107);
-    assert_int_equal(seen.views, 3); /* one without instances, and one a group */
+    assert_int_equal(seen.views, 3); /* one empty view, and one for each group */
     assert_int_equal(seen.instances, 3);
     assert_int_equal(seen.sessions, SESSIONS / 2 - 1);
     assert_int_equal(seen.movable, SESSIONS / 2 - 2);
-    assert_true(seen.link_bytes_s == 100); /* the slowest; the largest page */
+    assert_true(seen.link_bytes_s == 100); /* the slowest link; the largest page */
     assert_true(seen.page_bytes == 16 * 11);
     assert_int_equal(h.begun, KV_FETCHES_MAX);
     assert_int_equal(h.look.port[1].incoming, KV_FETCHES_MAX);
@@ -254,14 +256,14 @@ static void sessions_go_within_their_group_and_bound(void **state)
         assert_int_equal(h.to[i], 1);
     assert_true(h.x[0].state == KVT_COPYING && h.x[4].state == KVT_IDLE);
 
-    /* Those under way stay where they are; one that is over makes room for one more. */
+    /* Sessions under way stay where they are; the end of one makes room for one more. */
     migrate_look_on(&h.look, &h.x[0], KVT_ENDED, (struct kv_transfer_input){ 0 });
     assert_int_equal(h.look.port[1].incoming, KV_FETCHES_MAX - 1);
     migrate_look(&h.look, &host, 200);
     assert_int_equal(h.begun, KV_FETCHES_MAX + 1);
-    /* What came to nothing is tried again once it has decoded. */
+    /* A session whose migration failed is tried again after its next token. */
     migrate_look_on(&h.look, &h.x[2], KVT_LOST, (struct kv_transfer_input){ 0 });
-    migrate_look_gone(&h.x[36]); /* the only others that could go */
+    migrate_look_gone(&h.x[36]); /* the only other movable sessions */
     migrate_look_gone(&h.x[38]);
     migrate_look(&h.look, &host, 300);
     assert_int_equal(h.begun, KV_FETCHES_MAX + 1);

@@ -1,4 +1,4 @@
-/* t_telemetry.c - windows of measurements: quantiles, rates, lengths, reports. */
+/* t_telemetry.c - tests windows of measurements: quantiles, rates, lengths, reports. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/core/rng.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Sliding windows against a plain sort, rates beyond the window, reports. */
+/* ---- sliding windows against a plain sort, rates beyond the window, reports ---- */
 
 #define SECOND 1000000
 
@@ -33,7 +33,8 @@ static void insertion_sort(double *v, uint32_t n)
     }
 }
 
-/* The oracle keeps everything ever added and looks at the last TELEMETRY_SAMPLES_MAX of it. */
+/* The oracle keeps all values and sorts those of the window among the last
+ * TELEMETRY_SAMPLES_MAX. */
 static void quantiles_are_those_of_a_sort(void **state)
 {
     (void)state;
@@ -107,7 +108,7 @@ static void rates_are_right_below_and_above_the_windows_size(void **state)
         while (now_us < 2 * TELEMETRY_WINDOW_US)
             value_window_add(w, 1, now_us += rows[i].every_us);
         double got = value_window_per_s(w, now_us);
-        /* Both ends belong to the window: one sample more may fall into it. */
+        /* Both ends belong to the window, so one sample more may fall into it. */
         double most = 0.03 * rows[i].per_s + 1e6 / TELEMETRY_WINDOW_US;
         if (fabs(got - rows[i].per_s) > most) {
             fail_msg("%s: %.1f a second instead of %.1f", rows[i].why, got, rows[i].per_s);
@@ -143,14 +144,14 @@ static void a_report_carries_rates_means_and_counters(void **state)
     assert_int_equal(d.ttft_s.count, 30);
     assert_float_equal(d.ttft_s.p99, 0.5, 0);
     assert_float_equal(d.e2e_s.p50, 0.75, 0);
-    assert_int_equal(d.tpot_s.count, 0); /* one token has no time per further token */
+    assert_int_equal(d.tpot_s.count, 0); /* a single token has no TPOT */
     assert_int_equal(d.finished_total, 30);
     assert_int_equal(d.slo_met_total, 20);
     assert_int_equal(d.slo_missed_total, 10);
 }
 
-/* From what the router counts to what the controller reads: whole requests, and moments that hold
- * together however often sums rose and fell. */
+/* The controller reads the lengths that the router counted: whole requests, and moments that stay
+ * consistent however often sums rose and fell. */
 static void lengths_are_told_as_they_were_counted(void **state)
 {
     (void)state;
@@ -167,7 +168,7 @@ static void lengths_are_told_as_they_were_counted(void **state)
         telemetry_queued(one, &place[i], 1e6 / (i + 1.3), 77.7 / (i + 1), now_us);
     for (uint32_t i = 0; i < COUNT - 1; i++)
         telemetry_unqueued(one, &place[i]);
-    telemetry_unqueued(one, &place[0]); /* left already */
+    telemetry_unqueued(one, &place[0]); /* it left before: no effect */
     now_us += (int64_t)2 * SECOND;
     telemetry_report(one, now_us, &d);
     assert_true(d.has_expected && d.has_queued);
@@ -202,7 +203,7 @@ static int telemetry_tests(void)
     return cmocka_run_group_tests_name("telemetry", tests, NULL, NULL);
 }
 
-/* Lengths that arrived and lengths that wait, against sums by hand. */
+/* ---- lengths that arrived and lengths that wait, against sums by hand ---- */
 
 #define LENGTHS_SECOND ((int64_t)1000000)
 
@@ -220,7 +221,7 @@ static void lengths_are_those_that_came(void **state)
     assert_true(l.count <= 0);
     length_window_arrived(&r, 10, 20, 10 * LENGTHS_SECOND);   /* bins 0, 0 */
     length_window_arrived(&r, 100, 40, 12 * LENGTHS_SECOND);  /* bins 2, 1 */
-    length_window_arrived(&r, 1e9, 1e9, 13 * LENGTHS_SECOND); /* the last ones have no end */
+    length_window_arrived(&r, 1e9, 1e9, 13 * LENGTHS_SECOND); /* the last bins are open-ended */
     length_window_expected(&r, LENGTH_BUCKETS, 15 * LENGTHS_SECOND, &l);
     assert_true(near(l.count, 3) && near(l.age_s, 2));
     assert_true(near(l.prompt, (110 + 1e9) / 3) && near(l.output, (60 + 1e9) / 3));
@@ -244,10 +245,10 @@ static void what_left_waits_no_more(void **state)
     length_window_queued(&r, &l);
     assert_true(l.count <= 0);
     length_window_expected(&r, LENGTH_BUCKETS, 3, &l);
-    assert_true(near(l.count, 2)); /* it did arrive */
+    assert_true(near(l.count, 2)); /* it still arrived */
 }
 
-/* The oracle keeps every arrival and sums those of the buckets that count. */
+/* The oracle keeps every arrival and sums those of the buckets in the window. */
 static void windows_forget_by_the_bucket(void **state)
 {
     (void)state;
@@ -297,7 +298,7 @@ static void two_joined_are_one(void **state)
     assert_true(near(sum.count, 40) && near(sum.prompt, want.prompt) && near(sum.age_s, 1));
     assert_true(near(sum.output_sq, want.output_sq) && near(sum.cross, want.cross));
     assert_memory_equal(sum.bin, want.bin, sizeof sum.bin);
-    lengths_join(&none, &y, &sum); /* what is absent has no age */
+    lengths_join(&none, &y, &sum); /* an absent part has no age */
     assert_true(near(sum.age_s, 2) && near(sum.count, y.count));
     lengths_join(&y, &none, &sum);
     assert_true(near(sum.age_s, 2) && near(sum.prompt, y.prompt));

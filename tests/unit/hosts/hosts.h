@@ -1,8 +1,8 @@
-/* hosts.h - a stream of events, and the two hosts that are fed with it.
+/* hosts.h - draws a stream of events from a seed and feeds it to two hosts, simulator and product.
  *
- * The stream is drawn from a seed: arrivals of prompts that share beginnings at two routers, first and further
- * tokens, ends, broken connections, blocks that engines store and drop, engines that are lost with all that
- * they compute and come back, loads and work of three engines at every whole second.
+ * The stream has arrivals of prompts with common prefixes at two routers, first and further tokens, ends,
+ * broken connections, blocks that engines store and drop, engines that are lost with all that they
+ * compute and come back, and loads and work of three engines at every whole second.
  */
 #pragma once
 #include "base/core/block_key.h"
@@ -12,12 +12,12 @@
 
 #define SECOND ((int64_t)1000000)
 enum { HOST_ROUTERS = 2, HOST_INSTANCES = 3, HOST_REQUESTS = 900, HOST_SECONDS = 90 };
-#define HOST_FROM_US (2 * SECOND) /* views before are left out */
+#define HOST_FROM_US (2 * SECOND) /* earlier views are left out */
 #define HOST_KV_TOKENS 200000
 #define HOST_PAGE 16
 #define HOST_PROMPT_MAX 6000
 #define HOST_BLOCKS (HOST_PROMPT_MAX / BLOCK_TOKENS + 1)
-#define HOST_SEED 1 /* of the run, for its keys */
+#define HOST_SEED 1 /* of the run and its keys */
 #define HOST_LEAD_S 5
 #define HOST_SLO_TTFT_S 2.0
 #define HOST_SLO_TPOT_S 0.1
@@ -25,11 +25,11 @@ enum { HOST_ROUTERS = 2, HOST_INSTANCES = 3, HOST_REQUESTS = 900, HOST_SECONDS =
 enum host_event_kind {
     ARRIVES,
     TOKENS,
-    ENDS, /* not of an output without a token */
+    ENDS, /* only after at least one token */
     BREAKS,
     STORES, /* `count` blocks of the request's prompt, at `instance` */
     DROPS,
-    LOSES, /* what is in flight at `instance` breaks; no word of it until it comes back */
+    LOSES, /* breaks what is in flight at `instance`, which is silent until it returns */
     RETURNS,
 };
 
@@ -46,29 +46,29 @@ struct stream {
     uint64_t seed;
 };
 
-/* `holds`: all engines are lost at once, so that requests are held; else never more than one. */
+/* Makes a stream. With `holds` all engines are lost at once, so that requests are held; else one at
+ * a time. */
 struct stream *stream_new(uint64_t seed, bool holds);
 void stream_free(struct stream *s);
 
-/* The keys of its prompt; returns how many. */
+/* Writes the block keys of the request's prompt; returns their number. */
 uint32_t stream_keys(const struct stream *s, uint32_t request, struct block_key ret[HOST_BLOCKS]);
 
-/* Prompt tokens that a request finds in a cache. */
+/* Returns the prompt tokens that a request finds in a cache. */
 uint32_t stream_cached(const struct stream *s, uint32_t request);
 
-/* What an engine has at a whole second. */
+/* An engine's load at a whole second. */
 struct stream_load {
     uint32_t running, waiting;
     uint64_t prefill_tokens, kv_tokens, pages_cached;
     struct perf_coef perf;
     struct wire_work work;
-    uint64_t
-        uncached_total; /* prompt tokens taken in and not found in the cache, since its start */
+    uint64_t uncached_total; /* prompt tokens accepted and not cached, since its start */
 };
 void stream_load(const struct stream *s, uint32_t instance, int64_t second,
                  struct stream_load *ret);
 
-/* To which router the run's chance sends a request. */
+/* Returns the router to which the simulator's chance sends a request. */
 uint32_t simulator_router(uint32_t request);
 
 void feed_simulator(const struct stream *s, struct probe_log *log);

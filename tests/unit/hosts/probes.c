@@ -1,4 +1,4 @@
-/* probes.c - views as text. */
+/* probes.c - writes views as text; see probes.h. */
 #include "tests/unit/hosts/probes.h"
 
 #include "base/core/own.h"
@@ -21,7 +21,7 @@ void probe_log_fini(struct probe_log *log)
         buf_fini(&log->text[k]);
 }
 
-/* NULL: the view is not written down. */
+/* Begins a view's text; returns NULL if the view is left out. */
 static struct buf *begin(enum probe_kind kind, int64_t now_us)
 {
     if (!log_now || now_us - log_now->zero_us < log_now->from_us) return NULL;
@@ -91,7 +91,7 @@ static void put_route_instance(struct buf *out, const struct route_instance *in)
     buf_byte(out, '\n');
 }
 
-/* To the instance that has the fewest, the first of equals. */
+/* Sends to the instance with the fewest requests in flight, the first of equals. */
 static void route_decide_probe(void *state, const struct route_view *view,
                                const struct route_req *req, int64_t now_us, struct rng *rng,
                                struct route_verdict *ret)

@@ -1,8 +1,8 @@
-/* probes.h - one policy of each kind that writes down its view and answers the same to the same.
+/* probes.h - has one policy of each kind that writes its view as text; equal views get equal verdicts.
  *
- * Floating-point numbers are written in hexadecimal: two texts are equal where every byte of every
- * member is, but for what names a host's own things (an instance's number at its controller, whether
- * its machine keeps a clock by injecting idle time).
+ * Floating-point numbers are in hexadecimal, so that two texts are equal only if every member is, bit
+ * for bit. Members that name a host's own things are left out (an instance's number at its controller,
+ * whether its machine keeps a clock by injecting idle time).
  */
 #pragma once
 #include "base/core/buf.h"
@@ -24,7 +24,7 @@ enum probe_kind {
 };
 extern const char *const probe_names[PROBE_KIND_COUNT];
 
-/* Where the probes write; views before `from_us` are left out, times are counted from `zero_us`. */
+/* The probes' output; views before `from_us` are left out, times are counted from `zero_us`. */
 struct probe_log {
     struct buf text[PROBE_KIND_COUNT];
     uint32_t count[PROBE_KIND_COUNT];

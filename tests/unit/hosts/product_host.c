@@ -1,6 +1,6 @@
-/* product_host.c - what runs in the product: the director of each router, its sync message encoded and
- * decoded, agents' reports, and the controller itself on a cloud in memory, in the periods and bounds
- * that the configuration has by default. Timers stand where the product's loops have them. */
+/* product_host.c - feeds the stream to the product's own code: each router's director, its sync
+ * message encoded and decoded, agents' reports, and the controller on a cloud in memory. Periods
+ * and bounds are the configuration's defaults; timers run where the product's loops have them. */
 #include "agent/agent.h"
 #include "base/core/bits.h"
 #include "base/core/hash.h"
@@ -19,7 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define PRE_ROLL_S 40 /* until the fleet stands */
+#define PRE_ROLL_S 40 /* until all instances run */
 
 struct product_request {
     struct director_request routed;
@@ -31,7 +31,7 @@ struct product_request {
 struct product_router {
     struct director *director;
     struct dispatch *dispatch;         /* the director's */
-    int64_t sync_us, look_us, held_us; /* when each is due */
+    int64_t sync_us, look_us, held_us; /* next sync, look and check of held requests */
 };
 
 struct product {
@@ -41,12 +41,12 @@ struct product {
     struct trace_features *features;
     struct product_router router[HOST_ROUTERS];
     struct product_request request[HOST_REQUESTS];
-    struct endpoint listed[HOST_INSTANCES]; /* as named last; without their texts */
+    struct endpoint listed[HOST_INSTANCES]; /* as last listed, without their texts */
     bool lost[HOST_INSTANCES];
     struct reported_load told[HOST_INSTANCES];
     int64_t told_us[HOST_INSTANCES];
     uint64_t model, seq, agent_seq;
-    int64_t zero_us, tick_us, report_us; /* when each is due */
+    int64_t zero_us, tick_us, report_us; /* start of the stream; next tick and report */
 };
 
 static const struct router_config *router_defaults(const struct product *p)
@@ -54,7 +54,7 @@ static const struct router_config *router_defaults(const struct product *p)
     return config_section_get(p->defaults, router_section.name);
 }
 
-/* One agent's report, as its engine would make it. */
+/* Reports an engine's load to the controller, as its agent would. */
 static void report(struct product *p, uint32_t instance, int64_t second)
 {
     uint32_t count;
@@ -67,7 +67,7 @@ static void report(struct product *p, uint32_t instance, int64_t second)
     struct agent_report r = {
         .instance = str_from(in[instance].intent),
         .intent = str_from(in[instance].intent),
-        .boot = 2, /* not the agent that reported while the fleet came to stand */
+        .boot = 2, /* another agent than the one of the pre-roll */
         .seq = ++p->agent_seq,
         .state = AGENT_UP,
         .has_engine = true,
@@ -104,7 +104,7 @@ static void report(struct product *p, uint32_t instance, int64_t second)
 
 static void held_again(struct product *p, struct product_router *r);
 
-/* Names as the simulator has them: they are where a policy's chance comes from. */
+/* Names equal the simulator's, because a policy's chance derives from them. */
 static void put_endpoint(struct product *p, struct product_router *r, uint32_t instance)
 {
     struct director_endpoint ep;
@@ -141,14 +141,14 @@ static void put_endpoints(struct product *p, struct product_router *r,
     held_again(p, r);
 }
 
-/* An urgent word brings the next tick nearer, as in the controller's loop. */
+/* Brings the next tick nearer after an urgent message, as the controller's loop does. */
 static void urge(struct product *p)
 {
     if (control_is_urgent(p->w->control))
         p->tick_us = min_i64(p->tick_us, p->w->now + URGENT_TICK_US);
 }
 
-/* A router's message, through the wire, and the controller's answer. */
+/* Sends a router's message to the controller through the wire, and applies the reply. */
 static void sync(struct product *p, uint32_t router)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
@@ -177,7 +177,7 @@ static void sync(struct product *p, uint32_t router)
     r->sync_us = p->w->now + router_defaults(p)->sync_us;
 }
 
-/* The first sync tells the rules: before, a router has no service. */
+/* Makes the routers. The first sync brings the rules; before it a router has no service. */
 static void make_routers(struct product *p)
 {
     const struct router_config *c = router_defaults(p);
@@ -214,7 +214,7 @@ static void note_load(struct product *p, uint32_t instance)
     p->told_us[instance] = p->w->now;
 }
 
-/* The stream of an engine's events that every router reads tells its load too. */
+/* Reports each engine's load to every router, as the stream of the engine's events does. */
 static void tell_loads(struct product *p)
 {
     for (uint32_t i = 0; i < HOST_INSTANCES; i++) {
@@ -233,7 +233,7 @@ static void tell_agents(struct product *p)
     p->report_us += agent->report_us;
 }
 
-/* The fleet stands before the stream begins: three instances, of whose loads nobody has heard. */
+/* Starts the fleet before the stream begins: three instances whose loads were never reported. */
 static struct product *product_start(const struct stream *s)
 {
     struct product *p = calloc(1, sizeof *p);
@@ -261,11 +261,11 @@ static struct product *product_start(const struct stream *s)
     world_run(p->w, PRE_ROLL_S);
     assert_int_equal(world_running(p->w), HOST_INSTANCES);
     p->zero_us = p->tick_us = p->report_us = p->w->now;
-    tell_agents(p); /* before: a boot that a router meets first makes it forget the load */
+    tell_agents(p); /* comes first: a router that meets a new boot forgets the load */
     make_routers(p);
     tell_loads(p);
     struct control *c = p->w->control;
-    c->money.offer[0].lead_s = HOST_LEAD_S; /* less was learned while the fleet came to stand */
+    c->money.offer[0].lead_s = HOST_LEAD_S; /* as before the fleet's own launches taught it */
     c->desired.service[0].policy = &probe_scale;
     c->desired.service[0].role = &probe_role;
     c->desired.service[0].power = &probe_power;

@@ -1,5 +1,5 @@
-/* simulator_host.c - the simulator's hosts (run.h: routers, demand, heard, control, roles, clocks), fed
- * through instances that do what the stream says. */
+/* simulator_host.c - feeds the stream to the simulator's hosts (run.h: routers, demand, heard,
+ * control, roles, clocks) through instances that do what the stream says. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/perf/roofline.h"
@@ -14,13 +14,13 @@ struct sim_host {
     struct run run;
     struct sim_result result;
     struct sim_control_setup scaling;
-    const struct instance_kind *engine; /* that the scripted one stands before */
+    const struct instance_kind *engine; /* the kind that the scripted one replaces */
     struct flight *flight[HOST_REQUESTS];
     bool lost[HOST_INSTANCES];
     struct roofline roofline;
 };
 
-static struct sim_host *sim; /* what the scripted instances reach */
+static struct sim_host *sim; /* the host of the scripted instances */
 
 static int take(struct instance *in, struct flight *f, int64_t now_us, struct err *err)
 {
@@ -64,7 +64,7 @@ static void leave(struct instance *in)
     sim->engine->free(in);
 }
 
-/* An engine that can stop a session may be asked to; the probe asks none. */
+/* The kind must offer to hold a session, but the probe never migrates one. */
 static void hold(struct instance *in, struct flight *f, int64_t now_us)
 {
     (void)in, (void)f, (void)now_us;
@@ -116,7 +116,7 @@ static void sim_start(struct sim_host *h, const struct stream *s)
     }
 }
 
-/* Reports of what is lost do not come. */
+/* Runs a timer's event; reports of lost instances are left out. */
 static void without_lost(struct sim_host *h, struct heap_node *node, int64_t until_us)
 {
     struct instance *saved[HOST_INSTANCES];

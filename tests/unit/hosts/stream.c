@@ -1,5 +1,5 @@
-/* stream.c - events by chance, in order of time. Keys of prompts are made as the simulator's routers make them
- * of a trace's blocks. */
+/* stream.c - draws events in order of time. Prompts get keys as the simulator's routers derive them
+ * from a trace's blocks. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/core/rng.h"
@@ -10,8 +10,8 @@
 #include <stdlib.h>
 
 #define GROUPS 12
-#define CALM_US (4 * SECOND)  /* longer than an engine rests that failed once */
-#define REST_US (31 * SECOND) /* longer than any rests */
+#define CALM_US (4 * SECOND)  /* longer than an engine rests after one failure */
+#define REST_US (31 * SECOND) /* longer than any engine rests */
 #define BREAKS_EVERY 25
 
 static int by_time(const void *a, const void *b)
@@ -32,7 +32,7 @@ static struct event *push(struct stream *s, int64_t at_us, enum host_event_kind 
     return e;
 }
 
-/* Prompts of a group begin alike. */
+/* Adds a request to the trace; prompts of a group have a common prefix. */
 static void append(struct stream *s, uint32_t request, int64_t at_us, struct rng *rng)
 {
     const struct trace_request r = {
@@ -60,7 +60,8 @@ static void push_blocks(struct stream *s, uint32_t request, int64_t at_us, struc
             instance;
 }
 
-/* When an engine is lost: one after the other for longer than a report is fresh, or all for a moment. */
+/* Gives the time of an engine's loss: one engine after the other for longer than a report is fresh,
+ * or all at once for a moment. */
 static void loss_of(uint32_t instance, bool holds, int64_t *ret_at_us, int64_t *ret_for_us)
 {
     *ret_at_us = holds ? 40 * SECOND + 3000 * instance : (15 + 20 * (int64_t)instance) * SECOND;
@@ -77,7 +78,8 @@ static void push_losses(struct stream *s, bool holds)
     }
 }
 
-/* One in a while, and none where an engine rests after its loss: requests are held only where all are lost. */
+/* Returns true for one request in BREAKS_EVERY, but never while an engine rests after its loss:
+ * requests are held only where all engines are lost. */
 static bool breaks_at(uint32_t request, int64_t at_us, bool holds)
 {
     if (request % BREAKS_EVERY != BREAKS_EVERY - 1) return false;
@@ -149,7 +151,7 @@ void stream_load(const struct stream *s, uint32_t instance, int64_t second, stru
 {
     uint64_t x = rng_at(s->seed, (uint64_t)second * HOST_INSTANCES + instance);
     uint64_t k = (uint64_t)second * (instance + 1);
-    uint64_t more = (uint64_t)second * (uint64_t)second; /* the means of steps rise */
+    uint64_t more = (uint64_t)second * (uint64_t)second; /* so that a step's mean work rises */
     *ret = (struct stream_load){ .running = (uint32_t)(x % 20),
                                  .waiting = (uint32_t)(x >> 8) % 5,
                                  .prefill_tokens = (x >> 16) % 9000,

@@ -1,5 +1,5 @@
-/* t_bounds.c - the simulator's bounds and periods are the configuration's defaults, and reaching a
- * bound is an answer that is counted. */
+/* t_bounds.c - tests that the simulator's bounds and periods are the configuration's defaults, and
+ * that it refuses and counts requests at a bound. */
 #include "agent/agent.h"
 #include "base/core/own.h"
 #include "cli/schema.h"
@@ -57,7 +57,7 @@ static const char *default_of(const struct config_record *record, const char *na
     return NULL;
 }
 
-/* A flag that is not given says what the configuration says. */
+/* Without a flag the simulator uses the configuration's default. */
 static void flags_have_the_same_defaults(void **state)
 {
     (void)state;
@@ -77,7 +77,7 @@ static void flags_have_the_same_defaults(void **state)
                             default_of(&sim_options_record, rows[i].flag));
 }
 
-/* 400 requests within a second on one A100. */
+/* Runs 400 requests within 0.8 s on one A100. */
 static struct sim_result crowd(const struct sim_bounds *bounds, struct trace *t)
 {
     struct sim_config c = { .seed = 1,
@@ -101,7 +101,7 @@ static void a_bound_that_is_reached_is_an_answer(void **state)
     static const struct {
         const char *why;
         uint32_t requests_max, waiting_max;
-        uint64_t refused_429, refused_503; /* at least; 0: none */
+        uint64_t refused_429, refused_503; /* at least so many; 0: none */
     } rows[] = {
         { "there is room for all", 4096, 4096, 0, 0 },
         { "the router is full", 100, 4096, 200, 0 },

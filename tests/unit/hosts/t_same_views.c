@@ -1,16 +1,16 @@
-/* t_same_views.c - one stream of events gives byte-equal views in the simulator and in the product.
+/* t_same_views.c - tests that one stream of events gives byte-equal views in simulator and product.
  *
- * The stream (hosts.h) is drawn from a seed and fed twice. The simulator's hosts get it through instances
- * that do what it says (simulator_host.c). The product gets it through what runs there: the routers'
+ * A seed draws the stream (hosts.h), which is fed twice. The simulator's hosts get it through instances
+ * that do what it says (simulator_host.c). The product gets it through its own code: the routers'
  * directors, the wire, the controller (product_host.c), in the periods that the configuration has by
- * default. Probes take the place of policies of every kind and write down each view; the texts must be
- * equal. A window, period, bound, quantile or merge that is not the other host's shows as the first line
- * that differs.
+ * default. Probes replace policies of every kind and write down each view; the texts must be equal. A
+ * window, period, bound, quantile or merge that differs between the hosts shows as the first line that
+ * differs.
  *
- * Not compared: what names a host's own things (probes.h), and the first two seconds, in which the
- * controller of the product knows its fleet and that of the simulator meets it. Where requests are held,
- * role and power views are left out: the product asks those policies in its ticks, which a held request
- * moves, the simulator asks them each second.
+ * Not compared: members that name a host's own things (probes.h), and the first two seconds, in which the
+ * product's controller knows its fleet and the simulator's first meets it. Where requests are held,
+ * role and power views are left out: the product decides those in its ticks, which a held request
+ * moves, the simulator each second.
  */
 #include "tests/unit/hosts/hosts.h"
 #include "tests/unit/unit.h"
@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The line in which the two differ first, with the moment before it. */
+/* Fails with the first line that differs, and the moment it belongs to. */
 static void differ(enum probe_kind kind, const char *a, const char *b)
 {
     const char *line = a, *moment = a;
@@ -34,7 +34,7 @@ static void differ(enum probe_kind kind, const char *a, const char *b)
              (int)strcspn(other, "\n"), other);
 }
 
-/* Some view has a number after `name` that is not zero. */
+/* Returns true if a view has a number after `name` that does not begin with 0. */
 static bool says(const struct buf *text, const char *name)
 {
     for (const char *at = text->data; (at = strstr(at, name)); at++)
@@ -42,7 +42,7 @@ static bool says(const struct buf *text, const char *name)
     return false;
 }
 
-/* What the stream is for is in the views: hits, engines out of reach, stale words; requests that are held. */
+/* Checks that the views cover hits, unreachable engines, stale reports, and held requests. */
 static void covers(const struct probe_log *log, bool holds)
 {
     assert_true(says(&log->text[PROBE_ROUTE], " hit_tokens="));

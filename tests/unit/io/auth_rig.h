@@ -1,5 +1,6 @@
-/* auth_rig.h - a test's server that holds the fleet's secret: it lets signed requests in and signs
- * what it answers. The server's ctx is a struct whose first member is a struct auth_rig.
+/* auth_rig.h - lets a test's server accept only signed requests and sign its replies.
+ *
+ * The server holds the fleet's secret; its ctx is a struct whose first member is a struct auth_rig.
  */
 #pragma once
 #include "base/io/auth/auth_gate.h"
@@ -9,7 +10,7 @@
 struct auth_rig {
     struct credentials held;
     struct auth_gate gate;
-    uint32_t again; /* requests that were told epoch and time */
+    uint32_t again; /* requests that got epoch and time as reply */
 };
 
 static inline void auth_rig_init(struct auth_rig *r, struct str secret)

@@ -1,4 +1,5 @@
-/* client_rig.h - a client, a listening socket that the test answers for, and what a call reported. */
+/* client_rig.h - sets up a client and a listening socket that the test serves, and records each
+ * call. */
 #pragma once
 #include "base/core/bits.h"
 #include "base/io/http/http_client.h"
@@ -11,7 +12,7 @@ struct fixture {
     uint16_t port;
 };
 
-struct seen { /* what one call has reported */
+struct seen { /* the record of one call */
     struct http_call *call;
     struct buf body;
     int status;
@@ -105,7 +106,7 @@ static inline void assert_body(const struct seen *s, const char *expected)
         fail_msg("body \"" STR_FMT "\", expected \"%s\"", STR_ARG(buf_view(&s->body)), expected);
 }
 
-/* Takes the connection and waits for the head of the request. */
+/* Accepts the connection and waits for the head of the request. */
 static inline struct peer take_request(struct fixture *f)
 {
     struct peer p;
@@ -122,7 +123,7 @@ static inline void send_reply(struct fixture *f, struct peer *p, struct str repl
         peer_send(f->loop, p, str_of(reply.data + at, min_size(step, reply.len - at)));
         loop_turn(f->loop, 0);
     }
-    /* What was sent has been read before the end of the connection is seen. */
+    /* Lets the client read what was sent before it sees the end of the connection. */
     for (int i = 0; i < 3; i++)
         loop_turn(f->loop, 500);
 }

@@ -1,4 +1,4 @@
-/* raw_peer.h - sockets without any HTTP in them, for tests that say every byte themselves.
+/* raw_peer.h - offers sockets without any HTTP, for tests that write every byte themselves.
  *
  * Everything runs on one thread: a test sends, turns the loop, and reads what has come. Waiting is
  * always for a condition, with a bound of PEER_WAIT_US. */
@@ -26,7 +26,7 @@
 struct peer {
     int fd;
     struct buf got;
-    bool closed; /* the other side has ended, cleanly or not */
+    bool closed; /* the other side has closed, cleanly or not */
     bool reset;
 };
 
@@ -43,7 +43,7 @@ static inline struct peer peer_connect(uint16_t port)
     return p;
 }
 
-/* A listening socket of the test's own; the port is any free one. */
+/* Listens on any free port of this machine. */
 static inline int peer_listen(uint16_t *ret_port)
 {
     struct sockaddr_in in = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
@@ -71,7 +71,7 @@ static inline void peer_reset(struct peer *p)
     peer_close(p);
 }
 
-/* What has come so far, without waiting. */
+/* Reads what has come so far, without waiting. */
 static inline void peer_read(struct peer *p)
 {
     char bytes[65536];
@@ -87,7 +87,7 @@ static inline void peer_read(struct peer *p)
     }
 }
 
-/* All of it; turns the loop while the socket is full. A reset ends it. */
+/* Sends all bytes; turns the loop while the socket is full. A reset ends it. */
 static inline void peer_send(struct loop *l, struct peer *p, struct str bytes)
 {
     int64_t until = clock_mono_us() + PEER_WAIT_US;
@@ -117,7 +117,7 @@ static inline size_t peer_count(const struct peer *p, const char *text)
     return count;
 }
 
-/* Turns the loop until `condition` holds; fails the test when it does not in PEER_WAIT_US. */
+/* Turns the loop until `condition` holds; fails the test when it does not within PEER_WAIT_US. */
 #define TURN_UNTIL(loop, condition)                                                            \
     do {                                                                                       \
         int64_t turn_until_ = clock_mono_us() + PEER_WAIT_US;                                  \
@@ -134,8 +134,8 @@ static inline bool peer_accept_now(int listener, struct peer *ret)
     return fd >= 0;
 }
 
-/* The next connection of `listener`. */
+/* Waits for the next connection of `listener`. */
 #define PEER_ACCEPT(loop, listener, peer) TURN_UNTIL(loop, peer_accept_now(listener, peer))
 
-/* The same for what a peer sees. */
+/* Waits until `condition` holds for what the peer has received. */
 #define PEER_UNTIL(loop, peer, condition) TURN_UNTIL(loop, (peer_read(peer), (condition)))

@@ -1,4 +1,4 @@
-/* sample_schema.h - a schema with every type, nesting and bound, for the t_config tests and f_config. */
+/* sample_schema.h - defines a schema with every type and bound, for t_config and f_config. */
 #pragma once
 #include "base/io/config/config.h"
 

@@ -1,7 +1,7 @@
-/* server_rig.h - a server on a loop of its own, and what its handler has seen.
+/* server_rig.h - runs a server on a loop of its own and records what its handler has seen.
  *
- * The handler answers every path with what it was asked, but /wait and /stream: those are kept in
- * `held` for the test to answer. */
+ * The handler replies to every path with the request's own content, except /wait and /stream: those
+ * are kept in `held` for the test to reply to. */
 #pragma once
 #include "base/io/http/http_server.h"
 #include "tests/unit/io/raw_peer.h"
@@ -36,7 +36,7 @@ static inline void on_empty(void *arg)
     f->emptied++;
 }
 
-/* /wait and /stream are answered by the test; all else says what it was. */
+/* Keeps /wait and /stream for the test; replies to all others with their own content. */
 static inline void on_request(void *ctx, struct http_exchange *x)
 {
     struct fixture *f = ctx;
@@ -73,7 +73,7 @@ static inline struct fixture start(struct http_server_config config)
     return f;
 }
 
-/* The handler's context is the fixture, which has moved to the caller by now. */
+/* The handler's context is the fixture, so it must be at its final address. */
 static inline struct fixture *begin(struct http_limits limits)
 {
     struct fixture *f = calloc(1, sizeof *f);
@@ -99,7 +99,7 @@ static inline struct http_server_counts counts(const struct fixture *f)
 #define HOST "Host: a\r\n"
 #define GET(path) "GET " path " HTTP/1.1\r\n" HOST "\r\n"
 
-/* Exactly one answer, of that status, then the end; the handler saw nothing. */
+/* Checks for exactly one reply, of that status, then the end; the handler saw no request. */
 static inline void assert_refused(struct fixture *f, struct peer *p, const char *status,
                                   const char *why)
 {

@@ -1,4 +1,5 @@
-/* t_auth.c - signatures: vectors computed by Python's hmac, replays, windows, changes, tickets. */
+/* t_auth.c - tests signatures: vectors computed by Python's hmac, replays, windows, changes,
+ * tickets. */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
 #include "base/io/auth/auth.h"
@@ -51,7 +52,7 @@ static void keys_follow_from_the_secret(void **state)
     assert_int_equal(auth_key_of(STR(SECRET), STR("controller"), &k), -ENOENT);
     assert_int_equal(auth_key_of(STR(SECRET), STR(""), &k), -ENOENT);
 
-    /* An instance's key gives the same for it, and nothing for anybody else. */
+    /* An instance's key gives the same keys for its own ids, and none for other ids. */
     auth_instance_key(STR(SECRET), STR("i-7"), &instance);
     assert_int_equal(auth_instance_key_of(&instance, STR("i-7"), STR("engine/i-7"), &mine), 0);
     assert_int_equal(auth_key_of(STR(SECRET), STR("engine/i-7"), &k), 0);
@@ -63,7 +64,7 @@ static void keys_follow_from_the_secret(void **state)
                          -ENOENT);
 }
 
-/* One side and the other. */
+/* A sender and a receiver. */
 struct pair {
     struct auth_receiver receiver;
     struct auth_sender sender;
@@ -125,15 +126,15 @@ static void a_request_and_its_reply_are_these_bytes(void **state)
     assert_string_equal(reply, REPLY);
     assert_int_equal(auth_reply_check(&p.sent, 200, STR(REPLY), &r), 0);
     assert_true(r.epoch == EPOCH && r.time_us == 501 && !r.is_stream);
-    assert_int_equal(auth_reply_check(&p.sent, 401, STR(REPLY), &r), -EACCES); /* a status more */
+    assert_int_equal(auth_reply_check(&p.sent, 401, STR(REPLY), &r), -EACCES); /* another status */
     sign(&p, 500);
-    assert_int_equal(auth_reply_check(&p.sent, 200, STR(REPLY), &r), -EACCES); /* to another */
+    assert_int_equal(auth_reply_check(&p.sent, 200, STR(REPLY), &r), -EACCES); /* another's */
     auth_reply_sign(&p.receiver, &a, &p.key, 200, NULL, 500, reply);
     assert_non_null(strstr(reply, "body=stream"));
     auth_receiver_fini(&p.receiver);
 }
 
-/* Every byte counts: whichever is changed, it is no longer let in. */
+/* A change of any byte is noticed. */
 static void whatever_is_changed_is_noticed(void **state)
 {
     (void)state;
@@ -167,7 +168,7 @@ static void whatever_is_changed_is_noticed(void **state)
         assert_int_equal(auth_receive(&p.receiver, &a, rows[i].key, str_from(rows[i].method),
                                       str_from(rows[i].target), 500),
                          AUTH_FOREIGN);
-    assert_int_equal(receive(&p, SIGNED, 500), AUTH_FRESH); /* none of it was remembered */
+    assert_int_equal(receive(&p, SIGNED, 500), AUTH_FRESH); /* no refused request was remembered */
     auth_receiver_fini(&p.receiver);
 }
 
@@ -191,7 +192,7 @@ static void only_one_form_is_read(void **state)
     };
     for (size_t i = 0; i < COUNT_OF(odd); i++)
         if (auth_request_parse(str_from(odd[i]), &a) == 0) fail_msg("taken: %s", odd[i]);
-    /* Whatever is cut off. */
+    /* Every proper prefix is refused. */
     for (size_t len = 0; len < sizeof SIGNED - 1; len++)
         assert_int_equal(auth_request_parse(str_of(SIGNED, len), &a), -EINVAL);
     assert_int_equal(auth_request_parse(STR(SIGNED), &a), 0);
@@ -207,13 +208,13 @@ static void a_request_is_let_in_once(void **state)
         sign(&p, 500);
         memcpy(kept[i], p.text, sizeof kept[i]);
     }
-    /* In whatever order connections bring them. */
+    /* Requests may arrive in any order. */
     assert_int_equal(receive(&p, kept[2], 500), AUTH_FRESH);
     assert_int_equal(receive(&p, kept[0], 500), AUTH_FRESH);
     assert_int_equal(receive(&p, kept[1], 500), AUTH_FRESH);
     for (int i = 0; i < 3; i++)
         assert_int_equal(receive(&p, kept[i], 500), AUTH_STALE);
-    /* One that is too far behind may have been heard. */
+    /* A request too far behind the newest may be a replay, so it is refused. */
     p.sender.counter += AUTH_SEEN_BITS;
     sign(&p, 500);
     memcpy(kept[0], p.text, sizeof kept[0]);
@@ -224,7 +225,7 @@ static void a_request_is_let_in_once(void **state)
     p.sender.counter -= 2;
     sign(&p, 500);
     assert_int_equal(receive(&p, p.text, 500), AUTH_STALE);
-    /* What was caught while the receiver was away is nothing to the next one. */
+    /* The next receiver refuses requests that were recorded before its start. */
     struct auth_receiver next;
     struct auth_request a;
     auth_receiver_init(&next, EPOCH + 1, 0);
@@ -236,7 +237,7 @@ static void a_request_is_let_in_once(void **state)
     auth_receiver_fini(&p.receiver);
 }
 
-/* The window against the plain way: a list of what was heard. */
+/* The window agrees with the slow reference: a list of all requests heard. */
 static void the_window_agrees_with_a_list(void **state)
 {
     (void)state;
@@ -274,11 +275,11 @@ static void time_is_the_receiver_s(void **state)
     assert_int_equal(receive(&p, p.text, late + 1), AUTH_STALE);
     sign(&p, late + 10);
     assert_int_equal(receive(&p, p.text, 5), AUTH_STALE); /* from the future */
-    /* It learns the time from the reply, and is let in. */
+    /* The sender learns the time from the reply, and is let in. */
     p.peer.ahead_us = auth_receiver_time(&p.receiver, 5) - (late + 10);
     sign(&p, late + 10);
     assert_int_equal(receive(&p, p.text, 5), AUTH_FRESH);
-    /* One that knows nothing of the receiver says so by zeros. */
+    /* A sender that knows nothing of the receiver sends zeros. */
     p.peer = (struct auth_peer){ 0 };
     sign(&p, 500);
     assert_non_null(strstr(p.text, "epoch=0000000000000000, "));
@@ -287,7 +288,7 @@ static void time_is_the_receiver_s(void **state)
     auth_receiver_fini(&p.receiver);
 }
 
-/* More senders than are remembered: what is forgotten cannot come again. */
+/* With more senders than are remembered, requests of a forgotten sender cannot come again. */
 static void what_is_forgotten_is_not_let_in_again(void **state)
 {
     (void)state;
@@ -302,7 +303,7 @@ static void what_is_forgotten_is_not_let_in_again(void **state)
         p.sender = (struct auth_sender){ .session = 1000 + i };
         sign(&p, 600);
         enum auth_verdict v = receive(&p, p.text, 600);
-        /* The one that made room is told to ask again, with a time of after it. */
+        /* The sender for which another was forgotten must ask again, with a later time. */
         if (v == AUTH_STALE) {
             sign(&p, 602);
             v = receive(&p, p.text, 602);
@@ -312,7 +313,7 @@ static void what_is_forgotten_is_not_let_in_again(void **state)
     assert_int_equal(p.receiver.forgets, 1);
     assert_int_equal(receive(&p, first, 700), AUTH_STALE);
     assert_true(p.receiver.sessions.count <= AUTH_SESSIONS_MAX);
-    /* Those that are too old to be let in anyway make room for nothing. */
+    /* Expired senders give up their places without a fresh request being refused. */
     int64_t later = 600 + 3 * (int64_t)AUTH_WINDOW_US;
     for (uint64_t i = 0; i < AUTH_SESSIONS_MAX + 10; i++) {
         p.sender = (struct auth_sender){ .session = 100000 + i };

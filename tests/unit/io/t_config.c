@@ -1,4 +1,5 @@
-/* t_config.c - settings from a file, from stronger sources and by default; files that are refused. */
+/* t_config.c - tests settings from a file, from stronger sources and by default, and refused
+ * files. */
 #include "base/core/fault.h"
 #include "base/core/json.h"
 #include "base/core/own.h"
@@ -51,7 +52,7 @@ static inline struct config *sample_load_good(const char *text)
     return c;
 }
 
-/* Settings that arrive: from a file, from stronger sources, as defaults, with units. */
+/* ---- settings from a file, from stronger sources and by default, with units ---- */
 
 static void assert_str(struct str s, const char *text)
 {
@@ -284,7 +285,7 @@ static void units_are_exact(void **state)
     }
 }
 
-/* The n-th allocation fails for n = 1, 2, ... until none does: always an answer, never a crash. */
+/* The n-th allocation fails for n = 1, 2, ... until none does: always an error, never a crash. */
 static void memory_failure_is_an_answer(void **state)
 {
     (void)state;
@@ -317,8 +318,7 @@ static int config_tests(void)
     return cmocka_run_group_tests_name("config", tests, NULL, NULL);
 }
 
-/* Files that are refused: each with its line and its reason, all at once, and files that are
- * too large. */
+/* ---- refused files: every problem with its line and reason, and files that are too large ---- */
 
 struct bad_row {
     const char *text, *sentence, *why;
@@ -483,10 +483,10 @@ static void unreadable_file(void **state)
     assert_non_null(strstr(err.text, "/nonexistent/muster.yaml"));
 }
 
-/* What the schema makes: the view of what was loaded, help, the page of
- * documentation and a JSON Schema. */
+/* ---- what the schema makes: the view of a configuration, help, documentation, a JSON Schema
+ * ---- */
 
-/* What the view writes loads to the same view, whatever the texts hold. */
+/* The view's output loads to the same view, whatever its texts hold. */
 static void view_loads_back(void **state)
 {
     (void)state;
@@ -557,7 +557,7 @@ static void help_and_docs(void **state)
                                       "for the KV cache. |\n"));
 }
 
-/* python3-jsonschema is the judge of the JSON Schema, where it is installed. */
+/* python3-jsonschema, where installed, checks that the JSON Schema accepts and refuses the same. */
 static void json_schema_judges_alike(void **state)
 {
     (void)state;
@@ -605,7 +605,7 @@ static void json_schema_judges_alike(void **state)
         json_writer_init(&w, &lines);
         json_array(&w);
         json_put_bool(&w, rows[i].good);
-        /* YAML 1.1 floats need a dot, which is the judge's matter and not the schema's. */
+        /* YAML 1.1 floats need a dot: that is the checker's limit, not the schema's. */
         const char *text =
             strstr(rows[i].text, "5e-1") ? "engine: {utilization: 0.5}" : rows[i].text;
         json_put_text(&w, text);
@@ -615,7 +615,7 @@ static void json_schema_judges_alike(void **state)
     assert_int_equal(file_write_atomic(schema, buf_view(&out), 0600, NULL), 0);
     assert_int_equal(file_write_atomic(cases, buf_view(&lines), 0600, NULL), 0);
     snprintf(command, sizeof command, "python3 -c '%s' %s %s", script, schema, cases);
-    int status = system(command); /* NOLINT: our own words */
+    int status = system(command); /* NOLINT: our own command */
     unlink(schema);
     unlink(cases);
     rmdir(folder);

@@ -1,4 +1,5 @@
-/* t_file.c - the old or the new file at every failing step; locks and secrets between processes. */
+/* t_file.c - tests that a file is the old or the new one at every failing step, and locks and
+ * secrets shared by processes. */
 #include "base/core/bits.h"
 #include "base/core/fault.h"
 #include "base/core/own.h"
@@ -74,7 +75,7 @@ static void reads_whole_within_bounds(void **state)
     fault_disarm();
     assert_int_equal(out.len, 17);
     buf_clear(&out);
-    assert_int_equal(file_read("/proc/self/stat", 4096, &out, NULL), 0); /* says size 0 */
+    assert_int_equal(file_read("/proc/self/stat", 4096, &out, NULL), 0); /* reports size 0 */
     assert_true(out.len > 10);
     assert_int_equal(file_write_atomic(path, STR(""), 0600, NULL), 0);
     assert_content("");
@@ -98,7 +99,7 @@ static void failed_writes_leave_the_old(void **state)
     fault_arm("file.sync_folder", 1);
     assert_int_equal(file_write_atomic(path, STR("new"), 0600, NULL), -EIO);
     fault_disarm();
-    assert_content("new"); /* whole, only perhaps not yet safe from a power cut */
+    assert_content("new"); /* whole, but perhaps not yet safe from a power cut */
     assert_int_equal(entries(), 1);
     assert_int_equal(file_write_atomic("/nonexistent/x", STR(""), 0600, NULL), -ENOENT);
 }

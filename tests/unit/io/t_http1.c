@@ -1,5 +1,5 @@
-/* t_http1.c - which heads of requests and replies the parser accepts and refuses, whole and byte by
- * byte. */
+/* t_http1.c - tests which heads of requests and replies the parser accepts and refuses, whole and
+ * byte by byte. */
 #include "base/core/bits.h"
 #include "base/core/buf.h"
 #include "base/core/own.h"
@@ -15,7 +15,7 @@ static inline void assert_str(struct str got, const char *expected)
         fail_msg("got \"" STR_FMT "\", expected \"%s\"", STR_ARG(got), expected);
 }
 
-/* `count` bytes of filler between two texts. */
+/* Returns `count` bytes of filler between two texts. */
 static inline struct str padded(struct buf *b, const char *before, size_t count, const char *after)
 {
     buf_clear(b);
@@ -28,8 +28,8 @@ static inline struct str padded(struct buf *b, const char *before, size_t count,
 
 static const struct http1_limits limits = { 256, 1024, 8 };
 
-/* As a server reads: scan, then parse. `step` bytes arrive at a time. Returns 0, -EAGAIN when the
- * head is not whole, or -EINVAL with the fault. */
+/* Reads as a server does: scans, then parses; `step` bytes arrive at a time. Returns 0, -EAGAIN
+ * when the head is not whole, or -EINVAL with the fault. */
 static int read_request(struct str in, size_t step, struct http_request *ret,
                         enum http_fault *ret_fault)
 {
@@ -175,7 +175,7 @@ static void requests_are_accepted_or_refused_for_the_right_reason(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT_OF(request_rows); i++) {
         const struct request_row *row = &request_rows[i];
-        /* Steps of 1, 2, 3 and all: where the bytes are cut changes no verdict. */
+        /* In steps of 1, 2, 3 bytes and all at once the verdict is the same. */
         for (size_t step = 1; step <= 4; step++) {
             struct http_request req;
             enum http_fault fault = HTTP_FAULT_NONE;
@@ -269,7 +269,7 @@ static void heads_at_the_bound_pass_and_beyond_it_are_refused_at_once(void **sta
     in = padded(&b, "GET /", 256 - around + 1, " HTTP/1.1\r\n" H END);
     assert_int_equal(read_request(in, 1, &req, &fault), -EINVAL);
     assert_int_equal(fault, HTTP_FAULT_LINE_LONG);
-    in = padded(&b, "GET /", 300, ""); /* no line end in sight */
+    in = padded(&b, "GET /", 300, ""); /* no line end */
     assert_int_equal(read_request(in, in.len, &req, &fault), -EINVAL);
     assert_int_equal(fault, HTTP_FAULT_LINE_LONG);
 
@@ -372,7 +372,7 @@ static void every_fault_has_a_name_a_status_and_a_sentence(void **state)
     }
 }
 
-/* Bodies, counted and in chunks, however they are cut; percent signs and queries. */
+/* ---- bodies, counted and in chunks, however they are cut; percent signs and queries ---- */
 
 struct chunked_row {
     const char *why;
@@ -380,7 +380,7 @@ struct chunked_row {
     bool trailers_refused;
     enum http_fault fault;
     const char *data; /* when accepted */
-    size_t rest;      /* bytes that are not the body's */
+    size_t rest;      /* bytes behind the body */
 };
 
 /* clang-format off */
@@ -413,7 +413,7 @@ static const struct chunked_row chunked_rows[] = {
 
 /* clang-format on */
 
-/* Feeds `step` bytes at a time, as they come. Returns the bytes used, or -EINVAL. */
+/* Feeds `step` bytes at a time. Returns the bytes used, or -EINVAL. */
 static ssize_t feed(const struct chunked_row *row, size_t step, struct buf *out,
                     enum http_fault *ret_fault)
 {

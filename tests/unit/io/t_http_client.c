@@ -1,4 +1,5 @@
-/* t_http_client.c - calls against a peer that replies byte by byte as the test says, and blocking fetches. */
+/* t_http_client.c - tests calls against a peer that replies byte by byte as scripted, and blocking
+ * fetches. */
 #include "base/core/fault.h"
 #include "base/io/http/http_fetch.h"
 #include "base/io/http/http_server.h"
@@ -6,7 +7,7 @@
 
 #include <pthread.h>
 
-/* Calls against a scripted peer. */
+/* ---- calls against a scripted peer ---- */
 
 /* ---- replies ---- */
 
@@ -20,7 +21,7 @@ static const struct {
     enum http_end end;
     int status;
     const char *body;
-    bool pooled; /* the connection may be used again */
+    bool pooled; /* the connection may be reused */
 } reply_rows[] = {
     { "counted", STR("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"), STAY, HTTP_END_OK, 200, "hello", true },
     { "empty", STR("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), STAY, HTTP_END_OK, 200, "", true },
@@ -70,7 +71,7 @@ static void replies_end_calls_for_the_right_reason(void **state)
             assert_int_equal(s.heads, reply_rows[i].status != 0);
             bool pooled = counts(&f).idle == 1;
             loop_turn(f.loop, 0);
-            /* With bytes of a second reply in flight the pool finds out a turn later. */
+            /* If bytes of a second reply are still under way, the pool notices a turn later. */
             if (pooled && !reply_rows[i].pooled) TURN_UNTIL(f.loop, counts(&f).idle == 0);
             if (!pooled && reply_rows[i].pooled) fail_msg("%s: not pooled", reply_rows[i].why);
             peer_close(&p);
@@ -104,7 +105,7 @@ static void the_request_is_written_as_rfc_9112_says(void **state)
     assert_true(str_eq(buf_view(&p.got), str_from(expected)));
     peer_close(&p);
     end(&f);
-    assert_int_equal(s.end, HTTP_END_CANCELLED); /* the client was freed */
+    assert_int_equal(s.end, HTTP_END_CANCELLED); /* by freeing the client */
     seen_fini(&s);
 }
 
@@ -151,7 +152,7 @@ static void a_refused_connection_ends_the_call_after_start_has_returned(void **s
     end(&f);
 }
 
-/* A listener whose queue is full swallows connection attempts. */
+/* A listener with a full queue drops connection attempts. */
 static void a_connection_that_never_comes_is_given_up(void **state)
 {
     (void)state;
@@ -179,7 +180,7 @@ static void the_deadline_ends_a_call_wherever_it_is(void **state)
 {
     (void)state;
     static const char *const so_far[] = { "", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel" };
-    int64_t given_us = 50000; /* more where the machine did not get that far in it */
+    int64_t given_us = 50000; /* more if the machine is too slow for it */
     for (size_t i = 0; i < COUNT_OF(so_far); i++) {
         struct fixture f = begin((struct http_client_config){ 0 });
         struct seen s = { 0 };
@@ -199,7 +200,7 @@ static void the_deadline_ends_a_call_wherever_it_is(void **state)
         }
         assert_int_equal(s.end, HTTP_END_TIMEOUT);
         assert_true(clock_mono_us() >= req.deadline_us);
-        PEER_UNTIL(f.loop, &p, p.closed); /* the peer learns of it */
+        PEER_UNTIL(f.loop, &p, p.closed); /* the peer sees the close */
         peer_close(&p);
         seen_fini(&s);
         end(&f);
@@ -238,7 +239,7 @@ static void a_cancelled_call_calls_nobody_and_closes(void **state)
 
 /* ---- flow control ---- */
 
-/* Up to `all` bytes, without waiting; false when the kernel took none. */
+/* Sends up to `all` bytes without waiting; returns false when the kernel took none. */
 static bool send_x(struct peer *p, size_t all, size_t *sent)
 {
     char bytes[65536];
@@ -260,7 +261,7 @@ static void a_paused_call_reads_nothing_until_it_is_resumed(void **state)
                   "1\r\na\r\n1\r\nb\r\n1\r\nc\r\n"));
     TURN_UNTIL(f.loop, s.data_calls == 1);
 
-    /* Now the peer writes a chunk of 16 MiB as far as the kernel takes it: it is held back. */
+    /* The peer writes a chunk of 16 MiB as far as the kernel takes it, and is held back. */
     const size_t all = 16 << 20;
     size_t sent = 0;
     peer_send(f.loop, &p, STR("1000000\r\n"));
@@ -273,7 +274,7 @@ static void a_paused_call_reads_nothing_until_it_is_resumed(void **state)
     assert_body(&s, "a");
 
     http_call_resume(s.call);
-    assert_int_equal(s.data_calls, 1); /* nothing from inside resume */
+    assert_int_equal(s.data_calls, 1); /* resume itself delivers no data */
     TURN_UNTIL(f.loop, s.data_calls == 2);
     assert_body(&s, "ab");
     s.pause_on_data = false;
@@ -296,7 +297,7 @@ static void a_call_paused_at_its_last_byte_ends_when_resumed(void **state)
     struct peer p = take_request(&f);
     peer_send(f.loop, &p, ok_reply);
     TURN_UNTIL(f.loop, s.data_calls == 1);
-    peer_reset(&p); /* a paused call does not hear of it, and does not spin */
+    peer_reset(&p); /* a paused call does not notice, and does not spin */
     struct loop_counts before, after;
     loop_counts_get(f.loop, &before);
     loop_turn(f.loop, 5000);
@@ -325,12 +326,12 @@ static void a_large_body_goes_out_while_the_reply_comes_in(void **state)
     struct peer p;
     PEER_ACCEPT(f.loop, f.listener, &p);
     PEER_UNTIL(f.loop, &p, p.got.len > 1 << 20);
-    /* An early refusal, and the peer reads no further. */
+    /* The peer refuses early and reads no further. */
     peer_send(f.loop, &p, STR("HTTP/1.1 413 x\r\nContent-Length: 2\r\n\r\nno"));
     TURN_UNTIL(f.loop, s.ends == 1);
     assert_int_equal(s.end, HTTP_END_OK);
     assert_int_equal(s.status, 413);
-    assert_int_equal(counts(&f).idle, 0); /* half a request was sent: not to be used again */
+    assert_int_equal(counts(&f).idle, 0); /* half a request was sent: no reuse */
     peer_close(&p);
     seen_fini(&s);
     end(&f);
@@ -370,7 +371,7 @@ static void any_single_failure_ends_the_call_once(void **state)
         if (s.ends == 1 && s.end == HTTP_END_OK) assert_body(&s, "ok");
         peer_close(&p);
         TURN_UNTIL(f.loop, counts(&f).connections == 0);
-        struct peer left; /* a connection that failed before it was answered */
+        struct peer left; /* a connection that failed before the reply */
         while (peer_accept_now(f.listener, &left))
             peer_close(&left);
         seen_fini(&s);
@@ -398,7 +399,7 @@ static int http_client_tests(void)
     return cmocka_run_group_tests_name("http_client", tests, NULL, NULL);
 }
 
-/* Blocking fetches from our own server, and the addresses they take. */
+/* ---- blocking fetches from our own server, and the addresses they accept ---- */
 
 struct service {
     struct loop *loop;
@@ -505,7 +506,7 @@ static void fetch_gives_up_at_its_deadline(void **state)
 {
     (void)state;
     uint16_t port;
-    int listener = peer_listen(&port); /* takes the connection and says nothing */
+    int listener = peer_listen(&port); /* accepts the connection and stays silent */
     struct err err = { 0 };
     int status = 0;
     CLEANUP(buf_fini) struct buf body = { 0 };

@@ -1,9 +1,9 @@
-/* t_http_pool.c - connections that are kept, used again, found stale, bounded. */
+/* t_http_pool.c - tests pooled connections: kept, reused, found stale, bounded. */
 #include "tests/unit/io/client_rig.h"
 
 #include <sys/resource.h>
 
-/* One whole call on a connection that stays. */
+/* Makes one whole call on a connection that stays open. */
 static struct peer warm_up(struct fixture *f)
 {
     struct seen s = { 0 };
@@ -72,7 +72,7 @@ static void idle_connections_are_closed_in_time_and_bounded(void **state)
     end(&f);
 }
 
-/* The race: the peer closes just as the request leaves. The client cannot know yet. */
+/* The peer closes just as the request leaves, which the client cannot know yet. */
 static void a_stale_connection_is_retried_once_on_a_fresh_one(void **state)
 {
     (void)state;
@@ -82,7 +82,7 @@ static void a_stale_connection_is_retried_once_on_a_fresh_one(void **state)
         struct seen s = { 0 };
         call(&f, &s);
         if (how == 0)
-            peer_close(&stale); /* before the loop could see it */
+            peer_close(&stale); /* before the loop can see it */
         else
             peer_reset(&stale);
         struct peer fresh = take_request(&f);
@@ -115,7 +115,7 @@ static void the_retry_is_not_retried(void **state)
     end(&f);
 }
 
-/* The peer may have died of the request: a refused retry must not look harmless. */
+/* The request may have killed the peer: a retry that cannot connect must still count as a reset. */
 static void a_retry_that_finds_nobody_is_a_reset_and_not_a_failed_connect(void **state)
 {
     (void)state;
@@ -164,7 +164,7 @@ static void connections_are_bounded_and_idle_ones_make_room(void **state)
     struct http_call_request req = request_for(&f, &s);
     peer_send(f.loop, &p, ok_reply);
     TURN_UNTIL(f.loop, s.ends == 1);
-    /* Another address: the idle connection gives way. */
+    /* For another address the idle connection makes room. */
     uint16_t other_port;
     int other = peer_listen(&other_port);
     req.port = other_port;
@@ -186,7 +186,7 @@ static void connections_are_bounded_and_idle_ones_make_room(void **state)
     end(&f);
 }
 
-/* A call whose end starts one to another address, when one connection is all there may be. */
+/* A call whose end starts another, to a second address, when only one connection is allowed. */
 struct chain {
     struct fixture *f;
     struct seen first, second;
@@ -231,7 +231,8 @@ static void an_end_may_start_a_call_that_closes_its_own_connection(void **state)
     end(&f);
 }
 
-/* Nothing is known of the peer then: neither a first attempt nor a retry blames it. */
+/* Out of descriptors nothing is known of the peer, so neither a first attempt nor a retry blames
+ * it. */
 static void without_descriptors_a_call_ends_as_ours(void **state)
 {
     (void)state;

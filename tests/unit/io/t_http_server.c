@@ -1,4 +1,5 @@
-/* t_http_server.c - the server against sockets that send exact bytes, and its checks of browsers. */
+/* t_http_server.c - tests the server against sockets that send exact bytes, its checks of browsers,
+ * and its bounds for addresses. */
 #include "base/core/bits.h"
 #include "base/io/http/http_browser.h"
 #include "base/io/http/http_peers.h"
@@ -8,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Requests over raw sockets. */
+/* ---- requests over raw sockets ---- */
 
 /* ---- ambiguous requests ---- */
 
@@ -64,7 +65,7 @@ static void ambiguous_requests_get_one_refusal_and_a_closed_connection(void **st
         struct peer p = peer_connect(f->port);
         peer_send(f->loop, &p, smuggling_rows[i].raw);
         assert_refused(f, &p, smuggling_rows[i].status, smuggling_rows[i].why);
-        assert_false(p.reset); /* a reset could have overtaken the answer */
+        assert_false(p.reset); /* a reset could have overtaken the reply */
         peer_close(&p);
     }
     uint64_t refused = 0;
@@ -75,7 +76,7 @@ static void ambiguous_requests_get_one_refusal_and_a_closed_connection(void **st
     end(f);
 }
 
-/* A first request that is fine is served; the second, which is not, gets the last word. */
+/* A good first request is served; an ambiguous second one is refused and ends the connection. */
 static void an_ambiguous_request_behind_a_good_one_is_refused_in_order(void **state)
 {
     (void)state;
@@ -90,7 +91,7 @@ static void an_ambiguous_request_behind_a_good_one_is_refused_in_order(void **st
     end(f);
 }
 
-/* ---- requests that are fine ---- */
+/* ---- good requests ---- */
 
 static void requests_are_served_however_they_are_cut(void **state)
 {
@@ -121,7 +122,7 @@ static void requests_are_served_however_they_are_cut(void **state)
             assert_false(peer_has(&p, "connection: close"));
         }
     }
-    assert_int_equal(counts(f).accepted, 1); /* one connection for all of them */
+    assert_int_equal(counts(f).accepted, 1); /* one connection for all requests */
     peer_close(&p);
     TURN_UNTIL(f->loop, counts(f).connections == 0);
     assert_int_equal(counts(f).held_bytes, 0);
@@ -135,7 +136,7 @@ static void pipelined_requests_are_answered_one_at_a_time_in_order(void **state)
     struct peer p = peer_connect(f->port);
     peer_send(f->loop, &p, STR(GET("/1") GET("/wait") GET("/3")));
     PEER_UNTIL(f->loop, &p, f->held != NULL);
-    peer_send(f->loop, &p, STR(GET("/4"))); /* arrives while one is open */
+    peer_send(f->loop, &p, STR(GET("/4"))); /* arrives while the first is open */
     for (int i = 0; i < 5; i++)
         loop_turn(f->loop, 1000);
     assert_int_equal(f->requests, 2);
@@ -179,14 +180,14 @@ static void a_body_of_megabytes_arrives_whole(void **state)
         http_reply(f->held, 200, STR("text/plain"), STR("ok"));
         f->held = NULL;
         PEER_UNTIL(f->loop, &p, peer_has(&p, "\r\n\r\nok"));
-        /* the memory of the large body is given back although the connection stays */
+        /* The large body's memory is freed although the connection stays. */
         assert_true(counts(f).held_bytes < 100000);
         peer_close(&p);
     }
     end(f);
 }
 
-/* Six bytes on the wire for one of body: the framing must not count against the buffer. */
+/* Each body byte takes six on the wire: the framing must not count against the buffer. */
 static void a_body_in_chunks_of_one_byte_arrives_whole(void **state)
 {
     (void)state;
@@ -269,12 +270,12 @@ static void reply_headers_cannot_break_the_head(void **state)
     end(f);
 }
 
-/* What a handler may do with a request whose body has not come yet: answer it, bound
- * its body, leave a note. */
+/* ---- what a handler may do before a request's body has come: reply, bound the body, leave a note
+ * ---- */
 
 static int heads;
 
-/* /refused is answered at once, /small may have ten bytes of body; all others are noted. */
+/* Replies to /refused at once, allows /small ten bytes of body, and leaves a note on all others. */
 static void on_head(void *ctx, struct http_exchange *x)
 {
     (void)ctx;
@@ -283,7 +284,7 @@ static void on_head(void *ctx, struct http_exchange *x)
     heads++;
     assert_int_equal(req->body.len, 0);
     assert_true(str_starts(req->peer, STR("127.0.0.1:")));
-    assert_int_equal(note[0], 0); /* nothing is left of an earlier request */
+    assert_int_equal(note[0], 0); /* nothing of an earlier request */
     assert_int_equal(note[HTTP_NOTE_BYTES - 1], 0);
     if (str_eq(req->path, STR("/refused"))) {
         http_reply_header(x, "www-authenticate", STR("Bearer"));
@@ -320,7 +321,7 @@ static struct fixture *begin_with_heads(void)
 
 #define REFUSED "POST /refused HTTP/1.1\r\n" HOST
 
-/* The answer comes although not a byte of the body was sent; what follows is no request. */
+/* The reply comes before any byte of the body; what follows is no request. */
 static void a_refused_head_is_answered_before_its_body(void **state)
 {
     (void)state;
@@ -354,7 +355,8 @@ static void a_refused_head_is_answered_before_its_body(void **state)
     end(f);
 }
 
-/* A refusal whose body is there already costs no connection: the next request is where it was. */
+/* A refused request whose body has arrived keeps its connection: the next request is read where it
+ * is. */
 static void a_refused_head_with_its_whole_body_keeps_the_connection(void **state)
 {
     (void)state;
@@ -369,8 +371,8 @@ static void a_refused_head_with_its_whole_body_keeps_the_connection(void **state
     end(f);
 }
 
-/* Megabytes that are on their way are read and dropped, so that no reset overtakes the answer, and
- * none of them is held. */
+/* Megabytes under way are read and dropped, so that no reset overtakes the reply, and none are
+ * held. */
 static void a_client_that_goes_on_sending_sees_the_answer(void **state)
 {
     (void)state;
@@ -420,7 +422,7 @@ static void a_head_may_lower_the_bound_of_its_body_only(void **state)
               STR("POST /small HTTP/1.1\r\n" HOST "Content-Length: 10\r\n\r\n0123456789"
                   "POST /a HTTP/1.1\r\n" HOST "Content-Length: 11\r\n\r\n0123456789a"));
     PEER_UNTIL(f->loop, &p,
-               peer_has(&p, "<POST /a 0123456789a>")); /* the bound was one request's */
+               peer_has(&p, "<POST /a 0123456789a>")); /* the bound was for one request */
     assert_true(peer_has(&p, "<POST /small 0123456789>"));
     peer_close(&p);
     end(f);
@@ -462,7 +464,7 @@ static int http_server_tests(void)
     return cmocka_run_group_tests_name("http_server", tests, NULL, NULL);
 }
 
-/* Pages of other sites, rebound names, plain requests, and which peers are local. */
+/* ---- pages of other sites, rebound names, plain requests, and local peers ---- */
 
 struct row {
     const char *method, *host, *origin, *type;
@@ -540,7 +542,7 @@ static void pages_of_other_sites_are_refused(void **state)
     }
 }
 
-/* Port 80 is ours when we listen there, and then the page may leave it out. */
+/* Port 80 is ours when we listen there; then the page's origin may leave it out. */
 static void the_port_of_a_scheme_is_a_port(void **state)
 {
     (void)state;
@@ -574,7 +576,7 @@ static void who_is_local(void **state)
     }
 }
 
-/* Which address counts as whom, and how often it may come. */
+/* ---- how addresses are counted, and the bound of each ---- */
 
 static struct addr at(const char *text)
 {

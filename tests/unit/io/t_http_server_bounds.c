@@ -1,5 +1,5 @@
-/* t_http_server_bounds.c - deadlines, limits, descriptors, listening, draining, and failures of memory and
- * kernel. */
+/* t_http_server_bounds.c - tests the server's deadlines, limits, descriptors, listening and
+ * draining, and its behaviour when memory or the kernel fails. */
 #include "base/core/bits.h"
 #include "base/core/fault.h"
 #include "base/io/log.h"
@@ -34,7 +34,7 @@ static void deadlines_are_absolute(void **state)
         peer_send(f->loop, &p, str_from(rows[i].start));
         int64_t from = clock_mono_us();
         while (!p.closed && clock_mono_us() - from < PEER_WAIT_US) {
-            if (p.got.len == 0) (void)!send(p.fd, "x", 1, MSG_NOSIGNAL); /* never quite silent */
+            if (p.got.len == 0) (void)!send(p.fd, "x", 1, MSG_NOSIGNAL); /* never silent for long */
             loop_turn(f->loop, 2000);
             peer_read(&p);
         }
@@ -64,7 +64,7 @@ static void idle_connections_are_closed_without_a_word(void **state)
     end(f);
 }
 
-/* An exchange that is open has no idle deadline: a held request may wait long. */
+/* An open exchange has no idle deadline, because a held request may wait long. */
 static void an_open_exchange_outlives_the_idle_time(void **state)
 {
     (void)state;
@@ -113,7 +113,7 @@ static void heads_and_bodies_beyond_their_bounds_are_named(void **state)
     end(f);
 }
 
-/* The metrics say the same as the counts, from the moment that they are set. */
+/* The metrics agree with the counts from the moment they are set. */
 static void what_is_refused_and_cut_is_metered(void **state)
 {
     (void)state;
@@ -193,8 +193,8 @@ static void connections_beyond_the_bound_get_503_while_all_are_busy(void **state
     end(f);
 }
 
-/* A new client takes the place of the one that has asked nothing for longest, whatever was open
- * first; one whose request is read or answered is never taken. */
+/* A new client takes the place of the connection that was idle longest, whichever was opened first;
+ * a connection whose request is being read or served is never closed. */
 static void the_longest_idle_connection_makes_room(void **state)
 {
     (void)state;
@@ -208,7 +208,7 @@ static void the_longest_idle_connection_makes_room(void **state)
     TURN_UNTIL(f->loop, counts(f).connections == 3);
     struct peer silent = peer_connect(f->port);
     TURN_UNTIL(f->loop, counts(f).connections == 4);
-    peer_send(f->loop, &used, STR(GET("/used"))); /* idle again, but for a shorter time now */
+    peer_send(f->loop, &used, STR(GET("/used"))); /* idle again, but for a shorter time */
     PEER_UNTIL(f->loop, &used, peer_has(&used, "<GET /used >"));
 
     struct peer first = peer_connect(f->port);
@@ -238,8 +238,8 @@ static void the_longest_idle_connection_makes_room(void **state)
     end(f);
 }
 
-/* Else slow heads would keep everybody out. What was begun first goes, whether it is silent or not: a
- * connection that has just been accepted stays. */
+/* A slow head makes room, or slow heads would keep all others out. The one begun first goes, silent
+ * or not; a connection that was just accepted stays. */
 static void a_head_that_takes_long_makes_room(void **state)
 {
     (void)state;
@@ -264,7 +264,8 @@ static void a_head_that_takes_long_makes_room(void **state)
     end(f);
 }
 
-/* All leave and others come, in one turn of the server: nobody is refused for those that have left. */
+/* When all clients leave and others come in one turn of the server, none is refused for those that
+ * left. */
 static void a_client_that_leaves_has_left_before_the_next_comes(void **state)
 {
     (void)state;
@@ -290,7 +291,7 @@ static void a_client_that_leaves_has_left_before_the_next_comes(void **state)
     end(f);
 }
 
-/* Thrice the bound, all silent: whoever comes and asks is served, each time. */
+/* Among three times the bound of silent connections, each client that sends a request is served. */
 static void silent_connections_keep_nobody_out(void **state)
 {
     (void)state;
@@ -313,8 +314,8 @@ static void silent_connections_keep_nobody_out(void **state)
     end(f);
 }
 
-/* Loopback counts as trusted, so the bound for trusted addresses is the one that shows here; which
- * addresses are trusted is t_http_peers'. */
+/* Loopback is trusted, so the bound for trusted addresses applies here; t_http_server tests which
+ * addresses are trusted. */
 static void one_address_may_not_take_all_connections(void **state)
 {
     (void)state;
@@ -434,12 +435,12 @@ static void a_drain_finishes_what_is_open_and_closes_the_rest(void **state)
     struct fixture *f = begin((struct http_limits){ 0 });
     struct peer idle = peer_connect(f->port);
     struct peer busy = peer_connect(f->port);
-    struct peer late = peer_connect(f->port); /* asks after the drain has begun */
+    struct peer late = peer_connect(f->port); /* its request comes during the drain */
     peer_send(f->loop, &idle, STR(GET("/a")));
     PEER_UNTIL(f->loop, &idle, peer_has(&idle, "<GET /a >"));
     peer_send(f->loop, &busy, STR(GET("/wait")));
     TURN_UNTIL(f->loop, f->held != NULL);
-    struct peer queued = peer_connect(f->port); /* nobody has accepted it yet */
+    struct peer queued = peer_connect(f->port); /* not accepted yet */
     http_server_drain(f->server, on_empty, f);
     assert_int_equal(f->emptied, 0);
     peer_send(f->loop, &queued, STR(GET("/queued")));
@@ -487,8 +488,8 @@ static void freeing_the_server_tells_open_exchanges(void **state)
 
 /* ---- when memory or the kernel fails ---- */
 
-/* The n-th failure point fails, for every n until one is not reached: a request is then answered
- * whole or its connection is closed, and the server goes on. */
+/* Each failure point fails in turn: a request then gets its whole reply or its connection is
+ * closed, and the server goes on. */
 static void any_single_failure_costs_at_most_its_connection(void **state)
 {
     (void)state;
@@ -501,7 +502,7 @@ static void any_single_failure_costs_at_most_its_connection(void **state)
         n++;
         struct peer p = peer_connect(f->port);
         (void)!send(p.fd, raw.data, raw.len, MSG_NOSIGNAL);
-        buf_reserve(&p.got, 65536); /* the test's own memory does not fail */
+        buf_reserve(&p.got, 65536); /* the test's own memory must not fail */
         fault_arm(NULL, (uint64_t)n);
         int64_t until = clock_mono_us() + PEER_WAIT_US;
         while (!f->held && !p.closed && clock_mono_us() < until) {
@@ -522,7 +523,7 @@ static void any_single_failure_costs_at_most_its_connection(void **state)
         TURN_UNTIL(f->loop, counts(f).connections == 0);
         if (n > 1000) fail_msg("the faults never end");
     }
-    assert_true(n > 5); /* there were points to fail */
+    assert_true(n > 5); /* failure points were reached */
     assert_int_equal(counts(f).held_bytes, 0);
     end(f);
 }
@@ -535,9 +536,9 @@ static void set_descriptors(rlim_t most)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
-/* An idle connection is closed for a client that comes when descriptors are out. When all are busy,
- * the spare descriptor is given up to turn the client away, which can then try again elsewhere
- * instead of waiting in the queue; without even that the listener rests instead of spinning. */
+/* When descriptors run out, an idle connection is closed for a new client. When all are busy, the
+ * spare descriptor serves to turn the client away, which can then try elsewhere instead of waiting
+ * in the queue. Without a spare one the listener rests instead of spinning. */
 static void running_out_of_descriptors_is_survived(void **state)
 {
     (void)state;
@@ -547,7 +548,7 @@ static void running_out_of_descriptors_is_survived(void **state)
     struct peer idle = peer_connect(f->port);
     TURN_UNTIL(f->loop, counts(f).connections == 1);
     struct peer p = peer_connect(f->port);
-    set_descriptors((rlim_t)p.fd + 1); /* given out lowest first: all up to it are taken */
+    set_descriptors((rlim_t)p.fd + 1); /* the lowest free one is given first, so none is left */
     peer_send(f->loop, &p, STR(GET("/wait")));
     TURN_UNTIL(f->loop, f->held != NULL);
     PEER_UNTIL(f->loop, &idle, idle.closed);
@@ -628,7 +629,7 @@ static int http_server_bounds_tests(void)
     return cmocka_run_group_tests_name("http_server_bounds", tests, NULL, NULL);
 }
 
-/* The descriptor limit is raised to what the system allows, and divided with a reserve. */
+/* ---- the descriptor limit is raised to the system's maximum and divided with a reserve ---- */
 
 static struct rlimit before;
 
@@ -682,7 +683,7 @@ static void a_reserve_is_never_given_out(void **state)
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         set_soft(rows[i].limit);
         assert_int_equal(descriptors_usable(), rows[i].usable);
-        /* The router's shares, for three loops. */
+        /* The router's shares for three loops. */
         uint32_t given = 3 * descriptors_share(50, 3, 0) + 3 * descriptors_share(37, 3, 0) +
                          descriptors_share(12, 1, 0);
         if (given > rows[i].usable) fail_msg("%u of %u", given, rows[i].usable);

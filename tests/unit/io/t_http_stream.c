@@ -1,8 +1,9 @@
-/* t_http_stream.c - replies written in pieces, clients that leave meanwhile, and memory that is short. */
+/* t_http_stream.c - tests replies written in pieces, clients that leave meanwhile, and short
+ * memory. */
 #include "base/core/bits.h"
 #include "tests/unit/io/server_rig.h"
 
-/* Replies that are written in pieces, and clients that leave meanwhile. */
+/* ---- replies written in pieces, and clients that leave meanwhile ---- */
 
 /* ---- streams ---- */
 
@@ -58,14 +59,14 @@ static void an_aborted_stream_never_looks_complete(void **state)
         if (i == 0)
             assert_true(str_ends(buf_view(&p.got), STR("5\r\nhello\r\n"))); /* no last chunk */
         else
-            assert_true(p.reset); /* a clean end would be the end of the body */
+            assert_true(p.reset); /* a clean end would look like the body's end */
         peer_close(&p);
     }
-    assert_int_equal(f->aborts, 0); /* not told what it did itself */
+    assert_int_equal(f->aborts, 0); /* no callback for its own abort */
     end(f);
 }
 
-/* Small kernel buffers, so that few bytes fill them. */
+/* Connects with small kernel buffers, so that few bytes fill them. */
 static struct peer peer_that_does_not_read(struct fixture *f)
 {
     struct peer p = { .fd = socket(AF_INET, SOCK_STREAM, 0) };
@@ -81,7 +82,7 @@ static struct peer peer_that_does_not_read(struct fixture *f)
     return p;
 }
 
-/* Writes lines until the server says that it is full; returns the bytes that it took. */
+/* Writes lines until the server is full; returns the bytes it took. */
 static size_t fill(struct fixture *f, size_t *line)
 {
     size_t taken = 0;
@@ -111,7 +112,7 @@ static void a_stream_that_is_not_read_is_bounded_and_drains(void **state)
     assert_true(http_stream_full(f->held));
     assert_true(taken - counts(f).bytes_out < 50000 + 2000); /* the bound and one write */
     assert_int_equal(http_stream_write(f->held, "x", 1), -EAGAIN);
-    f->drains = 0; /* the kernel's buffers took some while they filled */
+    f->drains = 0; /* the kernel's buffers took some meanwhile */
 
     PEER_UNTIL(f->loop, &p, f->drains == 1);
     assert_false(http_stream_full(f->held));
@@ -155,7 +156,7 @@ static void a_reader_that_trickles_is_dropped_as_well(void **state)
     char few[512];
     int64_t until = clock_mono_us() + PEER_WAIT_US;
     while (f->aborts == 0 && clock_mono_us() < until) {
-        (void)!recv(p.fd, few, sizeof few, MSG_DONTWAIT); /* progress, of a kind */
+        (void)!recv(p.fd, few, sizeof few, MSG_DONTWAIT); /* a little progress */
         loop_turn(f->loop, 1000);
     }
     assert_int_equal(f->why, HTTP_ABORT_SLOW_READER);
@@ -199,7 +200,7 @@ static void a_client_that_leaves_is_noticed_at_once(void **state)
     end(f);
 }
 
-/* A worker thread may still be reading the body. */
+/* A worker thread may still read the body after the client has left. */
 static void a_pinned_request_outlives_its_client(void **state)
 {
     (void)state;
@@ -229,7 +230,7 @@ static void a_pinned_request_outlives_its_client(void **state)
     end(f);
 }
 
-/* Pipelined bytes that nobody reads must not hide the end of the stream behind them. */
+/* Pipelined bytes that are not read must not hide the end of the stream behind them. */
 static void a_client_that_leaves_behind_pipelined_bytes_is_noticed(void **state)
 {
     (void)state;
@@ -307,15 +308,15 @@ static int http_server_stream_tests(void)
     return cmocka_run_group_tests_name("http_server_stream", tests, NULL, NULL);
 }
 
-/* When memory is short: which clients are refused, which are cut, and which never are.
+/* ---- short memory: the clients that are refused, those that are cut, and those that never are ----
  *
  * The oracle is the order of events and the bytes that are held, never the time. */
 
 #define MIB ((size_t)1 << 20)
-#define BODY_BYTES (300 * 1024) /* lies in a buffer of 512 KiB */
+#define BODY_BYTES (300 * 1024) /* takes a buffer of 512 KiB */
 #define BUFFER_BYTES (512 * 1024)
 
-/* Announces `announced` bytes and sends `sent` of them. */
+/* Begins a body that announces `announced` bytes, and sends `sent` of them. */
 static struct peer begin_body(struct fixture *f, const char *path, size_t announced, size_t sent)
 {
     CLEANUP(buf_fini) struct buf raw = { 0 };
@@ -328,7 +329,7 @@ static struct peer begin_body(struct fixture *f, const char *path, size_t announ
     struct peer p = peer_connect(f->port);
     peer_send(f->loop, &p, buf_view(&raw));
     PEER_UNTIL(f->loop, &p, counts(f).bytes_in == before + raw.len || p.got.len > 0);
-    loop_turn(f->loop, 2000); /* a millisecond more for the ages to differ */
+    loop_turn(f->loop, 2000); /* so that ages differ by milliseconds */
     return p;
 }
 
@@ -343,7 +344,7 @@ static uint64_t refused(const struct fixture *f)
     return counts(f).refused[HTTP_FAULT_MEMORY];
 }
 
-/* Eight bodies begun and left: the ninth does not pay for them, the oldest does; and so on. */
+/* Eight clients begin bodies and stop; for each further body the oldest one is refused. */
 static void bodies_are_refused_oldest_first_and_not_the_newcomer(void **state)
 {
     (void)state;
@@ -362,7 +363,7 @@ static void bodies_are_refused_oldest_first_and_not_the_newcomer(void **state)
         for (int k = i + 1; k <= HALF + i; k++)
             if (was_refused(&left[k])) fail_msg("after %d more, body %d was refused", i + 1, k);
     }
-    /* Whole requests of the same size come through: an old half body goes for each that needs room. */
+    /* Whole requests of that size are served: for each an old half body makes room. */
     for (int i = 0; i < 3; i++) {
         struct peer whole = begin_body(f, "/whole", BODY_BYTES, BODY_BYTES);
         PEER_UNTIL(f->loop, &whole, peer_has(&whole, "HTTP/1.1 200 "));
@@ -375,7 +376,7 @@ static void bodies_are_refused_oldest_first_and_not_the_newcomer(void **state)
     end(f);
 }
 
-/* Of the same moment the largest is taken. */
+/* Of bodies of one age the largest is refused. */
 static void of_bodies_of_one_age_the_largest_is_refused(void **state)
 {
     (void)state;
@@ -420,8 +421,8 @@ static void a_length_that_is_announced_holds_nothing(void **state)
     end(f);
 }
 
-/* Whole requests that are being answered hold all that large ones may: those are not taken, further
- * large ones are refused, and small ones are served. */
+/* Whole requests under way hold all that large ones may: they are kept, further large ones are
+ * refused, and small ones are served. */
 static void requests_in_progress_are_never_taken_and_small_ones_always_served(void **state)
 {
     (void)state;
@@ -451,7 +452,7 @@ static void requests_in_progress_are_never_taken_and_small_ones_always_served(vo
     end(f);
 }
 
-/* Half bodies of a size that counts as small fill the second half too; then they go, oldest first. */
+/* Half bodies that count as small fill the second half too; then they are refused, oldest first. */
 static void small_bodies_beyond_the_whole_bound_are_refused_oldest_first(void **state)
 {
     (void)state;
@@ -474,7 +475,7 @@ static void small_bodies_beyond_the_whole_bound_are_refused_oldest_first(void **
     end(f);
 }
 
-/* A first buffer is served although nothing is left at all. */
+/* A request that fits a connection's first buffer is served although no memory is left. */
 static void a_request_in_the_first_buffer_is_served_whatever_is_held(void **state)
 {
     (void)state;
@@ -496,7 +497,7 @@ static void a_request_in_the_first_buffer_is_served_whatever_is_held(void **stat
 
 static char long_text[3 * (1 << 20)];
 
-/* Asks for /wait and leaves the reply unread, but for what the kernel takes. */
+/* Requests /wait and leaves the reply unread, except for what the kernel takes. */
 static struct peer begin_reply(struct fixture *f, size_t bytes)
 {
     struct peer p = peer_connect(f->port);
@@ -522,19 +523,19 @@ static void replies_that_nobody_reads_count_and_are_cut_oldest_first(void **stat
     struct fixture *f = begin((struct http_limits){ .held_bytes_max = 20 * MIB });
     struct peer first = begin_reply(f, bytes);
     uint64_t one = counts(f).held_bytes;
-    assert_true(one >= bytes && one <= 2 * bytes); /* what the buffer has allocated */
+    assert_true(one >= bytes && one <= 2 * bytes); /* the buffer's allocated size */
     struct peer second = begin_reply(f, bytes);
     assert_true(counts(f).held_bytes >= 2 * bytes);
     assert_int_equal(counts(f).aborted[HTTP_ABORT_MEMORY], 0);
 
-    struct peer third = begin_reply(f, bytes); /* more than half together */
+    struct peer third = begin_reply(f, bytes); /* together above the half */
     TURN_UNTIL(f->loop, counts(f).aborted[HTTP_ABORT_MEMORY] == 1);
     PEER_UNTIL(f->loop, &first, was_cut(&first, bytes));
     struct peer reading = begin_reply(f, bytes);
     TURN_UNTIL(f->loop, counts(f).aborted[HTTP_ABORT_MEMORY] == 2);
     PEER_UNTIL(f->loop, &second, was_cut(&second, bytes));
 
-    PEER_UNTIL(f->loop, &third, third.got.len > bytes); /* whole: head and body */
+    PEER_UNTIL(f->loop, &third, third.got.len > bytes); /* complete: head and body */
     PEER_UNTIL(f->loop, &reading, reading.got.len > bytes);
     assert_int_equal(counts(f).aborted[HTTP_ABORT_MEMORY], 2);
     assert_true(counts(f).held_bytes < MIB);
@@ -544,7 +545,7 @@ static void replies_that_nobody_reads_count_and_are_cut_oldest_first(void **stat
     end(f);
 }
 
-/* A reply for which there is no room even so is a short one that says it. */
+/* A reply that finds no room even so becomes a short refusal. */
 static void a_reply_beyond_the_bound_becomes_a_refusal(void **state)
 {
     (void)state;
@@ -562,8 +563,8 @@ static void a_reply_beyond_the_bound_becomes_a_refusal(void **state)
     end(f);
 }
 
-/* The handler of a stream hears that it was cut, once, and a large stream that stands still gives
- * way to a body. */
+/* A large stream that makes no progress is cut in favour of a body, and its handler is told
+ * once. */
 static void a_stream_that_stands_still_gives_way(void **state)
 {
     (void)state;
@@ -592,8 +593,8 @@ static void a_stream_that_stands_still_gives_way(void **state)
     end(f);
 }
 
-/* A reader of a long reply has to take a quarter of it in unsent_us: one that takes more than
- * unsent_bytes_max, and less than that, is cut. */
+/* A long reply's reader must take a quarter of it in unsent_us: one that takes more than
+ * unsent_bytes_max but less than a quarter is cut. */
 static void a_long_reply_must_be_read_faster_than_a_short_one(void **state)
 {
     (void)state;

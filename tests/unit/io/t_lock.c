@@ -1,4 +1,4 @@
-/* t_lock.c - a thread that breaks a rule of locks, owners or loops is stopped with its line.
+/* t_lock.c - tests that breaking a rule of locks, owners or loops aborts with the rule.
  *
  * The checks of owner.h and lock.h are compiled in here, whatever the build; the loop has its own
  * only in debug builds. Each case breaks one rule in a child process, which must abort. */
@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Runs `crime` in a child; returns true when it ended by abort() with a sentence of must(). */
+/* Runs `crime` in a child; returns true when must() aborted it and printed its condition. */
 static bool aborts(void (*crime)(void))
 {
     int out[2];
@@ -156,7 +156,7 @@ static void t_lock_excludes(void **state)
     assert_false(got);
     struct timespec past = { 0 };
     lock_wait_until(&lock, &condition, &past);
-    lock_assert_held(&lock); /* again, after the wait */
+    lock_assert_held(&lock); /* held again after the wait */
     lock_drop(&lock);
     on_thread(try_here, &got);
     assert_true(got);
@@ -212,7 +212,7 @@ static void t_owner_rules(void **state)
     assert_true(aborts(claims_foreign));
     assert_true(aborts(gives_up_foreign));
 
-    on_thread(assert_here, &owner); /* unclaimed: being set up */
+    on_thread(assert_here, &owner); /* without an owner: still being set up */
     owner_claim(&owner);
     owner_assert(&owner);
     owner_release(&owner);

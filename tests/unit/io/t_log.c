@@ -1,4 +1,5 @@
-/* t_log.c - lines as they are written: one a call, values that cannot forge keys or lines. */
+/* t_log.c - tests log lines: one a call, values that cannot forge keys or lines, and files within
+ * their bounds. */
 #include "base/core/bits.h"
 #include "base/core/str.h"
 #include "base/io/log.h"
@@ -42,7 +43,7 @@ static int close_pipe(void **state)
     return 0;
 }
 
-/* What was written since the last call. */
+/* Returns what was written since the last call. */
 static const char *written(void)
 {
     static char text[65536];
@@ -129,7 +130,8 @@ static void level_is_kept(void **state)
     assert_null(log_level_names[LOG_LEVEL_COUNT]);
 }
 
-/* At every length around the bound: one line, at most LOG_LINE_MAX, quotes closed. */
+/* At every length around the bound the output is one line of at most LOG_LINE_MAX, with closed
+ * quotes. */
 static void long_lines_are_cut(void **state)
 {
     (void)state;
@@ -165,7 +167,7 @@ static void errno_is_kept_and_losses_counted(void **state)
     log_event(LOG_INFO, "e", "a=%d", 1);
     assert_int_equal(errno, ENOENT);
     assert_int_equal(log_lost(), before + 1);
-    /* A full pipe: lines are dropped and counted, the caller never waits. */
+    /* When the pipe is full, lines are dropped and counted, and the caller never waits. */
     log_set_fd(ends[1]);
     for (int i = 0; i < 100; i++)
         log_event(LOG_INFO, "e", "a=%s", "0123456789012345678901234567");
@@ -236,8 +238,8 @@ static void *fill_file(void *arg)
 
 #define BOUND 65536
 
-/* The file and the older ones are bounded, and every line that is kept is whole; that threads write
- * on while one of them turns the file makes it a little larger, and nothing else. */
+/* The file and the older ones are bounded, and every kept line is whole. Threads that write while
+ * one of them turns the file only make it a little larger. */
 static void a_file_is_turned_at_its_bound(void **state)
 {
     (void)state;
@@ -278,7 +280,8 @@ static void a_file_is_turned_at_its_bound(void **state)
         fclose(f);
     }
 
-    /* Somebody else has moved it: their file is theirs, and we go on writing to it. */
+    /* A file that another process moved is left to it: the log goes on writing to that file and
+     * makes no new one. */
     snprintf(other, sizeof other, "%s/moved", folder);
     assert_int_equal(rename(path, other), 0);
     fill_file(&number[0]);
@@ -297,7 +300,7 @@ static void a_file_is_turned_at_its_bound(void **state)
     rmdir(folder);
 }
 
-/* What is no file has no size to be bounded. */
+/* A pipe has no size to bound. */
 static void a_pipe_is_left_alone(void **state)
 {
     (void)state;

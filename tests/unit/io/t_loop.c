@@ -1,4 +1,4 @@
-/* t_loop.c - the event loop, and lanes between two threads. */
+/* t_loop.c - tests the event loop, and lanes between two threads. */
 #include "base/io/loop/lane.h"
 #include "tests/unit/io/raw_peer.h"
 #include "tests/unit/unit.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <sys/eventfd.h>
 
-/* Turns, timers, watches that vanish in their own batch, posts, tasks, signals. */
+/* ---- turns, timers, watches that vanish in their own batch, posts, tasks, signals ---- */
 
 static struct loop *loop_make(void)
 {
@@ -51,7 +51,7 @@ static void timers_fire_in_order_of_time_then_of_setting(void **state)
         assert_int_equal(loop_timer_set(l, &m[i].timer, now + after_us[i]), 0);
     }
     loop_timer_clear(l, &m[4].timer);
-    loop_timer_clear(l, &m[4].timer); /* twice is fine */
+    loop_timer_clear(l, &m[4].timer); /* twice is allowed */
     assert_false(loop_timer_is_set(&m[4].timer));
     TURN_UNTIL(l, trace.len == 4);
     assert_string_equal(trace.text, "bdca");
@@ -128,7 +128,7 @@ static void a_watch_deleted_in_its_batch_is_not_called(void **state)
             (struct loop_watch){ .fd = eventfd(1, EFD_NONBLOCK), .fn = on_either, .arg = &p };
         assert_int_equal(loop_watch_add(l, &p.watch[i], EPOLLIN), 0);
     }
-    loop_turn(l, 0); /* both are ready: whichever comes first deletes both */
+    loop_turn(l, 0); /* both are ready: the first deletes both */
     loop_turn(l, 0);
     assert_int_equal(p.calls, 1);
     close(p.watch[0].fd);
@@ -142,7 +142,7 @@ static void a_watch_that_cannot_be_added_says_so(void **state)
     struct loop_watch w = { .fd = -1, .fn = on_either };
     assert_int_equal(loop_watch_add(l, &w, EPOLLIN), -EBADF);
     assert_false(w.added);
-    loop_watch_del(l, &w); /* not in: nothing happens */
+    loop_watch_del(l, &w); /* not added: no effect */
 }
 
 /* ---- tasks ---- */
@@ -157,8 +157,8 @@ static void on_chain(void *arg)
 {
     struct chain *c = arg;
     c->runs++;
-    loop_defer(c->loop, &c->task);        /* next turn */
-    loop_defer_clear(c->loop, &c->other); /* before it has run in this one */
+    loop_defer(c->loop, &c->task);        /* for the next turn */
+    loop_defer_clear(c->loop, &c->other); /* before it runs in this turn */
 }
 
 static void on_other(void *arg)
@@ -175,7 +175,7 @@ static void a_task_runs_once_a_turn_and_can_be_cleared(void **state)
     c.task = (struct loop_task){ .fn = on_chain, .arg = &c };
     c.other = (struct loop_task){ .fn = on_other, .arg = &c };
     loop_defer(l, &c.task);
-    loop_defer(l, &c.task); /* is set already */
+    loop_defer(l, &c.task); /* already set */
     loop_defer(l, &c.other);
     for (int i = 1; i <= 3; i++) {
         loop_turn(l, -1); /* does not wait: a task is due */
@@ -193,7 +193,7 @@ static void a_task_runs_once_a_turn_and_can_be_cleared(void **state)
 struct poster {
     struct loop *loop;
     pthread_t thread;
-    uint32_t next; /* written by the loop's thread only */
+    uint32_t next; /* owned by the loop's thread */
     uint32_t out_of_order;
 };
 
@@ -260,7 +260,7 @@ static void a_full_ring_answers_eagain_and_counts_it(void **state)
     loop_turn(l, -1);
     assert_int_equal(called, LOOP_POSTS_MAX);
     assert_int_equal(loop_post(l, count_post, &called), 0); /* there is room again */
-    loop_turn(l, -1);                                       /* and the loop is woken again */
+    loop_turn(l, -1);                                       /* and the loop wakes again */
     assert_int_equal(called, LOOP_POSTS_MAX + 1);
 }
 
@@ -275,7 +275,7 @@ static void loop_stop_from_another_thread_ends_a_sleeping_loop(void **state)
 {
     (void)state;
     CLEANUP(loop_freep) struct loop *l = loop_make();
-    for (int i = 0; i < 2; i++) { /* and it can be run again */
+    for (int i = 0; i < 2; i++) { /* it can run again */
         pthread_t thread;
         assert_int_equal(pthread_create(&thread, NULL, stop_soon, l), 0);
         assert_int_equal(loop_run(l), 0);
@@ -323,16 +323,16 @@ static int loop_tests(void)
     return cmocka_run_group_tests_name("loop", tests, NULL, NULL);
 }
 
-/* Two threads, one lane: every message arrives, merged or not, and items may be freed. */
+/* ---- two threads, one lane: every message arrives, merged or not, and items may be freed ---- */
 
 #define ITEMS 8
-#define WORDS 20000 /* by item */
+#define WORDS 20000 /* sent by each item */
 #define ROUNDS 4000 /* items that live for two words */
 
 struct parcel {
     struct lane_item item;
     uint32_t mail, words; /* under the lane's lock */
-    uint32_t heard;       /* the receiver's */
+    uint32_t heard;       /* owned by the receiver */
 };
 
 struct post {
@@ -368,7 +368,7 @@ static void *send_words(void *arg)
     return NULL;
 }
 
-/* A wake-up that is lost would leave the loop waiting: the test's time limit ends it. */
+/* A lost wake-up would leave the loop waiting until the test's time limit. */
 static void every_word_arrives_and_none_twice(void **state)
 {
     (void)state;
@@ -392,7 +392,8 @@ static uint32_t deliveries_after_turn(struct post *p)
     return p->deliveries;
 }
 
-/* Mail that may wait wakes nobody: it comes along with mail that may not, or when its time is up. */
+/* Mail that may wait wakes no loop: it is delivered with mail that may not wait, or when its time
+ * is up. */
 static void later_mail_waits_for_company_or_its_time(void **state)
 {
     (void)state;
@@ -417,7 +418,7 @@ static void later_mail_waits_for_company_or_its_time(void **state)
             assert_int_equal(deliveries_after_turn(&p), 2);
         }
         while (p.deliveries < 2 + round)
-            assert_int_equal(loop_turn(p.loop, -1), 0); /* ends by the lane's own timer */
+            assert_int_equal(loop_turn(p.loop, -1), 0); /* the lane's own timer ends it */
     }
     assert_int_equal(p.parcel[0].heard, 2);
     lane_fini(&p.lane);
@@ -492,7 +493,7 @@ static void mail_of_a_turn_is_one_post(void **state)
     assert_int_equal(deliveries_after_turn(&p), ITEMS);
     for (uint32_t i = 0; i < ITEMS; i++)
         assert_int_equal(p.parcel[i].heard, ITEMS);
-    /* From outside of a turn: the next one does not wait, and sends it. */
+    /* A word sent outside of a turn goes out in the next turn, which does not wait. */
     lane_lock(&p.lane);
     p.parcel[0].words++;
     lane_send_turn(&b.sender, &p.parcel[0].item);
@@ -537,7 +538,7 @@ static void *send_lives(void *arg)
     for (int i = 0; i < ROUNDS; i++) {
         struct parcel *one = calloc(1, sizeof *one);
         say(p, one, WORD_FIRST);
-        say(p, one, WORD_LAST); /* often while the first is being delivered */
+        say(p, one, WORD_LAST); /* often during the first one's delivery */
     }
     return NULL;
 }
@@ -558,7 +559,7 @@ static void an_item_may_be_freed_with_its_last_word(void **state)
     loop_free(p.loop);
 }
 
-/* The same without chance: the second word falls between the queue and the taking of the mail. */
+/* The second word certainly arrives between the item's delivery and the taking of its mail. */
 static void on_crossing(void *arg, struct lane_item *item)
 {
     struct post *p = arg;

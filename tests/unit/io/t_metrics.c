@@ -1,4 +1,5 @@
-/* t_metrics.c - exact text, bounded series, quantiles against sorted samples, many threads. */
+/* t_metrics.c - tests metrics: exact text, bounded series, quantiles against sorted samples, many
+ * threads. */
 #include "base/core/bits.h"
 #include "base/core/fault.h"
 #include "base/core/own.h"
@@ -71,7 +72,7 @@ static void text_is_exact(void **state)
     assert_ptr_equal(ok, metric_series(m, REQUESTS, (struct str[]){ STR("a\"\\\n"), STR("200") }));
     metric_set(metric_of(m, RUNNING), 3);
     metric_add(metric_of(m, RUNNING), -0.5);
-    metric_observe(metric_of(m, TTFT), 0.25); /* le: on the bound is inside */
+    metric_observe(metric_of(m, TTFT), 0.25); /* le: a value on the bound is inside */
     metric_observe(metric_of(m, TTFT), 0.3);
     metric_observe(metric_of(m, TTFT), 7);
     metric_observe(metric_of(m, TTFT), (double)NAN);
@@ -126,7 +127,7 @@ static void series_are_bounded(void **state)
     assert_non_null(
         strstr(out.data, "\nmuster_requests_total{tenant=\"other\",code=\"other\"} 5\n"));
     assert_non_null(strstr(out.data, "{metric=\"muster_requests_total\"} 2\n"));
-    /* Long values are cut at a character. */
+    /* Long values are cut between characters. */
     char name[METRIC_LABEL_BYTES_MAX + 8];
     memset(name, 'x', sizeof name);
     memcpy(name + METRIC_LABEL_BYTES_MAX - 1, "\xc3\xa9", 2);
@@ -206,11 +207,11 @@ static void docs_have_every_row(void **state)
     assert_non_null(strstr(out.data, "| `muster_running` | gauge | requests | - | "));
 }
 
-/* promtool reads what we write, where it is installed. */
+/* promtool, where installed, accepts our text. */
 static void promtool_agrees(void **state)
 {
     (void)state;
-    if (system("command -v promtool >/dev/null 2>&1") != 0) { /* NOLINT: our own words */
+    if (system("command -v promtool >/dev/null 2>&1") != 0) { /* NOLINT: our own command */
         print_message("skipped: promtool is not installed\n");
         skip();
     }
@@ -226,7 +227,7 @@ static void promtool_agrees(void **state)
     close(fd);
     assert_int_equal(file_write_atomic(path, buf_view(&out), 0600, NULL), 0);
     snprintf(command, sizeof command, "promtool check metrics < %s", path);
-    int status = system(command); /* NOLINT: our own words */
+    int status = system(command); /* NOLINT: our own command */
     unlink(path);
     assert_int_equal(status, 0);
 }

@@ -1,4 +1,5 @@
-/* t_opt.c - every form of an option, sentences that name it, flags that reach the configuration. */
+/* t_opt.c - tests every form of an option, messages that name it, and flags that reach the
+ * configuration. */
 #include "base/core/fault.h"
 #include "base/core/own.h"
 #include "base/io/config/opt.h"
@@ -94,7 +95,7 @@ static const struct opt_command command = {
     .notes = "Example: muster load t.jsonl",
 };
 
-/* Splits at blanks, as a shell would; `parsed` is the caller's to fini. */
+/* Splits at blanks, as a shell would, and parses; the caller frees `parsed`. */
 static int parse(const char *line, struct load_options *o, struct opt_parsed *parsed,
                  struct err *err)
 {
@@ -151,7 +152,7 @@ static void lists_grow(void **state)
     struct load_options o;
     struct opt_parsed parsed;
     assert_int_equal(parse("t --url a,b a1 -u c -- b1 --c1", &o, &parsed, NULL), 0);
-    assert_int_equal(o.urls.count, 3); /* the default is replaced, not added to */
+    assert_int_equal(o.urls.count, 3); /* it replaces the default */
     assert_string_equal(o.urls.items[0].data, "a");
     assert_string_equal(o.urls.items[2].data, "c");
     assert_int_equal(o.files.count, 3);
@@ -226,7 +227,7 @@ static void flags_reach_the_configuration(void **state)
     assert_int_equal(config_lookup(c, "engine.prefix_caching", NULL, &origin, NULL), 0);
     assert_string_equal(origin.data, "flag --no-prefix-caching");
     opt_parsed_fini(&parsed);
-    assert_int_equal(e->port, 9000); /* nothing of the parsed is borrowed */
+    assert_int_equal(e->port, 9000); /* nothing is borrowed from `parsed` */
 }
 
 static void help_comes_first(void **state)

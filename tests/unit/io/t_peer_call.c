@@ -1,4 +1,4 @@
-/* t_peer_call.c - signed calls between processes, and whole replies from a peer. */
+/* t_peer_call.c - tests signed calls between processes, and whole replies from a peer. */
 #include "base/core/bits.h"
 #include "base/core/list.h"
 #include "base/core/own.h"
@@ -10,25 +10,24 @@
 
 #include <stdio.h>
 
-/* Signed calls: a receiver that is met first, one that starts again, and replies that another
- * process signed. */
+/* ---- signed calls: a receiver met first, one that restarts, and replies signed by others ---- */
 
 #define SECRET "the fleet's"
 #define WAIT_US 20000000
 
 enum lie {
     HONEST,
-    UNSIGNED,      /* whoever sits at the port */
-    OTHER_SECRET,  /* another fleet's part */
+    UNSIGNED,      /* any process at the port */
+    OTHER_SECRET,  /* a process of another fleet */
     OTHER_STATUS,  /* signed for 200, sent as 202 */
     OTHER_BODY,    /* signed for one body, sent with another */
-    OTHER_REQUEST, /* the reply of the request before */
-    OLD_RELEASE,   /* knows the secret itself and no signature */
+    OTHER_REQUEST, /* the reply to an earlier request */
+    OLD_RELEASE,   /* takes the secret itself, knows no signatures */
     LIE_COUNT
 };
 
 struct rig {
-    struct auth_rig auth; /* first: auth_rig.h */
+    struct auth_rig auth; /* must be first: auth_rig.h */
     struct loop *loop;
     struct http_server *server;
     struct http_client *client;
@@ -37,7 +36,7 @@ struct rig {
     bool streams;
     uint32_t requests, secrets;
     char last_reply[AUTH_TEXT_BYTES_MAX];
-    /* the call */
+    /* The call's outcome. */
     bool ended;
     enum http_end end;
     int status;
@@ -169,19 +168,19 @@ static void a_receiver_is_met_once(void **state)
         assert_true(str_eq(buf_view(&r.body), STR("body")));
     }
     assert_true(r.requests == 3 && r.auth.again == 1);
-    /* It starts again: another epoch, and it is met again. */
+    /* After a restart the receiver has another epoch, and the caller meets it again. */
     auth_receiver_fini(&r.auth.gate.receiver);
     auth_receiver_init(&r.auth.gate.receiver, 4712, clock_mono_us());
     call(&r, false);
     assert_true(r.end == HTTP_END_OK && r.requests == 4 && r.auth.again == 2);
-    /* Its clock is elsewhere, as after a machine was suspended. */
+    /* The receiver's clock jumps, as after a machine was suspended. */
     r.auth.gate.receiver.born_us -= 3600 * (int64_t)1000000;
     call(&r, false);
     assert_true(r.end == HTTP_END_OK && r.requests == 5 && r.auth.again == 3);
     r.streams = true;
     call(&r, true);
     assert_true(r.end == HTTP_END_OK && r.status == 200 && r.requests == 6);
-    call(&r, false); /* a stream is no answer to who wants a signed body */
+    call(&r, false); /* a stream is refused where a signed body is wanted */
     assert_true(r.end == HTTP_END_UNTRUSTED && r.status == 0);
     rig_close(&r);
 }
@@ -197,7 +196,7 @@ static void nobody_else_is_believed(void **state)
         r.lie = lie;
         call(&r, false);
         if (r.end != HTTP_END_UNTRUSTED) fail_msg("lie %d: end %d status %d", lie, r.end, r.status);
-        /* Of a head that is not believed nothing is heard; of a body it is said at its end. */
+        /* An untrusted head is not delivered; an untrusted body is reported at its end. */
         assert_int_equal(r.status, lie == OTHER_BODY ? 200 : 0);
         assert_int_equal(r.secrets, 0);
         r.lie = HONEST;
@@ -207,7 +206,7 @@ static void nobody_else_is_believed(void **state)
     }
 }
 
-/* The secret itself goes to an older release only where somebody has said so. */
+/* The secret itself goes to an older release only where the configuration allows it. */
 static void an_older_release_gets_the_secret_when_told(void **state)
 {
     (void)state;
@@ -216,11 +215,11 @@ static void an_older_release_gets_the_secret_when_told(void **state)
     r.lie = OLD_RELEASE;
     call(&r, false);
     assert_true(r.end == HTTP_END_OK && r.status == 200 && r.secrets == 1);
-    call(&r, false); /* it is remembered as one for a while */
+    call(&r, false); /* remembered as old for a while */
     assert_true(r.end == HTTP_END_OK && r.secrets == 2);
     rig_close(&r);
     rig_open(&r, STR(SECRET));
-    call(&r, false); /* one that knows signatures never gets it */
+    call(&r, false); /* a peer that knows signatures never gets it */
     assert_true(r.end == HTTP_END_OK && r.secrets == 0);
     rig_close(&r);
 }
@@ -235,12 +234,12 @@ static int signed_call_tests(void)
     return cmocka_run_group_tests_name("signed_call", tests, NULL, NULL);
 }
 
-/* A reply that is wanted whole: good, refused, too long, followed up, cancelled. */
+/* ---- a reply wanted whole: good, refused, too long, followed by another call, cancelled ---- */
 
 #define REPLY "a reply of some length"
 
 struct call_rig {
-    struct auth_rig auth; /* first: auth_rig.h */
+    struct auth_rig auth; /* must be first: auth_rig.h */
     struct loop *loop;
     struct http_server *server;
     struct http_client *client;
@@ -250,7 +249,7 @@ struct call_rig {
     char method[8];
 
     struct peer_call call;
-    uint32_t replies, again; /* that came; that are to be asked for from on_reply */
+    uint32_t replies, again; /* received; calls still to make from on_reply */
     enum http_end end;
 };
 
@@ -342,7 +341,7 @@ static void t_reply_is_whole(void **state)
 
     ask(&r, STR(""), 100);
     wait_for(&r, 2);
-    assert_string_equal(r.call.body.data, REPLY); /* nothing of the reply before */
+    assert_string_equal(r.call.body.data, REPLY); /* nothing of the earlier reply */
     assert_string_equal(r.method, "GET");
     assert_int_equal(r.with_json, 1);
     call_rig_close(&r);
@@ -366,7 +365,7 @@ static void t_reply_is_no_good(void **state)
     assert_int_equal(r.call.body.rc, -E2BIG);
     assert_false(peer_call_is_good(&r.call, r.end));
 
-    ask(&r, STR("{}"), 100); /* the bound of one call is not the next one's */
+    ask(&r, STR("{}"), 100); /* the next call has its own bound */
     wait_for(&r, 3);
     assert_true(peer_call_is_good(&r.call, r.end));
     call_rig_close(&r);
@@ -393,7 +392,7 @@ static void t_cancelled(void **state)
     peer_call_cancel(&r.call); /* none under way */
     ask(&r, STR("{}"), 100);
     peer_call_cancel(&r.call);
-    ask(&r, STR("{}"), 100); /* may be asked again at once */
+    ask(&r, STR("{}"), 100); /* the next call may start at once */
     wait_for(&r, 1);
     assert_int_equal(r.replies, 1);
     ask(&r, STR("{}"), 100);

@@ -1,4 +1,5 @@
-/* t_proc.c - children of ours and of others: identity, signals, ends, what exec refuses. */
+/* t_proc.c - tests our own and foreign child processes: identity, signals, ends, what exec
+ * refuses. */
 #include "base/core/bits.h"
 #include "base/core/fault.h"
 #include "base/core/hash.h"
@@ -59,12 +60,12 @@ static struct proc_exit wait_for(struct proc *p)
 static void child_runs_as_asked(void **state)
 {
     (void)state;
-    /* A descriptor that nobody marked close-on-exec must not arrive. */
+    /* A descriptor without close-on-exec must not reach the child. */
     int leak = open("/dev/null", O_RDONLY);
     setenv("MUSTER_TEST", "old", 1);
     setenv("MUSTER_KEPT", "kept", 1);
-    /* Four: its own three and the folder that it reads. Those of the shell are not counted, which
-     * holds the ends of its pipes for a moment. */
+    /* `ls` has four: its own three and the folder that it reads. The shell's are not counted,
+     * because it holds the ends of its pipes for a moment. */
     struct proc p = spawn("echo $MUSTER_TEST $MUSTER_KEPT; pwd; echo err >&2; cat; "
                           "test $(ps -o sid= -p $$ 2>/dev/null || cut -d' ' -f6 /proc/$$/stat) "
                           "-eq $$ && echo session; ls /proc/self/fd | wc -l; exit 7",
@@ -106,7 +107,7 @@ static void ends_are_told_apart(void **state)
     exit = wait_for(&p);
     assert_true(exit.known && exit.killed);
     assert_int_equal(exit.code, SIGTERM);
-    /* Gone: neither alive nor signalled, and a second reap knows no more. */
+    /* An ended child is neither alive nor signalled, and a second reap reports nothing. */
     assert_false(proc_is_alive(&p.id));
     struct err err = { 0 };
     assert_int_equal(proc_signal(&p.id, SIGTERM, &err), -ESRCH);
@@ -117,7 +118,7 @@ static void ends_are_told_apart(void **state)
     proc_close(&p);
 }
 
-/* A zombie has ended, although its number is still taken. */
+/* A zombie counts as ended, although its number is still taken. */
 static void zombie_is_not_alive(void **state)
 {
     (void)state;
@@ -151,7 +152,7 @@ static void strangers_get_no_signal(void **state)
     assert_int_equal(proc_signal_group(&p.id, SIGKILL, NULL), 0);
     wait_for(&p);
     proc_close(&p);
-    /* Ourselves: alive, but not the leader of our group's number unless the shell made us so. */
+    /* The test's own process is alive. */
     struct proc_id self = proc_id_self();
     assert_true(proc_is_alive(&self));
     assert_int_equal(self.pid, getpid());
@@ -217,7 +218,7 @@ static void refusals_are_told_here(void **state)
         assert_true(proc_spawn(&(struct proc_spec){ .argv = good }, &p, NULL) < 0);
         fault_disarm();
     }
-    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no zombie was left */
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no zombie is left */
 }
 
 static size_t open_descriptors(void)
@@ -241,7 +242,8 @@ static void no_descriptor_is_lost(void **state)
     assert_int_equal(open_descriptors(), before);
 }
 
-/* A parent spawns and is killed: the detached child lives on and can be adopted, the other not. */
+/* A parent spawns two children and is killed: the detached one lives on and can be adopted, the
+ * other dies. */
 static void detached_outlives_its_parent(void **state)
 {
     (void)state;

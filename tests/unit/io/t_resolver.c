@@ -1,7 +1,7 @@
-/* t_resolver.c - names without blocking: what is known stays known while the system's resolver
- * fails or hangs, and what is not known is bounded.
+/* t_resolver.c - tests name resolution without blocking: known names stay known while the system's
+ * resolver fails or hangs, and unknown ones are bounded.
  *
- * getaddrinfo is this file's own: it answers as told, or does not come back until it is released. */
+ * getaddrinfo is defined in this file: it returns what it is told to, or hangs until released. */
 #include "base/io/net/resolver.h"
 #include "tests/unit/io/client_rig.h"
 
@@ -12,7 +12,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t released = PTHREAD_COND_INITIALIZER;
 static struct {
     bool hangs, fails;
-    uint8_t last; /* byte of 127.0.0.x that it answers */
+    uint8_t last; /* last byte of 127.0.0.x in the result */
     int asked, inside;
 } dns;
 
@@ -116,7 +116,7 @@ static int ask(struct names *n, const char *host, struct told *t)
     return resolver_ask(n->r, str_from(host), &t->use, &t->addr);
 }
 
-/* Asks, waits, and lets go. */
+/* Resolves a name: asks, waits, and drops the use. */
 static uint8_t resolve(struct names *n, const char *host)
 {
     struct told t;
@@ -130,7 +130,7 @@ static uint8_t resolve(struct names *n, const char *host)
     return t.addr.ip[3];
 }
 
-/* Lets the pause between two questions for a name pass. */
+/* Waits out the pause between two questions for a name. */
 static void rest(struct names *n)
 {
     int64_t until_us = clock_mono_us() + RESOLVER_AGAIN_US;
@@ -145,14 +145,14 @@ static void one_question_serves_all_who_wait(void **state)
     set_dns(true, false, 7);
     for (int i = 0; i < 3; i++)
         assert_int_equal(ask(&n, "engine.test", &t[i]), -EINPROGRESS);
-    resolver_leave(n.r, &t[1].use); /* lost interest */
+    resolver_leave(n.r, &t[1].use); /* this use is dropped */
     set_dns(false, false, 7);
     TURN_UNTIL(n.loop, t[0].calls == 1 && t[2].calls == 1);
     assert_int_equal(t[1].calls, 0);
     assert_int_equal(t[0].rc, 0);
     assert_int_equal(t[0].addr.ip[3], 7);
     assert_int_equal(asked(), 1);
-    assert_int_equal(resolve(&n, "engine.test"), 7); /* known: nobody is asked */
+    assert_int_equal(resolve(&n, "engine.test"), 7); /* known: no question */
     assert_int_equal(asked(), 1);
     resolver_leave(n.r, &t[0].use);
     resolver_leave(n.r, &t[2].use);
@@ -173,7 +173,7 @@ static void the_last_good_address_serves_while_the_resolver_hangs_or_fails(void 
     resolver_leave(n.r, &t.use);
     for (int i = 0; i < 10; i++)
         assert_int_equal(resolve(&n, "engine.test"), 1);
-    TURN_UNTIL(n.loop, inside() == 1); /* it was asked, once, beside the answers */
+    TURN_UNTIL(n.loop, inside() == 1); /* one question, beside the replies */
     assert_int_equal(asked(), 2);
     set_dns(false, true, 0);
     TURN_UNTIL(n.loop, (resolver_counts_get(n.r, &c), c.failed == 1));
@@ -181,7 +181,7 @@ static void the_last_good_address_serves_while_the_resolver_hangs_or_fails(void 
     resolver_counts_get(n.r, &c);
     assert_int_equal(c.stale, 1);
 
-    /* And the new one, once there is one. */
+    /* A new address replaces it once the resolver returns one. */
     set_dns(false, false, 9);
     rest(&n);
     TURN_UNTIL(n.loop, resolve(&n, "engine.test") == 9);
@@ -227,7 +227,7 @@ static void names_are_bounded_and_unused_ones_make_room(void **state)
     set_dns(false, false, 3);
     TURN_UNTIL(n.loop, t[RESOLVER_NAMES_MAX].calls == 1 && t[RESOLVER_NAMES_MAX - 1].calls == 1);
     assert_int_equal(t[5].calls, 0);
-    names_end(&n); /* with uses that were never let go */
+    names_end(&n); /* some uses are still open */
 }
 
 static void it_can_be_freed_while_the_system_is_being_asked(void **state)
@@ -246,10 +246,10 @@ static void it_can_be_freed_while_the_system_is_being_asked(void **state)
     for (int i = 0; inside() > 0 && i < 10000; i++)
         usleep(1000);
     assert_int_equal(inside(), 0);
-    assert_int_equal(asked(), 1); /* the second question died with it */
+    assert_int_equal(asked(), 1); /* the second question was dropped */
 }
 
-/* A loop that never used a name knows it when another of the process does. */
+/* A loop that never used a name knows it once another loop of the process does. */
 static void loops_share_what_they_learned(void **state)
 {
     (void)state;
@@ -265,7 +265,7 @@ static void loops_share_what_they_learned(void **state)
     assert_int_equal(resolve(&a, "engine.test"), 6);
     set_dns(true, true, 0);
     assert_int_equal(resolve(&b, "engine.test"), 6);
-    TURN_UNTIL(n.loop, inside() == 1); /* the other loop asks for itself, beside its answer */
+    TURN_UNTIL(n.loop, inside() == 1); /* the other loop asks too, beside its reply */
     set_dns(false, false, 8);
     for (int i = 0; i <= RESOLVER_NAMES_MAX; i++) { /* more than it holds */
         snprintf(host, sizeof host, "e%d.test", i);

@@ -1,5 +1,5 @@
-/* t_store.c - one set of answers from two backends, and what only a file can suffer: owners,
- * damage, full disks, kill -9. */
+/* t_store.c - tests that two backends behave alike, and the cases only a file has: owners, damage,
+ * full disks, kill -9. */
 #include "base/core/bits.h"
 #include "base/core/fault.h"
 #include "base/core/own.h"
@@ -91,7 +91,7 @@ static void versions(struct store *s)
     assert_int_equal(store_delete_if(s, STR("a"), STORE_ANY, NULL), -ENOENT);
     assert_int_equal(store_put_if(s, STR("a"), STR("x"), v2, NULL, &err), -ESTALE);
     assert_string_equal(err.text, "store: a is gone");
-    /* Made again: not the version of before, so an old holder cannot win. */
+    /* A key made again gets a new version, so a holder of the old one cannot win. */
     assert_int_equal(store_put_if(s, STR("a"), STR("new"), STORE_ANY, &v3, NULL), 0);
     assert_true(v3 > v2);
     assert_int_equal(store_put_if(s, STR("a"), STR(""), STORE_ANY, &v3, NULL), 0);
@@ -184,7 +184,7 @@ static void logs(struct store *s)
     assert_int_equal(stat.last, 5);
     assert_int_equal(stat.count, 3);
     assert_int_equal(stat.dropped, 2);
-    /* A smaller bound than before takes effect with the next record. */
+    /* A smaller bound takes effect with the next record. */
     static const struct store_log smaller = { "decisions", 1 };
     assert_int_equal(store_append(s, &smaller, STR("d6"), NULL, NULL), 0);
     assert_int_equal(store_log_stat(s, &smaller, &stat, NULL), 0);
@@ -192,7 +192,7 @@ static void logs(struct store *s)
     assert_int_equal(stat.dropped, 5);
 }
 
-/* A full disk at each kind of write: an answer, and everything as it was. */
+/* A full disk at each kind of write gives an error and changes nothing. */
 static void full_disk(struct store *s)
 {
     static const struct store_log log = { "log", 2 };
@@ -232,7 +232,7 @@ static void both_backends_answer_alike(void **state)
     }
 }
 
-/* The same random operations on both: same results, same versions, same walks. */
+/* The same random operations on both give the same results, versions and walks. */
 static void random_operations_agree(void **state)
 {
     (void)state;
@@ -328,7 +328,7 @@ static void one_owner(void **state)
     store_close(s);
 }
 
-/* A writer that is killed at once after each answer: what was answered is there. */
+/* A writer is killed right after an acknowledgement: everything acknowledged is stored. */
 static void killed_writer_loses_nothing(void **state)
 {
     (void)state;
@@ -362,7 +362,7 @@ static void killed_writer_loses_nothing(void **state)
         assert_int_equal(store_get(s, STR("n"), &value, NULL, NULL), 0);
         assert_int_equal(value.len, sizeof stored);
         memcpy(&stored, value.data, sizeof stored);
-        /* The last write may have been stored and not yet said. */
+        /* The last write may be stored and not yet acknowledged. */
         assert_true(stored == acknowledged || stored == acknowledged + 1);
         store_close(s);
     }
@@ -385,7 +385,7 @@ static void foreign_and_damaged_files(void **state)
     assert_int_equal(store_file_open(path, 0, &s, &err), -EILSEQ);
     assert_non_null(strstr(err.text, "it is no Muster store"));
 
-    /* Written by the sqlite3 program of another application: made here by changing the id. */
+    /* Another application's sqlite3 file is refused; the test makes one by changing the id. */
     remove_files();
     s = open_file();
     for (int i = 0; i < 50; i++) {
@@ -413,7 +413,7 @@ static void foreign_and_damaged_files(void **state)
     write_file(buf_view(&bad));
     int rc = store_file_open(path, 0, &s, &err);
     assert_int_equal(rc, -EILSEQ);
-    write_file(str_of(good.data, good.len / 2)); /* cut by a lost disk */
+    write_file(str_of(good.data, good.len / 2)); /* cut as by a lost disk */
     assert_int_equal(store_file_open(path, 0, &s, &err), -EILSEQ);
     write_file(buf_view(&good));
     s = open_file();
@@ -421,7 +421,7 @@ static void foreign_and_damaged_files(void **state)
     assert_true(store_file_open("/nonexistent/state.db", 0, &s, &err) < 0);
 }
 
-/* The real bound, not the injected one: the file may not grow, the old values stay. */
+/* With a real file size limit writes fail and the old values stay. */
 static void full_file_answers(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* t_text_pool.c - work leaves its loop and comes back, within a bound, and may be taken back before. */
+/* t_text_pool.c - tests that work leaves its loop and comes back, within a bound, and may be
+ * cancelled before it starts. */
 #include "base/core/bits.h"
 #include "base/core/fault.h"
 #include "base/io/loop/text_pool.h"
@@ -28,7 +29,7 @@ struct rig {
     sem_t begun, go;
     pthread_t loop_thread;
     atomic_uint ran;
-    uint32_t done, last; /* the number of the job that came back last */
+    uint32_t done, last; /* number of the job that came back last */
 };
 
 struct work {
@@ -121,12 +122,12 @@ static void one_too_many_is_refused(void **state)
     begin(&r, 1, 3 * JOB_BYTES);
     for (uint32_t i = 0; i < 3; i++)
         assert_int_equal(submit(&r, &work[i], i), 0);
-    sem_wait(&r.begun); /* what is at a worker counts like what waits */
+    sem_wait(&r.begun); /* a job at a worker counts as well */
     assert_int_equal(submit(&r, &work[3], 3), -EAGAIN);
     assert_true(metric(&r, 0) == 3 * JOB_BYTES && metric(&r, 1) == 1);
     sem_post(&r.go);
     turn_until_done(&r, 1);
-    while (submit(&r, &work[0], 4) == -EAGAIN) /* the worker counts it out behind the lane */
+    while (submit(&r, &work[0], 4) == -EAGAIN) /* the worker counts down a little later */
         sched_yield();
     for (int i = 0; i < 3; i++)
         sem_post(&r.go);
@@ -135,7 +136,7 @@ static void one_too_many_is_refused(void **state)
     end(&r);
 }
 
-/* Those who send the largest bodies have half of the room and one turn in four. */
+/* The largest bodies may fill half of the bound and get one turn in four. */
 static void the_largest_keep_nobody_out(void **state)
 {
     (void)state;
@@ -178,7 +179,7 @@ static void what_waits_can_be_taken_back(void **state)
     assert_true(text_cancel(&work[1].job));
     assert_false(text_cancel(&work[1].job));
     assert_true(metric(&r, 0) == JOB_BYTES);
-    assert_int_equal(text_submit(&r.desk, &work[1].job), 0); /* and given again */
+    assert_int_equal(text_submit(&r.desk, &work[1].job), 0); /* may be submitted again */
     sem_post(&r.go);
     sem_post(&r.go);
     turn_until_done(&r, 2);
@@ -189,7 +190,7 @@ static void *let_go(void *arg)
 {
     struct rig *r = arg;
     sem_post(&r->go);
-    sem_post(&r->go); /* should the second begin before the pool stops */
+    sem_post(&r->go); /* in case the second begins before the pool stops */
     return NULL;
 }
 

@@ -1,7 +1,7 @@
-/* t_tls.c - our client and our server over TLS, and each before a peer that does something else.
+/* t_tls.c - tests our client and server over TLS, and each against a peer that behaves differently.
  *
- * Certificates are made at the start by the openssl command, which is also the stranger among the
- * clients; without it the test is skipped. */
+ * Certificates are made at the start by the openssl command, which is also the foreign client;
+ * without it the test is skipped. */
 #include "base/core/own.h"
 #include "base/io/http/http_server.h"
 #include "base/io/net/tls.h"
@@ -22,7 +22,7 @@ static struct str file_of(const char *name, char ret[128])
     return str_from(ret);
 }
 
-/* The files of a certificate, or none for "". */
+/* The files of a certificate; none for "". */
 struct paths {
     char text[3][128];
     struct tls_files files;
@@ -46,8 +46,8 @@ struct world {
     struct http_server *server;
     struct http_client *client;
     struct tls *server_tls, *client_tls;
-    struct http_exchange *held; /* a stream that the test goes on with */
-    size_t sent;                /* of a big reply */
+    struct http_exchange *held; /* a stream that the test continues */
+    size_t sent;                /* of a large reply */
     struct http_exchange *big;
     int requests;
 };
@@ -85,7 +85,8 @@ static void on_request(void *ctx, struct http_exchange *x)
     }
 }
 
-/* The world moves when it is returned: world_open comes after. `server` NULL: plain. */
+/* Makes a world without a listener, because the returned struct moves: world_open comes after.
+ * `server` NULL: plain HTTP. */
 static struct world world_begin(struct paths *server, struct paths *client)
 {
     struct world w = { 0 };
@@ -176,7 +177,7 @@ static void only_the_certificate_of_the_host_is_accepted(void **state)
         { "other", "ca.pem", "127.0.0.1", HTTP_END_TLS, "IP address mismatch" },
         { "old", "ca.pem", "localhost", HTTP_END_TLS, "expired" },
         { "stranger", "ca.pem", "localhost", HTTP_END_TLS, "certificate" },
-        { "good", "", "localhost", HTTP_END_TLS, "certificate" }, /* the system does not know it */
+        { "good", "", "localhost", HTTP_END_TLS, "certificate" }, /* no CA of the system */
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         struct paths server, client;
@@ -231,7 +232,7 @@ static void connections_are_pooled_for_one_host(void **state)
     struct http_client_counts c;
     http_client_counts_get(w.client, &c);
     assert_int_equal(c.connects, 1);
-    get(&w, &r, "127.0.0.1"); /* the same port, but its certificate was checked for a name */
+    get(&w, &r, "127.0.0.1"); /* the same port, but the certificate was checked for another name */
     http_client_counts_get(w.client, &c);
     assert_int_equal(c.connects, 2);
     world_end(&w);
@@ -257,7 +258,8 @@ static void bodies_of_megabytes_go_both_ways(void **state)
     assert_true(str_eq(buf_view(&r.seen.body), buf_view(&body)));
     seen_fini(&r.seen);
 
-    /* A client that pauses after each piece: what OpenSSL holds meanwhile is not forgotten. */
+    /* A client that pauses after each piece: bytes that OpenSSL holds meanwhile are still
+     * delivered. */
     start(&w, &r, "localhost", "/big", (struct str){ 0 });
     r.seen.pause_on_data = true;
     while (r.seen.ends == 0) {
@@ -300,14 +302,14 @@ static void a_new_pair_is_used_and_no_stream_is_dropped(void **state)
     start(&w, &stream, "localhost", "/hold", (struct str){ 0 });
     TURN_UNTIL(w.loop, stream.seen.data_calls == 1);
 
-    copy("stranger.pem", "live.pem"); /* half of a change: with the old key it is no pair */
+    copy("stranger.pem", "live.pem"); /* half a change: it does not match the old key */
     rest(&w);
     get(&w, &r, "localhost");
     assert_int_equal(r.seen.end, HTTP_END_OK);
     copy("stranger.key", "live.key");
     rest(&w);
     get(&w, &r, "127.0.0.1");                   /* a fresh connection */
-    assert_int_equal(r.seen.end, HTTP_END_TLS); /* of the other CA now */
+    assert_int_equal(r.seen.end, HTTP_END_TLS); /* which has the other CA's certificate */
 
     http_stream_write(w.held, "b", 1);
     http_stream_end(TAKE(w.held));
@@ -385,7 +387,7 @@ static void a_peer_without_tls_is_said_to_have_none(void **state)
     world_end(&w);
 }
 
-/* The output of `openssl s_client` with these options after it was sent `input`. */
+/* Runs `openssl s_client` with these options and this input; returns its output. */
 static void s_client(struct world *w, const char *options, const char *input, struct buf *ret)
 {
     char command[512], part[4096];
@@ -420,8 +422,8 @@ static void versions_and_protocols_are_those_of_today(void **state)
         { "-tls1_1 -cipher DEFAULT@SECLEVEL=0", ASK, "alert protocol version", 0 },
         { "-alpn http/1.1", ASK, "ALPN protocol: http/1.1", 1 },
         { "-alpn h2", ASK, "alert no application protocol", 0 },
-        { "-tls1_2 -cipher AES128-SHA", ASK, "handshake failure", 0 }, /* not forward secret */
-        { "-tls1_3", ASK ASK ASK, "HTTP/1.1 200", 3 }, /* in one record: no event tells of two */
+        { "-tls1_2 -cipher AES128-SHA", ASK, "handshake failure", 0 }, /* no forward secrecy */
+        { "-tls1_3", ASK ASK ASK, "HTTP/1.1 200", 3 }, /* in one record, so in one event */
     };
     CLEANUP(buf_fini) struct buf out = { 0 };
     struct paths server, client;

@@ -1,4 +1,4 @@
-/* place_cases.c - problems of placement that tests and bench_place share. */
+/* place_cases.c - makes problems of placement; see place_cases.h. */
 #include "tests/unit/policies/place_cases.h"
 
 #include "base/core/bits.h"
@@ -38,7 +38,7 @@ struct kind {
     uint32_t count, region;
 };
 
-/* llama-2-70b on devices of several kinds; links of 10 Gb/s within a region. */
+/* Makes llama-2-70b on devices of several kinds, with links of 10 Gb/s within a region. */
 static void cluster(const struct kind *kinds, size_t kind_count, double between_bytes_s,
                     struct layers_problem *p)
 {

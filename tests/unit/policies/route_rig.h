@@ -1,4 +1,5 @@
-/* route_rig.h - what tests of routing rows share: instances, one question, its answer. */
+/* route_rig.h - gives tests of route policies a view of instances, a request and the verdict on
+ * it. */
 #pragma once
 #include "base/core/bits.h"
 #include "policies/route/route.h"
@@ -16,7 +17,7 @@ struct route_rig {
     const struct route_policy *row;
     uint64_t state[ROUTE_STATE_BYTES_MAX / 8];
     struct rng rng;
-    struct route_instance in[ROUTE_RIG_INSTANCES]; /* that the view shows */
+    struct route_instance in[ROUTE_RIG_INSTANCES]; /* shown by the view */
     struct route_view view;
     struct route_req req;
     int64_t now_us;
@@ -35,7 +36,7 @@ static inline struct route_instance route_rig_instance(uint32_t id)
     };
 }
 
-/* `count` like instances, numbered from 0; returns them, for the test to tell them apart. */
+/* Sets up `count` equal instances, numbered from 0; returns them for the test to change. */
 static inline struct route_instance *route_rig_init(struct route_rig *rig, const char *name,
                                                     uint32_t count)
 {

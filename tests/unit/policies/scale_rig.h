@@ -1,5 +1,5 @@
-/* scale_rig.h - a service made by hand for the tests of scaling rows: one pool or two, instances
- * whose loads are written down, and a row with its state.
+/* scale_rig.h - makes a service by hand for tests of scaling policies: one pool or two, instances with
+ * given loads, and a policy with its state.
  *
  * Layer: tests
  */
@@ -11,7 +11,7 @@
 
 #define SECOND ((int64_t)1000000)
 #define RIG_INSTANCES 16
-#define RIG_KV 1000 /* tokens of an instance's memory */
+#define RIG_KV 1000 /* tokens that an instance's memory holds */
 
 struct rig {
     const struct scale_policy *row;
@@ -22,7 +22,8 @@ struct rig {
     struct scale_verdict got;
 };
 
-/* 2,000 prompt tokens a second (b), steps of 10 ms + 1 ms a session; TTFT 2 s, TPOT 100 ms. */
+/* Returns a pool with 2,000 prompt tokens a second (b) and steps of 10 ms + 1 ms a session; the SLO
+ * is TTFT 2 s, TPOT 100 ms. */
 static inline struct scale_pool rig_pool(double price_h)
 {
     return (struct scale_pool){
@@ -41,7 +42,7 @@ static inline struct scale_pool rig_pool(double price_h)
     };
 }
 
-/* As many instances of the first pool, ready and idle, as said; the rest of `have` starts. */
+/* Gives the first pool `ready` idle instances; the rest of `have` is starting. */
 static inline void rig_fleet(struct rig *r, uint32_t have, uint32_t ready)
 {
     r->v.pool[0].ready = ready;
@@ -67,7 +68,7 @@ static inline void rig_init(struct rig *r, const struct scale_policy *row, uint3
     rig_fleet(r, ready, ready);
 }
 
-/* The same KV tokens and waiting requests in every instance. */
+/* Gives every instance the same KV tokens and waiting requests. */
 static inline void rig_load(struct rig *r, uint64_t kv_tokens, uint32_t waiting)
 {
     for (uint32_t i = 0; i < r->v.instance_count; i++) {
@@ -76,7 +77,7 @@ static inline void rig_load(struct rig *r, uint64_t kv_tokens, uint32_t waiting)
     }
 }
 
-/* What the row wants of all pools at that second. */
+/* Returns the instances that the policy wants at that second, over all pools. */
 static inline uint32_t rig_ask(struct rig *r, double at_s)
 {
     struct rng rng;
@@ -88,7 +89,7 @@ static inline uint32_t rig_ask(struct rig *r, double at_s)
     return sum;
 }
 
-/* The same each second of [from_s, to_s); the last answer. */
+/* Decides each second of [from_s, to_s); returns the last result. */
 static inline uint32_t rig_ask_each(struct rig *r, int from_s, int to_s)
 {
     uint32_t want = 0;

@@ -1,5 +1,4 @@
-/* t_admit.c - the rows that admit to the engine's step: at and around their edges, what they reserve
- * and what they learn. */
+/* t_admit.c - tests admit policies around their thresholds: what they admit, reserve and learn. */
 #include "base/core/bits.h"
 #include "base/core/err.h"
 #include "policies/admit/admit.h"
@@ -83,8 +82,8 @@ static void t_reserves(void **state)
     assert_int_equal(reserved("s3", NULL, x), 156);
     x.predicted_p50 = 0; /* without a prediction its limit, as before S3 */
     assert_int_equal(reserved("s3", NULL, x), 1000);
-    assert_null(admit_find(STR("reserve"))->reserve); /* the scheduler's expectation */
-    x.remaining = 100; /* without a prediction the P90 of an exponential about the mean */
+    assert_null(admit_find(STR("reserve"))->reserve); /* reserves the scheduler's expectation */
+    x.remaining = 100; /* without a prediction, P90 of an exponential of this mean */
     assert_int_equal(reserved("reserve_p90", NULL, x), 230);
     x.generated = 50, x.remaining = 1;
     assert_int_equal(reserved("reserve_p90", NULL, x), 117);
@@ -100,7 +99,7 @@ static void ended(const struct admit_policy *row, void *state, uint32_t prompt, 
         .kind = STEP_ENDED, .session = &x, .output_tokens = output, .whole = true
     };
     row->observe(state, &ev);
-    ev.whole = false; /* cut off: says nothing */
+    ev.whole = false; /* a cut output teaches nothing */
     ev.output_tokens = 1;
     row->observe(state, &ev);
 }
@@ -116,10 +115,10 @@ static void t_infermax_learns(void **state)
     ended(row, memory, 1024, 1000);
     ended(row, memory, 2000, 600);
     ended(row, memory, 100, 5000);
-    assert_int_equal(reserved("infermax", memory, x), 812); /* mean total 2312 of its bucket */
+    assert_int_equal(reserved("infermax", memory, x), 812); /* mean total in its bucket: 2312 */
     x.prompt_tokens = 2040;
     assert_int_equal(reserved("infermax", memory, x), 272);
-    x.prompt_tokens = 100; /* short: on its prompt alone, whatever its bucket says */
+    x.prompt_tokens = 100; /* short: the prompt alone, whatever its bucket's mean */
     assert_int_equal(reserved("infermax", memory, x), 0);
     memcpy(copy, memory, sizeof copy);
     ended(row, memory, 1500, 10000);
@@ -136,7 +135,7 @@ static void t_s3_doubles(void **state)
     x.generated = 155;
     assert_false(row->outgrown(NULL, &x));
     x.generated = 156;
-    assert_true(row->outgrown(NULL, &x)); /* and from here on twice as much */
+    assert_true(row->outgrown(NULL, &x)); /* from here it reserves twice as much */
     assert_false(row->outgrown(NULL, &x));
     assert_int_equal(row->reserve(NULL, &x), 312);
     x.generated = 312;
@@ -145,7 +144,7 @@ static void t_s3_doubles(void **state)
     assert_true(row->outgrown(NULL, &x));
     assert_int_equal(row->reserve(NULL, &x), 1000);
     x.generated = 1000;
-    assert_false(row->outgrown(NULL, &x)); /* at its limit it ends by itself */
+    assert_false(row->outgrown(NULL, &x)); /* at its limit it ends anyway */
 }
 
 static void t_static_batch_is_closed(void **state)
@@ -157,7 +156,7 @@ static void t_static_batch_is_closed(void **state)
     struct admit_view view = { .pages_available = 10, .pages_needed = 2 };
     assert_true(row->decide(memory, &view));
     view.running = 1;
-    assert_true(row->decide(memory, &view)); /* it is being formed */
+    assert_true(row->decide(memory, &view)); /* the batch is still being formed */
     row->observe(memory, &(struct step_event){ .kind = STEP_DONE });
     assert_false(row->decide(memory, &view));
     view.running = 0;

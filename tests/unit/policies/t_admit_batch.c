@@ -1,4 +1,5 @@
-/* t_admit_batch.c - batches formed of all that waits: against every split there is, and their bounds. */
+/* t_admit_batch.c - tests batches formed of all waiting sequences: against every possible split,
+ * and their bounds. */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
 #include "policies/admit/admit.h"
@@ -8,7 +9,7 @@
 #include <math.h>
 
 #define CASES 3000
-#define SMALL 9 /* sequences of which all splits are tried */
+#define SMALL 9 /* sequences, few enough to try all splits */
 
 static const struct perf_coef coef = { .step_s = 0.01,
                                        .prefill_token_s = 1e-4,
@@ -16,7 +17,8 @@ static const struct perf_coef coef = { .step_s = 0.01,
                                        .kv_read_s = 1e-7,
                                        .attend_s = 3e-8 };
 
-/* A batch step by step: prompts in steps of the token budget, then the members decode together. */
+/* Plays a batch step by step: prompts in steps of the token budget, then all members decode
+ * together. */
 static double played_s(const struct admit_pool *pool, const uint32_t *member, uint32_t count)
 {
     uint64_t uncached = 0, attended = 0;
@@ -57,7 +59,8 @@ static bool is_feasible(const struct admit_pool *pool, const uint32_t *member, u
     return count <= pool->seqs_max && (pages <= pool->pages || count == 1);
 }
 
-/* The least seconds over all splits of `sorted` into neighbours: bit i of `cuts` is a cut behind i. */
+/* Returns the least seconds over all splits of `sorted` into neighbours: bit i of `cuts` is a cut
+ * behind i. */
 static double least_s(const struct admit_pool *pool, const uint32_t *sorted)
 {
     double least = DBL_MAX;
@@ -108,8 +111,8 @@ static struct admit_pool pool_of(struct rng *rng, const struct admit_candidate *
                                 .perf = coef };
 }
 
-/* The members of each batch keep its bounds, numbers have no gaps, and batches run by seconds per
- * member. Returns the seconds of all. */
+/* Checks that each batch keeps its bounds, numbers have no gaps, and batches run in order of
+ * seconds per member. Returns the seconds of all batches. */
 static double check(const struct admit_pool *pool, const uint32_t *batch)
 {
     static uint32_t member[ADMIT_POOL_MAX];
@@ -151,10 +154,10 @@ static void t_least_seconds_of_all_splits(void **state)
         split += batches > 1;
         fewer += batches > (count + pool.seqs_max - 1) / pool.seqs_max;
     }
-    assert_true(split > CASES / 2 && fewer > CASES / 20); /* also where memory or outputs bind */
+    assert_true(split > CASES / 2 && fewer > CASES / 20); /* memory and outputs bind too */
 }
 
-/* Sequences of different lengths cost the same in whatever order they came. */
+/* The cost of sequences of different lengths does not depend on their order of arrival. */
 static void t_order_of_arrival_is_worth_nothing(void **state)
 {
     (void)state;
@@ -167,7 +170,7 @@ static void t_order_of_arrival_is_worth_nothing(void **state)
         uint32_t count = n == 0 ? ADMIT_POOL_MAX : 1 + (uint32_t)rng_below(&rng, 400);
         draw(&rng, count, c);
         for (uint32_t i = 0; i < count; i++) {
-            c[i].tokens = 300 + i * 7919 % 1031; /* a prime above every count: no two are equal */
+            c[i].tokens = 300 + i * 7919 % 1031; /* prime and above every count: all different */
             back[count - 1 - i] = c[i];
         }
         struct admit_pool pool = pool_of(&rng, c, count);
@@ -185,30 +188,30 @@ static void t_examples(void **state)
     (void)state;
     const struct admit_policy *scls = admit_find(STR("scls"));
     uint32_t batch[4];
-    /* Two places: limits of one token run with each other, not each behind a long one. */
+    /* With two places, outputs limited to one token share a batch, not each with a long one. */
     const struct admit_candidate limits[] = {
         { 10, 10, 1, 1 }, { 30, 30, 100, 9 }, { 40, 40, 100, 9 }, { 20, 20, 1, 2 }
     };
     struct admit_pool pool = { limits, 4, 100, 2, 512, coef };
     scls->batch(&pool, batch);
     assert_true(batch[0] == 0 && batch[3] == 0 && batch[1] == 1 && batch[2] == 1);
-    /* Equal sequences, places for three: the batch of three before the one of one. */
+    /* With three places and equal sequences, the batch of three runs before the batch of one. */
     const struct admit_candidate equal[] = {
         { 10, 10, 8, 2 }, { 10, 10, 8, 2 }, { 10, 10, 8, 2 }, { 10, 10, 8, 2 }
     };
     pool = (struct admit_pool){ equal, 4, 100, 3, 512, coef };
     scls->batch(&pool, batch);
     assert_true(batch[0] == 0 && batch[1] == 0 && batch[2] == 0 && batch[3] == 1);
-    /* Memory for two. */
+    /* There is memory for two. */
     pool.pages = 5;
     scls->batch(&pool, batch);
     assert_true(batch[0] == batch[1] && batch[2] == batch[3] && batch[0] != batch[2]);
-    /* One that is larger than the memory said to be there is a batch of its own. */
+    /* A sequence larger than the reported memory is a batch of its own. */
     const struct admit_candidate large[] = { { 90, 90, 8, 7 }, { 10, 10, 8, 2 } };
     pool = (struct admit_pool){ large, 2, 5, 3, 512, coef };
     scls->batch(&pool, batch);
     assert_true(batch[0] == 1 && batch[1] == 0);
-    /* A machine of unknown speed: the same splits, in the order of length. */
+    /* With unknown speed the splits are the same, in the order of length. */
     pool.candidate = limits, pool.count = 4, pool.pages = 100, pool.seqs_max = 2;
     pool.perf = (struct perf_coef){ .step_s = 0 };
     scls->batch(&pool, batch);

@@ -1,4 +1,4 @@
-/* t_chunk.c - the rows that size a prompt's part of the engine's step: at and around their edges. */
+/* t_chunk.c - tests policies for the prompt's chunk in a step, at and around their thresholds. */
 #include "base/core/bits.h"
 #include "policies/chunk/chunk.h"
 #include "tests/unit/unit.h"
@@ -115,7 +115,8 @@ static void t_chunk(void **state)
     check_chunks(rows, COUNT_OF(rows), &perf);
 }
 
-/* Alone a step takes 20 ms and 0.1 ms for each prompt token: 300 of them within 50 ms. */
+/* Returns the tokens aimed at. A step without any takes 20 ms, and each prompt token 0.1 ms: 300
+ * tokens fit 50 ms. */
 static uint32_t aim_of(const struct chunk_scene *scene, uint32_t decoding)
 {
     const struct chunk_view view = { .tokens_left = 900,
@@ -131,7 +132,7 @@ static void t_chunk_deadline_aims(void **state)
     (void)state;
     static const struct row {
         const char *why;
-        struct chunk_session waits; /* and ten who answer: */
+        struct chunk_session waits; /* waits beside ten decoding sessions */
         double hand_s, arrivals_s, arrived_owed_s;
         uint32_t want;
     } rows[] = {
@@ -163,7 +164,7 @@ static void t_chunk_deadline_aims(void **state)
                                            .output = 200 };
         uint32_t got = aim_of(&scene, 10);
         if (got != rows[i].want) fail_msg("%s: %u instead of %u", rows[i].why, got, rows[i].want);
-        assert_int_equal(aim_of(&scene, 0), 0); /* nobody answers: the whole budget anyway */
+        assert_int_equal(aim_of(&scene, 0), 0); /* none decodes: the whole budget anyway */
     }
 }
 

@@ -1,9 +1,9 @@
-/* t_fleet_properties.c - what holds for every row that looks at a fleet, on lives of fleets drawn by
- * seed: what a place row wanted begins to stand and is lost, steps are learned, clocks are set back.
+/* t_fleet_properties.c - tests what holds for every policy that looks at a fleet, on random fleets.
  *
- * Answers are within their bounds, the same from the same bytes of state, and hang neither on the order
- * in which a view lists instances nor on when its clock began. (Views without a past: t_place,
- * t_power, t_migrate.) */
+ * A seed draws a fleet's life: instances that a place policy wants start and are lost, step times are
+ * learned, clocks are set back. Verdicts stay within their bounds, are equal for equal bytes of state,
+ * and depend neither on the order in which a view lists instances nor on when its clock began. (Views
+ * without a past: t_place, t_power, t_migrate.) */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
 #include "policies/migrate/migrate.h"
@@ -30,7 +30,7 @@ static double between(struct rng *r, double low, double high)
     return low + (high - low) * rng_f64(r);
 }
 
-/* Forward by up to a minute, now and then an hour back. */
+/* Returns a time up to a minute later, now and then an hour earlier. */
 static int64_t later(struct rng *r, int64_t now_us)
 {
     if (chance(r, 0.03)) return now_us - 3600 * SECOND;
@@ -60,7 +60,7 @@ static void draw_offers(struct rng *r, struct place_view *v)
                                             .lead_s = between(r, 0, 600) };
 }
 
-/* What was wanted begins to stand, and some of it goes. */
+/* Starts what was wanted, and loses or refuses some of it. */
 static void change_offers(struct rng *r, struct place_view *v, const struct place_verdict *wanted)
 {
     if (chance(r, 0.1)) v->target = (uint32_t)rng_below(r, 12);
@@ -71,7 +71,7 @@ static void change_offers(struct rng *r, struct place_view *v, const struct plac
         o->starting = wanted->want[i] - o->ready;
         if (o->starting > 0 && chance(r, 0.2)) o->refused++, o->starting = 0;
         if (o->ready > 0 && chance(r, 0.1)) o->lost += o->ready, o->ready = 0;
-        if (chance(r, 0.01)) o->lost = o->refused = 0; /* whoever counted began anew */
+        if (chance(r, 0.01)) o->lost = o->refused = 0; /* the counters restarted */
     }
 }
 
@@ -112,8 +112,7 @@ static void place_rows_serve_the_target(void **state)
         const struct place_policy *row = place_table[p];
         for (uint64_t seed = 0; seed < 20; seed++) {
             _Alignas(8) char bytes[PLACE_STATE_BYTES_MAX] = { 0 }, copy[PLACE_STATE_BYTES_MAX];
-            _Alignas(
-                8) char dated[PLACE_STATE_BYTES_MAX] = { 0 }; /* since 1970, not since a start */
+            _Alignas(8) char dated[PLACE_STATE_BYTES_MAX] = { 0 }; /* its clock counts since 1970 */
             struct place_verdict got = { 0 }, again;
             struct place_view v;
             struct rng r;

@@ -1,4 +1,5 @@
-/* t_layers.c - policies of `muster plan`: layers over devices, moves of layers, loading of weights. */
+/* t_layers.c - tests policies of `muster plan`: layers over devices, moves of layers, loading of
+ * weights. */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
 #include "policies/layers/layers.h"
@@ -12,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Layers on unequal devices: against brute force, against bounds. */
+/* ---- layers on unequal devices: against brute force, against bounds ---- */
 
 #define NO_PART UINT32_MAX
 
@@ -63,7 +64,8 @@ static double brute(const struct layers_problem *p, uint32_t first, uint32_t use
     return best;
 }
 
-/* Parts are whole, what flows in flows out, nothing carries more than it can. */
+/* Checks that parts hold whole layers, that inflow equals outflow, and that no part carries more
+ * than it can. */
 static void check(const struct layers_problem *p, const struct layers_layout *l)
 {
     double in = 0, out = 0;
@@ -133,7 +135,7 @@ static void rows_are_sound_and_repeat(void **state)
     }
 }
 
-/* All devices busy all the time: no layout lets more through. */
+/* Returns the rate with all devices always busy, which no layout exceeds. */
 static double ceiling(const struct layers_problem *p)
 {
     double sum = 0;
@@ -168,8 +170,8 @@ static void the_cluster_of_helix(void **state)
     assert_true(after.found && after.rate_s >= 0.5 * rate[3]);
 }
 
-/* Where regions have thin links between them, a chain crosses over one link at a time, and a flow over
- * many: measured 2,511 tokens/s by the chain, 3,133 to 3,432 by the flow, of 4,587 that no layout can
+/* Where links between regions are thin, a chain crosses one link at a time and a flow many:
+ * measured 2,511 tokens/s by the chain, 3,133 to 3,432 by the flow, of 4,587 that no layout can
  * exceed. */
 static void a_flow_beats_the_chain_over_thin_links(void **state)
 {
@@ -197,15 +199,15 @@ static double flow_between(const struct layers_layout *l, uint32_t from, uint32_
     return to < l->part_count ? l->flow[from][to] : l->flow_out[from];
 }
 
-/* The next part for a request, by interleaved weighted round robin on the flows, as Helix does: the
- * one with the least (taken + 1) / flow. from: a part, or NO_PART for the first. NO_PART: to
- * the client. */
+/* Returns the next part for a request, by interleaved weighted round robin on the flows, as Helix
+ * does: the one with the least (taken + 1) / flow. `from` is a part, or NO_PART for the first;
+ * NO_PART as the result is the client. */
 static uint32_t next_part(const struct layers_layout *l, uint32_t from, taken_ways taken)
 {
     uint64_t *row = taken[from == NO_PART ? LAYERS_PARTS_MAX : from];
     uint32_t best = NO_PART;
     double least = DBL_MAX;
-    for (uint32_t to = 0; to <= l->part_count; to++) { /* the last: to the client */
+    for (uint32_t to = 0; to <= l->part_count; to++) { /* the last one is the client */
         double flow = flow_between(l, from, to);
         if (flow <= l->rate_s * 1e-9) continue;
         double turn = (double)(row[to] + 1) / flow;
@@ -258,14 +260,15 @@ static int place_layers_tests(void)
     return cmocka_run_group_tests_name("place_layers", tests, NULL, NULL);
 }
 
-/* Devices to new places, and where weights are loaded; t_planner measures what the choices are worth. */
+/* ---- devices to new places, and where weights are loaded; t_planner measures what that saves
+ * ---- */
 
 static struct move_memory move_work;
 
 static double move_brute(const struct move_problem *p, uint32_t from, uint32_t used)
 {
     if (from == p->from_count) return 0;
-    double best = move_brute(p, from + 1, used); /* without a place */
+    double best = move_brute(p, from + 1, used); /* device `from` gets no place */
     for (uint32_t to = 0; to < p->to_count; to++)
         if (!(used >> to & 1))
             best = fmax(best, p->reused_bytes[from][to] + move_brute(p, from + 1, used | 1u << to));
@@ -350,7 +353,7 @@ static void devices_in_order_take_places_in_order(void **state)
     assert_int_equal(v.to[1], MOVE_NONE);
     assert_int_equal(v.to[2], 0);
     assert_true(v.sent_bytes < 1e-9 && v.seconds < 1e-9);
-    p.from_count = 1; /* a place that nobody takes is loaded whole */
+    p.from_count = 1; /* a place without a former device is loaded whole */
     move_in_order.map(&p, &move_work, &v);
     assert_true(fabs(v.sent_bytes - 20) < 1e-9);
 }
@@ -370,7 +373,7 @@ static void weights_are_loaded_where_each_row_says(void **state)
     p.server[2] = (struct load_server){ .usable = true, .tier = LOAD_STORE };
     struct load_verdict v;
     load_serverlessllm.choose(&p, &v);
-    assert_int_equal(v.server, 1); /* 1 + 0.1 + 3.2 s; 1 + 16 + 0.8 s in memory behind others */
+    assert_int_equal(v.server, 1); /* 1 + 0.1 + 3.2 s; in memory 1 + 16 + 0.8 s, behind others */
     assert_true(fabs(v.ready_s - 4.3) < 1e-9 && fabs(v.runner_up_s - 17) < 1e-9);
     load_nearest_tier.choose(&p, &v);
     assert_int_equal(v.server, 0);
@@ -381,7 +384,7 @@ static void weights_are_loaded_where_each_row_says(void **state)
     p.server[0].queued_bytes[LOAD_STORE] = 0;
     load_serverlessllm.choose(&p, &v);
     assert_int_equal(v.server, 0);
-    p.server[2].tier = LOAD_MEMORY; /* of two in memory the shorter queue */
+    p.server[2].tier = LOAD_MEMORY; /* two in memory: the shorter queue */
     p.server[0].queued_bytes[LOAD_DISK] = 1;
     load_nearest_tier.choose(&p, &v);
     assert_int_equal(v.server, 2);

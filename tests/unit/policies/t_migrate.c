@@ -1,4 +1,4 @@
-/* t_migrate.c - which session moves where, and what its copy costs. */
+/* t_migrate.c - tests migrate policies: which session goes where, and the cost of its copy. */
 #include "base/core/bits.h"
 #include "policies/migrate/migrate.h"
 #include "tests/unit/unit.h"
@@ -13,7 +13,7 @@ static struct migrate_config config;
 
 static const struct migrate_session sessions[] = {
     { .id = 10, .tokens = 900, .movable = true },
-    { .id = 11, .tokens = 100, .movable = false }, /* its prompt is not done */
+    { .id = 11, .tokens = 100, .movable = false }, /* its prompt is not computed yet */
     { .id = 12, .tokens = 300, .movable = true },
     { .id = 13, .tokens = 500, .movable = true },
 };
@@ -78,7 +78,7 @@ static void freeness_is_pages_a_session(void **state)
     (void)state;
     struct migrate_instance in = an_instance(0, 100, 4);
     assert_true(migrate_freeness(&in) == 25);
-    in.queue_pages = 120; /* the first in the queue asks for more than there is */
+    in.queue_pages = 120; /* the first in the queue needs more than is free */
     assert_true(migrate_freeness(&in) == -5);
     in.receiving_pages = 40;
     assert_true(migrate_freeness(&in) == -15);
@@ -104,7 +104,7 @@ static void the_least_free_gives_its_shortest_to_the_freest(void **state)
     assert_int_equal(v.again_us, 1000 + config.period_us);
 }
 
-/* The least free has nothing that can move: the freest is not kept for it. */
+/* The least free instance has no movable session, so the freest one goes to the next. */
 static void the_freest_goes_to_one_that_can_give(void **state)
 {
     (void)state;
@@ -120,7 +120,7 @@ static void the_freest_goes_to_one_that_can_give(void **state)
     assert_int_equal(v.move[0].to, 7);
 }
 
-/* Rows of one source and one target: does anything move? */
+/* Each row has one source and one target, and says whether a session moves. */
 static void what_moves_and_what_does_not(void **state)
 {
     (void)state;
@@ -163,7 +163,7 @@ static void a_copy_is_staged(void **state)
     (void)state;
     struct migrate_view view = a_view(NULL, 0);
     struct migrate_move m = { 0 };
-    migrate_estimate(&config, &view, 16 * 16, 0.02, &m); /* few pages: stop at once */
+    migrate_estimate(&config, &view, 16 * 16, 0.02, &m); /* few pages: stops at once */
     assert_int_equal(m.stages, 1);
     assert_true(fabs(m.copy_s - 16 * PAGE_BYTES / 10e9) < 1e-9);
     assert_true(m.stall_s == m.copy_s);
@@ -189,7 +189,8 @@ static void stages_end(void **state)
     }
 }
 
-/* Drawn fleets of eight instances with up to six sessions each; one in `draining_one_in` drains. */
+/* A drawn fleet of eight instances with up to six sessions each; one in `draining_one_in`
+ * drains. */
 struct drawn {
     struct migrate_session session[8][6];
     struct migrate_instance in[8];
@@ -214,8 +215,8 @@ static void draw(struct rng *rng, uint32_t draining_one_in, struct drawn *ret)
     }
 }
 
-/* Random fleets: what is moved can move, fits, does not make the target worse off than the source
- * was, and the same view gives the same moves. */
+/* In random fleets moved sessions are movable and fit, leave the target no worse off than the
+ * source was, and equal views give equal moves. */
 static void moves_keep_the_rules(void **state)
 {
     (void)state;
@@ -270,15 +271,15 @@ static void a_notice_is_used_as_late_as_it_may_be(void **state)
     assert_int_equal(at(1, &view).count, 0);
     assert_int_equal(at(28900000, &view).count, 0);
     struct migrate_verdict v = at(29500000, &view);
-    assert_int_equal(v.count, 3); /* all of those that may move, the shortest first */
+    assert_int_equal(v.count, 3); /* all movable sessions, the shortest first */
     assert_int_equal(v.move[0].session, 12);
     assert_int_equal(v.move[1].session, 13);
     assert_int_equal(v.move[2].session, 10);
     for (uint32_t i = 0; i < v.count; i++)
         assert_true(v.move[i].from == 0 && v.move[i].to == 2);
-    assert_int_equal(at(29999990, &view).count, 0); /* nothing would arrive */
+    assert_int_equal(at(29999990, &view).count, 0); /* no copy would arrive in time */
 
-    in[0].leaves_us = 0; /* a drain whose end nobody told */
+    in[0].leaves_us = 0; /* a drain without a known end */
     assert_int_equal(at(1, &view).count, 3);
     in[0].draining = false;
     assert_int_equal(at(1, &view).count, 0);
@@ -296,16 +297,16 @@ static void copies_go_one_behind_the_other(void **state)
     struct migrate_verdict v = at(1, &view);
     assert_int_equal(v.count, 1);
     assert_int_equal(v.move[0].session, 12);
-    in[0].sending_pages = 20; /* it is on its way */
+    in[0].sending_pages = 20; /* a copy is under way */
     assert_int_equal(at(1, &view).count, 0);
     in[0].sending_pages = 0;
-    assert_int_equal(at(1800000, &view).count, 0); /* not even the shortest comes in time */
+    assert_int_equal(at(1800000, &view).count, 0); /* not even the shortest arrives in time */
     in[1].pages_free = 10;
     assert_int_equal(at(1, &view).count, 0);
 }
 
-/* Random fleets: only sessions that can move leave, only where instances are to go, each once, and
- * all that comes to a target fits. */
+/* In random fleets only movable sessions leave, only from draining instances, each once, and all
+ * that goes to a target fits. */
 static void spotserve_keeps_the_rules(void **state)
 {
     (void)state;
@@ -341,7 +342,7 @@ static void spotserve_keeps_the_rules(void **state)
     assert_true(moved > 500);
 }
 
-/* The same tokens whatever a page holds. */
+/* Freeness and moves depend on tokens, whatever a page holds. */
 static void the_numbers_are_of_tokens(void **state)
 {
     (void)state;

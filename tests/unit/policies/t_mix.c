@@ -1,4 +1,5 @@
-/* t_mix.c - policies that choose a mix of instance types, and the exact solver behind one. */
+/* t_mix.c - tests policies that choose a mix of instance types, and the exact solver behind one of
+ * them. */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
 #include "base/perf/prices.h"
@@ -13,14 +14,16 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The exact solver: against GLPK on 200 random instances, against brute force, and its own limits.
- * The oracle is `glpsol` of the package glpk-utils; without it the test says so and leaves it out. */
+/* ---- the exact solver ----
+ *
+ * Against GLPK on 200 random instances, against brute force, and its own limits. The oracle is `glpsol`
+ * of the package glpk-utils; without it the test says so and leaves that part out. */
 
 #define INSTANCES 200
 
 static struct solver memory;
 
-/* The answer keeps what it says: every slice lies somewhere, no type is overfull. */
+/* Checks that every slice has a place and no type is overfull. */
 static void check_answer(const struct solver_problem *p, const struct solver_answer *r)
 {
     double cost = 0;
@@ -86,7 +89,7 @@ static void write_lp(const struct solver_problem *p, const char *path)
     fclose(f);
 }
 
-/* The oracle's optimum; INFINITY when it says that there is no solution. */
+/* Returns the oracle's optimum; INFINITY when it finds that there is no solution. */
 static double glpk(const struct solver_problem *p, const char *dir)
 {
     char lp[256], out[256], command[1024], line[512];
@@ -187,8 +190,8 @@ static void optimum_equals_brute_force(void **state)
     }
 }
 
-/* What bounds the time: nodes, and the pivots of their relaxations (a few microseconds each). Of
- * slices that are all different two problems in a thousand stay unproven at the limit; none here. */
+/* Nodes, and the pivots of their relaxations (a few microseconds each), bound the time. Among
+ * problems of 64 different slices two in a thousand stay unproven at the limit; none here. */
 static void big_instances_take_few_steps(void **state)
 {
     (void)state;
@@ -219,7 +222,7 @@ static void big_instances_take_few_steps(void **state)
     assert_true(pivots[0] <= 30000 && pivots[1] <= 60000);
 }
 
-/* True when slices from `slice` on (one a group) fit into what is left. */
+/* Returns true when the slices from `slice` on (one a group) fit into what is left. */
 static bool fits(const struct solver_problem *p, uint32_t slice, double *left)
 {
     if (slice == p->groups) return true;
@@ -234,8 +237,8 @@ static bool fits(const struct solver_problem *p, uint32_t slice, double *left)
     return false;
 }
 
-/* Counts near the least that could do, so that both answers are frequent; equal slices as groups
- * of one and as one group must agree. */
+/* Counts are near the smallest possible, so that both results are frequent; equal slices must give
+ * the same result as groups of one and as one group. */
 static void packing_equals_brute_force(void **state)
 {
     (void)state;
@@ -267,7 +270,7 @@ static void packing_equals_brute_force(void **state)
         for (uint32_t t = 0; t < p.types; t++)
             assert_true(left[t] >= -1e-6);
         if (i % 2 == 0 || p.groups < 3) continue;
-        twins = p; /* groups 0 and 1 in one */
+        twins = p; /* groups 0 and 1 as one */
         twins.groups--;
         twins.count[0] = 2;
         memmove(twins.load[1], p.load[2], (p.groups - 2) * sizeof p.load[0]);
@@ -311,7 +314,7 @@ static void work_that_fits_nowhere_has_no_solution(void **state)
     solver_run(&p, 100, &memory, &r);
     assert_false(r.found);
     assert_true(r.optimal);
-    p.load[0][1] = 7; /* more than five instances */
+    p.load[0][1] = 7; /* more than five instances carry */
     solver_run(&p, 100, &memory, &r);
     assert_false(r.found);
     p.load[0][1] = 4.5;
@@ -332,11 +335,11 @@ static int solver_tests(void)
     return cmocka_run_group_tests_name("solver", tests, NULL, NULL);
 }
 
-/* Policies that choose a mix, the evaluator behind them, and the list of prices. */
+/* ---- policies that choose a mix, the evaluator behind them, and the price list ---- */
 
 static struct mix_memory mix_memory;
 
-/* Types that differ by what they are good at: prompts or answers. */
+/* Speeds of types that differ by what they are good at: prefill or decode. */
 struct speeds {
     double prompt[MIX_TYPES_MAX], answer[MIX_TYPES_MAX];
 };
@@ -427,7 +430,7 @@ static void joint_keeps_to_the_budget_and_takes_spot(void **state)
         assert_true(bound.served < 1);
         m.budget_h = 0;
 
-        uint32_t spot = m.type_count++; /* the first type again, cheaper, now and then lost */
+        uint32_t spot = m.type_count++; /* the first type again, cheaper and sometimes lost */
         m.type[spot] = m.type[0];
         m.type[spot].price_h *= 0.35;
         m.type[spot].spot = true;
@@ -439,7 +442,7 @@ static void joint_keeps_to_the_budget_and_takes_spot(void **state)
         mix_joint.choose(&m, &mix_memory, &with);
         assert_int_equal(with.count[0], 0);
         assert_true(with.cost_h <= free.cost_h + 1e-9);
-        m.type[spot].hazard_h = 2; /* too often away for the promise */
+        m.type[spot].hazard_h = 2; /* away too often for the SLO */
         mix_joint.choose(&m, &mix_memory, &with);
         assert_int_equal(with.count[spot], 0);
     }
@@ -452,7 +455,7 @@ static void half_a_request(const void *ctx, uint32_t type, const struct mix_buck
     *ret = (struct mix_score){ .rate_s = 0.5, .ttft_s = 0.1, .tpot_s = 0.01 };
 }
 
-/* In binary three times 3.43 is a little more than 10.29. */
+/* In binary floating point three times 3.43 is a little more than 10.29. */
 static void a_budget_of_whole_instances_is_used_up(void **state)
 {
     (void)state;
@@ -535,7 +538,7 @@ static void prices_are_read_strictly(void **state)
         assert_int_equal(prices_parse(str_from(bad[i].text), &p, &err), -EINVAL);
         if (!strstr(err.text, bad[i].says)) print_message("%s\n", err.text);
         assert_non_null(strstr(err.text, bad[i].says));
-        assert_int_equal(p.count, 1); /* untouched */
+        assert_int_equal(p.count, 1); /* unchanged */
     }
     static const struct {
         const char *text;

@@ -1,4 +1,5 @@
-/* t_order.c - the order and fair rows: who goes first, at and around the edges, and who starves. */
+/* t_order.c - tests order and fair policies: which session goes first, around the thresholds, and
+ * that none starves. */
 #include "base/core/bits.h"
 #include "base/core/err.h"
 #include "base/core/rng.h"
@@ -29,7 +30,7 @@ static struct order_rank rank_of(const struct order_policy *row, struct step_ses
     return r;
 }
 
-/* Below 0: `a` goes first. */
+/* Returns a negative number when `a` goes first. */
 static int compare(const char *name, struct step_session a, struct step_session b, int64_t now)
 {
     const struct order_policy *row = order_find(str_from(name));
@@ -46,7 +47,7 @@ static void t_who_goes_first(void **state)
     memset(memory, 0, sizeof memory);
     static const struct {
         const char *why, *row;
-        struct step_session first, second; /* the first goes first */
+        struct step_session first, second; /* the first must go before the second */
     } rows[] = {
         // clang-format off
         { "fcfs: by arrival, whatever the work", "fcfs",
@@ -122,7 +123,7 @@ static void t_who_goes_first(void **state)
 static void t_nobody_starves(void **state)
 {
     (void)state;
-    /* However long its work, a waiting session does not stay behind one that has just come. */
+    /* However long its work, a waiting session does not stay behind one that has just arrived. */
     memset(memory, 0, sizeof memory);
     for (uint32_t i = 0; i < order_count; i++) {
         const struct order_policy *row = order_table[i];
@@ -145,7 +146,7 @@ static void t_nobody_starves(void **state)
                                       .uncached = 100,
                                       .remaining = 10,
                                       .predicted_mean = 10 };
-        if (row->observe) { /* answers are short, and two hundred steps pass */
+        if (row->observe) { /* outputs are short, and two hundred steps pass */
             struct step_event end = {
                 .kind = STEP_ENDED, .session = &young, .output_tokens = 100, .whole = true
             };
@@ -158,8 +159,8 @@ static void t_nobody_starves(void **state)
             young.scratch = NULL;
         }
         struct order_rank a = rank_of(row, old, now), b = rank_of(row, young, now);
-        /* The groups that decode the most may keep one that decodes little waiting; so BatchLLM
-         * is for batches, which end. */
+        /* Groups that decode the most may keep one that decodes little waiting, so BatchLLM is for
+         * batches, which end. */
         if (strcmp(row->name, "batch_llm") == 0) continue;
         if (order_rank_at(&a, now) > order_rank_at(&b, now)) fail_msg("%s starves", row->name);
     }
@@ -198,24 +199,24 @@ static void t_mlfq_levels(void **state)
     struct step_scratch scratch = { 0 };
     struct step_session x = { .scratch = &scratch, .prefill_s = 0.015, .waiting_us = NOW };
     struct order_rank r = rank_of(row, x, NOW);
-    assert_true(r.base == 1); /* 20 ms hold it */
+    assert_true(r.base == 1); /* fits 20 ms */
     assert_int_equal(r.again_us, NOW + 3 * SECOND);
     x.running = true;
     ran(row, &x, 0.012);
     assert_true(rank_of(row, x, NOW).base == 1);
     ran(row, &x, 0.009); /* 21 ms served */
     assert_true(rank_of(row, x, NOW).base == 2);
-    ran(row, &x, 0.041); /* 40 ms are level 2's */
+    ran(row, &x, 0.041); /* 40 ms fill level 2 */
     assert_true(rank_of(row, x, NOW).base == 3);
     x.running = false, x.waiting_us = NOW;
     assert_true(rank_of(row, x, NOW + 2999999).base == 3);
-    struct step_scratch copy = scratch; /* the state is bytes: a copy goes on alike */
+    struct step_scratch copy = scratch; /* the state is bytes: a copy continues alike */
     assert_true(rank_of(row, x, NOW + 3 * SECOND).base == 0);
     x.scratch = &copy;
     assert_true(rank_of(row, x, NOW + 3 * SECOND).base == 0);
     for (int i = 0; i < 60; i++)
         ran(row, &x, 1e6);
-    assert_true(rank_of(row, x, NOW).base == MLFQ_LEVELS - 1); /* there is a last level */
+    assert_true(rank_of(row, x, NOW).base == MLFQ_LEVELS - 1); /* the last level */
 }
 
 static void t_trail_yields(void **state)
@@ -226,7 +227,7 @@ static void t_trail_yields(void **state)
     assert_true(row->yields(NULL, &x));
     x.generated = 80;
     assert_false(row->yields(NULL, &x));
-    x = (struct step_session){ .generated = 8, .remaining = 3 }; /* the mean of answers is 11 */
+    x = (struct step_session){ .generated = 8, .remaining = 3 }; /* the mean output is 11 */
     assert_true(row->yields(NULL, &x));
     x.generated = 9, x.remaining = 2;
     assert_false(row->yields(NULL, &x));
@@ -254,8 +255,8 @@ static void t_learned_rank_guard(void **state)
     assert_true(rank_of(row, x, NOW).base == 7);
 }
 
-/* Promotions and preemptions end where what they cost passes a twentieth of the time, and go on when
- * the cost is forgotten. */
+/* Promotions and preemptions stop where their cost exceeds a twentieth of the time, and resume once
+ * that cost is forgotten. */
 static void t_mlfq_guards_its_cost(void **state)
 {
     (void)state;
@@ -273,7 +274,7 @@ static void t_mlfq_guards_its_cost(void **state)
     row->observe(memory, &(struct step_event){ .kind = STEP_DONE, .seconds = 1, .preempt_s = 0.5 });
     assert_false(row->yields(memory, &waits));
     order_rank_of(row, memory, &waits, NOW, &rank);
-    assert_true(rank.base > 0 && rank.again_us > NOW); /* not promoted; asked again */
+    assert_true(rank.base > 0 && rank.again_us > NOW); /* not promoted, asked again later */
     for (int i = 0; i < 60; i++)
         row->observe(memory, &(struct step_event){ .kind = STEP_DONE, .seconds = 1 });
     assert_true(row->yields(memory, &waits));
@@ -306,7 +307,7 @@ static void t_skip_predict_classes(void **state)
     struct step_session longer = l;
     longer.arrival_us = 0, longer.remaining = 50, longer.scratch = &scratch[2];
     assert_true(compare("skip_predict", l, longer, NOW) < 0);
-    end.output_tokens = 9000; /* the mean passes both: who was told his class keeps it */
+    end.output_tokens = 9000; /* now above both: sessions keep the class they had */
     row->observe(memory, &end);
     assert_true(row->yields(memory, &l));
     assert_false(row->yields(memory, &s));
@@ -329,7 +330,7 @@ static void t_groups_stay_together(void **state)
     }
     assert_true(compare("batch_llm", x[2], x[0], NOW) < 0);
     struct step_event go = { .kind = STEP_ADMITTED, .session = &x[0] };
-    assert_true(row->observe(memory, &go)); /* all ranks are other ones now */
+    assert_true(row->observe(memory, &go)); /* all ranks change */
     assert_true(compare("batch_llm", x[1], x[2], NOW) < 0);
     go.session = &x[1];
     assert_false(row->observe(memory, &go));
@@ -360,7 +361,7 @@ static void t_vtc_is_fair(void **state)
     (void)state;
     const struct fair_policy *row = fair_find(STR("vtc"));
     memset(memory, 0, sizeof memory);
-    /* Both always have something waiting: service is equal, or as the weights are. */
+    /* With both always waiting, service is equal, or in proportion to the weights. */
     struct fair_tenant t[2] = { { .slot = 3, .weight = 1 }, { .slot = 5, .weight = 1 } };
     double served[8] = { 0 };
     for (int i = 0; i < 1000; i++)
@@ -403,7 +404,7 @@ static void t_dlpm_keeps_locality_within_quanta(void **state)
     (void)state;
     const struct fair_policy *row = fair_find(STR("dlpm"));
     memset(memory, 0, sizeof memory);
-    /* The first always has the better head; it still gets one quantum at a time. */
+    /* The first tenant always has the better head, and still gets one quantum at a time. */
     struct fair_tenant t[2] = { { .slot = 0, .weight = 1, .head_rank = -900 },
                                 { .slot = 1, .weight = 1, .head_rank = -10 } };
     uint32_t runs = 0, last = 2;
@@ -415,9 +416,9 @@ static void t_dlpm_keeps_locality_within_quanta(void **state)
         last = slot;
     }
     assert_true(fabs(served[0] - served[1]) <= 2 * 4096);
-    assert_true(runs < 2000 / 4); /* about eight requests a turn: locality within it */
+    assert_true(runs < 2000 / 4); /* about eight requests a turn, so there is locality */
     memset(memory, 0, sizeof memory);
-    for (int i = 0; i < 100; i++) /* wholly cached prompts cost nothing: no turn is over */
+    for (int i = 0; i < 100; i++) /* fully cached prompts cost nothing, so the turn goes on */
         assert_int_equal(serve(row, t, 2, 1000, 1000, 0), 0);
 }
 

@@ -1,4 +1,4 @@
-/* t_perf.c - step-time models: linear regression, and what holds for every policy. */
+/* t_perf.c - tests step-time models: linear regression, and what holds for every policy. */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
 #include "policies/perf/linear.h"
@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-/* The linear model finds hidden coefficients, keeps them and follows changes. */
+/* ---- the linear model finds hidden coefficients, keeps them and follows changes ---- */
 
 static const struct perf_coef hidden = { .step_s = 4e-3,
                                          .prefill_token_s = 3e-4,
@@ -43,7 +43,7 @@ static double noisy(const struct perf_coef *coef, const struct perf_shape *s, st
     return perf_step_s(coef, s) * exp(noise * rng_normal(rng));
 }
 
-/* The largest relative error over shapes drawn afresh: what users of the model meet. */
+/* Returns the largest relative error over freshly drawn shapes, as users of the model meet them. */
 static double worst_error(const struct perf_coef *got, const struct perf_coef *want)
 {
     struct rng rng;
@@ -151,7 +151,7 @@ static void t_one_stall_moves_little(void **state)
 static void t_never_negative(void **state)
 {
     (void)state;
-    /* Seconds that fall with the batch: least squares alone would answer with c < 0. */
+    /* Step times fall with the batch: least squares alone would give c < 0. */
     struct perf_linear fit;
     perf_linear_init(&fit, NULL);
     for (int n = 0; n < 400; n++) {
@@ -245,7 +245,7 @@ static int perf_tests(void)
     return cmocka_run_group_tests_name("perf", tests, NULL, NULL);
 }
 
-/* Every performance policy learns hidden seconds and keeps its state in its bytes. */
+/* ---- every perf policy learns hidden step times and keeps its state in its bytes ---- */
 
 union bytes {
     max_align_t align;
@@ -274,7 +274,7 @@ static struct perf_shape row_shape(struct rng *rng)
     return s;
 }
 
-/* Mean relative error over shapes drawn afresh. */
+/* Returns the mean relative error over freshly drawn shapes. */
 static double mean_error(const struct perf_policy *p, const void *state,
                          const struct roofline *truth)
 {
@@ -299,15 +299,15 @@ static void feed(const struct perf_policy *p, void *state, const struct roofline
     }
 }
 
-/* An instance whose matrices take 1.4 times and whose host twice as long as the table says. The
- * rows that learn get there; the closed form alone stays off by what it was told wrong. */
+/* An instance's matrices take 1.4 times and its host twice as long as its hardware entry says. The
+ * policies that learn find out; the closed form alone stays off. */
 static void t_learn(void **state)
 {
     (void)state;
     static const double off[ROOFLINE_PARTS] = { 1.4, 1.1, 0.8, 2, 1 };
     static const struct {
         const char *row;
-        double before, after20, after500; /* at most; before at least */
+        double before, after20, after500; /* at most; `before` at least */
     } rows[] = {
         { "roofline_residual", 0.2, 0.04, 0.02 },
         { "roofline", 0.2, 1, 1 },
@@ -336,8 +336,8 @@ static void t_learn(void **state)
     }
 }
 
-/* What no step has spoken about stays as the closed form has it: only decode steps are seen, of an
- * instance that is right, and prompts are still estimated. */
+/* Shapes that no step has had keep the closed form's estimate: only decode steps are seen, of an
+ * instance whose entry is right, and prompts are still estimated well. */
 static void t_unseen(void **state)
 {
     (void)state;
@@ -357,7 +357,7 @@ static void t_unseen(void **state)
     assert_true(fabs(p->step_s(&b, &chunk) / roofline_step_s(&r, &chunk) - 1) < 0.02);
 }
 
-/* Each row, with and without a roofline where it can do without. */
+/* Calls `fn` for each policy, with a roofline, and without one where it needs none. */
 static void each_start(void (*fn)(const struct perf_policy *p, void *state))
 {
     struct roofline r = a100();
@@ -370,12 +370,12 @@ static void each_start(void (*fn)(const struct perf_policy *p, void *state))
             p->init(&b, &setup);
             fn(p, &b);
             for (size_t k = p->state_size; k < sizeof b; k++)
-                assert_int_equal(b.of[k], 0); /* not one byte beyond its size */
+                assert_int_equal(b.of[k], 0); /* no byte beyond its size */
         }
     }
 }
 
-/* The copied bytes give the same further estimates. */
+/* Checks that a copy of the bytes gives the same further estimates. */
 static void check_copy(const struct perf_policy *p, void *state)
 {
     union bytes copy = { 0 };
@@ -416,7 +416,8 @@ static void t_nonsense(void **state)
     each_start(check_nonsense);
 }
 
-/* What others are told is usable, counts the steps, and agrees with the row where it was taken. */
+/* Checks that the coefficients told to others are usable, count the steps, and agree with the
+ * policy at that state. */
 static void check_coef(const struct perf_policy *p, void *state)
 {
     struct roofline truth = a100();
@@ -443,7 +444,7 @@ static void t_coef(void **state)
     each_start(check_coef);
 }
 
-/* The table gives back what was measured at a knot, and the mean half-way between two. */
+/* The table gives the measured time at a knot, and the mean half-way between two. */
 static void t_table(void **state)
 {
     (void)state;

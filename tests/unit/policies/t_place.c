@@ -1,4 +1,5 @@
-/* t_place.c - placement among a pool's offers, on hand-made views, and what holds for every policy. */
+/* t_place.c - tests placement among a pool's offers, on hand-made views, and what holds for every
+ * policy. */
 #include "base/core/bits.h"
 #include "policies/layers/layers.h"
 #include "policies/load/load.h"
@@ -17,7 +18,7 @@ struct place_memory {
     _Alignas(8) char bytes[PLACE_STATE_BYTES_MAX];
 };
 
-/* Offer 0 on demand at 1 dollar, the rest spot zones at 0.35. */
+/* Returns a view with offer 0 on demand at 1 dollar, the others spot zones at 0.35. */
 static struct place_view place_rig_view(uint32_t zones, uint32_t target)
 {
     struct place_view v = { .offer_count = zones + 1, .target = target, .availability = 0.99 };
@@ -38,7 +39,7 @@ static struct place_verdict place_rig_ask(const struct place_policy *p, struct p
     return r;
 }
 
-/* All that is wanted stands there and runs. */
+/* Makes all that is wanted ready. */
 static void place_rig_settle(struct place_view *v, const struct place_verdict *r)
 {
     for (uint32_t i = 0; i < v->offer_count; i++) {
@@ -47,7 +48,7 @@ static void place_rig_settle(struct place_view *v, const struct place_verdict *r
     }
 }
 
-/* Of what is wanted of the first `count` offers. */
+/* Returns the instances wanted of the first `count` offers. */
 static uint32_t place_rig_sum(const struct place_verdict *r, uint32_t count)
 {
     uint32_t n = 0;
@@ -56,7 +57,7 @@ static uint32_t place_rig_sum(const struct place_verdict *r, uint32_t count)
     return n;
 }
 
-/* Placement among offers. */
+/* ---- placement among offers ---- */
 
 static void order_takes_the_first_that_may_be_asked(void **state)
 {
@@ -69,7 +70,7 @@ static void order_takes_the_first_that_may_be_asked(void **state)
     v.offer[0].usable = false;
     r = place_rig_ask(&place_order, &s, &v, 0);
     assert_int_equal(r.next, 1);
-    v.offer[2].ready = 2; /* what runs stays */
+    v.offer[2].ready = 2; /* running instances stay */
     r = place_rig_ask(&place_order, &s, &v, 0);
     assert_int_equal(r.want[2], 2);
     assert_int_equal(r.want[1], 1);
@@ -79,7 +80,8 @@ static void order_takes_the_first_that_may_be_asked(void **state)
     assert_int_equal(r.next, PLACE_NONE);
 }
 
-/* Times decide, prices only between equal ones; what runs stays, the slow goes first. */
+/* The lead time decides, the price only between equal ones; running instances stay, and the slowest
+ * goes first. */
 static void serverlessllm_starts_where_it_is_ready_first(void **state)
 {
     (void)state;
@@ -91,7 +93,7 @@ static void serverlessllm_starts_where_it_is_ready_first(void **state)
     struct place_verdict r = place_rig_ask(&place_serverlessllm, &s, &v, 0);
     assert_int_equal(r.next, 2);
     assert_int_equal(r.want[2], 3);
-    v.offer[2].usable = false; /* 0 costs 1, 3 costs 0.35, and both take as long */
+    v.offer[2].usable = false; /* 0 costs 1, 3 costs 0.35, with equal lead times */
     r = place_rig_ask(&place_serverlessllm, &s, &v, 0);
     assert_int_equal(r.next, 3);
     v.offer[3].usable = false;
@@ -99,12 +101,12 @@ static void serverlessllm_starts_where_it_is_ready_first(void **state)
     assert_int_equal(r.next, 0);
     for (uint32_t i = 0; i < 4; i++)
         v.offer[i].usable = true;
-    v.offer[1].ready = 1, v.offer[0].starting = 1; /* what runs stays */
+    v.offer[1].ready = 1, v.offer[0].starting = 1; /* running instances stay */
     r = place_rig_ask(&place_serverlessllm, &s, &v, 0);
     assert_int_equal(r.want[1], 1);
     assert_int_equal(r.want[0], 1);
     assert_int_equal(r.want[2], 1);
-    v.offer[2].ready = 2; /* one too many: the slow one */
+    v.offer[2].ready = 2; /* one too many: the slow one goes */
     r = place_rig_ask(&place_serverlessllm, &s, &v, 0);
     assert_int_equal(r.want[1], 0);
     assert_int_equal(r.want[0], 1);
@@ -137,7 +139,7 @@ static void spot_spreads_and_marks_zones(void **state)
     struct place_view v = place_rig_view(4, 3);
     struct place_verdict r = place_rig_ask(&place_spot, &s, &v, 0);
     for (uint32_t i = 1; i <= 4; i++)
-        assert_int_equal(r.want[i], 1); /* three and one more, each in a zone of its own */
+        assert_int_equal(r.want[i], 1); /* three and one spare, each in its own zone */
     assert_int_equal(r.want[0], 3);     /* until they are ready */
     place_rig_settle(&v, &r);
     r = place_rig_ask(&place_spot, &s, &v, 60 * SECOND);
@@ -145,13 +147,13 @@ static void spot_spreads_and_marks_zones(void **state)
     v.offer[2].ready = 0;
     v.offer[2].lost = 1;
     r = place_rig_ask(&place_spot, &s, &v, 120 * SECOND);
-    assert_int_equal(r.want[2], 0); /* marked */
+    assert_int_equal(r.want[2], 0); /* this zone is marked */
     assert_int_equal(r.want[1], 2);
     assert_int_equal(r.want[0], 1); /* one spot instance is missing */
     v.offer[1].lost = v.offer[3].lost = 1;
     v.offer[1].ready = v.offer[3].ready = 0;
     r = place_rig_ask(&place_spot, &s, &v,
-                      180 * SECOND); /* one active zone left: all are forgiven */
+                      180 * SECOND); /* one active zone left: all marks are cleared */
     assert_int_equal(r.want[1], 1);
     assert_int_equal(r.want[2], 1);
     assert_int_equal(r.want[3], 1);
@@ -169,7 +171,7 @@ static void a_hazard_is_learned_and_its_zone_left(void **state)
         assert_true(place_rig_sum(&r, v.offer_count) >= v.target);
         place_rig_settle(&v, &r);
         if (tick >= 2000) in_first += v.offer[1].ready > 0;
-        bool drop = tick % 60 == 0; /* the first zone goes every hour, the second never */
+        bool drop = tick % 60 == 0; /* the first zone is lost every hour, the second never */
         if (drop && v.offer[1].ready > 0) {
             v.offer[1].lost += v.offer[1].ready;
             v.offer[1].ready = 0;
@@ -188,7 +190,7 @@ static void hazard_is_a_posterior_mean(void **state)
     int64_t now = HOUR;
     hazard_observe(&h, &o, 0, now);
     assert_true(fabs(hazard_rate_h(&h) - 1 / HAZARD_PRIOR_H) < 1e-12);
-    for (int i = 0; i < 100; i++) { /* fifty hours of holding, each ended by a loss */
+    for (int i = 0; i < 100; i++) { /* fifty hours of holding, with fifty losses */
         o.ready = 1;
         hazard_observe(&h, &o, i == 0 ? 0 : 1, now += HOUR);
         if (i % 2 == 0) continue;
@@ -202,8 +204,8 @@ static void hazard_is_a_posterior_mean(void **state)
     assert_true(fabs(hazard_rate_h(&h) - 51 / (HAZARD_PRIOR_H + 50)) < 1e-6);
 }
 
-/* Absent an hour ahead of a clock that is set back: not for longer than an absence takes. Counters
- * that begin anew are no losses. */
+/* A zone seen absent an hour ahead of a clock that is then set back counts as absent no longer than
+ * usual. Counters that restart are no losses. */
 static void hazard_outlives_clocks_and_counters(void **state)
 {
     (void)state;
@@ -229,7 +231,7 @@ static void counters_that_begin_anew_mark_no_zone(void **state)
     struct place_view v = place_rig_view(3, 2);
     for (uint32_t i = 1; i <= 3; i++)
         v.offer[i].lost = 4;
-    place_rig_ask(&place_spot, &s, &v, 0); /* all marked, and all forgiven */
+    place_rig_ask(&place_spot, &s, &v, 0); /* all marked, so all cleared */
     v.offer[1].lost = 0;
     struct place_verdict r = place_rig_ask(&place_spot, &s, &v, 60 * SECOND);
     assert_int_equal(r.want[1], 1);
@@ -270,8 +272,8 @@ static void draw_view(struct rng *rng, struct place_view *v)
     }
 }
 
-/* Whatever is seen: nothing is launched where nothing can be had, the target is reached where it
- * can be, equal state and view give equal answers, and a copied state goes on alike. */
+/* Every policy launches only where something can be had, reaches the target where it can be
+ * reached, decides alike on equal state and view, and continues alike on a copied state. */
 static void promises_of_all_rows(void **state)
 {
     (void)state;
@@ -317,7 +319,7 @@ static void promises_of_all_rows(void **state)
         }                                                                                          \
     } while (0)
 
-/* Each kind's table is complete, and its policies are found by their names. */
+/* Each kind's table is complete, and its policies are found by name. */
 static void planners_are_found_by_name(void **state)
 {
     (void)state;
@@ -345,7 +347,7 @@ static int place_tests(void)
     return cmocka_run_group_tests_name("place", tests, NULL, NULL);
 }
 
-/* The joint choice among on demand and spot zones. */
+/* ---- the joint choice among on demand and spot zones ---- */
 
 static void joint_falls_back_and_comes_back(void **state)
 {
@@ -358,9 +360,9 @@ static void joint_falls_back_and_comes_back(void **state)
     v.offer[1].refused = v.offer[2].refused = 1; /* no capacity anywhere */
     r = place_rig_ask(&place_joint, &s, &v, now += 30 * SECOND);
     assert_int_equal(r.want[0], 2);
-    v.offer[0].ready = 2; /* the zones still have nothing */
+    v.offer[0].ready = 2; /* the zones still have no capacity */
     r = place_rig_ask(&place_joint, &s, &v, now += 60 * SECOND);
-    assert_int_equal(r.want[0], 2); /* nothing is given up for a hope */
+    assert_int_equal(r.want[0], 2); /* nothing ends before its replacement stands */
     assert_true(r.want[1] + r.want[2] > 0);
     uint32_t zone = r.want[1] ? 1 : 2;
     v.offer[zone].starting = 2;
@@ -373,7 +375,7 @@ static void joint_falls_back_and_comes_back(void **state)
     assert_int_equal(r.want[zone], 2);
 }
 
-/* The only offer, lost and refused however often, is asked again whenever it may be. */
+/* The only offer is tried again whenever it may be, however often it was lost and refused. */
 static void joint_never_gives_up_its_only_offer(void **state)
 {
     (void)state;
@@ -388,7 +390,7 @@ static void joint_never_gives_up_its_only_offer(void **state)
             assert_int_equal(r.want[0], 4);
             assert_int_equal(r.next, 0);
             o->refused++;
-            o->usable = false; /* backed off from */
+            o->usable = false; /* in back-off */
             r = place_rig_ask(&place_joint, &s, &v, now += 20 * SECOND);
             assert_int_equal(r.next, PLACE_NONE);
             o->usable = true;
@@ -402,7 +404,7 @@ static void joint_never_gives_up_its_only_offer(void **state)
     }
 }
 
-/* The best zone can give no more: spares over the others are weighed all the same. */
+/* The cheapest zone is full, and spares in the other zones are still weighed. */
 static void joint_sees_past_a_zone_that_is_full(void **state)
 {
     (void)state;
@@ -419,7 +421,7 @@ static void joint_sees_past_a_zone_that_is_full(void **state)
     assert_int_equal(r.want[0], 0);
 }
 
-/* Part of a zone is refused: what runs there stays and the rest comes from elsewhere. */
+/* A zone refuses a part: its running instances stay and the rest comes from elsewhere. */
 static void joint_patches_what_a_zone_cannot_give(void **state)
 {
     (void)state;
@@ -433,8 +435,8 @@ static void joint_patches_what_a_zone_cannot_give(void **state)
     assert_int_equal(r.want[0], 2);
 }
 
-/* After a loss the next zone is not sure to have capacity: others are asked with it, on demand only
- * where all may refuse; what is too much ends as soon as the answers are in. */
+/* After a loss the next zone may lack capacity: others are asked at the same time, on demand only
+ * where all may refuse; the surplus ends as soon as the replies are in. */
 static void joint_asks_several_at_once_when_short(void **state)
 {
     (void)state;
@@ -457,10 +459,10 @@ static void joint_asks_several_at_once_when_short(void **state)
     v.offer[2].refused = v.offer[3].refused = 1;
     v.offer[2].usable = v.offer[3].usable = false;
     r = place_rig_ask(&place_joint, &s, &v, now += 30 * SECOND);
-    assert_int_equal(r.want[0], 2); /* beside the first zone, which has just gone */
+    assert_int_equal(r.want[0], 2); /* besides the first zone, which has just gone */
 }
 
-/* Shaky zones and a broken promise: any one zone may go and the target still stands. */
+/* With unreliable zones and a missed SLO any one zone may go and the target still stands. */
 static void joint_spreads_when_the_promise_is_missed(void **state)
 {
     (void)state;
@@ -470,7 +472,7 @@ static void joint_spreads_when_the_promise_is_missed(void **state)
     uint32_t spread = 0;
     for (int tick = 0; tick < 3000; tick++, now += 30 * SECOND) {
         struct place_verdict r = place_rig_ask(&place_joint, &s, &v, now);
-        bool still = true; /* nothing is under way */
+        bool still = true; /* no launch is under way */
         uint32_t most = 0, all = place_rig_sum(&r, 6);
         for (uint32_t i = 0; i < 6; i++) {
             still &= v.offer[i].ready == r.want[i];
@@ -494,8 +496,8 @@ static void joint_spreads_when_the_promise_is_missed(void **state)
     assert_true(spread > 300);
 }
 
-/* Instances that joint keeps beyond the bare zone, or on demand, after `quiet_h` without a loss and then
- * two losses of all there is within the hour. */
+/* Returns the instances that joint keeps beyond the target or on demand, after `quiet_h` without a
+ * loss and then two losses of all spot instances within the hour. */
 static uint32_t kept_beyond_bare(double quiet_h)
 {
     struct place_memory s = { { 0 } };
@@ -517,8 +519,8 @@ static uint32_t kept_beyond_bare(double quiet_h)
     return place_rig_sum(&r, v.offer_count) - 5 + r.want[0];
 }
 
-/* Four minutes are a tenth of what a fleet has lived that is forty minutes old, and less than a third
- * of what a day may miss of one that was quiet till then. */
+/* Four minutes of loss are a tenth of the life of a fleet that is forty minutes old, and less than
+ * a third of a day's allowance of one that was quiet till then. */
 static void joint_heeds_early_losses_of_a_young_fleet(void **state)
 {
     (void)state;
@@ -545,8 +547,8 @@ static void joint_buys_a_spare_where_one_zone_is_too_shaky(void **state)
     assert_true(r.missing > 0 && r.missing < 0.01);
 }
 
-/* What starts and is not needed has two minutes until what replaces it is promised, where the clock
- * counts since 1970 as where it began with the run; then only as much stays as is missing. */
+/* A surplus launch has two minutes until its replacement counts, whether the clock counts since
+ * 1970 or since the run began; then only as many stay as are missing. */
 static void joint_is_patient_from_its_first_question_on(void **state)
 {
     (void)state;
@@ -559,7 +561,7 @@ static void joint_is_patient_from_its_first_question_on(void **state)
         struct place_verdict r = place_rig_ask(&place_joint, &s, &v, began[i]);
         assert_int_equal(r.want[2], 2);
         assert_int_equal(r.want[1], 3);
-        int64_t back_us = began[i] - 3600 * SECOND; /* it waits anew, and no longer */
+        int64_t back_us = began[i] - 3600 * SECOND; /* it waits again, but no longer */
         r = place_rig_ask(&place_joint, &s, &v, back_us);
         assert_int_equal(r.want[1], 3);
         r = place_rig_ask(&place_joint, &s, &v, back_us + 130 * SECOND);

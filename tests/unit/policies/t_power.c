@@ -1,4 +1,5 @@
-/* t_power.c - clocks by slack, by predicted energy and by the row's limit, on hand-made views. */
+/* t_power.c - tests power policies on hand-made views: clocks by slack, by predicted energy and by
+ * the limit of a row of machines. */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
 #include "policies/power/power.h"
@@ -95,8 +96,8 @@ static void t_by_hand(void **state)
     }
 }
 
-/* On every view: clocks are rungs within bounds, an unknown instance is not slowed for its SLO, and
- * what dynamollm chooses keeps the SLO that the full clock keeps and draws no more than it. */
+/* On every view clocks are rungs within bounds, an instance without a tail is not slowed for its
+ * SLO, and dynamollm's clock keeps the SLO that the full clock keeps and draws no more. */
 static void t_properties(void **state)
 {
     (void)state;
@@ -144,18 +145,19 @@ static void t_properties(void **state)
     }
 }
 
-/* A day of one engine: requests of 600 tokens arrive evenly, answers have 200, and every step holds
- * what has come since the last. Latencies and energy are of those steps, at the row's clock. */
+/* A day of one engine: requests of 600 tokens arrive evenly, outputs have 200, and every step holds
+ * what arrived since the last. Latencies and energy are those of the steps, at the policy's
+ * clock. */
 struct day {
     double joules;
     uint32_t missed, windows;
 };
 
 struct engine {
-    double sessions, owed; /* decoding; prompt tokens that have come */
+    double sessions, owed; /* decoding; prompt tokens that have arrived */
 };
 
-/* Ten seconds of steps; what a window shows of them. */
+/* Runs ten seconds of steps; writes what a window shows of them. */
 static double run_window(struct engine *e, double rate, double clock, struct power_instance *ret)
 {
     double now_s = 0, busy_s = 0, joules = 0, worst_s = 0;
@@ -218,7 +220,7 @@ static void t_day(void **state)
     assert_true(dynamo.joules < 0.9 * full.joules && dynamo.missed == 0);
 }
 
-/* What the row draws at these clocks, prompts everywhere: the worst moment. */
+/* Returns the row's watts at these clocks with prompts everywhere, the worst moment. */
 static double row_watts(const struct power_instance *in, const double clock[COUNT])
 {
     double sum = 0;
@@ -233,7 +235,7 @@ static void t_polca(void **state)
     const struct power_policy *p = power_find(STR("polca"));
     static const struct {
         double share;     /* of the limit */
-        double low, high; /* clocks after it */
+        double low, high; /* the clocks it leads to */
     } rows[] = {
         { 0.79, 1, 1 },       { 0.80, 0.90, 1 },    { 0.79, 0.90, 1 },    { 0.76, 0.90, 1 },
         { 0.74, 1, 1 },       { 0.90, 0.90, 1 },    { 0.90, 0.80, 1 },    { 0.90, 0.80, 0.95 },
@@ -254,8 +256,8 @@ static void t_polca(void **state)
     }
 }
 
-/* A ninth more servers than the breaker carries at full clock, all at full load: after some
- * decisions the row is below its limit, and stays there. */
+/* The row has a ninth more servers than its breaker carries at full clock, all at full load: after
+ * some decisions it draws less than its limit, and stays there. */
 static void t_polca_holds(void **state)
 {
     (void)state;
@@ -271,7 +273,7 @@ static void t_polca_holds(void **state)
         in[i].priority = i < COUNT / 2 ? PRIORITY_LOW : PRIORITY_HIGH;
         clock[i] = 1;
     }
-    double limit = row_watts(in, clock) / 1.11; /* at 1.25 it would rest on the brake */
+    double limit = row_watts(in, clock) / 1.11; /* at 1.25 the brake would stay on */
     for (int n = 0; n < 50; n++) {
         struct power_view view = view_of(in, COUNT);
         struct power_verdict v = { .clock = clock };
@@ -281,8 +283,9 @@ static void t_polca_holds(void **state)
     }
 }
 
-/* A clock kept by idle time: steps stretch by all of it, and the same work takes the same energy, so
- * that only a row that asks for slack alone goes down; a full instance draws less by its share. */
+/* A clock kept by idle injection stretches steps by all of it and saves no energy for the same
+ * work, so only a policy that looks at slack alone lowers it; a fully loaded instance draws less by
+ * its share. */
 static void t_idle_is_injected(void **state)
 {
     (void)state;
@@ -300,12 +303,12 @@ static void t_idle_is_injected(void **state)
     assert_true(one_clock("dynamollm", &in) >= 1);
     assert_true(fabs(one_clock("mu_serve", &in) - 0.95) < 1e-9);
     in = instance(1, 0.2, 0.015);
-    in.injects_idle = true, in.clock = 0.5; /* all its time, at half the clock: now, not foretold */
+    in.injects_idle = true, in.clock = 0.5; /* its present load, measured at half the clock */
     double idle = a100.watts_idle, full = roofline_watts(&a100, &in.shape, 1);
     assert_true(fabs(power_watts(&in, 0.5) - (idle + full) / 2) < 1e-6);
 }
 
-/* What went wrong is remembered for ten minutes, also by a clock that is set back a day meanwhile. */
+/* A miss is remembered for ten minutes, even when the clock is set back a day meanwhile. */
 static void t_clock_set_back(void **state)
 {
     (void)state;
@@ -322,7 +325,7 @@ static void t_clock_set_back(void **state)
     in = instance(0.6, 0.1 * TTFT_SLO, 0.01);
     in.clock = 0.6;
     power_decide(p, bytes, &view, now_us + 60000000, &v);
-    assert_true(fabs(clock - 0.6) < 1e-9); /* two rungs above where it was missed */
+    assert_true(fabs(clock - 0.6) < 1e-9); /* two rungs above the missed clock */
     power_decide(p, bytes, &view, now_us - 86400ll * 1000000, &v);
     assert_true(fabs(clock - 0.55) < 1e-9);
 }

@@ -1,4 +1,4 @@
-/* t_predict.c - length predictors: the default, and what holds for every one. */
+/* t_predict.c - tests length predictors: the default, and what holds for every one. */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
 #include "policies/predict/lengths.h"
@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-/* The default learns, backs off, stays calibrated and bounded. */
+/* ---- the default learns, backs off, stays calibrated and bounded ---- */
 
 static const struct predict_policy *policy;
 static void *memory;
@@ -63,7 +63,7 @@ static void special_keys_outweigh_general_ones(void **state)
     }
     assert_true(said(&lists).mean > 200 && said(&lists).p50 > 200);
     assert_true(said(&words).mean < 40 && said(&words).p50 < 15);
-    struct predict_features strange = features(1, 11, 300); /* only the tenant is known */
+    struct predict_features strange = features(1, 11, 300); /* only its tenant is known */
     double mean = said(&strange).mean;
     assert_true(mean > 60 && mean < 250);
 }
@@ -100,7 +100,7 @@ static void remaining_grows_more_certain(void **state)
     double at_start = policy->remaining(memory, &f, 0),
            past_short = policy->remaining(memory, &f, 40);
     assert_true(at_start > 80 && at_start < 220);
-    assert_true(past_short > 180); /* the short kind is ruled out */
+    assert_true(past_short > 180); /* the short kind is excluded */
     assert_true(policy->remaining(memory, &f, 5000) >= 1);
 }
 
@@ -134,9 +134,10 @@ static void a_flood_of_keys_stays_within_the_state(void **state)
     }
 }
 
-/* Every predictor on thousands of ends that chance made, wild ones among
- * them: verdicts keep their bounds, a copy of the bytes foretells alike, what one wild end left
- * behind is forgotten, and few ends are enough not to be far off. */
+/* ---- every predictor on thousands of random ends, wild ones among them ----
+ *
+ * Verdicts keep their bounds, a copy of the bytes predicts alike, what one wild end left behind is
+ * forgotten, and few ends are enough for a usable prediction. */
 
 enum { ENDS = 2000, TEXT_MAX = 900 };
 
@@ -148,7 +149,7 @@ struct request {
     bool censored;
 };
 
-/* Mostly of the size that is met, now and then none, one, or as many as there can be. */
+/* Returns mostly a usual number, now and then none, one, or as many as possible. */
 static uint32_t wild(struct rng *rng, uint32_t usual)
 {
     static const uint32_t odd[] = { 0, 1, 1u << 20, UINT32_MAX };
@@ -258,8 +259,8 @@ static struct request plain_request(struct rng *rng, uint32_t tokens)
     return r;
 }
 
-/* Where every answer has 400 tokens a few dozen ends bring every row within a factor of two, whether
- * or not wild ones came before. noisy_oracle errs on purpose. */
+/* Where every output has 400 tokens, a few dozen ends bring every policy within a factor of two,
+ * whether or not wild ones came before. noisy_oracle errs on purpose. */
 static void few_ends_are_enough(void **state)
 {
     (void)state;
@@ -271,7 +272,7 @@ static void few_ends_are_enough(void **state)
         rng_seed(&rng, 5);
         for (uint32_t k = 0; k < 120; k++) {
             struct request r = plain_request(&rng, 400);
-            r.f.hidden = r.hidden; /* not before: the request is moved as a whole */
+            r.f.hidden = r.hidden; /* set last, because the request is moved as a whole */
             if (k == 60) r.hidden[3] = NAN;
             row->observe(s, &r.f, r.tokens, false);
             if (k < 40) continue;
@@ -298,8 +299,10 @@ static int predict_tests(void)
     return cmocka_run_group_tests_name("predict", tests, NULL, NULL);
 }
 
-/* What holds for every predictor: bounds, determinism, state as bytes, merging, one-sided ends,
- * calibration; and no policy but the oracles knows the truth. */
+/* ---- what holds for every predictor ----
+ *
+ * Bounds, determinism, state as bytes, merging, one-sided ends, calibration; and no policy but the
+ * oracles knows the truth. */
 
 enum { ENDS_EACH = 3000 };
 
@@ -310,8 +313,9 @@ struct request_of {
     uint32_t tokens;
 };
 
-/* Requests whose length follows from the words, the number in them, the tenant, the task, the turn
- * before, the hidden state and the report alike, so that every row has something to learn. */
+/* Makes requests whose length follows from the words, the number in them, the tenant, the task, the
+ * turn before, the hidden state and the report alike, so that every policy has something to
+ * learn. */
 static void make(struct rng *rng, struct request_of *r)
 {
     static const char *const verbs[] = { "Name", "List", "Explain to me", "Tell a story of" };
@@ -337,7 +341,7 @@ static void make(struct rng *rng, struct request_of *r)
     };
 }
 
-/* `r` moves as a whole, so what points into it is set when it is used. */
+/* Sets the pointers into `r`, because `r` moves as a whole. */
 static const struct predict_features *ready(struct request_of *r)
 {
     r->f.text.data = r->text;
@@ -349,7 +353,7 @@ static void *policy_state_new(const struct predict_policy *row)
 {
     void *state = malloc(row->state_size);
     assert_non_null(state);
-    memset(state, 0xa5, row->state_size); /* init must leave nothing as it was */
+    memset(state, 0xa5, row->state_size); /* init must set every byte */
     row->init(state);
     return state;
 }
@@ -403,7 +407,7 @@ static void verdicts_keep_their_bounds(void **state)
     }
 }
 
-/* The same ends make the same state; a copy of its bytes decides alike from there on. */
+/* Equal ends make equal states, and a copy of the bytes decides alike from there on. */
 static void states_are_bytes(void **state)
 {
     (void)state;
@@ -424,7 +428,7 @@ static void states_are_bytes(void **state)
     }
 }
 
-/* Two worlds that differ in nothing but the truth are foretold alike by all but the oracles. */
+/* All but the oracles predict alike in two worlds that differ only in the truth. */
 static void only_oracles_read_the_truth(void **state)
 {
     (void)state;
@@ -486,7 +490,8 @@ static struct score score_of(const struct predict_policy *row, const void *state
     return s;
 }
 
-/* tetri's classes of 200 tokens cannot tell this world's short answers apart: it must beat chance. */
+/* tetri's classes of 200 tokens cannot tell these short outputs apart, so it must only beat
+ * chance. */
 static void every_row_learns_the_order_and_its_p90(void **state)
 {
     (void)state;
@@ -519,13 +524,13 @@ static void merging_teaches_what_the_other_learned(void **state)
         if (after.con < alone.con - 0.03 || after.error >= before.error) {
             fail_msg("%s: %.3f became %.3f of %.3f", row->name, before.con, after.con, alone.con);
         }
-        row->merge(learned, empty); /* nothing is lost by hearing of nothing */
+        row->merge(learned, empty); /* merging an empty state loses nothing */
         if (score_of(row, learned, 8).con < alone.con - 0.03) fail_msg("%s forgot", row->name);
         free(learned), free(fresh), free(empty);
     }
 }
 
-/* Ends cut below the estimate teach nothing downwards. */
+/* Outputs cut below the estimate do not lower it. */
 static void short_cuts_do_not_lower(void **state)
 {
     (void)state;
@@ -550,7 +555,7 @@ static void short_cuts_do_not_lower(void **state)
     }
 }
 
-/* A state with numbers that are none comes once, and what was learned of others still orders. */
+/* After one hidden state of NaNs, what was learned from others still orders requests. */
 static void no_hidden_state_spoils_the_others(void **state)
 {
     (void)state;
@@ -586,7 +591,7 @@ static void what_is_left_follows_the_tail(void **state)
         if (at_start < 0.4 * v.mean || at_start > 2.5 * v.mean) {
             fail_msg("%s: %.1f left of %.1f", row->name, at_start, v.mean);
         }
-        /* Nothing is left beyond the request's own limit. */
+        /* No more is left than the request's own limit. */
         r.f.output_max = 50;
         assert_true(predict_remaining(row, s, ready(&r), 45) <= 5);
         free(s);
@@ -597,7 +602,7 @@ static void saved_states_name_their_row(void **state)
 {
     (void)state;
     const struct predict_policy *row = predict_find(STR("previous_turn"));
-    const struct predict_policy *other = predict_find(STR("self_report")); /* of the same size */
+    const struct predict_policy *other = predict_find(STR("self_report")); /* equal in size */
     assert_int_equal(row->state_size, other->state_size);
     static uint8_t saved[PREDICT_HEADER_BYTES + 4096];
     struct str bytes = str_of(saved, PREDICT_HEADER_BYTES + row->state_size);
@@ -613,7 +618,7 @@ static void saved_states_name_their_row(void **state)
     for (size_t len = 0; len < bytes.len; len += 7)
         assert_int_equal(predict_header_check(row, str_of(saved, len)),
                          len < PREDICT_HEADER_BYTES ? -EINVAL : -EBADMSG);
-    saved[0] ^= 1; /* another version's */
+    saved[0] ^= 1; /* another version */
     assert_int_equal(predict_header_check(row, bytes), -EINVAL);
     free(s);
 }

@@ -1,4 +1,5 @@
-/* t_role.c - roles of prefill and decode: the closed form, and every policy on small fleets. */
+/* t_role.c - tests roles of prefill and decode: the closed form, and every policy on small
+ * fleets. */
 #include "base/core/bits.h"
 #include "policies/role/role.h"
 #include "policies/route/pd_handoff.h"
@@ -15,7 +16,7 @@ struct role_fleet {
     struct role_view view;
 };
 
-/* An A100 with a 13B model, about: 25 ms a step, 4 ms for a hundred prompt tokens. */
+/* Returns about an A100 with a 13B model: 25 ms a step, 4 ms for a hundred prompt tokens. */
 static struct role_instance role_rig_instance(uint32_t id)
 {
     return (struct role_instance){
@@ -33,7 +34,8 @@ static struct role_instance role_rig_instance(uint32_t id)
     };
 }
 
-/* `count` of them under a demand of 1000 tokens in and 200 out; of the caller's `f`. */
+/* Fills the caller's `f` with `count` such instances and a demand of 1000 prompt and 200 output
+ * tokens. */
 static struct role_view *role_rig_fleet(struct role_fleet *f, uint32_t count)
 {
     memset(f, 0, sizeof *f);
@@ -57,7 +59,7 @@ static struct role_view *role_rig_fleet(struct role_fleet *f, uint32_t count)
     return &f->view;
 }
 
-/* What the row of this name says; `state` NULL: an empty one. */
+/* Returns the verdict of the policy with this name; `state` NULL: an empty one. */
 static struct role_verdict role_rig_decide(const char *name, const struct role_view *view,
                                            void *state)
 {
@@ -82,7 +84,8 @@ static uint32_t role_rig_count(const struct role_view *view, const struct role_v
     return n;
 }
 
-/* Of the first so many in the order of roles for prefill and for decode; the rest do both. */
+/* Returns the goodput with the first `prefill` instances in the order of roles for prefill and
+ * `decode` for decode; the rest do both. */
 static double role_rig_goodput(const struct role_view *view, uint32_t prefill, uint32_t decode)
 {
     enum role role[ROLE_INSTANCES_MAX];
@@ -91,7 +94,7 @@ static double role_rig_goodput(const struct role_view *view, uint32_t prefill, u
     return view->evaluator->goodput_rps(view->evaluator->ctx, view, role);
 }
 
-/* The closed form, and what every role policy keeps to. */
+/* ---- what every role policy keeps to ---- */
 
 /* ---- the closed form ---- */
 
@@ -103,19 +106,19 @@ static void goodput_moves_the_right_way(void **state)
     double together = role_rig_goodput(v, 0, 0), split = role_rig_goodput(v, 2, 2);
     assert_true(together > 0.5 && together < 40 && split > 0.1);
     assert_true(role_rig_goodput(v, 0, 4) == 0 &&
-                role_rig_goodput(v, 4, 0) == 0); /* one phase alone answers nothing */
+                role_rig_goodput(v, 4, 0) == 0); /* one phase alone serves no request */
 
     v->ttft_slo_s = 0.4;
     assert_true(role_rig_goodput(v, 0, 0) < together && role_rig_goodput(v, 2, 2) < split);
     v->ttft_slo_s = 2, v->tpot_slo_s = 0.05;
     assert_true(role_rig_goodput(v, 0, 0) < together && role_rig_goodput(v, 2, 2) < split);
-    v->tpot_slo_s = 0.01; /* less than an empty step */
+    v->tpot_slo_s = 0.01; /* less than an empty step takes */
     assert_true(role_rig_goodput(v, 0, 0) == 0 && role_rig_goodput(v, 1, 3) == 0);
     v->tpot_slo_s = 0.1;
     v->attainment = 0.99;
     assert_true(role_rig_goodput(v, 0, 0) < together);
     v->attainment = 0.9;
-    v->demand.prompt_m2 = 8e6; /* as long on average, but unequal */
+    v->demand.prompt_m2 = 8e6; /* as long on average, but with more variance */
     assert_true(role_rig_goodput(v, 0, 0) < together);
     v->demand.prompt_m2 = 2e6;
     v->link_bytes_s = 0;
@@ -127,8 +130,8 @@ static void goodput_moves_the_right_way(void **state)
     assert_true(fabs(role_rig_goodput(v, 0, 0) - together * 3 / 4) < 1e-6);
 }
 
-/* A decode instance alone, by hand: B = rate out a / (1 - rate out (c + d ctx)), and the step at
- * B + 1.28 sqrt(B) is the TPOT. */
+/* A decode instance alone, by hand: B = rate out a / (1 - rate out (c + d ctx)), and the step at B
+ * + 1.28 sqrt(B) takes the TPOT. */
 static void the_decode_rate_is_the_formulas(void **state)
 {
     (void)state;
@@ -148,7 +151,7 @@ static void the_decode_rate_is_the_formulas(void **state)
     assert_true(role_decode_rps(v, &f.instance[0]) < rate);
 }
 
-/* ---- rows ---- */
+/* ---- policies ---- */
 
 static void every_row_names_a_role_for_everybody(void **state)
 {
@@ -192,7 +195,7 @@ static void what_cannot_change_does_not(void **state)
         assert_int_equal(a.role[2], ROLE_PREFILL);
         assert_int_equal(a.role[4], ROLE_BOTH);
         v->demand.present = false;
-        if (role_table[r] == role_find(STR("colocated"))) continue; /* asks nobody */
+        if (role_table[r] == role_find(STR("colocated"))) continue; /* decides without demand too */
         a = role_rig_decide(role_table[r]->name, v, NULL);
         for (uint32_t i = 0; i < 6; i++)
             assert_int_equal(a.role[i], f.instance[i].role);
@@ -200,7 +203,7 @@ static void what_cannot_change_does_not(void **state)
     }
 }
 
-/* What pools say stays as they say it, whoever chooses for the rest. */
+/* Pinned roles stay, whatever the policy chooses for the others. */
 static void what_is_pinned_stays(void **state)
 {
     (void)state;
@@ -221,7 +224,7 @@ static void what_is_pinned_stays(void **state)
                 f.instance[i].role = a.role[i];
             }
         }
-        /* Alone they are of one phase: then they serve whole requests. */
+        /* Pinned instances alone are all of one phase, so they serve whole requests. */
         v->instance = &f.instance[1];
         v->instance_count = 3;
         struct role_verdict a = role_rig_decide(role_table[r]->name, v, NULL);
@@ -229,7 +232,8 @@ static void what_is_pinned_stays(void **state)
     }
 }
 
-/* Without a row too: both ways, and back again when the other phase is there again. */
+/* Without a policy too, a phase left without instances makes the others serve both, and they return
+ * to their roles when it is back. */
 static void held_roles_leave_no_phase_to_nobody(void **state)
 {
     (void)state;
@@ -255,7 +259,7 @@ static void held_roles_leave_no_phase_to_nobody(void **state)
     assert_int_equal(a.changes, 0);
 }
 
-/* Whoever asks again and again is answered at least a second later, with the state kept between. */
+/* Looks are at least a second apart, and the state is kept between them. */
 static void a_look_keeps_its_distance(void **state)
 {
     (void)state;
@@ -271,7 +275,7 @@ static void a_look_keeps_its_distance(void **state)
     assert_memory_not_equal(l.state, zero, l.row->state_size);
 }
 
-/* A fleet of decode instances alone, as a loss leaves it: with a demand or without. */
+/* A loss leaves only instances of one phase, with demand or without: some take the other phase. */
 static void nobody_is_left_for_the_other_phase(void **state)
 {
     (void)state;
@@ -281,7 +285,7 @@ static void nobody_is_left_for_the_other_phase(void **state)
             struct role_view *v = role_rig_fleet(&f, 4);
             for (uint32_t i = 0; i < 4; i++)
                 f.instance[i].role = (enum role)only;
-            f.instance[0].ready = false; /* starts, and serves nobody */
+            f.instance[0].ready = false; /* it starts, so it serves nothing yet */
             f.instance[0].role = only == ROLE_DECODE ? ROLE_PREFILL : ROLE_DECODE;
             v->demand.present = false;
             struct role_verdict a = role_rig_decide(role_table[r]->name, v, NULL);
@@ -294,7 +298,7 @@ static void nobody_is_left_for_the_other_phase(void **state)
     }
 }
 
-/* Hidden speeds a few per cent apart, a chain in which neighbours are alike and the ends are not. */
+/* Neighbours in this chain of speeds are a few per cent apart, its ends are not. */
 static void the_order_is_not_the_views(void **state)
 {
     (void)state;
@@ -316,10 +320,10 @@ static void the_order_is_not_the_views(void **state)
     assert_int_equal(role_order(v, order), 7);
     for (uint32_t i = 0; i < 7; i++)
         assert_int_equal(f.instance[order[i]].id, first[i]);
-    assert_int_equal(first[0], 1); /* like the aptest, and a prefill instance already */
+    assert_int_equal(first[0], 1); /* as good as the best, and a prefill instance already */
 }
 
-/* Which instance goes on after a prefill instance: the one whose step slows the least. */
+/* ---- the decode instance after a prefill instance: the one whose step slows the least ---- */
 
 static void the_least_slowed_goes_on(void **state)
 {
@@ -343,7 +347,7 @@ static void the_least_slowed_goes_on(void **state)
     assert_int_equal(handoff_pick(&view, &req, &rng), 2);
     in[2].accepts = false;
     assert_int_equal(handoff_pick(&view, &req, &rng), 0);
-    in[0].in_flight = 8; /* slots nowhere: the least slowed all the same */
+    in[0].in_flight = 8; /* no slots anywhere: still the least slowed */
     assert_int_equal(handoff_pick(&view, &req, &rng), 1);
     in[0].accepts = in[1].accepts = false;
     assert_int_equal(handoff_pick(&view, &req, &rng), ROUTE_NONE);
@@ -366,9 +370,9 @@ static int role_tests(void)
     return cmocka_run_group_tests_name("role", tests, NULL, NULL);
 }
 
-/* What each role policy makes of a fleet. */
+/* ---- each role policy's verdict on a fleet ---- */
 
-/* Nobody is next best where there was one choice. */
+/* With one possible choice there is no runner-up. */
 static void the_planners_runner_up_is_another(void **state)
 {
     (void)state;
@@ -377,7 +381,7 @@ static void the_planners_runner_up_is_another(void **state)
     assert_true(role_rig_decide("planner", v, NULL).runner_up_rps < 0);
 }
 
-/* The planner is never below the best of all choices by more than its margin. */
+/* The planner's goodput is below the best of all choices by no more than its margin. */
 static void the_planner_finds_the_best_split(void **state)
 {
     (void)state;
@@ -396,7 +400,7 @@ static void the_planner_finds_the_best_split(void **state)
         assert_true(got.goodput_rps >= role_rig_goodput(v, 0, 0));
         splits += role_rig_count(v, &got, ROLE_PREFILL) > 0;
     }
-    assert_true(splits > 0 && splits < COUNT_OF(slo)); /* an outcome, not a setting */
+    assert_true(splits > 0 && splits < COUNT_OF(slo)); /* some cases split and some do not */
 }
 
 static void the_planner_stays_where_it_is_near_the_best(void **state)
@@ -410,11 +414,11 @@ static void the_planner_stays_where_it_is_near_the_best(void **state)
     for (uint32_t i = 0; i < ROLE_RIG_FLEET; i++)
         f.instance[i].role = first.role[i];
     struct role_verdict again = role_rig_decide("planner", v, NULL);
-    assert_true(again.runner_up_rps >= 0); /* of another choice than the one that stays */
+    assert_true(again.runner_up_rps >= 0); /* that of another choice */
     assert_true(again.runner_up_rps < again.goodput_rps);
     v->demand.prompt_mean *= 1.03;
     assert_int_equal(role_rig_decide("planner", v, NULL).changes, 0);
-    v->tpot_slo_s = 0.2; /* no need to part them any more */
+    v->tpot_slo_s = 0.2; /* disaggregation is no longer needed */
     struct role_verdict back = role_rig_decide("planner", v, NULL);
     assert_int_equal(role_rig_count(v, &back, ROLE_BOTH), ROLE_RIG_FLEET);
 }
@@ -430,12 +434,12 @@ static void distserve_matches_the_phases(void **state)
     assert_int_equal(prefill + role_rig_count(v, &got, ROLE_DECODE), 8);
     for (uint32_t p = 1; p < 8; p++)
         assert_true(got.goodput_rps >= role_rig_goodput(v, p, 8 - p) * 0.999);
-    v->link_bytes_s = 1e8; /* eight seconds a prompt */
+    v->link_bytes_s = 1e8; /* eight seconds for a prompt's KV */
     got = role_rig_decide("distserve", v, NULL);
     assert_int_equal(role_rig_count(v, &got, ROLE_BOTH), 8);
 }
 
-/* n_p mu_p = n_d mu_d within one instance, and a split fleet moves one at a time. */
+/* n_p mu_p = n_d mu_d holds within one instance, and a split fleet changes one at a time. */
 static void pd_serve_keeps_the_ratio(void **state)
 {
     (void)state;
@@ -454,7 +458,7 @@ static void pd_serve_keeps_the_ratio(void **state)
     assert_int_equal(got.changes, 1);
 }
 
-/* What outputs grow to is followed, one machine a minute; what the row knows is in its bytes. */
+/* The pools follow longer outputs, one machine a minute; the policy's knowledge is in its bytes. */
 static void splitwise_sizes_its_pools_anew(void **state)
 {
     (void)state;
@@ -502,7 +506,7 @@ static void splitwise_borrows_and_gives_back(void **state)
     uint32_t lent = 0;
     while (got.role[lent] != ROLE_BOTH)
         lent++;
-    for (uint32_t i = 0; i < 6; i++) /* the token machine with the least */
+    for (uint32_t i = 0; i < 6; i++) /* the decode machine with the least work */
         assert_true(f.instance[i].role != ROLE_DECODE ||
                     f.instance[i].decode_pending >= f.instance[lent].decode_pending);
     struct role_verdict again = role_rig_decide("splitwise", v, copy); /* the state is its bytes */
@@ -513,7 +517,7 @@ static void splitwise_borrows_and_gives_back(void **state)
     for (uint32_t i = 0; i < 6; i++)
         if (f.instance[i].role == ROLE_PREFILL) f.instance[i].prompt_pending = 100;
     got = role_rig_decide("splitwise", v, bytes);
-    assert_int_equal(got.role[lent], ROLE_BOTH); /* a prompt is left there */
+    assert_int_equal(got.role[lent], ROLE_BOTH); /* it still has a prompt */
     f.instance[lent].prompt_pending = 0;
     got = role_rig_decide("splitwise", v, bytes);
     assert_int_equal(got.role[lent], ROLE_DECODE);
@@ -527,7 +531,7 @@ static void splitwise_borrows_and_gives_back(void **state)
     assert_int_equal(got.changes, 1);
     assert_int_equal(role_rig_count(v, &got, ROLE_BOTH), 1);
 
-    for (uint32_t i = 0; i < 6; i++) /* the prompt pool is lost: the rest is parted anew */
+    for (uint32_t i = 0; i < 6; i++) /* the prompt pool is lost: the others are split again */
         if (f.instance[i].role == ROLE_PREFILL) f.instance[i].ready = false;
     got = role_rig_decide("splitwise", v, bytes);
     uint32_t prompts = 0, tokens = 0;
@@ -543,10 +547,10 @@ static void dynamo_trades_when_one_asks_and_the_other_allows(void **state)
     (void)state;
     static const struct {
         const char *why;
-        double prompts[2]; /* pending, in mean prompts, of the prefill instances */
-        double used[2];    /* of the decode instances' KV */
+        double prompts[2]; /* pending prefill in mean prompts, by prefill instance */
+        double used[2];    /* used KV, by decode instance */
         bool changing;
-        int prefill; /* how many more */
+        int prefill; /* change in prefill instances */
     } rows[] = {
         { "nothing to do", { 0.5, 0.5 }, { 0.7, 0.7 }, false, 0 },
         { "prompts wait, decoding has room", { 1.0, 0 }, { 0.5, 0.1 }, false, 1 },
@@ -571,7 +575,7 @@ static void dynamo_trades_when_one_asks_and_the_other_allows(void **state)
     }
 }
 
-/* Unlike machines: against every choice of phases, one by one. */
+/* On unlike machines the verdict is near the best of all choices of phases. */
 static void thunderserve_is_near_the_best_of_all_phases(void **state)
 {
     (void)state;
@@ -598,8 +602,8 @@ static void thunderserve_is_near_the_best_of_all_phases(void **state)
             best = fmax(best, v->evaluator->goodput_rps(NULL, v, role));
         }
         if (got.goodput_rps < best * 0.95) fail_msg("%g of %g", got.goodput_rps, best);
-        found += got.goodput_rps >= best / 1.021;          /* or too little to flip for */
-        assert_true(got.goodput_rps >= got.runner_up_rps); /* where it came from */
+        found += got.goodput_rps >= best / 1.021;          /* or too near to change a role for */
+        assert_true(got.goodput_rps >= got.runner_up_rps); /* the choice it came from */
     }
     assert_true(found >= 27); /* of 30 */
 }

@@ -1,4 +1,5 @@
-/* t_roofline.c - the step-time model in closed form: by hand, in its limits, and as a surrogate. */
+/* t_roofline.c - tests the step-time model in closed form: by hand, in its limits, and as a
+ * surrogate. */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
 #include "base/perf/model_spec.h"
@@ -52,7 +53,8 @@ static void t_table(void **state)
     assert_null(hardware_find(STR("A100")));
 }
 
-/* A decode step of one sequence reads the weights: bandwidth bounds it. A long prompt computes. */
+/* A decode step of one sequence reads the weights, so bandwidth bounds it; a long prompt is bound
+ * by compute. */
 static void t_limits(void **state)
 {
     (void)state;
@@ -118,7 +120,7 @@ static void t_kv_tokens(void **state)
     assert_true(fabs((double)roofline_kv_tokens(&r) / want - 1) < 0.01);
     r = make("l4", "llama-3-8b", 1);
     assert_in_range(roofline_kv_tokens(&r), 25000, 40000);
-    /* Eight KV heads over sixteen devices: each is kept twice. */
+    /* Eight KV heads over sixteen devices are kept twice each. */
     double eight = make("a100", "llama-3-8b", 8).kv_token_bytes;
     assert_true(fabs(make("a100", "llama-3-8b", 16).kv_token_bytes / eight - 2) < 1e-12);
 }
@@ -145,13 +147,13 @@ static void t_watts(void **state)
     assert_true(roofline_watts(&r, &none, 1) == r.watts_idle);
     assert_true(w_one > r.watts_idle && w_whole > 1.3 * w_one && w_whole <= r.watts_max);
     assert_true(w_whole > 0.8 * r.watts_max);
-    /* A lower clock costs a prompt its time and hardly any of a decode step's. */
+    /* A lower clock slows a prompt and hardly a decode step. */
     assert_true(roofline_watts(&r, &whole, 0.7) < 0.8 * w_whole);
     assert_true(roofline_step_clock_s(&r, &whole, 0.7) > 1.25 * roofline_step_s(&r, &whole));
     assert_true(roofline_step_clock_s(&r, &one, 0.7) < 1.02 * roofline_step_s(&r, &one));
 }
 
-/* Parts sum to the step, and scaling all of them scales it. */
+/* The parts sum to the step, and scaling all parts scales it. */
 static void t_parts(void **state)
 {
     (void)state;
@@ -176,7 +178,7 @@ static void t_parts(void **state)
     }
 }
 
-/* The surrogate is usable, and close to what it stands for where decode steps usually are. */
+/* The surrogate is usable, and close to the closed form where decode steps usually are. */
 static void t_linear(void **state)
 {
     (void)state;
@@ -225,7 +227,7 @@ static void t_range(void **state)
     assert_false(roofline_range_ok(&l4, &s));
 }
 
-/* A model's shape is read strictly, and the shipped ones have their known sizes. */
+/* ---- a model's shape is read strictly, and the shipped ones have their known sizes ---- */
 
 #define SMALL "name: x\nlayers: 2\nhidden: 64\nheads: 4\nffn: 128\nvocab: 100\n"
 
@@ -244,7 +246,7 @@ static void t_defaults(void **state)
     assert_true(model_spec_weights(&m) == 2 * (64 * 256 + 3 * 64 * 128) + 2 * 6400);
 }
 
-/* Weights and cache have types of their own: weights of 4 bits are served with a cache of 16. */
+/* Weights and KV cache have separate types: 4-bit weights are served with a 16-bit cache. */
 static void t_types_are_bytes(void **state)
 {
     (void)state;

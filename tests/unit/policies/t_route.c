@@ -1,4 +1,4 @@
-/* t_route.c - every routing policy on small views whose right answer can be computed. */
+/* t_route.c - tests every route policy on small views whose right verdict can be computed. */
 #include "base/core/bits.h"
 #include "policies/route/overload.h"
 #include "policies/route/route.h"
@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-/* Views whose right answer can be read off. */
+/* ---- views whose right verdict can be read off ---- */
 
 #define PERF ((struct perf_coef){ .step_s = 0.01, .prefill_token_s = 0.001, .decode_seq_s = 0.002 })
 
@@ -68,7 +68,7 @@ static void shortest_ttft_trades_a_hit_for_a_queue(void **state)
     assert_int_equal(v.runner_up_id, 1);
     assert_true(fabs(v.runner_up_s - (2 * 0.01 + 1.0)) < 1e-9);
 
-    in[0].prefill_tokens = 900; /* queueing behind them now costs more than the hit saves */
+    in[0].prefill_tokens = 900; /* its queue costs more than the hit saves */
     assert_int_equal(ask("shortest_ttft", in, 2, 1000, &v), 1);
 
     in[0].prefill_tokens = 0;
@@ -182,11 +182,11 @@ static void prefix_affinity_follows_its_thresholds(void **state)
     assert_int_equal(ask("prefix_affinity", in, 2, 100, NULL), 1); /* uneven by more than 64 */
 }
 
-/* A burst and an overload are told apart, and only late requests are refused. */
+/* ---- bursts and overloads are told apart, and only late requests are refused ---- */
 
 #define SECOND INT64_C(1000000)
 
-/* Two instances of a thousand tokens a second; the rig asks for 1,000 tokens. */
+/* Sets up two instances of a thousand tokens a second; the rig's request has 1,000 tokens. */
 static struct route_instance *queues(struct route_rig *rig, uint64_t first, uint64_t second)
 {
     struct route_instance *in = route_rig_init(rig, "completion", 2);
@@ -211,12 +211,12 @@ static void a_queue_that_stands_for_a_minute_is_an_overload(void **state)
     assert_false(overloaded_at(&o, &rig, 100 * SECOND)); /* seen for the first time */
     assert_false(overloaded_at(&o, &rig, 159 * SECOND));
     assert_true(overloaded_at(&o, &rig, 160 * SECOND));
-    in[1].prefill_tokens = 0; /* one is free */
+    in[1].prefill_tokens = 0; /* one instance is free */
     assert_false(overloaded_at(&o, &rig, 170 * SECOND));
     in[1].prefill_tokens = 10;
     assert_false(overloaded_at(&o, &rig, 229 * SECOND));
     assert_true(overloaded_at(&o, &rig, 230 * SECOND));
-    assert_false(overloaded_at(&o, &rig, 100 * SECOND)); /* a clock that was set back */
+    assert_false(overloaded_at(&o, &rig, 100 * SECOND)); /* the clock was set back */
 }
 
 static void more_work_than_the_fleet_does_is_one_at_once(void **state)
@@ -231,7 +231,7 @@ static void more_work_than_the_fleet_does_is_one_at_once(void **state)
     assert_false(overloaded_at(&o, &rig, SECOND));
     rig.view.load = 1;
     assert_true(overloaded_at(&o, &rig, SECOND));
-    in[0].prefill_tokens = 0; /* while one is free the load is a burst's */
+    in[0].prefill_tokens = 0; /* one is free, so the load is a burst */
     assert_false(overloaded_at(&o, &rig, 2 * SECOND));
 }
 
@@ -247,7 +247,7 @@ static void slots_are_waited_for_like_prompts_and_those_that_take_nothing_do_not
     in[1].accepts = true;
     in[1].slot_wait_s = 3;
     assert_true(overloaded_at(&o, &rig, 61 * SECOND));
-    in[0].accepts = in[1].accepts = false; /* nobody: what comes is held */
+    in[0].accepts = in[1].accepts = false; /* none accepts: requests are held */
     assert_false(overloaded_at(&o, &rig, 62 * SECOND));
 }
 
@@ -267,7 +267,7 @@ static void only_what_is_late_wherever_it_goes_is_refused(void **state)
     assert_float_equal(v.retry_after_s, 2.5, 1e-9);
     rig.req.slo_ttft_s = 3.9;
     assert_true(route_refuse_late(&rig.view, &rig.req, &v));
-    assert_float_equal(v.retry_after_s, 1, 1e-9); /* at least */
+    assert_float_equal(v.retry_after_s, 1, 1e-9); /* the minimum */
 }
 
 static void nothing_is_refused_without_an_slo_or_a_speed(void **state)
@@ -278,7 +278,7 @@ static void nothing_is_refused_without_an_slo_or_a_speed(void **state)
     struct route_instance *in = queues(&rig, 3000, 9000);
     assert_false(route_refuse_late(&rig.view, &rig.req, &v));
     rig.req.slo_ttft_s = 1;
-    in[0].has_perf = false; /* the other's speed stands in */
+    in[0].has_perf = false; /* the other's speed replaces it */
     assert_true(route_refuse_late(&rig.view, &rig.req, &v));
     in[1].has_perf = false;
     assert_false(route_refuse_late(&rig.view, &rig.req, &v));
@@ -308,7 +308,7 @@ static int route_tests(void)
     return cmocka_run_group_tests_name("route", tests, NULL, NULL);
 }
 
-/* Policies that price instances: each on a view whose right answer can be computed. */
+/* ---- policies that price instances, on views whose right verdict can be computed ---- */
 
 static void completion_is_the_shortest_ttft_while_nothing_is_loaded(void **state)
 {
@@ -331,7 +331,7 @@ static void completion_values_avoided_work_more_under_load(void **state)
     in[0].perf = in[1].perf = (struct perf_coef){ .prefill_token_s = 1e-3 };
     rig.view.has_load = true;
     in[0].hit_tokens = 600;
-    /* .4 / (1 - r) + wait against 1 / (1 - r): even at a wait of .6 / (1 - r). */
+    /* Even at a wait of .6 / (1 - r): .4 / (1 - r) + wait against 1 / (1 - r). */
     static const struct {
         double load;
         uint32_t queued, expected;
@@ -354,7 +354,7 @@ static void completion_weighs_decoding_where_it_contends(void **state)
     in[0].in_flight = in[0].decoding = 6;
     in[0].output_left = 600;
     ASSERT_ROUTED(&rig, 1);
-    /* 1.5 s of queue; six decoders: 1.5 s of its own, 1.2 s of theirs */
+    /* 1.5 s of queue, or six decoding: 1.5 s of its own decode, 1.2 s of theirs. */
     in[1].prefill_tokens = 1500;
     ASSERT_ROUTED(&rig, 1);
     in[1].prefill_tokens = 3000;
@@ -363,14 +363,14 @@ static void completion_weighs_decoding_where_it_contends(void **state)
     in[1].prompt_load = 0.8; /* and prompts stretch every gap there five times */
     ASSERT_ROUTED(&rig, 0);
     in[0].perf.decode_seq_s = in[1].perf.decode_seq_s =
-        0; /* nothing contends: only the queue is left */
+        0; /* no contention: only the queue counts */
     in[1].prefill_tokens = 0;
     in[0].prefill_tokens = 5;
     ASSERT_ROUTED(&rig, 1);
 }
 
-/* 5 s of prompt, or 1 s behind a queue of 5: half of the next ten seconds would stretch the answer
- * of 1.2 s to three times as long, a tenth to 1.2 times. */
+/* 5 s of prompt, or 1 s behind a queue of 5: prompts in half of the next ten seconds stretch the
+ * output of 1.2 s to three times as long, in a tenth of them to 1.2 times. */
 static void completion_counts_what_a_prompt_itself_stretches(void **state)
 {
     (void)state;
@@ -383,13 +383,13 @@ static void completion_counts_what_a_prompt_itself_stretches(void **state)
     in[0].prefill_tokens = 6500;
     ASSERT_ROUTED(&rig, 1);
     in[0].perf.decode_seq_s = in[1].perf.decode_seq_s =
-        0; /* nobody's tokens wait for prompts: 6 s against 5 */
+        0; /* no token waits for prompts: 6 s against 5 */
     in[0].prefill_tokens = 5000;
     ASSERT_ROUTED(&rig, 1);
 }
 
-/* A queue of 1.5 s where .4 s of the prompt are cached, against four who would wait for those .4 s
- * where they are not. */
+/* A queue of 1.5 s with .4 s of the prompt cached, against no queue where four sessions would wait
+ * for those .4 s. */
 static void completion_computes_nothing_again_beside_many(void **state)
 {
     (void)state;
@@ -400,10 +400,10 @@ static void completion_computes_nothing_again_beside_many(void **state)
     in[0].prefill_tokens = 1500;
     in[0].decoding = in[0].in_flight = in[1].decoding = in[1].in_flight = 4;
     ASSERT_ROUTED(&rig, 0);
-    in[0].hit_tokens = 0; /* the same work anywhere: the shorter queue */
+    in[0].hit_tokens = 0; /* equal work: the shorter queue */
     ASSERT_ROUTED(&rig, 1);
     in[0].hit_tokens = 400;
-    in[1].decoding = in[1].in_flight = 0; /* nobody is held up there */
+    in[1].decoding = in[1].in_flight = 0; /* no session is delayed there */
     ASSERT_ROUTED(&rig, 1);
 }
 
@@ -418,21 +418,21 @@ static void completion_weighs_decoding_by_the_slos(void **state)
     in[1].prefill_tokens = 1500; /* 1.5 s of queue */
     ASSERT_ROUTED(&rig, 1);
     rig.req.slo_ttft_s = 2;
-    rig.req.slo_tpot_s = 0.05; /* 2 s against 5 s: decoding counts 0.4 of its seconds */
+    rig.req.slo_tpot_s = 0.05; /* 2 s against 5 s: decode counts 0.4 of its seconds */
     ASSERT_ROUTED(&rig, 0);
-    rig.req.slo_ttft_s = 5; /* alike, */
+    rig.req.slo_ttft_s = 5; /* equal weights */
     ASSERT_ROUTED(&rig, 1);
-    rig.req.slo_ttft_s = 600; /* and never more than a second is */
+    rig.req.slo_ttft_s = 600; /* the weight of decode is at most 1 */
     in[1].prefill_tokens = 3000;
     ASSERT_ROUTED(&rig, 0);
     in[1].prefill_tokens = 1500;
     rig.req.slo_ttft_s = 2;
-    rig.req.slo_tpot_s = 0; /* nothing is said of decoding */
+    rig.req.slo_tpot_s = 0; /* no SLO for decode */
     ASSERT_ROUTED(&rig, 1);
 }
 
-/* A first token after 0.03 s, where decoding takes 1.2 s at best: 2.4 s of decoding more are worth a
- * queue of 0.06 s. */
+/* The first token takes 0.03 s and decode at best 1.2 s: 2.4 s more of decode equal a queue of 0.06
+ * s. */
 static void completion_weighs_decoding_by_what_the_phases_take(void **state)
 {
     (void)state;
@@ -447,7 +447,7 @@ static void completion_weighs_decoding_by_what_the_phases_take(void **state)
     ASSERT_ROUTED(&rig, 1);
 }
 
-/* Queues of chance, most of them longer than the SLO, which moves no request where nothing else is
+/* Random queues, most of them longer than the SLO, which moves no request where nothing else is
  * weighed by it. */
 static void completion_places_a_late_request_like_any_other(void **state)
 {
@@ -482,7 +482,7 @@ static void completion_takes_the_cheaper_of_equals(void **state)
     in[1].price_per_hour = 1;
     for (int i = 0; i < 20; i++)
         ASSERT_ROUTED(&rig, 1);
-    in[1].prefill_tokens = 2000; /* but nobody waits two seconds for the difference */
+    in[1].prefill_tokens = 2000; /* but two seconds outweigh the price */
     ASSERT_ROUTED(&rig, 0);
 }
 
@@ -491,14 +491,14 @@ static void completion_keeps_a_greedy_tenant_behind_itself(void **state)
     (void)state;
     struct route_rig rig;
     struct route_instance *in = route_rig_init(&rig, "completion", 2);
-    in[0].waiting = in[0].tenant_waiting = 3; /* its own three */
+    in[0].waiting = in[0].tenant_waiting = 3; /* three of its own */
     in[0].prefill_tokens = 300;
     in[1].waiting = 3; /* three of others, a little less work */
     in[1].prefill_tokens = 200;
     ASSERT_ROUTED(&rig, 1);
     struct route_event ev = { .kind = ROUTE_SENT, .tenant = 1, .work_s = 90 };
     route_rig_tell(&rig, &ev);
-    ASSERT_ROUTED(&rig, 1); /* alone, nobody is above its share */
+    ASSERT_ROUTED(&rig, 1); /* a tenant alone is never above its share */
     ev.tenant = 2;
     ev.work_s = 10;
     route_rig_tell(&rig, &ev);
@@ -513,7 +513,7 @@ static void min_ttft_refuses_what_cannot_be_kept(void **state)
     struct route_rig rig;
     struct route_instance *in = route_rig_init(&rig, "min_ttft", 1);
     in->id = 3;
-    ASSERT_ROUTED(&rig, 3);    /* nothing promised, nothing refused */
+    ASSERT_ROUTED(&rig, 3);    /* without an SLO nothing is refused */
     rig.req.slo_ttft_s = 1.03; /* 1.02 s predicted */
     ASSERT_ROUTED(&rig, 3);
     rig.req.slo_ttft_s = 0.9;
@@ -544,10 +544,10 @@ static void mooncake_fetches_where_that_is_faster(void **state)
     assert_int_equal(v.fetch_from_id, 0);
     assert_int_equal(v.fetch_tokens, 900);
     assert_true(fabs(v.estimate_s - (0.01 + 0.1 + 0.09)) < 1e-9);
-    rig.view.link_bytes_s = 1e5; /* nine seconds: rather the queue */
+    rig.view.link_bytes_s = 1e5; /* nine seconds: the queue is better */
     v = route_rig_ask(&rig);
     assert_int_equal(v.instance_id, 0);
-    in[1].hit_tokens = 800; /* within 1.25 of the best: what is there is used */
+    in[1].hit_tokens = 800; /* within 1.25 of the best: the local hit is used */
     rig.view.link_bytes_s = 10e6;
     v = route_rig_ask(&rig);
     assert_int_equal(v.instance_id, 1);
@@ -575,7 +575,7 @@ static void lmetric_multiplies(void **state)
     struct route_instance *in = route_rig_init(&rig, "lmetric", 2);
     in[0].hit_tokens = 500; /* 500 tokens behind one request */
     in[0].in_flight = 1;
-    in[1].prefill_tokens = 1; /* 1001 alone */
+    in[1].prefill_tokens = 1; /* 1001 tokens behind none */
     ASSERT_ROUTED(&rig, 0);
     in[0].in_flight = 2;
     ASSERT_ROUTED(&rig, 1);

@@ -1,16 +1,15 @@
-/* t_route_properties.c - what holds for every routing policy: equal state gives equal verdicts, and views drawn
- * at random break no rule. */
+/* t_route_properties.c - tests policies with memory, and what holds for every route policy: equal
+ * state gives equal verdicts, and random views break no rule. */
 #include "tests/unit/policies/route_rig.h"
 
-/* Policies that remember, and what holds for every policy: equal state gives equal verdicts,
- * decode-only instances and closed ones get nothing. */
+/* ---- policies that remember, and rules on hand-made views ---- */
 
 static void preble_exploits_a_holder_until_it_is_overloaded(void **state)
 {
     (void)state;
     struct route_rig rig;
     struct route_instance *in = route_rig_init(&rig, "preble", 2);
-    in[0].hit_tokens = 400; /* less than half is cached: the cheapest */
+    in[0].hit_tokens = 400; /* less than half is cached: the cheapest instance */
     in[0].output_left = 1000;
     ASSERT_ROUTED(&rig, 1);
     in[0].hit_tokens = 600;
@@ -31,7 +30,7 @@ static void preble_remembers_three_minutes_of_prefill(void **state)
     in[1].output_left = 50; /* .5 s of decoding */
     ASSERT_ROUTED(&rig, 1);
     in[1].accepts = false;
-    rig.now_us = 1800 * 1000000LL; /* both forgotten after half an hour */
+    rig.now_us = 1800 * 1000000LL; /* both are forgotten after half an hour */
     in[1].accepts = true;
     ASSERT_ROUTED(&rig, 0);
 }
@@ -45,20 +44,20 @@ static void d2lpm_follows_the_prefix_while_there_is_credit(void **state)
     in[0].in_flight = 9;
     ASSERT_ROUTED(&rig, 0);
     struct route_event ev = { .kind = ROUTE_SENT, .tenant = 1, .prompt_tokens = 20000 };
-    route_rig_tell(&rig, &ev); /* more than the quantum: instance 0 is in debt to others */
+    route_rig_tell(&rig, &ev); /* more than the quantum: tenant 1 is in debt at instance 0 */
     ASSERT_ROUTED(&rig, 1);
-    rig.req.tenant = 2; /* another tenant's credit is untouched */
+    rig.req.tenant = 2; /* another tenant's credit is unchanged */
     ASSERT_ROUTED(&rig, 0);
     rig.req.tenant = 1;
     ev = (struct route_event){
         .kind = ROUTE_FINISHED, .tenant = 1, .instance_id = 1, .generated = 30000
     };
-    route_rig_tell(&rig, &ev); /* now both are: the lesser debtor is filled up first */
+    route_rig_tell(&rig, &ev); /* now at both: the smaller debt is paid first */
     ASSERT_ROUTED(&rig, 0);
 }
 
-/* Two tenants, one with ten times the load: over a long run each instance's work for them differs
- * by the locality a quantum allows, not by what they ask. */
+/* All prompts of a tenant have their longest prefix at one of four instances: over a long run the
+ * others get work too, and the one with the prefix about twice as much. */
 static void d2lpm_spreads_a_heavy_tenant(void **state)
 {
     (void)state;
@@ -125,7 +124,8 @@ static void tetri_names_who_decodes_where_roles_are_split(void **state)
     }
 }
 
-/* The truth here: instance 1's prompts take three times as long as its queue tells. */
+/* The true TTFT depends on the queue and the prompt alone, with the same costs at both
+ * instances. */
 static void learned_latency_learns_what_a_feature_costs(void **state)
 {
     (void)state;
@@ -152,12 +152,12 @@ static void learned_latency_learns_what_a_feature_costs(void **state)
     in[0].prefill_tokens = 3000;
     in[1].prefill_tokens = 1000;
     in[0].waiting = 0;
-    in[1].waiting = 19; /* of no consequence, which it has learnt */
+    in[1].waiting = 19; /* irrelevant, as it has learned */
     uint32_t shorter = 0;
     for (int i = 0; i < 100; i++)
         shorter += route_rig_ask(&rig).instance_id == 1;
     assert_true(shorter >= 95);
-    /* An event of somebody else's decision carries no features: it teaches nothing. */
+    /* An event without features, from another decision, teaches nothing. */
     uint64_t copy[ROUTE_STATE_BYTES_MAX / 8];
     memcpy(copy, rig.state, sizeof copy);
     struct route_event strange = { .kind = ROUTE_FIRST_TOKEN, .ttft_s = 99 };
@@ -165,14 +165,14 @@ static void learned_latency_learns_what_a_feature_costs(void **state)
     assert_memory_equal(copy, rig.state, sizeof copy);
 }
 
-/* Instance 1 takes three times as long for the same: it is asked only where the other's queue is
- * more than three times as long, and a share of one in 50 to hear of it. */
+/* Instance 1 takes three times as long for the same work: it is chosen only where the other's queue
+ * is more than three times as long, and for a share of one in 50 to keep learning. */
 static void learned_latency_learns_the_pace_of_an_instance(void **state)
 {
     (void)state;
     struct route_rig rig;
     struct route_instance *in = route_rig_init(&rig, "learned_latency", 2);
-    rig.req.output_mean = 1; /* nothing is told of tokens after the first */
+    rig.req.output_mean = 1; /* no tokens follow the first */
     for (uint32_t i = 0; i < 2000; i++) {
         in[0].prefill_tokens = (uint64_t)rng_below(&rig.rng, 5000);
         in[1].prefill_tokens = (uint64_t)rng_below(&rig.rng, 5000);
@@ -196,7 +196,7 @@ static void learned_latency_learns_the_pace_of_an_instance(void **state)
     assert_true(slow >= 95);
 }
 
-/* ---- every row ------------------------------------------------------------------------------ */
+/* ---- every policy ---- */
 
 static void random_view(struct rng *rng, struct route_instance *in, uint32_t count,
                         struct route_rig *rig)
@@ -250,9 +250,9 @@ static bool may_take(const struct route_rig *rig, uint32_t id)
     return false;
 }
 
-/* 2,000 random questions a row: an instance that takes work is named whenever there is one (work
- * conservation), no other ever; and a copy of the state and of the chance answers alike from then
- * on, with nothing but those bytes behind it. */
+/* On 2,000 random requests a policy names an accepting instance whenever there is one (work
+ * conservation) and never another; a copy of state and randomness decides alike from then on, so
+ * nothing but those bytes counts. */
 static void every_row_places_when_it_can_and_is_its_state(void **state)
 {
     (void)state;
@@ -306,13 +306,14 @@ static int route_state_tests(void)
     return cmocka_run_group_tests_name("route_state", tests, NULL, NULL);
 }
 
-/* Every routing policy on thousands of views drawn at random, wild ones among them: a named
- * instance may be named, estimates are numbers, equal state and randomness give equal verdicts, and
- * the order in which a view lists its instances is of no consequence. */
+/* ---- every route policy on thousands of random views, wild ones among them ----
+ *
+ * A named instance may be named, estimates are numbers, equal state and randomness give equal
+ * verdicts, and the order in which a view lists its instances does not matter. */
 
 enum { VIEWS = 3000 };
 
-/* Mostly of the size that is met, now and then none, one, or more than there can be. */
+/* Returns mostly a usual number, now and then none, one, or more than possible. */
 static uint64_t wild(struct rng *rng, uint64_t usual, uint64_t most)
 {
     switch (rng_below(rng, 24)) {
@@ -333,7 +334,7 @@ static double wild_length(struct rng *rng)
     return rng_below(rng, 5) ? 1 + rng_f64(rng) * 800 : odd[rng_below(rng, COUNT_OF(odd))];
 }
 
-/* What perf_coef_valid lets through: no term below 0, not all of them 0. */
+/* Returns coefficients that perf_coef_valid accepts: no term below 0, not all of them 0. */
 static struct perf_coef wild_perf(struct rng *rng)
 {
     struct perf_coef p = { .prefill_token_s = 1e-5 + rng_f64(rng) * 1e-3 };
@@ -391,7 +392,7 @@ static void wild_view(struct rng *rng, struct route_rig *rig)
                                    .output_p90 = wild_length(rng),
                                    .slo_ttft_s = rng_below(rng, 2) ? 0 : rng_f64(rng) * 4,
                                    .slo_tpot_s = rng_below(rng, 2) ? 0 : rng_f64(rng) * 0.1 };
-    /* A clock that is set back now and then. */
+    /* The clock is set back now and then. */
     rig->now_us += (int64_t)wild(rng, 3000000, 1ull << 50);
     if (rng_below(rng, 10) == 0) rig->now_us = (int64_t)rng_below(rng, 1ull << 40);
 }
@@ -440,7 +441,8 @@ static bool fetch_is_sound(const struct route_rig *rig, const struct route_verdi
            v->fetch_tokens <= route_hit_tokens(from, &rig->req);
 }
 
-/* Nobody is named only where nobody takes work, or the row refuses what was promised a time. */
+/* Checks that no instance is named only where none accepts, or where the policy refuses a request
+ * with an SLO. */
 static void check(const struct route_rig *rig, const struct route_verdict *v)
 {
     const char *name = rig->row->name;
@@ -482,7 +484,7 @@ static void every_row_stands_what_chance_shows_it(void **state)
         rng_seed(&rng, 100 + p);
         for (uint32_t i = 0; i < VIEWS; i++) {
             wild_view(&rng, &rig);
-            struct route_rig twin = rig; /* nothing but the bytes of the state is behind it */
+            struct route_rig twin = rig; /* only the bytes of the state count */
             twin.view.instance = twin.in;
             struct route_verdict v = route_rig_ask(&rig), w = route_rig_ask(&twin);
             check(&rig, &v);
@@ -493,7 +495,7 @@ static void every_row_stands_what_chance_shows_it(void **state)
     }
 }
 
-/* Equal hits and queues are for chance to part; here all are unlike. */
+/* Makes all hits and queues different, because chance decides between equal ones. */
 static void distinct_view(struct rng *rng, struct route_rig *rig)
 {
     for (uint32_t i = 0; i < ROUTE_RIG_INSTANCES; i++) {
@@ -541,8 +543,8 @@ static void the_order_of_a_view_is_of_no_consequence(void **state)
     }
 }
 
-/* A tenant that ran up all the debt there can be is served at once, and parted fairly again after
- * as many quanta as the debt may hold. */
+/* A tenant with the largest possible debt is served at once, and shared fairly again after as many
+ * quanta as the debt may hold. */
 static void no_debt_keeps_d2lpm_from_placing(void **state)
 {
     (void)state;
@@ -560,8 +562,8 @@ static void no_debt_keeps_d2lpm_from_placing(void **state)
     ASSERT_ROUTED(&rig, 1);
 }
 
-/* A model of the clock that was set back an hour is not frozen for that hour, nor does what was
- * noted in between grow. */
+/* After the clock was set back an hour the memory is not frozen for that hour, nor does what was
+ * noted before grow. */
 static void preble_outlives_a_clock_that_is_set_back(void **state)
 {
     (void)state;
@@ -572,7 +574,7 @@ static void preble_outlives_a_clock_that_is_set_back(void **state)
     ASSERT_ROUTED(&rig, 0); /* a second of prefill is noted */
     in[1].accepts = true;
     rig.now_us = 0;
-    in[1].output_left = 90; /* .9 s of decoding against that second, not against e^20 of them */
+    in[1].output_left = 90; /* .9 s of decode against that second, not against e^20 seconds */
     ASSERT_ROUTED(&rig, 1);
     in[1].output_left = 500;
     ASSERT_ROUTED(&rig, 0);

@@ -1,12 +1,12 @@
-/* t_route_scls.c - the offloader of slices: its estimate against batches that are played step by step,
- * its choice against the least of all, and its fleet's load against the best placement there is. */
+/* t_route_scls.c - tests the offloader of slices: its estimate against batches played step by step,
+ * its choice against the least of all, and its fleet's load against the best placement. */
 #include "base/core/bits.h"
 #include "tests/unit/policies/route_rig.h"
 
 #include <float.h>
 
 #define CASES 2000
-#define SLICES 7 /* whose placements on three instances are all tried */
+#define SLICES 7 /* slices, few enough to try all placements on three instances */
 #define INSTANCES 3
 
 static uint32_t below(struct rng *rng, uint32_t bound)
@@ -14,8 +14,9 @@ static uint32_t below(struct rng *rng, uint32_t bound)
     return (uint32_t)rng_below(rng, bound);
 }
 
-/* The running batch, then those of the waiting with this request at their end, one step after another.
- * `left` is what each running sequence has to come, `own` what each other one will generate. */
+/* Plays the running batch, then the batches of waiting sequences with this request last, step by
+ * step. `left` is the tokens each running sequence still generates, `own` those of every other
+ * one. */
 static double played_s(const struct route_instance *in, uint32_t left, uint32_t own,
                        uint32_t uncached, uint32_t places, uint32_t mean)
 {
@@ -37,7 +38,7 @@ static double played_s(const struct route_instance *in, uint32_t left, uint32_t 
     return seconds;
 }
 
-/* Fleets of like sequences, so that nothing has to be estimated. */
+/* All sequences of a fleet are equal, so that nothing has to be estimated. */
 static void the_least_serving_time_of_all(void **state)
 {
     (void)state;
@@ -79,7 +80,7 @@ static void the_least_serving_time_of_all(void **state)
         assert_true(met[i] > CASES / 20);
 }
 
-/* The least possible of the largest load, over every way to place the slices. */
+/* Returns the smallest possible largest load, over every placement of the slices. */
 static uint32_t optimum(const uint32_t *size, uint32_t count)
 {
     uint32_t ways = 1, least = UINT32_MAX;
@@ -96,7 +97,8 @@ static uint32_t optimum(const uint32_t *size, uint32_t count)
     return least;
 }
 
-/* Slices in any order end within 2 - 1/m of the optimum, longest first within 4/3 - 1/3m (Graham). */
+/* Slices in any order end within 2 - 1/m of the optimum, longest first within 4/3 - 1/3m
+ * (Graham). */
 static void the_largest_load_is_near_the_least_possible(void **state)
 {
     (void)state;
@@ -138,7 +140,7 @@ static void a_slice_leaves_its_cache_for_a_shorter_queue_only(void **state)
     in[0].hit_tokens = 900; /* .9 s of prompt; a batch before it costs a second and more */
     ASSERT_ROUTED(&rig, 0);
     in[0].in_flight = in[0].decoding = 8;
-    in[0].output_left = 8 * 20; /* .2 s of steps and .32 s of theirs */
+    in[0].output_left = 8 * 20; /* .2 s of steps and .32 s of the others' decode */
     ASSERT_ROUTED(&rig, 0);
     in[0].output_left = 8 * 40;
     ASSERT_ROUTED(&rig, 1);
@@ -162,12 +164,12 @@ static void unknown_speeds(void **state)
     (void)state;
     struct route_rig rig;
     struct route_instance *in = route_rig_init(&rig, "scls", 2);
-    in[0].has_perf = in[1].has_perf = false; /* tokens stand in for seconds */
+    in[0].has_perf = in[1].has_perf = false; /* tokens replace seconds */
     in[0].output_left = 300, in[1].prefill_tokens = 299;
     ASSERT_ROUTED(&rig, 1);
     in[1].prefill_tokens = 301;
     ASSERT_ROUTED(&rig, 0);
-    in[1].has_perf = true; /* and the fleet's speed for one's own */
+    in[1].has_perf = true; /* the fleet's speed replaces the missing one */
     in[1].prefill_tokens = 0;
     ASSERT_ROUTED(&rig, 1);
 }

@@ -1,5 +1,6 @@
-/* t_scale.c - the default scaling row: against a simulated engine, against brute force, and on views
- * made by hand. The other rows are t_scale_signals.c's and t_scale_steps.c's. */
+/* t_scale.c - tests the default scaling policy: against a simulated engine, against brute force,
+ * and on hand-made views. The other policies are tested in t_scale_signals.c and
+ * t_scale_steps.c. */
 #include "base/core/bits.h"
 #include "policies/scale/capacity.h"
 #include "policies/scale/parts/forecast_paths.h"
@@ -40,7 +41,7 @@ static struct scale_view a_view(uint32_t pools)
     return v;
 }
 
-/* A first state: what was decided before plays no part. */
+/* Returns an empty state, so that earlier decisions play no part. */
 static void *work_state(void)
 {
     static _Alignas(8) char bytes[SCALE_STATE_BYTES_MAX];
@@ -68,7 +69,7 @@ static double rate_one(const struct scale_view *v, uint32_t pool)
     return rate_at(v, pool, 0.85);
 }
 
-/* ---- the formula against an engine that is simulated step by step ---- */
+/* ---- the formula against an engine simulated step by step ---- */
 
 struct session {
     double arrived;
@@ -76,8 +77,8 @@ struct session {
     double first;
 };
 
-/* Mean seconds per output token of the engine that the model describes, fed at `rate`. Every
- * waiting prompt is computed whole in the next step, which is what the formula assumes. */
+/* Simulates the model's engine at `rate`; writes mean TTFT and TPOT. Every waiting prompt is
+ * computed whole in the next step, as the formula assumes. */
 static void simulate(const struct scale_pool *pool, const struct scale_demand *d, double rate,
                      double *ret_ttft, double *ret_tpot)
 {
@@ -123,7 +124,7 @@ static void simulate(const struct scale_pool *pool, const struct scale_demand *d
             run[i] = run[--running];
         }
     }
-    if (finished < ARRIVALS) { /* the queue grew without end */
+    if (finished < ARRIVALS) { /* the queue grew without bound */
         *ret_ttft = *ret_tpot = HUGE_VAL;
         return;
     }
@@ -156,7 +157,7 @@ static void rate_keeps_the_promise_in_a_simulated_engine(void **state)
         simulate(&v.pool[0], &v.demand, rate * 0.95, &ttft, &tpot);
         if (ttft > rows[i].ttft || tpot > rows[i].tpot)
             fail_msg("%s: ttft %g tpot %g below the rate", rows[i].why, ttft, tpot);
-        /* and the rate is not timid: at twice of it a promise is broken */
+        /* The rate is not timid: twice the rate misses the SLO. */
         simulate(&v.pool[0], &v.demand, rate * 2, &ttft, &tpot);
         if (ttft <= rows[i].ttft && tpot <= rows[i].tpot)
             fail_msg("%s: twice the rate still keeps the promise", rows[i].why);
@@ -171,7 +172,7 @@ static void slots_bound_the_rate(void **state)
     v.pool[0].seqs_max = 1;
     double narrow = rate_at(&v, 0, 0.85);
     assert_true(narrow < wide);
-    /* one slot: a request alone takes output * a + w seconds */
+    /* With one slot a request takes output * a + w seconds. */
     double w = (200 * v.pool[0].perf.prefill_token_s +
                 100 * (v.pool[0].perf.decode_seq_s + v.pool[0].perf.kv_read_s * 250));
     assert_true(fabs(narrow - 0.85 / (100 * 0.010 + 0.85 * w)) < 1e-9);
@@ -254,7 +255,7 @@ static void mix_is_the_cheapest(void **state)
     }
 }
 
-/* ---- rows ---- */
+/* ---- policies ---- */
 
 struct work_row {
     uint32_t ready, starting;
@@ -356,7 +357,7 @@ static void work_names_its_runner_up(void **state)
     assert_true(got.estimate_s > 0 && got.estimate_s <= v.ttft_slo_s);
 }
 
-/* Misses that the model does not expect make it ask for more, and no more than twice. */
+/* Misses that the model does not expect raise its estimate of the load, at most to twice. */
 static void misses_are_believed(void **state)
 {
     (void)state;
@@ -380,7 +381,8 @@ static void misses_are_believed(void **state)
     assert_true(load <= before * 2.2);
 }
 
-/* The same jumps, seen before: who waits long for an instance has it when the next one comes. */
+/* After jumps like those before, a service with a long lead has more instances ready for the next
+ * one. */
 static void long_leads_are_planned_for(void **state)
 {
     (void)state;
@@ -423,7 +425,8 @@ static void the_level_follows_jumps_and_not_noise(void **state)
     }
     assert_true(worst < 2);
     assert_true(fabs(outlook_level(&o) - 8) < 1);
-    /* Some way on from before the jump goes up by four, none by more than twice that. */
+    /* Some path that continues as before the jump rises by four, and none by more than twice
+     * that. */
     float path[20];
     double most = 0;
     for (uint32_t p = 0; p < 12; p++) {
@@ -453,7 +456,7 @@ static void search_stops_at_its_bound(void **state)
     (void)state;
     struct scale_view v = a_view(SCALE_POOLS_MAX);
     for (uint32_t i = 0; i < v.pool_count; i++) {
-        v.pool[i] = a_pool(1 + i * 1e-4, 1 + i * 1e-3); /* nearly alike: hard to prune */
+        v.pool[i] = a_pool(1 + i * 1e-4, 1 + i * 1e-3); /* nearly equal, so hard to prune */
         v.pool[i].max = SCALE_COUNT_MAX;
     }
     v.demand.arrivals_s = 700;

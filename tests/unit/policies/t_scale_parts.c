@@ -1,4 +1,5 @@
-/* t_scale_parts.c - the parts of the scaling policy `work`: outlook, pace, allowance, belief, and sessions. */
+/* t_scale_parts.c - tests the parts of the scaling policy `work`: outlook, pace, allowance, belief,
+ * scene and sessions. */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
 #include "policies/scale/parts/forecast_paths.h"
@@ -10,11 +11,11 @@
 #include <math.h>
 #include <string.h>
 
-/* The parts on their own: outlook, pace, allowance, belief. */
+/* ---- outlook, pace, allowance and belief, each on its own ---- */
 
 #define SECOND ((int64_t)1000000)
 
-/* Arrivals of `rate` a second from `from` to `to`. */
+/* Feeds arrivals of `rate` a second from second `from` to `to`. */
 static void arrive(struct outlook *o, uint64_t *total, uint32_t from, uint32_t to, uint32_t rate)
 {
     for (uint32_t t = from; t < to; t++) {
@@ -40,7 +41,7 @@ static void a_jump_is_believed_at_once_and_ends_the_calm(void **state)
     assert_true(outlook_is_calm(&o));
 }
 
-/* Poisson arrivals, six a second and from 500 s on, over three minutes, eight. */
+/* Feeds Poisson arrivals, six a second, which rise to eight over the three minutes after 500 s. */
 static void creep(uint64_t seed, bool *ret_before, bool *ret_after)
 {
     struct outlook o = { 0 };
@@ -57,7 +58,8 @@ static void creep(uint64_t seed, bool *ret_before, bool *ret_after)
     *ret_after = outlook_is_calm(&o);
 }
 
-/* Too little to end the mean at once, and yet a rise; chance alone seldom is one. */
+/* The rise is too slow to end the mean at once, and still counts as one; chance alone seldom
+ * does. */
 static void a_slow_rise_ends_the_calm(void **state)
 {
     (void)state;
@@ -72,7 +74,7 @@ static void a_slow_rise_ends_the_calm(void **state)
     assert_true(calm_after <= 10);
 }
 
-/* A fall is no rise. */
+/* A fall is not a rise. */
 static void a_fall_leaves_it_calm(void **state)
 {
     (void)state;
@@ -84,8 +86,8 @@ static void a_fall_leaves_it_calm(void **state)
     assert_true(outlook_is_calm(&o));
 }
 
-/* A controller that starts again counts from nothing, and remembers: no fall, no rise, no minute of
- * watching, also when it was away for a while. */
+/* A restarted controller counts arrivals from zero but remembers the level: no fall, no rise, no
+ * minute of watching, also after a while away. */
 static void a_counter_that_begins_anew_forgets_nothing(void **state)
 {
     (void)state;
@@ -106,7 +108,7 @@ static void a_counter_that_begins_anew_forgets_nothing(void **state)
     }
 }
 
-/* What the first minute guessed is no rise that may come again. */
+/* The first minute's guess is no rise that may come again. */
 static void no_path_begins_in_the_first_minute(void **state)
 {
     (void)state;
@@ -131,8 +133,8 @@ static struct scale_view a_pool(double step_s)
     return v;
 }
 
-/* The first readings are a plain mean; a change is followed over minutes; a pool of unknown speed
- * keeps what it had. */
+/* The first readings form a plain mean, a change is followed over minutes, and a pool of unknown
+ * speed keeps its pace. */
 static void pace_is_the_mean_of_minutes(void **state)
 {
     (void)state;
@@ -154,7 +156,7 @@ static void pace_is_the_mean_of_minutes(void **state)
     assert_true(fabs(p.pool[0].perf.step_s - 0.09) < 0.001);
 }
 
-/* A claim that is wrong by a factor of ten is gone with the first measurement. */
+/* A claimed speed that is wrong by a factor of ten is replaced by the first measurement. */
 static void what_is_measured_replaces_what_is_claimed(void **state)
 {
     (void)state;
@@ -170,7 +172,7 @@ static void what_is_measured_replaces_what_is_claimed(void **state)
     assert_true(fabs(p.pool[0].perf.step_s - 0.03) < 1e-9);
 }
 
-/* A clock that went back, and one that stands, leave finite numbers. */
+/* The pace stays finite when the clock goes back or stands still. */
 static void pace_survives_clocks(void **state)
 {
     (void)state;
@@ -182,8 +184,8 @@ static void pace_survives_clocks(void **state)
     assert_true(fabs(p.pool[0].perf.step_s - 0.02) < 1e-12);
 }
 
-/* p parts for so long draw p - 1 of them from what is saved, and no more than there is; a little of
- * what is allowed is never saved. */
+/* p parts for some time draw p - 1 of them from the savings, never more than there is; a small part
+ * of what is allowed is never saved. */
 static void parts_pay_for_their_time(void **state)
 {
     (void)state;
@@ -219,8 +221,8 @@ static double believed(uint32_t missed, double expected, uint32_t seconds)
     return belief_factor(&b);
 }
 
-/* More misses than expected make requests heavier, fewer lighter; below what the promise allows
- * nothing moves, however long it goes on. */
+/* More misses than expected make requests count as heavier, fewer as lighter; below the SLO's share
+ * of misses nothing moves, however long it lasts. */
 static void belief_moves_only_beyond_the_promise(void **state)
 {
     (void)state;
@@ -232,8 +234,10 @@ static void belief_moves_only_beyond_the_promise(void **state)
     assert_true(believed(0, 1, 100000) >= 0.85);
 }
 
-/* Which pool stands for all, what of a fleet is there when, and that more is
- * never later: the middle of the policy `work`, on views made by hand and by chance. */
+/* ---- the scene, the middle of the policy `work` ----
+ *
+ * Which pool stands for all, which instances of a fleet exist when, and that more instances are never
+ * later; on views made by hand and at random. */
 
 static struct scale_pool priced_pool(double price_h, uint32_t ready, uint32_t max)
 {
@@ -259,11 +263,11 @@ static struct scale_view a_view(uint32_t pools)
     return v;
 }
 
-/* The first two steps, and the third where there is a main pool. */
+/* Builds the first two steps, and the third where there is a main pool. */
 static void build(struct scene *s, const struct scale_view *v)
 {
     static const struct scale_config config = SCALE_CONFIG_DEFAULT;
-    static struct outlook outlook; /* nothing was counted: the routers' rate stands */
+    static struct outlook outlook; /* empty, so the routers' rate counts */
     struct pace pace = { 0 };
     struct lengths l = { 0 };
     lengths_add(&l, 1150, 200, 1);
@@ -307,7 +311,8 @@ static void the_main_pool_is_the_cheapest_that_can_grow(void **state)
     }
 }
 
-/* A pool of twice the speed counts twice; one that breaks the promise only where all do. */
+/* A pool of twice the speed counts twice; a pool that misses the SLO counts only where all pools
+ * do. */
 static void pools_are_counted_in_the_main_one(void **state)
 {
     (void)state;
@@ -329,8 +334,8 @@ static void pools_are_counted_in_the_main_one(void **state)
     assert_true(!s.promised && s.rate[0] > 0 && s.rate[1] > 0);
 }
 
-/* What starts is there when its time has passed: those that are shown by their own, the rest by the
- * mean of the pool, and what comes behind the look not at all. */
+/* A starting instance exists once its time has passed: reported ones by their own, the others by
+ * the pool's mean, and none behind the horizon. */
 static void what_starts_is_there_in_its_time(void **state)
 {
     (void)state;
@@ -349,8 +354,8 @@ static void what_starts_is_there_in_its_time(void **state)
     assert_true(fabs(scene_have(&s) - 4) < 1e-5);
 }
 
-/* Whatever waits, starts and comes: with more instances no more are late, shares are shares, and
- * what a fleet loses against itself is nothing. */
+/* However many wait, start and arrive, more instances make no more requests late, shares are
+ * shares, and a fleet compared with itself loses nothing. */
 static void more_is_never_later(void **state)
 {
     (void)state;
@@ -405,8 +410,7 @@ static int scale_parts_tests(void)
     return cmocka_run_group_tests_name("scale_parts", tests, NULL, NULL);
 }
 
-/* The output length estimated from live sessions, and what `work` does with it: against fleets that
- * are simulated session by session. */
+/* ---- the output length estimated from live sessions, against fleets simulated by session ---- */
 
 static const struct scale_load load = { .step_s = 0.011,
                                         .prefill_s = 0.08,
@@ -417,7 +421,8 @@ static const struct scale_load load = { .step_s = 0.011,
                                         .step_tokens = 2048,
                                         .seqs_max = 256 };
 
-/* Sessions whose answers end after their tokens' steps, on four instances, from an empty fleet. */
+/* Sessions on four instances, from an empty fleet; each ends after a step for each of its
+ * tokens. */
 struct fleet {
     uint64_t arrived, ended;
     uint32_t running;
@@ -463,7 +468,7 @@ static void sessions_tell_the_length_of_answers(void **state)
     double soon = sessions_factor(&s, 100);
     assert_true(soon > 1.3 && soon < 2.3);
     watch(&f, 15, 300, false, &s);
-    /* Twice what was predicted, drawn a little towards the prediction; never below it. */
+    /* The factor is twice the prediction, drawn a little towards it; never below it. */
     double later = sessions_factor(&s, 100);
     print_message("predicted 100 of 200: factor %.3f after 20 s, %.3f after 320 s\n", soon, later);
     assert_true(later > 1.5 && later < 2.1);
@@ -486,7 +491,7 @@ static void a_backlog_and_a_restart_teach_nothing(void **state)
     assert_true(fabs(sessions_factor(&s, 100) - sessions_factor(&before, 100)) < 1e-9);
 }
 
-/* Readings are as far apart as the controller's ticks; what passed in a gap is no reading. */
+/* Readings come at the controller's ticks, whatever their distance; a gap is no reading. */
 static void readings_are_as_far_apart_as_they_are(void **state)
 {
     (void)state;
@@ -528,8 +533,8 @@ static double late_with(float instances, float rate)
     return late / all;
 }
 
-/* A100s on a conversation trace of 55 requests a second: measured in the simulator with nine
- * instances about one in a hundred is late, with ten three in ten thousand, with eight most. */
+/* With A100s on a conversation trace of 55 requests a second, the simulator measured about one late
+ * request in a hundred on nine instances, three in ten thousand on ten, and most on eight. */
 static void short_answers_are_late_before_the_steps_are(void **state)
 {
     (void)state;

@@ -1,9 +1,8 @@
-/* t_scale_properties.c - what every scaling row keeps to, on views that chance made.
+/* t_scale_properties.c - tests what every scaling policy keeps to, on random views of two kinds.
  *
- * Two kinds of views. In a *life* demand wanders and jumps, the fleet follows the row after a lead,
- * and the clock stands, leaps and goes back. A *wild* view has every number at the ends of what the
- * wire lets through (0 to 1e18): nonsense, but somebody may send it, and a row must answer within
- * bounds.
+ * In a *life* demand wanders and jumps, the fleet follows the policy after a lead, and the clock stands,
+ * leaps and goes back. A *wild* view has every number at the ends of what the wire accepts (0 to 1e18):
+ * nonsense, but a peer may send it, and a policy must decide within bounds.
  */
 #include "base/core/bits.h"
 #include "policies/scale/scale.h"
@@ -24,17 +23,17 @@ struct state {
     uint64_t bytes[SCALE_STATE_BYTES_MAX / 8];
 };
 
-/* A service made by chance. */
+/* A random service. */
 struct service {
     struct rng rng;
     struct scale_config config;
     struct scale_view v;
     struct scale_instance in[INSTANCES];
     int64_t now_us;
-    double rate; /* arrivals a second, in truth */
+    double rate; /* the true arrivals a second */
     struct start {
         uint32_t pool;
-        int64_t ready_us; /* 0: a free place */
+        int64_t ready_us; /* 0: an unused entry */
     } start[STARTS_MAX];
 };
 
@@ -53,7 +52,7 @@ static bool once_in(struct rng *rng, uint32_t times)
     return rng_below(rng, times) == 0;
 }
 
-/* Any that muster.yaml may say. */
+/* Returns any numbers that muster.yaml accepts. */
 static struct scale_config any_config(struct rng *rng)
 {
     struct scale_config c = SCALE_CONFIG_DEFAULT;
@@ -102,7 +101,7 @@ static void any_service(uint64_t seed, struct service *s)
     *s = (struct service){ 0 };
     rng_seed(&s->rng, seed);
     s->config = any_config(&s->rng);
-    s->now_us = once_in(&s->rng, 2) ? 0 : (int64_t)1795000000 * SECOND; /* simulated, or wall */
+    s->now_us = once_in(&s->rng, 2) ? 0 : (int64_t)1795000000 * SECOND; /* simulated, or the date */
     s->rate = within(&s->rng, 0, 20);
     s->v = (struct scale_view){ .pool_count = 1 + below(&s->rng, 3),
                                 .ttft_slo_s = within(&s->rng, 0.2, 3),
@@ -178,7 +177,7 @@ static void fill_demand(struct service *s, double passed_s)
     fill_lengths(rng, &d->queued);
 }
 
-/* The next view; about once a second. */
+/* Makes the next view, mostly a second later. */
 static void live(struct service *s)
 {
     static const double passed_s[] = { 0, 0.02, 0.7, 2.5, 40, 900, -0.5, -200 };
@@ -189,7 +188,7 @@ static void live(struct service *s)
     s->rate *= within(rng, 0.97, 1.03);
     for (uint32_t i = 0; i < s->v.pool_count; i++) {
         if (once_in(rng, 30)) s->v.pool[i].available ^= true;
-        if (once_in(rng, 90) && s->v.pool[i].ready > 0) s->v.pool[i].ready--; /* it died */
+        if (once_in(rng, 90) && s->v.pool[i].ready > 0) s->v.pool[i].ready--; /* an instance died */
         s->v.pool[i].perf.samples = once_in(rng, 50) ? 0 : 1;
     }
     for (uint32_t k = 0; k < STARTS_MAX; k++) {
@@ -201,7 +200,7 @@ static void live(struct service *s)
     fill_instances(s);
 }
 
-/* What is wanted is launched and drained: one in four answers is not heard. */
+/* Launches and drains what is wanted; one verdict in four is lost. */
 static void follow(struct service *s, const struct scale_choice *c)
 {
     if (once_in(&s->rng, 4)) return;
@@ -308,7 +307,7 @@ static void wild_view(struct service *s)
     s->now_us += (int64_t)(wild(rng) < 1 ? 1 : below(rng, 90)) * SECOND;
 }
 
-/* ---- what is kept ---- */
+/* ---- rules ---- */
 
 static void check_choice(const char *name, const struct scale_view *v, const struct scale_choice *c)
 {
@@ -330,7 +329,7 @@ static void check_choice(const char *name, const struct scale_view *v, const str
         fail_msg("%s: buys for %g of %g", name, cost_h, v->budget_h);
 }
 
-/* One that was asked for and can be had and paid. */
+/* Returns true if an instance is asked for, can be had and is within the budget. */
 static bool can_wake(const struct scale_view *v)
 {
     const struct scale_demand *d = &v->demand;
@@ -384,11 +383,11 @@ static void ask(const struct scale_policy *row, const struct service *s, struct 
 {
     struct rng rng;
     rng_seed(&rng, 1);
-    memset(ret, 0xa5, sizeof *ret); /* a row writes all of its verdict */
+    memset(ret, 0xa5, sizeof *ret); /* a policy writes its whole verdict */
     row->decide(state->bytes, &s->config, &s->v, s->now_us, &rng, ret);
 }
 
-/* Behind the state nothing is written. */
+/* Checks that nothing is written behind the state. */
 static void check_tail(const struct scale_policy *row, const struct state *state)
 {
     const char *bytes = (const char *)state->bytes;
@@ -396,7 +395,7 @@ static void check_tail(const struct scale_policy *row, const struct state *state
         assert_int_equal(bytes[i], 0);
 }
 
-/* From the middle on a copy of the state lives beside it, elsewhere in memory. */
+/* Runs one life; from its middle on a copy of the state, elsewhere in memory, decides alike. */
 static void one_life(const struct scale_policy *row, uint64_t seed)
 {
     static struct service s;
@@ -462,7 +461,7 @@ static void every_row_has_its_name_and_room_for_its_state(void **state)
     assert_null(scale_find(STR("works")));
 }
 
-/* No pool, or one of which nothing is known; nobody asks. */
+/* Views without a pool, or with a pool of which nothing is known; no demand. */
 static void an_empty_view_is_an_answer(void **state)
 {
     (void)state;

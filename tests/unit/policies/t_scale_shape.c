@@ -1,4 +1,4 @@
-/* t_scale_shape.c - shapers: the same wishes, and what each allows of them when. */
+/* t_scale_shape.c - tests shapers: how much of equal wishes each allows, and when. */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
 #include "policies/scale/bound.h"
@@ -22,7 +22,7 @@ static void bench_init(struct bench *b, const struct scale_shaper *row)
     *b = (struct bench){ .row = row, .config = row->published };
 }
 
-/* What one pool may have that wants and has so many. */
+/* Returns the instances allowed to a single pool that wants `want` and has `have`. */
 static uint32_t allow(struct bench *b, double at_s, uint32_t want, uint32_t have)
 {
     struct scale_shape_ask ask = { 1, &want, &have, &have };
@@ -32,7 +32,7 @@ static uint32_t allow(struct bench *b, double at_s, uint32_t want, uint32_t have
     return b->out.target[0];
 }
 
-/* The fleet does at once what it may; its count after each second of [from_s, to_s). */
+/* Lets the fleet follow at once; returns its count after the seconds [from_s, to_s). */
 static uint32_t follow(struct bench *b, int from_s, int to_s, uint32_t want, uint32_t have)
 {
     for (int t = from_s; t < to_s; t++)
@@ -40,7 +40,7 @@ static uint32_t follow(struct bench *b, int from_s, int to_s, uint32_t want, uin
     return have;
 }
 
-/* One signal, a burst to 20 and back to 1 after two minutes, behind each shaper. */
+/* Each shaper gets the same signal: a burst to 20, and back to 1 after two minutes. */
 static void the_same_burst_behind_each(void **state)
 {
     (void)state;
@@ -103,8 +103,8 @@ static void hpa_rates_upward(void **state)
     assert_int_equal(follow(&b, 15, 17, 40, 18), 36);
 }
 
-/* Rates and windows of another: +100 % or 4 in 60 s to the least of 30 s, one down in 120 s to the
- * most of 180 s. */
+/* Other rates and windows: +100 % or 4 in 60 s towards the least of 30 s, one down in 120 s towards
+ * the most of 180 s. */
 static void hpa_with_other_numbers(void **state)
 {
     (void)state;
@@ -139,14 +139,14 @@ static void kpa_halves_what_is_ready(void **state)
     bench_init(&b, &scale_shape_kpa);
     assert_int_equal(allow(&b, 10, 0, 9), 4);   /* floor(9 / 2) */
     assert_int_equal(allow(&b, 11, 0, 4), 4);   /* a tick is two seconds */
-    assert_int_equal(allow(&b, 11.9, 7, 4), 7); /* up between two of them */
+    assert_int_equal(allow(&b, 11.9, 7, 4), 7); /* upwards between two ticks */
     assert_int_equal(allow(&b, 12, 0, 4), 2);
     assert_int_equal(allow(&b, 14, 5, 9), 5);
     assert_int_equal(allow(&b, 16, 0, 1), 0);
     assert_int_equal(allow(&b, 18, 2500, 2), 2000);
-    assert_int_equal(allow(&b, 20, 2500, 0), 1000); /* none counts as one */
+    assert_int_equal(allow(&b, 20, 2500, 0), 1000); /* zero counts as one */
     assert_int_equal(allow(&b, 3, 0, 9), 4);        /* the clock went back */
-    uint32_t want = 0, have = 9, ready = 2;         /* what starts is not ready */
+    uint32_t want = 0, have = 9, ready = 2;         /* a starting instance is not ready */
     struct scale_shape_ask ask = { 1, &want, &have, &ready };
     scale_shape_kpa.shape(b.state, &b.config, &ask, 30 * SECOND, &b.out);
     assert_int_equal(b.out.target[0], 1);
@@ -186,12 +186,12 @@ static void window_steps_and_forgets_after_a_gap(void **state)
     for (int i = 1; i <= 12; i++)
         allow(&b, 1000 + i, 0, 5);
     assert_int_equal(b.out.target[0], 4);       /* one at a time */
-    assert_int_equal(allow(&b, 1100, 0, 5), 5); /* the controller was away: a new window begins */
+    assert_int_equal(allow(&b, 1100, 0, 5), 5); /* after a gap a new window begins */
     assert_true(b.out.hold_s > 0);
     assert_int_equal(allow(&b, 1050, 0, 5), 5); /* the clock went back */
 }
 
-/* A copy of a shaper's bytes gives the same from there on, and no byte behind them is touched. */
+/* A copy of a shaper's bytes decides alike from there on, and no byte behind them is written. */
 static void state_is_bytes(void **state)
 {
     (void)state;
@@ -214,7 +214,7 @@ static void state_is_bytes(void **state)
     assert_null(scale_shape_find(STR("windows")));
 }
 
-/* What was added an hour ahead of the clock is no part of the last fifteen seconds. */
+/* Instances added an hour ahead of the present clock are not part of the last fifteen seconds. */
 static void a_clock_that_goes_back_limits_nothing(void **state)
 {
     (void)state;
@@ -225,7 +225,7 @@ static void a_clock_that_goes_back_limits_nothing(void **state)
     assert_int_equal(allow(&b, 3600, 20, 8), 16);
 }
 
-/* What a clairvoyant needs, on futures written down by hand. */
+/* ---- the instances that a clairvoyant needs, on futures written by hand ---- */
 
 #define SECOND ((int64_t)1000000)
 
@@ -260,7 +260,7 @@ static void launched_so_early_that_it_is_ready(void **state)
     scale_bound_plan(NULL, 0, 5);
 }
 
-/* It is never less than what is needed, and once is enough. */
+/* A plan is never below the need, and planning again changes nothing. */
 static void a_plan_covers_its_need(void **state)
 {
     (void)state;
@@ -296,10 +296,10 @@ static void need_is_the_rate_over_what_one_serves(void **state)
     };
     double each = scale_bound_need(&f, &p, 1, 0.1, 5 * SECOND, 2);
     assert_true(each > 0 && isfinite(each));
-    /* Behind the last request half of the window is empty, and behind that all of it. */
+    /* Behind the last request half of the window is empty, later all of it. */
     assert_true(fabs(scale_bound_need(&f, &p, 1, 0.1, 10 * SECOND, 2) - each / 2) < 1e-9);
     assert_true(scale_bound_need(&f, &p, 1, 0.1, 50 * SECOND, 2) <= 0);
-    assert_true(scale_bound_need(&f, &p, 1, 0.1, 0, 2) > 0); /* none before the first */
+    assert_true(scale_bound_need(&f, &p, 1, 0.1, 0, 2) > 0); /* the window has some at time 0 */
     assert_true(isinf(scale_bound_need(&f, &p, 1, 0.001, 5 * SECOND, 2)));
 }
 

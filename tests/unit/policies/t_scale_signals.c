@@ -1,6 +1,6 @@
-/* t_scale_signals.c - signals that follow a number, each on views whose right answer is its
- * source's formula worked out by hand. Those that go step by step or by forecasts are in
- * t_scale_steps.c, what all rows keep to is in t_scale_properties.c. */
+/* t_scale_signals.c - tests signals that follow a number, on views whose right result is their
+ * source's formula worked out by hand. Signals that go step by step or forecast are in
+ * t_scale_steps.c, rules for all policies in t_scale_properties.c. */
 #include "base/core/bits.h"
 #include "tests/unit/policies/scale_rig.h"
 
@@ -57,20 +57,20 @@ static void tokens_count_and_not_requests(void **state)
     assert_int_equal(rig_ask(&r, 10), 4); /* polled every 15 s */
     assert_int_equal(rig_ask(&r, 15), 3);
     assert_string_equal(r.got.reason, "KV memory in use");
-    r.v.demand.held_prompt_tokens = 13000; /* what routers keep is in line too: 4.33 */
+    r.v.demand.held_prompt_tokens = 13000; /* held by routers, in line too: 4.33 */
     assert_int_equal(rig_ask(&r, 30), 5);
 
     rig_init(&r, &scale_token_aware, 10);
     rig_load(&r, 860, 0); /* 10.75: within the HPA's tenth of 10 */
     assert_int_equal(rig_ask(&r, 0), 10);
-    r.v.demand.waiting = 1000; /* requests are not asked for */
+    r.v.demand.waiting = 1000; /* the number of requests plays no part */
     assert_int_equal(rig_ask(&r, 15), 10);
     r.in[0].kv_tokens_max = 0;
     for (uint32_t i = 1; i < 10; i++)
         r.in[i].fresh = false;
     rig_fleet(&r, 10, 0);
     r.v.pool[0].ready = 10, r.v.pool[0].starting = 0;
-    assert_int_equal(rig_ask(&r, 30), 10); /* nobody reports: keep */
+    assert_int_equal(rig_ask(&r, 30), 10); /* no reports: keep */
 }
 
 static void latency_against_the_promise(void **state)
@@ -78,7 +78,7 @@ static void latency_against_the_promise(void **state)
     (void)state;
     static const struct {
         uint32_t have, ready;
-        double ttft, tpot; /* of 2 s and 100 ms */
+        double ttft, tpot; /* against 2 s and 100 ms */
         uint32_t want;
         const char *why;
     } rows[] = {
@@ -111,7 +111,7 @@ static void latency_against_the_promise(void **state)
     assert_true(fabs(r.got.load - 0.5) < 1e-6);
     assert_int_equal(rig_ask_each(&r, 75, 78), 5); /* .56: 4 + ceil(.07) */
     rig_init(&r, &scale_slo_aware, 4);
-    assert_int_equal(rig_ask(&r, 0), 4); /* nothing measured */
+    assert_int_equal(rig_ask(&r, 0), 4); /* no measurement */
 }
 
 static void concurrency_panics_and_calms(void **state)
@@ -130,13 +130,13 @@ static void concurrency_panics_and_calms(void **state)
     assert_int_equal(rig_ask_each(&r, 120, 126), 11);
     r.v.demand.in_flight = 0; /* in panic the count never falls */
     assert_int_equal(rig_ask_each(&r, 126, 156), 11);
-    assert_int_equal(rig_ask_each(&r, 156, 276), 1); /* one stays while anything came lately */
+    assert_int_equal(rig_ask_each(&r, 156, 276), 1); /* one stays after a recent request */
 
     r.v.demand.in_flight = 14;
-    assert_int_equal(rig_ask_each(&r, 276, 290), 1); /* three for two ready is no panic */
+    assert_int_equal(rig_ask_each(&r, 276, 290), 1); /* three for two ready ones is no panic */
     assert_int_equal(rig_ask_each(&r, 290, 340), 3);
 
-    rig_init(&r, &scale_kpa, 6); /* who begins beside six begins in panic: they stay a minute */
+    rig_init(&r, &scale_kpa, 6); /* with six it begins in panic: they stay a minute */
     r.config.concurrency = 8;
     assert_int_equal(rig_ask_each(&r, 0, 60), 6);
     assert_int_equal(rig_ask_each(&r, 60, 62), 1);
@@ -146,7 +146,7 @@ static void concurrency_panics_and_calms(void **state)
     r.v.demand.in_flight = 0, r.v.demand.held = 12;
     assert_int_equal(rig_ask(&r, 0), 3);
     r.v.demand.held = 0, r.v.demand.in_flight = 1;
-    assert_int_equal(rig_ask_each(&r, 1, 60), 3); /* and that was panic */
+    assert_int_equal(rig_ask_each(&r, 1, 60), 3); /* that was panic too */
 }
 
 static void ongoing_with_delays(void **state)
@@ -158,7 +158,7 @@ static void ongoing_with_delays(void **state)
     assert_int_equal(rig_ask_each(&r, 0, 30), 2);
     assert_int_equal(rig_ask(&r, 30), 10);
     rig_fleet(&r, 10, 10);
-    r.v.demand.in_flight = 36;                      /* counted anew for the next step */
+    r.v.demand.in_flight = 36;                      /* its count starts anew */
     assert_int_equal(rig_ask_each(&r, 31, 70), 10); /* above it since the sample at 40 s */
     assert_int_equal(rig_ask(&r, 70), 20);
     assert_int_equal(rig_ask(&r, 71), 10);
@@ -185,25 +185,25 @@ static void rate_with_counters(void **state)
     struct rig r;
     rig_init(&r, &scale_skyserve, 1);
     int t = 0;
-    for (; t < 320; t++) { /* 2 and 3 a second are above 1 from the asking at 40 s on */
+    for (; t < 320; t++) { /* 2 and 3 a second are above 1 from the look at 40 s on */
         r.v.demand.arrivals_total = 3 * (uint64_t)t;
         assert_int_equal(rig_ask(&r, t), 1);
     }
     r.v.demand.arrivals_total = 3 * (uint64_t)t;
-    assert_int_equal(rig_ask(&r, t), 3); /* the fifteenth asking in a row */
+    assert_int_equal(rig_ask(&r, t), 3); /* the fifteenth look in a row */
     rig_fleet(&r, 3, 3);
     r.v.demand.arrivals_s = 0, r.v.demand.in_flight = 0;
     for (t = 321; t < 1520; t++) { /* two a second at 340 */
         r.v.demand.idle_s = t - 320;
         assert_int_equal(rig_ask(&r, t), 3);
     }
-    assert_int_equal(rig_ask(&r, 1520), 0); /* the sixtieth; silence for long */
+    assert_int_equal(rig_ask(&r, 1520), 0); /* the sixtieth; a long silence */
     rig_fleet(&r, 0, 0);
     assert_int_equal(rig_ask(&r, 1541), 0);
     r.v.demand.arrivals_total++, r.v.demand.held = 1, r.v.demand.idle_s = 0;
     assert_int_equal(rig_ask(&r, 1542), 1);
     rig_init(&r, &scale_skyserve, 1);
-    r.config.qps_target = 0.25; /* a person states it */
+    r.config.qps_target = 0.25; /* an operator's value */
     r.v.demand.arrivals_total = 0;
     rig_ask(&r, 0);
     r.v.demand.arrivals_total = 60;
@@ -233,8 +233,8 @@ static void kv_share_with_both_stabilisers(void **state)
                 fail_msg("%s: want %u", rows[i].why, r.got.choice.want[0]);
         }
     }
-    /* 8 wanted at first, 4 once, then 7: shipped goes to 4 and back to it, corrected stays at 8
-     * until 8 has left the window of 300 s, then at 7. */
+    /* 8 wanted at first, 4 once, then 7: as shipped the policy goes to 4 and stays with it;
+     * corrected it stays at 8 until that has left the window of 300 s, then at 7. */
     struct rig s;
     rig_init(&s, &scale_aibrix_apa, 8);
     rig_init(&r, &scale_apa_fixed, 8);
@@ -288,12 +288,12 @@ static void static_is_a_number(void **state)
     assert_int_equal(rig_ask(&r, 2), 5);
 }
 
-/* An hour back: what was to last a minute, or ten, lasts no longer than that again. */
+/* After an hour back a hold of a minute, or of ten, lasts no longer than that again. */
 static void a_clock_that_goes_back_holds_nothing_up(void **state)
 {
     (void)state;
     struct rig r;
-    rig_init(&r, &scale_kpa, 6); /* begins in panic, for a minute */
+    rig_init(&r, &scale_kpa, 6); /* it begins in panic, for a minute */
     rig_ask(&r, 7200);
     rig_ask_each(&r, 3600, 3661);
     assert_int_equal(rig_ask(&r, 3662), 1);

@@ -1,5 +1,5 @@
-/* t_scale_steps.c - signals that go step by step, learn a capacity or forecast: on views whose right
- * answer is their source's formula worked out by hand. */
+/* t_scale_steps.c - tests signals that go step by step, learn a capacity or forecast, on views
+ * whose right result is their source's formula worked out by hand. */
 #include "base/core/bits.h"
 #include "policies/scale/capacity.h"
 #include "policies/scale/forecast.h"
@@ -12,7 +12,7 @@ static void near(double got, double want)
     if (fabs(got - want) > 1e-9 * fmax(1, fabs(want))) fail_msg("%.12g, wanted %.12g", got, want);
 }
 
-/* What one instance of the rig serves of its mean lengths. */
+/* Returns the rate that one instance of the rig serves at its mean lengths. */
 static double rig_rate(const struct rig *r)
 {
     struct lengths mean = { 0 };
@@ -30,7 +30,7 @@ static void spare_memory_and_queue_room(void **state)
         uint32_t have;
         uint64_t kv;
         uint32_t waiting;
-        uint64_t first_kv; /* of the first instance; 0: as the others */
+        uint64_t first_kv; /* of the first instance; 0: like the others */
         uint32_t want;
         const char *why;
     } rows[] = {
@@ -62,7 +62,7 @@ static void spare_memory_and_queue_room(void **state)
     rig_load(&r, 100, 0);
     assert_int_equal(rig_ask(&r, 1030), 4);
     assert_int_equal(rig_ask(&r, 1060), 2); /* six buckets of ten seconds later */
-    /* The cheapest pool has one on its way: the next one grows; alone it waits. */
+    /* The cheapest pool has a launch under way, so the next one grows; a single pool waits. */
     rig_init(&r, &scale_wva_v1, 3);
     rig_fleet(&r, 4, 3);
     rig_load(&r, 750, 0);
@@ -86,7 +86,7 @@ static void tokens_against_a_learned_capacity(void **state)
     assert_int_equal(rig_ask(&r, 30), 2);
     r.v.demand.held_prompt_tokens = 900; /* 2,240 / 0.85 - 1,600 = 1,035: two */
     assert_int_equal(rig_ask(&r, 60), 4);
-    rig_fleet(&r, 4, 2); /* what starts is supply */
+    rig_fleet(&r, 4, 2); /* starting instances count as supply */
     rig_load(&r, 670, 0);
     assert_int_equal(rig_ask(&r, 90), 4);
 
@@ -124,10 +124,10 @@ static void estimates_of_every_engine(void **state)
     rig_init(&r, &scale_dynamo_load, 2);
     r.in[0].prefill_tokens = r.in[1].prefill_tokens = 4000; /* 2.1 s and a step: above 2 s */
     assert_int_equal(rig_ask(&r, 0), 3);
-    r.in[1].prefill_tokens = 3000; /* 1.61 s: one of them keeps it */
+    r.in[1].prefill_tokens = 3000; /* 1.61 s: one instance keeps the SLO */
     assert_int_equal(rig_ask(&r, 4), 2);
     assert_int_equal(rig_ask(&r, 5), 2);
-    r.in[0].prefill_tokens = 3000; /* 0.805 of the promise */
+    r.in[0].prefill_tokens = 3000; /* 0.805 of the SLO */
     assert_int_equal(rig_ask(&r, 10), 2);
     r.in[0].prefill_tokens = r.in[1].prefill_tokens = 2900; /* 0.78 */
     assert_int_equal(rig_ask(&r, 15), 1);
@@ -145,7 +145,7 @@ static void thresholds_any_up_all_down(void **state)
     (void)state;
     static const struct {
         uint64_t line[2], kv[2];
-        uint32_t waiting; /* at the first */
+        uint32_t waiting; /* at the first instance */
         uint32_t want;
         const char *why;
     } rows[] = {
@@ -195,7 +195,7 @@ static void share_of_busy_instances(void **state)
         r.in[k].running = 91;
     assert_int_equal(rig_ask(&r, 10), 6);
     rig_fleet(&r, 6, 5);
-    assert_int_equal(rig_ask(&r, 20), 6); /* waits for what starts */
+    assert_int_equal(rig_ask(&r, 20), 6); /* waits for starting instances */
 }
 
 /* ---- forecasts ---- */
@@ -238,8 +238,8 @@ static void forecasts_by_hand(void **state)
         assert_true(scale_forecast_next(scale_forecast_table[i], fall, 4, 3) >= 0);
 }
 
-/* Ten intervals of 180 s with two requests a second more in each: of what is ahead the predictors
- * think differently, and want = ceil(forecast / what one serves). */
+/* Each of ten intervals of 180 s has two requests a second more: the forecasts differ, and want =
+ * ceil(forecast / what one serves). */
 static void throughput_sizes_for_the_forecast(void **state)
 {
     (void)state;
@@ -260,7 +260,7 @@ static void throughput_sizes_for_the_forecast(void **state)
             uint64_t came = (uint64_t)round(2 * each * (i + 1) * 180);
             series[i] = (double)came / 180;
             r.v.demand.arrivals_total += came;
-            r.v.demand.arrivals_s = 1000; /* not asked any more */
+            r.v.demand.arrivals_s = 1000; /* not asked again */
             want[k] = rig_ask(&r, 1 + 180 * (i + 1));
             assert_int_equal(rig_ask(&r, 1 + 180 * (i + 1) + 179), want[k]);
         }
@@ -272,7 +272,7 @@ static void throughput_sizes_for_the_forecast(void **state)
     assert_true(want[2] > want[0]);
 }
 
-/* An hour without word of the routers: what came in it did not come in one interval. */
+/* The routers are silent for an hour: its arrivals did not come in one interval. */
 static void silence_is_no_interval(void **state)
 {
     (void)state;
@@ -351,7 +351,7 @@ static void hourly_target_gated_by_memory(void **state)
         if (rig_ask(&r, 3700) != rows[i].want)
             fail_msg("%s: want %u", rows[i].why, r.got.choice.want[0]);
     }
-    /* Six times what was forecast within five minutes: the guard, whatever the memory. */
+    /* Six times the forecast within five minutes triggers the guard, whatever the memory. */
     memcpy(r.state, saved, sizeof saved);
     rig_fleet(&r, 4, 4);
     rig_load(&r, 400, 0);
@@ -359,8 +359,8 @@ static void hourly_target_gated_by_memory(void **state)
     assert_int_equal(rig_ask(&r, 3901), 5);
 }
 
-/* Who goes step by step wakes from nothing, keeps what it cannot judge, and stays where nothing
- * can be bought. */
+/* Step-by-step policies wake from zero, keep what they cannot judge, and stay where nothing can be
+ * bought. */
 static void steps_begin_and_end(void **state)
 {
     (void)state;

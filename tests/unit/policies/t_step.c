@@ -1,5 +1,5 @@
-/* t_step.c - the other rows of the engine's step: who is preempted, what is evicted; and the presets
- * that name a row of each kind. */
+/* t_step.c - tests the other policies of the engine's step: which session is preempted and which
+ * page is evicted; and presets, which name a policy of each kind. */
 #include "policies/preset.h"
 #include "tests/unit/unit.h"
 
@@ -30,7 +30,7 @@ static void t_preempt_how(void **state)
     assert_int_equal(checked->how(&v), PREEMPT_RECOMPUTE);
     v.recompute_s = 0.5;
     assert_int_equal(preempt_cheaper(&v), PREEMPT_SWAP);
-    v.newcomer = &shorter; /* saves 6 s; the copies cost 12 sessions half a second each */
+    v.newcomer = &shorter; /* saves 6 s; copies cost 12 sessions half a second each */
     assert_int_equal(checked->how(&v), PREEMPT_NOT);
     v.running = 10;
     assert_int_equal(checked->how(&v), PREEMPT_SWAP);
@@ -55,14 +55,14 @@ static void t_evict(void **state)
     const struct evict_policy *weighted = evict_find(STR("gdsf_cost"));
     struct evict_page once = { .hits = 0, .cost = 1 }, thrice = { .hits = 2, .cost = 1 };
     assert_true(gdsf->rank(&once) < gdsf->rank(&thrice));
-    once.floor = gdsf->rank(&thrice); /* what has been dropped since was worth as much */
+    once.floor = gdsf->rank(&thrice); /* pages dropped since then were worth as much */
     assert_true(gdsf->rank(&thrice) < gdsf->rank(&once));
     struct evict_page deep = { .hits = 0, .cost = 2.5 }, twice = { .hits = 1, .cost = 1 };
     assert_true(gdsf->rank(&deep) < gdsf->rank(&twice));
     assert_true(weighted->rank(&twice) < weighted->rank(&deep));
 }
 
-/* Two presets that say the same would be one system under two names. */
+/* Two equal presets would be one system under two names. */
 static void t_no_two_presets_are_one(void **state)
 {
     (void)state;
@@ -93,7 +93,7 @@ static void t_presets(void **state)
     }
     struct step_policies rows = { .order = order_find(STR("fcfs")) };
     preset_fill(preset_find(STR("fastserve")), &rows);
-    assert_string_equal(rows.order->name, "fcfs"); /* named beside it: goes before it */
+    assert_string_equal(rows.order->name, "fcfs"); /* an explicit policy wins over the preset */
     rows = (struct step_policies){ 0 };
     preset_fill(NULL, &rows);
     assert_string_equal(rows.order->name, ORDER_DEFAULT);

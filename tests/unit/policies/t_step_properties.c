@@ -1,7 +1,7 @@
-/* t_step_properties.c - what every row of the engine's step keeps to, on random lives of sessions.
+/* t_step_properties.c - tests rules for every policy of the engine's step, on random lives of sessions.
  *
- * The life is drawn once from a seed and told to a row twice: the same bytes must come of it, also
- * when the second telling goes on from a copy of the first one's state, half-way, elsewhere.
+ * A seed draws the life once, and a policy gets it twice: both must give the same bytes, also when the
+ * second time continues half-way from a copy of the first one's state, elsewhere in memory.
  */
 #include "base/core/bits.h"
 #include "base/core/err.h"
@@ -23,14 +23,14 @@
 #define SECOND 1000000
 #define NOW_US (40 * (int64_t)SECOND)
 
-/* One telling of the life: a row's state, its sessions' scratch, and a digest of what it said. */
+/* One run of the life: a policy's state, its sessions' scratch, and what it decided. */
 struct life {
     uint64_t state[STATE_MAX / 8];
     struct step_scratch scratch[SESSIONS];
     double said[EVENTS];
 };
 
-/* What happens next, and to whom; nothing in it hangs on what the row says. */
+/* Draws the next session of the life, independently of the policy's verdicts. */
 static struct step_session draw(struct rng *rng, struct life *l, uint32_t *ret_at, int64_t now_us)
 {
     uint32_t at = *ret_at = (uint32_t)rng_below(rng, SESSIONS);
@@ -77,7 +77,7 @@ static void live_order(const struct order_policy *row, struct life *l, uint64_t 
     uint64_t before[STATE_MAX / 8];
     for (uint32_t i = from; i < to; i++) {
         struct rng rng;
-        rng_seed(&rng, seed * EVENTS + i); /* a telling may begin anywhere */
+        rng_seed(&rng, seed * EVENTS + i); /* a run may begin anywhere */
         int64_t now_us = (int64_t)(i + 100) * SECOND / 10;
         uint32_t at;
         struct step_session x = draw(&rng, l, &at, now_us);
@@ -115,7 +115,7 @@ static void live_admit(const struct admit_policy *row, struct life *l, uint64_t 
     }
 }
 
-/* Both tellings from the beginning, and one that goes on from a copy after `part` events. */
+/* Runs the life from the beginning, and from a copy after `part` events; compares the results. */
 #define TELL(live, row, seed, part)                                    \
     do {                                                               \
         static struct life first, second, third;                       \
@@ -166,7 +166,7 @@ static void t_more_pages_never_close_the_door(void **state)
                 if (before && !now) fail_msg("%s closes", admit_table[i]->name);
                 before = now;
             }
-            assert_true(before); /* and with enough of them everybody is let in */
+            assert_true(before); /* with enough pages every session is admitted */
         }
     }
 }
@@ -243,7 +243,8 @@ static void t_aims_keep_the_budget(void **state)
     assert_true(wished > 500);
 }
 
-/* Who runs gets his pages; and of any set one is never the victim, so that somebody gets on. */
+/* A preempted session is always taken by recompute or swap, and a session's rank never rises with
+ * its progress, so that some session advances. */
 static void t_somebody_gets_on(void **state)
 {
     (void)state;
@@ -265,7 +266,7 @@ static void t_somebody_gets_on(void **state)
             assert_true(v.can_swap || how == PREEMPT_RECOMPUTE);
             assert_true(isfinite(row->rank(&x)));
             double rank = row->rank(&x);
-            struct step_session on = x; /* a step later: nearer its end, more of it computed */
+            struct step_session on = x; /* a step later: nearer its end, more computed */
             on.generated++, on.computed++, on.work_s *= 0.99;
             assert_true(row->rank(&on) <= rank);
         }
@@ -289,12 +290,12 @@ static void t_hits_keep_pages(void **state)
             int64_t rank = evict_table[i]->rank(&page);
             assert_true(evict_table[i]->rank(&hit) >= rank);
             assert_true(evict_table[i]->rank(&later) >
-                        rank); /* what was once hot leaves in the end */
+                        rank); /* a page that was once hot leaves in the end */
         }
     }
 }
 
-/* A place is never left empty while anybody waits, and equal histories choose alike. */
+/* No place stays empty while a session waits, and equal histories choose alike. */
 static void t_fair_rows_conserve_work(void **state)
 {
     (void)state;

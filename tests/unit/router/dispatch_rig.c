@@ -1,4 +1,4 @@
-/* dispatch_rig.c - see dispatch_rig.h. */
+/* dispatch_rig.c - sets up one dispatch for tests; see dispatch_rig.h. */
 #include "tests/unit/router/dispatch_rig.h"
 
 #include <setjmp.h>

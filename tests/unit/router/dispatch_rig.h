@@ -1,6 +1,6 @@
-/* dispatch_rig.h - one dispatch, with endpoints and requests made by hand.
+/* dispatch_rig.h - sets up one dispatch, with endpoints and requests made by hand.
  *
- * core_open and core_drop stand around every test: nothing may be in flight or held at its end.
+ * core_open and core_drop run before and after every test: nothing may be in flight or held at its end.
  */
 #pragma once
 #include "router/core/dispatch.h"
@@ -9,14 +9,14 @@
 
 extern struct dispatch *dispatch;
 
-/* The rows that a router has by default, and room for 64 requests of which 4 are held for 10 s. */
+/* Returns a router's default policies, and bounds of 64 requests, of which 4 are held for 10 s. */
 struct dispatch_config dispatch_config_default(void);
 
 int core_open(const struct dispatch_config *c);
 int core_drop(void **state);
 
-/* A ready one of model 1, of known speed. */
+/* Returns a ready endpoint of model 1 with a known speed. */
 struct dispatch_endpoint endpoint_of(const char *name);
-uint32_t endpoint_put(const struct dispatch_endpoint *ep); /* its slot */
+uint32_t endpoint_put(const struct dispatch_endpoint *ep); /* returns its slot */
 
 struct dispatch_request request_of(uint32_t prompt_tokens); /* of model 1 */

@@ -1,5 +1,5 @@
-/* t_bundles.c - tokenizers over a real connection: one fetch a digest, again after a failure, none of
- * another digest, and versions of models that come and go without end. */
+/* t_bundles.c - tests tokenizers fetched over a real connection: one fetch a digest, again after a
+ * failure, none of another digest, and models whose versions change without end. */
 #include "base/io/http/http_server.h"
 #include "base/io/loop/clock.h"
 #include "router/bundles.h"
@@ -10,9 +10,9 @@
 
 #define WAIT_US 60000000
 
-/* An engine that serves its tokenizer, or fails. */
+/* An engine that serves its tokenizer, or fails to. */
 struct engine {
-    struct auth_rig auth; /* first: auth_rig.h */
+    struct auth_rig auth; /* must be first: auth_rig.h */
     struct fleet_link link;
     struct signer *signer;
     struct loop *loop;
@@ -23,11 +23,11 @@ struct engine {
     struct buf bundle;
     char digest[SHA256_HEX + 1]; /* the bundle's own */
     int status;
-    bool nonsense, old, another; /* old: of before the header; another: it has other weights */
+    bool nonsense, old, another; /* old: replies with an etag instead; another: has other weights */
     uint32_t asked, ready;
 };
 
-/* The identity of an engine whose weights are called so. */
+/* Returns the identity of an engine whose weights have this name. */
 static const char *identity(const struct engine *e, const char *weights)
 {
     static char ret[SHA256_HEX + 1];
@@ -35,7 +35,7 @@ static const char *identity(const struct engine *e, const char *weights)
     return ret;
 }
 
-/* The weights that are asked for: those called so, by the digest in the request. */
+/* Returns the name of the weights that a request's digest stands for. */
 static const char *weights_of(const struct engine *e, struct str digest)
 {
     static char name[16];
@@ -120,7 +120,7 @@ static const struct bundle_entry *get(struct engine *e, uint32_t number)
     return get_digest(e, str_from(identity(e, weights)));
 }
 
-/* Turns until that many requests were answered and their ends were seen. */
+/* Turns the loop until so many requests have ended. */
 static void wait_asked(struct engine *e, uint32_t asked)
 {
     int64_t until_us = clock_mono_us() + WAIT_US;
@@ -134,7 +134,7 @@ static void wait_asked(struct engine *e, uint32_t asked)
     assert_int_equal(e->asked, asked);
 }
 
-/* Turns until it is there; a failure is tried again a second later. */
+/* Turns the loop until the tokenizer is there; the product tries again a second after a failure. */
 static const struct bundle_entry *wait_for(struct engine *e, uint32_t number)
 {
     int64_t until_us = clock_mono_us() + WAIT_US;
@@ -152,7 +152,7 @@ static void one_fetch_serves_a_digest_for_good(void **state)
     struct engine e;
     start(&e);
     assert_null(get(&e, 1));
-    assert_null(get(&e, 1)); /* under way: not asked twice */
+    assert_null(get(&e, 1)); /* still being fetched: no second request */
     wait_asked(&e, 1);
     const struct bundle_entry *one = get(&e, 1);
     assert_non_null(one);
@@ -196,7 +196,7 @@ static void what_fails_is_fetched_again_a_second_later(void **state)
     }
 }
 
-/* One that is not of the digest that was asked for is not used, by whatever it is told. */
+/* A bundle of another digest than requested is refused, whichever header names it. */
 static void another_digest_is_refused(void **state)
 {
     (void)state;
@@ -216,7 +216,7 @@ static void another_digest_is_refused(void **state)
         wait_for(&e, 1);
         bundles_counts_get(e.bundles, &n);
         assert_true(n.refused == 1 && n.held == 1);
-        e.status = 412; /* the engine itself says so */
+        e.status = 412; /* the engine itself refuses the digest */
         assert_null(get(&e, 2));
         wait_asked(&e, 3);
         bundles_counts_get(e.bundles, &n);
@@ -225,7 +225,7 @@ static void another_digest_is_refused(void **state)
     }
 }
 
-/* Versions of a model come and go: each gets its tokenizer, and the oldest that nobody holds go. */
+/* Each version of a model gets its tokenizer, and the oldest that are not pinned are evicted. */
 static void versions_without_end_get_their_tokenizers(void **state)
 {
     (void)state;
@@ -247,9 +247,9 @@ static void versions_without_end_get_their_tokenizers(void **state)
     assert_int_equal(n.evicted, 2 * BUNDLES_MAX - n.held);
     assert_ptr_equal(get(&e, 0), first); /* pinned all the while */
     assert_true(vocab_count(first->bundle.vocab) > 0);
-    assert_non_null(get(&e, 2 * BUNDLES_MAX - 3)); /* and a late one, which was idle */
+    assert_non_null(get(&e, 2 * BUNDLES_MAX - 3)); /* a late one, idle but kept */
     assert_int_equal(e.asked, 2 * BUNDLES_MAX);
-    assert_null(get(&e, 1)); /* of before: fetched again */
+    assert_null(get(&e, 1)); /* an early one: evicted, fetched again */
     wait_asked(&e, 2 * BUNDLES_MAX + 1);
     bundle_unpin(&e.pins, &held);
     bundle_unpin(&e.pins, &kept);
@@ -266,7 +266,7 @@ static void a_table_full_of_pinned_ones_takes_no_more(void **state)
     start(&e);
     for (uint32_t i = 0; i < BUNDLES_MAX; i++)
         bundle_pin(&e.pins, &pins, wait_for(&e, i));
-    bundle_pin(&e.pins, &pins, get(&e, 0)); /* twice is once */
+    bundle_pin(&e.pins, &pins, get(&e, 0)); /* a second pin has no effect */
     bundle_pin(&e.pins, &again, get(&e, 0));
     assert_null(get(&e, BUNDLES_MAX));
     assert_int_equal(e.asked, BUNDLES_MAX);

@@ -1,4 +1,5 @@
-/* t_dispatch.c - requests through arrive, hold, failure and end: each ends once, nothing stays behind. */
+/* t_dispatch.c - tests requests through arrival, hold, failure and end: each ends once, and leaves
+ * nothing behind. */
 #include "base/core/bits.h"
 #include "tests/unit/router/dispatch_rig.h"
 
@@ -53,12 +54,12 @@ static void a_service_that_says_so_refuses_late_requests_in_an_overload(void **s
     first.slo_ttft_s = late.slo_ttft_s = patient.slo_ttft_s = 2;
     first.refuse_late = late.refuse_late = true;
     struct dispatch_verdict v = dispatch_arrive(dispatch, &first, 0);
-    assert_int_equal(v.answer, DISPATCH_SEND); /* late by its own length, but nobody waits */
+    assert_int_equal(v.answer, DISPATCH_SEND); /* late by its own length, but no request waits */
     v = dispatch_arrive(dispatch, &late, SECOND);
     assert_int_equal(v.answer, DISPATCH_REFUSE);
     assert_int_equal(v.status, 429);
     assert_true(late.route.late);
-    assert_true(v.retry_after_s > 150 && v.retry_after_s < 250); /* what is queued, less the SLO */
+    assert_true(v.retry_after_s > 150 && v.retry_after_s < 250); /* the queued work, less the SLO */
     v = dispatch_arrive(dispatch, &patient, SECOND);
     assert_int_equal(v.answer, DISPATCH_SEND);
     dispatch_end(dispatch, &first, 5, false, 2 * SECOND);
@@ -78,7 +79,7 @@ static void holds_are_bounded_in_count_and_time(void **state)
     assert_int_equal(v.status, 503);
     assert_true(v.retry_after_s >= 1);
     dispatch_starting_set(dispatch, 7);
-    dispatch_end(dispatch, &r[0], 0, true, 0); /* its client left */
+    dispatch_end(dispatch, &r[0], 0, true, 0); /* the client left */
     for (uint32_t i = 1; i < 4; i++) {
         assert_ptr_equal(dispatch_held_next(dispatch, 10 * SECOND, &v), &r[i]);
         assert_int_equal(v.status, 503);
@@ -95,13 +96,14 @@ static struct dispatch_request request_by(uint64_t tenant, double weight)
     return r;
 }
 
-/* Nobody serves: all are held. Returns the one that gave its place up; NULL: none did. */
+/* Lets a request arrive without endpoints, so that it is held. Returns the request it displaced, or
+ * NULL. */
 static struct dispatch_request *hold(struct dispatch_request *r, enum dispatch_answer answer)
 {
     struct dispatch_verdict lost;
     assert_int_equal(dispatch_arrive(dispatch, r, 0).answer, answer);
     struct dispatch_request *out = dispatch_displaced(dispatch, &lost);
-    assert_null(dispatch_displaced(dispatch, &lost)); /* once */
+    assert_null(dispatch_displaced(dispatch, &lost)); /* only once */
     if (!out) return NULL;
     assert_int_equal(lost.answer, DISPATCH_REFUSE);
     assert_int_equal(lost.status, 503);
@@ -117,7 +119,7 @@ static void the_last_place_of_who_holds_most_is_given_to_another(void **state)
     for (uint32_t i = 0; i < 6; i++)
         greedy[i] = request_by(1, 1);
     for (uint32_t i = 0; i < 3; i++)
-        small[i] = request_by(2, 0); /* no weight is a weight of 1 */
+        small[i] = request_by(2, 0); /* no weight counts as 1 */
     for (uint32_t i = 0; i < 4; i++)
         assert_null(hold(&greedy[i], DISPATCH_WAIT));
     assert_null(hold(&greedy[4], DISPATCH_REFUSE)); /* its own tenant has all places */
@@ -127,13 +129,14 @@ static void the_last_place_of_who_holds_most_is_given_to_another(void **state)
     assert_null(hold(&greedy[5], DISPATCH_REFUSE));            /* and this as well */
     assert_ptr_equal(hold(&heavy, DISPATCH_WAIT), &greedy[1]); /* the first of two that hold 2 */
     stranger = request_by(4, 0.25);
-    assert_null(hold(&stranger, DISPATCH_REFUSE)); /* one place is worth four to it */
+    assert_null(hold(&stranger, DISPATCH_REFUSE)); /* one place counts as four for it */
     struct dispatch_request *left[] = { &greedy[0], &small[0], &small[1], &heavy };
     for (uint32_t i = 0; i < COUNT_OF(left); i++)
         dispatch_end(dispatch, left[i], 0, true, 0);
 }
 
-/* Their clients have read a part: who would be displaced keeps its place, and nobody else gives one up. */
+/* Held requests whose clients have read a part of the output are never displaced, so the newcomer
+ * is refused. */
 static void a_held_output_that_has_begun_keeps_its_place(void **state)
 {
     (void)state;
@@ -153,8 +156,8 @@ static void a_held_output_that_has_begun_keeps_its_place(void **state)
         dispatch_end(dispatch, &begun[i], 1, true, 2);
 }
 
-/* All places are taken by one model's requests when another model's instance comes up: who is held
- * for it goes when one of them ends, and is refused in time when none does. */
+/* All places in flight are taken by one model's requests when another model's instance starts: a
+ * request held for it is sent when one of them ends, and refused in time when none does. */
 static void the_held_wait_for_a_place_in_flight(void **state)
 {
     (void)state;
@@ -186,7 +189,8 @@ static void the_held_wait_for_a_place_in_flight(void **state)
         dispatch_end(dispatch, &busy[i], 1, false, SECOND);
 }
 
-/* Of more models than places the one that was sent work longest ago is no longer measured. */
+/* When there are more models than places, the one that was sent work longest ago is not measured
+ * any more. */
 static void the_work_of_the_latest_models_is_measured(void **state)
 {
     (void)state;
@@ -238,7 +242,7 @@ static void an_unreachable_fleet_holds_and_comes_back(void **state)
     dispatch_end(dispatch, &r, 1, false, 2 * SECOND);
 }
 
-/* What ran short is the router's own: the engine takes the next request at once. */
+/* A local failure is the router's own shortage: the engine takes the next request at once. */
 static void a_shortage_of_ours_rests_no_endpoint_and_waits_for_nothing(void **state)
 {
     (void)state;
@@ -256,10 +260,10 @@ static void a_shortage_of_ours_rests_no_endpoint_and_waits_for_nothing(void **st
     assert_int_equal(dispatch_arrive(dispatch, &next, 3).answer, DISPATCH_SEND);
     first = next.slot;
     assert_int_equal(dispatch_fail(dispatch, &next, RETRY_OVERLOADED, 3).answer, DISPATCH_SEND);
-    assert_int_not_equal(next.slot, first); /* both are there */
+    assert_int_not_equal(next.slot, first); /* neither endpoint rests */
     dispatch_end(dispatch, &next, 1, false, 3);
 
-    /* An answer that has begun is worth a wait. */
+    /* A request whose output has begun is held instead of refused. */
     struct dispatch_request begun = request();
     assert_int_equal(dispatch_arrive(dispatch, &begun, 4).answer, DISPATCH_SEND);
     begun.generated = 5;
@@ -298,7 +302,7 @@ static void siblings_follow_a_prefix_that_is_still_being_computed(void **state)
     assert_int_equal(dispatch_arrive(dispatch, &r[1], SECOND).answer, DISPATCH_SEND);
     assert_int_equal(r[1].slot, r[0].slot);
     assert_int_equal(r[1].hit_tokens, 96);
-    /* A new boot of the engine has nothing of it any more. */
+    /* A new boot of the engine has none of those blocks. */
     struct dispatch_endpoint ep = *dispatch_endpoint_at(dispatch, r[0].slot);
     ep.boot = 2;
     uint32_t slot, blocks[DISPATCH_ENDPOINTS];
@@ -309,7 +313,8 @@ static void siblings_follow_a_prefix_that_is_still_being_computed(void **state)
     dispatch_end(dispatch, &r[1], 1, false, SECOND);
 }
 
-/* What comes back under its name finds what it left: requests, rest, and no second slot. */
+/* An endpoint that returns under its name gets back its slot, its requests in flight and its
+ * rest. */
 static void an_endpoint_that_returns_has_its_slot_again(void **state)
 {
     (void)state;
@@ -323,7 +328,7 @@ static void an_endpoint_that_returns_has_its_slot_again(void **state)
     for (uint32_t i = 0; i < 3; i++) {
         dispatch_endpoint_remove(dispatch, 0);
         assert_null(dispatch_endpoint_at(dispatch, 0));
-        assert_int_equal(endpoint("b", true), 1); /* not the one with a request in flight */
+        assert_int_equal(endpoint("b", true), 1); /* the slot with a request in flight stays */
         dispatch_endpoint_remove(dispatch, 1);
         assert_int_equal(endpoint_put(&ep), 0);
         assert_int_equal(dispatch_in_flight(dispatch, 0), 1);
@@ -333,7 +338,7 @@ static void an_endpoint_that_returns_has_its_slot_again(void **state)
     dispatch_end(dispatch, &after, 0, true, 0);
     dispatch_end(dispatch, &r[0], 1, false, 0);
     dispatch_end(dispatch, &r[1], 0, true, 0);
-    /* Empty, its slot is anybody's. */
+    /* An empty slot may go to any endpoint. */
     dispatch_endpoint_remove(dispatch, 0);
     assert_int_equal(endpoint("b", true), 1);
     assert_int_equal(endpoint("c", true), 0);
@@ -363,7 +368,7 @@ static void as_many_endpoints_as_asked_for(void **state)
         }
         snprintf(ep.name, sizeof ep.name, "e%u", count - 1);
         assert_int_equal(dispatch_endpoint_find(many, ep.name), count - 1);
-        uint64_t sum = 0; /* a row that goes round meets each of them once */
+        uint64_t sum = 0; /* round_robin meets each endpoint once */
         for (uint32_t i = 0; i < count; i++) {
             struct dispatch_request r = { .prompt_tokens = 10 };
             assert_int_equal(dispatch_arrive(many, &r, 0).answer, DISPATCH_SEND);
@@ -375,7 +380,8 @@ static void as_many_endpoints_as_asked_for(void **state)
     }
 }
 
-/* A row that holds the first time, refuses the second, and says what it was told. */
+/* A route policy that holds at first, refuses next, then sends, and counts the events it is
+ * told. */
 struct odd {
     uint32_t asked, told[ROUTE_EVENT_COUNT];
 };
@@ -445,7 +451,8 @@ static void note_finished(void *policy, const struct route_event *ev)
     if (ev->kind == ROUTE_FINISHED) finished = *ev;
 }
 
-/* Half a second a token at the first instance, a tenth at the one it moved to. */
+/* The output takes half a second a token at the first instance and a tenth at the one it moves
+ * to. */
 static void a_move_begins_a_new_measure_and_keeps_the_past(void **state)
 {
     (void)state;
@@ -469,7 +476,7 @@ static void a_move_begins_a_new_measure_and_keeps_the_past(void **state)
     assert_true(finished.tpot_s > 0.099 && finished.tpot_s < 0.101);
 }
 
-/* Two routers of one fleet: with nothing known of each other each fills its own half first, and the
+/* Two routers of one fleet that know nothing of each other each fill their own half first, and the
  * halves are disjoint. */
 static void two_routers_begin_at_different_instances(void **state)
 {
@@ -508,13 +515,13 @@ static void what_others_sent_is_avoided(void **state)
         dispatch_end(dispatch, &r[i], 1, false, 1000);
     }
     assert_true(dispatch_work_rate(dispatch, 1, 1000) > 0);
-    assert_true(dispatch_work_rate(dispatch, 2, 1000) < 0); /* of a model that nobody asked for */
+    assert_true(dispatch_work_rate(dispatch, 2, 1000) < 0); /* a model without requests */
 }
 
 enum { RANDOM_REQUESTS = 40 };
 
-/* One random step of the outside world; what it does to requests is checked by the dispatch's must()s
- * and, at the end, by everything being empty. */
+/* Takes one random step of clients and engines; the dispatch's must()s check it, and at the end all
+ * must be empty. */
 static bool random_step(struct rng *rng, struct dispatch_request *r, int64_t now_us,
                         uint32_t *ended)
 {
@@ -561,7 +568,7 @@ static void random_worlds_end_every_request_once(void **state)
         now_us += (int64_t)rng_below(&rng, SECOND / 4);
         displaced += random_step(&rng, r, now_us, &ended);
     }
-    assert_true(displaced > 100); /* the world meets what it is there for */
+    assert_true(displaced > 100); /* displacement must occur */
     for (uint32_t i = 0; i < RANDOM_REQUESTS; i++) {
         if (r[i].state == DISPATCH_SENT || r[i].state == DISPATCH_HELD) {
             dispatch_end(dispatch, &r[i], 0, true, now_us);
@@ -573,7 +580,7 @@ static void random_worlds_end_every_request_once(void **state)
     assert_int_equal(d.arrivals, ended);
 }
 
-/* Half of the answers end at 8 tokens, half at 400: one that has come to 32 is of the long kind. */
+/* Half of the outputs end at 8 tokens, half at 400: one that reached 32 tokens is a long one. */
 static void what_an_answer_has_come_to_refines_what_is_left(void **state)
 {
     (void)state;
@@ -594,7 +601,7 @@ static void what_an_answer_has_come_to_refines_what_is_left(void **state)
     double still_s = dispatch_queued_s(dispatch, slot, 0);
     dispatch_tokens(dispatch, &r, 1, 0);
     double after_s = dispatch_queued_s(dispatch, slot, 0);
-    assert_true(still_s < before_s); /* what came is no longer left */
+    assert_true(still_s < before_s); /* generated tokens are no longer left */
     assert_true(after_s > 1.3 * before_s);
     dispatch_end(dispatch, &r, DISPATCH_REFINE_TOKENS, false, 0);
     assert_true(dispatch_queued_s(dispatch, slot, 0) < 1e-9);

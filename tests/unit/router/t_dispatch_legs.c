@@ -1,5 +1,5 @@
-/* t_dispatch_legs.c - requests that go on at another endpoint: who may take them, as what they count
- * there, and at which speed K and V are said to follow. */
+/* t_dispatch_legs.c - tests requests that continue at another endpoint: which endpoints may take
+ * them, what they count as there, and the link speed that policies see. */
 #include "tests/unit/router/dispatch_rig.h"
 
 #include <setjmp.h>
@@ -9,11 +9,11 @@
 
 #include <cmocka.h>
 
-/* What the policy was asked last. */
+/* The last view and request that the policy saw. */
 static struct {
     double link_bytes_s;
     uint32_t kv_bytes_per_token, instances, accept;
-    double output_left; /* of all */
+    double output_left; /* sum over all instances */
     struct route_req req;
 } asked;
 
@@ -61,7 +61,8 @@ static struct dispatch_request request(void)
     return request_of(640);
 }
 
-/* A view has the slowest link of its model's endpoints that have one, and their bytes of a token. */
+/* A view shows the slowest link among its model's endpoints that have one, and their bytes of KV a
+ * token. */
 static void links_are_those_of_the_model_s_endpoints(void **state)
 {
     (void)state;
@@ -94,7 +95,7 @@ static void links_are_those_of_the_model_s_endpoints(void **state)
     }
 }
 
-/* What a peer holds is fetched where an endpoint has a link, and the hit counts as its own. */
+/* Where endpoints have a link, a prefix that a peer holds is fetched and counts as a hit. */
 static void a_peer_s_run_is_fetched_over_the_link(void **state)
 {
     (void)state;
@@ -123,8 +124,9 @@ static void a_peer_s_run_is_fetched_over_the_link(void **state)
     }
 }
 
-/* After a failure its tokens are prompt: computed once more, foretold no more, and by nobody who
- * cannot take them. Without any it begins anew, anywhere. */
+/* After a failure generated tokens count as prompt and are no longer predicted, and only an
+ * endpoint that takes ids may continue. Without generated tokens any endpoint may start the request
+ * again. */
 static void an_answer_goes_on_where_ids_are_taken(void **state)
 {
     (void)state;
@@ -153,7 +155,7 @@ static void an_answer_goes_on_where_ids_are_taken(void **state)
     dispatch_end(dispatch, &other, 5, false, 4000001);
 }
 
-/* A prompt's instance hands over to one that decodes and takes ids; to none of another kind. */
+/* A prefill instance hands off to a decode instance that takes ids, and to no other. */
 static void only_those_who_take_ids_are_handed_answers(void **state)
 {
     (void)state;
@@ -186,7 +188,8 @@ static void end_slice(struct dispatch_request *r, enum dispatch_answer expected,
     assert_int_equal(dispatch_slice_end(dispatch, r, now_us).answer, expected);
 }
 
-/* Every slice is placed anew, by its tokens so far, and is no retry; it counts as one slice. */
+/* Each slice is placed anew with its tokens so far, is no retry, and counts as one slice of
+ * output. */
 static void a_request_comes_back_after_each_slice(void **state)
 {
     (void)state;
@@ -236,8 +239,8 @@ static void a_slice_that_finds_nobody_is_held(void **state)
     dispatch_end(dispatch, &r, r.generated, false, 4);
 }
 
-/* Others stay to their end: with policies that have no slices, at engines that take no ids, with a
- * prompt's instance, and where a migration has brought them. */
+/* Without slices a request stays to its end: with a policy that has none, at an engine that takes
+ * no ids, at a prefill instance, and after a migration. */
 static void not_every_request_comes_back(void **state)
 {
     (void)state;

@@ -1,14 +1,14 @@
-/* t_features.c - questions of one kind share a key, of two kinds do not. */
+/* t_features.c - tests that questions of one kind share a key and questions of two kinds do not. */
 #include "base/core/buf.h"
 #include "router/generate.h"
 #include "tests/unit/unit.h"
 
 static struct arena arena;
 
-/* As a client would send them, or a body that is refused. */
+/* Parses a chat request with these messages; returns false if it is refused. */
 static bool parse(const char *messages, struct openai_request *ret)
 {
-    static struct buf body; /* what is parsed points into it */
+    static struct buf body; /* the parsed request points into it */
     struct openai_error e = { 0 };
     buf_clear(&body);
     buf_printf(&body, "{\"messages\":%s}", messages);
@@ -96,7 +96,7 @@ static void the_beginning_and_the_tenant_are_keys_too(void **state)
     assert_int_not_equal(completion("Say one word").prefix, completion("Say two words").prefix);
 }
 
-/* What is no question has the key 0. */
+/* Messages without a question have key 0. */
 static void messages_without_text_have_no_question(void **state)
 {
     (void)state;
@@ -128,7 +128,7 @@ static void a_conversation_names_its_task_and_its_last_answer(void **state)
         "assistant", "Good day to you, my friend.") "," SAID("user", "What is rain?") "]");
     assert_true(str_eq(f.text, STR("What is rain?")));
     assert_int_equal(f.prompt_tokens, 100);
-    /* 27 bytes of 171, in a prompt of 100 tokens. */
+    /* 27 of 171 bytes, in a prompt of 100 tokens. */
     assert_in_range(f.previous_tokens, 12, 20);
     struct predict_features other = chat("[" SYSTEM("Be brief.") "," SAID("user", "Hello") "]");
     assert_true(f.group != 0 && other.group != 0 && f.group != other.group);

@@ -1,4 +1,5 @@
-/* t_ledger.c - the router's record of its own requests, and the load that others report. */
+/* t_ledger.c - tests the router's record of its own requests, the loads that engines report, and
+ * limits of silence. */
 #include "base/core/bits.h"
 #include "router/core/failure.h"
 #include "router/core/ledger.h"
@@ -11,8 +12,8 @@
 
 #include <cmocka.h>
 
-/* Sums follow entries, owed prefill shrinks with time, full slots foretell a wait; and the retry
- * rules row by row. */
+/* ---- the ledger: sums follow entries, owed prefill shrinks, full slots predict a wait; retries
+ * ---- */
 
 static struct route_instance instance(void)
 {
@@ -57,7 +58,7 @@ static void sums_follow_entries(void **state)
     assert_int_equal(in.in_flight + in.decoding + in.kv_tokens + in.prefill_tokens, 0);
     for (uint32_t i = 0; i < 4; i++)
         assert_non_null(send(l, 2, 10, 0, 1));
-    assert_null(send(l, 3, 10, 0, 1)); /* the bound is an answer */
+    assert_null(send(l, 3, 10, 0, 1)); /* the bound is reached */
     ledger_free(l);
 }
 
@@ -91,7 +92,7 @@ static void full_slots_wait_for_the_next_end(void **state)
     ledger_free(l);
 }
 
-/* Against the slow truth: all lengths that are left, sorted, and the one counted to. */
+/* Orders doubles for qsort; the sorted rest lengths are the slow reference of the test below. */
 static int by_value(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -127,7 +128,7 @@ static void the_next_free_slot_is_the_nth_end(void **state)
     }
 }
 
-/* Ten requests earn one retry: neither nine nor eleven. */
+/* Ten requests earn one retry. */
 static void a_tenth_of_the_traffic_may_be_retried(void **state)
 {
     (void)state;
@@ -205,7 +206,7 @@ static int ledger_tests(void)
     return cmocka_run_group_tests_name("ledger", tests, NULL, NULL);
 }
 
-/* Reports add what other routers sent, compared with our own past; meters see ramps at once. */
+/* ---- reported loads add what other routers sent, compared with our own past; meters ---- */
 
 #define SECOND 1000000
 
@@ -238,7 +239,7 @@ static void a_report_is_compared_with_the_ledger_of_then(void **state)
                                .prefill_tokens = 300,
                                .uncached_total = 1000 };
     load_note(&l, own, SECOND);
-    /* Two more are sent after the engine counted: not mistaken for nobody's. */
+    /* Two requests sent after the engine counted must not count as another router's. */
     struct ledger_sums later = own;
     later.in_flight = later.waiting = 4;
     later.uncached_total = 1400;
@@ -246,7 +247,7 @@ static void a_report_is_compared_with_the_ledger_of_then(void **state)
     struct reported_load report = {
         .running = 3, .waiting = 2, .prefill_tokens = 900, .kv_tokens = 1500, .uncached_total = 5000
     };
-    assert_int_equal(load_report(&l, &report, later, SECOND + 1000), 0); /* counting begins */
+    assert_int_equal(load_report(&l, &report, later, SECOND + 1000), 0); /* only a start */
     struct route_instance in = load_instance();
     in.in_flight = in.waiting = 4;
     in.prefill_tokens = 700;
@@ -260,7 +261,7 @@ static void a_report_is_compared_with_the_ledger_of_then(void **state)
     load_view(&l, later, SECOND + 501000, &in); /* half a second computed 500 of them */
     assert_int_equal(in.prefill_tokens, 400 + 400);
     in.prefill_tokens = 700;
-    load_view(&l, later, 3 * SECOND, &in); /* never below what this router still waits for */
+    load_view(&l, later, 3 * SECOND, &in); /* at least what this router itself still waits for */
     assert_int_equal(in.prefill_tokens, 700);
 }
 
@@ -295,7 +296,7 @@ static void others_work_is_counted_once(void **state)
     struct ledger_sums own = { 0 };
     struct reported_load report = { .uncached_total = 7000 };
     assert_int_equal(load_report(&l, &report, own, SECOND), 0);
-    own.uncached_total = 500; /* own prompts on their way: the difference falls, then comes back */
+    own.uncached_total = 500; /* own prompts under way: the difference falls, then returns */
     load_note(&l, own, 2 * SECOND);
     assert_int_equal(load_report(&l, &report, own, 2 * SECOND), 0);
     report.uncached_total = 7500;
@@ -304,7 +305,7 @@ static void others_work_is_counted_once(void **state)
     assert_int_equal(load_report(&l, &report, own, 4 * SECOND), 400);
 }
 
-/* An engine whose counter begins anew without saying so, and one that says what cannot be. */
+/* An engine's counter may restart without notice, and an engine may report impossible numbers. */
 static void no_report_freezes_or_floods(void **state)
 {
     (void)state;
@@ -327,7 +328,7 @@ static void no_report_freezes_or_floods(void **state)
     assert_int_equal(in.waiting + in.decoding, in.in_flight);
 }
 
-/* The ledger of now is found again although the clock went back to before all that was noted. */
+/* After a clock that jumped back the right note of the ledger is still found. */
 static void a_clock_that_is_set_back_freezes_nothing(void **state)
 {
     (void)state;
@@ -344,10 +345,10 @@ static void a_clock_that_is_set_back_freezes_nothing(void **state)
     load_report(&l, &report, own, 3 * SECOND);
     struct route_instance in = load_instance();
     load_view(&l, own, 3 * SECOND, &in);
-    assert_int_equal(in.in_flight, 0); /* all of what it reports is our own */
+    assert_int_equal(in.in_flight, 0); /* the report is all our own */
 }
 
-/* At any constant rate the meter says the rate, from a few seconds after the start on. */
+/* At a constant rate the meter is right from a few seconds after its start. */
 static void meters_are_right_from_the_start(void **state)
 {
     (void)state;
@@ -362,7 +363,7 @@ static void meters_are_right_from_the_start(void **state)
     assert_true(fabs(after - 0.7 * exp(-1)) < 0.02);
 }
 
-/* Which silence ends an attempt: rows of what an engine said and when. */
+/* ---- the silence that ends an attempt: what an engine sent, and when ---- */
 
 static const struct silence_config config = {
     .head_us = 30 * SECOND,
@@ -373,13 +374,13 @@ static const struct silence_config config = {
 
 struct row {
     bool ours, streams;
-    int64_t head_s, beat_ms; /* head_s 0: none came */
+    int64_t head_s, beat_ms; /* head_s 0: no head came */
     int64_t bytes_s;         /* the last byte; 0: none came */
     int64_t silent_s;        /* since the call began; 0: never */
     const char *why;
 };
 
-/* When the silence is noticed by one who looks when told to. */
+/* Looks whenever it is due; returns the seconds after which silence is reported, or 0 for never. */
 static int64_t noticed_s(struct silence *s, int64_t from_s)
 {
     while (s->look_us != INT64_MAX) {
@@ -422,7 +423,7 @@ static void limits_are_as_said(void **state)
     }
 }
 
-/* What came meanwhile lies unread, or was never asked for. */
+/* A late look proves nothing: bytes that came meanwhile may lie unread. */
 static void a_late_look_proves_nothing(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* t_loop_metrics.c - counts of all loops are told once, and gauges as they stand. */
+/* t_loop_metrics.c - tests that metrics of several loops add their counts once and show gauges as
+ * they stand. */
 #include "base/core/bits.h"
 #include "router/metrics.h"
 #include "tests/unit/io/server_rig.h"
@@ -21,7 +22,8 @@ static void on_end(void *arg, enum http_end end)
     r->ended++;
 }
 
-/* Port 1 of this machine: nobody listens. Whether that is known at once, no connection stays. */
+/* Calls port 1 of this machine, where no server listens; whether the failure comes at once or
+ * later, no connection stays. */
 static void call_nobody(struct rig *r, uint32_t i)
 {
     struct err err;
@@ -109,7 +111,7 @@ static void refused_posts_are_told(void **state)
     rig_stop(&r);
 }
 
-/* A loop with a server and a caller, beside those without. */
+/* A loop with a server and a client reports their counts beside loops without any. */
 static void what_servers_count_is_told(void **state)
 {
     (void)state;

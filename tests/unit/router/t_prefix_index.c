@@ -1,4 +1,4 @@
-/* t_prefix_index.c - the prefix index, and the KV events that fill it. */
+/* t_prefix_index.c - tests the prefix index, and the KV events that fill it. */
 #include "base/core/bits.h"
 #include "base/io/http/http_server.h"
 #include "base/io/loop/clock.h"
@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-/* The index against a naive model, its bound, and its tentative entries. */
+/* ---- the index against a naive model, its bound, and its expected entries ---- */
 
 #define SLOTS 256
 
@@ -66,7 +66,7 @@ static void expectation_ends_unless_confirmed(void **state)
     prefix_index_add(ix, 3, keys[0]);
     prefix_index_match(ix, keys, 2, 1000, blocks);
     assert_int_equal(blocks[3], 1);
-    /* Nor does it come back when another is expected. */
+    /* Expecting the blocks at another slot does not revive it. */
     prefix_index_expect(ix, 4, keys, 2, 1000, 2000);
     prefix_index_match(ix, keys, 2, 1500, blocks);
     assert_int_equal(blocks[3], 1);
@@ -86,7 +86,7 @@ static void bound_forgets_the_oldest(void **state)
     struct block_key first = key_of(0);
     for (uint64_t n = 0; n < 3 * (uint64_t)st.blocks_max; n++) {
         prefix_index_add(ix, 1, key_of(n));
-        prefix_index_match(ix, &first, 1, 0, blocks); /* keeps block 0 young */
+        prefix_index_match(ix, &first, 1, 0, blocks); /* block 0 stays recently used */
         assert_int_equal(blocks[1], 1);
     }
     struct prefix_index_stats after;
@@ -102,7 +102,8 @@ static void bound_forgets_the_oldest(void **state)
 
 enum { MODEL_KEYS = 300, MODEL_SLOTS = 5 };
 
-/* MODEL_SLOTS of so many, from the first to the last. */
+/* Compares the index with a naive table, over MODEL_SLOTS of its `slots` slots, from first to
+ * last. */
 static void compare_with_table(uint32_t slots, uint32_t steps)
 {
     struct prefix_index *ix = NULL;
@@ -152,7 +153,8 @@ static void random_operations_agree_with_a_naive_table(void **state)
     compare_with_table(ROUTE_INSTANCES_MAX, 10000);
 }
 
-/* More slots, the same bytes: what was touched last stays, with its holders and expectations. */
+/* A wider index in the same bytes keeps the most recently used blocks, with their holders and
+ * expectations. */
 static void a_wider_index_keeps_the_youngest(void **state)
 {
     (void)state;
@@ -182,7 +184,7 @@ static void a_wider_index_keeps_the_youngest(void **state)
     prefix_index_match(ix, &first, 1, 0, blocks);
     for (uint32_t s = 0; s < MANY; s++)
         assert_int_equal(blocks[s], 0);
-    /* The order of last touch went along: the next to go is the oldest that stayed. */
+    /* The order of use is kept too: the next evicted is the oldest that stayed. */
     struct block_key oldest = key_of(narrow.blocks_max - wide.blocks);
     prefix_index_match(ix, &oldest, 1, 0, blocks);
     assert_int_equal(blocks[(narrow.blocks_max - wide.blocks) % FEW], 1);
@@ -207,15 +209,15 @@ static int prefix_index_tests(void)
     return cmocka_run_group_tests_name("prefix_index", tests, NULL, NULL);
 }
 
-/* An engine's KV events over a real connection into the prefix index. */
+/* ---- an engine's KV events over a real connection into the prefix index ---- */
 
 #define WAIT_US 60000000
 #define SLOT 3
 #define KEYS 4
 
-/* An engine that says what the test tells it to say. */
+/* An engine that sends the events the test tells it to. */
 struct engine {
-    struct auth_rig auth; /* first: auth_rig.h */
+    struct auth_rig auth; /* must be first: auth_rig.h */
     struct fleet_link link;
     struct signer *signer;
     struct loop *loop;
@@ -387,7 +389,7 @@ static void loads_are_heard_by_those_who_ask(void **state)
     change(&e, EVENT_SNAPSHOT, 5, 0, 2);
     wait_held(&e, 2, "a snapshot");
     const struct reported_load *none = block_feed_load(e.feed, &told_us);
-    assert_non_null(none); /* it has said nothing: it has nothing */
+    assert_non_null(none); /* it sent no block, so it has none */
     assert_int_equal(none->running, 0);
     say(&e, &(struct block_event){ .kind = EVENT_LOAD,
                                    .seq = 5,
@@ -409,7 +411,7 @@ static void loads_are_heard_by_those_who_ask(void **state)
     assert_int_equal(kept.load.head_pages, 12);
     assert_int_equal(kept.load.uncached_total, 77777);
     assert_int_equal(block_feed_load(e.feed, &told_us)->kv_tokens, 4000);
-    change(&e, EVENT_ADD, 6, 2, 1); /* it took no number: nothing is missing */
+    change(&e, EVENT_ADD, 6, 2, 1); /* it has no number, so no gap */
     wait_held(&e, 3, "an addition behind a load");
     assert_int_equal(e.connects, 1);
     stop(&e);

@@ -1,5 +1,5 @@
-/* t_quarantine.c - prompts that kill engines: the table of them, and the dispatch that isolates suspects
- * so that of two deaths the guilty is known. */
+/* t_quarantine.c - tests quarantine of prompts that kill engines: the table, and the dispatch that
+ * runs suspects apart so that a second death tells the guilty one. */
 #include "base/core/bits.h"
 #include "tests/unit/router/dispatch_rig.h"
 
@@ -43,7 +43,7 @@ static void two_engines_are_refused_one_is_not(void **state)
 {
     (void)state;
     blame(POISON, 1, 10, SECOND);
-    blame(POISON, 1, 10, 2 * SECOND); /* another copy of it, at the same engine */
+    blame(POISON, 1, 10, 2 * SECOND); /* another copy of the prompt, at the same engine */
     assert_int_equal(left(3 * SECOND), 0);
     assert_int_equal(quarantine_suspects(table, POISON, 3 * SECOND), 1);
     blame(POISON, 2, 20, 4 * SECOND);
@@ -68,7 +68,7 @@ static void a_death_is_proven_by_another_boot(void **state)
     blame(POISON, 1, 10, 0);
     blame(POISON, 2, 20, 0);
     assert_int_equal(left(SECOND), QUARANTINE_PROOF_US - SECOND);
-    quarantine_boot(table, 1, 10); /* the same: no news */
+    quarantine_boot(table, 1, 10); /* the same boot proves nothing */
     quarantine_boot(table, 1, 11);
     quarantine_boot(table, 3, 30);
     assert_int_equal(left(SECOND), QUARANTINE_PROOF_US - SECOND);
@@ -87,11 +87,11 @@ static void what_is_never_proven_is_void(void **state)
     blame(POISON, 2, 20, 0);
     assert_int_equal(left(QUARANTINE_PROOF_US), 0);
     assert_int_equal(quarantine_suspects(table, POISON, QUARANTINE_PROOF_US), 0);
-    blame(POISON, 3, 30, QUARANTINE_PROOF_US + SECOND); /* begins anew */
+    blame(POISON, 3, 30, QUARANTINE_PROOF_US + SECOND); /* counts from zero again */
     assert_int_equal(left(QUARANTINE_PROOF_US + SECOND), 0);
 }
 
-/* The network was cut: the engine answers others, and is the same. */
+/* After a cut network the same engine, alive, answers other requests. */
 static void a_cut_network_is_no_death(void **state)
 {
     (void)state;
@@ -107,7 +107,7 @@ static void a_cut_network_is_no_death(void **state)
     assert_int_equal(quarantine_suspects(table, POISON, 9 * SECOND), 0);
     blame(POISON, 1, 10, 10 * SECOND);
     quarantine_boot(table, 1, 11);
-    quarantine_alive(table, 1, 10, 12 * SECOND); /* what is proven stays */
+    quarantine_alive(table, 1, 10, 12 * SECOND); /* a proven death stays */
     assert_true(quarantine_suspects(table, POISON, 13 * SECOND) > 0);
 }
 
@@ -142,7 +142,8 @@ static void clearing_lets_in_again(void **state)
     assert_true(n.refusals == 1 && n.caught == 3 && n.refused_now == 0);
 }
 
-/* Routers tell each other; what was seen here stays when the others are silent about it. */
+/* A router takes over what others refuse, and keeps its own findings when others are silent about
+ * them. */
 static void what_others_refuse_is_refused_here_too(void **state)
 {
     (void)state;
@@ -156,7 +157,7 @@ static void what_others_refuse_is_refused_here_too(void **state)
     assert_int_equal(left(SECOND), 9 * SECOND);
     assert_int_equal(quarantine_left_us(table, 5, SECOND), HOUR);
     assert_true(quarantine_refuses(table, POISON, SECOND) > 0);
-    quarantine_told(table, list, 2, 2 * SECOND); /* again, half a second later */
+    quarantine_told(table, list, 2, 2 * SECOND); /* repeated a second later */
     assert_int_equal(quarantine_list(table, 2 * SECOND, item, 4), 2);
     assert_true(item[0].fingerprint == 5 && !item[0].told && item[0].blames == 2);
     assert_true(item[1].told && item[1].refused && item[1].refusals == 1 && item[1].blames == 0);
@@ -169,10 +170,10 @@ static void what_others_refuse_is_refused_here_too(void **state)
     quarantine_told(table, list, 2, 4 * SECOND);
     assert_int_equal(quarantine_clear(table, POISON), 1);
     assert_int_equal(left(4 * SECOND), 0);
-    assert_int_equal(quarantine_clear(table, 0), 2); /* 5, as seen and as told */
+    assert_int_equal(quarantine_clear(table, 0), 2); /* 5, from here and from the other */
 }
 
-/* A crowd of suspects does not push out what is known to kill. */
+/* At the bound suspects are forgotten before prompts that are known to kill. */
 static void the_bound_forgets_suspects_first(void **state)
 {
     (void)state;
@@ -250,18 +251,18 @@ static void a_prompt_that_killed_two_is_refused_for_everybody(void **state)
     dispatch_end(dispatch, &after, 3, false, HOUR + 4 * SECOND);
 }
 
-/* Traffic that pays for one retry: budgets are not what is tested here. */
+/* Earns one retry by traffic, because retry budgets are not under test here. */
 static void earn_retry(void)
 {
     for (uint32_t i = 0; i < RETRY_REQUESTS; i++) {
         struct dispatch_request one = asks(1);
-        one.model = 2; /* held, as nobody serves it, and gone */
+        one.model = 2; /* held, as no endpoint serves it, then gone */
         assert_int_equal(dispatch_arrive(dispatch, &one, 0).answer, DISPATCH_WAIT);
         dispatch_end(dispatch, &one, 0, true, 0);
     }
 }
 
-/* Only a crash is blamed, not a silence, a full engine or an error. */
+/* Only a crash is blamed; silence, a full engine or an error is not. */
 static void other_failures_are_no_blame(void **state)
 {
     (void)state;
@@ -278,8 +279,8 @@ static void other_failures_are_no_blame(void **state)
     }
 }
 
-/* One engine dies with four requests, one of which kills. They run one at a time from then on, so
- * that its second death is its own, and the others, which only stood beside it, are answered. */
+/* One engine dies with four requests, one of which kills. From then on they run one at a time, so
+ * that the second death tells the guilty one, and the other three are served. */
 static void the_guilty_is_found_among_four(void **state)
 {
     (void)state;
@@ -298,7 +299,7 @@ static void the_guilty_is_found_among_four(void **state)
         sent += dispatch_fail(dispatch, &r[i], RETRY_DIED, SECOND).answer == DISPATCH_SEND;
     assert_int_equal(sent, 1);
     assert_int_equal(dispatch_in_flight(dispatch, b), 1);
-    /* What was never near a death is not held up. */
+    /* A prompt that was near no death is not delayed. */
     struct dispatch_request stranger = asks(1);
     assert_int_equal(dispatch_arrive(dispatch, &stranger, SECOND + 1).answer, DISPATCH_SEND);
 
@@ -332,7 +333,7 @@ static void the_guilty_is_found_among_four(void **state)
     dispatch_end(dispatch, &stranger, 5, false, now);
 }
 
-/* A suspect is one until it has come past the token at which the engine died. */
+/* A suspect runs apart until it has passed the token at which the engine died. */
 static void a_suspect_keeps_others_away_until_it_has_passed(void **state)
 {
     (void)state;
@@ -351,13 +352,14 @@ static void a_suspect_keeps_others_away_until_it_has_passed(void **state)
     struct dispatch_verdict v;
     assert_ptr_equal(dispatch_held_next(dispatch, 2 * SECOND, &v), &peer);
     dispatch_end(dispatch, &r, 11, false, 3 * SECOND);
-    dispatch_end(dispatch, &peer, 1, true, 3 * SECOND); /* its client left: nothing stays behind */
+    dispatch_end(dispatch, &peer, 1, true, 3 * SECOND); /* its client left; nothing stays behind */
     struct dispatch_request third = asks(POISON + 1);
     assert_int_equal(dispatch_arrive(dispatch, &third, 4 * SECOND).answer, DISPATCH_SEND);
     dispatch_end(dispatch, &third, 1, false, 5 * SECOND);
 }
 
-/* Deaths that it went on after each time are not its own, but there is an end to it. */
+/* A request that passes the point of each death is not guilty of it, but its retries are
+ * bounded. */
 static void who_goes_on_each_time_is_tried_again_up_to_a_bound(void **state)
 {
     (void)state;
@@ -376,7 +378,7 @@ static void who_goes_on_each_time_is_tried_again_up_to_a_bound(void **state)
             assert_int_equal(v.status, 422);
             break;
         }
-        assert_int_equal(v.answer, DISPATCH_WAIT); /* at the one that has just died */
+        assert_int_equal(v.answer, DISPATCH_WAIT); /* its one endpoint has just died */
         ep.boot++;
         endpoint_put(&ep);
         now += SECOND;

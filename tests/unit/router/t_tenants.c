@@ -1,4 +1,4 @@
-/* t_tenants.c - keys by their hash, limits that refill, and a table at its bound. */
+/* t_tenants.c - tests keys found by their hash, limits that refill, and a table at its bound. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "router/snapshot.h"
@@ -39,7 +39,7 @@ static void keys_are_known_by_their_hash(void **state)
     assert_string_equal(tenant_keys_find(k, STR("key-b"))->salt, "");
     assert_null(tenant_keys_find(k, STR("key-c")));
     assert_null(tenant_keys_find(k, (struct str){ 0 }));
-    assert_null(tenant_keys_find(k, a[0])); /* a hash is no key */
+    assert_null(tenant_keys_find(k, a[0])); /* the hash is not a key */
     assert_null(tenant_keys_find(NULL, STR("key-a1")));
 
     struct tenant_keys *shared = tenant_keys_ref(k);
@@ -108,7 +108,7 @@ static void requests_of_a_minute_refill_evenly(void **state)
     assert_float_equal(wait_s, 6, 1e-6);
     assert_true(tenant_admit(a, 1, now_us + 10 * SECOND, &wait_s));
     assert_false(tenant_admit(a, 1, now_us + 10 * SECOND, &wait_s));
-    /* An hour of rest saves one minute's worth, no more. */
+    /* An hour of rest saves no more than one minute's allowance. */
     now_us += 3600 * (int64_t)SECOND;
     for (int i = 0; i < 6; i++)
         assert_true(tenant_admit(a, 1, now_us, &wait_s));
@@ -132,7 +132,7 @@ static void limits_are_looked_at_before_the_prompt(void **state)
     assert_true(tenant_enter(a, now_us, &wait_s) && tenant_enter(a, now_us, &wait_s));
     assert_false(tenant_enter(a, now_us, &wait_s)); /* two are under way */
     assert_true(tenant_charge(a, 550, now_us, &wait_s));
-    /* What its tokens refuse counts as if it had not come, but as refused. */
+    /* A request refused for its tokens counts as refused and uses no other allowance. */
     assert_false(tenant_charge(a, 100, now_us, &wait_s));
     assert_float_equal(wait_s, 5, 1e-6);
     assert_int_equal(a->in_flight, 1);
@@ -140,11 +140,11 @@ static void limits_are_looked_at_before_the_prompt(void **state)
     assert_int_equal(a->rejected_total, 2);
     assert_float_equal(a->requests_left, 59, 1e-6);
     tenant_end(a, &(struct usage){ .prompt_tokens = 550, .generated_tokens = 110 });
-    /* 60 tokens owed: nobody tokenises for it until they are earned. */
+    /* With 60 tokens owed a request is refused before it is tokenised. */
     assert_false(tenant_enter(a, now_us, &wait_s));
     assert_float_equal(wait_s, 6, 1e-6);
     assert_true(tenant_enter(a, now_us + 6 * SECOND, &wait_s));
-    tenant_end(a, &none); /* a prompt that was refused for what it is */
+    tenant_end(a, &none); /* a prompt refused for its content */
     assert_int_equal(a->in_flight, 0);
     tenants_free(t);
 }
@@ -157,7 +157,8 @@ static void tokens_are_paid_before_and_after(void **state)
     struct tenant *a = tenants_find(t, "a");
     double wait_s;
     int64_t now_us = SECOND * 100;
-    /* More than a minute's allowance passes a full bucket; the debt is waited for. */
+    /* A prompt above a minute's allowance passes with a full bucket; the debt is earned
+     * afterwards. */
     assert_true(tenant_admit(a, 1000, now_us, &wait_s));
     assert_false(tenant_admit(a, 100, now_us, &wait_s));
     assert_float_equal(wait_s, 50, 1e-6);
@@ -216,7 +217,7 @@ static void limits_change_and_what_was_used_stays(void **state)
     double wait_s;
     assert_true(tenant_admit(a, 1, SECOND, &wait_s));
     assert_true(tenant_admit(a, 1, SECOND, &wait_s));
-    assert_int_equal(tenants_update(t, &rules), 0); /* the same limits refill nothing */
+    assert_int_equal(tenants_update(t, &rules), 0); /* equal limits refill nothing */
     assert_false(tenant_admit(a, 1, SECOND, &wait_s));
     r.requests_per_min = 3;
     assert_int_equal(tenants_update(t, &rules), 0);
@@ -228,7 +229,7 @@ static void limits_change_and_what_was_used_stays(void **state)
     tenants_free(t);
 }
 
-/* A full table of tenants that are gone makes room, but for those with requests in flight. */
+/* A full table drops tenants that are no longer listed, except those with requests in flight. */
 static void a_full_table_forgets_tenants_that_are_named_no_more(void **state)
 {
     (void)state;
@@ -246,7 +247,7 @@ static void a_full_table_forgets_tenants_that_are_named_no_more(void **state)
     double wait_s;
     assert_true(tenant_admit(busy, 1, 0, &wait_s));
 
-    /* All but the busy one are replaced. */
+    /* All but the busy tenant are replaced. */
     rules.tenant_count--;
     for (uint32_t i = 0; i < rules.tenant_count; i++) {
         snprintf(name[i], sizeof name[i], "new-%u", i);
@@ -258,7 +259,7 @@ static void a_full_table_forgets_tenants_that_are_named_no_more(void **state)
     for (uint32_t i = 0; i < rules.tenant_count; i++)
         assert_string_equal(tenants_find(t, name[i])->id.name, name[i]);
 
-    /* One more than fits: refused, and nobody who is named is lost for it. */
+    /* One more tenant than fits is refused, and no listed tenant is dropped for it. */
     rules.tenant_count = SYNC_TENANTS_MAX;
     list[SYNC_TENANTS_MAX - 1].tenant = STR("newest");
     assert_int_equal(tenants_update(t, &rules), -ENOMEM);
@@ -272,7 +273,7 @@ static void a_full_table_forgets_tenants_that_are_named_no_more(void **state)
     free(name);
 }
 
-/* Services by name and by hash, up to the bound. */
+/* ---- services by name and by hash, up to the bound ---- */
 
 static void services_are_found_by_name_up_to_the_bound(void **state)
 {

@@ -1,4 +1,5 @@
-/* t_kv_transfers.c - ports, handoffs between prefill and decode instances, live migrations. */
+/* t_kv_transfers.c - tests KV transfers in the simulator: ports, handoffs between prefill and
+ * decode instances, live migrations, roles that change, and fetches from peers' caches. */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
 #include "simulator/flight.h"
@@ -42,7 +43,7 @@ static struct sim_config config_of(uint32_t both, uint32_t prefill, uint32_t dec
     return c;
 }
 
-/* Whatever moves, every answer has its length. */
+/* Runs the simulator; checks that every output has its full length, whatever is transferred. */
 static struct sim_result run(const struct sim_config *c, const struct trace *t)
 {
     struct sim_result r;
@@ -70,10 +71,9 @@ static void copies_wait_for_both_ports_in_order(void **state)
     assert_true(kv_link_init(&t, 4, 1e6, 10)); /* a byte a microsecond */
     assert_true(kv_link_next_us(&t) == INT64_MAX);
     assert_true(kv_link_begin(&t, &copy[0], 0, 1, 1000, 100, NEVER));
-    assert_true(kv_link_begin(&t, &copy[1], 0, 2, 500, 100, NEVER)); /* waits for 0's way out */
-    assert_true(
-        kv_link_begin(&t, &copy[2], 3, 2, 100, 100, NEVER)); /* and this one for 2's way in */
-    assert_true(kv_link_begin(&t, &copy[3], 1, 0, 100, 100, NEVER)); /* the other way is free */
+    assert_true(kv_link_begin(&t, &copy[1], 0, 2, 500, 100, NEVER)); /* waits for 0 to send */
+    assert_true(kv_link_begin(&t, &copy[2], 3, 2, 100, 100, NEVER)); /* waits for 2 to receive */
+    assert_true(kv_link_begin(&t, &copy[3], 1, 0, 100, 100, NEVER)); /* this direction is free */
     const struct {
         uint32_t which;
         int64_t at_us;
@@ -88,9 +88,9 @@ static void copies_wait_for_both_ports_in_order(void **state)
     kv_link_drop(&t, &copy[0]);
     assert_true(kv_link_next_us(&t) == INT64_MAX);
     assert_true(
-        kv_link_begin(&t, &copy[1], 0, 1, 1, 5000, NEVER)); /* its bytes still take their time */
+        kv_link_begin(&t, &copy[1], 0, 1, 1, 5000, NEVER)); /* waits for the dropped bytes */
     assert_int_equal(kv_link_next_us(&t), 6011);
-    kv_link_port_new(&t, 0); /* whose they were is gone, and so are they for its successor */
+    kv_link_port_new(&t, 0); /* a new instance does not wait for the former one's copies */
     kv_link_port_new(&t, 1);
     assert_true(kv_link_begin(&t, &copy[2], 0, 1, 1, 5000, NEVER));
     assert_int_equal(kv_link_next_us(&t), 5011);
@@ -103,15 +103,15 @@ static void a_prompt_is_computed_here_and_answered_there(void **state)
 {
     (void)state;
     CLEANUP(trace_freep) struct trace *t = make_trace(400, 100000, 1000, 200);
-    t->request[7].output_tokens = 1; /* nothing to hand over */
+    t->request[7].output_tokens = 1; /* no decode, no handoff */
     struct sim_config c = config_of(0, 1, 2);
     struct sim_result a = run(&c, t), b = run(&c, t);
     assert_true(a.digest == b.digest);
     assert_int_equal(a.handoffs, 399);
     double bytes = 0;
     for (uint32_t i = 0; i < t->count; i++) {
-        uint32_t whole = t->request[i].prompt_tokens / 16 * 16; /* pages */
-        assert_int_equal(a.outcome[i].instance, 0); /* the first token is the prefill instance's */
+        uint32_t whole = t->request[i].prompt_tokens / 16 * 16; /* whole pages */
+        assert_int_equal(a.outcome[i].instance, 0); /* the prefill instance makes the first token */
         if (i != 7) bytes += whole * model_spec_kv_token_bytes(&c.model);
     }
     assert_true(fabs(a.link_bytes / bytes - 1) < 1e-9);
@@ -132,13 +132,13 @@ static double tpot_mean_s(const struct sim_result *r)
     return sum / n;
 }
 
-/* No prompt ever stands before a token that is due. */
+/* Decode instances never delay a due token by a prompt, and a slow link shows in the TPOT. */
 static void decoding_is_undisturbed_and_the_link_is_paid_for(void **state)
 {
     (void)state;
     CLEANUP(trace_freep) struct trace *t = make_trace(400, 120000, 3000, 200);
     struct sim_config together = config_of(3, 0, 0), split = config_of(0, 1, 2), slow = split;
-    slow.link_bytes_s = 0.4e9; /* a prompt takes a second */
+    slow.link_bytes_s = 0.4e9; /* a prompt's KV takes a second */
     struct sim_result a = run(&together, t), b = run(&split, t), c = run(&slow, t);
     assert_true(sim_histogram_quantile_s(&b.itl, 0.95) < sim_histogram_quantile_s(&a.itl, 0.95));
     assert_true(tpot_mean_s(&c) > tpot_mean_s(&b) + 0.8 / 200);
@@ -147,8 +147,8 @@ static void decoding_is_undisturbed_and_the_link_is_paid_for(void **state)
     sim_result_fini(&c);
 }
 
-/* Prompts whose pages wait for a slow link hold up those behind them, who are preempted by nobody; and
- * each stands for at least as long as its own copy takes. */
+/* Prompts whose pages wait for a slow link delay those behind them without preempting any session,
+ * and each stalls for at least as long as its own copy takes. */
 static void waiting_for_a_copy_is_no_preemption(void **state)
 {
     (void)state;
@@ -159,11 +159,11 @@ static void waiting_for_a_copy_is_no_preemption(void **state)
     c.drain_s = 1e5;
     struct sim_result r = run(&c, t);
     double copies_s = r.link_bytes / c.link_bytes_s;
-    assert_true(copies_s > 10 * 20); /* ten times what the arrivals last */
+    assert_true(copies_s > 10 * 20); /* ten times the time of the arrivals */
     assert_int_equal(r.preemptions, 0);
     assert_int_equal(r.handoffs, 200);
     assert_true(r.stall_s > copies_s);
-    assert_true(r.stall_s < 20 * copies_s); /* 8,000 tokens hold so many at most */
+    assert_true(r.stall_s < 20 * copies_s); /* at most so many fit 8,000 tokens */
     c.link_bytes_s = 1e12;
     struct sim_result fast = run(&c, t);
     assert_true(fast.stall_s > 0 && fast.stall_s < 0.01 * (double)fast.handoffs);
@@ -171,7 +171,8 @@ static void waiting_for_a_copy_is_no_preemption(void **state)
     sim_result_fini(&fast);
 }
 
-/* Both kinds in one fleet: whole requests where they may be, and no prompt on a decode instance. */
+/* A mixed fleet serves some requests whole and some by handoff, and no decode instance computes a
+ * prompt. */
 static void roles_are_kept(void **state)
 {
     (void)state;
@@ -188,7 +189,8 @@ static void roles_are_kept(void **state)
 
 /* ---- live migration ---- */
 
-/* Round robin sends the long answers to one of two instances, whose pages run out. */
+/* Makes a trace of which round robin sends the long outputs to one of two instances, so that its
+ * pages run out. */
 static struct trace *lopsided(uint32_t count)
 {
     struct trace *t = make_trace(count, 60000, 200, 100);
@@ -211,7 +213,7 @@ static void sessions_leave_where_pages_are_short(void **state)
     assert_int_equal(stay.migrations, 0);
     assert_true(moved.migrations > 20);
     assert_true(moved.preemptions < stay.preemptions);
-    /* Standing still costs about the copy of what the last stage leaves: a few pages. */
+    /* A migration stalls a session about as long as the last stage's copy takes: a few pages. */
     double stall_s = moved.stall_s / (double)moved.migrations;
     assert_true(stall_s > 0 && stall_s < 0.01);
     sim_result_fini(&stay);
@@ -219,7 +221,7 @@ static void sessions_leave_where_pages_are_short(void **state)
     sim_result_fini(&again);
 }
 
-/* Over a link that is too slow sessions end, or are preempted, before their copies do. */
+/* Over a slow link sessions end, or are preempted, before their copies do. */
 static void a_copy_that_lost_its_session_is_dropped(void **state)
 {
     (void)state;
@@ -234,7 +236,7 @@ static void a_copy_that_lost_its_session_is_dropped(void **state)
     sim_result_fini(&r);
 }
 
-/* Migration and handoff at once: only decode instances exchange sessions. */
+/* With migration and handoff at once, only decode instances exchange sessions. */
 static void decode_instances_balance_among_themselves(void **state)
 {
     (void)state;
@@ -248,7 +250,7 @@ static void decode_instances_balance_among_themselves(void **state)
     sim_result_fini(&r);
 }
 
-/* Somebody has to compute prompts, and somebody to answer. */
+/* A fleet needs instances for prefill and for decode. */
 static void a_fleet_of_one_phase_is_refused(void **state)
 {
     (void)state;
@@ -265,8 +267,8 @@ static void a_fleet_of_one_phase_is_refused(void **state)
 
 /* ---- roles that change ---- */
 
-/* Every row over a fleet that starts with whole requests: nothing is lost, and with a tight TPOT
- * the phases are parted. */
+/* Under every role policy a fleet that starts with whole requests loses nothing, and a tight TPOT
+ * makes all but "colocated" disaggregate. */
 static void roles_change_while_it_serves(void **state)
 {
     (void)state;
@@ -289,8 +291,8 @@ static void roles_change_while_it_serves(void **state)
 
 /* ---- peers' caches ---- */
 
-/* Conversations of one long beginning; with one instance slowed by a stream of its own, its cached
- * beginnings are worth fetching. */
+/* Conversations share long prefixes; an instance busy with its own stream has cached prefixes that
+ * are worth fetching. */
 static void a_peers_cache_is_fetched_where_that_is_quicker(void **state)
 {
     (void)state;
@@ -315,7 +317,7 @@ static void a_peers_cache_is_fetched_where_that_is_quicker(void **state)
     assert_true(
         fabs(a.link_bytes / (double)a.fetched_tokens - model_spec_kv_token_bytes(&c.model)) < 1e-6);
     slow = c;
-    slow.link_bytes_s = 1e8; /* six seconds a beginning */
+    slow.link_bytes_s = 1e8; /* six seconds a prefix */
     struct sim_result none = run(&slow, t);
     assert_int_equal(none.fetches, 0);
     sim_result_fini(&a);

@@ -1,5 +1,5 @@
-/* t_predict_trial.c - turns are linked, nothing is learned before it ended; and on the recorded
- * traces predictors order requests as their documents say. */
+/* t_predict_trial.c - tests that trials link turns and learn nothing before it ended, and that on
+ * the recorded traces predictors order requests as their documents say. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "cli/input_file.h"
@@ -48,7 +48,7 @@ static void sessions_link_their_turns(void **state)
                                   PREDICT_TRUTH);
 }
 
-/* The first block is a system prompt that strangers share: only deeper ones link. */
+/* The first block is a system prompt that unrelated requests share: only deeper blocks link. */
 static void blocks_link_what_goes_on(void **state)
 {
     (void)state;
@@ -60,8 +60,8 @@ static void blocks_link_what_goes_on(void **state)
     link_turns(BLOCKS(0, 600, 11, 1, 2)            /* one whole block: the system prompt */
                BLOCKS(1, 1100, 22, 1, 3, 4)        /* two whole blocks */
                BLOCKS(2, 700, 33, 1, 5)            /* shares block 1 alone */
-               BLOCKS(3, 1700, 44, 1, 3, 6, 7)     /* goes on from the second */
-               BLOCKS(4, 2100, 55, 1, 3, 6, 8, 9), /* and from the fourth */
+               BLOCKS(3, 1700, 44, 1, 3, 6, 7)     /* continues the second */
+               BLOCKS(4, 2100, 55, 1, 3, 6, 8, 9), /* continues the fourth */
                &t, &f);
     assert_int_equal(previous_of(f, 1), 0);
     assert_int_equal(previous_of(f, 2), 0);
@@ -70,7 +70,7 @@ static void blocks_link_what_goes_on(void **state)
     assert_int_equal(f->have, PREDICT_PREVIOUS | PREDICT_TRUTH);
 }
 
-/* A row that knew every end at once would foretell the second request of each pair. */
+/* A policy that learned each end at once would predict the second request of the pair exactly. */
 static void nothing_is_learned_before_it_ended(void **state)
 {
     (void)state;
@@ -140,8 +140,8 @@ static void follow_ups_of_mooncake_are_ordered(void **state)
     assert_true(trial(f, "prompt_histogram").follow_concordance < 0.60);
 }
 
-/* Rows that read the text beat the keys on text; classes of 200 tokens cannot, where nearly all
- * answers are shorter; rows that read neither lose. */
+/* Policies that read the text beat the keys on text, and those that read neither lose; classes of
+ * 200 tokens gain little, because nearly all outputs are shorter. */
 static void text_is_read(void **state)
 {
     (void)state;
@@ -163,7 +163,7 @@ static void text_is_read(void **state)
     assert_true(trial(f, "s3").concordance > keys);
     assert_true(trial(f, "ssjf_classes").concordance >= keys + 0.03);
     assert_true(trial(f, "ssjf_ordinal").concordance >= keys + 0.03);
-    /* Its one edge lies above nearly all of these outputs. */
+    /* Its one class edge lies above nearly all of these outputs. */
     assert_true(trial(f, "ssjf_binary").concordance > 0.58);
     for (uint32_t i = 0; i < COUNT_OF(worse); i++)
         assert_true(trial(f, worse[i]).concordance < keys);

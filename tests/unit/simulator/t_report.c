@@ -1,4 +1,5 @@
-/* t_report.c - quantiles with misses, intervals of a few runs, the members of the JSON form. */
+/* t_report.c - tests reports: quantiles with misses, intervals of a few runs, the members of the
+ * JSON form. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "simulator/report.h"
@@ -71,12 +72,12 @@ static void misses_are_infinite(void **state)
     for (uint32_t i = 0; i < COUNT_OF(o); i++)
         o[i] = done(i, 0.1 * (i + 1), 0.01, 5);
     o[7].end = SIM_REJECTED;
-    o[8].end = SIM_UNFINISHED; /* its first token came: a miss all the same */
+    o[8].end = SIM_UNFINISHED; /* a miss, although its first token came */
     o[9].end = SIM_TOO_LONG;
     struct report r = make(o, COUNT_OF(o));
     assert_int_equal(r.completed, 7);
     assert_int_equal(r.rejected + r.unfinished + r.too_long, 3);
-    assert_true(close_to(r.ttft_s.mean, 0.4)); /* of the completed */
+    assert_true(close_to(r.ttft_s.mean, 0.4)); /* of completed requests */
     assert_true(close_to(r.ttft_s.p50, 0.5));
     assert_true(isinf(r.ttft_s.p90) && isinf(r.jct_s.p99) && isinf(r.tpot_s.p90));
     assert_true(close_to(r.attainment, 0.7));
@@ -94,7 +95,7 @@ static void misses_are_infinite(void **state)
     assert_true(str_find(buf_view(&out), STR("a miss is infinite")) != SIZE_MAX);
 }
 
-/* Text has a word for what happened and none for what did not. */
+/* The table names rare events that happened and leaves out those that did not. */
 static void rare_things_are_said_when_they_are(void **state)
 {
     (void)state;
@@ -126,7 +127,7 @@ static void rare_things_are_said_when_they_are(void **state)
     }
 }
 
-/* Each by its own promise: what is late for one is in time for the other. */
+/* Each service is judged by its own SLO: a request late for one is in time for the other. */
 static void services_are_judged_each_by_its_promise(void **state)
 {
     (void)state;
@@ -160,7 +161,7 @@ static void services_are_judged_each_by_its_promise(void **state)
                                      "50.00 % met; 1.00 instances, at most 1\n"));
 }
 
-/* A sum shows no rounding; what is no number stays none. */
+/* Twelve digits hide a sum's rounding, and NaN and infinity become null. */
 static void figures_have_twelve_digits(void **state)
 {
     (void)state;
@@ -203,7 +204,7 @@ static void intervals_are_students(void **state)
     assert_true(isnan(stats_mean(a, 1).half) && isnan(stats_mean(a, 0).mean));
     static const double far[] = { 1, INFINITY };
     assert_true(isinf(stats_mean(far, 2).mean) && isnan(stats_mean(far, 2).half));
-    /* Tables of Student's distribution. */
+    /* The values are from tables of Student's distribution. */
     static const struct {
         uint32_t freedom;
         double t;

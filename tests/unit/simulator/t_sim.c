@@ -1,4 +1,5 @@
-/* t_sim.c - runs of the simulator whose outcome is known, and the same runs step by step. */
+/* t_sim.c - tests runs of the simulator with known outcomes, and that skipping ahead equals going
+ * step by step. */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
 #include "simulator/generate.h"
@@ -11,9 +12,9 @@
 
 #include <cmocka.h>
 
-/* Runs whose outcome can be said beforehand. */
+/* ---- runs with known outcomes ---- */
 
-/* Prompts of one to five blocks; every third shares its first two with the others. */
+/* Makes prompts of one to five blocks; every third shares its first two with the others. */
 static struct trace *make_trace(uint32_t count, int64_t gap_us, bool blocks)
 {
     struct trace *t;
@@ -77,7 +78,7 @@ static void the_serial_reference_is_arithmetic(void **state)
     CLEANUP(trace_freep) struct trace *t;
     assert_int_equal(trace_new(&t, NULL), 0);
     t->block_tokens = 512;
-    /* The second waits for the first and finds one of its two blocks. */
+    /* The second request waits for the first and hits one of its two blocks. */
     uint64_t first[] = { 1, 2 }, second[] = { 1, 3 };
     struct trace_request r[] = {
         { .at_us = 0, .prompt_tokens = 1024, .output_tokens = 3, .block_count = 2 },
@@ -109,9 +110,9 @@ static void shared_blocks_are_found_and_others_are_not(void **state)
     sim_result_fini(&r);
 }
 
-/* What has not happened cannot matter: with other lengths and other arrivals from `cut` on, all
- * that was sent before is the same. Lengths of requests under way at the cut may differ too, as
- * long as they agree in the tokens that came before it. */
+/* No policy sees the future: other lengths and arrivals from `cut` on leave everything sent before
+ * unchanged. Requests under way at the cut may get other lengths too, if they agree in the tokens
+ * generated before it. */
 static void the_future_never_enters_a_view(void **state)
 {
     (void)state;
@@ -136,7 +137,7 @@ static void the_future_never_enters_a_view(void **state)
     }
 }
 
-/* Two services on pools of their own do what each does alone on the same arrivals. */
+/* Two services with their own pools serve only their own requests. */
 static void services_do_not_mix(void **state)
 {
     (void)state;
@@ -146,7 +147,7 @@ static void services_do_not_mix(void **state)
     struct sim_config c = config_of("a100", 2);
     struct sim_result r;
     struct err err = { 0 };
-    assert_int_equal(sim_run(&c, t, &r, &err), -EINVAL); /* nobody serves number 1 */
+    assert_int_equal(sim_run(&c, t, &r, &err), -EINVAL); /* service 1 has no pool */
     c.pool[1] = c.pool[0];
     c.pool[1].service = 1;
     c.pool[1].has_model = true;
@@ -176,7 +177,7 @@ static void what_cannot_be_served_is_counted_as_such(void **state)
     sim_result_fini(&r);
 }
 
-/* What is left after a second of draining was paid for until then. */
+/* A run cut off after a second of draining is billed up to then. */
 static void an_unfinished_run_is_billed_to_its_end(void **state)
 {
     (void)state;
@@ -190,7 +191,7 @@ static void an_unfinished_run_is_billed_to_its_end(void **state)
     sim_result_fini(&r);
 }
 
-/* Every third request shares its beginning, so one instance of three gets more than its part. */
+/* Every third request has a common prefix, so one instance of three gets more than a third. */
 static void the_hotspot_is_the_largest_part_times_instances(void **state)
 {
     (void)state;
@@ -258,7 +259,7 @@ static void configurations_that_cannot_run_are_refused(void **state)
     c = config_of(NULL, 1);
     c.pool[c.pool_count++] = config_of("a100", 1).pool[0];
     assert_int_equal(sim_run(&c, t, &r, &err), -EINVAL);
-    for (enum role role = ROLE_PREFILL; role <= ROLE_DECODE; role++) { /* nobody does the rest */
+    for (enum role role = ROLE_PREFILL; role <= ROLE_DECODE; role++) { /* the other is missing */
         c = config_of("a100", 2);
         c.pool[0].role = role;
         assert_int_equal(sim_run(&c, t, &r, &err), -EINVAL);
@@ -285,8 +286,10 @@ static int sim_tests(void)
     return cmocka_run_group_tests_name("sim", tests, NULL, NULL);
 }
 
-/* Skipping ahead takes the same steps as `exact`, which asks the queue of events before each:
- * fourteen workloads, each with everything under way that could be skipped over. */
+/* ---- skipping ahead takes the same steps as `exact` ----
+ *
+ * `exact` asks the queue of events before each step. Each of fourteen workloads has something else
+ * under way that could be skipped over. */
 
 static void pool_of(struct sim_config *c, const char *hardware, uint32_t count)
 {
@@ -295,7 +298,7 @@ static void pool_of(struct sim_config *c, const char *hardware, uint32_t count)
     if (hardware) p->hardware = hardware_find(str_from(hardware));
 }
 
-/* ---- what else is under way in a workload; each tells how it is known to have happened ---- */
+/* ---- other events in a workload; each function sets them up, or returns how many happened ---- */
 
 static uint64_t nothing_else(struct sim_config *c, const struct sim_result *r)
 {
@@ -323,7 +326,7 @@ static uint64_t one_prompt_after_another(struct sim_config *c, const struct sim_
 {
     if (r) return r->hit_tokens;
     pool_of(c, NULL, 4);
-    c->route = route_find(STR("dynamo_cost")); /* it looks at tokens of answers under way */
+    c->route = route_find(STR("dynamo_cost")); /* it looks at tokens of running outputs */
     return 0;
 }
 
@@ -374,7 +377,7 @@ static uint64_t services(struct sim_config *c, const struct sim_result *r)
 
 static uint64_t clocks(struct sim_config *c, const struct sim_result *r)
 {
-    if (r) return r->trips; /* then it brakes */
+    if (r) return r->trips; /* after a trip the policy lowers clocks */
     pool_of(c, "a100", 4);
     c->power = power_find(STR("polca"));
     c->row_watts_max = 700;
@@ -493,7 +496,7 @@ static void skipping_ahead_takes_the_same_steps(void **state)
     }
 }
 
-/* Alone on an instance, every token of an answer is a step of its own and an event. */
+/* Alone on an instance, every token of an output is a step of its own and an event. */
 static void every_token_is_a_step(void **state)
 {
     (void)state;
@@ -509,7 +512,7 @@ static void every_token_is_a_step(void **state)
         uint64_t tokens = 0;
         for (uint32_t k = 0; k < r.offered; k++)
             tokens += r.outcome[k].generated;
-        assert_int_equal(r.steps, tokens); /* prompts fit one step: that of the first token */
+        assert_int_equal(r.steps, tokens); /* a prompt fits the step of its first token */
         sim_result_fini(&r);
     }
 }

@@ -1,4 +1,4 @@
-/* t_sim_control.c - the simulated controller and cloud over a toy fleet. */
+/* t_sim_control.c - tests the simulated controller and cloud over a toy fleet. */
 #include "base/core/bits.h"
 #include "fleet/telemetry.h"
 #include "simulator/control.h"
@@ -57,7 +57,7 @@ struct fleet {
     struct sim_control *control;
     struct telemetry *telemetry; /* of its one router */
     struct replica *replica;
-    uint32_t *held; /* requests kept because nothing serves */
+    uint32_t *held; /* requests held because no instance serves */
     uint32_t held_count;
     int64_t *first_us;
     struct telemetry_place *place;
@@ -254,7 +254,7 @@ static struct replica *of(struct fleet *f, uint32_t number)
     return NULL;
 }
 
-/* What it had is lost: a miss each, since the request never ends. */
+/* Loses an instance's requests: each never ends and so is a miss. */
 static void gone(struct fleet *f, struct replica *r)
 {
     for (uint32_t i = 0; i < r->queued; i++) {
@@ -469,7 +469,8 @@ static void costs_run_from_launch_to_termination(void **state)
     struct toy_request *q = constant_rate(1, 400, &s.count);
     s.request = q;
     assert_int_equal(toy_run(&s, &r), 0);
-    /* One from the start, two launched with the first decision at 0: three all the time. */
+    /* One instance from the start and two launched with the first decision at 0 make three all the
+     * time. */
     assert_true(fabs(r.totals.instance_seconds - 3 * r.end_s) < 1e-3);
     assert_true(fabs(r.totals.cost_usd - r.totals.instance_seconds * 3.6 / 3600) < 1e-6);
     assert_int_equal(r.totals.launches, 2);
@@ -506,7 +507,7 @@ static void same_seed_same_run(void **state)
 static void chance_belongs_to_the_instance(void **state)
 {
     (void)state;
-    /* The first launch takes equally long whoever orders it. */
+    /* The first launch takes equally long under any policy. */
     double first[2];
     static const char *const rows[] = { "static", "keda_queue" };
     for (int i = 0; i < 2; i++) {
@@ -564,16 +565,17 @@ static void spot_goes_with_its_zone_on_notice(void **state)
     s.request = q;
     struct toy_result r;
     assert_int_equal(toy_run(&s, &r), 0);
-    /* Answers take about ten seconds here, the notice thirty: nothing that ran is lost. */
+    /* Outputs take about ten seconds here and the notice is thirty, so no running request is
+     * lost. */
     assert_true(r.totals.launches > 4);
     assert_int_equal(r.totals.lost, 0);
-    assert_true(lost_seen >= 2); /* yet placement is told, as by the running controller */
+    assert_true(lost_seen >= 2); /* place policies count the losses, as in the product */
     assert_true(r.attainment > 0.5);
     free(q);
 }
 
-/* Demand doubles for a while: a fleet that follows meets more of the promise than one that does
- * not, and costs less than the peak all the time. */
+/* Demand doubles for a while: a fleet that follows it attains more of the SLO than one that does
+ * not, and costs less than one that always stands at its peak. */
 static void the_fleet_follows_demand(void **state)
 {
     (void)state;

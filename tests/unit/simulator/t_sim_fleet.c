@@ -1,4 +1,5 @@
-/* t_sim_fleet.c - fleets that grow, shrink and lose instances, and fleets of more than a thousand. */
+/* t_sim_fleet.c - tests fleets that grow, shrink and lose instances, and fleets of more than a
+ * thousand. */
 #include "base/core/bits.h"
 #include "simulator/generate.h"
 #include "simulator/sim.h"
@@ -11,7 +12,7 @@
 
 #include <cmocka.h>
 
-/* Fleets that grow, shrink and lose instances, in whole runs of the simulator. */
+/* ---- fleets that grow, shrink and lose instances, in whole runs ---- */
 
 #define SPEC "constant,rate=steps(1:120,6:240,1:600),prompt=fixed(1000),output=fixed(100),n=2160"
 
@@ -82,7 +83,7 @@ static void the_fleet_grows_with_the_load_and_shrinks_after_it(void **state)
     for (uint32_t k = 0; k < SIM_PHASE_COUNT; k++)
         lead_s += r.phase_s[k] / r.launches;
     assert_true(fabs(lead_s - setup.pool[0].lead_s) < 0.5 * setup.pool[0].lead_s);
-    assert_int_equal(r.launches_failed + r.lost, 0); /* nothing here fails or is taken away */
+    assert_int_equal(r.launches_failed + r.lost, 0); /* no failures and no losses here */
     assert_true(fabs(r.cost_usd - r.instance_seconds / 1000) < 1e-6 * r.cost_usd + 1e-9);
     struct sim_result again = run(&c, t);
     assert_true(r.digest == again.digest);
@@ -105,7 +106,8 @@ static void knowing_the_future_costs_less_or_serves_better(void **state)
     sim_result_fini(&bound);
 }
 
-/* Instances die every four minutes: what had begun to answer fails, the rest goes elsewhere. */
+/* Instances die every four minutes: requests whose output had begun fail, the others go
+ * elsewhere. */
 static void lost_instances_lose_only_what_had_begun(void **state)
 {
     (void)state;
@@ -124,7 +126,8 @@ static void lost_instances_lose_only_what_had_begun(void **state)
 
 /* ---- several services ---- */
 
-/* Every other request is for the other service; `follows` does as its load asks, the other has three. */
+/* Every other request is for the other service; service `follows` scales with its load, the other
+ * has three instances. */
 static void set_two(struct sim_config *c, struct sim_control_setup *setup, uint32_t follows)
 {
     *setup = setup_of();
@@ -170,15 +173,15 @@ static void each_service_follows_its_own_demand(void **state)
         uint32_t most = own->instances_max;
         sim_result_fini(&r);
 
-        setup.service[follows].budget_h = 1.01 * c.pool[0].price_h; /* no second one */
+        setup.service[follows].budget_h = 1.01 * c.pool[0].price_h; /* no second instance */
         r = run(&c, t);
         assert_true(most > 1 && r.service[follows].instances_max == 1);
-        assert_int_equal(r.service[1 - follows].instances_max, 3); /* which has none */
+        assert_int_equal(r.service[1 - follows].instances_max, 3); /* the other has no budget */
         sim_result_fini(&r);
     }
 }
 
-/* Nobody asks for one of them: it shrinks to its least, whatever the other's load. */
+/* A service without requests shrinks to its minimum, whatever the other's load. */
 static void demand_is_of_the_service_that_is_asked(void **state)
 {
     (void)state;
@@ -187,7 +190,7 @@ static void demand_is_of_the_service_that_is_asked(void **state)
     struct sim_config c;
     set_two(&c, &setup, 1);
     setup.service[0].policy = setup.service[1].policy;
-    struct sim_result r = run(&c, t); /* all of it is for service 0 */
+    struct sim_result r = run(&c, t); /* all requests are for service 0 */
     assert_true(r.service[0].instances_max > 2);
     assert_int_equal(r.service[1].instances_max, 1);
     sim_result_fini(&r);
@@ -224,8 +227,10 @@ static int sim_scaling_tests(void)
     return cmocka_run_group_tests_name("sim_scaling", tests, NULL, NULL);
 }
 
-/* Fleets of more than a thousand instances: every slot is used, every policy that looks at the
- * fleet sees all of it, and skipping ahead changes nothing. */
+/* ---- fleets of more than a thousand instances ----
+ *
+ * Every slot is used, every policy that looks at the fleet sees all of it, and skipping ahead changes
+ * nothing. */
 
 #define LARGE 1200
 
@@ -238,7 +243,7 @@ static struct trace *generated(const char *text)
     return t;
 }
 
-/* Small machines, known by their step alone: little memory, a few sequences. */
+/* Returns a fleet of small machines with a known step time: little memory, a few sequences. */
 static struct sim_config fleet_of(uint32_t count)
 {
     struct sim_config c = { .seed = 5,
@@ -270,7 +275,7 @@ static struct sim_result run_large(const struct sim_config *c, const struct trac
     return r;
 }
 
-/* Different instances that gave a first token. */
+/* Returns the number of instances that completed a request. */
 static uint32_t used(const struct sim_result *r)
 {
     static bool seen[SIM_INSTANCES_MAX];
@@ -304,7 +309,7 @@ static void all_of_a_large_fleet_serves_and_exact_agrees(void **state)
         assert_true(skipped.digest == exact.digest);
         assert_int_equal(skipped.ended[SIM_COMPLETED], t->count);
         assert_true(used(&skipped) > (k == 0 ? 1100 : 600));
-        if (k > 0) assert_true(skipped.hit_tokens > 0); /* found again beyond slot 256 too */
+        if (k > 0) assert_true(skipped.hit_tokens > 0); /* hits beyond slot 256 too */
         sim_result_fini(&skipped);
         sim_result_fini(&exact);
     }
@@ -324,7 +329,7 @@ static void the_bound_is_an_answer(void **state)
     assert_non_null(strstr(err_text(&err, -EINVAL), "at most 4096 instances"));
 }
 
-/* What a row may hold of instances is enough for all of them. */
+/* Every route policy has room for all instances of a large fleet. */
 static void every_row_decides_over_a_large_fleet(void **state)
 {
     (void)state;

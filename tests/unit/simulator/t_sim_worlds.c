@@ -1,5 +1,6 @@
-/* t_sim_worlds.c - small worlds drawn by seed, with everything that a run knows in them: what came is
- * what ended, what was paid is what stood, and a run depends on its inputs alone.
+/* t_sim_worlds.c - tests invariants of runs in small worlds drawn by seed, with all a run knows in them:
+ * requests in equal requests out, the bill equals the time that instances stood, and a run depends on
+ * its inputs alone.
  *
  * A failing world is named by its seed: world_of(seed) draws it again. */
 #include "base/core/bits.h"
@@ -51,7 +52,7 @@ static struct trace *draw_trace(struct rng *r, uint32_t services)
     return t;
 }
 
-/* A pool of a service; all pools of a service cost the same, so that its cost can be told. */
+/* Draws a pool; all pools of a service have one price, so that the service's cost is known. */
 static void draw_pool(struct rng *r, struct sim_config *c, uint32_t service, bool serial)
 {
     static const char *const names[] = { "a100", "l4", "h100", "a10g" };
@@ -75,7 +76,7 @@ static void draw_pool(struct rng *r, struct sim_config *c, uint32_t service, boo
 static void draw_rows(struct rng *r, struct sim_config *c, bool one_service, bool serial)
 {
     c->route = route_table[rng_below(r, route_count)];
-    if (chance(r, 0.2)) c->route = route_find(STR("mooncake_fetch")); /* alone in asking peers */
+    if (chance(r, 0.2)) c->route = route_find(STR("mooncake_fetch")); /* the only fetching one */
     c->preset = chance(r, 0.5) ? preset_table[rng_below(r, preset_count)] : NULL;
     c->perf = perf_table[rng_below(r, perf_count)];
     c->power = power_table[rng_below(r, power_count)];
@@ -116,7 +117,7 @@ static void draw_scaling(struct rng *r, struct world_case *w)
     s->zone[1] = (struct sim_zone){ 6, 8 };
     for (uint32_t p = 0; p < w->config.pool_count; p++)
         if (w->config.pool[p].role == ROLE_BOTH && s->pool[p].start == 0)
-            w->config.pool[p].count = 0; /* else `start` is taken from there */
+            w->config.pool[p].count = 0; /* else `start` would come from it */
     w->config.scaling = s;
     w->scales = true;
 }
@@ -156,7 +157,7 @@ static void world_free(struct world_case *w)
     free(w);
 }
 
-/* ---- what holds ---- */
+/* ---- invariants ---- */
 
 static bool is_near(double a, double b)
 {
@@ -201,7 +202,7 @@ static void what_stood_is_paid(const struct world_case *w, const struct sim_resu
         cost += r->service[k].instance_seconds / 3600 * (1 + k);
     }
     assert_true(is_near(seconds, r->instance_seconds) && is_near(cost, r->cost_usd));
-    assert_true(is_near(r->gpu_seconds, r->instance_seconds)); /* of one device each */
+    assert_true(is_near(r->gpu_seconds, r->instance_seconds)); /* one device each */
     assert_true(r->stood_s >= r->span_s - 1e-6);
     assert_true(r->energy_j >= 0 && isfinite(r->energy_j));
     assert_true(r->hotspot >= 0 && isfinite(r->hotspot));
@@ -230,7 +231,7 @@ static struct sim_result run(const struct world_case *w, uint64_t seed)
     return r;
 }
 
-/* How often each thing that can happen did: none may be missing from all worlds together. */
+/* Counts each kind of event: over all worlds together none may be missing. */
 struct seen {
     uint64_t ended[SIM_END_COUNT];
     uint64_t handoffs, migrations, fetches, swaps, preemptions, roles, lost, failed, trips, hits,

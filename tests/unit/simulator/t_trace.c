@@ -1,4 +1,4 @@
-/* t_trace.c - traces: reading, copying, generating. */
+/* t_trace.c - tests traces: reading, copying, generating. */
 #include "base/core/bits.h"
 #include "simulator/generate.h"
 #include "simulator/trace.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Traces are read line by line, refused lines are named, copies are superposed. */
+/* ---- reading line by line, refused lines with their number, superposed copies ---- */
 
 #define AZURE "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 
@@ -51,7 +51,7 @@ static void azure_is_read(void **state)
                             TRACE_AUTO);
     assert_int_equal(t->count, 3);
     assert_int_equal(t->request[1].at_us, 1750000);
-    assert_true(t->request[2].at_us == 1750000 + 86400LL * 1000000); /* a leap day between */
+    assert_true(t->request[2].at_us == 1750000 + 86400LL * 1000000); /* a leap day lies between */
     assert_int_equal(t->request[1].prompt_tokens, 396);
     assert_int_equal(t->request[1].output_tokens, 109);
     assert_int_equal(t->request[0].block_count + t->block_tokens, 0);
@@ -169,7 +169,7 @@ static void wrong_lines_are_named(void **state)
     }
 }
 
-/* Ten requests a second apart, in two sessions of two tenants, sharing block 1. */
+/* Makes ten requests a second apart, in two sessions of two tenants, sharing block 1. */
 static struct trace *ten(void)
 {
     struct trace *t = NULL;
@@ -200,11 +200,11 @@ static void copies_are_superposed(void **state)
     uint64_t first_block[9] = { 0 };
     for (uint32_t i = 0; i < t->count; i++) {
         const struct trace_request *r = &t->request[i];
-        /* A period of 10 s: shifts of 2.5 s, so two come at each half second. */
+        /* The period is 10 s and shifts are 2.5 s, so two requests come at each half second. */
         assert_true(r->at_us == (int64_t)(i / 2) * 500000);
         assert_true(r->tenant >= 1 && r->tenant <= 8);
         tenants[r->tenant]++;
-        /* Both tenants of a copy share its block 1, nobody else does. */
+        /* Only the two tenants of a copy share its block 1. */
         uint64_t *seen = &first_block[(r->tenant - 1) / 2], block = t->block[r->block_first];
         if (*seen == 0) *seen = block;
         assert_true(*seen == block);
@@ -217,7 +217,7 @@ static void copies_are_superposed(void **state)
         assert_true(first_block[i] != first_block[i - 1]);
 }
 
-/* In every session of a superposition turns come in order. */
+/* In a superposition the turns of each session stay in order. */
 static void sessions_stay_in_order(void **state)
 {
     (void)state;
@@ -254,7 +254,7 @@ static void shapes_come_in_their_order(void **state)
     assert_int_equal(trace_shape(t, 0, 1, NAN, &err), -EINVAL);
 }
 
-/* A single request, copied: the period is 0 and all come at once. */
+/* Copies of a single request all come at once, because its period is 0. */
 static void one_request_is_copied(void **state)
 {
     (void)state;
@@ -276,7 +276,7 @@ static int trace_tests(void)
     return cmocka_run_group_tests_name("trace", tests, NULL, NULL);
 }
 
-/* Generated traces have the rate, the lengths and the sharing that were asked for. */
+/* ---- generated traces have the requested rate, lengths and sharing ---- */
 
 static struct trace *make(const char *text, uint64_t seed)
 {
@@ -293,7 +293,7 @@ static void near(double value, double want, double share, const char *what)
     if (fabs(value - want) > share * want) fail_msg("%s: %g, want %g", what, value, want);
 }
 
-/* Squared coefficient of variation of the answers. */
+/* Returns the squared coefficient of variation of the output lengths. */
 static double output_scv(const struct trace *t)
 {
     double sum = 0, square = 0;
@@ -318,10 +318,10 @@ static void poisson_and_lognormal_have_their_moments(void **state)
     near(s.prompt_mean, 64, 0.03, "prompt");
     near(s.output_mean, 150, 0.03, "output");
     near(output_scv(t), 2.3, 0.2, "C2");
-    assert_int_equal(t->block_tokens, 0); /* nothing is shared, so nothing is said of it */
+    assert_int_equal(t->block_tokens, 0); /* nothing is shared, so there are no blocks */
 }
 
-/* Squared coefficient of variation of the gaps. */
+/* Returns the squared coefficient of variation of the gaps. */
 static double gap_scv(const struct trace *t)
 {
     double sum = 0, square = 0, n = t->count - 1;
@@ -372,7 +372,7 @@ static void schedules_are_followed(void **state)
     assert_int_equal(count_between(t, 0, 330), 660);
     assert_int_equal(count_between(t, 330, 390), 0);
     assert_int_equal(count_between(t, 390, 750), 1440);
-    assert_int_equal(t->count, 2100); /* the schedule's end is the trace's */
+    assert_int_equal(t->count, 2100); /* the trace ends with its schedule */
 
     CLEANUP(trace_freep)
     struct trace *burst =
@@ -402,7 +402,7 @@ static void lengths_keep_their_bounds(void **state)
         sum += r->prompt_tokens;
     }
     near(sum / t->count, 4000, 0.01, "mean");
-    assert_true(at_bound > 150 && at_bound < 350); /* 4.8 % lie beyond and are clipped */
+    assert_true(at_bound > 150 && at_bound < 350); /* 4.8 % lie beyond it and are clipped */
 }
 
 static void tenants_have_their_shares(void **state)
@@ -459,7 +459,7 @@ static void conversations_grow_and_share(void **state)
         if (r->turn == 1) {
             assert_int_equal(*before, 0);
         } else {
-            /* All whole blocks of the turn before come again, its partial one does not. */
+            /* A turn repeats all whole blocks of the one before, but not its partial block. */
             assert_int_equal(t->request[*before - 1].turn, r->turn - 1);
             uint32_t whole = t->request[*before - 1].prompt_tokens / 16;
             assert_int_equal(common_blocks(t, *before - 1, i), whole);
@@ -468,7 +468,7 @@ static void conversations_grow_and_share(void **state)
         *before = i + 1;
     }
     assert_true(checked > 1000);
-    /* One of two prefixes, 100 / 16 whole blocks of it. */
+    /* A request begins with one of two prefixes, of 100 / 16 whole blocks. */
     uint64_t first = t->block[t->request[0].block_first];
     uint32_t alike = 0;
     for (uint32_t i = 1; i < t->count; i++) {
@@ -507,7 +507,7 @@ static void purposes_have_their_streams(void **state)
     assert_true(differs > 400);
 }
 
-/* Turns at once, and turns beside new conversations, are in order to the microsecond. */
+/* Turns without pauses, and turns beside new conversations, are in order to the microsecond. */
 static void conversations_without_pauses_keep_the_order(void **state)
 {
     (void)state;
@@ -523,7 +523,8 @@ static void conversations_without_pauses_keep_the_order(void **state)
         assert_true(many->request[i].at_us >= many->request[i - 1].at_us);
 }
 
-/* Where only the schedule shows it, it is said when the year is over. */
+/* A trace longer than a year is refused; where only generating shows its length, once a year is
+ * over. */
 static void longer_than_a_year_is_refused(void **state)
 {
     (void)state;
@@ -601,7 +602,7 @@ static void wrong_sentences_are_explained(void **state)
     struct trace *t = NULL;
     assert_int_equal(generate_parse(STR("poisson,rate=steps(0:5),prompt=1,output=1"), &spec, NULL),
                      0);
-    assert_int_equal(generate_trace(&spec, 1, &t, NULL), -EINVAL); /* nobody came */
+    assert_int_equal(generate_trace(&spec, 1, &t, NULL), -EINVAL); /* no arrivals */
 }
 
 static int trace_generate_tests(void)

@@ -1,4 +1,4 @@
-/* collisions.c - XXH3 of eight bytes, run backwards.
+/* collisions.c - computes colliding keys by running XXH3 of eight bytes backwards.
  *
  *     swap halves, xor a constant of the seed, L, * M, x ^= (x >> 35) + 8, * M, x ^= x >> 28
  *
@@ -27,7 +27,7 @@ static uint64_t unmultiply(uint64_t x)
     return x * inverse;
 }
 
-/* The word before L's constant was mixed in, from the hash. */
+/* Returns the word that went into L, from the hash. */
 static uint64_t unmix(uint64_t x)
 {
     x ^= x >> 28 ^ x >> 56;

@@ -1,5 +1,5 @@
-/* gguf_vocab.c - walk the key-value section once; files are trusted test data, yet each read is
- * checked against the end. */
+/* gguf_vocab.c - walks a GGUF file's key-value section once. Files are trusted test data, yet each
+ * read is checked against the end. */
 #include "tests/unit/text/gguf_vocab.h"
 
 #include "base/core/arena.h"

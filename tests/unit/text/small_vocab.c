@@ -1,4 +1,4 @@
-/* small_vocab.c - the arrays are written out by hand, except for the byte alphabet. */
+/* small_vocab.c - has the vocabulary's arrays written out by hand, except for the byte alphabet. */
 #include "tests/unit/text/small_vocab.h"
 
 #include "base/core/bits.h"
@@ -11,7 +11,7 @@ static const char *const markers[] = {
     "<|begin|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>", "<think>",
 };
 
-/* Best first; the two-part text is in the byte alphabet (C4 A0 is the blank). */
+/* Best first; both parts are in the byte alphabet (C4 A0 is the blank). */
 static const char *const merges[] = {
     "h e",   "l l",      "\xC4\xA0 t",   "he ll",
     "o w",   "hell o",   "\xC4\xA0t he", "a a",

@@ -1,4 +1,4 @@
-/* small_vocab.h - a vocabulary for tests: all bytes, some merges, markers.
+/* small_vocab.h - builds a vocabulary for tests: all bytes, some merges, markers.
  *
  *     0 <|begin|>  1 <|end|>  2 <|system|>  3 <|user|>  4 <|assistant|>   control
  *     5 <think>                                                           user-defined
@@ -17,9 +17,9 @@ enum {
     SMALL_BYTE0
 };
 
-/* `pre` as in vocab_parts. Aborts the test when it cannot be built. */
+/* Builds the vocabulary, with `pre` as in vocab_parts. Aborts the test when that fails. */
 struct vocab *small_vocab(const char *pre);
 
-/* The arrays it is built from, for tests that break one of them. They live in static memory:
- * one user at a time. */
+/* Returns the arrays it is built from, for tests that break one of them. They live in static
+ * memory, for one user at a time. */
 struct vocab_parts small_vocab_parts(const char *pre);

@@ -1,5 +1,5 @@
-/* t_chat_template.c - renderings, what is marked as content, every bound, and templates of current
- * models. */
+/* t_chat_template.c - tests chat templates: renderings, the marks of content, every bound, and
+ * templates of current models. */
 #include "base/core/bits.h"
 #include "base/core/buf.h"
 #include "base/core/fault.h"
@@ -24,12 +24,12 @@
 
 struct template_score {
     unsigned equal;   /* the same text */
-    unsigned refused; /* both refuse, with the template's own sentence where it raised one */
-    unsigned beyond;  /* the oracle's sandbox forbids it or lacks the filter, we render it */
+    unsigned refused; /* both refuse, with the template's own message where it raised one */
+    unsigned beyond;  /* the oracle's sandbox forbids it or lacks the filter; we render it */
     unsigned differ;
 };
 
-/* Vectors: a template, its input and the expected rendering, one file each. */
+/* ---- vectors: a template, its input and the expected rendering, one file each ---- */
 
 struct record {
     struct buf name, input, source, output, raised, failed, bos, eos;
@@ -83,7 +83,7 @@ static void read_field(struct json_reader *j, struct record *r)
         json_skip(j);
 }
 
-/* Where the two first differ, with some of what is around. */
+/* Prints where the two first differ, with their surroundings. */
 static void tell_difference(struct str want, struct str got)
 {
     size_t at = 0;
@@ -96,7 +96,7 @@ static void tell_difference(struct str want, struct str got)
             got.len, (int)want_len, want.data + from, (int)got_len, got.data + from);
 }
 
-/* What the oracle refuses and we allow on purpose. */
+/* Returns true if the oracle refuses a template that we deliberately render. */
 static bool is_beyond(const struct record *r)
 {
     struct str failed = buf_view(&r->failed);
@@ -152,7 +152,7 @@ static void check_record(struct str line, struct template_score *score)
     judge(&r, rc, &out, &err, score);
 }
 
-/* Reads records up to the end of `f`; each difference is told on stderr. */
+/* Reads records up to the end of `f`; reports each difference on stderr. */
 static struct template_score template_vectors_check(FILE *f)
 {
     struct template_score score = { 0 };
@@ -165,7 +165,7 @@ static struct template_score template_vectors_check(FILE *f)
     return score;
 }
 
-/* Our own templates: renderings, what is marked as content, and every bound. */
+/* ---- our own templates: renderings, the marks of content, and every bound ---- */
 
 #define OWN_RECORDS 94 /* of tests/vectors/template/own.ndjson */
 
@@ -198,7 +198,7 @@ static struct chat_inputs inputs(const char *messages)
                                  .add_generation_prompt = true };
 }
 
-/* `c` stands for the text "Ab Cd" of the user, `r` for the role. */
+/* In the marks `c` stands for the user's text "Ab Cd", `r` for the role. */
 #define SAID "[{\"role\": \"user\", \"content\": \"Ab Cd\", \"k\": {\"x\": [\"Ab\"]}}]"
 
 static void test_content_is_marked(void **state)
@@ -255,7 +255,7 @@ static void test_content_is_marked(void **state)
     }
 }
 
-/* From message to ids: what a user writes can never be a control token. */
+/* From message to ids: a user's text can never become a control token. */
 static void test_no_control_token_from_a_user(void **state)
 {
     (void)state;
@@ -355,7 +355,7 @@ static void test_bounds(void **state)
     }
 }
 
-/* What only we refuse, or where the sentence matters. */
+/* Only we refuse these templates, or their message matters. */
 static void test_refusals(void **state)
 {
     (void)state;
@@ -451,7 +451,7 @@ static void nest(struct buf *out, const char *open, const char *middle, const ch
     buf_text(out, " }}");
 }
 
-/* Depth costs stack, so both the parser and the interpreter bound it. */
+/* Depth costs stack, so the parser and the interpreter both bound it. */
 static void test_deep_templates(void **state)
 {
     (void)state;
@@ -468,7 +468,7 @@ static void test_deep_templates(void **state)
         int rc = render(deep.data, &in, NULL, &out, NULL);
         if (rc != -E2BIG && rc != -EINVAL) fail_msg("%s: rc %d", forms[i].open, rc);
     }
-    /* Flat to write but deep as a tree: long chains of one operator. */
+    /* Long chains of one operator are flat to write but deep as a tree. */
     static const char *const chains[] = { " + 1", " | trim", ".x", "[0]", " and 1" };
     for (size_t i = 0; i < COUNT_OF(chains); i++) {
         CLEANUP(buf_fini) struct buf chain = { 0 };
@@ -503,7 +503,7 @@ static void test_source(void **state)
     assert_true(str_eq(chat_template_source(t), STR("{% if tools %}{{ x.thinking }}{% endif %}")));
 }
 
-/* Days around which calendars go wrong. */
+/* Calendars are most often wrong around these days. */
 static void test_dates(void **state)
 {
     (void)state;
@@ -544,7 +544,7 @@ static void test_output_is_reusable(void **state)
     assert_int_equal(out.content.count, 0);
 }
 
-/* Fails each allocation in turn until none is left to fail. */
+/* Fails each allocation in turn until a rendering meets no failure. */
 static void test_out_of_memory(void **state)
 {
     (void)state;
@@ -589,7 +589,7 @@ static int chat_template_tests(void)
     return cmocka_run_group_tests_name("chat_template", tests, NULL, NULL);
 }
 
-/* What a template's dicts cost, in counted work, under keys made to collide. */
+/* ---- the counted work of a template's dicts under colliding keys ---- */
 
 #define KEYS 1000 /* below JSON_KEYS_MAX: a table of 2,048 places */
 #define TABLE_BITS 11
@@ -614,7 +614,7 @@ static void object_of(key_fn key, struct buf *out)
     buf_text(out, "}");
 }
 
-/* Renders with the object as kwargs; the result, and the work it took. */
+/* Renders with the object as kwargs; returns the result and the work. */
 static int render_kwargs(struct str kwargs, uint64_t steps_max, uint64_t *ret_work)
 {
     CLEANUP(chat_template_freep) struct chat_template *t = NULL;
@@ -630,7 +630,7 @@ static int render_kwargs(struct str kwargs, uint64_t steps_max, uint64_t *ret_wo
     return rc;
 }
 
-/* Whoever knows the code can make keys that collide under hash64. */
+/* Anyone who reads the code can make keys that collide under hash64; dicts do not use it. */
 static void known_collisions_are_like_other_keys(void **state)
 {
     (void)state;
@@ -646,7 +646,7 @@ static void known_collisions_are_like_other_keys(void **state)
     assert_true(flood_work < plain_work + plain_work / 4);
 }
 
-/* Should the key ever be known, the request pays with its own steps. */
+/* If the secret key became known, the request with colliding keys would pay for them in steps. */
 static void probes_are_steps(void **state)
 {
     (void)state;
@@ -668,7 +668,7 @@ static int collision_tests(void)
     return cmocka_run_group_tests_name("collisions", tests, NULL, NULL);
 }
 
-/* Chat templates of current models against jinja2 itself.
+/* ---- chat templates of current models against jinja2 itself ----
  *
  * Runs where the shared test data lie (MUSTER_SHARED, or ../shared beside the checkout) and
  * python3 has jinja2; the templates belong to their models and are not ours to ship. */

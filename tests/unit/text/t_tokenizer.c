@@ -1,4 +1,4 @@
-/* t_tokenizer.c - text to tokens and back: words, merges, markers, streams, prompts. */
+/* t_tokenizer.c - tests text to tokens and back: words, merges, markers, streams, prompts. */
 #include "base/core/bits.h"
 #include "base/core/buf.h"
 #include "base/core/json.h"
@@ -20,13 +20,13 @@
 
 #include <cmocka.h>
 
-/* The hand-written rules against the words that a regex engine makes.
+/* ---- the hand-written rules against the words that a regex engine makes ----
  *
  * tests/vectors/tokenizer/make.py has the expressions and wrote the words. */
 
 #define RECORDS_MIN 600
 
-/* Writes each word with a bar behind it; none of the texts has one. */
+/* Appends a word with a bar behind it; none of the texts has a bar. */
 static int put_word(void *arg, struct str word)
 {
     buf_str(arg, word);
@@ -95,7 +95,7 @@ static int take_first(void *arg, struct str word)
     return 0;
 }
 
-/* Letters are looked for eight at a time: a run ends before any byte that is none, wherever it stands. */
+/* Letters are found eight at a time; a run ends before any other byte, at any place. */
 static void test_runs_of_letters(void **state)
 {
     (void)state;
@@ -125,7 +125,7 @@ static void test_stops_when_told(void **state)
     assert_int_equal(left, 0);
 }
 
-/* Every name in the list is found, and none other. */
+/* Every listed name is found, and no other. */
 static void test_names(void **state)
 {
     (void)state;
@@ -148,7 +148,7 @@ static int pretokenizer_tests(void)
     return cmocka_run_group_tests_name("pretokenizer", tests, NULL, NULL);
 }
 
-/* Merging against a slow reference, markers, and text that a user cannot write. */
+/* ---- merging against a slow reference, markers, and text that a user cannot write ---- */
 
 #define MERGES_MAX 64
 
@@ -156,7 +156,7 @@ struct merge {
     uint32_t left, right, joined;
 };
 
-/* The merges as the file has them, best first. */
+/* Reads the merges in the file's order, best first. */
 static uint32_t read_merges(const struct vocab *v, struct merge ret[MERGES_MAX])
 {
     struct vocab_parts parts = small_vocab_parts("gpt-2");
@@ -171,7 +171,8 @@ static uint32_t read_merges(const struct vocab *v, struct merge ret[MERGES_MAX])
     return (uint32_t)parts.merge_count;
 }
 
-/* The definition, quadratic and plain: find the best pair from the left, join, repeat. */
+/* Follows the definition, slow and plain: finds the best pair from the left, joins it, and
+ * repeats. */
 static void reference_word(const struct vocab *v, const struct merge *merge, uint32_t merge_count,
                            struct str word, struct ids *out)
 {
@@ -218,7 +219,7 @@ static void test_merges_equal_reference(void **state)
         reference_word(v, merge, merge_count, str_of(word, len), &slow);
         assert_int_equal(fast.count, slow.count);
         assert_memory_equal(fast.data, slow.data, fast.count * sizeof *fast.data);
-        /* From the second time on the word may be looked up. */
+        /* The second time the word may come from the cache. */
         ids_clear(&fast);
         assert_int_equal(tokenizer_encode(v, str_of(word, len), false, &fast, NULL), 0);
         assert_int_equal(fast.count, slow.count);
@@ -236,7 +237,7 @@ static void expect_ids(const struct vocab *v, const struct ids *got, const char 
     assert_string_equal(text.data ? text.data : "", want);
 }
 
-/* Texts of the tokens, blanks between; Ġ (C4 A0) is the blank in a token. */
+/* Expected tokens are separated by blanks; Ġ (C4 A0) is the blank in a token. */
 static void test_markers(void **state)
 {
     (void)state;
@@ -327,7 +328,7 @@ static void test_round_trip_of_any_bytes(void **state)
     }
 }
 
-/* Some vocabularies leave out bytes that valid text never holds. */
+/* Some vocabularies leave out bytes that valid text never contains. */
 static void test_missing_byte_becomes_replacement(void **state)
 {
     (void)state;
@@ -352,7 +353,7 @@ static void test_missing_byte_becomes_replacement(void **state)
     vocab_free(v);
 }
 
-/* The classic attack: one endless word. Quadratic merging would need minutes. */
+/* An endless word is the classic attack: quadratic merging would need minutes. */
 static void test_long_word_is_quick(void **state)
 {
     (void)state;
@@ -379,7 +380,7 @@ static void test_long_word_is_quick(void **state)
     clock_t start = clock();
     assert_int_equal(tokenizer_encode(v, str_of(text, len), false, &ids, NULL), 0);
     assert_true((double)(clock() - start) / CLOCKS_PER_SEC < 5.0);
-    assert_int_equal(ids.count, len / 8); /* aaaaaaaa is the longest */
+    assert_int_equal(ids.count, len / 8); /* aaaaaaaa is the longest token */
     free(text);
 }
 
@@ -409,7 +410,7 @@ static int tokenizer_tests(void)
     return cmocka_run_group_tests_name("tokenizer", tests, NULL, NULL);
 }
 
-/* Streamed decoding: never half a character, whatever the tokens. */
+/* ---- streamed decoding: never half a character, whatever the tokens ---- */
 
 static void push_bytes(struct detok *d, struct str bytes, struct buf *out)
 {
@@ -463,7 +464,7 @@ static void test_holds_back_only_what_may_complete(void **state)
     assert_int_equal(out.len, 5);
     push_bytes(&d, STR("\xE0"), &out);
     assert_int_equal(out.len, 5);
-    push_bytes(&d, STR("\x80"), &out); /* E0 80 can never become a character */
+    push_bytes(&d, STR("\x80"), &out); /* E0 80 never becomes a character */
     assert_int_equal(out.len, 5 + 6);
     assert_int_equal(d.held_len, 0);
 }
@@ -486,7 +487,7 @@ static void test_control_is_silent(void **state)
     }
 }
 
-/* Any bytes, tokens of one and of many bytes: the stream is what decoding at once gives. */
+/* A stream of any bytes, in tokens of one and of many bytes, gives what decoding at once gives. */
 static void test_split_does_not_matter(void **state)
 {
     (void)state;
@@ -529,7 +530,7 @@ static int detok_tests(void)
     return cmocka_run_group_tests_name("detok", tests, NULL, NULL);
 }
 
-/* Prompts within a model's context, and the bodies of /tokenize and /detokenize. */
+/* ---- prompts within a model's context, and the bodies of /tokenize and /detokenize ---- */
 
 #define LONG ((size_t)4 << 20)
 
@@ -579,7 +580,7 @@ static void as_many_as_fit_and_no_more(void **state)
     ids_clear(&ids);
     struct encode_chat chat = { .messages = STR("[{\"role\":\"user\",\"content\":\"xyz\"}]") };
     assert_int_equal(encode_chat(&m, &chat, 3, &ids, &err), 0);
-    assert_int_equal(ids_push(&ids, 7), 0); /* the bound was the prompt's: answers come behind it */
+    assert_int_equal(ids_push(&ids, 7), 0); /* the bound was the prompt's; output follows */
     ids_clear(&ids);
     assert_int_equal(encode_chat(&m, &chat, 2, &ids, &err), -EFBIG);
     ids_clear(&ids);
@@ -592,7 +593,7 @@ static void as_many_as_fit_and_no_more(void **state)
     assert_int_equal(encode_chat(&m, &chat, 3, &ids, &err), -EPROTO);
 }
 
-/* Work follows the context, not the text. */
+/* Work is bounded by the context, not by the text. */
 static void a_text_that_cannot_fit_is_not_read(void **state)
 {
     (void)state;
@@ -603,7 +604,8 @@ static void a_text_that_cannot_fit_is_not_read(void **state)
     work_units = 0;
     assert_int_equal(encode_text(&m, text, true, 1000, &ids, &err), -EFBIG);
     assert_int_equal(work_units, 0);
-    /* It might fit, were it of the longest tokens only: read up to the first id too many. */
+    /* If all tokens were of the longest kind the text would fit, so it is read up to the first id
+     * too many. */
     size_t ids_max = LONG / vocab_token_bytes_max(vocab) + 1;
     ids_clear(&ids);
     assert_int_equal(encode_text(&m, text, true, ids_max, &ids, &err), -EFBIG);
@@ -618,7 +620,7 @@ struct row {
     enum token_ask_kind kind;
     const char *body;
     int rc;
-    const char *says; /* the reply, or a part of the sentence */
+    const char *says; /* the reply, or a part of the message */
 };
 
 static void check(const struct row *row)

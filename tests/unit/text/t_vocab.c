@@ -1,4 +1,4 @@
-/* t_vocab.c - vocabularies: building them, sending them as bundles, and real ones. */
+/* t_vocab.c - tests vocabularies: building them, sending them as bundles, and real ones. */
 #include "base/core/bits.h"
 #include "base/core/buf.h"
 #include "base/core/fault.h"
@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-/* What vocab_build accepts, and the sentence of each refusal. */
+/* ---- vocabularies that vocab_build accepts, and the message of each refusal ---- */
 
 static void test_contents(void **state)
 {
@@ -40,7 +40,7 @@ static void test_contents(void **state)
     }
 }
 
-/* A file that names only the end of text still ends its turns. */
+/* A file that names only the end of text still gets an end of turn, found by its text. */
 static void test_end_of_turn_by_name(void **state)
 {
     (void)state;
@@ -72,7 +72,7 @@ static bool same_contents(const struct vocab *a, const struct vocab *b)
     CLEANUP(buf_fini) struct buf of_b = { 0 };
     assert_int_equal(vocab_write(a, &of_a), 0);
     assert_int_equal(vocab_write(b, &of_b), 0);
-    assert_true(of_a.len > 1000); /* all of it is written */
+    assert_true(of_a.len > 1000); /* every id is written */
     return str_eq(buf_view(&of_a), buf_view(&of_b));
 }
 
@@ -250,7 +250,7 @@ static int vocab_tests(void)
     return cmocka_run_group_tests_name("vocab", tests, NULL, NULL);
 }
 
-/* The tokenizer bundle: round trip, digests, and bytes from a hostile peer. */
+/* ---- the tokenizer bundle: round trip, digests, and bytes from a hostile peer ---- */
 
 static const char source[] = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}";
 
@@ -334,7 +334,7 @@ static void test_refusals_of_bundles(void **state)
     assert_null(b.vocab);
 }
 
-/* With a right checksum, so that everything behind it is reached. */
+/* The checksum is right, so that the reader reaches the rest. */
 static void test_hostile_bytes(void **state)
 {
     (void)state;
@@ -363,7 +363,7 @@ static void test_hostile_bytes(void **state)
     assert_true(refused > rounds / 2);
 }
 
-/* Fails each allocation in turn: what a peer sends must never end a process. */
+/* Fails each allocation in turn: a peer's bytes must never end a process. */
 static void test_out_of_memory(void **state)
 {
     (void)state;
@@ -397,7 +397,7 @@ static int bundle_tests(void)
     return cmocka_run_group_tests_name("bundle", tests, NULL, NULL);
 }
 
-/* Real vocabularies against the ids that their reference gives.
+/* ---- real vocabularies against the ids of their reference ----
  *
  * Runs where the shared test data lie (MUSTER_SHARED, or ../shared beside the checkout); the
  * vocabularies belong to their models and are not ours to ship. */
@@ -415,7 +415,7 @@ static void read_text(const char *path, struct buf *out)
     fclose(f);
 }
 
-/* One case: the text up to the separator line, the ids of one line. */
+/* Checks one case: the text up to the separator line, the ids of one line. */
 static void check_case(const struct vocab *v, const char *name, int number, struct str text,
                        struct str line)
 {

@@ -1,4 +1,5 @@
-/* t_kv_wire.c - what engines ask each other for K and V, and the head of the answer. */
+/* t_kv_wire.c - tests the messages by which engines ask each other for K and V, and the head of the
+ * reply. */
 #include "base/core/bits.h"
 #include "base/core/fault.h"
 #include "base/core/own.h"
@@ -46,7 +47,7 @@ static void requests_there_and_back(void **state)
     struct kv_fetch_reply back;
     assert_int_equal(kv_fetch_reply_decode(buf_view(&text), &arena, &back, NULL), 0);
     assert_true(back.tokens == 64 && back.pulled == 48);
-    /* Nothing is a valid answer, and said. */
+    /* A reply of zero tokens is valid. */
     buf_clear(&text);
     assert_int_equal(kv_fetch_reply_encode(&(struct kv_fetch_reply){ 0 }, &text), 0);
     assert_int_equal(kv_fetch_reply_decode(buf_view(&text), &arena, &back, NULL), 0);
@@ -143,7 +144,7 @@ static void the_head_there_and_back(void **state)
     assert_memory_equal(&back, &head, offsetof(struct kv_head, digest));
     assert_string_equal(back.digest, head.digest);
     assert_string_equal(back.numerics, head.numerics);
-    /* Pages follow; numerics that fill their place are cut, not run over. */
+    /* Numerics that fill their field are cut, because pages follow them. */
     struct kv_head long_head = head;
     memset(long_head.numerics, 'n', sizeof long_head.numerics);
     kv_head_encode(&long_head, bytes);
@@ -181,7 +182,7 @@ static void what_is_no_head(void **state)
         int rc = kv_head_decode(str_of(bytes, sizeof bytes), &back, &err);
         if (rc != -EINVAL || !strstr(err.text, rows[i].says))
             fail_msg("byte %zu: %d %s", rows[i].at, rc, err.text);
-        assert_int_equal(back.first, 7); /* untouched */
+        assert_int_equal(back.first, 7); /* unchanged */
     }
     uint8_t bytes[KV_HEAD_BYTES];
     struct kv_head back;
@@ -190,7 +191,7 @@ static void what_is_no_head(void **state)
         assert_int_equal(kv_head_decode(str_of(bytes, len), &back, NULL), -EINVAL);
 }
 
-/* What is taken is written again as it came. */
+/* An accepted head is encoded again to the same bytes. */
 static void mutilated_heads(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* t_openai.c - the OpenAI API: requests that are read, replies that are written. */
+/* t_openai.c - tests the OpenAI API: reading requests and writing replies. */
 #include "base/core/bits.h"
 #include "base/core/fault.h"
 #include "base/core/json.h"
@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-/* Requests: accepted members, refusals and their names, every range at its two ends. */
+/* ---- requests: accepted members, refusals with their names, both ends of every range ---- */
 
 #define ARENA_BYTES ((size_t)1 << 20)
 #define M "\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
@@ -129,7 +129,7 @@ static void prompts(void **state)
     }
 }
 
-/* What the predictor of lengths asks of a conversation is told without another walk over it. */
+/* The parser keeps the last texts by role that length predictors use. */
 static void tells_the_last_contents_of_roles(void **state)
 {
     struct fixture *f = *state;
@@ -182,7 +182,7 @@ static void check_refused(struct fixture *f, enum openai_surface surface, const 
         if (!strstr(f->e.message, row[i].says)) fail_msg("%s: %s", row[i].body, f->e.message);
         assert_int_equal(f->e.status, 400);
         assert_string_equal(f->e.type, "invalid_request_error");
-        assert_int_equal(f->req.max_tokens, 4711); /* nothing was written */
+        assert_int_equal(f->req.max_tokens, 4711); /* the request is unchanged */
     }
 }
 
@@ -277,7 +277,7 @@ static void refuses_completion(void **state)
     check_refused(*state, OPENAI_COMPLETION, rows, COUNT_OF(rows));
 }
 
-/* Each bound is inside, the step beyond it is outside. */
+/* Each bound is accepted, one step beyond it is refused. */
 static void ranges_hold_at_their_ends(void **state)
 {
     struct fixture *f = *state;
@@ -309,7 +309,8 @@ static void ranges_hold_at_their_ends(void **state)
     }
 }
 
-/* `head`, then `count` times `item` with commas between and the number in place of %d, then `tail`. */
+/* Writes `head`, then `count` times `item` with commas between and the number in place of %d, then
+ * `tail`. */
 static void repeated(struct buf *out, const char *head, const char *item, int count,
                      const char *tail)
 {
@@ -325,7 +326,7 @@ static void repeated(struct buf *out, const char *head, const char *item, int co
     buf_text(out, tail);
 }
 
-/* Of each list and object as many as may be, and one more. */
+/* Each list and object accepts its maximum of items and refuses one more. */
 static void counts_hold_at_their_ends(void **state)
 {
     struct fixture *f = *state;
@@ -358,7 +359,7 @@ static void counts_hold_at_their_ends(void **state)
         check_refused(f, OPENAI_CHAT, &(struct refused){ body.data, rows[i].param, rows[i].says },
                       1);
     }
-    /* body, tools, tool, then as many levels of a schema as are left */
+    /* Above the schema are body, tools and tool; its levels fill the rest. */
     for (int over = 0; over < 2; over++) {
         buf_clear(&body);
         buf_text(&body, "{" M ",\"tools\":[{");
@@ -450,7 +451,7 @@ static int openai_tests(void)
     return cmocka_run_group_tests_name("openai", tests, setup, teardown);
 }
 
-/* Replies byte for byte, and the way back through the delta reader. */
+/* ---- replies byte for byte, and back through the delta reader ---- */
 
 static const struct usage used = { 10, 8, 3 };
 
@@ -511,7 +512,7 @@ static void chat_stream(void **state)
                    "{\"index\":0,\"delta\":{},\"logprobs\":null,\"finish_reason\":\"stop\"}]}\n\n"
                    "data: [DONE]\n\n");
     buf_clear(&out);
-    r.include_usage = true; /* null until the chunk that has it */
+    r.include_usage = true; /* null except in the last chunk */
     openai_chunk_text(&r, STR("x"), &out);
     openai_chunk_usage(&r, &used, &out);
     assert_string_equal(out.data,
@@ -575,7 +576,7 @@ static int hear(void *arg, struct str data)
     return rc;
 }
 
-/* The form that is rendered once gives the bytes of the chunk that is rendered anew. */
+/* A form rendered once gives the same bytes as a chunk rendered anew. */
 static void text_forms_equal_chunks(void **state)
 {
     (void)state;
@@ -596,7 +597,7 @@ static void text_forms_equal_chunks(void **state)
     }
 }
 
-/* What we write, our own client reads back, however the bytes are cut. */
+/* Our client reads back what we write, wherever the bytes are cut. */
 static void streams_go_round(void **state)
 {
     (void)state;
@@ -699,7 +700,7 @@ static void framing(void **state)
                                          "data: tail"),
                                      collect, &got),
                      0);
-    assert_string_equal(got.data, "<a\nb><>"); /* an event that has not ended is not given */
+    assert_string_equal(got.data, "<a\nb><>"); /* an unfinished event is not delivered */
     sse_reader_fini(&r);
 
     sse_reader_init(&r, 8);

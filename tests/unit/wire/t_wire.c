@@ -1,5 +1,5 @@
-/* t_wire.c - every internal message: there and back, what an older peer leaves out, bounds, and
- * memory that runs out at any point. */
+/* t_wire.c - tests every internal message: there and back, members that an older peer leaves out,
+ * bounds, and memory that runs out at any point. */
 #include "base/core/bits.h"
 #include "base/core/fault.h"
 #include "base/core/own.h"
@@ -280,7 +280,7 @@ const struct message wire_messages[WIRE_MESSAGES] = {
     MESSAGE(engine_clock, engine_clock),
 };
 
-/* Encoded, decoded and encoded again is the same text; together with the spot checks below that
+/* A message encoded, decoded and encoded again has the same text. With the spot checks below this
  * pins every member, because the examples leave none at its default. */
 static void there_and_back(void **state)
 {
@@ -351,14 +351,14 @@ static void members_arrive(void **state)
     assert_false(r.endpoints[1].has_perf);
     assert_true(str_eq(r.tenants[0].key_hashes[0], STR(DIGEST)));
     assert_false(router_rules_complete(&r));
-    /* Controllers of older releases name all they have and say nothing. */
+    /* Controllers of older releases list all they have and do not say that the list is complete. */
     assert_int_equal(router_rules_decode(STR("{\"v\":1,\"keys_required\":false,\"again_ms\":1}"),
                                          &arena, &r, NULL),
                      0);
     assert_true(router_rules_complete(&r));
 }
 
-/* Whatever a struct holds within its fields' sizes, its text is taken by the other side. */
+/* The other side accepts any content that a struct's fields can hold. */
 static void torn_text_is_taken(void **state)
 {
     (void)state;
@@ -409,7 +409,7 @@ static void absent_is_not_zero(void **state)
     assert_true(f.finish == FINISH_NONE && !f.has_usage && f.id_count == 0 && f.text.len == 0);
 }
 
-/* A blank behind the bracket sends a line to the table: both readings of it must be one. */
+/* A blank behind the bracket sends a line to the table; the fast reader must read the same. */
 static void a_frame_of_the_midst_is_what_the_table_reads(void **state)
 {
     (void)state;
@@ -496,8 +496,8 @@ static void memory_may_end_anywhere(void **state)
     }
 }
 
-/* Bytes of good messages, cut, doubled and flipped: refused or taken, never harmful; what is taken
- * can be written again. */
+/* Cut, doubled and flipped bytes of good messages are refused or accepted, never harmful; an
+ * accepted message can be encoded again. */
 static void mutilated_messages(void **state)
 {
     (void)state;
@@ -527,8 +527,7 @@ static void mutilated_messages(void **state)
     }
 }
 
-/* What a hostile or older peer may send of every internal message, each refused
- * with its sentence. */
+/* ---- bytes that a hostile or older peer may send, each refused with its message ---- */
 
 struct refused {
     decode_fn decode;
