@@ -107,11 +107,6 @@ struct stats_mean gate_difference(const struct gate *g, const char *arm, const c
     return stats_paired(value, base, g->arms.seeds);
 }
 
-double gate_relative(const struct gate *g, const char *arm, const char *metric)
-{
-    return gate_difference(g, arm, metric).mean / gate_mean(g, NULL, metric).mean;
-}
-
 struct stats_mean gate_shortfall(const struct gate *g, const char *arm, const struct gate *h,
                                  const char *against, const char *metric)
 {
@@ -163,4 +158,19 @@ void gate_above(const char *what, double value, double bound)
 {
     printf("%s: %.4g, wanted at least %.4g\n", what, value, bound);
     if (!(value >= bound)) fail_msg("%s: %.4g is below %.4g", what, value, bound);
+}
+
+void gate_interval_below(const char *what, struct stats_mean value, double bound)
+{
+    printf("%s: %.4g +-%.2g, all of it wanted at most %.4g\n", what, value.mean, value.half, bound);
+    if (!(value.mean + value.half <= bound))
+        fail_msg("%s: %.4g +-%.2g reaches above %.4g", what, value.mean, value.half, bound);
+}
+
+void gate_interval_above(const char *what, struct stats_mean value, double bound)
+{
+    printf("%s: %.4g +-%.2g, all of it wanted at least %.4g\n", what, value.mean, value.half,
+           bound);
+    if (!(value.mean - value.half >= bound))
+        fail_msg("%s: %.4g +-%.2g reaches below %.4g", what, value.mean, value.half, bound);
 }

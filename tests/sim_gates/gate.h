@@ -33,9 +33,6 @@ void gate_free(struct gate *g);
 struct stats_mean gate_mean(const struct gate *g, const char *arm, const char *metric);
 struct stats_mean gate_difference(const struct gate *g, const char *arm, const char *metric);
 
-/* The difference's mean as a share of the first arm's: -0.08 is 8 % lower. */
-double gate_relative(const struct gate *g, const char *arm, const char *metric);
-
 /* (arm - against) / against, seed by seed. */
 struct stats_mean gate_share(const struct gate *g, const char *arm, const char *against,
                              const char *metric);
@@ -51,3 +48,7 @@ const char *gate_highest(const struct gate *g, const char *metric);
 void gate_within(const char *what, double value, double wanted, double share);
 void gate_below(const char *what, double value, double bound);
 void gate_above(const char *what, double value, double bound);
+
+/* The same of the whole interval; one without seeds to make it from fails. */
+void gate_interval_below(const char *what, struct stats_mean value, double bound);
+void gate_interval_above(const char *what, struct stats_mean value, double bound);

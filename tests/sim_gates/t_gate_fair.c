@@ -99,12 +99,12 @@ static void counters_share_out_service(void **state)
               3, arm);
     struct stats_mean none = judge("first come, first served", ratio, arm[0], NULL);
     struct stats_mean vtc = judge("vtc", ratio, arm[1], NULL);
-    gate_above("without counters the heavy one has", none.mean - none.half, 2.5);
-    gate_below("with them", vtc.mean + vtc.half, 1.02); /* measured .997 +- .004 */
-    gate_above("and not less", vtc.mean - vtc.half, 0.98);
+    gate_interval_above("without counters the heavy one has", none, 2.5);
+    gate_interval_below("with them", vtc, 1.02); /* measured .997 +- .004 */
+    gate_interval_above("and not less", vtc, 0.98);
     struct stats_mean dlpm = judge("dlpm", ratio, arm[2], NULL);
-    gate_below("with deficits", dlpm.mean + dlpm.half, 1.02);
-    gate_above("and not less", dlpm.mean - dlpm.half, 0.98);
+    gate_interval_below("with deficits", dlpm, 1.02);
+    gate_interval_above("and not less", dlpm, 0.98);
 }
 
 /* Both offer alike, and more than there is: they are served as they weigh. */
@@ -118,10 +118,10 @@ static void weights_share_out_service(void **state)
               2, arm);
     struct stats_mean vtc = judge("vtc, weights 2 to 1", ratio, arm[0], NULL);
     struct stats_mean dlpm = judge("dlpm, weights 2 to 1", ratio, arm[1], NULL);
-    gate_above("vtc serves the heavier", vtc.mean - vtc.half, 1.95);
-    gate_below("and no more", vtc.mean + vtc.half, 2.05);
-    gate_above("dlpm serves the heavier", dlpm.mean - dlpm.half, 1.95);
-    gate_below("and no more", dlpm.mean + dlpm.half, 2.05);
+    gate_interval_above("vtc serves the heavier", vtc, 1.95);
+    gate_interval_below("and no more", vtc, 2.05);
+    gate_interval_above("dlpm serves the heavier", dlpm, 1.95);
+    gate_interval_below("and no more", dlpm, 2.05);
 }
 
 /* Eight system prompts that fill the cache, so that who runs drives some of them out; one tenant sends
@@ -141,12 +141,12 @@ static void deficits_keep_locality(void **state)
         judge("Jain's index of dlpm to that of none", fairness, arm[1], arm[0]);
     judge("Jain's index of none", fairness, arm[0], NULL);
     judge("Jain's index of vtc", fairness, arm[2], NULL);
-    gate_above("locality is kept", kept.mean - kept.half, 0.95); /* measured .963 +- .004 */
-    gate_above("counters alone lose it", more.mean - more.half, 1.15);
-    gate_above("and service is even", even.mean - even.half, 0.98); /* measured .994 +- .002 */
+    gate_interval_above("locality is kept", kept, 0.95); /* measured .963 +- .004 */
+    gate_interval_above("counters alone lose it", more, 1.15);
+    gate_interval_above("and service is even", even, 0.98); /* measured .994 +- .002 */
     /* Was: longest prefix alone has at most .87, measured .831 +- .029 with a queue without a bound. As it ships
      * it has .878 +- .016, because the router refuses and retries; the claim is dlpm's lead, 1.133. */
-    gate_above("and more so than by longest prefix alone", lead.mean - lead.half, 1.1);
+    gate_interval_above("and more so than by longest prefix alone", lead, 1.1);
 }
 
 static void every_policy_is_held_against_something(void **state)

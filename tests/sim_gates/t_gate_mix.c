@@ -65,7 +65,7 @@ static void check_attainment(const char *fleet, const char *one)
         struct gate g = gate_run(line.data);
         struct stats_mean kept = gate_mean(&g, against.data, "slo.attainment");
         struct stats_mean more = gate_share(&g, arm.data, against.data, "slo.attainment");
-        gate_above("attainment of the single type", kept.mean - kept.half, 0.99);
+        gate_interval_above("attainment of the single type", kept, 0.99);
         gate_above("the mix's less it, of it", more.mean - more.half, -0.005);
         gate_free(&g);
     }

@@ -29,13 +29,13 @@ static void a_notice_is_enough_where_the_link_is_fast(void **state)
 {
     (void)state;
     struct gate g = run("25GB", "10s");
-    gate_above("cut off without moves", gate_mean(&g, "migrate=none", "resumed").mean, 5);
-    gate_below("cut off by llumnix", gate_mean(&g, "migrate=llumnix", "resumed").mean, 0.5);
-    gate_below("cut off by spotserve", gate_mean(&g, "migrate=spotserve", "resumed").mean, 0.5);
+    gate_interval_above("cut off without moves", gate_mean(&g, "migrate=none", "resumed"), 5);
+    gate_interval_below("cut off by llumnix", gate_mean(&g, "migrate=llumnix", "resumed"), 0.5);
+    gate_interval_below("cut off by spotserve", gate_mean(&g, "migrate=spotserve", "resumed"), 0.5);
     struct stats_mean jct = gate_share(&g, "migrate=spotserve", "migrate=none", "jct_s.mean");
-    gate_below("spotserve's JCT against none's", jct.mean + jct.half, 0);
+    gate_interval_below("spotserve's JCT against none's", jct, 0);
     struct stats_mean moves = gate_share(&g, "migrate=spotserve", "migrate=llumnix", "migrations");
-    gate_below("spotserve's moves against llumnix's", moves.mean + moves.half, -0.2);
+    gate_interval_below("spotserve's moves against llumnix's", moves, -0.2);
     gate_free(&g);
 }
 
@@ -47,7 +47,7 @@ static void what_cannot_arrive_is_not_begun(void **state)
     (void)state;
     struct gate g = run("250MB", "10s");
     struct stats_mean none = gate_share(&g, "migrate=spotserve", "migrate=none", "resumed");
-    gate_below("cut off by spotserve against none", none.mean + none.half, -0.2);
+    gate_interval_below("cut off by spotserve against none", none, -0.2);
     gate_free(&g);
 }
 

@@ -40,7 +40,7 @@ static void migration_ends_preemptions_and_shortens_the_tail(void **state)
     for (size_t i = 0; i < COUNT_OF(falls); i++) {
         struct stats_mean share =
             gate_share(&g, "migrate=llumnix", "migrate=none", falls[i].metric);
-        gate_below(falls[i].metric, share.mean + share.half, falls[i].bound);
+        gate_interval_below(falls[i].metric, share, falls[i].bound);
     }
     gate_free(&g);
 }
@@ -59,7 +59,7 @@ static void migration_is_better_than_the_best_routing_without_it(void **state)
         gate_go(&g);
         for (size_t i = 0; i < COUNT_OF(metrics); i++) {
             struct stats_mean share = gate_share(&g, "migrate=llumnix", "migrate=none", metrics[i]);
-            gate_below(metrics[i], share.mean + share.half, 0);
+            gate_interval_below(metrics[i], share, 0);
         }
         gate_free(&g);
     }
@@ -295,7 +295,7 @@ static void a_slow_link_takes_the_gain(void **state)
     of_seeds(&fleets[FIRST_SPLIT + 1], 2, 0.04, slow);
     link_bytes_s = 25e9;
     struct stats_mean less = stats_paired(slow, fast, SEEDS);
-    gate_below("3 GB/s less 25 GB/s", less.mean + less.half, 0);
+    gate_interval_below("3 GB/s less 25 GB/s", less, 0);
 }
 
 int main(void)

@@ -105,13 +105,15 @@ static void feedback_queues_want_variance(void **state)
         struct stats_mean share = gate_share(&g, "order=mlfq", "order=fcfs", "jct_s.mean");
         struct stats_mean ttft = gate_mean(&g, "order=mlfq", "ttft_s.p99");
         gate_below("mlfq against fcfs, mean JCT", share.mean + share.half, rows[i].most);
-        gate_below("P99 TTFT", ttft.mean + ttft.half, 0.2);
-        printf("P99 JCT: %+.1f %%\n", 100 * gate_relative(&g, "order=mlfq", "jct_s.p99"));
+        gate_interval_below("P99 TTFT", ttft, 0.2);
+        printf("P99 JCT: %+.1f %%\n",
+               100 * gate_share(&g, "order=mlfq", "order=fcfs", "jct_s.p99").mean);
         gate_free(&g);
     }
 }
 
-/* As the study had it; t_gate_effects_real has the same policies where speeds are hidden. */
+/* As the study had it: nothing is left to chance, so that one run says all. t_gate_effects_real has the
+ * same policies where speeds are hidden. */
 static void chunks_protect_tokens_where_speeds_are_known(void **state)
 {
     (void)state;
@@ -121,11 +123,11 @@ static void chunks_protect_tokens_where_speeds_are_known(void **state)
     double whole = gate_mean(&g, "chunk=whole", "itl_s.p99").mean;
     gate_above("whole prompts against 512",
                whole / gate_mean(&g, "chunk=sarathi", "itl_s.p99").mean, 5);
-    gate_below("JCT no worse", gate_relative(&g, "chunk=sarathi", "jct_s.mean"), 0.02);
+    gate_below("JCT no worse", jct(&g, "chunk=sarathi") / jct(&g, "chunk=whole") - 1, 0.02);
     gate_above("whole prompts against the SLO's size",
                whole / gate_mean(&g, "chunk=slack", "itl_s.p99").mean, 5);
     gate_below("JCT no worse where promises are counted",
-               gate_relative(&g, "chunk=deadline", "jct_s.mean"), 0.02);
+               jct(&g, "chunk=deadline") / jct(&g, "chunk=whole") - 1, 0.02);
     gate_above("whole prompts against promises counted",
                whole / gate_mean(&g, "chunk=deadline", "itl_s.p99").mean, 2.5);
     gate_free(&g);
