@@ -1,4 +1,4 @@
-/* access.h - whether requests need API keys, and tokens of people: part of the controller's state.
+/* access.h - holds the state of access: tokens of people, and whether requests need API keys.
  *
  * Layer: controller, private to it; tenants.c owns it
  */
@@ -15,18 +15,18 @@ struct token {
 };
 
 enum keys_state {
-    KEYS_NEVER,  /* no tenant was ever made, and nobody has said anything */
+    KEYS_NEVER,  /* no tenant was ever made, and no person has decided */
     KEYS_CLOSED, /* requests need a key */
     KEYS_OPENED, /* a person has opened the service again */
     KEYS_STATE_COUNT
 };
 
-/* tokens.c */
+/* Tokens. */
 int tokens_restore(struct control *c, struct err *err);
 int tokens_rules(const struct control *c, struct arena *arena, const struct token_rules **ret,
                  uint32_t *ret_count);
 
-/* keys.c */
+/* API keys. */
 int keys_restore(struct control *c, struct err *err); /* after the tenants */
 int keys_close(struct control *c, struct err *err);   /* durable on return */
 bool keys_needed(const struct control *c);

@@ -1,10 +1,9 @@
 /* act.c - shows the plan the fleet, carries out its actions and records why: the only place where
  * intents change.
  *
- * A change goes: a copy takes the event, the copy is written, the copy becomes the intent, the call
- * is submitted (calls.c), its completion is another event. A crash between any two of these is
- * repaired by the observation after the next start; control_steps names the places, and the tests
- * stop at each.
+ * A change has these steps: a copy takes the event, the copy is stored, the copy becomes the intent, the
+ * call is submitted (calls.c), its completion is another event. The observation after the next start
+ * repairs a crash between any two of them; control_steps names the places, and the tests stop at each.
  *
  *     launch.decided   nothing is written
  *     launch.written   WANTED is durable, no call was made
@@ -48,7 +47,7 @@ static int intent_key(const struct intent *i, char ret[64])
     return snprintf(ret, 64, "intent/%s", i->id);
 }
 
-/* Writes `i` over the version it was read at; brings i->version up to date. */
+/* Stores `i` over the version it was read at, and updates i->version. */
 static int store_intent(struct control *c, struct intent *i)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
@@ -68,7 +67,7 @@ static int store_intent(struct control *c, struct intent *i)
     return 0;
 }
 
-/* The step behind a record of this state. */
+/* Returns the step that follows the record of this state. */
 static const char *recorded_step(enum intent_state s)
 {
     static const char *const names[INTENT_STATE_COUNT] = {
@@ -194,8 +193,8 @@ int control_adopt(struct control *c, uint32_t cloud, const struct listed *item, 
     memcpy(i.handle, item->handle, sizeof i.handle);
     must(name_copy(i.provider, sizeof i.provider, str_from(provider)) == 0);
 
-    /* Older than a launch takes, it serves as far as anybody knows, like one that was restored. So
-     * does one that the provider will make in the future: their clock and ours are apart. */
+    /* An instance older than a launch takes counts as serving, like a restored one. So does one with a
+     * creation time in the future: the provider's clock and ours differ. */
     double age_s = (double)(now_us - i.made_us) / 1e6;
     if (offer == PLAN_NONE || age_s < 0 || age_s >= c->money.offer[offer].lead_s) {
         i.state = INTENT_REGISTERED;
@@ -208,7 +207,7 @@ int control_adopt(struct control *c, uint32_t cloud, const struct listed *item, 
         for (uint32_t p = 0; p < c->desired.service[s].pool_count; p++)
             if (strcmp(c->desired.service[s].pool[p].name, i.pool) == 0) pool = p;
     }
-    i.made_us = now_us; /* its boot deadline runs from now: the silence before was not ours */
+    i.made_us = now_us; /* its boot deadline runs from now: it could not report to us before */
     int rc = add_intent(c, &i, service, pool, now_us, &at);
     if (rc < 0) return rc;
     c->observed.detail[at].lead_learned = true;
@@ -221,7 +220,7 @@ int control_adopt(struct control *c, uint32_t cloud, const struct listed *item, 
 int control_remove_stray(struct control *c, uint32_t cloud, const struct listed *item,
                          int64_t now_us)
 {
-    /* Asked again with the next listing that shows it. */
+    /* A call that is not submitted is made again with the next listing that shows the instance. */
     if (control_call_stray(c, cloud, item, now_us) == 0)
         log_event(LOG_WARN, "stray_removed", "handle=%s intent=%s", item->handle, item->intent);
     return 0;
@@ -237,8 +236,8 @@ void control_drop_slot(struct control *c, uint32_t at)
     c->observed.detail[at] = c->observed.detail[last];
 }
 
-/* Folds its cost into the total, then forgets it. Should we die between the two writes, the cost
- * is counted twice, by one instance: a bounded error on the safe side. */
+/* Folds an intent's cost into the total, then deletes it. A crash between the two writes counts the
+ * cost of this one instance twice: a bounded error on the safe side. */
 static int forget(struct control *c, uint32_t at, int64_t now_us)
 {
     struct intent *i = &c->money.intent[at];
@@ -276,7 +275,7 @@ int control_bury(struct control *c, int64_t now_us)
     }
 }
 
-/* The id's hexadecimal digits: one of its own for each instance. */
+/* Returns the id's hexadecimal digits as a number, unique to the instance. */
 static uint64_t id_number(const char *id)
 {
     return strtoull(id + strlen("i-"), NULL, 16);
@@ -318,8 +317,8 @@ void control_build_view(struct control *c, int64_t now_us, struct plan_view *ret
         fill_instance(c, at, now_us, &c->desired.view_instance[n]);
         c->desired.view_slot[n++] = at;
     }
-    uint32_t unseen =
-        c->people.aside.intents; /* live intents that may be there and cannot be read */
+    /* Live intents that may exist and cannot be read. */
+    uint32_t unseen = c->people.aside.intents;
     for (uint32_t at = 0; at < c->money.count && unseen > 0; at++)
         unseen -= c->money.intent[at].aside;
     *ret = (struct plan_view){ .service = c->desired.service,
@@ -387,10 +386,10 @@ int control_carry_out(struct control *c, int64_t now_us)
     control_build_view(c, now_us, &view);
     plan(&view, c->desired.memory, now_us, &c->rng, &c->desired.plan);
     if (c->desired.plan.dropped) control_bound_reached(c, "plan_actions");
-    /* What goes down goes first: a crash in between leaves the fleet too small, which costs
+    /* Cancels and drains go first: a crash in between leaves the fleet too small, which costs
      * nothing, and never over its maximum. */
     static const enum plan_act order[] = { PLAN_CANCEL, PLAN_DRAIN, PLAN_KEEP, PLAN_LAUNCH };
-    bool unwritten = false; /* what could not go down still counts: nothing comes beside it */
+    bool unwritten = false; /* an instance that could not go down still counts: none is added */
     for (uint32_t k = 0; k < COUNT_OF(order); k++)
         for (uint32_t i = 0; i < c->desired.plan.action_count; i++) {
             enum plan_act act = c->desired.plan.action[i].act;

@@ -24,7 +24,7 @@
 #include <sys/random.h>
 
 #define API_VIEW_BYTES_MAX ((size_t)16 << 20) /* a thousand instances are under 2 MiB */
-#define OPEN_BODY_BYTES_MAX 4096              /* where anybody may ask, there is nothing to say */
+#define OPEN_BODY_BYTES_MAX 4096              /* of a path that is open to anybody */
 #define BODY_BYTES_MAX ((size_t)8 << 20)      /* a sync of a thousand endpoints is under 1 MiB */
 #define CONNECTIONS_MAX 2000
 #define CONNECTIONS_SHARE 50 /* hundredths of the descriptors; clouds and children get the rest */
@@ -37,7 +37,7 @@ struct api {
     struct control *control;
     struct auth_gate gate;
     struct arena arena;  /* of one request */
-    struct buf out;      /* of one answer */
+    struct buf out;      /* of one reply */
     struct list streams; /* open ones */
     uint32_t stream_count;
     struct log_limit refused_limit;
@@ -45,17 +45,17 @@ struct api {
 
 enum guard {
     GUARD_NONE,   /* /health */
-    GUARD_READ,   /* beyond loopback, or where it is asked for: a person's credential */
-    GUARD_WRITE,  /* that always: other users of this machine reach loopback too */
-    GUARD_AGENT,  /* the agent of an instance, by whatever name it reaches us; never a web page */
-    GUARD_ROUTER, /* likewise */
+    GUARD_READ,   /* a person's credential, beyond loopback or where it is required */
+    GUARD_WRITE,  /* the same, always: other users of this machine reach loopback too */
+    GUARD_AGENT,  /* the agent of an instance, under any Host; never a web page */
+    GUARD_ROUTER, /* a router, likewise */
 };
 
 struct call {
     struct api *api;
     struct http_exchange *x;
     const struct http_request *req;
-    struct str part; /* what stood at '*' in the path */
+    struct str part; /* the part of the path at '*' */
     int arg;         /* of the route */
 };
 
@@ -64,7 +64,7 @@ static int64_t api_now(const struct api *a) /* fleet time */
     return fleet_clock_now(a->config.clock);
 }
 
-/* ---- answers ---- */
+/* ---- replies ---- */
 
 static void answer(struct call *k, int status, const struct buf *body)
 {
@@ -131,9 +131,9 @@ static void tell_urgent(struct api *a)
     if (control_is_urgent(a->control)) a->config.on_urgent(a->config.arg);
 }
 
-/* ---- who may call ---- */
+/* ---- access ---- */
 
-/* The parts that a signature lets pass. An agent speaks for its instance and does nothing else. */
+/* Returns true if the guard admits a part of the fleet with this id. An agent may only report. */
 static bool part_may(enum guard guard, struct str id)
 {
     if (guard == GUARD_AGENT) return str_starts(id, STR("agent/"));
@@ -248,7 +248,7 @@ static void show_view(struct call *k)
     answer(k, 200, &k->api->out);
 }
 
-/* A number of the query; `fallback` when it is absent. -EINVAL. */
+/* Reads a number from the query; `fallback` when it is absent. -EINVAL. */
 static int query_number(struct call *k, const char *name, uint64_t fallback, uint64_t *ret)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
@@ -308,7 +308,7 @@ static void show_metrics(struct call *k)
 
 static void health(struct call *k)
 {
-    /* Degraded is not unhealthy: a probe that restarted us would find the same records again. */
+    /* Degraded is not unhealthy: after a restart by a probe the same records would be there again. */
     bool ready = k->api->control && control_has_observed(k->api->control);
     bool degraded = ready && control_is_degraded(k->api->control);
     buf_printf(&k->api->out, "{\"status\":\"%s\"}",
@@ -329,7 +329,7 @@ static void console(struct call *k)
 
 /* ---- orders of people ---- */
 
-/* The reply to an order that has nothing to show: done, or why not. True: done. */
+/* Replies to an order that has nothing to show: done, or why not. Returns true if it was done. */
 static bool conclude(struct call *k, int rc, const struct err *err)
 {
     if (rc < 0)
@@ -358,7 +358,7 @@ static void scale_service(struct call *k)
     if (conclude(k, rc, &err)) tell_urgent(k->api);
 }
 
-/* A credential, which is shown this once, and what it belongs to. `role` may be NULL. */
+/* Replies with a new credential, shown this once, and its owner. `role` may be NULL. */
 static void show_once(struct call *k, const char *owner, struct str name, const char *role,
                       const char *kind, char *secret)
 {
@@ -467,7 +467,7 @@ struct stream {
     struct list node;
     struct api *api;
     struct http_exchange *x;
-    uint64_t told; /* last decision it has heard of */
+    uint64_t told; /* last decision that was sent */
 };
 
 static void stream_drop(struct stream *s)
@@ -483,8 +483,8 @@ static void on_stream_abort(void *arg, enum http_abort why)
     stream_drop(arg);
 }
 
-/* A frame that does not fit is left out: the next status says it all again, and decisions have
- * ids, so that a client sees the gap and asks. */
+/* Sends a frame, or leaves it out when it does not fit: the next status is whole again, and decisions
+ * have ids, so that a client sees the gap and asks. */
 static void stream_send(struct stream *s, const char *event, struct str json)
 {
     if (http_stream_full(s->x)) return;
@@ -615,7 +615,7 @@ static const struct route *find_route(const struct http_request *req, struct str
     return NULL;
 }
 
-/* Who calls and what: decided on the head, so that a stranger's body is never read. */
+/* Checks the caller and the path on the head, so that a stranger's body is never read. */
 static void on_head(void *ctx, struct http_exchange *x)
 {
     struct api *a = ctx;

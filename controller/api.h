@@ -1,18 +1,17 @@
-/* api.h - the controller's HTTP face: agents and routers report, people and programs look and act.
+/* api.h - serves the controller's HTTP API: agents and routers report, people and programs look and act.
  *
  * Layer:   controller (base/io, base/wire)
  * Threads: the loop's
- * Guard:   the Host of what people and browsers send must be one of ours, and so must its Origin
- *          when it has one: pages of strangers and rebound names reach nothing. What agents and
- *          routers send, and whatever changes something, needs the fleet's secret always. The rest
- *          needs it when require_secret is set, which a listener beyond loopback forces; /health
- *          never does.
+ * Guard:   a request of a person or a browser must name one of our hosts in Host, and in Origin when it
+ *          has one: foreign pages and rebound names reach nothing. Requests of agents and routers, and
+ *          all that change something, need the fleet's secret always. The rest need it when
+ *          require_secret is set, which a listener beyond loopback forces; /health never does.
  *
  *     POST /api/v1/agents/report             POST /api/v1/routers/sync
  *     GET  /api/v1/status services pools instances intents offers cost history
  *     GET  /api/v1/decisions?from=N&limit=N  GET  /api/v1/decisions/ID
  *     POST /api/v1/services/NAME/pause       POST /api/v1/services/NAME/resume
- *     POST /api/v1/services/NAME/scale       {"pool":"small","count":2}; null gives it back
+ *     POST /api/v1/services/NAME/scale       {"pool":"small","count":2}; null ends the override
  *     GET  /api/v1/tenants                   DELETE /api/v1/tenants/NAME
  *     POST /api/v1/tenants                   {"name":..,"requests_per_min":..}: the key, once
  *     GET POST /api/v1/tokens                {"name":..,"role":"read"|"admin"}: the token, once
@@ -28,7 +27,7 @@
 #include "controller/fleet_clock.h"
 
 #define API_STREAMS_MAX 32
-#define API_DECISIONS_MAX 500 /* of one answer */
+#define API_DECISIONS_MAX 500 /* in one reply */
 
 struct api_config { /* borrowed for the api's life */
     const char *host;
@@ -36,10 +35,10 @@ struct api_config { /* borrowed for the api's life */
     bool require_secret;
     const struct credentials *held; /* the fleet's secret */
     struct tls *tls;                /* NULL: plain HTTP */
-    const struct str *hosts;        /* further names by which we may be called */
+    const struct str *hosts;        /* further host names that requests may use */
     size_t host_count;
     const struct fleet_clock *clock;
-    void (*on_urgent)(void *arg); /* something came that should not wait for the next tick */
+    void (*on_urgent)(void *arg); /* an event should not wait for the next tick */
     void *arg;
 };
 
@@ -52,9 +51,9 @@ CLEANUP_FREEP(api, struct api)
 
 uint16_t api_port(const struct api *a);
 
-/* Before the loop runs. Until then everything but /health answers 503. */
+/* Connects the API to the controller, before the loop runs. Until then all but /health answers 503. */
 void api_attach(struct api *a, struct control *control);
 
-/* After each tick: open streams get the status, and decisions that are new to them. */
+/* Sends open streams the status, and decisions that are new to them; called after each tick. */
 void api_broadcast(struct api *a);
 struct str console_page(void); /* HTML; lives as long as the program */

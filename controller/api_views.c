@@ -1,6 +1,6 @@
-/* view.c - what people and programs see of the controller: the views of the API as JSON.
+/* api_views.c - writes the views of the API as JSON, for people and programs.
  *
- * Absent is null, never zero: a price that nobody knows, a latency that nobody measured. */
+ * An absent value is null, never zero: an unknown price, a latency that was not measured. */
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "controller/control_state.h"
@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* Opens the object `name` when it is known; else its value is null and there is none to fill. */
+/* Opens the object `name` and returns true if it is known; else its value is null. */
 static bool open_known(struct json_writer *w, const char *name, bool known)
 {
     json_key(w, name);
@@ -56,7 +56,7 @@ static void put_demand(struct json_writer *w, const struct scale_demand *d)
     json_object_end(w);
 }
 
-/* Latency by router, because quantiles of several cannot be added. */
+/* Writes latencies by router, because quantiles of several cannot be added. */
 static void put_routes(struct json_writer *w, const struct control *c, uint32_t service)
 {
     json_key(w, "routers");
@@ -148,7 +148,7 @@ static void put_pools(struct json_writer *w, const struct control *c)
     json_array_end(w);
 }
 
-/* The power policy and what it saw and said last. */
+/* Writes the power policy and its last look. */
 static void put_power(struct json_writer *w, const struct control *c, uint32_t service)
 {
     const struct plan_service *sv = &c->desired.service[service];
@@ -215,7 +215,7 @@ static void put_perf(struct json_writer *w, const struct sighting *s)
     json_kv_f64(w, "decode_seq_s", s->perf.decode_seq_s);
     json_kv_f64(w, "kv_read_s", s->perf.kv_read_s);
     json_kv_f64(w, "attend_s", s->perf.attend_s);
-    /* Their names of the release before. */
+    /* The same under the names of the release before. */
     json_kv_f64(w, "a", s->perf.step_s);
     json_kv_f64(w, "b", s->perf.prefill_token_s);
     json_kv_f64(w, "c", s->perf.decode_seq_s);
@@ -294,7 +294,7 @@ static void put_instances(struct json_writer *w, const struct control *c, int64_
     json_array_end(w);
 }
 
-/* A moment of fleet time as a date. */
+/* Writes a moment of fleet time as a date. */
 static void put_time(struct json_writer *w, const struct control *c, const char *name, int64_t us)
 {
     kv_known_i64(w, name, us != 0, us + c->date_ahead_us);
@@ -461,7 +461,7 @@ int control_view(struct control *c, enum control_view view, int64_t now_us, stru
 
 /* ---- decisions ---- */
 
-/* A kept record is {...}; it is shown as {"id":N,...}. */
+/* Writes a kept record {...} as {"id":N,"decision":{...}}. */
 static void put_record(struct json_writer *w, uint64_t seq, struct str record)
 {
     json_object(w);

@@ -1,4 +1,4 @@
-/* aside.c - sets records aside that cannot be read: they are kept, reported, and the rest goes on.
+/* aside.c - keeps and reports records that cannot be read, while the rest goes on.
  *
  * Rejected: refusing to start, because one bad record of a hundred would stop the controller of the
  * whole fleet until a person has found it; ignoring the record, because the instance or tenant that
@@ -36,7 +36,7 @@ bool control_is_aside(const struct control *c, const char *kind, const char *nam
     return false;
 }
 
-/* Of this provider's last listing. */
+/* Counts the unreadable instances of a provider's last listing. */
 static uint32_t unreadable_of(const struct listing *l)
 {
     uint32_t n = 0;
@@ -55,7 +55,7 @@ uint32_t control_aside_count(const struct control *c)
 
 void control_shadow(struct control *c, uint32_t cloud, const struct listed *item, int64_t now_us)
 {
-    if (item->unreadable || c->money.count == SLOTS_MAX) return; /* tags that nobody knows */
+    if (item->unreadable || c->money.count == SLOTS_MAX) return; /* its tags are unknown */
     const char *provider = c->observed.provider[cloud].cloud.driver->name;
     uint32_t offer = control_find_offer(c, provider, item->offer);
     int64_t made_us = item->created_us ? item->created_us : now_us;
@@ -84,7 +84,7 @@ static bool is_listed(const struct control *c, const struct intent *i)
 {
     uint32_t cloud = control_find_cloud(c, i->provider);
     const struct listing *l = cloud == PLAN_NONE ? NULL : &c->observed.provider[cloud].listing;
-    if (!l || !l->ok) return true; /* nobody says otherwise */
+    if (!l || !l->ok) return true; /* nothing says otherwise */
     for (uint32_t k = 0; k < l->count; k++)
         if (strcmp(l->item[k].intent, i->id) == 0 && !l->item[k].gone) return true;
     return false;

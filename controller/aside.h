@@ -1,12 +1,12 @@
-/* aside.h - stored records that cannot be read: damaged, or of a newer release.
+/* aside.h - sets stored records aside that cannot be read: damaged, or of a newer release.
  *
  * Layer:   controller, private to it
- * Rules:   (1) such a record stops nothing but itself: it is set aside, said in the log, in `status`
- *              and /health (degraded), and counted
- *          (2) it is never removed or written over by us: another release may understand it. What
- *              we must go on writing under the same key is copied to aside/KEY first
+ * Rules:   (1) such a record stops nothing but itself: it is set aside, counted, and reported in the
+ *              log, in `status` and in /health (degraded)
+ *          (2) it is never removed or overwritten: another release may understand it. Where the
+ *              controller must go on writing under the same key, the record is copied to aside/KEY first
  *          (3) an intent that was set aside takes room; when its provider lists the instance, the
- *              instance serves and is billed as the tags say, but nobody ends it
+ *              instance serves and is billed as the tags say, but the controller does not end it
  */
 #pragma once
 #include "base/core/str.h"
@@ -32,17 +32,17 @@ struct listed;
 
 void control_set_aside(struct control *c, struct str key, const char *error);
 
-/* Whether the record kind/NAME (kind with its slash) was set aside. */
+/* Returns true if the record kind/NAME (kind with its slash) was set aside. */
 bool control_is_aside(const struct control *c, const char *kind, const char *name);
 
-/* What is set aside now: records, and what providers list and cannot be read. */
+/* Returns how much is set aside now: records, and listed instances that cannot be read. */
 uint32_t control_aside_count(const struct control *c);
 
-/* An instance whose intent was set aside, in memory only; rule (3). */
+/* Adds an instance whose intent was set aside, in memory only; rule (3). */
 void control_shadow(struct control *c, uint32_t cloud, const struct listed *item, int64_t now_us);
 
 /* Forgets shadows whose provider lists them no more. */
 void control_drop_shadows(struct control *c);
 
-/* "unreadable": [{"record":..,"error":..}]. */
+/* Writes "unreadable": [{"record":..,"error":..}]. */
 void control_put_aside(struct json_writer *w, const struct control *c);

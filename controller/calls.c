@@ -1,16 +1,16 @@
-/* calls.c - the only place where providers are called: within their budget, never waited for.
+/* calls.c - makes all calls to providers, within their budgets, and never waits for one.
  *
  *     act.c: due ──► submit ──► driver ──► event ──► the intent's next state (act.c)
  *     poll, own calls ──► listing or prices ──► event ──► the cached listing, the offers
  *
  * An intent has one call at a time: `due` from the moment at which it is wanted, `call` while it is
  * under way. A call that does not fit the provider's budget stays due and is made at a later turn.
- * A listing that is late comes first: without it nothing can be proven, an end neither, and removes
- * that are asked again would use up the budget for ever. Removes come next, because they end a cost.
+ * A late listing comes first: without it nothing can be proven, not even that an instance is gone, and
+ * repeated removes would use up the budget for ever. Removes come next, because they end a cost.
  *
- * A call without an event for OVERDUE_US is given up: the driver has broken its promise, and what
- * became of the call is for the listing to show. An event that comes even later belongs to no call
- * and changes nothing. */
+ * A call without an event for OVERDUE_US is given up: the driver has broken its contract, and the listing
+ * will show the effect of the call. An event that comes even later belongs to no call and changes
+ * nothing. */
 #include "base/core/bits.h"
 #include "base/io/auth/credentials.h"
 #include "base/io/log.h"
@@ -20,11 +20,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#define OVERDUE_US 120000000 /* the longest call of a provider we know takes under a minute */
+#define OVERDUE_US 120000000 /* the longest known call of a provider takes under a minute */
 #define BUDGET_S 5           /* seconds of the budget that may be saved up */
 #define PRICE_POLLS 10       /* listings for one request for prices */
-#define PRICE_STALE_US ((int64_t)900 * 1000000) /* older, a price is not known */
-#define LATE_POLLS 2 /* a listing that so many polls have waited for goes first */
+#define PRICE_STALE_US ((int64_t)900 * 1000000) /* an older price is unknown */
+#define LATE_POLLS 2                            /* a listing this many polls late goes first */
 
 static void count_call(struct control *c, const char *provider, const char *call,
                        const char *result)
@@ -49,7 +49,7 @@ static bool take_token(struct provider *p, int64_t now_us)
     return true;
 }
 
-/* Submits within the budget. -EAGAIN: later. */
+/* Submits a call within the budget. -EAGAIN: try later. */
 static int submit(struct control *c, struct provider *p, const struct cloud_call *call,
                   int64_t now_us)
 {
@@ -69,7 +69,7 @@ static int submit(struct control *c, struct provider *p, const struct cloud_call
 
 /* ---- calls about one intent ---- */
 
-/* The document for the instance, from its service and pool. -ENOENT: not configured any more. */
+/* Fills the instance's launch document from its service and pool. -ENOENT: not configured any more. */
 static int fill_spec(struct control *c, const struct intent *i, const struct detail *d,
                      struct launch_spec *ret)
 {
@@ -199,7 +199,7 @@ static int take_removed(struct control *c, uint32_t at, const struct cloud_event
     count_call(c, i->provider, "remove", e->rc < 0 ? "failed" : "ok");
     if (e->rc < 0)
         log_event(LOG_WARN, "remove_failed", "id=%s error=%s", i->id, err_text(&e->err, e->rc));
-    return 0; /* the listing tells whether it is gone; until then it is asked again */
+    return 0; /* the listing shows if it is gone; until then the call is repeated */
 }
 
 static int take_of_intent(struct control *c, const struct cloud_event *e, int64_t now_us)
@@ -222,7 +222,7 @@ static void take_listing(struct control *c, uint32_t cloud, const struct cloud_e
     if (e->id != p->list_call) return;
     p->list_call = 0;
     count_call(c, name, "list", e->rc < 0 ? "failed" : "ok");
-    if (e->rc < 0) { /* the cached one stands, and grows old */
+    if (e->rc < 0) { /* the cached listing stays, and grows old */
         control_count(c, CONTROL_M_LIST_FAILURES, name);
         log_event(LOG_WARN, "list_failed", "provider=%s error=%s", name, err_text(&e->err, e->rc));
         return;
@@ -231,7 +231,7 @@ static void take_listing(struct control *c, uint32_t cloud, const struct cloud_e
     p->listing.count = e->count;
     p->listing.taken_us = p->list_sent_us;
     p->is_new = true;
-    /* A lagging listing shows the world since our start only once the lag has passed. */
+    /* A lagging listing shows the world since the controller's start only once the lag has passed. */
     if (p->list_sent_us >= c->started_us + p->cloud.lag_us) p->observed = true;
 }
 
@@ -292,7 +292,7 @@ static int64_t listing_age_us(const struct provider *p, int64_t now_us)
     return now_us - p->list_sent_us;
 }
 
-/* Between two listings at least, so that they take half of the budget at most. */
+/* Returns the least time between two listings, so that they take half of the budget at most. */
 static int64_t share_us(const struct provider *p)
 {
     return p->cloud.calls_per_s > 0 ? (int64_t)(2e6 / p->cloud.calls_per_s) : 0;

@@ -1,4 +1,4 @@
-/* config.c - the controller's rows of the configuration schema. */
+/* config.c - declares the settings of the controller, its services and the local cloud. */
 #include "controller/config.h"
 
 #include "base/io/log.h"
@@ -222,7 +222,7 @@ static const struct config_field service_rows[] = {
       .record = &pool_record, IN(service_section, pools),
       .about = "Kinds of instances that serve it." },
 };
-/* Kinds that are chosen elsewhere. */
+/* Kinds of policies that are chosen elsewhere. */
 #define OF_ENGINES "it is a policy of the engines; put it below `engine` of a service"
 #define OF_SERVICES "it is a policy of a service; put it into one of `services`"
 const struct config_absent config_absent_policies[] = {

@@ -1,4 +1,4 @@
-/* config.h - the sections of muster.yaml that the controller reads: controller, services, local.
+/* config.h - holds the sections of muster.yaml that the controller reads: controller, services, local.
  *
  * Layer: controller (base/io)
  */
@@ -15,7 +15,7 @@ struct controller_section {
     struct str listen;
     struct str state;        /* folder: store, secret, local instances */
     struct str secret_file;  /* empty: `secret` in the state folder */
-    struct str agents_reach; /* HOST:PORT for agents; empty: where we listen */
+    struct str agents_reach; /* HOST:PORT for agents; empty: the listen address */
     struct tls_section tls;
     struct config_texts hosts; /* further Host values that requests may name */
     bool require_secret, require_keys, send_secret;
@@ -56,7 +56,7 @@ struct service_section {
     int64_t clear_us, life_us, zero_after_us;
     int64_t down_window_us, down_step_max, up_step_max;
     struct engine_rows_section engine;
-    struct str engine_program; /* empty: ourselves */
+    struct str engine_program; /* empty: this program */
     struct config_texts engine_flags;
     struct config_records pools; /* struct pool_section */
 };
@@ -79,19 +79,19 @@ struct local_section {
     double calls_per_s;
 };
 
-/* Policies that people look for at the top of the file or in a service, and why they are not
- * there. */
+/* Policies that people look for at the top of the file or in a service, each with the place where it
+ * belongs. */
 extern const struct config_absent config_absent_policies[];
 
 extern const struct config_section controller_section;
 extern const struct config_section services_section; /* a list of struct service_section */
 extern const struct config_section local_section;
 
-/* All that the controller is told. */
+/* The controller's whole configuration. */
 struct controller_config {
     const struct controller_section *controller;
     const struct service_section *service;
     size_t service_count;
     const struct local_section *local;
-    const struct config *whole; /* whose `engine` section all engines begin with; NULL: none */
+    const struct config *whole; /* all engines begin with its `engine` section; NULL: none */
 };

@@ -1,4 +1,4 @@
-/* control.h - the controller without its sockets: observe, plan, act over a store and clouds.
+/* control.h - runs the controller without its sockets: it observes, plans and acts over a store and clouds.
  *
  * Layer:    controller (controller/core, controller/cloud, base/io)
  * Threads:  one loop's; calls block for the store's fsync, never for a provider (calls.c)
@@ -8,12 +8,12 @@
  *           (2) an intent whose record cannot be written is not acted upon; the old state stands
  *           (3) time is an argument: fleet time (core/fleet_time.h), which no step of the date
  *               moves; dates that people read are made from it when they are written
- *           (4) a tick that came late is no evidence: who was unheard meanwhile counts as unknown
- *               until it is heard or its whole limit has passed again
- * Testing:  at each step a fault point stands (CONTROL_STEPS). Armed, the call returns -ECANCELED
- *           and has done nothing behind the point, as if the process had been killed there; a test
- *           then drops the object and opens a new one on the same store. `crash_at` does the same
- *           to a real process with SIGKILL.
+ *           (4) a tick that came late is no evidence: an agent or router that was unheard meanwhile
+ *               counts as unknown until it is heard or its whole limit has passed again
+ * Testing:  each step has a fault point (control_steps). Armed, the call returns -ECANCELED and has
+ *           done nothing beyond the point, as if the process had been killed there; a test then
+ *           drops the object and opens a new one on the same store. `crash_at` does the same to a
+ *           real process with SIGKILL.
  */
 #pragma once
 #include "base/core/own.h"
@@ -49,9 +49,9 @@ struct control_setup { /* borrowed for the control's life where not said otherwi
     uint32_t cloud_count;
     struct store *store;
     struct merge_config merge;
-    struct str host; /* where agents reach us */
+    struct str host; /* where agents reach the controller */
     uint32_t port;
-    bool tls;          /* we speak it there */
+    bool tls;          /* spoken there */
     struct str tls_ca; /* of controller and engines, for agents; empty: the system's */
     struct str secret_file, engine_host;
     struct str secret; /* each instance is given a key of its own from it; empty: secret_file */
@@ -67,22 +67,22 @@ struct control_setup { /* borrowed for the control's life where not said otherwi
 
 struct control;
 
-/* Restores intents, hands, memory, tenants and cost from the store. A record that cannot be read is
- * set aside (aside.h). */
+/* Restores intents, overrides, policies' state, tenants and cost from the store. A record that cannot be
+ * read is set aside (aside.h). */
 int control_new(const struct control_setup *setup, int64_t now_us, struct control **ret,
                 struct err *err);
-void control_free(struct control *c); /* writes nothing: what matters is durable already */
+void control_free(struct control *c); /* writes nothing: all that matters is durable already */
 CLEANUP_FREEP(control, struct control)
 
-/* From now on only the calling thread uses it; debug builds check that. */
+/* Gives the controller to the calling thread, the only one to use it from now on; debug builds check. */
 void control_claim(struct control *c);
 
-/* The date less fleet time, before a tick: for what people are shown. A step is logged and counted;
- * nothing else follows from it. */
+/* Sets the date less fleet time, before a tick: for times that people are shown. A step of the date is
+ * logged and counted, nothing else. */
 void control_date(struct control *c, int64_t ahead_us);
 
-/* Observe, plan, act. 0, or -ECANCELED at an armed step; everything else is logged, counted and
- * tried again at the next tick. */
+/* Observes, plans and acts once. 0, or -ECANCELED at an armed step; every other failure is logged,
+ * counted and tried again at the next tick. */
 int control_tick(struct control *c, int64_t now_us);
 
 /* Takes completions of calls to providers and submits calls that are due; a tick does so too. 0, or
@@ -92,37 +92,38 @@ int control_calls(struct control *c, int64_t now_us);
 /* Calls fn, from any thread, when a provider has completed a call: then control_calls has work. */
 void control_watch_clouds(struct control *c, void (*fn)(void *arg), void *arg);
 
-/* True when something came that should not wait for the next second. Reading clears it. */
+/* Returns true if an event should not wait for the next second. Reading clears it. */
 bool control_is_urgent(struct control *c);
 
 void control_report(struct control *c, const struct agent_report *r, int64_t now_us,
                     struct agent_reply *ret);
 
-/* The rules' lists live in `arena`. -ENOSPC: more than CONTROL_ROUTERS_MAX routers; -ENOMEM. */
+/* Takes a router's sync and returns its rules, whose lists live in `arena`. -ENOSPC: more than
+ * CONTROL_ROUTERS_MAX routers; -ENOMEM. */
 int control_sync(struct control *c, const struct router_sync *s, int64_t now_us,
                  struct arena *arena, struct router_rules *ret, struct err *err);
 
-/* Hands. -ENOENT: no such service or pool; -ERANGE: over the pool's maximum. count < 0 gives the
+/* Overrides. -ENOENT: no such service or pool; -ERANGE: over the pool's maximum. count < 0 gives the
  * pool back to its policy. Durable on return. */
 int control_pause(struct control *c, struct str service, bool paused, struct err *err);
 int control_scale(struct control *c, struct str service, struct str pool, int32_t count,
                   struct err *err);
 
-/* Prompts that killed engines, as routers told us; 0: all. Routers are cleared by themselves. */
+/* Forgets prompts that killed engines, as routers told; 0: all. Each router is cleared on its own. */
 void control_quarantine_clear(struct control *c, uint64_t fingerprint);
 
-/* Tenants. The key is shown once; its SHA-256 is all that is kept. */
+/* Tenants. A key is shown once; only its SHA-256 is kept. */
 #define TENANT_KEY_BYTES 48
 struct tenant_limits {
     uint32_t requests_per_min, tokens_per_min, concurrency; /* 0: unlimited */
-    double weight; /* share of engines, beside that of others; 0: 1 */
+    double weight; /* its share of engines, relative to others'; 0: 1 */
 };
 int control_tenant_add(struct control *c, struct str name, const struct tenant_limits *limits,
                        int64_t date_us, char ret_key[TENANT_KEY_BYTES], struct err *err);
 int control_tenant_remove(struct control *c, struct str name, struct err *err); /* -ENOENT */
 
-/* Tokens of people and programs: an admin's does what the fleet's secret does for people, the other
- * reads. Shown once; its SHA-256 is all that is kept. */
+/* Tokens of people and programs: an admin's allows all that the fleet's secret allows people, the other
+ * reads. A token is shown once; only its SHA-256 is kept. */
 #define CONTROL_TOKENS_MAX 100
 #define TOKEN_TEXT_BYTES 64
 enum token_role { TOKEN_READ, TOKEN_ADMIN, TOKEN_ROLE_COUNT };
@@ -136,7 +137,7 @@ bool control_token_find(const struct control *c, struct str text, enum token_rol
  * are tenants; -EINVAL: the configuration requires keys. */
 int control_keys_open(struct control *c, struct err *err);
 
-/* Views as JSON, appended to out. */
+/* Appends a view as JSON to `out`. */
 enum control_view {
     CONTROL_STATUS, /* all that the console draws */
     CONTROL_SERVICES,
@@ -152,7 +153,7 @@ enum control_view {
 };
 int control_view(struct control *c, enum control_view view, int64_t now_us, struct buf *out);
 
-/* Decisions with id >= from, oldest first, as {"decisions":[...],"first":N,"last":N}. */
+/* Appends decisions with id >= from, oldest first, as {"decisions":[...],"first":N,"last":N}. */
 int control_decisions(struct control *c, uint64_t from, uint64_t max, struct buf *out,
                       struct err *err);
 int control_decision(struct control *c, uint64_t id, struct buf *out, struct err *err);
@@ -161,4 +162,5 @@ uint64_t control_decision_last(const struct control *c); /* 0: none */
 struct metrics *control_metrics(struct control *c);
 bool control_has_observed(const struct control *c); /* every provider was listed: ready to plan */
 bool control_is_degraded(const struct control *c);  /* something stored cannot be read */
-bool control_is_complete(const struct control *c);  /* and every instance that serves was heard */
+bool control_is_complete(
+    const struct control *c); /* observed, and every serving instance was heard */

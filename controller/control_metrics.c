@@ -1,4 +1,4 @@
-/* control_metrics.c - what the controller counts. */
+/* control_metrics.c - declares the controller's metrics. */
 #include "controller/control_metrics.h"
 
 #include "base/core/bits.h"

@@ -1,8 +1,8 @@
-/* control_state.h - the struct behind control.h, in four parts with a writer each.
+/* control_state.h - defines the struct behind control.h, in four parts with their writers.
  *
  * Layer:   controller, private to it
  * Owner:   observed: sync.c (agents, routers), calls.c (providers), roles.c, power.c
- *          desired:  act.c decides, restore.c keeps what people set
+ *          desired:  act.c decides, restore.c keeps people's overrides
  *          money:    act.c is the only one that changes intents, calls.c offers and calls
  *          people:   tenants.c, aside.c
  *          tick.c makes and frees all of it; a slot of money.intent moves with its observed twins
@@ -37,7 +37,7 @@ struct tenant {
     bool dirty;       /* usage not written yet */
 };
 
-/* What providers, agents and routers last told. Nothing of it is stored. */
+/* The last reports of providers, agents and routers. Nothing of it is stored. */
 struct observed {
     struct provider provider[CONTROL_CLOUDS_MAX];
     struct claimed *claimed; /* of the listing under work */
@@ -51,10 +51,10 @@ struct observed {
     struct roles roles[PLAN_SERVICES_MAX];
     struct role_instance *role_instance; /* of one look; CONTROL_INSTANCES_MAX */
     uint32_t *role_slot;                 /* parallel to it */
-    int64_t listening_us; /* since our start, or since the last tick that came late */
+    int64_t listening_us; /* since the start, or since the last tick that came late */
 };
 
-/* What the fleet should be: the configuration, people's overrides, and the plan's decisions. */
+/* The wanted state of the fleet: the configuration, people's overrides, and the plan's decisions. */
 struct desired {
     struct plan_service service[PLAN_SERVICES_MAX];
     struct plan_memory memory[PLAN_SERVICES_MAX];
@@ -69,21 +69,21 @@ struct desired {
     struct store_log decision_log;
 };
 
-/* What costs: offers, intents and the calls that make and end instances. */
+/* All that costs money: offers, intents and the calls that make and end instances. */
 struct money {
     struct offer offer[PLAN_OFFERS_MAX];
     struct offer_health health[PLAN_OFFERS_MAX];
-    int64_t priced_us[PLAN_OFFERS_MAX]; /* when the provider last said it; 0: never */
+    int64_t priced_us[PLAN_OFFERS_MAX]; /* when the provider last gave a price; 0: never */
     uint32_t offer_count;
     struct intent *intent; /* live and ended, in no order */
     uint32_t count;
-    double folded_cost; /* of intents that are forgotten */
+    double folded_cost; /* of forgotten intents */
     uint64_t cost_version;
     struct cloud_event event; /* the one that is being taken */
     uint64_t call_last;       /* id of the last call */
 };
 
-/* Who may ask, and who may order. */
+/* Who may send requests, and who may give orders. */
 struct people {
     struct aside aside;
     struct tenant *tenant;
@@ -117,22 +117,22 @@ struct control {
 int control_call(struct control *c, uint32_t at, enum cloud_op op, int64_t now_us);
 bool control_is_calling(const struct detail *d); /* due, or under way */
 
-/* Removes what no intent stands for. -EAGAIN: not now. */
+/* Removes a listed instance that no intent stands for. -EAGAIN: not now. */
 int control_call_stray(struct control *c, uint32_t cloud, const struct listed *item,
                        int64_t now_us);
 
 /* act.c */
 
-/* A named moment between two durable or outward effects. -ECANCELED when a test wants the process
- * dead here; with crash_at it is. */
+/* Marks a named moment between two durable or outward effects. -ECANCELED when a test wants the process
+ * to die here; with crash_at it does. */
 int control_step_at(struct control *c, const char *name);
 
-/* Applies an event to intent `at`: durable first, then the call it asks for, then what the call
- * answered. `handle` (may be NULL) becomes known. */
+/* Applies an event to intent `at`: stores the change, then submits the call that it asks for. `handle`
+ * (may be NULL) is stored as the provider's name of the instance. */
 int control_apply(struct control *c, uint32_t at, enum intent_event e, const char *why,
                   const char *handle, int64_t now_us);
 
-/* A new intent, and on to its create call. */
+/* Makes an intent and submits its create call. */
 int control_launch_one(struct control *c, const struct plan_action *a, int64_t now_us,
                        char ret_id[INTENT_ID_BYTES]);
 int control_adopt(struct control *c, uint32_t cloud, const struct listed *item, int64_t now_us);
@@ -147,22 +147,22 @@ int control_observe(struct control *c, int64_t now_us);
 /* act.c */
 void control_build_view(struct control *c, int64_t now_us, struct plan_view *ret); /* borrows c's */
 int control_carry_out(struct control *c,
-                      int64_t now_us); /* a plan, into c->plan, and its actions */
+                      int64_t now_us); /* makes a plan and carries out its actions */
 
-/* Appends a decision to the log that people read; decision_last is its id then. */
+/* Appends a decision to the log that people read and sets decision_last to its id. */
 int control_keep_decision(struct control *c, uint32_t service, struct str text);
 
 /* sync.c */
 void control_sum_demand(struct control *c, int64_t now_us);
 
-/* What the service's policy needs and none of its instances that serve reports, as words; NULL:
- * nothing, or none serves yet. */
+/* Names what the service's policy needs and no serving instance reports; NULL: nothing, or none serves
+ * yet. */
 const char *control_missing(const struct control *c, uint32_t service, int64_t now_us);
 
 /* restore.c */
 int control_restore(struct control *c, int64_t now_us, struct err *err);
 void control_place(struct control *c, uint32_t at,
-                   int64_t now_us); /* an intent that is just there */
+                   int64_t now_us); /* begins the observed part of an intent's slot */
 int control_store_cost(struct control *c, double folded);
 int control_flush_memory(struct control *c, int64_t now_us);
 double control_cost_total(const struct control *c, int64_t now_us);
@@ -185,6 +185,6 @@ bool control_router_is_fresh(const struct router *r, int64_t now_us);
 void control_bound_reached(struct control *c, const char *bound);
 void control_count(struct control *c, enum control_metric m, const char *label);
 
-/* A failed write of `what` is counted and, every ten seconds at most, logged as `event`. */
+/* Counts a failed write of `what` and logs it as `event`, every ten seconds at most. */
 void control_store_failed(struct control *c, const char *event, const char *what,
                           const char *error);

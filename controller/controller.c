@@ -1,4 +1,4 @@
-/* controller.c - open the state, listen, tick. */
+/* controller.c - opens the state folder, listens, and ticks until a signal. */
 #include "controller/controller.h"
 
 #include "base/core/own.h"
@@ -38,7 +38,7 @@ struct controller {
     char secret_path[PATH_MAX], keys_path[PATH_MAX], program[PATH_MAX], listen_host[ADDR_TEXT_MAX];
     struct tls *tls; /* NULL: plain HTTP */
     struct addr listen;
-    struct str *hosts; /* names by which requests may call us; in the arena */
+    struct str *hosts; /* host names that requests may use; in the arena */
     bool failed;
 };
 
@@ -77,7 +77,7 @@ static void on_urgent(void *arg)
     tick_at(c, soon);
 }
 
-/* Completions of calls to providers: taken at once, so that the next state is not a tick away. */
+/* Takes completions of calls to providers at once, so that the next state is not a tick away. */
 static void on_cloud(void *arg)
 {
     struct controller *c = arg;
@@ -85,7 +85,7 @@ static void on_cloud(void *arg)
     if (control_is_urgent(c->control)) on_urgent(c);
 }
 
-/* On a thread of a cloud's. A post that is refused is made up for by the next tick. */
+/* Wakes the loop; runs on a cloud's thread. The next tick makes up for a refused post. */
 static void wake_for_cloud(void *arg)
 {
     struct controller *c = arg;
@@ -109,7 +109,7 @@ static int state_path(const struct controller *c, const char *name, char ret[PAT
     return 0;
 }
 
-/* Instances get paths from us and run elsewhere: ours must not depend on where we started. */
+/* Makes a path absolute: instances get it and run elsewhere, so it must not depend on our working folder. */
 static int absolute(char path[PATH_MAX], struct err *err)
 {
     char real[PATH_MAX];
@@ -166,7 +166,7 @@ static int open_local(struct controller *c, struct err *err)
     return cloud_thread_new(&cloud_local_backend, ctx, &pace, &c->cloud, err);
 }
 
-/* controller.agents_reach as host and port, behind "https://" or not. */
+/* Splits controller.agents_reach, with or without "https://", into host and port. */
 static int split_reach(struct str text, struct str *ret_host, uint32_t *ret_port, struct err *err)
 {
     tls_url_cut(&text);
@@ -182,7 +182,7 @@ static int split_reach(struct str text, struct str *ret_host, uint32_t *ret_port
     return 0;
 }
 
-/* The names of the configuration and, with and without its port, the one that agents are told. */
+/* Gathers the host names of the configuration and the one that agents are told, with and without port. */
 static int gather_hosts(struct controller *c, size_t *ret_count, struct err *err)
 {
     const struct controller_section *s = c->config->controller;
@@ -235,7 +235,8 @@ static int open_api(struct controller *c, struct err *err)
     return api_new(c->loop, &api, &c->api, err);
 }
 
-/* Where agents report: said, or where we listen, which must then be an address of ours. */
+/* Finds the address at which agents report: agents_reach, or else the listen address, which must then be
+ * a specific one. */
 static int find_reach(struct controller *c, struct str *ret_host, uint32_t *ret_port,
                       struct err *err)
 {
@@ -262,8 +263,8 @@ static int open_control(struct controller *c, struct err *err)
         .merge = MERGE_CONFIG_DEFAULT,
         .secret_file = str_from(c->secret_path),
         .secret = s->send_secret ? (struct str){ 0 } : str_from(c->held.secret),
-        .engine_host =
-            STR("127.0.0.1"), /* local instances; a cloud's have addresses of their own */
+        /* Of local instances; a cloud's have addresses of their own. */
+        .engine_host = STR("127.0.0.1"),
         .tick_us = s->tick_us,
         .tls = c->tls != NULL || tls_url_cut(&reach), /* or a proxy's */
         .tls_ca = s->tls.ca,

@@ -1,4 +1,4 @@
-/* fleet_clock.c - clocks in, record out. */
+/* fleet_clock.c - reads the machine's clocks, and stores the record of fleet time. */
 #include "controller/fleet_clock.h"
 
 #include "base/core/own.h"

@@ -1,5 +1,4 @@
-/* fleet_clock.h - fleet time (core/fleet_time.h) read from this machine's clocks and kept in the
- * store.
+/* fleet_clock.h - reads fleet time (core/fleet_time.h) from this machine's clocks and keeps it in the store.
  *
  * Layer:   controller (controller/core, base/io)
  * Threads: the controller's loop
@@ -11,16 +10,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define FLEET_CLOCK_KEEP_US 60000000 /* what a loss of power may take from the count */
+#define FLEET_CLOCK_KEEP_US 60000000 /* the most that a loss of power may take from the count */
 
 struct fleet_clock {
     struct store *store; /* borrowed */
     int64_t ahead_us;    /* of the boot clock */
     int64_t kept_us;     /* when the record was written; fleet time */
-    bool unreadable;     /* the record is: it is left as it is, and the count began at the date */
+    bool unreadable;     /* the record cannot be read: it stays, and the count began at the date */
 };
 
-/* Goes on where the store says. */
+/* Continues the count that the store holds. */
 int fleet_clock_open(struct fleet_clock *c, struct store *store, struct err *err);
 
 int64_t fleet_clock_now(const struct fleet_clock *c);

@@ -1,7 +1,7 @@
 /* observe.c - merges cached listings, stored intents and reports into the events of each intent.
  *
- * A listing is as old as its call. It proves nothing once it is stale: an instance that a provider
- * has not been able to list for a while is neither absent nor gone.
+ * A listing is as old as its call. A stale one proves nothing: an instance that a provider has not been
+ * able to list for a while is neither absent nor gone.
  *
  * The last hour is sampled every few seconds. TTFT and TPOT are those of the router that measured most
  * of the first service: quantiles of several routers cannot be added, and the console draws the same one. */
@@ -17,7 +17,7 @@
 /* ---- providers ---- */
 
 #define STALE_POLLS 3
-#define STALE_US 30000000 /* and a slow provider's latency */
+#define STALE_US 30000000 /* on top, for a slow provider's latency */
 
 static int64_t stale_after_us(const struct cloud *cl)
 {
@@ -89,7 +89,7 @@ static bool offer_is_askable(const struct control *c, const struct intent *i, in
     return offer != PLAN_NONE && offer_may_be_asked(&c->money.health[offer], now_us);
 }
 
-/* Launch to ready, once for each instance whose whole way we have seen. */
+/* Learns the lead from launch to ready, once for each instance that was watched all the way. */
 static void learn_lead(struct control *c, uint32_t at, int64_t now_us)
 {
     const struct intent *i = &c->money.intent[at];
@@ -101,9 +101,9 @@ static void learn_lead(struct control *c, uint32_t at, int64_t now_us)
     offer_learn_lead(&c->money.offer[offer], (double)(now_us - i->called_us) / 1e6);
 }
 
-/* Whether somebody has requests at `at`, as far as anybody knows: without fresh word of every
- * router nobody can say that nobody has. A controller cut off from agents and routers alike must
- * not end what goes on serving. */
+/* Returns true if a router may have requests at `at`: without a fresh sync of every router this cannot be
+ * ruled out. A controller that is cut off from agents and routers must not end instances that still
+ * serve. */
 static bool may_be_routed(const struct control *c, uint32_t at, int64_t now_us)
 {
     bool heard = false;
@@ -115,7 +115,7 @@ static bool may_be_routed(const struct control *c, uint32_t at, int64_t now_us)
     return !heard || c->observed.detail[at].routed > 0;
 }
 
-/* A loss is the provider's doing, counted once for each instance: hazards are learned from it. */
+/* Counts a loss by the provider, once for each instance: hazards are learned from the counts. */
 static void count_loss(struct control *c, uint32_t at, int64_t now_us)
 {
     const struct intent *i = &c->money.intent[at];
@@ -131,7 +131,7 @@ static void count_loss(struct control *c, uint32_t at, int64_t now_us)
               d->leaves_us ? (double)(d->leaves_us - now_us) / 1e6 : 0.0);
 }
 
-/* An instance that goes without a wish of ours and without a word of its agent. */
+/* Returns true if a spot instance went without a drain of ours and without its agent's report of an end. */
 static bool was_taken(const struct merge_view *v, const struct offer *o, enum intent_event e)
 {
     bool served = v->intent->state == INTENT_CREATED || v->intent->state == INTENT_REGISTERED;
@@ -139,7 +139,7 @@ static bool was_taken(const struct merge_view *v, const struct offer *o, enum in
     return o && o->spot && served && gone && v->seen->state != AGENT_STOPPED;
 }
 
-/* An instance that the provider is about to take away is drained while there is time. */
+/* Drains an instance that the provider is about to take away, while there is time. */
 static int heed_notice(struct control *c, uint32_t at, const struct listed *item, int64_t now_us)
 {
     struct detail *d = &c->observed.detail[at];

@@ -1,10 +1,10 @@
-/* observed.h - the state of the fleet as its witnesses last told it (providers, agents, routers), and the
- * last hour of it in a few numbers, for the console's charts.
+/* observed.h - holds the fleet's state as providers, agents and routers last reported it, and a few numbers
+ * of its last hour for the console's charts.
  *
  * Layer:   controller, private to it
  * Threads: the loop's
  * Owner:   calls.c writes providers, sync.c agents and routers, and sums and forgets routers
- * Rules:   (1) nothing here is stored: a controller that starts again learns it all anew
+ * Rules:   (1) nothing here is stored: a restarted controller learns it all anew
  *          (2) the hour is a bounded ring: a sample every LAST_HOUR_PERIOD_US, the oldest is dropped;
  *              dashboards keep more (metrics)
  */
@@ -28,7 +28,7 @@ struct provider {
 
     struct listed *listed; /* CLOUD_LIST_MAX */
     struct listing listing;
-    bool observed; /* the listing shows the world since our start */
+    bool observed; /* the listing shows the world since the controller's start */
     bool is_new;   /* the listing has come since the last tick */
     bool list_soon;
     uint64_t list_call, price_call; /* under way; 0: none */
@@ -37,7 +37,8 @@ struct provider {
 
 /* ---- agents ---- */
 
-/* What an agent reported beyond what decisions need. Parallel to intents. */
+/* An agent's report beyond the part that decisions need, and the calls about the instance. Parallel to
+ * intents. */
 struct detail {
     uint64_t agent_boot, agent_seq;
     uint32_t restarts;
@@ -53,14 +54,13 @@ struct detail {
     enum cloud_op due;      /* a call that is wanted and not submitted */
     uint64_t call;          /* under way; 0: none */
     int64_t call_us;        /* when it was submitted */
-    int64_t answered_us;    /* when the last one completed; 0: none since our start */
+    int64_t answered_us;    /* when the last one completed; 0: none since the start */
     uint32_t service, pool; /* PLAN_NONE: not configured */
     enum phase phase;       /* as the last tick saw it */
     int64_t phase_us;
-    uint32_t routed; /* in flight there by the routers' word */
-    uint32_t
-        role_id; /* by which role policies know it: < SLOTS_MAX, of no other instance that lives */
-    enum role role; /* as routers are told */
+    uint32_t routed;  /* in flight there, as routers report */
+    uint32_t role_id; /* its id in role policies: < SLOTS_MAX, of no other live instance */
+    enum role role;   /* as routers are told */
     struct instance_power power;
 };
 
@@ -75,7 +75,7 @@ struct usage_seen {
     struct usage last;
 };
 
-#define ROUTER_FORGET_US 300000000 /* a router that is silent for so long is no router any more */
+#define ROUTER_FORGET_US 300000000 /* a router that is silent for so long is forgotten */
 
 struct router {
     char id[REPORT_NAME_BYTES_MAX + 1]; /* empty: a free place */
@@ -91,7 +91,7 @@ struct router {
     uint32_t endpoint_count;
     struct usage_seen *usage; /* CONTROL_TENANTS_MAX, parallel to tenants */
     struct refused_seen {
-        uint64_t fingerprint, boot; /* of the router that said so: it may have started again */
+        uint64_t fingerprint, boot; /* of the router that reported it: it may have restarted */
         int64_t until_us;
     } refused[SYNC_REFUSED_MAX];
     uint32_t refused_count;
@@ -104,7 +104,7 @@ struct hour_sample {
     int64_t at_us; /* fleet time */
     double arrivals_s;
     uint32_t in_flight, held, ready; /* over all services */
-    bool ttft_known, tpot_known;     /* the router that measured most had some */
+    bool ttft_known, tpot_known;     /* the router with most measurements had some */
     double ttft_p50_s, ttft_p99_s, tpot_p50_s;
 };
 
@@ -119,5 +119,5 @@ struct json_writer;
 /* Takes a sample when one is due. */
 void last_hour_keep(struct control *c, int64_t now_us);
 
-/* "history": {"period_s":5,"samples":[{..},..]}, oldest first; dates in place of fleet time. */
+/* Writes "history": {"period_s":5,"samples":[{..},..]}, oldest first; dates in place of fleet time. */
 void last_hour_put(struct json_writer *w, const struct control *c);

@@ -1,12 +1,12 @@
-/* power.c - the power policy of each service, in its time.
+/* power.c - asks each service's power policy when it is due, and sets the clocks it chooses.
  *
  *     reports ── work between two looks ──► busy share, mean step ┐
  *     reports ── hardware, cores, model ──► roofline              ├─► power_decide ─► clocks
  *     routers ── p99 of their windows ────► tails of the service  ┘
  *
- * The hardware is the row that the engine was told, else, where its offer is a share of a
- * core, the row of a CPU. Watts are those of the cores that an instance may use. Engines keep
- * a clock by injecting idle time.
+ * The hardware is the table's row that the engine reports; without one, where its offer is a share of
+ * a core, the row of a CPU. Watts are those of the cores that an instance may use. Engines keep a
+ * clock by injecting idle time.
  */
 #include "controller/power.h"
 
@@ -27,8 +27,8 @@ struct power_room {
 
 struct power_room *power_room_new(void)
 {
-    must(WIRE_CLOCK_MIN ==
-         POWER_CLOCK_MIN); /* of the wire and of the policies; no constant to clang */
+    /* The bounds of the wire and of the policies; clang does not take them as constants. */
+    must(WIRE_CLOCK_MIN == POWER_CLOCK_MIN);
     struct power_room *r = calloc(1, sizeof *r);
     must(r);
     return r;
@@ -55,7 +55,7 @@ static struct power_tail tail_now(const struct control *c, uint32_t service, int
 
 /* ---- instances ---- */
 
-/* False: nothing is known of its hardware, or of its model. */
+/* Fills an instance's roofline. False: its hardware or its model is unknown. */
 static bool model_roofline(const struct control *c, uint32_t at, struct roofline *ret)
 {
     const struct detail *d = &c->observed.detail[at];

@@ -1,11 +1,11 @@
-/* power.h - the clocks of a service's instances: what its power policy is shown, what it chose.
+/* power.h - sets the clocks of a service's instances, as its power policy chooses.
  *
  * Layer: controller, private to it (policies, base/wire)
- * Owner: power.c; the choice rides on the answers to agents (sync.c)
- * Rules: (1) an instance that says neither its clock nor its work is not shown and not ordered:
- *            its watts are not part of the policy's, and `unmodelled` counts it
- *        (2) what was chosen stays wished until the policy says otherwise; nothing is wished before
- *            its first word, so that a controller that starts again changes no clock by itself
+ * Owner: power.c; the choice goes out in the replies to agents (sync.c)
+ * Rules: (1) an instance that reports no clock or no work is not shown to the policy and gets no
+ *            clock: its watts are not in the policy's sum, and `unmodelled` counts it
+ *        (2) a chosen clock stays wanted until the policy chooses another; no clock is wanted before
+ *            its first choice, so that a restarted controller changes none by itself
  *        (3) state lives as long as the process: a policy begins anew with the next one
  */
 #pragma once
@@ -18,16 +18,16 @@ struct service_power {
     int64_t due_us; /* asked again then */
     struct power_tails tails;
     bool asked;
-    uint32_t shown, unmodelled; /* at the last look: of these, without a model of their watts */
-    double watts;               /* of all that were shown */
+    uint32_t shown, unmodelled; /* at the last look; of these, without a model of their watts */
+    double watts;               /* of all shown */
     const char *reason;         /* static */
 };
 
 struct instance_power {
-    double clock; /* wished; 0: nothing yet */
+    double clock; /* wanted; 0: none yet */
     double watts; /* modelled, of the last window */
     bool watts_known;
-    const struct hardware *hardware; /* that the engine was told; NULL: none that we know */
+    const struct hardware *hardware; /* as the engine reports it; NULL: none that is known */
     uint64_t boot;                   /* of the engine that `seen` is of */
     struct wire_work seen;           /* at the last look */
 };
@@ -35,12 +35,12 @@ struct instance_power {
 struct control;
 struct power_room;
 
-struct power_room *
-power_room_new(void); /* what a policy is shown is put there; aborts without memory */
+/* Allocates the memory for a policy's view; aborts without memory. */
+struct power_room *power_room_new(void);
 void power_room_free(struct power_room *r);
 
-/* Asks the policies whose time has come. */
+/* Asks the policies that are due. */
 void control_power(struct control *c, int64_t now_us);
 
-/* What the agent of instance `at` is told; 0: nothing. */
+/* Returns the clock to tell the agent of instance `at`; 0: none. */
 double control_clock(const struct control *c, uint32_t at);

@@ -4,10 +4,10 @@
  *     tenant/NAME      tenants.c
  *     hand/SERVICE     {"v":1,"paused":bool,"manual":{"POOL":N}}: a service's overrides
  *     memory/SERVICE   the state of its policies (core/record.h); ignored when its policies or
- *                      pools are others
- *     cost             {"v":1,"folded":dollars}: the cost of instances that are forgotten
+ *                      pools have changed
+ *     cost             {"v":1,"folded":dollars}: the cost of forgotten instances
  *     clock            fleet_clock.c
- *     aside/KEY        a copy of what could not be read under KEY (aside.h)
+ *     aside/KEY        a copy of a record that could not be read under KEY (aside.h)
  */
 #include "base/core/arena.h"
 #include "base/core/bits.h"
@@ -21,7 +21,7 @@
 #include <string.h>
 
 #define RECORD_ARENA_BYTES ((size_t)64 << 10)
-#define HAND_VERSION 1 /* of these records alone, as an intent's (core/intent.c) */
+#define HAND_VERSION 1 /* of these records only; for its rules see core/intent.c */
 #define COST_VERSION 1
 
 /* ---- intents ---- */
@@ -47,7 +47,7 @@ void control_place(struct control *c, uint32_t at, int64_t now_us)
     control_first_role(c, at);
 }
 
-/* Moves times of the future to now. Fleet time begins anew where its record cannot be read, and may
+/* Moves times in the future to now. Fleet time begins anew where its record cannot be read, and may
  * then be behind the times that records hold; a time in the future would put off every proof and
  * deadline until then. */
 static void take_as_past(struct intent *i, int64_t now_us)
@@ -81,7 +81,7 @@ static int restore_intent(void *ctx, const struct store_entry *e)
     return 0;
 }
 
-/* The key of a damaged record's copy; its own key goes on being written. */
+/* Reports the copy of a damaged record again; the record's own key goes on being written. */
 static int restore_aside(void *ctx, const struct store_entry *e)
 {
     struct restoring *r = ctx;
@@ -89,7 +89,7 @@ static int restore_aside(void *ctx, const struct store_entry *e)
     return 0;
 }
 
-/* Copies `text`, which cannot be read, from `key`: the record under `key` will be overwritten. */
+/* Copies `text`, which cannot be read, to aside/KEY: the record under `key` will be overwritten. */
 static int copy_aside(struct control *c, struct str key, struct str text, struct err *err)
 {
     CLEANUP(buf_fini) struct buf name = { 0 };

@@ -1,14 +1,13 @@
-/* roles.c - which instances of a service compute prompts, which decode.
+/* roles.c - gives each instance of a service its role: prefill, decode or both.
  *
- * A service without a role policy leaves its instances the roles of their pools. With one the
- * policy is asked when it wants to be, and at once when somebody has come or gone; an instance of
- * a pool with a role of its own is told of and keeps it. In both cases role.h's first rule holds
- * at every tick: what is left alone in one phase serves whole requests until there is somebody
- * for the other.
+ * Instances of a service without a role policy keep the roles of their pools. A role policy is asked when
+ * it wants to be, and at once when an instance has come or gone; it sees instances of pools with a role
+ * of their own, which keep it. In both cases role.h's first rule holds at every tick: instances of one
+ * phase serve whole requests as long as the other phase has none.
  *
- * A role is told to routers with their next sync and kept nowhere: after a restart the pools' roles
- * hold until the policy has spoken. It changes at once; what an instance has begun it goes on
- * with. */
+ * Routers are told roles with their next sync, and roles are not stored: after a restart the pools' roles
+ * hold until the policy has chosen. A role changes at once; an instance goes on with the requests that
+ * it has begun. */
 #include "base/core/bits.h"
 #include "base/io/log.h"
 #include "controller/control_state.h"
@@ -38,7 +37,7 @@ void control_first_role(struct control *c, uint32_t at)
     c->observed.detail[at].role = pool_role(c, at);
 }
 
-/* ---- what a policy is told ---- */
+/* ---- the policy's view ---- */
 
 static bool serves(const struct control *c, uint32_t at, int64_t now_us)
 {
@@ -47,7 +46,8 @@ static bool serves(const struct control *c, uint32_t at, int64_t now_us)
            s->state == AGENT_UP && sighting_is_fresh(s, &c->setup.merge, now_us);
 }
 
-/* An engine that does not say what its K and V weigh hands none over: it serves whole requests. */
+/* Fills the policy's view of an instance. An engine that does not report the KV bytes of a token makes no
+ * handoffs: it serves whole requests. */
 static void describe(const struct control *c, uint32_t at, int64_t now_us,
                      struct role_instance *ret)
 {
@@ -97,7 +97,7 @@ static struct role_view build_view(struct control *c, uint32_t service, int64_t 
     return v;
 }
 
-/* ---- what follows ---- */
+/* ---- record and effects ---- */
 
 static void put_known(struct json_writer *w, const char *name, double value)
 {
@@ -149,7 +149,7 @@ static void put_changes(struct json_writer *w, const struct control *c, const st
     json_array_end(w);
 }
 
-/* Before it is done: it says what was. */
+/* Keeps the decision before it is carried out, because it shows the old roles. */
 static void keep_record(struct control *c, uint32_t service, const struct role_view *v,
                         const struct role_verdict *verdict, int64_t now_us)
 {
@@ -171,7 +171,7 @@ static void keep_record(struct control *c, uint32_t service, const struct role_v
     if (text.rc < 0)
         control_store_failed(c, "decision_not_written", s->name, "no memory");
     else
-        (void)control_keep_decision(c, service, buf_view(&text)); /* said and counted there */
+        (void)control_keep_decision(c, service, buf_view(&text)); /* logged and counted there */
 }
 
 static void carry_out(struct control *c, uint32_t service, const struct role_view *v,
@@ -199,7 +199,7 @@ static void carry_out(struct control *c, uint32_t service, const struct role_vie
     }
 }
 
-/* Who is ready and knows its speed, as one number: nobody has to remember a list. */
+/* Returns a sum over the ready instances and their known speeds, which changes when one comes or goes. */
 static uint64_t ready_sum(const struct role_view *v)
 {
     uint64_t sum = 0;

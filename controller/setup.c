@@ -7,8 +7,8 @@
  *                    --slo-ttft, --slo-tpot of the service
  *                    the service's `engine` policies, its engine_flags, the pool's engine_flags
  *
- * The last value of a flag holds, so that the nearer place is the stronger one. Another program
- * gets no SLO flags: it would not know them. */
+ * The last value of a flag holds, so that the more specific place wins. Another program gets no SLO
+ * flags: it would not know them. */
 #include "controller/setup.h"
 
 #include "base/core/bits.h"
@@ -48,7 +48,7 @@ static void add(struct line *l, struct str arg)
     l->count++;
 }
 
-/* --the-name=value */
+/* Adds --the-name=value. */
 static void add_flag(struct line *l, const char *name, struct str value)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
@@ -62,7 +62,7 @@ static void add_flag(struct line *l, const char *name, struct str value)
     add(l, copy);
 }
 
-/* Every value of the section that somebody said. */
+/* Adds each value of the file's `engine` section that is not a default. */
 static void add_shared(struct line *l, const struct config *whole)
 {
     const struct config_schema *schema = config_schema_of(whole);
@@ -94,7 +94,7 @@ static void add_texts(struct line *l, const struct config_texts *texts)
         add(l, texts->items[i]);
 }
 
-/* The value of the last --name=VALUE or --name VALUE, which is the one that holds. */
+/* Returns the value of the last --name=VALUE or --name VALUE, the one that holds. */
 static struct str last_value(const struct line *l, const char *name)
 {
     struct str value = { 0 }, flag = str_from(name);
@@ -143,7 +143,7 @@ int setup_launch(const struct controller_config *config, const struct service_se
     return 0;
 }
 
-/* A script without a market, and an outage of no zone, would do nothing. */
+/* Refuses a script of an offer that is not spot, and an outage without a zone: both would do nothing. */
 static int check_market(const struct offer_section *o, struct err *err)
 {
     bool scripted = o->spot_life_us > 0 || o->spot_outage_us > 0 || o->spot_prices.count > 0;
@@ -248,8 +248,8 @@ static int fill_pool(const struct service_section *s, const struct pool_section 
 /* Policies of the service itself; those of its engines are in setup_engine_policies. */
 static const struct setup_policy service_policies[] = {
     { "scale", "scale", offsetof(struct service_section, scale) },
-    { "shaper", "shaper",
-      offsetof(struct service_section, shaper) }, /* empty: the scale policy's */
+    /* Empty: the scaling policy's own. */
+    { "shaper", "shaper", offsetof(struct service_section, shaper) },
     { "forecast", "forecast", offsetof(struct service_section, forecast) },
     { "mix", "mix", offsetof(struct service_section, mix) }, /* empty: none */
     { "place", "place", offsetof(struct service_section, place) },
@@ -271,7 +271,7 @@ static int check_policy(const struct service_section *from, const struct setup_p
     return policy_check(row->kind, name, where, err);
 }
 
-/* A limit that nobody keeps, and a keeper without a limit, would do nothing. */
+/* Refuses a limit in watts without the policy that keeps it, and the policy without a limit. */
 static int check_watts(const struct service_section *from, struct err *err)
 {
     bool keeps = str_eq(from->power, STR("polca")), limited = from->row_watts > 0;
@@ -299,8 +299,8 @@ static int check_rows(const struct service_section *from, struct err *err)
     return rc < 0 ? rc : check_watts(from, err);
 }
 
-/* The shaper that is named, or the policy's own, with the numbers that it is published with but for
- * those that the section names. */
+/* Sets the shaper: the named one, or the scaling policy's own, with its published numbers except where
+ * the section sets others. */
 static void fill_shaper(const struct service_section *from, struct plan_service *ret)
 {
     bool own = from->shaper.len == 0;
@@ -345,7 +345,8 @@ int setup_scaling(const struct service_section *from, struct plan_service *ret, 
     return 0;
 }
 
-/* Somebody computes prompts and somebody decodes; and where these are two, K and V get across. */
+/* Checks that some pool can prefill and some pool can decode, and that engines copy KV where these are
+ * different pools. */
 static int check_roles(const struct plan_service *s, struct err *err)
 {
     static const char *const wants[ROLE_COUNT] = {

@@ -1,4 +1,4 @@
-/* setup.h - from the configuration to what the controller runs on: services, pools, offers.
+/* setup.h - turns the configuration into the controller's services, pools and offers.
  *
  * Layer: controller
  */
@@ -8,18 +8,17 @@
 #include "controller/config.h"
 #include "controller/control.h"
 
-/* The local cloud's offers; the array lives in `arena`. */
+/* Fills the local cloud's offers; the array lives in `arena`. */
 int setup_local(const struct local_section *local, struct arena *arena,
                 const struct local_offer **ret, uint32_t *ret_count, double *ret_cores,
                 struct err *err);
 
-/* What a service says of its scaling: policies, their numbers, promise and budget. -EINVAL names
- * the policy that there is not. */
+/* Fills a service's scaling: policies, their numbers, SLO and budget. -EINVAL names an unknown policy. */
 int setup_scaling(const struct service_section *s, struct plan_service *ret, struct err *err);
 
 /* Fills setup->service and setup->launch. `offers` are those of all clouds in the order in which
- * the control will load them. -EINVAL names what does not fit: an unknown policy, provider or
- * offer, a minimum above its maximum. `program` is our own path. */
+ * control_new will load them. -EINVAL names what does not fit: an unknown policy, provider or
+ * offer, a minimum above its maximum. `program` is this program's path. */
 int setup_services(const struct controller_config *config, const struct offer *offers,
                    uint32_t offer_count, struct str program, struct arena *arena,
                    struct control_setup *setup, struct err *err);
@@ -38,7 +37,7 @@ static inline struct str setup_policy_name(const struct service_section *s,
     return *(const struct str *)((const char *)s + r->offset);
 }
 
-/* How an instance of this pool is started. -E2BIG beyond LAUNCH_ARGS_MAX. */
+/* Fills the command line that starts an instance of this pool. -E2BIG beyond LAUNCH_ARGS_MAX. */
 int setup_launch(const struct controller_config *config, const struct service_section *s,
                  const struct pool_section *p, struct str program, struct arena *arena,
                  struct control_launch *ret, struct err *err);

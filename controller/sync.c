@@ -1,4 +1,4 @@
-/* sync.c - what agents and routers say, and what they are told. */
+/* sync.c - takes the reports of agents and the syncs of routers, and makes the replies to them. */
 #include "base/core/bits.h"
 #include "base/io/log.h"
 #include "controller/control_state.h"
@@ -10,10 +10,10 @@
 
 /* ---- prompts that killed engines ----
  *
- * Each router refuses such prompts and all the others are told. A router's list replaces its earlier
- * one of the same boot id. Entries of an earlier boot stay until their time is over, and that router
- * is told them again: it has forgotten them. Nothing is kept in the store; a controller that starts
- * again hears the lists from the routers. */
+ * Each router refuses such prompts, and all the others are told of them. A router's list replaces its
+ * earlier one of the same boot id. Entries of an earlier boot stay until they expire, and that router is
+ * told them again: it has forgotten them. Nothing is stored; a restarted controller gets the lists from
+ * the routers. */
 
 static void drop_refused(struct router *r, uint32_t at)
 {
@@ -21,7 +21,7 @@ static void drop_refused(struct router *r, uint32_t at)
     memmove(&r->refused[at], &r->refused[at + 1], (r->refused_count - at) * sizeof *r->refused);
 }
 
-/* The place of one more: at the bound that of the one whose time is over first. */
+/* Returns the place for one more entry; at the bound, that of the entry that expires first. */
 static struct refused_seen *refused_place(struct router *r)
 {
     if (r->refused_count == SYNC_REFUSED_MAX) {
@@ -79,7 +79,7 @@ void control_quarantine_clear(struct control *c, uint64_t fingerprint)
     log_event(LOG_INFO, "quarantine_cleared", "prompts=%u", cleared);
 }
 
-/* Copies what fits; names from peers are bounded by the wire already. */
+/* Copies as much as fits; the wire already bounds names from peers. */
 static void keep_text(char *to, size_t size, struct str from)
 {
     size_t n = min_size(from.len, size - 1);
@@ -102,8 +102,8 @@ static void keep_engine(struct detail *d, struct sighting *s, const struct engin
     sighting_take(s, e);
 }
 
-/* From now until the provider takes the instance away; 0: it has not said so. A moment that has
- * passed is a millisecond away: the instance is there as long as it is heard. */
+/* Returns the time until the provider takes the instance away; 0: none is announced. A moment that has
+ * passed counts as a millisecond away: the instance is there as long as it reports. */
 static uint32_t leaves_ms(const struct detail *d, int64_t now_us)
 {
     if (!d->leaves_us) return 0;
@@ -119,7 +119,7 @@ void control_report(struct control *c, const struct agent_report *r, int64_t now
     struct str name = r->intent.len ? r->intent : r->instance;
     uint32_t at = name_copy(id, sizeof id, name) < 0 ? UINT32_MAX : control_find(c, id);
     if (at == UINT32_MAX) {
-        /* Known soon, when the provider lists it; the lease keeps it alive until then. */
+        /* It is known once the provider lists it; the lease keeps it alive until then. */
         control_count(c, CONTROL_M_REPORTS, "unknown");
         return;
     }
@@ -236,8 +236,8 @@ static void fill_endpoint(const struct control *c, uint32_t at, int64_t now_us,
     };
 }
 
-/* An endpoint is what a router may know about: its agent has named an address, and it is not on
- * its way out. */
+/* Returns true if routers are told of the instance: its agent has named an address, and it is not
+ * ending. */
 static bool is_endpoint(const struct control *c, uint32_t at)
 {
     enum intent_state s = c->money.intent[at].state;
@@ -246,11 +246,12 @@ static bool is_endpoint(const struct control *c, uint32_t at)
            d->engine.port;
 }
 
-/* Whether the list names every endpoint there is. One that was not heard since our start has an
- * address that nobody has told us; it stays so until it speaks, or is ended for its silence. */
+/* Returns true if the list names every endpoint. The address of one that has not reported since the
+ * controller's start is unknown, until it reports or is ended for its silence. */
 bool control_is_complete(const struct control *c)
 {
-    if (!control_has_observed(c)) return false; /* an instance may be found that no record names */
+    if (!control_has_observed(c))
+        return false; /* an instance without a record may still be found */
     for (uint32_t at = 0; at < c->money.count; at++) {
         enum intent_state s = c->money.intent[at].state;
         bool serves =
@@ -274,7 +275,7 @@ static void fill_starting(const struct control *c, uint32_t at, int64_t now_us,
     uint32_t offer = control_find_offer(c, i->provider, i->offer);
     double lead = offer == PLAN_NONE ? 0 : c->money.offer[offer].lead_s;
     double passed = i->called_us ? (double)(now_us - i->called_us) / 1e6 : 0;
-    double left = lead > passed ? lead - passed : 1; /* late: soon, nobody knows when */
+    double left = lead > passed ? lead - passed : 1; /* late: guesses a second */
     *ret = (struct starting){ .service = str_from(i->service), .eta_ms = (uint32_t)(left * 1e3) };
 }
 
@@ -315,7 +316,7 @@ static int fill_lists(struct control *c, int64_t now_us, struct arena *arena,
     }
     for (uint32_t s = 0; s < c->setup.service_count; s++) {
         const struct plan_service *p = &c->desired.service[s];
-        /* A paused service goes on with what it has; with nothing, waiting would be for ever. */
+        /* A paused service goes on with its instances; without any, waiting would be for ever. */
         sv[s] = (struct service_rules){ .service = str_from(p->name),
                                         .paused = p->paused && !serving[s] && !coming[s],
                                         .may_start = may_start(c, s, coming[s], now_us),
@@ -332,8 +333,8 @@ static int fill_lists(struct control *c, int64_t now_us, struct arena *arena,
     return 0;
 }
 
-/* Which of the routers that were heard of lately this one is, so that each may prefer instances of
- * its own while their views of each other are old. */
+/* Numbers the router among those that were heard lately, so that each may prefer instances of its own
+ * while their views of each other are old. */
 static void number_router(const struct control *c, const struct router *me, int64_t now_us,
                           struct router_rules *ret)
 {
@@ -375,9 +376,9 @@ int control_sync(struct control *c, const struct router_sync *s, int64_t now_us,
     return 0;
 }
 
-/* What the routers want of each service, summed, and what its policy cannot see. */
+/* ---- demand, summed over the routers ---- */
 
-/* Requests that engines have and do not compute yet, as their agents say. */
+/* Returns the requests that wait in engines, as their agents report. */
 static uint32_t waiting_in_engines(const struct control *c, uint32_t service, int64_t now_us)
 {
     uint32_t waiting = 0;
@@ -410,15 +411,15 @@ static void forget_long_silent(struct control *c, int64_t now_us)
 {
     for (uint32_t r = 0; r < CONTROL_ROUTERS_MAX; r++) {
         struct router *rt = &c->observed.router[r];
-        int64_t since_us =
-            max_i64(rt->heard_us, c->observed.listening_us); /* our gap is not its silence */
+        /* A gap of ours is not the router's silence. */
+        int64_t since_us = max_i64(rt->heard_us, c->observed.listening_us);
         if (!rt->id[0] || now_us - since_us < ROUTER_FORGET_US) continue;
         log_event(LOG_WARN, "router_forgotten", "router=%s", rt->id);
         rt->id[0] = 0;
     }
 }
 
-/* What routers have under way at each instance. */
+/* Sums the requests that routers have in flight at each instance. */
 static void count_routed(struct control *c, int64_t now_us)
 {
     for (uint32_t at = 0; at < c->money.count; at++)

@@ -1,5 +1,4 @@
-/* tenants.c - keeps tenants with their keys, limits and usage; whether keys are needed; access
- * tokens.
+/* tenants.c - keeps tenants with their keys, limits and usage, the state of API keys, and access tokens.
  *
  * A key is KEY_RANDOM_BYTES random bytes, and the store holds its SHA-256. A slow hash would
  * protect short passwords; a random key needs none. Routers report usage as counters that begin
@@ -23,7 +22,7 @@ _Static_assert(sizeof "muster-" + 2 * KEY_RANDOM_BYTES <= TENANT_KEY_BYTES, "TEN
 
 /* ---- records ---- */
 
-#define RECORD_VERSION 1 /* of its own, as an intent's (core/intent.c) */
+#define RECORD_VERSION 1 /* of these records only; for its rules see core/intent.c */
 
 struct record {
     struct str name, key_hash, salt;
@@ -93,7 +92,7 @@ static int restore_tenant(void *ctx, const struct store_entry *e)
     struct err why = { 0 };
     int rc = fields_decode(&record_set, e->value, &arena, &r, "the stored tenant", &why);
     if (rc == -ENOMEM) return err_set(job->err, rc, "%s", err_text(&why, rc));
-    if (rc < 0) { /* its key opens nothing until somebody can read it */
+    if (rc < 0) { /* its key opens nothing until the record can be read */
         control_set_aside(c, e->key, err_text(&why, rc));
         return 0;
     }
@@ -198,7 +197,7 @@ int control_tenant_remove(struct control *c, struct str name, struct err *err)
     log_event(LOG_INFO, "tenant_removed", "tenant=%s", t->name);
     uint32_t at = (uint32_t)(t - c->people.tenant), last = --c->people.tenant_count;
     c->people.tenant[at] = c->people.tenant[last];
-    for (uint32_t r = 0; r < CONTROL_ROUTERS_MAX; r++) { /* what routers counted moves along */
+    for (uint32_t r = 0; r < CONTROL_ROUTERS_MAX; r++) { /* routers' counts move along */
         struct usage_seen *seen = c->observed.router[r].usage;
         seen[at] = seen[last];
         seen[last] = (struct usage_seen){ 0 };
@@ -249,10 +248,10 @@ static void add_usage(struct tenant *t, const struct usage *now, const struct us
     if (u->requests + u->rejected != sum) t->dirty = true;
 }
 
-/* Adds the difference of a router's counters to the usage of their tenants. It is called before the
- * router's boot and sequence are updated. The first counters after our own restart count as seen
- * when the router is older than this process: at most TENANT_FLUSH_US of usage is lost then, where
- * the other choice would count the whole life of the router twice. */
+/* Adds the difference of a router's counters to its tenants' usage. It is called before the router's boot
+ * and sequence are updated. The first counters of a router that this process hears count as seen: at most
+ * TENANT_FLUSH_US of usage is lost then, where the other choice would count the whole life of the router
+ * twice. */
 void tenants_take_usage(struct control *c, struct router *r, const struct router_sync *s)
 {
     bool same_boot = r->heard_us && r->boot == s->boot;
@@ -299,10 +298,10 @@ int tenants_flush(struct control *c, int64_t now_us)
 
 /* The state of API keys says whether requests need one. It is durable, and closed in doubt.
  *
- * The first tenant closes the service. From then on only a person opens it again: not the end of
- * the last tenant, not a lost store. The state stands in the store and in a file beside it, which
- * outlives a store that somebody moves away; either of them saying "closed" is enough. Closing is
- * therefore written before the tenant that it is for, and opening is done when both are written. */
+ * The first tenant closes the service. From then on only a person opens it again: neither the removal of
+ * the last tenant nor a lost store does. The state is in the store and in a file beside it, which
+ * outlives a store that is moved away; either of them saying "closed" is enough. Closing is therefore
+ * written before the tenant that it is for, and opening holds once both are written. */
 
 #define KEYS_RECORD STR("keys")
 #define KEYS_TEXT_BYTES_MAX 64
@@ -355,7 +354,7 @@ int keys_restore(struct control *c, struct err *err)
         rc = file_read(c->setup.keys_file, KEYS_TEXT_BYTES_MAX, &file, err);
         beside = state_of(rc, buf_view(&file), c->setup.keys_file);
     }
-    /* A store of before this record was kept has tenants and no word; they count unread too. */
+    /* A store older than this record has tenants and no state; unreadable tenants count too. */
     bool said = stored != KEYS_NEVER || beside != KEYS_NEVER;
     bool closed = stored == KEYS_CLOSED || beside == KEYS_CLOSED || c->people.tenant_count > 0 ||
                   (!said && c->people.aside.tenants > 0);
@@ -392,11 +391,11 @@ int control_keys_open(struct control *c, struct err *err)
 
 /* Access tokens are the credentials of people and programs, admin or read-only, kept as digests.
  *
- * A token is 160 random bits, as a tenant's key is, and its SHA-256 is all that is kept. A lost
- * token is revoked by its name; the fleet's secret does not change. */
+ * A token is 160 random bits, as a tenant's key is, and only its SHA-256 is kept. A lost token is revoked
+ * by its name; the fleet's secret does not change. */
 
 #define TOKEN_RANDOM_BYTES 20
-#define TOKEN_RECORD_VERSION 1 /* of a stored token, whatever the wire's is */
+#define TOKEN_RECORD_VERSION 1 /* of a stored token, apart from the wire's */
 
 const char *const token_role_names[] = { "read", "admin", NULL };
 
@@ -451,7 +450,7 @@ static int restore_token(void *ctx, const struct store_entry *e)
     struct err why = { 0 };
     int rc = fields_decode(&token_set, e->value, &arena, &r, "the stored token", &why);
     if (rc == -ENOMEM) return err_set(job->err, rc, "%s", err_text(&why, rc));
-    if (rc < 0) { /* it opens nothing until somebody can read it */
+    if (rc < 0) { /* it opens nothing until it can be read */
         control_set_aside(c, e->key, err_text(&why, rc));
         return 0;
     }

@@ -1,4 +1,4 @@
-/* tick.c - one controller's life: restored, then tick after tick; and the look-ups and counts of its state. */
+/* tick.c - makes a controller, runs its ticks, and looks up and counts its state. */
 #include "base/core/bits.h"
 #include "base/io/log.h"
 #include "base/io/loop/clock.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TROUBLE_EVERY_US 10000000 /* a full disk is said, not repeated every second */
+#define TROUBLE_EVERY_US 10000000 /* a full disk is not logged every second */
 
 uint32_t control_find(const struct control *c, const char *id)
 {
@@ -88,7 +88,7 @@ uint64_t control_decision_last(const struct control *c)
 }
 
 #define DATE_STEP_US 1000000 /* between two ticks; below it the date is merely being corrected */
-#define LATE_US 5000000      /* of a tick; below it nobody's silence reaches a limit */
+#define LATE_US 5000000      /* of a tick; below it no silence reaches a limit */
 
 static int load_offers(struct control *c, struct err *err)
 {
@@ -103,7 +103,7 @@ static int load_offers(struct control *c, struct err *err)
     return 0;
 }
 
-/* Start-up allocations: sized by our own bounds, so that being out of memory ends the start. */
+/* Allocates at start-up. Sizes are our own bounds, so that being out of memory ends the start. */
 static void *must_alloc(size_t count, size_t size)
 {
     void *p = calloc(count, size);
@@ -247,7 +247,8 @@ void control_date(struct control *c, int64_t ahead_us)
     log_event(LOG_WARN, "date_stepped", "seconds=%.3f", (double)step_us / 1e6);
 }
 
-/* A tick that came late finds everybody silent who spoke while nobody listened. */
+/* Restarts the listening time after a late tick: agents and routers may have spoken while nothing
+ * listened. */
 static void note_lateness(struct control *c, int64_t now_us)
 {
     int64_t late_us = now_us - c->ticked_us - c->setup.tick_us;
@@ -270,10 +271,10 @@ int control_tick(struct control *c, int64_t now_us)
     if (rc == 0 && control_has_observed(c)) rc = control_carry_out(c, now_us);
     if (rc == 0) rc = control_calls(c, now_us);
     if (rc == -ECANCELED) return rc;
-    control_give_roles(c, now_us); /* behind the plan: to those that it leaves */
+    control_give_roles(c, now_us); /* after the plan: to the instances that it leaves */
     control_power(c, now_us);
 
-    /* What fails here was logged and counted, and is tried again at the next tick. */
+    /* A failure here is logged and counted, and tried again at the next tick. */
     (void)control_bury(c, now_us);
     (void)control_flush_memory(c, now_us);
     (void)tenants_flush(c, now_us);

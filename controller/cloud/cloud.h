@@ -1,4 +1,4 @@
-/* cloud.h - the interface between the controller and a provider of machines.
+/* cloud.h - defines the interface between the controller and a provider of machines.
  *
  * Layer:    controller/cloud (controller/core)
  * Threads:  the controller's loop calls; nothing here waits. A client library that waits is a
@@ -8,13 +8,13 @@
  *               does not answer with OFFER_TRANSIENT
  *           (2) one listing and one request for prices are under way at a time
  *           (3) create is idempotent by intent id: asked twice it makes one instance and completes
- *               with it. A provider without idempotency keys puts the id into the instance's name
- *               and looks it up first; what slips through, the merge finds (a duplicate)
+ *               with it. A driver for a provider without idempotency keys puts the id into the
+ *               instance's name and looks it up first; the merge finds a duplicate that slips through
  *           (4) everything created carries the intent, service, pool and offer as tags from the
  *               first moment it is listed
  *           (5) an error says whether something may have been made: only OFFER_TRANSIENT leaves
  *               that open
- *           (6) a listing shows everything under our tag, however it came to be; it may lag by
+ *           (6) a listing shows every instance under our tag, whoever made it; it may lag by
  *               lag_us behind the moment at which it was submitted
  *           (7) remove is idempotent: an instance that is gone is removed
  *           (8) prices are asked for, never written into code; an unknown price is not zero
@@ -75,15 +75,15 @@ struct cloud_driver {
 
     void (*close)(void *ctx);
 
-    /* What may be bought, from the configuration or the driver's own table: no call to the provider.
-     * Writes up to `max`, sets *ret_count. */
+    /* Lists the offers, from the configuration or the driver's own table, without a call to the
+     * provider. Writes up to `max`, sets *ret_count. */
     int (*offers)(void *ctx, struct offer *ret, uint32_t max, uint32_t *ret_count, struct err *err);
 
     /* Takes a copy of the call. -EBUSY: CLOUD_CALLS_MAX are under way; -ENOMEM. Either way the
      * caller asks again later. */
     int (*submit)(void *ctx, const struct cloud_call *call, int64_t now_us, struct err *err);
 
-    /* The next completion, or false. */
+    /* Fills the next completion; false: there is none. */
     bool (*next)(void *ctx, int64_t now_us, struct cloud_event *ret);
 
     /* Names a function to be called, from any thread, when an event has come; optional: a driver
@@ -107,8 +107,8 @@ static inline void cloud_close(struct cloud *c)
     c->ctx = NULL;
 }
 
-/* A provider's client that waits for each reply: the same calls as functions. Run by
- * cloud_thread.h, and in tests by cloud_fake.h. One thread at a time calls, but for offers. */
+/* A provider's client that waits for each reply: the same calls as functions. cloud_thread.h runs it,
+ * and in tests cloud_fake.h. One thread at a time calls, but for offers. */
 struct cloud_backend {
     const char *name, *about;
     void (*close)(void *ctx);
@@ -118,7 +118,7 @@ struct cloud_backend {
     int (*create)(void *ctx, const struct cloud_request *req, int64_t now_us, struct listed *ret,
                   enum offer_error *ret_class, struct err *err);
 
-    /* All under our tag. -E2BIG beyond `max`. */
+    /* Lists all under our tag. -E2BIG beyond `max`. */
     int (*list)(void *ctx, int64_t now_us, struct listed *ret, uint32_t max, uint32_t *ret_count,
                 struct err *err);
 

@@ -1,6 +1,6 @@
-/* cloud_call.c - copies calls and makes them.
+/* cloud_call.c - copies calls to providers, and makes them.
  *
- * A create call points into the controller's configuration and at texts on its stack. The copy holds
+ * A create call points to the controller's configuration and to texts on its stack. The copy holds
  * the launch document in its written form, which has a codec and bounds of its own. */
 #include "controller/cloud/cloud_call.h"
 

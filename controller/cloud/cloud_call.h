@@ -1,4 +1,4 @@
-/* cloud_call.h - one call to a provider, copied to be made later, and made over a backend.
+/* cloud_call.h - copies a call to a provider, to be made later, and makes it over a backend.
  *
  * Layer:   controller/cloud (controller/core)
  * Threads: pure; a kept call belongs to one thread at a time

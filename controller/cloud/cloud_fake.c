@@ -1,9 +1,7 @@
-/* cloud_fake.c - the scripted cloud.
+/* cloud_fake.c - plays a provider by a script, and delays a backend's calls by scripted latencies.
  *
- * It keeps every instance for ever with the times of its making and its end, so that a listing of
- * any moment can be answered, which is what a lagging listing is.
- *
- * The calls of a backend complete after a scripted latency. */
+ * The fake cloud keeps every instance for ever with the times of its making and its end, so that it can
+ * list the fleet of any moment, as a lagging listing does. */
 
 #include "controller/cloud/cloud_fake.h"
 
@@ -199,7 +197,7 @@ void fake_cloud_turn(struct fake_cloud *f, int64_t now_us)
     }
 }
 
-/* The fault that the script has for this call. */
+/* Counts the call and returns the script's fault for it. */
 static struct fake_step next_step(struct fake_cloud *f, enum fake_op op, const char *offer)
 {
     uint32_t call = ++f->calls[op];
@@ -333,7 +331,7 @@ static int remove_instance(void *ctx, const char *handle, const char *intent, in
     for (uint32_t i = 0; i < f->count; i++) {
         struct fake_instance *in = &f->instance[i];
         bool mine = handle[0] ? strcmp(in->handle, handle) == 0 : strcmp(in->intent, intent) == 0;
-        /* A provider cannot remove what it has not made yet: late success survives this. */
+        /* A provider cannot remove an instance before it is made: a late success survives this. */
         if (mine && in->made_us <= now_us && in->removed_us == 0) in->removed_us = now_us;
     }
     return step.fault == FAKE_LOST_REPLY ? refuse(step.fault, NULL, err) : 0;
@@ -349,7 +347,7 @@ static int fake_offers(void *ctx, struct offer *ret, uint32_t max, uint32_t *ret
     return 0;
 }
 
-/* The price of the last market entry that has come; an offer without a price stays without. */
+/* Fills each offer's price from the last market entry that is due; an unknown price stays unknown. */
 static int prices(void *ctx, int64_t now_us, struct cloud_price *ret, uint32_t max,
                   uint32_t *ret_count, struct err *err)
 {

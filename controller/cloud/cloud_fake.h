@@ -1,5 +1,5 @@
-/* cloud_fake.h - a cloud in memory that fails, is slow and takes instances away as told, and a backend as a
- * driver whose calls take as long as a script says: for tests, under a clock of their own.
+/* cloud_fake.h - gives tests a cloud in memory that fails, is slow and takes instances away as scripted, and
+ * a driver over a backend whose calls take as long as a script says, both under the test's clock.
  *
  * Layer:   controller/cloud
  * Script:  { operation, nth call of it, fault }: the other calls succeed. { operation, nth call,
@@ -8,12 +8,12 @@
  * Delay:   (1) a call without latency is made when it is submitted, and its event is there at once;
  *              with a latency it is made at the end of it, in the order of these ends
  *          (2) calls under way belong to the process that made them: cloud_delay_cut is its end.
- *              They are made or not, as the caller says; no process hears of them
+ *              They are made or not, as the caller says; no process gets their events
  */
 #pragma once
 #include "controller/cloud/cloud.h"
 
-/* How long this call takes, in microseconds. */
+/* Returns how long the call takes, in microseconds. */
 typedef int64_t (*cloud_latency_fn)(void *ctx, const struct cloud_call *call);
 struct cloud_delay;
 
@@ -72,7 +72,7 @@ struct fake_market { /* at `at_us` (fleet time) the offer's price changes, or it
 
 struct fake_config {
     int64_t boot_us; /* from create to the first report of the agent */
-    int64_t lag_us;  /* listings show the world of then */
+    int64_t lag_us;  /* listings show the world this long ago */
     bool keyless;    /* the provider knows no idempotency keys: a second create makes a second */
     struct fake_step script[FAKE_SCRIPT_MAX];
     uint32_t step_count;
@@ -96,10 +96,11 @@ struct cloud fake_cloud(struct fake_cloud *f); /* close does nothing: the world 
 /* Its calls one by one, with a struct fake_cloud as ctx. */
 const struct cloud_backend *fake_cloud_backend(void);
 
-/* The controller's process has died: nobody hears of the calls under way, which the provider has got. */
+/* Plays the death of the controller's process: the provider has the calls under way, but no process gets
+ * their events. */
 void fake_cloud_cut(struct fake_cloud *f, int64_t now_us);
 
-/* Takes instances away whose time has come; each call of the driver does so too. */
+/* Takes instances away when their time has come; each call of the driver does so too. */
 void fake_cloud_turn(struct fake_cloud *f, int64_t now_us);
 
 /* The truth, for oracles. */
@@ -118,9 +119,9 @@ uint32_t fake_cloud_running(const struct fake_cloud *f, int64_t now_us);
 uint32_t fake_cloud_calls(const struct fake_cloud *f, enum fake_op op); /* made */
 uint32_t fake_cloud_under_way(const struct fake_cloud *f);
 
-/* A machine dies, or the provider takes it (index of fake_cloud_instances). */
+/* Ends a machine, as if it died or the provider took it (index of fake_cloud_instances). */
 void fake_cloud_kill(struct fake_cloud *f, uint32_t index);
 
-/* Somebody else's hand, or an older controller's: an instance nobody asked for in this life. */
+/* Adds an instance that this controller never asked for: another person's, or an older controller's. */
 void fake_cloud_plant(struct fake_cloud *f, const char *intent, const char *service,
                       const char *pool, const char *offer, int64_t now_us);

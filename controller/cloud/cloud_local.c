@@ -1,10 +1,10 @@
 /* cloud_local.c - sells processes on this machine: an agent is a process, an intent a folder.
  *
- * A create is: make the folder, write spec.json, spawn the agent. A crash before spec.json leaves
- * an empty folder, which is nothing; a crash behind it leaves an instance whose agent never came
- * up, which the next listing starts. A spawned agent that has not locked yet is told from one that
- * never was by the age of `spawned`, a mark that is touched before each spawn: within
- * LOCAL_SPAWN_US no second one is tried, and if it is, the lock lets one of them through. */
+ * A create makes the folder, writes spec.json and spawns the agent. A crash before spec.json leaves
+ * an empty folder, which counts as nothing; a crash after it leaves an instance whose agent never came
+ * up, which the next listing starts. The age of `spawned`, a mark that is written before each spawn,
+ * tells a spawned agent without its lock yet from one that never was: within LOCAL_SPAWN_US no second
+ * one is spawned, and should two run, the lock lets one of them through. */
 #include "controller/cloud/cloud_local.h"
 
 #include "base/core/bits.h"
@@ -24,7 +24,7 @@
 
 #define MARK_BYTES_MAX 256
 #define AGENT_WORDS_MAX 16
-#define ZONES ".zones" /* no id of an instance begins so */
+#define ZONES ".zones" /* no instance's id begins with a dot */
 
 /* One instance as its folder shows it. */
 struct sight {
@@ -51,7 +51,7 @@ static bool id_is_plain(const char *id)
            strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789-") == len && id[0] != '-';
 }
 
-/* ---- what a folder says ---- */
+/* ---- reading a folder ---- */
 
 /* Reads a small file; -ENOENT when it is not there. */
 static int read_mark(const char *root, const char *intent, const char *file, struct buf *text)
@@ -70,8 +70,8 @@ static int64_t read_time(const char *root, const char *intent, const char *file)
     return us;
 }
 
-/* The living process that a file names in its first line, else pid 0. *ret_was: the file names
- * one at all. */
+/* Returns the living process that a file names in its first line, else pid 0. *ret_was: the file
+ * names a process, living or not. */
 static struct proc_id read_process(const char *root, const char *intent, const char *file,
                                    bool *ret_was)
 {
@@ -119,7 +119,7 @@ static int look(const char *root, const char *intent, struct sight *ret, struct 
     struct sight s = { 0 };
     if (!id_is_plain(intent)) return err_set(err, -ENOENT, "'%s' is no instance's name", intent);
     int rc = read_spec(root, intent, &s, err);
-    /* What there is and cannot be read is not absent: a hole would end what is only hidden. */
+    /* An instance that cannot be read is not absent: leaving it out would end one that may serve. */
     if (rc < 0 && (rc == -ENOENT || rc == -ENOTDIR || rc == -ENOMEM)) return rc;
     if (rc < 0) s = (struct sight){ .listed = { .unreadable = true } };
     must(name_copy(s.listed.handle, sizeof s.listed.handle, str_from(intent)) == 0);
@@ -201,8 +201,8 @@ static int write_spec(const char *root, const struct cloud_request *req, double 
 static const char *const leftovers[] = { "spec.json", "key",     "agent.lock", "engine.id",
                                          "removed",   "spawned", "agent.log",  "engine.log" };
 
-/* A file of ours: one of those names, or one of them with more behind a dot, as temporaries of a
- * writer that was killed and older logs have. */
+/* Returns true for a file of ours: one of those names, or one with a suffix behind a dot, as older logs
+ * and the temporaries of a killed writer have. */
 static bool is_leftover(const char *file)
 {
     for (size_t i = 0; i < COUNT_OF(leftovers); i++) {
@@ -237,7 +237,7 @@ static bool is_older(const struct aged *a, const struct aged *b)
     return a->at_us != b->at_us ? a->at_us < b->at_us : strcmp(a->name, b->name) < 0;
 }
 
-/* The oldest folder that is younger than *after, and how many there are of these. */
+/* Finds the oldest folder that is younger than *after, and returns how many are younger. */
 static uint32_t oldest_after(const char *ended, const struct aged *after, struct aged *ret)
 {
     uint32_t count = 0;
@@ -257,8 +257,8 @@ static uint32_t oldest_after(const char *ended, const struct aged *after, struct
     return count;
 }
 
-/* Keeps the newest LOCAL_ENDED_MAX - 1 folders of ended/. One that cannot be removed, because a
- * stranger's file is in it, stays and is passed over. */
+/* Keeps the newest LOCAL_ENDED_MAX - 1 folders of ended/. One that cannot be removed, because it has
+ * a file that is not ours, stays and is passed over. */
 static void prune_ended(const char *ended)
 {
     struct aged last = { .at_us = INT64_MIN }, oldest;
@@ -312,7 +312,7 @@ static double price_at(const struct local *l, uint32_t index, int64_t now_us)
     return o->spot_price[(uint64_t)(now_us / o->spot_step_us) % o->spot_price_count];
 }
 
-/* When the market takes the instance away; 0: never. */
+/* Returns when the market takes the instance away; 0: never. */
 static int64_t leaves_us(const struct local *l, const struct sight *s)
 {
     uint32_t index;
@@ -347,7 +347,7 @@ static bool zone_is_out(const struct local *l, uint32_t index, int64_t now_us)
     return lost_us && now_us - lost_us < l->sold[index].spot_outage_us;
 }
 
-/* Ends the machine at once, as a provider does: no signal that could be heeded. */
+/* Ends the machine at once, as a provider does, with a signal that cannot be caught. */
 static void take_away(const struct sight *s)
 {
     /* -ESRCH: it has just ended by itself. */
@@ -382,7 +382,7 @@ static int spawn_agent(const struct local *l, const char *intent, int64_t now_us
     return 0;
 }
 
-/* Rule (2): brings back what should not be dead. */
+/* Rule (2): starts an agent again that should be running. */
 static void revive(const struct local *l, const struct sight *s, int64_t now_us)
 {
     bool orphaned_engine = !s->agent.pid && s->engine.pid;
@@ -396,7 +396,7 @@ static void revive(const struct local *l, const struct sight *s, int64_t now_us)
 /* ---- the backend's calls ---- */
 
 struct share_sum {
-    double share, largest; /* of the offers: what is unreadable may have any */
+    double share, largest; /* largest: of any offer, for instances that cannot be read */
     int64_t now_us;
 };
 
@@ -488,7 +488,7 @@ static int list(void *ctx, int64_t now_us, struct listed *ret, uint32_t max, uin
                 struct err *err)
 {
     const struct local *l = ctx;
-    (void)proc_reap_all(); /* agents that ended: nobody else of this process has children */
+    (void)proc_reap_all(); /* agents that ended: this process has no other children */
     struct list_job j = { l, ret, 0, max, now_us };
     int rc = each_instance(l->folder, list_one, &j, err);
     if (rc < 0) return rc;
@@ -496,7 +496,7 @@ static int list(void *ctx, int64_t now_us, struct listed *ret, uint32_t max, uin
     return 0;
 }
 
-/* The agent ends its engine gently. Without an agent we are the ones who do it. */
+/* Asks the agent, which ends its engine gently. Without an agent the engine is ended here. */
 static int remove_instance(void *ctx, const char *handle, const char *intent, int64_t now_us,
                            struct err *err)
 {
@@ -513,7 +513,7 @@ static int remove_instance(void *ctx, const char *handle, const char *intent, in
     }
     if (is_dead(&s, now_us)) return bury(l->folder, id, err);
     bool late = now_us - s.removed_us >= LOCAL_KILL_US;
-    /* -ESRCH: it ended between the look and the signal, which is what was wanted. */
+    /* -ESRCH: it ended between the look and the signal, as it should. */
     if (s.agent.pid) (void)proc_signal(&s.agent, late ? SIGKILL : SIGTERM, NULL);
     if (s.engine.pid && (late || !s.agent.pid))
         (void)proc_signal_group(&s.engine, late ? SIGKILL : SIGTERM, NULL);

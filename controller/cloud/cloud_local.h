@@ -1,4 +1,4 @@
-/* cloud_local.h - this machine as a cloud: an instance is a `muster agent` with its engine.
+/* cloud_local.h - makes this machine a cloud: an instance is a `muster agent` with its engine.
  *
  * Layer:   controller/cloud (base/io)
  * Threads: one at a time: each call reads and writes files, and a create forks (cloud_thread.h)
@@ -9,14 +9,14 @@
  *                          before it becomes the engine
  *              removed     the wish to remove it, with the time of the first (fleet time)
  *              *.log       of agent and engine
- *          and ended/, the logs of the last LOCAL_ENDED_MAX instances (cloud_local_folder.c)
+ *          and ended/, the logs of the last LOCAL_ENDED_MAX instances
  * Rules:   (1) the folder is the idempotency key: a second create finds it. The agent takes the
  *              lock before it starts an engine, so even two agents of one folder make one engine.
- *          (2) an agent that died while its engine lives is started again, by list and get; so is
+ *          (2) an agent that died while its engine lives is started again, by list and create; so is
  *              one that never came up within LOCAL_SPAWN_US. With agent and engine dead the
  *              instance is gone, as a machine is after a power cut.
  *          (3) agents and engines live in sessions of their own: they outlive the controller
- *          (4) the shares of what runs stay below machine_share; beyond it: OFFER_CAPACITY
+ *          (4) the shares of the running instances stay below machine_share; beyond it: OFFER_CAPACITY
  * Spot:    an offer with `spot` has a scripted market, so that a laptop shows what a cloud does: each
  *          instance is taken away at the age `spot_life`, announced `spot_notice` before; its zone
  *          sells nothing for `spot_outage` from then on (.zones/NAME holds the time); prices
@@ -57,6 +57,6 @@ struct local_config {
     uint32_t offer_count;
 };
 
-/* Everything in `config` is copied. The backend's close frees *ret_ctx; what runs goes on. */
+/* Everything in `config` is copied. The backend's close frees *ret_ctx; running instances go on. */
 extern const struct cloud_backend cloud_local_backend;
 int cloud_local_open(const struct local_config *config, void **ret_ctx, struct err *err);

@@ -35,8 +35,8 @@ struct cloud_thread {
     void (*fn)(void *arg);
     void *arg;
 
-    struct listed
-        room[CLOUD_LIST_MAX]; /* the thread writes; the loop reads until its next listing */
+    /* The thread writes; the loop reads until its next listing. */
+    struct listed room[CLOUD_LIST_MAX];
 };
 
 /* ---- the thread ---- */
@@ -128,7 +128,7 @@ static void watch(void *ctx, void (*fn)(void *arg), void *arg)
     lock_drop(&t->lock);
 }
 
-/* Offers change at no time: read without the thread. */
+/* Offers never change, so they are read without the thread. */
 static int offers(void *ctx, struct offer *ret, uint32_t max, uint32_t *ret_count, struct err *err)
 {
     struct cloud_thread *t = ctx;
@@ -159,7 +159,7 @@ static void close_thread(void *ctx)
     free_thread(t);
 }
 
-/* Signals belong to the loop's thread. */
+/* Starts the thread with all signals blocked: they belong to the loop's thread. */
 static int start(struct cloud_thread *t)
 {
     sigset_t all, before;

@@ -1,11 +1,11 @@
-/* cloud_thread.h - a backend that waits, as a driver that does not: one thread makes its calls.
+/* cloud_thread.h - turns a backend, which waits, into a driver, which does not: one thread makes its calls.
  *
  * Layer:   controller/cloud (base/io)
  * Threads: the loop submits and takes events; one thread of this driver's own calls the backend.
  *          Between them two bounded queues behind one lock
  * Rules:   (1) calls are made in the order in which they were submitted
- *          (2) close lets the call under way end, drops those that wait and joins the thread: what
- *              a call did stays done, as after a crash
+ *          (2) close lets the call under way end, drops those that wait and joins the thread: the
+ *              effects of calls stay, as after a crash
  */
 #pragma once
 #include "controller/cloud/cloud.h"

@@ -1,4 +1,4 @@
-/* fleet_time.c - the count, and its record. */
+/* fleet_time.c - computes fleet time, and encodes its record. */
 #include "controller/core/fleet_time.h"
 
 #include "base/core/bits.h"

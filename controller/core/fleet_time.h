@@ -1,4 +1,4 @@
-/* fleet_time.h - the controller's time: one count over all its restarts, which no step of the date
+/* fleet_time.h - counts the controller's time: one count over all its restarts, which no step of the date
  * moves.
  *
  *     fleet time = boot clock + ahead        (microseconds)
@@ -12,27 +12,27 @@
  * Layer:   controller/core (base/wire, base/core)
  * Threads: pure; the controller's loop calls
  * Rules:   (1) fleet time never goes back, over no restart, boot or step of the date
- *          (2) what people are shown is fleet time + (date - fleet time) of that moment: control.h
+ *          (2) people are shown fleet time + (date - fleet time) of that moment: control.h
  */
 #pragma once
 #include "base/core/arena.h"
 #include "base/core/buf.h"
 #include "base/core/err.h"
 
-/* What the machine's clocks say at one moment. */
+/* The machine's clocks at one moment. */
 struct fleet_moment {
     uint64_t boot;   /* digest of the boot's id */
     int64_t mono_us; /* since that boot */
     int64_t wall_us; /* the date */
 };
 
-/* The stored form: how fleet time and the clocks stood to each other when it was written. */
+/* The stored form: fleet time and the clocks at the moment when it was written. */
 struct fleet_record {
     uint64_t boot;
     int64_t ahead_us, seen_us, wall_us; /* seen_us: in fleet time */
 };
 
-/* How far fleet time is ahead of the boot clock; `last` NULL: never written. */
+/* Returns how far fleet time is ahead of the boot clock; `last` NULL: never written. */
 int64_t fleet_time_ahead(const struct fleet_record *last, const struct fleet_moment *now);
 
 struct fleet_record fleet_record_at(int64_t ahead_us, const struct fleet_moment *now);

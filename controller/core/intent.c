@@ -1,9 +1,7 @@
-/* intent.c - holds the table of an intent's states and events, and its stored form.
+/* intent.c - holds the table of an intent's states and events, its stored form and the back-off of offers.
  *
  * A provider may report at any time, and late, so nearly every event has a transition in every
- * state. The few empty cells are events that only our own call can raise.
- *
- * Offers back off by class of error. */
+ * state. The few empty cells are events that only our own call can raise. */
 
 #include "controller/core/intent.h"
 
@@ -48,7 +46,7 @@ static const struct intent_cell table[INTENT_STATE_COUNT][INTENT_EVENT_COUNT] = 
         [INTENT_LISTED]   = TO(CREATED, NOTHING),
         [INTENT_ABSENT]   = STAY(WANTED),
         [INTENT_REPORTED] = TO(REGISTERED, NOTHING),
-        [INTENT_DRAIN]    = TO(ENDED, NOTHING),     /* nothing was asked for: just forget it */
+        [INTENT_DRAIN]    = TO(ENDED, NOTHING),     /* nothing was asked for: forgotten */
         [INTENT_KEEP]     = STAY(WANTED),
         [INTENT_DRAINED]  = TO(ENDING, CALL_REMOVE),
         [INTENT_END]      = TO(ENDED, NOTHING),
@@ -76,7 +74,7 @@ static const struct intent_cell table[INTENT_STATE_COUNT][INTENT_EVENT_COUNT] = 
         [INTENT_LISTED]   = STAY(CREATED),
         [INTENT_ABSENT]   = TO(ENDED, NOTHING),
         [INTENT_REPORTED] = TO(REGISTERED, NOTHING),
-        [INTENT_DRAIN]    = TO(ENDING, CALL_REMOVE),   /* it serves nobody yet */
+        [INTENT_DRAIN]    = TO(ENDING, CALL_REMOVE),   /* it serves no request yet */
         [INTENT_KEEP]     = STAY(CREATED),
         [INTENT_DRAINED]  = TO(ENDING, CALL_REMOVE),
         [INTENT_END]      = TO(ENDING, CALL_REMOVE),
@@ -92,7 +90,7 @@ static const struct intent_cell table[INTENT_STATE_COUNT][INTENT_EVENT_COUNT] = 
         [INTENT_REPORTED] = STAY(REGISTERED),
         [INTENT_DRAIN]    = TO(DRAINING, NOTHING),
         [INTENT_KEEP]     = STAY(REGISTERED),
-        [INTENT_DRAINED]  = TO(ENDING, CALL_REMOVE),   /* it ended itself: lease, age, despair */
+        [INTENT_DRAINED]  = TO(ENDING, CALL_REMOVE),   /* it ended itself: lease, age or failure */
         [INTENT_END]      = TO(ENDING, CALL_REMOVE),
         [INTENT_LATE]     = TO(ENDING, CALL_REMOVE),
     },
@@ -194,13 +192,12 @@ enum intent_action intent_step(struct intent *i, enum intent_event e, const char
     return cell.action;
 }
 
-/* Returns true from the moment that the provider may bill the instance until it is known to be
- * gone. */
+/* Counts from the moment at which the provider may bill the instance until it is known to be gone. */
 double intent_cost(const struct intent *i, int64_t now_us)
 {
     int64_t from = i->made_us ? i->made_us : i->called_us;
     if (from == 0) return 0;
-    if (i->made_us == 0 && i->state == INTENT_ENDED) return 0; /* refused: it never was */
+    if (i->made_us == 0 && i->state == INTENT_ENDED) return 0; /* refused: it was never made */
     int64_t until = i->state == INTENT_ENDED ? i->ended_us : now_us;
     if (until <= from) return 0;
     return i->price_h * (double)(until - from) / 3.6e9;
@@ -215,11 +212,11 @@ int name_copy(char *to, size_t size, struct str from)
 }
 
 /* The version of the stored record; messages have their own. A new member that older releases
- * can do without keeps the number, because they skip unknown members. Raise the number only when
+ * can do without keeps the number: they skip unknown members. Raise the number only when
  * an older release must not read the record, and translate the previous number in intent_decode. */
 #define RECORD_VERSION 1
 
-/* The stored record: names as borrowed strings, so that the tables of base/wire serve here too. */
+/* The stored record, with names as borrowed strings, so that the tables of base/wire serve here too. */
 struct record {
     struct str id, service, pool, provider, offer, handle, why;
     uint32_t v, state, calls;
@@ -355,8 +352,8 @@ const char *const offer_error_names[OFFER_ERROR_COUNT] = {
     [OFFER_TRANSIENT] = "transient",
 };
 
-/* First wait and cap; doubled for each failure in a row. Capacity as Karpenter's three minutes;
- * quota and auth need a person; throttles and lost answers pass by themselves. */
+/* The first wait, doubled for each failure in a row, and its cap. Capacity has Karpenter's three minutes;
+ * quota and auth need a person; throttles and lost replies pass by themselves. */
 static const struct {
     int64_t first_us, cap_us;
 } waits[OFFER_ERROR_COUNT] = {

@@ -1,5 +1,5 @@
-/* intent.h - the durable wish behind one instance, from the decision to its end; and what a provider
- * sells, with its refusals.
+/* intent.h - keeps the durable wish behind one instance, from the decision to its end, and the back-off of
+ * a provider's offers.
  *
  * Layer:   controller/core (base/wire, base/perf, base/core)
  * Threads: pure; the controller's loop or the simulator calls
@@ -9,15 +9,15 @@
  *              the id of the instance: one instance per intent by construction
  *          (3) an ended intent is remembered for a while (tombstone), so that an instance that
  *              appears late, or is still listed, is removed and not adopted
- *          (4) every action may be carried out again: after a crash, or when its answer was lost
+ *          (4) every action may be carried out again: after a crash, or when its reply was lost
  *
  *      WANTED -> CREATING -> CREATED -> REGISTERED -> DRAINING -> ENDING -> ENDED
  *                   |           |            |                       ^
  *                   +-----------+------------+--- end, late, lost ---+
  *
  * Offers:  each class of error has its own back-off: a sold-out type is asked again after a while,
- *          a wrong credential is not worth asking for long, a throttle passes within seconds. A
- *          success forgets all but what is counted
+ *          a wrong credential is not tried again for long, a throttle passes within seconds. A
+ *          success clears all but the counts
  */
 #pragma once
 #include "base/core/arena.h"
@@ -44,15 +44,15 @@ extern const char *const intent_state_names[INTENT_STATE_COUNT];
 
 enum intent_event {
     INTENT_GO,       /* the create call may be made */
-    INTENT_MADE,     /* the create call answered: it exists */
-    INTENT_REFUSED,  /* the create call answered: it does not */
-    INTENT_UNSURE,   /* the answer was lost */
+    INTENT_MADE,     /* the create call's reply: it exists */
+    INTENT_REFUSED,  /* the create call's reply: it does not */
+    INTENT_UNSURE,   /* the reply was lost */
     INTENT_LISTED,   /* the provider lists it */
     INTENT_ABSENT,   /* a listing that would have to hold it does not */
     INTENT_REPORTED, /* its agent reports */
-    INTENT_DRAIN,    /* the plan wants it drained, or cancelled when it serves nobody yet */
+    INTENT_DRAIN,    /* the plan wants it drained, or cancelled while it serves no request yet */
     INTENT_KEEP,     /* the plan wants it after all */
-    INTENT_DRAINED,  /* its agent says that engine and work are gone */
+    INTENT_DRAINED,  /* its agent reports that engine and work are gone */
     INTENT_END,      /* the plan, or a person, wants it gone */
     INTENT_LATE,     /* over the deadline of its state */
     INTENT_EVENT_COUNT
@@ -82,7 +82,7 @@ struct intent {
     int64_t state_us; /* since when it is in this state */
     uint32_t calls;   /* create calls made */
     bool adopted;     /* found at the provider without an intent */
-    bool aside;       /* its record cannot be read: this one is in memory only, and never ended */
+    bool aside;       /* its record cannot be read: in memory only, and never ended */
     uint64_t version; /* of the stored record; 0: never stored */
 };
 
@@ -91,13 +91,13 @@ static inline bool intent_is_live(const struct intent *i)
     return i->state != INTENT_ENDED;
 }
 
-/* Costs money, as far as anybody knows. */
+/* Returns true if it costs money, as far as is known. */
 static inline bool intent_is_billed(const struct intent *i)
 {
     return i->state >= INTENT_CREATING && i->state != INTENT_ENDED;
 }
 
-/* Applies an event: changes state and times, returns what must be done once the intent is
+/* Applies an event: changes state and times, and returns the action to take once the intent is
  * durable. `why` may be NULL: the event's own words. An impossible event is our bug (must). */
 enum intent_action intent_step(struct intent *i, enum intent_event e, const char *why,
                                int64_t now_us);
@@ -106,7 +106,7 @@ enum intent_action intent_step(struct intent *i, enum intent_event e, const char
 int intent_encode(const struct intent *i, struct buf *out);
 int intent_decode(struct str text, struct arena *arena, struct intent *ret, struct err *err);
 
-/* Dollars that it has cost until now. */
+/* Returns the dollars that it has cost until now. */
 double intent_cost(const struct intent *i, int64_t now_us);
 
 /* Copies a name into a fixed field; -E2BIG when it does not fit (nothing is cut). */
@@ -118,8 +118,8 @@ enum offer_error {
     OFFER_QUOTA,     /* our limit at the provider is reached: nothing was made */
     OFFER_THROTTLE,  /* too many calls: nothing was made */
     OFFER_AUTH,      /* refused to talk to us: nothing was made */
-    OFFER_INVALID,   /* it does not understand what we ask: nothing was made */
-    OFFER_TRANSIENT, /* no answer, or one that says nothing: it may have been made */
+    OFFER_INVALID,   /* it does not understand the request: nothing was made */
+    OFFER_TRANSIENT, /* no reply, or an unclear one: it may have been made */
     OFFER_ERROR_COUNT
 };
 
@@ -131,7 +131,7 @@ struct offer {
     double price_h;
     bool price_known;
     bool spot;     /* the provider may take it away */
-    double lead_s; /* from the create call to ready: learned, or the provider's word */
+    double lead_s; /* from the create call to ready: learned, or the provider's figure */
     double share;  /* of a core or device; for people */
     uint32_t seqs_max;
     uint64_t kv_tokens_max; /* of an instance; 0: unknown */
@@ -145,11 +145,11 @@ struct offer_health {
     uint32_t failures; /* in a row */
     int64_t until_us;  /* do not ask before */
     char text[INTENT_WHY_BYTES];
-    uint32_t refused; /* answers without capacity, since we know the offer */
+    uint32_t refused; /* refusals for want of capacity since the controller started */
     uint32_t lost;    /* instances that the provider took away, likewise */
 };
 
-/* Records an answer of the provider (OFFER_OK: success). */
+/* Records a reply of the provider (OFFER_OK: success). */
 void offer_answered(struct offer_health *h, enum offer_error e, const char *text, int64_t now_us);
 
 static inline bool offer_may_be_asked(const struct offer_health *h, int64_t now_us)
@@ -157,5 +157,5 @@ static inline bool offer_may_be_asked(const struct offer_health *h, int64_t now_
     return now_us >= h->until_us;
 }
 
-/* Learned lead time: an exponential mean over launches, from the provider's word on. */
+/* Updates the learned lead time: an exponential mean over launches that begins at the provider's figure. */
 void offer_learn_lead(struct offer *o, double seconds);

@@ -1,4 +1,4 @@
-/* merge.c - events from three witnesses. */
+/* merge.c - derives an intent's next event from stored intents, listings and reports. */
 #include "controller/core/merge.h"
 
 #include "base/core/bits.h"
@@ -34,9 +34,9 @@ bool sighting_is_fresh(const struct sighting *s, const struct merge_config *conf
     return s->heard_us != 0 && now_us - s->heard_us <= config->fresh_us;
 }
 
-/* When we last did something about it, or knew that it is there: an agent that has spoken since the
- * call proves that a call which timed out came through later than it answered. What was done before
- * our start was done at the latest then: another machine's date may say that it was hours ago. */
+/* Returns when we last acted on the instance or knew that it is there. An agent's report since the call
+ * proves that a call which timed out came through later. Acts before the controller's start count as of
+ * the start: another machine's date may say that they were hours ago. */
 static int64_t last_sign_us(const struct merge_view *v)
 {
     int64_t call_us = max_i64(v->intent->called_us, v->intent->removed_us);
@@ -46,7 +46,7 @@ static int64_t last_sign_us(const struct merge_view *v)
     return max_i64(max_i64(call_us, known_us), v->listening_us);
 }
 
-/* The listing was taken late enough after the last sign of it to show what became of it. */
+/* Returns true if the instance is missing from a listing that was taken long enough after its last sign. */
 static bool absence_is_proven(const struct merge_view *v, const struct merge_config *c,
                               int64_t now_us)
 {
@@ -62,8 +62,8 @@ static bool agent_is_done(const struct merge_view *v)
     return said || (v->item && v->item->gone);
 }
 
-/* A deadline runs only while we listen: before our start, or while we were stopped or the machine
- * was suspended, an instance may have said what we were not there to hear. */
+/* Returns true if a deadline has passed. It runs only while we listen: an instance's reports may have
+ * been missed before our start, or while we were stopped or the machine was suspended. */
 static bool is_over(const struct merge_view *v, int64_t since_us, int64_t limit_us, int64_t now_us)
 {
     return now_us - max_i64(since_us, v->listening_us) >= limit_us;
@@ -80,7 +80,7 @@ static enum intent_event event_while_coming(const struct merge_view *v,
         return absence_is_proven(v, c, now_us) ? INTENT_ABSENT : INTENT_EVENT_COUNT;
     }
     if (v->item) return INTENT_LISTED;
-    /* Counted from the first wish: repeated calls must not put the deadline off. */
+    /* Counted from the intent's beginning: repeated calls must not put the deadline off. */
     if (is_over(v, i->wanted_us, c->boot_us, now_us)) return INTENT_LATE;
     if (!v->may_ask || !v->listing || v->calling) return INTENT_EVENT_COUNT;
     if (i->state == INTENT_WANTED) return INTENT_GO;
@@ -110,7 +110,7 @@ static enum intent_event event_while_ending(const struct merge_view *v,
 {
     if (v->calling) return INTENT_EVENT_COUNT;
     if (absence_is_proven(v, c, now_us)) return INTENT_ABSENT;
-    /* Asked again only once a listing could have shown what the last call did: a call that comes
+    /* Asked again only once a listing could have shown the effect of the last call: a call that comes
      * sooner would put that proof off for ever, and use up the budget that the listing needs. */
     int64_t asked_us = max_i64(v->intent->removed_us, v->answered_us);
     int64_t lag_us = v->listing ? v->listing->lag_us : 0;
@@ -120,8 +120,8 @@ static enum intent_event event_while_ending(const struct merge_view *v,
     return v->item ? INTENT_LISTED : INTENT_LATE;
 }
 
-/* A tombstone: anything that shows up under its id is removed. What the listing said before the
- * end is not news. */
+/* Returns the event for a tombstone: anything that shows up under its id is removed. A listing from
+ * before the end proves nothing. */
 static enum intent_event event_after_end(const struct merge_view *v, const struct merge_config *c,
                                          int64_t now_us)
 {
@@ -159,7 +159,7 @@ enum phase merge_phase(const struct intent *intent, const struct sighting *seen,
     if (intent->state < INTENT_REGISTERED) return PHASE_STARTING;
     if (intent->state == INTENT_DRAINING) return PHASE_DRAINING;
     if (intent->state > INTENT_DRAINING) return PHASE_ENDING;
-    /* Silence is not death: until a witness says otherwise it counts as what it was. */
+    /* Silence is not death: the instance counts as ready until a witness says otherwise. */
     if (!sighting_is_fresh(seen, config, now_us)) return PHASE_READY;
     if (seen->state == AGENT_STOPPED) return PHASE_ENDING;
     return seen->state == AGENT_UP && seen->engine_ready ? PHASE_READY : PHASE_STARTING;
@@ -172,7 +172,7 @@ static uint32_t find_intent(const struct intent *intents, uint32_t count, const 
     return UINT32_MAX;
 }
 
-/* A second entry under the same intent, where `at` is not the one to keep. */
+/* Returns true if several entries are under the same intent and `at` is not the one to keep. */
 static bool is_duplicate(const struct listing *l, uint32_t at, const struct intent *owner)
 {
     const struct listed *mine = &l->item[at];
@@ -186,7 +186,7 @@ static bool is_duplicate(const struct listing *l, uint32_t at, const struct inte
     return false;
 }
 
-/* An entry whose intent nobody knows. */
+/* Returns the claim of an entry whose intent is unknown. */
 static enum claim claim_of_orphan(const struct listed *item, const char *provider,
                                   const struct merge_fleet *fleet,
                                   const struct merge_config *config, int64_t now_us)

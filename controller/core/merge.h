@@ -4,14 +4,14 @@
  * Layer:   controller/core (base/wire, base/core)
  * Threads: pure; the controller's loop or the simulator calls
  * Rules:   (1) a listing may lag: it proves an absence only when it was taken lag_us + settle_us
- *              after the last call about that instance, and after the last that was heard of it
+ *              after the last call about that instance, and after its last report
  *          (2) a listing that is missing or stale proves nothing and ends nothing
  *          (3) a fresh report outweighs a listing that lacks the instance
- *          (4) listed under our tag without an intent (an orphan: the store was lost, or a create
- *              call came through late for an intent that is long forgotten): adopted at once when
- *              its service and pool are configured, because a fleet that serves must be neither
- *              doubled nor dropped; ended otherwise, after orphan_us, because the configuration
- *              may only be on its way
+ *          (4) an orphan is listed under our tag without an intent: the store was lost, or a create
+ *              call came through late for an intent that is long forgotten. It is adopted at once
+ *              when its service and pool are configured, because a fleet that serves must be
+ *              neither doubled nor dropped; otherwise it is ended after orphan_us, because the
+ *              configuration may only be on its way
  *          (5) two instances under one intent: the one whose handle is recorded stays (else the
  *              first listed), the others are removed
  */
@@ -25,7 +25,7 @@ struct listed {
     char handle[NAME_BYTES];
     char intent[NAME_BYTES]; /* our tag; empty when it is missing */
     char service[NAME_BYTES], pool[NAME_BYTES], offer[NAME_BYTES];
-    int64_t created_us; /* as the provider says; 0: it does not */
+    int64_t created_us; /* as the provider reports it; 0: it does not */
     int64_t leaves_us;  /* the provider takes it away then; 0: it has not said so */
     bool gone;          /* it ended by itself; remove clears it away */
     bool unreadable;    /* it exists, and of its tags only the intent is known: never removed */
@@ -40,15 +40,15 @@ struct listing {
     int64_t lag_us;   /* how old its content may be, as the driver promises */
 };
 
-/* What an agent said last, as far as decisions need it. */
+/* An agent's last report, as far as decisions need it. */
 struct sighting {
-    int64_t heard_us; /* when we received it; 0: nothing since our start */
+    int64_t heard_us; /* when it came; 0: none since the controller's start */
     enum agent_state state;
     bool engine_ready;
     uint32_t in_flight; /* running and waiting in the engine */
     uint32_t running, waiting;
-    uint64_t kv_tokens, kv_tokens_max; /* held by sessions, and room for; max 0: not said */
-    bool prefill_known;                /* the next is said */
+    uint64_t kv_tokens, kv_tokens_max; /* held by sessions, and room for; max 0: unknown */
+    bool prefill_known;                /* the next is reported */
     uint64_t prefill_tokens;           /* of accepted prompts, not computed */
     uint32_t pages_cached;
     bool has_perf;
@@ -59,11 +59,11 @@ struct sighting {
 struct merge_config {
     int64_t fresh_us;  /* a report older than this is stale */
     int64_t boot_us;   /* from the create call to the first report */
-    int64_t drain_us;  /* from the wish to the end of the drain */
+    int64_t drain_us;  /* from the drain's beginning to its end */
     int64_t silent_us; /* a registered instance may be silent for so long */
     int64_t retry_us;  /* between remove calls */
     int64_t settle_us; /* on top of a listing's lag */
-    int64_t orphan_us; /* before an orphan that nobody knows is ended */
+    int64_t orphan_us; /* before an orphan of no configured pool is ended */
 };
 #define MERGE_CONFIG_DEFAULT                        \
     ((struct merge_config){ .fresh_us = 3000000,    \
@@ -74,7 +74,7 @@ struct merge_config {
                             .settle_us = 1000000,   \
                             .orphan_us = 60000000 })
 
-/* What stands at the moment of one decision, for one intent. */
+/* All that is known of one intent at the moment of a decision. */
 struct merge_view {
     const struct intent *intent;
     const struct sighting *seen;
@@ -83,11 +83,11 @@ struct merge_view {
     bool may_ask;                  /* its offer is not in back-off */
     bool routed;                   /* a router has requests there, or one may have */
     bool calling;                  /* a call about it is due or under way: no other is wanted */
-    int64_t answered_us;  /* when the last call about it completed; 0: none since our start */
-    int64_t listening_us; /* since when we listen without a gap: before, silence was ours */
+    int64_t answered_us;  /* when the last call about it completed; 0: none since the start */
+    int64_t listening_us; /* since when we listen without a gap: silence before proves nothing */
 };
 
-/* The event that this view calls for, or INTENT_EVENT_COUNT. */
+/* Returns the event that this view calls for, or INTENT_EVENT_COUNT. */
 enum intent_event merge_event(const struct merge_view *view, const struct merge_config *config,
                               int64_t now_us);
 
@@ -96,9 +96,9 @@ void sighting_take(struct sighting *s, const struct engine_report *e);
 
 bool sighting_is_fresh(const struct sighting *s, const struct merge_config *config, int64_t now_us);
 
-/* Where an instance stands for the plan. */
+/* An instance's phase, as the plan sees it. */
 enum phase {
-    PHASE_STARTING, /* asked for, or there and not serving */
+    PHASE_STARTING, /* asked for, or made and not serving yet */
     PHASE_READY,
     PHASE_DRAINING,
     PHASE_ENDING,
@@ -108,24 +108,24 @@ extern const char *const phase_names[PHASE_COUNT];
 enum phase merge_phase(const struct intent *intent, const struct sighting *seen,
                        const struct merge_config *config, int64_t now_us);
 
-/* Which entries of a listing belong to which intent. */
+/* How an entry of a listing belongs to an intent. */
 enum claim {
     CLAIM_OWN,       /* of intents[owner] */
     CLAIM_DUPLICATE, /* a second instance of intents[owner]: remove it */
     CLAIM_ADOPT,
-    CLAIM_END,  /* an orphan that nobody knows, for long enough */
-    CLAIM_WAIT, /* the same, not for long enough yet, or unreadable: for ever */
+    CLAIM_END,  /* an orphan of no configured pool that is old enough to end */
+    CLAIM_WAIT, /* one that is not old enough yet; for ever, if it is unreadable */
 };
 struct claimed {
     enum claim claim;
     uint32_t owner; /* index of the intent, for OWN and DUPLICATE */
 };
 
-/* True when a configured service has this pool at this provider. */
+/* Returns true if a configured service has this pool at this provider. */
 typedef bool (*pool_known_fn)(const void *ctx, const char *service, const char *pool,
                               const char *provider);
 
-/* What a listing is compared with. */
+/* The fleet that a listing is compared with. */
 struct merge_fleet {
     const struct intent *intent;
     uint32_t intent_count;
@@ -133,6 +133,6 @@ struct merge_fleet {
     const void *ctx; /* of `known` */
 };
 
-/* Writes listing->count answers. */
+/* Writes a claim for each entry of the listing. */
 void merge_claims(const struct listing *listing, const struct merge_fleet *fleet,
                   const struct merge_config *config, int64_t now_us, struct claimed *ret);

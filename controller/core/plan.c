@@ -1,4 +1,4 @@
-/* plan.c - decides the next actions of the fleet, one service after the other.
+/* plan.c - decides the fleet's next actions, one service after the other.
  *
  *     view -> scaling policy (wants) -> bounds of the service -> shaper -> manual override
  *          -> proof before anything goes down -> placement policy (offers) -> actions in the budget
@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#define ALIKE 0.02        /* two instances whose costs of work differ by less are equal */
+#define ALIKE 0.02        /* two instances with costs of work that differ by less are equal */
 #define PRICE_LEAST 1e-6  /* dollars an hour: of two free instances the faster is worth more */
 #define BUDGET_SLACK 1e-9 /* relative: prices are sums of floats */
 
@@ -40,7 +40,7 @@ struct desk {
     bool *taken;                                         /* by index in the view: has an action */
     struct place_verdict where[SCALE_POOLS_MAX];         /* want: instances missing at each offer */
     uint32_t surplus[SCALE_POOLS_MAX][PLACE_OFFERS_MAX]; /* instances beyond what is wanted there */
-    uint32_t next[SCALE_POOLS_MAX]; /* which of the pool's offers is taken next; or PLACE_NONE */
+    uint32_t next[SCALE_POOLS_MAX]; /* the pool's offer that is taken next, or PLACE_NONE */
 };
 
 static bool is_mine(const struct desk *d, const struct plan_instance *in, uint32_t pool)
@@ -59,7 +59,7 @@ static bool is_overridden(const struct desk *d, uint32_t pool)
 
 _Static_assert(PLAN_POOL_OFFERS_MAX <= PLACE_OFFERS_MAX, "the placement view");
 
-/* Returns true if the offer is in no back-off and its price, where there is a budget, is known. */
+/* Returns true if the offer is not in back-off and, where there is a budget, its price is known. */
 static bool offer_is_usable(const struct plan_view *view, const struct plan_service *service,
                             uint32_t offer, int64_t now_us)
 {
@@ -68,7 +68,7 @@ static bool offer_is_usable(const struct plan_view *view, const struct plan_serv
     return o->price_known || service->budget_h <= 0; /* an unknown price fits no budget */
 }
 
-/* The question to the placement policy: the pool's offers, and our instances at each. */
+/* Fills the placement policy's view: the pool's offers, and our instances at each. */
 static void fill_place_view(const struct plan_view *view, uint32_t service, uint32_t pool,
                             uint32_t target, int64_t now_us, struct place_view *ret)
 {
@@ -99,8 +99,8 @@ static void fill_place_view(const struct plan_view *view, uint32_t service, uint
     }
 }
 
-/* The offer that one more instance would come from, or PLAN_NONE. Asks the placement policy on a
- * copy of its state: here only the price is wanted. */
+/* Returns the offer that one more instance would come from, or PLAN_NONE. Asks the placement policy on
+ * a copy of its state, because only the price is needed here. */
 static uint32_t offer_of_next(const struct plan_view *view, uint32_t service, uint32_t pool,
                               const void *state, int64_t now_us, const struct rng *rng)
 {
@@ -118,9 +118,10 @@ static uint32_t offer_of_next(const struct plan_view *view, uint32_t service, ui
                                       : view->service[service].pool[pool].offer[verdict.next];
 }
 
-/* ---- what the scaling policy sees ---- */
+/* ---- the scaling policy's view ---- */
 
-/* What its instances that stay have learned, averaged; else what the offer claims. */
+/* Fills the pool's speed: the mean of the speeds that its staying instances have measured, else the
+ * offer's prior. */
 static void fill_perf(const struct desk *d, uint32_t pool, const struct offer *o,
                       struct scale_pool *ret)
 {
@@ -158,7 +159,7 @@ static void fill_perf(const struct desk *d, uint32_t pool, const struct offer *o
     if (ret->step_tokens == 0 && o) ret->step_tokens = o->step_tokens;
 }
 
-/* Seconds until a starting instance serves, by the lead of the offer it came from. */
+/* Returns the seconds until a starting instance serves, by the lead of the offer it came from. */
 static double left_s(const struct desk *d, const struct plan_instance *in,
                      const struct scale_pool *pool)
 {
@@ -166,7 +167,7 @@ static double left_s(const struct desk *d, const struct plan_instance *in,
     return fmax(0, (in->lead_s > 0 ? in->lead_s : pool->lead_s) - age_s);
 }
 
-/* The instance as signals see it. */
+/* Adds an instance to the scaling policy's view. */
 static void fill_seen(struct desk *d, const struct plan_instance *in, uint32_t pool, double left)
 {
     struct scale_instance *s = &d->seen[d->scale.instance_count++];
@@ -217,7 +218,7 @@ static void fill_pool(struct desk *d, uint32_t pool)
     fill_perf(d, pool, o, s);
 }
 
-/* The part of the budget that ready and starting instances may use: drains still cost. */
+/* Returns the part of the budget that ready and starting instances may use: drains still cost. */
 static double budget_left(const struct desk *d)
 {
     if (d->service->budget_h <= 0) return 0;
@@ -246,9 +247,9 @@ static void see(struct desk *d)
 
 /* ---- where the next instances come from ---- */
 
-/* The cheapest offer that the policy wants more of, less what was launched since; the earlier on
- * equal prices. A policy may want more than the target (spares, something beside): the target
- * bounds what is launched, so that the dearer of it is left out. */
+/* Takes the cheapest offer that the policy still wants instances of; the earlier one at equal prices. A
+ * policy may want more than the target, spares for instance: the target bounds the launches, so that
+ * the dearest are left out. */
 static uint32_t take_next_offer(struct desk *d, uint32_t pool)
 {
     struct place_verdict *v = &d->where[pool];
@@ -275,9 +276,10 @@ static bool may_be_taken(const struct desk *d, uint32_t pool)
     return false;
 }
 
-/* A pool with spot offers follows its policy beyond the count: what stands where the policy wants
- * it is kept, spares and replacements under way included, and while nothing else is under way all
- * that the policy misses is started. What it replaces is surplus then, and goes first. */
+/* Lets a pool with spot offers follow its placement policy beyond the count. Instances at offers where
+ * the policy wants them are kept, spares and replacements under way included; while nothing else is
+ * under way, all that the policy misses are started. The instances they replace are surplus then, and
+ * go first. */
 static void follow_row(struct desk *d, uint32_t pool, const struct place_view *v)
 {
     struct plan_decision *r = d->decision;
@@ -304,8 +306,8 @@ static void follow_row(struct desk *d, uint32_t pool, const struct place_view *v
     r->reason = w->reason;
 }
 
-/* What the policy is asked to place: what is needed, not what the shaper still holds up, or
- * spares would be bought for spares. */
+/* Returns how many instances the placement policy is asked to place: those that are needed, without
+ * those that only the shaper still keeps, or spares would be bought for spares. */
 static uint32_t needed(const struct desk *d, uint32_t pool)
 {
     uint32_t target = d->decision->target[pool];
@@ -329,7 +331,7 @@ static void place_pool(struct desk *d, uint32_t pool)
 
 /* ---- from wants to targets ---- */
 
-/* The service's own bounds, over all pools: cheapest in, dearest out. */
+/* Applies the service's own bounds over all pools: the cheapest come in, the dearest go out. */
 static void apply_bounds(struct desk *d, uint32_t want[SCALE_POOLS_MAX])
 {
     uint32_t total = 0;
@@ -396,7 +398,7 @@ static void shape_targets(struct desk *d)
     }
 }
 
-/* Why nothing may go down now, or NULL. */
+/* Returns why nothing may go down now, or NULL. */
 static const char *missing_proof(const struct desk *d)
 {
     const struct plan_decision *r = d->decision;
@@ -427,8 +429,8 @@ static void demand_proof(struct desk *d)
     }
 }
 
-/* One pool may be held up, by the window or for want of proof, while another grows: what goes up
- * waits for what goes down, the dearest first. */
+/* Keeps growth within the service's maximum. The shaper or missing proof may keep one pool from
+ * shrinking while another grows: growth then waits for it, the dearest pool first. */
 static void cap_growth(struct desk *d)
 {
     struct plan_decision *r = d->decision;
@@ -475,7 +477,7 @@ static uint32_t launches(const struct plan *plan)
     return n;
 }
 
-/* Most requests, then most cache: the drain that would lose most by going on. */
+/* Returns the draining instance that would lose most by going on: with most requests, then most cache. */
 static uint32_t best_to_keep(const struct desk *d, uint32_t pool)
 {
     uint32_t best = PLAN_NONE;
@@ -525,15 +527,15 @@ static void grow(struct desk *d, uint32_t pool)
     }
 }
 
-/* What work costs on an instance, as a number that grows by one every ALIKE: of instances of one
- * kind some are slower than others. */
+/* Returns the cost of work on an instance as a class: one more for each factor of 1 + ALIKE. Instances
+ * of one kind differ in speed. */
 static int work_class(const struct plan_instance *in)
 {
     double cost = perf_read_s(&in->perf) * fmax(in->price_h, PRICE_LEAST);
     return (int)floor(log(fmax(cost, DBL_MIN)) / log1p(ALIKE));
 }
 
-/* True when `a` is the better one to give up: both serve nobody, or both serve. */
+/* Returns true if `a` is the better one to give up; both are starting, or both serve. */
 static bool worth_less(const struct plan_instance *a, const struct plan_instance *b)
 {
     int work_a = work_class(a), work_b = work_class(b);
@@ -545,7 +547,7 @@ static bool worth_less(const struct plan_instance *a, const struct plan_instance
     return strcmp(a->id, b->id) < 0; /* so that two runs choose alike */
 }
 
-/* The count of its offer's surplus, or NULL when it stands at no offer of the pool. */
+/* Returns the surplus count of an instance's offer, or NULL if it is of no offer of the pool. */
 static uint32_t *surplus_of(struct desk *d, uint32_t pool, const struct plan_instance *in)
 {
     const struct plan_pool *p = &d->service->pool[pool];
@@ -584,7 +586,7 @@ static void shrink(struct desk *d, uint32_t pool)
             act = PLAN_DRAIN;
             at = victim(d, pool, PHASE_READY);
         }
-        if (at == PLAN_NONE) { /* have counts just these, and what is pinned */
+        if (at == PLAN_NONE) { /* `have` counts only these and the pinned ones */
             r->blocked = "instances whose records cannot be read";
             return;
         }
@@ -626,8 +628,8 @@ static void watch_zones(struct desk *d, struct pool_mix *mix)
     mix->watched_us = d->now_us;
 }
 
-/* A mix policy's counts take the place of the scaling policy's. A service that the scaling policy
- * wants asleep stays so, and requests that wait for a first instance are answered as it says. */
+/* Replaces the scaling policy's counts by the mix policy's. Where the scaling policy wants no instance,
+ * or no mix is found, its counts stand. */
 static void apply_mix(struct desk *d)
 {
     struct scale_choice *c = &d->decision->verdict.choice;

@@ -1,17 +1,17 @@
-/* plan.h - what the fleet should do next: a pure function of what is wanted and what is there.
+/* plan.h - decides the fleet's next actions, as a pure function of the wanted and the observed state.
  *
  * Layer:   controller/core (policies, base/core)
  * Threads: pure; the controller's loop or the simulator calls
  * Steps:   signal (a scaling policy; with a mix policy its counts of each pool) -> bounds of the
  *          service -> shaper -> override (pause, manual counts) -> proof (nothing goes down without
  *          fresh telemetry) -> actions within the budget
- * Rules:   (1) scale-down needs a report within fresh_us of at least FRESH_SHARE of the ready
- *              instances and fresh word of every router; to zero also that no router has a request
+ * Rules:   (1) scale-down needs a report within fresh_us of at least PLAN_FRESH_SHARE of the ready
+ *              instances and a fresh sync of every router; to zero, also that no router has a request
  *          (2) the price of everything that may be billed, launches under way and drains
- *              included, stays within the budget; what a budget forbids is said, not forgotten
- *          (3) an offer in back-off is not asked; which of the others is, says the placement
- *              policy. In a pool with spot offers its spares and replacements are followed too,
- *              when nothing else is under way
+ *              included, stays within the budget; a launch that the budget forbids is reported
+ *          (3) an offer in back-off is not asked; the placement policy chooses among the others. In a
+ *              pool with spot offers its spares and replacements are followed too, when nothing
+ *              else is under way
  *          (4) a draining instance that is wanted again is kept before another is bought
  *          (5) launches are cancelled before ready instances are drained; the first victim is
  *              the one whose work costs the most (its speed and its price), then serves the
@@ -33,7 +33,7 @@
 #define PLAN_INSTANCES_MAX 4096 /* live intents in one view */
 #define PLAN_ACTIONS_MAX 64     /* of one decision; the rest come with the next */
 #define PLAN_FRESH_SHARE 0.9
-#define PLAN_AVAILABILITY 0.99 /* share of time in which a pool should have what it needs */
+#define PLAN_AVAILABILITY 0.99 /* share of time in which a pool should have its target */
 #define PLAN_NONE UINT32_MAX
 
 struct plan_pool {
@@ -43,18 +43,18 @@ struct plan_pool {
     uint32_t offer_count;
     uint32_t min, max;
     int32_t manual; /* instances a person asked for; -1: none */
-    enum role role; /* not `both`: said for good, no policy chooses it */
+    enum role role; /* other than `both`: pinned, no policy chooses it */
     enum priority priority;
 };
 
-/* What a service is: from the configuration, and from people through the API. */
+/* A service, from the configuration and from people's overrides. */
 struct plan_service {
     char name[NAME_BYTES];
     struct plan_pool pool[SCALE_POOLS_MAX];
     uint32_t pool_count;
     uint32_t min, max; /* of all its pools together */
     double ttft_slo_s, tpot_slo_s;
-    bool refuse_late; /* its routers do, while its fleet is overloaded */
+    bool refuse_late; /* its routers refuse late requests while its fleet is overloaded */
     double budget_h;  /* dollars an hour; 0: none */
     bool paused;      /* the fleet stays as it is */
     const struct scale_policy *policy;
@@ -64,20 +64,20 @@ struct plan_service {
     const struct mix_policy *mix;     /* NULL: the scaling policy says how many of each pool */
     const struct place_policy *place; /* has `choose` */
     const struct role_policy *role;   /* NULL: roles stay as the pools have them */
-    double kv_link_bytes_s;           /* at which its engines copy K and V; 0: they do not */
-    const struct power_policy *power; /* NULL: nobody sets clocks */
-    double row_watts_max;             /* what the breaker before its instances allows; 0: none */
+    double kv_link_bytes_s;           /* rate at which its engines copy KV; 0: they do not */
+    const struct power_policy *power; /* NULL: clocks are not set */
+    double row_watts_max;             /* limit of the breaker before its instances; 0: none */
 };
 
 struct plan_instance {
     char id[INTENT_ID_BYTES];
     uint32_t service, pool; /* PLAN_NONE: not configured (any more) */
-    uint32_t offer;         /* that it was bought at; PLAN_NONE likewise */
+    uint32_t offer;         /* it was bought at this one; PLAN_NONE likewise */
     enum phase phase;
     bool fresh;         /* its agent reported within fresh_us */
     bool doomed;        /* the provider takes it away: its drain is not withdrawn */
-    bool pinned;        /* it cannot be ended: counted, and never a victim */
-    uint32_t in_flight; /* the larger of its own word and the routers' */
+    bool pinned;        /* it cannot be ended: counted, but never a victim */
+    uint32_t in_flight; /* the larger of its own count and the routers' */
     uint32_t pages_cached;
     bool has_perf;
     struct perf_coef perf;
@@ -93,7 +93,7 @@ struct plan_instance {
 /* Demand of one service as its routers report it. */
 struct plan_demand {
     struct scale_demand sum; /* .present: at least one router is fresh */
-    bool all_fresh;          /* and none of those we know is stale */
+    bool all_fresh;          /* and none of the known ones is stale */
 };
 
 struct plan_view {
@@ -109,7 +109,7 @@ struct plan_view {
     struct pool_mix *mix;             /* parallel to service, likewise; written */
 };
 
-/* What a service remembers between decisions; plain bytes, stored with the fleet. */
+/* The state of a service's policies between decisions; plain bytes, stored with the fleet. */
 struct plan_memory {
     _Alignas(8) char policy[SCALE_STATE_BYTES_MAX];
     _Alignas(8) char shape[SHAPE_STATE_BYTES_MAX];
@@ -118,7 +118,7 @@ struct plan_memory {
 
 enum plan_act {
     PLAN_LAUNCH,
-    PLAN_CANCEL, /* of an instance that serves nobody yet */
+    PLAN_CANCEL, /* an instance that serves no request yet */
     PLAN_DRAIN,
     PLAN_KEEP, /* withdraw a drain */
     PLAN_ACT_COUNT
@@ -132,26 +132,26 @@ struct plan_action {
     const char *why;               /* static */
 };
 
-/* What the placement policy said of one pool. */
+/* The placement policy's verdict on one pool. */
 struct plan_placed {
     const char *reason; /* static */
-    double cost_h;      /* of what should stand */
+    double cost_h;      /* of the instances that it wants */
     double missing;     /* predicted share of time below the target; < 0: unknown */
 };
 
-/* Why it was decided so: inputs, reason, runner-up, cost. One for each service. */
+/* A decision for one service with its grounds: inputs, reason, runner-up, cost. */
 struct plan_decision {
     uint32_t service;
     struct scale_demand demand;
     struct scale_verdict verdict;
     uint32_t have[SCALE_POOLS_MAX]; /* ready and starting */
     uint32_t ready[SCALE_POOLS_MAX];
-    uint32_t target[SCALE_POOLS_MAX]; /* after hands, bounds, shaper and proof */
+    uint32_t target[SCALE_POOLS_MAX]; /* after bounds, shaper, override and proof */
     struct plan_placed placed[SCALE_POOLS_MAX];
-    const char *reason;       /* static: what decided */
-    const char *blocked;      /* static: what was held back, and by what; NULL: nothing */
+    const char *reason;       /* static: the rule that decided */
+    const char *blocked;      /* static: the rule that held something back; NULL: none */
     double hold_s;            /* of a stabilisation window that has begun; 0 else */
-    uint32_t fresh, expected; /* ready instances: with a fresh report, all */
+    uint32_t fresh, expected; /* ready instances: with a fresh report; all */
     bool routers_fresh;
     double cost_h, cost_h_after; /* billed now, and once the actions are done */
     uint32_t action_from, action_count;
@@ -169,6 +169,6 @@ struct plan {
     bool taken[PLAN_INSTANCES_MAX];
 };
 
-/* `memory` is parallel to view->service. */
+/* Decides for all services. `memory` is parallel to view->service. */
 void plan(const struct plan_view *view, struct plan_memory *memory, int64_t now_us, struct rng *rng,
           struct plan *ret);

@@ -1,4 +1,4 @@
-/* plan_view.c - intent, report and routers put together. */
+/* plan_view.c - puts intent, report and routers together into one view of an instance. */
 #include "controller/core/plan_view.h"
 
 #include "base/core/bits.h"
@@ -52,7 +52,7 @@ void role_instance_see(const struct role_facts *f, const struct sighting *s,
                                             : f->role,
         .has_perf = s->has_perf,
         .perf = s->perf,
-        /* An engine that does not say how much fits into a step takes a prompt whole. */
+        /* An engine that does not report its step budget takes a prompt whole. */
         .token_budget = max_u32(f->step_tokens ? f->step_tokens : f->context_tokens, 1),
         .seqs_max = max_u32(s->seqs_max, 1),
         .kv_tokens_max = s->kv_tokens_max,

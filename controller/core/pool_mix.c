@@ -1,4 +1,4 @@
-/* pool_mix.c - the expected lengths as buckets, pools as types, and the evaluator between them.
+/* pool_mix.c - turns expected lengths into buckets and pools into types, and evaluates one on the other.
  *
  *     bucket = 2 x 2 bins of the histogram of expected lengths, by its mean length
  *     rate   = share of the bucket * arrivals a second * the service's margin
@@ -6,7 +6,7 @@
  *              (policies/scale/capacity.h), from the step-time model that instances have reported
  *
  * Buckets below LEAST_SHARE are left out and their share goes to the others: each costs the solver
- * a policy, and together they are less than the load moves within a minute. */
+ * a row of its tableau, and together they are less than the load moves within a minute. */
 #include "controller/core/pool_mix.h"
 
 #include "base/core/bits.h"
@@ -28,7 +28,7 @@ struct asked {
     double utilisation_max;
 };
 
-/* A mix_eval_fn. */
+/* Returns the rate that one instance of a type serves of a bucket, as a mix_eval_fn. */
 static void score(const void *ctx, uint32_t type, const struct mix_bucket *work,
                   struct mix_score *ret)
 {
@@ -44,7 +44,7 @@ static void score(const void *ctx, uint32_t type, const struct mix_bucket *work,
     *ret = (struct mix_score){ .rate_s = fmax(0, rate) };
 }
 
-/* The middle of `STEP` bins from `cell` on, on the scale of the bins. */
+/* Returns the middle of a cell's STEP bins, on the scale of the bins. */
 static double cell_tokens(uint32_t cell)
 {
     return FIRST_BIN_TOKENS * exp2(STEP * (cell + 0.5));
@@ -73,7 +73,7 @@ static void fill_buckets(const struct lengths *l, double rate_s, struct mix_prob
             prompt += count * cell_tokens(p);
             output += count * cell_tokens(o);
         }
-    /* Middles of cells are not means: scaled so that the whole has the means that were measured. */
+    /* Middles of cells are not means: they are scaled so that the whole has the measured means. */
     for (uint32_t b = 0; b < m->bucket_count; b++) {
         m->bucket[b].rate_s *= rate_s / kept;
         m->bucket[b].prompt_tokens *= l->prompt * kept / prompt;

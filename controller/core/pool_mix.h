@@ -1,15 +1,15 @@
-/* pool_mix.h - how many instances of each pool the expected load needs, by a mix policy.
+/* pool_mix.h - asks a mix policy how many instances of each pool the expected load needs.
  *
  * Layer:   controller/core (policies)
  * Threads: pure; the room belongs to the caller
  * Rules:   (1) a pool is a type: its speed is the one its instances have measured (or the offer's
  *              prior), its price that of the offer that may be asked now. Which of a pool's offers
  *              is taken stays the placement policy's choice
- *          (2) without expected lengths, without arrivals, or when no mix serves the load, there is
- *              no answer, and the scaling policy's choice stands
+ *          (2) without expected lengths, without arrivals, or when no mix serves the load, there are
+ *              no counts, and the scaling policy's choice stands
  *          (3) a pool whose next instance is spot counts with the losses an hour that its zone has
  *              shown since the controller started, as the placement policy joint learns them
- *          (4) solved again every POOL_MIX_EVERY_US at most: a mix is for minutes, backlogs are the
+ *          (4) the mix is solved every POOL_MIX_EVERY_US at most: it is for minutes, backlogs are the
  *              scaling policy's
  */
 #pragma once
@@ -20,10 +20,10 @@
 #define POOL_MIX_EVERY_US 10000000
 #define POOL_MIX_NODES_MAX 500 /* of the solver: a decision stays within milliseconds */
 
-/* The last answer for one service, and what was learned of its zones. */
+/* The last counts for one service, and the learned hazards of its zones. */
 struct pool_mix {
     struct hazard zone[SCALE_POOLS_MAX][PLACE_OFFERS_MAX]; /* by pool and its offers */
-    double hazard_h[SCALE_POOLS_MAX]; /* of the offer that is taken next; 0: that is not spot */
+    double hazard_h[SCALE_POOLS_MAX]; /* of the offer that is taken next; 0: it is not spot */
     int64_t watched_us;
     int64_t solved_us; /* 0: never */
     bool found;
@@ -37,12 +37,12 @@ struct pool_mix_room {
     struct mix_memory memory;
 };
 
-/* What a pool's offers show now, and which of them is taken next (PLACE_NONE: none); `dt_h` hours
- * after they were watched last. */
+/* Updates the hazards from a pool's offers, `dt_h` hours after they were watched last. `next` is the
+ * offer that is taken next (PLACE_NONE: none). */
 void pool_mix_watch(struct pool_mix *last, uint32_t pool, const struct place_view *offers,
                     uint32_t next, double dt_h, int64_t now_us);
 
-/* Brings *last up to date. */
+/* Solves the mix if it is due, and updates *last. */
 void pool_mix_solve(const struct mix_policy *policy, const struct scale_view *view,
                     const struct scale_config *config, int64_t now_us, struct pool_mix_room *room,
                     struct pool_mix *last);

@@ -1,7 +1,7 @@
-/* record.c - decisions as JSON.
+/* record.c - writes decisions as JSON, and the state of policies as bytes with a digest.
  *
- * The members are named as people read them in `muster explain`: what was seen, what was wanted,
- * what it would have been otherwise, what was done and what it costs. */
+ * The members of a decision are named as people read them in `muster explain`: the inputs, the wanted
+ * counts, the runner-up, the actions and the cost. */
 #include "controller/core/record.h"
 
 #include "base/core/hash.h"
@@ -175,26 +175,26 @@ int record_encode(const struct plan_view *view, const struct plan *plan,
 
 bool record_is_news(struct record_last *last, const struct plan_decision *decision)
 {
-    /* Static sentences: comparing the pointers compares the words. A shaper that holds back what
-     * the signal flaps about is told once. */
+    /* Static sentences: comparing the pointers compares the words. A shaper that holds back a signal
+     * which flaps is recorded once. */
     bool held_back = decision->blocked && decision->blocked != last->blocked;
     bool news = decision->action_count > 0 || held_back;
     if (news) *last = (struct record_last){ decision->reason, decision->blocked };
     return news;
 }
 
-/* Two lines of text before bytes that are structs.
+/* ---- the state of policies ----
  *
- * The bytes are used as they are, so they are taken from nobody but ourselves: the digest says that
- * they are what was written, the line before them that they mean the same today. The digest is no
- * defence against who may write the store. */
+ * The record is lines of text before bytes that are structs. The bytes are used as they are, so only our
+ * own are taken: the digest proves that they are as written, the line before it that they mean the same
+ * today. The digest is no defence against someone who may write the store. */
 
 #define FIRST_LINE "muster policy memory "
-#define BEFORE_FORMAT_1 "0.1.0 " /* how the only line of a record began then */
+#define BEFORE_FORMAT_1 "0.1.0 " /* the only line of a record began so then */
 #define DIGEST_SEED 0x706d656d6f727931
 #define DIGEST_BYTES 16
 
-/* Everything that the bytes' meaning hangs on: pools are told apart by number. */
+/* Writes all that the bytes' meaning depends on: the policies, their sizes, and the pools in order. */
 static void put_rows(const struct plan_service *s, struct buf *out)
 {
     buf_printf(out, "%s:%u %s:%u %s:%u", s->policy->name, s->policy->state_size,
@@ -220,7 +220,7 @@ int policy_memory_encode(const struct plan_service *s, const struct plan_memory 
     return buf_append(out, memory, sizeof *memory);
 }
 
-/* Without a first line of ours: a record of before format 1, or something else. */
+/* Reads a record without a first line of ours: one older than format 1, or something else. */
 static enum policy_memory_kind decode_before(struct str rows, struct str record,
                                              struct plan_memory *ret)
 {
