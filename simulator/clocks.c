@@ -1,8 +1,8 @@
-/* clocks.c - the power policy in a run: what it is shown, and the clocks that it chooses.
+/* clocks.c - asks the power policy of a run, and sets the clocks that it chooses.
  *
- * It is shown what the controller shows it (fleet/power_view.h) of what it has heard (heard.h): the
- * mean step and busy share of each instance between two reports, and tails as routers reported them. A new clock
- * holds from the next step on.
+ * Its view is the controller's (fleet/power_view.h), made of reports (heard.h): the mean step and busy share
+ * of each instance between two reports, and tails as routers reported them. A new clock holds from the next
+ * step on.
  */
 #include "base/core/bits.h"
 #include "fleet/defaults.h"
@@ -11,7 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Of every router and service: one policy sets the clocks of the whole fleet here. */
+/* Returns the tail over all routers and services: here one policy sets the clocks of the whole fleet. */
 static struct power_tail tail_now(const struct run *run)
 {
     struct power_tail t = { 0 };
@@ -68,7 +68,7 @@ static uint32_t show(const struct run *run, struct power_instance *ret, struct i
     return n;
 }
 
-/* A policy judges by the tail of all responses: the SLO that every service keeps. */
+/* Returns the tightest SLO of all services: the policy judges by the tail of all responses. */
 static struct sim_slo tightest(const struct sim_config *c)
 {
     struct sim_slo least = sim_slo_of(c, c->pool[0].service);
@@ -99,7 +99,7 @@ static void look(struct run *run)
     c->due_us = power_again_us(v.again_us, run->now_us);
 }
 
-/* As often as the controller ticks. */
+/* Runs as often as the controller ticks. */
 void clocks_due(struct run *run)
 {
     struct run_clocks *c = &run->clocks;

@@ -1,4 +1,4 @@
-/* cloud.c - launches, lives and losses in virtual time.
+/* cloud.c - plays launches, lives and losses of machines in virtual time.
  *
  *     launch -> provision -> image -> weights -> warm-up -> ready -> draining -> ended
  *                  \____________ fails half-way ________/      \___ lost ___/
@@ -13,7 +13,7 @@
 
 #define NEVER INT64_MAX
 #define ROOM_MIN 64
-#define ACTIONS_EACH 4 /* of an instance between two calls: notice, end, and both of a start */
+#define ACTIONS_EACH 4 /* of a machine between two calls: launch, serve, drain and gone */
 
 /* Shares of the lead time, as published starts of large engines divide it: machine, image, weights,
  * graph capture. */
@@ -68,7 +68,7 @@ static bool grow(struct sim_cloud *c)
     return true;
 }
 
-/* Draws what the launch will be: its phases, and whether it comes to an end at all. */
+/* Draws a launch: its phases, and whether it fails on the way. */
 static void draw_launch(struct sim_cloud *c, uint32_t number, int64_t now_us)
 {
     struct machine *m = &c->machine[number];
@@ -147,7 +147,7 @@ void sim_cloud_launch(struct sim_cloud *c, uint32_t pool, int64_t now_us)
     emit(c, SIM_LAUNCH, number);
 }
 
-/* A machine's own moment: started, failed to start, or lost. */
+/* Does what is due for a machine by itself: it has started, failed to start, or is lost. */
 static void turn_machine(struct sim_cloud *c, uint32_t number, int64_t now_us)
 {
     struct machine *m = &c->machine[number];

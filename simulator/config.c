@@ -1,4 +1,4 @@
-/* config.c - whether what a run is asked for can be, and the defaults of what it leaves open. */
+/* config.c - checks whether a configuration can be simulated, and fills in its defaults. */
 #include "simulator/config.h"
 
 #include "base/core/bits.h"
@@ -9,7 +9,7 @@
 #define LINK_US 500
 #define DAY_S 86400.0
 #define DRAIN_S 3600  /* after the last arrival */
-#define SWAP_BPS 25e9 /* PCIe 4.0 x16, of which 31.5e9 are the wire's */
+#define SWAP_BPS 25e9 /* PCIe 4.0 x16; its wire has 31.5e9 */
 #define SEQS_MAX 256
 #define BATCH_TOKENS_MAX 2048
 #define OUTPUT_MAX 8192
@@ -51,7 +51,7 @@ static int pool_check(const struct sim_config *c, const struct sim_pool *p, stru
     return 0;
 }
 
-/* Somebody computes prompts, and somebody answers; a role policy would see to both. */
+/* Checks that each service has pools that prefill and pools that decode; a role policy sees to both. */
 static int roles_check(const struct sim_config *c, struct err *err)
 {
     uint64_t prefills = 0, decodes = 0;
@@ -67,7 +67,7 @@ static int roles_check(const struct sim_config *c, struct err *err)
         decodes & ~prefills ? "decode" : "prefill", decodes & ~prefills ? "prefill" : "decode");
 }
 
-/* Every service of the trace has a pool, and what only knows one service gets one. */
+/* Checks that every service of the trace has a pool, and that migration and roles get one service only. */
 static int services_check(const struct sim_config *c, const struct trace *trace, struct err *err)
 {
     uint64_t served = 0;
@@ -127,8 +127,7 @@ int sim_config_check(const struct sim_config *c, const struct trace *trace, stru
     return rc == 0 ? roles_check(c, err) : rc;
 }
 
-/* Pages of 64 tokens where prompts share blocks, because as much is found in them in a quarter of
- * the time. */
+/* Where prompts share blocks, pages have 64 tokens: they find as much in a quarter of the time. */
 struct sim_config sim_config_resolved(const struct sim_config *config, const struct trace *trace)
 {
     struct sim_config c = *config;

@@ -1,4 +1,4 @@
-/* config.h - what a run of the simulator is asked for: fleet, policies, limits, world and SLO.
+/* config.h - configures a run of the simulator: fleet, policies, limits, world and SLO.
  *
  * Layer: simulator
  */
@@ -24,18 +24,18 @@
 /* Instances of one kind; `8xh100` is one of these. */
 struct sim_pool {
     const struct hardware *hardware; /* NULL: `step`, or ref8000, the serial reference */
-    bool has_step;                   /* measured on some machine, instead of hardware and model; */
-    struct perf_coef step;           /* sim_config.kv_tokens is then required */
-    uint32_t count;                  /* at the start; the fleet's size where nothing scales */
+    bool has_step;                   /* `step` replaces hardware and model */
+    struct perf_coef step;           /* as measured; sim_config.kv_tokens is then required */
+    uint32_t count;                  /* at the start; the fleet's size if it does not scale */
     uint32_t tp;                     /* devices an instance spans */
     double price_h;                  /* dollars an instance-hour */
     enum role role;
-    bool has_role;           /* somebody said it, be it `both` */
+    bool has_role;           /* it was given, be it `both` */
     enum priority priority;  /* of its work, where a breaker is near */
-    bool has_priority;       /* somebody said it, be it `high` */
-    uint32_t service;        /* of the trace's, that it serves */
-    bool has_model;          /* its service's own, */
-    struct model_spec model; /* instead of the run's */
+    bool has_priority;       /* it was given, be it `high` */
+    uint32_t service;        /* of the trace, which it serves */
+    bool has_model;          /* `model` replaces the run's */
+    struct model_spec model; /* its service's own */
 };
 
 static inline bool sim_pool_is_serial(const struct sim_pool *p)
@@ -48,10 +48,10 @@ struct sim_slo {
     bool refuse_late; /* while the fleet is overloaded */
 };
 
-/* Of a router and of an engine; reaching one is answered as the product answers it. */
+/* Bounds of a router and of an engine. Reaching one has the same effect as in the product. */
 struct sim_bounds {
-    uint32_t requests_max, held_max; /* in a router at once, and of them waiting for an instance */
-    int64_t hold_us_max;             /* so long at most */
+    uint32_t requests_max, held_max; /* in a router at once; of them, held */
+    int64_t hold_us_max;             /* the longest that one is held */
     uint64_t index_bytes;            /* of its prefix index */
     uint32_t waiting_max;            /* in an engine's queue */
 };
@@ -67,45 +67,46 @@ struct sim_config {
     /* The policies; NULL is the default of its kind. */
     const struct route_policy *route;
     const struct predict_policy *predict;
-    const struct preset *preset; /* for those of the step that are NULL */
+    const struct preset *preset; /* for the policies of `step` that are NULL */
     struct step_policies step;
     const struct migrate_policy *migrate;
     const struct role_policy *role; /* NULL: roles stay as the pools have them */
-    const struct perf_policy *perf; /* what engines believe of their speed */
+    const struct perf_policy *perf; /* by which engines estimate their speed */
     const struct power_policy *power;
-    double row_watts_max; /* what the breaker before all instances allows; 0: none */
+    double row_watts_max; /* limit of the breaker before all instances; 0: none */
 
-    double link_bytes_s;     /* of an instance's port, each way, for K and V; 0: 25e9 */
+    double link_bytes_s;     /* of an instance's port, each way, for KV; 0: 25e9 */
     int64_t link_us;         /* before the first byte; 0: 500 */
     uint32_t routers;        /* at least 1 */
     int64_t report_delay_us; /* between an engine's reports to routers; 0: REPORT_PERIOD_US */
     int64_t event_lag_us;    /* how long a block event takes to a router */
 
-    /* Of tenants 1, 2, ..., for the fair policy; those beyond weigh 1. */
+    /* Weights of tenants 1, 2, ..., for the fair policy; further ones weigh 1. */
     double tenant_weight[SIM_TENANT_WEIGHTS_MAX];
     uint32_t tenant_weight_count;
 
     /* Engine limits; 0: from the hardware and the model. */
     uint32_t seqs_max, batch_tokens_max, page_tokens;
     uint64_t kv_tokens;
-    uint64_t swap_bytes; /* of host memory an instance; 0: what the preset asks for */
+    uint64_t swap_bytes; /* of host memory an instance; 0: the preset's */
     double swap_bps;     /* bytes a second between host and device; 0: 25e9 */
-    uint32_t output_max; /* an engine's own limit on an answer; 0: 8,192 */
+    uint32_t output_max; /* an engine's own limit on an output; 0: 8,192 */
 
-    bool has_bounds; /* they are `bounds`, else the default ones */
+    bool has_bounds; /* `bounds` hold, not the default ones */
     struct sim_bounds bounds;
 
-    double bias_sigma, residual_sigma; /* of the world, lognormal; 0: the model is exact */
+    double bias_sigma,
+        residual_sigma; /* of the world, lognormal; 0: steps take as the model says */
     double slo_ttft_s, slo_tpot_s;
-    bool refuse_late; /* every service's routers do, while its fleet is overloaded */
-    struct sim_slo slo[SIM_SERVICES_MAX]; /* of a service, instead of that; zeros: none */
+    bool refuse_late; /* routers refuse late requests while their service's fleet is overloaded */
+    struct sim_slo slo[SIM_SERVICES_MAX]; /* of a service, instead of the run's; zeros: none */
 
-    /* How the fleet follows its demand; NULL: it stays. Of its pools, parallel to `pool`, the
-     * limits, leads and risks count; what is zero of the rest is filled in by the run. */
+    /* How the fleet follows its demand; NULL: it stays. Its pools are parallel to `pool`; they give
+     * limits, leads and risks, and the run fills in the rest. */
     const struct sim_control_setup *scaling;
     bool scaling_clairvoyant; /* the bound decides, not the policy */
-    double drain_s;           /* after the last arrival; what is not done by then is unfinished */
-    uint32_t misses_max;      /* one more, and the run ends, the rest unfinished; 0: it goes on */
+    double drain_s;           /* after the last arrival; a request not done by then is unfinished */
+    uint32_t misses_max;      /* one more ends the run, the rest unfinished; 0: no limit */
 };
 
 static inline const struct model_spec *sim_pool_model(const struct sim_config *c,
@@ -114,7 +115,7 @@ static inline const struct model_spec *sim_pool_model(const struct sim_config *c
     return p->has_model ? &p->model : &c->model;
 }
 
-/* A tenant's share, for what serves and what holds its requests. */
+/* Returns a tenant's weight, for engines and for held requests. */
 static inline double sim_tenant_weight(const struct sim_config *c, uint32_t tenant)
 {
     return tenant > 0 && tenant <= c->tenant_weight_count ? c->tenant_weight[tenant - 1] : 1;
@@ -128,8 +129,8 @@ static inline struct sim_slo sim_slo_of(const struct sim_config *c, uint32_t ser
                              own->refuse_late || c->refuse_late };
 }
 
-/* -EINVAL with a sentence on what cannot be. */
+/* Checks the configuration. -EINVAL with a sentence on what cannot be simulated. */
 int sim_config_check(const struct sim_config *c, const struct trace *trace, struct err *err);
 
-/* The same with the product's own defaults for what is left open. */
+/* Returns the configuration with the product's own defaults for all that is left open. */
 struct sim_config sim_config_resolved(const struct sim_config *config, const struct trace *trace);

@@ -1,10 +1,10 @@
-/* control.c - the real plan over a simulated fleet, and what becomes of its actions.
+/* control.c - runs the real plan over a simulated fleet, and carries out its actions.
  *
- * Some services (control_service.c) at one provider (cloud.c). Routers and agents report in the
- * periods of fleet/defaults.h; what they say goes through the code of fleet/ and controller/core that
- * the controller feeds, so that the plan sees here what it sees there, as old as it is there. A
- * decision comes with every tick, and soon after what the controller calls urgent: a router begins
- * to hold requests, an instance becomes ready. */
+ * The fleet has some services at one provider (cloud.c). Routers and agents report in the periods of
+ * fleet/defaults.h, and their reports go through the code of fleet/ and controller/core that the
+ * controller feeds, so that the plan has the same view here as there, of the same age. A decision comes
+ * with every tick, and soon after the events that the controller calls urgent: a router begins to hold
+ * requests, an instance becomes ready. */
 #include "simulator/control.h"
 
 #include "base/core/bits.h"
@@ -17,9 +17,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define PURPOSE_PLAN 105 /* cloud.c has those before it */
+#define PURPOSE_PLAN 105 /* the next after those of cloud.c */
 
-/* What the controller has heard of one service from one router. */
+/* One router's last report of one service. */
 struct told {
     struct demand_seen seen;
     int64_t heard_us;
@@ -125,7 +125,7 @@ static void hear_instance(struct sim_control *c, const struct sim_load *l, int64
                                             .step_tokens = p->step_tokens,
                                             .kv_tokens_max = p->kv_tokens_max },
                       &e);
-    /* Zero is the run's first moment here, and in a sighting "never". */
+    /* Zero is the run's first moment, but means "never" in a sighting. */
     m->seen = (struct sighting){ .heard_us = max_i64(now_us, 1), .state = AGENT_UP };
     sighting_take(&m->seen, &e);
 }
@@ -137,7 +137,7 @@ static void hear_agents(struct sim_control *c, const struct sim_control_input *i
     c->report_us = now_us + REPORT_PERIOD_US;
 }
 
-/* An agent whose engine has become ready says so at once. */
+/* Takes the reports of agents with an engine that has become ready: they report at once. */
 static void hear_new_ones(struct sim_control *c, int64_t now_us)
 {
     for (uint32_t i = 0; i < c->cloud.live_count; i++) {
@@ -339,7 +339,7 @@ void sim_control_finish(struct sim_control *c, int64_t end_us, struct sim_contro
     sim_cloud_totals(&c->cloud, end_us, ret);
 }
 
-/* A simulated fleet as the plan's services: their pools and offers. */
+/* ---- the plan's services, with their pools and offers ---- */
 
 static uint32_t services_of(const struct sim_control_setup *s)
 {
@@ -385,7 +385,7 @@ int control_services_check(const struct sim_control_setup *s, struct err *err)
     return rc;
 }
 
-/* Engines of both pools would be told apart by nothing but their offer. */
+/* Returns true if nothing but their offer tells the engines of two pools apart. */
 static bool are_alike(const struct sim_control_pool *a, const struct sim_control_pool *b)
 {
     const struct perf_coef *f = &a->prior, *g = &b->prior;
@@ -399,7 +399,7 @@ static bool are_alike(const struct sim_control_pool *a, const struct sim_control
            a->context_tokens == b->context_tokens;
 }
 
-/* Makes pool `p` an offer of the plan's pool of its kind, which is added when it is the first. */
+/* Makes pool `p` an offer of the plan's pool of its kind, which is added for the first such pool. */
 static void add_offer(struct control_services *c, uint32_t p)
 {
     const struct sim_control_pool *from = &c->setup->pool[p];
@@ -468,7 +468,7 @@ void control_services_init(struct control_services *c, const struct sim_control_
         add_service(c, k);
 }
 
-/* The clairvoyant's count of instances, second by second. */
+/* ---- the clairvoyant's count of instances, second by second ---- */
 
 #define SECOND ((int64_t)1000000)
 #define BOUND_HALF_S 30 /* needs are means over a minute */
@@ -501,7 +501,7 @@ void foresight_fini(struct foresight *f)
     *f = (struct foresight){ 0 };
 }
 
-/* The clairvoyant's count is set as a person's hand would set it: past signal and shaper. */
+/* Sets the clairvoyant's count as a person's override is set: past signal and shaper. */
 void foresight_set(const struct foresight *f, struct plan_service *service, int64_t now_us)
 {
     uint32_t second = (uint32_t)min_i64(now_us / SECOND, f->count - 1);

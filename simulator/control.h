@@ -1,5 +1,5 @@
-/* control.h - the controller and its cloud in virtual time: the real plan over launches that take
- * their time, cost their price, fail and are lost.
+/* control.h - runs the controller and its cloud in virtual time: the real plan over instances that take
+ * time to launch, cost their price, fail and are lost.
  *
  * Layer:    simulator (controller/core, policies, base/core)
  * Time:     integer microseconds of the run
@@ -8,7 +8,7 @@
  *               of fleet/ and controller/core that ships, and nothing of the future; the bound
  *               `clairvoyant` gets the future through its own pointer and is no policy
  *           (2) an instance costs its price from launch to termination, start-up and drain included
- *           (3) numbers of instances are never used twice
+ *           (3) an instance's number is never used twice
  *
  * How a run uses it:
  *
@@ -17,7 +17,7 @@
  *     when a router holds a request               sim_control_hurry(c, router, now)
  *     next = sim_control_next_us(c)               put it in the event heap; at that time:
  *     if (sim_control_wants_loads(c, now))        fill in->load[k] for each instance that serves or
- *                                                 drains, in any order; number says whose
+ *                                                 drains, in any order, with its number
  *     if (sim_control_wants_demand(c, now))       fill in->demand for each router and service, as
  *                                                 telemetry_report() does
  *     n = sim_control_advance(c, now, &in, act, SIM_CONTROL_ACTIONS_MAX)
@@ -66,7 +66,7 @@ struct sim_zone {
 struct sim_control_service {
     const struct scale_policy *policy; /* NULL: the default; not asked with a future */
     const struct scale_shaper *shaper; /* NULL: the policy's own */
-    bool has_shape;                    /* its numbers are `shape`, not those published */
+    bool has_shape;                    /* its numbers are `shape`, not the published ones */
     struct scale_shape_config shape;
     const struct place_policy *place; /* NULL: the default */
     struct scale_config scale;        /* SCALE_CONFIG_DEFAULT to start from */
@@ -78,17 +78,18 @@ struct sim_control_setup {
     uint64_t seed;
     struct sim_control_pool pool[SCALE_POOLS_MAX];
     uint32_t pool_count;
-    struct sim_control_service service[SIM_SERVICES_MAX]; /* as many as pools name, from 0 on */
+    struct sim_control_service service[SIM_SERVICES_MAX]; /* those that pools name, from 0 on */
     struct sim_zone zone[SIM_ZONES_MAX];
-    double notice_s;                   /* between a spot instance's notice and its end */
-    double lead_sigma;                 /* spread of each phase, lognormal; 0: exact */
-    uint32_t routers;                  /* 0: one */
-    uint32_t instances_max;            /* at once, drains included; 0: PLAN_INSTANCES_MAX */
-    int64_t tick_us;                   /* between decisions; 0: TICK_PERIOD_US */
-    const struct scale_future *future; /* not NULL: the clairvoyant bound decides; of one service */
+    double notice_s;        /* between a spot instance's notice and its end */
+    double lead_sigma;      /* spread of each phase, lognormal; 0: exact */
+    uint32_t routers;       /* 0: one */
+    uint32_t instances_max; /* at once, drains included; 0: PLAN_INSTANCES_MAX */
+    int64_t tick_us;        /* between decisions; 0: TICK_PERIOD_US */
+    const struct scale_future
+        *future; /* not NULL: the clairvoyant bound decides, for one service */
 };
 
-/* What the agent of a ready or draining instance reports. */
+/* The changing part of an agent's report on a ready or draining instance. */
 struct sim_load {
     uint32_t number;
     uint32_t running, waiting;
@@ -98,19 +99,19 @@ struct sim_load {
     struct perf_coef perf;
 };
 
-/* What an engine says of itself besides. */
+/* The constant part of an engine's report. */
 struct sim_engine {
     uint32_t seqs_max, context_tokens, step_tokens;
     uint64_t kv_tokens_max;
 };
 
-/* The engine's part of its agent's report. */
+/* Makes the engine's part of its agent's report. */
 void sim_engine_report(const struct sim_load *l, const struct sim_engine *e,
                        struct engine_report *ret);
 
 struct sim_control_input {
-    const struct service_demand
-        *demand; /* [router * SIM_SERVICES_MAX + service]: what each reports */
+    /* Each router's report of each service: [router * SIM_SERVICES_MAX + service]. */
+    const struct service_demand *demand;
     const struct sim_load *load;
     uint32_t load_count;
 };
@@ -119,7 +120,7 @@ enum sim_control_act { SIM_LAUNCH, SIM_SERVE, SIM_DRAIN, SIM_KEEP, SIM_GONE };
 struct sim_control_action {
     enum sim_control_act act;
     uint32_t number, pool;
-    int64_t ends_us; /* SIM_DRAIN: when it is lost, as the provider told; 0: not told */
+    int64_t ends_us; /* SIM_DRAIN: when it is lost, as the provider announced; 0: not announced */
 };
 
 enum sim_phase { SIM_PROVISION, SIM_IMAGE, SIM_WEIGHTS, SIM_WARM_UP, SIM_PHASE_COUNT };
@@ -128,7 +129,7 @@ struct sim_control_totals {
     double instance_seconds, cost_usd;
     double phase_s[SIM_PHASE_COUNT]; /* of all launches */
     uint32_t instances_max, launches, launches_failed, lost, scale_actions;
-    /* Until the fleet was back at its floor for good; the whole run when it never was. */
+    /* Until the fleet was back at its floor for good; of the whole run if it never was. */
     double floor_s, floor_instance_seconds;
 };
 
@@ -140,15 +141,15 @@ int sim_control_new(const struct sim_control_setup *setup, struct sim_control **
 void sim_control_free(struct sim_control *c);
 CLEANUP_FREEP(sim_control, struct sim_control)
 
-/* A request is held: the router reports URGENT_SYNC_US later, or earlier where that is due. */
+/* Hurries a router that holds a request: it reports URGENT_SYNC_US later, or earlier if it is due. */
 void sim_control_hurry(struct sim_control *c, uint32_t router, int64_t now_us);
 
 int64_t sim_control_next_us(const struct sim_control *c);
 bool sim_control_wants_loads(const struct sim_control *c, int64_t now_us);
 bool sim_control_wants_demand(const struct sim_control *c, int64_t now_us);
 
-/* Everything that is due. Returns the number of actions, at most SIM_CONTROL_ACTIONS_MAX: what does
- * not fit comes with the next call, which is then due at once. */
+/* Does everything that is due. Returns the number of actions, at most SIM_CONTROL_ACTIONS_MAX: further
+ * ones come with the next call, which is then due at once. */
 uint32_t sim_control_advance(struct sim_control *c, int64_t now_us,
                              const struct sim_control_input *in,
                              struct sim_control_action ret[SIM_CONTROL_ACTIONS_MAX]);
@@ -156,19 +157,19 @@ void sim_control_emptied(struct sim_control *c, uint32_t number, int64_t now_us)
 
 void sim_control_finish(struct sim_control *c, int64_t end_us, struct sim_control_totals *ret);
 
-/* A simulated fleet as the plan's services.
+/* Turns a simulated fleet into the plan's services.
  *
- * Rules: pools of one service whose instances are alike (same step times and limits) are one pool
- *        of the plan with an offer each, which the placement policy chooses among
+ * Rules: pools of one service with like instances (same step times and limits) are one pool of the
+ *        plan with an offer each, and the placement policy chooses among these
  */
 
 struct control_services {
     const struct sim_control_setup *setup; /* borrowed */
     struct plan_service plan[SIM_SERVICES_MAX];
     uint32_t count;
-    struct offer offer[SCALE_POOLS_MAX]; /* a place a pool of the setup */
-    uint32_t group[SCALE_POOLS_MAX];     /* its service's pool that it is an offer of */
-    uint32_t floor;                      /* the least instances that the fleet may have */
+    struct offer offer[SCALE_POOLS_MAX]; /* by pool of the setup, as is group */
+    uint32_t group[SCALE_POOLS_MAX];     /* the plan's pool that has it as an offer */
+    uint32_t floor;                      /* the least number of instances that the fleet may have */
 };
 
 /* -EINVAL with a sentence. */
@@ -176,19 +177,19 @@ int control_services_check(const struct sim_control_setup *setup, struct err *er
 
 void control_services_init(struct control_services *s, const struct sim_control_setup *setup);
 
-/* What the clairvoyant bound would have, from all that will come.
+/* The instances that the clairvoyant bound wants, from all future requests.
  *
- * Rules: no policy sees it; it is set as a person's hand would set a count, past signal and shaper
+ * Rules: no policy sees them; they are set as a person's override is, past signal and shaper
  */
 
 struct foresight {
-    uint16_t *need; /* by second; NULL: nobody foresees anything */
+    uint16_t *need; /* by second; NULL: no bound */
     uint32_t count;
 };
 
-/* From setup->future. -ENOMEM. */
+/* Computes the needs from setup->future. -ENOMEM. */
 int foresight_init(struct foresight *ret, const struct sim_control_setup *setup, struct err *err);
 void foresight_fini(struct foresight *f);
 
-/* Sets the counts of the service's pools; what the first cannot have goes to the next. */
+/* Sets the counts of the service's pools; instances beyond one pool's maximum go to the next. */
 void foresight_set(const struct foresight *f, struct plan_service *service, int64_t now_us);

@@ -1,4 +1,4 @@
-/* fleet.c - instances that come, serve, drain and go, and what each has cost.
+/* fleet.c - launches, drains and ends instances, and accounts for the work and cost of each.
  *
  *     fleet_launch ──► STARTING ──► fleet_ready ──► READY ──► fleet_drain ──► DRAINING ──► gone
  *                          └──────────────┴────────── fleet_kill ───────────────┴────────► gone
@@ -15,7 +15,8 @@
 
 #define NEVER_READY INT64_MAX
 
-/* Who was ready for less, and for less than half of the run so far, has no rate worth comparing. */
+/* An instance that was ready for less, and for less than half of the run so far, has no rate that is
+ * worth comparing. */
 #define HOTSPOT_S 60.0
 
 static void on_tokens(void *arg, struct flight *f, uint32_t count, int64_t first_us,
@@ -67,7 +68,7 @@ static void on_stands(void *arg, struct flight *f, int64_t now_us)
     kv_transfers_stands(arg, f);
 }
 
-/* Nothing is there and nothing comes. */
+/* Returns true if the instance has no flight and no transfer on its way to it. */
 static bool is_empty(const struct run *run, const struct instance *in)
 {
     return in->in_flight == 0 && kv_transfers_incoming(run, in) == 0;
@@ -130,7 +131,7 @@ int fleet_launch(struct run *run, uint32_t pool, struct instance **ret, struct e
     return 0;
 }
 
-/* Routers are told, and what they hold may go there. */
+/* Tells the routers of a ready instance, and lets them send it held requests. */
 static void serve(struct run *run, struct instance *in)
 {
     in->state = INSTANCE_READY;
@@ -159,7 +160,7 @@ void fleet_keep(struct run *run, struct instance *in)
     serve(run, in);
 }
 
-/* What it did and cost, until now. */
+/* Adds an instance's work and cost until now to the result. */
 static void account(struct run *run, struct instance *in)
 {
     struct sim_result *r = run->result;
@@ -194,7 +195,7 @@ static void account(struct run *run, struct instance *in)
 
 static void retire(struct run *run, struct instance *in)
 {
-    must(in->in_flight == 0); /* what was coming has another target */
+    must(in->in_flight == 0); /* transfers to it have another target */
     account(run, in);
     run_at(run, &in->event, INT64_MAX, 0);
     routers_endpoint_gone(run, in);
@@ -204,7 +205,7 @@ static void retire(struct run *run, struct instance *in)
     instance_free(in);
 }
 
-/* Nothing is in flight there; who still fetches from its cache goes without. */
+/* Ends a drained instance. A flight that still fetches from its cache goes without the rest. */
 static void leave(struct run *run, struct instance *in)
 {
     in->state = INSTANCE_GONE;

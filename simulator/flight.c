@@ -1,6 +1,6 @@
-/* flight.c - a free list over pages of flights, which only grows while more are under way.
+/* flight.c - keeps flights in a free list over pages, schedules copies on links, and makes prompts' ids.
  *
- * Links are first come, first served at both ends:
+ * The free list grows only while more flights are under way. Links are first come, first served at both ends:
  *
  *     start = max(now, sender's way out free, receiver's way in free)
  *     end   = start + bytes / speed, arrival = end + latency
@@ -137,7 +137,7 @@ bool flight_keys_reserve(struct flight *f, uint32_t count)
     return true;
 }
 
-/* Ids by multiplication: cheap, and equal only where block and place are. */
+/* Ids are made by multiplication: cheaply, and equal only where block and place are. */
 
 #define ID_MASK 0x7fffffffu
 
@@ -151,7 +151,7 @@ void prompt_ids(const struct trace *t, const struct trace_request *r, uint32_t *
 {
     const uint64_t *block = t->block + r->block_first;
     for (uint32_t i = 0; i < r->prompt_tokens;) {
-        /* A prompt may be longer than its blocks say: the last one goes on. */
+        /* A prompt may be longer than its blocks: the last one goes on. */
         uint32_t b = min_u32(i / t->block_tokens, r->block_count - 1);
         uint32_t end = b + 1 == r->block_count ? r->prompt_tokens : (b + 1) * t->block_tokens;
         end = min_u32(end, r->prompt_tokens);

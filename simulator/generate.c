@@ -1,10 +1,10 @@
-/* generate.c - arrivals in order of time: the next conversation's start, or the next turn of one.
+/* generate.c - generates requests in order of time: a new conversation's first turn, or the next of another.
  *
  * Gaps of mean 1 are drawn and laid along the integral of the rate, so that every spacing works
- * with every schedule. A conversation's prompt is the shared prefix, what was said, and what this
- * turn adds; its blocks but the last, partial one keep their ids from turn to turn.
+ * with every schedule. A conversation's prompt is the shared prefix, the turns so far, and the tokens
+ * that this turn adds; its blocks but the last, partial one keep their ids from turn to turn.
  *
- * The specification of a trace, and its help, come from two tables. */
+ * The parser of a specification, and its help, use two tables: its keys, and its distributions. */
 
 #include "simulator/generate.h"
 
@@ -76,7 +76,7 @@ static int read_number(struct str text, const struct key *k, double *ret, struct
     return 0;
 }
 
-/* name(a,b,c): the name, and what stands inside; false without brackets. */
+/* Splits name(a,b,c) into the name and the part in brackets; false without brackets. */
 static bool split_call(struct str text, struct str *name, struct str *inside)
 {
     size_t open = str_find(text, STR("("));
@@ -96,7 +96,7 @@ static uint32_t read_numbers(struct str inside, double *ret, uint32_t max)
     return count;
 }
 
-/* What a distribution would take: the rule of the shape that was named, or all forms. */
+/* Says what a distribution takes: the rule of the shape that was named, or all forms. */
 static int wrong_dist(struct str text, const char *name, const struct generate_shape *shape,
                       struct err *err)
 {
@@ -117,7 +117,7 @@ static int read_dist(struct str text, const struct key *k, struct generate_dist 
                      struct err *err)
 {
     struct str name = text, inside = text;
-    struct generate_dist d = { .shape = &generate_shapes[0] }; /* a bare number is that always */
+    struct generate_dist d = { .shape = &generate_shapes[0] }; /* a bare number is always drawn */
     if (split_call(text, &name, &inside)) {
         d.shape = generate_shape_find(name);
         if (!d.shape) {
@@ -194,7 +194,7 @@ static int read_rate(struct str text, const struct key *k, struct generate_spec 
     return 0;
 }
 
-/* *seen has a bit for each key that was said. */
+/* Reads one key; *seen has a bit for each key that was given. */
 static int read_key(struct str name, struct str value, struct generate_spec *s, uint32_t *seen,
                     struct err *err)
 {
@@ -215,7 +215,7 @@ static int read_key(struct str name, struct str value, struct generate_spec *s, 
                    near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
-/* Cuts at the first comma outside of brackets. */
+/* Cuts the text at the first comma outside of brackets. */
 static struct str cut_outside(struct str *rest)
 {
     uint32_t depth = 0;
@@ -233,7 +233,7 @@ static struct str cut_outside(struct str *rest)
     return item;
 }
 
-/* How long n requests take at a steady rate; 0 where the rate is a schedule. */
+/* Returns how long n requests take at a steady rate; 0 where the rate is a schedule. */
 static double steady_span_s(const struct generate_spec *s)
 {
     if (s->bursts || isfinite(s->step[s->step_count - 1].for_s) || s->duration_s > 0) return 0;
@@ -284,7 +284,7 @@ int generate_parse(struct str text, struct generate_spec *ret, struct err *err)
         return err_set(err, -EINVAL, "'" STR_FMT "': arrivals are %s", STR_ARG(first),
                        generate_spacing_names);
     }
-    while (rest.data) { /* what stands behind a last comma too: nothing, which is refused */
+    while (rest.data) { /* also the empty text behind a last comma, which is refused */
         struct str value = str_trim(cut_outside(&rest));
         if (str_find(value, STR("=")) == SIZE_MAX) {
             return err_set(err, -EINVAL, "'" STR_FMT "': a generated trace is said as KEY=VALUE",
@@ -322,7 +322,7 @@ enum purpose { ARRIVALS = 0x67656e, BURSTS, TENANT, SYSTEM, LENGTHS, THINK, BLOC
 
 #define LIVE_MAX 1000000 /* conversations at once */
 
-/* The rate's integral, walked forwards. */
+/* Walks the rate's integral forwards. */
 struct clockwork {
     const struct generate_spec *spec;
     struct rng gaps, bursts;
@@ -334,7 +334,7 @@ struct clockwork {
 struct conversation {
     struct heap_node node; /* first: by the next turn's time */
     uint32_t number, turn, turns, tenant, system, service;
-    uint32_t spoken; /* tokens of the prompt and answer so far */
+    uint32_t spoken; /* tokens of prompt and output so far */
     struct rng lengths, think;
 };
 
@@ -373,8 +373,8 @@ static void clockwork_init(struct clockwork *c, const struct generate_spec *spec
     c->step_ends_s = step_length_s(c);
 }
 
-/* Seconds of the next arrival; INFINITY when the schedule has ended. Evenly spaced arrivals begin
- * with the schedule, others a gap after it. */
+/* Returns the time of the next arrival in seconds; INFINITY when the schedule has ended. Evenly spaced
+ * arrivals begin with the schedule, others a gap after it. */
 static double clockwork_next(struct clockwork *c)
 {
     double gap = c->spec->spacing->gap(c->spec->cv > 0 ? c->spec->cv : 1, &c->gaps);
@@ -392,14 +392,14 @@ static double clockwork_next(struct clockwork *c)
         c->step++;
         if (c->step == c->spec->step_count && c->spec->bursts) c->step = 0;
         if (c->step == c->spec->step_count) {
-            c->step--; /* stays at the end: asked again it says so again */
+            c->step--; /* stays at the end for further calls */
             return (double)INFINITY;
         }
         c->step_ends_s += step_length_s(c);
     }
 }
 
-/* Tenant k (from 1) weighs 1 / k^zipf; the first `heavy` times as much. */
+/* Fills the tenants' cumulative weights: tenant k (from 1) weighs 1 / k^zipf, the first `heavy` times that. */
 static int weigh_tenants(struct generator *g, struct err *err)
 {
     uint32_t count = (uint32_t)g->spec->tenants;
@@ -458,8 +458,8 @@ static void conversation_init(struct generator *g, struct conversation *c)
     c->spoken = (uint32_t)g->spec->system_tokens;
 }
 
-/* What a prompt may share, block by block: the prefix of its system, then its conversation. A
- * partial last block is nobody else's. */
+/* Names a prompt's blocks: first those of its shared prefix, then those of its conversation. A partial
+ * last block is shared with no other prompt. */
 static uint32_t name_blocks(struct generator *g, const struct conversation *c, uint32_t prompt)
 {
     if (g->trace->block_tokens == 0) return 0;
@@ -532,7 +532,7 @@ static int continue_conversation(struct generator *g, struct err *err)
     return rc;
 }
 
-/* What would come behind the longest trace is not left out silently. */
+/* Ends the generation, with an error if the longest span cuts requests off. */
 static int ended(const struct generator *g, bool at_span, struct err *err)
 {
     if (at_span && g->spec->duration_s <= 0) {
@@ -589,9 +589,9 @@ int generate_trace(const struct generate_spec *spec, uint64_t seed, struct trace
     return rc;
 }
 
-/* Draws of given mean and squared coefficient of variation (C2).
+/* ---- distributions and spacings ----
  *
- *     lognormal: s^2 = ln(1 + C2), m = ln(mean) - s^2 / 2
+ *     lognormal: s^2 = ln(1 + C2), m = ln(mean) - s^2 / 2, with C2 the squared coefficient of variation
  *     gamma:     shape 1 / cv^2, mean 1 (Marsaglia and Tsang 2000; below shape 1 by the boost
  *                U^(1/shape) of shape + 1)
  */
@@ -690,7 +690,7 @@ static double constant_gap(double cv, struct rng *rng)
     return 1;
 }
 
-/* Of shape at least 1, mean `shape`. */
+/* Draws from a gamma distribution of shape at least 1 and mean `shape`. */
 static double gamma_draw(double shape, struct rng *rng)
 {
     double d = shape - 1.0 / 3, c = 1 / sqrt(9 * d);

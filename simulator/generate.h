@@ -1,4 +1,4 @@
-/* generate.h - traces from a sentence: arrivals, lengths, tenants, conversations, shared prompts.
+/* generate.h - makes traces from one line of text: arrivals, lengths, tenants, conversations, shared prompts.
  *
  * Layer:   simulator (base/core)
  * Threads: pure
@@ -20,8 +20,8 @@
 #define GENERATE_TENANTS_MAX 100000
 #define GENERATE_PARAMS_MAX 4
 
-struct generate_shape;   /* rows of generate_draw.h: a distribution, */
-struct generate_spacing; /* and how arrivals are spaced */
+struct generate_shape;   /* a distribution, in the table below */
+struct generate_spacing; /* how arrivals are spaced, likewise */
 
 struct generate_dist {
     const struct generate_shape *shape; /* NULL: not given */
@@ -29,7 +29,7 @@ struct generate_dist {
 };
 
 struct generate_rate {
-    double rate, for_s; /* for_s: INFINITY for the last of a schedule without an end */
+    double rate, for_s; /* for_s: INFINITY for the last step of an endless schedule */
 };
 
 struct generate_spec {
@@ -37,17 +37,18 @@ struct generate_spec {
     double cv; /* of the gaps; gamma only */
     struct generate_rate step[GENERATE_STEPS_MAX];
     uint32_t step_count;
-    bool bursts; /* the two steps alternate, for_s being means */
+    bool bursts; /* the two steps alternate, and for_s are means */
     double n, duration_s;
     struct generate_dist prompt, output, turns, think_s;
-    double output_max;             /* what requests allow; 0: they do not say */
+    double output_max;             /* limit that requests state; 0: none */
     double tenants, zipf, heavy;   /* tenant k weighs 1 / k^zipf, the first `heavy` times that */
-    double services;               /* that conversations are for, by chance; 0: one */
+    double services;               /* each conversation is for one, by chance; 0: one */
     double system_tokens, systems; /* a shared prefix, one of so many */
     double block_tokens, context;
 };
 
-/* -EINVAL with a sentence naming the word, what it takes and the nearest that there is. */
+/* Parses the text. -EINVAL with a sentence that names the word, the values it takes and the nearest
+ * known word. */
 int generate_parse(struct str text, struct generate_spec *ret, struct err *err);
 int generate_trace(const struct generate_spec *spec, uint64_t seed, struct trace **ret,
                    struct err *err);
@@ -64,7 +65,7 @@ int generate_help(struct buf *out);
 struct generate_shape {
     const char *name;
     const char *form; /* "lognormal(MEAN,C2)" */
-    const char *rule; /* what its numbers must be */
+    const char *rule; /* for its numbers, in words */
     uint32_t params;
     bool (*valid)(const double *p);
     double (*mean)(const double *p); /* before clipping */

@@ -1,5 +1,5 @@
-/* heard.c - reports of routers and agents, taken as the controller takes them, and the demand in them, which
- * routers' directors measure; the controller, the role policy and the power policy are told from it. */
+/* heard.c - takes reports of routers and agents as the controller takes them, with the demand that directors
+ * measure; the controller, the role policy and the power policy get their views from it. */
 #include "simulator/heard.h"
 
 #include "base/core/bits.h"
@@ -35,7 +35,7 @@ const struct service_demand *demand_report(struct run *run)
     return run->demand.report;
 }
 
-/* Zero is "never" here and may be a run's first moment. */
+/* Returns the time of a report, at least 1: zero means "never" here and may be a run's first moment. */
 static int64_t heard_at_us(const struct run *run)
 {
     return max_i64(run->now_us, 1);
@@ -97,7 +97,7 @@ void heard_sync(struct run *run)
     for (uint32_t r = 0; r < run->router_count; r++) {
         if (run->now_us < run->heard.sync_us[r]) continue;
         hear_router(run, r, report);
-        routers_look_at_held(run, r); /* the answer lists the endpoints */
+        routers_look_at_held(run, r); /* the reply lists the endpoints */
     }
     set_timer(run);
 }

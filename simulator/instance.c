@@ -1,4 +1,4 @@
-/* instance.c - the kind of instance that a pool asks for, and the serial kind. */
+/* instance.c - makes instances of the kind that a pool asks for, and has the serial kind and the event queue. */
 #include "simulator/instance.h"
 
 #include "base/core/bits.h"
@@ -42,15 +42,14 @@ void instance_free(struct instance *in)
     if (in) in->kind->free(in);
 }
 
-/* Ref8000, the instance that published routing comparisons assume.
+/* The serial kind is ref8000, the instance that published routing comparisons assume.
  *
  *     prefill   one prompt after another, 8,000 uncached tokens a second, in order of arrival
- *     decode    20 ms a token, whatever else runs; each is told when it is there
+ *     decode    20 ms a token, whatever else runs; each token is told when it is there
  *     cache     LRU of 2,000 blocks as the trace cuts them (512 tokens)
  *
- * A prompt's hits are decided and its blocks are kept when it is sent, not when its turn comes:
- * this is what makes the exact view of such comparisons exact, and it is the setting that their
- * figures were computed in.
+ * A prompt's hits are decided and its blocks are kept when it is sent, not when its turn comes. This makes
+ * the exact view of those comparisons exact, and their figures were computed in this setting.
  */
 
 #define PREFILL_TOKENS_S 8000
@@ -68,12 +67,12 @@ struct serial {
     struct cached cached[CACHE_BLOCKS];
     struct list order, spare;
     struct list queue;    /* flights whose prompt is not computed, in order */
-    struct list decoding; /* by their next token: all are 20 ms apart, so who has one goes last */
+    struct list decoding; /* by next token: a flight with a new one goes last, as all take 20 ms */
     int64_t free_us;      /* when the queue's last prompt will be done */
     struct instance_stats stats;
 };
 
-/* The first of a list; NULL: it is empty. */
+/* Returns the first flight of a list; NULL: it is empty. */
 static struct flight *head_of(const struct list *l)
 {
     return list_empty(l) ? NULL : CONTAINER_OF(l->next, struct flight, link);
@@ -95,7 +94,8 @@ static void forget_oldest(struct serial *s, int64_t now_us)
     h->block(h->arg, &s->base, c->key, false, now_us);
 }
 
-/* Touches the run that is there, keeps the rest; how many blocks were there. */
+/* Touches a prompt's cached blocks and adds the others; returns the length of the cached run from the
+ * first block. */
 static uint32_t use_blocks(struct serial *s, const struct flight *f, int64_t now_us)
 {
     const struct instance_hooks *h = &s->base.config.hooks;
@@ -127,8 +127,8 @@ static int submit(struct instance *in, struct flight *f, int64_t now_us, struct 
 {
     (void)err;
     struct serial *s = CONTAINER_OF(in, struct serial, base);
-    uint32_t prompt =
-        f->routed.dispatch.prompt_tokens + f->generated; /* of an instance that died */
+    /* `generated` is the output of an instance that died. */
+    uint32_t prompt = f->routed.dispatch.prompt_tokens + f->generated;
     uint32_t block_tokens = in->config.block_tokens;
     uint32_t hits = use_blocks(s, f, now_us);
     uint32_t cached = min_u32(hits * block_tokens, prompt - 1), uncached = prompt - cached;
@@ -144,7 +144,7 @@ static int submit(struct instance *in, struct flight *f, int64_t now_us, struct 
     return 0;
 }
 
-/* Its token is there; it decodes on, or has ended. */
+/* Counts a flight's next token, after which it decodes on, is sliced or ends. */
 static void produce(struct serial *s, struct flight *f, int64_t now_us)
 {
     const struct instance_hooks *h = &s->base.config.hooks;
@@ -234,7 +234,7 @@ int serial_new(const struct instance_config *config, struct instance **ret, stru
     return 0;
 }
 
-/* A ring that doubles; its bound is the memory of all caches' events within one lag. */
+/* ---- block events in a ring that doubles; its bound is the memory of all events within one lag ---- */
 
 #define CAPACITY_FIRST 1024
 

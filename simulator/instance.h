@@ -1,9 +1,8 @@
-/* instance.h - one simulated engine behind one interface: what a router may send to, and its
- * block events.
+/* instance.h - simulates engines behind one interface, as routers see them, with their block events.
  *
  * Layer:    simulator (engine/core, policies, base/core)
  * Lifetime: made by its kind, freed by instance_free; flights belong to the run
- * Rules:    (1) an instance tells the run through its hooks, never another instance
+ * Rules:    (1) an instance calls the run through its hooks, never another instance
  *           (2) between events nothing changes: next_us says when it wants to be called
  *
  * Kinds: `paged` is the real scheduler over the modelled hardware; `serial` is the reference of
@@ -21,21 +20,21 @@
 
 struct instance;
 
-/* What the run is told. Times are the events' own. */
+/* Calls to the run. Times are those of the events. */
 struct instance_hooks {
     void *arg;
     void (*tokens)(void *arg, struct flight *f, uint32_t count, int64_t first_us, int64_t last_us);
     void (*ended)(void *arg, struct flight *f, int64_t now_us);
-    /* It lost its place in the full queue and never ran. */
+    /* The flight lost its place in a full queue and never ran. */
     void (*displaced)(void *arg, struct flight *f, int64_t now_us);
     void (*sliced)(void *arg, struct flight *f, int64_t now_us);    /* to be routed again */
-    void (*prefilled)(void *arg, struct flight *f, int64_t now_us); /* to be handed over */
-    void (*stands)(void *arg, struct flight *f, int64_t now_us);    /* as asked with hold */
+    void (*prefilled)(void *arg, struct flight *f, int64_t now_us); /* ready for its handoff */
+    void (*stands)(void *arg, struct flight *f, int64_t now_us);    /* stands still, after hold */
     void (*block)(void *arg, const struct instance *in, struct block_key key, bool add,
                   int64_t now_us);
 };
 
-/* As an engine would report it. */
+/* An engine's load, as it would report it. */
 struct instance_load {
     uint32_t running, waiting;
     uint32_t head_pages;     /* of the queue */
@@ -47,12 +46,12 @@ struct instance_load {
 struct instance_stats {
     uint64_t steps, preemptions, swaps, prompt_tokens, hit_tokens;
     double busy_s, energy_j;
-    bool extrapolated; /* steps that no measured table stands behind */
+    bool extrapolated; /* some steps are outside of measured tables */
 };
 
-/* For the power policy. */
+/* An engine's work, for the power policy. */
 struct instance_work {
-    const struct roofline *roofline; /* as data sheets and fits say, not as the world is */
+    const struct roofline *roofline; /* from data sheets and fits, without the world's bias */
     struct wire_work work;           /* as an engine reports it */
 };
 
@@ -60,7 +59,7 @@ struct instance_config {
     const struct sim_config *sim;
     const struct world *world;
     const struct sim_pool *pool;
-    uint32_t serial; /* counts launches: names its chance */
+    uint32_t serial; /* counts launches; keys its streams of chance */
     uint32_t place;  /* its slot in every router */
     uint64_t key_seed;
     uint32_t block_tokens; /* of the trace; 0: nothing is shared, no prefix cache */
@@ -80,14 +79,14 @@ struct instance_kind {
     uint32_t (*cached)(struct instance *in, const struct flight *f);     /* tokens of its prompt */
     void (*hold)(struct instance *in, struct flight *f, int64_t now_us); /* hooks.stands follows */
     void (*resume)(struct instance *in, struct flight *f, int64_t now_us);
-    void (*give)(struct instance *in, struct flight *f, int64_t now_us); /* it is elsewhere now */
+    void (*give)(struct instance *in, struct flight *f, int64_t now_us); /* it goes on elsewhere */
 };
 
 enum instance_state {
     INSTANCE_STARTING,
     INSTANCE_READY,
     INSTANCE_DRAINING,
-    INSTANCE_GONE, /* while what it had and what was coming is looked after */
+    INSTANCE_GONE, /* while its flights and transfers are dealt with */
 };
 
 struct instance {
@@ -96,10 +95,10 @@ struct instance {
     enum instance_state state;
     enum role role; /* its pool's at first */
     int64_t launched_us, ready_us;
-    int64_t leaves_us;          /* when its provider takes it away, as told; 0: not told */
+    int64_t leaves_us;          /* when its provider takes it away; 0: not announced */
     double clock;               /* share of the full one; from the next step on */
-    struct wire_work work_seen; /* when the power policy was last shown it */
-    uint32_t number;            /* the controller's name for it */
+    struct wire_work work_seen; /* as the power policy was last shown it */
+    uint32_t number;            /* by which the controller knows it */
     struct list flights;        /* sent here and not ended */
     uint32_t in_flight;
     uint64_t routed_tokens; /* prompt tokens sent here */
@@ -107,7 +106,7 @@ struct instance {
     int64_t next_us; /* INT64_MAX: idle */
 };
 
-/* Tokens a request may have, prompt and answer; the first guess of its speed; limits. */
+/* The limits of an instance, and the first guess of its speed. context_max: prompt and output. */
 struct instance_limits {
     uint32_t context_max, seqs_max, batch_tokens_max, page_tokens;
     uint64_t kv_tokens;
@@ -123,14 +122,14 @@ void serial_limits(struct instance_limits *ret);
 int paged_new(const struct instance_config *config, struct instance **ret, struct err *err);
 int serial_new(const struct instance_config *config, struct instance **ret, struct err *err);
 
-/* What it tells routers of its load. */
+/* Fills the load that an instance reports to routers. */
 void instance_report(struct instance *in, int64_t now_us, struct reported_load *ret);
 
-/* The kind that the pool's hardware asks for. */
+/* Makes an instance of the kind that the pool's hardware asks for. */
 int instance_new(const struct instance_config *config, struct instance **ret, struct err *err);
 void instance_free(struct instance *in);
 
-/* Block events on their way from engines to routers, all equally late. */
+/* Queues block events on their way from engines to routers, all equally late. */
 
 struct feed_event {
     int64_t due_us;

@@ -1,9 +1,9 @@
-/* kv_transfers.c - carries out what fleet/kv_transfer.c says, over the modelled link.
+/* kv_transfers.c - carries out the acts of fleet/kv_transfer.c over the modelled link.
  *
  * A session's pages stay at its source until the last byte has arrived. The target's pages are taken
- * when the session is admitted there, not before: what counts as on its way may have been given
+ * when the session is admitted there, not before: pages that count as reserved for it may have been given
  * away, and then the session waits first in the queue. As engines do, a target asks its peer for
- * KV_FETCH_US_MAX and computes what has not come by then.
+ * KV_FETCH_US_MAX and computes the rest that has not come by then.
  */
 #include "simulator/kv_transfers.h"
 
@@ -74,15 +74,15 @@ static void set_due(struct run *run)
     run_at(run, &run->kv.due, kv_link_next_us(&run->kv.link), RANK_COPY);
 }
 
-/* ---- what is done --------------------------------------------------------------------------- */
+/* ---- acts ----------------------------------------------------------------------------------- */
 
-/* K and V of one token, as the model of this place has it. */
+/* Returns the KV bytes of one token of the pool's model. */
 static double token_bytes(const struct run *run, const struct sim_pool *pool)
 {
     return model_spec_kv_token_bytes(pool->has_model ? &pool->model : &run->config.model);
 }
 
-/* Of what is computed: the rest of a page stays behind and is computed again. */
+/* Returns the whole computed pages: the rest of a page stays behind and is computed again. */
 static uint32_t whole_pages(const struct run *run, const struct flight *f)
 {
     return f->session->computed / run->config.page_tokens;
@@ -100,7 +100,7 @@ static void copy(struct run *run, struct flight *f, uint32_t tokens)
     set_due(run);
 }
 
-/* Tokens of its copy that are there. */
+/* Returns the tokens of a flight's copy that are there. */
 static uint32_t copied_tokens(const struct run *run, const struct flight *f)
 {
     uint32_t page_tokens = run->config.page_tokens;
@@ -109,7 +109,7 @@ static uint32_t copied_tokens(const struct run *run, const struct flight *f)
     return (uint32_t)there / page_tokens * page_tokens;
 }
 
-/* False: its instance is gone, and looks after what it had. */
+/* Takes a flight off its instance. False: the instance is gone, and fleet_kill deals with its flights. */
 static bool leave(struct run *run, struct flight *f)
 {
     struct instance *from = run->instance[f->instance];
@@ -124,7 +124,7 @@ static bool leave(struct run *run, struct flight *f)
     return true;
 }
 
-/* It goes on at its target, with the pages that are there. */
+/* Continues a flight at its target, with the pages that are there. */
 static void begin(struct run *run, struct flight *f)
 {
     bool fetched = !list_linked(&f->on_instance);
@@ -141,7 +141,7 @@ static void begin(struct run *run, struct flight *f)
     routers_deliver(run, f);
 }
 
-/* The router decides anew, once nobody has it any more. */
+/* Lets the router decide anew, unless a gone instance still has the flight. */
 static void reroute(struct run *run, struct flight *f)
 {
     f->imported_tokens = f->imported_from = 0;
@@ -231,8 +231,8 @@ void kv_transfers_prefilled(struct run *run, struct flight *f)
     feed(run, f, elsewhere ? KVT_PREFILLED : KVT_UNPLACED, in);
 }
 
-/* What was cached there when the router last heard may be gone. The pages are copied as they are
- * now; that they are evicted under way does not matter. */
+/* The peer's cache may have lost blocks since the router's last report. Its pages are copied as they are
+ * now; an eviction under way does not matter. */
 bool kv_transfers_fetch(struct run *run, struct flight *f)
 {
     const struct route_verdict *v = &f->routed.dispatch.route;
@@ -254,7 +254,7 @@ bool kv_transfers_fetch(struct run *run, struct flight *f)
     return true;
 }
 
-/* Its copy can go on: it decodes, as when the copy began. */
+/* Returns true if a flight's copy can go on: its session decodes, as when the copy began. */
 static bool goes_on(const struct flight *f)
 {
     const struct session *s = f->session;
@@ -309,7 +309,8 @@ static bool endpoint(void *arg, uint32_t slot, struct migrate_endpoint *ret)
     return true;
 }
 
-/* A session whose pages were taken meanwhile, which its router does not see, has nothing to copy. */
+/* Begins a migration, or drops it: a session that lost its pages meanwhile, which its router does not see,
+ * has nothing to copy. */
 static void migrate(void *arg, struct kv_transfer *x, uint32_t to)
 {
     const struct looking *l = arg;
@@ -340,9 +341,9 @@ void kv_transfers_look(struct run *run)
     run_at(run, &run->kv.look_at, again_us, RANK_LOOK);
 }
 
-/* ---- what happens to copies ----------------------------------------------------------------- */
+/* ---- ends of copies ------------------------------------------------------------------------- */
 
-/* What came counts: a copy may be over because its time is up, or because its source is gone. */
+/* Ends a copy. The part that came counts: its time may be up, or its source gone. */
 static void over(struct run *run, struct flight *f, enum kv_transfer_event event)
 {
     uint32_t tokens = copied_tokens(run, f);
@@ -364,8 +365,8 @@ void kv_transfers_over(struct run *run)
     set_due(run);
 }
 
-/* A session that stands for its last step's end is looked at then; what else is at `in` is among its
- * flights, which are looked after one by one. */
+/* Ends the copies from and to a gone instance. A session that waits for the end of its last step is dealt
+ * with then; fleet_kill deals with the instance's own flights one by one. */
 void kv_transfers_instance_gone(struct run *run, const struct instance *in)
 {
     uint32_t place = in->config.place;

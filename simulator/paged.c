@@ -1,11 +1,11 @@
-/* paged.c - an instance that runs the product's scheduler over modelled hardware.
+/* paged.c - runs the product's scheduler over modelled hardware, as one kind of instance.
  *
  *     submit ──► sched_submit            step ends ──► tokens ──► sched_commit ──► sched_plan
  *                    │ idle: plan                                                     │
  *                    └──────────────────────► step of world_step_us(shape) ◄──────────┘
  *
- * What the engine believes of its own speed is fitted from the steps it has seen, as in the
- * product; the world's roofline, bias and residual stay on the other side of world_step_us.
+ * The engine's estimate of its own speed is fitted from the steps it has seen, as in the product; the
+ * world's roofline, bias and residual stay on the other side of world_step_us.
  */
 #include "base/core/bits.h"
 #include "base/core/hash.h"
@@ -20,31 +20,31 @@
 #define EVENTS_MAX 4096
 #define EVENTS_READ 64
 #define CONTEXT_MAX 262144
-#define COEF_STEPS 16 /* coefficients change slowly; asking the row for them costs a microsecond */
+#define COEF_STEPS 16 /* coefficients change slowly, and asking the policy takes a microsecond */
 
 struct paged {
     struct instance base;
     struct world_engine world;
     struct scheduler *sched;
-    const struct perf_policy *perf; /* what it believes of its speed */
-    struct perf_coef coef;          /* and tells others, as of some steps ago */
+    const struct perf_policy *perf; /* estimates its speed */
+    struct perf_coef coef;          /* the estimate as of some steps ago, which it reports */
     _Alignas(8) char perf_state[PERF_STATE_BYTES_MAX];
     struct sched_result *result;
     const struct sched_batch *batch; /* under way; NULL: idle */
     struct perf_shape shape;
-    uint32_t *ids;   /* of the prompt that is being submitted; context_max places */
+    uint32_t *ids;   /* of the prompt being submitted; context_max places */
     uint32_t *match; /* scratch: pages of one look into the index */
     uint32_t output_max, context_max;
     uint64_t event_seq;
     int64_t step_us;   /* of the step under way */
     double page_s;     /* to copy a page to or from host memory */
     double copy_s;     /* of copies that the next step waits for */
-    bool copied;       /* pages in the step under way */
+    bool copied;       /* the step under way copies pages */
     double step_clock; /* of the step under way */
     struct instance_stats stats;
     struct wire_work work; /* since it became ready, without its span */
     struct list kept;      /* ended sessions whose pages are being copied */
-    uint32_t stopping;     /* flights that stand still from the end of the step on */
+    uint32_t stopping;     /* flights that stand still once the step ends */
 };
 
 static struct paged *paged_of(struct instance *in)
@@ -52,7 +52,8 @@ static struct paged *paged_of(struct instance *in)
     return CONTAINER_OF(in, struct paged, base);
 }
 
-/* The tables are of steps of some sizes, at full clock; a measured machine needs none. */
+/* Returns true if the step is outside of the measured tables, which have steps of some sizes at full
+ * clock. A machine with measured coefficients needs none. */
 static bool is_beyond_tables(const struct paged *p, const struct perf_shape *shape)
 {
     return !p->world.has_step &&
@@ -82,7 +83,7 @@ static uint32_t answer_id(const struct flight *f, uint32_t nth)
     return (uint32_t)rng_at(f->request, nth) & 0x7fffffffu;
 }
 
-/* The next token of each session that reaches its end in this step. */
+/* Makes the next token of each session that samples one in this step. */
 static void produce(struct paged *p, int64_t now_us)
 {
     const struct instance_hooks *h = &p->base.config.hooks;
@@ -112,7 +113,7 @@ static void forget(struct paged *p, struct flight *f)
     f->session = NULL;
 }
 
-/* It ended for its slice alone. */
+/* Returns true if the session ended for its slice alone. */
 static bool is_slice_over(const struct paged *p, const struct flight *f, const struct session *s)
 {
     return f->routed.dispatch.slice_tokens > 0 && s->end == SESSION_END_LENGTH &&
@@ -143,7 +144,7 @@ static void tell_ends(struct paged *p, int64_t now_us)
     }
 }
 
-/* Those that were in the step which has ended are in no batch now. */
+/* Tells that flights stand still: those of the step that has ended are in no batch now. */
 static void tell_stands(struct paged *p, int64_t now_us)
 {
     const struct instance_hooks *h = &p->base.config.hooks;
@@ -172,7 +173,8 @@ static void tell_blocks(struct paged *p, int64_t now_us)
     }
 }
 
-/* A copy, or a clock below the full one, says nothing of the engine's own speed. */
+/* Counts a step's work and learns its time, unless it had a copy or a lower clock: such a time says nothing
+ * about the engine's own speed. */
 static void learn(struct paged *p, double seconds)
 {
     struct wire_work *w = &p->work;
@@ -315,7 +317,7 @@ static void resume(struct instance *in, struct flight *f, int64_t now_us)
     if (!p->batch) begin_step(p, now_us);
 }
 
-/* The pages of a session that ran go in the next plan. */
+/* Releases a flight's session. The pages of one that ran are released in the next plan. */
 static void give(struct instance *in, struct flight *f, int64_t now_us)
 {
     struct paged *p = paged_of(in);
@@ -384,9 +386,9 @@ void paged_limits(const struct sim_config *sim, const struct sim_pool *pool,
 static int make_scheduler(struct paged *p, const struct instance_limits *l, struct err *err)
 {
     const struct sim_config *sim = p->base.config.sim;
-    /* Of a machine of which only steps were measured nobody knows what a page weighs. */
+    /* The bytes of a page are unknown for a machine with measured steps only. */
     double page_bytes = p->world.has_step ? 0 : p->world.roofline.kv_token_bytes * l->page_tokens;
-    /* Without names of pages there are no events, and their ring is most of what an idle one takes. */
+    /* Without block ids there are no events, and their ring is most of an idle instance's memory. */
     bool named = p->base.config.block_tokens > 0;
     uint32_t pages = (uint32_t)(l->kv_tokens / l->page_tokens);
     double swap_pages = page_bytes > 0 ? (double)sim->swap_bytes / page_bytes : 0;

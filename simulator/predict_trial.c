@@ -1,4 +1,4 @@
-/* predict_trial.c - one pass over the trace in its order; ends are told when their time has come. */
+/* predict_trial.c - passes over the trace in its order, and observes each output when it is due. */
 #include "simulator/predict_trial.h"
 
 #include "base/core/rng.h"

@@ -1,17 +1,17 @@
-/* predict_trial.h - how well does a predictor foretell a trace? Each request is foretold, then
- * told.
+/* predict_trial.h - measures how well a predictor predicts the output lengths of a trace.
  *
  * Layer: simulator (policies, base/core)
- * Rules: (1) prequential: a request is foretold from what had ended `delay_us` before it came
+ * Rules: (1) prequential: a request is predicted from the requests that had arrived `delay_us` before
+ *            it, and then observed
  *        (2) all policies are judged on all requests, the first included
- *        (3) an answer that its limit cut counts for time, not for judgement
+ *        (3) an output that its limit cut counts for time, not for judgement
  */
 #pragma once
 #include "simulator/trace.h"
 
 struct predict_trial {
     uint32_t judged, follow_ups;
-    /* Share of pairs ordered as they turned out, ties of foretelling half; < 0: no pair differs. */
+    /* Share of pairs that the prediction orders right, its ties half; < 0: no pair differs. */
     double concordance;
     double follow_concordance; /* among follow-ups; < 0: too few */
     double mae_tokens, true_mean_tokens;
@@ -21,11 +21,12 @@ struct predict_trial {
     double extra_prompt, extra_output; /* tokens a request, on average */
 };
 
-/* `now_us` may be NULL. `state` receives what was learned: row->state_size bytes, initialised by
- * the caller, so that a saved state can go on learning. */
+/* Runs the trial. `now_us` may be NULL. `state` receives the learned state: row->state_size bytes,
+ * initialised by the caller, so that a saved state can go on learning. */
 int predict_trial_run(const struct trace_features *f, const struct predict_policy *row,
                       int64_t delay_us, int64_t (*now_us)(void), void *state,
                       struct predict_trial *ret, struct err *err);
 
-/* Share of `pairs` drawn pairs of unequal truth that `guess` orders alike; < 0 below two values. */
+/* Returns the share of drawn pairs of unequal truth that `guess` orders alike; < 0: there is no such
+ * pair. */
 double predict_concordance(const double *guess, const double *truth, uint32_t count);

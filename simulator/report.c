@@ -1,4 +1,4 @@
-/* report.c - one pass over the outcomes, one sort a figure; what arms are compared by. */
+/* report.c - makes a report in one pass over the outcomes and one sort a figure, and writes it. */
 #include "simulator/report.h"
 
 #include "base/core/bits.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Values of the completed first, then as many infinite ones as there were misses. */
+/* The values of completed requests, then an infinite one for each miss. */
 struct series {
     double *value;
     uint32_t count;
@@ -31,7 +31,7 @@ static struct stats_quantiles summarise(struct series *s, uint32_t misses)
     return q;
 }
 
-/* Fills the series; how many requests of each service kept its SLO. */
+/* Fills the series, and counts the requests of each service that met its SLO. */
 static void measure(const struct sim_config *config, const struct sim_result *result,
                     struct series *ttft, struct series *tpot, struct series *jct,
                     uint32_t ret[SIM_SERVICES_MAX])
@@ -58,7 +58,7 @@ static struct stats_quantiles gaps(const struct sim_histogram *h)
     };
 }
 
-/* Absent is not zero: a fleet of which a part has no price has no cost. */
+/* Returns true if all pools have prices. Absent is not zero: a fleet with an unpriced part has no cost. */
 static bool is_priced(const struct sim_config *c)
 {
     for (uint32_t p = 0; p < c->pool_count; p++)
@@ -66,7 +66,7 @@ static bool is_priced(const struct sim_config *c)
     return true;
 }
 
-/* What a role row did not ask for it did not foresee. */
+/* Returns a figure that the role policy estimated; NAN if it estimated none. */
 static double foreseen(const struct sim_result *s, double rps)
 {
     return s->role_reason && rps >= 0 ? rps : (double)NAN;
@@ -134,7 +134,7 @@ static double one_or_none(double a, double b)
     return a < b || a > b ? (double)NAN : a;
 }
 
-/* Of every service that has a pool or was asked for. */
+/* Fills the figures of every service that has a pool or a request. */
 static void copy_services(const struct sim_config *c, const struct sim_result *s,
                           const uint32_t good[SIM_SERVICES_MAX], struct report *ret)
 {
@@ -237,7 +237,7 @@ const struct report_metric report_metrics[] = {
 // clang-format on
 const uint32_t report_metric_count = COUNT_OF(report_metrics);
 
-/* A report as JSON, and as a page for people. */
+/* ---- a report as JSON, and as a page for people ---- */
 
 static double per(double count, double seconds_spent)
 {
@@ -272,7 +272,7 @@ static void put_phases(struct json_writer *w, const struct report *r)
     json_object_end(w);
 }
 
-/* The digest is text: a JSON number is a double to most who read it. */
+/* Writes the simulator's own figures. The digest is text: most readers take a JSON number as a double. */
 static void put_sim(struct json_writer *w, const struct report *r)
 {
     char digest[20];
@@ -466,7 +466,7 @@ static void put_slo_row(struct buf *out, const struct report *r)
                r->goodput_rps);
 }
 
-/* One is the whole fleet, which has its own lines. */
+/* Writes a row for each service, if there are several: a single one is the whole fleet, with its own lines. */
 static void put_service_rows(struct buf *out, const struct report *r)
 {
     for (uint32_t i = 0; i < r->service_count && r->service_count > 1; i++) {

@@ -1,4 +1,4 @@
-/* result.c - a histogram in steps of one per cent, and what a result holds. */
+/* result.c - counts outcomes, gaps between tokens and the digest, with a histogram in steps of one per cent. */
 #include "simulator/result.h"
 
 #include "base/core/hash.h"
@@ -53,7 +53,7 @@ double sim_histogram_quantile_s(const struct sim_histogram *h, double q)
     return 0;
 }
 
-/* Outcomes, gaps between tokens, and the digest that two runs must share. */
+/* ---- the tally: outcomes, gaps, and the digest that two equal runs must share ---- */
 
 int tally_init(struct sim_result *r, const struct trace *trace, struct err *err)
 {

@@ -1,4 +1,4 @@
-/* result.h - what a run of the simulator came to: counts every request as it ends, and the sums.
+/* result.h - holds the result of a run, and counts every request into it as it ends.
  *
  * Layer: simulator
  */
@@ -17,7 +17,7 @@ enum sim_end {
     SIM_END_COUNT
 };
 
-/* What became of one request. */
+/* The outcome of one request. */
 struct sim_outcome {
     enum sim_end end;
     uint32_t service;
@@ -26,12 +26,12 @@ struct sim_outcome {
     uint32_t generated, cached_tokens;
 };
 
-/* Log-spaced counts with one per cent resolution (value in microseconds). */
+/* A histogram with log-spaced bins of one per cent (values in microseconds). */
 struct sim_histogram {
     uint64_t count[SIM_HISTOGRAM_BINS];
     uint64_t total;
     double sum_us;
-    double last_us; /* and its bin: sessions of one step have one gap, and a logarithm takes time */
+    double last_us; /* and its bin, as sessions of one step have the same gap: saves a logarithm */
     uint32_t last_bin;
 };
 
@@ -43,28 +43,27 @@ struct sim_share {
 struct sim_result {
     struct sim_outcome *outcome; /* one a request, in the trace's order */
     uint32_t offered, ended[SIM_END_COUNT];
-    uint64_t refused_429, refused_503; /* how those were answered that were refused at a bound */
+    uint64_t refused_429, refused_503; /* refused at a bound, by status */
     struct sim_histogram itl;
     uint64_t prompt_tokens, hit_tokens, preemptions, steps, events, swaps;
     uint64_t handoffs, migrations, migrations_dropped, fetches, fetched_tokens, role_changes;
-    uint64_t resumed, resumed_tokens; /* answers whose instance died under them, and all they had */
-    const char
-        *role_reason; /* of the role policy's last look, with what it foresaw of its choice and */
-    double role_rps, role_runner_up_rps; /* of the next best, < 0: it did not ask; NULL: no look */
-    double link_bytes, stall_s;          /* K and V copied; moved sessions without a token */
-    /* Prompt tokens a ready second of the busiest instance, over the mean of all: in a fleet that
-     * stays as it is, its share of the tokens times the number of instances. */
+    uint64_t resumed, resumed_tokens; /* outputs that outlived their instance, and their tokens */
+    const char *role_reason;          /* of the role policy's last look; NULL: no look */
+    /* Foreseen by it, of its choice and of the next best; < 0: it does not estimate. */
+    double role_rps, role_runner_up_rps;
+    double link_bytes, stall_s; /* KV copied; time for which transferred sessions stood still */
+    /* The busiest instance's prompt tokens a ready second, over the mean of all: in a fleet that does
+     * not scale, its share of the tokens times the number of instances. */
     double hotspot;
-    double span_s; /* first arrival to last end */
-    double
-        stood_s; /* first arrival to the end of billing: with `drain_s` where something never ended */
+    double span_s;  /* first arrival to last end */
+    double stood_s; /* first arrival to end of billing; with `drain_s` if a request never ended */
     double instance_seconds, cost_usd, energy_j, gpu_seconds;
     uint32_t instances_max, scale_actions;
-    struct sim_share service[SIM_SERVICES_MAX]; /* of the instances, what was each service's */
-    uint32_t launches, launches_failed, lost;   /* instances, where the fleet scales */
+    struct sim_share service[SIM_SERVICES_MAX]; /* each service's share of the instances */
+    uint32_t launches, launches_failed, lost;   /* instances, if the fleet scales */
     double phase_s[SIM_PHASE_COUNT];            /* drawn for all launches */
     uint32_t trips; /* looks of the power policy at which the breaker was overdrawn */
-    /* Until the fleet was back at its floor for good; 0 where nothing scales. */
+    /* Until the fleet was back at its floor for good; 0 if it does not scale. */
     double floor_s, floor_instance_seconds;
     uint64_t digest; /* over (id, instance, first, last) of every request */
     double cpu_s;
@@ -73,27 +72,27 @@ struct sim_result {
 
 void sim_result_fini(struct sim_result *r);
 
-/* It was answered within its service's SLO. */
+/* Returns true if the request completed within its service's SLO. */
 bool sim_outcome_kept(const struct sim_outcome *o, const struct sim_config *c);
 
 double sim_outcome_ttft_s(const struct sim_outcome *o);
 
-/* Between tokens after the first, in the mean; 0: there were none. */
+/* Returns the mean time per token after the first; 0: there were none. */
 double sim_outcome_tpot_s(const struct sim_outcome *o);
 
 void sim_histogram_add(struct sim_histogram *h, double us, uint64_t count);
 
-/* The q-th quantile (0..1) of a histogram, in seconds. */
+/* Returns the q-th quantile (0..1) of a histogram, in seconds. */
 double sim_histogram_quantile_s(const struct sim_histogram *h, double q);
 
-/* What became of every request, counted as it happens. */
+/* Count the outcome of every request as it happens. */
 
 int tally_init(struct sim_result *r, const struct trace *trace, struct err *err);
 
-/* `count` tokens evenly spaced from first_us to last_us; the very first has no gap before it. */
+/* Counts `count` tokens evenly spaced from first_us to last_us; the very first has no gap before it. */
 void tally_tokens(struct sim_result *r, struct flight *f, uint32_t count, int64_t first_us,
                   int64_t last_us);
 void tally_end(struct sim_result *r, const struct flight *f, enum sim_end end);
 
-/* Requests that never arrived or never ended are unfinished; then the digest. */
+/* Counts requests that never arrived or never ended as unfinished, and computes the digest. */
 void tally_close(struct sim_result *r);

@@ -1,10 +1,10 @@
-/* roles.c - a role policy looks at the fleet and gives its instances new roles.
+/* roles.c - shows the fleet to the role policy, and gives instances the roles that it chooses.
  *
- * A role changes at once and without a reload: the weights are the same. What an instance has begun it
- * goes on with: a former decode instance answers its sessions to their end, a former prefill
- * instance hands over what it has computed. Demand and loads are what routers and agents have
- * reported (heard.h); truths of requests under way stay with the world. Instances of a pool
- * that has a role keep it, and count for those that are chosen.
+ * A role changes at once and without a reload: the weights are the same. An instance goes on with the
+ * sessions it has begun: a former decode instance decodes them to their end, a former prefill
+ * instance hands off those it has computed. Demand and loads are as routers and agents have
+ * reported them (heard.h); truths of requests under way stay with the world. Instances of a pool
+ * that has a role keep it, and the policy counts them.
  */
 #include "base/core/bits.h"
 #include "controller/core/plan_view.h"
@@ -34,8 +34,8 @@ void roles_stop(struct run *run)
     free(run->roles.offer);
 }
 
-/* Somebody serves or does no longer: the policy is asked at once, as the controller asks it. The
- * first look waits for its demand all the same. */
+/* Asks the policy at once when an instance has begun or ceased to serve, as the controller does. The first
+ * look still waits for demand. */
 void roles_moved(struct run *run)
 {
     struct roles *s = &run->roles;
@@ -45,7 +45,7 @@ void roles_moved(struct run *run)
     run_at(run, &s->timer, soon_us, RANK_ROLES);
 }
 
-/* The demand of the service as the controller merges it now. */
+/* Returns the service's demand as the controller would merge it now. */
 static struct role_demand demand_now(const struct run *run)
 {
     struct scale_demand sum;
@@ -76,7 +76,7 @@ static void describe(const struct run *run, const struct instance *in, struct ro
     role_instance_see(&facts, seen, ret);
 }
 
-/* Instances that have computed nothing yet are taken for as fast as another of their pool. */
+/* Gives instances that have computed nothing yet the speed of another one of their pool, else its prior. */
 static void lend_speeds(struct run *run, uint32_t count)
 {
     const struct perf_coef *prior[SIM_POOLS_MAX];

@@ -1,8 +1,8 @@
-/* routers.c - the product's directors: what they are told, and what becomes of their verdicts.
+/* routers.c - feeds the product's directors with the run's events, and carries out their verdicts.
  *
- * Every router has its own director, ledger, index and predictor, as in the product; requests fall on
- * them by chance. It learns of tokens as they stream through it, of blocks after event_lag_us and of
- * everything else from reports.
+ * Every router has its own director, ledger, index and predictor, as in the product; each request goes to
+ * one of them by chance. A router learns of tokens as they stream through it, of blocks after event_lag_us
+ * and of everything else from reports.
  */
 #include "base/core/bits.h"
 #include "base/core/hash.h"
@@ -25,8 +25,8 @@ uint64_t routers_model(uint32_t service)
     return hash64(name.data, name.len, 0);
 }
 
-/* What a controller says to each router once and for all. Whether an instance would be started is left
- * to the bound of held requests. */
+/* Tells a router the rules of a controller, once. An instance may always start: the bounds of held requests
+ * decide how long one is waited for. */
 static void tell_rules(struct run *run, uint32_t router)
 {
     struct service_rules service[SIM_SERVICES_MAX] = { 0 };
@@ -125,7 +125,7 @@ void routers_endpoint_gone(struct run *run, const struct instance *in)
         director_endpoint_remove(run->router[i].director, in->config.place);
 }
 
-/* Tells a router what the others sent. */
+/* Reports an instance's load to the routers, so that each knows the others' part. */
 static void report(struct run *run, struct instance *in)
 {
     struct reported_load said;
@@ -135,7 +135,7 @@ static void report(struct run *run, struct instance *in)
                                  run->now_us);
 }
 
-/* A router that is alone knows all of it from its own ledger. */
+/* A single router knows all loads from its own ledger. */
 void routers_report(struct run *run)
 {
     for (uint32_t i = 0; i < run->places; i++) {
@@ -164,7 +164,7 @@ static void deliver_blocks(struct run *run)
     }
 }
 
-/* What a client saw of an output that came whole. */
+/* Returns what the client measures of a completed output. */
 static struct telemetry_outcome outcome_of(const struct flight *f)
 {
     int64_t decode_us = f->last_us - f->first_us; /* whole microseconds, as in the router */
@@ -178,7 +178,7 @@ static struct telemetry_outcome outcome_of(const struct flight *f)
     };
 }
 
-/* `cut`: its output ended at its limit. */
+/* Ends a request. `cut`: its output ended at its limit. */
 static void finish(struct run *run, struct flight *f, enum sim_end end, bool cut)
 {
     struct director_end over = { .ok = end == SIM_COMPLETED,
@@ -198,7 +198,7 @@ static void count_refused(struct run *run, int status)
     run->result->refused_503 += status == 503;
 }
 
-/* A router that is full answers before it looks at the request: nobody else hears of it. */
+/* Rejects a request at a full router, which replies before its director sees the request. */
 static void turn_away(struct run *run, uint32_t request)
 {
     run->result->outcome[request].end = SIM_REJECTED;
@@ -225,7 +225,7 @@ static bool submit(struct run *run, struct flight *f)
     return true;
 }
 
-/* With a peer's pages first, where the verdict names one. */
+/* Sends a request to its instance; where the verdict names a peer, its pages are fetched first. */
 static bool send_out(struct run *run, struct flight *f)
 {
     if (kv_transfers_fetch(run, f)) return true;
@@ -233,8 +233,8 @@ static bool send_out(struct run *run, struct flight *f)
     return submit(run, f);
 }
 
-/* Follows the director's verdicts until the request is somewhere: sent, held or refused. True when an
- * attempt failed on the way, so that held ones are to be looked at. */
+/* Follows the director's verdicts until the request is sent, held or refused. Returns true if an attempt
+ * failed on the way, so that held requests must be looked at. */
 static bool follow(struct run *run, struct flight *f, struct director_verdict v)
 {
     bool failed = false;
@@ -272,8 +272,8 @@ void routers_look_at_held(struct run *run, uint32_t router)
     set_held_timer(run, router);
 }
 
-/* Block keys as a router chains them: of the trace's own blocks for an engine whose pages have
- * that size, else of the ids. */
+/* Fills a request's block keys as a router chains them: from the trace's own blocks where engines have
+ * pages of that size, else from the ids. */
 static bool set_keys(struct run *run, struct flight *f, const struct trace_request *r)
 {
     if (run->block_tokens == 0 || r->block_count == 0) return true;
@@ -304,7 +304,7 @@ static void describe(const struct run *run, struct flight *f, const struct trace
     trace_features_of(run->features, f->request, f->key_count ? f->keys[0].lo : 0, &c->features);
 }
 
-/* The router tells the controller soon. */
+/* Lets the router report to the controller soon. */
 static void hurry(struct run *run, uint32_t router)
 {
     if (run->control) scaling_hurry(run, router);
@@ -364,8 +364,8 @@ void routers_sliced(struct run *run, struct flight *f)
     routers_look_at_held(run, router);
 }
 
-/* What is told of its output goes along: the next instance computes it behind the prompt. A failure may
- * have freed an instance for held requests. */
+/* Routes a request again after a failure. Its output so far goes along: the next instance computes it
+ * behind the prompt. The failure may have freed an instance for held requests. */
 static void fail(struct run *run, struct flight *f, enum retry_failure failure)
 {
     const uint32_t router = f->router;
@@ -381,7 +381,7 @@ static void fail(struct run *run, struct flight *f, enum retry_failure failure)
     routers_look_at_held(run, router);
 }
 
-/* The engine did not take it, or took it and let it go before it ran. */
+/* The engine refused the request, or let it go before it ran. */
 void routers_displaced(struct run *run, struct flight *f)
 {
     kv_transfers_forget(run, f);

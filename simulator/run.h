@@ -1,9 +1,9 @@
-/* run.h - one run of the simulator: its parts, and what they tell each other.
+/* run.h - holds one run of the simulator: its parts, and the calls between them.
  *
  * Layer:    simulator; internal to it
- * Order:    of events at one microsecond: instances by place, then copies, then reports of engines and
- *           of routers, then told loads, then looks at migration and at roles, then routers' timers, then the
- *           controller, the power policy, then arrivals in the trace's order; a run depends on its
+ * Order:    events at one microsecond come in this order: instances by place, copies, reports of
+ *           engines and of routers, told loads, looks at migration and at roles, routers' timers, the
+ *           controller, the power policy, arrivals in the trace's order; so a run depends on its
  *           inputs alone
  */
 #pragma once
@@ -35,7 +35,7 @@ _Static_assert((int)RANK_POWER < RUN_RANKS, "a key is a time and a rank");
 _Static_assert(RUN_RANKS <= INT64_MAX / 1100000000000000,
                "a step of STEP_US_MAX ends before the clock");
 
-/* What the power policy is shown and says; as many of each as places. */
+/* The power policy's view and verdict; as many of each as places. */
 struct run_clocks {
     struct heap_node tick;
     int64_t due_us; /* of the next look */
@@ -46,7 +46,7 @@ struct run_clocks {
     _Alignas(8) char state[POWER_STATE_BYTES_MAX];
 };
 
-/* What routers report; [router * SIM_SERVICES_MAX + service]. */
+/* The routers' reports; [router * SIM_SERVICES_MAX + service]. */
 struct run_demand {
     struct service_demand *report;
     uint32_t services;
@@ -56,19 +56,19 @@ struct run_router {
     struct director *director;
     struct dispatch *dispatch; /* the director's */
     uint32_t requests;         /* in it now */
-    struct heap_node held;     /* when a held request must be looked at again */
+    struct heap_node held;     /* when held requests must be looked at again */
 };
 
 struct run {
-    struct sim_config config; /* with every default in its place */
+    struct sim_config config; /* with all defaults filled in */
     const struct trace *trace;
-    struct trace_features *features; /* what predictors may know of its requests */
+    struct trace_features *features; /* of its requests, for predictors */
     struct world world;
     struct heap events;
     struct heap_node report, control_event;
-    struct sim_control *control; /* NULL: the fleet stays as it is */
-    struct sim_load *load;       /* what it is told; as many as places */
-    struct world_future future;  /* of the clairvoyant; empty otherwise */
+    struct sim_control *control; /* NULL: the fleet does not scale */
+    struct sim_load *load;       /* for its input; as many as places */
+    struct world_future future;  /* for the clairvoyant bound; empty otherwise */
     struct instance **instance;  /* by place; NULL: free */
     uint32_t places;             /* beyond it all are free */
     uint32_t places_max;         /* as many as the fleet may need */
@@ -84,14 +84,14 @@ struct run {
     struct kv_transfers kv;
     struct roles roles;
     struct run_clocks clocks;
-    /* For the hotspot index, of instances that are gone: prompt tokens, seconds, the highest
+    /* For the hotspot index, of instances that are gone: prompt tokens, ready seconds, the highest
      * rate. */
     uint64_t routed_tokens;
     double ready_s, hottest;
     uint64_t key_seed;
     uint32_t *ids; /* of one prompt; context_max places */
     uint64_t event_count;
-    uint32_t misses;       /* of the SLO, by what has ended */
+    uint32_t misses;       /* of the SLO, among ended requests */
     uint32_t block_tokens; /* of a router's key; 0: prompts share nothing */
     uint32_t context_max;  /* of the largest instance */
     int64_t now_us;
@@ -103,8 +103,8 @@ static inline int64_t run_elapsed_us(const struct run *run)
     return run->now_us - run->trace->request[0].at_us;
 }
 
-/* The event's new time, INT64_MAX for never; the rank makes the order of one microsecond
- * independent of who was asked first. */
+/* Sets the event's time, INT64_MAX for never. The rank makes the order within one microsecond
+ * independent of the order of calls. */
 static inline void run_at(struct run *run, struct heap_node *node, int64_t at_us, uint32_t rank)
 {
     if (heap_has(node)) heap_remove(&run->events, node);
@@ -115,32 +115,33 @@ static inline void run_at(struct run *run, struct heap_node *node, int64_t at_us
 /* sim.c; `config`, `trace` and `result` are set */
 int run_start(struct run *run, struct err *err);
 void run_stop(struct run *run); /* also after a start that failed */
-/* The event of the heap's node; an instance may skip ahead to until_us. */
+/* Runs the event of the heap's node; an instance may skip ahead to until_us. */
 void run_happen(struct run *run, struct heap_node *node, int64_t until_us);
 
 /* fleet.c */
 int fleet_start(struct run *run, struct err *err);
-void fleet_stop(struct run *run); /* accounts for what is still there */
+void fleet_stop(struct run *run); /* accounts for the remaining instances */
 int fleet_launch(struct run *run, uint32_t pool, struct instance **ret, struct err *err);
 void fleet_ready(struct run *run, struct instance *in);
 void fleet_drain(struct run *run, struct instance *in);
 void fleet_keep(struct run *run, struct instance *in); /* withdraws a drain */
 void fleet_kill(struct run *run, struct instance *in); /* its requests fail or go elsewhere */
-void fleet_sweep(struct run *run);                     /* removes what has drained */
+void fleet_sweep(struct run *run);                     /* removes drained instances */
 
-/* scaling.c; each but scaling_due does nothing while the fleet stays as it is */
+/* scaling.c; start, stop and sum_up do nothing if the fleet does not scale; due and hurry are called only
+ * if it does */
 int scaling_start(struct run *run, struct err *err);
 void scaling_stop(struct run *run);
-void scaling_due(struct run *run);                    /* the controller's time has come */
+void scaling_due(struct run *run);                    /* the controller is due */
 void scaling_hurry(struct run *run, uint32_t router); /* it holds a request */
 void scaling_sum_up(struct run *run);
-/* What an engine reports of its load. */
+/* Fills the load that an engine reports. */
 void scaling_load(const struct run *run, struct instance *in, struct sim_load *ret);
 
-/* demand.c */
+/* heard.c */
 int demand_start(struct run *run, struct err *err);
 void demand_stop(struct run *run);
-/* What every router reports now; valid until the next call. */
+/* Returns the report of every router now; valid until the next call. */
 const struct service_demand *demand_report(struct run *run);
 
 /* clocks.c */
@@ -151,16 +152,16 @@ void clocks_due(struct run *run);
 /* routers.c */
 int routers_start(struct run *run, struct err *err);
 void routers_stop(struct run *run);
-uint64_t routers_model(uint32_t service);                    /* as their cores know it */
+uint64_t routers_model(uint32_t service);                    /* the hash of its name */
 void routers_endpoint(struct run *run, struct instance *in); /* as it is now */
 void routers_endpoint_gone(struct run *run, const struct instance *in);
-void routers_report(struct run *run); /* engines' own words reach the routers */
+void routers_report(struct run *run); /* engines' reports reach the routers */
 void routers_arrive(struct run *run, uint32_t request);
 void routers_tokens(struct run *run, struct flight *f, uint32_t count);
 void routers_ended(struct run *run, struct flight *f);
 void routers_sliced(struct run *run, struct flight *f); /* its slice is over, its output is not */
 void routers_died(struct run *run, struct flight *f);   /* its instance is gone */
-void routers_displaced(struct run *run,
-                       struct flight *f); /* its instance refuses it, at once or later */
-void routers_deliver(struct run *run, struct flight *f); /* to the instance it is for */
+/* Its instance refuses it, at once or later. */
+void routers_displaced(struct run *run, struct flight *f);
+void routers_deliver(struct run *run, struct flight *f); /* to its instance */
 void routers_look_at_held(struct run *run, uint32_t router);

@@ -1,7 +1,7 @@
-/* scaling.c - the fleet follows its demand: what the controller asks for is done.
+/* scaling.c - lets the fleet follow its demand: carries out the controller's actions on the instances.
  *
- * simulator/control knows launches, prices and the plan; simulator/fleet knows engines. Requests
- * that no instance can take are held by the routers, as in the product, and told as held.
+ * simulator/control knows launches, prices and the plan; simulator/fleet knows engines. Routers hold
+ * requests that no instance can take, as in the product, and report them as held.
  */
 #include "base/core/bits.h"
 #include "simulator/run.h"
@@ -96,7 +96,7 @@ static uint32_t fill_loads(struct run *run, struct sim_load *ret)
     return count;
 }
 
-/* Pools that could ask for more than a run has places were refused. */
+/* Launches an instance. There is a place for it, as the controller plans within the run's places. */
 static void launch(struct run *run, const struct sim_control_action *a)
 {
     struct instance *in;

@@ -1,4 +1,4 @@
-/* sim.c - the loop: the next thing that happens, in order of time and rank. */
+/* sim.c - runs the loop of events, in order of time and rank. */
 #include "simulator/sim.h"
 
 #include "base/core/bits.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #define EVENTS_MORE (SIM_ROUTERS_MAX + 16) /* beside those of instances */
-#define PLACES_MORE 16                     /* where it scales, beside twice what may serve */
+#define PLACES_MORE 16 /* if it scales, beside twice the instances that may serve */
 
 /* ---- set-up --------------------------------------------------------------------------------- */
 
@@ -21,7 +21,7 @@ static void set_limits(struct run *run)
     }
 }
 
-/* A fleet that scales replaces instances that are still draining. */
+/* Returns the places of a run: a fleet that scales needs more, as it replaces instances that still drain. */
 static uint32_t places_for(const struct sim_config *c)
 {
     uint32_t sum = 0;
@@ -102,9 +102,9 @@ static void report_due(struct run *run)
     run_at(run, &run->report, run->now_us + run->config.report_delay_us, RANK_REPORT);
 }
 
-/* Skips the queue of events: the instance's steps follow each other directly until somebody else's
- * event, or an arrival, comes first. Who comes first in one microsecond is decided as the queue
- * would, so the digest is that of an `exact` run. */
+/* Skips the queue of events: the instance's steps follow each other directly until another event, or an
+ * arrival, comes first. The order within one microsecond is that of the queue, so the digest is that of
+ * an `exact` run. */
 static void advance(struct run *run, uint32_t place, int64_t until_us)
 {
     struct instance *in = run->instance[place];
@@ -150,15 +150,15 @@ void run_happen(struct run *run, struct heap_node *node, int64_t until_us)
     if (run->drained) fleet_sweep(run);
 }
 
-/* When the time for draining is over. */
+/* Returns when the time for draining is over. */
 static int64_t last_us(const struct run *run)
 {
     const struct trace *t = run->trace;
     return t->request[t->count - 1].at_us + (int64_t)(run->config.drain_s * 1e6);
 }
 
-/* The loop ends when every request has, when the time for draining is over, or when too many have
- * missed. */
+/* Runs events and arrivals until every request has ended, the time for draining is over, or too many
+ * requests have missed their SLO. */
 static void loop(struct run *run)
 {
     const struct trace *t = run->trace;
@@ -181,8 +181,8 @@ static void loop(struct run *run)
     }
 }
 
-/* The run ends when the last request does, however it ends; while one is missing, when the time for
- * draining is over. */
+/* Sums the run up. It ends when the last request does, or, if one never ended, when the time for draining is
+ * over. */
 static void sum_up(struct run *run)
 {
     struct sim_result *r = run->result;

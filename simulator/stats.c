@@ -1,4 +1,5 @@
-/* stats.c - Student's t from a table where it bends, from Cornish and Fisher's series beyond. */
+/* stats.c - computes means, intervals and quantiles. Student's t is from a table where it bends, from Cornish
+ * and Fisher's series beyond. */
 #include "simulator/stats.h"
 
 #include "base/core/bits.h"

@@ -1,10 +1,10 @@
-/* trace.c - requests in arrival order, appended one by one, then cut, superposed and sped up.
+/* trace.c - parses traces, appends requests in arrival order, and cuts, superposes and speeds them up.
  *
- * Superposing merges k sorted copies. Copy k is the trace turned by k / scale of its period, so it
- * is two runs, each in order: the part that wraps to the front, then the rest. The period is the
- * span and one mean gap, else the last request of one turn and the first of the next coincide.
+ * Superposing merges sorted copies. Copy k is the trace turned by k / scale of its period, so it is two
+ * runs, each in order: the part that wraps to the front, then the rest. The period is the span and one
+ * mean gap, else the last request of one turn and the first of the next coincide.
  *
- * Features: turns are linked once, and a request's features are read when it comes. */
+ * Features: turns are linked once, and a request's features are made when it arrives. */
 
 #include "simulator/trace.h"
 
@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A growing array doubles until the bound ends it. */
+/* Grows an array by doubling, up to its bound. */
 static int grow(void **array, size_t count, size_t *capacity, size_t item, size_t count_max)
 {
     if (count <= *capacity) return 0;
@@ -119,7 +119,7 @@ struct superposition {
     struct heap heap;
 };
 
-/* A copy's request: what it shares, it shares with its own copy only. */
+/* Appends a copy's request, which shares blocks, tenants and sessions with its own copy only. */
 static int append_copy(struct superposition *s, const struct run *run, struct trace *to,
                        struct err *err)
 {
@@ -240,10 +240,10 @@ void trace_stats_get(const struct trace *t, struct trace_stats *ret)
     if (ret->span_s > 0) ret->rate_s = (count - 1) / ret->span_s;
 }
 
-/* Azure's and Mooncake's files and our text traces, every line checked.
+/* ---- parsing: Azure's and Mooncake's files and our text traces ----
  *
- * A line is read whole into one struct before it is appended, so a refused line leaves nothing. A
- * refusal names the member or column, what it takes, and what stood there. */
+ * Every line is checked, and read whole into one struct before it is appended, so that a refused line leaves
+ * nothing. A refusal names the member or column, the values it takes, and the value that was there. */
 
 #define LINE_BLOCKS_MAX 1000000 /* of one prompt: 512 million tokens */
 
@@ -359,7 +359,7 @@ static int read_value(struct parser *p, struct json_reader *json, const struct m
     return rc;
 }
 
-/* The value behind the current key; seen has a bit for each member that was read. */
+/* Reads the value behind the current key; *seen has a bit for each member that was read. */
 static int read_member(struct parser *p, struct json_reader *json, struct trace_request *r,
                        uint32_t *seen, struct err *err)
 {
@@ -404,7 +404,7 @@ static int read_json(struct parser *p, struct str line, struct err *err)
     return add(p, &r, err);
 }
 
-/* Microseconds of "2023-11-16 18:15:46.6805900"; days are counted by the civil calendar. */
+/* Reads "2023-11-16 18:15:46.6805900" as microseconds; days are counted by the civil calendar. */
 static int read_date(struct str text, int64_t *ret)
 {
     static const struct {
@@ -418,7 +418,7 @@ static int read_date(struct str text, int64_t *ret)
         if (str_to_i64(str_cut(&text, rows[i].sep), &part[i]) < 0) return -EINVAL;
         if (part[i] < rows[i].min || part[i] > rows[i].max) return -EINVAL;
     }
-    /* 30 days have September, ...: of a leap year February has 29. */
+    /* Months have 30 or 31 days; February has 28, or 29 in a leap year. */
     bool leap = part[0] % 4 == 0 && (part[0] % 100 != 0 || part[0] % 400 == 0);
     int64_t days_max = part[1] == 2 ? 28 + leap : 30 + (part[1] + part[1] / 8) % 2;
     if (part[2] > days_max) return -EINVAL;
@@ -433,7 +433,7 @@ static int read_date(struct str text, int64_t *ret)
     return 0;
 }
 
-/* The parts of a line, trimmed; those that it does not have are empty. */
+/* Splits a line into parts, trimmed; missing ones are empty. Returns how many there are. */
 static uint32_t split(struct str line, struct str ret[AZURE_WIDTH_MAX])
 {
     uint32_t count = 0;
@@ -444,7 +444,7 @@ static uint32_t split(struct str line, struct str ret[AZURE_WIDTH_MAX])
     return count;
 }
 
-/* Columns go by their names, so that another order is not read as this one. */
+/* Finds the columns by their names, so that another order is not read as this one. */
 static int read_azure_names(struct parser *p, struct str line, struct err *err)
 {
     struct str part[AZURE_WIDTH_MAX];
@@ -465,7 +465,7 @@ static int read_azure_names(struct parser *p, struct str line, struct err *err)
     return 0;
 }
 
-/* Why column c does not take `part`. */
+/* Says why column c does not take `part`. */
 static int not_taken(uint32_t c, struct str part, struct err *err)
 {
     if (part.len == 0) return err_set(err, -EINVAL, "%s is missing", azure_names[c]);
@@ -553,7 +553,7 @@ static int link_sessions(struct trace_features *f)
     return rc;
 }
 
-/* The deepest block of `r` that ended an earlier prompt; its owner, or 0. */
+/* Returns the owner of the deepest block of `r` that ended an earlier prompt, or 0. */
 static uint32_t owner_of(const struct map *ended, const struct trace *t,
                          const struct trace_request *r)
 {

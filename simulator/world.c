@@ -1,4 +1,4 @@
-/* world.c - lognormal factors from stateless streams. */
+/* world.c - computes the world's step times from rooflines and lognormal factors of stateless streams. */
 #include "simulator/world.h"
 
 #include "base/core/rng.h"
@@ -7,8 +7,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Ends behind every run, whose arrivals and drain are months at most, and far from the end of the
- * clock: a machine as slow as that answers nothing. */
+/* The longest step: it ends after every run, whose arrivals and drain take months at most, and far from the
+ * end of the clock. A machine that slow completes no request. */
 #define STEP_US_MAX 1e15
 
 static uint64_t stream_seed(uint64_t seed, uint64_t entity, enum world_purpose purpose)
@@ -33,7 +33,7 @@ void world_engine_init(const struct world *w, uint32_t instance, const struct si
     if (!pool->has_step) roofline_init(&ret->roofline, pool->hardware, model, pool->tp);
 }
 
-/* The sum of four uniforms: close to normal, bounded, and cheap enough for every step. */
+/* Returns the scaled sum of four uniforms: close to normal, bounded, and cheap enough for every step. */
 static double about_normal(uint64_t seed, uint64_t position)
 {
     uint64_t bits = rng_at(seed, position);

@@ -1,7 +1,8 @@
-/* world.h - what is true and nobody is told: speeds, answer lengths, chance.
+/* world.h - holds the truth that no policy sees: speeds, output lengths, chance.
  *
  * Layer:  simulator (policies, base/core)
- * Rules:  (1) of simulator/, only this file and the makers of traces read how long an answer is
+ * Rules:  (1) in a run only this file reads how long an output is; besides, the files that make traces
+ *             and judge predictors do
  *         (2) each number is a function of (seed, entity, purpose, position), so that two policies
  *             meet the same world whatever they ask first
  *
@@ -31,7 +32,7 @@ struct world {
 /* The hidden side of one engine. */
 struct world_engine {
     struct roofline roofline;
-    bool has_step; /* measured coefficients stand for the roofline */
+    bool has_step; /* measured coefficients replace the roofline */
     struct perf_coef step;
     double bias;   /* factor, about 1 */
     uint64_t seed; /* of its residuals */
@@ -41,17 +42,17 @@ struct world_engine {
 void world_engine_init(const struct world *w, uint32_t instance, const struct sim_pool *pool,
                        const struct model_spec *model, struct world_engine *ret);
 
-/* Mean watts during a step; 0 where only its seconds were measured. */
+/* Returns the mean watts during a step; 0 where only its seconds were measured. */
 double world_step_watts(const struct world_engine *e, const struct perf_shape *shape, double clock);
 
-/* Microseconds of the engine's `step`-th step; at least 1. */
+/* Returns the microseconds of the engine's `step`-th step; at least 1. */
 int64_t world_step_us(const struct world_engine *e, const struct perf_shape *shape, uint64_t step,
                       double clock);
 
-/* Whether token number `generated` (from 1) is the last of this request's answer. */
+/* Returns true if token number `generated` (from 1) is the last of this request's output. */
 bool world_is_last(const struct world *w, uint32_t request, uint32_t generated);
 
-/* Everything that will come, for bounds that may know it. -ENOMEM. */
+/* All requests of the run, for bounds that may know the future. -ENOMEM. */
 struct world_future {
     int64_t *at_us; /* since the first */
     uint32_t *prompt_tokens, *output_tokens;

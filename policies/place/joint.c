@@ -1,6 +1,7 @@
-/* joint.c - the arrangement over zones, spot and on demand that costs least, gaps included.
+/* joint.c - choose the arrangement over zones, spot and on demand that costs least, gaps included.
  *
- * Arrangements of N instances, with hazard l and gap g (lead and reaction) of each zone:
+ * It weighs these arrangements of N instances. Each zone has a hazard l and a gap g (lead and
+ * reaction); felt is the share of time that losses leave the target unmet:
  *
  *     one zone    N there                                      felt l g
  *     k zones     N k / (k - 1), evenly: any one may go        felt (shared + second) g
@@ -9,27 +10,29 @@
  *     on demand   N at the cheapest                            felt 0
  *     patch       what stands, and the rest beside it          felt sum(l g)
  *
- * q is the chance that another zone goes when one does, learned like the hazards (place.h);
- * shared reads it as shocks of which each strikes a zone with one half. The least of
+ * q is the chance that another zone is lost when one is, learned like the hazards (place.h); shared
+ * models common losses as shocks, each of which strikes a zone with probability one half. The
+ * policy takes the arrangement with the least
  *
- *     cost of what is wanted, start-ups included  +  N kappa felt
+ *     cost of the wanted instances, start-ups included  +  N kappa felt
  *
- * is taken, kappa being the price of a missing hour. It is not a setting but follows the promise:
- * with `missed` the share of the last day (of a younger fleet: of its life) that was really short
- * after losses,
+ * where kappa is the price of a missing hour. kappa is not a setting; it follows the target
+ * availability. With `missed`, the share of the last day (for a younger fleet: of its life) in
+ * which the fleet was short after losses,
  *
  *     kappa = price on demand * FINE / (1 - availability) * exp(GAIN * (missed / b - 1)),
  *     b = (1 - availability) * SAFETY
  *
- * so that shaky zones are used bare as long as the promise leaves room for them, and with spares
- * for as long as it does not. On demand comes last: spares over k zones cost 1 / (k - 1) of spot.
- * SkyServe's zones know one bit and forget it for all zones together; its spare is a constant.
+ * Unreliable zones are therefore used without spares while the availability is kept with room to
+ * spare, and with spares while it is not. On demand comes last: spares over k zones cost 1 / (k - 1)
+ * of spot. SkyServe instead keeps one bit a zone, clears the bits of all zones together and has a
+ * constant number of spares.
  *
- * A refusal costs nothing, so that a zone that may be asked counts as one to rely on: its answer
- * says what it is. While instances are missing, several zones are asked at once, on demand with
- * them where all may refuse, and what is too much is ended when the answers are in. A replacement
- * is started before what it replaces is given up. While any offer may be asked nothing stays
- * unserved. */
+ * A refused launch costs nothing. A zone that may be asked therefore counts as one to rely on until
+ * its reply says otherwise. While instances are missing, several zones are asked at once, and on
+ * demand with them where all may refuse; surplus instances end when the replies are in. A replacement
+ * starts before the instance that it replaces ends. While any offer may be asked, missing instances
+ * are asked for. */
 #include "base/core/bits.h"
 #include "policies/place/place.h"
 
@@ -38,26 +41,26 @@
 #include <string.h>
 
 #define SAFETY 0.8
-#define FINE 0.07 /* missing all that may be missed costs this share of on demand */
+#define FINE 0.07 /* cost of missing all the time that may be missed, as a share of on demand */
 #define GAIN 3.0
 #define GAIN_MAX 3.0 /* of the exponent, either way */
 #define MEMORY_H 24.0
-#define PRIOR_H 2.5 /* that the first `missed`, all that may be missed, is believed as much as */
-#define PAIRS_PRIOR 5.0    /* losses that the chance of going together is believed as much as */
-#define TOGETHER_PRIOR 0.5 /* of those */
-#define STAY 0.05          /* relative: what runs is not exchanged for less */
+#define PRIOR_H 2.5        /* weight of the initial `missed`, in hours of watching */
+#define PAIRS_PRIOR 5.0    /* weight of the prior of q, in pairs of zones */
+#define TOGETHER_PRIOR 0.5 /* of those, lost together */
+#define STAY 0.05          /* relative gain below which running instances are not replaced */
 #define HORIZON_S 3600.0   /* how long a new instance is expected to be of use */
-#define SURE 0.95          /* chance of capacity from which on nothing is started beside it */
+#define SURE 0.95          /* chance of capacity at which no further zone is asked */
 #define PATIENCE_US \
-    (120 * (int64_t)1000000) /* with what is asked for and neither comes nor is refused */
+    (120 * (int64_t)1000000) /* with launches that are neither accepted nor refused */
 #define GAP_H_MAX 0.25       /* a longer pause between questions is no time of holding */
 #define HOUR_S 3600.0
 
 struct joint {
-    int64_t last_us, asked_us; /* asked_us: since when an answer is waited for */
+    int64_t last_us, asked_us; /* asked_us: since when a provider's reply is waited for */
     double missed;             /* share of time short of the target after losses, see above */
-    double watched_h;          /* time that it is a share of */
-    bool after_loss;           /* short of it now, and by a loss */
+    double watched_h;          /* hours that `missed` is a share of, before it forgets */
+    bool after_loss;           /* short of the target now, because of a loss */
     float pairs, together;     /* other zones held when one was lost; those lost with it */
     struct hazard zone[PLACE_OFFERS_MAX];
 };
@@ -70,7 +73,7 @@ struct arrangement {
     const char *reason;
 };
 
-/* One question under work. */
+/* The working data of one call of choose. */
 struct desk {
     const struct place_view *view;
     const struct joint *memory;
@@ -78,14 +81,14 @@ struct desk {
     double up[PLACE_OFFERS_MAX];      /* chance of capacity now */
     double hazard[PLACE_OFFERS_MAX];  /* losses an hour */
     double gap_h[PLACE_OFFERS_MAX];   /* from a loss until another instance serves */
-    double price[PLACE_OFFERS_MAX];   /* with the start-ups that are paid and serve nobody */
+    double price[PLACE_OFFERS_MAX];   /* an hour; start-ups after losses are paid too */
     uint32_t order[PLACE_OFFERS_MAX]; /* spot zones to rely on, the best first */
     uint32_t zones;
     double dear;        /* price on demand, an hour */
     double kappa;       /* dollars that a missing instance-hour costs */
-    double with;        /* chance that another zone goes when one does */
-    bool is_short;      /* fewer are ready than should be */
-    uint32_t on_demand; /* the cheapest offer that stays and may be asked, or PLACE_NONE */
+    double with;        /* q: chance that another zone is lost when one is */
+    bool is_short;      /* fewer instances are ready than the target */
+    uint32_t on_demand; /* the cheapest usable offer on demand, or PLACE_NONE */
     struct arrangement best;
     bool has_best;
 };
@@ -100,7 +103,7 @@ static void learn(struct joint *m, const struct place_view *view, int64_t now_us
     double dt_h = m->last_us > 0 ? (double)(now_us - m->last_us) / (HOUR_S * 1e6) : 0;
     dt_h = fmin(fmax(dt_h, 0), GAP_H_MAX);
     if (m->last_us == 0) {
-        m->missed = (1 - view->availability) * SAFETY; /* till proof of other */
+        m->missed = (1 - view->availability) * SAFETY; /* until more is seen */
         m->asked_us = now_us;
     }
     if (m->asked_us > now_us) m->asked_us = now_us; /* a wall clock that went back */
@@ -145,20 +148,21 @@ static void price_gaps(struct desk *d)
     d->with = (TOGETHER_PRIOR + (double)m->together) / (PAIRS_PRIOR + (double)m->pairs);
 }
 
-/* What an instance costs there, its gaps included. */
+/* Returns the hourly cost of an instance at offer i, its gaps included. */
 static double value(const struct desk *d, uint32_t i)
 {
     return d->price[i] + d->kappa * d->hazard[i] * d->gap_h[i];
 }
 
-/* By which zones are preferred. In need, one that may refuse is worth what stands in for it. */
+/* Returns the cost that orders the zones. While instances are missing, a zone that may refuse is
+ * charged on demand's price for the chance that it does. */
 static double rank(const struct desk *d, uint32_t i)
 {
     if (holds(d, i)) return value(d, i) * (1 - STAY);
     return d->is_short ? value(d, i) * d->up[i] + d->dear * (1 - d->up[i]) : value(d, i);
 }
 
-/* Zones in the order of what they cost, losses included; ties as listed. */
+/* Fills prices, hazards and gaps of all offers and sorts the spot zones by rank; ties stay as listed. */
 static void weigh(struct desk *d)
 {
     for (uint32_t i = 0; i < d->view->offer_count; i++) {
@@ -195,8 +199,9 @@ static void weigh_in(struct desk *d, struct arrangement *a)
     d->has_best = true;
 }
 
-/* Share of time that losses of these k zones are felt: of one alone each; of several those that two
- * share, and those that come while the spares of the last are not replaced. */
+/* Returns the share of time that losses of these k zones leave the target unmet. With one zone each
+ * loss counts; with several, losses that zones share and losses that come before the spares used
+ * by the last one are replaced. */
 static double felt(const struct desk *d, const uint32_t *zone, uint32_t k)
 {
     double all = 0, gap_h = 0, twice = 0;
@@ -212,7 +217,8 @@ static double felt(const struct desk *d, const uint32_t *zone, uint32_t k)
     return (shared + twice) * gap_h;
 }
 
-/* The first k of `zone`, if they have room for it. */
+/* Weighs the arrangement over the first k of `zone`, unless one of them may not be asked for the
+ * instances that it lacks. */
 static void try_zones(struct desk *d, const uint32_t *zone, uint32_t k)
 {
     struct arrangement a = { .reason = k == 1 ? "the cheapest zone, its losses included, suffices"
@@ -229,8 +235,8 @@ static void try_zones(struct desk *d, const uint32_t *zone, uint32_t k)
     weigh_in(d, &a);
 }
 
-/* As many zones as are worth it, the best first; those that can give no more must not stand before
- * the others, so that these are tried by themselves too. */
+/* Weighs the best zone, the best two, and so on. A zone that may not be asked must not block those
+ * after it, so the usable zones are tried by themselves too. */
 static void try_all_zones(struct desk *d)
 {
     uint32_t able[PLACE_OFFERS_MAX], ables = 0;
@@ -255,7 +261,7 @@ static void try_on_demand(struct desk *d)
         if (best == PLACE_NONE || d->price[i] < d->price[best]) best = i;
     }
     uint32_t left = view->target;
-    for (uint32_t i = 0; i < view->offer_count; i++) { /* what runs stays, unless it is dear */
+    for (uint32_t i = 0; i < view->offer_count; i++) { /* running ones stay, unless too dear */
         if (view->offer[i].spot) continue;
         if (best != PLACE_NONE && d->price[i] * (1 - STAY) > d->price[best]) continue;
         a.want[i] = min_u32(place_have(&view->offer[i]), left);
@@ -266,7 +272,7 @@ static void try_on_demand(struct desk *d)
     weigh_in(d, &a);
 }
 
-/* What stands stays where it is and the rest is put beside it. */
+/* Weighs keeping the running instances where they are and adding the missing ones at one offer. */
 static void try_patch(struct desk *d)
 {
     struct arrangement a = { .reason = "what runs stays, the rest comes from where it can be had" };
@@ -288,8 +294,8 @@ static void try_patch(struct desk *d)
     weigh_in(d, &a);
 }
 
-/* While instances are missing and it is not known whether the zones have capacity: other zones are
- * asked beside them, and on demand where even all zones together may have none. */
+/* Asks other zones too while instances are missing and the chosen zones may have no capacity, and on
+ * demand where even all zones together may have none. */
 static void ask_beside(const struct desk *d, struct place_verdict *v)
 {
     if (!d->is_short || d->best.on_demand) return;
@@ -310,8 +316,9 @@ static void ask_beside(const struct desk *d, struct place_verdict *v)
     if (none > 1 - SURE && d->on_demand != PLACE_NONE) v->want[d->on_demand] += missing;
 }
 
-/* What the arrangement replaces stays until the new instances are ready; what still starts, until
- * they are promised. Where no answer comes, only as much stays as is missing. */
+/* Keeps the instances that the arrangement replaces until the new ones are ready; those that are
+ * still starting, until the new launches are accepted. After PATIENCE_US without a reply, keeps only
+ * as many as are missing. */
 static void keep_until_ready(const struct desk *d, struct joint *m, struct place_verdict *v)
 {
     bool promised = true;

@@ -1,8 +1,8 @@
-/* on_demand.c - all instances at the cheapest offer that nobody takes away.
+/* on_demand.c - place all instances at the cheapest on-demand offer, which is never taken away.
  *
- * The baseline of the spot policies: never interrupted, at the full price. What runs stays. Where
- * no such offer may be asked now the cheapest of the others serves, beside what runs there, until
- * one may. */
+ * This is the baseline of the spot policies: never interrupted, at the full price. Running instances
+ * stay. While no on-demand offer may be asked, the cheapest spot offer serves too, beside the spot
+ * instances that already run. */
 #include "base/core/bits.h"
 #include "policies/place/place.h"
 
@@ -22,7 +22,7 @@ static void choose(void *state, const struct place_view *view, int64_t now_us, s
     }
     uint32_t left = view->target;
     for (int turn = 0; turn < (others ? 2 : 1); turn++)
-        for (uint32_t i = 0; i < view->offer_count; i++) { /* first what runs on demand */
+        for (uint32_t i = 0; i < view->offer_count; i++) { /* on-demand instances first */
             if (fits[i] != (turn == 0)) continue;
             v.want[i] = min_u32(place_have(&view->offer[i]), left);
             left -= v.want[i];

@@ -1,7 +1,7 @@
-/* order.c - what runs stays where it is; what is missing comes from the first offer that may
- * be asked, in the order of the configuration; what is too much goes from the last offer on.
+/* order.c - launch missing instances at the first offer that may be asked, in the order of the
+ * configuration. Running instances stay where they are; surplus ones end from the last offer on.
  *
- * The simple alternative to every other policy. It knows neither prices nor risk. */
+ * This is the simple alternative to every other policy. It knows neither prices nor risk. */
 #include "base/core/bits.h"
 #include "policies/place/place.h"
 

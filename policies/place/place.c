@@ -1,4 +1,4 @@
-/* place.c - the table of placement policies, what they share, and gamma posteriors of loss and repair. */
+/* place.c - the table of placement policies, their shared functions, and gamma posteriors of loss and repair. */
 
 #include "policies/place/place.h"
 
@@ -35,13 +35,13 @@ static void comes_back(struct hazard *h, int64_t now_us)
 void hazard_observe(struct hazard *h, const struct place_offer *offer, double dt_h, int64_t now_us)
 {
     if (h->ready > 0) h->up_h += dt_h;
-    /* A wall clock that went back must not make a zone absent until it is where it was. */
+    /* A wall clock that went back must not keep a zone absent until it has caught up. */
     if (h->seen_us > now_us) h->seen_us = now_us;
     if (h->since_us > now_us) h->since_us = now_us;
-    /* Counters that begin anew, as those of a provider do that was forgotten, tell of nothing. */
+    /* Counters that restart at 0, as those of a forgotten provider do, show neither. */
     bool lost = offer->lost > h->lost, refused = offer->refused > h->refused;
     if (lost) h->losses += 1; /* one event, however many instances went with it */
-    /* What still runs there shows that the zone as a whole has capacity. */
+    /* Instances that still run there show that the zone as a whole has capacity. */
     if ((lost && offer->ready == 0) || refused)
         goes_down(h, now_us);
     else if (offer->ready > 0)

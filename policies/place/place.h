@@ -1,19 +1,19 @@
-/* place.h - the interface of placement policies: at which of a pool's offers instances stand.
+/* place.h - the interface of placement policies, which choose the offers that a pool's instances run at.
  *
  * Layer:   policies (base/core)
  * Threads: pure; the controller's loop or the simulator calls
  * Rules:   (1) an offer is a type in a zone, on demand or spot; a pool's offers are of one kind of
  *              instance, so that only price, lead and risk tell them apart
  *          (2) state is plain bytes of a fixed size that only choose writes
- *          (3) the controller asks at each of its turns: no policy sets a timer
+ *          (3) the controller calls choose at each of its turns; no policy sets a timer
  *
  * Units are seconds and dollars an hour.
  *
- * What is learned of a zone's spot capacity (hazard): how often it goes, when it is back.
+ * struct hazard estimates how often a zone loses its spot capacity and how soon the capacity is back.
  *
  * Losses while we hold instances in a zone are a Poisson process of rate hazard, repairs one of
- * rate repair. Both rates have a gamma prior (one event within HAZARD_PRIOR_H hours of holding, one
- * within REPAIR_PRIOR_H hours of absence), so that after `losses` in `up_h` hours
+ * rate repair. Both rates have a gamma prior: one event within HAZARD_PRIOR_H hours of holding, one
+ * within REPAIR_PRIOR_H hours of absence. After `losses` in `up_h` hours
  *
  *     hazard = (1 + losses) / (HAZARD_PRIOR_H + up_h)        posterior means
  *     repair = (1 + repairs) / (REPAIR_PRIOR_H + down_h)
@@ -48,14 +48,14 @@ struct place_view {
     struct place_offer offer[PLACE_OFFERS_MAX];
     uint32_t offer_count;
     uint32_t target;     /* instances that should be ready at any time */
-    double availability; /* share of time in which they should; (0, 1) */
+    double availability; /* share of time in which the target should be met; (0, 1) */
 };
 
 struct place_verdict {
     uint32_t want[PLACE_OFFERS_MAX]; /* instances that should stand at each offer; their sum is the
                                       * target, or more: spares and replacements under way */
-    uint32_t next;                   /* the offer to ask first; PLACE_NONE when none can be had */
-    double cost_h;                   /* of want */
+    uint32_t next;      /* the offer to ask first; PLACE_NONE when there is none to ask */
+    double cost_h;      /* of want */
     double missing;     /* predicted share of time below the target; < 0 when unknown */
     const char *reason; /* static sentence */
 };
@@ -88,12 +88,12 @@ static inline uint32_t place_have(const struct place_offer *o)
     return o->ready + o->starting;
 }
 
-/* The cheapest offer that `fits` (NULL: all) of those that may be asked; the earlier on equal
- * prices; PLACE_NONE when there is none. */
+/* Returns the cheapest usable offer whose `fits` is true (NULL: any usable offer), the earlier one
+ * on equal prices; PLACE_NONE when there is none. */
 uint32_t place_cheapest(const struct place_view *view, const bool *fits);
 
-/* Fills next (the cheapest offer that something is missing at, the earlier on ties) and cost_h from
- * want. */
+/* Fills next and cost_h from want. next is the cheapest usable offer that has fewer instances than
+ * wanted, the earlier one on equal prices. */
 void place_finish(const struct place_view *view, struct place_verdict *ret);
 
 #define HAZARD_PRIOR_H 8.0 /* a middle zone of the public spot traces: 5 to 11 h between drops */
@@ -108,16 +108,16 @@ static inline double hazard_gap_h(double lead_s)
 
 struct hazard {
     uint32_t lost, refused, ready; /* the offer's counters as seen last */
-    bool down;                     /* the last that was seen of it */
+    bool down;                     /* when last seen, it had no capacity */
     float losses, repairs;
     double up_h, down_h;
-    int64_t since_us; /* of the absence under way; 0: none */
+    int64_t since_us; /* start of the current absence; 0: none */
     int64_t seen_us;  /* when the state was seen last; 0: never */
 };
 
-/* Takes in what the view says at now_us, dt_h hours after it was asked last. */
+/* Updates the estimate from the offer's counters at now_us, dt_h hours after the last call. */
 void hazard_observe(struct hazard *h, const struct place_offer *offer, double dt_h, int64_t now_us);
 double hazard_rate_h(const struct hazard *h); /* losses an hour */
 
-/* The chance that there is capacity now. */
+/* Returns the chance that there is capacity now. */
 double hazard_up(const struct hazard *h, int64_t now_us);

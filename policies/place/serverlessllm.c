@@ -4,10 +4,10 @@
  *     between equal leads the cheaper one
  *
  * ServerlessLLM (OSDI 2024, section 5.1) loads a model where queueing plus loading time is least.
- * Nobody tells us the disks and queues behind a provider's offer, but what they come to is measured
- * by every launch, as ServerlessLLM too corrects its estimates by the loads that it has seen. The
- * choice among known machines is the policy of the same name of kind load. What runs stays; of
- * instances that are too many the ones at the slowest offer end first. */
+ * The disks and queues behind a provider's offer are not known here, but every launch measures the
+ * time that they take in total; ServerlessLLM too corrects its estimates by measured loads. The load
+ * policy of the same name chooses among known machines. Running instances stay; when there are too
+ * many, those at the slowest offer end first. */
 #include "base/core/bits.h"
 #include "policies/place/place.h"
 
@@ -17,7 +17,7 @@ static bool is_sooner(const struct place_offer *a, const struct place_offer *b)
     return a->price_h < b->price_h;
 }
 
-/* The offers, the soonest first; as listed where they are alike. */
+/* Sorts the offers, the soonest first; equal ones stay as listed. */
 static void by_lead(const struct place_view *view, uint32_t ret[PLACE_OFFERS_MAX])
 {
     for (uint32_t i = 0; i < view->offer_count; i++) {

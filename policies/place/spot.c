@@ -1,4 +1,4 @@
-/* spot.c - spot instances spread over zones, on demand where they are missing.
+/* spot.c - spread spot instances over zones and fill in with on demand where they are missing.
  *
  *     spot wanted      = target + EXTRA
  *     next zone        = the cheapest active one, zones without an instance of ours first
@@ -9,7 +9,7 @@
  *
  * SkyServe's spot placer with dynamic fallback (SpotHedge). Its number of extra instances is a
  * setting; one here. Deviation: zones are a pool's spot offers, and a refusal of capacity marks a
- * zone as a preemption does; a marked zone is asked where nothing else is left. */
+ * zone as a preemption does; a marked zone is asked where no other offer is left. */
 #include "base/core/bits.h"
 #include "policies/place/place.h"
 
@@ -64,7 +64,8 @@ static void fill_on_demand(const struct place_view *view, uint32_t count, uint32
     if (at != PLACE_NONE) want[at] += count;
 }
 
-/* With neither an active zone nor on demand to be had, a marked zone is better than none. */
+/* Puts instances that no active zone or on-demand offer could take at the cheapest usable offer: a
+ * marked zone is better than none. */
 static void leave_none_out(const struct place_view *view, uint32_t *want)
 {
     uint32_t there = 0, at = place_cheapest(view, NULL);
@@ -82,7 +83,7 @@ static void choose(void *state, const struct place_view *view, int64_t now_us, s
     uint32_t spots = view->target > 0 ? view->target + EXTRA : 0;
     uint32_t left = spots, ready = 0;
     struct place_verdict v = { .reason = "spot in the cheapest active zone", .missing = -1 };
-    for (uint32_t i = 0; i < view->offer_count; i++) { /* what runs stays */
+    for (uint32_t i = 0; i < view->offer_count; i++) { /* running instances stay */
         if (!view->offer[i].spot) continue;
         v.want[i] = min_u32(place_have(&view->offer[i]), left);
         left -= v.want[i];

@@ -1,8 +1,8 @@
-/* cloud.h - the scripted cloud of the product's tests, with faults by chance in front of it.
+/* cloud.h - the scripted cloud of the product's tests behind a driver that fails by chance.
  *
  * Layer: tests/sim
  * Truth: controller/cloud/cloud_fake keeps the provider's knowledge; this driver decides which call
- *        goes through and how long it takes, and lets a machine boot its agent
+ *        goes through and how long it takes, and boots the agent of each machine
  */
 #pragma once
 #include "controller/cloud/cloud_fake.h"
@@ -19,8 +19,8 @@ struct cloud_node {
     double speed[SIM_OFFERS];
     int64_t lag_us, poll_us;
     double calls_per_s;
-    int64_t price_unknown_us; /* until then */
-    int64_t list_empty_us;    /* a mutant: until then listings show nothing */
+    int64_t price_unknown_us; /* prices are unknown until then */
+    int64_t list_empty_us;    /* a mutant: listings are empty until then */
     struct sim_notice {
         char handle[NAME_BYTES];
         int64_t leaves_us;
@@ -31,11 +31,11 @@ struct cloud_node {
 void cloud_begin(struct world *w);
 void cloud_end(struct world *w);
 struct cloud cloud_outer(struct world *w);
-void cloud_cut(struct world *w); /* the controller's process is gone, its calls are under way */
+void cloud_cut(struct world *w); /* the controller has died; calls under way may still go through */
 void cloud_machine_dies(struct world *w, uint32_t index);
 void cloud_gives_notice(struct world *w, uint32_t index, int64_t in_us);
 
-/* A machine that runs, as the provider knows it now. */
+/* Returns true if the machine runs, as the provider knows it now. */
 bool cloud_runs(const struct world *w, uint32_t index);
 double cloud_machine_price(const struct world *w, uint32_t index);
 double cloud_price(const struct world *w, const char *offer);

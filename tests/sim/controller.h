@@ -1,8 +1,8 @@
 /* controller.h - the product's controller on a memory store; it can die at any moment.
  *
  * Layer: tests/sim
- * Role:  what the controller's process does around control.h: a tick each second and at once when
- *        something is urgent, and the messages of agents and routers
+ * Role:  the controller's process around control.h: it ticks each second, and at once when something is
+ *        urgent, and takes the messages of agents and routers
  */
 #pragma once
 #include "base/core/buf.h"
@@ -17,14 +17,14 @@ struct controller_node {
     struct store *store;
     struct control *control; /* NULL while it is dead */
     struct node node;
-    int64_t ahead_us; /* fleet time's, of its boot clock */
-    int64_t kept_us;  /* when the record of that was written; fleet time */
+    int64_t ahead_us; /* fleet time minus its boot clock */
+    int64_t kept_us;  /* when the record of that was written, in fleet time */
     uint64_t life;
     int64_t born_us;     /* world's time */
-    int64_t short_until; /* of descriptors: it can take no connection and make no call */
+    int64_t short_until; /* it has no free descriptor until then: no connection, no call */
     bool hurried;
     bool store_was_lost, was_damaged;
-    bool older; /* a release that does not say whether its lists are complete */
+    bool older; /* it plays a release that does not say whether its lists are complete */
     uint32_t deaths;
 };
 
@@ -33,9 +33,9 @@ void controller_end(struct world *w);
 void controller_dies(struct world *w, int64_t away_us);
 void controller_loses_store(struct world *w);
 
-/* Fleet time as it reads it: all that it writes and compares. */
+/* Returns fleet time as the controller reads it; every time that it writes or compares is of this clock. */
 int64_t controller_now_us(const struct world *w);
 
-/* False when nobody is there to hear it. */
+/* Take a message; return false while the controller is dead. */
 bool controller_report(struct world *w, struct str text, struct agent_reply *ret);
 bool controller_sync(struct world *w, struct str text, struct buf *ret_rules);

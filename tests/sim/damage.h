@@ -1,14 +1,14 @@
-/* damage.h - stored records that are torn, overwritten or gone when the controller comes back.
+/* damage.h - damages stored records while the controller is away.
  *
  * Layer: tests/sim
- * Model: while the controller is away one record of its store is cut, filled with other bytes or
- *        deleted. What was damaged is kept, and put back when the faults are over, as a person
- *        would; what was deleted stays gone.
+ * Model: one record of the store is cut short, filled with other bytes or deleted. The whole record is
+ *        kept and, if it is an intent, put back when the faults are over, as a person would do; a deleted
+ *        record stays gone.
  */
 #pragma once
 #include "base/core/buf.h"
 
-#define DAMAGE_MAX 16 /* records at once; more are left alone */
+#define DAMAGE_MAX 16 /* damaged records at once; then no further one is damaged */
 
 struct damaged_record {
     char key[80];
@@ -23,10 +23,10 @@ struct damage {
 struct world;
 struct agent;
 void damage_one(struct world *w);
-void damage_repair(struct world *w); /* and the controller starts again, as it reads them then */
+void damage_repair(struct world *w); /* and restarts the controller, so that it reads them */
 void damage_end(struct world *w);
 
 uint32_t damage_of_intents(const struct world *w);
 
-/* Its intent cannot be read: nobody may end it. */
+/* Returns true if the intent of `a` cannot be read, so that the controller may not end `a`. */
 bool damage_hides(const struct world *w, const struct agent *a);

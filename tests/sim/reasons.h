@@ -1,8 +1,8 @@
-/* reasons.h - why an instance may be ended, judged by the truth.
+/* reasons.h - judges by the truth whether an instance may be ended.
  *
  * Layer: tests/sim
- * Rules: (1) what the controller says of itself is a reason only where it decided so (the plan, a
- *            drain); of others (silence, a missed deadline, absence) only the truth counts
+ * Rules: (1) the controller's own word is a reason only for its decisions (the plan, a drain); for
+ *            facts about others (silence, a missed deadline, absence) only the truth counts
  *        (2) time in which the controller was away or did not run is no silence of others
  */
 #pragma once
@@ -11,14 +11,15 @@
 struct world;
 struct agent;
 
-/* The machine of `a` runs and is about to be removed. Tells the history. */
+/* Judges the removal of `a`, whose machine runs and is about to be removed, and tells the history. */
 void reasons_removal(struct world *w, struct agent *a);
 
-/* Its agent ends it by itself. */
+/* Judges the end of an instance by its own agent. */
 void reasons_self_end(struct world *w, struct agent *a);
 
-/* Made just now, and its intent is over already. */
+/* Returns true if the intent of the machine that was made just now is already over. */
 bool reasons_is_late(const struct world *w, const struct agent *a);
 
-/* What the books say is being ended has a reason, and nothing runs that they say is gone. */
+/* Judges every instance whose intent is ending, and tells the history of machines that run although their
+ * intent has ended. */
 void reasons_after_tick(struct world *w);

@@ -1,9 +1,9 @@
-/* timeline.h - virtual time: one heap of events, one thread, and a digest of all that happened.
+/* timeline.h - virtual time: one heap of events, one thread, and a digest of all events noted.
  *
  * Layer:    tests/sim
- * Lifetime: an event is the timeline's from timeline_at on; its payload (malloc) goes with it
- * Rules:    (1) nothing in the simulation reads a clock or chance of its own
- *           (2) what is noted is hashed with its time, so that two runs of a seed can be compared
+ * Lifetime: the timeline owns an event from timeline_at on, and its payload (malloc) with it
+ * Rules:    (1) no part of the simulation reads a real clock or draws chance of its own
+ *           (2) each note is hashed with its time, so that two runs of a seed can be compared
  */
 #pragma once
 #include "base/core/heap.h"
@@ -20,7 +20,7 @@ struct event {
     struct heap_node node;
     event_fn fn;
     void *who;     /* borrowed: lives as long as the world */
-    uint64_t what; /* the receiver's: a generation, an index */
+    uint64_t what; /* a number for the receiver: a generation, an index */
     void *payload; /* malloc'd or NULL; freed after fn */
     struct event *next_free;
 };
@@ -29,7 +29,7 @@ struct timeline {
     struct heap heap;
     struct event *free;
     int64_t began_us, now_us;
-    int64_t again_us; /* 0: the event that runs is over when it returns */
+    int64_t again_us; /* when the running event comes again; 0: it does not */
     uint64_t digest, events;
     bool verbose;
 };
@@ -41,11 +41,11 @@ void timeline_at(struct timeline *t, int64_t at_us, event_fn fn, void *who, uint
 void timeline_carry(struct timeline *t, int64_t at_us, event_fn fn, void *who, uint64_t what,
                     void *payload_owned);
 
-/* Called by the event's own function: it comes again then, with its payload. */
+/* Makes the running event come again at at_us, with its payload. Called by the event's own function. */
 void timeline_again(struct timeline *t, int64_t at_us);
 
-/* Runs events until `until_us` (time stands there then), or *stop. */
+/* Runs events until `until_us`, at which time then stands, or until *stop is true. */
 void timeline_run(struct timeline *t, struct world *w, int64_t until_us, const bool *stop);
 
-/* Goes into the digest; printed when verbose. */
+/* Adds a line to the digest, and prints it when verbose. */
 void timeline_note(struct timeline *t, const char *what, const char *who, int64_t value);

@@ -1,9 +1,9 @@
-/* world.h - one simulated fleet: the product's decisions, everything else modelled.
+/* world.h - one simulated fleet: the decisions are the product's code, the rest is a model.
  *
  * Layer:  tests/sim (controller, router/core, agent/core: the same object files that ship)
- * Seed:   all chance comes from one 64-bit seed through streams of their own
- * Phases: faults until heal_us; then demand without faults, within 120 s of which the fleet must
- *         be what the plan wants; then silence, within 120 s of which it must be the minimum
+ * Seed:   all chance comes from one 64-bit seed, with a stream of its own for each part
+ * Phases: (1) faults until heal_us; (2) demand without faults for 120 s, by the end of which the fleet
+ *         must have its planned size; (3) silence for 120 s, by the end of which it must have its minimum
  */
 #pragma once
 #include "tests/history/history.h"
@@ -33,7 +33,7 @@
 
 struct failure {
     enum check check;
-    int64_t at_us; /* of the world's life */
+    int64_t at_us; /* since the world began */
     char text[256];
 };
 
@@ -52,7 +52,7 @@ struct world {
 
     struct controller_node controller;
     struct damage damage;
-    int64_t no_names_us; /* until then nobody resolves a name that it does not know yet */
+    int64_t no_names_us; /* until then no process resolves a name that it does not know yet */
     struct cloud_node cloud;
     struct agent *agent[FAKE_INSTANCES_MAX]; /* parallel to the provider's instances */
     uint32_t agent_count;
@@ -60,7 +60,7 @@ struct world {
     uint32_t router_count;
     double budget_h; /* 0: none */
     const struct route_policy *route;
-    bool continues; /* engines go on with what another began: they take token ids */
+    bool continues; /* engines are Muster's: they take token ids and continue another's output */
     uint64_t model;
     struct request request[SIM_REQUESTS_MAX];
     uint32_t request_count;
@@ -77,7 +77,7 @@ struct world_result {
 struct world_options {
     uint64_t seed;
     enum mutant mutant;
-    uint32_t kinds; /* of faults that there may be; 0: all */
+    uint32_t kinds; /* only the first so many kinds of faults may occur; 0: all */
     bool verbose;
 };
 
