@@ -23,7 +23,7 @@ struct predict_options {
 // clang-format off
 static const struct config_field rows[] = {
     { .name = "trace", .letter = 't', .type = CONFIG_TEXT, AT(trace),
-      .about = "eval: trace to foretell: Mooncake or text JSONL, or Azure CSV." },
+      .about = "eval: trace to predict_length: Mooncake or text JSONL, or Azure CSV." },
     { .name = "predict", .letter = 'p', .type = CONFIG_TEXT, AT(names),
       .about = "Policies, with commas between; eval takes all without it, merge wants one." },
     { .name = "requests", .letter = 'n', .type = CONFIG_INT, .default_text = "0", .min = 0,

@@ -51,20 +51,20 @@ struct engine {
 /* ---- resolve names and inputs ---------------------------------------------------------------- */
 
 /* An empty name leaves the policy to the preset. */
-#define FIND_ROW(kind, type)                                                          \
+#define FIND_POLICY(kind, type)                                                       \
     static int find_##kind(struct str name, const struct type **ret, struct err *err) \
     {                                                                                 \
         if (name.len > 0) *ret = kind##_find(name);                                   \
         return name.len == 0 ? 0 : policy_check(#kind, name, "--" #kind, err);        \
     }
-FIND_ROW(fair, fair_policy)
-FIND_ROW(order, order_policy)
-FIND_ROW(admit, admit_policy)
-FIND_ROW(preempt, preempt_policy)
-FIND_ROW(chunk, chunk_policy)
-FIND_ROW(evict, evict_policy)
-FIND_ROW(preset, preset)
-FIND_ROW(perf, perf_policy)
+FIND_POLICY(fair, fair_policy)
+FIND_POLICY(order, order_policy)
+FIND_POLICY(admit, admit_policy)
+FIND_POLICY(preempt, preempt_policy)
+FIND_POLICY(chunk, chunk_policy)
+FIND_POLICY(evict, evict_policy)
+FIND_POLICY(preset, preset)
+FIND_POLICY(perf, perf_policy)
 
 static int find_hardware(struct str name, const struct hardware **ret, struct err *err)
 {
@@ -74,7 +74,7 @@ static int find_hardware(struct str name, const struct hardware **ret, struct er
     return err_prefix(err, rc, "--hardware");
 }
 
-FIND_ROW(predict, predict_policy)
+FIND_POLICY(predict, predict_policy)
 
 /* Refuses a predict policy that needs an input which no engine has. */
 static int find_predict_engine(struct str name, const struct predict_policy **ret, struct err *err)

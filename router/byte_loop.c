@@ -100,8 +100,8 @@ int byte_loop_new(const struct byte_loop_config *config, struct byte_loop **ret,
     const struct http_server_meters meters = { config->metrics, RM_HTTP_CONNECTIONS,
                                                RM_HTTP_REFUSED, RM_HTTP_CUT, RM_HTTP_CLOSED };
     http_server_meters_set(b->server, &meters);
-    lane_init(&b->lane, b->loop, generate_on_mail, b);
-    lane_init(&b->entered, b->loop, tokens_on_mail, b);
+    mailbox_init(&b->mailbox, b->loop, generate_on_mail, b);
+    mailbox_init(&b->entered, b->loop, tokens_on_mail, b);
     text_desk_init(&b->text, config->texts, b->loop);
     *ret = TAKE(b);
     return 0;
@@ -124,8 +124,8 @@ void byte_loop_free(struct byte_loop *b)
     http_server_free(b->server);
     http_client_free(b->client);
     signer_free(b->signer);
-    if (b->lane.loop) lane_fini(&b->lane);
-    if (b->entered.loop) lane_fini(&b->entered);
+    if (b->mailbox.loop) mailbox_fini(&b->mailbox);
+    if (b->entered.loop) mailbox_fini(&b->entered);
     text_desk_fini(&b->text);
     loop_free(b->loop);
     pool_fini(&b->requests);
@@ -138,9 +138,9 @@ void byte_loop_free(struct byte_loop *b)
 void byte_loop_attach(struct byte_loop *b, struct decide *d)
 {
     b->decide = d;
-    b->asks = decide_lane(d);
-    lane_sender_init(&b->asking, b->asks, b->loop);
-    lane_sender_init(&b->telling, &b->lane, d->loop);
+    b->asks = decide_mailbox(d);
+    mailbox_sender_init(&b->asking, b->asks, b->loop);
+    mailbox_sender_init(&b->telling, &b->mailbox, d->loop);
 }
 
 static void *run(void *arg)

@@ -2,7 +2,7 @@
  *
  * Layer:   router
  * Threads: one thread a loop; all loops share the port. `asks` leads to the decision thread, which
- *          decides all that needs the state of the whole fleet, and `lane` leads back (request.h)
+ *          decides all that needs the state of the whole fleet, and `mailbox` leads back (request.h)
  *
  *     http_routes ──► generate ──► question, upstream (migrate_request) ──► answer ──► request
  *          └────────► tokens
@@ -50,13 +50,13 @@ struct byte_loop {
     struct http_server *server;
     struct http_client *client;
     struct signer *signer;
-    struct lane lane;
+    struct mailbox mailbox;
     struct text_desk text;   /* where large bodies are worked on */
     struct list token_calls; /* of tokens.c, not answered at once */
-    struct lane entered;     /* replies to those about their tenants' limits */
-    struct lane *asks;       /* the decision thread's */
-    struct lane_sender asking;
-    struct lane_sender telling; /* the decision thread's, for `lane` */
+    struct mailbox entered;  /* replies to those about their tenants' limits */
+    struct mailbox *asks;    /* the decision thread's */
+    struct mailbox_sender asking;
+    struct mailbox_sender telling; /* the decision thread's, for `mailbox` */
     struct decide *decide;
     struct snapshot_board *board;
     struct metrics *metrics;
@@ -83,7 +83,7 @@ struct str http_routes_render_refusal(void *ctx, const struct http_fault_info *w
 /* generate.c: chat and completions, from body to ASK_ARRIVE; mail from the decision thread. */
 void generate_begin(struct byte_loop *b, struct http_exchange *x, enum openai_surface surface,
                     const struct snapshot *f, const struct tenant_name *tenant);
-void generate_on_mail(void *arg, struct lane_item *item);
+void generate_on_mail(void *arg, struct mailbox_item *item);
 
 /* Returns true while a text worker has the request: its end then waits for the worker's, after which x
  * and deadline_us are looked at. A job that still waits for its turn is cancelled, and the result is
@@ -96,7 +96,7 @@ void generate_retokenise(struct request *r);
 /* tokens.c: /tokenize and /detokenize. */
 void tokens_begin(struct byte_loop *b, struct http_exchange *x, enum token_ask_kind kind,
                   const struct snapshot *f, const struct tenant_name *tenant);
-void tokens_on_mail(void *byte_loop, struct lane_item *item);
+void tokens_on_mail(void *byte_loop, struct mailbox_item *item);
 void tokens_free(struct byte_loop *b); /* after the text pool has stopped */
 
 /* upstream.c: one leg at r->client.target. */

@@ -21,17 +21,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct lane *decide_lane(struct decide *d)
+struct mailbox *decide_mailbox(struct decide *d)
 {
-    return &d->lane;
+    return &d->mailbox;
 }
 
-struct lane *decide_entries(struct decide *d)
+struct mailbox *decide_entries(struct decide *d)
 {
     return &d->entries;
 }
 
-void decide_on_entry(void *arg, struct lane_item *item)
+void decide_on_entry(void *arg, struct mailbox_item *item)
 {
     struct decide *d = arg;
     if (!entry_decide(&d->entries, item, d->tenants, loop_now_us(d->loop)))
@@ -55,40 +55,40 @@ static void expectations_fill(const struct request *r, struct target *to)
 /* Mails the byte loop the target of the next leg. */
 static void tell_send(struct decide *d, struct request *r, const struct target *to)
 {
-    struct lane *lane = &r->home->lane;
-    lane_lock(lane);
+    struct mailbox *mailbox = &r->home->mailbox;
+    mailbox_lock(mailbox);
     r->mail.tell |= TELL_SEND;
     r->mail.tell &= ~(uint32_t)TELL_MIGRATE; /* of a leg that is over */
     r->mail.tell_target = *to;
     bundle_pin(&d->board->pins, &r->placed.told_pins, to->bundle);
     expectations_fill(r, &r->mail.tell_target);
-    lane_send_turn(&r->home->telling, &r->mail.tell_item);
-    lane_unlock(lane);
+    mailbox_send_turn(&r->home->telling, &r->mail.tell_item);
+    mailbox_unlock(mailbox);
 }
 
 void decide_tell_migrate(struct decide *d, struct request *r, uint32_t slot)
 {
-    struct lane *lane = &r->home->lane;
-    lane_lock(lane);
+    struct mailbox *mailbox = &r->home->mailbox;
+    mailbox_lock(mailbox);
     r->mail.tell |= TELL_MIGRATE;
     r->mail.tell_migrate = d->endpoint[slot].target;
     bundle_pin(&d->board->pins, &r->placed.told_pins, r->mail.tell_migrate.bundle);
     expectations_fill(r, &r->mail.tell_migrate);
-    lane_send_turn(&r->home->telling, &r->mail.tell_item);
-    lane_unlock(lane);
+    mailbox_send_turn(&r->home->telling, &r->mail.tell_item);
+    mailbox_unlock(mailbox);
 }
 
 static void refuse(struct request *r, int status, double retry_after_s)
 {
-    struct lane *lane = &r->home->lane;
-    lane_lock(lane);
+    struct mailbox *mailbox = &r->home->mailbox;
+    mailbox_lock(mailbox);
     r->mail.tell |= TELL_REFUSE;
     r->mail.tell_status = status;
     r->mail.tell_rate_limited = !r->placed.counted;
     r->mail.tell_late = r->placed.routed.dispatch.route.late;
     r->mail.tell_retry_after_s = retry_after_s;
-    lane_send_turn(&r->home->telling, &r->mail.tell_item);
-    lane_unlock(lane);
+    mailbox_send_turn(&r->home->telling, &r->mail.tell_item);
+    mailbox_unlock(mailbox);
 }
 
 /* Names the engine at `from` as the one that has the KV. */
@@ -141,11 +141,11 @@ static void on_enter(struct decide *d, struct request *r, int64_t now_us)
         return;
     }
     r->placed.counted = true;
-    struct lane *lane = &r->home->lane;
-    lane_lock(lane);
+    struct mailbox *mailbox = &r->home->mailbox;
+    mailbox_lock(mailbox);
     r->mail.tell |= TELL_TEXT;
-    lane_send_turn(&r->home->telling, &r->mail.tell_item);
-    lane_unlock(lane);
+    mailbox_send_turn(&r->home->telling, &r->mail.tell_item);
+    mailbox_unlock(mailbox);
 }
 
 /* Returns true if the tenant's limits admit the request. One that entered is counted already and is
@@ -277,29 +277,29 @@ static void on_over(struct decide *d, struct request *r, int64_t now_us)
     };
     director_end(d->director, &r->placed.routed, &end, now_us);
     if (r->placed.counted) tenant_end(r->placed.tenant, &o->usage);
-    struct lane *lane = &r->home->lane;
+    struct mailbox *mailbox = &r->home->mailbox;
     bundle_unpin(&d->board->pins, &r->placed.told_pins);
-    lane_lock(lane);
+    mailbox_lock(mailbox);
     r->mail.tell |= TELL_DONE;
     if (r->is_question)
-        lane_send_turn(&r->home->telling, &r->mail.tell_item);
+        mailbox_send_turn(&r->home->telling, &r->mail.tell_item);
     else
-        lane_send_later(&r->home->telling, &r->mail.tell_item); /* only memory waits for it */
-    lane_unlock(lane);
+        mailbox_send_later(&r->home->telling, &r->mail.tell_item); /* only memory waits for it */
+    mailbox_unlock(mailbox);
 }
 
-void decide_on_mail(void *arg, struct lane_item *item)
+void decide_on_mail(void *arg, struct mailbox_item *item)
 {
     struct decide *d = arg;
     struct request *r = CONTAINER_OF(item, struct request, mail.ask_item);
-    lane_open(&d->lane, item);
+    mailbox_open(&d->mailbox, item);
     uint32_t ask = r->mail.ask, tokens = r->mail.ask_tokens;
     enum retry_failure failure = r->mail.ask_failure;
     bool answering = r->mail.ask_answering;
     uint32_t generated = r->mail.ask_generated;
     uint64_t fingerprint = r->mail.ask_fingerprint;
     r->mail.ask = r->mail.ask_tokens = 0;
-    lane_unlock(&d->lane);
+    mailbox_unlock(&d->mailbox);
 
     int64_t now_us = loop_now_us(d->loop);
     if (ask & ASK_ENTER) on_enter(d, r, now_us);
@@ -723,8 +723,8 @@ int decide_new(const struct decide_config *config, struct decide **ret, struct e
     decide_policy_tell(d, "route", core.route->name, true);
     decide_policy_tell(d, "predict", core.predict->name, true);
     decide_policy_tell(d, "migrate", director_migrate_policy(d->director)->name, true);
-    lane_init(&d->lane, d->loop, decide_on_mail, d);
-    lane_init(&d->entries, d->loop, decide_on_entry, d);
+    mailbox_init(&d->mailbox, d->loop, decide_on_mail, d);
+    mailbox_init(&d->entries, d->loop, decide_on_entry, d);
     bundles_on_ready(d->bundles, on_bundle, d);
     decide_publish(d); /* the known keys hold from the first request on */
     *ret = d;
@@ -749,8 +749,8 @@ void decide_free(struct decide *d)
     if (left_out > 0) log_event(LOG_WARN, "record_full", "left_out=%lu", (unsigned long)left_out);
     http_client_free(d->client);
     signer_free(d->signer);
-    if (d->lane.loop) lane_fini(&d->lane);
-    if (d->entries.loop) lane_fini(&d->entries);
+    if (d->mailbox.loop) mailbox_fini(&d->mailbox);
+    if (d->entries.loop) mailbox_fini(&d->entries);
     loop_free(d->loop);
     free(d);
 }

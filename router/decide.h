@@ -1,7 +1,7 @@
 /* decide.h - the decision thread owns the dispatch, the limits of tenants and the controller's rules.
  *
  * Layer:   router
- * Threads: decide_run is the thread; byte loops reach it through decide_lane only
+ * Threads: decide_run is the thread; byte loops reach it through decide_mailbox only
  */
 #pragma once
 #include "router/blocks.h"
@@ -47,7 +47,7 @@ struct decide {
     struct quarantine_board quarantine;
     struct quarantine_counts quarantine_told; /* to the metrics */
     struct bundles_counts bundles_told;
-    struct lane lane, entries;
+    struct mailbox mailbox, entries;
     struct loop_timer held_timer;
     struct sync *sync;
     _Atomic(const struct route_policy *) route_asked;
@@ -71,8 +71,8 @@ int decide_run(struct decide *d);
 void decide_stop(struct decide *d);                                      /* any thread */
 void decide_route_ask(struct decide *d, const struct route_policy *row); /* any thread */
 int decide_quarantine_clear(struct decide *d, uint64_t fingerprint);     /* any thread; -EAGAIN */
-struct lane *decide_lane(struct decide *d);
-struct lane *decide_entries(struct decide *d); /* for struct entry (tenants.h) */
+struct mailbox *decide_mailbox(struct decide *d);
+struct mailbox *decide_entries(struct decide *d); /* for struct entry (tenants.h) */
 
 /* Apply a list of endpoints from sync.c: begin, put each, end. Endpoints that a complete list leaves
  * out are removed; those that an incomplete one leaves out stay as they were. */
@@ -82,8 +82,8 @@ void decide_endpoints_end(struct decide *d, bool complete);
 void decide_publish(struct decide *d); /* a new snapshot */
 
 /* Shared by the thread's own files. */
-void decide_on_mail(void *decide, struct lane_item *item);
-void decide_on_entry(void *decide, struct lane_item *item);
+void decide_on_mail(void *decide, struct mailbox_item *item);
+void decide_on_entry(void *decide, struct mailbox_item *item);
 void decide_on_held(void *decide);
 /* Tenants and API keys. */
 void decide_tenants_heed(struct decide *d, const struct router_rules *rules);

@@ -432,18 +432,18 @@ static void refusal(struct request *r, int status, bool rate_limited, bool late,
     }
 }
 
-void generate_on_mail(void *arg, struct lane_item *item)
+void generate_on_mail(void *arg, struct mailbox_item *item)
 {
     struct byte_loop *b = arg;
     struct request *r = CONTAINER_OF(item, struct request, mail.tell_item);
-    lane_open(&b->lane, item);
+    mailbox_open(&b->mailbox, item);
     uint32_t tell = r->mail.tell;
     r->mail.tell = 0;
     struct target target = r->mail.tell_target, migrate = r->mail.tell_migrate;
     int status = r->mail.tell_status;
     double retry_after_s = r->mail.tell_retry_after_s;
     bool rate_limited = r->mail.tell_rate_limited, late = r->mail.tell_late;
-    lane_unlock(&b->lane);
+    mailbox_unlock(&b->mailbox);
 
     if (!r->client.over && tell & TELL_SEND) {
         /* Usage keeps the first leg's cache hits, so the hits expected of it are kept too. */

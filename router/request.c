@@ -19,11 +19,11 @@ struct request *request_take(struct byte_loop *b, int64_t deadline_us, void (*on
 
 static void ask(struct request *r, uint32_t what)
 {
-    struct lane *lane = r->home->asks;
-    lane_lock(lane);
+    struct mailbox *mailbox = r->home->asks;
+    mailbox_lock(mailbox);
     r->mail.ask |= what;
-    lane_send_turn(&r->home->asking, &r->mail.ask_item);
-    lane_unlock(lane);
+    mailbox_send_turn(&r->home->asking, &r->mail.ask_item);
+    mailbox_unlock(mailbox);
 }
 
 void request_enter(struct request *r)
@@ -43,16 +43,16 @@ void request_tokens(struct request *r, uint32_t count)
     bool first = r->client.first_us == 0;
     if (first) r->client.first_us = now_us;
     r->client.last_us = now_us;
-    struct lane *lane = r->home->asks;
-    lane_lock(lane);
+    struct mailbox *mailbox = r->home->asks;
+    mailbox_lock(mailbox);
     r->mail.ask |= ASK_TOKENS;
     r->mail.ask_tokens += count;
     /* The first token is timed, so its mail goes at once; the others are only counted. */
     if (first)
-        lane_send_turn(&r->home->asking, &r->mail.ask_item);
+        mailbox_send_turn(&r->home->asking, &r->mail.ask_item);
     else
-        lane_send_later(&r->home->asking, &r->mail.ask_item);
-    lane_unlock(lane);
+        mailbox_send_later(&r->home->asking, &r->mail.ask_item);
+    mailbox_unlock(mailbox);
 }
 
 void request_failed(struct request *r, enum retry_failure failure)
@@ -60,15 +60,15 @@ void request_failed(struct request *r, enum retry_failure failure)
     must(!r->client.over);
     r->client.broken = true;
     migrate_request_forget(r);
-    struct lane *lane = r->home->asks;
-    lane_lock(lane);
+    struct mailbox *mailbox = r->home->asks;
+    mailbox_lock(mailbox);
     r->mail.ask |= ASK_FAILED;
     r->mail.ask_failure = failure;
     r->mail.ask_generated = r->client.ids_lost ? 0 : leg_generated(r);
     r->mail.ask_fingerprint = r->client.fingerprint;
     r->mail.ask_answering = r->client.began && r->mail.ask_generated == 0;
-    lane_send_turn(&r->home->asking, &r->mail.ask_item);
-    lane_unlock(lane);
+    mailbox_send_turn(&r->home->asking, &r->mail.ask_item);
+    mailbox_unlock(mailbox);
 }
 
 /* A copy of its KV that is under way comes too late: the leg that it was to follow is over. */
@@ -76,13 +76,13 @@ void request_sliced(struct request *r)
 {
     must(!r->client.over);
     migrate_request_forget(r);
-    struct lane *lane = r->home->asks;
-    lane_lock(lane);
+    struct mailbox *mailbox = r->home->asks;
+    mailbox_lock(mailbox);
     r->mail.ask |= ASK_SLICED;
     r->mail.ask_generated = leg_generated(r);
     r->mail.ask_fingerprint = r->client.fingerprint;
-    lane_send_turn(&r->home->asking, &r->mail.ask_item);
-    lane_unlock(lane);
+    mailbox_send_turn(&r->home->asking, &r->mail.ask_item);
+    mailbox_unlock(mailbox);
 }
 
 void request_prefilled(struct request *r)
@@ -150,12 +150,12 @@ void request_over(struct request *r)
     if (!r->is_question) observe(r);
     drop_question(r);
     migrate_request_forget(r);
-    struct lane *lane = r->home->asks;
-    lane_lock(lane);
+    struct mailbox *mailbox = r->home->asks;
+    mailbox_lock(mailbox);
     r->mail.outcome = *o;
     r->mail.ask |= ASK_OVER;
-    lane_send_turn(&r->home->asking, &r->mail.ask_item);
-    lane_unlock(lane);
+    mailbox_send_turn(&r->home->asking, &r->mail.ask_item);
+    mailbox_unlock(mailbox);
 }
 
 void request_release(struct request *r)

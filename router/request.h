@@ -2,7 +2,7 @@
  *
  * Layer:    router
  * Threads:  one id, three structs: client_stream belongs to the byte loop, placement to the decision
- *           thread, request_mail goes between them under the lanes' locks. No member has two owners
+ *           thread, request_mail goes between them under the mailboxes' locks. No member has two owners
  * Lifetime: taken from the byte loop's pool when it arrives, given back when TELL_DONE came.
  *           ASK_OVER is the byte loop's last word and is said exactly once after ASK_ARRIVE;
  *           TELL_DONE is the answer to it and the decision thread's last word.
@@ -23,7 +23,7 @@
  *                 ◄──────  TELL_DONE
  */
 #pragma once
-#include "base/io/loop/lane.h"
+#include "base/io/loop/mailbox.h"
 #include "router/client_stream.h"
 #include "router/placement.h"
 
@@ -61,9 +61,9 @@ struct request_arrival {
     uint64_t fingerprint;
 };
 
-/* The mail between both threads: each half is read and written under the lock of its receiver's lane. */
+/* The mail between both threads: each half is read and written under the lock of its receiver's mailbox. */
 struct request_mail {
-    struct lane_item ask_item; /* to the decision thread */
+    struct mailbox_item ask_item; /* to the decision thread */
     uint32_t ask, ask_tokens;
     enum retry_failure ask_failure;
     bool ask_answering;
@@ -73,7 +73,7 @@ struct request_mail {
     struct request_arrival arrival; /* not changed after ASK_ARRIVE; ASK_ENTER: the tenant only */
     struct outcome outcome;         /* with ASK_OVER */
 
-    struct lane_item tell_item; /* to the byte loop */
+    struct mailbox_item tell_item; /* to the byte loop */
     uint32_t tell;
     struct target tell_target, tell_migrate;
     int tell_status;

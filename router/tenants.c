@@ -308,43 +308,43 @@ void tenant_end(struct tenant *t, const struct usage *usage)
 
 /* ---- leave for work of the router's own ---- */
 
-void entry_ask(struct entry *e, struct lane *to, enum entry_ask what)
+void entry_ask(struct entry *e, struct mailbox *to, enum entry_ask what)
 {
-    lane_lock(to);
+    mailbox_lock(to);
     e->ask |= what;
-    lane_send(to, &e->ask_item);
-    lane_unlock(to);
+    mailbox_send(to, &e->ask_item);
+    mailbox_unlock(to);
 }
 
-uint32_t entry_told(struct lane *home, struct lane_item *item, double *ret_wait_s)
+uint32_t entry_told(struct mailbox *home, struct mailbox_item *item, double *ret_wait_s)
 {
     struct entry *e = CONTAINER_OF(item, struct entry, tell_item);
-    lane_open(home, item);
+    mailbox_open(home, item);
     uint32_t tell = e->tell;
     e->tell = 0;
     *ret_wait_s = e->wait_s;
-    lane_unlock(home);
+    mailbox_unlock(home);
     return tell;
 }
 
 static void tell(struct entry *e, enum entry_tell what, double wait_s)
 {
-    struct lane *home = e->home; /* once told, the entry may be gone */
-    lane_lock(home);
+    struct mailbox *home = e->home; /* once told, the entry may be gone */
+    mailbox_lock(home);
     e->tell |= what;
     e->wait_s = wait_s;
-    lane_send(home, &e->tell_item);
-    lane_unlock(home);
+    mailbox_send(home, &e->tell_item);
+    mailbox_unlock(home);
 }
 
-bool entry_decide(struct lane *from, struct lane_item *item, struct tenants *tenants,
+bool entry_decide(struct mailbox *from, struct mailbox_item *item, struct tenants *tenants,
                   int64_t now_us)
 {
     struct entry *e = CONTAINER_OF(item, struct entry, ask_item);
-    lane_open(from, item);
+    mailbox_open(from, item);
     uint32_t ask = e->ask;
     e->ask = 0;
-    lane_unlock(from);
+    mailbox_unlock(from);
     if (ask & ENTRY_END) {
         const struct usage none = { 0 };
         tenant_end(e->tenant, &none);

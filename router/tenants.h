@@ -12,7 +12,7 @@
 #include "base/core/err.h"
 #include "base/core/hash.h"
 #include "base/core/map.h"
-#include "base/io/loop/lane.h"
+#include "base/io/loop/mailbox.h"
 #include "base/wire/sync.h"
 #include "base/wire/usage.h"
 
@@ -74,7 +74,7 @@ void tenant_end(struct tenant *t, const struct usage *usage);
 
 /* Asks for a tenant's leave to have work done by the router itself, which no engine sees.
  * Threads: a byte loop asks, the decision thread, which holds the limits, answers by mail; each has
- *          a lane of its own for entries
+ *          a mailbox of its own for entries
  * Rules:   (1) ENTRY_ENTER is answered by ENTRY_MAY or ENTRY_REFUSED, and ENTRY_END, asked once after
  *              ENTRY_MAY, by ENTRY_OVER
  *          (2) the memory is the asker's, and stays until ENTRY_REFUSED or ENTRY_OVER has come
@@ -85,21 +85,21 @@ enum entry_ask { ENTRY_ENTER = 1, ENTRY_END = 2 };
 enum entry_tell { ENTRY_MAY = 1, ENTRY_REFUSED = 2, ENTRY_OVER = 4 };
 
 struct entry {
-    struct lane_item ask_item, tell_item;
-    struct lane *home; /* the asker's, for what is told */
+    struct mailbox_item ask_item, tell_item;
+    struct mailbox *home; /* the asker's, for what is told */
     char tenant_name[TENANT_NAME_MAX];
     uint32_t ask, tell;
     double wait_s;         /* with ENTRY_REFUSED: until it may */
     struct tenant *tenant; /* the decision thread's */
 };
 
-/* By the asker: `to` is the decision thread's lane. */
-void entry_ask(struct entry *e, struct lane *to, enum entry_ask what);
-/* By the asker, for an item of its lane: returns what was told, and the seconds. */
-uint32_t entry_told(struct lane *home, struct lane_item *item, double *ret_wait_s);
+/* By the asker: `to` is the decision thread's mailbox. */
+void entry_ask(struct entry *e, struct mailbox *to, enum entry_ask what);
+/* By the asker, for an item of its mailbox: returns what was told, and the seconds. */
+uint32_t entry_told(struct mailbox *home, struct mailbox_item *item, double *ret_wait_s);
 
-/* By the decision thread, for an item of its lane. False: the tenant may not. */
-bool entry_decide(struct lane *from, struct lane_item *item, struct tenants *tenants,
+/* By the decision thread, for an item of its mailbox. False: the tenant may not. */
+bool entry_decide(struct mailbox *from, struct mailbox_item *item, struct tenants *tenants,
                   int64_t now_us);
 
 /* Knows if requests need an API key, over a restart of the router too.

@@ -225,7 +225,7 @@ static void enter(struct token_call *c)
     hand_over(c);
 }
 
-void tokens_on_mail(void *arg, struct lane_item *item)
+void tokens_on_mail(void *arg, struct mailbox_item *item)
 {
     struct byte_loop *b = arg;
     struct token_call *c = CONTAINER_OF(item, struct token_call, entry.tell_item);

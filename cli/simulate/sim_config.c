@@ -546,7 +546,7 @@ static int check_reference(const struct sim_options *o, const struct sim_config 
         { "tenant_weights", "", "share" }, { "admit", "all", "decide" },
         { "preempt", "newest", "decide" }, { "chunk", "whole", "decide" },
         { "evict", "lru", "decide" },      { "preset", "ref", "decide" },
-        { "perf", "", "foretell" },        { "power", "max", "decide" },
+        { "perf", "", "predict_length" },  { "power", "max", "decide" },
         { "migrate", "none", "move" },     { "swap_space", NULL, "hold" },
         { "swap_rate", NULL, "copy" },     { "seqs_max", NULL, "limit" },
         { "batch_tokens", NULL, "limit" }, { "kv_tokens", NULL, "limit" },

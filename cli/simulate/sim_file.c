@@ -101,7 +101,7 @@ static struct str or_else(struct str strong, struct str weak)
     return strong.len > 0 ? strong : weak;
 }
 
-#define TAKE_ROW(rows, kind, text)                         \
+#define TAKE_POLICY(rows, kind, text)                      \
     if (rc == 0 && (text).len > 0) {                       \
         rc = policy_check(#kind, text, #kind, err);        \
         (rows)->kind = rc == 0 ? kind##_find(text) : NULL; \
@@ -130,17 +130,17 @@ static int take_rows(const struct config *file, struct sim_config *c, struct err
     const struct engine_rows_section *own = service ? &service->engine : &none;
     struct str preset = or_else(own->preset, all->preset);
     int rc = preset.len > 0 ? sim_take_preset(preset, c, err) : 0;
-    TAKE_ROW(c, route, router->route)
-    TAKE_ROW(c, predict, router->predict)
-    TAKE_ROW(&c->step, fair, or_else(own->fair, all->fair))
-    TAKE_ROW(&c->step, order, or_else(own->order, all->order))
-    TAKE_ROW(&c->step, admit, or_else(own->admit, all->admit))
-    TAKE_ROW(&c->step, preempt, or_else(own->preempt, all->preempt))
-    TAKE_ROW(&c->step, chunk, or_else(own->chunk, all->chunk))
-    TAKE_ROW(&c->step, evict, or_else(own->evict, all->evict))
-    TAKE_ROW(c, perf, or_else(own->perf, all->perf))
+    TAKE_POLICY(c, route, router->route)
+    TAKE_POLICY(c, predict, router->predict)
+    TAKE_POLICY(&c->step, fair, or_else(own->fair, all->fair))
+    TAKE_POLICY(&c->step, order, or_else(own->order, all->order))
+    TAKE_POLICY(&c->step, admit, or_else(own->admit, all->admit))
+    TAKE_POLICY(&c->step, preempt, or_else(own->preempt, all->preempt))
+    TAKE_POLICY(&c->step, chunk, or_else(own->chunk, all->chunk))
+    TAKE_POLICY(&c->step, evict, or_else(own->evict, all->evict))
+    TAKE_POLICY(c, perf, or_else(own->perf, all->perf))
     if (!service) return rc;
-    TAKE_ROW(c, power, service->power)
+    TAKE_POLICY(c, power, service->power)
     c->row_watts_max = service->row_watts;
     const struct pool_section *pools = service->pools.items;
     for (uint32_t p = 0; p < c->pool_count && has_its_pools(c, service); p++)
@@ -179,10 +179,10 @@ static int take_moves(const struct config *file, struct sim_config *c, struct er
     const struct router_config *router = config_section_get(file, router_section.name);
     const struct service_section *service = only_service(file);
     if (!moves_kv(c)) return 0;
-    TAKE_ROW(c, migrate, router->migrate)
+    TAKE_POLICY(c, migrate, router->migrate)
     if (rc < 0 || !service) return rc;
     const struct pool_section *pools = service->pools.items;
-    TAKE_ROW(c, role, service->role)
+    TAKE_POLICY(c, role, service->role)
     for (uint32_t p = 0; p < c->pool_count && has_its_pools(c, service); p++)
         if (!c->pool[p].has_role) c->pool[p].role = (enum role)pools[p].role;
     if (takes_link(file, service)) c->link_bytes_s = (double)service->kv_link_bytes_s;

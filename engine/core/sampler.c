@@ -21,7 +21,7 @@
 struct sampler {
     uint32_t vocab_size;
     float *logit;           /* after penalties */
-    uint32_t *count_answer; /* occurrences in the output, zero between calls */
+    uint32_t *count_output; /* occurrences in the output, zero between calls */
     bool *seen;             /* in prompt or output, false between calls */
     struct ranking ranking;
     struct ranked *kept; /* likeliest first */
@@ -34,12 +34,12 @@ int sampler_new(uint32_t vocab_size, struct sampler **ret)
     if (!s) return -ENOMEM;
     s->vocab_size = vocab_size;
     s->logit = calloc(vocab_size, sizeof *s->logit);
-    s->count_answer = calloc(vocab_size, sizeof *s->count_answer);
+    s->count_output = calloc(vocab_size, sizeof *s->count_output);
     s->seen = calloc(vocab_size, sizeof *s->seen);
     s->kept = calloc(vocab_size, sizeof *s->kept);
     s->weight = calloc(vocab_size, sizeof *s->weight);
     int rc = ranking_init(&s->ranking, vocab_size);
-    bool all = s->logit && s->count_answer && s->seen && s->kept && s->weight;
+    bool all = s->logit && s->count_output && s->seen && s->kept && s->weight;
     if (rc < 0 || !all) return -ENOMEM;
     *ret = TAKE(s);
     return 0;
@@ -49,7 +49,7 @@ void sampler_free(struct sampler *s)
 {
     if (!s) return;
     free(s->logit);
-    free(s->count_answer);
+    free(s->count_output);
     free(s->seen);
     ranking_fini(&s->ranking);
     free(s->kept);
@@ -70,7 +70,7 @@ static void penalise(struct sampler *s, const struct sampler_params *p,
     uint32_t from = repeats ? 0 : in->prompt_count;
     for (uint32_t i = from; i < in->count; i++) {
         s->seen[in->ids[i]] = true;
-        if (i >= in->prompt_count) s->count_answer[in->ids[i]]++;
+        if (i >= in->prompt_count) s->count_output[in->ids[i]]++;
     }
     for (uint32_t i = from; i < in->count; i++) {
         uint32_t id = in->ids[i];
@@ -78,9 +78,9 @@ static void penalise(struct sampler *s, const struct sampler_params *p,
         s->seen[id] = false;
         float *logit = &s->logit[id];
         if (repeats) *logit = *logit > 0 ? *logit / repetition : *logit * repetition;
-        if (s->count_answer[id] > 0) {
-            *logit -= p->presence_penalty + p->frequency_penalty * (float)s->count_answer[id];
-            s->count_answer[id] = 0;
+        if (s->count_output[id] > 0) {
+            *logit -= p->presence_penalty + p->frequency_penalty * (float)s->count_output[id];
+            s->count_output[id] = 0;
         }
     }
 }

@@ -146,11 +146,11 @@ static struct chunk_session pending_of(const struct scheduler *s, const struct s
     if (generated > 0) {
         bool late = (double)(x->first_token_us - x->arrival_us) * 1e-6 > ttft_s;
         double used_s = (double)(s->now_us - x->first_token_us) * 1e-6;
-        ret.hand_s = late ? -(double)INFINITY : s->config.step_s_max * generated - used_s;
+        ret.slack_s = late ? -(double)INFINITY : s->config.step_s_max * generated - used_s;
         return ret;
     }
     ret.owed = x->prompt_tokens - min_u32(session_known(x), x->prompt_tokens - 1);
-    ret.hand_s = ttft_s - (double)(s->now_us - x->arrival_us) * 1e-6;
+    ret.slack_s = ttft_s - (double)(s->now_us - x->arrival_us) * 1e-6;
     return ret;
 }
 
@@ -456,7 +456,8 @@ static bool catches_up(const struct session *x)
 }
 
 /* Returns the running session with the worst rank that yields to `w`; NULL: there is none. */
-static struct session *who_yields(struct scheduler *s, const struct session *w, int64_t now_us)
+static struct session *yielding_session(struct scheduler *s, const struct session *w,
+                                        int64_t now_us)
 {
     struct session *worst = NULL;
     LIST_EACH (&s->running, node) {
@@ -503,7 +504,7 @@ static void reorder_running(struct scheduler *s, int64_t now_us)
             continue;
         }
         if (!fits && sched_reclaim(s, w)) continue;
-        struct session *out = who_yields(s, w, now_us);
+        struct session *out = yielding_session(s, w, now_us);
         if (!out) break;
         if (fits) {
             sched_park(s, out);
@@ -651,7 +652,7 @@ static void plan_waiting(struct scheduler *s, int64_t now_us)
     sched_put_back(s);
 }
 
-static bool anybody_takes_steps(const struct scheduler *s)
+static bool others_take_steps(const struct scheduler *s)
 {
     LIST_EACH (&s->running, node)
         if (!session_stands(SESSION_OF(node))) return true;
@@ -665,7 +666,7 @@ static void plan_closed(struct scheduler *s, int64_t now_us)
     if (s->counts.waiting == 0) return;
     sched_rank_unranked(s, now_us);
     sched_sum_demand(s);
-    if (!anybody_takes_steps(s)) sched_round_open(s, now_us);
+    if (!others_take_steps(s)) sched_round_open(s, now_us);
     for (struct session *x;
          s->batch.tokens < s->config.batch_tokens_max && (x = sched_round_head(s));) {
         struct sched_need need;

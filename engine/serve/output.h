@@ -29,7 +29,7 @@ struct predict_looks {
     float now[MODEL_HIDDEN]; /* the step that runs writes here */
     struct predict_look look[PREDICT_LOOKS_MAX];
     uint32_t count, seen;
-    struct predict_belief belief;
+    struct predict_posterior posterior;
 };
 
 /* A stop matcher ends an output at a stop string and never shows a part of one.

@@ -132,7 +132,7 @@ static void predict_first(struct predict_engine *f, struct session *s, struct pr
 {
     struct predict_features features = features_of(s, looks->now);
     struct predict_verdict v;
-    features.belief = &looks->belief;
+    features.posterior = &looks->posterior;
     f->row->decide(f->state, &features, &v);
     s->predicted_mean = whole(v.mean);
     s->predicted_p50 = whole(v.p50);
@@ -146,7 +146,7 @@ static void refine(struct predict_engine *f, struct session *s, struct predict_l
 {
     uint32_t generated = session_generated(s);
     struct predict_features features = features_of(s, read ? looks->now : looks->look[0].hidden);
-    features.belief = &looks->belief;
+    features.posterior = &looks->posterior;
     features.hidden_at = read ? generated : 0;
     double left = predict_remaining(f->row, f->state, &features, generated);
     s->predicted_mean = whole((double)generated + left);

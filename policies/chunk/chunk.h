@@ -21,12 +21,12 @@ struct chunk_view {
 };
 
 /* One session's state against its SLO. Before the first token, `owed` prompt tokens are to be
- * computed within `hand_s`, which is below 0 when that is too late. After the first token owed is 0
- * and hand_s is the time in hand until the session's TPOT exceeds the SLO; -INFINITY if the first
+ * computed within `slack_s`, which is below 0 when that is too late. After the first token owed is 0
+ * and slack_s is the time in hand until the session's TPOT exceeds the SLO; -INFINITY if the first
  * token came too late. */
 struct chunk_session {
     uint32_t owed;
-    double hand_s;
+    double slack_s;
     double output; /* its expected length, tokens; at least 1 */
 };
 

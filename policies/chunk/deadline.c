@@ -63,11 +63,11 @@ static double above(double tokens, double mean) /* P(Erlang-2 length > tokens) *
 }
 
 /* Returns P(slow) of a session that still has `seconds` of late steps before it. */
-static double slow(const struct plan *p, double hand_s, double output, double seconds)
+static double slow(const struct plan *p, double slack_s, double output, double seconds)
 {
     double steps = seconds / p->step_s, lost_s = p->late_s * steps;
-    if (p->late_s <= 0 || steps <= 0 || lost_s <= hand_s) return 0;
-    double from = fmax(0, hand_s) / p->late_s, to = steps + (lost_s - hand_s) / p->regain_s;
+    if (p->late_s <= 0 || steps <= 0 || lost_s <= slack_s) return 0;
+    double from = fmax(0, slack_s) / p->late_s, to = steps + (lost_s - slack_s) / p->regain_s;
     return above(from, output) - above(to, output);
 }
 
@@ -76,8 +76,8 @@ static double waiting(const struct plan *p, const struct chunk_session *x, doubl
     const struct chunk_scene *s = p->scene;
     double arriving = AHEAD_PART * s->arrived_owed_s;
     double size = s->arrivals_s > 0 ? s->arrived_owed_s / s->arrivals_s : 0;
-    double spread = size * sqrt(AHEAD_PART * s->arrivals_s * x->hand_s * 2) + 1;
-    double spare = (p->rate - arriving) * x->hand_s - ahead;
+    double spread = size * sqrt(AHEAD_PART * s->arrivals_s * x->slack_s * 2) + 1;
+    double spare = (p->rate - arriving) * x->slack_s - ahead;
     double late = 1 / (1 + exp(LOGISTIC * spare / spread));
     double begins_s = ahead / fmax(p->rate - arriving, p->rate / 10);
     return late + (1 - late) * slow(p, 0, x->output, p->clear_s - begins_s);
@@ -86,7 +86,7 @@ static double waiting(const struct plan *p, const struct chunk_session *x, doubl
 static double decoding(const struct plan *p, const struct chunk_session *x)
 {
     double mend_s = x->output / 2 * p->regain_s;
-    return x->hand_s + mend_s < 0 ? 0 : slow(p, fmax(0, x->hand_s), x->output, p->clear_s);
+    return x->slack_s + mend_s < 0 ? 0 : slow(p, fmax(0, x->slack_s), x->output, p->clear_s);
 }
 
 /* Returns the expected misses of arrivals: first those that miss TTFT, then those that are slow. */
@@ -115,7 +115,7 @@ static double broken(struct plan *p, double tokens)
         ahead += x->owed;
         if (x->owed == 0)
             sum += decoding(p, x);
-        else if (x->hand_s > 0)
+        else if (x->slack_s > 0)
             sum += waiting(p, x, ahead);
     }
     return sum;

@@ -57,8 +57,8 @@ static void estimate(const struct class_model *m, const double p[CLASSES_MAX],
     }
 }
 
-static void foretell(const struct class_model *m, const struct predict_features *f,
-                     struct length_estimate *ret)
+static void predict_length(const struct class_model *m, const struct predict_features *f,
+                           struct length_estimate *ret)
 {
     struct text_features t;
     double p[CLASSES_MAX];
@@ -71,14 +71,14 @@ void class_decide(const void *state, const struct predict_features *f, struct pr
 {
     const struct class_model *m = state;
     struct length_estimate e;
-    foretell(m, f, &e);
+    predict_length(m, f, &e);
     length_verdict(&e, &m->p90, f->output_max, ret);
 }
 
 double class_remaining(const void *state, const struct predict_features *f, uint32_t generated)
 {
     struct length_estimate e;
-    foretell(state, f, &e);
+    predict_length(state, f, &e);
     return length_left(&e, f->output_max, generated);
 }
 

@@ -28,7 +28,7 @@ struct class_model {
 };
 
 /* The members that are equal in all policies of classes; `init` sets the edges. */
-#define CLASS_ROW                                                                  \
+#define CLASS_POLICY                                                               \
     .needs = PREDICT_TEXT, .state_size = sizeof(struct class_model), .init = init, \
     .decide = class_decide, .merge = class_merge, .remaining = class_remaining
 

@@ -17,7 +17,7 @@
 
 #define PREDICT_HIDDEN_DIMS 32
 #define PREDICT_STATE_BYTES_MAX (8u << 20)
-#define PREDICT_BELIEFS 20
+#define PREDICT_POSTERIORS 20
 
 /* Inputs that a policy may require. The prompt's length and limit are always known. */
 enum predict_need {
@@ -33,8 +33,8 @@ enum predict_need {
 
 /* Memory of a policy that refines its estimate of a running output, between two looks at it. It
  * belongs to the caller and starts as zeros. */
-struct predict_belief {
-    float share[PREDICT_BELIEFS];
+struct predict_posterior {
+    float share[PREDICT_POSTERIORS];
     uint32_t looks; /* hidden states of the running output seen so far */
     bool held;
 };
@@ -46,13 +46,13 @@ struct predict_features {
     uint32_t prompt_tokens;
     uint32_t output_max; /* the request's own limit; at least 1 */
 
-    uint64_t group;                /* the task or system prompt */
-    uint32_t previous_tokens;      /* of the previous output in this conversation; 0: none */
-    struct str text;               /* last message of the prompt; borrowed for the call */
-    const float *hidden;           /* PREDICT_HIDDEN_DIMS numbers; NULL: absent */
-    uint32_t hidden_at;            /* output tokens when `hidden` was read; 0: the prompt's end */
-    struct predict_belief *belief; /* NULL: none is kept; decide and remaining write it */
-    uint32_t reported_tokens;      /* the model's own estimate; 0: not asked, or no number */
+    uint64_t group;           /* the task or system prompt */
+    uint32_t previous_tokens; /* of the previous output in this conversation; 0: none */
+    struct str text;          /* last message of the prompt; borrowed for the call */
+    const float *hidden;      /* PREDICT_HIDDEN_DIMS numbers; NULL: absent */
+    uint32_t hidden_at;       /* output tokens when `hidden` was read; 0: the prompt's end */
+    struct predict_posterior *posterior; /* NULL: none is kept; decide and remaining write it */
+    uint32_t reported_tokens;            /* the model's own estimate; 0: not asked, or no number */
 
     /* Set by the simulator alone, else 0. A policy without PREDICT_TRUTH must not read it
      * (t_predict feeds two worlds that differ in it and compares every verdict). */

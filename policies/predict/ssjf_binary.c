@@ -18,6 +18,6 @@ const struct predict_policy predict_ssjf_binary = {
     .name = "ssjf_binary",
     .about = "two classes, short and long, that part at 141 tokens",
     .source = "SSJF (2404.08509), on hashed words instead of BERT",
-    CLASS_ROW,
+    CLASS_POLICY,
     .observe = class_observe,
 };

@@ -18,6 +18,6 @@ const struct predict_policy predict_ssjf_classes = {
     .name = "ssjf_classes",
     .about = "five classes with edges at 42, 141, 294 and 503 tokens",
     .source = "SSJF (2404.08509), on hashed words instead of BERT",
-    CLASS_ROW,
+    CLASS_POLICY,
     .observe = class_observe,
 };

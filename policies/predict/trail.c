@@ -38,7 +38,7 @@
 #define SEED 0x747261696cULL
 #define EVIDENCE_MAX 2.0 /* one look moves the odds of a bin by no more than e^2 */
 
-_Static_assert(2 * BINS <= PREDICT_BELIEFS, "a belief has two numbers for each bin");
+_Static_assert(2 * BINS <= PREDICT_POSTERIORS, "a posterior has two numbers for each bin");
 
 struct known {
     float hidden[PREDICT_HIDDEN_DIMS];
@@ -167,15 +167,16 @@ static void init(void *state)
     init_net(&m->left, &rng);
 }
 
-/* The belief of a running output: p(bin | h0), then the evidence of later states. */
+/* The posterior of a running output: p(bin | h0), then the evidence of later states. */
 #define FIRST(b) ((b)->share)
 #define EVIDENCE(b) ((b)->share + BINS)
 
-static void start_belief(const struct trail *m, const float *hidden, struct predict_belief *ret)
+static void start_posterior(const struct trail *m, const float *hidden,
+                            struct predict_posterior *ret)
 {
     struct pass pass;
     forward(&m->whole, hidden, &pass);
-    *ret = (struct predict_belief){ .held = true };
+    *ret = (struct predict_posterior){ .held = true };
     for (uint32_t c = 0; c < BINS; c++)
         FIRST(ret)[c] = (float)pass.p[c];
 }
@@ -186,13 +187,13 @@ static void decide(const void *state, const struct predict_features *f, struct p
     struct length_estimate e;
     struct pass pass;
     forward(&m->whole, hidden_of(f), &pass);
-    if (f->belief) start_belief(m, hidden_of(f), f->belief);
+    if (f->posterior) start_posterior(m, hidden_of(f), f->posterior);
     estimate(m, pass.p, &e);
     length_verdict(&e, &m->p90, f->output_max, ret);
 }
 
 /* Updates the evidence log(q(left | h) / base(left)): half from this look, half from those before. */
-static void weigh(const struct trail *m, const float *hidden, struct predict_belief *b)
+static void weigh(const struct trail *m, const float *hidden, struct predict_posterior *b)
 {
     struct pass pass;
     double seen = 0;
@@ -225,7 +226,7 @@ static void beyond(const struct trail *m, uint32_t c, double above, double *ret_
 
 /* Returns the share and the sum of lengths of outputs longer than `above`, by the first state
  * alone. */
-static void prior_beyond(const struct trail *m, const struct predict_belief *b, double above,
+static void prior_beyond(const struct trail *m, const struct predict_posterior *b, double above,
                          double *ret_share, double *ret_sum)
 {
     *ret_share = *ret_sum = 0;
@@ -240,7 +241,7 @@ static void prior_beyond(const struct trail *m, const struct predict_belief *b, 
 
 /* Returns E[L | L > generated], summed over bins of the remaining tokens: the share of each is the
  * prior times the evidence, its mean that of the prior. */
-static double expected(const struct trail *m, const struct predict_belief *b, double generated)
+static double expected(const struct trail *m, const struct predict_posterior *b, double generated)
 {
     double mass = 0, sum = 0, share, total;
     prior_beyond(m, b, generated, &share, &total);
@@ -260,9 +261,9 @@ static double expected(const struct trail *m, const struct predict_belief *b, do
 static double remaining(const void *state, const struct predict_features *f, uint32_t generated)
 {
     const struct trail *m = state;
-    struct predict_belief own = { 0 }, *b = f->belief ? f->belief : &own;
+    struct predict_posterior own = { 0 }, *b = f->posterior ? f->posterior : &own;
     bool is_running = f->hidden_at > 0 && f->hidden_at == generated;
-    if (!b->held) start_belief(m, is_running ? NULL : hidden_of(f), b);
+    if (!b->held) start_posterior(m, is_running ? NULL : hidden_of(f), b);
     if (is_running && hidden_of(f)) weigh(m, hidden_of(f), b);
     double left =
         length_clamp(expected(m, b, (double)generated), f->output_max) - (double)generated;
@@ -336,7 +337,7 @@ static void observe_look(void *state, const struct predict_features *f, uint32_t
     if (!hidden || tokens <= f->hidden_at) return;
     struct predict_features whole = *f;
     whole.hidden = NULL;
-    whole.belief = NULL;
+    whole.posterior = NULL;
     whole.hidden_at = 0;
     whole.output_max = UINT32_MAX;
     double left = tokens - f->hidden_at;

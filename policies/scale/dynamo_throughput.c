@@ -5,7 +5,7 @@
  *
  * Dynamo's throughput loop: forecasts constant, arima (its default), kalman and, in Prophet's
  * place, holt. engine_rps comes there from a profile of the engine under the SLA, here from the
- * step-time model (scale_capacity.h). Means only, one fixed interval whatever an instance's lead.
+ * step-time model (capacity.h). Means only, one fixed interval whatever an instance's lead.
  * Until the first interval has passed the rate of the moment stands. */
 #include "base/core/bits.h"
 #include "policies/scale/capacity.h"

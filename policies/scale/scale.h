@@ -3,7 +3,7 @@
  * Layer:   policies (base/core)
  * Threads: pure; the controller's loop or the simulator calls
  * Rules:   (1) two stages: a row of the table is the *signal* (what does the demand of this moment
- *              ask for?), a policy of scale_shape.h is the *shaper* (when may the fleet follow?);
+ *              ask for?), a policy of shape/shape.h is the *shaper* (when may the fleet follow?);
  *              each signal names the shaper that it is published with
  *          (2) a signal counts instances that are ready or starting, never draining ones
  *          (3) absent is not zero: with demand.present == false a signal asks for what there is,
@@ -11,7 +11,7 @@
  *          (4) min <= want <= max of every pool, except that nothing is added to a pool whose
  *              offers cannot be had now (available == false)
  *          (5) state is plain bytes of a fixed size: it can be saved and copied
- *          (6) what will come is in no view: the one policy that knows it (scale_bound.h) is no
+ *          (6) what will come is in no view: the one policy that knows it (bound.h) is no
  *              policy of this table
  *          (7) now_us is never negative; it is a wall clock's and may go back, and no policy waits
  *              until it has caught up
@@ -26,8 +26,8 @@
 
 #define SCALE_STATE_BYTES_MAX 16384
 
-struct scale_shape_config; /* scale_shape.h */
-struct scale_forecast;     /* scale_forecast.h */
+struct scale_shape_config; /* shape/shape.h */
+struct scale_forecast;     /* forecast.h */
 
 struct scale_config {
     double margin;          /* every policy: measured load is multiplied by it; 1: as published */

@@ -3,24 +3,24 @@
  * Nothing that is decided now serves before now + lead. So the fleet is sized for then. A decision,
  * in its order:
  *
- *   1 see      arrivals: their level now and paths on from it (scale_outlook.h). Speeds: of each
- *              pool, the mean of minutes (scale_pace.h). Lengths: the moments of what waits and of
+ *   1 see      arrivals: their level now and paths on from it (parts/forecast_paths.h). Speeds: of each
+ *              pool, the mean of minutes (parts/lateness_model.h). Lengths: the moments of what waits and of
  *              what came lately, outputs no shorter than the sessions there are say
- *              (scale_sessions.h)
- *   2 pools    what an instance of each serves within the SLO (scale_capacity.h). The main
+ *              (parts/load_correction.h)
+ *   2 pools    what an instance of each serves within the SLO (capacity.h). The main
  *              pool, the cheapest that can grow, stands for all, and its lead is the lead
- *              (scale_scene.h)
- *   3 learn    each second, from what ended. Belief: work is multiplied by a factor that moves
- *              until the misses expected are those that are counted (scale_belief.h); it stands
+ *              (parts/lateness_model.h)
+ *   3 learn    each second, from what ended. Correction: work is multiplied by a factor that moves
+ *              until the misses expected are those that are counted (parts/load_correction.h); it stands
  *              while help for expected misses is on its way, and after a backlog or a change of the
- *              fleet. Allowance: misses that the SLO allows and that have not happened are
- *              saved (scale_allowance.h)
+ *              fleet. Error budget: misses that the SLO allows and that have not happened are
+ *              saved (parts/load_correction.h)
  *   4 need     the capacity C, below: by the share of requests that would be late, fleet and demand
- *              followed as a fluid with chance about it (scale_scene.h, scale_fluid.h), so that
+ *              followed as a fluid with chance about it (parts/lateness_model.h), so that
  *              free sessions count for what they bridge. It stands for five seconds of an unchanged
  *              fleet
  *   5 mix      the cheapest whole number of instances of all pools that does C, the lead of new
- *              ones priced in (scale_mix.h)
+ *              ones priced in (parts/mix.h)
  *   6 shaper   `window`, 20 s: only the noise of its inputs is left to bridge
  *
  * C is the least, ready a lead from now, with
@@ -59,7 +59,7 @@
 
 #define SECOND_US ((int64_t)1000000)
 #define AGAIN_US SECOND_US
-#define ANSWER_US (OUTLOOK_BUCKET_S * SECOND_US) /* until another count of arrivals is there */
+#define ANSWER_US (PATHS_BUCKET_S * SECOND_US) /* until another count of arrivals is there */
 
 /* Shares of requests that are late whatever is bought. */
 #define SATURATED 0.3 /* a backlog: look at when it should be gone */
@@ -85,11 +85,11 @@
 #define BACKLOG 20 /* of so many requests one waits: more begins or less than comes */
 
 struct work {
-    struct outlook outlook;
-    struct pace pace;
-    struct sessions sessions;
-    struct belief belief;
-    struct allowance allowance;
+    struct forecast_paths paths;
+    struct speed_average speed;
+    struct littles_law sessions;
+    struct load_correction correction;
+    struct error_budget error_budget;
 
     bool reading; /* the counters below were read before */
     int64_t read_us;
@@ -113,7 +113,7 @@ _Static_assert(sizeof(struct work) <= SCALE_STATE_BYTES_MAX, "state of scale_wor
 
 /* A decision under way. */
 struct plan {
-    struct scene scene;
+    struct lateness_model lateness;
     struct work *memory;
     double allowed; /* 1 - attainment: the share that may be late */
     double budget;  /* requests that may be late beyond that */
@@ -121,7 +121,7 @@ struct plan {
 
 static bool is_calm(const struct plan *p)
 {
-    return outlook_is_calm(&p->memory->outlook);
+    return paths_is_calm(&p->memory->paths);
 }
 
 /* Time since then; a clock that went back begins it anew. */
@@ -134,7 +134,7 @@ static int64_t since_us(int64_t *then_us, int64_t now_us)
 /* ---- 1, 2: what is seen ---- */
 
 /* What waits and what came lately; else the means. */
-static void plan_lengths(const struct scale_demand *d, const struct sessions *sessions,
+static void plan_lengths(const struct scale_demand *d, const struct littles_law *sessions,
                          struct lengths *ret)
 {
     if (d->expected.count > 0 || d->queued.count > 0) {
@@ -143,7 +143,7 @@ static void plan_lengths(const struct scale_demand *d, const struct sessions *se
         *ret = (struct lengths){ 0 };
         lengths_add(ret, d->prompt_tokens, fmax(d->output_tokens, 1), 1);
     }
-    double factor = sessions_factor(sessions, ret->output);
+    double factor = littles_law_factor(sessions, ret->output);
     ret->output *= factor;
     ret->cross *= factor;
     ret->output_sq *= factor * factor;
@@ -154,11 +154,11 @@ static void see(struct plan *p, const struct scale_config *config, const struct 
 {
     struct work *w = p->memory;
     struct lengths lengths;
-    outlook_observe(&w->outlook, view->demand.arrivals_total, now_us);
-    pace_observe(&w->pace, view, now_us);
+    paths_observe(&w->paths, view->demand.arrivals_total, now_us);
+    speed_average_observe(&w->speed, view, now_us);
     plan_lengths(&view->demand, &w->sessions, &lengths);
-    scene_level(&p->scene, config, view, &w->outlook);
-    scene_pools(&p->scene, &lengths, &w->pace);
+    lateness_level(&p->lateness, config, view, &w->paths);
+    lateness_pools(&p->lateness, &lengths, &w->speed);
 }
 
 /* ---- 3: what is learned ---- */
@@ -169,7 +169,8 @@ static uint32_t gained(uint64_t total, uint64_t before)
 }
 
 /* What ended since the last reading; nothing when the counters began anew. */
-static void read_misses(struct work *w, const struct scale_demand *d, struct belief_reading *ret)
+static void read_misses(struct work *w, const struct scale_demand *d,
+                        struct load_correction_reading *ret)
 {
     bool reset =
         !w->reading || d->slo_met_total < w->met_total || d->slo_missed_total < w->missed_total;
@@ -184,17 +185,18 @@ static bool has_backlog(const struct scale_demand *d)
     return ((uint64_t)d->waiting + d->held) * BACKLOG > d->in_flight;
 }
 
-static void read_sessions(const struct scene *s, double passed_s, struct sessions *sessions)
+static void read_sessions(const struct lateness_model *s, double passed_s,
+                          struct littles_law *sessions)
 {
     const struct scale_demand *d = &s->view->demand;
-    struct sessions_reading r = { .arrived = d->arrivals_total,
-                                  .ended = d->slo_met_total + d->slo_missed_total,
-                                  .running = d->in_flight - min_u32(d->waiting, d->in_flight),
-                                  .dt_s = passed_s,
-                                  .backlog = has_backlog(d) };
+    struct littles_law_reading r = { .arrived = d->arrivals_total,
+                                     .ended = d->slo_met_total + d->slo_missed_total,
+                                     .running = d->in_flight - min_u32(d->waiting, d->in_flight),
+                                     .dt_s = passed_s,
+                                     .backlog = has_backlog(d) };
     for (uint32_t i = 0; i < s->view->pool_count; i++)
-        r.ready += s->view->pool[i].ready * scene_worth(s, i);
-    sessions_observe(sessions, &s->load[s->main], &r);
+        r.ready += s->view->pool[i].ready * lateness_worth(s, i);
+    littles_law_observe(sessions, &s->load[s->main], &r);
 }
 
 /* Whether the fleet changed lately, a backlog was there, or nobody looked for long. */
@@ -213,21 +215,22 @@ static bool is_unsettled(struct work *w, const struct scale_view *view, double p
 static void learn(const struct plan *p, int64_t now_us)
 {
     struct work *w = p->memory;
-    const struct scene *s = &p->scene;
+    const struct lateness_model *s = &p->lateness;
     const struct scale_demand *d = &s->view->demand;
     bool is_first = !w->reading;
     if (!d->slo_known || (!is_first && since_us(&w->read_us, now_us) < SECOND_US)) return;
     if (is_first) w->unhelped_us = w->read_us = now_us;
     double passed_s = (double)(now_us - w->read_us) / 1e6;
-    struct belief_reading r = { .expected_share = scene_late_now(s, belief_factor(&w->belief)),
-                                .allowed_share = p->allowed,
-                                .unsettled = is_unsettled(w, s->view, passed_s, now_us),
-                                .judge = since_us(&w->unhelped_us, now_us) >=
-                                         BELIEF_READINGS * SECOND_US };
+    struct load_correction_reading r = {
+        .expected_share = lateness_late_now(s, load_correction_factor(&w->correction)),
+        .allowed_share = p->allowed,
+        .unsettled = is_unsettled(w, s->view, passed_s, now_us),
+        .judge = since_us(&w->unhelped_us, now_us) >= LOAD_CORRECTION_READINGS * SECOND_US
+    };
     read_misses(w, d, &r);
     read_sessions(s, passed_s, &w->sessions);
-    allowance_observe(&w->allowance, r.ended, r.missed, s->level, p->allowed);
-    belief_observe(&w->belief, &r);
+    error_budget_observe(&w->error_budget, r.ended, r.missed, s->level, p->allowed);
+    load_correction_observe(&w->correction, &r);
     w->reading = true;
     w->read_us = now_us;
 }
@@ -245,16 +248,16 @@ static bool does(const struct plan *p, double n, double most, double more_late, 
 {
     if (more_late <= room.least * p->allowed) return true;
     if (more_late > room.paid * p->allowed || !is_calm(p)) return false;
-    return scene_worst_loss(&p->scene, n, most) <= p->budget;
+    return lateness_worst_loss(&p->lateness, n, most) <= p->budget;
 }
 
 /* The least that does in place of `most`, less NEAR_INSTANCES at most. */
 static double least_of(const struct plan *p, double most, bool from_now, struct room room)
 {
-    double late = scene_late(&p->scene, most, from_now), low = 0, high = most;
+    double late = lateness_share(&p->lateness, most, from_now), low = 0, high = most;
     for (int i = 0; i < BISECTIONS && high - low > NEAR_INSTANCES; i++) {
         double mid = (low + high) / 2;
-        if (does(p, mid, most, scene_late(&p->scene, mid, from_now) - late, room))
+        if (does(p, mid, most, lateness_share(&p->lateness, mid, from_now) - late, room))
             high = mid;
         else
             low = mid;
@@ -265,8 +268,8 @@ static double least_of(const struct plan *p, double most, bool from_now, struct 
 /* The least a lead from now, and from now on where that is less than there is. */
 static double least_need(const struct plan *p, double most, struct room room)
 {
-    double have = scene_have(&p->scene);
-    bool hopeless = scene_late(&p->scene, most, false) > HOPELESS;
+    double have = lateness_have(&p->lateness);
+    bool hopeless = lateness_share(&p->lateness, most, false) > HOPELESS;
     double n = hopeless ? most : least_of(p, most, false, room);
     return n < have ? fmax(n, least_of(p, have, true, room)) : n;
 }
@@ -274,7 +277,7 @@ static double least_need(const struct plan *p, double most, struct room room)
 /* Parts of what is allowed that may be late for so long, by the budget. */
 static double parts_for(const struct plan *p, double seconds)
 {
-    return allowance_parts(p->budget, p->allowed * p->scene.level * seconds);
+    return error_budget_parts(p->budget, p->allowed * p->lateness.level * seconds);
 }
 
 static double shrink_parts(const struct plan *p)
@@ -285,19 +288,20 @@ static double shrink_parts(const struct plan *p)
 /* Whether what there is does until more could be ready. */
 static bool have_does(const struct plan *p, double most)
 {
-    double have = scene_have(&p->scene);
-    double late = scene_late(&p->scene, have, false) - scene_late(&p->scene, most, false);
+    double have = lateness_have(&p->lateness);
+    double late =
+        lateness_share(&p->lateness, have, false) - lateness_share(&p->lateness, most, false);
     struct room room = { is_calm(p) ? KEEP_CALM : KEEP_RISEN,
-                         parts_for(p, p->scene.lead_s + HELP_S) };
+                         parts_for(p, p->lateness.lead_s + HELP_S) };
     return does(p, have, most, late, room);
 }
 
 /* Takes n into the mean of a lead, which begins with what there is. */
-static void note_fewest(struct work *w, const struct scene *s, double n, int64_t now_us)
+static void note_fewest(struct work *w, const struct lateness_model *s, double n, int64_t now_us)
 {
     if (!w->has_fewest) {
         w->has_fewest = true;
-        w->fewest = scene_have(s);
+        w->fewest = lateness_have(s);
         w->fewest_us = now_us;
     }
     double passed_s = (double)since_us(&w->fewest_us, now_us) / 1e6;
@@ -309,23 +313,23 @@ static void note_fewest(struct work *w, const struct scene *s, double n, int64_t
  * which is how long what is given up takes to come back. DBL_MAX: nothing may be spent. */
 static double spent_need(const struct plan *p, double most, int64_t now_us)
 {
-    double lead_s = p->scene.lead_s, dwell_s = fmax(DWELL_S, DWELL_LEADS * lead_s);
+    double lead_s = p->lateness.lead_s, dwell_s = fmax(DWELL_S, DWELL_LEADS * lead_s);
     struct room room = { shrink_parts(p), parts_for(p, lead_s + HELP_S + dwell_s) };
-    double n = is_calm(p) ? least_need(p, most, room) : scene_have(&p->scene);
-    note_fewest(p->memory, &p->scene, n, now_us);
+    double n = is_calm(p) ? least_need(p, most, room) : lateness_have(&p->lateness);
+    note_fewest(p->memory, &p->lateness, n, now_us);
     return is_calm(p) ? fmax(n, p->memory->fewest) : DBL_MAX;
 }
 
-/* C, in instances of the main pool. Where a backlog makes all late, the scene looks later from here
+/* C, in instances of the main pool. Where a backlog makes all late, the model looks later from here
  * on. */
 static double needed(struct plan *p, int64_t now_us)
 {
-    struct scene *s = &p->scene;
-    double have = scene_have(s), most = 0;
+    struct lateness_model *s = &p->lateness;
+    double have = lateness_have(s), most = 0;
     for (uint32_t i = 0; i < s->view->pool_count; i++)
-        most += scale_reach(&s->view->pool[i]) * scene_worth(s, i);
+        most += scale_reach(&s->view->pool[i]) * lateness_worth(s, i);
     most = fmax(most, have);
-    if (scene_late(s, most, false) > SATURATED) s->look_from += s->clear_steps;
+    if (lateness_share(s, most, false) > SATURATED) s->look_from += s->clear_steps;
     double n = least_need(p, most, (struct room){ shrink_parts(p), 0 });
     n = fmin(n, spent_need(p, most, now_us));
     return n > have && have_does(p, most) ? have : n;
@@ -333,23 +337,23 @@ static double needed(struct plan *p, int64_t now_us)
 
 static double lent(const struct plan *p)
 {
-    return p->allowed * p->scene.level * (LENT_LEADS * p->scene.lead_s + HELP_S);
+    return p->allowed * p->lateness.level * (LENT_LEADS * p->lateness.lead_s + HELP_S);
 }
 
 /* Requests a second to plan for, in units of the pools' rates. */
 static double find_rate(struct plan *p, int64_t now_us)
 {
-    struct scene *s = &p->scene;
-    double work = s->config->margin * belief_factor(&p->memory->belief);
-    scene_look(s, work);
-    p->budget = p->memory->allowance.saved + lent(p);
+    struct lateness_model *s = &p->lateness;
+    double work = s->config->margin * load_correction_factor(&p->memory->correction);
+    lateness_look(s, work);
+    p->budget = p->memory->error_budget.saved + lent(p);
     return fmax(fmax(needed(p, now_us) * s->rate[s->main], work * s->level), AWAKE_RATE);
 }
 
 /* The same, found anew only when the last answer is old or the fleet is another. */
 static double needed_rate(struct plan *p, int64_t now_us)
 {
-    const struct scene *s = &p->scene;
+    const struct lateness_model *s = &p->lateness;
     struct answer *a = &p->memory->answer;
     uint32_t have = scale_have_all(s->view), ready = scale_ready_all(s->view);
     bool same = a->main == s->main && a->have == have && a->ready == ready;
@@ -363,13 +367,13 @@ static double needed_rate(struct plan *p, int64_t now_us)
 /* Help for misses that are expected with what is ready is on its way. */
 static void note_help(const struct plan *p, int64_t now_us)
 {
-    bool comes = scale_starting_all(p->scene.view) > 0;
-    if (comes && scene_late_now(&p->scene, 1) > p->allowed) p->memory->unhelped_us = now_us;
+    bool comes = scale_starting_all(p->lateness.view) > 0;
+    if (comes && lateness_late_now(&p->lateness, 1) > p->allowed) p->memory->unhelped_us = now_us;
 }
 
 /* ---- 5: the answer ---- */
 
-static const char *reason_of(const struct scene *s, const struct scale_mixed *m)
+static const char *reason_of(const struct lateness_model *s, const struct scale_mixed *m)
 {
     uint32_t have = scale_have_all(s->view), want = 0;
     for (uint32_t i = 0; i < s->view->pool_count; i++)
@@ -385,14 +389,14 @@ static const char *reason_of(const struct scene *s, const struct scale_mixed *m)
 
 static void answer_mix(const struct plan *p, double rate, struct scale_verdict *ret)
 {
-    const struct scene *s = &p->scene;
+    const struct lateness_model *s = &p->lateness;
     struct scale_mixed m;
     scale_mix(s->config, s->view, s->rate, rate, &m);
     *ret = (struct scale_verdict){ .choice = m.best,
                                    .runner_up = m.second,
                                    .has_runner_up = m.has_second,
                                    .reason = reason_of(s, &m),
-                                   .estimate_s = scene_ttft_s(s, m.best.want) };
+                                   .estimate_s = lateness_ttft_s(s, m.best.want) };
     if (m.has_second)
         ret->runner_why = m.second_covers ? "it costs more, the lead of new instances included"
                                           : "it does not cover the work";
@@ -402,13 +406,13 @@ static void answer_need(struct plan *p, int64_t now_us, struct scale_verdict *re
 {
     double rate = needed_rate(p, now_us);
     note_help(p, now_us);
-    if (p->memory->outlook.known < LEARN_BUCKETS && rate < scene_fleet_rate(&p->scene))
-        scale_keep(p->scene.view,
+    if (p->memory->paths.known < LEARN_BUCKETS && rate < lateness_fleet_rate(&p->lateness))
+        scale_keep(p->lateness.view,
                    "arrivals are watched for a minute before an instance is given up", ret);
     else {
         answer_mix(p, rate, ret);
     }
-    ret->load = rate / p->scene.rate[p->scene.main];
+    ret->load = rate / p->lateness.rate[p->lateness.main];
 }
 
 /* Requests and no pool whose speed is known: one instance tells it. */
@@ -427,7 +431,7 @@ static void decide(void *state, const struct scale_config *config, const struct 
         scale_keep(view, "no router has reported its demand: keep what there is", ret);
     } else {
         see(&p, config, view, now_us);
-        bool known = p.scene.main != SCENE_NO_POOL, awake = scale_is_awake(config, view);
+        bool known = p.lateness.main != LATENESS_NO_POOL, awake = scale_is_awake(config, view);
         if (known) learn(&p, now_us);
         if (!awake)
             answer_mix(&p, 0, ret);

@@ -12,9 +12,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define SEQS_FORETOLD_MAX 256 /* running sequences looked at for the next free slot */
-#define FORETOLD_US 20000     /* a foretold wait is used again for so long */
-#define TENANT_BINS 64        /* two tenants in one bin count as one */
+#define SEQS_PREDICTED_MAX 256 /* running sequences looked at for the next free slot */
+#define PREDICTED_US 20000     /* a foretold wait is used again for so long */
+#define TENANT_BINS 64         /* two tenants in one bin count as one */
 
 struct account {
     struct list waiting, running;
@@ -26,9 +26,9 @@ struct account {
     int64_t last_first_us; /* when the latest first token came; the head began no earlier */
 
     /* slot_wait_s as it was foretold last */
-    double foretold_s;
-    int64_t foretold_us;
-    uint32_t foretold_in_flight;
+    double predicted_s;
+    int64_t predicted_us;
+    uint32_t predicted_in_flight;
 };
 
 struct ledger {
@@ -191,7 +191,7 @@ static double nth_smallest(double *v, uint32_t count, uint32_t nth)
 static uint32_t collect_left(const struct list *entries, double *left, uint32_t count)
 {
     LIST_EACH (entries, node) {
-        if (count == SEQS_FORETOLD_MAX) break;
+        if (count == SEQS_PREDICTED_MAX) break;
         left[count++] = output_left(CONTAINER_OF(node, struct ledger_entry, link));
     }
     return count;
@@ -200,7 +200,7 @@ static uint32_t collect_left(const struct list *entries, double *left, uint32_t 
 /* Seconds until one more sequence fits: the nth next of the running ones must end first. */
 static double slot_wait_s(const struct account *a, const struct route_instance *in)
 {
-    double left[SEQS_FORETOLD_MAX];
+    double left[SEQS_PREDICTED_MAX];
     uint32_t count = collect_left(&a->running, left, 0);
     count = collect_left(&a->waiting, left, count);
     uint32_t ends = min_u32(a->sums.in_flight - in->seqs_max, count - 1);
@@ -210,15 +210,15 @@ static double slot_wait_s(const struct account *a, const struct route_instance *
     return nth_smallest(left, count, ends) * tpot_s;
 }
 
-static double foretold_s(struct account *a, const struct route_instance *in, int64_t now_us)
+static double predicted_s(struct account *a, const struct route_instance *in, int64_t now_us)
 {
     if (a->sums.in_flight < in->seqs_max || !in->has_perf) return 0;
-    if (a->foretold_in_flight != a->sums.in_flight || now_us - a->foretold_us > FORETOLD_US) {
-        a->foretold_s = slot_wait_s(a, in);
-        a->foretold_us = now_us;
-        a->foretold_in_flight = a->sums.in_flight;
+    if (a->predicted_in_flight != a->sums.in_flight || now_us - a->predicted_us > PREDICTED_US) {
+        a->predicted_s = slot_wait_s(a, in);
+        a->predicted_us = now_us;
+        a->predicted_in_flight = a->sums.in_flight;
     }
-    return a->foretold_s;
+    return a->predicted_s;
 }
 
 void ledger_view(struct ledger *l, uint32_t slot, uint64_t tenant, int64_t now_us,
@@ -234,7 +234,7 @@ void ledger_view(struct ledger *l, uint32_t slot, uint64_t tenant, int64_t now_u
     in->active_tokens = a->sums.kv_tokens + a->waiting_prompts;
     in->output_left = a->output_left;
     in->prefill_tokens = a->sums.prefill_tokens - head_progress(a, now_us, in);
-    in->slot_wait_s = foretold_s(a, in, now_us);
+    in->slot_wait_s = predicted_s(a, in, now_us);
 }
 
 double ledger_queued_s(struct ledger *l, uint32_t slot, int64_t now_us, struct route_instance *in)

@@ -56,8 +56,8 @@ static int read_signature(const struct auth_gate *g, const struct http_request *
     return credentials_key(g->held, ret->id, ret_key);
 }
 
-enum auth_who auth_gate_head(struct auth_gate *g, struct http_exchange *x, struct auth_note *note,
-                             int64_t now_us)
+enum auth_identity auth_gate_head(struct auth_gate *g, struct http_exchange *x,
+                                  struct auth_note *note, int64_t now_us)
 {
     const struct http_request *req = http_exchange_request(x);
     struct auth_request a;
@@ -65,7 +65,7 @@ enum auth_who auth_gate_head(struct auth_gate *g, struct http_exchange *x, struc
     *note = (struct auth_note){ .who = AUTH_NOBODY };
     if (!auth_is_request(http_request_header(req, "authorization"))) {
         if (credentials_is_secret(g->held, auth_bearer(req))) note->who = AUTH_PERSON;
-        return (enum auth_who)note->who;
+        return (enum auth_identity)note->who;
     }
     if (read_signature(g, req, &a, &key) < 0) {
         count(g, STR("foreign"));
@@ -82,7 +82,7 @@ enum auth_who auth_gate_head(struct auth_gate *g, struct http_exchange *x, struc
     memcpy(note->body, a.body, sizeof note->body);
     note->is_signed = true;
     note->who = verdict == AUTH_FRESH ? AUTH_PART : AUTH_ASKED_AGAIN;
-    return (enum auth_who)note->who;
+    return (enum auth_identity)note->who;
 }
 
 bool auth_gate_body(const struct auth_note *note, const struct http_request *req)

@@ -28,7 +28,7 @@ void auth_gate_fini(struct auth_gate *g);
  * sessions was reached. */
 void auth_gate_meters(struct auth_gate *g, struct metrics *metrics, uint32_t verdicts);
 
-enum auth_who {
+enum auth_identity {
     AUTH_NOBODY,      /* no credential of the fleet; it may be a client's API key */
     AUTH_PERSON,      /* the fleet's secret itself, or a token that replaces it */
     AUTH_PART,        /* a component with a valid signature; auth_gate_id names it */
@@ -41,8 +41,8 @@ struct auth_note {
     bool is_signed; /* the request is, and so the reply will be */
 };
 
-enum auth_who auth_gate_head(struct auth_gate *g, struct http_exchange *x, struct auth_note *note,
-                             int64_t now_us);
+enum auth_identity auth_gate_head(struct auth_gate *g, struct http_exchange *x,
+                                  struct auth_note *note, int64_t now_us);
 
 /* Returns false when the body differs from the signed one. */
 bool auth_gate_body(const struct auth_note *note, const struct http_request *req);

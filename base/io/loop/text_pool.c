@@ -1,4 +1,4 @@
-/* text_pool.c - keeps jobs in two queues under one lock, and returns results over lanes.
+/* text_pool.c - keeps jobs in two queues under one lock, and returns results over mailboxes.
  *
  * A queue per loop, or work stealing, would save a lock that is taken twice for each body above 16 KB: a
  * few thousand times a second at most, for work of a tenth of a millisecond and more. */
@@ -85,10 +85,10 @@ static void *work(void *arg)
         int64_t took_us = clock_mono_us() - job->submitted_us;
         if (m->metrics) metric_observe(metric_of(m->metrics, m->seconds), (double)took_us * 1e-6);
         size_t bytes = job->bytes;
-        struct lane *lane = &job->desk->lane;
-        lane_lock(lane);
-        lane_send(lane, &job->item);
-        lane_unlock(lane); /* from here on the job may be gone */
+        struct mailbox *mailbox = &job->desk->mailbox;
+        mailbox_lock(mailbox);
+        mailbox_send(mailbox, &job->item);
+        mailbox_unlock(mailbox); /* from here on the job may be gone */
 
         lock_take(&p->lock);
         count_out(p, bytes);
@@ -137,7 +137,7 @@ void text_pool_free(struct text_pool *p)
     free(p);
 }
 
-static void deliver(void *arg, struct lane_item *item)
+static void deliver(void *arg, struct mailbox_item *item)
 {
     (void)arg;
     struct text_job *job = CONTAINER_OF(item, struct text_job, item);
@@ -148,12 +148,12 @@ static void deliver(void *arg, struct lane_item *item)
 void text_desk_init(struct text_desk *d, struct text_pool *p, struct loop *loop)
 {
     d->pool = p;
-    lane_init(&d->lane, loop, deliver, d);
+    mailbox_init(&d->mailbox, loop, deliver, d);
 }
 
 void text_desk_fini(struct text_desk *d)
 {
-    if (d->pool) lane_fini(&d->lane);
+    if (d->pool) mailbox_fini(&d->mailbox);
     d->pool = NULL;
 }
 

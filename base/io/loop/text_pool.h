@@ -1,6 +1,6 @@
 /* text_pool.h - runs long text work on worker threads: templates, tokenising, large bodies.
  *
- * Layer:    base/io (loop, lane, metrics)
+ * Layer:    base/io (loop, mailbox, metrics)
  * Threads:  text_submit, text_cancel and `done` on the desk's loop; `run` on a worker. A job belongs
  *           to the pool from text_submit until `done` is called or text_cancel returns true
  * Lifetime: a job is embedded in its request. Everything that `run` reads must live as long; a
@@ -13,12 +13,12 @@
  * End:      text_pool_stop before the loops are freed: running jobs end, waiting ones are dropped, and
  *           `done` is called for none of them
  *
- *     loop A ── text_submit ──► waiting ──► worker: run ──► lane of loop A ──► done
+ *     loop A ── text_submit ──► waiting ──► worker: run ──► mailbox of loop A ──► done
  *                                 │
  *                                 └── text_cancel: the client left before its turn
  */
 #pragma once
-#include "base/io/loop/lane.h"
+#include "base/io/loop/mailbox.h"
 #include "base/io/metrics.h"
 
 /* Bodies up to this size are handled on the loop: a hop between threads costs more than most of them.
@@ -49,7 +49,7 @@ void text_pool_free(struct text_pool *p); /* stops first; NULL is fine */
 /* One loop's end of the pool: jobs are submitted and returned here. */
 struct text_desk {
     struct text_pool *pool;
-    struct lane lane;
+    struct mailbox mailbox;
 };
 void text_desk_init(struct text_desk *d, struct text_pool *p, struct loop *loop);
 void text_desk_fini(struct text_desk *d); /* after text_pool_stop; { 0 } is fine */
@@ -64,7 +64,7 @@ struct text_job {
 
     struct text_desk *desk; /* the rest is the pool's */
     struct list link;
-    struct lane_item item;
+    struct mailbox_item item;
     enum text_state state; /* under the pool's lock */
     int64_t submitted_us;
 };

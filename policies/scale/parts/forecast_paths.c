@@ -5,8 +5,8 @@
 
 #include <math.h>
 
-#define BUCKET_US ((int64_t)OUTLOOK_BUCKET_S * 1000000)
-#define MEMORY_BUCKETS (OUTLOOK_MEMORY_S / OUTLOOK_BUCKET_S)
+#define BUCKET_US ((int64_t)PATHS_BUCKET_S * 1000000)
+#define MEMORY_BUCKETS (PATHS_MEMORY_S / PATHS_BUCKET_S)
 #define GAP_BUCKETS 128 /* ten minutes unseen: what was before is of another time */
 #define LEAST_BUCKETS 2 /* the shortest part that may speak: one bucket may be a burst */
 #define MOST_BUCKETS 36 /* three minutes: beyond that a mean is of another time */
@@ -19,27 +19,27 @@
 #define RISEN_SHARE 1.15
 #define RISEN_BUCKETS 12
 #define FIRST_BUCKETS 12 /* the level of the first minute is a guess: no path begins there */
-_Static_assert(MEMORY_BUCKETS < OUTLOOK_BUCKETS, "the ring holds the memory");
+_Static_assert(MEMORY_BUCKETS < PATHS_BUCKETS, "the ring holds the memory");
 
 static uint32_t place(int64_t bucket)
 {
-    return (uint32_t)(bucket % OUTLOOK_BUCKETS);
+    return (uint32_t)(bucket % PATHS_BUCKETS);
 }
 
 /* The count of the k-th newest whole bucket, from 1. */
-static double newest(const struct outlook *o, uint32_t k)
+static double newest(const struct forecast_paths *o, uint32_t k)
 {
-    return (double)o->count[place(o->bucket - k + OUTLOOK_BUCKETS)];
+    return (double)o->count[place(o->bucket - k + PATHS_BUCKETS)];
 }
 
 /* The level at its end. */
-static double level_ago(const struct outlook *o, uint32_t k)
+static double level_ago(const struct forecast_paths *o, uint32_t k)
 {
-    return (double)o->level[place(o->bucket - k + OUTLOOK_BUCKETS)];
+    return (double)o->level[place(o->bucket - k + PATHS_BUCKETS)];
 }
 
 /* Variance over mean of counts of `width` buckets each, from neighbours: a jump counts once. */
-static double dispersion_of(const struct outlook *o, uint32_t width)
+static double dispersion_of(const struct forecast_paths *o, uint32_t width)
 {
     uint32_t n = min_u32(o->known, MEMORY_BUCKETS);
     double sum = 0, newer = 0;
@@ -59,7 +59,7 @@ static double dispersion_of(const struct outlook *o, uint32_t width)
 
 /* The largest at the widths a burst may have, and at least Poisson's 1: arrivals that come in
  * bunches, and bursts that come again and again, look like changes otherwise. */
-static double dispersion(const struct outlook *o)
+static double dispersion(const struct forecast_paths *o)
 {
     double most = 1;
     for (uint32_t width = 1; width <= BURST_BUCKETS; width *= 2)
@@ -74,7 +74,7 @@ static bool is_rise(uint32_t k, double now, double before, double z)
 }
 
 /* Shortens the regime to where it changed, if it did, and notes rises, slow ones as well. */
-static void find_change(struct outlook *o)
+static void find_change(struct forecast_paths *o)
 {
     double all = 0, recent = 0, most = CHANGED, spread = dispersion(o);
     uint32_t n = o->regime, since = n;
@@ -98,7 +98,7 @@ static void find_change(struct outlook *o)
 }
 
 /* Mean count of a bucket since the last change. */
-static double mean_count(const struct outlook *o)
+static double mean_count(const struct forecast_paths *o)
 {
     double sum = 0;
     for (uint32_t k = 1; k <= o->regime; k++)
@@ -106,19 +106,19 @@ static double mean_count(const struct outlook *o)
     return o->regime ? sum / o->regime : 0;
 }
 
-static void close_bucket(struct outlook *o, double count)
+static void close_bucket(struct forecast_paths *o, double count)
 {
     o->count[place(o->bucket)] = (float)count;
     o->bucket++;
-    o->known = min_u32(o->known + 1, OUTLOOK_BUCKETS);
-    o->steady = min_u32(o->steady + 1, OUTLOOK_BUCKETS);
+    o->known = min_u32(o->known + 1, PATHS_BUCKETS);
+    o->steady = min_u32(o->steady + 1, PATHS_BUCKETS);
     o->regime = min_u32(o->regime + 1, MOST_BUCKETS);
     find_change(o);
-    o->level[place(o->bucket - 1)] = (float)(mean_count(o) / OUTLOOK_BUCKET_S);
+    o->level[place(o->bucket - 1)] = (float)(mean_count(o) / PATHS_BUCKET_S);
 }
 
 /* On to that bucket: those that nobody counted are taken to have been like the mean. */
-static void pass_over(struct outlook *o, int64_t bucket)
+static void pass_over(struct forecast_paths *o, int64_t bucket)
 {
     double mean = mean_count(o);
     while (o->bucket < bucket && o->known > 0)
@@ -126,13 +126,13 @@ static void pass_over(struct outlook *o, int64_t bucket)
     o->bucket = bucket;
 }
 
-void outlook_observe(struct outlook *o, uint64_t total, int64_t now_us)
+void paths_observe(struct forecast_paths *o, uint64_t total, int64_t now_us)
 {
     int64_t bucket = now_us / BUCKET_US + 1, behind = bucket - o->bucket;
     bool begins = o->bucket == 0 || behind < 0 || behind > GAP_BUCKETS;
     bool anew = begins || total < o->total;
     if (!anew && behind == 0) return;
-    if (begins) *o = (struct outlook){ .bucket = bucket };
+    if (begins) *o = (struct forecast_paths){ .bucket = bucket };
     if (anew || o->partial) {
         pass_over(o, bucket);
         o->partial = anew;
@@ -144,28 +144,28 @@ void outlook_observe(struct outlook *o, uint64_t total, int64_t now_us)
     o->total = total;
 }
 
-double outlook_level(const struct outlook *o)
+double paths_level(const struct forecast_paths *o)
 {
     return o->known ? level_ago(o, 1) : 0;
 }
 
-bool outlook_is_calm(const struct outlook *o)
+bool paths_is_calm(const struct forecast_paths *o)
 {
     return o->steady >= MEMORY_BUCKETS || o->steady >= o->known;
 }
 
-double outlook_error(const struct outlook *o)
+double paths_error(const struct forecast_paths *o)
 {
     double sum = mean_count(o) * o->regime;
     return sum > 0 ? fmin(sqrt(dispersion(o) / sum), 1) : 0;
 }
 
-void outlook_path(const struct outlook *o, uint32_t which, uint32_t count, uint32_t steps,
-                  float *ret)
+void paths_draw(const struct forecast_paths *o, uint32_t which, uint32_t count, uint32_t steps,
+                float *ret)
 {
     uint32_t known = o->known > FIRST_BUCKETS ? o->known - FIRST_BUCKETS : 0;
     uint32_t memory = min_u32(known, MEMORY_BUCKETS);
-    double level = outlook_level(o);
+    double level = paths_level(o);
     uint32_t least = min_u32(steps / 2, memory / 2); /* buckets ago of the youngest beginning */
     uint32_t span = memory > least ? memory - least : 0;
     uint32_t from = least + (uint32_t)((uint64_t)span * (2 * which + 1) / (2 * count));

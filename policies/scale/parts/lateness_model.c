@@ -5,19 +5,19 @@
 #include <math.h>
 
 #define PATH_STRIDE 7 /* neighbours in time get unlike deviations */
-_Static_assert(SCENE_PATHS % PATH_STRIDE != 0, "every deviation once: the stride is a prime");
+_Static_assert(LATENESS_PATHS % PATH_STRIDE != 0, "every deviation once: the stride is a prime");
 #define LEVEL_ERROR 1.2 /* standard errors: where the level begins is a guess as well */
 #define LOGISTIC_UNIT 0.551328895421792 /* sqrt(3) / pi: variance 1 */
 #define WORST_PATHS 6                   /* a quarter */
 
-void scene_level(struct scene *s, const struct scale_config *config, const struct scale_view *view,
-                 const struct outlook *outlook)
+void lateness_level(struct lateness_model *s, const struct scale_config *config,
+                    const struct scale_view *view, const struct forecast_paths *paths)
 {
     s->config = config;
     s->view = view;
-    s->outlook = outlook;
-    s->counted = outlook->known && view->demand.arrivals_total;
-    s->level = s->counted ? outlook_level(outlook) : view->demand.arrivals_s;
+    s->paths = paths;
+    s->counted = paths->known && view->demand.arrivals_total;
+    s->level = s->counted ? paths_level(paths) : view->demand.arrivals_s;
 }
 
 /* ---- pools ---- */
@@ -29,11 +29,11 @@ static bool is_rather(bool grows, double cost, bool best_grows, double best_cost
 }
 
 /* The cheapest for its rate of those that can grow, or of all when none can. */
-static void find_main(struct scene *s)
+static void find_main(struct lateness_model *s)
 {
     bool best_grows = false;
     double best_cost = HUGE_VAL;
-    s->main = SCENE_NO_POOL;
+    s->main = LATENESS_NO_POOL;
     for (uint32_t i = 0; i < s->view->pool_count; i++) {
         const struct scale_pool *p = &s->view->pool[i];
         if (s->rate[i] <= 0) continue;
@@ -46,13 +46,14 @@ static void find_main(struct scene *s)
     }
 }
 
-void scene_pools(struct scene *s, const struct lengths *lengths, const struct pace *pace)
+void lateness_pools(struct lateness_model *s, const struct lengths *lengths,
+                    const struct speed_average *speed)
 {
     const struct scale_view *v = s->view;
     for (uint32_t i = 0; i < v->pool_count; i++) {
         struct scale_pool p = v->pool[i];
         if (!p.perf_known) continue;
-        p.perf = pace->pool[i].perf;
+        p.perf = speed->pool[i].perf;
         scale_load_of(&p, lengths, &s->load[i]);
         s->rate[i] =
             scale_load_rate(&s->load[i], v->ttft_slo_s, v->tpot_slo_s, s->config->utilisation_max);
@@ -65,12 +66,12 @@ void scene_pools(struct scene *s, const struct lengths *lengths, const struct pa
     find_main(s);
 }
 
-double scene_worth(const struct scene *s, uint32_t pool)
+double lateness_worth(const struct lateness_model *s, uint32_t pool)
 {
     return s->rate[pool] / s->rate[s->main];
 }
 
-double scene_fleet_rate(const struct scene *s)
+double lateness_fleet_rate(const struct lateness_model *s)
 {
     double rate = 0;
     for (uint32_t i = 0; i < s->view->pool_count; i++)
@@ -78,7 +79,7 @@ double scene_fleet_rate(const struct scene *s)
     return rate;
 }
 
-double scene_ttft_s(const struct scene *s, const uint32_t want[SCALE_POOLS_MAX])
+double lateness_ttft_s(const struct lateness_model *s, const uint32_t want[SCALE_POOLS_MAX])
 {
     double total = 0, alone_s = 0, used = 0;
     for (uint32_t i = 0; i < s->view->pool_count; i++)
@@ -101,26 +102,26 @@ static uint32_t step_of(double seconds, uint32_t most)
     return (uint32_t)fmin(ceil(fmax(seconds, 0) / FLUID_STEP_S), most);
 }
 
-static void add_from(struct scene *s, double from_s, double n)
+static void add_from(struct lateness_model *s, double from_s, double n)
 {
     for (uint32_t k = step_of(from_s, s->steps); k < s->steps; k++)
         s->existing[k] += (float)n;
 }
 
-static void fill_fleet(struct scene *s)
+static void fill_fleet(struct lateness_model *s)
 {
     uint32_t seen[SCALE_POOLS_MAX] = { 0 };
     for (uint32_t i = 0; i < s->view->instance_count; i++) {
         const struct scale_instance *in = &s->view->instance[i];
         if (in->ready) continue;
         seen[in->pool]++;
-        add_from(s, in->left_s, scene_worth(s, in->pool));
+        add_from(s, in->left_s, lateness_worth(s, in->pool));
     }
     for (uint32_t i = 0; i < s->view->pool_count; i++) {
         const struct scale_pool *p = &s->view->pool[i];
-        add_from(s, 0, p->ready * scene_worth(s, i));
+        add_from(s, 0, p->ready * lateness_worth(s, i));
         uint32_t rest = p->starting > seen[i] ? p->starting - seen[i] : 0;
-        add_from(s, p->left_s, rest * scene_worth(s, i));
+        add_from(s, p->left_s, rest * lateness_worth(s, i));
     }
 }
 
@@ -128,16 +129,16 @@ static void fill_fleet(struct scene *s)
  * distribution, whatever moment the path begins at. */
 static double deviation(uint32_t p)
 {
-    double u = (p * PATH_STRIDE % SCENE_PATHS + 0.5) / SCENE_PATHS;
+    double u = (p * PATH_STRIDE % LATENESS_PATHS + 0.5) / LATENESS_PATHS;
     return log(u / (1 - u)) * LOGISTIC_UNIT;
 }
 
-static void fill_demand(struct scene *s, double factor)
+static void fill_demand(struct lateness_model *s, double factor)
 {
-    double error = s->counted ? outlook_error(s->outlook) : 0;
-    for (uint32_t p = 0; p < SCENE_PATHS; p++) {
+    double error = s->counted ? paths_error(s->paths) : 0;
+    for (uint32_t p = 0; p < LATENESS_PATHS; p++) {
         double scale = factor * fmax(0, 1 + LEVEL_ERROR * error * deviation(p));
-        outlook_path(s->outlook, p, SCENE_PATHS, s->steps, s->demand[p]);
+        paths_draw(s->paths, p, LATENESS_PATHS, s->steps, s->demand[p]);
         for (uint32_t k = 0; k < s->steps; k++) {
             if (!s->counted) s->demand[p][k] = (float)s->level;
             s->demand[p][k] *= (float)scale;
@@ -145,18 +146,18 @@ static void fill_demand(struct scene *s, double factor)
     }
 }
 
-void scene_look(struct scene *s, double factor)
+void lateness_look(struct lateness_model *s, double factor)
 {
     s->lead_s = s->view->pool[s->main].lead_s;
-    s->lead_steps = step_of(s->lead_s, SCENE_LEAD_STEPS_MAX);
-    s->clear_steps = step_of(s->config->clear_s, SCENE_CLEAR_STEPS_MAX);
-    s->steps = s->lead_steps + s->clear_steps + SCENE_LOOK_STEPS;
+    s->lead_steps = step_of(s->lead_s, LATENESS_LEAD_STEPS_MAX);
+    s->clear_steps = step_of(s->config->clear_s, LATENESS_CLEAR_STEPS_MAX);
+    s->steps = s->lead_steps + s->clear_steps + LATENESS_LOOK_STEPS;
     s->look_from = s->lead_steps;
     fill_demand(s, factor);
     fill_fleet(s);
 }
 
-double scene_have(const struct scene *s)
+double lateness_have(const struct lateness_model *s)
 {
     return (double)s->existing[s->steps - 1];
 }
@@ -164,7 +165,7 @@ double scene_have(const struct scene *s)
 /* ---- lateness ---- */
 
 /* The fluid's beginning: what runs and waits now. */
-static struct fluid_ask ask_now(const struct scene *s)
+static struct fluid_ask ask_now(const struct lateness_model *s)
 {
     const struct scale_demand *d = &s->view->demand;
     return (struct fluid_ask){ .load = &s->load[s->main],
@@ -176,11 +177,11 @@ static struct fluid_ask ask_now(const struct scene *s)
 }
 
 /* Requests that are late, by path; their share of all is returned. */
-static double late_by_path(const struct scene *s, double n, bool from_now,
-                           double ret_late[SCENE_PATHS])
+static double late_by_path(const struct lateness_model *s, double n, bool from_now,
+                           double ret_late[LATENESS_PATHS])
 {
     float fleet[FLUID_STEPS_MAX];
-    double have = scene_have(s);
+    double have = lateness_have(s);
     for (uint32_t k = 0; k < s->steps; k++) {
         double at = (double)s->existing[k];
         if (n < have) at = fmax(0, fmin(at, n));
@@ -188,10 +189,10 @@ static double late_by_path(const struct scene *s, double n, bool from_now,
         fleet[k] = (float)at;
     }
     struct fluid_ask ask = ask_now(s);
-    ask.steps = s->look_from + SCENE_LOOK_STEPS;
+    ask.steps = s->look_from + LATENESS_LOOK_STEPS;
     ask.instances = fleet;
     double late = 0, all = 0;
-    for (uint32_t p = 0; p < SCENE_PATHS; p++) {
+    for (uint32_t p = 0; p < LATENESS_PATHS; p++) {
         double arrived;
         ask.rate = s->demand[p];
         fluid_late(&ask, from_now ? 0 : s->look_from, &ret_late[p], &arrived);
@@ -201,19 +202,19 @@ static double late_by_path(const struct scene *s, double n, bool from_now,
     return all > 0 ? late / all : 0;
 }
 
-double scene_late(const struct scene *s, double n, bool from_now)
+double lateness_share(const struct lateness_model *s, double n, bool from_now)
 {
-    double late[SCENE_PATHS];
+    double late[LATENESS_PATHS];
     return late_by_path(s, n, from_now, late);
 }
 
-double scene_worst_loss(const struct scene *s, double n, double most)
+double lateness_worst_loss(const struct lateness_model *s, double n, double most)
 {
-    double few[SCENE_PATHS], many[SCENE_PATHS];
+    double few[LATENESS_PATHS], many[LATENESS_PATHS];
     double worst[WORST_PATHS] = { 0 }, sum = 0; /* largest first */
     late_by_path(s, n, true, few);
     late_by_path(s, most, true, many);
-    for (uint32_t p = 0; p < SCENE_PATHS; p++) {
+    for (uint32_t p = 0; p < LATENESS_PATHS; p++) {
         double loss = few[p] - many[p];
         for (uint32_t i = 0; i < WORST_PATHS; i++) {
             if (loss <= worst[i]) continue;
@@ -227,18 +228,18 @@ double scene_worst_loss(const struct scene *s, double n, double most)
     return sum / WORST_PATHS;
 }
 
-double scene_late_now(const struct scene *s, double factor)
+double lateness_late_now(const struct lateness_model *s, double factor)
 {
-    float rate[SCENE_LOOK_STEPS], fleet[SCENE_LOOK_STEPS];
+    float rate[LATENESS_LOOK_STEPS], fleet[LATENESS_LOOK_STEPS];
     double ready = 0, late, all;
     for (uint32_t i = 0; i < s->view->pool_count; i++)
-        ready += s->view->pool[i].ready * scene_worth(s, i);
-    for (uint32_t k = 0; k < SCENE_LOOK_STEPS; k++) {
+        ready += s->view->pool[i].ready * lateness_worth(s, i);
+    for (uint32_t k = 0; k < LATENESS_LOOK_STEPS; k++) {
         rate[k] = (float)(s->level * factor);
         fleet[k] = (float)ready;
     }
     struct fluid_ask ask = ask_now(s);
-    ask.steps = SCENE_LOOK_STEPS;
+    ask.steps = LATENESS_LOOK_STEPS;
     ask.rate = rate;
     ask.instances = fleet;
     fluid_late(&ask, 0, &late, &all);
@@ -247,19 +248,19 @@ double scene_late_now(const struct scene *s, double factor)
 
 /* A running mean, each reading weighted by the time that it stands for. */
 
-#define PACE_S 120.0 /* a speed that changed for good is followed within minutes */
-#define FIRST_S 1.0  /* what the first reading stands for, and one whose clock went back */
-#define LEAST_S 1e-6 /* what two readings at one moment stand for */
+#define SPEED_AVERAGE_S 120.0 /* a speed that changed for good is followed within minutes */
+#define FIRST_S 1.0           /* what the first reading stands for, and one whose clock went back */
+#define LEAST_S 1e-6          /* what two readings at one moment stand for */
 
 static void follow(double *mean, double value, double weight)
 {
     *mean += weight * (value - *mean);
 }
 
-static void follow_pool(struct pace_mean *m, const struct perf_coef *now, double passed_s)
+static void follow_pool(struct speed_mean *m, const struct perf_coef *now, double passed_s)
 {
     m->seen_s += passed_s;
-    double weight = passed_s / fmin(m->seen_s, PACE_S);
+    double weight = passed_s / fmin(m->seen_s, SPEED_AVERAGE_S);
     follow(&m->perf.step_s, now->step_s, weight);
     follow(&m->perf.prefill_token_s, now->prefill_token_s, weight);
     follow(&m->perf.decode_seq_s, now->decode_seq_s, weight);
@@ -267,19 +268,19 @@ static void follow_pool(struct pace_mean *m, const struct perf_coef *now, double
     follow(&m->perf.attend_s, now->attend_s, weight);
 }
 
-void pace_observe(struct pace *p, const struct scale_view *view, int64_t now_us)
+void speed_average_observe(struct speed_average *p, const struct scale_view *view, int64_t now_us)
 {
     double passed_s = (double)(now_us - p->read_us) / 1e6;
     if (p->read_us == 0 || passed_s < 0) passed_s = FIRST_S;
     p->read_us = now_us;
     for (uint32_t i = 0; i < view->pool_count; i++) {
         const struct scale_pool *pool = &view->pool[i];
-        struct pace_mean *m = &p->pool[i];
+        struct speed_mean *m = &p->pool[i];
         if (!pool->perf_known) continue;
         bool learned = pool->perf.samples > 0;
         if (m->seen_s <= 0 || learned != m->learned)
-            *m = (struct pace_mean){ .learned = learned, .perf = pool->perf };
-        follow_pool(m, &pool->perf, fmin(fmax(passed_s, LEAST_S), PACE_S));
+            *m = (struct speed_mean){ .learned = learned, .perf = pool->perf };
+        follow_pool(m, &pool->perf, fmin(fmax(passed_s, LEAST_S), SPEED_AVERAGE_S));
     }
 }
 

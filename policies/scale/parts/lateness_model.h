@@ -2,17 +2,17 @@
  * take.
  *
  * Layer: policies (base/core)
- * Rules: a scene is built anew for each decision and keeps nothing
+ * Rules: a model is built anew for each decision and keeps nothing
  *
- * One pool stands for all in the fluid (scale_fluid.h), the *main* one: the cheapest for its rate
+ * One pool stands for all in the fluid, the *main* one: the cheapest for its rate
  * of those that can grow. What others do is counted in its instances. A fleet of n is what there is
  * until the lead of new instances has passed, and n then; if n is fewer, the rest leave at once.
- * What is late is told over the *look*: SCENE_LOOK_STEPS from the lead on, or from clear_s later,
- * on SCENE_PATHS paths of demand (scale_outlook.h) whose level is spread by its own error. A lead
- * of more than SCENE_LEAD_STEPS_MAX (37 minutes) is planned for as if it were that.
+ * What is late is told over the *look*: LATENESS_LOOK_STEPS from the lead on, or from clear_s later,
+ * on LATENESS_PATHS paths of demand (parts/forecast_paths.h) whose level is spread by its own error. A lead
+ * of more than LATENESS_LEAD_STEPS_MAX (37 minutes) is planned for as if it were that.
  *
- * A scene that is all zero is filled in three steps, each of which needs what those before it
- * found: scene_level, scene_pools, scene_look.
+ * A model that is all zero is filled in three steps, each of which needs what those before it
+ * found: lateness_level, lateness_pools, lateness_look.
  */
 #pragma once
 #include "policies/scale/capacity.h"
@@ -22,7 +22,7 @@
 
 /* How many requests a fleet would serve late in the time to come.
  *
- * A fleet of n(t) equal instances (scale_capacity.h) is followed in steps of FLUID_STEP_S, as a
+ * A fleet of n(t) equal instances (capacity.h) is followed in steps of FLUID_STEP_S, as a
  * fluid of N sessions, Q requests that wait, and b = N / n sessions an instance:
  *
  *     dN / dt  = taken in - N / (E[O] step seconds)
@@ -65,13 +65,13 @@ void fluid_late(const struct fluid_ask *ask, uint32_t from, double *ret_late, do
  *
  * Engines report the coefficients of their last seconds: those follow every burst, and a line that
  * is fitted to a few hundred steps differs by some percent from the next. A fleet is sized for
- * minutes, so it is sized with their mean: of all readings at first, then fading over PACE_S. What
+ * minutes, so it is sized with their mean: of all readings at first, then fading over SPEED_AVERAGE_S. What
  * an offer claims is forgotten as soon as an instance has measured.
  */
 
-struct pace {
+struct speed_average {
     int64_t read_us; /* the last reading; 0: none */
-    struct pace_mean {
+    struct speed_mean {
         double seen_s;         /* that the mean is of; 0: the pool's speed was never known */
         bool learned;          /* from instances; else what an offer claims */
         struct perf_coef perf; /* a to e; the rest is of the first reading */
@@ -79,60 +79,61 @@ struct pace {
 };
 
 /* Takes the pools' speeds as they are reported now. A pool of unknown speed keeps its mean. */
-void pace_observe(struct pace *p, const struct scale_view *view, int64_t now_us);
+void speed_average_observe(struct speed_average *p, const struct scale_view *view, int64_t now_us);
 
-#define SCENE_PATHS 24
-#define SCENE_NO_POOL UINT32_MAX
-#define SCENE_LOOK_STEPS 4       /* of FLUID_STEP_S: 20 s */
-#define SCENE_CLEAR_STEPS_MAX 60 /* of clear_s: five minutes */
-#define SCENE_LEAD_STEPS_MAX (FLUID_STEPS_MAX - SCENE_LOOK_STEPS - SCENE_CLEAR_STEPS_MAX)
+#define LATENESS_PATHS 24
+#define LATENESS_NO_POOL UINT32_MAX
+#define LATENESS_LOOK_STEPS 4       /* of FLUID_STEP_S: 20 s */
+#define LATENESS_CLEAR_STEPS_MAX 60 /* of clear_s: five minutes */
+#define LATENESS_LEAD_STEPS_MAX (FLUID_STEPS_MAX - LATENESS_LOOK_STEPS - LATENESS_CLEAR_STEPS_MAX)
 
-struct scene {
+struct lateness_model {
     const struct scale_config *config;
     const struct scale_view *view;
-    const struct outlook *outlook;
-    /* scene_level */
+    const struct forecast_paths *paths;
+    /* lateness_level */
     double level; /* requests a second now */
     bool counted; /* level and paths are from counts; else the routers' rate stands for both */
-    /* scene_pools */
+    /* lateness_pools */
     struct scale_load load[SCALE_POOLS_MAX];
     double rate[SCALE_POOLS_MAX]; /* requests a second of an instance; 0: of no use */
     bool promised;                /* they are within the SLO; else no pool can keep it */
-    uint32_t main;                /* or SCENE_NO_POOL */
-    /* scene_look; by step of FLUID_STEP_S from now on */
+    uint32_t main;                /* or LATENESS_NO_POOL */
+    /* lateness_look; by step of FLUID_STEP_S from now on */
     double lead_s; /* of the main pool */
     uint32_t lead_steps, clear_steps, steps;
-    uint32_t look_from;                         /* lead_steps, or later */
-    float demand[SCENE_PATHS][FLUID_STEPS_MAX]; /* requests a second */
-    float existing[FLUID_STEPS_MAX];            /* instances of the main pool's kind that serve */
+    uint32_t look_from;                            /* lead_steps, or later */
+    float demand[LATENESS_PATHS][FLUID_STEPS_MAX]; /* requests a second */
+    float existing[FLUID_STEPS_MAX]; /* instances of the main pool's kind that serve */
 };
 
-void scene_level(struct scene *s, const struct scale_config *config, const struct scale_view *view,
-                 const struct outlook *outlook);
-void scene_pools(struct scene *s, const struct lengths *lengths, const struct pace *pace);
+void lateness_level(struct lateness_model *s, const struct scale_config *config,
+                    const struct scale_view *view, const struct forecast_paths *paths);
+void lateness_pools(struct lateness_model *s, const struct lengths *lengths,
+                    const struct speed_average *speed);
 
 /* Requests a second that ready and starting instances do. */
-double scene_fleet_rate(const struct scene *s);
+double lateness_fleet_rate(const struct lateness_model *s);
 
 /* Predicted TTFT when arrivals are spread over so many instances of each pool in proportion to their
  * rates; < 0: they do not keep up. */
-double scene_ttft_s(const struct scene *s, const uint32_t want[SCALE_POOLS_MAX]);
+double lateness_ttft_s(const struct lateness_model *s, const uint32_t want[SCALE_POOLS_MAX]);
 
 /* Needs a main pool. `factor`: what the work of a request is multiplied by. */
-void scene_look(struct scene *s, double factor);
+void lateness_look(struct lateness_model *s, double factor);
 
 /* Instances of the main pool that do what one of `pool` does. */
-double scene_worth(const struct scene *s, uint32_t pool);
+double lateness_worth(const struct lateness_model *s, uint32_t pool);
 
 /* Instances of the main pool's kind at the end of the look; what starts later is not counted. */
-double scene_have(const struct scene *s);
+double lateness_have(const struct lateness_model *s);
 
 /* Share of requests late with n over the look: from look_from on, or from now on. */
-double scene_late(const struct scene *s, double n, bool from_now);
+double lateness_share(const struct lateness_model *s, double n, bool from_now);
 
 /* Requests that are late from now on with `n` and not with `most`, mean of the worst paths. */
-double scene_worst_loss(const struct scene *s, double n, double most);
+double lateness_worst_loss(const struct lateness_model *s, double n, double most);
 
 /* Share of requests that are late with what is ready at the level of now, work multiplied by
- * `factor`. Needs a main pool and no scene_look. */
-double scene_late_now(const struct scene *s, double factor);
+ * `factor`. Needs a main pool and no lateness_look. */
+double lateness_late_now(const struct lateness_model *s, double factor);

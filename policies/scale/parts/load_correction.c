@@ -4,69 +4,69 @@
 #include <math.h>
 #include <string.h>
 
-#define BELIEF_GAIN 5e-4   /* ten times the misses expected for a minute: 7 % heavier */
-#define MORE_LEAST (-0.15) /* closer than MORE_MOST: taking requests for light breaks SLOs */
-#define MORE_MOST 1.0      /* misses with twice the fleet have another reason */
-#define MISSES_MIN 5.0     /* fewer within the readings tell little */
-#define ENDED_MIN 20.0     /* requests within the readings */
+#define LOAD_CORRECTION_GAIN 5e-4 /* ten times the misses expected for a minute: 7 % heavier */
+#define MORE_LEAST (-0.15)        /* closer than MORE_MOST: taking requests for light breaks SLOs */
+#define MORE_MOST 1.0             /* misses with twice the fleet have another reason */
+#define MISSES_MIN 5.0            /* fewer within the readings tell little */
+#define ENDED_MIN 20.0            /* requests within the readings */
 
-static void forget(struct belief *b)
+static void forget(struct load_correction *b)
 {
     memset(b->ended, 0, sizeof b->ended);
     memset(b->missed, 0, sizeof b->missed);
     memset(b->expected, 0, sizeof b->expected);
 }
 
-void belief_observe(struct belief *b, const struct belief_reading *r)
+void load_correction_observe(struct load_correction *b, const struct load_correction_reading *r)
 {
-    uint32_t at = b->readings++ % BELIEF_READINGS;
+    uint32_t at = b->readings++ % LOAD_CORRECTION_READINGS;
     b->ended[at] = r->ended;
     b->missed[at] = r->missed;
     b->expected[at] = (float)(r->expected_share * r->ended);
     if (r->unsettled) forget(b);
     if (r->unsettled || !r->judge) return;
     double ended = 0, missed = 0, expected = 0;
-    for (uint32_t i = 0; i < BELIEF_READINGS; i++) {
+    for (uint32_t i = 0; i < LOAD_CORRECTION_READINGS; i++) {
         ended += b->ended[i];
         missed += b->missed[i];
         expected += (double)b->expected[i];
     }
     if (ended < ENDED_MIN) return;
     double least = fmax(r->allowed_share * ended, MISSES_MIN);
-    double step = BELIEF_GAIN * log(fmax(missed, least) / fmax(expected, least));
+    double step = LOAD_CORRECTION_GAIN * log(fmax(missed, least) / fmax(expected, least));
     b->more = fmin(fmax(b->more + step, MORE_LEAST), MORE_MOST);
 }
 
-double belief_factor(const struct belief *b)
+double load_correction_factor(const struct load_correction *b)
 {
     return 1 + b->more;
 }
 
 /* What is saved, as a rate at which it may be spent. */
 
-#define ALLOWANCE_S 3600.0 /* saved or owed at most: older hours were of another load */
-#define COUNTED 0.97       /* part of what is allowed: what is late already has not all ended */
+#define ERROR_BUDGET_S 3600.0 /* saved or owed at most: older hours were of another load */
+#define COUNTED 0.97          /* part of what is allowed: what is late already has not all ended */
 
-void allowance_observe(struct allowance *a, uint32_t ended, uint32_t missed, double level,
-                       double allowed)
+void error_budget_observe(struct error_budget *a, uint32_t ended, uint32_t missed, double level,
+                          double allowed)
 {
-    double most = allowed * level * ALLOWANCE_S;
+    double most = allowed * level * ERROR_BUDGET_S;
     a->saved += COUNTED * allowed * ended - missed;
     a->saved = fmin(fmax(a->saved, -most), most);
 }
 
-double allowance_parts(double budget, double allowed)
+double error_budget_parts(double budget, double allowed)
 {
     double parts = allowed > 0 ? 1 + budget / allowed : 1;
-    return fmin(parts, ALLOWANCE_PARTS_MAX);
+    return fmin(parts, ERROR_BUDGET_PARTS_MAX);
 }
 
 /* Little's law over fading sums. */
 
 #define TRUST 30.0 /* sessions: so many weigh as much as the prediction */
 
-void sessions_observe(struct sessions *s, const struct scale_load *load,
-                      const struct sessions_reading *r)
+void littles_law_observe(struct littles_law *s, const struct scale_load *load,
+                         const struct littles_law_reading *r)
 {
     bool reset = !s->known || r->arrived < s->arrived || r->ended < s->ended;
     double passed = reset ? 0 : (double)(r->arrived - s->arrived + r->ended - s->ended) / 2;
@@ -82,7 +82,7 @@ void sessions_observe(struct sessions *s, const struct scale_load *load,
     s->seen_s = s->seen_s * keep + r->dt_s;
 }
 
-double sessions_factor(const struct sessions *s, double predicted)
+double littles_law_factor(const struct littles_law *s, double predicted)
 {
     if (s->seen_s <= 0 || s->passed_s <= 0) return 1;
     double told = s->held_s / s->passed_s / fmax(predicted, 1);

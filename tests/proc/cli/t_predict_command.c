@@ -46,7 +46,7 @@ static void rows_are_judged(void **state)
 
 #define ALIKE "{\"timestamp\":0,\"input_length\":9,\"output_length\":7}\n"
 
-/* Where all answers are as long as each other there is no order to foretell. */
+/* Where all answers are as long as each other there is no order to predict_length. */
 static void no_order_is_no_figure(void **state)
 {
     (void)state;

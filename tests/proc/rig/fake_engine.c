@@ -428,7 +428,8 @@ static const struct opt_command usage = { .name = "fake_engine",
 static void on_head(void *ctx, struct http_exchange *x)
 {
     struct fake *f = ctx;
-    enum auth_who who = auth_gate_head(&f->gate, x, http_exchange_note(x), loop_now_us(f->loop));
+    enum auth_identity who =
+        auth_gate_head(&f->gate, x, http_exchange_note(x), loop_now_us(f->loop));
     if (who == AUTH_ASKED_AGAIN) http_reply(x, 401, STR("text/plain"), STR("again\n"));
 }
 

@@ -29,7 +29,7 @@ static inline void auth_rig_fini(struct auth_rig *r)
 static inline void auth_rig_on_head(void *ctx, struct http_exchange *x)
 {
     struct auth_rig *r = ctx;
-    enum auth_who who = auth_gate_head(&r->gate, x, http_exchange_note(x), clock_mono_us());
+    enum auth_identity who = auth_gate_head(&r->gate, x, http_exchange_note(x), clock_mono_us());
     r->again += who == AUTH_ASKED_AGAIN;
     if (who == AUTH_ASKED_AGAIN)
         http_reply(x, 401, STR("text/plain"), STR("again\n"));

@@ -6,9 +6,9 @@
 #    define MUSTER_DEBUG 1
 #    define LOOP_IS_UNCHECKED 1
 #endif
-#include "base/io/loop/lane.h"
 #include "base/io/loop/lock.h"
 #include "base/io/loop/loop.h"
+#include "base/io/loop/mailbox.h"
 #include "tests/unit/unit.h"
 
 #include <signal.h>
@@ -162,14 +162,14 @@ static void t_lock_excludes(void **state)
     assert_true(got);
 }
 
-/* ---- lanes ---- */
+/* ---- mailboxes ---- */
 
 static void sends_unlocked(void)
 {
-    struct lane lane;
-    struct lane_item item = { 0 };
-    lane_init(&lane, NULL, NULL, NULL);
-    lane_send(&lane, &item);
+    struct mailbox mailbox;
+    struct mailbox_item item = { 0 };
+    mailbox_init(&mailbox, NULL, NULL, NULL);
+    mailbox_send(&mailbox, &item);
 }
 
 /* ---- owners and loops ---- */

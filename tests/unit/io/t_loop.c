@@ -1,5 +1,5 @@
-/* t_loop.c - tests the event loop, and lanes between two threads. */
-#include "base/io/loop/lane.h"
+/* t_loop.c - tests the event loop, and mailboxes between two threads. */
+#include "base/io/loop/mailbox.h"
 #include "tests/unit/io/raw_peer.h"
 #include "tests/unit/unit.h"
 
@@ -323,33 +323,33 @@ static int loop_tests(void)
     return cmocka_run_group_tests_name("loop", tests, NULL, NULL);
 }
 
-/* ---- two threads, one lane: every message arrives, merged or not, and items may be freed ---- */
+/* ---- two threads, one mailbox: every message arrives, merged or not, and items may be freed ---- */
 
 #define ITEMS 8
 #define WORDS 20000 /* sent by each item */
 #define ROUNDS 4000 /* items that live for two words */
 
 struct parcel {
-    struct lane_item item;
-    uint32_t mail, words; /* under the lane's lock */
+    struct mailbox_item item;
+    uint32_t mail, words; /* under the mailbox's lock */
     uint32_t heard;       /* owned by the receiver */
 };
 
 struct post {
-    struct lane lane;
+    struct mailbox mailbox;
     struct loop *loop;
     struct parcel parcel[ITEMS];
     uint32_t deliveries, open;
 };
 
-static void on_parcel(void *arg, struct lane_item *item)
+static void on_parcel(void *arg, struct mailbox_item *item)
 {
     struct post *p = arg;
     struct parcel *one = CONTAINER_OF(item, struct parcel, item);
-    lane_open(&p->lane, item);
+    mailbox_open(&p->mailbox, item);
     uint32_t words = one->words;
     one->words = 0;
-    lane_unlock(&p->lane);
+    mailbox_unlock(&p->mailbox);
     one->heard += words;
     p->deliveries++;
     if (one->heard == WORDS && words > 0 && --p->open == 0) loop_stop(p->loop);
@@ -360,10 +360,10 @@ static void *send_words(void *arg)
     struct post *p = arg;
     for (uint32_t i = 0; i < ITEMS * WORDS; i++) {
         struct parcel *one = &p->parcel[i % ITEMS];
-        lane_lock(&p->lane);
+        mailbox_lock(&p->mailbox);
         one->words++;
-        lane_send(&p->lane, &one->item);
-        lane_unlock(&p->lane);
+        mailbox_send(&p->mailbox, &one->item);
+        mailbox_unlock(&p->mailbox);
     }
     return NULL;
 }
@@ -375,14 +375,14 @@ static void every_word_arrives_and_none_twice(void **state)
     struct post p = { .open = ITEMS };
     pthread_t sender;
     assert_int_equal(loop_new(&p.loop, NULL), 0);
-    lane_init(&p.lane, p.loop, on_parcel, &p);
+    mailbox_init(&p.mailbox, p.loop, on_parcel, &p);
     assert_int_equal(pthread_create(&sender, NULL, send_words, &p), 0);
     assert_int_equal(loop_run(p.loop), 0);
     pthread_join(sender, NULL);
     for (int i = 0; i < ITEMS; i++)
         assert_int_equal(p.parcel[i].heard, WORDS);
     assert_true(p.deliveries <= ITEMS * WORDS);
-    lane_fini(&p.lane);
+    mailbox_fini(&p.mailbox);
     loop_free(p.loop);
 }
 
@@ -398,30 +398,30 @@ static void later_mail_waits_for_company_or_its_time(void **state)
 {
     (void)state;
     struct post p = { .open = 1 };
-    struct lane_sender later;
+    struct mailbox_sender later;
     struct loop_counts counts;
     assert_int_equal(loop_new(&p.loop, NULL), 0);
-    lane_init(&p.lane, p.loop, on_parcel, &p);
-    lane_sender_init(&later, &p.lane, p.loop);
+    mailbox_init(&p.mailbox, p.loop, on_parcel, &p);
+    mailbox_sender_init(&later, &p.mailbox, p.loop);
     for (uint32_t round = 0; round < 2; round++) {
-        lane_lock(&p.lane);
+        mailbox_lock(&p.mailbox);
         p.parcel[0].words++;
-        lane_send_later(&later, &p.parcel[0].item);
-        lane_unlock(&p.lane);
+        mailbox_send_later(&later, &p.parcel[0].item);
+        mailbox_unlock(&p.mailbox);
         loop_counts_get(p.loop, &counts);
         assert_int_equal(counts.posts, round);
         if (round == 0) {
-            lane_lock(&p.lane);
+            mailbox_lock(&p.mailbox);
             p.parcel[1].words++;
-            lane_send(&p.lane, &p.parcel[1].item);
-            lane_unlock(&p.lane);
+            mailbox_send(&p.mailbox, &p.parcel[1].item);
+            mailbox_unlock(&p.mailbox);
             assert_int_equal(deliveries_after_turn(&p), 2);
         }
         while (p.deliveries < 2 + round)
-            assert_int_equal(loop_turn(p.loop, -1), 0); /* the lane's own timer ends it */
+            assert_int_equal(loop_turn(p.loop, -1), 0); /* the mailbox's own timer ends it */
     }
     assert_int_equal(p.parcel[0].heard, 2);
-    lane_fini(&p.lane);
+    mailbox_fini(&p.mailbox);
     loop_free(p.loop);
 }
 
@@ -431,12 +431,12 @@ static void mail_that_waits_is_one_delivery_and_one_post(void **state)
     struct post p = { .open = 1 };
     struct loop_counts counts;
     assert_int_equal(loop_new(&p.loop, NULL), 0);
-    lane_init(&p.lane, p.loop, on_parcel, &p);
+    mailbox_init(&p.mailbox, p.loop, on_parcel, &p);
     for (int i = 0; i < 100; i++) {
-        lane_lock(&p.lane);
+        mailbox_lock(&p.mailbox);
         p.parcel[i % 2].words++;
-        lane_send(&p.lane, &p.parcel[i % 2].item);
-        lane_unlock(&p.lane);
+        mailbox_send(&p.mailbox, &p.parcel[i % 2].item);
+        mailbox_unlock(&p.mailbox);
     }
     assert_int_equal(loop_turn(p.loop, 0), 0);
     loop_counts_get(p.loop, &counts);
@@ -446,7 +446,7 @@ static void mail_that_waits_is_one_delivery_and_one_post(void **state)
     assert_int_equal(p.parcel[1].heard, 50);
     assert_int_equal(loop_turn(p.loop, 0), 0);
     assert_int_equal(p.deliveries, 2);
-    lane_fini(&p.lane);
+    mailbox_fini(&p.mailbox);
     loop_free(p.loop);
 }
 
@@ -454,7 +454,7 @@ static void mail_that_waits_is_one_delivery_and_one_post(void **state)
 
 struct busy_turn {
     struct post *to;
-    struct lane_sender sender;
+    struct mailbox_sender sender;
     struct loop_task task[ITEMS];
 };
 
@@ -463,10 +463,10 @@ static void send_in_turn(void *arg)
     struct busy_turn *b = arg;
     struct loop_counts counts;
     for (uint32_t i = 0; i < ITEMS; i++) {
-        lane_lock(&b->to->lane);
+        mailbox_lock(&b->to->mailbox);
         b->to->parcel[i].words++;
-        lane_send_turn(&b->sender, &b->to->parcel[i].item);
-        lane_unlock(&b->to->lane);
+        mailbox_send_turn(&b->sender, &b->to->parcel[i].item);
+        mailbox_unlock(&b->to->mailbox);
     }
     loop_counts_get(b->to->loop, &counts);
     assert_int_equal(counts.posts, 0);
@@ -481,8 +481,8 @@ static void mail_of_a_turn_is_one_post(void **state)
     struct loop_counts counts;
     assert_int_equal(loop_new(&p.loop, NULL), 0);
     assert_int_equal(loop_new(&from, NULL), 0);
-    lane_init(&p.lane, p.loop, on_parcel, &p);
-    lane_sender_init(&b.sender, &p.lane, from);
+    mailbox_init(&p.mailbox, p.loop, on_parcel, &p);
+    mailbox_sender_init(&b.sender, &p.mailbox, from);
     for (uint32_t i = 0; i < ITEMS; i++) {
         b.task[i] = (struct loop_task){ .fn = send_in_turn, .arg = &b };
         loop_defer(from, &b.task[i]);
@@ -494,13 +494,13 @@ static void mail_of_a_turn_is_one_post(void **state)
     for (uint32_t i = 0; i < ITEMS; i++)
         assert_int_equal(p.parcel[i].heard, ITEMS);
     /* A word sent outside of a turn goes out in the next turn, which does not wait. */
-    lane_lock(&p.lane);
+    mailbox_lock(&p.mailbox);
     p.parcel[0].words++;
-    lane_send_turn(&b.sender, &p.parcel[0].item);
-    lane_unlock(&p.lane);
+    mailbox_send_turn(&b.sender, &p.parcel[0].item);
+    mailbox_unlock(&p.mailbox);
     assert_int_equal(loop_turn(from, -1), 0);
     assert_int_equal(deliveries_after_turn(&p), ITEMS + 1);
-    lane_fini(&p.lane);
+    mailbox_fini(&p.mailbox);
     loop_free(from);
     loop_free(p.loop);
 }
@@ -510,14 +510,14 @@ static void mail_of_a_turn_is_one_post(void **state)
 #define WORD_FIRST 1u
 #define WORD_LAST 2u
 
-static void on_last(void *arg, struct lane_item *item)
+static void on_last(void *arg, struct mailbox_item *item)
 {
     struct post *p = arg;
     struct parcel *one = CONTAINER_OF(item, struct parcel, item);
-    lane_open(&p->lane, item);
+    mailbox_open(&p->mailbox, item);
     uint32_t mail = one->mail;
     one->mail = 0;
-    lane_unlock(&p->lane);
+    mailbox_unlock(&p->mailbox);
     p->deliveries++;
     if (!(mail & WORD_LAST)) return;
     free(one);
@@ -526,10 +526,10 @@ static void on_last(void *arg, struct lane_item *item)
 
 static void say(struct post *p, struct parcel *one, uint32_t word)
 {
-    lane_lock(&p->lane);
+    mailbox_lock(&p->mailbox);
     one->mail |= word;
-    lane_send(&p->lane, &one->item);
-    lane_unlock(&p->lane);
+    mailbox_send(&p->mailbox, &one->item);
+    mailbox_unlock(&p->mailbox);
 }
 
 static void *send_lives(void *arg)
@@ -549,28 +549,28 @@ static void an_item_may_be_freed_with_its_last_word(void **state)
     struct post p = { 0 };
     pthread_t sender;
     assert_int_equal(loop_new(&p.loop, NULL), 0);
-    lane_init(&p.lane, p.loop, on_last, &p);
+    mailbox_init(&p.mailbox, p.loop, on_last, &p);
     assert_int_equal(pthread_create(&sender, NULL, send_lives, &p), 0);
     assert_int_equal(loop_run(p.loop), 0);
     pthread_join(sender, NULL);
     assert_int_equal(p.open, ROUNDS);
-    assert_true(list_empty(&p.lane.waiting));
-    lane_fini(&p.lane);
+    assert_true(list_empty(&p.mailbox.waiting));
+    mailbox_fini(&p.mailbox);
     loop_free(p.loop);
 }
 
 /* The second word certainly arrives between the item's delivery and the taking of its mail. */
-static void on_crossing(void *arg, struct lane_item *item)
+static void on_crossing(void *arg, struct mailbox_item *item)
 {
     struct post *p = arg;
     struct parcel *one = CONTAINER_OF(item, struct parcel, item);
     p->deliveries++;
     say(p, one, WORD_LAST);
     assert_true(list_linked(&item->link));
-    lane_open(&p->lane, item);
+    mailbox_open(&p->mailbox, item);
     assert_int_equal(one->mail, WORD_FIRST | WORD_LAST);
     one->mail = 0;
-    lane_unlock(&p->lane);
+    mailbox_unlock(&p->mailbox);
     assert_false(list_linked(&item->link));
 }
 
@@ -579,16 +579,16 @@ static void a_word_that_crosses_the_delivery_does_not_queue_again(void **state)
     (void)state;
     struct post p = { 0 };
     assert_int_equal(loop_new(&p.loop, NULL), 0);
-    lane_init(&p.lane, p.loop, on_crossing, &p);
+    mailbox_init(&p.mailbox, p.loop, on_crossing, &p);
     say(&p, &p.parcel[0], WORD_FIRST);
     for (int i = 0; i < 3; i++)
         assert_int_equal(loop_turn(p.loop, 0), 0);
     assert_int_equal(p.deliveries, 1);
-    lane_fini(&p.lane);
+    mailbox_fini(&p.mailbox);
     loop_free(p.loop);
 }
 
-static int lane_tests(void)
+static int mailbox_tests(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_word_arrives_and_none_twice),
@@ -598,10 +598,10 @@ static int lane_tests(void)
         cmocka_unit_test(an_item_may_be_freed_with_its_last_word),
         cmocka_unit_test(a_word_that_crosses_the_delivery_does_not_queue_again),
     };
-    return cmocka_run_group_tests_name("lane", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("mailbox", tests, NULL, NULL);
 }
 
 int main(void)
 {
-    return loop_tests() + lane_tests();
+    return loop_tests() + mailbox_tests();
 }

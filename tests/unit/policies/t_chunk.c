@@ -133,7 +133,7 @@ static void t_chunk_deadline_aims(void **state)
     static const struct row {
         const char *why;
         struct chunk_session waits; /* waits beside ten decoding sessions */
-        double hand_s, arrivals_s, arrived_owed_s;
+        double slack_s, arrivals_s, arrived_owed_s;
         uint32_t want;
     } rows[] = {
         { "a short queue is cleared by one small step", { 290, 0.01, 200 }, 0, 0, 0, 0 },
@@ -153,7 +153,7 @@ static void t_chunk_deadline_aims(void **state)
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         struct chunk_session session[11];
         for (uint32_t k = 0; k < 10; k++)
-            session[k] = (struct chunk_session){ .hand_s = rows[i].hand_s, .output = 20 };
+            session[k] = (struct chunk_session){ .slack_s = rows[i].slack_s, .output = 20 };
         session[10] = rows[i].waits;
         const struct chunk_scene scene = { .session = session,
                                            .count = COUNT_OF(session),

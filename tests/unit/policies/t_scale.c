@@ -410,7 +410,7 @@ static void long_leads_are_planned_for(void **state)
 static void the_level_follows_jumps_and_not_noise(void **state)
 {
     (void)state;
-    struct outlook o = { 0 };
+    struct forecast_paths o = { 0 };
     struct rng rng;
     rng_seed(&rng, 5);
     uint64_t total = 0;
@@ -419,18 +419,18 @@ static void the_level_follows_jumps_and_not_noise(void **state)
         double rate = t < 400 ? 4 : 8;
         for (; next < t + 1; next += rng_exp(&rng, 1 / rate))
             total++;
-        outlook_observe(&o, total, (t + 1) * SECOND);
-        if (t > 120 && t < 400) worst = fmax(worst, fabs(outlook_level(&o) - 4));
-        if (t == 420) assert_true(outlook_level(&o) > 6);
+        paths_observe(&o, total, (t + 1) * SECOND);
+        if (t > 120 && t < 400) worst = fmax(worst, fabs(paths_level(&o) - 4));
+        if (t == 420) assert_true(paths_level(&o) > 6);
     }
     assert_true(worst < 2);
-    assert_true(fabs(outlook_level(&o) - 8) < 1);
+    assert_true(fabs(paths_level(&o) - 8) < 1);
     /* Some path that continues as before the jump rises by four, and none by more than twice
      * that. */
     float path[20];
     double most = 0;
     for (uint32_t p = 0; p < 12; p++) {
-        outlook_path(&o, p, 12, 20, path);
+        paths_draw(&o, p, 12, 20, path);
         for (int k = 0; k < 20; k++)
             most = fmax(most, (double)path[k]);
     }

@@ -1,4 +1,4 @@
-/* t_scale_parts.c - tests the parts of the scaling policy `work`: outlook, pace, allowance, belief,
+/* t_scale_parts.c - tests the parts of the scaling policy `work`: paths, speed average, error budget, correction,
  * scene and sessions. */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
@@ -11,40 +11,41 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- outlook, pace, allowance and belief, each on its own ---- */
+/* ---- paths, speed average, error budget and correction, each on its own ---- */
 
 #define SECOND ((int64_t)1000000)
 
 /* Feeds arrivals of `rate` a second from second `from` to `to`. */
-static void arrive(struct outlook *o, uint64_t *total, uint32_t from, uint32_t to, uint32_t rate)
+static void arrive(struct forecast_paths *o, uint64_t *total, uint32_t from, uint32_t to,
+                   uint32_t rate)
 {
     for (uint32_t t = from; t < to; t++) {
         *total += rate;
-        outlook_observe(o, *total, (t + 1) * SECOND);
+        paths_observe(o, *total, (t + 1) * SECOND);
     }
 }
 
 static void a_jump_is_believed_at_once_and_ends_the_calm(void **state)
 {
     (void)state;
-    struct outlook o = { 0 };
+    struct forecast_paths o = { 0 };
     uint64_t total = 0;
     arrive(&o, &total, 0, 300, 20);
-    assert_true(outlook_is_calm(&o));
-    assert_true(fabs(outlook_level(&o) - 20) < 0.01);
+    assert_true(paths_is_calm(&o));
+    assert_true(fabs(paths_level(&o) - 20) < 0.01);
     arrive(&o, &total, 300, 320, 40);
-    assert_true(outlook_level(&o) > 34);
-    assert_false(outlook_is_calm(&o));
+    assert_true(paths_level(&o) > 34);
+    assert_false(paths_is_calm(&o));
     arrive(&o, &total, 320, 300 + 590, 40);
-    assert_false(outlook_is_calm(&o));
+    assert_false(paths_is_calm(&o));
     arrive(&o, &total, 300 + 590, 320 + 610, 40);
-    assert_true(outlook_is_calm(&o));
+    assert_true(paths_is_calm(&o));
 }
 
 /* Feeds Poisson arrivals, six a second, which rise to eight over the three minutes after 500 s. */
 static void creep(uint64_t seed, bool *ret_before, bool *ret_after)
 {
-    struct outlook o = { 0 };
+    struct forecast_paths o = { 0 };
     struct rng rng;
     uint64_t total = 0;
     rng_seed(&rng, seed);
@@ -52,10 +53,10 @@ static void creep(uint64_t seed, bool *ret_before, bool *ret_after)
         double rate = t < 500 ? 6 : fmin(6 + (t - 500) / 90.0, 8);
         for (double at = rng_exp(&rng, 1); at < rate; at += rng_exp(&rng, 1))
             total++;
-        outlook_observe(&o, total, (t + 1) * SECOND);
-        if (t == 499) *ret_before = outlook_is_calm(&o);
+        paths_observe(&o, total, (t + 1) * SECOND);
+        if (t == 499) *ret_before = paths_is_calm(&o);
     }
-    *ret_after = outlook_is_calm(&o);
+    *ret_after = paths_is_calm(&o);
 }
 
 /* The rise is too slow to end the mean at once, and still counts as one; chance alone seldom
@@ -78,12 +79,12 @@ static void a_slow_rise_ends_the_calm(void **state)
 static void a_fall_leaves_it_calm(void **state)
 {
     (void)state;
-    struct outlook o = { 0 };
+    struct forecast_paths o = { 0 };
     uint64_t total = 0;
     arrive(&o, &total, 0, 300, 40);
     arrive(&o, &total, 300, 340, 20);
-    assert_true(outlook_level(&o) < 25);
-    assert_true(outlook_is_calm(&o));
+    assert_true(paths_level(&o) < 25);
+    assert_true(paths_is_calm(&o));
 }
 
 /* A restarted controller counts arrivals from zero but remembers the level: no fall, no rise, no
@@ -92,19 +93,19 @@ static void a_counter_that_begins_anew_forgets_nothing(void **state)
 {
     (void)state;
     for (int away_s = 0; away_s <= 40; away_s += 20) {
-        struct outlook o = { 0 };
+        struct forecast_paths o = { 0 };
         uint64_t total = 0;
         arrive(&o, &total, 0, 303, 20);
         uint32_t known = o.known;
         total = 0;
         for (int t = 303 + away_s; t < 360 + away_s; t++) {
             total += t == 303 + away_s ? 0 : 20;
-            outlook_observe(&o, total, (t + 1) * SECOND);
-            assert_true(fabs(outlook_level(&o) - 20) < 0.01);
+            paths_observe(&o, total, (t + 1) * SECOND);
+            assert_true(fabs(paths_level(&o) - 20) < 0.01);
         }
-        assert_true(o.known > known && outlook_is_calm(&o));
+        assert_true(o.known > known && paths_is_calm(&o));
         arrive(&o, &total, (uint32_t)(360 + away_s), (uint32_t)(380 + away_s), 40);
-        assert_true(outlook_level(&o) > 34);
+        assert_true(paths_level(&o) > 34);
     }
 }
 
@@ -112,15 +113,15 @@ static void a_counter_that_begins_anew_forgets_nothing(void **state)
 static void no_path_begins_in_the_first_minute(void **state)
 {
     (void)state;
-    struct outlook o = { 0 };
+    struct forecast_paths o = { 0 };
     uint64_t total = 0;
     float path[20];
     arrive(&o, &total, 0, 20, 10);
     arrive(&o, &total, 20, 200, 30);
     for (uint32_t p = 0; p < 8; p++) {
-        outlook_path(&o, p, 8, 20, path);
+        paths_draw(&o, p, 8, 20, path);
         for (uint32_t k = 0; k < 20; k++)
-            assert_true(fabs((double)path[k] - outlook_level(&o)) < 0.1);
+            assert_true(fabs((double)path[k] - paths_level(&o)) < 0.1);
     }
 }
 
@@ -134,25 +135,25 @@ static struct scale_view a_pool(double step_s)
 }
 
 /* The first readings form a plain mean, a change is followed over minutes, and a pool of unknown
- * speed keeps its pace. */
+ * speed keeps its speed. */
 static void pace_is_the_mean_of_minutes(void **state)
 {
     (void)state;
-    struct pace p = { 0 };
+    struct speed_average p = { 0 };
     for (int64_t t = 1; t <= 10; t++) {
         struct scale_view v = a_pool(t % 2 ? 0.02 : 0.04);
-        pace_observe(&p, &v, t * SECOND);
+        speed_average_observe(&p, &v, t * SECOND);
     }
     assert_true(fabs(p.pool[0].perf.step_s - 0.03) < 0.002);
     struct scale_view slow = a_pool(0.09), unknown = { .pool_count = 1 };
     for (int64_t t = 11; t <= 130; t++)
-        pace_observe(&p, &slow, t * SECOND);
+        speed_average_observe(&p, &slow, t * SECOND);
     assert_true(p.pool[0].perf.step_s > 0.05 && p.pool[0].perf.step_s < 0.09);
     for (int64_t t = 131; t <= 900; t++)
-        pace_observe(&p, &slow, t * SECOND);
+        speed_average_observe(&p, &slow, t * SECOND);
     assert_true(fabs(p.pool[0].perf.step_s - 0.09) < 0.001);
     assert_true(fabs(p.pool[0].perf.decode_seq_s - 0.009) < 0.0001);
-    pace_observe(&p, &unknown, 901 * SECOND);
+    speed_average_observe(&p, &unknown, 901 * SECOND);
     assert_true(fabs(p.pool[0].perf.step_s - 0.09) < 0.001);
 }
 
@@ -160,27 +161,27 @@ static void pace_is_the_mean_of_minutes(void **state)
 static void what_is_measured_replaces_what_is_claimed(void **state)
 {
     (void)state;
-    struct pace p = { 0 };
+    struct speed_average p = { 0 };
     struct scale_view claimed = a_pool(0.2), measured = a_pool(0.02);
     measured.pool[0].perf.samples = 1;
     for (int64_t t = 1; t <= 300; t++)
-        pace_observe(&p, &claimed, t * SECOND);
-    pace_observe(&p, &measured, 301 * SECOND);
+        speed_average_observe(&p, &claimed, t * SECOND);
+    speed_average_observe(&p, &measured, 301 * SECOND);
     assert_true(fabs(p.pool[0].perf.step_s - 0.02) < 1e-12);
     measured.pool[0].perf.step_s = 0.04;
-    pace_observe(&p, &measured, 302 * SECOND);
+    speed_average_observe(&p, &measured, 302 * SECOND);
     assert_true(fabs(p.pool[0].perf.step_s - 0.03) < 1e-9);
 }
 
-/* The pace stays finite when the clock goes back or stands still. */
+/* The speed average stays finite when the clock goes back or stands still. */
 static void pace_survives_clocks(void **state)
 {
     (void)state;
-    struct pace p = { 0 };
+    struct speed_average p = { 0 };
     struct scale_view v = a_pool(0.02);
-    pace_observe(&p, &v, 50 * SECOND);
-    pace_observe(&p, &v, 50 * SECOND);
-    pace_observe(&p, &v, 10 * SECOND);
+    speed_average_observe(&p, &v, 50 * SECOND);
+    speed_average_observe(&p, &v, 50 * SECOND);
+    speed_average_observe(&p, &v, 10 * SECOND);
     assert_true(fabs(p.pool[0].perf.step_s - 0.02) < 1e-12);
 }
 
@@ -189,36 +190,37 @@ static void pace_survives_clocks(void **state)
 static void parts_pay_for_their_time(void **state)
 {
     (void)state;
-    struct allowance a = { 0 };
+    struct error_budget a = { 0 };
     const double level = 50, allowed = 0.01;
-    assert_true(fabs(allowance_parts(a.saved, level * allowed * 100) - 1) < 1e-9);
+    assert_true(fabs(error_budget_parts(a.saved, level * allowed * 100) - 1) < 1e-9);
     for (int t = 0; t < 1000; t++)
-        allowance_observe(&a, 50, 0, level, allowed);
+        error_budget_observe(&a, 50, 0, level, allowed);
     assert_true(a.saved > 475 && a.saved < 495);
-    double parts = allowance_parts(a.saved, level * allowed * 600);
+    double parts = error_budget_parts(a.saved, level * allowed * 600);
     for (int t = 0; t < 600; t++)
         a.saved += allowed * level - parts * allowed * level;
     assert_true(fabs(a.saved) < 1e-6);
     for (int t = 0; t < 100000; t++)
-        allowance_observe(&a, 50, 50, level, allowed);
+        error_budget_observe(&a, 50, 50, level, allowed);
     assert_true(a.saved >= -allowed * level * 3600 - 1e-6);
-    assert_true(allowance_parts(a.saved, level * allowed * 100) < 0);
+    assert_true(error_budget_parts(a.saved, level * allowed * 100) < 0);
     for (int t = 0; t < 100000; t++)
-        allowance_observe(&a, 50, 0, level, allowed);
-    assert_true(fabs(allowance_parts(a.saved, level * allowed * 100) - ALLOWANCE_PARTS_MAX) < 1e-9);
-    assert_true(isfinite(allowance_parts(a.saved, 0)));
+        error_budget_observe(&a, 50, 0, level, allowed);
+    assert_true(fabs(error_budget_parts(a.saved, level * allowed * 100) - ERROR_BUDGET_PARTS_MAX) <
+                1e-9);
+    assert_true(isfinite(error_budget_parts(a.saved, 0)));
 }
 
 static double believed(uint32_t missed, double expected, uint32_t seconds)
 {
-    struct belief b = { 0 };
+    struct load_correction b = { 0 };
     for (uint32_t t = 0; t < seconds; t++)
-        belief_observe(&b, &(struct belief_reading){ .ended = 100,
-                                                     .missed = missed,
-                                                     .expected_share = expected,
-                                                     .allowed_share = 0.01,
-                                                     .judge = true });
-    return belief_factor(&b);
+        load_correction_observe(&b, &(struct load_correction_reading){ .ended = 100,
+                                                                       .missed = missed,
+                                                                       .expected_share = expected,
+                                                                       .allowed_share = 0.01,
+                                                                       .judge = true });
+    return load_correction_factor(&b);
 }
 
 /* More misses than expected make requests count as heavier, fewer as lighter; below the SLO's share
@@ -234,7 +236,7 @@ static void belief_moves_only_beyond_the_promise(void **state)
     assert_true(believed(0, 1, 100000) >= 0.85);
 }
 
-/* ---- the scene, the middle of the policy `work` ----
+/* ---- the model, the middle of the policy `work` ----
  *
  * Which pool stands for all, which instances of a fleet exist when, and that more instances are never
  * later; on views made by hand and at random. */
@@ -264,19 +266,19 @@ static struct scale_view a_view(uint32_t pools)
 }
 
 /* Builds the first two steps, and the third where there is a main pool. */
-static void build(struct scene *s, const struct scale_view *v)
+static void build(struct lateness_model *s, const struct scale_view *v)
 {
     static const struct scale_config config = SCALE_CONFIG_DEFAULT;
-    static struct outlook outlook; /* empty, so the routers' rate counts */
-    struct pace pace = { 0 };
+    static struct forecast_paths paths; /* empty, so the routers' rate counts */
+    struct speed_average speed = { 0 };
     struct lengths l = { 0 };
     lengths_add(&l, 1150, 200, 1);
     lengths_mean(&l);
-    pace_observe(&pace, v, SECOND);
-    *s = (struct scene){ 0 };
-    scene_level(s, &config, v, &outlook);
-    scene_pools(s, &l, &pace);
-    if (s->main != SCENE_NO_POOL) scene_look(s, 1);
+    speed_average_observe(&speed, v, SECOND);
+    *s = (struct lateness_model){ 0 };
+    lateness_level(s, &config, v, &paths);
+    lateness_pools(s, &l, &speed);
+    if (s->main != LATENESS_NO_POOL) lateness_look(s, 1);
 }
 
 static void the_main_pool_is_the_cheapest_that_can_grow(void **state)
@@ -293,10 +295,10 @@ static void the_main_pool_is_the_cheapest_that_can_grow(void **state)
         { { 2, 2, 8 }, { true, true, true }, 2, "only the dearest can" },
         { { 2, 2, 2 }, { true, true, true }, 0, "none can: the cheapest" },
         { { 8, 8, 8 }, { false, false, true }, 2, "nobody knows how fast the others are" },
-        { { 8, 8, 8 }, { false, false, false }, SCENE_NO_POOL, "none is known" },
+        { { 8, 8, 8 }, { false, false, false }, LATENESS_NO_POOL, "none is known" },
     };
     static const uint32_t order[][3] = { { 0, 1, 2 }, { 2, 1, 0 }, { 1, 2, 0 } };
-    static struct scene s;
+    static struct lateness_model s;
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         for (size_t k = 0; k < COUNT_OF(order); k++) {
             struct scale_view v = a_view(3);
@@ -305,7 +307,7 @@ static void the_main_pool_is_the_cheapest_that_can_grow(void **state)
                 v.pool[p].perf_known = rows[i].known[order[k][p]];
             }
             build(&s, &v);
-            uint32_t main = s.main == SCENE_NO_POOL ? SCENE_NO_POOL : order[k][s.main];
+            uint32_t main = s.main == LATENESS_NO_POOL ? LATENESS_NO_POOL : order[k][s.main];
             if (main != rows[i].main) fail_msg("%s: %u in order %zu", rows[i].why, main, k);
         }
     }
@@ -316,19 +318,19 @@ static void the_main_pool_is_the_cheapest_that_can_grow(void **state)
 static void pools_are_counted_in_the_main_one(void **state)
 {
     (void)state;
-    static struct scene s;
+    static struct lateness_model s;
     struct scale_view v = a_view(2);
     v.pool[1].perf =
         (struct perf_coef){ .step_s = 0.0055, .prefill_token_s = 3.5e-5, .decode_seq_s = 0.00006 };
     v.pool[1].price_h = 9;
     build(&s, &v);
     assert_int_equal(s.main, 0);
-    assert_true(scene_worth(&s, 1) > 1.9 && scene_worth(&s, 1) < 2.6);
+    assert_true(lateness_worth(&s, 1) > 1.9 && lateness_worth(&s, 1) < 2.6);
     assert_true(s.promised);
-    assert_true(fabs(scene_have(&s) - 2 - 2 * scene_worth(&s, 1)) < 1e-5);
+    assert_true(fabs(lateness_have(&s) - 2 - 2 * lateness_worth(&s, 1)) < 1e-5);
     v.pool[1].perf.step_s = 0.06; /* a step alone is longer than TPOT */
     build(&s, &v);
-    assert_true(s.promised && s.rate[1] <= 0 && fabs(scene_have(&s) - 2) < 1e-9);
+    assert_true(s.promised && s.rate[1] <= 0 && fabs(lateness_have(&s) - 2) < 1e-9);
     v.pool[0].perf.step_s = 0.06;
     build(&s, &v);
     assert_true(!s.promised && s.rate[0] > 0 && s.rate[1] > 0);
@@ -339,7 +341,7 @@ static void pools_are_counted_in_the_main_one(void **state)
 static void what_starts_is_there_in_its_time(void **state)
 {
     (void)state;
-    static struct scene s;
+    static struct lateness_model s;
     struct scale_view v = a_view(1);
     const struct scale_instance in[] = { { .id = 1, .left_s = 12 }, { .id = 2, .left_s = 5000 } };
     v.pool[0].starting = 3;
@@ -351,7 +353,7 @@ static void what_starts_is_there_in_its_time(void **state)
     for (size_t k = 0; k < COUNT_OF(at); k++)
         assert_true(fabs((double)s.existing[k] - at[k]) < 1e-5);
     assert_int_equal(s.lead_steps, 20);
-    assert_true(fabs(scene_have(&s) - 4) < 1e-5);
+    assert_true(fabs(lateness_have(&s) - 4) < 1e-5);
 }
 
 /* However many wait, start and arrive, more instances make no more requests late, shares are
@@ -359,7 +361,7 @@ static void what_starts_is_there_in_its_time(void **state)
 static void more_is_never_later(void **state)
 {
     (void)state;
-    static struct scene s;
+    static struct lateness_model s;
     static const double lead_s[] = { 0, 10, 100, 900, 1e9 };
     struct rng rng;
     rng_seed(&rng, 8);
@@ -376,16 +378,16 @@ static void more_is_never_later(void **state)
         for (int from_now = 0; from_now < 2; from_now++) {
             double before = 1;
             for (double n = 0; n < 24; n += 1.5) {
-                double late = scene_late(&s, n, from_now);
+                double late = lateness_share(&s, n, from_now);
                 if (!(late >= 0 && late <= before + 1e-4))
                     fail_msg("round %u: %g late with %g, %g with fewer", round, late, n, before);
                 before = late;
             }
         }
-        assert_true(scene_worst_loss(&s, 4, 4) <= 0);
-        assert_true(scene_worst_loss(&s, 2, 9) >= 0);
-        double now = scene_late_now(&s, 1);
-        assert_true(now >= 0 && now <= 1 && scene_late_now(&s, 2) >= now);
+        assert_true(lateness_worst_loss(&s, 4, 4) <= 0);
+        assert_true(lateness_worst_loss(&s, 2, 9) >= 0);
+        double now = lateness_late_now(&s, 1);
+        assert_true(now >= 0 && now <= 1 && lateness_late_now(&s, 2) >= now);
     }
 }
 
@@ -447,12 +449,13 @@ static void pass(struct fleet *f, double rate, double seconds)
     }
 }
 
-static void watch(struct fleet *f, double rate, uint32_t seconds, bool backlog, struct sessions *s)
+static void watch(struct fleet *f, double rate, uint32_t seconds, bool backlog,
+                  struct littles_law *s)
 {
     for (uint32_t t = 0; t < seconds; t++) {
         pass(f, rate, 1);
-        struct sessions_reading r = { f->arrived, f->ended, f->running, 4, 1, backlog };
-        sessions_observe(s, &load, &r);
+        struct littles_law_reading r = { f->arrived, f->ended, f->running, 4, 1, backlog };
+        littles_law_observe(s, &load, &r);
     }
 }
 
@@ -460,35 +463,35 @@ static void sessions_tell_the_length_of_answers(void **state)
 {
     (void)state;
     static struct fleet f;
-    struct sessions s = { 0 };
+    struct littles_law s = { 0 };
     f = (struct fleet){ 0 };
     rng_seed(&f.rng, 3);
-    assert_true(fabs(sessions_factor(&s, 100) - 1) < 1e-9);
+    assert_true(fabs(littles_law_factor(&s, 100) - 1) < 1e-9);
     watch(&f, 15, 20, false, &s); /* the fleet still fills */
-    double soon = sessions_factor(&s, 100);
+    double soon = littles_law_factor(&s, 100);
     assert_true(soon > 1.3 && soon < 2.3);
     watch(&f, 15, 300, false, &s);
     /* The factor is twice the prediction, drawn a little towards it; never below it. */
-    double later = sessions_factor(&s, 100);
+    double later = littles_law_factor(&s, 100);
     print_message("predicted 100 of 200: factor %.3f after 20 s, %.3f after 320 s\n", soon, later);
     assert_true(later > 1.5 && later < 2.1);
-    assert_true(fabs(sessions_factor(&s, 400) - 1) < 1e-9);
+    assert_true(fabs(littles_law_factor(&s, 400) - 1) < 1e-9);
 }
 
 static void a_backlog_and_a_restart_teach_nothing(void **state)
 {
     (void)state;
     static struct fleet f;
-    struct sessions s = { 0 }, before;
+    struct littles_law s = { 0 }, before;
     f = (struct fleet){ 0 };
     rng_seed(&f.rng, 4);
     watch(&f, 15, 60, false, &s);
     before = s;
     watch(&f, 15, 30, true, &s);
-    assert_true(fabs(sessions_factor(&s, 100) - sessions_factor(&before, 100)) < 1e-9);
-    struct sessions_reading restarted = { 3, 2, 60, 4, 1, false };
-    sessions_observe(&s, &load, &restarted);
-    assert_true(fabs(sessions_factor(&s, 100) - sessions_factor(&before, 100)) < 1e-9);
+    assert_true(fabs(littles_law_factor(&s, 100) - littles_law_factor(&before, 100)) < 1e-9);
+    struct littles_law_reading restarted = { 3, 2, 60, 4, 1, false };
+    littles_law_observe(&s, &load, &restarted);
+    assert_true(fabs(littles_law_factor(&s, 100) - littles_law_factor(&before, 100)) < 1e-9);
 }
 
 /* Readings come at the controller's ticks, whatever their distance; a gap is no reading. */
@@ -496,23 +499,23 @@ static void readings_are_as_far_apart_as_they_are(void **state)
 {
     (void)state;
     static struct fleet f;
-    struct sessions second = { 0 }, often = { 0 }, before;
+    struct littles_law second = { 0 }, often = { 0 }, before;
     f = (struct fleet){ 0 };
     rng_seed(&f.rng, 3);
     for (uint32_t t = 0; t < 800; t++) {
         pass(&f, 15, 0.25);
-        struct sessions_reading r = { f.arrived, f.ended, f.running, 4, 0.25, false };
-        sessions_observe(&often, &load, &r);
+        struct littles_law_reading r = { f.arrived, f.ended, f.running, 4, 0.25, false };
+        littles_law_observe(&often, &load, &r);
         r.dt_s = 1;
-        if (t % 4 == 3) sessions_observe(&second, &load, &r);
+        if (t % 4 == 3) littles_law_observe(&second, &load, &r);
     }
-    double a = sessions_factor(&second, 100), b = sessions_factor(&often, 100);
+    double a = littles_law_factor(&second, 100), b = littles_law_factor(&often, 100);
     assert_true(a > 1.5 && fabs(a - b) < 0.1);
     before = often;
     pass(&f, 15, 30);
-    struct sessions_reading late = { f.arrived, f.ended, f.running, 4, 30, false };
-    sessions_observe(&often, &load, &late);
-    assert_true(fabs(sessions_factor(&often, 100) - sessions_factor(&before, 100)) < 1e-9);
+    struct littles_law_reading late = { f.arrived, f.ended, f.running, 4, 30, false };
+    littles_law_observe(&often, &load, &late);
+    assert_true(fabs(littles_law_factor(&often, 100) - littles_law_factor(&before, 100)) < 1e-9);
 }
 
 static double late_with(float instances, float rate)
