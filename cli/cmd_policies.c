@@ -74,9 +74,9 @@ static const struct {
 } instead[] = {
     { "scale", "muster simulate --scale-policy" },
     { "mix", "muster plan --mix" },
-    { "layers", "planner only: muster plan layers --row" },
-    { "move", "planner only: muster plan move --row" },
-    { "load", "planner only: muster plan load --row" },
+    { "layers", "planner only: muster plan layers --policy" },
+    { "move", "planner only: muster plan move --policy" },
+    { "load", "planner only: muster plan load --policy" },
 };
 
 /* Whether the part behind the kind's k-th key has what the policy needs. */

@@ -155,7 +155,9 @@ static void put_power(struct json_writer *w, const struct control *c, uint32_t s
     const struct service_power *p = &c->observed.power[service];
     json_kv_text(w, "power", sv->power ? sv->power->name : NULL);
     json_kv_text(w, "power_reason", p->reason);
-    kv_known_f64(w, "row_watts", sv->row_watts_max > 0, sv->row_watts_max);
+    kv_known_f64(w, "power_limit_watts", sv->power_limit_watts > 0, sv->power_limit_watts);
+    kv_known_f64(w, "row_watts", sv->power_limit_watts > 0,
+                 sv->power_limit_watts); /* former name */
     kv_known_f64(w, "watts", p->asked, p->watts);
     kv_known_i64(w, "unmodelled", p->asked, p->unmodelled);
 }

@@ -154,9 +154,12 @@ static const struct config_field service_rows[] = {
     { .name = "power", .type = CONFIG_TEXT, .default_text = "", IN(service_section, power),
       .about = "At which clock its engines run, a share of full speed that they keep by injecting idle "
                "time; `muster policies power` lists the policies. Empty: all at full speed." },
+    { .name = "power_limit_watts", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 1e9,
+      .unit = "watts", IN(service_section, power_limit_watts),
+      .about = "polca: what the breaker before all instances of the service allows; 0 for no limit." },
     { .name = "row_watts", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 1e9,
       .unit = "watts", IN(service_section, row_watts),
-      .about = "polca: what the breaker before all instances of the service allows; 0 for no limit." },
+      .about = "Former name of power_limit_watts, read in this release for the last time." },
     { .name = "mix", .type = CONFIG_TEXT, .default_text = "", IN(service_section, mix),
       .about = "How many instances of each pool, chosen for the lengths that are expected; `muster policies "
                "mix` lists the policies. Empty: the scaling policy says." },

@@ -49,7 +49,7 @@ struct service_section {
     double budget_h;
     int64_t min, max;
     struct str scale, shaper, forecast, mix, place, role, power;
-    double row_watts;
+    double power_limit_watts, row_watts; /* the latter: former name of the same */
     double margin, utilisation_max, attainment, queue_target, concurrency;
     double ongoing_target, qps_target, kv_target;
     int64_t count, kv_link_bytes_s;

@@ -64,7 +64,7 @@ const struct metric_desc control_metric_table[CONTROL_M_COUNT] = {
         .labels = { "service" } },
     [CONTROL_M_BREAKER] = { .name = "muster_controller_breaker_trips_total",
         .type = METRIC_COUNTER, .labels = { "service" },
-        .help = "Looks of the power policy at which the instances drew more than row_watts." },
+        .help = "Looks of the power policy at which the instances drew more than power_limit_watts." },
     [CONTROL_M_TICK_SECONDS] = { .name = "muster_controller_tick_seconds",
         .type = METRIC_HISTOGRAM, .unit = "seconds", .help = "Observe, plan and act, once.",
         .buckets = tick_bounds, .bucket_count = COUNT_OF(tick_bounds) },

@@ -159,18 +159,18 @@ static void look(struct control *c, uint32_t service, int64_t now_us)
                                .count = room->count,
                                .ttft_slo_s = sv->ttft_slo_s,
                                .tpot_slo_s = sv->tpot_slo_s,
-                               .row_watts_max = sv->row_watts_max };
+                               .power_limit_watts = sv->power_limit_watts };
     for (uint32_t i = 0; i < room->count; i++)
-        view.row_watts += c->observed.detail[room->slot[i]].power.watts;
-    p->watts = view.row_watts;
+        view.drawn_watts += c->observed.detail[room->slot[i]].power.watts;
+    p->watts = view.drawn_watts;
     p->asked = true;
     struct power_verdict v = { .clock = room->clock };
     power_decide(sv->power, p->state, &view, now_us, &v);
     obey(c, service, &v);
     p->due_us = power_again_us(v.again_us, now_us);
     struct str name = str_from(sv->name);
-    metric_set(metric_series(c->metrics, CONTROL_M_WATTS, &name), view.row_watts);
-    if (view.row_watts_max > 0 && view.row_watts > view.row_watts_max)
+    metric_set(metric_series(c->metrics, CONTROL_M_WATTS, &name), view.drawn_watts);
+    if (view.power_limit_watts > 0 && view.drawn_watts > view.power_limit_watts)
         control_count(c, CONTROL_M_BREAKER, sv->name);
 }
 

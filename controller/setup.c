@@ -14,6 +14,7 @@
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/config/config_value.h"
+#include "base/io/log.h"
 #include "policies/catalog.h"
 #include "policies/route/overload.h"
 #include "policies/scale/forecast.h"
@@ -271,10 +272,15 @@ static int check_policy(const struct service_section *from, const struct setup_p
     return policy_check(row->kind, name, where, err);
 }
 
+double setup_power_limit_watts(const struct service_section *s)
+{
+    return s->power_limit_watts > 0 ? s->power_limit_watts : s->row_watts;
+}
+
 /* Refuses a limit in watts without the policy that keeps it, and the policy without a limit. */
 static int check_watts(const struct service_section *from, struct err *err)
 {
-    bool keeps = str_eq(from->power, STR("polca")), limited = from->row_watts > 0;
+    bool keeps = str_eq(from->power, STR("polca")), limited = setup_power_limit_watts(from) > 0;
     const struct pool_section *pool = from->pools.items;
     for (size_t p = 0; p < from->pools.count && !keeps; p++)
         if (pool[p].priority == PRIORITY_LOW)
@@ -285,7 +291,8 @@ static int check_watts(const struct service_section *from, struct err *err)
                            STR_ARG(pool[p].name), from->name.data);
     if (keeps == limited) return 0;
     return err_set(err, -EINVAL, "service %s: %s", from->name.data,
-                   keeps ? "power: polca needs row_watts" : "row_watts needs power: polca");
+                   keeps ? "power: polca needs power_limit_watts"
+                         : "power_limit_watts needs power: polca");
 }
 
 static int check_rows(const struct service_section *from, struct err *err)
@@ -315,6 +322,9 @@ int setup_scaling(const struct service_section *from, struct plan_service *ret, 
 {
     int rc = check_rows(from, err);
     if (rc < 0) return rc;
+    if (from->row_watts > 0)
+        log_event(LOG_WARN, "setting_renamed", "service=" STR_FMT " row_watts=power_limit_watts",
+                  STR_ARG(from->name));
     *ret = (struct plan_service){
         .ttft_slo_s = (double)from->slo_ttft_us / 1e6,
         .tpot_slo_s = (double)from->slo_tpot_us / 1e6,
@@ -326,7 +336,7 @@ int setup_scaling(const struct service_section *from, struct plan_service *ret, 
         .role = role_find(from->role),
         .kv_link_bytes_s = (double)from->kv_link_bytes_s,
         .power = power_find(from->power),
-        .row_watts_max = from->row_watts,
+        .power_limit_watts = setup_power_limit_watts(from),
         .scale = { .margin = from->margin,
                    .utilisation_max = from->utilisation_max,
                    .attainment = from->attainment,

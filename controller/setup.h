@@ -16,6 +16,10 @@ int setup_local(const struct local_section *local, struct arena *arena,
 /* Fills a service's scaling: policies, their numbers, SLO and budget. -EINVAL names an unknown policy. */
 int setup_scaling(const struct service_section *s, struct plan_service *ret, struct err *err);
 
+/* Returns what the breaker before the service's instances allows, in watts; 0 for no limit. Reads the
+ * former name too, row_watts. */
+double setup_power_limit_watts(const struct service_section *s);
+
 /* Fills setup->service and setup->launch. `offers` are those of all clouds in the order in which
  * control_new will load them. -EINVAL names what does not fit: an unknown policy, provider or
  * offer, a minimum above its maximum. `program` is this program's path. */

@@ -88,14 +88,15 @@ static void look(struct run *run)
                                .count = show(run, c->shown, c->who),
                                .ttft_slo_s = slo.ttft_s,
                                .tpot_slo_s = slo.tpot_s,
-                               .row_watts_max = run->config.row_watts_max };
+                               .power_limit_watts = run->config.power_limit_watts };
     for (uint32_t i = 0; i < view.count; i++)
-        view.row_watts += power_watts(&c->shown[i], c->shown[i].clock);
+        view.drawn_watts += power_watts(&c->shown[i], c->shown[i].clock);
     struct power_verdict v = { .clock = c->clock };
     power_decide(run->config.power, c->state, &view, run->now_us, &v);
     for (uint32_t i = 0; i < view.count; i++)
         c->who[i]->clock = c->clock[i];
-    if (view.row_watts_max > 0 && view.row_watts > view.row_watts_max) run->result->trips++;
+    if (view.power_limit_watts > 0 && view.drawn_watts > view.power_limit_watts)
+        run->result->trips++;
     c->due_us = power_again_us(v.again_us, run->now_us);
 }
 

@@ -73,7 +73,7 @@ struct sim_config {
     const struct role_policy *role; /* NULL: roles stay as the pools have them */
     const struct perf_policy *perf; /* by which engines estimate their speed */
     const struct power_policy *power;
-    double row_watts_max; /* limit of the breaker before all instances; 0: none */
+    double power_limit_watts; /* limit of the breaker before all instances; 0: none */
 
     double link_bytes_s;     /* of an instance's port, each way, for KV; 0: 25e9 */
     int64_t link_us;         /* before the first byte; 0: 500 */

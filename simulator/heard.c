@@ -45,7 +45,7 @@ int heard_start(struct run *run, struct err *err)
 {
     struct heard *h = &run->heard;
     const struct sim_config *c = &run->config;
-    h->on = c->role || c->row_watts_max > 0 || c->power != power_find(STR(POWER_DEFAULT));
+    h->on = c->role || c->power_limit_watts > 0 || c->power != power_find(STR(POWER_DEFAULT));
     if (!h->on) return 0;
     size_t reports = (size_t)c->routers * run->demand.services;
     h->sync_us = calloc(c->routers, sizeof *h->sync_us);

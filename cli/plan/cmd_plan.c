@@ -460,12 +460,15 @@ static int add(const char *kind, struct str name, const char *option,
     return 0;
 }
 
-int plan_policies_find(const char *kind, struct str row, const struct config_texts *compare,
-                       struct plan_policies *ret, struct err *err)
+int plan_policies_find(const char *kind, struct str policy, struct str row,
+                       const struct config_texts *compare, struct plan_policies *ret,
+                       struct err *err)
 {
     must(compare->count <= PLAN_COMPARE_MAX); /* the options say so */
     struct plan_policies policies = { 0 };
-    int rc = add(kind, row, "--row", &policies, err);
+    bool old = row.len > 0;
+    if (old) fputs("muster plan: --row is now --policy; it is read in this release only\n", stderr);
+    int rc = add(kind, old ? row : policy, old ? "--row" : "--policy", &policies, err);
     for (size_t i = 0; i < compare->count && rc == 0; i++)
         rc = add(kind, compare->items[i], "--compare", &policies, err);
     if (rc == 0) *ret = policies;
@@ -484,7 +487,8 @@ void plan_policies_json(struct json_writer *w, const struct plan_policies *polic
                         void (*put_answer)(struct json_writer *w, const void *ctx, uint32_t i),
                         const void *ctx)
 {
-    json_kv_text(w, "row", policies->name[0]);
+    json_kv_text(w, "policy", policies->name[0]);
+    json_kv_text(w, "row", policies->name[0]); /* its former name */
     json_key(w, "choice");
     put_answer(w, ctx, 0);
     json_key(w, "compare");

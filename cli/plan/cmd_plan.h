@@ -56,7 +56,7 @@ int plan_load_run(int argc, char *const *argv);
 
 /* The policies that a planner-only command compares, and their answers as JSON.
  *
- * Rules: (1) the first policy is --row's, the choice; the others are compared with it
+ * Rules: (1) the first policy is --policy's, the choice; the others are compared with it
  *        (2) a command keeps its answers in an array of PLAN_POLICIES_MAX, by a policy's place here
  */
 
@@ -70,16 +70,17 @@ struct plan_policies {
 };
 
 /* Looks the names up among the policies of `kind`. COMMAND_MISUSED with a sentence that names the
- * option and the policies there are. */
-int plan_policies_find(const char *kind, struct str row, const struct config_texts *compare,
-                       struct plan_policies *ret, struct err *err);
+ * option and the policies there are. `row` is the value of the former name of --policy. */
+int plan_policies_find(const char *kind, struct str policy, struct str row,
+                       const struct config_texts *compare, struct plan_policies *ret,
+                       struct err *err);
 
 /* Adds as many of the kind's other policies as fit, for a command that compares all where none is
  * named. */
-void plan_policies_others(const char *kind, struct plan_policies *rows);
+void plan_policies_others(const char *kind, struct plan_policies *policies);
 
 /* Writes the members of the open object: the choice's name, its answer and those beside it, each by
  * `put_answer` as one value. */
-void plan_policies_json(struct json_writer *w, const struct plan_policies *rows,
+void plan_policies_json(struct json_writer *w, const struct plan_policies *policies,
                         void (*put_answer)(struct json_writer *w, const void *ctx, uint32_t i),
                         const void *ctx);

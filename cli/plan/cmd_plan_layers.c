@@ -216,7 +216,7 @@ void layers_ask(struct layers_plan *p, const struct layers_policy *row, struct l
 }
 
 struct layers_options {
-    struct str model, row;
+    struct str model, policy, row;
     struct config_texts devices, compare;
     int64_t batch, context_tokens, machine_devices, link_bytes_s;
     int output;
@@ -231,8 +231,10 @@ static const struct config_field rows[] = {
       .about = "What there is, as 4xa100,8xl4: COUNTxHARDWARE, at most 32 devices in all." },
     { .name = "model", .letter = 'm', .type = CONFIG_TEXT, .default_text = "llama-3-70b", AT(model),
       .about = "Shipped model, or a file with a model's shape, as ./my.spec (models/README.md)." },
-    { .name = "row", .type = CONFIG_TEXT, .default_text = LAYERS_DEFAULT, AT(row),
+    { .name = "policy", .type = CONFIG_TEXT, .default_text = LAYERS_DEFAULT, AT(policy),
       .about = "Policy that lays; `muster policies layers` lists them." },
+    { .name = "row", .type = CONFIG_TEXT, AT(row),
+      .about = "Former name of --policy, read in this release for the last time." },
     { .name = "compare", .type = CONFIG_TEXTS, AT(compare), .max = PLAN_COMPARE_MAX,
       .about = "Policies to ask beside it." },
     { .name = "batch", .letter = 'b', .type = CONFIG_INT, .default_text = "8", .min = 1,
@@ -427,7 +429,7 @@ static int plan_layers(const void *options, struct err *err)
     CLEANUP(buf_fini) struct buf out = { 0 };
     static struct layers_plan plan; /* large: one a process */
     static struct answers answers;
-    int rc = plan_policies_find(KIND, o->row, &o->compare, &answers.policies, err);
+    int rc = plan_policies_find(KIND, o->policy, o->row, &o->compare, &answers.policies, err);
     if (rc == 0) rc = read_question(o, &plan, err);
     if (rc < 0) return rc;
     answers.plan = &plan;

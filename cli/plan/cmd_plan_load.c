@@ -149,7 +149,7 @@ int weight_loads_run(const struct weight_loads_work *w, const struct load_policy
 #define SEEDS_MAX 100
 
 struct load_options {
-    struct str model, row;
+    struct str model, policy, row;
     struct config_texts compare;
     int64_t models, machines, in_memory, on_disk, loads, seeds, seed;
     int64_t memory_bytes_s, disk_bytes_s, store_bytes_s, start_us;
@@ -185,8 +185,10 @@ static const struct config_field rows[] = {
       .about = "Some models are asked for more often; 1 for all alike." },
     { .name = "loads", .letter = 'n', .type = CONFIG_INT, .default_text = "4000", .min = 1,
       .max = WEIGHT_LOADS_MAX, AT(loads), .about = "Loads of one run." },
-    { .name = "row", .type = CONFIG_TEXT, .default_text = LOAD_DEFAULT, AT(row),
+    { .name = "policy", .type = CONFIG_TEXT, .default_text = LOAD_DEFAULT, AT(policy),
       .about = "Policy that chooses; `muster policies load` lists them." },
+    { .name = "row", .type = CONFIG_TEXT, AT(row),
+      .about = "Former name of --policy, read in this release for the last time." },
     { .name = "compare", .type = CONFIG_TEXTS, AT(compare), .max = PLAN_COMPARE_MAX,
       .about = "Policies to ask beside it; without it all others." },
     { .name = "seeds", .type = CONFIG_INT, .default_text = "5", .min = 1, .max = SEEDS_MAX, AT(seeds),
@@ -342,7 +344,7 @@ static int plan_load(const void *options, struct err *err)
     static struct answers answers;
     struct weight_loads_work work;
     answers.seeds = (uint32_t)o->seeds;
-    int rc = plan_policies_find(KIND, o->row, &o->compare, &answers.policies, err);
+    int rc = plan_policies_find(KIND, o->policy, o->row, &o->compare, &answers.policies, err);
     if (rc == 0 && o->compare.count == 0) plan_policies_others(KIND, &answers.policies);
     if (rc == 0) rc = read_work(o, &work, err);
     if (rc == 0) rc = ask(&work, (uint64_t)o->seed, &answers, err);

@@ -199,7 +199,7 @@ void layout_move_ask(struct layout_move *r, const struct move_policy *row,
 }
 
 struct move_options {
-    struct str model, hardware, row;
+    struct str model, hardware, policy, row;
     struct config_texts compare;
     int64_t devices, stages, stages_after, lost, batch, context_tokens, link_bytes_s, notice_us;
     int64_t draws, seed;
@@ -223,8 +223,10 @@ static const struct config_field rows[] = {
     { .name = "stages_after", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = MOVE_MAX,
       AT(stages_after),
       .about = "Devices of one pipeline after the loss; 0 for the number with the most tokens a second." },
-    { .name = "row", .type = CONFIG_TEXT, .default_text = MOVE_DEFAULT, AT(row),
+    { .name = "policy", .type = CONFIG_TEXT, .default_text = MOVE_DEFAULT, AT(policy),
       .about = "Policy that maps; `muster policies move` lists them." },
+    { .name = "row", .type = CONFIG_TEXT, AT(row),
+      .about = "Former name of --policy, read in this release for the last time." },
     { .name = "compare", .type = CONFIG_TEXTS, AT(compare), .max = PLAN_COMPARE_MAX,
       .about = "Policies to ask beside it; without it all others." },
     { .name = "batch", .letter = 'b', .type = CONFIG_INT, .default_text = "8", .min = 1,
@@ -422,7 +424,7 @@ static int plan_move(const void *options, struct err *err)
     CLEANUP(buf_fini) struct buf out = { 0 };
     static struct layout_move remap; /* large: one a process */
     static struct answers answers;
-    int rc = plan_policies_find(KIND, o->row, &o->compare, &answers.policies, err);
+    int rc = plan_policies_find(KIND, o->policy, o->row, &o->compare, &answers.policies, err);
     if (rc == 0) rc = read_question(o, &remap, err);
     if (rc < 0) return rc;
     answers.remap = &remap;

@@ -18,6 +18,8 @@
 #include "simulator/sim.h"
 #include "simulator/trace.h"
 
+#include <stdio.h>
+
 static const char *const output_names[] = { "table", "json", NULL };
 
 #define AT(member) .offset = offsetof(struct sim_options, member)
@@ -63,9 +65,12 @@ static const struct config_field rows[] = {
       .about = "Policy that gives instances their roles as demand is seen; without it they keep those "
                "of --fleet. `muster policies role` lists them." },
     ROW_OPTION(perf), ROW_OPTION(power),
+    { .name = "power_limit_watts", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 1e9,
+      .unit = "W", AT(power_limit_watts),
+      .about = "What the breaker before all instances allows, for the power policy polca; 0: no limit." },
     { .name = "row_watts", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 1e9,
       .unit = "W", AT(row_watts),
-      .about = "What the breaker before all instances allows, for the power policy polca; 0: no limit." },
+      .about = "Former name of --power-limit-watts, read in this release for the last time." },
     { .name = "tenant_weights", .type = CONFIG_TEXT, AT(tenant_weights),
       .about = "Shares of the trace's tenants 1, 2, ... for the fair policy, as 3,1; tenants beyond "
                "the list weigh 1." },
@@ -492,16 +497,22 @@ static int pick_fleet_rows(const struct sim_options *o, struct sim_config *c, st
 static int check_power(const struct sim_options *o, struct sim_config *c, struct err *err)
 {
     bool keeps = c->power && strcmp(c->power->name, "polca") == 0;
-    if (o->row_watts > 0) c->row_watts_max = o->row_watts;
-    if (!keeps && o->row_watts <= 0 && o->compare.count == 0) c->row_watts_max = 0;
-    bool limited = c->row_watts_max > 0;
+    double said = o->power_limit_watts > 0 ? o->power_limit_watts : o->row_watts;
+    if (o->row_watts > 0)
+        fputs("muster simulate: --row-watts is now --power-limit-watts; it is read in this release "
+              "only\n",
+              stderr);
+    if (said > 0) c->power_limit_watts = said;
+    if (!keeps && said <= 0 && o->compare.count == 0) c->power_limit_watts = 0;
+    bool limited = c->power_limit_watts > 0;
     for (uint32_t p = 0; p < c->pool_count && !keeps && o->compare.count == 0; p++)
         if (c->pool[p].has_priority && c->pool[p].priority == PRIORITY_LOW)
             return err_set(err, -EINVAL,
                            "--fleet: ':low' needs --power polca, which alone tells it apart");
     if (keeps == limited || (limited && o->compare.count > 0)) return 0;
     return err_set(err, -EINVAL,
-                   keeps ? "--power polca needs --row-watts" : "--row-watts needs --power polca");
+                   keeps ? "--power polca needs --power-limit-watts"
+                         : "--power-limit-watts needs --power polca");
 }
 
 static int take_weights(const struct sim_options *o, struct sim_config *c, struct err *err)

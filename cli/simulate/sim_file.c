@@ -141,7 +141,7 @@ static int take_rows(const struct config *file, struct sim_config *c, struct err
     TAKE_POLICY(c, perf, or_else(own->perf, all->perf))
     if (!service) return rc;
     TAKE_POLICY(c, power, service->power)
-    c->row_watts_max = service->row_watts;
+    c->power_limit_watts = setup_power_limit_watts(service);
     const struct pool_section *pools = service->pools.items;
     for (uint32_t p = 0; p < c->pool_count && has_its_pools(c, service); p++)
         if (!c->pool[p].has_priority) c->pool[p].priority = (enum priority)pools[p].priority;
@@ -301,7 +301,7 @@ static void tell_roles(const struct config *file, struct note *n)
 
 static void tell_power(const struct config *file, uint32_t number, struct note *n)
 {
-    static const char *const keys[] = { "power", "row_watts" };
+    static const char *const keys[] = { "power", "power_limit_watts", "row_watts" };
     bool used = n->uses.engines && sim_file_service(file, number) == only_service(file);
     for (size_t i = 0; i < COUNT_OF(keys); i++) {
         char key[64];

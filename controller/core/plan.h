@@ -66,7 +66,7 @@ struct plan_service {
     const struct role_policy *role;   /* NULL: roles stay as the pools have them */
     double kv_link_bytes_s;           /* rate at which its engines copy KV; 0: they do not */
     const struct power_policy *power; /* NULL: clocks are not set */
-    double row_watts_max;             /* limit of the breaker before its instances; 0: none */
+    double power_limit_watts;         /* limit of the breaker before its instances; 0: none */
 };
 
 struct plan_instance {

@@ -56,8 +56,9 @@ static void decide(void *state, const struct power_view *view, int64_t now_us,
                    struct power_verdict *ret)
 {
     struct state *s = state;
-    s->level = view->row_watts_max > 0 ? next_level(s->level, view->row_watts / view->row_watts_max)
-                                       : FREE;
+    s->level = view->power_limit_watts > 0
+                   ? next_level(s->level, view->drawn_watts / view->power_limit_watts)
+                   : FREE;
     for (uint32_t i = 0; i < view->count; i++) {
         bool low = view->instance[i].priority == PRIORITY_LOW;
         ret->clock[i] = low ? levels[s->level].low : levels[s->level].high;

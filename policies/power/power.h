@@ -45,8 +45,8 @@ struct power_view {
     const struct power_instance *instance;
     uint32_t count;
     double ttft_slo_s, tpot_slo_s; /* > 0 */
-    double row_watts_max;          /* what the breaker allows; 0: none */
-    double row_watts;              /* now, of everything behind it */
+    double power_limit_watts;      /* what the breaker allows; 0: none */
+    double drawn_watts;            /* now, of everything behind it */
 };
 
 struct power_verdict {

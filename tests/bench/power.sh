@@ -13,7 +13,7 @@ muster=${MUSTER_BIN:-build/muster}
 trace=traces/mooncake-conversation-4min.jsonl
 router=127.0.0.1:${PORT:-8290}
 controller=127.0.0.1:${CONTROLLER_PORT:-8291}
-row_watts=${ROW_WATTS:-5.5}
+power_limit_watts=${POWER_LIMIT_WATTS:-5.5}
 work=$(mktemp -d)
 trap 'exit 1' INT TERM
 trap '"$muster" down --state "$work/state" --now >/dev/null 2>&1 || true; rm -rf "$work"' EXIT
@@ -34,7 +34,7 @@ EOF
     service full half "power: max"
     service lazy half "power: mu_serve"
     service open third "power: max"
-    service capped third "power: polca" | sed "s|power: polca|&\n    row_watts: $row_watts|"
+    service capped third "power: polca" | sed "s|power: polca|&\n    power_limit_watts: $power_limit_watts|"
 } >"$work/muster.yaml"
 
 "$muster" up -f "$work/muster.yaml" --state "$work/state" --listen "$router" \
@@ -93,5 +93,5 @@ pair() {
 
 pair full lazy "--divide 256 --speed 0.4 -d 240s --max-tokens 32"
 pair open capped "--divide 64 --speed 1.5 -d 120s --max-tokens 64"
-echo "looks at which capped drew more than $row_watts W: $(curl -sf "http://$controller/metrics" |
+echo "looks at which capped drew more than $power_limit_watts W: $(curl -sf "http://$controller/metrics" |
     sed -n 's/^muster_controller_breaker_trips_total{service="capped"} //p')"

@@ -31,7 +31,7 @@ static const struct gate_effects effects[] = {
           { "power=dynamollm", "power=max", WITHIN, .behind_max = 0.01 },
       } },
     { "a limit that bursts reach: less energy, and nearly everything still in time",
-      WORLD "--speed 6 --row-watts 2400 --compare power=max,polca --seeds 10",
+      WORLD "--speed 6 --power-limit-watts 2400 --compare power=max,polca --seeds 10",
       {
           { "power=polca", "power=max", ENERGY, -0.01, .measured = -0.064 },
           { "power=polca", "power=max", WITHIN, .behind_max = 0.01 },
@@ -49,7 +49,7 @@ static void slower_clocks_save_energy_within_the_slo(void **state)
  * where one may wait the other hardly feels the breaker. */
 #define TWO_SERVICES                                                                    \
     "--trace gen:poisson,rate=26,prompt=lognormal(1200,1.2),output=lognormal(220,1.2)," \
-    "services=2,n=15000 --slo-tpot 80ms --power polca --row-watts 2100 --seeds 10 "
+    "services=2,n=15000 --slo-tpot 80ms --power polca --power-limit-watts 2100 --seeds 10 "
 
 static void work_that_can_wait_takes_the_caps(void **state)
 {

@@ -32,14 +32,14 @@ static void its_neighbours_explain_mistakes_too(void **state)
         { "layers --devices 40xa100", 2, "more than 32 devices" },
         { "layers --devices 2xt4", 1, "of the 80 layers of llama-3-70b beside the KV of" },
         { "layers --devices 4xl4 --model another", 2, "--model: no shipped model" },
-        { "layers --devices 8xl4 --row nosuch", 2,
-          "--row: 'nosuch' is no layers policy; there are helix, hexgen, pipedream, gpipe" },
+        { "layers --devices 8xl4 --policy nosuch", 2,
+          "--policy: 'nosuch' is no layers policy; there are helix, hexgen, pipedream, gpipe" },
         { "layers --devices 8xl4 --compare joint", 2, "--compare: 'joint' is no layers policy" },
-        { LAYERS " -b 64 --row gpipe", 1, "none: an equal share does not fit" },
+        { LAYERS " -b 64 --policy gpipe", 1, "none: an equal share does not fit" },
         { "move --lost 3", 0, "in_order   323.7" },
         { "move --lost 3 -o json", 0, "\"sent_bytes_difference\":{\"mean\":" },
         { "move --lost 15", 2, "the 1 devices that stay hold no pipeline" },
-        { "move --row helix", 2, "--row: 'helix' is no move policy" },
+        { "move --policy helix", 2, "--policy: 'helix' is no move policy" },
         { "load -n 200", 0, "nearest_tier   ready in" },
         { "load -n 200 -o json", 0, "\"mean_s_difference\":{\"mean\":" },
         { "load --compare spotserve", 2, "--compare: 'spotserve' is no load policy" },
@@ -55,9 +55,9 @@ static void its_neighbours_explain_mistakes_too(void **state)
     };
     static const struct rig_row policies[] = {
         { "scale", 0, "a bound, only in the simulator" },
-        { "layers", 0, "planner only: muster plan layers --row" },
-        { "move", 0, "planner only: muster plan move --row" },
-        { "load", 0, "planner only: muster plan load --row" },
+        { "layers", 0, "planner only: muster plan layers --policy" },
+        { "move", 0, "planner only: muster plan move --policy" },
+        { "load", 0, "planner only: muster plan load --policy" },
     };
     rig_expect("plan", plan, COUNT_OF(plan));
     rig_expect("offers", offers, COUNT_OF(offers));
@@ -91,13 +91,13 @@ static void layers_are_laid_on_unequal_devices(void **state)
     assert_non_null(strstr(first.data, " 1 x a100-80 "));
     static const char *const rows[][2] = {
         /* with and without */
-        { "--row hexgen", "" },
+        { "--policy hexgen", "" },
         { "--compare pipedream", "" },
         { "--batch 4", "" },
         { "--context 2000", "" },
         { "--link 1MB", "" },
         { "--model llama-2-70b", "" },
-        { "--row hexgen --machine 1", "--row hexgen" },
+        { "--policy hexgen --machine 1", "--policy hexgen" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         CLEANUP(buf_fini) struct buf without = { 0 };

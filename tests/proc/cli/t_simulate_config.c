@@ -168,16 +168,18 @@ static void a_file_names_the_power_row(void **state)
              "  - name: s\n"
              "    model: none\n"
              "    power: polca\n"
-             "    row_watts: 1\n"
+             "    power_limit_watts: 1\n"
              "    pools: [ { name: a, offers: [a], priority: low } ]\n");
-    const char *taken = "taken: services[0].power, services[0].row_watts, "
+    const char *taken = "taken: services[0].power, services[0].power_limit_watts, "
                         "services[0].pools[0].priority;";
     const struct as_flags rows[] = {
-        { "2xl4", taken, "2xl4:low --power polca --row-watts 1" },
+        { "2xl4", taken, "2xl4:low --power polca --power-limit-watts 1" },
         { "2xl4 --power mu_serve", taken, "2xl4 --power mu_serve" },
-        { "2xl4 --row-watts 100000", taken, "2xl4:low --power polca --row-watts 100000" },
-        { "2xl4 --row-watts 130", taken, "2xl4:low --power polca --row-watts 130" },
-        { "2xl4:high --row-watts 130", taken, "2xl4 --power polca --row-watts 130" },
+        { "2xl4 --power-limit-watts 100000", taken,
+          "2xl4:low --power polca --power-limit-watts 100000" },
+        { "2xl4 --power-limit-watts 130", taken, "2xl4:low --power polca --power-limit-watts 130" },
+        { "2xl4:high --power-limit-watts 130", taken,
+          "2xl4 --power polca --power-limit-watts 130" },
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         expect_as_flags(path, &rows[i], digest[i]);
@@ -197,11 +199,11 @@ static void pools_of_two_services_are_not_those_of_one(void **state)
              "  - name: s\n"
              "    model: none\n"
              "    power: polca\n"
-             "    row_watts: 130\n"
+             "    power_limit_watts: 130\n"
              "    pools: [ { name: a, offers: [a], priority: low }, { name: b, offers: [a] } ]\n");
     const struct as_flags row = { "2xl4,1xl4:service1",
                                   "services, local, services[0].pools[0].priority",
-                                  "2xl4,1xl4:service1 --power polca --row-watts 130" };
+                                  "2xl4,1xl4:service1 --power polca --power-limit-watts 130" };
     expect_as_flags(path, &row, digest);
 }
 
@@ -320,8 +322,9 @@ static void mistakes_are_explained(void **state)
         { "--trace " GENERATED " --life 20s", 2, "--life needs --scale-policy" },
         { "--trace " GENERATED " --launch-failures 0.5", 2,
           "--launch-failures needs --scale-policy" },
-        { "--trace " GENERATED " --power polca", 2, "--power polca needs --row-watts" },
-        { "--trace " GENERATED " --row-watts 900", 2, "--row-watts needs --power polca" },
+        { "--trace " GENERATED " --power polca", 2, "--power polca needs --power-limit-watts" },
+        { "--trace " GENERATED " --power-limit-watts 900", 2,
+          "--power-limit-watts needs --power polca" },
         { "--trace " GENERATED " --fleet 2xl4:prefill", 1, "serves nobody" },
         { "--trace " GENERATED " --forecast holt", 2, "--forecast needs --scale-policy" },
         { "--trace " GENERATED " --scale-policy werk", 2, "did you mean 'work'?" },

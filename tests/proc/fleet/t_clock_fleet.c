@@ -78,7 +78,7 @@ static void write_config(void)
 {
     static const char *const rows[][2] = { { "lazy", "power: mu_serve" },
                                            { "full", "power: max" },
-                                           { "capped", "power: polca, row_watts: 1" } };
+                                           { "capped", "power: polca, power_limit_watts: 1" } };
     CLEANUP(buf_fini) struct buf text = { 0 };
     buf_text(&text, "controller: { tick: 200ms }\n"
                     "local:\n"

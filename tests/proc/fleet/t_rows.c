@@ -22,7 +22,7 @@
 #define FLAGS                                                                                  \
     "    engine_flags: [--threads, '1', --max-num-seqs, '1', --kv-cache-memory-bytes, 16MiB, " \
     "--hardware, cpu]\n"
-#define ROW_WATTS "    row_watts: 100\n" /* polca is refused without */
+#define POWER_LIMIT_WATTS "    power_limit_watts: 100\n" /* polca is refused without */
 #define POOL "    pools: [ { name: only, offers: [bit], min: 1, max: 1 } ]\n"
 
 /* A row at a key of muster.yaml that may name it; or with no key, at none. */
@@ -119,7 +119,7 @@ static int check(const char *key, const char *name, struct buf *out)
     buf_printf(&yaml, OFFERS "services:\n  - name: tiny\n    model: " MODEL "\n" POOL);
     if (engine) buf_printf(&yaml, "    engine: { %s: %s }\n", last, name);
     if (!router && !engine) buf_printf(&yaml, "    %s: %s\n", last, name);
-    if (strcmp(name, "polca") == 0) buf_text(&yaml, ROW_WATTS);
+    if (strcmp(name, "polca") == 0) buf_text(&yaml, POWER_LIMIT_WATTS);
     assert_int_equal(file_write_atomic(path, buf_view(&yaml), 0600, NULL), 0);
     const char *const args[] = { "config", "check", path, NULL };
     return rig_run(out, args);
@@ -239,7 +239,8 @@ static struct fleet start_fleet(const char *fleet, uint32_t from, uint32_t count
         for (size_t i = 0; i < COUNT_OF(service_keys); i++)
             buf_printf(&yaml, "    %s: %s\n", strrchr(service_keys[i][0], '.') + 1,
                        name_at(service_keys[i][0], k));
-        if (strcmp(name_at("services[].power", k), "polca") == 0) buf_text(&yaml, ROW_WATTS);
+        if (strcmp(name_at("services[].power", k), "polca") == 0)
+            buf_text(&yaml, POWER_LIMIT_WATTS);
         buf_printf(&yaml, "    engine:\n");
         for (size_t i = 0; i < COUNT_OF(engine_kinds); i++)
             buf_printf(&yaml, "      %s: %s\n", engine_kinds[i], engine_row(engine_kinds[i], k));

@@ -344,7 +344,7 @@ struct fleet {
     double told, least; /* clocks told to the agent: the last, and the least */
 };
 
-static struct fleet *fleet_new(const char *power, double row_watts)
+static struct fleet *fleet_new(const char *power, double power_limit_watts)
 {
     struct fleet *f = calloc(1, sizeof *f);
     must(f);
@@ -355,7 +355,7 @@ static struct fleet *fleet_new(const char *power, double row_watts)
     f->w.service.shaper = &scale_shape_none;
     f->w.service.pool[0].min = f->w.service.pool[0].max = 1;
     f->w.service.power = power ? power_find(str_from(power)) : NULL;
-    f->w.service.row_watts_max = row_watts;
+    f->w.service.power_limit_watts = power_limit_watts;
     f->w.router_silent = true;
     f->engine = busy_engine();
     f->w.engine = &f->engine;

@@ -138,18 +138,21 @@ static void clocks_have_a_row(void **state)
     (void)state;
     static const struct {
         const char *power, *row, *says;
-        double row_watts;
+        double power_limit_watts;
     } rows[] = {
         { "", NULL, NULL, 0 },
         { "power: mu_serve", "mu_serve", NULL, 0 },
-        { "power: polca, row_watts: 900", "polca", NULL, 900 },
-        { "power: polca, row_watts: 900, pools: [ { name: a, offers: [small], priority: low } ]",
+        { "power: polca, power_limit_watts: 900", "polca", NULL, 900 },
+        { "power: polca, power_limit_watts: 900, pools: [ { name: a, offers: [small], priority: "
+          "low } ]",
           "polca", NULL, 900 },
         { "power: mu_serve, pools: [ { name: a, offers: [small], priority: low } ]", NULL,
           "pool a of service chat: priority: low needs power: polca", 0 },
-        { "power: polca", NULL, "service chat: power: polca needs row_watts", 0 },
-        { "power: max, row_watts: 900", NULL, "service chat: row_watts needs power: polca", 0 },
-        { "row_watts: 900", NULL, "service chat: row_watts needs power: polca", 0 },
+        { "power: polca, row_watts: 900", "polca", NULL, 900 }, /* its former name */
+        { "power: polca", NULL, "service chat: power: polca needs power_limit_watts", 0 },
+        { "power: max, power_limit_watts: 900", NULL,
+          "service chat: power_limit_watts needs power: polca", 0 },
+        { "power_limit_watts: 900", NULL, "service chat: power_limit_watts needs power: polca", 0 },
         { "power: mu_serv", NULL,
           "service chat: power: 'mu_serv' is no power policy; did you mean "
           "mu_serve?; there are max, mu_serve, dynamollm",
@@ -176,7 +179,7 @@ static void clocks_have_a_row(void **state)
         if (rc < 0) fail_msg("%s: %s", rows[i].power, err.text);
         const struct plan_service *s = &setup.service[0];
         assert_ptr_equal(s->power, rows[i].row ? power_find(str_from(rows[i].row)) : NULL);
-        assert_true(fabs(s->row_watts_max - rows[i].row_watts) < 1e-9);
+        assert_true(fabs(s->power_limit_watts - rows[i].power_limit_watts) < 1e-9);
         assert_int_equal(s->pool[0].priority, low ? PRIORITY_LOW : PRIORITY_HIGH);
     }
 }

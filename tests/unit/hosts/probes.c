@@ -311,7 +311,7 @@ static void power_decide_probe(void *state, const struct power_view *view, int64
     if (!out) return;
     F(out, view, ttft_slo_s);
     F(out, view, tpot_slo_s);
-    F(out, view, row_watts_max);
+    F(out, view, power_limit_watts);
     buf_byte(out, '\n');
     for (uint32_t i = 0; i < view->count; i++) {
         const struct power_instance *in = &view->instance[i];

@@ -115,8 +115,8 @@ static void t_properties(void **state)
             if (rng_below(&rng, 8) == 0) in[i].shape = (struct perf_shape){ 0 };
         }
         struct power_view view = view_of(in, COUNT);
-        view.row_watts_max = rng_below(&rng, 3) ? 1000 : 0;
-        view.row_watts = 1300 * rng_f64(&rng);
+        view.power_limit_watts = rng_below(&rng, 3) ? 1000 : 0;
+        view.drawn_watts = 1300 * rng_f64(&rng);
         for (uint32_t p = 0; p < power_count; p++) {
             double clock[COUNT], again[COUNT];
             unsigned char a[POWER_STATE_BYTES_MAX] = { 0 }, b[POWER_STATE_BYTES_MAX];
@@ -221,7 +221,7 @@ static void t_day(void **state)
 }
 
 /* Returns the row's watts at these clocks with prompts everywhere, the worst moment. */
-static double row_watts(const struct power_instance *in, const double clock[COUNT])
+static double drawn_watts(const struct power_instance *in, const double clock[COUNT])
 {
     double sum = 0;
     for (uint32_t i = 0; i < COUNT; i++)
@@ -249,7 +249,7 @@ static void t_polca(void **state)
         double clock[2];
         struct power_view view = view_of(in, 2);
         struct power_verdict v = { .clock = clock };
-        view.row_watts_max = 1000, view.row_watts = 1000 * rows[i].share;
+        view.power_limit_watts = 1000, view.drawn_watts = 1000 * rows[i].share;
         power_decide(p, bytes, &view, 0, &v);
         if (fabs(clock[0] - rows[i].low) > 1e-9 || fabs(clock[1] - rows[i].high) > 1e-9)
             fail_msg("row %zu: %g %g", i, clock[0], clock[1]);
@@ -273,13 +273,13 @@ static void t_polca_holds(void **state)
         in[i].priority = i < COUNT / 2 ? PRIORITY_LOW : PRIORITY_HIGH;
         clock[i] = 1;
     }
-    double limit = row_watts(in, clock) / 1.11; /* at 1.25 the brake would stay on */
+    double limit = drawn_watts(in, clock) / 1.11; /* at 1.25 the brake would stay on */
     for (int n = 0; n < 50; n++) {
         struct power_view view = view_of(in, COUNT);
         struct power_verdict v = { .clock = clock };
-        view.row_watts_max = limit, view.row_watts = row_watts(in, clock);
+        view.power_limit_watts = limit, view.drawn_watts = drawn_watts(in, clock);
         power_decide(p, bytes, &view, 2000000ll * n, &v);
-        if (n >= 4) assert_true(row_watts(in, clock) < limit);
+        if (n >= 4) assert_true(drawn_watts(in, clock) < limit);
     }
 }
 

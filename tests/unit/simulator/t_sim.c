@@ -380,7 +380,7 @@ static uint64_t clocks(struct sim_config *c, const struct sim_result *r)
     if (r) return r->trips; /* after a trip the policy lowers clocks */
     pool_of(c, "a100", 4);
     c->power = power_find(STR("polca"));
-    c->row_watts_max = 700;
+    c->power_limit_watts = 700;
     return 0;
 }
 

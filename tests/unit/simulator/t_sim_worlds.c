@@ -80,7 +80,7 @@ static void draw_rows(struct rng *r, struct sim_config *c, bool one_service, boo
     c->preset = chance(r, 0.5) ? preset_table[rng_below(r, preset_count)] : NULL;
     c->perf = perf_table[rng_below(r, perf_count)];
     c->power = power_table[rng_below(r, power_count)];
-    c->row_watts_max = chance(r, 0.5) ? 900 : 0;
+    c->power_limit_watts = chance(r, 0.5) ? 900 : 0;
     c->kv_tokens = chance(r, 0.3) ? 9000 + rng_below(r, 20000) : 40000;
     if (!one_service || serial) return;
     if (chance(r, 0.6)) c->migrate = migrate_table[rng_below(r, migrate_count)];
