@@ -53,7 +53,7 @@ static void on_head(void *arg, const struct http_response *head)
     snprintf(a->instance, sizeof a->instance, STR_FMT, STR_ARG(buf_view(&a->shown)));
 }
 
-/* What a model wrote is text, whatever it wrote: table.h. */
+/* Prints the model's output as text, control characters made harmless (table.h). */
 static int show(struct answer *a, struct str piece)
 {
     buf_clear(&a->shown);

@@ -79,7 +79,7 @@ static const struct {
     { "load", "planner only: muster plan load --policy" },
 };
 
-/* Whether the part behind the kind's k-th key has what the policy needs. */
+/* Returns true if the part behind the kind's k-th key has the inputs that the policy needs. */
 static bool may_be_named(const struct policy_info *row, size_t k)
 {
     if (row->is_bound) return false;

@@ -128,7 +128,7 @@ static int each_router(void *ctx, struct str item)
     return rc < 0 ? err_prefix(walk->err, rc, "router " STR_FMT, STR_ARG(walk->router)) : 0;
 }
 
-/* What the controller tells routers of each other, or of themselves before they started again. */
+/* Clears the prompt at the controller, which passes refusals on to other routers and restarted ones. */
 static int clear_told(const struct walk *walk)
 {
     CLEANUP(buf_fini) struct buf reply = { 0 };

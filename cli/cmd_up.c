@@ -90,7 +90,7 @@ static int absolute(struct str path, char ret[PATH_MAX], struct err *err)
     return err_set(err, rc, STR_FMT ": %s", STR_ARG(path), strerror(-rc));
 }
 
-/* What runs already speaks as it did when it was started. */
+/* Daemons that run already keep the TLS settings that they were started with. */
 static int find_tls(struct up *u, const struct tls_section *controller,
                     const struct tls_section *router, struct err *err)
 {

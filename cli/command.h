@@ -25,7 +25,7 @@ extern const struct command command_agent, command_chat, command_config, command
     command_router, command_run_model, command_scale, command_simulate, command_status,
     command_tokens, command_up, command_version;
 
-/* What fn returns for arguments that are wrong in a way that the options' schema cannot say. */
+/* fn returns it for arguments that are wrong in a way that the options' schema cannot express. */
 #define COMMAND_MISUSED (-EBADRQC)
 
 /* Parses argv into `options` and calls fn. fn returns an exit status, or a negative errno with a

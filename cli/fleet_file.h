@@ -21,7 +21,7 @@ struct fleet_file_part {
     bool tls; /* it speaks TLS there */
 };
 
-/* What commands on this machine need to speak TLS with the parts: paths, "": none. */
+/* Paths that commands on this machine need to speak TLS with the parts; "": none. */
 struct fleet_file_tls {
     bool on;
     char ca[PATH_MAX], certificate[PATH_MAX], key[PATH_MAX];

@@ -112,7 +112,7 @@ static void check_service(struct checking *c, const struct service_section *s,
         check_launch(c, s->name.data, pool[p].name.data, &launch[p]);
 }
 
-/* What always runs must fit the machine, or `up` would wait for ever. */
+/* Checks that the minimum of all pools fits the machine; otherwise `up` would wait for ever. */
 static void check_room(struct checking *c, const struct controller_config *cc,
                        const struct local_offer *offers, uint32_t offer_count, double cores)
 {

@@ -267,7 +267,7 @@ static int write_config(struct demo *d, const char *folder, struct err *err)
     return rc < 0 ? rc : file_write_atomic(d->config_path, buf_view(&scaled), 0600, err);
 }
 
-/* What is offered: the measured machine decides, unless the user did. */
+/* Sets the load: from the measured machine, unless the user fixed it. */
 static int size_load(struct demo *d, const char *folder, struct err *err)
 {
     const struct demo_options *o = d->options;

@@ -355,7 +355,7 @@ static void put_local(struct buf *out, struct str line, const struct demo_machin
     buf_printf(out, ": %.6g\n", value);
 }
 
-/* Whether both sell the same but for shares, which are `share` times as large in `scaled`. */
+/* Returns true if both have the same offers, except that shares are `share` times as large in `scaled`. */
 static bool is_scaled(const struct config *config, const struct config *scaled, double share)
 {
     const struct local_section *a = config_section_get(config, "local");

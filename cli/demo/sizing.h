@@ -40,7 +40,7 @@ struct demo_shape {
     double slo_ttft_s;
 };
 
-/* How the lengths of the trace become those of the demo. */
+/* The rule that turns the trace's lengths into the demo's. */
 struct demo_lengths {
     uint32_t divide;     /* prompts and their shared blocks */
     uint32_t tokens_max; /* longer prompts are cut */

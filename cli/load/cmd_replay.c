@@ -99,7 +99,7 @@ static int compare_choices(struct route_replay *j, const struct route_instance *
     return rc < 0 ? rc : keep(&j->recorded, route_ttft_s(theirs, &e->req) - least);
 }
 
-/* How near the second choice came: a policy whose margins are small chooses among equals. */
+/* The margin between first and second choice: a policy with small margins chooses among equals. */
 static void note_margin(struct route_replay *j)
 {
     const struct route_verdict *v = &j->entry.verdict;
@@ -268,7 +268,7 @@ static void put_json(const struct judgement *j, const char *route, struct buf *o
     buf_byte(out, '\n');
 }
 
-/* What is absent is a dash. */
+/* Prints a dash for an absent value. */
 static void put_cell(struct buf *out, double v, int digits, const char *unit)
 {
     if (isnan(v)) {

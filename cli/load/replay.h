@@ -51,7 +51,7 @@ struct replay {
     uint32_t cut; /* prompts that tokens_max cut, counted by replay_message */
 };
 
-/* How many of the trace's requests, from `first`, arrive within `span_us` of its clock. */
+/* Returns the number of requests from `first` on that arrive within `span_us` of the trace's time. */
 uint32_t replay_count_within(const struct trace *t, uint32_t first, int64_t span_us);
 int64_t replay_due_us(const struct replay *r, uint32_t index);
 int replay_message(struct replay *r, uint32_t index, struct buf *out);

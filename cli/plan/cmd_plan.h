@@ -11,7 +11,7 @@
 #include "policies/mix/eval.h"
 #include "simulator/trace.h"
 
-/* What one column of the mix is: an offer at the parallelism that makes most of its money. */
+/* One column of the mix: an offer, at the parallelism that serves most for its price. */
 struct planner_type {
     const struct price *price; /* of one device; borrowed from the list */
     uint32_t tp;

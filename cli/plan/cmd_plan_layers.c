@@ -70,7 +70,7 @@ static double step_s(const struct layers_work *w, const struct roofline *r)
     return roofline_step_s(r, &shape);
 }
 
-/* Whether devices may share layers; *efficiency falls to theirs. */
+/* Returns true if the devices may share layers; *efficiency falls to the lowest of theirs. */
 static bool can_share(const struct layers_work *w, const struct hardware *h, double alone_s,
                       double *efficiency)
 {

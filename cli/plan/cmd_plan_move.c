@@ -111,7 +111,7 @@ int layout_move_init(struct layout_move *r, struct err *err)
 
 /* ---- a loss ----------------------------------------------------------------------------------- */
 
-/* Who stays, in order. */
+/* Draws the devices that stay, in order. */
 static uint32_t draw(const struct layout_move *r, uint32_t number, uint32_t stay[MOVE_MAX])
 {
     struct rng rng;

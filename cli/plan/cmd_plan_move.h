@@ -36,12 +36,13 @@ struct layout_move {
     struct move_memory work;
 };
 
-/* What a policy did in all draws, and in the first of them. */
+/* The results of a policy over all draws, and its mapping of the first. */
 struct layout_move_answer {
     double sent_bytes[LAYOUT_MOVE_DRAWS_MAX], reused_bytes[LAYOUT_MOVE_DRAWS_MAX],
         seconds[LAYOUT_MOVE_DRAWS_MAX];
     uint32_t in_notice; /* draws in which the last place was filled within notice_s */
-    uint32_t device[MOVE_MAX], to[MOVE_MAX], count; /* of the first draw: who stays, as what */
+    uint32_t device[MOVE_MAX], to[MOVE_MAX],
+        count; /* of the first draw: devices that stay, and their new places */
 };
 
 /* -EINVAL with a sentence: the devices are no whole pipelines, cannot hold the model, or too few stay. */

@@ -31,7 +31,7 @@ extern const char *const perf_kind_names[]; /* NULL-terminated */
 #define PERF_GROUPS_MAX 64
 #define PERF_SAMPLES_MAX (1 << 20)
 
-/* What a table's rows share: a shape of model, split over tp devices. */
+/* The setting that all rows of a table share: a model's shape, split over tp devices. */
 struct perf_group {
     struct model_spec model;
     uint32_t tp;

@@ -285,7 +285,7 @@ static int read_step(struct str text, struct sim_pool *pool, struct err *err)
     return 0;
 }
 
-/* What a suffix says; of a pool each once. A step's coefficients follow PART_STEP. */
+/* The kinds of suffixes; a pool has each at most once. A step's coefficients follow PART_STEP. */
 enum part {
     PART_TP,
     PART_ZONE,

@@ -33,7 +33,7 @@ enum { SIM_OUTPUT_TABLE, SIM_OUTPUT_JSON };
 /* "scale_policy" as it is typed: "scale-policy". */
 void sim_option_flag(const char *name, char ret[SIM_FLAG_BYTES]);
 
-/* Whether the option was given, be it with its own default. */
+/* Returns true if the option was given, also with its default as value. */
 bool sim_option_is_set(const struct sim_options *o, const char *name);
 
 /* The command's words; notes are behind the options of --help. */

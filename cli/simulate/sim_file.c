@@ -115,7 +115,7 @@ static bool serves_one(const struct sim_config *c)
     return one;
 }
 
-/* What its pools say holds for the fleet's, in their order. */
+/* Returns true if the fleet has one pool for each of the service's, so that their settings can be applied. */
 static bool has_its_pools(const struct sim_config *c, const struct service_section *service)
 {
     return serves_one(c) && service->pools.count == c->pool_count;
@@ -223,7 +223,7 @@ static void add(struct buf *list, const char *path)
     buf_printf(list, "%s%s", list->len > 0 ? ", " : "", path);
 }
 
-/* Whether anybody said anything of a section; its keys are told apart where some are taken. */
+/* Returns true if a source set any key of a section; keys are listed one by one where some are taken. */
 static bool tell_section(const struct config *file, const struct config_section *s, struct note *n)
 {
     bool any = false;
@@ -277,7 +277,7 @@ static void tell_engine_policies(const struct config *file, uint32_t number, str
     }
 }
 
-/* What the pools of a service say is taken in their order, where the fleet has as many. */
+/* The settings of a service's pools are taken in their order if the fleet has as many pools. */
 static void tell_pools(const struct config *file, uint32_t number, const char *what, bool used,
                        struct note *n)
 {
@@ -371,7 +371,7 @@ static bool may_change(const struct sim_config *config, const struct sim_control
     return any;
 }
 
-/* A pool that may grow needs somebody who lets it grow; the rest needs a fleet that scales. */
+/* A pool that may grow needs a scaling policy; the other settings need a fleet that scales. */
 static int check_fixed(const struct sim_options *o, const struct sim_config *config,
                        const struct sim_control_setup *s, struct err *err)
 {

@@ -20,7 +20,7 @@ const struct service_section *sim_file_service(const struct config *file, uint32
 bool sim_file_lead(const struct config *file, const struct service_section *service, uint32_t pool,
                    double *ret_s);
 
-/* What the file says of policies and limits; the policies live for ever. */
+/* Takes policies and limits from the file; the policies live for ever. */
 int sim_file_take(const char *path, struct sim_config *c, struct err *err);
 
 /* A line that names what is taken of the file and what is not: policies and limits of engines only where

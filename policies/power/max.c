@@ -2,7 +2,7 @@
  *
  *     clock = 1
  *
- * What is done where nobody manages power, and what the others are measured against. */
+ * The baseline: no power management, which the other policies are measured against. */
 #include "policies/power/power.h"
 
 #define AGAIN_US (60 * 1000000ll)

@@ -33,7 +33,7 @@ static double slack_of(const struct power_instance *in, const struct power_view 
     return fmin(1 - in->ttft_s / view->ttft_slo_s, 1 - in->tpot_s / view->tpot_slo_s);
 }
 
-/* Whether the clock is back to 1 for its sake. */
+/* Returns true if too many requests wait, or the tails leave too little slack. */
 static bool is_short(const struct power_instance *in, const struct power_view *view)
 {
     if (in->waiting > WAITING_MAX) return true;

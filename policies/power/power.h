@@ -78,7 +78,7 @@ const struct power_policy *power_find(struct str name); /* NULL when there is no
 void power_decide(const struct power_policy *p, void *state, const struct power_view *view,
                   int64_t now_us, struct power_verdict *ret);
 
-/* What policies share (power.c). */
+/* Functions that policies share (power.c). */
 
 /* The steady state of an instance at another clock, with the same requests arriving. Where steps
  * follow each other without a pause, slower steps meet more sessions: the mean step grows until it

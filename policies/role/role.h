@@ -101,7 +101,7 @@ void role_decide(const struct role_policy *p, void *state, const struct role_vie
 void role_hold(const struct role_view *view, const char *reason, int64_t now_us,
                struct role_verdict *ret);
 
-/* What policies share (role.c). */
+/* Functions that policies share (role.c). */
 
 /* Of those the policies choose. */
 static inline bool role_is_free(const struct role_instance *in)

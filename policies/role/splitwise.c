@@ -35,7 +35,7 @@ static bool is_mine(const struct splitwise *s, const struct role_instance *in)
     return role_is_free(in) && s->home[in->id];
 }
 
-/* Whether the pools are to be sized: somebody new may be given a home, or a pool has died out. */
+/* Returns true if the pools must be sized: an instance is new, or a pool has died out. */
 static bool are_stale(const struct splitwise *s, const struct role_view *v)
 {
     bool fresh = false;

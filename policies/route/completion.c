@@ -92,7 +92,7 @@ static void observe(void *state, const struct route_event *ev)
     s->at_us[slot] = max_i64(s->at_us[slot], ev->at_us);
 }
 
-/* How far the tenant is above an equal share among those active; 0 when it is alone. */
+/* Returns the tenant's excess over an equal share among the active tenants; 0 if it is alone. */
 static double excess(const struct shares *s, uint64_t tenant, int64_t now_us)
 {
     double total = 0, active = 0;
@@ -181,7 +181,7 @@ static double first_s(const struct route_instance *at, const struct route_req *r
     return fmax(route_ttft_s(at, req), own); /* rounding to whole steps aside */
 }
 
-/* What a second of decoding counts, in seconds before the first token. */
+/* Returns the weight of a second of decoding, in seconds before the first token. */
 static double decode_weight(const struct route_view *view, const struct route_req *req,
                             const struct terms *t)
 {

@@ -74,7 +74,7 @@ struct route_verdict {
     double estimate_s;    /* predicted TTFT there; < 0 when the policy has no estimate */
     uint32_t runner_up_id;
     double runner_up_s;
-    uint32_t fetch_from_id; /* whose KV instance_id fetches first; ROUTE_NONE: nobody's */
+    uint32_t fetch_from_id; /* instance_id fetches its KV first; ROUTE_NONE: no fetch */
     uint32_t fetch_tokens;
     uint32_t decode_id;    /* goes on after the first token; ROUTE_NONE: instance_id */
     bool reject;           /* with instance_id ROUTE_NONE: 429 rather than hold */
@@ -129,7 +129,7 @@ extern const uint32_t route_count;
 
 const struct route_policy *route_find(struct str name); /* NULL when there is none */
 
-/* What every policy shares (route.c). */
+/* Functions that policies share (route.c). */
 
 /* Predicted seconds to this request's first token on `in`:
  *
@@ -168,7 +168,7 @@ struct route_instance route_known(const struct route_instance *in, const struct 
 double route_wait_s(const struct route_instance *in, const struct route_req *req,
                     const struct perf_coef *fleet);
 
-/* What is left of `sum`, which was brought up to date at `at_us`, of a past that fades
+/* Returns the rest of `sum`, which was brought up to date at `at_us`, of a past that fades
  * exponentially with a mean age of `window_us`. Before at_us nothing of it has faded. */
 double route_faded(double sum, int64_t at_us, int64_t now_us, double window_us);
 

@@ -5,7 +5,7 @@
  *     want = 0     only after 300 s without a request       (KEDA's cooldown)
  *     asked every 15 s                                      (the HPA's period)
  *
- * What most operators run today, behind the HPA's windows and rates; five waiting requests an
+ * The rule that most operators run today, behind the HPA's windows and rates; five waiting requests an
  * instance is a common threshold. It knows neither how long a request is nor how long an instance
  * takes to come, and it falls to the minimum as soon as nobody waits, however busy the fleet is:
  * the shaper's window is all that keeps it from flapping. KEDA's polling of 30 s is left out: our

@@ -51,7 +51,7 @@ static double share_in_use(const struct scale_view *view)
     return room > 0 ? used / room : -1;
 }
 
-/* Requests a second of one instance of the first pool whose speed is known; 0: none. */
+/* Returns the requests a second of one instance of the first pool of known speed; 0: none. */
 static double instance_rate(const struct scale_view *view)
 {
     struct lengths mean = { 0 };

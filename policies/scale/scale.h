@@ -46,7 +46,7 @@ struct scale_config {
         *forecast; /* dynamo_throughput, sageserve; NULL: the policy's own */
 };
 
-/* What a policy starts from when the configuration says nothing. */
+/* The parameters of a policy where the configuration sets none. */
 #define SCALE_CONFIG_DEFAULT                         \
     ((struct scale_config){ .margin = 1,             \
                             .utilisation_max = 0.85, \
@@ -77,7 +77,7 @@ struct scale_verdict {
     int64_t again_us;       /* ask again no later than this */
 };
 
-/* What a policy cannot do without; without it the policy keeps what there is (scale_missing). */
+/* Inputs that a policy requires; if one is missing it keeps the fleet as it is (scale_missing). */
 enum scale_need {
     SCALE_NEEDS_KV = 1 << 0,      /* KV tokens of instances */
     SCALE_NEEDS_PREFILL = 1 << 1, /* prompt tokens that instances have not computed */
@@ -110,7 +110,7 @@ const struct scale_policy *scale_find(struct str name); /* NULL when there is no
 /* The first input in `needs` that a system which has only `has` lacks, as words; NULL: none. */
 const char *scale_missing(uint32_t needs, uint32_t has);
 
-/* What policies share (scale.c). */
+/* Functions that policies share (scale.c). */
 
 /* Ready plus starting. */
 uint32_t scale_have(const struct scale_pool *pool);
@@ -125,7 +125,7 @@ uint32_t scale_reach(const struct scale_pool *pool);
 
 double scale_cost_h(const struct scale_view *view, const uint32_t want[SCALE_POOLS_MAX]);
 
-/* Whether the budget, if there is one, covers so much. */
+/* Returns true if the budget covers the cost, or there is no budget. */
 bool scale_affords(const struct scale_view *view, double cost_h);
 
 /* Spreads `total` instances: every pool's minimum first, then the cheapest pools up to their
@@ -147,7 +147,7 @@ void scale_answer(const struct scale_config *config, const struct scale_view *vi
  * and something runs (recent silence keeps an instance, it does not buy one). */
 bool scale_is_awake(const struct scale_config *config, const struct scale_view *view);
 
-/* What the HPA makes of a load in instances: ceil, or `have` while it is within a tenth of that. */
+/* Rounds a load in instances as the HPA does: up, or to `have` while it is within a tenth of that. */
 double scale_hpa_count(double load, uint32_t have);
 
 /* True once a period: policies of a slow loop keep their answer in between. `*next_us` is theirs. */

@@ -133,7 +133,7 @@ static int64_t since_us(int64_t *then_us, int64_t now_us)
 
 /* ---- 1, 2: what is seen ---- */
 
-/* What waits and what came lately; else the means. */
+/* Sums the requests that wait and those that came lately; the means where none did. */
 static void plan_lengths(const struct scale_demand *d, const struct littles_law *sessions,
                          struct lengths *ret)
 {
@@ -168,7 +168,7 @@ static uint32_t gained(uint64_t total, uint64_t before)
     return (uint32_t)min_u64(total - before, UINT32_MAX / 2);
 }
 
-/* What ended since the last reading; nothing when the counters began anew. */
+/* Counts the requests that ended since the last reading; none if the counters began anew. */
 static void read_misses(struct work *w, const struct scale_demand *d,
                         struct load_correction_reading *ret)
 {
@@ -199,7 +199,7 @@ static void read_sessions(const struct lateness_model *s, double passed_s,
     littles_law_observe(sessions, &s->load[s->main], &r);
 }
 
-/* Whether the fleet changed lately, a backlog was there, or nobody looked for long. */
+/* Returns true if the fleet changed lately, there was a backlog, or the last look is long ago. */
 static bool is_unsettled(struct work *w, const struct scale_view *view, double passed_s,
                          int64_t now_us)
 {
@@ -237,27 +237,28 @@ static void learn(const struct plan *p, int64_t now_us)
 
 /* ---- 4: need ---- */
 
-/* How much more may be late by plan than with all there could be, in parts of what is allowed. */
+/* The part of the allowed misses by which the plan may be later than the largest possible fleet. */
 struct room {
     double least; /* always */
     double paid;  /* while demand is calm, if the budget covers the worst paths */
 };
 
-/* Whether n does in place of `most`, when so much more is late with it. */
-static bool does(const struct plan *p, double n, double most, double more_late, struct room room)
+/* Returns true if n instances suffice in place of `most`, given how much more is late with n. */
+static bool suffices(const struct plan *p, double n, double most, double more_late,
+                     struct room room)
 {
     if (more_late <= room.least * p->allowed) return true;
     if (more_late > room.paid * p->allowed || !is_calm(p)) return false;
     return lateness_worst_loss(&p->lateness, n, most) <= p->budget;
 }
 
-/* The least that does in place of `most`, less NEAR_INSTANCES at most. */
+/* Returns the least fleet that suffices in place of `most`, to NEAR_INSTANCES. */
 static double least_of(const struct plan *p, double most, bool from_now, struct room room)
 {
     double late = lateness_share(&p->lateness, most, from_now), low = 0, high = most;
     for (int i = 0; i < BISECTIONS && high - low > NEAR_INSTANCES; i++) {
         double mid = (low + high) / 2;
-        if (does(p, mid, most, lateness_share(&p->lateness, mid, from_now) - late, room))
+        if (suffices(p, mid, most, lateness_share(&p->lateness, mid, from_now) - late, room))
             high = mid;
         else
             low = mid;
@@ -285,7 +286,7 @@ static double shrink_parts(const struct plan *p)
     return is_calm(p) ? SHRINK_CALM : SHRINK_RISEN;
 }
 
-/* Whether what there is does until more could be ready. */
+/* Returns true if the present fleet suffices until more could be ready. */
 static bool have_does(const struct plan *p, double most)
 {
     double have = lateness_have(&p->lateness);
@@ -293,7 +294,7 @@ static bool have_does(const struct plan *p, double most)
         lateness_share(&p->lateness, have, false) - lateness_share(&p->lateness, most, false);
     struct room room = { is_calm(p) ? KEEP_CALM : KEEP_RISEN,
                          parts_for(p, p->lateness.lead_s + HELP_S) };
-    return does(p, have, most, late, room);
+    return suffices(p, have, most, late, room);
 }
 
 /* Takes n into the mean of a lead, which begins with what there is. */
@@ -415,7 +416,7 @@ static void answer_need(struct plan *p, int64_t now_us, struct scale_verdict *re
     ret->load = rate / p->lateness.rate[p->lateness.main];
 }
 
-/* Requests and no pool whose speed is known: one instance tells it. */
+/* There are requests, but no pool of known speed: one instance will measure it. */
 static void answer_unknown(const struct scale_view *view, struct scale_verdict *ret)
 {
     scale_keep(view, "no pool's speed is known yet: one instance to learn from", ret);

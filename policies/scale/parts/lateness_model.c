@@ -22,7 +22,7 @@ void lateness_level(struct lateness_model *s, const struct scale_config *config,
 
 /* ---- pools ---- */
 
-/* Whether a pool that grows or not, at so many dollars for its rate, is rather the main one. */
+/* Returns true if the pool is a better main pool: it can grow, or is cheaper for its rate. */
 static bool is_rather(bool grows, double cost, bool best_grows, double best_cost)
 {
     return grows != best_grows ? grows : cost < best_cost;

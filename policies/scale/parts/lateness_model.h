@@ -20,7 +20,7 @@
 #include "policies/scale/scale.h"
 #include "policies/scale/view.h"
 
-/* How many requests a fleet would serve late in the time to come.
+/* fluid_late predicts how many requests a fleet would serve late in the time to come.
  *
  * A fleet of n(t) equal instances (capacity.h) is followed in steps of FLUID_STEP_S, as a
  * fluid of N sessions, Q requests that wait, and b = N / n sessions an instance:
@@ -59,7 +59,7 @@ struct fluid_ask {
 /* Requests late and all in the steps from `from` on. */
 void fluid_late(const struct fluid_ask *ask, uint32_t from, double *ret_late, double *ret_all);
 
-/* How fast an instance of each pool is, averaged over minutes.
+/* speed_average holds the speed of an instance of each pool, averaged over minutes.
  *
  * Rules: state is plain bytes of a fixed size
  *

@@ -42,7 +42,7 @@ double load_correction_factor(const struct load_correction *b)
     return 1 + b->more;
 }
 
-/* What is saved, as a rate at which it may be spent. */
+/* Returns the saved misses as a rate at which they may be spent. */
 
 #define ERROR_BUDGET_S 3600.0 /* saved or owed at most: older hours were of another load */
 #define COUNTED 0.97          /* part of what is allowed: what is late already has not all ended */

@@ -47,7 +47,7 @@ bool shape_remember(struct shape_ring *r, double window_s, const struct scale_sh
     return now_us - r->first_us >= window_us;
 }
 
-/* Whether the bucket holds something of the span. */
+/* Returns true if the bucket lies within the span. */
 static bool in_span(const struct shape_ring *r, double window_s, double span_s, uint32_t bucket)
 {
     if (r->slot[bucket] == 0) return false;

@@ -25,7 +25,7 @@ struct scale_shape_config {
     double up_period_s, down_period_s;   /* in so many seconds; 0: no limit */
 };
 
-/* What is to be shaped: by pool. `have` is what the pool holds and keeps (ready and starting). */
+/* The signal's wish, by pool. `have` counts the instances that the pool keeps (ready and starting). */
 struct scale_shape_ask {
     uint32_t pool_count;
     const uint32_t *want, *have, *ready;
@@ -58,7 +58,7 @@ const struct scale_shaper *scale_shape_find(struct str name); /* NULL when there
 #include "policies/scale/shape/shape.def"
 #undef POLICY
 
-/* What policies share (scale_shape.c): extremes of what was asked for, by bucket and pool. */
+/* Functions that shapers share (shape.c): extremes of the wishes, by bucket and pool. */
 struct shape_ring {
     int64_t first_us; /* of the unbroken history; 0: none yet */
     int64_t last_us;
