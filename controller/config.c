@@ -127,9 +127,9 @@ static const struct config_field service_rows[] = {
     { .name = "model", .type = CONFIG_TEXT, .required = true, IN(service_section, model),
       .about = "Path of the GGUF file." },
     { .name = "slo_ttft", .type = CONFIG_DURATION, .default_text = "2s", .min = 1000, .max = 36e8,
-      IN(service_section, slo_ttft_us), .about = "Promised time to the first token." },
+      IN(service_section, slo_ttft_us), .about = "SLO of the time to the first token." },
     { .name = "slo_tpot", .type = CONFIG_DURATION, .default_text = "200ms", .min = 100, .max = 36e8,
-      IN(service_section, slo_tpot_us), .about = "Promised time for each further token." },
+      IN(service_section, slo_tpot_us), .about = "SLO of the time for each further token." },
     { .name = "overload", .type = CONFIG_ENUM, .default_text = "serve", .names = route_overload_names,
       IN(service_section, overload),
       .about = "While the fleet is overloaded, a request that is surely late for `slo_ttft`: `serve` queues it, "

@@ -81,7 +81,7 @@ static void add_shared(struct line *l, const struct config *whole)
     }
 }
 
-static void add_promise(struct line *l, const char *name, int64_t us)
+static void add_slo(struct line *l, const char *name, int64_t us)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
     int rc = duration_print(us, &text);
@@ -123,8 +123,8 @@ int setup_launch(const struct controller_config *config, const struct service_se
     add(&l, STR("--served-model-name"));
     add(&l, s->name);
     if (!other) {
-        add_promise(&l, "slo_ttft", s->slo_ttft_us);
-        add_promise(&l, "slo_tpot", s->slo_tpot_us);
+        add_slo(&l, "slo_ttft", s->slo_ttft_us);
+        add_slo(&l, "slo_tpot", s->slo_tpot_us);
     }
     for (size_t i = 0; i < setup_engine_policy_count; i++) {
         struct str name = setup_policy_name(s, &setup_engine_policies[i]);

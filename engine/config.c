@@ -96,11 +96,11 @@ static const struct config_field rows[] = {
                "with a guess." },
     { .name = "slo_ttft", .type = CONFIG_DURATION, .default_text = "2s", .min = 1000, .max = 36e8,
       AT(slo_ttft_us),
-      .about = "Promised time to the first token, which the chunk policy deadline weighs; engines of a "
+      .about = "SLO of the time to the first token, which the chunk policy deadline weighs; engines of a "
                "service are told the service's." },
     { .name = "slo_tpot", .type = CONFIG_DURATION, .default_text = "200ms", .min = 100, .max = 36e8,
       AT(slo_tpot_us),
-      .about = "Promised time for each further token, and so what a step may take while sessions "
+      .about = "SLO of the time for each further token, and so what a step may take while sessions "
                "decode, for the chunk policies deadline and slack." },
     { .name = "request_max", .type = CONFIG_DURATION, .default_text = "10m", .min = 1000,
       .max = 864e8, AT(request_us_max),

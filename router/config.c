@@ -106,9 +106,9 @@ static const struct config_field rows[] = {
     { .name = "sync", .type = CONFIG_DURATION, .default_text = SYNC_PERIOD_TEXT, .min = 10000, .max = 6e7,
       AT(sync_us), .about = "How often the controller is told of demand and asked for endpoints." },
     { .name = "slo_ttft", .type = CONFIG_DURATION, .default_text = "2s", .min = 1, .max = 36e8,
-      AT(slo_ttft_us), .about = "TTFT promised where the controller names no other." },
+      AT(slo_ttft_us), .about = "TTFT SLO where the controller names no other." },
     { .name = "slo_tpot", .type = CONFIG_DURATION, .default_text = "200ms", .min = 1, .max = 36e8,
-      AT(slo_tpot_us), .about = "TPOT promised where the controller names no other." },
+      AT(slo_tpot_us), .about = "TPOT SLO where the controller names no other." },
     { .name = "kv_link", .type = CONFIG_BYTES, .default_text = "1GB", .min = 0, .max = 1e13,
       .unit = "bytes/s", AT(kv_link),
       .about = "How fast an engine is sent K and V by another, where the controller does not say; "

@@ -24,8 +24,7 @@ static void set_pool(const struct run *run, uint32_t p, struct sim_control_pool 
     if (ret->start == 0) ret->start = pool->count;
 }
 
-static void set_promise(const struct sim_config *c, uint32_t service,
-                        struct sim_control_service *ret)
+static void set_slo(const struct sim_config *c, uint32_t service, struct sim_control_service *ret)
 {
     struct sim_slo slo = sim_slo_of(c, service);
     if (ret->ttft_slo_s <= 0) ret->ttft_slo_s = slo.ttft_s;
@@ -39,7 +38,7 @@ int scaling_start(struct run *run, struct err *err)
     setup.seed = run->config.seed;
     setup.pool_count = run->config.pool_count;
     for (uint32_t k = 0; k < SIM_SERVICES_MAX; k++)
-        set_promise(&run->config, k, &setup.service[k]);
+        set_slo(&run->config, k, &setup.service[k]);
     for (uint32_t p = 0; p < setup.pool_count; p++)
         set_pool(run, p, &setup.pool[p]);
     if (run->config.scaling_clairvoyant) {

@@ -5,9 +5,9 @@
  *     speed    = cores wanted / (CPU seconds of the slice / its length)
  *
  * The load is thus the same part of the fleet's capacity on every machine. On a slow machine prompts
- * shrink too, together with the blocks that they share: a promised TTFT is in seconds, and a prompt
+ * shrink too, together with the blocks that they share: the TTFT SLO is in seconds, and a prompt
  * that takes longer than it to compute would be late on an empty fleet. Rejected: a longer SLO, which
- * would make the promise follow the machine.
+ * would make the SLO follow the machine.
  *
  * The numbers of the section `local` are replaced line by line in the user's own file, so that everything
  * else stays as it was written. The result is loaded again and compared: a file in another style of YAML

@@ -348,7 +348,7 @@ void sched_add_demand(struct scheduler *s, struct session *x)
 {
     uint32_t known = max_u32(sched_pages_for(s, x->total), x->page_count);
     uint32_t grown = max_u32(sched_pages_for(s, sched_expected_total(s, x)), known);
-    s->memory.promised += known - x->page_count;
+    s->memory.committed += known - x->page_count;
     s->memory.growth += grown - known;
     uint32_t bin = growth_bin(grown - known);
     s->memory.growing.count[bin]++;
@@ -358,7 +358,7 @@ void sched_add_demand(struct scheduler *s, struct session *x)
 
 void sched_sum_demand(struct scheduler *s)
 {
-    s->memory.promised = s->memory.growth = 0;
+    s->memory.committed = s->memory.growth = 0;
     s->memory.growing = (struct growth){ 0 };
     LIST_EACH (&s->running, node)
         sched_add_demand(s, SESSION_OF(node));
@@ -366,7 +366,7 @@ void sched_sum_demand(struct scheduler *s)
 
 static bool may_admit(struct scheduler *s, struct session *x, const struct sched_need *n)
 {
-    uint64_t taken = n->idle_hits + s->memory.promised;
+    uint64_t taken = n->idle_hits + s->memory.committed;
     uint32_t available = kv_index_available(&s->memory.index);
     uint32_t needed = sched_pages_for(s, x->total);
     uint32_t held = n->hit_pages + (x->swapped ? 0 : x->page_count);

@@ -26,8 +26,8 @@ struct sched_memory {
     uint32_t *match; /* scratch: pages of one lookup */
     uint32_t *swap_free, swap_free_count;
     uint32_t moves_max;
-    uint64_t promised; /* pages that running sessions still need for known tokens */
-    uint64_t growth;   /* pages beyond, for output that the admit policy reserves */
+    uint64_t committed; /* pages that running sessions still need for known tokens */
+    uint64_t growth;    /* pages beyond, for output that the admit policy reserves */
     struct growth growing;
     uint64_t kept; /* pages of ended sessions that are still being copied */
 };

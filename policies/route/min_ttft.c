@@ -1,10 +1,10 @@
 /* min_ttft.c - Mooncake's Conductor without transfers: the least TTFT, or a refusal.
  *
  *     ttft_i = queue_i + prefill_i(prompt - cached_i);   take the least
- *     least ttft > TTFT promised, or the gap between tokens there > TPOT promised: reject
+ *     least ttft > TTFT SLO, or the gap between tokens there > TPOT SLO: reject
  *
  * With no SLO it decides as shortest_ttft does. The rejected client is told to come back when
- * the queue has shrunk by what is missing, or after one promised gap where only the gap is too
+ * the queue has shrunk by what is missing, or after one gap of the SLO where only the gap is too
  * long: when a sequence there ends is not foretold.
  * Deviations: the paper predicts with an offline fit for each prefill length, we with the
  * instance's reported step model; it checks the gap between tokens at a separate decode instance.

@@ -66,7 +66,7 @@ struct route_req {
     double output_mean;     /* predicted output length */
     double output_p50;
     double output_p90;
-    double slo_ttft_s, slo_tpot_s; /* 0: none promised */
+    double slo_ttft_s, slo_tpot_s; /* 0: none */
 };
 
 struct route_verdict {

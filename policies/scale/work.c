@@ -379,7 +379,7 @@ static const char *reason_of(const struct lateness_model *s, const struct scale_
     uint32_t have = scale_have_all(s->view), want = 0;
     for (uint32_t i = 0; i < s->view->pool_count; i++)
         want += m->best.want[i];
-    if (!s->promised) return "no pool can keep the SLO at these lengths: best effort";
+    if (!s->slo_possible) return "no pool can keep the SLO at these lengths: best effort";
     if (!m->covers) return "the pools, their offers or the budget give no more than this";
     if (want == 0) return "no request for longer than zero_after_s";
     if (have == 0) return "requests came and nothing runs";

@@ -6,8 +6,8 @@
  * Azure's conversation trace superposed SCALE times, of which the first SECONDS; A100s at $3.43 an
  * hour; every row begins with START of them. WORLDS is a number of worlds or a list, such as 1,5. For
  * each lead and world a line: ours, then the cheapest of RUNS points of each row that keeps the
- * promise, of more where one between them could yet cost less than ours. At the end each row's cost
- * over ours in the mean of the worlds, with its interval, or that it kept the promise at none of its
+ * SLO, of more where one between them could yet cost less than ours. At the end each row's cost
+ * over ours in the mean of the worlds, with its interval, or that it kept the SLO at none of its
  * points.
  */
 #include "simulator/stats.h"
@@ -28,7 +28,7 @@ struct table {
     uint32_t rows;
     const struct scale_policy *row[ROWS_MAX];
     double ratio[ROWS_MAX]
-                [WORLDS_MAX]; /* cost over that of ours, in worlds where it kept the promise */
+                [WORLDS_MAX]; /* cost over that of ours, in worlds where it kept the SLO */
     uint32_t kept[ROWS_MAX];
     bool still_known[WORLDS_MAX]; /* what `static` needs there: no lead changes it */
     struct margin_point still[WORLDS_MAX];
@@ -40,7 +40,7 @@ static void print(const char *name, const struct margin_point *p)
     if (p->margin < 1 || p->margin > 1) printf(" (margin %.3f)", p->margin);
 }
 
-/* The cheapest point of row i that keeps the promise in world w; false: none does. */
+/* The cheapest point of row i that keeps the SLO in world w; false: none does. */
 static bool cheapest(struct table *t, uint32_t i, uint32_t w, double rival,
                      struct margin_point *ret)
 {
@@ -89,15 +89,15 @@ static void all_worlds(struct table *t)
         kept += ours.attainment >= MARGIN_ATTAINMENT;
         instances += ours.instances / t->worlds;
     }
-    printf("lead %.0f s: ours kept the promise in %u of %u worlds, %.3f instances\n", t->lead_s,
-           kept, t->worlds, instances);
+    printf("lead %.0f s: ours kept the SLO in %u of %u worlds, %.3f instances\n", t->lead_s, kept,
+           t->worlds, instances);
     for (uint32_t i = 0; i < t->rows; i++) {
         struct stats_mean v = stats_mean(t->ratio[i], t->kept[i]);
         printf("  %-18s ", t->row[i]->name);
         if (t->kept[i] > 0) printf("%.3f", v.mean);
         if (t->kept[i] > 1) printf(" +- %.3f", v.half);
         printf(t->kept[i] > 0 ? " of our cost, in %u of %u worlds\n"
-                              : "keeps the promise in %u of %u worlds\n",
+                              : "keeps the SLO in %u of %u worlds\n",
                t->kept[i], t->worlds);
     }
     fflush(stdout);

@@ -1,4 +1,4 @@
-/* margin.c - steps of a factor until one margin keeps the promise and one does not, then halves (of
+/* margin.c - steps of a factor until one margin keeps the SLO and one does not, then halves (of
  * the logarithm) between them. */
 #include "tests/sim_gates/margin.h"
 
@@ -71,7 +71,7 @@ struct margin_point margin_at(const struct margin_bed *b, const struct scale_pol
     return point(b, row, lead_s, seed, margin, 0);
 }
 
-/* Between a margin that keeps the promise and one that misses it; 0: none of that kind yet. */
+/* Between a margin that keeps the SLO and one that misses it; 0: none of that kind yet. */
 static double next_margin(const struct margin_bed *b, bool whole, double kept, double missed)
 {
     if (whole && kept > 0) return kept - 1.0 / b->start;
@@ -84,7 +84,7 @@ static double next_margin(const struct margin_bed *b, bool whole, double kept, d
 bool margin_cheapest(const struct margin_bed *b, const struct scale_policy *row, double lead_s,
                      uint64_t seed, uint32_t runs, double rival, struct margin_point *ret)
 {
-    double kept = 0, missed = 0; /* the least that keeps the promise, the most that does not */
+    double kept = 0, missed = 0; /* the least that keeps the SLO, the most that does not */
     struct margin_point best = { .cost = DBL_MAX };
     uint32_t misses_max = (uint32_t)((1 - MARGIN_ATTAINMENT) * b->trace.count);
     for (uint32_t i = 0; i < POINTS_MAX; i++) {

@@ -1,11 +1,11 @@
 /* margin.h - what a scaling row costs at the attainment that was asked for: its margin curve.
  *
  * Every row multiplies the load it measures by a margin. A baseline has no right one of its own, so
- * it is given the best in each world: the cheapest fleet over its margins that still keeps the promise
+ * it is given the best in each world: the cheapest fleet over its margins that still keeps the SLO
  * there. Worlds differ in the instances' hidden speed, so this is more than any operator could
  * choose; ours has its margin of 1 in all of them. All rows begin with the same fleet, which the
  * caller chooses: with less than the first minutes need, every row would miss the same first lead
- * time, and no margin could keep the promise.
+ * time, and no margin could keep the SLO.
  */
 #pragma once
 #include "tests/sim_gates/gate.h"
@@ -31,7 +31,7 @@ struct margin_point {
 struct margin_point margin_at(const struct margin_bed *b, const struct scale_policy *row,
                               double lead_s, uint64_t seed, double margin);
 
-/* The cheapest point that keeps the promise, after `runs` points and as many more (12 in all) as it
+/* The cheapest point that keeps the SLO, after `runs` points and as many more (12 in all) as it
  * takes until none between can cost less than `rival` (dollars; 0: it has none), a fleet growing no
  * faster than its margin; false when no point keeps it. For `static` the points are whole numbers of
  * instances about start. */

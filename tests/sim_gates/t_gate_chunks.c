@@ -1,6 +1,6 @@
-/* t_gate_chunks.c - the default chunk row keeps at least as many promises as the best of the others.
+/* t_gate_chunks.c - the default chunk row keeps at least as many SLOs as the best of the others.
  *
- * Which other is the best depends on load, hardware and promise: small chunks where the first token
+ * Which other is the best depends on load, hardware and SLO: small chunks where the first token
  * may take its time, large ones where it may not or where the machine is at its limit. The default is
  * given no setting for any of it, so it is held to the best one everywhere, less half a point. */
 #include "base/core/bits.h"
@@ -12,7 +12,7 @@
 #define CONV "--trace azure-2023-conv.csv --slo-tpot 50ms --seeds 10 "
 #define ROWS "--compare chunk=deadline,slack,budget,whole"
 
-static void the_default_keeps_the_most_promises(void **state)
+static void the_default_keeps_the_most_slos(void **state)
 {
     (void)state;
     static const char *const other[] = { "chunk=slack", "chunk=budget", "chunk=whole" };
@@ -34,6 +34,6 @@ static void the_default_keeps_the_most_promises(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(the_default_keeps_the_most_promises) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(the_default_keeps_the_most_slos) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -106,7 +106,7 @@ static const struct gate_effects effects[] = {
           { "chunk=slack", "chunk=whole", "itl_s.p99", -0.60 },
           { "chunk=deadline", "chunk=whole", "itl_s.p99", -0.55 },
       } },
-    { "promises counted against a limit on every step, near saturation",
+    { "SLOs counted against a limit on every step, near saturation",
       "--trace gen:poisson,rate=6,prompt=lognormal(1155,1),output=lognormal(211,0.6),n=2000 "
       "--fleet 1xa100 --order fcfs --seeds 10 --compare chunk=slack,deadline",
       { { "chunk=deadline", "chunk=slack", "ttft_s.mean", -0.40 } } },

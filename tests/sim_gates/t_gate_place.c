@@ -370,7 +370,7 @@ static void joint_costs_less_where_zones_go_often(void **state)
 
 /* Two offers of one pool: the cheaper takes two minutes, the dearer a quarter of one, as the file says
  * at first and launches teach. Under bursts what is there in time is worth its price. */
-static void what_is_ready_first_keeps_the_promise(void **state)
+static void what_is_ready_first_keeps_the_slo(void **state)
 {
     (void)state;
     char path[] = "/tmp/t_gate_place_XXXXXX";
@@ -415,7 +415,7 @@ int main(void)
     const struct CMUnitTest tests[] = { cmocka_unit_test(spot_is_there_and_cheap),
                                         cmocka_unit_test(the_only_offer_is_asked_again),
                                         cmocka_unit_test(joint_costs_less_where_zones_go_often),
-                                        cmocka_unit_test(what_is_ready_first_keeps_the_promise),
+                                        cmocka_unit_test(what_is_ready_first_keeps_the_slo),
                                         cmocka_unit_test(every_policy_is_held_against_something) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

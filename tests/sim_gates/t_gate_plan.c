@@ -1,5 +1,5 @@
 /* t_gate_plan.c - the evaluator behind `muster plan` against the simulator: at the rate that it gives
- * an instance, nine requests in ten keep the promise (TTFT 1 s, TPOT 50 ms). Poisson arrivals,
+ * an instance, nine requests in ten keep the SLO (TTFT 1 s, TPOT 50 ms). Poisson arrivals,
  * lognormal lengths with C2 of 0.3 (prompts) and 0.5 (answers). */
 #include "base/core/bits.h"
 #include "policies/mix/eval.h"
@@ -10,14 +10,14 @@
 static const struct {
     const char *hardware;
     uint32_t prompt, output;
-    double least; /* attainment; 0.9 unless the promise is hardly possible there */
+    double least; /* attainment; 0.9 unless the SLO is hardly possible there */
 } cases[] = {
     { "a100", 1155, 211, 0.9 }, { "a100", 4000, 100, 0.88 }, { "a100", 300, 600, 0.9 },
     { "h100", 1155, 211, 0.9 }, { "h100", 4000, 100, 0.9 },  { "h100", 300, 600, 0.9 },
     { "a40", 1155, 211, 0.9 },  { "a40", 4000, 100, 0.75 },  { "a40", 300, 600, 0.9 },
 };
 
-static void rates_keep_the_promise(void **state)
+static void rates_keep_the_slo(void **state)
 {
     (void)state;
     struct model_spec model;
@@ -46,6 +46,6 @@ static void rates_keep_the_promise(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(rates_keep_the_promise) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(rates_keep_the_slo) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -54,7 +54,7 @@ static const struct gate_effects effects[] = {
           { "route=completion", "route=shortest_ttft", "jct_s.mean", -0.05 },
           { "route=completion", "route=shortest_ttft", "slo.attainment", 0.02 },
       } },
-    { "twice as many: who refuses what cannot keep its promise keeps more of the others",
+    { "twice as many: who refuses what cannot keep its SLO keeps more of the others",
       TALKS("3") "--compare route=shortest_ttft,min_ttft",
       { { "route=min_ttft", "route=shortest_ttft", "slo.attainment", 0.20 } } },
     { "prompts and answers of unlike lengths, nothing shared: the penalty of mixing them",

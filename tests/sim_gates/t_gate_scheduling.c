@@ -126,9 +126,9 @@ static void chunks_protect_tokens_where_speeds_are_known(void **state)
     gate_below("JCT no worse", jct(&g, "chunk=sarathi") / jct(&g, "chunk=whole") - 1, 0.02);
     gate_above("whole prompts against the SLO's size",
                whole / gate_mean(&g, "chunk=slack", "itl_s.p99").mean, 5);
-    gate_below("JCT no worse where promises are counted",
+    gate_below("JCT no worse where SLOs are counted",
                jct(&g, "chunk=deadline") / jct(&g, "chunk=whole") - 1, 0.02);
-    gate_above("whole prompts against promises counted",
+    gate_above("whole prompts against SLOs counted",
                whole / gate_mean(&g, "chunk=deadline", "itl_s.p99").mean, 2.5);
     gate_free(&g);
 }

@@ -45,7 +45,7 @@ static const struct gate_effects effects[] = {
           { "scale-policy=chiron", "scale-policy=keda_queue", "cost_usd", -0.30 },
           { "scale-policy=apa_fixed", "scale-policy=aibrix_apa", "slo.attainment", 0.50 },
       } },
-    { "the same with a tight promise: thresholds do not know it, estimates do",
+    { "the same with a tight SLO: thresholds do not know it, estimates do",
       TIDE "--slo-ttft 1s --lead-time 30s --compare scale-policy=dynamo_static,dynamo_load",
       { { "scale-policy=dynamo_load", "scale-policy=dynamo_static", "slo.attainment", 0.01 } } },
     { "thresholds against two held all the time, which cost about as much",

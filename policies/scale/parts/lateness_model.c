@@ -57,10 +57,10 @@ void lateness_pools(struct lateness_model *s, const struct lengths *lengths,
         scale_load_of(&p, lengths, &s->load[i]);
         s->rate[i] =
             scale_load_rate(&s->load[i], v->ttft_slo_s, v->tpot_slo_s, s->config->utilisation_max);
-        s->promised |= s->rate[i] > 0;
+        s->slo_possible |= s->rate[i] > 0;
     }
     /* A pool that cannot keep the SLO even alone is used only when none can. */
-    for (uint32_t i = 0; i < v->pool_count && !s->promised; i++)
+    for (uint32_t i = 0; i < v->pool_count && !s->slo_possible; i++)
         if (v->pool[i].perf_known)
             s->rate[i] = scale_load_effort(&s->load[i], s->config->utilisation_max);
     find_main(s);

@@ -97,7 +97,7 @@ struct lateness_model {
     /* lateness_pools */
     struct scale_load load[SCALE_POOLS_MAX];
     double rate[SCALE_POOLS_MAX]; /* requests a second of an instance; 0: of no use */
-    bool promised;                /* they are within the SLO; else no pool can keep it */
+    bool slo_possible;            /* they are within the SLO; else no pool can keep it */
     uint32_t main;                /* or LATENESS_NO_POOL */
     /* lateness_look; by step of FLUID_STEP_S from now on */
     double lead_s; /* of the main pool */

@@ -62,7 +62,7 @@ double load_correction_factor(const struct load_correction *b);
  * Below 1 the budget is owed; below 0 there is nothing to spend.
  */
 
-/* Whatever is saved: with 99 % promised, a plan that leaves 4 % late is none. */
+/* Whatever is saved: with an SLO of 99 %, a plan that leaves 4 % late is none. */
 #define ERROR_BUDGET_PARTS_MAX 4.0
 
 struct error_budget {

@@ -251,7 +251,7 @@ static void a_fleets_file_says_how_it_scales(void **state)
     expect(&out, "--lead-time needs --scale-policy");
 }
 
-/* Each of the file's services scales by its own row, for its own promise, with its own lead. */
+/* Each of the file's services scales by its own row, for its own SLO, with its own lead. */
 static void a_fleets_file_says_how_each_service_scales(void **state)
 {
     (void)state;

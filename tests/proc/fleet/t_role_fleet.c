@@ -1,7 +1,7 @@
 /* t_role_fleet.c - a fleet by `muster up` whose pools and rows say who computes prompts and who
  * decodes: what people read of it, before and after, and what is refused with which words.
  *
- * Real binary, real model. The promises are so loose that distserve always finds a split. */
+ * Real binary, real model. The SLOs are so loose that distserve always finds a split. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/loop/clock.h"

@@ -116,7 +116,7 @@ static void the_rows_that_read_it_act_on_it(void **state)
     } rows[] = {
         { &scale_token_aware, 7000, true, "prompts in line" },
         { &scale_token_aware, 700, false, "few prompts in line" },
-        { &scale_dynamo_load, 7000, true, "every engine misses the promise" },
+        { &scale_dynamo_load, 7000, true, "every engine misses the SLO" },
         { &scale_dynamo_load, 700, false, "no engine misses it" },
         { &scale_blitzscale, 7000, true, "below the lower bound" },
         { &scale_blitzscale, 700, false, "within the bounds" },

@@ -139,7 +139,7 @@ static void t_chunk_deadline_aims(void **state)
         { "a short queue is cleared by one small step", { 290, 0.01, 200 }, 0, 0, 0, 0 },
         { "small steps are fast enough", { 3000, 10, 200 }, 0, 0, 0, 0 },
         /* 3,000 tokens in 0.45 s: 300 a step make 6,000 a second, 450 make 6,923 */
-        { "as much as keeps the promise, and no more", { 3000, 0.45, 200 }, 1, 0, 0, 450 },
+        { "as much as keeps the SLO, and no more", { 3000, 0.45, 200 }, 1, 0, 0, 450 },
         { "unless it costs others theirs", { 3000, 0.45, 200 }, 0, 0, 0, 0 },
         { "who is late already is not held against it",
           { 3000, 0.45, 200 },

@@ -472,7 +472,7 @@ static void a_budget_of_whole_instances_is_used_up(void **state)
     assert_true(v.served < 1 && v.cost_h < 10.28);
 }
 
-static void the_evaluator_is_monotone_and_keeps_the_promise(void **state)
+static void the_evaluator_is_monotone_and_keeps_the_slo(void **state)
 {
     (void)state;
     struct model_spec model;
@@ -559,7 +559,7 @@ static int place_mix_tests(void)
         cmocka_unit_test(a_mix_is_never_dearer_than_one_type),
         cmocka_unit_test(joint_keeps_to_the_budget_and_takes_spot),
         cmocka_unit_test(a_budget_of_whole_instances_is_used_up),
-        cmocka_unit_test(the_evaluator_is_monotone_and_keeps_the_promise),
+        cmocka_unit_test(the_evaluator_is_monotone_and_keeps_the_slo),
         cmocka_unit_test(prices_are_read_strictly),
     };
     return cmocka_run_group_tests_name("place_mix", tests, NULL, NULL);

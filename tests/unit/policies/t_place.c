@@ -463,7 +463,7 @@ static void joint_asks_several_at_once_when_short(void **state)
 }
 
 /* With unreliable zones and a missed SLO any one zone may go and the target still stands. */
-static void joint_spreads_when_the_promise_is_missed(void **state)
+static void joint_spreads_when_the_slo_is_missed(void **state)
 {
     (void)state;
     struct place_memory s = { { 0 } };
@@ -578,7 +578,7 @@ static int place_joint_tests(void)
         cmocka_unit_test(joint_sees_past_a_zone_that_is_full),
         cmocka_unit_test(joint_patches_what_a_zone_cannot_give),
         cmocka_unit_test(joint_asks_several_at_once_when_short),
-        cmocka_unit_test(joint_spreads_when_the_promise_is_missed),
+        cmocka_unit_test(joint_spreads_when_the_slo_is_missed),
         cmocka_unit_test(joint_heeds_early_losses_of_a_young_fleet),
         cmocka_unit_test(joint_buys_a_spare_where_one_zone_is_too_shaky),
         cmocka_unit_test(joint_is_patient_from_its_first_question_on),

@@ -132,7 +132,7 @@ static void simulate(const struct scale_pool *pool, const struct scale_demand *d
     *ret_tpot = tpot / (ARRIVALS - WARM);
 }
 
-static void rate_keeps_the_promise_in_a_simulated_engine(void **state)
+static void rate_keeps_the_slo_in_a_simulated_engine(void **state)
 {
     (void)state;
     static const struct {
@@ -160,7 +160,7 @@ static void rate_keeps_the_promise_in_a_simulated_engine(void **state)
         /* The rate is not timid: twice the rate misses the SLO. */
         simulate(&v.pool[0], &v.demand, rate * 2, &ttft, &tpot);
         if (ttft <= rows[i].ttft && tpot <= rows[i].tpot)
-            fail_msg("%s: twice the rate still keeps the promise", rows[i].why);
+            fail_msg("%s: twice the rate still keeps the SLO", rows[i].why);
     }
 }
 
@@ -437,7 +437,7 @@ static void the_level_follows_jumps_and_not_noise(void **state)
     assert_true(most > 10.5 && most < 16);
 }
 
-static void promise_out_of_reach_still_serves(void **state)
+static void slo_out_of_reach_still_serves(void **state)
 {
     (void)state;
     struct scale_view v = a_view(1);
@@ -469,7 +469,7 @@ static void search_stops_at_its_bound(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rate_keeps_the_promise_in_a_simulated_engine),
+        cmocka_unit_test(rate_keeps_the_slo_in_a_simulated_engine),
         cmocka_unit_test(slots_bound_the_rate),
         cmocka_unit_test(mix_is_the_cheapest),
         cmocka_unit_test(work_answers),
@@ -477,7 +477,7 @@ int main(void)
         cmocka_unit_test(misses_are_believed),
         cmocka_unit_test(long_leads_are_planned_for),
         cmocka_unit_test(the_level_follows_jumps_and_not_noise),
-        cmocka_unit_test(promise_out_of_reach_still_serves),
+        cmocka_unit_test(slo_out_of_reach_still_serves),
         cmocka_unit_test(search_stops_at_its_bound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

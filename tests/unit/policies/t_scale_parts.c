@@ -225,7 +225,7 @@ static double believed(uint32_t missed, double expected, uint32_t seconds)
 
 /* More misses than expected make requests count as heavier, fewer as lighter; below the SLO's share
  * of misses nothing moves, however long it lasts. */
-static void belief_moves_only_beyond_the_promise(void **state)
+static void the_correction_moves_only_beyond_the_slo(void **state)
 {
     (void)state;
     assert_true(believed(10, 0.001, 300) > 1.1);
@@ -326,14 +326,14 @@ static void pools_are_counted_in_the_main_one(void **state)
     build(&s, &v);
     assert_int_equal(s.main, 0);
     assert_true(lateness_worth(&s, 1) > 1.9 && lateness_worth(&s, 1) < 2.6);
-    assert_true(s.promised);
+    assert_true(s.slo_possible);
     assert_true(fabs(lateness_have(&s) - 2 - 2 * lateness_worth(&s, 1)) < 1e-5);
     v.pool[1].perf.step_s = 0.06; /* a step alone is longer than TPOT */
     build(&s, &v);
-    assert_true(s.promised && s.rate[1] <= 0 && fabs(lateness_have(&s) - 2) < 1e-9);
+    assert_true(s.slo_possible && s.rate[1] <= 0 && fabs(lateness_have(&s) - 2) < 1e-9);
     v.pool[0].perf.step_s = 0.06;
     build(&s, &v);
-    assert_true(!s.promised && s.rate[0] > 0 && s.rate[1] > 0);
+    assert_true(!s.slo_possible && s.rate[0] > 0 && s.rate[1] > 0);
 }
 
 /* A starting instance exists once its time has passed: reported ones by their own, the others by
@@ -403,7 +403,7 @@ static int scale_parts_tests(void)
         cmocka_unit_test(what_is_measured_replaces_what_is_claimed),
         cmocka_unit_test(pace_survives_clocks),
         cmocka_unit_test(parts_pay_for_their_time),
-        cmocka_unit_test(belief_moves_only_beyond_the_promise),
+        cmocka_unit_test(the_correction_moves_only_beyond_the_slo),
         cmocka_unit_test(the_main_pool_is_the_cheapest_that_can_grow),
         cmocka_unit_test(pools_are_counted_in_the_main_one),
         cmocka_unit_test(what_starts_is_there_in_its_time),

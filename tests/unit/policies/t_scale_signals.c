@@ -73,7 +73,7 @@ static void tokens_count_and_not_requests(void **state)
     assert_int_equal(rig_ask(&r, 30), 10); /* no reports: keep */
 }
 
-static void latency_against_the_promise(void **state)
+static void latency_against_the_slo(void **state)
 {
     (void)state;
     static const struct {
@@ -345,7 +345,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(queue_follows_waiting),
         cmocka_unit_test(tokens_count_and_not_requests),
-        cmocka_unit_test(latency_against_the_promise),
+        cmocka_unit_test(latency_against_the_slo),
         cmocka_unit_test(concurrency_panics_and_calms),
         cmocka_unit_test(ongoing_with_delays),
         cmocka_unit_test(rate_with_counters),

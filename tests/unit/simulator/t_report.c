@@ -128,7 +128,7 @@ static void rare_things_are_said_when_they_are(void **state)
 }
 
 /* Each service is judged by its own SLO: a request late for one is in time for the other. */
-static void services_are_judged_each_by_its_promise(void **state)
+static void services_are_judged_each_by_its_slo(void **state)
 {
     (void)state;
     struct sim_outcome o[] = { done(0, 0.5, 0.04, 11), done(1, 1.5, 0.04, 11),
@@ -252,7 +252,7 @@ int main(void)
         cmocka_unit_test(figures_are_exact),
         cmocka_unit_test(misses_are_infinite),
         cmocka_unit_test(rare_things_are_said_when_they_are),
-        cmocka_unit_test(services_are_judged_each_by_its_promise),
+        cmocka_unit_test(services_are_judged_each_by_its_slo),
         cmocka_unit_test(figures_have_twelve_digits),
         cmocka_unit_test(nothing_completed_is_no_number),
         cmocka_unit_test(intervals_are_students),
