@@ -80,34 +80,34 @@ static const struct {
 };
 
 /* Returns true if the part behind the kind's k-th key has the inputs that the policy needs. */
-static bool may_be_named(const struct policy_info *row, size_t k)
+static bool may_be_named(const struct policy_info *policy, size_t k)
 {
-    if (row->is_bound) return false;
-    if (strcmp(row->kind, "predict") == 0) {
+    if (policy->is_bound) return false;
+    if (strcmp(policy->kind, "predict") == 0) {
         uint32_t has = k == 0 ? FEATURES_HAVE : PREDICT_ENGINE_HAVE;
-        return !predict_missing(predict_find(str_from(row->name)), has);
+        return !predict_missing(predict_find(str_from(policy->name)), has);
     }
     return true;
 }
 
-static void put_choices(struct json_writer *w, const struct policy_info *row)
+static void put_choices(struct json_writer *w, const struct policy_info *policy)
 {
     bool any = false;
     json_key(w, "chosen_in");
     json_array(w);
     for (size_t i = 0; i < COUNT_OF(choices); i++) {
-        if (strcmp(choices[i].kind, row->kind) != 0) continue;
+        if (strcmp(choices[i].kind, policy->kind) != 0) continue;
         for (size_t k = 0; k < COUNT_OF(choices[i].key) && choices[i].key[k]; k++) {
-            if (!may_be_named(row, k)) continue;
+            if (!may_be_named(policy, k)) continue;
             json_put_text(w, choices[i].key[k]);
             any = true;
         }
     }
     char flag[64];
-    snprintf(flag, sizeof flag, "muster simulate --%s", row->kind);
+    snprintf(flag, sizeof flag, "muster simulate --%s", policy->kind);
     const char *text = flag;
     for (size_t i = 0; i < COUNT_OF(instead); i++)
-        if (strcmp(instead[i].kind, row->kind) == 0) text = instead[i].text;
+        if (strcmp(instead[i].kind, policy->kind) == 0) text = instead[i].text;
     if (!any) json_put_text(w, text);
     json_array_end(w);
 }
@@ -118,18 +118,18 @@ struct listing {
     bool sourced; /* some policy names its source */
 };
 
-static int put_row(void *ctx, const struct policy_info *row)
+static int put_row(void *ctx, const struct policy_info *policy)
 {
     struct listing *l = ctx;
-    if (l->kind.len > 0 && !str_eq(l->kind, str_from(row->kind))) return 0;
-    l->sourced |= row->source != NULL;
+    if (l->kind.len > 0 && !str_eq(l->kind, str_from(policy->kind))) return 0;
+    l->sourced |= policy->source != NULL;
     json_object(&l->w);
-    json_kv_text(&l->w, "kind", row->kind);
-    json_kv_text(&l->w, "name", row->name);
-    json_kv_bool(&l->w, "default", row->is_default);
-    json_kv_text(&l->w, "about", row->about);
-    json_kv_text(&l->w, "source", row->source);
-    put_choices(&l->w, row);
+    json_kv_text(&l->w, "kind", policy->kind);
+    json_kv_text(&l->w, "name", policy->name);
+    json_kv_bool(&l->w, "default", policy->is_default);
+    json_kv_text(&l->w, "about", policy->about);
+    json_kv_text(&l->w, "source", policy->source);
+    put_choices(&l->w, policy);
     json_object_end(&l->w);
     return 0;
 }

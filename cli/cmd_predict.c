@@ -86,15 +86,15 @@ static int find_policy(struct str name, const struct predict_policy **ret, struc
 }
 
 /* A fresh state and what the files know; the caller's to free. */
-static int state_of(const struct predict_policy *row, const struct config_texts *files, void **ret,
-                    struct err *err)
+static int state_of(const struct predict_policy *policy, const struct config_texts *files,
+                    void **ret, struct err *err)
 {
-    void *state = malloc(row->state_size);
-    if (!state) return err_set(err, -ENOMEM, "no memory for predictor %s", row->name);
-    row->init(state);
+    void *state = malloc(policy->state_size);
+    if (!state) return err_set(err, -ENOMEM, "no memory for predictor %s", policy->name);
+    policy->init(state);
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < files->count; i++)
-        rc = predict_file_merge(row, files->items[i].data, state, err);
+        rc = predict_file_merge(policy, files->items[i].data, state, err);
     if (rc < 0) {
         free(state);
         return rc;
@@ -121,11 +121,11 @@ static void put_trial(struct json_writer *w, const struct predict_trial *t)
     json_kv_f64(w, "extra_output_tokens", t->extra_output);
 }
 
-static int judge(struct judging *j, const struct predict_policy *row, struct err *err)
+static int judge(struct judging *j, const struct predict_policy *policy, struct err *err)
 {
-    const char *missing = predict_missing(row, j->features->have);
+    const char *missing = predict_missing(policy, j->features->have);
     json_object(&j->w);
-    json_kv_text(&j->w, "name", row->name);
+    json_kv_text(&j->w, "name", policy->name);
     if (missing) {
         char why[64];
         snprintf(why, sizeof why, "no %s", missing);
@@ -135,11 +135,11 @@ static int judge(struct judging *j, const struct predict_policy *row, struct err
     }
     void *state;
     struct predict_trial trial;
-    int rc = state_of(row, &j->o->files, &state, err);
+    int rc = state_of(policy, &j->o->files, &state, err);
     if (rc < 0) return rc;
-    rc = predict_trial_run(j->features, row, j->o->delay_us, clock_mono_us, state, &trial, err);
+    rc = predict_trial_run(j->features, policy, j->o->delay_us, clock_mono_us, state, &trial, err);
     if (rc == 0 && j->o->save.len > 0) {
-        rc = predict_file_write(row, j->o->save.data, state, err);
+        rc = predict_file_write(policy, j->o->save.data, state, err);
     }
     free(state);
     if (rc < 0) return rc;
@@ -156,9 +156,9 @@ static int route_replay_rows(struct judging *j, struct err *err)
     for (uint32_t i = 0; names.len == 0 && rc == 0 && i < predict_count; i++)
         rc = judge(j, predict_table[i], err);
     while (rc == 0 && names.len > 0) {
-        const struct predict_policy *row;
-        rc = find_policy(str_cut(&names, ','), &row, err);
-        if (rc == 0) rc = judge(j, row, err);
+        const struct predict_policy *policy;
+        rc = find_policy(str_cut(&names, ','), &policy, err);
+        if (rc == 0) rc = judge(j, policy, err);
     }
     json_array_end(&j->w);
     return rc;
@@ -199,7 +199,7 @@ static int eval(const struct predict_options *o, struct err *err)
 
 static int merge(const struct predict_options *o, struct err *err)
 {
-    const struct predict_policy *row;
+    const struct predict_policy *policy;
     void *state;
     if (o->trace.len > 0)
         return err_set(err, COMMAND_MISUSED, "predict merge replays nothing: --trace is eval's");
@@ -207,10 +207,10 @@ static int merge(const struct predict_options *o, struct err *err)
         return err_set(err, COMMAND_MISUSED, "predict merge wants --predict, --save and STATE...");
     }
     int rc = check_one(o, err);
-    if (rc == 0) rc = find_policy(o->names, &row, err);
-    if (rc == 0) rc = state_of(row, &o->files, &state, err);
+    if (rc == 0) rc = find_policy(o->names, &policy, err);
+    if (rc == 0) rc = state_of(policy, &o->files, &state, err);
     if (rc < 0) return rc;
-    rc = predict_file_write(row, o->save.data, state, err);
+    rc = predict_file_write(policy, o->save.data, state, err);
     free(state);
     return rc;
 }

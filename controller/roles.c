@@ -213,18 +213,18 @@ static uint64_t ready_sum(const struct role_view *v)
 static void look(struct control *c, uint32_t service, const struct role_view *v, int64_t now_us,
                  struct role_verdict *ret)
 {
-    const struct role_policy *row = c->desired.service[service].role;
+    const struct role_policy *policy = c->desired.service[service].role;
     struct roles *r = &c->observed.roles[service];
     uint64_t ready = ready_sum(v);
     bool moved = ready != r->ready && now_us >= r->looked_us + ROLE_LOOK_US_MIN;
-    if (!row || v->token_bytes <= 0 || (now_us < r->look.again_us && !moved)) {
-        bool weightless = row && v->token_bytes <= 0;
+    if (!policy || v->token_bytes <= 0 || (now_us < r->look.again_us && !moved)) {
+        bool weightless = policy && v->token_bytes <= 0;
         role_hold(v, weightless ? WEIGHTLESS : HELD, now_us, ret);
-        if (weightless || !row) r->reason = ret->reason;
+        if (weightless || !policy) r->reason = ret->reason;
         return;
     }
-    if (!r->look.row) rng_stream(&r->look.rng, c->setup.seed, service, 0);
-    r->look.row = row;
+    if (!r->look.policy) rng_stream(&r->look.rng, c->setup.seed, service, 0);
+    r->look.policy = policy;
     role_look(&r->look, v, now_us, ret);
     r->looked_us = now_us;
     r->ready = ready;

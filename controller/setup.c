@@ -258,18 +258,18 @@ static const struct setup_policy service_policies[] = {
     { "power", "power", offsetof(struct service_section, power) }, /* empty: none */
 };
 
-static int check_policy(const struct service_section *from, const struct setup_policy *row,
+static int check_policy(const struct service_section *from, const struct setup_policy *policy,
                         struct err *err)
 {
     char where[NAME_BYTES + 32];
-    struct str name = setup_policy_name(from, row);
-    bool may_be_empty = row->offset == offsetof(struct service_section, shaper) ||
-                        row->offset == offsetof(struct service_section, mix) ||
-                        row->offset == offsetof(struct service_section, role) ||
-                        row->offset == offsetof(struct service_section, power);
+    struct str name = setup_policy_name(from, policy);
+    bool may_be_empty = policy->offset == offsetof(struct service_section, shaper) ||
+                        policy->offset == offsetof(struct service_section, mix) ||
+                        policy->offset == offsetof(struct service_section, role) ||
+                        policy->offset == offsetof(struct service_section, power);
     if (name.len == 0 && may_be_empty) return 0;
-    snprintf(where, sizeof where, "service %s: %s", from->name.data, row->key);
-    return policy_check(row->kind, name, where, err);
+    snprintf(where, sizeof where, "service %s: %s", from->name.data, policy->key);
+    return policy_check(policy->kind, name, where, err);
 }
 
 double setup_power_limit_watts(const struct service_section *s)

@@ -24,9 +24,9 @@ const char *const policy_kinds[] = { "route",  "predict", "scale", "forecast", "
                                      "preset", "fair",    "order", "admit",    "preempt", "chunk",
                                      "evict",  "perf",    "power", NULL };
 
-static int row(const char *kind, const char *name, const char *about, const char *source,
-               const char *default_name, int (*fn)(void *ctx, const struct policy_info *row),
-               void *ctx)
+static int tell(const char *kind, const char *name, const char *about, const char *source,
+                const char *default_name, int (*fn)(void *ctx, const struct policy_info *policy),
+                void *ctx)
 {
     struct policy_info r = {
         kind, name, about, source, str_eq(str_from(name), str_from(default_name)), false
@@ -36,9 +36,9 @@ static int row(const char *kind, const char *name, const char *about, const char
 
 #define EACH(table, count, kind, source, default_name) \
     for (uint32_t i = 0; rc == 0 && i < (count); i++)  \
-    rc = row(kind, (table)[i]->name, (table)[i]->about, source, default_name, fn, ctx)
+    rc = tell(kind, (table)[i]->name, (table)[i]->about, source, default_name, fn, ctx)
 
-int policies_each(int (*fn)(void *ctx, const struct policy_info *row), void *ctx)
+int policies_each(int (*fn)(void *ctx, const struct policy_info *policy), void *ctx)
 {
     int rc = 0;
     EACH(route_table, route_count, "route", route_table[i]->source, ROUTE_DEFAULT);

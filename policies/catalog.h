@@ -15,7 +15,7 @@ struct policy_info {
 
 /* Calls fn for each policy, in the order of the tables. Stops at the first result of fn that is not
  * 0, and returns it. */
-int policies_each(int (*fn)(void *ctx, const struct policy_info *row), void *ctx);
+int policies_each(int (*fn)(void *ctx, const struct policy_info *policy), void *ctx);
 
 /* Names of all kinds; NULL-terminated. */
 extern const char *const policy_kinds[];

@@ -369,28 +369,28 @@ void decide_policy_tell(struct decide *d, const char *kind, const char *row, boo
 
 void decide_route_set(struct decide *d, struct str name)
 {
-    const struct route_policy *row = route_find(name);
-    if (!row) {
+    const struct route_policy *policy = route_find(name);
+    if (!policy) {
         log_event(LOG_WARN, "route_unknown", "name=%.*s", STR_ARG(name));
-    } else if (row != dispatch_route(d->dispatch)) {
+    } else if (policy != dispatch_route(d->dispatch)) {
         decide_policy_tell(d, "route", dispatch_route(d->dispatch)->name, false);
-        decide_policy_tell(d, "route", row->name, true);
-        dispatch_route_set(d->dispatch, row);
-        record_row(d->record, row);
-        log_event(LOG_INFO, "route_set", "name=%s", row->name);
+        decide_policy_tell(d, "route", policy->name, true);
+        dispatch_route_set(d->dispatch, policy);
+        record_row(d->record, policy);
+        log_event(LOG_INFO, "route_set", "name=%s", policy->name);
     }
 }
 
 static void route_from_ask(void *arg)
 {
     struct decide *d = arg;
-    const struct route_policy *row = atomic_load(&d->route_asked);
-    decide_route_set(d, str_from(row->name));
+    const struct route_policy *policy = atomic_load(&d->route_asked);
+    decide_route_set(d, str_from(policy->name));
 }
 
-void decide_route_ask(struct decide *d, const struct route_policy *row)
+void decide_route_ask(struct decide *d, const struct route_policy *policy)
 {
-    atomic_store(&d->route_asked, row);
+    atomic_store(&d->route_asked, policy);
     /* A full ring means a flood of posts: the caller may ask again. */
     loop_post(d->loop, route_from_ask, d);
 }

@@ -68,9 +68,9 @@ struct decide_config {
 int decide_new(const struct decide_config *config, struct decide **ret, struct err *err);
 void decide_free(struct decide *d); /* after the thread has ended */
 int decide_run(struct decide *d);
-void decide_stop(struct decide *d);                                      /* any thread */
-void decide_route_ask(struct decide *d, const struct route_policy *row); /* any thread */
-int decide_quarantine_clear(struct decide *d, uint64_t fingerprint);     /* any thread; -EAGAIN */
+void decide_stop(struct decide *d);                                         /* any thread */
+void decide_route_ask(struct decide *d, const struct route_policy *policy); /* any thread */
+int decide_quarantine_clear(struct decide *d, uint64_t fingerprint); /* any thread; -EAGAIN */
 struct mailbox *decide_mailbox(struct decide *d);
 struct mailbox *decide_entries(struct decide *d); /* for struct entry (tenants.h) */
 

@@ -9,7 +9,7 @@
 
 /* Merges the file's state into `state`, which keeps all it knows already. -ENOENT when there is no
  * file, -EINVAL when it is another policy's or another version's, -EBADMSG when it is damaged. */
-int predict_file_merge(const struct predict_policy *row, const char *path, void *state,
+int predict_file_merge(const struct predict_policy *policy, const char *path, void *state,
                        struct err *err);
-int predict_file_write(const struct predict_policy *row, const char *path, const void *state,
+int predict_file_write(const struct predict_policy *policy, const char *path, const void *state,
                        struct err *err);

@@ -87,15 +87,15 @@ static void on_event(void *arg, uint64_t id, const struct route_event *ev)
     if (begin(r, RECORD_EVENT, sizeof *ev, id, ev->at_us)) fwrite(ev, sizeof *ev, 1, r->file);
 }
 
-void record_row(struct record *r, const struct route_policy *row)
+void record_row(struct record *r, const struct route_policy *policy)
 {
     if (!r) return;
     char name[64] = "";
-    snprintf(name, sizeof name, "%s", row->name);
+    snprintf(name, sizeof name, "%s", policy->name);
     if (begin(r, RECORD_ROW, sizeof name, 0, 0)) fwrite(name, sizeof name, 1, r->file);
 }
 
-int record_open(const char *path, uint64_t bytes_max, const struct route_policy *row,
+int record_open(const char *path, uint64_t bytes_max, const struct route_policy *policy,
                 struct record **ret, struct err *err)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
@@ -117,7 +117,7 @@ int record_open(const char *path, uint64_t bytes_max, const struct route_policy 
     memcpy(h.magic, MAGIC, sizeof h.magic);
     r->bytes = sizeof h;
     fwrite(&h, sizeof h, 1, file);
-    record_row(r, row);
+    record_row(r, policy);
     *ret = r;
     return 0;
 }

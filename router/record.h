@@ -16,13 +16,13 @@
 struct record;
 
 /* Truncates `path`, mode 0600. -errno with a sentence. `row` is the routing policy at the start. */
-int record_open(const char *path, uint64_t bytes_max, const struct route_policy *row,
+int record_open(const char *path, uint64_t bytes_max, const struct route_policy *policy,
                 struct record **ret, struct err *err);
 uint64_t record_close(struct record *r); /* returns how many entries were left out; NULL: 0 */
 const struct dispatch_watch *record_watch(struct record *r);
 
 /* Notes the policy that decides from now on. */
-void record_row(struct record *r, const struct route_policy *row);
+void record_row(struct record *r, const struct route_policy *policy);
 
 enum record_kind { RECORD_ROW, RECORD_DECISION, RECORD_EVENT, RECORD_KIND_COUNT };
 

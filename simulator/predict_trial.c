@@ -36,7 +36,7 @@ static bool is_cut(const struct trace_request *r)
 
 struct pass {
     const struct trace_features *f;
-    const struct predict_policy *row;
+    const struct predict_policy *policy;
     void *state;
     int64_t (*now_us)(void);
     uint32_t told; /* requests whose end was observed */
@@ -51,7 +51,7 @@ static void tell_until(struct pass *p, int64_t at_us, int64_t delay_us)
         const struct trace_request *r = &t->request[p->told];
         struct predict_features f;
         trace_features_of(p->f, p->told, 0, &f);
-        p->row->observe(p->state, &f, r->output_tokens, is_cut(r));
+        p->policy->observe(p->state, &f, r->output_tokens, is_cut(r));
     }
     p->observe_us += p->now_us ? p->now_us() - from_us : 0;
 }
@@ -79,7 +79,7 @@ static void run(struct pass *p, int64_t delay_us, struct judged *j, struct predi
         tell_until(p, r->at_us, delay_us);
         trace_features_of(p->f, i, 0, &f);
         int64_t from_us = p->now_us ? p->now_us() : 0;
-        p->row->decide(p->state, &f, &v);
+        p->policy->decide(p->state, &f, &v);
         p->decide_us += p->now_us ? p->now_us() - from_us : 0;
         ret->costly_share += v.costly;
         ret->extra_prompt += v.extra_prompt_tokens;
@@ -89,7 +89,7 @@ static void run(struct pass *p, int64_t delay_us, struct judged *j, struct predi
     tell_until(p, INT64_MAX, 0);
 }
 
-int predict_trial_run(const struct trace_features *f, const struct predict_policy *row,
+int predict_trial_run(const struct trace_features *f, const struct predict_policy *policy,
                       int64_t delay_us, int64_t (*now_us)(void), void *state,
                       struct predict_trial *ret, struct err *err)
 {
@@ -99,7 +99,7 @@ int predict_trial_run(const struct trace_features *f, const struct predict_polic
     if (!numbers) return err_set(err, -ENOMEM, "trial of %u requests", count);
     struct judged j = { numbers, numbers + count, numbers + 2 * (size_t)count,
                         numbers + 3 * (size_t)count };
-    struct pass p = { .f = f, .row = row, .state = state, .now_us = now_us };
+    struct pass p = { .f = f, .policy = policy, .state = state, .now_us = now_us };
     *ret = (struct predict_trial){ 0 };
     run(&p, delay_us, &j, ret);
     double judged = ret->judged ? ret->judged : 1;

@@ -23,7 +23,7 @@ struct predict_trial {
 
 /* Runs the trial. `now_us` may be NULL. `state` receives the learned state: row->state_size bytes,
  * initialised by the caller, so that a saved state can go on learning. */
-int predict_trial_run(const struct trace_features *f, const struct predict_policy *row,
+int predict_trial_run(const struct trace_features *f, const struct predict_policy *policy,
                       int64_t delay_us, int64_t (*now_us)(void), void *state,
                       struct predict_trial *ret, struct err *err);
 

@@ -17,8 +17,8 @@
 int roles_start(struct run *run, struct err *err)
 {
     struct roles *s = &run->roles;
-    s->look.row = run->config.role;
-    if (!s->look.row) return 0;
+    s->look.policy = run->config.role;
+    if (!s->look.policy) return 0;
     s->instance = calloc(run->places_max, sizeof *s->instance);
     s->offer = calloc(run->places_max, sizeof *s->offer);
     if (!s->instance || !s->offer) return err_set(err, -ENOMEM, "simulator: no memory for roles");
@@ -40,7 +40,7 @@ void roles_moved(struct run *run)
 {
     struct roles *s = &run->roles;
     int64_t soon_us = max_i64(run->now_us, s->looked_us + ROLE_LOOK_US_MIN);
-    if (!s->look.row || soon_us >= s->look.again_us) return;
+    if (!s->look.policy || soon_us >= s->look.again_us) return;
     s->look.again_us = soon_us;
     run_at(run, &s->timer, soon_us, RANK_ROLES);
 }

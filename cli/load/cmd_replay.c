@@ -29,7 +29,7 @@ struct series {
 };
 
 struct route_replay {
-    const struct route_policy *row;
+    const struct route_policy *policy;
     struct rng rng;
     struct series regret, recorded;
     double margin_sum_s;
@@ -112,7 +112,7 @@ static int on_decision(struct route_replay *j)
 {
     const struct record_entry *e = &j->entry;
     struct route_verdict v;
-    j->row->decide(j->state, &e->view, &e->req, e->at_us, &j->rng, &v);
+    j->policy->decide(j->state, &e->view, &e->req, e->at_us, &j->rng, &v);
     const struct route_instance *theirs = find(&e->view, e->verdict.instance_id);
     if (!theirs || !route_takes(theirs)) return 0; /* held or refused then: nothing to compare */
     const struct route_instance *mine = find(&e->view, v.instance_id);
@@ -131,12 +131,12 @@ static int on_decision(struct route_replay *j)
 
 static void on_event(struct route_replay *j)
 {
-    if (!j->row->observe) return;
+    if (!j->policy->observe) return;
     struct route_event ev = j->entry.event;
     const struct note *n = &j->note[j->entry.id % NOTES];
     memset(ev.scratch, 0, sizeof ev.scratch);
     if (n->id == j->entry.id) memcpy(ev.scratch, n->scratch, sizeof ev.scratch);
-    j->row->observe(j->state, &ev);
+    j->policy->observe(j->state, &ev);
 }
 
 static void on_row(struct route_replay *j)
@@ -168,12 +168,12 @@ static struct route_replay_regret summary(struct series *s)
     return r;
 }
 
-int route_replay_record(struct str file, const struct route_policy *row, uint64_t seed,
+int route_replay_record(struct str file, const struct route_policy *policy, uint64_t seed,
                         struct judgement *ret, struct err *err)
 {
     CLEANUP(route_replay_freep) struct route_replay *j = calloc(1, sizeof *j);
     if (!j) return err_set(err, -ENOMEM, "no memory");
-    j->row = row;
+    j->policy = policy;
     rng_seed(&j->rng, seed);
     int rc = record_read_begin(&j->reader, file, err);
     if (rc < 0) return rc;
@@ -327,21 +327,21 @@ static int replay(const void *options, struct err *err)
     const struct replay_options *o = options;
     CLEANUP(buf_fini) struct buf file = { .max = RECORD_BYTES_MAX };
     CLEANUP(buf_fini) struct buf out = { 0 };
-    const struct route_policy *row;
+    const struct route_policy *policy;
     struct judgement j;
-    int rc = find_policy(o->route, &row, err);
+    int rc = find_policy(o->route, &policy, err);
     if (rc == 0) rc = file_read(o->file.data, RECORD_BYTES_MAX, &file, err);
     if (rc < 0) return rc;
-    rc = route_replay_record(buf_view(&file), row, (uint64_t)o->seed, &j, err);
+    rc = route_replay_record(buf_view(&file), policy, (uint64_t)o->seed, &j, err);
     if (rc < 0) return err_prefix(err, rc, "%s", o->file.data);
     if (j.torn) {
         fprintf(stderr, "%s: %s ends within an entry: %llu whole ones were read\n", usage.name,
                 o->file.data, (unsigned long long)j.entries);
     }
     if (o->output == REMOTE_JSON) {
-        put_json(&j, row->name, &out);
+        put_json(&j, policy->name, &out);
     } else {
-        put_table(&j, row->name, &out);
+        put_table(&j, policy->name, &out);
     }
     return command_print(&out, err);
 }

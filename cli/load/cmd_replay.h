@@ -31,5 +31,5 @@ struct judgement {
 };
 
 /* -EINVAL for what is not a record, -ENODATA for one without a decision, -ENOMEM. */
-int route_replay_record(struct str file, const struct route_policy *row, uint64_t seed,
+int route_replay_record(struct str file, const struct route_policy *policy, uint64_t seed,
                         struct judgement *ret, struct err *err);

@@ -139,10 +139,10 @@ int planner_types(struct planner *p, const struct prices *prices, const struct m
     return 0;
 }
 
-void planner_ask(struct planner *p, const struct mix_policy *row, struct mix_verdict *ret,
+void planner_ask(struct planner *p, const struct mix_policy *policy, struct mix_verdict *ret,
                  struct mix_verdict *ret_runner_up)
 {
-    row->choose(&p->mix, &p->memory, ret);
+    policy->choose(&p->mix, &p->memory, ret);
     *ret_runner_up = (struct mix_verdict){ .why = "there is no answer to vary" };
     if (!ret->found) return;
     uint32_t most = 0;
@@ -151,7 +151,7 @@ void planner_ask(struct planner *p, const struct mix_policy *row, struct mix_ver
             most = t;
     uint32_t max = p->mix.type[most].max;
     p->mix.type[most].max = 0;
-    row->choose(&p->mix, &p->memory, ret_runner_up);
+    policy->choose(&p->mix, &p->memory, ret_runner_up);
     p->mix.type[most].max = max;
 }
 
@@ -324,7 +324,7 @@ static void say_mix(struct buf *out, const struct planner *p, const char *what,
 }
 
 struct answers {
-    const struct mix_policy *row[ROWS_MAX + 1];
+    const struct mix_policy *policy[ROWS_MAX + 1];
     struct mix_verdict verdict[ROWS_MAX + 1], runner_up, single;
     uint32_t count;
 };
@@ -340,8 +340,8 @@ static void write_json(const struct plan_options *o, const struct planner *p,
     json_kv_f64(&w, "prompt_tokens_mean", p->mean.prompt_tokens);
     json_kv_f64(&w, "output_tokens_mean", p->mean.output_tokens);
     json_kv_u64(&w, "buckets", p->mix.bucket_count);
-    json_kv_text(&w, "mix", a->row[0]->name);
-    json_kv_text(&w, "place", a->row[0]->name); /* its former name, as --place */
+    json_kv_text(&w, "mix", a->policy[0]->name);
+    json_kv_text(&w, "place", a->policy[0]->name); /* its former name, as --place */
     json_key(&w, "choice");
     put_mix(&w, p, &a->verdict[0]);
     json_key(&w, "runner_up");
@@ -351,7 +351,7 @@ static void write_json(const struct plan_options *o, const struct planner *p,
     json_key(&w, "compare");
     json_object(&w);
     for (uint32_t i = 1; i < a->count; i++) {
-        json_key(&w, a->row[i]->name);
+        json_key(&w, a->policy[i]->name);
         put_mix(&w, p, &a->verdict[i]);
     }
     json_object_end(&w);
@@ -366,7 +366,7 @@ static void write_text(const struct plan_options *o, const struct planner *p,
                STR_ARG(o->model), p->mean.rate_s, p->mean.prompt_tokens, p->mean.output_tokens,
                p->mix.bucket_count);
     for (uint32_t i = 0; i < a->count; i++)
-        say_mix(out, p, a->row[i]->name, &a->verdict[i]);
+        say_mix(out, p, a->policy[i]->name, &a->verdict[i]);
     say_mix(out, p, "runner-up", &a->runner_up);
     say_mix(out, p, "single type", &a->single);
 }
@@ -375,14 +375,14 @@ static int ask(const struct plan_options *o, struct planner *p, struct answers *
 {
     bool old = o->place.len > 0;
     if (old) fputs("muster plan: --place is now --mix; it is read in this release only\n", stderr);
-    int rc =
-        find_policy(old ? "--place" : "--mix", old ? o->place : o->mix, &a->row[a->count++], err);
+    int rc = find_policy(old ? "--place" : "--mix", old ? o->place : o->mix, &a->policy[a->count++],
+                         err);
     for (size_t i = 0; i < o->compare.count && rc == 0; i++)
-        rc = find_policy("--compare", o->compare.items[i], &a->row[a->count++], err);
+        rc = find_policy("--compare", o->compare.items[i], &a->policy[a->count++], err);
     if (rc < 0) return rc;
     struct mix_verdict unused;
     for (uint32_t i = 0; i < a->count; i++)
-        planner_ask(p, a->row[i], &a->verdict[i], i == 0 ? &a->runner_up : &unused);
+        planner_ask(p, a->policy[i], &a->verdict[i], i == 0 ? &a->runner_up : &unused);
     mix_single_type.choose(&p->mix, &p->memory, &a->single);
     return 0;
 }

@@ -46,7 +46,7 @@ int planner_types(struct planner *p, const struct prices *prices, const struct m
                   struct err *err);
 
 /* The policy's answer, and the same without the type that carries most of its cost. */
-void planner_ask(struct planner *p, const struct mix_policy *row, struct mix_verdict *ret,
+void planner_ask(struct planner *p, const struct mix_policy *policy, struct mix_verdict *ret,
                  struct mix_verdict *ret_runner_up);
 
 /* `muster plan layers`, `move`, `load`: argv is without its own words; returns the exit status. */

@@ -200,7 +200,8 @@ static uint32_t under_way(const struct layers_plan *p, struct layers_answer *a)
     return (uint32_t)ceil(through * a->token_s / p->work.batch - ROUNDING);
 }
 
-void layers_ask(struct layers_plan *p, const struct layers_policy *row, struct layers_answer *ret)
+void layers_ask(struct layers_plan *p, const struct layers_policy *policy,
+                struct layers_answer *ret)
 {
     uint32_t batches = 1;
     *ret = (struct layers_answer){ 0 };
@@ -209,7 +210,7 @@ void layers_ask(struct layers_plan *p, const struct layers_policy *row, struct l
         rng_seed(&rng, SEED);
         ret->batches = batches;
         fill_room(p, batches);
-        row->lay(&p->problem, &p->memory, &rng, &ret->layout);
+        policy->lay(&p->problem, &p->memory, &rng, &ret->layout);
         find_stages(&p->problem, ret);
         batches = under_way(p, ret);
     }

@@ -49,4 +49,5 @@ struct layers_answer {
     double through_s[LAYERS_PARTS_MAX], most_s[LAYERS_PARTS_MAX]; /* tokens a second of each part */
 };
 
-void layers_ask(struct layers_plan *p, const struct layers_policy *row, struct layers_answer *ret);
+void layers_ask(struct layers_plan *p, const struct layers_policy *policy,
+                struct layers_answer *ret);

@@ -103,7 +103,7 @@ static enum load_tier give(struct site *s, uint32_t at, uint32_t number, uint32_
     return tier;
 }
 
-static void replay(struct site *s, const struct load_policy *row, uint64_t seed,
+static void replay(struct site *s, const struct load_policy *policy, uint64_t seed,
                    struct weight_loads_result *ret)
 {
     const struct weight_loads_work *w = s->w;
@@ -116,7 +116,7 @@ static void replay(struct site *s, const struct load_policy *row, uint64_t seed,
         uint32_t model = (uint32_t)(w->models * pow(rng_f64(&rng), w->skew));
         for (uint32_t k = 0; k < w->machines; k++)
             look(s, k, model, now_s);
-        row->choose(&s->question, &v);
+        policy->choose(&s->question, &v);
         must(v.server < w->machines);
         ret->share[give(s, v.server, i, model, now_s)] += 1.0 / w->loads;
         s->start_s[i] = s->machine[v.server].free_s + w->start_s - now_s;
@@ -124,7 +124,7 @@ static void replay(struct site *s, const struct load_policy *row, uint64_t seed,
     ret->start_s = stats_quantiles(s->start_s, w->loads);
 }
 
-int weight_loads_run(const struct weight_loads_work *w, const struct load_policy *row,
+int weight_loads_run(const struct weight_loads_work *w, const struct load_policy *policy,
                      uint64_t seed, struct weight_loads_result *ret, struct err *err)
 {
     static struct site site; /* large: one a process */
@@ -140,7 +140,7 @@ int weight_loads_run(const struct weight_loads_work *w, const struct load_policy
     *ret = (struct weight_loads_result){ 0 };
     int rc =
         site.load && site.start_s ? 0 : err_set(err, -ENOMEM, "no memory for %u loads", w->loads);
-    if (rc == 0) replay(&site, row, seed, ret);
+    if (rc == 0) replay(&site, policy, seed, ret);
     free(site.load);
     free(site.start_s);
     return rc;

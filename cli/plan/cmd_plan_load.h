@@ -29,5 +29,5 @@ struct weight_loads_result {
 };
 
 /* One run; equal seeds meet the same requests. -ENOMEM. */
-int weight_loads_run(const struct weight_loads_work *w, const struct load_policy *row,
+int weight_loads_run(const struct weight_loads_work *w, const struct load_policy *policy,
                      uint64_t seed, struct weight_loads_result *ret, struct err *err);

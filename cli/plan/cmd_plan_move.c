@@ -175,7 +175,7 @@ static void fill(const struct layout_move *r, const uint32_t *stay, uint32_t cou
     }
 }
 
-void layout_move_ask(struct layout_move *r, const struct move_policy *row,
+void layout_move_ask(struct layout_move *r, const struct move_policy *policy,
                      struct layout_move_answer *ret)
 {
     static struct move_problem problem; /* large: one a process */
@@ -185,7 +185,7 @@ void layout_move_ask(struct layout_move *r, const struct move_policy *row,
         uint32_t count = draw(r, k, stay);
         struct move_verdict v;
         fill(r, stay, count, &problem);
-        row->map(&problem, &r->work, &v);
+        policy->map(&problem, &r->work, &v);
         ret->sent_bytes[k] = v.sent_bytes;
         ret->reused_bytes[k] = v.reused_bytes;
         ret->seconds[k] = v.seconds;

@@ -49,5 +49,5 @@ struct layout_move_answer {
 int layout_move_init(struct layout_move *r, struct err *err);
 
 /* Every policy meets the same losses. */
-void layout_move_ask(struct layout_move *r, const struct move_policy *row,
+void layout_move_ask(struct layout_move *r, const struct move_policy *policy,
                      struct layout_move_answer *ret);

@@ -211,10 +211,11 @@ struct names {
     size_t count;
 };
 
-static int collect(void *ctx, const struct policy_info *row)
+static int collect(void *ctx, const struct policy_info *policy)
 {
     struct names *n = ctx;
-    if (strcmp(row->kind, n->kind) == 0 && n->count < ROWS_MAX) n->name[n->count++] = row->name;
+    if (strcmp(policy->kind, n->kind) == 0 && n->count < ROWS_MAX)
+        n->name[n->count++] = policy->name;
     return 0;
 }
 

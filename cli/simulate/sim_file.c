@@ -506,8 +506,8 @@ int sim_scaling_config(const struct sim_options *o, struct sim_config *config,
 static bool has_policy(const struct sim_config *c, const char *name)
 {
     for (uint32_t k = 0; k < SIM_SERVICES_MAX && !c->scaling_clairvoyant; k++) {
-        const struct scale_policy *row = c->scaling->service[k].policy;
-        if (row && strcmp(row->name, name) == 0) return true;
+        const struct scale_policy *policy = c->scaling->service[k].policy;
+        if (policy && strcmp(policy->name, name) == 0) return true;
     }
     return false;
 }

@@ -25,7 +25,7 @@
 _Static_assert(MODEL_HIDDEN == PREDICT_HIDDEN_DIMS, "the fold is what the row takes");
 
 struct predict_engine {
-    const struct predict_policy *row;
+    const struct predict_policy *policy;
     void *state;
     uint64_t ends;
     uint32_t every;
@@ -40,10 +40,10 @@ static void recall(struct predict_engine *f)
     struct err err = { "" };
     CLEANUP(buf_fini) struct buf saved = { .max = FILE_BYTES_MAX };
     int rc = file_read(f->path.data, FILE_BYTES_MAX, &saved, &err);
-    if (rc >= 0) rc = predict_header_check(f->row, buf_view(&saved));
+    if (rc >= 0) rc = predict_header_check(f->policy, buf_view(&saved));
     f->may_save = rc >= 0 || rc == -ENOENT;
     if (rc >= 0) {
-        f->row->merge(f->state, saved.data + PREDICT_HEADER_BYTES);
+        f->policy->merge(f->state, saved.data + PREDICT_HEADER_BYTES);
         f->ends = PREDICT_ENGINE_ENDS;
     } else if (rc != -ENOENT) {
         log_event(LOG_WARN, "predictor_not_recalled", "file=%s rc=%d", f->path.data, rc);
@@ -55,16 +55,16 @@ uint32_t predict_engine_layer(uint32_t layers)
     return max_u32((layers * PAPER_LAYER + PAPER_LAYERS / 2) / PAPER_LAYERS, 1);
 }
 
-int predict_engine_new(const struct predict_policy *row, struct str path, uint32_t every,
+int predict_engine_new(const struct predict_policy *policy, struct str path, uint32_t every,
                        struct predict_engine **ret, struct err *err)
 {
     CLEANUP(predict_engine_freep) struct predict_engine *f = calloc(1, sizeof *f);
-    if (f) f->state = malloc(row->state_size);
-    if (!f || !f->state) return err_set(err, -ENOMEM, "no memory for predictor %s", row->name);
-    f->row = row;
+    if (f) f->state = malloc(policy->state_size);
+    if (!f || !f->state) return err_set(err, -ENOMEM, "no memory for predictor %s", policy->name);
+    f->policy = policy;
     f->path = path;
     f->every = every;
-    row->init(f->state);
+    policy->init(f->state);
     if (path.len > 0) recall(f);
     *ret = TAKE(f);
     return 0;
@@ -76,9 +76,9 @@ void predict_engine_save(const struct predict_engine *f)
     struct err err = { "" };
     uint8_t head[PREDICT_HEADER_BYTES];
     if (!f->may_save || f->ends < PREDICT_ENGINE_ENDS) return;
-    predict_header(f->row, f->state, head);
+    predict_header(f->policy, f->state, head);
     buf_append(&out, head, sizeof head);
-    buf_append(&out, f->state, f->row->state_size);
+    buf_append(&out, f->state, f->policy->state_size);
     int rc = out.rc;
     if (rc >= 0) rc = file_write_atomic(f->path.data, buf_view(&out), 0600, &err);
     if (rc < 0) log_event(LOG_WARN, "predictor_not_saved", "why=\"%s\"", err_text(&err, rc));
@@ -94,7 +94,7 @@ void predict_engine_free(struct predict_engine *f)
 bool predict_engine_reads(const struct predict_engine *f, const struct session *s)
 {
     uint32_t generated = session_generated(s);
-    if (!(f->row->needs & PREDICT_HIDDEN)) return false;
+    if (!(f->policy->needs & PREDICT_HIDDEN)) return false;
     return generated == 0 || (f->every > 0 && generated % f->every == 0);
 }
 
@@ -133,7 +133,7 @@ static void predict_first(struct predict_engine *f, struct session *s, struct pr
     struct predict_features features = features_of(s, looks->now);
     struct predict_verdict v;
     features.posterior = &looks->posterior;
-    f->row->decide(f->state, &features, &v);
+    f->policy->decide(f->state, &features, &v);
     s->predicted_mean = whole(v.mean);
     s->predicted_p50 = whole(v.p50);
     s->predicted_p90 = whole(v.p90);
@@ -148,7 +148,7 @@ static void refine(struct predict_engine *f, struct session *s, struct predict_l
     struct predict_features features = features_of(s, read ? looks->now : looks->look[0].hidden);
     features.posterior = &looks->posterior;
     features.hidden_at = read ? generated : 0;
-    double left = predict_remaining(f->row, f->state, &features, generated);
+    double left = predict_remaining(f->policy, f->state, &features, generated);
     s->predicted_mean = whole((double)generated + left);
     s->predicted_p50 = max_u32(s->predicted_p50, generated + 1);
     s->predicted_p90 = max_u32(s->predicted_p90, s->predicted_mean);
@@ -173,11 +173,11 @@ void predict_engine_end(struct predict_engine *f, const struct session *s,
     bool censored = s->end != SESSION_END_STOP;
     if (generated == 0 || s->end == SESSION_END_ERROR) return;
     struct predict_features features = features_of(s, looks->look[0].hidden);
-    f->row->observe(f->state, &features, generated, censored);
-    for (uint32_t i = 1; f->row->observe_look && i < looks->count; i++) {
+    f->policy->observe(f->state, &features, generated, censored);
+    for (uint32_t i = 1; f->policy->observe_look && i < looks->count; i++) {
         features.hidden = looks->look[i].hidden;
         features.hidden_at = looks->look[i].generated;
-        f->row->observe_look(f->state, &features, generated, censored);
+        f->policy->observe_look(f->state, &features, generated, censored);
     }
     f->ends++;
 }

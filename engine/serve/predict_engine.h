@@ -28,7 +28,7 @@ uint32_t predict_engine_layer(uint32_t layers);
 /* `path`, NUL-terminated, is borrowed; empty: nothing is kept. A file of another predictor, or one that
  * cannot be read, is left as it is and named in the log; so is a damaged one. `every`: tokens between
  * two looks at the hidden state while decoding; 0: none is read after the prompt's end. */
-int predict_engine_new(const struct predict_policy *row, struct str path, uint32_t every,
+int predict_engine_new(const struct predict_policy *policy, struct str path, uint32_t every,
                        struct predict_engine **ret, struct err *err);
 /* Writes what was learned, if enough ended to predict by. */
 void predict_engine_save(const struct predict_engine *f);

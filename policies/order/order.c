@@ -18,11 +18,11 @@ const struct order_policy *order_find(struct str name)
     return NULL;
 }
 
-void order_rank_of(const struct order_policy *row, void *state, const struct step_session *session,
-                   int64_t now_us, struct order_rank *ret)
+void order_rank_of(const struct order_policy *policy, void *state,
+                   const struct step_session *session, int64_t now_us, struct order_rank *ret)
 {
     *ret = (struct order_rank){ .from_us = session->arrival_us,
                                 .tie_us = session->arrival_us,
                                 .again_us = INT64_MAX };
-    row->rank(state, session, now_us, ret);
+    policy->rank(state, session, now_us, ret);
 }

@@ -54,8 +54,8 @@ extern const uint32_t order_count;
 const struct order_policy *order_find(struct str name); /* NULL when there is none */
 
 /* Prepares *ret and asks the policy for the rank. */
-void order_rank_of(const struct order_policy *row, void *state, const struct step_session *session,
-                   int64_t now_us, struct order_rank *ret);
+void order_rank_of(const struct order_policy *policy, void *state,
+                   const struct step_session *session, int64_t now_us, struct order_rank *ret);
 
 static inline double order_rank_at(const struct order_rank *r, int64_t now_us)
 {

@@ -30,7 +30,7 @@ const struct predict_policy *predict_find(struct str name)
     return NULL;
 }
 
-const char *predict_missing(const struct predict_policy *row, uint32_t have)
+const char *predict_missing(const struct predict_policy *policy, uint32_t have)
 {
     static const char *const words[PREDICT_NEEDS] = {
         "text",        "tenants",       "earlier outputs",
@@ -38,7 +38,7 @@ const char *predict_missing(const struct predict_policy *row, uint32_t have)
         "true lengths"
     };
     for (uint32_t i = 0; i < PREDICT_NEEDS; i++) {
-        if ((row->needs & ~have) >> i & 1) return words[i];
+        if ((policy->needs & ~have) >> i & 1) return words[i];
     }
     return NULL;
 }
@@ -55,12 +55,12 @@ static double lognormal_left(const struct predict_verdict *v, double g)
     return v->p50 * exp(s * s / 2) * erfc((z - s) / sqrt(2)) / beyond - g;
 }
 
-double predict_remaining(const struct predict_policy *row, const void *state,
+double predict_remaining(const struct predict_policy *policy, const void *state,
                          const struct predict_features *f, uint32_t generated)
 {
-    if (row->remaining) return row->remaining(state, f, generated);
+    if (policy->remaining) return policy->remaining(state, f, generated);
     struct predict_verdict v;
-    row->decide(state, f, &v);
+    policy->decide(state, f, &v);
     double left = generated == 0 ? v.mean : lognormal_left(&v, (double)generated);
     double room = (double)f->output_max - (double)generated;
     return fmax(1, fmin(left, room));
@@ -89,32 +89,32 @@ struct header {
 _Static_assert(sizeof(struct header) == PREDICT_HEADER_BYTES, "nothing lies between");
 
 /* Returns the header of a state; `state` NULL: without the digest. */
-static struct header header_of(const struct predict_policy *row, const void *state)
+static struct header header_of(const struct predict_policy *policy, const void *state)
 {
-    struct header h = { .magic = STATE_MAGIC, .size = row->state_size };
-    if (state) h.digest = hash64(state, row->state_size, STATE_MAGIC);
-    size_t len = strlen(row->name);
-    memcpy(h.name, row->name, len < sizeof h.name ? len : sizeof h.name);
+    struct header h = { .magic = STATE_MAGIC, .size = policy->state_size };
+    if (state) h.digest = hash64(state, policy->state_size, STATE_MAGIC);
+    size_t len = strlen(policy->name);
+    memcpy(h.name, policy->name, len < sizeof h.name ? len : sizeof h.name);
     return h;
 }
 
-void predict_header(const struct predict_policy *row, const void *state,
+void predict_header(const struct predict_policy *policy, const void *state,
                     uint8_t ret[PREDICT_HEADER_BYTES])
 {
-    struct header h = header_of(row, state);
+    struct header h = header_of(policy, state);
     memcpy(ret, &h, sizeof h);
 }
 
-int predict_header_check(const struct predict_policy *row, struct str saved)
+int predict_header_check(const struct predict_policy *policy, struct str saved)
 {
     struct header found, want;
     if (saved.len < sizeof found) return -EINVAL;
     memcpy(&found, saved.data, sizeof found);
-    want = header_of(row, NULL);
+    want = header_of(policy, NULL);
     bool ours = found.magic == want.magic && found.size == want.size &&
                 memcmp(found.name, want.name, sizeof want.name) == 0;
     if (!ours) return -EINVAL;
-    if (saved.len != sizeof found + (size_t)row->state_size) return -EBADMSG;
-    want = header_of(row, saved.data + sizeof found);
+    if (saved.len != sizeof found + (size_t)policy->state_size) return -EBADMSG;
+    want = header_of(policy, saved.data + sizeof found);
     return found.digest == want.digest ? 0 : -EBADMSG;
 }

@@ -107,11 +107,11 @@ const struct predict_policy *predict_find(struct str name); /* NULL when there i
 
 /* Returns the name of the first of the policy's needs that is not in `have`, such as "text"; NULL
  * if there is none. */
-const char *predict_missing(const struct predict_policy *row, uint32_t have);
+const char *predict_missing(const struct predict_policy *policy, uint32_t have);
 
 /* Returns E[L | L > generated] - generated, at least 1: by the policy itself, or of a lognormal
  * through the verdict's P50 and P90. */
-double predict_remaining(const struct predict_policy *row, const void *state,
+double predict_remaining(const struct predict_policy *policy, const void *state,
                          const struct predict_features *f, uint32_t generated);
 
 /* The state of policies that learn nothing: a state of no bytes could not be saved. */
@@ -127,6 +127,6 @@ void predict_merge_nothing(void *state, const void *other);
  * bytes are those of another policy, size, byte order or version, and -EBADMSG if they are damaged
  * or cut off. */
 #define PREDICT_HEADER_BYTES 64
-void predict_header(const struct predict_policy *row, const void *state,
+void predict_header(const struct predict_policy *policy, const void *state,
                     uint8_t ret[PREDICT_HEADER_BYTES]);
-int predict_header_check(const struct predict_policy *row, struct str saved);
+int predict_header_check(const struct predict_policy *policy, struct str saved);

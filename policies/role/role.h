@@ -148,7 +148,7 @@ double role_decode_rps(const struct role_view *view, const struct role_instance 
 #define ROLE_ATTAINMENT 0.9      /* share of requests that a choice of roles shall serve in time */
 
 struct role_look {
-    const struct role_policy *row;
+    const struct role_policy *policy;
     struct rng rng;
     int64_t again_us; /* when to ask again */
     _Alignas(8) unsigned char state[ROLE_STATE_BYTES_MAX];

@@ -390,8 +390,8 @@ static uint64_t prefix_hash(const struct dispatch *c, const struct dispatch_requ
 static void tell_policy(struct dispatch *c, const struct dispatch_request *r,
                         enum route_event_kind kind, const struct ledger_entry *e, int64_t now_us)
 {
-    const struct route_policy *row = c->config.route;
-    if (!row->observe && !c->config.watch) return;
+    const struct route_policy *policy = c->config.route;
+    if (!policy->observe && !c->config.watch) return;
     struct route_event ev = { .kind = kind,
                               .instance_id = e->slot,
                               .tenant = e->sent.tenant,
@@ -408,7 +408,7 @@ static void tell_policy(struct dispatch *c, const struct dispatch_request *r,
         double tokens = (double)(e->generated - e->measured_tokens);
         ev.tpot_s = (double)(now_us - e->measured_us) * 1e-6 / tokens;
     }
-    if (row->observe) row->observe(c->route_state, &ev);
+    if (policy->observe) policy->observe(c->route_state, &ev);
     if (c->config.watch) c->config.watch->event(c->config.watch->arg, r->decision, &ev);
 }
 

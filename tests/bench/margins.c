@@ -26,7 +26,7 @@ struct table {
     uint32_t worlds;
     uint64_t seed[WORLDS_MAX];
     uint32_t rows;
-    const struct scale_policy *row[ROWS_MAX];
+    const struct scale_policy *policy[ROWS_MAX];
     double ratio[ROWS_MAX]
                 [WORLDS_MAX]; /* cost over that of ours, in worlds where it kept the SLO */
     uint32_t kept[ROWS_MAX];
@@ -44,12 +44,12 @@ static void print(const char *name, const struct margin_point *p)
 static bool cheapest(struct table *t, uint32_t i, uint32_t w, double rival,
                      struct margin_point *ret)
 {
-    bool still = t->row[i] == scale_find(STR("static"));
+    bool still = t->policy[i] == scale_find(STR("static"));
     if (still && t->still_known[w]) {
         *ret = t->still[w];
         return true;
     }
-    if (!margin_cheapest(t->bed, t->row[i], t->lead_s, t->seed[w], t->runs, rival, ret))
+    if (!margin_cheapest(t->bed, t->policy[i], t->lead_s, t->seed[w], t->runs, rival, ret))
         return false;
     if (still) {
         t->still[w] = *ret;
@@ -67,10 +67,10 @@ static void one_world(struct table *t, uint32_t w, struct margin_point *ret_ours
     for (uint32_t i = 0; i < t->rows; i++) {
         struct margin_point p;
         if (cheapest(t, i, w, ret_ours->cost, &p)) {
-            print(t->row[i]->name, &p);
+            print(t->policy[i]->name, &p);
             t->ratio[i][t->kept[i]++] = p.cost / ret_ours->cost;
         } else {
-            printf("  %s never", t->row[i]->name);
+            printf("  %s never", t->policy[i]->name);
         }
         fflush(stdout);
     }
@@ -93,7 +93,7 @@ static void all_worlds(struct table *t)
            t->worlds, instances);
     for (uint32_t i = 0; i < t->rows; i++) {
         struct stats_mean v = stats_mean(t->ratio[i], t->kept[i]);
-        printf("  %-18s ", t->row[i]->name);
+        printf("  %-18s ", t->policy[i]->name);
         if (t->kept[i] > 0) printf("%.3f", v.mean);
         if (t->kept[i] > 1) printf(" +- %.3f", v.half);
         printf(t->kept[i] > 0 ? " of our cost, in %u of %u worlds\n"
@@ -123,8 +123,8 @@ static int read_rows(struct table *t, const char *text)
 {
     struct str rest = str_from(text);
     while (rest.len > 0 && t->rows < ROWS_MAX) {
-        t->row[t->rows] = scale_find(str_cut(&rest, ','));
-        if (t->row[t->rows++] == NULL) return -1;
+        t->policy[t->rows] = scale_find(str_cut(&rest, ','));
+        if (t->policy[t->rows++] == NULL) return -1;
     }
     return 0;
 }

@@ -60,14 +60,14 @@ static struct figures figures_of(double *batch_us, uint32_t batches)
     return (struct figures){ batch_us[batches / 2], batch_us[(batches - 1) * 99 / 100] };
 }
 
-static struct figures time_decide(const struct predict_policy *row, const void *state,
+static struct figures time_decide(const struct predict_policy *policy, const void *state,
                                   const struct made *m, double *batch_us, double *ret_sum)
 {
     for (uint32_t b = 0; b < m->count / BATCH; b++) {
         int64_t from_us = clock_mono_us();
         for (uint32_t i = 0; i < BATCH; i++) {
             struct predict_verdict v;
-            row->decide(state, &m->f[b * BATCH + i], &v);
+            policy->decide(state, &m->f[b * BATCH + i], &v);
             *ret_sum += v.mean; /* so that nothing is optimised away */
         }
         batch_us[b] = (double)(clock_mono_us() - from_us) / BATCH;
@@ -75,13 +75,13 @@ static struct figures time_decide(const struct predict_policy *row, const void *
     return figures_of(batch_us, m->count / BATCH);
 }
 
-static struct figures time_observe(const struct predict_policy *row, void *state,
+static struct figures time_observe(const struct predict_policy *policy, void *state,
                                    const struct made *m, double *batch_us)
 {
     for (uint32_t b = 0; b < m->count / BATCH; b++) {
         int64_t from_us = clock_mono_us();
         for (uint32_t i = 0; i < BATCH; i++)
-            row->observe(state, &m->f[b * BATCH + i], m->tokens[b * BATCH + i], false);
+            policy->observe(state, &m->f[b * BATCH + i], m->tokens[b * BATCH + i], false);
         batch_us[b] = (double)(clock_mono_us() - from_us) / BATCH;
     }
     return figures_of(batch_us, m->count / BATCH);
@@ -105,14 +105,14 @@ int main(void)
     must(batch_us != NULL);
     printf("predictor,bytes,decide_us,decide_p99_us,observe_us,observe_p99_us\n");
     for (uint32_t i = 0; i < predict_count; i++) {
-        const struct predict_policy *row = predict_table[i];
-        void *state = malloc(row->state_size);
+        const struct predict_policy *policy = predict_table[i];
+        void *state = malloc(policy->state_size);
         must(state != NULL);
-        row->init(state);
-        time_observe(row, state, &m, batch_us);
-        struct figures observe = time_observe(row, state, &m, batch_us);
-        struct figures decide = time_decide(row, state, &m, batch_us, &sum);
-        printf("%s,%u,%.2f,%.2f,%.2f,%.2f\n", row->name, row->state_size, decide.median_us,
+        policy->init(state);
+        time_observe(policy, state, &m, batch_us);
+        struct figures observe = time_observe(policy, state, &m, batch_us);
+        struct figures decide = time_decide(policy, state, &m, batch_us, &sum);
+        printf("%s,%u,%.2f,%.2f,%.2f,%.2f\n", policy->name, policy->state_size, decide.median_us,
                decide.p99_us, observe.median_us, observe.p99_us);
         free(state);
     }

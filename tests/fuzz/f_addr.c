@@ -1,5 +1,6 @@
-/* f_addr.c - any text as a host and as HOST:PORT: an address or a refusal, and an address that is
- * written out is read as the same one. No resolver is asked: names end at the wrapped getaddrinfo. */
+/* f_addr.c - reads any text as a host and as HOST:PORT: it is refused or gives an address, which is
+ * read as the same one after it was written out. Names end at the wrapped getaddrinfo; no resolver is
+ * asked. */
 #include "base/io/net/addr.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -8,7 +9,7 @@
 int __wrap_getaddrinfo(const char *name, const char *service, const struct addrinfo *hints,
                        struct addrinfo **ret);
 
-/* A name that reaches the resolver has the form of one. */
+/* Refuses every name; a name that reaches the resolver has the form of one. */
 int __wrap_getaddrinfo(const char *name, const char *service, const struct addrinfo *hints,
                        struct addrinfo **ret)
 {
@@ -40,7 +41,7 @@ static void check(const struct addr *a)
     must(same(a, &back));
 }
 
-/* The number behind the last colon, read digit by digit; above what a port can be when it is none. */
+/* Returns the number behind the last colon, read digit by digit; above UINT16_MAX when it is no port. */
 static uint32_t port_of(struct str text)
 {
     uint32_t port = 0;

@@ -1,5 +1,5 @@
-/* f_auth.c - any text as the header of a signed request, of a signed reply and as a ticket: read in one
- * form or refused, and never believed without the key. */
+/* f_auth.c - reads any text as the header of a signed request or reply and as a ticket: each is read
+ * in one form or refused, and never believed without the key. */
 #include "base/io/auth/auth.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,5 +1,5 @@
-/* f_config.c - any bytes as a configuration file: an answer, and what loads is shown and loads
- * again to the same values. */
+/* f_config.c - loads any bytes as a configuration file: they load or are refused with a sentence, and
+ * what loads is shown and loads again to the same values. */
 #include "base/core/own.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/io/sample_schema.h"

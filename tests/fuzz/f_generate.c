@@ -1,5 +1,5 @@
-/* f_generate.c - any sentence is a generator or refused with a sentence; what is generated keeps
- * the promises of a trace. */
+/* f_generate.c - reads any text as the description of a generator: it is refused with a sentence, or
+ * generates a trace that keeps a trace's invariants. */
 #include "base/core/bits.h"
 #include "simulator/generate.h"
 #include "tests/fuzz/fuzz.h"

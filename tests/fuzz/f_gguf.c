@@ -1,5 +1,5 @@
-/* f_gguf.c - any bytes as a model file: the reader gives a struct or a sentence, and what it
- * gives keeps its promises. Files that parse go on to the vocabulary and the architecture. */
+/* f_gguf.c - reads any bytes as a model file: the reader refuses them with a sentence or gives a struct
+ * that keeps its invariants. Files that parse go on to the vocabulary and the architecture. */
 #include "base/core/err.h"
 #include "engine/model/gguf.h"
 #include "engine/model/model.h"
@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define LOAD_BYTES_MAX ((size_t)1 << 16) /* of files that are loaded as a model: keeps it fast */
+#define LOAD_BYTES_MAX ((size_t)1 << 16) /* larger files are not loaded as a model, to stay fast */
 
 static int memory_read(void *ctx, uint64_t offset, void *to, size_t len, struct err *err)
 {

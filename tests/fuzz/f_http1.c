@@ -1,8 +1,8 @@
-/* f_http1.c - any bytes as a request, as a reply, as a chunked body.
+/* f_http1.c - reads any bytes as a request, as a reply and as a chunked body.
  *
- * What must hold besides not crashing: (1) where the bytes are cut changes nothing; (2) a head
- * that was accepted has no byte that a head may not have and one framing only; (3) written out
- * again from its parts it is read the same. */
+ * Besides not crashing it must hold that (1) where the bytes are cut changes nothing; (2) an accepted
+ * head holds no byte that a head may not hold, and one framing only; (3) a head written out again from
+ * its parts is read the same. */
 #include "base/core/buf.h"
 #include "base/core/err.h"
 #include "base/core/own.h"

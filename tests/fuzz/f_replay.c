@@ -54,7 +54,7 @@ static void judge(struct str file, uint8_t which)
     must(memchr(j.recorded, 0, sizeof j.recorded) != NULL);
 }
 
-static void check_verdict(const struct predict_policy *row, const void *state)
+static void check_verdict(const struct predict_policy *policy, const void *state)
 {
     const struct predict_features f = { .tenant = 1,
                                         .prefix = 2,
@@ -64,7 +64,7 @@ static void check_verdict(const struct predict_policy *row, const void *state)
                                         .group = 4,
                                         .text = STR("why") };
     struct predict_verdict v;
-    row->decide(state, &f, &v);
+    policy->decide(state, &f, &v);
     /* NaN fails too. */
     must(v.mean >= 1 && v.mean <= 500 && v.p50 >= 1 && v.p50 <= 500 && v.p90 >= 1 && v.p90 <= 500);
 }
@@ -72,25 +72,25 @@ static void check_verdict(const struct predict_policy *row, const void *state)
 /* A saved state, as far as the bytes go; the rest is as a new one. */
 static void take_in(struct str bytes, uint8_t which)
 {
-    const struct predict_policy *row = predict_table[which % predict_count];
-    if (row->needs & (PREDICT_TRUTH | PREDICT_HIDDEN)) return;
+    const struct predict_policy *policy = predict_table[which % predict_count];
+    if (policy->needs & (PREDICT_TRUTH | PREDICT_HIDDEN)) return;
     CLEANUP(buf_fini) struct buf saved = { .max = PREDICT_STATE_BYTES_MAX + PREDICT_HEADER_BYTES };
     uint8_t head[PREDICT_HEADER_BYTES];
-    char *state = calloc(1, row->state_size + 1u), *other = calloc(1, row->state_size + 1u);
+    char *state = calloc(1, policy->state_size + 1u), *other = calloc(1, policy->state_size + 1u);
     must(state && other);
-    row->init(state);
-    row->init(other);
-    memcpy(other, bytes.data, min_size(bytes.len, row->state_size));
-    predict_header(row, other, head);
+    policy->init(state);
+    policy->init(other);
+    memcpy(other, bytes.data, min_size(bytes.len, policy->state_size));
+    predict_header(policy, other, head);
     buf_append(&saved, head, sizeof head);
-    buf_append(&saved, other, row->state_size);
+    buf_append(&saved, other, policy->state_size);
     must(saved.rc == 0);
-    if (predict_header_check(row, buf_view(&saved)) == 0) {
-        row->merge(state, other);
-        check_verdict(row, state);
+    if (predict_header_check(policy, buf_view(&saved)) == 0) {
+        policy->merge(state, other);
+        check_verdict(policy, state);
     }
     saved.data[saved.len - 1] ^= 1; /* one bit on the way */
-    if (row->state_size > 0) must(predict_header_check(row, buf_view(&saved)) < 0);
+    if (policy->state_size > 0) must(predict_header_check(policy, buf_view(&saved)) < 0);
     free(state);
     free(other);
 }

@@ -1,4 +1,4 @@
-/* f_trace.c - any text is a trace or refused with a sentence; what is read keeps its promises. */
+/* f_trace.c - reads any text as a trace: it is refused with a sentence or keeps a trace's invariants. */
 #include "base/core/bits.h"
 #include "simulator/trace.h"
 #include "tests/fuzz/fuzz.h"

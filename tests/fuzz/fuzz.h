@@ -1,8 +1,8 @@
-/* fuzz.h - what a fuzz target gives to its harness, and a reader of the input as choices.
+/* fuzz.h - declares what a fuzz target gives to its harness, and reads the input as choices.
  *
  * Layer:   tests
  * Threads: one
- * Rules:   (1) a run is a function of its bytes: no clock, no chance of its own, nothing kept
+ * Rules:   (1) a run is a function of its bytes: it reads no clock, draws no chance and keeps nothing
  *          (2) a run whose cost is above its target's bound aborts with a sentence (harness.c)
  */
 #pragma once
@@ -11,16 +11,17 @@
 
 #include <stdint.h>
 
-/* Gives one input to the code under test; must() or abort where a promise is broken. */
+/* Gives one input to the code under test; aborts, by must() or itself, where a contract is broken. */
 void fuzz_one(const uint8_t *data, size_t len);
 
-/* What a run may cost, in units of work and comparisons: each target defines its own line. */
+/* The most a run may cost, in units of work and comparisons: flat + per_byte * bytes. Each target
+ * defines its own. */
 struct fuzz_cost {
     uint64_t flat, per_byte;
 };
 extern const struct fuzz_cost fuzz_cost;
 
-/* The rest of an input that is read as a sequence of choices; an exhausted one gives zeros. */
+/* Reads the rest of an input as a sequence of choices; an exhausted input gives zeros. */
 struct fuzz_choices {
     const uint8_t *data;
     size_t len;
@@ -39,13 +40,13 @@ static inline uint32_t fuzz_u16(struct fuzz_choices *c)
     return high << 8 | fuzz_u8(c);
 }
 
-/* A choice among `count`, at most 256. */
+/* Returns a choice below `count`, which is at most 256. */
 static inline uint32_t fuzz_below(struct fuzz_choices *c, uint32_t count)
 {
     return fuzz_u8(c) % count;
 }
 
-/* Up to `len` bytes as they stand. */
+/* Takes up to `len` bytes as they stand. */
 static inline struct str fuzz_bytes(struct fuzz_choices *c, size_t len)
 {
     struct str s = str_of(c->data, len < c->len ? len : c->len);

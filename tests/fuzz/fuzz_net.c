@@ -1,4 +1,4 @@
-/* fuzz_net.c - the system calls of conn.c, http_server.c and clock.c, on socket pairs. */
+/* fuzz_net.c - replaces the system calls of conn.c, http_server.c and clock.c, on socket pairs. */
 #include "tests/fuzz/fuzz_net.h"
 
 #include <arpa/inet.h>
@@ -9,7 +9,7 @@
 
 #define SOCKET_BYTES 8192 /* so that a reply of a few KiB does not fit */
 #define RECV_MAX ((size_t)1 << 20)
-#define TORN_RECVS 64 /* of one turn, each time as many bytes at most; then twice as many */
+#define TORN_RECVS 64 /* recvs of one turn after which recv_most doubles */
 
 struct net net;
 
@@ -66,7 +66,7 @@ static int take_waiting(void)
     return fd;
 }
 
-/* One end waits, the other is returned. */
+/* Makes a socket pair: one end is queued, the other is returned. */
 static int make_pair(uint8_t host)
 {
     int fd[2], bytes = SOCKET_BYTES;
@@ -79,7 +79,7 @@ static int make_pair(uint8_t host)
     return fd[1];
 }
 
-/* The listener is readable while somebody waits. */
+/* Returns an eventfd as listener: it is readable while a connection is queued. */
 int __wrap_conn_listen(const struct addr *at, bool reuse_port)
 {
     (void)at, (void)reuse_port;

@@ -1,16 +1,16 @@
-/* harness.c - runs a target on one input and judges what the run cost.
+/* harness.c - runs a target on one input and bounds what the run costs.
  *
  * A parser that is quadratic in its input neither crashes nor reads out of bounds, so the cost is a
  * finding of its own. Three measures; the first two add up to the units of struct fuzz_cost:
  *
  *     work          what parsers and tables charge themselves (base/core/work.h). In all builds.
  *     comparisons   clang calls a hook at each comparison it compiles (trace-cmp, which libFuzzer
- *                   uses to solve them); the linker leads these calls through the counters below.
+ *                   uses to solve them); the linker wraps these calls with the counters below.
  *                   The same input gives the same number on any machine. Only in fuzz builds.
- *     CPU time      of this thread, against a line far above what is usual; a run above it is
+ *     CPU time      of this thread, against a bound far above what is usual; a run above it is
  *                   repeated, and the cheapest of RUNS counts. In all builds.
  *
- * Each has its blind spot: work is charged where somebody thought of it, memmove compares nothing,
+ * Each has its blind spot: work is charged only where the code says so, memmove compares nothing,
  * and a busy machine has no exact time. */
 #include "base/core/work.h"
 #include "tests/fuzz/fuzz.h"
@@ -21,7 +21,7 @@
 
 #define RUNS 3
 
-/* CPU time of one run: a line that a linear reader stays below by a factor of twenty. */
+/* The bound on CPU time of one run: a linear reader stays below it by a factor of twenty. */
 #if defined(__SANITIZE_ADDRESS__) || defined(MUSTER_FUZZ)
 #    define FLAT_NS 2000000000
 #    define BYTE_NS 40000
@@ -33,10 +33,10 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
 static uint64_t comparisons;
-static double dearest; /* of all runs, as a share of the bound on units */
+static double dearest; /* the costliest run's share of its bound on units */
 
 #ifdef MUSTER_FUZZ
-/* Tail calls: libFuzzer tells comparisons apart by the address that it returns to. */
+/* Tail calls, because libFuzzer tells comparisons apart by their return address. */
 #    define COUNTED __attribute__((no_sanitize("address", "undefined", "coverage")))
 #    define COUNT_CMP(name, type)                                 \
         void __real_##name(type a, type b);                       \

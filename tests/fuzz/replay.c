@@ -1,5 +1,5 @@
-/* replay.c - main() of a fuzz target in builds without libFuzzer: every file of the folders and
- * files it is given goes through LLVMFuzzerTestOneInput once, in name order.
+/* replay.c - holds main() of a fuzz target in builds without libFuzzer: it gives each file, and each
+ * file of each folder, named on the command line to LLVMFuzzerTestOneInput once, in name order.
  *
  * So each check replays each seed, under whichever sanitizers the build has. A corpus that is
  * empty or absent is a failure: it would otherwise pass for ever without testing anything. */
@@ -17,7 +17,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
-/* 1 when the file was replayed, -1 when it could not be read. */
+/* Returns 1 when the file was replayed, -1 when it could not be read. */
 static int replay_file(const char *path, size_t len)
 {
     if (len > FILE_BYTES_MAX) {
@@ -64,7 +64,7 @@ static int replay_folder(const char *path)
     return total;
 }
 
-/* How many files were replayed, or -1. */
+/* Returns how many files were replayed, or -1. */
 static int replay(const char *path)
 {
     struct stat st;

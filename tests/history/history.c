@@ -1,7 +1,7 @@
-/* history.c - judged event by event, so that an hour of streams costs as little as a second.
+/* history.c - judges each event as it arrives, so that a request's memory does not grow with its output.
  *
- * Of a request only the place in its answer is kept, never the answer: a piece is compared with the
- * expected text as it comes.
+ * Only the position in the output is kept, never the output: each piece is compared with the
+ * expected text when it arrives.
  */
 #include "tests/history/history.h"
 
@@ -73,7 +73,7 @@ static struct history_request *place(struct history *h, uint32_t request)
 void history_sent(struct history *h, uint32_t request, enum history_key key, int64_t now_us)
 {
     struct history_request *r = place(h, request);
-    must(!r->sent); /* a client that asks again makes a new request */
+    must(!r->sent); /* a client that retries starts a new request */
     r->sent = true;
     r->key = key;
     r->last_us = now_us;
@@ -96,7 +96,7 @@ static const char *key_text(const struct history_request *r)
     return r->key == HISTORY_KEY_MISSING ? "no key" : "an invalid key";
 }
 
-/* Since the newest sign of life. */
+/* Judges the time since the request's newest sign of life. */
 static void judge_gap(struct history *h, uint32_t request, const struct history_request *r,
                       int64_t now_us)
 {

@@ -1,4 +1,4 @@
-/* t_history.c - each rule with histories that keep it and histories that break it. */
+/* t_history.c - tests each rule with histories that keep it and histories that break it. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "tests/history/history.h"
@@ -41,8 +41,8 @@ struct row {
         OVER, at, .kind = HISTORY_##how \
     }
 
-/* Request 0 has "abcdef" as its answer, 6 tokens; limits are 10 s to the first token, 2 s between,
- * $3 an hour, and instances end because they are "planned" or "lost". */
+/* Request 0 expects the output "abcdef" of 6 tokens. Limits are 10 s to the first token, 2 s between
+ * tokens and $3 an hour; accepted reasons for an instance's end are "planned" and "lost". */
 static const struct row rows[] = {
     { "a whole answer",
       HISTORY_RULE_COUNT,
@@ -218,7 +218,7 @@ static void the_first_violation_stays(void **state)
     assert_int_equal(h.at_us, 5 * S);
 }
 
-/* What a test does not know is not judged. */
+/* A history without limits and expectations judges nothing. */
 static void nothing_known_nothing_judged(void **state)
 {
     (void)state;
@@ -232,7 +232,7 @@ static void nothing_known_nothing_judged(void **state)
     assert_null(history_judge(&h, 9000 * (int64_t)S));
 }
 
-/* Requests grow beyond the first places, and each is judged by itself. */
+/* The table of requests grows beyond its first entries, and each request is judged by itself. */
 static void many_requests(void **state)
 {
     (void)state;

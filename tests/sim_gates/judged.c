@@ -88,18 +88,18 @@ struct search {
     uint32_t missed;
 };
 
-static int look(void *ctx, const struct policy_info *row)
+static int look(void *ctx, const struct policy_info *policy)
 {
     struct search *s = ctx;
     struct str option = str_from(s->option);
-    if (!str_eq(str_from(row->kind), str_cut(&option, '-'))) return 0;
-    if (is_judged(s->option, row->name)) return 0;
+    if (!str_eq(str_from(policy->kind), str_cut(&option, '-'))) return 0;
+    if (is_judged(s->option, policy->name)) return 0;
     for (const struct judged_elsewhere *e = s->elsewhere; e && e->policy; e++) {
-        if (strcmp(e->policy, row->name) != 0) continue;
+        if (strcmp(e->policy, policy->name) != 0) continue;
         if (is_told(e)) return 0;
-        printf("%s does not tell what %s=%s is worth\n", e->page, row->kind, row->name);
+        printf("%s does not tell what %s=%s is worth\n", e->page, policy->kind, policy->name);
     }
-    printf("no effect of %s=%s is held against anything\n", row->kind, row->name);
+    printf("no effect of %s=%s is held against anything\n", policy->kind, policy->name);
     s->missed++;
     return 0;
 }

@@ -30,13 +30,13 @@ void margin_close(struct margin_bed *b)
     gate_free(&b->gate);
 }
 
-static bool is_static(const struct scale_policy *row)
+static bool is_static(const struct scale_policy *policy)
 {
-    return row == scale_find(STR("static"));
+    return policy == scale_find(STR("static"));
 }
 
 /* With more misses than misses_max the run stops there, and its cost says nothing; 0: never. */
-static struct margin_point point(const struct margin_bed *b, const struct scale_policy *row,
+static struct margin_point point(const struct margin_bed *b, const struct scale_policy *policy,
                                  double lead_s, uint64_t seed, double margin, uint32_t misses_max)
 {
     const struct sim_arm *arm = &b->gate.arms.arm[0];
@@ -50,12 +50,12 @@ static struct margin_point point(const struct margin_bed *b, const struct scale_
     c.misses_max = misses_max;
     c.scaling = &scaling;
     c.pool[0].count = scaling.pool[0].start = b->start;
-    own->policy = row;
+    own->policy = policy;
     own->shaper = NULL;
     scaling.pool[0].lead_s = lead_s;
     own->scale.margin = margin;
     own->scale.count = (uint32_t)lround(b->start * margin);
-    if (is_static(row)) c.pool[0].count = scaling.pool[0].start = own->scale.count;
+    if (is_static(policy)) c.pool[0].count = scaling.pool[0].start = own->scale.count;
     if (sim_run(&c, &b->trace, &result, &err) < 0) fail_msg("%s", err.text);
     assert_int_equal(report_make(&c, &result, &report), 0);
     sim_result_fini(&result);
@@ -65,10 +65,10 @@ static struct margin_point point(const struct margin_bed *b, const struct scale_
                                   .instances = report.instances_mean };
 }
 
-struct margin_point margin_at(const struct margin_bed *b, const struct scale_policy *row,
+struct margin_point margin_at(const struct margin_bed *b, const struct scale_policy *policy,
                               double lead_s, uint64_t seed, double margin)
 {
-    return point(b, row, lead_s, seed, margin, 0);
+    return point(b, policy, lead_s, seed, margin, 0);
 }
 
 /* Between a margin that keeps the SLO and one that misses it; 0: none of that kind yet. */
@@ -81,7 +81,7 @@ static double next_margin(const struct margin_bed *b, bool whole, double kept, d
     return missed > 0 ? missed * STEP : 1;
 }
 
-bool margin_cheapest(const struct margin_bed *b, const struct scale_policy *row, double lead_s,
+bool margin_cheapest(const struct margin_bed *b, const struct scale_policy *policy, double lead_s,
                      uint64_t seed, uint32_t runs, double rival, struct margin_point *ret)
 {
     double kept = 0, missed = 0; /* the least that keeps the SLO, the most that does not */
@@ -89,12 +89,12 @@ bool margin_cheapest(const struct margin_bed *b, const struct scale_policy *row,
     uint32_t misses_max = (uint32_t)((1 - MARGIN_ATTAINMENT) * b->trace.count);
     for (uint32_t i = 0; i < POINTS_MAX; i++) {
         if (i >= runs && best.cost * missed >= rival * kept) break;
-        double margin = next_margin(b, is_static(row), kept, missed);
-        struct margin_point p = point(b, row, lead_s, seed, margin, misses_max);
+        double margin = next_margin(b, is_static(policy), kept, missed);
+        struct margin_point p = point(b, policy, lead_s, seed, margin, misses_max);
         bool keeps = p.attainment >= MARGIN_ATTAINMENT;
         *(keeps ? &kept : &missed) = margin;
         if (keeps && p.cost < best.cost) best = p;
-        if (kept > 0 && missed > 0 && (is_static(row) || kept < missed * NEAR)) break;
+        if (kept > 0 && missed > 0 && (is_static(policy) || kept < missed * NEAR)) break;
     }
     *ret = best;
     return best.cost < DBL_MAX;

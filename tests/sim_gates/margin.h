@@ -28,12 +28,12 @@ struct margin_point {
 
 /* One point of the row's curve in the world of `seed`; `static` keeps start instances times the
  * margin. */
-struct margin_point margin_at(const struct margin_bed *b, const struct scale_policy *row,
+struct margin_point margin_at(const struct margin_bed *b, const struct scale_policy *policy,
                               double lead_s, uint64_t seed, double margin);
 
 /* The cheapest point that keeps the SLO, after `runs` points and as many more (12 in all) as it
  * takes until none between can cost less than `rival` (dollars; 0: it has none), a fleet growing no
  * faster than its margin; false when no point keeps it. For `static` the points are whole numbers of
  * instances about start. */
-bool margin_cheapest(const struct margin_bed *b, const struct scale_policy *row, double lead_s,
+bool margin_cheapest(const struct margin_bed *b, const struct scale_policy *policy, double lead_s,
                      uint64_t seed, uint32_t runs, double rival, struct margin_point *ret);

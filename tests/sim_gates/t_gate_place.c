@@ -175,7 +175,7 @@ static void end(struct fleet *f, uint32_t o, uint32_t n, uint32_t t)
         }
 }
 
-static struct outcome run(const struct place_policy *row)
+static struct outcome run(const struct place_policy *policy)
 {
     static struct fleet f;
     _Alignas(8) char state[PLACE_STATE_BYTES_MAX] = { 0 };
@@ -198,7 +198,7 @@ static struct outcome run(const struct place_policy *row)
             out.dark += ready == 0;
         }
         struct place_verdict v;
-        row->choose(state, &f.view, (int64_t)(t + 1) * TICK_S * 1000000, &rng, &v);
+        policy->choose(state, &f.view, (int64_t)(t + 1) * TICK_S * 1000000, &rng, &v);
         for (uint32_t o = 0; o < OFFERS; o++) {
             uint32_t have = place_have(&f.view.offer[o]);
             if (v.want[o] > have) launch(&f, o, v.want[o] - have, t, &out);

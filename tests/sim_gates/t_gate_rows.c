@@ -94,18 +94,19 @@ struct rows {
 };
 
 /* The default first: it is what the others are compared with. */
-static int add_default(void *ctx, const struct policy_info *row)
+static int add_default(void *ctx, const struct policy_info *policy)
 {
     struct rows *r = ctx;
-    if (str_eq(str_from(row->kind), r->kind) && row->is_default) buf_text(&r->list, row->name);
+    if (str_eq(str_from(policy->kind), r->kind) && policy->is_default)
+        buf_text(&r->list, policy->name);
     return 0;
 }
 
-static int add_other(void *ctx, const struct policy_info *row)
+static int add_other(void *ctx, const struct policy_info *policy)
 {
     struct rows *r = ctx;
-    if (str_eq(str_from(row->kind), r->kind) && !row->is_default)
-        buf_printf(&r->list, ",%s", row->name);
+    if (str_eq(str_from(policy->kind), r->kind) && !policy->is_default)
+        buf_printf(&r->list, ",%s", policy->name);
     return 0;
 }
 

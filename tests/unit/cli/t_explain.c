@@ -339,39 +339,39 @@ static void what_is_no_record_is_refused(void **state)
     CLEANUP(buf_fini) struct buf file = { 0 };
     struct err err = { 0 };
     struct judgement j;
-    const struct route_policy *row = route_find(STR("random"));
-    assert_int_equal(route_replay_record(STR("{\"not\":\"one\"}"), row, 1, &j, &err), -EINVAL);
+    const struct route_policy *chosen = route_find(STR("random"));
+    assert_int_equal(route_replay_record(STR("{\"not\":\"one\"}"), chosen, 1, &j, &err), -EINVAL);
     write_record(path, 1 << 20, 2);
     read_back(path, &file);
     struct str cut = str_of(file.data, file.len - 10); /* a crash tears the last entry */
-    assert_int_equal(route_replay_record(cut, row, 1, &j, &err), 0);
+    assert_int_equal(route_replay_record(cut, chosen, 1, &j, &err), 0);
     assert_int_equal(j.decisions, 2);
     assert_true(j.torn);
     assert_int_equal(j.entries, 4); /* a policy, two decisions and two events */
-    assert_int_equal(route_replay_record(buf_view(&file), row, 1, &j, &err), 0);
+    assert_int_equal(route_replay_record(buf_view(&file), chosen, 1, &j, &err), 0);
     assert_false(j.torn);
     assert_int_equal(j.entries, 5);
     cut = str_of(file.data, file.len - sizeof(struct route_event)); /* behind an entry's header */
-    assert_int_equal(route_replay_record(cut, row, 1, &j, &err), 0);
+    assert_int_equal(route_replay_record(cut, chosen, 1, &j, &err), 0);
     assert_true(j.torn);
     cut = str_of(file.data, 28 + 100); /* the first decision is torn: nothing can be judged */
-    assert_int_equal(route_replay_record(cut, row, 1, &j, &err), -ENODATA);
+    assert_int_equal(route_replay_record(cut, chosen, 1, &j, &err), -ENODATA);
     assert_non_null(strstr(err.text, "ends within an entry"));
     file.data[8] ^= 1; /* version */
-    assert_int_equal(route_replay_record(buf_view(&file), row, 1, &j, &err), -EINVAL);
+    assert_int_equal(route_replay_record(buf_view(&file), chosen, 1, &j, &err), -EINVAL);
     file.data[8] ^= 1;
     /* A damaged byte may give an error or a result, never a crash. */
     for (size_t i = 28; i < file.len; i++) {
         char was = file.data[i];
         file.data[i] = (char)~was;
-        route_replay_record(buf_view(&file), row, 1, &j, &err);
+        route_replay_record(buf_view(&file), chosen, 1, &j, &err);
         route_replay_record(buf_view(&file), route_find(STR("completion")), 1, &j, &err);
         file.data[i] = was;
     }
     write_record(path, 1 << 20, 0);
     buf_clear(&file);
     read_back(path, &file);
-    assert_int_equal(route_replay_record(buf_view(&file), row, 1, &j, &err), -ENODATA);
+    assert_int_equal(route_replay_record(buf_view(&file), chosen, 1, &j, &err), -ENODATA);
 }
 
 static int route_replay_tests(void)

@@ -566,10 +566,10 @@ static struct weight_loads_work usual(double rate_s)
 }
 
 static struct weight_loads_result run(const struct weight_loads_work *w,
-                                      const struct load_policy *row, uint64_t seed)
+                                      const struct load_policy *policy, uint64_t seed)
 {
     struct weight_loads_result r;
-    assert_int_equal(weight_loads_run(w, row, seed, &r, NULL), 0);
+    assert_int_equal(weight_loads_run(w, policy, seed, &r, NULL), 0);
     return r;
 }
 
@@ -613,11 +613,12 @@ static void ready_first_starts_sooner(void **state)
     for (size_t r = 0; r < COUNT_OF(rates_s); r++) {
         struct weight_loads_work w = usual(rates_s[r]);
         double mean_s[3][SEEDS];
-        static const struct load_policy *const row[3] = { &load_serverlessllm, &load_least_loaded,
-                                                          &load_nearest_tier };
+        static const struct load_policy *const policy[3] = { &load_serverlessllm,
+                                                             &load_least_loaded,
+                                                             &load_nearest_tier };
         for (uint32_t seed = 0; seed < SEEDS; seed++)
             for (int i = 0; i < 3; i++)
-                mean_s[i][seed] = run(&w, row[i], seed + 1).start_s.mean;
+                mean_s[i][seed] = run(&w, policy[i], seed + 1).start_s.mean;
         struct stats_mean least = stats_paired(mean_s[1], mean_s[0], SEEDS);
         struct stats_mean nearest = stats_paired(mean_s[2], mean_s[0], SEEDS);
         double ours = stats_mean(mean_s[0], SEEDS).mean;

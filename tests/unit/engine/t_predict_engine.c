@@ -196,17 +196,17 @@ static struct judged judge(uint32_t count)
 /* Returns the concordance of predictions from the prompts' lengths alone, for the same outputs. */
 static double by_prompt_lengths(uint32_t count)
 {
-    const struct predict_policy *row = predict_find(STR("prompt_histogram"));
-    void *state = malloc(row->state_size);
+    const struct predict_policy *policy = predict_find(STR("prompt_histogram"));
+    void *state = malloc(policy->state_size);
     uint32_t n = 0;
     assert_non_null(state);
-    row->init(state);
+    policy->init(state);
     for (uint32_t i = 0; i < count; i++) {
         const struct predict_features f = { .prompt_tokens = asked[i].prompt_tokens,
                                             .output_max = OUTPUT };
         struct predict_verdict v;
-        row->decide(state, &f, &v);
-        row->observe(state, &f, asked[i].tokens, asked[i].tokens == OUTPUT);
+        policy->decide(state, &f, &v);
+        policy->observe(state, &f, asked[i].tokens, asked[i].tokens == OUTPUT);
         if (i < count / 2) continue;
         guess[n] = v.mean;
         truth[n++] = asked[i].tokens;

@@ -14,7 +14,7 @@
 #define ROUTE_RIG_INSTANCES 6
 
 struct route_rig {
-    const struct route_policy *row;
+    const struct route_policy *policy;
     uint64_t state[ROUTE_STATE_BYTES_MAX / 8];
     struct rng rng;
     struct route_instance in[ROUTE_RIG_INSTANCES]; /* shown by the view */
@@ -41,7 +41,7 @@ static inline struct route_instance *route_rig_init(struct route_rig *rig, const
                                                     uint32_t count)
 {
     assert_true(count <= ROUTE_RIG_INSTANCES);
-    *rig = (struct route_rig){ .row = route_find(str_from(name)),
+    *rig = (struct route_rig){ .policy = route_find(str_from(name)),
                                .view = { .instance = rig->in, .instance_count = count },
                                .req = { .prompt_tokens = 1000,
                                         .prefix_hash = 5,
@@ -49,7 +49,7 @@ static inline struct route_instance *route_rig_init(struct route_rig *rig, const
                                         .output_mean = 100,
                                         .output_p50 = 100,
                                         .output_p90 = 200 } };
-    assert_non_null(rig->row);
+    assert_non_null(rig->policy);
     rng_seed(&rig->rng, 1);
     for (uint32_t i = 0; i < count; i++)
         rig->in[i] = route_rig_instance(i);
@@ -59,13 +59,13 @@ static inline struct route_instance *route_rig_init(struct route_rig *rig, const
 static inline struct route_verdict route_rig_ask(struct route_rig *rig)
 {
     struct route_verdict v;
-    rig->row->decide(rig->state, &rig->view, &rig->req, rig->now_us, &rig->rng, &v);
+    rig->policy->decide(rig->state, &rig->view, &rig->req, rig->now_us, &rig->rng, &v);
     return v;
 }
 
 static inline void route_rig_tell(struct route_rig *rig, const struct route_event *ev)
 {
-    if (rig->row->observe) rig->row->observe(rig->state, ev);
+    if (rig->policy->observe) rig->policy->observe(rig->state, ev);
 }
 
 #define ASSERT_ROUTED(rig, id) assert_int_equal(route_rig_ask(rig).instance_id, id)

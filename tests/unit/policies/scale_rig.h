@@ -14,7 +14,7 @@
 #define RIG_KV 1000 /* tokens that an instance's memory holds */
 
 struct rig {
-    const struct scale_policy *row;
+    const struct scale_policy *policy;
     struct scale_config config;
     struct scale_view v;
     struct scale_instance in[RIG_INSTANCES];
@@ -57,9 +57,9 @@ static inline void rig_fleet(struct rig *r, uint32_t have, uint32_t ready)
                                             .prefill_known = true };
 }
 
-static inline void rig_init(struct rig *r, const struct scale_policy *row, uint32_t ready)
+static inline void rig_init(struct rig *r, const struct scale_policy *policy, uint32_t ready)
 {
-    *r = (struct rig){ .row = row, .config = SCALE_CONFIG_DEFAULT };
+    *r = (struct rig){ .policy = policy, .config = SCALE_CONFIG_DEFAULT };
     r->v = (struct scale_view){ .pool_count = 1, .ttft_slo_s = 2, .tpot_slo_s = 0.1 };
     r->v.pool[0] = rig_pool(1);
     r->v.demand = (struct scale_demand){
@@ -82,7 +82,7 @@ static inline uint32_t rig_ask(struct rig *r, double at_s)
 {
     struct rng rng;
     rng_seed(&rng, 1);
-    r->row->decide(r->state, &r->config, &r->v, (int64_t)(at_s * 1e6), &rng, &r->got);
+    r->policy->decide(r->state, &r->config, &r->v, (int64_t)(at_s * 1e6), &rng, &r->got);
     uint32_t sum = 0;
     for (uint32_t i = 0; i < r->v.pool_count; i++)
         sum += r->got.choice.want[i];

@@ -10,7 +10,7 @@ static void t_admit(void **state)
 {
     (void)state;
     static const struct {
-        const char *why, *row;
+        const char *why, *policy;
         struct admit_view view;
         bool yes;
     } rows[] = {
@@ -57,9 +57,9 @@ static void t_admit(void **state)
           false },
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        const struct admit_policy *row = admit_find(str_from(rows[i].row));
-        assert_int_equal(row->state_size, 0);
-        bool yes = row->decide(NULL, &rows[i].view);
+        const struct admit_policy *policy = admit_find(str_from(rows[i].policy));
+        assert_int_equal(policy->state_size, 0);
+        bool yes = policy->decide(NULL, &rows[i].view);
         if (yes != rows[i].yes) fail_msg("%s", rows[i].why);
     }
 }
@@ -91,78 +91,78 @@ static void t_reserves(void **state)
     assert_int_equal(reserved("reserve_p90", NULL, x), 333);
 }
 
-static void ended(const struct admit_policy *row, void *state, uint32_t prompt, uint32_t output)
+static void ended(const struct admit_policy *policy, void *state, uint32_t prompt, uint32_t output)
 {
     struct step_scratch scratch = { 0 };
     struct step_session x = { .prompt_tokens = prompt, .generated = output, .scratch = &scratch };
     struct step_event ev = {
         .kind = STEP_ENDED, .session = &x, .output_tokens = output, .whole = true
     };
-    row->observe(state, &ev);
+    policy->observe(state, &ev);
     ev.whole = false; /* a cut output teaches nothing */
     ev.output_tokens = 1;
-    row->observe(state, &ev);
+    policy->observe(state, &ev);
 }
 
 static void t_infermax_learns(void **state)
 {
     (void)state;
-    const struct admit_policy *row = admit_find(STR("infermax"));
+    const struct admit_policy *policy = admit_find(STR("infermax"));
     char memory[1024] = { 0 }, copy[1024];
-    must(row->state_size <= sizeof memory);
+    must(policy->state_size <= sizeof memory);
     struct step_session x = { .prompt_tokens = 1500, .output_max = 9000 };
     assert_int_equal(reserved("infermax", memory, x), 0); /* no history: the prompt alone */
-    ended(row, memory, 1024, 1000);
-    ended(row, memory, 2000, 600);
-    ended(row, memory, 100, 5000);
+    ended(policy, memory, 1024, 1000);
+    ended(policy, memory, 2000, 600);
+    ended(policy, memory, 100, 5000);
     assert_int_equal(reserved("infermax", memory, x), 812); /* mean total in its bucket: 2312 */
     x.prompt_tokens = 2040;
     assert_int_equal(reserved("infermax", memory, x), 272);
     x.prompt_tokens = 100; /* short: the prompt alone, whatever its bucket's mean */
     assert_int_equal(reserved("infermax", memory, x), 0);
     memcpy(copy, memory, sizeof copy);
-    ended(row, memory, 1500, 10000);
-    ended(row, copy, 1500, 10000);
+    ended(policy, memory, 1500, 10000);
+    ended(policy, copy, 1500, 10000);
     assert_memory_equal(memory, copy, sizeof copy);
 }
 
 static void t_s3_doubles(void **state)
 {
     (void)state;
-    const struct admit_policy *row = admit_find(STR("s3"));
+    const struct admit_policy *policy = admit_find(STR("s3"));
     struct step_scratch scratch = { 0 };
     struct step_session x = { .output_max = 1000, .predicted_mean = 150, .scratch = &scratch };
     x.generated = 155;
-    assert_false(row->outgrown(NULL, &x));
+    assert_false(policy->outgrown(NULL, &x));
     x.generated = 156;
-    assert_true(row->outgrown(NULL, &x)); /* from here it reserves twice as much */
-    assert_false(row->outgrown(NULL, &x));
-    assert_int_equal(row->reserve(NULL, &x), 312);
+    assert_true(policy->outgrown(NULL, &x)); /* from here it reserves twice as much */
+    assert_false(policy->outgrown(NULL, &x));
+    assert_int_equal(policy->reserve(NULL, &x), 312);
     x.generated = 312;
-    assert_true(row->outgrown(NULL, &x));
+    assert_true(policy->outgrown(NULL, &x));
     x.generated = 624;
-    assert_true(row->outgrown(NULL, &x));
-    assert_int_equal(row->reserve(NULL, &x), 1000);
+    assert_true(policy->outgrown(NULL, &x));
+    assert_int_equal(policy->reserve(NULL, &x), 1000);
     x.generated = 1000;
-    assert_false(row->outgrown(NULL, &x)); /* at its limit it ends anyway */
+    assert_false(policy->outgrown(NULL, &x)); /* at its limit it ends anyway */
 }
 
 static void t_static_batch_is_closed(void **state)
 {
     (void)state;
-    const struct admit_policy *row = admit_find(STR("static_batch"));
+    const struct admit_policy *policy = admit_find(STR("static_batch"));
     char memory[16] = { 0 };
-    must(row->state_size <= sizeof memory);
+    must(policy->state_size <= sizeof memory);
     struct admit_view view = { .pages_available = 10, .pages_needed = 2 };
-    assert_true(row->decide(memory, &view));
+    assert_true(policy->decide(memory, &view));
     view.running = 1;
-    assert_true(row->decide(memory, &view)); /* the batch is still being formed */
-    row->observe(memory, &(struct step_event){ .kind = STEP_DONE });
-    assert_false(row->decide(memory, &view));
+    assert_true(policy->decide(memory, &view)); /* the batch is still being formed */
+    policy->observe(memory, &(struct step_event){ .kind = STEP_DONE });
+    assert_false(policy->decide(memory, &view));
     view.running = 0;
-    assert_true(row->decide(memory, &view));
+    assert_true(policy->decide(memory, &view));
     view.running = 1;
-    assert_true(row->decide(memory, &view));
+    assert_true(policy->decide(memory, &view));
 }
 
 int main(void)

@@ -97,19 +97,19 @@ static void check_place(const struct place_view *v, const struct place_verdict *
     assert_true(got->want[got->next] > place_have(&v->offer[got->next]));
 }
 
-static void ask_place(const struct place_policy *row, void *state, const struct place_view *v,
+static void ask_place(const struct place_policy *policy, void *state, const struct place_view *v,
                       int64_t now_us, struct place_verdict *ret)
 {
     struct rng rng;
     rng_seed(&rng, 1);
-    row->choose(state, v, now_us, &rng, ret);
+    policy->choose(state, v, now_us, &rng, ret);
 }
 
 static void place_rows_serve_the_target(void **state)
 {
     (void)state;
     for (uint32_t p = 0; p < place_count; p++) {
-        const struct place_policy *row = place_table[p];
+        const struct place_policy *policy = place_table[p];
         for (uint64_t seed = 0; seed < 20; seed++) {
             _Alignas(8) char bytes[PLACE_STATE_BYTES_MAX] = { 0 }, copy[PLACE_STATE_BYTES_MAX];
             _Alignas(8) char dated[PLACE_STATE_BYTES_MAX] = { 0 }; /* its clock counts since 1970 */
@@ -124,12 +124,12 @@ static void place_rows_serve_the_target(void **state)
                 change_offers(&r, &v, &got);
                 now_us = now_us > 7200 * SECOND ? later(&r, now_us) : now_us + 30 * SECOND;
                 memcpy(copy, bytes, sizeof copy);
-                ask_place(row, bytes, &v, now_us, &got);
+                ask_place(policy, bytes, &v, now_us, &got);
                 check_place(&v, &got);
-                ask_place(row, copy, &v, now_us, &again);
+                ask_place(policy, copy, &v, now_us, &again);
                 assert_memory_equal(bytes, copy, sizeof bytes);
                 assert_memory_equal(got.want, again.want, sizeof got.want);
-                ask_place(row, dated, &v, now_us + EPOCH_US, &again);
+                ask_place(policy, dated, &v, now_us + EPOCH_US, &again);
                 assert_memory_equal(got.want, again.want, sizeof got.want);
                 assert_true(got.next == again.next);
             }
@@ -327,11 +327,11 @@ static void perf_rows_stay_finite(void **state)
     assert_int_equal(model_spec_find(STR("llama-3-8b"), &m, NULL), 0);
     assert_true(roofline_init(&of, hardware_find(STR("l4")), &m, 1));
     for (uint32_t p = 0; p < perf_count; p++) {
-        const struct perf_policy *row = perf_table[p];
+        const struct perf_policy *policy = perf_table[p];
         static _Alignas(8) char bytes[PERF_STATE_BYTES_MAX], copy[PERF_STATE_BYTES_MAX];
         struct rng r;
         rng_seed(&r, p);
-        row->init(bytes, &(struct perf_setup){ .roofline = &of });
+        policy->init(bytes, &(struct perf_setup){ .roofline = &of });
         for (int turn = 0; turn < 10 * ROUNDS; turn++) {
             uint64_t seqs = rng_below(&r, 300), n = chance(&r, 0.4) ? rng_below(&r, 9000) : 0;
             struct perf_shape s = { .decoding_seqs = (uint32_t)seqs,
@@ -343,15 +343,15 @@ static void perf_rows_stay_finite(void **state)
             if (chance(&r, 0.02)) seconds = odd[rng_below(&r, COUNT_OF(odd))];
             if (chance(&r, 0.01)) seconds = chance(&r, 0.5) ? (double)NAN : (double)INFINITY;
             memcpy(copy, bytes, sizeof copy);
-            row->observe(bytes, &s, seconds);
-            row->observe(copy, &s, seconds);
-            assert_memory_equal(bytes, copy, row->state_size);
-            double expected = row->step_s(bytes, &s);
+            policy->observe(bytes, &s, seconds);
+            policy->observe(copy, &s, seconds);
+            assert_memory_equal(bytes, copy, policy->state_size);
+            double expected = policy->step_s(bytes, &s);
             struct perf_coef c;
-            row->coef(bytes, &c);
+            policy->coef(bytes, &c);
             assert_true(isfinite(expected) && expected >= 0 && perf_coef_valid(&c));
             assert_true(isfinite(c.ratio_p90) && c.ratio_p90 > 0);
-            double watts = row->watts ? row->watts(bytes, &s, between(&r, 0.2, 1)) : 0;
+            double watts = policy->watts ? policy->watts(bytes, &s, between(&r, 0.2, 1)) : 0;
             assert_true(isfinite(watts) && watts >= 0);
         }
     }

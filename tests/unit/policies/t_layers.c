@@ -19,13 +19,13 @@
 
 static struct layers_memory work;
 
-static struct layers_layout lay(const struct layers_policy *row, const struct layers_problem *p,
+static struct layers_layout lay(const struct layers_policy *policy, const struct layers_problem *p,
                                 uint64_t seed)
 {
     struct layers_layout r;
     struct rng rng;
     rng_seed(&rng, seed);
-    row->lay(p, &work, &rng, &r);
+    policy->lay(p, &work, &rng, &r);
     return r;
 }
 

@@ -19,23 +19,23 @@
 
 static uint64_t memory[8192 / 8];
 
-static struct order_rank rank_of(const struct order_policy *row, struct step_session session,
+static struct order_rank rank_of(const struct order_policy *policy, struct step_session session,
                                  int64_t now)
 {
     struct step_scratch scratch = { 0 };
     struct order_rank r;
     if (!session.scratch) session.scratch = &scratch;
-    must(row->state_size <= sizeof memory);
-    order_rank_of(row, memory, &session, now, &r);
+    must(policy->state_size <= sizeof memory);
+    order_rank_of(policy, memory, &session, now, &r);
     return r;
 }
 
 /* Returns a negative number when `a` goes first. */
 static int compare(const char *name, struct step_session a, struct step_session b, int64_t now)
 {
-    const struct order_policy *row = order_find(str_from(name));
-    if (!row) fail_msg("%s: no such row", name);
-    struct order_rank ra = rank_of(row, a, now), rb = rank_of(row, b, now);
+    const struct order_policy *policy = order_find(str_from(name));
+    if (!policy) fail_msg("%s: no such row", name);
+    struct order_rank ra = rank_of(policy, a, now), rb = rank_of(policy, b, now);
     double va = order_rank_at(&ra, now), vb = order_rank_at(&rb, now);
     if (va < vb || va > vb) return va < vb ? -1 : 1;
     return ra.tie_us < rb.tie_us ? -1 : ra.tie_us > rb.tie_us;
@@ -126,7 +126,7 @@ static void t_nobody_starves(void **state)
     /* However long its work, a waiting session does not stay behind one that has just arrived. */
     memset(memory, 0, sizeof memory);
     for (uint32_t i = 0; i < order_count; i++) {
-        const struct order_policy *row = order_table[i];
+        const struct order_policy *policy = order_table[i];
         struct step_scratch scratch = { 0 };
         struct step_session old = { .work_s = 100,
                                     .prefill_s = 50,
@@ -146,23 +146,23 @@ static void t_nobody_starves(void **state)
                                       .uncached = 100,
                                       .remaining = 10,
                                       .predicted_mean = 10 };
-        if (row->observe) { /* outputs are short, and two hundred steps pass */
+        if (policy->observe) { /* outputs are short, and two hundred steps pass */
             struct step_event end = {
                 .kind = STEP_ENDED, .session = &young, .output_tokens = 100, .whole = true
             };
             struct step_event done = { .kind = STEP_DONE, .seconds = 1 };
             young.scratch = &scratch;
-            rank_of(row, old, 0);
-            row->observe(memory, &end);
+            rank_of(policy, old, 0);
+            policy->observe(memory, &end);
             for (int k = 0; k < 201; k++)
-                row->observe(memory, &done);
+                policy->observe(memory, &done);
             young.scratch = NULL;
         }
-        struct order_rank a = rank_of(row, old, now), b = rank_of(row, young, now);
+        struct order_rank a = rank_of(policy, old, now), b = rank_of(policy, young, now);
         /* Groups that decode the most may keep one that decodes little waiting, so BatchLLM is for
          * batches, which end. */
-        if (strcmp(row->name, "batch_llm") == 0) continue;
-        if (order_rank_at(&a, now) > order_rank_at(&b, now)) fail_msg("%s starves", row->name);
+        if (strcmp(policy->name, "batch_llm") == 0) continue;
+        if (order_rank_at(&a, now) > order_rank_at(&b, now)) fail_msg("%s starves", policy->name);
     }
 }
 
@@ -186,73 +186,73 @@ static void t_ranks_never_rise(void **state)
     }
 }
 
-static void ran(const struct order_policy *row, struct step_session *x, double seconds)
+static void ran(const struct order_policy *policy, struct step_session *x, double seconds)
 {
-    row->observe(memory,
-                 &(struct step_event){ .kind = STEP_RAN, .session = x, .seconds = seconds });
+    policy->observe(memory,
+                    &(struct step_event){ .kind = STEP_RAN, .session = x, .seconds = seconds });
 }
 
 static void t_mlfq_levels(void **state)
 {
     (void)state;
-    const struct order_policy *row = order_find(STR("mlfq"));
+    const struct order_policy *policy = order_find(STR("mlfq"));
     struct step_scratch scratch = { 0 };
     struct step_session x = { .scratch = &scratch, .prefill_s = 0.015, .waiting_us = NOW };
-    struct order_rank r = rank_of(row, x, NOW);
+    struct order_rank r = rank_of(policy, x, NOW);
     assert_true(r.base == 1); /* fits 20 ms */
     assert_int_equal(r.again_us, NOW + 3 * SECOND);
     x.running = true;
-    ran(row, &x, 0.012);
-    assert_true(rank_of(row, x, NOW).base == 1);
-    ran(row, &x, 0.009); /* 21 ms served */
-    assert_true(rank_of(row, x, NOW).base == 2);
-    ran(row, &x, 0.041); /* 40 ms fill level 2 */
-    assert_true(rank_of(row, x, NOW).base == 3);
+    ran(policy, &x, 0.012);
+    assert_true(rank_of(policy, x, NOW).base == 1);
+    ran(policy, &x, 0.009); /* 21 ms served */
+    assert_true(rank_of(policy, x, NOW).base == 2);
+    ran(policy, &x, 0.041); /* 40 ms fill level 2 */
+    assert_true(rank_of(policy, x, NOW).base == 3);
     x.running = false, x.waiting_us = NOW;
-    assert_true(rank_of(row, x, NOW + 2999999).base == 3);
+    assert_true(rank_of(policy, x, NOW + 2999999).base == 3);
     struct step_scratch copy = scratch; /* the state is bytes: a copy continues alike */
-    assert_true(rank_of(row, x, NOW + 3 * SECOND).base == 0);
+    assert_true(rank_of(policy, x, NOW + 3 * SECOND).base == 0);
     x.scratch = &copy;
-    assert_true(rank_of(row, x, NOW + 3 * SECOND).base == 0);
+    assert_true(rank_of(policy, x, NOW + 3 * SECOND).base == 0);
     for (int i = 0; i < 60; i++)
-        ran(row, &x, 1e6);
-    assert_true(rank_of(row, x, NOW).base == MLFQ_LEVELS - 1); /* the last level */
+        ran(policy, &x, 1e6);
+    assert_true(rank_of(policy, x, NOW).base == MLFQ_LEVELS - 1); /* the last level */
 }
 
 static void t_trail_yields(void **state)
 {
     (void)state;
-    const struct order_policy *row = order_find(STR("srtf"));
+    const struct order_policy *policy = order_find(STR("srtf"));
     struct step_session x = { .generated = 79, .predicted_mean = 100 };
-    assert_true(row->yields(NULL, &x));
+    assert_true(policy->yields(NULL, &x));
     x.generated = 80;
-    assert_false(row->yields(NULL, &x));
+    assert_false(policy->yields(NULL, &x));
     x = (struct step_session){ .generated = 8, .remaining = 3 }; /* the mean output is 11 */
-    assert_true(row->yields(NULL, &x));
+    assert_true(policy->yields(NULL, &x));
     x.generated = 9, x.remaining = 2;
-    assert_false(row->yields(NULL, &x));
+    assert_false(policy->yields(NULL, &x));
 }
 
 static void t_learned_rank_guard(void **state)
 {
     (void)state;
-    const struct order_policy *row = order_find(STR("learned_rank"));
+    const struct order_policy *policy = order_find(STR("learned_rank"));
     memset(memory, 0, sizeof memory);
     struct step_scratch scratch = { 0 };
     struct step_session x = { .scratch = &scratch, .has_rank = true, .rank = 7 };
-    assert_true(rank_of(row, x, NOW).base == 7);
+    assert_true(rank_of(policy, x, NOW).base == 7);
     for (int i = 0; i < 199; i++)
-        row->observe(memory, &(struct step_event){ .kind = STEP_DONE, .seconds = 0.1 });
-    struct order_rank r = rank_of(row, x, NOW);
+        policy->observe(memory, &(struct step_event){ .kind = STEP_DONE, .seconds = 0.1 });
+    struct order_rank r = rank_of(policy, x, NOW);
     assert_true(r.base == 7);
     assert_true(r.again_us > NOW && r.again_us <= NOW + SECOND / 5); /* about one step away */
-    row->observe(memory, &(struct step_event){ .kind = STEP_DONE, .seconds = 0.1 });
-    assert_true(rank_of(row, x, NOW).base < -1e17);
+    policy->observe(memory, &(struct step_event){ .kind = STEP_DONE, .seconds = 0.1 });
+    assert_true(rank_of(policy, x, NOW).base < -1e17);
     for (int i = 0; i < 9; i++)
-        ran(row, &x, 0.1);
-    assert_true(rank_of(row, x, NOW).base < -1e17);
-    ran(row, &x, 0.1);
-    assert_true(rank_of(row, x, NOW).base == 7);
+        ran(policy, &x, 0.1);
+    assert_true(rank_of(policy, x, NOW).base < -1e17);
+    ran(policy, &x, 0.1);
+    assert_true(rank_of(policy, x, NOW).base == 7);
 }
 
 /* Promotions and preemptions stop where their cost exceeds a twentieth of the time, and resume once
@@ -260,38 +260,39 @@ static void t_learned_rank_guard(void **state)
 static void t_mlfq_guards_its_cost(void **state)
 {
     (void)state;
-    const struct order_policy *row = order_find(STR("mlfq"));
+    const struct order_policy *policy = order_find(STR("mlfq"));
     struct step_scratch scratch = { 0 };
     struct step_session waits = { .prefill_s = 1,
                                   .waiting_us = NOW - 4000000,
                                   .scratch = &scratch };
     struct order_rank rank;
     memset(memory, 0, sizeof memory);
-    assert_true(row->yields(memory, &waits));
-    row->observe(memory,
-                 &(struct step_event){ .kind = STEP_DONE, .seconds = 1, .preempt_s = 0.04 });
-    assert_true(row->yields(memory, &waits));
-    row->observe(memory, &(struct step_event){ .kind = STEP_DONE, .seconds = 1, .preempt_s = 0.5 });
-    assert_false(row->yields(memory, &waits));
-    order_rank_of(row, memory, &waits, NOW, &rank);
+    assert_true(policy->yields(memory, &waits));
+    policy->observe(memory,
+                    &(struct step_event){ .kind = STEP_DONE, .seconds = 1, .preempt_s = 0.04 });
+    assert_true(policy->yields(memory, &waits));
+    policy->observe(memory,
+                    &(struct step_event){ .kind = STEP_DONE, .seconds = 1, .preempt_s = 0.5 });
+    assert_false(policy->yields(memory, &waits));
+    order_rank_of(policy, memory, &waits, NOW, &rank);
     assert_true(rank.base > 0 && rank.again_us > NOW); /* not promoted, asked again later */
     for (int i = 0; i < 60; i++)
-        row->observe(memory, &(struct step_event){ .kind = STEP_DONE, .seconds = 1 });
-    assert_true(row->yields(memory, &waits));
-    order_rank_of(row, memory, &waits, NOW, &rank);
+        policy->observe(memory, &(struct step_event){ .kind = STEP_DONE, .seconds = 1 });
+    assert_true(policy->yields(memory, &waits));
+    order_rank_of(policy, memory, &waits, NOW, &rank);
     assert_true(rank.base <= 0);
 }
 
 static void t_skip_predict_classes(void **state)
 {
     (void)state;
-    const struct order_policy *row = order_find(STR("skip_predict"));
+    const struct order_policy *policy = order_find(STR("skip_predict"));
     memset(memory, 0, sizeof memory);
     struct step_session done = { 0 };
     struct step_event end = {
         .kind = STEP_ENDED, .session = &done, .output_tokens = 100, .whole = true
     };
-    row->observe(memory, &end);
+    policy->observe(memory, &end);
     struct step_scratch scratch[3] = { 0 };
     struct step_session s = {
         .arrival_us = 9, .predicted_mean = 100, .remaining = 100, .scratch = &scratch[0]
@@ -302,21 +303,21 @@ static void t_skip_predict_classes(void **state)
                               .waiting_us = NOW,
                               .scratch = &scratch[1] };
     assert_true(compare("skip_predict", s, l, NOW) < 0);
-    assert_false(row->yields(memory, &s));
-    assert_true(row->yields(memory, &l));
+    assert_false(policy->yields(memory, &s));
+    assert_true(policy->yields(memory, &l));
     struct step_session longer = l;
     longer.arrival_us = 0, longer.remaining = 50, longer.scratch = &scratch[2];
     assert_true(compare("skip_predict", l, longer, NOW) < 0);
     end.output_tokens = 9000; /* now above both: sessions keep the class they had */
-    row->observe(memory, &end);
-    assert_true(row->yields(memory, &l));
-    assert_false(row->yields(memory, &s));
+    policy->observe(memory, &end);
+    assert_true(policy->yields(memory, &l));
+    assert_false(policy->yields(memory, &s));
 }
 
 static void t_groups_stay_together(void **state)
 {
     (void)state;
-    const struct order_policy *row = order_find(STR("batch_llm"));
+    const struct order_policy *policy = order_find(STR("batch_llm"));
     memset(memory, 0, sizeof memory);
     struct step_scratch scratch[4] = { 0 };
     struct step_session x[4];
@@ -326,83 +327,83 @@ static void t_groups_stay_together(void **state)
                                       .prompt_tokens = 100,
                                       .remaining = i < 2 ? 10 : 30,
                                       .scratch = &scratch[i] };
-        row->observe(memory, &(struct step_event){ .kind = STEP_ARRIVED, .session = &x[i] });
+        policy->observe(memory, &(struct step_event){ .kind = STEP_ARRIVED, .session = &x[i] });
     }
     assert_true(compare("batch_llm", x[2], x[0], NOW) < 0);
     struct step_event go = { .kind = STEP_ADMITTED, .session = &x[0] };
-    assert_true(row->observe(memory, &go)); /* all ranks change */
+    assert_true(policy->observe(memory, &go)); /* all ranks change */
     assert_true(compare("batch_llm", x[1], x[2], NOW) < 0);
     go.session = &x[1];
-    assert_false(row->observe(memory, &go));
+    assert_false(policy->observe(memory, &go));
     go.session = &x[2];
-    assert_true(row->observe(memory, &go));
-    assert_true(rank_of(row, x[3], NOW).base < -1e17);
+    assert_true(policy->observe(memory, &go));
+    assert_true(rank_of(policy, x[3], NOW).base < -1e17);
 }
 
 /* ---- fairness -------------------------------------------------------------------------------- */
 
-static uint32_t serve(const struct fair_policy *row, const struct fair_tenant *t, uint32_t count,
+static uint32_t serve(const struct fair_policy *policy, const struct fair_tenant *t, uint32_t count,
                       uint32_t input, uint32_t cached, uint32_t output)
 {
-    uint32_t at = row->pick(memory, t, count);
+    uint32_t at = policy->pick(memory, t, count);
     struct fair_event ev = { .kind = STEP_ADMITTED,
                              .slot = t[at].slot,
                              .weight = t[at].weight,
                              .input_tokens = input,
                              .cached_tokens = cached };
-    row->observe(memory, &ev);
+    policy->observe(memory, &ev);
     ev.kind = STEP_RAN, ev.output_tokens = output;
-    row->observe(memory, &ev);
+    policy->observe(memory, &ev);
     return t[at].slot;
 }
 
 static void t_vtc_is_fair(void **state)
 {
     (void)state;
-    const struct fair_policy *row = fair_find(STR("vtc"));
+    const struct fair_policy *policy = fair_find(STR("vtc"));
     memset(memory, 0, sizeof memory);
     /* With both always waiting, service is equal, or in proportion to the weights. */
     struct fair_tenant t[2] = { { .slot = 3, .weight = 1 }, { .slot = 5, .weight = 1 } };
     double served[8] = { 0 };
     for (int i = 0; i < 1000; i++)
-        served[serve(row, t, 2, 100, 0, (uint32_t)(i % 7) * 20)] += 100 + 2 * (i % 7) * 20;
+        served[serve(policy, t, 2, 100, 0, (uint32_t)(i % 7) * 20)] += 100 + 2 * (i % 7) * 20;
     assert_true(fabs(served[3] - served[5]) <= 340);
     t[1].weight = 3;
     memset(served, 0, sizeof served);
     memset(memory, 0, sizeof memory);
     for (int i = 0; i < 4000; i++)
-        served[serve(row, t, 2, 100, 0, 10)] += 120;
+        served[serve(policy, t, 2, 100, 0, 10)] += 120;
     assert_true(fabs(served[5] / served[3] - 3) < 0.01);
     uint64_t copy[COUNT_OF(memory)];
     memcpy(copy, memory, sizeof copy);
-    uint32_t next = serve(row, t, 2, 1, 0, 1);
+    uint32_t next = serve(policy, t, 2, 1, 0, 1);
     memcpy(memory, copy, sizeof copy);
-    assert_int_equal(serve(row, t, 2, 1, 0, 1), next);
+    assert_int_equal(serve(policy, t, 2, 1, 0, 1), next);
 }
 
 static void t_idling_earns_nothing(void **state)
 {
     (void)state;
-    const struct fair_policy *row = fair_find(STR("vtc"));
+    const struct fair_policy *policy = fair_find(STR("vtc"));
     memset(memory, 0, sizeof memory);
     bool active[FAIR_TENANTS_MAX] = { [3] = true };
     struct fair_tenant t[2] = { { .slot = 3, .weight = 1 }, { .slot = 5, .weight = 1 } };
     for (int i = 0; i < 100; i++)
-        serve(row, t, 1, 100, 0, 0);
-    row->observe(
+        serve(policy, t, 1, 100, 0, 0);
+    policy->observe(
         memory,
         &(struct fair_event){
             .kind = STEP_ARRIVED, .slot = 5, .weight = 1, .was_idle = true, .active = active });
     uint32_t newcomer = 0;
     for (int i = 0; i < 10; i++)
-        newcomer += serve(row, t, 2, 100, 0, 0) == 5;
-    assert_int_equal(newcomer, 5); /* turn by turn, not ten in a row */
+        newcomer += serve(policy, t, 2, 100, 0, 0) == 5;
+    assert_int_equal(newcomer, 5); /* turn by turn, not ten in a policy */
 }
 
 static void t_dlpm_keeps_locality_within_quanta(void **state)
 {
     (void)state;
-    const struct fair_policy *row = fair_find(STR("dlpm"));
+    const struct fair_policy *policy = fair_find(STR("dlpm"));
     memset(memory, 0, sizeof memory);
     /* The first tenant always has the better head, and still gets one quantum at a time. */
     struct fair_tenant t[2] = { { .slot = 0, .weight = 1, .head_rank = -900 },
@@ -410,7 +411,7 @@ static void t_dlpm_keeps_locality_within_quanta(void **state)
     uint32_t runs = 0, last = 2;
     double served[2] = { 0 };
     for (int i = 0; i < 2000; i++) {
-        uint32_t slot = serve(row, t, 2, 1000, 500, 0);
+        uint32_t slot = serve(policy, t, 2, 1000, 500, 0);
         served[slot] += 500;
         runs += slot != last;
         last = slot;
@@ -419,7 +420,7 @@ static void t_dlpm_keeps_locality_within_quanta(void **state)
     assert_true(runs < 2000 / 4); /* about eight requests a turn, so there is locality */
     memset(memory, 0, sizeof memory);
     for (int i = 0; i < 100; i++) /* fully cached prompts cost nothing, so the turn goes on */
-        assert_int_equal(serve(row, t, 2, 1000, 1000, 0), 0);
+        assert_int_equal(serve(policy, t, 2, 1000, 1000, 0), 0);
 }
 
 static void t_tables(void **state)

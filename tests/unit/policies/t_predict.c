@@ -17,16 +17,16 @@
 
 /* ---- the default learns, backs off, stays calibrated and bounded ---- */
 
-static const struct predict_policy *policy;
+static const struct predict_policy *by_default;
 static void *memory;
 
 static int fresh(void **state)
 {
     (void)state;
-    policy = predict_find(STR(PREDICT_DEFAULT));
-    memory = malloc(policy->state_size);
+    by_default = predict_find(STR(PREDICT_DEFAULT));
+    memory = malloc(by_default->state_size);
     assert_non_null(memory);
-    policy->init(memory);
+    by_default->init(memory);
     return 0;
 }
 
@@ -48,7 +48,7 @@ static struct predict_features features(uint64_t tenant, uint64_t prefix, uint64
 static struct predict_verdict said(const struct predict_features *f)
 {
     struct predict_verdict v;
-    policy->decide(memory, f, &v);
+    by_default->decide(memory, f, &v);
     assert_true(v.p50 >= 1 && v.p50 <= v.p90 && v.p90 <= f->output_max);
     return v;
 }
@@ -58,8 +58,8 @@ static void special_keys_outweigh_general_ones(void **state)
     (void)state;
     struct predict_features lists = features(1, 10, 100), words = features(1, 10, 200);
     for (uint32_t i = 0; i < 40; i++) {
-        policy->observe(memory, &lists, 300, false);
-        policy->observe(memory, &words, 8, false);
+        by_default->observe(memory, &lists, 300, false);
+        by_default->observe(memory, &words, 8, false);
     }
     assert_true(said(&lists).mean > 200 && said(&lists).p50 > 200);
     assert_true(said(&words).mean < 40 && said(&words).p50 < 15);
@@ -81,13 +81,13 @@ static void censored_ends_only_raise(void **state)
     (void)state;
     struct predict_features f = features(1, 1, 1);
     for (uint32_t i = 0; i < 30; i++)
-        policy->observe(memory, &f, 100, false);
+        by_default->observe(memory, &f, 100, false);
     double before = said(&f).mean;
     for (uint32_t i = 0; i < 30; i++)
-        policy->observe(memory, &f, 3, true); /* clients that left */
+        by_default->observe(memory, &f, 3, true); /* clients that left */
     assert_true(fabs(said(&f).mean - before) < 1e-9);
     for (uint32_t i = 0; i < 30; i++)
-        policy->observe(memory, &f, 400, true); /* cut at the limit */
+        by_default->observe(memory, &f, 400, true); /* cut at the limit */
     assert_true(said(&f).mean > 1.5 * before);
 }
 
@@ -96,12 +96,12 @@ static void remaining_grows_more_certain(void **state)
     (void)state;
     struct predict_features f = features(2, 2, 2);
     for (uint32_t i = 0; i < 50; i++)
-        policy->observe(memory, &f, i % 2 ? 10 : 300, false);
-    double at_start = policy->remaining(memory, &f, 0),
-           past_short = policy->remaining(memory, &f, 40);
+        by_default->observe(memory, &f, i % 2 ? 10 : 300, false);
+    double at_start = by_default->remaining(memory, &f, 0),
+           past_short = by_default->remaining(memory, &f, 40);
     assert_true(at_start > 80 && at_start < 220);
     assert_true(past_short > 180); /* the short kind is excluded */
-    assert_true(policy->remaining(memory, &f, 5000) >= 1);
+    assert_true(by_default->remaining(memory, &f, 5000) >= 1);
 }
 
 static void p90_covers_nine_in_ten(void **state)
@@ -119,7 +119,7 @@ static void p90_covers_nine_in_ten(void **state)
             counted++;
             covered += (double)length <= said(&f).p90;
         }
-        policy->observe(memory, &f, length, false);
+        by_default->observe(memory, &f, length, false);
     }
     assert_in_range(covered * 1000 / counted, 880, 920);
 }
@@ -129,7 +129,7 @@ static void a_flood_of_keys_stays_within_the_state(void **state)
     (void)state;
     for (uint64_t i = 0; i < 100000; i++) {
         struct predict_features f = features(i, i * 3, i * 7);
-        policy->observe(memory, &f, (uint32_t)(i % 500) + 1, false);
+        by_default->observe(memory, &f, (uint32_t)(i % 500) + 1, false);
         if (i % 1000 == 0) said(&f);
     }
 }
@@ -184,31 +184,31 @@ static void wild_request(struct rng *rng, struct request *r)
     r->f.truth_tokens = r->tokens;
 }
 
-static void *state_new(const struct predict_policy *row)
+static void *state_new(const struct predict_policy *policy)
 {
-    void *state = malloc(row->state_size);
+    void *state = malloc(policy->state_size);
     assert_non_null(state);
-    row->init(state);
+    policy->init(state);
     return state;
 }
 
-static struct predict_verdict checked(const struct predict_policy *row, const void *state,
+static struct predict_verdict checked(const struct predict_policy *policy, const void *state,
                                       const struct request *r)
 {
     struct predict_verdict v;
     double most = r->f.output_max;
-    row->decide(state, &r->f, &v);
+    policy->decide(state, &r->f, &v);
     bool fine = v.p50 >= 1 && v.p50 <= v.p90 && v.p90 <= most && v.mean >= 1 && v.mean <= most &&
                 v.samples >= 0;
     if (!fine) {
-        fail_msg("%s: mean %g p50 %g p90 %g samples %g", row->name, v.mean, v.p50, v.p90,
+        fail_msg("%s: mean %g p50 %g p90 %g samples %g", policy->name, v.mean, v.p50, v.p90,
                  v.samples);
     }
     const uint32_t generated[] = { 0, 1, r->tokens / 2, r->f.output_max, UINT32_MAX };
     for (uint32_t i = 0; i < COUNT_OF(generated); i++) {
-        double left = predict_remaining(row, state, &r->f, generated[i]);
+        double left = predict_remaining(policy, state, &r->f, generated[i]);
         if (left >= 1 && left <= fmax(1, most - generated[i])) continue;
-        fail_msg("%s: %g left of %g after %u", row->name, left, most, generated[i]);
+        fail_msg("%s: %g left of %g after %u", policy->name, left, most, generated[i]);
     }
     return v;
 }
@@ -217,25 +217,25 @@ static void every_row_stands_what_chance_shows_it(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < predict_count; i++) {
-        const struct predict_policy *row = predict_table[i];
-        void *one = state_new(row), *copy = state_new(row), *other = state_new(row);
+        const struct predict_policy *policy = predict_table[i];
+        void *one = state_new(policy), *copy = state_new(policy), *other = state_new(policy);
         struct rng rng;
         rng_seed(&rng, 300 + i);
         for (uint32_t k = 0; k < ENDS; k++) {
             struct request r;
             wild_request(&rng, &r);
-            checked(row, one, &r);
-            row->observe(one, &r.f, r.tokens, r.censored);
-            if (k % 2) row->observe(other, &r.f, r.tokens, r.censored);
-            if (k == ENDS / 2) row->merge(one, other);
-            if (k == 3 * ENDS / 4) memcpy(copy, one, row->state_size);
+            checked(policy, one, &r);
+            policy->observe(one, &r.f, r.tokens, r.censored);
+            if (k % 2) policy->observe(other, &r.f, r.tokens, r.censored);
+            if (k == ENDS / 2) policy->merge(one, other);
+            if (k == 3 * ENDS / 4) memcpy(copy, one, policy->state_size);
             if (k <= 3 * ENDS / 4) continue;
-            struct predict_verdict v = checked(row, one, &r);
-            row->observe(copy, &r.f, r.tokens, r.censored);
-            struct predict_verdict w = checked(row, copy, &r);
-            if (v.mean != w.mean || v.p50 != w.p50 || v.p90 != w.p90) fail_msg("%s", row->name);
+            struct predict_verdict v = checked(policy, one, &r);
+            policy->observe(copy, &r.f, r.tokens, r.censored);
+            struct predict_verdict w = checked(policy, copy, &r);
+            if (v.mean != w.mean || v.p50 != w.p50 || v.p90 != w.p90) fail_msg("%s", policy->name);
         }
-        assert_memory_equal(one, copy, row->state_size);
+        assert_memory_equal(one, copy, policy->state_size);
         free(one), free(copy), free(other);
     }
 }
@@ -265,20 +265,20 @@ static void few_ends_are_enough(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < predict_count; i++) {
-        const struct predict_policy *row = predict_table[i];
-        if (str_eq(str_from(row->name), STR("noisy_oracle"))) continue;
-        void *s = state_new(row);
+        const struct predict_policy *policy = predict_table[i];
+        if (str_eq(str_from(policy->name), STR("noisy_oracle"))) continue;
+        void *s = state_new(policy);
         struct rng rng;
         rng_seed(&rng, 5);
         for (uint32_t k = 0; k < 120; k++) {
             struct request r = plain_request(&rng, 400);
             r.f.hidden = r.hidden; /* set last, because the request is moved as a whole */
             if (k == 60) r.hidden[3] = NAN;
-            row->observe(s, &r.f, r.tokens, false);
+            policy->observe(s, &r.f, r.tokens, false);
             if (k < 40) continue;
             r.hidden[3] = 0;
-            struct predict_verdict v = checked(row, s, &r);
-            if (v.mean < 200 || v.mean > 800) fail_msg("%s: %g after %u", row->name, v.mean, k);
+            struct predict_verdict v = checked(policy, s, &r);
+            if (v.mean < 200 || v.mean > 800) fail_msg("%s: %g after %u", policy->name, v.mean, k);
         }
         free(s);
     }
@@ -349,23 +349,23 @@ static const struct predict_features *ready(struct request_of *r)
     return &r->f;
 }
 
-static void *policy_state_new(const struct predict_policy *row)
+static void *policy_state_new(const struct predict_policy *policy)
 {
-    void *state = malloc(row->state_size);
+    void *state = malloc(policy->state_size);
     assert_non_null(state);
-    memset(state, 0xa5, row->state_size); /* init must set every byte */
-    row->init(state);
+    memset(state, 0xa5, policy->state_size); /* init must set every byte */
+    policy->init(state);
     return state;
 }
 
-static void learn(const struct predict_policy *row, void *state, uint64_t seed, uint32_t count)
+static void learn(const struct predict_policy *policy, void *state, uint64_t seed, uint32_t count)
 {
     struct rng rng;
     struct request_of r;
     rng_seed(&rng, seed);
     for (uint32_t i = 0; i < count; i++) {
         make(&rng, &r);
-        row->observe(state, ready(&r), r.tokens, i % 17 == 0);
+        policy->observe(state, ready(&r), r.tokens, i % 17 == 0);
     }
 }
 
@@ -374,9 +374,9 @@ static bool same(const struct predict_verdict *a, const struct predict_verdict *
     return a->mean == b->mean && a->p50 == b->p50 && a->p90 == b->p90 && a->costly == b->costly;
 }
 
-static bool is_oracle(const struct predict_policy *row)
+static bool is_oracle(const struct predict_policy *policy)
 {
-    return row->needs & PREDICT_TRUTH;
+    return policy->needs & PREDICT_TRUTH;
 }
 
 static void verdicts_keep_their_bounds(void **state)
@@ -384,8 +384,8 @@ static void verdicts_keep_their_bounds(void **state)
     (void)state;
     static const uint32_t limits[] = { 1, 2, 7, 100, 4096, UINT32_MAX };
     for (uint32_t i = 0; i < predict_count; i++) {
-        const struct predict_policy *row = predict_table[i];
-        void *s = policy_state_new(row);
+        const struct predict_policy *policy = predict_table[i];
+        void *s = policy_state_new(policy);
         struct rng rng;
         rng_seed(&rng, 3);
         for (uint32_t k = 0; k < 600; k++) {
@@ -395,13 +395,13 @@ static void verdicts_keep_their_bounds(void **state)
             r.f.output_max = limits[k % COUNT_OF(limits)];
             if (k % 5 == 0) r.f.text.len = 0;
             if (k % 7 == 0) r.f.prompt_tokens = UINT32_MAX;
-            row->decide(s, ready(&r), &v);
+            policy->decide(s, ready(&r), &v);
             bool fine = v.p50 >= 1 && v.p50 <= v.p90 && v.p90 <= r.f.output_max && v.mean >= 1 &&
                         v.mean <= r.f.output_max;
-            if (!fine) fail_msg("%s: mean %g p50 %g p90 %g", row->name, v.mean, v.p50, v.p90);
+            if (!fine) fail_msg("%s: mean %g p50 %g p90 %g", policy->name, v.mean, v.p50, v.p90);
             for (uint32_t g = 0; g < 5000; g = 3 * g + 1)
-                assert_true(predict_remaining(row, s, ready(&r), g) >= 1);
-            row->observe(s, ready(&r), k % 11 == 0 ? 1u << (k % 31) : r.tokens, k % 3 == 0);
+                assert_true(predict_remaining(policy, s, ready(&r), g) >= 1);
+            policy->observe(s, ready(&r), k % 11 == 0 ? 1u << (k % 31) : r.tokens, k % 3 == 0);
         }
         free(s);
     }
@@ -412,18 +412,18 @@ static void states_are_bytes(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < predict_count; i++) {
-        const struct predict_policy *row = predict_table[i];
-        void *a = policy_state_new(row), *b = policy_state_new(row),
-             *copy = malloc(row->state_size);
+        const struct predict_policy *policy = predict_table[i];
+        void *a = policy_state_new(policy), *b = policy_state_new(policy),
+             *copy = malloc(policy->state_size);
         assert_non_null(copy);
-        learn(row, a, 1, 700);
-        learn(row, b, 1, 700);
-        assert_memory_equal(a, b, row->state_size);
-        memcpy(copy, a, row->state_size);
-        learn(row, a, 2, 300);
-        learn(row, copy, 2, 300);
-        assert_memory_equal(a, copy, row->state_size);
-        if (!is_oracle(row)) assert_memory_not_equal(a, b, row->state_size);
+        learn(policy, a, 1, 700);
+        learn(policy, b, 1, 700);
+        assert_memory_equal(a, b, policy->state_size);
+        memcpy(copy, a, policy->state_size);
+        learn(policy, a, 2, 300);
+        learn(policy, copy, 2, 300);
+        assert_memory_equal(a, copy, policy->state_size);
+        if (!is_oracle(policy)) assert_memory_not_equal(a, b, policy->state_size);
         free(a), free(b), free(copy);
     }
 }
@@ -433,8 +433,8 @@ static void only_oracles_read_the_truth(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < predict_count; i++) {
-        const struct predict_policy *row = predict_table[i];
-        void *a = policy_state_new(row), *b = policy_state_new(row);
+        const struct predict_policy *policy = predict_table[i];
+        void *a = policy_state_new(policy), *b = policy_state_new(policy);
         struct rng rng;
         bool differ = false;
         rng_seed(&rng, 4);
@@ -442,15 +442,15 @@ static void only_oracles_read_the_truth(void **state)
             struct request_of r;
             struct predict_verdict va, vb;
             make(&rng, &r);
-            row->decide(a, ready(&r), &va);
-            row->observe(a, ready(&r), r.tokens, false);
+            policy->decide(a, ready(&r), &va);
+            policy->observe(a, ready(&r), r.tokens, false);
             r.f.truth_tokens = 2001 - r.f.truth_tokens;
-            row->decide(b, ready(&r), &vb);
-            row->observe(b, ready(&r), r.tokens, false);
+            policy->decide(b, ready(&r), &vb);
+            policy->observe(b, ready(&r), r.tokens, false);
             differ |= !same(&va, &vb);
         }
-        differ |= memcmp(a, b, row->state_size) != 0;
-        if (differ != is_oracle(row)) fail_msg("%s and the truth", row->name);
+        differ |= memcmp(a, b, policy->state_size) != 0;
+        if (differ != is_oracle(policy)) fail_msg("%s and the truth", policy->name);
         free(a), free(b);
     }
 }
@@ -459,7 +459,7 @@ struct score {
     double con, covered, error;
 };
 
-static struct score score_of(const struct predict_policy *row, const void *state, uint64_t seed)
+static struct score score_of(const struct predict_policy *policy, const void *state, uint64_t seed)
 {
     enum { COUNT = 400 };
     static struct request_of r[COUNT];
@@ -471,7 +471,7 @@ static struct score score_of(const struct predict_policy *row, const void *state
     for (uint32_t i = 0; i < COUNT; i++) {
         struct predict_verdict v;
         make(&rng, &r[i]);
-        row->decide(state, ready(&r[i]), &v);
+        policy->decide(state, ready(&r[i]), &v);
         guess[i] = v.mean;
         s.covered += r[i].tokens <= v.p90;
         s.error += fabs(log(v.p50 / r[i].tokens));
@@ -496,14 +496,14 @@ static void every_row_learns_the_order_and_its_p90(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < predict_count; i++) {
-        const struct predict_policy *row = predict_table[i];
-        void *s = policy_state_new(row);
-        learn(row, s, 7, ENDS_EACH);
-        struct score got = score_of(row, s, 8);
-        double want = str_eq(str_from(row->name), STR("tetri")) ? 0.6 : 0.8;
-        if (got.con < want) fail_msg("%s: concordance %.3f", row->name, got.con);
-        if (!is_oracle(row) && (got.covered < 0.8 || got.covered > 0.97)) {
-            fail_msg("%s: %.3f below P90", row->name, got.covered);
+        const struct predict_policy *policy = predict_table[i];
+        void *s = policy_state_new(policy);
+        learn(policy, s, 7, ENDS_EACH);
+        struct score got = score_of(policy, s, 8);
+        double want = str_eq(str_from(policy->name), STR("tetri")) ? 0.6 : 0.8;
+        if (got.con < want) fail_msg("%s: concordance %.3f", policy->name, got.con);
+        if (!is_oracle(policy) && (got.covered < 0.8 || got.covered > 0.97)) {
+            fail_msg("%s: %.3f below P90", policy->name, got.covered);
         }
         free(s);
     }
@@ -513,19 +513,21 @@ static void merging_teaches_what_the_other_learned(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < predict_count; i++) {
-        const struct predict_policy *row = predict_table[i];
-        if (is_oracle(row)) continue;
-        void *learned = policy_state_new(row), *fresh = policy_state_new(row),
-             *empty = policy_state_new(row);
-        learn(row, learned, 7, ENDS_EACH);
-        struct score alone = score_of(row, learned, 8), before = score_of(row, fresh, 8);
-        row->merge(fresh, learned);
-        struct score after = score_of(row, fresh, 8);
+        const struct predict_policy *policy = predict_table[i];
+        if (is_oracle(policy)) continue;
+        void *learned = policy_state_new(policy), *fresh = policy_state_new(policy),
+             *empty = policy_state_new(policy);
+        learn(policy, learned, 7, ENDS_EACH);
+        struct score alone = score_of(policy, learned, 8), before = score_of(policy, fresh, 8);
+        policy->merge(fresh, learned);
+        struct score after = score_of(policy, fresh, 8);
         if (after.con < alone.con - 0.03 || after.error >= before.error) {
-            fail_msg("%s: %.3f became %.3f of %.3f", row->name, before.con, after.con, alone.con);
+            fail_msg("%s: %.3f became %.3f of %.3f", policy->name, before.con, after.con,
+                     alone.con);
         }
-        row->merge(learned, empty); /* merging an empty state loses nothing */
-        if (score_of(row, learned, 8).con < alone.con - 0.03) fail_msg("%s forgot", row->name);
+        policy->merge(learned, empty); /* merging an empty state loses nothing */
+        if (score_of(policy, learned, 8).con < alone.con - 0.03)
+            fail_msg("%s forgot", policy->name);
         free(learned), free(fresh), free(empty);
     }
 }
@@ -535,21 +537,21 @@ static void short_cuts_do_not_lower(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < predict_count; i++) {
-        const struct predict_policy *row = predict_table[i];
-        if (is_oracle(row)) continue;
-        void *s = policy_state_new(row);
-        learn(row, s, 7, ENDS_EACH);
-        struct score before = score_of(row, s, 8);
+        const struct predict_policy *policy = predict_table[i];
+        if (is_oracle(policy)) continue;
+        void *s = policy_state_new(policy);
+        learn(policy, s, 7, ENDS_EACH);
+        struct score before = score_of(policy, s, 8);
         struct rng rng;
         rng_seed(&rng, 9);
         for (uint32_t k = 0; k < 200; k++) {
             struct request_of r;
             make(&rng, &r);
-            row->observe(s, ready(&r), 1, true);
+            policy->observe(s, ready(&r), 1, true);
         }
-        struct score after = score_of(row, s, 8);
+        struct score after = score_of(policy, s, 8);
         if (fabs(after.error - before.error) > 0.02) {
-            fail_msg("%s: error %.3f became %.3f", row->name, before.error, after.error);
+            fail_msg("%s: error %.3f became %.3f", policy->name, before.error, after.error);
         }
         free(s);
     }
@@ -559,18 +561,18 @@ static void short_cuts_do_not_lower(void **state)
 static void no_hidden_state_spoils_the_others(void **state)
 {
     (void)state;
-    const struct predict_policy *row = predict_find(STR("trail"));
-    void *s = policy_state_new(row);
-    learn(row, s, 7, ENDS_EACH);
-    double before = score_of(row, s, 8).con;
+    const struct predict_policy *policy = predict_find(STR("trail"));
+    void *s = policy_state_new(policy);
+    learn(policy, s, 7, ENDS_EACH);
+    double before = score_of(policy, s, 8).con;
     struct rng rng;
     struct request_of r;
     rng_seed(&rng, 12);
     make(&rng, &r);
     for (uint32_t d = 0; d < PREDICT_HIDDEN_DIMS; d++)
         r.hidden[d] = d % 2 ? NAN : INFINITY;
-    row->observe(s, ready(&r), r.tokens, false);
-    assert_true(score_of(row, s, 8).con > before - 0.02);
+    policy->observe(s, ready(&r), r.tokens, false);
+    assert_true(score_of(policy, s, 8).con > before - 0.02);
     free(s);
 }
 
@@ -578,22 +580,22 @@ static void what_is_left_follows_the_tail(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < predict_count; i++) {
-        const struct predict_policy *row = predict_table[i];
-        void *s = policy_state_new(row);
+        const struct predict_policy *policy = predict_table[i];
+        void *s = policy_state_new(policy);
         struct rng rng;
         struct request_of r;
-        learn(row, s, 7, ENDS_EACH);
+        learn(policy, s, 7, ENDS_EACH);
         rng_seed(&rng, 10);
         make(&rng, &r);
         struct predict_verdict v;
-        row->decide(s, ready(&r), &v);
-        double at_start = predict_remaining(row, s, ready(&r), 0);
+        policy->decide(s, ready(&r), &v);
+        double at_start = predict_remaining(policy, s, ready(&r), 0);
         if (at_start < 0.4 * v.mean || at_start > 2.5 * v.mean) {
-            fail_msg("%s: %.1f left of %.1f", row->name, at_start, v.mean);
+            fail_msg("%s: %.1f left of %.1f", policy->name, at_start, v.mean);
         }
         /* No more is left than the request's own limit. */
         r.f.output_max = 50;
-        assert_true(predict_remaining(row, s, ready(&r), 45) <= 5);
+        assert_true(predict_remaining(policy, s, ready(&r), 45) <= 5);
         free(s);
     }
 }
@@ -601,25 +603,25 @@ static void what_is_left_follows_the_tail(void **state)
 static void saved_states_name_their_row(void **state)
 {
     (void)state;
-    const struct predict_policy *row = predict_find(STR("previous_turn"));
+    const struct predict_policy *policy = predict_find(STR("previous_turn"));
     const struct predict_policy *other = predict_find(STR("self_report")); /* equal in size */
-    assert_int_equal(row->state_size, other->state_size);
+    assert_int_equal(policy->state_size, other->state_size);
     static uint8_t saved[PREDICT_HEADER_BYTES + 4096];
-    struct str bytes = str_of(saved, PREDICT_HEADER_BYTES + row->state_size);
-    void *s = policy_state_new(row);
-    learn(row, s, 1, 100);
-    predict_header(row, s, saved);
-    memcpy(saved + PREDICT_HEADER_BYTES, s, row->state_size);
-    assert_int_equal(predict_header_check(row, bytes), 0);
+    struct str bytes = str_of(saved, PREDICT_HEADER_BYTES + policy->state_size);
+    void *s = policy_state_new(policy);
+    learn(policy, s, 1, 100);
+    predict_header(policy, s, saved);
+    memcpy(saved + PREDICT_HEADER_BYTES, s, policy->state_size);
+    assert_int_equal(predict_header_check(policy, bytes), 0);
     assert_int_equal(predict_header_check(other, bytes), -EINVAL);
     saved[PREDICT_HEADER_BYTES + 5] ^= 1;
-    assert_int_equal(predict_header_check(row, bytes), -EBADMSG);
+    assert_int_equal(predict_header_check(policy, bytes), -EBADMSG);
     saved[PREDICT_HEADER_BYTES + 5] ^= 1;
     for (size_t len = 0; len < bytes.len; len += 7)
-        assert_int_equal(predict_header_check(row, str_of(saved, len)),
+        assert_int_equal(predict_header_check(policy, str_of(saved, len)),
                          len < PREDICT_HEADER_BYTES ? -EINVAL : -EBADMSG);
     saved[0] ^= 1; /* another version */
-    assert_int_equal(predict_header_check(row, bytes), -EINVAL);
+    assert_int_equal(predict_header_check(policy, bytes), -EINVAL);
     free(s);
 }
 
@@ -632,21 +634,21 @@ static void rows_say_what_they_lack(void **state)
     assert_null(predict_missing(predict_find(STR(PREDICT_DEFAULT)), 0));
     assert_string_equal(predict_missing(predict_find(STR("oracle")), 63), "true lengths");
     for (uint32_t i = 0; i < predict_count; i++) {
-        const struct predict_policy *row = predict_table[i];
-        assert_true(row->state_size > 0 && row->state_size <= PREDICT_STATE_BYTES_MAX);
-        assert_non_null(row->merge);
-        assert_ptr_equal(predict_find(str_from(row->name)), row);
+        const struct predict_policy *policy = predict_table[i];
+        assert_true(policy->state_size > 0 && policy->state_size <= PREDICT_STATE_BYTES_MAX);
+        assert_non_null(policy->merge);
+        assert_ptr_equal(predict_find(str_from(policy->name)), policy);
     }
 }
 
 static void self_reports_cost_what_they_cost(void **state)
 {
     (void)state;
-    const struct predict_policy *row = predict_find(STR("self_report"));
-    void *s = policy_state_new(row);
+    const struct predict_policy *policy = predict_find(STR("self_report"));
+    void *s = policy_state_new(policy);
     struct predict_features f = { .prompt_tokens = 500, .output_max = 100, .reported_tokens = 30 };
     struct predict_verdict v;
-    row->decide(s, &f, &v);
+    policy->decide(s, &f, &v);
     assert_true(v.extra_prompt_tokens > 500 && v.extra_output_tokens > 0);
     free(s);
 }

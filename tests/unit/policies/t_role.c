@@ -264,7 +264,7 @@ static void a_look_keeps_its_distance(void **state)
 {
     (void)state;
     struct role_fleet f;
-    struct role_look l = { .row = role_find(STR("splitwise")) };
+    struct role_look l = { .policy = role_find(STR("splitwise")) };
     struct role_view *v = role_rig_fleet(&f, 4);
     struct role_verdict a;
     rng_seed(&l.rng, 1);
@@ -272,7 +272,7 @@ static void a_look_keeps_its_distance(void **state)
     assert_true(l.again_us >= 6 * SECOND);
     assert_int_equal(role_rig_count(v, &a, ROLE_BOTH), 0);
     static const unsigned char zero[ROLE_STATE_BYTES_MAX];
-    assert_memory_not_equal(l.state, zero, l.row->state_size);
+    assert_memory_not_equal(l.state, zero, l.policy->state_size);
 }
 
 /* A loss leaves only instances of one phase, with demand or without: some take the other phase. */

@@ -259,7 +259,7 @@ static void every_row_places_when_it_can_and_is_its_state(void **state)
     for (uint32_t p = 0; p < route_count; p++) {
         struct route_rig rig, twin;
         struct route_instance *in = route_rig_init(&rig, route_table[p]->name, 6);
-        assert_true(rig.row->state_size <= ROUTE_STATE_BYTES_MAX);
+        assert_true(rig.policy->state_size <= ROUTE_STATE_BYTES_MAX);
         struct rng rng;
         rng_seed(&rng, 11 + p);
         for (uint32_t i = 0; i < 2000; i++) {
@@ -273,8 +273,8 @@ static void every_row_places_when_it_can_and_is_its_state(void **state)
                 twin.now_us = rig.now_us;
             }
             struct route_verdict v = route_rig_ask(&rig);
-            if ((v.instance_id != ROUTE_NONE) != some) fail_msg("%s", rig.row->name);
-            if (some && !may_take(&rig, v.instance_id)) fail_msg("%s", rig.row->name);
+            if ((v.instance_id != ROUTE_NONE) != some) fail_msg("%s", rig.policy->name);
+            if (some && !may_take(&rig, v.instance_id)) fail_msg("%s", rig.policy->name);
             struct rng outcome = rng;
             if (some) tell_outcome(&rig, &v, &rng);
             if (i < 1000) {
@@ -284,7 +284,7 @@ static void every_row_places_when_it_can_and_is_its_state(void **state)
             struct route_verdict w = route_rig_ask(&twin);
             if (some) tell_outcome(&twin, &w, &outcome);
             assert_int_equal(v.instance_id, w.instance_id);
-            assert_memory_equal(rig.state, twin.state, rig.row->state_size);
+            assert_memory_equal(rig.state, twin.state, rig.policy->state_size);
         }
     }
 }
@@ -445,7 +445,7 @@ static bool fetch_is_sound(const struct route_rig *rig, const struct route_verdi
  * with an SLO. */
 static void check(const struct route_rig *rig, const struct route_verdict *v)
 {
-    const char *name = rig->row->name;
+    const char *name = rig->policy->name;
     bool some = false, promised = rig->req.slo_ttft_s > 0 || rig->req.slo_tpot_s > 0;
     for (uint32_t i = 0; i < rig->view.instance_count; i++)
         some |= route_takes(&rig->in[i]);
@@ -488,8 +488,8 @@ static void every_row_stands_what_chance_shows_it(void **state)
             twin.view.instance = twin.in;
             struct route_verdict v = route_rig_ask(&rig), w = route_rig_ask(&twin);
             check(&rig, &v);
-            if (!alike(&v, &w)) fail_msg("%s: a copy answers otherwise", rig.row->name);
-            assert_memory_equal(rig.state, twin.state, rig.row->state_size);
+            if (!alike(&v, &w)) fail_msg("%s: a copy answers otherwise", rig.policy->name);
+            assert_memory_equal(rig.state, twin.state, rig.policy->state_size);
             if (v.instance_id != ROUTE_NONE) wild_outcome(&rng, &rig, &v);
         }
     }
@@ -538,7 +538,7 @@ static void the_order_of_a_view_is_of_no_consequence(void **state)
             for (uint32_t k = 0; k < ROUTE_RIG_INSTANCES; k++)
                 turned.in[k] = rig.in[(k + 1 + i) % ROUTE_RIG_INSTANCES];
             struct route_verdict v = route_rig_ask(&rig), w = route_rig_ask(&turned);
-            if (v.instance_id != w.instance_id) fail_msg("%s: view %u", rig.row->name, i);
+            if (v.instance_id != w.instance_id) fail_msg("%s: view %u", rig.policy->name, i);
         }
     }
 }

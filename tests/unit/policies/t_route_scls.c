@@ -136,7 +136,7 @@ static void a_slice_leaves_its_cache_for_a_shorter_queue_only(void **state)
     (void)state;
     struct route_rig rig;
     struct route_instance *in = route_rig_init(&rig, "scls", 2);
-    assert_int_equal(rig.row->slice_tokens, 128);
+    assert_int_equal(rig.policy->slice_tokens, 128);
     in[0].hit_tokens = 900; /* .9 s of prompt; a batch before it costs a second and more */
     ASSERT_ROUTED(&rig, 0);
     in[0].in_flight = in[0].decoding = 8;

@@ -346,21 +346,22 @@ static bool can_wake(const struct scale_view *v)
     return false;
 }
 
-static void check(const struct scale_policy *row, const struct service *s,
+static void check(const struct scale_policy *policy, const struct service *s,
                   const struct scale_verdict *got)
 {
     const struct scale_view *v = &s->v;
-    check_choice(row->name, v, &got->choice);
-    if (got->has_runner_up) check_choice(row->name, v, &got->runner_up);
+    check_choice(policy->name, v, &got->choice);
+    if (got->has_runner_up) check_choice(policy->name, v, &got->runner_up);
     assert_non_null(got->reason);
     assert_true(got->has_runner_up == (got->runner_why != NULL));
-    if (!isfinite(got->load) || got->load < 0) fail_msg("%s: load %g", row->name, got->load);
-    if (!isfinite(got->estimate_s)) fail_msg("%s: estimate %g", row->name, got->estimate_s);
+    if (!isfinite(got->load) || got->load < 0) fail_msg("%s: load %g", policy->name, got->load);
+    if (!isfinite(got->estimate_s)) fail_msg("%s: estimate %g", policy->name, got->estimate_s);
     assert_true(got->again_us > s->now_us);
     uint32_t sum = 0;
     for (uint32_t i = 0; i < v->pool_count; i++)
         sum += got->choice.want[i];
-    if (sum == 0 && can_wake(v)) fail_msg("%s: requests are held and nothing is bought", row->name);
+    if (sum == 0 && can_wake(v))
+        fail_msg("%s: requests are held and nothing is bought", policy->name);
 }
 
 static bool is_same(double a, double b)
@@ -388,15 +389,15 @@ static void ask(const struct scale_policy *row, const struct service *s, struct 
 }
 
 /* Checks that nothing is written behind the state. */
-static void check_tail(const struct scale_policy *row, const struct state *state)
+static void check_tail(const struct scale_policy *policy, const struct state *state)
 {
     const char *bytes = (const char *)state->bytes;
-    for (uint32_t i = row->state_size; i < sizeof state->bytes; i++)
+    for (uint32_t i = policy->state_size; i < sizeof state->bytes; i++)
         assert_int_equal(bytes[i], 0);
 }
 
 /* Runs one life; from its middle on a copy of the state, elsewhere in memory, decides alike. */
-static void one_life(const struct scale_policy *row, uint64_t seed)
+static void one_life(const struct scale_policy *policy, uint64_t seed)
 {
     static struct service s;
     static struct state state, copy;
@@ -406,15 +407,15 @@ static void one_life(const struct scale_policy *row, uint64_t seed)
         struct scale_verdict got, again;
         live(&s);
         if (k == LIFE_STEPS / 2) copy = state;
-        ask(row, &s, &state, &got);
-        check(row, &s, &got);
+        ask(policy, &s, &state, &got);
+        check(policy, &s, &got);
         if (k >= LIFE_STEPS / 2) {
-            ask(row, &s, &copy, &again);
-            check_same(row->name, &got, &again);
+            ask(policy, &s, &copy, &again);
+            check_same(policy->name, &got, &again);
         }
         follow(&s, &got.choice);
     }
-    check_tail(row, &state);
+    check_tail(policy, &state);
 }
 
 static void lives_are_answered_within_bounds(void **state)

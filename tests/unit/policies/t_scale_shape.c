@@ -11,22 +11,22 @@
 #define SECOND ((int64_t)1000000)
 
 struct bench {
-    const struct scale_shaper *row;
+    const struct scale_shaper *policy;
     struct scale_shape_config config;
     _Alignas(8) char state[SHAPE_STATE_BYTES_MAX];
     struct scale_shaped out;
 };
 
-static void bench_init(struct bench *b, const struct scale_shaper *row)
+static void bench_init(struct bench *b, const struct scale_shaper *policy)
 {
-    *b = (struct bench){ .row = row, .config = row->published };
+    *b = (struct bench){ .policy = policy, .config = policy->published };
 }
 
 /* Returns the instances allowed to a single pool that wants `want` and has `have`. */
 static uint32_t allow(struct bench *b, double at_s, uint32_t want, uint32_t have)
 {
     struct scale_shape_ask ask = { 1, &want, &have, &have };
-    b->row->shape(b->state, &b->config, &ask, (int64_t)(at_s * 1e6), &b->out);
+    b->policy->shape(b->state, &b->config, &ask, (int64_t)(at_s * 1e6), &b->out);
     assert_int_equal(b->out.limited, b->out.target[0] != want);
     assert_int_equal(b->out.limited, b->out.limit != NULL);
     return b->out.target[0];
@@ -45,7 +45,7 @@ static void the_same_burst_behind_each(void **state)
 {
     (void)state;
     static const struct {
-        const struct scale_shaper *row;
+        const struct scale_shaper *policy;
         uint32_t first, second_15, second_30; /* up from 2 at 400 s */
         uint32_t down_1, down_2, down_4;      /* seconds after the wish of 1 at 520 s */
         uint32_t down_59, down_70, down_299, down_320;
@@ -57,7 +57,7 @@ static void the_same_burst_behind_each(void **state)
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         struct bench b;
-        bench_init(&b, rows[i].row);
+        bench_init(&b, rows[i].policy);
         uint32_t have = follow(&b, 1, 400, 2, 2);
         assert_int_equal(have, 2);
         have = follow(&b, 400, 401, 20, have);
@@ -75,7 +75,7 @@ static void the_same_burst_behind_each(void **state)
         for (size_t k = 0, t = 0; k < COUNT_OF(after); t = (size_t)after[k++]) {
             have = follow(&b, 520 + (int)t, 520 + after[k], 1, have);
             if (have != left[k])
-                fail_msg("%s, %d s after: %u, wanted %u", rows[i].row->name, after[k], have,
+                fail_msg("%s, %d s after: %u, wanted %u", rows[i].policy->name, after[k], have,
                          left[k]);
         }
     }

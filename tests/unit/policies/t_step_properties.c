@@ -71,8 +71,8 @@ static struct step_event happen(struct rng *rng, const struct step_session *sess
                                 .whole = rng_below(rng, 4) > 0 };
 }
 
-static void live_order(const struct order_policy *row, struct life *l, uint64_t seed, uint32_t from,
-                       uint32_t to)
+static void live_order(const struct order_policy *policy, struct life *l, uint64_t seed,
+                       uint32_t from, uint32_t to)
 {
     uint64_t before[STATE_MAX / 8];
     for (uint32_t i = from; i < to; i++) {
@@ -82,19 +82,19 @@ static void live_order(const struct order_policy *row, struct life *l, uint64_t 
         uint32_t at;
         struct step_session x = draw(&rng, l, &at, now_us);
         struct step_event ev = happen(&rng, &x);
-        if (row->observe) row->observe(l->state, &ev);
+        if (policy->observe) policy->observe(l->state, &ev);
         memcpy(before, l->state, sizeof before);
         struct order_rank r;
-        order_rank_of(row, l->state, &x, now_us, &r);
-        assert_memory_equal(before, l->state, row->state_size); /* asking changes no state */
+        order_rank_of(policy, l->state, &x, now_us, &r);
+        assert_memory_equal(before, l->state, policy->state_size); /* asking changes no state */
         assert_true(isfinite(r.base) && r.slope <= 0 && r.again_us > now_us);
         l->said[i] = order_rank_at(&r, now_us) + (double)r.tie_us;
-        if (row->preempts && row->yields) l->said[i] += row->yields(l->state, &x);
+        if (policy->preempts && policy->yields) l->said[i] += policy->yields(l->state, &x);
     }
 }
 
-static void live_admit(const struct admit_policy *row, struct life *l, uint64_t seed, uint32_t from,
-                       uint32_t to)
+static void live_admit(const struct admit_policy *policy, struct life *l, uint64_t seed,
+                       uint32_t from, uint32_t to)
 {
     for (uint32_t i = from; i < to; i++) {
         struct rng rng;
@@ -103,15 +103,16 @@ static void live_admit(const struct admit_policy *row, struct life *l, uint64_t 
         uint32_t at;
         struct step_session x = draw(&rng, l, &at, now_us);
         struct step_event ev = happen(&rng, &x);
-        if (row->observe) row->observe(l->state, &ev);
-        if (row->outgrown) row->outgrown(l->state, &x);
+        if (policy->observe) policy->observe(l->state, &ev);
+        if (policy->outgrown) policy->outgrown(l->state, &x);
         struct admit_view v = { .pages_available = (uint32_t)rng_below(&rng, 200),
                                 .pages_needed = (uint32_t)rng_below(&rng, 60),
-                                .pages_growth = row->reserve ? row->reserve(l->state, &x) / 16 : 9,
+                                .pages_growth =
+                                    policy->reserve ? policy->reserve(l->state, &x) / 16 : 9,
                                 .running = (uint32_t)rng_below(&rng, 16),
                                 .running_growth = (uint32_t)rng_below(&rng, 80) };
         v.peak_growth = v.running_growth / 2;
-        l->said[i] = (double)v.pages_growth + 0.5 * row->decide(l->state, &v);
+        l->said[i] = (double)v.pages_growth + 0.5 * policy->decide(l->state, &v);
     }
 }
 
@@ -260,15 +261,15 @@ static void t_somebody_gets_on(void **state)
                                   .recompute_s = 0.001 * (double)rng_below(&rng, 900),
                                   .running = 1 + (uint32_t)rng_below(&rng, 30) };
         for (uint32_t i = 0; i < preempt_count; i++) {
-            const struct preempt_policy *row = preempt_table[i];
-            enum preempt_how how = row->how ? row->how(&v) : preempt_cheaper(&v);
+            const struct preempt_policy *policy = preempt_table[i];
+            enum preempt_how how = policy->how ? policy->how(&v) : preempt_cheaper(&v);
             assert_int_not_equal(how, PREEMPT_NOT);
             assert_true(v.can_swap || how == PREEMPT_RECOMPUTE);
-            assert_true(isfinite(row->rank(&x)));
-            double rank = row->rank(&x);
+            assert_true(isfinite(policy->rank(&x)));
+            double rank = policy->rank(&x);
             struct step_session on = x; /* a step later: nearer its end, more computed */
             on.generated++, on.computed++, on.work_s *= 0.99;
-            assert_true(row->rank(&on) <= rank);
+            assert_true(policy->rank(&on) <= rank);
         }
     }
 }
@@ -300,9 +301,9 @@ static void t_fair_rows_conserve_work(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < fair_count; i++) {
-        const struct fair_policy *row = fair_table[i];
-        if (!row->pick) continue;
-        must(row->state_size <= STATE_MAX);
+        const struct fair_policy *policy = fair_table[i];
+        if (!policy->pick) continue;
+        must(policy->state_size <= STATE_MAX);
         struct rng rng;
         rng_seed(&rng, 9);
         static uint64_t one[STATE_MAX / 8], two[STATE_MAX / 8];
@@ -315,16 +316,16 @@ static void t_fair_rows_conserve_work(void **state)
                                              .weight = 1 + (double)rng_below(&rng, 3),
                                              .head_rank = (double)rng_below(&rng, 100) };
             memcpy(two, one, sizeof two);
-            uint32_t at = row->pick(one, t, count);
+            uint32_t at = policy->pick(one, t, count);
             assert_in_range(at, 0, count - 1);
-            assert_int_equal(row->pick(two, t, count), at);
-            assert_memory_equal(one, two, row->state_size);
-            row->observe(one, &(struct fair_event){ .kind = k % 2 ? STEP_RAN : STEP_ADMITTED,
-                                                    .slot = t[at].slot,
-                                                    .weight = t[at].weight,
-                                                    .input_tokens = 900,
-                                                    .cached_tokens = 300,
-                                                    .output_tokens = 40 });
+            assert_int_equal(policy->pick(two, t, count), at);
+            assert_memory_equal(one, two, policy->state_size);
+            policy->observe(one, &(struct fair_event){ .kind = k % 2 ? STEP_RAN : STEP_ADMITTED,
+                                                       .slot = t[at].slot,
+                                                       .weight = t[at].weight,
+                                                       .input_tokens = 900,
+                                                       .cached_tokens = 300,
+                                                       .output_tokens = 40 });
         }
     }
 }

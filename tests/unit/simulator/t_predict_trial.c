@@ -78,15 +78,15 @@ static void nothing_is_learned_before_it_ended(void **state)
     CLEANUP(trace_features_freep) struct trace_features *f = NULL;
     struct err err = { 0 };
     struct predict_trial early, late;
-    const struct predict_policy *row = predict_find(STR(PREDICT_DEFAULT));
+    const struct predict_policy *policy = predict_find(STR(PREDICT_DEFAULT));
     link_turns("{\"timestamp\":0,\"input_length\":9,\"output_length\":1000,\"hash_ids\":[1]}\n"
                "{\"timestamp\":5000,\"input_length\":9,\"output_length\":1000,\"hash_ids\":[1]}\n",
                &t, &f);
-    void *state_of = malloc(row->state_size);
-    row->init(state_of);
-    assert_int_equal(predict_trial_run(f, row, 5000000, NULL, state_of, &early, &err), 0);
-    row->init(state_of);
-    assert_int_equal(predict_trial_run(f, row, 5000001, NULL, state_of, &late, &err), 0);
+    void *state_of = malloc(policy->state_size);
+    policy->init(state_of);
+    assert_int_equal(predict_trial_run(f, policy, 5000000, NULL, state_of, &early, &err), 0);
+    policy->init(state_of);
+    assert_int_equal(predict_trial_run(f, policy, 5000001, NULL, state_of, &late, &err), 0);
     assert_true(early.mae_tokens < late.mae_tokens);
     free(state_of);
 }
@@ -102,15 +102,15 @@ static struct trace_features *load(const char *path, struct trace **ret_trace)
 
 static struct predict_trial trial(const struct trace_features *f, const char *name)
 {
-    const struct predict_policy *row = predict_find(str_from(name));
+    const struct predict_policy *policy = predict_find(str_from(name));
     struct predict_trial t;
     struct err err = { 0 };
-    assert_non_null(row);
-    assert_null(predict_missing(row, f->have));
-    void *state = malloc(row->state_size);
+    assert_non_null(policy);
+    assert_null(predict_missing(policy, f->have));
+    void *state = malloc(policy->state_size);
     assert_non_null(state);
-    row->init(state);
-    assert_int_equal(predict_trial_run(f, row, DELAY_US, NULL, state, &t, &err), 0);
+    policy->init(state);
+    assert_int_equal(predict_trial_run(f, policy, DELAY_US, NULL, state, &t, &err), 0);
     free(state);
     print_message("%-20s concordance %.3f, of follow-ups %.3f, P90 covers %.3f, MAE %.1f\n", name,
                   t.concordance, t.follow_concordance, t.p90_coverage, t.mae_tokens);
