@@ -576,8 +576,8 @@ static const struct config_field rows[] = {
                "FILE.1." },
     { .name = "engine_port", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 65535,
       .debug = true, AT(engine_port),
-      .about = "Write down who we are and become the engine on this port; the agent starts engines "
-               "so." },
+      .about = "Write down the process's identity and become the engine on this port; the agent "
+               "starts engines so." },
 };
 // clang-format on
 

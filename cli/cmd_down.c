@@ -28,9 +28,9 @@ static const struct config_field rows[] = {
       .about = "State directory of the fleet." },
     { .name = "timeout", .letter = 't', .type = CONFIG_DURATION, .default_text = "1m",
       .min = 1e6, .max = 864e8, AT(timeout_us),
-      .about = "Let instances finish their answers for so long." },
+      .about = "Let instances finish their requests for so long." },
     { .name = "now", .type = CONFIG_BOOL, .default_text = "false", AT(now),
-      .about = "Do not drain: answers that are under way break off." },
+      .about = "Do not drain: outputs that are under way break off." },
 };
 // clang-format on
 static const struct config_record record = CONFIG_RECORD_OF(struct down_options, rows);

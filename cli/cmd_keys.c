@@ -26,7 +26,7 @@ static const struct config_field rows[] = {
       .about = "create: requests a minute; 0 for no limit." },
     { .name = "tokens_per_min", .type = CONFIG_INT, .default_text = "0", .min = 0,
       .max = UINT32_MAX, .unit = "tokens", AT(tokens_per_min),
-      .about = "create: prompt and answer tokens a minute; 0 for no limit." },
+      .about = "create: prompt and output tokens a minute; 0 for no limit." },
     { .name = "concurrency", .type = CONFIG_INT, .default_text = "0", .min = 0,
       .max = UINT32_MAX, .unit = "requests", AT(concurrency),
       .about = "create: requests at once; 0 for no limit." },

@@ -43,7 +43,7 @@ static const struct config_field controller_rows[] = {
     { .name = "tick", .type = CONFIG_DURATION, .default_text = TICK_PERIOD_TEXT, .min = 1e4, .max = 6e7,
       IN(controller_section, tick_us), .about = "How often the controller observes and decides." },
     { .name = "lease", .type = CONFIG_DURATION, .default_text = "15s", .min = 1e6, .max = 36e8,
-      IN(controller_section, lease_us), .about = "What an agent is granted with each answer." },
+      IN(controller_section, lease_us), .about = "Time that each reply to an agent grants its instance." },
     { .name = "grace", .type = CONFIG_DURATION, .default_text = "15m", .min = 1e6, .max = DAY_US,
       IN(controller_section, grace_us),
       .about = "An instance ends itself once it was idle and without a lease for so long." },
@@ -57,7 +57,7 @@ static const struct config_field controller_rows[] = {
       .about = "From the create call to an agent's first report, launch delays included." },
     { .name = "silent", .type = CONFIG_DURATION, .default_text = "10m", .min = 1e7, .max = DAY_US,
       IN(controller_section, silent_us),
-      .about = "A silent instance that no router is served by is ended after so long." },
+      .about = "A silent instance that serves no router is ended after so long." },
     { .name = "decisions_max", .type = CONFIG_INT, .default_text = "2000", .min = 10, .max = 1e6,
       .unit = "decisions", IN(controller_section, decisions_max),
       .about = "Decisions that are kept; the oldest are dropped." },
@@ -108,15 +108,15 @@ static const struct config_record pool_record = CONFIG_LIST_OF(struct pool_secti
 static const struct config_field engine_rows[] = {
     ENGINE_ROW(preset, "A policy of each kind of the step under one name; the kinds below replace single "
                        "policies of it."),
-    ENGINE_ROW(fair, "Whose requests are looked at first."),
-    ENGINE_ROW(order, "Who is admitted next."),
+    ENGINE_ROW(fair, "Which tenant's requests come first."),
+    ENGINE_ROW(order, "Which waiting session is admitted next."),
     ENGINE_ROW(admit, "When a session may start."),
-    ENGINE_ROW(preempt, "Who gives pages back, and how."),
+    ENGINE_ROW(preempt, "Which session gives pages back, and how."),
     ENGINE_ROW(chunk, "How much of a prompt goes into a step."),
     ENGINE_ROW(evict, "Which cached page is dropped first."),
     ENGINE_ROW(perf, "How step times are estimated."),
     ENGINE_ROW(predict, "Predictor of lengths in the engine itself, for policies that read the model's "
-                        "hidden state; empty: the router's word stands."),
+                        "hidden state; empty: the router's prediction is used."),
 };
 static const struct config_record engine_record =
     CONFIG_RECORD_OF(struct engine_rows_section, engine_rows);
@@ -300,7 +300,7 @@ static const struct config_field local_rows[] = {
       IN(local_section, cores),
       .about = "Cores that local instances may use together; 0 for all of the machine." },
     { .name = "offers", .type = CONFIG_RECORDS, .min = 0, .max = 16, .record = &offer_record,
-      IN(local_section, offers), .about = "What this machine sells." },
+      IN(local_section, offers), .about = "The offers of this machine." },
     { .name = "poll", .type = CONFIG_DURATION, .default_text = "1s", .min = 1e5, .max = 36e8,
       IN(local_section, poll_us),
       .about = "Time between two listings of instances; after a call of ours one comes sooner." },

@@ -29,7 +29,7 @@ static const struct config_field rows[] = {
       .about = "Name of this instance in the fleet, shown in logs." },
     { .name = "max_model_len", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 1 << 24,
       .unit = "tokens", AT(max_model_len),
-      .about = "Longest session, prompt and answer; 0 for what the model was trained for." },
+      .about = "Longest session, prompt and output; 0 for what the model was trained for." },
     { .name = "max_num_seqs", .type = CONFIG_INT, .default_text = "16", .min = 1, .max = 4096,
       .unit = "sessions", AT(max_num_seqs), .about = "Sessions computed in one step." },
     { .name = "max_num_batched_tokens", .type = CONFIG_INT, .default_text = "256", .min = 1,
@@ -72,14 +72,14 @@ static const struct config_field rows[] = {
     { .name = "preset", .type = CONFIG_TEXT, AT(preset),
       .about = "A policy of each kind below under one name; `muster policies preset` lists them." },
     { .name = "fair", .type = CONFIG_TEXT, AT(fair),
-      .about = "Whose requests are looked at first; `muster policies fair`. Without it, and so in "
+      .about = "Which tenant's requests come first; `muster policies fair`. Without it, and so in "
                "all below, the preset's policy; without a preset the kind's default." },
     { .name = "order", .type = CONFIG_TEXT, AT(order),
-      .about = "Who is admitted next; `muster policies order`." },
+      .about = "Which waiting session is admitted next; `muster policies order`." },
     { .name = "admit", .type = CONFIG_TEXT, AT(admit),
       .about = "When a session may start; `muster policies admit`." },
     { .name = "preempt", .type = CONFIG_TEXT, AT(preempt),
-      .about = "Who gives pages back, and how; `muster policies preempt`." },
+      .about = "Which session gives pages back, and how; `muster policies preempt`." },
     { .name = "chunk", .type = CONFIG_TEXT, AT(chunk),
       .about = "How much of a prompt goes into a step; `muster policies chunk`." },
     { .name = "evict", .type = CONFIG_TEXT, AT(evict),
@@ -92,7 +92,7 @@ static const struct config_field rows[] = {
       .about = "How step times are estimated: roofline_residual, roofline, linear, table; without "
                "it the first where the hardware is known, else linear." },
     { .name = "hardware", .type = CONFIG_TEXT, AT(hardware),
-      .about = "Row of the hardware table that estimates begin with, as cpu; without it they begin "
+      .about = "Entry of the hardware table that estimates begin with, as cpu; without it they begin "
                "with a guess." },
     { .name = "slo_ttft", .type = CONFIG_DURATION, .default_text = "2s", .min = 1000, .max = 36e8,
       AT(slo_ttft_us),
@@ -112,7 +112,7 @@ static const struct config_field rows[] = {
       AT(drain_us), .about = "After SIGTERM, time for running requests before they are cut." },
     { .name = "predict", .type = CONFIG_TEXT, AT(predict),
       .about = "Predictor of lengths in the engine itself, such as trail, which reads the model's "
-               "hidden state; without it the router's word stands." },
+               "hidden state; without it the router's prediction is used." },
     { .name = "predict_file", .type = CONFIG_TEXT, AT(predict_file),
       .about = "File that keeps what that predictor learned: merged in at start, written at a clean "
                "end. A file for each model and layer." },
@@ -135,7 +135,7 @@ static const struct config_field rows[] = {
       .about = "Make the engine fail on demand: POINT:NTH, as device.hang:20 (the device stops at its "
                "20th step), device.die_at_37:1 or device.hang_at_37:1 (at a prompt of 37 tokens)." },
     { .name = "kernels", .type = CONFIG_TEXT, .debug = true, AT(kernels),
-      .about = "Row of the kernel table to use (ref, avx2, avx512) instead of the best." },
+      .about = "Kernels to use (ref, avx2, avx512) instead of the best." },
 };
 // clang-format on
 
@@ -143,8 +143,8 @@ static const struct config_record record = CONFIG_RECORD_OF(struct engine_config
 
 const struct config_section engine_section = {
     .name = "engine",
-    .about = "The part that computes: one model on one machine. What stands here also "
-             "holds for engines that services start.",
+    .about = "The part that computes: one model on one machine. These settings also "
+             "apply to engines that services start.",
     .record = &record,
 };
 

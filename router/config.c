@@ -23,7 +23,7 @@ static const struct config_field rows[] = {
       .about = "Name of this router, stable over restarts." },
     { .name = "endpoints", .type = CONFIG_TEXTS, .min = 0, .max = 64, AT(endpoints),
       .about = "Addresses of engines to send to besides those the controller names; "
-               "`HOST:PORT/prefill` computes prompts only, `HOST:PORT/decode` answers only; "
+               "`HOST:PORT/prefill` computes prompts only, `HOST:PORT/decode` decodes only; "
                "`https://` before it: TLS." },
     { .name = "cors_origins", .type = CONFIG_TEXTS, .min = 0, .max = 16, AT(cors_origins),
       .about = "Origins whose pages may call the API, such as the console's." },
@@ -37,7 +37,7 @@ static const struct config_field rows[] = {
     { .name = "predict", .type = CONFIG_TEXT, .default_text = "key_table", AT(predict),
       .about = "Predictor of output lengths; `muster policies predict` lists them." },
     { .name = "migrate", .type = CONFIG_TEXT, .default_text = "none", AT(migrate),
-      .about = "Which running answers move to another instance; `muster policies migrate` lists the "
+      .about = "Which running requests move to another instance; `muster policies migrate` lists the "
                "policies." },
     { .name = "predict_file", .type = CONFIG_TEXT, AT(predict_file),
       .about = "File that keeps what the predictor learned: merged in at start, written at a "
@@ -92,16 +92,16 @@ static const struct config_field rows[] = {
     { .name = "engine_gap", .type = CONFIG_DURATION, .default_text = "10s", .min = 1e6, .max = 36e8,
       AT(engine_gap_us),
       .about = "The longest silence of an engine in the midst of a reply, which carries a heartbeat "
-               "a second; beyond, the answer goes on elsewhere." },
+               "a second; beyond it, the output continues elsewhere." },
     { .name = "other_first", .type = CONFIG_DURATION, .default_text = "2m", .min = 100000,
       .max = 864e8, AT(other_first_us),
       .about = "The same to the first byte of a streamed reply of other engines, such as vLLM, "
                "whose queues are silent." },
     { .name = "other_gap", .type = CONFIG_DURATION, .default_text = "1m", .min = 100000,
-      .max = 864e8, AT(other_gap_us), .about = "And between bytes of it." },
+      .max = 864e8, AT(other_gap_us), .about = "The same between two bytes of such a reply." },
     { .name = "quarantine", .type = CONFIG_DURATION, .default_text = "1h", .min = 0, .max = 864e8,
       AT(quarantine_us),
-      .about = "For how long a prompt that killed two engines is refused, whoever sends it; 0: it is "
+      .about = "For how long a prompt that killed two engines is refused to every client; 0: it is "
                "not. `muster quarantine` shows and clears." },
     { .name = "sync", .type = CONFIG_DURATION, .default_text = SYNC_PERIOD_TEXT, .min = 10000, .max = 6e7,
       AT(sync_us), .about = "How often the controller is told of demand and asked for endpoints." },

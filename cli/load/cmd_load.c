@@ -83,7 +83,7 @@ static const struct config_field rows[] = {
       .max = 1e7, .unit = "tokens", AT(tokens_max), .about = "Cut longer prompts to this." },
     { .name = "max_tokens", .type = CONFIG_INT, .default_text = "256", .min = 1, .max = 1e6,
       .unit = "tokens", AT(max_tokens),
-      .about = "Limit of every answer; answers end by themselves before." },
+      .about = "Limit of every output; outputs may end by themselves before." },
     { .name = "temperature", .type = CONFIG_FLOAT, .default_text = "0.7", .min = 0, .max = 2,
       AT(temperature), .about = "Sampling temperature." },
     { .name = "tokens_per_word", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 10,

@@ -184,7 +184,7 @@ static const struct config_field rows[] = {
       .about = "Mean prompt, without a trace; 0 for 1,024." },
     { .name = "answer", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 1e7,
       .unit = "tokens", AT(output_tokens),
-      .about = "Mean answer, without a trace; 0 for 256." },
+      .about = "Mean output, without a trace; 0 for 256." },
     { .name = "slo_ttft", .type = CONFIG_DURATION, .default_text = "1s", .min = 1000, .max = 36e8,
       AT(slo_ttft_us), .about = "SLO of the time to the first token." },
     { .name = "slo_tpot", .type = CONFIG_DURATION, .default_text = "50ms", .min = 100, .max = 36e8,

@@ -137,7 +137,7 @@ static const struct config_field rows[] = {
       .unit = "tokens", AT(kv_tokens),
       .about = "KV that an instance holds; 0 for what its memory leaves." },
     { .name = "output_max", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 1e7,
-      .unit = "tokens", AT(output_max), .about = "An engine's limit on an answer; 0 for 8,192." },
+      .unit = "tokens", AT(output_max), .about = "An engine's limit on an output; 0 for 8,192." },
     { .name = "requests_max", .type = CONFIG_INT, .default_text = DEFAULT_TEXT(ROUTER_REQUESTS_MAX),
       .min = 1, .max = 1e8, .unit = "requests", AT(requests_max),
       .about = "Requests in a router at once; 429 beyond." },

@@ -11,7 +11,7 @@ static bool decide(void *state, const struct admit_view *view)
 
 const struct admit_policy admit_all = {
     .name = "all",
-    .about = "admit whoever is next; only places in the batch are counted",
+    .about = "admit every next session; only places in the batch are counted",
     .source = "the baseline of simulations without memory",
     .decide = decide,
 };

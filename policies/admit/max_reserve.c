@@ -18,7 +18,7 @@ static uint32_t reserve(const void *state, const struct step_session *session)
 
 const struct admit_policy admit_max_reserve = {
     .name = "max_reserve",
-    .about = "admit what fits with every answer at the request's own limit",
+    .about = "admit what fits with every output at the request's own limit",
     .source = "Orca (OSDI 2022)",
     .decide = decide,
     .reserve = reserve,

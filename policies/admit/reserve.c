@@ -23,7 +23,7 @@ static bool decide(void *state, const struct admit_view *view)
 
 const struct admit_policy admit_reserve = {
     .name = "reserve",
-    .about = "admit what fits at the worst moment with every answer at its expected length",
+    .about = "admit what fits at the worst moment with every output at its expected length",
     .source = "our own, after S3, InferMax and LightLLM's Past-Future (arXiv 2507.10150)",
     .decide = decide,
 };

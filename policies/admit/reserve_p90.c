@@ -24,7 +24,7 @@ static uint32_t reserve(const void *state, const struct step_session *session)
 
 const struct admit_policy admit_reserve_p90 = {
     .name = "reserve_p90",
-    .about = "admit what fits at the worst moment with every answer at its predicted P90 length",
+    .about = "admit what fits at the worst moment with every output at its predicted P90 length",
     .source = "our own, as reserve",
     .decide = decide,
     .reserve = reserve,

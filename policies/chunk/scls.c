@@ -15,7 +15,7 @@ static uint32_t decide(const struct chunk_view *view)
 
 const struct chunk_policy chunk_scls = {
     .name = "scls",
-    .about = "fill the token budget; after 128 answered tokens back to the queue",
+    .about = "fill the token budget; after 128 output tokens back to the queue",
     .source = "SCLS (arXiv 2406.13511)",
     .slice_tokens = 128,
     .decide = decide,
