@@ -58,8 +58,8 @@ struct step_event {
     enum step_event_kind kind;
     const struct step_session *session;
     double seconds; /* of the step, for STEP_RAN and STEP_DONE */
-    double
-        preempt_s; /* STEP_DONE: cost of preemptions since the last, copying or computing again */
+    /* STEP_DONE: cost of preemptions since the last, copying or computing again */
+    double preempt_s;
     uint32_t input_tokens, cached_tokens, output_tokens;
     bool whole;
 };

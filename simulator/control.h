@@ -85,8 +85,8 @@ struct sim_control_setup {
     uint32_t routers;       /* 0: one */
     uint32_t instances_max; /* at once, drains included; 0: PLAN_INSTANCES_MAX */
     int64_t tick_us;        /* between decisions; 0: TICK_PERIOD_US */
-    const struct scale_future
-        *future; /* not NULL: the clairvoyant bound decides, for one service */
+    /* not NULL: the clairvoyant bound decides, for one service */
+    const struct scale_future *future;
 };
 
 /* The changing part of an agent's report on a ready or draining instance. */

@@ -39,8 +39,8 @@ struct chat_inputs {
     bool add_generation_prompt;
     struct str bos_token, eos_token; /* texts; not content */
     int64_t now_s;                   /* for strftime_now: seconds since 1970, shown as UTC */
-    struct arena
-        *scratch; /* of the caller's thread, reset after the call; NULL: one for this call */
+    /* of the caller's thread, reset after the call; NULL: one for this call */
+    struct arena *scratch;
 };
 
 /* Bounds of a rendering; a member that is 0 takes the default given beside it. */

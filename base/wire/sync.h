@@ -161,8 +161,8 @@ struct router_rules {
     uint32_t tenant_count;
     const struct token_rules *tokens; /* sent with the tenants */
     uint32_t token_count;
-    const struct refused_prompt
-        *refused; /* by other routers, and by this one before it restarted */
+    /* by other routers, and by this one before it restarted */
+    const struct refused_prompt *refused;
     uint32_t refused_count;
     uint32_t again_ms; /* time until the router should sync again */
 };

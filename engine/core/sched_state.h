@@ -26,8 +26,8 @@ struct scheduler {
     struct sched_counts counts;
     int64_t now_us;        /* of the last call with a time; never goes back */
     struct perf_coef perf; /* of the current plan */
-    struct chunk_session
-        *pending; /* scratch of pending_max, for a chunk policy that aims; or NULL */
+    /* scratch of pending_max, for a chunk policy that aims; or NULL */
+    struct chunk_session *pending;
     uint32_t pending_max;
     uint32_t aim; /* of the current plan, once computed */
     bool aimed;

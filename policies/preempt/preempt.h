@@ -17,9 +17,8 @@ enum preempt_how { PREEMPT_NOT, PREEMPT_RECOMPUTE, PREEMPT_SWAP };
 
 struct preempt_view {
     const struct step_session *victim;
-    const struct step_session
-        *newcomer;      /* waits for the pages; NULL: a running session wants them */
-    bool can_swap;      /* there is room in the swap space */
+    const struct step_session *newcomer; /* waits for the pages; NULL: a running one wants them */
+    bool can_swap;                       /* there is room in the swap space */
     double swap_s;      /* to copy the victim's pages out and in again; every running session waits
                          * for both */
     double recompute_s; /* to compute the victim's tokens again */

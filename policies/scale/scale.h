@@ -42,8 +42,8 @@ struct scale_config {
     double qps_target;      /* skyserve: requests a second an instance serves */
     double kv_target;       /* aibrix_apa, apa_fixed: share of KV memory in use */
     uint32_t count;         /* static: instances */
-    const struct scale_forecast
-        *forecast; /* dynamo_throughput, sageserve; NULL: the policy's own */
+    /* dynamo_throughput, sageserve; NULL: the policy's own */
+    const struct scale_forecast *forecast;
 };
 
 /* The parameters of a policy where the configuration sets none. */

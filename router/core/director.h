@@ -77,8 +77,8 @@ bool director_may_copy(const struct director *d, uint32_t from, uint32_t at);
 
 struct director_request {
     struct dispatch_request dispatch; /* its first part is the host's; the SLO is the director's */
-    bool
-        is_question; /* the host's: no client waits; predictor and telemetry do not learn from it */
+    /* the host's: no client waits; predictor and telemetry do not learn from it */
+    bool is_question;
     bool arrived;
     struct telemetry_place told; /* in its service's telemetry */
     struct kv_transfer kv;       /* as the decision thread sees it; only with a migrate policy */
@@ -88,10 +88,9 @@ struct director_verdict {
     enum dispatch_answer answer;
     int status; /* REFUSE: as in dispatch_verdict; WAIT: of `displaced`, as the next */
     double retry_after_s;
-    struct director_request
-        *displaced;             /* WAIT: the held request refused in its favour; NULL: none */
-    uint32_t slot;              /* SEND: to which endpoint */
-    bool prefills;              /* SEND: the slot computes only its first token */
+    struct director_request *displaced; /* WAIT: the held one refused in its favour; NULL: none */
+    uint32_t slot;                      /* SEND: to which endpoint */
+    bool prefills;                      /* SEND: the slot computes only its first token */
     uint32_t kv_from;           /* SEND: the endpoint that has KV of its beginning; ROUTE_NONE */
     bool hurry;                 /* the controller should hear of it soon */
     enum retry_failure failure; /* of director_fail: the failure it was counted as */

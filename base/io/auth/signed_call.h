@@ -34,8 +34,8 @@ struct signer_config {
     struct loop *loop;
     struct http_client *client;
     struct auth_peers *peers; /* NULL: of its own */
-    struct str
-        secret; /* sent in clear to receivers of an older release; empty, the default: never */
+    /* sent in clear to receivers of an older release; empty, the default: never */
+    struct str secret;
 };
 
 struct signer;

@@ -20,8 +20,8 @@ struct http_fetch_request {
     struct str body;
     bool json;                  /* the body is JSON */
     const struct signed_as *as; /* NULL: not signed, and any reply is accepted */
-    struct str
-        secret; /* as in signer_config: sent to a receiver of an older release; empty: never */
+    /* as in signer_config: sent to a receiver of an older release; empty: never */
+    struct str secret;
     int64_t timeout_us; /* 0: none */
 };
 

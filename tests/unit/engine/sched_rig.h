@@ -50,8 +50,8 @@ struct load {
     struct session *session[REQUESTS];
     uint8_t ended[REQUESTS];
     enum session_end end[REQUESTS];
-    bool
-        cut[REQUESTS]; /* aborted, given a deadline, refused or displaced: output may be a prefix */
+    /* aborted, given a deadline, refused or displaced: output may be a prefix */
+    bool cut[REQUESTS];
     uint32_t output[REQUESTS][OUTPUT_MAX], answer_count[REQUESTS];
 };
 
