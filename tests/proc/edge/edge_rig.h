@@ -25,7 +25,7 @@ extern const struct edge_server edge_servers[2];
 int edge_setup(void **state);    /* of the group */
 int edge_teardown(void **state); /* ends with failure where a server did */
 
-/* What was not as a test wanted, which then goes through its table to the end. */
+/* The failures of a test that goes on through its table to the end. */
 extern uint32_t edge_surprises;
 int edge_begin(void **state); /* of such a test: none so far */
 

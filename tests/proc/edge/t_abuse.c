@@ -113,13 +113,13 @@ static void put_fd(struct abuse *a, int fd)
     a->fd[a->count++] = fd;
 }
 
-/* What it takes of `bytes` now; the rest is not sent. */
+/* Sends as much of `bytes` as the socket takes now and drops the rest. */
 static void send_part(int fd, struct str bytes)
 {
     (void)!send(fd, bytes.data, bytes.len, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/* All of it, or what the server takes before it closes. */
+/* Sends all of it, or as much as the server takes before it closes. */
 static void send_whole(int fd, struct str bytes)
 {
     while (bytes.len > 0) {

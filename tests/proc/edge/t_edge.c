@@ -301,7 +301,7 @@ static void json_beyond_its_bounds_is_refused(void **state)
     assert_int_equal(edge_surprises, 0);
 }
 
-/* What looks odd and is right must pass, or the rows above could be refusing everything. */
+/* Odd but correct requests must pass; else the rows above could be refusing everything. */
 static void odd_json_that_is_right_is_served(void **state)
 {
     (void)state;
@@ -335,7 +335,7 @@ static void odd_json_that_is_right_is_served(void **state)
 #define BODY_US 30000000
 #define UNSENT_US 30000000
 
-/* What the router may grow by beside a stream of some 60 MB that nobody reads. */
+/* The most that the router may grow by beside a stream of some 60 MB that nobody reads. */
 #ifdef __SANITIZE_ADDRESS__
 #    define GROWTH_KIB (512 * 1024) /* freed memory stays in quarantine */
 #else

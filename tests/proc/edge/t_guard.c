@@ -1,4 +1,4 @@
-/* t_guard.c - who may ask a router and an engine what: pages, clients, other users of the machine. */
+/* t_guard.c - tests what pages of browsers, clients and other users of the machine may ask a router and an engine. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/file.h"

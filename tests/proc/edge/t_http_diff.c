@@ -2,13 +2,13 @@
  *
  * A proxy before Muster and Muster behind it must not read one stream of bytes as different requests.
  * So each drawn request goes to each server with a well-formed one behind it, the marker, on one
- * connection, and what came back is a word: a letter for each final reply,
+ * connection, and the replies make a word: a letter for each final reply,
  *
  *     a   taken        m   the marker was taken        r   refused
  *
- * What we take, both others must take, and see what follows at the same place: each `a` and `m` of
- * ours stands in their words too. Where we are the stricter one is counted by the odd form of the
- * request and printed. nginx and haproxy run on loopback as whoever runs the test, with files in the
+ * A request that we take, both others must take, and see the next one at the same place: each `a` and `m`
+ * of ours stands in their words too. The cases in which we are the stricter one are counted by the odd
+ * form of the request and printed. nginx and haproxy run on loopback as whoever runs the test, with files in the
  * test's folder only; absent, they are left out with a sentence. */
 #include "base/core/bits.h"
 #include "base/core/buf.h"
@@ -530,8 +530,8 @@ static void show(const struct drawn *d)
     printf("\n");
 }
 
-/* What ours took at place i, theirs took there. Theirs may have ended the connection behind a refusal,
- * and where it may end behind the request anyway. */
+/* Returns true if the other server took every request that ours took, at the same place. The other may
+ * have closed after a refusal, or where a close is allowed after the request anyway. */
 static bool agrees(const struct drawn *d, const char *mine, const char *other)
 {
     bool may_end = false;

@@ -1,8 +1,8 @@
 /* relay.c - a loop of its own that carries bytes between pairs of sockets.
  *
- *     who connects ── near ┐ forth: near -> far, the queue of far
+ *     the caller   ── near ┐ forth: near -> far, the queue of far
  *                          │
- *     who is meant ── far  ┘ back:  far -> near, the queue of near
+ *     the callee   ── far  ┘ back:  far -> near, the queue of near
  *
  * A side is read only while its queue has room and no cut stands in its way; what was read waits in
  * the other side's queue until its delay is over. Cuts are words of the shared table, looked at

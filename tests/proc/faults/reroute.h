@@ -16,14 +16,14 @@
 
 enum part { PART_OTHER, PART_CONTROLLER, PART_ROUTER, PART_AGENT, PART_ENGINE, PART_COUNT };
 
-/* Seen from who connects: FORTH is what it sends, BACK what it would receive. */
+/* Seen from the caller: FORTH cuts the bytes that it sends, BACK those that it would receive. */
 enum cut { CUT_NONE, CUT_FORTH, CUT_BACK, CUT_BOTH, CUT_RESET };
 
 #define REROUTE_PORTS 65536
 
 struct reroute_table {
     uint16_t relay_port, hole_port, closed_port;
-    _Atomic uint16_t known[PART_COUNT];           /* whose port it is; another one: an engine's */
+    _Atomic uint16_t known[PART_COUNT]; /* the port of each part; other ports are engines' */
     _Atomic uint32_t cut[PART_COUNT][PART_COUNT]; /* from, to: enum cut | port << 16; port 0: any */
     _Atomic uint32_t note[REROUTE_PORTS];         /* by source port: enum part | port meant << 16 */
 };

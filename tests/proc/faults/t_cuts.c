@@ -1,8 +1,8 @@
 /* t_cuts.c - each part of a fleet cut off from each other, under load, for MUSTER_CUT_S seconds.
  *
- * The data plane outlives the control plane, and what is silent is not dead: whatever cannot hear
- * whom, clients get every token of every answer, no instance is ended, and no engine is started
- * again, but for the one that its own agent could not reach. One fleet for all tests: controller,
+ * The data plane outlives the control plane, and a silent part is not a dead one: whichever parts cannot
+ * hear each other, clients get every token of every output, no instance is ended, and no engine is started
+ * again except the one that its own agent could not reach. One fleet for all tests: controller,
  * router and two instances of a third of a core, which reach each other by the relay only. Without the
  * variable a cut lasts the minute that the law names; `./check` makes short ones, longer than each limit
  * of a request but router.engine_head, and `./check --gates` the long ones.
@@ -30,7 +30,7 @@
  * to begin again. */
 #define FIRST_US 40000000
 #define GAP_US 20000000
-#define HEARD_S 5 /* who was heard so lately can be heard */
+#define HEARD_S 5 /* a part heard within this time can be heard */
 #define INSTANCES_PATH "/api/v1/instances"
 
 struct shown { /* an instance, by what the controller says of it */
@@ -129,7 +129,7 @@ struct pair {
     uint32_t cured; /* engines that are started again for it */
 };
 
-/* How old the knowledge of the controller (the oldest report) and of the router is. */
+/* The age of the controller's knowledge (its oldest report) and of the router's. */
 struct ages {
     double report_s, sync_s;
 };

@@ -199,7 +199,7 @@ static void expect_nothing_useful(struct impostor *m)
     assert_true(heard(m, "Muster-HMAC id="));
 }
 
-/* What was caught is sent as it is to whoever is back at the port. */
+/* Sends the caught bytes unchanged to the process that is back at the port. */
 static void expect_no_replay(struct impostor *m, uint16_t port)
 {
     for (uint32_t i = 0; i < m->count; i++) {

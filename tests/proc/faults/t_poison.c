@@ -40,7 +40,7 @@ static int setup(void **state)
     return 0;
 }
 
-/* ---- those who ask for something else ---- */
+/* ---- clients that ask for something else ---- */
 
 struct client {
     pthread_t thread;

@@ -182,7 +182,7 @@ static void unreadable_records_stop_nothing_else(void **state)
     assert_int_equal(same, 1);
 }
 
-/* What has really ended is gone from a complete list, and from the router. */
+/* An instance that has really ended is gone from a complete list, and from the router. */
 static void what_ends_is_gone(void **state)
 {
     (void)state;

@@ -16,7 +16,7 @@
 #define BEGIN "{\"instance\":\""
 #define ANSWERS 150 /* enough for one in a hundred to show */
 
-/* What `muster get instances NAME -o json` says of the only instance of `service`: its own object. */
+/* Returns the object of the only instance of `service` from `muster get instances NAME -o json`. */
 static void instance_of(const char *service, struct buf *ret)
 {
     CLEANUP(buf_fini) struct buf all = { 0 };

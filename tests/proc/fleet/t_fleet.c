@@ -374,7 +374,7 @@ static void keys_are_made_limited_and_revoked(void **state)
     struct holder wide = { .status = 200 }, narrow = { .status = 429 };
     struct holder asker = { .status = 200 };
     struct holder nobody = { .key = "no-such-key", .status = 401 };
-    /* Lists come whole: who knows the second key knows the first. */
+    /* Lists come whole: a router that knows the second key knows the first. */
     make_tenant("narrow", 3, &narrow);
     make_tenant("wide", 0, &wide);
     rig_wait(key_gives, &nobody, "strangers are refused");

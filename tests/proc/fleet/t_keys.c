@@ -1,7 +1,7 @@
 /* t_keys.c - keys fail closed: through the last key's end, restarts, a lost store, no controller.
  *
- * No instance runs: who may ask is decided before anything is looked at, and GET /v1/models needs
- * none.
+ * No instance runs: credentials are checked before anything else is looked at, and GET /v1/models
+ * needs none.
  */
 #include "base/core/bits.h"
 #include "base/core/own.h"

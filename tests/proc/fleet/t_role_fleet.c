@@ -1,5 +1,5 @@
-/* t_role_fleet.c - a fleet by `muster up` whose pools and rows say who computes prompts and who
- * decodes: what people read of it, before and after, and what is refused with which words.
+/* t_role_fleet.c - tests a fleet by `muster up` whose pools or role policy divide it into prefill and decode
+ * instances: the pages that people read, before and after, and the refusals with their sentences.
  *
  * Real binary, real model. The SLOs are so loose that distserve always finds a split. */
 #include "base/core/bits.h"
@@ -137,7 +137,7 @@ static void roles_reach_the_fleet(void **state)
     assert_true(engine_metric("front", "muster_engine_kv_fetched_tokens_total") <= 0);
 }
 
-/* What cannot be is told in a sentence, by the check and by the start alike. */
+/* Impossible settings are refused in a sentence, by the check and by the start alike. */
 static void what_cannot_be_is_refused(void **state)
 {
     (void)state;

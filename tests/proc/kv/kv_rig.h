@@ -33,7 +33,7 @@ extern struct rig_process kv_a, kv_b;
 int kv_two_open(void **state);
 int kv_two_close(void **state);
 
-/* What an engine answered to /internal/generate, all frames together. */
+/* The reply of an engine to /internal/generate, all frames together. */
 struct kv_answer {
     int status;
     uint32_t ids[KV_RIG_IDS_MAX];

@@ -231,7 +231,7 @@ static void without_a_prefix_cache_nothing_is_fetched(void **state)
 
 /* ---- garbage ---------------------------------------------------------------------------------- */
 
-/* What A answers to a read of this prompt from its beginning. */
+/* Gets A's reply to a read of this prompt from its beginning. */
 static void true_answer(uint32_t seed, struct buf *ret)
 {
     CLEANUP(buf_fini) struct buf body = { 0 };
@@ -250,7 +250,7 @@ static void put_reply(struct buf *out, const char *status, struct str body, size
     buf_str(out, body);
 }
 
-/* How a true answer is spoilt: a number of its head, or its length. */
+/* The ways to spoil a true reply: a number of its head, or its length. */
 struct spoilt {
     const char *why, *end;
     uint32_t at, value; /* of the head, when at > 0 */

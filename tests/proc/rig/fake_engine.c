@@ -156,7 +156,7 @@ static uint64_t token_hash(const struct stream *s, uint32_t at)
     return hash64(&at, sizeof at, s->prompt_hash);
 }
 
-/* Whether the ids behind the prompt are what comes behind it. */
+/* Returns true if the ids behind the prompt are the tokens that this engine would generate. */
 static bool continues(const struct stream *s, const struct generate_request *g)
 {
     for (uint32_t i = 0; i < s->before; i++)

@@ -82,7 +82,7 @@ int rig_run(struct buf *out, const char *const *args);
 /* The same with the words of a line. */
 int rig_muster(const char *command, const char *line, struct buf *out);
 
-/* What a command prints, or a part of it, and its exit status; rows of one command are run in turn. */
+/* The text that a command prints, or a part of it, and its exit status; rows of one command run in turn. */
 struct rig_row {
     const char *line;
     int status;
@@ -97,7 +97,7 @@ int rig_call(uint16_t port, const char *path, const char *body, struct buf *repl
 int rig_call_with(uint16_t port, const char *path, const char *header, const char *body,
                   struct buf *reply);
 
-/* The header by which who holds the secret of that file is let in. */
+/* Returns the header that shows the secret of that file. */
 #define RIG_BEARER 160
 void rig_bearer(const char *secret_path, char ret[RIG_BEARER]);
 
@@ -112,7 +112,7 @@ int rig_raw(uint16_t port, struct str bytes, struct buf *reply);
 /* Waits until `is_so` answers true; else the test fails, saying `what`. */
 void rig_wait(bool (*is_so)(void *arg), void *arg, const char *what);
 
-/* What a process holds: open descriptors, and private resident memory in KiB. Pages of the binary
+/* The resources of a process: open descriptors, and private resident memory in KiB. Pages of the binary
  * are left out: the kernel maps them in steps of 64 KiB as code is first run. */
 uint32_t rig_descriptors(const struct rig_process *p);
 int64_t rig_rss_kib(const struct rig_process *p);

@@ -55,7 +55,7 @@ double counted(const char *what)
 
 #define TEXT "/v1/completions"
 
-/* What stands behind every "text":" of a reply, as it is escaped. */
+/* Joins the strings behind every "text":" of a reply, escaped as they are. */
 static void gather(const struct buf *reply, struct buf *text)
 {
     static const char key[] = "\"text\":\"";

@@ -12,7 +12,7 @@ static void start_scripted(uint32_t i, const char *fail, const char *count)
     start_fake(i, ARGS("--tokens", "12", "--fail", fail, "--fail-count", count));
 }
 
-/* What an engine without any failure says, by itself. */
+/* The output of an engine without any failure. */
 static void fake_alone(struct buf *text)
 {
     static const char *const one[ENGINES] = { "" };

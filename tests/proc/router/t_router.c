@@ -200,7 +200,7 @@ static void failures_of_all_kinds_are_retried_before_the_first_byte(void **state
     start_before(1, NULL, NULL);
 }
 
-/* Once it is gone on with; of the second crash nobody knows whose fault it is. */
+/* The output is continued once; after the second crash nobody knows which of them is at fault. */
 /* It goes on three times, each time a few tokens further. */
 static void a_stream_that_breaks_each_time_ends_with_an_error_and_without_done(void **state)
 {
@@ -274,7 +274,7 @@ static void questions_of_length_are_asked_first(void **state)
     rig_wait(is_idle, NULL, "nothing in flight"); /* the gauge follows the sync */
 }
 
-/* What `muster replay` says of the record, on both of its outputs. */
+/* Runs `muster replay` on the record and joins its two outputs. */
 static void replay(const char *path, const char *more, char *text, size_t bytes)
 {
     char line[512];

@@ -248,7 +248,7 @@ static void clients_that_leave_are_let_go_of(void **state)
             if (round) setsockopt(fd[i], SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
             close(fd[i]);
         }
-        rig_wait(nothing_at_workers, NULL, "workers are done with those who left");
+        rig_wait(nothing_at_workers, NULL, "workers are done with clients that left");
         rig_wait(is_idle, NULL, "nothing in flight");
     }
     prompt_of(&body, MIDDLE, ",\"max_tokens\":1");
