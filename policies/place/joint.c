@@ -155,7 +155,7 @@ static double value(const struct desk *d, uint32_t i)
 }
 
 /* Returns the cost that orders the zones. While instances are missing, a zone that may refuse is
- * charged on demand's price for the chance that it does. */
+ * priced as on demand with the chance that it does. */
 static double rank(const struct desk *d, uint32_t i)
 {
     if (holds(d, i)) return value(d, i) * (1 - STAY);

@@ -81,7 +81,7 @@ extern const uint32_t place_count;
 
 const struct place_policy *place_find(struct str name); /* NULL when there is none */
 
-/* What policies share (place.c). */
+/* Functions that policies share (place.c). */
 
 static inline uint32_t place_have(const struct place_offer *o)
 {

@@ -1,20 +1,19 @@
-/* dynamollm.c - the policy `dynamollm`: the clock of least energy among those that keep the SLO.
+/* dynamollm.c - the policy `dynamollm`: choose the clock of least energy among those that keep the SLO.
  *
  *     point(c) = steady state at clock c with the same requests arriving (power.h)
  *     tpot(c)  = tpot * stretch(c)
- *     ttft(c)  = ttft * stretch(c) * max(1, (1 - load(now)) / (1 - load(c)))  and so does its queue
+ *     ttft(c)  = ttft * stretch(c) * max(1, (1 - load(now)) / (1 - load(c)))  the queue grows too
  *     allowed:   point(c) is stable, load(c) <= 0.7, tpot(c) and ttft(c) <= 0.7 of their limits
  *     choose:    least watts(c)
  *
- * Work of a window is given, so least mean watts is least energy. It is not always the lowest clock
- * that is allowed: below some clock steps stretch more than their power falls. The 0.7 pays for
- * what comes before the next look. An instance with no clock allowed, or with more than a handful
- * of requests waiting, runs at full speed.
+ * The work of a window is given, so least mean watts is least energy. The best clock is not always
+ * the lowest one allowed: below some clock steps stretch more than their power falls. The 0.7 leaves
+ * room for demand that arrives before the next decision. An instance with no clock allowed, or with
+ * more than 4 requests waiting, runs at full speed.
  *
  * Source: DynamoLLM, HPCA 2025 (arXiv 2408.00741): per-instance frequency every 5 s from a profile
- * of energy and latency, under the SLO. Profile: our roofline and its watts instead of a measured
- * one. Its pools by request length and its choice of parallelism are not clocks: they are not
- * here. */
+ * of energy and latency, under the SLO. Deviation: the profile is our roofline with its watts, not a
+ * measured one. Its pools by request length and its choice of parallelism are not here. */
 #include "policies/power/power.h"
 
 #include <math.h>

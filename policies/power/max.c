@@ -1,8 +1,8 @@
-/* max.c - the policy `max`: every instance at its full clock, always.
+/* max.c - the policy `max`: run every instance at its full clock, always.
  *
  *     clock = 1
  *
- * The baseline: no power management, which the other policies are measured against. */
+ * This is the baseline without power management that the other policies are measured against. */
 #include "policies/power/power.h"
 
 #define AGAIN_US (60 * 1000000ll)

@@ -1,31 +1,31 @@
 /* mu_serve.c - the policy `mu_serve`: feed the SLO's slack back into the clock.
  *
  *     slack = min(1 - ttft / ttft_slo, 1 - tpot / tpot_slo), of each instance
- *     slack < 0.2, or requests wait:                  clock = 1, and for ten minutes nobody's is
- *                                                     lower than two rungs above the clock of now
+ *     slack < 0.2, or requests wait:                  clock = 1, and for ten minutes no clock is
+ *                                                     below two rungs above the one that failed
  *     (1 - slack) (c / (c - rung))^2 < 0.65:          a rung down
  *
- * Down slowly and up at once: a rung too low costs requests, a rung too high some watts. The square
- * is what a rung may do to latency at most: the step takes longer and so does its queue. Tails are
- * old news, of requests that began minutes ago: hence the pause between steps down, and the
- * memory of where it went wrong. Nothing is predicted.
+ * Clocks go down slowly and up at once: a rung too low costs requests, a rung too high some watts.
+ * The square bounds the effect of a rung on latency: the step takes longer and so does its queue.
+ * Tails describe requests that began minutes ago; therefore steps down are spaced, and a clock that
+ * failed is remembered. Nothing is predicted.
  *
- * Source: mu-Serve, USENIX ATC 2024: the lowest frequency at which the SLO is attained. Marks,
- * steps and memory are ours; its placement of operators by their sensitivity to frequency is not
- * here. */
+ * Source: mu-Serve, USENIX ATC 2024: the lowest frequency at which the SLO is attained. The
+ * thresholds, steps and memory are ours; its placement of operators by their sensitivity to
+ * frequency is not here. */
 #include "policies/power/power.h"
 
 #include <math.h>
 
 #define SLACK_MIN 0.2
-#define LATENCY_MAX 0.65 /* of the SLO, that a step down may lead to */
+#define LATENCY_MAX 0.65 /* latency that a step down may lead to, as a share of the SLO */
 #define WAITING_MAX 4
 #define AGAIN_US (20 * 1000000ll) /* a window must hold outputs of its own clock */
 #define FLOOR_US (600 * 1000000ll)
 
 struct state {
-    double floor;     /* no clock below it */
-    int64_t until_us; /* as long as this; 0: never set */
+    double floor;     /* the lowest clock allowed */
+    int64_t until_us; /* end of the floor's time; 0: never set */
 };
 
 static double slack_of(const struct power_instance *in, const struct power_view *view)
@@ -54,7 +54,7 @@ static void decide(void *state, const struct power_view *view, int64_t now_us,
                    struct power_verdict *ret)
 {
     struct state *s = state;
-    /* A wall clock that went back leaves a time that is further off than it ever was set. */
+    /* After a wall clock went back, until_us is further off than it was ever set: the floor ends. */
     if (now_us >= s->until_us || s->until_us - now_us > FLOOR_US) s->floor = POWER_CLOCK_MIN;
     for (uint32_t i = 0; i < view->count; i++) {
         const struct power_instance *in = &view->instance[i];

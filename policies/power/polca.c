@@ -1,9 +1,8 @@
-/* polca.c - the row `polca`: more servers than the breaker carries at their peak, and caps for
- * the moments when they all want it.
+/* polca.c - the policy `polca`: cap clocks when a row of racks nears its breaker's limit.
  *
  *     row power >= 80 % of the breaker:   low priority capped to 0.90 of the clock
  *     row power >= 89 %:                  low priority to 0.80, then high priority to 0.95
- *     row power >= 100 %:                 the brake: everybody to the least clock
+ *     row power >= 100 %:                 the brake: all instances to the least clock
  *     a cap is lifted when the row is 5 points below the threshold that set it
  *
  *            80 %          89 %             89 % again      100 %
@@ -11,11 +10,12 @@
  *           <-----       <-------            <-------       <-----               100 % at once)
  *            75 %          84 %                84 %           84 %
  *
- * Prompts draw peaks of seconds and their mean is far below: caps are rare, and loose work pays.
+ * A row may then hold more servers than its breaker carries at their common peak. Prefill peaks last
+ * seconds and mean power is far below them, so caps are rare, and low-priority work bears them.
  *
  * Source: POLCA, ASPLOS 2024 (arXiv 2308.12908): thresholds 80 and 89 % of row power, low priority
  * first, lifted 5 points below; its A100 caps of 1275, 1110 and 1305 of 1410 MHz are the shares
- * above on our ladder. Without a limit of the row nothing is capped. */
+ * above, rounded to our ladder. Without a limit of the row nothing is capped. */
 #include "policies/power/power.h"
 
 #define CAP_AT 0.80

@@ -1,13 +1,13 @@
-/* power.c - the table of power policies, and what they share. */
+/* power.c - the table of power policies, and the steady state at another clock that they share. */
 #include "policies/power/power.h"
 
 #include "base/core/bits.h"
 
 #include <math.h>
 
-#define ROUNDS 12      /* of the fixed point: each takes most of what is left of the error */
-#define GROWTH_MAX 2.0 /* of a step's work; what KV memory has room for is not known here */
-#define PROBE 0.25     /* more work, for the slope: whole sessions must differ */
+#define ROUNDS 12      /* of the fixed point; each removes most of the remaining error */
+#define GROWTH_MAX 2.0 /* of a step's work; the room in KV memory is not known here */
+#define PROBE 0.25     /* extra work for the slope, enough to differ by whole sessions */
 
 const char *const priority_names[PRIORITY_COUNT + 1] = {
     [PRIORITY_HIGH] = "high",
@@ -34,7 +34,7 @@ static bool is_idle(const struct power_instance *in)
     return in->shape.prefill_tokens == 0 && in->shape.decoding_seqs == 0;
 }
 
-/* A step of `factor` times the work. */
+/* Returns a step of `factor` times the work. */
 static struct perf_shape times(const struct perf_shape *s, double factor)
 {
     return (struct perf_shape){
@@ -54,7 +54,7 @@ static double step_s(const struct power_instance *in, double factor, double cloc
     return roofline_step_clock_s(in->roofline, &shape, clock);
 }
 
-/* While a step of that many times the work runs, pauses in it included. */
+/* Returns the mean watts during a step of `factor` times the work, injected pauses included. */
 static double step_watts(const struct power_instance *in, double factor, double clock)
 {
     struct perf_shape shape = times(&in->shape, factor);
@@ -95,7 +95,7 @@ void power_decide(const struct power_policy *p, void *state, const struct power_
 {
     p->decide(state, view, now_us, ret);
     for (uint32_t i = 0; i < view->count; i++) {
-        /* Just below a rung is that rung: sums of 0.05 are not exact. */
+        /* A clock just above a rung is that rung: sums of 0.05 are not exact. */
         double rungs = ceil(ret->clock[i] / POWER_RUNG - 1e-9);
         /* Divided, not multiplied: 19 / 20 is printed as 0.95. */
         ret->clock[i] = fmin(1, fmax(POWER_CLOCK_MIN, rungs / round(1 / POWER_RUNG)));

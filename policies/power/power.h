@@ -1,16 +1,15 @@
-/* power.h - the interface of power policies: at which clock should each instance run?
+/* power.h - the interface of power policies, which choose the clock of each instance.
  *
  * Layer:   policies (base/core, libm)
  * Threads: pure; the controller's loop or the simulator calls
  * Rules:   (1) a clock is a share of the full one, from POWER_CLOCK_MIN to 1, and a rung of the
- *              ladder: arithmetic slows down with it, memory does not, except where idle time is
- *              injected: there all of a step does
- *          (2) an instance whose seconds are not known from a roofline keeps the full clock, unless
- *              a cap of the policy's power says otherwise
+ *              ladder. Arithmetic slows down with it and memory does not; where idle time is
+ *              injected, the whole step slows down
+ *          (2) an instance without a roofline keeps the full clock, unless the policy caps power
  *          (3) absent is not zero: without a known tail nothing is slowed down further
  *          (4) state is plain bytes of a fixed size; zeroed bytes are the first state
  *
- * A row (of racks) is what shares a breaker; here all instances of the view do.
+ * A row of racks shares one breaker; all instances of the view belong to one row.
  */
 #pragma once
 #include "base/perf/roofline.h"
@@ -19,7 +18,7 @@
 #define POWER_CLOCK_MIN 0.2
 #define POWER_RUNG 0.05 /* of the ladder of clocks */
 
-/* Of an instance's work. */
+/* The priority of an instance's work. */
 enum priority {
     PRIORITY_HIGH,
     PRIORITY_LOW, /* is capped first: batch work, loose SLOs */
@@ -34,9 +33,9 @@ struct power_instance {
     double busy;                     /* share of the window that steps took, at `clock` */
     double clock;                    /* in force now */
     bool injects_idle;               /* its clock is the share of time in which it computes: watts
-                                        fall as the clock does, not as its cube */
+                                        fall in proportion to the clock, not to its cube */
     bool tail_known;                 /* enough outputs for the two below */
-    double ttft_s, tpot_s;           /* 99 requests in 100 had at most this */
+    double ttft_s, tpot_s;           /* 99th percentiles */
     uint32_t waiting;                /* requests not yet computing */
     enum priority priority;
 };
@@ -74,22 +73,22 @@ extern const uint32_t power_count;
 
 const struct power_policy *power_find(struct str name); /* NULL when there is none */
 
-/* Asks the policy, puts its clocks on the ladder (upwards). */
+/* Asks the policy and rounds its clocks up to rungs of the ladder. */
 void power_decide(const struct power_policy *p, void *state, const struct power_view *view,
                   int64_t now_us, struct power_verdict *ret);
 
 /* Functions that policies share (power.c). */
 
 /* The steady state of an instance at another clock, with the same requests arriving. Where steps
- * follow each other without a pause, slower steps meet more sessions: the mean step grows until it
- * is as long as the work of its own duration. */
+ * follow each other without a pause, slower steps hold more sessions: the mean step grows until it
+ * computes all the work that arrives in its own duration. */
 struct power_point {
     double stretch; /* step seconds, times those now */
     double busy;    /* share of time */
     double load;    /* d ln step / d ln work: towards 1 the queue grows without end */
     double watts;   /* mean; 0 without a roofline */
-    bool stable;    /* there is one, with a step of at most twice the sessions */
+    bool stable;    /* a steady state exists, with at most twice the work in a step */
 };
 void power_point_at(const struct power_instance *in, double clock, struct power_point *ret);
 
-double power_watts(const struct power_instance *in, double clock); /* of that point */
+double power_watts(const struct power_instance *in, double clock); /* watts of power_point_at */

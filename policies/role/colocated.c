@@ -1,7 +1,7 @@
 /* colocated.c - every instance serves whole requests.
  *
- * The simple alternative, and with chunked prompts a strong one: no copy, no ratio to be wrong
- * about. */
+ * This is the simple alternative, and with chunked prompts a strong one: it needs no KV transfer and
+ * has no ratio that could be wrong. */
 #include "policies/role/role.h"
 
 #define AGAIN_US 60000000

@@ -1,11 +1,12 @@
-/* distserve.c - each phase's goodput an instance, then as many of each as match.
+/* distserve.c - compute the goodput of one instance in each phase, then match their numbers.
  *
  *     g_p = requests a second of one prefill instance within the TTFT
  *     g_d = ... of one decode instance within the TPOT
- *     n_p = n g_d / (g_p + g_d), down or up, whichever the evaluator likes better
+ *     n_p = n g_d / (g_p + g_d), rounded down or up, whichever the evaluator predicts more from
  *
- * DistServe (OSDI'24) algorithm 2 without its search over parallelism, which is placement's; where
- * the link cannot carry the K and V in time (either goodput is 0), whole requests stay. */
+ * This is DistServe (OSDI'24) algorithm 2 without its search over parallelism, which belongs to
+ * placement. Where the link cannot carry the K and V in time (either goodput is 0), all instances
+ * serve whole requests. */
 #include "base/core/bits.h"
 #include "policies/role/role.h"
 

@@ -1,12 +1,12 @@
-/* dynamo_pd.c - thresholds on each side's load; a fleet of fixed size trades one for one.
+/* dynamo_pd.c - change one instance over when the load of prefill and decode crosses thresholds.
  *
  *     prefill load = pending prompt tokens / mean prompt    up: any >= 1.0, down: all < 0.1
  *     decode load  = tokens held / tokens of KV memory      up: any >  1.0, down: all < 0.6
  *
  * NVIDIA Dynamo's planner adds and removes replicas by these rules every 5 s, and holds while a
- * change is under way. With a fixed fleet what one side asks for the other must be able to give:
- * an instance changes over only when one says up and the other says down. The first split is by
- * rates (pd_serve), where Dynamo takes its operator's numbers. */
+ * change is under way. In a fixed fleet one side can only gain what the other gives: an instance
+ * changes over only when one side says up and the other says down. The first split follows the rates
+ * (pd_serve), where Dynamo takes its operator's numbers. */
 #include "base/core/bits.h"
 #include "policies/role/role.h"
 

@@ -1,10 +1,10 @@
-/* pd_serve.c - the ratio at which neither side waits: n_p mu_p = n_d mu_d.
+/* pd_serve.c - set the ratio at which neither phase waits for the other: n_p mu_p = n_d mu_d.
  *
  *     mu_p = 1 / (seconds of a mean prompt),  mu_d = batch / (step seconds at that batch * output)
  *
- * The rates are those of instances at work, whatever the SLO says of waiting; the batch is the
- * largest within the TPOT and the KV memory. P/D-Serve (2024) adjusts one instance at a time as
- * the measured rates drift, and so does this policy. */
+ * The rates are those of busy instances and ignore the SLO on waiting; the batch is the largest
+ * within the TPOT and the KV memory. P/D-Serve (2024) adjusts one instance at a time as the
+ * measured rates drift, and so does this policy. */
 #include "base/core/bits.h"
 #include "policies/role/role.h"
 
@@ -46,10 +46,10 @@ static void decide(void *state, const struct role_view *view, int64_t now_us, st
         now += in->role == ROLE_PREFILL;
         disaggregated += in->role != ROLE_BOTH;
     }
-    double part = decode / (prefill + decode); /* rates without end have no ratio: halves */
+    double part = decode / (prefill + decode); /* infinite rates have no ratio: halves */
     uint32_t want = (uint32_t)lround(count * (part >= 0 ? part : 0.5));
     want = min_u32(max_u32(want, 1), count - 1);
-    /* A fleet that is split already follows one instance at a time. */
+    /* A fleet that is already split changes by one instance at a time. */
     if (disaggregated == count && now > 0) want = want > now ? now + 1 : want < now ? now - 1 : now;
     role_assign(view, order, count, want, count - want, ret->role);
     role_answer(view, "both sides work at one rate", now_us + AGAIN_US, ret);

@@ -1,15 +1,16 @@
-/* planner.c - whole requests, unless the evaluator promises clearly more with a split.
+/* planner.c - serve whole requests unless the evaluator predicts clearly more goodput from a split.
  *
  *     goodput(best of all splits)  >  1.05 goodput(colocated)
  *
- * Disaggregation is an outcome here, not a setting: it pays where the TPOT is tight and the link is
- * fast, and loses where neither holds, because a split fleet idles on one side. What is in place
- * stays as long as nothing promises 5 % more, so that roles do not follow the noise of demand. Fleets
- * that are split in part are not tried: they need a router that gives each part what it can take.
+ * Prefill/decode disaggregation is an outcome here, not a setting: it pays where the TPOT is tight
+ * and the link is fast, and loses where neither holds, because a split fleet idles on one side. Roles
+ * stay as they are until another choice predicts 5 % more, so that they do not follow the noise of
+ * demand. Partly split fleets are not tried: they need a router that gives each part a load it can
+ * take.
  */
 #include "policies/role/role.h"
 
-#define GAIN_MIN 1.05 /* below it the model is not sure enough to move anything */
+#define GAIN_MIN 1.05 /* below it the model is not sure enough to change roles */
 #define AGAIN_US 30000000
 #define GRID_MAX 64 /* splits that are tried in a larger fleet */
 

@@ -1,18 +1,18 @@
-/* role.c - what the role policies share, their table, and the evaluator: requests a second within both SLOs,
- * from step-time coefficients and two moments.
+/* role.c - the table of role policies, their shared functions, and the closed-form evaluator. The evaluator
+ * computes requests a second within both SLOs from step-time coefficients and two moments of the lengths.
  *
  *     prefill   an M/G/1 queue of prompts: TTFT at quantile q = service_q + wait_q,
  *               wait_q = (W / rho) ln(rho / (1 - q)), W = rate E[S^2] / (2 (1 - rho))
  *     decode    sessions running at once: B = rate * output * step(B), step(B) = a + B (c + d ctx);
  *               step at B + z sqrt(B) within the TPOT, less the copy's share of it
  *     both      prompts take the share phi = rate * prompt seconds of the time, so a token takes
- *               step(B) / (1 - phi); its spread over a session's life is that of the batch and of the
- *               prompts that happen to come meanwhile
+ *               step(B) / (1 - phi); its spread over a session's life comes from the batch and from
+ *               the prompts that arrive meanwhile
  *
- * The largest rate that keeps all of it is found by bisection. DistServe section 3 analyses the two
- * phases so (its M/D/1 waits become M/G/1 here, because prompts differ more than anything else),
- * but simulates in its planner; this form needs no trace and costs microseconds. Wherever it is
- * rough it is so for every choice alike.
+ * Bisection finds the largest rate that keeps all of these limits. DistServe section 3 analyses the
+ * two phases in the same way (its M/D/1 waits become M/G/1 here, because prompt lengths vary more
+ * than anything else), but its planner simulates; this form needs no trace and costs microseconds.
+ * Its errors are alike for every choice of roles.
  */
 
 #include "policies/role/role.h"
@@ -25,7 +25,7 @@
 
 #define BISECTIONS 32
 
-/* z with P(normal < z) = q, to a few per mille (Abramowitz and Stegun 26.2.23). */
+/* Returns z with P(normal < z) = q, to a few per mille (Abramowitz and Stegun 26.2.23). */
 static double normal_quantile(double q)
 {
     double t = sqrt(-2 * log(1 - fmin(fmax(q, 0.5), 0.9999)));
@@ -33,7 +33,8 @@ static double normal_quantile(double q)
                    (1 + 1.432788 * t + 0.189269 * t * t + 0.001308 * t * t * t);
 }
 
-/* TTFT at quantile q of prompts that are served one after another in s = fixed + per * tokens. */
+/* Returns the TTFT at the view's quantile for prompts served one after another, each taking
+ * fixed + per * tokens seconds. */
 static double ttft_s(const struct role_view *v, double rate, double fixed, double per)
 {
     const struct role_demand *d = &v->demand;
@@ -45,13 +46,13 @@ static double ttft_s(const struct role_view *v, double rate, double fixed, doubl
     return mean + normal_quantile(q) * sqrt(fmax(m2 - mean * mean, 0)) + wait;
 }
 
-/* Mean tokens that a running session holds: long outputs are met more often. */
+/* Returns the mean tokens that a running session holds; long outputs are running more often. */
 static double context(const struct role_demand *d)
 {
     return d->prompt_mean + d->output_m2 / (2 * d->output_mean);
 }
 
-/* Seconds of a prompt token, its attention to those before it included. */
+/* Returns the mean seconds of a prompt token, its attention to earlier tokens included. */
 static double prompt_token_s(const struct role_demand *d, const struct perf_coef *p)
 {
     return p->prefill_token_s + p->attend_s * d->prompt_m2 / (2 * d->prompt_mean);
@@ -73,7 +74,7 @@ static bool fits(const struct role_view *v, const struct role_instance *in, doub
 static bool prefill_ok(const struct role_view *v, const struct role_instance *in, double rate)
 {
     const struct role_demand *d = &v->demand;
-    /* Every full step, and at least one, costs its fixed part. */
+    /* Each full step costs its fixed part; a prompt takes at least one. */
     double fixed = in->perf.step_s * fmax(1, d->prompt_mean / (double)in->token_budget);
     double copy_s = v->token_bytes * d->prompt_mean / v->link_bytes_s;
     return rate * copy_s < 0.9 &&
@@ -139,8 +140,8 @@ double role_decode_rps(const struct role_view *view, const struct role_instance 
     return view->link_bytes_s > 0 ? most_rps(view, in, decode_ok) : 0;
 }
 
-/* A router that knows all speeds spreads so that every instance of a kind is at its own limit at
- * once. */
+/* Returns the goodput as a sum over instances: a router that knows all speeds brings every instance
+ * of a role to its own limit at the same time. */
 static double goodput_rps(const void *ctx, const struct role_view *view, const enum role *role)
 {
     (void)ctx;
@@ -156,8 +157,8 @@ static double goodput_rps(const void *ctx, const struct role_view *view, const e
 
 const struct role_evaluator role_closed_form = { .goodput_rps = goodput_rps };
 
-#define AGAIN_US 10000000 /* where nothing is known to decide by */
-#define ALIKE 1.05        /* speeds that were learned differ by so much between like machines */
+#define AGAIN_US 10000000 /* until the next question where roles are kept */
+#define ALIKE 1.05        /* learned speeds of like machines differ by up to this factor */
 
 const struct role_policy *const role_table[] = {
 #define POLICY(name) &role_##name,
@@ -175,7 +176,7 @@ const struct role_policy *role_find(struct str name)
     return NULL;
 }
 
-/* Of those that are ready. */
+/* Returns true if the ready instances serve both phases or none; else *ret_only is the one they serve. */
 static bool has_both_phases(const struct role_view *view, const enum role *role,
                             enum role *ret_only)
 {
@@ -186,7 +187,7 @@ static bool has_both_phases(const struct role_view *view, const enum role *role,
     return of[ROLE_BOTH] > 0 || !of[ROLE_PREFILL] == !of[ROLE_DECODE];
 }
 
-/* Rule 1. */
+/* Enforces rule 1: if one phase has no ready instance, those of the other serve whole requests. */
 static void see_to_both(const struct role_view *view, struct role_verdict *ret)
 {
     enum role only;
@@ -243,10 +244,10 @@ static double aptitude(const struct role_view *view, const struct role_instance 
     return token_s * d->output_mean / (prompt_s > 0 ? prompt_s : 1e-12);
 }
 
-/* One that may change. */
+/* An instance that may change its role. */
 struct candidate {
     double aptitude;
-    uint32_t class; /* of like ones, the aptest is 0 */
+    uint32_t class; /* of like instances; the class best at prefill is 0 */
     uint32_t rank;  /* by its role: prefill 0, both 1, decode 2 */
     uint32_t id, at;
 };
@@ -298,7 +299,7 @@ void role_assign(const struct role_view *view, const uint32_t *order, uint32_t c
     for (uint32_t i = 0; i < view->instance_count; i++)
         ret[i] = view->instance[i].role;
     for (uint32_t i = 0; i < count; i++) {
-        /* Both kinds from the ends: the aptest for each. */
+        /* Each role takes from its own end, where the instances best at it are. */
         ret[order[i]] = i < prefill ? ROLE_PREFILL : i >= count - decode ? ROLE_DECODE : ROLE_BOTH;
     }
 }
@@ -315,7 +316,7 @@ void role_answer(const struct role_view *view, const char *reason, int64_t again
     ret->again_us = again_us;
 }
 
-/* One look. */
+/* struct role_look calls a policy with its state. */
 
 void role_look(struct role_look *l, const struct role_view *view, int64_t now_us,
                struct role_verdict *ret)

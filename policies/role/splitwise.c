@@ -1,12 +1,12 @@
-/* splitwise.c - a prompt pool and a token pool that lend each other machines.
+/* splitwise.c - keep a prompt pool and a token pool that lend each other machines.
  *
  *     every machine of the prompt pool has more than 8,192 pending prompt tokens:
  *         the token machine with the fewest becomes mixed
  *     every machine of the token pool has less than 2,048 tokens of room:
  *         the prompt machine with the fewest becomes mixed
  *
- * A borrowed machine goes home when nothing of the foreign phase is left there. The planner of
- * Splitwise sizes the pools; here the rates of the two phases do (as in pd_serve), at first and then
+ * A borrowed machine goes home when no work of the foreign phase is left there. In Splitwise a
+ * planner sizes the pools; here the rates of the two phases do (as in pd_serve), at first and then
  * every minute in which no machine is borrowed, by one machine: the paper's coarse re-purposing.
  * Deviation: Splitwise's simulator bounds the tokens of a batch by 2,048; with paged memory the
  * bound of a token machine is its KV, so it counts as full 2,048 tokens before the end.
@@ -50,7 +50,7 @@ static bool are_stale(const struct splitwise *s, const struct role_view *v)
     return fresh || !homes[ROLE_PREFILL] || !homes[ROLE_DECODE];
 }
 
-/* The least loaded of a pool, borrowed ones not counted; NULL: none. */
+/* Returns the least loaded instance of a pool that is not lent out; NULL when there is none. */
 static const struct role_instance *least(const struct splitwise *s, const struct role_view *v,
                                          enum role pool, bool by_prompt)
 {
@@ -65,10 +65,10 @@ static const struct role_instance *least(const struct splitwise *s, const struct
     return best;
 }
 
-/* A minute has passed since the pools were sized, and every machine works at home. */
+/* Returns true if a minute has passed since the pools were sized and every machine works at home. */
 static bool may_resize(struct splitwise *s, const struct role_view *v, int64_t now_us)
 {
-    if (s->sized_us > now_us) s->sized_us = now_us; /* a clock that was set back */
+    if (s->sized_us > now_us) s->sized_us = now_us; /* a wall clock that was set back */
     if (now_us - s->sized_us < RESIZE_US) return false;
     for (uint32_t i = 0; i < v->instance_count; i++)
         if (is_mine(s, &v->instance[i]) && v->instance[i].role == ROLE_BOTH) return false;
@@ -107,7 +107,7 @@ static void decide(void *state, const struct role_view *view, int64_t now_us, st
     const struct role_instance *token = least(s, view, ROLE_DECODE, false);
     bool prompts_wait = prompt && prompt->prompt_pending > PROMPT_PENDING_MAX;
     bool tokens_wait = token && token->decode_pending + DECODE_SLACK_TOKENS > token->kv_tokens_max;
-    /* A machine that is lent goes on with its own phase. */
+    /* A lent machine goes on with its own phase too. */
     if (prompts_wait && !tokens_wait && token) ret->role[token - view->instance] = ROLE_BOTH;
     if (tokens_wait && !prompts_wait && prompt) ret->role[prompt - view->instance] = ROLE_BOTH;
     role_answer(view,

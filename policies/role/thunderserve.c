@@ -1,12 +1,12 @@
-/* thunderserve.c - tabu search over phases: flip one, or exchange two, without a reload.
+/* thunderserve.c - search the phases of instances by tabu search: flip one, or exchange two.
  *
- *     from the roles in place, at each step the best neighbour that is not tabu (or beats the best
- *     so far); what was flipped is tabu for some steps; the best that was seen is the answer
+ *     start from the roles in place; each step takes the best neighbour that is not tabu (or beats
+ *     the best so far); flipped instances are tabu for some steps; the best roles seen win
  *
  * ThunderServe (MLSys'25) searches groups of devices and their phases and then re-plans phases alone
- * when the load shifts, because flipping keeps the weights where they are. This is that second,
- * online part; groups are the instances given. Like machines are interchangeable, so that at most
- * one flip a class of speed and role is looked at in each step. */
+ * when the load shifts, because a flip needs no reload of the weights. This policy is that second,
+ * online part; its groups are the given instances. Like machines are interchangeable, so each step
+ * looks at one flip at most for each class of speed and role. */
 #include "base/core/err.h"
 #include "policies/role/role.h"
 
@@ -22,7 +22,7 @@ struct search {
     uint32_t order[ROLE_INSTANCES_MAX], count;
     uint32_t tabu_until[ROLE_INSTANCES_MAX]; /* by place in order */
     enum role role[ROLE_INSTANCES_MAX];
-    uint32_t prefill; /* of those in the order */
+    uint32_t prefill; /* instances of the order that prefill */
 };
 
 static enum role other(enum role role)
@@ -30,7 +30,8 @@ static enum role other(enum role role)
     return role == ROLE_PREFILL ? ROLE_DECODE : ROLE_PREFILL;
 }
 
-/* The one before it in the order is of like speed and role: flipping it would do the same. */
+/* Returns true if the instance before it in the order has a like speed and role: flipping that one
+ * would do the same. */
 static bool is_twin(const struct search *s, uint32_t i)
 {
     if (i == 0 || s->role[s->order[i]] != s->role[s->order[i - 1]]) return false;
@@ -46,8 +47,8 @@ static double value(const struct search *s)
     return s->view->evaluator->goodput_rps(s->view->evaluator->ctx, s->view, s->role);
 }
 
-/* Flips the places `a` and, unless it is the same, `b`. False, and nothing done, when one phase
- * would have nobody. */
+/* Flips the places `a` and `b` (once if they are the same). Returns false and changes nothing if one
+ * phase would be left without an instance, or if `a` and `b` have the same phase. */
 static bool flip(struct search *s, uint32_t a, uint32_t b)
 {
     enum role *x = &s->role[s->order[a]], *y = &s->role[s->order[b]];
@@ -63,7 +64,8 @@ static bool flip(struct search *s, uint32_t a, uint32_t b)
     return true;
 }
 
-/* One step; returns the value it leads to, < 0 when there is no neighbour. */
+/* Takes one step of the search and returns the goodput it leads to; < 0 when no neighbour may be
+ * taken. */
 static double step(struct search *s, uint32_t number, double best)
 {
     double found = -1;
@@ -83,7 +85,7 @@ static double step(struct search *s, uint32_t number, double best)
     }
     if (found < 0) return found;
     must(flip(s, at_a, at_b));
-    /* Short against the fleet, else soon nothing may move. */
+    /* A tabu is short against the fleet's size, or soon every flip would be tabu. */
     s->tabu_until[at_a] = s->tabu_until[at_b] = number + s->count / 4 + 1;
     return found;
 }
@@ -98,7 +100,7 @@ static void decide(void *state, const struct role_view *view, int64_t now_us, st
         role_keep(view, "no demand is known, or too few instances", now_us, ret);
         return;
     }
-    /* Colocated ones have no phase yet: halves to start from. */
+    /* Colocated instances have no phase yet: the search starts from halves. */
     role_keep(view, "no flip promises two per cent more", now_us, ret);
     memcpy(s.role, ret->role, view->instance_count * sizeof *s.role);
     bool disaggregated = true;

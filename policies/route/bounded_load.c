@@ -1,12 +1,12 @@
-/* bounded_load.c - consistent hashing with bounded loads, on the prompt's beginning.
+/* bounded_load.c - hash the prompt's beginning consistently, with bounded loads.
  *
  *     most = ceil(c * (in flight + 1) / instances), c = 1.25
- *     the first instance in the order of this prefix whose in-flight + 1 <= most
+ *     the first instance in the order of this prefix with in-flight + 1 <= most
  *
  * Deviation: the order is that of highest random weight instead of clockwise on a ring; both give
- * each prefix a fixed order of instances, ours without virtual nodes. In flight are requests, as
- * in HAProxy's hash-balance-factor and KubeAI. The key is the view's prefix_hash: the first two
- * blocks of a prompt where blocks are known.
+ * each prefix a fixed order of instances, ours without virtual nodes. The load is the number of
+ * requests in flight, as in HAProxy's hash-balance-factor and KubeAI. The key is the request's
+ * prefix_hash: the first two blocks of a prompt where blocks are known.
  * Source: Mirrokni, Thorup, Zadimoghaddam (SODA 2018).
  */
 #include "policies/route/route.h"

@@ -1,9 +1,9 @@
-/* completion.c - the default: least time that the request costs everybody, in seconds.
+/* completion.c - the default: send a request where it costs all requests together the fewest seconds.
  *
  *     cost = wait + own / (1 - load)                             until its first token
  *          + weight * (  L * itl * (1 + prompts) / (1 - prompts) its own decoding
- *                      + (c + d * ctx) * min(n * L, left)        what it adds to theirs
- *                      + m * b * (uncached - least uncached))    what of it they need not wait for
+ *                      + (c + d * ctx) * min(n * L, left)        what it adds to others' decoding
+ *                      + m * b * (uncached - least uncached))    avoidable prefill that they wait for
  *          + price + fairness
  *
  *     wait     seconds until the instance begins with this prompt (queue, sequence slots)
@@ -11,30 +11,30 @@
  *     load     seconds of work a second that the fleet was sent lately, per instance that accepts
  *     itl      a + c * (n + 1) + d * (kv + ctx), n sequences there, kv their tokens, m of them past
  *              their first token
- *     prompts  share of the instance's seconds that prompts took lately, with this one
+ *     prompts  share of the instance's seconds that prompts took in the last 10 s, with this one
  *     L        predicted output, ctx = prompt + L / 2, left = tokens the n have yet to generate
  *
- * Why own / (1 - load): requests that come while this one is worked off wait longer
- * too. A second of work lengthens a busy period of a server at load r by 1 / (1 - r) seconds
- * (M/G/1), and the arrivals of that time wait behind it. So an idle fleet routes by the shortest
- * time to first token, and a loaded one prefers the instance where the prompt is cached even when
- * its queue is longer: work that is avoided is worth more than a place in a queue. The fleet's
- * load and not the instance's own is meant, because later requests go where the queue is shortest.
+ * Why own / (1 - load): requests that arrive while this one is computed wait longer too. A second of
+ * work lengthens a busy period of a server at load r by 1 / (1 - r) seconds (M/G/1), and the
+ * arrivals of that time wait behind it. So an idle fleet routes by the shortest time to first token,
+ * and a loaded one prefers the instance where the prompt is cached even when its queue is longer:
+ * avoided work is worth more than a place in a queue. The load is the fleet's and not the
+ * instance's own, because later requests go where the queue is shortest.
  *
  * Decoding: prompts that take a share of the seconds stretch a gap between tokens to itl / (1 -
  * prompts). The stretch is counted twice: for this output, and in place of what this prompt does to
  * the sequences that decode. Counting that directly, as n * b * uncached, is right for the mean and wrong
  * for the SLO: it drives prompts and outputs to different instances, and short outputs among
  * the prompts past their time per token (measured: Azure conversations, eight A100). Where nothing
- * contends (c = d = 0) only L * a is left, which tells slow hardware from fast. But what is cached
- * elsewhere need not be computed at all: that part, and only that, is counted directly, for each
- * sequence that decodes there.
+ * contends (c = d = 0) only L * a is left, which tells slow hardware from fast. But tokens that are
+ * cached elsewhere need not be computed at all: they, and only they, are counted directly, for each
+ * sequence that decodes on the instance.
  *
- * Weight: a second before the first token is a part 1 / slo_ttft of what is allowed there, one of
+ * Weight: a second before the first token is 1 / slo_ttft of the time allowed for it, a second of
  * decoding 1 / (L * slo_tpot). An SLO says what is allowed, not what is usual: where first tokens take
- * a fifth of a second and an SLO of ten is given, or none, nobody wants two of them twice as late for
- * an output of ten seconds that ends half a second earlier. So a second counts also as a part of what
- * its phase takes at best now, T to the first token and D of decoding:
+ * 0.2 s and the SLO is 10 s, or there is none, an output of 10 s that ends 0.5 s earlier is not worth
+ * two first tokens that come twice as late. So a second counts also as a share of the time that its
+ * phase takes at best now, T to the first token and D of decoding:
  *
  *     weight = min(1, slo_ttft / (L * slo_tpot), T / D),      T, D least over the instances
  *
@@ -43,32 +43,32 @@
  * the SLOs alone an SLO of 10 s or none cost 4 % on two A100 at speed 1.5; with T / D mean TTFT is
  * 1.1 % below shortest_ttft's and mean JCT 2.3 %.
  *
- * A request that is late for its SLO wherever it goes is placed by the same cost. It cannot hold up
- * fewer seconds of others than own / (1 - load), which the cost has already, and a longer queue
- * would only add to its own wait: seconds lost by it, and none won by the others unless the fleet
- * has more work than it can do. Rejected: sending it where it begins last. On Mooncake's
- * conversations at an SLO of 5 s that lost 2 to 5 points of attainment and 11 to 19 % of mean TTFT,
- * because queues that differ leave instances idle.
+ * A request that will miss its SLO wherever it goes is placed by the same cost. It delays others by at
+ * least own / (1 - load) seconds, which the cost already has, and a longer queue would only add to
+ * its own wait: it would lose seconds, and the others would gain none unless the fleet has more work
+ * than it can do. Rejected: sending it where it begins last. On Mooncake's conversations at an SLO of
+ * 5 s that lost 2 to 5 points of attainment and 11 to 19 % of mean TTFT, because unequal queues leave
+ * instances idle.
  *
  * Price: busy seconds there, weighed by how much dearer than the cheapest the instance is; a
  * waiting second and an instance-second at the fleet's mean price count 4 : 1.
  * Fairness: a tenant that had more than its share of the work of the last minute pays its own
- * prompt once more for every request of others that waits there, times its excess: it gathers
- * behind itself instead of in front of everybody.
+ * prompt once more for every request of others that waits there, times its excess: its requests
+ * queue behind each other instead of in front of other tenants.
  *
  * Source: ours. Related: size-aware dispatching by first policy iteration (Hyytia, Penttinen,
- * Aalto, EJOR 2012), Mooncake's minimum TTFT, which this is at load 0 without decoding.
+ * Aalto, EJOR 2012), Mooncake's minimum TTFT, which this rule equals at load 0 without decoding.
  */
 #include "base/core/bits.h"
 #include "policies/route/route.h"
 
 #include <math.h>
 
-#define LOAD_MAX 0.95     /* beyond it the followers would outweigh any queue */
-#define PROMPTS_S 10.0    /* as long as route_instance.prompt_load looks back */
-#define PROMPTS_MAX 0.9   /* share of prompts that is believed */
+#define LOAD_MAX 0.95     /* beyond it later requests would outweigh any queue */
+#define PROMPTS_S 10.0    /* window of route_instance.prompt_load */
+#define PROMPTS_MAX 0.9   /* the largest share of prompts that is believed */
 #define PRICE_WEIGHT 0.25 /* waiting seconds that an instance-second at mean price is worth */
-#define FAIR_US 60000000  /* a tenant's share is of the work of about so long */
+#define FAIR_US 60000000  /* a tenant's share is that of the work of about the last minute */
 #define FAIR_SLOTS 256    /* tenants told apart; two in one slot share their share */
 #define FAIR_EXCESS_MAX 4.0
 #define FAIR_S_MIN 1e-3 /* below it a tenant's share is not held against it */
@@ -146,7 +146,7 @@ static uint32_t least_uncached(const struct route_view *view, const struct route
     return least;
 }
 
-/* Seconds of decoding beside the sequences that are there, if no prompt comes between. */
+/* Returns the seconds of decoding beside the sequences that are there, if no prompt is computed. */
 static double alone_s(const struct route_instance *at, const struct route_req *req)
 {
     double output = fmax(req->output_mean, 1);
@@ -203,7 +203,7 @@ static double cost_s(const struct route_instance *in, const struct route_req *re
 {
     uint32_t uncached = uncached_tokens(in, req);
     if (!in->has_perf && !t->has_fleet) {
-        /* Nobody's speed is known: tokens stand in for seconds. */
+        /* No speed is known: tokens stand in for seconds. */
         return (double)in->prefill_tokens + (double)in->decoding + (double)uncached * t->follow;
     }
     struct route_instance at = route_known(in, &t->fleet);

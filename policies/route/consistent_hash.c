@@ -1,8 +1,8 @@
-/* consistent_hash.c - the same beginning of a prompt goes to the same instance.
+/* consistent_hash.c - send prompts with the same beginning to the same instance.
  *
  * Highest random weight (Thaler and Ravishankar 1998): every instance scores H(prefix, instance)
  * and the highest wins. Unlike a ring it needs no virtual nodes, and when an instance leaves only
- * its own prefixes move. Blind to load.
+ * its own prefixes move. The policy ignores load.
  */
 #include "policies/route/route.h"
 

@@ -1,15 +1,15 @@
-/* d2lpm.c - D2LPM: the longest prefix among the instances where the tenant has credit.
+/* d2lpm.c - D2LPM: take the longest cached prefix among the instances where the tenant has credit.
  *
- *     candidates: instances whose deficit counter for this tenant is above 0
+ *     candidates: instances with a deficit counter for this tenant above 0
  *     none: every counter of the tenant grows by the quantum until one is above 0
  *     among them the longest cached prefix, then the fewest in flight
  *     the counter falls by the uncached prompt when sent and by 2 x the output when it is finished
  *
  * The quantum bounds how far an instance can run ahead of others for one tenant's locality.
  * Deviations: counters live in a fixed table of hashed (tenant, instance) pairs; a pair that finds
- * its place taken by a stranger starts anew, so fairness decays to plain locality when many more
- * pairs than places are active. The quantum (their choice is a tunable Q_w) is 16,384 tokens. A
- * debt ends at DEBT_MAX: whatever came before, so many quanta bring the credit back.
+ * its place taken by another pair starts anew, so fairness decays to plain locality when many more
+ * pairs than places are active. The quantum, tunable as Q_w in the paper, is 16,384 tokens. A debt
+ * is at most DEBT_MAX, so that DEBT_MAX / QUANTUM quanta always bring the credit back.
  * Source: Locality-aware fair scheduling (arXiv 2501.14312), algorithm for distributed workers.
  */
 #include "base/core/bits.h"
@@ -20,8 +20,8 @@
 
 #define PAIRS 1024
 #define QUANTUM 16384.0f           /* tokens */
-#define ANSWER_WEIGHT 2.0f         /* a generated token against one of a prompt, as in VTC */
-#define DEBT_MAX (64.0f * QUANTUM) /* a float still tells each of its tokens apart */
+#define ANSWER_WEIGHT 2.0f         /* of a generated token against a prompt token, as in VTC */
+#define DEBT_MAX (64.0f * QUANTUM) /* a float still tells single tokens apart up to here */
 
 struct pair {
     uint32_t tag; /* 0: free */
@@ -32,7 +32,7 @@ struct deficits {
     struct pair pair[PAIRS];
 };
 
-/* The counter of (tenant, instance), a fresh one holds a quantum. */
+/* Returns the counter of (tenant, instance); a new one holds a quantum. */
 static float *counter(struct deficits *d, uint64_t tenant, uint32_t id)
 {
     uint64_t h = hash64(&tenant, sizeof tenant, id);
@@ -52,7 +52,7 @@ static void observe(void *state, const struct route_event *ev)
     *left = fmaxf(*left, -DEBT_MAX);
 }
 
-/* Quanta until the least indebted instance has credit; 0 when one has. */
+/* Returns the quanta until the tenant's least indebted instance has credit; 0 when one has. */
 static float refills(struct deficits *d, const struct route_view *view, uint64_t tenant)
 {
     float most = -INFINITY;

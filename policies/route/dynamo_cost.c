@@ -1,9 +1,9 @@
-/* dynamo_cost.c - Dynamo's cost: blocks of prefill to do plus blocks of KV held.
+/* dynamo_cost.c - take the least cost as Dynamo has it: blocks of prefill to do plus blocks of KV held.
  *
  *     cost = 1.0 * (active prefill + prompt - 1.0 * hits) + decode blocks
  *     decode blocks = KV blocks of all in flight there, this prompt included
  *
- * Everything in blocks of 16 tokens; the least cost wins, router_temperature 0.
+ * All terms are in blocks of 16 tokens; the least cost wins, router_temperature 0.
  * Deviations: its credit of 0.75 for hits in host memory and 0.25 for those on disk is left out,
  * because engines announce what their device holds; no credit decay and no modelled decay of
  * prefill, both off by default there; active prefill is our ledger's, which already counts a

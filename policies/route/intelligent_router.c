@@ -1,8 +1,8 @@
-/* intelligent_router.c - predicted latency plus the penalty of mixing unlike work.
+/* intelligent_router.c - take the least sum of predicted latency and the penalty of mixing unlike work.
  *
  *     score   = TTFT + class * itl + penalty
  *     penalty = b * uncached part of this prompt * sequences decoding there (spikes it causes)
- *             + b * prefill queued there, if the answer is at most 64 tokens    (spikes it meets)
+ *             + b * prefill queued there, if the output is at most 64 tokens    (spikes it meets)
  *     itl     = a + c * (decoding + 1) + d * (KV held + prompt)
  *     class   = the middle of the predicted output's bucket: 0-64, -128, -256, -512, -1024, -2048,
  *               which stands for all beyond
@@ -41,7 +41,7 @@ static void decide(void *state, const struct route_view *view, const struct rout
 {
     (void)state, (void)now_us;
     struct perf_coef fleet = { .prefill_token_s =
-                                   1 }; /* nobody's speed is known: tokens for seconds */
+                                   1 }; /* where no speed is known: tokens for seconds */
     route_fleet_perf(view, &fleet);
     struct route_best best = ROUTE_BEST_INIT;
     for (uint32_t i = 0; i < view->instance_count; i++) {

@@ -1,22 +1,22 @@
-/* learned_latency.c - TTFT and time per token learned online from what requests met.
+/* learned_latency.c - predict TTFT and TPOT with a model that learns online from served requests.
  *
  *     TTFT = pace_t[instance] * t . (1, uncached, queued prefill, decoding, KV held, waiting)
  *     TPOT = pace_p[instance] * p . (1, decoding, KV held, queued prefill)
  *     score = TTFT + predicted output * TPOT; the least wins
  *
  * t and p are fitted by recursive least squares with forgetting 0.998, for the whole fleet; the
- * features a request was sent with come back with its outcome. A pace is how much slower than the
+ * features a request was sent with come back with its outcome. A pace says how much slower than the
  * fleet's model an instance is: exp of the smoothed log(measured / modelled) of its requests, 1 at
- * first; t and p are fitted to what was measured divided by it. No term of t and p is below 0: the
- * instances of a fleet are about equally busy, which tells little of each term, and a model that
- * takes work for a remedy sends all to the busiest. An unexplored fleet starts from a weak prior
- * that prefers short queues, and one request in 50 goes to an instance drawn at random, without
- * which a model that is wrong about an instance would never hear of it.
+ * first; t and p are fitted to the measured time divided by the pace. No term of t and p is below 0:
+ * the instances of a fleet are about equally busy, so outcomes say little about each term, and a
+ * model with a negative term for work would send all requests to the busiest instance. An unexplored
+ * fleet starts from a weak prior that prefers short queues. One request in 50 goes to an instance
+ * drawn at random, because a model that is wrong about an instance would otherwise never learn it.
  *
  * Deviations: llm-d trains gradient-boosted trees in a side process and weighs headroom under an
  * SLO by 0.8 and 0.2; ours is linear so that it learns in the router in microseconds, and minimises
- * the sum of seconds. Its pools are of like machines; paces are ours, for those that are not or
- * that something slows. Errors are clipped at 3 times their usual size.
+ * the sum of seconds. Its pools hold like machines; the paces are ours, for unlike machines and for
+ * those that something slows down. Errors are clipped at 3 times their usual size.
  * Source: llm-d latency predictor; recursive least squares (Ljung and Soderstrom 1983), projected
  * in the metric of its covariance (Goodwin and Sin 1984).
  */
@@ -27,15 +27,15 @@
 #define TTFT_TERMS 6
 #define TPOT_TERMS 4
 #define FORGET 0.998
-#define PRIOR_S 1e-3         /* of every term at first: a weak wish for short queues */
-#define PRIOR_VARIANCE 100.0 /* of a term: far more than any can be, so the first ends decide */
-#define EXPLORE 50           /* one in so many */
+#define PRIOR_S 1e-3         /* of every term at first: weakly prefers short queues */
+#define PRIOR_VARIANCE 100.0 /* of a term, far above any real one, so the first outcomes decide */
+#define EXPLORE 50           /* one request in this many goes to a random instance */
 #define CLIP 3.0             /* usual errors */
-#define CLIP_FROM 20         /* outcomes, until then the usual error is not known */
-#define SPREAD_GAIN 0.05     /* of the usual error, an outcome: of about the last 20 */
+#define CLIP_FROM 20         /* outcomes; until then the usual error is not known */
+#define SPREAD_GAIN 0.05     /* an outcome: the usual error is that of about the last 20 */
 #define TRACE_MAX 1e6        /* of the covariance: forgetting stops where nothing new is seen */
-#define PACE_GAIN 0.05       /* an outcome: of about the last 20 */
-#define PACE_CLIP 2.0        /* of one logarithm */
+#define PACE_GAIN 0.05       /* an outcome: the pace is that of about the last 20 */
+#define PACE_CLIP 2.0        /* of the error of one logarithm */
 #define LEAST_S 1e-4         /* below it a ratio says nothing */
 
 struct fit {
@@ -82,7 +82,7 @@ static double predict(const struct fit *f, const uint8_t *terms, uint32_t count,
     return sum;
 }
 
-/* A term below 0 becomes 0, and the others take over what it told of them. */
+/* Sets terms below 0 to 0 and corrects the others by their covariance with them. */
 static void project(struct fit *f, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -123,7 +123,8 @@ static double modelled(const struct fit *f, const uint8_t *terms, uint32_t count
     return fmax(predict(f, terms, count, x), LEAST_S);
 }
 
-/* The model learns what an instance of pace 1 would have taken, the pace what is left. */
+/* Teaches the model the time that an instance of pace 1 would have taken, and the instance's pace the
+ * ratio of the measured time to the model's. */
 static void learn_at(struct fit *f, const uint8_t *terms, uint32_t count, float *pace,
                      const float *x, double y)
 {

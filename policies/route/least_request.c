@@ -1,4 +1,4 @@
-/* least_request.c - the fewest requests in flight, blind to their sizes and prefixes. */
+/* least_request.c - take the fewest requests in flight, whatever their sizes and prefixes. */
 #include "policies/route/route.h"
 
 static void decide(void *state, const struct route_view *view, const struct route_req *req,

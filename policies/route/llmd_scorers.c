@@ -1,11 +1,11 @@
-/* llmd_scorers.c - llm-d's weighted scorers: prefix 3, queue 2, KV use 2; the highest wins.
+/* llmd_scorers.c - take the highest sum of llm-d's weighted scorers: prefix 3, queue 2, KV use 2.
  *
  *     prefix = cached / prompt
  *     queue  = (longest - waiting) / (longest - shortest), 1 when all are alike
  *     kv     = 1 - active tokens / KV capacity, 1 where the capacity is unknown
  *
- * Deviations: waiting and KV use are the ledger's, not scraped every 50 ms; no prefix-affinity
- * filter before the scorers, which its default profile does not have either.
+ * Deviations: waiting and KV use come from the ledger and are not scraped every 50 ms; there is no
+ * prefix-affinity filter before the scorers, as in its default profile.
  * Source: llm-d-router, weights since GIE #1827.
  */
 #include "policies/route/route.h"

@@ -1,4 +1,4 @@
-/* lmetric.c - new prefill tokens times batch size: no weight to tune.
+/* lmetric.c - take the least product of new prefill tokens and batch size, which has no weight to tune.
  *
  *     score = (queued prefill + uncached part of this prompt) * (requests in flight + 1)
  *

@@ -1,11 +1,11 @@
-/* min_ttft.c - Mooncake's Conductor without transfers: the least TTFT, or a refusal.
+/* min_ttft.c - take the least TTFT or refuse the request: Mooncake's Conductor without transfers.
  *
  *     ttft_i = queue_i + prefill_i(prompt - cached_i);   take the least
  *     least ttft > TTFT SLO, or the gap between tokens there > TPOT SLO: reject
  *
- * With no SLO it decides as shortest_ttft does. The rejected client is told to come back when
- * the queue has shrunk by what is missing, or after one gap of the SLO where only the gap is too
- * long: when a sequence there ends is not foretold.
+ * With no SLO it decides as shortest_ttft does. A rejected client is told to come back when the queue
+ * has shrunk by the seconds over the SLO, or after slo_tpot where only the gap between tokens is too
+ * long: no prediction says when a sequence there ends.
  * Deviations: the paper predicts with an offline fit for each prefill length, we with the
  * instance's reported step model; it checks the gap between tokens at a separate decode instance.
  * Source: Mooncake (FAST'25) algorithm 1, first branch, and section on overload.

@@ -1,13 +1,13 @@
-/* mooncake_fetch.c - Mooncake's Conductor: the least TTFT, where a peer's KV may be fetched.
+/* mooncake_fetch.c - take the least TTFT, where a peer's KV may be fetched: Mooncake's Conductor.
  *
- *     best     the longest run that an accepting instance holds, of equal ones the first's
+ *     best     the longest cached run of an accepting instance, the first of equal ones
  *     local_i  = queue_i + prefill_i(prompt - cached_i)
  *     remote_i = queue_i + (best - cached_i) * bytes / link + prefill_i(prompt - best)
  *     take the least of all; remote_i only when best > cached_i * 1.25
  *
- * A fetched run stays where it goes, so hot prefixes replicate by themselves.
- * Deviations: the paper names a threshold on best / cached without its value; ours is 1.25 and
- * besides the transfer must be cheaper in seconds. Transfer and queue are added, not overlapped.
+ * A fetched run stays at the instance that fetched it, so hot prefixes replicate by themselves.
+ * Deviations: the paper names a threshold on best / cached without its value; ours is 1.25, and the
+ * transfer must also be cheaper in seconds. Transfer and queue are added, not overlapped.
  * Without a link it decides as shortest_ttft does.
  * Source: Mooncake (FAST'25), algorithm 1.
  */
@@ -16,7 +16,7 @@
 #define BALANCE_RATIO 1.25
 
 struct source {
-    uint32_t index; /* view index; ROUTE_NONE: nobody holds any of it */
+    uint32_t index; /* view index; ROUTE_NONE: no instance holds any of it */
     uint32_t hit;
 };
 
@@ -26,14 +26,14 @@ static struct source longest(const struct route_view *view, const struct route_r
     for (uint32_t i = 0; i < view->instance_count; i++) {
         const struct route_instance *in = &view->instance[i];
         uint32_t hit = route_hit_tokens(in, req);
-        /* One that decodes only can be fetched from as well; one that is gone cannot. */
+        /* A decode instance can be fetched from as well; one that is gone cannot. */
         if (in->accepts && hit > s.hit) s = (struct source){ i, hit };
     }
     return s;
 }
 
-/* Seconds to the first token with the run fetched; -1 when that cannot or should not be. Where
- * nobody's speed is known seconds of the link have nothing to be compared with. */
+/* Returns the seconds to the first token with the run fetched; -1 if it cannot or should not be
+ * fetched. Where no speed is known, the link's seconds cannot be compared with tokens. */
 static double remote_s(const struct route_view *view, const struct route_instance *in,
                        const struct route_req *req, const struct source *s)
 {

@@ -1,17 +1,16 @@
-/* overload.c - the standing queue, and the refusal.
+/* overload.c - detect a standing queue, and refuse late requests in it.
  *
  *     idle        some instance has no prompt queued and a free sequence slot
- *     overloaded  nobody is idle, and nobody was for ROUTE_OVERLOAD_US or load >= 1
+ *     overloaded  no instance is idle, and either none was for ROUTE_OVERLOAD_US or load >= 1
  *     late        min over instances of predicted TTFT > slo_ttft
  *     retry after min TTFT - slo_ttft, at least a second: the queue has to shrink by so much
  *
- * Refusals hold the shortest queue at about the SLO, where it is not empty: while more comes than the
- * fleet does, the fleet stays overloaded. Once less comes, requests are in time before the queue is
- * empty, so the end of an overload refuses nobody.
- * The load tells an overload at once, before a backlog of a minute is there. It is not enough alone:
- * seconds of work leave out what a step costs however many sequences it carries, and memory that is
- * short, so a fleet can be full at a load of 0.7; and the load counts what is sent, which refusals
- * hold at about 1. */
+ * Refusals hold the shortest queue at about the SLO, where it is not empty: while more work arrives
+ * than the fleet does, the fleet stays overloaded. Once less arrives, requests are in time before the
+ * queue is empty, so no request is refused at the end of an overload.
+ * The load shows an overload at once, before there is a backlog of a minute. It is not enough alone:
+ * seconds of work leave out the fixed cost of a step and a shortage of memory, so a fleet can be full
+ * at a load of 0.7; and the load counts what is sent, which refusals hold at about 1. */
 #include "policies/route/overload.h"
 
 #include "base/core/bits.h"

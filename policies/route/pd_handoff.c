@@ -1,10 +1,10 @@
-/* pd_handoff.c - the decode instance that is slowed down least.
+/* pd_handoff.c - picks the decode instance with the shortest step once it has the new session.
  *
  * Splitwise takes the token machine with the least memory in use, TetriInfer the better of two with
- * room by predicted load, DistServe the least loaded: all of them stand for the seconds of a
- * step there, which the step-time model says outright and which also holds between unlike
- * machines. The choice is made when the first token is there, not when the request came: the
- * prompt's time is long enough for the answer to change. */
+ * room by predicted load, DistServe the least loaded. All of these stand for the seconds of a step
+ * there; the step-time model gives the seconds themselves, which also compare unlike machines. The
+ * choice is made at the first token, not when the request arrives: prefill takes long enough for the
+ * best instance to change. */
 #include "policies/route/pd_handoff.h"
 
 uint32_t handoff_pick(const struct route_view *view, const struct route_req *req, struct rng *rng)

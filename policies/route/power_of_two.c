@@ -1,11 +1,11 @@
-/* power_of_two.c - of two instances drawn at random, the one with fewer in flight.
+/* power_of_two.c - take of two instances drawn at random the one with fewer requests in flight.
  *
  * Mitzenmacher 2001: two choices bring the longest queue from log n / log log n to log log n, and
  * stale views herd less than with the strict minimum.
  */
 #include "policies/route/route.h"
 
-/* The view index of the `nth` accepting instance. */
+/* Returns the view index of the `nth` accepting instance. */
 static uint32_t accepting_at(const struct route_view *view, uint64_t nth)
 {
     for (uint32_t i = 0; i < view->instance_count; i++) {

@@ -1,4 +1,4 @@
-/* preble.c - Preble's E2: exploit the holder when most is cached, else explore the cheapest.
+/* preble.c - Preble's E2: exploit a holder when most of the prompt is cached, else explore the cheapest.
  *
  *     cached > uncached somewhere: the cheapest of those that hold the longest run,
  *                                  unless its load is above 1.5 x the least one's
@@ -10,7 +10,7 @@
  * instance's step model; the tokens left are the predicted ones of those in flight, where the paper
  * multiplies their number by a mean; the cost of evicting is left out, because a router does not
  * know what a foreign cache would evict; no autoscaling of hot prefixes beside the shift of load.
- * Where nobody's speed is known load is blind to decoding.
+ * Where no speed is known the load leaves out decoding.
  * Source: Preble (ICLR'25), algorithm E2, and its code's window and ratio.
  */
 #include "base/core/bits.h"
@@ -20,7 +20,7 @@
 
 #define WINDOW_US 180000000
 #define REBALANCE 1.5
-#define ANY_SPEED_S 1e-4 /* a token, where nobody's is known: all are priced alike */
+#define ANY_SPEED_S 1e-4 /* a token, where no speed is known: all are priced alike */
 
 struct window {
     double prefill_s[ROUTE_INSTANCES_MAX]; /* decayed, each to its own at_us */

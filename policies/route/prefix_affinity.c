@@ -1,4 +1,4 @@
-/* prefix_affinity.c - the SGLang router's cache_aware rule, for comparison.
+/* prefix_affinity.c - apply the SGLang router's cache_aware rule, for comparison.
  *
  *     imbalanced = max - min > 64 and max > 1.5 * min           (requests in flight)
  *     imbalanced            -> fewest requests in flight
@@ -6,7 +6,7 @@
  *     otherwise             -> fewest requests in flight
  *
  * Constants are that router's defaults (balance_abs_threshold, balance_rel_threshold,
- * cache_threshold). Ties go to the lowest id, as there to the first.
+ * cache_threshold). Ties go to the lowest id, where that router takes the first worker.
  */
 #include "base/core/bits.h"
 #include "policies/route/route.h"

@@ -1,4 +1,4 @@
-/* random.c - any accepting instance with equal chance: the other baseline. */
+/* random.c - take any accepting instance with equal chance: the other baseline. */
 #include "policies/route/route.h"
 
 static void decide(void *state, const struct route_view *view, const struct route_req *req,

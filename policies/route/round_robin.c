@@ -1,4 +1,4 @@
-/* round_robin.c - one after the other, whatever they hold or owe: the baseline.
+/* round_robin.c - take one instance after the other, whatever its load and cache: the baseline.
  *
  * The state is the id that got the last request; the next accepting id above it is taken, so the
  * turn survives instances that come and go.

@@ -1,4 +1,4 @@
-/* route.c - what the routing policies share: the TTFT estimate, fair ties, the table.
+/* route.c - the table of routing policies and their shared functions: the TTFT estimate, fair ties.
  *
  * The estimate follows the engine's scheduler: prompts are cut into chunks that fill the step's
  * token budget, and every step also pays for the sequences that decode meanwhile.

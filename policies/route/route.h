@@ -1,4 +1,4 @@
-/* route.h - the interface of routing policies: which instance gets a request.
+/* route.h - the interface of routing policies, which choose the instance that a request goes to.
  *
  * Layer:   policies (base/core)
  * Threads: pure; the router's decision thread or the simulator calls
@@ -24,17 +24,17 @@
 #define ROUTE_NONE UINT32_MAX
 
 struct route_instance {
-    /* The router's slot for the endpoint, < ROUTE_INSTANCES_MAX; given to another when this one is
-     * gone, so what a policy remembers of an id has to fade. */
+    /* The router's slot for the endpoint, < ROUTE_INSTANCES_MAX. It is reused once the endpoint is
+     * gone, so what a policy remembers about an id has to fade. */
     uint32_t id;
     uint64_t name_hash;      /* stable across restarts of the router; for consistent hashing */
     bool accepts;            /* ready, not draining, circuit closed */
-    enum role role;          /* ROLE_DECODE gets no new request, only handed-over ones */
+    enum role role;          /* ROLE_DECODE gets no new request, only handoffs */
     bool has_perf;           /* perf was reported or learned */
     struct perf_coef perf;   /* step-time model of this instance */
     uint32_t token_budget;   /* tokens one step may carry; at least 1 */
     uint32_t seqs_max;       /* sequences it runs at once; at least 1 */
-    uint32_t in_flight;      /* requests sent and not ended, by anybody as far as is known */
+    uint32_t in_flight;      /* requests sent and not ended, by all routers as far as is known */
     uint32_t waiting;        /* of those, before their first token */
     uint32_t tenant_waiting; /* of those, of this request's tenant */
     uint32_t decoding;       /* past their first token */
@@ -42,10 +42,10 @@ struct route_instance {
     uint64_t kv_tokens;      /* tokens that decoding sequences hold, for the read term of perf */
     uint64_t active_tokens;  /* prompt and output so far of all in flight */
     uint64_t kv_tokens_max;  /* tokens its KV memory holds; 0: unknown */
-    double output_left;      /* tokens that those in flight are predicted still to generate */
+    double output_left;      /* tokens that requests in flight are predicted still to generate */
     uint64_t prefill_tokens; /* uncached prompt tokens sent and not yet computed */
     double slot_wait_s;      /* predicted seconds until a sequence slot is free; 0 when one is */
-    uint32_t hit_tokens;     /* tokens of this request's prompt it should hold on the device */
+    uint32_t hit_tokens;     /* tokens of this request's prompt believed to be on its device */
     double prompt_load; /* seconds of prompts' arithmetic a second sent to it in the last 10 s */
     double price_per_hour;
 };
@@ -55,7 +55,7 @@ struct route_view {
     uint32_t instance_count;
     bool has_load;
     double load;         /* seconds of work a second sent lately, per instance that accepts */
-    double link_bytes_s; /* between instances, for KV; 0: they cannot fetch */
+    double link_bytes_s; /* between instances, for KV; 0: no kv_fetch is possible */
     uint32_t kv_bytes_per_token; /* 0: unknown */
 };
 
@@ -76,7 +76,7 @@ struct route_verdict {
     double runner_up_s;
     uint32_t fetch_from_id; /* instance_id fetches its KV first; ROUTE_NONE: no fetch */
     uint32_t fetch_tokens;
-    uint32_t decode_id;    /* goes on after the first token; ROUTE_NONE: instance_id */
+    uint32_t decode_id;    /* continues after the first token; ROUTE_NONE: instance_id */
     bool reject;           /* with instance_id ROUTE_NONE: 429 rather than hold */
     bool late;             /* with reject: for its SLO, in an overloaded fleet (overload.h) */
     double retry_after_s;  /* with reject */
@@ -87,7 +87,7 @@ struct route_verdict {
 enum route_event_kind {
     ROUTE_SENT,
     ROUTE_FIRST_TOKEN, /* ttft_s is known */
-    ROUTE_FINISHED,    /* answered whole; generated and tpot_s are known */
+    ROUTE_FINISHED,    /* its output is complete; generated and tpot_s are known */
     ROUTE_FAILED,      /* the attempt ended otherwise; its slice may be over */
     ROUTE_EVENT_COUNT
 };
@@ -105,14 +105,14 @@ struct route_event {
     float scratch[ROUTE_SCRATCH];
 };
 
-/* `observe` and `decide` alone write the state, which is zeros at first. */
+/* Only `observe` and `decide` write the state, which is zeros at first. */
 struct route_policy {
     const char *name;    /* as in muster.yaml */
     const char *about;   /* --help and the documents */
     const char *source;  /* where the rule comes from */
     uint32_t state_size; /* fixed, serialisable, at most ROUTE_STATE_BYTES_MAX; 0 for none */
-    /* After so many output tokens a request comes back and is routed again, with its tokens so far as
-     * its prompt; 0: it stays to its end. */
+    /* A request is routed again after this many output tokens, with its tokens so far as its prompt;
+     * 0: it stays to its end. */
     uint32_t slice_tokens;
     void (*observe)(void *state, const struct route_event *ev); /* optional */
     void (*decide)(void *state, const struct route_view *view, const struct route_req *req,
@@ -131,7 +131,7 @@ const struct route_policy *route_find(struct str name); /* NULL when there is no
 
 /* Functions that policies share (route.c). */
 
-/* Predicted seconds to this request's first token on `in`:
+/* Returns the predicted seconds to this request's first token on `in`:
  *
  *     tokens = prefill_tokens queued + uncached part of the prompt
  *     steps  = ceil(tokens / token_budget)
@@ -141,42 +141,43 @@ const struct route_policy *route_find(struct str name); /* NULL when there is no
  * -1 when in->has_perf is false. */
 double route_ttft_s(const struct route_instance *in, const struct route_req *req);
 
-/* Takes new requests: accepts, and is not kept for decoding only. */
+/* Returns true if the instance takes new requests: it accepts and is not a decode instance. */
 bool route_takes(const struct route_instance *in);
 
-/* Highest random weight: the larger, the earlier in this prompt beginning's order of instances. */
+/* Returns the instance's highest-random-weight score for the beginning of this prompt; the largest
+ * comes first in the order of instances. */
 double route_hash_weight(const struct route_instance *in, const struct route_req *req);
 
-/* Seconds of the machine that a request takes: its prompt's arithmetic and its share of the steps
- * that carry it, and what each of its output tokens adds to a step.
+/* Returns the machine seconds that a request takes: the arithmetic of its prompt, its share of the
+ * steps that carry it, and what each of its output tokens adds to a step.
  *
- *     uncached * (prefill_token_s + step_s / token_budget) + output * (decode_seq_s + kv_read_s *
- *     (prompt + output / 2))
+ *     uncached * (prefill_token_s + step_s / token_budget)
+ *     + output * (decode_seq_s + kv_read_s * (prompt + output / 2))
  */
 double route_work_s(const struct perf_coef *perf, uint32_t token_budget, uint32_t prompt_tokens,
                     uint32_t hit_tokens, double output_tokens);
 
-/* Mean coefficients of the accepting instances that report some; false when none does. */
+/* Writes the mean coefficients of the accepting instances that have any; false when none has. */
 bool route_fleet_perf(const struct route_view *view, struct perf_coef *ret);
 
-/* The instance with its own speed, or with `fleet` where it reported none: so a fresh one gets its
- * share at once. `fleet` NULL: nobody reported any. */
+/* Returns the instance with its own speed, or with `fleet` where it has none, so that a new instance
+ * gets its share at once. `fleet` NULL: no speed is known. */
 struct route_instance route_known(const struct route_instance *in, const struct perf_coef *fleet);
 
-/* Its TTFT at that speed; where nobody's is known, tokens stand in for seconds: those queued, one
- * for each that decodes, and the uncached part of the prompt. */
+/* Returns the TTFT at that speed. Where no speed is known, tokens stand in for seconds: those queued,
+ * one for each sequence that decodes, and the uncached part of the prompt. */
 double route_wait_s(const struct route_instance *in, const struct route_req *req,
                     const struct perf_coef *fleet);
 
-/* Returns the rest of `sum`, which was brought up to date at `at_us`, of a past that fades
- * exponentially with a mean age of `window_us`. Before at_us nothing of it has faded. */
+/* Returns what is left of `sum`, last updated at at_us, after exponential decay with the time
+ * constant window_us. Where now_us is before at_us nothing has decayed. */
 double route_faded(double sum, int64_t at_us, int64_t now_us, double window_us);
 
-/* Hit tokens that can count: the index lags, so a claim may exceed prompt - 1. */
+/* Returns the hit tokens, at most prompt - 1: the index lags and may claim more. */
 uint32_t route_hit_tokens(const struct route_instance *in, const struct route_req *req);
 
 /* Keeps the least score seen, ties broken evenly by chance (reservoir of one), and the runner-up.
- * A score that is no number is the worst. Start with ROUTE_BEST_INIT. */
+ * NaN is the worst score. Start with ROUTE_BEST_INIT. */
 struct route_best {
     uint32_t index;
     double score;

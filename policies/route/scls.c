@@ -1,5 +1,5 @@
-/* scls.c - sends each slice of an output where the estimated serving time of everything there is least
- * (the offloader of slice-level scheduling, SCLS, arXiv 2406.13511).
+/* scls.c - send each slice of an output to the instance with the least estimated serving time of all
+ * its work (the offloader of slice-level scheduling, SCLS, arXiv 2406.13511).
  *
  * A request comes back after 128 output tokens, the slice of chunk scls, and is placed again, so that
  * no instance keeps long outputs while others stand idle. An instance serves closed batches one after
@@ -11,19 +11,19 @@
  *     seconds = steps * step_s + (prompt tokens owed + uncached tokens) * prefill_token_s
  *               + (output tokens still to come + own) * (decode_seq_s + kv_read_s * mean length)
  *
- * where `own` is what this request is expected to generate in the slice and the waiting are taken to
- * be like it. The request goes where the seconds are least, so that the largest load over the fleet
- * grows least (max-min).
+ * where `own` is the number of tokens that this request is expected to generate in the slice; waiting
+ * requests are assumed to be like it. The request goes where the seconds are least, so that the
+ * largest load over the fleet grows least (max-min).
  *
  * Deviations. The paper collects a pool at intervals, forms batches of it, sorts them by estimated
  * time and gives each, longest first, to the least loaded instance. A router here places one request
  * when it comes or comes back: list scheduling instead of longest first, bounded by twice the optimum
- * instead of 4/3, and without the wait for an interval. Batches are formed by the engine (admit scls).
- * The load is not a sum kept by the policy but what the ledger says is still to be done, so it falls
- * while tokens come and other routers' requests count. An output is expected to be the predicted one
- * where that is shorter than the slice; the paper has no predictions. As in the paper the next
- * instance computes the prompt and the output so far; an instance that still has them cached is that
- * much cheaper, which the paper's are not. */
+ * instead of 4/3, and without the wait for an interval. The engine forms the batches (admit scls).
+ * The load is the work that the ledger says is still to be done, not a sum kept by the policy, so it
+ * falls with each token and counts other routers' requests. An output is expected to have its
+ * predicted length where that is shorter than the slice; the paper has no predictions. As in the
+ * paper the next instance computes the prompt and the output so far; unlike in the paper an instance
+ * that still has them cached is that much cheaper. */
 #include "base/core/bits.h"
 #include "policies/route/route.h"
 
@@ -36,7 +36,7 @@ static double mean_tokens(const struct route_instance *in, const struct route_re
     return ((double)in->active_tokens + (double)req->prompt_tokens) / ((double)in->in_flight + 1);
 }
 
-/* Members of a batch. */
+/* Returns the most sequences that a batch can have. */
 static double places(const struct route_instance *in, double mean)
 {
     double n = (double)in->seqs_max;
@@ -50,7 +50,7 @@ static double load_s(const struct route_instance *in, const struct route_req *re
     double uncached = (double)(req->prompt_tokens - route_hit_tokens(in, req));
     double prefill = (double)in->prefill_tokens + uncached;
     double decode = fmax(in->output_left, 0) + own;
-    if (!in->has_perf) return prefill + decode; /* nobody's speed is known: tokens */
+    if (!in->has_perf) return prefill + decode; /* no speed is known: tokens */
     double mean = mean_tokens(in, req);
     double running = fmax(decode - (waiting + 1) * own, 0);
     double steps = own * ceil((waiting + 1) / places(in, mean));

@@ -6,9 +6,8 @@
  * prefix therefore spreads by itself: when its owner's queue costs more than recomputing, another
  * instance wins and becomes a second owner.
  *
- * An instance whose speed nobody has measured yet is estimated with the mean of those measured,
- * so that a fresh instance gets its share at once; when none is measured, tokens stand in for
- * seconds (route_wait_s).
+ * An instance of unknown speed is estimated with the mean of the known speeds, so that a new
+ * instance gets its share at once; when none is known, tokens stand in for seconds (route_wait_s).
  */
 #include "policies/route/route.h"
 

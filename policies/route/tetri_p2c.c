@@ -1,13 +1,13 @@
-/* tetri_p2c.c - TetriInfer: of two instances with room for the output, the less heavy one.
+/* tetri_p2c.c - TetriInfer: take of two instances with room for the output the less heavily loaded.
  *
  *     room     KV that is free there >= prompt + predicted output (P90)
  *     two of those, drawn at random; the one with fewer heavy decodes / in flight
  *     outputs predicted longer than 128 tokens are heavy
  *
  * Where prefill and decode are split, the prefill instance is the one with the least TTFT and the
- * two are drawn from the decode instances. None with room: two of all.
- * Deviations: the paper's predictor says a class of 200 tokens, ours a quantile; heavy and light
- * are told at 128 tokens, the median output it evaluates with. Ties go to the fewer in flight.
+ * two are drawn from the decode instances. If none has room, the two are drawn from all.
+ * Deviations: the paper's predictor gives a class of 200 tokens, ours a quantile; the limit between
+ * light and heavy is 128 tokens, the median output it evaluates with. Ties go to the fewer in flight.
  * Source: TetriInfer (arXiv 2401.11181), inter-decode scheduling.
  */
 #include "policies/route/route.h"
@@ -39,7 +39,7 @@ static uint32_t count_of(const struct route_view *view, const struct route_req *
     return n;
 }
 
-/* The view index of the nth instance that is wanted (and has room); ROUTE_NONE past the last. */
+/* Returns the view index of the nth instance that counts; ROUTE_NONE past the last. */
 static uint32_t nth_of(const struct route_view *view, const struct route_req *req, bool decode,
                        bool roomy, uint64_t nth)
 {
@@ -50,8 +50,8 @@ static uint32_t nth_of(const struct route_view *view, const struct route_req *re
     return ROUTE_NONE;
 }
 
-/* Heavy decodes count by their part, multiplied out so that equal parts are equal; the number in
- * flight only breaks ties. */
+/* Returns 1, 0 or -1 as `a` is more, equally or less heavily loaded than `b`. It compares shares of
+ * heavy decodes, multiplied out so that equal shares are equal; the number in flight breaks ties. */
 static int heavier(const struct route_instance *a, const struct route_instance *b)
 {
     uint64_t x = (uint64_t)a->heavy * b->in_flight, y = (uint64_t)b->heavy * a->in_flight;

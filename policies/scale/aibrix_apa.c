@@ -1,11 +1,12 @@
-/* aibrix_apa.c - KV share over a target, with AIBrix's stabiliser as shipped.
+/* aibrix_apa.c - size the fleet by KV share over a target, with AIBrix's stabiliser as shipped.
  *
  *     want = ceil(n * share / target)  outside +-10 % of the target, within [n / 2, 2 n]
  *     up at once; down, as shipped: the *least* recommendation of the last 300 s
  *
- * AIBrix's pod autoscaler at e3e10f9: resync 10 s, rates 2x, up cooldown 0, down 300 s. Its
- * stabiliser is inverted, where the HPA takes the maximum, so one low sample within the window is
- * enough to shrink. The metric is a choice of its operator; here the mean KV share, target 0.5. */
+ * This is AIBrix's pod autoscaler at e3e10f9: resync 10 s, rates 2x, up cooldown 0, down 300 s. Its
+ * stabiliser is inverted: it takes the minimum where the HPA takes the maximum, so one low sample
+ * within the window is enough to shrink. There the operator chooses the metric; here it is the mean
+ * KV share, target 0.5. */
 #include "base/core/bits.h"
 #include "policies/scale/apa.h"
 #include "policies/scale/scale.h"
@@ -16,7 +17,7 @@
 #define RATE 2.0
 #define AGAIN_US ((int64_t)1000000)
 
-/* Mean over ready instances; negative when none reports. */
+/* Returns the mean KV share in use over ready instances; negative when none reports. */
 static double mean_share(const struct scale_view *view)
 {
     double sum = 0;

@@ -1,8 +1,8 @@
-/* apa_fixed.c - AIBrix's pod autoscaler with its stabiliser put right.
+/* apa_fixed.c - run AIBrix's pod autoscaler with its stabiliser corrected.
  *
- *     as scale_aibrix_apa.c, but down only to the *most* recommended within the last 300 s
+ *     as aibrix_apa.c, but down only to the *most* recommended within the last 300 s
  *
- * The correction of our reading of e3e10f9: what the HPA does, and what its name promises. */
+ * This corrects the stabiliser as we read it at e3e10f9: it takes the maximum, as the HPA does. */
 #include "policies/scale/apa.h"
 #include "policies/scale/scale.h"
 

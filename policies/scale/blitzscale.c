@@ -1,13 +1,13 @@
-/* blitzscale.c - bounds from KV memory and prompts in line; below them to their middle.
+/* blitzscale.c - keep the fleet within bounds from KV memory and queued prompts.
  *
- *     lower = max(ceil(KV tokens / (0.95 * max)), ceil(prompt tokens in line / (0.8 * rate)))
- *     upper = max(ceil(KV tokens / (0.75 * max)), ceil(prompt tokens in line / (0.5 * rate)))
+ *     lower = max(ceil(KV tokens / (0.95 * max)), ceil(queued prompt tokens / (0.8 * rate)))
+ *     upper = max(ceil(KV tokens / (0.75 * max)), ceil(queued prompt tokens / (0.5 * rate)))
  *     n < lower: n = (lower + upper) / 2;   n > upper for 333 ms: n - 1
  *
- * BlitzScale's policy, asked at every tick. `rate` is prompt tokens a second, 1 / b of the
- * step-time model. Its third bound, of the network that carries KV between roles, has no
- * counterpart where an instance has both, and its start-up by multicast is the world's matter,
- * not the policy's. */
+ * This is BlitzScale's policy, called at every tick. `rate` is prompt tokens a second, 1 / b of the
+ * step-time model. Its third bound, of the network that carries KV between roles, has no counterpart
+ * where an instance has both roles. Its start-up by multicast is no part of a policy: a world sets
+ * how instances start. */
 #include "policies/scale/scale.h"
 
 #include <math.h>
@@ -59,7 +59,7 @@ static void decide(void *state, const struct scale_config *config, const struct 
         reason = "below what memory and prompts in line need";
     } else if (have > upper) {
         if (b->over_us == 0 || b->over_us > now_us)
-            b->over_us = now_us; /* or the clock went back */
+            b->over_us = now_us; /* or the wall clock went back */
         if (now_us - b->over_us >= OVER_US) {
             want = have - 1.0;
             b->over_us = now_us;

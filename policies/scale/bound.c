@@ -1,4 +1,4 @@
-/* bound.c - what a clairvoyant needs, second by second. */
+/* bound.c - computes the instances that a planner with known requests needs, second by second. */
 #include "policies/scale/bound.h"
 
 #include "base/core/bits.h"
@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-/* The first request at or after t_us. */
+/* Returns the index of the first request at or after t_us. */
 static uint32_t first_at(const struct scale_future *f, int64_t t_us)
 {
     uint32_t low = 0, high = f->count;
@@ -37,8 +37,8 @@ double scale_bound_need(const struct scale_future *f, const struct scale_pool *p
     return each > 0 ? rate / each : HUGE_VAL;
 }
 
-/* Raises what lies between two seconds that need more, when the gap is shorter than `gap`. By
- * levels, highest first: only the seconds of a level have to be looked at. */
+/* Raises the seconds between two that need more, when they are at most `gap` apart. It goes by
+ * levels, highest first, so that only the seconds of a level have to be looked at. */
 static void fill_gaps(uint16_t *need, uint32_t seconds, uint32_t gap)
 {
     uint16_t top = 0;

@@ -1,14 +1,14 @@
-/* bound.h - the fleet that knows what will come: a bound, not a policy.
+/* bound.h - plans the least fleet from requests known in advance: a bound, not a policy.
  *
  * Layer: policies (base/core)
- * Rules: the future comes through this pointer alone, which only the simulator can make; no view
+ * Rules: the future is in struct scale_future alone, which only the simulator can fill; no view
  *        holds it and no policy of scale_table takes it
  *
- *     need(t) = ceil(arrivals a second around t / what one instance serves), with the lengths
- *               that really come, using the whole SLO and no margin
- *     want(t) = the most needed within [t, t + lead]: launched exactly so early that it is ready
+ *     need(t) = ceil(arrivals a second around t / requests a second of one instance), with the true
+ *               lengths, using the whole SLO and no margin
+ *     want(t) = the most needed within [t, t + lead]: each instance is launched just early enough
  *
- * It pays start-up like everybody else, and so keeps an instance over a gap that is shorter than a
+ * It pays start-up as every policy does, and so keeps an instance over a gap that is shorter than a
  * new launch would take.
  */
 #pragma once
@@ -25,10 +25,11 @@ struct scale_future {
     uint32_t count;
 };
 
-/* Instances of `pool` that the requests within half_s on both sides of t_us keep busy. */
+/* Returns the instances of `pool`, not rounded, that serve the requests arriving within half_s before
+ * or after t_us; HUGE_VAL when one instance alone misses the SLO. */
 double scale_bound_need(const struct scale_future *f, const struct scale_pool *pool,
                         double ttft_slo_s, double tpot_slo_s, int64_t t_us, double half_s);
 
-/* need[k] is of the k-th second; fills gaps shorter than lead_s, then looks lead_s ahead. In
- * place. */
+/* Turns need[k], the instances needed in the k-th second, into the instances to want, in place: fills
+ * gaps shorter than lead_s, then raises each second to the most needed within lead_s after it. */
 void scale_bound_plan(uint16_t *need, uint32_t seconds, double lead_s);

@@ -4,11 +4,11 @@
 #include <float.h>
 #include <math.h>
 
-#define STEP_TOKENS 2048      /* where nobody has said what a step carries */
-#define CHUNK_SHARE_MIN 0.125 /* of a step that prompts get however many decode */
+#define STEP_TOKENS 2048      /* where the step budget is unknown */
+#define CHUNK_SHARE_MIN 0.125 /* of a step that prompts get however many sessions decode */
 #define FREE_SHARE_MIN 0.02   /* of the step left when prompts come faster than they are computed */
-/* Requests a second of one instance, whatever its coefficients say: below it is of no use, and
- * nothing that serves language models comes near the other. Sums over a fleet stay finite. */
+/* Bounds of the requests a second of one instance, whatever its coefficients say. An instance below
+ * the least is of no use; no language model comes near the most. Sums over a fleet stay finite. */
 #define RATE_MIN 1e-9
 #define RATE_MAX 1e6
 
@@ -52,7 +52,7 @@ double scale_load_rate(const struct scale_load *l, double ttft_slo_s, double tpo
     double slots = l->seqs_max * utilisation_max;
     double rate = slots / fmax(l->output * l->step_s + slots * l->work_s, DBL_MIN);
     rate = fmin(rate, u / fmax(l->work_s, DBL_MIN));
-    /* Sessions and the pace of prompts depend on each other: two rounds are near enough. */
+    /* The sessions and the rate of prompts depend on each other: two rounds are near enough. */
     for (int i = 0; i < 2; i++) {
         double step = l->step_s / fmax(1 - rate * l->work_s, FREE_SHARE_MIN);
         double batch = fmin(rate * l->output * step, l->seqs_max);
@@ -64,7 +64,7 @@ double scale_load_rate(const struct scale_load *l, double ttft_slo_s, double tpo
 double scale_load_effort(const struct scale_load *l, double utilisation_max)
 {
     double own_s =
-        l->step_s * l->output / l->seqs_max; /* of the steps, with all sessions in them */
+        l->step_s * l->output / l->seqs_max; /* a request's share of full steps' fixed part */
     return bounded(utilisation_max / fmax(l->work_s + own_s, DBL_MIN));
 }
 

@@ -1,12 +1,13 @@
-/* chiron.c - the share of instances that are busy.
+/* chiron.c - add or remove one instance by the share of busy instances.
  *
  *     busy / all > 0.6: up one;  otherwise down one
  *
- * Chiron as SageServe re-implements it, for interactive requests. An instance is busy while it has
- * something waiting, nine tenths of its KV memory in use, or steps that with the prompts between
- * them take longer than TPOT allows. Its batch queue (up when the backlog exceeds 24 h) has no
- * requests here. The published comparison gave it free start-up; here start-up is paid. The
- * original's loop length is not known to us: ours is 10 s, and it waits for what starts. */
+ * This is Chiron as SageServe re-implements it, for interactive requests. An instance is busy while a
+ * request waits there, nine tenths of its KV memory are in use, or its steps, with the prompts between
+ * them, take longer than TPOT allows. Chiron's batch queue (up when the backlog exceeds 24 h) is left
+ * out: all requests here are interactive. The published comparison gave it free start-up; here
+ * start-up is paid. We do not know the original's period: ours is 10 s, and nothing changes while an
+ * instance is starting. */
 #include "policies/scale/scale.h"
 
 #include <math.h>

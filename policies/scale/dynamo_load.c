@@ -1,14 +1,14 @@
-/* dynamo_load.c - up when every engine is estimated to miss the SLO, down when none is
- * near.
+/* dynamo_load.c - add an instance when all engines are estimated to miss the SLO, remove one when none is near it.
  *
- *     TTFT of an engine = seconds of its prompt tokens in line and of one mean prompt more
+ *     TTFT of an engine = seconds of its queued prompt tokens and of one more mean prompt
  *     ITL of an engine  = a + c running + d KV tokens
  *     up one    if all engines' estimates exceed the SLO (either of the two)
  *     down one  if all are below 0.80 of it (both)
  *     every 5 s, nothing while a change is in progress
  *
- * Dynamo's load loop. It regresses step times on prefill and KV tokens from per-iteration metrics;
- * our engines fit the same model themselves (perf.h), so the fitted coefficients are used. */
+ * This is Dynamo's load loop. The original regresses step times on prefill and KV tokens from
+ * per-iteration metrics; our engines fit the same model themselves (perf.h), so the fitted
+ * coefficients are used. */
 #include "policies/scale/scale.h"
 
 #include <math.h>
@@ -21,7 +21,7 @@ struct load {
     int64_t next_us;
 };
 
-/* The larger of the two estimates over their SLO. */
+/* Returns the larger of the estimated TTFT and ITL, each as a multiple of its SLO. */
 static double strain(const struct scale_view *view, const struct scale_instance *in)
 {
     const struct perf_coef *f = &view->pool[in->pool].perf;

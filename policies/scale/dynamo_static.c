@@ -1,11 +1,11 @@
-/* dynamo_static.c - thresholds on prompts in line and on KV memory.
+/* dynamo_static.c - add or remove one instance by thresholds on queued prompts and KV memory.
  *
- *     prefill = prompt tokens in line / context length:  up if any >= 1.0, down if all < 0.1
+ *     prefill = queued prompt tokens / context length:   up if any >= 1.0, down if all < 0.1
  *     decode  = KV share:                                up if any >  1.0, down if all < 0.6
  *     one step; down only where both say so; every 5 s
  *
- * Dynamo's static mode, target `throughput` (target `latency` has 0.1 and 0, 0.4 and 0.1). A share
- * above 1 counts what waits for memory: waiting requests are added with a mean prompt each. Where
+ * This is Dynamo's static mode, target `throughput` (target `latency` has 0.1 and 0, 0.4 and 0.1). A
+ * KV share above 1 counts the requests that wait for memory: each is added with a mean prompt. Where
  * the context length is unknown the prefill rule is left out. */
 #include "policies/scale/scale.h"
 
@@ -23,7 +23,7 @@ struct fixed {
 };
 
 struct reach {
-    double prefill, decode; /* the most of any instance */
+    double prefill, decode; /* the largest of any instance */
     uint32_t seen;
 };
 

@@ -1,12 +1,12 @@
-/* dynamo_throughput.c - the forecast rate over what one engine serves within the SLO.
+/* dynamo_throughput.c - divide the forecast rate by the rate that one engine serves within the SLO.
  *
- *     each 180 s: requests, mean prompt, mean output of the interval; the next of each forecast
+ *     each 180 s: take requests, mean prompt and mean output of the interval; forecast the next of each
  *     want = ceil(requests / 180 s / engine_rps(prompt, output))
  *
- * Dynamo's throughput loop: forecasts constant, arima (its default), kalman and, in Prophet's
- * place, holt. engine_rps comes there from a profile of the engine under the SLA, here from the
- * step-time model (capacity.h). Means only, one fixed interval whatever an instance's lead.
- * Until the first interval has passed the rate of the moment stands. */
+ * This is Dynamo's throughput loop, with the forecasts constant, arima (its default), kalman and, in
+ * Prophet's place, holt. engine_rps comes there from a profile of the engine under the SLA, here from
+ * the step-time model (capacity.h). The loop uses mean lengths only and one fixed interval whatever
+ * the lead. Until the first interval has passed it uses the present rate. */
 #include "base/core/bits.h"
 #include "policies/scale/capacity.h"
 #include "policies/scale/forecast.h"
@@ -51,7 +51,8 @@ static uint32_t size(const struct scale_config *config, const struct scale_view 
     return (uint32_t)fmin(ceil(config->margin * rps / rate), SCALE_COUNT_MAX * SCALE_POOLS_MAX);
 }
 
-/* One that nobody ended in time, because demand was not reported, counts as one of PERIOD_S. */
+/* Ends an interval and forecasts the next. The requests of an interval that ended late, because demand
+ * was not reported, are scaled down to PERIOD_S. */
 static void take_interval(struct throughput *t, const struct scale_config *config,
                           const struct scale_view *view, int64_t now_us)
 {

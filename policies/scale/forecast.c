@@ -1,4 +1,4 @@
-/* forecast.c - the forecasts of Dynamo's planner and of SageServe, as small as they can be.
+/* forecast.c - the forecasts of Dynamo's planner and of SageServe in their simplest form.
  *
  * constant  x[t+h] = x[t]
  * kalman    local linear trend: level' = level + trend + N(0, q_level), trend' = trend +
@@ -9,8 +9,8 @@
  *           information criterion; the orders here are fixed, and coefficients that would let the
  *           differences grow are shrunk.
  * holt      additive trend damped by 0.9 a step, smoothing 0.8 (level) and 0.5 (trend). It stands
- *           in for Prophet, which fits trend change points and seasons of days and weeks: there is
- *           none of either within an hour.
+ *           in for Prophet, which fits trend change points and seasons of days and weeks; neither
+ *           occurs within an hour.
  */
 #include "policies/scale/forecast.h"
 
@@ -89,8 +89,8 @@ static double holt(const double *value, uint32_t count, uint32_t ahead)
     return level + trend * sum;
 }
 
-/* Solves the 3 x 3 normal equations m x = v in place, with a ridge so that a flat series has an
- * answer. */
+/* Solves the 3 x 3 normal equations m x = v in place, with a ridge so that a flat series has a
+ * solution. */
 static void solve3(double m[3][3], double v[3])
 {
     for (int i = 0; i < 3; i++)

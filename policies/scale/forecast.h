@@ -1,4 +1,4 @@
-/* forecast.h - the interface of forecasts of a series: its next values from its past ones.
+/* forecast.h - the interface of forecasts, which predict the next values of a series.
  *
  * Layer: policies (base/core)
  * Rules: pure: values at equal distances in time, oldest first; none is of the future
@@ -12,8 +12,8 @@ struct scale_forecast {
     const char *name;
     const char *about;
     const char *source;
-    uint32_t points_min; /* with fewer the last value is the answer */
-    /* The value `ahead` steps after the last of `count` values, at least points_min of them. */
+    uint32_t points_min; /* with fewer the forecast is the last value */
+    /* Predicts the value `ahead` steps after the last of `count` values, at least points_min. */
     double (*next)(const double *value, uint32_t count, uint32_t ahead);
 };
 
@@ -25,6 +25,7 @@ const struct scale_forecast *scale_forecast_find(struct str name); /* NULL when 
 extern const struct scale_forecast scale_forecast_constant, scale_forecast_kalman,
     scale_forecast_arima, scale_forecast_holt;
 
-/* The wrapper: the last value while there are too few, clamped at 0. */
+/* Returns the forecast, at least 0. It is the last value while there are fewer than points_min or
+ * where f->next gives no finite number, and 0 for an empty series. */
 double scale_forecast_next(const struct scale_forecast *f, const double *value, uint32_t count,
                            uint32_t ahead);

@@ -1,15 +1,15 @@
-/* keda_queue.c - instances in proportion to the requests that wait.
+/* keda_queue.c - size the fleet in proportion to the waiting requests.
  *
  *     want = ceil((waiting + held) / queue_target)          the external metric of KEDA's scalers
  *     want = have  while |waiting / (have * target) - 1| <= 0.1      (the HPA's tolerance)
  *     want = 0     only after 300 s without a request       (KEDA's cooldown)
- *     asked every 15 s                                      (the HPA's period)
+ *     evaluated every 15 s                                  (the HPA's period)
  *
- * The rule that most operators run today, behind the HPA's windows and rates; five waiting requests an
- * instance is a common threshold. It knows neither how long a request is nor how long an instance
- * takes to come, and it falls to the minimum as soon as nobody waits, however busy the fleet is:
- * the shaper's window is all that keeps it from flapping. KEDA's polling of 30 s is left out: our
- * routers report twice a second. */
+ * Most operators run this rule today, behind the HPA's windows and rates; five waiting requests an
+ * instance is a common threshold. It knows neither the length of a request nor the lead of an
+ * instance, and it falls to the minimum as soon as no request waits, however busy the fleet is: only
+ * the shaper's window keeps it from flapping. KEDA's polling of 30 s is left out: our routers report
+ * twice a second. */
 #include "policies/scale/scale.h"
 
 #define COOLDOWN_S 300
@@ -18,7 +18,7 @@
 
 struct keda {
     int64_t next_us;
-    double total; /* of the last asking */
+    double total; /* the last result */
 };
 
 static void decide(void *state, const struct scale_config *config, const struct scale_view *view,

@@ -1,13 +1,13 @@
-/* kpa.c - instances in proportion to the requests in flight, with a panic window.
+/* kpa.c - size the fleet in proportion to the requests in flight, with a panic window.
  *
  *     stable = mean of (in_flight + held) over 60 s,  panic = the same over 6 s
  *     ds = ceil(stable / (0.7 * concurrency)),  dp = ceil(panic / (0.7 * concurrency))
  *     panic begins when dp / max(ready, 1) >= 2 and lasts until 60 s after the last such moment;
  *     in panic the count never falls; a state that begins with more than one ready begins in panic
  *
- * The published algorithm of Knative's pod autoscaler, target 100 as shipped; its rates are the
- * shaper kpa. The windows are rings of one-second means,
- * so that the state has a fixed size whatever the sampling rate. */
+ * This is the published algorithm of Knative's pod autoscaler, target 100 as shipped; its rates are
+ * the shaper kpa. The windows are rings of one-second means, so that the state has a fixed size
+ * whatever the sampling rate. */
 #include "base/core/bits.h"
 #include "policies/scale/scale.h"
 
@@ -21,7 +21,7 @@
 #define AGAIN_US (2 * SECOND_US) /* Knative's tick */
 
 struct bucket {
-    int64_t second; /* second + 1 of the clock that it holds; 0: never written */
+    int64_t second; /* number + 1 of the second that it holds; 0: never written */
     float sum;
     uint32_t samples;
 };
@@ -29,7 +29,7 @@ struct bucket {
 struct kpa {
     struct bucket ring[STABLE_S];
     int64_t panic_until_us; /* 0: calm */
-    uint32_t panic_count;   /* the most asked for in this panic */
+    uint32_t panic_count;   /* the most wanted in this panic */
     bool begun;
 };
 
@@ -87,7 +87,7 @@ static void decide(void *state, const struct scale_config *config, const struct 
     if (burst || (!k->begun && ready > 1)) panic(k, ready, now_us);
     k->begun = true;
     if (k->panic_until_us > now_us + STABLE_S * SECOND_US)
-        k->panic_until_us = now_us; /* it went back */
+        k->panic_until_us = now_us; /* the wall clock went back */
     bool panicking = k->panic_until_us > now_us;
     if (panicking) {
         want = fmax(fmax(want, want_panic), k->panic_count);

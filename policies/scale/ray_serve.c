@@ -1,11 +1,12 @@
-/* ray_serve.c - requests under way against a target, with delays in both directions.
+/* ray_serve.c - size the fleet by requests in flight over a target, with delays in both directions.
  *
  *     desired = ceil(ready * (ongoing / (target * ready))) = ceil(ongoing / target)
  *     ongoing = mean over the last 30 s of samples taken every 10 s; target 2
- *     up after 30 s of deciding so without a break, down after 600 s, then counted anew; at least
+ *     up when it was desired for 30 s without a break, down after 600 s, then counted anew; at least
  *     1, and from none at once
  *
- * Ray Serve's default policy with smoothing factor 1. It neither knows a model nor a length. */
+ * This is Ray Serve's default policy with smoothing factor 1. It knows neither a model of the engine
+ * nor the lengths of requests. */
 #include "base/core/bits.h"
 #include "policies/scale/scale.h"
 
@@ -49,7 +50,7 @@ static void decide(void *state, const struct scale_config *config, const struct 
     double ongoing = config->margin * look_back(r, (double)d->in_flight + d->held, now_us);
     double want = fmax(ceil(ongoing / config->ongoing_target), have > 1 ? 1 : 0);
     int32_t wish = want > have ? 1 : want < have ? -1 : 0;
-    if (wish != r->wish || r->since_us > now_us) r->since_us = now_us; /* or the clock went back */
+    if (wish != r->wish || r->since_us > now_us) r->since_us = now_us; /* or time went back */
     r->wish = wish;
     double held_s = (double)(now_us - r->since_us) / 1e6;
     bool delayed = have > 0 && held_s < (wish > 0 ? UP_DELAY_S : DOWN_DELAY_S);

@@ -1,4 +1,4 @@
-/* sageserve.c - an hourly target from a forecast, gated by memory, with a reactive guard.
+/* sageserve.c - follow an hourly forecast target, gated by memory, with a reactive guard.
  *
  *     reactive, before the first hour: KV share > 0.50 up one, < 0.25 down one
  *     each hour: min 10 D + 150 D+  subject to  (n + D) TPS >= the most forecast in t + 20..60 min
@@ -6,10 +6,10 @@
  *     guard: KV share > 0.90, or observed / forecast > 5: up one whatever the target
  *     locked for 155 s after each launch (its spin-up time)
  *
- * SageServe. With one model and one region its programme has a closed form: n + D is the least
- * count that covers the forecast. Tokens a second are forecast from means of five minutes by ARIMA,
- * and TPS is what an instance does within the SLO by the step-time model. Reclaiming from spot
- * (65 s) needs a second kind of instance and is left out. */
+ * This is SageServe. With one model and one region its integer programme has a closed form: n + D is
+ * the least count that covers the forecast. Tokens a second are forecast from means of five minutes by
+ * ARIMA, and TPS is the tokens a second that an instance serves within the SLO, by the step-time model.
+ * Reclaiming from spot (65 s) needs a second kind of instance and is left out. */
 #include "base/core/bits.h"
 #include "policies/scale/capacity.h"
 #include "policies/scale/forecast.h"
@@ -25,8 +25,8 @@
 #define LOCK_US ((int64_t)155000000)
 #define POINT_S 300
 #define POINTS 36      /* three hours to forecast from */
-#define HOUR_POINTS 12 /* between targets, and to the end of what a target covers */
-#define FROM_POINTS 4  /* twenty minutes ahead: the beginning of it */
+#define HOUR_POINTS 12 /* between targets, and to the end of the time that a target covers */
+#define FROM_POINTS 4  /* to its beginning: twenty minutes ahead */
 #define AGAIN_US ((int64_t)1000000)
 
 struct sage {
@@ -66,7 +66,8 @@ static double instance_rate(const struct scale_view *view)
     return 0;
 }
 
-/* A point that was not taken in time, because demand was not reported, is of a longer time. */
+/* Takes a point of the series and, each hour, a new target. A point that is taken late, because demand
+ * was not reported, is the mean of a longer time. */
 static void take_point(struct sage *s, const struct scale_config *config,
                        const struct scale_view *view, int64_t now_us, bool first)
 {

@@ -1,4 +1,4 @@
-/* scale.c - the table of scaling signals and what they share. */
+/* scale.c - the table of scaling policies and the functions that they share. */
 #include "policies/scale/scale.h"
 
 #include "base/core/bits.h"
@@ -84,7 +84,7 @@ bool scale_affords(const struct scale_view *view, double cost_h)
     return view->budget_h <= 0 || cost_h <= view->budget_h * (1 + NEAR);
 }
 
-/* The pool to grow next: cheapest first, the earlier one on equal prices. */
+/* Returns the pool to grow next: the cheapest, the earlier one on equal prices. */
 static uint32_t next_pool(const struct scale_view *view, bool settled, const struct scale_choice *c)
 {
     uint32_t best = SCALE_POOLS_MAX;
@@ -131,7 +131,7 @@ void scale_keep(const struct scale_view *view, const char *reason, struct scale_
     *ret = (struct scale_verdict){ .choice = c, .reason = reason, .estimate_s = -1 };
 }
 
-/* The dearest pool above its minimum; the later one on equal prices. */
+/* Returns the dearest pool above its minimum, the later one on equal prices. */
 static uint32_t dearest(const struct scale_view *view, bool settled, const struct scale_choice *c)
 {
     uint32_t best = SCALE_POOLS_MAX;
@@ -183,7 +183,7 @@ double scale_hpa_count(double load, uint32_t have)
 bool scale_due(int64_t *next_us, double period_s, int64_t now_us)
 {
     int64_t period_us = (int64_t)(period_s * 1e6);
-    bool jumped = *next_us > now_us + period_us; /* the clock went back */
+    bool jumped = *next_us > now_us + period_us; /* the wall clock went back */
     if (now_us < *next_us && !jumped) return false;
     *next_us = now_us + period_us;
     return true;
@@ -194,10 +194,4 @@ bool scale_is_awake(const struct scale_config *config, const struct scale_view *
     const struct scale_demand *d = &view->demand;
     if (d->held > 0 || d->in_flight > 0 || d->arrivals_s > 0) return true;
     return scale_have_all(view) > 0 && d->idle_s < config->zero_after_s;
-}
-
-void scale_demand_means(struct scale_demand *d, const struct lengths *means)
-{
-    d->prompt_tokens = means->prompt;
-    d->output_tokens = means->output;
 }

@@ -1,11 +1,11 @@
-/* skyserve.c - requests a second divided by what an instance is said to serve.
+/* skyserve.c - divide requests a second by a stated rate of one instance.
  *
- *     want = ceil(requests within the last 60 s / 60 / qps_target), asked every 20 s
- *     up after 15 askings in a row (300 s), down after 60 (1200 s); from none after one
+ *     want = ceil(requests within the last 60 s / 60 / qps_target), evaluated every 20 s
+ *     up after 15 such results in a row (300 s), down after 60 (1200 s); from none at once
  *
- * SkyServe's request-rate autoscaler. qps_target has no published default: a person states it (ours
- * starts from 1). Its spot placer and on-demand fallback are placement. Deviation: from zero one
- * comes at once, where the original asks every 5 s. */
+ * This is SkyServe's request-rate autoscaler. qps_target has no published default: the operator states
+ * it (ours starts from 1). Its spot placer and on-demand fallback belong to placement. Deviation: from
+ * zero one instance comes at once, where the original evaluates every 5 s. */
 #include "base/core/bits.h"
 #include "policies/scale/scale.h"
 
@@ -25,7 +25,7 @@ struct sky {
     uint32_t target; /* plus 1; 0: none yet */
 };
 
-/* Requests a second over the last minute, or since there is history. */
+/* Returns the requests of the last minute, or of the shorter history, divided by a minute. */
 static double rate(struct sky *s, uint64_t total, int64_t now_us)
 {
     int64_t now = now_us / SECOND_US, oldest = now;

@@ -1,14 +1,14 @@
-/* slo_aware.c - measured latency against the SLO.
+/* slo_aware.c - size the fleet by measured latency over the SLO.
  *
  *     s = mean over 45 s of min(max(P90 TTFT / SLO, P90 TPOT / SLO), 2), on windows of a minute
  *     s > 0.55: n + ceil(n (s c / 0.55 - 1)),  c = ready / n;  never below n
  *     s < 0.40: n - floor(n (1 - s / 0.40))
  *     up at most +100 % or +4 in 60 s to the least of 30 s, down 1 in 120 s to the most of 180 s
  *
- * llm-d's SLO-aware rules for KEDA; the shaper is the HPA with those numbers. c discounts what
- * starts but is not ready. P90s are over the window that routers report on: fifteen seconds, in the
- * simulator a minute. While nobody asks the score is 0; where somebody does and nothing is measured
- * the fleet stays. */
+ * These are llm-d's SLO-aware rules for KEDA; the shaper is the HPA with those numbers. c discounts
+ * instances that are starting. P90s are over the window that routers report on: fifteen seconds, in
+ * the simulator a minute. Without requests the score is 0; with requests but no measurement the fleet
+ * stays. */
 #include "policies/scale/scale.h"
 #include "policies/scale/shape/shape.h"
 
@@ -21,7 +21,7 @@
 #define SECOND_US ((int64_t)1000000)
 
 struct slo {
-    int64_t second[SAMPLES]; /* number + 1 of the second it was taken in */
+    int64_t second[SAMPLES]; /* number + 1 of the second that a score was taken in */
     double score[SAMPLES];
 };
 
@@ -35,7 +35,7 @@ static const struct scale_shape_config shape = {
     .down_period_s = 120,
 };
 
-/* Mean score of the last 45 s, or a negative number without any. */
+/* Takes this second's score and returns the mean of the last 45 s; negative when there is none. */
 static double smooth(struct slo *s, const struct scale_view *view, double margin, int64_t now_us)
 {
     const struct scale_demand *d = &view->demand;

@@ -1,9 +1,9 @@
-/* static.c - a fixed number of instances.
+/* static.c - keep a fixed number of instances.
  *
  *     want = count
  *
- * The baseline that every other policy must beat, and the honest choice for hardware that is paid
- * for anyway. With the count that the peak needs it is the static peak of comparisons. */
+ * This is the baseline that every other policy must beat, and the right choice for hardware that is
+ * paid for anyway. With the count that the peak needs it is the static peak of comparisons. */
 #include "policies/scale/scale.h"
 
 static void decide(void *state, const struct scale_config *config, const struct scale_view *view,

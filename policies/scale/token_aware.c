@@ -1,13 +1,13 @@
-/* token_aware.c - prompt tokens in line and KV in use, each against what an instance takes.
+/* token_aware.c - size the fleet by queued prompt tokens and by KV memory in use.
  *
  *     prefill = ceil(prompt tokens accepted and not computed / V_P / 1.5 s)
  *     decode  = ceil(sum of KV shares in use / 0.8)
- *     want    = the larger one, as where both roles share an instance; behind the HPA, with its
- *               tolerance of a tenth for each of the two; asked every 15 s
+ *     want    = the larger of the two, as one instance has both roles; behind the HPA, with its
+ *               tolerance of a tenth for each of the two; evaluated every 15 s
  *
- * llm-d's token-velocity rules for KEDA. 1.5 s stands for TTFT SLO - ISL / V_P. V_P, prompt tokens
- * a second, is measured there for each deployment (2,619 through a TCP transfer, 15,965 direct);
- * here it is 1 / b of the step-time model. */
+ * These are llm-d's token-velocity rules for KEDA. 1.5 s stands for TTFT SLO - ISL / V_P. V_P, prompt
+ * tokens a second, is measured there for each deployment (2,619 through a TCP transfer, 15,965
+ * direct); here it is 1 / b of the step-time model. */
 #include "policies/scale/scale.h"
 
 #include <math.h>
@@ -19,7 +19,7 @@
 
 struct token {
     int64_t next_us;
-    double total; /* of the last asking */
+    double total; /* the last result */
 };
 
 static void decide(void *state, const struct scale_config *config, const struct scale_view *view,

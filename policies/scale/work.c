@@ -1,51 +1,52 @@
-/* work.c - the cheapest fleet that keeps the SLO when what is bought now is ready.
+/* work.c - the policy `work`: keep the SLO at least cost by the time that instances bought now are ready.
  *
- * Nothing that is decided now serves before now + lead. So the fleet is sized for then. A decision,
- * in its order:
+ * An instance bought now serves no request before now + lead, so the fleet is sized for that time. A
+ * decision takes these steps:
  *
- *   1 see      arrivals: their level now and paths on from it (parts/forecast_paths.h). Speeds: of each
- *              pool, the mean of minutes (parts/lateness_model.h). Lengths: the moments of what waits and of
- *              what came lately, outputs no shorter than the sessions there are say
- *              (parts/load_correction.h)
- *   2 pools    what an instance of each serves within the SLO (capacity.h). The main
- *              pool, the cheapest that can grow, stands for all, and its lead is the lead
+ *   1 see      reads arrivals, speeds and lengths. Arrivals: the present level and paths from it
+ *              (parts/forecast_paths.h). Speeds: the mean of each pool over minutes
+ *              (parts/lateness_model.h). Lengths: the moments of waiting and recent requests, with
+ *              outputs at least as long as the running sessions imply (parts/load_correction.h)
+ *   2 pools    computes the rate that an instance of each pool serves within the SLO (capacity.h). The
+ *              main pool, the cheapest that can grow, stands for all, and its lead is the lead
  *              (parts/lateness_model.h)
- *   3 learn    each second, from what ended. Correction: work is multiplied by a factor that moves
- *              until the misses expected are those that are counted (parts/load_correction.h); it stands
- *              while help for expected misses is on its way, and after a backlog or a change of the
- *              fleet. Error budget: misses that the SLO allows and that have not happened are
- *              saved (parts/load_correction.h)
- *   4 need     the capacity C, below: by the share of requests that would be late, fleet and demand
- *              followed as a fluid with chance about it (parts/lateness_model.h), so that
- *              free sessions count for what they bridge. It stands for five seconds of an unchanged
- *              fleet
- *   5 mix      the cheapest whole number of instances of all pools that does C, the lead of new
- *              ones priced in (parts/mix.h)
- *   6 shaper   `window`, 20 s: only the noise of its inputs is left to bridge
+ *   3 learn    learns each second from the requests that ended (parts/load_correction.h). Correction:
+ *              work is multiplied by a factor that moves until the expected misses equal the counted
+ *              ones; it does not move while help for expected misses is on its way, nor after a
+ *              backlog or a change of the fleet. Error budget: misses that the SLO allows and that
+ *              have not happened are saved
+ *   4 need     finds the capacity C, defined below, from the share of requests that would be late.
+ *              Fleet and demand are followed as a fluid with chance added (parts/lateness_model.h),
+ *              so free sessions count for the time that they bridge. C stands for five seconds of an
+ *              unchanged fleet
+ *   5 mix      finds the cheapest whole numbers of instances of all pools that serve C, with the lead
+ *              of new instances priced in (parts/mix.h)
+ *   6 shaper   `window`, 20 s, removes the noise that the inputs leave
  *
- * C is the least, ready a lead from now, with
+ * C is the least capacity, ready a lead from now, with
  *
  *     late(C) <= late(everything that can be had) + SHRINK (1 - attainment)
  *
- * in the mean of all paths, a lead from now; clear_s later where a backlog makes all late whatever
- * is bought. Four things bend it:
+ * in the mean of all paths, a lead from now; or clear_s later where a backlog makes requests late
+ * whatever is bought. Four rules change it:
  *
- *   shrink     what is given up now is back no sooner than a lead from now: a C below what there is
- *              has to do from now on as well
- *   keep       what there is stands while it is late for no more than KEEP (1 - attainment) beyond
- *              everything that can be had
- *   calm       SHRINK and KEEP are larger while demand is calm than where it rose within ten
- *              minutes: it may rise again
- *   budget     what is saved, and what LENT_LEADS leads and HELP_S allow, which is lent to all: a
- *              fleet that has saved nothing yet would buy what noise asks for. While demand is calm
- *              it pays for more lateness, as long as it covers the worst paths: to keep what there
- *              is, for a lead and HELP_S; to shrink, for as long as what is given up should not be
- *              needed beyond that, else it would be bought back before giving it up has paid
+ *   shrink     an instance given up now is back no sooner than a lead from now: a C below the present
+ *              fleet has to suffice from now on as well
+ *   keep       the present fleet stays while its lateness is at most KEEP (1 - attainment) above that
+ *              of everything that can be had
+ *   calm       SHRINK and KEEP are larger while demand is calm than after a rise within ten minutes,
+ *              because it may rise again
+ *   budget     the saved misses, and those that LENT_LEADS leads and HELP_S allow, which every fleet
+ *              is lent: without them a fleet that has saved nothing yet would buy instances for noise.
+ *              While demand is calm the budget pays for more lateness, as long as it covers the worst
+ *              paths: to keep the present fleet, for a lead and HELP_S; to shrink, also for the time in
+ *              which the instances given up should not be needed, or they would be bought back before
+ *              giving them up has paid
  *
- * C is never below the level now at utilisation_max of an instance's time and sessions, and nothing
- * is given up before LEARN_BUCKETS of arrivals were watched. One configuration serves every lead:
- * all that depends on it is measured. Without counted arrivals the routers' rate stands for level
- * and paths.
+ * C is never below the present level at utilisation_max of an instance's time and sessions, and no
+ * instance is given up before LEARN_BUCKETS of arrivals were counted. One configuration serves every
+ * lead: the policy measures all values that depend on it. Without counted arrivals the routers' rate
+ * stands for level and paths.
  */
 #include "base/core/bits.h"
 #include "policies/scale/parts/lateness_model.h"
@@ -62,27 +63,27 @@
 #define ANSWER_US (PATHS_BUCKET_S * SECOND_US) /* until another count of arrivals is there */
 
 /* Shares of requests that are late whatever is bought. */
-#define SATURATED 0.3 /* a backlog: look at when it should be gone */
-#define HOPELESS 0.9  /* even then: everything there is */
+#define SATURATED 0.3 /* above it there is a backlog: the look is moved to when it should be gone */
+#define HOPELESS 0.9  /* above it even then: ask for everything that can be had */
 
-/* Requests late beyond those, in parts of what is allowed. With SHRINK_RISEN at a twentieth llm-d's
- * episode fell below its 99 % at a lead of 100 s. */
+/* Further late requests that are accepted, in parts of the allowed misses. With SHRINK_RISEN at a
+ * twentieth llm-d's episode fell below its 99 % at a lead of 100 s. */
 #define SHRINK_CALM 0.1
 #define SHRINK_RISEN 0.02
 #define KEEP_CALM 0.5
 #define KEEP_RISEN 0.1
 
 #define LENT_LEADS 2.0
-#define HELP_S 60.0     /* after a lead: until what was bought has helped */
-#define DWELL_S 600.0   /* what is given up should not be needed for so long, ... */
+#define HELP_S 60.0     /* after a lead: until new instances have helped */
+#define DWELL_S 600.0   /* an instance given up should not be needed for so long ... */
 #define DWELL_LEADS 3.0 /* ... or so many leads */
 
 #define BISECTIONS 24
-#define NEAR_INSTANCES 0.05 /* where they end: less than noise moves it */
+#define NEAR_INSTANCES 0.05 /* precision of the bisection: noise moves the result by more */
 #define AWAKE_RATE 1e-6     /* requests a second: asks for one instance, whichever is cheapest */
 #define LEARN_BUCKETS 12    /* a minute */
 #define SETTLE_US (30 * SECOND_US) /* before a fleet of another size is judged */
-#define BACKLOG 20 /* of so many requests one waits: more begins or less than comes */
+#define BACKLOG 20 /* if more than one in so many waits, requests do not begin as they arrive */
 
 struct work {
     struct forecast_paths paths;
@@ -96,12 +97,12 @@ struct work {
     uint64_t met_total, missed_total;
 
     uint32_t ready;      /* instances, as read last */
-    int64_t changed_us;  /* since when there are so many, or no backlog */
+    int64_t changed_us;  /* of the last change of their number, backlog or gap in readings */
     int64_t unhelped_us; /* since when no help for expected misses is on its way */
 
     bool has_fewest;
     int64_t fewest_us;
-    double fewest; /* instances that the budget pays for, mean of a lead */
+    double fewest; /* least instances that the budget pays for, mean over a lead */
 
     struct answer {
         int64_t until_us;
@@ -111,7 +112,7 @@ struct work {
 };
 _Static_assert(sizeof(struct work) <= SCALE_STATE_BYTES_MAX, "state of scale_work");
 
-/* A decision under way. */
+/* The values of one decision. */
 struct plan {
     struct lateness_model lateness;
     struct work *memory;
@@ -124,16 +125,17 @@ static bool is_calm(const struct plan *p)
     return paths_is_calm(&p->memory->paths);
 }
 
-/* Time since then; a clock that went back begins it anew. */
+/* Returns the time since *then_us; a wall clock that went back begins it anew. */
 static int64_t since_us(int64_t *then_us, int64_t now_us)
 {
     if (*then_us > now_us) *then_us = now_us;
     return now_us - *then_us;
 }
 
-/* ---- 1, 2: what is seen ---- */
+/* ---- 1, 2: see, pools ---- */
 
-/* Sums the requests that wait and those that came lately; the means where none did. */
+/* Joins the lengths of waiting and recent requests, or takes the demand's means if there are none, and
+ * lengthens the outputs by the sessions' factor. */
 static void plan_lengths(const struct scale_demand *d, const struct littles_law *sessions,
                          struct lengths *ret)
 {
@@ -161,7 +163,7 @@ static void see(struct plan *p, const struct scale_config *config, const struct 
     lateness_pools(&p->lateness, &lengths, &w->speed);
 }
 
-/* ---- 3: what is learned ---- */
+/* ---- 3: learn ---- */
 
 static uint32_t gained(uint64_t total, uint64_t before)
 {
@@ -199,7 +201,7 @@ static void read_sessions(const struct lateness_model *s, double passed_s,
     littles_law_observe(sessions, &s->load[s->main], &r);
 }
 
-/* Returns true if the fleet changed lately, there was a backlog, or the last look is long ago. */
+/* Returns true within SETTLE_US after a change of the fleet, a backlog or a gap in the readings. */
 static bool is_unsettled(struct work *w, const struct scale_view *view, double passed_s,
                          int64_t now_us)
 {
@@ -211,7 +213,7 @@ static bool is_unsettled(struct work *w, const struct scale_view *view, double p
     return since_us(&w->changed_us, now_us) < SETTLE_US;
 }
 
-/* Without counted misses nothing is. */
+/* Takes a reading once a second. Nothing is learned unless the routers count misses. */
 static void learn(const struct plan *p, int64_t now_us)
 {
     struct work *w = p->memory;
@@ -237,7 +239,7 @@ static void learn(const struct plan *p, int64_t now_us)
 
 /* ---- 4: need ---- */
 
-/* The part of the allowed misses by which the plan may be later than the largest possible fleet. */
+/* The parts of the allowed misses by which a plan may be later than the largest possible fleet. */
 struct room {
     double least; /* always */
     double paid;  /* while demand is calm, if the budget covers the worst paths */
@@ -266,7 +268,8 @@ static double least_of(const struct plan *p, double most, bool from_now, struct 
     return low;
 }
 
-/* The least a lead from now, and from now on where that is less than there is. */
+/* Returns the least fleet that suffices a lead from now and, if it is smaller than the present one, also
+ * from now on. */
 static double least_need(const struct plan *p, double most, struct room room)
 {
     double have = lateness_have(&p->lateness);
@@ -275,7 +278,7 @@ static double least_need(const struct plan *p, double most, struct room room)
     return n < have ? fmax(n, least_of(p, have, true, room)) : n;
 }
 
-/* Parts of what is allowed that may be late for so long, by the budget. */
+/* Returns how many times the allowed misses the budget pays for over so many seconds. */
 static double parts_for(const struct plan *p, double seconds)
 {
     return error_budget_parts(p->budget, p->allowed * p->lateness.level * seconds);
@@ -297,7 +300,7 @@ static bool have_does(const struct plan *p, double most)
     return suffices(p, have, most, late, room);
 }
 
-/* Takes n into the mean of a lead, which begins with what there is. */
+/* Takes n into the running mean over a lead, which begins with the present fleet. */
 static void note_fewest(struct work *w, const struct lateness_model *s, double n, int64_t now_us)
 {
     if (!w->has_fewest) {
@@ -310,8 +313,8 @@ static void note_fewest(struct work *w, const struct lateness_model *s, double n
     w->fewest_us = now_us;
 }
 
-/* The least that the budget pays for: it would do now, and would have done in the mean of a lead,
- * which is how long what is given up takes to come back. DBL_MAX: nothing may be spent. */
+/* Returns the least fleet that the budget pays for: it suffices now, and is no smaller than its mean over
+ * a lead, the time that an instance given up takes to come back. DBL_MAX: nothing may be spent. */
 static double spent_need(const struct plan *p, double most, int64_t now_us)
 {
     double lead_s = p->lateness.lead_s, dwell_s = fmax(DWELL_S, DWELL_LEADS * lead_s);
@@ -321,8 +324,8 @@ static double spent_need(const struct plan *p, double most, int64_t now_us)
     return is_calm(p) ? fmax(n, p->memory->fewest) : DBL_MAX;
 }
 
-/* C, in instances of the main pool. Where a backlog makes all late, the model looks later from here
- * on. */
+/* Returns C in instances of the main pool. If a backlog makes requests late whatever is bought, the look
+ * is moved by clear_s from here on. */
 static double needed(struct plan *p, int64_t now_us)
 {
     struct lateness_model *s = &p->lateness;
@@ -341,7 +344,7 @@ static double lent(const struct plan *p)
     return p->allowed * p->lateness.level * (LENT_LEADS * p->lateness.lead_s + HELP_S);
 }
 
-/* Requests a second to plan for, in units of the pools' rates. */
+/* Returns the requests a second to plan for, in the units of the pools' rates. */
 static double find_rate(struct plan *p, int64_t now_us)
 {
     struct lateness_model *s = &p->lateness;
@@ -351,7 +354,7 @@ static double find_rate(struct plan *p, int64_t now_us)
     return fmax(fmax(needed(p, now_us) * s->rate[s->main], work * s->level), AWAKE_RATE);
 }
 
-/* The same, found anew only when the last answer is old or the fleet is another. */
+/* Returns the same, computed anew only when the last result is old or the fleet has changed. */
 static double needed_rate(struct plan *p, int64_t now_us)
 {
     const struct lateness_model *s = &p->lateness;
@@ -365,14 +368,15 @@ static double needed_rate(struct plan *p, int64_t now_us)
     return a->instances * s->rate[s->main];
 }
 
-/* Help for misses that are expected with what is ready is on its way. */
+/* Notes the time while instances are starting and the ready ones are expected to miss the SLO: then help
+ * is on its way. */
 static void note_help(const struct plan *p, int64_t now_us)
 {
     bool comes = scale_starting_all(p->lateness.view) > 0;
     if (comes && lateness_late_now(&p->lateness, 1) > p->allowed) p->memory->unhelped_us = now_us;
 }
 
-/* ---- 5: the answer ---- */
+/* ---- 5: mix ---- */
 
 static const char *reason_of(const struct lateness_model *s, const struct scale_mixed *m)
 {
@@ -416,7 +420,8 @@ static void answer_need(struct plan *p, int64_t now_us, struct scale_verdict *re
     ret->load = rate / p->lateness.rate[p->lateness.main];
 }
 
-/* There are requests, but no pool of known speed: one instance will measure it. */
+/* Keeps the fleet, or asks for a first instance, which will measure its speed. It is called when there
+ * are requests but no pool of known speed. */
 static void answer_unknown(const struct scale_view *view, struct scale_verdict *ret)
 {
     scale_keep(view, "no pool's speed is known yet: one instance to learn from", ret);

@@ -1,13 +1,14 @@
-/* wva_v1.c - spare KV memory and queue room of the instances that are not saturated.
+/* wva_v1.c - add or remove one instance by spare KV memory and queue room of unsaturated instances.
  *
- *     saturated: KV share >= 0.80 or waiting >= 5, by its peak of the last minute
+ *     saturated: KV share >= 0.80 or waiting >= 5, by an instance's peaks of the last minute
  *     spare:     mean over the others of (0.80 - KV share) and (5 - waiting)
  *     up one on the cheapest if spare KV < 0.1, spare queue < 3, or all are saturated
  *     down one of the dearest if N >= 2 and the spare left after spreading the load over N - 1
- *     still passes; pools with an instance starting are passed over; every 30 s
+ *     still passes; pools with an instance starting are skipped; every 30 s
  *
- * llm-d's workload variant autoscaler, first version: one step at a time, by design. Peaks are kept
- * by instance in buckets of ten seconds; instances beyond PEAKS_MAX are judged by the moment. */
+ * This is llm-d's workload variant autoscaler, first version, which moves one step at a time by design.
+ * Peaks are kept by instance in buckets of ten seconds; instances beyond PEAKS_MAX are judged by their
+ * present load. */
 #include "policies/scale/scale.h"
 
 #include <math.h>
@@ -47,7 +48,7 @@ static struct peak *peak_of(struct wva *w, uint64_t id, int64_t bucket)
     return vacant;
 }
 
-/* Notes the instance's load and gives its peaks of the last minute. */
+/* Records the instance's load and returns its peaks of the last minute. */
 static void peaks(struct wva *w, const struct scale_instance *in, int64_t now_us, double *ret_kv,
                   double *ret_queue)
 {

@@ -1,4 +1,4 @@
-/* wva_v2.c - tokens in use and in line against a capacity that is learned.
+/* wva_v2.c - size the fleet by tokens in use and queued over a learned capacity.
  *
  *     capacity = min(0.80 * KV tokens, k2) of an instance, k2 = tokens in use when its queue
  *                saturates (waiting >= 5), rolling mean of 10, by pool and class of mean output
@@ -8,9 +8,9 @@
  *                its capacity first
  *     spare    = supply - demand / 0.70: down by floor, the dearest first; every 30 s
  *
- * llm-d's workload variant autoscaler, second version. Where a router's queue is counted in bytes
- * there (a token every four), ours counts tokens. Until a queue has saturated the capacity is
- * 0.80 of the memory; launch arguments and compatible variants are not consulted. */
+ * This is llm-d's workload variant autoscaler, second version. There a router's queue is counted in
+ * bytes (four to a token), here in tokens. Until a queue has saturated the capacity is 0.80 of the
+ * memory; launch arguments and compatible variants are not consulted. */
 #include "base/core/bits.h"
 #include "policies/scale/scale.h"
 
@@ -51,7 +51,8 @@ static double capacity(const struct wva *w, const struct scale_view *view, uint3
     return n ? fmin(kv, sum / n) : kv;
 }
 
-/* Tokens in use and in line; learns k2 on the way. Negative when no instance has reported. */
+/* Returns the tokens in use and queued, and records k2 if `learn`. Negative when ready instances exist
+ * and none has reported. */
 static double demand_tokens(struct wva *w, const struct scale_view *view, bool learn)
 {
     const struct scale_demand *d = &view->demand;
@@ -69,7 +70,7 @@ static double demand_tokens(struct wva *w, const struct scale_view *view, bool l
     return seen || scale_ready_all(view) == 0 ? tokens : -1;
 }
 
-/* Up while required > 0, the least price for its capacity first. */
+/* Adds instances while required > 0, cheapest for their capacity first. */
 static void grow(const struct wva *w, const struct scale_view *view, double required,
                  struct scale_choice *c)
 {

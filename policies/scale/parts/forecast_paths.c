@@ -1,4 +1,4 @@
-/* forecast_paths.c - level, rises and paths of a rate, from counts by bucket. */
+/* forecast_paths.c - estimates level, rises and paths of a rate from counts by bucket. */
 #include "policies/scale/parts/forecast_paths.h"
 
 #include "base/core/bits.h"
@@ -7,14 +7,14 @@
 
 #define BUCKET_US ((int64_t)PATHS_BUCKET_S * 1000000)
 #define MEMORY_BUCKETS (PATHS_MEMORY_S / PATHS_BUCKET_S)
-#define GAP_BUCKETS 128 /* ten minutes unseen: what was before is of another time */
-#define LEAST_BUCKETS 2 /* the shortest part that may speak: one bucket may be a burst */
-#define MOST_BUCKETS 36 /* three minutes: beyond that a mean is of another time */
+#define GAP_BUCKETS 128 /* ten minutes without a reading: older counts say nothing of now */
+#define LEAST_BUCKETS 2 /* the shortest part of a split: one bucket may be a burst */
+#define MOST_BUCKETS 36 /* three minutes: older counts say too little of the level now */
 #define BURST_BUCKETS 4 /* a burst is no longer than twice that */
-/* Standard deviations between two means: a change. Of thirty splits that are tried every five
- * seconds chance alone seldom makes one. */
+/* Standard deviations between two means that make a change. About thirty splits are tried every five
+ * seconds; chance alone seldom makes one a change. */
 #define CHANGED 4.0
-/* So many do for a rise that has lasted for a minute and is no smaller than this: a slow one. */
+/* Fewer deviations suffice for a slow rise: one of at least RISEN_SHARE that has lasted a minute. */
 #define RISEN 3.0
 #define RISEN_SHARE 1.15
 #define RISEN_BUCKETS 12
@@ -26,19 +26,20 @@ static uint32_t place(int64_t bucket)
     return (uint32_t)(bucket % PATHS_BUCKETS);
 }
 
-/* The count of the k-th newest whole bucket, from 1. */
+/* Returns the count of the k-th newest whole bucket, from 1. */
 static double newest(const struct forecast_paths *o, uint32_t k)
 {
     return (double)o->count[place(o->bucket - k + PATHS_BUCKETS)];
 }
 
-/* The level at its end. */
+/* Returns the level at the end of the k-th newest whole bucket. */
 static double level_ago(const struct forecast_paths *o, uint32_t k)
 {
     return (double)o->level[place(o->bucket - k + PATHS_BUCKETS)];
 }
 
-/* Variance over mean of counts of `width` buckets each, from neighbours: a jump counts once. */
+/* Returns the variance over the mean of counts of `width` buckets each, from differences of
+ * neighbours, so that a jump counts only once. */
 static double dispersion_of(const struct forecast_paths *o, uint32_t width)
 {
     uint32_t n = min_u32(o->known, MEMORY_BUCKETS);
@@ -57,8 +58,8 @@ static double dispersion_of(const struct forecast_paths *o, uint32_t width)
     return seen ? sum / seen : 0;
 }
 
-/* The largest at the widths a burst may have, and at least Poisson's 1: arrivals that come in
- * bunches, and bursts that come again and again, look like changes otherwise. */
+/* Returns the largest dispersion at the widths a burst may have, at least Poisson's 1: arrivals in
+ * bunches and repeated bursts would otherwise look like changes. */
 static double dispersion(const struct forecast_paths *o)
 {
     double most = 1;
@@ -67,13 +68,14 @@ static double dispersion(const struct forecast_paths *o)
     return most;
 }
 
-/* The newest k buckets, of mean `now`, rose slowly over those before, z standard deviations. */
+/* Returns true if the newest k buckets, of mean `now`, are a slow rise over those before, z standard
+ * deviations above them. */
 static bool is_rise(uint32_t k, double now, double before, double z)
 {
     return k >= RISEN_BUCKETS && z > RISEN && now > RISEN_SHARE * before;
 }
 
-/* Shortens the regime to where it changed, if it did, and notes rises, slow ones as well. */
+/* Cuts the regime at its clearest change, if there is one, and notes rises, slow ones as well. */
 static void find_change(struct forecast_paths *o)
 {
     double all = 0, recent = 0, most = CHANGED, spread = dispersion(o);
@@ -97,7 +99,7 @@ static void find_change(struct forecast_paths *o)
     if (rose) o->steady = 0;
 }
 
-/* Mean count of a bucket since the last change. */
+/* Returns the mean count of a bucket since the last change. */
 static double mean_count(const struct forecast_paths *o)
 {
     double sum = 0;
@@ -117,7 +119,7 @@ static void close_bucket(struct forecast_paths *o, double count)
     o->level[place(o->bucket - 1)] = (float)(mean_count(o) / PATHS_BUCKET_S);
 }
 
-/* On to that bucket: those that nobody counted are taken to have been like the mean. */
+/* Moves on to that bucket; buckets that were not counted get the mean count. */
 static void pass_over(struct forecast_paths *o, int64_t bucket)
 {
     double mean = mean_count(o);
@@ -166,7 +168,7 @@ void paths_draw(const struct forecast_paths *o, uint32_t which, uint32_t count, 
     uint32_t known = o->known > FIRST_BUCKETS ? o->known - FIRST_BUCKETS : 0;
     uint32_t memory = min_u32(known, MEMORY_BUCKETS);
     double level = paths_level(o);
-    uint32_t least = min_u32(steps / 2, memory / 2); /* buckets ago of the youngest beginning */
+    uint32_t least = min_u32(steps / 2, memory / 2); /* the youngest start, in buckets ago */
     uint32_t span = memory > least ? memory - least : 0;
     uint32_t from = least + (uint32_t)((uint64_t)span * (2 * which + 1) / (2 * count));
     if (from < 1 || from > memory) {

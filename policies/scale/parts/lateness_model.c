@@ -1,4 +1,4 @@
-/* lateness_model.c - pools as one kind of instance, paths of demand, and their lateness. */
+/* lateness_model.c - counts pools in instances of the main one and computes lateness along paths of demand. */
 #include "policies/scale/parts/lateness_model.h"
 
 #include <float.h>
@@ -6,7 +6,7 @@
 
 #define PATH_STRIDE 7 /* neighbours in time get unlike deviations */
 _Static_assert(LATENESS_PATHS % PATH_STRIDE != 0, "every deviation once: the stride is a prime");
-#define LEVEL_ERROR 1.2 /* standard errors: where the level begins is a guess as well */
+#define LEVEL_ERROR 1.2 /* standard errors: the level's beginning is a guess as well */
 #define LOGISTIC_UNIT 0.551328895421792 /* sqrt(3) / pi: variance 1 */
 #define WORST_PATHS 6                   /* a quarter */
 
@@ -28,7 +28,7 @@ static bool is_rather(bool grows, double cost, bool best_grows, double best_cost
     return grows != best_grows ? grows : cost < best_cost;
 }
 
-/* The cheapest for its rate of those that can grow, or of all when none can. */
+/* Finds the pool that is cheapest for its rate among those that can grow, or among all if none can. */
 static void find_main(struct lateness_model *s)
 {
     bool best_grows = false;
@@ -96,7 +96,7 @@ double lateness_ttft_s(const struct lateness_model *s, const uint32_t want[SCALE
 
 /* ---- the look ---- */
 
-/* The step in which what is due in so many seconds has come; `most` if that is later. */
+/* Returns the first step that begins in `seconds` from now or later, but at most `most`. */
 static uint32_t step_of(double seconds, uint32_t most)
 {
     return (uint32_t)fmin(ceil(fmax(seconds, 0) / FLUID_STEP_S), most);
@@ -125,8 +125,8 @@ static void fill_fleet(struct lateness_model *s)
     }
 }
 
-/* Of the level from what was counted, on path p, in standard errors: quantiles of the logistic
- * distribution, whatever moment the path begins at. */
+/* Returns the deviation of path p from the counted level, in standard errors: quantiles of the logistic
+ * distribution, unrelated to the moment that the path is from. */
 static double deviation(uint32_t p)
 {
     double u = (p * PATH_STRIDE % LATENESS_PATHS + 0.5) / LATENESS_PATHS;
@@ -164,7 +164,7 @@ double lateness_have(const struct lateness_model *s)
 
 /* ---- lateness ---- */
 
-/* The fluid's beginning: what runs and waits now. */
+/* Returns the state that the fluid begins from: the sessions and waiting requests of now. */
 static struct fluid_ask ask_now(const struct lateness_model *s)
 {
     const struct scale_demand *d = &s->view->demand;
@@ -176,7 +176,7 @@ static struct fluid_ask ask_now(const struct lateness_model *s)
                                .tpot_slo_s = s->view->tpot_slo_s };
 }
 
-/* Requests that are late, by path; their share of all is returned. */
+/* Computes the late requests of each path and returns their share of all requests. */
 static double late_by_path(const struct lateness_model *s, double n, bool from_now,
                            double ret_late[LATENESS_PATHS])
 {
@@ -246,11 +246,11 @@ double lateness_late_now(const struct lateness_model *s, double factor)
     return all > 0 ? late / all : 0;
 }
 
-/* A running mean, each reading weighted by the time that it stands for. */
+/* Speeds are running means in which each reading is weighted by the time that it stands for. */
 
 #define SPEED_AVERAGE_S 120.0 /* a speed that changed for good is followed within minutes */
-#define FIRST_S 1.0           /* what the first reading stands for, and one whose clock went back */
-#define LEAST_S 1e-6          /* what two readings at one moment stand for */
+#define FIRST_S 1.0           /* time of the first reading, or if the wall clock went back */
+#define LEAST_S 1e-6          /* time of a reading at the same moment as the last */
 
 static void follow(double *mean, double value, double weight)
 {
@@ -284,27 +284,29 @@ void speed_average_observe(struct speed_average *p, const struct scale_view *vie
     }
 }
 
-/* A fleet followed as a fluid with chance about it. */
+/* The fluid follows a fleet step by step, with chance added. */
 
 #define RHO_MAX 0.98    /* share of its time that an instance may give to prompts */
-#define SHORT_SHARE 0.5 /* of the mean output: the short ones are late first */
+#define SHORT_SHARE 0.5 /* of the mean output: short outputs are late first */
 #define NOBODY 1e-3     /* instances; fractions above it serve in proportion */
-#define HALF_STEP 0.5   /* that passes before the first chunk */
+#define HALF_STEP 0.5   /* of a step, which passes before the first chunk */
 
-/* Sessions an instance may have before its steps take longer than TPOT, at r prompts a second. */
+/* Returns the sessions an instance may have before its steps exceed the TPOT SLO, at r prompts a
+ * second. */
 static double tpot_sessions(const struct scale_load *l, double tpot_slo_s, double r)
 {
     double left = fmax(1 - r * l->prefill_s, 1 - RHO_MAX);
     return fmax((tpot_slo_s * left - l->step_s) / fmax(l->seq_s, DBL_MIN), 0);
 }
 
-/* Phi(-z). */
+/* Returns Phi(-z). */
 static double tail(double z)
 {
     return 0.5 * erfc(z * M_SQRT1_2);
 }
 
-/* Share of requests in whose life more prompts come than leave TPOT for the steps. */
+/* Returns the share of requests that meet more prompts of others during their decode than the TPOT SLO
+ * allows. */
 static double answer_late(const struct fluid_ask *a, double n, double r, double batch)
 {
     const struct scale_load *l = a->load;
@@ -315,7 +317,7 @@ static double answer_late(const struct fluid_ask *a, double n, double r, double 
     return tail(left / fmax(spread, DBL_MIN));
 }
 
-/* Share of requests whose prompt waits longer than the SLO leaves. */
+/* Returns the share of requests with a prompt that waits longer than the TTFT SLO allows. */
 static double prompt_late(const struct fluid_ask *a, double n, double r, double batch)
 {
     const struct scale_load *l = a->load;
@@ -326,19 +328,19 @@ static double prompt_late(const struct fluid_ask *a, double n, double r, double 
     return busy * exp(-x * 2 * n * (1 - rho) / (s * (1 + l->prefill_scv)));
 }
 
-/* Where the fluid is at the end of a step. */
+/* The state of the fluid at the end of a step. */
 struct flow {
     double sessions, waiting;
     double out; /* ended a second */
 };
 
-/* Sessions of all that fit. */
+/* Returns the sessions that n instances have room for within the TPOT SLO. */
 static double room_of(const struct fluid_ask *a, double n, double r)
 {
     return n * fmin(a->load->seqs_max, tpot_sessions(a->load, a->tpot_slo_s, r));
 }
 
-/* A step in which `rate` a second arrive at n instances. */
+/* Advances the fluid by a step in which `rate` requests a second arrive at n instances. */
 static void advance(const struct fluid_ask *a, struct flow *f, double n, double rate)
 {
     const struct scale_load *l = a->load;
@@ -348,8 +350,8 @@ static void advance(const struct fluid_ask *a, struct flow *f, double n, double 
     }
     double r = rate / n, batch = f->sessions / n, room = room_of(a, n, r);
     double step = scale_load_step_s(l, batch, fmin(r, RHO_MAX / fmax(l->prefill_s, DBL_MIN)));
-    /* Towards what it would be in the end, by the time that a session takes: stable for sessions
-     * shorter than a step of ours. */
+    /* Sessions approach their steady number at the pace of a session's duration. That is stable for
+     * sessions shorter than FLUID_STEP_S too. */
     double session_s = fmax(l->output * step, DBL_MIN), decay = exp(-FLUID_STEP_S / session_s);
     double each = scale_load_prompt_s(l, batch, 0);
     double prompts = n * RHO_MAX / fmax(each, DBL_MIN);
@@ -361,7 +363,7 @@ static void advance(const struct fluid_ask *a, struct flow *f, double n, double 
     f->out = f->sessions / session_s;
 }
 
-/* Of the requests that arrived in the step that ends with f, the share that is late. */
+/* Returns the late share of the requests that arrived in the step that ends with f. */
 static double late_of(const struct fluid_ask *a, const struct flow *f, double n, double rate)
 {
     if (n < NOBODY) return 1;

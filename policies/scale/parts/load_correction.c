@@ -1,12 +1,12 @@
-/* load_correction.c - a factor driven by the logarithm of counted over expected misses. */
+/* load_correction.c - computes the load correction, the error budget and the estimate by Little's law. */
 #include "policies/scale/parts/load_correction.h"
 
 #include <math.h>
 #include <string.h>
 
 #define LOAD_CORRECTION_GAIN 5e-4 /* ten times the misses expected for a minute: 7 % heavier */
-#define MORE_LEAST (-0.15)        /* closer than MORE_MOST: taking requests for light breaks SLOs */
-#define MORE_MOST 1.0             /* misses with twice the fleet have another reason */
+#define MORE_LEAST (-0.15)        /* closer than MORE_MOST: too light requests break SLOs */
+#define MORE_MOST 1.0             /* misses with twice the fleet have another cause */
 #define MISSES_MIN 5.0            /* fewer within the readings tell little */
 #define ENDED_MIN 20.0            /* requests within the readings */
 
@@ -42,10 +42,10 @@ double load_correction_factor(const struct load_correction *b)
     return 1 + b->more;
 }
 
-/* Returns the saved misses as a rate at which they may be spent. */
+/* The error budget: saves misses and says how fast they may be spent. */
 
 #define ERROR_BUDGET_S 3600.0 /* saved or owed at most: older hours were of another load */
-#define COUNTED 0.97          /* part of what is allowed: what is late already has not all ended */
+#define COUNTED 0.97          /* of the allowed misses: some late requests have not ended yet */
 
 void error_budget_observe(struct error_budget *a, uint32_t ended, uint32_t missed, double level,
                           double allowed)
@@ -61,9 +61,9 @@ double error_budget_parts(double budget, double allowed)
     return fmin(parts, ERROR_BUDGET_PARTS_MAX);
 }
 
-/* Little's law over fading sums. */
+/* Little's law, over sums that fade. */
 
-#define TRUST 30.0 /* sessions: so many weigh as much as the prediction */
+#define TRUST 30.0 /* sessions that weigh as much as the prediction */
 
 void littles_law_observe(struct littles_law *s, const struct scale_load *load,
                          const struct littles_law_reading *r)

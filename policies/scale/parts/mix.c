@@ -1,9 +1,9 @@
-/* mix.c - branch and bound over whole numbers of instances.
+/* mix.c - searches whole numbers of instances by branch and bound.
  *
- * Exact for the few pools a service has; NODES_MAX is the bound, after which the best found so far
+ * The search is exact for the few pools a service has; after NODES_MAX nodes the best found so far
  * stands. An instance that does not exist yet costs (1 + lead / life) times its price, because its
- * lead is paid and serves nobody: that is what keeps a running mix from being exchanged for one a
- * little cheaper. */
+ * lead is paid but serves no request; this keeps a running mix from being replaced by one that is
+ * only a little cheaper. */
 #include "policies/scale/parts/mix.h"
 
 #include "base/core/bits.h"
@@ -71,7 +71,8 @@ static void offer(struct search *s, const struct candidate *c)
     }
 }
 
-/* Money left for lanes from `k` on, once the minimum of the others behind it is kept back. */
+/* Returns how many instances of lane k the budget pays for, once the minimum of the lanes behind it
+ * is kept back. */
 static uint32_t affordable(const struct search *s, uint32_t k, const struct candidate *c)
 {
     if (s->view->budget_h <= 0) return UINT32_MAX;
@@ -99,8 +100,8 @@ static void descend(struct search *s, uint32_t k, const struct candidate *base)
         offer(s, base);
         return;
     }
-    /* Nothing from here on can be cheaper for its rate than this lane: a bound below which no
-     * completion falls. Candidates no better than the runner-up are not worth a visit. */
+    /* No lane from here on is cheaper for its rate than this one, so no completion costs less than
+     * this bound. Completions no better than the runner-up are skipped. */
     const struct lane *l = &s->lane[k];
     double bound = base->cost + shortfall(s, base->rate) * l->per_rate;
     if (s->second.set && shortfall(s, s->second.rate) <= 0 && bound >= s->second.cost) return;

@@ -1,16 +1,16 @@
-/* hpa.c - Kubernetes' horizontal pod autoscaler: windows and rates in both directions.
+/* hpa.c - limit the fleet by windows and rates in both directions: Kubernetes' horizontal pod autoscaler.
  *
- *     want  = min over up_window_s of what was asked, when it is above what there is
- *             max over down_window_s,                 when it is below
+ *     want  = least count wanted within up_window_s,     when it is above the present count
+ *             largest count wanted within down_window_s, when it is below
  *     up:   at most max(start * (1 + up_share), start + up_count) in up_period_s, where
- *             start = what there is - what was added in the last up_period_s
+ *             start = present count - instances added in the last up_period_s
  *     down: at least min(start * (1 - down_share), start - down_count) in down_period_s, alike
  *
  * Published numbers (autoscaling/v2): up +100 % or +4 each 15 s, window 0; down -100 % each 15 s,
- * window 300 s. Deviations: what was added is known from the targets given (the last SHAPE_MOVES of
- * them), and nothing goes down before a whole window has been seen, where the original seeds its
- * window with the current count. Its tolerance of a tenth belongs to the signals, which know the
- * ratio that it is taken of; pods that are not ready are counted as the signal counts them. */
+ * window 300 s. Deviations: additions are known from the last SHAPE_MOVES targets given, and nothing
+ * goes down before a whole window has been seen, where the original seeds its window with the current
+ * count. Its tolerance of a tenth belongs to the signals, which know the ratio that it applies to; pods
+ * that are not ready are counted as the signal counts them. */
 #include "base/core/bits.h"
 #include "policies/scale/shape/shape.h"
 
@@ -31,14 +31,14 @@ struct hpa {
 };
 _Static_assert(sizeof(struct hpa) <= SHAPE_STATE_BYTES_MAX, "state of hpa");
 
-/* Instances added (sign 1) or taken (sign -1) within the period. */
+/* Returns the instances added (sign 1) or taken (sign -1) within the period. */
 static uint32_t moved(const struct hpa *h, uint32_t pool, int sign, double period_s, int64_t now_us)
 {
     uint32_t sum = 0;
     for (uint32_t i = 0; i < SHAPE_MOVES; i++) {
         const struct move *m = &h->move[i];
         if (m->by == 0 || m->pool != pool || m->by * sign < 0) continue;
-        if (m->at_us > now_us) continue; /* the clock went back */
+        if (m->at_us > now_us) continue; /* the wall clock went back */
         if ((double)(now_us - m->at_us) / 1e6 < period_s) sum += (uint32_t)(m->by * sign);
     }
     return sum;

@@ -1,11 +1,11 @@
-/* kpa.c - rates of Knative's pod autoscaler.
+/* kpa.c - limit the fleet by the rates of Knative's pod autoscaler.
  *
  *     each 2 s: low = floor(ready / 2)
  *     low <= target <= ceil(1000 * ready),  ready at least 1
  *
- * max-scale-down-rate 2 and max-scale-up-rate 1000, by pool and tick; without scale-down delay, as
- * shipped. Its stable and panic windows belong to the signal (scale_kpa.c). Deviation: between two
- * ticks a pool may still grow. */
+ * These are max-scale-down-rate 2 and max-scale-up-rate 1000, by pool and tick, without a scale-down
+ * delay, as shipped. Its stable and panic windows belong to the signal (policies/scale/kpa.c).
+ * Deviation: between two ticks a pool may still grow. */
 #include "base/core/bits.h"
 #include "policies/scale/shape/shape.h"
 
@@ -24,7 +24,7 @@ static void shape(void *state, const struct scale_shape_config *config,
 {
     (void)config;
     struct kpa *k = state;
-    if (now_us >= k->tick_us || k->tick_us - now_us > TICK_US) { /* or the clock went back */
+    if (now_us >= k->tick_us || k->tick_us - now_us > TICK_US) { /* or the wall clock went back */
         k->tick_us = now_us + TICK_US;
         for (uint32_t i = 0; i < ask->pool_count; i++)
             k->low[i] = ask->ready[i] / DOWN_RATE_MAX;

@@ -1,6 +1,6 @@
-/* none.c - the fleet follows its signal at once.
+/* none.c - let the fleet follow its signal at once.
  *
- * For signals that shape themselves (Dynamo, SkyServe, Ray Serve, BlitzScale, AIBrix). */
+ * This is for signals that shape themselves (Dynamo, SkyServe, Ray Serve, BlitzScale, AIBrix). */
 #include "policies/scale/shape/shape.h"
 
 #include <string.h>

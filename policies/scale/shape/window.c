@@ -1,11 +1,11 @@
-/* window.c - up at once, down after a quiet window, one step at a time.
+/* window.c - let the fleet grow at once and shrink after a quiet window, one step at a time.
  *
  *     up:   at once, at most up_step_max instances a decision and pool
- *     down: to the most that was asked for within down_window_s, at most down_step_max instances
- *           a decision and pool
+ *     down: to the largest count wanted within down_window_s, at most down_step_max instances a
+ *           decision and pool
  *
- * The stabilisation window of the HPA without its rates (the *maximum* on the way down; a peer that
- * takes the minimum flaps: aibrix_apa). The product's default. */
+ * This is the default shaper: the stabilisation window of the HPA without its rates. It takes the
+ * *maximum* on the way down; aibrix_apa, which takes the minimum, flaps. */
 #include "base/core/bits.h"
 #include "policies/scale/shape/shape.h"
 
