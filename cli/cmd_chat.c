@@ -1,7 +1,7 @@
 /* cmd_chat.c - `muster chat`: talk to a model behind a router, an engine or any OpenAI server.
  *
- * The conversation is kept as the inside of the messages array, so that a turn costs one append and
- * is sent again as it was.
+ * The conversation is kept as the text inside the messages array, so that a turn costs one append and
+ * is sent again unchanged.
  */
 #include "cli/cmd_chat.h"
 
@@ -23,8 +23,8 @@
 struct answer {
     struct sse_reader events;
     struct plain plain;
-    struct buf shown; /* of the piece at hand */
-    struct buf text;  /* of the whole answer */
+    struct buf shown; /* of the current piece */
+    struct buf text;  /* the whole reply */
     struct buf error; /* body of a refusal, or the sentence of an error event */
     int status;
     struct usage usage;
@@ -109,7 +109,7 @@ static void show_stats(const struct answer *a)
             a->usage.generated_tokens, a->first_us ? ttft_ms : 0, tpot_ms);
 }
 
-/* The message of {"error": {"message": ...}}, or the body as it is. */
+/* Reports the message of {"error": {"message": ...}}, or the body as it is. */
 static int refused(const struct answer *a, struct err *err)
 {
     CLEANUP(buf_fini) struct buf message = { 0 };
@@ -159,7 +159,7 @@ static int send_turns(const struct chat_settings *s, struct str turns, struct an
     return rc;
 }
 
-/* Asks with the turns so far and adds the answer to them. */
+/* Sends the turns so far and adds the reply to them. */
 static int turn(const struct chat_settings *s, struct buf *turns, struct err *err)
 {
     struct answer a = { 0 };
@@ -230,7 +230,7 @@ int chat_loop(const struct chat_settings *s, struct err *err)
         rc = turn(s, &turns, err);
         if (rc == 0) continue;
         if (!terminal) break;
-        /* A person may try again; the question that failed is forgotten. */
+        /* The user may try again; the question that failed is dropped from the conversation. */
         fprintf(stderr, "muster chat: %s\n", err_text(err, rc));
         turns.len = before;
         turns.rc = 0;

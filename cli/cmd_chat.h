@@ -1,4 +1,4 @@
-/* cmd_chat.h - a conversation with an OpenAI server in a terminal.
+/* cmd_chat.h - holds a conversation with an OpenAI server in a terminal.
  *
  * Layer: cli (base/io, base/wire)
  */
@@ -35,14 +35,14 @@ struct chat_settings {
     struct target target;
     struct str model, api_key;
     struct chat_style style;
-    bool stats; /* a line behind each answer: instance, tokens, cached, times */
+    bool stats; /* a line after each reply: instance, tokens, cached, times */
 };
 
-/* One question; the answer is streamed to stdout. 0, or a negative errno and err. */
+/* Asks one question and streams the reply to stdout. Returns 0, or a negative errno and err. */
 int chat_ask(const struct chat_settings *s, struct str question, struct err *err);
 
-/* The words as one question; without any, chat_loop. */
+/* Asks the words as one question; without any, runs chat_loop. */
 int chat_words(const struct chat_settings *s, const struct config_texts *words, struct err *err);
 
-/* Reads questions from stdin until its end; /reset forgets, /exit ends, /help explains. */
+/* Reads questions from stdin until its end. /reset forgets the turns so far, /exit ends, /help explains. */
 int chat_loop(const struct chat_settings *s, struct err *err);

@@ -1,4 +1,4 @@
-/* cmd_config.c - `muster config`: check a file, show what is in effect, print the schema. */
+/* cmd_config.c - `muster config`: check a file, show the values in effect, print the schema. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "cli/command.h"

@@ -1,4 +1,4 @@
-/* cmd_docs.c - `muster docs`: pages that are made from the tables in the code. */
+/* cmd_docs.c - `muster docs`: print the pages of documentation that are made from tables in the code. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "cli/command.h"

@@ -84,7 +84,7 @@ static int wait_empty(const struct remote *api, int64_t timeout_us, struct err *
     }
 }
 
-/* Draining is what is owed to clients; when it cannot be had the fleet goes down all the same. */
+/* Drains the instances for the sake of clients. If that fails the fleet goes down all the same. */
 static void drain(const struct down_options *o, const struct fleet_file *s)
 {
     struct remote_place place = { .state = o->state };

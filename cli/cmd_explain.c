@@ -1,8 +1,7 @@
-/* cmd_explain.c - `muster explain`: what was seen, what followed from it, what else was possible,
- * what it costs.
+/* cmd_explain.c - `muster explain`: print a decision's inputs, its reason, its alternatives and its cost.
  *
- * Every sentence stands only when its facts are there: what the controller did not know is said
- * to be unknown, not shown as zero.
+ * A sentence is printed only when its facts are known: a value that the controller did not know is
+ * called unknown, not shown as zero.
  */
 #include "base/core/bits.h"
 #include "base/core/err.h"
@@ -18,7 +17,7 @@ struct teller {
     bool first;
 };
 
-/* `before`, then the cell at `path` of the decision. */
+/* Appends `before`, then the cell at `path` of the decision. */
 static void say(const struct teller *t, const char *before, enum table_form form, const char *path)
 {
     buf_text(t->out, before);
@@ -46,7 +45,7 @@ static int put_count(void *ctx, struct str pool, struct str count)
     return 0;
 }
 
-/* "1 small, 0 large" */
+/* Appends counts by pool, as "1 small, 0 large". */
 static void counts(struct teller *t, const char *path)
 {
     t->first = true;

@@ -1,4 +1,4 @@
-/* cmd_get.c - `muster get`: what the controller knows, as a table or as its JSON. */
+/* cmd_get.c - `muster get`: list a resource of the controller as a table or as its JSON. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/loop/clock.h"
@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 #define KIND_NAMES_MAX 16
-#define LAST_MAX 500 /* decisions of one answer of the API */
+#define LAST_MAX 500 /* decisions in one reply of the API */
 
 struct get_options {
     struct remote_place place;
@@ -73,7 +73,7 @@ static int keep_named(void *ctx, struct str item)
     return buf_str(f->out, item);
 }
 
-/* The newest `last` decisions, or the one that is asked for. */
+/* Appends the path of the newest `last` decisions, or of the one that is asked for. */
 static int decisions_path(const struct get_options *o, struct buf *path, struct err *err)
 {
     uint64_t id;

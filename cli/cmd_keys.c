@@ -1,4 +1,4 @@
-/* cmd_keys.c - `muster keys`: API keys of tenants and their limits. */
+/* cmd_keys.c - `muster keys`: manage API keys of tenants and their limits. */
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "base/core/own.h"

@@ -1,4 +1,4 @@
-/* cmd_offers.c - `muster offers`: where the price list comes from, and how old a price is. */
+/* cmd_offers.c - `muster offers`: list prices of accelerators with their source and age. */
 #include "cli/cmd_offers.h"
 
 #include "base/core/json.h"

@@ -1,4 +1,4 @@
-/* cmd_override.c - `muster scale`, `pause` and `resume`: counts that a person sets over the policy's. */
+/* cmd_override.c - `muster scale`, `pause` and `resume`: override the policy's counts by hand. */
 #include "cli/cmd_override.h"
 
 #include "base/core/bits.h"
@@ -221,7 +221,7 @@ const struct command command_scale = {
 
 struct order {
     const struct remote *api;
-    bool back; /* to what the item says, not to zero */
+    bool back; /* to the item's count; false: to zero */
     struct err *err;
 };
 
@@ -238,7 +238,7 @@ static int set_pool(void *ctx, struct str item)
     if (o->back)
         count = json_path_f64(item, "manual", &manual) == 0 ? (int64_t)manual : ORDER_BY_POLICY;
     rc = override_scale(o->api, buf_view(&service), buf_view(&pool), count, o->err);
-    /* Since it was remembered the file may have lost the pool, or its maximum may have shrunk. */
+    /* Since then the configuration may have lost the pool, or its maximum may have shrunk. */
     return o->back && (rc == -ENOENT || rc == -EINVAL) ? 0 : rc;
 }
 

@@ -1,4 +1,4 @@
-/* cmd_override.h - pause, resume and manual counts, which override the policy; all pools to zero and back.
+/* cmd_override.h - overrides policies: pause, resume and manual counts; sets all pools to zero and back.
  *
  * Layer: cli
  */
@@ -6,23 +6,24 @@
 #include "cli/remote.h"
 
 int override_pause(const struct remote *api, struct str service, bool paused, struct err *err);
-/* `count` may be ORDER_BY_POLICY. */
+/* Sets a pool's count; ORDER_BY_POLICY gives it back to the policy. */
 int override_scale(const struct remote *api, struct str service, struct str pool, int64_t count,
                    struct err *err);
 
-/* Appends the name of a service's pool. -EINVAL when it has several, and names them. */
+/* Appends the name of a service's only pool. -EINVAL with their names when it has several. */
 int override_only_pool(const struct remote *api, struct str service, struct buf *ret,
                        struct err *err);
 
-/* Every pool at zero for the time that a fleet is down, and back as it was.
+/* scale_to_zero_begin and _end keep every pool at zero while a fleet is down, and set it back afterwards.
  *
- * Why:   counts set by hand outlive the controller, so that the zeros of `muster down` must be
- *        taken back by the next `muster up`; STATE/rest.json remembers what stood there before
+ * Why:   manual counts outlive the controller, so the next `muster up` must take back the zeros of
+ *        `muster down`; STATE/rest.json remembers the counts before
  */
 
-/* Remembers and sets every pool to 0. A second call before scale_to_zero_end remembers nothing anew. */
+/* Remembers the count of every pool and sets it to 0. A second call before scale_to_zero_end keeps the
+ * counts that are remembered. */
 int scale_to_zero_begin(const struct remote *api, struct str state, struct err *err);
 
-/* Gives the pools back. Pools that are not configured any more are passed over. Nothing to do
- * without scale_to_zero_begin. */
+/* Sets the pools back to the remembered counts. Passes over pools that are not configured any more, and
+ * does nothing without scale_to_zero_begin. */
 int scale_to_zero_end(const struct remote *api, struct str state, struct err *err);

@@ -1,4 +1,4 @@
-/* cmd_policies.c - `muster policies`: the techniques this binary holds, and where they come from. */
+/* cmd_policies.c - `muster policies`: list the policies of this binary and their sources. */
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "base/core/own.h"
@@ -40,8 +40,8 @@ static const struct opt_command usage = {
     .positional_count = COUNT_OF(positionals),
 };
 
-/* Keys of muster.yaml that name a policy of each kind; none: nothing that runs acts on it, and `instead`
- * says what does. */
+/* Keys of muster.yaml that name a policy of each kind. A kind without keys has no effect on running
+ * processes; `instead` then names the command that uses it. */
 static const struct {
     const char *kind, *key[2];
 } choices[] = {
@@ -68,7 +68,7 @@ static const struct {
     { "power", { "services[].power" } },
 };
 
-/* Where no key names a policy; of the other kinds `muster simulate --KIND`. */
+/* The commands that use a policy that no key can name; for kinds not listed, `muster simulate --KIND`. */
 static const struct {
     const char *kind, *text;
 } instead[] = {

@@ -1,4 +1,4 @@
-/* cmd_predict.c - `muster predict`: how well length predictors do on a trace; states merged. */
+/* cmd_predict.c - `muster predict`: measure length predictors on a trace, and merge their saved states. */
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "base/core/own.h"
@@ -85,7 +85,7 @@ static int find_policy(struct str name, const struct predict_policy **ret, struc
                    near ? ", did you mean " : "", near ? near : "");
 }
 
-/* A fresh state and what the files know; the caller's to free. */
+/* Makes a new state and merges the files' states into it; the caller frees it. */
 static int state_of(const struct predict_policy *policy, const struct config_texts *files,
                     void **ret, struct err *err)
 {
@@ -164,7 +164,7 @@ static int route_replay_rows(struct judging *j, struct err *err)
     return rc;
 }
 
-/* States are one policy's: with files there must be one name. */
+/* Checks that one policy is named where states are read or saved: a state belongs to one policy. */
 static int check_one(const struct predict_options *o, struct err *err)
 {
     bool one = o->names.len > 0 && str_find(o->names, STR(",")) == SIZE_MAX;

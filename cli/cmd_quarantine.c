@@ -1,6 +1,6 @@
-/* cmd_quarantine.c - `muster quarantine`: prompts that killed engines, as each router knows them.
+/* cmd_quarantine.c - `muster quarantine`: list and clear prompts that killed engines, from each router.
  *
- * Every router finds out by itself; the controller only names the routers. */
+ * Every router finds them by itself; the controller only names the routers. */
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "base/core/own.h"
@@ -11,7 +11,7 @@
 
 #include <stdio.h>
 
-#define SILENT_S 3.0 /* six syncs: a router that is no more, but listed for some minutes */
+#define SILENT_S 3.0 /* six syncs: such a router has ended, but stays listed for some minutes */
 
 #define PATH "/admin/quarantine"
 
@@ -55,7 +55,7 @@ struct walk {
     const struct remote *api;
     const struct quarantine_options *o;
     uint64_t prompt; /* 0: all */
-    struct buf list; /* of all routers */
+    struct buf list; /* the prompts of all routers */
     struct json_writer w;
     struct str router;
     uint32_t routers, prompts;

@@ -1,7 +1,7 @@
 /* cmd_role.c - the commands that run a role: `muster agent`, `controller`, `engine`, `router`.
  *
- * Their options are the fields of the role's section of the configuration: a flag comes before the
- * environment, that before the file, that before the default; --config names the file.
+ * Their options are the fields of the role's section of the configuration. A flag beats the environment,
+ * the environment beats the file, the file beats the default; --config names the file.
  */
 #include "agent/agent.h"
 #include "base/core/own.h"
@@ -17,9 +17,10 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* What is as large as MAPPED_BYTES is a body, a reply or a prompt's tokens: mapped by itself it is the
- * kernel's again once it is freed. Left alone, glibc raises the line to the largest it has seen, and a
- * flood of bodies of 8 MB stays in its arenas. TRIM_BYTES is what an arena may keep at its end. */
+/* Allocations of MAPPED_BYTES or more are bodies, replies or prompts' tokens. They are mapped one by one,
+ * so that the kernel gets them back when they are freed. By default glibc raises this threshold to the
+ * largest block freed, and a flood of bodies of 8 MB stays in its arenas. TRIM_BYTES is the free memory
+ * that an arena may keep at its end. */
 #define MAPPED_BYTES (256 << 10)
 #define TRIM_BYTES (4 << 20)
 
@@ -50,7 +51,8 @@ static int load(const struct role_options *options, const struct opt_parsed *par
     return config_require(*ret, section, err);
 }
 
-/* One command. Exactly one of run and run_whole is set: the section's struct, or everything. */
+/* One command. Exactly one of run and run_whole is set; run gets the section's struct, run_whole the
+ * whole configuration. */
 struct role_command {
     const char *name, *about;
     const struct config_section *section;

@@ -1,4 +1,4 @@
-/* cmd_run_model.c - `muster run`: one model, one engine, one conversation.
+/* cmd_run_model.c - `muster run`: start one engine with one model and hold one conversation.
  *
  * The engine is a child that the kernel kills when this process ends, however it ends. */
 #include "base/core/bits.h"

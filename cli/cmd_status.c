@@ -1,4 +1,4 @@
-/* cmd_status.c - `muster status`: the fleet on one screen. */
+/* cmd_status.c - `muster status`: show the fleet on one screen. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/loop/clock.h"
@@ -84,7 +84,7 @@ static void put_head(const struct page *p, const struct remote *api, struct str 
     struct buf *out = p->out;
     bool observed = false, complete = true;
     json_path_bool(reply, "observed", &observed);
-    json_path_bool(reply, "complete", &complete); /* controllers of older releases do not say */
+    json_path_bool(reply, "complete", &complete); /* absent in older releases */
     buf_printf(out, "controller  http://%s:%u, up ", api->host, api->port);
     table_cell(TABLE_AGE, reply, "uptime_s", p->now_us, out);
     if (!observed)

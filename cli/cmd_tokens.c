@@ -1,4 +1,4 @@
-/* cmd_tokens.c - `muster tokens`: credentials of people and programs for the controller. */
+/* cmd_tokens.c - `muster tokens`: manage credentials of people and programs for the controller. */
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "base/core/own.h"

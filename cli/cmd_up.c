@@ -1,6 +1,6 @@
-/* cmd_up.c - `muster up`: controller and router in the background, and a fleet that answers.
+/* cmd_up.c - `muster up`: start controller and router in the background and wait until the fleet serves.
  *
- * What was started is written down before anything is waited for, so that `muster down` ends it
+ * Started processes are written down before anything is waited for, so that `muster down` can end them
  * however this command ends. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
@@ -61,7 +61,7 @@ struct up {
     int64_t until_us;
 };
 
-/* "HOST:PORT" of a flag or the file into a part. */
+/* Reads "HOST:PORT" of a flag or the file into a process's record. */
 static int read_listen(const char *what, struct str flag, struct str file, char *ret_text,
                        size_t size, struct fleet_file_part *ret, struct err *err)
 {
@@ -81,7 +81,7 @@ static int read_listen(const char *what, struct str flag, struct str file, char 
     return 0;
 }
 
-/* An absolute path for a path of the file; "" for none. */
+/* Makes a path of the file absolute; "" for none. */
 static int absolute(struct str path, char ret[PATH_MAX], struct err *err)
 {
     ret[0] = 0;
@@ -90,7 +90,7 @@ static int absolute(struct str path, char ret[PATH_MAX], struct err *err)
     return err_set(err, rc, STR_FMT ": %s", STR_ARG(path), strerror(-rc));
 }
 
-/* Daemons that run already keep the TLS settings that they were started with. */
+/* Finds the TLS settings. Daemons that run already keep those that they were started with. */
 static int find_tls(struct up *u, const struct tls_section *controller,
                     const struct tls_section *router, struct err *err)
 {
@@ -101,14 +101,14 @@ static int find_tls(struct up *u, const struct tls_section *controller,
     t->on = s->controller.tls || s->router.tls;
     if (!t->on) return 0;
     int rc = absolute(controller->ca.len ? controller->ca : router->ca, t->ca, err);
-    /* Where certificates are asked for, the controller's own opens every door. */
+    /* Where client certificates are required, the controller's own is accepted everywhere. */
     if (controller->client_ca.len == 0 && router->client_ca.len == 0) return rc;
     if (rc == 0) rc = absolute(controller->certificate, t->certificate, err);
     if (rc == 0) rc = absolute(controller->key, t->key, err);
     return rc;
 }
 
-/* Commands run elsewhere too, so that the path must not depend on where this one does. */
+/* Finds the secret's absolute path, because later commands may run in another folder. */
 static int find_secret(struct up *u, const struct controller_section *c, struct err *err)
 {
     char folder[PATH_MAX];
@@ -160,8 +160,8 @@ static int start_controller(struct up *u, struct err *err)
     return rc < 0 ? rc : fleet_file_write(u->state, &u->started, err);
 }
 
-/* The console's pages may call the router, also when the controller listens elsewhere than the
- * file says; origins that the file names stay as they are otherwise. */
+/* Lets the console's pages call the router even when the controller listens elsewhere than the file says.
+ * The origins of the file stay as they are otherwise. */
 static void say_origins(struct up *u)
 {
     const struct router_config *r = config_section_get(u->config, router_section.name);
@@ -219,13 +219,13 @@ static int start_parts(struct up *u, struct err *err)
         fprintf(stderr, "starting the router at %s\n", u->router_listen);
         rc = start_router(u, err);
     }
-    /* A router without an instance answers, and its requests wait for one. */
+    /* A router without an instance is up too; its requests wait for one. */
     if (rc == 0) rc = daemons_wait(&place, "router", &u->started.router, false, left_us(u), err);
     return rc;
 }
 
-/* A fleet that did not come up leaves nothing behind that this command has started: also not the
- * instances that the controller launched meanwhile. */
+/* Ends all that this command has started when the fleet did not come up, also the instances that the
+ * controller launched meanwhile. */
 static void take_back(struct up *u)
 {
     struct fleet_file *s = &u->started;
@@ -241,7 +241,7 @@ static void take_back(struct up *u)
 
 struct waiting {
     const struct config_records *services;
-    struct buf said, now; /* progress: what was printed, what would be */
+    struct buf said, now; /* progress as printed last, and now */
     uint32_t missing;
 };
 
@@ -287,7 +287,7 @@ static int look_at_instance(void *ctx, struct str instance)
                   : buf_printf(&w->now, "  %s: %s\n", name.data, trouble.data ? trouble.data : "");
 }
 
-/* One look; 0, or how many services have no ready instance though they should. */
+/* Looks once at the fleet. Returns 0, or how many services have no ready instance though they should. */
 static int look(const struct remote *api, struct waiting *w, struct err *err)
 {
     CLEANUP(buf_fini) struct buf reply = { 0 };

@@ -1,4 +1,4 @@
-/* command.c - parse, run, say what went wrong once. */
+/* command.c - parse the options, run the command, and report its failure once. */
 
 #include "cli/command.h"
 

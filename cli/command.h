@@ -1,5 +1,5 @@
-/* command.h - a subcommand of the muster binary: one line of main.c's table, one file; and the frame that
- * commands share: options, help, the sentence at the end, the exit status.
+/* command.h - a subcommand of the muster binary is one file and one line of main.c's table; commands share this
+ * frame: options, help, the sentence at the end, the exit status.
  *
  * Layer: cli (base/io)
  * Exit:  0 done, 1 failed, 2 called wrongly, 3 not ready, 124 timed out
@@ -25,18 +25,18 @@ extern const struct command command_agent, command_chat, command_config, command
     command_router, command_run_model, command_scale, command_simulate, command_status,
     command_tokens, command_up, command_version;
 
-/* fn returns it for arguments that are wrong in a way that the options' schema cannot express. */
+/* The result of fn for arguments that are wrong in a way that the options' schema cannot express. */
 #define COMMAND_MISUSED (-EBADRQC)
 
 /* Parses argv into `options` and calls fn. fn returns an exit status, or a negative errno with a
- * sentence: that is printed behind the command's name; -ETIMEDOUT exits with EXIT_TIMED_OUT,
- * COMMAND_MISUSED with EXIT_USAGE, anything else with EXIT_FAILED. */
+ * sentence, which is printed after the command's name. -ETIMEDOUT exits with EXIT_TIMED_OUT,
+ * COMMAND_MISUSED with EXIT_USAGE, any other errno with EXIT_FAILED. */
 int command_run(const struct opt_command *usage, int argc, char *const *argv, void *options,
                 int (*fn)(const void *options, struct err *err));
 
-/* Writes `out` to stdout, whole. -EIO and the like when nobody takes it. */
+/* Writes all of `out` to stdout. -EIO and the like when that fails. */
 int command_print(const struct buf *out, struct err *err);
 
-/* A decision of the controller in words (cmd_explain.c): `decision` is one item of /api/v1/decisions.
- * -EINVAL for anything else. */
+/* Appends a decision of the controller in words (cmd_explain.c). `decision` is one item of
+ * /api/v1/decisions; -EINVAL for anything else. */
 int explain_decision(struct str decision, int64_t now_us, struct buf *out);

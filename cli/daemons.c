@@ -86,7 +86,7 @@ int daemons_wait(const struct fleet_file_place *place, const char *role,
     int rc = fleet_file_path(place->state, name, log, err);
     if (rc < 0) return rc;
     for (;;) {
-        bool lives = fleet_file_lives(part); /* asked first: else another's answer could be taken */
+        bool lives = fleet_file_lives(part); /* first: else another's reply could be taken */
         int status = health(part, place->tls, &why);
         if (!lives) {
             daemons_show_log(log);
@@ -126,7 +126,7 @@ int daemons_check_free(const char *listen, const char *flag, struct err *err)
 {
     struct addr a;
     struct sockaddr_storage at;
-    int on = 1; /* as the server's own: connections that linger do not count */
+    int on = 1; /* SO_REUSEADDR as the server sets it: lingering connections do not count */
     int rc = addr_parse(&a, str_from(listen), err);
     if (rc < 0) return rc;
     int fd = socket(a.family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -162,11 +162,11 @@ uint16_t daemons_free_port(void)
 /* Walk STATE/instances and read the identities that agents leave there.
  *
  * An agent that was spawned a moment ago has not written its own yet, so the folder is read until
- * it shows nobody twice, QUIET_US apart. */
+ * two readings QUIET_US apart show no living process. */
 
 #define ID_BYTES_MAX 4096
 #define QUIET_US 300000
-#define POLL_US 50000 /* while somebody dies */
+#define POLL_US 50000 /* while processes die */
 
 static void add(const char *folder, const char *name, const char *file, struct local_procs *ret)
 {

@@ -1,4 +1,4 @@
-/* daemons.h - controller, router and local instances as background processes: start, wait, find, stop.
+/* daemons.h - starts, awaits, finds and stops background processes: controller, router, local instances.
  *
  * Layer: cli (base/io)
  */
@@ -13,8 +13,8 @@
 int daemons_spawn(struct str state, const char *role, const char *const *args, struct proc_id *ret,
                   struct err *err);
 
-/* Waits until GET /health is answered, with 200 when `ready`. -ECHILD with the end of its log when
- * the process has died, -ETIMEDOUT. */
+/* Waits until GET /health gets a reply, with status 200 if `ready`. -ECHILD when the process has died,
+ * -ETIMEDOUT; both show the end of its log. */
 struct fleet_file_place {
     struct str state;
     const struct fleet_file_tls *tls;
@@ -23,23 +23,23 @@ int daemons_wait(const struct fleet_file_place *place, const char *role,
                  const struct fleet_file_part *part, bool ready, int64_t timeout_us,
                  struct err *err);
 
-/* -EADDRINUSE when another program listens at "HOST:PORT"; `flag` names what says another place.
- * Asked before a start, so that its answer is not taken for ours. */
+/* Returns -EADDRINUSE when another program listens at "HOST:PORT"; `flag` is the option that sets another
+ * place. Called before a start, so that the other program's reply is not taken for ours. */
 int daemons_check_free(const char *listen, const char *flag, struct err *err);
 
-/* SIGTERM, and SIGKILL after timeout_us. 0 when it is gone. */
+/* Sends SIGTERM, and SIGKILL after timeout_us. Returns 0 when the process is gone. */
 int daemons_stop(const struct fleet_file_part *part, int64_t timeout_us, struct err *err);
 
 /* Writes the last lines of a log to stderr, under its name. */
 void daemons_show_log(const char *path);
 
-/* A port of 127.0.0.1 that is free now; 0 when there is none. Another process may take it before
- * ours does: then that one fails with its own words. */
+/* Returns a port of 127.0.0.1 that is free now; 0 when there is none. Another process may take it first:
+ * then ours fails to start with its own message. */
 uint16_t daemons_free_port(void);
 
-/* The processes of local instances, found by what they wrote into the state directory.
+/* local_procs_find and _kill handle the processes of local instances by the ids in the state directory.
  *
- * Use:   after the controller has ended: while it lives it would start again what is ended here
+ * Use:   after the controller has ended: a living one would start the ended instances again
  */
 
 #define LOCALS_MAX 512 /* processes; two an instance */
@@ -50,9 +50,9 @@ struct local_procs {
     uint32_t dropped; /* beyond LOCALS_MAX */
 };
 
-/* Living agents first, then living engines. A state directory without instances has none. */
+/* Lists the living agents, then the living engines. A state directory without instances has none. */
 int local_procs_find(struct str state, struct local_procs *ret, struct err *err);
 
-/* SIGKILL to agents, then to engines, until none is left or timeout_us has passed: -ETIMEDOUT and
- * their pids. *ret_ended counts processes that were ended. */
+/* Sends SIGKILL to agents, then to engines, until none is left. -ETIMEDOUT with their pids when some are
+ * left after timeout_us. *ret_ended counts the processes that were ended. */
 int local_procs_kill(struct str state, int64_t timeout_us, uint32_t *ret_ended, struct err *err);

@@ -32,7 +32,7 @@ static int pick_into(struct str json, const char *path, char *ret, size_t size)
     return 0;
 }
 
-/* An absent part was not started; a damaged one makes the file damaged. */
+/* Reads one process's record. An absent one was not started; a damaged one makes the file damaged. */
 static int read_part(struct str json, const char *name, struct fleet_file_part *ret)
 {
     CLEANUP(buf_fini) struct buf id = { 0 };
@@ -51,7 +51,7 @@ static int read_part(struct str json, const char *name, struct fleet_file_part *
     return rc == -ENOENT ? 0 : rc; /* of an older release: no TLS */
 }
 
-/* Nothing is said of TLS where no part speaks it. */
+/* Reads the TLS settings, which are absent where no process speaks TLS. */
 static int read_tls(struct str json, struct fleet_file_tls *ret)
 {
     struct str tls;

@@ -1,4 +1,4 @@
-/* fleet_file.h - what `muster up` started from a state directory, written down for the next command.
+/* fleet_file.h - records the processes that `muster up` started from a state directory for later commands.
  *
  * Layer: cli (base/io)
  * File:  STATE/fleet.json, mode 0600: the processes with their start times, so that a pid that was
@@ -21,7 +21,7 @@ struct fleet_file_part {
     bool tls; /* it speaks TLS there */
 };
 
-/* Paths that commands on this machine need to speak TLS with the parts; "": none. */
+/* Paths that commands on this machine need to speak TLS with controller and router; "": none. */
 struct fleet_file_tls {
     bool on;
     char ca[PATH_MAX], certificate[PATH_MAX], key[PATH_MAX];
@@ -41,10 +41,10 @@ struct fleet_file {
     struct fleet_file_tls tls;
 };
 
-/* "STATE/name"; -ENAMETOOLONG with a sentence. */
+/* Writes "STATE/name" to ret; -ENAMETOOLONG with a sentence. */
 int fleet_file_path(struct str state, const char *name, char ret[PATH_MAX], struct err *err);
 
-/* -ENOENT: nothing was started from there, or it was taken down. */
+/* Reads the record; -ENOENT when nothing was started from there, or it was taken down. */
 int fleet_file_read(struct str state, struct fleet_file *ret, struct err *err);
 int fleet_file_write(struct str state, const struct fleet_file *f, struct err *err);
 int fleet_file_remove(struct str state, struct err *err);
@@ -54,5 +54,5 @@ static inline bool fleet_file_lives(const struct fleet_file_part *p)
     return p->id.pid != 0 && proc_is_alive(&p->id);
 }
 
-/* "http://127.0.0.1:8080", or https; an address that means every interface is shown as loopback. */
+/* Appends "http://127.0.0.1:8080", or https. An address that means every interface is shown as loopback. */
 void fleet_file_url(const struct fleet_file_part *p, struct buf *out);

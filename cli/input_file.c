@@ -96,7 +96,7 @@ int trace_file_load(const char *path, enum trace_format format, struct trace **r
     return rc < 0 ? err_prefix(err, rc, "%s", path) : 0;
 }
 
-/* Names that look like paths are paths, so that no shipped model hides a file. */
+/* A name that looks like a path is one, so that no shipped model hides a file. */
 
 #define SPEC_BYTES_MAX 65536
 #define KEYS_BYTES 256

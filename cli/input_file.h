@@ -1,4 +1,4 @@
-/* input_file.h - reads what an option names: a trace, packed by zstd or plain, or the shape of a model.
+/* input_file.h - reads the file that an option names: a trace, packed by zstd or plain, or a model's shape.
  *
  * Layer: cli (simulator/trace, base/io)
  */
@@ -9,8 +9,8 @@
 
 #define TRACE_FILE_BYTES_MAX ((size_t)1 << 30)
 
-/* Appends the text of the trace at `path`, unpacked. A name without a folder that is not here is looked for
- * in traces/, where NAME.zst counts as NAME: commands in the documents run in the root of a checkout.
+/* Appends the text of the trace at `path`, unpacked. A name without a folder that is not found here is looked
+ * up in traces/, where NAME.zst counts as NAME: commands in the documents run in the root of a checkout.
  * -EFBIG for a text above TRACE_FILE_BYTES_MAX, -EINVAL for a broken zstd frame, and open's and read's
  * errors. */
 int trace_file_read(const char *path, struct buf *out, struct err *err);
@@ -21,9 +21,9 @@ int trace_file_load(const char *path, enum trace_format format, struct trace **r
 
 /* The shape of a model that an option names: a shipped one's, or a file's. */
 
-/* With a '/' in it, or `.spec` behind it, `name` is a file's path. -EINVAL for what is neither such a
- * file's form nor a shipped name, -errno for a file that cannot be read; `name` ends with a NUL. */
+/* Finds the shape; a `name` that has a '/' in it or ends in `.spec` is a file's path. -EINVAL for a name that
+ * is not shipped or a file of another form, -errno for one that cannot be read; `name` ends with a NUL. */
 int model_file_find(struct str name, struct model_spec *ret, struct err *err);
 
-/* For --help: the shipped models, the keys of a file, the known hardware. */
+/* Appends to --help the shipped models, the keys of a file and the known hardware. */
 void model_file_help(struct buf *out);

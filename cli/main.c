@@ -63,7 +63,7 @@ const struct command command_version = {
 };
 
 // clang-format off
-/* In the order of --help; rows of one group stand together. */
+/* The commands in the order of --help; those of one group stand together. */
 static const struct command *const commands[] = {
     &command_chat,   &command_run_model, &command_demo,                       /* Use */
     &command_up,     &command_down,                                           /* Fleet */

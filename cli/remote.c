@@ -1,6 +1,6 @@
-/* remote.c - the controller's address, its secret, one call; values of its replies; what `muster get` lists.
+/* remote.c - find and call the controller, read values of its replies, list the resources of `muster get`.
  *
- * A path walks the text anew for each value: replies are small and commands end at once. */
+ * Each value of a reply is found by a new walk over its text: replies are small and commands end at once. */
 
 #include "cli/remote.h"
 
@@ -43,7 +43,7 @@ int json_path(struct str json, const char *path, struct str *ret)
     return 0;
 }
 
-/* Puts the reader on the value at path. */
+/* Moves the reader to the value at path. */
 static int read_at(struct str json, const char *path, struct json_reader *r)
 {
     struct str value;
@@ -81,8 +81,8 @@ int json_path_bool(struct str json, const char *path, bool *ret)
     return rc < 0 ? rc : json_bool(&r, ret);
 }
 
-/* json_raw_value reads the value that comes next; in a list that is only known by trying, so the
- * end is looked for on a copy. */
+/* Returns true if the list has another item. It reads ahead on a copy of the reader, because
+ * json_raw_value has to read the item itself. */
 static bool list_has_more(const struct json_reader *r)
 {
     struct json_reader ahead = *r;
@@ -171,8 +171,8 @@ static int find_address(const struct remote_place *place, const struct fleet_fil
     return 0;
 }
 
-/* Without a file there is no secret to send; a file that cannot be read is an error, because the
- * call would be refused for a reason that is hard to guess. */
+/* Reads the secret's file. Without a file there is no secret; a file that cannot be read is an error,
+ * because the call would otherwise be refused for a reason that is hard to guess. */
 static int find_secret(const struct fleet_file *f, struct remote *a, struct err *err)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };

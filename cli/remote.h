@@ -1,13 +1,13 @@
-/* remote.h - the controller as commands reach it: its address, its secret, its API, its replies.
+/* remote.h - calls a controller from commands: finds its address and secret, and reads its replies.
  *
  * Layer:  cli (base/io)
  * Where:  --controller [https://]HOST:PORT, else what `muster up` wrote into the state directory, else
  *         127.0.0.1:8090
  * Secret: the file that `muster up` wrote down, else STATE/secret; calls are signed with it when it
- *         is there. A token is sent as it is: across a network use it over TLS
+ *         exists. A token is sent as it is: across a network use it over TLS
  * Paths:  member names joined by dots: "engine.running"; no indices (json_path_each walks a list).
- *         A missing member and null are the same here: -ENOENT; something else than JSON or of
- *         another type is -EINVAL. Results point into the text
+ *         A missing member and null are the same: -ENOENT; text that is not JSON, or a value of
+ *         another type, is -EINVAL. Results point into the text
  */
 #pragma once
 #include "base/core/buf.h"
@@ -57,16 +57,16 @@ struct remote {
     uint16_t port;
     struct fleet_file_tls tls;
     char secret[256];     /* empty: none was found */
-    char token[128];      /* sent instead, where there is one */
+    char token[128];      /* sent instead of a signature, where there is one */
     bool send_secret;     /* to an older release */
-    bool is_router;       /* as remote_find leaves it: the controller */
+    bool is_router;       /* remote_find leaves it false: the controller */
     char state[PATH_MAX]; /* for messages */
 };
 
 int remote_find(const struct remote_place *place, struct remote *ret, struct err *err);
 
-/* One call; `body` of no data is a GET. A status other than 2xx is an error with the controller's
- * sentence. -ECONNREFUSED, -ETIMEDOUT, -EACCES, -ENOENT, -EINVAL, -EPROTO. */
+/* Makes one call: a GET if `body` has no data, else a POST. A status other than 2xx is an error with the
+ * controller's sentence. -ECONNREFUSED, -ETIMEDOUT, -EACCES, -ENOENT, -EINVAL, -EPROTO. */
 int remote_call(const struct remote *a, struct str path, struct str body, struct buf *reply,
                 struct err *err);
 
@@ -76,7 +76,7 @@ int remote_get(const struct remote *a, const char *path, struct buf *reply, stru
 int remote_request(const struct remote *a, struct str method, struct str path, struct str body,
                    struct buf *reply, struct err *err);
 
-/* Appends `name` as one segment of a path: what is not plain becomes %XX. */
+/* Appends `name` as one segment of a path, with other than unreserved characters as %XX. */
 void remote_segment(struct buf *path, struct str name);
 int json_path(struct str json, const char *path, struct str *ret); /* the value's bytes */
 int json_path_text(struct str json, const char *path, struct buf *out);
@@ -84,8 +84,8 @@ int json_path_f64(struct str json, const char *path, double *ret);
 int json_path_u64(struct str json, const char *path, uint64_t *ret);
 int json_path_bool(struct str json, const char *path, bool *ret);
 
-/* Calls fn for each item of the list at path (the whole text when path is ""). What fn returns
- * other than 0 ends the walk and is returned. */
+/* Calls fn for each item of the list at path (the whole text when path is ""). A result of fn other than
+ * 0 ends the walk and is returned. */
 int json_path_each(struct str json, const char *path, int (*fn)(void *ctx, struct str item),
                    void *ctx);
 
@@ -95,9 +95,9 @@ int json_path_each_member(struct str json, const char *path,
 
 struct resource {
     const char *name;
-    const char *path, *list; /* of the API; the member that holds the items */
+    const char *path, *list; /* path of the API; member of the reply that holds the items */
     const char *id;          /* an item's member that NAME is compared with */
-    const char *empty;       /* what to say when there is none */
+    const char *empty;       /* the sentence when there is none */
     const struct table_column *column;
     uint32_t column_count;
 };
@@ -105,5 +105,5 @@ struct resource {
 extern const struct resource kind_table[];
 extern const uint32_t kind_count;
 
-/* Also without the plural's s: one letter is no reason to refuse. NULL when there is none. */
+/* Finds a resource by its name, with or without the plural's s. NULL when there is none. */
 const struct resource *resource_find(struct str name);

@@ -1,7 +1,7 @@
-/* schema.c - the sections of all roles, and a check that asks each of them what it thinks of a file.
+/* schema.c - list the sections of all roles, and check a file by the rules of each.
  *
- * The schema's fields check single values; this file checks what needs two of them, or the machine. All problems are
- * collected: a file is mended in one go.
+ * The schema's fields check single values; this file makes the checks that need two of them, or the machine. It
+ * collects all problems, so that a file can be corrected in one go.
  */
 #include "cli/schema.h"
 
@@ -43,8 +43,7 @@ static void problem(struct checking *c, const struct err *err, int rc)
     buf_printf(c->out, "%s\n", err_text(err, rc));
 }
 
-/* Policies that engines are to use must exist, and their predictor must need nothing but what an engine
- * knows. */
+/* Checks that a policy for engines exists, and that a predictor needs no more inputs than an engine has. */
 static int check_policy(const char *kind, const char *flag, const char *name, struct err *err)
 {
     for (size_t i = 0; i < setup_engine_policy_count; i++) {
@@ -68,8 +67,8 @@ static void check_launch(struct checking *c, const char *service, const char *po
     struct err err = { 0 };
     char *argv[LAUNCH_ARGS_MAX];
     int count = 0;
-    for (uint32_t i = 2; i < launch->engine_arg_count; i++)             /* behind `muster engine` */
-        argv[count++] = (char *)(uintptr_t)launch->engine_args[i].data; /* written into by nobody */
+    for (uint32_t i = 2; i < launch->engine_arg_count; i++)             /* after `muster engine` */
+        argv[count++] = (char *)(uintptr_t)launch->engine_args[i].data; /* never written to */
     int rc = opt_parse(&engine, count, argv, NULL, &parsed, &err);
     for (size_t i = 0; i < parsed.flag_count && rc == 0; i++) {
         const char *kind = strchr(parsed.flags[i].path, '.') + 1;
@@ -80,7 +79,7 @@ static void check_launch(struct checking *c, const char *service, const char *po
     if (rc < 0) problem(c, &err, err_prefix(&err, rc, "service %s, pool %s", service, pool));
 }
 
-/* The section `engine` of a file without services, which is an engine's alone. */
+/* Checks the section `engine` of a file without services, which is for a lone engine. */
 static void check_engine(struct checking *c)
 {
     const char *engine = config_section_get(c->config, engine_section.name);
@@ -107,7 +106,7 @@ static void check_service(struct checking *c, const struct service_section *s,
                 err_set(&err, rc, "service %s: the model %s cannot be read: %s", s->name.data,
                         s->model.data, strerror(-rc)));
     }
-    if (s->engine_program.len > 0 || !launch) return; /* another program, with flags of its own */
+    if (s->engine_program.len > 0 || !launch) return; /* another program has flags of its own */
     for (size_t p = 0; p < s->pools.count; p++)
         check_launch(c, s->name.data, pool[p].name.data, &launch[p]);
 }

@@ -1,5 +1,5 @@
-/* schema.h - the whole configuration: the sections of all roles in one tree, and a check whether a fleet can be
- * started from a file.
+/* schema.h - holds the whole configuration, the sections of all roles in one tree, and checks whether a fleet
+ * can be started from a file.
  *
  * Layer: cli (every role's configuration)
  */
@@ -8,7 +8,7 @@
 
 extern const struct config_schema schema;
 
-/* Loads `path` with the environment and checks what the rows alone cannot: that pools, policies
- * and offers that are named exist and that the models can be read. `problems` (may be NULL)
- * receives all sentences, one a line; err the first. */
+/* Loads `path` with the environment and checks what single fields cannot: that the named pools, policies and
+ * offers exist and that the models can be read. `problems` (may be NULL) receives all sentences, one a line;
+ * err the first. */
 int check_file(const char *path, struct config **ret, struct buf *problems, struct err *err);

@@ -1,4 +1,4 @@
-/* table.c - columns in two passes, texts and widths first, then the lines; and a filter for text
+/* table.c - print columns in two passes, texts and widths first, then the lines; and filter text
  * that a model wrote. */
 
 #include "cli/table.h"
@@ -14,8 +14,8 @@
 #define GAP 2
 #define RESET "\033[0m"
 
-/* States that need a look are yellow or red; what is well stays plain except a quiet green for
- * "ready", so that a glance finds what is not. */
+/* States that need attention are yellow or red; the others stay plain except a quiet green for "ready",
+ * so that a glance finds trouble. */
 static const struct {
     const char *text, *colour;
 } state_colours[] = {
@@ -70,7 +70,7 @@ static void number_cell(enum table_form form, double v, int64_t now_us, struct b
     case TABLE_SHARE:
         buf_printf(out, "%.1f%%", 100 * v);
         break;
-    case TABLE_MONEY: /* whole cents as such; what is not, finer while it is small */
+    case TABLE_MONEY: /* whole cents in two digits; other amounts below a dollar in four */
         buf_printf(out, v < 1 && fabs(v * 100 - round(v * 100)) > 1e-6 ? "$%.4f" : "$%.2f", v);
         break;
     case TABLE_AGE:
@@ -104,7 +104,7 @@ void table_cell(enum table_form form, struct str row, const char *path, int64_t 
         rc = json_path_bool(row, path, &yes) < 0 ? -ENOENT : buf_text(&text, yes ? "yes" : "no");
     else if ((rc = json_path_f64(row, path, &v)) == 0)
         number_cell(form, v, now_us, &text);
-    for (size_t i = 0; i < text.len; i++) /* a cell is one line, and no terminal's command */
+    for (size_t i = 0; i < text.len; i++) /* a cell is one line, without control characters */
         if ((unsigned char)text.data[i] < ' ' || text.data[i] == 0x7f) text.data[i] = ' ';
     if (rc < 0 || text.len == 0)
         buf_byte(out, '-');
@@ -124,7 +124,7 @@ struct cells {
     const struct table *t;
     struct buf text; /* NUL-terminated cells, row by row */
     size_t width[TABLE_COLUMNS_MAX];
-    bool said[TABLE_COLUMNS_MAX]; /* by a row */
+    bool said[TABLE_COLUMNS_MAX]; /* some row has a value */
     size_t rows;
 };
 
@@ -208,7 +208,7 @@ int table_print(const struct table *t, struct str rows, struct buf *out)
 
 #define INSTEAD STR("\xef\xbf\xbd") /* U+FFFD */
 
-/* Bytes of the character that begins so; 0: none does. */
+/* Returns the length of the character that begins with this byte; 0: none does. */
 static uint32_t length_of(unsigned char first)
 {
     if (first < 0x80) return 1;

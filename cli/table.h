@@ -1,15 +1,15 @@
-/* table.h - text for a terminal: lists in columns, ages as 3m12s, a little colour, and text that somebody
- * else wrote.
+/* table.h - prints text for a terminal: lists in columns, ages as 3m12s, a little colour, and text that
+ * models or other programs wrote.
  *
  * Layer:  cli (base/core, base/io)
  * Cells:  an absent value is "-", never 0
- * Colour: only where something needs attention, only on a terminal, never with NO_COLOR set
+ * Colour: only on a terminal, mostly where something needs attention, never with NO_COLOR set
  * Plain:  (1) newline and tab stay; every other C0 or C1 control, DEL, the bidirectional controls and
  *             bytes that are no UTF-8 become U+FFFD each. Without its ESC or CSI the rest of a
  *             sequence is plain text, so no sequence needs to be known
- *         (2) a character torn between two pieces is put together; only plain_end gives it up
- *         (3) applies always, not on terminals only: piped text often ends on one, and the same reply
- *             is the same text wherever it goes. The API gives the model's own bytes
+ *         (2) a character that is split between two pieces is joined; only plain_end gives it up
+ *         (3) this applies always, not only on terminals: piped text often ends on one, and a reply is
+ *             the same text wherever it goes. The API gives the model's own bytes
  */
 #pragma once
 #include "base/core/buf.h"
@@ -24,7 +24,7 @@ enum table_form {
     TABLE_STATE,   /* text; coloured by what it says */
     TABLE_COUNT,   /* number */
     TABLE_DECIMAL, /* number with two digits */
-    TABLE_RARE,    /* the same; the column is left out where no row has it; not the last one */
+    TABLE_RARE,    /* the same; the column is left out if no row has it; never the last column */
     TABLE_FACTOR,  /* number of any size, four digits of it */
     TABLE_SHARE,   /* of one: as per cent with a digit */
     TABLE_MONEY,   /* dollars */
@@ -47,14 +47,14 @@ struct table {
     bool colour;
 };
 
-/* Prints the objects of the JSON list `rows`. -EINVAL when it is none. */
+/* Prints the objects of the JSON list `rows`. -EINVAL when it is not a list. */
 int table_print(const struct table *t, struct str rows, struct buf *out);
 
-/* One value in its form, as a cell of a table. */
+/* Appends the value at `path` in its form, as a cell of a table. */
 void table_cell(enum table_form form, struct str row, const char *path, int64_t now_us,
                 struct buf *out);
 
-/* "0.4s" "12s" "3m12s" "2h05m" "4d03h" */
+/* Appends an age as "0.4s", "12s", "3m12s", "2h05m" or "4d03h". */
 void age_text(double seconds, struct buf *out);
 bool colour_wanted(FILE *out);
 
@@ -65,4 +65,4 @@ struct plain { /* { 0 } is a beginning */
 
 int plain_add(struct plain *p, struct str piece, struct buf *out); /* appends; -ENOMEM, -E2BIG */
 int plain_end(struct plain *p, struct buf *out);
-int plain_whole(struct str text, struct buf *out); /* one text that is all there */
+int plain_whole(struct str text, struct buf *out); /* one complete text */

@@ -1,4 +1,4 @@
-/* target.h - a server named by URL: where to connect, and what it serves.
+/* target.h - finds a server by its URL: where to connect, and which model it serves.
  *
  * Layer: cli (base/core, base/io)
  */
@@ -38,13 +38,12 @@ struct target {
     struct str ca; /* empty: the system's */
 };
 
-/* Where the URL "http[s]://HOST[:PORT][/]" leads, and the model's name, appended. -EINVAL for
- * anything else. */
+/* Parses the URL "http[s]://HOST[:PORT][/]" and appends the model's name. -EINVAL for any other URL. */
 int target_find(const struct target_place *place, struct target *ret, struct buf *model,
                 struct err *err);
 
 /* Appends the id of the first model that GET /v1/models lists. */
 int target_model(const struct target *t, struct str api_key, struct buf *ret, struct err *err);
 
-/* Members of a request's open object: the answer shall come as a stream that ends with its usage. */
+/* Writes members of a request's open object that ask for the reply as a stream that ends with its usage. */
 void target_put_stream(struct json_writer *w);

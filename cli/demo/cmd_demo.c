@@ -4,9 +4,9 @@
  *     1 instance ── load ──► as many as the load needs ── silence ──► 1 instance
  *     3 instances by hand: A B C | C B A ...   same prompts, cold caches before every run
  *
- * The comparison reverses the order of its arms each round, so that a machine that slows down while it
- * runs slows all of them. It measures the engine again before, because a machine is shared; a round that
- * would not end within TOTAL_US is left out, with a word.
+ * The comparison reverses the order of its arms each round, so that a machine that slows down meanwhile
+ * slows all of them alike. The engine is measured again before it, because the machine is shared; a round
+ * that would not end within TOTAL_US is left out, and the output says so.
  */
 #include "base/core/own.h"
 #include "base/io/config/opt.h"
@@ -27,7 +27,7 @@
 #define POLL_US 500000
 #define READY_US 60000000      /* for instances to start */
 #define TOTAL_US 225000000     /* the comparison ends by then, and the fleet within 15 s */
-#define SHRUNK_BY_US 150000000 /* since the start: what is left is for the comparison */
+#define SHRUNK_BY_US 150000000 /* since the start: the rest is for the comparison */
 #define SHOW_US 5000000
 #define REQUEST_US 60000000
 #define TEMPERATURE 0.7
@@ -111,7 +111,7 @@ static void note_growth(struct demo *d, bool larger)
     if (d->status.ready > d->max_instances) d->grown_us = at_us;
 }
 
-/* Reads status and events, prints what is new; the largest fleet is kept. */
+/* Reads status and events, prints new ones, and notes the largest fleet. */
 static int watch(struct demo *d, struct err *err)
 {
     const char *dead;
@@ -213,7 +213,7 @@ static int drive(struct demo *d, struct load_run *run, uint32_t count, struct er
     return rc;
 }
 
-/* Replays a slice that takes `span_us` at full speed; what comes of it is added to `to`. */
+/* Replays a slice that takes `span_us` at full speed, and adds its samples to `to`. */
 static int replay(struct demo *d, uint32_t first, int64_t span_us, double speed, uint64_t seed,
                   struct demo_samples *to, struct err *err)
 {
@@ -253,7 +253,7 @@ static int replay(struct demo *d, uint32_t first, int64_t span_us, double speed,
     return rc;
 }
 
-/* The configuration that the fleet runs on: the user's, or a copy with shares that fit. */
+/* Chooses the configuration that the fleet runs on: the user's, or a copy with shares that fit. */
 static int write_config(struct demo *d, const char *folder, struct err *err)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
@@ -299,7 +299,7 @@ static int size_load(struct demo *d, const char *folder, struct err *err)
 static int start(struct demo *d, struct err *err)
 {
     char folder[240];
-    /* A folder for each run: what an earlier one set by hand or left behind must not speak here. */
+    /* A folder for each run: overrides and leftovers of an earlier run must have no effect here. */
     snprintf(folder, sizeof folder, STR_FMT "-%lld", STR_ARG(d->options->folder),
              (long long)(d->started_wall_us / 1000000));
     int rc = size_load(d, folder, err);
@@ -337,7 +337,7 @@ static int grow_and_shrink(struct demo *d, struct err *err)
     heading(d, "silence: the fleet shrinks to its minimum");
     int64_t within_us = d->started_us + SHRUNK_BY_US - clock_mono_us();
     rc = wait_instances(d, d->start_instances, max_i64(within_us, 0), err);
-    if (rc == -ETIMEDOUT) { /* told in the end; the comparison sets its fleet by hand */
+    if (rc == -ETIMEDOUT) { /* reported at the end; the comparison overrides its fleet anyway */
         printf("            not yet: %s\n", err_text(err, rc));
         rc = 0;
     }
@@ -347,7 +347,7 @@ static int grow_and_shrink(struct demo *d, struct err *err)
     return rc;
 }
 
-/* Three instances by hand, spread over the pools in turn. */
+/* Overrides the pools' counts: three instances, spread over the pools in turn. */
 static int fix_fleet(struct demo *d, struct err *err)
 {
     uint32_t count[FLEET_POOLS_MAX] = { 0 }, total = 0, before;
@@ -371,7 +371,7 @@ static int fix_fleet(struct demo *d, struct err *err)
     return wait_instances(d, DEMO_FIXED_INSTANCES, READY_US, err);
 }
 
-/* The speed of the comparison, from what the machine gives now. */
+/* Sets the speed of the comparison from a new measurement of the machine. */
 static int size_arms(struct demo *d, uint32_t first, struct err *err)
 {
     const struct demo_options *o = d->options;
@@ -439,7 +439,7 @@ static void stay(const struct demo *d)
            d->fleet.controller_port, d->fleet.folder, d->fleet.folder);
     fflush(stdout);
     while (!interrupted) {
-        usleep(POLL_US); /* nothing is watched: whoever stays may kill and restart parts */
+        usleep(POLL_US); /* nothing is watched: the user may kill and restart processes */
     }
 }
 
@@ -477,8 +477,8 @@ static void demo_free(struct demo *d)
     free(d);
 }
 
-/* 0: all went well; 1: it ran and something did not hold; a negative errno: it broke off. Everything
- * started is ended, unless `stay` asks for waiting first. */
+/* Runs the demo. Returns 0 when all expectations held, 1 when one did not, a negative errno when the demo
+ * broke off. Everything started is ended; with `stay` it waits for the user first. */
 static int demo_run(const struct demo_options *options, struct err *err)
 {
     struct demo *d = calloc(1, sizeof *d);

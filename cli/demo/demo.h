@@ -1,5 +1,5 @@
-/* demo.h - what the phases of the demo keep, the summary that is made of it, and the demo's own fleet: a
- * controller, a router, and what their APIs say.
+/* demo.h - the data of the demo's phases, its summary, and its own fleet: a controller, a router, and readings
+ * of their APIs.
  *
  * Layer:    cli (base/io)
  * Lifetime: the processes die with the demo unless demo_fleet_keep was called; instances are ended by
@@ -60,18 +60,18 @@ struct demo_fleet {
     uint64_t decision_seen;
 };
 
-/* Starts both on free ports of 127.0.0.1 with their state in `folder`, and waits until they
- * answer. */
+/* Starts controller and router on free ports of 127.0.0.1 with their state in `folder`, and waits until
+ * they are healthy. */
 int demo_fleet_start(struct demo_fleet *f, const char *config_path, const char *folder,
                      struct err *err);
 
 int demo_fleet_status(struct demo_fleet *f, struct fleet_status *ret, struct err *err);
 
-/* Appends to f->event what the decisions since the last call did; returns how many are new. */
+/* Appends to f->event the changes that decisions made since the last call; returns how many are new. */
 int demo_fleet_events(struct demo_fleet *f, struct err *err);
 
-/* Overrides: pool counts by hand (count < 0 gives it back to the policy), the routing policy, and empty
- * caches in every ready engine. */
+/* Override policies: set a pool's count (count < 0 gives it back to the policy), set the routing policy,
+ * empty the caches of every ready engine. */
 int demo_fleet_scale(struct demo_fleet *f, const char *service, const char *pool, int count,
                      struct err *err);
 
@@ -79,7 +79,7 @@ int demo_fleet_route(struct demo_fleet *f, const char *policy, struct err *err);
 int demo_fleet_reset_caches(struct demo_fleet *f, const struct fleet_status *s, struct err *err);
 
 bool demo_fleet_is_alive(const struct demo_fleet *f,
-                         const char **ret_dead); /* names the one that is not */
+                         const char **ret_dead); /* names the process that is not */
 
 /* Ends everything, instances first; safe after a failed start. */
 void demo_fleet_stop(struct demo_fleet *f);
@@ -87,11 +87,11 @@ void demo_fleet_stop(struct demo_fleet *f);
 #define DEMO_SAMPLES_MAX 20000
 #define DEMO_ARMS 3
 #define DEMO_OURS 0   /* the default policy's arm */
-#define DEMO_THEIRS 1 /* the arm that it is held against */
+#define DEMO_THEIRS 1 /* the arm that it is compared with */
 
 struct demo_options {
     struct str config, folder, trace, summary;
-    int64_t growth_us, arm_us;      /* of the replay's clock */
+    int64_t growth_us, arm_us;      /* in the replay's time */
     int64_t arm_from_us;            /* where in the trace the comparison begins */
     int64_t rounds;                 /* of the comparison: each policy once a round */
     double speed;                   /* arrivals come so many times as fast; 0: as measured */
@@ -99,7 +99,7 @@ struct demo_options {
     bool stay;
 };
 
-/* Everything that came of one kind of run, over all its rounds. */
+/* All samples of one kind of run, over all its rounds. */
 struct demo_samples {
     struct load_sample *sample;
     uint32_t count;
@@ -108,7 +108,7 @@ struct demo_samples {
     double seconds;
 };
 
-/* Parts of the growing phase, by the time at which a request was due. */
+/* Parts of the growing phase, by the time at which a request is due. */
 enum demo_phase { DEMO_BEFORE, DEMO_WHILE, DEMO_AFTER, DEMO_PHASES };
 
 struct demo {
@@ -139,10 +139,11 @@ struct demo {
 extern const char *const demo_arm_policy[DEMO_ARMS];
 extern const char *const demo_phase_name[DEMO_PHASES];
 
-/* The phase of a request that was due so long after the load began. */
+/* Returns the phase of a request that was due this long after the load began. */
 enum demo_phase demo_phase_of(const struct demo *d, int64_t due_us);
 
-/* demo_summary.c: the file, the table, and what did not hold (printed; the count is returned). */
+/* demo_summary.c: write the file, print the table, print the expectations that failed and return their
+ * number. */
 int demo_summary_write(const struct demo *d, struct err *err);
 int demo_summary_print(const struct demo *d);
 uint32_t demo_summary_judge(const struct demo *d);

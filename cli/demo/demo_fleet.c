@@ -1,4 +1,4 @@
-/* demo_fleet.c - starts, asks and stops the demo's fleet. The status is read with the pull reader, key by key. */
+/* demo_fleet.c - start, query and stop the demo's fleet. The status is read with the pull reader, key by key. */
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "base/core/own.h"
@@ -17,7 +17,7 @@
 #define STOP_US 20000000
 #define REPLY_BYTES_MAX ((size_t)8 << 20)
 
-/* Calls with a signature as `id` (auth.h). */
+/* Makes a call that is signed as `id` (auth.h). */
 static int call_as(struct demo_fleet *f, const char *id, uint16_t port, const char *path,
                    const char *body, struct buf *reply, struct err *err)
 {
@@ -44,7 +44,7 @@ static int call_as(struct demo_fleet *f, const char *id, uint16_t port, const ch
     return 0;
 }
 
-/* The controller, or the router. */
+/* Calls the controller or the router. */
 static int call(struct demo_fleet *f, uint16_t port, const char *path, const char *body,
                 struct buf *reply, struct err *err)
 {
@@ -72,7 +72,7 @@ static int spawn(struct demo_fleet *f, const char *role, const char *config_path
     return rc < 0 ? err_prefix(err, rc, "muster %s", role) : 0;
 }
 
-/* Waits for /health of a process that may die instead. */
+/* Waits until /health is good; fails if the process dies. */
 static int wait_healthy(struct demo_fleet *f, const char *role, const struct proc *p, uint16_t port,
                         struct err *err)
 {
@@ -152,7 +152,7 @@ static void read_services(struct json_reader *r, struct fleet_status *s)
     }
 }
 
-/* The first offer's name goes into `offer`, for its price. */
+/* Reads a pool; the first offer's name goes into `offer`, for its price. */
 static void read_pool(struct json_reader *r, struct fleet_pool *p, char *offer)
 {
     while (json_next(r) == JSON_KEY) {
@@ -370,7 +370,7 @@ int demo_fleet_events(struct demo_fleet *f, struct err *err)
     return (int)(f->event_count - before);
 }
 
-/* ---- hands ---- */
+/* ---- overrides ---- */
 
 int demo_fleet_scale(struct demo_fleet *f, const char *service, const char *pool, int count,
                      struct err *err)
@@ -427,7 +427,7 @@ void demo_fleet_stop(struct demo_fleet *f)
 {
     struct fleet_status s;
     int64_t until_us = clock_mono_us() + STOP_US;
-    /* By hand to zero in every pool: drivers end instances, not signals to their processes. */
+    /* Overrides every pool to zero: drivers end instances, not signals to their processes. */
     while (demo_fleet_status(f, &s, NULL) == 0 && s.instance_count > 0 &&
            clock_mono_us() < until_us) {
         for (uint32_t p = 0; p < s.pool_count; p++) {

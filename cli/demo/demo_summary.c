@@ -1,8 +1,8 @@
-/* demo_summary.c - build/demo/summary.json, the closing table, and the verdict.
+/* demo_summary.c - write build/demo/summary.json, print the closing table, and judge the demo.
  *
- * `requests` to `slo` are of the growing phase, `phases` the same before, while and after the fleet
- * grew; `length_prediction` is over every request of the demo, because the predictor learns through all
- * of it; `by_policy` is of the comparison.
+ * `requests` to `slo` cover the growing phase, `phases` has the same before, while and after the fleet
+ * grew; `length_prediction` covers every request of the demo, because the predictor learns through all
+ * of it; `by_policy` covers the comparison.
  */
 #include "base/core/bits.h"
 #include "cli/demo/demo.h"
@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define ATTAINED 0.95 /* of what is due once the fleet has grown */
-#define AHEAD 0.9     /* mean TTFT of the default over the other's: a margin that a person sees */
+#define ATTAINED 0.95 /* attainment expected of requests due once the fleet has grown */
+#define AHEAD 0.9     /* mean TTFT of the default over the other's: a visible margin */
 
 static struct load_slo slo_of(const struct demo *d)
 {
@@ -36,7 +36,7 @@ static bool is_of_phase(void *arg, uint32_t index)
     return demo_phase_of(f->demo, f->demo->growth.sample[index].due_us) == f->phase;
 }
 
-/* All samples, for the judgement of length predictions. */
+/* Makes the report of all samples, which judges the length predictions. */
 static int report_of_all(const struct demo *d, struct load_report *ret)
 {
     const struct demo_samples *part[DEMO_ARMS + 1] = { &d->growth };

@@ -1,18 +1,18 @@
-/* sizing.c - shares, lengths and speeds from what was measured, and the configuration that has them.
+/* sizing.c - compute shares, lengths and speeds from the measured machine, and write the configuration.
  *
  *     share    = PART * cores / largest, 1 at most      the rest is for router, controller and load
  *     longest  = PROMPT_PART * SLO * smallest * share / prefill_token_s
  *     speed    = cores wanted / (CPU seconds of the slice / its length)
  *
- * The load is thus the same part of the fleet's capacity on every machine. On a slow machine prompts
- * shrink too, together with the blocks that they share: the TTFT SLO is in seconds, and a prompt
- * that takes longer than it to compute would be late on an empty fleet. Rejected: a longer SLO, which
- * would make the SLO follow the machine.
+ * The load is thus the same share of the fleet's capacity on every machine. On a slow machine prompts
+ * shrink too, together with the blocks that they share: the TTFT SLO is in seconds, and a prompt that
+ * takes longer to compute would be late even on an empty fleet. Rejected: a longer SLO, which would
+ * make the SLO depend on the machine.
  *
  * The numbers of the section `local` are replaced line by line in the user's own file, so that everything
  * else stays as it was written. The result is loaded again and compared: a file in another style of YAML
- * is refused, not half changed. Rejected: printing the loaded configuration, which says every default
- * aloud and so hands engines settings that nobody chose.
+ * is refused, not half changed. Rejected: printing the loaded configuration, which writes out every
+ * default and so gives engines settings that the user did not choose.
  */
 
 #include "cli/demo/sizing.h"
@@ -82,7 +82,7 @@ double demo_speed(const struct demo_machine *m, const struct demo_lengths *lengt
     return speed;
 }
 
-/* The integral of the rate: BEFORE_RATE, a line up to 1 over RAMP, then 1. */
+/* Integrals of the rate, which is BEFORE_RATE, then a line up to 1 over RAMP, then 1. */
 #define BEFORE_PASSED ((double)DEMO_BEFORE_US * DEMO_BEFORE_RATE)
 #define RAMP_PASSED ((double)DEMO_RAMP_US * (1 + DEMO_BEFORE_RATE) / 2)
 
@@ -115,16 +115,16 @@ int64_t demo_ramp_us(int64_t full_speed_us)
  *     step_s          = CPU of a step of one sequence - decode_seq_s
  *     cores           = CPU of all threads / wall time
  *
- * CPU seconds say how fast the processor is, however many others want it; `cores` says how much of it
- * is left. Each figure is the median of its steps: one that was interrupted by cold caches does not
- * count. Rejected: the throughput of one thread by the wall, which takes a machine with one free core
+ * CPU seconds say how fast the processor is, however many other processes want it; `cores` says how much
+ * of it is left. Each figure is the median of its steps, so that one slowed by cold caches does not
+ * count. Rejected: the throughput of one thread in wall time, which takes a machine with one free core
  * for one with many.
  */
 
 #define PROMPT 128
 #define SEQS 4
 #define PAGE_TOKENS 64
-#define SEQ_PAGES 3    /* PROMPT tokens and what is decoded behind them */
+#define SEQ_PAGES 3    /* PROMPT tokens and those decoded after them */
 #define SPAN_US 400000 /* for each of the two kinds of steps */
 #define STEPS_MAX 512
 
@@ -163,7 +163,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* One step of `count` sequences from `first`, with `tokens` tokens each; its CPU seconds. */
+/* Runs one step of `count` sequences from `first`, with `tokens` tokens each; *ret_s is its CPU seconds. */
 static int step(struct bench *b, uint32_t first, uint32_t count, uint32_t tokens, double *ret_s,
                 struct err *err)
 {
@@ -184,7 +184,7 @@ static int step(struct bench *b, uint32_t first, uint32_t count, uint32_t tokens
     return rc;
 }
 
-/* The median of such steps over `span_us`, of three at least. */
+/* Measures the median of such steps over `span_us`, at least three. */
 static int median(struct bench *b, uint32_t count, uint32_t tokens, int64_t span_us, double *ret_s,
                   struct err *err)
 {
@@ -273,7 +273,7 @@ const char *demo_model_of(const struct config *config)
     return s ? s->model.data : NULL;
 }
 
-/* The share of the pool's first offer; 0 where this machine does not sell it. */
+/* Returns the share of the pool's first offer; 0 when it is not an offer of this machine. */
 static double share_of(const struct local_section *local, const struct pool_section *pool)
 {
     const struct offer_section *offer = local->offers.items;
@@ -320,7 +320,7 @@ int demo_shape_of(const struct config *config, struct demo_shape *ret, struct er
     return 0;
 }
 
-/* The key of a line "  - KEY: VALUE" or "    KEY: VALUE"; empty for other lines. */
+/* Returns the key of a line "  - KEY: VALUE" or "    KEY: VALUE"; empty for other lines. */
 static struct str key_of(struct str line)
 {
     while (line.len > 0 && (*line.data == ' ' || *line.data == '-')) {

@@ -8,7 +8,7 @@
 #include "base/io/config/config.h"
 #include "simulator/trace.h"
 
-/* Measure what this machine gives the demo's engines, in about a second.
+/* demo_measure measures what this machine gives the demo's engines, in about a second.
  *
  * Threads: starts DEMO_THREADS threads and joins them before it returns
  */
@@ -17,13 +17,13 @@
 
 struct demo_machine {
     double cores;           /* CPU seconds a second that DEMO_THREADS busy threads got together */
-    double step_s;          /* CPU seconds of one thread: of a step, whatever is in it ... */
+    double step_s;          /* CPU seconds of one thread: the fixed part of a step ... */
     double prefill_token_s; /* ... of each prompt token ... */
     double decode_seq_s;    /* ... and of each sequence that decodes */
 };
 
-/* Runs the model at `path` on one thread while the others keep their cores busy, so that the figures
- * are those of a fleet under load beside whatever else runs here. -EINVAL and the errors of
+/* Runs the model at `path` on one thread while the others keep their cores busy, so that the figures hold
+ * for a fleet under load beside the other processes of this machine. -EINVAL and the errors of
  * model_load. */
 int demo_measure(const char *path, struct demo_machine *ret, struct err *err);
 
@@ -32,7 +32,7 @@ int demo_measure(const char *path, struct demo_machine *ret, struct err *err);
 #define DEMO_DIVIDE_MIN 16 /* a 512-token block of the trace becomes 32 */
 #define DEMO_DIVIDE_MAX 256
 
-/* The fleet as the configuration has it, in cores. */
+/* The configured fleet, in cores. */
 struct demo_shape {
     double largest;  /* every pool at its maximum */
     double fixed;    /* the instances of the comparison */
@@ -53,36 +53,36 @@ struct demo_sizing {
 
 struct demo_sizing demo_size(const struct demo_machine *m, const struct demo_shape *shape);
 
-/* CPU seconds of the request of the trace with these lengths, when nothing is cached. */
+/* Returns the CPU seconds of a request of the trace with these lengths, when nothing is cached. */
 double demo_request_s(const struct demo_machine *m, const struct demo_lengths *lengths,
                       uint32_t prompt_tokens);
 
-/* How many times as fast the arrivals of the trace from request `first` must come for `span_us` of the
- * replay to need `cores` in the mean. */
+/* Returns the speed at which the arrivals of the trace from request `first` must come for `span_us` of
+ * the replay to need `cores` in the mean. */
 double demo_speed(const struct demo_machine *m, const struct demo_lengths *lengths,
                   const struct trace *trace, uint32_t first, int64_t span_us, double cores);
 
-/* Arrivals of the growing phase: slow for BEFORE, then ever faster over RAMP, then at full speed. Maps
- * the time at which a request is due at full speed to the time at which it is sent. */
+/* The growing phase has slow arrivals for BEFORE, then ever faster ones over RAMP, then full speed.
+ * demo_ramp_us maps the time at which a request is due at full speed to the time at which it is sent. */
 #define DEMO_BEFORE_US 10000000
 #define DEMO_RAMP_US 15000000
 #define DEMO_BEFORE_RATE 0.2 /* of the full speed */
 
 int64_t demo_ramp_us(int64_t full_speed_us);
 
-/* The inverse: how much of the full-speed time has passed. */
+/* Returns the inverse: how much of the full-speed time has passed. */
 int64_t demo_ramp_passed_us(int64_t us);
 
 #define DEMO_FIXED_INSTANCES 3 /* the fleet that the policies are compared on */
 
-/* The first service's pools of this machine. -EINVAL names what a demo cannot do without. */
+/* Reads the first service's pools of this machine. -EINVAL names what the demo needs and the file lacks. */
 int demo_shape_of(const struct config *config, struct demo_shape *ret, struct err *err);
 
-/* The model file of the first service; lives as long as the configuration. */
+/* Returns the model file of the first service; lives as long as the configuration. */
 const char *demo_model_of(const struct config *config);
 
-/* Appends `text`, a configuration file, in which the section `local` has its cores and shares multiplied
- * by `share`, and first guesses of speed from `machine`. -EINVAL if the result is not the configuration
- * that it should be: the section is written in a style that is not one key a line. */
+/* Appends the configuration file `text` with the cores and shares of the section `local` multiplied by
+ * `share` and with first guesses of speed from `machine`. -EINVAL if the result does not load as such,
+ * because the section is not written with one key a line. */
 int demo_config_scale(struct str text, const struct demo_machine *machine, double share,
                       struct buf *out, struct err *err);

@@ -1,7 +1,7 @@
-/* cmd_load.c - `muster load`: replay a trace against an OpenAI server and report what it showed.
+/* cmd_load.c - `muster load`: replay a trace against an OpenAI server and report the measurements.
  *
  * --record writes a trace that can be replayed: Mooncake's JSONL without blocks, one object a line,
- * arrivals in milliseconds with a fraction, and what was measured: {"timestamp", "input_length",
+ * arrivals in milliseconds with a fraction, and the measurements: {"timestamp", "input_length",
  * "output_length", "cached", "ttft_s", "e2e_s", "instance"}. Requests that failed have "outcome"
  * and no measurements.
  */
@@ -133,7 +133,7 @@ static int message(void *arg, uint32_t index, struct buf *out)
     return replay_message(arg, index, out);
 }
 
-/* One line on a terminal, rewritten; a line every ten seconds elsewhere. */
+/* Shows progress: one line on a terminal, rewritten; a line every ten seconds elsewhere. */
 static void show_progress(const struct load_run *run, uint32_t count, int64_t *next_us,
                           int64_t now_us)
 {
@@ -223,7 +223,7 @@ static int slice(const struct load_options *o, const struct trace *trace, struct
     return 0;
 }
 
-/* 0, EXIT_FAILED when requests failed, or a negative errno. */
+/* Runs the load. Returns 0, EXIT_FAILED when requests failed, or a negative errno. */
 static int load(const void *options, struct err *err)
 {
     const struct load_options *o = options;

@@ -1,6 +1,6 @@
-/* cmd_replay.c - `muster replay`: recorded routing decisions put to another policy, one step each.
+/* cmd_replay.c - `muster replay`: put recorded routing decisions to another policy, one step each.
  *
- * The record is walked once; regrets are kept for their quantiles.
+ * The record is read once; all regrets are kept for their quantiles.
  */
 #include "cli/load/cmd_replay.h"
 
@@ -71,7 +71,7 @@ static const struct route_instance *find(const struct route_view *view, uint32_t
     return NULL;
 }
 
-/* The least predicted TTFT among those that take requests; < 0 when one's speed is unknown. */
+/* Returns the least predicted TTFT of the instances that take requests; < 0 when a speed is unknown. */
 static double least_s(const struct route_view *view, const struct route_req *req)
 {
     double least = -1;
@@ -99,7 +99,7 @@ static int compare_choices(struct route_replay *j, const struct route_instance *
     return rc < 0 ? rc : keep(&j->recorded, route_ttft_s(theirs, &e->req) - least);
 }
 
-/* The margin between first and second choice: a policy with small margins chooses among equals. */
+/* Adds the recorded margin between first and second choice; small margins are choices among equals. */
 static void note_margin(struct route_replay *j)
 {
     const struct route_verdict *v = &j->entry.verdict;

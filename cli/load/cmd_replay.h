@@ -1,11 +1,11 @@
-/* cmd_replay.h - a routing policy decides again on recorded views: its choices, and their regret.
+/* cmd_replay.h - lets a routing policy decide again on recorded views, and reports its choices and regret.
  *
  * Layer: cli (router/record.h, policies)
- * Rules: (1) one step only: the recorded request went where it went, and every later view is of the
- *            world that this made; so a time to first token of the other policy cannot be told, and is
- *            not
- *        (2) the policy's state is fed by the recorded events; its own notes with a request come back
- *            only where it agreed, for the others are not about its choice
+ * Rules: (1) each decision is judged alone: the recorded choice stands, and every later view shows its
+ *            effects; so the TTFT that the other policy would have had cannot be known, and is not
+ *            reported
+ *        (2) the recorded events feed the policy's state; its own notes with a request come back only
+ *            where it agreed, because other outcomes do not belong to its choice
  *        (3) regret is in the view's own estimate: predicted TTFT where it would send, less the
  *            least in that view
  */
@@ -19,8 +19,8 @@ struct route_replay_regret {
 
 struct judgement {
     char recorded[64];  /* the policy that decided; "several" when it was changed */
-    uint64_t entries;   /* read: rows, decisions, events */
-    bool torn;          /* the record ends within a further one */
+    uint64_t entries;   /* read: policies, decisions, events */
+    bool torn;          /* the record ends in the middle of an entry */
     uint64_t decisions; /* that placed a request */
     uint64_t agreed;
     uint64_t refused; /* placed in the record and not by the policy */
@@ -30,6 +30,7 @@ struct judgement {
     uint64_t prompt_tokens, hit_tokens, hit_tokens_recorded; /* believed cached where it would go */
 };
 
-/* -EINVAL for what is not a record, -ENODATA for one without a decision, -ENOMEM. */
+/* Judges the policy on a record. -EINVAL when `file` is not a record, -ENODATA when it has no decision,
+ * -ENOMEM. */
 int route_replay_record(struct str file, const struct route_policy *policy, uint64_t seed,
                         struct judgement *ret, struct err *err);

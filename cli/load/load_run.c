@@ -1,4 +1,4 @@
-/* load_run.c - one timer for the next due request, one call a request, an SSE reader a call; then the report.
+/* load_run.c - run one timer for the next due request, one call a request and an SSE reader a call; then report.
  *
  * A stream is read line by line; only `data:` lines count. The first chunk that carries text is
  * the first token; a reply without text has its end as its first token. Percentiles are exact, by
@@ -23,7 +23,7 @@ struct flight {
     struct load_run *run;
     uint32_t index;
     struct http_call *call;
-    struct buf line; /* the part of a line that has come */
+    struct buf line; /* the received part of a line */
     int64_t text_us; /* of the last chunk with text */
     int64_t last_us; /* of the last chunk with text or finish_reason: an end token has no text */
     bool finished;   /* a finish_reason came */
@@ -129,7 +129,7 @@ static void on_text(struct flight *f)
     f->text_us = f->last_us = now_us;
 }
 
-/* {"content": text} of a delta. */
+/* Returns true if the delta's {"content": text} has text. */
 static bool delta_has_text(struct json_reader *r)
 {
     bool text = false;
@@ -190,7 +190,7 @@ static void read_usage(struct load_sample *s, struct json_reader *r)
     }
 }
 
-/* One chunk of the stream; an error object in it ends the request. */
+/* Reads one chunk of the stream; an error object in it ends the request. */
 static void read_chunk(struct flight *f, struct str json)
 {
     struct json_reader r;
@@ -379,21 +379,21 @@ const float *load_run_itl_s(const struct load_run *run, size_t *ret_count)
     return run->itl_s;
 }
 
-#define PAIRS_FROM 2000 /* concordance compares the pairs of at most so many requests */
+#define PAIRS_FROM 2000 /* concordance compares pairs among the first requests, at most this many */
 
 static double tpot_s(const struct load_sample *s)
 {
     return (double)(s->e2e_us - s->ttft_us) * 1e-6 / (double)(s->output_tokens - 1);
 }
 
-/* A request of one token has no TPOT to miss. */
+/* Returns true if the request met the SLO. A request of one token has no TPOT to miss. */
 static bool meets(const struct load_sample *s, struct load_slo slo)
 {
     if (s->outcome != LOAD_OK || (double)s->ttft_us * 1e-6 > slo.ttft_s) return false;
     return s->output_tokens < 2 || tpot_s(s) <= slo.tpot_s;
 }
 
-/* Of requests with a prediction: the share of pairs ordered rightly (a tie of predictions is half
+/* Judges the predictions: the share of pairs of requests in the right order (a tie of predictions is half
  * right) and the share of lengths within P90. */
 static void route_replay_predictions(const struct load_sample *const *s, uint32_t count,
                                      struct load_report *r)

@@ -1,4 +1,4 @@
-/* load_run.h - send requests at given times, however late replies are, and report what came of each.
+/* load_run.h - sends requests at given times, however late replies are, and reports the outcome of each.
  *
  * Layer:    cli (simulator/stats, base/core, base/io)
  * Threads:  one loop, the caller's
@@ -23,7 +23,7 @@
 enum load_outcome {
     LOAD_PENDING,
     LOAD_OK,
-    LOAD_REFUSED,     /* answered 4xx or 5xx */
+    LOAD_REFUSED,     /* status 4xx or 5xx */
     LOAD_UNREACHABLE, /* no connection */
     LOAD_CUT,         /* the stream ended without its end */
     LOAD_TIMED_OUT,
@@ -39,7 +39,7 @@ struct load_sample {
     int status;
     int64_t ttft_us, e2e_us; /* from due_us; 0 until known */
     uint32_t prompt_tokens, cached_tokens, output_tokens;
-    double predicted_p50, predicted_p90; /* as the router said; 0: it did not */
+    double predicted_p50, predicted_p90; /* by the router; 0: no prediction */
     bool cut_by_limit;                   /* finish_reason was length */
     char instance[LOAD_INSTANCE_MAX];
 };
@@ -55,7 +55,8 @@ struct load_config {
     double temperature;
     int64_t timeout_us; /* for one request */
 
-    /* Appends the user message of request `index`; times in us since the start of the run. */
+    /* due_us gives the time of request `index` in us since the start of the run; message appends its
+     * user message. */
     uint32_t count;
     int64_t (*due_us)(void *arg, uint32_t index);
     int (*message)(void *arg, uint32_t index, struct buf *out);
@@ -68,11 +69,11 @@ struct load_run;
 int load_run_new(struct loop *l, const struct load_config *config, struct load_run **ret,
                  struct err *err);
 
-void load_run_free(struct load_run *run); /* cancels what is open */
+void load_run_free(struct load_run *run); /* cancels open requests */
 
 CLEANUP_FREEP(load_run, struct load_run)
 
-/* Starts the clock of the run; requests go out from the loop. */
+/* Starts the run; requests go out from the loop. */
 int load_run_start(struct load_run *run, struct err *err);
 
 bool load_run_done(const struct load_run *run);
@@ -94,12 +95,12 @@ struct load_report {
     double duration_s; /* from the start to the last end */
     struct load_slo slo;
     double attainment;  /* share of sent requests within the SLO */
-    double goodput_rps; /* those, by the second */
+    double goodput_rps; /* requests a second within the SLO */
     double concordance; /* of predicted P50 with true lengths; < 0: no predictions */
     double p90_coverage;
 };
 
-/* `include` selects samples (NULL: all). 0, or -ENOMEM. */
+/* Makes the report of the samples that `include` selects (NULL: all). Returns 0 or -ENOMEM. */
 int load_report_make(const struct load_sample *sample, uint32_t count,
                      bool (*include)(void *arg, uint32_t index), void *arg, const float *itl_s,
                      size_t itl_count, struct load_slo slo, struct load_report *ret);
@@ -107,7 +108,7 @@ int load_report_make(const struct load_sample *sample, uint32_t count,
 void load_report_json(const struct load_report *r, struct json_writer *w); /* one object */
 int load_report_table(const struct load_report *r, struct buf *out);
 
-/* Members of that object: {"sent", "ok", "failed"}, {"prompt", "cached", "generated"}, {"ttft_s",
+/* Write members of that object: {"sent", "ok", "failed"}, {"prompt", "cached", "generated"}, {"ttft_s",
  * "tpot_s", "attainment"}. */
 void load_requests_json(struct json_writer *w, const struct load_report *r);
 void load_tokens_json(struct json_writer *w, const struct load_report *r);

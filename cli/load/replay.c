@@ -50,7 +50,7 @@ int replay_message(struct replay *r, uint32_t index, struct buf *out)
     return prompt_text(&shape, out);
 }
 
-/* The length of "tokens" in {"tokens": [...]}. */
+/* Counts the items of "tokens" in {"tokens": [...]}. */
 static int count_tokens(struct str reply, uint64_t *ret)
 {
     struct json_reader r;
@@ -104,12 +104,12 @@ int replay_calibrate(const struct target *target, struct str api_key, double *re
     if (status != 200 || count_tokens(buf_view(&reply), &tokens) < 0) {
         return err_set(err, -EPROTO, "/tokenize answered %d; give --tokens-per-word", status);
     }
-    /* Written at one token a word, so the wanted tokens are the words. */
+    /* The text was made at one token a word, so CALIBRATION_TOKENS is the number of its words. */
     *ret = (double)tokens / CALIBRATION_TOKENS;
     return 0;
 }
 
-/* Sentences from a small grammar, chosen by a hash of the block.
+/* Sentences come from a small grammar, chosen by a hash of the block.
  *
  * The grammar has a few thousand sentences of 8 to 12 words in the plain prose that the shipped
  * model was trained on, so that a prompt full of them leaves the model able to answer.
@@ -133,7 +133,7 @@ static const char *const and[] = { "and said nothing", "and it was very cold", "
 #define PICK(list, rng) list[rng_below(rng, COUNT_OF(list))]
 #define QUESTION_WORDS 9 /* of a question and its chat markers, for the length of the rest */
 
-/* Words, a full stop counting as one. */
+/* Counts words; a full stop counts as one. */
 static uint32_t words_in(struct str s)
 {
     uint32_t words = 0;
@@ -181,7 +181,7 @@ int prompt_text(const struct prompt_shape *shape, struct buf *out)
     uint32_t left = shape->tokens > question ? shape->tokens - question : 0;
     for (uint32_t i = 0; left > shape->block_tokens / 2; i++) {
         uint32_t tokens = min_u32(left, shape->block_tokens);
-        /* Behind the shared blocks, and for the last, cut one, the text is the request's own. */
+        /* After the shared blocks, and in place of a last block that is cut, the text is its own. */
         bool shared = i < shape->id_count && tokens == shape->block_tokens;
         uint64_t id = shared ? shape->ids[i] : (1ULL << 63) + (shape->own << 20) + i;
         prompt_block(shape->seed, id, tokens, shape->tokens_per_word, out);

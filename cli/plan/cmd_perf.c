@@ -1,4 +1,4 @@
-/* cmd_perf.c - `muster perf`: constants of the step-time model from measured tables. */
+/* cmd_perf.c - `muster perf`: fit constants of the step-time model to measured tables. */
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "base/core/own.h"

@@ -1,6 +1,6 @@
-/* cmd_plan.c - `muster plan`: which accelerators a workload needs, and what they cost.
+/* cmd_plan.c - `muster plan`: choose the accelerators that a workload needs, and show their cost.
  *
- * Buckets of a trace and types of a price list make the question. */
+ * The problem consists of the buckets of a trace and the types of a price list. */
 
 #include "cli/plan/cmd_plan.h"
 
@@ -20,7 +20,7 @@
 #define STEP_FACTOR 4.0
 #define TP_MAX 8
 #define SPOT_LEAD_S 120.0       /* launch to ready where nothing was measured yet */
-#define SPOT_HAZARD_H (1 / 8.0) /* as place_hazard.h's prior */
+#define SPOT_HAZARD_H (1 / 8.0) /* as HAZARD_PRIOR_H of policies/place/place.h */
 
 static uint32_t step_of(double tokens)
 {
@@ -63,7 +63,7 @@ void planner_lengths(struct planner *p, double prompt_tokens, double output_toke
     p->mix.bucket_count = 1;
 }
 
-/* The parallelism with the most requests for the money; false when the model fits in none. */
+/* Chooses the parallelism with the most requests for its price; false when the model fits in none. */
 static bool best_split(struct planner *p, uint32_t at, const struct price *price,
                        const struct model_spec *model)
 {
@@ -156,7 +156,7 @@ void planner_ask(struct planner *p, const struct mix_policy *policy, struct mix_
 }
 
 #define ROWS_MAX 8
-#define PROMPT_TOKENS 1024 /* of a workload that nobody describes further */
+#define PROMPT_TOKENS 1024 /* of a workload that is not described further */
 #define OUTPUT_TOKENS 256
 
 struct plan_options {
@@ -267,7 +267,7 @@ static int read_workload(const struct plan_options *o, struct planner *p, struct
     return 0;
 }
 
-/* ---- what is printed ---- */
+/* ---- output ---- */
 
 static void put_mix(struct json_writer *w, const struct planner *p, const struct mix_verdict *v)
 {
@@ -441,7 +441,7 @@ const struct command command_plan = {
     .run = run,
 };
 
-/* Policies by the names that people type, and their answers as JSON. */
+/* The policies that a command compares, by the names that users type, and their results as JSON. */
 
 static void put(const char *const *name, uint32_t at, struct plan_policies *policies)
 {

@@ -1,6 +1,6 @@
-/* cmd_plan_layers.c - `muster plan layers`: which layers of a model lie on which unequal devices.
+/* cmd_plan_layers.c - `muster plan layers`: place the layers of a model on unequal devices.
  *
- * Speeds, memory and links of the devices make the question; the layout that is shown has room for its KV. */
+ * The problem consists of the devices' speeds, memory and links; the layout that is shown has room for its KV. */
 
 #include "cli/plan/cmd_plan_layers.h"
 
@@ -15,10 +15,10 @@
 #include <math.h>
 #include <stdio.h>
 
-#define SEED 1          /* of searches: the same question has the same answer */
-#define FLOW_MIN 1e-9   /* relative, as in place_layers.c */
+#define SEED 1          /* of searches: the same problem has the same layout */
+#define FLOW_MIN 1e-9   /* relative, as in policies/layers/layers.c */
 #define ROUNDING 1e-6   /* of whole batches */
-#define LAYER_BYTES 2.0 /* of one number that a token hands on */
+#define LAYER_BYTES 2.0 /* of one number of a token that goes to the next stage */
 
 /* ---- devices ---------------------------------------------------------------------------------- */
 
@@ -91,7 +91,7 @@ static void fill_device(struct layers_plan *p, uint32_t d)
     p->extrapolated |= !r.validated;
     q->device[d] = (struct layers_device){
         .layer_tokens_s = p->work.batch * (double)q->layers / alone_s,
-        /* A device that can share nothing stands alone, whatever its machine. */
+        /* A device that cannot share layers counts as a machine of its own. */
         .machine = shares ? p->machine[d] : LAYERS_DEVICES_MAX + d,
     };
     p->most_s += q->device[d].layer_tokens_s / q->layers;
@@ -108,7 +108,7 @@ static void fill_links(struct layers_plan *p)
     }
 }
 
-/* Returns how many layers all devices hold together, each beside the KV of so many batches. */
+/* Returns how many layers all devices hold together, each beside the KV of `batches` batches. */
 static uint32_t fill_room(struct layers_plan *p, uint32_t batches)
 {
     const struct model_spec *m = &p->work.model;
@@ -148,7 +148,7 @@ int layers_fill(struct layers_plan *p, struct err *err)
                    room, q->layers, m->name, p->work.batch, p->work.context_tokens);
 }
 
-/* ---- the answer ------------------------------------------------------------------------------- */
+/* ---- the result ------------------------------------------------------------------------------- */
 
 static void find_stages(const struct layers_problem *p, struct layers_answer *a)
 {
@@ -170,8 +170,8 @@ static void find_stages(const struct layers_problem *p, struct layers_answer *a)
     }
 }
 
-/* Seconds of the longest pipeline that a token may take. Parts that follow one end later than it, so
- * that as many rounds as there are parts settle all. */
+/* Returns the seconds of the longest pipeline that a token may take. Each round extends the paths by a
+ * part, so as many rounds as there are parts reach the end of all. */
 static double longest_s(const struct layers_problem *p, const struct layers_answer *a, double batch)
 {
     const struct layers_layout *l = &a->layout;
@@ -190,7 +190,7 @@ static double longest_s(const struct layers_problem *p, const struct layers_answ
     return most;
 }
 
-/* Batches under way; 0 where nothing flows. */
+/* Returns the number of batches in progress; 0 where nothing flows. */
 static uint32_t under_way(const struct layers_plan *p, struct layers_answer *a)
 {
     double through = 0;
@@ -205,7 +205,7 @@ void layers_ask(struct layers_plan *p, const struct layers_policy *policy,
 {
     uint32_t batches = 1;
     *ret = (struct layers_answer){ 0 };
-    while (ret->batches < batches) { /* more of them leave less room: at last nothing is found */
+    while (ret->batches < batches) { /* more batches leave less room: in the end nothing is found */
         struct rng rng;
         rng_seed(&rng, SEED);
         ret->batches = batches;
@@ -289,7 +289,7 @@ static uint32_t devices_used(const struct layers_answer *a)
     return (uint32_t)__builtin_popcount(used);
 }
 
-/* ---- what is printed -------------------------------------------------------------------------- */
+/* ---- output ----------------------------------------------------------------------------------- */
 
 static void put_next(struct json_writer *w, const struct layers_answer *a, uint32_t part)
 {

@@ -1,8 +1,8 @@
-/* cmd_plan_load.c - `muster plan load`: at which machine a model's weights are loaded.
+/* cmd_plan_load.c - `muster plan load`: choose the machine at which a model's weights are loaded.
  *
- * The machines have queues of loads, memories and disks of the models used last. A machine's loads come
- * one after the other, so that the end of each is known when it is given out; queued is what has not
- * ended, the load under way less the bytes that it has read. */
+ * Each machine has a queue of loads, and keeps the models used last in memory and on disk. Its loads run
+ * one after the other, so the end of each is known when it is queued. The queue holds the loads that have
+ * not ended; the running one counts without the bytes that it has read. */
 
 #include "cli/plan/cmd_plan_load.h"
 
@@ -31,7 +31,7 @@ struct machine {
     uint32_t model[WEIGHT_LOADS_MODELS_MAX]; /* on its disk, the latest used first */
     uint32_t models;
     uint32_t first, last;             /* loads that have not ended; LOAD_NONE: none */
-    uint32_t queued[LOAD_TIER_COUNT]; /* of them, by tier */
+    uint32_t queued[LOAD_TIER_COUNT]; /* their number, by tier */
     double free_s;
 };
 
@@ -51,7 +51,7 @@ static enum load_tier tier_of(const struct weight_loads_work *w, const struct ma
     return LOAD_STORE;
 }
 
-/* The model goes to the front; the one used longest ago leaves a full disk. */
+/* Moves the model to the front; the one used longest ago leaves a full disk. */
 static void keep(const struct weight_loads_work *w, struct machine *m, uint32_t model)
 {
     uint32_t at = 0;
@@ -71,7 +71,7 @@ static void end_loads(struct site *s, struct machine *m, double now_s)
     if (m->first == LOAD_NONE) m->last = LOAD_NONE;
 }
 
-/* The machine as the policy sees it. */
+/* Fills the policy's view of one machine. */
 static void look(struct site *s, uint32_t at, uint32_t model, double now_s)
 {
     struct machine *m = &s->machine[at];
@@ -215,7 +215,7 @@ static const struct opt_command usage = {
              "taken to be there. Means are over --seeds, `\u00b1` is their 95 % interval.\n",
 };
 
-/* Figures of a run that are compared. */
+/* The figures of a run that are compared. */
 enum figure { MEAN, P50, P99, FROM_MEMORY, FROM_DISK, FROM_STORE, FIGURE_COUNT };
 
 static const char *const figure_names[FIGURE_COUNT] = { "mean_s",      "p50_s",     "p99_s",
@@ -229,7 +229,7 @@ struct answers {
     uint32_t seeds;
 };
 
-/* ---- what is printed -------------------------------------------------------------------------- */
+/* ---- output ----------------------------------------------------------------------------------- */
 
 static struct stats_mean mean_of(const struct answers *a, uint32_t row, enum figure f)
 {

@@ -1,6 +1,6 @@
-/* cmd_plan_move.c - `muster plan move`: after a loss, which device takes which place of the new layout.
+/* cmd_plan_move.c - `muster plan move`: give the devices left after a loss their places in the new layout.
  *
- * Compares the layouts before and after the loss by the bytes that they have in common. */
+ * Layouts before and after the loss are compared by the bytes that they have in common. */
 
 #include "cli/plan/cmd_plan_move.h"
 
@@ -16,7 +16,7 @@
 
 #include <math.h>
 
-#define PURPOSE_LOSS 1 /* the random stream that devices are lost by */
+#define PURPOSE_LOSS 1 /* the random stream of losses */
 
 /* ---- layouts ---------------------------------------------------------------------------------- */
 
@@ -42,7 +42,7 @@ static bool holds(const struct layout_move *r, const struct roofline *f, uint32_
     return most_layers(r, stages) * (r->layer_bytes + kv_bytes(r, stages)) <= room;
 }
 
-/* Of all pipelines together, each as fast as its largest stage. */
+/* Returns the tokens a second of all pipelines together, each as fast as its largest stage. */
 static double tokens_s(const struct layout_move *r, const struct roofline *f, uint32_t devices,
                        uint32_t stages)
 {
@@ -54,7 +54,7 @@ static double tokens_s(const struct layout_move *r, const struct roofline *f, ui
     return devices / stages * (r->batch / step_s);
 }
 
-/* 0: no number of stages holds the model. */
+/* Returns the number of stages with the most tokens a second; 0 when none holds the model. */
 static uint32_t best_stages(const struct layout_move *r, const struct roofline *f, uint32_t devices)
 {
     uint32_t best = 0;
@@ -111,7 +111,7 @@ int layout_move_init(struct layout_move *r, struct err *err)
 
 /* ---- a loss ----------------------------------------------------------------------------------- */
 
-/* Draws the devices that stay, in order. */
+/* Draws a loss; fills `stay` with the devices left, in order, and returns their number. */
 static uint32_t draw(const struct layout_move *r, uint32_t number, uint32_t stay[MOVE_MAX])
 {
     struct rng rng;
@@ -128,7 +128,7 @@ static uint32_t draw(const struct layout_move *r, uint32_t number, uint32_t stay
     return count;
 }
 
-/* heir[p]: the new pipeline that takes on the sequences of p; MOVE_NONE where they are lost. */
+/* Fills heir[p] with the new pipeline that takes on the sequences of p; MOVE_NONE where they are lost. */
 static void find_heirs(const struct layout_move *r, const uint32_t *stay, uint32_t count,
                        uint32_t heir[MOVE_MAX])
 {
@@ -274,7 +274,7 @@ struct answers {
     struct layout_move_answer answer[PLAN_POLICIES_MAX];
 };
 
-/* ---- what is printed -------------------------------------------------------------------------- */
+/* ---- output ----------------------------------------------------------------------------------- */
 
 static void put_places(struct json_writer *w, const struct layout_move *r,
                        const struct layout_move_answer *a)

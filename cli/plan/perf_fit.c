@@ -1,11 +1,11 @@
 /* perf_fit.c - reads measured tables, and fits the constants of a piece of hardware by Nelder and Mead's
  * simplex (1965).
  *
- * One reader a kind of table stands behind a common walk over lines and named columns.
+ * A common walk reads lines and named columns; each kind of table has a function that takes its rows.
  *
- * The measure is the mean relative error, which has corners: a simplex wants no derivative. Four
- * unknowns and a thousand rows take a thousand evaluations, a tenth of a second. Bounds are kept
- * by folding: a step beyond one lands on it. */
+ * The measure is the mean relative error, which has corners; a simplex needs no derivative. Four
+ * unknowns and a thousand rows take a thousand evaluations, a tenth of a second. A step beyond a bound
+ * lands on the bound. */
 
 #include "cli/plan/perf_fit.h"
 
@@ -20,7 +20,7 @@
 
 const char *const perf_kind_names[] = { "mlp", "dense", "attention", "allreduce", "steps", NULL };
 
-/* One line, by the columns that its kind asked for. */
+/* One line, by the columns that its kind wants. */
 struct row {
     double number[WANTED_MAX]; /* in the order of the kind's list */
     struct str text;           /* of the column in `text`, where there is one */
@@ -93,7 +93,7 @@ enum mlp_column {
     MLP_TP,
 };
 
-/* Milliseconds. A layer adds twice to the residual stream and the table has one addition. */
+/* Takes a row in milliseconds. A layer adds twice to the residual stream; the table has one addition. */
 static int take_mlp(struct perf_table *t, const struct model_spec *model, const struct row *row,
                     struct err *err)
 {
@@ -121,8 +121,8 @@ static int take_mlp(struct perf_table *t, const struct model_spec *model, const 
     return rc < 0 ? rc : add_sample(t, &s, err);
 }
 
-/* Microseconds, a row a kernel: rows of the same tokens are one layer. The final norm and the
- * embedding are no part of a layer; a layer has two norms. */
+/* Takes a row in microseconds, of one kernel; rows of the same tokens make one layer. The final norm and
+ * the embedding are not part of a layer; a layer has two norms. */
 static int take_dense(struct perf_table *t, const struct model_spec *model, const struct row *row,
                       struct err *err)
 {
@@ -177,8 +177,8 @@ static int take_attention(struct perf_table *t, const struct model_spec *model,
     return rc < 0 ? rc : add_sample(t, &s, err);
 }
 
-/* Milliseconds by bytes. A model of width 1 has two bytes a token, and heads enough to be split
- * by any number of workers that the tables have. */
+/* Takes a row in milliseconds by bytes. A model of width 1 has two bytes a token, and enough heads to be
+ * split over any number of workers in the tables. */
 static int take_allreduce(struct perf_table *t, const struct model_spec *model,
                           const struct row *row, struct err *err)
 {
@@ -205,7 +205,7 @@ static int take_allreduce(struct perf_table *t, const struct model_spec *model,
     return rc < 0 ? rc : add_sample(t, &s, err);
 }
 
-/* Seconds. Nothing is left out, stalls included: the fit's measure bounds what one row can weigh. */
+/* Takes a row in seconds. Nothing is left out, stalls included: the fit's measure bounds a row's weight. */
 static int take_step(struct perf_table *t, const struct model_spec *model, const struct row *row,
                      struct err *err)
 {
@@ -260,7 +260,7 @@ static const struct reader readers[PERF_KIND_COUNT] = {
 
 /* ---- the walk -------------------------------------------------------------------------------- */
 
-/* Where the columns that a kind wants stand in this file. */
+/* The places of a kind's wanted columns in this file. */
 struct layout {
     uint32_t at[WANTED_MAX], count;
     uint32_t text_at; /* UINT32_MAX: none */
@@ -432,7 +432,7 @@ static int make_rooflines(const struct perf_table *t, const struct hardware *h,
     return 0;
 }
 
-/* The mean relative error alone, as the search wants it. */
+/* Returns only the mean relative error, for the search. */
 static double mean_error(const struct perf_table *t, const struct roofline *r, enum perf_part part)
 {
     double sum = 0, count = 0;
@@ -525,7 +525,7 @@ static void sort_vertices(struct vertex *v, uint32_t count)
     }
 }
 
-/* The point at `step` times the way from the worst vertex through the centre of the others. */
+/* Returns the point at `step` times the way from the worst vertex through the centre of the others. */
 static struct vertex through_centre(struct search *s, const struct vertex *v, double step)
 {
     struct vertex ret = { 0 };

@@ -1,14 +1,14 @@
-/* perf_fit.h - measured kernel times of CSV tables that others publish, and constants of a piece of
- * hardware that fit them.
+/* perf_fit.h - reads measured kernel times from published CSV tables, and fits a piece of hardware's constants
+ * to them.
  *
  * Layer:    cli (policies, base/io)
  * Lifetime: perf_table_free; samples are in the order of the file
  *
- * Five kinds of table, told apart by their columns. `mlp`: matrices and small kernels of a layer by tokens
- * and parallel degree, one row for all of them (microsoft/vidur). `allreduce`: one collective by
- * size (the same). `dense`: the same kernels of a layer, a row each, and `attention`: both kinds of
- * it in one launch (casys-kaist/LLMServingSim). `steps`: whole steps of our own engine (--step-log).
- * The last three do not name the model.
+ * There are five kinds of table, told apart by their columns. `mlp`: matrices and small kernels of a layer by
+ * tokens and parallel degree, one row for all of them (microsoft/vidur). `allreduce`: one collective by
+ * size (vidur too). `dense`: the same kernels of a layer, a row each, and `attention`: prefill and decode in
+ * one launch (casys-kaist/LLMServingSim). `steps`: whole steps of our own engine (--step-log). The last three
+ * do not name the model.
  */
 #pragma once
 #include "base/core/err.h"
@@ -51,8 +51,8 @@ struct perf_table {
     uint32_t count, cap;
 };
 
-/* `model` is what tables are of that do not say it. Refuses (with the line) rows that are not
- * understood; skips all-reduces between machines, which are not of a device's own link. */
+/* Reads a table. `model` is the model of tables that do not name one. Refuses rows that are not understood,
+ * naming the line; skips all-reduces between machines, which do not measure a device's own link. */
 int perf_table_read(struct str text, const struct model_spec *model, struct perf_table **ret,
                     struct err *err);
 
@@ -60,7 +60,7 @@ void perf_table_free(struct perf_table *t);
 
 CLEANUP_FREEP(perf_table, struct perf_table)
 
-/* Mean of |predicted / measured - 1|, and its 90th percentile, over what was selected. */
+/* Mean of |predicted / measured - 1|, and its 90th percentile, over the selected samples. */
 struct perf_error {
     double mape, p90;
     uint32_t count;
@@ -68,7 +68,7 @@ struct perf_error {
 
 enum perf_part {
     PERF_ALL,
-    PERF_SMALL, /* at most PERF_SMALL_TOKENS tokens: what decode steps are made of */
+    PERF_SMALL, /* at most PERF_SMALL_TOKENS tokens, as in decode steps */
     PERF_DECODE,
     PERF_PREFILL,
     PERF_MIXED, /* attention only */
@@ -77,11 +77,11 @@ enum perf_part {
 
 #define PERF_SMALL_TOKENS 64
 
-/* The error of `h` on the part of the table; tp 0: all parallel degrees. */
+/* Computes the error of `h` on a part of the table; tp 0: all parallel degrees. */
 int perf_error_of(const struct perf_table *t, const struct hardware *h, enum perf_part part,
                   uint32_t tp, struct perf_error *ret, struct err *err);
 
-/* The constants that the table's kind speaks about, by name. */
+/* The constants that a kind of table determines, by name. */
 struct perf_constant {
     const char *name, *unit; /* unit: "" for a share */
     size_t offset;           /* in struct hardware, a double */
@@ -90,6 +90,6 @@ struct perf_constant {
 
 const struct perf_constant *perf_constants(enum perf_kind kind, uint32_t *ret_count);
 
-/* Starts from *h and changes those constants, none beyond its bounds (shares end at 1). Least mean
- * relative error; for layers that of small batches counts a quarter more. Deterministic. */
+/* Fits those constants, starting from *h, none beyond its bounds (shares end at 1). It finds the least mean
+ * relative error; for layers the error of small batches counts a quarter more. Deterministic. */
 int perf_fit(const struct perf_table *t, struct hardware *h, struct err *err);

@@ -18,7 +18,8 @@ static struct opt_command usage = {
     .options = &sim_options_record,
 };
 
-/* Said before the run and beside its report: what is left of a file would be looked for in it. */
+/* Prints, before the run and apart from its report, which settings of a file are taken and which are not:
+ * a user would expect all of them to have an effect. */
 static int tell_file(const struct sim_options *o, const struct sim_arms *arms, struct err *err)
 {
     struct sim_file_uses uses = { 0 };

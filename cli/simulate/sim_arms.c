@@ -1,8 +1,8 @@
-/* sim_arms.c - the arms of a comparison: run, then shown as JSON and as tables.
+/* sim_arms.c - run the arms of a comparison and show them as JSON and as tables.
  *
- * Arms are command lines: the given one with `--OPTION=VALUE` of each choice behind it, so that whatever
- * is an option can be compared. Values stand with intervals, then differences from the first arm on the
- * same seeds.
+ * An arm is a command line: the given one followed by `--OPTION=VALUE` of each choice, so that every option
+ * can be compared. Results are values with intervals, then differences from the first arm on the same
+ * seeds.
  */
 #include "cli/simulate/sim_arms.h"
 
@@ -36,7 +36,7 @@ static struct str value_of(const struct dimension *d, uint32_t index)
     return index > 0 ? v : str_of(v.data + d->option.len + 1, v.len - d->option.len - 1);
 }
 
-/* Letters and dashes before a '=': "route=a". In "1xmeasured:a=0.02" they are a value's. */
+/* Returns true if letters and dashes precede a '=', as in "route=a"; "1xmeasured:a=0.02" is a value. */
 static bool names_option(struct str text)
 {
     struct str name = str_cut(&text, '=');
@@ -45,7 +45,7 @@ static bool names_option(struct str text)
     return text.data && name.len > 0;
 }
 
-/* "route=a", "b", "c", "order=x", "y": lists were cut at commas already. */
+/* Reads the choices from "route=a", "b", "c", "order=x", "y": lists were cut at commas already. */
 static int read_dimensions(const struct config_texts *texts, struct dimension *ret,
                            uint32_t *ret_count, struct err *err)
 {
@@ -106,7 +106,7 @@ static int read_generated(struct sim_arm *arm, struct err *err)
     return rc < 0 ? err_prefix(err, rc, "--trace") : 0;
 }
 
-/* A file is read and shaped once for all arms that want it so. */
+/* Reads and shapes a file once for all arms that want it alike. */
 static int load_trace(struct sim_arms *a, struct sim_arm *arm, struct err *err)
 {
     if (is_generated(arm)) return 0;
@@ -122,7 +122,7 @@ static int load_trace(struct sim_arms *a, struct sim_arm *arm, struct err *err)
     return rc;
 }
 
-/* The given words with the choices of combination `number` behind them. */
+/* Makes the arm's command line: the given words, then the choices of combination `number`. */
 static int choose(struct sim_arm *arm, int argc, char *const *argv, const struct dimension *dim,
                   uint32_t dims, uint32_t number)
 {
@@ -150,7 +150,7 @@ static int init_arm(struct sim_arms *a, struct sim_arm *arm, const struct opt_co
     arm->options.said = arm->parsed.said;
     if (rc == 0) rc = sim_config_make(&arm->options, &arm->config, &arm->control, err);
     if (rc == 0 && is_generated(arm)) rc = read_generated(arm, err);
-    if (rc == -ERANGE) return -EINVAL; /* an option's value, as one that is given by itself */
+    if (rc == -ERANGE) return -EINVAL; /* as for a value that is given without --compare */
     if (rc < 0) return rc;
     arm->run = calloc(a->seeds, sizeof *arm->run);
     return arm->run ? 0 : err_set(err, -ENOMEM, "no memory for %u runs", a->seeds);
@@ -216,7 +216,8 @@ static double thread_cpu_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* The generator's seed is the run's: every seed has its own trace, the same in every arm. */
+/* Runs one arm with one seed. The generator uses the run's seed: every seed has its own trace, the same in
+ * every arm. */
 static int run_one(const struct sim_arm *arm, uint32_t index, struct report *ret, struct err *err)
 {
     CLEANUP(trace_freep) struct trace *generated = NULL;
@@ -292,7 +293,7 @@ int sim_arms_run(struct sim_arms *a, uint32_t jobs, struct err *err)
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     if (jobs == 0) jobs = cores > 0 ? (uint32_t)cores : 1;
     jobs = min_u32(min_u32(jobs, count), JOBS_MAX);
-    /* This thread is one of the workers, so that the work is done whatever can be started. */
+    /* This thread is one of the workers, so that the work is done even if no thread can be started. */
     while (started + 1 < jobs && pthread_create(&thread[started], NULL, work, &w) == 0)
         started++;
     work(&w);
@@ -373,9 +374,9 @@ int sim_arms_json(const struct sim_arms *a, struct buf *out)
     return buf_byte(out, '\n');
 }
 
-/* ---- for people ------------------------------------------------------------------------------ */
+/* ---- tables ---------------------------------------------------------------------------------- */
 
-/* Right-aligned by characters: a plus-minus sign is two bytes. */
+/* Aligns a cell to the right by characters: a plus-minus sign is two bytes. */
 static void put_cell(struct buf *out, struct buf *cell, int width)
 {
     int shown = (int)cell->len;
@@ -394,7 +395,7 @@ static int name_width(const struct sim_arms *a)
     return (int)width;
 }
 
-/* A column that no arm has a number for is left out. */
+/* Returns true if the column is shown; one that no arm has a number for is left out. */
 static bool is_shown(const struct sim_arms *a, const struct report_metric *m)
 {
     for (uint32_t i = 0; m->shown && i < a->count; i++)
@@ -414,7 +415,7 @@ static void put_titles(const struct sim_arms *a, const char *what, int width, st
     buf_byte(out, '\n');
 }
 
-/* Against the first arm: per cent of its mean, or points where the figure is a share already. */
+/* Appends the difference from the first arm: per cent of its mean, or points where the figure is a share. */
 static void put_difference(struct buf *cell, const struct figure *f, const struct figure *base,
                            const struct report_metric *m)
 {

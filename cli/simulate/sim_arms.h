@@ -1,4 +1,4 @@
-/* sim_arms.h - several runs side by side: an arm for each choice, a run for each arm and seed.
+/* sim_arms.h - runs several simulations side by side: an arm for each choice, a run for each arm and seed.
  *
  * Layer:   cli (simulator, base/io)
  * Threads: runs are pure and independent; workers take them in order and write to places of their
@@ -13,16 +13,16 @@
 
 struct sim_arm {
     struct buf name; /* "route=a order=b"; empty when nothing is compared */
-    char **word;     /* its command line, which texts of the options point into */
+    char **word;     /* its command line; texts of the options point into it */
     int word_count, word_given;
     struct sim_options options;
     struct opt_parsed parsed;
     struct sim_config config;
-    struct sim_control_setup control; /* what config points to where the fleet scales */
+    struct sim_control_setup control; /* config points to it where the fleet scales */
     const struct trace *trace; /* shared with an earlier arm where it can be; NULL: generated */
     struct trace *trace_owned;
     struct generate_spec generate;
-    struct report *run; /* one a seed */
+    struct report *run; /* one for each seed */
     struct err missing; /* why the arm is not applicable to its trace; empty: it is */
 };
 
@@ -39,10 +39,11 @@ void sim_arms_fini(struct sim_arms *a);
 /* Reads the files that the arms name. */
 int sim_arms_load(struct sim_arms *a, struct err *err);
 
-/* Runs them all, `jobs` at once (0: one a core). The first failure in order is returned; an arm that
- * is not applicable to its trace is none beside others. */
+/* Runs all arms, `jobs` runs at once (0: one a core), and returns the first failure in order. An arm that
+ * is not applicable to its trace is not a failure if there are other arms. */
 int sim_arms_run(struct sim_arms *a, uint32_t jobs, struct err *err);
 
-/* One run: its report. More: means, intervals, and differences to the first arm. */
+/* Append the results: the report of a single run; of more runs means, intervals, and differences from the
+ * first arm. */
 int sim_arms_json(const struct sim_arms *a, struct buf *out);
 int sim_arms_table(const struct sim_arms *a, struct buf *out);

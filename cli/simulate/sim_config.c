@@ -1,8 +1,10 @@
-/* sim_config.c - from options to a simulation: a flag beats the preset, the preset beats --config.
+/* sim_config.c - turn options into a simulation.
+ *
+ * A flag beats --config, and a policy that either names beats the preset's; --preset beats the file's preset.
  *
  * A fleet is written COUNTxHARDWARE[:SUFFIX...][@DOLLARS_AN_INSTANCE_HOUR], joined by commas or plus
  * signs. COUNT may be MIN-MAX or MIN-START-MAX where the fleet scales; suffixes are tpN, a role, spot,
- * zoneN. Policies are found by the names that people type.
+ * zoneN. Policies are found by the names that users type.
  */
 
 #include "cli/simulate/sim_config.h"
@@ -244,7 +246,8 @@ int sim_take_preset(struct str name, struct sim_config *c, struct err *err)
 #define STEP_PART_S_MAX 1000.0 /* of a measured step's coefficients */
 #define PRICE_H_MAX 1e6
 
-/* The two that are no policies of the table are said where it names no near one. */
+/* Reports unknown hardware and suggests the nearest name: one of the two that are not in the hardware table,
+ * else one of the table. */
 static int no_hardware(struct str name, struct err *err)
 {
     static const char *const more[] = { "ref8000", "measured" };
@@ -267,7 +270,7 @@ static bool read_numbered(struct str text, struct str prefix, uint32_t max, uint
     return true;
 }
 
-/* "b=56e-6": a coefficient of a step that was measured, in seconds. -EINVAL: something else. */
+/* Reads "b=56e-6", a measured coefficient of a step in seconds. -EINVAL for other text. */
 static int read_step(struct str text, struct sim_pool *pool, struct err *err)
 {
     double *const coef[] = { &pool->step.step_s, &pool->step.prefill_token_s,
@@ -337,7 +340,7 @@ static int read_suffix(struct str text, struct sim_pool *pool, struct sim_contro
         SIM_SERVICES_MAX - 1);
 }
 
-/* "8"; "1-24": the fleet begins with the least; "1-8-24": with 8. */
+/* Reads "8", "1-24" (the fleet begins with the least) or "1-8-24" (with 8). */
 static int read_count(struct str text, struct sim_pool *pool, struct sim_control_pool *control)
 {
     uint64_t least, start, most;
@@ -356,7 +359,7 @@ static int read_suffixes(struct str rest, struct sim_pool *pool, struct sim_cont
                          struct err *err)
 {
     uint32_t said = 0;
-    while (rest.data) { /* what stands behind a last colon too: nothing, which is refused */
+    while (rest.data) { /* an empty suffix after a last colon is read and refused */
         struct str text = str_cut(&rest, ':');
         uint32_t part = 0;
         int rc = read_suffix(text, pool, control, &part, err);
@@ -390,7 +393,7 @@ static int read_kind(struct str text, struct sim_pool *pool, struct sim_control_
     return read_suffixes(rest, pool, control, err);
 }
 
-/* "@list" is the cheapest offer of the compiled-in list, "@aws" the cheapest of one provider. */
+/* Takes a price of the compiled-in list: "@list" is the cheapest offer, "@aws" the cheapest of a provider. */
 static int list_price(struct str provider, bool spot, struct sim_pool *pool, struct err *err)
 {
     struct prices list;
@@ -493,8 +496,9 @@ static int pick_fleet_rows(const struct sim_options *o, struct sim_config *c, st
     return rc;
 }
 
-/* A limit that nobody keeps, and a keeper without a limit, would do nothing. Where policies are compared
- * the limit is for the arm that keeps it. That of a file is for the file's own policy. */
+/* Refuses a power limit without the policy that keeps it, and that policy without a limit: neither would
+ * do anything. In a comparison the limit is for the arm that keeps it; a file's limit goes with the file's
+ * own policy. */
 static int check_power(const struct sim_options *o, struct sim_config *c, struct err *err)
 {
     bool keeps = c->power && strcmp(c->power->name, "polca") == 0;
@@ -540,15 +544,15 @@ static int take_weights(const struct sim_options *o, struct sim_config *c, struc
     return 0;
 }
 
-/* Zero is nothing, as a limit, a size or a spread. */
+/* Returns true if the option's value is zero, which means no limit, size or spread. */
 static bool is_nought(const struct sim_options *o, const struct config_field *f)
 {
     const void *value = sim_option_value(o, f);
     return f->type == CONFIG_FLOAT ? *(const double *)value <= 0 : *(const int64_t *)value == 0;
 }
 
-/* ref8000 has no engine's step, no memory to share and no chance: what decides of them is refused,
- * except where it says what the preset of its published setting says. */
+/* Refuses options that have no effect on ref8000, which has no engine's step, no memory to share and no
+ * chance. Allowed is only the value that the preset of its published setting has. */
 static int check_reference(const struct sim_options *o, const struct sim_config *c, struct err *err)
 {
     static const struct {

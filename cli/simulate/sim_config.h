@@ -1,4 +1,4 @@
-/* sim_config.h - the options of `muster simulate`, and the run that they ask for.
+/* sim_config.h - holds the options of `muster simulate`, and makes the configuration of a run from them.
  *
  * Layer: cli (simulator, base/io)
  */
@@ -23,33 +23,33 @@ struct sim_options {
     int64_t requests_max, held_max, hold_us_max, index_bytes, max_waiting;
     bool exact;
     int format, output;
-    const bool *said; /* of the parse, which must live on: what was given, by row */
+    const bool *said; /* which options were given, by field; the parse owns it and must live on */
 };
 
 enum { SIM_OUTPUT_TABLE, SIM_OUTPUT_JSON };
 
 #define SIM_FLAG_BYTES 32
 
-/* "scale_policy" as it is typed: "scale-policy". */
+/* Writes an option's name as it is typed: "scale-policy" for "scale_policy". */
 void sim_option_flag(const char *name, char ret[SIM_FLAG_BYTES]);
 
-/* Returns true if the option was given, also with its default as value. */
+/* Returns true if the option was given, even with its default as value. */
 bool sim_option_is_set(const struct sim_options *o, const char *name);
 
-/* The command's words; notes are behind the options of --help. */
+/* The command's options, as fields. */
 extern const struct config_record sim_options_record;
 
 const struct config_field *sim_option_field(const char *name);
 const void *sim_option_value(const struct sim_options *o, const struct config_field *f);
 
-/* "--OPTION: no policy 'NAME', did you mean 'NEAR'?"; -EINVAL. */
+/* Returns -EINVAL with "--OPTION: no policy 'NAME', did you mean 'NEAR'?". */
 int sim_no_policy(const char *option, const char *kind, struct str name, struct err *err);
 
-/* Policies of a preset, which stand behind those that flags or the file name. `ref` is for
- * comparing routers, in a world without chance in the engines. */
+/* Takes a preset, whose policies stand where neither a flag nor the file names one. `ref` is for comparing
+ * routers, in a world without chance in the engines. */
 int sim_take_preset(struct str name, struct sim_config *c, struct err *err);
 
-/* -EINVAL with a sentence that names the option and the nearest policy. The config points to *control
- * where the fleet scales: both live alike. */
+/* Makes the configuration of a run. -EINVAL with a sentence that names the option and the nearest policy.
+ * The config points to *control where the fleet scales: both must live equally long. */
 int sim_config_make(const struct sim_options *o, struct sim_config *ret,
                     struct sim_control_setup *control, struct err *err);

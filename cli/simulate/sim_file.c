@@ -1,18 +1,21 @@
-/* sim_file.c - what `muster simulate --config` takes of a fleet's file, and how the fleet follows its
- * demand.
+/* sim_file.c - take the settings of `muster simulate --config` from a fleet's file, scaling included.
  *
- * Taken: the router's policies and bounds; the engines' policies, limits and bound, of the section
- * `engine` and, where the file has one service, of that service's `engine`, which is stronger (all
- * engines of a run have the same); of that service its power policy with its limit, its role policy, its
- * link and, where the fleet has as many pools, their priorities and roles; the router's migrate policy
- * where the fleet serves one service and has engines; where the fleet scales, each service's scaling,
- * with SLO and budget. The fleet itself comes from the command line, because a simulation asks what
- * another fleet would do.
+ * A simulation takes from the file
  *
- * Scaling follows flags, then the file, then defaults. Of each of the file's services that the fleet has,
+ *     the router's policies and bounds;
+ *     the engines' policies, limits and bound, from the section `engine` and, where the file has one
+ *         service, from that service's `engine`, which is stronger (all engines of a run have the same);
+ *     that service's power policy with its limit, its role policy, its link and, where the fleet has as
+ *         many pools, their priorities and roles;
+ *     the router's migrate policy, where the fleet serves one service and has engines;
+ *     each service's scaling with SLO and budget, where the fleet scales.
+ *
+ * The fleet itself comes from the command line, because a simulation asks what another fleet would do.
+ *
+ * Scaling follows flags, then the file, then defaults. For each of the file's services that the fleet has,
  * a run takes everything that the controller would begin with, its defaults included: the policies,
- * their numbers, the SLO, the budget, and as the leads of the fleet's pools for it, one after the other,
- * those of what the service's pools buy. Services are numbered in the order of the file. */
+ * their numbers, the SLO and the budget. The leads of the fleet's pools for the service are, in order,
+ * those of the offers that the service's pools buy. Services are numbered in the order of the file. */
 
 #include "cli/simulate/sim_file.h"
 
@@ -44,7 +47,7 @@ static const char *const taken[] = {
     "router.index_bytes",
 };
 
-/* Of the service, where the fleet scales. */
+/* Keys of a service that are taken where the fleet scales. */
 static const char *const scaling[] = {
     "slo_ttft",   "slo_tpot",     "overload",        "budget_per_hour", "scale",      "shaper",
     "margin",     "place",        "utilisation_max", "attainment",      "clear",      "life",
@@ -58,7 +61,8 @@ int sim_file_load(const char *path, struct config **ret, struct err *err)
     return config_load(&schema, &sources, ret, NULL, err);
 }
 
-/* A limit that the file does not say is the simulator's, not that of an engine on a small machine. */
+/* Returns true if the file sets the value. A limit that it does not set stays the simulator's default,
+ * because the engine's default is for small machines. */
 static bool is_said(const struct config *file, const char *path)
 {
     CLEANUP(buf_fini) struct buf origin = { 0 };
@@ -74,7 +78,7 @@ const struct service_section *sim_file_service(const struct config *file, uint32
     return service < services->count ? &items[service] : NULL;
 }
 
-/* Whose engines are taken. */
+/* Returns the file's service if it has only one: then its engine settings are taken. */
 static const struct service_section *only_service(const struct config *file)
 {
     return sim_file_service(file, 1) ? NULL : sim_file_service(file, 0);
@@ -95,7 +99,7 @@ bool sim_file_lead(const struct config *file, const struct service_section *serv
     return false;
 }
 
-/* The stronger of two names, where the first is. */
+/* Returns the stronger of two names, or the weaker where the stronger is empty. */
 static struct str or_else(struct str strong, struct str weak)
 {
     return strong.len > 0 ? strong : weak;
@@ -148,7 +152,7 @@ static int take_rows(const struct config *file, struct sim_config *c, struct err
     return rc;
 }
 
-/* Roles and migration are simulated for one service, which has engines. */
+/* Returns true if roles and migration are simulated: for one service that has engines. */
 static bool moves_kv(const struct sim_config *c)
 {
     return serves_one(c) && !sim_pool_is_serial(&c->pool[0]);
@@ -163,8 +167,8 @@ static bool has_pool_role(const struct service_section *service)
     return any;
 }
 
-/* Where roles or migration are, its link is taken also where it says none: the fleet reckons with the
- * default. */
+/* Returns true if the service's link is taken: with roles or migration even if the file does not set it,
+ * because the fleet then uses the default. */
 static bool takes_link(const struct config *file, const struct service_section *service)
 {
     const struct router_config *router = config_section_get(file, router_section.name);
@@ -210,12 +214,12 @@ int sim_file_take(const char *path, struct sim_config *c, struct err *err)
     return rc < 0 ? err_prefix(err, rc, "%s", path) : 0;
 }
 
-/* ---- what of it counts ---- */
+/* ---- the note of settings that are taken or left out ---- */
 
 struct note {
     struct buf *used, *left;
     struct sim_file_uses uses;
-    bool moves; /* K and V may: as moves_kv */
+    bool moves; /* as moves_kv */
 };
 
 static void add(struct buf *list, const char *path)
@@ -223,7 +227,8 @@ static void add(struct buf *list, const char *path)
     buf_printf(list, "%s%s", list->len > 0 ? ", " : "", path);
 }
 
-/* Returns true if a source set any key of a section; keys are listed one by one where some are taken. */
+/* Notes the file's keys of a section one by one if some of its keys are taken; else returns true if the file
+ * sets any. */
 static bool tell_section(const struct config *file, const struct config_section *s, struct note *n)
 {
     bool any = false;
@@ -277,7 +282,7 @@ static void tell_engine_policies(const struct config *file, uint32_t number, str
     }
 }
 
-/* The settings of a service's pools are taken in their order if the fleet has as many pools. */
+/* Notes a setting of a service's pools, which are taken in order if the fleet has as many pools. */
 static void tell_pools(const struct config *file, uint32_t number, const char *what, bool used,
                        struct note *n)
 {
@@ -371,7 +376,7 @@ static bool may_change(const struct sim_config *config, const struct sim_control
     return any;
 }
 
-/* A pool that may grow needs a scaling policy; the other settings need a fleet that scales. */
+/* Checks a fleet without scaling: a pool that may grow, and options of scaling, need a scaling policy. */
 static int check_fixed(const struct sim_options *o, const struct sim_config *config,
                        const struct sim_control_setup *s, struct err *err)
 {
@@ -448,7 +453,7 @@ static void take_leads(const struct sim_options *o, const struct config *file, u
         if (config->pool[p].service == service) sim_file_lead(file, from, at++, &s->pool[p].lead_s);
 }
 
-/* `flags`: what they alone say of every service. */
+/* Sets up one service's scaling; `flags` are the settings that the command line gives every service. */
 static int set_service(const struct sim_options *o, const struct config *file, uint32_t service,
                        const struct sim_control_service *flags, struct sim_config *config,
                        struct sim_control_setup *s, struct err *err)
@@ -501,7 +506,7 @@ int sim_scaling_config(const struct sim_options *o, struct sim_config *config,
     return rc;
 }
 
-/* ---- what has nothing to do ------------------------------------------------------------------ */
+/* ---- options without effect ------------------------------------------------------------------ */
 
 static bool has_policy(const struct sim_config *c, const char *name)
 {
