@@ -1,10 +1,11 @@
 #!/bin/sh
-# disaggregated.sh - two real engines: both serve whole requests, or one computes prompts and one decodes.
+# disaggregated.sh - compares a pair of real engines that both serve whole requests with a pair of which one
+# prefills and one decodes.
 #
 #     tests/bench/disaggregated.sh [ROUNDS [SPEED]]     default 5 rounds at the trace's own speed
 #
 # Each round replays the same requests in both arms, one after the other, with fresh engines that may
-# use .8 of a core each; the figures are medians over the rounds. Needs build/muster and two quiet cores.
+# use .8 of a core each; figures are medians over the rounds. Needs build/muster and two quiet cores.
 set -eu
 cd "$(dirname "$0")/../.."
 muster=${MUSTER_BIN:-build/muster}
@@ -14,7 +15,7 @@ work=$(mktemp -d)
 pids=
 trap 'test -z "$pids" || kill $pids 2>/dev/null; rm -rf "$work"' EXIT
 
-# wait_for PORT PATH TEXT: until the answer holds it.
+# wait_for PORT PATH TEXT: waits until the response contains TEXT.
 wait_for() {
     until curl -sf "http://127.0.0.1:$1$2" 2>/dev/null | grep -q "$3"; do
         for p in $pids; do kill -0 "$p" 2>/dev/null || { cat "$work"/*.log >&2; exit 1; }; done
@@ -22,7 +23,7 @@ wait_for() {
     done
 }
 
-# run ARM FIRST-ROLE SECOND-ROLE: the report of one replay is appended to ARM.jsonl.
+# run ARM FIRST-ROLE SECOND-ROLE: appends the report of one replay to ARM.jsonl.
 run() {
     for i in 1 2; do
         "$muster" engine --model $model --listen 127.0.0.1:$((port + i)) --secret-file "$work/secret" \

@@ -1,5 +1,5 @@
 #!/bin/sh
-# effects.sh - what a technique of the engine does: the same load with it and without it.
+# effects.sh - measures techniques of the engine: the same load with each and without it.
 #
 #     tests/bench/effects.sh [batching|chunks|prefix_cache|order ...]
 #
@@ -16,7 +16,7 @@ work=$(mktemp -d)
 engine=
 trap 'test -z "$engine" || kill "$engine" 2>/dev/null; rm -rf "$work"' EXIT
 
-# start FLAGS: an engine on one core's worth of time.
+# start FLAGS: starts an engine with one thread.
 start() {
     # shellcheck disable=SC2086
     "$muster" engine --model $model --listen 127.0.0.1:$port --threads 1 --log-level error $1 \
@@ -34,14 +34,14 @@ stop() {
     engine=
 }
 
-# load FLAGS: one run of the load generator; its report goes to $work/report.
+# load FLAGS: runs the load generator once; its report goes to $work/report.
 load() {
     # shellcheck disable=SC2086
     "$muster" load --url http://127.0.0.1:$port --trace $trace --tokens-per-word 1.2 -o json $1 \
         2>/dev/null >"$work/report" || true
 }
 
-# figure OBJECT MEMBER: a number out of the report.
+# figure OBJECT MEMBER: prints a number of the report.
 figure() {
     sed -n "s/.*\"$1\":{[^}]*\"$2\":\([0-9.e+-]*\).*/\1/p" "$work/report"
 }
@@ -50,7 +50,8 @@ median() {
     sort -g "$1" | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'
 }
 
-# compare NAME WITHOUT WITH LOAD OBJECT MEMBER [WARM]: WARM asks for a first, unmeasured pass.
+# compare NAME WITHOUT WITH LOAD OBJECT MEMBER [WARM]: prints both medians of a figure and their ratio; with WARM
+# each run has a first, unmeasured pass.
 compare() {
     : >"$work/without"
     : >"$work/with"

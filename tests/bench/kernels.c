@@ -1,9 +1,9 @@
-/* kernels.c - how fast the rows of ops_table are, beside what this core can do at most.
+/* kernels.c - measures the kernels of ops_table against the most that this core can do.
  *
- *     bench_kernels [NAME...]     rows of ops_table; all that this processor supports
+ *     bench_kernels [NAME...]     names in ops_table; all that this processor supports
  *
- * One thread. Each figure is the best of several runs of at least 20 ms, because whoever shares
- * the core only ever makes it slower. Peaks are measured first, by the same clock: F32
+ * One thread. Each figure is the best of several runs of at least 20 ms, because other work on the
+ * core can only make it slower. Peaks are measured first, by the same clock: F32
  * multiply-adds from registers, and reads of a buffer larger than the caches. CSV on stdout. */
 #include "base/core/err.h"
 #include "base/core/own.h"
@@ -35,7 +35,7 @@ static double now_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* Seconds of one call, best run. */
+/* Returns the seconds of one call in the best run. */
 static double best_s(struct work *w)
 {
     double best = HUGE_VAL;
@@ -65,7 +65,7 @@ static void freep(void *p)
     free(*(void **)p);
 }
 
-/* ---- what the core can do */
+/* ---- the core's peaks */
 
 static volatile float keep;
 
@@ -99,7 +99,7 @@ PEAK(peak_avx512, "avx512f", 64)
 PEAK(peak_avx2, "avx2,fma", 32)
 #endif
 
-/* GFLOP/s of F32 multiply-adds; 0 where the row has no vector of its own. */
+/* Returns GFLOP/s of F32 multiply-adds; 0 for kernels without vectors of their own. */
 static double peak_gflops(const struct ops *o)
 {
 #ifdef MUSTER_X86
@@ -171,7 +171,7 @@ static void attend_once(struct work *w)
     }
 }
 
-/* `count` queries at the end of a context, one KV head with a group of 4, heads of 64. */
+/* Times `count` queries at the end of a context: one KV head with a group of 4, heads of 64. */
 static void bench_attend(const struct ops *o, enum kv_type type, uint32_t context, uint32_t count,
                          double peak, void *scratch)
 {

@@ -1,10 +1,10 @@
-/* fetch.c - K and V of a prompt fetched from an engine on the same machine, against computing them.
+/* kv_fetch.c - times fetching a prompt's K and V from an engine on the same machine and computing them.
  *
  *     MUSTER_BIN=build/muster build/tests/bench/bench_kv_fetch
  *
- * For each model two engines with one thread each. The first computes a prompt that nobody knows
- * and one token; the second fetches the prompt's pages from it. What a client waits for is timed, the
- * request's JSON included; of ROUNDS prompts the median is printed. CSV on stdout. */
+ * For each model two engines run with one thread each. The first computes a new prompt and one token;
+ * the second fetches the prompt's pages from it. The time is a client's wait, the request's JSON
+ * included; the median of ROUNDS prompts is printed. CSV on stdout. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/loop/clock.h"

@@ -1,14 +1,14 @@
-/* margins.c - what each scaling row costs at 99 % attainment in each world, at the margin that is best
- * there, beside ours at 1.
+/* margins.c - prints what each scaling policy costs at 99 % attainment, at the margin that is best in
+ * each world, and what the default costs at a margin of 1.
  *
  *     bench_margins SCALE SECONDS START WORLDS RUNS LEAD[,LEAD...] ROW[,ROW...]
  *
- * Azure's conversation trace superposed SCALE times, of which the first SECONDS; A100s at $3.43 an
- * hour; every row begins with START of them. WORLDS is a number of worlds or a list, such as 1,5. For
- * each lead and world a line: ours, then the cheapest of RUNS points of each row that keeps the
- * SLO, of more where one between them could yet cost less than ours. At the end each row's cost
- * over ours in the mean of the worlds, with its interval, or that it kept the SLO at none of its
- * points.
+ * The load is the first SECONDS of Azure's conversation trace superposed SCALE times, on A100s at $3.43
+ * an hour; every policy begins with START of them. WORLDS is a number of worlds or a list, such as 1,5.
+ * Each lead and world has a line: the default, then for each policy the cheapest of RUNS points that
+ * keeps the SLO, of more points where one between them could cost less than the default. At the end
+ * stands each policy's mean cost over the default's, with its interval, or that none of its points kept
+ * the SLO.
  */
 #include "simulator/stats.h"
 #include "tests/sim_gates/margin.h"
@@ -30,7 +30,7 @@ struct table {
     double ratio[ROWS_MAX]
                 [WORLDS_MAX]; /* cost over that of ours, in worlds where it kept the SLO */
     uint32_t kept[ROWS_MAX];
-    bool still_known[WORLDS_MAX]; /* what `static` needs there: no lead changes it */
+    bool still_known[WORLDS_MAX]; /* `static` is known there: the same at every lead */
     struct margin_point still[WORLDS_MAX];
 };
 
@@ -40,7 +40,7 @@ static void print(const char *name, const struct margin_point *p)
     if (p->margin < 1 || p->margin > 1) printf(" (margin %.3f)", p->margin);
 }
 
-/* The cheapest point of row i that keeps the SLO in world w; false: none does. */
+/* Finds the cheapest point of policy i that keeps the SLO in world w; returns false when none does. */
 static bool cheapest(struct table *t, uint32_t i, uint32_t w, double rival,
                      struct margin_point *ret)
 {

@@ -1,13 +1,13 @@
-/* memory.c - what requests leave behind: growth of resident memory, in KB per 1,000 requests.
+/* memory.c - measures the memory that requests leave behind: growth of resident KB per 1,000 requests.
  *
  *     MUSTER_BIN=build/muster FAKE_ENGINE_BIN=build/tests/proc/rig/fake_engine bench_memory
  *
  * Each row starts a server anew, warms it with 2,000 requests (pools, arenas and caches reach their
- * size), asks 10,000 more and compares. "again": 50 prompts over and over, so that growth is a
+ * size), sends 10,000 more and compares. "again": 50 prompts over and over, so that growth is a
  * leak. "fresh": every prompt is new and longer than a block, so that bounded memories (prefix
  * index, predictor, usage) fill too. Requests alternate between whole and streamed, on connections
- * of their own, from CLIENTS threads. CSV on stdout; one column is the lesser half's growth, because
- * a leak goes on and a memory that fills ends. */
+ * of their own, from CLIENTS threads. CSV on stdout; one column is the growth of the half that grew
+ * less, because a leak goes on and a memory that fills stops growing. */
 #include "tests/proc/rig/rig.h"
 
 #include <pthread.h>
@@ -54,7 +54,7 @@ static void *ask(void *arg)
     return NULL;
 }
 
-/* Asks up to the request numbered `until`; the memory of the server then. */
+/* Sends requests up to number `until`. Returns the server's resident KiB then. */
 static int64_t ask_until(const struct row *row, const struct rig_process *server, uint32_t until)
 {
     pthread_t thread[CLIENTS];
@@ -70,8 +70,8 @@ static int64_t ask_until(const struct row *row, const struct rig_process *server
 
 static struct rig_process start_engine(void)
 {
-    /* A small KV pool: its pages become resident when they are first used, which the warm-up must
-     * have done to all of them. */
+    /* The KV pool is small: pages become resident when they are first used, and the warm-up must use
+     * them all. */
     return rig_server(
         "engine", rig_port(),
         ARGS("--model", MODEL, "--max-model-len", "512", "--kv-cache-memory-bytes", "8MiB"));

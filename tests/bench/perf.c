@@ -1,4 +1,4 @@
-/* perf.c - the performance rows: nanoseconds a call, and their errors on an engine's own steps.
+/* perf.c - measures the performance models: nanoseconds a call, and errors on an engine's own steps.
  *
  *     bench_perf [STEPS.csv MODEL HARDWARE]      a log of muster engine --step-log
  *
@@ -61,7 +61,7 @@ static void time_rows(const struct roofline *r)
         printf("%-18s step_s %6.1f ns, observe %7.1f ns, state %u bytes\n", perf_table[p]->name,
                step_ns, observe_ns, perf_table[p]->state_size);
     }
-    if (!(sum > 0)) abort(); /* the loops are not left out */
+    if (!(sum > 0)) abort(); /* keeps the compiler from removing the loops */
 }
 
 static int by_size(const void *a, const void *b)

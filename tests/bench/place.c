@@ -1,5 +1,5 @@
-/* place.c - how long planners take: the exact solver at 4 types x 64 slices, and each row that lays
- * 80 layers on 24 devices. Processor seconds of this thread: other processes do not count. */
+/* place.c - measures how long planners take: the exact solver at 4 types x 64 slices, and each policy
+ * that lays 80 layers on 24 devices. Times are this thread's CPU time, without other processes. */
 #include "base/core/bits.h"
 #include "policies/layers/layers.h"
 #include "tests/unit/policies/place_cases.h"

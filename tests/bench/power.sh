@@ -1,12 +1,12 @@
 #!/bin/sh
-# power.sh - what the rows of clocks do in a running fleet: a light load under max and under mu_serve
-# at once, then a heavy one under max and under polca.
+# power.sh - measures power policies in a running fleet: a light load under max and under mu_serve at the
+# same time, then a heavy one under max and under polca.
 #
 #     tests/bench/power.sh
 #
-# Four services of one instance each, the first two with half a core, the others with 0.3; the same
-# trace for both of a pair, at the same time. Watts are those of the model (row cpu of base/perf/hardware.c, which nobody has fitted to a
-# meter), once every five seconds. Needs a built build/muster and about seven minutes.
+# Four services run one instance each, the first two with half a core, the others with 0.3; both of a pair
+# get the same trace at the same time. Watts are the model's (row cpu of base/perf/hardware.c, not fitted to
+# a meter), read every five seconds. Needs a built build/muster and about seven minutes.
 set -eu
 cd "$(dirname "$0")/../.."
 muster=${MUSTER_BIN:-build/muster}
@@ -40,7 +40,7 @@ EOF
 "$muster" up -f "$work/muster.yaml" --state "$work/state" --listen "$router" \
     --controller-listen "$controller" >/dev/null
 
-# CPU seconds of a service's engine.
+# cpu_of SERVICE: prints the CPU seconds of its engine.
 cpu_of() {
     for id in "$work"/state/instances/i-*/engine.id; do
         pid=$(sed -n 's/^pid \([0-9]*\).*/\1/p' "$id")
@@ -49,7 +49,7 @@ cpu_of() {
     done
 }
 
-# One line "watts clock" of a service into its file.
+# sample SERVICE: appends a line "watts clock" to its file.
 sample() {
     watts=$("$muster" get services "$1" --state "$work/state" -o json |
         sed -n 's/.*"watts":\([0-9.]*\).*/\1/p')
@@ -62,7 +62,7 @@ figure() {
     sed -n "s/.*\"$2\":{[^}]*\"$3\":\([0-9.e+-]*\).*/\1/p" "$work/report.$1"
 }
 
-# pair A B LOAD: the same load on both, and what it came to.
+# pair A B LOAD: sends both services the same load and prints a line of figures for each.
 pair() {
     for s in "$1" "$2"; do
         cpu_of "$s" >"$work/cpu.$s"
@@ -82,7 +82,7 @@ pair() {
             -v n="$(figure "$s" requests ok)" -v sent="$(figure "$s" requests sent)" \
             -v ttft="$(figure "$s" ttft_s p99)" -v tpot="$(figure "$s" tpot_s p99)" \
             -v met="$(figure "$s" slo attainment)" '
-            $1 > 0 { looks++; w += $1; if ($1 > max) max = $1 } # before the first look: none
+            $1 > 0 { looks++; w += $1; if ($1 > max) max = $1 } # 0 before the first reading
             { c += $2; if (least == 0 || $2 < least) least = $2 }
             END { printf "%-7s %4d of %4d answered, %.1f ms of CPU each, TTFT P99 %.3f s, TPOT P99 " \
                   "%.1f ms, %.1f%% within the SLO; clock mean %.2f least %.2f; watts mean %.2f most %.2f\n",

@@ -1,9 +1,9 @@
-/* predict.c - microseconds of each predictor for one prediction and for one end.
+/* predict.c - measures each predictor's microseconds for one prediction and for one observed output.
  *
- * Every row goes over the text trace (traces/text-5000.jsonl) twice, with the hidden states and
- * reports that a trace lacks made up: once to learn, once to be timed, warm. Calls are timed in
- * batches of 16, because the clock ticks in microseconds; shown are the median batch and the 99th of
- * a hundred, which somebody else's work does not move.
+ * Every predictor goes over the text trace (traces/text-5000.jsonl) twice, once to learn and once to be
+ * timed, warm; hidden states and reports, which a trace lacks, are made up. Calls are timed in batches
+ * of 16, because the clock ticks in microseconds. The median batch and the 99th percentile are printed,
+ * which other work on the machine hardly moves.
  */
 #include "base/core/rng.h"
 #include "base/io/file.h"
@@ -68,7 +68,7 @@ static struct figures time_decide(const struct predict_policy *policy, const voi
         for (uint32_t i = 0; i < BATCH; i++) {
             struct predict_verdict v;
             policy->decide(state, &m->f[b * BATCH + i], &v);
-            *ret_sum += v.mean; /* so that nothing is optimised away */
+            *ret_sum += v.mean; /* keeps the compiler from removing the call */
         }
         batch_us[b] = (double)(clock_mono_us() - from_us) / BATCH;
     }

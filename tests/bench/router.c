@@ -4,11 +4,11 @@
  *     MUSTER_SHARED=../shared MUSTER_BIN=build/muster FAKE_ENGINE_BIN=build/tests/proc/rig/fake_engine \
  *         build/tests/bench/bench_router [ROUNDS [both|requests|chunks [VOCABULARY.gguf]]]
  *
- * Requests: 64 connections ask one request after the other, a chat of 2 KB of English whose answer is
+ * Requests: 64 connections send one request after the other, a chat of 2 KB of English with an output of
  * one token. Chunks: 2,000 streams of a token each 500 ms, spread evenly. nginx and haproxy pass the
- * same bytes of the client to a server that sends the bytes that the router sends its clients. All of
- * them have one thread for clients, are asked in turn in each round, and the medians over the rounds
- * are printed as CSV. The CPU time is that of the whole process, user and system.
+ * same bytes of the client to a server that sends the bytes that the router sends its clients. Each has
+ * one thread for clients; they take turns in each round, and the medians over the rounds are printed as
+ * CSV. The CPU time is that of the whole process, user and system.
  *
  * The router does more than the two: it reads JSON, renders the template, tokenises with a
  * vocabulary of 50,000 tokens, hashes blocks, chooses the engine and makes OpenAI's chunks of frames. */
@@ -41,7 +41,7 @@
 #define ROUNDS_MAX 99
 #define STALL_MS 30000
 
-/* What the router sends for one token, and for a whole answer of one. */
+/* The router's bytes for one token, and for a whole response of one token. */
 static const char chunk[] =
     "data: "
     "{\"id\":\"chatcmpl-0123456789abcdef0123456789abcdef\",\"object\":\"chat.completion.chunk\","
@@ -95,7 +95,7 @@ static void on_request(void *ctx, struct http_exchange *x)
     on_token(s);
 }
 
-/* A process of its own, which ends with this one. */
+/* Starts the server in a process of its own, which ends with this one. */
 static void origin_start(uint16_t port)
 {
     struct loop *loop = NULL;
@@ -114,7 +114,7 @@ static void origin_start(uint16_t port)
     _exit(0);
 }
 
-/* ---- what is measured --------------------------------------------------------------------------- */
+/* ---- measured processes ------------------------------------------------------------------------- */
 
 struct way {
     const char *name;
@@ -171,7 +171,7 @@ static void start_haproxy(struct way *w, uint16_t origin)
 
 static struct rig_process engine;
 
-/* From now on: 0 sends an answer's end with its last token. */
+/* Sets the engine's time a token from now on; at 0 it sends an output's end with its last token. */
 static void set_token_ms(int ms)
 {
     char script[64];
@@ -192,7 +192,7 @@ static void start_router(struct way *w, const char *vocabulary)
 
 static struct buf prompts[PROMPTS];
 
-/* English of different places of a book, so that no two prompts begin alike. */
+/* Makes prompts of English from different places of a book, so that no two begin alike. */
 static void make_prompts(const char *book)
 {
     struct buf text = { .max = 8 << 20 };
@@ -234,7 +234,7 @@ static void ask(const struct client *c, uint32_t number, bool stream)
     must(send(c->fd, bytes, (size_t)all, MSG_NOSIGNAL) == all);
 }
 
-/* True when the reply is whole. */
+/* Reads what has come. Returns true when the reply is whole. */
 static bool read_whole(struct client *c)
 {
     char bytes[16384];
@@ -300,7 +300,7 @@ static double request_us(const struct way *w)
     return us;
 }
 
-/* Events that end in what was read. */
+/* Reads what has come. Returns how many events end in it. */
 static uint32_t count_events(struct client *c)
 {
     char bytes[65536];

@@ -1,12 +1,13 @@
 #!/bin/sh
-# routing.sh - the default routing policy, as it ships, against the least predicted TTFT: on four traces, at
-# five SLOs and four speeds, paired seeds in the simulator.
+# routing.sh - compares the default routing policy, as it ships, with the least predicted TTFT: on four traces,
+# at five SLOs and four speeds, with paired seeds in the simulator.
 #
 #     tests/bench/routing.sh [mooncake|azure|conversations|shared_prompts ...]
 #
-# A row a world: the difference of attainment in points and the share of mean and P99 TTFT, each with its 95 %
-# interval. "BELOW" stands behind a row whose attainment is surely lower, or whose mean TTFT is surely more
-# than 1.01 times. Needs a built build/muster and python3; SEEDS (5) and JOBS (one a core) are of the environment.
+# Each world prints a line: the difference of attainment in points and the relative difference of mean and P99
+# TTFT, each with its 95 % interval. "BELOW" marks a line whose whole interval has lower attainment, or more than
+# 1.01 times the mean TTFT. Needs a built build/muster and python3; the environment sets SEEDS (5) and JOBS (one a
+# core).
 set -eu
 cd "$(dirname "$0")/../.."
 muster=${MUSTER_BIN:-build/muster}

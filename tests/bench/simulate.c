@@ -1,4 +1,4 @@
-/* simulate.c - how fast the simulator is: the command line of the speed claim, five times. */
+/* simulate.c - measures the simulator's speed by five runs of the speed claim's command line. */
 #include "tests/sim_gates/gate.h"
 
 #include <stdio.h>

@@ -1,13 +1,14 @@
-/* soak.c - thousands of streams through one router for half an hour.
+/* soak.c - sends thousands of streams through one router for half an hour.
  *
  *     MUSTER_BIN=build/muster FAKE_ENGINE_BIN=build/tests/proc/rig/fake_engine \
  *         build/tests/bench/bench_soak [MINUTES [STREAMS]]
  *
  * Scripted engines write into every token the time at which they wrote it, so a client knows how
- * long the token was under way. For each ten clients of the router one asks an engine itself: both
- * kinds meet the same machine at the same time, and the difference of their P99 is what the router
- * adds. The router's private memory is read every SAMPLE_S. CSV on stdout; what a minute showed on
- * stderr. Exits 1 when a request failed. */
+ * long the token was under way. For every ten clients of the router one client calls an engine itself:
+ * both kinds see the same machine at the same time, and the difference of their P99 is what the router
+ * adds. The router's
+ * private memory is read every SAMPLE_S. CSV goes to stdout, a line a minute to stderr. Exits 1 when
+ * a request failed. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/loop/clock.h"
@@ -22,17 +23,17 @@
 #define TOKENS 120
 #define TOKEN_US 500000
 #define QUESTIONS 16
-#define WARM_S 120 /* before which memory is not judged */
+#define WARM_S 120 /* memory is not judged before */
 #define SAMPLE_S 10
 #define SAMPLES_MAX 4096
-#define WAITS 200000 /* tens of microseconds: up to two seconds */
+#define WAITS 200000 /* buckets of 10 us: up to two seconds */
 
 static struct waits {
     uint32_t bucket[WAITS];
     uint64_t count;
 } routed, direct;
 
-/* Called in the clients' thread; read after it has ended. */
+/* Counts how long a token was under way. Runs in the clients' thread; main reads after it ended. */
 static void on_text(struct str text, bool is_direct)
 {
     struct waits *w = is_direct ? &direct : &routed;
@@ -72,7 +73,7 @@ static int64_t median(const int64_t *values, size_t count)
     return sorted[count / 2];
 }
 
-/* Clients ask for so long; the router's memory goes into `rss_kib`: how many samples. */
+/* Runs the clients for `seconds`; samples the router's memory into `rss_kib`. Returns their count. */
 static size_t run(const struct streams_plan *plan, int64_t seconds,
                   const struct rig_process *router, int64_t *rss_kib, struct streams_sum *ret)
 {

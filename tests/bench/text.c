@@ -1,12 +1,13 @@
-/* text.c - what a request's bytes cost, and what others notice of it.
+/* text.c - measures what a request's bytes cost, and how much they delay other clients.
  *
  *     MUSTER_BIN=build/muster FAKE_ENGINE_BIN=build/tests/proc/rig/fake_engine \
  *         build/tests/bench/bench_text [SECONDS]
  *
- * First table: nanoseconds of CPU a byte for each kind of body, with the shipped model's vocabulary: at
- * TEXT_INLINE_BYTES, as a byte loop works on it, and at 7 MiB, as a text worker does. Second: a router
- * with one byte loop and a scripted engine; one client sends such bodies back to back for SECONDS while
- * another reads a stream of a token each 5 ms and a third asks GET /health each 10 ms. CSV on stdout. */
+ * The first table has the CPU nanoseconds a byte of each kind of body, with the shipped model's
+ * vocabulary: at 16,000 bytes (just below TEXT_INLINE_BYTES), as a byte loop works on it, and at 7 MiB,
+ * as a text worker does. The second is of a router with one byte loop and a scripted engine: one client
+ * sends such bodies back to back for SECONDS while another reads a stream of a token each 5 ms and a
+ * third sends GET /health each 10 ms. CSV on stdout. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/loop/clock.h"
@@ -83,7 +84,7 @@ static void parts(struct buf *out, size_t bytes)
 
 #define COLLIDING 60000
 
-/* The nth of those that end in the same 17 bits under a hash that is known. Half a minute's work. */
+/* Returns the nth of keys whose hash64 ends in the same 17 bits. Making all takes half a minute. */
 static const char *colliding_key(uint32_t n)
 {
     static char key[COLLIDING][9];
@@ -121,7 +122,7 @@ static void colliding(struct buf *out, size_t bytes)
     objects(out, bytes, true);
 }
 
-/* As many as a body of the size takes, in one object: refused. */
+/* Makes a body with one object of as many colliding keys as fit, which is refused. */
 static void flood(struct buf *out, size_t bytes)
 {
     buf_text(out, "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"max_tokens\":1,"
@@ -164,7 +165,7 @@ static const struct kind {
     { "/detokenize", "/detokenize", ids },
 };
 
-/* ---- what a byte costs --------------------------------------------------------------------- */
+/* ---- cost a byte --------------------------------------------------------------------------- */
 
 static int64_t cpu_ns(void)
 {
@@ -173,7 +174,7 @@ static int64_t cpu_ns(void)
     return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
-/* Its result: 0, or which bound ended it. */
+/* Does a router's work on the body. Returns 0, or the error of the bound that ended it. */
 static int work_on(const struct kind *kind, const struct encode_model *m, struct str body)
 {
     struct err err = { "" };
@@ -232,7 +233,7 @@ static void show_costs(void)
     }
 }
 
-/* ---- what others notice --------------------------------------------------------------------- */
+/* ---- delay of other clients ----------------------------------------------------------------- */
 
 struct watch {
     uint16_t port;
@@ -246,7 +247,7 @@ static void watch_note(struct watch *w, int64_t us)
     if (w->waits < WAITS_MAX) w->wait_us[w->waits++] = us;
 }
 
-/* Gaps between what arrives of one stream. */
+/* Reads one stream and notes the gaps between arrivals. */
 static void *read_stream(void *arg)
 {
     struct watch *w = arg;
@@ -299,7 +300,7 @@ static double quantile_ms(struct watch *w, double q)
     return (double)w->wait_us[(uint32_t)((double)(w->waits - 1) * q)] * 1e-3;
 }
 
-/* `kind` NULL: nobody attacks. */
+/* Sends bodies of `kind` (NULL: none) and prints the delays of the two other clients. */
 static void show_attack(uint16_t port, const struct kind *kind, size_t bytes, int seconds)
 {
     static struct watch stream, health;

@@ -1,18 +1,18 @@
-/* truth.c - is the simulator true? One real run fits it, others test it.
+/* truth.c - tests the simulator against the real engine: one real run fits it, others test it.
  *
  *     bench_truth STEPS.csv FITTED.jsonl TESTED.jsonl AGAIN.jsonl [MAX_NUM_SEQS BATCH_TOKENS]
  *
  * STEPS.csv is `muster engine --step-log` of the run that `muster load --record FITTED.jsonl` made.
- * From it come the coefficients of a step; from FITTED the seconds that a request spends before the
- * scheduler sees it. Those are served one after another, since one thread reads HTTP and tokenises:
- * a burst reaches the scheduler spread out. Then TESTED's arrivals and lengths are simulated
- * and compared with what TESTED measured; AGAIN is the same load on the same engine once more, so
- * that the error stands beside the engine's own spread. tests/bench/truth.sh makes the files.
+ * It gives the coefficients of a step; FITTED gives the seconds that a request spends before the
+ * scheduler sees it. Requests pass that front one after another, since one thread reads HTTP and
+ * tokenises: a burst reaches the scheduler spread out. Then TESTED's arrivals and lengths are simulated
+ * and compared with what TESTED measured. AGAIN is the same load on the same engine once more, so that
+ * the error stands beside the engine's own spread. tests/bench/truth.sh makes the files.
  *
  *     coefficients = argmin over non-negative of sum (predicted - measured)^2 / predicted
  *
- * A long step weighs as much as the short ones of the same seconds, and what is predicted of all steps
- * adds up to what was measured. The divisor is the prediction of the pass before.
+ * A long step weighs as much as short ones of the same total time, and the predictions of all steps add
+ * up to the measured total. The divisor is the prediction of the pass before.
  */
 #include "base/core/buf.h"
 #include "base/core/json.h"
@@ -29,8 +29,8 @@
 #define PASSES 4
 #define FILE_BYTES_MAX ((size_t)1 << 30)
 #define TOKENISE_S 1.05e-6   /* a token; docs/performance.md */
-#define FRONT_S_MAX 0.02     /* no request takes longer to be read */
-#define CONTEXT_TOKENS 65536 /* more than any session of the run needs: KV is no limit there */
+#define FRONT_S_MAX 0.02     /* no request takes longer at the front */
+#define CONTEXT_TOKENS 65536 /* more than any session of the run needs, so that KV is no limit */
 
 struct normal {
     double info[TERMS][TERMS], target[TERMS];
@@ -67,7 +67,8 @@ static void add_step(struct normal *n, const double x[TERMS], double seconds, do
     n->rows++;
 }
 
-/* `before`: what the last pass found, or NULL for the first, which goes by what was measured. */
+/* Adds all steps of the log. `before` has the last pass's coefficients; NULL in the first pass, which
+ * divides by the measured seconds. */
 static void add_steps(struct str rest, const double before[TERMS], struct normal *n)
 {
     str_cut(&rest, '\n'); /* names */
@@ -84,7 +85,8 @@ static void add_steps(struct str rest, const double before[TERMS], struct normal
     }
 }
 
-/* Gaussian elimination over the free terms, scaled by their diagonal. */
+/* Solves for the terms in `set` by Gauss-Jordan elimination; the others are 0. Returns false when the
+ * system is singular. */
 static bool solve(const struct normal *n, unsigned set, double ret[TERMS])
 {
     double a[TERMS][TERMS + 1];
@@ -107,7 +109,7 @@ static bool solve(const struct normal *n, unsigned set, double ret[TERMS])
     return true;
 }
 
-/* Every set of free terms is tried: 31 small systems. */
+/* Finds the best non-negative terms by trying every set of free ones: 31 small systems. */
 static void solve_allowed(const struct normal *n, double best[TERMS])
 {
     double best_cost = INFINITY;
@@ -189,7 +191,7 @@ static struct means measured(struct str text)
     return done(m);
 }
 
-/* What the scheduler sees of `t`, behind a thread that takes front_s and TOKENISE_S a token. */
+/* Returns `t` as it reaches the scheduler, behind a thread that takes front_s + TOKENISE_S a token. */
 static struct trace *behind_front(const struct trace *t, double front_s)
 {
     struct trace *seen;
@@ -216,7 +218,7 @@ static struct means simulated(const struct trace *came, const struct perf_coef *
                             .kv_tokens = (uint64_t)CONTEXT_TOKENS * seqs,
                             .seqs_max = seqs,
                             .batch_tokens_max = batch_tokens,
-                            .slo_ttft_s = 2, /* the engine's own, when nobody tells it */
+                            .slo_ttft_s = 2, /* the engine's own default */
                             .slo_tpot_s = 0.2 };
     c.pool[0] = (struct sim_pool){ .has_step = true, .step = *step, .count = 1, .tp = 1 };
     struct sim_result r;
@@ -255,7 +257,7 @@ static void record_fini(struct record *r)
     trace_free(r->trace);
 }
 
-/* The front at which the run that is fitted has the mean TTFT that it had. */
+/* Finds the front_s at which the simulated mean TTFT of the fitted run is the measured one. */
 static double fit_front(const struct record *r, const struct perf_coef *step, uint32_t seqs,
                         uint32_t batch_tokens)
 {

@@ -1,9 +1,10 @@
 #!/bin/sh
-# truth.sh - the simulator against the real engine: fitted on one run, tested on another, at three loads.
+# truth.sh - tests the simulator against the real engine: it is fitted on one run and tested on another, at three
+# loads.
 #
 #     tests/bench/truth.sh [SPEED ...]     default 0.5 1 1.5 times the trace's
 #
-# For each load three runs of 300 requests with the shipped model: one to fit, one to test, and the
+# Each load takes three runs of 300 requests with the shipped model: one to fit, one to test, and the
 # tested one again for the engine's own spread. Needs build/muster, build/tests/bench/bench_truth
 # (cmake --build build -t bench_truth) and two quiet cores.
 set -eu
@@ -16,7 +17,7 @@ work=$(mktemp -d)
 engine=
 trap 'test -z "$engine" || kill "$engine" 2>/dev/null; rm -rf "$work"' EXIT
 
-# run NAME FIRST SPEED: a fresh engine, 300 requests from FIRST on.
+# run NAME FIRST SPEED: starts a fresh engine and sends it 300 requests from FIRST on.
 run() {
     "$muster" engine --model $model --listen 127.0.0.1:$port --threads 1 --log-level error \
         --no-enable-prefix-caching --max-num-seqs $seqs --max-num-batched-tokens $batch --seed 1 \

@@ -1,13 +1,13 @@
 #!/bin/sh
-# upgrade.sh OLD NEW - a running fleet goes from one release to another and back, under load.
+# upgrade.sh OLD NEW - takes a running fleet from one release to another and back, under load.
 #
 #     tests/bench/upgrade.sh /path/to/old/muster build/muster
 #
-# A controller, two routers and two instances, each part ended and started again as the other
-# binary, one after the other: controller, routers, instances; then the same way back. Clients ask
-# all the while, whole answers and streams in turn. A router that is being replaced refuses the
-# connection or says 503, and the client asks the other one; anything else that is not a whole
-# answer counts as lost. Prints a line a step and ends with 1 when a request was lost.
+# The fleet is a controller, two routers and two instances. Each part is ended and started again as the
+# other binary, one after the other: controller, routers, instances; then the same way back. Clients send
+# requests all the time, whole responses and streams in turn. A router that is being replaced refuses
+# the connection or returns 503, and the client retries at the other router; any other response that is
+# not whole counts as lost. Prints a line a step and exits with 1 when a request was lost.
 set -eu
 OLD=$(realpath "$1") NEW=$(realpath "$2")
 MODEL=$(realpath models/muster-tiny-q8_0.gguf)
@@ -34,7 +34,7 @@ config "$D/old.yaml" "" ""
 # A release that signs must send the secret to one that does not, for as long as both are there.
 config "$D/new.yaml" "${NEW_CONTROLLER-, send_secret: true}" "${NEW_ROUTER-, send_secret: true}"
 
-await() { # WHAT COMMAND...: until it succeeds, or two minutes are over
+await() { # WHAT COMMAND...: repeats the command until it succeeds, for two minutes at most
     what=$1
     shift
     i=0
@@ -60,13 +60,13 @@ serves() {
     get -H 'content-type: application/json' -d '{"prompt":"a","max_tokens":1}' \
         "http://127.0.0.1:$1/v1/completions" | grep -q '"usage"'
 }
-engines() { # that serve: "ready" of the only service
+engines() { # prints how many serve: "ready" of the only service
     get "http://127.0.0.1:$C/api/v1/services" | grep -o '"ready":[0-9]*' | head -1 | cut -d: -f2
 }
 two() { [ "$(engines)" = 2 ] && [ "$(ls "$D/state/instances" | grep -c '^i-')" = 2 ]; }
 stop() { kill "$1" && wait "$1" 2>/dev/null || true; }
 
-ask() { # CLIENT: one request after the other, until the file "stop" is there
+ask() { # CLIENT: sends one request after the other until the file "stop" exists
     n=0
     while [ ! -e "$D/stop" ]; do
         n=$((n + 1))
@@ -83,7 +83,7 @@ ask() { # CLIENT: one request after the other, until the file "stop" is there
                 result=whole
                 break
             fi
-            # Not taken: the connection was refused (7), or the router said so.
+            # Retried only if not accepted: the connection was refused (7), or the router returned 503.
             [ $rc = 7 ] || [ "$code" = 503 ] || break
             port=$([ "$port" = $R1 ] && echo $R2 || echo $R1)
             echo again >>"$D/again"
@@ -112,7 +112,7 @@ exchange() { # BINARY CONFIG NAME
     settle "second router is $3"
     await "two instances" two
     for at in $(ls "$D/state/instances" | grep '^i-'); do
-        kill "$(awk '{print $2; exit}' "$D/state/instances/$at/agent.lock")" # it ends gently
+        kill "$(awk '{print $2; exit}' "$D/state/instances/$at/agent.lock")" # SIGTERM: it drains
         await "$at has ended" test ! -e "$D/state/instances/$at"
         await "two instances" two
         settle "another instance is $3"
@@ -151,7 +151,7 @@ exchange "$NEW" "$D/new.yaml" new
 exchange "$OLD" "$D/old.yaml" "old again"
 touch "$D/stop"
 # shellcheck disable=SC2086
-wait $CLIENT_PIDS # what they asked last is answered while the fleet is there
+wait $CLIENT_PIDS # their last requests end while the fleet still runs
 step "end ($([ -e "$D/again" ] && wc -l <"$D/again" || echo 0) times asked again)"
 [ -e "$D/lost" ] && cat "$D/lost" && exit 1
 exit 0

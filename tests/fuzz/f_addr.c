@@ -41,7 +41,7 @@ static void check(const struct addr *a)
     must(same(a, &back));
 }
 
-/* Returns the number behind the last colon, read digit by digit; above UINT16_MAX when it is no port. */
+/* Returns the number behind the last colon, read digit by digit; above UINT16_MAX: no port. */
 static uint32_t port_of(struct str text)
 {
     uint32_t port = 0;

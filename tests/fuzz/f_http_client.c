@@ -1,11 +1,11 @@
-/* f_http_client.c - the HTTP client as a state machine: calls that are started, paused, resumed and
- * cancelled, inside callbacks too, over pooled connections to peers that answer whole, torn, early,
- * late, twice or not at all, and close at any byte.
+/* f_http_client.c - drives the HTTP client as a state machine: calls start, pause, resume and cancel,
+ * inside callbacks too, over pooled connections to peers that reply whole, torn, early, late, twice or
+ * not at all, and close at any byte.
  *
- * What must hold: a call ends once and says nothing afterwards; its head comes before its data, and
- * no data while it is paused; what it gets is the reply to its own request, whole when it ends well;
- * and the client's counts agree. Where a peer sent bytes as they come, the replies' contents are
- * nobody's promise, and the rest still is. */
+ * It must hold that a call ends once and has no callback afterwards; its head comes before its data,
+ * and no data comes while it is paused; it gets the reply to its own request, whole when it ends well;
+ * and the client's counts agree. Once a peer has sent raw bytes of the input, the contents of replies
+ * are not checked; all else still is. */
 #include "base/core/bits.h"
 #include "base/io/http/http_client.h"
 #include "base/io/log.h"
@@ -27,16 +27,16 @@ struct ask { /* one call and what it has reported */
     struct scene *scene;
     struct http_call *call; /* NULL: over, or cancelled */
     bool started, cancelled, paused, framed;
-    uint8_t on_head, on_data, on_end; /* what the callback does, see act */
+    uint8_t on_head, on_data, on_end; /* the callback's action, see act */
     uint32_t heads, ends;
-    size_t got, want; /* bytes of body; what the peer has written for it */
+    size_t got, want; /* bytes of body: received, written by the peer */
     char letter;
 };
 
 struct peer {
     int fd; /* -1: not there */
     struct buf got, unsent;
-    int serves; /* the call whose request has arrived and is unanswered; -1: none */
+    int serves; /* the call that waits for a reply here; -1: none */
     bool to_head;
 };
 
@@ -47,7 +47,7 @@ struct scene {
     struct ask ask[CALLS_MAX];
     uint32_t ask_count;
     struct peer peer[PEERS];
-    bool raw;      /* some peer sent what no reply of ours is */
+    bool raw;      /* some peer sent raw bytes of the input */
     bool starting; /* inside http_call_start, pause, resume or cancel: no callback may come */
     bool freeing;
 };
@@ -80,7 +80,7 @@ static void pause_call(struct ask *a, bool paused)
     a->paused = paused;
 }
 
-/* What a callback does besides listening. */
+/* Performs a callback's action: cancel, pause, start another call, or pause and resume. */
 static void act(struct ask *a, uint8_t how)
 {
     if (how % 8 == 1) cancel(a);
@@ -108,7 +108,7 @@ static void on_head(void *arg, const struct http_response *head)
     act(a, a->on_head);
 }
 
-/* All of it is the letter: each byte is the one before. */
+/* Returns true if all bytes are the letter: the first is, and each equals the one before. */
 static bool is_all(struct str data, char letter)
 {
     return data.data[0] == letter && memcmp(data.data, data.data + 1, data.len - 1) == 0;
@@ -180,7 +180,7 @@ static void leave(struct peer *p)
     *p = (struct peer){ .fd = -1, .serves = -1 };
 }
 
-/* The next whole request, which our own client wrote: it is well-formed. */
+/* Takes the next whole request; it is well-formed, because our own client wrote it. */
 static void take_request(struct peer *p)
 {
     static const struct http1_limits limits = { 8192, 32768, HTTP_HEADERS_MAX };
@@ -217,7 +217,7 @@ static void put_body(struct peer *p, char letter, size_t len)
     buf_append(&p->unsent, body, len);
 }
 
-/* A reply to the request that has arrived, in one of the framings there are. */
+/* Writes a reply to the request that has arrived, in one of the framings. */
 static void peer_answer(struct scene *s, struct peer *p)
 {
     uint32_t kind = fuzz_below(s->c, 8), bytes = fuzz_u16(s->c) >> fuzz_below(s->c, 12);
@@ -315,7 +315,7 @@ static void finish(struct scene *s)
 {
     for (uint32_t i = 0; i < 3; i++) {
         net_turn(s->loop, SIZE_MAX, SIZE_MAX);
-        net_sleep(100 * SECOND); /* what is pooled is closed */
+        net_sleep(100 * SECOND); /* pooled connections are closed */
     }
     check_counts(s);
     s->freeing = true;

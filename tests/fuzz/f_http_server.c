@@ -1,10 +1,10 @@
-/* f_http_server.c - the HTTP server as a state machine: a few clients that send, tear, pause, leave
- * and read as the input says, and a handler that answers now, later, in parts or not at all.
+/* f_http_server.c - drives the HTTP server as a state machine: a few clients send, tear, pause, leave
+ * and read as the input says, and a handler replies now, later, in parts or not at all.
  *
- * What must hold: a client that sends whole requests meets the handler once for each, in order; what
- * it reads is whole replies in the order of its requests, each with the bytes that the handler wrote,
- * and nothing behind a last one; every exchange ends once; and when all have left and time has
- * passed, nothing is held and nobody is connected. */
+ * It must hold that each whole request of a client reaches the handler once, in order; a client reads
+ * whole replies in the order of its requests, each with the bytes that the handler wrote, and nothing
+ * behind the last; every exchange ends once; and when all clients have left and time has passed, no
+ * bytes are held and no connection is open. */
 #include "base/core/bits.h"
 #include "base/io/http/http_server.h"
 #include "base/io/log.h"
@@ -23,13 +23,13 @@
 #define BIG_BYTES 9000
 #define BIG_SCRIPT "PUT /later HTTP/1.1\r\nhost: a\r\nx-n: %u\r\ncontent-length: 9000\r\n\r\n"
 
-/* The requests a client sends; %u is their number on the connection, which comes back. */
+/* The requests that clients send; %u is the number on the connection, which the reply repeats. */
 static const char *const scripts[] = {
     "GET /now HTTP/1.1\r\nhost: a\r\nx-n: %u\r\n\r\n",
     "GET /later HTTP/1.1\r\nhost: a\r\nx-n: %u\r\n\r\n",
     "HEAD /later HTTP/1.1\r\nhost: a\r\nx-n: %u\r\n\r\n",
     "POST /later HTTP/1.1\r\nhost: a\r\ncontent-length: 11\r\nx-n: %u\r\n\r\nhello world",
-    [REFUSED_SCRIPT] = /* a chunk extension, and the connection ends */
+    [REFUSED_SCRIPT] = /* a chunk extension, which ends the connection */
     "POST /now HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\nx-n: %u\r\n\r\n"
     "5;a=b\r\nhello\r\n6\r\n world\r\n0\r\n\r\n",
     "POST /now HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\nx-n: %u\r\n\r\n"
@@ -43,7 +43,7 @@ static const char *const scripts[] = {
     "POST /deny HTTP/1.1\r\nhost: a\r\ncontent-length: 11\r\nx-n: %u\r\n\r\nhello world",
 };
 
-/* The body's buffer grows under the request. */
+/* Returns a body so large that its buffer grows while the request is read. */
 static struct str big_body(void)
 {
     static char body[BIG_BYTES];
@@ -53,7 +53,7 @@ static struct str big_body(void)
 
 struct client {
     int fd;         /* -1: not there */
-    bool pure;      /* sent only requests of ours, whole or torn */
+    bool pure;      /* sent only the scripts, whole or torn */
     bool refusable; /* one of them is to be refused */
     bool closed;    /* the last reply was read */
     struct buf unsent, got;
@@ -94,7 +94,7 @@ static void on_drain(void *arg)
     must(r->x && r->streaming);
 }
 
-/* The client that a request of ours came from. Bytes of the input may claim anything. */
+/* Returns the client that a script's request came from. Raw bytes of the input may claim any. */
 static struct client *client_of(struct scene *s, const struct http_request *req)
 {
     uint64_t who;
@@ -117,7 +117,7 @@ static void check_request(struct scene *s, const struct http_request *req)
                                                              : (struct str){ 0 }));
 }
 
-/* What the client is to find in the head: its request's number, and the letter of the body. */
+/* Adds headers that the client checks: its request's number and the letter of the body. */
 static void mark(struct http_exchange *x, char letter)
 {
     const struct http_request *req = http_exchange_request(x);
@@ -171,8 +171,8 @@ static void on_request(void *ctx, struct http_exchange *x)
 
 static const struct http1_limits limits = { 8192, 32768, HTTP_HEADERS_MAX };
 
-/* Replies come in the order of the requests; one without a number is a refusal, and the last. Good
- * requests are refused only for their lateness, and where there is no room. */
+/* Checks a reply's place: replies come in the order of the requests; one without a number is a
+ * refusal and the last. Good requests are refused only when late, or where there is no room. */
 static void check_answer(const struct client *k, const struct http_response *resp)
 {
     uint64_t n;
@@ -186,7 +186,7 @@ static void check_answer(const struct client *k, const struct http_response *res
     must(k->refusable || resp->status == 408 || resp->status == 429 || resp->status == 503);
 }
 
-/* One whole reply from the start of `in`: its bytes, or 0 when it is not whole yet. */
+/* Takes one reply from the start of `in`. Returns its bytes; 0 when it is not whole yet. */
 static size_t take_reply(struct client *k, struct str in, bool at_end)
 {
     struct http1_scan scan = { 0 };
@@ -226,7 +226,7 @@ static void read_replies(struct client *k, bool at_end)
         buf_consume(&k->got, len);
         must(!k->closed || k->got.len == 0);
     }
-    /* Each request is answered once at most; of bytes that are none the first is refused. */
+    /* Each request has one reply at most; bytes that are no request get one refusal. */
     if (k->pure) must(k->answered <= k->asked + 1);
 }
 
@@ -357,7 +357,7 @@ static void check_counts(const struct scene *s)
     must(n.connections <= CLIENTS + NET_QUEUE_MAX + 64);
 }
 
-/* Everybody leaves, and every deadline passes. */
+/* Closes all clients, lets every deadline pass and checks that nothing is left. */
 static void finish(struct scene *s)
 {
     struct http_server_counts n;

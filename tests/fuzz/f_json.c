@@ -1,11 +1,11 @@
-/* f_json.c - the JSON reader and writer against each other: whatever is accepted is written out
- * again through the writer and read back, token by token the same. */
+/* f_json.c - checks the JSON reader and writer against each other: accepted text is written out again
+ * by the writer and read back, token by token the same. */
 #include "base/core/err.h"
 #include "base/core/json.h"
 #include "base/core/own.h"
 #include "tests/fuzz/fuzz.h"
 
-/* Writes the current token; false when it ends or breaks the text. */
+/* Writes the current token. Returns false when it is the text's end or an error. */
 static bool copy_token(struct json_reader *r, struct json_writer *w, struct buf *text)
 {
     double v;

@@ -1,8 +1,8 @@
-/* f_kv_index.c - sequences of operations on the engine's page index beside a list of names.
+/* f_kv_index.c - checks sequences of operations on the engine's page index against a list of names.
  *
- * The model knows which prompt each page was filled with and by how many it is held. A page that is
- * given out while somebody holds it, a name that survives its page, a hit on other tokens and a lost
- * event each differ from it. */
+ * The model knows the prompt that filled each page and the number of sessions that hold it. A page
+ * given out while a session holds it, a name that survives its page, a hit on other tokens and a lost
+ * event each differ from the model. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "engine/core/kv_index.h"
@@ -13,7 +13,7 @@
 #define PROMPTS 6
 #define PROMPT_PAGES 4
 #define SESSIONS 4
-#define EVENTS 512 /* behind which the reader never falls: SESSIONS * PROMPT_PAGES a step */
+#define EVENTS 512 /* more than a step makes: the reader never falls this far behind */
 #define SEED 5
 
 struct prompt {
@@ -26,8 +26,8 @@ struct model {
     struct kv_index index;
     uint32_t holders[PAGES_MAX];
     bool named[PAGES_MAX];                /* as the events said */
-    struct block_key name[PAGES_MAX];     /* what the page was sealed with */
-    struct block_key told[PAGES_MAX * 2]; /* keys that are there, as the events said */
+    struct block_key name[PAGES_MAX];     /* the key that sealed the page */
+    struct block_key told[PAGES_MAX * 2]; /* keys in the index, as the events said */
     uint32_t told_count;
     uint64_t seq;
     struct {
@@ -39,7 +39,7 @@ struct model {
 static struct block_key salt;
 static struct prompt prompts[PROMPTS];
 
-/* Prompt p differs from p - 1 in one token: of its last page, or of an earlier one. */
+/* Makes the prompts: each differs from the one before in one token, of its last or an earlier page. */
 static void make_prompts(void)
 {
     static const uint32_t differs_at[PROMPTS] = { 0, 63, 40, 20, 3, 63 };
@@ -61,7 +61,7 @@ static uint32_t told_at(const struct model *m, struct block_key key)
     return i;
 }
 
-/* Events in their order, without gaps: each name comes once and goes once. */
+/* Reads the new events: they come in order without gaps, and each name is added and removed once. */
 static void hear(struct model *m)
 {
     static struct kv_event events[EVENTS];
@@ -94,7 +94,7 @@ static uint32_t take(struct model *m)
     return page;
 }
 
-/* What a session finds is right by the tokens, and nothing that is named is missed at its end. */
+/* Matches a prompt: each hit holds the prompt's tokens, and the first miss is no name in the index. */
 static uint32_t find(struct model *m, const struct prompt *p, uint32_t *pages)
 {
     uint32_t count = kv_index_match(&m->index, salt, p->key, p->ids, PROMPT_PAGES, pages);
@@ -170,7 +170,7 @@ static void step(struct model *m, struct fuzz_choices *c)
     }
 }
 
-/* The base is the tables of an index; a step recounts everything. */
+/* The flat cost is an index's tables; each step recounts everything. */
 const struct fuzz_cost fuzz_cost = { 400000, 3000 };
 
 void fuzz_one(const uint8_t *data, size_t len)

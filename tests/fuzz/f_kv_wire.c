@@ -1,5 +1,6 @@
-/* f_kv_wire.c - what engines ask each other for K and V; the first byte says which message, the
- * head of an answer being one. What is taken is written as it came, or writes the same again. */
+/* f_kv_wire.c - reads any bytes as a message between engines about K and V, or as the head of a reply;
+ * the first byte selects which. An accepted head is written as it came; an accepted message, encoded
+ * and decoded, encodes the same again. */
 #include "base/core/own.h"
 #include "base/wire/kv_wire.h"
 #include "tests/fuzz/fuzz.h"
@@ -32,7 +33,7 @@ static void head_round(struct str bytes, struct arena *arena)
     must(memcmp(bytes.data, again, sizeof again) == 0);
 }
 
-/* Two readings and two writings of lists of numbers, of which "3e3," grows when it is written. */
+/* Lists of numbers are read twice and written twice; "3e3," grows when it is written. */
 const struct fuzz_cost fuzz_cost = { 40000, 400 };
 
 void fuzz_one(const uint8_t *data, size_t len)

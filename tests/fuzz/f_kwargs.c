@@ -1,8 +1,8 @@
-/* f_kwargs.c - any bytes as a chat request's body, through the reader and a template that looks at
- * everything a client may send: messages, tools, chat_template_kwargs.
+/* f_kwargs.c - reads any bytes as a chat request's body and renders it by a template that looks at all
+ * that a client may send: messages, tools, chat_template_kwargs.
  *
- * The limits are those of the router, so that the cost is that of a request. What is accepted is
- * rendered twice alike, within its bounds, and holds no marker of the template's own in content. */
+ * The limits are the router's, so that the cost is that of a request. An accepted body renders twice
+ * to the same text, within its bounds, and its content holds no marker of the template's own. */
 #include "base/text/chat_template.h"
 #include "base/wire/openai.h"
 #include "tests/fuzz/fuzz.h"
@@ -12,7 +12,7 @@
 
 #define ARENA_BYTES ((size_t)4 << 20)
 
-/* Walks, sorts, looks up and prints what came, as the templates of known models do; without
+/* A template that walks, sorts, looks up and prints its inputs, as those of known models do; without
  * recursion, which would copy a deep value once a level. */
 static const struct str source = STR(
     "{%- macro show(x) -%}{%- if x is string -%}{{ x | trim }}{%- elif x is mapping -%}"
@@ -52,8 +52,8 @@ static void check_spans(const struct chat_output *out)
     must(end <= out->text.len);
 }
 
-/* What the template wrote itself, without content, must be the same whatever a client's texts say:
- * markers open and close in it. */
+/* Checks that markers open and close in the template's own text, without content, whatever a client's
+ * texts say. */
 static void check_markers(const struct chat_output *out)
 {
     CLEANUP(buf_fini) struct buf own = { 0 };
@@ -92,7 +92,7 @@ static int render(const struct openai_request *req, struct chat_output *out)
     return rc;
 }
 
-/* Inputs are walked a fixed number of times; the base is the arena and the compiled template. */
+/* Inputs are walked a fixed number of times; the flat cost is the arena and the compiled template. */
 const struct fuzz_cost fuzz_cost = { 150000, 700 };
 
 void fuzz_one(const uint8_t *data, size_t len)

@@ -1,5 +1,5 @@
-/* f_openai.c - request bodies of both surfaces, replies of foreign servers, and event streams: the
- * first byte says which. What is accepted must be well-formed and inside its bounds. */
+/* f_openai.c - reads request bodies of both surfaces, replies of foreign servers and event streams; the
+ * first byte selects which. Accepted input must be well-formed and inside its bounds. */
 #include "base/core/json.h"
 #include "base/core/own.h"
 #include "base/wire/generate.h"
@@ -30,7 +30,7 @@ static void check_request(const struct openai_request *q)
     if (q->chat_template_kwargs.len) must_be_json(q->chat_template_kwargs, JSON_OBJECT_END);
 }
 
-/* What the router takes from a client, the engine takes from the router. */
+/* Checks that the engine accepts from the router what the router accepted from a client. */
 static void check_passes_on(const struct openai_request *q, struct arena *arena)
 {
     static const uint32_t ids[] = { 1, 2 };
@@ -97,7 +97,7 @@ void fuzz_one(const uint8_t *data, size_t len)
         break;
     default:
         sse_reader_init(&reader, 1024);
-        /* Fed in two parts, so that lines are held over. */
+        /* Fed in two parts, so that a line is carried over. */
         if (sse_reader_feed(&reader, str_of(rest.data, rest.len / 2), event, &text) == 0)
             sse_reader_feed(&reader, str_of(rest.data + rest.len / 2, rest.len - rest.len / 2),
                             event, &text);

@@ -1,8 +1,8 @@
-/* f_orders.c - any bytes as what people order of controller and routers: read in one meaning or refused
- * with a sentence, and what was read is the same after it was written.
+/* f_orders.c - reads any bytes as an operator's order to the controller or the routers: it is refused
+ * with a sentence, or read in one meaning that survives writing and reading again.
  *
- * The first byte says which order. What passes has each member once, so that nobody can mean another
- * pool, row or prompt than the one that is carried out. */
+ * The first byte selects the order. An accepted one has each member once, so that another reader
+ * of it cannot find another pool, policy or prompt in it. */
 #include "base/core/json.h"
 #include "base/core/own.h"
 #include "base/wire/order.h"
@@ -10,7 +10,7 @@
 
 #define ARENA_BYTES ((size_t)1 << 20)
 
-/* How often the order, an object, says the member. */
+/* Returns how often the order, a JSON object, has the member. */
 static uint32_t times(struct str text, const char *member)
 {
     struct json_reader r;

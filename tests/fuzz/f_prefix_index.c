@@ -1,7 +1,7 @@
-/* f_prefix_index.c - sequences of operations on the router's prefix index beside a plain list.
+/* f_prefix_index.c - checks sequences of operations on the router's prefix index against a plain list.
  *
- * Few keys, so that they meet again, all of them in few places of the table, so that runs, removals
- * in their midst and wrapped ends happen; few blocks, so that the bound is always near. */
+ * There are few keys, so that they recur, all with few home slots in the table, so that runs, removals
+ * inside runs and wrap-around happen; and few blocks, so that the bound is always near. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "router/core/prefix_index.h"
@@ -23,7 +23,7 @@ struct model { /* the newest first */
     uint64_t evicted;
 };
 
-/* Three neighbouring homes; `hi` tells the keys apart. */
+/* Gives key k one of three neighbouring home slots; `hi` tells the keys apart. */
 static struct block_key key_of(uint32_t k)
 {
     return (struct block_key){ .lo = UINT64_MAX - k % 3, .hi = k };
@@ -41,7 +41,7 @@ static void forget(struct model *m, uint32_t at)
     memmove(&m->known[at], &m->known[at + 1], (--m->count - at) * sizeof *m->known);
 }
 
-/* To the front, made where it is not there; the oldest goes at the bound. */
+/* Moves a block to the front, or adds it there; at the bound the oldest is evicted. */
 static struct known *touch(struct model *m, uint32_t key)
 {
     struct known *k = find(m, key), copy = { .key = key };
@@ -140,7 +140,7 @@ static void step(struct fuzz_choices *c, struct prefix_index *ix, struct model *
     }
 }
 
-/* A step is walks over the model's blocks and slots. */
+/* A step walks over the model's blocks and slots a few times. */
 const struct fuzz_cost fuzz_cost = { 200000, 3000 };
 
 void fuzz_one(const uint8_t *data, size_t len)
@@ -152,7 +152,7 @@ void fuzz_one(const uint8_t *data, size_t len)
     memset(&m, 0, sizeof m);
     m.slots = 1 + fuzz_below(&c, SLOTS_MAX);
     m.max = 1 + fuzz_below(&c, KEYS);
-    /* The bytes of an empty index and a block more than it would hold. */
+    /* The bytes at which the index holds m.max blocks, from those of an index of 4 KiB. */
     size_t per_block = prefix_index_block_bytes(m.slots), bytes = 4096;
     must(prefix_index_new(bytes, m.slots, &ix, NULL) == 0);
     prefix_index_stats(ix, &stats);

@@ -1,8 +1,8 @@
-/* f_records.c - any bytes as what the store and an instance's folder remember: intents, tenants, hands,
- * what policies remember, cost, the launch document and the name of a process.
+/* f_records.c - reads any bytes as a record of the store or of an instance's folder: an intent, a
+ * tenant, an override, the state of policies, the cost, the launch document or a process's id.
  *
- * The first byte says which. Records of the store go through a whole controller: it starts, or says in a
- * sentence why not, shows itself as JSON, and reads its own writing back. */
+ * The first byte selects the record. Those of the store go through a whole controller: it starts, or
+ * says in a sentence why not, shows itself as JSON, and reads back what it wrote. */
 #include "base/core/own.h"
 #include "base/io/log.h"
 #include "base/io/proc.h"
@@ -64,7 +64,7 @@ static void check_view(struct control *c, enum control_view view)
     must(json_next(&r) == JSON_END);
 }
 
-/* One record in an otherwise empty store; the controller is started on it twice. */
+/* Puts one record into an otherwise empty store and starts the controller on it twice. */
 static void check_stored(struct str key, struct str value)
 {
     struct world *w = world_new(NULL);
@@ -84,7 +84,7 @@ static void check_stored(struct str key, struct str value)
     world_free(w);
 }
 
-/* The base is two controllers and their ticks. */
+/* The flat cost is two controllers and their ticks. */
 const struct fuzz_cost fuzz_cost = { 20000000, 20000 };
 
 void fuzz_one(const uint8_t *data, size_t len)

@@ -1,9 +1,9 @@
-/* f_replay.c - any bytes as a router's record of decisions, put to a routing row as `muster replay`
- * does, and as what a predictor learned.
+/* f_replay.c - reads any bytes as a router's record of decisions, put to a routing policy as `muster
+ * replay` does, and as the saved state of a predictor.
  *
- * Both are structs as they lie in memory, so that every field may hold anything. The first byte says
- * which: below 128 a record and the row to ask, else a predictor and the state it is to take in, with a
- * header made right, because a digest would let nothing of it pass. */
+ * Both are structs as they lie in memory, so that every field may hold anything. The first byte selects
+ * one: below 128 a record and the policy to ask, else a predictor and the state that it merges, behind
+ * a correct header, because otherwise the digest would refuse every input. */
 #include "base/core/bits.h"
 #include "base/core/buf.h"
 #include "base/core/own.h"
@@ -15,7 +15,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Rows index tables by what the reader gives and divide by it. */
+/* Checks what policies rely on: they index tables by the reader's values and divide by them. */
 static void check_entry(const struct record_entry *e)
 {
     must(e->kind < RECORD_KIND_COUNT);
@@ -69,7 +69,7 @@ static void check_verdict(const struct predict_policy *policy, const void *state
     must(v.mean >= 1 && v.mean <= 500 && v.p50 >= 1 && v.p50 <= 500 && v.p90 >= 1 && v.p90 <= 500);
 }
 
-/* A saved state, as far as the bytes go; the rest is as a new one. */
+/* Merges a saved state: a new one, overwritten as far as the bytes go. */
 static void take_in(struct str bytes, uint8_t which)
 {
     const struct predict_policy *policy = predict_table[which % predict_count];

@@ -1,10 +1,11 @@
-/* f_roundtrip.c - every message between our processes as struct -> text -> struct.
+/* f_roundtrip.c - takes every message between our processes from struct to text and back.
  *
  * f_wire starts from text and so never meets a struct that its own decoder would not have made: a
- * string with torn UTF-8, a name cut inside a character. Here the struct is filled from the input, by
- * the table that encodes it: fields_encode is wrapped, and an empty message tells its table. Numbers
- * lie inside the bounds, strings are any bytes within theirs (NUL where the row allows it). Then the text must be taken by
- * the decoder, hold every number, flag and item, and every string as far as it is UTF-8. */
+ * string with torn UTF-8, a name cut inside a character. Here the input fills the struct, by the table
+ * that encodes it: fields_encode is wrapped, and encoding an empty message tells its table. Numbers lie
+ * inside their bounds; strings are any bytes within theirs (NUL where the row allows it). Then the
+ * decoder must accept the text, and give back every number, flag and item, and every string that is
+ * UTF-8. */
 #include "base/core/block_key.h"
 #include "base/core/own.h"
 #include "base/wire/events.h"
@@ -50,7 +51,7 @@ static uint64_t draw_u64(struct fill *f)
     return v;
 }
 
-/* A double between, where the bounds name some; they are whole numbers below 2^63. */
+/* Draws a finite double, inside the row's bounds if it has some: whole numbers below 2^63. */
 static double draw_f64(struct fill *f, const struct field *row)
 {
     double v;
@@ -77,7 +78,7 @@ static struct str draw_text(struct fill *f, const struct field *row, size_t leas
     char *text = arena_alloc(f->arena, len + 1);
     must(text);
     uint8_t filler = fuzz_u8(f->c);
-    bool digest = least == most; /* of one length: hexadecimal digits, nothing else */
+    bool digest = least == most; /* a fixed length: hexadecimal digits, nothing else */
     for (size_t i = 0; i < len; i++) {
         char byte = (char)(fuzz_below(f->c, 2) ? fuzz_u8(f->c) : filler);
         text[i] = digest ? "0123456789abcdef"[byte & 15] : byte || row->nul ? byte : 'x';
@@ -190,9 +191,9 @@ static void fill_set(struct fill *f, const struct field_set *set, char *at)
 
 static void same_set(const struct field_set *set, const char *a, const char *b);
 
-static const char *compared; /* the field at hand, for a debugger or a core */
+static const char *compared; /* the field in work, for a debugger or a core dump */
 
-/* What is not UTF-8 may come back with marks in its place, or shorter; never longer than allowed. */
+/* Compares strings: invalid UTF-8 may come back replaced or shorter, never longer than allowed. */
 static void same_text(const char *a, const char *b, double bytes_max)
 {
     struct str x, y;
@@ -261,7 +262,7 @@ static void same_set(const struct field_set *set, const char *a, const char *b)
 
 /* ---- messages ------------------------------------------------------------------------------- */
 
-/* What a message asks of its fields together, which no row says. */
+/* Each mend_ function makes a drawn message keep the rules between its fields, which no row states. */
 
 static void mend_generate(struct generate_request *m)
 {
@@ -375,7 +376,7 @@ GO_ROUND(kv_fetch_request, kv_fetch_request, )
 GO_ROUND(kv_fetch_reply, kv_fetch_reply, )
 GO_ROUND(launch_spec, launch_spec, )
 
-/* Its table hangs on its kind. */
+/* The table of an event depends on its kind. */
 static enum event_kind event_kind;
 #define mend_block_event mend_event
 GO_ROUND(block_event, block_event, a.kind = event_kind)
@@ -386,7 +387,7 @@ static void event_round(struct fill *f)
     block_event_round(f);
 }
 
-/* Bytes are drawn, encoded and compared; a list multiplies its items' rows. */
+/* Each byte is drawn, encoded and compared; a list multiplies the rows of its items. */
 const struct fuzz_cost fuzz_cost = { 2000000, 4000 };
 
 void fuzz_one(const uint8_t *data, size_t len)

@@ -1,9 +1,9 @@
-/* f_scheduler.c - a life of the engine's scheduler, chosen byte by byte, over pages that prove what
- * they hold (sched_rig.h): a session ends once, with the tokens that its ids alone give. That all of
- * them end is not asked for: with one place and one token a step some rows take very long.
+/* f_scheduler.c - drives the engine's scheduler, byte by byte, over pages that prove their contents
+ * (sched_rig.h): a session ends once, with the output that its ids alone determine. Sessions need not
+ * all end: with one place and one token a step some policies take very long.
  *
- * t_sched_properties draws such lives from seeds; here libFuzzer looks for the ones that reach code
- * no life reached before. */
+ * t_sched_properties draws such runs from seeds; here libFuzzer looks for runs that reach code that no
+ * run reached before. */
 #include "base/core/bits.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/engine/sched_rig.h"
@@ -13,10 +13,11 @@
 #define SENT_MAX 24
 #define LOADS 16
 #define LAST_STEPS_MAX 20000 /* after the last choice, for the sessions to end */
-#define COUNT_EVERY 64       /* of them: pages are counted again */
+#define COUNT_EVERY 64       /* last steps from one recount of pages to the next */
 
-/* Of them, without a new token and without an end: each session may compute all it has as often as it
- * may lose its pages before it keeps its place (scheduler.c), and once more. */
+/* More last steps in a row than can pass without a new token or an end: each session may compute all
+ * its tokens as often as it may lose its pages before it keeps its place (scheduler.c), and once
+ * more. */
 #define QUIET_STEPS_MAX (SENT_MAX * (PROMPT_MAX + OUTPUT_MAX) * 4)
 
 struct life {
@@ -117,7 +118,7 @@ static bool is_open(const struct life *f)
     return false;
 }
 
-/* Tokens told and sessions ended: it grows while the sessions get on. */
+/* Returns a measure of progress: it grows with each new token and with each session's end. */
 static uint64_t had_so_far(const struct life *f)
 {
     uint64_t n = 0;
@@ -128,7 +129,7 @@ static uint64_t had_so_far(const struct life *f)
     return n;
 }
 
-/* Nobody is held up any more, and time goes on. */
+/* Resumes all sessions and steps until they have ended, or LAST_STEPS_MAX; checks the progress. */
 static void finish(struct life *f)
 {
     for (uint32_t i = 0; i < f->sent; i++) {
@@ -166,8 +167,8 @@ static void check_answers(const struct life *f)
     }
 }
 
-/* The base is a scheduler and its last steps, some 4,000 units each: one byte may send a prompt of 120
- * tokens and an output of 40. */
+/* The flat cost is a scheduler and its last steps, some 4,000 units each; one byte may send a prompt
+ * of 120 tokens and an output of 40. */
 const struct fuzz_cost fuzz_cost = { 100000000, 200000 };
 
 void fuzz_one(const uint8_t *data, size_t len)

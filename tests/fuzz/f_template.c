@@ -1,6 +1,7 @@
-/* f_template.c - any template over any inputs: refused, failed or rendered within its bounds.
+/* f_template.c - compiles any template and renders it over any inputs: it is refused, fails or renders
+ * within its bounds.
  *
- * Input: the template, and behind a NUL byte the messages as JSON (else some of ours). */
+ * The input is the template and, behind a NUL byte, the messages as JSON (without it, fixed ones). */
 #include "base/text/chat_template.h"
 #include "tests/fuzz/fuzz.h"
 

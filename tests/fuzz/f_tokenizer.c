@@ -1,7 +1,7 @@
-/* f_tokenizer.c - any bytes: encode and decode give them back, no control token without leave;
- * and any bundle with a right checksum is taken or refused.
+/* f_tokenizer.c - encodes and decodes any bytes: they come back unchanged, and plain text gives no
+ * control token. Reads any bundle with a correct checksum: it is accepted or refused with a sentence.
  *
- * Input: one byte that chooses (bit 7: a bundle's body; else the pre-tokenizer), then the bytes. */
+ * The input's first byte selects (bit 7: the rest is a bundle's body; else: the pre-tokenizer). */
 #include "base/core/arena.h"
 #include "base/core/bits.h"
 #include "base/text/bundle.h"
@@ -14,7 +14,7 @@
 
 #define CONTROL_COUNT 3
 
-/* Control tokens, all bytes, and merges of letters and of the markers' own bytes. */
+/* Builds a vocabulary of control tokens, all bytes, and merges of letters and of the markers' bytes. */
 static struct vocab *build(const char *pre)
 {
     static const char *const markers[CONTROL_COUNT] = { "<|end|>", "<|", "<a>" };

@@ -1,4 +1,4 @@
-/* f_trace.c - reads any text as a trace: it is refused with a sentence or keeps a trace's invariants. */
+/* f_trace.c - reads any text as a trace: it is refused with a sentence or keeps the invariants. */
 #include "base/core/bits.h"
 #include "simulator/trace.h"
 #include "tests/fuzz/fuzz.h"

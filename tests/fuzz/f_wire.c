@@ -1,5 +1,5 @@
-/* f_wire.c - messages between our processes; the first byte says which. What a decoder accepts can
- * be encoded, and the encoded form decodes to a message that encodes the same. */
+/* f_wire.c - reads any text as a message between our processes; the first byte selects which. A message
+ * that a decoder accepts can be encoded, and what it encodes to decodes and encodes the same again. */
 #include "base/core/own.h"
 #include "base/wire/events.h"
 #include "base/wire/generate.h"

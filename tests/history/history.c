@@ -1,4 +1,4 @@
-/* history.c - judges each event as it arrives, so that a request's memory does not grow with its output.
+/* history.c - judges each event as it arrives; a request's memory does not grow with its output.
  *
  * Only the position in the output is kept, never the output: each piece is compared with the
  * expected text when it arrives.

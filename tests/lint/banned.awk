@@ -1,5 +1,5 @@
-# banned.awk - reads layers.txt, banned.h, banned.txt and then stripped text (strip.awk): prints
-# every call of a function that is banned where it stands; exits 1 when there was one.
+# banned.awk - prints every call of a function that is banned where it stands; exits 1 when there was
+# one. Reads layers.txt, banned.h, banned.txt and then stripped text (strip.awk).
 
 function layer_of(path,    best, name) {
     best = ""
@@ -8,7 +8,7 @@ function layer_of(path,    best, name) {
     return best
 }
 
-# An exception names a file, or a folder of the root with its slash.
+# An exception names a file, or a folder at the root with its slash.
 function is_banned(path, name) {
     if ((path, name) in excepted) return 0
     if ((substr(path, 1, index(path, "/")), name) in excepted) return 0

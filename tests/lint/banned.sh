@@ -1,5 +1,5 @@
 #!/bin/sh
-# banned.sh ROOT - nobody calls what base/core/banned.h and banned.txt ban.
+# banned.sh ROOT - checks that no code calls a function that base/core/banned.h or banned.txt bans.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/files.sh"

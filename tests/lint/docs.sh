@@ -1,9 +1,9 @@
 #!/bin/sh
-# docs.sh ROOT MUSTER - the documents speak of what is there.
+# docs.sh ROOT MUSTER - checks that the documents name only what exists.
 #
-# The generated pages are what the binary prints; every policy that `muster policies` lists is named in
-# docs/systems.md; cells of tables stay short; links, files, tests and benches named there exist;
-# commands have the options that they are written with, and a shell takes them as they stand.
+# The generated pages are what the binary prints; docs/systems.md names every policy that `muster policies`
+# lists; cells of tables stay short; links, files, tests and benches that documents name exist; the commands
+# that they show have these options, and a shell can parse them.
 set -eu
 cd "$1"
 muster=$2
@@ -32,8 +32,8 @@ for page in $pages; do
     done
 done >>"$bad"
 
-# Tables stay readable: no cell is long, a figure of docs/systems.md least of all, and every technique
-# with a figure links to a heading that is there.
+# Tables stay readable: cells are short, figures of docs/systems.md shorter, and every technique with a
+# figure links to a heading that exists.
 # shellcheck disable=SC2086
 awk -F' *[|] *' '
     /^\|/ { for (i = 2; i < NF; i++) if (length($i) > 200)
@@ -42,7 +42,7 @@ awk -F' *[|] *' '
         print FILENAME ":" FNR ": a figure of " length($5) " characters, 80 at most" }
 ' $pages >>"$bad"
 
-# slugs FILE: the anchors of its headings.
+# slugs FILE: prints the anchors of its headings.
 slugs() {
     sed -n 's/^##* //p' "$1" | tr 'A-Z' 'a-z' | sed "s/[^a-z0-9 _-]//g; s/ /-/g"
 }
@@ -50,7 +50,7 @@ grep -oE 'systems/[a-z-]+\.md#[^)]+' docs/systems.md | sort -u | while IFS='#' r
     slugs "docs/$page" | grep -qxF -- "$anchor" || echo "docs/systems.md links to $page#$anchor"
 done >>"$bad"
 
-# The line "Code:" of a technique: `folder/one, folder/two` are files or folders.
+# The line "Code:" of a technique names files or folders that exist: `folder/one, folder/two`.
 awk 'BEGIN { RS = "" } /^Code: /' docs/systems/*.md | sed 's/^Code: //; s/`[^`]*`//g; s/([^)]*)//g' |
     tr ' ,;' '\n\n\n' | sed 's/\.$//' | grep -E '^[a-z_]+/' | sort -u | while read -r path; do
     # shellcheck disable=SC2086
@@ -67,7 +67,7 @@ grep -ohE 'build/tests/[a-z_]+(/[a-z_]+)*/(t|sim|bench)_[a-z0-9_]+' $pages | sor
             echo "the documents run $program, which is no test"
     done >>"$bad"
 
-# Commands, in `` or alone on an indented or fenced line: each option is one that --help tells.
+# Commands stand in `` or alone on an indented or fenced line; --help lists each of their options.
 # shellcheck disable=SC2086
 cat $pages | awk '
     /\\$/ { held = held substr($0, 1, length($0) - 1); next }

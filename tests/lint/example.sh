@@ -1,5 +1,5 @@
 #!/bin/sh
-# example.sh ROOT [CC] - the code of docs/policies.md compiles against the headers of today.
+# example.sh ROOT [CC] - checks that the code of docs/policies.md compiles against the headers.
 set -eu
 cd "$1"
 cc=${2:-cc}

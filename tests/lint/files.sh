@@ -1,6 +1,6 @@
-# files.sh - sourced by the lints: `sources ROOT NAME-PATTERN ...` lists the tree's own files that
-# match, relative to ROOT, in name order. Build folders and caches are not the tree's, nor is what a
-# fleet that was started here leaves behind.
+# files.sh - defines, for the lints that source it, `sources ROOT NAME-PATTERN ...`: it lists the tree's
+# own files that match, relative to ROOT, in name order. Build folders, caches and the state of a fleet
+# that was started here are not the tree's own.
 sources() {
     sources_root=$1
     shift

@@ -1,6 +1,6 @@
 #!/bin/sh
-# format.sh ROOT - every C file is as .clang-format says. Skipped (77) without clang-format 14, whose
-# output is the reference: other releases break lines elsewhere.
+# format.sh ROOT - checks that every C file has the format of .clang-format. Skipped (77) without
+# clang-format 14, whose output is the reference: other releases break lines elsewhere.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/files.sh"

@@ -1,16 +1,16 @@
 #!/bin/sh
-# hardening.sh CC MUSTER COMMANDS - the binary carries the protections that the build asks for.
+# hardening.sh CC MUSTER COMMANDS - checks that the binary has the protections that the build asks for.
 #
-# The linker's flags are read from the ELF file, the compiler's from what it left behind: calls of
-# checked functions, the stack guard, and the command line of every source. A program that is built
-# without them must be found out, or this test could not fail.
+# The ELF file shows the linker's flags; calls of checked functions, the stack guard and the command line of
+# every source show the compiler's. A program that is built without them must fail the check, or this test
+# could not fail.
 set -eu
 cc=$1 muster=$2 commands=$3
 command -v readelf >/dev/null 2>&1 || { echo "skipped: readelf is not installed (package binutils)"; exit 77; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# faults FILE: a line for each protection that FILE lacks.
+# faults FILE: prints a line for each protection that FILE lacks.
 faults() {
     readelf -Wh "$1" | grep -q 'Type: *DYN' || echo "not position independent"
     readelf -Wd "$1" >"$work/dynamic"
@@ -29,7 +29,7 @@ faults() {
 
 faults "$muster" >"$work/found"
 
-# Every source of ours, by its command line.
+# The command line of every source has the compiler's flags.
 grep '"command":' "$commands" >"$work/lines"
 [ "$(wc -l <"$work/lines")" -gt 300 ] || echo "$commands names too few sources" >>"$work/found"
 want="-fstack-protector-strong -D_FORTIFY_SOURCE=[23] -fstack-clash-protection"
@@ -43,7 +43,7 @@ for flag in $want; do
     grep -qv -e " $flag " "$work/lines" && echo "a source is compiled without $flag" >>"$work/found"
 done
 
-# The check itself: a program with none of it.
+# The check must find a program that is built without protections.
 printf '#include <string.h>\nint main(int c, char **v) { char b[9]; strcpy(b, v[0]); return b[c]; }\n' \
     >"$work/weak.c"
 "$cc" -w -O2 -U_FORTIFY_SOURCE -fno-stack-protector -no-pie -Wl,-z,lazy,-z,norelro,-z,execstack \

@@ -1,5 +1,5 @@
-# layers.awk - checks the #include lines of the files it is given against layers.txt (the first
-# file). Prints each violation; exits 1 when there was one.
+# layers.awk - checks the #include lines of the given files against layers.txt, the first file. Prints
+# each violation; exits 1 when there was one.
 
 function layer_of(path,    best, name) {
     best = ""

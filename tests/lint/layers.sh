@@ -1,5 +1,5 @@
 #!/bin/sh
-# layers.sh ROOT - every #include keeps to the table of layers.txt.
+# layers.sh ROOT - checks that every #include keeps to the table of layers.txt.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/files.sh"

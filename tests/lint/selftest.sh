@@ -1,18 +1,18 @@
 #!/bin/sh
-# selftest.sh [CC] - each lint finds what it is there to find: a small tree passes, and fails once
-# for every fault planted in it.
+# selftest.sh [CC] - checks that each lint finds its faults: a small tree passes, and fails for every
+# fault planted in it.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 cc=${1:-cc}
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
 bad=0
-# A copy of the lints: the excuses of the real tree mean nothing here.
+# The lints are copied, with an empty sizes.txt: the exceptions of the real tree do not apply here.
 cp -r "$here" "$tree/lint"
 excuses=$tree/lint/sizes.txt
 : >"$excuses"
 
-# fresh: the tree without faults.
+# fresh: makes the tree without faults.
 fresh() {
     rm -rf "$tree/t"
     mkdir -p "$tree/t/base/core" "$tree/t/base/io" "$tree/t/policies" "$tree/t/router/core" \
@@ -28,7 +28,7 @@ fresh() {
     cp build/x/generated.c muster-state/x/left_behind.c
 }
 
-# expect LINT passes|fails WHY
+# expect LINT passes|fails WHY: runs LINT on the tree; another result is an error.
 expect() {
     if sh "$tree/lint/$1.sh" "$tree/t" "$cc" >"$tree/out" 2>&1; then got=passes; else got=fails; fi
     [ "$got" = "$2" ] && return
@@ -37,7 +37,7 @@ expect() {
     bad=1
 }
 
-# plant LINT WHY FILE TEXT: TEXT is appended to FILE and LINT must fail.
+# plant LINT WHY FILE TEXT: appends TEXT to FILE of a fresh tree; LINT must fail.
 plant() {
     fresh
     printf "$4" >>"$3"

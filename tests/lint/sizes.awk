@@ -1,5 +1,5 @@
-# sizes.awk - lengths of files and functions against their limits and against sizes.txt, whose
-# entries may only shrink. Reads headers.txt (templates are code: the limit of a .c file), sizes.txt
+# sizes.awk - checks the lengths of files and functions against their limits and against sizes.txt, whose
+# entries may only shrink. Reads headers.txt (templates are code and have the limit of a .c file), sizes.txt
 # and then the tree.
 
 BEGIN {
@@ -49,7 +49,7 @@ FNR == 1 {
 }
 { lines = FNR }
 
-# The format puts a function's brackets, and only those, alone into the first column.
+# Only a function's opening brace stands alone in the first column, by the format.
 !inside && /^[A-Za-z_].*\(/ {
     name = $0
     sub(/\(.*/, "", name)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# sizes.sh ROOT - a .c file has at most 1,500 lines, a header 200, a function 80.
+# sizes.sh ROOT - checks that a .c file has at most 1,500 lines, a header 200 and a function 80.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/files.sh"

@@ -1,5 +1,5 @@
-# strip.awk - C text without comments and without what stands inside quotes; lines keep their
-# numbers. Printed as FILE:LINE:TEXT.
+# strip.awk - prints C text without comments and without the contents of quotes, as FILE:LINE:TEXT; lines
+# keep their numbers.
 FNR == 1 { in_comment = 0 }
 {
     line = $0

@@ -1,5 +1,6 @@
 #!/bin/sh
-# truth.sh ROOT - the true length of an answer is named only where the world is made (truth.txt).
+# truth.sh ROOT - checks that only the files of truth.txt, which make a simulated world, name the true length
+# of an output.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/files.sh"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# windows.sh ROOT - no second window, period or bound beside those of fleet/ (windows.txt).
+# windows.sh ROOT - checks that no window, period or bound is defined beside those of fleet/ (windows.txt).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/files.sh"

@@ -1,4 +1,4 @@
-/* agent.c - the supervisor's shell, in virtual time. */
+/* agent.c - runs the agent's supervisor in virtual time. */
 #include "tests/sim/agent.h"
 
 #include "base/core/bits.h"
@@ -12,7 +12,7 @@
 #define OFF_AFTER_END_US (5 * SECOND) /* the machine switches itself off */
 #define CLOCK_SLACK_US (200 * MS)     /* over a drain, from a clock that runs fast */
 #define STEP_TOKENS 2048
-#define PERF_TURNS 5 /* turns after which an engine knows its speed */
+#define PERF_TURNS 5 /* turns after which an engine reports its coefficients */
 
 static const struct sup_config supervision = {
     .start_us = 20 * SECOND,
@@ -39,7 +39,8 @@ static bool is_well(const struct world *w, const struct agent *a)
     return a->engine.phase == ENGINE_SERVING && w->time.now_us >= a->engine.woke_us + 3 * TICK_US;
 }
 
-/* Somebody waits for it: not what a router has given up and could not say so. */
+/* Returns true if a router still waits for a request that it sent until sent_until_us. A request that its
+ * router has given up does not count, although its cancellation may still be on the way. */
 static bool has_clients(const struct engine *e, int64_t sent_until_us)
 {
     for (uint32_t i = 0; i < e->count; i++) {
@@ -135,7 +136,8 @@ static void carry_out(struct world *w, struct agent *a, uint32_t actions)
     if (actions & SUP_ACT_KILL && sick && is_well(w, a))
         check_fail(w, CHECK_REASONS, "%s: a well engine is killed as sick", a->id);
     uint32_t stops = SUP_ACT_TERM | SUP_ACT_KILL | SUP_ACT_END;
-    /* One that wakes may not know yet that its engine is ready: told to end, it lets it finish. */
+    /* An agent that has just woken may not know yet that its engine is ready: told to end, it sends
+     * SIGTERM, and the engine finishes its requests. */
     bool finishes = actions & SUP_ACT_TERM && w->time.now_us < a->node.stopped_until + SECOND;
     bool excused = a->engine.closing || finishes || drain_is_over(w, a);
     if (actions & stops && agent_serves(w, a, 0) && !excused)
@@ -167,7 +169,8 @@ static void feed(struct world *w, struct agent *a, enum sup_event e)
     carry_out(w, a, actions);
 }
 
-/* The agent itself could not ask: no evidence of the engine (excuse, in agent.c). */
+/* Moves the engine's deadlines on by the time in which the agent itself could not ask, as excuse() of
+ * agent/agent.c does. */
 static void excuse(struct world *w, struct agent *a)
 {
     int64_t seen_us = max_i64(a->healthy_us, a->sup.since_us);
@@ -179,7 +182,7 @@ static void excuse(struct world *w, struct agent *a)
     a->asked_us = now_us(w, a);
 }
 
-/* The engine answers this look's question long before the next look. */
+/* Asks the engine for its health; the reply always comes before the next look. */
 static void probe(struct world *w, struct agent *a)
 {
     if (w->time.now_us < a->short_until && w->mutant != MUTANT_NO_EXCUSE) {

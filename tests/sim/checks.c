@@ -1,4 +1,4 @@
-/* checks.c - the truth against the books. */
+/* checks.c - compares the truth of the world with the controller's and the routers' records. */
 #include "tests/sim/checks.h"
 
 #include "base/core/bits.h"
@@ -10,16 +10,16 @@
 #include <stdio.h>
 
 #define ROUTER_FRESH (3 * SECOND)
-#define FAST_SLACK (50 * MS) /* by the world's time; the controller's clock may run slow */
+#define FAST_SLACK (50 * MS) /* in the world's time; the controller's clock may run slow */
 #define MONEY_SLACK 1e-6
-#define BLAME_SLACK_US (70 * SECOND) /* until a failure is seen: the longest silence, and more */
+#define BLAME_SLACK_US (70 * SECOND) /* time to see a failure: the longest silence, and more */
 #define WAKING_US (10 * MS)
 #define HELD_SLACK (1 * SECOND)
-#define SERVED_FROM (45 * SECOND) /* before the end of a phase; what is silent was ended by then */
+#define SERVED_FROM (45 * SECOND) /* before the end of a phase; silent instances have ended */
 #define SERVED_UNTIL (20 * SECOND)
 #define SERVED_SHARE \
-    0.85 /* what was held meanwhile may fill a small fleet's queues (seed 4990: 0.894) */
-#define STEADY_US (30 * SECOND) /* equal to the target at some tick within the last of a phase */
+    0.85 /* requests held meanwhile may fill a small fleet's queues (seed 4990: 0.894) */
+#define STEADY_US (30 * SECOND) /* at its target at some tick of the last 30 s of a phase */
 
 const char *const check_names[CHECK_COUNT] = {
     [CHECK_ENDS_ONCE] = "ends_once",
@@ -87,7 +87,8 @@ void check_machine_made(struct world *w, uint32_t index)
 
 void check_removal(struct world *w, const struct agent *a)
 {
-    /* What a router has sent since its last word, nobody else can know: it goes on elsewhere. */
+    /* The controller cannot know of requests that a router sent after its last sync; they continue at another
+     * engine. */
     if (!agent_serves(w, a, ROUTER_FRESH)) return;
     const struct intent *i = find_intent(w, a->id);
     int64_t drain_us = w->controller.setup.merge.drain_us;
@@ -98,7 +99,7 @@ void check_removal(struct world *w, const struct agent *a)
 
 /* ---- the controller's tick ---- */
 
-/* Marks the plan, so that one of this tick can be told from an older one. */
+/* Empties the plan, so that a plan of this tick can be told from an older one. */
 void check_before_tick(struct world *w)
 {
     struct plan *plan = &w->controller.control->desired.plan;
@@ -137,7 +138,7 @@ static void check_shrink(struct world *w)
     uint32_t heard = 0;
     for (uint32_t r = 0; r < w->router_count; r++) {
         int64_t at = w->router[r].heard_us;
-        if (at < w->controller.born_us) continue; /* it cannot know of one it never heard */
+        if (at < w->controller.born_us) continue; /* a router unheard of is unknown to it */
         heard++;
         if (now_us - at > ROUTER_FRESH + FAST_SLACK)
             check_fail(w, CHECK_BLIND_SHRINK, "router %u was heard %.1f s ago", r,
@@ -147,7 +148,7 @@ static void check_shrink(struct world *w)
     uint32_t ready = 0, fresh = 0;
     for (uint32_t i = 0; i < c->money.count; i++) {
         const struct intent *in = &c->money.intent[i];
-        /* Ready when it was decided: registered and not just kept, or just drained. */
+        /* Ready at the decision: registered and not just withdrawn from a drain, or just drained. */
         bool was_ready = in->state == INTENT_REGISTERED && !has_action(c, i, PLAN_KEEP);
         if (!was_ready && !has_action(c, i, PLAN_DRAIN)) continue;
         bool says_starting =
@@ -167,14 +168,14 @@ static bool counts(enum intent_state s)
     return s <= INTENT_REGISTERED;
 }
 
-/* It said so; that it is to be removed may not be written yet. */
+/* Returns true if the agent has said that it stopped; the intent may not be marked as ending yet. */
 static bool has_stopped(const struct sighting *s)
 {
     return s->heard_us && s->state == AGENT_STOPPED;
 }
 
-/* By the books, and by what runs. A machine that came through late for an intent that is over, or
- * that a lost store forgot, is on its way out, not part of the fleet. */
+/* Counts the fleet by its intents and by its running machines. A machine made late for an intent that is
+ * over, or forgotten by a lost store, is about to be removed and not part of the fleet. */
 static void check_counts(struct world *w)
 {
     const struct control *c = w->controller.control;
@@ -188,7 +189,7 @@ static void check_counts(struct world *w)
         bool stopped = w->agent[i]->sup.state == SUP_ENDED;
         runs += cloud_runs(w, i) && !stopped && (in ? counts(in->state) : w->agent[i]->booted);
     }
-    /* An intent that could not be read was counted again when a person put it back. */
+    /* An unreadable intent counts again once a person has put it back. */
     bool put_back = w->controller.was_damaged && w->time.now_us < w->heal_us + STEADY_US;
     if (total > s->max && !put_back)
         check_fail(w, CHECK_COUNT_BOUNDS, "%u intents, at most %u", total, s->max);
@@ -207,7 +208,8 @@ static void check_budget(struct world *w)
         check_fail(w, CHECK_BUDGET, "a launch brings $%.2f/h, at most $%.2f/h", sum, budget_h);
 }
 
-/* By what runs. What came through late, or stands beside a store that was lost, is on its way out. */
+/* Adds up the prices of the running machines. Machines that were made late, or run beside a store that was
+ * lost, are about to be removed and do not count. */
 void check_spend(struct world *w)
 {
     double sum = 0;
@@ -217,12 +219,12 @@ void check_spend(struct world *w)
     check_history(w);
 }
 
-/* Once all was well for as long as the controller may need to see and act. */
+/* Finds machines without a live intent, once the controller has had the time to see and remove them. */
 static void check_orphans(struct world *w)
 {
     const struct merge_config *m = &w->controller.setup.merge;
     int64_t grace_us = w->cloud.lag_us + m->settle_us + m->orphan_us + 10 * SECOND;
-    /* The last slow calls of before the healing, one behind the other: a listing and a removal. */
+    /* The last slow calls from before the healing, one after the other: a listing and a removal. */
     if (w->faults.on[FAULT_SLOW_CLOUD]) grace_us += 2 * SIM_CALL_US;
     if (w->time.now_us < w->heal_us + grace_us) return;
     for (uint32_t i = 0; i < w->agent_count; i++) {
@@ -254,7 +256,7 @@ static void watch_convergence(struct world *w)
     const struct control *c = w->controller.control;
     if (c->desired.plan.decision_count == 0) return;
     const struct plan_decision *d = &c->desired.plan.decision[0];
-    bool poor = d->blocked && strcmp(d->blocked, "the budget") == 0; /* what runs is dear */
+    bool poor = d->blocked && strcmp(d->blocked, "the budget") == 0; /* spent already */
     for (uint32_t p = 0; p < w->controller.service.pool_count; p++)
         if (serving(w, p) != d->target[p] && !(poor && serving(w, p) < d->target[p])) return;
     w->converged_us = w->time.now_us;
@@ -276,7 +278,8 @@ void check_after_tick(struct world *w)
 
 /* ---- routers ---- */
 
-/* An engine rests for DISPATCH_SUSPEND_US_MAX at most, after something that was its own or its way's. */
+/* A router suspends an engine for DISPATCH_SUSPEND_US_MAX at most, and only after a failure of the engine
+ * itself or of the link to it. */
 static void check_rests(struct world *w, struct router_node *n)
 {
     for (uint32_t i = 0; i < DISPATCH_ENDPOINTS; i++) {
@@ -293,7 +296,7 @@ static void check_rests(struct world *w, struct router_node *n)
 void check_router(struct world *w, struct router_node *n)
 {
     struct dispatch_demand d;
-    if (w->time.now_us < n->node.stopped_until + WAKING_US) return; /* its timers come now */
+    if (w->time.now_us < n->node.stopped_until + WAKING_US) return; /* its timers are just firing */
     dispatch_demand(n->dispatch, node_mono_us(w, &n->node), &d);
     check_rests(w, n);
     if (d.held > SIM_HELD_MAX) check_fail(w, CHECK_HELD, "%u requests are held", d.held);

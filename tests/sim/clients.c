@@ -1,4 +1,4 @@
-/* clients.c - Poisson arrivals in phases, lognormal lengths, and clients that do not wait. */
+/* clients.c - makes Poisson arrivals in phases, with lognormal lengths, and clients that leave early. */
 #include "base/core/bits.h"
 #include "tests/sim/world.h"
 
@@ -12,7 +12,7 @@
 #define OUTPUT_MAX 512.0
 #define PREFIXES 8
 
-/* Requests a second from this moment of the world on. */
+/* The rate in requests a second, from each moment of the world on. */
 static const struct {
     int64_t from_us;
     double rate;
@@ -42,7 +42,7 @@ static void leave(struct world *w, const struct event *e)
 
 static void arrive(struct world *w)
 {
-    must(w->request_count < SIM_REQUESTS_MAX); /* the phases ask for a sixth of it */
+    must(w->request_count < SIM_REQUESTS_MAX); /* the phases make a sixth of it */
     struct rng *rng = &w->rng_clients;
     struct request *r = &w->request[w->request_count];
     *r = (struct request){ .index = w->request_count++,
@@ -64,7 +64,8 @@ static void arrive(struct world *w)
     timeline_at(&w->time, w->time.now_us + (int64_t)(patience_s * 1e6), leave, r, 0);
 }
 
-/* A thinned Poisson process: steps of a tenth of a second, so that phases may change. */
+/* Draws the number of arrivals of a tenth of a second (Poisson, by products of uniform numbers). The rate is
+ * read at each step, so that it follows the phases. */
 static void step(struct world *w, const struct event *e)
 {
     (void)e;

@@ -1,4 +1,4 @@
-/* cloud.c - calls that fail by chance; machines that come and go. */
+/* cloud.c - makes cloud calls fail by chance, and machines come and go. */
 #include "tests/sim/cloud.h"
 
 #include "base/core/bits.h"
@@ -45,7 +45,7 @@ static int64_t boot_us(struct world *w)
     return us + (never ? 100000 * SECOND : (int64_t)rng_below(&w->rng_cloud, 60 * SECOND));
 }
 
-/* Brings the machines up to what the provider knows since the last call. */
+/* Adds and removes machines as the provider did since the last call. */
 static void follow(struct world *w)
 {
     uint32_t count;
@@ -100,7 +100,7 @@ static bool no_call(struct world *w, double p)
     return faults_hit(w, FAULT_CLOUD_DOWN, p) || w->time.now_us < w->controller.short_until;
 }
 
-struct late { /* a create that comes through after its caller gave up */
+struct late { /* a create that succeeds after its caller has given up */
     char intent[NAME_BYTES], service[NAME_BYTES], pool[NAME_BYTES];
     struct offer offer;
 };
@@ -137,7 +137,7 @@ static int create(void *ctx, const struct cloud_request *req, int64_t now_us, st
                   enum offer_error *ret_class, struct err *err)
 {
     struct world *w = ctx;
-    (void)now_us; /* of the caller; the provider has a clock of its own */
+    (void)now_us; /* the caller's clock; the provider has one of its own */
     timeline_note(&w->time, "create", req->intent, 0);
     if (w->mutant == MUTANT_SOLD_OUT) return refused(OFFER_CAPACITY, ret_class, err);
     if (faults_hit(w, FAULT_STOCK_OUT, 0.2)) return refused(OFFER_CAPACITY, ret_class, err);
@@ -160,7 +160,7 @@ static int create(void *ctx, const struct cloud_request *req, int64_t now_us, st
     return rc;
 }
 
-/* The listing says in the controller's own time when a machine will be taken away. */
+/* Adds the notices to a listing; their times are of the controller's clock. */
 static void put_notices(struct world *w, struct listed *item, uint32_t count)
 {
     int64_t ahead_us = controller_now_us(w) - w->time.now_us;
@@ -174,7 +174,7 @@ static int list(void *ctx, int64_t now_us, struct listed *ret, uint32_t max, uin
                 struct err *err)
 {
     struct world *w = ctx;
-    (void)now_us; /* of the caller; the provider has a clock of its own */
+    (void)now_us; /* the caller's clock; the provider has one of its own */
     if (no_call(w, 0.1)) return timed_out(NULL, err);
     int rc = fake_cloud_backend()->list(w->cloud.fake, w->time.now_us, ret, max, ret_count, err);
     if (rc == 0 && w->time.now_us < w->cloud.list_empty_us) *ret_count = 0;
@@ -182,8 +182,8 @@ static int list(void *ctx, int64_t now_us, struct listed *ret, uint32_t max, uin
     return rc;
 }
 
-/* A removal is judged by the knowledge of the controller that asked for it, at the latest when it is
- * made: a call that takes long is judged when it is submitted. */
+/* Judges a removal, once, while the controller knows what it decided on: a slow call is judged when it is
+ * submitted, any other when it is made. */
 static void judge_removal(struct world *w, const char *handle, const char *intent)
 {
     uint32_t count;
@@ -210,7 +210,7 @@ static int remove_instance(void *ctx, const char *handle, const char *intent, in
                            struct err *err)
 {
     struct world *w = ctx;
-    (void)now_us; /* of the caller; the provider has a clock of its own */
+    (void)now_us; /* the caller's clock; the provider has one of its own */
     timeline_note(&w->time, "remove", intent, 0);
     if (w->mutant == MUTANT_REMOVE_DOES_NOT) return 0;
     if (no_call(w, 0.2)) return timed_out(NULL, err);
@@ -240,7 +240,7 @@ static int prices(void *ctx, int64_t now_us, struct cloud_price *ret, uint32_t m
     return rc;
 }
 
-/* How long a call takes. */
+/* Returns how long a call takes. */
 static int64_t latency(void *ctx, const struct cloud_call *call)
 {
     struct world *w = ctx;
@@ -251,7 +251,7 @@ static int64_t latency(void *ctx, const struct cloud_call *call)
 
 void cloud_cut(struct world *w)
 {
-    bool slow = w->faults.on[FAULT_SLOW_CLOUD]; /* otherwise nothing is under way */
+    bool slow = w->faults.on[FAULT_SLOW_CLOUD]; /* otherwise no call is under way */
     cloud_delay_cut(w->cloud.delay, slow && rng_below(&w->rng_cloud, 2) == 0, w->time.now_us);
 }
 

@@ -1,4 +1,4 @@
-/* controller.c - the controller's process, without its sockets. */
+/* controller.c - runs the controller without its sockets, in virtual time. */
 #include "tests/sim/controller.h"
 
 #include "base/core/bits.h"
@@ -26,7 +26,7 @@ int64_t controller_now_us(const struct world *w)
     return node_mono_us(w, n) + w->controller.ahead_us;
 }
 
-/* ---- fleet time, as fleet_clock.c keeps it ---- */
+/* ---- fleet time, kept as in controller/fleet_clock.c ---- */
 
 static void keep_time(struct world *w)
 {
@@ -75,8 +75,8 @@ static void start(struct world *w, const struct event *e)
     if (w->mutant == MUTANT_OWN_CLOCK) n->setup.seed += (uint64_t)clock_mono_us();
     int rc = control_new(&n->setup, controller_now_us(w), &n->control, &err);
     if (rc == -ENOSPC && faults_are_on(w, FAULT_DISK_FULL)) {
-        /* What cannot be read is copied before it is written over: no room, no start. Whoever
-         * started it starts it again. */
+        /* An unreadable record is copied before it is overwritten: without room for the copy there is no
+         * start, and the controller is started again. */
         timeline_at(&w->time, w->time.now_us + SECOND, start, n, n->life);
         return;
     }
@@ -140,7 +140,7 @@ void controller_loses_store(struct world *w)
     timeline_note(&w->time, "store_lost", w->name, 0);
 }
 
-/* The lowest bit of `what` marks a hurried tick, which is not repeated. */
+/* Runs one tick of the controller. The lowest bit of `what` marks a hurried tick, which does not repeat. */
 static void tick(struct world *w, const struct event *e)
 {
     struct controller_node *n = &w->controller;
@@ -202,13 +202,13 @@ bool controller_sync(struct world *w, struct str text, struct buf *ret_rules)
     return true;
 }
 
-/* ---- what is wanted, drawn by the seed ---- */
+/* ---- the service, drawn from the seed ---- */
 
 static void draw_service(struct world *w, struct plan_service *s)
 {
     struct rng *rng = &w->rng_controller;
-    /* Rows that come to rest within the time that faults leave them; others wait up to twenty
-     * minutes before they shrink. */
+    /* Policies that settle in the time without faults; others wait up to twenty minutes before they
+     * shrink. */
     static const struct scale_policy *const rows[] = { &scale_work, &scale_work, &scale_kpa,
                                                        &scale_static };
     *s = (struct plan_service){

@@ -1,4 +1,4 @@
-/* damage.c - one record chosen by chance. */
+/* damage.c - damages one record of the store, chosen by chance. */
 #include "tests/sim/damage.h"
 
 #include "tests/sim/world.h"
@@ -18,8 +18,8 @@ static bool is_mine(const struct world *w, struct str key)
     return false;
 }
 
-/* Intents above all, and what the controller goes on without. A damaged `hand` pauses its service,
- * which waits for a person. */
+/* Draws among the intents and the records that the controller can do without. A `hand` (the overrides of
+ * a service) is left whole: a damaged one pauses its service until a person acts. */
 static int choose(void *ctx, const struct store_entry *e)
 {
     struct choice *c = ctx;
@@ -37,7 +37,7 @@ static void put(struct world *w, const char *key, struct str value)
     must(store_put_if(w->controller.store, str_from(key), value, STORE_ANY, &version, NULL) == 0);
 }
 
-/* A record that can be read and is wrong: for the mutant that shows what damage would do. */
+/* Writes a readable but wrong record, for the mutant that shows what undetected damage would do. */
 static void forge_end(struct world *w, const char *key, struct str text)
 {
     CLEANUP(arena_fini) struct arena arena;
@@ -83,7 +83,7 @@ void damage_repair(struct world *w)
     for (uint32_t i = 0; i < w->damage.count; i++) {
         struct damaged_record *r = &w->damage.record[i];
         bool intent = str_starts(str_from(r->key), STR("intent/"));
-        if (intent) put(w, r->key, buf_view(&r->whole)); /* of the others a newer one is written */
+        if (intent) put(w, r->key, buf_view(&r->whole)); /* the others are written anew by now */
         buf_fini(&r->whole);
     }
     w->damage.count = 0;

@@ -1,4 +1,4 @@
-/* engine.c - turns of work. */
+/* engine.c - works through an engine's queue, turn by turn. */
 #include "tests/sim/engine.h"
 
 #include "base/core/bits.h"
@@ -13,7 +13,8 @@ uint32_t engine_running(const struct engine *e)
 
 static void turn_ends(struct world *w, const struct event *ev);
 
-/* The first sequence that still has a prompt is prefilled alone; else all decode together. */
+/* Returns the first running sequence that still has a prompt: it is prefilled alone. UINT32_MAX: all running
+ * sequences decode together. */
 static uint32_t prefill_at(const struct engine *e)
 {
     for (uint32_t i = 0; i < engine_running(e); i++)
@@ -86,7 +87,7 @@ static void turn_ends(struct world *w, const struct event *ev)
     struct engine *e = ev->who;
     if (ev->what != e->life) return;
     e->turning = false;
-    if (e->phase != ENGINE_SERVING || e->stuck) return; /* the turn is done over when it wakes */
+    if (e->phase != ENGINE_SERVING || e->stuck) return; /* the turn is repeated when it wakes */
     e->turns++;
     if (e->count > 0) produce(w, e);
     if (e->count > 0)
@@ -97,7 +98,7 @@ static void turn_ends(struct world *w, const struct event *ev)
     begin_turn(w, e);
 }
 
-/* All streams break: what they have goes on elsewhere. */
+/* Breaks all streams; their routers continue the requests elsewhere. */
 static void cut_streams(struct world *w, struct engine *e)
 {
     while (e->count > 0) {
@@ -106,14 +107,14 @@ static void cut_streams(struct world *w, struct engine *e)
     }
 }
 
-/* The loop's look at the device, as face_pulse.c does it. */
+/* Looks at the device each second, as on_turn() of engine/serve/http_api.c does. */
 static void look(struct world *w, const struct event *ev)
 {
     struct engine *e = ev->who;
     if (ev->what != e->life) return;
     timeline_at(&w->time, w->time.now_us + LOOK_US, look, e, e->life);
     if (e->phase != ENGINE_SERVING) return;
-    bool blind = w->mutant == MUTANT_STALLED || !w->continues; /* others have no pulse */
+    bool blind = w->mutant == MUTANT_STALLED || !w->continues; /* other kinds have no pulse */
     bool stalled = pulse_stalled_us(&e->pulse, e->woke_us, w->time.now_us) > 0 && !blind;
     if (stalled && !e->failing) cut_streams(w, e);
     e->failing = stalled;

@@ -47,8 +47,6 @@ enum engine_out {
     ENGINE_FINISH, /* its last `count` tokens */
     ENGINE_DIED,   /* the connection broke */
 };
-typedef void (*engine_out_fn)(struct world *w, struct engine *e, const struct seq *s,
-                              enum engine_out out, uint32_t count);
 
 enum engine_answer { ENGINE_TAKEN, ENGINE_UNREACHABLE, ENGINE_BUSY };
 

@@ -1,4 +1,4 @@
-/* faults.c - the swarm, and the faults that come by themselves. */
+/* faults.c - draws the faults of a seed, and causes those that come by themselves. */
 #include "tests/sim/faults.h"
 
 #include "base/core/bits.h"
@@ -81,7 +81,7 @@ const struct mutant_row mutant_rows[MUTANT_COUNT] = {
     [MUTANT_NO_BUDGET] = { "no_budget", "spend" },
 };
 
-/* A kind has a stream of its own, so that a world stays what it was when kinds are added. */
+/* Each kind has a stream of its own, so that a world stays the same when kinds are added. */
 void faults_draw(struct faults *f, uint64_t seed, uint32_t kinds)
 {
     for (uint32_t k = 0; k < FAULT_KIND_COUNT; k++) {
@@ -100,11 +100,11 @@ bool faults_hit(struct world *w, enum fault_kind kind, double p)
     return faults_are_on(w, kind) && rng_f64(&w->rng_chaos) < p;
 }
 
-/* ---- what a fault does when its time comes ---- */
+/* ---- the effect of each kind of fault ---- */
 
 static int64_t some_us(struct world *w, int64_t most_us)
 {
-    /* Never over the end of the faults: what is cut heals with the rest. */
+    /* Never beyond the end of the faults: cuts heal with the rest. */
     int64_t us = (int64_t)rng_below(&w->rng_chaos, (uint64_t)most_us);
     return min_i64(us, max_i64(w->heal_us - w->time.now_us, 1));
 }
@@ -207,7 +207,7 @@ static void router_restarts(struct world *w)
     if (rng_below(&w->rng_chaos, 4) == 0) router_restart(w, some_router(w));
 }
 
-/* Half of them the controller's: it is the one with records. */
+/* Steps a date; often the controller's, because the controller is the one with records. */
 static void clock_step(struct world *w)
 {
     int64_t by_us = (int64_t)rng_below(&w->rng_chaos, 7200) * SECOND - 3600 * SECOND;
@@ -217,8 +217,8 @@ static void clock_step(struct world *w)
     node_step_date(w, n, by_us);
 }
 
-/* The controller for up to longer than an instance may be silent, the others for as long as
- * clients and their agents would bear with a machine that is starved. */
+/* Stops a process: the controller for up to longer than an instance may be silent, the others for as long
+ * as clients and agents would tolerate a starved machine. */
 static void stopped(struct world *w)
 {
     struct agent *a = some_agent(w);
@@ -240,7 +240,7 @@ static void stuck(struct world *w)
     if (!a) return;
     bool ever = rng_below(&w->rng_chaos, 2) == 0;
     int64_t for_us = ever ? w->heal_us - w->time.now_us : some_us(w, 60 * SECOND);
-    if (w->mutant == MUTANT_STALLED) for_us += SIM_GAP_US; /* nobody sees it, so it is not cured */
+    if (w->mutant == MUTANT_STALLED) for_us += SIM_GAP_US; /* undetected, so not cured */
     engine_stick(w, &a->engine, for_us);
     agent_blame(a, SIM_ROUTERS_MAX, w->time.now_us + for_us);
 }
@@ -286,7 +286,7 @@ static void no_names(struct world *w)
     w->no_names_us = w->time.now_us + some_us(w, 60 * SECOND);
 }
 
-/* The other kinds are asked for at their calls. */
+/* The kinds that strike by themselves; the others are drawn at the calls that they affect. */
 static void (*const on_time[FAULT_KIND_COUNT])(struct world *w) = {
     [FAULT_CUT_UP] = cut_up,
     [FAULT_CUT_DOWN] = cut_down,

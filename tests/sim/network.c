@@ -1,4 +1,4 @@
-/* network.c - messages as events; their bytes go through the product's codecs. */
+/* network.c - sends messages as events; their bytes go through the product's codecs. */
 #include "tests/sim/network.h"
 
 #include "base/core/bits.h"
@@ -10,7 +10,7 @@
 struct message {
     struct agent *agent;
     struct router_node *router;
-    bool forged; /* a mutant's: it proves nothing */
+    bool forged; /* made by a mutant: it proves nothing about its sender */
     uint64_t boot;
     size_t len;
     char bytes[];
@@ -37,14 +37,15 @@ static int64_t call_delay_us(struct world *w)
     return us;
 }
 
-/* The last good address serves on; who has none yet must ask. */
+/* Returns true if the process can find the controller: an address once resolved stays in use, the first one
+ * needs the resolver. */
 static bool has_address(const struct world *w, bool *knows)
 {
     *knows |= w->time.now_us >= w->no_names_us;
     return *knows;
 }
 
-/* What a newer release says beside all that is known. */
+/* Adds a field that only a newer release would send. */
 static void say_more(struct world *w, struct buf *text)
 {
     static const char more[] = "{\"of_tomorrow\":{\"a\":[1,null,\"x\"]},";
@@ -164,7 +165,7 @@ struct parcel {
     char instance[NAME_BYTES];
     uint32_t attempt;
     enum engine_out out;
-    uint32_t index, count; /* of tokens: the first one's place in the whole answer */
+    uint32_t index, count; /* of its tokens; index: of the first one in the whole output */
     enum retry_failure failure;
 };
 
@@ -214,7 +215,7 @@ static void request_arrives(struct world *w, const struct event *e)
     struct seq s = { r, p->attempt, r->routed.dispatch.prompt_tokens + known, r->output - known };
     enum engine_answer answer = ENGINE_UNREACHABLE;
     if (a && !a->gone && a->engine.phase == ENGINE_HUNG) {
-        timeline_again(&w->time, w->time.now_us + SECOND); /* the kernel has it, nobody reads it */
+        timeline_again(&w->time, w->time.now_us + SECOND); /* unread in the kernel */
         return;
     }
     if (a && !a->gone)
@@ -276,7 +277,7 @@ static bool mutant_eats(struct world *w, enum engine_out out)
     return eats && w->time.now_us < w->heal_us && rng_below(&w->rng_net, 50) == 0;
 }
 
-/* In order on one connection: the later message never overtakes. */
+/* Messages of one connection keep their order: a later one never overtakes. */
 void network_answer(struct world *w, struct agent *a, const struct seq *s, enum engine_out out,
                     uint32_t count)
 {

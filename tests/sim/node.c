@@ -1,10 +1,10 @@
-/* node.c - clocks of a node, and its stops. */
+/* node.c - keeps a node's clocks and its stops. */
 #include "tests/sim/node.h"
 
 #include "tests/sim/world.h"
 
-#define BOOTED_S 1000000 /* machines have been up for up to so long */
-#define FAST_PPM 2000    /* ten times what a clock that is disciplined at all does */
+#define BOOTED_S 1000000 /* longest time that a machine has been up */
+#define FAST_PPM 2000    /* ten times the drift of a disciplined clock */
 #define DATE_OFF_US (3600 * SECOND)
 #define JITTER_US (3 * MS)
 

@@ -1,4 +1,4 @@
-/* reasons.c - the reasons that hold, each with the fact behind it. */
+/* reasons.c - knows the valid reasons for an end, and checks the fact behind each. */
 #include "tests/sim/reasons.h"
 
 #include "base/core/bits.h"
@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#define SLACK_US (2 * SECOND) /* a tick, and what overtakes on its way */
+#define SLACK_US (2 * SECOND) /* a tick, and messages that overtake each other */
 
 static const struct intent *intent_of(const struct world *w, const struct agent *a)
 {
@@ -15,7 +15,7 @@ static const struct intent *intent_of(const struct world *w, const struct agent 
     return at == UINT32_MAX ? NULL : &c->money.intent[at];
 }
 
-/* Which of them the plan wants gone: it may be long before they are. */
+/* Records which instances the plan wants gone; their removal may come much later. */
 static void keep_wishes(struct world *w)
 {
     const struct control *c = w->controller.control;
@@ -36,7 +36,7 @@ static bool has_twin(const struct world *w, const struct agent *a)
     return false;
 }
 
-/* How long this controller has listened for it in vain. */
+/* Returns for how long this controller has listened for `a` in vain. */
 static int64_t silence_us(const struct world *w, const struct agent *a)
 {
     const struct controller_node *c = &w->controller;
@@ -46,7 +46,7 @@ static int64_t silence_us(const struct world *w, const struct agent *a)
     return w->time.now_us - from_us - stopped_us;
 }
 
-/* NULL: none. */
+/* Returns the true reason for removing `a`; NULL: there is none. */
 static const char *removal_reason(const struct world *w, const struct agent *a)
 {
     const struct merge_config *m = &w->controller.setup.merge;
@@ -74,7 +74,7 @@ void reasons_removal(struct world *w, struct agent *a)
     check_history(w);
 }
 
-/* Written, and perhaps the controller died before it made the call. */
+/* Judges an end that is written but not carried out: the controller may have died before it made the call. */
 static void ending(struct world *w, struct agent *a)
 {
     if (!a->end_reason) reasons_removal(w, a);
@@ -89,14 +89,14 @@ void reasons_after_tick(struct world *w)
         if (!i || !cloud_runs(w, k)) continue;
         if (i->state == INTENT_ENDING) ending(w, a);
         if (i->state != INTENT_ENDED || a->late) continue;
-        /* Refused by a call that was repeated, while an earlier one came through unseen. */
+        /* A repeated create was refused, while an earlier one had gone through unseen. */
         a->late = i->made_us == 0;
         if (!a->late) history_instance_ended(&w->history, a->id, NULL, w->time.now_us);
     }
     check_history(w);
 }
 
-/* Nobody's intent any more when the provider makes it: the call came through too late. */
+/* A create call may go through so late that its intent is already unknown or ending. */
 bool reasons_is_late(const struct world *w, const struct agent *a)
 {
     const struct intent *i = intent_of(w, a);

@@ -1,4 +1,4 @@
-/* router.c - the router's shell in virtual time. */
+/* router.c - runs the router's director in virtual time. */
 #include "tests/sim/router.h"
 
 #include "base/core/bits.h"
@@ -25,7 +25,7 @@ static void tell_client(struct world *w, struct request *r, enum history_outcome
     r->over = true;
     r->ok = outcome == HISTORY_FINISHED;
     r->status = status;
-    if (r->left) return; /* nobody hears it */
+    if (r->left) return; /* the client is gone */
     history_over(&w->history, r->index, outcome, w->time.now_us);
     if (w->mutant == MUTANT_TWO_ENDS && outcome == HISTORY_FINISHED)
         history_over(&w->history, r->index, HISTORY_ERROR, w->time.now_us);
@@ -59,7 +59,7 @@ static void over(struct world *w, struct request *r, enum history_outcome outcom
     note_end(w, r, outcome, status);
 }
 
-/* ---- silence, as upstream.c watches for it ---- */
+/* ---- silence, watched for as in router/upstream.c ---- */
 
 static const struct silence_config silence_limits = { .head_us = 30 * SECOND,
                                                       .gap_us = 10 * SECOND,
@@ -84,14 +84,14 @@ static void on_silence(struct world *w, const struct event *e)
     const struct router_node *n = router_of(w, r);
     if (e->what != r->look || r->over || r->routed.dispatch.state != DISPATCH_SENT) return;
     if (node_defers(w, &n->node, true)) return;
-    if (r->unread) hear(w, r); /* what was unread is read before a timer fires */
+    if (r->unread) hear(w, r); /* unread bytes are read before a timer fires */
     r->unread = false;
     if (!silence_look(&r->silence, &silence_limits, now_us(w, n))) {
         look_later(w, r);
         return;
     }
     struct agent *a = agent_find(w, r->instance);
-    if (a && !w->continues) agent_blame(a, n->index, w->time.now_us); /* its queue is silent */
+    if (a && !w->continues) agent_blame(a, n->index, w->time.now_us); /* no heartbeat in a queue */
     network_cancel(w, r);
     router_failed(w, r, r->attempt, RETRY_SILENT);
 }
@@ -100,7 +100,7 @@ static void hear(struct world *w, struct request *r)
 {
     bool first = !r->silence.has_bytes;
     silence_heard(&r->silence, &silence_limits, now_us(w, router_of(w, r)));
-    if (first) look_later(w, r); /* later ones move the look when it comes */
+    if (first) look_later(w, r); /* on_silence moves the look for later bytes */
 }
 
 void router_head(struct world *w, struct request *r, uint32_t attempt)
@@ -319,7 +319,7 @@ static void take_endpoint(struct world *w, struct router_node *n, const struct e
 
 void router_hears(struct world *w, struct router_node *n, uint64_t boot, struct str text)
 {
-    if (boot != n->boot) return; /* an answer to the one before the restart */
+    if (boot != n->boot) return; /* a reply to the router before its restart */
     CLEANUP(arena_fini) struct arena arena;
     struct router_rules rules;
     struct err err = { 0 };
@@ -365,7 +365,7 @@ void router_start(struct world *w, struct router_node *n)
                 sync_turn, n, 0);
 }
 
-/* Its connections break: clients see it, engines see it. */
+/* Restarts the router with nothing in memory. Its connections break, to clients and to engines. */
 void router_restart(struct world *w, struct router_node *n)
 {
     timeline_note(&w->time, "router_restarts", w->name, n->index);

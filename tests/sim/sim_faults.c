@@ -1,10 +1,10 @@
-/* sim_faults.c - seeds, one after the other.
+/* sim_faults.c - runs worlds by seed, and tells the first broken check of each.
  *
- *     sim_faults [--seeds COUNT] [--from SEED]   each seed once, every 50th twice
- *     sim_faults --seed SEED [--verbose]         one seed, with its trace
- *     ... --kinds COUNT                          with only the first COUNT kinds of faults
- *     sim_faults --mutants [--seeds COUNT]       each planted bug must be found within COUNT seeds
- *     sim_faults --mutant NAME ...               any of the above with that bug
+ *     sim_faults [--seeds COUNT] [--from SEED]   runs each seed once, every 50th twice
+ *     sim_faults --seed SEED [--verbose]         runs one seed and prints its events
+ *     ... --kinds COUNT                          allows only the first COUNT kinds of faults
+ *     sim_faults --mutants [--seeds COUNT]       finds each planted bug within COUNT seeds
+ *     sim_faults --mutant NAME ...               runs the seeds with that bug
  */
 #include "base/core/bits.h"
 #include "base/io/loop/clock.h"
@@ -15,10 +15,10 @@
 
 #define TWICE_EVERY 50
 
-/* Seeds that found a defect of the product once: they run first, for ever. */
+/* Seeds that once found a defect of the product; they run first. */
 static const struct {
     uint64_t seed;
-    uint32_t kinds; /* that there were */
+    uint32_t kinds; /* of faults that existed then */
     const char *why;
 } regressions[] = {
     { 64, 26,
@@ -62,7 +62,7 @@ static void tell(const struct world_options *o, const struct world_result *r)
     fflush(stdout);
 }
 
-/* True when all checks held. */
+/* Runs one seed, or two times to compare the digests. Returns true if all checks held. */
 static bool run_one(uint64_t seed, const struct options *o, bool twice, struct world_result *ret)
 {
     struct world_options world = { seed, o->mutant, (uint32_t)o->kinds, o->verbose };
@@ -118,8 +118,8 @@ static int run_regressions(void)
     return failed ? 1 : 0;
 }
 
-/* The check that the bug is about must fire. Where another one fires first, the seed does not
- * count. */
+/* Returns true if the mutant's own check fires within `count` seeds. A seed in which another check fires
+ * first does not count. */
 static bool find_mutant(enum mutant m, uint64_t count)
 {
     const struct mutant_row *row = &mutant_rows[m];

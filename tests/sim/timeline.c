@@ -1,4 +1,4 @@
-/* timeline.c - events come out by time, equal times in the order they went in. */
+/* timeline.c - runs events in the order of their times, and equal times in the order of insertion. */
 #include "tests/sim/timeline.h"
 
 #include "base/core/err.h"

@@ -1,4 +1,4 @@
-/* world.c - a seed's life. */
+/* world.c - draws a world from a seed and runs it through its phases. */
 #include "tests/sim/world.h"
 
 #include "base/core/bits.h"
@@ -8,7 +8,7 @@
 
 #define BEGIN_US (1000000 * SECOND)
 #define FAULTS_US (130 * SECOND)
-#define BACK_OFF_US (200 * SECOND) /* the longest that a swarm of faults leads to, and more */
+#define BACK_OFF_US (200 * SECOND) /* more than the longest back-off that the faults cause */
 #define LIVENESS_US (120 * SECOND)
 #define LAST_WORDS_US (10 * SECOND)
 
@@ -39,7 +39,7 @@ static void say_setting(const struct world *w)
     printf("\n");
 }
 
-/* A client leaves when its patience is over: no first token comes later. */
+/* A client leaves when its patience is over, so that no first token may come later. */
 static void begin_history(struct world *w)
 {
     const struct history_limits limits = { .first_us_max = SIM_PATIENCE_US,
@@ -53,7 +53,7 @@ static void run_for(struct world *w, int64_t us)
     timeline_run(&w->time, w, w->time.now_us + us, &w->failed);
 }
 
-/* Until no offer is in back-off: a sold-out provider is asked again only then, by design. */
+/* Runs until no offer is in back-off; by design a sold-out provider is asked again only then. */
 static void wait_for_offers(struct world *w)
 {
     int64_t until_us = w->time.now_us + BACK_OFF_US;
@@ -108,8 +108,7 @@ static void sum_up(const struct world *w, struct world_result *ret)
                                   .events = w->time.events,
                                   .requests = w->request_count,
                                   .machines = w->agent_count,
-                                  .controller_deaths = w->controller.deaths,
-                                  .virtual_s = (double)(w->time.now_us - BEGIN_US) / 1e6 };
+                                  .controller_deaths = w->controller.deaths };
     for (uint32_t i = 0; i < w->request_count; i++)
         ret->answered += w->request[i].ok;
 }

@@ -28,7 +28,7 @@
 #define SIM_SILENT_US (60 * SECOND)
 #define SIM_GRACE_US (60 * SECOND) /* idle without a lease */
 #define SIM_ORPHAN_US (20 * SECOND)
-#define SIM_GAP_US (100 * SECOND) /* between two tokens: a silence, a hold, and two heads in vain */
+#define SIM_GAP_US (100 * SECOND) /* between tokens: a silence, a hold and two waits for a head */
 #define SIM_PATIENCE_US (120 * SECOND)
 
 struct failure {
@@ -71,7 +71,6 @@ struct world_result {
     struct failure failure;
     uint64_t digest, events;
     uint32_t requests, answered, machines, controller_deaths;
-    double virtual_s;
 };
 
 struct world_options {

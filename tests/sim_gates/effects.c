@@ -1,4 +1,4 @@
-/* effects.c - runs a table of effects and prints what it found. */
+/* effects.c - runs a table of effects and prints whether each holds. */
 #include "tests/sim_gates/effects.h"
 
 #include "base/core/bits.h"

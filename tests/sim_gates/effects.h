@@ -1,4 +1,4 @@
-/* effects.h - what each row is worth beside its simple alternative, as a table.
+/* effects.h - runs a table of claims: what each policy is worth against its simple alternative.
  *
  *     { "why", "--trace gen:... --compare order=fcfs,mlfq --seeds 10",
  *       { { "order=mlfq", "order=fcfs", "jct_s.mean", -0.10 } } }
@@ -6,10 +6,10 @@
 #pragma once
 #include "tests/sim_gates/gate.h"
 
-/* The whole 95 % interval of gate_share lies beyond `bound`: below it when it is negative, above it
- * when it is positive. Never 0: no effect is no pass. Where a policy is to come close to the best of
- * what nobody knows beforehand, `behind_max` stands in its place: the whole interval of gate_shortfall
- * lies below it. `measured`: the mean of the share when the bound was set. */
+/* One claim. The whole 95 % interval of gate_share lies beyond `bound`: below a negative one, above a
+ * positive one; it is never 0, because no effect is no pass. `behind_max` stands in its place where a
+ * policy must come close to an arm that is known to be best only afterwards: the whole interval of
+ * gate_shortfall lies below it. `measured` is the mean of the share when the bound was set. */
 struct gate_effect {
     const char *arm, *against, *metric; /* against GATE_BEST: the best arm of `beside` */
     double bound, behind_max, measured;
@@ -23,8 +23,8 @@ struct gate_effects {
     const char *why;
     const char *command;
     struct gate_effect effect[GATE_EFFECTS_MAX]; /* ends with the first without an arm */
-    const char *beside; /* the same seeds: what GATE_BEST is the best of; NULL: nothing */
+    const char *beside; /* a command over the same seeds: its arms for GATE_BEST; or NULL */
 };
 
-/* Runs all and prints every effect; how many do not hold. */
+/* Runs all commands and prints every effect. Returns how many do not hold. */
 uint32_t gate_effects_missed(const struct gate_effects *effects, size_t count);

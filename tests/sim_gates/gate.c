@@ -1,4 +1,4 @@
-/* gate.c - command lines in, figures out. */
+/* gate.c - parses command lines, runs their arms and computes figures over the seeds. */
 #include "tests/sim_gates/gate.h"
 
 #include "base/core/bits.h"

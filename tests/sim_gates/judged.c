@@ -1,4 +1,4 @@
-/* judged.c - the arms of a process, as a list: gates have some dozens. */
+/* judged.c - keeps the judged arms of a process in a list, because gates have some dozens. */
 #include "tests/sim_gates/judged.h"
 
 #include "base/core/bits.h"
@@ -26,7 +26,7 @@ void judged_add(const char *arm)
     snprintf(arms[arm_count++], ARM_BYTES, "%s", arm);
 }
 
-/* "order=fcfs fair=none" names the policy fcfs of kind order. */
+/* Returns true if the arm names the policy: "order=fcfs fair=none" names fcfs of kind order. */
 static bool arm_names(const char *arm, const char *option, const char *policy)
 {
     CLEANUP(buf_fini) struct buf wanted = { 0 };
@@ -49,7 +49,7 @@ static bool is_word(char c)
     return isalnum((unsigned char)c) || c == '_';
 }
 
-/* Where `name` stands as a whole word, or NULL. */
+/* Returns where `name` stands as a whole word, or NULL. */
 static const char *find_word(const char *text, const char *name)
 {
     size_t len = strlen(name);
@@ -58,8 +58,8 @@ static const char *find_word(const char *text, const char *name)
     return NULL;
 }
 
-/* True when a list item of the page has both the name and a figure; a gate's source need only have
- * the name. */
+/* Returns true if a list item of the page has both the name and a figure; a gate's source
+ * needs only the name. */
 static bool page_tells(char *text, const char *page, const char *policy)
 {
     if (strncmp(page, "docs/", 5) != 0) return find_word(text, policy);

@@ -1,5 +1,5 @@
-/* margin.c - steps of a factor until one margin keeps the SLO and one does not, then halves (of
- * the logarithm) between them. */
+/* margin.c - searches margins: it multiplies or divides by STEP until one margin keeps the SLO and one
+ * does not, then halves the interval between them (of the logarithm). */
 #include "tests/sim_gates/margin.h"
 
 #include "base/core/bits.h"
@@ -11,7 +11,7 @@
 
 #define STEP 1.5
 #define POINTS_MAX 12
-#define NEAR 1.01 /* between two margins: there is nothing more to find */
+#define NEAR 1.01 /* a ratio of two margins at which the search ends */
 
 struct margin_bed margin_open(const char *command, double seconds)
 {
@@ -35,7 +35,8 @@ static bool is_static(const struct scale_policy *policy)
     return policy == scale_find(STR("static"));
 }
 
-/* With more misses than misses_max the run stops there, and its cost says nothing; 0: never. */
+/* Simulates one point. A run with more misses than misses_max (0: no limit) stops there, and its cost
+ * means nothing. */
 static struct margin_point point(const struct margin_bed *b, const struct scale_policy *policy,
                                  double lead_s, uint64_t seed, double margin, uint32_t misses_max)
 {
@@ -71,7 +72,8 @@ struct margin_point margin_at(const struct margin_bed *b, const struct scale_pol
     return point(b, policy, lead_s, seed, margin, 0);
 }
 
-/* Between a margin that keeps the SLO and one that misses it; 0: none of that kind yet. */
+/* Returns the next margin to try. `kept` is the least that keeps the SLO, `missed` the most that does
+ * not; 0: none yet. */
 static double next_margin(const struct margin_bed *b, bool whole, double kept, double missed)
 {
     if (whole && kept > 0) return kept - 1.0 / b->start;

@@ -1,33 +1,34 @@
-/* t_gate_effects.c - orders and chunks: what each policy is worth beside its simple alternative, on the
- * load that its mechanism is for.
+/* t_gate_effects.c - judges what each order and chunk policy is worth against its simple alternative,
+ * on the load that its mechanism is for.
  *
  * Ten paired seeds an effect; traces are generated, so seeds differ in arrivals and lengths as well.
- * What a policy loses is in docs/systems/scheduling.md. Memory is not short here, see
- * t_gate_effects_memory; presets are t_gate_presets's, feedback queues and fairness
- * t_gate_scheduling's and t_gate_fair's.
+ * What a policy loses is in docs/systems/scheduling.md. Memory is not short here; t_gate_effects_memory
+ * has loads where it is. t_gate_presets judges presets, t_gate_scheduling feedback queues and
+ * t_gate_fair fairness.
  */
 #include "base/core/bits.h"
 #include "tests/sim_gates/effects.h"
 #include "tests/sim_gates/judged.h"
 
-/* Four places, answers that vary more than exponentially, load .85, lengths known with noise. */
+/* Four places, outputs that vary more than exponentially, load .85, lengths known with noise. */
 #define SLOTS                                                                                  \
     "--trace gen:poisson,rate=1.98,prompt=16,output=lognormal(150,2.3),n=2000 --fleet 1xa100 " \
     "--seqs-max 4 --predict noisy_oracle --seeds 10 "
 
-/* Prompts are what there is most of, and come a little faster than they can be computed. */
+/* Prompts are most of the work, and come a little faster than they can be computed. */
 #define PROMPTS                                                                               \
     "--trace gen:poisson,rate=6.5,prompt=lognormal(1155,1),output=lognormal(211,0.6),n=2000 " \
     "--fleet 1xa100 --seeds 10 "
 
-/* 100 groups of 20 that share 1,024 tokens, all there at once, in any order; cache for 20 of them. A
- * batch job of 2,000 queues whole: the product's bound of 256 would refuse most of it. */
+/* 100 groups of 20 requests that share 1,024 tokens arrive at once, in any order; the cache holds some
+ * 20 of the shared beginnings. A batch job of 2,000 queues whole: the product's bound of 256 would
+ * refuse most of it. */
 #define GROUPS                                                                             \
     "--trace gen:poisson,rate=2000,prompt=40,output=lognormal(30,0.5),n=2000,system=1024," \
     "systems=100,tenants=100 --fleet 1xa100 --kv-tokens 20000 --chunk budget --seeds 10 "  \
     "--max-waiting 2000 "
 
-/* Prompts of half a step in the mean, at the rate at which steps must be full. */
+/* Prompts of half a step in the mean, at a rate at which steps must be full. */
 #define PACKING                                                                             \
     "--trace gen:poisson,rate=12,prompt=lognormal(1155,1),output=lognormal(20,0.6),n=2000 " \
     "--fleet 1xa100 --seeds 10 "

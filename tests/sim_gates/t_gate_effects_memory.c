@@ -1,30 +1,31 @@
-/* t_gate_effects_memory.c - admission, preemption and eviction: what each policy is worth beside its
- * simple alternative where KV memory is what is short.
+/* t_gate_effects_memory.c - judges what each admission, preemption and eviction policy is worth against
+ * its simple alternative where KV memory is short.
  *
- * Ten paired seeds an effect, as in t_gate_effects. Reserving an output's memory, by any rule, was made
- * against reserving all of it; what such rules lose to plain paging is in docs/systems/scheduling.md.
+ * Ten paired seeds an effect, as in t_gate_effects. Rules that reserve an output's memory, each in its
+ * way, were made to beat reserving all of it; what they lose to plain paging is in
+ * docs/systems/scheduling.md.
  */
 #include "base/core/bits.h"
 #include "tests/sim_gates/effects.h"
 #include "tests/sim_gates/judged.h"
 
-/* An L4 with room for a dozen requests; at .6 a second they just pass. */
+/* An L4 with room for a dozen requests; .6 a second is just what it can serve. */
 #define SHORT                                                                                 \
     "prompt=lognormal(1155,1),output=lognormal(211,0.6),n=1500,output_max=1000 --fleet 1xl4 " \
     "--kv-tokens 20000 --chunk sarathi --seeds 10 "
 
-/* Answers are most of what memory is wanted for. */
+/* Outputs need most of the memory. */
 #define LONG                                                                                \
     "--trace gen:poisson,rate=0.35,prompt=lognormal(200,1),output=lognormal(700,1),n=1000," \
     "output_max=4000 --fleet 1xl4 --kv-tokens 20000 --seeds 10 "
 
-/* Short of places: 32 in a batch. */
+/* Few places: 32 in a batch. */
 #define BATCHES                                                                           \
     "--trace gen:poisson,rate=2,prompt=lognormal(300,1),output=lognormal(211,0.6),n=600," \
     "output_max=1000 --fleet 1xa100 --seqs-max 32 --seeds 10 --drain 9h "
 
-/* What waits beyond memory is the subject there; the product's 256 would refuse it, the more the
- * slower a policy is, and what is refused is in no mean. */
+/* Lifts the product's bound of 256 waiting requests: the queue beyond memory is the subject. The bound
+ * would refuse the more, the slower a policy is, and refused requests are in no mean. */
 #define UNBOUNDED "--max-waiting 1000000 --requests-max 1000000 "
 
 static const struct gate_effects effects[] = {

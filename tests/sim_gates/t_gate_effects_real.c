@@ -1,6 +1,6 @@
-/* t_gate_effects_real.c - what the policies of the engine's step are worth on the public traces.
+/* t_gate_effects_real.c - judges what the policies of the engine's step are worth on public traces.
  *
- * Ten paired seeds of a world in which instances and steps differ from their model; the trace is the
+ * Ten paired seeds of a world in which instances and steps differ from their model. The trace is the
  * same in all, so intervals say less here than in t_gate_effects, where arrivals are drawn as well.
  */
 #include "base/core/bits.h"
@@ -8,7 +8,7 @@
 
 #define CONV "--trace azure-2023-conv.csv --seeds 10 "
 
-/* A little less than one L4 does, with room for some twenty requests. */
+/* A load a little below what one L4 can serve, with memory for some twenty requests. */
 #define SHORT                                                                           \
     CONV "--fleet 1xl4 --speed 0.17 --requests 4000 --kv-tokens 35000 --chunk sarathi " \
          "--order fcfs --drain 9h "

@@ -1,7 +1,8 @@
-/* t_gate_fair.c - what tenants are served when more is asked for than there is, and what fairness costs
- * the cache. Ten paired seeds of generated load; service is what was computed, uncached prompt tokens
- * + 2 * output tokens, of requests that ended while others still came. VTC counts cached tokens as
- * well, but its load shares no prefix; DLPM's own measure leaves them out, because they cost nothing.
+/* t_gate_fair.c - judges how overload is shared among tenants, and what fairness costs the cache.
+ *
+ * Ten paired seeds of generated load. Service is what was computed, uncached prompt tokens + 2 * output
+ * tokens, of requests that ended while others still arrived. VTC counts cached tokens as well, but its
+ * load shares no prefix; DLPM's own measure leaves them out, because they cost nothing.
  */
 #include "base/core/bits.h"
 #include "simulator/sim.h"
@@ -42,13 +43,13 @@ static struct service serve_tenants(const struct gate *g, uint32_t arm, uint32_t
     return ret;
 }
 
-/* Of the first tenant to the second. */
+/* Returns the first tenant's service over the second's. */
 static double ratio(const struct service *s)
 {
     return s->tokens[1] / s->tokens[2];
 }
 
-/* Jain's index: 1 when all are served alike, 1 / tenants when only one is. */
+/* Returns Jain's index: 1 when all are served alike, 1 / tenants when only one is. */
 static double fairness(const struct service *s)
 {
     double sum = 0, squares = 0;
@@ -62,8 +63,8 @@ static double hits(const struct service *s)
     return s->hit_ratio;
 }
 
-/* Prints and returns the interval of what `of` says of an arm, seed by seed; `against` an arm, that
- * of their ratio. */
+/* Prints and returns the interval of figure `of` of an arm over the seeds; with `against`, of the ratio
+ * of the two arms' figures, seed by seed. */
 static struct stats_mean judge(const char *what, double (*of)(const struct service *),
                                const struct service arm[SEEDS], const struct service against[SEEDS])
 {
@@ -87,8 +88,8 @@ static void serve_all(const char *command, uint32_t arms, struct service ret[][S
     gate_free(&g);
 }
 
-/* Both offer more than half of what the engine does, and most of it is refused: its queue has the 256 places
- * that it ships with. One offers three times the other. */
+/* Two tenants each offer more than half of what the engine can serve, one three times the other. Most
+ * is refused, because the queue has the 256 places that it ships with. */
 static void counters_share_out_service(void **state)
 {
     (void)state;
@@ -107,7 +108,7 @@ static void counters_share_out_service(void **state)
     gate_interval_above("and not less", dlpm, 0.98);
 }
 
-/* Both offer alike, and more than there is: they are served as they weigh. */
+/* Two tenants offer the same load, more than the engine can serve: service follows their weights. */
 static void weights_share_out_service(void **state)
 {
     (void)state;
@@ -124,7 +125,7 @@ static void weights_share_out_service(void **state)
     gate_interval_below("and no more", dlpm, 2.05);
 }
 
-/* Eight system prompts that fill the cache, so that who runs drives some of them out; one tenant sends
+/* Eight system prompts fill the cache, so that running requests evict some of them; one tenant sends
  * three times its share. */
 static void deficits_keep_locality(void **state)
 {
@@ -144,8 +145,9 @@ static void deficits_keep_locality(void **state)
     gate_interval_above("locality is kept", kept, 0.95); /* measured .963 +- .004 */
     gate_interval_above("counters alone lose it", more, 1.15);
     gate_interval_above("and service is even", even, 0.98); /* measured .994 +- .002 */
-    /* Was: longest prefix alone has at most .87, measured .831 +- .029 with a queue without a bound. As it ships
-     * it has .878 +- .016, because the router refuses and retries; the claim is dlpm's lead, 1.133. */
+    /* Longest prefix alone had .831 +- .029 with an unbounded queue, and the claim was at most .87.
+     * As it ships it has .878 +- .016, because the router refuses and retries; the claim now is
+     * dlpm's lead, 1.133. */
     gate_interval_above("and more so than by longest prefix alone", lead, 1.1);
 }
 

@@ -1,9 +1,9 @@
-/* t_gate_mix.c - mixes of accelerators, planned in closed form and simulated as fleets.
+/* t_gate_mix.c - plans mixes of accelerators in closed form and simulates them as fleets.
  *
  * Llama-3-8b with the lengths of Azure's conversations at 20 requests a second, five accelerators at
  * listed prices, TTFT 1 s and TPOT 50 ms for nine requests in ten. The fleets that the policies choose
- * then serve the trace itself, bursts and all, up to 18.3 requests a second: a mix is only cheaper if
- * it keeps the SLO as often. Worlds 11 to 20; nothing was chosen on them.
+ * then serve the trace itself, with its bursts, up to 18.3 requests a second: a mix counts as cheaper
+ * only if it keeps the SLO as often. Worlds 11 to 20; nothing was chosen on them.
  */
 #include "base/core/bits.h"
 #include "cli/input_file.h"
@@ -17,7 +17,7 @@
 #define RATE 20
 #define SEEDS "--seed 11 --seeds 10 "
 
-static struct planner planner; /* large: one a process */
+static struct planner planner; /* too large for the stack */
 static struct prices prices;
 
 static void describe(void)
@@ -34,7 +34,8 @@ static void describe(void)
     assert_int_equal(planner_types(&planner, &prices, &model, only, COUNT_OF(only), &slo, &err), 0);
 }
 
-/* The policy's fleet as the simulator reads it, "3xl40s@0.79+1xh100@2.69"; its dollars an hour. */
+/* Writes the policy's fleet as the simulator reads it, "3xl40s@0.79+1xh100@2.69". Returns its dollars
+ * an hour. */
 static double choose_fleet(const char *policy, struct buf *ret_fleet)
 {
     struct mix_verdict v, unused;
@@ -42,7 +43,7 @@ static double choose_fleet(const char *policy, struct buf *ret_fleet)
     assert_true(v.found);
     for (uint32_t t = 0; t < planner.mix.type_count; t++) {
         if (v.count[t] == 0) continue;
-        assert_int_equal(planner.type[t].tp, 1); /* a fleet's pool says no other yet */
+        assert_int_equal(planner.type[t].tp, 1); /* --fleet cannot state another degree yet */
         buf_printf(ret_fleet, "%s%ux%s@%.2f", ret_fleet->len > 0 ? "+" : "", v.count[t],
                    planner.type[t].price->hardware, planner.mix.type[t].price_h);
     }
@@ -50,7 +51,7 @@ static double choose_fleet(const char *policy, struct buf *ret_fleet)
     return v.cost_h;
 }
 
-/* The attainment of `fleet` is at most half a point behind that of `one` at every speed. */
+/* Checks at each speed that the attainment of `fleet` is at most 0.5 % below that of `one`. */
 static void check_attainment(const char *fleet, const char *one)
 {
     static const char *const speed[] = { "2.8", "3.8" };

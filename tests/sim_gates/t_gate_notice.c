@@ -1,8 +1,8 @@
-/* t_gate_notice.c - answers that begin on a spot machine and end elsewhere, when its notice comes.
+/* t_gate_notice.c - judges how migration saves outputs when a spot machine gets its notice.
  *
- * Four A100 on demand and four of one spot zone that goes every few minutes, an 8B model, answers of
- * some twenty seconds. What had begun and is cut off goes on at another machine, which computes all of
- * it again. */
+ * Four A100 on demand and four in one spot zone that goes every few minutes, an 8B model, outputs of
+ * some twenty seconds. A request that is cut off resumes at another machine, which computes all of it
+ * again. */
 #include "tests/sim_gates/gate.h"
 #include "tests/sim_gates/judged.h"
 
@@ -23,8 +23,8 @@ static struct gate run(const char *link, const char *notice)
     return gate_run(command);
 }
 
-/* Where the link carries everything in time nothing is cut off, and what could stay until it ended by
- * itself was not copied. */
+/* Over a link that copies everything in time nothing is cut off, and requests that end in time by
+ * themselves are not copied. */
 static void a_notice_is_enough_where_the_link_is_fast(void **state)
 {
     (void)state;
@@ -39,9 +39,10 @@ static void a_notice_is_enough_where_the_link_is_fast(void **state)
     gate_free(&g);
 }
 
-/* That llumnix, which begins all copies at once, has more cut off is no claim any more (+0.4 +- 8.2 %): the bound
- * of -0.2 stood while the simulator let any number of copies go to one engine. Engines and routers let
- * 16, so that fewer of llumnix's are in vain. */
+/* Over a slow link spotserve begins only copies that can arrive, and has fewer requests cut off than no
+ * migration. A lead over llumnix, which begins all copies at once, is not claimed any more (+0.4 +-
+ * 8.2 %): the bound of -0.2 held while the simulator let any number of copies go to one engine. Engines
+ * and routers allow 16, so that fewer of llumnix's are in vain. */
 static void what_cannot_arrive_is_not_begun(void **state)
 {
     (void)state;

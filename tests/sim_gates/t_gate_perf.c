@@ -1,12 +1,12 @@
-/* t_gate_perf.c - what instances believe of their speed, in a world where it is hidden.
+/* t_gate_perf.c - judges models of an instance's step time in a world where its speed is hidden.
  *
  * Each instance is faster or slower than its hardware by a lognormal factor with a sigma of 0.3.
- * Routing, chunks and admission live on the estimates. Three of the models learn from steps; they
- * differ from each other by less than the interval (docs/systems/performance-model.md).
+ * Routing, chunks and admission use the estimates. Three of the models learn from steps; they differ
+ * from each other by less than the interval (docs/systems/performance-model.md).
  *
- * What is claimed is the mean JCT. The SLO was, until the default routing policy weighed decoding by
- * what the phases take: wrong estimates then cost little of the SLO on equal hardware (+1.1 +-1.8 %
- * by learning, was +9.6 +-3.4), and on mixed hardware worlds differ too much (+23 +-23 %).
+ * The claim is the mean JCT. It was attainment until the default routing policy weighed decoding by the
+ * time of each phase: since then wrong estimates cost little attainment on equal hardware (learning
+ * gains 1.1 +-1.8 %, was 9.6 +-3.4), and on mixed hardware worlds differ too much (+23 +-23 %).
  */
 #include "base/core/bits.h"
 #include "tests/sim_gates/effects.h"

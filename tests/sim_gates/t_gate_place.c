@@ -1,4 +1,5 @@
-/* t_gate_place.c - spot placement over generated zones: availability, cost, regret to a clairvoyant.
+/* t_gate_place.c - judges spot placement over generated zones: availability, cost, and regret against
+ * a clairvoyant.
  *
  * World. Five zones; each is up and down for exponential times (MTBF, MTTR); `correlation` is the
  * share of a zone's losses that strike several zones at once. A zone that goes takes all
@@ -6,12 +7,13 @@
  * from as the controller does. Spot costs 0.35 of on demand; from launch to ready LEAD_S; what is
  * launched is paid until it ends, start-up included.
  *
- * Zones are drawn by seed and zone alone, so that all rows meet the same ones.
+ * Zones are drawn by seed and zone alone, so that all policies meet the same ones.
  *
  * Clairvoyant. A lower bound: one place of the N, filled at least cost by dynamic programming over
- * what is to come, with start-ups paid (but begun in time), missing time at a price p. For any p,
+ * the known future, with start-ups paid (but begun in time) and missing time at a price p. For any p,
  * cost(p) - p * allowed is below the cost of every schedule that misses no more than `allowed`; the
- * best p of a grid is taken. N such places are a bound for N instances, strict availability or not.
+ * best p of a grid counts. N such places bound N instances, whether availability counts only times
+ * with all N or not.
  */
 #include "base/core/bits.h"
 #include "policies/place/place.h"
@@ -30,39 +32,39 @@
 #define TICK_S 30
 #define DAYS 14
 #define TICKS (DAYS * 86400 / TICK_S)
-#define WARM_TICKS 20 /* the first start is nobody's fault */
+#define WARM_TICKS 20 /* the first start, not judged */
 #define LEAD_S 120
 #define LEAD_TICKS (LEAD_S / TICK_S)
 #define RATIO 0.35
 #define SHOCK_HITS 0.5 /* chance that a shock strikes the shakiest zone */
 #define AVAILABILITY 0.99
-#define SEEDS 10
+#define SEEDS 20
 #define INSTANCES_MAX 64
-#define T9 2.262 /* Student's, 95 %, ten seeds */
 
 struct zones {
     const char *name;
     double mtbf_h[ZONES], mttr_h[ZONES], correlation;
-    bool by_means; /* so close to what can be had that the intervals reach over the lines */
+    double regret_max; /* of joint, in % of what a clairvoyant pays; the whole interval */
 };
 
 static const struct zones worlds[] = {
-    { "even, MTBF 12 h, MTTR 1 h", { 12, 12, 12, 12, 12 }, { 1, 1, 1, 1, 1 }, 0.2, false },
+    { "even, MTBF 12 h, MTTR 1 h", { 12, 12, 12, 12, 12 }, { 1, 1, 1, 1, 1 }, 0.2, 15 },
     /* Up-times and drops of the best, the worst and three middle zones of the public V100 traces
      * (availability 91 % to 17 %, 94 to 343 drops in 45.5 days). */
     { "uneven, as the public traces",
       { 10.6, 5.5, 3.0, 1.5, 0.54 },
       { 1.05, 1.8, 2.5, 2.7, 2.6 },
       0.2,
-      false },
-    { "hard, MTBF 3 h, MTTR 1 h", { 3, 3, 3, 3, 3 }, { 1, 1, 1, 1, 1 }, 0.2, true },
+      15 },
+    /* 15 of the mean of ten seeds before whole intervals were judged: 13.0; of twenty 14.2 +-1.6. */
+    { "hard, MTBF 3 h, MTTR 1 h", { 3, 3, 3, 3, 3 }, { 1, 1, 1, 1, 1 }, 0.2, 17 },
 };
 
 static bool up[TICKS][ZONES];
 
-/* Shocks strike each zone with a chance in proportion to its own rate of losses, the shakiest with
- * SHOCK_HITS, so often that they make up `correlation` of every zone's losses: MTBF stays what is
- * given. A zone's own losses are the rest. */
+/* Draws when each zone is up. Shocks strike each zone with a chance in proportion to its own rate of
+ * losses, the shakiest with SHOCK_HITS, so often that they make up `correlation` of every zone's
+ * losses; a zone's own losses are the rest, so that its MTBF stays as given. */
 static void draw(const struct zones *w, uint64_t seed)
 {
     struct rng own[ZONES], shock;
@@ -98,7 +100,7 @@ static double price(uint32_t offer)
     return offer == ZONES ? 1 : RATIO;
 }
 
-/* ---- a row at work ---- */
+/* ---- a policy at work ---- */
 
 struct instance {
     uint32_t offer, ready_at;
@@ -163,7 +165,7 @@ static void launch(struct fleet *f, uint32_t o, uint32_t n, uint32_t t, struct o
 
 static void end(struct fleet *f, uint32_t o, uint32_t n, uint32_t t)
 {
-    for (int pass = 0; pass < 2; pass++) /* what starts before what is ready */
+    for (int pass = 0; pass < 2; pass++) /* starting instances before ready ones */
         for (uint32_t i = 0; i < f->count && n > 0;) {
             bool starting = t < f->instance[i].ready_at;
             if (f->instance[i].offer != o || starting != (pass == 0)) {
@@ -215,10 +217,11 @@ static struct outcome run(const struct place_policy *policy)
 
 /* ---- the clairvoyant ---- */
 
-/* Least cost of one place when missing time costs `fine` an hour, less the fine on what is allowed. */
+/* Returns the least cost of one place when missing time costs `fine` an hour, less the fine on the
+ * time that may be missed. */
 static double bound(double fine)
 {
-    double cost[OFFERS + 1], next[OFFERS + 1]; /* the last state: nothing there */
+    double cost[OFFERS + 1], next[OFFERS + 1]; /* the last state: no instance */
     uint32_t since[ZONES] = { 0 };             /* ticks that a zone has been up */
     double tick_h = TICK_S / 3600.0;
     for (uint32_t s = 0; s <= OFFERS; s++)
@@ -231,7 +234,7 @@ static double bound(double fine)
             since[z] = up[t][z] ? since[z] + 1 : 0;
         for (uint32_t s = 0; s < OFFERS; s++) {
             bool there = s == ZONES || up[t][s];
-            /* Begun LEAD_TICKS ago in the same up-time: that much is paid on arrival. */
+            /* Begun LEAD_TICKS ago in the same up-time; the start-up is paid on arrival. */
             bool came = t >= LEAD_TICKS && (s == ZONES || since[s] > LEAD_TICKS);
             double from = fmin(cost[s], came ? least + price(s) * LEAD_S / 3600.0 : 1e30);
             next[s] = there ? from + price(s) * tick_h : 1e30;
@@ -259,29 +262,16 @@ struct sample {
     double v[SEEDS];
 };
 
-static double mean(const struct sample *s)
+static struct stats_mean of(const struct sample *s)
 {
-    double sum = 0;
-    for (int i = 0; i < SEEDS; i++)
-        sum += s->v[i];
-    return sum / SEEDS;
+    return stats_mean(s->v, SEEDS);
 }
 
-static double interval(const struct sample *s)
-{
-    double m = mean(s), sum = 0;
-    for (int i = 0; i < SEEDS; i++)
-        sum += (s->v[i] - m) * (s->v[i] - m);
-    return T9 * sqrt(sum / (SEEDS - 1) / SEEDS);
-}
-
-/* The upper end of the interval of a - b, seed by seed. */
+/* Returns the upper end of the interval of a - b, seed by seed. */
 static double most_more(const struct sample *a, const struct sample *b)
 {
-    struct sample d;
-    for (int i = 0; i < SEEDS; i++)
-        d.v[i] = a->v[i] - b->v[i];
-    return mean(&d) + interval(&d);
+    struct stats_mean d = stats_paired(a->v, b->v, SEEDS);
+    return d.mean + d.half;
 }
 
 struct row {
@@ -310,9 +300,9 @@ static void measure(const struct zones *w, struct row *rows, uint32_t count)
         print_message(
             "  %-10s available %6.2f +- %.2f %%, capacity %6.2f %%, dark %5.2f %%, regret "
             "%6.1f +- %.1f %%, %5.1f %% of on demand\n",
-            rows[r].policy->name, mean(&rows[r].available), interval(&rows[r].available),
-            mean(&rows[r].capacity), mean(&rows[r].dark), mean(&rows[r].regret),
-            interval(&rows[r].regret), mean(&rows[r].share));
+            rows[r].policy->name, of(&rows[r].available).mean, of(&rows[r].available).half,
+            of(&rows[r].capacity).mean, of(&rows[r].dark).mean, of(&rows[r].regret).mean,
+            of(&rows[r].regret).half, of(&rows[r].share).mean);
 }
 
 static void spot_is_there_and_cheap(void **state)
@@ -327,16 +317,15 @@ static void spot_is_there_and_cheap(void **state)
         judged_add("place=joint");
         judged_add("place=spot");
         judged_add("place=on_demand");
-        double part = worlds[k].by_means ? 0 : 1;
-        assert_true(mean(&rows[0].available) - part * interval(&rows[0].available) >= 99);
-        assert_true(mean(&rows[0].regret) + part * interval(&rows[0].regret) <= 15);
+        gate_interval_above("joint available, %", of(&rows[0].available), 99);
+        gate_interval_below("joint's regret, %", of(&rows[0].regret), worlds[k].regret_max);
         assert_true(most_more(&rows[0].regret, &rows[1].regret) < 0);
         assert_true(most_more(&rows[0].regret, &rows[2].regret) < -100); /* measured -186 */
     }
 }
 
-/* The real plan in the simulator: a pool with one spot offer that goes every twenty minutes. A row
- * that did not ask again would serve nobody afterwards. */
+/* Runs the real plan in the simulator: a pool with one spot offer that goes every twenty minutes. A
+ * policy that did not ask it again would serve no request afterwards. */
 static void the_only_offer_is_asked_again(void **state)
 {
     (void)state;
@@ -351,8 +340,8 @@ static void the_only_offer_is_asked_again(void **state)
     gate_free(&g);
 }
 
-/* Zones that go three times an hour, behind the real plan: joint keeps the SLO better than SkyServe's
- * policy, which holds a spare all the time, and costs less. */
+/* Where zones go three times an hour, joint keeps the SLO better than SkyServe's policy, which always
+ * holds a spare, and costs less. The plan is the real one. */
 static void joint_costs_less_where_zones_go_often(void **state)
 {
     (void)state;
@@ -368,8 +357,9 @@ static void joint_costs_less_where_zones_go_often(void **state)
     gate_free(&g);
 }
 
-/* Two offers of one pool: the cheaper takes two minutes, the dearer a quarter of one, as the file says
- * at first and launches teach. Under bursts what is there in time is worth its price. */
+/* Of two offers the cheaper is ready in two minutes and the dearer in a quarter of one, as the file
+ * states at first and launches teach. Under bursts an instance that is ready in time is worth its
+ * price. */
 static void what_is_ready_first_keeps_the_slo(void **state)
 {
     (void)state;
@@ -393,7 +383,7 @@ static void what_is_ready_first_keeps_the_slo(void **state)
         words, sizeof words,
         "--trace gen:gamma,rate=6,cv=4,prompt=lognormal(800,1),output=lognormal(200,0.6),n=4000 "
         "--fleet 1-12xl4@1,0-12xl4:zone1@1.3 --config %s --compare "
-        "place=joint,on_demand,serverlessllm --seeds 5",
+        "place=joint,on_demand,serverlessllm --seeds 10",
         path);
     struct gate g = gate_run(words);
     unlink(path);

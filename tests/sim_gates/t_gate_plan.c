@@ -1,6 +1,6 @@
-/* t_gate_plan.c - the evaluator behind `muster plan` against the simulator: at the rate that it gives
- * an instance, nine requests in ten keep the SLO (TTFT 1 s, TPOT 50 ms). Poisson arrivals,
- * lognormal lengths with C2 of 0.3 (prompts) and 0.5 (answers). */
+/* t_gate_plan.c - checks the evaluator behind `muster plan` against the simulator: at the rate that it
+ * gives an instance, nine requests in ten keep the SLO (TTFT 1 s, TPOT 50 ms). Arrivals are Poisson,
+ * lengths lognormal with C2 of 0.3 (prompts) and 0.5 (outputs). */
 #include "base/core/bits.h"
 #include "policies/mix/eval.h"
 #include "tests/sim_gates/gate.h"
@@ -10,7 +10,7 @@
 static const struct {
     const char *hardware;
     uint32_t prompt, output;
-    double least; /* attainment; 0.9 unless the SLO is hardly possible there */
+    double least; /* attainment; below 0.9 where the SLO is hardly possible */
 } cases[] = {
     { "a100", 1155, 211, 0.9 }, { "a100", 4000, 100, 0.88 }, { "a100", 300, 600, 0.9 },
     { "h100", 1155, 211, 0.9 }, { "h100", 4000, 100, 0.9 },  { "h100", 300, 600, 0.9 },

@@ -1,7 +1,7 @@
-/* t_gate_power.c - slower clocks save energy where the SLO leaves room, and caps hold.
+/* t_gate_power.c - judges that slower clocks save energy where the SLO leaves room, and that caps hold.
  *
- * Eight A100 with Llama-3-8B and the Azure chat trace at half of what they could do, and four with
- * more slack, where mu-Serve's published saving of 1.2 to 2.6 times is asked of both policies. */
+ * Eight A100 with Llama-3-8B serve the Azure chat trace at half of their capacity, and four with more
+ * slack, where both policies must reach the least of mu-Serve's published savings, 1.2 to 2.6 times. */
 #include "base/core/bits.h"
 #include "tests/sim_gates/effects.h"
 #include "tests/sim_gates/judged.h"
@@ -25,7 +25,7 @@ static const struct gate_effects effects[] = {
       "--slo-tpot 100ms --compare power=max,mu_serve,dynamollm --seeds 10",
       {
           { "power=mu_serve", "power=max", ENERGY, 1 / 1.2 - 1, .measured = -0.251 },
-          /* -0.28 while it bounded the mean of five seeds; now the end of an interval of 1.7 %. */
+          /* Was -0.28 and bounded the mean of five seeds; now it bounds the interval's end (1.7 %). */
           { "power=dynamollm", "power=max", ENERGY, -0.26, .measured = -0.294 },
           { "power=mu_serve", "power=max", WITHIN, .behind_max = 0.01 },
           { "power=dynamollm", "power=max", WITHIN, .behind_max = 0.01 },
@@ -45,8 +45,8 @@ static void slower_clocks_save_energy_within_the_slo(void **state)
     assert_int_equal(judged_missed("power", NULL), 0);
 }
 
-/* Two services behind a breaker that their peaks overdraw. Capped alike the row rests on the brake;
- * where one may wait the other hardly feels the breaker. */
+/* Two services behind a breaker that their peaks overdraw. With equal priorities the policy brakes
+ * both; with one of low priority the other hardly notices the breaker. */
 #define TWO_SERVICES                                                                    \
     "--trace gen:poisson,rate=26,prompt=lognormal(1200,1.2),output=lognormal(220,1.2)," \
     "services=2,n=15000 --slo-tpot 80ms --power polca --power-limit-watts 2100 --seeds 10 "
@@ -58,8 +58,8 @@ static void work_that_can_wait_takes_the_caps(void **state)
     struct gate apart = gate_run(TWO_SERVICES "--fleet 4xa100:service0,4xa100:service1:low");
     gate_interval_below("attainment, all alike", gate_mean(&alike, NULL, "slo.attainment"), 0.95);
     struct stats_mean kept = gate_mean(&apart, NULL, "slo.attainment");
-    /* 0.99 until policies saw tails as routers report them, over two minutes, instead of the last
-     * 512 responses: 0.9895 then, and 0.9882 in one world for the service of high priority alone. */
+    /* Was 0.99 until policies saw tails as routers report them, over two minutes, instead of the last
+     * 512 responses: since then 0.9895, and 0.9882 in one world for the service of high priority. */
     gate_above("attainment, one service of low priority", kept.mean - kept.half, 0.985);
     for (uint32_t s = 0; s < apart.arms.seeds; s++)
         gate_above("of the other", apart.arms.arm[0].run[s].service[0].attainment, 0.98);

@@ -1,9 +1,10 @@
-/* t_gate_predict.c - what a better prediction of output lengths is worth: the same requests, shortest
- * first by each predictor, on an engine of four places at nine tenths of what it can do. On this
- * trace words decide.
+/* t_gate_predict.c - judges what a better prediction of output lengths is worth.
  *
- * The concordance, coverage and error of the predictors themselves are t_predict_trial's. Trail and
- * self_report need a model that runs: t_predict_engine and t_router judge them.
+ * An engine of four places serves the same requests, shortest first by each predictor, at nine tenths
+ * of its capacity. On this trace a prompt's words determine the length of its output.
+ *
+ * t_predict_trial judges the predictors' own concordance, coverage and error. Trail and self_report
+ * need a model that runs: t_predict_engine and t_router judge them.
  */
 #include "base/core/bits.h"
 #include "tests/sim_gates/effects.h"

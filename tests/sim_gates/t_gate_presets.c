@@ -1,8 +1,8 @@
-/* t_gate_presets.c - presets, which name one policy of each kind: what each is worth beside plain
- * serving or beside the preset that it was made to beat.
+/* t_gate_presets.c - judges what each preset, which names one policy of each kind, is worth against
+ * plain serving or against the preset that it was made to beat.
  *
- * Ten paired seeds an effect, on the loads that t_gate_effects and t_gate_effects_memory draw for the
- * policies themselves. What a preset loses is in docs/systems/scheduling.md.
+ * Ten paired seeds an effect, on the loads that t_gate_effects and t_gate_effects_memory use for single
+ * policies. What a preset loses is in docs/systems/scheduling.md.
  */
 #include "base/core/bits.h"
 #include "tests/sim_gates/effects.h"
@@ -13,18 +13,19 @@
     "--trace gen:poisson,rate=1.98,prompt=16,output=lognormal(150,2.3),n=2000 --fleet 1xa100 " \
     "--seqs-max 4 --predict noisy_oracle --seeds 10 "
 
-/* 100 groups of 20 that share 1,024 tokens, all there at once, in any order; cache for 20 of them. */
+/* 100 groups of 20 requests that share 1,024 tokens arrive at once, in any order; the cache holds some
+ * 20 of the shared beginnings. */
 #define GROUPS                                                                             \
     "--trace gen:poisson,rate=2000,prompt=40,output=lognormal(30,0.5),n=2000,system=1024," \
     "systems=100,tenants=100 --fleet 1xa100 --kv-tokens 20000 --chunk budget --seeds 10 "  \
     "--max-waiting 2000 "
 
-/* An L4 with room for a dozen requests; at .6 a second they just pass. */
+/* An L4 with room for a dozen requests; .6 a second is just what it can serve. */
 #define SHORT                                                                                 \
     "prompt=lognormal(1155,1),output=lognormal(211,0.6),n=1500,output_max=1000 --fleet 1xl4 " \
     "--kv-tokens 20000 --chunk sarathi --seeds 10 "
 
-/* Overload: without bounds, so that all policies serve the same requests. */
+/* Lifts the queues' bounds, so that under overload all policies serve the same requests. */
 #define UNBOUNDED "--max-waiting 1000000 --requests-max 1000000 "
 
 static const struct gate_effects effects[] = {

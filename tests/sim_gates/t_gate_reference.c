@@ -1,7 +1,7 @@
-/* t_gate_reference.c - the serial reference repeats published routing figures.
+/* t_gate_reference.c - checks that the serial reference engine repeats published routing figures.
  *
- * Mooncake's conversation trace, eight instances that prefill 8,000 tokens a second one prompt after
- * another and decode 20 ms a token, each with an LRU cache of 2,000 blocks of 512 tokens. */
+ * Eight instances serve Mooncake's conversation trace: each prefills 8,000 tokens a second, one prompt
+ * after another, decodes 20 ms a token and has an LRU cache of 2,000 blocks of 512 tokens. */
 #include "base/core/bits.h"
 #include "tests/sim_gates/gate.h"
 

@@ -1,9 +1,9 @@
-/* t_gate_role_policies.c - the policies that divide a running fleet into prefill and decode instances,
- * against whole requests and against the best of all fixed splits.
+/* t_gate_role_policies.c - judges policies that split a running fleet into prefill and decode instances
+ * against colocated serving and against the best of all fixed splits.
  *
- * Four A100 with Llama-3-8B on two loads between which the best split moves from 1P3D to 3P1D: nobody
- * who fixes a split knows beforehand which. The policies begin with whole requests, learn the demand
- * while they serve it and pay for their mistakes. Worlds 11 to 20; loads and SLOs were chosen on
+ * Four A100 with Llama-3-8B serve two loads; the best split is 1P3D on one and 3P1D on the other, and
+ * cannot be known beforehand. The policies begin colocated, learn the demand while they serve it and
+ * pay for their mistakes. Worlds 11 to 20; loads and SLOs were chosen on
  * worlds 1 to 3.
  *
  * Not claimed, because it does not hold: dynamo_pd on the first load (its thresholds do not know the
@@ -27,11 +27,11 @@
     "--compare fleet=1xa100:prefill+3xa100:decode,2xa100:prefill+2xa100:decode," \
     "3xa100:prefill+1xa100:decode"
 #define WITHIN "slo.attainment"
-#define NEAR 0.05 /* behind the best split, which nobody knows beforehand */
+#define NEAR 0.05 /* behind the best split, which is known only afterwards */
 
-/* distserve and pd_serve are not held to NEAR on the first load: their first looks come with the
+/* distserve and pd_serve need not stay within NEAR on the first load: they first decide with the
  * controller's first ticks, as in the product, on a handful of arrivals, where the simulator used to
- * wait five seconds. On these seeds, which nothing was chosen on, they are 3.3 +-4.0 and 8.1 +-7.6 %
+ * wait five seconds. On these seeds, on which nothing was chosen, they are 3.3 +-4.0 and 8.1 +-7.6 %
  * behind (docs/systems/transfer.md). */
 
 static const struct gate_effects effects[] = {

@@ -1,9 +1,10 @@
-/* t_gate_roles.c - live migration against none, and phases parted against whole requests.
+/* t_gate_roles.c - judges live migration against none, and prefill/decode disaggregation against
+ * colocated serving.
  *
- * Migration: Llumnix's setting in kind: sixteen A10G, a 7B model with K and V of half a megabyte a
+ * Migration: a setting like Llumnix's: sixteen A10G, a 7B model with K and V of half a megabyte a
  * token, heavy-tailed lengths, an engine that admits what fits now. Roles: four A100 with OPT-13B by
- * DistServe's own fit of step seconds, Azure's conversations; what counts is the highest rate at
- * which nine requests in ten meet both SLOs. */
+ * DistServe's own fit of step seconds, Azure's conversations; the figure is the highest rate at which
+ * nine requests in ten meet both SLOs. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "cli/input_file.h"
@@ -26,9 +27,10 @@
     "context=6000 --model llama-2-7b --fleet 16xa10g --preset vllm --slo-ttft 5s "        \
     "--slo-tpot 200ms --seeds 10 "
 
-/* As the bounds were drawn first, but for preemptions: -.85, not -.90. In one world of the ten the fleet is
- * overloaded for minutes, which no migration ends (-.876 measured; P99 -.797, mean -.534). While engines did not tell
- * what the head of their queue needs, P99 fell by 48 +- 38 % and the mean by 37 +- 43 %. */
+/* The bounds are those set at first, but for preemptions: -.85, not -.90. In one world of the ten the
+ * fleet is overloaded for minutes, which no migration ends (-.876 measured; P99 -.797, mean -.534).
+ * Before engines reported what the head of their queue needs, P99 fell by 48 +- 38 % and the mean by
+ * 37 +- 43 %. */
 static void migration_ends_preemptions_and_shortens_the_tail(void **state)
 {
     (void)state;
@@ -45,8 +47,8 @@ static void migration_ends_preemptions_and_shortens_the_tail(void **state)
     gate_free(&g);
 }
 
-/* The best simple alternative: requests go where their first token is expected soonest, and stay. Against it
- * stand migration behind the same routing, and behind the plainest. */
+/* Compares migration, behind the same routing and behind the plainest, with the best simple
+ * alternative: requests go where their first token is expected soonest, and stay. */
 static void migration_is_better_than_the_best_routing_without_it(void **state)
 {
     (void)state;
@@ -84,8 +86,8 @@ enum { CHUNKED, DEADLINE, FIRST_SPLIT, FLEETS = COUNT_OF(fleets) };
 static struct buf text; /* of the trace */
 static double link_bytes_s = 25e9;
 
-/* DistServe's fit for OPT-13B on an A100: a prompt of L tokens takes 16.5 ms + 92.6 us L + 6.5 ns L^2, a
- * step of B answers 19.9 ms + 38.5 us B + 0.63 us a token of context. */
+/* Configures DistServe's fit for OPT-13B on an A100: a prompt of L tokens takes 16.5 ms + 92.6 us L +
+ * 6.5 ns L^2, a step of B sequences 19.9 ms + 38.5 us B + 0.63 us a token of context. */
 static struct sim_config config_of(const struct fleet *f, double ttft_s, double tpot_s)
 {
     struct sim_pool kind = {
@@ -135,7 +137,7 @@ static double attainment(const struct sim_config *c, double speed, double *ret_r
     return r.attainment;
 }
 
-/* Requests a second and GPU, to 2 %. */
+/* Returns goodput in requests a second and GPU, to 2 %. */
 static double goodput(const struct fleet *f, double ttft_s, double tpot_s, uint64_t seed)
 {
     struct sim_config c = config_of(f, ttft_s, tpot_s);
@@ -159,7 +161,7 @@ static double goodput(const struct fleet *f, double ttft_s, double tpot_s, uint6
 
 /* ---- the planner ---------------------------------------------------------------------------- */
 
-/* What the closed form is told: the same step seconds, the trace's moments. */
+/* Returns the fleet that the planner chooses, given the same step seconds and the trace's moments. */
 static const struct fleet *planned(double ttft_s, double tpot_s)
 {
     CLEANUP(trace_freep) struct trace *t = NULL;
@@ -213,11 +215,11 @@ static struct stats_mean of_seeds(const struct fleet *f, double ttft_s, double t
     return m;
 }
 
-/* Measured when the bounds were set; each is an interval's end over ten worlds. */
+/* Bounds, each on an interval's end over ten worlds; beside them the values when they were set. */
 static const struct {
     double ttft_s, tpot_s;
-    double share_min;      /* of the planner's fleet, of the best of all fixed ones */
-    double split_gain_min; /* of the best split over the best whole fleet; 0: it loses */
+    double share_min;      /* goodput of the planner's fleet over the best fixed one's */
+    double split_gain_min; /* of the best split over the best colocated fleet; 0: it loses */
 } pairs[] = {
     { 1, 0.1, 0.98, 0 },     /* 1.000; a split loses 27 % */
     { 2, 0.04, 0.98, 0.05 }, /* 1.000; 1P3D gains 17 % */
@@ -258,7 +260,7 @@ static void the_planner_parts_the_phases_where_that_wins(void **state)
     assert_int_equal(missed, 0);
 }
 
-/* Sources and targets die under hand-overs and migrations, over a fast link and a slow one: every
+/* Sources and targets die during handoffs and migrations, over a fast link and a slow one: every
  * request ends once. */
 static void moves_survive_lost_instances(void **state)
 {
@@ -284,7 +286,7 @@ static void moves_survive_lost_instances(void **state)
     }
 }
 
-/* K and V of a prompt are a gigabyte. */
+/* Over a slow link disaggregation loses goodput: a prompt's K and V are about a gigabyte. */
 static void a_slow_link_takes_the_gain(void **state)
 {
     (void)state;

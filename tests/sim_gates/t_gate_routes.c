@@ -1,6 +1,6 @@
-/* t_gate_routes.c - routing policies: what each is worth beside its simple alternative, on the load
- * that its mechanism is for. What the default gains on a real trace is t_gate_routing's, the published
- * figures are t_gate_reference's, and what a policy loses is in docs/systems/routing.md.
+/* t_gate_routes.c - judges what each routing policy is worth against its simple alternative, on the
+ * load that its mechanism is for. t_gate_routing judges the default on a real trace, t_gate_reference
+ * published figures; what a policy loses is in docs/systems/routing.md.
  *
  * Ten paired seeds; generated traces, so seeds differ in arrivals, lengths and prefixes as well. The
  * machines are made-up ones, slow enough for small traces.
@@ -87,8 +87,8 @@ static const struct gate_effects effects[] = {
           { "route=shortest_ttft", "route=least_request", "slo.attainment", 0.03 },
           { "route=learned_latency", "route=least_request", "ttft_s.mean", -0.30 },
           { "route=learned_latency", "route=least_request", "jct_s.mean", -0.10 },
-          /* Loosened from -.05 when decoding came to weigh no more than its share of what the phases
-           * take: -5.4 +-1.0 % of JCT, which was -9.6 +-1.1, for first tokens that are not later. */
+          /* Loosened from -.05 when decoding came to weigh no more than its share of the phases'
+           * time: -5.4 +-1.0 % of JCT, was -9.6 +-1.1, for first tokens that are not later. */
           { "route=completion", "route=shortest_ttft", "jct_s.mean", -0.03 },
       } },
     { "memory is short: room for the answer is asked for first",

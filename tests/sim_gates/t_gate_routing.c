@@ -1,12 +1,12 @@
-/* t_gate_routing.c - the default routing policy, as it ships, against the least predicted TTFT and
- * every other policy, and with several routers. Ten paired seeds each; every SLO is one that
+/* t_gate_routing.c - judges the default routing policy, as it ships, against the least predicted TTFT
+ * and every other policy, and with several routers. Ten paired seeds each; every SLO is one that
  * services have, and no flag takes away a part of the policy.
  *
  * A bound holds against the end of the 95 % interval; beside it stands what was measured when it
  * was set.
  *
- * The floor is what no router can beat here: every prompt computed at once, with all of it cached
- * that any earlier prompt has left (one cache without bound): 0.94 s mean on this trace. */
+ * No router can beat the floor here: every prompt is computed at once, and all of it is cached that any
+ * earlier prompt has left (one cache without bound). Its mean TTFT is 0.94 s on this trace. */
 #include "base/core/bits.h"
 #include "tests/sim_gates/gate.h"
 
@@ -18,10 +18,10 @@
 
 struct bounds {
     const char *world;
-    double mean, p99; /* TTFT as a share of shortest_ttft's, least one: the most */
+    double mean, p99; /* most TTFT, as a share of shortest_ttft's, less one */
 };
 
-/* Attainment nowhere below shortest_ttft's by more than the interval, TTFT within the bounds. */
+/* Checks that attainment is below shortest_ttft's by no more than the interval, and TTFT's bounds. */
 static void judge(const struct bounds *b)
 {
     char words[512];
@@ -68,9 +68,9 @@ static void without_load_nothing_is_lost(void **state)
     judge_all(worlds, COUNT_OF(worlds));
 }
 
-/* Speed 6.6 is 0.85 of what the eight do when all 19,366 requests are there at once (43 a second
+/* Speed 6.6 is 0.85 of what the eight can serve when all 19,366 requests are there at once (43 a second
  * against the trace's 5.5). Measured: shortest_ttft -0.3 +-0.5 %, lmetric -0.4 +-0.4, the others
- * less. min_ttft refuses requests that would be late, and keeps 0.6 +-0.4 % more. */
+ * less. min_ttft, which refuses requests that would be late, keeps 0.6 +-0.4 % more. */
 static void no_policy_that_serves_all_has_more_goodput_where_decoding_contends(void **state)
 {
     (void)state;
@@ -89,22 +89,22 @@ static void no_policy_that_serves_all_has_more_goodput_where_decoding_contends(v
     gate_free(&g);
 }
 
-/* Long prompts that share beginnings, more than the six can do. Where the service lets its router
- * refuse what is late, the others are in time. */
+/* Long prompts that share beginnings, more than the six can serve. Where the service lets its router
+ * refuse late requests, the others are in time. */
 static void an_overloaded_fleet_that_may_refuse_keeps_twice_the_slos(void **state)
 {
     (void)state;
     struct gate g = gate_run(
         "--trace gen:poisson,rate=15.6,prompt=lognormal(2000,1),output=lognormal(100,1),n=5000,"
         "tenants=40,zipf=0.8,system=12000,systems=40 --fleet 6xa100 --slo-ttft 5s --slo-tpot 100ms "
-        "--seeds 5 --compare overload=serve,refuse");
+        "--seeds 10 --compare overload=serve,refuse");
     struct stats_mean more = gate_difference(&g, "overload=refuse", "goodput_rps");
     double base = gate_mean(&g, "overload=serve", "goodput_rps").mean;
     gate_above("goodput more, lower end", (more.mean - more.half) / base, 1); /* +168 +-32 % */
     gate_free(&g);
 }
 
-/* The same requests over two routers whose reports are a second apart. */
+/* Compares two routers, whose reports are a second old, with one on the same requests. */
 static void two_routers_with_old_reports_are_nearly_as_good(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* t_gate_rows.c - a row counts only if choosing it changes something: on the workloads of its kind,
- * every row's digest differs from every other's. */
+/* t_gate_rows.c - checks that choosing a policy changes something: on the workloads of its kind, every
+ * policy's digest differs from every other's. */
 #include "base/core/bits.h"
 #include "policies/catalog.h"
 #include "tests/sim_gates/gate.h"
@@ -9,7 +9,7 @@
 #define ROWS_MAX 64
 #define WORKLOADS_MAX 2
 
-/* Conversations of unlike tenants over shared prefixes, somewhat more than one instance does. */
+/* Conversations of unlike tenants over shared prefixes, somewhat more than one instance can serve. */
 #define TALKS                                                                              \
     "--trace gen:poisson,rate=1,prompt=lognormal(300,1),output=lognormal(150,2.3),n=600,"  \
     "output_max=1000,tenants=6,heavy=4,turns=4,think=exponential(8),system=256,systems=3 " \
@@ -33,8 +33,8 @@
 
 struct workload {
     const char *kind;                   /* the option, which may go on behind a "-" */
-    const char *options[WORKLOADS_MAX]; /* two rows may be alike on one of them */
-    const char *rows;                   /* NULL: all of the kind */
+    const char *options[WORKLOADS_MAX]; /* two policies may be alike on one */
+    const char *rows;                   /* policies; NULL: all of the kind */
 };
 
 static const struct workload workloads[] = {
@@ -54,19 +54,19 @@ static const struct workload workloads[] = {
     { "chunk", { TALKS "--fleet 1xl4" }, NULL },
     { "evict", { TALKS "--fleet 1xl4 --kv-tokens 20000" }, NULL },
     { "perf", { TALKS "--fleet 2xl4" }, NULL },
-    /* Polca needs a limit that the others refuse: its effect is t_gate_power's. */
+    /* Polca needs a limit that the others refuse: t_gate_power judges it. */
     { "power", { TALKS "--fleet 2xa100" }, "max,mu_serve,dynamollm" },
-    /* Spotserve moves nothing but what a leaving machine has. */
+    /* Spotserve migrates only requests of machines that leave. */
     { "migrate",
       { TALKS "--fleet 3xl4 --kv-tokens 12000 --route random", TIDE
         "--fleet 3-3xl4@1+3-3xl4:spot:zone1@0.4 --zone-up 2m --notice 3s --scale-policy static" },
       NULL },
-    /* Where the TPOT is tight the planner splits the fleet, where it is loose it does not. */
+    /* The planner splits the fleet where the TPOT is tight, and does not where it is loose. */
     { "role", { PARTS "--slo-tpot 100ms", PARTS "--slo-tpot 12ms" }, NULL },
     { "scale-policy",
       { TIDE "--fleet 1-24xl4@1 --lead-time 60s", TIDE "--fleet 1-24xl4@1 --kv-tokens 9000" },
       NULL },
-    /* Where answers take long, kpa's halving is faster than instances drain. */
+    /* Where outputs take long, kpa halves the fleet faster than instances drain. */
     { "shaper",
       { TIDE "--fleet 1-24xl4@1 --lead-time 20s --scale-policy keda_queue", FLASHES },
       NULL },
@@ -78,7 +78,7 @@ static const struct workload workloads[] = {
     { "preset", { TALKS "--fleet 1xl4 --kv-tokens 20000 --seqs-max 32" }, NULL },
 };
 
-/* Kinds that no simulation asks, and who holds their rows to an effect instead. */
+/* Kinds that no simulation uses, and the test that judges their policies instead. */
 static const struct {
     const char *kind, *why;
 } not_simulated[] = {
@@ -93,7 +93,7 @@ struct rows {
     struct buf list;
 };
 
-/* The default first: it is what the others are compared with. */
+/* Lists the default first, because the others are compared with it. */
 static int add_default(void *ctx, const struct policy_info *policy)
 {
     struct rows *r = ctx;
@@ -116,7 +116,7 @@ static bool is_same(const struct sim_arm *a, const struct sim_arm *b)
     return a->run->digest == b->run->digest;
 }
 
-/* How many pairs of the rows in `list` are alike on every workload. */
+/* Returns how many pairs of the policies in `list` are alike on every workload. */
 static uint32_t check(const struct workload *w, const char *list)
 {
     bool alike[ROWS_MAX][ROWS_MAX] = { 0 };
@@ -162,7 +162,7 @@ static void every_row_changes_something(void **state)
     assert_int_equal(same, 0);
 }
 
-/* A new kind cannot be forgotten: it has a workload, or a reason why it has none. */
+/* Every kind has a workload, or a reason why it has none, so that no new kind is forgotten. */
 static void every_kind_is_looked_at(void **state)
 {
     (void)state;

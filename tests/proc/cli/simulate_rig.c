@@ -1,4 +1,4 @@
-/* simulate_rig.c - see simulate_rig.h. */
+/* simulate_rig.c - runs the command and reads its digests. */
 #include "tests/proc/cli/simulate_rig.h"
 
 #include <stdio.h>

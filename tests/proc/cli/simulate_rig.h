@@ -1,5 +1,5 @@
-/* simulate_rig.h - `muster simulate` with the load and the fleet that its tests name most, and the
- * digests by which two runs are told apart.
+/* simulate_rig.h - runs `muster simulate`, names the load and the fleet that its tests use most, and reads
+ * the digests that tell two runs apart.
  */
 #pragma once
 #include "tests/proc/rig/rig.h"
@@ -11,12 +11,12 @@
 #define REFERENCE " --fleet 2xref8000 "
 #define DIGEST 17 /* as a C string */
 
-/* Runs it with the words of the line: its exit code, and all that it printed. */
+/* Runs it with the words of the line; returns its exit code, and in *out its output. */
 int simulate(struct buf *out, const char *line, ...) __attribute__((format(printf, 2, 3)));
 
-/* Runs it once, with an answer in JSON, which must work. */
+/* Runs it once with output in JSON, which must succeed, and reads the digest. */
 void simulate_digest(char ret[DIGEST], struct buf *out, const char *line, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Of an answer in JSON, which has `count` of them. */
+/* Reads the digests of an output in JSON, which has exactly `count` of them. */
 void digests(const struct buf *out, char (*ret)[DIGEST], uint32_t count);

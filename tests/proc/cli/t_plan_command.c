@@ -1,4 +1,4 @@
-/* t_plan_command.c - the commands beside simulate: plan, perf, offers, policies, and what they refuse. */
+/* t_plan_command.c - runs the commands plan, perf, offers and policies, with good and bad options. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "tests/proc/rig/rig.h"
@@ -8,7 +8,8 @@
 
 #define LAYERS "layers --devices 4xa100,8xl4,12xt4"
 
-/* The commands beside simulate know the same models, hardware and rows, and answer alike. */
+/* These commands know the models, hardware and policies of simulate, and refuse mistakes with the same
+ * sentences. */
 static void its_neighbours_explain_mistakes_too(void **state)
 {
     (void)state;
@@ -65,7 +66,7 @@ static void its_neighbours_explain_mistakes_too(void **state)
     rig_expect("policies", policies, COUNT_OF(policies));
 }
 
-/* A trace whose requests come all at once has no rate. */
+/* A trace has no rate if all its requests come at once; then --rate is needed. */
 static void a_rate_is_wanted_where_there_is_none(void **state)
 {
     (void)state;
@@ -79,7 +80,8 @@ static void a_rate_is_wanted_where_there_is_none(void **state)
     assert_non_null(strstr(out.data, "give one with --rate"));
 }
 
-/* Layers on Helix's cluster: a table of stages, the same in JSON, and every option is felt. */
+/* `muster plan layers` on Helix's cluster prints a table of stages, and the same in JSON; every option has
+ * an effect. */
 static void layers_are_laid_on_unequal_devices(void **state)
 {
     (void)state;

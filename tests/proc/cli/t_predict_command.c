@@ -1,4 +1,4 @@
-/* t_predict_command.c - `muster predict` as people call it; and a router that keeps what it learned. */
+/* t_predict_command.c - runs `muster predict`, and a router that keeps its predictor's state. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/file.h"
@@ -12,7 +12,7 @@
 
 static struct rig_process engine, router;
 
-/* Runs `muster predict` with the words of the line; its exit code, and all that it printed. */
+/* Runs `muster predict` with the words of the line; returns its exit code, and in *out its output. */
 static int predict(struct buf *out, const char *format, ...)
 {
     char line[2048];
@@ -40,13 +40,13 @@ static void rows_are_judged(void **state)
     assert_true(member(&out, "concordance") == 1 && member(&out, "mae_tokens") == 0);
     assert_int_equal(predict(&out, "eval -t " TEXTS " -p ngram,trail -n 500"), 0);
     assert_non_null(strstr(out.data, "no hidden states"));
-    assert_int_equal(predict(&out, "eval -t " TEXTS " -n 200"), 0); /* all rows */
+    assert_int_equal(predict(&out, "eval -t " TEXTS " -n 200"), 0); /* all predictors */
     assert_non_null(strstr(out.data, "noisy_oracle"));
 }
 
 #define ALIKE "{\"timestamp\":0,\"input_length\":9,\"output_length\":7}\n"
 
-/* Where all answers are as long as each other there is no order to predict_length. */
+/* Outputs of equal length have no order to predict: the figure is absent. */
 static void no_order_is_no_figure(void **state)
 {
     (void)state;
@@ -75,7 +75,7 @@ static void states_are_saved_and_merged(void **state)
     assert_int_equal(predict(&out, "eval -t " TEXTS " -p ngram -n 800 -o json --save %s/b", dir),
                      0);
     assert_int_equal(predict(&out, "merge -p ngram --save %s/ab %s/a %s/b", dir, dir, dir), 0);
-    /* Who has seen the requests before foretells them better. */
+    /* A predictor that has seen these requests before predicts them better. */
     assert_int_equal(predict(&out, "eval %s/ab -t " TEXTS " -p ngram -n 1000 -o json", dir), 0);
     assert_true(member(&out, "concordance") > alone + 0.02);
     assert_int_equal(predict(&out, "eval %s/ab -t " TEXTS " -p ssjf -n 100", dir), 1);
@@ -121,8 +121,8 @@ static double predicted_p50(void)
     return strtod(at + strlen("x-muster-predicted-p50: "), NULL);
 }
 
-/* The fake engine answers 8 tokens: a router that has learned it says so from the first request on,
- * and one with another predictor leaves the file alone. */
+/* The fake engine's outputs have 8 tokens: a router with a saved state predicts that from the first request
+ * on, and one with another predictor leaves the file alone. */
 static void a_router_remembers(void **state)
 {
     (void)state;
@@ -154,7 +154,7 @@ static void a_router_remembers(void **state)
     assert_int_equal(file_read(file, 1 << 24, &after, NULL), 0);
     assert_true(str_eq(buf_view(&before), buf_view(&after)));
 
-    /* A byte of it changes: it is put aside, and what is learned from then on is kept again. */
+    /* A damaged file is put aside, and the router saves its state in a new one. */
     char aside[520];
     snprintf(aside, sizeof aside, "%s.damaged", file);
     before.data[before.len - 1] ^= 1;

@@ -1,4 +1,5 @@
-/* t_simulate.c - the command as people call it: its JSON, its arms, its help, and that options are felt. */
+/* t_simulate.c - runs `muster simulate` as people call it: its JSON, its arms, its help, and the effect of
+ * its options. */
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "base/core/own.h"
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The members and brackets of a JSON text, without its values. */
+/* Gets the members and brackets of a JSON text, without its values. */
 static void skeleton(struct str text, struct buf *out)
 {
     struct json_reader r;
@@ -92,7 +93,7 @@ static void arms_are_every_combination_and_jobs_change_nothing(void **state)
         at = strstr(at, names[i]);
         assert_non_null(at);
     }
-    /* The arm that is the plain command line has the plain command line's digest. */
+    /* The first arm has the digest of the same settings without --compare. */
     char plain[DIGEST];
     simulate_digest(plain, &out,
                     "--trace " GENERATED " --fleet 3xl4 --order fcfs --route shortest_ttft");
@@ -106,7 +107,7 @@ static void arms_are_every_combination_and_jobs_change_nothing(void **state)
     assert_non_null(strstr(out.data, "3 seeds; \u00b1 is Student's 95 % interval"));
 }
 
-/* One arm's predictor reads text and the trace has none: said of that arm, the others are run. */
+/* One arm's predictor reads text and the trace has none: that arm says so, and the others run. */
 static void arms_without_their_input_say_so(void **state)
 {
     (void)state;
@@ -132,7 +133,7 @@ static void help_and_table_are_for_people(void **state)
     assert_non_null(strstr(out.data, "a100-80 or a100, h100"));
     assert_non_null(strstr(out.data, "kv_heads"));
     assert_non_null(strstr(out.data, "llama-3-8b"));
-    /* MI300X's constants are of no measured table; the cost is said, being known. */
+    /* MI300X's constants come from no measured table, which is said; the cost is known. */
     assert_int_equal(simulate(&out, "--trace " GENERATED " --fleet 1xmi300x@2.5"), 0);
     assert_non_null(strstr(out.data, "extrapolated: "));
     assert_non_null(strstr(out.data, "GPU-hours, $"));
@@ -142,7 +143,7 @@ static void help_and_table_are_for_people(void **state)
     assert_null(strstr(out.data, "$"));
 }
 
-/* No line of a help is wider than its options' are. */
+/* No line of the help is wider than the lines of its options. */
 static void help_has_lines_that_fit(void **state)
 {
     (void)state;
@@ -162,7 +163,7 @@ static void help_has_lines_that_fit(void **state)
     }
 }
 
-/* Every option of a fleet that scales is felt. */
+/* Every option of a fleet that scales has an effect. */
 static void fleets_follow_their_demand(void **state)
 {
     (void)state;
@@ -190,11 +191,12 @@ static void fleets_follow_their_demand(void **state)
         for (size_t k = 0; k < i; k++)
             if (strcmp(digest[i], digest[k]) == 0) fail_msg("%s is as %s", rows[i], rows[k]);
     }
-    /* What one arm has a use for is no mistake of the others. */
+    /* An option that only one arm uses is no mistake. */
     assert_int_equal(simulate(&out, "--trace " GENERATED " --fleet 1-4xl4 --scale-count 3 "
                                     "--compare scale-policy=keda_queue,static -o json"),
                      0);
-    /* Both requests give up a minute after they came, while the first instance starts: that is paid. */
+    /* Both requests give up a minute after their arrival, while the first instance starts: its start is
+     * paid. */
     assert_int_equal(simulate(&out, "--trace gen:constant,rate=1,n=2,prompt=9,output=9 "
                                     "--fleet 0-4xl4@60 --lead-time 300s --scale-policy work "
                                     "-o json"),
@@ -204,7 +206,8 @@ static void fleets_follow_their_demand(void **state)
     assert_true(fabs(strtod(strstr(out.data, "\"cost_usd\":") + 11, NULL) - 1) < 0.05);
 }
 
-/* A step of a quarter of an hour a token ends behind the drain: unfinished, not instantaneous. */
+/* Steps of a quarter of an hour for each token end after the drain: the requests are unfinished, not
+ * completed at once. */
 static void absurdly_slow_machines_answer_nothing(void **state)
 {
     (void)state;
@@ -217,7 +220,7 @@ static void absurdly_slow_machines_answer_nothing(void **state)
     assert_non_null(strstr(out.data, "\"unfinished\":5"));
 }
 
-/* The type of a model's weights is felt: half the bytes, more room for KV and faster answers. */
+/* The type of a model's weights has an effect: half the bytes, more room for KV and faster steps. */
 static void a_file_says_a_models_shape(void **state)
 {
     (void)state;
@@ -233,7 +236,7 @@ static void a_file_says_a_models_shape(void **state)
         simulate_digest(digest[i], &out, "--trace " GENERATED " --fleet 3xl4 --model %s", path);
     }
     simulate_digest(digest[2], &out, "--trace " GENERATED " --fleet 3xl4");
-    assert_string_equal(digest[0], digest[2]); /* llama-3-8b is of these numbers */
+    assert_string_equal(digest[0], digest[2]); /* llama-3-8b has these numbers */
     assert_string_not_equal(digest[0], digest[1]);
 }
 

@@ -1,4 +1,4 @@
-/* t_simulate_config.c - what `muster simulate` takes from a configuration file, and what it refuses. */
+/* t_simulate_config.c - runs `muster simulate` with configuration files, and with options that it refuses. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "tests/proc/cli/simulate_rig.h"
@@ -6,15 +6,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Settings of the file do what the flags of the same meaning do, and flags are stronger. */
+/* Settings of the file have the effect of the flags of the same meaning, and flags win. */
 
 static void expect(const struct buf *out, const char *says)
 {
     if (!strstr(out->data, says)) fail_msg("no '%s' in %.600s", says, out->data);
 }
 
-/* A fleet, with flags behind it, and beside it the file, of which it says what is taken; and the fleet
- * that is the same in flags alone. */
+/* A fleet with flags that runs beside the file; the settings that it says it takes from the file; and the
+ * same fleet by flags alone. */
 struct as_flags {
     const char *fleet, *taken, *same;
 };
@@ -43,10 +43,10 @@ static void a_file_of_configuration_names_rows(void **state)
     assert_string_equal(digest[0], digest[1]);
     assert_string_not_equal(digest[0], digest[2]); /* a flag beats the file */
     simulate_digest(digest[1], &out, "--trace " GENERATED " --fleet 3xl4 --route round_robin");
-    assert_string_equal(digest[0], digest[1]); /* limits that it does not say are not taken */
+    assert_string_equal(digest[0], digest[1]); /* limits that it does not name are not taken */
 }
 
-/* Rows and limits of a whole fleet's file do what their flags do; the rest is named. */
+/* Policies and limits of a whole fleet's file have the effect of their flags; the rest is named. */
 static void a_fleets_file_is_taken_in_part_and_says_so(void **state)
 {
     (void)state;
@@ -80,7 +80,7 @@ static void a_fleets_file_is_taken_in_part_and_says_so(void **state)
     for (size_t i = 0; i < COUNT_OF(flags); i++)
         simulate_digest(digest[i + 1], &out, "--trace " GENERATED " --fleet 2xl4 %s", flags[i]);
     assert_string_equal(digest[0], digest[1]);
-    assert_string_not_equal(digest[0], digest[2]); /* the service's row is the stronger one */
+    assert_string_not_equal(digest[0], digest[2]); /* the service's policy wins */
     assert_string_not_equal(digest[0], digest[3]);
     assert_int_equal(simulate(&out, "--trace " GENERATED REFERENCE "--config %s", path), 0);
     expect(&out, "taken: router.route, router.hold_max; left, where the command's own words count "
@@ -94,7 +94,7 @@ static void a_fleets_file_is_taken_in_part_and_says_so(void **state)
                  "local, router.listen, router.");
 }
 
-/* Roles of the only service: its row, its link, its pools' in the fleet's order; flags are stronger. */
+/* Roles of the only service: its role policy, its link, its pools' roles in the fleet's order; flags win. */
 #define PARTED                                           \
     "pools: [ { name: a, offers: [a], role: prefill }, " \
     "{ name: b, offers: [a], role: decode } ]"
@@ -134,7 +134,7 @@ static void a_fleets_file_says_its_roles(void **state)
     expect(&out, "services, services[0].role, services[0].kv_link");
 }
 
-/* The router's migrate row, which brings the link of the service with it. */
+/* The router's migrate policy, which brings the link of the service with it. */
 static void a_fleets_file_says_who_moves(void **state)
 {
     (void)state;
@@ -151,13 +151,13 @@ static void a_fleets_file_says_who_moves(void **state)
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++)
         expect_as_flags(path, &rows[i], digest[i]);
-    assert_string_not_equal(digest[0], digest[1]); /* somebody moves */
+    assert_string_not_equal(digest[0], digest[1]); /* requests migrate */
     assert_int_equal(simulate(&out, "--trace " GENERATED REFERENCE "--config %s", path), 0);
     expect(&out, "services, router.migrate, services[0].kv_link");
 }
 
-/* The service's power row and its limit; a flag is stronger, and leaves the file's limit to the file's
- * own row. */
+/* The service's power policy and its limit; a flag wins, and the file's limit belongs to the file's
+ * own policy. */
 static void a_file_names_the_power_row(void **state)
 {
     (void)state;
@@ -183,12 +183,12 @@ static void a_file_names_the_power_row(void **state)
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         expect_as_flags(path, &rows[i], digest[i]);
-        if (i > 0) assert_string_not_equal(digest[i], digest[0]); /* a breaker of 1 W brakes */
+        if (i > 0) assert_string_not_equal(digest[i], digest[0]); /* a limit of 1 W brakes */
     }
     assert_string_not_equal(digest[4], digest[3]);
 }
 
-/* As many pools, but not all of the file's service. */
+/* A fleet of as many pools, but not all of them are of the file's service. */
 static void pools_of_two_services_are_not_those_of_one(void **state)
 {
     (void)state;
@@ -207,8 +207,8 @@ static void pools_of_two_services_are_not_those_of_one(void **state)
     expect_as_flags(path, &row, digest);
 }
 
-/* Scaling as the running controller would take it from the file; flags are stronger, also one that
- * says its own default. */
+/* Scaling is taken from the file as the running controller would take it; flags win, also one that
+ * gives the default. */
 static void a_fleets_file_says_how_it_scales(void **state)
 {
     (void)state;
@@ -224,8 +224,8 @@ static void a_fleets_file_says_how_it_scales(void **state)
     static const char *const more[] = {
         "", /* 0: the file alone */
         "--scale-policy ray_serve --shaper window --scale-margin 2 --lead-time 5s --slo-ttft 3s "
-        "--slo-tpot 200ms", /* 1: as 0, in other words */
-        "--scale-margin 1", /* 2 and on: each another fleet than 0 */
+        "--slo-tpot 200ms", /* 1: equal to 0, by flags */
+        "--scale-margin 1", /* from 2 on: each differs from 0 */
         "--lead-time 100s",
         "--slo-ttft 1s --slo-tpot 50ms --scale-policy work",
         "--shaper hpa",
@@ -244,14 +244,14 @@ static void a_fleets_file_says_how_it_scales(void **state)
                            "lead of services[0].pools[0]; left";
         if (i == 0) expect(&out, said);
     }
-    /* A fleet that stays has nothing of it. */
+    /* A fleet of fixed size takes none of these settings. */
     assert_int_equal(simulate(&out, "--trace " GENERATED " --fleet 3xl4 --config %s", path), 0);
     expect(&out, "taken: nothing but defaults; left");
     assert_int_equal(simulate(&out, "--trace " GENERATED " --fleet 3xl4 --lead-time 100s"), 2);
     expect(&out, "--lead-time needs --scale-policy");
 }
 
-/* Each of the file's services scales by its own row, for its own SLO, with its own lead. */
+/* Each of the file's services scales by its own policy, for its own SLO, with its own lead. */
 static void a_fleets_file_says_how_each_service_scales(void **state)
 {
     (void)state;
@@ -272,7 +272,7 @@ static void a_fleets_file_says_how_each_service_scales(void **state)
     static const char *const said[] = {
         "services[0].scale, lead of services[0].pools[0], services[1].slo_ttft, services[1].scale, "
         "services[1].count, lead of services[1].pools[0]; left",
-        "services[1].engine.order", /* all engines of a run have the same rows */
+        "services[1].engine.order", /* all engines of a run have the same policies */
         "\"slo\":{\"ttft_s\":null,\"tpot_s\":null,",
         "\"slo\":{\"ttft_s\":2,\"tpot_s\":0.15,",
         "\"slo\":{\"ttft_s\":20,",
@@ -287,7 +287,7 @@ static void a_fleets_file_says_how_each_service_scales(void **state)
     expect(&out, "--fleet has service2, of which ");
 }
 
-/* Refusals, with their words and exit codes. */
+/* Refusals, with parts of their sentences and their exit codes. */
 
 #define IDLE " --fleet 1-4xl4 --scale-policy keda_queue "
 

@@ -1,4 +1,4 @@
-/* collide.c - XXH3 of 8 bytes, run backwards.
+/* collide.c - inverts XXH3 of 8 bytes.
  *
  *     x = bytes ^ flip        (halves swapped; flip depends on the seed)
  *     x ^= rotl(x, 49) ^ rotl(x, 24);  x *= M;  x ^= (x >> 35) + 8;  x *= M;  x ^= x >> 28
@@ -42,7 +42,7 @@ static uint64_t inverse_of(uint64_t odd)
     return inverse;
 }
 
-/* The value that went in before flip. */
+/* Returns the input, before flip, that has this hash. */
 static uint64_t undo_hash(uint64_t hash)
 {
     uint64_t inverse = inverse_of(MULTIPLIER);
@@ -53,7 +53,7 @@ static uint64_t undo_hash(uint64_t hash)
     return undo_rotations(hash);
 }
 
-/* Bytes below 0x7f only, so that they are UTF-8; what JSON wants escaped is. */
+/* Appends the key as JSON; returns false unless all its bytes are from 1 to 0x7e, and so are UTF-8. */
 static bool put_key(struct buf *out, const char key[8])
 {
     for (int i = 0; i < 8; i++)

@@ -1,13 +1,13 @@
-/* collide.h - JSON keys that fall into one slot of any table hashed by XXH3 with a seed that is known.
+/* collide.h - makes JSON keys that fall into one slot of any table hashed by XXH3 with a known seed.
  *
- * XXH3 of 8 bytes is a bijection, so it is run backwards: any wanted hash has its key. Where the seed
- * is drawn at start, as it must be for names that strangers choose, these are keys like any other.
+ * XXH3 of 8 bytes is a bijection and is run backwards here: every hash has its key. A table for names
+ * that strangers choose must draw its seed at start; there these keys collide no more than others.
  */
 #pragma once
 #include "base/core/buf.h"
 
-/* {"KEY":0,...} with `count` keys whose hashes with seed 1 agree in their lowest 20 bits. */
+/* Appends {"KEY":0,...} with `count` keys whose hashes with seed 1 agree in their lowest 20 bits. */
 void collide_object(struct buf *out, uint32_t count);
 
-/* The same number of keys k0, k1, ... that do not collide. */
+/* Appends an object with the keys k0, k1, ..., which do not collide. */
 void plain_object(struct buf *out, uint32_t count);

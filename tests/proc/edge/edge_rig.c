@@ -1,4 +1,4 @@
-/* edge_rig.c - see edge_rig.h. */
+/* edge_rig.c - starts the servers, and sends and judges raw requests. */
 #include "tests/proc/edge/edge_rig.h"
 
 #include "base/core/bits.h"
@@ -37,7 +37,8 @@ static struct str body_of(struct str text)
     return at == SIZE_MAX ? (struct str){ 0 } : str_of(text.data + at + 4, text.len - at - 4);
 }
 
-/* {"error":{"message":text,"type":text,"param":text or null,"code":text or null}} and no more. */
+/* Returns true if the body is {"error":{"message":TEXT,"type":TEXT,"param":TEXT or null,"code":TEXT or
+ * null}} and nothing else. */
 static bool is_error_object(struct str body)
 {
     static const char *const keys[] = { "message", "type", "param", "code" };

@@ -1,6 +1,6 @@
-/* edge_rig.h - a router over a scripted engine and an engine of its own, and what strangers send them.
+/* edge_rig.h - a router over a scripted engine, and a real engine, for tests of strange requests.
  *
- * Both speak the same HTTP and the same JSON to whoever comes, so a test asks each of them the same.
+ * Both speak the same HTTP and the same JSON to clients, so a test sends each of them the same bytes.
  */
 #pragma once
 #include "tests/proc/rig/rig.h"
@@ -19,29 +19,29 @@ struct edge_server {
     const struct rig_process *process;
 };
 
-extern struct rig_process edge_fake, edge_router; /* the engine of its own is among the servers */
+extern struct rig_process edge_fake, edge_router; /* the real engine is edge_servers[1] */
 extern const struct edge_server edge_servers[2];
 
 int edge_setup(void **state);    /* of the group */
-int edge_teardown(void **state); /* ends with failure where a server did */
+int edge_teardown(void **state); /* fails if a server ended with an error */
 
-/* The failures of a test that goes on through its table to the end. */
+/* Number of unexpected replies; a test with a table goes through all its rows before it fails. */
 extern uint32_t edge_surprises;
-int edge_begin(void **state); /* of such a test: none so far */
+int edge_begin(void **state); /* setup of such a test: sets it to 0 */
 
-/* One answer to the bytes, of this status (0: any from 400 on), an error object and no more; or it
- * is said and counted. */
+/* Sends the bytes and expects one response with this status (0: any from 400 on) and an error object and
+ * nothing else; prints and counts any other reply. */
 void edge_expect_refusal(const struct edge_server *to, const char *why, struct str bytes,
                          int status);
-/* The server goes on: a plain request is answered as ever. */
+/* Fails unless a plain request is served. */
 void edge_expect_service(const struct edge_server *to);
 
-/* Status lines: a version and three digits, unlike a sentence about HTTP/1.1. */
+/* Counts status lines: a version and three digits, unlike a sentence about HTTP/1.1. */
 uint32_t edge_answers(struct str text);
-int edge_status(struct str text); /* 0: none */
+int edge_status(struct str text); /* of the first one; 0: none */
 
-/* A whole request with this body. */
+/* Appends a whole request with this body. */
 void edge_post(struct buf *out, const char *path, struct str body);
-/* `count` times `part` behind `begin`, then `end`. */
+/* Appends `begin`, `count` times `part`, then `end`. */
 void edge_repeat(struct buf *out, const char *begin, const char *part, size_t count,
                  const char *end);

@@ -1,4 +1,4 @@
-"""openai_client.py - the official Python client as a client of Muster: what people will use.
+"""openai_client.py - OpenAI's own Python client as a client of Muster.
 
     openai_client.py http://127.0.0.1:8080
 

@@ -1,10 +1,10 @@
-/* t_abuse.c - strangers do their worst to a router and to an engine, and a second client hardly notices.
+/* t_abuse.c - measures a second client's latency while strangers abuse a router and an engine.
  *
- * Both run with RLIMIT_NOFILE at FILES, so that twice as many connections fit this program. While one
- * thread abuses, another asks: a short streamed chat on a new connection again and again, and /health.
- * Its P99 to the first byte has to stay within EXTRA_US of its value without abuse, which is measured
- * just before; every answer has to be 200. The machine may be busy with other work, so a case has
- * ROUNDS to show it. At the end no engine was blamed, and the memory is given back.
+ * Both servers run with RLIMIT_NOFILE at FILES, so that this program can hold twice as many connections.
+ * While one thread abuses, another asks: a short streamed chat on a new connection again and again, and
+ * /health. Its P99 to the first byte has to stay within EXTRA_US of its value without abuse, which is
+ * measured just before; every response has to be 200. The machine may be busy with other work, so a case
+ * has ROUNDS tries. At the end the router has blamed no engine, and the memory is given back.
  */
 #include "base/core/bits.h"
 #include "base/core/own.h"
@@ -33,7 +33,7 @@
 #ifdef __SANITIZE_ADDRESS__
 #    define RSS_EXTRA_KIB (1024 * 1024) /* it keeps 256 MiB of freed memory and shadows all of it */
 #else
-#    define RSS_EXTRA_KIB (64 * 1024) /* that an allocator may keep */
+#    define RSS_EXTRA_KIB (64 * 1024) /* an allocator may keep so much */
 #endif
 
 static struct rig_process fake, router, engine;
@@ -45,11 +45,11 @@ struct probe {
     uint16_t port;
     atomic_bool done;
     int64_t us[PROBES];
-    uint32_t failed; /* answers that were not 200 */
+    uint32_t failed; /* responses that were not 200 */
     char first_failure[160];
 };
 
-/* Microseconds from connect to the first byte; that of a failure counts as PROBE_US_MAX. */
+/* Returns the microseconds from connect to the first byte; PROBE_US_MAX for a failure. */
 static int64_t ask_once(struct probe *p, struct str request)
 {
     char reply[160] = "";
@@ -138,7 +138,7 @@ static bool is_closed(int fd)
     return got == 0 || errno != EAGAIN;
 }
 
-/* Connections that the server has closed are made again, at most `most` in a turn. */
+/* Replaces connections that the server has closed, at most `most` in a turn. */
 static void renew(struct abuse *a, uint32_t most, struct str begin)
 {
     for (uint32_t i = 0; i < a->count && most > 0; i++) {
@@ -178,7 +178,7 @@ static void half_turn(struct abuse *a)
         put_fd(a, fd);
         return;
     }
-    if (a->turn % 20 != 0) return; /* and then 5 MB/s or so for ever */
+    if (a->turn % 20 != 0) return; /* then about 5 MB/s until the end */
     uint32_t oldest = a->turn / 20 % HALF_BODIES;
     close(a->fd[oldest]);
     a->fd[oldest] = rig_connect(a->port, 0);
@@ -195,7 +195,8 @@ static void unread_begin(struct abuse *a)
               STR("{\"prompt\":\"hi\",\"stream\":true,\"max_tokens\":1500,\"ignore_eos\":true}"));
 }
 
-/* Half of them ask for a reply of hundreds of kilobytes, half for a stream; a few bytes each are read. */
+/* Opens readers that read a few bytes at a time: 15 of 16 ask for a reply of hundreds of kilobytes, the
+ * last one for a stream. */
 static void unread_turn(struct abuse *a)
 {
     char bytes[64];
@@ -222,7 +223,7 @@ static void prompt_begin(struct abuse *a)
     edge_post(&a->text[1], CHAT, buf_view(&text));
 }
 
-/* Two whole prompts are on their way or being looked at all the time. */
+/* Keeps two whole prompts on their way or in the server's work all the time. */
 static void prompt_turn(struct abuse *a)
 {
     uint32_t at = a->turn % 2;
@@ -237,7 +238,7 @@ static void prompt_turn(struct abuse *a)
     a->fd[at] = fd;
 }
 
-/* %s: the object. */
+/* Places in a request for an object of many keys; %s: the object. */
 static const char *const fields[] = {
     HELLO ",\"chat_template_kwargs\":%s",
     HELLO ",\"metadata\":%s",
@@ -301,7 +302,8 @@ static void heads_turn(struct abuse *a)
     renew(a, 5, STR("GET / HTTP/1.1\r\nX: "));
 }
 
-/* Comes and goes as fast as it can: silent, in the head, by reset, with a request it does not wait for. */
+/* Connects and leaves as fast as it can: without a byte, within the head, by reset, or after a request
+ * without reading the reply. */
 static void churn_turn(struct abuse *a)
 {
     static const char *const begins[] = { "", "GET /heal", "POST /v1/completions HTTP/1.1\r\n",
@@ -331,7 +333,7 @@ static const struct kind {
 
 /* ---- one against the other ---- */
 
-/* Probes to the end, with abuse beside them or without (kind NULL). */
+/* Runs all probes, with abuse of this kind beside them; NULL: without. */
 static void probe_beside(struct probe *p, uint16_t port, const struct kind *kind)
 {
     static struct abuse a;
@@ -418,7 +420,7 @@ static void no_engine_was_blamed_and_memory_is_given_back(void **state)
     }
 }
 
-/* As rig_server, with few descriptors. */
+/* Does what rig_server does, with few descriptors. */
 static struct rig_process start_short_of_files(const char *role, const char *const *more)
 {
     char listen[24];

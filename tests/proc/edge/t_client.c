@@ -1,4 +1,4 @@
-/* t_client.c - the official Python client against a router and a real engine, where it is there. */
+/* t_client.c - runs OpenAI's Python client, where it is installed, against a router and a real engine. */
 #include "base/core/own.h"
 #include "base/io/file.h"
 #include "tests/proc/rig/rig.h"

@@ -1,4 +1,4 @@
-/* t_edge.c - the router and the engine as strangers meet them: raw HTTP, odd JSON, slow clients. */
+/* t_edge.c - sends the router and the engine raw HTTP and odd JSON, and plays slow clients. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/loop/clock.h"
@@ -9,10 +9,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Raw HTTP in, one reply out.
+/* Sends raw HTTP and expects one reply.
  *
- * What a proxy and a server could read differently (RFC 9112 sections 3, 5, 6, 7 and 11.2) is sent
- * with a second request behind it. Two replies would mean that the second was smuggled. */
+ * Each request that a proxy and a server could read differently (RFC 9112 sections 3, 5, 6, 7 and 11.2)
+ * is sent with a second request behind it. Two replies would mean that the second was smuggled. */
 
 #define SMUGGLED "GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
 #define GET "GET /health HTTP/1.1\r\nHost: x\r\n"
@@ -119,7 +119,7 @@ static void what_can_be_read_in_two_ways_gets_one_refusal(void **state)
     assert_int_equal(edge_surprises, 0);
 }
 
-/* The rows above mean something only if two requests that are meant do get two answers. */
+/* The rows above prove something only if two plain requests do get two responses. */
 static void what_is_plain_gets_an_answer_each(void **state)
 {
     (void)state;
@@ -167,8 +167,8 @@ static void heads_beyond_their_bounds_are_refused(void **state)
     assert_int_equal(edge_surprises, 0);
 }
 
-/* JSON that the router and the engine refuse in the shape that OpenAI's clients read, and JSON that is
- * odd and right. */
+/* JSON that the router and the engine refuse in the form that OpenAI's clients read, and JSON that is
+ * odd but valid. */
 
 #define TOO_MANY_BYTES ((size_t)9 << 20) /* the edge_servers' bound is 8 MiB */
 
@@ -301,7 +301,7 @@ static void json_beyond_its_bounds_is_refused(void **state)
     assert_int_equal(edge_surprises, 0);
 }
 
-/* Odd but correct requests must pass; else the rows above could be refusing everything. */
+/* Odd but valid JSON must pass; otherwise the rows above would also pass if every request were refused. */
 static void odd_json_that_is_right_is_served(void **state)
 {
     (void)state;
@@ -327,26 +327,26 @@ static void odd_json_that_is_right_is_served(void **state)
     }
 }
 
-/* Clients that are slow, never read or leave: what the router and the engine hold for them has an
- * end, and no other client waits. */
+/* Clients that are slow, never read or leave: the router and the engine hold resources for them for a
+ * bounded time, and no other client waits. */
 
-/* Both have these for good, from base/io/http/http_server.h; the slack only ends a test that hangs. */
+/* The limits of both, fixed in base/io/http/http_server.h; the slack only ends a test that hangs. */
 #define HEAD_US 10000000
 #define BODY_US 30000000
 #define UNSENT_US 30000000
 
-/* The most that the router may grow by beside a stream of some 60 MB that nobody reads. */
+/* The router's growth in memory, at most, beside a stream of some 60 MB that its client does not read. */
 #ifdef __SANITIZE_ADDRESS__
 #    define GROWTH_KIB (512 * 1024) /* freed memory stays in quarantine */
 #else
 #    define GROWTH_KIB (16 * 1024)
 #endif
 #define SLACK_US 120000000
-#define EARLY_US 1500000 /* a deadline is set when the server sees us, and looked at in turns */
+#define EARLY_US 1500000 /* a server starts a deadline when it sees us, and checks it in turns */
 
 struct slow {
     int fd;
-    const char *part; /* sent again and again, which must not move the deadline */
+    const char *part; /* sent repeatedly, which must not move the deadline */
     int64_t limit_us;
     bool refused;
 };
@@ -361,7 +361,7 @@ static void slow_begin(struct slow *c, const struct edge_server *to, const char 
     fcntl(c->fd, F_SETFL, O_NONBLOCK);
 }
 
-/* Sends a little more unless the refusal has come. */
+/* Sends a little more until the refusal comes, which must not come early. */
 static void slow_turn(struct slow *c, int64_t since_us)
 {
     char text[1024];
@@ -380,7 +380,7 @@ static void slow_turn(struct slow *c, int64_t since_us)
     assert_true(send(c->fd, c->part, strlen(c->part), MSG_NOSIGNAL) > 0);
 }
 
-/* A stream without an end, to a client that never reads. */
+/* Starts an endless stream to a client that never reads. */
 static int start_stuck_reader(void)
 {
     CLEANUP(buf_fini) struct buf bytes = { 0 };
@@ -420,7 +420,7 @@ struct calm {
 static bool is_calm(void *arg)
 {
     const struct calm *c = arg;
-    /* Some room: connections to engines that are kept for the next request. */
+    /* Eight more: connections to engines that are kept for the next request. */
     return rig_metric(c->server->process->port, c->metric) == 0 &&
            rig_descriptors(c->server->process) <= c->descriptors + 8;
 }
@@ -474,7 +474,7 @@ static void the_slow_are_cut_by_absolute_deadlines_and_hold_up_nobody(void **sta
     }
     print_message("%u streams beside a stuck one, the slowest %.0f ms\n", answered,
                   (double)slowest_us * 1e-3);
-    assert_true(answered >= 3); /* held up, the first had come when the stuck one was cut */
+    assert_true(answered >= 3); /* if they were held up, the first would come after the cut */
     for (size_t i = 0; i < COUNT_OF(slow); i++)
         close(slow[i].fd);
     close(stuck);

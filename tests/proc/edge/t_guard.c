@@ -1,4 +1,5 @@
-/* t_guard.c - tests what pages of browsers, clients and other users of the machine may ask a router and an engine. */
+/* t_guard.c - tests the access of web pages, clients and other users of the machine to a router and an
+ * engine. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/file.h"
@@ -129,7 +130,8 @@ static void a_client_s_key_opens_no_internal_route(void **state)
     check("engine with keys", keyed.port, rows, COUNT_OF(rows));
 }
 
-/* Where keys are needed, metrics are for this machine and not for what a forwarder brings. */
+/* A router that requires keys serves metrics to this machine only, and not to requests that a proxy
+ * forwards. */
 static void metrics_are_no_client_s(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* t_http_diff.c - our HTTP server beside nginx and haproxy on requests drawn from a seed.
+/* t_http_diff.c - compares our HTTP server with nginx and haproxy on requests drawn from a seed.
  *
  * A proxy before Muster and Muster behind it must not read one stream of bytes as different requests.
  * So each drawn request goes to each server with a well-formed one behind it, the marker, on one
@@ -7,9 +7,9 @@
  *     a   taken        m   the marker was taken        r   refused
  *
  * A request that we take, both others must take, and see the next one at the same place: each `a` and `m`
- * of ours stands in their words too. The cases in which we are the stricter one are counted by the odd
- * form of the request and printed. nginx and haproxy run on loopback as whoever runs the test, with files in the
- * test's folder only; absent, they are left out with a sentence. */
+ * of ours stands in their words too. Requests that only we refuse are counted by their odd form and
+ * printed. nginx and haproxy run on loopback as the test's own user, with files in the test's folder
+ * only; a missing one is left out with a sentence. */
 #include "base/core/bits.h"
 #include "base/core/buf.h"
 #include "base/core/rng.h"
@@ -30,7 +30,7 @@
 struct drawn {
     struct buf text;
     const char *odd[DRAWN_ODD_MAX]; /* names of the odd forms in it; NULL: none */
-    bool persistence;               /* the connection may end behind it, whoever reads it */
+    bool persistence;               /* any server may end the connection behind it */
 };
 
 /* The parts of a request and their forms, in tables. */
@@ -121,7 +121,7 @@ static const struct form extras[] = {
     F("length_get", "Content-Length: 0\r\n"), F("blank_line_blank", " \r\n"),
 };
 
-/* Of a body of five bytes; the placeholders of a usual counted body. */
+/* Lengths of a body of five bytes. */
 static const struct form lengths[] = {
     F(NULL, "Content-Length: 5\r\n"), F(NULL, "content-length:5\r\n"), F(NULL, "CONTENT-LENGTH:  5 \r\n"), F("length_tab", "Content-Length:\t5\t\r\n"),
     F("length_plus", "Content-Length: +5\r\n"), F("length_zero", "Content-Length: 05\r\n"),
@@ -221,7 +221,7 @@ static const struct form *draw_form(struct rng *rng, enum part part, bool odd)
     }
 }
 
-/* Lines about as long as a server's bounds, and about as many. */
+/* Appends a line about as long as a server's bound, or about as many lines as its bound. */
 static void put_large(struct rng *rng, struct drawn *d)
 {
     static const uint32_t bytes[] = { 4000, 8180, 8192, 16000, 33000 },
@@ -241,7 +241,7 @@ static void put_large(struct rng *rng, struct drawn *d)
 
 enum body { BODY_NONE, BODY_COUNTED, BODY_CHUNKED, BODY_COUNT };
 
-/* Parts that a request with this body has. */
+/* Returns true if a request with this kind of body has the part. */
 static bool has_part(enum body body, enum part part)
 {
     if (part == LENGTH) return body == BODY_COUNTED;
@@ -297,7 +297,7 @@ static void http_draw(struct rng *rng, struct drawn *ret)
 #define SEED 14
 #define AT_ONCE 200
 #define WORD_MAX 8
-#define GIVE_UP_US 60000000 /* of one connection; servers end theirs after 2 s */
+#define GIVE_UP_US 60000000 /* on one connection; servers end theirs after 2 s */
 #define SECOND ((int64_t)1000000)
 #define CLASSES_MAX 256
 
@@ -322,7 +322,7 @@ static struct drawn *cases;
 static struct loop *loop;
 static struct http_server *ours;
 
-/* As the product does: paths and methods that it does not know are refused. */
+/* Refuses unknown paths and methods, as the product does. */
 static void on_request(void *ctx, struct http_exchange *x)
 {
     static const char *const methods[] = { "GET", "POST", "PUT", "DELETE" };
@@ -373,7 +373,7 @@ static const char haproxy_text[] =
     "  http-request return status 204 if { path /marker }\n"
     "  http-request return status 200\n";
 
-/* Where Debian puts servers is not on everybody's path. */
+/* Finds a program, also in the folders of Debian's servers, which are often not in PATH. */
 static const char *program(const char *name)
 {
     static char path[64];
@@ -421,7 +421,7 @@ struct talk {
     int64_t begun_us;
 };
 
-/* A letter for each final status line. Bodies of all three hold no line like one. */
+/* Returns a letter for each final status line. No body of the three servers holds such a line. */
 static struct word read_word(struct str got)
 {
     struct word w = { "" };
@@ -449,7 +449,7 @@ static void talk_begin(struct talk *t, uint16_t port, uint32_t at)
     buf_str(&t->text, marker);
 }
 
-/* True when the server has ended the connection. */
+/* Sends and receives; returns true when the server has ended the connection. */
 static bool talk_on(struct talk *t)
 {
     char bytes[4096];

@@ -1,12 +1,12 @@
-/* relay.c - a loop of its own that carries bytes between pairs of sockets.
+/* relay.c - carries bytes between pairs of sockets, in a loop and thread of its own.
  *
  *     the caller   ── near ┐ forth: near -> far, the queue of far
  *                          │
  *     the callee   ── far  ┘ back:  far -> near, the queue of near
  *
- * A side is read only while its queue has room and no cut stands in its way; what was read waits in
- * the other side's queue until its delay is over. Cuts are words of the shared table, looked at
- * every LOOK_US. */
+ * A side is read only while the other side's queue has room and no cut is in the way; the bytes read wait
+ * in that queue until the other side takes them. Cuts are words of the shared table, which is read every
+ * LOOK_US. */
 #include "tests/proc/faults/relay.h"
 
 #include "base/core/bits.h"
@@ -27,10 +27,9 @@
 
 #define LOOK_US 10000
 #define CHUNK_BYTES 16384
-#define QUEUE_CHUNKS 16 /* a side's queue; the kernel's buffers hold what is beyond */
+#define QUEUE_CHUNKS 16 /* a side's queue; more bytes stay in the kernel's buffers */
 
 struct chunk {
-    int64_t due_us;
     uint32_t from, to; /* bytes [from, to) are still to be sent; to 0: the end of the stream */
     uint8_t bytes[CHUNK_BYTES];
 };
@@ -41,7 +40,7 @@ struct side {
     struct side *other;
     bool ended, broken; /* read to its end; reset or gone */
     uint32_t first, count;
-    struct chunk *queue; /* QUEUE_CHUNKS, to be sent to this side */
+    struct chunk *queue; /* QUEUE_CHUNKS chunks to be sent to this side */
 };
 
 struct link {
@@ -60,9 +59,7 @@ static struct {
     struct loop_timer look;
     struct list links;
     pthread_t thread;
-    int hole, closed, plug[8]; /* full queue; bound and never listening; what fills the queue */
-    _Atomic int64_t delay_us;
-    atomic_ullong link_count[PART_COUNT][PART_COUNT], byte_count[PART_COUNT][PART_COUNT];
+    int hole, closed, plug[8]; /* full queue; bound, never listening; connections in the queue */
 } relay;
 
 /* ---- links ---- */
@@ -89,24 +86,24 @@ static void link_close(struct link *l, bool reset)
     loop_defer(relay.loop, &l->free_task);
 }
 
-/* Nothing passes from this side to the other. */
+/* Returns true if the cut stops bytes from this side to the other. */
 static bool is_cut(const struct side *s, enum cut cut)
 {
     return cut == CUT_BOTH || cut == (s == &s->link->near ? CUT_FORTH : CUT_BACK);
 }
 
-static void side_watch(struct side *s, enum cut cut, int64_t now_us)
+static void side_watch(struct side *s, enum cut cut)
 {
     struct side *o = s->other;
-    bool due = s->count && s->queue[s->first].due_us <= now_us;
+    bool due = s->count > 0;
     uint32_t events = (!s->ended && !is_cut(s, cut) && o->count < QUEUE_CHUNKS ? EPOLLIN : 0) |
                       (due ? EPOLLOUT : 0);
-    if (s->broken) return; /* out of the loop: the kernel would report it at every turn */
+    if (s->broken) return; /* not watched: the kernel would report it at every turn */
     must(loop_watch_mod(relay.loop, &s->watch, events) == 0);
 }
 
-/* Reads what there is into the other side's queue. */
-static void side_read(struct side *s, int64_t now_us)
+/* Reads the available bytes into the other side's queue. */
+static void side_read(struct side *s)
 {
     struct side *o = s->other;
     while (!s->ended && o->count < QUEUE_CHUNKS) {
@@ -118,18 +115,16 @@ static void side_read(struct side *s, int64_t now_us)
             return;
         }
         s->ended = n == 0;
-        c->due_us = now_us + relay.delay_us;
         c->from = 0;
         c->to = (uint32_t)n;
         o->count++;
-        relay.byte_count[s->link->from][s->link->to] += (uint64_t)n;
     }
 }
 
-/* Sends what is due; the end of the other side ends this one. */
-static void side_write(struct side *s, int64_t now_us)
+/* Sends the queued chunks; the end of the other side's stream ends this one. */
+static void side_write(struct side *s)
 {
-    while (s->count && s->queue[s->first].due_us <= now_us) {
+    while (s->count) {
         struct chunk *c = &s->queue[s->first];
         ssize_t n =
             send(s->watch.fd, c->bytes + c->from, c->to - c->from, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -147,31 +142,28 @@ static void side_write(struct side *s, int64_t now_us)
     if (s->ended && s->other->ended && !s->count && !s->other->count) link_close(s->link, false);
 }
 
-/* Every word about a link: cuts, delays and room decide what is done next. */
+/* Moves a link on: cuts and room decide what is read, sent and watched. */
 static void link_step(struct link *l)
 {
-    int64_t now_us = loop_now_us(relay.loop);
     enum cut cut = reroute_cut_of(relay.table, l->from, l->port);
     if (l->closing) return;
     if (cut == CUT_RESET || (cut == CUT_NONE && (l->near.broken || l->far.broken))) {
         link_close(l, true);
         return;
     }
-    side_watch(&l->near, cut, now_us);
-    side_watch(&l->far, cut, now_us);
+    side_watch(&l->near, cut);
+    side_watch(&l->far, cut);
 }
 
 static void on_side(void *arg, uint32_t events)
 {
     struct side *s = arg;
     struct link *l = s->link;
-    int64_t now_us = loop_now_us(relay.loop);
     if (l->closing) return;
-    if (events & EPOLLIN && !is_cut(s, reroute_cut_of(relay.table, l->from, l->port)))
-        side_read(s, now_us);
-    if (!l->closing && events & EPOLLOUT) side_write(s, now_us);
+    if (events & EPOLLIN && !is_cut(s, reroute_cut_of(relay.table, l->from, l->port))) side_read(s);
+    if (!l->closing && events & EPOLLOUT) side_write(s);
     if (!l->closing && events & (EPOLLERR | EPOLLHUP) && !(events & (EPOLLIN | EPOLLOUT))) {
-        s->broken = true; /* the other side learns it when no cut stands between them */
+        s->broken = true; /* the other side learns it once there is no cut */
         loop_watch_del(relay.loop, &s->watch);
     }
     link_step(l);
@@ -180,10 +172,9 @@ static void on_side(void *arg, uint32_t events)
 static void on_look(void *arg)
 {
     (void)arg;
-    int64_t now_us = loop_now_us(relay.loop);
     LIST_EACH_SAFE (&relay.links, at)
         link_step(CONTAINER_OF(at, struct link, node));
-    must(loop_timer_set(relay.loop, &relay.look, now_us + (relay.delay_us ? 1000 : LOOK_US)) == 0);
+    must(loop_timer_set(relay.loop, &relay.look, loop_now_us(relay.loop) + LOOK_US) == 0);
 }
 
 static bool side_open(struct side *s, struct link *l, struct side *other, int fd)
@@ -222,7 +213,6 @@ static void on_accept(void *arg, uint32_t events)
     l->to = reroute_part_at(relay.table, l->port);
     l->free_task = (struct loop_task){ .fn = link_free, .arg = l };
     list_push_back(&relay.links, &l->node);
-    relay.link_count[l->from][l->to]++;
     bool opened = side_open(&l->near, l, &l->far, fd);
     if (side_open(&l->far, l, &l->near, connect_to(l->port)) && opened)
         link_step(l);
@@ -310,19 +300,4 @@ void relay_knows(enum part part, uint16_t port)
 void relay_cut(enum part from, enum part to, uint16_t port, enum cut cut)
 {
     relay.table->cut[from][to] = (uint32_t)cut | (uint32_t)port << 16;
-}
-
-void relay_delay(int64_t us)
-{
-    relay.delay_us = us;
-}
-
-uint64_t relay_links(enum part from, enum part to)
-{
-    return relay.link_count[from][to];
-}
-
-uint64_t relay_bytes(enum part from, enum part to)
-{
-    return relay.byte_count[from][to];
 }

@@ -1,9 +1,9 @@
-/* relay.h - a TCP relay between real processes that delays, cuts one way or both, and resets.
+/* relay.h - a TCP relay between real processes that cuts one way or both, and resets.
  *
- * Processes that are started after relay_open go by it wherever one part of Muster connects to
- * another (reroute.h); this test's own connections do not. One relay in a test program.
+ * Processes that are started after relay_open connect through the relay wherever one part of Muster
+ * connects to another (reroute.h); the test's own connections do not. A test program has one relay.
  *
- * Threads: the relay runs in a thread of its own; everything here is called by the test's.
+ * Threads: the relay runs in a thread of its own; the test's thread calls these functions
  * Needs:   REROUTE_LIB in the environment, the library to preload
  */
 #pragma once
@@ -12,17 +12,10 @@
 void relay_open(void);
 void relay_close(void); /* resets what is open */
 
-/* Whose port that is; any other port is an engine's. */
+/* Tells the relay which part has this port; any other port is an engine's. */
 void relay_knows(enum part part, uint16_t port);
 
-/* From now on, between `from`, which connects, and `to`; port 0: of all of them. What is sent
- * during a cut arrives after it, as with a wire: nothing is lost within a connection that both
- * sides keep. CUT_NONE ends it. */
+/* Cuts, from now on, the connections from `from`, which connects, to `to` at the port; 0: at any port. Bytes
+ * sent during a cut arrive after it, as on a real network: none is lost within a connection that both
+ * sides keep. CUT_NONE ends the cut. */
 void relay_cut(enum part from, enum part to, uint16_t port, enum cut cut);
-
-/* Every byte comes this much later, each way. */
-void relay_delay(int64_t us);
-
-/* Connections that were taken and bytes that were carried from one to the other, both ways. */
-uint64_t relay_links(enum part from, enum part to);
-uint64_t relay_bytes(enum part from, enum part to);

@@ -1,7 +1,7 @@
-/* reroute.c - a library to preload: what a part of Muster means for another goes by the relay.
+/* reroute.c - a library to preload: connections from one part of Muster to another go to the relay.
  *
- * Only connect() is taken over, only for IPv4 addresses of this machine, and only in the processes
- * of the four roles: the program's own first argument says which it is. */
+ * It replaces connect() only, only for IPv4 addresses of this machine, and only in the processes
+ * of the four roles: the program's own first argument is its role. */
 #include "tests/proc/faults/reroute.h"
 
 #include <arpa/inet.h>
@@ -23,7 +23,7 @@ static enum part self;
 
 static const char *const part_names[PART_COUNT] = { "", "controller", "router", "agent", "engine" };
 
-/* By the second word of the command line: `muster ROLE ...`. */
+/* Reads the part from the second word of the command line: `muster ROLE ...`. */
 static enum part part_of_process(void)
 {
     char line[CMDLINE_MAX];
@@ -52,7 +52,7 @@ __attribute__((constructor)) static void reroute_open(void)
     if (map != MAP_FAILED) table = map;
 }
 
-/* Binds the socket to a port of the kernel's choice, and notes under it what is meant. */
+/* Binds the socket to a port of the kernel's choice, and notes under it the part and the port meant. */
 static void leave_note(int fd, uint16_t port)
 {
     struct sockaddr_in in = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };

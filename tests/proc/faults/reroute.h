@@ -1,12 +1,12 @@
-/* reroute.h - the table by which the relay and the rerouted parts of Muster understand each other.
+/* reroute.h - the table that the relay and the rerouted parts of Muster share.
  *
- * A part that runs with libreroute.so preloaded connects to the relay wherever it means another
- * part on this machine, from a source port that it notes in the table with its own name and the
- * port it meant. While a cut stands between the two, it connects into the hole instead, a listener
- * whose queue is full: the kernel drops the first packet, as a cut wire would.
+ * A part that runs with libreroute.so preloaded connects to the relay instead of another
+ * part on this machine. It notes its own name and the port it meant in the table, under its source port.
+ * While a cut stands between the two, it connects to the hole instead, a listener with a full
+ * queue: the kernel drops the first packet, as a cut wire would.
  *
- * Threads: one writer a word; every word is atomic. The file is mapped by all, and named by the
- *          environment variable REROUTE_TABLE.
+ * Threads: each word is atomic and has one writer. All map the file that the environment variable
+ *          REROUTE_TABLE names.
  */
 #pragma once
 #include <stdatomic.h>

@@ -1,7 +1,7 @@
-/* slow_names.c - a resolver that fails as one does in an outage; preloaded into the parts of Muster.
+/* slow_names.c - preloaded into the parts of Muster: a resolver that fails as in an outage.
  *
- * Names that end in ".test" are 127.0.0.1. While the file $SLOW_NAMES_DOWN exists, each question
- * for one takes HANG_S seconds and has no answer; a byte in $SLOW_NAMES_SEEN tells that one began.
+ * Names that end in ".test" are 127.0.0.1. While the file $SLOW_NAMES_DOWN exists, each look-up of
+ * one takes HANG_S seconds and fails; a byte in $SLOW_NAMES_SEEN shows that it began.
  */
 #include <dlfcn.h>
 #include <fcntl.h>

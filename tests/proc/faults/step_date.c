@@ -1,6 +1,6 @@
-/* step_date.c - preloaded into every process of a fleet: moves its date, and nothing else.
+/* step_date.c - preloaded into every process of a fleet: moves its date and no other clock.
  *
- * The file that DATE_STEP names holds seconds, read at each look at the date. */
+ * The file that DATE_STEP names holds the seconds; it is read each time that the date is read. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/syscall.h>

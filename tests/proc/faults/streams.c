@@ -1,4 +1,4 @@
-/* streams.c - see streams.h. */
+/* streams.c - runs the clients and records what they see. */
 #include "tests/proc/faults/streams.h"
 
 #include "base/core/bits.h"
@@ -16,15 +16,15 @@
 #define PATH "/v1/completions"
 #define ENGINE_PATH "/internal/generate"
 #define EVENT_BYTES_MAX 65536
-#define AGAIN_US 200000 /* before a client whose answer was not whole asks again */
+#define AGAIN_US 200000 /* a client waits so long after a failure before it asks again */
 
 struct client {
-    uint32_t number, request;  /* request: the one under way, in the history */
-    struct sse_reader events;  /* of a router */
-    struct line_reader frames; /* of an engine */
+    uint32_t number, request;  /* request: its current one, in the history */
+    struct sse_reader events;  /* from a router */
+    struct line_reader frames; /* from an engine */
     struct buf text, refusal;
     int status;
-    bool done, error; /* [DONE] has come; an error came within the stream */
+    bool done, error; /* the end has come; an error came within the stream */
     int64_t asked_us, last_us;
     struct loop_timer again;
 };
@@ -74,7 +74,8 @@ static void engine_body(uint32_t question, uint32_t tokens, struct buf *out)
     must(generate_encode(&g, out) == 0);
 }
 
-/* Adds the text of an event or a frame, and says whether it is the last; true when it is an error. */
+/* Appends the text of an event or a frame, and sets *last if it is the last. Returns true if it is an
+ * error. */
 static bool event_text(struct str data, struct buf *out, bool *last)
 {
     struct json_reader r;
@@ -195,7 +196,7 @@ static void ask(void *arg)
     streams.asking++;
 }
 
-/* Looks now and then whether the clients are to end, which they may be between two questions. */
+/* Ends the loop, at regular looks, once the clients are to end and none of them has a request. */
 static void on_look(void *arg)
 {
     struct loop_timer *look = arg;

@@ -1,11 +1,11 @@
-/* t_cuts.c - each part of a fleet cut off from each other, under load, for MUSTER_CUT_S seconds.
+/* t_cuts.c - cuts each part of a fleet off from each other, under load, for MUSTER_CUT_S seconds.
  *
  * The data plane outlives the control plane, and a silent part is not a dead one: whichever parts cannot
  * hear each other, clients get every token of every output, no instance is ended, and no engine is started
  * again except the one that its own agent could not reach. One fleet for all tests: controller,
- * router and two instances of a third of a core, which reach each other by the relay only. Without the
- * variable a cut lasts the minute that the law names; `./check` makes short ones, longer than each limit
- * of a request but router.engine_head, and `./check --gates` the long ones.
+ * router and two instances of a third of a core, which reach each other through the relay only. Without the
+ * variable a cut lasts a minute (`./check --gates`); `./check` makes shorter cuts, longer than each limit
+ * of a request except router.engine_head.
  */
 #include "base/core/bits.h"
 #include "base/core/own.h"
@@ -23,27 +23,27 @@
 #define CLIENTS 6
 #define QUESTIONS 3
 #define TOKENS 48
-#define CUT_S 60     /* of what the law names */
+#define CUT_S 60     /* the main ways to be cut off */
 #define CUT_S_MIN 12 /* the router gives up on a silent stream after 10 s */
-#define VARIANT_S 20 /* of other ways to be cut off, at most */
-/* For a token, while there is another way: the limits of router.engine_head and engine_gap, and time
- * to begin again. */
+#define VARIANT_S 20 /* the other ways, at most */
+/* Longest waits for a token while another engine can be reached: the limits router.engine_head and
+ * engine_gap, and time to begin again. */
 #define FIRST_US 40000000
 #define GAP_US 20000000
 #define HEARD_S 5 /* a part heard within this time can be heard */
 #define INSTANCES_PATH "/api/v1/instances"
 
-struct shown { /* an instance, by what the controller says of it */
+struct shown { /* an instance, as the controller shows it */
     char id[32];
     unsigned port, running;
     double report_age_s;
 };
 
-static char text[QUESTIONS][4096]; /* what each question is answered, asked alone */
+static char text[QUESTIONS][4096]; /* the output for each question, asked alone */
 static uint32_t cut_s = CUT_S, variant_s = VARIANT_S;
 
-/* Knowledge that came by a cut way is at least so old when the cut ends: reports and syncs come every
- * second, a busy machine's a little later. */
+/* Returns the least age of a report or sync at the end of a cut through which it would have come. Both come
+ * every second, a little later on a busy machine. */
 static double aged_s(uint32_t cut)
 {
     return cut - cut / 6.0;
@@ -86,7 +86,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* ---- what the fleet is ---- */
+/* ---- the fleet ---- */
 
 static void read_instances(struct shown ret[INSTANCES])
 {
@@ -124,9 +124,9 @@ static void read_engine(const struct shown *instance, struct proc_id *ret)
 
 struct pair {
     enum part from, to;
-    bool one; /* the first instance's engine only */
+    bool one; /* only the first instance's engine */
     enum cut cut;
-    uint32_t cured; /* engines that are started again for it */
+    uint32_t cured; /* engines that are started again because of it */
 };
 
 /* The age of the controller's knowledge (its oldest report) and of the router's. */
@@ -155,7 +155,7 @@ static void wait_for_answers(void)
     rig_wait(answers_come, &goal, "clients are answered");
 }
 
-/* A cut must bite: nobody's engine is left alone for what happened before. */
+/* Returns true once all engines compute, so that a cut has an effect on each of them. */
 static bool all_compute(void *arg)
 {
     struct shown *s = arg;
@@ -185,7 +185,7 @@ static bool heard_again(void *arg)
     return now.report_s < HEARD_S && now.sync_s < HEARD_S;
 }
 
-/* Cuts the pairs while clients ask: the ages just before the cuts end. */
+/* Cuts the pairs while clients ask, and returns the ages just before the cuts end. */
 static struct ages cut_for(uint32_t seconds, const struct pair *pairs, size_t count)
 {
     struct streams_plan plan = { .port = router.port,
@@ -250,7 +250,7 @@ static void the_router_without_the_controller(void **state)
     assert_true(then.report_s < 10 && then.sync_s > aged_s(cut_s));
 }
 
-/* Its words arrive, the answers do not: the controller hears parts that do not hear it. */
+/* Reports and syncs arrive, the replies do not: the controller hears parts that do not hear it. */
 static void the_controller_heard_by_nobody(void **state)
 {
     (void)state;
@@ -292,7 +292,7 @@ static void an_engine_whose_answers_are_lost(void **state)
     (void)cut_for(variant_s, &p, 1);
 }
 
-/* The agent cannot tell it from an engine that hangs, and starts another; its streams go on. */
+/* The agent cannot tell a cut from an engine that hangs, and starts another engine; the streams continue. */
 static void an_agent_without_its_engine(void **state)
 {
     (void)state;

@@ -1,9 +1,9 @@
-/* t_date.c - the machine's date steps, parts are stopped for a while: no instance ends, no answer
- * is cut, nothing is billed twice.
+/* t_date.c - steps the machine's date and stops parts for a while: no instance ends, no output
+ * is cut, no time is billed twice.
  *
  * One fleet of three instances, of which at least two are idle at any moment, and a client that
- * asks for one stream after the other. The date is moved by a library that is preloaded into every
- * process of the fleet (step_date.c). */
+ * asks for one stream after another. A library that is preloaded into every process of the fleet
+ * moves the date (step_date.c). */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/file.h"
@@ -29,7 +29,7 @@ static int64_t opened_us;
 
 static atomic_bool client_stops;
 static atomic_uint client_whole, client_cut;
-#define TAIL 600 /* bytes of a reply that was cut: what cut it stands at its end */
+#define TAIL 600 /* last bytes of a reply that was cut: they show the error */
 static char client_says[TAIL + 32];
 static pthread_t client;
 
@@ -70,7 +70,7 @@ static void end_client(void)
     assert_true(client_whole > 0);
 }
 
-/* ---- what must be as it was ---- */
+/* ---- checks that nothing has changed ---- */
 
 static double ticks(void)
 {
@@ -101,7 +101,7 @@ static void expect_the_same_instances(void)
     assert_int_equal(rig_count("engine"), INSTANCES);
 }
 
-/* A dollar a second for each instance, since no earlier than the fleet was opened. */
+/* Checks the bill: a dollar a second for each instance, at most since the fleet was opened. */
 static void expect_the_bill(void)
 {
     double most = (double)(clock_mono_us() - opened_us) / 1e6 * INSTANCES;
@@ -140,7 +140,7 @@ static void a_step_of_the_date_moves_nothing(void **state)
     end_client();
 }
 
-/* The count goes on in a controller that starts while the date is another one. */
+/* A controller that starts at another date goes on counting time where the last one stopped. */
 static void a_restart_at_another_date_goes_on(void **state)
 {
     (void)state;
@@ -169,14 +169,15 @@ static bool a_router_is_heard(void *arg)
     return rig_metric(controller.port, "muster_controller_routers{state=\"fresh\"}") == 1;
 }
 
-/* Stopped for longer than silence is forgiven, and then it hears the router before the agents. */
+/* The controller is stopped for longer than instances may be silent, and then hears the router before the
+ * agents. */
 static void a_stopped_controller_takes_nobody_for_dead(void **state)
 {
     (void)state;
     begin_client();
     signal_all(&controller.proc.id, 1, SIGSTOP);
     signal_all(agents, INSTANCES, SIGSTOP);
-    sleep(PAUSE_S); /* this is the fault */
+    sleep(PAUSE_S); /* the fault itself */
     signal_all(&controller.proc.id, 1, SIGCONT);
     rig_wait(a_router_is_heard, NULL, "the router is heard");
     wait_ticks(10);

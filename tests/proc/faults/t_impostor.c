@@ -1,5 +1,5 @@
-/* t_impostor.c - another party listens at the port of a dead controller, engine or router: it learns
- * nothing that can be used, and what it answers is not believed.
+/* t_impostor.c - lets another party listen at the port of a dead controller, engine or router: it learns
+ * nothing useful, and its replies are not believed.
  */
 #include "base/core/bits.h"
 #include "base/core/own.h"
@@ -18,7 +18,7 @@
 
 #define TEXT "/v1/completions"
 #define KEPT_MAX 64
-#define LIES_MORE 8 /* several reports and syncs */
+#define LIES_MORE 8 /* so many more requests to the impostor: several reports and syncs */
 #define LIES "lies of an impostor"
 
 /* ---- the impostor ---- */
@@ -27,7 +27,7 @@ struct impostor {
     int listener;
     pthread_t thread;
     pthread_mutex_t lock;
-    struct buf heard;          /* all of it */
+    struct buf heard;          /* all bytes it got */
     struct buf kept[KEPT_MAX]; /* the requests, one by one */
     uint32_t count;
     struct str (*answer)(struct str request);
@@ -114,7 +114,7 @@ static bool heard(struct impostor *m, const char *what)
     return found;
 }
 
-/* Requests that it has answered. */
+/* Returns the number of requests that it has answered. */
 static uint32_t answered(struct impostor *m)
 {
     pthread_mutex_lock(&m->lock);
@@ -199,7 +199,7 @@ static void expect_nothing_useful(struct impostor *m)
     assert_true(heard(m, "Muster-HMAC id="));
 }
 
-/* Sends the caught bytes unchanged to the process that is back at the port. */
+/* Sends the caught requests again to the process that is back at the port: each is refused. */
 static void expect_no_replay(struct impostor *m, uint16_t port)
 {
     for (uint32_t i = 0; i < m->count; i++) {
@@ -237,7 +237,7 @@ static void a_dead_controller_s_port(void **state)
     struct hearing report = { &m, "/api/v1/agents/report" }, sync = { &m, "/api/v1/routers/sync" };
     rig_wait(has_heard, &report, "the agent reports to the impostor");
     rig_wait(has_heard, &sync, "the router asks it");
-    /* A command tells it nothing, and says that somebody else is there. */
+    /* A command reveals nothing to it, and says that another party is there. */
     assert_int_not_equal(
         rig_run(&out, ARGS("status", "--controller", controller.at, "--state", fleet_state)), 0);
     assert_non_null(strstr(out.data, "does not know the secret"));
@@ -284,7 +284,7 @@ static void a_dead_engine_s_port(void **state)
         usleep(10000); /* until its agent has reported */
     read_id("engine.id", &engine);
     read_id("agent.lock", &agent);
-    assert_int_equal(proc_signal(&agent, SIGSTOP, NULL), 0); /* it would start another engine */
+    assert_int_equal(proc_signal(&agent, SIGSTOP, NULL), 0); /* or it starts another engine */
     assert_int_equal(proc_signal(&engine, SIGKILL, NULL), 0);
     while (rig_call((uint16_t)port, "/health", NULL, NULL) != 0)
         usleep(10000);
@@ -329,7 +329,7 @@ static void a_dead_router_s_port(void **state)
     impostor_fini(&m);
 }
 
-/* An instance's key speaks for that instance and for nobody else. */
+/* An instance's folder holds the instance's own key and not the fleet's secret. */
 static void an_instance_holds_its_own_key_alone(void **state)
 {
     (void)state;

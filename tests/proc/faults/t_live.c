@@ -1,7 +1,7 @@
-/* t_live.c - which silence is a sick engine and which is not: a fleet of one instance whose
- * processes are stopped and go on, and whose device hangs behind a loop that answers.
+/* t_live.c - shows that a sick engine is told from mere silence, in a fleet of one instance: its processes
+ * are stopped and go on, and its device hangs behind a loop that answers.
  *
- * Real controller, router, agent and engine with the shipped model; the agent gives an engine two
+ * Real controller, router, agent and engine with the shipped model; the agent allows an engine two
  * seconds. A prompt of HANGS_AT tokens hangs the device of each engine that computes it.
  */
 #include "base/core/own.h"
@@ -14,7 +14,7 @@
 #define TEXT "/v1/completions"
 #define HANGS_AT 61
 #define HANGS_AT_TEXT "device.hang_at_61:1"
-#define STOPPED_US 5000000 /* more than twice what an engine's silence may last */
+#define STOPPED_US 5000000 /* more than twice the time that an engine may be silent */
 
 static struct proc_id engine, agent;
 
@@ -45,15 +45,15 @@ static bool is_answered(void *arg)
     return rig_call(router.port, TEXT, "{\"prompt\":\"a\",\"max_tokens\":2}", NULL) == 200;
 }
 
-/* The controller has its word of this second. */
+/* Returns true if the controller has a report of this second. */
 static bool agent_speaks(void *arg)
 {
     (void)arg;
     return rig_number(controller.port, "/api/v1/instances", "report_age_s") == 0;
 }
 
-/* The agent wakes and finds that it has heard nothing for longer than an engine may be silent. It
- * slept, not the engine. */
+/* The agent wakes and has heard nothing for longer than an engine may be silent, but because it was stopped
+ * itself: it leaves the engine alone. */
 static void a_stopped_agent_takes_its_engine_for_well(void **state)
 {
     (void)state;
@@ -85,8 +85,8 @@ static void a_stopped_engine_is_killed_and_started_again(void **state)
     fleet_wait(1);
 }
 
-/* The device hangs and the loop goes on answering. The engine says so itself, the agent kills it,
- * and a request that did so to two engines is tried no more. */
+/* The device hangs while the loop goes on answering. The engine says so itself, the agent kills it,
+ * and a request that has hung two engines is not tried again. */
 static void a_hung_device_is_killed_and_its_request_tried_once_more(void **state)
 {
     (void)state;

@@ -1,8 +1,8 @@
-/* t_names.c - a fleet whose parts know each other by name, and a resolver that goes away.
+/* t_names.c - takes the resolver away from a fleet whose parts know each other by name.
  *
- * Each question then takes ten seconds and has no answer (slow_names.c). Agents tell a healthy
- * engine from a silent resolver, routers go on with the last good addresses, requests wait for
- * nobody's name.
+ * Each look-up then takes ten seconds and fails (slow_names.c). Agents tell a healthy
+ * engine from a silent resolver, routers go on with the last good addresses, and no request waits for
+ * a name.
  */
 #include "base/core/own.h"
 #include "base/io/loop/clock.h"
@@ -14,10 +14,10 @@
 
 #define TEXT "/v1/completions"
 #define ASK(model) "{\"model\":\"" model "\",\"prompt\":\"a\",\"max_tokens\":2}"
-#define DOWN_US 8000000 /* four times what the agent gives its engine */
-#define LATE_US 5000000 /* half a question to the resolver that is gone */
+#define DOWN_US 8000000 /* four times the silence that the agent allows its engine */
+#define LATE_US 5000000 /* half a look-up at the resolver that is gone */
 
-static struct rig_process fake, named; /* a scripted engine, and a router that has names only */
+static struct rig_process fake, named; /* a scripted engine, and a router that knows it by name */
 static char down[128], seen[128];
 static struct proc_id engine;
 
@@ -59,7 +59,7 @@ static int setup(void **state)
                         "    pools: [ { name: only, offers: [third], max: 1 } ]\n");
     open_named_router();
     fleet_scale(1);
-    fleet_wait(1); /* the agent was heard under the name it was told */
+    fleet_wait(1); /* the agent has reached the controller by the name it was given */
     fleet_ids("engine.id", &engine, 1);
     return 0;
 }
@@ -99,7 +99,7 @@ static void ask_in_time(const struct rig_process *r, const char *body)
     if (clock_mono_us() - from_us > LATE_US) fail_msg("a request waited for the resolver");
 }
 
-/* The controller is gone as well, so that its name is asked for again by everybody who calls it. */
+/* The controller is gone as well, so that all parts that call it look its name up again. */
 static void nothing_waits_for_a_resolver_that_is_gone(void **state)
 {
     (void)state;
@@ -118,7 +118,8 @@ static void nothing_waits_for_a_resolver_that_is_gone(void **state)
     assert_true(proc_id_eq(&now, &engine) && proc_is_alive(&engine));
 }
 
-/* Another engine at the name, while nobody says where that is. */
+/* Engine and controller come back while their names cannot be resolved: the last good address leads to
+ * them. */
 static void the_last_good_address_leads_to_who_comes_back(void **state)
 {
     (void)state;

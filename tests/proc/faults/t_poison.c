@@ -1,6 +1,6 @@
-/* t_poison.c - a prompt that kills every engine which computes it, among others that do not: it
- * costs two engines and no more, and nobody else's answer. Every router refuses it then, also after it
- * has started again.
+/* t_poison.c - sends a prompt that kills every engine that computes it, among others that do not: it
+ * costs two engines and no more, and no other client's output. Every router then refuses it, also after
+ * the router has started again.
  *
  * Real controller, router, agents and engines with the shipped model. A prompt of DIES_AT tokens
  * ends the process of the engine that computes it.
@@ -18,7 +18,7 @@
 #define DIES_AT_TEXT "device.die_at_61:1"
 #define INSTANCES 2
 #define CLIENTS 4
-#define WARM_UP 120 /* answers that earn the retries of what an engine has in hand when it dies */
+#define WARM_UP 120 /* answers that allow the retries of an engine's requests when it dies */
 
 static int setup(void **state)
 {
@@ -46,7 +46,7 @@ struct client {
     pthread_t thread;
     uint32_t number;
     uint32_t failed;
-    char first[400]; /* what the first failure got */
+    char first[400]; /* the reply to the first that failed */
 };
 
 static struct client clients[CLIENTS];
@@ -95,7 +95,7 @@ static void clients_end(void)
 
 /* ---- the prompt ---- */
 
-/* Of all instances together. */
+/* Returns the restarts of all instances together. */
 static int64_t restarts(void)
 {
     CLEANUP(buf_fini) struct buf reply = { 0 };
@@ -128,7 +128,7 @@ static void expect_refused(const struct buf *body)
     expect_refused_at(router.port, body);
 }
 
-/* `muster quarantine ACTION [PROMPT]`: its exit status. */
+/* Runs `muster quarantine ACTION [PROMPT]` and returns its exit status. */
 static int quarantine(const char *action, const char *prompt, struct buf *out)
 {
     buf_clear(out);
@@ -136,7 +136,8 @@ static int quarantine(const char *action, const char *prompt, struct buf *out)
                              fleet_state, prompt));
 }
 
-/* Until then a router knows prompts by their text: the same prompt would be another one later. */
+/* Returns true once the router has a tokenizer. Until then it knows prompts by their text, and later the
+ * same prompt would be another one. */
 static bool has_tokenizer(void *arg)
 {
     return rig_metric(*(const uint16_t *)arg, "muster_router_tokenizers") >= 1;
@@ -154,7 +155,7 @@ static void a_prompt_that_kills_costs_two_engines_and_nobody_s_answer(void **sta
     wait_for_answers(WARM_UP);
     rig_wait(has_tokenizer, &router.port, "the router has the tokenizer");
     expect_refused(&body);
-    /* The client tries again, and so do others, while the engines come back and when they are. */
+    /* The client tries again while the engines start, and again when they run. */
     expect_refused(&body);
     rig_wait(two_restarted, NULL, "both engines run again");
     expect_refused(&body);
@@ -173,7 +174,7 @@ static bool is_listed(void *arg)
     const struct row *row = arg;
     CLEANUP(buf_fini) struct buf out = { 0 };
     (void)quarantine("list", NULL,
-                     &out); /* fails as long as a router that has just gone is listed */
+                     &out); /* fails as long as a router that has just ended is listed */
     const char *at = out.len ? strstr(out.data, row->router) : NULL;
     char prompt[17], state[17];
     return at && sscanf(at, "%*s %16s %16s", prompt, state) == 2 && strcmp(state, row->state) == 0;
@@ -186,7 +187,7 @@ static void expect_told(const char *name, uint16_t port, const struct buf *body)
     expect_refused_at(port, body);
 }
 
-/* A router that saw no engine die, and one that has forgotten it. */
+/* Two routers are told of the prompt: one that saw no engine die, and one that has restarted. */
 static void every_router_refuses_it(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* t_recorded.c - what an older release has left behind is read by this one: its store, its instances'
- * documents, its secret.
+/* t_recorded.c - starts this release on the state of an older one: its store, its instances' documents,
+ * its secret.
  *
  * recorded/ is the state folder of a fleet of commit 62a3a0a, ended with SIGKILL (recorded/README.md).
  * One of its two instances runs: an agent of this release has its document. The other's processes
@@ -21,7 +21,7 @@
 
 static struct proc agent;
 
-/* Copies a file of the record; @STATE@, @MUSTER@ and @PORT@ stand for where it lies now. */
+/* Copies a file of the record; in a text, fills in @STATE@, @MUSTER@ and @PORT@ for this machine. */
 static void take(const char *file, bool text)
 {
     static const char *const names[] = { "@STATE@", "@MUSTER@", "@PORT@" };
@@ -94,7 +94,7 @@ static void all_of_it_is_read(void **state)
     (void)state;
     struct proc_id before, after;
     assert_true(engine_runs(&before));
-    /* One goes on under its old intent; the other's end is noticed, and another takes its place,
+    /* One instance goes on under its old intent. The other's end is noticed and a third one replaces it,
      * because a person had ordered two: that record was read too. */
     rig_wait(the_dead_one_is_replaced, NULL, "two instances, and not the dead one");
     assert_true(engine_runs(&after) && proc_id_eq(&before, &after));
@@ -105,7 +105,7 @@ static void all_of_it_is_read(void **state)
     assert_true(has("/api/v1/decisions?from=1", "\"first\":1"));
     assert_true(rig_metric(controller.port, "muster_controller_cost_dollars") >= 0.0077);
 
-    /* Keys of its tenants open, and no others. */
+    /* The keys of its tenants are accepted, and no others. */
     rig_wait(keys_hold, NULL, "the recorded tenant's key is known");
     assert_true(rig_metric(controller.port, "muster_controller_tenants") == 2);
     assert_int_equal(rig_call(router.port, "/v1/completions", ASK, NULL), 401);
@@ -113,7 +113,7 @@ static void all_of_it_is_read(void **state)
                                    "authorization: Bearer muster-5e374e", ASK, NULL),
                      401);
 
-    /* And the fleet obeys. */
+    /* The fleet takes orders. */
     fleet_scale(3);
     fleet_wait(3);
     fleet_scale(1);

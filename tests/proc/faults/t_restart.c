@@ -1,9 +1,9 @@
-/* t_restart.c - a controller that starts again takes nothing from its routers: while it has not
- * heard everybody, an endpoint that it does not name stays where it is; and what it cannot read of
- * its store stops nothing else.
+/* t_restart.c - shows that a controller that starts again takes no endpoint from its routers. Until it has
+ * heard all agents, an endpoint that it does not name stays; and a record of its store that it cannot read
+ * stops nothing else.
  *
- * A router with two real instances; the agents are stopped, so that the new controller hears the
- * router and nobody else. */
+ * A router has two real instances; their agents are stopped, so that the new controller hears only the
+ * router. */
 #include "base/core/own.h"
 #include "base/io/file.h"
 #include "base/io/store/store.h"
@@ -71,7 +71,7 @@ static void agents_that_are_not_heard_go_on_being_routed_to(void **state)
     fleet_ids("engine.id", engines, INSTANCES);
     assert_true(is_complete(NULL));
     for (uint32_t i = 0; i < 4; i++)
-        expect_answer(); /* the router's index knows blocks */
+        expect_answer(); /* fills the router's index with blocks */
     double blocks = rig_metric(router.port, "muster_router_index_blocks");
     signal_agents(agents, SIGSTOP);
     rig_kill(&controller);
@@ -96,7 +96,8 @@ static void agents_that_are_not_heard_go_on_being_routed_to(void **state)
         assert_true(proc_id_eq(&engines[i], &after[i]));
 }
 
-/* Before its first answer an agent that adopts an engine knows nothing of it, which is no news. */
+/* An agent that adopts an engine knows nothing of it before its first probe succeeds: its reports take no
+ * endpoint away. */
 static void an_agent_that_starts_again_takes_no_endpoint(void **state)
 {
     (void)state;
@@ -140,7 +141,7 @@ static void damage(void)
     snprintf(path, sizeof path, "%s/muster.db", fleet_state);
     if (store_file_open(path, 0, &s, &err) < 0) fail_msg("%s", err.text);
     assert_int_equal(store_list(s, STR("intent/"), take_key, &key, NULL), 0);
-    assert_int_equal(put_newer(s, buf_view(&key)), 0); /* there is one intent */
+    assert_int_equal(put_newer(s, buf_view(&key)), 0); /* the only intent's key */
     store_close(s);
     snprintf(path, sizeof path, "%s/instances/i-000000000bad", fleet_state);
     assert_int_equal(file_make_folders(path, 0700, NULL), 0);
@@ -148,15 +149,15 @@ static void damage(void)
     assert_int_equal(file_write_atomic(path, STR("{\"v\":2}"), 0600, NULL), 0);
 }
 
-/* The instance is seen with the first listing. */
+/* Returns true once the controller shows the instance, which it does from the first listing on. */
 static bool is_named(void *arg)
 {
     (void)arg;
     return status_has("\"intent/i-") && status_has("\"instance/i-000000000bad\"");
 }
 
-/* A controller starts on a store that it cannot read wholly, keeps what it cannot read, and goes
- * on with the rest: the instance serves, and the fleet can grow. */
+/* A controller starts on a store with unreadable records, keeps them, and goes on with the rest: the
+ * instance serves, and the fleet can grow. */
 static void unreadable_records_stop_nothing_else(void **state)
 {
     (void)state;
@@ -175,7 +176,7 @@ static void unreadable_records_stop_nothing_else(void **state)
     fleet_scale(2);
     fleet_wait(2);
     expect_answer();
-    fleet_ids("engine.id", after, 3); /* the folder that is unreadable is there still */
+    fleet_ids("engine.id", after, 3); /* the unreadable folder is still there */
     uint32_t same = 0;
     for (uint32_t i = 0; i < 3; i++)
         same += proc_id_eq(&after[i], &engine) && proc_is_alive(&engine);
@@ -188,7 +189,7 @@ static void what_ends_is_gone(void **state)
     (void)state;
     fleet_scale(1);
     fleet_wait(1);
-    rig_wait(one_is_gone, NULL, "the router drops it"); /* it drained until then */
+    rig_wait(one_is_gone, NULL, "the router drops it"); /* after its drain */
     assert_true(rig_metric(router.port, "muster_router_endpoints") == 1);
     expect_answer();
 }

@@ -1,7 +1,7 @@
-/* t_clock_fleet.c - the rows of clocks in a running fleet: one service each under mu_serve, max and
- * polca, from `muster up` to what `muster get instances` says of them.
+/* t_clock_fleet.c - runs the power policies in a fleet: one service each under mu_serve, max and polca,
+ * from `muster up` to the clocks that `muster get instances` shows.
  *
- * Real binary, real model. Nothing is timed: what must come about is waited for. */
+ * Real binary, real model. Nothing is timed: the test waits for each effect. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/file.h"
@@ -14,9 +14,9 @@
 #include <unistd.h>
 
 #define BEGIN "{\"instance\":\""
-#define ANSWERS 150 /* enough for one in a hundred to show */
+#define ANSWERS 150 /* enough to see one in a hundred */
 
-/* Returns the object of the only instance of `service` from `muster get instances NAME -o json`. */
+/* Gets the object of the only instance of `service` from `muster get instances NAME -o json`. */
 static void instance_of(const char *service, struct buf *ret)
 {
     CLEANUP(buf_fini) struct buf all = { 0 };
@@ -64,7 +64,7 @@ static void ask(const char *service, struct buf *reply)
     assert_int_equal(rig_call(places.router_port, "/v1/completions", body, reply), 200);
 }
 
-/* The words of an answer. */
+/* Gets the text of a reply. */
 static void words_of(const struct buf *reply, char *ret, size_t size)
 {
     const char *at = strstr(reply->data, "\"text\":\"");
@@ -103,8 +103,8 @@ static int make_fleet(void **state)
     return 0;
 }
 
-/* A breaker of a watt is overdrawn by an idle machine: the brake, and it holds for an engine that
- * starts again; answers are the same as at the full clock. */
+/* An idle machine already exceeds a power limit of 1 W: polca brakes, also an engine that starts again;
+ * outputs are the same as at the full clock. */
 static void a_cap_is_kept_by_the_engine_that_is_there(void **state)
 {
     (void)state;
@@ -133,7 +133,7 @@ static void a_cap_is_kept_by_the_engine_that_is_there(void **state)
     await("capped", "\"clock\":0.2,", &text);
 }
 
-/* Light load and much slack: a rung down, then another; beside it the full clock stays. */
+/* Under light load with much slack mu_serve lowers the clock step by step; beside it the full clock stays. */
 static void slack_lowers_the_clock(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* t_controller.c - the real controller, real agents and fake engines on this machine; each of them
- * is killed with -9, the controller at every step of a launch and of an end. */
+/* t_controller.c - kills the real controller, real agents and fake engines with SIGKILL, the controller
+ * at every step of a launch and of an end. */
 #include "base/core/own.h"
 #include "base/io/file.h"
 #include "base/io/loop/clock.h"
@@ -36,7 +36,7 @@ static void write_file(const char *path, mode_t mode, const char *format, ...)
     assert_int_equal(file_write_atomic(path, buf_view(&text), mode, NULL), 0);
 }
 
-/* The fake engine knows other flags than ours: a script between them. */
+/* Sets up a fleet. A script stands between agent and fake engine, which has other flags than ours. */
 static void fleet_init(struct fleet *f, const char *name)
 {
     char script[160];
@@ -83,11 +83,11 @@ static void scale(struct fleet *f, int count)
     snprintf(secret, sizeof secret, "%s/secret", f->state);
     rig_bearer(secret, bearer);
     snprintf(body, sizeof body, "{\"pool\":\"only\",\"count\":%d}", count);
-    /* It may die of the answer. */
+    /* It may die before it replies. */
     rig_call_with(f->port, "/api/v1/services/chat/scale", bearer, body, NULL);
 }
 
-/* The number behind "key": in the first service, or -1. */
+/* Returns the number behind "key": in the first service, or -1. */
 static int64_t number(const struct fleet *f, const char *key)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
@@ -109,7 +109,8 @@ static bool all_gone(const struct fleet *f)
            number(f, "ending") == 0;
 }
 
-/* Waits for `done`; a controller that dies meanwhile is started again, plain, and told again. */
+/* Waits for `done`; a controller that dies meanwhile is started again without the fault, and gets the
+ * count again. Returns the number of deaths. */
 static uint32_t wait_for(struct fleet *f, bool (*done)(const struct fleet *f), int count,
                          const char *what)
 {
@@ -165,7 +166,7 @@ static void killed_at_every_step(void **state)
     }
 }
 
-/* The identity in the first line of a file of the only instance. */
+/* Reads the process in the first line of a file of the only instance. */
 static struct proc_id process(const struct fleet *f, const char *file)
 {
     char path[512];
@@ -196,7 +197,7 @@ static void kill_nine(const struct proc_id *id)
     assert_int_equal(proc_signal(id, SIGKILL, NULL), 0);
 }
 
-/* Waits until another living process stands in the file. */
+/* Waits until the file names another living process. */
 static struct proc_id wait_other(const struct fleet *f, const char *file,
                                  const struct proc_id *before)
 {
@@ -229,7 +230,7 @@ static void engines_and_agents_come_back(void **state)
     wait_for(&f, one_ready, 1, "up again");
     assert_true(proc_is_alive(&agent2));
 
-    rig_kill(&f.controller); /* nothing of the fleet notices */
+    rig_kill(&f.controller); /* agent and engine are not affected */
     usleep(300000);
     assert_true(proc_is_alive(&agent2) && proc_is_alive(&engine2));
     start(&f, NULL);
@@ -237,7 +238,7 @@ static void engines_and_agents_come_back(void **state)
     same = process(&f, "engine.id");
     assert_true(proc_id_eq(&engine2, &same));
 
-    kill_nine(&agent2); /* a machine that dies whole is replaced */
+    kill_nine(&agent2); /* an instance whose agent and engine die is replaced */
     kill_nine(&engine2);
     wait_other(&f, "engine.id", &engine2);
     wait_for(&f, one_ready, 1, "replaced");

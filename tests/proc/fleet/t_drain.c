@@ -1,5 +1,5 @@
-/* t_drain.c - a whole fleet that shrinks while long answers run: they go on at the instance that
- * stays, and the one that is to end does not wait for them.
+/* t_drain.c - shrinks a fleet while long outputs run: they continue at the instance that stays, and the
+ * draining one does not wait for them.
  *
  * Real controller, router, agents and engines with the shipped model. */
 #include "tests/proc/rig/fleet_rig.h"
@@ -46,7 +46,7 @@ static bool is_one(void *arg)
     return fleet_is_at(1) && rig_count("engine") == 1;
 }
 
-/* Not streamed: what it sends is one reply, equal byte for byte but for its id and its time. */
+/* Asks without streaming: the response is equal byte by byte except its id and its time. */
 static void *ask(void *arg)
 {
     struct asker *a = arg;

@@ -1,5 +1,4 @@
-/* t_fair.c - two tenants before one engine whose queue is full: a router, an engine, and every request answered
- * once.
+/* t_fair.c - puts two tenants before one engine whose queue is full: each request gets one response.
  *
  * One request of the first tenant runs without end and three wait, which are all the places. The second tenant's
  * request takes the last of them; that one is tried again like any refused one, and then answered 503.
@@ -16,7 +15,7 @@
 
 #define WAITING_MAX 3
 
-static char heavy[96], light[96]; /* header lines */
+static char heavy[96], light[96]; /* header lines with the tenants' keys */
 
 static int setup(void **state)
 {
@@ -46,7 +45,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* Until the router has heard of the first key it lets anybody in. */
+/* Returns true once the router has heard of the first key; until then it serves requests without one. */
 static bool is_closed(void *arg)
 {
     (void)arg;
@@ -90,7 +89,7 @@ static int ask(const char *key, const char *tokens, bool stream)
     return fd;
 }
 
-/* Reads until `word` came, or with NULL to the end; `seen` gathers. */
+/* Reads into `seen` until `word` has come, or with NULL to the end. */
 static void hear(int fd, const char *word, struct buf *seen)
 {
     const struct timeval limit = { .tv_sec = RIG_WAIT_US / 1000000 };
@@ -108,7 +107,7 @@ static void hear(int fd, const char *word, struct buf *seen)
     if (word) fail_msg("no %s in %s", word, seen->data);
 }
 
-/* The status of the whole reply. */
+/* Reads the whole reply and returns its status. */
 static int answered(int fd, struct buf *reply)
 {
     int status = 0;
@@ -137,7 +136,7 @@ static void a_full_queue_is_shared(void **state)
     assert_non_null(strstr(replies[WAITING_MAX - 1].data, "retry-after:"));
     assert_true(rig_metric(router.port, "muster_router_retries_total{failure=\"overloaded\"}") >=
                 1);
-    close(endless); /* its client leaves: the others get their turns */
+    close(endless); /* its client leaves, so that the others run */
     assert_int_equal(answered(comes, &other), 200);
     for (int i = 0; i < WAITING_MAX - 1; i++)
         assert_int_equal(answered(waits[i], &replies[i]), 200);

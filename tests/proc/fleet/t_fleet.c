@@ -1,5 +1,5 @@
-/* t_fleet.c - a whole fleet with the real engine and the shipped model, and each part killed while
- * clients go on asking.
+/* t_fleet.c - kills each part of a fleet, with the real engine and the shipped model, while clients go on
+ * asking.
  *
  * One fleet for all tests, in order: controller, router, two instances of a third of a core. The
  * clients are threads that ask one request after the other and remember what went wrong.
@@ -18,7 +18,7 @@
 
 #define TEXT "/v1/completions"
 #define INSTANCES 2
-#define CLIENTS 8 /* as many as both engines compute at once: each has some in hand when it dies */
+#define CLIENTS 8 /* as many as both engines run at once: each has requests when it dies */
 
 /* ---- the fleet ---- */
 
@@ -28,7 +28,7 @@ static bool is_empty(void *arg)
     return fleet_is_at(0) && rig_count("agent") == 0 && rig_count("engine") == 0;
 }
 
-/* Neither doubled nor lost, now and ever: ended instances stay in a folder of their own. */
+/* Checks that no instance was doubled or lost so far: ended instances leave a folder of their own. */
 static void expect_no_other_instances(void)
 {
     char path[192];
@@ -96,7 +96,8 @@ static void *client_run(void *arg)
     return NULL;
 }
 
-/* Every fourth one streams. `once`: a request each, else one after the other until clients_end. */
+/* Starts the clients; every fourth one streams. `once`: each makes one request, otherwise one after another
+ * until clients_end. */
 static void clients_start(uint32_t tokens, bool once)
 {
     clients_stop = once;
@@ -119,7 +120,7 @@ static bool more_answered(void *arg)
     return answered() >= *(const uint32_t *)arg;
 }
 
-/* Two rounds of answers from now on: what happened before is behind every client. */
+/* Waits for two rounds of answers from now on, so that every client is past the requests of before. */
 static void wait_for_answers(void)
 {
     uint32_t goal = answered() + 2 * CLIENTS;
@@ -205,7 +206,7 @@ static void a_controller_that_dies_is_not_missed_and_knows_its_fleet_again(void 
     expect_no_other_instances();
 }
 
-/* Everything of one reply, its head too. No key: none is sent. */
+/* Makes one request and keeps the whole reply with its head. `key` NULL: sends none. */
 static int ask_for(const char *body, const char *key, struct buf *reply)
 {
     CLEANUP(buf_fini) struct buf bytes = { 0 };
@@ -224,7 +225,7 @@ static int ask_with_key(const char *key, struct buf *reply)
     return ask_for("{\"prompt\":\"a\",\"max_tokens\":2}", key, reply);
 }
 
-/* Of 20,000 letters, which a text worker would tokenise: too long for the model. */
+/* Asks with 20,000 letters: work for a text worker, and too long for the model. */
 static int ask_long_with_key(const char *key, struct buf *reply)
 {
     char body[20100];
@@ -237,7 +238,7 @@ struct holder {
     int status;
 };
 
-/* Large bodies that text workers have been through. */
+/* Returns the number of large bodies that text workers have done. */
 static int texts_made(void)
 {
     CLEANUP(buf_fini) struct buf reply = { 0 };
@@ -265,7 +266,7 @@ static void a_router_that_dies_serves_again(void **state)
     rig_kill(&router);
     int64_t before_us = clock_mono_us();
     fleet_start_router();
-    rig_wait(key_gives, &anybody, "the router serves again"); /* 503 until the controller spoke */
+    rig_wait(key_gives, &anybody, "the router serves again"); /* 503 until its first sync */
     print_message("served again after %.0f ms\n", (double)(clock_mono_us() - before_us) * 1e-3);
     fleet_wait(INSTANCES);
     expect_no_other_instances();
@@ -291,7 +292,7 @@ static void reset_caches(void)
     }
 }
 
-/* A block that the router chains and the engine reports has one name, not two. */
+/* A block that the router chains and the engine reports has one key, not two. */
 static void router_and_engines_name_blocks_alike(void **state)
 {
     (void)state;
@@ -308,14 +309,14 @@ static void router_and_engines_name_blocks_alike(void **state)
     assert_non_null(at);
     assert_int_equal(sscanf(at, "\"prompt_tokens\":%u", &prompt_tokens), 1);
     assert_true(prompt_tokens > 320);
-    /* Every block is known once the engine's events came; gauges follow each sync. */
+    /* All blocks are known once the engine's events have come; gauges are set at each sync. */
     double blocks = prompt_tokens / 16, known = 0;
     int64_t until_us = clock_mono_us() + RIG_WAIT_US;
     while (known < blocks - 1 && clock_mono_us() < until_us) {
         usleep(50000);
         known = rig_metric(router.port, "muster_router_index_blocks");
     }
-    /* The engine's own names would have come by now. */
+    /* Other keys of the engine would have come by now. */
     rig_wait_more(controller.port, "muster_controller_router_syncs_total", 3);
     known = rig_metric(router.port, "muster_router_index_blocks");
     print_message("%.0f blocks sent, %.0f known\n", blocks, known);
@@ -337,7 +338,7 @@ static void make_tenant(const char *name, uint32_t requests_per_min, struct hold
     assert_int_equal(sscanf(at, "\"key\":\"%63[^\"]", ret->key), 1);
 }
 
-/* Tokens of a short and of a long text, with that key. */
+/* Tokenises a short and a long text with that key. */
 static void expect_tokenize(const char *key, int status)
 {
     static const size_t bytes[] = { 1, (size_t)40 << 10 };
@@ -394,7 +395,7 @@ static void keys_are_made_limited_and_revoked(void **state)
     assert_non_null(strstr(reply.data, "rate_limit_error"));
     assert_int_equal(ask_with_key(wide.key, &reply), 200); /* a limit is one tenant's own */
     int texts = texts_made();
-    assert_int_equal(ask_long_with_key(narrow.key, &reply), 429); /* and comes before any work */
+    assert_int_equal(ask_long_with_key(narrow.key, &reply), 429); /* refused before any work */
     assert_int_equal(texts_made(), texts);
     assert_int_equal(ask_long_with_key(wide.key, &reply), 400);
     assert_int_equal(texts_made(), texts + 1);
@@ -405,14 +406,14 @@ static void keys_are_made_limited_and_revoked(void **state)
     rig_wait(key_gives, &asker, "a third key is known");
     expect_tokenize(asker.key, 200);
     assert_int_equal(ask_with_key(asker.key, &reply), 200);
-    assert_int_equal(ask_with_key(asker.key, &reply), 429); /* the fifth of a minute */
+    assert_int_equal(ask_with_key(asker.key, &reply), 429); /* the fifth in a minute */
 
     drop_tenant("asker");
     drop_tenant("narrow");
     narrow.status = 401;
     rig_wait(key_gives, &narrow, "a key that was revoked is refused");
     assert_int_equal(ask_with_key(wide.key, &reply), 200);
-    /* The end of the last key lets nobody in. */
+    /* After the end of the last key the service stays closed. */
     drop_tenant("wide");
     wide.status = 401;
     rig_wait(key_gives, &wide, "the last key is refused");
@@ -424,7 +425,7 @@ static void keys_are_made_limited_and_revoked(void **state)
     struct holder anybody = { .status = 200 };
     rig_wait(key_gives, &anybody, "a person has opened the service");
     assert_int_equal(ask_with_key(wide.key, &reply),
-                     200); /* as anybody: an open service asks nothing */
+                     200); /* an open service does not look at keys */
 }
 
 static void a_fleet_of_none_holds_a_request_until_an_instance_runs(void **state)

@@ -1,4 +1,5 @@
-/* t_keys.c - keys fail closed: through the last key's end, restarts, a lost store, no controller.
+/* t_keys.c - shows that keys fail closed: after the last key's end, restarts, a lost store, and without a
+ * controller.
  *
  * No instance runs: credentials are checked before anything else is looked at, and GET /v1/models
  * needs none.
@@ -45,7 +46,7 @@ static int admin(const char *method, const char *path, const char *body, struct 
     return status;
 }
 
-/* The status of a request with that header line, or none. */
+/* Asks for the models with that header line, NULL: with none, and returns the status. */
 static int models(const char *header)
 {
     return rig_call_with(router.port, "/v1/models", header, NULL, NULL);
@@ -198,7 +199,7 @@ static void a_router_alone_knows_what_it_knew(void **state)
     await(key_header(), 200, "the key is known without a controller");
     assert_int_equal(models(NULL), 401);
     assert_int_equal(models("authorization: Bearer no-such-key"), 401);
-    /* One that has nothing written down and hears nobody serves nobody. */
+    /* A router that has no file and hears no controller serves no request. */
     char path[192];
     rig_kill(&router);
     snprintf(path, sizeof path, "%s/router.keys", fleet_state);
@@ -206,7 +207,7 @@ static void a_router_alone_knows_what_it_knew(void **state)
     fleet_start_router();
     assert_int_equal(models(NULL), 503);
     assert_int_equal(models(key_header()), 401);
-    /* A file that is damaged closes. */
+    /* A damaged file keeps the service closed. */
     rig_kill(&router);
     assert_int_equal(file_write_atomic(path, STR("garbage"), 0600, NULL), 0);
     fleet_start_router();
@@ -227,7 +228,7 @@ static void a_person_opens_it(void **state)
     end_key();
     assert_int_equal(admin("POST", "/api/v1/keys/open", "", &reply), 200);
     await(NULL, 200, "the service is open");
-    assert_int_equal(models(key_header()), 200); /* as anybody, whatever a client holds */
+    assert_int_equal(models(key_header()), 200); /* an open service ignores keys */
     restart_controller();
     restart_router();
     await(NULL, 200, "and stays open");
@@ -262,9 +263,9 @@ static void tokens_are_no_keys_and_open_what_is_not_for_clients(void **state)
     make_key();
     assert_int_equal(rig_call_with(router.port, "/metrics", reader, NULL, NULL), 200);
     assert_int_equal(rig_call_with(router.port, "/metrics", key_header(), NULL, NULL), 403);
-    assert_int_equal(models(admin), 401); /* it is nobody's key */
+    assert_int_equal(models(admin), 401); /* it is no API key */
     end_key();
-    /* Commands take one instead of the secret, from a file too. */
+    /* Commands accept an access token instead of the secret, from a file too. */
     char path[RIG_PATH], from[RIG_PATH + 1];
     rig_file(path, "token", strstr(reader, "muster-"));
     snprintf(from, sizeof from, "@%s", path);

@@ -43,7 +43,7 @@ static void ask(const char *model)
          "the stars as well, of their number and of the night.");
 }
 
-/* A figure of the engine of the service's pool, which answers to those with the fleet's secret. */
+/* Returns a metric of the pool's engine, which wants the fleet's secret for it. */
 static double engine_metric(const char *pool, const char *name)
 {
     CLEANUP(buf_fini) struct buf out = { 0 }, text = { 0 };
@@ -64,7 +64,7 @@ static double engine_metric(const char *pool, const char *name)
     return strtod(at + strlen(what), NULL);
 }
 
-/* Instances with this role in the controller's answer. */
+/* Counts the instances with this role in the controller's reply. */
 static uint32_t with_role(const char *role)
 {
     CLEANUP(buf_fini) struct buf out = { 0 };
@@ -94,7 +94,7 @@ static double pd_handoffs(void)
     return rig_metric(places.router_port, "muster_router_pd_handoffs_total");
 }
 
-/* Asks until a request went to two engines: the router hears of roles half a second later. */
+/* Asks until a request has gone to two engines: the router hears of roles half a second later. */
 static void ask_until_handed_over(const char *service)
 {
     int64_t until_us = clock_mono_us() + RIG_WAIT_US;
@@ -115,11 +115,11 @@ static void roles_reach_the_fleet(void **state)
                      "row") "    role: distserve\n"
                             "    pools: [ { name: only, offers: [bit], min: 2, max: 2 } ]\n");
     WANT(0, "API", UP);
-    await_roles(2, 1, 1); /* the pools' at once; the row has seen no demand */
+    await_roles(2, 1, 1); /* the pools' at once; the policy has seen no demand */
     WANT(0, "ROLE", "get", "instances", STATE);
     WANT(0, "ROLE", "status", STATE);
     WANT(0, "prefill", "get", "pools", STATE);
-    for (int i = 0; i < 8; i++) /* one engine of it at least learns its speed */
+    for (int i = 0; i < 8; i++) /* at least one of its engines learns its speed */
         ask("row");
     await_roles(0, 2, 2);
     AWAIT("\"role_reason\":\"as many of each", "get", "services", "row", STATE, "-o", "json");
@@ -129,7 +129,7 @@ static void roles_reach_the_fleet(void **state)
                            "muster_controller_role_instances{service=\"row\","
                            "role=\"decode\"}") > 0);
     WANT(0, "(role policy distserve)", "explain", "--last", "500", STATE);
-    /* And requests go that way: a first token here, the rest there, with K and V from here. */
+    /* Requests are divided so: the first token here, the rest there, with K and V from here. */
     ask_until_handed_over("row");
     ask_until_handed_over("pools");
     assert_true(engine_metric("back", "muster_engine_kv_fetched_tokens_total") > 0);

@@ -1,5 +1,5 @@
-/* t_rows.c - every row that `muster policies` lists, by its name in muster.yaml: taken, and at work
- * in the role that it is for, which says so; every other name refused with the names that there are.
+/* t_rows.c - selects every policy that `muster policies` lists by its name in muster.yaml: it is accepted
+ * and works in its process, which says so. Every other name is refused with a list of the valid ones.
  *
  * Real binary, real model: engines are started by the controller, ten services at once. */
 #include "base/core/bits.h"
@@ -25,7 +25,7 @@
 #define POWER_LIMIT_WATTS "    power_limit_watts: 100\n" /* polca is refused without */
 #define POOL "    pools: [ { name: only, offers: [bit], min: 1, max: 1 } ]\n"
 
-/* A row at a key of muster.yaml that may name it; or with no key, at none. */
+/* A policy and a key of muster.yaml that may name it; empty key: no key names it. */
 struct choice {
     char kind[32], name[64], key[64];
     bool is_default;
@@ -60,7 +60,7 @@ static void read_row(struct json_reader *r)
             choices[choice_count] = c;
             copy(r, choices[choice_count].key, sizeof c.key);
             if (strchr(choices[choice_count].key, ' '))
-                choices[choice_count].key[0] = 0; /* words: a flag of a command, a planner */
+                choices[choice_count].key[0] = 0; /* not a key: a flag of a command, a planner */
             choice_count++;
         }
     }
@@ -81,7 +81,7 @@ static int read_choices(void **state)
     return 0;
 }
 
-/* The k-th name that `key` may have, from the beginning again after the last; NULL: none. */
+/* Returns the k-th name that `key` may have, counted round and round; NULL: there is none. */
 static const char *name_at(const char *key, uint32_t k)
 {
     uint32_t count = 0;
@@ -107,7 +107,7 @@ static uint32_t most_names(const char *prefix)
 
 /* ---- the configuration's check --------------------------------------------------------------- */
 
-/* `muster config check` of a fleet in which `key` says `name`; the key as `muster policies` has it. */
+/* Runs `muster config check` on a fleet in which `key`, as `muster policies` prints it, is `name`. */
 static int check(const char *key, const char *name, struct buf *out)
 {
     CLEANUP(buf_fini) struct buf yaml = { 0 };
@@ -134,7 +134,7 @@ static void every_name_is_taken_where_it_is_listed(void **state)
             fail_msg("%s: %s: %s", choices[i].key, choices[i].name, out.data);
 }
 
-/* Where a row cannot act, its name is refused with the reason; a name that is none with all names. */
+/* A policy that cannot act there is refused with the reason; an unknown name with all valid names. */
 static void other_names_are_refused_with_the_reason(void **state)
 {
     CLEANUP(buf_fini) struct buf out = { 0 };
@@ -225,7 +225,7 @@ static const char *engine_row(const char *kind, uint32_t k)
     return name_at(key, k);
 }
 
-/* Services s<from> up to s<from + count>, each with the rows of its number. */
+/* Starts the services s<from> up to s<from + count>, each with the policies of its number. */
 static struct fleet start_fleet(const char *fleet, uint32_t from, uint32_t count)
 {
     CLEANUP(buf_fini) struct buf yaml = { 0 };
@@ -253,7 +253,7 @@ static struct fleet start_fleet(const char *fleet, uint32_t from, uint32_t count
     return f;
 }
 
-/* Polls a view of the API until it says something `count` times. */
+/* Polls a view of the API until it contains `what` `count` times. */
 static void await(const struct fleet *f, const char *view, const char *what, uint32_t count,
                   struct buf *text)
 {
@@ -273,7 +273,7 @@ static void await(const struct fleet *f, const char *view, const char *what, uin
     }
 }
 
-/* The port of the only engine of service s<k>, from the view of instances. */
+/* Returns the port of the only engine of service s<k>, from the view of instances. */
 static uint16_t port_of(const struct buf *instances, uint32_t k)
 {
     char name[32];
@@ -335,7 +335,7 @@ static void every_row_of_a_service_reaches_its_role(void **state)
     }
 }
 
-/* ---- what engines owe ------------------------------------------------------------------------ */
+/* ---- prompt tokens that engines owe ---------------------------------------------------------- */
 
 static int ask(uint16_t port, const struct fleet *f, const char *body)
 {
@@ -350,8 +350,8 @@ static int ask(uint16_t port, const struct fleet *f, const char *body)
     return fd;
 }
 
-/* The only sequence is taken by an answer that is long; the prompt behind it is owed meanwhile, and
- * no more once both have left. */
+/* A long output takes the engine's only sequence: the prompt behind it is owed meanwhile, and nothing is
+ * owed once both clients have left. */
 static void the_controller_sees_what_engines_owe(void **state)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
@@ -376,10 +376,10 @@ static void the_controller_sees_what_engines_owe(void **state)
     rig_kill(&f.controller);
 }
 
-/* ---- what waits ------------------------------------------------------------------------------ */
+/* ---- held requests --------------------------------------------------------------------------- */
 
-/* A request that is held in the router, because its instance takes an hour to come, is in the
- * controller's view as what waits, and no more once its client has left; what came stays expected. */
+/* The router holds a request because its instance takes an hour to come. The controller's view shows its
+ * length as queued, and no more once its client has left; it stays among the expected lengths. */
 static void the_controller_sees_what_waits_in_the_router(void **state)
 {
     CLEANUP(buf_fini) struct buf yaml = { 0 }, text = { 0 };

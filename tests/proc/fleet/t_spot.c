@@ -1,10 +1,10 @@
-/* t_spot.c - a whole fleet on spot instances in three zones of the local cloud. While answers run the
+/* t_spot.c - runs a fleet on spot instances in three zones of the local cloud. While outputs run, the
  * market's script takes the instances of two zones away, with a notice of two seconds and with none:
- * the answers go on in the third, and none is lost.
+ * the outputs continue in the third, and none is lost.
  *
  * Real controller, router, agents and engines with the shipped model. SkyServe's placer keeps one
- * instance in each zone. Zone c goes first and without a word, so that no request loses two engines
- * that nobody announced: it would be refused as what killed them. The notice of zone a reaches the
+ * instance in each zone. Zone c goes first and without notice, so that no request loses two engines
+ * without notice: it would be refused as the cause of their death. The notice of zone a reaches the
  * router, whose SpotServe policy empties the instance that leaves. */
 #include "tests/proc/rig/fleet_rig.h"
 
@@ -23,7 +23,7 @@ static atomic_bool done;
 struct asker {
     pthread_t thread;
     uint32_t number, answers;
-    struct buf first; /* the answer's text, which all later ones must equal */
+    struct buf first; /* the first output's text, which all later ones must equal */
     char trouble[128];
 };
 
@@ -61,7 +61,7 @@ static struct str text_of(const struct buf *reply)
     return from && to ? str_of(from, (size_t)(to - from)) : (struct str){ 0 };
 }
 
-/* Asks the same again and again. The answers are equal byte for byte, wherever they were made. */
+/* Asks the same again and again. The outputs are equal byte by byte, wherever they were made. */
 static void *keep_asking(void *arg)
 {
     struct asker *a = arg;
@@ -86,7 +86,7 @@ static void *keep_asking(void *arg)
     return NULL;
 }
 
-/* Each zone has an instance, and the router has all of them. */
+/* Returns true if each zone has an instance and the router knows all of them. */
 static bool all_zones(void *arg)
 {
     (void)arg;
@@ -99,7 +99,7 @@ static bool all_zones(void *arg)
     return all;
 }
 
-/* Both losses were heard of, and the instances are gone: nothing of the two zones drains or serves. */
+/* Returns true once the controller knows both losses and no instance of the two zones drains or serves. */
 static bool has_lost(void *arg)
 {
     (void)arg;
@@ -133,7 +133,7 @@ static void losses_in_two_zones_lose_no_answer(void **state)
     double continued = rig_metric(router.port, "muster_router_continued_total");
     print_message("%u answers, %.0f moved, %.0f continued\n", answers, moves, continued);
     assert_true(answers >= ASKERS);
-    assert_true(moves + continued >= 1); /* zone c went without a word, while answers ran there */
+    assert_true(moves + continued >= 1); /* zone c went without notice, while outputs ran there */
     assert_int_equal(rig_stop(&router), 0);
     assert_int_equal(rig_stop(&controller), 0);
 }

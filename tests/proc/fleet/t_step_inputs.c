@@ -1,8 +1,8 @@
-/* t_step_inputs.c - a request's rank, group and tenant weight reach the engine.
+/* t_step_inputs.c - shows that a request's rank, group and tenant weight reach the engine.
  *
- * A controller, a router and an agent with a scripted engine: the weight comes from the tenant's
- * order by way of the store and the router's sync, the rank from the router's predictor, the group
- * from the request. The engine says what its last call brought. */
+ * A controller, a router and an agent with a scripted engine: the weight is set for the tenant and comes
+ * through the store and the router's sync, the rank from the router's predictor, the group
+ * from the request. The engine shows those of its last call. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/file.h"
@@ -64,7 +64,7 @@ static int64_t seen(const char *what)
     return rig_number(engine_port, "/seen", what);
 }
 
-/* `group` NULL: the request names none. */
+/* Makes one request; `group` NULL: it names none. */
 static void ask(const char *header, const char *group)
 {
     CLEANUP(buf_fini) struct buf body = { 0 };
@@ -96,7 +96,7 @@ static void named_groups_are_told_apart(void **state)
     assert_int_equal(seen("group"), summaries);
 }
 
-/* Until the router has heard of the first key it lets anybody in. */
+/* Returns true once the router has heard of the first key; until then it serves requests without one. */
 static bool is_closed(void *arg)
 {
     (void)arg;
@@ -133,7 +133,7 @@ static void a_tenant_weighs_what_its_key_says(void **state)
     add_tenant("light", "1");
     ask(key, "summaries");
     assert_int_equal(seen("weight"), 1);
-    assert_true(seen("group") != heavy); /* the same name of another tenant */
+    assert_true(seen("group") != heavy); /* the same name, of another tenant */
 }
 
 static void weights_have_bounds(void **state)

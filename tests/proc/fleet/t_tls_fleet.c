@@ -1,8 +1,8 @@
-/* t_tls_fleet.c - a whole fleet over TLS by `muster up`: every port, every part that calls another,
+/* t_tls_fleet.c - runs a fleet by `muster up` over TLS: every port, every part that calls another,
  * every command, and a certificate that changes under a running stream.
  *
- * Parts show certificates to each other too (client_ca). curl is the client that did not come from
- * here; without it or the openssl command the test is skipped. */
+ * Parts show certificates to each other too (client_ca). curl is the foreign client; without it or
+ * the openssl command the test is skipped. */
 #include "base/core/own.h"
 #include "base/io/loop/clock.h"
 #include "tests/certs.h"
@@ -16,7 +16,7 @@
 
 #define QUESTION \
     "{\"model\":\"tiny\",\"prompt\":\"The moon is\",\"max_tokens\":8,\"temperature\":0}"
-#define RELOADED_US 5000000 /* files are looked at every two seconds */
+#define RELOADED_US 5000000 /* files are checked every two seconds */
 
 static char router_url[64], ca[RIG_PATH];
 
@@ -58,7 +58,7 @@ static int make_fleet(void **state)
     copy("good.key", "live.key");
     write_config();
     rig_hurry_agents();
-    WANT(0, "https://127.0.0.1", UP); /* an instance is ready: its agent was heard, over TLS */
+    WANT(0, "https://127.0.0.1", UP); /* an instance is ready: its agent reports over TLS */
     snprintf(router_url, sizeof router_url, "https://127.0.0.1:%u", places.router_port);
     snprintf(ca, sizeof ca, "%s/ca.pem", rig_folder());
     return 0;
@@ -69,7 +69,7 @@ static int end_fleet(void **state)
     return places_end(state) == 0 && rig_count(NULL) == 0 ? 0 : -1;
 }
 
-/* `curl` with these options and QUESTION: its exit status; what it printed. */
+/* Runs curl with these options and QUESTION; returns its exit status, and in *out its output. */
 static int curl(const char *options, struct buf *out)
 {
     char command[1024], part[4096];
@@ -100,15 +100,15 @@ static void clients_and_commands_speak_tls(void **state)
     snprintf(options, sizeof options, "--cacert %s --tls-max 1.2", ca);
     if (curl(options, &out) != 0) fail_msg("curl: %s", out.data);
 
-    /* Plain HTTP to the same port is told so. */
+    /* Plain HTTP to the same port gets an error that says so. */
     assert_int_equal(rig_call(places.router_port, "/health", NULL, &out), 400);
     assert_non_null(strstr(out.data, "https://"));
 
-    WANT(0, "tiny", "status", STATE); /* knows from `up` */
+    WANT(0, "tiny", "status", STATE); /* knows the CA from `up` */
     snprintf(at, sizeof at, "https://127.0.0.1:%u", places.controller_port);
     WANT(0, "\"tls\":true", "get", "instances", STATE, "-o", "json");
     WANT(1, "no TLS connection could be made", "get", "services", "--state", "/nonexistent",
-         "--controller", at, "--ca", ca); /* the controller wants a certificate, we show none */
+         "--controller", at, "--ca", ca); /* we lack the certificate that it wants */
     WANT(0, "", "chat", "--url", router_url, "--ca", ca, "--max-tokens", "4", "Hello");
     WANT(1, "certificate", "chat", "--url", router_url, "--max-tokens", "4", "Hello");
     WANT(0, "\"ok\":3", "load", "--trace", "traces/mooncake-conversation-4min.jsonl", "--speed",
@@ -122,7 +122,7 @@ struct stream {
     bool renewed;
 };
 
-/* Changes the certificate in the midst, waits until a fresh connection is shown the new one. */
+/* Changes the certificate within the stream, and waits until a new connection gets the new one. */
 static int on_stream(void *arg, struct str data)
 {
     struct stream *s = arg;

@@ -1,7 +1,7 @@
-/* t_up.c - a fleet from one command to the other: up, look, ask, order, down; nothing is left.
+/* t_up.c - runs a fleet through all its commands, from up to down; nothing is left behind.
  *
- * Real binary, real model, free ports, a state directory of its own. What a command prints is read
- * back from a file, as a person's pipe would. */
+ * Real binary, real model, free ports, a state directory of its own. The commands print into a file, as
+ * into a pipe. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/loop/clock.h"
@@ -39,7 +39,7 @@ static int make_fleet(void **state)
     return 0;
 }
 
-/* However a test ends: nothing of it runs on. */
+/* Ends all processes of the fleet, however the test ended. */
 static int end_fleet(void **state)
 {
     return places_end(state) == 0 && rig_count(NULL) == 0 ? 0 : -1;
@@ -84,7 +84,7 @@ static void order(void)
     WANT(1, "no pool", "scale", "tiny/other", "1", STATE);
 }
 
-/* Asks the router; key NULL: without one. */
+/* Asks the router; `key` NULL: without one. */
 static void ask(const char *key, int status, const char *says)
 {
     char url[64];
@@ -95,7 +95,7 @@ static void ask(const char *key, int status, const char *says)
         WANT(status, says, "chat", "--url", url, "--max-tokens", "8", QUESTION);
 }
 
-/* The key of a fresh tenant, out of the JSON. */
+/* Makes a tenant and reads its key from the JSON. */
 static void make_key(char ret[128])
 {
     CLEANUP(buf_fini) struct buf out = { 0 };
@@ -138,14 +138,14 @@ static void one_command_to_the_other(void **state)
     WANT(0, "Nothing of", "down", STATE);
     WANT(1, "no controller answers", "status", "--controller", places.controller_at);
 
-    up(); /* the zeros of down are given back, and what the fleet knows is still there */
+    up(); /* removes the counts of 0 that down has set; the fleet's records are still there */
     WANT(0, "launch ", "explain", "1", STATE);
     AWAIT("\"manual\":null", "get", "pools", STATE, "-o", "json");
     WANT(0, "is down", "down", "--now", STATE);
     assert_int_equal(rig_count(NULL), 0);
 }
 
-/* A port that is taken: the reason is told, and nothing stays behind. */
+/* An up that finds a port in use tells the reason and leaves nothing behind. */
 static void a_failed_up_takes_itself_back(void **state)
 {
     (void)state;

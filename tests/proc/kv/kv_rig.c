@@ -1,4 +1,4 @@
-/* kv_rig.c - start, ask, read frames, look at metrics. */
+/* kv_rig.c - starts engines, sends them requests, reads frames and metrics. */
 #include "tests/proc/kv/kv_rig.h"
 
 #include "base/core/bits.h"
@@ -16,7 +16,7 @@
 char kv_tiny[64], kv_wide[64];
 static int tiny_fd, wide_fd;
 static char secret_path[256], header[160];
-static uint16_t known[64]; /* ports of engines: other peers are not asked who they are */
+static uint16_t known[64]; /* ports of engines: other peers are not asked for their boot */
 static uint32_t known_count;
 
 void kv_rig_open(void)
@@ -62,7 +62,7 @@ int kv_post(const struct rig_process *e, const char *path, const struct buf *bod
     return rig_call_with(e->port, path, header, body->data, reply);
 }
 
-/* ---- answers ---------------------------------------------------------------------------------- */
+/* ---- requests --------------------------------------------------------------------------------- */
 
 struct rig_process kv_a, kv_b;
 
@@ -144,7 +144,7 @@ struct generate_request kv_request(uint32_t count, uint32_t seed)
 void kv_ticket_make(uint16_t peer_port, struct str tenant, struct kv_ticket *ret)
 {
     CLEANUP(buf_fini) struct buf info = { 0 };
-    unsigned long long boot = 1; /* of a peer that says nothing of itself */
+    unsigned long long boot = 1; /* of a peer that is not an engine */
     bool is_engine = false;
     for (size_t i = 0; i < COUNT_OF(known); i++)
         is_engine |= known[i] == peer_port;

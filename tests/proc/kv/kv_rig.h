@@ -1,4 +1,4 @@
-/* kv_rig.h - engines of one fleet that hand K and V to each other, asked as a router asks them.
+/* kv_rig.h - engines of one fleet that transfer K and V to each other, called as a router calls them.
  *
  * Layer:   tests (rig.h, base/wire, the tiny model of tests/unit/engine)
  * Threads: one
@@ -11,7 +11,7 @@
 #define KV_RIG_IDS_MAX 4096
 #define KV_RIG_PAGE 16 /* tokens */
 
-/* Paths of models: of random weights, and of this tree's own. */
+/* Paths of two models with random weights; and the shipped model. */
 extern char kv_tiny[64], kv_wide[64];
 #define KV_OTHER_MODEL "models/muster-tiny-q8_0.gguf"
 
@@ -20,15 +20,15 @@ void kv_rig_open(void);
 void kv_rig_close(void);
 const char *kv_rig_header(void); /* "authorization: Bearer ..." */
 
-/* An engine that knows the secret and serves the model; `more` are further arguments, up to NULL.
- * It is waited for. */
+/* Starts an engine that knows the secret and serves the model, and waits until it is healthy. `more` are
+ * further arguments, up to NULL; NULL: none. */
 struct rig_process kv_engine(const char *model, const char *const *more);
 
-/* Stops it as a user would, and wants an exit code of 0: a leak in a build that looks for them is
- * another. */
+/* Stops it with SIGTERM and requires an exit code of 0; in a build with leak detection a leak gives
+ * another code. */
 void kv_engine_stop(struct rig_process *e);
 
-/* Two of them that serve the tiny model; setup and teardown of a test. */
+/* Two engines that serve the tiny model; setup and teardown of a test. */
 extern struct rig_process kv_a, kv_b;
 int kv_two_open(void **state);
 int kv_two_close(void **state);
@@ -46,18 +46,18 @@ void kv_answer_fini(struct kv_answer *a);
 void kv_generate(const struct rig_process *e, const struct generate_request *req,
                  struct kv_answer *ret);
 
-/* A request for `count` ids that differ by `seed`; greedy, four tokens, no end before. The ids are
- * static: of the last call. */
+/* Makes a request with a prompt of `count` ids that differ by `seed`; greedy, exactly four tokens. The ids
+ * are static and valid until the next call. */
 struct generate_request kv_request(uint32_t count, uint32_t seed);
 
-/* Names the peer that is to be asked for K and V. */
+/* Names the peer to fetch K and V from. */
 void kv_from(struct generate_request *req, const struct rig_process *peer);
 
-/* The same by its port. The ticket is static: of the last call. */
+/* Does the same by the peer's port. The ticket is static and valid until the next call. */
 void kv_from_port(struct generate_request *req, uint16_t peer_port);
 
-/* What a router would give for that: the boot of an engine is asked of it; a peer that is none gets
- * a ticket all the same. */
+/* A ticket as a router makes it: with the boot that the engine reports. A peer that is not an engine gets
+ * a ticket with boot 1. */
 struct kv_ticket {
     char text[AUTH_ID_BYTES_MAX];
     char key[2 * AUTH_KEY_BYTES + 1];
@@ -65,14 +65,14 @@ struct kv_ticket {
 void kv_ticket_make(uint16_t peer_port, struct str tenant, struct kv_ticket *ret);
 struct str kv_rig_secret(void);
 
-/* POST /internal/kv/pull, which must work. */
+/* Makes engine `e` fetch from the peer (POST /internal/kv/pull), which must succeed. */
 struct kv_fetch_reply kv_fetch_now(const struct rig_process *e, const uint32_t *ids, uint32_t count,
                                    const char *tenant, uint16_t peer_port);
 
-/* POST with the secret; the status. */
+/* Makes a POST with the secret and returns the status. */
 int kv_post(const struct rig_process *e, const char *path, const struct buf *body,
             struct buf *reply);
 
-/* The value of a sample of /metrics, by name and labels as they stand there; -1: there is none. */
+/* Returns a sample of /metrics, by name and labels as printed there; -1: there is none. */
 double kv_metric(const struct rig_process *e, const char *name);
 void kv_wait_metric(const struct rig_process *e, const char *name, double wanted);

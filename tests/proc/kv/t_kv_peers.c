@@ -1,5 +1,6 @@
-/* t_kv_peers.c - peers that are dead, strange, slow or lying, and clients that leave meanwhile: the
- * request is answered from what is here, what was taken in stays good, and nothing is left over. */
+/* t_kv_peers.c - fetches K and V from peers that are dead, strange, slow or lying, while clients leave.
+ *
+ * The engine computes what it did not get, keeps the valid part of what came, and leaks nothing. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/auth/auth.h"
@@ -20,14 +21,14 @@ struct kv_fake {
     int listener;
     uint16_t port;
     pthread_t thread;
-    struct str reply; /* sent to each request, then the connection is closed; empty: never */
-    struct str then;  /* from the second request on, when it is not empty */
+    struct str reply; /* sent to each request before the connection is closed; empty: no reply */
+    struct str then;  /* if not empty: sent from the second request on */
     atomic_uint asked;
-    int open[KV_FAKE_OPEN_MAX]; /* of those that are never answered */
+    int open[KV_FAKE_OPEN_MAX]; /* connections that get no reply */
     uint32_t open_count;
 };
 
-/* Accept, read one request whole, answer, close. */
+/* The fake peer accepts a connection, reads one whole request, replies and closes. */
 
 static size_t body_bytes(const char *head)
 {
@@ -35,7 +36,7 @@ static size_t body_bytes(const char *head)
     return at ? strtoul(at + 16, NULL, 10) : 0;
 }
 
-/* Reads one request whole: a peer that answers before would be cut off in the middle. */
+/* Reads one whole request: if the peer replied earlier and closed, its reply could be cut off. */
 static bool read_request(int fd, struct buf *in)
 {
     for (;;) {
@@ -48,7 +49,7 @@ static bool read_request(int fd, struct buf *in)
     }
 }
 
-/* The reply as a peer that holds the secret signs it, whatever it says. */
+/* Signs any reply as a peer that holds the secret would. */
 static void sign(struct str request, struct str reply, struct buf *out)
 {
     static const struct auth_receiver receiver = { .epoch = 1 };
@@ -152,7 +153,7 @@ static void kv_fake_wait(struct kv_fake *f, uint32_t times)
 
 static const struct str nothing;
 
-/* The prompt at A, then at B with that peer: answered alike, with `cached` tokens found. */
+/* Computes a prompt at A, then at B with that peer: both outputs are equal, and B finds `cached` tokens. */
 static void answered(uint32_t seed, uint16_t peer_port, uint32_t cached)
 {
     CLEANUP(kv_answer_fini) struct kv_answer want = { 0 };
@@ -202,7 +203,7 @@ static void a_peer_with_another_model_gives_nothing(void **state)
     answered(4, other.port, 0);
     assert_true(kv_metric(&kv_b, ENDED("misfit")) == 1);
     kv_engine_stop(&other);
-    /* Pages of another size are not ours either. */
+    /* Pages of another size do not fit either. */
     const char *const args[] = { "--block-size", "48", NULL };
     other = kv_engine(kv_tiny, args);
     req = kv_request(PROMPT, 5);
@@ -320,7 +321,7 @@ static void no_http_no_answer(void **state)
         kv_fake_stop(&f);
         assert_true(kv_metric(&kv_b, ENDED("failed")) == i + 1);
     }
-    /* Nor would a true answer be, if it were the fake that failed. */
+    /* The fake itself works: a true reply from it is used. */
     CLEANUP(buf_fini) struct buf answer = { 0 };
     CLEANUP(buf_fini) struct buf reply = { 0 };
     struct kv_fake f;
@@ -362,7 +363,7 @@ static void what_came_before_a_failure_is_kept(void **state)
     kv_engine_stop(&d);
 }
 
-/* An answer that is not full is the peer's last: what it did not say is not asked for again. */
+/* A reply that is not full is the peer's last: the missing tokens are not asked for again. */
 static void a_short_answer_is_the_last(void **state)
 {
     (void)state;
@@ -414,7 +415,7 @@ static void requests_of_strangers_are_refused(void **state)
 
 /* ---- a peer that never answers ---------------------------------------------------------------- */
 
-/* A request on a connection of its own, which the caller closes. */
+/* Sends a request on a connection of its own, which the caller closes. */
 static int send_request(const struct rig_process *e, const char *path, const struct buf *body)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
@@ -484,7 +485,7 @@ static void a_deadline_holds_and_a_drain_counts(void **state)
 {
     (void)state;
     CLEANUP(buf_fini) struct buf seen = { 0 };
-    struct kv_fake f, g; /* one each: the first may hear of its request at any time */
+    struct kv_fake f, g; /* one for each request: f's may arrive at any time */
     kv_fake_start(&f, nothing, nothing);
     kv_fake_start(&g, nothing, nothing);
     int fd = send_generate(&kv_b, 82, 100, f.port);
@@ -519,7 +520,7 @@ static void too_many_fetches_are_not_begun(void **state)
     for (uint32_t i = 0; i < MOST; i++)
         fd[i] = send_fetch(&kv_b, 90 + i, f.port);
     kv_fake_wait(&f, MOST);
-    answered(89, kv_a.port, 0); /* computed at once, though A has it */
+    answered(89, kv_a.port, 0); /* computed at once, although A has it */
     assert_true(kv_metric(&kv_b, ENDED("busy")) == 1);
     struct generate_request req = kv_request(PROMPT, 88);
     const struct kv_fetch_request fetch = { .ids = req.ids,
@@ -536,7 +537,7 @@ static void too_many_fetches_are_not_begun(void **state)
     kv_fake_stop(&f);
 }
 
-/* The engine goes while a fetch waits for its peer, and while one is read from it. */
+/* The engine ends while a request and a pull both wait for a fetch from the peer. */
 static void an_engine_may_end_during_a_fetch(void **state)
 {
     (void)state;

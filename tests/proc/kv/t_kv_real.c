@@ -1,5 +1,5 @@
-/* t_kv_real.c - K and V from engine to engine: what came is worth what was computed, to the token
- * and to the byte of text, and an answer handed over is the answer. */
+/* t_kv_real.c - transfers K and V from engine to engine: outputs equal those from computed K and V, to the
+ * token and the byte of text, also when one engine continues the output of another. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/http/http_fetch.h"
@@ -15,7 +15,7 @@
 #define FETCHED "muster_engine_kv_fetched_tokens_total"
 #define SENT "muster_engine_kv_sent_bytes_total"
 #define READS "muster_engine_http_requests_total{path=\"/internal/kv/read\",status=\"200\"}"
-#define HEAD 24 /* tokens of an answer that is cut at each place */
+#define HEAD 24 /* tokens of an output that is cut at each position */
 
 static void same_answer(const struct kv_answer *x, const struct kv_answer *y)
 {
@@ -43,7 +43,7 @@ static void what_was_fetched_answers_as_what_was_computed(void **state)
     CLEANUP(kv_answer_fini) struct kv_answer alone = { 0 };
     CLEANUP(kv_answer_fini) struct kv_answer there = { 0 };
     CLEANUP(kv_answer_fini) struct kv_answer here = { 0 };
-    /* The last hit leaves one token to compute: of a prompt of whole pages too. */
+    /* A hit leaves at least one token to compute, also of a prompt of whole pages. */
     const uint32_t prompts[] = { 100, 96, 17 }, cached[] = { 96, 95, 16 };
     double pulled = 0, fetches = 0;
     for (uint32_t i = 0; i < COUNT_OF(how); i++) {
@@ -66,7 +66,7 @@ static void what_was_fetched_answers_as_what_was_computed(void **state)
         pulled += prompts[i] / KV_RIG_PAGE * KV_RIG_PAGE;
         assert_true(kv_metric(&kv_b, FETCHED) == pulled);
         assert_true(kv_metric(&kv_b, ENDED("whole")) == ++fetches);
-        /* It is in the cache for whoever comes. */
+        /* It is in the cache for the next request too, without a peer. */
         req.kv_host = req.kv_ticket = req.kv_key = (struct str){ 0 };
         req.kv_port = 0;
         kv_generate(&kv_b, &req, &here);
@@ -94,7 +94,7 @@ static void another_tenant_gets_nothing(void **state)
     assert_true(kv_metric(&kv_a, SENT) == 0);
 }
 
-/* A peer reads what its ticket names: pages of one tenant, of the engine as it runs, until an end. */
+/* A ticket lets a peer read the pages of one tenant, in one life of the engine, until its expiry. */
 static void a_ticket_opens_one_tenant(void **state)
 {
     (void)state;
@@ -142,7 +142,7 @@ static void a_ticket_opens_one_tenant(void **state)
         assert_int_equal(http_fetch(&ask, &status, &reply, NULL), 0);
         if (status != rows[i].status) fail_msg("row %zu: %d %.200s", i, status, reply.data);
     }
-    /* Whoever changes the ticket has no key for it. */
+    /* A changed ticket does not fit its key. */
     struct kv_ticket ticket;
     struct signed_as as;
     kv_ticket_make(kv_a.port, STR("two"), &ticket);
@@ -175,11 +175,11 @@ static void a_fetch_says_what_is_here_and_what_came(void **state)
     assert_true(got.tokens == 96 && got.pulled == 0);
     got = kv_fetch_now(&kv_b, req.ids, 100, "two", kv_a.port);
     assert_true(got.tokens == 0 && got.pulled == 0);
-    got = kv_fetch_now(&kv_b, req.ids, 100, "one", kv_b.port); /* of itself */
+    got = kv_fetch_now(&kv_b, req.ids, 100, "one", kv_b.port); /* from itself */
     assert_true(got.tokens == 96 && got.pulled == 0);
     got = kv_fetch_now(&kv_b, req.ids, 15, "one", kv_a.port); /* less than a page */
     assert_true(got.tokens == 0 && got.pulled == 0);
-    /* Held by nobody, and pulled on from where they are now. */
+    /* No session holds them; they stay in the cache, where others may fetch them. */
     assert_true(kv_metric(&kv_b, "muster_engine_kv_pages{state=\"held\"}") == 0);
     assert_true(kv_metric(&kv_b, "muster_engine_kv_pages{state=\"cached\"}") == 6);
     struct rig_process c = kv_engine(kv_tiny, NULL);
@@ -188,7 +188,7 @@ static void a_fetch_says_what_is_here_and_what_came(void **state)
     kv_engine_stop(&c);
 }
 
-/* Routers learn of pages that came as of those that were computed. */
+/* Routers learn of fetched pages just as of computed ones. */
 static void routers_hear_of_what_came(void **state)
 {
     (void)state;
@@ -212,8 +212,8 @@ static void routers_hear_of_what_came(void **state)
     close(fd);
 }
 
-/* More than one answer can carry: 1200 tokens of 16 KiB are 18.75 MiB, so three reads, each from
- * where the last one ended. */
+/* The prefix is larger than one reply can be: 1200 tokens of 16 KiB are 18.75 MiB, so three reads, each
+ * from where the last one ended. */
 static void a_long_prefix_takes_several_reads(void **state)
 {
     (void)state;
@@ -232,7 +232,7 @@ static void a_long_prefix_takes_several_reads(void **state)
     assert_true(kv_metric(&c, READS) == 3);
     assert_true(kv_metric(&c, SENT) == 1200.0 * WIDE_KV_BYTES);
     assert_true(kv_metric(&d, ENDED("whole")) == 1);
-    /* F16 here, F32 there: of no use, and known as that. */
+    /* F16 here, F32 there: the pages do not fit, and the fetch says so. */
     struct rig_process e = kv_engine(kv_wide, NULL);
     struct kv_fetch_reply got = kv_fetch_now(&e, req.ids, 1200, "one", c.port);
     assert_true(got.tokens == 0 && got.pulled == 0);
@@ -242,9 +242,10 @@ static void a_long_prefix_takes_several_reads(void **state)
     kv_engine_stop(&e);
 }
 
-/* ---- answers handed over ---------------------------------------------------------------------- */
+/* ---- outputs continued at another engine ------------------------------------------------------ */
 
-/* The whole answer at A, its first `cut` tokens at A and the rest at B, which asks A for K and V. */
+/* Generates the first `cut` tokens at A and the rest at B, which fetches K and V from A, and compares both
+ * together with the whole output of A. */
 static void cut_at(struct generate_request req, uint32_t cut, const struct kv_answer *whole)
 {
     CLEANUP(kv_answer_fini) struct kv_answer first = { 0 };
@@ -266,7 +267,7 @@ static void cut_at(struct generate_request req, uint32_t cut, const struct kv_an
         kv_from(&req, &kv_a);
         kv_generate(&kv_b, &req, &rest);
         assert_int_equal(rest.status, 200);
-        /* A has computed the whole answer before: all but the last token can be had. */
+        /* A has computed the whole output before: all whole pages before the last token can be fetched. */
         uint32_t there = (prompt + cut) / KV_RIG_PAGE * KV_RIG_PAGE;
         assert_int_equal(rest.usage.cached_tokens, min_u32(there, prompt));
         buf_str(&text, buf_view(&rest.text));
@@ -280,7 +281,7 @@ static void cut_at(struct generate_request req, uint32_t cut, const struct kv_an
     assert_int_equal(finish, whole->finish);
 }
 
-/* The place of a character of several bytes that was drawn byte by byte, or SIZE_MAX. */
+/* Returns the position of a character of several bytes that was drawn byte by byte, or SIZE_MAX. */
 static size_t find_wide(const struct buf *text)
 {
     for (size_t i = 1; i + 1 < text->len; i++) {
@@ -292,7 +293,7 @@ static size_t find_wide(const struct buf *text)
     return SIZE_MAX;
 }
 
-/* Of a prompt that no page boundary ends, drawn so hot that every byte comes up. */
+/* Makes a request whose prompt ends within a page, at a temperature so high that all bytes occur. */
 static struct generate_request wide_request(uint32_t seed)
 {
     struct generate_request req = kv_request(70, 9);
@@ -323,7 +324,7 @@ static void an_answer_in_two_legs_is_the_answer(void **state)
     uint32_t lagging = 0;
     for (uint32_t cut = 1; cut < HEAD; cut++) {
         cut_at(req, cut, &whole);
-        /* Some cut must have gone through a character, or this test proves nothing. */
+        /* Some cut must go through a character, or this test proves nothing. */
         CLEANUP(kv_answer_fini) struct kv_answer flushed = { 0 };
         CLEANUP(kv_answer_fini) struct kv_answer held = { 0 };
         struct generate_request first = req;
@@ -345,7 +346,7 @@ static void a_stop_string_may_straddle_the_cut(void **state)
     size_t at;
     struct generate_request req = wide_request(find_wide_seed(&whole, &at));
     char bytes[16];
-    /* From the character before to the end of this one: three tokens at least. */
+    /* The stop string is this character and the one before it: at least three tokens. */
     size_t from = at - 1, upto = at + 1;
     while (from > 0 && ((uint8_t)whole.text.data[from] & 0xc0) == 0x80)
         from--;
@@ -353,7 +354,7 @@ static void a_stop_string_may_straddle_the_cut(void **state)
         upto++;
     size_t len = upto - from;
     memcpy(bytes, whole.text.data + from, len);
-    /* And one that is begun all the time and never met. */
+    /* The second stop string begins often and never ends. */
     const struct str stop[] = { { bytes, len }, { "\xef\xbf\xbd never met", 13 } };
     req.stop = stop;
     req.stop_count = COUNT_OF(stop);
@@ -362,13 +363,13 @@ static void a_stop_string_may_straddle_the_cut(void **state)
     assert_true(stopped.text.len < whole.text.len);
     for (uint32_t cut = 1; cut < stopped.count; cut++)
         cut_at(req, cut, &stopped);
-    /* Before min_tokens none counts: nothing is held back here, and nothing told twice there. */
+    /* Before min_tokens no stop string counts: A holds back no text, and B sends none twice. */
     req.min_tokens = HEAD;
     kv_generate(&kv_a, &req, &stopped);
     assert_int_equal(stopped.count, HEAD);
     for (uint32_t cut = 1; cut < HEAD; cut++)
         cut_at(req, cut, &stopped);
-    /* Also where they are used up at the cut, in the middle of what a stop begins with. */
+    /* Also where min_tokens is reached at the cut, within the beginning of a stop string. */
     for (req.min_tokens = 1; req.min_tokens < HEAD; req.min_tokens++) {
         kv_generate(&kv_a, &req, &stopped);
         for (uint32_t more = 0; more < 2 && req.min_tokens + more < stopped.count; more++)
@@ -382,12 +383,12 @@ struct running {
         uint32_t count;
     } seen;
     struct buf text, line;
-    uint32_t until; /* leaves when so many tokens have come */
+    uint32_t until; /* the client leaves when so many tokens have come */
     const uint32_t *prompt;
     uint32_t prompt_count, fetched_first;
 };
 
-/* Frames as they come. Half way through, what is known so far is pulled while the source goes on. */
+/* Reads frames as they come. Half way through, B pulls the known tokens' K and V while A continues. */
 static int on_stream(void *arg, struct str data)
 {
     struct running *r = arg;
@@ -413,13 +414,13 @@ static int on_stream(void *arg, struct str data)
         uint32_t known = r->prompt_count + r->seen.count;
         struct kv_fetch_reply got = kv_fetch_now(&kv_b, ids, known, "one", kv_a.port);
         r->fetched_first = got.pulled;
-        /* All but what is being written: the last page, or the last token of it. */
+        /* All whole pages before the token that is being computed. */
         assert_true(got.tokens >= (known - 1) / KV_RIG_PAGE * KV_RIG_PAGE);
     }
 }
 
-/* An answer moves while it runs: most of its K and V in the background, then it is cut off at the
- * source and goes on where the rest is fetched too. */
+/* A running request migrates: most of its K and V are copied in the background, then it is cut off at the
+ * source and continues at B, which fetches the rest too. */
 static void a_running_answer_moves(void **state)
 {
     (void)state;
@@ -467,7 +468,7 @@ static void a_running_answer_moves(void **state)
     buf_fini(&run.line);
 }
 
-/* Where the context ends nobody can go on: what was held back is told. */
+/* No engine can continue at the end of the context, so the text that was held back is sent. */
 static void the_end_of_the_context_is_an_end(void **state)
 {
     (void)state;

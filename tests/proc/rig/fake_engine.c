@@ -1,25 +1,25 @@
-/* fake_engine.c - an engine that speaks our internal protocol and fails on command.
+/* fake_engine.c - plays an engine: it speaks our internal protocol and fails on command.
  *
  *     fake_engine --port P [--tokens N] [--token-ms M] [--fail MODE] [--fail-count K]
  *                 [--context N] [--running-max N] [--name NAME] [--crowded] [--pulls]
  *                 [--stamped] [--vocab FILE.gguf]
  *
  * Token i of a prompt is H(prompt, i), as text "<hash>.", so that a test sees every token that is
- * lost, repeated or another request's; with --stamped the text is the microsecond of CLOCK_MONOTONIC
- * at which the token was written. An answer that another engine began goes on: the ids behind
+ * lost, repeated or of another request; with --stamped the text is the microsecond of CLOCK_MONOTONIC
+ * at which the token was written. The engine continues an output that another one began: the ids behind
  * the prompt are its first tokens, and must be those that this engine would have made.
- * `--fail` says what happens to the first K generate calls:
+ * `--fail` selects the failure of the first K generate calls:
  *
  *     busy      answered 503                      die_early   the process exits before the head
  *     error     answered 500                      die_late    it exits after three tokens
- *     garbage   a malformed frame                 hang        nothing ever comes
+ *     garbage   a malformed frame                 hang        no byte of a reply ever comes
  *     cut       the connection ends after three tokens
  *
- * POST /script {"fail": MODE, "count": K, "tokens": N, "token_ms": M} changes it while it runs;
- * GET /seen tells what it met: calls, requests open now, clients that left; of the calls those that
- * went on with an answer, those that were to end with goes_on, and the last kv_port of one; and
- * how often it was told to pull K and V, which it says it did with --pulls, and else does not know.
- * With --crowded all its pages are held as soon as anything runs.
+ * POST /script {"fail": MODE, "count": K, "tokens": N, "token_ms": M} changes that while it runs.
+ * GET /seen shows what it was sent: calls, requests open now, clients that left; among the calls those
+ * that continue an output (continued), those with goes_on (handed), and the last kv_port; and how often it
+ * was told to pull K and V. With --pulls it claims to have pulled them, without it such calls get a 404.
+ * With --crowded it reports all its pages as held as soon as a request runs.
  */
 #include "base/core/hash.h"
 #include "base/core/own.h"
@@ -44,8 +44,8 @@
 #define DIE_AFTER_TOKENS 3
 #define WEIGHTS "none"
 #define PAGES 1024
-#define IDS 256             /* of the vocabulary, those that end nothing */
-#define UNSENT_US 600000000 /* patient: a slow reader is the router's to drop */
+#define IDS 256             /* the vocabulary's ids that end no output */
+#define UNSENT_US 600000000 /* long: the router is the one to drop a slow reader */
 
 enum fail {
     FAIL_NONE,
@@ -139,7 +139,7 @@ static void finish(struct stream *s)
     stream_free(s);
 }
 
-/* Does what the script says at this point; true when the stream is over by it. */
+/* Fails the stream here if the script says so; returns true if that ended the stream. */
 static bool fail_now(struct stream *s)
 {
     if (s->sent - s->before < DIE_AFTER_TOKENS) return false;
@@ -263,7 +263,7 @@ static void on_info(struct fake *f, struct http_exchange *x)
     http_reply(x, 200, STR("application/json"), buf_view(&out));
 }
 
-/* The ids lie in its cache, it says. */
+/* Claims that the ids have been pulled into its cache. */
 static void on_pull(struct fake *f, struct http_exchange *x)
 {
     CLEANUP(arena_fini) struct arena arena = { 0 };
@@ -287,7 +287,7 @@ static void events_left(void *arg, enum http_abort why)
     ((struct fake *)arg)->events = NULL;
 }
 
-/* No blocks are ever held: hello, an empty snapshot, silence, but for loads. */
+/* Reports no blocks: the stream is hello, an empty snapshot, and then only loads. */
 static void on_events(struct fake *f, struct http_exchange *x)
 {
     CLEANUP(buf_fini) struct buf out = { 0 };
@@ -424,7 +424,7 @@ static const struct opt_command usage = { .name = "fake_engine",
                                           .about = "An engine that fails on command.",
                                           .options = &record };
 
-/* A part that does not know our epoch or time is told, as by a real engine. */
+/* Tells a part that does not know our epoch or time to ask again, as a real engine does. */
 static void on_head(void *ctx, struct http_exchange *x)
 {
     struct fake *f = ctx;

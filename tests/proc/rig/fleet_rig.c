@@ -1,4 +1,4 @@
-/* fleet_rig.c - see fleet_rig.h. */
+/* fleet_rig.c - starts a fleet's processes and finds those that the controller started. */
 #include "tests/proc/rig/fleet_rig.h"
 
 #include "base/core/own.h"
@@ -76,7 +76,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(a, b);
 }
 
-/* The names of the instances' folders, sorted: how many. */
+/* Lists the names of the instances' folders, sorted, and returns their number. */
 static uint32_t instance_names(char name[FLEET_INSTANCES_MAX][64])
 {
     char path[192];
@@ -100,7 +100,7 @@ static bool has_folders(void *arg)
     return instance_names(name) == *(const uint32_t *)arg;
 }
 
-/* The folder of an instance that has ended goes some time after it. */
+/* Waits first: the folder of an instance outlives the instance for some time. */
 void fleet_ids(const char *file, struct proc_id *ret, uint32_t count)
 {
     char name[FLEET_INSTANCES_MAX][64], path[320];
@@ -134,7 +134,7 @@ void fleet_prompt(uint32_t tokens, struct buf *body)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
     uint32_t count = 0;
-    /* The last word is one token and is not asked for: that prompt may be a deadly one. */
+    /* The last word is one token. The whole prompt is never sent from here: it may be the deadly one. */
     while (count < tokens - 1) {
         CLEANUP(buf_fini) struct buf reply = { 0 }, ask = { 0 };
         buf_text(&text, count + 10 < tokens ? " house of" : " a");

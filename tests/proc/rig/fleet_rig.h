@@ -1,15 +1,15 @@
-/* fleet_rig.h - a whole fleet by its parts: a controller and a router, each of which may be killed
+/* fleet_rig.h - a fleet of separate processes: a controller and a router, each of which may be killed
  * and started again, and the instances of one service that the controller starts.
  *
- * One fleet in a test program. The service is called tiny and its pool only.
+ * A test program has one fleet. The service is named "tiny", its pool "only".
  */
 #pragma once
 #include "tests/proc/rig/rig.h"
 
 extern struct rig_process controller, router;
-extern char fleet_state[128], fleet_secret[160]; /* the state folder; the secret in it */
+extern char fleet_state[128], fleet_secret[160]; /* paths of the state folder and of its secret */
 
-/* Writes the configuration, of which `yaml` is all but the controller's part, and starts both. */
+/* Writes the configuration and starts both; `yaml` is the configuration without the controller's part. */
 void fleet_open(const char *tick, const char *yaml);
 
 /* One service of at most two instances, each of a third of a core and four requests. */
@@ -28,30 +28,30 @@ void fleet_open(const char *tick, const char *yaml);
     "    engine_flags: ['--max-num-seqs', '4', '--threads', '1']\n"               \
     "    pools: [ { name: only, offers: [third], max: 2 } ]\n"
 
-/* At their ports again once they have them. */
+/* Start the part; after the first time at the same port. */
 void fleet_start_controller(void);
 void fleet_start_router(void);
 
-/* `count` below 0: as the policy likes. */
+/* Sets the pool's count; below 0: gives it back to the policy. */
 void fleet_scale(int count);
 
-/* This many instances are ready and known to the router, and none comes or goes. */
+/* Returns true if this many instances are ready and known to the router, and none starts or drains. */
 bool fleet_is_at(uint32_t count);
 void fleet_wait(uint32_t count);
 
-/* The processes that `file` names in the folders of the fleet's `count` instances, in the order of
+/* Reads the processes that `file` names in the folders of the fleet's `count` instances, in the order of
  * the folders' names; pid 0 where it names none. */
 #define FLEET_INSTANCES_MAX 8
 void fleet_ids(const char *file, struct proc_id *ret, uint32_t count);
 
-/* struct fleet_successor *: another living process stands where the first instance's `before`
- * stood. For rig_wait. */
+/* Returns true if `file` of the first instance names a living process other than `before`. For rig_wait;
+ * the argument is a struct fleet_successor *. */
 struct fleet_successor {
     const char *file;
     struct proc_id before;
 };
 bool fleet_has_successor(void *arg);
 
-/* A completion of a few tokens whose prompt has exactly so many, the one that begins every text
- * included, appended. Shorter ones are asked on the way. */
+/* Appends the body of a completion of four tokens whose prompt has exactly `tokens` tokens, with the one
+ * that begins every text. To count them it asks the router for shorter prompts first. */
 void fleet_prompt(uint32_t tokens, struct buf *body);

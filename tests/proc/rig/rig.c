@@ -1,4 +1,4 @@
-/* rig.c - spawn, wait, call, end. */
+/* rig.c - starts, calls, observes and ends processes. */
 #include "tests/proc/rig/rig.h"
 
 #include "base/core/own.h"
@@ -50,7 +50,7 @@ static int remove_entry(const char *path, const struct stat *st, int kind, struc
     return remove(path);
 }
 
-/* True when the process names our folder, and `word` as one of its arguments. */
+/* Returns true if the process's command line names our folder and has `word` as an argument. */
 static bool is_ours(pid_t pid, const char *word)
 {
     char path[64];
@@ -63,7 +63,7 @@ static bool is_ours(pid_t pid, const char *word)
     return found && str_find(buf_view(&words), str_from(rig_folder())) != SIZE_MAX;
 }
 
-/* Counts, and sends `signo` when it is not 0. */
+/* Counts our processes, and sends each `signo` unless that is 0. */
 static uint32_t each_of_ours(const char *word, int signo)
 {
     uint32_t count = 0;
@@ -253,7 +253,7 @@ int rig_muster(const char *command, const char *line, struct buf *out)
         if (*at) *at++ = '\0';
     }
     int rc = rig_run(out, args);
-    out->len--; /* its end is the caller's to mark */
+    out->len--; /* without the NUL: the caller may append */
     assert_true(rc < 128);
     return rc;
 }
@@ -323,7 +323,8 @@ int rig_connect(uint16_t port, int receive_bytes)
     return fd;
 }
 
-/* A server may answer and close while we still send: then the rest is not sent, but read. */
+/* Sends some of the rest. A server may answer and close while we still send: then we send no more and
+ * only read. */
 static void send_more(int fd, struct str *rest)
 {
     ssize_t sent = send(fd, rest->data, rest->len, MSG_NOSIGNAL);

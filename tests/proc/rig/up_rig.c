@@ -1,4 +1,4 @@
-/* up_rig.c - see up_rig.h. */
+/* up_rig.c - runs commands against a fleet of `muster up`. */
 #include "tests/proc/rig/up_rig.h"
 
 #include "base/core/own.h"

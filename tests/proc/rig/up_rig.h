@@ -1,10 +1,10 @@
-/* up_rig.h - a fleet as people have it: by `muster up` in a folder of its own, looked at and ended
- * by the other commands, whose exit status and words are what is wanted.
+/* up_rig.h - a fleet as its users run it: started by `muster up` in a folder of its own, inspected and
+ * ended by the other commands; tests compare their exit status and output.
  */
 #pragma once
 #include "tests/proc/rig/rig.h"
 
-/* Where the fleet is: chosen anew by places_make, a test's setup. */
+/* The fleet's folder and ports; places_make, a test's setup, chooses new ones. */
 extern struct places {
     char state[128], config[160];
     char router_at[24], controller_at[24];
@@ -20,13 +20,13 @@ int places_end(void **state); /* a test's teardown: `muster down --now` */
     "up", "-f", places.config, STATE, "--listen", places.router_at, "--controller-listen", \
         places.controller_at
 
-/* Runs a command to its end: its exit status, and what it printed as a C string. */
+/* Runs a command to its end and returns its exit status; *out gets its output as a C string. */
 #define MUSTER(out, ...) rig_run(out, ARGS(__VA_ARGS__))
 
-/* Runs it and wants the exit status and a part of what it says. */
+/* Runs a command and requires the exit status and a part of its output. */
 #define WANT(status, says, ...) up_want(status, says, ARGS(__VA_ARGS__))
 void up_want(int status, const char *says, const char *const *args);
 
-/* Polls a command until it says something. */
+/* Repeats a command until it succeeds and its output contains `says`. */
 #define AWAIT(says, ...) up_await(says, ARGS(__VA_ARGS__))
 void up_await(const char *says, const char *const *args);

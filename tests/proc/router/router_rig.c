@@ -1,4 +1,4 @@
-/* router_rig.c - see router_rig.h. */
+/* router_rig.c - starts router and engines, asks them and compares outputs. */
 #include "tests/proc/router/router_rig.h"
 
 #include "base/core/own.h"
@@ -70,7 +70,7 @@ static void gather(const struct buf *reply, struct buf *text)
     buf_byte(text, 0);
 }
 
-/* One answer; `text` and the reply are C strings. True when it is whole. */
+/* Asks for one output; `text` and the reply are C strings. Returns true if it came whole. */
 static bool is_answered(uint16_t port, const char *prompt, uint32_t tokens, bool stream,
                         struct buf *text, struct buf *reply)
 {
@@ -94,7 +94,6 @@ void ask_at(uint16_t port, const char *prompt, uint32_t tokens, bool stream, str
         fail_msg("%s", reply->len ? reply->data : "no reply");
 }
 
-/* Asks the router and compares the text and the usage with what was answered alone. */
 void expect(const char *prompt, uint32_t tokens, bool stream, const struct buf *alone)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };

@@ -1,6 +1,6 @@
-/* router_rig.h - a router before a few engines, scripted or real, and what each says of itself.
+/* router_rig.h - starts a router before a few engines, scripted or real, and reads their counters.
  *
- * Everything is by number: engine[i]. cleanup, the teardown of every test, ends all of it. An output
+ * Engines go by number: engine[i]. cleanup, the teardown of every test, ends all processes. An output
  * that was continued at another engine is compared with the output of one engine alone.
  */
 #pragma once
@@ -13,26 +13,28 @@
 
 extern struct rig_process engine[ENGINES], router;
 
-/* A scripted engine with further arguments, at its port again once it has one. */
+/* Starts a scripted engine with further arguments; after the first time at the same port. */
 void start_fake(uint32_t i, const char *const *more);
 
-/* Sends to the engines up to the first NULL role; "" is both. Those that run are waited for. */
+/* Starts a router over the engines up to the first NULL role ("" is both), and waits until it knows those
+ * that run. */
 void start_router(const char *const role[ENGINES], const char *const *more);
 int cleanup(void **state);
 
-int64_t seen(uint32_t i, const char *what); /* by a scripted engine */
+int64_t seen(uint32_t i, const char *what); /* a number of scripted engine i's /seen */
 double counted(const char *what);           /* muster_router_WHAT_total */
 
-#define TRIES 8 /* of requests until one met what was scripted */
+#define TRIES 8 /* requests, at most, until one meets the scripted event */
 
-/* One whole answer, sampled; what stands behind every "text":" of it, and the reply, as C strings. */
+/* Asks for one sampled output, which must come whole. `text` gets the strings behind every "text":" of the
+ * reply, and `reply` the reply, as C strings. */
 void ask_at(uint16_t port, const char *prompt, uint32_t tokens, bool stream, struct buf *text,
             struct buf *reply);
 
-/* Asks the router and compares the text and the usage with what was answered alone. */
+/* Asks the router and compares text and usage with the output of one engine alone. */
 void expect(const char *prompt, uint32_t tokens, bool stream, const struct buf *alone);
 
-/* A client of its own thread: asker_run asks the router. */
+/* A client with a thread of its own, which runs asker_run to ask the router. */
 struct asker {
     pthread_t thread;
     uint32_t number, tokens;

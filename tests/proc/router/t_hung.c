@@ -1,8 +1,8 @@
-/* t_hung.c - answers that outlive an engine which hangs, with real engines and the shipped model:
- * sampled, so that a token lost or told twice would be seen in the text.
+/* t_hung.c - hangs an engine under running requests: another engine continues their outputs.
  *
- * Two ways to hang: the device stops behind a loop that answers, which the engine finds itself; and
- * the whole process stops, which only its silence tells.
+ * Real engines with the shipped model; outputs are sampled, so that a token lost or sent twice would be
+ * seen in the text. There are two ways to hang: the device stops behind a loop that answers, which the
+ * engine finds itself; and the whole process stops, which only its silence shows.
  */
 #include "base/core/own.h"
 #include "tests/proc/router/router_rig.h"
@@ -53,7 +53,7 @@ static void expect_all_whole(void)
     }
 }
 
-/* The endpoint that requests go to first is the one that hangs: the other is not there yet. */
+/* All requests go to the engine that hangs first, because the other one is started later. */
 static void an_answer_outlives_a_device_that_hangs(void **state)
 {
     (void)state;
@@ -71,7 +71,7 @@ static void an_answer_outlives_a_device_that_hangs(void **state)
     assert_true(rig_metric(router.port, "muster_router_retries_total{failure=\"died\"}") >= ASKERS);
 }
 
-/* All are past their first token, so that none is sent again as if new. */
+/* Returns true once all are past their first token, so that none is sent again as a new request. */
 static bool all_decode(void *arg)
 {
     (void)arg;
@@ -98,8 +98,8 @@ static void an_answer_outlives_a_process_that_stops(void **state)
                 ASKERS);
 }
 
-/* More requests than the engine computes at once, for far longer than its silence may last: those
- * that wait hear heartbeats, and none is sent a second time. */
+/* More requests than the engine computes at once wait for far longer than its silence may last: their
+ * router hears heartbeats, and sends none a second time. */
 static void a_long_queue_is_no_silence(void **state)
 {
     (void)state;

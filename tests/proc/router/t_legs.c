@@ -1,7 +1,7 @@
-/* t_legs.c - answers that go on at another engine: after a failure, after their prompt, because
- * theirs has no room. Whatever engines took part, the client gets the text that one alone gives.
+/* t_legs.c - continues outputs at another engine: after a failure, after the prefill, after a slice, or
+ * because the first engine has no room. Whatever engines took part, the client gets the text of one alone.
  *
- * Scripted engines, which refuse ids that they would not have made. */
+ * The engines are scripted and refuse ids that they would not have made. */
 #include "base/core/own.h"
 #include "tests/proc/router/router_rig.h"
 
@@ -12,7 +12,7 @@ static void start_scripted(uint32_t i, const char *fail, const char *count)
     start_fake(i, ARGS("--tokens", "12", "--fail", fail, "--fail-count", count));
 }
 
-/* The output of an engine without any failure. */
+/* Gets the output of an engine without any failure. */
 static void fake_alone(struct buf *text)
 {
     static const char *const one[ENGINES] = { "" };
@@ -61,7 +61,7 @@ static void a_prompt_s_instance_hands_over_after_the_first_token(void **state)
     assert_int_equal(seen(1, "kv_port"), engine[0].port);
     assert_int_equal(seen(0, "kv_port"), 0);
     assert_true(counted("pd_handoffs") == 4);
-    /* An answer of one token is whole with the prompt. */
+    /* An output of one token is complete after the prefill. */
     CLEANUP(buf_fini) struct buf text = { 0 };
     CLEANUP(buf_fini) struct buf reply = { 0 };
     ask_at(router.port, PROMPT, 1, true, &text, &reply);
@@ -107,7 +107,8 @@ static void an_answer_outlives_the_instance_that_decodes_it(void **state)
     }
 }
 
-/* Of 300 tokens there are three slices, of 128 one, each placed anew; the client sees one output. */
+/* An output of 300 tokens is three slices, one of 128 tokens is one; each slice is placed anew, and the
+ * client sees one output. */
 static void an_output_comes_back_after_every_slice(void **state)
 {
     (void)state;
@@ -134,8 +135,8 @@ static void an_output_comes_back_after_every_slice(void **state)
     assert_int_equal(seen(0, "handed") + seen(1, "handed"), 12);
 }
 
-/* A connection that ends in the midst of a slice is a failure like any other: the slice goes on when the
- * engine has rested, and the next one comes back as if nothing had been. */
+/* A connection that breaks within a slice is a failure like any other: the slice continues when the
+ * engine has rested, and the next slices are placed as usual. */
 static void a_slice_outlives_its_connection(void **state)
 {
     (void)state;
@@ -165,15 +166,16 @@ static void a_role_that_is_none_is_refused(void **state)
     assert_non_null(strstr(out.data, "there are both, prefill and decode"));
 }
 
-/* ---- moves ----------------------------------------------------------------------------------- */
+/* ---- migrations ------------------------------------------------------------------------------ */
 
 static void start_mover(uint32_t i, const char *how)
 {
     start_fake(i, ARGS("--tokens", "100", "--token-ms", "20", how));
 }
 
-/* A prompt of more pages than the last stage copies, at an engine without room. The other one either
- * says that it has them, and the answer goes on there, or knows of no such thing: then it stays. */
+/* The prompt has more pages than the last stage of a migration copies, and its engine has no room. The
+ * other engine either claims to have pulled them, and the output continues there, or does not know the
+ * path: then the request stays. */
 static void a_move_that_comes_to_nothing_costs_nothing(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* t_legs_real.c - answers that go on at another engine, with real ones and the shipped model:
- * sampled, so that a lost seed or position would be seen in the text. */
+/* t_legs_real.c - continues outputs at another engine, with real engines and the shipped model. Outputs
+ * are sampled, so that a lost seed or position would be seen in the text. */
 #include "base/core/own.h"
 #include "tests/proc/router/router_rig.h"
 
@@ -16,7 +16,7 @@ static const char *const prompts[] = {
 #define REAL_TOKENS 60
 #define LONG_TOKENS 600
 
-/* Of a core, for engines that shall not be done before another one is up. */
+/* Share of a core for engines that must not finish before another one is up. */
 #ifdef __SANITIZE_ADDRESS__
 #    define SHARE "0"
 #else
@@ -79,7 +79,7 @@ static bool is_decoding(void *arg)
     return generated_by(1) > *(const double *)arg + 5;
 }
 
-/* The decoding one is killed in the midst of an answer: the prompt's instance goes on itself. */
+/* The decode instance is killed within an output: the prefill instance continues it itself. */
 static void an_answer_outlives_a_real_instance_too(void **state)
 {
     (void)state;
@@ -105,7 +105,8 @@ static void an_answer_outlives_a_real_instance_too(void **state)
     }
 }
 
-/* A long prompt that the prompts' instance has lost and the other one still holds: it is fetched. */
+/* The prefill instance fetches the K and V of a long prompt that it has lost and the other one still
+ * holds. */
 static void a_peer_s_cache_is_fetched(void **state)
 {
     (void)state;
@@ -123,13 +124,13 @@ static void a_peer_s_cache_is_fetched(void **state)
     for (uint32_t i = 0; i < TRIES && counted("kv_fetches") < 1; i++) {
         expect(prompt.data, REAL_TOKENS, i % 2, &alone);
         assert_int_equal(rig_call(engine[0].port, "/reset_prefix_cache", "{}", NULL), 200);
-        usleep(300000); /* the router hears of speeds and of blocks that are gone */
+        usleep(300000); /* until the router hears of speeds and of the blocks that are gone */
     }
     assert_true(counted("kv_fetches") >= 1);
     assert_true(fetched_by(0) >= 16);
 }
 
-/* ---- moves ----------------------------------------------------------------------------------- */
+/* ---- migrations ------------------------------------------------------------------------------ */
 
 #define ASKERS 6
 
@@ -141,8 +142,8 @@ static bool all_run(void *arg)
            ASKERS;
 }
 
-/* More answers than the first engine has pages for; then a second one comes up. What moves there is
- * gone on with from its pages, and every text is the one that it is alone. */
+/* More requests run than the first engine has pages for; then a second engine comes up. Those that migrate
+ * there continue from their pages, and every text is that of one engine alone. */
 static void answers_move_from_where_there_is_no_room(void **state)
 {
     (void)state;
@@ -180,8 +181,8 @@ static void answers_move_from_where_there_is_no_room(void **state)
     assert_true(generated_by(0) + generated_by(1) >= ASKERS * LONG_TOKENS);
 }
 
-/* Closed batches of slices on one engine, then a second one comes up: slices go there, and every text is
- * the one that it is alone. */
+/* One engine runs closed batches of slices, then a second one comes up: slices go there, and every text is
+ * that of one engine alone. */
 static void slices_go_where_the_load_is_least(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* t_router.c - the real router before scripted engines: what they do to it, and what clients see. */
+/* t_router.c - runs the router before scripted engines that fail, and looks at it as its clients do. */
 #include "base/core/own.h"
 #include "base/io/loop/clock.h"
 #include "tests/proc/router/router_rig.h"
@@ -19,7 +19,7 @@ static void start_engine(uint32_t i, const char *fail, const char *count)
     start_fake(i, ARGS("--fail", fail, "--fail-count", count));
 }
 
-/* Before the first `engines`, with an option of its own; it holds no request for longer than 4 s. */
+/* Starts a router before the first `engines`, with one more option; it holds a request for at most 4 s. */
 static void start_before(uint32_t engines, const char *option, const char *value)
 {
     const char *role[ENGINES] = { 0 };
@@ -136,7 +136,7 @@ static int ask_on(int fd, const char *head, const char *body, struct buf *reply)
     }
 }
 
-/* A router without descriptors says so at once, and thinks no worse of its engines. */
+/* A router without free descriptors answers 503 at once and does not blame its engines. */
 static void a_shortage_of_descriptors_is_the_routers_own(void **state)
 {
     (void)state;
@@ -144,7 +144,7 @@ static void a_shortage_of_descriptors_is_the_routers_own(void **state)
     start_engine(0, "none", "0");
     start_before(1, NULL, NULL);
     int fd = rig_connect(router.port, 0);
-    assert_int_equal(ask_on(fd, "GET /health", "", &reply), 200); /* it is accepted */
+    assert_int_equal(ask_on(fd, "GET /health", "", &reply), 200); /* the connection is accepted */
     struct rlimit before, none = { 0 };
     pid_t pid = (pid_t)router.proc.id.pid;
     assert_int_equal(prlimit(pid, RLIMIT_NOFILE, NULL, &before), 0);
@@ -188,7 +188,7 @@ static void failures_of_all_kinds_are_retried_before_the_first_byte(void **state
     for (size_t i = 0; i < 3; i++) {
         start_engine(0, modes[i], "1");
         start_before(2, "--route", "round_robin");
-        /* Not streamed: answered whole, so always retryable. */
+        /* Not streamed: the response is sent when it is whole, so any failure can be retried. */
         for (uint32_t n = 0; n < 3; n++) {
             int status = chat("", &reply);
             if (status != 200) fail_msg("%s: %d %s", modes[i], status, reply.data);
@@ -200,8 +200,7 @@ static void failures_of_all_kinds_are_retried_before_the_first_byte(void **state
     start_before(1, NULL, NULL);
 }
 
-/* The output is continued once; after the second crash nobody knows which of them is at fault. */
-/* It goes on three times, each time a few tokens further. */
+/* The output is continued three times, each time a few tokens further; the fourth break ends it. */
 static void a_stream_that_breaks_each_time_ends_with_an_error_and_without_done(void **state)
 {
     (void)state;
@@ -243,8 +242,8 @@ static void a_client_that_leaves_is_passed_on(void **state)
     rig_wait(is_idle, NULL, "nothing in flight"); /* the gauge follows the sync */
 }
 
-/* With the predictor that asks the model first: two calls for one answer, and a client that leaves
- * while the question is open takes it along. */
+/* A predictor that asks the model for the length makes two calls for one output. A client that leaves
+ * while that question is open ends the question too. */
 static void questions_of_length_are_asked_first(void **state)
 {
     (void)state;
@@ -287,7 +286,7 @@ static void replay(const char *path, const char *more, char *text, size_t bytes)
     assert_int_equal(pclose(out), 0);
 }
 
-/* Six decisions of a router over two engines. */
+/* Records six decisions of a router over two engines. */
 static void record_decisions(const char *path)
 {
     CLEANUP(buf_fini) struct buf reply = { 0 };
@@ -297,7 +296,7 @@ static void record_decisions(const char *path)
     assert_int_equal(rig_stop(&router), 0);
 }
 
-/* A router keeps its decisions; another row is asked about them from the file. */
+/* A router records its decisions; another policy is asked about them from the file. */
 static void decisions_are_recorded_and_put_to_another_row(void **state)
 {
     (void)state;
@@ -323,7 +322,7 @@ static void decisions_are_recorded_and_put_to_another_row(void **state)
     unlink(path);
 }
 
-/* Where no engine tells its speed nothing can be judged: no regret, which is not a regret of 0. */
+/* Without an engine's speed no decision can be judged: the regret is absent, not 0. */
 static void what_cannot_be_judged_is_absent(void **state)
 {
     (void)state;
@@ -356,7 +355,7 @@ static void requests_wait_for_an_instance_and_no_longer_than_allowed(void **stat
     int64_t waited_us = clock_mono_us() - before_us;
     assert_true(waited_us > 3500000);
     assert_non_null(strstr(reply.data, "unavailable_error"));
-    /* A client that gives it less time than that is told so, and by another status. */
+    /* A client that allows less time than that gets its own status. */
     before_us = clock_mono_us();
     assert_int_equal(
         rig_call_with(router.port, CHAT, "x-request-timeout-ms: 700", HELLO "}", &reply), 408);

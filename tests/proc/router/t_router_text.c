@@ -1,4 +1,5 @@
-/* t_router_text.c - large bodies at the real router: off its loops, within bounds, and let go of. */
+/* t_router_text.c - sends large bodies to the router: text workers read them, within bounds, and their
+ * memory is freed. */
 #include "base/core/own.h"
 #include "tests/proc/router/router_rig.h"
 
@@ -11,7 +12,7 @@
 #define MIDDLE ((size_t)40 << 10)
 #define COMPLETIONS "/v1/completions"
 
-/* {"prompt": "abab..."} of `bytes` bytes of text; more goes behind it. */
+/* Writes {"prompt":"abcd..."MORE} with `bytes` bytes of text. */
 static void prompt_of(struct buf *out, size_t bytes, const char *more)
 {
     buf_clear(out);
@@ -38,7 +39,7 @@ static void send_all(int fd, const char *data, size_t len)
     }
 }
 
-/* A connection that has sent a request but for its last byte. */
+/* Opens a connection and sends a request except its last byte. */
 static int begin_to_ask(const char *path, const struct buf *body)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
@@ -52,7 +53,7 @@ static int begin_to_ask(const char *path, const struct buf *body)
     return fd;
 }
 
-/* A connection that has sent a whole request and waits for its answer. */
+/* Opens a connection and sends a whole request. */
 static int ask(const char *path, const struct buf *body)
 {
     int fd = begin_to_ask(path, body);
@@ -60,7 +61,7 @@ static int ask(const char *path, const struct buf *body)
     return fd;
 }
 
-/* The status of the answer, once it has begun. */
+/* Waits for the response to begin and returns its status. */
 static int status_of(int fd)
 {
     char head[13] = { 0 };
@@ -92,14 +93,14 @@ static bool is_idle(void *arg)
     return rig_metric(router.port, "muster_router_in_flight_requests") <= 0.5;
 }
 
-/* The gauge is told a few times a second. */
+/* Returns true when the gauge, which is set a few times a second, shows no body. */
 static bool holds_no_body(void *arg)
 {
     (void)arg;
     return rig_metric(router.port, "muster_router_http_held_bytes") < (double)LARGE;
 }
 
-/* The number behind "key": in a reply. */
+/* Returns the number behind "key": in a reply. */
 static long number_of(const char *reply, const char *key)
 {
     long number = -1;
@@ -130,7 +131,7 @@ static void large_prompts_are_answered_like_small_ones(void **state)
     assert_non_null(strstr(reply.data, "messages is missing"));
 }
 
-/* Few bytes, but a template that looks at each message for each. */
+/* The body is small, but its template goes through all messages for each message: a worker renders it. */
 static void much_work_in_few_bytes_is_a_workers(void **state)
 {
     (void)state;
@@ -181,8 +182,8 @@ static void what_cannot_fit_is_refused_by_its_own_name(void **state)
     assert_non_null(strstr(reply.data, "no token 400000"));
 }
 
-/* One worker with a queue of work before it. On a busy machine it may be quicker than the calls that look
- * at it; then the bodies come again. A loop that waited for its worker would never be seen beside one. */
+/* One worker has a queue of work. On a busy machine it may be quicker than the calls that observe it; then
+ * the bodies are sent again. If the loop waited for its worker, no call would ever find the worker busy. */
 static void the_loop_answers_while_workers_work(void **state)
 {
     (void)state;
@@ -207,7 +208,7 @@ static void the_loop_answers_while_workers_work(void **state)
     }
 }
 
-/* The bodies end at once, where a worker may still be quicker than the loop: then they come again. */
+/* All bodies end at one moment. A worker may still be quicker than the loop; then they are sent again. */
 static void beyond_the_queue_is_429(void **state)
 {
     (void)state;
@@ -268,7 +269,7 @@ static void a_deadline_is_kept_and_an_end_is_clean(void **state)
         fd[i] = ask(COMPLETIONS, &body);
     assert_int_equal(
         rig_call_with(router.port, COMPLETIONS, "x-request-timeout-ms: 1", body.data, &reply), 408);
-    assert_int_equal(rig_stop(&router), 0); /* while those before it are at work */
+    assert_int_equal(rig_stop(&router), 0); /* while workers still have earlier bodies */
     for (int i = 0; i < ASKED; i++) {
         assert_int_equal(status_of(fd[i]), 400);
         close(fd[i]);
