@@ -174,9 +174,6 @@ int tenants_flush(struct control *c, int64_t now_us);
 int tenants_rules(const struct control *c, struct arena *arena, const struct tenant_rules **ret,
                   uint32_t *ret_count);
 
-bool tenant_name_is_plain(struct str name);
-int tenant_random_hex(char *ret, size_t bytes, struct err *err); /* 2 * bytes + 1 */
-
 /* tick.c */
 uint32_t control_find(const struct control *c, const char *id); /* UINT32_MAX: unknown */
 uint32_t control_find_offer(const struct control *c, const char *provider, const char *name);

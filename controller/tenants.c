@@ -128,7 +128,7 @@ static struct tenant *find_tenant(struct control *c, struct str name)
 }
 
 /* A name is part of labels, keys and salts, so only plain ones are accepted. */
-bool tenant_name_is_plain(struct str name)
+static bool name_is_plain(struct str name)
 {
     if (name.len == 0 || name.len >= NAME_BYTES) return false;
     for (size_t i = 0; i < name.len; i++) {
@@ -140,7 +140,7 @@ bool tenant_name_is_plain(struct str name)
     return true;
 }
 
-int tenant_random_hex(char *ret, size_t bytes, struct err *err)
+static int random_hex(char *ret, size_t bytes, struct err *err)
 {
     uint8_t raw[64];
     must(bytes <= sizeof raw);
@@ -154,7 +154,7 @@ int tenant_random_hex(char *ret, size_t bytes, struct err *err)
 int control_tenant_add(struct control *c, struct str name, const struct tenant_limits *limits,
                        int64_t date_us, char ret_key[TENANT_KEY_BYTES], struct err *err)
 {
-    if (!tenant_name_is_plain(name))
+    if (!name_is_plain(name))
         return err_set(err, -EINVAL,
                        "a tenant's name has 1 to %d letters, digits, '-', '_' and '.'",
                        NAME_BYTES - 1);
@@ -169,8 +169,8 @@ int control_tenant_add(struct control *c, struct str name, const struct tenant_l
                         .serial = ++c->people.tenant_serial };
     must(name_copy(t.name, sizeof t.name, name) == 0);
     char secret[2 * KEY_RANDOM_BYTES + 1], key[TENANT_KEY_BYTES];
-    int rc = tenant_random_hex(secret, KEY_RANDOM_BYTES, err);
-    if (rc == 0) rc = tenant_random_hex(t.salt, SALT_RANDOM_BYTES, err);
+    int rc = random_hex(secret, KEY_RANDOM_BYTES, err);
+    if (rc == 0) rc = random_hex(t.salt, SALT_RANDOM_BYTES, err);
     if (rc < 0) return rc;
     int len = snprintf(key, sizeof key, "muster-%s", secret);
     uint8_t digest[SHA256_BYTES];
@@ -477,7 +477,7 @@ static struct token *find_token(struct control *c, struct str name)
 int control_token_add(struct control *c, struct str name, enum token_role role, int64_t now_us,
                       char ret_token[TOKEN_TEXT_BYTES], struct err *err)
 {
-    if (!tenant_name_is_plain(name))
+    if (!name_is_plain(name))
         return err_set(err, -EINVAL, "a token's name has 1 to %d letters, digits, '-', '_' and '.'",
                        NAME_BYTES - 1);
     if (find_token(c, name))
@@ -489,7 +489,7 @@ int control_token_add(struct control *c, struct str name, enum token_role role, 
     struct token t = { .role = role, .created_us = now_us };
     must(name_copy(t.name, sizeof t.name, name) == 0);
     char secret[2 * TOKEN_RANDOM_BYTES + 1], text[TOKEN_TEXT_BYTES];
-    int rc = tenant_random_hex(secret, TOKEN_RANDOM_BYTES, err);
+    int rc = random_hex(secret, TOKEN_RANDOM_BYTES, err);
     if (rc < 0) return rc;
     int len = snprintf(text, sizeof text, "muster-%s-%s", token_role_names[role], secret);
     uint8_t digest[SHA256_BYTES];

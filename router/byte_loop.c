@@ -6,7 +6,6 @@
 #include "base/io/loop/clock.h"
 #include "base/io/net/addr.h"
 #include "base/io/net/descriptors.h"
-#include "router/byte_loop.h"
 #include "router/decide.h"
 
 #include <stdlib.h>
