@@ -90,5 +90,6 @@ mkdir -p $findings
 rm -f $findings/.f_*
 printf '%s\n' "$@" | xargs -P $AT_ONCE -I '{}' sh "$0" --one "$seconds" "$keep" '{}'
 bad=$(find $findings -name '.f_*' | wc -l)
-echo "$# fuzz targets, $seconds seconds each, $bad failed"
+echo "$# fuzz targets, $seconds seconds each"
+echo "$(($# - bad)) passed, $bad failed"
 [ "$bad" -eq 0 ]
