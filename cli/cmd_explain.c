@@ -59,7 +59,7 @@ static void tell_demand(struct teller *t)
         say(t, "seen       ", TABLE_DECIMAL, "inputs.arrivals_per_s");
         say(t, " requests a second of ", TABLE_COUNT, "inputs.uncached_prompt_tokens_mean");
         say(t, " uncached prompt tokens and ", TABLE_COUNT, "inputs.output_tokens_mean");
-        say(t, " expected answer tokens;\n           ", TABLE_COUNT, "inputs.in_flight");
+        say(t, " expected output tokens;\n           ", TABLE_COUNT, "inputs.in_flight");
         say(t, " in flight, ", TABLE_COUNT, "inputs.waiting");
         say(t, " of them waiting, ", TABLE_COUNT, "inputs.held");
         say(t, " held for an instance; last arrival ", TABLE_AGE, "inputs.idle_s");

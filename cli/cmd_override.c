@@ -214,7 +214,7 @@ const struct command command_scale = {
     .run = run_scale,
 };
 
-/* Save, set to zero, set back. */
+/* scale_to_zero_begin saves the counts and sets them to zero; scale_to_zero_end sets them back. */
 
 #define FILE_NAME "rest.json"
 #define FILE_BYTES_MAX ((size_t)1 << 20)

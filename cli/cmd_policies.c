@@ -79,7 +79,7 @@ static const struct {
     { "load", "planner only: muster plan load --policy" },
 };
 
-/* Returns true if the part behind the kind's k-th key has the inputs that the policy needs. */
+/* Returns true if the process that reads the kind's k-th key has the inputs that the policy needs. */
 static bool may_be_named(const struct policy_info *policy, size_t k)
 {
     if (policy->is_bound) return false;

@@ -148,7 +148,7 @@ static int judge(struct judging *j, const struct predict_policy *policy, struct 
     return 0;
 }
 
-static int route_replay_rows(struct judging *j, struct err *err)
+static int judge_policies(struct judging *j, struct err *err)
 {
     struct str names = j->o->names;
     int rc = 0;
@@ -186,7 +186,7 @@ static int eval(const struct predict_options *o, struct err *err)
     if (rc < 0) return rc;
     struct judging j = { .o = o, .features = features };
     json_writer_init(&j.w, &json);
-    rc = route_replay_rows(&j, err);
+    rc = judge_policies(&j, err);
     if (rc < 0) return rc;
     if (o->output == REMOTE_JSON) {
         buf_byte(&json, '\n');

@@ -11,7 +11,7 @@
 
 #include <stdio.h>
 
-#define SILENT_S 3.0 /* six syncs: such a router has ended, but stays listed for some minutes */
+#define SILENT_S 3.0 /* six syncs: a router silent for longer has ended, but stays listed */
 
 #define PATH "/admin/quarantine"
 

@@ -206,7 +206,7 @@ static int start_parts(struct up *u, struct err *err)
     int rc = 0;
     bool has_controller = u->started.controller.id.pid != 0;
     bool has_router = u->started.router.id.pid != 0;
-    const struct fleet_file_place place = { u->state, &u->started.tls };
+    const struct daemons_place place = { u->state, &u->started.tls };
     if (!has_controller) rc = daemons_check_free(u->controller_listen, "--controller-listen", err);
     if (rc == 0 && !has_router) rc = daemons_check_free(u->router_listen, "--listen", err);
     if (rc == 0 && !has_controller) {

@@ -1,4 +1,4 @@
-/* daemons.c - the processes behind `muster up`, `down` and `run`. */
+/* daemons.c - start, await, find and stop the processes behind `muster up`, `down` and `run`. */
 #include "cli/daemons.h"
 
 #include "base/core/bits.h"
@@ -75,7 +75,7 @@ static int health(const struct fleet_file_part *part, const struct fleet_file_tl
     return rc < 0 ? rc : status;
 }
 
-int daemons_wait(const struct fleet_file_place *place, const char *role,
+int daemons_wait(const struct daemons_place *place, const char *role,
                  const struct fleet_file_part *part, bool ready, int64_t timeout_us,
                  struct err *err)
 {
@@ -86,7 +86,7 @@ int daemons_wait(const struct fleet_file_place *place, const char *role,
     int rc = fleet_file_path(place->state, name, log, err);
     if (rc < 0) return rc;
     for (;;) {
-        bool lives = fleet_file_lives(part); /* first: else another's reply could be taken */
+        bool lives = fleet_file_lives(part); /* first, or another's reply could count */
         int status = health(part, place->tls, &why);
         if (!lives) {
             daemons_show_log(log);

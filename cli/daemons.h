@@ -13,13 +13,13 @@
 int daemons_spawn(struct str state, const char *role, const char *const *args, struct proc_id *ret,
                   struct err *err);
 
-/* Waits until GET /health gets a reply, with status 200 if `ready`. -ECHILD when the process has died,
- * -ETIMEDOUT; both show the end of its log. */
-struct fleet_file_place {
+struct daemons_place {
     struct str state;
     const struct fleet_file_tls *tls;
 };
-int daemons_wait(const struct fleet_file_place *place, const char *role,
+/* Waits until GET /health gets a reply, with status 200 if `ready`. -ECHILD when the process has died,
+ * -ETIMEDOUT; both show the end of its log. */
+int daemons_wait(const struct daemons_place *place, const char *role,
                  const struct fleet_file_part *part, bool ready, int64_t timeout_us,
                  struct err *err);
 

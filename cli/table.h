@@ -5,7 +5,7 @@
  * Cells:  an absent value is "-", never 0
  * Colour: only on a terminal, mostly where something needs attention, never with NO_COLOR set
  * Plain:  (1) newline and tab stay; every other C0 or C1 control, DEL, the bidirectional controls and
- *             bytes that are no UTF-8 become U+FFFD each. Without its ESC or CSI the rest of a
+ *             bytes that are not UTF-8 become U+FFFD each. Without its ESC or CSI the rest of a
  *             sequence is plain text, so no sequence needs to be known
  *         (2) a character that is split between two pieces is joined; only plain_end gives it up
  *         (3) this applies always, not only on terminals: piped text often ends on one, and a reply is
@@ -21,11 +21,11 @@
 
 enum table_form {
     TABLE_TEXT,
-    TABLE_STATE,   /* text; coloured by what it says */
+    TABLE_STATE,   /* text; its colour depends on the word */
     TABLE_COUNT,   /* number */
     TABLE_DECIMAL, /* number with two digits */
     TABLE_RARE,    /* the same; the column is left out if no row has it; never the last column */
-    TABLE_FACTOR,  /* number of any size, four digits of it */
+    TABLE_FACTOR,  /* number of any size, with four digits */
     TABLE_SHARE,   /* of one: as per cent with a digit */
     TABLE_MONEY,   /* dollars */
     TABLE_AGE,     /* seconds */
@@ -58,7 +58,7 @@ void table_cell(enum table_form form, struct str row, const char *path, int64_t 
 void age_text(double seconds, struct buf *out);
 bool colour_wanted(FILE *out);
 
-struct plain { /* { 0 } is a beginning */
+struct plain { /* starts as { 0 } */
     unsigned char torn[4];
     uint32_t torn_len;
 };

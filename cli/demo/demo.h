@@ -2,8 +2,8 @@
  * of their APIs.
  *
  * Layer:    cli (base/io)
- * Lifetime: the processes die with the demo unless demo_fleet_keep was called; instances are ended by
- *           demo_fleet_stop, or by themselves once their controller is gone for longer than their grace
+ * Lifetime: controller and router die with the demo; demo_fleet_stop ends the instances, or they end
+ *           themselves once their controller is gone for longer than their grace
  */
 #pragma once
 #include "base/core/buf.h"

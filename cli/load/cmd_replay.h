@@ -12,7 +12,7 @@
 #pragma once
 #include "router/record.h"
 
-/* NaN where no decision could be judged. */
+/* Regret over the judged decisions; NaN when there is none. */
 struct route_replay_regret {
     double mean_s, p50_s, p99_s;
 };

@@ -1,8 +1,8 @@
 /* load_run.c - run one timer for the next due request, one call a request and an SSE reader a call; then report.
  *
  * A stream is read line by line; only `data:` lines count. The first chunk that carries text is
- * the first token; a reply without text has its end as its first token. Percentiles are exact, by
- * sorting; concordance is over all pairs of a sample.
+ * the first token; for a reply without text its end counts as that. Percentiles are exact, by
+ * sorting; concordance covers all pairs of the first PAIRS_FROM requests with a prediction.
  */
 
 #include "cli/load/load_run.h"
@@ -379,7 +379,7 @@ const float *load_run_itl_s(const struct load_run *run, size_t *ret_count)
     return run->itl_s;
 }
 
-#define PAIRS_FROM 2000 /* concordance compares pairs among the first requests, at most this many */
+#define PAIRS_FROM 2000 /* concordance compares the pairs among at most this many first requests */
 
 static double tpot_s(const struct load_sample *s)
 {
@@ -395,8 +395,8 @@ static bool meets(const struct load_sample *s, struct load_slo slo)
 
 /* Judges the predictions: the share of pairs of requests in the right order (a tie of predictions is half
  * right) and the share of lengths within P90. */
-static void route_replay_predictions(const struct load_sample *const *s, uint32_t count,
-                                     struct load_report *r)
+static void judge_predictions(const struct load_sample *const *s, uint32_t count,
+                              struct load_report *r)
 {
     double pairs = 0, right = 0, covered = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -460,7 +460,7 @@ int load_report_make(const struct load_sample *sample, uint32_t count,
         r.ttft_s = stats_quantiles(t.ttft, t.ttft_count);
         r.e2e_s = stats_quantiles(t.e2e, t.ttft_count);
         r.tpot_s = stats_quantiles(t.tpot, t.tpot_count);
-        route_replay_predictions(t.predicted, t.predicted_count, &r);
+        judge_predictions(t.predicted, t.predicted_count, &r);
         r.goodput_rps = r.duration_s > 0 ? r.attainment / r.duration_s : 0;
         if (r.sent > 0) r.attainment /= (double)r.sent;
         *ret = r;

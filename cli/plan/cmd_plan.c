@@ -362,7 +362,7 @@ static void write_json(const struct plan_options *o, const struct planner *p,
 static void write_text(const struct plan_options *o, const struct planner *p,
                        const struct answers *a, struct buf *out)
 {
-    buf_printf(out, STR_FMT ": %.2f requests/s, mean prompt %.0f, mean answer %.0f, %u buckets\n",
+    buf_printf(out, STR_FMT ": %.2f requests/s, mean prompt %.0f, mean output %.0f, %u buckets\n",
                STR_ARG(o->model), p->mean.rate_s, p->mean.prompt_tokens, p->mean.output_tokens,
                p->mix.bucket_count);
     for (uint32_t i = 0; i < a->count; i++)

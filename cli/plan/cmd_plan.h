@@ -29,7 +29,7 @@ struct planner {
 
 struct planner_slo {
     double slo_ttft_s, slo_tpot_s, budget_h;
-    bool spot; /* offers that may be taken away are asked too */
+    bool spot; /* spot offers, which may be taken away, are considered too */
 };
 
 /* Makes buckets by powers of four of prompt and output; rate_s > 0 replaces the trace's own rate. */

@@ -1,13 +1,13 @@
 /* cmd_plan_layers.h - turns a model and unequal devices into the problem that layers policies solve.
  *
  * Layer: cli (policies)
- * Rules: (1) a device's speed is the roofline's, of a step in which `batch` sequences decode with
- *            contexts of `context_tokens`: the mean layer, so that the output matrix and the host's
- *            part are spread evenly over the layers
+ * Rules: (1) a device's speed is the roofline's for a step in which `batch` sequences decode with
+ *            contexts of `context_tokens`. Every layer takes the mean time, so the output matrix and
+ *            the host's part are spread evenly over the layers
  *        (2) pipelines are full: beside its layers, a device keeps the KV of all sequences in progress.
  *            Their number is the tokens a second of the busiest part times the seconds of the longest
  *            pipeline (Little's law), in whole batches
- *        (3) embedding and output matrix are spread evenly too
+ *        (3) the bytes of embedding and output matrix are spread evenly too
  */
 #pragma once
 #include "base/perf/model_spec.h"

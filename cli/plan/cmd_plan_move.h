@@ -28,7 +28,7 @@ struct layout_move {
     uint64_t seed;
     uint32_t draws; /* of lost devices */
 
-    /* By layout_move_init. */
+    /* Set by layout_move_init. */
     uint32_t pipelines, pipelines_after;
     double layer_bytes, layer_kv_bytes; /* weights of a layer; KV of a pipeline's sequences in it */
     double restart_bytes; /* weights of all places: loaded when no device keeps anything */

@@ -1,7 +1,7 @@
 /* perf_fit.c - reads measured tables, and fits the constants of a piece of hardware by Nelder and Mead's
  * simplex (1965).
  *
- * A common walk reads lines and named columns; each kind of table has a function that takes its rows.
+ * All tables share the reading of lines and named columns; each kind has a function that takes its rows.
  *
  * The measure is the mean relative error, which has corners; a simplex needs no derivative. Four
  * unknowns and a thousand rows take a thousand evaluations, a tenth of a second. A step beyond a bound
@@ -20,7 +20,7 @@
 
 const char *const perf_kind_names[] = { "mlp", "dense", "attention", "allreduce", "steps", NULL };
 
-/* One line, by the columns that its kind wants. */
+/* One line, reduced to the columns that its kind needs. */
 struct row {
     double number[WANTED_MAX]; /* in the order of the kind's list */
     struct str text;           /* of the column in `text`, where there is one */
@@ -121,7 +121,7 @@ static int take_mlp(struct perf_table *t, const struct model_spec *model, const 
     return rc < 0 ? rc : add_sample(t, &s, err);
 }
 
-/* Takes a row in microseconds, of one kernel; rows of the same tokens make one layer. The final norm and
+/* Takes a row of one kernel, in microseconds; rows with the same tokens make one layer. The final norm and
  * the embedding are not part of a layer; a layer has two norms. */
 static int take_dense(struct perf_table *t, const struct model_spec *model, const struct row *row,
                       struct err *err)
@@ -177,7 +177,7 @@ static int take_attention(struct perf_table *t, const struct model_spec *model,
     return rc < 0 ? rc : add_sample(t, &s, err);
 }
 
-/* Takes a row in milliseconds by bytes. A model of width 1 has two bytes a token, and enough heads to be
+/* Takes a row of bytes and milliseconds. A model of width 1 has two bytes a token, and enough heads to be
  * split over any number of workers in the tables. */
 static int take_allreduce(struct perf_table *t, const struct model_spec *model,
                           const struct row *row, struct err *err)

@@ -4,7 +4,7 @@
  * Layer:    cli (policies, base/io)
  * Lifetime: perf_table_free; samples are in the order of the file
  *
- * There are five kinds of table, told apart by their columns. `mlp`: matrices and small kernels of a layer by
+ * There are five kinds of table, recognised by their columns. `mlp`: matrices and small kernels of a layer by
  * tokens and parallel degree, one row for all of them (microsoft/vidur). `allreduce`: one collective by
  * size (vidur too). `dense`: the same kernels of a layer, a row each, and `attention`: prefill and decode in
  * one launch (casys-kaist/LLMServingSim). `steps`: whole steps of our own engine (--step-log). The last three
@@ -39,7 +39,7 @@ struct perf_group {
 
 struct perf_sample {
     uint32_t group;
-    struct perf_shape shape; /* tokens are prefill_tokens; all-reduce: 16-bit numbers are */
+    struct perf_shape shape; /* layers: prefill_tokens are all tokens; all-reduce: 16-bit numbers */
     double seconds;          /* > 0 */
 };
 
@@ -90,6 +90,6 @@ struct perf_constant {
 
 const struct perf_constant *perf_constants(enum perf_kind kind, uint32_t *ret_count);
 
-/* Fits those constants, starting from *h, none beyond its bounds (shares end at 1). It finds the least mean
+/* Fits those constants within their bounds (shares end at 1), starting from *h. It minimises the mean
  * relative error; for layers the error of small batches counts a quarter more. Deterministic. */
 int perf_fit(const struct perf_table *t, struct hardware *h, struct err *err);

@@ -552,7 +552,7 @@ static bool is_nought(const struct sim_options *o, const struct config_field *f)
 }
 
 /* Refuses options that have no effect on ref8000, which has no engine's step, no memory to share and no
- * chance. Allowed is only the value that the preset of its published setting has. */
+ * chance. A text may have the value of the published setting (preset `ref`), and a number may be 0. */
 static int check_reference(const struct sim_options *o, const struct sim_config *c, struct err *err)
 {
     static const struct {

@@ -46,7 +46,7 @@ const void *sim_option_value(const struct sim_options *o, const struct config_fi
 int sim_no_policy(const char *option, const char *kind, struct str name, struct err *err);
 
 /* Takes a preset, whose policies stand where neither a flag nor the file names one. `ref` is for comparing
- * routers, in a world without chance in the engines. */
+ * routers: it also removes the random part of the engines' speeds. */
 int sim_take_preset(struct str name, struct sim_config *c, struct err *err);
 
 /* Makes the configuration of a run. -EINVAL with a sentence that names the option and the nearest policy.

@@ -72,7 +72,7 @@ static void everything_known_is_told(void **state)
     static const char *const parts[] = {
         "decision 7 for chat, 1m00s ago",
         "0.40 of them a second were refused, because the fleet is overloaded",
-        "2.50 requests a second of 100 uncached prompt tokens and 40 expected answer tokens",
+        "2.50 requests a second of 100 uncached prompt tokens and 40 expected output tokens",
         "3 in flight, 1 of them waiting, 0 held for an instance; last arrival 0.2s before,",
         "as routers told it at most 1.5s before\n",
         "lengths of 30 in five minutes: nine in ten prompts below 400 tokens, answers below 90\n",
