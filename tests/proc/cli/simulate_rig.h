@@ -11,10 +11,10 @@
 #define REFERENCE " --fleet 2xref8000 "
 #define DIGEST 17 /* as a C string */
 
-/* Runs it with the words of the line; returns its exit code, and in *out its output. */
+/* Runs `muster simulate` with the words of the line; returns its exit code, and in *out its output. */
 int simulate(struct buf *out, const char *line, ...) __attribute__((format(printf, 2, 3)));
 
-/* Runs it once with output in JSON, which must succeed, and reads the digest. */
+/* Runs `muster simulate` once with output in JSON, which must succeed, and reads the digest. */
 void simulate_digest(char ret[DIGEST], struct buf *out, const char *line, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -1,7 +1,8 @@
 /* collide.h - makes JSON keys that fall into one slot of any table hashed by XXH3 with a known seed.
  *
- * XXH3 of 8 bytes is a bijection and is run backwards here: every hash has its key. A table for names
- * that strangers choose must draw its seed at start; there these keys collide no more than others.
+ * XXH3 of 8 bytes is a bijection, so it can be run backwards: every hash has exactly one key. A table for
+ * names that strangers choose must draw its seed at start; in such a table these keys collide no more
+ * often than others.
  */
 #pragma once
 #include "base/core/buf.h"

@@ -1,4 +1,4 @@
-/* edge_rig.h - a router over a scripted engine, and a real engine, for tests of strange requests.
+/* edge_rig.h - starts a router over a scripted engine, and a real engine, for tests of strange requests.
  *
  * Both speak the same HTTP and the same JSON to clients, so a test sends each of them the same bytes.
  */
@@ -25,7 +25,7 @@ extern const struct edge_server edge_servers[2];
 int edge_setup(void **state);    /* of the group */
 int edge_teardown(void **state); /* fails if a server ended with an error */
 
-/* Number of unexpected replies; a test with a table goes through all its rows before it fails. */
+/* Counts the unexpected replies; a test with a table goes through all its rows before it fails. */
 extern uint32_t edge_surprises;
 int edge_begin(void **state); /* setup of such a test: sets it to 0 */
 
@@ -36,7 +36,7 @@ void edge_expect_refusal(const struct edge_server *to, const char *why, struct s
 /* Fails unless a plain request is served. */
 void edge_expect_service(const struct edge_server *to);
 
-/* Counts status lines: a version and three digits, unlike a sentence about HTTP/1.1. */
+/* Counts the status lines in a text: a version and three digits. A sentence that names HTTP/1.1 is none. */
 uint32_t edge_answers(struct str text);
 int edge_status(struct str text); /* of the first one; 0: none */
 

@@ -1,8 +1,8 @@
 /* t_abuse.c - measures a second client's latency while strangers abuse a router and an engine.
  *
  * Both servers run with RLIMIT_NOFILE at FILES, so that this program can hold twice as many connections.
- * While one thread abuses, another asks: a short streamed chat on a new connection again and again, and
- * /health. Its P99 to the first byte has to stay within EXTRA_US of its value without abuse, which is
+ * While one thread abuses a server, another sends it short streamed chats and GET /health, each on a new
+ * connection. Its P99 to the first byte has to stay within EXTRA_US of its value without abuse, which is
  * measured just before; every response has to be 200. The machine may be busy with other work, so a case
  * has ROUNDS tries. At the end the router has blamed no engine, and the memory is given back.
  */
@@ -26,14 +26,14 @@
 #define IDLE (2 * FILES)
 #define EXTRA_US 250000
 #define ROUNDS 3
-#define PROBES 150 /* the second largest counts */
+#define PROBES 150 /* the P99 is the second largest */
 #define PROBE_PAUSE_US 10000
 #define PROBE_US_MAX 20000000
 #define TURN_PAUSE_US 5000
 #ifdef __SANITIZE_ADDRESS__
-#    define RSS_EXTRA_KIB (1024 * 1024) /* it keeps 256 MiB of freed memory and shadows all of it */
+#    define RSS_EXTRA_KIB (1024 * 1024) /* ASan keeps 256 MiB of freed memory and has a shadow */
 #else
-#    define RSS_EXTRA_KIB (64 * 1024) /* an allocator may keep so much */
+#    define RSS_EXTRA_KIB (64 * 1024) /* an allocator may keep this much */
 #endif
 
 static struct rig_process fake, router, engine;
@@ -223,7 +223,7 @@ static void prompt_begin(struct abuse *a)
     edge_post(&a->text[1], CHAT, buf_view(&text));
 }
 
-/* Keeps two whole prompts on their way or in the server's work all the time. */
+/* Keeps two whole prompts at the server at all times, being sent or being computed. */
 static void prompt_turn(struct abuse *a)
 {
     uint32_t at = a->turn % 2;
@@ -333,7 +333,7 @@ static const struct kind {
 
 /* ---- one against the other ---- */
 
-/* Runs all probes, with abuse of this kind beside them; NULL: without. */
+/* Runs all probes while abuse of this kind goes on; NULL: no abuse. */
 static void probe_beside(struct probe *p, uint16_t port, const struct kind *kind)
 {
     static struct abuse a;
@@ -420,7 +420,7 @@ static void no_engine_was_blamed_and_memory_is_given_back(void **state)
     }
 }
 
-/* Does what rig_server does, with few descriptors. */
+/* Starts a server as rig_server does, with at most FILES descriptors. */
 static struct rig_process start_short_of_files(const char *role, const char *const *more)
 {
     char listen[24];

@@ -167,7 +167,7 @@ static void heads_beyond_their_bounds_are_refused(void **state)
     assert_int_equal(edge_surprises, 0);
 }
 
-/* JSON that the router and the engine refuse in the form that OpenAI's clients read, and JSON that is
+/* Sends JSON that the router and the engine refuse in the form that OpenAI's clients read, and JSON that is
  * odd but valid. */
 
 #define TOO_MANY_BYTES ((size_t)9 << 20) /* the edge_servers' bound is 8 MiB */
@@ -327,15 +327,15 @@ static void odd_json_that_is_right_is_served(void **state)
     }
 }
 
-/* Clients that are slow, never read or leave: the router and the engine hold resources for them for a
- * bounded time, and no other client waits. */
+/* Plays clients that are slow, never read or leave: the router and the engine hold resources for them for
+ * a bounded time, and no other client waits. */
 
-/* The limits of both, fixed in base/io/http/http_server.h; the slack only ends a test that hangs. */
+/* The limits of both servers, fixed in base/io/http/http_server.h; SLACK_US only ends a test that hangs. */
 #define HEAD_US 10000000
 #define BODY_US 30000000
 #define UNSENT_US 30000000
 
-/* The router's growth in memory, at most, beside a stream of some 60 MB that its client does not read. */
+/* Limit of the router's growth in memory while a client does not read a stream of some 60 MB. */
 #ifdef __SANITIZE_ADDRESS__
 #    define GROWTH_KIB (512 * 1024) /* freed memory stays in quarantine */
 #else
@@ -420,7 +420,7 @@ struct calm {
 static bool is_calm(void *arg)
 {
     const struct calm *c = arg;
-    /* Eight more: connections to engines that are kept for the next request. */
+    /* Up to eight more are connections to engines, kept for the next request. */
     return rig_metric(c->server->process->port, c->metric) == 0 &&
            rig_descriptors(c->server->process) <= c->descriptors + 8;
 }
@@ -474,7 +474,7 @@ static void the_slow_are_cut_by_absolute_deadlines_and_hold_up_nobody(void **sta
     }
     print_message("%u streams beside a stuck one, the slowest %.0f ms\n", answered,
                   (double)slowest_us * 1e-3);
-    assert_true(answered >= 3); /* if they were held up, the first would come after the cut */
+    assert_true(answered >= 3); /* a stuck reader that held others up would allow fewer */
     for (size_t i = 0; i < COUNT_OF(slow); i++)
         close(slow[i].fd);
     close(stuck);

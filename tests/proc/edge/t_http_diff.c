@@ -6,8 +6,8 @@
  *
  *     a   taken        m   the marker was taken        r   refused
  *
- * A request that we take, both others must take, and see the next one at the same place: each `a` and `m`
- * of ours stands in their words too. Requests that only we refuse are counted by their odd form and
+ * Both others must take each request that we take, and find the next one at the same place: each `a` and
+ * `m` of our word stands in their words too. Requests that only we refuse are counted by their odd form and
  * printed. nginx and haproxy run on loopback as the test's own user, with files in the test's folder
  * only; a missing one is left out with a sentence. */
 #include "base/core/bits.h"

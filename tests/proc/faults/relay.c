@@ -142,7 +142,7 @@ static void side_write(struct side *s)
     if (s->ended && s->other->ended && !s->count && !s->other->count) link_close(s->link, false);
 }
 
-/* Moves a link on: cuts and room decide what is read, sent and watched. */
+/* Advances a link: closes it on a reset or a lost side, otherwise watches what cuts and queue room allow. */
 static void link_step(struct link *l)
 {
     enum cut cut = reroute_cut_of(relay.table, l->from, l->port);
@@ -163,7 +163,7 @@ static void on_side(void *arg, uint32_t events)
     if (events & EPOLLIN && !is_cut(s, reroute_cut_of(relay.table, l->from, l->port))) side_read(s);
     if (!l->closing && events & EPOLLOUT) side_write(s);
     if (!l->closing && events & (EPOLLERR | EPOLLHUP) && !(events & (EPOLLIN | EPOLLOUT))) {
-        s->broken = true; /* the other side learns it once there is no cut */
+        s->broken = true; /* the other side learns of it once there is no cut */
         loop_watch_del(relay.loop, &s->watch);
     }
     link_step(l);

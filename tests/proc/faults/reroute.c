@@ -1,4 +1,4 @@
-/* reroute.c - a library to preload: connections from one part of Muster to another go to the relay.
+/* reroute.c - sends connections from one part of Muster to another to the relay; a library to preload.
  *
  * It replaces connect() only, only for IPv4 addresses of this machine, and only in the processes
  * of the four roles: the program's own first argument is its role. */

@@ -1,9 +1,9 @@
-/* reroute.h - the table that the relay and the rerouted parts of Muster share.
+/* reroute.h - declares the table that the relay and the rerouted parts of Muster share.
  *
  * A part that runs with libreroute.so preloaded connects to the relay instead of another
  * part on this machine. It notes its own name and the port it meant in the table, under its source port.
- * While a cut stands between the two, it connects to the hole instead, a listener with a full
- * queue: the kernel drops the first packet, as a cut wire would.
+ * While a cut separates the two, it connects to the hole instead: a listener with a full queue, for which
+ * the kernel drops the first packet, as a cut wire would.
  *
  * Threads: each word is atomic and has one writer. All map the file that the environment variable
  *          REROUTE_TABLE names.

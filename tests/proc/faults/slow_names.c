@@ -1,7 +1,7 @@
-/* slow_names.c - preloaded into the parts of Muster: a resolver that fails as in an outage.
+/* slow_names.c - replaces the resolver with one that fails as in an outage; a library to preload.
  *
- * Names that end in ".test" are 127.0.0.1. While the file $SLOW_NAMES_DOWN exists, each look-up of
- * one takes HANG_S seconds and fails; a byte in $SLOW_NAMES_SEEN shows that it began.
+ * Names that end in ".test" resolve to 127.0.0.1. While the file $SLOW_NAMES_DOWN exists, each look-up of
+ * such a name takes HANG_S seconds and fails; a byte in $SLOW_NAMES_SEEN shows that it began.
  */
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
-/* step_date.c - preloaded into every process of a fleet: moves its date and no other clock.
+/* step_date.c - moves the date of a process and no other clock of it; a library to preload.
  *
- * The file that DATE_STEP names holds the seconds; it is read each time that the date is read. */
+ * The file that DATE_STEP names holds the seconds to add; it is read each time that the date is read. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/syscall.h>

@@ -1,4 +1,4 @@
-/* streams.c - runs the clients and records what they see. */
+/* streams.c - runs the clients and records their events. */
 #include "tests/proc/faults/streams.h"
 
 #include "base/core/bits.h"
@@ -16,7 +16,7 @@
 #define PATH "/v1/completions"
 #define ENGINE_PATH "/internal/generate"
 #define EVENT_BYTES_MAX 65536
-#define AGAIN_US 200000 /* a client waits so long after a failure before it asks again */
+#define AGAIN_US 200000 /* a client's pause after a failure, before it asks again */
 
 struct client {
     uint32_t number, request;  /* request: its current one, in the history */
@@ -196,7 +196,7 @@ static void ask(void *arg)
     streams.asking++;
 }
 
-/* Ends the loop, at regular looks, once the clients are to end and none of them has a request. */
+/* Ends the loop once the clients are to end and none of them has a request; called every AGAIN_US. */
 static void on_look(void *arg)
 {
     struct loop_timer *look = arg;

@@ -1,9 +1,9 @@
-/* streams.h - many clients in one thread; each asks a router one question after another and reads the
+/* streams.h - runs many clients in one thread; each sends a router one question after another and reads the
  * output token by token.
  *
  * Some clients may ask an engine directly, beside those that ask the router: both then meet the same
  * machine at the same time. Client i asks question i modulo the number of questions, at temperature 0, so
- * the text of every output is known. All that they see goes into a history (history.h), which is judged at
+ * the text of every output is known. All events go into a history (history.h), which is judged at
  * the end: a lost, repeated or foreign token, a wait above the limits, a second outcome. There is one set
  * of clients at a time.
  *

@@ -1,11 +1,11 @@
-/* t_cuts.c - cuts each part of a fleet off from each other, under load, for MUSTER_CUT_S seconds.
+/* t_cuts.c - cuts the parts of a fleet off from one another, under load, for MUSTER_CUT_S seconds.
  *
  * The data plane outlives the control plane, and a silent part is not a dead one: whichever parts cannot
  * hear each other, clients get every token of every output, no instance is ended, and no engine is started
- * again except the one that its own agent could not reach. One fleet for all tests: controller,
- * router and two instances of a third of a core, which reach each other through the relay only. Without the
- * variable a cut lasts a minute (`./check --gates`); `./check` makes shorter cuts, longer than each limit
- * of a request except router.engine_head.
+ * again except the one that its own agent could not reach. All tests use one fleet: controller, router and
+ * two instances of a third of a core, which reach each other through the relay only. Without the variable
+ * a cut lasts a minute (`./check --gates`); `./check` makes shorter cuts, longer than each limit of a
+ * request except router.engine_head.
  */
 #include "base/core/bits.h"
 #include "base/core/own.h"
@@ -23,14 +23,14 @@
 #define CLIENTS 6
 #define QUESTIONS 3
 #define TOKENS 48
-#define CUT_S 60     /* the main ways to be cut off */
+#define CUT_S 60     /* length of the main cuts */
 #define CUT_S_MIN 12 /* the router gives up on a silent stream after 10 s */
-#define VARIANT_S 20 /* the other ways, at most */
+#define VARIANT_S 20 /* of the other cuts, at most */
 /* Longest waits for a token while another engine can be reached: the limits router.engine_head and
  * engine_gap, and time to begin again. */
 #define FIRST_US 40000000
 #define GAP_US 20000000
-#define HEARD_S 5 /* a part heard within this time can be heard */
+#define HEARD_S 5 /* a part that was heard within this time is connected */
 #define INSTANCES_PATH "/api/v1/instances"
 
 struct shown { /* an instance, as the controller shows it */
@@ -42,7 +42,7 @@ struct shown { /* an instance, as the controller shows it */
 static char text[QUESTIONS][4096]; /* the output for each question, asked alone */
 static uint32_t cut_s = CUT_S, variant_s = VARIANT_S;
 
-/* Returns the least age of a report or sync at the end of a cut through which it would have come. Both come
+/* Returns the least age in seconds of the last report or sync at the end of a cut that stopped it. Both come
  * every second, a little later on a busy machine. */
 static double aged_s(uint32_t cut)
 {
@@ -250,7 +250,7 @@ static void the_router_without_the_controller(void **state)
     assert_true(then.report_s < 10 && then.sync_s > aged_s(cut_s));
 }
 
-/* Reports and syncs arrive, the replies do not: the controller hears parts that do not hear it. */
+/* Reports and syncs arrive but the replies do not: the controller hears parts that do not hear it. */
 static void the_controller_heard_by_nobody(void **state)
 {
     (void)state;

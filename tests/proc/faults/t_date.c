@@ -140,7 +140,7 @@ static void a_step_of_the_date_moves_nothing(void **state)
     end_client();
 }
 
-/* A controller that starts at another date goes on counting time where the last one stopped. */
+/* A controller that starts at another date continues to count time where the last one stopped. */
 static void a_restart_at_another_date_goes_on(void **state)
 {
     (void)state;
@@ -169,8 +169,8 @@ static bool a_router_is_heard(void *arg)
     return rig_metric(controller.port, "muster_controller_routers{state=\"fresh\"}") == 1;
 }
 
-/* The controller is stopped for longer than instances may be silent, and then hears the router before the
- * agents. */
+/* The controller is stopped for longer than instances may be silent, and then hears the router before it
+ * hears the agents. */
 static void a_stopped_controller_takes_nobody_for_dead(void **state)
 {
     (void)state;

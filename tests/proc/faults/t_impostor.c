@@ -1,4 +1,4 @@
-/* t_impostor.c - lets another party listen at the port of a dead controller, engine or router: it learns
+/* t_impostor.c - lets an impostor listen at the port of a dead controller, engine or router: it learns
  * nothing useful, and its replies are not believed.
  */
 #include "base/core/bits.h"
@@ -18,7 +18,7 @@
 
 #define TEXT "/v1/completions"
 #define KEPT_MAX 64
-#define LIES_MORE 8 /* so many more requests to the impostor: several reports and syncs */
+#define LIES_MORE 8 /* further requests to the impostor: several reports and syncs */
 #define LIES "lies of an impostor"
 
 /* ---- the impostor ---- */
@@ -199,7 +199,7 @@ static void expect_nothing_useful(struct impostor *m)
     assert_true(heard(m, "Muster-HMAC id="));
 }
 
-/* Sends the caught requests again to the process that is back at the port: each is refused. */
+/* Replays the caught requests to the process that is back at the port: each is refused. */
 static void expect_no_replay(struct impostor *m, uint16_t port)
 {
     for (uint32_t i = 0; i < m->count; i++) {
@@ -237,7 +237,7 @@ static void a_dead_controller_s_port(void **state)
     struct hearing report = { &m, "/api/v1/agents/report" }, sync = { &m, "/api/v1/routers/sync" };
     rig_wait(has_heard, &report, "the agent reports to the impostor");
     rig_wait(has_heard, &sync, "the router asks it");
-    /* A command reveals nothing to it, and says that another party is there. */
+    /* A command reveals nothing to the impostor, and says that another party is there. */
     assert_int_not_equal(
         rig_run(&out, ARGS("status", "--controller", controller.at, "--state", fleet_state)), 0);
     assert_non_null(strstr(out.data, "does not know the secret"));
@@ -284,7 +284,8 @@ static void a_dead_engine_s_port(void **state)
         usleep(10000); /* until its agent has reported */
     read_id("engine.id", &engine);
     read_id("agent.lock", &agent);
-    assert_int_equal(proc_signal(&agent, SIGSTOP, NULL), 0); /* or it starts another engine */
+    assert_int_equal(proc_signal(&agent, SIGSTOP, NULL),
+                     0); /* otherwise it starts another engine */
     assert_int_equal(proc_signal(&engine, SIGKILL, NULL), 0);
     while (rig_call((uint16_t)port, "/health", NULL, NULL) != 0)
         usleep(10000);

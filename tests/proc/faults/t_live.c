@@ -1,5 +1,5 @@
-/* t_live.c - shows that a sick engine is told from mere silence, in a fleet of one instance: its processes
- * are stopped and go on, and its device hangs behind a loop that answers.
+/* t_live.c - shows when an agent kills its engine, in a fleet of one instance: when the engine's process is
+ * stopped or its device hangs behind a loop that answers, and not when the agent itself was stopped.
  *
  * Real controller, router, agent and engine with the shipped model; the agent allows an engine two
  * seconds. A prompt of HANGS_AT tokens hangs the device of each engine that computes it.
@@ -52,8 +52,8 @@ static bool agent_speaks(void *arg)
     return rig_number(controller.port, "/api/v1/instances", "report_age_s") == 0;
 }
 
-/* The agent wakes and has heard nothing for longer than an engine may be silent, but because it was stopped
- * itself: it leaves the engine alone. */
+/* An agent that wakes from a stop leaves its engine alone, although it has heard nothing for longer than an
+ * engine may be silent. */
 static void a_stopped_agent_takes_its_engine_for_well(void **state)
 {
     (void)state;
@@ -85,8 +85,8 @@ static void a_stopped_engine_is_killed_and_started_again(void **state)
     fleet_wait(1);
 }
 
-/* The device hangs while the loop goes on answering. The engine says so itself, the agent kills it,
- * and a request that has hung two engines is not tried again. */
+/* The device hangs while the loop goes on answering. The engine reports the hang, the agent kills it, and
+ * a request that has hung two engines is not tried again. */
 static void a_hung_device_is_killed_and_its_request_tried_once_more(void **state)
 {
     (void)state;

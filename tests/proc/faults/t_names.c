@@ -59,7 +59,7 @@ static int setup(void **state)
                         "    pools: [ { name: only, offers: [third], max: 1 } ]\n");
     open_named_router();
     fleet_scale(1);
-    fleet_wait(1); /* the agent has reached the controller by the name it was given */
+    fleet_wait(1); /* the agent has reached the controller by its name */
     fleet_ids("engine.id", &engine, 1);
     return 0;
 }
@@ -118,8 +118,8 @@ static void nothing_waits_for_a_resolver_that_is_gone(void **state)
     assert_true(proc_id_eq(&now, &engine) && proc_is_alive(&engine));
 }
 
-/* Engine and controller come back while their names cannot be resolved: the last good address leads to
- * them. */
+/* Engine and controller come back while their names cannot be resolved: they are reached at their last good
+ * addresses. */
 static void the_last_good_address_leads_to_who_comes_back(void **state)
 {
     (void)state;

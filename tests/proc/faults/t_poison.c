@@ -1,6 +1,6 @@
-/* t_poison.c - sends a prompt that kills every engine that computes it, among others that do not: it
- * costs two engines and no more, and no other client's output. Every router then refuses it, also after
- * the router has started again.
+/* t_poison.c - sends a prompt that kills every engine that computes it, while clients send harmless ones:
+ * it costs two engines and no more, and no other client's output. Every router then refuses it, also one
+ * that has started again.
  *
  * Real controller, router, agents and engines with the shipped model. A prompt of DIES_AT tokens
  * ends the process of the engine that computes it.
@@ -136,8 +136,8 @@ static int quarantine(const char *action, const char *prompt, struct buf *out)
                              fleet_state, prompt));
 }
 
-/* Returns true once the router has a tokenizer. Until then it knows prompts by their text, and later the
- * same prompt would be another one. */
+/* Returns true once the router has a tokenizer. Until then it identifies prompts by their text, and would
+ * not recognise the same prompt later. */
 static bool has_tokenizer(void *arg)
 {
     return rig_metric(*(const uint16_t *)arg, "muster_router_tokenizers") >= 1;
@@ -173,8 +173,7 @@ static bool is_listed(void *arg)
 {
     const struct row *row = arg;
     CLEANUP(buf_fini) struct buf out = { 0 };
-    (void)quarantine("list", NULL,
-                     &out); /* fails as long as a router that has just ended is listed */
+    (void)quarantine("list", NULL, &out); /* fails while a router that has just ended is listed */
     const char *at = out.len ? strstr(out.data, row->router) : NULL;
     char prompt[17], state[17];
     return at && sscanf(at, "%*s %16s %16s", prompt, state) == 2 && strcmp(state, row->state) == 0;

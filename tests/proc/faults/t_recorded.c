@@ -94,7 +94,7 @@ static void all_of_it_is_read(void **state)
     (void)state;
     struct proc_id before, after;
     assert_true(engine_runs(&before));
-    /* One instance goes on under its old intent. The other's end is noticed and a third one replaces it,
+    /* One instance goes on under its old intent. The other is found dead, and a third one replaces it,
      * because a person had ordered two: that record was read too. */
     rig_wait(the_dead_one_is_replaced, NULL, "two instances, and not the dead one");
     assert_true(engine_runs(&after) && proc_id_eq(&before, &after));

@@ -1,9 +1,9 @@
-/* t_restart.c - shows that a controller that starts again takes no endpoint from its routers. Until it has
- * heard all agents, an endpoint that it does not name stays; and a record of its store that it cannot read
- * stops nothing else.
+/* t_restart.c - shows that routers keep their endpoints when the controller starts again. Until it has heard
+ * all agents, an endpoint that it does not name stays; a stored record that it cannot read stops nothing
+ * else.
  *
- * A router has two real instances; their agents are stopped, so that the new controller hears only the
- * router. */
+ * A router has two real instances; in the first test their agents are stopped, so that the new controller
+ * hears only the router. */
 #include "base/core/own.h"
 #include "base/io/file.h"
 #include "base/io/store/store.h"
@@ -96,8 +96,8 @@ static void agents_that_are_not_heard_go_on_being_routed_to(void **state)
         assert_true(proc_id_eq(&engines[i], &after[i]));
 }
 
-/* An agent that adopts an engine knows nothing of it before its first probe succeeds: its reports take no
- * endpoint away. */
+/* An agent that adopts an engine knows nothing about it until its first probe succeeds: its reports before
+ * that take no endpoint away. */
 static void an_agent_that_starts_again_takes_no_endpoint(void **state)
 {
     (void)state;
@@ -149,7 +149,7 @@ static void damage(void)
     assert_int_equal(file_write_atomic(path, STR("{\"v\":2}"), 0600, NULL), 0);
 }
 
-/* Returns true once the controller shows the instance, which it does from the first listing on. */
+/* Returns true once the controller's status names both unreadable records, from its first listing on. */
 static bool is_named(void *arg)
 {
     (void)arg;

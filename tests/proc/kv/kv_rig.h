@@ -1,4 +1,4 @@
-/* kv_rig.h - engines of one fleet that transfer K and V to each other, called as a router calls them.
+/* kv_rig.h - starts engines of one fleet that transfer K and V to each other, and calls them as a router.
  *
  * Layer:   tests (rig.h, base/wire, the tiny model of tests/unit/engine)
  * Threads: one
@@ -56,8 +56,8 @@ void kv_from(struct generate_request *req, const struct rig_process *peer);
 /* Does the same by the peer's port. The ticket is static and valid until the next call. */
 void kv_from_port(struct generate_request *req, uint16_t peer_port);
 
-/* A ticket as a router makes it: with the boot that the engine reports. A peer that is not an engine gets
- * a ticket with boot 1. */
+/* Holds a ticket as a router makes it: with the boot that the engine reports. A peer that is not an engine
+ * gets a ticket with boot 1. */
 struct kv_ticket {
     char text[AUTH_ID_BYTES_MAX];
     char key[2 * AUTH_KEY_BYTES + 1];

@@ -2,7 +2,8 @@
  *
  *     fake_engine --port P [--tokens N] [--token-ms M] [--fail MODE] [--fail-count K]
  *                 [--context N] [--running-max N] [--name NAME] [--crowded] [--pulls]
- *                 [--stamped] [--vocab FILE.gguf]
+ *                 [--stamped] [--untold] [--vocab FILE.gguf] [--chat-template TEXT]
+ *                 [--secret-file FILE]
  *
  * Token i of a prompt is H(prompt, i), as text "<hash>.", so that a test sees every token that is
  * lost, repeated or of another request; with --stamped the text is the microsecond of CLOCK_MONOTONIC
@@ -16,10 +17,11 @@
  *     cut       the connection ends after three tokens
  *
  * POST /script {"fail": MODE, "count": K, "tokens": N, "token_ms": M} changes that while it runs.
- * GET /seen shows what it was sent: calls, requests open now, clients that left; among the calls those
- * that continue an output (continued), those with goes_on (handed), and the last kv_port; and how often it
- * was told to pull K and V. With --pulls it claims to have pulled them, without it such calls get a 404.
- * With --crowded it reports all its pages as held as soon as a request runs.
+ * GET /seen counts the generate calls (calls), the open ones (open), those whose client left (left), those
+ * that continue an output (continued), those with goes_on (handed) and those with a rank (ranked); it shows
+ * the last kv_port that a call named and the last call's group and weight, and counts the orders to pull K
+ * and V (pulls). With --pulls the engine claims to have pulled them, without it such an order gets a 404.
+ * With --crowded it reports all its pages as held while a request runs.
  */
 #include "base/core/hash.h"
 #include "base/core/own.h"
@@ -45,7 +47,7 @@
 #define WEIGHTS "none"
 #define PAGES 1024
 #define IDS 256             /* the vocabulary's ids that end no output */
-#define UNSENT_US 600000000 /* long: the router is the one to drop a slow reader */
+#define UNSENT_US 600000000 /* long, so that the router drops a slow reader first */
 
 enum fail {
     FAIL_NONE,
@@ -263,7 +265,7 @@ static void on_info(struct fake *f, struct http_exchange *x)
     http_reply(x, 200, STR("application/json"), buf_view(&out));
 }
 
-/* Claims that the ids have been pulled into its cache. */
+/* Claims, with --pulls, that the K and V of the ids are now in the cache. */
 static void on_pull(struct fake *f, struct http_exchange *x)
 {
     CLEANUP(arena_fini) struct arena arena = { 0 };
@@ -287,7 +289,7 @@ static void events_left(void *arg, enum http_abort why)
     ((struct fake *)arg)->events = NULL;
 }
 
-/* Reports no blocks: the stream is hello, an empty snapshot, and then only loads. */
+/* Begins a stream of events without blocks: hello, an empty snapshot, and then only loads. */
 static void on_events(struct fake *f, struct http_exchange *x)
 {
     CLEANUP(buf_fini) struct buf out = { 0 };

@@ -100,7 +100,7 @@ static bool has_folders(void *arg)
     return instance_names(name) == *(const uint32_t *)arg;
 }
 
-/* Waits first: the folder of an instance outlives the instance for some time. */
+/* Waits until there are `count` folders: the folder of an instance outlives it for some time. */
 void fleet_ids(const char *file, struct proc_id *ret, uint32_t count)
 {
     char name[FLEET_INSTANCES_MAX][64], path[320];
@@ -134,7 +134,7 @@ void fleet_prompt(uint32_t tokens, struct buf *body)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
     uint32_t count = 0;
-    /* The last word is one token. The whole prompt is never sent from here: it may be the deadly one. */
+    /* The last word is one token. The whole prompt is never sent from here: it may kill engines. */
     while (count < tokens - 1) {
         CLEANUP(buf_fini) struct buf reply = { 0 }, ask = { 0 };
         buf_text(&text, count + 10 < tokens ? " house of" : " a");

@@ -1,4 +1,4 @@
-/* fleet_rig.h - a fleet of separate processes: a controller and a router, each of which may be killed
+/* fleet_rig.h - runs a fleet of separate processes: a controller and a router, each of which may be killed
  * and started again, and the instances of one service that the controller starts.
  *
  * A test program has one fleet. The service is named "tiny", its pool "only".
@@ -28,7 +28,7 @@ void fleet_open(const char *tick, const char *yaml);
     "    engine_flags: ['--max-num-seqs', '4', '--threads', '1']\n"               \
     "    pools: [ { name: only, offers: [third], max: 2 } ]\n"
 
-/* Start the part; after the first time at the same port. */
+/* Start the part, each time at the same port. */
 void fleet_start_controller(void);
 void fleet_start_router(void);
 
@@ -52,6 +52,7 @@ struct fleet_successor {
 };
 bool fleet_has_successor(void *arg);
 
-/* Appends the body of a completion of four tokens whose prompt has exactly `tokens` tokens, with the one
- * that begins every text. To count them it asks the router for shorter prompts first. */
+/* Appends the body of a completion request for four tokens with a prompt of exactly `tokens` tokens,
+ * including the token that begins every text. Sends shorter prompts to the router first, to count their
+ * tokens. */
 void fleet_prompt(uint32_t tokens, struct buf *body);

@@ -1,4 +1,4 @@
-/* up_rig.h - a fleet as its users run it: started by `muster up` in a folder of its own, inspected and
+/* up_rig.h - runs a fleet as its users do: started by `muster up` in a folder of its own, inspected and
  * ended by the other commands; tests compare their exit status and output.
  */
 #pragma once

@@ -13,7 +13,7 @@
 
 extern struct rig_process engine[ENGINES], router;
 
-/* Starts a scripted engine with further arguments; after the first time at the same port. */
+/* Starts a scripted engine with further arguments, each time at the same port. */
 void start_fake(uint32_t i, const char *const *more);
 
 /* Starts a router over the engines up to the first NULL role ("" is both), and waits until it knows those
