@@ -66,7 +66,7 @@ static void its_neighbours_explain_mistakes_too(void **state)
     rig_expect("policies", policies, COUNT_OF(policies));
 }
 
-/* A trace has no rate if all its requests come at once; then --rate is needed. */
+/* A trace has no rate if all its requests arrive at once; then --rate is needed. */
 static void a_rate_is_wanted_where_there_is_none(void **state)
 {
     (void)state;
@@ -92,7 +92,7 @@ static void layers_are_laid_on_unequal_devices(void **state)
     assert_non_null(strstr(first.data, "\ngpipe "));
     assert_non_null(strstr(first.data, " 1 x a100-80 "));
     static const char *const rows[][2] = {
-        /* with and without */
+        /* with the option and without it */
         { "--policy hexgen", "" },
         { "--compare pipedream", "" },
         { "--batch 4", "" },

@@ -133,7 +133,7 @@ static void help_and_table_are_for_people(void **state)
     assert_non_null(strstr(out.data, "a100-80 or a100, h100"));
     assert_non_null(strstr(out.data, "kv_heads"));
     assert_non_null(strstr(out.data, "llama-3-8b"));
-    /* MI300X's constants come from no measured table, which is said; the cost is known. */
+    /* MI300X's constants come from no measured table, and the output says so; the cost is known. */
     assert_int_equal(simulate(&out, "--trace " GENERATED " --fleet 1xmi300x@2.5"), 0);
     assert_non_null(strstr(out.data, "extrapolated: "));
     assert_non_null(strstr(out.data, "GPU-hours, $"));
@@ -143,7 +143,7 @@ static void help_and_table_are_for_people(void **state)
     assert_null(strstr(out.data, "$"));
 }
 
-/* No line of the help is wider than the lines of its options. */
+/* No line of a command's help is wider than 100 characters. */
 static void help_has_lines_that_fit(void **state)
 {
     (void)state;
@@ -206,8 +206,8 @@ static void fleets_follow_their_demand(void **state)
     assert_true(fabs(strtod(strstr(out.data, "\"cost_usd\":") + 11, NULL) - 1) < 0.05);
 }
 
-/* Steps of a quarter of an hour for each token end after the drain: the requests are unfinished, not
- * completed at once. */
+/* Steps that take a quarter of an hour for each token end after the drain: the requests count as
+ * unfinished, not as completed at once. */
 static void absurdly_slow_machines_answer_nothing(void **state)
 {
     (void)state;

@@ -13,8 +13,8 @@ static void expect(const struct buf *out, const char *says)
     if (!strstr(out->data, says)) fail_msg("no '%s' in %.600s", says, out->data);
 }
 
-/* A fleet with flags that runs beside the file; the settings that it says it takes from the file; and the
- * same fleet by flags alone. */
+/* A fleet and flags to combine with the file; the settings that the output says are taken from the file; and
+ * the same fleet by flags alone. */
 struct as_flags {
     const char *fleet, *taken, *same;
 };
@@ -43,10 +43,10 @@ static void a_file_of_configuration_names_rows(void **state)
     assert_string_equal(digest[0], digest[1]);
     assert_string_not_equal(digest[0], digest[2]); /* a flag beats the file */
     simulate_digest(digest[1], &out, "--trace " GENERATED " --fleet 3xl4 --route round_robin");
-    assert_string_equal(digest[0], digest[1]); /* limits that it does not name are not taken */
+    assert_string_equal(digest[0], digest[1]); /* limits that the file lacks are not taken */
 }
 
-/* Policies and limits of a whole fleet's file have the effect of their flags; the rest is named. */
+/* Policies and limits of a whole fleet's file have the effect of their flags; the output names the rest. */
 static void a_fleets_file_is_taken_in_part_and_says_so(void **state)
 {
     (void)state;
@@ -94,7 +94,8 @@ static void a_fleets_file_is_taken_in_part_and_says_so(void **state)
                  "local, router.listen, router.");
 }
 
-/* Roles of the only service: its role policy, its link, its pools' roles in the fleet's order; flags win. */
+/* The roles of the only service have effect: its role policy, its link, its pools' roles in the fleet's
+ * order; flags win. */
 #define PARTED                                           \
     "pools: [ { name: a, offers: [a], role: prefill }, " \
     "{ name: b, offers: [a], role: decode } ]"
@@ -134,7 +135,7 @@ static void a_fleets_file_says_its_roles(void **state)
     expect(&out, "services, services[0].role, services[0].kv_link");
 }
 
-/* The router's migrate policy, which brings the link of the service with it. */
+/* The router's migrate policy has effect, and brings the link of the service with it. */
 static void a_fleets_file_says_who_moves(void **state)
 {
     (void)state;
@@ -156,8 +157,8 @@ static void a_fleets_file_says_who_moves(void **state)
     expect(&out, "services, router.migrate, services[0].kv_link");
 }
 
-/* The service's power policy and its limit; a flag wins, and the file's limit belongs to the file's
- * own policy. */
+/* The service's power policy and its limit have effect; a flag wins, and the file's limit belongs to the
+ * file's own policy. */
 static void a_file_names_the_power_row(void **state)
 {
     (void)state;
@@ -188,7 +189,7 @@ static void a_file_names_the_power_row(void **state)
     assert_string_not_equal(digest[4], digest[3]);
 }
 
-/* A fleet of as many pools, but not all of them are of the file's service. */
+/* The fleet has as many pools as the file's service, but not all of them belong to that service. */
 static void pools_of_two_services_are_not_those_of_one(void **state)
 {
     (void)state;
@@ -287,7 +288,7 @@ static void a_fleets_file_says_how_each_service_scales(void **state)
     expect(&out, "--fleet has service2, of which ");
 }
 
-/* Refusals, with parts of their sentences and their exit codes. */
+/* Refused options, with their exit codes and parts of the sentences. */
 
 #define IDLE " --fleet 1-4xl4 --scale-policy keda_queue "
 

@@ -277,7 +277,7 @@ static void http_draw(struct rng *rng, struct drawn *ret)
     buf_str(out, form[TARGET]->text);
     buf_str(out, odd[GAP] && rng_below(rng, 2) ? form[GAP]->text : STR(" "));
     buf_str(out, form[VERSION]->text);
-    uint64_t where = rng_below(rng, 3); /* the line whose end is the odd one */
+    uint64_t where = rng_below(rng, 3); /* the line that gets the odd end */
     buf_str(out, where == 0 ? form[END]->text : STR("\r\n"));
     buf_str(out, form[HOST]->text);
     if (odd[LARGE]) put_large(rng, ret);

@@ -284,8 +284,7 @@ static void a_dead_engine_s_port(void **state)
         usleep(10000); /* until its agent has reported */
     read_id("engine.id", &engine);
     read_id("agent.lock", &agent);
-    assert_int_equal(proc_signal(&agent, SIGSTOP, NULL),
-                     0); /* otherwise it starts another engine */
+    assert_int_equal(proc_signal(&agent, SIGSTOP, NULL), 0); /* else it starts another engine */
     assert_int_equal(proc_signal(&engine, SIGKILL, NULL), 0);
     while (rig_call((uint16_t)port, "/health", NULL, NULL) != 0)
         usleep(10000);

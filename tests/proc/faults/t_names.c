@@ -1,8 +1,7 @@
-/* t_names.c - takes the resolver away from a fleet whose parts know each other by name.
+/* t_names.c - takes the resolver away from a fleet of parts that know each other by name.
  *
- * Each look-up then takes ten seconds and fails (slow_names.c). Agents tell a healthy
- * engine from a silent resolver, routers go on with the last good addresses, and no request waits for
- * a name.
+ * Each look-up then takes ten seconds and fails (slow_names.c). Agents do not take a silent resolver for a
+ * sick engine, routers go on with the last good addresses, and no request waits for a name.
  */
 #include "base/core/own.h"
 #include "base/io/loop/clock.h"

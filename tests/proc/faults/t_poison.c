@@ -18,7 +18,7 @@
 #define DIES_AT_TEXT "device.die_at_61:1"
 #define INSTANCES 2
 #define CLIENTS 4
-#define WARM_UP 120 /* answers that allow the retries of an engine's requests when it dies */
+#define WARM_UP 120 /* outputs that earn the retries needed when an engine dies */
 
 static int setup(void **state)
 {

@@ -16,7 +16,7 @@
 #define BEGIN "{\"instance\":\""
 #define ANSWERS 150 /* enough to see one in a hundred */
 
-/* Gets the object of the only instance of `service` from `muster get instances NAME -o json`. */
+/* Gets the object of the only instance of `service` from `muster get instances -o json`. */
 static void instance_of(const char *service, struct buf *ret)
 {
     CLEANUP(buf_fini) struct buf all = { 0 };
@@ -27,7 +27,7 @@ static void instance_of(const char *service, struct buf *ret)
     snprintf(name, sizeof name, "\"service\":\"%s\"", service);
     const char *at = strstr(all.data, name);
     if (!at) return;
-    const char *end = strstr(at, BEGIN); /* of the next one */
+    const char *end = strstr(at, BEGIN); /* the next instance */
     while (strncmp(at, BEGIN, strlen(BEGIN)) != 0)
         at--; /* its name stands before its service's, within the list */
     buf_append(ret, at, end ? (size_t)(end - at) : strlen(at));
@@ -103,8 +103,8 @@ static int make_fleet(void **state)
     return 0;
 }
 
-/* An idle machine already exceeds a power limit of 1 W: polca brakes, also an engine that starts again;
- * outputs are the same as at the full clock. */
+/* An idle machine already exceeds a power limit of 1 W: polca lowers the clock, also of an engine that
+ * starts again; outputs are the same as at the full clock. */
 static void a_cap_is_kept_by_the_engine_that_is_there(void **state)
 {
     (void)state;
@@ -133,7 +133,8 @@ static void a_cap_is_kept_by_the_engine_that_is_there(void **state)
     await("capped", "\"clock\":0.2,", &text);
 }
 
-/* Under light load with much slack mu_serve lowers the clock step by step; beside it the full clock stays. */
+/* Under light load with much slack mu_serve lowers the clock step by step; the service under max keeps its
+ * full clock. */
 static void slack_lowers_the_clock(void **state)
 {
     (void)state;

@@ -36,7 +36,7 @@ static void write_file(const char *path, mode_t mode, const char *format, ...)
     assert_int_equal(file_write_atomic(path, buf_view(&text), mode, NULL), 0);
 }
 
-/* Sets up a fleet. A script stands between agent and fake engine, which has other flags than ours. */
+/* Sets up a fleet. A script turns the agent's engine flags into those of the fake engine. */
 static void fleet_init(struct fleet *f, const char *name)
 {
     char script[160];
@@ -238,7 +238,7 @@ static void engines_and_agents_come_back(void **state)
     same = process(&f, "engine.id");
     assert_true(proc_id_eq(&engine2, &same));
 
-    kill_nine(&agent2); /* an instance whose agent and engine die is replaced */
+    kill_nine(&agent2); /* an instance is replaced if its agent and its engine die */
     kill_nine(&engine2);
     wait_other(&f, "engine.id", &engine2);
     wait_for(&f, one_ready, 1, "replaced");

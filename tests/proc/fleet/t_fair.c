@@ -1,7 +1,8 @@
-/* t_fair.c - puts two tenants before one engine whose queue is full: each request gets one response.
+/* t_fair.c - sends requests of two tenants to one engine with a full queue: each request gets one response.
  *
- * One request of the first tenant runs without end and three wait, which are all the places. The second tenant's
- * request takes the last of them; that one is tried again like any refused one, and then answered 503.
+ * One request of the first tenant runs without end and three wait, which fill the queue. The second tenant's
+ * request takes the place of the last one; the router retries that one like any refused request, and then
+ * answers it 503.
  */
 #include "base/core/bits.h"
 #include "base/core/own.h"
@@ -136,7 +137,7 @@ static void a_full_queue_is_shared(void **state)
     assert_non_null(strstr(replies[WAITING_MAX - 1].data, "retry-after:"));
     assert_true(rig_metric(router.port, "muster_router_retries_total{failure=\"overloaded\"}") >=
                 1);
-    close(endless); /* its client leaves, so that the others run */
+    close(endless); /* the client leaves, so that the other requests run */
     assert_int_equal(answered(comes, &other), 200);
     for (int i = 0; i < WAITING_MAX - 1; i++)
         assert_int_equal(answered(waits[i], &replies[i]), 200);

@@ -18,7 +18,7 @@
 
 #define TEXT "/v1/completions"
 #define INSTANCES 2
-#define CLIENTS 8 /* as many as both engines run at once: each has requests when it dies */
+#define CLIENTS 8 /* as many as both engines run at once: each engine has requests when it dies */
 
 /* ---- the fleet ---- */
 
@@ -60,7 +60,7 @@ struct client {
     bool stream;
     atomic_uint answered;
     uint32_t failed, broken; /* broken: a stream that began and did not end as it should */
-    char first[600];         /* what the first of them got */
+    char first[600];         /* the reply to the first of them */
 };
 
 static struct client clients[CLIENTS];
@@ -120,7 +120,7 @@ static bool more_answered(void *arg)
     return answered() >= *(const uint32_t *)arg;
 }
 
-/* Waits for two rounds of answers from now on, so that every client is past the requests of before. */
+/* Waits for two more rounds of outputs, so that every client is past its earlier requests. */
 static void wait_for_answers(void)
 {
     uint32_t goal = answered() + 2 * CLIENTS;
@@ -316,7 +316,7 @@ static void router_and_engines_name_blocks_alike(void **state)
         usleep(50000);
         known = rig_metric(router.port, "muster_router_index_blocks");
     }
-    /* Other keys of the engine would have come by now. */
+    /* Any other keys of the engine would have come by now. */
     rig_wait_more(controller.port, "muster_controller_router_syncs_total", 3);
     known = rig_metric(router.port, "muster_router_index_blocks");
     print_message("%.0f blocks sent, %.0f known\n", blocks, known);

@@ -1,5 +1,5 @@
-/* t_role_fleet.c - tests a fleet by `muster up` whose pools or role policy divide it into prefill and decode
- * instances: the pages that people read, before and after, and the refusals with their sentences.
+/* t_role_fleet.c - tests fleets by `muster up` with prefill and decode instances, by pool or by role policy:
+ * the commands that show the roles, requests that two instances share, and refusals with their sentences.
  *
  * Real binary, real model. The SLOs are so loose that distserve always finds a split. */
 #include "base/core/bits.h"
@@ -33,7 +33,7 @@ static void write_config(const char *services)
     places_config(text.data);
 }
 
-/* Longer than a page of K and V, so that there is something to copy. */
+/* Asks with a prompt longer than a page of K and V, so that there is something to copy. */
 static void ask(const char *model)
 {
     char url[64];
@@ -43,7 +43,7 @@ static void ask(const char *model)
          "the stars as well, of their number and of the night.");
 }
 
-/* Returns a metric of the pool's engine, which wants the fleet's secret for it. */
+/* Returns a metric of the pool's engine, which requires the fleet's secret for it. */
 static double engine_metric(const char *pool, const char *name)
 {
     CLEANUP(buf_fini) struct buf out = { 0 }, text = { 0 };
@@ -129,7 +129,7 @@ static void roles_reach_the_fleet(void **state)
                            "muster_controller_role_instances{service=\"row\","
                            "role=\"decode\"}") > 0);
     WANT(0, "(role policy distserve)", "explain", "--last", "500", STATE);
-    /* Requests are divided so: the first token here, the rest there, with K and V from here. */
+    /* The front engine computes the first token, the back engine the rest with K and V from the front. */
     ask_until_handed_over("row");
     ask_until_handed_over("pools");
     assert_true(engine_metric("back", "muster_engine_kv_fetched_tokens_total") > 0);

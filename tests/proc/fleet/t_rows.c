@@ -22,7 +22,7 @@
 #define FLAGS                                                                                  \
     "    engine_flags: [--threads, '1', --max-num-seqs, '1', --kv-cache-memory-bytes, 16MiB, " \
     "--hardware, cpu]\n"
-#define POWER_LIMIT_WATTS "    power_limit_watts: 100\n" /* polca is refused without */
+#define POWER_LIMIT_WATTS "    power_limit_watts: 100\n" /* polca needs it */
 #define POOL "    pools: [ { name: only, offers: [bit], min: 1, max: 1 } ]\n"
 
 /* A policy and a key of muster.yaml that may name it; empty key: no key names it. */

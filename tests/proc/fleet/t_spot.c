@@ -5,7 +5,7 @@
  * Real controller, router, agents and engines with the shipped model. SkyServe's placer keeps one
  * instance in each zone. Zone c goes first and without notice, so that no request loses two engines
  * without notice: it would be refused as the cause of their death. The notice of zone a reaches the
- * router, whose SpotServe policy empties the instance that leaves. */
+ * router, and its SpotServe policy moves the requests off the instance that leaves. */
 #include "tests/proc/rig/fleet_rig.h"
 
 #include <pthread.h>

@@ -1,8 +1,8 @@
 /* t_step_inputs.c - shows that a request's rank, group and tenant weight reach the engine.
  *
- * A controller, a router and an agent with a scripted engine: the weight is set for the tenant and comes
- * through the store and the router's sync, the rank from the router's predictor, the group
- * from the request. The engine shows those of its last call. */
+ * A controller, a router and an agent run a scripted engine. The weight is set for the tenant and comes
+ * through the store and the router's sync, the rank from the router's predictor, the group from the
+ * request. The engine shows the group and the weight of its last call, and counts the calls with a rank. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/file.h"

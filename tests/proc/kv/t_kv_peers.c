@@ -36,7 +36,7 @@ static size_t body_bytes(const char *head)
     return at ? strtoul(at + 16, NULL, 10) : 0;
 }
 
-/* Reads one whole request: if the peer replied earlier and closed, its reply could be cut off. */
+/* Reads one whole request: if the peer replied and closed earlier, its reply could be cut off. */
 static bool read_request(int fd, struct buf *in)
 {
     for (;;) {
@@ -251,7 +251,7 @@ static void put_reply(struct buf *out, const char *status, struct str body, size
     buf_str(out, body);
 }
 
-/* The ways to spoil a true reply: a number of its head, or its length. */
+/* A way to spoil a true reply: another number in its head, or another length. */
 struct spoilt {
     const char *why, *end;
     uint32_t at, value; /* of the head, when at > 0 */
@@ -363,7 +363,7 @@ static void what_came_before_a_failure_is_kept(void **state)
     kv_engine_stop(&d);
 }
 
-/* A reply that is not full is the peer's last: the missing tokens are not asked for again. */
+/* A reply with fewer tokens than requested is the peer's last: the engine does not ask for the rest. */
 static void a_short_answer_is_the_last(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* t_kv_real.c - transfers K and V from engine to engine: outputs equal those from computed K and V, to the
- * token and the byte of text, also when one engine continues the output of another. */
+/* t_kv_real.c - transfers K and V from engine to engine: outputs equal those from computed K and V, token
+ * for token and byte for byte, also when one engine continues the output of another. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/http/http_fetch.h"
@@ -293,7 +293,7 @@ static size_t find_wide(const struct buf *text)
     return SIZE_MAX;
 }
 
-/* Makes a request whose prompt ends within a page, at a temperature so high that all bytes occur. */
+/* Makes a request with a prompt that ends within a page, at a temperature so high that all bytes occur. */
 static struct generate_request wide_request(uint32_t seed)
 {
     struct generate_request req = kv_request(70, 9);

@@ -17,7 +17,7 @@
  *     cut       the connection ends after three tokens
  *
  * POST /script {"fail": MODE, "count": K, "tokens": N, "token_ms": M} changes that while it runs.
- * GET /seen counts the generate calls (calls), the open ones (open), those whose client left (left), those
+ * GET /seen counts the generate calls (calls), the open ones (open), those that the client left (left), those
  * that continue an output (continued), those with goes_on (handed) and those with a rank (ranked); it shows
  * the last kv_port that a call named and the last call's group and weight, and counts the orders to pull K
  * and V (pulls). With --pulls the engine claims to have pulled them, without it such an order gets a 404.

@@ -38,12 +38,12 @@ const char *rig_folder(void);
 #define RIG_PATH 256
 void rig_file(char path[RIG_PATH], const char *name, const char *text);
 
-/* Counts the processes, started by any part, whose command line names our folder and has the argument
+/* Counts the processes, started by any part, with a command line that names our folder and has the argument
  * `word`; NULL: any. */
 uint32_t rig_count(const char *word);
 
-/* Returns main's exit code, `failed`. Kills the processes that still name our folder, and removes the
- * folder unless tests failed, whose logs are in it. */
+/* Kills the processes that still name our folder, and removes the folder unless tests failed: their logs
+ * are in it. Returns main's exit code, `failed`. */
 int rig_end(int failed);
 
 /* Returns a port that was free a moment ago. */

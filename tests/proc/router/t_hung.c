@@ -53,7 +53,7 @@ static void expect_all_whole(void)
     }
 }
 
-/* All requests go to the engine that hangs first, because the other one is started later. */
+/* All requests first go to the engine that hangs, because the other one is started later. */
 static void an_answer_outlives_a_device_that_hangs(void **state)
 {
     (void)state;
@@ -98,8 +98,8 @@ static void an_answer_outlives_a_process_that_stops(void **state)
                 ASKERS);
 }
 
-/* More requests than the engine computes at once wait for far longer than its silence may last: their
- * router hears heartbeats, and sends none a second time. */
+/* A request waits in the engine's queue for far longer than an engine may be silent: the router hears
+ * heartbeats, and sends no request a second time. */
 static void a_long_queue_is_no_silence(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* t_legs.c - continues outputs at another engine: after a failure, after the prefill, after a slice, or
- * because the first engine has no room. Whatever engines took part, the client gets the text of one alone.
+ * because the first engine has no room. Whatever engines take part, the client gets the text of one alone.
  *
- * The engines are scripted and refuse ids that they would not have made. */
+ * The engines are scripted and refuse ids that they would not have generated. */
 #include "base/core/own.h"
 #include "tests/proc/router/router_rig.h"
 
@@ -174,8 +174,8 @@ static void start_mover(uint32_t i, const char *how)
 }
 
 /* The prompt has more pages than the last stage of a migration copies, and its engine has no room. The
- * other engine either claims to have pulled them, and the output continues there, or does not know the
- * path: then the request stays. */
+ * other engine either claims to have pulled them, and the output continues there, or answers 404, and the
+ * request stays. */
 static void a_move_that_comes_to_nothing_costs_nothing(void **state)
 {
     (void)state;

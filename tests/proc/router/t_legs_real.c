@@ -16,7 +16,7 @@ static const char *const prompts[] = {
 #define REAL_TOKENS 60
 #define LONG_TOKENS 600
 
-/* Share of a core for engines that must not finish before another one is up. */
+/* The share of a core for engines that must not finish before another one is up. */
 #ifdef __SANITIZE_ADDRESS__
 #    define SHARE "0"
 #else
@@ -142,8 +142,8 @@ static bool all_run(void *arg)
            ASKERS;
 }
 
-/* More requests run than the first engine has pages for; then a second engine comes up. Those that migrate
- * there continue from their pages, and every text is that of one engine alone. */
+/* More requests run than the first engine has pages for; then a second engine comes up. Requests that
+ * migrate there continue from their pages, and every text equals that of one engine alone. */
 static void answers_move_from_where_there_is_no_room(void **state)
 {
     (void)state;
@@ -181,8 +181,8 @@ static void answers_move_from_where_there_is_no_room(void **state)
     assert_true(generated_by(0) + generated_by(1) >= ASKERS * LONG_TOKENS);
 }
 
-/* One engine runs closed batches of slices, then a second one comes up: slices go there, and every text is
- * that of one engine alone. */
+/* One engine runs closed batches of slices, then a second one comes up: slices go there, and every text
+ * equals that of one engine alone. */
 static void slices_go_where_the_load_is_least(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* t_router.c - runs the router before scripted engines that fail, and looks at it as its clients do. */
+/* t_router.c - runs the router before scripted engines that fail, and observes it as its clients do. */
 #include "base/core/own.h"
 #include "base/io/loop/clock.h"
 #include "tests/proc/router/router_rig.h"
@@ -296,7 +296,7 @@ static void record_decisions(const char *path)
     assert_int_equal(rig_stop(&router), 0);
 }
 
-/* A router records its decisions; another policy is asked about them from the file. */
+/* A router records its decisions in a file; `muster replay` lets another policy make them again. */
 static void decisions_are_recorded_and_put_to_another_row(void **state)
 {
     (void)state;

@@ -208,7 +208,8 @@ static void the_loop_answers_while_workers_work(void **state)
     }
 }
 
-/* All bodies end at one moment. A worker may still be quicker than the loop; then they are sent again. */
+/* All bodies become complete at one moment. A worker may still be quicker than the loop; then they are sent
+ * again. */
 static void beyond_the_queue_is_429(void **state)
 {
     (void)state;
