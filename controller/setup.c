@@ -281,6 +281,10 @@ double setup_power_limit_watts(const struct service_section *s)
 static int check_watts(const struct service_section *from, struct err *err)
 {
     bool keeps = str_eq(from->power, STR("polca")), limited = setup_power_limit_watts(from) > 0;
+    if (from->power_limit_watts > 0 && from->row_watts > 0)
+        return err_set(err, -EINVAL,
+                       "service %s: row_watts is the former name of power_limit_watts: keep one",
+                       from->name.data);
     const struct pool_section *pool = from->pools.items;
     for (size_t p = 0; p < from->pools.count && !keeps; p++)
         if (pool[p].priority == PRIORITY_LOW)

@@ -503,6 +503,9 @@ static int check_power(const struct sim_options *o, struct sim_config *c, struct
 {
     bool keeps = c->power && strcmp(c->power->name, "polca") == 0;
     double said = o->power_limit_watts > 0 ? o->power_limit_watts : o->row_watts;
+    if (o->row_watts > 0 && o->power_limit_watts > 0)
+        return err_set(err, -EINVAL,
+                       "--row-watts is the former name of --power-limit-watts: keep one");
     if (o->row_watts > 0)
         fputs("muster simulate: --row-watts is now --power-limit-watts; it is read in this release "
               "only\n",

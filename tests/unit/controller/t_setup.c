@@ -149,6 +149,8 @@ static void clocks_have_a_row(void **state)
         { "power: mu_serve, pools: [ { name: a, offers: [small], priority: low } ]", NULL,
           "pool a of service chat: priority: low needs power: polca", 0 },
         { "power: polca, row_watts: 900", "polca", NULL, 900 }, /* its former name */
+        { "power: polca, power_limit_watts: 900, row_watts: 800", NULL,
+          "service chat: row_watts is the former name of power_limit_watts: keep one", 0 },
         { "power: polca", NULL, "service chat: power: polca needs power_limit_watts", 0 },
         { "power: max, power_limit_watts: 900", NULL,
           "service chat: power_limit_watts needs power: polca", 0 },
