@@ -58,7 +58,6 @@ struct observed {
 struct desired {
     struct plan_service service[PLAN_SERVICES_MAX];
     struct plan_memory memory[PLAN_SERVICES_MAX];
-    uint64_t memory_version[PLAN_SERVICES_MAX], hand_version[PLAN_SERVICES_MAX];
     struct plan plan;
     struct pool_mix_room *mix_room;
     struct pool_mix mix[PLAN_SERVICES_MAX];

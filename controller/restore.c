@@ -21,7 +21,7 @@
 #include <string.h>
 
 #define RECORD_ARENA_BYTES ((size_t)64 << 10)
-#define HAND_VERSION 1 /* of these records only; for its rules see core/intent.c */
+#define OVERRIDE_VERSION 1 /* of these records only; for its rules see core/intent.c */
 #define COST_VERSION 1
 
 /* ---- intents ---- */
@@ -117,18 +117,18 @@ static int read_manual(struct json_reader *r, struct plan_service *s)
     return r->token == JSON_OBJECT_END ? 0 : -EINVAL;
 }
 
-static int read_hand(struct str text, struct plan_service *s)
+static int read_override(struct str text, struct plan_service *s)
 {
     struct json_reader r;
     json_reader_init(&r, text);
     if (json_next(&r) != JSON_OBJECT) return -EINVAL;
     while (json_next(&r) == JSON_KEY) {
         int rc = 0;
-        uint64_t v = HAND_VERSION;
+        uint64_t v = OVERRIDE_VERSION;
         if (json_key_is(&r, "v")) {
             json_next(&r);
             rc = json_u64(&r, &v);
-            if (v != HAND_VERSION) rc = -EPROTO;
+            if (v != OVERRIDE_VERSION) rc = -EPROTO;
         } else if (json_key_is(&r, "paused")) {
             json_next(&r);
             rc = json_bool(&r, &s->paused);
@@ -142,17 +142,16 @@ static int read_hand(struct str text, struct plan_service *s)
     return r.token == JSON_OBJECT_END ? 0 : -EINVAL;
 }
 
-static int restore_hand(struct control *c, uint32_t service, struct err *err)
+static int restore_override(struct control *c, uint32_t service, struct err *err)
 {
     struct plan_service *s = &c->desired.service[service];
     CLEANUP(buf_fini) struct buf key = { 0 }, text = { 0 };
     buf_printf(&key, "hand/%s", s->name);
-    int rc =
-        store_get(c->setup.store, buf_view(&key), &text, &c->desired.hand_version[service], err);
+    int rc = store_get(c->setup.store, buf_view(&key), &text, NULL, err);
     if (rc == -ENOENT) return 0;
     if (rc < 0) return rc;
     struct plan_service said = *s;
-    rc = read_hand(buf_view(&text), &said);
+    rc = read_override(buf_view(&text), &said);
     if (rc == 0) {
         *s = said;
         return 0;
@@ -163,15 +162,14 @@ static int restore_hand(struct control *c, uint32_t service, struct err *err)
     return 0;
 }
 
-static int store_hand(struct control *c, uint32_t service, const struct plan_service *s,
-                      struct err *err)
+static int store_override(struct control *c, const struct plan_service *s, struct err *err)
 {
     CLEANUP(buf_fini) struct buf key = { 0 }, text = { 0 };
     struct json_writer w;
     buf_printf(&key, "hand/%s", s->name);
     json_writer_init(&w, &text);
     json_object(&w);
-    json_kv_u64(&w, "v", HAND_VERSION);
+    json_kv_u64(&w, "v", OVERRIDE_VERSION);
     json_kv_bool(&w, "paused", s->paused);
     json_key(&w, "manual");
     json_object(&w);
@@ -180,11 +178,7 @@ static int store_hand(struct control *c, uint32_t service, const struct plan_ser
     json_object_end(&w);
     json_object_end(&w);
     if (key.rc < 0 || text.rc < 0) return err_set(err, -ENOMEM, "no memory");
-    uint64_t version;
-    int rc =
-        store_put_if(c->setup.store, buf_view(&key), buf_view(&text), STORE_ANY, &version, err);
-    if (rc == 0) c->desired.hand_version[service] = version;
-    return rc;
+    return store_put_if(c->setup.store, buf_view(&key), buf_view(&text), STORE_ANY, NULL, err);
 }
 
 static int find_service(const struct control *c, struct str name, uint32_t *ret, struct err *err)
@@ -204,7 +198,7 @@ int control_pause(struct control *c, struct str service, bool paused, struct err
     if (rc < 0) return rc;
     struct plan_service copy = c->desired.service[s];
     copy.paused = paused;
-    rc = store_hand(c, s, &copy, err);
+    rc = store_override(c, &copy, err);
     if (rc < 0) return rc;
     c->desired.service[s].paused = paused;
     c->urgent = true;
@@ -229,7 +223,7 @@ int control_scale(struct control *c, struct str service, struct str pool, int32_
         return err_set(err, -ERANGE, "%d is over the maximum of pool %s, %u", count, p->name,
                        p->max);
     p->manual = count < 0 ? -1 : count;
-    rc = store_hand(c, s, &copy, err);
+    rc = store_override(c, &copy, err);
     if (rc < 0) return rc;
     c->desired.service[s] = copy;
     c->urgent = true;
@@ -271,8 +265,8 @@ int control_flush_memory(struct control *c, int64_t now_us)
         int rc = policy_memory_encode(&c->desired.service[s], &c->desired.memory[s], &value);
         if (rc == 0) rc = key.rc;
         if (rc == 0)
-            rc = store_put_if(c->setup.store, buf_view(&key), buf_view(&value), STORE_ANY,
-                              &c->desired.memory_version[s], &err);
+            rc = store_put_if(c->setup.store, buf_view(&key), buf_view(&value), STORE_ANY, NULL,
+                              &err);
         if (rc < 0) {
             control_count(c, CONTROL_M_STORE_FAILURES, NULL);
             log_event(LOG_WARN, "memory_not_written", "service=%s error=%s",
@@ -338,7 +332,7 @@ int control_restore(struct control *c, int64_t now_us, struct err *err)
         rc = restore_memory(c, s, err);
     if (rc == 0) rc = store_list(c->setup.store, STR("aside/"), restore_aside, &r, err);
     for (uint32_t s = 0; s < c->setup.service_count && rc == 0; s++)
-        rc = restore_hand(c, s, err);
+        rc = restore_override(c, s, err);
     if (rc == 0) rc = tenants_restore(c, err);
     if (rc == 0) rc = keys_restore(c, err);
     if (rc == 0) rc = tokens_restore(c, err);

@@ -363,7 +363,7 @@ static void apply_bounds(struct desk *d, uint32_t want[SCALE_POOLS_MAX])
     }
 }
 
-static uint32_t hand_target(const struct desk *d, uint32_t pool)
+static uint32_t override_target(const struct desk *d, uint32_t pool)
 {
     const struct plan_pool *p = &d->service->pool[pool];
     if (p->manual >= 0) return min_u32((uint32_t)p->manual, p->max);
@@ -392,7 +392,7 @@ static void shape_targets(struct desk *d)
     for (uint32_t p = 0; p < d->service->pool_count; p++) {
         r->target[p] = shaped.target[p];
         if (!is_overridden(d, p)) continue;
-        r->target[p] = hand_target(d, p);
+        r->target[p] = override_target(d, p);
         r->reason = d->service->paused ? "paused by hand" : "counts set by hand";
         r->blocked = NULL;
     }
