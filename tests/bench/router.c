@@ -8,7 +8,9 @@
  * one token. Chunks: 2,000 streams of a token each 500 ms, spread evenly. nginx and haproxy pass the
  * same bytes of the client to a server that sends the bytes that the router sends its clients. Each has
  * one thread for clients; they take turns in each round, and the medians over the rounds are printed as
- * CSV. The CPU time is that of the whole process, user and system.
+ * CSV. The CPU time is that of the whole process, user and system. `relay` is the floor of a proxy that
+ * sends each chunk at once: it copies bytes between two sockets, with one wait, one read and one send,
+ * and looks at none of them.
  *
  * The router does more than the two: it reads JSON, renders the template, tokenises with a
  * vocabulary of 50,000 tokens, hashes blocks, chooses the engine and makes OpenAI's chunks of frames. */
@@ -21,6 +23,9 @@
 #include "tests/proc/rig/rig.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
@@ -114,13 +119,76 @@ static void origin_start(uint16_t port)
     _exit(0);
 }
 
-/* ---- measured processes ------------------------------------------------------------------------- */
-
 struct way {
     const char *name;
     struct rig_process process;
     double request_us[ROUNDS_MAX], chunk_us[ROUNDS_MAX];
 };
+
+/* ---- the bare relay --------------------------------------------------------------------------- */
+
+#define RELAY_EVENTS 512
+
+/* Copies bytes both ways between each client and a connection of its own to the server, for ever.
+ * `peer` holds the other socket of each, by descriptor. */
+static void relay_run(int listener, uint16_t origin)
+{
+    static int peer[65536];
+    static char bytes[65536];
+    struct epoll_event ev[RELAY_EVENTS], add = { .events = EPOLLIN, .data.fd = listener };
+    int at = epoll_create1(EPOLL_CLOEXEC);
+    must(at >= 0 && epoll_ctl(at, EPOLL_CTL_ADD, listener, &add) == 0);
+    for (;;) {
+        int n = epoll_wait(at, ev, RELAY_EVENTS, -1);
+        for (int i = 0; i < n; i++) {
+            int from = ev[i].data.fd;
+            if (from == listener) {
+                int pair[2] = { accept4(listener, NULL, NULL, SOCK_CLOEXEC),
+                                rig_connect(origin, 0) };
+                for (int k = 0; k < 2; k++) {
+                    must(pair[k] >= 0 && pair[k] < (int)COUNT_OF(peer));
+                    peer[pair[k]] = pair[1 - k];
+                    add.data.fd = pair[k];
+                    must(epoll_ctl(at, EPOLL_CTL_ADD, pair[k], &add) == 0);
+                    must(setsockopt(pair[k], IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int)) ==
+                         0);
+                }
+                continue;
+            }
+            if (peer[from] < 0) continue; /* closed by an earlier event of this batch */
+            ssize_t got = recv(from, bytes, sizeof bytes, MSG_DONTWAIT);
+            if (got > 0 && send(peer[from], bytes, (size_t)got, MSG_NOSIGNAL) == got) continue;
+            if (got < 0 && errno == EAGAIN) continue;
+            int other = peer[from];
+            peer[from] = peer[other] = -1;
+            close(from);
+            close(other);
+        }
+    }
+}
+
+static void start_relay(struct way *w, uint16_t origin)
+{
+    w->process.port = rig_port();
+    struct sockaddr_in address = { .sin_family = AF_INET,
+                                   .sin_port = htons(w->process.port),
+                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    must(listener >= 0);
+    must(setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &(int){ 1 }, sizeof(int)) == 0);
+    must(bind(listener, (struct sockaddr *)&address, sizeof address) == 0 &&
+         listen(listener, 4096) == 0);
+    pid_t pid = fork();
+    must(pid >= 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        relay_run(listener, origin);
+    }
+    close(listener);
+    w->process.proc.id.pid = pid;
+}
+
+/* ---- measured processes ------------------------------------------------------------------------- */
 
 static double cpu_us(const struct way *w)
 {
@@ -359,7 +427,9 @@ static void show(const char *what, const char *name, double *us, size_t rounds)
 
 int main(int argc, char **argv)
 {
-    static struct way way[] = { { .name = "router" }, { .name = "nginx" }, { .name = "haproxy" } };
+    static struct way way[] = {
+        { .name = "router" }, { .name = "nginx" }, { .name = "haproxy" }, { .name = "relay" }
+    };
     static char vocabulary[512], book[512];
     uint64_t rounds = 5;
     const char *shared = getenv("MUSTER_SHARED");
@@ -385,6 +455,7 @@ int main(int argc, char **argv)
     start_router(&way[0], vocabulary);
     start_nginx(&way[1], origin);
     start_haproxy(&way[2], origin);
+    start_relay(&way[3], origin);
     set_token_ms(0);
     for (uint64_t r = 0; requests && r < rounds; r++)
         for (size_t i = 0; i < COUNT_OF(way); i++)
