@@ -824,7 +824,12 @@ static void leadership_goes_to_one_and_to_the_next(void **state)
     /* B gives up: A need not wait for the lease's end. */
     kube_lease_release(b.lease, on_released, &b);
     assert_false(kube_lease_leads(b.lease, NULL));
-    while (b.released == 0 || a.begins < 2)
+    KUBE_UNTIL(&b.world, b.released == 1);
+    kube_do(
+        &w, &s,
+        (struct kube_request){ .verb = KUBE_GET, .resource = &kube_leases, .name = STR("leader") });
+    assert_non_null(strstr(s.body.data, "\"holderIdentity\":\"\""));
+    while (a.begins < 2)
         turn_both(&a, &b);
     assert_int_equal(a.epoch, 3);
     assert_int_equal(b.ends, 1);
