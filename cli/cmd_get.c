@@ -23,7 +23,7 @@ static const struct config_field rows[] = {
     REMOTE_ROWS(struct get_options, place),
     { .name = "last", .letter = 'n', .type = CONFIG_INT, .default_text = "20", .min = 1,
       .max = LAST_MAX, .unit = "decisions", AT(last), .about = "How many decisions to show." },
-    REMOTE_OUTPUT_ROW(struct get_options, output),
+    REMOTE_FORMS_ROW(struct get_options, output),
 };
 static const struct opt_positional positionals[] = {
     { .name = "KIND", .required = true, AT(kind),
@@ -99,16 +99,16 @@ static int show(const struct resource *k, const struct get_options *o, struct st
     if (f.count == 0 && o->name.len > 0)
         return err_set(err, -ENOENT, "no '" STR_FMT "' among the %s; `muster get %s` lists them",
                        STR_ARG(o->name), k->name, k->name);
-    if (o->output == REMOTE_JSON) {
-        buf_byte(&items, '\n');
-        return command_print(&items, err);
-    }
+    if (o->output == REMOTE_JSON || o->output == REMOTE_YAML)
+        return remote_print(o->output, &items, err);
     if (f.count == 0) {
         fprintf(stderr, "%s\n", k->empty);
         return 0;
     }
     json_path_f64(reply, "now_us", &now_us);
-    struct table t = { k->column, k->column_count, (int64_t)now_us, colour_wanted(stdout) };
+    struct resource_columns columns;
+    resource_columns(k, o->output == REMOTE_WIDE, &columns);
+    struct table t = { columns.column, columns.count, (int64_t)now_us, colour_wanted(stdout) };
     rc = table_print(&t, buf_view(&items), &text);
     return rc < 0 ? err_set(err, rc, "the table cannot be made") : command_print(&text, err);
 }
