@@ -132,7 +132,8 @@ int json_path_each_member(struct str json, const char *path,
 #define SECRET_NAME "secret" /* in the state directory, when no other file is named */
 
 const char *const remote_outputs[] = { "table", "json", NULL };
-const char *const remote_forms[] = { "table", "json", "wide", "yaml", NULL };
+const char *const remote_trees[] = { "table", "json", "yaml", NULL };
+const char *const remote_forms[] = { "table", "json", "yaml", "wide", NULL };
 
 int remote_print(int output, struct buf *json, struct err *err)
 {
@@ -345,7 +346,8 @@ static const struct table_column pool_columns[] = {
     { "READY", "ready", TABLE_COUNT },       { "STARTING", "starting", TABLE_COUNT },
     { "DRAINING", "draining", TABLE_COUNT }, { "TARGET", "target", TABLE_COUNT },
     { "MIN", "min", TABLE_COUNT },           { "MAX", "max", TABLE_COUNT },
-    { "BY HAND", "manual", TABLE_COUNT },    { "PROVIDER", "provider", TABLE_TEXT },
+    { "BY HAND", "manual", TABLE_COUNT },    { "DRAINED", "drained", TABLE_YES },
+    { "PROVIDER", "provider", TABLE_TEXT },
     { "OFFERS", "offers", TABLE_LIST },
 };
 
@@ -370,6 +372,7 @@ static const struct table_column instance_columns[] = {
 
 static const struct table_column instance_wide[] = {
     { "PROVIDER", "provider", TABLE_TEXT },   { "OFFER", "offer", TABLE_TEXT },
+    { "NODE", "node", TABLE_TEXT },           { "VERSION", "version", TABLE_TEXT },
     { "INTENT", "intent", TABLE_STATE },      { "HOST", "engine.host", TABLE_TEXT },
     { "KIND", "engine.kind", TABLE_TEXT },    { "MODEL", "engine.model", TABLE_TEXT },
     { "ROUTED", "routed", TABLE_COUNT },      { "PAGES FREE", "engine.pages_free", TABLE_COUNT },
@@ -413,6 +416,17 @@ static const struct table_column decision_wide[] = {
     { "OF", "decision.inputs.reports_expected", TABLE_COUNT },
 };
 
+static const struct table_column event_columns[] = {
+    { "AGE", "at_us", TABLE_SINCE },           { "WHAT", "what", TABLE_TEXT },
+    { "BY", "by", TABLE_TEXT },                { "SERVICE", "service", TABLE_TEXT },
+    { "POOL", "pool", TABLE_TEXT },            { "INSTANCE", "instance", TABLE_TEXT },
+    { "TEXT", "text", TABLE_TEXT },
+};
+
+static const struct table_column event_wide[] = {
+    { "OFFER", "offer", TABLE_TEXT },          { "ORDER", "order", TABLE_YES },
+};
+
 static const struct table_column tenant_columns[] = {
     { "TENANT", "tenant", TABLE_TEXT },
     { "REQ/MIN", "requests_per_min", TABLE_COUNT },
@@ -449,6 +463,8 @@ const struct resource kind_table[] = {
       "No provider offers anything.", COLUMNS(offer_columns) },
     { "decisions", "/api/v1/decisions", "decisions", "id",
       "Nothing was decided yet.", COLUMNS(decision_columns), WIDE(decision_wide) },
+    { "events", "/api/v1/events", "events", NULL,
+      "Nothing has happened yet.", COLUMNS(event_columns), WIDE(event_wide) },
     { "tenants", "/api/v1/tenants", "tenants", "tenant",
       "There is no tenant. `muster keys create NAME` makes one; `muster keys open` serves requests "
       "without a key once there was one.",

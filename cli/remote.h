@@ -46,6 +46,9 @@ struct remote_place {
 #define REMOTE_OUTPUT_ROW(owner, member)                                                               \
     { .name = "output", .letter = 'o', .type = CONFIG_ENUM, .default_text = "table",               \
       .names = remote_outputs, .offset = offsetof(owner, member), .about = "Form of what is printed." }
+#define REMOTE_TREES_ROW(owner, member)                                                                \
+    { .name = "output", .letter = 'o', .type = CONFIG_ENUM, .default_text = "table",               \
+      .names = remote_trees, .offset = offsetof(owner, member), .about = "Form of what is printed." }
 #define REMOTE_FORMS_ROW(owner, member)                                                                \
     { .name = "output", .letter = 'o', .type = CONFIG_ENUM, .default_text = "table",               \
       .names = remote_forms, .offset = offsetof(owner, member),                                    \
@@ -53,8 +56,9 @@ struct remote_place {
 
 // clang-format on
 
-enum remote_output { REMOTE_TABLE, REMOTE_JSON, REMOTE_WIDE, REMOTE_YAML };
+enum remote_output { REMOTE_TABLE, REMOTE_JSON, REMOTE_YAML, REMOTE_WIDE };
 extern const char *const remote_outputs[]; /* the first two */
+extern const char *const remote_trees[];   /* the first three */
 extern const char *const remote_forms[];   /* all of them */
 
 /* Prints one JSON value to stdout: as YAML for REMOTE_YAML, else as it is. `json` is used up. */
@@ -104,8 +108,8 @@ int json_path_each_member(struct str json, const char *path,
 struct resource {
     const char *name;
     const char *path, *list; /* path of the API; member of the reply that holds the items */
-    const char *id;          /* an item's member that NAME is compared with */
-    const char *empty;       /* the sentence when there is none */
+    const char *id;    /* an item's member that NAME is compared with; NULL: the API selects */
+    const char *empty; /* the sentence when there is none */
     const struct table_column *column;
     uint32_t column_count;
     const struct table_column *wide; /* further columns of `--output wide` */

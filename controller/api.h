@@ -10,6 +10,9 @@
  *     POST /api/v1/agents/report             POST /api/v1/routers/sync
  *     GET  /api/v1/status services pools instances intents offers cost history
  *     GET  /api/v1/decisions?from=N&limit=N  GET  /api/v1/decisions/ID
+ *     GET  /api/v1/events?about=NAME&limit=N what happened of late, orders of people among it
+ *     GET  /api/v1/whoami                    what the caller's credential may do
+ *     POST /api/v1/drain                     {"instance":ID}, {"service":..,"pool":..} or {"node":..}
  *     POST /api/v1/services/NAME/pause       POST /api/v1/services/NAME/resume
  *     POST /api/v1/services/NAME/scale       {"pool":"small","count":2}; null ends the override
  *     GET  /api/v1/tenants                   DELETE /api/v1/tenants/NAME
@@ -28,6 +31,8 @@
 
 #define API_STREAMS_MAX 32
 #define API_DECISIONS_MAX 500 /* in one reply */
+#define API_EVENTS_MAX 1000   /* likewise */
+#define API_EVENTS_DEFAULT 50
 
 struct api_config { /* borrowed for the api's life */
     const char *host;

@@ -19,6 +19,7 @@
 #include "base/core/own.h"
 #include "base/io/metrics.h"
 #include "base/io/store/store.h"
+#include "base/wire/order.h"
 #include "base/wire/sync.h"
 #include "controller/cloud/cloud.h"
 #include "controller/core/plan.h"
@@ -109,8 +110,22 @@ int control_pause(struct control *c, struct str service, bool paused, struct err
 int control_scale(struct control *c, struct str service, struct str pool, int32_t count,
                   struct err *err);
 
+/* Drains an instance, a pool, or all instances of a node, for a person, or takes that back. A drained
+ * instance gets no new request and ends once it is empty; the plan does not keep it. A drained pool wants no
+ * instance. Appends {"instances":[ID, ..]}: those that the order is about. Durable on return. -ENOENT:
+ * there is none; -EINVAL: it cannot be drained, or kept, any more. */
+int control_drain(struct control *c, const struct drain_order *o, int64_t now_us, struct buf *out,
+                  struct err *err);
+
 /* Forgets prompts that killed engines, as routers told; 0: all. Each router is cleared on its own. */
 void control_quarantine_clear(struct control *c, uint64_t fingerprint);
+
+/* Notes that a person has given an order, durably (events.h). Texts may be NULL. */
+struct control_order {
+    const char *what, *by, *text;
+    struct str service, pool, instance;
+};
+void control_order_done(struct control *c, const struct control_order *o, int64_t now_us);
 
 /* Tenants. A key is shown once; only its SHA-256 is kept. */
 #define TENANT_KEY_BYTES 48
@@ -131,7 +146,8 @@ extern const char *const token_role_names[]; /* read, admin */
 int control_token_add(struct control *c, struct str name, enum token_role role, int64_t now_us,
                       char ret_token[TOKEN_TEXT_BYTES], struct err *err);
 int control_token_remove(struct control *c, struct str name, struct err *err); /* -ENOENT */
-bool control_token_find(const struct control *c, struct str text, enum token_role *ret);
+/* Returns the token's name; NULL when there is none of this text. */
+const char *control_token_find(const struct control *c, struct str text, enum token_role *ret);
 
 /* Serves requests without a key again. Nothing else does, once there was a tenant. -EEXIST: there
  * are tenants; -EINVAL: the configuration requires keys. */
@@ -158,6 +174,10 @@ int control_decisions(struct control *c, uint64_t from, uint64_t max, struct buf
                       struct err *err);
 int control_decision(struct control *c, uint64_t id, struct buf *out, struct err *err);
 uint64_t control_decision_last(const struct control *c); /* 0: none */
+
+/* Appends {"events":[..],"dropped":N}: the newest `max` about a service, pool, instance or offer of this
+ * name, oldest first; an empty name takes all. */
+int control_events(const struct control *c, struct str name, uint32_t max, struct buf *out);
 
 struct metrics *control_metrics(struct control *c);
 bool control_has_observed(const struct control *c); /* every provider was listed: ready to plan */

@@ -16,6 +16,7 @@
 #include "controller/control.h"
 #include "controller/control_metrics.h"
 #include "controller/core/record.h"
+#include "controller/events.h"
 #include "controller/observed.h"
 #include "controller/power.h"
 #include "controller/roles.h"
@@ -103,6 +104,7 @@ struct control {
     struct rng rng;
     struct metrics *metrics;
     struct last_hour last_hour;
+    struct events events;
     int64_t started_us, memory_us, usage_us, ticked_us;
     int64_t date_ahead_us; /* date less fleet time */
     bool date_known;
@@ -131,16 +133,21 @@ int control_step_at(struct control *c, const char *name);
 int control_apply(struct control *c, uint32_t at, enum intent_event e, const char *why,
                   const char *handle, int64_t now_us);
 
+/* Drains an instance for a person, so that no plan keeps it, or with let_go false keeps it again. The
+ * intent must be live and not set aside. */
+int control_let_go(struct control *c, uint32_t at, bool let_go, const char *why, int64_t now_us);
+
 /* Makes an intent and submits its create call. */
 int control_launch_one(struct control *c, const struct plan_action *a, int64_t now_us,
                        char ret_id[INTENT_ID_BYTES]);
 int control_adopt(struct control *c, uint32_t cloud, const struct listed *item, int64_t now_us);
 int control_remove_stray(struct control *c, uint32_t cloud, const struct listed *item,
-                         int64_t now_us);
-int control_bury(struct control *c, int64_t now_us);    /* forgets old tombstones */
+                         int64_t now_us);            /* -EAGAIN: not now; it will be listed again */
+int control_bury(struct control *c, int64_t now_us); /* forgets old tombstones */
 void control_drop_slot(struct control *c, uint32_t at); /* the last one takes its place */
 
 /* observe.c */
+void control_see_phase(struct control *c, uint32_t at, int64_t now_us);
 int control_observe(struct control *c, int64_t now_us);
 
 /* act.c */
@@ -151,6 +158,9 @@ int control_carry_out(struct control *c,
 /* Appends a decision to the log that people read and sets decision_last to its id. */
 int control_keep_decision(struct control *c, uint32_t service, struct str text);
 
+/* drain.c */
+const char *control_node(const struct control *c, uint32_t at); /* "": not known yet */
+
 /* sync.c */
 void control_sum_demand(struct control *c, int64_t now_us);
 
@@ -159,6 +169,9 @@ void control_sum_demand(struct control *c, int64_t now_us);
 const char *control_missing(const struct control *c, uint32_t service, int64_t now_us);
 
 /* restore.c */
+int control_drain_pool(struct control *c, struct str service, struct str pool, bool drained,
+                       struct err *err);
+int control_find_service(const struct control *c, struct str name, uint32_t *ret, struct err *err);
 int control_restore(struct control *c, int64_t now_us, struct err *err);
 void control_place(struct control *c, uint32_t at,
                    int64_t now_us); /* begins the observed part of an intent's slot */

@@ -12,6 +12,7 @@
 #include "controller/observed.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* ---- providers ---- */
@@ -129,6 +130,15 @@ static void count_loss(struct control *c, uint32_t at, int64_t now_us)
     log_event(LOG_WARN, "taken_away", "id=%s offer=%s zone=%s leaves_in_s=%.0f", i->id, i->offer,
               c->money.offer[offer].zone,
               d->leaves_us ? (double)(d->leaves_us - now_us) / 1e6 : 0.0);
+    const struct event_note note = { .what = "taken_away",
+                                     .by = i->provider,
+                                     .service = i->service,
+                                     .pool = i->pool,
+                                     .instance = i->id,
+                                     .offer = i->offer,
+                                     .text = d->leaves_us ? "announced by the provider"
+                                                          : "without notice" };
+    control_note(c, &note, now_us);
 }
 
 /* Returns true if a spot instance went without a drain of ours and without its agent's report of an end. */
@@ -149,6 +159,17 @@ static int heed_notice(struct control *c, uint32_t at, const struct listed *item
     return control_apply(c, at, INTENT_DRAIN, "the provider takes it away", NULL, now_us);
 }
 
+void control_see_phase(struct control *c, uint32_t at, int64_t now_us)
+{
+    struct detail *d = &c->observed.detail[at];
+    enum phase phase =
+        merge_phase(&c->money.intent[at], &c->observed.seen[at], &c->setup.merge, now_us);
+    if (phase == d->phase) return;
+    if (phase == PHASE_READY && c->observed.seen[at].heard_us) learn_lead(c, at, now_us);
+    d->phase = phase;
+    d->phase_us = now_us;
+}
+
 static int drive_intent(struct control *c, uint32_t at, int64_t now_us)
 {
     const struct intent *i = &c->money.intent[at];
@@ -167,19 +188,18 @@ static int drive_intent(struct control *c, uint32_t at, int64_t now_us)
                             .listening_us = c->observed.listening_us };
     enum intent_event e = merge_event(&v, &c->setup.merge, now_us);
     const char *handle = v.item ? v.item->handle : NULL;
+    if (v.item && v.item->node[0]) memcpy(d->node, v.item->node, sizeof d->node);
     if (was_taken(&v, offer == PLAN_NONE ? NULL : &c->money.offer[offer], e))
         count_loss(c, at, now_us);
-    int rc = e == INTENT_EVENT_COUNT ? 0 : control_apply(c, at, e, NULL, handle, now_us);
+    char why[INTENT_WHY_BYTES] = "";
+    if (e == INTENT_DRAINED && d->unfinished > 0)
+        snprintf(why, sizeof why, "%s, with %u requests in flight when the drain's time was over",
+                 intent_event_names[e], d->unfinished);
+    int rc =
+        e == INTENT_EVENT_COUNT ? 0 : control_apply(c, at, e, why[0] ? why : NULL, handle, now_us);
     if (rc == 0) rc = heed_notice(c, at, v.item, now_us);
     if (rc == -ECANCELED) return rc;
-
-    enum phase phase =
-        merge_phase(&c->money.intent[at], &c->observed.seen[at], &c->setup.merge, now_us);
-    if (phase != d->phase) {
-        if (phase == PHASE_READY && c->observed.seen[at].heard_us) learn_lead(c, at, now_us);
-        d->phase = phase;
-        d->phase_us = now_us;
-    }
+    control_see_phase(c, at, now_us);
     return 0;
 }
 

@@ -124,6 +124,7 @@ static int look(const char *root, const char *intent, struct sight *ret, struct 
     if (rc < 0) s = (struct sight){ .listed = { .unreadable = true } };
     must(name_copy(s.listed.handle, sizeof s.listed.handle, str_from(intent)) == 0);
     must(name_copy(s.listed.intent, sizeof s.listed.intent, str_from(intent)) == 0);
+    if (gethostname(s.listed.node, sizeof s.listed.node - 1) < 0) s.listed.node[0] = 0;
     bool engine_was;
     s.agent = read_process(root, intent, "agent.lock", &s.agent_was);
     s.engine = read_process(root, intent, "engine.id", &engine_was);

@@ -249,7 +249,7 @@ static void acts(void **state)
     (void)state;
     struct face *f = face(false, true);
     static const char scale[] = "/api/v1/services/chat/scale";
-    static const char tenants[] = "/api/v1/tenants";
+    static const char tenants[] = "/api/v1/tenants", drain[] = "/api/v1/drain";
     const struct ask rows[] = {
         { "POST", "/api/v1/services/chat/pause", NULL, NULL, NULL, BEARER, 200, "ok", "pause" },
         { "GET", "/api/v1/services", NULL, NULL, NULL, NULL, 200, "\"paused\":true", "paused" },
@@ -298,6 +298,27 @@ static void acts(void **state)
         { "GET", "/api/v1/offers", NULL, NULL, NULL, NULL, 200, "\"price_per_h\"", "offers" },
         { "GET", "/api/v1/cost", NULL, NULL, NULL, NULL, 200, "\"total\"", "cost" },
         { "GET", "/api/v1/history", NULL, NULL, NULL, NULL, 200, "\"samples\"", "the last hour" },
+        { "POST", drain, "{\"service\":\"chat\",\"pool\":\"small\"}", NULL, NULL, BEARER, 200,
+          "{\"instances\":[\"i-", "a pool is drained" },
+        { "GET", "/api/v1/pools", NULL, NULL, NULL, NULL, 200, "\"drained\":true", "shown" },
+        { "POST", drain, "{\"service\":\"chat\",\"pool\":\"small\",\"undo\":true}", NULL, NULL,
+          BEARER, 200, "instances", "and taken back" },
+        { "POST", drain, "{\"instance\":\"i-none\"}", NULL, NULL, BEARER, 404, "no instance",
+          "an unknown instance" },
+        { "POST", drain, "{\"pool\":\"small\"}", NULL, NULL, BEARER, 400, "want one of",
+          "a pool without its service" },
+        { "POST", drain, "{\"node\":\"n\",\"instance\":\"i\"}", NULL, NULL, BEARER, 400,
+          "want one of", "two at once" },
+        { "POST", drain, "{\"node\":\"n\"}", NULL, NULL, NULL, 401, "secret", "without a secret" },
+        { "GET", "/api/v1/events?about=small", NULL, NULL, NULL, NULL, 200, "undo_drain",
+          "orders are kept" },
+        { "GET", "/api/v1/events?limit=1", NULL, NULL, NULL, NULL, 200, "the fleet's secret",
+          "with their giver" },
+        { "GET", "/api/v1/events?limit=0", NULL, NULL, NULL, NULL, 400, "above 0", "no limit" },
+        { "GET", "/api/v1/whoami", NULL, NULL, NULL, BEARER, 200, "\"role\":\"admin\"",
+          "the secret" },
+        { "GET", "/api/v1/whoami", NULL, NULL, NULL, NULL, 200, "\"role\":\"read\"",
+          "anybody on this machine" },
     };
     urgent = 0;
     check(f, rows, COUNT_OF(rows));
@@ -333,6 +354,10 @@ static void tokens_open_what_their_role_may(void **state)
     const struct ask rows[] = {
         { "GET", "/api/v1/status", NULL, NULL, NULL, reader, 200, NULL, "a reader reads" },
         { "GET", "/metrics", NULL, NULL, NULL, reader, 200, NULL, "and scrapes" },
+        { "GET", "/api/v1/whoami", NULL, NULL, NULL, reader, 200,
+          "{\"who\":\"token prom\",\"role\":\"read\"", "and knows what it may" },
+        { "GET", "/api/v1/whoami", NULL, NULL, NULL, admin, 200,
+          "{\"who\":\"token ann\",\"role\":\"admin\"", "an admin likewise" },
         { "POST", "/api/v1/services/chat/pause", NULL, NULL, NULL, reader, 401, NULL,
           "and does nothing" },
         { "POST", "/api/v1/tokens", "{\"name\":\"x\",\"role\":\"admin\"}", NULL, NULL, reader, 401,

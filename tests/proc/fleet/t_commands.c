@@ -1,0 +1,129 @@
+/* t_commands.c - runs the commands that look after a fleet against real ones: drain, events.
+ *
+ * Real binary, real model, free ports, a state directory of its own. */
+#include "base/core/bits.h"
+#include "base/core/own.h"
+#include "tests/proc/rig/up_rig.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static void write_config(const char *share, const char *pools)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    buf_printf(&text,
+               "controller: { tick: 200ms, drain: 20s }\n"
+               "local:\n"
+               "  cores: 1\n"
+               "  offers: [ { name: bit, share: %s, price_per_hour: 0.1, launch_delay: 100ms } ]\n"
+               "services:\n"
+               "  - name: tiny\n"
+               "    model: " MODEL "\n"
+               "    stabilisation: 1s\n"
+               "    engine_flags: [\"--threads\", \"1\", \"--max-num-seqs\", \"4\"]\n"
+               "    pools: %s\n",
+               share, pools);
+    buf_byte(&text, 0);
+    places_config(text.data);
+}
+
+#define ONE_POOL "[ { name: only, offers: [bit], min: 1, max: 2 } ]"
+
+static int make_fleet(void **state)
+{
+    places_make(state);
+    write_config("0.3", ONE_POOL);
+    rig_hurry_agents();
+    return 0;
+}
+
+static int end_fleet(void **state)
+{
+    return places_end(state) == 0 && rig_count(NULL) == 0 ? 0 : -1;
+}
+
+/* Reads the text behind the first "key":" of a command's JSON. */
+static void read_text(const char *const *args, const char *key, char *ret, size_t size)
+{
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    char name[64];
+    assert_int_equal(rig_run(&out, args), 0);
+    snprintf(name, sizeof name, "\"%s\":\"", key);
+    const char *at = strstr(out.data, name);
+    if (!at) fail_msg("no %s in %s", key, out.data);
+    at += strlen(name);
+    snprintf(ret, size, "%.*s", (int)strcspn(at, "\""), at);
+}
+
+static void drains(void **state)
+{
+    (void)state;
+    char id[64];
+    WANT(0, "API", UP);
+    read_text(ARGS("get", "instances", STATE, "-o", "json"), "instance", id, sizeof id);
+    WANT(2, "name one of INSTANCE, --pool and --node", "drain", STATE);
+    WANT(1, "there is no instance 'i-0'", "drain", "i-0", STATE);
+    WANT(1, "no service has a pool 'huge'", "drain", "--pool", "huge", STATE);
+    WANT(1, "no instance runs on 'mars'; they run on", "drain", "--node", "mars", STATE);
+    WANT(0, "1 instance is empty after", "drain", id, STATE);
+    AWAIT("\"ready\":1", "get", "services", STATE, "-o", "json"); /* replaced */
+    WANT(0, "drained by hand", "get", "events", id, STATE);
+    WANT(0, "a command", "get", "events", "--last", "100", STATE);
+    WANT(0, "\"empty\":true", "drain", "--pool", "only", STATE, "-o", "json");
+    WANT(0, "drained: true\n", "get", "pools", STATE, "-o", "yaml");
+    WANT(0, "drained by hand", "explain", STATE);
+    WANT(0, "is taken back", "drain", "--pool", "tiny/only", "--undo", STATE);
+    AWAIT("\"ready\":1", "get", "services", STATE, "-o", "json");
+    WANT(0, "is down", "down", STATE);
+}
+
+static void *ask(void *arg)
+{
+    int *status = arg;
+    *status = rig_call(places.router_port, "/v1/completions",
+                       "{\"prompt\":\"Two brothers lived by the sea\",\"max_tokens\":1200,"
+                       "\"ignore_eos\":true}",
+                       NULL);
+    return NULL;
+}
+
+static bool router_knows_one(void *arg)
+{
+    (void)arg;
+    return rig_metric(places.router_port, "muster_router_endpoints") == 1;
+}
+
+/* An output that is under way holds the drain up, and the command says so by its status. */
+static void a_drain_waits_for_what_runs(void **state)
+{
+    (void)state;
+    char id[64];
+    pthread_t thread;
+    int status = 0;
+    write_config("0.05", ONE_POOL); /* slow enough to be caught at work */
+    WANT(0, "API", UP);
+    read_text(ARGS("get", "instances", STATE, "-o", "json"), "instance", id, sizeof id);
+    rig_wait(router_knows_one, NULL, "the router knows the instance");
+    assert_int_equal(pthread_create(&thread, NULL, ask, &status), 0);
+    AWAIT("\"running\":1", "get", "instances", STATE, "-o", "json");
+    WANT(124, "are not empty yet", "drain", id, "--timeout", "0", STATE);
+    WANT(0, "draining", "get", "instances", id, STATE);
+    WANT(0, "is taken back", "drain", id, "--undo", STATE);
+    AWAIT("ready", "get", "instances", id, STATE);
+    WANT(0, "is empty after", "drain", id, STATE);
+    pthread_join(thread, NULL);
+    assert_int_equal(status, 200); /* the output came to its end */
+    WANT(0, "is down", "down", "--now", STATE);
+}
+
+int main(void)
+{
+    if (!rig_can_run(ARGS("MUSTER_BIN", MODEL))) return RIG_SKIP;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(drains, make_fleet, end_fleet),
+        cmocka_unit_test_setup_teardown(a_drain_waits_for_what_runs, make_fleet, end_fleet),
+    };
+    return rig_end(cmocka_run_group_tests(tests, NULL, NULL));
+}
