@@ -469,6 +469,24 @@ static void show_once(struct call *k, const char *owner, struct str name, const 
     answer(k, 201, &k->api->out);
 }
 
+/* Shows orphans; POST removes those that may go. */
+static void gc(struct call *k)
+{
+    struct err err = { 0 };
+    uint32_t removed = 0;
+    char text[32];
+    bool remove = k->arg;
+    int rc = control_gc(k->api->control, remove, api_now(k->api), &k->api->out, &removed, &err);
+    if (rc < 0) {
+        refuse_rc(k, rc, &err);
+        return;
+    }
+    snprintf(text, sizeof text, "%u removed", removed);
+    if (remove) keep_order(k, (struct control_order){ .what = "gc", .text = text });
+    answer(k, 200, &k->api->out);
+    tell_urgent(k->api);
+}
+
 /* Keeps an order about a tenant or token of this name. */
 static void keep_named(struct call *k, const char *what, struct str name)
 {
@@ -687,6 +705,8 @@ static const struct route routes[] = {
     { "GET",    "/api/v1/events",             GUARD_READ,  list_events,    0 },
     { "GET",    "/api/v1/whoami",             GUARD_READ,  whoami,         0 },
     { "POST",   "/api/v1/drain",              GUARD_WRITE, drain,          0 },
+    { "GET",    "/api/v1/gc",                 GUARD_READ,  gc,             0 },
+    { "POST",   "/api/v1/gc",                 GUARD_WRITE, gc,             1 },
     { "GET",    "/api/v1/decisions",          GUARD_READ,  list_decisions, 0 },
     { "GET",    "/api/v1/decisions/*",        GUARD_READ,  show_decision,  0 },
     { "POST",   "/api/v1/services/*/pause",   GUARD_WRITE, pause_service,  1 },

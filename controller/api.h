@@ -12,6 +12,7 @@
  *     GET  /api/v1/decisions?from=N&limit=N  GET  /api/v1/decisions/ID
  *     GET  /api/v1/events?about=NAME&limit=N what happened of late, orders of people among it
  *     GET  /api/v1/whoami                    what the caller's credential may do
+ *     GET  /api/v1/gc                        orphans; POST removes those that may go
  *     POST /api/v1/drain                     {"instance":ID}, {"service":..,"pool":..} or {"node":..}
  *     POST /api/v1/services/NAME/pause       POST /api/v1/services/NAME/resume
  *     POST /api/v1/services/NAME/scale       {"pool":"small","count":2}; null ends the override

@@ -117,6 +117,13 @@ int control_scale(struct control *c, struct str service, struct str pool, int32_
 int control_drain(struct control *c, const struct drain_order *o, int64_t now_us, struct buf *out,
                   struct err *err);
 
+/* Looks for orphans: instances that a provider lists without a living intent, intents without an instance
+ * past their lead, leftovers of providers, records set aside. With `remove` those go that nothing needs,
+ * by the rules of intents: what serves, or may serve, stays. Appends
+ * {"removed":N,"kept":N,"orphans":[{"kind":..,"name":..,"action":..,"why":..,"next":..}]}. */
+int control_gc(struct control *c, bool remove, int64_t now_us, struct buf *out,
+               uint32_t *ret_removed, struct err *err);
+
 /* Forgets prompts that killed engines, as routers told; 0: all. Each router is cleared on its own. */
 void control_quarantine_clear(struct control *c, uint64_t fingerprint);
 

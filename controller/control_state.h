@@ -147,6 +147,8 @@ int control_bury(struct control *c, int64_t now_us); /* forgets old tombstones *
 void control_drop_slot(struct control *c, uint32_t at); /* the last one takes its place */
 
 /* observe.c */
+bool control_pool_is_known(const void *ctx, const char *service, const char *pool,
+                           const char *provider); /* a pool_known_fn; ctx: the control */
 void control_see_phase(struct control *c, uint32_t at, int64_t now_us);
 int control_observe(struct control *c, int64_t now_us);
 

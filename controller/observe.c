@@ -25,8 +25,8 @@ static int64_t stale_after_us(const struct cloud *cl)
     return cl->poll_us * STALE_POLLS + STALE_US;
 }
 
-static bool pool_is_known(const void *ctx, const char *service, const char *pool,
-                          const char *provider)
+bool control_pool_is_known(const void *ctx, const char *service, const char *pool,
+                           const char *provider)
 {
     const struct control *c = ctx;
     for (uint32_t s = 0; s < c->setup.service_count; s++) {
@@ -45,7 +45,7 @@ static int settle_strays(struct control *c, uint32_t cloud, int64_t now_us)
     const struct listing *l = &p->listing;
     if (!l->ok || !p->is_new) return 0;
     p->is_new = false;
-    const struct merge_fleet fleet = { c->money.intent, c->money.count, pool_is_known, c };
+    const struct merge_fleet fleet = { c->money.intent, c->money.count, control_pool_is_known, c };
     merge_claims(l, &fleet, &c->setup.merge, now_us, c->observed.claimed);
     for (uint32_t i = 0; i < l->count; i++) {
         int rc = 0;

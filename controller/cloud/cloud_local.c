@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MARK_BYTES_MAX 256
@@ -543,6 +544,69 @@ static int prices(void *ctx, int64_t now_us, struct cloud_price *ret, uint32_t m
     return 0;
 }
 
+/* ---- what is left without an instance ---- */
+
+struct sweep {
+    const char *root;
+    bool alone, remove;
+    cloud_leftover_fn fn;
+    void *arg;
+};
+
+static bool is_old(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode) &&
+           time(NULL) - st.st_mtime >= LOCAL_LEFTOVER_S;
+}
+
+/* Judges one folder, and removes it if it is to be and may be. */
+static void sweep_one(const struct sweep *s, const char *name)
+{
+    struct sight sight;
+    char path[PATH_MAX];
+    struct cloud_leftover one = { .name = name, .removable = true };
+    int rc = look(s->root, name, &sight, NULL);
+    if (path_of(s->root, name, NULL, path, NULL) < 0) return;
+    if (rc == -ENOENT && is_old(path))
+        one.why = "a launch that was never written down";
+    else if (rc < 0 || !s->alone)
+        return;
+    else if (sight.agent.pid || sight.engine.pid)
+        one = (struct cloud_leftover){ .name = name, .why = "it runs" };
+    else if (!sight.agent_was && !is_old(path))
+        return; /* its agent may be on its way */
+    else
+        one.why = "its agent and engine have ended";
+    if (s->remove && one.removable) {
+        if (rc == 0)
+            (void)bury(s->root, name, NULL); /* its logs stay in ended/ */
+        else
+            erase(path);
+        one.removed = access(path, F_OK) < 0;
+        if (!one.removed) one.why = "it holds files that are not ours, or the disk refuses";
+    }
+    s->fn(s->arg, &one);
+}
+
+int cloud_local_leftovers(const char *folder, bool alone, bool remove, cloud_leftover_fn fn,
+                          void *arg, struct err *err)
+{
+    const struct sweep s = { folder, alone, remove, fn, arg };
+    DIR *dir = opendir(folder);
+    if (!dir) return err_set(err, -errno, "%s: %s", folder, strerror(errno));
+    for (struct dirent *e; (e = readdir(dir));)
+        if (id_is_plain(e->d_name) && strcmp(e->d_name, "ended") != 0) sweep_one(&s, e->d_name);
+    closedir(dir);
+    return 0;
+}
+
+static int list_leftovers(void *ctx, bool remove, cloud_leftover_fn fn, void *arg, struct err *err)
+{
+    const struct local *l = ctx;
+    return cloud_local_leftovers(l->folder, false, remove, fn, arg, err);
+}
+
 static void close_local(void *ctx)
 {
     struct local *l = ctx;
@@ -561,6 +625,7 @@ const struct cloud_backend cloud_local_backend = {
     .list = list,
     .remove = remove_instance,
     .prices = prices,
+    .leftovers = list_leftovers,
 };
 
 static int take_offer(struct local *l, const struct local_offer *from, struct err *err)

@@ -1,13 +1,17 @@
-/* t_commands.c - runs the commands that look after a fleet against real ones: drain, events.
+/* t_commands.c - runs the commands that look after a fleet against real ones: drain, gc, events.
  *
  * Real binary, real model, free ports, a state directory of its own. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
+#include "base/io/file.h"
 #include "tests/proc/rig/up_rig.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 static void write_config(const char *share, const char *pools)
@@ -33,7 +37,11 @@ static void write_config(const char *share, const char *pools)
 
 static int make_fleet(void **state)
 {
+    static uint32_t fleets;
     places_make(state);
+    /* Each has a state of its own: what the one before has left would count as serving until it is proven
+     * to be gone. */
+    snprintf(places.state, sizeof places.state, "%s/state%u", rig_folder(), fleets++);
     write_config("0.3", ONE_POOL);
     rig_hurry_agents();
     return 0;
@@ -118,12 +126,48 @@ static void a_drain_waits_for_what_runs(void **state)
     WANT(0, "is down", "down", "--now", STATE);
 }
 
+static void put_folder(const char *name, const char *file, const char *text)
+{
+    char path[400];
+    snprintf(path, sizeof path, "%s/instances/%s", places.state, name);
+    assert_int_equal(file_make_folders(path, 0700, NULL), 0);
+    snprintf(path, sizeof path, "%s/instances/%s/%s", places.state, name, file);
+    assert_int_equal(file_write_atomic(path, str_from(text), 0600, NULL), 0);
+    snprintf(path, sizeof path, "%s/instances/%s", places.state, name);
+    const struct timespec at = { .tv_sec = time(NULL) - 100 };
+    const struct timespec times[2] = { at, at };
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
+static void collects_with_and_without_a_controller(void **state)
+{
+    (void)state;
+    WANT(0, "API", UP);
+    AWAIT("Nothing is left over.", "gc", STATE); /* once the provider was listed */
+    put_folder("i-left", "key", "x");
+    WANT(0, "a launch that was never written down", "gc", STATE);
+    WANT(0, "--yes removes what may go", "gc", STATE);
+    WANT(0, "\"removed\":0,\"kept\":1", "gc", STATE, "-o", "json");
+    WANT(0, "1 removed, 0 kept", "gc", "--yes", STATE);
+    WANT(0, "1 removed", "get", "events", STATE); /* the order is kept */
+    WANT(0, "ready", "get", "instances", STATE);  /* and what serves */
+    WANT(0, "is down", "down", STATE);
+
+    put_folder("i-left", "key", "x");
+    WANT(0, "No controller runs on", "gc", STATE);
+    WANT(0, "action: removed", "gc", "--yes", STATE, "-o", "yaml");
+    WANT(0, "Nothing is left over.", "gc", STATE);
+    WANT(1, "no controller answers", "gc", "--controller", places.controller_at, STATE);
+}
+
 int main(void)
 {
     if (!rig_can_run(ARGS("MUSTER_BIN", MODEL))) return RIG_SKIP;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(drains, make_fleet, end_fleet),
         cmocka_unit_test_setup_teardown(a_drain_waits_for_what_runs, make_fleet, end_fleet),
+        cmocka_unit_test_setup_teardown(collects_with_and_without_a_controller, make_fleet,
+                                        end_fleet),
     };
     return rig_end(cmocka_run_group_tests(tests, NULL, NULL));
 }

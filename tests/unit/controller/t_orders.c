@@ -253,6 +253,126 @@ static void events_are_bounded(void **state)
     world_free(w);
 }
 
+/* ---- gc ---- */
+
+/* Collects; *ret_removed counts. The reply is kept in a buffer that the next call reuses. */
+static const char *collect(struct world *w, bool remove, uint32_t *ret_removed)
+{
+    static struct buf text;
+    struct err err = { 0 };
+    buf_clear(&text);
+    if (control_gc(w->control, remove, w->now, &text, ret_removed, &err) < 0)
+        fail_msg("%s", err.text);
+    return text.data;
+}
+
+static void nothing_of_a_healthy_fleet_is_collected(void **state)
+{
+    (void)state;
+    struct world *w = world_of(3);
+    uint32_t removed;
+    w->router_silent = w->agents_silent = true; /* silence is no proof */
+    world_run(w, 120);
+    if (!strstr(collect(w, true, &removed), "\"orphans\":[]"))
+        fail_msg("%s", collect(w, false, &removed));
+    assert_int_equal(removed, 0);
+    assert_int_equal(world_running(w), 3);
+    world_free(w);
+}
+
+static void strangers_are_shown_and_kept_until_they_are_old(void **state)
+{
+    (void)state;
+    struct world *w = world_of(1);
+    uint32_t removed;
+    fake_cloud_plant(w->fake, "i-old", "nobody", "small", "s1", w->now);
+    world_run(w, 10);
+    const char *text = collect(w, true, &removed);
+    if (!strstr(text, "\"service\":\"nobody\"") || !strstr(text, "\"action\":\"keep\""))
+        fail_msg("%s", text);
+    assert_int_equal(removed, 0);
+    assert_int_equal(world_running(w), 2);
+    w->control->observed.provider[0].is_new = false;
+    w->now += 60 * SECOND; /* old enough, and no tick has come yet */
+    text = collect(w, false, &removed);
+    if (!strstr(text, "\"action\":\"remove\"")) fail_msg("%s", text);
+    assert_int_equal(world_running(w), 2); /* only shown */
+    text = collect(w, true, &removed);
+    assert_int_equal(removed, 1);
+    world_run(w, 3);
+    assert_int_equal(world_running(w), 1);
+    world_free(w);
+}
+
+/* A provider that lists nothing of a launch leaves an intent without an instance. */
+static void an_intent_past_its_lead_is_ended(void **state)
+{
+    (void)state;
+    struct fake_config lost = { .boot_us = WORLD_BOOT_US,
+                                .script = { { FAKE_CREATE, 0, FAKE_DOWN, 0, NULL } },
+                                .step_count = 1 };
+    struct world *w = world_new(&lost);
+    uint32_t removed;
+    w->setup.merge.boot_us = 600 * SECOND;
+    w->service.pool[0].min = 1;
+    w->service.pool[1].max = 0;
+    world_run(w, 30);
+    const char *text = collect(w, true, &removed);
+    if (!strstr(text, "\"orphans\":[]")) fail_msg("too early: %s", text);
+    world_run(w, 60);
+    text = collect(w, false, &removed);
+    if (!strstr(text, "past its lead")) fail_msg("%s", text);
+    collect(w, true, &removed);
+    assert_int_equal(removed, 1);
+    CLEANUP(buf_fini) struct buf events = { 0 };
+    happened(w, "chat", 100, &events);
+    assert_int_equal(count_of(&events, "collected: it has no instance"), 1);
+    world_free(w);
+}
+
+static void records_that_nothing_needs_go(void **state)
+{
+    (void)state;
+    struct world *w = world_of(1);
+    uint32_t removed;
+    uint64_t v;
+    world_kill(w);
+    must(store_put_if(w->store, STR("aside/cost"), STR("?"), STORE_ABSENT, &v, NULL) == 0);
+    must(store_put_if(w->store, STR("intent/i-lost"), STR("?"), STORE_ABSENT, &v, NULL) == 0);
+    must(store_put_if(w->store, STR("tenant/acme"), STR("?"), STORE_ABSENT, &v, NULL) == 0);
+    world_run(w, 5);
+    assert_int_equal(control_is_degraded(w->control), true);
+    const char *text = collect(w, true, &removed);
+    assert_int_equal(removed, 2);
+    if (!strstr(text, "\"name\":\"tenant/acme\",\"provider\":null,\"service\":null,\"pool\":null,"
+                      "\"action\":\"keep\""))
+        fail_msg("%s", text);
+    assert_int_equal(store_get(w->store, STR("aside/cost"), NULL, NULL, NULL), -ENOENT);
+    assert_int_equal(store_get(w->store, STR("intent/i-lost"), NULL, NULL, NULL), -ENOENT);
+    assert_int_equal(store_get(w->store, STR("tenant/acme"), NULL, NULL, NULL), 0);
+    assert_int_equal(control_aside_count(w->control), 1);
+    world_free(w);
+}
+
+/* The record of an instance that the provider has stays: it may serve. */
+static void the_record_of_a_living_instance_stays(void **state)
+{
+    (void)state;
+    struct world *w = world_of(1);
+    char key[NAME_BYTES + 8];
+    uint32_t removed;
+    snprintf(key, sizeof key, "intent/%s", id_of(w, 0));
+    world_kill(w);
+    must(store_put_if(w->store, str_from(key), STR("?"), STORE_ANY, &(uint64_t){ 0 }, NULL) == 0);
+    world_run(w, 5);
+    const char *text = collect(w, true, &removed);
+    assert_int_equal(removed, 0);
+    if (!strstr(text, "its instance may serve")) fail_msg("%s", text);
+    assert_int_equal(store_get(w->store, str_from(key), NULL, NULL, NULL), 0);
+    assert_int_equal(world_running(w), 1);
+    world_free(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -264,6 +384,11 @@ int main(void)
         cmocka_unit_test(a_node_is_drained_as_a_whole),
         cmocka_unit_test(events_are_kept_by_name_and_orders_for_good),
         cmocka_unit_test(events_are_bounded),
+        cmocka_unit_test(nothing_of_a_healthy_fleet_is_collected),
+        cmocka_unit_test(strangers_are_shown_and_kept_until_they_are_old),
+        cmocka_unit_test(an_intent_past_its_lead_is_ended),
+        cmocka_unit_test(records_that_nothing_needs_go),
+        cmocka_unit_test(the_record_of_a_living_instance_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
