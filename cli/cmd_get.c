@@ -27,7 +27,7 @@ static const struct config_field rows[] = {
 };
 static const struct opt_positional positionals[] = {
     { .name = "KIND", .required = true, AT(kind),
-      .about = "services, pools, instances, intents, offers, decisions, events, tenants or tokens." },
+      .about = "services, pools, instances, intents, offers, decisions, events, config, tenants or tokens." },
     { .name = "NAME", AT(name),
       .about = "Only the one of this name; events: those about a service, pool, instance or offer." },
 };
@@ -146,6 +146,7 @@ static int run(int argc, char *const *argv)
 const struct command command_get = {
     .name = "get",
     .group = "Look",
-    .about = "list services, pools, instances, intents, offers, decisions, events, tenants",
+    .about =
+        "list services, pools, instances, intents, offers, decisions, events, tenants; the config",
     .run = run,
 };

@@ -69,7 +69,7 @@ static const struct command *const commands[] = {
     &command_up,     &command_down,                                           /* Fleet */
     &command_status, &command_get, &command_explain, &command_policies,       /* Look */
     &command_perf,
-    &command_pause,  &command_resume, &command_scale, &command_drain, &command_gc, &command_keys, &command_tokens,          /* Act */
+    &command_pause,  &command_resume, &command_scale, &command_drain, &command_apply, &command_gc, &command_keys, &command_tokens,          /* Act */
     &command_quarantine,
     &command_config, &command_docs,                                           /* Configure */
     &command_router, &command_controller, &command_engine, &command_agent,    /* Roles */

@@ -427,6 +427,18 @@ static const struct table_column event_wide[] = {
     { "OFFER", "offer", TABLE_TEXT },          { "ORDER", "order", TABLE_YES },
 };
 
+static const struct table_column config_columns[] = {
+    { "GENERATION", "generation", TABLE_COUNT }, { "SOURCE", "source", TABLE_TEXT },
+    { "NAME", "name", TABLE_TEXT },              { "BY", "by", TABLE_TEXT },
+    { "AGE", "at_us", TABLE_SINCE },             { "FILE DIFFERS", "file_differs", TABLE_YES },
+    { "REFUSED SINCE", "refused.why", TABLE_TEXT },
+};
+
+static const struct table_column config_wide[] = {
+    { "FILE", "file", TABLE_TEXT },              { "REFUSED BY", "refused.by", TABLE_TEXT },
+    { "REFUSED", "refused.at_us", TABLE_SINCE },
+};
+
 static const struct table_column tenant_columns[] = {
     { "TENANT", "tenant", TABLE_TEXT },
     { "REQ/MIN", "requests_per_min", TABLE_COUNT },
@@ -463,6 +475,8 @@ const struct resource kind_table[] = {
       "No provider offers anything.", COLUMNS(offer_columns) },
     { "decisions", "/api/v1/decisions", "decisions", "id",
       "Nothing was decided yet.", COLUMNS(decision_columns), WIDE(decision_wide) },
+    { "config", "/api/v1/config", "config", "source",
+      "The controller tells no configuration.", COLUMNS(config_columns), WIDE(config_wide) },
     { "events", "/api/v1/events", "events", NULL,
       "Nothing has happened yet.", COLUMNS(event_columns), WIDE(event_wide) },
     { "tenants", "/api/v1/tenants", "tenants", "tenant",

@@ -17,6 +17,7 @@
 #include "base/wire/sync.h"
 #include "controller/config.h"
 #include "controller/control_metrics.h"
+#include "controller/orders.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,7 +113,8 @@ static void refuse_rc(struct call *k, int rc, const struct err *err)
         const char *reason;
     } rows[] = {
         { -ENOENT, 404, "not_found" }, { -EEXIST, 409, "exists" }, { -EINVAL, 400, "invalid" },
-        { -ERANGE, 400, "range" },     { -ENOSPC, 503, "full" },
+        { -ERANGE, 400, "range" },     { -ENOSPC, 503, "full" },   { -ESTALE, 409, "stale" },
+        { -E2BIG, 400, "large" },
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++)
         if (rows[i].rc == rc) {
@@ -487,6 +489,44 @@ static void gc(struct call *k)
     tell_urgent(k->api);
 }
 
+static void show_config(struct call *k)
+{
+    const struct api_config *c = &k->api->config;
+    if (!c->show_config)
+        refuse(k, 404, "not_found", "this controller shows no configuration");
+    else if (c->show_config(c->arg, &k->api->out) < 0)
+        refuse(k, 500, "failed", "the configuration does not fit");
+    else
+        answer(k, 200, &k->api->out);
+}
+
+static const struct field config_fields[] = {
+    FIELD(struct config_order, name, FIELD_STR, .required = true, .min = 1, .max = 255),
+    FIELD(struct config_order, text, FIELD_STR, .max = (double)BODY_BYTES_MAX),
+    FIELD(struct config_order, dry_run, FIELD_BOOL),
+    FIELD(struct config_order, generation, FIELD_U64),
+};
+static const struct field_set config_set = FIELD_SET(struct config_order, config_fields);
+
+static void apply_config(struct call *k)
+{
+    const struct api_config *c = &k->api->config;
+    struct config_order o = { 0 };
+    struct err err = { 0 };
+    char by[BY_BYTES];
+    (void)caller(k, by);
+    if (!c->apply_config) {
+        refuse(k, 404, "not_found", "this controller takes no configuration");
+        return;
+    }
+    int rc = fields_decode(&config_set, k->req->body, &k->api->arena, &o, "the order", &err);
+    if (rc == 0) rc = c->apply_config(c->arg, &o, by, &k->api->out, &err);
+    if (rc < 0)
+        refuse_rc(k, rc, &err);
+    else
+        answer(k, 200, &k->api->out);
+}
+
 /* Keeps an order about a tenant or token of this name. */
 static void keep_named(struct call *k, const char *what, struct str name)
 {
@@ -705,6 +745,8 @@ static const struct route routes[] = {
     { "GET",    "/api/v1/events",             GUARD_READ,  list_events,    0 },
     { "GET",    "/api/v1/whoami",             GUARD_READ,  whoami,         0 },
     { "POST",   "/api/v1/drain",              GUARD_WRITE, drain,          0 },
+    { "GET",    "/api/v1/config",             GUARD_READ,  show_config,    0 },
+    { "POST",   "/api/v1/config",             GUARD_WRITE, apply_config,   0 },
     { "GET",    "/api/v1/gc",                 GUARD_READ,  gc,             0 },
     { "POST",   "/api/v1/gc",                 GUARD_WRITE, gc,             1 },
     { "GET",    "/api/v1/decisions",          GUARD_READ,  list_decisions, 0 },

@@ -13,6 +13,8 @@
  *     GET  /api/v1/events?about=NAME&limit=N what happened of late, orders of people among it
  *     GET  /api/v1/whoami                    what the caller's credential may do
  *     GET  /api/v1/gc                        orphans; POST removes those that may go
+ *     GET  /api/v1/config                    the configuration in force
+ *     POST /api/v1/config                    {"name":..,"text":..,"dry_run":..,"generation":..}: applies one
  *     POST /api/v1/drain                     {"instance":ID}, {"service":..,"pool":..} or {"node":..}
  *     POST /api/v1/services/NAME/pause       POST /api/v1/services/NAME/resume
  *     POST /api/v1/services/NAME/scale       {"pool":"small","count":2}; null ends the override
@@ -35,6 +37,13 @@
 #define API_EVENTS_MAX 1000   /* likewise */
 #define API_EVENTS_DEFAULT 50
 
+/* A configuration that a person applies. */
+struct config_order {
+    struct str name, text;
+    bool dry_run;
+    uint64_t generation; /* it was compared with; 0: any */
+};
+
 struct api_config { /* borrowed for the api's life */
     const char *host;
     uint16_t port;
@@ -45,6 +54,10 @@ struct api_config { /* borrowed for the api's life */
     size_t host_count;
     const struct fleet_clock *clock;
     void (*on_urgent)(void *arg); /* an event should not wait for the next tick */
+    /* The configuration in force (live_config.h); both NULL: it cannot be seen or changed here. */
+    int (*show_config)(void *arg, struct buf *out);
+    int (*apply_config)(void *arg, const struct config_order *o, const char *by, struct buf *out,
+                        struct err *err);
     void *arg;
 };
 

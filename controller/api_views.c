@@ -5,6 +5,7 @@
 #include "base/core/json.h"
 #include "controller/control_state.h"
 #include "controller/core/record.h"
+#include "controller/orders.h"
 #include "policies/scale/forecast.h"
 
 #include <string.h>

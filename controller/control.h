@@ -19,7 +19,6 @@
 #include "base/core/own.h"
 #include "base/io/metrics.h"
 #include "base/io/store/store.h"
-#include "base/wire/order.h"
 #include "base/wire/sync.h"
 #include "controller/cloud/cloud.h"
 #include "controller/core/plan.h"
@@ -75,6 +74,18 @@ int control_new(const struct control_setup *setup, int64_t now_us, struct contro
 void control_free(struct control *c); /* writes nothing: all that matters is durable already */
 CLEANUP_FREEP(control, struct control)
 
+/* Changes services, pools and times in a running controller, in two steps: between them the caller makes
+ * the change durable. `setup` is as for control_new, and replaces the one that holds; what it points to is
+ * borrowed from the commit on, until the next commit. Instances, overrides, demand and, where its policies
+ * and pools are the same, the policies' state of a service stay; instances of what is not configured any
+ * more are drained. prepare changes nothing; commit cannot fail. */
+struct control_next;
+int control_prepare(struct control *c, const struct control_setup *setup, struct control_next **ret,
+                    struct err *err);
+void control_commit(struct control *c, struct control_next *next_owned);
+void control_next_free(struct control_next *next); /* of one that is not committed */
+CLEANUP_FREEP(control_next, struct control_next)
+
 /* Gives the controller to the calling thread, the only one to use it from now on; debug builds check. */
 void control_claim(struct control *c);
 
@@ -110,29 +121,8 @@ int control_pause(struct control *c, struct str service, bool paused, struct err
 int control_scale(struct control *c, struct str service, struct str pool, int32_t count,
                   struct err *err);
 
-/* Drains an instance, a pool, or all instances of a node, for a person, or takes that back. A drained
- * instance gets no new request and ends once it is empty; the plan does not keep it. A drained pool wants no
- * instance. Appends {"instances":[ID, ..]}: those that the order is about. Durable on return. -ENOENT:
- * there is none; -EINVAL: it cannot be drained, or kept, any more. */
-int control_drain(struct control *c, const struct drain_order *o, int64_t now_us, struct buf *out,
-                  struct err *err);
-
-/* Looks for orphans: instances that a provider lists without a living intent, intents without an instance
- * past their lead, leftovers of providers, records set aside. With `remove` those go that nothing needs,
- * by the rules of intents: what serves, or may serve, stays. Appends
- * {"removed":N,"kept":N,"orphans":[{"kind":..,"name":..,"action":..,"why":..,"next":..}]}. */
-int control_gc(struct control *c, bool remove, int64_t now_us, struct buf *out,
-               uint32_t *ret_removed, struct err *err);
-
 /* Forgets prompts that killed engines, as routers told; 0: all. Each router is cleared on its own. */
 void control_quarantine_clear(struct control *c, uint64_t fingerprint);
-
-/* Notes that a person has given an order, durably (events.h). Texts may be NULL. */
-struct control_order {
-    const char *what, *by, *text;
-    struct str service, pool, instance;
-};
-void control_order_done(struct control *c, const struct control_order *o, int64_t now_us);
 
 /* Tenants. A key is shown once; only its SHA-256 is kept. */
 #define TENANT_KEY_BYTES 48
@@ -181,10 +171,6 @@ int control_decisions(struct control *c, uint64_t from, uint64_t max, struct buf
                       struct err *err);
 int control_decision(struct control *c, uint64_t id, struct buf *out, struct err *err);
 uint64_t control_decision_last(const struct control *c); /* 0: none */
-
-/* Appends {"events":[..],"dropped":N}: the newest `max` about a service, pool, instance or offer of this
- * name, oldest first; an empty name takes all. */
-int control_events(const struct control *c, struct str name, uint32_t max, struct buf *out);
 
 struct metrics *control_metrics(struct control *c);
 bool control_has_observed(const struct control *c); /* every provider was listed: ready to plan */

@@ -160,9 +160,6 @@ int control_carry_out(struct control *c,
 /* Appends a decision to the log that people read and sets decision_last to its id. */
 int control_keep_decision(struct control *c, uint32_t service, struct str text);
 
-/* drain.c */
-const char *control_node(const struct control *c, uint32_t at); /* "": not known yet */
-
 /* sync.c */
 void control_sum_demand(struct control *c, int64_t now_us);
 
@@ -171,10 +168,10 @@ void control_sum_demand(struct control *c, int64_t now_us);
 const char *control_missing(const struct control *c, uint32_t service, int64_t now_us);
 
 /* restore.c */
-int control_drain_pool(struct control *c, struct str service, struct str pool, bool drained,
-                       struct err *err);
-int control_find_service(const struct control *c, struct str name, uint32_t *ret, struct err *err);
 int control_restore(struct control *c, int64_t now_us, struct err *err);
+int control_restore_override(struct control *c, struct plan_service *s, struct err *err);
+int control_restore_memory(struct control *c, const struct plan_service *s, struct plan_memory *ret,
+                           struct err *err); /* *ret stays where there is none of this service */
 void control_place(struct control *c, uint32_t at,
                    int64_t now_us); /* begins the observed part of an intent's slot */
 int control_store_cost(struct control *c, double folded);

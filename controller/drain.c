@@ -7,6 +7,7 @@
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "controller/control_state.h"
+#include "controller/orders.h"
 
 #include <string.h>
 

@@ -6,6 +6,7 @@
 #include "base/io/log.h"
 #include "base/wire/field.h"
 #include "controller/control_state.h"
+#include "controller/orders.h"
 
 #include <stdio.h>
 #include <stdlib.h>

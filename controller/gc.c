@@ -13,6 +13,7 @@
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "controller/control_state.h"
+#include "controller/orders.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -119,9 +120,8 @@ static void collect_listed(struct gc *g, uint32_t cloud)
             &(struct item){ .kind = "provider",
                             .name = l->provider,
                             .provider = l->provider,
-                            .why = l->taken_us
-                                       ? "its last listing is too old to prove anything"
-                                       : "it was not listed since the controller's start",
+                            .why = l->taken_us ? "its last listing is too old to prove anything"
+                                               : "it was not listed since the controller's start",
                             .next = "see muster doctor, then collect again" },
             false);
         return;

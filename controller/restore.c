@@ -18,6 +18,7 @@
 #include "controller/config.h"
 #include "controller/control_state.h"
 #include "controller/core/record.h"
+#include "controller/orders.h"
 
 #include <string.h>
 
@@ -158,9 +159,8 @@ static int read_override(struct str text, struct plan_service *s)
     return r.token == JSON_OBJECT_END ? 0 : -EINVAL;
 }
 
-static int restore_override(struct control *c, uint32_t service, struct err *err)
+int control_restore_override(struct control *c, struct plan_service *s, struct err *err)
 {
-    struct plan_service *s = &c->desired.service[service];
     CLEANUP(buf_fini) struct buf key = { 0 }, text = { 0 };
     buf_printf(&key, "hand/%s", s->name);
     int rc = store_get(c->setup.store, buf_view(&key), &text, NULL, err);
@@ -202,7 +202,7 @@ static int store_override(struct control *c, const struct plan_service *s, struc
     return store_put_if(c->setup.store, buf_view(&key), buf_view(&text), STORE_ANY, NULL, err);
 }
 
-int control_find_service(const struct control *c, struct str name, uint32_t *ret, struct err *err)
+static int find_service(const struct control *c, struct str name, uint32_t *ret, struct err *err)
 {
     for (uint32_t s = 0; s < c->setup.service_count; s++)
         if (str_eq(str_from(c->desired.service[s].name), name)) {
@@ -215,7 +215,7 @@ int control_find_service(const struct control *c, struct str name, uint32_t *ret
 int control_pause(struct control *c, struct str service, bool paused, struct err *err)
 {
     uint32_t s;
-    int rc = control_find_service(c, service, &s, err);
+    int rc = find_service(c, service, &s, err);
     if (rc < 0) return rc;
     struct plan_service copy = c->desired.service[s];
     copy.paused = paused;
@@ -244,7 +244,7 @@ int control_scale(struct control *c, struct str service, struct str pool, int32_
 {
     uint32_t s;
     struct plan_pool *p;
-    int rc = control_find_service(c, service, &s, err);
+    int rc = find_service(c, service, &s, err);
     if (rc < 0) return rc;
     struct plan_service copy = c->desired.service[s];
     rc = find_pool(&copy, pool, &p, err);
@@ -267,7 +267,7 @@ int control_drain_pool(struct control *c, struct str service, struct str pool, b
 {
     uint32_t s;
     struct plan_pool *p;
-    int rc = control_find_service(c, service, &s, err);
+    int rc = find_service(c, service, &s, err);
     if (rc < 0) return rc;
     struct plan_service copy = c->desired.service[s];
     rc = find_pool(&copy, pool, &p, err);
@@ -285,13 +285,13 @@ int control_drain_pool(struct control *c, struct str service, struct str pool, b
 /* ---- state of policies ---- */
 
 /* Copies a damaged record aside, because it will be overwritten; the service begins without it. */
-static int restore_memory(struct control *c, uint32_t service, struct err *err)
+int control_restore_memory(struct control *c, const struct plan_service *s, struct plan_memory *ret,
+                           struct err *err)
 {
-    const struct plan_service *s = &c->desired.service[service];
     CLEANUP(buf_fini) struct buf key = { 0 }, value = { 0 };
     buf_printf(&key, "memory/%s", s->name);
     if (store_get(c->setup.store, buf_view(&key), &value, NULL, NULL) < 0) return 0;
-    switch (policy_memory_decode(s, buf_view(&value), &c->desired.memory[service])) {
+    switch (policy_memory_decode(s, buf_view(&value), ret)) {
     case POLICY_MEMORY_GOOD:
         break;
     case POLICY_MEMORY_OTHER:
@@ -379,10 +379,10 @@ int control_restore(struct control *c, int64_t now_us, struct err *err)
     int rc = store_list(c->setup.store, STR("intent/"), restore_intent, &r, err);
     if (rc == 0) rc = restore_cost(c, err);
     for (uint32_t s = 0; s < c->setup.service_count && rc == 0; s++)
-        rc = restore_memory(c, s, err);
+        rc = control_restore_memory(c, &c->desired.service[s], &c->desired.memory[s], err);
     if (rc == 0) rc = store_list(c->setup.store, STR("aside/"), restore_aside, &r, err);
     for (uint32_t s = 0; s < c->setup.service_count && rc == 0; s++)
-        rc = restore_override(c, s, err);
+        rc = control_restore_override(c, &c->desired.service[s], err);
     if (rc == 0) rc = tenants_restore(c, err);
     if (rc == 0) rc = keys_restore(c, err);
     if (rc == 0) rc = tokens_restore(c, err);

@@ -1,4 +1,4 @@
-/* t_commands.c - runs the commands that look after a fleet against real ones: drain, gc, events.
+/* t_commands.c - runs the commands that look after a fleet against real ones: drain, gc, apply, events.
  *
  * Real binary, real model, free ports, a state directory of its own. */
 #include "base/core/bits.h"
@@ -160,6 +160,58 @@ static void collects_with_and_without_a_controller(void **state)
     WANT(1, "no controller answers", "gc", "--controller", places.controller_at, STATE);
 }
 
+/* Writes the fleet's configuration with other pools to another file. */
+static void write_other(const char *pools, char ret[RIG_PATH])
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    char path[RIG_PATH];
+    snprintf(path, sizeof path, "%s", places.config);
+    snprintf(places.config, sizeof places.config, "%.140s.next", path);
+    write_config("0.3", pools);
+    snprintf(ret, RIG_PATH, "%s", places.config);
+    snprintf(places.config, sizeof places.config, "%.159s", path);
+}
+
+#define TWO_POOLS                                       \
+    "[ { name: only, offers: [bit], min: 1, max: 2 }, " \
+    "{ name: more, offers: [bit], min: 1, max: 1 } ]"
+
+static void applies_and_keeps(void **state)
+{
+    (void)state;
+    char next[RIG_PATH], bad[RIG_PATH];
+    WANT(0, "API", UP);
+    write_other(TWO_POOLS, next);
+    WANT(0, "services[tiny].pools[more]  added", "apply", "-f", next, "--dry-run", STATE);
+    WANT(0, "Nothing was changed.", "apply", "-f", next, "--dry-run", STATE);
+    WANT(0, "\"pool\":\"only\"", "get", "pools", STATE, "-o", "json");
+    WANT(1, "no 'more' among the pools", "get", "pools", "more", STATE);
+    WANT(0, "In force, as generation 2.", "apply", "-f", next, STATE);
+    WANT(0, "Nothing differs", "apply", "-f", next, STATE);
+    AWAIT("\"ready\":2", "get", "services", STATE, "-o", "json");
+    WANT(0, "applied", "get", "config", STATE);
+
+    rig_file(bad, "bad.yaml", "services: [ { name: tiny, modell: x } ]\n");
+    WANT(1, "bad.yaml:1: services[0]: unknown key 'modell'", "apply", "-f", bad, STATE);
+    rig_file(bad, "bad.yaml", "local: { cores: 3 }\n");
+    WANT(1, "cannot be changed in a running controller", "apply", "-f", bad, STATE);
+    WANT(0, "generation: 2\n", "get", "config", STATE, "-o", "yaml"); /* the old one stays */
+    WANT(0, "is down", "down", STATE);
+
+    WANT(0, "API", UP); /* from the same file: what was applied still holds */
+    WANT(0, "source: applied\n", "get", "config", STATE, "-o", "yaml");
+    AWAIT("\"ready\":2", "get", "services", STATE, "-o", "json");
+    write_config("0.3", "[ { name: only, offers: [bit], min: 1, max: 3 } ]"); /* the file changes */
+    AWAIT("source: file\n", "get", "config", STATE, "-o", "yaml");
+    WANT(1, "no 'more' among the pools", "get", "pools", "more", STATE);
+    AWAIT("\"ready\":1", "get", "services", STATE, "-o", "json");
+    places_config("local: nonsense\n"); /* a bad file is refused, and the old one stays */
+    AWAIT("is a plain value where a mapping is wanted", "get", "config", STATE);
+    WANT(0, "\"max\":3", "get", "pools", "only", STATE, "-o", "json");
+    WANT(0, "config_refused", "get", "events", STATE);
+    WANT(0, "is down", "down", STATE);
+}
+
 int main(void)
 {
     if (!rig_can_run(ARGS("MUSTER_BIN", MODEL))) return RIG_SKIP;
@@ -168,6 +220,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_drain_waits_for_what_runs, make_fleet, end_fleet),
         cmocka_unit_test_setup_teardown(collects_with_and_without_a_controller, make_fleet,
                                         end_fleet),
+        cmocka_unit_test_setup_teardown(applies_and_keeps, make_fleet, end_fleet),
     };
     return rig_end(cmocka_run_group_tests(tests, NULL, NULL));
 }

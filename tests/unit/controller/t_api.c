@@ -249,7 +249,7 @@ static void acts(void **state)
     (void)state;
     struct face *f = face(false, true);
     static const char scale[] = "/api/v1/services/chat/scale";
-    static const char tenants[] = "/api/v1/tenants", drain[] = "/api/v1/drain";
+    static const char tenants[] = "/api/v1/tenants";
     const struct ask rows[] = {
         { "POST", "/api/v1/services/chat/pause", NULL, NULL, NULL, BEARER, 200, "ok", "pause" },
         { "GET", "/api/v1/services", NULL, NULL, NULL, NULL, 200, "\"paused\":true", "paused" },
@@ -298,6 +298,19 @@ static void acts(void **state)
         { "GET", "/api/v1/offers", NULL, NULL, NULL, NULL, 200, "\"price_per_h\"", "offers" },
         { "GET", "/api/v1/cost", NULL, NULL, NULL, NULL, 200, "\"total\"", "cost" },
         { "GET", "/api/v1/history", NULL, NULL, NULL, NULL, 200, "\"samples\"", "the last hour" },
+    };
+    urgent = 0;
+    check(f, rows, COUNT_OF(rows));
+    assert_true(urgent >= 3); /* a person's actions are not delayed */
+    face_free(f);
+}
+
+static void looks_after_the_fleet(void **state)
+{
+    (void)state;
+    struct face *f = face(false, true);
+    static const char drain[] = "/api/v1/drain";
+    const struct ask rows[] = {
         { "POST", drain, "{\"service\":\"chat\",\"pool\":\"small\"}", NULL, NULL, BEARER, 200,
           "{\"instances\":[\"i-", "a pool is drained" },
         { "GET", "/api/v1/pools", NULL, NULL, NULL, NULL, 200, "\"drained\":true", "shown" },
@@ -315,14 +328,18 @@ static void acts(void **state)
         { "GET", "/api/v1/events?limit=1", NULL, NULL, NULL, NULL, 200, "the fleet's secret",
           "with their giver" },
         { "GET", "/api/v1/events?limit=0", NULL, NULL, NULL, NULL, 400, "above 0", "no limit" },
+        { "GET", "/api/v1/config", NULL, NULL, NULL, NULL, 404, "shows no configuration",
+          "a controller without a file" },
+        { "POST", "/api/v1/config", "{\"name\":\"x\"}", NULL, NULL, NULL, 401, "secret",
+          "a configuration of a stranger" },
+        { "POST", "/api/v1/gc", "{}", NULL, NULL, NULL, 401, "secret", "a stranger collects" },
+        { "GET", "/api/v1/gc", NULL, NULL, NULL, NULL, 200, "\"removed\":0", "anybody may look" },
         { "GET", "/api/v1/whoami", NULL, NULL, NULL, BEARER, 200, "\"role\":\"admin\"",
           "the secret" },
         { "GET", "/api/v1/whoami", NULL, NULL, NULL, NULL, 200, "\"role\":\"read\"",
           "anybody on this machine" },
     };
-    urgent = 0;
     check(f, rows, COUNT_OF(rows));
-    assert_true(urgent >= 3); /* a person's actions are not delayed */
     face_free(f);
 }
 
@@ -441,6 +458,7 @@ static int api_tests(void)
         cmocka_unit_test(everything_needs_the_secret_when_asked),
         cmocka_unit_test(before_the_control_is_there),
         cmocka_unit_test(acts),
+        cmocka_unit_test(looks_after_the_fleet),
         cmocka_unit_test(tokens_open_what_their_role_may),
         cmocka_unit_test(streams_tell_the_status),
     };

@@ -3,6 +3,7 @@
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "controller/control_state.h"
+#include "controller/orders.h"
 #include "tests/unit/controller/world.h"
 #include "tests/unit/unit.h"
 
