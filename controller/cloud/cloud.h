@@ -77,6 +77,16 @@ struct cloud_leftover {
 };
 typedef void (*cloud_leftover_fn)(void *arg, const struct cloud_leftover *one);
 
+/* One thing that a provider's check has found, for `muster doctor`. */
+enum cloud_health { CLOUD_FINE, CLOUD_DOUBTFUL, CLOUD_BROKEN };
+struct cloud_finding {
+    const char *what; /* credentials, quota, ...; static */
+    enum cloud_health health;
+    char why[INTENT_WHY_BYTES];
+    const char *next; /* what a person may do; static; NULL: nothing */
+};
+typedef void (*cloud_finding_fn)(void *arg, const struct cloud_finding *f);
+
 struct cloud_driver {
     const char *name;  /* as in the configuration and in intents */
     const char *about; /* docs table */
@@ -143,4 +153,8 @@ struct cloud_backend {
 
     int (*leftovers)(void *ctx, bool remove, cloud_leftover_fn fn, void *arg,
                      struct err *err); /* as the driver's; optional; any thread */
+
+    /* Tells whether instances can be made with this configuration: reachable, credentials, rights, quota.
+     * Optional. It may wait for the provider, and makes nothing. */
+    void (*check)(void *ctx, cloud_finding_fn fn, void *arg);
 };

@@ -16,6 +16,7 @@
 #include <dirent.h>
 #include <math.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -607,6 +608,72 @@ static int list_leftovers(void *ctx, bool remove, cloud_leftover_fn fn, void *ar
     return cloud_local_leftovers(l->folder, false, remove, fn, arg, err);
 }
 
+/* ---- can instances be made? ---- */
+
+#define MEMORY_LEAST ((uint64_t)512 << 20) /* with less an engine of a small model may not start */
+
+static void find(cloud_finding_fn fn, void *arg, const char *what, enum cloud_health health,
+                 const char *next, const char *format, ...) __attribute__((format(printf, 6, 7)));
+
+static void find(cloud_finding_fn fn, void *arg, const char *what, enum cloud_health health,
+                 const char *next, const char *format, ...)
+{
+    struct cloud_finding f = { .what = what, .health = health, .next = next };
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(f.why, sizeof f.why, format, ap);
+    va_end(ap);
+    fn(arg, &f);
+}
+
+static void check_cores(const struct local *l, cloud_finding_fn fn, void *arg)
+{
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    const struct offer *largest = NULL;
+    for (uint32_t i = 0; i < l->offer_count; i++)
+        if (!largest || l->offer[i].share > largest->share) largest = &l->offer[i];
+    if (!largest)
+        find(fn, arg, "cores", CLOUD_BROKEN, "name one in local.offers", "it sells no offer");
+    else if (largest->share > l->machine_share + 1e-9)
+        find(fn, arg, "cores", CLOUD_BROKEN, "raise local.cores, or lower the offer's share",
+             "offer %s wants %g cores, all instances together get %g", largest->name,
+             largest->share, l->machine_share);
+    else if (online > 0 && l->machine_share > (double)online + 1e-9)
+        find(fn, arg, "cores", CLOUD_DOUBTFUL, "lower local.cores",
+             "instances may use %g cores, and the machine has %ld", l->machine_share, online);
+    else
+        find(fn, arg, "cores", CLOUD_FINE, NULL, "instances may use %g of %ld cores",
+             l->machine_share, online);
+}
+
+/* Reads MemAvailable of /proc/meminfo in bytes; 0: unknown. */
+static uint64_t memory_available(void)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    unsigned long long kib = 0;
+    if (file_read("/proc/meminfo", 65536, &text, NULL) < 0) return 0;
+    const char *at = strstr(text.data, "MemAvailable:");
+    if (!at || sscanf(at, "MemAvailable: %llu", &kib) != 1) return 0;
+    return kib * 1024;
+}
+
+static void check_local(void *ctx, cloud_finding_fn fn, void *arg)
+{
+    const struct local *l = ctx;
+    uint64_t memory = memory_available();
+    check_cores(l, fn, arg);
+    if (memory > 0)
+        find(fn, arg, "memory", memory < MEMORY_LEAST ? CLOUD_DOUBTFUL : CLOUD_FINE,
+             memory < MEMORY_LEAST ? "end what uses it, or take a smaller model" : NULL,
+             "%.1f GiB are available", (double)memory / (double)(1 << 30));
+    if (access(l->word[0], X_OK) < 0)
+        find(fn, arg, "agent", CLOUD_BROKEN, "install the program again", "%s cannot be run: %s",
+             l->word[0], strerror(errno));
+    if (access(l->folder, F_OK) == 0 && access(l->folder, W_OK) < 0)
+        find(fn, arg, "folder", CLOUD_BROKEN, "run as its owner", "%s is not ours to write",
+             l->folder);
+}
+
 static void close_local(void *ctx)
 {
     struct local *l = ctx;
@@ -626,6 +693,7 @@ const struct cloud_backend cloud_local_backend = {
     .remove = remove_instance,
     .prices = prices,
     .leftovers = list_leftovers,
+    .check = check_local,
 };
 
 static int take_offer(struct local *l, const struct local_offer *from, struct err *err)
@@ -658,8 +726,7 @@ static int take_offer(struct local *l, const struct local_offer *from, struct er
 
 int cloud_local_open(const struct local_config *config, void **ret_ctx, struct err *err)
 {
-    int rc = file_make_folders(config->folder, 0700, err);
-    if (rc < 0) return rc;
+    int rc = 0;
     if (config->offer_count > LOCAL_OFFERS_MAX)
         return err_set(err, -E2BIG, "more than %d local offers", LOCAL_OFFERS_MAX);
     struct local *l = calloc(1, sizeof *l);

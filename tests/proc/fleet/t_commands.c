@@ -1,4 +1,4 @@
-/* t_commands.c - runs the commands that look after a fleet against real ones: drain, gc, apply, events.
+/* t_commands.c - runs the commands that look after a fleet against real ones: drain, gc, apply, doctor, events.
  *
  * Real binary, real model, free ports, a state directory of its own. */
 #include "base/core/bits.h"
@@ -160,6 +160,77 @@ static void collects_with_and_without_a_controller(void **state)
     WANT(1, "no controller answers", "gc", "--controller", places.controller_at, STATE);
 }
 
+#define DOCTOR "doctor", "-f", places.config, STATE
+
+/* Puts the places where the fleet listens into the file, which `muster up` takes from flags otherwise. */
+static void write_places(const char *model)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    buf_printf(&text,
+               "controller: { listen: '%s' }\nrouter: { listen: '%s' }\n"
+               "local: { cores: 1, offers: [ { name: bit, share: 0.3, price_per_hour: 0.1 } ] }\n"
+               "services: [ { name: tiny, model: %s, pools: [ { name: p, offers: [bit] } ] } ]\n",
+               places.controller_at, places.router_at, model);
+    buf_byte(&text, 0);
+    places_config(text.data);
+}
+
+static void tells_what_is_wrong_before_a_start(void **state)
+{
+    (void)state;
+    char path[400];
+    write_places(MODEL);
+    WANT(0, " 0 failed", DOCTOR);
+    WANT(0, "no fleet runs at", DOCTOR);
+    write_places("/nowhere.gguf");
+    WANT(1, "tiny: /nowhere.gguf", DOCTOR);
+    places_config("router: { listen: here }\n");
+    WANT(1, "is not an address: write HOST:PORT", DOCTOR);
+    places_config("rooter: {}\n");
+    WANT(1, "did you mean 'router'", DOCTOR);
+    write_places(MODEL);
+    struct rig_process other = rig_fake_engine(places.router_port, ARGS(NULL));
+    WANT(1, "is taken by another program", DOCTOR);
+    rig_kill(&other);
+
+    assert_int_equal(file_make_folders(places.state, 0700, NULL), 0);
+    snprintf(path, sizeof path, "%s/secret", places.state);
+    assert_int_equal(file_write_atomic(path, STR("0123456789abcdef"), 0644, NULL), 0);
+    WANT(1, "is open to other users (mode 644)", DOCTOR);
+    assert_int_equal(chmod(path, 0600), 0);
+    WANT(0, "has mode 600", DOCTOR);
+    snprintf(path, sizeof path, "%s/muster.db", places.state);
+    assert_int_equal(
+        file_write_atomic(path, STR("this is no store, whatever its name"), 0600, NULL), 0);
+    WANT(1, "put a copy back", DOCTOR);
+    unlink(path);
+    assert_int_equal(chmod(places.state, 0755), 0);
+    WANT(0, "is open to other users (mode 755)", DOCTOR);
+    assert_int_equal(chmod(places.state, 0700), 0);
+}
+
+static void tells_of_a_running_fleet(void **state)
+{
+    (void)state;
+    char token[128], text[160];
+    write_places(MODEL);
+    WANT(0, "API", UP);
+    AWAIT("router-0 at", DOCTOR);
+    WANT(0, "a running controller has it open", DOCTOR);
+    WANT(0, "we may look and give orders", DOCTOR);
+    WANT(0, " is ours", DOCTOR);
+    WANT(0, "\"failed\":0", DOCTOR, "-o", "json");
+    WANT(0, "is set to 1", "scale", "tiny", "1", STATE);
+    AWAIT("as its instances serve", DOCTOR);
+    WANT(0, "parts agree within 2 s", DOCTOR);
+    read_text(ARGS("tokens", "create", "prom", "--role", "read", STATE, "-o", "json"), "token",
+              token, sizeof token);
+    WANT(0, "we may only look, as token prom", DOCTOR, "--token", token);
+    snprintf(text, sizeof text, "%s", places.controller_at);
+    WANT(0, "is down", "down", STATE);
+    WANT(1, "no controller answers", DOCTOR, "--controller", text);
+}
+
 /* Writes the fleet's configuration with other pools to another file. */
 static void write_other(const char *pools, char ret[RIG_PATH])
 {
@@ -221,6 +292,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(collects_with_and_without_a_controller, make_fleet,
                                         end_fleet),
         cmocka_unit_test_setup_teardown(applies_and_keeps, make_fleet, end_fleet),
+        cmocka_unit_test_setup_teardown(tells_what_is_wrong_before_a_start, make_fleet, end_fleet),
+        cmocka_unit_test_setup_teardown(tells_of_a_running_fleet, make_fleet, end_fleet),
     };
     return rig_end(cmocka_run_group_tests(tests, NULL, NULL));
 }
