@@ -1,4 +1,5 @@
-/* t_commands.c - runs the commands that look after a fleet against real ones: drain, gc, apply, doctor, events.
+/* t_commands.c - runs the commands that look after a fleet against real ones: drain, gc, apply, describe,
+ * doctor, events.
  *
  * Real binary, real model, free ports, a state directory of its own. */
 #include "base/core/bits.h"
@@ -231,6 +232,35 @@ static void tells_of_a_running_fleet(void **state)
     WANT(1, "no controller answers", DOCTOR, "--controller", text);
 }
 
+static void describes_each_kind(void **state)
+{
+    (void)state;
+    char id[64], header[] = "x-request-id: walk-7";
+    WANT(0, "API", UP);
+    rig_wait(router_knows_one, NULL, "the router knows the instance");
+    assert_int_equal(rig_call_with(places.router_port, "/v1/completions", header,
+                                   "{\"prompt\":\"Two brothers\",\"max_tokens\":4}", NULL),
+                     200);
+    read_text(ARGS("get", "instances", STATE, "-o", "json"), "instance", id, sizeof id);
+    AWAIT("router-0", "describe", "service", "tiny", STATE);
+    WANT(0, "last decisions", "describe", "service", "tiny", STATE);
+    WANT(0, id, "describe", "pool", "tiny/only", STATE);
+    WANT(0, "  service           tiny", "describe", "pool", "only", STATE);
+    WANT(0, "  phase             ready", "describe", "instance", id, STATE);
+    WANT(0, "registered", "describe", "instance", id, STATE); /* an event */
+    WANT(0, "object:\n  instance: i-", "describe", "instance", id, STATE, "-o", "yaml");
+    WANT(0, "\"kind\":\"offer\",\"name\":\"bit\"", "describe", "offer", "bit", STATE, "-o", "json");
+    WANT(0, "  port  ", "describe", "router", "router-0", STATE);
+    AWAIT("  output tokens     4", "describe", "request", "walk-7", STATE);
+    WANT(0, id, "describe", "request", "walk-7", STATE);
+    WANT(1, "knows a request 'walk-8'", "describe", "request", "walk-8", STATE);
+    WANT(1, "there is no pool 'tiny/none'", "describe", "pool", "tiny/none", STATE);
+    WANT(2, "did you mean 'service'?", "describe", "servise", "tiny", STATE);
+    WANT(0, "is empty after", "drain", id, STATE);
+    AWAIT("  state             ended", "describe", "instance", id, STATE); /* remembered a while */
+    WANT(0, "is down", "down", STATE);
+}
+
 /* Writes the fleet's configuration with other pools to another file. */
 static void write_other(const char *pools, char ret[RIG_PATH])
 {
@@ -291,6 +321,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_drain_waits_for_what_runs, make_fleet, end_fleet),
         cmocka_unit_test_setup_teardown(collects_with_and_without_a_controller, make_fleet,
                                         end_fleet),
+        cmocka_unit_test_setup_teardown(describes_each_kind, make_fleet, end_fleet),
         cmocka_unit_test_setup_teardown(applies_and_keeps, make_fleet, end_fleet),
         cmocka_unit_test_setup_teardown(tells_what_is_wrong_before_a_start, make_fleet, end_fleet),
         cmocka_unit_test_setup_teardown(tells_of_a_running_fleet, make_fleet, end_fleet),
