@@ -765,6 +765,14 @@ CONTROLLER_BOARD = Dashboard(
                   [(f"time() - max by (job, instance) (process_start_time_seconds{{{MUSTER_JOBS}}})",
                     "{{job}} {{instance}}")], low=0, runbook="MusterInstanceRestartLoop"),
         ]),
+        Row("Configuration", [
+            Panel("Configuration in force", "Which configuration does it follow? The number rises with each change.",
+                  "short", [(f"max by (instance) (muster_controller_config_generation{{{CONTROLLER}}})", "{{instance}}")],
+                  low=0),
+            Panel("Configurations that came", "Were changes taken, from the file or applied, or refused?", "short",
+                  [(gained("muster_controller_config_changes_total", CONTROLLER, "result"), "{{result}}")], stack=True,
+                  low=0, quiet="nobody has changed the configuration"),
+        ]),
         Row("API", [
             Panel("Connections and streams", "How many connections and consoles are open? tenants are counted too.",
                   "short",

@@ -369,6 +369,7 @@ def chart(config):
         }),
         "monitoring": record("Metrics.", {
             "existingSecret": text("A Secret of yours with the key of scrapers."),
+            "runbooksUrl": text("Where docs/runbooks is read on your site.", pattern="^(https?://.+)?$"),
             "serviceMonitor": monitor("Of controller and routers."),
             "podMonitor": monitor("Of engines."),
             "prometheusRule": record("Recording rules and alerts.", {

@@ -169,7 +169,8 @@ volumeMounts:
       "app.kubernetes.io/instance" .root.Release.Name
       "app.kubernetes.io/part-of" "muster"
       "muster.dev/service" (include "muster.slug" .service.name)
-      "muster.dev/pool" (include "muster.slug" .pool.name)) $instances.podLabels $v.commonLabels -}}
+      "muster.dev/pool" (include "muster.slug" .pool.name)
+      "muster.dev/engine" (default "muster" .pool.engine_kind)) $instances.podLabels $v.commonLabels -}}
 {{- $metadata := dict "labels" $labels -}}
 {{- with merge (dict) $instances.podAnnotations $v.commonAnnotations -}}
 {{- $_ := set $metadata "annotations" . -}}

@@ -156,8 +156,11 @@ static void after_a_silence_calls_connect_anew(void **state)
     struct kube_world w = world();
     struct kube_seen s = { 0 }, other = { 0 };
     struct kube_request req = get_map;
+    int64_t gets = kube_rig_seen(&server, "get");
     kube_make_map(&w, "map", "1");
+    script("{\"verb\":\"get\",\"fault\":\"slow\",\"ms\":1}");
     kube_go(&w, &other, get_map);
+    KUBE_UNTIL(&w, kube_rig_seen(&server, "get") > gets);
     kube_do(&w, &s, get_map);
     KUBE_UNTIL(&w, other.ends == 1); /* two connections are in the pool */
     int64_t accepted = kube_rig_seen(&server, "accepted");
