@@ -582,7 +582,7 @@ static void a_server_restored_from_an_older_state_is_listed_anew(void **state)
     struct kube_world w = world();
     struct watched s = { 0 };
     for (int i = 0; i < 5; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "a-%d", i);
         kube_make_map(&w, name, "1");
     }
