@@ -599,6 +599,10 @@ int controller_main(const struct controller_config *config, struct err *err)
         tell_ready(c);
         metric_set(metric_of(control_metrics(c->control), CONTROL_M_CONFIG_GENERATION),
                    (double)c->live.generation);
+        const struct str result[] = { str_from(live_source_names[LIVE_FILE]),
+                                      str_from(live_source_names[LIVE_APPLIED]), STR("refused") };
+        for (size_t i = 0; i < sizeof result / sizeof *result; i++) /* a rate needs a zero */
+            metric_series(control_metrics(c->control), CONTROL_M_CONFIG_CHANGES, &result[i]);
         control_claim(c->control);
         rc = loop_run(c->loop);
         if (c->failed) rc = err_set(err, -ENOMEM, "the controller's clock cannot be set");
