@@ -411,9 +411,11 @@ static void a_server_of_another_authority_is_refused(void **state)
     kube_do(&w, &s,
             (struct kube_request){ .verb = KUBE_LIST,
                                    .resource = &kube_configmaps,
-                                   .deadline_us = clock_mono_us() + 500000 });
-    assert_int_equal(s.reply.rc, -EKEYREJECTED);
+                                   .deadline_us = clock_mono_us() + 3000000 });
+    /* It is tried until the deadline, which may cut off the last handshake. */
+    assert_true(s.reply.rc == -EKEYREJECTED || s.reply.rc == -ETIMEDOUT);
     assert_false(s.reply.unsure);
+    assert_int_equal(s.reply.code, 0);
     assert_non_null(strstr(s.problem, "certificate"));
     kube_seen_fini(&s);
     kube_world_close(&w);
