@@ -15,9 +15,10 @@ OUT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "muster", "values
 
 # Settings that the chart sets itself: addresses, paths and names of its own objects.
 OWN = {
-    "controller": {"listen", "state", "secret_file", "agents_reach", "tls_certificate", "tls_key", "tls_ca",
+    "controller": {"listen", "state", "secret_file", "agents_reach", "store", "store_password_file", "store_fleet",
+                   "controllers", "tls_certificate", "tls_key", "tls_ca",
                    "metrics_key_file", "crash_at"},
-    "router": {"listen", "controller", "secret_file", "name", "keys_file", "predict_file", "tls_certificate",
+    "router": {"listen", "controller", "controllers", "secret_file", "name", "keys_file", "predict_file", "tls_certificate",
                "tls_key", "tls_ca", "metrics_key_file"},
     "kubernetes": {"kubeconfig", "context", "namespace", "fleet", "image", "image_pull", "pod", "owner",
                    "priority_class", "offers"},
@@ -246,6 +247,11 @@ def controller(config):
     return record("The part that decides how many instances there are.", {
         "replicas": number("Controllers.", 0),
         "settings": settings(config["controller"], "controller", "Settings of the `controller` section."),
+        "store": record("A store that several controllers share.", {
+            "url": text("URL of a Redis; empty: a file in the volume.", pattern="^(rediss?([+][a-z]+)?://.+)?$"),
+            "passwordSecret": record("Secret with its password.", {
+                "name": text("The Secret's name."), "key": text("The key in it.", minLength=1)}),
+        }),
         "persistence": record("The volume of its store.", {
             "enabled": flag("Keep the store in a volume."),
             "size": text("Size of the volume."),
@@ -363,7 +369,8 @@ def chart(config):
         "networkPolicy": record("Who may talk to whom.", {
             "enabled": flag("Make the policies."),
             "routerFrom": listing(peers), "monitoringFrom": listing(peers), "apiServerTo": listing(peers),
-            "dnsTo": listing(peers),
+            "dnsTo": listing(peers), "storeTo": listing(peers),
+            "storePorts": listing("Ports of Redis and Sentinel.", number("A port.", 1, 65535)),
             "apiServerPorts": listing("Ports of the API server.", number("A port.", 1, 65535)),
             "instanceEgress": listing("Further rules of instances."),
         }),

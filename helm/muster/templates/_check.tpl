@@ -1,8 +1,11 @@
 {{/* _check.tpl - refuses values that the schema cannot refuse, each with what to do about it. */}}
 {{- define "muster.check" -}}
 {{- $v := .Values -}}
-{{- if and (gt (int $v.controller.replicas) 1) -}}
-{{- fail "controller.replicas: several controllers need a store that they share, and this release keeps it in a file of one Pod; set controller.replicas to 1" -}}
+{{- if and (gt (int $v.controller.replicas) 1) (not $v.controller.store.url) -}}
+{{- fail "controller.replicas: several controllers need a store that they share; set controller.store.url to a Redis, or controller.replicas to 1" -}}
+{{- end -}}
+{{- if gt (int $v.controller.replicas) 8 -}}
+{{- fail "controller.replicas: 8 at most share a store; one leads, so that two or three are enough" -}}
 {{- end -}}
 {{- if and $v.router.autoscaling.enabled $v.router.keda.enabled -}}
 {{- fail "router.autoscaling and router.keda would both set the router's replicas; enable one of them" -}}
@@ -27,24 +30,43 @@
 {{- if lt $grace $needed -}}
 {{- fail (printf "router.terminationGracePeriodSeconds: %d s cut streams that may last router.settings.request_max; want %d or more" $grace $needed) -}}
 {{- end -}}
+{{- range include "muster.controllers" . | splitList "\n" -}}
+{{- if gt (len .) 135 -}}
+{{- fail (printf "controller.replicas: the address %s is too long; set fullnameOverride" .) -}}
+{{- end -}}
+{{- end -}}
+{{- if gt (len (include "muster.storeFleet" .)) 64 -}}
+{{- fail "controller.store: the names of namespace and release have more than 63 characters together; set fullnameOverride" -}}
+{{- end -}}
 {{- $names := dict -}}
+{{- $labels := dict -}}
+{{- $offers := 0 -}}
 {{- range $service := $v.services -}}
 {{- if hasKey $names $service.name -}}
 {{- fail (printf "services: two are called %s; rename one" $service.name) -}}
 {{- end -}}
 {{- $_ := set $names $service.name true -}}
+{{- $label := include "muster.slug" $service.name -}}
+{{- if hasKey $labels $label -}}
+{{- fail (printf "services: the names of two make the same label, %s; rename one" $label) -}}
+{{- end -}}
+{{- $_ := set $labels $label true -}}
 {{- include "muster.checkModel" $service -}}
 {{- range $pool := $service.pools -}}
 {{- range $name := $pool.accelerators -}}
 {{- if not (hasKey $v.accelerators $name) -}}
 {{- fail (printf "services: pool %s of %s runs on '%s', which is not in accelerators (%s)" $pool.name $service.name $name (keys $v.accelerators | sortAlpha | join ", ")) -}}
 {{- end -}}
+{{- $offers = add1 $offers -}}
 {{- $offer := include "muster.offer" (dict "service" $service.name "pool" $pool.name "accelerator" $name) -}}
 {{- if gt (len $offer) 63 -}}
 {{- fail (printf "services: the offer %s has %d characters, 63 at most; shorten the names of service, pool or accelerator" $offer (len $offer)) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+{{- if gt (int $offers) 64 -}}
+{{- fail (printf "services: their pools name %d accelerators in all, 64 at most; drop some" $offers) -}}
 {{- end -}}
 {{- if and $v.test.service (not (hasKey $names $v.test.service)) -}}
 {{- fail (printf "test.service: no service is called %s" $v.test.service) -}}

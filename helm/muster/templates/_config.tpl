@@ -57,6 +57,23 @@ from those of other pools, and so does its time to readiness: each has a name of
 {{- toYaml $offer -}}
 {{- end -}}
 
+{{/* The fleet's name in a Redis that others use too. */}}
+{{- define "muster.storeFleet" -}}
+{{- printf "%s-%s" .Release.Namespace (include "muster.fullname" .) -}}
+{{- end -}}
+
+{{/* HOST:PORT of every controller's Pod, one a line; nothing where there is one controller. */}}
+{{- define "muster.controllers" -}}
+{{- $name := printf "%s-controller" (include "muster.fullname" .) -}}
+{{- if gt (int .Values.controller.replicas) 1 -}}
+{{- range $i := until (int .Values.controller.replicas) -}}
+{{- if $i }}{{ "\n" }}{{ end -}}
+{{- $.Values.tls.enabled | ternary "https://" "" -}}
+{{- printf "%s-%d.%ss.%s.svc:8090" $name $i $name $.Release.Namespace -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "muster.controllerConfig" -}}
 {{- $v := .Values -}}
 {{- $controller := mergeOverwrite (deepCopy (omit $v.controller.settings "hosts")) (dict
@@ -68,6 +85,15 @@ from those of other pools, and so does its time to readiness: each has a name of
 {{- $controller = mergeOverwrite $controller (dict
       "tls_certificate" "/etc/muster-tls/tls.crt" "tls_key" "/etc/muster-tls/tls.key"
       "tls_ca" "/etc/muster-ca/ca.crt") -}}
+{{- end -}}
+{{- with $v.controller.store.url -}}
+{{- $controller = mergeOverwrite $controller (dict "store" . "store_fleet" (include "muster.storeFleet" $)) -}}
+{{- if $v.controller.store.passwordSecret.name -}}
+{{- $_ := set $controller "store_password_file" "/run/muster-store/password" -}}
+{{- end -}}
+{{- end -}}
+{{- with include "muster.controllers" . -}}
+{{- $_ := set $controller "controllers" (splitList "\n" .) -}}
 {{- end -}}
 {{- $kubernetes := mergeOverwrite (deepCopy $v.instances.settings) (dict
       "namespace" .Release.Namespace
@@ -129,6 +155,10 @@ muster.yaml: |
 {{- end -}}
 {{- if include "muster.monitored" . -}}
 {{- $_ := set $router "metrics_key_file" "/run/muster-metrics/token" -}}
+{{- end -}}
+{{- with include "muster.controllers" . -}}
+{{- $_ := set $router "controllers" (splitList "\n" .) -}}
+{{- $_ := unset $router "controller" -}}
 {{- end -}}
 {{- toYaml (dict "router" $router) -}}
 {{- end -}}

@@ -65,9 +65,11 @@ volumeMounts:
   {{- end }}
 {{- end -}}
 
-{{/* Settings of the agent as its environment: defaults, then those of instances, accelerator and pool. */}}
+{{/* Settings of the agent as its environment: defaults, then those of instances, accelerator and pool. A Pod that is
+told to end has as long as a drain may last: the driver makes its grace period 15 s longer. */}}
 {{- define "muster.agentEnv" -}}
-{{- $settings := dict "engine_log" "inherit" -}}
+{{- $drain := include "muster.seconds" (dict "what" "controller.settings.drain" "value" (default "5m" .root.Values.controller.settings.drain)) | int64 | min 3590 -}}
+{{- $settings := dict "engine_log" "inherit" "stop" (printf "%ds" (add $drain 5)) -}}
 {{- range $more := list .root.Values.instances.agent .accelerator.agent .pool.agent -}}
 {{- $settings = mergeOverwrite $settings (default (dict) $more) -}}
 {{- end -}}
@@ -75,6 +77,7 @@ volumeMounts:
 {{- range $name := keys $settings | sortAlpha -}}
 {{- $env = append $env (dict "name" (printf "MUSTER_AGENT_%s" (upper $name)) "value" (get $settings $name | toString)) -}}
 {{- end -}}
+{{- $env = append $env (dict "name" "MUSTER_ENGINE_DRAIN" "value" (printf "%ds" $drain)) -}}
 {{- with (default (dict) .accelerator.resources).cpu -}}
 {{- $env = append $env (dict "name" "MUSTER_ENGINE_THREADS" "value" (include "muster.cores" .)) -}}
 {{- end -}}
