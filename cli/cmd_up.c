@@ -264,16 +264,19 @@ static int look_at_service(void *ctx, struct str service)
     struct waiting *w = ctx;
     CLEANUP(buf_fini) struct buf name = { 0 };
     uint64_t ready = 0, starting = 0;
-    bool paused = false;
+    bool paused = false, drained = false;
     int rc = json_path_text(service, "service", &name);
     if (rc == 0) rc = json_path_u64(service, "ready", &ready);
     if (rc == 0) rc = json_path_u64(service, "starting", &starting);
     if (rc == 0) rc = json_path_bool(service, "paused", &paused);
     if (rc < 0) return rc;
-    if (ready == 0 && !paused && must_run(w, buf_view(&name))) w->missing++;
+    (void)json_path_bool(service, "drained", &drained); /* absent: of an older release */
+    if (ready == 0 && !paused && !drained && must_run(w, buf_view(&name))) w->missing++;
     return buf_printf(&w->now, STR_FMT ": %llu ready, %llu starting%s\n", STR_ARG(buf_view(&name)),
                       (unsigned long long)ready, (unsigned long long)starting,
-                      paused ? ", paused by hand" : "");
+                      paused    ? ", paused by hand"
+                      : drained ? ", drained by hand"
+                                : "");
 }
 
 static int look_at_instance(void *ctx, struct str instance)

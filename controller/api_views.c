@@ -165,6 +165,15 @@ static void put_power(struct json_writer *w, const struct control *c, uint32_t s
     kv_known_i64(w, "unmodelled", p->asked, p->unmodelled);
 }
 
+/* Returns true if a person has drained every pool: no instance will come. */
+static bool is_drained(const struct plan_service *s)
+{
+    bool drained = s->pool_count > 0;
+    for (uint32_t p = 0; p < s->pool_count; p++)
+        drained &= s->pool[p].drained;
+    return drained;
+}
+
 static void put_services(struct json_writer *w, const struct control *c, int64_t now_us)
 {
     json_key(w, "services");
@@ -192,6 +201,7 @@ static void put_services(struct json_writer *w, const struct control *c, int64_t
         json_kv_text(w, "policy_lacks", control_missing(c, s, now_us));
         put_power(w, c, s);
         json_kv_bool(w, "paused", sv->paused);
+        json_kv_bool(w, "drained", is_drained(sv));
         json_kv_u64(w, "min", sv->min);
         json_kv_u64(w, "max", sv->max);
         json_kv_f64(w, "slo_ttft_s", sv->ttft_slo_s);

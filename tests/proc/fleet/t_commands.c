@@ -15,11 +15,11 @@
 #include <time.h>
 #include <unistd.h>
 
-static void write_config(const char *share, const char *pools)
+static void write_config_draining(const char *drain, const char *share, const char *pools)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
     buf_printf(&text,
-               "controller: { tick: 200ms, drain: 10m }\n"
+               "controller: { tick: 200ms, drain: %s }\n"
                "local:\n"
                "  cores: 1\n"
                "  offers: [ { name: bit, share: %s, price_per_hour: 0.1, launch_delay: 100ms } ]\n"
@@ -29,9 +29,14 @@ static void write_config(const char *share, const char *pools)
                "    stabilisation: 1s\n"
                "    engine_flags: [\"--threads\", \"1\", \"--max-num-seqs\", \"4\"]\n"
                "    pools: %s\n",
-               share, pools);
+               drain, share, pools);
     buf_byte(&text, 0);
     places_config(text.data);
+}
+
+static void write_config(const char *share, const char *pools)
+{
+    write_config_draining("10m", share, pools);
 }
 
 #define ONE_POOL "[ { name: only, offers: [bit], min: 1, max: 2 } ]"
@@ -83,19 +88,34 @@ static void drains(void **state)
     WANT(0, "\"empty\":true", "drain", "--pool", "only", STATE, "-o", "json");
     WANT(0, "drained: true\n", "get", "pools", STATE, "-o", "yaml");
     WANT(0, "drained by hand", "explain", STATE);
+    WANT(0, "is down", "down", STATE);
+    WANT(0, "drained by hand", UP); /* nothing to wait for */
     WANT(0, "is taken back", "drain", "--pool", "tiny/only", "--undo", STATE);
     AWAIT("\"ready\":1", "get", "services", STATE, "-o", "json");
     WANT(0, "is down", "down", STATE);
 }
 
+struct asker {
+    pthread_t thread;
+    uint32_t tokens;
+    int status;
+};
+
 static void *ask(void *arg)
 {
-    int *status = arg;
-    *status = rig_call(places.router_port, "/v1/completions",
-                       "{\"prompt\":\"Two brothers lived by the sea\",\"max_tokens\":1200,"
-                       "\"ignore_eos\":true}",
-                       NULL);
+    struct asker *a = arg;
+    char body[160];
+    snprintf(body, sizeof body,
+             "{\"prompt\":\"Two brothers lived by the sea\",\"max_tokens\":%u,\"ignore_eos\":true}",
+             a->tokens);
+    a->status = rig_call(places.router_port, "/v1/completions", body, NULL);
     return NULL;
+}
+
+static void begin_asking(struct asker *a, uint32_t tokens)
+{
+    *a = (struct asker){ .tokens = tokens };
+    assert_int_equal(pthread_create(&a->thread, NULL, ask, a), 0);
 }
 
 static bool router_knows_one(void *arg)
@@ -109,22 +129,42 @@ static void a_drain_waits_for_what_runs(void **state)
 {
     (void)state;
     char id[64];
-    pthread_t thread;
-    int status = 0;
+    struct asker asker;
     write_config("0.05", ONE_POOL); /* slow enough to be caught at work */
     WANT(0, "API", UP);
     read_text(ARGS("get", "instances", STATE, "-o", "json"), "instance", id, sizeof id);
     rig_wait(router_knows_one, NULL, "the router knows the instance");
-    assert_int_equal(pthread_create(&thread, NULL, ask, &status), 0);
+    begin_asking(&asker, 400);
     AWAIT("\"running\":1", "get", "instances", STATE, "-o", "json");
     WANT(124, "are not empty yet", "drain", id, "--timeout", "0", STATE);
     WANT(0, "draining", "get", "instances", id, STATE);
     WANT(0, "is taken back", "drain", id, "--undo", STATE);
     AWAIT("ready", "get", "instances", id, STATE);
     WANT(0, "is empty after", "drain", id, STATE);
-    pthread_join(thread, NULL);
-    assert_int_equal(status, 200); /* the output came to its end */
+    pthread_join(asker.thread, NULL);
+    assert_int_equal(asker.status, 200); /* the output came to its end */
     WANT(0, "is down", "down", "--now", STATE);
+}
+
+/* More than a second of work is in flight when the instance's second to drain is over. */
+static void a_drain_that_cuts_says_so(void **state)
+{
+    (void)state;
+    char id[64];
+    struct asker asker[4];
+    write_config_draining("1s", "0.05", ONE_POOL);
+    WANT(0, "API", UP);
+    read_text(ARGS("get", "instances", STATE, "-o", "json"), "instance", id, sizeof id);
+    rig_wait(router_knows_one, NULL, "the router knows the instance");
+    for (size_t i = 0; i < COUNT_OF(asker); i++)
+        begin_asking(&asker[i], 1900);
+    AWAIT("\"running\":4", "get", "instances", STATE, "-o", "json");
+    WANT(1, "requests were in flight when an instance's time to drain was over", "drain", id,
+         STATE);
+    WANT(0, "the drain took too long: ", "get", "events", id, STATE);
+    WANT(0, "is down", "down", "--now", STATE);
+    for (size_t i = 0; i < COUNT_OF(asker); i++)
+        pthread_join(asker[i].thread, NULL);
 }
 
 static void put_folder(const char *name, const char *file, const char *text)
@@ -319,6 +359,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(drains, make_fleet, end_fleet),
         cmocka_unit_test_setup_teardown(a_drain_waits_for_what_runs, make_fleet, end_fleet),
+        cmocka_unit_test_setup_teardown(a_drain_that_cuts_says_so, make_fleet, end_fleet),
         cmocka_unit_test_setup_teardown(collects_with_and_without_a_controller, make_fleet,
                                         end_fleet),
         cmocka_unit_test_setup_teardown(describes_each_kind, make_fleet, end_fleet),
