@@ -3,12 +3,21 @@
  * Layer: agent
  */
 #pragma once
+#include "agent/tokenizer.h"
 #include "base/io/config/config.h"
+#include "base/io/net/tls_rows.h"
 
 /* The `agent` section of muster.yaml and the flags of `muster agent`. */
 
 struct agent_config {
-    struct str spec; /* the launch document */
+    struct str spec;  /* the launch document; empty: adopt */
+    struct str adopt; /* URL of an engine that somebody else started */
+    int engine_kind;  /* of that engine; enum engine_kind */
+    struct str name, service, pool;
+    struct str controller, secret_file;
+    struct str tokenizer, kv_events, kv_replay;
+    struct str listen; /* of the agent's own API; empty: where the engine is, on a free port */
+    struct tls_section tls;
     int64_t report_us;
     int64_t start_us, sick_us, settle_us, stop_us;
     int64_t back_off_min_us, back_off_max_us, stable_us;
@@ -24,5 +33,8 @@ extern const struct config_section agent_section;
 /* Supervises the engine of the launch document until the instance has ended; SIGTERM and SIGINT end
  * it (the engine finishes the requests in flight). Returns 0, or a negative errno and err; -EBUSY:
  * another agent has the instance. An engine that runs already is adopted, and an engine lives on when
- * its agent is killed. With engine_port it becomes the engine and does not return on success. */
-int agent_main(const struct agent_config *config, struct err *err);
+ * its agent is killed. With engine_port it becomes the engine and does not return on success.
+ *
+ * With `adopt` the engine is somebody else's: it is reported and drained, and never started or ended.
+ * `load` reads the tokenizer of an engine of another kind; NULL: only tokenizer files of ours. */
+int agent_main(const struct agent_config *config, tokenizer_load_fn *load, struct err *err);
