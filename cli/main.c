@@ -71,7 +71,7 @@ static const struct command *const commands[] = {
     &command_perf,
     &command_pause,  &command_resume, &command_scale, &command_keys, &command_tokens,          /* Act */
     &command_quarantine,
-    &command_config, &command_docs,                                           /* Configure */
+    &command_config, &command_docs, &command_tokenizer,                       /* Configure */
     &command_router, &command_controller, &command_engine, &command_agent,    /* Roles */
     &command_load, &command_simulate, &command_predict, &command_replay, &command_plan, &command_offers, /* Measure */
     &command_version,                                                         /* Help */

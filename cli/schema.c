@@ -8,6 +8,7 @@
 #include "agent/agent.h"
 #include "base/core/own.h"
 #include "base/io/config/opt.h"
+#include "controller/cloud/cloud_adopted.h"
 #include "controller/config.h"
 #include "controller/setup.h"
 #include "engine/config.h"
@@ -108,7 +109,8 @@ static void check_service(struct checking *c, const struct service_section *s,
     }
     if (s->engine_program.len > 0 || !launch) return; /* another program has flags of its own */
     for (size_t p = 0; p < s->pools.count; p++)
-        check_launch(c, s->name.data, pool[p].name.data, &launch[p]);
+        if (engine_traits[launch[p].kind].serves_itself)
+            check_launch(c, s->name.data, pool[p].name.data, &launch[p]);
 }
 
 /* Checks that the minimum of all pools fits the machine; otherwise `up` would wait for ever. */
@@ -143,7 +145,7 @@ static void check_fleet(struct checking *c)
     CLEANUP(arena_fini) struct arena arena;
     arena_init(&arena, ARENA_BYTES);
     struct control_setup setup = { 0 };
-    struct offer offer[LOCAL_OFFERS_MAX] = { 0 };
+    struct offer offer[LOCAL_OFFERS_MAX + 1] = { 0 };
     const struct local_offer *local;
     uint32_t count;
     double cores;
@@ -153,7 +155,9 @@ static void check_fleet(struct checking *c)
         rc = name_copy(offer[i].name, sizeof offer[i].name, local[i].name);
         if (rc == 0) rc = name_copy(offer[i].provider, sizeof offer[i].provider, STR("local"));
     }
-    if (rc == 0) rc = setup_services(&cc, offer, count, STR("muster"), &arena, &setup, &err);
+    uint32_t all = count;
+    if (rc == 0 && setup_adopts(&cc)) cloud_adopted_offer(&offer[all++]);
+    if (rc == 0) rc = setup_services(&cc, offer, all, STR("muster"), &arena, &setup, &err);
     if (rc < 0) problem(c, &err, rc);
     for (size_t s = 0; s < cc.service_count; s++)
         check_service(c, &cc.service[s], rc < 0 ? NULL : setup.launch[s]);

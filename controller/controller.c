@@ -9,6 +9,7 @@
 #include "base/io/proc.h"
 #include "controller/api.h"
 #include "controller/aside.h"
+#include "controller/cloud/cloud_adopted.h"
 #include "controller/cloud/cloud_thread.h"
 #include "controller/control_metrics.h"
 #include "controller/fleet_clock.h"
@@ -30,7 +31,8 @@ struct controller {
     struct loop *loop;
     struct store *store;
     struct fleet_clock clock;
-    struct cloud cloud;
+    struct cloud cloud[CONTROL_CLOUDS_MAX];
+    uint32_t cloud_count;
     struct api *api;
     struct control *control;
     struct loop_timer tick;
@@ -163,7 +165,22 @@ static int open_local(struct controller *c, struct err *err)
     if (rc < 0) return rc;
     const struct cloud pace = { .poll_us = c->config->local->poll_us,
                                 .calls_per_s = c->config->local->calls_per_s };
-    return cloud_thread_new(&cloud_local_backend, ctx, &pace, &c->cloud, err);
+    rc = cloud_thread_new(&cloud_local_backend, ctx, &pace, &c->cloud[c->cloud_count], err);
+    if (rc == 0) c->cloud_count++;
+    return rc;
+}
+
+/* Opens the provider of adopted engines where a pool names it. */
+static int open_adopted(struct controller *c, struct control_setup *setup, struct err *err)
+{
+    struct cloud *cloud = &c->cloud[c->cloud_count];
+    if (!setup_adopts(c->config)) return 0;
+    int rc = cloud_adopted_open(cloud, err);
+    if (rc < 0) return rc;
+    setup->adopted = cloud_adopted_heard;
+    setup->adopted_ctx = cloud->ctx;
+    setup->cloud_count = ++c->cloud_count;
+    return 0;
 }
 
 /* Splits controller.agents_reach, with or without "https://", into host and port. */
@@ -257,8 +274,8 @@ static int open_control(struct controller *c, struct err *err)
     const struct controller_section *s = c->config->controller;
     struct str reach = s->agents_reach;
     struct control_setup setup = {
-        .cloud = &c->cloud,
-        .cloud_count = 1,
+        .cloud = c->cloud,
+        .cloud_count = c->cloud_count,
         .store = c->store,
         .merge = MERGE_CONFIG_DEFAULT,
         .secret_file = str_from(c->secret_path),
@@ -286,7 +303,13 @@ static int open_control(struct controller *c, struct err *err)
     struct offer *offers = arena_array(&c->arena, PLAN_OFFERS_MAX, sizeof *offers);
     uint32_t offer_count = 0;
     if (!offers) return err_set(err, -ENOMEM, "no memory for offers");
-    int rc = c->cloud.driver->offers(c->cloud.ctx, offers, PLAN_OFFERS_MAX, &offer_count, err);
+    int rc = open_adopted(c, &setup, err);
+    for (uint32_t k = 0; rc == 0 && k < c->cloud_count; k++) {
+        uint32_t count = 0;
+        rc = c->cloud[k].driver->offers(c->cloud[k].ctx, offers + offer_count,
+                                        PLAN_OFFERS_MAX - offer_count, &count, err);
+        offer_count += count;
+    }
     if (rc == 0)
         rc = setup_services(c->config, offers, offer_count, str_from(c->program), &c->arena, &setup,
                             err);
@@ -345,7 +368,8 @@ int controller_main(const struct controller_config *config, struct err *err)
     api_free(c->api);
     tls_free(c->tls);
     control_free(c->control);
-    cloud_close(&c->cloud);
+    for (uint32_t k = 0; k < c->cloud_count; k++)
+        cloud_close(&c->cloud[k]);
     store_close(c->store);
     loop_free(c->loop);
     arena_fini(&c->arena);

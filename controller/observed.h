@@ -43,7 +43,7 @@ struct detail {
     uint64_t agent_boot, agent_seq;
     uint32_t restarts;
     char trouble[REPORT_TEXT_BYTES_MAX + 1];
-    char host[REPORT_NAME_BYTES_MAX + 1];
+    char host[REPORT_NAME_BYTES_MAX + 1], agent_host[REPORT_NAME_BYTES_MAX + 1];
     char model[REPORT_TEXT_BYTES_MAX + 1];
     char digest[REPORT_NAME_BYTES_MAX + 1], numerics[REPORT_NAME_BYTES_MAX + 1];
     bool has_engine;
@@ -87,6 +87,8 @@ struct router {
     struct routed {
         char instance[INTENT_ID_BYTES];
         uint32_t in_flight;
+        bool has_perf; /* learned from the streams of an engine that reports none */
+        struct perf_coef perf;
     } * endpoint; /* SYNC_ENDPOINTS_MAX */
     uint32_t endpoint_count;
     struct usage_seen *usage; /* CONTROL_TENANTS_MAX, parallel to tenants */
