@@ -14,6 +14,7 @@
 #include "agent/agent.h"
 
 #include "agent/core/supervise.h"
+#include "agent/face.h"
 #include "agent/instance.h"
 #include "agent/look.h"
 #include "agent/metrics.h"
@@ -25,6 +26,7 @@
 #include "base/io/file.h"
 #include "base/io/log.h"
 #include "base/io/net/tls.h"
+#include "base/io/notify.h"
 #include "fleet/defaults.h"
 
 #include <math.h>
@@ -44,6 +46,8 @@
 #define CLOCK_SAME 1e-6       /* difference that a clock may have after going through JSON */
 #define UNHEARD_US 5000000
 
+enum { ENGINE_LOG_FILE, ENGINE_LOG_INHERIT }; /* engine_logs */
+
 struct question {
     struct peer_call call;
     struct log_limit log;
@@ -59,10 +63,13 @@ struct agent {
     struct http_client *client;
     struct signer *signer;
     struct loop_timer tick;
+    struct notify_watch manager;
     struct loop_watch watch; /* the engine's pidfd */
+    struct face *face;       /* NULL: none */
     struct proc engine;      /* id.pid 0: none */
     uint16_t engine_port;
     struct credentials held;
+    struct key_file scrapers;
     struct tls *serve; /* of the agent's own port; NULL: plain */
 
     const struct engine_driver *driver;
@@ -483,6 +490,7 @@ static void on_signal(void *arg, int signo)
     struct agent *a = arg;
     log_event(LOG_INFO, "told_to_end", "instance=%.*s signal=%d", STR_ARG(a->in.spec.instance),
               signo);
+    notify_stopping("drains the engine, then ends");
     a->started = true;
     feed(a, SUP_WANT_DOWN);
 }
@@ -593,13 +601,14 @@ static int open_translator(struct agent *a, tokenizer_load_fn *load, struct err 
     struct str at = a->in.adopts ? STR("127.0.0.1") : s->engine_host;
     uint32_t port = 0;
     if (engine_traits[s->kind].serves_itself) return 0;
-    if (a->config->listen.len > 0) {
-        int rc = cut_address(a->config->listen, &at, &port, "agent.listen", err);
+    if (a->config->serve_at.len > 0) {
+        int rc = cut_address(a->config->serve_at, &at, &port, "agent.serve", err);
         if (rc < 0) return rc;
     }
     snprintf(host, sizeof host, STR_FMT, STR_ARG(at));
     struct translator_config c = { .loop = a->loop,
                                    .held = &a->held,
+                                   .scrapers = &a->scrapers,
                                    .tls = a->serve,
                                    .host = host,
                                    .port = (uint16_t)port,
@@ -663,6 +672,7 @@ static int build(struct agent *a, tokenizer_load_fn *load, struct err *err)
     };
     int rc = 0;
     if (s->secret_file.len) rc = credentials_load(s->secret_file.data, &a->held, err);
+    if (rc == 0) rc = key_file_load(c->metrics_key_file, &a->scrapers, err);
     if (rc == 0 && getrandom(&a->boot, sizeof a->boot, 0) != sizeof a->boot)
         rc = err_set(err, -EIO, "the system gives no random bytes");
     if (rc == 0) rc = loop_new(&a->loop, err);
@@ -681,9 +691,17 @@ static int build(struct agent *a, tokenizer_load_fn *load, struct err *err)
     return loop_timer_set(a->loop, &a->tick, loop_now_us(a->loop));
 }
 
+static bool engine_is_ready(void *arg, const char **ret_state)
+{
+    const struct agent *a = arg;
+    *ret_state = sup_state_text(a->sup.state);
+    return a->sup.state == SUP_UP && !a->drain_wished;
+}
+
 static void teardown(struct agent *a)
 {
     if (a->look.loop) forget_engine(a); /* closes our descriptors; an engine lives on */
+    face_close(a->face);
     translator_free(a->translator);
     peer_call_fini(&a->tell.call);
     look_fini(&a->look);
@@ -692,8 +710,25 @@ static void teardown(struct agent *a)
     signer_free(a->signer);
     tls_free(a->tls);
     tls_free(a->serve);
+    notify_watch_stop(&a->manager);
+    notify_watch_fini(&a->manager);
     loop_free(a->loop);
+    key_file_fini(&a->scrapers);
     credentials_wipe(&a->held);
+}
+
+/* The agent is ready when it supervises; whether its engine is ready it tells the controller. */
+static void tell_ready(const struct agent *a)
+{
+    char status[128];
+    log_event(LOG_INFO, "agent_ready", "instance=%.*s controller=%.*s:%u",
+              STR_ARG(a->in.spec.instance), STR_ARG(a->in.spec.controller_host),
+              a->in.spec.controller_port);
+    if (a->translator)
+        log_event(LOG_INFO, "agent_serves", "instance=%.*s kind=%s", STR_ARG(a->in.spec.instance),
+                  engine_kind_names[a->in.spec.kind]);
+    snprintf(status, sizeof status, "supervises instance " STR_FMT, STR_ARG(a->in.spec.instance));
+    notify_ready(status);
 }
 
 int agent_main(const struct agent_config *config, tokenizer_load_fn *load, struct err *err)
@@ -706,17 +741,20 @@ int agent_main(const struct agent_config *config, tokenizer_load_fn *load, struc
     a->config = config;
     a->err = err;
     int rc = open_instance(a, err);
+    if (config->engine_host.len > 0) {
+        a->in.spec.engine_host = config->engine_host;
+        a->in.alone = true; /* an address of its own */
+    }
+    a->in.shares_log = config->engine_log == ENGINE_LOG_INHERIT;
     if (rc == 0 && config->engine_port)
         rc = instance_become_engine(&a->in, (uint16_t)config->engine_port, err);
     if (rc == 0 && !a->in.adopts) rc = instance_lock(&a->in, err);
     if (rc == 0) rc = build(a, load, err);
+    if (rc == 0 && config->listen.len > 0)
+        rc = face_open(a->loop, config->listen, engine_is_ready, a, &a->face, err);
+    if (rc == 0) rc = notify_watch_start(&a->manager, a->loop, NULL, 0, err);
     if (rc == 0) {
-        log_event(LOG_INFO, "agent_ready", "instance=%.*s controller=%.*s:%u",
-                  STR_ARG(a->in.spec.instance), STR_ARG(a->in.spec.controller_host),
-                  a->in.spec.controller_port);
-        if (a->translator)
-            log_event(LOG_INFO, "agent_serves", "instance=%.*s kind=%s",
-                      STR_ARG(a->in.spec.instance), engine_kind_names[a->in.spec.kind]);
+        tell_ready(a);
         if (!a->in.adopts) adopt_engine(a);
         rc = loop_run(a->loop);
         if (a->rc < 0) rc = a->rc;
@@ -730,6 +768,7 @@ int agent_main(const struct agent_config *config, tokenizer_load_fn *load, struc
 /* ---- the agent's section of the configuration ---- */
 
 #define AT(member) .offset = offsetof(struct agent_config, member)
+static const char *const engine_logs[] = { "file", "inherit", NULL };
 
 // clang-format off
 static const struct config_field rows[] = {
@@ -758,14 +797,22 @@ static const struct config_field rows[] = {
       .about = "adopt: tcp://HOST:PORT or ipc://PATH where vLLM or SGLang publishes KV events." },
     { .name = "kv_replay", .type = CONFIG_TEXT, AT(kv_replay),
       .about = "adopt: its replay endpoint, where it has one: what was missed is asked for there." },
-    { .name = "listen", .type = CONFIG_TEXT, AT(listen),
+    { .name = "serve", .type = CONFIG_TEXT, AT(serve_at),
       .about = "HOST:PORT at which the agent serves routers for an engine of another kind; port 0: a free one from "
                "8100 on; by default the engine's host, or 127.0.0.1 for an adopted one." },
+    { .name = "metrics_key_file", .type = CONFIG_TEXT, AT(metrics_key_file),
+      .about = "File with one key a line that opens /metrics of that port and nothing else, for a scraper on another "
+               "machine." },
     TLS_ROW(struct agent_config, tls, ca, "adopt: PEM file with the CAs of the controller and the engine; without it the "
             "system's."),
     TLS_ROW(struct agent_config, tls, certificate, "adopt: PEM file with the agent's certificate chain: its own port then "
             "speaks TLS."),
     TLS_ROW(struct agent_config, tls, key, "adopt: PEM file with its key."),
+    { .name = "listen", .type = CONFIG_TEXT, .default_text = "", AT(listen),
+      .about = "HOST:PORT for an orchestrator's probes, /health and /ready; empty: none." },
+    { .name = "engine_host", .type = CONFIG_TEXT, .default_text = "", AT(engine_host),
+      .about = "Address at which the engine listens and routers reach it, where only the machine "
+               "itself knows it; empty: the launch document's." },
     { .name = "report", .type = CONFIG_DURATION, .default_text = REPORT_PERIOD_TEXT, .min = 1e5,
       .max = 6e7, AT(report_us), .about = "How often the engine is asked and the controller is told." },
     { .name = "start", .type = CONFIG_DURATION, .default_text = "2m", .min = 1e6, .max = 864e8,
@@ -790,6 +837,10 @@ static const struct config_field rows[] = {
                "signatures, where the launch document names it." },
     { .name = "log_level", .type = CONFIG_ENUM, .default_text = "info", .names = log_level_names,
       AT(log_level), .about = "Least level that is logged." },
+    { .name = "engine_log", .type = CONFIG_ENUM, .default_text = "file", .names = engine_logs,
+      AT(engine_log),
+      .about = "Where the engine's output goes: a `file` in the instance's folder, or `inherit`: the "
+               "agent's own output, as containers want it." },
     { .name = "log_max", .type = CONFIG_BYTES, .default_text = "16MiB", .min = 65536,
       .max = 64e9, AT(log_max),
       .about = "The log files of agent and engine are turned at this size: the older one is "

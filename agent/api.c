@@ -30,7 +30,7 @@
 #define STREAM_UNSENT_MAX ((size_t)1 << 20)
 #define SNAPSHOT_BYTES_MAX ((size_t)256 << 20) /* KV_VIEW_BLOCKS_MAX keys as JSON take 80 MiB */
 
-enum guard { GUARD_NONE, GUARD_FLEET };
+enum guard { GUARD_NONE, GUARD_METRICS, GUARD_FLEET };
 
 struct agent_api {
     struct agent_api_config config;
@@ -120,10 +120,12 @@ static void handle_metrics(struct agent_api *a, struct http_exchange *x)
     a->config.meter(a->config.arg, a->metrics);
     metric_set(metric_of(a->metrics, AM_FOLLOWERS), a->follower_count);
     metric_set(metric_of(a->metrics, AM_LOG_LOST), (double)log_lost());
-    if (metrics_render(a->metrics, &a->out) < 0)
+    enum metrics_format format =
+        metrics_format_of(http_request_header(http_exchange_request(x), "accept"));
+    if (metrics_render(a->metrics, format, &a->out) < 0)
         refuse(x, OPENAI_INTERNAL, "no memory");
     else
-        http_reply(x, 200, STR(METRICS_CONTENT_TYPE), buf_view(&a->out));
+        http_reply(x, 200, str_from(metrics_content_types[format]), buf_view(&a->out));
 }
 
 /* ---- followers ---- */
@@ -342,16 +344,18 @@ void agent_api_set(struct agent_api *a, const struct tokenizer_source *tokenizer
 
 static const struct route routes[] = {
     { "/health", GUARD_NONE, handle_health },
-    { "/metrics", GUARD_FLEET, handle_metrics },
+    { "/metrics", GUARD_METRICS, handle_metrics },
     { "/internal/info", GUARD_FLEET, handle_info },
     { "/internal/events", GUARD_FLEET, handle_events },
     { "/internal/tokenizer", GUARD_FLEET, handle_tokenizer },
 };
 
-static bool pass(struct agent_api *a, struct http_exchange *x, const struct auth_note *note)
+static bool pass(struct agent_api *a, struct http_exchange *x, enum guard guard,
+                 const struct auth_note *note)
 {
     const struct http_request *req = http_exchange_request(x);
     const struct http_names names = { .own = str_from(a->config.host), .port = agent_api_port(a) };
+    struct str key = auth_bearer(req);
     if (note->who == AUTH_ASKED_AGAIN) {
         refuse(x, OPENAI_UNAUTHENTICATED, "sign for the epoch and the time of this reply");
         return false;
@@ -361,9 +365,11 @@ static bool pass(struct agent_api *a, struct http_exchange *x, const struct auth
         return false;
     }
     if (note->who == AUTH_PERSON || note->who == AUTH_PART) return true;
-    if (!credentials_held(a->config.held) && browser_peer_is_local(req) &&
+    bool scrapes = guard == GUARD_METRICS && key.len == 0 && note->who == AUTH_NOBODY;
+    if ((scrapes || !credentials_held(a->config.held)) && browser_peer_is_local(req) &&
         browser_check(&names, req) == BROWSER_OK)
         return true;
+    if (guard == GUARD_METRICS && key_file_has(a->config.scrapers, key)) return true;
     refuse(x, OPENAI_UNAUTHENTICATED, "this path is for the fleet's own parts");
     return false;
 }
@@ -387,7 +393,7 @@ static void on_head(void *ctx, struct http_exchange *x)
         refuse(x, OPENAI_URL_NOT_FOUND, "nothing is served at this path");
     else if (!str_eq(req->method, STR("GET")) && !str_eq(req->method, STR("HEAD")))
         refuse(x, OPENAI_METHOD_NOT_ALLOWED, "only GET is served");
-    else if (route->guard == GUARD_NONE || pass(a, x, &note->auth))
+    else if (route->guard == GUARD_NONE || pass(a, x, route->guard, &note->auth))
         note->route = route;
 }
 

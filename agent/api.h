@@ -5,13 +5,15 @@
  * Paths:   /internal/info, /internal/events, /internal/tokenizer as `muster engine` has them; /metrics,
  *          /health
  * Access:  /health is open. The others are for the fleet's parts; without a secret, for peers on this
- *          machine. Routers sign as they do for an engine of ours, with the instance's key
+ *          machine. Routers sign as they do for an engine of ours, with the instance's key. /metrics is also
+ *          for scrapers: on this machine without a key, from elsewhere with one of theirs
  * Bounds:  AGENT_FOLLOWERS_MAX streams (503 beyond); nothing is buffered for one that does not read
  */
 #pragma once
 #include "agent/core/kv_view.h"
 #include "agent/tokenizer.h"
 #include "base/io/auth/credentials.h"
+#include "base/io/auth/key_file.h"
 #include "base/io/metrics.h"
 #include "base/wire/events.h"
 #include "base/wire/report.h"
@@ -27,7 +29,8 @@ struct agent_api_config {
     const char *host;
     uint16_t port; /* 0: the first free one from AGENT_PORT_FIRST on */
     const struct credentials *held;
-    struct tls *tls; /* NULL: plain */
+    const struct key_file *scrapers; /* keys that open /metrics; NULL: none */
+    struct tls *tls;                 /* NULL: plain */
     /* Fills the engine's report; false: there is none, or it is too old. Strings live for the call. */
     bool (*report)(void *arg, struct engine_report *ret);
     void (*meter)(void *arg, struct metrics *m); /* sets the metrics before they are rendered */

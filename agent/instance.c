@@ -130,10 +130,11 @@ static bool port_is_free(uint16_t port)
 
 /* Finds a free port. Each instance begins its search at a port of its own, so that two that start
  * together seldom want the same one; when they do, one engine fails to bind and is started again on
- * another port. */
+ * another port. One that is alone has the first, which monitors and network rules can name. */
 static int find_port(const struct instance *in, uint16_t *ret, struct err *err)
 {
-    uint64_t place = hash64(in->spec.instance.data, in->spec.instance.len, (uint64_t)getpid());
+    uint64_t place =
+        in->alone ? 0 : hash64(in->spec.instance.data, in->spec.instance.len, (uint64_t)getpid());
     for (uint32_t i = 0; i < ENGINE_PORT_COUNT; i++) {
         uint16_t port = (uint16_t)(ENGINE_PORT_FIRST + (place + i) % ENGINE_PORT_COUNT);
         if (!port_is_free(port)) continue;
@@ -156,7 +157,9 @@ int instance_spawn(const struct instance *in, struct proc *ret, uint16_t *ret_po
     snprintf(number, sizeof number, "%u", port);
     const char *const argv[] = { program,         "agent", "--spec", in->spec_path,
                                  "--engine-port", number,  NULL };
-    struct proc_spec what = { .argv = argv, .log_path = log, .detached = true };
+    struct proc_spec what = { .argv = argv,
+                              .log_path = in->shares_log ? NULL : log,
+                              .detached = true };
     rc = proc_spawn(&what, ret, err);
     if (rc == 0) *ret_port = port;
     return rc;
@@ -212,7 +215,7 @@ int instance_become_engine(const struct instance *in, uint16_t port, struct err 
 {
     const struct launch_spec *s = &in->spec;
     const struct engine_driver *driver = engine_driver_of(s->kind);
-    char events[INSTANCE_SOCKET_BYTES], replay[INSTANCE_SOCKET_BYTES];
+    char events[INSTANCE_SOCKET_BYTES], replay[INSTANCE_SOCKET_BYTES], program[PATH_MAX];
     CLEANUP(arena_fini) struct arena arena;
     arena_init(&arena, SPEC_ARENA_BYTES);
     struct engine_command command = { .arena = &arena };
@@ -230,6 +233,9 @@ int instance_become_engine(const struct instance *in, uint16_t port, struct err 
     if (command.rc < 0) return err_set(err, command.rc, "the engine's command line");
     for (uint32_t i = 0; i < command.env_count; i++)
         putenv((char *)(uintptr_t)command.env[i]); /* lives until exec, as the arena does */
+    if (str_eq(str_from(command.arg[0]), STR(LAUNCH_SELF)) &&
+        proc_self_path(program, sizeof program) == 0)
+        command.arg[0] = program;
     execvp(command.arg[0], (char *const *)(uintptr_t)command.arg);
     return err_set(err, -errno, "%s: %s", command.arg[0], strerror(errno));
 }

@@ -21,6 +21,8 @@ struct instance {
     int64_t born_us, start_us; /* of the document; no engine before; clock_mono_us */
     bool adopts;               /* somebody else started the engine and ends it: it has no folder */
     uint16_t adopted_port;     /* of that engine */
+    bool alone;                /* on its machine, as in a Pod: its engine has the first port */
+    bool shares_log;           /* the engine writes to the agent's own output */
 };
 
 /* Reads and checks the launch document. */

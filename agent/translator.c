@@ -205,6 +205,7 @@ int translator_new(const struct translator_config *config, struct translator **r
                                           .host = t->host,
                                           .port = config->port,
                                           .held = config->held,
+                                          .scrapers = config->scrapers,
                                           .tls = config->tls,
                                           .report = report,
                                           .meter = meter,

@@ -18,6 +18,7 @@ struct translator;
 struct translator_config {
     struct loop *loop;
     const struct credentials *held;
+    const struct key_file *scrapers; /* as in agent_api_config */
     struct tls *tls;                 /* of the agent's own port; NULL: plain */
     const char *host;                /* where routers reach the agent; also listened on */
     uint16_t port;                   /* 0: the first free one */

@@ -17,6 +17,8 @@ struct get_options {
     int output;
 };
 
+static const char *const kinds[] = { "services", "pools",     "instances", "intents",
+                                     "offers",   "decisions", "tenants",   NULL };
 // clang-format off
 #define AT(member) .offset = offsetof(struct get_options, member)
 static const struct config_field rows[] = {
@@ -27,7 +29,7 @@ static const struct config_field rows[] = {
 };
 static const struct opt_positional positionals[] = {
     { .name = "KIND", .required = true, AT(kind),
-      .about = "services, pools, instances, intents, offers, decisions or tenants." },
+      .words = kinds, .about = "services, pools, instances, intents, offers, decisions or tenants." },
     { .name = "NAME", AT(name), .about = "Only the one of this name." },
 };
 // clang-format on

@@ -6,10 +6,12 @@
 #include "agent/agent.h"
 #include "base/core/own.h"
 #include "base/io/net/descriptors.h"
+#include "base/io/notify.h"
 #include "base/io/proc.h"
 #include "cli/command.h"
 #include "cli/schema.h"
 #include "cli/tokenizer_load.h"
+#include "controller/cloud/kube/kube_section.h"
 #include "controller/controller.h"
 #include "engine/engine.h"
 #include "router/router.h"
@@ -74,6 +76,7 @@ static int role_run(const struct role_command *role, int argc, char *const *argv
     if (rc < 0) return opt_fail(&usage, &err);
     if (parsed.help) return opt_show_help(&usage);
     rc = proc_hash_key_draw(&err);
+    if (rc == 0) rc = notify_open((const char *const *)environ, &err);
     if (rc < 0) {
         fprintf(stderr, "%s: %s\n", role->name, err_text(&err, rc));
         return EXIT_FAILED;
@@ -105,6 +108,7 @@ static int controller(const struct config *config, struct err *err)
         .service = services->items,
         .service_count = services->count,
         .local = config_section_get(config, local_section.name),
+        .kube = config_section_get(config, kube_section.name),
         .whole = config,
     };
     return controller_main(&c, err);

@@ -5,13 +5,11 @@
  *         127.0.0.1:8090
  * Secret: the file that `muster up` wrote down, else STATE/secret; calls are signed with it when it
  *         exists. A token is sent as it is: across a network use it over TLS
- * Paths:  member names joined by dots: "engine.running"; no indices (json_path_each walks a list).
- *         A missing member and null are the same: -ENOENT; text that is not JSON, or a value of
- *         another type, is -EINVAL. Results point into the text
  */
 #pragma once
 #include "base/core/buf.h"
 #include "base/core/err.h"
+#include "base/core/json_path.h"
 #include "base/io/config/config.h"
 #include "cli/fleet_file.h"
 #include "cli/table.h"
@@ -78,20 +76,6 @@ int remote_request(const struct remote *a, struct str method, struct str path, s
 
 /* Appends `name` as one segment of a path, with other than unreserved characters as %XX. */
 void remote_segment(struct buf *path, struct str name);
-int json_path(struct str json, const char *path, struct str *ret); /* the value's bytes */
-int json_path_text(struct str json, const char *path, struct buf *out);
-int json_path_f64(struct str json, const char *path, double *ret);
-int json_path_u64(struct str json, const char *path, uint64_t *ret);
-int json_path_bool(struct str json, const char *path, bool *ret);
-
-/* Calls fn for each item of the list at path (the whole text when path is ""). A result of fn other than
- * 0 ends the walk and is returned. */
-int json_path_each(struct str json, const char *path, int (*fn)(void *ctx, struct str item),
-                   void *ctx);
-
-/* The same over an object's members; `name` is unescaped and lives for the call. */
-int json_path_each_member(struct str json, const char *path,
-                          int (*fn)(void *ctx, struct str name, struct str value), void *ctx);
 
 struct resource {
     const char *name;

@@ -9,6 +9,7 @@
 #include "base/core/own.h"
 #include "base/io/config/opt.h"
 #include "controller/cloud/cloud_adopted.h"
+#include "controller/cloud/kube/kube_section.h"
 #include "controller/config.h"
 #include "controller/setup.h"
 #include "engine/config.h"
@@ -23,7 +24,7 @@
 #include <unistd.h>
 
 static const struct config_section *const sections[] = {
-    &controller_section, &services_section, &local_section,
+    &controller_section, &services_section, &local_section, &kube_section,
     &router_section,     &engine_section,   &agent_section,
 };
 
@@ -101,7 +102,10 @@ static void check_service(struct checking *c, const struct service_section *s,
 {
     const struct pool_section *pool = s->pools.items;
     struct err err = { 0 };
-    if (access(s->model.data, R_OK) < 0) {
+    bool is_here = s->pools.count == 0; /* instances of a cloud read a file of their own machine */
+    for (size_t p = 0; p < s->pools.count; p++)
+        is_here = is_here || str_eq(pool[p].provider, STR("local"));
+    if (is_here && access(s->model.data, R_OK) < 0) {
         int rc = -errno;
         problem(c, &err,
                 err_set(&err, rc, "service %s: the model %s cannot be read: %s", s->name.data,
@@ -123,7 +127,8 @@ static void check_room(struct checking *c, const struct controller_config *cc,
         const struct pool_section *pool = cc->service[s].pools.items;
         for (size_t p = 0; p < cc->service[s].pools.count; p++)
             for (uint32_t o = 0; o < offer_count && pool[p].offers.count > 0; o++)
-                if (str_eq(offers[o].name, pool[p].offers.items[0]))
+                if (str_eq(pool[p].provider, STR("local")) &&
+                    str_eq(offers[o].name, pool[p].offers.items[0]))
                     wanted += (double)pool[p].min * offers[o].share;
     }
     if (wanted <= cores + 1e-9) return;
@@ -140,24 +145,29 @@ static void check_fleet(struct checking *c)
         .service = services->items,
         .service_count = services->count,
         .local = config_section_get(c->config, local_section.name),
+        .kube = config_section_get(c->config, kube_section.name),
         .whole = c->config,
     };
     CLEANUP(arena_fini) struct arena arena;
     arena_init(&arena, ARENA_BYTES);
     struct control_setup setup = { 0 };
-    struct offer offer[LOCAL_OFFERS_MAX + 1] = { 0 };
+    struct offer offer[PLAN_OFFERS_MAX] = { 0 };
     const struct local_offer *local;
-    uint32_t count;
+    uint32_t count, sold = 0;
     double cores;
     struct err err = { 0 };
     int rc = setup_local(cc.local, &arena, &local, &count, &cores, &err);
-    for (uint32_t i = 0; rc == 0 && i < count && i < LOCAL_OFFERS_MAX; i++) {
-        rc = name_copy(offer[i].name, sizeof offer[i].name, local[i].name);
-        if (rc == 0) rc = name_copy(offer[i].provider, sizeof offer[i].provider, STR("local"));
+    for (; rc == 0 && sold < count && sold < LOCAL_OFFERS_MAX; sold++) {
+        rc = name_copy(offer[sold].name, sizeof offer[sold].name, local[sold].name);
+        if (rc == 0)
+            rc = name_copy(offer[sold].provider, sizeof offer[sold].provider, STR("local"));
     }
-    uint32_t all = count;
-    if (rc == 0 && setup_adopts(&cc)) cloud_adopted_offer(&offer[all++]);
-    if (rc == 0) rc = setup_services(&cc, offer, all, STR("muster"), &arena, &setup, &err);
+    struct kube_settings kube = { 0 };
+    if (rc == 0) rc = kube_settings_make(cc.kube, &arena, &kube, &err);
+    for (uint32_t i = 0; rc == 0 && i < kube.sold_count && sold < PLAN_OFFERS_MAX; i++)
+        offer[sold++] = kube.sold[i].offer;
+    if (rc == 0 && setup_adopts(&cc) && sold < PLAN_OFFERS_MAX) cloud_adopted_offer(&offer[sold++]);
+    if (rc == 0) rc = setup_services(&cc, offer, sold, STR("muster"), &arena, &setup, &err);
     if (rc < 0) problem(c, &err, rc);
     for (size_t s = 0; s < cc.service_count; s++)
         check_service(c, &cc.service[s], rc < 0 ? NULL : setup.launch[s]);

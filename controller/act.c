@@ -221,8 +221,9 @@ int control_remove_stray(struct control *c, uint32_t cloud, const struct listed 
                          int64_t now_us)
 {
     /* A call that is not submitted is made again with the next listing that shows the instance. */
-    if (control_call_stray(c, cloud, item, now_us) == 0)
-        log_event(LOG_WARN, "stray_removed", "handle=%s intent=%s", item->handle, item->intent);
+    if (control_call_stray(c, cloud, item, now_us) < 0) return 0;
+    control_count(c, CONTROL_M_STRAYS, c->observed.provider[cloud].cloud.driver->name);
+    log_event(LOG_WARN, "stray_removed", "handle=%s intent=%s", item->handle, item->intent);
     return 0;
 }
 

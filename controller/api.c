@@ -45,6 +45,7 @@ struct api {
 
 enum guard {
     GUARD_NONE,   /* /health */
+    GUARD_SCRAPE, /* as GUARD_READ, or a scraper's key */
     GUARD_READ,   /* a person's credential, beyond loopback or where it is required */
     GUARD_WRITE,  /* the same, always: other users of this machine reach loopback too */
     GUARD_AGENT,  /* the agent of an instance, under any Host; never a web page */
@@ -146,9 +147,11 @@ static bool may(const struct call *k, enum guard guard)
     const struct auth_note *note = http_exchange_note(k->x);
     enum token_role role;
     if (note->who == AUTH_PERSON) return true;
+    if (guard == GUARD_SCRAPE && key_file_has(k->api->config.scrapers, auth_bearer(k->req)))
+        return true;
     if (note->who == AUTH_NOBODY && guard <= GUARD_WRITE &&
         control_token_find(k->api->control, auth_bearer(k->req), &role))
-        return role == TOKEN_ADMIN || guard == GUARD_READ;
+        return role == TOKEN_ADMIN || guard <= GUARD_READ;
     return note->who == AUTH_PART && part_may(guard, auth_gate_id(k->req));
 }
 
@@ -295,15 +298,22 @@ static void show_decision(struct call *k)
         answer(k, 200, &k->api->out);
 }
 
+static void show_targets(struct call *k)
+{
+    control_targets(k->api->control, &k->api->out);
+    answer(k, 200, &k->api->out);
+}
+
 static void show_metrics(struct call *k)
 {
     struct metrics *m = control_metrics(k->api->control);
     metric_set(metric_of(m, CONTROL_M_STREAMS), k->api->stream_count);
-    if (metrics_render(m, &k->api->out) < 0) {
+    enum metrics_format format = metrics_format_of(http_request_header(k->req, "accept"));
+    if (metrics_render(m, format, &k->api->out) < 0) {
         refuse(k, 500, "failed", "the metrics do not fit");
         return;
     }
-    http_reply(k->x, 200, STR(METRICS_CONTENT_TYPE), buf_view(&k->api->out));
+    http_reply(k->x, 200, str_from(metrics_content_types[format]), buf_view(&k->api->out));
 }
 
 static void health(struct call *k)
@@ -580,7 +590,8 @@ static const struct route routes[] = {
     { "POST",   "/api/v1/services/*/resume",  GUARD_WRITE, pause_service,  0 },
     { "POST",   "/api/v1/services/*/scale",   GUARD_WRITE, scale_service,  0 },
     { "GET",    "/api/v1/stream",             GUARD_READ,  open_stream,    0 },
-    { "GET",    "/metrics",                   GUARD_READ,  show_metrics,   0 },
+    { "GET",    "/api/v1/targets",            GUARD_SCRAPE, show_targets,  0 },
+    { "GET",    "/metrics",                   GUARD_SCRAPE, show_metrics,  0 },
     { "GET",    "/",                          GUARD_NONE,  console,        0 },
 };
 // clang-format on

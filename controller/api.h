@@ -18,11 +18,13 @@
  *     DELETE /api/v1/tokens/NAME
  *     POST /api/v1/keys/open                 serve requests without a key again
  *     GET  /api/v1/stream                    server-sent events: status, decision
+ *     GET  /api/v1/targets                   what Prometheus scrapes (http_sd_configs)
  *     GET  / /health /metrics
  */
 #pragma once
 #include "base/core/str.h"
 #include "base/io/auth/auth_gate.h"
+#include "base/io/auth/key_file.h"
 #include "controller/control.h"
 #include "controller/fleet_clock.h"
 
@@ -33,9 +35,10 @@ struct api_config { /* borrowed for the api's life */
     const char *host;
     uint16_t port;
     bool require_secret;
-    const struct credentials *held; /* the fleet's secret */
-    struct tls *tls;                /* NULL: plain HTTP */
-    const struct str *hosts;        /* further host names that requests may use */
+    const struct credentials *held;  /* the fleet's secret */
+    const struct key_file *scrapers; /* keys that open /metrics and the list of targets */
+    struct tls *tls;                 /* NULL: plain HTTP */
+    const struct str *hosts;         /* further host names that requests may use */
     size_t host_count;
     const struct fleet_clock *clock;
     void (*on_urgent)(void *arg); /* an event should not wait for the next tick */

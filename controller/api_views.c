@@ -7,6 +7,7 @@
 #include "controller/core/record.h"
 #include "policies/scale/forecast.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* Opens the object `name` and returns true if it is known; else its value is null. */
@@ -458,6 +459,76 @@ int control_view(struct control *c, enum control_view view, int64_t now_us, stru
         put_tenants(&w, c);
     }
     json_object_end(&w);
+    return out->rc;
+}
+
+/* ---- targets of a scraper ---- */
+
+static void begin_target(struct json_writer *w, const char *host, uint32_t port, const char *job,
+                         const char *instance)
+{
+    char at[REPORT_NAME_BYTES_MAX + 16];
+    bool brackets = strchr(host, ':') != NULL; /* an IPv6 address */
+    snprintf(at, sizeof at, "%s%s%s:%u", brackets ? "[" : "", host, brackets ? "]" : "", port);
+    json_object(w);
+    json_key(w, "targets");
+    json_array(w);
+    json_put_text(w, at);
+    json_array_end(w);
+    json_key(w, "labels");
+    json_object(w);
+    json_kv_text(w, "job", job);
+    json_kv_text(w, "instance", instance);
+}
+
+static void end_target(struct json_writer *w)
+{
+    json_object_end(w);
+    json_object_end(w);
+}
+
+static void put_whose(struct json_writer *w, const struct intent *i, bool tls)
+{
+    json_kv_text(w, "__scheme__", tls ? "https" : "http");
+    json_kv_text(w, "service", i->service);
+    json_kv_text(w, "pool", i->pool);
+    json_kv_text(w, "provider", i->provider);
+    json_kv_text(w, "offer", i->offer);
+}
+
+/* An engine has its own job, and so has the agent that speaks for one of another kind. */
+static void put_engine_target(struct json_writer *w, const struct intent *i, const struct detail *d)
+{
+    char job[32];
+    snprintf(job, sizeof job, "%s-engine", engine_kind_names[d->engine.kind]);
+    begin_target(w, d->host, d->engine.port, job, i->id);
+    put_whose(w, i, d->engine.tls);
+    end_target(w);
+    if (!d->engine.agent_port) return;
+    begin_target(w, d->agent_host, d->engine.agent_port, "muster-agent", i->id);
+    put_whose(w, i, d->engine.agent_tls);
+    end_target(w);
+}
+
+int control_targets(const struct control *c, struct buf *out)
+{
+    struct json_writer w;
+    json_writer_init(&w, out);
+    json_array(&w);
+    for (uint32_t at = 0; at < c->money.count; at++) {
+        const struct detail *d = &c->observed.detail[at];
+        bool serves = intent_is_live(&c->money.intent[at]) && d->has_engine && d->host[0];
+        if (serves && d->engine.port) put_engine_target(&w, &c->money.intent[at], d);
+    }
+    for (uint32_t r = 0; r < CONTROL_ROUTERS_MAX; r++) {
+        const struct router *rt = &c->observed.router[r];
+        struct str host = str_from(rt->host);
+        bool everywhere = str_eq(host, STR("0.0.0.0")) || str_eq(host, STR("::"));
+        if (!rt->id[0] || host.len == 0 || everywhere || !rt->port) continue;
+        begin_target(&w, rt->host, rt->port, "muster-router", rt->id);
+        end_target(&w);
+    }
+    json_array_end(&w);
     return out->rc;
 }
 

@@ -26,6 +26,9 @@ static const struct config_field controller_rows[] = {
     { .name = "agents_reach", .type = CONFIG_TEXT, IN(controller_section, agents_reach),
       .about = "[https://]HOST:PORT at which agents reach the controller, when that is not where it "
                "listens." },
+    { .name = "metrics_key_file", .type = CONFIG_TEXT, IN(controller_section, metrics_key_file),
+      .about = "File with one key a line that opens /metrics and /api/v1/targets and nothing else, for a "
+               "scraper." },
     { .name = "hosts", .type = CONFIG_TEXTS, .min = 0, .max = 16, IN(controller_section, hosts),
       .about = "Further host names by which browsers may call the API." },
     { .name = "require_secret", .type = CONFIG_BOOL, .default_text = "false",

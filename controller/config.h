@@ -1,4 +1,5 @@
-/* config.h - holds the sections of muster.yaml that the controller reads: controller, services, local.
+/* config.h - holds the sections of muster.yaml that the controller reads: controller, services, local; the
+ * section `kubernetes` is its driver's (cloud/kube/kube_section.h).
  *
  * Layer: controller (base/io)
  */
@@ -9,13 +10,15 @@
 #define CONTROL_COUNT_MAX 256 /* instances of a pool: a router knows as many */
 
 struct control_setup;
+struct kube_section;
 struct local_config;
 
 struct controller_section {
     struct str listen;
-    struct str state;        /* folder: store, secret, local instances */
-    struct str secret_file;  /* empty: `secret` in the state folder */
-    struct str agents_reach; /* HOST:PORT for agents; empty: the listen address */
+    struct str state;            /* folder: store, secret, local instances */
+    struct str secret_file;      /* empty: `secret` in the state folder */
+    struct str metrics_key_file; /* opens /metrics and nothing else */
+    struct str agents_reach;     /* HOST:PORT for agents; empty: the listen address */
     struct tls_section tls;
     struct config_texts hosts; /* further Host values that requests may name */
     bool require_secret, require_keys, send_secret;
@@ -98,5 +101,6 @@ struct controller_config {
     const struct service_section *service;
     size_t service_count;
     const struct local_section *local;
-    const struct config *whole; /* all engines begin with its `engine` section; NULL: none */
+    const struct kube_section *kube; /* NULL: none */
+    const struct config *whole;      /* all engines begin with its `engine` section; NULL: none */
 };

@@ -162,6 +162,10 @@ enum control_view {
 };
 int control_view(struct control *c, enum control_view view, int64_t now_us, struct buf *out);
 
+/* Appends the engines and routers that answer GET /metrics, as Prometheus' HTTP service discovery reads
+ * them: [{"targets":["HOST:PORT"],"labels":{"job":..,"instance":..,"service":..,"pool":..}},..]. */
+int control_targets(const struct control *c, struct buf *out);
+
 /* Appends decisions with id >= from, oldest first, as {"decisions":[...],"first":N,"last":N}. */
 int control_decisions(struct control *c, uint64_t from, uint64_t max, struct buf *out,
                       struct err *err);

@@ -3,16 +3,47 @@
 
 #include "base/core/bits.h"
 
+static const double ready_bounds[] = { 0.1, 0.25, 0.5, 1,   2.5, 5,   10,  20,
+                                       30,  60,   120, 180, 300, 600, 1200 };
 static const double tick_bounds[] = { 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3 };
 
 // clang-format off
 const struct metric_desc control_metric_table[CONTROL_M_COUNT] = {
     [CONTROL_M_INSTANCES] = { .name = "muster_controller_instances", .type = METRIC_GAUGE,
-        .help = "Instances by service, pool and phase.", .labels = { "service", "pool", "phase" },
-        .series_max = 512 },
+        .help = "Instances by service, pool and phase.",
+        .labels = { "service", "pool", "provider", "phase" }, .series_max = 512 },
     [CONTROL_M_TARGET] = { .name = "muster_controller_target_instances", .type = METRIC_GAUGE,
-        .help = "Instances that the last decision aims at.", .labels = { "service", "pool" },
-        .series_max = 128 },
+        .help = "Instances that the last decision aims at.",
+        .labels = { "service", "pool", "provider" }, .series_max = 128 },
+    [CONTROL_M_REASON] = { .name = "muster_controller_reason_info", .type = METRIC_GAUGE,
+        .labels = { "service", "reason" }, .series_max = 256,
+        .help = "1, labelled with the reason of the service's last decision; 0 for an earlier one." },
+    [CONTROL_M_BLOCKED] = { .name = "muster_controller_blocked_info", .type = METRIC_GAUGE,
+        .labels = { "service", "by" }, .series_max = 256, .help = "1, labelled with what held a part "
+        "of the last decision back (a budget, a window, missing reports); 0 for an earlier one." },
+    [CONTROL_M_SCALE_LOAD] = { .name = "muster_controller_scale_load", .type = METRIC_GAUGE,
+        .labels = { "service", "policy" }, .help = "The scaling policy's own measure of load: "
+        "instances that are needed, or a share of a target, as its page says." },
+    [CONTROL_M_ARRIVALS] = { .name = "muster_controller_arrivals_per_second", .type = METRIC_GAUGE,
+        .labels = { "service" }, .help = "Requests that arrive a second, over all routers." },
+    [CONTROL_M_FORECAST] = { .name = "muster_controller_forecast_arrivals_per_second",
+        .type = METRIC_GAUGE, .labels = { "service" }, .help = "Requests a second that the scaling "
+        "policy expects by the time that an instance bought now is ready; NaN: it forecasts none." },
+    [CONTROL_M_TTFT_ESTIMATE] = { .name = "muster_controller_ttft_estimate_seconds",
+        .type = METRIC_GAUGE, .unit = "seconds", .labels = { "service" },
+        .help = "TTFT that the last decision expects of the fleet that it aims at; NaN: unknown." },
+    [CONTROL_M_REQUESTS] = { .name = "muster_controller_requests", .type = METRIC_GAUGE,
+        .unit = "requests", .labels = { "service", "state" }, .help = "Requests as decisions see them: "
+        "in flight, of those waiting in an engine, held by routers; NaN: no router reports." },
+    [CONTROL_M_SLO_SECONDS] = { .name = "muster_controller_slo_seconds", .type = METRIC_GAUGE,
+        .unit = "seconds", .labels = { "service", "of" },
+        .help = "Bound of the service's SLO, of ttft and tpot." },
+    [CONTROL_M_SLO_OBJECTIVE] = { .name = "muster_controller_slo_objective_ratio",
+        .type = METRIC_GAUGE, .labels = { "service" },
+        .help = "Share of requests that should meet the SLO (services[].attainment)." },
+    [CONTROL_M_BUDGET] = { .name = "muster_controller_budget_per_hour_dollars",
+        .type = METRIC_GAUGE, .unit = "dollars", .labels = { "service" },
+        .help = "Most that may be billed an hour; absent: no limit." },
     [CONTROL_M_COST_PER_HOUR] = { .name = "muster_controller_cost_per_hour_dollars",
         .type = METRIC_GAUGE, .unit = "dollars",
         .help = "Price of everything that may be billed now.", .labels = { "service" } },
@@ -32,6 +63,31 @@ const struct metric_desc control_metric_table[CONTROL_M_COUNT] = {
     [CONTROL_M_LISTING_AGE] = { .name = "muster_controller_listing_age_seconds",
         .type = METRIC_GAUGE, .unit = "seconds", .labels = { "provider" },
         .help = "Age of the last good listing of a provider." },
+    [CONTROL_M_CREATE_FAILURES] = { .name = "muster_controller_create_failures_total",
+        .type = METRIC_COUNTER, .labels = { "provider", "offer", "class" }, .series_max = 384,
+        .help = "Launches that the provider refused or did not answer, by class: capacity (sold out), "
+        "quota, throttle, auth, invalid, transient." },
+    [CONTROL_M_OFFER_AVAILABLE] = { .name = "muster_controller_offer_available",
+        .type = METRIC_GAUGE, .labels = { "provider", "offer" }, .help = "1: the offer may be asked; "
+        "0: it was refused lately and is left alone for a while." },
+    [CONTROL_M_OFFER_PRICE] = { .name = "muster_controller_offer_price_per_hour_dollars",
+        .type = METRIC_GAUGE, .unit = "dollars", .labels = { "provider", "offer" },
+        .help = "Price of an instance; NaN: unknown." },
+    [CONTROL_M_OFFER_LEAD] = { .name = "muster_controller_offer_lead_seconds",
+        .type = METRIC_GAUGE, .unit = "seconds", .labels = { "provider", "offer" },
+        .help = "Time from the create call to ready: learned from launches, the provider's figure "
+        "before." },
+    [CONTROL_M_TIME_TO_READY] = { .name = "muster_controller_time_to_ready_seconds",
+        .type = METRIC_HISTOGRAM, .unit = "seconds", .labels = { "service", "pool", "phase" },
+        .series_max = 640, .buckets = ready_bounds, .bucket_count = COUNT_OF(ready_bounds),
+        .help = "Launches by phase: call (until the provider is asked), create (until it has made the "
+        "instance), boot (until the agent reports), load (until it serves), total." },
+    [CONTROL_M_ORPHANS] = { .name = "muster_controller_orphans", .type = METRIC_GAUGE,
+        .labels = { "provider" }, .help = "Instances in the last listing that belong to no intent, or "
+        "are the second of one, and are not adopted." },
+    [CONTROL_M_STRAYS] = { .name = "muster_controller_strays_removed_total",
+        .type = METRIC_COUNTER, .labels = { "provider" },
+        .help = "Calls to remove such an instance." },
     [CONTROL_M_LOST] = { .name = "muster_controller_instances_lost_total",
         .type = METRIC_COUNTER, .labels = { "offer" }, .series_max = 64,
         .help = "Instances that their provider took away, or said that it would." },
@@ -39,6 +95,12 @@ const struct metric_desc control_metric_table[CONTROL_M_COUNT] = {
         .help = "Decisions recorded." },
     [CONTROL_M_REPORTS] = { .name = "muster_controller_agent_reports_total",
         .type = METRIC_COUNTER, .help = "Reports of agents.", .labels = { "result" } },
+    [CONTROL_M_REPORTING] = { .name = "muster_controller_reporting_instances",
+        .type = METRIC_GAUGE, .labels = { "service", "state" },
+        .help = "Serving instances by whether their agent's last report is fresh or stale." },
+    [CONTROL_M_RESTARTS] = { .name = "muster_controller_engine_restarts_total",
+        .type = METRIC_COUNTER, .labels = { "service", "pool" }, .series_max = 128,
+        .help = "Engines that their agents started again." },
     [CONTROL_M_SYNCS] = { .name = "muster_controller_router_syncs_total", .type = METRIC_COUNTER,
         .help = "Syncs of routers." },
     [CONTROL_M_ROUTERS] = { .name = "muster_controller_routers", .type = METRIC_GAUGE,

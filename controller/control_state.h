@@ -103,6 +103,9 @@ struct control {
     struct rng rng;
     struct metrics *metrics;
     struct last_hour last_hour;
+    struct { /* the sentences of the metrics that are 1; static */
+        const char *reason, *blocked;
+    } told[PLAN_SERVICES_MAX];
     int64_t started_us, memory_us, usage_us, ticked_us;
     int64_t date_ahead_us; /* date less fleet time */
     bool date_known;
@@ -172,6 +175,12 @@ void tenants_take_usage(struct control *c, struct router *r, const struct router
 int tenants_flush(struct control *c, int64_t now_us);
 int tenants_rules(const struct control *c, struct arena *arena, const struct tenant_rules **ret,
                   uint32_t *ret_count);
+
+/* measure.c */
+void control_measure(struct control *c, int64_t now_us); /* sets the gauges */
+void measure_zeros(struct control *c); /* of counters: a rate needs a zero to rise from */
+void measure_create(struct control *c, uint32_t offer, enum offer_error e); /* a provider's reply */
+void measure_ready(struct control *c, const struct intent *i, int64_t now_us); /* of a launch */
 
 /* tick.c */
 uint32_t control_find(const struct control *c, const char *id); /* UINT32_MAX: unknown */

@@ -6,11 +6,13 @@
 #include "base/io/log.h"
 #include "base/io/loop/clock.h"
 #include "base/io/net/addr.h"
+#include "base/io/notify.h"
 #include "base/io/proc.h"
 #include "controller/api.h"
 #include "controller/aside.h"
 #include "controller/cloud/cloud_adopted.h"
 #include "controller/cloud/cloud_thread.h"
+#include "controller/cloud/kube/kube_cloud.h"
 #include "controller/control_metrics.h"
 #include "controller/fleet_clock.h"
 #include "fleet/defaults.h"
@@ -21,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #define SETUP_ARENA_BYTES ((size_t)4 << 20)
 #define STORE_BYTES_MAX ((uint64_t)256 << 20)
@@ -33,10 +36,13 @@ struct controller {
     struct fleet_clock clock;
     struct cloud cloud[CONTROL_CLOUDS_MAX];
     uint32_t cloud_count;
+    struct kube_settings kube;
     struct api *api;
     struct control *control;
     struct loop_timer tick;
+    struct notify_watch watch;
     struct credentials held;
+    struct key_file scrapers;
     char secret_path[PATH_MAX], keys_path[PATH_MAX], program[PATH_MAX], listen_host[ADDR_TEXT_MAX];
     struct tls *tls; /* NULL: plain HTTP */
     struct addr listen;
@@ -98,6 +104,7 @@ static void on_signal(void *arg, int signo)
 {
     struct controller *c = arg;
     log_event(LOG_INFO, "controller_leaves", "signal=%d", signo);
+    notify_stopping("ends; the fleet goes on without it");
     loop_stop(c->loop);
 }
 
@@ -150,7 +157,6 @@ static int open_local(struct controller *c, struct err *err)
     int rc = state_path(c, "instances", folder, err);
     if (rc == 0) rc = file_make_folders(folder, 0700, err);
     if (rc == 0) rc = absolute(folder, err);
-    if (rc == 0) rc = proc_self_path(c->program, sizeof c->program);
     if (rc == 0)
         rc = setup_local(c->config->local, &c->arena, &local.offer, &local.offer_count,
                          &local.machine_share, err);
@@ -166,7 +172,30 @@ static int open_local(struct controller *c, struct err *err)
     const struct cloud pace = { .poll_us = c->config->local->poll_us,
                                 .calls_per_s = c->config->local->calls_per_s };
     rc = cloud_thread_new(&cloud_local_backend, ctx, &pace, &c->cloud[c->cloud_count], err);
-    if (rc == 0) c->cloud_count++;
+    c->cloud_count += rc == 0;
+    return rc;
+}
+
+static int open_kube(struct controller *c, struct err *err)
+{
+    uint64_t seed;
+    int rc = kube_settings_make(c->config->kube, &c->arena, &c->kube, err);
+    if (rc == 0 && getrandom(&seed, sizeof seed, 0) != sizeof seed)
+        rc = err_set(err, -EIO, "the system gives no random bytes");
+    if (rc < 0) return rc;
+    rc = kube_cloud_open(c->loop, &c->kube, c->config->controller->drain_us,
+                         (const char *const *)environ, seed, &c->cloud[c->cloud_count], err);
+    c->cloud_count += rc == 0;
+    return rc;
+}
+
+/* Without offers of a cluster there is this machine, with offers or without. */
+static int open_clouds(struct controller *c, struct err *err)
+{
+    bool kube = kube_is_wanted(c->config->kube);
+    int rc = proc_self_path(c->program, sizeof c->program);
+    if (rc == 0 && (!kube || c->config->local->offers.count > 0)) rc = open_local(c, err);
+    if (rc == 0 && kube) rc = open_kube(c, err);
     return rc;
 }
 
@@ -226,15 +255,10 @@ static int open_api(struct controller *c, struct err *err)
     const struct controller_section *s = c->config->controller;
     int rc = addr_parse(&c->listen, s->listen, err);
     if (rc < 0) return err_prefix(err, rc, "controller.listen");
-    char text[ADDR_TEXT_MAX];
-    struct addr bare = c->listen;
-    addr_text(&bare, text);
-    char *colon = strrchr(text, ':');
-    *colon = 0;
-    bool v6 = text[0] == '[';
-    snprintf(c->listen_host, sizeof c->listen_host, "%s", v6 ? text + 1 : text);
-    if (v6) c->listen_host[strlen(c->listen_host) - 1] = 0;
+    addr_host(&c->listen, c->listen_host);
     size_t host_count = 0;
+    rc = key_file_load(s->metrics_key_file, &c->scrapers, err);
+    if (rc < 0) return err_prefix(err, rc, "controller.metrics_key_file");
     rc = tls_section_open(&s->tls, &c->tls, NULL, err);
     if (rc < 0) return err_prefix(err, rc, "controller.tls");
     rc = gather_hosts(c, &host_count, err);
@@ -243,6 +267,7 @@ static int open_api(struct controller *c, struct err *err)
                               .port = c->listen.port,
                               .require_secret = s->require_secret || !addr_is_loopback(&c->listen),
                               .held = &c->held,
+                              .scrapers = &c->scrapers,
                               .tls = c->tls,
                               .hosts = c->hosts,
                               .host_count = host_count,
@@ -280,7 +305,7 @@ static int open_control(struct controller *c, struct err *err)
         .merge = MERGE_CONFIG_DEFAULT,
         .secret_file = str_from(c->secret_path),
         .secret = s->send_secret ? (struct str){ 0 } : str_from(c->held.secret),
-        /* Of local instances; a cloud's have addresses of their own. */
+        /* Of local instances; a cloud's driver writes its own. */
         .engine_host = STR("127.0.0.1"),
         .tick_us = s->tick_us,
         .tls = c->tls != NULL || tls_url_cut(&reach), /* or a proxy's */
@@ -304,11 +329,11 @@ static int open_control(struct controller *c, struct err *err)
     uint32_t offer_count = 0;
     if (!offers) return err_set(err, -ENOMEM, "no memory for offers");
     int rc = open_adopted(c, &setup, err);
-    for (uint32_t k = 0; rc == 0 && k < c->cloud_count; k++) {
+    for (uint32_t i = 0; i < c->cloud_count && rc == 0; i++) {
         uint32_t count = 0;
-        rc = c->cloud[k].driver->offers(c->cloud[k].ctx, offers + offer_count,
+        rc = c->cloud[i].driver->offers(c->cloud[i].ctx, &offers[offer_count],
                                         PLAN_OFFERS_MAX - offer_count, &count, err);
-        offer_count += count;
+        if (rc == 0) offer_count += count;
     }
     if (rc == 0)
         rc = setup_services(c->config, offers, offer_count, str_from(c->program), &c->arena, &setup,
@@ -337,7 +362,7 @@ static int build(struct controller *c, struct err *err)
     int rc = check_crash_step(c->config->controller, err);
     if (rc == 0) rc = loop_new(&c->loop, err);
     if (rc == 0) rc = open_state(c, err);
-    if (rc == 0) rc = open_local(c, err);
+    if (rc == 0) rc = open_clouds(c, err);
     if (rc == 0) rc = open_api(c, err);
     if (rc == 0) rc = open_control(c, err);
     if (rc == 0) rc = loop_signal(c->loop, SIGTERM, on_signal, c, err);
@@ -345,6 +370,17 @@ static int build(struct controller *c, struct err *err)
     c->tick = (struct loop_timer){ .fn = on_tick, .arg = c };
     if (rc == 0) rc = loop_timer_set(c->loop, &c->tick, clock_mono_us());
     return rc;
+}
+
+/* The controller is ready when it listens and holds its store, not when all clouds have been listed: a provider
+ * that is out of reach must not make a service manager start it again and again. */
+static void tell_ready(const struct controller *c)
+{
+    char status[ADDR_TEXT_MAX + 64];
+    log_event(LOG_INFO, "controller_ready", "host=%s port=%u state=%s services=%zu", c->listen_host,
+              api_port(c->api), c->config->controller->state.data, c->config->service_count);
+    snprintf(status, sizeof status, "listens at %s port %u", c->listen_host, api_port(c->api));
+    notify_ready(status);
 }
 
 int controller_main(const struct controller_config *config, struct err *err)
@@ -357,20 +393,22 @@ int controller_main(const struct controller_config *config, struct err *err)
     c->config = config;
     arena_init(&c->arena, SETUP_ARENA_BYTES);
     int rc = build(c, err);
+    if (rc == 0) rc = notify_watch_start(&c->watch, c->loop, NULL, 0, err);
     if (rc == 0) {
-        log_event(LOG_INFO, "controller_ready", "host=%s port=%u state=%s services=%zu",
-                  c->listen_host, api_port(c->api), config->controller->state.data,
-                  config->service_count);
+        tell_ready(c);
         control_claim(c->control);
         rc = loop_run(c->loop);
         if (c->failed) rc = err_set(err, -ENOMEM, "the controller's clock cannot be set");
     }
     api_free(c->api);
+    key_file_fini(&c->scrapers);
     tls_free(c->tls);
     control_free(c->control);
-    for (uint32_t k = 0; k < c->cloud_count; k++)
-        cloud_close(&c->cloud[k]);
+    for (uint32_t i = 0; i < c->cloud_count; i++)
+        cloud_close(&c->cloud[i]);
     store_close(c->store);
+    notify_watch_stop(&c->watch);
+    notify_watch_fini(&c->watch);
     loop_free(c->loop);
     arena_fini(&c->arena);
     free(c);

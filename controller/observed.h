@@ -31,6 +31,7 @@ struct provider {
     bool observed; /* the listing shows the world since the controller's start */
     bool is_new;   /* the listing has come since the last tick */
     bool list_soon;
+    uint32_t orphans;               /* in the listing, beyond those that were adopted */
     uint64_t list_call, price_call; /* under way; 0: none */
     int64_t list_sent_us, price_sent_us;
 };

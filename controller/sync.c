@@ -112,6 +112,18 @@ static uint32_t leaves_ms(const struct detail *d, int64_t now_us)
     return (uint32_t)min_i64(max_i64((d->leaves_us - now_us) / 1000, 1), UINT32_MAX);
 }
 
+/* Counts the engine's restarts since the agent's last report. The first report says only how many there were
+ * before. */
+static void count_restarts(struct control *c, uint32_t at, const struct agent_report *r)
+{
+    const struct detail *d = &c->observed.detail[at];
+    const struct intent *i = &c->money.intent[at];
+    uint32_t before = d->agent_boot == r->boot ? d->restarts : 0;
+    if (d->agent_boot == 0 || r->restarts <= before) return;
+    const struct str label[] = { str_from(i->service), str_from(i->pool) };
+    metric_add(metric_series(c->metrics, CONTROL_M_RESTARTS, label), r->restarts - before);
+}
+
 void control_report(struct control *c, const struct agent_report *r, int64_t now_us,
                     struct agent_reply *ret)
 {
@@ -133,6 +145,7 @@ void control_report(struct control *c, const struct agent_report *r, int64_t now
     if (!stale) {
         bool was_ready = s->engine_ready;
         enum agent_state was = s->state;
+        count_restarts(c, at, r);
         d->agent_boot = r->boot;
         d->agent_seq = r->seq;
         d->restarts = r->restarts;

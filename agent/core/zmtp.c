@@ -5,7 +5,7 @@
  *
  * Written here rather than linked: of libzmq an agent would use one socket type and one mechanism, and a
  * library with threads of its own would have to be joined with the loop
- * (docs/decisions/0018-an-agent-translates-other-engines.md). The greeting names version 3.0, so that a
+ * (docs/decisions/0022-an-agent-translates-other-engines.md). The greeting names version 3.0, so that a
  * newer peer keeps to its rules: a subscription is a message, not a command.
  */
 #include "agent/core/zmtp.h"

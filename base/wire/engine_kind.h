@@ -27,7 +27,6 @@ struct engine_traits {
     bool takes_ids;
     bool serves_itself; /* /internal/info, events and tokenizer; for others their agent does */
     bool salts;         /* a member `cache_salt` of a request keeps tenants' caches apart */
-    bool returns_ids;   /* a member `return_token_ids` makes it name the ids of what it generated */
     const char *const *program; /* and its first arguments, ends with NULL; NULL: only adopted */
     uint32_t seqs; /* sequences that it runs at once where it does not say: its own default */
 };

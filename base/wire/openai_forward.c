@@ -9,7 +9,6 @@ static const char *const left_out[] = {
     "model",
     "stream_options",
     "cache_salt",
-    "return_token_ids",
     /* not the client's to say */
     "extra_key",
     "kv_transfer_params",
@@ -34,7 +33,6 @@ static void put_ours(struct json_writer *w, const struct openai_forward *f)
 {
     json_kv_str(w, "model", f->model);
     if (f->cache_salt.len > 0) json_kv_str(w, "cache_salt", f->cache_salt);
-    if (f->ids) json_kv_bool(w, "return_token_ids", true);
     if (!f->stream) return;
     json_key(w, "stream_options");
     json_object(w);

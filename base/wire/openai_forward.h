@@ -14,7 +14,6 @@ struct openai_forward {
     struct str model;      /* as the engine calls it */
     struct str cache_salt; /* keeps this tenant's cache apart; empty: none is sent */
     bool stream;           /* asks for the usage at the end of the stream */
-    bool ids;              /* asks for the ids of the tokens */
 };
 
 /* Appends the request to `out`. -EINVAL: no object; or out->rc. */

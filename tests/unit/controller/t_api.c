@@ -17,6 +17,7 @@
 
 #define SECRET "0123456789abcdef"
 #define BEARER "Bearer " SECRET
+#define SCRAPER "a-scraper-s-key"
 
 struct face {
     struct world *w;
@@ -52,10 +53,13 @@ static struct face *face(bool require_secret, bool attach)
     f->w->service.min = 1;
     world_run(f->w, 5);
     static struct fleet_clock clock; /* fleet time is the boot clock's here */
+    static const struct key_file scrapers = { .key = { { SCRAPER, sizeof SCRAPER - 1 } },
+                                              .count = 1 };
     credentials_of_secret(STR(SECRET), &f->held);
     struct api_config config = { .host = "127.0.0.1",
                                  .require_secret = require_secret,
                                  .held = &f->held,
+                                 .scrapers = &scrapers,
                                  .hosts = hosts,
                                  .host_count = 1,
                                  .clock = &clock,
@@ -171,9 +175,30 @@ static void the_guard(void **state)
         { "GET", "/", NULL, NULL, NULL, NULL, 200, "<html", "the console" },
         { "GET", "/metrics", NULL, NULL, NULL, NULL, 200, "muster_controller_instances{",
           "metrics" },
+        { "GET", "/api/v1/targets", NULL, NULL, NULL, NULL, 200,
+          "[{\"targets\":[\"127.0.0.1:", "what Prometheus scrapes" },
         { "GET", "/nothing", NULL, NULL, NULL, NULL, 404, "not_found", "no such path" },
         { "POST", "/api/v1/status", "{}", NULL, NULL, NULL, 405, "method", "a wrong method" },
         { "GET", "/api/v1/decisions/a/b", NULL, NULL, NULL, NULL, 404, NULL, "one part only" },
+    };
+    check(f, rows, COUNT_OF(rows));
+    face_free(f);
+}
+
+static void a_scraper_s_key_opens_metrics_alone(void **state)
+{
+    (void)state;
+    struct face *f = face(true, true);
+    static const char key[] = "Bearer " SCRAPER;
+    const struct ask rows[] = {
+        { "GET", "/metrics", NULL, NULL, NULL, NULL, 401, "secret", "metrics without a key" },
+        { "GET", "/metrics", NULL, NULL, NULL, "Bearer a-scraper-s-kex", 401, "secret", "another" },
+        { "GET", "/metrics", NULL, NULL, NULL, key, 200, "muster_controller_", "its key" },
+        { "GET", "/metrics", NULL, NULL, NULL, BEARER, 200, "muster_controller_", "the secret" },
+        { "GET", "/api/v1/targets", NULL, NULL, NULL, key, 200, "targets", "what to scrape" },
+        { "GET", "/api/v1/status", NULL, NULL, NULL, key, 401, "secret", "a view" },
+        { "POST", "/api/v1/services/chat/pause", NULL, NULL, NULL, key, 401, "secret", "an act" },
+        { "POST", "/api/v1/routers/sync", SYNC, NULL, NULL, key, 401, "secret", "a router's" },
     };
     check(f, rows, COUNT_OF(rows));
     face_free(f);
@@ -223,6 +248,7 @@ static void everything_needs_the_secret_when_asked(void **state)
         { "GET", "/api/v1/status", NULL, NULL, NULL, NULL, 401, NULL, "status" },
         { "GET", "/", NULL, NULL, NULL, NULL, 200, "<html", "the console is a page without data" },
         { "GET", "/metrics", NULL, NULL, NULL, NULL, 401, NULL, "metrics" },
+        { "GET", "/api/v1/targets", NULL, NULL, NULL, NULL, 401, NULL, "addresses of the fleet" },
         { "POST", "/api/v1/services/chat/pause", NULL, NULL, NULL, NULL, 401, NULL, "acts" },
         { "GET", "/api/v1/status", NULL, NULL, NULL, BEARER, 200, NULL, "with the secret" },
         { "GET", "/api/v1/status", NULL, NULL, NULL, "Bearer 0123456789abcde", 401, NULL,
@@ -412,6 +438,7 @@ static int api_tests(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_guard),
+        cmocka_unit_test(a_scraper_s_key_opens_metrics_alone),
         cmocka_unit_test(a_foreign_host_is_refused),
         cmocka_unit_test(everything_needs_the_secret_when_asked),
         cmocka_unit_test(before_the_control_is_there),

@@ -107,7 +107,7 @@ static void nothing_is_bought_that_cannot_be_written(void **state)
     world_run(w, 20);
     assert_int_equal(fake_cloud_calls(w->fake, FAKE_CREATE), 0);
     CLEANUP(buf_fini) struct buf text = { 0 };
-    assert_int_equal(metrics_render(control_metrics(w->control), &text), 0);
+    assert_int_equal(metrics_render(control_metrics(w->control), METRICS_CLASSIC, &text), 0);
     assert_true(number_behind(&text, "\nmuster_controller_store_failures_total ") > 0);
     world_free(w);
 }

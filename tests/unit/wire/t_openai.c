@@ -691,7 +691,8 @@ static void absent_cached_tokens_are_not_zero(void **state)
         bool has_cached;
         uint32_t cached;
     } rows[] = {
-        { "{\"choices\":[],\"usage\":{\"completion_tokens\":5,\"prompt_tokens\":11,\"total_tokens\":16,"
+        { "{\"choices\":[],\"usage\":{\"completion_tokens\":5,\"prompt_tokens\":11,\"total_"
+          "tokens\":16,"
           "\"prompt_tokens_details\":{\"cached_tokens\":0}}}",
           true, 0 },
         { "{\"choices\":[],\"usage\":{\"prompt_tokens\":98,\"prompt_tokens_details\":"
@@ -744,8 +745,8 @@ static void requests_are_forwarded(void **state)
           "{\"model\":\"m\",\"n\":1}" },
         { "what we do not know goes on as it is",
           "{ \"new\\nkey\" : [1, {\"model\":\"inner\"}] }",
-          { .model = { "m", 1 }, .ids = true },
-          "{\"model\":\"m\",\"return_token_ids\":true,\"new\\nkey\":[1, {\"model\":\"inner\"}]}" },
+          { .model = { "m", 1 } },
+          "{\"model\":\"m\",\"new\\nkey\":[1, {\"model\":\"inner\"}]}" },
         { "no object", "[1]", { .model = { "m", 1 } }, NULL },
         { "cut", "{\"a\":", { .model = { "m", 1 } }, NULL },
     };
