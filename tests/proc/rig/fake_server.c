@@ -305,10 +305,10 @@ static void on_completion(struct fake *f, struct http_exchange *x, bool chat)
     run_next(f);
 }
 
-static uint32_t count_calls(const struct fake *f, bool running)
+static uint32_t count_calls(struct fake *f, bool running)
 {
     uint32_t count = 0;
-    LIST_EACH ((struct list *)&f->calls, at)
+    LIST_EACH (&f->calls, at)
         count += CONTAINER_OF(at, struct call, link)->runs == running;
     return count;
 }
@@ -318,7 +318,7 @@ static double kv_share(const struct fake *f)
     return (double)f->pages.count / f->pages.max;
 }
 
-static void put_vllm_meters(const struct fake *f, struct buf *out)
+static void put_vllm_meters(struct fake *f, struct buf *out)
 {
     uint32_t running = count_calls(f, true);
     buf_printf(out, "vllm:num_requests_running{engine=\"0\"} %u\n", running);
@@ -332,7 +332,7 @@ static void put_vllm_meters(const struct fake *f, struct buf *out)
                f->pages.max);
 }
 
-static void put_sglang_meters(const struct fake *f, struct buf *out)
+static void put_sglang_meters(struct fake *f, struct buf *out)
 {
     uint32_t running = count_calls(f, true);
     buf_printf(out, "sglang:num_running_reqs{tp_rank=\"0\"} %u\n", running);

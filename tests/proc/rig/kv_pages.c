@@ -2,6 +2,7 @@
  * events of vLLM (maps) and SGLang (arrays) are written in. */
 #include "tests/proc/rig/kv_pages.h"
 
+#include "base/core/err.h"
 #include "base/core/hash.h"
 #include "base/core/own.h"
 
@@ -149,11 +150,9 @@ uint32_t kv_pages_take(struct kv_pages *k, const uint32_t *ids, size_t count, st
     for (uint32_t i = 0; i < pages; i++)
         hash[i] = hash64(ids + (size_t)i * k->page_tokens, k->page_tokens * sizeof *ids,
                          i ? hash[i - 1] : start);
-    while (hit < pages && find(k, hash[hit]))
-        hit++;
     k->clock += pages + 1;
-    for (uint32_t i = 0; i < hit; i++) /* the nearer to the start, the later it goes */
-        find(k, hash[i])->used = k->clock + pages - i;
+    for (struct kv_page *p; hit < pages && (p = find(k, hash[hit])); hit++)
+        p->used = k->clock + pages - hit; /* the nearer to the start, the later it goes */
     uint32_t kept = hit;
     for (; kept < pages; kept++) {
         struct kv_page *page = make_room(k, &events, &event_count);
