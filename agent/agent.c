@@ -25,6 +25,7 @@
 #include "base/io/auth/peer_call.h"
 #include "base/io/file.h"
 #include "base/io/log.h"
+#include "base/io/loop/clock.h"
 #include "base/io/net/tls.h"
 #include "base/io/notify.h"
 #include "fleet/defaults.h"
@@ -91,6 +92,7 @@ struct agent {
     double clock_asked;  /* in the order under way */
     bool drain_wished, started, last_words;
     char trouble[REPORT_TEXT_BYTES_MAX];
+    uint32_t unfinished; /* requests in flight when the drain's time was over */
     int rc;
     struct err *err;
 };
@@ -219,6 +221,15 @@ static void carry_out(struct agent *a, uint32_t actions)
 
 /* ---- time ---- */
 
+/* Notes what was still in flight when a drain's time was over, for the person who waits for its end. */
+static void note_late_drain(struct agent *a, const struct sup_view *v)
+{
+    if (a->sup.why != sup_event_text(SUP_DRAIN_LATE) || v->in_flight == 0) return;
+    a->unfinished = v->in_flight;
+    snprintf(a->trouble, sizeof a->trouble, "the drain took too long: %u requests were in flight",
+             v->in_flight);
+}
+
 static void look(struct agent *a)
 {
     int64_t now = loop_now_us(a->loop);
@@ -236,6 +247,7 @@ static void look(struct agent *a)
     if (a->sup.lates != lates)
         log_event(LOG_WARN, "agent_late", "instance=%.*s seconds=%.3f",
                   STR_ARG(a->in.spec.instance), (double)(now - looked_us) * 1e-6);
+    if (a->sup.state != before) note_late_drain(a, &v);
     if (a->sup.state != before)
         log_event(LOG_INFO, "engine_state", "instance=%.*s from=%s to=%s why=%s",
                   STR_ARG(a->in.spec.instance), sup_state_text(before),
@@ -426,6 +438,9 @@ static void tell(struct agent *a)
                               .state = sup_reported(a->sup.state),
                               .restarts = sup_restarts(&a->sup),
                               .trouble = str_from(a->trouble),
+                              .version = STR(MUSTER_VERSION),
+                              .date_us = clock_wall_us(),
+                              .unfinished = a->unfinished,
                               .has_engine = a->has_info,
                               .engine = a->info };
     if (a->in.adopts) {

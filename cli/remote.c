@@ -7,6 +7,8 @@
 #include "base/core/own.h"
 #include "base/io/file.h"
 #include "base/io/http/http_fetch.h"
+#include "cli/command.h"
+#include "cli/yaml_text.h"
 
 #include <stdio.h>
 
@@ -15,6 +17,20 @@
 #define SECRET_NAME "secret" /* in the state directory, when no other file is named */
 
 const char *const remote_outputs[] = { "table", "json", NULL };
+const char *const remote_trees[] = { "table", "json", "yaml", NULL };
+const char *const remote_forms[] = { "table", "json", "yaml", "wide", NULL };
+
+int remote_print(int output, struct buf *json, struct err *err)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    if (output != REMOTE_YAML) {
+        buf_byte(json, '\n');
+        return command_print(json, err);
+    }
+    int rc = json->rc < 0 ? json->rc : yaml_of_json(buf_view(json), &text);
+    return rc < 0 ? err_set(err, rc, "the reply cannot be written as YAML")
+                  : command_print(&text, err);
+}
 
 static int split(struct str text, char *ret_host, size_t size, uint16_t *ret_port, struct err *err)
 {
@@ -201,14 +217,27 @@ static const struct table_column service_columns[] = {
     { "REASON", "reason", TABLE_TEXT },
 };
 
+static const struct table_column service_wide[] = {
+    { "SLO TTFT", "slo_ttft_s", TABLE_AGE },     { "SLO TPOT", "slo_tpot_s", TABLE_FACTOR },
+    { "BUDGET $/H", "budget_per_h", TABLE_MONEY },
+    { "SHAPER", "shaper", TABLE_TEXT },          { "MIX", "mix", TABLE_TEXT },
+    { "PLACE", "place", TABLE_TEXT },            { "ROUTERS FRESH", "routers_fresh", TABLE_YES },
+    { "LACKS", "policy_lacks", TABLE_TEXT },     { "HELD BACK", "blocked", TABLE_TEXT },
+};
+
 static const struct table_column pool_columns[] = {
     { "SERVICE", "service", TABLE_TEXT },    { "POOL", "pool", TABLE_TEXT },
     { "ROLE", "role", TABLE_TEXT },
     { "READY", "ready", TABLE_COUNT },       { "STARTING", "starting", TABLE_COUNT },
     { "DRAINING", "draining", TABLE_COUNT }, { "TARGET", "target", TABLE_COUNT },
     { "MIN", "min", TABLE_COUNT },           { "MAX", "max", TABLE_COUNT },
-    { "BY HAND", "manual", TABLE_COUNT },    { "PROVIDER", "provider", TABLE_TEXT },
+    { "BY HAND", "manual", TABLE_COUNT },    { "DRAINED", "drained", TABLE_YES },
+    { "PROVIDER", "provider", TABLE_TEXT },
     { "OFFERS", "offers", TABLE_LIST },
+};
+
+static const struct table_column pool_wide[] = {
+    { "ENDING", "ending", TABLE_COUNT },     { "PRIORITY", "priority", TABLE_TEXT },
 };
 
 static const struct table_column instance_columns[] = {
@@ -226,6 +255,16 @@ static const struct table_column instance_columns[] = {
     { "TROUBLE", "trouble", TABLE_TEXT },
 };
 
+static const struct table_column instance_wide[] = {
+    { "PROVIDER", "provider", TABLE_TEXT },   { "OFFER", "offer", TABLE_TEXT },
+    { "NODE", "node", TABLE_TEXT },           { "VERSION", "version", TABLE_TEXT },
+    { "INTENT", "intent", TABLE_STATE },      { "HOST", "engine.host", TABLE_TEXT },
+    { "KIND", "engine.kind", TABLE_TEXT },    { "MODEL", "engine.model", TABLE_TEXT },
+    { "ROUTED", "routed", TABLE_COUNT },      { "PAGES FREE", "engine.pages_free", TABLE_COUNT },
+    { "CACHED", "engine.pages_cached", TABLE_COUNT },
+    { "HEARD", "report_age_s", TABLE_AGE },   { "DIGEST", "engine.digest", TABLE_TEXT },
+};
+
 static const struct table_column intent_columns[] = {
     { "INTENT", "id", TABLE_TEXT },           { "STATE", "state", TABLE_STATE },
     { "SERVICE", "service", TABLE_TEXT },     { "POOL", "pool", TABLE_TEXT },
@@ -233,6 +272,11 @@ static const struct table_column intent_columns[] = {
     { "HANDLE", "handle", TABLE_TEXT },       { "CALLS", "create_calls", TABLE_COUNT },
     { "WANTED", "wanted_us", TABLE_SINCE },   { "CREATED", "created_us", TABLE_SINCE },
     { "ENDED", "ended_us", TABLE_SINCE },     { "WHY", "why", TABLE_TEXT },
+};
+
+static const struct table_column intent_wide[] = {
+    { "ADOPTED", "adopted", TABLE_YES },      { "REGISTERED", "registered_us", TABLE_SINCE },
+    { "DRAINED", "drain_us", TABLE_SINCE },
 };
 
 static const struct table_column offer_columns[] = {
@@ -249,6 +293,35 @@ static const struct table_column decision_columns[] = {
     { "$/H", "decision.cost_per_h", TABLE_MONEY },
     { "$/H AFTER", "decision.cost_per_h_after", TABLE_MONEY },
     { "REASON", "decision.reason", TABLE_TEXT }, { "HELD BACK", "decision.blocked", TABLE_TEXT },
+};
+
+static const struct table_column decision_wide[] = {
+    { "KIND", "decision.kind", TABLE_TEXT },    { "POLICY", "decision.policy", TABLE_TEXT },
+    { "REPORTS", "decision.inputs.reports_fresh", TABLE_COUNT },
+    { "OF", "decision.inputs.reports_expected", TABLE_COUNT },
+};
+
+static const struct table_column event_columns[] = {
+    { "AGE", "at_us", TABLE_SINCE },           { "WHAT", "what", TABLE_TEXT },
+    { "BY", "by", TABLE_TEXT },                { "SERVICE", "service", TABLE_TEXT },
+    { "POOL", "pool", TABLE_TEXT },            { "INSTANCE", "instance", TABLE_TEXT },
+    { "TEXT", "text", TABLE_TEXT },
+};
+
+static const struct table_column event_wide[] = {
+    { "OFFER", "offer", TABLE_TEXT },          { "ORDER", "order", TABLE_YES },
+};
+
+static const struct table_column config_columns[] = {
+    { "GENERATION", "generation", TABLE_COUNT }, { "SOURCE", "source", TABLE_TEXT },
+    { "NAME", "name", TABLE_TEXT },              { "BY", "by", TABLE_TEXT },
+    { "AGE", "at_us", TABLE_SINCE },             { "FILE DIFFERS", "file_differs", TABLE_YES },
+    { "REFUSED SINCE", "refused.why", TABLE_TEXT },
+};
+
+static const struct table_column config_wide[] = {
+    { "FILE", "file", TABLE_TEXT },              { "REFUSED BY", "refused.by", TABLE_TEXT },
+    { "REFUSED", "refused.at_us", TABLE_SINCE },
 };
 
 static const struct table_column tenant_columns[] = {
@@ -271,21 +344,26 @@ static const struct table_column token_columns[] = {
 };
 
 #define COLUMNS(list) .column = list, .column_count = COUNT_OF(list)
+#define WIDE(list) .wide = list, .wide_count = COUNT_OF(list)
 
 const struct resource kind_table[] = {
     { "services", "/api/v1/services", "services", "service",
-      "The configuration names no service.", COLUMNS(service_columns) },
+      "The configuration names no service.", COLUMNS(service_columns), WIDE(service_wide) },
     { "pools", "/api/v1/pools", "pools", "pool",
-      "The configuration names no pool.", COLUMNS(pool_columns) },
+      "The configuration names no pool.", COLUMNS(pool_columns), WIDE(pool_wide) },
     { "instances", "/api/v1/instances", "instances", "instance",
       "No instance is there; one starts when a request comes or a minimum asks for it.",
-      COLUMNS(instance_columns) },
+      COLUMNS(instance_columns), WIDE(instance_wide) },
     { "intents", "/api/v1/intents", "intents", "id",
-      "No intent is recorded: nothing was launched yet.", COLUMNS(intent_columns) },
+      "No intent is recorded: nothing was launched yet.", COLUMNS(intent_columns), WIDE(intent_wide) },
     { "offers", "/api/v1/offers", "offers", "offer",
       "No provider offers anything.", COLUMNS(offer_columns) },
     { "decisions", "/api/v1/decisions", "decisions", "id",
-      "Nothing was decided yet.", COLUMNS(decision_columns) },
+      "Nothing was decided yet.", COLUMNS(decision_columns), WIDE(decision_wide) },
+    { "config", "/api/v1/config", "config", "source",
+      "The controller tells no configuration.", COLUMNS(config_columns), WIDE(config_wide) },
+    { "events", "/api/v1/events", "events", NULL,
+      "Nothing has happened yet.", COLUMNS(event_columns), WIDE(event_wide) },
     { "tenants", "/api/v1/tenants", "tenants", "tenant",
       "There is no tenant. `muster keys create NAME` makes one; `muster keys open` serves requests "
       "without a key once there was one.",
@@ -306,4 +384,13 @@ const struct resource *resource_find(struct str name)
             return &kind_table[i];
     }
     return NULL;
+}
+
+void resource_columns(const struct resource *k, bool wide, struct resource_columns *ret)
+{
+    uint32_t more = wide ? k->wide_count : 0;
+    must(k->column_count + more <= TABLE_COLUMNS_MAX);
+    memcpy(ret->column, k->column, k->column_count * sizeof *k->column);
+    if (more) memcpy(ret->column + k->column_count, k->wide, more * sizeof *k->wide);
+    ret->count = k->column_count + more;
 }

@@ -44,11 +44,23 @@ struct remote_place {
 #define REMOTE_OUTPUT_ROW(owner, member)                                                               \
     { .name = "output", .letter = 'o', .type = CONFIG_ENUM, .default_text = "table",               \
       .names = remote_outputs, .offset = offsetof(owner, member), .about = "Form of what is printed." }
+#define REMOTE_TREES_ROW(owner, member)                                                                \
+    { .name = "output", .letter = 'o', .type = CONFIG_ENUM, .default_text = "table",               \
+      .names = remote_trees, .offset = offsetof(owner, member), .about = "Form of what is printed." }
+#define REMOTE_FORMS_ROW(owner, member)                                                                \
+    { .name = "output", .letter = 'o', .type = CONFIG_ENUM, .default_text = "table",               \
+      .names = remote_forms, .offset = offsetof(owner, member),                                    \
+      .about = "Form of what is printed; `wide` is a table with more columns." }
 
 // clang-format on
 
-enum remote_output { REMOTE_TABLE, REMOTE_JSON };
-extern const char *const remote_outputs[];
+enum remote_output { REMOTE_TABLE, REMOTE_JSON, REMOTE_YAML, REMOTE_WIDE };
+extern const char *const remote_outputs[]; /* the first two */
+extern const char *const remote_trees[];   /* the first three */
+extern const char *const remote_forms[];   /* all of them */
+
+/* Prints one JSON value to stdout: as YAML for REMOTE_YAML, else as it is. `json` is used up. */
+int remote_print(int output, struct buf *json, struct err *err);
 
 struct remote {
     char host[FLEET_FILE_HOST_BYTES];
@@ -80,10 +92,12 @@ void remote_segment(struct buf *path, struct str name);
 struct resource {
     const char *name;
     const char *path, *list; /* path of the API; member of the reply that holds the items */
-    const char *id;          /* an item's member that NAME is compared with */
-    const char *empty;       /* the sentence when there is none */
+    const char *id;    /* an item's member that NAME is compared with; NULL: the API selects */
+    const char *empty; /* the sentence when there is none */
     const struct table_column *column;
     uint32_t column_count;
+    const struct table_column *wide; /* further columns of `--output wide` */
+    uint32_t wide_count;
 };
 
 extern const struct resource kind_table[];
@@ -91,3 +105,10 @@ extern const uint32_t kind_count;
 
 /* Finds a resource by its name, with or without the plural's s. NULL when there is none. */
 const struct resource *resource_find(struct str name);
+
+/* The columns of a resource's table; with `wide` all of them. */
+struct resource_columns {
+    struct table_column column[TABLE_COLUMNS_MAX];
+    uint32_t count;
+};
+void resource_columns(const struct resource *k, bool wide, struct resource_columns *ret);

@@ -102,6 +102,7 @@ static void check_service(struct checking *c, const struct service_section *s,
 {
     const struct pool_section *pool = s->pools.items;
     struct err err = { 0 };
+    if (s->engine_program.len > 0) return; /* another program has flags and models of its own */
     bool is_here = s->pools.count == 0; /* instances of a cloud read a file of their own machine */
     for (size_t p = 0; p < s->pools.count; p++)
         is_here = is_here || str_eq(pool[p].provider, STR("local"));
@@ -111,7 +112,7 @@ static void check_service(struct checking *c, const struct service_section *s,
                 err_set(&err, rc, "service %s: the model %s cannot be read: %s", s->name.data,
                         s->model.data, strerror(-rc)));
     }
-    if (s->engine_program.len > 0 || !launch) return; /* another program has flags of its own */
+    if (!launch) return;
     for (size_t p = 0; p < s->pools.count; p++)
         if (engine_traits[launch[p].kind].serves_itself)
             check_launch(c, s->name.data, pool[p].name.data, &launch[p]);
@@ -139,15 +140,8 @@ static void check_room(struct checking *c, const struct controller_config *cc,
 
 static void check_fleet(struct checking *c)
 {
-    const struct config_records *services = config_section_get(c->config, services_section.name);
-    struct controller_config cc = {
-        .controller = config_section_get(c->config, controller_section.name),
-        .service = services->items,
-        .service_count = services->count,
-        .local = config_section_get(c->config, local_section.name),
-        .kube = config_section_get(c->config, kube_section.name),
-        .whole = c->config,
-    };
+    struct controller_config cc = { 0 };
+    controller_config_fill(&cc, c->config);
     CLEANUP(arena_fini) struct arena arena;
     arena_init(&arena, ARENA_BYTES);
     struct control_setup setup = { 0 };
@@ -198,23 +192,27 @@ static void check_router(struct checking *c)
                         predict->name, missing));
 }
 
-int check_file(const char *path, struct config **ret, struct buf *problems, struct err *err)
+int check_loaded(const struct config *config, struct buf *problems, struct err *err)
 {
-    CLEANUP(config_freep) struct config *config = NULL;
     CLEANUP(buf_fini) struct buf unread = { 0 };
-    struct config_problems found = { 0 };
-    struct config_sources sources = { .path = path, .environ = (const char *const *)environ };
-    int rc = config_load(&schema, &sources, &config, &found, err);
-    if (problems && found.text.len > 0) buf_str(problems, buf_view(&found.text));
-    buf_fini(&found.text);
-    if (rc < 0) return rc;
     struct checking c = { .config = config, .out = problems ? problems : &unread };
     check_fleet(&c);
     check_router(&c);
     if (c.count > 1)
         return err_set(err, -EINVAL, "%s (and %u more; `muster config check` lists them)",
                        c.first.text, c.count - 1);
-    if (c.count == 1) return err_set(err, -EINVAL, "%s", c.first.text);
-    *ret = TAKE(config);
-    return 0;
+    return c.count == 1 ? err_set(err, -EINVAL, "%s", c.first.text) : 0;
+}
+
+int check_file(const char *path, struct config **ret, struct buf *problems, struct err *err)
+{
+    CLEANUP(config_freep) struct config *config = NULL;
+    struct config_problems found = { 0 };
+    struct config_sources sources = { .path = path, .environ = (const char *const *)environ };
+    int rc = config_load(&schema, &sources, &config, &found, err);
+    if (problems && found.text.len > 0) buf_str(problems, buf_view(&found.text));
+    buf_fini(&found.text);
+    if (rc == 0) rc = check_loaded(config, problems, err);
+    if (rc == 0) *ret = TAKE(config);
+    return rc;
 }

@@ -1,11 +1,24 @@
-/* access.h - holds the state of access: tokens of people, and whether requests need API keys.
+/* access.h - holds the state of access: tenants, tokens of people, and whether requests need API keys.
  *
  * Layer: controller, private to it; tenants.c owns it
  */
 #pragma once
 #include "controller/control.h"
+#include "controller/observed.h"
 
 struct control;
+
+struct tenant {
+    char name[NAME_BYTES];
+    char key_hash[65];
+    char salt[33];
+    struct tenant_limits limits;
+    int64_t created_us;
+    struct usage usage;
+    uint64_t serial;  /* never given twice in this process */
+    uint64_t version; /* of its record */
+    bool dirty;       /* usage not written yet */
+};
 
 struct token {
     char name[NAME_BYTES];

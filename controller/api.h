@@ -10,6 +10,12 @@
  *     POST /api/v1/agents/report             POST /api/v1/routers/sync
  *     GET  /api/v1/status services pools instances intents offers cost history
  *     GET  /api/v1/decisions?from=N&limit=N  GET  /api/v1/decisions/ID
+ *     GET  /api/v1/events?about=NAME&limit=N what happened of late, orders of people among it
+ *     GET  /api/v1/whoami                    what the caller's credential may do
+ *     GET  /api/v1/gc                        orphans; POST removes those that may go
+ *     GET  /api/v1/config                    the configuration in force
+ *     POST /api/v1/config                    {"name":..,"text":..,"dry_run":..,"generation":..}: applies one
+ *     POST /api/v1/drain                     {"instance":ID}, {"service":..,"pool":..} or {"node":..}
  *     POST /api/v1/services/NAME/pause       POST /api/v1/services/NAME/resume
  *     POST /api/v1/services/NAME/scale       {"pool":"small","count":2}; null ends the override
  *     GET  /api/v1/tenants                   DELETE /api/v1/tenants/NAME
@@ -30,6 +36,15 @@
 
 #define API_STREAMS_MAX 32
 #define API_DECISIONS_MAX 500 /* in one reply */
+#define API_EVENTS_MAX 1000   /* likewise */
+#define API_EVENTS_DEFAULT 50
+
+/* A configuration that a person applies. */
+struct config_order {
+    struct str name, text;
+    bool dry_run;
+    uint64_t generation; /* it was compared with; 0: any */
+};
 
 struct api_config { /* borrowed for the api's life */
     const char *host;
@@ -42,6 +57,10 @@ struct api_config { /* borrowed for the api's life */
     size_t host_count;
     const struct fleet_clock *clock;
     void (*on_urgent)(void *arg); /* an event should not wait for the next tick */
+    /* The configuration in force (live_config.h); both NULL: it cannot be seen or changed here. */
+    int (*show_config)(void *arg, struct buf *out);
+    int (*apply_config)(void *arg, const struct config_order *o, const char *by, struct buf *out,
+                        struct err *err);
     void *arg;
 };
 

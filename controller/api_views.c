@@ -5,6 +5,7 @@
 #include "base/core/json.h"
 #include "controller/control_state.h"
 #include "controller/core/record.h"
+#include "controller/orders.h"
 #include "policies/scale/forecast.h"
 
 #include <stdio.h>
@@ -127,6 +128,7 @@ static void put_pool(struct json_writer *w, const struct control *c, uint32_t se
     json_kv_u64(w, "min", p->min);
     json_kv_u64(w, "max", p->max);
     kv_known_i64(w, "manual", p->manual >= 0, p->manual);
+    json_kv_bool(w, "drained", p->drained);
     json_key(w, "target");
     if (service < c->desired.plan.decision_count)
         json_put_u64(w, c->desired.plan.decision[service].target[pool]);
@@ -279,6 +281,11 @@ static void put_instance(struct json_writer *w, const struct control *c, uint32_
     kv_known_f64(w, "report_age_s", s->heard_us != 0, (double)(now_us - s->heard_us) / 1e6);
     json_kv_u64(w, "restarts", d->restarts);
     json_kv_text(w, "trouble", d->trouble[0] ? d->trouble : NULL);
+    json_kv_text(w, "node", control_node(c, at)[0] ? control_node(c, at) : NULL);
+    json_kv_text(w, "version", d->version[0] ? d->version : NULL);
+    kv_known_f64(w, "clock_ahead_s", d->has_clock, (double)d->clock_ahead_us / 1e6);
+    json_kv_bool(w, "let_go", i->let_go);
+    json_kv_u64(w, "unfinished", d->unfinished);
     json_kv_u64(w, "routed", d->routed);
     bool managed = d->service != PLAN_NONE && c->desired.service[d->service].power;
     kv_known_f64(w, "clock", managed && d->has_engine && d->engine.clock > 0, d->engine.clock);
@@ -425,6 +432,8 @@ static void put_routers(struct json_writer *w, const struct control *c, int64_t 
         json_kv_text(w, "host", rt->host);
         json_kv_u64(w, "port", rt->port);
         json_kv_f64(w, "sync_age_s", (double)(now_us - rt->heard_us) / 1e6);
+        json_kv_text(w, "version", rt->version[0] ? rt->version : NULL);
+        kv_known_f64(w, "clock_ahead_s", rt->has_clock, (double)rt->clock_ahead_us / 1e6);
         json_object_end(w);
     }
     json_array_end(w);
@@ -439,6 +448,7 @@ int control_view(struct control *c, enum control_view view, int64_t now_us, stru
     json_kv_i64(&w, "now_us", now_us + c->date_ahead_us);
     bool all = view == CONTROL_STATUS;
     if (all) {
+        json_kv_text(&w, "version", MUSTER_VERSION);
         json_kv_f64(&w, "uptime_s", (double)(now_us - c->started_us) / 1e6);
         json_kv_bool(&w, "observed", control_has_observed(c));
         json_kv_bool(&w, "complete", control_is_complete(c));

@@ -199,6 +199,14 @@ static int take_created(struct control *c, uint32_t at, const struct cloud_event
               offer_error_names[e->class], err_text(&e->err, e->rc));
     char why[INTENT_WHY_BYTES];
     snprintf(why, sizeof why, "%s: %s", offer_error_names[e->class], err_text(&e->err, e->rc));
+    const struct event_note note = { .what = "refused",
+                                     .by = i->provider,
+                                     .service = i->service,
+                                     .pool = i->pool,
+                                     .instance = i->id,
+                                     .offer = i->offer,
+                                     .text = why };
+    control_note(c, &note, now_us);
     return control_apply(c, at, e->class == OFFER_TRANSIENT ? INTENT_UNSURE : INTENT_REFUSED, why,
                          NULL, now_us);
 }

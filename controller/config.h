@@ -103,4 +103,9 @@ struct controller_config {
     const struct local_section *local;
     const struct kube_section *kube; /* NULL: none */
     const struct config *whole;      /* all engines begin with its `engine` section; NULL: none */
+    struct config_sources sources;   /* that `whole` was loaded from: for what is applied later */
+    int (*check)(const struct config *config, struct err *err); /* of a later one; NULL: none */
 };
+
+/* Fills the sections from a whole configuration; sources and check stay. */
+void controller_config_fill(struct controller_config *c, const struct config *whole);

@@ -1,6 +1,7 @@
 /* controller.c - opens the state folder, listens, and ticks until a signal. */
 #include "controller/controller.h"
 
+#include "base/core/json.h"
 #include "base/core/own.h"
 #include "base/io/file.h"
 #include "base/io/log.h"
@@ -15,6 +16,8 @@
 #include "controller/cloud/kube/kube_cloud.h"
 #include "controller/control_metrics.h"
 #include "controller/fleet_clock.h"
+#include "controller/live_config.h"
+#include "controller/orders.h"
 #include "fleet/defaults.h"
 
 #include <limits.h>
@@ -27,9 +30,19 @@
 
 #define SETUP_ARENA_BYTES ((size_t)4 << 20)
 #define STORE_BYTES_MAX ((uint64_t)256 << 20)
+#define LOOK_US 2000000 /* between two looks at the configuration's file */
+
+/* The services that are in force, and the memory of their command lines. */
+struct in_force {
+    struct controller_config config;
+    struct arena arena;
+};
 
 struct controller {
-    const struct controller_config *config;
+    const struct controller_config *config; /* of the start */
+    struct live_config live;
+    struct in_force *now; /* what may change while it runs is read here */
+    struct loop_timer look;
     struct arena arena;
     struct loop *loop;
     struct store *store;
@@ -49,6 +62,10 @@ struct controller {
     struct str *hosts; /* host names that requests may use; in the arena */
     bool failed;
 };
+
+static int show_config(void *arg, struct buf *out);
+static int apply_config(void *arg, const struct config_order *o, const char *by, struct buf *out,
+                        struct err *err);
 
 /* ---- ticks ---- */
 
@@ -73,7 +90,8 @@ static void on_tick(void *arg)
     control_date(c->control, fleet_clock_date_ahead(&c->clock));
     (void)control_tick(c->control, fleet_clock_now(&c->clock)); /* no fault is armed here */
     api_broadcast(c->api);
-    int64_t wait = control_is_urgent(c->control) ? URGENT_TICK_US : c->config->controller->tick_us;
+    int64_t wait =
+        control_is_urgent(c->control) ? URGENT_TICK_US : c->now->config.controller->tick_us;
     tick_at(c, loop_now_us(c->loop) + wait);
 }
 
@@ -203,7 +221,7 @@ static int open_clouds(struct controller *c, struct err *err)
 static int open_adopted(struct controller *c, struct control_setup *setup, struct err *err)
 {
     struct cloud *cloud = &c->cloud[c->cloud_count];
-    if (!setup_adopts(c->config)) return 0;
+    if (!setup_adopts(&c->now->config)) return 0;
     int rc = cloud_adopted_open(cloud, err);
     if (rc < 0) return rc;
     setup->adopted = cloud_adopted_heard;
@@ -272,6 +290,8 @@ static int open_api(struct controller *c, struct err *err)
                               .hosts = c->hosts,
                               .host_count = host_count,
                               .clock = &c->clock,
+                              .show_config = show_config,
+                              .apply_config = apply_config,
                               .on_urgent = on_urgent,
                               .arg = c };
     return api_new(c->loop, &api, &c->api, err);
@@ -294,6 +314,58 @@ static int find_reach(struct controller *c, struct str *ret_host, uint32_t *ret_
     return 0;
 }
 
+/* Fills what may change in a running controller from the configuration in `f`. */
+static int fill_live(const struct controller *c, struct in_force *f, struct control_setup *setup,
+                     struct err *err)
+{
+    const struct controller_section *s = f->config.controller;
+    struct offer *offers = arena_array(&f->arena, PLAN_OFFERS_MAX, sizeof *offers);
+    uint32_t offer_count = 0;
+    if (!offers) return err_set(err, -ENOMEM, "no memory for offers");
+    setup->merge = MERGE_CONFIG_DEFAULT;
+    setup->merge.boot_us = s->boot_us;
+    setup->merge.drain_us = s->drain_us + s->drain_us / 10; /* the agent's deadline comes first */
+    setup->merge.silent_us = s->silent_us;
+    setup->tick_us = s->tick_us;
+    setup->lease_ms = (uint32_t)(s->lease_us / 1000);
+    setup->grace_ms = (uint64_t)s->grace_us / 1000;
+    setup->age_ms = (uint64_t)s->age_us / 1000;
+    setup->drain_ms = (uint64_t)s->drain_us / 1000;
+    setup->decisions_max = (uint64_t)s->decisions_max;
+    setup->keys_required = s->require_keys;
+    for (uint32_t i = 0; i < c->cloud_count; i++) {
+        uint32_t count = 0;
+        int rc = c->cloud[i].driver->offers(c->cloud[i].ctx, &offers[offer_count],
+                                            PLAN_OFFERS_MAX - offer_count, &count, err);
+        if (rc < 0) return rc;
+        offer_count += count;
+    }
+    return setup_services(&f->config, offers, offer_count, str_from(c->program), &f->arena, setup,
+                          err);
+}
+
+static int in_force_new(const struct config *config, struct in_force **ret, struct err *err)
+{
+    struct in_force *f = calloc(1, sizeof *f);
+    if (!f) return err_set(err, -ENOMEM, "no memory for the configuration");
+    arena_init(&f->arena, SETUP_ARENA_BYTES);
+    controller_config_fill(&f->config, config);
+    *ret = f;
+    return 0;
+}
+
+static void in_force_free(struct in_force *f)
+{
+    if (f) arena_fini(&f->arena);
+    free(f);
+}
+
+static void in_force_freep(struct in_force **f)
+{
+    in_force_free(*f);
+    *f = NULL;
+}
+
 static int open_control(struct controller *c, struct err *err)
 {
     const struct controller_section *s = c->config->controller;
@@ -302,42 +374,21 @@ static int open_control(struct controller *c, struct err *err)
         .cloud = c->cloud,
         .cloud_count = c->cloud_count,
         .store = c->store,
-        .merge = MERGE_CONFIG_DEFAULT,
         .secret_file = str_from(c->secret_path),
         .secret = s->send_secret ? (struct str){ 0 } : str_from(c->held.secret),
         /* Of local instances; a cloud's driver writes its own. */
         .engine_host = STR("127.0.0.1"),
-        .tick_us = s->tick_us,
         .tls = c->tls != NULL || tls_url_cut(&reach), /* or a proxy's */
         .tls_ca = s->tls.ca,
-        .lease_ms = (uint32_t)(s->lease_us / 1000),
-        .grace_ms = (uint64_t)s->grace_us / 1000,
-        .age_ms = (uint64_t)s->age_us / 1000,
-        .drain_ms = (uint64_t)s->drain_us / 1000,
-        .decisions_max = (uint64_t)s->decisions_max,
-        .keys_required = s->require_keys,
         .keys_file = c->keys_path,
         .seed = (uint64_t)s->seed,
         .crash_at = s->crash_at.len ? s->crash_at.data : NULL,
     };
-    setup.merge.boot_us = s->boot_us;
-    setup.merge.drain_us = s->drain_us + s->drain_us / 10; /* the agent's deadline comes first */
-    setup.merge.silent_us = s->silent_us;
     if (setup.seed == 0 && getrandom(&setup.seed, sizeof setup.seed, 0) != sizeof setup.seed)
         return err_set(err, -EIO, "the system gives no random bytes");
-    struct offer *offers = arena_array(&c->arena, PLAN_OFFERS_MAX, sizeof *offers);
-    uint32_t offer_count = 0;
-    if (!offers) return err_set(err, -ENOMEM, "no memory for offers");
-    int rc = open_adopted(c, &setup, err);
-    for (uint32_t i = 0; i < c->cloud_count && rc == 0; i++) {
-        uint32_t count = 0;
-        rc = c->cloud[i].driver->offers(c->cloud[i].ctx, &offers[offer_count],
-                                        PLAN_OFFERS_MAX - offer_count, &count, err);
-        if (rc == 0) offer_count += count;
-    }
-    if (rc == 0)
-        rc = setup_services(c->config, offers, offer_count, str_from(c->program), &c->arena, &setup,
-                            err);
+    int rc = in_force_new(live_config_get(&c->live), &c->now, err);
+    if (rc == 0) rc = open_adopted(c, &setup, err);
+    if (rc == 0) rc = fill_live(c, c->now, &setup, err);
     if (rc == 0) rc = find_reach(c, &setup.host, &setup.port, err);
     if (rc == 0) rc = control_new(&setup, fleet_clock_now(&c->clock), &c->control, err);
     if (rc == 0 && c->clock.unreadable)
@@ -357,11 +408,175 @@ static int check_crash_step(const struct controller_section *s, struct err *err)
                    near ? "; did you mean " : "", near ? near : "");
 }
 
+/* ---- another configuration while it runs ---- */
+
+static void set_log(const struct controller_section *s)
+{
+    log_set_level((enum log_level)s->log_level);
+    log_set_max((uint64_t)s->log_max);
+}
+
+/* Puts a candidate into force: prepared, then durable, then done. With dry_run only prepared. */
+static int change_config(struct controller *c, struct live_candidate *candidate, bool dry_run,
+                         struct err *err)
+{
+    CLEANUP(in_force_freep) struct in_force *f = NULL;
+    CLEANUP(control_next_freep) struct control_next *next = NULL;
+    struct control_setup setup = { 0 };
+    int64_t date_us = clock_wall_us();
+    int rc = in_force_new(candidate->config, &f, err);
+    if (rc == 0) rc = fill_live(c, f, &setup, err);
+    if (rc == 0) rc = control_prepare(c->control, &setup, &next, err);
+    if (rc < 0 || dry_run) return rc;
+    rc = live_config_keep(&c->live, candidate, date_us, err);
+    if (rc < 0) return rc;
+    control_commit(c->control, TAKE(next));
+    live_config_take(&c->live, candidate, date_us);
+    in_force_free(c->now);
+    c->now = TAKE(f);
+    set_log(c->now->config.controller);
+    log_event(LOG_INFO, "config_in_force", "generation=%llu source=%s by=%s changes=%u",
+              (unsigned long long)c->live.generation, live_source_names[c->live.source], c->live.by,
+              candidate->count);
+    on_urgent(c);
+    return 0;
+}
+
+static void count_config(struct controller *c, const char *result)
+{
+    struct str label = str_from(result);
+    struct metrics *m = control_metrics(c->control);
+    metric_inc(metric_series(m, CONTROL_M_CONFIG_CHANGES, &label));
+    metric_set(metric_of(m, CONTROL_M_CONFIG_GENERATION), (double)c->live.generation);
+}
+
+static void note_order(struct controller *c, const char *what, const char *by, const char *text)
+{
+    const struct control_order o = { .what = what, .by = by, .text = text };
+    control_order_done(c->control, &o, fleet_clock_now(&c->clock));
+}
+
+/* Loads and changes; tells people and counts either way. An applied candidate without changes is in force
+ * already; a file with another text is taken all the same, because from now on it is what holds. */
+static int try_config(struct controller *c, struct live_candidate *candidate, bool dry_run,
+                      struct err *err)
+{
+    bool applied = candidate->source == LIVE_APPLIED;
+    int rc = live_config_load(&c->live, candidate, err);
+    bool differs = candidate->count > 0 || (!applied && live_config_differs(&c->live));
+    if (rc == 0 && differs) rc = change_config(c, candidate, dry_run, err);
+    if (rc == 0 && !applied) c->live.refused_us = 0;
+    if (dry_run || (rc == 0 && candidate->count == 0)) return rc;
+    if (rc < 0) live_config_refuse(&c->live, candidate->by, err, rc, clock_wall_us());
+    count_config(c, rc < 0 ? "refused" : live_source_names[candidate->source]);
+    note_order(c,
+               rc < 0    ? "config_refused"
+               : applied ? "apply"
+                         : "config_file",
+               candidate->by, rc < 0 ? err_text(err, rc) : candidate->paths.data);
+    return rc;
+}
+
+/* Takes the file again after it has changed, or on SIGHUP. */
+static void reload(struct controller *c)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    struct err err = { 0 };
+    const char *path = c->config->sources.path;
+    if (!path) {
+        log_event(LOG_WARN, "config_without_file", "%s",
+                  "error=\"there is no file to read again\"");
+        return;
+    }
+    int rc = live_config_read(&c->live, &text, &err);
+    struct live_candidate candidate = {
+        .source = LIVE_FILE, .text = buf_view(&text), .name = path, .by = "the file"
+    };
+    if (rc == 0) {
+        (void)try_config(c, &candidate, false, &err); /* a refusal is told there */
+    } else {
+        live_config_refuse(&c->live, candidate.by, &err, rc, clock_wall_us());
+        count_config(c, "refused");
+    }
+    live_candidate_fini(&candidate);
+}
+
+static void on_hangup(void *arg, int signo)
+{
+    (void)signo;
+    reload(arg);
+}
+
+static void on_look(void *arg)
+{
+    struct controller *c = arg;
+    if (live_config_file_changed(&c->live)) reload(c);
+    /* A timer that cannot be set leaves SIGHUP and `muster apply`. */
+    (void)loop_timer_set(c->loop, &c->look, loop_now_us(c->loop) + LOOK_US);
+}
+
+static int show_config(void *arg, struct buf *out)
+{
+    const struct controller *c = arg;
+    return live_config_put(&c->live, out);
+}
+
+static int apply_config(void *arg, const struct config_order *o, const char *by, struct buf *out,
+                        struct err *err)
+{
+    struct controller *c = arg;
+    CLEANUP(buf_fini) struct buf name = { 0 }, file = { 0 };
+    if (o->generation && o->generation != c->live.generation)
+        return err_set(
+            err, -ESTALE,
+            "the configuration in force has changed meanwhile: it is generation %llu, not "
+            "%llu",
+            (unsigned long long)c->live.generation, (unsigned long long)o->generation);
+    if (buf_str(&name, o->name) < 0) return err_set(err, -ENOMEM, "no memory for the order");
+    /* What was written into the file until now is older than this order. */
+    if (!o->dry_run) (void)live_config_read(&c->live, &file, NULL);
+    struct live_candidate candidate = {
+        .source = LIVE_APPLIED, .text = o->text, .name = name.data, .by = by
+    };
+    uint64_t before = c->live.generation;
+    int rc = try_config(c, &candidate, o->dry_run, err);
+    if (rc == 0) {
+        struct json_writer w;
+        json_writer_init(&w, out);
+        json_object(&w);
+        json_kv_bool(&w, "dry_run", o->dry_run);
+        json_kv_bool(&w, "applied", c->live.generation != before);
+        json_kv_u64(&w, "generation", c->live.generation);
+        json_key(&w, "changes");
+        json_put_raw(&w, buf_view(&candidate.changes));
+        json_object_end(&w);
+    }
+    live_candidate_fini(&candidate);
+    return rc;
+}
+
+/* ---- all of it ---- */
+
+static int open_live(struct controller *c, struct err *err)
+{
+    const struct live_config_setup setup = { .start = c->config->whole,
+                                             .sources = c->config->sources,
+                                             .check = c->config->check,
+                                             .store = c->store };
+    int rc = live_config_open(&c->live, &setup, clock_wall_us(), err);
+    if (rc == 0) rc = loop_signal(c->loop, SIGHUP, on_hangup, c, err);
+    c->look = (struct loop_timer){ .fn = on_look, .arg = c };
+    if (rc == 0 && setup.sources.path)
+        rc = loop_timer_set(c->loop, &c->look, clock_mono_us() + LOOK_US);
+    return rc;
+}
+
 static int build(struct controller *c, struct err *err)
 {
     int rc = check_crash_step(c->config->controller, err);
     if (rc == 0) rc = loop_new(&c->loop, err);
     if (rc == 0) rc = open_state(c, err);
+    if (rc == 0) rc = open_live(c, err);
     if (rc == 0) rc = open_clouds(c, err);
     if (rc == 0) rc = open_api(c, err);
     if (rc == 0) rc = open_control(c, err);
@@ -386,8 +601,7 @@ static void tell_ready(const struct controller *c)
 int controller_main(const struct controller_config *config, struct err *err)
 {
     signal(SIGPIPE, SIG_IGN);
-    log_set_level((enum log_level)config->controller->log_level);
-    log_set_max((uint64_t)config->controller->log_max);
+    set_log(config->controller);
     struct controller *c = calloc(1, sizeof *c);
     must(c);
     c->config = config;
@@ -395,7 +609,14 @@ int controller_main(const struct controller_config *config, struct err *err)
     int rc = build(c, err);
     if (rc == 0) rc = notify_watch_start(&c->watch, c->loop, NULL, 0, err);
     if (rc == 0) {
+        set_log(c->now->config.controller);
         tell_ready(c);
+        metric_set(metric_of(control_metrics(c->control), CONTROL_M_CONFIG_GENERATION),
+                   (double)c->live.generation);
+        const struct str result[] = { str_from(live_source_names[LIVE_FILE]),
+                                      str_from(live_source_names[LIVE_APPLIED]), STR("refused") };
+        for (size_t i = 0; i < sizeof result / sizeof *result; i++) /* a rate needs a zero */
+            metric_series(control_metrics(c->control), CONTROL_M_CONFIG_CHANGES, &result[i]);
         control_claim(c->control);
         rc = loop_run(c->loop);
         if (c->failed) rc = err_set(err, -ENOMEM, "the controller's clock cannot be set");
@@ -404,6 +625,8 @@ int controller_main(const struct controller_config *config, struct err *err)
     key_file_fini(&c->scrapers);
     tls_free(c->tls);
     control_free(c->control);
+    in_force_free(c->now);
+    live_config_fini(&c->live);
     for (uint32_t i = 0; i < c->cloud_count; i++)
         cloud_close(&c->cloud[i]);
     store_close(c->store);

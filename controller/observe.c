@@ -25,8 +25,8 @@ static int64_t stale_after_us(const struct cloud *cl)
     return cl->poll_us * STALE_POLLS + STALE_US;
 }
 
-static bool pool_is_known(const void *ctx, const char *service, const char *pool,
-                          const char *provider)
+bool control_pool_is_known(const void *ctx, const char *service, const char *pool,
+                           const char *provider)
 {
     const struct control *c = ctx;
     for (uint32_t s = 0; s < c->setup.service_count; s++) {
@@ -52,7 +52,7 @@ static int settle_strays(struct control *c, uint32_t cloud, int64_t now_us)
     const struct listing *l = &p->listing;
     if (!l->ok || !p->is_new) return 0;
     p->is_new = false;
-    const struct merge_fleet fleet = { c->money.intent, c->money.count, pool_is_known, c };
+    const struct merge_fleet fleet = { c->money.intent, c->money.count, control_pool_is_known, c };
     merge_claims(l, &fleet, &c->setup.merge, now_us, c->observed.claimed);
     p->orphans = 0;
     for (uint32_t i = 0; i < l->count; i++) {
@@ -140,6 +140,15 @@ static void count_loss(struct control *c, uint32_t at, int64_t now_us)
     log_event(LOG_WARN, "taken_away", "id=%s offer=%s zone=%s leaves_in_s=%.0f", i->id, i->offer,
               c->money.offer[offer].zone,
               d->leaves_us ? (double)(d->leaves_us - now_us) / 1e6 : 0.0);
+    const struct event_note note = { .what = "taken_away",
+                                     .by = i->provider,
+                                     .service = i->service,
+                                     .pool = i->pool,
+                                     .instance = i->id,
+                                     .offer = i->offer,
+                                     .text = d->leaves_us ? "announced by the provider"
+                                                          : "without notice" };
+    control_note(c, &note, now_us);
 }
 
 /* Returns true if a spot instance went without a drain of ours and without its agent's report of an end. */
@@ -185,6 +194,17 @@ static int heed_stuck(struct control *c, uint32_t at, const struct listed *item,
     return control_apply(c, at, INTENT_END, why, NULL, now_us);
 }
 
+void control_see_phase(struct control *c, uint32_t at, int64_t now_us)
+{
+    struct detail *d = &c->observed.detail[at];
+    enum phase phase =
+        merge_phase(&c->money.intent[at], &c->observed.seen[at], &c->setup.merge, now_us);
+    if (phase == d->phase) return;
+    if (phase == PHASE_READY && c->observed.seen[at].heard_us) learn_lead(c, at, now_us);
+    d->phase = phase;
+    d->phase_us = now_us;
+}
+
 static int drive_intent(struct control *c, uint32_t at, int64_t now_us)
 {
     const struct intent *i = &c->money.intent[at];
@@ -203,21 +223,21 @@ static int drive_intent(struct control *c, uint32_t at, int64_t now_us)
                             .listening_us = c->observed.listening_us };
     enum intent_event e = merge_event(&v, &c->setup.merge, now_us);
     const char *handle = v.item ? v.item->handle : NULL;
+    if (v.item && v.item->node[0]) memcpy(d->node, v.item->node, sizeof d->node);
     if (was_taken(&v, offer == PLAN_NONE ? NULL : &c->money.offer[offer], e))
         count_loss(c, at, now_us);
-    const char *why = v.item && v.item->gone && v.item->why[0] ? v.item->why : NULL;
-    int rc = e == INTENT_EVENT_COUNT ? 0 : control_apply(c, at, e, why, handle, now_us);
+    char why[INTENT_WHY_BYTES] = "";
+    if (v.item && v.item->gone)
+        snprintf(why, sizeof why, "%s", v.item->why);
+    else if (e == INTENT_DRAINED && d->unfinished > 0)
+        snprintf(why, sizeof why, "%s, with %u requests in flight when the drain's time was over",
+                 intent_event_names[e], d->unfinished);
+    int rc =
+        e == INTENT_EVENT_COUNT ? 0 : control_apply(c, at, e, why[0] ? why : NULL, handle, now_us);
     if (rc == 0) rc = heed_notice(c, at, v.item, now_us);
     if (rc == 0) rc = heed_stuck(c, at, v.item, now_us);
     if (rc == -ECANCELED) return rc;
-
-    enum phase phase =
-        merge_phase(&c->money.intent[at], &c->observed.seen[at], &c->setup.merge, now_us);
-    if (phase != d->phase) {
-        if (phase == PHASE_READY && c->observed.seen[at].heard_us) learn_lead(c, at, now_us);
-        d->phase = phase;
-        d->phase_us = now_us;
-    }
+    control_see_phase(c, at, now_us);
     return 0;
 }
 

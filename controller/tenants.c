@@ -520,18 +520,18 @@ int control_token_remove(struct control *c, struct str name, struct err *err)
     return 0;
 }
 
-bool control_token_find(const struct control *c, struct str text, enum token_role *ret)
+const char *control_token_find(const struct control *c, struct str text, enum token_role *ret)
 {
     uint8_t digest[SHA256_BYTES];
     char hex[SHA256_HEX + 1];
-    bool found = false;
-    if (!c || text.len == 0) return false;
+    const char *found = NULL;
+    if (!c || text.len == 0) return NULL;
     sha256(text.data, text.len, digest);
     hex_from(digest, sizeof digest, hex);
     for (uint32_t i = 0; i < c->people.token_count; i++) {
         if (!equal_constant_time(hex, c->people.token[i].hash, SHA256_HEX)) continue;
         *ret = (enum token_role)c->people.token[i].role;
-        found = true;
+        found = c->people.token[i].name;
     }
     return found;
 }

@@ -152,6 +152,7 @@ int control_new(const struct control_setup *setup, int64_t now_us, struct contro
     c->desired.decision_log = (struct store_log){ "decisions", setup->decisions_max };
     rng_seed(&c->rng, setup->seed);
     allocate(c);
+    events_init(&c->events);
     int rc = metrics_new(control_metric_table, CONTROL_M_COUNT, NULL, 0, &c->metrics, err);
     if (rc == 0) rc = load_offers(c, err);
     if (rc == 0) measure_zeros(c);
@@ -186,6 +187,7 @@ void control_free(struct control *c)
     free(c->observed.detail);
     free(c->observed.seen);
     free(c->money.intent);
+    events_fini(&c->events);
     metrics_free(c->metrics);
     free(c);
 }

@@ -256,6 +256,40 @@ static void judge_estimate(struct decide *d, const struct request *r)
     metric_add(metric_of(d->metrics, RM_TTFT_ERROR), error_s);
 }
 
+/* Keeps what became of a request for people who ask (ended.h). */
+static void keep_ended(struct decide *d, const struct request *r)
+{
+    const struct dispatch_request *c = &r->placed.routed.dispatch;
+    const struct outcome *o = &r->mail.outcome;
+    const struct router_service *s = services_by_hash(d->services, c->model);
+    bool sent = c->state == DISPATCH_SENT;
+    struct ended_request f = { .ended = !sent    ? "refused"
+                                        : !o->ok ? "failed"
+                                        : o->cut ? "cut: its limit, or its client left"
+                                                 : "answered",
+                               .ended_us = clock_wall_us(),
+                               .held = c->held_us > 0,
+                               .ttft_us = o->ttft_us,
+                               .tpot_us = o->tpot_us,
+                               .e2e_us = o->e2e_us,
+                               .attempts = c->retry.attempts,
+                               .prompt_tokens = o->usage.prompt_tokens
+                                                    ? (uint32_t)o->usage.prompt_tokens
+                                                    : c->prompt_tokens,
+                               .cached_tokens = (uint32_t)o->usage.cached_tokens,
+                               .generated_tokens = (uint32_t)o->usage.generated_tokens,
+                               .hit_tokens = c->hit_tokens,
+                               .predicted_p50 = c->length.p50,
+                               .predicted_p90 = c->length.p90,
+                               .estimate_s = c->route.estimate_s,
+                               .decision = c->decision };
+    snprintf(f.id, sizeof f.id, "%s", r->id);
+    snprintf(f.tenant, sizeof f.tenant, "%s", r->mail.arrival.tenant_name);
+    if (s) snprintf(f.service, sizeof f.service, "%.*s", DISPATCH_NAME_MAX - 1, s->name);
+    if (sent) memcpy(f.instance, d->endpoint[c->slot].target.instance, sizeof f.instance);
+    ended_put(&d->ended, &f);
+}
+
 static void on_over(struct decide *d, struct request *r, int64_t now_us)
 {
     const struct dispatch_request *c = &r->placed.routed.dispatch;
@@ -268,6 +302,7 @@ static void on_over(struct decide *d, struct request *r, int64_t now_us)
         struct str label = within ? STR("true") : STR("false");
         metric_inc(metric_series(d->metrics, RM_LENGTH_COVERED, &label));
     }
+    if (!r->is_question) keep_ended(d, r);
     const struct director_end end = {
         .ok = o->ok,
         .censored = o->cut || !o->ok,
@@ -757,6 +792,7 @@ int decide_new(const struct decide_config *config, struct decide **ret, struct e
     rc2 = keys_init(&d->keys, rc->keys_file, rc->secret_file, rc->require_key,
                     rc->controller.len > 0, err);
     if (rc2 == 0) rc2 = quarantine_board_init(&d->quarantine);
+    if (rc2 == 0) rc2 = ended_init(&d->ended);
     if (rc2 == 0) rc2 = loop_new(&d->loop, err);
     struct http_client_config calls = {
         .names = config->names,
@@ -804,6 +840,7 @@ void decide_free(struct decide *d)
     migrate_plan_free(d->migrate);
     director_free(d->director);
     quarantine_board_fini(&d->quarantine);
+    ended_fini(&d->ended);
     uint64_t left_out = record_close(d->record);
     if (left_out > 0) log_event(LOG_WARN, "record_full", "left_out=%lu", (unsigned long)left_out);
     http_client_free(d->client);

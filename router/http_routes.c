@@ -142,6 +142,20 @@ static void on_quarantine(struct asked *a)
     http_reply(a->x, 200, json_type, buf_view(&body));
 }
 
+/* Shows what became of a request. */
+static void on_ended(struct asked *a)
+{
+    CLEANUP(buf_fini) struct buf body = { 0 }, id = { 0 };
+    int rc = http_query_value(a->req->query, "id", &id);
+    if (rc == 0) rc = ended_render(&a->b->decide->ended, buf_view(&id), &body);
+    if (rc == -ENOENT)
+        reply_problem(a, OPENAI_URL_NOT_FOUND, "No request of this id has ended here of late.");
+    else if (rc < 0)
+        reply_problem(a, OPENAI_INVALID, "want ?id=ID");
+    else
+        http_reply(a->x, 200, json_type, buf_view(&body));
+}
+
 static void on_quarantine_clear(struct asked *a)
 {
     CLEANUP(arena_fini) struct arena arena = { 0 };
@@ -174,6 +188,7 @@ static const struct path {
     { STR("GET"),   STR("/metrics"),               ACCESS_METRICS, on_metrics },
     { STR("POST"),  STR("/admin/route"),           ACCESS_FLEET,   on_route },
     { STR("GET"),   STR("/admin/quarantine"),      ACCESS_FLEET,   on_quarantine },
+    { STR("GET"),   STR("/admin/requests"),        ACCESS_FLEET,   on_ended },
     { STR("POST"),  STR("/admin/quarantine/clear"), ACCESS_FLEET,   on_quarantine_clear },
 };
 // clang-format on

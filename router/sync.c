@@ -9,6 +9,7 @@
 #include "base/core/bits.h"
 #include "base/io/auth/peer_call.h"
 #include "base/io/log.h"
+#include "base/io/loop/clock.h"
 #include "fleet/defaults.h"
 #include "router/decide.h"
 
@@ -241,6 +242,8 @@ static int write_message(struct sync *s, struct buf *out)
             .port = s->port,
             .window_s = (double)TELEMETRY_WINDOW_US * 1e-6,
             .tenants_version = d->tenants_version,
+            .version = STR(MUSTER_VERSION),
+            .date_us = clock_wall_us(),
             .services = lists->service,
             .service_count = lists->service_count,
             .endpoints = lists->endpoint,

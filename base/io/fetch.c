@@ -303,6 +303,7 @@ static void call_end(struct fetch_call *call, enum fetch_end end, const char *wh
                                  .status = call->status,
                                  .sent = request_bytes > 0,
                                  .problem = problem,
+                                 .why = end == FETCH_OK ? "" : why,
                                  .body = buf_view(&call->body) };
     call->on_end(call->arg, &reply);
 }
@@ -352,7 +353,7 @@ static void on_idle(void *arg)
         return;
     }
     char why[96];
-    snprintf(why, sizeof why, "no byte came for %lld s", (long long)(call->idle_us / 1000000));
+    snprintf(why, sizeof why, "no byte came for %.1f s", (double)call->idle_us / 1e6);
     call_end(call, FETCH_TIMEOUT, why);
 }
 

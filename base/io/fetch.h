@@ -79,6 +79,7 @@ struct fetch_reply {
     int status;          /* 0: no head came */
     bool sent;           /* some of the request was sent, so that it may have been carried out */
     const char *problem; /* a sentence unless end is FETCH_OK; else empty */
+    const char *why;     /* the end of it, behind method and URL */
     struct str body;     /* without on_data; until on_end returns */
 };
 

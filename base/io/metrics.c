@@ -293,6 +293,32 @@ struct metric_series *metric_series(struct metrics *m, uint32_t metric, const st
     return s;
 }
 
+/* Returns true if the series has these values of these labels. */
+static bool has_labels(const struct metric *m, const struct metric_series *s,
+                       const char *const *labels, const struct str *values, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t at = 0;
+        while (at < m->label_count && strcmp(m->desc->labels[at], labels[i]) != 0)
+            at++;
+        if (at == m->label_count || !str_eq(s->labels[at], label_cut(values[i]))) return false;
+    }
+    return true;
+}
+
+void metrics_quiet(struct metrics *m, const char *const *labels, const struct str *values,
+                   uint32_t count)
+{
+    lock_take(&m->lock);
+    for (uint32_t i = 0; i < m->count; i++) {
+        const struct metric *one = &m->metrics[i];
+        if (one->desc->type != METRIC_GAUGE) continue;
+        for (struct metric_series *s = one->series; s; s = s->next)
+            if (has_labels(one, s, labels, values, count)) metric_set(s, 0);
+    }
+    lock_drop(&m->lock);
+}
+
 /* ---- values ---- */
 
 static void value_add(uint64_t *to, double v)

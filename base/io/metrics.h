@@ -78,6 +78,11 @@ void metric_inc(struct metric_series *s);
 void metric_set(struct metric_series *s, double v);     /* gauges */
 void metric_observe(struct metric_series *s, double v); /* histograms; NaN is dropped */
 
+/* Sets every gauge to 0 whose series has these values of these labels: of what is no more, which would keep
+ * its last value. `labels` are names as in the table. */
+void metrics_quiet(struct metrics *m, const char *const *labels, const struct str *values,
+                   uint32_t count);
+
 /* Observes a value of a request and remembers its id as the bucket's exemplar; `date_us` is the date. The
  * metric has exemplars. When two threads come to one bucket at once, only one of the ids is kept. */
 void metric_observe_request(struct metric_series *s, double v, struct str id, int64_t date_us);

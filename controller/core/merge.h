@@ -25,6 +25,8 @@ struct listed {
     char handle[NAME_BYTES];
     char intent[NAME_BYTES]; /* our tag; empty when it is missing */
     char service[NAME_BYTES], pool[NAME_BYTES], offer[NAME_BYTES];
+    char node
+        [NAME_BYTES];   /* the machine that it runs on, as the provider names it; empty: not said */
     int64_t created_us; /* as the provider reports it; 0: it does not */
     int64_t leaves_us;  /* the provider takes it away then; 0: it has not said so */
     bool gone;          /* it ended by itself; remove clears it away */

@@ -15,7 +15,7 @@ trap 'rm -rf "$work"' EXIT
 
 # names FILE...: prints the names of our metrics, histograms without their endings.
 names() {
-    cat "$@" | grep -oE 'muster_(router|controller|engine|agent|metrics)_[a-z0-9_]+' |
+    cat "$@" | grep -oE '(muster_(router|controller|engine|agent|metrics)|process)_[a-z0-9_]+' |
         sed -E 's/_(bucket|count|sum)$//' | sort -u
 }
 

@@ -330,7 +330,8 @@ int config_markdown(const struct config_schema *schema, struct buf *out)
         "(`MUSTER_ENGINE_MAX_NUM_SEQS`), the file, the default. Lists of mappings are set in "
         "the file only. A key that is unknown, repeated or out of range refuses to start, "
         "with its line. Durations are written `250ms`, `10s`, `2m`, `1h`; sizes `512`, "
-        "`64MiB`, `1GB`. A reloadable value can be changed in a running process, by its API.\n");
+        "`64MiB`, `1GB`. A reloadable value can be changed in a running fleet: by `muster apply`, "
+        "by a change of the controller's file, or by an order to the part itself.\n");
     for (size_t i = 0; i < schema->count; i++) {
         const struct config_section *s = schema->sections[i];
         CLEANUP(buf_fini) struct buf title = { 0 };

@@ -22,6 +22,7 @@
 /* Pooled connections of a host that went silent are suspects; after 118 s without use libcurl closes them. */
 #define FRESH_US 120000000
 #define WHAT_BYTES 400
+#define CAUSE_BYTES 400
 #define ERROR_BYTES_MAX ((size_t)256 << 10) /* of a reply that is no 2xx */
 
 const char *const kube_verb_names[KUBE_VERB_COUNT] = {
@@ -63,12 +64,12 @@ struct kube_call {
     int64_t deadline_us, not_before_us, begun_us, waiting_us, idle_us;
     size_t body_bytes_max;
     uint32_t tries, failures;
-    int fail_rc;         /* why it could not be sent; last_problem says it */
+    int fail_rc;         /* why it could not be sent; `cause` says it */
     uint64_t generation; /* of the credentials that were shown */
     int code;
     bool urgent, renewed, may_be_done;
     struct kube_status last; /* of the try before, for the sentence at the deadline */
-    char last_problem[KUBE_REPLY_PROBLEM_BYTES];
+    char cause[CAUSE_BYTES]; /* why the try before failed, or why it could not be sent */
 
     void (*on_head)(void *arg, int code);
     void (*on_data)(void *arg, struct str data);
@@ -216,9 +217,8 @@ static void call_end(struct kube_call *call, struct kube_reply *reply)
 static void call_fail(struct kube_call *call, int rc, const char *why)
 {
     char problem[KUBE_REPLY_PROBLEM_BYTES];
-    const char *last = call->last_problem;
-    snprintf(problem, sizeof problem, "%.300s: %.150s%s%.200s", call->what, why,
-             last[0] ? "; before: " : "", last);
+    snprintf(problem, sizeof problem, "%.280s: %.150s%s%.240s", call->what, why,
+             call->cause[0] ? "; before: " : "", call->cause);
     struct kube_reply reply = { .rc = rc, .status = call->last, .problem = problem };
     call_end(call, &reply);
 }
@@ -302,13 +302,18 @@ static int errno_of(enum fetch_end end)
     return errnos[end];
 }
 
+/* Says why a try failed, without naming the call. A last try that the deadline cut off tells less than the
+ * one before it. */
 static void describe(const struct kube_call *call, const struct fetch_reply *f,
-                     const struct kube_status *s, char *ret, size_t bytes)
+                     const struct kube_status *s, char ret[CAUSE_BYTES])
 {
+    const struct str server = call->client->cluster->server;
+    const char *before = f->end == FETCH_TIMEOUT ? call->cause : "";
     if (f->end != FETCH_OK)
-        snprintf(ret, bytes, "%.300s: %.350s", call->what, f->problem);
+        snprintf(ret, CAUSE_BYTES, "%.*s: %.160s%s%.120s", (int)min_size(server.len, 100),
+                 server.data, f->why, before[0] ? "; before: " : "", before);
     else
-        snprintf(ret, bytes, "%.250s: %d %s%s%.350s", call->what, call->code, s->reason_text,
+        snprintf(ret, CAUSE_BYTES, "%d %s%s%.320s", call->code, s->reason_text,
                  s->reason_text[0] ? ": " : "", s->message);
 }
 
@@ -317,7 +322,7 @@ static void on_fetch_end(void *arg, const struct fetch_reply *f)
     struct kube_call *call = arg;
     struct kube_client *c = call->client;
     struct kube_status status = { 0 };
-    char code[16], problem[KUBE_REPLY_PROBLEM_BYTES] = "";
+    char code[16], cause[CAUSE_BYTES] = "", problem[KUBE_REPLY_PROBLEM_BYTES] = "";
     call->code = f->status;
     int64_t retry_after_s = retry_after(call->fetch);
     call->fetch = NULL;
@@ -331,20 +336,21 @@ static void on_fetch_end(void *arg, const struct fetch_reply *f)
         if (kube_status_read(body, &status, NULL) < 0) kube_status_of_code(f->status, &status);
         if (retry_after_s > 0) status.retry_after_s = retry_after_s;
     }
-    if (!good) describe(call, f, &status, problem, sizeof problem);
+    if (!good) describe(call, f, &status, cause);
     /* A refusal with a 4xx was not carried out; what broke off, or a 5xx, may have been. */
-    call->may_be_done |= f->sent && (f->end != FETCH_OK || f->status >= 500);
+    bool writes = call->verb >= KUBE_CREATE;
+    call->may_be_done |= writes && f->sent && (f->end != FETCH_OK || f->status >= 500);
     int64_t at_us = good ? -1 : next_try_us(call, f, &status);
     if (at_us >= 0) {
         call->last = status;
-        snprintf(call->last_problem, sizeof call->last_problem, "%s",
-                 problem + strlen(call->what) + 2);
+        memcpy(call->cause, cause, sizeof call->cause);
         c->counts.retries++;
         c->counts.running--;
         list_remove(&call->node);
         if (call_queue(call, at_us) < 0) call_fail(call, -ENOBUFS, "no timer is left");
         return;
     }
+    if (!good) snprintf(problem, sizeof problem, "%.280s: %s", call->what, cause);
     struct kube_reply reply = { .code = f->status, .status = status, .problem = problem };
     reply.rc = good ? 0 : f->end != FETCH_OK ? errno_of(f->end) : kube_status_errno(&status);
     if (good) reply.body = f->body;
@@ -402,7 +408,7 @@ static int call_send(struct kube_call *call, const struct kube_identity *who)
     int rc = fetch_start(c->fetch, &req, &call->fetch, &err);
     if (rc < 0) {
         call->fail_rc = rc;
-        snprintf(call->last_problem, sizeof call->last_problem, "%s", err.text);
+        snprintf(call->cause, sizeof call->cause, "%.390s", err.text);
         return rc;
     }
     loop_timer_clear(c->loop, &call->deadline);

@@ -50,7 +50,7 @@ struct kube_reply {
     int rc;      /* 0 for 2xx; kube_status_errno; -EHOSTUNREACH, -EKEYREJECTED, -ECONNRESET,
                                * -ETIMEDOUT, -EMSGSIZE, -EPROTO, -ENOBUFS, -ECANCELED of the connection */
     int code;    /* HTTP status; 0: no reply */
-    bool unsure; /* failed, and may have been carried out all the same */
+    bool unsure; /* a write failed, and may have been carried out all the same */
     struct kube_status status; /* of a reply that is no 2xx */
     uint32_t tries;
     const char *problem; /* a sentence when rc < 0; else empty */

@@ -30,8 +30,9 @@ int kube_credential_read(struct str json, struct str api_version, struct kube_cr
 struct kube_exec_run;
 
 /* Starts the program of `c`. `ca` is the cluster's CA as PEM, for programs that ask for the cluster.
- * on_done is called once, later, with rc 0 and the credential, which the callee may move from; or with an
- * errno and a sentence. The run is gone by then. -ENOENT ... when the program cannot be started. `run_us` 0: KUBE_EXEC_US. */
+ * on_done is called once, later, when the run is gone: with rc 0 and the credential, which the callee may
+ * move from, or with an errno and a sentence. `run_us` 0: KUBE_EXEC_US. Fails with -ENOENT ... when the
+ * program cannot be started. */
 int kube_exec_start(struct loop *l, const struct kube_config *c, struct str ca, int64_t run_us,
                     void (*on_done)(void *arg, int rc, struct kube_credential *credential,
                                     const char *problem),

@@ -411,9 +411,11 @@ static void a_server_of_another_authority_is_refused(void **state)
     kube_do(&w, &s,
             (struct kube_request){ .verb = KUBE_LIST,
                                    .resource = &kube_configmaps,
-                                   .deadline_us = clock_mono_us() + 500000 });
-    assert_int_equal(s.reply.rc, -EKEYREJECTED);
+                                   .deadline_us = clock_mono_us() + 3000000 });
+    /* It is tried until the deadline, which may cut off the last handshake. */
+    assert_true(s.reply.rc == -EKEYREJECTED || s.reply.rc == -ETIMEDOUT);
     assert_false(s.reply.unsure);
+    assert_int_equal(s.reply.code, 0);
     assert_non_null(strstr(s.problem, "certificate"));
     kube_seen_fini(&s);
     kube_world_close(&w);
@@ -824,7 +826,12 @@ static void leadership_goes_to_one_and_to_the_next(void **state)
     /* B gives up: A need not wait for the lease's end. */
     kube_lease_release(b.lease, on_released, &b);
     assert_false(kube_lease_leads(b.lease, NULL));
-    while (b.released == 0 || a.begins < 2)
+    KUBE_UNTIL(&b.world, b.released == 1);
+    kube_do(
+        &w, &s,
+        (struct kube_request){ .verb = KUBE_GET, .resource = &kube_leases, .name = STR("leader") });
+    assert_non_null(strstr(s.body.data, "\"holderIdentity\":\"\""));
+    while (a.begins < 2)
         turn_both(&a, &b);
     assert_int_equal(a.epoch, 3);
     assert_int_equal(b.ends, 1);

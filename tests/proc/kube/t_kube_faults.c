@@ -148,6 +148,34 @@ static void a_hanging_try_is_given_up_and_slow_bytes_are_waited_for(void **state
     kube_world_close(&w);
 }
 
+/* A server that fell silent may be gone from the other pooled connections too: each would cost a call its
+ * patience. */
+static void after_a_silence_calls_connect_anew(void **state)
+{
+    (void)state;
+    struct kube_world w = world();
+    struct kube_seen s = { 0 }, other = { 0 };
+    struct kube_request req = get_map;
+    int64_t gets = kube_rig_seen(&server, "get");
+    kube_make_map(&w, "map", "1");
+    script("{\"verb\":\"get\",\"fault\":\"slow\",\"ms\":1}");
+    kube_go(&w, &other, get_map);
+    KUBE_UNTIL(&w, kube_rig_seen(&server, "get") > gets);
+    kube_do(&w, &s, get_map);
+    KUBE_UNTIL(&w, other.ends == 1); /* two connections are in the pool */
+    int64_t accepted = kube_rig_seen(&server, "accepted");
+    kube_do(&w, &s, get_map);
+    assert_int_equal(kube_rig_seen(&server, "accepted"), accepted);
+    script("{\"verb\":\"get\",\"fault\":\"hang\"}");
+    req.idle_us = 100000;
+    kube_do(&w, &s, req);
+    assert_int_equal(s.reply.rc, 0);
+    assert_int_equal(kube_rig_seen(&server, "accepted"), accepted + 1);
+    kube_seen_fini(&s);
+    kube_seen_fini(&other);
+    kube_world_close(&w);
+}
+
 static void a_reply_above_its_bound_is_refused(void **state)
 {
     (void)state;
@@ -361,7 +389,7 @@ static void calls_are_counted_by_verb_resource_and_code(void **state)
 struct watched {
     struct kube_watch *watch;
     struct buf log; /* "+a ~a -a = ": added, changed, deleted, synced */
-    uint32_t events;
+    uint32_t events, stop_at;
 };
 
 static void on_event(void *arg, const struct kube_event *e)
@@ -373,6 +401,7 @@ static void on_event(void *arg, const struct kube_event *e)
         buf_text(&s->log, "= ");
     else
         buf_printf(&s->log, "%c%s ", signs[e->type], e->meta->name);
+    if (s->events == s->stop_at) kube_watch_stop(TAKE(s->watch));
 }
 
 static void watch_start(struct kube_world *w, struct watched *s, int64_t idle_us,
@@ -553,7 +582,7 @@ static void a_server_restored_from_an_older_state_is_listed_anew(void **state)
     struct kube_world w = world();
     struct watched s = { 0 };
     for (int i = 0; i < 5; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "a-%d", i);
         kube_make_map(&w, name, "1");
     }
@@ -672,6 +701,90 @@ static void a_list_that_changes_between_its_chunks_begins_anew(void **state)
     kube_world_close(&w);
 }
 
+static void a_watch_that_is_stopped_in_a_list_tells_no_more(void **state)
+{
+    (void)state;
+    struct kube_world w = world(),
+                      other = kube_world_open(&server, (struct kube_client_config){ 0 });
+    struct watched s = { .stop_at = 4 };
+    kube_make_map(&w, "a", "1");
+    kube_make_map(&w, "b", "1");
+    watch_start(&w, &s, 0, 0);
+    UNTIL_LOG(&w, &s, "+a +b = ");
+    KUBE_UNTIL(&w, state_of(&s).connected);
+    kube_rig_post(&server, "/restart", "{}");
+    kube_delete_map(&other, "a");
+    kube_delete_map(&other, "b");
+    kube_rig_post(&server, "/compact", "{}");
+    KUBE_UNTIL(&w, s.events == 4);
+    for (int i = 0; i < 20; i++)
+        loop_turn(w.loop, 1000);
+    assert_int_equal(s.events, 4); /* neither the other deletion nor the end of the list */
+    assert_null(s.watch);
+    buf_fini(&s.log);
+    kube_world_close(&other);
+    kube_world_close(&w);
+}
+
+struct listed {
+    int begins, items, ends, rc;
+};
+
+static void on_list_begin(void *arg)
+{
+    ((struct listed *)arg)->begins++;
+}
+
+static void on_list_item(void *arg, struct str object)
+{
+    (void)object;
+    ((struct listed *)arg)->items++;
+}
+
+static void on_list_end(void *arg, const struct kube_list_end *end)
+{
+    struct listed *l = arg;
+    l->ends++;
+    l->rc = end->rc;
+    assert_true(end->rc < 0 || end->count == 11);
+}
+
+static void a_list_says_that_it_begins_anew(void **state)
+{
+    (void)state;
+    struct kube_world w = world(),
+                      other = kube_world_open(&server, (struct kube_client_config){ 0 });
+    struct listed l = { 0 };
+    struct kube_list *list = NULL;
+    char name[16];
+    for (int i = 0; i < 12; i++) {
+        snprintf(name, sizeof name, "k-%02d", i);
+        kube_make_map(&w, name, "1");
+    }
+    const struct kube_list_request req = { .resource = &kube_configmaps,
+                                           .limit = 5,
+                                           .on_begin = on_list_begin,
+                                           .on_item = on_list_item,
+                                           .on_end = on_list_end,
+                                           .arg = &l };
+    assert_int_equal(kube_list_start(w.client, &req, &list, NULL), 0);
+    KUBE_UNTIL(&w, l.items == 5);
+    kube_delete_map(&other, "k-00");
+    KUBE_UNTIL(&w, l.ends == 1);
+    assert_int_equal(l.rc, 0);
+    assert_int_equal(l.begins, 2);
+    assert_int_equal(l.items, 16);
+    /* A server that never lets a list in chunks end is asked for everything at once. */
+    l = (struct listed){ 0 };
+    script("{\"verb\":\"list\",\"fault\":\"stale\",\"count\":1000}");
+    assert_int_equal(kube_list_start(w.client, &req, &list, NULL), 0);
+    KUBE_UNTIL(&w, l.ends == 1);
+    assert_int_equal(l.rc, 0);
+    assert_int_equal(l.begins, KUBE_LIST_ATTEMPTS + 1);
+    kube_world_close(&other);
+    kube_world_close(&w);
+}
+
 static void more_objects_than_the_bound_are_an_error_that_is_told(void **state)
 {
     (void)state;
@@ -763,6 +876,7 @@ int main(void)
         cmocka_unit_test(what_may_be_repeated_is_and_nothing_else),
         cmocka_unit_test(retry_after_is_kept_to),
         cmocka_unit_test(a_hanging_try_is_given_up_and_slow_bytes_are_waited_for),
+        cmocka_unit_test(after_a_silence_calls_connect_anew),
         cmocka_unit_test(a_reply_above_its_bound_is_refused),
         cmocka_unit_test(a_server_that_is_away_is_tried_until_the_deadline),
         cmocka_unit_test(a_rotated_token_is_picked_up),
@@ -779,6 +893,8 @@ int main(void)
         cmocka_unit_test(a_watch_gets_new_credentials),
         cmocka_unit_test(a_start_against_a_failing_server_succeeds_in_the_end),
         cmocka_unit_test(a_list_that_changes_between_its_chunks_begins_anew),
+        cmocka_unit_test(a_watch_that_is_stopped_in_a_list_tells_no_more),
+        cmocka_unit_test(a_list_says_that_it_begins_anew),
         cmocka_unit_test(more_objects_than_the_bound_are_an_error_that_is_told),
         cmocka_unit_test(a_leader_out_of_reach_of_the_server_stops_in_time),
     };

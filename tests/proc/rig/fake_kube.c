@@ -16,13 +16,14 @@
  *                        status   this code, with Retry-After       hang      no byte of a reply
  *                        cut      the connection ends mid-reply     lost      carried out, then cut
  *                        slow     a byte every ms                   garbage   a body that is no JSON
- *                        html     this code, with a page of a proxy
+ *                        html     this code, a proxy's page         stale     of a list: its next chunk is 410
  *                    for watches also: cut after ms; silent from the head on; expired sends an ERROR frame with
  *                        410, older a bookmark of an older version; broken sends half a frame and then another
  *     POST /set      {"token": T, "bookmark_ms": N, "linger_ms": N, "budget": N}  evictions that are allowed
  *     POST /compact  forgets the history: older versions are 410
  *     POST /restart  cuts all watches; {"empty": true}: loses all objects too, and versions start over
- *     GET /seen      counts of requests by verb, of open watches, of refused tokens; the last user agent
+ *     GET /seen      counts of requests by verb, of open watches, of accepted connections, of refused
+ *                    tokens; the last user agent
  */
 #include "base/core/bits.h"
 #include "base/core/own.h"
@@ -55,6 +56,7 @@ struct rule {
 
 struct fake {
     struct loop *loop;
+    struct http_server *api;
     struct options options;
     struct fake_store store;
     struct rule rules[RULES_MAX];
@@ -620,6 +622,10 @@ static void send_faulty(struct fake *f, struct http_exchange *x, const struct ru
         hold(f, x, STR(""), -1);
     } else if (strcmp(fault, "slow") == 0) {
         hold(f, x, buf_view(&a->body), rule->ms);
+    } else if (strcmp(fault, "stale") == 0) {
+        fake_compact(&f->store); /* its own continue token is too old at once */
+        f->store.oldest = ++f->store.version;
+        answer_send(x, a);
     } else if (strcmp(fault, "garbage") == 0) {
         http_reply(x, a->code, JSON_TYPE, STR("{\"kind\":"));
     } else {
@@ -750,7 +756,9 @@ static void reply_seen(struct fake *f, struct http_exchange *x)
 {
     CLEANUP(buf_fini) struct buf out = { 0 };
     struct json_writer w;
+    struct http_server_counts counts;
     uint64_t open = 0;
+    http_server_counts_get(f->api, &counts);
     LIST_EACH (&f->watches, node)
         open++;
     json_writer_init(&w, &out);
@@ -759,6 +767,7 @@ static void reply_seen(struct fake *f, struct http_exchange *x)
         json_kv_u64(&w, verb_names[v], f->seen[v]);
     json_kv_u64(&w, "refused", f->refused);
     json_kv_u64(&w, "watches", open);
+    json_kv_u64(&w, "accepted", counts.accepted);
     json_kv_u64(&w, "version", f->store.version);
     json_kv_u64(&w, "objects", f->store.object_count);
     json_kv_text(&w, "agent", f->agent);
@@ -818,7 +827,7 @@ int main(int argc, char **argv)
     struct opt_parsed parsed;
     struct err err = { 0 };
     struct tls *tls = NULL;
-    struct http_server *api = NULL, *control = NULL;
+    struct http_server *control = NULL;
     signal(SIGPIPE, SIG_IGN);
     int rc = opt_parse(&usage, argc - 1, argv + 1, &f.options, &parsed, &err);
     if (rc < 0) return opt_fail(&usage, &err);
@@ -839,11 +848,11 @@ int main(int argc, char **argv)
                                                        .port = (uint16_t)f.options.control_port,
                                                        .on_request = on_control,
                                                        .ctx = &f };
-    if (rc == 0) rc = http_server_new(f.loop, &api_config, &api, &err);
+    if (rc == 0) rc = http_server_new(f.loop, &api_config, &f.api, &err);
     if (rc == 0) rc = http_server_new(f.loop, &control_config, &control, &err);
     if (rc == 0) rc = loop_run(f.loop);
     if (rc < 0) fprintf(stderr, "fake_kube: %s\n", err_text(&err, rc));
-    http_server_free(api);
+    http_server_free(f.api);
     http_server_free(control);
     fake_store_fini(&f.store);
     opt_parsed_fini(&parsed);

@@ -331,6 +331,44 @@ static void acts(void **state)
     face_free(f);
 }
 
+static void looks_after_the_fleet(void **state)
+{
+    (void)state;
+    struct face *f = face(false, true);
+    static const char drain[] = "/api/v1/drain";
+    const struct ask rows[] = {
+        { "POST", drain, "{\"service\":\"chat\",\"pool\":\"small\"}", NULL, NULL, BEARER, 200,
+          "{\"instances\":[\"i-", "a pool is drained" },
+        { "GET", "/api/v1/pools", NULL, NULL, NULL, NULL, 200, "\"drained\":true", "shown" },
+        { "POST", drain, "{\"service\":\"chat\",\"pool\":\"small\",\"undo\":true}", NULL, NULL,
+          BEARER, 200, "instances", "and taken back" },
+        { "POST", drain, "{\"instance\":\"i-none\"}", NULL, NULL, BEARER, 404, "no instance",
+          "an unknown instance" },
+        { "POST", drain, "{\"pool\":\"small\"}", NULL, NULL, BEARER, 400, "want one of",
+          "a pool without its service" },
+        { "POST", drain, "{\"node\":\"n\",\"instance\":\"i\"}", NULL, NULL, BEARER, 400,
+          "want one of", "two at once" },
+        { "POST", drain, "{\"node\":\"n\"}", NULL, NULL, NULL, 401, "secret", "without a secret" },
+        { "GET", "/api/v1/events?about=small", NULL, NULL, NULL, NULL, 200, "undo_drain",
+          "orders are kept" },
+        { "GET", "/api/v1/events?limit=1", NULL, NULL, NULL, NULL, 200, "the fleet's secret",
+          "with their giver" },
+        { "GET", "/api/v1/events?limit=0", NULL, NULL, NULL, NULL, 400, "above 0", "no limit" },
+        { "GET", "/api/v1/config", NULL, NULL, NULL, NULL, 404, "shows no configuration",
+          "a controller without a file" },
+        { "POST", "/api/v1/config", "{\"name\":\"x\"}", NULL, NULL, NULL, 401, "secret",
+          "a configuration of a stranger" },
+        { "POST", "/api/v1/gc", "{}", NULL, NULL, NULL, 401, "secret", "a stranger collects" },
+        { "GET", "/api/v1/gc", NULL, NULL, NULL, NULL, 200, "\"removed\":0", "anybody may look" },
+        { "GET", "/api/v1/whoami", NULL, NULL, NULL, BEARER, 200, "\"role\":\"admin\"",
+          "the secret" },
+        { "GET", "/api/v1/whoami", NULL, NULL, NULL, NULL, 200, "\"role\":\"read\"",
+          "anybody on this machine" },
+    };
+    check(f, rows, COUNT_OF(rows));
+    face_free(f);
+}
+
 /* Makes a token; returns it as "Bearer TOKEN". */
 static void make_token(const struct face *f, const char *body, char ret[128])
 {
@@ -359,6 +397,10 @@ static void tokens_open_what_their_role_may(void **state)
     const struct ask rows[] = {
         { "GET", "/api/v1/status", NULL, NULL, NULL, reader, 200, NULL, "a reader reads" },
         { "GET", "/metrics", NULL, NULL, NULL, reader, 200, NULL, "and scrapes" },
+        { "GET", "/api/v1/whoami", NULL, NULL, NULL, reader, 200,
+          "{\"who\":\"token prom\",\"role\":\"read\"", "and knows what it may" },
+        { "GET", "/api/v1/whoami", NULL, NULL, NULL, admin, 200,
+          "{\"who\":\"token ann\",\"role\":\"admin\"", "an admin likewise" },
         { "POST", "/api/v1/services/chat/pause", NULL, NULL, NULL, reader, 401, NULL,
           "and does nothing" },
         { "POST", "/api/v1/tokens", "{\"name\":\"x\",\"role\":\"admin\"}", NULL, NULL, reader, 401,
@@ -443,6 +485,7 @@ static int api_tests(void)
         cmocka_unit_test(everything_needs_the_secret_when_asked),
         cmocka_unit_test(before_the_control_is_there),
         cmocka_unit_test(acts),
+        cmocka_unit_test(looks_after_the_fleet),
         cmocka_unit_test(tokens_open_what_their_role_may),
         cmocka_unit_test(streams_tell_the_status),
     };

@@ -682,7 +682,6 @@ static void a_proxy_is_used_only_when_the_caller_gives_one(void **state)
         struct fetch_config config = { .environ = rows[i].environ ? environ : NULL };
         assert_int_equal(fetch_new(w.loop, &config, &w.fetch, NULL), 0);
         snprintf(url, sizeof url, "https://%s/", rows[i].host);
-        setenv("https_proxy", at, 1); /* the process's own environment is never read */
         struct seen s = { 0 };
         start(&w, &s,
               (struct fetch_request){ .url = str_from(url),
@@ -697,10 +696,28 @@ static void a_proxy_is_used_only_when_the_caller_gives_one(void **state)
         TURN_UNTIL(w.loop, s.ends == 1);
         if (s.reply.end == FETCH_OK || (s.reply.end == FETCH_NAME) == rows[i].through)
             fail_msg("row %zu: %s", i, s.problem);
-        unsetenv("https_proxy");
         seen_fini(&s);
         end(&w);
     }
+}
+
+static void the_environment_of_the_process_is_not_read(void **state)
+{
+    (void)state;
+    struct world w = begin((struct fetch_config){ 0 });
+    struct seen s = { 0 };
+    setenv("http_proxy", "http://127.0.0.1:1", 1);
+    setenv("ALL_PROXY", "http://127.0.0.1:1", 1);
+    start(&w, &s, (struct fetch_request){ 0 });
+    struct peer p = take(&w);
+    peer_send(w.loop, &p, STR(REPLY));
+    TURN_UNTIL(w.loop, s.ends == 1);
+    assert_end(&s, FETCH_OK);
+    unsetenv("http_proxy");
+    unsetenv("ALL_PROXY");
+    peer_close(&p);
+    seen_fini(&s);
+    end(&w);
 }
 
 /* ---- TLS ---- */
@@ -891,6 +908,7 @@ int main(void)
         cmocka_unit_test(closing_the_client_ends_every_call),
         cmocka_unit_test(redirects_are_followed_only_when_asked),
         cmocka_unit_test(a_proxy_is_used_only_when_the_caller_gives_one),
+        cmocka_unit_test(the_environment_of_the_process_is_not_read),
         cmocka_unit_test(the_peer_is_who_the_caller_says),
         cmocka_unit_test(a_connection_is_not_shared_between_identities),
         cmocka_unit_test(a_file_that_is_absent_is_named),

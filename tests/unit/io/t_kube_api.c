@@ -415,6 +415,16 @@ static void a_frame_has_a_bound_and_a_form(void **state)
     }
 }
 
+static void the_bound_is_of_the_whole_frame(void **state)
+{
+    (void)state;
+    CLEANUP(kube_frames_fini) struct kube_frames f = { .bytes_max = 30 };
+    struct frames_seen s = { 0 };
+    assert_int_equal(kube_frames_feed(&f, STR("{\"type\":\"ADDED\",\"obj"), on_frame, &s, NULL), 0);
+    assert_int_equal(kube_frames_feed(&f, STR("ect\":{\"a\":1}}"), on_frame, &s, NULL), -EMSGSIZE);
+    buf_fini(&s.text);
+}
+
 static void a_reader_that_wants_no_more_gets_no_more(void **state)
 {
     (void)state;
@@ -439,6 +449,7 @@ int main(void)
         cmocka_unit_test(times_are_read_and_written),
         cmocka_unit_test(frames_are_the_same_however_the_stream_is_cut),
         cmocka_unit_test(a_frame_has_a_bound_and_a_form),
+        cmocka_unit_test(the_bound_is_of_the_whole_frame),
         cmocka_unit_test(a_reader_that_wants_no_more_gets_no_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
