@@ -1,18 +1,24 @@
 /* agent.c - runs the loop around the supervisor: asks the engine, reports to the controller, carries
  * out the supervisor's actions.
  *
- * Once a second the agent asks the engine for /internal/info. The reply (or its absence) and the time
+ * Once a second the agent asks the engine about itself (look.h). The reply (or its absence) and the time
  * go through sup_tick, and the actions that it returns are carried out. The agent then reports to the
  * controller, and the wishes in the reply go through sup_feed. The two calls are independent: without
  * a controller only the lease runs out. Each has one call under way at most.
  *
  * The clock that the controller asks for is compared with the engine's clock at each reply of either: a
- * new wish is passed on at once, and passed on again to an engine that has restarted at full clock. */
+ * new wish is passed on at once, and passed on again to an engine that has restarted at full clock.
+ *
+ * An adopted engine is nobody's child: what would start or end a process here only forgets it, so that it
+ * is reported and drained and otherwise left alone. */
 #include "agent/agent.h"
 
 #include "agent/core/supervise.h"
 #include "agent/face.h"
 #include "agent/instance.h"
+#include "agent/look.h"
+#include "agent/metrics.h"
+#include "agent/translator.h"
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/auth/credentials.h"
@@ -64,14 +70,19 @@ struct agent {
     struct proc engine;      /* id.pid 0: none */
     uint16_t engine_port;
     struct credentials held;
+    struct key_file scrapers;
+    struct tls *serve; /* of the agent's own port; NULL: plain */
 
-    struct question probe, tell, order;
-    struct arena info_arena[2]; /* of the last good reply, and of the next */
-    uint32_t info_at;
-    struct engine_report info;
+    const struct engine_driver *driver;
+    struct look look;
+    char engine_id[AUTH_ID_BYTES_MAX]; /* that signs the look's calls */
+    struct translator *translator;     /* NULL: the engine serves routers itself */
+    struct question tell, order;
+    struct engine_report info; /* as last seen; strings are the look's */
     bool has_info;
     int64_t healthy_us, load_us; /* 0: not since the spawn */
-    int64_t asked_us;            /* silence before this is judged: last probe sent or excused */
+    struct log_limit look_log;
+    int64_t asked_us; /* silence before this is judged: last probe sent or excused */
 
     uint64_t boot, seq;
     int64_t lease_until_us, report_due_us;
@@ -92,16 +103,24 @@ static void tell(struct agent *a);
 
 /* ---- the engine's process ---- */
 
+static bool has_engine(const struct agent *a)
+{
+    enum sup_state s = a->sup.state;
+    return a->engine.id.pid != 0 ||
+           (a->in.adopts && (s == SUP_STARTING || s == SUP_UP || s == SUP_DRAINING));
+}
+
 static void forget_engine(struct agent *a)
 {
-    if (a->engine.id.pid == 0) return;
-    loop_watch_del(a->loop, &a->watch);
-    proc_close(&a->engine);
+    if (a->engine.id.pid != 0) {
+        loop_watch_del(a->loop, &a->watch);
+        proc_close(&a->engine);
+    }
     a->engine = (struct proc){ 0 };
     a->has_info = false;
     a->healthy_us = a->load_us = 0;
     a->asked_us = loop_now_us(a->loop);
-    peer_call_cancel(&a->probe.call);
+    look_forget(&a->look);
     peer_call_cancel(&a->order.call);
 }
 
@@ -178,8 +197,21 @@ static void adopt_engine(struct agent *a)
 
 /* ---- actions ---- */
 
+/* Carries out what would start or end an adopted engine. */
+static void let_be(struct agent *a, uint32_t actions)
+{
+    forget_engine(a);
+    if (actions & SUP_ACT_SPAWN) a->engine_port = a->in.adopted_port;
+    if (actions & (SUP_ACT_TERM | SUP_ACT_KILL)) feed(a, SUP_EXITED);
+}
+
 static void carry_out(struct agent *a, uint32_t actions)
 {
+    const uint32_t on_process = SUP_ACT_SPAWN | SUP_ACT_TERM | SUP_ACT_KILL;
+    if (a->in.adopts && actions & on_process) {
+        let_be(a, actions);
+        actions &= ~on_process;
+    }
     if (actions & SUP_ACT_SPAWN) spawn_engine(a);
     /* -ESRCH: it is gone, and its pidfd says so in this turn or the next. */
     if (actions & SUP_ACT_TERM) (void)proc_signal(&a->engine.id, SIGTERM, NULL);
@@ -228,13 +260,14 @@ static void look(struct agent *a)
 static void set_clock(struct agent *a);
 
 /* Logs why `q` got no reply, at most every UNHEARD_US. */
-static void log_unheard(struct agent *a, const char *event, enum http_end end, struct question *q)
+static void log_unheard(struct agent *a, const char *event, enum http_end end,
+                        const struct peer_call *call, struct log_limit *log)
 {
     uint64_t skipped;
-    if (!log_pass(&q->log, loop_now_us(a->loop), UNHEARD_US, &skipped)) return;
+    if (!log_pass(log, loop_now_us(a->loop), UNHEARD_US, &skipped)) return;
     log_event(LOG_WARN, event, "instance=%.*s error=%s why=%s skipped=%llu",
-              STR_ARG(a->in.spec.instance), http_end_text(end),
-              q->call.problem ? q->call.problem : "", (unsigned long long)skipped);
+              STR_ARG(a->in.spec.instance), http_end_text(end), call->problem ? call->problem : "",
+              (unsigned long long)skipped);
 }
 
 /* Takes the time since the last real probe off the engine's silence: the agent itself could not ask, so
@@ -248,38 +281,42 @@ static void excuse(struct agent *a, enum http_end end)
         a->sup.since_us =
             min_i64(now, a->sup.since_us + now - max_i64(a->asked_us, a->sup.since_us));
     a->asked_us = now;
-    log_unheard(a, "probe_not_sent", end, &a->probe);
+    log_unheard(a, "probe_not_sent", end, &a->look.call, &a->look_log);
 }
 
-static void on_probe_reply(struct peer_call *call, enum http_end end)
+static void take_report(struct agent *a)
 {
-    struct agent *a = CONTAINER_OF(call, struct agent, probe.call);
-    bool ours = end == HTTP_END_LOCAL || end == HTTP_END_NAME || end == HTTP_END_TLS;
-    if (ours) excuse(a, end);
-    if (ours) return;
-    a->asked_us = loop_now_us(a->loop);
-    if (!peer_call_is_good(call, end)) return;
-    struct arena *next = &a->info_arena[a->info_at ^ 1];
-    struct engine_report r;
-    struct err err = { 0 };
-    arena_reset(next);
-    int rc = engine_report_decode(buf_view(&call->body), next, &r, &err);
-    if (rc < 0) {
-        snprintf(a->trouble, sizeof a->trouble, "the engine's answer: %s", err_text(&err, rc));
+    const struct launch_spec *s = &a->in.spec;
+    a->info = a->look.sight.report;
+    a->info.host = s->engine_host;
+    a->info.port = a->engine_port;
+    a->info.tls = s->engine_tls;
+    a->info.kind = s->kind;
+    if (a->translator) a->info.service = s->service;
+    a->has_info = true;
+    int64_t now_us = loop_now_us(a->loop);
+    if (look_knows_load(&a->look)) a->load_us = now_us;
+    if (a->info.health == ENGINE_READY) a->healthy_us = now_us;
+    if (a->translator) translator_saw(a->translator, a->info.boot);
+    if (a->info.stalled_s > 0)
+        snprintf(a->trouble, sizeof a->trouble, "the engine made no step for %.0f s",
+                 a->info.stalled_s);
+    if (a->healthy_us && a->sup.state == SUP_STARTING) a->trouble[0] = 0;
+}
+
+static void on_seen(void *arg, enum look_end how, enum http_end http)
+{
+    struct agent *a = arg;
+    if (how == LOOK_LOCAL) {
+        excuse(a, http);
         return;
     }
-    a->info_at ^= 1;
-    a->info = r;
-    a->info.host = a->in.spec.engine_host;
-    a->info.port = a->engine_port;
-    a->info.tls = a->in.spec.engine_tls;
-    a->info.kind = a->in.spec.kind;
-    a->has_info = true;
-    a->load_us = loop_now_us(a->loop);
-    if (r.health == ENGINE_READY) a->healthy_us = a->load_us;
-    if (r.stalled_s > 0)
-        snprintf(a->trouble, sizeof a->trouble, "the engine made no step for %.0f s", r.stalled_s);
-    if (a->healthy_us && a->sup.state == SUP_STARTING) a->trouble[0] = 0;
+    a->asked_us = loop_now_us(a->loop);
+    if (how == LOOK_SILENT && a->look.why[0])
+        snprintf(a->trouble, sizeof a->trouble, "the engine's answer: %.*s",
+                 (int)sizeof a->trouble - 24, a->look.why);
+    if (how == LOOK_SILENT) return;
+    take_report(a);
     set_clock(a);
     look(a); /* ready is reported at once: requests may be waiting for it */
 }
@@ -299,9 +336,7 @@ static void ask(struct agent *a, struct question *q, struct peer_question *what,
                 void (*on_reply)(struct peer_call *call, enum http_end end))
 {
     char id[AUTH_ID_BYTES_MAX];
-    bool of_engine = q != &a->tell;
-    sign_as(a, of_engine ? "engine" : "agent", !of_engine || a->in.spec.kind == ENGINE_MUSTER, id,
-            &what->as);
+    sign_as(a, q == &a->tell ? "agent" : "engine", true, id, &what->as);
     what->reply_max = ANSWER_BYTES_MAX;
     (void)peer_call_start(&q->call, a->signer, what, on_reply, NULL);
 }
@@ -317,10 +352,10 @@ static struct peer_question of_engine(const struct agent *a, struct str path)
 
 static void probe(struct agent *a)
 {
-    if (a->engine.id.pid == 0 || a->probe.call.call) return;
-    struct peer_question q = of_engine(a, STR("/internal/info"));
-    ask(a, &a->probe, &q, on_probe_reply);
-    if (!a->probe.call.call) excuse(a, HTTP_END_LOCAL);
+    if (!has_engine(a)) return;
+    struct peer_question q = of_engine(a, (struct str){ 0 });
+    sign_as(a, "engine", engine_traits[a->in.spec.kind].serves_itself, a->engine_id, &q.as);
+    if (!look_begin(&a->look, &q, loop_now_us(a->loop) + CALL_US)) excuse(a, HTTP_END_LOCAL);
 }
 
 /* ---- the clock ---- */
@@ -374,7 +409,7 @@ static void heed(struct agent *a, const struct agent_reply *r)
 static void on_tell_reply(struct peer_call *call, enum http_end end)
 {
     struct agent *a = CONTAINER_OF(call, struct agent, tell.call);
-    if (end != HTTP_END_OK) log_unheard(a, "report_not_heard", end, &a->tell);
+    if (end != HTTP_END_OK) log_unheard(a, "report_not_heard", end, &a->tell.call, &a->tell.log);
     struct agent_reply reply;
     CLEANUP(arena_fini) struct arena arena;
     arena_init(&arena, ANSWER_BYTES_MAX);
@@ -408,9 +443,16 @@ static void tell(struct agent *a)
                               .unfinished = a->unfinished,
                               .has_engine = a->has_info,
                               .engine = a->info };
+    if (a->in.adopts) {
+        r.service = a->in.spec.service;
+        r.pool = a->in.spec.pool;
+    }
+    if (a->translator) translator_fill(a->translator, &r.engine);
     CLEANUP(buf_fini) struct buf body = { 0 };
     int64_t now = loop_now_us(a->loop);
-    if (agent_report_encode(&r, &body) == 0) {
+    /* Without a controller routers ask the agent itself. */
+    bool told = a->in.spec.controller_host.len > 0;
+    if (told && agent_report_encode(&r, &body) == 0) {
         struct peer_question q = { .host = a->in.spec.controller_host,
                                    .port = (uint16_t)a->in.spec.controller_port,
                                    .tls = a->in.spec.controller_tls,
@@ -444,7 +486,7 @@ static void on_tick(void *arg)
     }
     look(a);
     probe(a);
-    instance_bound_log(&a->in, (uint64_t)a->config->log_max);
+    if (!a->in.adopts) instance_bound_log(&a->in, (uint64_t)a->config->log_max);
     /* Before its start the instance does not report: its machine counts as not there yet. */
     if (a->started && now >= a->report_due_us && !is_finding_out(a)) tell(a);
     bool brisk =
@@ -470,12 +512,163 @@ static void on_signal(void *arg, int signo)
 
 /* ---- start ---- */
 
-static int build(struct agent *a, struct err *err)
+/* Cuts "HOST:PORT"; the port is *ret_port where there is none. */
+static int cut_address(struct str text, struct str *ret_host, uint32_t *ret_port, const char *what,
+                       struct err *err)
+{
+    uint64_t port = *ret_port;
+    size_t colon = text.len;
+    while (colon > 0 && text.data[colon - 1] != ':')
+        colon--;
+    struct str digits = str_of(text.data + colon, text.len - colon);
+    if (colon < 2 || str_to_u64(digits, &port) < 0 || port > UINT16_MAX)
+        return err_set(err, -EINVAL, "%s: want HOST:PORT, not '" STR_FMT "'", what, STR_ARG(text));
+    *ret_host = str_of(text.data, colon - 1);
+    *ret_port = (uint32_t)port;
+    return 0;
+}
+
+/* Makes the launch document that an adopted engine has not got. */
+static int adopt_open(struct agent *a, struct err *err)
+{
+    const struct agent_config *c = a->config;
+    struct launch_spec s = { .instance = c->name,
+                             .service = c->service,
+                             .pool = c->pool,
+                             .secret_file = c->secret_file,
+                             .tls_ca = c->tls.ca,
+                             .tls_certificate = c->tls.certificate,
+                             .tls_key = c->tls.key,
+                             .kind = (enum engine_kind)c->engine_kind,
+                             .tokenizer = c->tokenizer,
+                             .kv_events = c->kv_events.len > 0 };
+    struct str engine = c->adopt, controller = c->controller;
+    uint32_t port = 0;
+    s.engine_tls = tls_url_cut(&engine);
+    s.controller_tls = tls_url_cut(&controller);
+    while (engine.len > 0 && engine.data[engine.len - 1] == '/')
+        engine.len--;
+    int rc = cut_address(engine, &s.engine_host, &port, "agent.adopt", err);
+    if (rc == 0 && controller.len > 0)
+        rc = cut_address(controller, &s.controller_host, &s.controller_port, "agent.controller",
+                         err);
+    if (rc == 0 && controller.len > 0 && (s.service.len == 0 || s.pool.len == 0))
+        rc = err_set(err, -EINVAL, "agent.adopt: name the service and the pool that it serves");
+    if (rc == 0) rc = instance_adopt(&a->in, &s, (uint16_t)port, err);
+    a->engine_port = (uint16_t)port;
+    return rc;
+}
+
+static int open_instance(struct agent *a, struct err *err)
+{
+    const struct agent_config *c = a->config;
+    a->in.lock_fd = -1;
+    if ((c->spec.len > 0) == (c->adopt.len > 0))
+        return err_set(err, -EINVAL,
+                       "want agent.spec, the launch document of an instance, or "
+                       "agent.adopt, the URL of an engine that runs");
+    return c->spec.len > 0 ? instance_open(&a->in, c->spec, err) : adopt_open(a, err);
+}
+
+static void on_tokenizer(void *arg)
+{
+    ((struct agent *)arg)->report_due_us = 0; /* routers can tokenise for it from now on */
+}
+
+static bool report_of(void *arg, struct engine_report *ret)
+{
+    const struct agent *a = arg;
+    if (!a->has_info) return false;
+    *ret = a->info;
+    translator_fill(a->translator, ret);
+    return true;
+}
+
+static void meter(void *arg, struct metrics *m)
+{
+    const struct agent *a = arg;
+    const struct engine_report *e = &a->info;
+    const struct str kind = str_from(engine_kind_names[a->in.spec.kind]);
+    const struct {
+        enum agent_metric metric;
+        double value;
+    } list[] = {
+        { AM_ENGINE_READY, a->has_info && sup_reported(a->sup.state) == AGENT_UP },
+        { AM_RUNNING, e->running },
+        { AM_WAITING, e->waiting },
+        { AM_KV_TOKENS, (double)(e->pages_total - e->pages_free) * e->page_tokens },
+        { AM_KV_TOKENS_MAX, (double)e->pages_total * e->page_tokens },
+        { AM_REQUESTS, (double)e->requests_total },
+        { AM_PROMPT_TOKENS, (double)e->prompt_tokens_total },
+        { AM_CACHED_TOKENS, (double)e->cached_tokens_total },
+        { AM_GENERATED_TOKENS, (double)e->generated_tokens_total },
+    };
+    for (size_t i = 0; i < COUNT_OF(list); i++)
+        metric_set(metric_series(m, list[i].metric, &kind), list[i].value);
+    metric_set(metric_of(m, AM_RESTARTS), sup_restarts(&a->sup));
+}
+
+/* Opens the agent's own API for an engine that serves routers only OpenAI's. */
+static int open_translator(struct agent *a, tokenizer_load_fn *load, struct err *err)
+{
+    const struct launch_spec *s = &a->in.spec;
+    char events[INSTANCE_SOCKET_BYTES + 8], replay[INSTANCE_SOCKET_BYTES + 8], host[256];
+    struct str at = a->in.adopts ? STR("127.0.0.1") : s->engine_host;
+    uint32_t port = 0;
+    if (engine_traits[s->kind].serves_itself) return 0;
+    if (a->config->serve_at.len > 0) {
+        int rc = cut_address(a->config->serve_at, &at, &port, "agent.serve", err);
+        if (rc < 0) return rc;
+    }
+    snprintf(host, sizeof host, STR_FMT, STR_ARG(at));
+    struct translator_config c = { .loop = a->loop,
+                                   .held = &a->held,
+                                   .scrapers = &a->scrapers,
+                                   .tls = a->serve,
+                                   .host = host,
+                                   .port = (uint16_t)port,
+                                   .tokenizer = s->tokenizer,
+                                   .load = load,
+                                   .kv_events = a->config->kv_events,
+                                   .kv_replay = a->config->kv_replay,
+                                   .report = report_of,
+                                   .meter = meter,
+                                   .arg = a,
+                                   .on_ready = on_tokenizer };
+    if (c.tokenizer.len == 0 && a->driver->tokenizer_in_model) c.tokenizer = s->model;
+    memcpy(events, "ipc://", 6);
+    memcpy(replay, "ipc://", 6);
+    if (instance_kv_paths(&a->in, events + 6, replay + 6)) {
+        c.kv_events = str_from(events);
+        c.kv_replay = str_from(replay);
+    }
+    return translator_new(&c, &a->translator, err);
+}
+
+static int open_calls(struct agent *a, struct err *err)
+{
+    const struct launch_spec *s = &a->in.spec;
+    const struct tls_section tls = { .certificate = s->tls_certificate,
+                                     .key = s->tls_key,
+                                     .ca = s->tls_ca };
+    int rc = tls_section_open(&tls, &a->serve, &a->tls, err);
+    const struct http_client_config client = { .tls = a->tls };
+    if (rc == 0) rc = http_client_new(a->loop, &client, &a->client, err);
+    const struct signer_config signer = {
+        .loop = a->loop,
+        .client = a->client,
+        .secret = a->config->send_secret ? str_from(a->held.secret) : (struct str){ 0 },
+    };
+    return rc < 0 ? rc : signer_new(&signer, &a->signer, err);
+}
+
+static int build(struct agent *a, tokenizer_load_fn *load, struct err *err)
 {
     const struct agent_config *c = a->config;
     const struct launch_spec *s = &a->in.spec;
+    a->driver = engine_driver_of(s->kind);
     a->sup_config = (struct sup_config){
-        .start_us = c->start_us,
+        .start_us = max_i64(c->start_us, a->driver->start_us),
         .sick_us = c->sick_us,
         .drain_us = s->drain_ms ? (int64_t)s->drain_ms * 1000 : 300000000,
         .settle_us = c->settle_us,
@@ -484,33 +677,29 @@ static int build(struct agent *a, struct err *err)
         .back_off_max_us = c->back_off_max_us,
         .stable_us = c->stable_us,
         .failures_max = (uint32_t)c->failures_max,
-        .grace_us = s->grace_ms ? (int64_t)s->grace_ms * 1000 : 900000000,
+        /* Ending the instance of an adopted engine saves nothing. */
+        .grace_us = a->in.adopts      ? INT64_MAX
+                    : s->grace_ms > 0 ? (int64_t)s->grace_ms * 1000
+                                      : 900000000,
         .age_us = (int64_t)s->age_ms * 1000,
         .leave_us = LEAVE_US,
         .late_us = c->report_us + LATE_US,
     };
     int rc = 0;
     if (s->secret_file.len) rc = credentials_load(s->secret_file.data, &a->held, err);
+    if (rc == 0) rc = key_file_load(c->metrics_key_file, &a->scrapers, err);
     if (rc == 0 && getrandom(&a->boot, sizeof a->boot, 0) != sizeof a->boot)
         rc = err_set(err, -EIO, "the system gives no random bytes");
     if (rc == 0) rc = loop_new(&a->loop, err);
-    const struct tls_section tls = { .certificate = s->tls_certificate,
-                                     .key = s->tls_key,
-                                     .ca = s->tls_ca };
-    if (rc == 0) rc = tls_section_open(&tls, NULL, &a->tls, err);
-    const struct http_client_config client = { .tls = a->tls };
-    if (rc == 0) rc = http_client_new(a->loop, &client, &a->client, err);
-    const struct signer_config signer = {
-        .loop = a->loop,
-        .client = a->client,
-        .secret = c->send_secret ? str_from(a->held.secret) : (struct str){ 0 },
-    };
-    if (rc == 0) rc = signer_new(&signer, &a->signer, err);
+    if (rc == 0) rc = open_calls(a, err);
     if (rc == 0) rc = loop_signal(a->loop, SIGTERM, on_signal, a, err);
     if (rc == 0) rc = loop_signal(a->loop, SIGINT, on_signal, a, err);
     if (rc < 0) return rc;
-    for (int i = 0; i < 2; i++)
-        arena_init(&a->info_arena[i], ANSWER_BYTES_MAX);
+    look_init(&a->look, a->loop, a->signer, a->driver);
+    a->look.on_seen = on_seen;
+    a->look.arg = a;
+    rc = open_translator(a, load, err);
+    if (rc < 0) return rc;
     /* The lease from before this start is not known: a whole grace begins now. */
     a->lease_until_us = loop_now_us(a->loop);
     a->tick = (struct loop_timer){ .fn = on_tick, .arg = a };
@@ -526,19 +715,20 @@ static bool engine_is_ready(void *arg, const char **ret_state)
 
 static void teardown(struct agent *a)
 {
-    if (a->loop) forget_engine(a); /* closes our descriptors; an engine lives on */
+    if (a->look.loop) forget_engine(a); /* closes our descriptors; an engine lives on */
     face_close(a->face);
+    translator_free(a->translator);
     peer_call_fini(&a->tell.call);
-    peer_call_fini(&a->probe.call);
+    look_fini(&a->look);
     peer_call_fini(&a->order.call);
     http_client_free(a->client);
     signer_free(a->signer);
     tls_free(a->tls);
+    tls_free(a->serve);
     notify_watch_stop(&a->manager);
     notify_watch_fini(&a->manager);
     loop_free(a->loop);
-    for (int i = 0; i < 2; i++)
-        arena_fini(&a->info_arena[i]);
+    key_file_fini(&a->scrapers);
     credentials_wipe(&a->held);
 }
 
@@ -549,11 +739,14 @@ static void tell_ready(const struct agent *a)
     log_event(LOG_INFO, "agent_ready", "instance=%.*s controller=%.*s:%u",
               STR_ARG(a->in.spec.instance), STR_ARG(a->in.spec.controller_host),
               a->in.spec.controller_port);
+    if (a->translator)
+        log_event(LOG_INFO, "agent_serves", "instance=%.*s kind=%s", STR_ARG(a->in.spec.instance),
+                  engine_kind_names[a->in.spec.kind]);
     snprintf(status, sizeof status, "supervises instance " STR_FMT, STR_ARG(a->in.spec.instance));
     notify_ready(status);
 }
 
-int agent_main(const struct agent_config *config, struct err *err)
+int agent_main(const struct agent_config *config, tokenizer_load_fn *load, struct err *err)
 {
     signal(SIGPIPE, SIG_IGN);
     log_set_level((enum log_level)config->log_level);
@@ -562,7 +755,7 @@ int agent_main(const struct agent_config *config, struct err *err)
     must(a);
     a->config = config;
     a->err = err;
-    int rc = instance_open(&a->in, config->spec, err);
+    int rc = open_instance(a, err);
     if (config->engine_host.len > 0) {
         a->in.spec.engine_host = config->engine_host;
         a->in.alone = true; /* an address of its own */
@@ -570,14 +763,14 @@ int agent_main(const struct agent_config *config, struct err *err)
     a->in.shares_log = config->engine_log == ENGINE_LOG_INHERIT;
     if (rc == 0 && config->engine_port)
         rc = instance_become_engine(&a->in, (uint16_t)config->engine_port, err);
-    if (rc == 0) rc = instance_lock(&a->in, err);
-    if (rc == 0) rc = build(a, err);
+    if (rc == 0 && !a->in.adopts) rc = instance_lock(&a->in, err);
+    if (rc == 0) rc = build(a, load, err);
     if (rc == 0 && config->listen.len > 0)
         rc = face_open(a->loop, config->listen, engine_is_ready, a, &a->face, err);
     if (rc == 0) rc = notify_watch_start(&a->manager, a->loop, NULL, 0, err);
     if (rc == 0) {
         tell_ready(a);
-        adopt_engine(a);
+        if (!a->in.adopts) adopt_engine(a);
         rc = loop_run(a->loop);
         if (a->rc < 0) rc = a->rc;
     }
@@ -594,8 +787,42 @@ static const char *const engine_logs[] = { "file", "inherit", NULL };
 
 // clang-format off
 static const struct config_field rows[] = {
-    { .name = "spec", .type = CONFIG_TEXT, .required = true, AT(spec),
+    { .name = "spec", .type = CONFIG_TEXT, AT(spec),
       .about = "Path of the launch document that came with this instance." },
+    { .name = "adopt", .type = CONFIG_TEXT, AT(adopt),
+      .about = "In place of `spec`: http://HOST:PORT of an engine that somebody else started. It is reported and "
+               "drained, and never ended." },
+    { .name = "engine_kind", .type = CONFIG_ENUM, .default_text = "openai", .names = engine_kind_names,
+      AT(engine_kind), .about = "adopt: what that engine is." },
+    { .name = "service", .type = CONFIG_TEXT, .max = REPORT_NAME_BYTES_MAX, AT(service),
+      .about = "adopt: service that it serves, as the controller has it." },
+    { .name = "pool", .type = CONFIG_TEXT, .max = REPORT_NAME_BYTES_MAX, AT(pool),
+      .about = "adopt: pool of that service, of provider `adopted`." },
+    { .name = "name", .type = CONFIG_TEXT, .max = 15, AT(name),
+      .about = "adopt: name of the instance; by default it is made of the address." },
+    { .name = "controller", .type = CONFIG_TEXT, AT(controller),
+      .about = "adopt: [https://]HOST:PORT of the controller; without one, routers list the agent's port in "
+               "`router.endpoints`." },
+    { .name = "secret_file", .type = CONFIG_TEXT, AT(secret_file),
+      .about = "adopt: file with the fleet's secret." },
+    { .name = "tokenizer", .type = CONFIG_TEXT, .max = LAUNCH_ARG_BYTES_MAX, AT(tokenizer),
+      .about = "adopt: GGUF file, or a file of `muster tokenizer`, with the engine's own tokenizer; without it the engine "
+               "is routed to by load alone." },
+    { .name = "kv_events", .type = CONFIG_TEXT, AT(kv_events),
+      .about = "adopt: tcp://HOST:PORT or ipc://PATH where vLLM or SGLang publishes KV events." },
+    { .name = "kv_replay", .type = CONFIG_TEXT, AT(kv_replay),
+      .about = "adopt: its replay endpoint, where it has one: what was missed is asked for there." },
+    { .name = "serve", .type = CONFIG_TEXT, AT(serve_at),
+      .about = "HOST:PORT at which the agent serves routers for an engine of another kind; port 0: a free one from "
+               "8100 on; by default the engine's host, or 127.0.0.1 for an adopted one." },
+    { .name = "metrics_key_file", .type = CONFIG_TEXT, AT(metrics_key_file),
+      .about = "File with one key a line that opens /metrics of that port and nothing else, for a scraper on another "
+               "machine." },
+    TLS_ROW(struct agent_config, tls, ca, "adopt: PEM file with the CAs of the controller and the engine; without it the "
+            "system's."),
+    TLS_ROW(struct agent_config, tls, certificate, "adopt: PEM file with the agent's certificate chain: its own port then "
+            "speaks TLS."),
+    TLS_ROW(struct agent_config, tls, key, "adopt: PEM file with its key."),
     { .name = "listen", .type = CONFIG_TEXT, .default_text = "", AT(listen),
       .about = "HOST:PORT for an orchestrator's probes, /health and /ready; empty: none." },
     { .name = "engine_host", .type = CONFIG_TEXT, .default_text = "", AT(engine_host),

@@ -3,12 +3,22 @@
  * Layer: agent
  */
 #pragma once
+#include "agent/tokenizer.h"
 #include "base/io/config/config.h"
+#include "base/io/net/tls_rows.h"
 
 /* The `agent` section of muster.yaml and the flags of `muster agent`. */
 
 struct agent_config {
-    struct str spec;        /* the launch document */
+    struct str spec;  /* the launch document; empty: adopt */
+    struct str adopt; /* URL of an engine that somebody else started */
+    int engine_kind;  /* of that engine; enum engine_kind */
+    struct str name, service, pool;
+    struct str controller, secret_file;
+    struct str tokenizer, kv_events, kv_replay;
+    struct str serve_at; /* of the agent's own API; empty: where the engine is, on a free port */
+    struct str metrics_key_file;
+    struct tls_section tls;
     struct str listen;      /* for probes; empty: none */
     struct str engine_host; /* instead of the launch document's; empty: that */
     int64_t report_us;
@@ -27,5 +37,8 @@ extern const struct config_section agent_section;
 /* Supervises the engine of the launch document until the instance has ended; SIGTERM and SIGINT end
  * it (the engine finishes the requests in flight). Returns 0, or a negative errno and err; -EBUSY:
  * another agent has the instance. An engine that runs already is adopted, and an engine lives on when
- * its agent is killed. With engine_port it becomes the engine and does not return on success. */
-int agent_main(const struct agent_config *config, struct err *err);
+ * its agent is killed. With engine_port it becomes the engine and does not return on success.
+ *
+ * With `adopt` the engine is somebody else's: it is reported and drained, and never started or ended.
+ * `load` reads the tokenizer of an engine of another kind; NULL: only tokenizer files of ours. */
+int agent_main(const struct agent_config *config, tokenizer_load_fn *load, struct err *err);

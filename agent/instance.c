@@ -22,7 +22,6 @@
 #define ENGINE_PORT_FIRST 8200
 #define ENGINE_PORT_COUNT 800
 #define ID_BYTES_MAX 256
-#define ARGS_EXTRA 8 /* arguments that the agent adds, NULL included */
 #define SPEC_ARENA_BYTES (2 * LAUNCH_BYTES_MAX)
 
 /* Sets birth and start on this boot's clock. A document of another boot or machine has only dates; they
@@ -57,6 +56,21 @@ int instance_open(struct instance *in, struct str spec_path, struct err *err)
     if (folder.len > 1) folder.len--;
     in->spec.folder = arena_str(&in->arena, folder);
     return in->spec.folder.data ? 0 : err_set(err, -ENOMEM, "no memory");
+}
+
+int instance_adopt(struct instance *in, const struct launch_spec *spec, uint16_t port,
+                   struct err *err)
+{
+    *in = (struct instance){ .lock_fd = -1, .adopts = true, .adopted_port = port, .spec = *spec };
+    arena_init(&in->arena, SPEC_ARENA_BYTES);
+    in->born_us = in->start_us = clock_mono_us();
+    if (spec->instance.len > 0) return 0;
+    /* The same engine has the same name after each start of its agent. */
+    CLEANUP(buf_fini) struct buf name = { 0 };
+    uint64_t where = hash64(spec->engine_host.data, spec->engine_host.len, port);
+    buf_printf(&name, "a-%012llx", (unsigned long long)(where >> 16));
+    in->spec.instance = arena_str(&in->arena, buf_view(&name));
+    return in->spec.instance.data ? 0 : err_set(err, -ENOMEM, "no memory");
 }
 
 void instance_close(struct instance *in)
@@ -176,47 +190,52 @@ void instance_bound_log(const struct instance *in, uint64_t bytes_max)
 
 /* ---- the other side of the spawn ---- */
 
-static const char *text_of(struct arena *arena, struct str s)
-{
-    struct str copy = arena_str(arena, s);
-    must(copy.data); /* the arena holds the document twice */
-    return copy.data;
-}
-
-int instance_become_engine(const struct instance *in, uint16_t port, struct err *err)
+bool instance_kv_paths(const struct instance *in, char ret_events[INSTANCE_SOCKET_BYTES],
+                       char ret_replay[INSTANCE_SOCKET_BYTES])
 {
     const struct launch_spec *s = &in->spec;
-    char path[PATH_MAX], who[PROC_ID_TEXT_MAX], text[ID_BYTES_MAX], listen[256], share[32];
-    char program[PATH_MAX];
+    if (!s->kv_events || in->adopts || !engine_driver_of(s->kind)->publishes_kv) return false;
+    int n = snprintf(ret_events, INSTANCE_SOCKET_BYTES, STR_FMT "/kv.events", STR_ARG(s->folder));
+    int m = snprintf(ret_replay, INSTANCE_SOCKET_BYTES, STR_FMT "/kv.replay", STR_ARG(s->folder));
+    return n < INSTANCE_SOCKET_BYTES && m < INSTANCE_SOCKET_BYTES;
+}
+
+static int write_identity(const struct instance *in, uint16_t port, struct err *err)
+{
+    char path[PATH_MAX], who[PROC_ID_TEXT_MAX], text[ID_BYTES_MAX];
     struct proc_id self = proc_id_self();
     proc_id_print(&self, who);
     snprintf(text, sizeof text, "%s\nport %u\n", who, port);
     int rc = path_of(in, "engine.id", path, err);
     /* Fails when the folder was removed meanwhile: then no engine is wanted any more. */
-    if (rc == 0) rc = file_write_atomic(path, str_from(text), 0600, err);
-    if (rc < 0) return rc;
+    return rc < 0 ? rc : file_write_atomic(path, str_from(text), 0600, err);
+}
 
+int instance_become_engine(const struct instance *in, uint16_t port, struct err *err)
+{
+    const struct launch_spec *s = &in->spec;
+    const struct engine_driver *driver = engine_driver_of(s->kind);
+    char events[INSTANCE_SOCKET_BYTES], replay[INSTANCE_SOCKET_BYTES], program[PATH_MAX];
     CLEANUP(arena_fini) struct arena arena;
     arena_init(&arena, SPEC_ARENA_BYTES);
-    const char *argv[LAUNCH_ARGS_MAX + ARGS_EXTRA];
-    uint32_t n = 0;
-    for (; n < s->engine_arg_count; n++)
-        argv[n] = text_of(&arena, s->engine_args[n]);
-    snprintf(listen, sizeof listen, STR_FMT ":%u", STR_ARG(s->engine_host), port);
-    argv[n++] = "--listen";
-    argv[n++] = listen;
-    if (s->kind == ENGINE_MUSTER && s->secret_file.len) {
-        argv[n++] = "--secret-file";
-        argv[n++] = text_of(&arena, s->secret_file);
+    struct engine_command command = { .arena = &arena };
+    struct engine_start start = { .spec = s, .port = port };
+    if (!driver->command)
+        return err_set(err, -EINVAL, "engines of kind %s are adopted, not started",
+                       engine_kind_names[s->kind]);
+    if (instance_kv_paths(in, events, replay)) {
+        start.kv_events = events;
+        start.kv_replay = replay;
     }
-    if (s->kind == ENGINE_MUSTER && s->share > 0) {
-        snprintf(share, sizeof share, "%g", s->share);
-        argv[n++] = "--cpu-share";
-        argv[n++] = share;
-    }
-    argv[n] = NULL;
-    if (str_eq(s->engine_args[0], STR(LAUNCH_SELF)) && proc_self_path(program, sizeof program) == 0)
-        argv[0] = program;
-    execvp(argv[0], (char *const *)(uintptr_t)argv);
-    return err_set(err, -errno, "%s: %s", argv[0], strerror(errno));
+    int rc = write_identity(in, port, err);
+    if (rc < 0) return rc;
+    driver->command(&command, &start);
+    if (command.rc < 0) return err_set(err, command.rc, "the engine's command line");
+    for (uint32_t i = 0; i < command.env_count; i++)
+        putenv((char *)(uintptr_t)command.env[i]); /* lives until exec, as the arena does */
+    if (str_eq(str_from(command.arg[0]), STR(LAUNCH_SELF)) &&
+        proc_self_path(program, sizeof program) == 0)
+        command.arg[0] = program;
+    execvp(command.arg[0], (char *const *)(uintptr_t)command.arg);
+    return err_set(err, -errno, "%s: %s", command.arg[0], strerror(errno));
 }

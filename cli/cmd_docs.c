@@ -1,4 +1,5 @@
 /* cmd_docs.c - `muster docs`: print the pages of documentation that are made from tables in the code. */
+#include "agent/metrics.h"
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/file.h"
@@ -49,6 +50,8 @@ static const struct {
     { "Controller", "`GET /metrics` of the controller, port 8090", control_metric_table,
       CONTROL_M_COUNT },
     { "Engine", "`GET /metrics` of each engine, ports from 8200", engine_metric_table, EM_COUNT },
+    { "Agent", "`GET /metrics` of the agent of an engine of another kind, ports from 8100",
+      agent_metric_table, AM_COUNT },
     { "Every role", "Beside its own metrics", metrics_own_table, METRICS_OWN_COUNT },
 };
 

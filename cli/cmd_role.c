@@ -10,6 +10,7 @@
 #include "base/io/proc.h"
 #include "cli/command.h"
 #include "cli/schema.h"
+#include "cli/tokenizer_load.h"
 #include "controller/controller.h"
 #include "engine/engine.h"
 #include "router/router.h"
@@ -94,7 +95,7 @@ static int role_run(const struct role_command *role, int argc, char *const *argv
 
 static int agent(const void *section, struct err *err)
 {
-    return agent_main(section, err);
+    return agent_main(section, tokenizer_load, err);
 }
 
 static int check_later(const struct config *config, struct err *err)

@@ -8,6 +8,7 @@
 #include "agent/agent.h"
 #include "base/core/own.h"
 #include "base/io/config/opt.h"
+#include "controller/cloud/cloud_adopted.h"
 #include "controller/cloud/kube/kube_section.h"
 #include "controller/config.h"
 #include "controller/setup.h"
@@ -113,7 +114,8 @@ static void check_service(struct checking *c, const struct service_section *s,
     }
     if (!launch) return;
     for (size_t p = 0; p < s->pools.count; p++)
-        check_launch(c, s->name.data, pool[p].name.data, &launch[p]);
+        if (engine_traits[launch[p].kind].serves_itself)
+            check_launch(c, s->name.data, pool[p].name.data, &launch[p]);
 }
 
 /* Checks that the minimum of all pools fits the machine; otherwise `up` would wait for ever. */
@@ -158,6 +160,7 @@ static void check_fleet(struct checking *c)
     if (rc == 0) rc = kube_settings_make(cc.kube, &arena, &kube, &err);
     for (uint32_t i = 0; rc == 0 && i < kube.sold_count && sold < PLAN_OFFERS_MAX; i++)
         offer[sold++] = kube.sold[i].offer;
+    if (rc == 0 && setup_adopts(&cc) && sold < PLAN_OFFERS_MAX) cloud_adopted_offer(&offer[sold++]);
     if (rc == 0) rc = setup_services(&cc, offer, sold, STR("muster"), &arena, &setup, &err);
     if (rc < 0) problem(c, &err, rc);
     for (size_t s = 0; s < cc.service_count; s++)

@@ -507,16 +507,26 @@ static void end_target(struct json_writer *w)
     json_object_end(w);
 }
 
+static void put_whose(struct json_writer *w, const struct intent *i, bool tls)
+{
+    json_kv_text(w, "__scheme__", tls ? "https" : "http");
+    json_kv_text(w, "service", i->service);
+    json_kv_text(w, "pool", i->pool);
+    json_kv_text(w, "provider", i->provider);
+    json_kv_text(w, "offer", i->offer);
+}
+
+/* An engine has its own job, and so has the agent that speaks for one of another kind. */
 static void put_engine_target(struct json_writer *w, const struct intent *i, const struct detail *d)
 {
     char job[32];
     snprintf(job, sizeof job, "%s-engine", engine_kind_names[d->engine.kind]);
     begin_target(w, d->host, d->engine.port, job, i->id);
-    json_kv_text(w, "__scheme__", d->engine.tls ? "https" : "http");
-    json_kv_text(w, "service", i->service);
-    json_kv_text(w, "pool", i->pool);
-    json_kv_text(w, "provider", i->provider);
-    json_kv_text(w, "offer", i->offer);
+    put_whose(w, i, d->engine.tls);
+    end_target(w);
+    if (!d->engine.agent_port) return;
+    begin_target(w, d->agent_host, d->engine.agent_port, "muster-agent", i->id);
+    put_whose(w, i, d->engine.agent_tls);
     end_target(w);
 }
 

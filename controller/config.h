@@ -36,6 +36,11 @@ struct pool_section {
     struct config_texts offers;
     int64_t min, max;
     struct config_texts engine_flags;
+    int engine_kind; /* enum engine_kind */
+    struct config_texts engine_command;
+    struct str model, tokenizer, device;
+    int64_t context, max_num_seqs;
+    bool kv_events;
     int role;     /* enum role */
     int priority; /* enum priority */
 };

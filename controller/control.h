@@ -38,6 +38,12 @@ struct control_launch {
     enum engine_kind kind;
     const struct str *engine_args;
     uint32_t engine_arg_count;
+    /* As in struct launch_spec, for engines of other kinds. */
+    const struct str *engine_flags;
+    uint32_t engine_flag_count;
+    struct str model, served_name, device, tokenizer;
+    uint32_t context_tokens, seqs_max;
+    bool kv_events;
     struct str tls_certificate, tls_key; /* as the arguments say; empty: it speaks plain HTTP */
 };
 
@@ -63,6 +69,9 @@ struct control_setup { /* borrowed for the control's life where not said otherwi
     const char *keys_file;  /* keeps whether keys are required when the store is lost; NULL: none */
     uint64_t seed;          /* of ids and chance; from the system in production */
     const char *crash_at;   /* a step, or NULL */
+    /* Hears of agents that adopted an engine (cloud_adopted.h); NULL: they are unknown. */
+    void (*adopted)(void *ctx, const struct agent_report *r, int64_t now_us);
+    void *adopted_ctx;
 };
 
 struct control;

@@ -11,6 +11,7 @@
 #include "base/io/proc.h"
 #include "controller/api.h"
 #include "controller/aside.h"
+#include "controller/cloud/cloud_adopted.h"
 #include "controller/cloud/cloud_thread.h"
 #include "controller/cloud/kube/kube_cloud.h"
 #include "controller/control_metrics.h"
@@ -28,7 +29,6 @@
 #include <unistd.h>
 
 #define SETUP_ARENA_BYTES ((size_t)4 << 20)
-#define CLOUDS_MAX 2 /* this machine and a Kubernetes cluster */
 #define STORE_BYTES_MAX ((uint64_t)256 << 20)
 #define LOOK_US 2000000 /* between two looks at the configuration's file */
 
@@ -47,7 +47,7 @@ struct controller {
     struct loop *loop;
     struct store *store;
     struct fleet_clock clock;
-    struct cloud cloud[CLOUDS_MAX];
+    struct cloud cloud[CONTROL_CLOUDS_MAX];
     uint32_t cloud_count;
     struct kube_settings kube;
     struct api *api;
@@ -217,6 +217,19 @@ static int open_clouds(struct controller *c, struct err *err)
     return rc;
 }
 
+/* Opens the provider of adopted engines where a pool names it. */
+static int open_adopted(struct controller *c, struct control_setup *setup, struct err *err)
+{
+    struct cloud *cloud = &c->cloud[c->cloud_count];
+    if (!setup_adopts(&c->now->config)) return 0;
+    int rc = cloud_adopted_open(cloud, err);
+    if (rc < 0) return rc;
+    setup->adopted = cloud_adopted_heard;
+    setup->adopted_ctx = cloud->ctx;
+    setup->cloud_count = ++c->cloud_count;
+    return 0;
+}
+
 /* Splits controller.agents_reach, with or without "https://", into host and port. */
 static int split_reach(struct str text, struct str *ret_host, uint32_t *ret_port, struct err *err)
 {
@@ -374,6 +387,7 @@ static int open_control(struct controller *c, struct err *err)
     if (setup.seed == 0 && getrandom(&setup.seed, sizeof setup.seed, 0) != sizeof setup.seed)
         return err_set(err, -EIO, "the system gives no random bytes");
     int rc = in_force_new(live_config_get(&c->live), &c->now, err);
+    if (rc == 0) rc = open_adopted(c, &setup, err);
     if (rc == 0) rc = fill_live(c, c->now, &setup, err);
     if (rc == 0) rc = find_reach(c, &setup.host, &setup.port, err);
     if (rc == 0) rc = control_new(&setup, fleet_clock_now(&c->clock), &c->control, err);

@@ -49,7 +49,7 @@ struct detail {
     bool has_clock;
     uint32_t unfinished;
     char node[NAME_BYTES]; /* as its provider lists it; empty: not said */
-    char host[REPORT_NAME_BYTES_MAX + 1];
+    char host[REPORT_NAME_BYTES_MAX + 1], agent_host[REPORT_NAME_BYTES_MAX + 1];
     char model[REPORT_TEXT_BYTES_MAX + 1];
     char digest[REPORT_NAME_BYTES_MAX + 1], numerics[REPORT_NAME_BYTES_MAX + 1];
     bool has_engine;
@@ -96,6 +96,8 @@ struct router {
     struct routed {
         char instance[INTENT_ID_BYTES];
         uint32_t in_flight;
+        bool has_perf; /* learned from the streams of an engine that reports none */
+        struct perf_coef perf;
     } * endpoint; /* SYNC_ENDPOINTS_MAX */
     uint32_t endpoint_count;
     struct usage_seen *usage; /* CONTROL_TENANTS_MAX, parallel to tenants */

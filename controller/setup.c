@@ -8,13 +8,15 @@
  *                    the service's `engine` policies, its engine_flags, the pool's engine_flags
  *
  * The last value of a flag holds, so that the more specific place wins. Another program gets no SLO
- * flags: it would not know them. */
+ * flags: it would not know them. A pool of another engine kind gets none of these flags but its own: its
+ * agent makes the command line from what the pool says. */
 #include "controller/setup.h"
 
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/config/config_value.h"
 #include "base/io/log.h"
+#include "controller/cloud/cloud_adopted.h"
 #include "policies/catalog.h"
 #include "policies/route/overload.h"
 #include "policies/scale/forecast.h"
@@ -108,10 +110,50 @@ static struct str last_value(const struct line *l, const char *name)
     return value;
 }
 
+/* Fills the launch of an engine of another kind: its agent makes the command line (agent/engines). */
+static int launch_other(const struct service_section *s, const struct pool_section *p,
+                        struct arena *arena, struct control_launch *ret, struct err *err)
+{
+    const struct engine_traits *traits = &engine_traits[p->engine_kind];
+    bool own_program = p->engine_command.count > 0;
+    bool adopted = str_eq(p->provider, STR(ADOPTED_NAME));
+    if (!own_program && !traits->program && !adopted)
+        return err_set(err, -EINVAL,
+                       "pool " STR_FMT
+                       " of service %s: engines of kind %s are only adopted: give it "
+                       "provider: " ADOPTED_NAME ", or an engine_command",
+                       STR_ARG(p->name), s->name.data, engine_kind_names[p->engine_kind]);
+    struct line l = { arena, arena_array(arena, LAUNCH_ARGS_MAX, sizeof *l.arg), 0, 0 };
+    if (!l.arg) return err_set(err, -ENOMEM, "no memory for engine flags");
+    for (const char *const *t = traits->program; !own_program && t && *t; t++)
+        add(&l, str_from(*t));
+    add_texts(&l, &p->engine_command);
+    struct str model = p->model.len > 0 ? p->model : s->model;
+    bool gguf = str_ends(s->model, STR(".gguf"));
+    *ret = (struct control_launch){
+        .kind = (enum engine_kind)p->engine_kind,
+        .engine_args = l.arg,
+        .engine_arg_count = (uint32_t)l.count,
+        .engine_flags = p->engine_flags.items,
+        .engine_flag_count = (uint32_t)p->engine_flags.count,
+        .model = model,
+        .served_name = s->name,
+        .device = p->device,
+        .tokenizer = p->tokenizer.len > 0 ? p->tokenizer
+                     : gguf               ? s->model
+                                          : (struct str){ 0 },
+        .context_tokens = (uint32_t)p->context,
+        .seqs_max = (uint32_t)p->max_num_seqs,
+        .kv_events = p->kv_events,
+    };
+    return 0;
+}
+
 int setup_launch(const struct controller_config *config, const struct service_section *s,
                  const struct pool_section *p, struct str program, struct arena *arena,
                  struct control_launch *ret, struct err *err)
 {
+    if (!engine_traits[p->engine_kind].serves_itself) return launch_other(s, p, arena, ret, err);
     struct line l = { arena, arena_array(arena, LAUNCH_ARGS_MAX, sizeof *l.arg), 0, 0 };
     if (!l.arg) return err_set(err, -ENOMEM, "no memory for engine flags");
     bool other = s->engine_program.len > 0;
@@ -209,6 +251,16 @@ int setup_local(const struct local_section *local, struct arena *arena,
     *ret_count = count;
     *ret_cores = local->cores > 0 ? local->cores : (double)max_i64(cores, 1);
     return 0;
+}
+
+bool setup_adopts(const struct controller_config *config)
+{
+    for (size_t s = 0; s < config->service_count; s++) {
+        const struct pool_section *pool = config->service[s].pools.items;
+        for (size_t p = 0; p < config->service[s].pools.count; p++)
+            if (str_eq(pool[p].provider, STR(ADOPTED_NAME))) return true;
+    }
+    return false;
 }
 
 static int fill_pool(const struct service_section *s, const struct pool_section *from,

@@ -13,6 +13,9 @@ int setup_local(const struct local_section *local, struct arena *arena,
                 const struct local_offer **ret, uint32_t *ret_count, double *ret_cores,
                 struct err *err);
 
+/* Returns true if a pool's provider is `adopted` (cloud_adopted.h), which is opened only then. */
+bool setup_adopts(const struct controller_config *config);
+
 /* Fills a service's scaling: policies, their numbers, SLO and budget. -EINVAL names an unknown policy. */
 int setup_scaling(const struct service_section *s, struct plan_service *ret, struct err *err);
 

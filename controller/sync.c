@@ -95,10 +95,12 @@ static void keep_engine(struct detail *d, struct sighting *s, const struct engin
     keep_text(d->model, sizeof d->model, e->model);
     keep_text(d->digest, sizeof d->digest, e->digest);
     keep_text(d->numerics, sizeof d->numerics, e->numerics);
+    keep_text(d->agent_host, sizeof d->agent_host, e->agent_host);
     d->power.hardware = hardware_find(e->hardware);
     d->engine = *e;
     d->engine.host = d->engine.model = d->engine.digest = d->engine.numerics = d->engine.hardware =
-        (struct str){ 0 }; /* the copies above are the strings */
+        d->engine.agent_host = d->engine.service =
+            (struct str){ 0 }; /* the copies above are the strings */
     sighting_take(s, e);
 }
 
@@ -142,6 +144,7 @@ void control_report(struct control *c, const struct agent_report *r, int64_t now
 {
     owner_assert(&c->owner);
     *ret = (struct agent_reply){ .lease_ms = c->setup.lease_ms };
+    if (r->service.len > 0 && c->setup.adopted) c->setup.adopted(c->setup.adopted_ctx, r, now_us);
     char id[INTENT_ID_BYTES];
     struct str name = r->intent.len ? r->intent : r->instance;
     uint32_t at = name_copy(id, sizeof id, name) < 0 ? UINT32_MAX : control_find(c, id);
@@ -228,6 +231,8 @@ static void keep_sync(struct control *c, struct router *r, const struct router_s
         struct routed *e = &r->endpoint[r->endpoint_count];
         if (name_copy(e->instance, sizeof e->instance, s->endpoints[i].instance) < 0) continue;
         e->in_flight = s->endpoints[i].in_flight;
+        e->has_perf = s->endpoints[i].has_perf && perf_coef_valid(&s->endpoints[i].perf);
+        e->perf = s->endpoints[i].perf;
         r->endpoint_count++;
     }
     refused_take(r, s, now_us);
@@ -256,6 +261,10 @@ static void fill_endpoint(const struct control *c, uint32_t at, int64_t now_us,
         .port = d->engine.port,
         .tls = d->engine.tls,
         .kind = d->engine.kind,
+        .agent_host = str_from(d->agent_host),
+        .agent_port = d->engine.agent_port,
+        .agent_tls = d->engine.agent_tls,
+        .kv_events = d->engine.kv_events,
         .state = endpoint_state_of(c, at),
         .role = (enum role)d->role,
         .boot = d->engine.boot,
@@ -267,7 +276,7 @@ static void fill_endpoint(const struct control *c, uint32_t at, int64_t now_us,
         .step_tokens = d->engine.step_tokens,
         .kv_token_bytes = d->engine.kv_token_bytes,
         .has_perf = c->observed.seen[at].has_perf,
-        .perf = d->engine.perf,
+        .perf = c->observed.seen[at].perf,
         .clock = d->engine.clock,
         .leaves_ms = leaves_ms(d, now_us),
     };
@@ -456,6 +465,18 @@ static void forget_long_silent(struct control *c, int64_t now_us)
     }
 }
 
+/* Takes the step times that a router learned, for an engine that reports none; of several routers', those
+ * behind which the most samples are. */
+static void take_learned(struct control *c, uint32_t at, const struct routed *e)
+{
+    struct detail *d = &c->observed.detail[at];
+    struct sighting *s = &c->observed.seen[at];
+    if (!e->has_perf || !d->has_engine || d->engine.has_perf) return;
+    if (s->has_perf && s->perf.samples > e->perf.samples) return;
+    s->has_perf = true;
+    s->perf = e->perf;
+}
+
 /* Sums the requests that routers have in flight at each instance. */
 static void count_routed(struct control *c, int64_t now_us)
 {
@@ -466,7 +487,9 @@ static void count_routed(struct control *c, int64_t now_us)
         if (!rt->id[0] || !control_router_is_fresh(rt, now_us)) continue;
         for (uint32_t e = 0; e < rt->endpoint_count; e++) {
             uint32_t at = control_find(c, rt->endpoint[e].instance);
-            if (at != UINT32_MAX) c->observed.detail[at].routed += rt->endpoint[e].in_flight;
+            if (at == UINT32_MAX) continue;
+            c->observed.detail[at].routed += rt->endpoint[e].in_flight;
+            take_learned(c, at, &rt->endpoint[e]);
         }
     }
 }

@@ -174,9 +174,11 @@ static void connect_now(void *arg)
     snprintf(path, sizeof path, "/internal/events?boot=%016llx&from=%llu%s",
              (unsigned long long)f->boot, (unsigned long long)f->seq, f->on_load ? "&load=1" : "");
     struct fleet_id id;
-    struct http_call_request call = { .host = str_from(f->target.host),
-                                      .port = f->target.port,
-                                      .tls = f->target.tls,
+    const struct target *t = &f->target;
+    bool agent = t->agent_port > 0;
+    struct http_call_request call = { .host = str_from(agent ? t->agent_host : t->host),
+                                      .port = agent ? t->agent_port : t->port,
+                                      .tls = agent ? t->agent_tls : t->tls,
                                       .path = str_from(path),
                                       .on_data = on_data,
                                       .on_end = on_end,

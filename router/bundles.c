@@ -208,9 +208,9 @@ static void fetch(struct place *p, const struct endpoint *ep)
     struct http_call_request call = {
         .headers = &header,
         .header_count = 1,
-        .host = ep->host,
-        .port = (uint16_t)ep->port,
-        .tls = ep->tls,
+        .host = ep->agent_port > 0 ? ep->agent_host : ep->host,
+        .port = (uint16_t)(ep->agent_port > 0 ? ep->agent_port : ep->port),
+        .tls = ep->agent_port > 0 ? ep->agent_tls : ep->tls,
         .path = STR("/internal/tokenizer"),
         .deadline_us = loop_now_us(b->loop) + FETCH_US,
         .on_head = on_head,

@@ -21,7 +21,8 @@ struct request;
 
 /* How a request ended, for usage, windows and the predictor. */
 struct outcome {
-    bool ok, cut; /* answered whole; ended by its limit or by a client that left */
+    bool ok, cut;      /* answered whole; ended by its limit or by a client that left */
+    bool cached_known; /* the engine said how much of the prompt it had cached */
     struct usage usage;
     int64_t ttft_us, tpot_us, e2e_us; /* 0: not measured */
 };
@@ -58,6 +59,7 @@ struct client_stream {
     uint32_t leg_slice; /* tokens after which this leg ends and another goes on; 0: to its end */
     bool leg_prefills;  /* this leg ends with its first token */
     bool broken;        /* the last leg failed */
+    bool cached_known;  /* usage.cached_tokens is the engine's word */
     struct request_migrate migrate;
     struct text_job text; /* of a large body */
     bool at_text;         /* a text worker has all members above but x and deadline */

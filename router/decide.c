@@ -306,6 +306,7 @@ static void on_over(struct decide *d, struct request *r, int64_t now_us)
     const struct director_end end = {
         .ok = o->ok,
         .censored = o->cut || !o->ok,
+        .cached_known = o->cached_known,
         .generated = o->usage.generated_tokens,
         .outcome = { .ttft_s = (double)o->ttft_us * 1e-6,
                      .tpot_s = (double)o->tpot_us * 1e-6,
@@ -476,11 +477,26 @@ static int target_from_wire(const struct endpoint *ep, struct target *ret)
     *ret = (struct target){ .port = (uint16_t)ep->port,
                             .tls = ep->tls,
                             .kind = ep->kind,
+                            .agent_port = (uint16_t)ep->agent_port,
+                            .agent_tls = ep->agent_tls,
                             .context_tokens = ep->context_tokens,
                             .page_tokens = ep->page_tokens };
     bool fits = ep->port <= UINT16_MAX && copy_text(ret->host, sizeof ret->host, ep->host) &&
                 copy_text(ret->instance, sizeof ret->instance, ep->instance);
+    /* Its name for the model is only needed where the client's request goes on as it is. */
+    bool json = !engine_traits[ep->kind].takes_ids;
+    fits = fits && (!json || copy_text(ret->model, sizeof ret->model, ep->model));
+    fits =
+        fits && ep->agent_port <= UINT16_MAX &&
+        (ep->agent_port == 0 || copy_text(ret->agent_host, sizeof ret->agent_host, ep->agent_host));
     return fits ? 0 : -EINVAL;
+}
+
+static bool is_same_place(const struct target *a, const struct target *b)
+{
+    return a->port == b->port && a->tls == b->tls && strcmp(a->host, b->host) == 0 &&
+           a->agent_port == b->agent_port && a->agent_tls == b->agent_tls &&
+           strcmp(a->agent_host, b->agent_host) == 0;
 }
 
 /* Updates the decision thread's part of an endpoint. `known`: it had this slot already. */
@@ -488,8 +504,7 @@ static void place_put(struct decide *d, struct endpoint_place *s, bool known,
                       const struct endpoint *ep, const struct target *target)
 {
     const struct target *was = &s->target;
-    if (known && (s->boot != ep->boot || was->port != target->port || was->tls != target->tls ||
-                  strcmp(was->host, target->host) != 0)) {
+    if (known && (s->boot != ep->boot || !is_same_place(was, target))) {
         block_feed_free(s->feed);
         s->feed = NULL;
     }
@@ -515,10 +530,12 @@ void decide_endpoint_put(struct decide *d, const struct endpoint *ep, struct err
     struct director_endpoint known;
     struct target target;
     bool usable = target_from_wire(ep, &target) == 0;
-    /* An engine of ours takes token ids: without its tokenizer nothing can be sent to it. */
-    bool ours = ep->kind == ENGINE_MUSTER;
-    if (usable && ours) target.bundle = bundles_get(d->bundles, ep);
-    bool reachable = !ours || target.bundle;
+    /* Without its tokenizer nothing can be sent to an engine that takes token ids. To another, prompts go
+     * as text; with its tokenizer, prefixes in its cache are found. */
+    const struct engine_traits *traits = &engine_traits[ep->kind];
+    bool told = traits->serves_itself || ep->agent_port > 0;
+    if (usable && told) target.bundle = bundles_get(d->bundles, ep);
+    bool reachable = !traits->takes_ids || target.bundle;
     if (!usable ||
         director_endpoint_read(d->director, ep, reachable, loop_now_us(d->loop), &known) < 0) {
         err_set(err, -EINVAL, "endpoint '" STR_FMT "' is not usable", STR_ARG(ep->instance));
@@ -540,7 +557,9 @@ void decide_endpoint_put(struct decide *d, const struct endpoint *ep, struct err
     }
     struct endpoint_place *s = &d->endpoint[slot];
     place_put(d, s, had, ep, &target);
-    if (target.bundle && !s->feed && ep->state != ENDPOINT_STARTING) feed_open(d, slot);
+    /* Keys mean something only with the tokenizer; an engine of another kind tells its load even so. */
+    bool follows = target.bundle || (told && !traits->takes_ids);
+    if (follows && !s->feed && ep->state != ENDPOINT_STARTING) feed_open(d, slot);
 }
 
 void decide_endpoints_end(struct decide *d, bool complete)

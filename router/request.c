@@ -126,6 +126,11 @@ static void observe(struct request *r)
     metric_add(router_metric_of(m, RM_CACHED_TOKENS, service), o->usage.cached_tokens);
     metric_add(router_metric_of(m, RM_EXPECTED_TOKENS, service), r->client.target.hit_tokens);
     metric_add(router_metric_of(m, RM_GENERATED_TOKENS, service), o->usage.generated_tokens);
+    if (!o->cached_known) return; /* nothing to compare an expectation with */
+    struct str kind = str_from(engine_kind_names[r->client.target.kind]);
+    metric_add(metric_series(m, RM_KIND_PROMPT, &kind), o->usage.prompt_tokens);
+    metric_add(metric_series(m, RM_KIND_CACHED, &kind), o->usage.cached_tokens);
+    metric_add(metric_series(m, RM_KIND_EXPECTED, &kind), r->client.target.hit_tokens);
 }
 
 /* Ends a question that is still open; no request waits for its reply any more. */
@@ -149,6 +154,7 @@ void request_over(struct request *r)
     loop_timer_clear(r->home->loop, &r->client.silence_timer);
     struct outcome *o = &r->client.outcome;
     o->usage = r->client.usage;
+    o->cached_known = r->client.cached_known;
     if (r->client.first_us > 0) {
         o->ttft_us = r->client.first_us - r->client.arrived_us;
         o->e2e_us = r->client.last_us - r->client.arrived_us;

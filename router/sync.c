@@ -1,6 +1,7 @@
 /* sync.c - sends demand to the controller and gets rules back, or polls static endpoints.
  *
- * Static endpoints answer GET /internal/info with the report that an agent would send. Both sources fill
+ * Static endpoints answer GET /internal/info with the report that an agent would send; beside an engine of
+ * another kind it is the agent that is listed and answers. Both sources fill
  * one list, so that an endpoint that neither names is removed.
  */
 #include "router/sync.h"
@@ -61,15 +62,20 @@ static void apply_services(struct sync *s, const struct router_rules *rules)
 static struct endpoint endpoint_of(const struct fixed *f)
 {
     const struct engine_report *r = &f->report;
+    bool agent = r->agent_port > 0; /* it is the agent that is listed */
     return (struct endpoint){
         .instance = str_from(f->name),
-        .service = r->model,
+        .service = r->service.len > 0 ? r->service : r->model,
         .model = r->model,
         .digest = r->digest,
-        .host = f->at.host,
-        .port = f->at.port,
-        .tls = f->at.tls,
+        .host = agent ? r->host : f->at.host,
+        .port = agent ? r->port : f->at.port,
+        .tls = agent ? r->tls : f->at.tls,
         .kind = r->kind,
+        .agent_host = agent ? f->at.host : (struct str){ 0 },
+        .agent_port = agent ? f->at.port : 0,
+        .agent_tls = agent && f->at.tls,
+        .kv_events = r->kv_events,
         .state = r->health == ENGINE_READY ? ENDPOINT_READY : ENDPOINT_STARTING,
         .role = f->at.role,
         .boot = r->boot,

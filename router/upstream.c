@@ -13,6 +13,7 @@
 #include "base/core/bits.h"
 #include "base/core/hash.h"
 #include "base/io/log.h"
+#include "base/wire/openai_forward.h"
 #include "router/byte_loop.h"
 #include "router/generate.h"
 
@@ -66,10 +67,14 @@ static void forget(struct request *r)
     if (!r->client.began) r->client.first_us = 0;
 }
 
+static bool takes_ids(const struct request *r)
+{
+    return engine_traits[r->client.target.kind].takes_ids;
+}
+
 int leg_begin(struct request *r)
 {
-    bool same =
-        r->client.target.kind == ENGINE_MUSTER && r->client.target.bundle == r->client.bundle;
+    bool same = takes_ids(r) && r->client.target.bundle == r->client.bundle;
     line_reader_fini(&r->client.lines);
     sse_reader_fini(&r->client.events);
     buf_fini(&r->client.refusal);
@@ -176,6 +181,7 @@ void leg_frame(struct request *r, const struct generate_frame *frame)
         request_tokens(r, frame->id_count);
     }
     if (!frame->has_usage) return;
+    if (first) r->client.cached_known = true;
     if (first) r->client.usage = frame->usage;
     r->client.usage.generated_tokens = r->client.leg_from + frame->usage.generated_tokens;
 }
@@ -301,6 +307,7 @@ static int on_event(void *arg, struct str data)
     int rc = openai_delta_parse(data, &text, &delta, NULL);
     if (rc < 0 || delta.has_error) return -EPROTO;
     if (delta.has_usage) r->client.usage = delta.usage;
+    r->client.cached_known |= delta.has_cached;
     if (delta.has_text) {
         request_tokens(r, 1);
         r->client.usage.generated_tokens += !delta.has_usage;
@@ -328,7 +335,7 @@ static void on_data(void *arg, struct str data)
         buf_str(&r->client.refusal, data);
         return;
     }
-    if (r->client.target.kind == ENGINE_MUSTER) {
+    if (takes_ids(r)) {
         rc = line_reader_feed(&r->client.lines, data, on_frame, r);
     } else if (r->client.api.stream) {
         rc = sse_reader_feed(&r->client.events, data, on_event, r);
@@ -387,6 +394,7 @@ static void on_whole(struct request *r)
         return;
     }
     if (delta.has_usage) r->client.usage = delta.usage;
+    r->client.cached_known = delta.has_cached;
     r->client.finish = delta.finish;
     r->client.outcome.ok = true;
     r->client.outcome.cut = r->client.finish == FINISH_LENGTH;
@@ -424,7 +432,7 @@ static void on_end(void *arg, enum http_end why)
     case HTTP_END_OK:
         if (r->client.upstream_status != 200) {
             on_refusal(r);
-        } else if (r->client.target.kind != ENGINE_MUSTER && !r->client.api.stream) {
+        } else if (!takes_ids(r) && !r->client.api.stream) {
             on_whole(r);
         } else if (r->client.finish == FINISH_LENGTH && r->client.leg_prefills) {
             r->client.finish = FINISH_NONE;
@@ -488,9 +496,22 @@ static bool make_body(struct request *r, struct buf *body)
     return false;
 }
 
+/* Makes the body of a call to an engine of another kind out of the client's. */
+static int forward_body(const struct request *r, struct buf *out)
+{
+    const struct client_stream *c = &r->client;
+    const struct engine_traits *traits = &engine_traits[c->target.kind];
+    const struct openai_forward f = {
+        .model = str_from(c->target.model),
+        .cache_salt = traits->salts ? c->salt : (struct str){ 0 },
+        .stream = c->api.stream,
+    };
+    return openai_forward(c->body, &f, out);
+}
+
 static struct str path_of(const struct client_stream *c)
 {
-    if (c->target.kind == ENGINE_MUSTER) return STR("/internal/generate");
+    if (engine_traits[c->target.kind].takes_ids) return STR("/internal/generate");
     return c->api.surface == OPENAI_CHAT ? STR("/v1/chat/completions") : STR("/v1/completions");
 }
 
@@ -498,7 +519,7 @@ static void call_engine(struct request *r, struct str body)
 {
     struct byte_loop *b = r->home;
     struct client_stream *c = &r->client;
-    bool ours = c->target.kind == ENGINE_MUSTER;
+    bool ours = takes_ids(r);
     struct http_header header[2] = { { STR("content-type"), STR("application/json") },
                                      { STR("x-request-id"), str_from(r->id) } };
     struct http_call_request call = {
@@ -530,7 +551,7 @@ static void call_engine(struct request *r, struct str body)
 
 void upstream_start(struct request *r)
 {
-    bool ours = r->client.target.kind == ENGINE_MUSTER;
+    bool ours = takes_ids(r);
     struct buf *body = &r->home->body; /* free again after the call, which copies it */
     buf_clear(body);
     int rc = leg_begin(r);
@@ -541,7 +562,10 @@ void upstream_start(struct request *r)
     } else if (!ours && r->is_question) { /* the engine would get the client's own request */
         request_over(r);
     } else if (!ours) {
-        call_engine(r, r->client.body);
+        if (forward_body(r, body) == 0)
+            call_engine(r, buf_view(body));
+        else
+            request_failed(r, RETRY_LOCAL);
     } else if (make_body(r, body)) {
         call_engine(r, buf_view(body));
     }

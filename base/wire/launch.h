@@ -33,6 +33,14 @@ struct launch_spec {
     struct str engine_host;        /* the engine listens there, on a port the agent chooses */
     const struct str *engine_args; /* program and arguments; the agent adds --listen HOST:PORT */
     uint32_t engine_arg_count;
+    /* For an engine of another kind engine_args are only the program and what comes first: the agent makes
+     * the rest of the command line from these (agent/engines). 0 and empty: the engine's own default. */
+    const struct str *engine_flags; /* come last */
+    uint32_t engine_flag_count;
+    struct str model, served_name, device;
+    struct str tokenizer; /* GGUF file, or a bundle of ours, with the tokenizer that `model` has */
+    uint32_t context_tokens, seqs_max;
+    bool kv_events;        /* it is to publish them, where its kind can */
     struct str folder;     /* of this instance on its machine: identity, lock, logs */
     double share;          /* part of a core or device that it may use; 0: all */
     int64_t start_wall_us; /* earliest start of the engine: models the launch delay of the offer */

@@ -276,8 +276,10 @@ static int skip(struct delta *d)
 
 static int details_key(struct delta *d)
 {
-    if (json_key_is(&d->r, "cached_tokens")) return take_count(d, &d->ret.usage.cached_tokens);
-    return skip(d);
+    if (!json_key_is(&d->r, "cached_tokens")) return skip(d);
+    struct json_reader ahead = d->r;
+    d->ret.has_cached |= json_next(&ahead) != JSON_NULL;
+    return take_count(d, &d->ret.usage.cached_tokens);
 }
 
 static int usage_key(struct delta *d)

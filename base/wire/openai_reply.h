@@ -53,9 +53,10 @@ int openai_models_render(const struct openai_model *model, uint32_t count, struc
 /* --- reading: what a client or a router gets from any OpenAI-like server --- */
 
 struct openai_delta {
-    bool has_text;  /* text was appended to the buffer given */
-    bool has_usage; /* usage is written */
-    bool has_error; /* it is an error object; its message was appended instead of text */
+    bool has_text;   /* text was appended to the buffer given */
+    bool has_usage;  /* usage is written */
+    bool has_error;  /* it is an error object; its message was appended instead of text */
+    bool has_cached; /* usage.cached_tokens was given: absent is not zero */
     enum finish finish;
     struct usage usage;
 };

@@ -4,7 +4,6 @@
 #include "base/core/bits.h"
 #include "base/wire/rows.h"
 
-const char *const engine_kind_names[ENGINE_KIND_COUNT] = { "muster", "openai" };
 const char *const engine_health_names[ENGINE_HEALTH_COUNT] = { "down", "loading", "ready",
                                                                "failing" };
 const char *const agent_state_names[AGENT_STATE_COUNT] = { "down",     "starting", "up",
@@ -62,10 +61,15 @@ static const struct field engine_rows[] = {
     FIELD(struct engine_report, tls, FIELD_BOOL),
     FIELD(struct engine_report, kind, FIELD_ENUM, .names = engine_kind_names,
           .max = ENGINE_KIND_COUNT),
+    FIELD(struct engine_report, agent_host, FIELD_STR, .max = REPORT_NAME_BYTES_MAX),
+    FIELD(struct engine_report, agent_port, FIELD_U32, .max = 65535),
+    FIELD(struct engine_report, agent_tls, FIELD_BOOL),
+    FIELD(struct engine_report, kv_events, FIELD_BOOL),
     FIELD(struct engine_report, health, FIELD_ENUM, .required = true, .names = engine_health_names,
           .max = ENGINE_HEALTH_COUNT),
     FIELD(struct engine_report, stalled_s, FIELD_F64, .max = 1e9),
     FIELD(struct engine_report, model, FIELD_STR, .max = REPORT_TEXT_BYTES_MAX),
+    FIELD(struct engine_report, service, FIELD_STR, .max = REPORT_NAME_BYTES_MAX),
     FIELD(struct engine_report, digest, FIELD_STR, .max = REPORT_NAME_BYTES_MAX),
     FIELD(struct engine_report, numerics, FIELD_STR, .max = REPORT_NAME_BYTES_MAX),
     FIELD(struct engine_report, boot, FIELD_HEX64),
@@ -108,6 +112,8 @@ static const struct field agent_rows[] = {
     FIELD(struct agent_report, instance, FIELD_STR, .required = true, .min = 1,
           .max = REPORT_NAME_BYTES_MAX),
     FIELD(struct agent_report, intent, FIELD_STR, .max = REPORT_NAME_BYTES_MAX),
+    FIELD(struct agent_report, service, FIELD_STR, .max = REPORT_NAME_BYTES_MAX),
+    FIELD(struct agent_report, pool, FIELD_STR, .max = REPORT_NAME_BYTES_MAX),
     FIELD(struct agent_report, boot, FIELD_HEX64, .required = true),
     FIELD(struct agent_report, seq, FIELD_U64, .required = true),
     FIELD(struct agent_report, state, FIELD_ENUM, .required = true, .names = agent_state_names,

@@ -7,6 +7,7 @@
 #pragma once
 #include "base/perf/model_spec.h"
 #include "base/perf/perf.h"
+#include "base/wire/engine_kind.h"
 #include "base/wire/field.h"
 
 #define REPORT_NAME_BYTES_MAX 128 /* of ids and names */
@@ -30,7 +31,6 @@ struct wire_work {
 
 #define WIRE_CLOCK_MIN 0.2 /* least share of full speed that can be requested */
 
-enum engine_kind { ENGINE_MUSTER, ENGINE_OPENAI, ENGINE_KIND_COUNT };
 enum engine_health {
     ENGINE_DOWN,
     ENGINE_LOADING,
@@ -47,7 +47,6 @@ enum agent_state {
     AGENT_STOPPED,  /* drained and stopped: the instance may be removed */
     AGENT_STATE_COUNT
 };
-extern const char *const engine_kind_names[ENGINE_KIND_COUNT];     /* muster openai */
 extern const char *const engine_health_names[ENGINE_HEALTH_COUNT]; /* down loading ready failing */
 extern const char *const agent_state_names[AGENT_STATE_COUNT]; /* down starting up draining ... */
 
@@ -57,10 +56,19 @@ struct engine_report {
     uint32_t port;
     bool tls; /* it speaks TLS there */
     enum engine_kind kind;
+    /* Where its agent serves /internal/info, events and tokenizer for an engine that does not serve them
+     * itself; port 0: at the engine's own address. */
+    struct str agent_host;
+    uint32_t agent_port;
+    bool agent_tls;
+    bool
+        kv_events; /* of an engine that does not serve them itself: they come, so its cache is known */
     enum engine_health health;
-    double stalled_s;    /* failing: seconds without a step while it has work; 0: another reason */
-    struct str model;    /* served name */
-    struct str digest;   /* of weights and tokenizer; empty while loading */
+    double stalled_s; /* failing: seconds without a step while it has work; 0: another reason */
+    struct str model; /* served name */
+    struct str
+        service;       /* that it belongs to, where an agent says so; empty: named like the model */
+    struct str digest; /* of weights and tokenizer; empty while loading */
     struct str numerics; /* instruction set and kernels: equal ones generate equal tokens */
     uint64_t boot;       /* drawn at each start */
     uint32_t page_tokens, context_tokens;
@@ -85,8 +93,10 @@ struct engine_report {
 struct agent_report {
     struct str instance; /* id given at launch */
     struct str intent;   /* the intent that created it */
-    uint64_t boot;       /* of the agent process */
-    uint64_t seq;        /* rises by one each report: an old one that arrives late is dropped */
+    /* Where an engine belongs that somebody else started and the agent adopted; empty: an intent made it. */
+    struct str service, pool;
+    uint64_t boot; /* of the agent process */
+    uint64_t seq;  /* rises by one each report: an old one that arrives late is dropped */
     enum agent_state state;
     uint32_t restarts;  /* of the engine, since boot */
     struct str trouble; /* sentence about the last failure; empty: none */

@@ -66,6 +66,8 @@ static const struct field_set demand_set = FIELD_SET(struct service_demand, dema
 static const struct field endpoint_demand_rows[] = {
     FIELD(struct endpoint_demand, instance, FIELD_STR, NAME_NEEDED),
     FIELD(struct endpoint_demand, in_flight, FIELD_U32),
+    FIELD(struct endpoint_demand, perf, FIELD_OBJECT, .of = &wire_perf_set,
+          .present_offset = offsetof(struct endpoint_demand, has_perf)),
 };
 static const struct field_set endpoint_demand_set =
     FIELD_SET(struct endpoint_demand, endpoint_demand_rows);
@@ -119,6 +121,10 @@ static const struct field endpoint_rows[] = {
     FIELD(struct endpoint, tls, FIELD_BOOL),
     FIELD(struct endpoint, kind, FIELD_ENUM, .required = true, .names = engine_kind_names,
           .max = ENGINE_KIND_COUNT),
+    FIELD(struct endpoint, agent_host, FIELD_STR, NAME),
+    FIELD(struct endpoint, agent_port, FIELD_U32, .max = 65535),
+    FIELD(struct endpoint, agent_tls, FIELD_BOOL),
+    FIELD(struct endpoint, kv_events, FIELD_BOOL),
     FIELD(struct endpoint, state, FIELD_ENUM, .required = true, .names = endpoint_state_names,
           .max = ENDPOINT_STATE_COUNT),
     FIELD(struct endpoint, boot, FIELD_HEX64),

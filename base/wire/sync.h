@@ -49,6 +49,8 @@ struct service_demand {
 struct endpoint_demand {
     struct str instance;
     uint32_t in_flight;
+    bool has_perf;         /* learned by the router from its streams, as the engine reports none */
+    struct perf_coef perf; /* at full speed */
 };
 
 struct tenant_usage {
@@ -96,6 +98,10 @@ struct endpoint {
     uint32_t port;
     bool tls; /* it speaks TLS there */
     enum engine_kind kind;
+    struct str agent_host; /* as in struct engine_report; port 0: it has no agent to ask */
+    uint32_t agent_port;
+    bool agent_tls;
+    bool kv_events; /* as in struct engine_report */
     enum endpoint_state state;
     enum role role;
     uint64_t boot;

@@ -201,8 +201,9 @@ static int write_spec(const char *root, const struct cloud_request *req, double 
     return file_write_atomic(path, buf_view(&text), 0600, err);
 }
 
-static const char *const leftovers[] = { "spec.json", "key",     "agent.lock", "engine.id",
-                                         "removed",   "spawned", "agent.log",  "engine.log" };
+static const char *const leftovers[] = { "spec.json", "key",        "agent.lock",
+                                         "engine.id", "removed",    "spawned",
+                                         "agent.log", "engine.log", "kv" };
 
 /* Returns true for a file of ours: one of those names, or one with a suffix behind a dot, as older logs
  * and the temporaries of a killed writer have. */

@@ -90,10 +90,13 @@ int director_endpoint_read(struct director *d, const struct endpoint *ep, bool r
 {
     const struct router_service *s =
         services_get(&d->services, ep->service.len ? ep->service : ep->model);
-    bool takes_ids = ep->kind == ENGINE_MUSTER;
+    const struct engine_traits *traits = &engine_traits[ep->kind];
+    bool takes_ids = traits->takes_ids;
     *ret = (struct director_endpoint){
         .known = { .boot = ep->boot,
                    .takes_ids = takes_ids,
+                   .cache_guessed = !traits->serves_itself && !ep->kv_events,
+                   .perf_learned = !traits->serves_itself,
                    .ready = ep->state == ENDPOINT_READY && reachable,
                    .role = ep->role,
                    .has_perf = ep->has_perf,
@@ -469,6 +472,8 @@ enum slo_result director_end(struct director *d, struct director_request *r,
     if (!r->arrived) return SLO_UNCOUNTED;
     queue_out(d, r);
     transfer_over(d, r, now_us);
+    r->dispatch.cached_known = end->cached_known;
+    r->dispatch.cached_tokens = end->outcome.cached_tokens;
     if (r->dispatch.state == DISPATCH_SENT || r->dispatch.state == DISPATCH_HELD) {
         uint32_t generated = r->is_question ? 0 : end->generated;
         dispatch_end(d->dispatch, &r->dispatch, generated, end->censored, now_us);
@@ -503,10 +508,10 @@ void director_report(struct director *d, int64_t now_us, struct director_report 
     for (uint32_t i = 0; i < d->slots; i++) {
         const struct director_endpoint *e = director_endpoint_at(d, i);
         if (!e) continue;
-        ret->endpoint[ret->endpoint_count++] = (struct endpoint_demand){
-            .instance = str_from(e->known.name),
-            .in_flight = dispatch_in_flight(d->dispatch, i),
-        };
+        struct endpoint_demand *to = &ret->endpoint[ret->endpoint_count++];
+        *to = (struct endpoint_demand){ .instance = str_from(e->known.name),
+                                        .in_flight = dispatch_in_flight(d->dispatch, i) };
+        to->has_perf = dispatch_learned_perf(d->dispatch, i, &to->perf);
     }
     for (uint32_t i = 0; i < d->services.count; i++)
         director_report_service(d, &d->services.item[i], now_us,

@@ -115,6 +115,7 @@ void director_prefilled(struct director *d, struct director_request *r, int64_t 
 struct director_end {
     bool ok;
     bool censored;                    /* cut by a limit, or its client left */
+    bool cached_known;                /* outcome.cached_tokens is the engine's word */
     uint32_t generated;               /* as the predictor learns it; 0: nothing */
     struct telemetry_outcome outcome; /* where ok; the SLO is the director's */
 };

@@ -21,7 +21,14 @@
 #define SUSPEND_US_MIN \
     1000000                /* the first rest of an endpoint that failed; each next one doubles */
 #define EXPECT_US 30000000 /* an unconfirmed block is believed this long */
-#define PREFIX_TOKENS 256  /* at least, and at least two keys: a prompt's beginning */
+/* Where nothing confirms blocks, they are believed for as long as that has proven right: at first so long,
+ * longer by BELIEVE_MORE after a reply that named as many cached tokens as were expected, half as long
+ * after one that named less than half. */
+#define BELIEVE_US 120000000
+#define BELIEVE_US_MIN 5000000
+#define BELIEVE_US_MAX INT64_C(3600000000)
+#define BELIEVE_MORE 1.25
+#define PREFIX_TOKENS 256 /* at least, and at least two keys: a prompt's beginning */
 
 struct slot {
     bool used;
@@ -29,6 +36,8 @@ struct slot {
     bool home; /* among several routers, one that this router fills first */
     struct load load;
     struct load_meter prompts; /* seconds of prompts' arithmetic sent to it */
+    struct stream_perf learned;
+    int64_t believe_us; /* 0: not learned yet */
     int64_t suspended_until_us;
     int64_t suspend_us; /* the next rest, doubling; 0 after a success */
     uint32_t suspects;  /* requests in flight there that may have killed an engine */
@@ -216,6 +225,7 @@ int dispatch_endpoint_put(struct dispatch *c, const struct dispatch_endpoint *ep
     if (old && c->slot[at].ep.boot != ep->boot) {
         prefix_index_drop_slot(c->index, at);
         load_boot(&c->slot[at].load);
+        c->slot[at].believe_us = 0;
         c->slot[at].suspended_until_us = c->slot[at].suspend_us = 0;
     }
     c->slot[at].ep = *ep;
@@ -240,19 +250,33 @@ double dispatch_work_rate(const struct dispatch *c, uint64_t model, int64_t now_
     return load_models_rate(&c->models, model, now_us);
 }
 
+/* Returns the step times of an endpoint: its own, or what its streams or another router's have taught. */
+static bool perf_of(const struct slot *s, struct perf_coef *ret)
+{
+    if (s->ep.perf_learned && stream_perf_get(&s->learned, ret)) return true;
+    if (s->ep.has_perf) *ret = s->ep.perf;
+    return s->ep.has_perf;
+}
+
+bool dispatch_learned_perf(const struct dispatch *c, uint32_t slot, struct perf_coef *ret)
+{
+    must(slot < c->config.endpoints_max);
+    const struct slot *s = &c->slot[slot];
+    return s->used && s->ep.perf_learned && stream_perf_get(&s->learned, ret);
+}
+
 void dispatch_endpoint_report(struct dispatch *c, uint32_t slot, const struct reported_load *load,
                               int64_t as_of_us, int64_t now_us)
 {
     must(slot < c->config.endpoints_max);
     struct slot *s = &c->slot[slot];
     if (!s->used) return;
+    struct perf_coef perf;
     uint64_t tokens =
         load_report(&s->load, load, ledger_sums(c->ledger, slot), min_i64(as_of_us, now_us));
-    if (tokens == 0 || !s->ep.has_perf) return;
-    load_meter_add(&s->prompts, LOAD_PROMPTS_US, (double)tokens * s->ep.perf.prefill_token_s,
-                   now_us);
-    double token_s =
-        s->ep.perf.prefill_token_s + s->ep.perf.step_s / (double)max_u32(s->ep.token_budget, 1);
+    if (tokens == 0 || !perf_of(s, &perf)) return;
+    load_meter_add(&s->prompts, LOAD_PROMPTS_US, (double)tokens * perf.prefill_token_s, now_us);
+    double token_s = perf.prefill_token_s + perf.step_s / (double)max_u32(s->ep.token_budget, 1);
     load_models_add(&c->models, s->ep.model, (double)tokens * token_s, now_us);
 }
 
@@ -309,8 +333,6 @@ static void instance_fill(struct dispatch *c, uint32_t slot, const struct dispat
         .accepts = s->ep.ready && s->suspended_until_us <= now_us && !was_tried(r, slot) &&
                    (r->acquitted_at == 0 || s->suspects == 0),
         .role = s->ep.role,
-        .has_perf = s->ep.has_perf,
-        .perf = s->ep.perf,
         .token_budget = max_u32(s->ep.token_budget, 1),
         .seqs_max = max_u32(s->ep.seqs_max, 1),
         .kv_tokens_max = s->ep.kv_tokens_max,
@@ -318,6 +340,7 @@ static void instance_fill(struct dispatch *c, uint32_t slot, const struct dispat
         .prompt_load = load_meter_rate(&s->prompts, LOAD_PROMPTS_US, now_us),
         .price_per_hour = s->ep.price_per_hour,
     };
+    in->has_perf = perf_of(s, &in->perf);
     ledger_view(c->ledger, slot, r->features.tenant, now_us, in);
     load_view(&s->load, ledger_sums(c->ledger, slot), now_us, in);
 }
@@ -436,6 +459,63 @@ static double of_attempt(const struct dispatch_request *r, double output)
     return r->slice_tokens > 0 ? fmin(output, (double)r->slice_tokens) : output;
 }
 
+static void expect_blocks(struct dispatch *c, const struct dispatch_request *r, uint32_t slot,
+                          int64_t now_us)
+{
+    const struct slot *s = &c->slot[slot];
+    int64_t for_us = s->believe_us > 0 ? s->believe_us : BELIEVE_US;
+    if (!s->ep.cache_guessed) for_us = EXPECT_US;
+    prefix_index_expect(c->index, slot, r->keys, r->key_count, now_us, now_us + for_us);
+}
+
+/* Learns from a reply how long blocks may be believed at an endpoint that confirms none. Its prompt is
+ * cached there from now on. */
+static void learn_belief(struct dispatch *c, const struct dispatch_request *r, int64_t now_us)
+{
+    struct slot *s = &c->slot[r->slot];
+    if (!s->ep.cache_guessed || !s->used || !r->cached_known) return;
+    double believed = (double)(s->believe_us > 0 ? s->believe_us : BELIEVE_US);
+    if (r->hit_tokens >= c->config.key_tokens) {
+        double right = (double)r->cached_tokens / (double)r->hit_tokens;
+        believed *= right >= 0.75 ? BELIEVE_MORE : right < 0.5 ? 0.5 : 1;
+    }
+    s->believe_us = max_i64(min_i64((int64_t)believed, BELIEVE_US_MAX), BELIEVE_US_MIN);
+    expect_blocks(c, r, r->slot, now_us);
+}
+
+static struct stream_moment stream_load_of(struct dispatch *c, uint32_t slot, int64_t now_us)
+{
+    struct route_instance in = { 0 };
+    struct ledger_sums own = ledger_sums(c->ledger, slot);
+    ledger_view(c->ledger, slot, 0, now_us, &in);
+    load_view(&c->slot[slot].load, own, now_us, &in);
+    return (struct stream_moment){ .decoding = in.decoding,
+                                   .waiting = in.waiting,
+                                   .kv_tokens = in.kv_tokens,
+                                   .uncached_total = own.uncached_total };
+}
+
+static void watch_stream(struct dispatch *c, struct dispatch_request *r, uint32_t slot,
+                         int64_t now_us)
+{
+    r->stream = (struct stream_watch){ 0 };
+    if (!c->slot[slot].ep.perf_learned) return;
+    const struct stream_moment load = stream_load_of(c, slot, now_us);
+    stream_watch_sent(&r->stream, &load, now_us);
+}
+
+/* Learns step times from new tokens; looks at the load only when it is time for that. */
+static void learn_stream(struct dispatch *c, struct dispatch_request *r, int64_t now_us)
+{
+    const struct ledger_entry *e = r->entry;
+    const struct stream_watch *w = &r->stream;
+    if (w->from_us == 0 || (w->tokens > 0 && e->generated - w->tokens < STREAM_GAP_TOKENS)) return;
+    const struct stream_moment load = stream_load_of(c, r->slot, now_us);
+    stream_watch_tokens(&r->stream, &c->slot[r->slot].learned, e->generated,
+                        e->sent.prompt_tokens - e->sent.hit_tokens, e->sent.hit_tokens, &load,
+                        now_us);
+}
+
 static void send_to(struct dispatch *c, struct dispatch_request *r, uint32_t slot, int64_t now_us)
 {
     const struct dispatch_endpoint *ep = &c->slot[slot].ep;
@@ -446,11 +526,12 @@ static void send_to(struct dispatch *c, struct dispatch_request *r, uint32_t slo
                                 .hit_tokens = min_u32(hit, known - 1),
                                 .output_expected = of_attempt(r, still_to_come(r, r->length.mean)),
                                 .tenant = r->features.tenant };
-    if (ep->has_perf) {
-        s.work_s = route_work_s(&ep->perf, max_u32(ep->token_budget, 1), s.prompt_tokens,
-                                s.hit_tokens, s.output_expected);
+    struct perf_coef perf;
+    if (perf_of(&c->slot[slot], &perf)) {
+        s.work_s = route_work_s(&perf, max_u32(ep->token_budget, 1), s.prompt_tokens, s.hit_tokens,
+                                s.output_expected);
         load_meter_add(&c->slot[slot].prompts, LOAD_PROMPTS_US,
-                       (double)(s.prompt_tokens - s.hit_tokens) * ep->perf.prefill_token_s, now_us);
+                       (double)(s.prompt_tokens - s.hit_tokens) * perf.prefill_token_s, now_us);
     }
     r->entry = ledger_send(c->ledger, slot, &s, now_us);
     must(r->entry); /* is_full was asked */
@@ -458,7 +539,8 @@ static void send_to(struct dispatch *c, struct dispatch_request *r, uint32_t slo
     load_note(&c->slot[slot].load, ledger_sums(c->ledger, slot), now_us);
     load_models_add(&c->models, ep->model, s.work_s, now_us);
     tell_policy(c, r, ROUTE_SENT, r->entry, now_us);
-    prefix_index_expect(c->index, slot, r->keys, r->key_count, now_us, now_us + EXPECT_US);
+    expect_blocks(c, r, slot, now_us);
+    watch_stream(c, r, slot, now_us);
     r->slot = slot;
     r->boot = ep->boot;
     r->suspect = r->acquitted_at > 0;
@@ -638,6 +720,7 @@ bool dispatch_tokens(struct dispatch *c, struct dispatch_request *r, uint32_t co
         ledger_expect(c->ledger, r->entry, of_attempt(r, (double)generated + left));
     }
     load_note(&c->slot[r->slot].load, ledger_sums(c->ledger, r->slot), now_us);
+    learn_stream(c, r, now_us);
     if (first) tell_policy(c, r, ROUTE_FIRST_TOKEN, r->entry, now_us);
     return acquit(c, r, first);
 }
@@ -756,6 +839,7 @@ void dispatch_end(struct dispatch *c, struct dispatch_request *r, uint32_t gener
     if (r->state == DISPATCH_HELD) {
         unhold(c, r);
     } else {
+        if (generated > 0) learn_belief(c, r, now_us);
         attempt_over(c, r, censored || generated == 0 ? ROUTE_FAILED : ROUTE_FINISHED, now_us);
         if (generated > 0) {
             c->config.predict->observe(c->predict_state, &r->features, generated, censored);
@@ -816,11 +900,10 @@ void dispatch_demand(const struct dispatch *c, int64_t now_us, struct dispatch_d
 double dispatch_queued_s(struct dispatch *c, uint32_t slot, int64_t now_us)
 {
     const struct dispatch_endpoint *ep = dispatch_endpoint_at(c, slot);
-    if (!ep || !ep->has_perf) return 0;
-    struct route_instance in = { .has_perf = true,
-                                 .perf = ep->perf,
-                                 .token_budget = max_u32(ep->token_budget, 1),
-                                 .seqs_max = max_u32(ep->seqs_max, 1) };
+    struct route_instance in = { .has_perf = true };
+    if (!ep || !perf_of(&c->slot[slot], &in.perf)) return 0;
+    in.token_budget = max_u32(ep->token_budget, 1);
+    in.seqs_max = max_u32(ep->seqs_max, 1);
     return ledger_queued_s(c->ledger, slot, now_us, &in);
 }
 

@@ -19,15 +19,16 @@
 #pragma once
 #include "base/core/list.h"
 #include "base/wire/sync.h"
+#include "fleet/stream_perf.h"
 #include "policies/predict/predict.h"
 #include "policies/route/route.h"
+#include "router/core/endpoint.h"
 #include "router/core/failure.h"
 #include "router/core/ledger.h"
 #include "router/core/prefix_index.h"
 #include "router/core/quarantine.h"
 
-#define DISPATCH_ENDPOINTS 1024 /* by default: as many as a controller plans */
-#define DISPATCH_NAME_MAX 64
+#define DISPATCH_ENDPOINTS 1024          /* by default: as many as a controller plans */
 #define DISPATCH_SUSPEND_US_MAX 30000000 /* the longest rest of an endpoint that failed */
 #define DISPATCH_REFINE_TOKENS 32        /* between two estimates of the output that is left */
 
@@ -55,22 +56,6 @@ struct dispatch_watch {
     void (*event)(void *arg, uint64_t id, const struct route_event *ev);
 };
 
-struct dispatch_endpoint {
-    char name[DISPATCH_NAME_MAX]; /* the instance's; names it across updates */
-    uint64_t model;               /* hash of the served model's name; requests match on it */
-    uint64_t boot;                /* the engine's boot id: another one means its blocks are gone */
-    bool ready;                   /* not starting, not draining */
-    bool takes_ids; /* continues what another engine began: takes prompt and output as ids */
-    enum role role; /* a decode instance gets handoffs only */
-    bool has_perf;
-    struct perf_coef perf;
-    uint32_t token_budget, seqs_max;
-    uint64_t kv_tokens_max;      /* 0: unknown */
-    double link_bytes_s;         /* rate at which it is sent its peers' KV; 0: it is not */
-    uint32_t kv_bytes_per_token; /* 0: unknown */
-    double price_per_hour;
-};
-
 enum dispatch_state { DISPATCH_NEW, DISPATCH_HELD, DISPATCH_SENT, DISPATCH_ENDED };
 
 struct dispatch_request {
@@ -86,6 +71,8 @@ struct dispatch_request {
     uint64_t fingerprint;          /* of model and prompt (quarantine.h); 0: none */
 
     uint32_t generated; /* output so far; the caller's, before dispatch_fail and _slice_end */
+    bool cached_known;  /* the engine named cached_tokens; the caller's, before dispatch_end */
+    uint32_t cached_tokens;
 
     /* The core's. */
     enum dispatch_state state;
@@ -99,9 +86,10 @@ struct dispatch_request {
     struct retry_request retry;
     uint32_t tried[RETRY_ATTEMPTS_MAX]; /* slots that failed it */
     uint32_t tried_count;
-    uint32_t acquitted_at; /* output tokens that acquit its fingerprint; 0: it is no suspect */
-    bool suspect;          /* counted as one at its slot */
-    uint64_t boot;         /* boot id of the engine that its attempt went to */
+    uint32_t acquitted_at;      /* output tokens that acquit its fingerprint; 0: it is no suspect */
+    bool suspect;               /* counted as one at its slot */
+    uint64_t boot;              /* boot id of the engine that its attempt went to */
+    struct stream_watch stream; /* at an endpoint whose step times are learned */
     struct ledger_entry *entry;
     struct list link;
 };
@@ -195,6 +183,9 @@ void dispatch_demand(const struct dispatch *c, int64_t now_us, struct dispatch_d
 /* Adds the dispatch's part to a service's report: held, in flight, queued seconds. */
 void dispatch_report(struct dispatch *c, uint64_t model, int64_t now_us,
                      struct service_demand *ret);
+
+/* Gets the step times that were learned from an endpoint's streams; false: none yet. */
+bool dispatch_learned_perf(const struct dispatch *c, uint32_t slot, struct perf_coef *ret);
 
 /* Returns the seconds of work in flight at an endpoint; 0 while its speed is unknown. */
 double dispatch_queued_s(struct dispatch *c, uint32_t slot, int64_t now_us);

@@ -3,6 +3,7 @@
 #include "base/core/json.h"
 #include "base/core/own.h"
 #include "base/wire/generate.h"
+#include "base/wire/openai_forward.h"
 #include "base/wire/openai_reply.h"
 #include "base/wire/sse.h"
 #include "tests/fuzz/fuzz.h"
@@ -54,6 +55,19 @@ static void check_passes_on(const struct openai_request *q, struct arena *arena)
         must(str_eq(back.stop[i], q->stop[i]));
 }
 
+/* Checks that a body goes on to an engine of another kind as JSON, and that nothing is changed twice. */
+static void check_forwards(struct str body)
+{
+    const struct openai_forward f = { .model = STR("m\"x"),
+                                      .cache_salt = STR("s"),
+                                      .stream = true };
+    CLEANUP(buf_fini) struct buf once = { 0 }, twice = { 0 };
+    must(openai_forward(body, &f, &once) == 0);
+    must_be_json(buf_view(&once), JSON_OBJECT_END);
+    must(openai_forward(buf_view(&once), &f, &twice) == 0);
+    must(str_eq(buf_view(&once), buf_view(&twice)));
+}
+
 static void request(enum openai_surface surface, struct str body)
 {
     CLEANUP(arena_fini) struct arena arena = { 0 };
@@ -64,6 +78,7 @@ static void request(enum openai_surface surface, struct str body)
     if (openai_parse(surface, body, &arena, &req, &e) == 0) {
         check_request(&req);
         check_passes_on(&req, &arena);
+        check_forwards(body);
         return;
     }
     must(e.status >= 400 && e.message[0]);

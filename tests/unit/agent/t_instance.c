@@ -204,6 +204,88 @@ static void the_engines_log_is_bounded(void **state)
     instance_close(&in);
 }
 
+/* Runs the engine of a document of this kind, whose program is a shell that writes its arguments to a file. */
+static void become(enum engine_kind kind, bool kv_events, struct buf *ret_args)
+{
+    static const struct str args[] = { { "/bin/sh", 7 },
+                                       { "-c", 2 },
+                                       { "echo \"$VLLM_NO_USAGE_STATS $*\" > \"$0\"", 37 } };
+    char out[160];
+    struct instance in;
+    struct launch_spec spec;
+    snprintf(out, sizeof out, "%s/args", folder);
+    assert_int_equal(instance_open(&in, str_from(path), NULL), 0);
+    struct str command[4] = { args[0], args[1], args[2], str_from(out) };
+    spec = in.spec;
+    spec.kind = kind;
+    spec.engine_args = command;
+    spec.engine_arg_count = 4;
+    spec.model = STR("/m");
+    spec.kv_events = kv_events;
+    in.spec = spec;
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        instance_become_engine(&in, 8299, NULL);
+        _exit(1);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_int_equal(file_read(out, 4096, ret_args, NULL), 0);
+    instance_close(&in);
+}
+
+static void an_engine_of_another_kind_gets_a_command_line_of_its_own(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf vllm = { 0 }, quiet = { 0 }, llama = { 0 };
+    char socket[128];
+    snprintf(socket, sizeof socket, "ipc://%s/kv.events", folder);
+    become(ENGINE_VLLM, true, &vllm);
+    assert_true(str_starts(buf_view(&vllm), STR("1 --model /m --host 127.0.0.1 --port 8299")));
+    assert_non_null(strstr(vllm.data, socket));
+    become(ENGINE_VLLM, false, &quiet);
+    assert_null(strstr(quiet.data, "kv.events"));
+    become(ENGINE_LLAMA_SERVER, true, &llama);
+    assert_null(strstr(llama.data, "kv.events")); /* it publishes none */
+    assert_true(str_starts(buf_view(&llama), STR(" --model /m --host 127.0.0.1 --port 8299")));
+}
+
+static void a_kind_that_is_only_adopted_is_not_started(void **state)
+{
+    (void)state;
+    struct instance in;
+    struct err err = { 0 };
+    assert_int_equal(instance_open(&in, str_from(path), NULL), 0);
+    in.spec.kind = ENGINE_OPENAI;
+    assert_int_equal(instance_become_engine(&in, 8299, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "openai"));
+    instance_close(&in);
+}
+
+static void an_adopted_engine_has_the_same_name_each_time(void **state)
+{
+    (void)state;
+    struct instance in[3];
+    char events[INSTANCE_SOCKET_BYTES], replay[INSTANCE_SOCKET_BYTES];
+    struct launch_spec spec = { .kind = ENGINE_VLLM,
+                                .engine_host = STR("10.0.0.7"),
+                                .kv_events = true };
+    const uint16_t port[] = { 8000, 8000, 8001 };
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(instance_adopt(&in[i], &spec, port[i], NULL), 0);
+    assert_true(str_eq(in[0].spec.instance, in[1].spec.instance));
+    assert_false(str_eq(in[0].spec.instance, in[2].spec.instance));
+    assert_false(instance_kv_paths(&in[0], events, replay)); /* its folder is not ours */
+    for (int i = 0; i < 3; i++)
+        instance_close(&in[i]);
+    spec.instance = STR("theirs");
+    assert_int_equal(instance_adopt(&in[0], &spec, 8000, NULL), 0);
+    assert_true(str_eq(in[0].spec.instance, STR("theirs")));
+    instance_close(&in[0]);
+}
+
 static void nobody_becomes_the_engine_of_a_folder_that_is_gone(void **state)
 {
     (void)state;
@@ -224,6 +306,9 @@ int main(void)
         ROW(damaged_documents_are_refused),
         ROW(one_agent_an_instance),
         ROW(an_engine_is_known_by_what_it_wrote),
+        ROW(an_engine_of_another_kind_gets_a_command_line_of_its_own),
+        ROW(a_kind_that_is_only_adopted_is_not_started),
+        ROW(an_adopted_engine_has_the_same_name_each_time),
         ROW(the_engines_log_is_bounded),
         ROW(nobody_becomes_the_engine_of_a_folder_that_is_gone),
     };

@@ -1,6 +1,7 @@
 /* t_setup.c - tests the way from a configuration's text to services, pools and engine arguments. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
+#include "controller/cloud/cloud_adopted.h"
 #include "controller/setup.h"
 #include "policies/scale/forecast.h"
 #include "policies/scale/scale.h"
@@ -70,11 +71,12 @@ static int set_up(const struct config *config, struct arena *arena, struct contr
     double cores;
     int rc = setup_local(c.local, arena, &local, &count, &cores, err);
     if (rc < 0) return rc;
-    struct offer *offers = arena_array(arena, count, sizeof *offers);
+    struct offer *offers = arena_array(arena, count + 1, sizeof *offers);
     for (uint32_t i = 0; i < count; i++) {
         name_copy(offers[i].name, NAME_BYTES, local[i].name);
         name_copy(offers[i].provider, NAME_BYTES, STR("local"));
     }
+    if (setup_adopts(&c)) cloud_adopted_offer(&offers[count++]);
     return setup_services(&c, offers, count, STR("/bin/muster"), arena, setup, err);
 }
 
@@ -260,6 +262,51 @@ static void agents_are_told_of_their_engines_tls(void **state)
     assert_true(str_eq(own->tls_key, STR("own.key")));
 }
 
+/* Their command lines are made by agents; the controller names program, model and sizes. */
+static void pools_may_have_engines_of_other_kinds(void **state)
+{
+    (void)state;
+    CLEANUP(config_freep) struct config *config = NULL;
+    CLEANUP(arena_fini) struct arena arena;
+    arena_init(&arena, 1 << 20);
+    struct err err = { 0 };
+    struct control_setup setup = { 0 };
+    int rc = load(
+        OFFERS
+        "services:\n"
+        "  - name: chat\n"
+        "    model: m.gguf\n"
+        "    engine_flags: [--threads, '1']\n" /* of our engines only */
+        "    pools:\n"
+        "      - { name: v, offers: [small], engine_kind: vllm, model: /srv/m, tokenizer: m.tok,\n"
+        "          context: 4096, max_num_seqs: 8, device: '0', engine_flags: [--dtype, half] }\n"
+        "      - { name: l, offers: [small], engine_kind: llama_server, kv_events: false,\n"
+        "          engine_command: [/opt/llama-server] }\n"
+        "      - { name: t, offers: [adopted], provider: adopted, engine_kind: openai }\n",
+        &config, &err);
+    if (rc == 0) rc = set_up(config, &arena, &setup, &err);
+    if (rc < 0) fail_msg("%s", err.text);
+    const struct control_launch *v = &setup.launch[0][0], *l = &setup.launch[0][1],
+                                *t = &setup.launch[0][2];
+    assert_int_equal(v->kind, ENGINE_VLLM);
+    assert_int_equal(v->engine_arg_count, 2);
+    assert_true(str_eq(v->engine_args[0], STR("vllm")) && str_eq(v->engine_args[1], STR("serve")));
+    assert_int_equal(v->engine_flag_count, 2);
+    assert_true(str_eq(v->engine_flags[1], STR("half")));
+    assert_true(str_eq(v->model, STR("/srv/m")) && str_eq(v->served_name, STR("chat")));
+    assert_true(str_eq(v->tokenizer, STR("m.tok")) && str_eq(v->device, STR("0")));
+    assert_true(v->context_tokens == 4096 && v->seqs_max == 8 && v->kv_events);
+    assert_int_equal(l->engine_arg_count, 1);
+    assert_true(str_eq(l->engine_args[0], STR("/opt/llama-server")));
+    assert_int_equal(l->engine_flag_count, 0);
+    assert_true(str_eq(l->model, STR("m.gguf")) && str_eq(l->tokenizer, STR("m.gguf")));
+    assert_true(l->context_tokens == 0 && l->seqs_max == 0 && !l->kv_events);
+    assert_int_equal(t->kind, ENGINE_OPENAI);
+    assert_int_equal(t->engine_arg_count, 0);
+    assert_true(setup.service[0].pool[2].offer_count == 1 &&
+                setup.service[0].pool[2].offer[0] == 2);
+}
+
 #define SERVICE "services:\n  - name: chat\n    model: m\n"
 #define POOL "    pools: [ { name: a, offers: [small] } ]\n"
 
@@ -315,6 +362,12 @@ static void mistakes_are_named(void **state)
                          " { name: b, offers: [large], role: decode } ]\n",
           "role: planner has nobody to choose for", "a row where all is said" },
         { OFFERS SERVICE "    pools: []\n", "pools", "no pool" },
+        { OFFERS SERVICE "    pools: [ { name: a, offers: [small], engine_kind: openai } ]\n",
+          "engines of kind openai are only adopted", "a kind that nobody can start" },
+        { OFFERS SERVICE "    pools: [ { name: a, offers: [small], engine_kind: vlm } ]\n",
+          "did you mean vllm", "a kind that is none" },
+        { OFFERS SERVICE "    pools: [ { name: a, offers: [small], provider: adopted } ]\n",
+          "small", "an offer of another provider" },
         { OFFERS SERVICE
           "    pools: [ { name: a, offers: [small] }, { name: a, offers: [large] } ]\n",
           "a", "two pools of one name" },
@@ -410,6 +463,7 @@ int main(void)
         cmocka_unit_test(everything_arrives),
         cmocka_unit_test(engines_are_told_from_four_places),
         cmocka_unit_test(agents_are_told_of_their_engines_tls),
+        cmocka_unit_test(pools_may_have_engines_of_other_kinds),
         cmocka_unit_test(clocks_have_a_row),
         cmocka_unit_test(mistakes_are_named),
         cmocka_unit_test(every_row_is_accepted),

@@ -4,6 +4,7 @@
 #include "base/core/json.h"
 #include "base/core/own.h"
 #include "base/wire/openai.h"
+#include "base/wire/openai_forward.h"
 #include "base/wire/openai_reply.h"
 #include "base/wire/sse.h"
 
@@ -681,6 +682,87 @@ static void foreign_replies(void **state)
     }
 }
 
+/* Rows of real replies: of llama.cpp's server, of vLLM with --enable-prompt-tokens-details, without it. */
+static void absent_cached_tokens_are_not_zero(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *json;
+        bool has_cached;
+        uint32_t cached;
+    } rows[] = {
+        { "{\"choices\":[],\"usage\":{\"completion_tokens\":5,\"prompt_tokens\":11,\"total_"
+          "tokens\":16,"
+          "\"prompt_tokens_details\":{\"cached_tokens\":0}}}",
+          true, 0 },
+        { "{\"choices\":[],\"usage\":{\"prompt_tokens\":98,\"prompt_tokens_details\":"
+          "{\"cached_tokens\":96,\"created_cache_tokens\":0}}}",
+          true, 96 },
+        { "{\"usage\":{\"prompt_tokens\":98,\"prompt_tokens_details\":null}}", false, 0 },
+        { "{\"usage\":{\"prompt_tokens\":98,\"prompt_tokens_details\":{\"cached_tokens\":null}}}",
+          false, 0 },
+        { "{\"usage\":{\"prompt_tokens\":98}}", false, 0 },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        CLEANUP(buf_fini) struct buf text = { 0 };
+        struct openai_delta d = { 0 };
+        assert_int_equal(openai_delta_parse(str_from(rows[i].json), &text, &d, NULL), 0);
+        if (d.has_cached != rows[i].has_cached || d.usage.cached_tokens != rows[i].cached)
+            fail_msg("%s: %d %u", rows[i].json, d.has_cached, d.usage.cached_tokens);
+    }
+}
+
+/* ---- requests for engines of other kinds ---- */
+
+static void requests_are_forwarded(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *why, *body;
+        struct openai_forward how;
+        const char *want; /* NULL: refused */
+    } rows[] = {
+        { "the engine's name for the model replaces the client's",
+          "{\"model\":\"chat\",\"top_k\":5}",
+          { .model = { "/models/x", 9 } },
+          "{\"model\":\"/models/x\",\"top_k\":5}" },
+        { "a body without a model gets one", "{ }", { .model = { "m", 1 } }, "{\"model\":\"m\"}" },
+        { "usage is asked for whatever the client wanted",
+          "{\"stream\":true,\"stream_options\":{\"include_usage\":false}}",
+          { .model = { "m", 1 }, .stream = true },
+          "{\"model\":\"m\",\"stream_options\":{\"include_usage\":true},\"stream\":true}" },
+        { "a tenant's salt is ours to say",
+          "{\"cache_salt\":\"of another tenant\",\"seed\":1}",
+          { .model = { "m", 1 }, .cache_salt = { "s\"1", 3 } },
+          "{\"model\":\"m\",\"cache_salt\":\"s\\\"1\",\"seed\":1}" },
+        { "a client without a tenant chooses no cache either",
+          "{\"cache_salt\":\"x\",\"extra_key\":\"y\",\"id_slot\":3}",
+          { .model = { "m", 1 } },
+          "{\"model\":\"m\"}" },
+        { "members that reach other machines are left out, escaped or not",
+          "{\"kv_transfer_params\":{\"remote_host\":\"h\"},\"bootstrap_\\u0068ost\":\"h\",\"n\":1}",
+          { .model = { "m", 1 } },
+          "{\"model\":\"m\",\"n\":1}" },
+        { "what we do not know goes on as it is",
+          "{ \"new\\nkey\" : [1, {\"model\":\"inner\"}] }",
+          { .model = { "m", 1 } },
+          "{\"model\":\"m\",\"new\\nkey\":[1, {\"model\":\"inner\"}]}" },
+        { "no object", "[1]", { .model = { "m", 1 } }, NULL },
+        { "cut", "{\"a\":", { .model = { "m", 1 } }, NULL },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        CLEANUP(buf_fini) struct buf out = { 0 };
+        int rc = openai_forward(str_from(rows[i].body), &rows[i].how, &out);
+        if ((rc == 0) != (rows[i].want != NULL)) fail_msg("%s: rc %d", rows[i].why, rc);
+        if (rc < 0) continue;
+        if (strcmp(out.data, rows[i].want) != 0) fail_msg("%s: %s", rows[i].why, out.data);
+        struct json_reader r;
+        json_reader_init(&r, buf_view(&out));
+        json_skip(&r);
+        if (json_next(&r) != JSON_END) fail_msg("%s: no JSON: %s", rows[i].why, out.data);
+    }
+}
+
 static int collect(void *arg, struct str data)
 {
     struct buf *out = arg;
@@ -747,6 +829,8 @@ static int openai_reply_tests(void)
         cmocka_unit_test(streams_go_round),
         cmocka_unit_test(text_forms_equal_chunks),
         cmocka_unit_test(foreign_replies),
+        cmocka_unit_test(absent_cached_tokens_are_not_zero),
+        cmocka_unit_test(requests_are_forwarded),
         cmocka_unit_test(framing),
         cmocka_unit_test(a_callback_may_stop_the_feed),
     };

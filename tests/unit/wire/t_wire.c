@@ -105,12 +105,14 @@ static const struct block_event load = {
 #define ENGINE                                                                                    \
     {                                                                                             \
         .host = { "127.0.0.1", 9 }, .port = 8200, .kind = ENGINE_OPENAI, .health = ENGINE_READY,  \
-        .model = { "m", 1 }, .digest = { "d", 1 }, .numerics = { "avx2", 4 }, .boot = 7,          \
-        .page_tokens = 32, .context_tokens = 2048, .step_tokens = 256, .kv_token_bytes = 1024,    \
-        .running = 1, .running_max = 8, .waiting = 2, .pages_total = 100, .pages_free = 60,       \
-        .pages_cached = 40, .has_perf = true, .perf = { 0.001, 1e-4, 2e-4, 3e-7, 0, 1000, 1.25 }, \
-        .has_owed = true, .owed = { 900 }, .clock = 0.5, .cores = 2, .hardware = { "cpu", 3 },    \
-        .has_work = true, .work = { 9.5, 4.5, 3, 100, 2, 7, 900, 800 }, .has_spec = true,         \
+        .agent_host = { "::1", 3 }, .agent_port = 8100, .agent_tls = true, .kv_events = true,     \
+        .service = { "chat", 4 }, .model = { "m", 1 }, .digest = { "d", 1 },                      \
+        .numerics = { "avx2", 4 }, .boot = 7, .page_tokens = 32, .context_tokens = 2048,          \
+        .step_tokens = 256, .kv_token_bytes = 1024, .running = 1, .running_max = 8, .waiting = 2, \
+        .pages_total = 100, .pages_free = 60, .pages_cached = 40, .has_perf = true,               \
+        .perf = { 0.001, 1e-4, 2e-4, 3e-7, 0, 1000, 1.25 }, .has_owed = true, .owed = { 900 },    \
+        .clock = 0.5, .cores = 2, .hardware = { "cpu", 3 }, .has_work = true,                     \
+        .work = { 9.5, 4.5, 3, 100, 2, 7, 900, 800 }, .has_spec = true,                           \
         .spec = { .layers = 4,                                                                    \
                   .hidden = 128,                                                                  \
                   .heads = 8,                                                                     \
@@ -130,6 +132,8 @@ static const struct engine_report engine = ENGINE;
 static const struct agent_report agent = {
     .instance = { "i-1", 3 },
     .intent = { "n-1", 3 },
+    .service = { "chat", 4 },
+    .pool = { "p", 1 },
     .boot = 1,
     .seq = 2,
     .state = AGENT_DRAINING,
@@ -172,7 +176,12 @@ static const struct service_demand demands[] = { {
     .queued = { 3, 0.5, 30, 40, 1000, 2000, 1300, { { 2 }, { 0, 1 } } },
 } };
 
-static const struct endpoint_demand sent[] = { { { "i-1", 3 }, 1 } };
+static const struct endpoint_demand sent[] = { {
+    .instance = { "i-1", 3 },
+    .in_flight = 1,
+    .has_perf = true,
+    .perf = { 0.002, 1e-4, 2e-4, 3e-7, 0, 100, 1.5 },
+} };
 static const struct tenant_usage tenants_used[] = { { { "t", 1 }, 1, 2, 3, 4, 5 } };
 
 static const struct router_sync sync_full = {
@@ -199,7 +208,11 @@ static const struct endpoint endpoints[] = {
       .digest = { "d", 1 },
       .host = { "h", 1 },
       .port = 1,
-      .kind = ENGINE_MUSTER,
+      .kind = ENGINE_LLAMA_SERVER,
+      .agent_host = { "a", 1 },
+      .agent_port = 8100,
+      .agent_tls = true,
+      .kv_events = true,
       .state = ENDPOINT_DRAINING,
       .role = ROLE_DECODE,
       .boot = 2,

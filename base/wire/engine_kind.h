@@ -1,0 +1,34 @@
+/* engine_kind.h - names the kinds of engines, and the facts about each that routers and the controller need.
+ *
+ * Layer: base/wire (base/core)
+ * Rules: nothing outside this table asks which kind an engine is: a difference is a member here, or a
+ *        function of agent/engines, which knows how to run each kind
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+enum engine_kind {
+    ENGINE_MUSTER,
+    ENGINE_OPENAI, /* any server of OpenAI's API: requests only, no metrics, no KV events */
+    ENGINE_VLLM,
+    ENGINE_SGLANG,
+    ENGINE_LLAMA_SERVER,
+    ENGINE_KIND_COUNT
+};
+
+/* muster openai vllm sglang llama_server; ends with NULL. */
+extern const char *const engine_kind_names[ENGINE_KIND_COUNT + 1];
+
+struct engine_traits {
+    const char *about; /* one sentence, for documents */
+    /* It takes token ids at /internal/generate and answers in frames: an output that another engine began
+     * goes on there. Others get the client's JSON. */
+    bool takes_ids;
+    bool serves_itself; /* /internal/info, events and tokenizer; for others their agent does */
+    bool salts;         /* a member `cache_salt` of a request keeps tenants' caches apart */
+    const char *const *program; /* and its first arguments, ends with NULL; NULL: only adopted */
+    uint32_t seqs; /* sequences that it runs at once where it does not say: its own default */
+};
+
+extern const struct engine_traits engine_traits[ENGINE_KIND_COUNT];

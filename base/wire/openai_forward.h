@@ -1,0 +1,20 @@
+/* openai_forward.h - rewrites a client's request for an engine of another kind that speaks OpenAI's API.
+ *
+ * Layer: base/wire (base/core)
+ * Rules: (1) the body was parsed and checked (openai.h); members that we do not know go on as they are:
+ *            an engine may know more sampling parameters than we do
+ *        (2) members that reach behind the request are left out: those that choose whose cache is read,
+ *            where K and V come from, or which rank computes. A client must not set them
+ */
+#pragma once
+#include "base/core/buf.h"
+#include "base/core/err.h"
+
+struct openai_forward {
+    struct str model;      /* as the engine calls it */
+    struct str cache_salt; /* keeps this tenant's cache apart; empty: none is sent */
+    bool stream;           /* asks for the usage at the end of the stream */
+};
+
+/* Appends the request to `out`. -EINVAL: no object; or out->rc. */
+int openai_forward(struct str body, const struct openai_forward *f, struct buf *out);
