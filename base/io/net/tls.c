@@ -381,6 +381,20 @@ void tls_stream_free(struct tls_stream *s)
     free(s);
 }
 
+struct ssl_st *tls_stream_give(struct tls_stream *s_owned)
+{
+    struct ssl_st *ssl = s_owned->ssl;
+    /* Ours speaks through the stream that is freed here; the library sets its own. */
+    SSL_set_bio(ssl, NULL, NULL);
+    free(s_owned);
+    return ssl;
+}
+
+void tls_given_free(struct ssl_st *ssl)
+{
+    SSL_free(ssl);
+}
+
 static void set_problem(struct tls_stream *s, const char *text)
 {
     snprintf(s->problem, sizeof s->problem, "%s", text);
