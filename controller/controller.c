@@ -1,4 +1,8 @@
-/* controller.c - opens the state folder, listens, and ticks until a signal. */
+/* controller.c - opens the state folder, listens, and ticks while it leads, until a signal.
+ *
+ * A term of leadership (leader.h) has a struct control of its own, which is made from the store when the term
+ * begins and dropped when it ends: whoever takes over restores, observes and only then acts. With a store of
+ * its own the process is in one term from its start to its end. */
 #include "controller/controller.h"
 
 #include "base/core/own.h"
@@ -7,11 +11,14 @@
 #include "base/io/loop/clock.h"
 #include "base/io/net/addr.h"
 #include "base/io/proc.h"
+#include "controller/access.h"
 #include "controller/api.h"
 #include "controller/aside.h"
 #include "controller/cloud/cloud_thread.h"
 #include "controller/control_metrics.h"
 #include "controller/fleet_clock.h"
+#include "controller/leader.h"
+#include "fleet/controllers.h"
 #include "fleet/defaults.h"
 
 #include <limits.h>
@@ -31,18 +38,35 @@ struct controller {
     struct store *store;
     struct fleet_clock clock;
     struct cloud cloud;
+    struct cloud_fence fence;
     struct api *api;
-    struct control *control;
+    struct metrics *metrics;
+    struct control_setup setup;
+    struct leader *leader;
+    struct control *control; /* NULL: it stands by */
     struct loop_timer tick;
     struct credentials held;
     char secret_path[PATH_MAX], keys_path[PATH_MAX], program[PATH_MAX], listen_host[ADDR_TEXT_MAX];
     struct tls *tls; /* NULL: plain HTTP */
     struct addr listen;
-    struct str *hosts; /* host names that requests may use; in the arena */
+    struct str *hosts;               /* host names that requests may use; in the arena */
+    char reach[STORE_ADDRESS_BYTES]; /* where others find us */
     bool failed;
 };
 
-/* ---- ticks ---- */
+/* ---- leading ---- */
+
+static bool leads(void *arg)
+{
+    struct controller *c = arg;
+    return c->leader && leader_leads(c->leader);
+}
+
+static struct str leader_of(void *arg)
+{
+    struct controller *c = arg;
+    return c->leader ? leader_address(c->leader) : (struct str){ 0 };
+}
 
 static void tick_at(struct controller *c, int64_t at_us)
 {
@@ -52,35 +76,24 @@ static void tick_at(struct controller *c, int64_t at_us)
     }
 }
 
-static void on_tick(void *arg)
+/* Takes completions that no control waits for any more, so that they do not fill the cloud's queue. */
+static void drop_events(struct controller *c)
 {
-    struct controller *c = arg;
-    loop_assert_owner(c->loop);
-    struct err err = { 0 };
-    int rc = fleet_clock_keep(&c->clock, &err);
-    if (rc < 0) {
-        metric_inc(metric_of(control_metrics(c->control), CONTROL_M_STORE_FAILURES));
-        log_event(LOG_ERROR, "time_not_written", "error=%s", err_text(&err, rc));
+    struct cloud_event *e = malloc(sizeof *e);
+    while (e && c->cloud.driver->next(c->cloud.ctx, fleet_clock_now(&c->clock), e)) {
     }
-    control_date(c->control, fleet_clock_date_ahead(&c->clock));
-    (void)control_tick(c->control, fleet_clock_now(&c->clock)); /* no fault is armed here */
-    api_broadcast(c->api);
-    int64_t wait = control_is_urgent(c->control) ? URGENT_TICK_US : c->config->controller->tick_us;
-    tick_at(c, loop_now_us(c->loop) + wait);
-}
-
-static void on_urgent(void *arg)
-{
-    struct controller *c = arg;
-    int64_t soon = loop_now_us(c->loop) + URGENT_TICK_US;
-    if (loop_timer_is_set(&c->tick) && c->tick.node.key <= soon) return;
-    tick_at(c, soon);
+    free(e);
 }
 
 /* Takes completions of calls to providers at once, so that the next state is not a tick away. */
+static void on_urgent(void *arg);
 static void on_cloud(void *arg)
 {
     struct controller *c = arg;
+    if (!c->control) {
+        drop_events(c);
+        return;
+    }
     (void)control_calls(c->control, fleet_clock_now(&c->clock)); /* no fault is armed here */
     if (control_is_urgent(c->control)) on_urgent(c);
 }
@@ -90,6 +103,73 @@ static void wake_for_cloud(void *arg)
 {
     struct controller *c = arg;
     (void)loop_post(c->loop, on_cloud, c);
+}
+
+static int begin_term(void *arg, uint64_t epoch, struct err *err)
+{
+    struct controller *c = arg;
+    int rc = fleet_clock_open(&c->clock, c->store, err);
+    if (rc < 0) return err_prefix(err, rc, "controller.state");
+    drop_events(c);
+    c->setup.term = (struct control_term){ epoch, leads, c };
+    rc = control_new(&c->setup, fleet_clock_now(&c->clock), &c->control, err);
+    if (rc < 0) return rc;
+    control_claim(c->control);
+    if (c->clock.unreadable)
+        control_set_aside(c->control, STR("clock"), "damaged, or of a newer release");
+    control_watch_clouds(c->control, wake_for_cloud, c);
+    api_attach(c->api, c->control);
+    tick_at(c, clock_mono_us());
+    return 0;
+}
+
+static void end_term(void *arg)
+{
+    struct controller *c = arg;
+    loop_timer_clear(c->loop, &c->tick);
+    api_attach(c->api, NULL);
+    control_free(c->control);
+    c->control = NULL;
+    control_metrics_rest(c->metrics);
+}
+
+/* People's tokens open what a controller shows while it stands by. */
+static void on_standby(void *arg)
+{
+    struct controller *c = arg;
+    struct tokens *t = malloc(sizeof *t);
+    if (t && tokens_load(c->store, t, NULL) == 0) api_tokens(c->api, t);
+    free(t);
+}
+
+/* ---- ticks ---- */
+
+static void on_tick(void *arg)
+{
+    struct controller *c = arg;
+    loop_assert_owner(c->loop);
+    tick_at(c, loop_now_us(c->loop) + c->config->controller->tick_us);
+    if (!leader_leads(c->leader)) return; /* the leader's timer is due, and ends the term */
+    struct err err = { 0 };
+    int rc = fleet_clock_keep(&c->clock, &err);
+    if (rc < 0) {
+        metric_inc(metric_of(c->metrics, CONTROL_M_STORE_FAILURES));
+        log_event(LOG_ERROR, "time_not_written", "error=%s", err_text(&err, rc));
+    }
+    control_date(c->control, fleet_clock_date_ahead(&c->clock));
+    (void)control_tick(c->control, fleet_clock_now(&c->clock)); /* no fault is armed here */
+    leader_check(c->leader, control_epoch_seen(c->control));
+    if (!c->control) return; /* the term is over */
+    api_broadcast(c->api);
+    if (control_is_urgent(c->control)) tick_at(c, loop_now_us(c->loop) + URGENT_TICK_US);
+}
+
+static void on_urgent(void *arg)
+{
+    struct controller *c = arg;
+    int64_t soon = loop_now_us(c->loop) + URGENT_TICK_US;
+    if (loop_timer_is_set(&c->tick) && c->tick.node.key <= soon) return;
+    tick_at(c, soon);
 }
 
 static void on_signal(void *arg, int signo)
@@ -118,15 +198,35 @@ static int absolute(char path[PATH_MAX], struct err *err)
     return 0;
 }
 
-static int open_state(struct controller *c, struct err *err)
+static int open_store(struct controller *c, struct err *err)
 {
     const struct controller_section *s = c->config->controller;
     char path[PATH_MAX];
+    if (str_eq(s->store, STR(STORE_FILE))) {
+        int rc = state_path(c, "muster.db", path, err);
+        if (rc == 0) rc = store_file_open(path, STORE_BYTES_MAX, &c->store, err);
+        return rc < 0 ? err_prefix(err, rc, "controller.state") : 0;
+    }
+    const struct store_redis_config redis = {
+        .url = s->store,
+        .password_file = s->store_password_file,
+        .fleet = s->store_fleet,
+        .ca = s->store_ca,
+        .certificate = s->store_certificate,
+        .key = s->store_key,
+        .timeout_us = s->store_timeout_us,
+    };
+    int rc = store_redis_open(&redis, &c->store, err);
+    return rc < 0 ? err_prefix(err, rc, "controller.store") : 0;
+}
+
+static int open_state(struct controller *c, struct err *err)
+{
+    const struct controller_section *s = c->config->controller;
     int rc = file_make_folders(s->state.data, 0700, err);
-    if (rc == 0) rc = state_path(c, "muster.db", path, err);
-    if (rc == 0) rc = store_file_open(path, STORE_BYTES_MAX, &c->store, err);
-    if (rc == 0) rc = fleet_clock_open(&c->clock, c->store, err);
     if (rc < 0) return err_prefix(err, rc, "controller.state");
+    rc = open_store(c, err);
+    if (rc < 0) return rc;
     rc = state_path(c, "keys", c->keys_path, err);
     if (rc < 0) return rc;
     if (s->secret_file.len)
@@ -162,7 +262,8 @@ static int open_local(struct controller *c, struct err *err)
     rc = cloud_local_open(&local, &ctx, err);
     if (rc < 0) return rc;
     const struct cloud pace = { .poll_us = c->config->local->poll_us,
-                                .calls_per_s = c->config->local->calls_per_s };
+                                .calls_per_s = c->config->local->calls_per_s,
+                                .fence = &c->fence };
     return cloud_thread_new(&cloud_local_backend, ctx, &pace, &c->cloud, err);
 }
 
@@ -230,7 +331,11 @@ static int open_api(struct controller *c, struct err *err)
                               .hosts = c->hosts,
                               .host_count = host_count,
                               .clock = &c->clock,
+                              .lease_ms = (uint32_t)(s->lease_us / 1000),
+                              .metrics = c->metrics,
                               .on_urgent = on_urgent,
+                              .leads = leads,
+                              .leader = leader_of,
                               .arg = c };
     return api_new(c->loop, &api, &c->api, err);
 }
@@ -252,7 +357,31 @@ static int find_reach(struct controller *c, struct str *ret_host, uint32_t *ret_
     return 0;
 }
 
-static int open_control(struct controller *c, struct err *err)
+/* Writes the address that the lease shows to the other controllers, and they to agents and routers. */
+static int print_reach(struct controller *c, struct err *err)
+{
+    const struct control_setup *setup = &c->setup;
+    bool v6 = str_find(setup->host, STR(":")) != SIZE_MAX;
+    int n =
+        snprintf(c->reach, sizeof c->reach, "%s%s" STR_FMT "%s:%u", setup->tls ? "https://" : "",
+                 v6 ? "[" : "", STR_ARG(setup->host), v6 ? "]" : "", setup->port);
+    if (n < 0 || (size_t)n >= sizeof c->reach)
+        return err_set(err, -ENAMETOOLONG, "controller.agents_reach is too long");
+    return 0;
+}
+
+static int check_controllers(const struct controller_section *s, struct err *err)
+{
+    struct controller_address a;
+    for (size_t i = 0; i < s->controllers.count; i++) {
+        int rc = controller_address_parse(s->controllers.items[i], &a, err);
+        if (rc < 0) return err_prefix(err, rc, "controller.controllers[%zu]", i);
+    }
+    return 0;
+}
+
+/* Makes all that a term's control is made of. */
+static int open_setup(struct controller *c, struct err *err)
 {
     const struct controller_section *s = c->config->controller;
     struct str reach = s->agents_reach;
@@ -260,7 +389,10 @@ static int open_control(struct controller *c, struct err *err)
         .cloud = &c->cloud,
         .cloud_count = 1,
         .store = c->store,
+        .metrics = c->metrics,
         .merge = MERGE_CONFIG_DEFAULT,
+        .controllers = s->controllers.items,
+        .controller_count = (uint32_t)s->controllers.count,
         .secret_file = str_from(c->secret_path),
         .secret = s->send_secret ? (struct str){ 0 } : str_from(c->held.secret),
         /* Of local instances; a cloud's have addresses of their own. */
@@ -291,12 +423,27 @@ static int open_control(struct controller *c, struct err *err)
         rc = setup_services(c->config, offers, offer_count, str_from(c->program), &c->arena, &setup,
                             err);
     if (rc == 0) rc = find_reach(c, &setup.host, &setup.port, err);
-    if (rc == 0) rc = control_new(&setup, fleet_clock_now(&c->clock), &c->control, err);
-    if (rc == 0 && c->clock.unreadable)
-        control_set_aside(c->control, STR("clock"), "damaged, or of a newer release");
-    if (rc == 0) control_watch_clouds(c->control, wake_for_cloud, c);
-    if (rc == 0) api_attach(c->api, c->control);
-    return rc;
+    if (rc == 0) rc = check_controllers(s, err);
+    if (rc < 0) return rc;
+    c->setup = setup;
+    return print_reach(c, err);
+}
+
+static int open_leader(struct controller *c, struct err *err)
+{
+    const struct leader_config config = {
+        .loop = c->loop,
+        .store = c->store,
+        .metrics = c->metrics,
+        .fence = &c->fence,
+        .address = str_from(c->reach),
+        .term_us = c->config->controller->leader_lease_us,
+        .on_begin = begin_term,
+        .on_end = end_term,
+        .on_standby = on_standby,
+        .arg = c,
+    };
+    return leader_new(&config, &c->leader, err);
 }
 
 static int check_crash_step(const struct controller_section *s, struct err *err)
@@ -311,16 +458,17 @@ static int check_crash_step(const struct controller_section *s, struct err *err)
 
 static int build(struct controller *c, struct err *err)
 {
+    c->tick = (struct loop_timer){ .fn = on_tick, .arg = c };
     int rc = check_crash_step(c->config->controller, err);
+    if (rc == 0) rc = metrics_new(control_metric_table, CONTROL_M_COUNT, NULL, 0, &c->metrics, err);
     if (rc == 0) rc = loop_new(&c->loop, err);
     if (rc == 0) rc = open_state(c, err);
     if (rc == 0) rc = open_local(c, err);
     if (rc == 0) rc = open_api(c, err);
-    if (rc == 0) rc = open_control(c, err);
+    if (rc == 0) rc = open_setup(c, err);
+    if (rc == 0) rc = open_leader(c, err);
     if (rc == 0) rc = loop_signal(c->loop, SIGTERM, on_signal, c, err);
     if (rc == 0) rc = loop_signal(c->loop, SIGINT, on_signal, c, err);
-    c->tick = (struct loop_timer){ .fn = on_tick, .arg = c };
-    if (rc == 0) rc = loop_timer_set(c->loop, &c->tick, clock_mono_us());
     return rc;
 }
 
@@ -338,16 +486,16 @@ int controller_main(const struct controller_config *config, struct err *err)
         log_event(LOG_INFO, "controller_ready", "host=%s port=%u state=%s services=%zu",
                   c->listen_host, api_port(c->api), config->controller->state.data,
                   config->service_count);
-        control_claim(c->control);
         rc = loop_run(c->loop);
         if (c->failed) rc = err_set(err, -ENOMEM, "the controller's clock cannot be set");
     }
+    leader_free(c->leader); /* first: its term, with the control, ends */
     api_free(c->api);
     tls_free(c->tls);
-    control_free(c->control);
     cloud_close(&c->cloud);
-    store_close(c->store);
+    if (c->store) store_close(c->store);
     loop_free(c->loop);
+    metrics_free(c->metrics);
     arena_fini(&c->arena);
     free(c);
     return rc;

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -48,7 +49,8 @@ static inline uint16_t redis_free_port(void)
 }
 
 /* Sends one command as a line and copies the first bytes of the reply. Returns false when none came. */
-static inline bool redis_ask(const struct redis_server *s, const char *line, char *reply, size_t size)
+static inline bool redis_ask(const struct redis_server *s, const char *line, char *reply,
+                             size_t size)
 {
     struct sockaddr_un at = { .sun_family = AF_UNIX };
     char text[512];
@@ -98,9 +100,20 @@ static inline void redis_start(struct redis_server *s, const char *folder, const
         const char *text[REDIS_ARGS_MAX];
         char *plain[REDIS_ARGS_MAX]; /* as exec has them */
     } argv = { .text = { "redis-server" } };
-    const char *const own[] = { "--port",       port,    "--bind", "127.0.0.1", "--dir",
-                                s->folder,      "--logfile", log,  "--unixsocket", s->socket,
-                                "--save",       "",      "--enable-debug-command", "yes" };
+    const char *const own[] = { "--port",
+                                port,
+                                "--bind",
+                                "127.0.0.1",
+                                "--dir",
+                                s->folder,
+                                "--logfile",
+                                log,
+                                "--unixsocket",
+                                s->socket,
+                                "--save",
+                                "",
+                                "--enable-debug-command",
+                                "yes" };
     size_t n = 1, taken = 0;
     if (sentinel) argv.text[n++] = more[taken++];
     for (size_t i = 0; i < COUNT_OF(own) - (sentinel ? 4 : 0); i++)
@@ -109,6 +122,7 @@ static inline void redis_start(struct redis_server *s, const char *folder, const
         argv.text[n++] = more[taken++];
     s->pid = fork();
     if (s->pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* it ends with the test, whatever becomes of that */
         execvp("redis-server", argv.plain);
         _exit(127);
     }

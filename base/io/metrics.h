@@ -62,6 +62,7 @@ void metric_add(struct metric_series *s, double v); /* counters: v >= 0; gauges:
 void metric_inc(struct metric_series *s);
 void metric_set(struct metric_series *s, double v);     /* gauges */
 void metric_observe(struct metric_series *s, double v); /* histograms; NaN is dropped */
+void metrics_zero(struct metrics *m, uint32_t metric);  /* sets all series of a gauge to 0 */
 double metric_value(const struct metric_series *s);     /* counters and gauges */
 
 /* The content of a histogram at one moment; counts[i] is of its own bucket, not cumulated. */

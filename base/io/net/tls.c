@@ -381,16 +381,15 @@ void tls_stream_free(struct tls_stream *s)
     free(s);
 }
 
-struct ssl_st *tls_stream_give(struct tls_stream *s_owned)
+struct ssl_st *tls_stream_share(struct tls_stream *s)
 {
-    struct ssl_st *ssl = s_owned->ssl;
-    /* Ours speaks through the stream that is freed here; the library sets its own. */
-    SSL_set_bio(ssl, NULL, NULL);
-    free(s_owned);
-    return ssl;
+    SSL_up_ref(s->ssl);
+    /* Ours speaks through the stream, which may go first; the library sets its own. */
+    SSL_set_bio(s->ssl, NULL, NULL);
+    return s->ssl;
 }
 
-void tls_given_free(struct ssl_st *ssl)
+void tls_share_drop(struct ssl_st *ssl)
 {
     SSL_free(ssl);
 }

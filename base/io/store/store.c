@@ -75,8 +75,8 @@ bool store_is_reached(const struct store *s)
 
 bool store_lease_same(const struct store_lease *a, const struct store_lease *b)
 {
-    return a->epoch == b->epoch && a->beat == b->beat && a->held == b->held &&
-           a->line == b->line && strcmp(a->holder, b->holder) == 0;
+    return a->epoch == b->epoch && a->beat == b->beat && a->held == b->held && a->line == b->line &&
+           strcmp(a->holder, b->holder) == 0;
 }
 
 int store_lease_see(struct store *s, struct store_lease *ret, struct err *err)
@@ -101,7 +101,8 @@ int store_lease_acquire(struct store *s, const struct store_claim *claim,
 {
     uint64_t epoch = seen->epoch + 1 > claim->epoch_min ? seen->epoch + 1 : claim->epoch_min;
     int rc = name_check(claim->holder, STORE_HOLDER_BYTES, "holder", err);
-    if (rc == 0 && claim->holder.len == 0) rc = err_set(err, -EINVAL, "store: a lease has a holder");
+    if (rc == 0 && claim->holder.len == 0)
+        rc = err_set(err, -EINVAL, "store: a lease has a holder");
     if (rc == 0) rc = name_check(claim->address, STORE_ADDRESS_BYTES, "address", err);
     s->epoch = 0;
     if (rc == 0) rc = s->ops->lease_acquire(s, claim, seen, epoch, err);

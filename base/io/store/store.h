@@ -157,7 +157,7 @@ int store_refresh(struct store *s, struct err *err);
 struct store_redis_config {   /* borrowed for the call */
     struct str url;           /* STORE_REDIS_FORMS */
     struct str password_file; /* empty: no password */
-    struct str fleet;         /* all keys begin with {fleet}, so that a cluster has them in one slot */
+    struct str fleet; /* all keys begin with {fleet}, so that a cluster has them in one slot */
     struct str ca, certificate, key; /* rediss: PEM files; empty: the system's CAs, none */
     int64_t timeout_us;              /* the longest that a call may block */
 };

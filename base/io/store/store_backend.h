@@ -23,9 +23,9 @@ struct store_ops {
     int (*lease_acquire)(struct store *s, const struct store_claim *claim,
                          const struct store_lease *seen, uint64_t epoch, struct err *err);
     int (*lease_renew)(struct store *s, struct err *err);
-    void (*lease_release)(struct store *s);            /* only while there is a term */
-    int (*refresh)(struct store *s, struct err *err);  /* optional: the handle needs no copy */
-    bool (*is_reached)(const struct store *s);         /* optional: always */
+    void (*lease_release)(struct store *s);           /* only while there is a term */
+    int (*refresh)(struct store *s, struct err *err); /* optional: the handle needs no copy */
+    bool (*is_reached)(const struct store *s);        /* optional: always */
 };
 
 struct store {

@@ -80,7 +80,8 @@ void election_renewed(struct election *e, int rc, int64_t asked_us, int64_t now_
         return;
     }
     if (rc == 0) e->until_us = asked_us + e->term_us;
-    e->due_us = rc == 0 ? asked_us + e->term_us / ELECTION_RENEW : now_us + e->term_us / ELECTION_AGAIN;
+    e->due_us =
+        rc == 0 ? asked_us + e->term_us / ELECTION_RENEW : now_us + e->term_us / ELECTION_AGAIN;
 }
 
 void election_lost(struct election *e, int64_t now_us)

@@ -20,9 +20,9 @@
 #pragma once
 #include "base/io/store/store.h"
 
-#define ELECTION_SLACK 8 /* an eighth of the term */
-#define ELECTION_RENEW 3 /* renewals in a term */
-#define ELECTION_LOOKS 8 /* looks of a candidate in a term */
+#define ELECTION_SLACK 8  /* an eighth of the term */
+#define ELECTION_RENEW 3  /* renewals in a term */
+#define ELECTION_LOOKS 8  /* looks of a candidate in a term */
 #define ELECTION_AGAIN 12 /* tries in a term while renewals fail */
 
 enum election_act {
@@ -38,24 +38,26 @@ struct election {
     char holder[STORE_HOLDER_BYTES]; /* ours */
 
     bool leads;
-    uint64_t epoch;     /* of our term, or the highest that we heard of */
-    int64_t until_us;   /* our term ends then */
-    int64_t due_us;     /* the next look or renewal */
-    bool has_seen;      /* the next two hold */
+    uint64_t epoch;   /* of our term, or the highest that we heard of */
+    int64_t until_us; /* our term ends then */
+    int64_t due_us;   /* the next look or renewal */
+    bool has_seen;    /* the next two hold */
     struct store_lease seen;
-    int64_t since_us;   /* `seen` has not changed since then */
-    int64_t line_us;    /* nor has its connection since then */
-    int64_t looked_us;  /* when it was seen last */
+    int64_t since_us;  /* `seen` has not changed since then */
+    int64_t line_us;   /* nor has its connection since then */
+    int64_t looked_us; /* when it was seen last */
 };
 
 /* Returns what to do now. Ends the term first if its time is over. */
 enum election_act election_turn(struct election *e, int64_t now_us);
-int64_t election_again_us(const struct election *e); /* when to ask again, unless something happens */
+int64_t
+election_again_us(const struct election *e); /* when to ask again, unless something happens */
 
 /* These take the result of a call that was made at `asked_us` and ended at `now_us`. */
 void election_saw(struct election *e, int rc, const struct store_lease *lease, int64_t asked_us,
                   int64_t now_us);
-void election_acquired(struct election *e, int rc, uint64_t epoch, int64_t asked_us, int64_t now_us);
+void election_acquired(struct election *e, int rc, uint64_t epoch, int64_t asked_us,
+                       int64_t now_us);
 void election_renewed(struct election *e, int rc, int64_t asked_us, int64_t now_us);
 
 /* Ends the term at once: a write was refused, the reply of one was lost, or the process ends. */

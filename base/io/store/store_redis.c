@@ -38,10 +38,10 @@
 #define FLEET_BYTES_MAX 64
 #define LIFE_BYTES 17 /* 16 hexadecimal digits */
 #define VERSION_BYTES 21
-#define PAGE_ENTRIES 64                   /* of a listing; each value is a reply of its own */
-#define PAGE_RECORDS 4                    /* of a log; they come in one reply */
-#define COUNT_UNFINISHED UINT64_MAX       /* the content is being written anew */
-#define WAIT_SHARE 4                      /* a quarter of the timeout waits for a replica */
+#define PAGE_ENTRIES 64             /* of a listing; each value is a reply of its own */
+#define PAGE_RECORDS 4              /* of a log; they come in one reply */
+#define COUNT_UNFINISHED UINT64_MAX /* the content is being written anew */
+#define WAIT_SHARE 4                /* a quarter of the timeout waits for a replica */
 #define KEY_BYTES (FLEET_BYTES_MAX + 16 + STORE_KEY_BYTES_MAX)
 
 struct state {
@@ -117,13 +117,15 @@ static bool cut_name(struct str *rest, char *to, size_t size)
 
 static int damaged(const struct redis_store *r, const char *what, struct err *err)
 {
-    return err_set(err, -EILSEQ,
-                   "store: %s of %s in Redis cannot be read, or is gone; does the server evict keys "
-                   "(maxmemory-policy must be noeviction), or does another program write there?",
-                   what, r->prefix);
+    return err_set(
+        err, -EILSEQ,
+        "store: %s of %s in Redis cannot be read, or is gone; does the server evict keys "
+        "(maxmemory-policy must be noeviction), or does another program write there?",
+        what, r->prefix);
 }
 
-static int read_state(const struct redis_store *r, struct str text, struct state *ret, struct err *err)
+static int read_state(const struct redis_store *r, struct str text, struct state *ret,
+                      struct err *err)
 {
     struct state s = { .present = text.data != NULL };
     struct str rest = text;
@@ -142,8 +144,8 @@ static int read_state(const struct redis_store *r, struct str text, struct state
 
 static void print_state(const struct state *s, char ret[128])
 {
-    snprintf(ret, 128, FORMAT " %s %" PRIu64 " %" PRIu64 " %" PRIu64, s->life, s->revision, s->count,
-             s->writes);
+    snprintf(ret, 128, FORMAT " %s %" PRIu64 " %" PRIu64 " %" PRIu64, s->life, s->revision,
+             s->count, s->writes);
 }
 
 static int read_lease(const struct redis_store *r, struct str text, struct store_lease *ret,
@@ -154,8 +156,8 @@ static int read_lease(const struct redis_store *r, struct str text, struct store
     struct str rest = text;
     if (text.data) {
         bool whole = cut_number(&rest, &l.epoch) && cut_number(&rest, &l.beat) &&
-                     cut_number(&rest, &held) && cut_number(&rest, &term_us) && term_us < INT64_MAX &&
-                     cut_name(&rest, l.holder, sizeof l.holder) &&
+                     cut_number(&rest, &held) && cut_number(&rest, &term_us) &&
+                     term_us < INT64_MAX && cut_name(&rest, l.holder, sizeof l.holder) &&
                      cut_name(&rest, l.address, sizeof l.address);
         if (!whole) return damaged(r, "lease", err);
         l.held = held != 0;
@@ -168,13 +170,13 @@ static int read_lease(const struct redis_store *r, struct str text, struct store
 
 static void print_lease(const struct store_lease *l, char ret[STORE_ADDRESS_BYTES + 128])
 {
-    snprintf(ret, STORE_ADDRESS_BYTES + 128, "%" PRIu64 " %" PRIu64 " %d %lld %s %s", l->epoch, l->beat,
-             l->held, (long long)l->term_us, l->holder, l->address[0] ? l->address : "-");
+    snprintf(ret, STORE_ADDRESS_BYTES + 128, "%" PRIu64 " %" PRIu64 " %d %lld %s %s", l->epoch,
+             l->beat, l->held, (long long)l->term_us, l->holder, l->address[0] ? l->address : "-");
 }
 
 /* Splits "NUMBER\nREST". */
-static int split_number(const struct redis_store *r, struct str text, uint64_t *ret, struct str *rest,
-                        struct err *err)
+static int split_number(const struct redis_store *r, struct str text, uint64_t *ret,
+                        struct str *rest, struct err *err)
 {
     struct str tail = text, number = str_cut(&tail, '\n');
     if (str_to_u64(number, ret) < 0 || number.len == text.len) return damaged(r, "an entry", err);
@@ -396,8 +398,8 @@ static int page_once(struct redis_store *r, void *arg, struct err *err)
     char most[8];
     snprintf(most, sizeof most, "%d", PAGE_ENTRIES);
     REDIS_SEND(r->link, STR("GET"), str_from(r->state_key));
-    REDIS_SEND(r->link, STR("ZRANGEBYLEX"), str_from(r->keys_key), str_of(j->from, j->from_len), STR("+"),
-               STR("LIMIT"), STR("0"), str_from(most));
+    REDIS_SEND(r->link, STR("ZRANGEBYLEX"), str_from(r->keys_key), str_of(j->from, j->from_len),
+               STR("+"), STR("LIMIT"), STR("0"), str_from(most));
     int rc = redis_take(r->link, err);
     if (rc == 0) rc = read_state(r, redis_whole(r->link), &j->state, err);
     if (rc == 0) rc = check_life(r, &j->state, err);
@@ -445,7 +447,8 @@ static int walk(struct redis_store *r, struct page_job *j, struct err *err)
     return err_set(err, -EFBIG, "store: %s holds more than %d entries", r->prefix, ENTRIES_MAX);
 }
 
-static int redis_list(struct store *s, struct str prefix, store_entry_fn fn, void *ctx, struct err *err)
+static int redis_list(struct store *s, struct str prefix, store_entry_fn fn, void *ctx,
+                      struct err *err)
 {
     struct page_job j = { .prefix = prefix, .fn = fn, .ctx = ctx };
     return walk(redis_of(s), &j, err);
@@ -597,7 +600,8 @@ static int append_once(struct redis_store *r, void *arg, struct err *err)
     if (rc < 0) return rc;
     last++;
     snprintf(seq, sizeof seq, "%" PRIu64, last);
-    snprintf(bound, sizeof bound, "%" PRIu64, last > j->log->count_max ? last - j->log->count_max : 0);
+    snprintf(bound, sizeof bound, "%" PRIu64,
+             last > j->log->count_max ? last - j->log->count_max : 0);
     REDIS_SEND(r->link, STR("ZCOUNT"), key, STR("-inf"), str_from(bound));
     rc = redis_take(r->link, err);
     if (rc < 0) return rc;
@@ -642,8 +646,8 @@ static int records_once(struct redis_store *r, void *arg, struct err *err)
     snprintf(from, sizeof from, "%" PRIu64, j->seq);
     snprintf(most, sizeof most, "%d", (int)min_size(j->max, PAGE_RECORDS));
     REDIS_SEND(r->link, STR("GET"), str_from(r->state_key));
-    REDIS_SEND(r->link, STR("ZRANGEBYSCORE"), log_key(r, j->log->name, name), str_from(from), STR("+inf"),
-               STR("LIMIT"), STR("0"), str_from(most));
+    REDIS_SEND(r->link, STR("ZRANGEBYSCORE"), log_key(r, j->log->name, name), str_from(from),
+               STR("+inf"), STR("LIMIT"), STR("0"), str_from(most));
     int rc = redis_take(r->link, err);
     if (rc == 0) rc = read_state(r, redis_whole(r->link), &state, err);
     if (rc == 0) rc = check_life(r, &state, err);
@@ -662,8 +666,8 @@ static int records_once(struct redis_store *r, void *arg, struct err *err)
     return 0;
 }
 
-static int redis_log_read(struct store *s, const struct store_log *log, uint64_t from_seq, uint64_t max,
-                          store_record_fn fn, void *ctx, struct err *err)
+static int redis_log_read(struct store *s, const struct store_log *log, uint64_t from_seq,
+                          uint64_t max, store_record_fn fn, void *ctx, struct err *err)
 {
     struct log_job j = { .log = log, .seq = from_seq, .max = max, .fn = fn, .ctx = ctx };
     while (j.max > 0) {
@@ -851,7 +855,8 @@ static uint32_t send_logs(struct redis_store *r)
     for (uint32_t i = 0; i < c->log_count; i++) {
         char stat[2 * VERSION_BYTES];
         snprintf(stat, sizeof stat, "%" PRIu64 " %" PRIu64, c->log[i].last, c->log[i].dropped);
-        REDIS_SEND(r->link, STR("HSET"), str_from(r->logs_key), str_from(c->log[i].name), str_from(stat));
+        REDIS_SEND(r->link, STR("HSET"), str_from(r->logs_key), str_from(c->log[i].name),
+                   str_from(stat));
     }
     return c->log_count;
 }
@@ -911,7 +916,8 @@ static int names_once(struct redis_store *r, void *arg, struct err *err)
     snprintf(most, sizeof most, "%d", PAGE_ENTRIES);
     buf_clear(&j->names);
     REDIS_SEND(r->link, STR("ZRANGEBYLEX"), str_from(r->keys_key),
-               str_of(j->page.from, j->page.from_len), STR("+"), STR("LIMIT"), STR("0"), str_from(most));
+               str_of(j->page.from, j->page.from_len), STR("+"), STR("LIMIT"), STR("0"),
+               str_from(most));
     int rc = redis_take(r->link, err);
     j->page.count = rc == 0 ? (uint32_t)min_size(redis_count(r->link), PAGE_ENTRIES) : 0;
     for (uint32_t i = 0; i < j->page.count; i++) {
@@ -949,7 +955,8 @@ static int drop_stale(struct redis_store *r, struct stale_job *j)
 static int write_anew(struct redis_store *r, struct err *err)
 {
     struct part p = { .r = r, .err = err };
-    struct stale_job j = { .page = { .from = "-", .from_len = 1, .count = PAGE_ENTRIES }, .part = &p };
+    struct stale_job j = { .page = { .from = "-", .from_len = 1, .count = PAGE_ENTRIES },
+                           .part = &p };
     int rc = 0;
     while (rc == 0 && j.page.count == PAGE_ENTRIES) {
         rc = run(r, names_once, &j, err);
@@ -968,7 +975,8 @@ static int redis_lease_see(struct store *s, struct store_lease *ret, struct err 
     struct seen seen;
     int rc = run(redis_of(s), seen_once, &seen, err);
     /* A store that lost its content has no lease either, whatever is left of it. */
-    if (rc == 0 && !seen.state.present) seen.lease = (struct store_lease){ .line = seen.lease.line };
+    if (rc == 0 && !seen.state.present)
+        seen.lease = (struct store_lease){ .line = seen.lease.line };
     if (rc == 0) *ret = seen.lease;
     return rc;
 }
@@ -1018,7 +1026,8 @@ static int replicated(struct redis_store *r, struct err *err)
     snprintf(wait, sizeof wait, "%lld", (long long)max_i64(r->timeout_us / WAIT_SHARE / 1000, 1));
     REDIS_SEND(r->link, STR("WAIT"), STR("1"), str_from(wait));
     int rc = redis_take(r->link, err);
-    if (rc == 0 && redis_number(r->link) < 1) return err_set(err, -EREMOTEIO, "store: no replica has it");
+    if (rc == 0 && redis_number(r->link) < 1)
+        return err_set(err, -EREMOTEIO, "store: no replica has it");
     return rc < 0 ? -EREMOTEIO : 0;
 }
 
@@ -1065,10 +1074,11 @@ static int settle(struct redis_store *r, const struct state *before, struct err 
     struct copy now;
     if (is_newer(&r->copy, before)) return write_anew(r, err);
     if (before->count == COUNT_UNFINISHED)
-        return err_set(err, -EILSEQ,
-                       "store: %s in Redis was being written anew when its writer ended, and nobody else "
-                       "has a copy; restore a backup, or delete its keys to start empty",
-                       r->prefix);
+        return err_set(
+            err, -EILSEQ,
+            "store: %s in Redis was being written anew when its writer ended, and nobody else "
+            "has a copy; restore a backup, or delete its keys to start empty",
+            r->prefix);
     int rc = load(r, &now, err);
     if (rc < 0) return rc;
     if (!is_whole(&now)) {

@@ -67,8 +67,8 @@ struct redis_link {
     struct host *asked; /* whose name is being resolved; NULL: none */
     struct gaicb question;
 
-    redisContext *ctx; /* NULL: no connection */
-    redisReply *reply; /* taken last */
+    redisContext *ctx;            /* NULL: no connection */
+    redisReply *reply;            /* taken last */
     redisReplyObjectFunctions fn; /* hiredis's own, but for arrays, which make_array makes */
     void *(*make_array)(const redisReadTask *task, array_length elements);
     uint64_t line;
@@ -258,28 +258,30 @@ static int socket_open(struct redis_link *l, const struct sockaddr *to, socklen_
 }
 
 #ifdef MUSTER_REDIS_TLS
-/* Shakes hands here, because hiredis would check no name in the server's certificate and cannot say what its
- * handshake waits for. Then hiredis has the stream. */
+static void stream_freep(struct tls_stream **s)
+{
+    tls_stream_free(*s);
+}
+
+/* The stream is ours, because hiredis would check no name in the server's certificate; and so is the
+ * handshake, because hiredis does not say what it waits for. */
 static int tls_begin(struct redis_link *l, const char *name, struct err *err)
 {
-    struct tls_stream *s;
+    CLEANUP(stream_freep) struct tls_stream *s = NULL;
+    if (!l->is_tls) return 0;
     int rc = tls_connect(l->tls, l->ctx->fd, str_from(name), &s);
     if (rc < 0) return fail(l, rc, err, name, "no memory for TLS");
+    struct ssl_st *ssl = tls_stream_share(s);
+    if (redisInitiateSSL(l->ctx, ssl) != REDIS_OK) {
+        tls_share_drop(ssl);
+        return fail(l, -EPROTO, err, name, l->ctx->errstr);
+    }
     while ((rc = tls_handshake(s)) == -EAGAIN) {
         short events = tls_wants_write(s) ? POLLOUT : POLLIN;
         rc = await(l, l->ctx->fd, events, "TLS handshake", err);
-        if (rc < 0) break;
+        if (rc < 0) return rc;
     }
-    if (rc < 0) {
-        if (l->ctx) rc = fail(l, rc, err, name, tls_problem(s));
-        tls_stream_free(s);
-        return rc;
-    }
-    struct ssl_st *ssl = tls_stream_give(s);
-    if (redisInitiateSSL(l->ctx, ssl) == REDIS_OK) return 0;
-    rc = fail(l, -EPROTO, err, name, l->ctx->errstr);
-    tls_given_free(ssl);
-    return rc;
+    return rc < 0 ? fail(l, rc, err, name, tls_problem(s)) : 0;
 }
 #else
 static int tls_begin(struct redis_link *l, const char *name, struct err *err)
@@ -551,7 +553,8 @@ static int connect_by_sentinel(struct redis_link *l, struct err *err)
     }
     if (rc < 0) return rc;
     if (l->asked == &l->moved) take_answer(l);
-    if (l->asked == &l->moved) return fail(l, -EBUSY, err, master.name, "its name is not resolved yet");
+    if (l->asked == &l->moved)
+        return fail(l, -EBUSY, err, master.name, "its name is not resolved yet");
     bool same = strcmp(master.name, l->moved.name) == 0 && master.port == l->moved.port;
     if (!same) l->moved = master;
     return connect_host(l, &l->moved, err);
@@ -580,7 +583,8 @@ static bool was_cut(const struct redis_link *l)
  * no entry that is not there. */
 static int plain(int rc)
 {
-    static const int of_keys[] = { -ENOENT, -EEXIST, -ESTALE, -EKEYREVOKED, -EREMOTEIO, -EXDEV, -EAGAIN };
+    static const int of_keys[] = { -ENOENT,    -EEXIST, -ESTALE, -EKEYREVOKED,
+                                   -EREMOTEIO, -EXDEV,  -EAGAIN };
     for (size_t i = 0; i < COUNT_OF(of_keys); i++)
         if (rc == of_keys[i]) return -EHOSTUNREACH;
     return rc;
@@ -630,7 +634,8 @@ void redis_end(struct redis_link *l, bool failed)
     most_us = min_i64(most_us, REDIS_BACK_OFF_MAX_US);
     l->failures++;
     /* Half of it by chance, so that all processes do not come back in one moment. */
-    l->again_us = clock_mono_us() + most_us / 2 + (int64_t)rng_below(&l->rng, (uint64_t)most_us / 2);
+    l->again_us =
+        clock_mono_us() + most_us / 2 + (int64_t)rng_below(&l->rng, (uint64_t)most_us / 2);
 }
 
 uint64_t redis_line(const struct redis_link *l)
@@ -717,7 +722,8 @@ static int take_hosts(struct redis_link *l, struct str rest, struct str url, str
 static int take_path(struct redis_link *l, struct str rest, struct str url, struct err *err)
 {
     struct str path = str_cut(&rest, '?');
-    if (rest.len > 0 && !str_starts(rest, STR("db="))) return bad_url(url, "only ?db=N is known", err);
+    if (rest.len > 0 && !str_starts(rest, STR("db=")))
+        return bad_url(url, "only ?db=N is known", err);
     int rc = take_text(l->path, sizeof l->path, path, url, "the path is missing or too long", err);
     return rc < 0 || rest.len == 0 ? rc : take_db(l, str_of(rest.data + 3, rest.len - 3), url, err);
 }
@@ -728,10 +734,8 @@ static int take_url(struct redis_link *l, struct str url, struct err *err)
         const char *scheme;
         bool path, sentinel, tls;
     } rows[] = {
-        { "redis://", false, false, false },
-        { "rediss://", false, false, true },
-        { "redis+unix://", true, false, false },
-        { "redis+sentinel://", false, true, false },
+        { "redis://", false, false, false },         { "rediss://", false, false, true },
+        { "redis+unix://", true, false, false },     { "redis+sentinel://", false, true, false },
         { "rediss+sentinel://", false, true, true },
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
@@ -754,14 +758,16 @@ static int open_tls(struct redis_link *l, const struct store_redis_config *confi
     return tls_client_new(&files, &l->tls, err);
 #else
     return err_set(err, -ENOTSUP,
-                   "'" STR_FMT "': this build cannot speak TLS to Redis, because its hiredis (%d.%d.%d) "
+                   "'" STR_FMT
+                   "': this build cannot speak TLS to Redis, because its hiredis (%d.%d.%d) "
                    "has none; use a Unix socket or a TLS tunnel on this machine, or build with "
                    "hiredis 1.0 or later and its hiredis_ssl",
                    STR_ARG(config->url), HIREDIS_MAJOR, HIREDIS_MINOR, HIREDIS_PATCH);
 #endif
 }
 
-int redis_link_new(const struct store_redis_config *config, struct redis_link **ret, struct err *err)
+int redis_link_new(const struct store_redis_config *config, struct redis_link **ret,
+                   struct err *err)
 {
     struct redis_link *l = calloc(1, sizeof *l);
     uint64_t seed;

@@ -25,7 +25,8 @@
 struct redis_link;
 
 /* Reads the URL and the other settings. Nothing is asked of a server. */
-int redis_link_new(const struct store_redis_config *config, struct redis_link **ret, struct err *err);
+int redis_link_new(const struct store_redis_config *config, struct redis_link **ret,
+                   struct err *err);
 void redis_link_free(struct redis_link *l);
 
 /* Begins a call. -ENETDOWN: the server could not be reached a moment ago. */
@@ -40,8 +41,8 @@ void redis_end(struct redis_link *l, bool failed);
 
 /* Takes a command into the pipeline. */
 void redis_send(struct redis_link *l, const struct str *word, size_t count);
-#define REDIS_SEND(l, ...)                                                     \
-    redis_send(l, (const struct str[]){ __VA_ARGS__ },                         \
+#define REDIS_SEND(l, ...)                             \
+    redis_send(l, (const struct str[]){ __VA_ARGS__ }, \
                sizeof((const struct str[]){ __VA_ARGS__ }) / sizeof(struct str))
 
 /* Sends the pipeline and waits for its next reply, which lives until the next call of redis_take. An error
@@ -61,6 +62,6 @@ bool redis_has(const struct redis_link *l, size_t at); /* there is such a part, 
 struct str redis_whole(const struct redis_link *l);    /* as text; empty for other kinds */
 int64_t redis_number(const struct redis_link *l);
 
-uint64_t redis_line(const struct redis_link *l); /* counts connections */
-bool redis_is_up(const struct redis_link *l);    /* the last try reached the server */
+uint64_t redis_line(const struct redis_link *l);     /* counts connections */
+bool redis_is_up(const struct redis_link *l);        /* the last try reached the server */
 bool redis_has_replicas(const struct redis_link *l); /* replaced by a sentinel, and replicated */

@@ -229,7 +229,8 @@ static void epochs_rise(struct store *s)
     assert_int_equal(store_lease_acquire(s, &blank, &seen, &epoch, NULL), -EINVAL);
 }
 
-static void (*const cases[])(struct store *) = { versions, sizes, lists, many, logs, full_disk, epochs_rise };
+static void (*const cases[])(struct store *) = { versions, sizes,     lists,      many,
+                                                 logs,     full_disk, epochs_rise };
 
 void suite_run(struct store *(*open)(void))
 {

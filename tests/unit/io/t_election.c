@@ -37,7 +37,8 @@ static struct store_lease lease(uint64_t epoch, uint64_t beat, bool held)
 /* Looks as often as the election wants, at a lease that stays as it is, and returns when it is taken. */
 static int64_t taken_at(struct election *e, const struct store_lease *l, int64_t from_us)
 {
-    for (int64_t now = from_us; now < from_us + 10 * WAIT; now = max_i64(now, election_again_us(e))) {
+    for (int64_t now = from_us; now < from_us + 10 * WAIT;
+         now = max_i64(now, election_again_us(e))) {
         enum election_act act = election_turn(e, now);
         if (act == ELECTION_ACQUIRE) return now;
         if (act == ELECTION_SEE) election_saw(e, 0, l, now, now);
@@ -121,7 +122,8 @@ static void a_term_counts_from_the_sending_of_its_last_good_renewal(void **state
     assert_int_equal(election_turn(&e, SECOND + TERM / ELECTION_RENEW), ELECTION_RENEW_IT);
     election_renewed(&e, 0, 4 * SECOND, 5 * SECOND);
     assert_true(election_leads(&e, 4 * SECOND + TERM - 1));
-    election_renewed(&e, -EREMOTEIO, 6 * SECOND, 7 * SECOND); /* nobody knows: the older one counts */
+    election_renewed(&e, -EREMOTEIO, 6 * SECOND,
+                     7 * SECOND); /* nobody knows: the older one counts */
     assert_true(election_leads(&e, 4 * SECOND + TERM - 1));
     assert_int_equal(election_turn(&e, 4 * SECOND + TERM), ELECTION_SEE);
     assert_false(election_leads(&e, 4 * SECOND + TERM));
@@ -158,9 +160,9 @@ struct process {
 /* Bugs that are planted, to show that the check can fail. */
 enum mutant {
     MUTANT_NONE,
-    MUTANT_HASTE,     /* a candidate does not wait */
+    MUTANT_HASTE,      /* a candidate does not wait */
     MUTANT_FROM_REPLY, /* a term counts from the reply of a renewal, not from its sending */
-    MUTANT_ANY_LINE,  /* a free lease is taken over a new connection */
+    MUTANT_ANY_LINE,   /* a free lease is taken over a new connection */
     MUTANT_COUNT
 };
 

@@ -6,6 +6,7 @@
 #include "base/io/file.h"
 #include "base/io/loop/clock.h"
 #include "base/io/store/store.h"
+#include "tests/certs.h"
 #include "tests/redis_server.h"
 #include "tests/unit/io/store_suite.h"
 
@@ -24,7 +25,8 @@
 static char folder[] = "/tmp/t_store_redis.XXXXXX";
 static struct redis_server server;
 static char url[160];
-static int number; /* of the fleet in use: each test has one of its own */
+static int number;  /* of the fleet in use: each test has one of its own */
+static char ca[96]; /* for TLS */
 
 static int open_at(const char *at, const char *password_file, struct store **ret, struct err *err)
 {
@@ -33,6 +35,7 @@ static int open_at(const char *at, const char *password_file, struct store **ret
     const struct store_redis_config config = { .url = str_from(at),
                                                .password_file = str_from(password_file),
                                                .fleet = str_from(fleet),
+                                               .ca = str_from(ca),
                                                .timeout_us = TIMEOUT_US };
     return store_redis_open(&config, ret, err);
 }
@@ -184,7 +187,8 @@ static void a_server_that_hangs_costs_the_bound_and_then_nothing(void **state)
         at_once += took < 5000;
         usleep(10000);
     }
-    print_message("%u calls, %u at once, the longest took %d ms\n", calls, at_once, (int)(longest / 1000));
+    print_message("%u calls, %u at once, the longest took %d ms\n", calls, at_once,
+                  (int)(longest / 1000));
     assert_true(longest <= TIMEOUT_US + SLACK_US);
     assert_true(at_once > calls * 3 / 4);
     assert_false(store_is_reached(s));
@@ -230,7 +234,8 @@ static void fill(struct store *s, uint64_t *ret_version)
     for (int i = 0; i < 100; i++) {
         char key[16];
         snprintf(key, sizeof key, "k/%03d", i);
-        assert_int_equal(store_put_if(s, str_from(key), STR("v"), STORE_ABSENT, ret_version, NULL), 0);
+        assert_int_equal(store_put_if(s, str_from(key), STR("v"), STORE_ABSENT, ret_version, NULL),
+                         0);
     }
     for (int i = 0; i < 3; i++)
         assert_int_equal(store_append(s, &decisions, STR("d"), NULL, NULL), 0);
@@ -410,7 +415,8 @@ static void *relay_run(void *arg)
         if (connect(to, (struct sockaddr *)&at, sizeof at) < 0) abort();
         bool mute = false, open = true;
         while (open && !r->over) {
-            struct pollfd p[2] = { { .fd = client, .events = POLLIN }, { .fd = to, .events = POLLIN } };
+            struct pollfd p[2] = { { .fd = client, .events = POLLIN },
+                                   { .fd = to, .events = POLLIN } };
             if (poll(p, 2, 50) <= 0) continue;
             if (p[0].revents && !relay_some(client, to, mute ? NULL : r->stop_at, false)) {
                 open = p[0].revents == POLLIN && !mute && r->stop_at;
@@ -511,11 +517,15 @@ static void a_reply_is_bounded(void **state)
         const char *says;
         int rc;
     } rows[] = {
-        { "$1000000000\r\n", -EMSGSIZE }, { "*2000000000\r\n", -EPROTO }, { "*-7\r\n", -EPROTO },
-        { "hello\r\n", -EPROTO },         { "$99999999999999999999\r\n", -EPROTO },
+        { "$1000000000\r\n", -EMSGSIZE },
+        { "*2000000000\r\n", -EPROTO },
+        { "*-7\r\n", -EPROTO },
+        { "hello\r\n", -EPROTO },
+        { "$99999999999999999999\r\n", -EPROTO },
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+        struct sockaddr_in at = { .sin_family = AF_INET,
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
         socklen_t bytes = sizeof at;
         struct talker t = { .listener = socket(AF_INET, SOCK_STREAM, 0), .says = rows[i].says };
         assert_int_equal(bind(t.listener, (struct sockaddr *)&at, bytes), 0);
@@ -547,9 +557,12 @@ static void users_and_passwords(void **state)
     snprintf(wrong, sizeof wrong, "%s/wrong", folder);
     assert_int_equal(file_write_atomic(password, STR("open sesame\n"), 0600, NULL), 0);
     assert_int_equal(file_write_atomic(wrong, STR("close\n"), 0600, NULL), 0);
-    static const char *const users[] = { "--user",  "default", "on", ">open sesame", "~*", "+@all",
-                                         "--user",  "muster",  "on", ">open sesame", "~{fleet-*",
-                                         "+@all",   "-@scripting", "-@dangerous", "-@blocking", NULL };
+    static const char *const users[] = {
+        "--user",      "default",      "on",         ">open sesame",
+        "~*",          "+@all",        "--user",     "muster",
+        "on",          ">open sesame", "~{fleet-*",  "+@all",
+        "-@scripting", "-@dangerous",  "-@blocking", NULL
+    };
     redis_start(&server, folder, "one", users);
     use_tcp();
     number++;
@@ -603,7 +616,8 @@ static void urls(void **state)
         assert_int_equal(open_at(rows[i].url, "", &s, &err), -EINVAL);
         if (!strstr(err.text, rows[i].says)) fail_msg("%s: %s", rows[i].url, err.text);
     }
-    static const char *const good[] = { "redis://host", "redis://u@[::1]:7/3", "redis+unix:///a?db=1",
+    static const char *const good[] = { "redis://host", "redis://u@[::1]:7/3",
+                                        "redis+unix:///a?db=1",
                                         "redis+sentinel://a,b:1,[::1]:2/main/2" };
     for (size_t i = 0; i < COUNT_OF(good); i++)
         store_close(open_or_fail(good[i]));
@@ -615,6 +629,54 @@ static void urls(void **state)
         assert_true(rc == -ENOTSUP && strstr(err.text, "tunnel"));
     const struct store_redis_config odd = { .url = STR("redis://host"), .fleet = STR("a}b") };
     assert_int_equal(store_redis_open(&odd, &s, &err), -EINVAL);
+}
+
+/* The server's certificate is checked, and the name in it. */
+static void tls(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *certificate, *host;
+        bool good;
+    } rows[] = {
+        { "good", "localhost", true },   { "good", "127.0.0.1", true },
+        { "other", "localhost", false }, { "stranger", "localhost", false },
+        { "old", "localhost", false },
+    };
+    struct store *s = NULL;
+    int rc = open_at("rediss://host", "", &s, NULL);
+    if (rc == 0) store_close(s);
+    if (rc == -ENOTSUP || !certs_make(folder)) {
+        printf("skipped: TLS to Redis: this build's hiredis has none, or there is no openssl "
+               "command\n");
+        return;
+    }
+    snprintf(ca, sizeof ca, "%s/ca.pem", folder);
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        char file[2][128], authority[96], port[8], at[96];
+        uint16_t tls_port = redis_free_port();
+        struct err err = { 0 };
+        for (int k = 0; k < 2; k++)
+            snprintf(file[k], sizeof file[k], "%s/%s.%s", folder, rows[i].certificate,
+                     k ? "key" : "pem");
+        snprintf(authority, sizeof authority, "%s/ca.pem", folder);
+        snprintf(port, sizeof port, "%u", tls_port);
+        start((const char *const[]){ "--tls-port", port, "--tls-cert-file", file[0],
+                                     "--tls-key-file", file[1], "--tls-ca-cert-file", authority,
+                                     "--tls-auth-clients", "no", NULL });
+        assert_true(redis_await(&server, "PING", "PONG"));
+        snprintf(at, sizeof at, "rediss://%s:%u", rows[i].host, tls_port);
+        number++;
+        s = open_or_fail(at);
+        rc = store_get(s, STR("k"), NULL, NULL, &err);
+        print_message("%s at %s: %d %s\n", rows[i].certificate, rows[i].host, rc, err.text);
+        assert_true(rows[i].good == (rc == -ENOENT));
+        if (rows[i].good) suite_lead(s, "a");
+        store_close(s);
+        redis_remove(&server);
+        server = (struct redis_server){ 0 };
+    }
+    ca[0] = 0;
 }
 
 /* A name that the system cannot resolve in time costs the bound, like a server that hangs. */
@@ -661,7 +723,8 @@ static void sentinel_names_the_master_and_the_next(void **state)
     char port[8], path[96], at[96], reply[256];
     start(NULL);
     snprintf(port, sizeof port, "%u", server.port);
-    redis_start(&replica, folder, "two", (const char *const[]){ "--replicaof", "127.0.0.1", port, NULL });
+    redis_start(&replica, folder, "two",
+                (const char *const[]){ "--replicaof", "127.0.0.1", port, NULL });
     assert_true(redis_await(&replica, "INFO replication", "master_link_status:up"));
     snprintf(path, sizeof path, "%s/sentinel.conf", folder);
     write_sentinel(path, &server);
@@ -694,7 +757,8 @@ static void a_cluster_has_a_fleet_in_one_slot(void **state)
     char reply[256], line[64], bus[2][8];
     for (int i = 0; i < 2; i++) {
         snprintf(bus[i], sizeof bus[i], "%u", redis_free_port());
-        const char *const cluster[] = { "--cluster-enabled", "yes", "--cluster-port", bus[i], NULL };
+        const char *const cluster[] = { "--cluster-enabled", "yes", "--cluster-port", bus[i],
+                                        NULL };
         redis_start(i ? &other : &server, folder, i ? "two" : "one", cluster);
     }
     assert_true(redis_await(&server, "PING", "PONG") && redis_await(&other, "PING", "PONG"));
@@ -710,7 +774,7 @@ static void a_cluster_has_a_fleet_in_one_slot(void **state)
         struct store *s = open_new();
         snprintf(line, sizeof line, "CLUSTER KEYSLOT {fleet-%d}:state", number);
         assert_true(redis_ask(&server, line, reply, sizeof reply));
-        here += atoi(reply + 1) < 8192;
+        here += strtol(reply + 1, NULL, 10) < 8192;
         suite_lead(s, "a");
         uint64_t version = 0;
         fill(s, &version);
@@ -741,6 +805,7 @@ int main(void)
         cmocka_unit_test(a_reply_is_bounded),
         cmocka_unit_test_teardown(users_and_passwords, stop),
         cmocka_unit_test(urls),
+        cmocka_unit_test_teardown(tls, stop),
         cmocka_unit_test_teardown(names_are_resolved_within_the_bound, stop),
         cmocka_unit_test_teardown(sentinel_names_the_master_and_the_next, stop),
         cmocka_unit_test_teardown(a_cluster_has_a_fleet_in_one_slot, stop),
