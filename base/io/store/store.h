@@ -68,8 +68,10 @@ int store_memory_open(uint32_t entries_max, struct store **ret, struct err *err)
  * content lives as long as one of its handles. */
 int store_memory_join(struct store *first, struct store **ret, struct err *err);
 
-/* Empties a memory store behind the backs of its handles, as a Redis that restarts without its data. */
+/* These play a shared store's faults: the content is lost, as when a Redis restarts without its data; one handle
+ * cannot reach it (-ENETDOWN). */
 void store_memory_lose(struct store *s);
+void store_memory_cut(struct store *s, bool away);
 
 void store_close(struct store *s);
 

@@ -49,6 +49,7 @@ struct memory_store {
     struct store store;
     struct content *content;
     uint64_t life; /* of the content, when the handle's term began */
+    bool away;
     char holder[STORE_HOLDER_BYTES];
 };
 
@@ -100,10 +101,17 @@ static uint32_t entry_at(const struct content *m, struct str key, bool *ret_foun
 
 /* ---- terms ---- */
 
+static int reach(struct store *s, struct err *err)
+{
+    return memory_of(s)->away ? err_set(err, -ENETDOWN, "store: cannot be reached") : 0;
+}
+
 /* Refuses calls of a term on content that was lost since. */
 static int same_life(struct store *s, struct err *err)
 {
     const struct memory_store *m = memory_of(s);
+    int rc = reach(s, err);
+    if (rc < 0) return rc;
     if (!s->shared || !s->epoch || m->life == m->content->life) return 0;
     return store_deposed(err, "the store lost its content");
 }
@@ -113,17 +121,18 @@ static int in_term(struct store *s, struct err *err)
 {
     const struct memory_store *m = memory_of(s);
     const struct store_lease *l = &m->content->lease;
-    if (!s->shared) return 0;
     int rc = same_life(s, err);
-    if (rc < 0) return rc;
+    if (rc < 0 || !s->shared) return rc;
     if (l->held && l->epoch == s->epoch && strcmp(l->holder, m->holder) == 0) return 0;
     return store_deposed(err, "the lease is another's");
 }
 
 static int memory_lease_see(struct store *s, struct store_lease *ret, struct err *err)
 {
-    (void)err;
+    int rc = reach(s, err);
+    if (rc < 0) return rc;
     *ret = content_of(s)->lease;
+    ret->line = content_of(s)->life; /* another server, as it were */
     return 0;
 }
 
@@ -137,8 +146,10 @@ static int memory_lease_acquire(struct store *s, const struct store_claim *claim
                                 const struct store_lease *seen, uint64_t epoch, struct err *err)
 {
     struct memory_store *m = memory_of(s);
-    struct store_lease *l = &m->content->lease;
-    if (!store_lease_same(l, seen)) return err_set(err, -EBUSY, "store: the lease has changed");
+    struct store_lease *l = &m->content->lease, now;
+    int rc = memory_lease_see(s, &now, err);
+    if (rc < 0) return rc;
+    if (!store_lease_same(&now, seen)) return err_set(err, -EBUSY, "store: the lease has changed");
     *l = (struct store_lease){ .epoch = epoch, .held = true, .term_us = claim->term_us };
     copy_name(l->holder, claim->holder);
     copy_name(l->address, claim->address);
@@ -185,6 +196,11 @@ static void memory_close(struct store *s)
         free(c);
     }
     free(s);
+}
+
+void store_memory_cut(struct store *s, bool away)
+{
+    memory_of(s)->away = away;
 }
 
 void store_memory_lose(struct store *s)

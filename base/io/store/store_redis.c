@@ -41,7 +41,7 @@
 #define PAGE_ENTRIES 64             /* of a listing; each value is a reply of its own */
 #define PAGE_RECORDS 4              /* of a log; they come in one reply */
 #define COUNT_UNFINISHED UINT64_MAX /* the content is being written anew */
-#define WAIT_SHARE 4                /* a quarter of the timeout waits for a replica */
+#define WAIT_SHARE 2                /* half of the timeout at most waits for a replica */
 #define KEY_BYTES (FLEET_BYTES_MAX + 16 + STORE_KEY_BYTES_MAX)
 
 struct state {

@@ -66,12 +66,9 @@ void shared_open(const char *store_url)
     rig_hurry_agents();
     for (uint32_t i = 0; i < 2; i++)
         shared_start_controller(i);
-    shared_router = rig_server("router", rig_port(),
-                               ARGS("--config", config[0], "--secret-file", secret));
-    uint32_t leader;
-    while ((leader = shared_leader()) == 2)
-        usleep(20000);
-    shared_scale(leader, SHARED_INSTANCES);
+    shared_router =
+        rig_server("router", rig_port(), ARGS("--config", config[0], "--secret-file", secret));
+    shared_scale(SHARED_INSTANCES);
     shared_wait_instances(SHARED_INSTANCES);
     for (uint32_t q = 0; q < QUESTIONS; q++) {
         CLEANUP(buf_fini) struct buf answer = { 0 };
@@ -96,10 +93,25 @@ static bool says_it_leads(uint32_t index)
            rig_metric(shared_controller[index].port, "muster_controller_leader ") == 1;
 }
 
-uint32_t shared_leader(void)
+/* Returns the controller that leads; 2: none, or two say so, one after the other. */
+static uint32_t leader_now(void)
 {
     bool first = says_it_leads(0), second = says_it_leads(1);
     return first == second ? 2 : second;
+}
+
+static bool has_leader(void *arg)
+{
+    uint32_t *ret = arg;
+    *ret = leader_now();
+    return *ret < 2;
+}
+
+uint32_t shared_leader(void)
+{
+    uint32_t leader;
+    rig_wait(has_leader, &leader, "a controller leads");
+    return leader;
 }
 
 static bool leads(void *arg)
@@ -116,18 +128,24 @@ void shared_wait_leader(uint32_t index)
 
 /* ---- instances ---- */
 
-void shared_scale(uint32_t index, uint32_t count)
+static bool is_scaled(void *arg)
 {
+    uint32_t leader = leader_now();
     char body[64], bearer[RIG_BEARER];
     rig_bearer(secret, bearer);
-    snprintf(body, sizeof body, "{\"pool\":\"only\",\"count\":%u}", count);
-    assert_int_equal(
-        rig_call_with(shared_controller[index].port, SERVICES "/tiny/scale", bearer, body, NULL), 200);
+    snprintf(body, sizeof body, "{\"pool\":\"only\",\"count\":%u}", *(const uint32_t *)arg);
+    return leader < 2 && rig_call_with(shared_controller[leader].port, SERVICES "/tiny/scale",
+                                       bearer, body, NULL) == 200;
+}
+
+void shared_scale(uint32_t count)
+{
+    rig_wait(is_scaled, &count, "the leader takes the order");
 }
 
 static bool is_at(void *arg)
 {
-    uint32_t count = *(const uint32_t *)arg, leader = shared_leader();
+    uint32_t count = *(const uint32_t *)arg, leader = leader_now();
     if (leader == 2) return false;
     uint16_t port = shared_controller[leader].port;
     return rig_number(port, SERVICES, "ready") == count &&
@@ -187,11 +205,12 @@ void shared_wait_answers(void)
 
 static void judge(const char *what, const struct streams_sum *sum)
 {
-    print_message("%s: %llu answers, %llu failed, %llu broken; longest wait for a first token %.1f s, "
-                  "for the next %.1f s\n",
-                  what, (unsigned long long)sum->whole, (unsigned long long)sum->failed,
-                  (unsigned long long)sum->broken, (double)sum->first_us_max * 1e-6,
-                  (double)sum->gap_us_max * 1e-6);
+    print_message(
+        "%s: %llu answers, %llu failed, %llu broken; longest wait for a first token %.1f s, "
+        "for the next %.1f s\n",
+        what, (unsigned long long)sum->whole, (unsigned long long)sum->failed,
+        (unsigned long long)sum->broken, (double)sum->first_us_max * 1e-6,
+        (double)sum->gap_us_max * 1e-6);
     if (sum->failed || sum->broken) fail_msg("%s: %s", what, sum->error);
     if (sum->violation[0]) fail_msg("%s: %s", what, sum->violation);
 }

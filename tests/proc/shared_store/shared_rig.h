@@ -7,7 +7,7 @@
 #include "tests/redis_server.h"
 
 #define SHARED_INSTANCES 2
-#define SHARED_LEASE "1500ms"
+#define SHARED_LEASE "2s"
 
 extern struct rig_process shared_controller[2], shared_router;
 
@@ -16,17 +16,17 @@ void shared_open(const char *store_url);
 void shared_close(void);
 void shared_start_controller(uint32_t index);
 
-/* Returns the controller that leads; 2: none, or two say so. */
+/* Returns the controller that leads, once one does. */
 uint32_t shared_leader(void);
 
-/* Waits until the controller leads; 2: until none does. Others may be stopped. */
+/* Waits until the controller says that it leads; 2: until both say that they do not. */
 void shared_wait_leader(uint32_t index);
 
 /* Waits until two more outputs have come for each client. */
 void shared_wait_answers(void);
 
-/* Sets the pool's count at the leader, as one controller knows it. */
-void shared_scale(uint32_t index, uint32_t count);
+/* Sets the pool's count at the leader. */
+void shared_scale(uint32_t count);
 
 /* Waits until this many instances are ready at the leader and at the router, and none starts or drains. */
 void shared_wait_instances(uint32_t count);

@@ -35,7 +35,8 @@ static int setup(void **state)
              "sentinel failover-timeout main 4000\n",
              server[0].port);
     rig_file(path, "sentinel.conf", text);
-    redis_start(&sentinel, rig_folder(), "sentinel", (const char *const[]){ path, "--sentinel", NULL });
+    redis_start(&sentinel, rig_folder(), "sentinel",
+                (const char *const[]){ path, "--sentinel", NULL });
     wait_replica(1);
     snprintf(url, sizeof url, "redis+sentinel://127.0.0.1:%u/main", sentinel.port);
     shared_open(url);
