@@ -24,9 +24,8 @@ static const struct config_field controller_rows[] = {
       .about = "Folder of the store, the secret and local instances; one controller at a time, unless "
                "`store` is one that they share." },
     { .name = "store", .type = CONFIG_TEXT, .default_text = STORE_FILE, IN(controller_section, store),
-      .about = "Where the fleet's state is kept: `file`, in the state folder, or a Redis that several "
-               "controllers share, of which one leads: `redis://[USER@]HOST:PORT[/DB]`, "
-               "`redis+unix:///PATH`, `redis+sentinel://HOST:PORT,HOST:PORT/MASTER`; `rediss://` for TLS." },
+      .about = "Where the fleet's state is kept: `file`, in the state folder, or the URL of a Redis that "
+               "several controllers share, of which one leads (`redis://HOST:PORT`; docs/controllers.md)." },
     { .name = "store_password_file", .type = CONFIG_TEXT, IN(controller_section, store_password_file),
       .about = "File with the password for Redis; read at each log-in." },
     { .name = "store_fleet", .type = CONFIG_TEXT, .default_text = "muster", .min = 1, .max = 64,

@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define REDIS_ARGS_MAX 48
+#define REDIS_ARGS_MAX 64
 #define REDIS_STARTS_US 20000000
 
 struct redis_server {
@@ -118,8 +118,9 @@ static inline void redis_start(struct redis_server *s, const char *folder, const
     if (sentinel) argv.text[n++] = more[taken++];
     for (size_t i = 0; i < COUNT_OF(own) - (sentinel ? 4 : 0); i++)
         argv.text[n++] = own[i];
-    while (more && more[taken] && n < REDIS_ARGS_MAX - 1)
+    while (more && more[taken] && n < REDIS_ARGS_MAX)
         argv.text[n++] = more[taken++];
+    if (n == REDIS_ARGS_MAX) abort();
     s->pid = fork();
     if (s->pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL); /* it ends with the test, whatever becomes of that */

@@ -23,6 +23,7 @@
 #include "base/core/bits.h"
 #include "base/core/fault.h"
 #include "base/core/own.h"
+#include "base/io/loop/clock.h"
 #include "base/io/store/store_backend.h"
 #include "base/io/store/store_redis_link.h"
 
@@ -39,6 +40,7 @@
 #define LIFE_BYTES 17 /* 16 hexadecimal digits */
 #define VERSION_BYTES 21
 #define PAGE_ENTRIES 64             /* of a listing; each value is a reply of its own */
+#define WALK_CALLS_MAX 8            /* timeouts that a whole listing may take */
 #define PAGE_RECORDS 4              /* of a log; they come in one reply */
 #define COUNT_UNFINISHED UINT64_MAX /* the content is being written anew */
 #define WAIT_SHARE 2                /* half of the timeout at most waits for a replica */
@@ -437,8 +439,11 @@ static int walk(struct redis_store *r, struct page_job *j, struct err *err)
     j->from[0] = '[';
     if (j->prefix.len) memcpy(j->from + 1, j->prefix.data, j->prefix.len);
     j->from_len = j->prefix.len + 1;
+    int64_t until_us = clock_mono_us() + WALK_CALLS_MAX * r->timeout_us;
     /* A page that failed half way is not repeated: fn has seen a part of it. */
     for (uint32_t pages = 0; pages <= ENTRIES_MAX / PAGE_ENTRIES; pages++) {
+        if (clock_mono_us() > until_us)
+            return err_set(err, -ETIMEDOUT, "store: Redis: its entries were not read in time");
         int rc = run(r, page_once, j, err);
         if (rc < 0) return rc;
         if (j->result != 0) return j->result;
