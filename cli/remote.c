@@ -225,6 +225,13 @@ int remote_find(const struct remote_place *place, struct remote *ret, struct err
     return rc;
 }
 
+static bool stands_by(int status, struct str reply)
+{
+    CLEANUP(buf_fini) struct buf reason = { 0 };
+    return status == 503 && json_path_text(reply, "error.reason", &reason) == 0 &&
+           str_eq(buf_view(&reason), STR("standby"));
+}
+
 static int refused(const struct remote *a, int status, struct str reply, struct err *err)
 {
     CLEANUP(buf_fini) struct buf why = { 0 };
@@ -235,6 +242,7 @@ static int refused(const struct remote *a, int status, struct str reply, struct 
                        "the controller at %s:%u refuses us (" STR_FMT "); it wants the secret of "
                        "its state directory: name that with --state (now %s)",
                        a->host, a->port, STR_ARG(buf_view(&why)), a->state);
+    if (stands_by(status, reply)) return err_set(err, -EAGAIN, STR_FMT, STR_ARG(buf_view(&why)));
     int rc = status == 404 ? -ENOENT : status >= 400 && status < 500 ? -EINVAL : -EPROTO;
     return err_set(err, rc, STR_FMT, STR_ARG(buf_view(&why)));
 }
