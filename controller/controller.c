@@ -5,6 +5,7 @@
  * its own the process is in one term from its start to its end. */
 #include "controller/controller.h"
 
+#include "base/core/hash.h"
 #include "base/core/own.h"
 #include "base/io/file.h"
 #include "base/io/log.h"
@@ -42,6 +43,7 @@ struct controller {
     struct api *api;
     struct metrics *metrics;
     struct control_setup setup;
+    uint64_t seed;
     struct leader *leader;
     struct control *control; /* NULL: it stands by */
     struct loop_timer tick;
@@ -111,6 +113,10 @@ static int begin_term(void *arg, uint64_t epoch, struct err *err)
     int rc = fleet_clock_open(&c->clock, c->store, err);
     if (rc < 0) return err_prefix(err, rc, "controller.state");
     drop_events(c);
+    /* No two terms draw the same ids, not even under a seed that was configured: a provider may remember an id
+     * for longer than we do. */
+    bool alone = !store_is_shared(c->store) && c->setup.term.epoch == 0;
+    c->setup.seed = c->seed ^ (alone ? 0 : hash64(&epoch, sizeof epoch, 0));
     c->setup.term = (struct control_term){ epoch, leads, c };
     rc = control_new(&c->setup, fleet_clock_now(&c->clock), &c->control, err);
     if (rc < 0) return rc;
@@ -426,6 +432,7 @@ static int open_setup(struct controller *c, struct err *err)
     if (rc == 0) rc = check_controllers(s, err);
     if (rc < 0) return rc;
     c->setup = setup;
+    c->seed = setup.seed;
     return print_reach(c, err);
 }
 

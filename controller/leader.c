@@ -20,6 +20,7 @@
 
 #define BEGIN_AGAIN_US 2000000 /* after a term that could not begin */
 #define TROUBLE_EVERY_US 10000000
+#define REFRESH_US 5000000 /* the copy of one that stands by is at most so old, or half a term */
 
 struct leader {
     struct leader_config config;
@@ -28,6 +29,7 @@ struct leader {
     struct loop_timer timer;
     struct log_limit trouble;
     uint64_t epoch_min;
+    int64_t refreshed_us;
     int64_t not_before_us;          /* no term begins sooner */
     bool in_term;                   /* on_begin was called */
     char told[STORE_ADDRESS_BYTES]; /* the leader that was logged last */
@@ -100,7 +102,10 @@ static void see(struct leader *l)
     int64_t asked_us = clock_mono_us();
     int rc = store_lease_see(l->config.store, &lease, &err);
     election_saw(&l->election, rc, &lease, asked_us, clock_mono_us());
-    if (rc == 0) rc = store_refresh(l->config.store, &err);
+    if (rc == 0 && asked_us - l->refreshed_us >= min_i64(REFRESH_US, l->config.term_us / 2)) {
+        l->refreshed_us = asked_us;
+        rc = store_refresh(l->config.store, &err);
+    }
     if (rc < 0 && rc != -EBUSY) trouble(l, "lease_not_seen", rc, &err);
     struct str leader = election_leader(&l->election);
     if (leader.len > 0 && strcmp(leader.data, l->told) != 0) {

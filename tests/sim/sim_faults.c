@@ -42,6 +42,9 @@ static const struct {
     { 1494, 33,
       "a drain could not be written and another was withdrawn beside it: over the "
       "maximum" },
+    { 7090, 41,
+      "a remove repeated when a listing could show its effect but not prove it, in step with the "
+      "listings: the proof of the end is put off for ever" },
 };
 
 struct options {
