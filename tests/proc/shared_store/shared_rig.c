@@ -36,7 +36,8 @@ static void write_config(uint32_t index, const char *store_url)
              shared_controller[1].port);
     buf_printf(&yaml,
                "controller: { tick: 200ms, state: '%s', store: '%s', store_timeout: 300ms,\n"
-               "  leader_lease: " SHARED_LEASE ", controllers: %s }\n"
+               "  leader_lease: " SHARED_LEASE ", lease: 1s, grace: " SHARED_GRACE
+               ", controllers: %s }\n"
                "router: { sync: 100ms, controllers: %s }\n"
                "local:\n"
                "  cores: 1\n"
@@ -181,11 +182,17 @@ static uint32_t instance_names(const char *below, struct buf *ret)
     return count;
 }
 
+uint32_t shared_ended(void)
+{
+    CLEANUP(buf_fini) struct buf over = { 0 };
+    return instance_names("instances/ended", &over);
+}
+
 void shared_expect(uint32_t count, uint32_t ended)
 {
-    CLEANUP(buf_fini) struct buf now = { 0 }, over = { 0 };
+    CLEANUP(buf_fini) struct buf now = { 0 };
     assert_int_equal(instance_names("instances", &now), count);
-    assert_int_equal(instance_names("instances/ended", &over), ended);
+    assert_int_equal(shared_ended(), ended);
     assert_int_equal(rig_count("engine"), count);
     assert_int_equal(rig_count("agent"), count);
 }
@@ -195,6 +202,13 @@ void shared_expect(uint32_t count, uint32_t ended)
 static bool answers_come(void *arg)
 {
     return streams_whole() >= *(const uint64_t *)arg;
+}
+
+void shared_hold(uint32_t seconds)
+{
+    const char *longer = getenv("MUSTER_HOLD_S");
+    uint32_t given = longer ? (uint32_t)strtoul(longer, NULL, 10) : 0;
+    usleep((given > seconds ? given : seconds) * 1000000);
 }
 
 void shared_wait_answers(void)
@@ -223,12 +237,12 @@ void shared_under(const char *what, void (*fault)(void))
                                  .questions = QUESTIONS,
                                  .limits = { .first_us_max = FIRST_US, .gap_us_max = GAP_US } };
     struct streams_sum sum;
-    CLEANUP(buf_fini) struct buf before = { 0 }, after = { 0 }, over = { 0 };
+    CLEANUP(buf_fini) struct buf before = { 0 }, after = { 0 };
     for (uint32_t q = 0; q < QUESTIONS; q++)
         plan.expected[q] = text[q];
     shared_wait_instances(SHARED_INSTANCES);
     (void)instance_names("instances", &before);
-    uint32_t ended = instance_names("instances/ended", &over);
+    uint32_t ended = shared_ended();
     int64_t began_us = clock_mono_us();
     streams_start(&plan);
     shared_wait_answers();

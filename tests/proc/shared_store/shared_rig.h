@@ -8,6 +8,7 @@
 
 #define SHARED_INSTANCES 2
 #define SHARED_LEASE "2s"
+#define SHARED_GRACE "6s" /* an idle instance without a lease ends itself then */
 
 extern struct rig_process shared_controller[2], shared_router;
 
@@ -22,6 +23,9 @@ uint32_t shared_leader(void);
 /* Waits until the controller says that it leads; 2: until both say that they do not. */
 void shared_wait_leader(uint32_t index);
 
+/* Waits for so many seconds, but no shorter than the variable says (the long form of the tests). */
+void shared_hold(uint32_t seconds);
+
 /* Waits until two more outputs have come for each client. */
 void shared_wait_answers(void);
 
@@ -30,6 +34,9 @@ void shared_scale(uint32_t count);
 
 /* Waits until this many instances are ready at the leader and at the router, and none starts or drains. */
 void shared_wait_instances(uint32_t count);
+
+/* Returns how many instances have ended so far. */
+uint32_t shared_ended(void);
 
 /* Checks that so many agents and engines run, and none has ended that was not told to: `ended` so far. */
 void shared_expect(uint32_t count, uint32_t ended);

@@ -1,7 +1,8 @@
 /* t_leaders.c - takes the leading controller away, and Redis, while clients ask: another controller leads, the fleet
  * stays as it is, and no request fails.
  *
- * The lease is short, so that a fault outlasts it within seconds. */
+ * The lease is short, so that a fault outlasts it within seconds. With MUSTER_HOLD_S a stop lasts that long
+ * (`./check --gates`: 30 s). */
 #include "base/core/own.h"
 #include "tests/proc/shared_store/shared_rig.h"
 
@@ -54,6 +55,7 @@ static void stopped_and_returning(void)
     uint32_t leader = shared_leader(), other = 1 - leader;
     stop(leader, true);
     shared_wait_leader(other);
+    shared_hold(0);
     shared_wait_answers();
     stop(leader, false);
     rig_wait(stands_by, &leader, "the old leader stands by");
@@ -104,7 +106,7 @@ static void the_leader_is_stopped_in_the_middle_of_a_launch(void **state)
 {
     (void)state;
     static const uint32_t after_us[] = { 0, 5000, 20000, 60000, 250000 };
-    uint32_t ended = 0;
+    uint32_t ended = shared_ended();
     for (size_t i = 0; i < COUNT_OF(after_us); i++) {
         shared_scale(SHARED_INSTANCES + 1);
         uint32_t leader = shared_leader(), other = 1 - leader;
@@ -164,6 +166,7 @@ static void redis_hanging(void)
 {
     redis_signal(&redis, SIGSTOP);
     shared_wait_leader(2); /* each controller answers, though every call to Redis takes its bound */
+    shared_hold(0);
     shared_wait_answers();
     redis_signal(&redis, SIGCONT);
 }
@@ -194,6 +197,21 @@ static void redis_returns_empty(void **state)
                      SHARED_INSTANCES);
 }
 
+/* While Redis is away nobody can say that an instance is not wanted: idle ones outlive their grace. */
+static void idle_instances_outlive_a_redis_that_is_away(void **state)
+{
+    (void)state;
+    shared_wait_instances(SHARED_INSTANCES);
+    uint32_t ended = shared_ended();
+    redis_kill(&redis);
+    shared_wait_leader(2);
+    shared_hold(15); /* twice the grace */
+    shared_expect(SHARED_INSTANCES, ended);
+    start_redis(keeps_all);
+    shared_wait_instances(SHARED_INSTANCES);
+    shared_expect(SHARED_INSTANCES, ended);
+}
+
 int main(void)
 {
     if (!rig_can_run(ARGS("MUSTER_BIN", MODEL))) return RIG_SKIP;
@@ -206,6 +224,7 @@ int main(void)
         cmocka_unit_test(redis_dies_and_returns),
         cmocka_unit_test(redis_hangs),
         cmocka_unit_test(redis_returns_empty),
+        cmocka_unit_test(idle_instances_outlive_a_redis_that_is_away),
         cmocka_unit_test(the_leader_is_stopped_in_the_middle_of_a_launch),
     };
     return rig_end(cmocka_run_group_tests(tests, setup, teardown));
