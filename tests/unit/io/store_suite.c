@@ -292,10 +292,26 @@ static void one_of_two_writes(struct store *a, struct store *b)
     assert_int_equal(seen.epoch, epoch);
 }
 
+/* The epoch alone says whose the lease is: the other has neither written nor renewed yet. */
+static void the_epoch_decides(struct store *a, struct store *b)
+{
+    suite_lead(a, "same");
+    uint64_t before = store_epoch(a);
+    suite_lead(b, "same");
+    assert_true(store_epoch(b) > before);
+    assert_int_equal(store_put_if(a, STR("k"), STR("a"), STORE_ANY, NULL, NULL), -EKEYREVOKED);
+    assert_int_equal(store_get(b, STR("k"), NULL, NULL, NULL), -ENOENT);
+    assert_int_equal(store_put_if(b, STR("k"), STR("b"), STORE_ANY, NULL, NULL), 0);
+}
+
 void suite_share(struct store *(*open)(void), struct store *(*join)(struct store *))
 {
-    struct store *a = open(), *b = join(a);
-    one_of_two_writes(a, b);
-    store_close(a);
-    store_close(b);
+    static void (*const pairs[])(struct store *, struct store *) = { one_of_two_writes,
+                                                                     the_epoch_decides };
+    for (size_t i = 0; i < COUNT_OF(pairs); i++) {
+        struct store *a = open(), *b = join(a);
+        pairs[i](a, b);
+        store_close(a);
+        store_close(b);
+    }
 }
