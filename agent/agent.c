@@ -14,6 +14,7 @@
 #include "agent/agent.h"
 
 #include "agent/core/supervise.h"
+#include "agent/face.h"
 #include "agent/instance.h"
 #include "base/core/bits.h"
 #include "base/core/own.h"
@@ -21,7 +22,9 @@
 #include "base/io/auth/peer_call.h"
 #include "base/io/file.h"
 #include "base/io/log.h"
+#include "base/io/loop/clock.h"
 #include "base/io/net/tls.h"
+#include "base/io/notify.h"
 #include "fleet/controllers.h"
 #include "fleet/defaults.h"
 
@@ -42,6 +45,8 @@
 #define CLOCK_SAME 1e-6       /* difference that a clock may have after going through JSON */
 #define UNHEARD_US 5000000
 
+enum { ENGINE_LOG_FILE, ENGINE_LOG_INHERIT }; /* engine_logs */
+
 struct question {
     struct peer_call call;
     struct log_limit log;
@@ -57,7 +62,9 @@ struct agent {
     struct http_client *client;
     struct signer *signer;
     struct loop_timer tick;
+    struct notify_watch manager;
     struct loop_watch watch; /* the engine's pidfd */
+    struct face *face;       /* NULL: none */
     struct proc engine;      /* id.pid 0: none */
     uint16_t engine_port;
     struct credentials held;
@@ -79,6 +86,7 @@ struct agent {
     double clock_asked;  /* in the order under way */
     bool drain_wished, started, last_words;
     char trouble[REPORT_TEXT_BYTES_MAX];
+    uint32_t unfinished; /* requests in flight when the drain's time was over */
     int rc;
     struct err *err;
 };
@@ -186,6 +194,15 @@ static void carry_out(struct agent *a, uint32_t actions)
 
 /* ---- time ---- */
 
+/* Notes what was still in flight when a drain's time was over, for the person who waits for its end. */
+static void note_late_drain(struct agent *a, const struct sup_view *v)
+{
+    if (a->sup.why != sup_event_text(SUP_DRAIN_LATE) || v->in_flight == 0) return;
+    a->unfinished = v->in_flight;
+    snprintf(a->trouble, sizeof a->trouble, "the drain took too long: %u requests were in flight",
+             v->in_flight);
+}
+
 static void look(struct agent *a)
 {
     int64_t now = loop_now_us(a->loop);
@@ -203,6 +220,7 @@ static void look(struct agent *a)
     if (a->sup.lates != lates)
         log_event(LOG_WARN, "agent_late", "instance=%.*s seconds=%.3f",
                   STR_ARG(a->in.spec.instance), (double)(now - looked_us) * 1e-6);
+    if (a->sup.state != before) note_late_drain(a, &v);
     if (a->sup.state != before)
         log_event(LOG_INFO, "engine_state", "instance=%.*s from=%s to=%s why=%s",
                   STR_ARG(a->in.spec.instance), sup_state_text(before),
@@ -410,6 +428,9 @@ static void tell(struct agent *a)
                               .state = sup_reported(a->sup.state),
                               .restarts = sup_restarts(&a->sup),
                               .trouble = str_from(a->trouble),
+                              .version = STR(MUSTER_VERSION),
+                              .date_us = clock_wall_us(),
+                              .unfinished = a->unfinished,
                               .has_engine = a->has_info,
                               .engine = a->info };
     CLEANUP(buf_fini) struct buf body = { 0 };
@@ -468,6 +489,7 @@ static void on_signal(void *arg, int signo)
     struct agent *a = arg;
     log_event(LOG_INFO, "told_to_end", "instance=%.*s signal=%d", STR_ARG(a->in.spec.instance),
               signo);
+    notify_stopping("drains the engine, then ends");
     a->started = true;
     feed(a, SUP_WANT_DOWN);
 }
@@ -535,19 +557,40 @@ static int build(struct agent *a, struct err *err)
     return loop_timer_set(a->loop, &a->tick, loop_now_us(a->loop));
 }
 
+static bool engine_is_ready(void *arg, const char **ret_state)
+{
+    const struct agent *a = arg;
+    *ret_state = sup_state_text(a->sup.state);
+    return a->sup.state == SUP_UP && !a->drain_wished;
+}
+
 static void teardown(struct agent *a)
 {
     if (a->loop) forget_engine(a); /* closes our descriptors; an engine lives on */
+    face_close(a->face);
     peer_call_fini(&a->tell.call);
     peer_call_fini(&a->probe.call);
     peer_call_fini(&a->order.call);
     http_client_free(a->client);
     signer_free(a->signer);
     tls_free(a->tls);
+    notify_watch_stop(&a->manager);
+    notify_watch_fini(&a->manager);
     loop_free(a->loop);
     for (int i = 0; i < 2; i++)
         arena_fini(&a->info_arena[i]);
     credentials_wipe(&a->held);
+}
+
+/* The agent is ready when it supervises; whether its engine is ready it tells the controller. */
+static void tell_ready(const struct agent *a)
+{
+    char status[128];
+    log_event(LOG_INFO, "agent_ready", "instance=%.*s controller=%.*s:%u",
+              STR_ARG(a->in.spec.instance), STR_ARG(a->in.spec.controller_host),
+              a->in.spec.controller_port);
+    snprintf(status, sizeof status, "supervises instance " STR_FMT, STR_ARG(a->in.spec.instance));
+    notify_ready(status);
 }
 
 int agent_main(const struct agent_config *config, struct err *err)
@@ -560,14 +603,20 @@ int agent_main(const struct agent_config *config, struct err *err)
     a->config = config;
     a->err = err;
     int rc = instance_open(&a->in, config->spec, err);
+    if (config->engine_host.len > 0) {
+        a->in.spec.engine_host = config->engine_host;
+        a->in.alone = true; /* an address of its own */
+    }
+    a->in.shares_log = config->engine_log == ENGINE_LOG_INHERIT;
     if (rc == 0 && config->engine_port)
         rc = instance_become_engine(&a->in, (uint16_t)config->engine_port, err);
     if (rc == 0) rc = instance_lock(&a->in, err);
     if (rc == 0) rc = build(a, err);
+    if (rc == 0 && config->listen.len > 0)
+        rc = face_open(a->loop, config->listen, engine_is_ready, a, &a->face, err);
+    if (rc == 0) rc = notify_watch_start(&a->manager, a->loop, NULL, 0, err);
     if (rc == 0) {
-        log_event(LOG_INFO, "agent_ready", "instance=%.*s controller=%.*s:%u",
-                  STR_ARG(a->in.spec.instance), STR_ARG(a->in.spec.controller_host),
-                  a->in.spec.controller_port);
+        tell_ready(a);
         adopt_engine(a);
         rc = loop_run(a->loop);
         if (a->rc < 0) rc = a->rc;
@@ -581,11 +630,17 @@ int agent_main(const struct agent_config *config, struct err *err)
 /* ---- the agent's section of the configuration ---- */
 
 #define AT(member) .offset = offsetof(struct agent_config, member)
+static const char *const engine_logs[] = { "file", "inherit", NULL };
 
 // clang-format off
 static const struct config_field rows[] = {
     { .name = "spec", .type = CONFIG_TEXT, .required = true, AT(spec),
       .about = "Path of the launch document that came with this instance." },
+    { .name = "listen", .type = CONFIG_TEXT, .default_text = "", AT(listen),
+      .about = "HOST:PORT for an orchestrator's probes, /health and /ready; empty: none." },
+    { .name = "engine_host", .type = CONFIG_TEXT, .default_text = "", AT(engine_host),
+      .about = "Address at which the engine listens and routers reach it, where only the machine "
+               "itself knows it; empty: the launch document's." },
     { .name = "report", .type = CONFIG_DURATION, .default_text = REPORT_PERIOD_TEXT, .min = 1e5,
       .max = 6e7, AT(report_us), .about = "How often the engine is asked and the controller is told." },
     { .name = "start", .type = CONFIG_DURATION, .default_text = "2m", .min = 1e6, .max = 864e8,
@@ -610,6 +665,10 @@ static const struct config_field rows[] = {
                "signatures, where the launch document names it." },
     { .name = "log_level", .type = CONFIG_ENUM, .default_text = "info", .names = log_level_names,
       AT(log_level), .about = "Least level that is logged." },
+    { .name = "engine_log", .type = CONFIG_ENUM, .default_text = "file", .names = engine_logs,
+      AT(engine_log),
+      .about = "Where the engine's output goes: a `file` in the instance's folder, or `inherit`: the "
+               "agent's own output, as containers want it." },
     { .name = "log_max", .type = CONFIG_BYTES, .default_text = "16MiB", .min = 65536,
       .max = 64e9, AT(log_max),
       .about = "The log files of agent and engine are turned at this size: the older one is "

@@ -8,13 +8,16 @@
 /* The `agent` section of muster.yaml and the flags of `muster agent`. */
 
 struct agent_config {
-    struct str spec; /* the launch document */
+    struct str spec;        /* the launch document */
+    struct str listen;      /* for probes; empty: none */
+    struct str engine_host; /* instead of the launch document's; empty: that */
     int64_t report_us;
     int64_t start_us, sick_us, settle_us, stop_us;
     int64_t back_off_min_us, back_off_max_us, stable_us;
     int64_t failures_max;
     bool send_secret;
     int64_t engine_port; /* not 0: become the engine on this port */
+    int engine_log;      /* index of engine_logs */
     int64_t log_max;
     int log_level;
 };

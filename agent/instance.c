@@ -116,10 +116,11 @@ static bool port_is_free(uint16_t port)
 
 /* Finds a free port. Each instance begins its search at a port of its own, so that two that start
  * together seldom want the same one; when they do, one engine fails to bind and is started again on
- * another port. */
+ * another port. One that is alone has the first, which monitors and network rules can name. */
 static int find_port(const struct instance *in, uint16_t *ret, struct err *err)
 {
-    uint64_t place = hash64(in->spec.instance.data, in->spec.instance.len, (uint64_t)getpid());
+    uint64_t place =
+        in->alone ? 0 : hash64(in->spec.instance.data, in->spec.instance.len, (uint64_t)getpid());
     for (uint32_t i = 0; i < ENGINE_PORT_COUNT; i++) {
         uint16_t port = (uint16_t)(ENGINE_PORT_FIRST + (place + i) % ENGINE_PORT_COUNT);
         if (!port_is_free(port)) continue;
@@ -142,7 +143,9 @@ int instance_spawn(const struct instance *in, struct proc *ret, uint16_t *ret_po
     snprintf(number, sizeof number, "%u", port);
     const char *const argv[] = { program,         "agent", "--spec", in->spec_path,
                                  "--engine-port", number,  NULL };
-    struct proc_spec what = { .argv = argv, .log_path = log, .detached = true };
+    struct proc_spec what = { .argv = argv,
+                              .log_path = in->shares_log ? NULL : log,
+                              .detached = true };
     rc = proc_spawn(&what, ret, err);
     if (rc == 0) *ret_port = port;
     return rc;
@@ -184,6 +187,7 @@ int instance_become_engine(const struct instance *in, uint16_t port, struct err 
 {
     const struct launch_spec *s = &in->spec;
     char path[PATH_MAX], who[PROC_ID_TEXT_MAX], text[ID_BYTES_MAX], listen[256], share[32];
+    char program[PATH_MAX];
     struct proc_id self = proc_id_self();
     proc_id_print(&self, who);
     snprintf(text, sizeof text, "%s\nport %u\n", who, port);
@@ -211,6 +215,8 @@ int instance_become_engine(const struct instance *in, uint16_t port, struct err 
         argv[n++] = share;
     }
     argv[n] = NULL;
+    if (str_eq(s->engine_args[0], STR(LAUNCH_SELF)) && proc_self_path(program, sizeof program) == 0)
+        argv[0] = program;
     execvp(argv[0], (char *const *)(uintptr_t)argv);
     return err_set(err, -errno, "%s: %s", argv[0], strerror(errno));
 }

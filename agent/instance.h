@@ -18,6 +18,8 @@ struct instance {
     char spec_path[4096];
     int lock_fd;               /* -1: not locked */
     int64_t born_us, start_us; /* of the document; no engine before; clock_mono_us */
+    bool alone;                /* on its machine, as in a Pod: its engine has the first port */
+    bool shares_log;           /* the engine writes to the agent's own output */
 };
 
 /* Reads and checks the launch document. */

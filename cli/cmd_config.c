@@ -17,6 +17,7 @@ static const char *const forms[] = { "yaml", "json", NULL };
 enum { FORM_YAML, FORM_JSON };
 
 #define AT(member) .offset = offsetof(struct config_options, member)
+static const char *const actions[] = { "check", "view", "schema", NULL };
 // clang-format off
 static const struct config_field rows[] = {
     { .name = "origin", .type = CONFIG_BOOL, .default_text = "false", AT(origin),
@@ -25,7 +26,7 @@ static const struct config_field rows[] = {
       AT(output), .about = "view: form of what is printed." },
 };
 static const struct opt_positional positionals[] = {
-    { .name = "ACTION", .required = true, AT(act), .about = "check, view or schema." },
+    { .name = "ACTION", .required = true, AT(act), .words = actions, .about = "check, view or schema." },
     { .name = "FILE", AT(file), .about = "Configuration file; view works without one." },
 };
 // clang-format on

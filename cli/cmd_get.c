@@ -17,18 +17,22 @@ struct get_options {
     int output;
 };
 
+static const char *const kinds[] = { "services", "pools",     "instances", "intents",
+                                     "offers",   "decisions", "tenants",   NULL };
 // clang-format off
 #define AT(member) .offset = offsetof(struct get_options, member)
 static const struct config_field rows[] = {
     REMOTE_ROWS(struct get_options, place),
     { .name = "last", .letter = 'n', .type = CONFIG_INT, .default_text = "20", .min = 1,
-      .max = LAST_MAX, .unit = "decisions", AT(last), .about = "How many decisions to show." },
-    REMOTE_OUTPUT_ROW(struct get_options, output),
+      .max = LAST_MAX, AT(last), .about = "How many decisions or events to show." },
+    REMOTE_FORMS_ROW(struct get_options, output),
 };
 static const struct opt_positional positionals[] = {
     { .name = "KIND", .required = true, AT(kind),
-      .about = "services, pools, instances, intents, offers, decisions or tenants." },
-    { .name = "NAME", AT(name), .about = "Only the one of this name." },
+      .words = kinds,
+      .about = "services, pools, instances, intents, offers, decisions, events, config, tenants or tokens." },
+    { .name = "NAME", AT(name),
+      .about = "Only the one of this name; events: those about a service, pool, instance or offer." },
 };
 // clang-format on
 static const struct config_record record = CONFIG_RECORD_OF(struct get_options, rows);
@@ -63,7 +67,7 @@ static int keep_named(void *ctx, struct str item)
 {
     struct filter *f = ctx;
     CLEANUP(buf_fini) struct buf id = { 0 };
-    if (f->name.len > 0) {
+    if (f->name.len > 0 && f->id) {
         struct str raw;
         int rc = json_path(item, f->id, &raw);
         if (rc == 0 && json_path_text(item, f->id, &id) < 0) buf_str(&id, raw); /* a number */
@@ -84,6 +88,13 @@ static int decisions_path(const struct get_options *o, struct buf *path, struct 
     return buf_printf(path, "?from=%llu&limit=1", (unsigned long long)id);
 }
 
+static int events_path(const struct get_options *o, struct buf *path)
+{
+    buf_printf(path, "?limit=%lld&about=", (long long)o->last);
+    remote_segment(path, o->name);
+    return path->rc;
+}
+
 static int show(const struct resource *k, const struct get_options *o, struct str reply,
                 struct err *err)
 {
@@ -96,19 +107,19 @@ static int show(const struct resource *k, const struct get_options *o, struct st
     buf_byte(&items, ']');
     if (rc < 0)
         return err_set(err, -EPROTO, "the controller's answer is not a list of %s", k->name);
-    if (f.count == 0 && o->name.len > 0)
+    if (f.count == 0 && o->name.len > 0 && k->id)
         return err_set(err, -ENOENT, "no '" STR_FMT "' among the %s; `muster get %s` lists them",
                        STR_ARG(o->name), k->name, k->name);
-    if (o->output == REMOTE_JSON) {
-        buf_byte(&items, '\n');
-        return command_print(&items, err);
-    }
+    if (o->output == REMOTE_JSON || o->output == REMOTE_YAML)
+        return remote_print(o->output, &items, err);
     if (f.count == 0) {
         fprintf(stderr, "%s\n", k->empty);
         return 0;
     }
     json_path_f64(reply, "now_us", &now_us);
-    struct table t = { k->column, k->column_count, (int64_t)now_us, colour_wanted(stdout) };
+    struct resource_columns columns;
+    resource_columns(k, o->output == REMOTE_WIDE, &columns);
+    struct table t = { columns.column, columns.count, (int64_t)now_us, colour_wanted(stdout) };
     rc = table_print(&t, buf_view(&items), &text);
     return rc < 0 ? err_set(err, rc, "the table cannot be made") : command_print(&text, err);
 }
@@ -124,6 +135,7 @@ static int get(const void *options, struct err *err)
     int rc = remote_find(&o->place, &api, err);
     buf_text(&path, k->path);
     if (rc == 0 && str_eq(str_from(k->name), STR("decisions"))) rc = decisions_path(o, &path, err);
+    if (rc == 0 && str_eq(str_from(k->name), STR("events"))) rc = events_path(o, &path);
     if (rc == 0) rc = remote_get(&api, path.data, &reply, err);
     return rc < 0 ? rc : show(k, o, buf_view(&reply), err);
 }
@@ -137,6 +149,7 @@ static int run(int argc, char *const *argv)
 const struct command command_get = {
     .name = "get",
     .group = "Look",
-    .about = "list services, pools, instances, intents, offers, decisions, tenants",
+    .about =
+        "list services, pools, instances, intents, offers, decisions, events, tenants; the config",
     .run = run,
 };

@@ -18,6 +18,7 @@ struct keys_options {
 };
 
 #define AT(member) .offset = offsetof(struct keys_options, member)
+static const char *const actions[] = { "create", "list", "revoke", "open", NULL };
 // clang-format off
 static const struct config_field rows[] = {
     REMOTE_ROWS(struct keys_options, place),
@@ -37,7 +38,7 @@ static const struct config_field rows[] = {
     REMOTE_OUTPUT_ROW(struct keys_options, output),
 };
 static const struct opt_positional positionals[] = {
-    { .name = "ACTION", .required = true, AT(act), .about = "create, list, revoke or open." },
+    { .name = "ACTION", .required = true, AT(act), .words = actions, .about = "create, list, revoke or open." },
     { .name = "NAME", AT(name), .about = "The tenant: letters, digits, '-', '_', '.'." },
 };
 // clang-format on

@@ -21,7 +21,7 @@ struct policies_options {
 // clang-format off
 static const struct config_field rows[] = { REMOTE_OUTPUT_ROW(struct policies_options, output) };
 static const struct opt_positional positionals[] = {
-    { .name = "KIND", .offset = offsetof(struct policies_options, kind),
+    { .name = "KIND", .offset = offsetof(struct policies_options, kind), .words = policy_kinds,
       .about = "Only this kind: route, predict, scale, forecast, shaper, place, mix, layers, move, load, migrate, "
                "role, preset, fair, order, admit, preempt, chunk, evict, perf or power." },
 };

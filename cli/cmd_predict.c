@@ -20,6 +20,7 @@ struct predict_options {
 };
 
 #define AT(member) .offset = offsetof(struct predict_options, member)
+static const char *const actions[] = { "eval", "merge", NULL };
 // clang-format off
 static const struct config_field rows[] = {
     { .name = "trace", .letter = 't', .type = CONFIG_TEXT, AT(trace),
@@ -36,7 +37,7 @@ static const struct config_field rows[] = {
     REMOTE_OUTPUT_ROW(struct predict_options, output),
 };
 static const struct opt_positional positionals[] = {
-    { .name = "ACTION", .required = true, AT(act), .about = "eval or merge." },
+    { .name = "ACTION", .required = true, AT(act), .words = actions, .about = "eval or merge." },
     { .name = "STATE", .many = true, AT(files),
       .about = "Saved states: where eval begins, what merge brings together." },
 };

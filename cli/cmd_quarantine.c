@@ -22,13 +22,14 @@ struct quarantine_options {
 };
 
 #define AT(member) .offset = offsetof(struct quarantine_options, member)
+static const char *const actions[] = { "list", "clear", NULL };
 // clang-format off
 static const struct config_field rows[] = {
     REMOTE_ROWS(struct quarantine_options, place),
     REMOTE_OUTPUT_ROW(struct quarantine_options, output),
 };
 static const struct opt_positional positionals[] = {
-    { .name = "ACTION", .required = true, AT(act), .about = "list or clear." },
+    { .name = "ACTION", .required = true, AT(act), .words = actions, .about = "list or clear." },
     { .name = "PROMPT", AT(prompt), .about = "clear: a fingerprint of the list, or all." },
 };
 static const struct table_column columns[] = {

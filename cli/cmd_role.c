@@ -6,6 +6,7 @@
 #include "agent/agent.h"
 #include "base/core/own.h"
 #include "base/io/net/descriptors.h"
+#include "base/io/notify.h"
 #include "base/io/proc.h"
 #include "cli/command.h"
 #include "cli/schema.h"
@@ -37,27 +38,22 @@ static const struct config_field rows[] = {
 };
 static const struct config_record record = CONFIG_RECORD_OF(struct role_options, rows);
 
-static int load(const struct role_options *options, const struct opt_parsed *parsed,
-                const char *section, struct config **ret, struct err *err)
+static int load(const struct config_sources *sources, const char *section, struct config **ret,
+                struct err *err)
 {
-    struct config_sources sources = {
-        .path = options->config.data,
-        .environ = (const char *const *)environ,
-        .flags = parsed->flags,
-        .flag_count = parsed->flag_count,
-    };
-    int rc = config_load(&schema, &sources, ret, NULL, err);
+    int rc = config_load(&schema, sources, ret, NULL, err);
     if (rc < 0) return rc;
     return config_require(*ret, section, err);
 }
 
 /* One command. Exactly one of run and run_whole is set; run gets the section's struct, run_whole the
- * whole configuration. */
+ * whole configuration and where it came from. */
 struct role_command {
     const char *name, *about;
     const struct config_section *section;
     int (*run)(const void *section, struct err *err);
-    int (*run_whole)(const struct config *config, struct err *err);
+    int (*run_whole)(const struct config *config, const struct config_sources *sources,
+                     struct err *err);
 };
 
 static int role_run(const struct role_command *role, int argc, char *const *argv)
@@ -73,11 +69,16 @@ static int role_run(const struct role_command *role, int argc, char *const *argv
     if (rc < 0) return opt_fail(&usage, &err);
     if (parsed.help) return opt_show_help(&usage);
     rc = proc_hash_key_draw(&err);
+    if (rc == 0) rc = notify_open((const char *const *)environ, &err);
     if (rc < 0) {
         fprintf(stderr, "%s: %s\n", role->name, err_text(&err, rc));
         return EXIT_FAILED;
     }
-    rc = load(&options, &parsed, role->section->name, &config, &err);
+    const struct config_sources sources = { .path = options.config.data,
+                                            .environ = (const char *const *)environ,
+                                            .flags = parsed.flags,
+                                            .flag_count = parsed.flag_count };
+    rc = load(&sources, role->section->name, &config, &err);
     if (rc < 0) {
         fprintf(stderr, "%s: %s\n", role->name, err_text(&err, rc));
         return EXIT_USAGE;
@@ -86,7 +87,7 @@ static int role_run(const struct role_command *role, int argc, char *const *argv
     mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES);
     mallopt(M_TRIM_THRESHOLD, TRIM_BYTES);
     rc = role->run ? role->run(config_section_get(config, role->section->name), &err)
-                   : role->run_whole(config, &err);
+                   : role->run_whole(config, &sources, &err);
     if (rc < 0) fprintf(stderr, "%s: %s\n", role->name, err_text(&err, rc));
     return rc < 0 ? EXIT_FAILED : 0;
 }
@@ -96,16 +97,16 @@ static int agent(const void *section, struct err *err)
     return agent_main(section, err);
 }
 
-static int controller(const struct config *config, struct err *err)
+static int check_later(const struct config *config, struct err *err)
 {
-    const struct config_records *services = config_section_get(config, services_section.name);
-    struct controller_config c = {
-        .controller = config_section_get(config, controller_section.name),
-        .service = services->items,
-        .service_count = services->count,
-        .local = config_section_get(config, local_section.name),
-        .whole = config,
-    };
+    return check_loaded(config, NULL, err);
+}
+
+static int controller(const struct config *config, const struct config_sources *sources,
+                      struct err *err)
+{
+    struct controller_config c = { .sources = *sources, .check = check_later };
+    controller_config_fill(&c, config);
     return controller_main(&c, err);
 }
 

@@ -16,7 +16,7 @@ struct status_options {
 // clang-format off
 static const struct config_field rows[] = {
     REMOTE_ROWS(struct status_options, place),
-    REMOTE_OUTPUT_ROW(struct status_options, output),
+    REMOTE_FORMS_ROW(struct status_options, output),
 };
 static const struct table_column service_columns[] = {
     { "SERVICE", "service", TABLE_TEXT },     { "READY", "ready", TABLE_COUNT },
@@ -54,7 +54,7 @@ static const struct opt_command usage = {
 struct page {
     struct buf *out;
     int64_t now_us;
-    bool colour;
+    bool colour, wide;
 };
 
 static bool list_is_empty(struct str list)
@@ -68,6 +68,19 @@ static void put_table(const struct page *p, const struct table_column *column, u
     struct table t = { column, count, p->now_us, p->colour };
     buf_byte(p->out, '\n');
     if (table_print(&t, list, p->out) < 0) buf_text(p->out, "(not understood)\n");
+}
+
+/* Puts the table of a resource: the page's own columns, or with --output wide all that `muster get` has. */
+static void put_resource(const struct page *p, const char *name, const struct table_column *column,
+                         uint32_t count, struct str list)
+{
+    struct resource_columns all;
+    if (!p->wide) {
+        put_table(p, column, count, list);
+        return;
+    }
+    resource_columns(resource_find(str_from(name)), true, &all);
+    put_table(p, all.column, all.count, list);
 }
 
 static int put_latency(void *ctx, struct str service)
@@ -122,12 +135,12 @@ static int put_unreadable(void *ctx, struct str one)
     return buf_text(p->out, "\n");
 }
 
-static int put_page(const struct remote *api, struct str reply, struct buf *out)
+static int put_page(const struct remote *api, struct str reply, bool wide, struct buf *out)
 {
     double now_us = (double)clock_wall_us();
     struct str services, instances;
     json_path_f64(reply, "now_us", &now_us);
-    struct page p = { out, (int64_t)now_us, colour_wanted(stdout) };
+    struct page p = { out, (int64_t)now_us, colour_wanted(stdout), wide };
     put_head(&p, api, reply);
     int rc = json_path_each(reply, "routers", put_router, &p);
     if (rc == 0 && json_path_each(reply, "unreadable", put_unreadable, &p) == -EINVAL) rc = -EINVAL;
@@ -135,11 +148,11 @@ static int put_page(const struct remote *api, struct str reply, struct buf *out)
     if (rc == 0) rc = json_path(reply, "instances", &instances);
     if (rc < 0) return rc;
     if (list_is_empty(services)) return buf_text(out, "\nThe configuration names no service.\n");
-    put_table(&p, service_columns, COUNT_OF(service_columns), services);
+    put_resource(&p, "services", service_columns, COUNT_OF(service_columns), services);
     rc = json_path_each(services, "", put_latency, &p);
     if (rc < 0) return rc;
     if (list_is_empty(instances)) return buf_text(out, "\nNo instance is there.\n");
-    put_table(&p, instance_columns, COUNT_OF(instance_columns), instances);
+    put_resource(&p, "instances", instance_columns, COUNT_OF(instance_columns), instances);
     return out->rc;
 }
 
@@ -152,11 +165,9 @@ static int status(const void *options, struct err *err)
     int rc = remote_find(&o->place, &api, err);
     if (rc == 0) rc = remote_get(&api, "/api/v1/status", &reply, err);
     if (rc < 0) return rc;
-    if (o->output == REMOTE_JSON) {
-        buf_byte(&reply, '\n');
-        return command_print(&reply, err);
-    }
-    rc = put_page(&api, buf_view(&reply), &out);
+    if (o->output == REMOTE_JSON || o->output == REMOTE_YAML)
+        return remote_print(o->output, &reply, err);
+    rc = put_page(&api, buf_view(&reply), o->output == REMOTE_WIDE, &out);
     if (rc < 0) return err_set(err, -EPROTO, "the controller's status is not understood");
     return command_print(&out, err);
 }

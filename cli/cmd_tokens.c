@@ -17,6 +17,7 @@ struct tokens_options {
 static const char *const roles[] = { "read", "admin", NULL };
 
 #define AT(member) .offset = offsetof(struct tokens_options, member)
+static const char *const actions[] = { "create", "list", "revoke", NULL };
 // clang-format off
 static const struct config_field rows[] = {
     REMOTE_ROWS(struct tokens_options, place),
@@ -25,7 +26,7 @@ static const struct config_field rows[] = {
     REMOTE_OUTPUT_ROW(struct tokens_options, output),
 };
 static const struct opt_positional positionals[] = {
-    { .name = "ACTION", .required = true, AT(act), .about = "create, list or revoke." },
+    { .name = "ACTION", .required = true, AT(act), .words = actions, .about = "create, list or revoke." },
     { .name = "NAME", AT(name), .about = "Of the token: letters, digits, '-', '_', '.'." },
 };
 // clang-format on

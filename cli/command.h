@@ -15,12 +15,15 @@ struct command {
     const char *name;
     const char *group; /* heading in --help */
     const char *about;
+    const char *const
+        *below; /* commands behind this one's name, as `plan layers`; NULL-terminated */
     int (*run)(int argc, char *const *argv); /* without the program's and the command's name */
 };
 
-extern const struct command command_agent, command_chat, command_config, command_controller,
-    command_demo, command_docs, command_down, command_engine, command_explain, command_get,
-    command_keys, command_load, command_offers, command_pause, command_perf, command_plan,
+extern const struct command command_agent, command_apply, command_chat, command_config,
+    command_controller, command_demo, command_describe, command_docs, command_doctor, command_down,
+    command_drain, command_engine, command_explain, command_gc, command_get, command_keys,
+    command_load, command_manifests, command_offers, command_pause, command_perf, command_plan,
     command_policies, command_predict, command_quarantine, command_replay, command_resume,
     command_router, command_run_model, command_scale, command_simulate, command_status,
     command_tokens, command_up, command_version;
@@ -33,6 +36,15 @@ extern const struct command command_agent, command_chat, command_config, command
  * COMMAND_MISUSED with EXIT_USAGE, any other errno with EXIT_FAILED. */
 int command_run(const struct opt_command *usage, int argc, char *const *argv, void *options,
                 int (*fn)(const void *options, struct err *err));
+
+/* Calls fn with the options of each command and of the commands below it, as --help would show them; they
+ * live during the call only. Stops at a negative result of fn and returns it. */
+typedef int (*command_usage_fn)(void *ctx, const struct command *command,
+                                const struct opt_command *usage);
+int command_usages(const struct command *const *commands, command_usage_fn fn, void *ctx);
+
+/* All commands in the order of --help; NULL-terminated (main.c). */
+extern const struct command *const command_table[];
 
 /* Writes all of `out` to stdout. -EIO and the like when that fails. */
 int command_print(const struct buf *out, struct err *err);

@@ -10,6 +10,7 @@
 #include "base/core/own.h"
 #include "base/io/config/config.h"
 #include "base/io/file.h"
+#include "base/io/proc.h"
 #include "base/perf/hardware.h"
 
 #include <limits.h>
@@ -54,19 +55,39 @@ static int unpack(const char *path, struct str packed, ZSTD_DStream *stream, str
     return 0;
 }
 
+/* Cuts the last name off a path, as dirname does. */
+static void cut_name(char *path)
+{
+    char *slash = strrchr(path, '/');
+    if (slash) *slash = 0;
+}
+
+void shipped_file_find(const char *name, char *ret, size_t size)
+{
+    char program[PATH_MAX], path[PATH_MAX];
+    snprintf(ret, size, "%s", name);
+    if (name[0] == '/' || access(name, F_OK) == 0) return;
+    if (proc_self_path(program, sizeof program) < 0) return;
+    cut_name(program); /* bin/muster */
+    cut_name(program);
+    int len = snprintf(path, sizeof path, "%s/share/muster/%s", program, name);
+    if (len < (int)sizeof path && access(path, F_OK) == 0) snprintf(ret, size, "%s", path);
+}
+
 /* Writes the file that `name` stands for to `ret`. */
 static void find(const char *name, char *ret, size_t size)
 {
-    snprintf(ret, size, "%s", name);
-    if (strchr(name, '/') || access(name, F_OK) == 0) return;
     static const char *const ending[] = { "", ".zst" };
     char path[PATH_MAX];
+    shipped_file_find(name, ret, size);
+    if (strchr(name, '/') || access(ret, F_OK) == 0) return;
     for (size_t i = 0; i < COUNT_OF(ending); i++) {
-        snprintf(path, sizeof path, "traces/%s%s", name, ending[i]);
-        if (access(path, F_OK) < 0) continue;
-        snprintf(ret, size, "%s", path);
-        return;
+        int len = snprintf(path, sizeof path, "traces/%s%s", name, ending[i]);
+        if (len >= (int)sizeof path) return;
+        shipped_file_find(path, ret, size);
+        if (access(ret, F_OK) == 0) return;
     }
+    snprintf(ret, size, "%s", name);
 }
 
 int trace_file_read(const char *path, struct buf *out, struct err *err)

@@ -9,8 +9,13 @@
 
 #define TRACE_FILE_BYTES_MAX ((size_t)1 << 30)
 
+/* Finds a file that comes with Muster by its name in a checkout, as traces/NAME or muster.yaml: in the current
+ * folder, else in ../share/muster beside the running program, where an installation has it. A name that is found
+ * nowhere is given back unchanged, so that opening it says what is wrong. */
+void shipped_file_find(const char *name, char *ret, size_t size);
+
 /* Appends the text of the trace at `path`, unpacked. A name without a folder that is not found here is looked
- * up in traces/, where NAME.zst counts as NAME: commands in the documents run in the root of a checkout.
+ * up in traces/, where NAME.zst counts as NAME; traces/ is this folder's or the installed one.
  * -EFBIG for a text above TRACE_FILE_BYTES_MAX, -EINVAL for a broken zstd frame, and open's and read's
  * errors. */
 int trace_file_read(const char *path, struct buf *out, struct err *err);

@@ -63,19 +63,22 @@ const struct command command_version = {
 };
 
 // clang-format off
-/* The commands in the order of --help; those of one group stand together. */
-static const struct command *const commands[] = {
+/* Commands of one group stand together. */
+const struct command *const command_table[] = {
     &command_chat,   &command_run_model, &command_demo,                       /* Use */
     &command_up,     &command_down,                                           /* Fleet */
-    &command_status, &command_get, &command_explain, &command_policies,       /* Look */
-    &command_perf,
-    &command_pause,  &command_resume, &command_scale, &command_keys, &command_tokens,          /* Act */
+    &command_status, &command_get, &command_describe, &command_explain, &command_policies,       /* Look */
+    &command_perf, &command_doctor,
+    &command_pause,  &command_resume, &command_scale, &command_drain, &command_apply, &command_gc, &command_keys, &command_tokens,          /* Act */
     &command_quarantine,
-    &command_config, &command_docs,                                           /* Configure */
+    &command_config, &command_docs, &command_manifests,                       /* Configure */
     &command_router, &command_controller, &command_engine, &command_agent,    /* Roles */
     &command_load, &command_simulate, &command_predict, &command_replay, &command_plan, &command_offers, /* Measure */
     &command_version,                                                         /* Help */
+    NULL,
 };
+
+#define COMMANDS (COUNT_OF(command_table) - 1)
 
 // clang-format on
 
@@ -85,12 +88,12 @@ static void print_help(FILE *out)
           "usage: muster COMMAND [OPTIONS]\n",
           out);
     const char *group = "";
-    for (size_t i = 0; i < COUNT_OF(commands); i++) {
-        if (strcmp(group, commands[i]->group) != 0) {
-            group = commands[i]->group;
+    for (size_t i = 0; i < COMMANDS; i++) {
+        if (strcmp(group, command_table[i]->group) != 0) {
+            group = command_table[i]->group;
             fprintf(out, "\n%s\n", group);
         }
-        fprintf(out, "  %-12s %s\n", commands[i]->name, commands[i]->about);
+        fprintf(out, "  %-12s %s\n", command_table[i]->name, command_table[i]->about);
     }
     fputs("\n`muster COMMAND --help` lists the options of a command.\n", out);
 }
@@ -107,12 +110,12 @@ int main(int argc, char **argv)
         return 0;
     }
     if (str_eq(name, STR("--version"))) name = STR("version");
-    const char *names[COUNT_OF(commands)];
-    for (size_t i = 0; i < COUNT_OF(commands); i++) {
-        names[i] = commands[i]->name;
-        if (str_eq(str_from(names[i]), name)) return commands[i]->run(argc - 2, argv + 2);
+    const char *names[COMMANDS];
+    for (size_t i = 0; i < COMMANDS; i++) {
+        names[i] = command_table[i]->name;
+        if (str_eq(str_from(names[i]), name)) return command_table[i]->run(argc - 2, argv + 2);
     }
-    const char *near = str_nearest(name, names, COUNT_OF(commands));
+    const char *near = str_nearest(name, names, COMMANDS);
     fprintf(stderr, "muster: no command '%s'%s%s%s; see muster --help\n", argv[1],
             near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
     return EXIT_USAGE;

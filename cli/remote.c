@@ -1,6 +1,4 @@
-/* remote.c - find and call the controller, read values of its replies, list the resources of `muster get`.
- *
- * Each value of a reply is found by a new walk over its text: replies are small and commands end at once. */
+/* remote.c - finds and calls the controller, and lists the resources of `muster get`. */
 
 #include "cli/remote.h"
 
@@ -9,127 +7,30 @@
 #include "base/core/own.h"
 #include "base/io/file.h"
 #include "base/io/http/http_fetch.h"
+#include "cli/command.h"
+#include "cli/yaml_text.h"
 
 #include <stdio.h>
-
-#define NAME_BYTES_MAX 64 /* of one member name in a path; paths are ours */
-
-static int member(struct str json, struct str name, struct str *ret)
-{
-    char text[NAME_BYTES_MAX];
-    struct json_reader r;
-    must(name.len < sizeof text);
-    memcpy(text, name.data, name.len);
-    text[name.len] = 0;
-    json_reader_init(&r, json);
-    if (json_next(&r) != JSON_OBJECT) return r.token == JSON_ERROR ? -EINVAL : -ENOENT;
-    while (json_next(&r) == JSON_KEY) {
-        if (json_key_is(&r, text)) return json_raw_value(&r, ret);
-        json_skip(&r);
-    }
-    return r.token == JSON_OBJECT_END ? -ENOENT : -EINVAL;
-}
-
-int json_path(struct str json, const char *path, struct str *ret)
-{
-    struct str rest = str_from(path), value = json;
-    while (rest.len > 0) {
-        int rc = member(value, str_cut(&rest, '.'), &value);
-        if (rc < 0) return rc;
-    }
-    value = str_trim(value);
-    if (str_eq(value, STR("null"))) return -ENOENT;
-    *ret = value;
-    return 0;
-}
-
-/* Moves the reader to the value at path. */
-static int read_at(struct str json, const char *path, struct json_reader *r)
-{
-    struct str value;
-    int rc = json_path(json, path, &value);
-    if (rc < 0) return rc;
-    json_reader_init(r, value);
-    return json_next(r) == JSON_ERROR ? -EINVAL : 0;
-}
-
-int json_path_text(struct str json, const char *path, struct buf *out)
-{
-    struct json_reader r;
-    int rc = read_at(json, path, &r);
-    return rc < 0 ? rc : json_text(&r, out);
-}
-
-int json_path_f64(struct str json, const char *path, double *ret)
-{
-    struct json_reader r;
-    int rc = read_at(json, path, &r);
-    return rc < 0 ? rc : json_f64(&r, ret);
-}
-
-int json_path_u64(struct str json, const char *path, uint64_t *ret)
-{
-    struct json_reader r;
-    int rc = read_at(json, path, &r);
-    return rc < 0 ? rc : json_u64(&r, ret);
-}
-
-int json_path_bool(struct str json, const char *path, bool *ret)
-{
-    struct json_reader r;
-    int rc = read_at(json, path, &r);
-    return rc < 0 ? rc : json_bool(&r, ret);
-}
-
-/* Returns true if the list has another item. It reads ahead on a copy of the reader, because
- * json_raw_value has to read the item itself. */
-static bool list_has_more(const struct json_reader *r)
-{
-    struct json_reader ahead = *r;
-    enum json_token t = json_next(&ahead);
-    return t != JSON_ARRAY_END && t != JSON_ERROR;
-}
-
-int json_path_each(struct str json, const char *path, int (*fn)(void *ctx, struct str item),
-                   void *ctx)
-{
-    struct json_reader r;
-    int rc = read_at(json, path, &r);
-    if (rc < 0) return rc;
-    if (r.token != JSON_ARRAY) return -EINVAL;
-    while (list_has_more(&r)) {
-        struct str item;
-        rc = json_raw_value(&r, &item);
-        if (rc == 0) rc = fn(ctx, item);
-        if (rc != 0) return rc;
-    }
-    return json_next(&r) == JSON_ARRAY_END ? 0 : -EINVAL;
-}
-
-int json_path_each_member(struct str json, const char *path,
-                          int (*fn)(void *ctx, struct str name, struct str value), void *ctx)
-{
-    CLEANUP(buf_fini) struct buf name = { 0 };
-    struct json_reader r;
-    int rc = read_at(json, path, &r);
-    if (rc < 0) return rc;
-    if (r.token != JSON_OBJECT) return -EINVAL;
-    while (json_next(&r) == JSON_KEY) {
-        struct str value;
-        buf_clear(&name);
-        rc = json_text(&r, &name);
-        if (rc == 0) rc = json_raw_value(&r, &value);
-        if (rc == 0) rc = fn(ctx, buf_view(&name), value);
-        if (rc != 0) return rc;
-    }
-    return r.token == JSON_OBJECT_END ? 0 : -EINVAL;
-}
 
 #define REPLY_BYTES_MAX ((size_t)16 << 20)
 #define CALL_US 10000000
 #define SECRET_NAME "secret" /* in the state directory, when no other file is named */
 
 const char *const remote_outputs[] = { "table", "json", NULL };
+const char *const remote_trees[] = { "table", "json", "yaml", NULL };
+const char *const remote_forms[] = { "table", "json", "yaml", "wide", NULL };
+
+int remote_print(int output, struct buf *json, struct err *err)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    if (output != REMOTE_YAML) {
+        buf_byte(json, '\n');
+        return command_print(json, err);
+    }
+    int rc = json->rc < 0 ? json->rc : yaml_of_json(buf_view(json), &text);
+    return rc < 0 ? err_set(err, rc, "the reply cannot be written as YAML")
+                  : command_print(&text, err);
+}
 
 static int split(struct str text, char *ret_host, size_t size, uint16_t *ret_port, struct err *err)
 {
@@ -347,14 +248,27 @@ static const struct table_column service_columns[] = {
     { "REASON", "reason", TABLE_TEXT },
 };
 
+static const struct table_column service_wide[] = {
+    { "SLO TTFT", "slo_ttft_s", TABLE_AGE },     { "SLO TPOT", "slo_tpot_s", TABLE_FACTOR },
+    { "BUDGET $/H", "budget_per_h", TABLE_MONEY },
+    { "SHAPER", "shaper", TABLE_TEXT },          { "MIX", "mix", TABLE_TEXT },
+    { "PLACE", "place", TABLE_TEXT },            { "ROUTERS FRESH", "routers_fresh", TABLE_YES },
+    { "LACKS", "policy_lacks", TABLE_TEXT },     { "HELD BACK", "blocked", TABLE_TEXT },
+};
+
 static const struct table_column pool_columns[] = {
     { "SERVICE", "service", TABLE_TEXT },    { "POOL", "pool", TABLE_TEXT },
     { "ROLE", "role", TABLE_TEXT },
     { "READY", "ready", TABLE_COUNT },       { "STARTING", "starting", TABLE_COUNT },
     { "DRAINING", "draining", TABLE_COUNT }, { "TARGET", "target", TABLE_COUNT },
     { "MIN", "min", TABLE_COUNT },           { "MAX", "max", TABLE_COUNT },
-    { "BY HAND", "manual", TABLE_COUNT },    { "PROVIDER", "provider", TABLE_TEXT },
+    { "BY HAND", "manual", TABLE_COUNT },    { "DRAINED", "drained", TABLE_YES },
+    { "PROVIDER", "provider", TABLE_TEXT },
     { "OFFERS", "offers", TABLE_LIST },
+};
+
+static const struct table_column pool_wide[] = {
+    { "ENDING", "ending", TABLE_COUNT },     { "PRIORITY", "priority", TABLE_TEXT },
 };
 
 static const struct table_column instance_columns[] = {
@@ -372,6 +286,16 @@ static const struct table_column instance_columns[] = {
     { "TROUBLE", "trouble", TABLE_TEXT },
 };
 
+static const struct table_column instance_wide[] = {
+    { "PROVIDER", "provider", TABLE_TEXT },   { "OFFER", "offer", TABLE_TEXT },
+    { "NODE", "node", TABLE_TEXT },           { "VERSION", "version", TABLE_TEXT },
+    { "INTENT", "intent", TABLE_STATE },      { "HOST", "engine.host", TABLE_TEXT },
+    { "KIND", "engine.kind", TABLE_TEXT },    { "MODEL", "engine.model", TABLE_TEXT },
+    { "ROUTED", "routed", TABLE_COUNT },      { "PAGES FREE", "engine.pages_free", TABLE_COUNT },
+    { "CACHED", "engine.pages_cached", TABLE_COUNT },
+    { "HEARD", "report_age_s", TABLE_AGE },   { "DIGEST", "engine.digest", TABLE_TEXT },
+};
+
 static const struct table_column intent_columns[] = {
     { "INTENT", "id", TABLE_TEXT },           { "STATE", "state", TABLE_STATE },
     { "SERVICE", "service", TABLE_TEXT },     { "POOL", "pool", TABLE_TEXT },
@@ -379,6 +303,11 @@ static const struct table_column intent_columns[] = {
     { "HANDLE", "handle", TABLE_TEXT },       { "CALLS", "create_calls", TABLE_COUNT },
     { "WANTED", "wanted_us", TABLE_SINCE },   { "CREATED", "created_us", TABLE_SINCE },
     { "ENDED", "ended_us", TABLE_SINCE },     { "WHY", "why", TABLE_TEXT },
+};
+
+static const struct table_column intent_wide[] = {
+    { "ADOPTED", "adopted", TABLE_YES },      { "REGISTERED", "registered_us", TABLE_SINCE },
+    { "DRAINED", "drain_us", TABLE_SINCE },
 };
 
 static const struct table_column offer_columns[] = {
@@ -395,6 +324,35 @@ static const struct table_column decision_columns[] = {
     { "$/H", "decision.cost_per_h", TABLE_MONEY },
     { "$/H AFTER", "decision.cost_per_h_after", TABLE_MONEY },
     { "REASON", "decision.reason", TABLE_TEXT }, { "HELD BACK", "decision.blocked", TABLE_TEXT },
+};
+
+static const struct table_column decision_wide[] = {
+    { "KIND", "decision.kind", TABLE_TEXT },    { "POLICY", "decision.policy", TABLE_TEXT },
+    { "REPORTS", "decision.inputs.reports_fresh", TABLE_COUNT },
+    { "OF", "decision.inputs.reports_expected", TABLE_COUNT },
+};
+
+static const struct table_column event_columns[] = {
+    { "AGE", "at_us", TABLE_SINCE },           { "WHAT", "what", TABLE_TEXT },
+    { "BY", "by", TABLE_TEXT },                { "SERVICE", "service", TABLE_TEXT },
+    { "POOL", "pool", TABLE_TEXT },            { "INSTANCE", "instance", TABLE_TEXT },
+    { "TEXT", "text", TABLE_TEXT },
+};
+
+static const struct table_column event_wide[] = {
+    { "OFFER", "offer", TABLE_TEXT },          { "ORDER", "order", TABLE_YES },
+};
+
+static const struct table_column config_columns[] = {
+    { "GENERATION", "generation", TABLE_COUNT }, { "SOURCE", "source", TABLE_TEXT },
+    { "NAME", "name", TABLE_TEXT },              { "BY", "by", TABLE_TEXT },
+    { "AGE", "at_us", TABLE_SINCE },             { "FILE DIFFERS", "file_differs", TABLE_YES },
+    { "REFUSED SINCE", "refused.why", TABLE_TEXT },
+};
+
+static const struct table_column config_wide[] = {
+    { "FILE", "file", TABLE_TEXT },              { "REFUSED BY", "refused.by", TABLE_TEXT },
+    { "REFUSED", "refused.at_us", TABLE_SINCE },
 };
 
 static const struct table_column tenant_columns[] = {
@@ -417,21 +375,26 @@ static const struct table_column token_columns[] = {
 };
 
 #define COLUMNS(list) .column = list, .column_count = COUNT_OF(list)
+#define WIDE(list) .wide = list, .wide_count = COUNT_OF(list)
 
 const struct resource kind_table[] = {
     { "services", "/api/v1/services", "services", "service",
-      "The configuration names no service.", COLUMNS(service_columns) },
+      "The configuration names no service.", COLUMNS(service_columns), WIDE(service_wide) },
     { "pools", "/api/v1/pools", "pools", "pool",
-      "The configuration names no pool.", COLUMNS(pool_columns) },
+      "The configuration names no pool.", COLUMNS(pool_columns), WIDE(pool_wide) },
     { "instances", "/api/v1/instances", "instances", "instance",
       "No instance is there; one starts when a request comes or a minimum asks for it.",
-      COLUMNS(instance_columns) },
+      COLUMNS(instance_columns), WIDE(instance_wide) },
     { "intents", "/api/v1/intents", "intents", "id",
-      "No intent is recorded: nothing was launched yet.", COLUMNS(intent_columns) },
+      "No intent is recorded: nothing was launched yet.", COLUMNS(intent_columns), WIDE(intent_wide) },
     { "offers", "/api/v1/offers", "offers", "offer",
       "No provider offers anything.", COLUMNS(offer_columns) },
     { "decisions", "/api/v1/decisions", "decisions", "id",
-      "Nothing was decided yet.", COLUMNS(decision_columns) },
+      "Nothing was decided yet.", COLUMNS(decision_columns), WIDE(decision_wide) },
+    { "config", "/api/v1/config", "config", "source",
+      "The controller tells no configuration.", COLUMNS(config_columns), WIDE(config_wide) },
+    { "events", "/api/v1/events", "events", NULL,
+      "Nothing has happened yet.", COLUMNS(event_columns), WIDE(event_wide) },
     { "tenants", "/api/v1/tenants", "tenants", "tenant",
       "There is no tenant. `muster keys create NAME` makes one; `muster keys open` serves requests "
       "without a key once there was one.",
@@ -452,4 +415,13 @@ const struct resource *resource_find(struct str name)
             return &kind_table[i];
     }
     return NULL;
+}
+
+void resource_columns(const struct resource *k, bool wide, struct resource_columns *ret)
+{
+    uint32_t more = wide ? k->wide_count : 0;
+    must(k->column_count + more <= TABLE_COLUMNS_MAX);
+    memcpy(ret->column, k->column, k->column_count * sizeof *k->column);
+    if (more) memcpy(ret->column + k->column_count, k->wide, more * sizeof *k->wide);
+    ret->count = k->column_count + more;
 }

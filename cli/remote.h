@@ -5,13 +5,11 @@
  *         127.0.0.1:8090
  * Secret: the file that `muster up` wrote down, else STATE/secret; calls are signed with it when it
  *         exists. A token is sent as it is: across a network use it over TLS
- * Paths:  member names joined by dots: "engine.running"; no indices (json_path_each walks a list).
- *         A missing member and null are the same: -ENOENT; text that is not JSON, or a value of
- *         another type, is -EINVAL. Results point into the text
  */
 #pragma once
 #include "base/core/buf.h"
 #include "base/core/err.h"
+#include "base/core/json_path.h"
 #include "base/io/config/config.h"
 #include "cli/fleet_file.h"
 #include "cli/table.h"
@@ -46,11 +44,23 @@ struct remote_place {
 #define REMOTE_OUTPUT_ROW(owner, member)                                                               \
     { .name = "output", .letter = 'o', .type = CONFIG_ENUM, .default_text = "table",               \
       .names = remote_outputs, .offset = offsetof(owner, member), .about = "Form of what is printed." }
+#define REMOTE_TREES_ROW(owner, member)                                                                \
+    { .name = "output", .letter = 'o', .type = CONFIG_ENUM, .default_text = "table",               \
+      .names = remote_trees, .offset = offsetof(owner, member), .about = "Form of what is printed." }
+#define REMOTE_FORMS_ROW(owner, member)                                                                \
+    { .name = "output", .letter = 'o', .type = CONFIG_ENUM, .default_text = "table",               \
+      .names = remote_forms, .offset = offsetof(owner, member),                                    \
+      .about = "Form of what is printed; `wide` is a table with more columns." }
 
 // clang-format on
 
-enum remote_output { REMOTE_TABLE, REMOTE_JSON };
-extern const char *const remote_outputs[];
+enum remote_output { REMOTE_TABLE, REMOTE_JSON, REMOTE_YAML, REMOTE_WIDE };
+extern const char *const remote_outputs[]; /* the first two */
+extern const char *const remote_trees[];   /* the first three */
+extern const char *const remote_forms[];   /* all of them */
+
+/* Prints one JSON value to stdout: as YAML for REMOTE_YAML, else as it is. `json` is used up. */
+int remote_print(int output, struct buf *json, struct err *err);
 
 struct remote {
     char host[FLEET_FILE_HOST_BYTES];
@@ -79,28 +89,16 @@ int remote_request(const struct remote *a, struct str method, struct str path, s
 
 /* Appends `name` as one segment of a path, with other than unreserved characters as %XX. */
 void remote_segment(struct buf *path, struct str name);
-int json_path(struct str json, const char *path, struct str *ret); /* the value's bytes */
-int json_path_text(struct str json, const char *path, struct buf *out);
-int json_path_f64(struct str json, const char *path, double *ret);
-int json_path_u64(struct str json, const char *path, uint64_t *ret);
-int json_path_bool(struct str json, const char *path, bool *ret);
-
-/* Calls fn for each item of the list at path (the whole text when path is ""). A result of fn other than
- * 0 ends the walk and is returned. */
-int json_path_each(struct str json, const char *path, int (*fn)(void *ctx, struct str item),
-                   void *ctx);
-
-/* The same over an object's members; `name` is unescaped and lives for the call. */
-int json_path_each_member(struct str json, const char *path,
-                          int (*fn)(void *ctx, struct str name, struct str value), void *ctx);
 
 struct resource {
     const char *name;
     const char *path, *list; /* path of the API; member of the reply that holds the items */
-    const char *id;          /* an item's member that NAME is compared with */
-    const char *empty;       /* the sentence when there is none */
+    const char *id;    /* an item's member that NAME is compared with; NULL: the API selects */
+    const char *empty; /* the sentence when there is none */
     const struct table_column *column;
     uint32_t column_count;
+    const struct table_column *wide; /* further columns of `--output wide` */
+    uint32_t wide_count;
 };
 
 extern const struct resource kind_table[];
@@ -108,3 +106,10 @@ extern const uint32_t kind_count;
 
 /* Finds a resource by its name, with or without the plural's s. NULL when there is none. */
 const struct resource *resource_find(struct str name);
+
+/* The columns of a resource's table; with `wide` all of them. */
+struct resource_columns {
+    struct table_column column[TABLE_COLUMNS_MAX];
+    uint32_t count;
+};
+void resource_columns(const struct resource *k, bool wide, struct resource_columns *ret);

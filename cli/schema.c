@@ -8,6 +8,7 @@
 #include "agent/agent.h"
 #include "base/core/own.h"
 #include "base/io/config/opt.h"
+#include "controller/cloud/kube/kube_section.h"
 #include "controller/config.h"
 #include "controller/setup.h"
 #include "engine/config.h"
@@ -22,7 +23,7 @@
 #include <unistd.h>
 
 static const struct config_section *const sections[] = {
-    &controller_section, &services_section, &local_section,
+    &controller_section, &services_section, &local_section, &kube_section,
     &router_section,     &engine_section,   &agent_section,
 };
 
@@ -100,13 +101,17 @@ static void check_service(struct checking *c, const struct service_section *s,
 {
     const struct pool_section *pool = s->pools.items;
     struct err err = { 0 };
-    if (access(s->model.data, R_OK) < 0) {
+    if (s->engine_program.len > 0) return; /* another program has flags and models of its own */
+    bool is_here = s->pools.count == 0; /* instances of a cloud read a file of their own machine */
+    for (size_t p = 0; p < s->pools.count; p++)
+        is_here = is_here || str_eq(pool[p].provider, STR("local"));
+    if (is_here && access(s->model.data, R_OK) < 0) {
         int rc = -errno;
         problem(c, &err,
                 err_set(&err, rc, "service %s: the model %s cannot be read: %s", s->name.data,
                         s->model.data, strerror(-rc)));
     }
-    if (s->engine_program.len > 0 || !launch) return; /* another program has flags of its own */
+    if (!launch) return;
     for (size_t p = 0; p < s->pools.count; p++)
         check_launch(c, s->name.data, pool[p].name.data, &launch[p]);
 }
@@ -121,7 +126,8 @@ static void check_room(struct checking *c, const struct controller_config *cc,
         const struct pool_section *pool = cc->service[s].pools.items;
         for (size_t p = 0; p < cc->service[s].pools.count; p++)
             for (uint32_t o = 0; o < offer_count && pool[p].offers.count > 0; o++)
-                if (str_eq(offers[o].name, pool[p].offers.items[0]))
+                if (str_eq(pool[p].provider, STR("local")) &&
+                    str_eq(offers[o].name, pool[p].offers.items[0]))
                     wanted += (double)pool[p].min * offers[o].share;
     }
     if (wanted <= cores + 1e-9) return;
@@ -132,28 +138,27 @@ static void check_room(struct checking *c, const struct controller_config *cc,
 
 static void check_fleet(struct checking *c)
 {
-    const struct config_records *services = config_section_get(c->config, services_section.name);
-    struct controller_config cc = {
-        .controller = config_section_get(c->config, controller_section.name),
-        .service = services->items,
-        .service_count = services->count,
-        .local = config_section_get(c->config, local_section.name),
-        .whole = c->config,
-    };
+    struct controller_config cc = { 0 };
+    controller_config_fill(&cc, c->config);
     CLEANUP(arena_fini) struct arena arena;
     arena_init(&arena, ARENA_BYTES);
     struct control_setup setup = { 0 };
-    struct offer offer[LOCAL_OFFERS_MAX] = { 0 };
+    struct offer offer[PLAN_OFFERS_MAX] = { 0 };
     const struct local_offer *local;
-    uint32_t count;
+    uint32_t count, sold = 0;
     double cores;
     struct err err = { 0 };
     int rc = setup_local(cc.local, &arena, &local, &count, &cores, &err);
-    for (uint32_t i = 0; rc == 0 && i < count && i < LOCAL_OFFERS_MAX; i++) {
-        rc = name_copy(offer[i].name, sizeof offer[i].name, local[i].name);
-        if (rc == 0) rc = name_copy(offer[i].provider, sizeof offer[i].provider, STR("local"));
+    for (; rc == 0 && sold < count && sold < LOCAL_OFFERS_MAX; sold++) {
+        rc = name_copy(offer[sold].name, sizeof offer[sold].name, local[sold].name);
+        if (rc == 0)
+            rc = name_copy(offer[sold].provider, sizeof offer[sold].provider, STR("local"));
     }
-    if (rc == 0) rc = setup_services(&cc, offer, count, STR("muster"), &arena, &setup, &err);
+    struct kube_settings kube = { 0 };
+    if (rc == 0) rc = kube_settings_make(cc.kube, &arena, &kube, &err);
+    for (uint32_t i = 0; rc == 0 && i < kube.sold_count && sold < PLAN_OFFERS_MAX; i++)
+        offer[sold++] = kube.sold[i].offer;
+    if (rc == 0) rc = setup_services(&cc, offer, sold, STR("muster"), &arena, &setup, &err);
     if (rc < 0) problem(c, &err, rc);
     for (size_t s = 0; s < cc.service_count; s++)
         check_service(c, &cc.service[s], rc < 0 ? NULL : setup.launch[s]);
@@ -184,23 +189,27 @@ static void check_router(struct checking *c)
                         predict->name, missing));
 }
 
-int check_file(const char *path, struct config **ret, struct buf *problems, struct err *err)
+int check_loaded(const struct config *config, struct buf *problems, struct err *err)
 {
-    CLEANUP(config_freep) struct config *config = NULL;
     CLEANUP(buf_fini) struct buf unread = { 0 };
-    struct config_problems found = { 0 };
-    struct config_sources sources = { .path = path, .environ = (const char *const *)environ };
-    int rc = config_load(&schema, &sources, &config, &found, err);
-    if (problems && found.text.len > 0) buf_str(problems, buf_view(&found.text));
-    buf_fini(&found.text);
-    if (rc < 0) return rc;
     struct checking c = { .config = config, .out = problems ? problems : &unread };
     check_fleet(&c);
     check_router(&c);
     if (c.count > 1)
         return err_set(err, -EINVAL, "%s (and %u more; `muster config check` lists them)",
                        c.first.text, c.count - 1);
-    if (c.count == 1) return err_set(err, -EINVAL, "%s", c.first.text);
-    *ret = TAKE(config);
-    return 0;
+    return c.count == 1 ? err_set(err, -EINVAL, "%s", c.first.text) : 0;
+}
+
+int check_file(const char *path, struct config **ret, struct buf *problems, struct err *err)
+{
+    CLEANUP(config_freep) struct config *config = NULL;
+    struct config_problems found = { 0 };
+    struct config_sources sources = { .path = path, .environ = (const char *const *)environ };
+    int rc = config_load(&schema, &sources, &config, &found, err);
+    if (problems && found.text.len > 0) buf_str(problems, buf_view(&found.text));
+    buf_fini(&found.text);
+    if (rc == 0) rc = check_loaded(config, problems, err);
+    if (rc == 0) *ret = TAKE(config);
+    return rc;
 }

@@ -12,3 +12,6 @@ extern const struct config_schema schema;
  * offers exist and that the models can be read. `problems` (may be NULL) receives all sentences, one a line;
  * err the first. */
 int check_file(const char *path, struct config **ret, struct buf *problems, struct err *err);
+
+/* Makes the same checks of a configuration that is loaded. */
+int check_loaded(const struct config *config, struct buf *problems, struct err *err);

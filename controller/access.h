@@ -1,11 +1,24 @@
-/* access.h - holds the state of access: tokens of people, and whether requests need API keys.
+/* access.h - holds the state of access: tenants, tokens of people, and whether requests need API keys.
  *
  * Layer: controller, private to it; tenants.c owns it
  */
 #pragma once
 #include "controller/control.h"
+#include "controller/observed.h"
 
 struct control;
+
+struct tenant {
+    char name[NAME_BYTES];
+    char key_hash[65];
+    char salt[33];
+    struct tenant_limits limits;
+    int64_t created_us;
+    struct usage usage;
+    uint64_t serial;  /* never given twice in this process */
+    uint64_t version; /* of its record */
+    bool dirty;       /* usage not written yet */
+};
 
 struct token {
     char name[NAME_BYTES];
@@ -30,7 +43,7 @@ struct tokens {
 
 /* Reads the tokens of a store; those that cannot be read are left out. */
 int tokens_load(struct store *s, struct tokens *ret, struct err *err);
-bool tokens_find(const struct tokens *t, struct str text, enum token_role *ret);
+const char *tokens_find(const struct tokens *t, struct str text, enum token_role *ret);
 int tokens_restore(struct control *c, struct err *err);
 int tokens_rules(const struct control *c, struct arena *arena, const struct token_rules **ret,
                  uint32_t *ret_count);

@@ -79,12 +79,45 @@ static const char *recorded_step(enum intent_state s)
     return names[s];
 }
 
-static void log_change(const struct intent *i, enum intent_state before)
+static void note(struct control *c, const struct intent *i, const char *what, int64_t now_us)
+{
+    const struct event_note event = { .what = what,
+                                      .service = i->service,
+                                      .pool = i->pool,
+                                      .instance = i->id,
+                                      .offer = i->offer,
+                                      .text = i->why };
+    control_note(c, &event, now_us);
+}
+
+static void note_change(struct control *c, const struct intent *i, enum intent_state before,
+                        int64_t now_us)
 {
     if (i->state == before) return;
     log_event(LOG_INFO, "intent", "id=%s service=%s pool=%s offer=%s from=%s to=%s why=%s", i->id,
               i->service, i->pool, i->offer, intent_state_names[before],
               intent_state_names[i->state], i->why);
+    note(c, i, intent_state_names[i->state], now_us);
+}
+
+/* Makes `copy` the intent at `at` and submits the call that the change asks for. */
+static int adopt_change(struct control *c, uint32_t at, struct intent *copy,
+                        enum intent_action action, int64_t now_us)
+{
+    enum intent_state before = c->money.intent[at].state;
+    int rc = store_intent(c, copy);
+    if (rc < 0) return rc;
+    c->money.intent[at] = *copy;
+    note_change(c, copy, before, now_us);
+    c->urgent |= copy->state != before;
+
+    const char *step = copy->state == before ? NULL : recorded_step(copy->state);
+    if (step && (rc = control_step_at(c, step)) < 0) return rc;
+    if (action == INTENT_NOTHING) return 0;
+    bool creates = action == INTENT_CALL_CREATE;
+    int stop = control_step_at(c, creates ? "create.written" : "end.written");
+    if (stop < 0) return stop;
+    return control_call(c, at, creates ? CLOUD_CREATE : CLOUD_REMOVE, now_us);
 }
 
 int control_apply(struct control *c, uint32_t at, enum intent_event e, const char *why,
@@ -98,20 +131,19 @@ int control_apply(struct control *c, uint32_t at, enum intent_event e, const cha
     if (learned && name_copy(copy.handle, sizeof copy.handle, str_from(handle)) < 0)
         learned = false;
     if (copy.state == before && action == INTENT_NOTHING && !learned) return 0;
+    return adopt_change(c, at, &copy, action, now_us);
+}
 
-    int rc = store_intent(c, &copy);
-    if (rc < 0) return rc;
-    c->money.intent[at] = copy;
-    log_change(&copy, before);
-    c->urgent |= copy.state != before;
-
-    const char *step = copy.state == before ? NULL : recorded_step(copy.state);
-    if (step && (rc = control_step_at(c, step)) < 0) return rc;
-    if (action == INTENT_NOTHING) return 0;
-    bool creates = action == INTENT_CALL_CREATE;
-    int stop = control_step_at(c, creates ? "create.written" : "end.written");
-    if (stop < 0) return stop;
-    return control_call(c, at, creates ? CLOUD_CREATE : CLOUD_REMOVE, now_us);
+int control_let_go(struct control *c, uint32_t at, bool let_go, const char *why, int64_t now_us)
+{
+    must(!c->money.intent[at].aside);
+    struct intent copy = c->money.intent[at];
+    enum intent_action action =
+        intent_step(&copy, let_go ? INTENT_DRAIN : INTENT_KEEP, why, now_us);
+    copy.let_go = let_go && intent_is_live(&copy);
+    int rc = adopt_change(c, at, &copy, action, now_us);
+    control_see_phase(c, at, now_us); /* views show the order at once, not after the next tick */
+    return rc;
 }
 
 /* ---- new intents ---- */
@@ -169,6 +201,7 @@ int control_launch_one(struct control *c, const struct plan_action *a, int64_t n
     memcpy(ret_id, i.id, INTENT_ID_BYTES);
     log_event(LOG_INFO, "launch", "id=%s service=%s pool=%s offer=%s price_h=%g why=%s", i.id,
               i.service, i.pool, i.offer, i.price_h, i.why);
+    note(c, &i, "launch", now_us);
     rc = control_step_at(c, "launch.written");
     if (rc < 0) return rc;
     return control_apply(c, at, INTENT_GO, NULL, NULL, now_us);
@@ -214,6 +247,7 @@ int control_adopt(struct control *c, uint32_t cloud, const struct listed *item, 
     control_count(c, CONTROL_M_ADOPTED, NULL);
     log_event(LOG_WARN, "adopted", "id=%s service=%s pool=%s handle=%s age_s=%.0f", i.id, i.service,
               i.pool, i.handle, age_s);
+    note(c, &i, "adopt", now_us);
     return 0;
 }
 
@@ -221,8 +255,16 @@ int control_remove_stray(struct control *c, uint32_t cloud, const struct listed 
                          int64_t now_us)
 {
     /* A call that is not submitted is made again with the next listing that shows the instance. */
-    if (control_call_stray(c, cloud, item, now_us) == 0)
-        log_event(LOG_WARN, "stray_removed", "handle=%s intent=%s", item->handle, item->intent);
+    if (control_call_stray(c, cloud, item, now_us) < 0) return -EAGAIN;
+    control_count(c, CONTROL_M_STRAYS, c->observed.provider[cloud].cloud.driver->name);
+    log_event(LOG_WARN, "stray_removed", "handle=%s intent=%s", item->handle, item->intent);
+    const struct event_note note = { .what = "remove",
+                                     .service = item->service,
+                                     .pool = item->pool,
+                                     .instance = item->handle,
+                                     .offer = item->offer,
+                                     .text = "listed without an intent that it belongs to" };
+    control_note(c, &note, now_us);
     return 0;
 }
 
@@ -297,7 +339,7 @@ static void fill_instance(const struct control *c, uint32_t at, int64_t now_us,
         .offer = offer,
         .phase = merge_phase(i, s, &c->setup.merge, now_us),
         .fresh = sighting_is_fresh(s, &c->setup.merge, now_us),
-        .doomed = d->doomed,
+        .doomed = d->doomed || i->let_go,
         .pinned = i->aside,
         .routed = d->routed,
         .price_h = i->price_h,

@@ -18,6 +18,7 @@
 #include "controller/access.h"
 #include "controller/config.h"
 #include "controller/control_metrics.h"
+#include "controller/orders.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,11 +49,14 @@ struct api {
 
 enum guard {
     GUARD_NONE,   /* /health */
+    GUARD_SCRAPE, /* as GUARD_READ, or a scraper's key */
     GUARD_READ,   /* a person's credential, beyond loopback or where it is required */
     GUARD_WRITE,  /* the same, always: other users of this machine reach loopback too */
     GUARD_AGENT,  /* the agent of an instance, under any Host; never a web page */
     GUARD_ROUTER, /* a router, likewise */
 };
+
+enum { BY_BYTES = NAME_BYTES + 16 };
 
 struct call {
     struct api *api;
@@ -165,6 +169,8 @@ static void refuse_rc(struct call *k, int rc, const struct err *err)
         { -EINVAL, 400, "invalid" },
         { -ERANGE, 400, "range" },
         { -ENOSPC, 503, "full" },
+        { -ESTALE, 409, "stale" },
+        { -E2BIG, 400, "large" },
         /* of the store; nothing was changed, but for -EREMOTEIO, which leaves it open */
         { -EKEYREVOKED, 503, "standby" },
         { -EREMOTEIO, 503, "unsure" },
@@ -204,10 +210,29 @@ static bool part_may(enum guard guard, struct str id)
     return str_eq(id, STR("cli"));
 }
 
-static bool find_token(const struct api *a, struct str text, enum token_role *ret)
+static const char *find_token(const struct api *a, struct str text, enum token_role *ret)
 {
     return a->control ? control_token_find(a->control, text, ret)
                       : tokens_find(&a->tokens, text, ret);
+}
+
+/* Names the caller for the record of orders, and tells what its credential may do. */
+static const char *caller(const struct call *k, char ret_by[BY_BYTES])
+{
+    const struct auth_note *note = http_exchange_note(k->x);
+    enum token_role role = TOKEN_READ;
+    const char *token = find_token(k->api, auth_bearer(k->req), &role);
+    if (note->who == AUTH_PERSON) {
+        snprintf(ret_by, BY_BYTES, "the fleet's secret");
+        return token_role_names[TOKEN_ADMIN];
+    }
+    if (note->who == AUTH_PART && part_may(GUARD_WRITE, auth_gate_id(k->req))) {
+        snprintf(ret_by, BY_BYTES, "a command");
+        return token_role_names[TOKEN_ADMIN];
+    }
+    snprintf(ret_by, BY_BYTES, token ? "token %s" : "nobody", token);
+    if (token) return token_role_names[role];
+    return k->api->config.require_secret ? "none" : token_role_names[TOKEN_READ];
 }
 
 static bool may(const struct call *k, enum guard guard)
@@ -215,9 +240,11 @@ static bool may(const struct call *k, enum guard guard)
     const struct auth_note *note = http_exchange_note(k->x);
     enum token_role role;
     if (note->who == AUTH_PERSON) return true;
+    if (guard == GUARD_SCRAPE && key_file_has(k->api->config.scrapers, auth_bearer(k->req)))
+        return true;
     if (note->who == AUTH_NOBODY && guard <= GUARD_WRITE &&
         find_token(k->api, auth_bearer(k->req), &role))
-        return role == TOKEN_ADMIN || guard == GUARD_READ;
+        return role == TOKEN_ADMIN || guard <= GUARD_READ;
     return note->who == AUTH_PART && part_may(guard, auth_gate_id(k->req));
 }
 
@@ -325,6 +352,41 @@ static int query_number(struct call *k, const char *name, uint64_t fallback, uin
     return rc < 0 ? rc : str_to_u64(buf_view(&text), ret);
 }
 
+/* Returns the bound on a list that the caller asks for; 0: the reply is sent. */
+static uint32_t query_limit(struct call *k, uint64_t fallback, uint32_t max)
+{
+    uint64_t limit;
+    if (query_number(k, "limit", fallback, &limit) == 0 && limit > 0)
+        return (uint32_t)min_u64(limit, max);
+    refuse(k, 400, "invalid", "limit is a whole number above 0");
+    return 0;
+}
+
+static void list_events(struct call *k)
+{
+    CLEANUP(buf_fini) struct buf about = { 0 };
+    uint32_t limit = query_limit(k, API_EVENTS_DEFAULT, API_EVENTS_MAX);
+    if (limit == 0) return;
+    (void)http_query_value(k->req->query, "about", &about); /* absent: all */
+    control_events(k->api->control, buf_view(&about), limit, &k->api->out);
+    answer(k, 200, &k->api->out);
+}
+
+static void whoami(struct call *k)
+{
+    char by[BY_BYTES];
+    struct json_writer w;
+    const char *role = caller(k, by);
+    json_writer_init(&w, &k->api->out);
+    json_object(&w);
+    json_kv_text(&w, "who", by);
+    json_kv_text(&w, "role", role);
+    json_kv_i64(&w, "now_us", clock_wall_us());
+    json_kv_text(&w, "version", MUSTER_VERSION);
+    json_object_end(&w);
+    answer(k, 200, &k->api->out);
+}
+
 static void list_decisions(struct call *k)
 {
     uint64_t from, limit;
@@ -362,15 +424,22 @@ static void show_decision(struct call *k)
         answer(k, 200, &k->api->out);
 }
 
+static void show_targets(struct call *k)
+{
+    control_targets(k->api->control, &k->api->out);
+    answer(k, 200, &k->api->out);
+}
+
 static void show_metrics(struct call *k)
 {
     struct metrics *m = k->api->metrics;
     metric_set(metric_of(m, CONTROL_M_STREAMS), k->api->stream_count);
-    if (metrics_render(m, &k->api->out) < 0) {
+    enum metrics_format format = metrics_format_of(http_request_header(k->req, "accept"));
+    if (metrics_render(m, format, &k->api->out) < 0) {
         refuse(k, 500, "failed", "the metrics do not fit");
         return;
     }
-    http_reply(k->x, 200, STR(METRICS_CONTENT_TYPE), buf_view(&k->api->out));
+    http_reply(k->x, 200, str_from(metrics_content_types[format]), buf_view(&k->api->out));
 }
 
 static void health(struct call *k)
@@ -426,21 +495,33 @@ static void console(struct call *k)
 
 /* ---- orders of people ---- */
 
-/* Replies to an order that has nothing to show: done, or why not. Returns true if it was done. */
-static bool conclude(struct call *k, int rc, const struct err *err)
+/* Keeps a person's order in the record. */
+static void keep_order(struct call *k, struct control_order order)
 {
-    if (rc < 0)
+    char by[BY_BYTES];
+    (void)caller(k, by);
+    order.by = by;
+    control_order_done(k->api->control, &order, api_now(k->api));
+}
+
+/* Replies to an order that has nothing to show: done, or why not. A done one is kept in the record. */
+static void conclude(struct call *k, int rc, const struct err *err, struct control_order order)
+{
+    if (rc < 0) {
         refuse_rc(k, rc, err);
-    else
-        done(k);
-    return rc >= 0;
+        return;
+    }
+    keep_order(k, order);
+    done(k);
+    tell_urgent(k->api);
 }
 
 static void pause_service(struct call *k)
 {
     struct err err = { 0 };
     int rc = control_pause(k->api->control, k->part, k->arg, &err);
-    if (conclude(k, rc, &err)) tell_urgent(k->api);
+    conclude(k, rc, &err,
+             (struct control_order){ .what = k->arg ? "pause" : "resume", .service = k->part });
 }
 
 static void scale_service(struct call *k)
@@ -452,7 +533,32 @@ static void scale_service(struct call *k)
         rc = err_set(&err, -ERANGE, "count: want 0 to %d, or null", CONTROL_COUNT_MAX);
     if (rc == 0)
         rc = control_scale(k->api->control, k->part, order.pool, (int32_t)order.count, &err);
-    if (conclude(k, rc, &err)) tell_urgent(k->api);
+    char text[32] = "auto";
+    if (order.count >= 0) snprintf(text, sizeof text, "%lld", (long long)order.count);
+    conclude(k, rc, &err,
+             (struct control_order){
+                 .what = "scale", .service = k->part, .pool = order.pool, .text = text });
+}
+
+static void drain(struct call *k)
+{
+    struct drain_order o;
+    struct err err = { 0 };
+    char text[NAME_BYTES + 16] = "";
+    int rc = drain_order_decode(k->req->body, &k->api->arena, &o, &err);
+    if (rc == 0) rc = control_drain(k->api->control, &o, api_now(k->api), &k->api->out, &err);
+    if (rc < 0) {
+        refuse_rc(k, rc, &err);
+        return;
+    }
+    if (o.node.len) snprintf(text, sizeof text, "node %.*s", NAME_BYTES, o.node.data);
+    keep_order(k, (struct control_order){ .what = o.undo ? "undo_drain" : "drain",
+                                          .service = o.service,
+                                          .pool = o.pool,
+                                          .instance = o.instance,
+                                          .text = text });
+    answer(k, 200, &k->api->out);
+    tell_urgent(k->api);
 }
 
 /* Replies with a new credential, shown this once, and its owner. `role` may be NULL. */
@@ -471,6 +577,77 @@ static void show_once(struct call *k, const char *owner, struct str name, const 
     json_object_end(&w);
     explicit_bzero(secret, strlen(secret));
     answer(k, 201, &k->api->out);
+}
+
+/* Shows orphans; POST removes those that may go. */
+static void gc(struct call *k)
+{
+    struct err err = { 0 };
+    uint32_t removed = 0;
+    char text[32];
+    bool remove = k->arg;
+    int rc = control_gc(k->api->control, remove, api_now(k->api), &k->api->out, &removed, &err);
+    if (rc < 0) {
+        refuse_rc(k, rc, &err);
+        return;
+    }
+    snprintf(text, sizeof text, "%u removed", removed);
+    if (remove) keep_order(k, (struct control_order){ .what = "gc", .text = text });
+    answer(k, 200, &k->api->out);
+    tell_urgent(k->api);
+}
+
+static void show_config(struct call *k)
+{
+    const struct api_config *c = &k->api->config;
+    if (!c->show_config)
+        refuse(k, 404, "not_found", "this controller shows no configuration");
+    else if (c->show_config(c->arg, &k->api->out) < 0)
+        refuse(k, 500, "failed", "the configuration does not fit");
+    else
+        answer(k, 200, &k->api->out);
+}
+
+static const struct field config_fields[] = {
+    FIELD(struct config_order, name, FIELD_STR, .required = true, .min = 1, .max = 255),
+    FIELD(struct config_order, text, FIELD_STR, .max = (double)BODY_BYTES_MAX),
+    FIELD(struct config_order, dry_run, FIELD_BOOL),
+    FIELD(struct config_order, generation, FIELD_U64),
+};
+static const struct field_set config_set = FIELD_SET(struct config_order, config_fields);
+
+static void apply_config(struct call *k)
+{
+    const struct api_config *c = &k->api->config;
+    struct config_order o = { 0 };
+    struct err err = { 0 };
+    char by[BY_BYTES];
+    (void)caller(k, by);
+    if (!c->apply_config) {
+        refuse(k, 404, "not_found", "this controller takes no configuration");
+        return;
+    }
+    int rc = fields_decode(&config_set, k->req->body, &k->api->arena, &o, "the order", &err);
+    if (rc == 0) rc = c->apply_config(c->arg, &o, by, &k->api->out, &err);
+    if (rc < 0)
+        refuse_rc(k, rc, &err);
+    else
+        answer(k, 200, &k->api->out);
+}
+
+/* Keeps an order about a tenant or token of this name. */
+static void keep_named(struct call *k, const char *what, struct str name)
+{
+    char text[NAME_BYTES];
+    snprintf(text, sizeof text, STR_FMT, STR_ARG(name));
+    keep_order(k, (struct control_order){ .what = what, .text = text });
+}
+
+static void conclude_named(struct call *k, int rc, const struct err *err, const char *what)
+{
+    char text[NAME_BYTES];
+    snprintf(text, sizeof text, STR_FMT, STR_ARG(k->part));
+    conclude(k, rc, err, (struct control_order){ .what = what, .text = text });
 }
 
 struct tenant_order {
@@ -499,13 +676,14 @@ static void add_tenant(struct call *k)
         refuse_rc(k, rc, &err);
         return;
     }
+    keep_named(k, "tenant_create", t.name);
     show_once(k, "tenant", t.name, NULL, "key", key);
 }
 
 static void remove_tenant(struct call *k)
 {
     struct err err = { 0 };
-    conclude(k, control_tenant_remove(k->api->control, k->part, &err), &err);
+    conclude_named(k, control_tenant_remove(k->api->control, k->part, &err), &err, "tenant_remove");
 }
 
 static void open_keys(struct call *k)
@@ -513,7 +691,7 @@ static void open_keys(struct call *k)
     struct err err = { 0 };
     int rc = control_keys_open(k->api->control, &err);
     if (rc == 0) log_event(LOG_WARN, "keys_opened_by", "peer=%.*s", STR_ARG(k->req->peer));
-    conclude(k, rc, &err);
+    conclude(k, rc, &err, (struct control_order){ .what = "keys_open" });
 }
 
 static void clear_quarantine(struct call *k)
@@ -522,7 +700,7 @@ static void clear_quarantine(struct call *k)
     uint64_t fingerprint;
     int rc = quarantine_order_decode(k->req->body, &k->api->arena, &fingerprint, &err);
     if (rc == 0) control_quarantine_clear(k->api->control, fingerprint);
-    conclude(k, rc, &err);
+    conclude(k, rc, &err, (struct control_order){ .what = "quarantine_clear" });
 }
 
 struct token_order {
@@ -549,13 +727,14 @@ static void add_token(struct call *k)
         refuse_rc(k, rc, &err);
         return;
     }
+    keep_named(k, "token_create", t.name);
     show_once(k, "name", t.name, token_role_names[t.role], "token", text);
 }
 
 static void remove_token(struct call *k)
 {
     struct err err = { 0 };
-    conclude(k, control_token_remove(k->api->control, k->part, &err), &err);
+    conclude_named(k, control_token_remove(k->api->control, k->part, &err), &err, "token_remove");
 }
 
 /* ---- event streams ---- */
@@ -684,13 +863,21 @@ static const struct route routes[] = {
     { "DELETE", "/api/v1/tokens/*",           GUARD_WRITE, remove_token,   0 },
     { "POST",   "/api/v1/keys/open",          GUARD_WRITE, open_keys,      0 },
     { "POST",   "/api/v1/quarantine/clear",   GUARD_WRITE, clear_quarantine, 0 },
+    { "GET",    "/api/v1/events",             GUARD_READ,  list_events,    0 },
+    { "GET",    "/api/v1/whoami",             GUARD_READ,  whoami,         0 },
+    { "POST",   "/api/v1/drain",              GUARD_WRITE, drain,          0 },
+    { "GET",    "/api/v1/config",             GUARD_READ,  show_config,    0 },
+    { "POST",   "/api/v1/config",             GUARD_WRITE, apply_config,   0 },
+    { "GET",    "/api/v1/gc",                 GUARD_READ,  gc,             0 },
+    { "POST",   "/api/v1/gc",                 GUARD_WRITE, gc,             1 },
     { "GET",    "/api/v1/decisions",          GUARD_READ,  list_decisions, 0 },
     { "GET",    "/api/v1/decisions/*",        GUARD_READ,  show_decision,  0 },
     { "POST",   "/api/v1/services/*/pause",   GUARD_WRITE, pause_service,  1 },
     { "POST",   "/api/v1/services/*/resume",  GUARD_WRITE, pause_service,  0 },
     { "POST",   "/api/v1/services/*/scale",   GUARD_WRITE, scale_service,  0 },
     { "GET",    "/api/v1/stream",             GUARD_READ,  open_stream,    0 },
-    { "GET",    "/metrics",                   GUARD_READ,  show_metrics,   0 },
+    { "GET",    "/api/v1/targets",            GUARD_SCRAPE, show_targets,  0 },
+    { "GET",    "/metrics",                   GUARD_SCRAPE, show_metrics,  0 },
     { "GET",    "/",                          GUARD_NONE,  console,        0 },
 };
 // clang-format on

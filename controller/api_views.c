@@ -5,8 +5,10 @@
 #include "base/core/json.h"
 #include "controller/control_state.h"
 #include "controller/core/record.h"
+#include "controller/orders.h"
 #include "policies/scale/forecast.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* Opens the object `name` and returns true if it is known; else its value is null. */
@@ -126,6 +128,7 @@ static void put_pool(struct json_writer *w, const struct control *c, uint32_t se
     json_kv_u64(w, "min", p->min);
     json_kv_u64(w, "max", p->max);
     kv_known_i64(w, "manual", p->manual >= 0, p->manual);
+    json_kv_bool(w, "drained", p->drained);
     json_key(w, "target");
     if (service < c->desired.plan.decision_count)
         json_put_u64(w, c->desired.plan.decision[service].target[pool]);
@@ -278,6 +281,11 @@ static void put_instance(struct json_writer *w, const struct control *c, uint32_
     kv_known_f64(w, "report_age_s", s->heard_us != 0, (double)(now_us - s->heard_us) / 1e6);
     json_kv_u64(w, "restarts", d->restarts);
     json_kv_text(w, "trouble", d->trouble[0] ? d->trouble : NULL);
+    json_kv_text(w, "node", control_node(c, at)[0] ? control_node(c, at) : NULL);
+    json_kv_text(w, "version", d->version[0] ? d->version : NULL);
+    kv_known_f64(w, "clock_ahead_s", d->has_clock, (double)d->clock_ahead_us / 1e6);
+    json_kv_bool(w, "let_go", i->let_go);
+    json_kv_u64(w, "unfinished", d->unfinished);
     json_kv_u64(w, "routed", d->routed);
     bool managed = d->service != PLAN_NONE && c->desired.service[d->service].power;
     kv_known_f64(w, "clock", managed && d->has_engine && d->engine.clock > 0, d->engine.clock);
@@ -424,6 +432,8 @@ static void put_routers(struct json_writer *w, const struct control *c, int64_t 
         json_kv_text(w, "host", rt->host);
         json_kv_u64(w, "port", rt->port);
         json_kv_f64(w, "sync_age_s", (double)(now_us - rt->heard_us) / 1e6);
+        json_kv_text(w, "version", rt->version[0] ? rt->version : NULL);
+        kv_known_f64(w, "clock_ahead_s", rt->has_clock, (double)rt->clock_ahead_us / 1e6);
         json_object_end(w);
     }
     json_array_end(w);
@@ -438,6 +448,7 @@ int control_view(struct control *c, enum control_view view, int64_t now_us, stru
     json_kv_i64(&w, "now_us", now_us + c->date_ahead_us);
     bool all = view == CONTROL_STATUS;
     if (all) {
+        json_kv_text(&w, "version", MUSTER_VERSION);
         json_kv_f64(&w, "uptime_s", (double)(now_us - c->started_us) / 1e6);
         json_kv_bool(&w, "observed", control_has_observed(c));
         json_kv_bool(&w, "complete", control_is_complete(c));
@@ -458,6 +469,66 @@ int control_view(struct control *c, enum control_view view, int64_t now_us, stru
         put_tenants(&w, c);
     }
     json_object_end(&w);
+    return out->rc;
+}
+
+/* ---- targets of a scraper ---- */
+
+static void begin_target(struct json_writer *w, const char *host, uint32_t port, const char *job,
+                         const char *instance)
+{
+    char at[REPORT_NAME_BYTES_MAX + 16];
+    bool brackets = strchr(host, ':') != NULL; /* an IPv6 address */
+    snprintf(at, sizeof at, "%s%s%s:%u", brackets ? "[" : "", host, brackets ? "]" : "", port);
+    json_object(w);
+    json_key(w, "targets");
+    json_array(w);
+    json_put_text(w, at);
+    json_array_end(w);
+    json_key(w, "labels");
+    json_object(w);
+    json_kv_text(w, "job", job);
+    json_kv_text(w, "instance", instance);
+}
+
+static void end_target(struct json_writer *w)
+{
+    json_object_end(w);
+    json_object_end(w);
+}
+
+static void put_engine_target(struct json_writer *w, const struct intent *i, const struct detail *d)
+{
+    char job[32];
+    snprintf(job, sizeof job, "%s-engine", engine_kind_names[d->engine.kind]);
+    begin_target(w, d->host, d->engine.port, job, i->id);
+    json_kv_text(w, "__scheme__", d->engine.tls ? "https" : "http");
+    json_kv_text(w, "service", i->service);
+    json_kv_text(w, "pool", i->pool);
+    json_kv_text(w, "provider", i->provider);
+    json_kv_text(w, "offer", i->offer);
+    end_target(w);
+}
+
+int control_targets(const struct control *c, struct buf *out)
+{
+    struct json_writer w;
+    json_writer_init(&w, out);
+    json_array(&w);
+    for (uint32_t at = 0; at < c->money.count; at++) {
+        const struct detail *d = &c->observed.detail[at];
+        bool serves = intent_is_live(&c->money.intent[at]) && d->has_engine && d->host[0];
+        if (serves && d->engine.port) put_engine_target(&w, &c->money.intent[at], d);
+    }
+    for (uint32_t r = 0; r < CONTROL_ROUTERS_MAX; r++) {
+        const struct router *rt = &c->observed.router[r];
+        struct str host = str_from(rt->host);
+        bool everywhere = str_eq(host, STR("0.0.0.0")) || str_eq(host, STR("::"));
+        if (!rt->id[0] || host.len == 0 || everywhere || !rt->port) continue;
+        begin_target(&w, rt->host, rt->port, "muster-router", rt->id);
+        end_target(&w);
+    }
+    json_array_end(&w);
     return out->rc;
 }
 

@@ -36,6 +36,22 @@ bool control_is_aside(const struct control *c, const char *kind, const char *nam
     return false;
 }
 
+int control_remove_aside(struct control *c, uint32_t at, struct err *err)
+{
+    struct aside *a = &c->people.aside;
+    struct str key = str_from(a->record[at].key);
+    uint64_t version = 0;
+    int rc = store_get(c->setup.store, key, NULL, &version, err);
+    if (rc == 0) rc = store_delete_if(c->setup.store, key, version, err);
+    if (rc < 0 && rc != -ENOENT) return rc;
+    log_event(LOG_WARN, "record_removed", "key=" STR_FMT, STR_ARG(key));
+    a->total--;
+    a->intents -= str_starts(key, STR("intent/"));
+    a->tenants -= str_starts(key, STR("tenant/"));
+    memmove(&a->record[at], &a->record[at + 1], (--a->count - at) * sizeof *a->record);
+    return 0;
+}
+
 /* Counts the unreadable instances of a provider's last listing. */
 static uint32_t unreadable_of(const struct listing *l)
 {

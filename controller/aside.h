@@ -27,6 +27,7 @@ struct aside {
 };
 
 struct control;
+struct err;
 struct json_writer;
 struct listed;
 
@@ -37,6 +38,9 @@ bool control_is_aside(const struct control *c, const char *kind, const char *nam
 
 /* Returns how much is set aside now: records, and listed instances that cannot be read. */
 uint32_t control_aside_count(const struct control *c);
+
+/* Removes the record at index `at` of aside.record from the store, on a person's order, and forgets it. */
+int control_remove_aside(struct control *c, uint32_t at, struct err *err);
 
 /* Adds an instance whose intent was set aside, in memory only; rule (3). */
 void control_shadow(struct control *c, uint32_t cloud, const struct listed *item, int64_t now_us);

@@ -193,12 +193,23 @@ static int take_created(struct control *c, uint32_t at, const struct cloud_event
     const struct intent *i = &c->money.intent[at];
     uint32_t offer = control_find_offer(c, i->provider, i->offer);
     count_call(c, i->provider, "create", offer_error_names[e->class]);
-    if (offer != PLAN_NONE) offer_answered(&c->money.health[offer], e->class, e->err.text, now_us);
+    if (offer != PLAN_NONE) {
+        offer_answered(&c->money.health[offer], e->class, e->err.text, now_us);
+        measure_create(c, offer, e->class);
+    }
     if (e->rc == 0) return control_apply(c, at, INTENT_MADE, NULL, e->made.handle, now_us);
     log_event(LOG_WARN, "create_failed", "id=%s offer=%s class=%s error=%s", i->id, i->offer,
               offer_error_names[e->class], err_text(&e->err, e->rc));
     char why[INTENT_WHY_BYTES];
     snprintf(why, sizeof why, "%s: %s", offer_error_names[e->class], err_text(&e->err, e->rc));
+    const struct event_note note = { .what = "refused",
+                                     .by = i->provider,
+                                     .service = i->service,
+                                     .pool = i->pool,
+                                     .instance = i->id,
+                                     .offer = i->offer,
+                                     .text = why };
+    control_note(c, &note, now_us);
     return control_apply(c, at, e->class == OFFER_TRANSIENT ? INTENT_UNSURE : INTENT_REFUSED, why,
                          NULL, now_us);
 }

@@ -3,12 +3,14 @@
 
 #include "base/io/log.h"
 #include "controller/cloud/cloud_local.h"
+#include "controller/cloud/kube/kube_section.h"
 #include "controller/core/plan.h"
 #include "fleet/controllers.h"
 #include "fleet/defaults.h"
 #include "policies/route/overload.h"
 
 #define IN(type, member) .offset = offsetof(struct type, member)
+#define LIVE(type, member) .reloadable = true, IN(type, member) /* see live_config.h */
 #define NAME .min = 1, .max = NAME_BYTES - 1
 #define DAY_US 864e8
 _Static_assert(LAUNCH_CONTROLLERS_MAX == 8 && CONTROLLERS_MAX == 8, "as the rows say");
@@ -52,6 +54,9 @@ static const struct config_field controller_rows[] = {
     { .name = "agents_reach", .type = CONFIG_TEXT, IN(controller_section, agents_reach),
       .about = "[https://]HOST:PORT at which agents reach the controller, when that is not where it "
                "listens." },
+    { .name = "metrics_key_file", .type = CONFIG_TEXT, IN(controller_section, metrics_key_file),
+      .about = "File with one key a line that opens /metrics and /api/v1/targets and nothing else, for a "
+               "scraper." },
     { .name = "hosts", .type = CONFIG_TEXTS, .min = 0, .max = 16, IN(controller_section, hosts),
       .about = "Further host names by which browsers may call the API." },
     { .name = "require_secret", .type = CONFIG_BOOL, .default_text = "false",
@@ -64,37 +69,37 @@ static const struct config_field controller_rows[] = {
                "of an older release: only while a fleet goes from or to a release that knows no "
                "signatures." },
     { .name = "require_keys", .type = CONFIG_BOOL, .default_text = "false",
-      IN(controller_section, require_keys),
+      LIVE(controller_section, require_keys),
       .about = "Routers refuse requests without an API key even while no tenant exists." },
     { .name = "tick", .type = CONFIG_DURATION, .default_text = TICK_PERIOD_TEXT, .min = 1e4, .max = 6e7,
-      IN(controller_section, tick_us), .about = "How often the controller observes and decides." },
+      LIVE(controller_section, tick_us), .about = "How often the controller observes and decides." },
     { .name = "lease", .type = CONFIG_DURATION, .default_text = "15s", .min = 1e6, .max = 36e8,
-      IN(controller_section, lease_us), .about = "Time that each reply to an agent grants its instance." },
+      LIVE(controller_section, lease_us), .about = "Time that each reply to an agent grants its instance." },
     { .name = "grace", .type = CONFIG_DURATION, .default_text = "15m", .min = 1e6, .max = DAY_US,
-      IN(controller_section, grace_us),
+      LIVE(controller_section, grace_us),
       .about = "An instance ends itself once it was idle and without a lease for so long." },
     { .name = "age_max", .type = CONFIG_DURATION, .default_text = "0", .min = 0, .max = 366 * DAY_US,
-      IN(controller_section, age_us),
+      LIVE(controller_section, age_us),
       .about = "Hard limit on an instance's life; 0 for none; it never ends while it serves." },
     { .name = "drain", .type = CONFIG_DURATION, .default_text = "5m", .min = 1e6, .max = DAY_US,
-      IN(controller_section, drain_us), .about = "A drain may last so long." },
+      LIVE(controller_section, drain_us), .about = "A drain may last so long." },
     { .name = "boot", .type = CONFIG_DURATION, .default_text = "5m", .min = 1e6, .max = DAY_US,
-      IN(controller_section, boot_us),
+      LIVE(controller_section, boot_us),
       .about = "From the create call to an agent's first report, launch delays included." },
     { .name = "silent", .type = CONFIG_DURATION, .default_text = "10m", .min = 1e7, .max = DAY_US,
-      IN(controller_section, silent_us),
+      LIVE(controller_section, silent_us),
       .about = "A silent instance that serves no router is ended after so long." },
     { .name = "decisions_max", .type = CONFIG_INT, .default_text = "2000", .min = 10, .max = 1e6,
-      .unit = "decisions", IN(controller_section, decisions_max),
+      .unit = "decisions", LIVE(controller_section, decisions_max),
       .about = "Decisions that are kept; the oldest are dropped." },
     TLS_SERVER_ROWS(struct controller_section, tls),
     TLS_ROW(struct controller_section, tls, ca, "PEM file with the CAs that agents trust, and "
             "commands on this machine, where controller and engines speak TLS; without it the "
             "system's."),
     { .name = "log_level", .type = CONFIG_ENUM, .default_text = "info", .names = log_level_names,
-      IN(controller_section, log_level), .about = "Least level that is logged." },
+      LIVE(controller_section, log_level), .about = "Least level that is logged." },
     { .name = "log_max", .type = CONFIG_BYTES, .default_text = "32MiB", .min = 65536,
-      .max = 64e9, IN(controller_section, log_max),
+      .max = 64e9, LIVE(controller_section, log_max),
       .about = "A log file is renamed to FILE.1 at this size and three older ones are kept; what "
                "goes to a pipe or the journal is left alone." },
     { .name = "seed", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 9e15, .debug = true,
@@ -109,20 +114,20 @@ static const struct config_field pool_rows[] = {
     { .name = "provider", .type = CONFIG_TEXT, .default_text = "local", NAME,
       IN(pool_section, provider), .about = "The cloud driver that its instances come from." },
     { .name = "offers", .type = CONFIG_TEXTS, .required = true, .min = 1,
-      .max = PLAN_POOL_OFFERS_MAX, IN(pool_section, offers),
+      .max = PLAN_POOL_OFFERS_MAX, LIVE(pool_section, offers),
       .about = "Offers of the provider; `place: order` takes the first that can be had." },
     { .name = "min", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = CONTROL_COUNT_MAX,
-      .unit = "instances", IN(pool_section, min), .about = "Instances that always run." },
+      .unit = "instances", LIVE(pool_section, min), .about = "Instances that always run." },
     { .name = "max", .type = CONFIG_INT, .default_text = "4", .min = 0, .max = CONTROL_COUNT_MAX,
-      .unit = "instances", IN(pool_section, max), .about = "Instances at most." },
+      .unit = "instances", LIVE(pool_section, max), .about = "Instances at most." },
     { .name = "engine_flags", .type = CONFIG_TEXTS, .min = 0, .max = 64,
-      IN(pool_section, engine_flags), .about = "Flags of `muster engine` for this pool." },
+      LIVE(pool_section, engine_flags), .about = "Flags of `muster engine` for this pool." },
     { .name = "role", .type = CONFIG_ENUM, .default_text = "both", .names = role_names,
-      IN(pool_section, role),
+      LIVE(pool_section, role),
       .about = "What its instances compute: `prefill` prompts and first tokens, `decode` the rest, "
                "`both` whole requests, or what the service's `role` policy says. Other roles want a `min`." },
     { .name = "priority", .type = CONFIG_ENUM, .default_text = "high", .names = priority_names,
-      IN(pool_section, priority),
+      LIVE(pool_section, priority),
       .about = "polca: instances of priority `low` are capped first, those of priority `high` when that "
                "is not enough." },
 };
@@ -130,7 +135,7 @@ static const struct config_record pool_record = CONFIG_LIST_OF(struct pool_secti
 
 #define ENGINE_ROW(kind, text) \
     { .name = #kind, .type = CONFIG_TEXT, .default_text = "", \
-      IN(engine_rows_section, kind), .about = text " `muster policies " #kind "` lists them." }
+      LIVE(engine_rows_section, kind), .about = text " `muster policies " #kind "` lists them." }
 static const struct config_field engine_rows[] = {
     ENGINE_ROW(preset, "A policy of each kind of the step under one name; the kinds below replace single "
                        "policies of it."),
@@ -153,102 +158,102 @@ static const struct config_field service_rows[] = {
     { .name = "model", .type = CONFIG_TEXT, .required = true, IN(service_section, model),
       .about = "Path of the GGUF file." },
     { .name = "slo_ttft", .type = CONFIG_DURATION, .default_text = "2s", .min = 1000, .max = 36e8,
-      IN(service_section, slo_ttft_us), .about = "SLO of the time to the first token." },
+      LIVE(service_section, slo_ttft_us), .about = "SLO of the time to the first token." },
     { .name = "slo_tpot", .type = CONFIG_DURATION, .default_text = "200ms", .min = 100, .max = 36e8,
-      IN(service_section, slo_tpot_us), .about = "SLO of the time for each further token." },
+      LIVE(service_section, slo_tpot_us), .about = "SLO of the time for each further token." },
     { .name = "overload", .type = CONFIG_ENUM, .default_text = "serve", .names = route_overload_names,
-      IN(service_section, overload),
+      LIVE(service_section, overload),
       .about = "While the fleet is overloaded, a request that is surely late for `slo_ttft`: `serve` queues it, "
                "`refuse` answers 429 with Retry-After, so that others are in time." },
     { .name = "budget_per_hour", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 1e6,
-      .unit = "dollars", IN(service_section, budget_h),
+      .unit = "dollars", LIVE(service_section, budget_h),
       .about = "Ceiling for everything that is billed at once; 0 for none." },
     { .name = "min", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = CONTROL_COUNT_MAX,
-      .unit = "instances", IN(service_section, min), .about = "Instances over all pools at least." },
+      .unit = "instances", LIVE(service_section, min), .about = "Instances over all pools at least." },
     { .name = "max", .type = CONFIG_INT, .default_text = "64", .min = 1,
-      .max = CONTROL_COUNT_MAX, .unit = "instances", IN(service_section, max),
+      .max = CONTROL_COUNT_MAX, .unit = "instances", LIVE(service_section, max),
       .about = "Instances over all pools at most." },
-    { .name = "scale", .type = CONFIG_TEXT, .default_text = SCALE_DEFAULT, IN(service_section, scale),
+    { .name = "scale", .type = CONFIG_TEXT, .default_text = SCALE_DEFAULT, LIVE(service_section, scale),
       .about = "Scaling policy; `muster policies scale` lists them. Without a value that it needs it "
                "keeps the fleet; `policy_lacks` of `muster get services -o json` names the value." },
-    { .name = "shaper", .type = CONFIG_TEXT, .default_text = "", IN(service_section, shaper),
+    { .name = "shaper", .type = CONFIG_TEXT, .default_text = "", LIVE(service_section, shaper),
       .about = "When the fleet may follow: window, hpa, kpa or none; empty: what the scaling policy "
                "is published with." },
     { .name = "margin", .type = CONFIG_FLOAT, .default_text = "1", .min = 0.1, .max = 10,
-      IN(service_section, margin),
+      LIVE(service_section, margin),
       .about = "Load is multiplied by it before the scaling policy sees it." },
-    { .name = "power", .type = CONFIG_TEXT, .default_text = "", IN(service_section, power),
+    { .name = "power", .type = CONFIG_TEXT, .default_text = "", LIVE(service_section, power),
       .about = "At which clock its engines run, a share of full speed that they keep by injecting idle "
                "time; `muster policies power` lists the policies. Empty: all at full speed." },
     { .name = "power_limit_watts", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 1e9,
-      .unit = "watts", IN(service_section, power_limit_watts),
+      .unit = "watts", LIVE(service_section, power_limit_watts),
       .about = "polca: what the breaker before all instances of the service allows; 0 for no limit." },
     { .name = "row_watts", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 1e9,
-      .unit = "watts", IN(service_section, row_watts),
+      .unit = "watts", LIVE(service_section, row_watts),
       .about = "Former name of power_limit_watts, read in this release for the last time." },
-    { .name = "mix", .type = CONFIG_TEXT, .default_text = "", IN(service_section, mix),
+    { .name = "mix", .type = CONFIG_TEXT, .default_text = "", LIVE(service_section, mix),
       .about = "How many instances of each pool, chosen for the lengths that are expected; `muster policies "
                "mix` lists the policies. Empty: the scaling policy says." },
-    { .name = "place", .type = CONFIG_TEXT, .default_text = PLACE_DEFAULT, IN(service_section, place),
+    { .name = "place", .type = CONFIG_TEXT, .default_text = PLACE_DEFAULT, LIVE(service_section, place),
       .about = "Which of a pool's offers an instance comes from; `muster policies place`." },
-    { .name = "role", .type = CONFIG_TEXT, .default_text = "", IN(service_section, role),
+    { .name = "role", .type = CONFIG_TEXT, .default_text = "", LIVE(service_section, role),
       .about = "Which instances compute prompts and which decode, among those of pools of role both; "
                "`muster policies role`; empty: all of them serve whole requests." },
     { .name = "kv_link", .type = CONFIG_BYTES, .default_text = "1GB", .min = 0, .max = 1e13,
-      IN(service_section, kv_link_bytes_s),
+      LIVE(service_section, kv_link_bytes_s),
       .about = "K and V that one of its engines copies from another in a second, as routers and the policy "
                "at `role` reckon with; 0: its engines copy none." },
     { .name = "utilisation_max", .type = CONFIG_FLOAT, .default_text = "0.85", .min = 0.05,
-      .max = 0.99, IN(service_section, utilisation_max),
+      .max = 0.99, LIVE(service_section, utilisation_max),
       .about = "work: share of an instance's time that may be planned." },
     { .name = "attainment", .type = CONFIG_FLOAT, .default_text = "0.99", .min = 0.5, .max = 0.9999,
-      IN(service_section, attainment),
+      LIVE(service_section, attainment),
       .about = "work: share of requests that should keep the SLO." },
     { .name = "clear", .type = CONFIG_DURATION, .default_text = "10s", .min = 1e5, .max = 36e8,
-      IN(service_section, clear_us), .about = "work: a backlog should be gone within this time." },
+      LIVE(service_section, clear_us), .about = "work: a backlog should be gone within this time." },
     { .name = "life", .type = CONFIG_DURATION, .default_text = "10m", .min = 1e6, .max = DAY_US,
-      IN(service_section, life_us), .about = "work: how long a new instance is expected to be of use." },
+      LIVE(service_section, life_us), .about = "work: how long a new instance is expected to be of use." },
     { .name = "zero_after", .type = CONFIG_DURATION, .default_text = "60s", .min = 0, .max = DAY_US,
-      IN(service_section, zero_after_us),
+      LIVE(service_section, zero_after_us),
       .about = "Silence after which the service may go to zero, where its minimum allows it." },
     { .name = "queue_target", .type = CONFIG_FLOAT, .default_text = "5", .min = 0.1, .max = 1e4,
-      .unit = "requests", IN(service_section, queue_target),
+      .unit = "requests", LIVE(service_section, queue_target),
       .about = "keda_queue: waiting requests for each instance." },
     { .name = "concurrency", .type = CONFIG_FLOAT, .default_text = "100", .min = 0.1, .max = 1e4,
-      .unit = "requests", IN(service_section, concurrency),
+      .unit = "requests", LIVE(service_section, concurrency),
       .about = "kpa: requests that an instance should run at once, of which it aims at 0.7." },
     { .name = "ongoing_target", .type = CONFIG_FLOAT, .default_text = "2", .min = 0.1, .max = 1e4,
-      .unit = "requests", IN(service_section, ongoing_target),
+      .unit = "requests", LIVE(service_section, ongoing_target),
       .about = "ray_serve: requests that an instance has under way." },
     { .name = "qps_target", .type = CONFIG_FLOAT, .default_text = "1", .min = 1e-3, .max = 1e5,
-      .unit = "requests/s", IN(service_section, qps_target),
+      .unit = "requests/s", LIVE(service_section, qps_target),
       .about = "skyserve: requests a second that an instance serves." },
     { .name = "kv_target", .type = CONFIG_FLOAT, .default_text = "0.5", .min = 0.01, .max = 1,
-      IN(service_section, kv_target),
+      LIVE(service_section, kv_target),
       .about = "aibrix_apa, apa_fixed: share of KV memory in use." },
     { .name = "forecast", .type = CONFIG_TEXT, .default_text = "arima",
-      IN(service_section, forecast),
+      LIVE(service_section, forecast),
       .about = "dynamo_throughput, sageserve: constant, kalman, arima or holt." },
     { .name = "count", .type = CONFIG_INT, .default_text = "1", .min = 0, .max = CONTROL_COUNT_MAX,
-      .unit = "instances", IN(service_section, count), .about = "static: instances." },
+      .unit = "instances", LIVE(service_section, count), .about = "static: instances." },
     { .name = "stabilisation", .type = CONFIG_DURATION, .default_text = "0", .min = 0,
-      .max = DAY_US, IN(service_section, down_window_us),
+      .max = DAY_US, LIVE(service_section, down_window_us),
       .about = "window, hpa: nothing goes down below what was asked for within this time; 0: as the "
                "shaper is published (60 s, 300 s)." },
     { .name = "down_step", .type = CONFIG_INT, .default_text = "1", .min = 0, .max = CONTROL_COUNT_MAX,
-      .unit = "instances", IN(service_section, down_step_max),
+      .unit = "instances", LIVE(service_section, down_step_max),
       .about = "window: instances of a pool that one decision may drain; 0 for any number." },
     { .name = "up_step", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = CONTROL_COUNT_MAX,
-      .unit = "instances", IN(service_section, up_step_max),
+      .unit = "instances", LIVE(service_section, up_step_max),
       .about = "window: instances of a pool that one decision may launch; 0 for any number." },
     { .name = "engine", .type = CONFIG_RECORD, .record = &engine_record,
       IN(service_section, engine), .about = "Policies of its engines, by name; empty: as the section `engine` of this file says." },
     { .name = "engine_flags", .type = CONFIG_TEXTS, .min = 0, .max = 64,
-      IN(service_section, engine_flags), .about = "Flags of `muster engine` for all pools." },
+      LIVE(service_section, engine_flags), .about = "Flags of `muster engine` for all pools." },
     { .name = "engine_program", .type = CONFIG_TEXT, IN(service_section, engine_program),
       .about = "Program to run in place of `muster engine`, with the same flags." },
     { .name = "pools", .type = CONFIG_RECORDS, .min = 1, .max = SCALE_POOLS_MAX, .required = true,
-      .record = &pool_record, IN(service_section, pools),
+      .record = &pool_record, LIVE(service_section, pools),
       .about = "Kinds of instances that serve it." },
 };
 /* Kinds of policies that are chosen elsewhere. */
@@ -358,3 +363,14 @@ const struct config_section local_section = {
     .about = "This machine as a cloud.",
     .record = &local_record,
 };
+
+void controller_config_fill(struct controller_config *c, const struct config *whole)
+{
+    const struct config_records *services = config_section_get(whole, services_section.name);
+    c->controller = config_section_get(whole, controller_section.name);
+    c->service = services->items;
+    c->service_count = services->count;
+    c->local = config_section_get(whole, local_section.name);
+    c->kube = config_section_get(whole, kube_section.name);
+    c->whole = whole;
+}

@@ -1,4 +1,5 @@
-/* config.h - holds the sections of muster.yaml that the controller reads: controller, services, local.
+/* config.h - holds the sections of muster.yaml that the controller reads: controller, services, local; the
+ * section `kubernetes` is its driver's (cloud/kube/kube_section.h).
  *
  * Layer: controller (base/io)
  */
@@ -10,13 +11,15 @@
 #define CONTROL_COUNT_MAX 256 /* instances of a pool: a router knows as many */
 
 struct control_setup;
+struct kube_section;
 struct local_config;
 
 struct controller_section {
     struct str listen;
-    struct str state;       /* folder: store, secret, local instances */
-    struct str secret_file; /* empty: `secret` in the state folder */
-    struct str store;       /* "file", or the URL of a Redis */
+    struct str state;            /* folder: store, secret, local instances */
+    struct str secret_file;      /* empty: `secret` in the state folder */
+    struct str metrics_key_file; /* opens /metrics and nothing else */
+    struct str store;            /* "file", or the URL of a Redis */
     struct str store_password_file, store_fleet, store_ca, store_certificate, store_key;
     int64_t store_timeout_us, leader_lease_us;
     struct config_texts controllers; /* addresses of all controllers on this store */
@@ -98,5 +101,11 @@ struct controller_config {
     const struct service_section *service;
     size_t service_count;
     const struct local_section *local;
-    const struct config *whole; /* all engines begin with its `engine` section; NULL: none */
+    const struct kube_section *kube; /* NULL: none */
+    const struct config *whole;      /* all engines begin with its `engine` section; NULL: none */
+    struct config_sources sources;   /* that `whole` was loaded from: for what is applied later */
+    int (*check)(const struct config *config, struct err *err); /* of a later one; NULL: none */
 };
+
+/* Fills the sections from a whole configuration; sources and check stay. */
+void controller_config_fill(struct controller_config *c, const struct config *whole);

@@ -88,6 +88,18 @@ int control_new(const struct control_setup *setup, int64_t now_us, struct contro
 void control_free(struct control *c); /* writes nothing: all that matters is durable already */
 CLEANUP_FREEP(control, struct control)
 
+/* Changes services, pools and times in a running controller, in two steps: between them the caller makes
+ * the change durable. `setup` is as for control_new, and replaces the one that holds; what it points to is
+ * borrowed from the commit on, until the next commit. Instances, overrides, demand and, where its policies
+ * and pools are the same, the policies' state of a service stay; instances of what is not configured any
+ * more are drained. prepare changes nothing; commit cannot fail. */
+struct control_next;
+int control_prepare(struct control *c, const struct control_setup *setup, struct control_next **ret,
+                    struct err *err);
+void control_commit(struct control *c, struct control_next *next_owned);
+void control_next_free(struct control_next *next); /* of one that is not committed */
+CLEANUP_FREEP(control_next, struct control_next)
+
 /* Gives the controller to the calling thread, the only one to use it from now on; debug builds check. */
 void control_claim(struct control *c);
 
@@ -145,7 +157,8 @@ extern const char *const token_role_names[]; /* read, admin */
 int control_token_add(struct control *c, struct str name, enum token_role role, int64_t now_us,
                       char ret_token[TOKEN_TEXT_BYTES], struct err *err);
 int control_token_remove(struct control *c, struct str name, struct err *err); /* -ENOENT */
-bool control_token_find(const struct control *c, struct str text, enum token_role *ret);
+/* Returns the token's name; NULL when there is none of this text. */
+const char *control_token_find(const struct control *c, struct str text, enum token_role *ret);
 
 /* Serves requests without a key again. Nothing else does, once there was a tenant. -EEXIST: there
  * are tenants; -EINVAL: the configuration requires keys. */
@@ -166,6 +179,10 @@ enum control_view {
     CONTROL_VIEW_COUNT
 };
 int control_view(struct control *c, enum control_view view, int64_t now_us, struct buf *out);
+
+/* Appends the engines and routers that answer GET /metrics, as Prometheus' HTTP service discovery reads
+ * them: [{"targets":["HOST:PORT"],"labels":{"job":..,"instance":..,"service":..,"pool":..}},..]. */
+int control_targets(const struct control *c, struct buf *out);
 
 /* Appends decisions with id >= from, oldest first, as {"decisions":[...],"first":N,"last":N}. */
 int control_decisions(struct control *c, uint64_t from, uint64_t max, struct buf *out,

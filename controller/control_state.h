@@ -16,6 +16,7 @@
 #include "controller/control.h"
 #include "controller/control_metrics.h"
 #include "controller/core/record.h"
+#include "controller/events.h"
 #include "controller/observed.h"
 #include "controller/power.h"
 #include "controller/roles.h"
@@ -24,18 +25,6 @@
 #define TENANT_FLUSH_US 30000000 /* usage counters are written so often */
 #define MEMORY_FLUSH_US 10000000 /* policy state is written so often */
 #define TOMBSTONE_US 3600000000  /* an ended intent is remembered so long */
-
-struct tenant {
-    char name[NAME_BYTES];
-    char key_hash[65];
-    char salt[33];
-    struct tenant_limits limits;
-    int64_t created_us;
-    struct usage usage;
-    uint64_t serial;  /* never given twice in this process */
-    uint64_t version; /* of its record */
-    bool dirty;       /* usage not written yet */
-};
 
 /* The last reports of providers, agents and routers. Nothing of it is stored. */
 struct observed {
@@ -104,6 +93,10 @@ struct control {
     struct metrics *metrics;
     bool owns_metrics;
     struct last_hour last_hour;
+    struct { /* the sentences of the metrics that are 1; static */
+        const char *reason, *blocked;
+    } told[PLAN_SERVICES_MAX];
+    struct events events;
     int64_t started_us, memory_us, usage_us, ticked_us;
     int64_t date_ahead_us; /* date less fleet time */
     bool date_known;
@@ -132,16 +125,23 @@ int control_step_at(struct control *c, const char *name);
 int control_apply(struct control *c, uint32_t at, enum intent_event e, const char *why,
                   const char *handle, int64_t now_us);
 
+/* Drains an instance for a person, so that no plan keeps it, or with let_go false keeps it again. The
+ * intent must be live and not set aside. */
+int control_let_go(struct control *c, uint32_t at, bool let_go, const char *why, int64_t now_us);
+
 /* Makes an intent and submits its create call. */
 int control_launch_one(struct control *c, const struct plan_action *a, int64_t now_us,
                        char ret_id[INTENT_ID_BYTES]);
 int control_adopt(struct control *c, uint32_t cloud, const struct listed *item, int64_t now_us);
 int control_remove_stray(struct control *c, uint32_t cloud, const struct listed *item,
-                         int64_t now_us);
-int control_bury(struct control *c, int64_t now_us);    /* forgets old tombstones */
+                         int64_t now_us);            /* -EAGAIN: not now; it will be listed again */
+int control_bury(struct control *c, int64_t now_us); /* forgets old tombstones */
 void control_drop_slot(struct control *c, uint32_t at); /* the last one takes its place */
 
 /* observe.c */
+bool control_pool_is_known(const void *ctx, const char *service, const char *pool,
+                           const char *provider); /* a pool_known_fn; ctx: the control */
+void control_see_phase(struct control *c, uint32_t at, int64_t now_us);
 int control_observe(struct control *c, int64_t now_us);
 
 /* act.c */
@@ -161,6 +161,9 @@ const char *control_missing(const struct control *c, uint32_t service, int64_t n
 
 /* restore.c */
 int control_restore(struct control *c, int64_t now_us, struct err *err);
+int control_restore_override(struct control *c, struct plan_service *s, struct err *err);
+int control_restore_memory(struct control *c, const struct plan_service *s, struct plan_memory *ret,
+                           struct err *err); /* *ret stays where there is none of this service */
 void control_place(struct control *c, uint32_t at,
                    int64_t now_us); /* begins the observed part of an intent's slot */
 int control_store_cost(struct control *c, double folded);
@@ -173,6 +176,12 @@ void tenants_take_usage(struct control *c, struct router *r, const struct router
 int tenants_flush(struct control *c, int64_t now_us);
 int tenants_rules(const struct control *c, struct arena *arena, const struct tenant_rules **ret,
                   uint32_t *ret_count);
+
+/* measure.c */
+void control_measure(struct control *c, int64_t now_us); /* sets the gauges */
+void measure_zeros(struct control *c); /* of counters: a rate needs a zero to rise from */
+void measure_create(struct control *c, uint32_t offer, enum offer_error e); /* a provider's reply */
+void measure_ready(struct control *c, const struct intent *i, int64_t now_us); /* of a launch */
 
 /* tick.c */
 uint32_t control_find(const struct control *c, const char *id); /* UINT32_MAX: unknown */

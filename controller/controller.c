@@ -6,19 +6,24 @@
 #include "controller/controller.h"
 
 #include "base/core/hash.h"
+#include "base/core/json.h"
 #include "base/core/own.h"
 #include "base/io/file.h"
 #include "base/io/log.h"
 #include "base/io/loop/clock.h"
 #include "base/io/net/addr.h"
+#include "base/io/notify.h"
 #include "base/io/proc.h"
 #include "controller/access.h"
 #include "controller/api.h"
 #include "controller/aside.h"
 #include "controller/cloud/cloud_thread.h"
+#include "controller/cloud/kube/kube_cloud.h"
 #include "controller/control_metrics.h"
 #include "controller/fleet_clock.h"
 #include "controller/leader.h"
+#include "controller/live_config.h"
+#include "controller/orders.h"
 #include "fleet/controllers.h"
 #include "fleet/defaults.h"
 
@@ -28,18 +33,32 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #define SETUP_ARENA_BYTES ((size_t)4 << 20)
+#define CLOUDS_MAX 2 /* this machine and a Kubernetes cluster */
 #define STORE_BYTES_MAX ((uint64_t)256 << 20)
+#define LOOK_US 2000000 /* between two looks at the configuration's file */
+
+/* The services that are in force, and the memory of their command lines. */
+struct in_force {
+    struct controller_config config;
+    struct arena arena;
+};
 
 struct controller {
-    const struct controller_config *config;
+    const struct controller_config *config; /* of the start */
+    struct live_config live; /* of the term */
+    struct in_force *now; /* of the term; what may change while it runs is read here */
+    struct loop_timer look;
     struct arena arena;
     struct loop *loop;
     struct store *store;
     struct fleet_clock clock;
-    struct cloud cloud;
+    struct cloud cloud[CLOUDS_MAX];
+    uint32_t cloud_count;
     struct cloud_fence fence;
+    struct kube_settings kube;
     struct api *api;
     struct metrics *metrics;
     struct control_setup setup;
@@ -47,7 +66,9 @@ struct controller {
     struct leader *leader;
     struct control *control; /* NULL: it stands by */
     struct loop_timer tick;
+    struct notify_watch watch;
     struct credentials held;
+    struct key_file scrapers;
     char secret_path[PATH_MAX], keys_path[PATH_MAX], program[PATH_MAX], listen_host[ADDR_TEXT_MAX];
     struct tls *tls; /* NULL: plain HTTP */
     struct addr listen;
@@ -55,6 +76,66 @@ struct controller {
     char reach[STORE_ADDRESS_BYTES]; /* where others find us */
     bool failed;
 };
+
+static int show_config(void *arg, struct buf *out);
+static int apply_config(void *arg, const struct config_order *o, const char *by, struct buf *out,
+                        struct err *err);
+static int open_live(struct controller *c, struct err *err);
+static void close_live(struct controller *c);
+
+/* ---- the configuration in force ---- */
+
+/* Fills what may change in a running controller from the configuration in `f`. */
+static int fill_live(const struct controller *c, struct in_force *f, struct control_setup *setup,
+                     struct err *err)
+{
+    const struct controller_section *s = f->config.controller;
+    struct offer *offers = arena_array(&f->arena, PLAN_OFFERS_MAX, sizeof *offers);
+    uint32_t offer_count = 0;
+    if (!offers) return err_set(err, -ENOMEM, "no memory for offers");
+    setup->merge = MERGE_CONFIG_DEFAULT;
+    setup->merge.boot_us = s->boot_us;
+    setup->merge.drain_us = s->drain_us + s->drain_us / 10; /* the agent's deadline comes first */
+    setup->merge.silent_us = s->silent_us;
+    setup->tick_us = s->tick_us;
+    setup->lease_ms = (uint32_t)(s->lease_us / 1000);
+    setup->grace_ms = (uint64_t)s->grace_us / 1000;
+    setup->age_ms = (uint64_t)s->age_us / 1000;
+    setup->drain_ms = (uint64_t)s->drain_us / 1000;
+    setup->decisions_max = (uint64_t)s->decisions_max;
+    setup->keys_required = s->require_keys;
+    for (uint32_t i = 0; i < c->cloud_count; i++) {
+        uint32_t count = 0;
+        int rc = c->cloud[i].driver->offers(c->cloud[i].ctx, &offers[offer_count],
+                                            PLAN_OFFERS_MAX - offer_count, &count, err);
+        if (rc < 0) return rc;
+        offer_count += count;
+    }
+    return setup_services(&f->config, offers, offer_count, str_from(c->program), &f->arena, setup,
+                          err);
+}
+
+static int in_force_new(const struct config *config, struct in_force **ret, struct err *err)
+{
+    struct in_force *f = calloc(1, sizeof *f);
+    if (!f) return err_set(err, -ENOMEM, "no memory for the configuration");
+    arena_init(&f->arena, SETUP_ARENA_BYTES);
+    controller_config_fill(&f->config, config);
+    *ret = f;
+    return 0;
+}
+
+static void in_force_free(struct in_force *f)
+{
+    if (f) arena_fini(&f->arena);
+    free(f);
+}
+
+static void in_force_freep(struct in_force **f)
+{
+    in_force_free(*f);
+    *f = NULL;
+}
 
 /* ---- leading ---- */
 
@@ -78,11 +159,13 @@ static void tick_at(struct controller *c, int64_t at_us)
     }
 }
 
-/* Takes completions that no control waits for any more, so that they do not fill the cloud's queue. */
+/* Takes completions that no control waits for any more, so that they do not fill a cloud's queue. */
 static void drop_events(struct controller *c)
 {
     struct cloud_event *e = malloc(sizeof *e);
-    while (e && c->cloud.driver->next(c->cloud.ctx, fleet_clock_now(&c->clock), e)) {
+    for (uint32_t i = 0; e && i < c->cloud_count; i++) {
+        while (c->cloud[i].driver->next(c->cloud[i].ctx, fleet_clock_now(&c->clock), e)) {
+        }
     }
     free(e);
 }
@@ -110,16 +193,24 @@ static void wake_for_cloud(void *arg)
 static int begin_term(void *arg, uint64_t epoch, struct err *err)
 {
     struct controller *c = arg;
+    struct control_setup setup;
     int rc = fleet_clock_open(&c->clock, c->store, err);
     if (rc < 0) return err_prefix(err, rc, "controller.state");
+    rc = open_live(c, err);
+    if (rc < 0) return rc;
     drop_events(c);
     /* No two terms draw the same ids, not even under a seed that was configured: a provider may remember an id
      * for longer than we do. */
     bool alone = !store_is_shared(c->store) && c->setup.term.epoch == 0;
     c->setup.seed = c->seed ^ (alone ? 0 : hash64(&epoch, sizeof epoch, 0));
     c->setup.term = (struct control_term){ epoch, leads, c };
-    rc = control_new(&c->setup, fleet_clock_now(&c->clock), &c->control, err);
-    if (rc < 0) return rc;
+    setup = c->setup;
+    rc = fill_live(c, c->now, &setup, err);
+    if (rc == 0) rc = control_new(&setup, fleet_clock_now(&c->clock), &c->control, err);
+    if (rc < 0) {
+        close_live(c);
+        return rc;
+    }
     control_claim(c->control);
     if (c->clock.unreadable)
         control_set_aside(c->control, STR("clock"), "damaged, or of a newer release");
@@ -136,6 +227,7 @@ static void end_term(void *arg)
     api_attach(c->api, NULL);
     control_free(c->control);
     c->control = NULL;
+    close_live(c);
     control_metrics_rest(c->metrics);
 }
 
@@ -154,7 +246,7 @@ static void on_tick(void *arg)
 {
     struct controller *c = arg;
     loop_assert_owner(c->loop);
-    tick_at(c, loop_now_us(c->loop) + c->config->controller->tick_us);
+    tick_at(c, loop_now_us(c->loop) + c->now->config.controller->tick_us);
     if (!leader_leads(c->leader)) return; /* the leader's timer is due, and ends the term */
     struct err err = { 0 };
     int rc = fleet_clock_keep(&c->clock, &err);
@@ -182,6 +274,7 @@ static void on_signal(void *arg, int signo)
 {
     struct controller *c = arg;
     log_event(LOG_INFO, "controller_leaves", "signal=%d", signo);
+    notify_stopping("ends; the fleet goes on without it");
     loop_stop(c->loop);
 }
 
@@ -254,7 +347,6 @@ static int open_local(struct controller *c, struct err *err)
     int rc = state_path(c, "instances", folder, err);
     if (rc == 0) rc = file_make_folders(folder, 0700, err);
     if (rc == 0) rc = absolute(folder, err);
-    if (rc == 0) rc = proc_self_path(c->program, sizeof c->program);
     if (rc == 0)
         rc = setup_local(c->config->local, &c->arena, &local.offer, &local.offer_count,
                          &local.machine_share, err);
@@ -270,7 +362,33 @@ static int open_local(struct controller *c, struct err *err)
     const struct cloud pace = { .poll_us = c->config->local->poll_us,
                                 .calls_per_s = c->config->local->calls_per_s,
                                 .fence = &c->fence };
-    return cloud_thread_new(&cloud_local_backend, ctx, &pace, &c->cloud, err);
+    rc = cloud_thread_new(&cloud_local_backend, ctx, &pace, &c->cloud[c->cloud_count], err);
+    c->cloud_count += rc == 0;
+    return rc;
+}
+
+static int open_kube(struct controller *c, struct err *err)
+{
+    uint64_t seed;
+    int rc = kube_settings_make(c->config->kube, &c->arena, &c->kube, err);
+    if (rc == 0 && getrandom(&seed, sizeof seed, 0) != sizeof seed)
+        rc = err_set(err, -EIO, "the system gives no random bytes");
+    if (rc < 0) return rc;
+    c->kube.fence = &c->fence;
+    rc = kube_cloud_open(c->loop, &c->kube, c->config->controller->drain_us,
+                         (const char *const *)environ, seed, &c->cloud[c->cloud_count], err);
+    c->cloud_count += rc == 0;
+    return rc;
+}
+
+/* Without offers of a cluster there is this machine, with offers or without. */
+static int open_clouds(struct controller *c, struct err *err)
+{
+    bool kube = kube_is_wanted(c->config->kube);
+    int rc = proc_self_path(c->program, sizeof c->program);
+    if (rc == 0 && (!kube || c->config->local->offers.count > 0)) rc = open_local(c, err);
+    if (rc == 0 && kube) rc = open_kube(c, err);
+    return rc;
 }
 
 /* Splits controller.agents_reach, with or without "https://", into host and port. */
@@ -316,15 +434,10 @@ static int open_api(struct controller *c, struct err *err)
     const struct controller_section *s = c->config->controller;
     int rc = addr_parse(&c->listen, s->listen, err);
     if (rc < 0) return err_prefix(err, rc, "controller.listen");
-    char text[ADDR_TEXT_MAX];
-    struct addr bare = c->listen;
-    addr_text(&bare, text);
-    char *colon = strrchr(text, ':');
-    *colon = 0;
-    bool v6 = text[0] == '[';
-    snprintf(c->listen_host, sizeof c->listen_host, "%s", v6 ? text + 1 : text);
-    if (v6) c->listen_host[strlen(c->listen_host) - 1] = 0;
+    addr_host(&c->listen, c->listen_host);
     size_t host_count = 0;
+    rc = key_file_load(s->metrics_key_file, &c->scrapers, err);
+    if (rc < 0) return err_prefix(err, rc, "controller.metrics_key_file");
     rc = tls_section_open(&s->tls, &c->tls, NULL, err);
     if (rc < 0) return err_prefix(err, rc, "controller.tls");
     rc = gather_hosts(c, &host_count, err);
@@ -333,12 +446,15 @@ static int open_api(struct controller *c, struct err *err)
                               .port = c->listen.port,
                               .require_secret = s->require_secret || !addr_is_loopback(&c->listen),
                               .held = &c->held,
+                              .scrapers = &c->scrapers,
                               .tls = c->tls,
                               .hosts = c->hosts,
                               .host_count = host_count,
                               .clock = &c->clock,
                               .lease_ms = (uint32_t)(s->lease_us / 1000),
                               .metrics = c->metrics,
+                              .show_config = show_config,
+                              .apply_config = apply_config,
                               .on_urgent = on_urgent,
                               .leads = leads,
                               .leader = leader_of,
@@ -386,48 +502,42 @@ static int check_controllers(const struct controller_section *s, struct err *err
     return 0;
 }
 
-/* Makes all that a term's control is made of. */
+/* Refuses a configuration of the start that no term could begin with: one that stands by would show it only
+ * when it is needed. */
+static int check_start(const struct controller *c, struct err *err)
+{
+    CLEANUP(in_force_freep) struct in_force *f = NULL;
+    struct control_setup setup = { 0 };
+    if (!store_is_shared(c->store)) return 0; /* its only term begins now */
+    int rc = in_force_new(c->config->whole, &f, err);
+    return rc < 0 ? rc : fill_live(c, f, &setup, err);
+}
+
+/* Makes all that a term's control is made of, but for what the configuration in force says. */
 static int open_setup(struct controller *c, struct err *err)
 {
     const struct controller_section *s = c->config->controller;
     struct str reach = s->agents_reach;
     struct control_setup setup = {
-        .cloud = &c->cloud,
-        .cloud_count = 1,
+        .cloud = c->cloud,
+        .cloud_count = c->cloud_count,
         .store = c->store,
         .metrics = c->metrics,
-        .merge = MERGE_CONFIG_DEFAULT,
         .controllers = s->controllers.items,
         .controller_count = (uint32_t)s->controllers.count,
         .secret_file = str_from(c->secret_path),
         .secret = s->send_secret ? (struct str){ 0 } : str_from(c->held.secret),
-        /* Of local instances; a cloud's have addresses of their own. */
+        /* Of local instances; a cloud's driver writes its own. */
         .engine_host = STR("127.0.0.1"),
-        .tick_us = s->tick_us,
         .tls = c->tls != NULL || tls_url_cut(&reach), /* or a proxy's */
         .tls_ca = s->tls.ca,
-        .lease_ms = (uint32_t)(s->lease_us / 1000),
-        .grace_ms = (uint64_t)s->grace_us / 1000,
-        .age_ms = (uint64_t)s->age_us / 1000,
-        .drain_ms = (uint64_t)s->drain_us / 1000,
-        .decisions_max = (uint64_t)s->decisions_max,
-        .keys_required = s->require_keys,
         .keys_file = c->keys_path,
         .seed = (uint64_t)s->seed,
         .crash_at = s->crash_at.len ? s->crash_at.data : NULL,
     };
-    setup.merge.boot_us = s->boot_us;
-    setup.merge.drain_us = s->drain_us + s->drain_us / 10; /* the agent's deadline comes first */
-    setup.merge.silent_us = s->silent_us;
     if (setup.seed == 0 && getrandom(&setup.seed, sizeof setup.seed, 0) != sizeof setup.seed)
         return err_set(err, -EIO, "the system gives no random bytes");
-    struct offer *offers = arena_array(&c->arena, PLAN_OFFERS_MAX, sizeof *offers);
-    uint32_t offer_count = 0;
-    if (!offers) return err_set(err, -ENOMEM, "no memory for offers");
-    int rc = c->cloud.driver->offers(c->cloud.ctx, offers, PLAN_OFFERS_MAX, &offer_count, err);
-    if (rc == 0)
-        rc = setup_services(c->config, offers, offer_count, str_from(c->program), &c->arena, &setup,
-                            err);
+    int rc = check_start(c, err);
     if (rc == 0) rc = find_reach(c, &setup.host, &setup.port, err);
     if (rc == 0) rc = check_controllers(s, err);
     if (rc < 0) return rc;
@@ -463,6 +573,189 @@ static int check_crash_step(const struct controller_section *s, struct err *err)
                    near ? "; did you mean " : "", near ? near : "");
 }
 
+/* ---- another configuration while it runs ---- */
+
+static void set_log(const struct controller_section *s)
+{
+    log_set_level((enum log_level)s->log_level);
+    log_set_max((uint64_t)s->log_max);
+}
+
+/* Puts a candidate into force: prepared, then durable, then done. With dry_run only prepared. */
+static int change_config(struct controller *c, struct live_candidate *candidate, bool dry_run,
+                         struct err *err)
+{
+    CLEANUP(in_force_freep) struct in_force *f = NULL;
+    CLEANUP(control_next_freep) struct control_next *next = NULL;
+    struct control_setup setup = { 0 };
+    int64_t date_us = clock_wall_us();
+    int rc = in_force_new(candidate->config, &f, err);
+    if (rc == 0) rc = fill_live(c, f, &setup, err);
+    if (rc == 0) rc = control_prepare(c->control, &setup, &next, err);
+    if (rc < 0 || dry_run) return rc;
+    rc = live_config_keep(&c->live, candidate, date_us, err);
+    if (rc < 0) return rc;
+    control_commit(c->control, TAKE(next));
+    live_config_take(&c->live, candidate, date_us);
+    in_force_free(c->now);
+    c->now = TAKE(f);
+    set_log(c->now->config.controller);
+    log_event(LOG_INFO, "config_in_force", "generation=%llu source=%s by=%s changes=%u",
+              (unsigned long long)c->live.generation, live_source_names[c->live.source], c->live.by,
+              candidate->count);
+    on_urgent(c);
+    return 0;
+}
+
+static void count_config(struct controller *c, const char *result)
+{
+    struct str label = str_from(result);
+    metric_inc(metric_series(c->metrics, CONTROL_M_CONFIG_CHANGES, &label));
+    metric_set(metric_of(c->metrics, CONTROL_M_CONFIG_GENERATION), (double)c->live.generation);
+}
+
+static void note_order(struct controller *c, const char *what, const char *by, const char *text)
+{
+    const struct control_order o = { .what = what, .by = by, .text = text };
+    control_order_done(c->control, &o, fleet_clock_now(&c->clock));
+}
+
+/* Loads and changes; tells people and counts either way. An applied candidate without changes is in force
+ * already; a file with another text is taken all the same, because from now on it is what holds. */
+static int try_config(struct controller *c, struct live_candidate *candidate, bool dry_run,
+                      struct err *err)
+{
+    bool applied = candidate->source == LIVE_APPLIED;
+    int rc = live_config_load(&c->live, candidate, err);
+    bool differs = candidate->count > 0 || (!applied && live_config_differs(&c->live));
+    if (rc == 0 && differs) rc = change_config(c, candidate, dry_run, err);
+    if (rc == 0 && !applied) c->live.refused_us = 0;
+    if (dry_run || (rc == 0 && candidate->count == 0)) return rc;
+    if (rc < 0) live_config_refuse(&c->live, candidate->by, err, rc, clock_wall_us());
+    count_config(c, rc < 0 ? "refused" : live_source_names[candidate->source]);
+    note_order(c,
+               rc < 0    ? "config_refused"
+               : applied ? "apply"
+                         : "config_file",
+               candidate->by, rc < 0 ? err_text(err, rc) : candidate->paths.data);
+    return rc;
+}
+
+/* Takes the file again after it has changed, or on SIGHUP. One that stands by reads it when its term begins. */
+static void reload(struct controller *c)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    struct err err = { 0 };
+    const char *path = c->config->sources.path;
+    if (!leads(c)) return;
+    if (!path) {
+        log_event(LOG_WARN, "config_without_file", "%s",
+                  "error=\"there is no file to read again\"");
+        return;
+    }
+    int rc = live_config_read(&c->live, &text, &err);
+    struct live_candidate candidate = {
+        .source = LIVE_FILE, .text = buf_view(&text), .name = path, .by = "the file"
+    };
+    if (rc == 0) {
+        (void)try_config(c, &candidate, false, &err); /* a refusal is told there */
+    } else {
+        live_config_refuse(&c->live, candidate.by, &err, rc, clock_wall_us());
+        count_config(c, "refused");
+    }
+    live_candidate_fini(&candidate);
+}
+
+static void on_hangup(void *arg, int signo)
+{
+    (void)signo;
+    reload(arg);
+}
+
+static void on_look(void *arg)
+{
+    struct controller *c = arg;
+    if (leads(c) && live_config_file_changed(&c->live)) reload(c);
+    /* A timer that cannot be set leaves SIGHUP and `muster apply`. */
+    (void)loop_timer_set(c->loop, &c->look, loop_now_us(c->loop) + LOOK_US);
+}
+
+static int show_config(void *arg, struct buf *out)
+{
+    const struct controller *c = arg;
+    return live_config_put(&c->live, out);
+}
+
+static int apply_config(void *arg, const struct config_order *o, const char *by, struct buf *out,
+                        struct err *err)
+{
+    struct controller *c = arg;
+    CLEANUP(buf_fini) struct buf name = { 0 }, file = { 0 };
+    if (o->generation && o->generation != c->live.generation)
+        return err_set(
+            err, -ESTALE,
+            "the configuration in force has changed meanwhile: it is generation %llu, not "
+            "%llu",
+            (unsigned long long)c->live.generation, (unsigned long long)o->generation);
+    if (buf_str(&name, o->name) < 0) return err_set(err, -ENOMEM, "no memory for the order");
+    /* What was written into the file until now is older than this order. */
+    if (!o->dry_run) (void)live_config_read(&c->live, &file, NULL);
+    struct live_candidate candidate = {
+        .source = LIVE_APPLIED, .text = o->text, .name = name.data, .by = by
+    };
+    uint64_t before = c->live.generation;
+    int rc = try_config(c, &candidate, o->dry_run, err);
+    if (rc == 0) {
+        struct json_writer w;
+        json_writer_init(&w, out);
+        json_object(&w);
+        json_kv_bool(&w, "dry_run", o->dry_run);
+        json_kv_bool(&w, "applied", c->live.generation != before);
+        json_kv_u64(&w, "generation", c->live.generation);
+        json_key(&w, "changes");
+        json_put_raw(&w, buf_view(&candidate.changes));
+        json_object_end(&w);
+    }
+    live_candidate_fini(&candidate);
+    return rc;
+}
+
+/* ---- all of it ---- */
+
+/* Finds out which configuration is in force: a term begins with it. */
+static int open_live(struct controller *c, struct err *err)
+{
+    const struct live_config_setup setup = { .start = c->config->whole,
+                                             .sources = c->config->sources,
+                                             .check = c->config->check,
+                                             .store = c->store };
+    int rc = live_config_open(&c->live, &setup, clock_wall_us(), err);
+    if (rc == 0) rc = in_force_new(live_config_get(&c->live), &c->now, err);
+    if (rc < 0) {
+        close_live(c);
+        return rc;
+    }
+    set_log(c->now->config.controller);
+    metric_set(metric_of(c->metrics, CONTROL_M_CONFIG_GENERATION), (double)c->live.generation);
+    return 0;
+}
+
+static void close_live(struct controller *c)
+{
+    in_force_free(c->now);
+    c->now = NULL;
+    live_config_fini(&c->live);
+}
+
+static int watch_file(struct controller *c, struct err *err)
+{
+    int rc = loop_signal(c->loop, SIGHUP, on_hangup, c, err);
+    c->look = (struct loop_timer){ .fn = on_look, .arg = c };
+    if (rc == 0 && c->config->sources.path)
+        rc = loop_timer_set(c->loop, &c->look, clock_mono_us() + LOOK_US);
+    return rc;
+}
+
 static int build(struct controller *c, struct err *err)
 {
     c->tick = (struct loop_timer){ .fn = on_tick, .arg = c };
@@ -470,37 +763,51 @@ static int build(struct controller *c, struct err *err)
     if (rc == 0) rc = metrics_new(control_metric_table, CONTROL_M_COUNT, NULL, 0, &c->metrics, err);
     if (rc == 0) rc = loop_new(&c->loop, err);
     if (rc == 0) rc = open_state(c, err);
-    if (rc == 0) rc = open_local(c, err);
+    if (rc == 0) rc = open_clouds(c, err);
     if (rc == 0) rc = open_api(c, err);
     if (rc == 0) rc = open_setup(c, err);
     if (rc == 0) rc = open_leader(c, err);
+    if (rc == 0) rc = watch_file(c, err);
     if (rc == 0) rc = loop_signal(c->loop, SIGTERM, on_signal, c, err);
     if (rc == 0) rc = loop_signal(c->loop, SIGINT, on_signal, c, err);
     return rc;
 }
 
+/* The controller is ready when it listens and holds its store, not when all clouds have been listed: a provider
+ * that is out of reach must not make a service manager start it again and again. */
+static void tell_ready(const struct controller *c)
+{
+    char status[ADDR_TEXT_MAX + 64];
+    log_event(LOG_INFO, "controller_ready", "host=%s port=%u state=%s services=%zu", c->listen_host,
+              api_port(c->api), c->config->controller->state.data, c->config->service_count);
+    snprintf(status, sizeof status, "listens at %s port %u", c->listen_host, api_port(c->api));
+    notify_ready(status);
+}
+
 int controller_main(const struct controller_config *config, struct err *err)
 {
     signal(SIGPIPE, SIG_IGN);
-    log_set_level((enum log_level)config->controller->log_level);
-    log_set_max((uint64_t)config->controller->log_max);
+    set_log(config->controller);
     struct controller *c = calloc(1, sizeof *c);
     must(c);
     c->config = config;
     arena_init(&c->arena, SETUP_ARENA_BYTES);
     int rc = build(c, err);
+    if (rc == 0) rc = notify_watch_start(&c->watch, c->loop, NULL, 0, err);
     if (rc == 0) {
-        log_event(LOG_INFO, "controller_ready", "host=%s port=%u state=%s services=%zu",
-                  c->listen_host, api_port(c->api), config->controller->state.data,
-                  config->service_count);
+        tell_ready(c);
         rc = loop_run(c->loop);
         if (c->failed) rc = err_set(err, -ENOMEM, "the controller's clock cannot be set");
     }
     leader_free(c->leader); /* first: its term, with the control, ends */
     api_free(c->api);
+    key_file_fini(&c->scrapers);
     tls_free(c->tls);
-    cloud_close(&c->cloud);
+    for (uint32_t i = 0; i < c->cloud_count; i++)
+        cloud_close(&c->cloud[i]);
     if (c->store) store_close(c->store);
+    notify_watch_stop(&c->watch);
+    notify_watch_fini(&c->watch);
     loop_free(c->loop);
     metrics_free(c->metrics);
     arena_fini(&c->arena);

@@ -12,6 +12,7 @@
 #include "controller/observed.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* ---- providers ---- */
@@ -24,8 +25,8 @@ static int64_t stale_after_us(const struct cloud *cl)
     return cl->poll_us * STALE_POLLS + STALE_US;
 }
 
-static bool pool_is_known(const void *ctx, const char *service, const char *pool,
-                          const char *provider)
+bool control_pool_is_known(const void *ctx, const char *service, const char *pool,
+                           const char *provider)
 {
     const struct control *c = ctx;
     for (uint32_t s = 0; s < c->setup.service_count; s++) {
@@ -38,14 +39,22 @@ static bool pool_is_known(const void *ctx, const char *service, const char *pool
     return false;
 }
 
+/* Returns true if it runs, is billed and serves nobody: it has no intent, or is the second of one. */
+static bool is_orphan(const struct claimed *c, const struct listed *item)
+{
+    return !item->gone &&
+           (c->claim == CLAIM_DUPLICATE || c->claim == CLAIM_END || c->claim == CLAIM_WAIT);
+}
+
 static int settle_strays(struct control *c, uint32_t cloud, int64_t now_us)
 {
     struct provider *p = &c->observed.provider[cloud];
     const struct listing *l = &p->listing;
     if (!l->ok || !p->is_new) return 0;
     p->is_new = false;
-    const struct merge_fleet fleet = { c->money.intent, c->money.count, pool_is_known, c };
+    const struct merge_fleet fleet = { c->money.intent, c->money.count, control_pool_is_known, c };
     merge_claims(l, &fleet, &c->setup.merge, now_us, c->observed.claimed);
+    p->orphans = 0;
     for (uint32_t i = 0; i < l->count; i++) {
         int rc = 0;
         if (c->observed.claimed[i].owner == UINT32_MAX && !l->item[i].gone &&
@@ -53,6 +62,7 @@ static int settle_strays(struct control *c, uint32_t cloud, int64_t now_us)
             control_shadow(c, cloud, &l->item[i], now_us);
             continue;
         }
+        p->orphans += is_orphan(&c->observed.claimed[i], &l->item[i]);
         switch (c->observed.claimed[i].claim) {
         case CLAIM_ADOPT:
             rc = control_adopt(c, cloud, &l->item[i], now_us);
@@ -99,6 +109,7 @@ static void learn_lead(struct control *c, uint32_t at, int64_t now_us)
     if (offer == PLAN_NONE) return;
     d->lead_learned = true;
     offer_learn_lead(&c->money.offer[offer], (double)(now_us - i->called_us) / 1e6);
+    measure_ready(c, i, now_us);
 }
 
 /* Returns true if a router may have requests at `at`: without a fresh sync of every router this cannot be
@@ -129,6 +140,15 @@ static void count_loss(struct control *c, uint32_t at, int64_t now_us)
     log_event(LOG_WARN, "taken_away", "id=%s offer=%s zone=%s leaves_in_s=%.0f", i->id, i->offer,
               c->money.offer[offer].zone,
               d->leaves_us ? (double)(d->leaves_us - now_us) / 1e6 : 0.0);
+    const struct event_note note = { .what = "taken_away",
+                                     .by = i->provider,
+                                     .service = i->service,
+                                     .pool = i->pool,
+                                     .instance = i->id,
+                                     .offer = i->offer,
+                                     .text = d->leaves_us ? "announced by the provider"
+                                                          : "without notice" };
+    control_note(c, &note, now_us);
 }
 
 /* Returns true if a spot instance went without a drain of ours and without its agent's report of an end. */
@@ -139,14 +159,50 @@ static bool was_taken(const struct merge_view *v, const struct offer *o, enum in
     return o && o->spot && served && gone && v->seen->state != AGENT_STOPPED;
 }
 
-/* Drains an instance that the provider is about to take away, while there is time. */
+/* Drains an instance that the provider is about to take away, while there is time. One that we are ending
+ * leaves because we said so. */
 static int heed_notice(struct control *c, uint32_t at, const struct listed *item, int64_t now_us)
 {
     struct detail *d = &c->observed.detail[at];
+    char why[INTENT_WHY_BYTES];
     if (!item || !item->leaves_us || d->doomed) return 0;
+    if (c->money.intent[at].state >= INTENT_ENDING) return 0;
     d->leaves_us = item->leaves_us;
     count_loss(c, at, now_us);
-    return control_apply(c, at, INTENT_DRAIN, "the provider takes it away", NULL, now_us);
+    snprintf(why, sizeof why, "the provider takes it away%s%.150s", item->why[0] ? ": " : "",
+             item->why);
+    return control_apply(c, at, INTENT_DRAIN, why, NULL, now_us);
+}
+
+/* Ends an instance that its provider cannot bring up, and counts that as a refusal of the offer, so that
+ * the next goes elsewhere. Its agent's report outweighs what the provider says. */
+static int heed_stuck(struct control *c, uint32_t at, const struct listed *item, int64_t now_us)
+{
+    const struct intent *i = &c->money.intent[at];
+    if (!item || item->stuck == OFFER_OK ||
+        (i->state != INTENT_CREATING && i->state != INTENT_CREATED))
+        return 0;
+    uint32_t offer = control_find_offer(c, i->provider, i->offer);
+    if (offer != PLAN_NONE) {
+        offer_answered(&c->money.health[offer], item->stuck, item->why, now_us);
+        measure_create(c, offer, item->stuck);
+    }
+    log_event(LOG_WARN, "instance_stuck", "id=%s offer=%s class=%s why=%s", i->id, i->offer,
+              offer_error_names[item->stuck], item->why);
+    char why[INTENT_WHY_BYTES];
+    snprintf(why, sizeof why, "%s: %.160s", offer_error_names[item->stuck], item->why);
+    return control_apply(c, at, INTENT_END, why, NULL, now_us);
+}
+
+void control_see_phase(struct control *c, uint32_t at, int64_t now_us)
+{
+    struct detail *d = &c->observed.detail[at];
+    enum phase phase =
+        merge_phase(&c->money.intent[at], &c->observed.seen[at], &c->setup.merge, now_us);
+    if (phase == d->phase) return;
+    if (phase == PHASE_READY && c->observed.seen[at].heard_us) learn_lead(c, at, now_us);
+    d->phase = phase;
+    d->phase_us = now_us;
 }
 
 static int drive_intent(struct control *c, uint32_t at, int64_t now_us)
@@ -167,19 +223,21 @@ static int drive_intent(struct control *c, uint32_t at, int64_t now_us)
                             .listening_us = c->observed.listening_us };
     enum intent_event e = merge_event(&v, &c->setup.merge, now_us);
     const char *handle = v.item ? v.item->handle : NULL;
+    if (v.item && v.item->node[0]) memcpy(d->node, v.item->node, sizeof d->node);
     if (was_taken(&v, offer == PLAN_NONE ? NULL : &c->money.offer[offer], e))
         count_loss(c, at, now_us);
-    int rc = e == INTENT_EVENT_COUNT ? 0 : control_apply(c, at, e, NULL, handle, now_us);
+    char why[INTENT_WHY_BYTES] = "";
+    if (v.item && v.item->gone)
+        snprintf(why, sizeof why, "%s", v.item->why);
+    else if (e == INTENT_DRAINED && d->unfinished > 0)
+        snprintf(why, sizeof why, "%s, with %u requests in flight when the drain's time was over",
+                 intent_event_names[e], d->unfinished);
+    int rc =
+        e == INTENT_EVENT_COUNT ? 0 : control_apply(c, at, e, why[0] ? why : NULL, handle, now_us);
     if (rc == 0) rc = heed_notice(c, at, v.item, now_us);
+    if (rc == 0) rc = heed_stuck(c, at, v.item, now_us);
     if (rc == -ECANCELED) return rc;
-
-    enum phase phase =
-        merge_phase(&c->money.intent[at], &c->observed.seen[at], &c->setup.merge, now_us);
-    if (phase != d->phase) {
-        if (phase == PHASE_READY && c->observed.seen[at].heard_us) learn_lead(c, at, now_us);
-        d->phase = phase;
-        d->phase_us = now_us;
-    }
+    control_see_phase(c, at, now_us);
     return 0;
 }
 

@@ -31,6 +31,7 @@ struct provider {
     bool observed; /* the listing shows the world since the controller's start */
     bool is_new;   /* the listing has come since the last tick */
     bool list_soon;
+    uint32_t orphans;               /* in the listing, beyond those that were adopted */
     uint64_t list_call, price_call; /* under way; 0: none */
     int64_t list_sent_us, price_sent_us;
 };
@@ -43,6 +44,11 @@ struct detail {
     uint64_t agent_boot, agent_seq;
     uint32_t restarts;
     char trouble[REPORT_TEXT_BYTES_MAX + 1];
+    char version[REPORT_VERSION_BYTES_MAX + 1];
+    int64_t clock_ahead_us; /* the agent's wall clock less ours, as its report came; has_clock */
+    bool has_clock;
+    uint32_t unfinished;
+    char node[NAME_BYTES]; /* as its provider lists it; empty: not said */
     char host[REPORT_NAME_BYTES_MAX + 1];
     char model[REPORT_TEXT_BYTES_MAX + 1];
     char digest[REPORT_NAME_BYTES_MAX + 1], numerics[REPORT_NAME_BYTES_MAX + 1];
@@ -83,6 +89,9 @@ struct router {
     uint32_t port;
     uint64_t boot, seq;
     int64_t heard_us;
+    char version[REPORT_VERSION_BYTES_MAX + 1];
+    int64_t clock_ahead_us; /* its wall clock less ours, as its sync came; has_clock */
+    bool has_clock;
     struct demand_seen demand[PLAN_SERVICES_MAX];
     struct routed {
         char instance[INTENT_ID_BYTES];

@@ -2,7 +2,8 @@
  *
  *     intent/ID        one JSON record each (core/intent.h), written by act.c
  *     tenant/NAME      tenants.c
- *     hand/SERVICE     {"v":1,"paused":bool,"manual":{"POOL":N}}: a service's overrides
+ *     hand/SERVICE     {"v":1,"paused":bool,"manual":{"POOL":N},"drained":["POOL"]}: a service's
+ *                      overrides
  *     memory/SERVICE   the state of its policies (core/record.h); ignored when its policies or
  *                      pools have changed
  *     cost             {"v":1,"folded":dollars}: the cost of forgotten instances
@@ -17,6 +18,7 @@
 #include "controller/config.h"
 #include "controller/control_state.h"
 #include "controller/core/record.h"
+#include "controller/orders.h"
 
 #include <string.h>
 
@@ -117,6 +119,19 @@ static int read_manual(struct json_reader *r, struct plan_service *s)
     return r->token == JSON_OBJECT_END ? 0 : -EINVAL;
 }
 
+static int read_drained(struct json_reader *r, struct plan_service *s)
+{
+    CLEANUP(buf_fini) struct buf name = { 0 };
+    if (json_next(r) != JSON_ARRAY) return -EINVAL;
+    while (json_next(r) == JSON_STRING) {
+        buf_clear(&name);
+        if (json_text(r, &name) < 0) return -ENOMEM;
+        for (uint32_t p = 0; p < s->pool_count; p++)
+            if (str_eq(buf_view(&name), str_from(s->pool[p].name))) s->pool[p].drained = true;
+    }
+    return r->token == JSON_ARRAY_END ? 0 : -EINVAL;
+}
+
 static int read_override(struct str text, struct plan_service *s)
 {
     struct json_reader r;
@@ -134,6 +149,8 @@ static int read_override(struct str text, struct plan_service *s)
             rc = json_bool(&r, &s->paused);
         } else if (json_key_is(&r, "manual")) {
             rc = read_manual(&r, s);
+        } else if (json_key_is(&r, "drained")) {
+            rc = read_drained(&r, s);
         } else {
             json_skip(&r);
         }
@@ -142,9 +159,8 @@ static int read_override(struct str text, struct plan_service *s)
     return r.token == JSON_OBJECT_END ? 0 : -EINVAL;
 }
 
-static int restore_override(struct control *c, uint32_t service, struct err *err)
+int control_restore_override(struct control *c, struct plan_service *s, struct err *err)
 {
-    struct plan_service *s = &c->desired.service[service];
     CLEANUP(buf_fini) struct buf key = { 0 }, text = { 0 };
     buf_printf(&key, "hand/%s", s->name);
     int rc = store_get(c->setup.store, buf_view(&key), &text, NULL, err);
@@ -176,6 +192,11 @@ static int store_override(struct control *c, const struct plan_service *s, struc
     for (uint32_t p = 0; p < s->pool_count; p++)
         json_kv_i64(&w, s->pool[p].name, s->pool[p].manual);
     json_object_end(&w);
+    json_key(&w, "drained");
+    json_array(&w);
+    for (uint32_t p = 0; p < s->pool_count; p++)
+        if (s->pool[p].drained) json_put_text(&w, s->pool[p].name);
+    json_array_end(&w);
     json_object_end(&w);
     if (key.rc < 0 || text.rc < 0) return err_set(err, -ENOMEM, "no memory");
     return store_put_if(c->setup.store, buf_view(&key), buf_view(&text), STORE_ANY, NULL, err);
@@ -206,19 +227,28 @@ int control_pause(struct control *c, struct str service, bool paused, struct err
     return 0;
 }
 
+/* Finds the pool in `copy`, a copy of the service that is about to be changed and stored. */
+static int find_pool(struct plan_service *copy, struct str name, struct plan_pool **ret,
+                     struct err *err)
+{
+    for (uint32_t i = 0; i < copy->pool_count; i++)
+        if (str_eq(str_from(copy->pool[i].name), name)) {
+            *ret = &copy->pool[i];
+            return 0;
+        }
+    return err_set(err, -ENOENT, "service %s has no pool '" STR_FMT "'", copy->name, STR_ARG(name));
+}
+
 int control_scale(struct control *c, struct str service, struct str pool, int32_t count,
                   struct err *err)
 {
     uint32_t s;
+    struct plan_pool *p;
     int rc = find_service(c, service, &s, err);
     if (rc < 0) return rc;
     struct plan_service copy = c->desired.service[s];
-    struct plan_pool *p = NULL;
-    for (uint32_t i = 0; i < copy.pool_count; i++)
-        if (str_eq(str_from(copy.pool[i].name), pool)) p = &copy.pool[i];
-    if (!p)
-        return err_set(err, -ENOENT, "service %s has no pool '" STR_FMT "'", copy.name,
-                       STR_ARG(pool));
+    rc = find_pool(&copy, pool, &p, err);
+    if (rc < 0) return rc;
     if (count > 0 && (uint32_t)count > p->max)
         return err_set(err, -ERANGE, "%d is over the maximum of pool %s, %u", count, p->name,
                        p->max);
@@ -232,16 +262,36 @@ int control_scale(struct control *c, struct str service, struct str pool, int32_
     return 0;
 }
 
+int control_drain_pool(struct control *c, struct str service, struct str pool, bool drained,
+                       struct err *err)
+{
+    uint32_t s;
+    struct plan_pool *p;
+    int rc = find_service(c, service, &s, err);
+    if (rc < 0) return rc;
+    struct plan_service copy = c->desired.service[s];
+    rc = find_pool(&copy, pool, &p, err);
+    if (rc < 0) return rc;
+    p->drained = drained;
+    rc = store_override(c, &copy, err);
+    if (rc < 0) return rc;
+    c->desired.service[s] = copy;
+    c->urgent = true;
+    log_event(LOG_INFO, "pool_drained", "service=%s pool=%s drained=%s", copy.name, p->name,
+              drained ? "yes" : "no");
+    return 0;
+}
+
 /* ---- state of policies ---- */
 
 /* Copies a damaged record aside, because it will be overwritten; the service begins without it. */
-static int restore_memory(struct control *c, uint32_t service, struct err *err)
+int control_restore_memory(struct control *c, const struct plan_service *s, struct plan_memory *ret,
+                           struct err *err)
 {
-    const struct plan_service *s = &c->desired.service[service];
     CLEANUP(buf_fini) struct buf key = { 0 }, value = { 0 };
     buf_printf(&key, "memory/%s", s->name);
     if (store_get(c->setup.store, buf_view(&key), &value, NULL, NULL) < 0) return 0;
-    switch (policy_memory_decode(s, buf_view(&value), &c->desired.memory[service])) {
+    switch (policy_memory_decode(s, buf_view(&value), ret)) {
     case POLICY_MEMORY_GOOD:
         break;
     case POLICY_MEMORY_OTHER:
@@ -329,13 +379,14 @@ int control_restore(struct control *c, int64_t now_us, struct err *err)
     int rc = store_list(c->setup.store, STR("intent/"), restore_intent, &r, err);
     if (rc == 0) rc = restore_cost(c, err);
     for (uint32_t s = 0; s < c->setup.service_count && rc == 0; s++)
-        rc = restore_memory(c, s, err);
+        rc = control_restore_memory(c, &c->desired.service[s], &c->desired.memory[s], err);
     if (rc == 0) rc = store_list(c->setup.store, STR("aside/"), restore_aside, &r, err);
     for (uint32_t s = 0; s < c->setup.service_count && rc == 0; s++)
-        rc = restore_override(c, s, err);
+        rc = control_restore_override(c, &c->desired.service[s], err);
     if (rc == 0) rc = tenants_restore(c, err);
     if (rc == 0) rc = keys_restore(c, err);
     if (rc == 0) rc = tokens_restore(c, err);
+    if (rc == 0) rc = events_restore(c, err);
     struct store_log_stat stat = { 0 };
     if (rc == 0) rc = store_log_stat(c->setup.store, &c->desired.decision_log, &stat, err);
     if (rc < 0) return rc;

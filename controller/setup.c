@@ -424,8 +424,11 @@ int setup_services(const struct controller_config *config, const struct offer *o
         const struct service_section *from = &config->service[s];
         const struct pool_section *pools = from->pools.items;
         int rc = fill_service(from, offers, offer_count, &service[s], err);
-        for (size_t p = 0; p < from->pools.count && rc == 0; p++)
-            rc = setup_launch(config, from, &pools[p], program, arena, &launch[s][p], err);
+        for (size_t p = 0; p < from->pools.count && rc == 0; p++) {
+            bool is_here = str_eq(pools[p].provider, STR("local"));
+            rc = setup_launch(config, from, &pools[p], is_here ? program : STR(LAUNCH_SELF), arena,
+                              &launch[s][p], err);
+        }
         if (rc < 0) return rc;
     }
     setup->service = service;

@@ -110,6 +110,33 @@ static uint32_t leaves_ms(const struct detail *d, int64_t now_us)
     return (uint32_t)min_i64(max_i64((d->leaves_us - now_us) / 1000, 1), UINT32_MAX);
 }
 
+/* Counts the engine's restarts since the agent's last report. The first report says only how many there were
+ * before. */
+static void count_restarts(struct control *c, uint32_t at, const struct agent_report *r)
+{
+    const struct detail *d = &c->observed.detail[at];
+    const struct intent *i = &c->money.intent[at];
+    uint32_t before = d->agent_boot == r->boot ? d->restarts : 0;
+    if (d->agent_boot == 0 || r->restarts <= before) return;
+    const struct str label[] = { str_from(i->service), str_from(i->pool) };
+    metric_add(metric_series(c->metrics, CONTROL_M_RESTARTS, label), r->restarts - before);
+}
+
+static void note_trouble(struct control *c, uint32_t at, const struct agent_report *r,
+                         int64_t now_us)
+{
+    const struct intent *i = &c->money.intent[at];
+    char text[REPORT_TEXT_BYTES_MAX + 1];
+    keep_text(text, sizeof text, r->trouble);
+    const struct event_note note = { .what = "trouble",
+                                     .by = "agent",
+                                     .service = i->service,
+                                     .pool = i->pool,
+                                     .instance = i->id,
+                                     .text = text };
+    control_note(c, &note, now_us);
+}
+
 void control_report(struct control *c, const struct agent_report *r, int64_t now_us,
                     struct agent_reply *ret)
 {
@@ -130,10 +157,17 @@ void control_report(struct control *c, const struct agent_report *r, int64_t now
     if (!stale) {
         bool was_ready = s->engine_ready;
         enum agent_state was = s->state;
+        count_restarts(c, at, r);
         d->agent_boot = r->boot;
         d->agent_seq = r->seq;
         d->restarts = r->restarts;
+        if (r->trouble.len && !str_eq(r->trouble, str_from(d->trouble)))
+            note_trouble(c, at, r, now_us);
         keep_text(d->trouble, sizeof d->trouble, r->trouble);
+        keep_text(d->version, sizeof d->version, r->version);
+        d->unfinished = r->unfinished;
+        d->has_clock = r->date_us > 0 && c->date_known;
+        d->clock_ahead_us = r->date_us - (now_us + c->date_ahead_us);
         *s = (struct sighting){ .heard_us = now_us, .state = r->state };
         d->has_engine = r->has_engine;
         if (r->has_engine) keep_engine(d, s, &r->engine);
@@ -177,6 +211,9 @@ static void keep_sync(struct control *c, struct router *r, const struct router_s
     r->heard_us = now_us;
     r->port = s->port;
     keep_text(r->host, sizeof r->host, s->host);
+    keep_text(r->version, sizeof r->version, s->version);
+    r->has_clock = s->date_us > 0 && c->date_known;
+    r->clock_ahead_us = s->date_us - (now_us + c->date_ahead_us);
     for (uint32_t k = 0; k < c->setup.service_count; k++) {
         struct str name = str_from(c->desired.service[k].name);
         for (uint32_t i = 0; i < s->service_count; i++) {
@@ -286,7 +323,7 @@ static bool may_start(const struct control *c, uint32_t service, bool any_coming
     if (s->paused) return false;
     for (uint32_t p = 0; p < s->pool_count; p++) {
         const struct plan_pool *pool = &s->pool[p];
-        if (pool->max == 0 || pool->manual == 0) continue;
+        if (pool->max == 0 || pool->manual == 0 || pool->drained) continue;
         for (uint32_t o = 0; o < pool->offer_count; o++)
             if (offer_may_be_asked(&c->money.health[pool->offer[o]], now_us)) return true;
     }

@@ -548,25 +548,25 @@ int control_token_remove(struct control *c, struct str name, struct err *err)
     return 0;
 }
 
-bool tokens_find(const struct tokens *t, struct str text, enum token_role *ret)
+const char *tokens_find(const struct tokens *t, struct str text, enum token_role *ret)
 {
     uint8_t digest[SHA256_BYTES];
     char hex[SHA256_HEX + 1];
-    bool found = false;
-    if (text.len == 0) return false;
+    const char *found = NULL;
+    if (text.len == 0) return NULL;
     sha256(text.data, text.len, digest);
     hex_from(digest, sizeof digest, hex);
     for (uint32_t i = 0; i < t->count; i++) {
         if (!equal_constant_time(hex, t->at[i].hash, SHA256_HEX)) continue;
         *ret = (enum token_role)t->at[i].role;
-        found = true;
+        found = t->at[i].name;
     }
     return found;
 }
 
-bool control_token_find(const struct control *c, struct str text, enum token_role *ret)
+const char *control_token_find(const struct control *c, struct str text, enum token_role *ret)
 {
-    return c && tokens_find(&c->people.tokens, text, ret);
+    return c ? tokens_find(&c->people.tokens, text, ret) : NULL;
 }
 
 int tokens_rules(const struct control *c, struct arena *arena, const struct token_rules **ret,

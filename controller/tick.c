@@ -157,6 +157,7 @@ int control_new(const struct control_setup *setup, int64_t now_us, struct contro
     c->desired.decision_log = (struct store_log){ "decisions", setup->decisions_max };
     rng_seed(&c->rng, setup->seed);
     allocate(c);
+    events_init(&c->events);
     /* Events of an earlier term's calls may still come: no id is theirs. */
     c->money.call_last = setup->term.epoch << 32;
     c->metrics = setup->metrics;
@@ -165,6 +166,7 @@ int control_new(const struct control_setup *setup, int64_t now_us, struct contro
     if (c->owns_metrics)
         rc = metrics_new(control_metric_table, CONTROL_M_COUNT, NULL, 0, &c->metrics, err);
     if (rc == 0) rc = load_offers(c, err);
+    if (rc == 0) measure_zeros(c);
     if (rc == 0) rc = control_restore(c, now_us, err);
     if (rc < 0) return rc;
     *ret = TAKE(c);
@@ -196,56 +198,9 @@ void control_free(struct control *c)
     free(c->observed.detail);
     free(c->observed.seen);
     free(c->money.intent);
+    events_fini(&c->events);
     if (c->owns_metrics) metrics_free(c->metrics);
     free(c);
-}
-
-static void publish_providers(struct control *c, int64_t now_us)
-{
-    for (uint32_t k = 0; k < c->setup.cloud_count; k++) {
-        const struct provider *p = &c->observed.provider[k];
-        struct str label = str_from(p->cloud.driver->name);
-        uint32_t calls = (p->list_call != 0) + (p->price_call != 0);
-        for (uint32_t at = 0; at < c->money.count; at++)
-            calls += c->observed.detail[at].call != 0 &&
-                     control_find_cloud(c, c->money.intent[at].provider) == k;
-        metric_set(metric_series(c->metrics, CONTROL_M_CALLS_UNDER_WAY, &label), calls);
-        if (p->listing.taken_us)
-            metric_set(metric_series(c->metrics, CONTROL_M_LISTING_AGE, &label),
-                       (double)(now_us - p->listing.taken_us) / 1e6);
-    }
-}
-
-static void publish_metrics(struct control *c, int64_t now_us)
-{
-    uint32_t count[PLAN_SERVICES_MAX][SCALE_POOLS_MAX][PHASE_COUNT] = { { { 0 } } };
-    double cost[PLAN_SERVICES_MAX] = { 0 };
-    for (uint32_t at = 0; at < c->money.count; at++) {
-        const struct detail *d = &c->observed.detail[at];
-        if (!intent_is_live(&c->money.intent[at]) || d->service == PLAN_NONE) continue;
-        if (intent_is_billed(&c->money.intent[at])) cost[d->service] += c->money.intent[at].price_h;
-        if (d->pool != PLAN_NONE) count[d->service][d->pool][d->phase]++;
-    }
-    for (uint32_t s = 0; s < c->setup.service_count; s++) {
-        const struct plan_service *sv = &c->desired.service[s];
-        struct str label[3] = { str_from(sv->name) };
-        metric_set(metric_series(c->metrics, CONTROL_M_COST_PER_HOUR, label), cost[s]);
-        for (uint32_t p = 0; p < sv->pool_count; p++) {
-            label[1] = str_from(sv->pool[p].name);
-            if (s < c->desired.plan.decision_count)
-                metric_set(metric_series(c->metrics, CONTROL_M_TARGET, label),
-                           c->desired.plan.decision[s].target[p]);
-            for (uint32_t ph = 0; ph < PHASE_COUNT; ph++) {
-                label[2] = str_from(phase_names[ph]);
-                metric_set(metric_series(c->metrics, CONTROL_M_INSTANCES, label), count[s][p][ph]);
-            }
-        }
-    }
-    publish_providers(c, now_us);
-    metric_set(metric_of(c->metrics, CONTROL_M_COST_TOTAL), control_cost_total(c, now_us));
-    metric_set(metric_of(c->metrics, CONTROL_M_TENANTS), c->people.tenant_count);
-    metric_set(metric_of(c->metrics, CONTROL_M_UNREADABLE), control_aside_count(c));
-    metric_set(metric_of(c->metrics, CONTROL_M_LOG_LOST), (double)log_lost());
 }
 
 void control_date(struct control *c, int64_t ahead_us)
@@ -290,7 +245,7 @@ int control_tick(struct control *c, int64_t now_us)
     (void)control_flush_memory(c, now_us);
     (void)tenants_flush(c, now_us);
     last_hour_keep(c, now_us);
-    publish_metrics(c, now_us);
+    control_measure(c, now_us);
     metric_observe(metric_of(c->metrics, CONTROL_M_TICK_SECONDS),
                    (double)(clock_mono_us() - began) / 1e6);
     return 0;

@@ -23,6 +23,8 @@ static const struct config_field rows[] = {
       .about = "File with the secret that the parts of a fleet share; made when absent." },
     { .name = "api_key_file", .type = CONFIG_TEXT, AT(api_key_file),
       .about = "File with one API key a line; with one set, everything but /health needs a key." },
+    { .name = "metrics_key_file", .type = CONFIG_TEXT, AT(metrics_key_file),
+      .about = "File with one key a line that opens /metrics and nothing else, for a scraper." },
     { .name = "hosts", .type = CONFIG_TEXTS, .min = 0, .max = 16, AT(hosts),
       .about = "Further host names by which requests may call the engine while it asks for no key." },
     { .name = "instance", .type = CONFIG_TEXT, .max = 128, AT(instance),

@@ -14,6 +14,7 @@
 #include "base/io/log.h"
 #include "base/io/loop/clock.h"
 #include "base/io/net/descriptors.h"
+#include "base/io/notify.h"
 #include "engine/serve/http_api.h"
 #include "engine/serve/pace.h"
 #include "policies/catalog.h"
@@ -25,8 +26,6 @@
 #include <unistd.h>
 
 #define TEMPLATE_BYTES_MAX ((size_t)1 << 20)
-#define KEYS_BYTES_MAX ((size_t)64 << 10)
-#define KEY_BYTES_MIN 8
 #define CONNECTIONS_SHARE 75 /* hundredths of the descriptors; the rest is for peers' K and V */
 
 struct engine {
@@ -39,10 +38,10 @@ struct engine {
     char host[ADDR_TEXT_MAX];
     struct credentials held;
     struct tls *serve, *call; /* to clients (NULL: plain HTTP), to peers */
-    struct buf key_text, chat_template;
-    struct str keys[HTTP_API_KEYS_MAX];
-    size_t key_count;
+    struct buf chat_template;
+    struct key_file keys, metrics_keys;
     struct loop_timer drain_limit;
+    struct notify_watch watch;
     bool draining;
     char failure[ERR_TEXT_MAX]; /* the model did not load */
     char fault[64];             /* the point that is armed; "": none */
@@ -98,26 +97,6 @@ static int find_policies(const struct engine_config *c, struct sched_config *ret
     return rc;
 }
 
-static int read_keys(struct engine *e, struct err *err)
-{
-    if (e->config->api_key_file.len == 0) return 0;
-    int rc = file_read(e->config->api_key_file.data, KEYS_BYTES_MAX, &e->key_text, err);
-    if (rc < 0) return rc;
-    for (struct str rest = buf_view(&e->key_text); rest.len > 0;) {
-        struct str line = str_trim(str_cut(&rest, '\n'));
-        if (line.len > 0 && line.data[line.len - 1] == '\r') line.len--;
-        if (line.len == 0 || line.data[0] == '#') continue;
-        if (line.len < KEY_BYTES_MIN || e->key_count == HTTP_API_KEYS_MAX) {
-            return err_set(err, -EINVAL,
-                           "%s: want at most %d keys of at least %d characters, one a line",
-                           e->config->api_key_file.data, HTTP_API_KEYS_MAX, KEY_BYTES_MIN);
-        }
-        e->keys[e->key_count++] = line;
-    }
-    if (e->key_count > 0) return 0;
-    return err_set(err, -EINVAL, "%s: holds no key", e->config->api_key_file.data);
-}
-
 /* Arms the fault that a test asked for. */
 static int arm_fault(struct engine *e, struct err *err)
 {
@@ -145,13 +124,15 @@ static int read_inputs(struct engine *e, struct err *err)
     if (rc < 0) return err_prefix(err, rc, "--secret-file");
     rc = tls_section_open(&c->tls, &e->serve, &e->call, err);
     if (rc < 0) return err_prefix(err, rc, "--tls");
-    rc = read_keys(e, err);
+    rc = key_file_load(c->api_key_file, &e->keys, err);
     if (rc < 0) return err_prefix(err, rc, "--api-key-file");
+    rc = key_file_load(c->metrics_key_file, &e->metrics_keys, err);
+    if (rc < 0) return err_prefix(err, rc, "--metrics-key-file");
     if (c->chat_template.len > 0) {
         rc = file_read(c->chat_template.data, TEMPLATE_BYTES_MAX, &e->chat_template, err);
     }
     if (rc < 0) return err_prefix(err, rc, "--chat-template");
-    if (!addr_is_loopback(&e->listen) && !credentials_held(&e->held) && e->key_count == 0) {
+    if (!addr_is_loopback(&e->listen) && !credentials_held(&e->held) && e->keys.count == 0) {
         return err_set(err, -EPERM,
                        "--listen " STR_FMT
                        " can be reached from other machines: give --secret-file "
@@ -230,6 +211,7 @@ static void on_signal(void *arg, int signo)
     e->draining = true;
     log_event(LOG_INFO, "draining", "signal=%d in_flight=%u", signo,
               http_api_in_flight(e->http_api));
+    notify_stopping("drains: running requests may finish");
     e->drain_limit = (struct loop_timer){ .fn = on_drain_limit, .arg = e };
     loop_timer_set(e->loop, &e->drain_limit, loop_now_us(e->loop) + e->config->drain_us);
     http_api_drain(e->http_api, on_empty, e);
@@ -261,8 +243,8 @@ static int start_http_api(struct engine *e, struct err *err)
         .model_name = c->served_model_name.len ? c->served_model_name : engine_model_name(c->model),
         .chat_template = buf_view(&e->chat_template),
         .held = &e->held,
-        .keys = e->keys,
-        .key_count = e->key_count,
+        .keys = &e->keys,
+        .metrics_keys = &e->metrics_keys,
         .hosts = c->hosts.items,
         .host_count = c->hosts.count,
         .serve = e->serve,
@@ -285,6 +267,12 @@ static int start_http_api(struct engine *e, struct err *err)
     return 0;
 }
 
+static bool device_is_well(void *arg)
+{
+    const struct engine *e = arg;
+    return !http_api_is_stalled(e->http_api);
+}
+
 static int start(struct engine *e, struct err *err)
 {
     struct device_config device;
@@ -304,6 +292,10 @@ static int start(struct engine *e, struct err *err)
     rc = device_new(e->loop, &device, &e->metrics, &events, &e->device, err);
     if (rc < 0) return rc;
     http_api_set_device(e->http_api, e->device);
+    e->watch.is_well = device_is_well;
+    e->watch.arg = e;
+    rc = notify_watch_start(&e->watch, e->loop, NULL, 0, err);
+    if (rc < 0) return rc;
     log_event(LOG_INFO, "engine_loading", "instance=%.*s listen=%s:%u model=%.*s pid=%d",
               STR_ARG(e->config->instance), e->host, http_api_port(e->http_api),
               STR_ARG(e->config->model), (int)getpid());
@@ -323,9 +315,12 @@ int engine_main(const struct engine_config *config, struct err *err)
     http_api_free(e.http_api);
     tls_free(e.serve);
     tls_free(e.call);
+    notify_watch_stop(&e.watch);
+    notify_watch_fini(&e.watch);
     loop_free(e.loop);
     engine_metrics_fini(&e.metrics);
-    buf_fini(&e.key_text);
+    key_file_fini(&e.keys);
+    key_file_fini(&e.metrics_keys);
     buf_fini(&e.chat_template);
     log_event(LOG_INFO, "engine_stopped", "rc=%d", rc);
     return rc;

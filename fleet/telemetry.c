@@ -113,7 +113,7 @@ void telemetry_failed(struct telemetry *t)
     t->total.slo_missed_total++;
 }
 
-void telemetry_finished(struct telemetry *t, const struct telemetry_outcome *o, int64_t now_us)
+bool telemetry_finished(struct telemetry *t, const struct telemetry_outcome *o, int64_t now_us)
 {
     t->total.finished_total++;
     t->total.prompt_tokens_total += o->prompt_tokens;
@@ -124,6 +124,7 @@ void telemetry_finished(struct telemetry *t, const struct telemetry_outcome *o, 
     value_window_add(&t->ttft_s, o->ttft_s, now_us);
     if (o->tpot_s > 0) value_window_add(&t->tpot_s, o->tpot_s, now_us);
     value_window_add(&t->e2e_s, o->e2e_s, now_us);
+    return met;
 }
 
 /* ---- the report ---- */

@@ -66,7 +66,8 @@ void telemetry_refused(struct telemetry *t); /* at arrival; telemetry_failed fol
 /* Counts a refusal by overload control: the first token was expected after ttft_s. */
 void telemetry_refused_late(struct telemetry *t, double ttft_s, int64_t now_us);
 void telemetry_failed(struct telemetry *t); /* for every request that did not end well */
-void telemetry_finished(struct telemetry *t, const struct telemetry_outcome *o, int64_t now_us);
+/* Returns true if the request met its SLO. */
+bool telemetry_finished(struct telemetry *t, const struct telemetry_outcome *o, int64_t now_us);
 
 /* Fills the service's part of a sync message. The caller sets the name, and the held and in-flight
  * figures, which are the dispatch's. */

@@ -34,6 +34,8 @@ static const struct config_field rows[] = {
     { .name = "keys_file", .type = CONFIG_TEXT, AT(keys_file),
       .about = "File that keeps over a restart what the controller said of API keys; by default "
                "`router.keys` beside the secret." },
+    { .name = "metrics_key_file", .type = CONFIG_TEXT, AT(metrics_key_file),
+      .about = "File with one key a line that opens /metrics and nothing else, for a scraper." },
     { .name = "route", .type = CONFIG_TEXT, .default_text = "completion", .reloadable = true,
       AT(route), .about = "Routing policy; `muster policies` lists them." },
     { .name = "predict", .type = CONFIG_TEXT, .default_text = "key_table", AT(predict),

@@ -16,7 +16,8 @@ struct router_config {
     struct str name;
     struct config_texts endpoints; /* [https://]host:port[/role], besides the controller's */
     struct config_texts cors_origins, hosts;
-    struct str keys_file; /* empty: router.keys beside the secret, if there is one */
+    struct str metrics_key_file; /* opens /metrics and nothing else */
+    struct str keys_file;        /* empty: router.keys beside the secret, if there is one */
     struct str route, predict, migrate, predict_file;
     struct str record; /* empty: none */
     int64_t record_max, log_max;

@@ -78,9 +78,12 @@ void decide_tell_migrate(struct decide *d, struct request *r, uint32_t slot)
     mailbox_unlock(mailbox);
 }
 
-static void refuse(struct request *r, int status, double retry_after_s)
+static void refuse(struct decide *d, struct request *r, int status, double retry_after_s,
+                   const char *reason)
 {
     struct mailbox *mailbox = &r->home->mailbox;
+    struct str label = str_from(reason);
+    metric_inc(metric_series(d->metrics, RM_REFUSED, &label));
     mailbox_lock(mailbox);
     r->mail.tell |= TELL_REFUSE;
     r->mail.tell_status = status;
@@ -105,13 +108,13 @@ static void answer(struct decide *d, struct request *r, const struct director_ve
 {
     if (v->displaced) { /* refused before the request that has its place is told */
         metric_inc(metric_of(d->metrics, RM_DISPLACED));
-        refuse(CONTAINER_OF(v->displaced, struct request, placed.routed), v->status,
-               v->retry_after_s);
+        refuse(d, CONTAINER_OF(v->displaced, struct request, placed.routed), v->status,
+               v->retry_after_s, refusal_names[REFUSAL_DISPLACED]);
     }
     if (v->answer == DISPATCH_REFUSE) {
         if (r->placed.routed.dispatch.route.late)
             metric_inc(metric_of(d->metrics, RM_LATE_REFUSED));
-        refuse(r, v->status, v->retry_after_s);
+        refuse(d, r, v->status, v->retry_after_s, refusal_names[v->why]);
     }
     if (v->answer != DISPATCH_SEND) return;
     struct target to = d->endpoint[v->slot].target;
@@ -128,7 +131,7 @@ static void rate_limit(struct decide *d, struct request *r, double wait_s)
 {
     r->placed.counted = false;
     metric_inc(metric_of(d->metrics, RM_RATE_LIMITED));
-    refuse(r, 429, wait_s);
+    refuse(d, r, 429, wait_s, "limits");
 }
 
 /* Checks the tenant's limits before a text worker reads a large body. */
@@ -191,26 +194,27 @@ static void on_arrive(struct decide *d, struct request *r, int64_t now_us)
     answer(d, r, &v);
 }
 
+static const char *const failure_names[RETRY_FAILURE_COUNT] = {
+    [RETRY_UNREACHABLE] = "unreachable",
+    [RETRY_DIED] = "died",
+    [RETRY_TAKEN] = "taken",
+    [RETRY_SILENT] = "silent",
+    [RETRY_OVERLOADED] = "overloaded",
+    [RETRY_ERROR] = "error",
+    [RETRY_LOCAL] = "local",
+};
+
 static void on_failed(struct decide *d, struct request *r, enum retry_failure failure,
                       int64_t now_us)
 {
-    static const char *const name[RETRY_FAILURE_COUNT] = {
-        [RETRY_UNREACHABLE] = "unreachable",
-        [RETRY_DIED] = "died",
-        [RETRY_TAKEN] = "taken",
-        [RETRY_SILENT] = "silent",
-        [RETRY_OVERLOADED] = "overloaded",
-        [RETRY_ERROR] = "error",
-        [RETRY_LOCAL] = "local",
-    };
     struct director_verdict v;
     const struct endpoint_place *at = &d->endpoint[r->placed.routed.dispatch.slot];
     migrate_plan_drops(d->migrate, r);
     director_fail(d->director, &r->placed.routed, failure, now_us, &v);
-    struct str label = str_from(name[v.failure]);
+    struct str label = str_from(failure_names[v.failure]);
     metric_inc(metric_series(d->metrics, RM_RETRIES, &label));
     log_event(LOG_INFO, "attempt_failed", "id=%s instance=%s failure=%s again=%d", r->id,
-              at->target.instance, name[v.failure], v.answer != DISPATCH_REFUSE);
+              at->target.instance, failure_names[v.failure], v.answer != DISPATCH_REFUSE);
     answer(d, r, &v);
 }
 
@@ -252,6 +256,40 @@ static void judge_estimate(struct decide *d, const struct request *r)
     metric_add(metric_of(d->metrics, RM_TTFT_ERROR), error_s);
 }
 
+/* Keeps what became of a request for people who ask (ended.h). */
+static void keep_ended(struct decide *d, const struct request *r)
+{
+    const struct dispatch_request *c = &r->placed.routed.dispatch;
+    const struct outcome *o = &r->mail.outcome;
+    const struct router_service *s = services_by_hash(d->services, c->model);
+    bool sent = c->state == DISPATCH_SENT;
+    struct ended_request f = { .ended = !sent    ? "refused"
+                                        : !o->ok ? "failed"
+                                        : o->cut ? "cut: its limit, or its client left"
+                                                 : "answered",
+                               .ended_us = clock_wall_us(),
+                               .held = c->held_us > 0,
+                               .ttft_us = o->ttft_us,
+                               .tpot_us = o->tpot_us,
+                               .e2e_us = o->e2e_us,
+                               .attempts = c->retry.attempts,
+                               .prompt_tokens = o->usage.prompt_tokens
+                                                    ? (uint32_t)o->usage.prompt_tokens
+                                                    : c->prompt_tokens,
+                               .cached_tokens = (uint32_t)o->usage.cached_tokens,
+                               .generated_tokens = (uint32_t)o->usage.generated_tokens,
+                               .hit_tokens = c->hit_tokens,
+                               .predicted_p50 = c->length.p50,
+                               .predicted_p90 = c->length.p90,
+                               .estimate_s = c->route.estimate_s,
+                               .decision = c->decision };
+    snprintf(f.id, sizeof f.id, "%s", r->id);
+    snprintf(f.tenant, sizeof f.tenant, "%s", r->mail.arrival.tenant_name);
+    if (s) snprintf(f.service, sizeof f.service, "%.*s", DISPATCH_NAME_MAX - 1, s->name);
+    if (sent) memcpy(f.instance, d->endpoint[c->slot].target.instance, sizeof f.instance);
+    ended_put(&d->ended, &f);
+}
+
 static void on_over(struct decide *d, struct request *r, int64_t now_us)
 {
     const struct dispatch_request *c = &r->placed.routed.dispatch;
@@ -264,6 +302,7 @@ static void on_over(struct decide *d, struct request *r, int64_t now_us)
         struct str label = within ? STR("true") : STR("false");
         metric_inc(metric_series(d->metrics, RM_LENGTH_COVERED, &label));
     }
+    if (!r->is_question) keep_ended(d, r);
     const struct director_end end = {
         .ok = o->ok,
         .censored = o->cut || !o->ok,
@@ -275,7 +314,11 @@ static void on_over(struct decide *d, struct request *r, int64_t now_us)
                      .cached_tokens = o->usage.cached_tokens,
                      .generated_tokens = o->usage.generated_tokens },
     };
-    director_end(d->director, &r->placed.routed, &end, now_us);
+    const struct router_service *service = services_by_hash(d->services, c->model);
+    enum slo_result result = director_end(d->director, &r->placed.routed, &end, now_us);
+    if (result != SLO_UNCOUNTED)
+        router_metric_count(d->metrics, RM_SLO_REQUESTS, result == SLO_MET ? "met" : "missed",
+                            str_from(service->name));
     if (r->placed.counted) tenant_end(r->placed.tenant, &o->usage);
     struct mailbox *mailbox = &r->home->mailbox;
     bundle_unpin(&d->board->pins, &r->placed.told_pins);
@@ -522,11 +565,24 @@ void decide_endpoints_end(struct decide *d, bool complete)
     decide_held_again(d);
 }
 
+/* Makes the metrics of services that have come. */
+static void meter_services(struct decide *d)
+{
+    for (uint32_t i = 0; i < d->services->count; i++) {
+        const struct router_service *s = &d->services->item[i];
+        if (d->metered[i] == s->hash) continue;
+        router_metrics_service(d->metrics, str_from(s->name));
+        d->metered[i] = s->hash;
+    }
+}
+
 void decide_publish(struct decide *d)
 {
+    meter_services(d);
     struct snapshot *f = calloc(1, sizeof *f);
     if (!f) return; /* the old snapshot stays: nothing is lost but freshness */
     f->keys = d->keys.need;
+    f->informed = d->informed;
     f->tenants = tenant_keys_ref(d->tenant_keys);
     for (uint32_t i = 0; i < d->services->count; i++) {
         const struct router_service *s = &d->services->item[i];
@@ -676,6 +732,23 @@ static int director_open(struct decide *d, const struct dispatch_config *core, s
     return 0;
 }
 
+/* Makes the metrics of refusals and failures, so that a rate sees the first one, and tells the bounds. */
+static void meter_bounds(struct decide *d, const struct dispatch_config *core)
+{
+    const struct str limits = STR("limits");
+    metric_series(d->metrics, RM_REFUSED, &limits);
+    for (int i = REFUSAL_NONE + 1; i < REFUSAL_COUNT; i++) {
+        struct str reason = str_from(refusal_names[i]);
+        metric_series(d->metrics, RM_REFUSED, &reason);
+    }
+    for (int i = 0; i < RETRY_FAILURE_COUNT; i++) {
+        struct str failure = str_from(failure_names[i]);
+        metric_series(d->metrics, RM_RETRIES, &failure);
+    }
+    metric_set(metric_of(d->metrics, RM_HELD_MAX), core->held_max);
+    metric_set(metric_of(d->metrics, RM_IN_FLIGHT_MAX), core->requests_max);
+}
+
 int decide_new(const struct decide_config *config, struct decide **ret, struct err *err)
 {
     const struct router_config *rc = config->router;
@@ -693,11 +766,14 @@ int decide_new(const struct decide_config *config, struct decide **ret, struct e
     d->link = config->link;
     d->board = config->board;
     d->metrics = config->metrics;
+    meter_bounds(d, &core);
     d->boot = (uint64_t)clock_wall_us();
+    d->informed = rc->controller.len == 0;
     d->held_timer = (struct loop_timer){ .fn = decide_on_held, .arg = d };
     rc2 = keys_init(&d->keys, rc->keys_file, rc->secret_file, rc->require_key,
                     router_has_controller(rc), err);
     if (rc2 == 0) rc2 = quarantine_board_init(&d->quarantine);
+    if (rc2 == 0) rc2 = ended_init(&d->ended);
     if (rc2 == 0) rc2 = loop_new(&d->loop, err);
     struct http_client_config calls = {
         .names = config->names,
@@ -745,6 +821,7 @@ void decide_free(struct decide *d)
     migrate_plan_free(d->migrate);
     director_free(d->director);
     quarantine_board_fini(&d->quarantine);
+    ended_fini(&d->ended);
     uint64_t left_out = record_close(d->record);
     if (left_out > 0) log_event(LOG_WARN, "record_full", "left_out=%lu", (unsigned long)left_out);
     http_client_free(d->client);

@@ -7,6 +7,7 @@
 #include "router/blocks.h"
 #include "router/config.h"
 #include "router/core/director.h"
+#include "router/ended.h"
 #include "router/fleet_link.h"
 #include "router/metrics.h"
 #include "router/migrate_plan.h"
@@ -45,13 +46,16 @@ struct decide {
     struct snapshot_board *board;
     struct metrics *metrics;
     struct quarantine_board quarantine;
+    struct ended_requests ended;
     struct quarantine_counts quarantine_told; /* to the metrics */
     struct bundles_counts bundles_told;
+    uint64_t metered[SYNC_SERVICES_MAX]; /* services by hash whose metrics are made */
     struct mailbox mailbox, entries;
     struct loop_timer held_timer;
     struct sync *sync;
     _Atomic(const struct route_policy *) route_asked;
     uint64_t boot;
+    bool informed;     /* the controller has replied once, or there is none */
     bool may_remember; /* the predictor knows what its file knew, and may be written back */
 };
 

@@ -22,6 +22,7 @@ void fleet_link_fini(struct fleet_link *l)
     if (l->gate.receiver.epoch) auth_peers_fini(&l->peers);
     auth_gate_fini(&l->gate);
     credentials_wipe(&l->held);
+    key_file_fini(&l->scrapers);
 }
 
 int fleet_link_signer(struct fleet_link *l, struct loop *loop, struct http_client *client,

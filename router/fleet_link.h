@@ -9,6 +9,7 @@
  */
 #pragma once
 #include "base/io/auth/auth_gate.h"
+#include "base/io/auth/key_file.h"
 #include "base/io/auth/signed_call.h"
 
 #define FLEET_TICKET_US 60000000 /* a fetch takes ten seconds at most, and may wait before it */
@@ -16,9 +17,10 @@
 
 struct fleet_link {
     struct credentials held;
-    struct auth_peers peers; /* shared by the signers of all threads */
-    struct auth_gate gate;   /* for requests to the router's own paths */
-    bool send_secret;        /* to parts of an older release */
+    struct auth_peers peers;  /* shared by the signers of all threads */
+    struct auth_gate gate;    /* for requests to the router's own paths */
+    struct key_file scrapers; /* keys that open /metrics; the owner loads it */
+    bool send_secret;         /* to parts of an older release */
 };
 
 /* `secret_file` empty: nothing is held, and nothing is signed. */

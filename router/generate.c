@@ -357,8 +357,7 @@ void generate_begin(struct byte_loop *b, struct http_exchange *x, enum openai_su
                          "The router holds as many requests as it may; try again shortly.");
         CLEANUP(buf_fini) struct buf body = { 0 };
         openai_error_render(&full, &body);
-        struct str label = STR("refused");
-        metric_inc(metric_series(b->metrics, RM_REQUESTS, &label));
+        router_metric_count(b->metrics, RM_REQUESTS, "refused", (struct str){ 0 });
         http_reply_header(x, "retry-after", STR("1"));
         answer_cors(b, x);
         http_reply(x, full.status, STR("application/json"), buf_view(&body));
@@ -382,8 +381,7 @@ void generate_begin(struct byte_loop *b, struct http_exchange *x, enum openai_su
         rc = openai_error_set(&r->client.problem, -ENOMEM, OPENAI_INTERNAL, NULL, "out of memory");
     }
     if (rc < 0) {
-        struct str label = STR("refused");
-        metric_inc(metric_series(b->metrics, RM_REQUESTS, &label));
+        router_metric_count(b->metrics, RM_REQUESTS, "refused", r->client.reply.model);
         answer_problem(r, 1);
         request_release(r);
         return;

@@ -17,7 +17,7 @@
 enum access {
     ACCESS_OPEN,    /* health: anybody */
     ACCESS_CLIENT,  /* an API key where keys are required, or the fleet's secret */
-    ACCESS_METRICS, /* the secret or a token; this machine; anybody where no keys are required */
+    ACCESS_METRICS, /* a token, a scraper's key, the secret; this machine; or no keys needed */
     ACCESS_FLEET,   /* the fleet's secret, a command's signature, an admin's token */
 };
 
@@ -80,6 +80,16 @@ static void on_health(struct asked *a)
     http_reply(a->x, 200, json_type, STR("{\"status\":\"ok\"}"));
 }
 
+/* A router that has not heard from the controller knows neither keys nor models: it would refuse what
+ * another one serves. Once it has, it stays ready, because it goes on without the controller. */
+static void on_ready(struct asked *a)
+{
+    if (a->snapshot->informed)
+        http_reply(a->x, 200, json_type, STR("{\"status\":\"ok\"}"));
+    else
+        reply_problem(a, OPENAI_UNAVAILABLE, "The controller has not replied yet.");
+}
+
 static void on_version(struct asked *a)
 {
     http_reply(a->x, 200, json_type, STR("{\"version\":\"" MUSTER_VERSION "\"}"));
@@ -88,8 +98,11 @@ static void on_version(struct asked *a)
 static void on_metrics(struct asked *a)
 {
     CLEANUP(buf_fini) struct buf body = { .max = METRICS_TEXT_BYTES_MAX };
-    metrics_render(a->b->metrics, &body);
-    http_reply(a->x, 200, STR(METRICS_CONTENT_TYPE), buf_view(&body));
+    enum metrics_format format = metrics_format_of(http_request_header(a->req, "accept"));
+    if (metrics_render(a->b->metrics, format, &body) < 0)
+        reply_problem(a, OPENAI_INTERNAL, "The metrics do not fit.");
+    else
+        http_reply(a->x, 200, str_from(metrics_content_types[format]), buf_view(&body));
 }
 
 static void on_tokenize(struct asked *a)
@@ -129,6 +142,20 @@ static void on_quarantine(struct asked *a)
     http_reply(a->x, 200, json_type, buf_view(&body));
 }
 
+/* Shows what became of a request. */
+static void on_ended(struct asked *a)
+{
+    CLEANUP(buf_fini) struct buf body = { 0 }, id = { 0 };
+    int rc = http_query_value(a->req->query, "id", &id);
+    if (rc == 0) rc = ended_render(&a->b->decide->ended, buf_view(&id), &body);
+    if (rc == -ENOENT)
+        reply_problem(a, OPENAI_URL_NOT_FOUND, "No request of this id has ended here of late.");
+    else if (rc < 0)
+        reply_problem(a, OPENAI_INVALID, "want ?id=ID");
+    else
+        http_reply(a->x, 200, json_type, buf_view(&body));
+}
+
 static void on_quarantine_clear(struct asked *a)
 {
     CLEANUP(arena_fini) struct arena arena = { 0 };
@@ -156,10 +183,12 @@ static const struct path {
     { STR("POST"),  STR("/tokenize"),              ACCESS_CLIENT,  on_tokenize },
     { STR("POST"),  STR("/detokenize"),            ACCESS_CLIENT,  on_detokenize },
     { STR("GET"),   STR("/health"),                ACCESS_OPEN,    on_health },
+    { STR("GET"),   STR("/ready"),                 ACCESS_OPEN,    on_ready },
     { STR("GET"),   STR("/version"),               ACCESS_CLIENT,  on_version },
     { STR("GET"),   STR("/metrics"),               ACCESS_METRICS, on_metrics },
     { STR("POST"),  STR("/admin/route"),           ACCESS_FLEET,   on_route },
     { STR("GET"),   STR("/admin/quarantine"),      ACCESS_FLEET,   on_quarantine },
+    { STR("GET"),   STR("/admin/requests"),        ACCESS_FLEET,   on_ended },
     { STR("POST"),  STR("/admin/quarantine/clear"), ACCESS_FLEET,   on_quarantine_clear },
 };
 // clang-format on
@@ -242,6 +271,7 @@ static bool authorise(struct asked *a, enum access access)
     if (access != ACCESS_CLIENT && tenant_keys_token(a->snapshot->tenants, given, &is_admin) &&
         (is_admin || access == ACCESS_METRICS))
         return true;
+    if (access == ACCESS_METRICS && key_file_has(&a->b->link->scrapers, given)) return true;
     if (access == ACCESS_FLEET) return refuse_key(a, "This path is for the fleet's own parts.");
     if (!given.data) return pass_without_key(a, access == ACCESS_METRICS);
     const struct tenant_name *tenant = tenant_keys_find(a->snapshot->tenants, given);

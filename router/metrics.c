@@ -1,4 +1,4 @@
-/* metrics.c - declares the router's metrics, and sums the counters of its loops. Buckets follow vLLM's for
+/* metrics.c - declares the router's metrics, and tells those of services, tenants and loops. Buckets follow vLLM's for
  * TTFT and end-to-end time, with finer steps below 10 ms for TPOT, where small models are. */
 #include "router/metrics.h"
 
@@ -18,11 +18,19 @@ static const double text_s[] = { 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1,
                                  0.2,   0.5,   1,     2,    5,    10,   30 };
 
 #define BUCKETS(list) .buckets = list, .bucket_count = COUNT_OF(list)
+#define SERVICE .labels = { "service" }, .series_max = SYNC_SERVICES_MAX + 1
 
 // clang-format off
 const struct metric_desc router_metric_table[RM_COUNT] = {
     [RM_REQUESTS] = { .name = "muster_router_requests_total", .type = METRIC_COUNTER,
-        .labels = { "outcome" }, .help = "Requests by how they ended." },
+        .labels = { "outcome", "service" }, .series_max = 384, .help = "Requests by how they ended." },
+    [RM_SLO_REQUESTS] = { .name = "muster_router_slo_requests_total", .type = METRIC_COUNTER,
+        .labels = { "result", "service" }, .series_max = 160, .help = "Requests by whether they met "
+        "their service's SLO; failed ones missed it, those refused by their tenant's limits do not "
+        "count." },
+    [RM_REFUSED] = { .name = "muster_router_refused_total", .type = METRIC_COUNTER,
+        .labels = { "reason" }, .help = "Requests refused, by reason: a bound of the router (full, "
+        "held_full, held_long, displaced), limits, late, policy, quarantined, failed, unserved." },
     [RM_RETRIES] = { .name = "muster_router_retries_total", .type = METRIC_COUNTER,
         .labels = { "failure" }, .help = "Attempts that failed, by kind of failure." },
     [RM_CONTINUED] = { .name = "muster_router_continued_total", .type = METRIC_COUNTER,
@@ -40,8 +48,12 @@ const struct metric_desc router_metric_table[RM_COUNT] = {
         .help = "Migrations that were given up: the request stayed, ended or failed." },
     [RM_HELD] = { .name = "muster_router_held_requests", .type = METRIC_GAUGE, .unit = "requests",
         .help = "Requests that wait for an instance now." },
+    [RM_HELD_MAX] = { .name = "muster_router_held_requests_max", .type = METRIC_GAUGE,
+        .unit = "requests", .help = "Bound of held requests; another is refused." },
     [RM_IN_FLIGHT] = { .name = "muster_router_in_flight_requests", .type = METRIC_GAUGE,
         .unit = "requests", .help = "Requests sent to engines and not ended." },
+    [RM_IN_FLIGHT_MAX] = { .name = "muster_router_in_flight_requests_max", .type = METRIC_GAUGE,
+        .unit = "requests", .help = "Bound of requests in flight; another is refused." },
     [RM_ENDPOINTS] = { .name = "muster_router_endpoints", .type = METRIC_GAUGE,
         .unit = "endpoints", .help = "Endpoints that take requests now." },
     [RM_ENDPOINTS_UNNAMED] = { .name = "muster_router_endpoints_unnamed", .type = METRIC_GAUGE,
@@ -52,22 +64,25 @@ const struct metric_desc router_metric_table[RM_COUNT] = {
     [RM_HOLD_SECONDS] = { .name = "muster_router_hold_seconds", .type = METRIC_HISTOGRAM,
         .unit = "seconds", BUCKETS(e2e_s), .help = "Time that held requests waited." },
     [RM_TTFT] = { .name = "muster_router_time_to_first_token_seconds", .type = METRIC_HISTOGRAM,
-        .unit = "seconds", BUCKETS(ttft_s), .help = "From arrival to the first token." },
+        .unit = "seconds", BUCKETS(ttft_s), SERVICE, .exemplars = true,
+        .help = "From arrival to the first token." },
     [RM_TPOT] = { .name = "muster_router_time_per_output_token_seconds", .unit = "seconds",
         .type = METRIC_HISTOGRAM, BUCKETS(tpot_s),
+        SERVICE, .exemplars = true,
         .help = "Mean time of a token after the first, by request." },
     [RM_E2E] = { .name = "muster_router_request_seconds", .type = METRIC_HISTOGRAM,
-        .unit = "seconds", BUCKETS(e2e_s), .help = "From arrival to the end." },
+        .unit = "seconds", BUCKETS(e2e_s), SERVICE, .exemplars = true,
+        .help = "From arrival to the end." },
     [RM_DECISION_SECONDS] = { .name = "muster_router_decision_seconds", .type = METRIC_HISTOGRAM,
         .unit = "seconds", BUCKETS(decision_s), .help = "Time one routing decision took." },
     [RM_PROMPT_TOKENS] = { .name = "muster_router_prompt_tokens_total", .type = METRIC_COUNTER,
-        .unit = "tokens", .help = "Prompt tokens of requests that were answered." },
+        .unit = "tokens", SERVICE, .help = "Prompt tokens of requests that were answered." },
     [RM_CACHED_TOKENS] = { .name = "muster_router_cached_tokens_total", .type = METRIC_COUNTER,
-        .unit = "tokens", .help = "Of those, found in an engine's cache." },
+        .unit = "tokens", SERVICE, .help = "Of those, found in an engine's cache." },
     [RM_EXPECTED_TOKENS] = { .name = "muster_router_expected_cached_tokens_total", .unit = "tokens",
-        .type = METRIC_COUNTER, .help = "Of those, expected to be cached by the prefix index." },
+        .type = METRIC_COUNTER, SERVICE, .help = "Of those, expected to be cached by the prefix index." },
     [RM_GENERATED_TOKENS] = { .name = "muster_router_generated_tokens_total", .unit = "tokens",
-        .type = METRIC_COUNTER, .help = "Tokens generated for clients." },
+        .type = METRIC_COUNTER, SERVICE, .help = "Tokens generated for clients." },
     [RM_TTFT_ERROR] = { .name = "muster_router_ttft_error_seconds_total", .type = METRIC_COUNTER,
         .unit = "seconds", .help = "Absolute difference of predicted and measured TTFT, summed." },
     [RM_LENGTH_COVERED] = { .name = "muster_router_length_predictions_total",
@@ -110,6 +125,18 @@ const struct metric_desc router_metric_table[RM_COUNT] = {
                 "them within their SLO." },
     [RM_DISPLACED] = { .name = "muster_router_held_displaced_total", .type = METRIC_COUNTER,
         .help = "Held requests that gave their places to those of tenants that hold less (503)." },
+    [RM_TENANT_REQUESTS] = { .name = "muster_router_tenant_requests_total", .type = METRIC_COUNTER,
+        .labels = { "tenant" }, .series_max = METRIC_TENANTS_MAX,
+        .help = "Requests by tenant; (no key): without one." },
+    [RM_TENANT_REJECTED] = { .name = "muster_router_tenant_rejected_total", .type = METRIC_COUNTER,
+        .labels = { "tenant" }, .series_max = METRIC_TENANTS_MAX,
+        .help = "Of those, refused by the tenant's limits." },
+    [RM_TENANT_TOKENS] = { .name = "muster_router_tenant_tokens_total", .type = METRIC_COUNTER,
+        .unit = "tokens", .labels = { "tenant", "kind" }, .series_max = 3 * METRIC_TENANTS_MAX,
+        .help = "Tokens by tenant and kind: prompt, cached (of the prompt), generated." },
+    [RM_TENANT_IN_FLIGHT] = { .name = "muster_router_tenant_in_flight_requests",
+        .type = METRIC_GAUGE, .unit = "requests", .labels = { "tenant" },
+        .series_max = METRIC_TENANTS_MAX, .help = "Requests of a tenant that have not ended." },
     [RM_POLICY] = { .name = "muster_router_policy_info", .type = METRIC_GAUGE,
         .labels = { "kind", "row" }, .series_max = 64,
         .help = "1, labelled with the policy of each kind that decides; 0 for one that did before." },
@@ -169,6 +196,89 @@ const struct metric_desc router_metric_table[RM_COUNT] = {
         .unit = "lines", .help = "Log lines that could not be written since the start." },
 };
 // clang-format on
+
+/* ---- services ---- */
+
+#define NO_SERVICE STR("none")
+
+static const enum router_metric service_metrics[] = {
+    RM_TTFT,
+    RM_TPOT,
+    RM_E2E,
+    RM_PROMPT_TOKENS,
+    RM_CACHED_TOKENS,
+    RM_EXPECTED_TOKENS,
+    RM_GENERATED_TOKENS,
+};
+
+struct metric_series *router_metric_of(struct metrics *m, enum router_metric which,
+                                       struct str service)
+{
+    struct str label = service.len > 0 ? service : NO_SERVICE;
+    return metric_series(m, which, &label);
+}
+
+static struct metric_series *valued(struct metrics *m, enum router_metric which, const char *value,
+                                    struct str service)
+{
+    const struct str labels[] = { str_from(value), service.len > 0 ? service : NO_SERVICE };
+    return metric_series(m, which, labels);
+}
+
+void router_metric_count(struct metrics *m, enum router_metric which, const char *value,
+                         struct str service)
+{
+    metric_inc(valued(m, which, value, service));
+}
+
+void router_metrics_service(struct metrics *m, struct str service)
+{
+    static const char *const outcomes[] = { "ok", "broken", "failed", "refused", "client_left" };
+    static const char *const results[] = { "met", "missed" };
+    for (size_t i = 0; i < COUNT_OF(service_metrics); i++)
+        router_metric_of(m, service_metrics[i], service);
+    for (size_t i = 0; i < COUNT_OF(outcomes); i++)
+        valued(m, RM_REQUESTS, outcomes[i], service);
+    for (size_t i = 0; i < COUNT_OF(results); i++)
+        valued(m, RM_SLO_REQUESTS, results[i], service);
+}
+
+/* ---- tenants ---- */
+
+static void tenant_meters_make(struct metrics *m, struct tenant_meters *t, struct str tenant)
+{
+    static const char *const kinds[] = { "prompt", "cached", "generated" };
+    struct str label = tenant.len > 0 ? tenant : STR("(no key)");
+    t->requests = metric_series(m, RM_TENANT_REQUESTS, &label);
+    t->rejected = metric_series(m, RM_TENANT_REJECTED, &label);
+    t->in_flight = metric_series(m, RM_TENANT_IN_FLIGHT, &label);
+    for (size_t i = 0; i < COUNT_OF(kinds); i++) {
+        const struct str labels[] = { label, str_from(kinds[i]) };
+        t->tokens[i] = metric_series(m, RM_TENANT_TOKENS, labels);
+    }
+}
+
+void router_metrics_tenant(struct metrics *m, struct tenant_meters *t,
+                           const struct tenant_usage *now, uint32_t in_flight)
+{
+    if (!t->requests && now->requests_total == 0 && now->rejected_total == 0) return;
+    if (!t->requests) tenant_meters_make(m, t, now->tenant);
+    const struct {
+        struct metric_series *series;
+        uint64_t before, now;
+    } rows[] = {
+        { t->requests, t->told.requests_total, now->requests_total },
+        { t->rejected, t->told.rejected_total, now->rejected_total },
+        { t->tokens[0], t->told.prompt_tokens_total, now->prompt_tokens_total },
+        { t->tokens[1], t->told.cached_tokens_total, now->cached_tokens_total },
+        { t->tokens[2], t->told.generated_tokens_total, now->generated_tokens_total },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        metric_add(rows[i].series, (double)(rows[i].now - rows[i].before));
+    metric_set(t->in_flight, in_flight);
+    t->told = *now;
+    t->told.tenant = (struct str){ 0 };
+}
 
 /* ---- counters of all threads, summed once a second: no request pays for a metric ---- */
 

@@ -1,4 +1,5 @@
-/* metrics.h - lists the router's metrics in one table, and adds up the counters of its loops.
+/* metrics.h - lists the router's metrics in one table, keeps those of services and tenants, and adds up the
+ * counters of its loops.
  *
  * Layer:   router (base/io)
  * Threads: any (base/io/metrics.h)
@@ -7,9 +8,12 @@
 #include "base/io/http/http_client.h"
 #include "base/io/http/http_server.h"
 #include "base/io/metrics.h"
+#include "base/wire/sync.h"
 
 enum router_metric {
     RM_REQUESTS,
+    RM_SLO_REQUESTS,
+    RM_REFUSED,
     RM_RETRIES,
     RM_CONTINUED,
     RM_PD_HANDOFFS,
@@ -18,7 +22,9 @@ enum router_metric {
     RM_MIGRATIONS,
     RM_MIGRATIONS_DROPPED,
     RM_HELD,
+    RM_HELD_MAX,
     RM_IN_FLIGHT,
+    RM_IN_FLIGHT_MAX,
     RM_ENDPOINTS,
     RM_ENDPOINTS_UNNAMED,
     RM_ENDPOINTS_REFUSED,
@@ -42,6 +48,10 @@ enum router_metric {
     RM_RATE_LIMITED,
     RM_LATE_REFUSED,
     RM_DISPLACED,
+    RM_TENANT_REQUESTS,
+    RM_TENANT_REJECTED,
+    RM_TENANT_TOKENS,
+    RM_TENANT_IN_FLIGHT,
     RM_PREDICTOR_DAMAGED,
     RM_TOKENIZERS,
     RM_TOKENIZERS_REFUSED,
@@ -77,6 +87,30 @@ enum router_metric {
 };
 
 extern const struct metric_desc router_metric_table[RM_COUNT];
+
+/* Returns a service's series of a metric whose only label is `service`. An empty name: of requests that name
+ * no service that is known. */
+struct metric_series *router_metric_of(struct metrics *m, enum router_metric which,
+                                       struct str service);
+/* Counts a request of the service in a metric with a second label, whose value comes first. */
+void router_metric_count(struct metrics *m, enum router_metric which, const char *value,
+                         struct str service);
+
+/* Makes all series of a service, with zeros: a rate needs a value before the first event. */
+void router_metrics_service(struct metrics *m, struct str service);
+
+#define METRIC_TENANTS_MAX 1024 /* with series of their own */
+
+/* A tenant's series, made with its first request, and what was told of it. Zeros at first. */
+struct tenant_meters {
+    struct metric_series *requests, *rejected, *in_flight;
+    struct metric_series *tokens[3]; /* prompt, cached, generated */
+    struct tenant_usage told;        /* without its name */
+};
+
+/* Adds what the tenant's counters have gained. */
+void router_metrics_tenant(struct metrics *m, struct tenant_meters *t,
+                           const struct tenant_usage *now, uint32_t in_flight);
 
 /* Publishes the counters of the router's loops and connections as metrics.
  *

@@ -2,6 +2,7 @@
 #include "router/request.h"
 
 #include "base/core/bits.h"
+#include "base/io/loop/clock.h"
 #include "router/byte_loop.h"
 
 struct request *request_take(struct byte_loop *b, int64_t deadline_us, void (*on_deadline)(void *))
@@ -105,19 +106,26 @@ static void observe(struct request *r)
 {
     struct metrics *m = r->home->metrics;
     const struct outcome *o = &r->client.outcome;
-    struct str label = o->ok ? STR("ok") : r->client.began ? STR("broken") : STR("failed");
+    struct str service = r->client.reply.model; /* empty when it was refused before it was known */
+    const char *outcome = o->ok ? "ok" : r->client.began ? "broken" : "failed";
     if (!o->ok && r->client.problem.status >= 400 && r->client.problem.status < 500)
-        label = STR("refused");
-    if (!o->ok && r->client.problem.status == 0) label = STR("client_left");
-    metric_inc(metric_series(m, RM_REQUESTS, &label));
+        outcome = "refused";
+    if (!o->ok && r->client.problem.status == 0) outcome = "client_left";
+    router_metric_count(m, RM_REQUESTS, outcome, service);
     if (!o->ok) return;
-    metric_observe(metric_of(m, RM_TTFT), (double)o->ttft_us * 1e-6);
-    if (o->tpot_us > 0) metric_observe(metric_of(m, RM_TPOT), (double)o->tpot_us * 1e-6);
-    metric_observe(metric_of(m, RM_E2E), (double)o->e2e_us * 1e-6);
-    metric_add(metric_of(m, RM_PROMPT_TOKENS), o->usage.prompt_tokens);
-    metric_add(metric_of(m, RM_CACHED_TOKENS), o->usage.cached_tokens);
-    metric_add(metric_of(m, RM_EXPECTED_TOKENS), r->client.target.hit_tokens);
-    metric_add(metric_of(m, RM_GENERATED_TOKENS), o->usage.generated_tokens);
+    const struct {
+        enum router_metric metric;
+        int64_t us;
+    } times[] = { { RM_TTFT, o->ttft_us }, { RM_TPOT, o->tpot_us }, { RM_E2E, o->e2e_us } };
+    for (size_t i = 0; i < COUNT_OF(times); i++) {
+        if (times[i].metric == RM_TPOT && times[i].us == 0) continue; /* of a single token */
+        metric_observe_request(router_metric_of(m, times[i].metric, service),
+                               (double)times[i].us * 1e-6, str_from(r->id), clock_wall_us());
+    }
+    metric_add(router_metric_of(m, RM_PROMPT_TOKENS, service), o->usage.prompt_tokens);
+    metric_add(router_metric_of(m, RM_CACHED_TOKENS, service), o->usage.cached_tokens);
+    metric_add(router_metric_of(m, RM_EXPECTED_TOKENS, service), r->client.target.hit_tokens);
+    metric_add(router_metric_of(m, RM_GENERATED_TOKENS, service), o->usage.generated_tokens);
 }
 
 /* Ends a question that is still open; no request waits for its reply any more. */

@@ -9,11 +9,13 @@
 #include "base/io/log.h"
 #include "base/io/loop/clock.h"
 #include "base/io/net/addr.h"
+#include "base/io/notify.h"
 #include "router/byte_loop.h"
 #include "router/decide.h"
 #include "router/metrics.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define BYTE_LOOPS_MAX 64
@@ -32,6 +34,7 @@ struct router {
     struct tls *serve, *call; /* for clients; for calls to engines and the controller */
     struct loop *signals;
     struct loop_metrics loop_metrics;
+    struct notify_watch watch; /* of all loops, for a service manager */
     pthread_t decide_thread, reaper;
     bool draining, deciding;
 };
@@ -56,6 +59,8 @@ static void on_signal(void *arg, int signo)
 {
     struct router *r = arg;
     log_event(LOG_INFO, r->draining ? "stopping" : "draining", "signal=%d", signo);
+    notify_watch_release(&r->watch); /* byte loops end one by one from now on */
+    notify_stopping(r->draining ? "ends at once" : "drains: running requests may finish");
     for (uint32_t i = 0; i < r->byte_count; i++) {
         if (r->draining) {
             byte_loop_stop(r->byte[i]);
@@ -79,6 +84,10 @@ static int build(struct router *r, struct err *err)
                        STR_ARG(c->listen));
     }
     rc = fleet_link_init(&r->link, c->secret_file, c->send_secret, clock_mono_us(), err);
+    if (rc == 0) {
+        rc = key_file_load(c->metrics_key_file, &r->link.scrapers, err);
+        if (rc < 0) return err_prefix(err, rc, "router.metrics_key_file");
+    }
     if (rc == 0) rc = snapshot_board_init(&r->board);
     if (rc == 0) {
         struct metric_target slo[] = { { RM_TTFT, (double)c->slo_ttft_us * 1e-6 },
@@ -123,6 +132,26 @@ static int build(struct router *r, struct err *err)
                                     .call = r->call };
     if (rc == 0) rc = decide_new(&decide, &r->decide, err);
     return rc;
+}
+
+/* Watches every loop that a request may depend on. */
+static int start_watch(struct router *r, struct err *err)
+{
+    struct loop *loops[BYTE_LOOPS_MAX + 1];
+    uint32_t count = 0;
+    for (; count < r->byte_count; count++)
+        loops[count] = r->byte[count]->loop;
+    loops[count++] = r->decide->loop;
+    return notify_watch_start(&r->watch, r->signals, loops, count, err);
+}
+
+static void tell_ready(const struct router *r)
+{
+    char status[128];
+    log_event(LOG_INFO, "router_ready", "listen=%.*s port=%u threads=%u",
+              STR_ARG(r->config->listen), byte_loop_port(r->byte[0]), r->byte_count);
+    snprintf(status, sizeof status, "takes requests at " STR_FMT, STR_ARG(r->config->listen));
+    notify_ready(status);
 }
 
 static int start(struct router *r, struct err *err)
@@ -172,6 +201,8 @@ static void teardown(struct router *r)
     fleet_link_fini(&r->link);
     metrics_free(r->metrics);
     snapshot_board_fini(&r->board);
+    notify_watch_stop(&r->watch);
+    notify_watch_fini(&r->watch);
     loop_free(r->signals);
 }
 
@@ -184,9 +215,9 @@ int router_main(const struct router_config *config, struct err *err)
     r->config = config;
     int rc = build(r, err);
     if (rc == 0) rc = start(r, err);
+    if (rc == 0) rc = start_watch(r, err);
     if (rc == 0) {
-        log_event(LOG_INFO, "router_ready", "listen=%.*s port=%u threads=%u",
-                  STR_ARG(config->listen), byte_loop_port(r->byte[0]), r->byte_count);
+        tell_ready(r);
         rc = loop_run(r->signals);
         pthread_join(r->reaper, NULL);
     }

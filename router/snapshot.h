@@ -21,6 +21,7 @@ struct snapshot_model {
 
 struct snapshot {
     uint32_t refs; /* under the board's lock */
+    bool informed; /* the controller has replied once, or there is none */
     enum keys_need keys;
     struct tenant_keys *tenants; /* NULL: none are known */
     uint64_t pins;               /* of the models' tokenizers */

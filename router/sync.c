@@ -11,6 +11,7 @@
 #include "base/core/bits.h"
 #include "base/io/auth/peer_call.h"
 #include "base/io/log.h"
+#include "base/io/loop/clock.h"
 #include "fleet/controllers.h"
 #include "fleet/defaults.h"
 #include "router/decide.h"
@@ -137,6 +138,7 @@ static void apply(struct sync *s)
     s->rules = rules;
     s->has_rules = true;
     s->heard_us = loop_now_us(s->d->loop);
+    s->d->informed = true;
     apply_services(s, &rules);
     decide_tenants_heed(s->d, &rules);
     decide_quarantine_told(s->d, &rules);
@@ -210,21 +212,29 @@ static void set_gauges(struct sync *s, int64_t now_us)
                s->has_rules ? (double)(now_us - s->heard_us) * 1e-6 : -1);
 }
 
+/* Returns the tenant's usage, and tells the metrics. */
+static struct tenant_usage usage_of(struct sync *s, struct tenant *t)
+{
+    const struct tenant_usage usage = {
+        .tenant = str_from(t->id.name),
+        .requests_total = t->requests_total,
+        .rejected_total = t->rejected_total,
+        .prompt_tokens_total = t->prompt_tokens_total,
+        .cached_tokens_total = t->cached_tokens_total,
+        .generated_tokens_total = t->generated_tokens_total,
+    };
+    router_metrics_tenant(s->d->metrics, &t->meters, &usage, t->in_flight);
+    return usage;
+}
+
 static uint32_t fill_usage(struct sync *s, struct tenant_usage *list, uint32_t most)
 {
     uint32_t count = 0;
     size_t cursor = 0;
     struct tenant *t;
-    while (count < most && (t = tenants_next(s->d->tenants, &cursor))) {
-        list[count++] = (struct tenant_usage){
-            .tenant = str_from(t->id.name),
-            .requests_total = t->requests_total,
-            .rejected_total = t->rejected_total,
-            .prompt_tokens_total = t->prompt_tokens_total,
-            .cached_tokens_total = t->cached_tokens_total,
-            .generated_tokens_total = t->generated_tokens_total,
-        };
-    }
+    while (count < most && (t = tenants_next(s->d->tenants, &cursor)))
+        list[count++] = usage_of(s, t);
+    (void)usage_of(s, tenants_find(s->d->tenants, "")); /* requests without a key */
     return count;
 }
 
@@ -251,6 +261,8 @@ static int write_message(struct sync *s, struct buf *out)
             .port = s->port,
             .window_s = (double)TELEMETRY_WINDOW_US * 1e-6,
             .tenants_version = d->tenants_version,
+            .version = STR(MUSTER_VERSION),
+            .date_us = clock_wall_us(),
             .services = lists->service,
             .service_count = lists->service_count,
             .endpoints = lists->endpoint,

@@ -15,6 +15,7 @@
 #include "base/io/loop/mailbox.h"
 #include "base/wire/sync.h"
 #include "base/wire/usage.h"
+#include "router/metrics.h"
 
 #define TENANT_NAME_MAX 64
 
@@ -45,6 +46,7 @@ struct tenant {
     uint32_t in_flight;
     uint64_t requests_total, rejected_total;
     uint64_t prompt_tokens_total, cached_tokens_total, generated_tokens_total;
+    struct tenant_meters meters;
 };
 
 struct tenants;

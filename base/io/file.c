@@ -197,19 +197,26 @@ void file_unlock(int fd)
     if (fd >= 0) close(fd);
 }
 
-static int secret_read(const char *path, char ret[2 * FILE_SECRET_BYTES + 1], struct err *err)
+int file_check_private(const char *path, struct err *err)
 {
-    CLEANUP(buf_fini) struct buf text = { 0 };
     struct stat st;
-    uint8_t bytes[FILE_SECRET_BYTES];
     if (stat(path, &st) < 0) {
         int code = errno;
         return code == ENOENT ? -ENOENT : fail(err, code, "read", path);
     }
-    if (st.st_mode & (S_IRWXG | S_IRWXO))
-        return err_set(err, -EPERM, "%s holds a secret but its mode %03o lets others in: chmod 600",
-                       path, (unsigned)(st.st_mode & 0777));
-    int rc = file_read(path, 2 * FILE_SECRET_BYTES + 2, &text, err);
+    mode_t others = S_IRWXG | S_IRWXO;
+    if (st.st_uid == 0 && geteuid() != 0) others &= ~(mode_t)S_IRGRP;
+    if (!(st.st_mode & others)) return 0;
+    return err_set(err, -EPERM, "%s holds a secret but its mode %03o lets others in: chmod 600",
+                   path, (unsigned)(st.st_mode & 0777));
+}
+
+static int secret_read(const char *path, char ret[2 * FILE_SECRET_BYTES + 1], struct err *err)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    uint8_t bytes[FILE_SECRET_BYTES];
+    int rc = file_check_private(path, err);
+    if (rc == 0) rc = file_read(path, 2 * FILE_SECRET_BYTES + 2, &text, err);
     if (rc < 0) return rc;
     struct str hex = buf_view(&text);
     if (hex.len > 0 && hex.data[hex.len - 1] == '\n') hex.len--;

@@ -26,6 +26,11 @@ int file_make_folders(const char *path, mode_t mode, struct err *err);
 int file_lock(const char *path, int *ret_fd, struct err *err);
 void file_unlock(int fd);
 
+/* Returns 0 if nobody else can use the file: mode 0600 or less. A file of root's that our group may read,
+ * and only read, counts too, unless we are root: Kubernetes mounts Secrets so (fsGroup). -EPERM and a
+ * sentence otherwise, -ENOENT. */
+int file_check_private(const char *path, struct err *err);
+
 /* Reads the secret at `path`, or makes one (mode 0600, getrandom) when there is none; when two processes
  * make it at once, one wins and both read the same. -EPERM when others may read the file. `ret` receives
  * hex text. */

@@ -1,20 +1,23 @@
-/* metrics.h - keeps counters, gauges and histograms of one static table; prints Prometheus' text form.
+/* metrics.h - keeps counters, gauges and histograms of one static table; prints them for Prometheus, in its
+ * classic text format or as OpenMetrics, which has exemplars.
  *
  * Layer:    base/io (base/core)
  * Threads:  metric_add/set/observe from any thread (relaxed atomics, no lock, no hashing);
  *           metric_series and metrics_render take a short lock
  * Lifetime: a series lives until metrics_free
  * Bound:    series_max a metric; beyond it values go to one series whose labels are all "other",
- *           and muster_metrics_overflow_total{metric="..."} counts the refused look-ups
+ *           and muster_metrics_overflow_total{metric="..."} counts the refused look-ups.
+ *           One exemplar a bucket, the latest, of METRIC_EXEMPLAR_BYTES_MAX
  */
 #pragma once
 #include "base/core/buf.h"
 #include "base/core/err.h"
 
 #define METRIC_LABELS_MAX 6
-#define METRIC_BUCKETS_MAX 40      /* with inserted targets, without +Inf */
-#define METRIC_SERIES_DEFAULT 64   /* series of a metric whose row names no bound */
-#define METRIC_LABEL_BYTES_MAX 128 /* longer label values are cut */
+#define METRIC_BUCKETS_MAX 40        /* with inserted targets, without +Inf */
+#define METRIC_SERIES_DEFAULT 64     /* series of a metric whose row names no bound */
+#define METRIC_LABEL_BYTES_MAX 128   /* longer label values are cut */
+#define METRIC_EXEMPLAR_BYTES_MAX 64 /* a longer request id leaves no exemplar */
 #define METRICS_TEXT_BYTES_MAX ((size_t)8 << 20)
 
 enum metric_type { METRIC_COUNTER, METRIC_GAUGE, METRIC_HISTOGRAM };
@@ -28,6 +31,7 @@ struct metric_desc {
     const double *buckets;                 /* histograms: ascending upper bounds */
     uint32_t bucket_count;
     uint32_t series_max; /* 0: METRIC_SERIES_DEFAULT; only with labels */
+    bool exemplars;      /* histograms: buckets remember requests (metric_observe_request) */
 };
 
 /* A bound that is inserted into a histogram's buckets, so that attainment of an SLO is exact. */
@@ -38,6 +42,17 @@ struct metric_target {
 
 struct metrics;
 struct metric_series;
+
+/* Every role exports these beside its own table: look-ups beyond a bound, and the process as all exporters
+ * name it. */
+enum metrics_own {
+    METRICS_OVERFLOW,
+    METRICS_CPU,
+    METRICS_RESIDENT,
+    METRICS_START,
+    METRICS_OWN_COUNT
+};
+extern const struct metric_desc metrics_own_table[METRICS_OWN_COUNT];
 
 /* `table` must outlive the metrics; an index in it is a metric's id. Unlabelled metrics exist
  * with value 0 from now on. -ENOMEM. A malformed table is our bug (must). */
@@ -62,8 +77,17 @@ void metric_add(struct metric_series *s, double v); /* counters: v >= 0; gauges:
 void metric_inc(struct metric_series *s);
 void metric_set(struct metric_series *s, double v);     /* gauges */
 void metric_observe(struct metric_series *s, double v); /* histograms; NaN is dropped */
-void metrics_zero(struct metrics *m, uint32_t metric);  /* sets all series of a gauge to 0 */
-double metric_value(const struct metric_series *s);     /* counters and gauges */
+void metrics_zero(struct metrics *m, uint32_t metric); /* sets all series of a gauge to 0 */
+
+/* Sets every gauge to 0 whose series has these values of these labels: of what is no more, which would keep
+ * its last value. `labels` are names as in the table. */
+void metrics_quiet(struct metrics *m, const char *const *labels, const struct str *values,
+                   uint32_t count);
+
+/* Observes a value of a request and remembers its id as the bucket's exemplar; `date_us` is the date. The
+ * metric has exemplars. When two threads come to one bucket at once, only one of the ids is kept. */
+void metric_observe_request(struct metric_series *s, double v, struct str id, int64_t date_us);
+double metric_value(const struct metric_series *s); /* counters and gauges */
 
 /* The content of a histogram at one moment; counts[i] is of its own bucket, not cumulated. */
 struct metric_snapshot {
@@ -75,10 +99,14 @@ struct metric_snapshot {
 };
 void metric_snapshot(const struct metric_series *s, struct metric_snapshot *ret);
 
-/* Appends all metrics as Prometheus text exposition 0.0.4, content type METRICS_CONTENT_TYPE. -E2BIG,
- * -ENOMEM. */
-#define METRICS_CONTENT_TYPE "text/plain; version=0.0.4; charset=utf-8"
-int metrics_render(struct metrics *m, struct buf *out);
+enum metrics_format { METRICS_CLASSIC, METRICS_OPENMETRICS, METRICS_FORMAT_COUNT };
+extern const char *const metrics_content_types[METRICS_FORMAT_COUNT];
+
+/* Returns the format that a scraper's Accept header prefers; empty: classic. */
+enum metrics_format metrics_format_of(struct str accept);
+
+/* Appends all metrics: as text exposition 0.0.4, or as OpenMetrics 1.0 with exemplars. -E2BIG, -ENOMEM. */
+int metrics_render(struct metrics *m, enum metrics_format format, struct buf *out);
 
 /* Appends the rows of a table for docs/metrics.md. */
 int metrics_markdown(const struct metric_desc *table, uint32_t count, struct buf *out);

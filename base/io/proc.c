@@ -224,6 +224,7 @@ struct plan {
     char **env;
     pid_t parent;
     int null_fd, log_fd; /* log_fd -1: our stdout and stderr */
+    int out_fd, err_fd;  /* -1: as log_fd says */
     int status_fd;
     bool detached;
 };
@@ -256,6 +257,8 @@ _Noreturn static void child_run(const struct plan *p)
     if (dup2(p->null_fd, 0) < 0) child_fail(status, STEP_STDIO);
     if (p->log_fd >= 0 && (dup2(p->log_fd, 1) < 0 || dup2(p->log_fd, 2) < 0))
         child_fail(status, STEP_STDIO);
+    if (p->out_fd >= 0 && dup2(p->out_fd, 1) < 0) child_fail(status, STEP_STDIO);
+    if (p->err_fd >= 0 && dup2(p->err_fd, 2) < 0) child_fail(status, STEP_STDIO);
     if (status != STATUS_FD) {
         if (dup3(status, STATUS_FD, O_CLOEXEC) < 0) child_fail(status, STEP_STDIO);
         status = STATUS_FD;
@@ -326,10 +329,20 @@ static int above_standard(int fd)
     return up;
 }
 
+/* Copies a descriptor of the caller above STATUS_FD; leaves *ret alone when there is none. */
+static int copy_above(int fd, int *ret)
+{
+    if (fd <= 0) return 0;
+    *ret = fcntl(fd, F_DUPFD_CLOEXEC, STATUS_FD + 1);
+    return *ret < 0 ? -errno : 0;
+}
+
 static void plan_fini(struct plan *p)
 {
     if (p->null_fd >= 0) close(p->null_fd);
     if (p->log_fd >= 0) close(p->log_fd);
+    if (p->out_fd >= 0) close(p->out_fd);
+    if (p->err_fd >= 0) close(p->err_fd);
     if (p->status_fd >= 0) close(p->status_fd);
     free(p->env);
 }
@@ -354,6 +367,9 @@ static int plan_make(const struct proc_spec *spec, struct plan *p, int *ret_stat
             return err_set(err, -errno, "cannot open the log %s: %s", spec->log_path,
                            strerror(errno));
     }
+    rc = copy_above(spec->out_fd, &p->out_fd);
+    if (rc == 0) rc = copy_above(spec->err_fd, &p->err_fd);
+    if (rc < 0) return err_set(err, rc, "cannot run %s: %s", spec->argv[0], strerror(-rc));
     int ends[2];
     if (FAULT("proc.pipe") || pipe2(ends, O_CLOEXEC) < 0)
         return err_set(err, -EMFILE, "cannot run %s: no descriptors left", spec->argv[0]);
@@ -424,6 +440,8 @@ int proc_spawn(const struct proc_spec *spec, struct proc *ret, struct err *err)
                       .parent = getpid(),
                       .null_fd = -1,
                       .log_fd = -1,
+                      .out_fd = -1,
+                      .err_fd = -1,
                       .status_fd = -1 };
     int status = -1;
     int rc = plan_make(spec, &p, &status, err);

@@ -39,7 +39,8 @@ struct proc_spec {
         *env_add;         /* NULL-terminated NAME=value, replacing ours of that name; or NULL */
     const char *cwd;      /* NULL: ours */
     const char *log_path; /* stdout and stderr are appended there, mode 0600; NULL: ours */
-    bool detached; /* lives on when we die; otherwise it is killed with the spawning thread */
+    int out_fd, err_fd; /* where stdout and stderr go instead; borrowed for the call; 0: as above */
+    bool detached;      /* lives on when we die; otherwise it is killed with the spawning thread */
 };
 
 /* Starts the program in a session of its own with stdin from /dev/null, default signals, an empty mask

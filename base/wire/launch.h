@@ -17,6 +17,9 @@
  * agent must not guess; members that an agent can do without are added under the same number. */
 #define LAUNCH_VERSION 1
 
+/* As engine_args[0]: the agent's own program, wherever its machine has it. */
+#define LAUNCH_SELF "muster"
+
 struct launch_spec {
     uint32_t v;          /* as read; encode writes LAUNCH_VERSION */
     struct str instance; /* also the id of its intent */

@@ -97,6 +97,64 @@ int scale_order_encode(const struct scale_order *order, struct buf *out)
     return out->rc;
 }
 
+static int read_drain_member(struct json_reader *r, struct arena *arena, struct drain_order *ret,
+                             bool *has_undo, struct err *err)
+{
+    const struct {
+        const char *name;
+        struct str *to;
+    } texts[] = { { "instance", &ret->instance },
+                  { "service", &ret->service },
+                  { "pool", &ret->pool },
+                  { "node", &ret->node } };
+    if (json_key_is(r, "undo") && !*has_undo) {
+        *has_undo = true;
+        json_next(r);
+        return json_bool(r, &ret->undo) < 0 ? json_fail(r, err, "undo") : 0;
+    }
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        if (!json_key_is(r, texts[i].name) || texts[i].to->data) continue;
+        json_next(r);
+        if (json_text_arena(r, arena, texts[i].to) < 0) return json_fail(r, err, texts[i].name);
+        return 0;
+    }
+    return unknown(r, "instance, service, pool, node, undo", err);
+}
+
+int drain_order_decode(struct str text, struct arena *arena, struct drain_order *ret,
+                       struct err *err)
+{
+    struct json_reader r;
+    bool has_undo = false;
+    *ret = (struct drain_order){ 0 };
+    json_reader_init(&r, text);
+    if (json_next(&r) != JSON_OBJECT) return json_fail(&r, err, "the order");
+    while (json_next(&r) == JSON_KEY) {
+        int rc = read_drain_member(&r, arena, ret, &has_undo, err);
+        if (rc < 0) return rc;
+    }
+    if (finish(&r, err) < 0) return -EINVAL;
+    uint32_t named = (ret->instance.len > 0) + (ret->pool.len > 0) + (ret->node.len > 0);
+    if (named == 1 && (ret->pool.len > 0) == (ret->service.len > 0)) return 0;
+    return err_set(err, -EINVAL,
+                   "want one of {\"instance\": ID}, {\"service\": NAME, \"pool\": NAME} and "
+                   "{\"node\": NAME}");
+}
+
+int drain_order_encode(const struct drain_order *order, struct buf *out)
+{
+    struct json_writer w;
+    json_writer_init(&w, out);
+    json_object(&w);
+    if (order->instance.len) json_kv_str(&w, "instance", order->instance);
+    if (order->service.len) json_kv_str(&w, "service", order->service);
+    if (order->pool.len) json_kv_str(&w, "pool", order->pool);
+    if (order->node.len) json_kv_str(&w, "node", order->node);
+    if (order->undo) json_kv_bool(&w, "undo", true);
+    json_object_end(&w);
+    return out->rc;
+}
+
 int route_order_decode(struct str text, struct arena *arena, struct str *ret, struct err *err)
 {
     return read_text(text, "policy", arena, ret, err);

@@ -9,6 +9,8 @@
  *               policy or prompt exists
  *
  *     scale       {"pool": NAME, "count": NUMBER or null}      null: the policy decides again
+ *     drain       {"instance": ID}, {"service": NAME, "pool": NAME} or {"node": NAME};
+ *                 "undo": true takes it back
  *     route       {"policy": NAME}                             a router's policy from now on
  *     quarantine  {"fingerprint": 16 hexadecimal digits or "all"}   release it
  */
@@ -25,8 +27,16 @@ struct scale_order {
     int64_t count; /* 0 or more, or ORDER_BY_POLICY */
 };
 
+/* Exactly one of instance, pool (with its service) and node is set. */
+struct drain_order {
+    struct str instance, service, pool, node;
+    bool undo;
+};
+
 /* Decode an order; -EINVAL with a sentence if it is refused or the arena is full. */
 int scale_order_decode(struct str text, struct arena *arena, struct scale_order *ret,
+                       struct err *err);
+int drain_order_decode(struct str text, struct arena *arena, struct drain_order *ret,
                        struct err *err);
 int route_order_decode(struct str text, struct arena *arena, struct str *ret, struct err *err);
 int quarantine_order_decode(struct str text, struct arena *arena, uint64_t *ret, struct err *err);
@@ -38,5 +48,6 @@ int order_fingerprint(struct str text, uint64_t *ret);
 
 /* Encode an order; return out->rc. */
 int scale_order_encode(const struct scale_order *order, struct buf *out);
+int drain_order_encode(const struct drain_order *order, struct buf *out);
 int route_order_encode(struct str policy, struct buf *out);
 int quarantine_order_encode(uint64_t fingerprint, struct buf *out); /* 0: all */

@@ -114,6 +114,9 @@ static const struct field agent_rows[] = {
           .max = AGENT_STATE_COUNT),
     FIELD(struct agent_report, restarts, FIELD_U32),
     FIELD(struct agent_report, trouble, FIELD_STR, .max = REPORT_TEXT_BYTES_MAX),
+    FIELD(struct agent_report, version, FIELD_STR, .max = REPORT_VERSION_BYTES_MAX),
+    FIELD(struct agent_report, date_us, FIELD_I64, .max = 9e15),
+    FIELD(struct agent_report, unfinished, FIELD_U32),
     FIELD(struct agent_report, engine, FIELD_OBJECT, .of = &engine_set,
           .present_offset = offsetof(struct agent_report, has_engine)),
 };

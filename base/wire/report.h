@@ -11,6 +11,7 @@
 
 #define REPORT_NAME_BYTES_MAX 128 /* of ids and names */
 #define REPORT_TEXT_BYTES_MAX 512 /* of a sentence */
+#define REPORT_VERSION_BYTES_MAX 32
 
 /* Work that an engine has accepted and not done. Engines other than Muster's may leave it out. */
 struct wire_owed {
@@ -89,6 +90,10 @@ struct agent_report {
     enum agent_state state;
     uint32_t restarts;  /* of the engine, since boot */
     struct str trouble; /* sentence about the last failure; empty: none */
+    struct str version; /* of the agent's program; empty: not reported */
+    int64_t
+        date_us; /* its wall clock when it wrote this, so that clocks can be compared; 0: not reported */
+    uint32_t unfinished; /* requests in flight when a drain's time was over */
     bool has_engine;
     struct engine_report engine;
 };

@@ -95,6 +95,8 @@ static const struct field sync_rows[] = {
     FIELD(struct router_sync, port, FIELD_U32, .max = 65535),
     FIELD(struct router_sync, window_s, FIELD_F64, .required = true, .max = 86400),
     FIELD(struct router_sync, tenants_version, FIELD_U64),
+    FIELD(struct router_sync, version, FIELD_STR, .max = REPORT_VERSION_BYTES_MAX),
+    FIELD(struct router_sync, date_us, FIELD_I64, .max = 9e15),
     FIELD_ARRAY("services", struct router_sync, services, service_count, FIELD_LIST,
                 SYNC_SERVICES_MAX, .of = &demand_set),
     FIELD_ARRAY("endpoints", struct router_sync, endpoints, endpoint_count, FIELD_LIST,

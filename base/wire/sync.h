@@ -71,6 +71,8 @@ struct router_sync {
     uint32_t port;
     double window_s;
     uint64_t tenants_version; /* of the list of tenants that it holds; 0: none */
+    struct str version;       /* of its program; empty: not reported */
+    int64_t date_us;          /* its wall clock when it wrote this; 0: not reported */
     const struct service_demand *services;
     uint32_t service_count;
     const struct endpoint_demand *endpoints;

@@ -18,6 +18,7 @@
 #include "cli/schema.h"
 #include "policies/route/route.h"
 
+#include <limits.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -505,6 +506,9 @@ static int run(int argc, char *const *argv)
     if (options.growth_speed > 0 || options.arm_speed > 0) {
         fprintf(stderr, "muster demo: --growth-speed and --arm-speed will go; use --speed\n");
     }
+    char config[PATH_MAX];
+    shipped_file_find(options.config.data, config, sizeof config);
+    options.config = str_from(config);
     struct sigaction action = { .sa_handler = on_interrupt };
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);

@@ -22,6 +22,7 @@ static const char *const kind_names[] = { "auto",      "mlp",   "dense", "attent
                                           "allreduce", "steps", NULL };
 
 #define AT(member) .offset = offsetof(struct perf_options, member)
+static const char *const actions[] = { "fit", NULL };
 // clang-format off
 static const struct config_field rows[] = {
     { .name = "hardware", .type = CONFIG_TEXT, .required = true, AT(hardware),
@@ -33,7 +34,7 @@ static const struct config_field rows[] = {
     REMOTE_OUTPUT_ROW(struct perf_options, output),
 };
 static const struct opt_positional positionals[] = {
-    { .name = "ACTION", .required = true, AT(act), .about = "fit." },
+    { .name = "ACTION", .required = true, AT(act), .words = actions, .about = "fit." },
     { .name = "FILE", .required = true, AT(file), .about = "A CSV table of measured times." },
 };
 // clang-format on

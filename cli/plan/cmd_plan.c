@@ -416,21 +416,15 @@ static int plan_fleet(const void *options, struct err *err)
     return chosen->found && chosen->served > 0 ? 0 : EXIT_FAILED;
 }
 
-static const struct {
-    const char *name;
-    int (*run)(int argc, char *const *argv);
-} subcommands[] = {
-    { "layers", plan_layers_run },
-    { "move", plan_move_run },
-    { "load", plan_load_run },
-};
+static const char *const below[] = { "layers", "move", "load", NULL };
+static int (*const below_run[])(int argc, char *const *argv) = { plan_layers_run, plan_move_run,
+                                                                 plan_load_run };
 
 static int run(int argc, char *const *argv)
 {
     struct plan_options options;
-    for (size_t i = 0; argc > 0 && i < COUNT_OF(subcommands); i++)
-        if (str_eq(str_from(argv[0]), str_from(subcommands[i].name)))
-            return subcommands[i].run(argc - 1, argv + 1);
+    for (size_t i = 0; argc > 0 && i < COUNT_OF(below_run); i++)
+        if (str_eq(str_from(argv[0]), str_from(below[i]))) return below_run[i](argc - 1, argv + 1);
     return command_run(&usage, argc, argv, &options, plan_fleet);
 }
 
@@ -438,6 +432,7 @@ const struct command command_plan = {
     .name = "plan",
     .group = "Measure",
     .about = "which accelerators a workload needs, and what they cost",
+    .below = below,
     .run = run,
 };
 

@@ -88,6 +88,24 @@ struct cloud_event {
     struct cloud_price price[CLOUD_PRICES_MAX];
 };
 
+/* What a provider's side keeps without an instance, for `muster gc`. */
+struct cloud_leftover {
+    const char *name;
+    const char *why; /* static; where it stays, the reason */
+    bool removable, removed;
+};
+typedef void (*cloud_leftover_fn)(void *arg, const struct cloud_leftover *one);
+
+/* One thing that a provider's check has found, for `muster doctor`. */
+enum cloud_health { CLOUD_FINE, CLOUD_DOUBTFUL, CLOUD_BROKEN };
+struct cloud_finding {
+    const char *what; /* credentials, quota, ...; static */
+    enum cloud_health health;
+    char why[INTENT_WHY_BYTES];
+    const char *next; /* what a person may do; static; NULL: nothing */
+};
+typedef void (*cloud_finding_fn)(void *arg, const struct cloud_finding *f);
+
 struct cloud_driver {
     const char *name;  /* as in the configuration and in intents */
     const char *about; /* docs table */
@@ -108,6 +126,10 @@ struct cloud_driver {
     /* Names a function to be called, from any thread, when an event has come; optional: a driver
      * without it is asked at each tick. fn NULL: no longer. */
     void (*watch)(void *ctx, void (*fn)(void *arg), void *arg);
+
+    /* Tells fn of what no listing shows and no instance needs, and with `remove` removes it. Optional.
+     * It makes no call to a provider, and leaves alone what a create may be making. */
+    int (*leftovers)(void *ctx, bool remove, cloud_leftover_fn fn, void *arg, struct err *err);
 };
 
 /* A driver with its state and its pace. */
@@ -128,7 +150,7 @@ static inline void cloud_close(struct cloud *c)
 }
 
 /* A provider's client that waits for each reply: the same calls as functions. cloud_thread.h runs it,
- * and in tests cloud_fake.h. One thread at a time calls, but for offers. */
+ * and in tests cloud_fake.h. One thread at a time calls, but for offers and leftovers. */
 struct cloud_backend {
     const char *name, *about;
     void (*close)(void *ctx);
@@ -152,4 +174,10 @@ struct cloud_backend {
     /* Keeps the epoch if it is the highest so far. -EKEYREVOKED with *ret_seen: a higher one was seen, and
      * the call that was about to be made is not. Optional: before each call with an epoch. */
     int (*fence)(void *ctx, uint64_t epoch, uint64_t *ret_seen, struct err *err);
+    int (*leftovers)(void *ctx, bool remove, cloud_leftover_fn fn, void *arg,
+                     struct err *err); /* as the driver's; optional; any thread */
+
+    /* Tells whether instances can be made with this configuration: reachable, credentials, rights, quota.
+     * Optional. It may wait for the provider, and makes nothing. */
+    void (*check)(void *ctx, cloud_finding_fn fn, void *arg);
 };

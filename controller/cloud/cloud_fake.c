@@ -242,6 +242,8 @@ static void fill_listed(const struct fake_instance *in, struct listed *ret)
     memcpy(ret->service, in->service, sizeof ret->service);
     memcpy(ret->pool, in->pool, sizeof ret->pool);
     memcpy(ret->offer, in->offer, sizeof ret->offer);
+    /* Two nodes, taken in turn. */
+    snprintf(ret->node, sizeof ret->node, "node-%d", in->handle[strlen(in->handle) - 1] & 1);
 }
 
 static struct fake_instance *find_key(struct fake_cloud *f, const char *intent)

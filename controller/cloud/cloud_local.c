@@ -16,10 +16,12 @@
 #include <dirent.h>
 #include <math.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MARK_BYTES_MAX 256
@@ -125,6 +127,7 @@ static int look(const char *root, const char *intent, struct sight *ret, struct 
     if (rc < 0) s = (struct sight){ .listed = { .unreadable = true } };
     must(name_copy(s.listed.handle, sizeof s.listed.handle, str_from(intent)) == 0);
     must(name_copy(s.listed.intent, sizeof s.listed.intent, str_from(intent)) == 0);
+    if (gethostname(s.listed.node, sizeof s.listed.node - 1) < 0) s.listed.node[0] = 0;
     bool engine_was;
     s.agent = read_process(root, intent, "agent.lock", &s.agent_was);
     s.engine = read_process(root, intent, "engine.id", &engine_was);
@@ -567,6 +570,135 @@ static int fence(void *ctx, uint64_t epoch, uint64_t *ret_seen, struct err *err)
     return 0;
 }
 
+/* ---- what is left without an instance ---- */
+
+struct sweep {
+    const char *root;
+    bool alone, remove;
+    cloud_leftover_fn fn;
+    void *arg;
+};
+
+static bool is_old(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode) &&
+           time(NULL) - st.st_mtime >= LOCAL_LEFTOVER_S;
+}
+
+/* Judges one folder, and removes it if it is to be and may be. */
+static void sweep_one(const struct sweep *s, const char *name)
+{
+    struct sight sight;
+    char path[PATH_MAX];
+    struct cloud_leftover one = { .name = name, .removable = true };
+    int rc = look(s->root, name, &sight, NULL);
+    if (path_of(s->root, name, NULL, path, NULL) < 0) return;
+    if (rc == -ENOENT && is_old(path))
+        one.why = "a launch that was never written down";
+    else if (rc < 0 || !s->alone)
+        return;
+    else if (sight.agent.pid || sight.engine.pid)
+        one = (struct cloud_leftover){ .name = name, .why = "it runs" };
+    else if (!sight.agent_was && !is_old(path))
+        return; /* its agent may be on its way */
+    else
+        one.why = "its agent and engine have ended";
+    if (s->remove && one.removable) {
+        if (rc == 0)
+            (void)bury(s->root, name, NULL); /* its logs stay in ended/ */
+        else
+            erase(path);
+        one.removed = access(path, F_OK) < 0;
+        if (!one.removed) one.why = "it holds files that are not ours, or the disk refuses";
+    }
+    s->fn(s->arg, &one);
+}
+
+int cloud_local_leftovers(const char *folder, bool alone, bool remove, cloud_leftover_fn fn,
+                          void *arg, struct err *err)
+{
+    const struct sweep s = { folder, alone, remove, fn, arg };
+    DIR *dir = opendir(folder);
+    if (!dir) return err_set(err, -errno, "%s: %s", folder, strerror(errno));
+    for (struct dirent *e; (e = readdir(dir));)
+        if (id_is_plain(e->d_name) && strcmp(e->d_name, "ended") != 0) sweep_one(&s, e->d_name);
+    closedir(dir);
+    return 0;
+}
+
+static int list_leftovers(void *ctx, bool remove, cloud_leftover_fn fn, void *arg, struct err *err)
+{
+    const struct local *l = ctx;
+    return cloud_local_leftovers(l->folder, false, remove, fn, arg, err);
+}
+
+/* ---- can instances be made? ---- */
+
+#define MEMORY_LEAST ((uint64_t)512 << 20) /* with less an engine of a small model may not start */
+
+static void find(cloud_finding_fn fn, void *arg, const char *what, enum cloud_health health,
+                 const char *next, const char *format, ...) __attribute__((format(printf, 6, 7)));
+
+static void find(cloud_finding_fn fn, void *arg, const char *what, enum cloud_health health,
+                 const char *next, const char *format, ...)
+{
+    struct cloud_finding f = { .what = what, .health = health, .next = next };
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(f.why, sizeof f.why, format, ap);
+    va_end(ap);
+    fn(arg, &f);
+}
+
+static void check_cores(const struct local *l, cloud_finding_fn fn, void *arg)
+{
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    const struct offer *largest = NULL;
+    for (uint32_t i = 0; i < l->offer_count; i++)
+        if (!largest || l->offer[i].share > largest->share) largest = &l->offer[i];
+    if (!largest)
+        find(fn, arg, "cores", CLOUD_BROKEN, "name one in local.offers", "it sells no offer");
+    else if (largest->share > l->machine_share + 1e-9)
+        find(fn, arg, "cores", CLOUD_BROKEN, "raise local.cores, or lower the offer's share",
+             "offer %s wants %g cores, all instances together get %g", largest->name,
+             largest->share, l->machine_share);
+    else if (online > 0 && l->machine_share > (double)online + 1e-9)
+        find(fn, arg, "cores", CLOUD_DOUBTFUL, "lower local.cores",
+             "instances may use %g cores, and the machine has %ld", l->machine_share, online);
+    else
+        find(fn, arg, "cores", CLOUD_FINE, NULL, "instances may use %g of %ld cores",
+             l->machine_share, online);
+}
+
+/* Reads MemAvailable of /proc/meminfo in bytes; 0: unknown. */
+static uint64_t memory_available(void)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    unsigned long long kib = 0;
+    if (file_read("/proc/meminfo", 65536, &text, NULL) < 0) return 0;
+    const char *at = strstr(text.data, "MemAvailable:");
+    if (!at || sscanf(at, "MemAvailable: %llu", &kib) != 1) return 0;
+    return kib * 1024;
+}
+
+static void check_local(void *ctx, cloud_finding_fn fn, void *arg)
+{
+    const struct local *l = ctx;
+    uint64_t memory = memory_available();
+    check_cores(l, fn, arg);
+    if (memory > 0)
+        find(fn, arg, "memory", memory < MEMORY_LEAST ? CLOUD_DOUBTFUL : CLOUD_FINE,
+             memory < MEMORY_LEAST ? "end what uses it, or take a smaller model" : NULL,
+             "%.1f GiB are available", (double)memory / (double)(1 << 30));
+    if (access(l->word[0], X_OK) < 0)
+        find(fn, arg, "agent", CLOUD_BROKEN, "install the program again", "%s cannot be run: %s",
+             l->word[0], strerror(errno));
+    if (access(l->folder, F_OK) == 0 && access(l->folder, W_OK) < 0)
+        find(fn, arg, "folder", CLOUD_BROKEN, "run as its owner", "%s is not ours to write",
+             l->folder);
+}
+
 static void close_local(void *ctx)
 {
     struct local *l = ctx;
@@ -586,6 +718,8 @@ const struct cloud_backend cloud_local_backend = {
     .remove = remove_instance,
     .prices = prices,
     .fence = fence,
+    .leftovers = list_leftovers,
+    .check = check_local,
 };
 
 static int take_offer(struct local *l, const struct local_offer *from, struct err *err)
@@ -618,8 +752,7 @@ static int take_offer(struct local *l, const struct local_offer *from, struct er
 
 int cloud_local_open(const struct local_config *config, void **ret_ctx, struct err *err)
 {
-    int rc = file_make_folders(config->folder, 0700, err);
-    if (rc < 0) return rc;
+    int rc = 0;
     if (config->offer_count > LOCAL_OFFERS_MAX)
         return err_set(err, -E2BIG, "more than %d local offers", LOCAL_OFFERS_MAX);
     struct local *l = calloc(1, sizeof *l);

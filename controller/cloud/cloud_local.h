@@ -32,6 +32,7 @@
 #define LOCAL_PRICES_MAX 16    /* of an offer's script */
 #define LOCAL_SPAWN_US 5000000 /* from the spawn of an agent to its lock */
 #define LOCAL_KILL_US 40000000 /* from the wish to remove to SIGKILL */
+#define LOCAL_LEFTOVER_S 60    /* a folder without a document is being made until then */
 #define LOCAL_SEQS_MAX 16      /* sequences of an engine when the offer says nothing */
 
 struct local_offer {
@@ -58,6 +59,12 @@ struct local_config {
     uint32_t offer_count;
 };
 
-/* Everything in `config` is copied. The backend's close frees *ret_ctx; running instances go on. */
+/* Tells fn of folders that stand for no instance, and with `remove` removes them. `alone`: no controller
+ * uses the folder, so that instances that have ended count too; those that run are told and stay. */
+int cloud_local_leftovers(const char *folder, bool alone, bool remove, cloud_leftover_fn fn,
+                          void *arg, struct err *err);
+
+/* Everything in `config` is copied; its folder must be there before an instance is made or listed. The
+ * backend's close frees *ret_ctx; running instances go on. */
 extern const struct cloud_backend cloud_local_backend;
 int cloud_local_open(const struct local_config *config, void **ret_ctx, struct err *err);

@@ -139,6 +139,13 @@ static int offers(void *ctx, struct offer *ret, uint32_t max, uint32_t *ret_coun
     return t->backend->offers(t->ctx, ret, max, ret_count, err);
 }
 
+/* Reads files beside the thread's calls; the backend says what it leaves alone. */
+static int leftovers(void *ctx, bool remove, cloud_leftover_fn fn, void *arg, struct err *err)
+{
+    struct cloud_thread *t = ctx;
+    return t->backend->leftovers(t->ctx, remove, fn, arg, err);
+}
+
 static void free_thread(struct cloud_thread *t)
 {
     for (; t->waiting_count > 0; t->waiting_count--) {
@@ -188,7 +195,8 @@ int cloud_thread_new(const struct cloud_backend *backend, void *ctx_owned, const
                                        .offers = offers,
                                        .submit = submit,
                                        .next = next,
-                                       .watch = watch };
+                                       .watch = watch,
+                                       .leftovers = backend->leftovers ? leftovers : NULL };
     lock_init(&t->lock);
     pthread_cond_init(&t->wake, NULL);
     int rc = start(t);

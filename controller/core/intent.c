@@ -223,7 +223,7 @@ struct record {
     double price_h;
     int64_t age_limit_us, wanted_us, called_us, made_us, registered_us, drain_us, removed_us,
         ended_us, state_us;
-    bool adopted;
+    bool adopted, let_go;
 };
 
 #define TIME_MAX 9e15 /* microseconds; doubles are exact below */
@@ -265,6 +265,7 @@ static const struct field record_fields[] = {
       .max = 1e6,
       .offset = offsetof(struct record, price_h) },
     { .name = "adopted", .type = FIELD_BOOL, .offset = offsetof(struct record, adopted) },
+    { .name = "let_go", .type = FIELD_BOOL, .offset = offsetof(struct record, let_go) },
     TIME(age_limit_us),
     TIME(wanted_us),
     TIME(called_us),
@@ -303,6 +304,7 @@ int intent_encode(const struct intent *i, struct buf *out)
         .ended_us = i->ended_us,
         .state_us = i->state_us,
         .adopted = i->adopted,
+        .let_go = i->let_go,
     };
     return fields_encode(&record_set, &r, out);
 }
@@ -326,6 +328,7 @@ int intent_decode(struct str text, struct arena *arena, struct intent *ret, stru
                         .ended_us = r.ended_us,
                         .state_us = r.state_us,
                         .adopted = r.adopted,
+                        .let_go = r.let_go,
                         .version = ret->version };
     /* The table bounds each length below its field's size. */
     must(name_copy(i.id, sizeof i.id, r.id) == 0);

@@ -82,6 +82,7 @@ struct intent {
     int64_t state_us; /* since when it is in this state */
     uint32_t calls;   /* create calls made */
     bool adopted;     /* found at the provider without an intent */
+    bool let_go;      /* a person drains it: the plan does not withdraw that */
     bool aside;       /* its record cannot be read: in memory only, and never ended */
     uint64_t version; /* of the stored record; 0: never stored */
 };

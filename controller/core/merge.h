@@ -25,10 +25,18 @@ struct listed {
     char handle[NAME_BYTES];
     char intent[NAME_BYTES]; /* our tag; empty when it is missing */
     char service[NAME_BYTES], pool[NAME_BYTES], offer[NAME_BYTES];
+    char node
+        [NAME_BYTES];   /* the machine that it runs on, as the provider names it; empty: not said */
     int64_t created_us; /* as the provider reports it; 0: it does not */
     int64_t leaves_us;  /* the provider takes it away then; 0: it has not said so */
     bool gone;          /* it ended by itself; remove clears it away */
-    bool unreadable;    /* it exists, and of its tags only the intent is known: never removed */
+    enum offer_error
+        stuck; /* the provider took the order and cannot carry it out, like a refusal that
+                               comes late; OFFER_OK: it comes up, or is up */
+    char
+        why[INTENT_WHY_BYTES]; /* of `gone`, `leaves_us` or `stuck`, in the provider's words; may be
+                                   empty */
+    bool unreadable; /* it exists, and of its tags only the intent is known: never removed */
 };
 
 struct listing {

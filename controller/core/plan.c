@@ -48,11 +48,12 @@ static bool is_mine(const struct desk *d, const struct plan_instance *in, uint32
     return in->service == d->index && in->pool == pool;
 }
 
-/* Returns true if a person has paused the service or set the pool's count: then neither the scaling
- * policy nor the shaper changes it. */
+/* Returns true if a person has paused the service, drained the pool or set its count: then neither the
+ * scaling policy nor the shaper changes it. */
 static bool is_overridden(const struct desk *d, uint32_t pool)
 {
-    return d->service->paused || d->service->pool[pool].manual >= 0;
+    const struct plan_pool *p = &d->service->pool[pool];
+    return d->service->paused || p->drained || p->manual >= 0;
 }
 
 /* ---- a pool's offers as its placement policy sees them ---- */
@@ -192,6 +193,7 @@ static void fill_pool(struct desk *d, uint32_t pool)
         if (p->offer[i] == usable) d->next[pool] = i;
     const struct offer *o = shown == PLAN_NONE ? NULL : &d->view->offer[shown];
     *s = (struct scale_pool){ .min = p->min, .max = p->max, .available = usable != PLAN_NONE };
+    if (p->drained) *s = (struct scale_pool){ .available = false };
     if (o) {
         s->price_h = o->price_h;
         s->lead_s = o->lead_s;
@@ -366,8 +368,15 @@ static void apply_bounds(struct desk *d, uint32_t want[SCALE_POOLS_MAX])
 static uint32_t override_target(const struct desk *d, uint32_t pool)
 {
     const struct plan_pool *p = &d->service->pool[pool];
+    if (p->drained) return 0;
     if (p->manual >= 0) return min_u32((uint32_t)p->manual, p->max);
     return d->decision->have[pool];
+}
+
+static const char *override_reason(const struct desk *d, uint32_t pool)
+{
+    if (d->service->pool[pool].drained) return "drained by hand";
+    return d->service->paused ? "paused by hand" : "counts set by hand";
 }
 
 static void shape_targets(struct desk *d)
@@ -393,7 +402,7 @@ static void shape_targets(struct desk *d)
         r->target[p] = shaped.target[p];
         if (!is_overridden(d, p)) continue;
         r->target[p] = override_target(d, p);
-        r->reason = d->service->paused ? "paused by hand" : "counts set by hand";
+        r->reason = override_reason(d, p);
         r->blocked = NULL;
     }
 }

@@ -43,6 +43,7 @@ struct plan_pool {
     uint32_t offer_count;
     uint32_t min, max;
     int32_t manual; /* instances a person asked for; -1: none */
+    bool drained;   /* by a person: no instance is wanted, whatever `manual` says */
     enum role role; /* other than `both`: pinned, no policy chooses it */
     enum priority priority;
 };
@@ -75,7 +76,7 @@ struct plan_instance {
     uint32_t offer;         /* it was bought at this one; PLAN_NONE likewise */
     enum phase phase;
     bool fresh;         /* its agent reported within fresh_us */
-    bool doomed;        /* the provider takes it away: its drain is not withdrawn */
+    bool doomed;        /* the provider takes it away, or a person: its drain is not withdrawn */
     bool pinned;        /* it cannot be ended: counted, but never a victim */
     uint32_t in_flight; /* the larger of its own count and the routers' */
     uint32_t pages_cached;

@@ -64,6 +64,7 @@ struct device {
     struct step_log step_log;
     struct sched_counts metered; /* as last added to the metrics */
     uint64_t evictions;          /* likewise */
+    double predicted_s;          /* of the step under way */
     struct device_info info;
     int64_t began_us; /* constant */
     char failure[ERR_TEXT_MAX];
@@ -259,6 +260,7 @@ static void on_step(void *arg, double predicted_s)
 {
     struct device *d = arg;
     pulse_step(&d->pulse, clock_mono_us(), predicted_s);
+    d->predicted_s = predicted_s;
     if (FAULT("device.hang")) hang();
 }
 
@@ -469,6 +471,7 @@ static void one_step(struct device *d)
         step_log_add(&d->step_log, &step.shape, seconds);
     }
     metric_observe(engine_metric(d->metrics, EM_STEP), seconds);
+    metric_add(engine_metric(d->metrics, EM_STEP_PREDICTED), fmax(0, d->predicted_s));
     metric_observe(engine_metric(d->metrics, EM_STEP_TOKENS), step.tokens);
 }
 

@@ -11,6 +11,7 @@
 #include "base/io/http/http_browser.h"
 #include "base/io/log.h"
 #include "base/io/loop/clock.h"
+#include "base/io/notify.h"
 #include "engine/serve/http_api_call.h"
 
 #include <stdio.h>
@@ -21,9 +22,10 @@
 #define OPEN_BODY_BYTES_MAX 4096 /* on routes open to all, which read no body */
 
 enum guard {
-    GUARD_NONE,  /* open to all */
-    GUARD_KEY,   /* an API key or the secret, when there is one; else no page of another site */
-    GUARD_FLEET, /* the secret and never an API key; with neither, peers on this machine */
+    GUARD_NONE,    /* open to all */
+    GUARD_KEY,     /* an API key or the secret, when there is one; else no page of another site */
+    GUARD_FLEET,   /* the secret and never an API key; with neither, peers on this machine */
+    GUARD_METRICS, /* as GUARD_KEY, or a metrics key; without any, peers on this machine */
 };
 
 struct route {
@@ -46,7 +48,7 @@ static const struct route routes[] = {
     { "POST", "/detokenize",          GUARD_KEY,   true,  handle_detokenize },
     { "POST", "/reset_prefix_cache",  GUARD_FLEET,   true,  handle_reset_cache },
     { "GET",  "/health",              GUARD_NONE,  false, health },
-    { "GET",  "/metrics",             GUARD_KEY,   false, render_metrics },
+    { "GET",  "/metrics",             GUARD_METRICS, false, render_metrics },
     { "GET",  "/version",             GUARD_KEY,   false, version },
     { "POST", "/internal/generate",   GUARD_FLEET, true,  handle_generate },
     { "GET",  "/internal/info",       GUARD_FLEET, false, handle_info },
@@ -130,15 +132,6 @@ void http_api_request_id(struct http_api *api, const struct http_exchange *x,
 
 /* ---- the guard ---------------------------------------------------------------------------------- */
 
-/* Compares digests, so that the time does not depend on what differs, the length included. */
-static bool same_secret(struct str a, struct str b)
-{
-    uint8_t da[SHA256_BYTES], db[SHA256_BYTES];
-    sha256(a.data, a.len, da);
-    sha256(b.data, b.len, db);
-    return equal_constant_time(da, db, sizeof da);
-}
-
 static void refuse_browser(struct http_api *api, struct http_exchange *x, enum browser_fault fault)
 {
     enum openai_problem problem = fault == BROWSER_TYPE ? OPENAI_CONTENT_TYPE : OPENAI_FORBIDDEN;
@@ -182,7 +175,7 @@ static bool pass_fleet(struct http_api *api, struct http_exchange *x, const stru
         return false;
     }
     if (is_fleet(x, note)) return true;
-    if (!credentials_held(c->held) && c->key_count == 0 && browser_peer_is_local(req))
+    if (!credentials_held(c->held) && c->keys->count == 0 && browser_peer_is_local(req))
         return pass_open(api, x);
     http_api_refuse(api, x, OPENAI_UNAUTHENTICATED, NULL, "this path is for the fleet's own parts");
     return false;
@@ -200,11 +193,14 @@ static bool pass(struct http_api *api, struct http_exchange *x, enum guard guard
     }
     if (guard == GUARD_NONE) return true;
     if (guard == GUARD_FLEET) return pass_fleet(api, x, note);
-    if (!credentials_held(c->held) && c->key_count == 0) return pass_open(api, x);
-    struct str key = auth_bearer(http_exchange_request(x));
-    bool known = is_fleet(x, note);
-    for (size_t i = 0; i < c->key_count; i++)
-        known |= same_secret(key, c->keys[i]);
+    if (!credentials_held(c->held) && c->keys->count == 0) return pass_open(api, x);
+    const struct http_request *req = http_exchange_request(x);
+    struct str key = auth_bearer(req);
+    if (guard == GUARD_METRICS && key.len == 0 && note->who == AUTH_NOBODY &&
+        browser_peer_is_local(req))
+        return pass_open(api, x);
+    bool known = is_fleet(x, note) || key_file_has(c->keys, key);
+    if (guard == GUARD_METRICS) known |= key_file_has(c->metrics_keys, key);
     if (!known)
         http_api_refuse(api, x, OPENAI_UNAUTHENTICATED, NULL,
                         "a valid key is needed: send the header authorization: Bearer KEY");
@@ -232,6 +228,7 @@ static void render_metrics(struct http_api *api, struct http_exchange *x)
     CLEANUP(buf_fini) struct buf compat = { 0 }, body = { 0 };
     buf_init(&body, METRICS_TEXT_BYTES_MAX);
     metric_set(engine_metric(api->metrics, EM_LOG_LOST), (double)log_lost());
+    enum metrics_format format = METRICS_CLASSIC; /* vLLM's names too */
     int rc = http_query_value(http_exchange_request(x)->query, "compat", &compat);
     if (rc == 0 && str_eq(buf_view(&compat), STR("vllm"))) {
         rc = engine_metrics_render_vllm(api->metrics, api->config.model_name, &body);
@@ -240,14 +237,15 @@ static void render_metrics(struct http_api *api, struct http_exchange *x)
                         compat.data);
         return;
     } else {
-        rc = metrics_render(api->metrics->metrics, &body);
+        format = metrics_format_of(http_request_header(http_exchange_request(x), "accept"));
+        rc = metrics_render(api->metrics->metrics, format, &body);
     }
     if (rc < 0) {
         http_api_refuse(api, x, OPENAI_INTERNAL, NULL, "metrics: %s", err_text(NULL, rc));
         return;
     }
     http_api_count(api, x, 200);
-    http_reply(x, 200, STR(METRICS_CONTENT_TYPE), buf_view(&body));
+    http_reply(x, 200, str_from(metrics_content_types[format]), buf_view(&body));
 }
 
 static void version(struct http_api *api, struct http_exchange *x)
@@ -382,6 +380,12 @@ static void on_ready(void *arg, const struct device_info *info)
               STR_ARG(api->config.model_name), STR_ARG(info->model->architecture),
               http_api_port(api), api->digest, info->context_max, info->pages,
               (double)info->kv_bytes / 1048576, STR_ARG(info->model->kernels), info->load_s);
+    notify_ready("the model is loaded");
+}
+
+bool http_api_is_stalled(const struct http_api *api)
+{
+    return api->stalled;
 }
 
 struct device_events http_api_device_events(struct http_api *api)

@@ -8,7 +8,7 @@
  *           Host, the Origin and the content type must not be those of a page of another site.
  *           /internal/ and /reset_prefix_cache take the fleet's secret, never an API key and never
  *           a request that a web page sent; with neither secret nor keys, they take requests from
- *           this machine
+ *           this machine. /metrics also takes a metrics key, and this machine's requests without a key
  *
  *     POST /v1/chat/completions /v1/completions     GET /v1/models
  *     POST /tokenize /detokenize /reset_prefix_cache
@@ -19,20 +19,19 @@
  */
 #pragma once
 #include "base/io/auth/auth_gate.h"
+#include "base/io/auth/key_file.h"
 #include "engine/serve/device.h"
-
-#define HTTP_API_KEYS_MAX 64
 
 struct http_api_config {
     const char *host;
     uint16_t port;
-    struct str host_shown;          /* in /internal/info: where routers reach it */
-    struct str model_name;          /* as requests name it */
-    struct str chat_template;       /* source instead of the model's; empty: the model's */
-    const struct credentials *held; /* of the fleet */
-    const struct str *keys;         /* API keys */
-    size_t key_count;
-    const struct str *hosts; /* further Host values that requests may name */
+    struct str host_shown;               /* in /internal/info: where routers reach it */
+    struct str model_name;               /* as requests name it */
+    struct str chat_template;            /* source instead of the model's; empty: the model's */
+    const struct credentials *held;      /* of the fleet */
+    const struct key_file *keys;         /* API keys */
+    const struct key_file *metrics_keys; /* open /metrics and nothing else */
+    const struct str *hosts;             /* further Host values that requests may name */
     size_t host_count;
     struct tls *serve, *call; /* by its clients (NULL: plain HTTP), and to its peers */
     uint64_t seed;            /* of requests that name none */
@@ -66,3 +65,5 @@ void http_api_on_failed(struct http_api *api, void (*fn)(void *arg, const char *
  * gone. */
 void http_api_drain(struct http_api *api, void (*on_empty)(void *arg), void *arg);
 uint32_t http_api_in_flight(const struct http_api *api);
+
+bool http_api_is_stalled(const struct http_api *api); /* the device holds work and makes no step */

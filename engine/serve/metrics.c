@@ -56,6 +56,8 @@ const struct metric_desc engine_metric_table[EM_COUNT] = {
     [EM_PROMPT_LENGTH] = TOKENS("request_prompt", "Prompt length of ended requests.", length),
     [EM_OUTPUT_LENGTH] = TOKENS("request_generation", "Output length of ended requests.", length),
     [EM_STEP] = SECONDS("step", "One step, sleeping off a CPU share included.", gap_s),
+    [EM_STEP_PREDICTED] = TOTAL("step_predicted_seconds", "seconds",
+                                   "The step-time model's estimates of the same steps, summed."),
     [EM_STEP_TOKENS] = TOKENS("step", "Tokens computed in a step.", batch),
     [EM_PROMPT_TOKENS] = TOTAL("prompt_tokens", "tokens", "Prompt tokens of admitted requests."),
     [EM_GENERATED_TOKENS] = TOTAL("generation_tokens", "tokens", "Tokens generated."),

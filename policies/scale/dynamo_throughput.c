@@ -51,13 +51,18 @@ static uint32_t size(const struct scale_config *config, const struct scale_view 
     return (uint32_t)fmin(ceil(config->margin * rps / rate), SCALE_COUNT_MAX * SCALE_POOLS_MAX);
 }
 
+static const struct scale_forecast *forecast_of(const struct scale_config *config)
+{
+    return config->forecast ? config->forecast : &scale_forecast_arima;
+}
+
 /* Ends an interval and forecasts the next. The requests of an interval that ended late, because demand
  * was not reported, are scaled down to PERIOD_S. */
 static void take_interval(struct throughput *t, const struct scale_config *config,
                           const struct scale_view *view, int64_t now_us)
 {
     const struct scale_demand *d = &view->demand;
-    const struct scale_forecast *f = config->forecast ? config->forecast : &scale_forecast_arima;
+    const struct scale_forecast *f = forecast_of(config);
     uint64_t total = d->arrivals_total;
     double passed_s = fmax((double)(now_us - t->taken_us) / 1e6, PERIOD_S);
     double requests = total > t->total ? (double)(total - t->total) : 0;
@@ -96,6 +101,10 @@ static void decide(void *state, const struct scale_config *config, const struct 
     uint32_t want =
         t->count ? t->want : size(config, view, d->arrivals_s, d->prompt_tokens, d->output_tokens);
     scale_answer(config, view, want, "the forecast rate over what one engine serves", ret);
+    ret->has_forecast = t->count > 0;
+    if (t->count > 0)
+        ret->forecast_s =
+            scale_forecast_next(forecast_of(config), t->requests, t->count, 1) / PERIOD_S;
     ret->again_us = now_us + AGAIN_US;
 }
 

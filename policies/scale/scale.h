@@ -74,6 +74,8 @@ struct scale_verdict {
     const char *runner_why; /* static: why the runner-up lost; NULL without one */
     double load;            /* the signal's own measure: instances, or a share or score of load */
     double estimate_s;      /* predicted TTFT once the choice is ready; < 0 when unknown */
+    bool has_forecast;      /* the next is forecast */
+    double forecast_s;      /* arrivals a second that the choice will meet */
     int64_t again_us;       /* ask again no later than this */
 };
 

@@ -418,6 +418,8 @@ static void answer_need(struct plan *p, int64_t now_us, struct scale_verdict *re
         answer_mix(p, rate, ret);
     }
     ret->load = rate / p->lateness.rate[p->lateness.main];
+    ret->has_forecast = true;
+    ret->forecast_s = lateness_forecast(&p->lateness);
 }
 
 /* Keeps the fleet, or asks for a first instance, which will measure its speed. It is called when there

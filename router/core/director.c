@@ -341,6 +341,7 @@ static void decided(struct director *d, struct director_request *r,
     *ret = (struct director_verdict){ .answer = v->answer,
                                       .status = v->status,
                                       .retry_after_s = v->retry_after_s,
+                                      .why = v->why,
                                       .kv_from = ROUTE_NONE };
     if (out) {
         ret->displaced = CONTAINER_OF(out, struct director_request, dispatch);
@@ -379,9 +380,11 @@ void director_arrive(struct director *d, struct director_request *r, int64_t now
     r->arrived = true;
     if (!s || s->paused || !can_come(d, s)) {
         if (s) telemetry_refused(&s->telemetry);
-        *ret = (struct director_verdict){
-            .answer = DISPATCH_REFUSE, .status = 503, .retry_after_s = 1, .kv_from = ROUTE_NONE
-        };
+        *ret = (struct director_verdict){ .answer = DISPATCH_REFUSE,
+                                          .status = 503,
+                                          .retry_after_s = 1,
+                                          .why = REFUSAL_UNSERVED,
+                                          .kv_from = ROUTE_NONE };
         return;
     }
     struct dispatch_request *c = &r->dispatch;
@@ -445,32 +448,32 @@ void director_prefilled(struct director *d, struct director_request *r, int64_t 
     feed(d, r, ret->slot == r->kv.from.slot ? KVT_UNPLACED : KVT_PREFILLED, in, now_us);
 }
 
-static void count_end(struct director *d, const struct director_request *r,
-                      const struct director_end *end, int64_t now_us)
+static enum slo_result count_end(struct director *d, const struct director_request *r,
+                                 const struct director_end *end, int64_t now_us)
 {
     struct router_service *s = service_of(d, r);
-    if (!s || r->is_question) return;
+    if (!s || r->is_question) return SLO_UNCOUNTED;
     if (!end->ok) {
         telemetry_failed(&s->telemetry);
-        return;
+        return SLO_MISSED;
     }
     struct telemetry_outcome outcome = end->outcome;
     outcome.ttft_slo_s = s->slo_ttft_s;
     outcome.tpot_slo_s = s->slo_tpot_s;
-    telemetry_finished(&s->telemetry, &outcome, now_us);
+    return telemetry_finished(&s->telemetry, &outcome, now_us) ? SLO_MET : SLO_MISSED;
 }
 
-void director_end(struct director *d, struct director_request *r, const struct director_end *end,
-                  int64_t now_us)
+enum slo_result director_end(struct director *d, struct director_request *r,
+                             const struct director_end *end, int64_t now_us)
 {
-    if (!r->arrived) return;
+    if (!r->arrived) return SLO_UNCOUNTED;
     queue_out(d, r);
     transfer_over(d, r, now_us);
     if (r->dispatch.state == DISPATCH_SENT || r->dispatch.state == DISPATCH_HELD) {
         uint32_t generated = r->is_question ? 0 : end->generated;
         dispatch_end(d->dispatch, &r->dispatch, generated, end->censored, now_us);
     }
-    count_end(d, r, end, now_us);
+    return count_end(d, r, end, now_us);
 }
 
 struct director_request *director_held_next(struct director *d, int64_t now_us,

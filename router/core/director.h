@@ -88,6 +88,7 @@ struct director_verdict {
     enum dispatch_answer answer;
     int status; /* REFUSE: as in dispatch_verdict; WAIT: of `displaced`, as the next */
     double retry_after_s;
+    enum refusal why;                   /* REFUSE; a displaced one's is REFUSAL_DISPLACED */
     struct director_request *displaced; /* WAIT: the held one refused in its favour; NULL: none */
     uint32_t slot;                      /* SEND: to which endpoint */
     bool prefills;                      /* SEND: the slot computes only its first token */
@@ -117,8 +118,11 @@ struct director_end {
     uint32_t generated;               /* as the predictor learns it; 0: nothing */
     struct telemetry_outcome outcome; /* where ok; the SLO is the director's */
 };
-void director_end(struct director *d, struct director_request *r, const struct director_end *end,
-                  int64_t now_us);
+/* How the SLO counts a request. One that was refused before it came to the director, that asks a question,
+ * or whose service is gone does not count. */
+enum slo_result { SLO_UNCOUNTED, SLO_MET, SLO_MISSED };
+enum slo_result director_end(struct director *d, struct director_request *r,
+                             const struct director_end *end, int64_t now_us);
 
 /* Returns one held request that can go now or is refused; NULL: none. */
 struct director_request *director_held_next(struct director *d, int64_t now_us,

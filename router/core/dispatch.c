@@ -512,10 +512,19 @@ static double retry_after_s(const struct dispatch *c)
     return c->starting_eta_s > queue_s ? c->starting_eta_s : queue_s;
 }
 
-static struct dispatch_verdict refuse(struct dispatch *c, struct dispatch_request *r, int status)
+static struct dispatch_verdict refuse(struct dispatch *c, struct dispatch_request *r, int status,
+                                      enum refusal why)
 {
     r->state = DISPATCH_ENDED;
-    return (struct dispatch_verdict){ DISPATCH_REFUSE, status, retry_after_s(c) };
+    return (struct dispatch_verdict){ DISPATCH_REFUSE, status, retry_after_s(c), why };
+}
+
+/* Refuses a request that the policy rejects, or that is late in an overloaded fleet. */
+static struct dispatch_verdict reject(struct dispatch_request *r)
+{
+    r->state = DISPATCH_ENDED;
+    return (struct dispatch_verdict){ DISPATCH_REFUSE, 429, r->route.retry_after_s,
+                                      r->route.late ? REFUSAL_LATE : REFUSAL_POLICY };
 }
 
 static bool is_full(const struct dispatch *c)
@@ -529,7 +538,8 @@ static struct dispatch_verdict refuse_for_good(struct dispatch *c, struct dispat
 {
     r->state = DISPATCH_ENDED;
     int64_t left_us = quarantine_left_us(c->quarantine, r->fingerprint, now_us);
-    return (struct dispatch_verdict){ DISPATCH_REFUSE, 422, (double)left_us * 1e-6 };
+    return (struct dispatch_verdict){ DISPATCH_REFUSE, 422, (double)left_us * 1e-6,
+                                      REFUSAL_QUARANTINED };
 }
 
 /* Takes the request off its slot's suspects. */
@@ -564,20 +574,17 @@ struct dispatch_request *dispatch_displaced(struct dispatch *c, struct dispatch_
 {
     struct dispatch_request *r = c->displaced;
     c->displaced = NULL;
-    if (r) *ret = refuse(c, r, 503);
+    if (r) *ret = refuse(c, r, 503, REFUSAL_DISPLACED);
     return r;
 }
 
 static struct dispatch_verdict place_or_hold(struct dispatch *c, struct dispatch_request *r,
                                              int64_t now_us)
 {
-    if (is_full(c)) return refuse(c, r, 429);
-    if (place(c, r, now_us)) return (struct dispatch_verdict){ DISPATCH_SEND, 0, 0 };
-    if (r->route.reject) {
-        r->state = DISPATCH_ENDED;
-        return (struct dispatch_verdict){ DISPATCH_REFUSE, 429, r->route.retry_after_s };
-    }
-    if (!make_place(c, r)) return refuse(c, r, 503);
+    if (is_full(c)) return refuse(c, r, 429, REFUSAL_FULL);
+    if (place(c, r, now_us)) return (struct dispatch_verdict){ .answer = DISPATCH_SEND };
+    if (r->route.reject) return reject(r);
+    if (!make_place(c, r)) return refuse(c, r, 503, REFUSAL_HELD_FULL);
     r->state = DISPATCH_HELD;
     r->hold_until_us = r->route.hold_until_us;
     if (r->held_us == 0) r->held_us = now_us;
@@ -585,7 +592,7 @@ static struct dispatch_verdict place_or_hold(struct dispatch *c, struct dispatch
     list_push_back(&c->held, &r->link);
     c->held_count++;
     c->held_tokens += r->prompt_tokens;
-    return (struct dispatch_verdict){ DISPATCH_WAIT, 0, 0 };
+    return (struct dispatch_verdict){ .answer = DISPATCH_WAIT };
 }
 
 struct dispatch_verdict dispatch_arrive(struct dispatch *c, struct dispatch_request *r,
@@ -720,11 +727,11 @@ struct dispatch_verdict dispatch_fail(struct dispatch *c, struct dispatch_reques
     if (gone) suspend(&c->slot[r->slot], now_us);
     struct retry_verdict v = retry_decide(&c->budget, &r->retry, failure);
     if (!v.again && v.status == 422) return refuse_for_good(c, r, now_us);
-    if (!v.again) return refuse(c, r, v.status);
+    if (!v.again) return refuse(c, r, v.status, REFUSAL_FAILED);
     /* A held request keeps memory and descriptors; only an output that has begun is worth that. */
     if (failure == RETRY_LOCAL && r->generated == 0 && !is_full(c)) {
-        if (!place(c, r, now_us)) return refuse(c, r, 503);
-        return (struct dispatch_verdict){ DISPATCH_SEND, 0, 0 };
+        if (!place(c, r, now_us)) return refuse(c, r, 503, REFUSAL_FAILED);
+        return (struct dispatch_verdict){ .answer = DISPATCH_SEND };
     }
     return place_or_hold(c, r, now_us);
 }
@@ -765,19 +772,18 @@ struct dispatch_request *dispatch_held_next(struct dispatch *c, int64_t now_us,
         const bool asked = !is_full(c); /* full: waits for the end of one in flight */
         if (asked && place(c, r, now_us)) {
             unhold(c, r);
-            *ret = (struct dispatch_verdict){ DISPATCH_SEND, 0, 0 };
+            *ret = (struct dispatch_verdict){ .answer = DISPATCH_SEND };
             return r;
         }
         if (asked && r->route.reject) {
             unhold(c, r);
-            r->state = DISPATCH_ENDED;
-            *ret = (struct dispatch_verdict){ DISPATCH_REFUSE, 429, r->route.retry_after_s };
+            *ret = reject(r);
             return r;
         }
         r->hold_until_us = r->route.hold_until_us;
         if (now_us - r->held_us >= c->config.hold_us_max) {
             unhold(c, r);
-            *ret = refuse(c, r, 503);
+            *ret = refuse(c, r, 503, REFUSAL_HELD_LONG);
             return r;
         }
     }

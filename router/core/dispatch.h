@@ -112,6 +112,7 @@ struct dispatch_verdict {
     enum dispatch_answer answer;
     int status;           /* when refused; 0: the stream already began, break it */
     double retry_after_s; /* when refused with 429 or 503; with 422: for how long, 0: not said */
+    enum refusal why;     /* when refused */
 };
 
 struct dispatch_demand { /* counters run from dispatch_new */

@@ -3,6 +3,14 @@
 
 #include "base/core/err.h"
 
+const char *const refusal_names[REFUSAL_COUNT] = {
+    [REFUSAL_NONE] = "none",           [REFUSAL_FULL] = "full",
+    [REFUSAL_HELD_FULL] = "held_full", [REFUSAL_HELD_LONG] = "held_long",
+    [REFUSAL_DISPLACED] = "displaced", [REFUSAL_LATE] = "late",
+    [REFUSAL_POLICY] = "policy",       [REFUSAL_QUARANTINED] = "quarantined",
+    [REFUSAL_FAILED] = "failed",       [REFUSAL_UNSERVED] = "unserved",
+};
+
 static int64_t limit_us(const struct silence *s, const struct silence_config *c)
 {
     int64_t beats_us = SILENCE_BEATS * s->beat_us;

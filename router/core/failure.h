@@ -74,6 +74,22 @@ bool silence_look(struct silence *s, const struct silence_config *c, int64_t now
 #define RETRY_CRASHES_MAX 2  /* in a row, none past the point of the one before */
 #define RETRY_DEATHS_MAX 4   /* crashes in all: a prompt may kill at different points */
 
+/* Why a request is refused; the bounds are the dispatch's (dispatch.h). */
+enum refusal {
+    REFUSAL_NONE,
+    REFUSAL_FULL,        /* requests_max are in flight */
+    REFUSAL_HELD_FULL,   /* held_max are held, and no tenant gives up a place */
+    REFUSAL_HELD_LONG,   /* it was held for hold_us_max */
+    REFUSAL_DISPLACED,   /* it gave its place to a tenant that holds less */
+    REFUSAL_LATE,        /* the fleet is overloaded, and it is expected to miss its SLO */
+    REFUSAL_POLICY,      /* the routing policy rejects it */
+    REFUSAL_QUARANTINED, /* its prompt killed two engines */
+    REFUSAL_FAILED,      /* its attempts failed, and no other is made */
+    REFUSAL_UNSERVED,    /* no instance serves it, and none would be started */
+    REFUSAL_COUNT
+};
+extern const char *const refusal_names[REFUSAL_COUNT]; /* "none", "full", "held_full", ... */
+
 enum retry_failure {
     RETRY_UNREACHABLE, /* refused, or closed before the request was taken */
     RETRY_DIED,        /* the connection broke while the engine had the request */

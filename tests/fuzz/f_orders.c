@@ -40,6 +40,25 @@ static void as_scale(struct str text, struct arena *arena)
     must(b.count == a.count && str_eq(a.pool, b.pool));
 }
 
+static void as_drain(struct str text, struct arena *arena)
+{
+    static const char *const members[] = { "instance", "service", "pool", "node", "undo" };
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    struct drain_order a, b;
+    struct err err = { 0 };
+    int rc = drain_order_decode(text, arena, &a, &err);
+    must(rc == 0 || err.text[0]);
+    if (rc < 0) return;
+    must((a.instance.len > 0) + (a.pool.len > 0) + (a.node.len > 0) == 1);
+    must((a.service.len > 0) == (a.pool.len > 0));
+    for (size_t i = 0; i < sizeof members / sizeof members[0]; i++)
+        must(times(text, members[i]) <= 1);
+    must(drain_order_encode(&a, &out) == 0);
+    must(drain_order_decode(buf_view(&out), arena, &b, &err) == 0);
+    must(a.undo == b.undo && str_eq(a.instance, b.instance) && str_eq(a.service, b.service));
+    must(str_eq(a.pool, b.pool) && str_eq(a.node, b.node));
+}
+
 static void as_route(struct str text, struct arena *arena)
 {
     CLEANUP(buf_fini) struct buf out = { 0 };
@@ -75,6 +94,7 @@ void fuzz_one(const uint8_t *data, size_t len)
     struct str text = str_of(data + 1, len - 1);
     arena_init(&arena, ARENA_BYTES);
     if (data[0] == 's') as_scale(text, &arena);
+    if (data[0] == 'd') as_drain(text, &arena);
     if (data[0] == 'r') as_route(text, &arena);
     if (data[0] == 'q') as_quarantine(text, &arena);
 }

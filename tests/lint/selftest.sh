@@ -90,4 +90,32 @@ expect sizes fails 'an excuse that is wider than its file'
 echo 'cli/gone.c 1600' >"$excuses"
 expect sizes fails 'an excuse for nothing'
 
+# metrics.sh asks the binary; a script stands for it here and exports sixty metrics.
+metrics() {
+    seq 60 | sed 's/.*/| `muster_router_m&_total` |/'
+}
+stand_in=$tree/muster
+{
+    echo '#!/bin/sh'
+    metrics | sed "s/.*/echo '&'/"
+} >"$stand_in"
+chmod +x "$stand_in"
+fresh_metrics() {
+    fresh
+    mkdir -p dashboards/rules docs/runbooks tests/dashboards/rules
+    metrics >dashboards/d.json
+    touch dashboards/rules/r.yaml docs/runbooks/R.md tests/dashboards/rules/r.yaml README.md CONTRIBUTING.md
+}
+cc=$stand_in
+fresh_metrics
+expect metrics passes 'every metric is used and exists'
+sed -i '/_m7_/d' dashboards/d.json
+expect metrics fails 'a metric that nothing uses'
+echo 'muster_router_m7_total' >docs/runbooks/R.md
+expect metrics passes 'a document uses it'
+echo 'rate(muster_router_gone_total[5m])' >dashboards/rules/r.yaml
+expect metrics fails 'an alert on a metric that is gone'
+echo 'muster_router_m8_total_bucket' >dashboards/rules/r.yaml
+expect metrics passes 'a part of a histogram'
+
 exit $bad

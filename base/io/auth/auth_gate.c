@@ -1,6 +1,8 @@
 /* auth_gate.c - checks signatures of requests and signs replies, with one gate per server. */
 #include "base/io/auth/auth_gate.h"
 
+#include "base/core/bits.h"
+
 void auth_gate_init(struct auth_gate *g, const struct credentials *held, const char *const *ids,
                     uint64_t epoch, int64_t now_us)
 {
@@ -17,6 +19,9 @@ void auth_gate_meters(struct auth_gate *g, struct metrics *metrics, uint32_t ver
 {
     g->metrics = metrics;
     g->verdicts = verdicts;
+    const struct str known[] = { STR("fresh"), STR("stale"), STR("foreign") };
+    for (size_t i = 0; i < COUNT_OF(known); i++)
+        metric_series(metrics, verdicts, &known[i]); /* a rate needs a zero */
 }
 
 static void count(const struct auth_gate *g, struct str verdict)

@@ -5,7 +5,6 @@
 #include "base/core/own.h"
 
 #include <stdio.h>
-#include <sys/stat.h>
 
 #define MAGIC "muster-instance-key 1\n"
 #define FILE_BYTES_MAX 1024
@@ -67,12 +66,10 @@ int credentials_load(const char *path, struct credentials *ret, struct err *err)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
     struct credentials c = { 0 };
-    struct stat st;
     int rc = file_read(path, FILE_BYTES_MAX, &text, NULL);
     if (rc == 0 && str_starts(buf_view(&text), STR(MAGIC))) {
-        if (stat(path, &st) < 0 || st.st_mode & (S_IRWXG | S_IRWXO))
-            rc = err_set(err, -EPERM, "%s holds a key and lets others in: chmod 600", path);
-        else if (parse_instance(buf_view(&text), &c) < 0)
+        rc = file_check_private(path, err);
+        if (rc == 0 && parse_instance(buf_view(&text), &c) < 0)
             rc = err_set(err, -EINVAL, "%s is not the file of an instance's key", path);
         if (text.data) explicit_bzero(text.data, text.len);
     } else {

@@ -178,6 +178,20 @@ int config_markdown(const struct config_schema *schema, struct buf *out);    /* 
 int config_json_schema(const struct config_schema *schema, struct buf *out); /* draft 2020-12 */
 int config_help(const struct config_record *record, struct buf *out); /* option lines of --help */
 
+/* An option as --help shows it. The texts live during the call of fn only. */
+struct config_option {
+    const char *flag;        /* "--max-num-seqs"; "--no-..." where the value is on by default */
+    const char *placeholder; /* "N"; NULL: the option takes no value */
+    struct str text;         /* its sentence with unit, range and default */
+    const struct config_field *field;
+};
+typedef int (*config_option_fn)(void *ctx, const struct config_option *option);
+/* Calls fn for each option in the order of --help. Stops at a negative result of fn and returns it. */
+int config_options_each(const struct config_record *record, config_option_fn fn, void *ctx);
+
+void config_field_facts(const struct config_field *f, struct buf *out); /* " (unit; 1 to 9)" */
+const char *config_type_name(enum config_type type); /* in documents: "list of text" */
+
 /* Appends words in lines as wide as those of --help. The first word goes where `out` stands, which is
  * column `indent`; further lines are indented to it. config_help_about appends what an option or an
  * argument is, behind its name, which ends at `column`. */

@@ -150,8 +150,7 @@ static bool is_bool(const struct config_field *f, const char *default_text)
     return f->type == CONFIG_BOOL && f->default_text && strcmp(f->default_text, default_text) == 0;
 }
 
-/* Appends " (tokens; 1 to 4096; default: 256)". */
-static void facts(const struct config_field *f, struct buf *out)
+void config_field_facts(const struct config_field *f, struct buf *out)
 {
     const char *between = " (";
     if (f->unit) buf_printf(out, "%s%s", between, f->unit), between = "; ";
@@ -170,42 +169,64 @@ static void facts(const struct config_field *f, struct buf *out)
     if (*between == ';') buf_byte(out, ')');
 }
 
-struct help {
-    struct buf *out;
+struct options {
+    config_option_fn fn;
+    void *ctx;
     bool debug;
-    bool any;
+    int rc;
 };
 
-static bool help_leaf(void *ctx, const struct config_leaf *leaf)
+static bool option_leaf(void *ctx, const struct config_leaf *leaf)
+{
+    struct options *o = ctx;
+    const struct config_field *f = leaf->field;
+    if (f->debug != o->debug) return true;
+    CLEANUP(buf_fini) struct buf flag = { 0 };
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    /* The flag of a value that is on by default turns it off. */
+    buf_text(&flag, is_bool(f, "true") ? "--no-" : "--");
+    config_flag_name(leaf->path, &flag);
+    buf_text(&text, f->about);
+    config_field_facts(f, &text);
+    o->rc = flag.rc < 0 ? flag.rc : text.rc;
+    const struct config_option option = { flag.data, placeholders[f->type], buf_view(&text), f };
+    if (o->rc == 0) o->rc = o->fn(o->ctx, &option);
+    return o->rc >= 0;
+}
+
+int config_options_each(const struct config_record *record, config_option_fn fn, void *ctx)
+{
+    struct options o = { .fn = fn, .ctx = ctx };
+    config_leaves(record, NULL, option_leaf, &o);
+    o.debug = true;
+    if (o.rc >= 0) config_leaves(record, NULL, option_leaf, &o);
+    return o.rc < 0 ? o.rc : 0;
+}
+
+struct help {
+    struct buf *out;
+    bool debug; /* the heading of diagnostics is out */
+};
+
+static int help_option(void *ctx, const struct config_option *option)
 {
     struct help *h = ctx;
-    const struct config_field *f = leaf->field;
-    if (f->debug != h->debug) return true;
-    if (h->debug && !h->any) buf_text(h->out, "\nDiagnostics:\n");
-    h->any = true;
-    CLEANUP(buf_fini) struct buf text = { 0 };
+    if (option->field->debug && !h->debug) buf_text(h->out, "\nDiagnostics:\n");
+    h->debug = option->field->debug;
     size_t start = h->out->len;
-    if (f->letter)
-        buf_printf(h->out, "  -%c, --", f->letter);
+    if (option->field->letter)
+        buf_printf(h->out, "  -%c, %s", option->field->letter, option->flag);
     else
-        buf_text(h->out, "      --");
-    /* The flag of a value that is on by default turns it off. */
-    if (is_bool(f, "true")) buf_text(h->out, "no-");
-    config_flag_name(leaf->path, h->out);
-    if (placeholders[f->type]) buf_printf(h->out, " %s", placeholders[f->type]);
-    buf_text(&text, f->about);
-    facts(f, &text);
-    if (text.rc < 0)
-        h->out->rc = text.rc;
-    else
-        config_help_about(h->out, buf_view(&text), h->out->len - start);
-    return true;
+        buf_printf(h->out, "      %s", option->flag);
+    if (option->placeholder) buf_printf(h->out, " %s", option->placeholder);
+    config_help_about(h->out, option->text, h->out->len - start);
+    return h->out->rc;
 }
 
 int config_help(const struct config_record *record, struct buf *out)
 {
-    config_leaves(record, NULL, help_leaf, &(struct help){ .out = out });
-    config_leaves(record, NULL, help_leaf, &(struct help){ .out = out, .debug = true });
+    int rc = config_options_each(record, help_option, &(struct help){ .out = out });
+    if (rc < 0 && out->rc == 0) out->rc = rc;
     return out->rc;
 }
 
@@ -227,6 +248,11 @@ static const char *const type_names[CONFIG_TYPE_COUNT] = {
     [CONFIG_BYTES] = "size",     [CONFIG_TEXTS] = "list of text",
     [CONFIG_RECORD] = "mapping", [CONFIG_RECORDS] = "list of mappings",
 };
+
+const char *config_type_name(enum config_type type)
+{
+    return type_names[type];
+}
 
 static void markdown_row(const struct config_field *f, const char *path, struct buf *out)
 {
@@ -304,7 +330,8 @@ int config_markdown(const struct config_schema *schema, struct buf *out)
         "(`MUSTER_ENGINE_MAX_NUM_SEQS`), the file, the default. Lists of mappings are set in "
         "the file only. A key that is unknown, repeated or out of range refuses to start, "
         "with its line. Durations are written `250ms`, `10s`, `2m`, `1h`; sizes `512`, "
-        "`64MiB`, `1GB`. A reloadable value can be changed in a running process, by its API.\n");
+        "`64MiB`, `1GB`. A reloadable value can be changed in a running fleet: by `muster apply`, "
+        "by a change of the controller's file, or by an order to the part itself.\n");
     for (size_t i = 0; i < schema->count; i++) {
         const struct config_section *s = schema->sections[i];
         CLEANUP(buf_fini) struct buf title = { 0 };

@@ -1,6 +1,6 @@
 /* config_tree.h - types shared by the files of config: the YAML tree, value slots, the schema walk.
  *
- * Layer: base/io, config_*.c and opt.c only
+ * Layer: base/io; the tree and its parser also for other YAML files than ours (kubeconfig, templates)
  */
 #pragma once
 #include "base/core/arena.h"
@@ -27,6 +27,10 @@ struct config_node {
  * aliases, tags, directives, keys that are no text, a second document, the bounds. */
 int config_tree_parse(struct str text, const char *name, struct arena *arena,
                       struct config_node **ret, struct err *err);
+
+/* Appends the tree as JSON. Plain scalars are null, true, false or numbers where YAML 1.2's core schema
+ * says so, and texts otherwise; a quoted scalar is always a text. */
+void config_tree_json(const struct config_node *node, struct buf *out);
 
 enum config_origin { CONFIG_FROM_DEFAULT, CONFIG_FROM_FILE, CONFIG_FROM_ENV, CONFIG_FROM_FLAG };
 

@@ -5,6 +5,8 @@
  * refused (a value has one place, and a billion laughs cannot be written); tags are refused (the
  * schema knows the types). This is the only file that includes yaml.h.
  */
+#include "base/core/bits.h"
+#include "base/core/json.h"
 #include "base/io/config/config_tree.h"
 
 #include <yaml.h>
@@ -177,4 +179,61 @@ int config_tree_parse(struct str text, const char *name, struct arena *arena,
     yaml_parser_delete(&r.parser);
     if (rc == 0) *ret = r.root;
     return rc;
+}
+
+/* ---- as JSON ---- */
+
+/* A number of JSON is one of YAML, too; those that only YAML has (0x1f, .5, +1) stay texts. */
+static bool is_number(struct str text)
+{
+    struct json_reader r;
+    json_reader_init(&r, text);
+    return json_next(&r) == JSON_NUMBER && json_next(&r) == JSON_END;
+}
+
+static void put_scalar(struct json_writer *w, const struct config_node *n)
+{
+    static const struct {
+        const char *yaml, *json;
+    } words[] = { { "", "null" },       { "~", "null" },     { "null", "null" },
+                  { "Null", "null" },   { "NULL", "null" },  { "true", "true" },
+                  { "True", "true" },   { "TRUE", "true" },  { "false", "false" },
+                  { "False", "false" }, { "FALSE", "false" } };
+    for (size_t i = 0; n->plain && i < COUNT_OF(words); i++) {
+        if (!str_eq(n->text, str_from(words[i].yaml))) continue;
+        json_put_raw(w, str_from(words[i].json));
+        return;
+    }
+    if (n->plain && is_number(n->text))
+        json_put_raw(w, n->text);
+    else
+        json_put_str(w, n->text);
+}
+
+static void put_node(struct json_writer *w, const struct config_node *n)
+{
+    if (n->kind == CONFIG_NODE_SCALAR) {
+        put_scalar(w, n);
+        return;
+    }
+    bool is_map = n->kind == CONFIG_NODE_MAP;
+    if (is_map)
+        json_object(w);
+    else
+        json_array(w);
+    for (const struct config_node *c = n->first; c; c = c->next) {
+        if (is_map) json_key_str(w, c->key);
+        put_node(w, c);
+    }
+    if (is_map)
+        json_object_end(w);
+    else
+        json_array_end(w);
+}
+
+void config_tree_json(const struct config_node *node, struct buf *out)
+{
+    struct json_writer w;
+    json_writer_init(&w, out);
+    put_node(&w, node);
 }

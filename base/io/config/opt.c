@@ -368,8 +368,23 @@ int opt_fail(const struct opt_command *cmd, const struct err *err)
     return OPT_EXIT_USAGE;
 }
 
+static struct {
+    opt_help_fn fn; /* NULL: help is printed */
+    void *ctx;
+} caught;
+
+void opt_help_catch(opt_help_fn fn, void *ctx)
+{
+    caught.fn = fn;
+    caught.ctx = ctx;
+}
+
 int opt_show_help(const struct opt_command *cmd)
 {
+    if (caught.fn) {
+        caught.fn(caught.ctx, cmd);
+        return 0;
+    }
     CLEANUP(buf_fini) struct buf help = { 0 };
     if (opt_help(cmd, &help) == 0) fwrite(help.data, 1, help.len, stdout);
     return 0;

@@ -23,6 +23,7 @@ struct opt_positional {
     const char *name; /* "MODEL" */
     const char *about;
     bool required;
+    const char *const *words; /* what it may be, for completions; ends with NULL; NULL: any text */
     bool many;     /* the last one only: the rest, a struct config_texts; otherwise a struct str */
     size_t offset; /* in the options struct */
 };
@@ -62,3 +63,9 @@ int opt_fail(const struct opt_command *cmd, const struct err *err);
 
 /* Prints the help to stdout; returns 0, the exit status of `--help`. */
 int opt_show_help(const struct opt_command *cmd);
+
+/* Lets fn have the tables that opt_show_help would print, until it is called with NULL. Manual pages and shell
+ * completions are made so from exactly what `--help` shows, also where a command makes its tables as it starts.
+ * The tables live during the call only. Main thread. */
+typedef void (*opt_help_fn)(void *ctx, const struct opt_command *cmd);
+void opt_help_catch(opt_help_fn fn, void *ctx);

@@ -127,13 +127,18 @@ bool addr_is_loopback(const struct addr *a)
     return memcmp(a->ip, v6, sizeof v6) == 0 || memcmp(a->ip, v4_in_v6, sizeof v4_in_v6) == 0;
 }
 
+void addr_host(const struct addr *a, char ret[ADDR_TEXT_MAX])
+{
+    if (!inet_ntop(a->family, a->ip, ret, ADDR_TEXT_MAX)) memcpy(ret, "?", 2);
+    size_t len = strlen(ret);
+    if (a->zone) snprintf(ret + len, ADDR_TEXT_MAX - len, "%%%u", a->zone);
+}
+
 size_t addr_text(const struct addr *a, char ret[ADDR_TEXT_MAX])
 {
-    char ip[INET6_ADDRSTRLEN];
-    if (!inet_ntop(a->family, a->ip, ip, sizeof ip)) memcpy(ip, "?", 2);
-    char zone[16] = "";
-    if (a->zone) snprintf(zone, sizeof zone, "%%%u", a->zone);
-    int len = a->family == AF_INET ? snprintf(ret, ADDR_TEXT_MAX, "%s:%u", ip, a->port)
-                                   : snprintf(ret, ADDR_TEXT_MAX, "[%s%s]:%u", ip, zone, a->port);
+    char host[ADDR_TEXT_MAX];
+    addr_host(a, host);
+    int len = snprintf(ret, ADDR_TEXT_MAX, a->family == AF_INET ? "%.50s:%u" : "[%.50s]:%u", host,
+                       a->port);
     return (size_t)len;
 }

@@ -35,5 +35,8 @@ socklen_t addr_to_sock(const struct addr *a, struct sockaddr_storage *ret);
 void addr_from_sock(struct addr *ret, const struct sockaddr_storage *from);
 bool addr_is_loopback(const struct addr *a);
 
+/* Writes "127.0.0.1" or "::1", with its zone. */
+void addr_host(const struct addr *a, char ret[ADDR_TEXT_MAX]);
+
 /* Writes "127.0.0.1:8080" or "[::1]:8080". Returns the length. */
 size_t addr_text(const struct addr *a, char ret[ADDR_TEXT_MAX]);

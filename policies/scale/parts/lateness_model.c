@@ -133,6 +133,19 @@ static double deviation(uint32_t p)
     return log(u / (1 - u)) * LOGISTIC_UNIT;
 }
 
+double lateness_forecast(const struct lateness_model *s)
+{
+    float path[LATENESS_LEAD_STEPS_MAX + 1];
+    double sum = 0;
+    if (!s->counted) return s->level;
+    uint32_t lead = step_of(s->view->pool[s->main].lead_s, LATENESS_LEAD_STEPS_MAX);
+    for (uint32_t p = 0; p < LATENESS_PATHS; p++) {
+        paths_draw(s->paths, p, LATENESS_PATHS, lead + 1, path);
+        sum += (double)path[lead];
+    }
+    return sum / LATENESS_PATHS;
+}
+
 static void fill_demand(struct lateness_model *s, double factor)
 {
     double error = s->counted ? paths_error(s->paths) : 0;

@@ -112,6 +112,10 @@ void lateness_level(struct lateness_model *s, const struct scale_config *config,
 void lateness_pools(struct lateness_model *s, const struct lengths *lengths,
                     const struct speed_average *speed);
 
+/* Returns the requests a second that are expected a lead from now: the mean of the paths. It needs a main
+ * pool. */
+double lateness_forecast(const struct lateness_model *s);
+
 /* Returns the requests a second that the ready and starting instances can serve. */
 double lateness_fleet_rate(const struct lateness_model *s);
 

@@ -11,6 +11,7 @@
 #define BEARER_KEY "Authorization: Bearer " KEY "\r\n"
 #define JSON "Content-Type: application/json\r\n"
 #define LOCAL "Host: localhost\r\n"
+#define SCRAPER "Authorization: Bearer a-scraper-s-key\r\n"
 
 static struct rig_process keyed; /* an engine with API keys and no secret */
 
@@ -131,12 +132,15 @@ static void a_client_s_key_opens_no_internal_route(void **state)
 }
 
 /* A router that requires keys serves metrics to this machine only, and not to requests that a proxy
- * forwards. */
+ * forwards, unless they have a scraper's key. */
 static void metrics_are_no_client_s(void **state)
 {
     (void)state;
+    char path[RIG_PATH];
+    rig_file(path, "scrapers", "a-scraper-s-key\n");
     struct rig_process r =
-        rig_server("router", rig_port(), ARGS("--endpoints", edge_fake.at, "--require-key"));
+        rig_server("router", rig_port(),
+                   ARGS("--endpoints", edge_fake.at, "--require-key", "--metrics-key-file", path));
     static const struct row rows[] = {
         { 401, "GET", "/v1/models", LOCAL, "", "a client without a key" },
         { 200, "GET", "/metrics", LOCAL, "", "a scraper of this machine" },
@@ -144,6 +148,10 @@ static void metrics_are_no_client_s(void **state)
         { 401, "GET", "/metrics", LOCAL "X-Forwarded-For: 1.2.3.4\r\n", "", "a stranger" },
         { 401, "GET", "/metrics", LOCAL "Via: 1.1 proxy\r\n", "", "another" },
         { 401, "GET", "/metrics", LOCAL BEARER_KEY, "", "an unknown key" },
+        { 200, "GET", "/metrics", "Host: any.example\r\nVia: 1.1 proxy\r\n" SCRAPER, "",
+          "its key" },
+        { 401, "GET", "/v1/models", LOCAL SCRAPER, "", "its key opens nothing else" },
+        { 401, "GET", "/admin/quarantine", LOCAL SCRAPER, "", "nor what is the fleet's" },
     };
     check("router with keys", r.port, rows, COUNT_OF(rows));
     assert_int_equal(rig_stop(&r), 0);

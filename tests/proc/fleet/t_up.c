@@ -63,6 +63,11 @@ static void look(void)
     AWAIT("\"expected\":{\"count\":1,", "get", "services", STATE, "-o", "json");
     AWAIT("\"policy_lacks\":null", "get", "services", STATE, "-o", "json");
     WANT(0, "READY", "get", "services", "tiny", STATE);
+    WANT(0, "SHAPER", "get", "services", STATE, "-o", "wide");
+    WANT(0, "- service: tiny\n", "get", "services", STATE, "-o", "yaml");
+    WANT(0, "DIGEST", "get", "instances", STATE, "-o", "wide");
+    WANT(0, "DIGEST", "status", STATE, "-o", "wide");
+    WANT(0, "observed: true\n", "status", STATE, "-o", "yaml");
     WANT(0, "bit", "get", "offers", STATE);
     WANT(1, "no 'nobody' among the instances", "get", "instances", "nobody", STATE);
     WANT(2, "did you mean 'pools'?", "get", "poolz", STATE);

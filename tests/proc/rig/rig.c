@@ -422,16 +422,22 @@ double rig_metric(uint16_t port, const char *name)
     CLEANUP(buf_fini) struct buf reply = { 0 };
     if (rig_call(port, "/metrics", NULL, &reply) != 200) return -1;
     struct str rest = buf_view(&reply);
+    double sum = 0;
+    bool found = false;
     while (rest.len > 0) {
         struct str line = str_cut(&rest, '\n');
-        if (!str_starts(line, str_from(name))) continue;
+        size_t after = strlen(name);
+        if (!str_starts(line, str_from(name)) || line.len == after) continue;
+        if (!strchr(" {,}", line.data[after])) continue; /* a longer name */
         size_t blank = line.len;
         while (blank > 0 && line.data[blank - 1] != ' ')
             blank--;
         double v;
-        if (str_to_f64(str_of(line.data + blank, line.len - blank), &v) == 0) return v;
+        if (str_to_f64(str_of(line.data + blank, line.len - blank), &v) < 0) continue;
+        found = true;
+        sum += v;
     }
-    return -1;
+    return found ? sum : -1;
 }
 
 struct counter {

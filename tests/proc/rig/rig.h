@@ -124,7 +124,7 @@ int64_t rig_number(uint16_t port, const char *path, const char *key);
 /* Polls until the number behind "key": in the JSON of GET path is `wanted`. */
 void rig_wait_number(uint16_t port, const char *path, const char *key, int64_t wanted);
 
-/* Returns the value of the first Prometheus sample line that starts with `name`, or -1. */
+/* Returns a metric from /metrics, or -1: the sum of its series, or one of them if `name` has its labels. */
 double rig_metric(uint16_t port, const char *name);
 
 /* Waits until the counter `name` has grown by `more`, so that a test may assert that something else did

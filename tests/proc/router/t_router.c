@@ -254,7 +254,7 @@ static void questions_of_length_are_asked_first(void **state)
     assert_non_null(strstr(reply.data, "\"completion_tokens\":8"));
     assert_int_equal(rig_number(engine[0].port, "/seen", "calls"), 2);
     assert_true(rig_metric(router.port, "muster_router_question_tokens_total") > 8);
-    assert_true(rig_metric(router.port, "muster_router_requests_total{outcome=\"ok\"}") == 1);
+    assert_true(rig_metric(router.port, "muster_router_requests_total{outcome=\"ok\"") == 1);
 
     script(0, "{\"fail\":\"hang\",\"count\":1}");
     static const char body[] = HELLO "}";
@@ -380,6 +380,36 @@ static void routing_policies_change_while_it_runs_for_the_fleet_only(void **stat
     assert_int_equal(rig_call(router.port, "/admin/route", "{\"policy\":\"random\"}", NULL), 401);
 }
 
+static bool is_ready(void *arg)
+{
+    (void)arg;
+    return rig_call(router.port, "/ready", NULL, NULL) == 200;
+}
+
+/* It lives from the start, and goes on when the controller is gone. */
+static void it_is_ready_once_the_controller_has_replied(void **state)
+{
+    (void)state;
+    uint16_t port = rig_port();
+    char at[24], secret[300], folder[300];
+    snprintf(at, sizeof at, "127.0.0.1:%u", port);
+    snprintf(secret, sizeof secret, "%s/secret", rig_folder());
+    snprintf(folder, sizeof folder, "%s/state", rig_folder());
+    router = rig_server("router", rig_port(),
+                        ARGS("--controller", at, "--secret-file", secret, "--sync", "50ms"));
+    assert_int_equal(rig_call(router.port, "/ready", NULL, NULL), 503);
+    struct rig_process controller =
+        rig_server("controller", port, ARGS("--state", folder, "--secret-file", secret));
+    rig_wait(is_ready, NULL, "the router is ready");
+    rig_kill(&controller);
+    rig_wait_more(router.port, "muster_router_sync_age_seconds", 0.2);
+    assert_int_equal(rig_call(router.port, "/ready", NULL, NULL), 200);
+    rig_kill(&router);
+
+    router = rig_server("router", rig_port(), ARGS("--endpoints", at));
+    assert_int_equal(rig_call(router.port, "/ready", NULL, NULL), 200); /* it has no controller */
+}
+
 int main(void)
 {
     if (!rig_can_run(ARGS("MUSTER_BIN", "FAKE_ENGINE_BIN"))) return RIG_SKIP;
@@ -398,6 +428,7 @@ int main(void)
         CASE(what_cannot_be_judged_is_absent),
         CASE(requests_wait_for_an_instance_and_no_longer_than_allowed),
         CASE(routing_policies_change_while_it_runs_for_the_fleet_only),
+        CASE(it_is_ready_once_the_controller_has_replied),
     };
     return rig_end(cmocka_run_group_tests(tests, NULL, NULL));
 }

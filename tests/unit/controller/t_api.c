@@ -17,6 +17,7 @@
 
 #define SECRET "0123456789abcdef"
 #define BEARER "Bearer " SECRET
+#define SCRAPER "a-scraper-s-key"
 
 struct face {
     struct world *w;
@@ -78,10 +79,13 @@ static struct face *face_of(bool require_secret, bool attach, struct standby *st
     f->w->service.min = 1;
     world_run(f->w, 5);
     static struct fleet_clock clock; /* fleet time is the boot clock's here */
+    static const struct key_file scrapers = { .key = { { SCRAPER, sizeof SCRAPER - 1 } },
+                                              .count = 1 };
     credentials_of_secret(STR(SECRET), &f->held);
     struct api_config config = { .host = "127.0.0.1",
                                  .require_secret = require_secret,
                                  .held = &f->held,
+                                 .scrapers = &scrapers,
                                  .hosts = hosts,
                                  .host_count = 1,
                                  .clock = &clock,
@@ -203,9 +207,30 @@ static void the_guard(void **state)
         { "GET", "/", NULL, NULL, NULL, NULL, 200, "<html", "the console" },
         { "GET", "/metrics", NULL, NULL, NULL, NULL, 200, "muster_controller_instances{",
           "metrics" },
+        { "GET", "/api/v1/targets", NULL, NULL, NULL, NULL, 200,
+          "[{\"targets\":[\"127.0.0.1:", "what Prometheus scrapes" },
         { "GET", "/nothing", NULL, NULL, NULL, NULL, 404, "not_found", "no such path" },
         { "POST", "/api/v1/status", "{}", NULL, NULL, NULL, 405, "method", "a wrong method" },
         { "GET", "/api/v1/decisions/a/b", NULL, NULL, NULL, NULL, 404, NULL, "one part only" },
+    };
+    check(f, rows, COUNT_OF(rows));
+    face_free(f);
+}
+
+static void a_scraper_s_key_opens_metrics_alone(void **state)
+{
+    (void)state;
+    struct face *f = face(true, true);
+    static const char key[] = "Bearer " SCRAPER;
+    const struct ask rows[] = {
+        { "GET", "/metrics", NULL, NULL, NULL, NULL, 401, "secret", "metrics without a key" },
+        { "GET", "/metrics", NULL, NULL, NULL, "Bearer a-scraper-s-kex", 401, "secret", "another" },
+        { "GET", "/metrics", NULL, NULL, NULL, key, 200, "muster_controller_", "its key" },
+        { "GET", "/metrics", NULL, NULL, NULL, BEARER, 200, "muster_controller_", "the secret" },
+        { "GET", "/api/v1/targets", NULL, NULL, NULL, key, 200, "targets", "what to scrape" },
+        { "GET", "/api/v1/status", NULL, NULL, NULL, key, 401, "secret", "a view" },
+        { "POST", "/api/v1/services/chat/pause", NULL, NULL, NULL, key, 401, "secret", "an act" },
+        { "POST", "/api/v1/routers/sync", SYNC, NULL, NULL, key, 401, "secret", "a router's" },
     };
     check(f, rows, COUNT_OF(rows));
     face_free(f);
@@ -255,6 +280,7 @@ static void everything_needs_the_secret_when_asked(void **state)
         { "GET", "/api/v1/status", NULL, NULL, NULL, NULL, 401, NULL, "status" },
         { "GET", "/", NULL, NULL, NULL, NULL, 200, "<html", "the console is a page without data" },
         { "GET", "/metrics", NULL, NULL, NULL, NULL, 401, NULL, "metrics" },
+        { "GET", "/api/v1/targets", NULL, NULL, NULL, NULL, 401, NULL, "addresses of the fleet" },
         { "POST", "/api/v1/services/chat/pause", NULL, NULL, NULL, NULL, 401, NULL, "acts" },
         { "GET", "/api/v1/status", NULL, NULL, NULL, BEARER, 200, NULL, "with the secret" },
         { "GET", "/api/v1/status", NULL, NULL, NULL, "Bearer 0123456789abcde", 401, NULL,
@@ -337,6 +363,44 @@ static void acts(void **state)
     face_free(f);
 }
 
+static void looks_after_the_fleet(void **state)
+{
+    (void)state;
+    struct face *f = face(false, true);
+    static const char drain[] = "/api/v1/drain";
+    const struct ask rows[] = {
+        { "POST", drain, "{\"service\":\"chat\",\"pool\":\"small\"}", NULL, NULL, BEARER, 200,
+          "{\"instances\":[\"i-", "a pool is drained" },
+        { "GET", "/api/v1/pools", NULL, NULL, NULL, NULL, 200, "\"drained\":true", "shown" },
+        { "POST", drain, "{\"service\":\"chat\",\"pool\":\"small\",\"undo\":true}", NULL, NULL,
+          BEARER, 200, "instances", "and taken back" },
+        { "POST", drain, "{\"instance\":\"i-none\"}", NULL, NULL, BEARER, 404, "no instance",
+          "an unknown instance" },
+        { "POST", drain, "{\"pool\":\"small\"}", NULL, NULL, BEARER, 400, "want one of",
+          "a pool without its service" },
+        { "POST", drain, "{\"node\":\"n\",\"instance\":\"i\"}", NULL, NULL, BEARER, 400,
+          "want one of", "two at once" },
+        { "POST", drain, "{\"node\":\"n\"}", NULL, NULL, NULL, 401, "secret", "without a secret" },
+        { "GET", "/api/v1/events?about=small", NULL, NULL, NULL, NULL, 200, "undo_drain",
+          "orders are kept" },
+        { "GET", "/api/v1/events?limit=1", NULL, NULL, NULL, NULL, 200, "the fleet's secret",
+          "with their giver" },
+        { "GET", "/api/v1/events?limit=0", NULL, NULL, NULL, NULL, 400, "above 0", "no limit" },
+        { "GET", "/api/v1/config", NULL, NULL, NULL, NULL, 404, "shows no configuration",
+          "a controller without a file" },
+        { "POST", "/api/v1/config", "{\"name\":\"x\"}", NULL, NULL, NULL, 401, "secret",
+          "a configuration of a stranger" },
+        { "POST", "/api/v1/gc", "{}", NULL, NULL, NULL, 401, "secret", "a stranger collects" },
+        { "GET", "/api/v1/gc", NULL, NULL, NULL, NULL, 200, "\"removed\":0", "anybody may look" },
+        { "GET", "/api/v1/whoami", NULL, NULL, NULL, BEARER, 200, "\"role\":\"admin\"",
+          "the secret" },
+        { "GET", "/api/v1/whoami", NULL, NULL, NULL, NULL, 200, "\"role\":\"read\"",
+          "anybody on this machine" },
+    };
+    check(f, rows, COUNT_OF(rows));
+    face_free(f);
+}
+
 /* Makes a token; returns it as "Bearer TOKEN". */
 static void make_token(const struct face *f, const char *body, char ret[128])
 {
@@ -365,6 +429,10 @@ static void tokens_open_what_their_role_may(void **state)
     const struct ask rows[] = {
         { "GET", "/api/v1/status", NULL, NULL, NULL, reader, 200, NULL, "a reader reads" },
         { "GET", "/metrics", NULL, NULL, NULL, reader, 200, NULL, "and scrapes" },
+        { "GET", "/api/v1/whoami", NULL, NULL, NULL, reader, 200,
+          "{\"who\":\"token prom\",\"role\":\"read\"", "and knows what it may" },
+        { "GET", "/api/v1/whoami", NULL, NULL, NULL, admin, 200,
+          "{\"who\":\"token ann\",\"role\":\"admin\"", "an admin likewise" },
         { "POST", "/api/v1/services/chat/pause", NULL, NULL, NULL, reader, 401, NULL,
           "and does nothing" },
         { "POST", "/api/v1/tokens", "{\"name\":\"x\",\"role\":\"admin\"}", NULL, NULL, reader, 401,
@@ -506,10 +574,12 @@ static int api_tests(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_guard),
+        cmocka_unit_test(a_scraper_s_key_opens_metrics_alone),
         cmocka_unit_test(a_foreign_host_is_refused),
         cmocka_unit_test(everything_needs_the_secret_when_asked),
         cmocka_unit_test(before_the_control_is_there),
         cmocka_unit_test(acts),
+        cmocka_unit_test(looks_after_the_fleet),
         cmocka_unit_test(tokens_open_what_their_role_may),
         cmocka_unit_test(streams_tell_the_status),
         cmocka_unit_test(a_controller_that_stands_by_names_the_leader),

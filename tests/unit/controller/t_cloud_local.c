@@ -13,12 +13,14 @@
 #include "tests/unit/unit.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SECOND ((int64_t)1000000)
@@ -524,6 +526,93 @@ static int second(struct ground *g, struct control *c)
     return control_tick(c, g->now);
 }
 
+/* ---- leftovers ---- */
+
+struct told {
+    uint32_t count, removed, kept;
+    char names[256];
+};
+
+static void on_leftover(void *arg, const struct cloud_leftover *one)
+{
+    struct told *t = arg;
+    size_t len = strlen(t->names);
+    t->count++;
+    t->removed += one->removed;
+    t->kept += !one->removable;
+    snprintf(t->names + len, sizeof t->names - len, "%s ", one->name);
+}
+
+/* Makes a folder as a launch leaves it that was never written down, this many seconds ago. */
+static void plant_folder(const struct ground *g, const char *name, int age_s, const char *file)
+{
+    char path[160];
+    snprintf(path, sizeof path, "%s/%s", g->folder, name);
+    assert_int_equal(mkdir(path, 0700), 0);
+    if (file) {
+        char inside[200];
+        snprintf(inside, sizeof inside, "%s/%s", path, file);
+        assert_int_equal(file_write_atomic(inside, STR("x"), 0600, NULL), 0);
+    }
+    const struct timespec at = { .tv_sec = time(NULL) - age_s };
+    const struct timespec times[2] = { at, at };
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
+static bool is_there(const struct ground *g, const char *name)
+{
+    char path[160];
+    snprintf(path, sizeof path, "%s/%s", g->folder, name);
+    return access(path, F_OK) == 0;
+}
+
+static void leftovers_are_old_folders_without_a_document(void **state)
+{
+    (void)state;
+    struct ground *g = ground("serve", 1);
+    struct listed made;
+    enum offer_error class;
+    struct told t = { 0 };
+    assert_int_equal(create(g, "i-1", "small", &made, &class), 0);
+    plant_folder(g, "i-young", 5, NULL);
+    plant_folder(g, "i-left", 100, "key.tmp");
+    plant_folder(g, "i-ours", 100, "notes");
+    const struct cloud_backend *b = &cloud_local_backend;
+    assert_int_equal(b->leftovers(g->local, false, on_leftover, &t, NULL), 0);
+    assert_int_equal(t.count, 2);
+    assert_int_equal(t.removed, 0);
+    t = (struct told){ 0 };
+    assert_int_equal(b->leftovers(g->local, true, on_leftover, &t, NULL), 0);
+    assert_int_equal(t.removed, 1); /* the other one holds a file that is not ours */
+    assert_true(!is_there(g, "i-left") && is_there(g, "i-ours"));
+    assert_true(is_there(g, "i-young") && is_there(g, "i-1"));
+    ground_free(g);
+}
+
+/* With no controller on the folder, what has ended goes to ended/ and what runs stays. */
+static void alone_the_ended_go_and_the_living_stay(void **state)
+{
+    (void)state;
+    struct ground *g = ground("serve", 1);
+    struct listed made;
+    enum offer_error class;
+    struct told t = { 0 };
+    assert_int_equal(create(g, "i-1", "small", &made, &class), 0);
+    assert_int_equal(create(g, "i-2", "small", &made, &class), 0);
+    wait_up(g, "i-1");
+    struct proc_id engine = wait_up(g, "i-2"), agent = process(g, "i-2", "agent.lock");
+    end(&agent);
+    end(&engine);
+    assert_int_equal(cloud_local_leftovers(g->folder, true, false, on_leftover, &t, NULL), 0);
+    assert_int_equal(t.count, 2);
+    assert_int_equal(t.kept, 1);
+    t = (struct told){ 0 };
+    assert_int_equal(cloud_local_leftovers(g->folder, true, true, on_leftover, &t, NULL), 0);
+    assert_int_equal(t.removed, 1);
+    assert_true(is_there(g, "i-1") && !is_there(g, "i-2") && is_there(g, "ended/i-2"));
+    ground_free(g);
+}
+
 static int64_t no_latency(void *ctx, const struct cloud_call *call)
 {
     (void)ctx, (void)call;
@@ -617,6 +706,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(pruning_passes_over_what_it_cannot_remove),
         cmocka_unit_test(only_the_newest_logs_are_kept),
         cmocka_unit_test(the_highest_epoch_is_kept),
+        cmocka_unit_test(leftovers_are_old_folders_without_a_document),
+        cmocka_unit_test(alone_the_ended_go_and_the_living_stay),
         cmocka_unit_test(killed_at_every_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

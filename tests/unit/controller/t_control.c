@@ -107,7 +107,7 @@ static void nothing_is_bought_that_cannot_be_written(void **state)
     world_run(w, 20);
     assert_int_equal(fake_cloud_calls(w->fake, FAKE_CREATE), 0);
     CLEANUP(buf_fini) struct buf text = { 0 };
-    assert_int_equal(metrics_render(control_metrics(w->control), &text), 0);
+    assert_int_equal(metrics_render(control_metrics(w->control), METRICS_CLASSIC, &text), 0);
     assert_true(number_behind(&text, "\nmuster_controller_store_failures_total ") > 0);
     world_free(w);
 }
@@ -439,10 +439,12 @@ static void tokens_outlive_the_controller_as_digests(void **state)
     assert_int_equal(control_token_add(w->control, STR("bob"), TOKEN_READ, w->now, other, &err), 0);
     world_kill(w);
     world_run(w, 5);
-    assert_true(control_token_find(w->control, str_from(token), &role) && role == TOKEN_ADMIN);
-    assert_true(control_token_find(w->control, str_from(other), &role) && role == TOKEN_READ);
-    assert_false(control_token_find(w->control, STR("muster-admin-0"), &role));
-    assert_false(control_token_find(w->control, (struct str){ 0 }, &role));
+    assert_non_null(control_token_find(w->control, str_from(token), &role));
+    assert_int_equal(role, TOKEN_ADMIN);
+    assert_non_null(control_token_find(w->control, str_from(other), &role));
+    assert_int_equal(role, TOKEN_READ);
+    assert_null(control_token_find(w->control, STR("muster-admin-0"), &role));
+    assert_null(control_token_find(w->control, (struct str){ 0 }, &role));
     CLEANUP(buf_fini) struct buf kept = { 0 };
     assert_int_equal(store_get(w->store, STR("token/ann"), &kept, NULL, NULL), 0);
     assert_null(strstr(kept.data, token));
@@ -454,7 +456,7 @@ static void tokens_outlive_the_controller_as_digests(void **state)
     assert_int_equal(control_sync(w->control, &s, w->now, &arena, &rules, &err), 0);
     assert_int_equal(rules.token_count, 2);
     assert_int_equal(control_token_remove(w->control, STR("ann"), &err), 0);
-    assert_false(control_token_find(w->control, str_from(token), &role));
+    assert_null(control_token_find(w->control, str_from(token), &role));
     world_free(w);
 }
 

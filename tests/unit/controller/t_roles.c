@@ -140,7 +140,7 @@ static double metric(struct fleet *f, const char *line)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
     double v = -1;
-    assert_int_equal(metrics_render(control_metrics(f->w->control), &text), 0);
+    assert_int_equal(metrics_render(control_metrics(f->w->control), METRICS_CLASSIC, &text), 0);
     buf_byte(&text, 0);
     const char *at = strstr(text.data, line);
     if (at) v = strtod(at + strlen(line), NULL);

@@ -3,6 +3,7 @@
 #include "base/core/buf.h"
 #include "base/core/err.h"
 #include "base/core/json.h"
+#include "base/core/json_path.h"
 #include "base/core/own.h"
 #include "base/core/rng.h"
 
@@ -552,12 +553,65 @@ static void bound_is_sticky(void **state)
     assert_true(out.len <= 10);
 }
 
+/* ---- values by path ---- */
+
+static int add_item(void *ctx, struct str item)
+{
+    return buf_str(ctx, item) < 0 ? -ENOMEM : buf_byte(ctx, ';');
+}
+
+static int add_member(void *ctx, struct str name, struct str value)
+{
+    buf_str(ctx, name);
+    buf_byte(ctx, '=');
+    return add_item(ctx, value);
+}
+
+static void values_by_path(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path;
+        int rc;
+        const char *value;
+    } rows[] = {
+        { "a.b", 0, "[1, {\"c\":2}]" }, { "a.n", -ENOENT, "" },   { "a.missing", -ENOENT, "" },
+        { "d", 0, "\"x\\ty\"" },        { "a.b.c", -ENOENT, "" }, { "a.bad", -EINVAL, "" },
+    };
+    const struct str text = STR("{\"a\": {\"b\": [1, {\"c\":2}], \"n\": null, \"k/l\": true}, "
+                                "\"d\":\"x\\ty\", \"f\": 1.5}");
+    const struct str broken = STR("{\"a\": {\"b\": 1, ]}");
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct str value = { 0 };
+        bool bad = rows[i].rc == -EINVAL;
+        assert_int_equal(json_path(bad ? broken : text, rows[i].path, &value), rows[i].rc);
+        assert_true(str_eq(value, str_from(rows[i].value)));
+    }
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    uint64_t whole;
+    double number;
+    bool yes;
+    assert_int_equal(json_path_text(text, "d", &out), 0);
+    assert_true(str_eq(buf_view(&out), STR("x\ty")));
+    assert_int_equal(json_path_f64(text, "f", &number), 0);
+    assert_true(number > 1.49 && number < 1.51);
+    assert_int_equal(json_path_u64(text, "f", &whole), -EINVAL);
+    assert_int_equal(json_path_bool(text, "d", &yes), -EINVAL);
+    buf_clear(&out);
+    assert_int_equal(json_path_each(text, "a.b", add_item, &out), 0);
+    assert_true(str_eq(buf_view(&out), STR("1;{\"c\":2};")));
+    assert_int_equal(json_path_each(text, "a", add_item, &out), -EINVAL);
+    buf_clear(&out);
+    assert_int_equal(json_path_each_member(text, "a", add_member, &out), 0);
+    assert_true(str_eq(buf_view(&out), STR("b=[1, {\"c\":2}];n=null;k/l=true;")));
+}
+
 static int json_write_tests(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(structure),       cmocka_unit_test(strings),
         cmocka_unit_test(any_bytes),       cmocka_unit_test(doubles_read_back),
-        cmocka_unit_test(bound_is_sticky),
+        cmocka_unit_test(bound_is_sticky), cmocka_unit_test(values_by_path),
     };
     return cmocka_run_group_tests_name("json_write", tests, NULL, NULL);
 }

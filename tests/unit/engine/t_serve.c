@@ -57,6 +57,8 @@ static void t_completion_whole_and_streamed(void **state)
     CLEANUP(buf_fini) struct buf ask = { 0 };
     buf_printf(&ask, "%s}", body);
     assert_int_equal(post(&e, "/v1/completions", ask.data, &r), 200);
+    double predicted_s = metric(&e, "muster_engine_step_predicted_seconds_total");
+    assert_true(predicted_s > 0 && predicted_s < 60); /* of some forty steps */
     has(&r, "\"object\":\"text_completion\"");
     has(&r, "\"finish_reason\":\"length\"");
     has(&r, "\"cached_tokens\":0");

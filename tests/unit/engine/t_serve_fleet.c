@@ -2,6 +2,7 @@
  * clock. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
+#include "base/io/file.h"
 #include "base/text/bundle.h"
 #include "base/wire/generate.h"
 #include "base/wire/report.h"
@@ -12,18 +13,42 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+/* Opens an engine with a secret and a metrics key, in files of `folder`. */
+static void open_with_keys(struct engine *e, const char *folder, char secret_path[64],
+                           char key_path[64])
+{
+    snprintf(secret_path, 64, "%s/secret", folder);
+    snprintf(key_path, 64, "%s/metrics-key", folder);
+    const char *const args[] = { "--secret-file", secret_path, "--metrics-key-file", key_path,
+                                 NULL };
+    assert_int_equal(file_write_atomic(key_path, STR("# scraper\nread-metrics\n"), 0600, NULL), 0);
+    engine_open(e, args);
+}
+
+/* A scraper on this machine needs no key; one with a metrics key, or a wrong one, is judged by it. */
+static void scrapers_read_metrics_only(struct engine *e)
+{
+    CLEANUP(buf_fini) struct buf r = { 0 };
+    assert_int_equal(get(e, "/metrics", &r), 200);
+    snprintf(e->bearer, sizeof e->bearer, "Bearer wrong-wrong");
+    assert_int_equal(get(e, "/metrics", &r), 401);
+    snprintf(e->bearer, sizeof e->bearer, "Bearer read-metrics");
+    assert_int_equal(get(e, "/metrics", &r), 200);
+    assert_int_equal(get(e, "/v1/models", &r), 401);
+    assert_int_equal(get(e, "/internal/info", &r), 401);
+    e->bearer[0] = 0;
+}
+
 static void t_the_fleet_side(void **state)
 {
     (void)state;
-    char folder[] = "/tmp/t_serve_XXXXXX", secret_path[64];
+    char folder[] = "/tmp/t_serve_XXXXXX", secret_path[64], key_path[64];
     assert_non_null(mkdtemp(folder));
-    snprintf(secret_path, sizeof secret_path, "%s/secret", folder);
-    const char *const args[] = { "--secret-file", secret_path, NULL };
     struct engine e;
     CLEANUP(buf_fini) struct buf r = { 0 }, body = { 0 }, text = { 0 }, whole = { 0 };
-    engine_open(&e, args);
+    open_with_keys(&e, folder, secret_path, key_path);
     assert_int_equal(get(&e, "/internal/info", &r), 401);
-    assert_int_equal(get(&e, "/metrics", &r), 401);
+    scrapers_read_metrics_only(&e);
     assert_int_equal(post(&e, "/internal/clock", "{\"v\":1,\"clock\":0.5}", &r), 401);
     assert_int_equal(post(&e, "/v1/completions", "{\"prompt\":\"x\"}", &r), 401);
     assert_int_equal(get(&e, "/health", &r), 200);
@@ -93,6 +118,7 @@ static void t_the_fleet_side(void **state)
     assert_int_equal(get(&e, "/health", &r), 503);
     engine_close(&e);
     unlink(secret_path);
+    unlink(key_path);
     rmdir(folder);
 }
 

@@ -128,7 +128,7 @@ static void a_report_carries_rates_means_and_counters(void **state)
         const struct telemetry_outcome ended = {
             .ttft_s = 0.5, .e2e_s = 0.75, .ttft_slo_s = i % 3 ? 1 : 0.4, .generated_tokens = 1
         };
-        telemetry_finished(one, &ended, SECOND * (int64_t)10);
+        assert_int_equal(telemetry_finished(one, &ended, SECOND * (int64_t)10), i % 3 != 0);
     }
     telemetry_refused(one);
     for (uint32_t i = 0; i < 6; i++)

@@ -3,10 +3,14 @@
 #include "base/core/bits.h"
 #include "base/core/rng.h"
 #include "base/io/auth/auth.h"
+#include "base/io/auth/key_file.h"
+#include "base/io/file.h"
 #include "tests/unit/unit.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #define SECRET "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 #define TARGET "/api/v1/agents/report?x=1"
@@ -353,6 +357,48 @@ static void tickets_name_what_they_open(void **state)
         assert_int_equal(auth_ticket_parse(str_from(odd[i]), tenant, &back), -EINVAL);
 }
 
+static void a_file_of_keys_opens_to_its_keys(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/t_auth.XXXXXX", many[KEY_FILE_KEYS_MAX * 10 + 20] = "";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    for (int i = 0; i <= KEY_FILE_KEYS_MAX; i++)
+        snprintf(many + strlen(many), 11, "key-%05u\n", (unsigned)i % 100000);
+    const struct {
+        const char *text, *key, *no_key;
+        int rc;
+        const char *why;
+    } rows[] = {
+        { "one-key-of-ours\n", "one-key-of-ours", "one-key-of-our", 0, "a key" },
+        { "one-key-of-ours", "one-key-of-ours", "one-key-of-ours\n", 0, "no newline at the end" },
+        { "# ours\n\n  first-key \r\nsecond-key\r\n", "second-key", "# ours", 0,
+          "blanks, comments" },
+        { "first-key\nsecond-key\n", "first-key", "", 0, "no key is presented" },
+        { "short\n", NULL, NULL, -EINVAL, "a key that can be guessed" },
+        { "# nothing\n", NULL, NULL, -EINVAL, "no key" },
+        { many, NULL, NULL, -EINVAL, "too many" },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct key_file k = { 0 };
+        struct err err = { 0 };
+        assert_int_equal(file_write_atomic(path, str_from(rows[i].text), 0600, NULL), 0);
+        int rc = key_file_load(str_from(path), &k, &err);
+        if (rc != rows[i].rc) fail_msg("%s: %d %s", rows[i].why, rc, err.text);
+        if (rc < 0 && !strstr(err.text, path)) fail_msg("%s: %s", rows[i].why, err.text);
+        if (rc == 0 && !key_file_has(&k, str_from(rows[i].key))) fail_msg("%s", rows[i].why);
+        if (rc == 0 && key_file_has(&k, str_from(rows[i].no_key))) fail_msg("%s", rows[i].why);
+        key_file_fini(&k);
+    }
+    struct key_file none = { 0 };
+    assert_int_equal(key_file_load((struct str){ 0 }, &none, NULL), 0);
+    assert_false(key_file_has(&none, STR("one-key-of-ours")));
+    assert_false(key_file_has(NULL, STR("one-key-of-ours")));
+    unlink(path);
+    assert_int_equal(key_file_load(str_from(path), &none, NULL), -ENOENT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -366,6 +412,7 @@ int main(void)
         cmocka_unit_test(time_is_the_receiver_s),
         cmocka_unit_test(what_is_forgotten_is_not_let_in_again),
         cmocka_unit_test(tickets_name_what_they_open),
+        cmocka_unit_test(a_file_of_keys_opens_to_its_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

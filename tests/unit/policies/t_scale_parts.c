@@ -336,6 +336,31 @@ static void pools_are_counted_in_the_main_one(void **state)
     assert_true(!s.slo_possible && s.rate[0] > 0 && s.rate[1] > 0);
 }
 
+/* Without counts the forecast is the present rate; after a steady rise it lies above the level, because
+ * the paths go on as it did. */
+static void the_forecast_is_the_mean_of_the_paths(void **state)
+{
+    (void)state;
+    static struct lateness_model s;
+    static struct forecast_paths rising, flat;
+    struct scale_view v = a_view(1);
+    v.pool[0].lead_s = 60;
+    build(&s, &v);
+    assert_true(fabs(lateness_forecast(&s) - 20) < 1e-9);
+    uint64_t total = 0, steady = 0;
+    for (int64_t t = 0; t <= 900; t += 5) {
+        paths_observe(&rising, total, t * SECOND);
+        paths_observe(&flat, steady, t * SECOND);
+        total += 10 + (uint64_t)t / 10;
+        steady += 100;
+    }
+    s.counted = true;
+    s.paths = &flat;
+    assert_true(fabs(lateness_forecast(&s) - 20) < 0.1);
+    s.paths = &rising;
+    assert_true(lateness_forecast(&s) > paths_level(&rising) + 0.5);
+}
+
 /* A starting instance exists once its time has passed: reported ones by their own, the others by
  * the pool's mean, and none behind the horizon. */
 static void what_starts_is_there_in_its_time(void **state)
@@ -406,6 +431,7 @@ static int scale_parts_tests(void)
         cmocka_unit_test(the_correction_moves_only_beyond_the_slo),
         cmocka_unit_test(the_main_pool_is_the_cheapest_that_can_grow),
         cmocka_unit_test(pools_are_counted_in_the_main_one),
+        cmocka_unit_test(the_forecast_is_the_mean_of_the_paths),
         cmocka_unit_test(what_starts_is_there_in_its_time),
         cmocka_unit_test(more_is_never_later),
     };

@@ -58,6 +58,7 @@ static void a_service_that_says_so_refuses_late_requests_in_an_overload(void **s
     v = dispatch_arrive(dispatch, &late, SECOND);
     assert_int_equal(v.answer, DISPATCH_REFUSE);
     assert_int_equal(v.status, 429);
+    assert_int_equal(v.why, REFUSAL_LATE);
     assert_true(late.route.late);
     assert_true(v.retry_after_s > 150 && v.retry_after_s < 250); /* the queued work, less the SLO */
     v = dispatch_arrive(dispatch, &patient, SECOND);
@@ -77,12 +78,14 @@ static void holds_are_bounded_in_count_and_time(void **state)
     }
     assert_int_equal(v.answer, DISPATCH_REFUSE);
     assert_int_equal(v.status, 503);
+    assert_int_equal(v.why, REFUSAL_HELD_FULL);
     assert_true(v.retry_after_s >= 1);
     dispatch_starting_set(dispatch, 7);
     dispatch_end(dispatch, &r[0], 0, true, 0); /* the client left */
     for (uint32_t i = 1; i < 4; i++) {
         assert_ptr_equal(dispatch_held_next(dispatch, 10 * SECOND, &v), &r[i]);
         assert_int_equal(v.status, 503);
+        assert_int_equal(v.why, REFUSAL_HELD_LONG);
         assert_true(v.retry_after_s == 7);
     }
     assert_null(dispatch_held_next(dispatch, 10 * SECOND, &v));
@@ -107,6 +110,7 @@ static struct dispatch_request *hold(struct dispatch_request *r, enum dispatch_a
     if (!out) return NULL;
     assert_int_equal(lost.answer, DISPATCH_REFUSE);
     assert_int_equal(lost.status, 503);
+    assert_int_equal(lost.why, REFUSAL_DISPLACED);
     assert_true(lost.retry_after_s >= 1);
     assert_int_equal(out->state, DISPATCH_ENDED);
     return out;
@@ -224,6 +228,7 @@ static void a_failure_goes_elsewhere_and_a_second_crash_is_422(void **state)
     struct dispatch_verdict v = dispatch_fail(dispatch, &r, RETRY_DIED, 2);
     assert_int_equal(v.answer, DISPATCH_REFUSE);
     assert_int_equal(v.status, 422);
+    assert_int_equal(v.why, REFUSAL_QUARANTINED);
 }
 
 static void an_unreachable_fleet_holds_and_comes_back(void **state)
@@ -256,6 +261,7 @@ static void a_shortage_of_ours_rests_no_endpoint_and_waits_for_nothing(void **st
     struct dispatch_verdict v = dispatch_fail(dispatch, &r, RETRY_LOCAL, 2);
     assert_int_equal(v.answer, DISPATCH_REFUSE);
     assert_int_equal(v.status, 503);
+    assert_int_equal(v.why, REFUSAL_FAILED);
     assert_true(v.retry_after_s > 0);
     assert_int_equal(dispatch_arrive(dispatch, &next, 3).answer, DISPATCH_SEND);
     first = next.slot;
@@ -427,6 +433,7 @@ static void rows_may_hold_until_a_time_refuse_and_are_told_outcomes(void **state
     assert_ptr_equal(dispatch_held_next(dispatch, SECOND, &v), &r);
     assert_int_equal(v.answer, DISPATCH_REFUSE);
     assert_int_equal(v.status, 429);
+    assert_int_equal(v.why, REFUSAL_POLICY);
     assert_true(v.retry_after_s > 6.9);
 
     r = request();

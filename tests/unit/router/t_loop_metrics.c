@@ -1,5 +1,5 @@
-/* t_loop_metrics.c - tests that metrics of several loops add their counts once and show gauges as
- * they stand. */
+/* t_loop_metrics.c - tests that metrics of several loops add their counts once and show gauges as they
+ * stand, and that services and tenants have their series. */
 #include "base/core/bits.h"
 #include "router/metrics.h"
 #include "tests/unit/io/server_rig.h"
@@ -157,10 +157,79 @@ static void the_timer_tells(void **state)
     rig_stop(&r);
 }
 
+static double valued(struct metrics *m, enum router_metric metric, struct str a, struct str b)
+{
+    const struct str labels[] = { a, b };
+    return metric_value(metric_series(m, metric, labels));
+}
+
+/* A service's series are there with zeros before its first request; one without a name has its own. */
+static void a_service_has_its_series_from_the_start(void **state)
+{
+    (void)state;
+    struct metrics *m = NULL;
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    assert_int_equal(metrics_new(router_metric_table, RM_COUNT, NULL, 0, &m, NULL), 0);
+    router_metrics_service(m, STR("chat"));
+    router_metrics_service(m, STR("chat"));
+    assert_int_equal(metrics_render(m, METRICS_CLASSIC, &text), 0);
+    static const char *const lines[] = {
+        "muster_router_slo_requests_total{result=\"met\",service=\"chat\"} 0\n",
+        "muster_router_slo_requests_total{result=\"missed\",service=\"chat\"} 0\n",
+        "muster_router_requests_total{outcome=\"client_left\",service=\"chat\"} 0\n",
+        "muster_router_generated_tokens_total{service=\"chat\"} 0\n",
+        "muster_router_time_to_first_token_seconds_count{service=\"chat\"} 0\n",
+    };
+    for (size_t i = 0; i < COUNT_OF(lines); i++)
+        if (!strstr(text.data, lines[i])) fail_msg("there is no %s", lines[i]);
+    assert_null(strstr(text.data, "service=\"other\""));
+    router_metric_count(m, RM_REQUESTS, "refused", (struct str){ 0 });
+    router_metric_count(m, RM_REQUESTS, "ok", STR("chat"));
+    assert_true(valued(m, RM_REQUESTS, STR("refused"), STR("none")) == 1);
+    assert_true(valued(m, RM_REQUESTS, STR("refused"), STR("chat")) == 0);
+    assert_true(valued(m, RM_REQUESTS, STR("ok"), STR("chat")) == 1);
+    metrics_free(m);
+}
+
+/* Tenants that never asked have no series; usage is added once, whatever is told how often. */
+static void a_tenant_has_series_once_it_asks(void **state)
+{
+    (void)state;
+    struct metrics *m = NULL;
+    struct tenant_meters acme = { 0 }, anonymous = { 0 }, idle = { 0 };
+    assert_int_equal(metrics_new(router_metric_table, RM_COUNT, NULL, 0, &m, NULL), 0);
+    struct tenant_usage usage = { .tenant = STR("acme"),
+                                  .requests_total = 3,
+                                  .rejected_total = 1,
+                                  .prompt_tokens_total = 100,
+                                  .cached_tokens_total = 40,
+                                  .generated_tokens_total = 7 };
+    const struct tenant_usage nothing = { .tenant = STR("idle") };
+    const struct tenant_usage open = { .requests_total = 2 };
+    router_metrics_tenant(m, &idle, &nothing, 0);
+    assert_null(idle.requests);
+    router_metrics_tenant(m, &acme, &usage, 2);
+    router_metrics_tenant(m, &acme, &usage, 1);
+    usage.requests_total = 5;
+    router_metrics_tenant(m, &acme, &usage, 0);
+    router_metrics_tenant(m, &anonymous, &open, 0);
+    struct str name = STR("acme"), no_key = STR("(no key)");
+    assert_true(metric_value(metric_series(m, RM_TENANT_REQUESTS, &name)) == 5);
+    assert_true(metric_value(metric_series(m, RM_TENANT_REJECTED, &name)) == 1);
+    assert_true(metric_value(metric_series(m, RM_TENANT_IN_FLIGHT, &name)) == 0);
+    assert_true(metric_value(metric_series(m, RM_TENANT_REQUESTS, &no_key)) == 2);
+    assert_true(valued(m, RM_TENANT_TOKENS, name, STR("prompt")) == 100);
+    assert_true(valued(m, RM_TENANT_TOKENS, name, STR("cached")) == 40);
+    assert_true(valued(m, RM_TENANT_TOKENS, name, STR("generated")) == 7);
+    metrics_free(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_loops_are_summed_and_nothing_is_told_twice),
+        cmocka_unit_test(a_service_has_its_series_from_the_start),
+        cmocka_unit_test(a_tenant_has_series_once_it_asks),
         cmocka_unit_test(refused_posts_are_told),
         cmocka_unit_test(what_servers_count_is_told),
         cmocka_unit_test(the_timer_tells),

@@ -1,0 +1,1008 @@
+/* fetch.c - drives libcurl's multi interface from a loop: one watch a socket, one timer, one call a handle.
+ *
+ *     fetch_start ─► waiting ─► name (resolver.h) ─► libcurl ─► on_head, on_data ... ─► on_end
+ *                       └──────── deadline, fetch_cancel ────────┘
+ *
+ * libcurl must not be entered from one of its own callbacks, and callers start and cancel calls from
+ * theirs. So fetch_start only queues and fetch_cancel only marks; deferred tasks (`launch`, `reap`) enter
+ * libcurl at the end of the turn.
+ *
+ * The address of a host comes from our resolver and reaches libcurl as CURLOPT_CONNECT_TO: the URL keeps
+ * its name for TLS and the Host header, and a connection is reused for the same name at the same address.
+ * A redirect is followed here for the same reason: libcurl would resolve its host itself.
+ *
+ * HTTP/1.1 is the default although libcurl speaks HTTP/2: libcurl sends no pings, so behind a connection
+ * whose peer vanished every later call of the same host would time out in turn. In HTTP/1.1 a call that
+ * times out takes its connection with it. This is the only file that includes curl/curl.h.
+ */
+#include "base/io/fetch.h"
+
+#include "base/core/bits.h"
+#include "base/core/fault.h"
+#include "base/io/loop/clock.h"
+#include "base/io/net/addr.h"
+
+#include <curl/curl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <strings.h>
+
+#define RUNNING_MAX 64
+#define WAITING_MAX 256
+#define CONNECT_US 10000000
+#define KEEPALIVE_S 30
+#define METHOD_BYTES 16
+#define HOST_BYTES 256 /* a DNS name has at most 253 */
+#define TARGET_BYTES 512
+
+enum state { WAITING, FINDING, RUNNING, ENDED };
+
+struct fetch {
+    struct loop *loop;
+    struct fetch_config config; /* defaults filled in */
+    struct resolver *resolver;
+    CURLM *multi;
+    struct list waiting, running, ended; /* struct fetch_call */
+    struct list sockets;                 /* struct watched */
+    struct loop_timer timer;             /* libcurl's */
+    struct loop_task poke;               /* in place of the timer, where it cannot be set */
+    struct loop_task launch, reap;
+    bool inside; /* libcurl is on the stack */
+    bool freeing;
+    struct fetch_counts counts;
+};
+
+struct watched { /* a socket of libcurl */
+    struct list node;
+    struct fetch *fetch;
+    struct loop_watch watch;
+};
+
+struct endpoint { /* what a call connects to */
+    char host[HOST_BYTES];
+    uint16_t port;
+};
+
+struct fetch_call {
+    struct fetch *fetch;
+    struct list node;
+    enum state state;
+    bool added; /* to the multi handle */
+    CURL *easy;
+    CURLU *url, *next; /* `next`: where a redirect that is being followed leads */
+    struct curl_slist *headers, *connect_to;
+    struct endpoint to, proxy; /* proxy.host empty: none */
+    char method[METHOD_BYTES];
+    char target[TARGET_BYTES]; /* scheme, host and path, for sentences */
+    char tls_name[HOST_BYTES];
+    char curl_error[CURL_ERROR_SIZE];
+    struct resolver_use name;
+    struct loop_timer deadline, idle, name_timer;
+    int64_t idle_us, heard_us;
+    struct buf head, body, sends; /* `sends` is the request's body */
+    size_t sent_bytes;            /* of `sends`, handed to libcurl */
+    size_t body_bytes, body_bytes_max;
+    int status;
+    uint32_t redirects_left;
+    bool head_done, too_large, no_watch;
+
+    void (*on_head)(void *arg, int status);
+    void (*on_data)(void *arg, struct str data);
+    void (*on_end)(void *arg, const struct fetch_reply *reply);
+    void *arg;
+};
+
+static void call_end(struct fetch_call *call, enum fetch_end end, const char *why);
+
+const char *fetch_end_name(enum fetch_end end)
+{
+    static const char *const names[FETCH_END_COUNT] = {
+        [FETCH_OK] = "ok",           [FETCH_NAME] = "name",
+        [FETCH_CONNECT] = "connect", [FETCH_TLS] = "tls",
+        [FETCH_CUT] = "cut",         [FETCH_TIMEOUT] = "timeout",
+        [FETCH_LARGE] = "too_large", [FETCH_MALFORMED] = "malformed",
+        [FETCH_LOCAL] = "local",     [FETCH_CANCELLED] = "cancelled",
+    };
+    return names[end];
+}
+
+/* ---- libcurl and the loop ---- */
+
+/* Hands libcurl an event, or the passing of time, and ends the calls that are done. */
+static void drive(struct fetch *f, curl_socket_t fd, int events);
+
+static void on_socket_event(void *arg, uint32_t events)
+{
+    struct watched *w = arg; /* may be freed by drive */
+    int what = 0;
+    if (events & (EPOLLIN | EPOLLHUP | EPOLLRDHUP)) what |= CURL_CSELECT_IN;
+    if (events & EPOLLOUT) what |= CURL_CSELECT_OUT;
+    if (events & EPOLLERR) what |= CURL_CSELECT_ERR;
+    drive(w->fetch, w->watch.fd, what);
+}
+
+static void watched_free(struct watched *w)
+{
+    loop_watch_del(w->fetch->loop, &w->watch);
+    list_remove(&w->node);
+    free(w);
+}
+
+static struct watched *watched_new(struct fetch *f, curl_socket_t fd)
+{
+    struct watched *w = FAULT("fetch.socket") ? NULL : calloc(1, sizeof *w);
+    if (!w) return NULL;
+    w->fetch = f;
+    w->watch = (struct loop_watch){ .fd = fd, .fn = on_socket_event, .arg = w };
+    list_push_back(&f->sockets, &w->node);
+    curl_multi_assign(f->multi, fd, w);
+    return w;
+}
+
+/* libcurl tells which events of a socket it waits for. It would give up all calls if this failed, so a
+ * socket that cannot be watched ends only the call that uses it. */
+static int on_curl_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *socket_arg)
+{
+    struct fetch *f = arg;
+    struct watched *w = socket_arg;
+    if (what == CURL_POLL_REMOVE) {
+        if (w) watched_free(w);
+        return 0;
+    }
+    if (!w) w = watched_new(f, fd);
+    uint32_t events = (what & CURL_POLL_IN ? EPOLLIN : 0u) | (what & CURL_POLL_OUT ? EPOLLOUT : 0u);
+    int rc = !w ? -ENOMEM : 0;
+    if (w && events == 0) loop_watch_del(f->loop, &w->watch);
+    if (w && events != 0)
+        rc = w->watch.added ? loop_watch_mod(f->loop, &w->watch, events)
+                            : loop_watch_add(f->loop, &w->watch, events);
+    struct fetch_call *call = NULL;
+    if (rc < 0 && curl_easy_getinfo(easy, CURLINFO_PRIVATE, (char **)&call) == CURLE_OK && call) {
+        call->no_watch = true;
+        loop_defer(f->loop, &f->reap);
+    }
+    return 0;
+}
+
+static void on_timer(void *arg)
+{
+    drive(arg, CURL_SOCKET_TIMEOUT, 0);
+}
+
+static int on_curl_timer(CURLM *multi, long wait_ms, void *arg)
+{
+    (void)multi;
+    struct fetch *f = arg;
+    loop_timer_clear(f->loop, &f->timer);
+    if (wait_ms < 0) return 0;
+    int64_t at_us = loop_now_us(f->loop) + (int64_t)wait_ms * 1000;
+    /* Too early is allowed: libcurl looks at its own clock. */
+    if (loop_timer_set(f->loop, &f->timer, at_us) < 0) loop_defer(f->loop, &f->poke);
+    return 0;
+}
+
+static enum fetch_end end_of(const struct fetch_call *call, CURLcode code)
+{
+    long ready_us = 0;
+    switch ((int)code) {
+    case CURLE_OK:
+        return FETCH_OK;
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_COULDNT_RESOLVE_PROXY:
+        return FETCH_NAME;
+    case CURLE_COULDNT_CONNECT:
+        return FETCH_CONNECT;
+    case CURLE_SSL_CONNECT_ERROR:
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CIPHER:
+    case CURLE_SSL_ISSUER_ERROR:
+    case CURLE_SSL_INVALIDCERTSTATUS:
+        return FETCH_TLS;
+    case CURLE_OPERATION_TIMEDOUT:
+        curl_easy_getinfo(call->easy, CURLINFO_REQUEST_SIZE, &ready_us);
+        return ready_us == 0 ? FETCH_CONNECT : FETCH_TIMEOUT;
+    case CURLE_SEND_ERROR:
+    case CURLE_RECV_ERROR:
+    case CURLE_PARTIAL_FILE:
+    case CURLE_GOT_NOTHING:
+    case CURLE_SEND_FAIL_REWIND: /* see on_curl_read */
+    case CURLE_HTTP2:
+    case CURLE_HTTP2_STREAM:
+        return FETCH_CUT;
+    case CURLE_WRITE_ERROR:
+        return call->too_large ? FETCH_LARGE : FETCH_LOCAL;
+    case CURLE_UNSUPPORTED_PROTOCOL: /* HTTP/0.9: no status line */
+    case CURLE_WEIRD_SERVER_REPLY:
+    case CURLE_BAD_CONTENT_ENCODING:
+        return FETCH_MALFORMED;
+    default:
+        return FETCH_LOCAL;
+    }
+}
+
+static void call_follow(struct fetch_call *call);
+
+static void on_done(struct fetch_call *call, CURLcode code)
+{
+    enum fetch_end end = end_of(call, code);
+    if (end == FETCH_OK && call->next) {
+        call_follow(call);
+        return;
+    }
+    const char *why = call->curl_error[0] ? call->curl_error : curl_easy_strerror(code);
+    if (code == CURLE_SEND_FAIL_REWIND) why = "the connection was closed without a reply";
+    call_end(call, end, why);
+}
+
+static void drive(struct fetch *f, curl_socket_t fd, int events)
+{
+    int running;
+    f->inside = true;
+    curl_multi_socket_action(f->multi, fd, events, &running);
+    f->inside = false;
+    for (CURLMsg *m; (m = curl_multi_info_read(f->multi, &running));) {
+        struct fetch_call *call = NULL;
+        CURLcode code = m->data.result; /* m is gone once its handle is removed */
+        curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&call);
+        if (call && call->state == RUNNING) on_done(call, code);
+    }
+}
+
+/* ---- a call's end ---- */
+
+static void call_free(struct fetch_call *call)
+{
+    must(!call->fetch->inside);
+    if (call->added) curl_multi_remove_handle(call->fetch->multi, call->easy);
+    if (call->easy) curl_easy_cleanup(call->easy);
+    curl_slist_free_all(call->headers);
+    curl_slist_free_all(call->connect_to);
+    curl_url_cleanup(call->url);
+    curl_url_cleanup(call->next);
+    buf_fini(&call->head);
+    buf_fini(&call->body);
+    if (call->sends.data) explicit_bzero(call->sends.data, call->sends.cap); /* may hold secrets */
+    buf_fini(&call->sends);
+    free(call);
+}
+
+/* Stops everything that could call back, and leaves the memory to `reap`. */
+static void call_stop(struct fetch_call *call)
+{
+    struct fetch *f = call->fetch;
+    if (call->state == WAITING)
+        f->counts.waiting--;
+    else
+        f->counts.running--;
+    loop_timer_clear(f->loop, &call->deadline);
+    loop_timer_clear(f->loop, &call->idle);
+    loop_timer_clear(f->loop, &call->name_timer);
+    resolver_leave(f->resolver, &call->name);
+    call->state = ENDED;
+    list_remove(&call->node);
+    list_push_back(&f->ended, &call->node);
+    loop_defer(f->loop, &f->reap);
+    if (!list_empty(&f->waiting)) loop_defer(f->loop, &f->launch);
+}
+
+static void call_end(struct fetch_call *call, enum fetch_end end, const char *why)
+{
+    struct fetch *f = call->fetch;
+    char problem[FETCH_PROBLEM_BYTES] = "";
+    long request_bytes = 0, connects = 0;
+    if (end != FETCH_OK)
+        snprintf(problem, sizeof problem, "%s %s: %s", call->method, call->target, why);
+    curl_easy_getinfo(call->easy, CURLINFO_REQUEST_SIZE, &request_bytes);
+    if (curl_easy_getinfo(call->easy, CURLINFO_NUM_CONNECTS, &connects) == CURLE_OK)
+        f->counts.connects += (uint64_t)connects;
+    if (end == FETCH_CONNECT) resolver_doubt(f->resolver, &call->name);
+    call_stop(call);
+    f->counts.ended[end]++;
+    struct fetch_reply reply = { .end = end,
+                                 .status = call->status,
+                                 .sent = request_bytes > 0,
+                                 .problem = problem,
+                                 .body = buf_view(&call->body) };
+    call->on_end(call->arg, &reply);
+}
+
+void fetch_cancel(struct fetch_call *call)
+{
+    if (call->state == ENDED) return; /* its on_end is on the stack */
+    call_stop(call);
+    call->fetch->counts.ended[FETCH_CANCELLED]++;
+}
+
+/* Looked for anew after each end, whose callback may cancel any other call. */
+static struct fetch_call *unwatched_find(const struct fetch *f)
+{
+    LIST_EACH (&f->running, node) {
+        struct fetch_call *call = CONTAINER_OF(node, struct fetch_call, node);
+        if (call->no_watch) return call;
+    }
+    return NULL;
+}
+
+static void on_reap(void *arg)
+{
+    struct fetch *f = arg;
+    struct fetch_call *unwatched;
+    while ((unwatched = unwatched_find(f)))
+        call_end(unwatched, FETCH_LOCAL, "a socket cannot be watched");
+    for (struct list *node; (node = list_pop_front(&f->ended));)
+        call_free(CONTAINER_OF(node, struct fetch_call, node));
+}
+
+static void on_deadline(void *arg)
+{
+    struct fetch_call *call = arg;
+    call_end(call, FETCH_TIMEOUT,
+             call->state == WAITING ? "the deadline passed before its turn came"
+             : call->status == 0    ? "no reply before the deadline"
+                                    : "the reply was not whole at the deadline");
+}
+
+static void on_idle(void *arg)
+{
+    struct fetch_call *call = arg;
+    int64_t at_us = call->heard_us + call->idle_us;
+    if (loop_now_us(call->fetch->loop) < at_us) {
+        loop_timer_set(call->fetch->loop, &call->idle, at_us); /* room: it was just in the heap */
+        return;
+    }
+    char why[96];
+    snprintf(why, sizeof why, "no byte came for %lld s", (long long)(call->idle_us / 1000000));
+    call_end(call, FETCH_TIMEOUT, why);
+}
+
+/* ---- the reply ---- */
+
+struct str fetch_header(const struct fetch_call *call, const char *name)
+{
+    struct str wanted = str_from(name);
+    for (struct str rest = buf_view(&call->head); rest.len > 0;) {
+        struct str line = str_cut(&rest, '\n');
+        struct str value = line;
+        if (!str_eq_nocase(str_cut(&value, ':'), wanted)) continue;
+        if (value.len > 0 && value.data[value.len - 1] == '\r') value.len--;
+        return str_trim(value);
+    }
+    return (struct str){ 0 };
+}
+
+/* Returns where a redirect leads, or NULL if it is not followed: the reply is then the caller's. */
+static CURLU *redirect_of(const struct fetch_call *call)
+{
+    static const int statuses[] = { 301, 302, 303, 307, 308 };
+    bool redirect = false;
+    for (size_t i = 0; i < COUNT_OF(statuses); i++)
+        redirect |= call->status == statuses[i];
+    struct str where = fetch_header(call, "location");
+    char text[4096], *scheme = NULL;
+    if (!redirect || call->redirects_left == 0 || where.len == 0 || where.len >= sizeof text)
+        return NULL;
+    memcpy(text, where.data, where.len);
+    text[where.len] = 0;
+    bool plain = !str_starts(str_from(call->target), STR("https://")); /* never from TLS to none */
+    CURLU *next = curl_url_dup(call->url);
+    bool follow = next &&
+                  curl_url_set(next, CURLUPART_URL, text, CURLU_DISALLOW_USER) == CURLUE_OK &&
+                  curl_url_get(next, CURLUPART_SCHEME, &scheme, 0) == CURLUE_OK &&
+                  (strcmp(scheme, "https") == 0 || (plain && strcmp(scheme, "http") == 0));
+    curl_free(scheme);
+    if (follow) return next;
+    curl_url_cleanup(next);
+    return NULL;
+}
+
+static void head_ended(struct fetch_call *call)
+{
+    long status = 0;
+    curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status);
+    if (status < 200) return; /* an interim head; another follows */
+    call->status = (int)status;
+    call->head_done = true;
+    call->next = redirect_of(call);
+    if (!call->next && call->on_head) call->on_head(call->arg, call->status);
+}
+
+static size_t on_curl_header(char *data, size_t size, size_t count, void *arg)
+{
+    struct fetch_call *call = arg;
+    struct str line = str_of(data, size * count);
+    if (call->state == ENDED) return 0;
+    call->heard_us = loop_now_us(call->fetch->loop);
+    if (call->head_done) return line.len; /* a trailer */
+    if (str_starts(line, STR("HTTP/"))) buf_clear(&call->head);
+    if (buf_str(&call->head, line) < 0) {
+        call->too_large = call->head.rc == -E2BIG;
+        return 0;
+    }
+    if (str_eq(line, STR("\r\n")) || str_eq(line, STR("\n"))) head_ended(call);
+    return call->state == ENDED ? 0 : line.len;
+}
+
+static size_t on_curl_data(char *data, size_t size, size_t count, void *arg)
+{
+    struct fetch_call *call = arg;
+    struct str part = str_of(data, size * count);
+    if (call->state == ENDED) return 0;
+    call->heard_us = loop_now_us(call->fetch->loop);
+    call->too_large = part.len > call->body_bytes_max - call->body_bytes;
+    if (call->too_large) return 0;
+    if (call->body_bytes_max != SIZE_MAX) call->body_bytes += part.len;
+    if (call->next) return part.len; /* of a redirect that is followed */
+    if (call->on_data)
+        call->on_data(call->arg, part);
+    else if (buf_str(&call->body, part) < 0)
+        return 0;
+    return call->state == ENDED ? 0 : part.len;
+}
+
+/* ---- proxies ---- */
+
+static struct str env_get(const char *const *environ, const char *name)
+{
+    size_t len = strlen(name);
+    for (; environ && *environ; environ++)
+        if (strncasecmp(*environ, name, len) == 0 && (*environ)[len] == '=')
+            return str_from(*environ + len + 1);
+    return (struct str){ 0 };
+}
+
+/* Returns true if no_proxy excepts the host: `*`, its name, or the end of its name after a dot. */
+static bool is_excepted(struct str no_proxy, const char *host)
+{
+    struct str name = str_from(host);
+    while (no_proxy.len > 0) {
+        struct str part = str_trim(str_cut(&no_proxy, ','));
+        if (str_eq(part, STR("*"))) return true;
+        if (part.len > 0 && part.data[0] == '.') part = str_of(part.data + 1, part.len - 1);
+        if (part.len == 0 || part.len > name.len) continue;
+        size_t before = name.len - part.len;
+        bool at_dot = before == 0 || name.data[before - 1] == '.';
+        if (at_dot && str_eq_nocase(str_of(name.data + before, part.len), part)) return true;
+    }
+    return false;
+}
+
+/* Takes host and port from a URL; -EINVAL. libcurl writes IPv6 hosts in brackets, we do not. */
+static int endpoint_of(CURLU *url, struct endpoint *ret)
+{
+    char *host = NULL, *port = NULL;
+    uint64_t number = 0;
+    int rc = -EINVAL;
+    if (curl_url_get(url, CURLUPART_HOST, &host, 0) == CURLUE_OK &&
+        curl_url_get(url, CURLUPART_PORT, &port, CURLU_DEFAULT_PORT) == CURLUE_OK &&
+        str_to_u64(str_from(port), &number) == 0 && number > 0 && number <= UINT16_MAX) {
+        struct str h = str_from(host);
+        if (h.len > 2 && h.data[0] == '[') h = str_of(h.data + 1, h.len - 2);
+        if (h.len > 0 && h.len < sizeof ret->host) {
+            snprintf(ret->host, sizeof ret->host, STR_FMT, STR_ARG(h));
+            ret->port = (uint16_t)number;
+            rc = 0;
+        }
+    }
+    curl_free(host);
+    curl_free(port);
+    return rc;
+}
+
+static int proxy_user_set(struct fetch_call *call, CURLU *url)
+{
+    static const struct {
+        CURLUPart part;
+        CURLoption option;
+    } rows[] = { { CURLUPART_USER, CURLOPT_PROXYUSERNAME },
+                 { CURLUPART_PASSWORD, CURLOPT_PROXYPASSWORD } };
+    CURLcode code = CURLE_OK;
+    for (size_t i = 0; i < COUNT_OF(rows) && code == CURLE_OK; i++) {
+        char *text = NULL;
+        if (curl_url_get(url, rows[i].part, &text, CURLU_URLDECODE) == CURLUE_OK)
+            code = curl_easy_setopt(call->easy, rows[i].option, text);
+        curl_free(text);
+    }
+    return code == CURLE_OK ? 0 : -ENOMEM;
+}
+
+static int proxy_set(struct fetch_call *call, struct str text, struct err *err)
+{
+    char with_scheme[512], *scheme = NULL;
+    bool bare = str_find(text, STR("://")) == SIZE_MAX;
+    int n = snprintf(with_scheme, sizeof with_scheme, "%s" STR_FMT, bare ? "http://" : "",
+                     STR_ARG(text));
+    CURLU *url = curl_url();
+    int rc = url ? -EINVAL : -ENOMEM;
+    if (url && n < (int)sizeof with_scheme &&
+        curl_url_set(url, CURLUPART_URL, with_scheme, 0) == CURLUE_OK &&
+        curl_url_get(url, CURLUPART_SCHEME, &scheme, 0) == CURLUE_OK && strcmp(scheme, "http") == 0)
+        rc = endpoint_of(url, &call->proxy);
+    if (rc == 0) rc = proxy_user_set(call, url);
+    curl_free(scheme);
+    curl_url_cleanup(url);
+    if (rc == -EINVAL)
+        return err_set(
+            err, rc,
+            "the proxy must be http://[user:password@]host[:port]; SOCKS and https proxies "
+            "are not supported");
+    return rc < 0 ? err_set(err, rc, "out of memory") : 0;
+}
+
+/* Decides whether the call goes through a proxy; call->to is its host. */
+static int proxy_find(struct fetch_call *call, struct str asked, struct err *err)
+{
+    const char *const *environ = call->fetch->config.environ;
+    bool tls = str_starts(str_from(call->target), STR("https://"));
+    struct str proxy = asked;
+    if (proxy.len == 0 && !is_excepted(env_get(environ, "no_proxy"), call->to.host))
+        proxy = env_get(environ, tls ? "https_proxy" : "http_proxy");
+    return proxy.len > 0 ? proxy_set(call, proxy, err) : 0;
+}
+
+/* ---- starting ---- */
+
+static void on_name_late(void *arg)
+{
+    call_end(arg, FETCH_NAME, "the resolver does not answer");
+}
+
+/* Writes "HOST:PORT" as libcurl wants it. */
+static void host_port(const char *host, uint16_t port, char *ret, size_t bytes)
+{
+    snprintf(ret, bytes, strchr(host, ':') ? "[%s]:%u" : "%s:%u", host, port);
+}
+
+/* Gives the call, with the address of its host or proxy, to libcurl. */
+static void call_go(struct fetch_call *call, const struct addr *found)
+{
+    struct fetch *f = call->fetch;
+    struct addr addr = *found;
+    char at[ADDR_TEXT_MAX], line[HOST_BYTES + ADDR_TEXT_MAX + 8];
+    CURLcode code = CURLE_OK;
+    addr.port = call->proxy.host[0] ? call->proxy.port : call->to.port;
+    addr_text(&addr, at);
+    if (call->proxy.host[0]) {
+        snprintf(line, sizeof line, "http://%s", at);
+        code = curl_easy_setopt(call->easy, CURLOPT_PROXY, line);
+        host_port(call->to.host, call->to.port, at, sizeof at);
+    }
+    curl_slist_free_all(call->connect_to);
+    call->connect_to = NULL;
+    if (!call->proxy.host[0] || call->tls_name[0]) {
+        snprintf(line, sizeof line, "::%s", at);
+        call->connect_to = curl_slist_append(NULL, line);
+        if (!call->connect_to) code = CURLE_OUT_OF_MEMORY;
+    }
+    if (code == CURLE_OK) code = curl_easy_setopt(call->easy, CURLOPT_CONNECT_TO, call->connect_to);
+    CURLMcode added = CURLM_OUT_OF_MEMORY;
+    if (code == CURLE_OK && !FAULT("fetch.add"))
+        added = curl_multi_add_handle(f->multi, call->easy);
+    if (added != CURLM_OK) {
+        call_end(call, FETCH_LOCAL, curl_multi_strerror(added));
+        return;
+    }
+    call->added = true;
+    call->state = RUNNING;
+    call->heard_us = loop_now_us(f->loop);
+    if (call->idle_us > 0 &&
+        loop_timer_set(f->loop, &call->idle, call->heard_us + call->idle_us) < 0)
+        call_end(call, FETCH_LOCAL, "no timer is left");
+}
+
+static void on_name(void *arg, int rc, const struct addr *found)
+{
+    struct fetch_call *call = arg;
+    loop_timer_clear(call->fetch->loop, &call->name_timer);
+    if (rc < 0)
+        call_end(call, FETCH_NAME, "the host's name is not known");
+    else
+        call_go(call, found);
+}
+
+/* Finds the address that the call connects to. */
+static void call_find(struct fetch_call *call)
+{
+    struct fetch *f = call->fetch;
+    const struct endpoint *to = call->proxy.host[0] ? &call->proxy : &call->to;
+    struct addr addr;
+    if (addr_from_literal(&addr, str_from(to->host), to->port) == 0) {
+        call_go(call, &addr);
+        return;
+    }
+    call->name = (struct resolver_use){ .fn = on_name, .arg = call };
+    int rc = resolver_ask(f->resolver, str_from(to->host), &call->name, &addr);
+    if (rc == -EINPROGRESS) {
+        call->state = FINDING;
+        rc =
+            loop_timer_set(f->loop, &call->name_timer, loop_now_us(f->loop) + f->config.connect_us);
+        if (rc == 0) return;
+    }
+    if (rc == 0)
+        call_go(call, &addr);
+    else if (rc == -ENOENT)
+        call_end(call, FETCH_NAME, "the host's name is not known");
+    else if (rc == -EINVAL)
+        call_end(call, FETCH_NAME, "the host is no name and no address");
+    else
+        call_end(call, FETCH_LOCAL, strerror(-rc));
+}
+
+static void on_launch(void *arg)
+{
+    struct fetch *f = arg;
+    uint64_t left = f->counts.waiting; /* a call that fails here may start another */
+    while (left-- > 0 && f->counts.running < f->config.running_max && !list_empty(&f->waiting)) {
+        struct list *node = list_pop_front(&f->waiting);
+        struct fetch_call *call = CONTAINER_OF(node, struct fetch_call, node);
+        list_push_back(&f->running, node);
+        call->state = FINDING;
+        f->counts.waiting--;
+        f->counts.running++;
+        call_find(call);
+    }
+}
+
+/* Goes on with a redirect. Headers of the request, which may hold credentials, go only to the same
+ * scheme, host and port. */
+static void call_follow(struct fetch_call *call)
+{
+    struct fetch *f = call->fetch;
+    struct endpoint before = call->to;
+    curl_multi_remove_handle(f->multi, call->easy);
+    call->added = false;
+    call->state = FINDING;
+    curl_url_cleanup(call->url);
+    call->url = TAKE(call->next);
+    call->redirects_left--;
+    call->head_done = false;
+    call->body_bytes = 0;
+    loop_timer_clear(f->loop, &call->idle);
+    resolver_leave(f->resolver, &call->name);
+    if (endpoint_of(call->url, &call->to) < 0) {
+        call_end(call, FETCH_MALFORMED, "a redirect leads to no host");
+        return;
+    }
+    if (strcasecmp(before.host, call->to.host) != 0 || before.port != call->to.port) {
+        curl_easy_setopt(call->easy, CURLOPT_HTTPHEADER, NULL);
+        curl_slist_free_all(call->headers);
+        call->headers = NULL;
+    }
+    curl_easy_setopt(call->easy, CURLOPT_CURLU, call->url);
+    call_find(call);
+}
+
+static bool is_token(struct str s)
+{
+    for (size_t i = 0; i < s.len; i++) {
+        unsigned char c = (unsigned char)s.data[i];
+        if (c <= ' ' || c >= 0x7f || strchr("()<>@,;:\\\"/[]?={}", c)) return false;
+    }
+    return s.len > 0;
+}
+
+static bool is_line(struct str s)
+{
+    for (size_t i = 0; i < s.len; i++)
+        if ((unsigned char)s.data[i] < ' ' && s.data[i] != '\t') return false;
+    return true;
+}
+
+static int header_add(struct fetch_call *call, struct str name, struct str value, struct err *err)
+{
+    CLEANUP(buf_fini) struct buf line = { 0 };
+    if (!is_token(name) || !is_line(value))
+        return err_set(err, -EINVAL, "the header " STR_FMT " is not a header line",
+                       STR_ARG(is_line(name) ? name : STR("?")));
+    /* libcurl sends a header without a value only when it ends with ';'. */
+    if (value.len > 0)
+        buf_printf(&line, STR_FMT ": " STR_FMT, STR_ARG(name), STR_ARG(value));
+    else
+        buf_printf(&line, STR_FMT ";", STR_ARG(name));
+    struct curl_slist *all =
+        line.rc < 0 || FAULT("fetch.header") ? NULL : curl_slist_append(call->headers, line.data);
+    if (!all) return err_set(err, -ENOMEM, "out of memory");
+    call->headers = all;
+    return 0;
+}
+
+static int headers_set(struct fetch_call *call, const struct fetch_request *req, struct err *err)
+{
+    CLEANUP(buf_fini) struct buf bearer = { 0 };
+    int rc = 0;
+    for (size_t i = 0; i < req->header_count && rc == 0; i++)
+        rc = header_add(call, req->headers[i].name, req->headers[i].value, err);
+    if (rc == 0 && req->content_type.len > 0)
+        rc = header_add(call, STR("Content-Type"), req->content_type, err);
+    if (rc == 0 && req->bearer.len > 0) {
+        buf_printf(&bearer, "Bearer " STR_FMT, STR_ARG(req->bearer));
+        rc = header_add(call, STR("Authorization"), buf_view(&bearer), err);
+    }
+    if (rc == 0 && req->body.len > 0) { /* without: libcurl would wait for 100 Continue */
+        struct curl_slist *all = curl_slist_append(call->headers, "Expect:");
+        if (!all) return err_set(err, -ENOMEM, "out of memory");
+        call->headers = all;
+    }
+    if (rc == 0 && call->tls_name[0]) {
+        char host[HOST_BYTES + 16];
+        host_port(call->to.host, call->to.port, host, sizeof host);
+        rc = header_add(call, STR("Host"), str_from(host), err);
+    }
+    return rc;
+}
+
+/* Reads the URL into call->url, ->to and ->target. */
+static int url_set(struct fetch_call *call, struct str text, struct err *err)
+{
+    CLEANUP(buf_fini) struct buf copy = { 0 };
+    char *scheme = NULL, *path = NULL;
+    buf_str(&copy, text);
+    buf_byte(&copy, 0);
+    call->url = curl_url();
+    if (copy.rc < 0 || !call->url) return err_set(err, -ENOMEM, "out of memory");
+    CURLUcode code = is_line(text) && memchr(text.data, 0, text.len) == NULL
+                         ? curl_url_set(call->url, CURLUPART_URL, copy.data, CURLU_DISALLOW_USER)
+                         : CURLUE_MALFORMED_INPUT;
+    bool ok = code == CURLUE_OK &&
+              curl_url_get(call->url, CURLUPART_SCHEME, &scheme, 0) == CURLUE_OK &&
+              (strcmp(scheme, "https") == 0 || strcmp(scheme, "http") == 0) &&
+              curl_url_get(call->url, CURLUPART_PATH, &path, 0) == CURLUE_OK &&
+              endpoint_of(call->url, &call->to) == 0;
+    if (ok) {
+        char at[HOST_BYTES + 16];
+        host_port(call->to.host, call->to.port, at, sizeof at);
+        snprintf(call->target, sizeof call->target, "%.8s://%s%.200s", scheme, at, path);
+    }
+    curl_free(scheme);
+    curl_free(path);
+    if (ok) return 0;
+    if (code == CURLUE_USER_NOT_ALLOWED)
+        return err_set(err, -EINVAL, "a URL may not hold a user or password");
+    return err_set(err, -EINVAL, "\"" STR_FMT "\" is not an https:// or http:// URL with a host",
+                   STR_ARG(text.len > 200 ? str_of(text.data, 200) : text));
+}
+
+static CURLcode text_option(CURL *easy, CURLoption option, struct str text)
+{
+    CLEANUP(buf_fini) struct buf copy = { 0 };
+    if (text.len == 0) return CURLE_OK;
+    if (buf_str(&copy, text) < 0) return CURLE_OUT_OF_MEMORY;
+    return curl_easy_setopt(easy, option, copy.data);
+}
+
+static CURLcode blob_option(CURL *easy, CURLoption option, struct str pem)
+{
+    if (pem.len == 0) return CURLE_OK;
+    struct curl_blob blob = { .data = (char *)(uintptr_t)pem.data,
+                              .len = pem.len,
+                              .flags = CURL_BLOB_COPY };
+    return curl_easy_setopt(easy, option, &blob);
+}
+
+static CURLcode tls_set(struct fetch_call *call, const struct fetch_tls *t)
+{
+    CURL *e = call->easy;
+    CURLcode code = CURLE_OK;
+    if (t->name.len > 0) {
+        snprintf(call->tls_name, sizeof call->tls_name, STR_FMT, STR_ARG(t->name));
+        if (curl_url_set(call->url, CURLUPART_HOST, call->tls_name, 0) != CURLUE_OK)
+            return CURLE_URL_MALFORMAT;
+    }
+    if (t->ca.len > 0 ||
+        t->ca_file.len > 0) /* the folder of the system's CAs is a default of its own */
+        code = curl_easy_setopt(e, CURLOPT_CAPATH, NULL);
+    if (code == CURLE_OK && t->insecure) {
+        code = curl_easy_setopt(e, CURLOPT_SSL_VERIFYPEER, 0L);
+        if (code == CURLE_OK) code = curl_easy_setopt(e, CURLOPT_SSL_VERIFYHOST, 0L);
+    }
+    if (code == CURLE_OK) code = blob_option(e, CURLOPT_CAINFO_BLOB, t->ca);
+    if (code == CURLE_OK) code = blob_option(e, CURLOPT_SSLCERT_BLOB, t->certificate);
+    if (code == CURLE_OK) code = blob_option(e, CURLOPT_SSLKEY_BLOB, t->key);
+    if (code == CURLE_OK && t->ca.len == 0) code = text_option(e, CURLOPT_CAINFO, t->ca_file);
+    if (code == CURLE_OK && t->certificate.len == 0)
+        code = text_option(e, CURLOPT_SSLCERT, t->certificate_file);
+    if (code == CURLE_OK && t->key.len == 0) code = text_option(e, CURLOPT_SSLKEY, t->key_file);
+    return code;
+}
+
+/* Hands the body out once. libcurl sends a request again on its own when a pooled connection is closed
+ * without a byte of a reply; the server may have carried it out by then. It cannot rewind this function,
+ * and so repeats no request whose body it has begun to send. */
+static size_t on_curl_read(char *to, size_t size, size_t count, void *arg)
+{
+    struct fetch_call *call = arg;
+    size_t len = min_size(size * count, call->sends.len - call->sent_bytes);
+    if (len > 0) memcpy(to, call->sends.data + call->sent_bytes, len);
+    call->sent_bytes += len;
+    return len;
+}
+
+static CURLcode method_set(struct fetch_call *call, struct str body)
+{
+    CURL *e = call->easy;
+    if (strcmp(call->method, "HEAD") == 0) return curl_easy_setopt(e, CURLOPT_NOBODY, 1L);
+    if (strcmp(call->method, "GET") == 0 && body.len == 0)
+        return curl_easy_setopt(e, CURLOPT_HTTPGET, 1L);
+    CURLcode code = CURLE_OK;
+    if (body.len > 0 || strcmp(call->method, "POST") == 0) {
+        if (buf_str(&call->sends, body) < 0) return CURLE_OUT_OF_MEMORY;
+        code = curl_easy_setopt(e, CURLOPT_POST, 1L);
+        if (code == CURLE_OK) code = curl_easy_setopt(e, CURLOPT_READFUNCTION, on_curl_read);
+        if (code == CURLE_OK) code = curl_easy_setopt(e, CURLOPT_READDATA, call);
+        if (code == CURLE_OK)
+            code = curl_easy_setopt(e, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body.len);
+    }
+    return code == CURLE_OK ? curl_easy_setopt(e, CURLOPT_CUSTOMREQUEST, call->method) : code;
+}
+
+/* Sets what every call has, and what the request says. */
+static CURLcode options_set(struct fetch_call *call, const struct fetch_request *req)
+{
+    CURL *e = call->easy;
+    long version = req->http2 ? CURL_HTTP_VERSION_2TLS : CURL_HTTP_VERSION_1_1;
+    CURLcode code = CURLE_OK;
+#define SET(option, value) \
+    if (code == CURLE_OK) code = curl_easy_setopt(e, option, value)
+    SET(CURLOPT_PRIVATE, call);
+    SET(CURLOPT_CURLU, call->url);
+    SET(CURLOPT_ERRORBUFFER, call->curl_error);
+    SET(CURLOPT_NOSIGNAL, 1L);
+    SET(CURLOPT_HTTP_VERSION, version);
+    SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+    SET(CURLOPT_CONNECTTIMEOUT_MS, (long)(call->fetch->config.connect_us / 1000));
+    SET(CURLOPT_TCP_KEEPALIVE, 1L);
+    SET(CURLOPT_TCP_KEEPIDLE, (long)KEEPALIVE_S);
+    SET(CURLOPT_TCP_KEEPINTVL, (long)KEEPALIVE_S);
+    SET(CURLOPT_FRESH_CONNECT, req->fresh ? 1L : 0L);
+    SET(CURLOPT_USERAGENT, "muster/" MUSTER_VERSION);
+    SET(CURLOPT_HEADERFUNCTION, on_curl_header);
+    SET(CURLOPT_HEADERDATA, call);
+    SET(CURLOPT_WRITEFUNCTION, on_curl_data);
+    SET(CURLOPT_WRITEDATA, call);
+    SET(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
+    if (!call->proxy.host[0]) SET(CURLOPT_PROXY, ""); /* "": not from the environment either */
+    SET(CURLOPT_NOPROXY, "");
+    SET(CURLOPT_HTTPHEADER, call->headers);
+#undef SET
+    return code;
+}
+
+/* Fills a new call; on failure the caller frees it. */
+static int call_fill(struct fetch_call *call, const struct fetch_request *req, struct err *err)
+{
+    static const struct fetch_tls none = { 0 };
+    struct str method = req->method.len ? req->method : req->body.len ? STR("POST") : STR("GET");
+    if (!is_token(method) || method.len >= sizeof call->method)
+        return err_set(err, -EINVAL, "the method is not one of HTTP");
+    snprintf(call->method, sizeof call->method, STR_FMT, STR_ARG(method));
+    bool reads = str_eq(method, STR("GET")) || str_eq(method, STR("HEAD"));
+    if (reads && !(req->tls && req->tls->name.len))
+        call->redirects_left = min_u32(req->redirects_max, FETCH_REDIRECTS_MAX);
+    int rc = url_set(call, req->url, err);
+    if (rc < 0) return rc;
+    call->easy = FAULT("fetch.easy") ? NULL : curl_easy_init();
+    if (!call->easy) return err_set(err, -ENOMEM, "out of memory");
+    rc = proxy_find(call, req->proxy, err);
+    if (rc < 0) return rc;
+    CURLcode code = tls_set(call, req->tls ? req->tls : &none);
+    if (code == CURLE_OK) code = method_set(call, req->body);
+    if (code == CURLE_OK) rc = headers_set(call, req, err);
+    if (rc < 0) return rc;
+    if (code == CURLE_OK) code = options_set(call, req);
+    if (code == CURLE_OUT_OF_MEMORY) return err_set(err, -ENOMEM, "out of memory");
+    return code == CURLE_OK ? 0 : err_set(err, -EINVAL, "%s", curl_easy_strerror(code));
+}
+
+int fetch_start(struct fetch *f, const struct fetch_request *req, struct fetch_call **ret,
+                struct err *err)
+{
+    loop_assert_owner(f->loop);
+    must(req->on_end);
+    if (f->freeing) return err_set(err, -EAGAIN, "the client is being closed");
+    if (f->counts.waiting >= f->config.waiting_max) {
+        f->counts.refused++;
+        return err_set(err, -EAGAIN, "%u calls wait already", f->config.waiting_max);
+    }
+    struct fetch_call *call = FAULT("fetch.call") ? NULL : calloc(1, sizeof *call);
+    if (!call) return err_set(err, -ENOMEM, "out of memory");
+    call->fetch = f;
+    call->idle_us = req->idle_us;
+    call->body_bytes_max = req->body_bytes_max ? req->body_bytes_max : FETCH_BODY_BYTES;
+    call->on_head = req->on_head;
+    call->on_data = req->on_data;
+    call->on_end = req->on_end;
+    call->arg = req->arg;
+    call->deadline = (struct loop_timer){ .fn = on_deadline, .arg = call };
+    call->idle = (struct loop_timer){ .fn = on_idle, .arg = call };
+    call->name_timer = (struct loop_timer){ .fn = on_name_late, .arg = call };
+    buf_init(&call->head, FETCH_HEAD_BYTES_MAX);
+    buf_init(&call->body, call->body_bytes_max);
+    int rc = call_fill(call, req, err);
+    if (rc == 0 && req->deadline_us != 0) {
+        rc = loop_timer_set(f->loop, &call->deadline, req->deadline_us);
+        if (rc < 0) err_set(err, rc, "no timer is left");
+    }
+    if (rc < 0) {
+        bool inside = f->inside; /* a handle that was never added may be freed anywhere */
+        f->inside = false;
+        call_free(call);
+        f->inside = inside;
+        return rc;
+    }
+    list_push_back(&f->waiting, &call->node);
+    f->counts.waiting++;
+    f->counts.calls++;
+    loop_defer(f->loop, &f->launch);
+    *ret = call;
+    return 0;
+}
+
+/* ---- life ---- */
+
+static pthread_once_t curl_once = PTHREAD_ONCE_INIT;
+static CURLcode curl_ready;
+
+static void curl_begin(void)
+{
+    curl_ready = curl_global_init(CURL_GLOBAL_DEFAULT);
+}
+
+int fetch_new(struct loop *l, const struct fetch_config *config, struct fetch **ret,
+              struct err *err)
+{
+    pthread_once(&curl_once, curl_begin);
+    if (curl_ready != CURLE_OK)
+        return err_set(err, -EIO, "libcurl does not start: %s", curl_easy_strerror(curl_ready));
+    CLEANUP(fetch_freep) struct fetch *f = calloc(1, sizeof *f);
+    if (!f) return err_set(err, -ENOMEM, "out of memory");
+    f->loop = l;
+    f->config = *config;
+    if (f->config.running_max == 0) f->config.running_max = RUNNING_MAX;
+    if (f->config.waiting_max == 0) f->config.waiting_max = WAITING_MAX;
+    if (f->config.connect_us == 0) f->config.connect_us = CONNECT_US;
+    f->timer = (struct loop_timer){ .fn = on_timer, .arg = f };
+    f->poke = (struct loop_task){ .fn = on_timer, .arg = f };
+    f->launch = (struct loop_task){ .fn = on_launch, .arg = f };
+    f->reap = (struct loop_task){ .fn = on_reap, .arg = f };
+    list_init(&f->waiting);
+    list_init(&f->running);
+    list_init(&f->ended);
+    list_init(&f->sockets);
+    int rc = resolver_new(l, config->names, &f->resolver, err);
+    if (rc < 0) return rc;
+    f->multi = curl_multi_init();
+    if (!f->multi) return err_set(err, -ENOMEM, "out of memory");
+    curl_multi_setopt(f->multi, CURLMOPT_SOCKETFUNCTION, on_curl_socket);
+    curl_multi_setopt(f->multi, CURLMOPT_SOCKETDATA, f);
+    curl_multi_setopt(f->multi, CURLMOPT_TIMERFUNCTION, on_curl_timer);
+    curl_multi_setopt(f->multi, CURLMOPT_TIMERDATA, f);
+    curl_multi_setopt(f->multi, CURLMOPT_MAXCONNECTS, (long)f->config.running_max);
+    *ret = TAKE(f);
+    return 0;
+}
+
+void fetch_free(struct fetch *f)
+{
+    if (!f) return;
+    must(!f->inside);
+    f->freeing = true;
+    for (struct list *lists[] = { &f->waiting, &f->running }, **l = lists; l < lists + 2; l++)
+        while (!list_empty(*l))
+            call_end(CONTAINER_OF((*l)->next, struct fetch_call, node), FETCH_CANCELLED,
+                     "the client is closed");
+    on_reap(f);
+    loop_defer_clear(f->loop, &f->reap);
+    loop_defer_clear(f->loop, &f->launch);
+    loop_defer_clear(f->loop, &f->poke);
+    if (f->multi) curl_multi_cleanup(f->multi); /* closes the pooled connections */
+    loop_timer_clear(f->loop, &f->timer);
+    while (!list_empty(&f->sockets))
+        watched_free(CONTAINER_OF(f->sockets.next, struct watched, node));
+    resolver_free(f->resolver);
+    free(f);
+}
+
+void fetch_counts_get(const struct fetch *f, struct fetch_counts *ret)
+{
+    *ret = f->counts;
+}

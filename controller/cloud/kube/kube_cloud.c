@@ -1,0 +1,510 @@
+/* kube_cloud.c - turns the controller's calls into calls of the API server, and watched Pods into listings.
+ *
+ *     create:  POST Pod ──201──► POST Secret ──► made
+ *                   └──409──► GET Pod (ours?) ──┘
+ *     remove:  DELETE Pod ──► going; its Secret is collected with it
+ *     list:    the watched Pods, at once
+ *
+ * A Pod is taken into the view from the reply that made it, so that a watch that lags cannot make an
+ * instance absent that was just made. */
+#include "controller/cloud/kube/kube_cloud.h"
+
+#include "base/core/bits.h"
+#include "base/core/json.h"
+#include "base/core/json_path.h"
+#include "base/core/own.h"
+#include "base/io/kube/kube_config.h"
+#include "base/io/log.h"
+#include "base/io/loop/clock.h"
+#include "controller/cloud/cloud_call.h"
+#include "controller/cloud/kube/kube_view.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DRAIN_MARGIN_S 15 /* from the end of a drain to the kubelet's SIGKILL */
+#define OWNER_AGAIN_US 5000000
+
+static const struct kube_resource pods = { "", "v1", "pods", false };
+static const struct kube_resource secrets = { "", "v1", "secrets", false };
+static const struct kube_resource deployments = { "apps", "v1", "deployments", false };
+static const struct kube_resource statefulsets = { "apps", "v1", "statefulsets", false };
+
+struct kube_cloud;
+
+/* A call of the controller; one call of the API server is under way for it. */
+struct errand {
+    struct kube_cloud *cloud;
+    struct cloud_kept kept; /* op CLOUD_NONE: the slot is free */
+    struct kube_call *call;
+    struct listed made;
+    char uid[KUBE_UID_BYTES];
+};
+
+struct kube_cloud {
+    struct loop *loop;
+    const struct kube_settings *settings;
+    struct kube_config *cluster;
+    struct kube_client *client;
+    struct kube_view *view;
+    struct cloud_driver driver;
+    struct str ns;
+    int64_t grace_s;
+    struct buf owner; /* its reference in JSON, once known */
+    struct kube_call *owner_call;
+    int64_t owner_again_us;
+    struct errand errand[CLOUD_CALLS_MAX];
+    struct cloud_event done[CLOUD_CALLS_MAX]; /* a ring; with the errands at most CLOUD_CALLS_MAX */
+    uint32_t done_first, done_count, errand_count;
+    struct listed room[CLOUD_LIST_MAX];
+    void (*fn)(void *arg);
+    void *arg;
+};
+
+/* ---- ends of calls ---- */
+
+static struct cloud_event *put(struct kube_cloud *k, enum cloud_op op, uint64_t id)
+{
+    struct cloud_event *e = &k->done[(k->done_first + k->done_count++) % CLOUD_CALLS_MAX];
+    *e = (struct cloud_event){ .id = id, .op = op };
+    if (k->fn) k->fn(k->arg);
+    return e;
+}
+
+/* Frees the slot of an errand and puts its event, which the caller completes. */
+static struct cloud_event *finish(struct errand *er)
+{
+    struct kube_cloud *k = er->cloud;
+    enum cloud_op op = er->kept.op;
+    uint64_t id = er->kept.id;
+    cloud_kept_fini(&er->kept);
+    er->kept = (struct cloud_kept){ 0 };
+    er->call = NULL;
+    k->errand_count--;
+    return put(k, op, id);
+}
+
+/* Says what a reply that is no success means for an offer. A reply that leaves open whether something was
+ * made is transient, whatever its status. */
+static enum offer_error class_of(const struct kube_reply *r)
+{
+    if (r->unsure) return OFFER_TRANSIENT;
+    switch (r->rc) {
+    case -EACCES:
+        return OFFER_AUTH;
+    case -EPERM: /* ResourceQuota speaks through the same status as a missing right */
+        return strstr(r->status.message, "exceeded quota") ? OFFER_QUOTA : OFFER_AUTH;
+    case -EBUSY:
+        return OFFER_THROTTLE;
+    case -EINVAL:
+    case -E2BIG:
+    case -ENOENT: /* the namespace */
+        return OFFER_INVALID;
+    default:
+        return OFFER_TRANSIENT;
+    }
+}
+
+static void fail(struct errand *er, const struct kube_reply *r)
+{
+    struct cloud_event *e = finish(er);
+    e->rc = r->rc;
+    e->class = class_of(r);
+    err_set(&e->err, r->rc, "%s", r->problem);
+}
+
+static void refuse(struct errand *er, enum offer_error class, const struct err *err, int rc)
+{
+    struct cloud_event *e = finish(er);
+    e->rc = rc;
+    e->class = class;
+    e->err = *err;
+}
+
+static void succeed(struct errand *er)
+{
+    struct listed made = er->made;
+    finish(er)->made = made;
+}
+
+/* ---- create ---- */
+
+/* Asks the API server, unless the term that wants it is over: also between two steps of one errand. */
+static void start(struct errand *er, struct kube_request *req,
+                  void (*on_end)(void *arg, const struct kube_reply *reply))
+{
+    struct kube_cloud *k = er->cloud;
+    struct err err = { 0 };
+    if (!cloud_fence_holds(k->settings->fence, er->kept.epoch, clock_mono_us())) {
+        enum cloud_op op = er->kept.op;
+        uint64_t id = er->kept.id;
+        cloud_refuse(op, id, finish(er));
+        return;
+    }
+    req->ns = k->ns;
+    req->on_end = on_end;
+    req->arg = er;
+    int rc = kube_start(k->client, req, &er->call, &err);
+    if (rc < 0) refuse(er, rc == -EAGAIN ? OFFER_THROTTLE : OFFER_TRANSIENT, &err, rc);
+}
+
+static void on_secret(void *arg, const struct kube_reply *r)
+{
+    struct errand *er = arg;
+    er->call = NULL;
+    if (r->rc == 0 || r->status.reason == KUBE_ALREADY_EXISTS)
+        succeed(er);
+    else
+        fail(er, r);
+}
+
+static void make_secret(struct errand *er)
+{
+    CLEANUP(buf_fini) struct buf body = { 0 };
+    const struct cloud_kept *c = &er->kept;
+    if (c->key.len == 0) {
+        succeed(er);
+        return;
+    }
+    int rc = kube_secret_write(str_from(c->intent), er->cloud->settings->section->fleet,
+                               str_from(er->uid), buf_view(&c->key), &body);
+    if (rc < 0) {
+        struct err err = { 0 };
+        refuse(er, OFFER_TRANSIENT, &err, err_set(&err, rc, "no memory for a Secret"));
+        return;
+    }
+    struct kube_request req = { .verb = KUBE_CREATE,
+                                .resource = &secrets,
+                                .body = buf_view(&body) };
+    start(er, &req, on_secret);
+    explicit_bzero(body.data, body.len);
+}
+
+/* Takes the Pod that was made, or found; goes on with its Secret. */
+static void take_pod(struct errand *er, struct str json)
+{
+    struct kube_cloud *k = er->cloud;
+    struct kube_pod pod;
+    struct err err = { 0 };
+    int rc = kube_pod_read(json, &pod, &err);
+    if (rc == 0 && !kube_has_label(json, STR(KUBE_LABEL_FLEET), k->settings->section->fleet))
+        rc = err_set(&err, -EEXIST, "the Pod %s exists and is not of this fleet", pod.meta.name);
+    if (rc < 0) {
+        refuse(er, OFFER_INVALID, &err, rc);
+        return;
+    }
+    kube_view_take(k->view, &pod);
+    er->made = pod.listed;
+    snprintf(er->uid, sizeof er->uid, "%s", pod.meta.uid);
+    make_secret(er);
+}
+
+static void on_found(void *arg, const struct kube_reply *r)
+{
+    struct errand *er = arg;
+    er->call = NULL;
+    if (r->rc == 0) {
+        take_pod(er, r->body);
+        return;
+    }
+    struct kube_reply again = *r;
+    again.unsure = true; /* it was there and is gone: what becomes of the intent a listing tells */
+    fail(er, &again);
+}
+
+static void on_pod(void *arg, const struct kube_reply *r)
+{
+    struct errand *er = arg;
+    er->call = NULL;
+    if (r->rc == 0) {
+        take_pod(er, r->body);
+    } else if (r->status.reason == KUBE_ALREADY_EXISTS) {
+        struct kube_request req = { .verb = KUBE_GET,
+                                    .resource = &pods,
+                                    .name = str_from(er->kept.intent) };
+        start(er, &req, on_found);
+    } else {
+        fail(er, r);
+    }
+}
+
+static const struct kube_sold *find_sold(const struct kube_cloud *k, const char *name)
+{
+    for (uint32_t i = 0; i < k->settings->sold_count; i++)
+        if (strcmp(k->settings->sold[i].offer.name, name) == 0) return &k->settings->sold[i];
+    return NULL;
+}
+
+static int write_pod(const struct kube_cloud *k, const struct cloud_kept *c, struct buf *out,
+                     struct err *err)
+{
+    const struct kube_section *s = k->settings->section;
+    const struct kube_sold *sold = find_sold(k, c->offer.name);
+    CLEANUP(arena_fini) struct arena arena;
+    struct launch_spec spec;
+    arena_init(&arena, 2 * LAUNCH_BYTES_MAX);
+    if (!sold) return err_set(err, -EINVAL, "there is no offer %s", c->offer.name);
+    int rc = launch_spec_decode(buf_view(&c->spec), &arena, &spec, err);
+    if (rc < 0) return rc;
+    spec.engine_host = STR("0.0.0.0"); /* MUSTER_AGENT_ENGINE_HOST holds the Pod's address */
+    spec.created_us = c->asked_us;
+    const struct cloud_request request = { c->intent, &sold->offer, &spec, buf_view(&c->key) };
+    const struct kube_pod_ask ask = { .fleet = s->fleet,
+                                      .request = &request,
+                                      .template = sold->template,
+                                      .image = s->image,
+                                      .pull_policy = k->settings->pull_policy,
+                                      .resource = sold->resource,
+                                      .node_label = sold->node_label,
+                                      .resource_count = sold->resource_count,
+                                      .node_label_count = sold->node_label_count,
+                                      .owner = buf_view(&k->owner),
+                                      .grace_s = k->grace_s,
+                                      .priority = s->priority_class };
+    return kube_pod_write(&ask, out, err);
+}
+
+static void create(struct errand *er)
+{
+    CLEANUP(buf_fini) struct buf body = { .max = KUBE_POD_BYTES_MAX };
+    struct err err = { 0 };
+    int rc = write_pod(er->cloud, &er->kept, &body, &err);
+    if (rc < 0) {
+        refuse(er, rc == -ENOMEM ? OFFER_TRANSIENT : OFFER_INVALID, &err, rc);
+        return;
+    }
+    struct kube_request req = { .verb = KUBE_CREATE, .resource = &pods, .body = buf_view(&body) };
+    start(er, &req, on_pod);
+}
+
+/* ---- remove ---- */
+
+static void on_deleted(void *arg, const struct kube_reply *r)
+{
+    struct errand *er = arg;
+    er->call = NULL;
+    if (r->rc == 0 || r->rc == -ENOENT)
+        succeed(er);
+    else
+        fail(er, r);
+}
+
+static void delete_pod(struct errand *er)
+{
+    const char *name = er->kept.handle[0] ? er->kept.handle : er->kept.intent;
+    struct kube_request req = {
+        .verb = KUBE_DELETE,
+        .resource = &pods,
+        .name = str_from(name),
+        .del = { .propagation = KUBE_BACKGROUND, .grace_s = -1 },
+    };
+    start(er, &req, on_deleted);
+}
+
+/* ---- the owner of the Pods ---- */
+
+static void on_owner(void *arg, const struct kube_reply *r)
+{
+    struct kube_cloud *k = arg;
+    const struct kube_settings *s = k->settings;
+    struct kube_meta meta;
+    k->owner_call = NULL;
+    if (r->rc < 0 || kube_meta_read(r->body, &meta, NULL) < 0) {
+        log_event(LOG_WARN, "owner_unknown", "owner=%.*s/%.*s error=%s", STR_ARG(s->owner_resource),
+                  STR_ARG(s->owner_name), r->rc < 0 ? r->problem : "an object without metadata");
+        return;
+    }
+    struct json_writer w;
+    json_writer_init(&w, &k->owner);
+    json_object(&w);
+    json_kv_text(&w, "apiVersion", "apps/v1");
+    json_kv_text(&w, "kind",
+                 str_eq(s->owner_resource, STR("deployments")) ? "Deployment" : "StatefulSet");
+    json_kv_str(&w, "name", s->owner_name);
+    json_kv_text(&w, "uid", meta.uid);
+    json_object_end(&w);
+    if (k->fn) k->fn(k->arg); /* creates wait for it */
+}
+
+/* Returns true once the owner is known, or none is wanted; asks for it otherwise. */
+static bool owner_is_known(struct kube_cloud *k)
+{
+    const struct kube_settings *s = k->settings;
+    if (s->owner_name.len == 0 || k->owner.len > 0) return true;
+    int64_t now_us = loop_now_us(k->loop);
+    if (k->owner_call || now_us < k->owner_again_us) return false;
+    k->owner_again_us = now_us + OWNER_AGAIN_US;
+    bool deployment = str_eq(s->owner_resource, STR("deployments"));
+    struct kube_request req = { .verb = KUBE_GET,
+                                .resource = deployment ? &deployments : &statefulsets,
+                                .ns = k->ns,
+                                .name = s->owner_name,
+                                .on_end = on_owner,
+                                .arg = k };
+    struct err err = { 0 };
+    if (kube_start(k->client, &req, &k->owner_call, &err) < 0)
+        log_event(LOG_WARN, "owner_unknown", "error=%s", err.text);
+    return false;
+}
+
+/* ---- the driver ---- */
+
+static int offers(void *ctx, struct offer *ret, uint32_t max, uint32_t *ret_count, struct err *err)
+{
+    const struct kube_settings *s = ((struct kube_cloud *)ctx)->settings;
+    if (s->sold_count > max)
+        return err_set(err, -E2BIG, "kubernetes has %u offers; %u fit", s->sold_count, max);
+    for (uint32_t i = 0; i < s->sold_count; i++)
+        ret[i] = s->sold[i].offer;
+    *ret_count = s->sold_count;
+    return 0;
+}
+
+static void list(struct kube_cloud *k, uint64_t id, int64_t now_us)
+{
+    struct err err = { 0 };
+    uint32_t count = 0;
+    int rc = kube_view_list(k->view, now_us, k->room, &count, &err);
+    struct cloud_event *e = put(k, CLOUD_LIST, id);
+    e->rc = rc;
+    e->err = err;
+    e->item = k->room;
+    e->count = count;
+}
+
+static void tell_prices(struct kube_cloud *k, uint64_t id)
+{
+    struct cloud_event *e = put(k, CLOUD_PRICES, id);
+    e->count = k->settings->sold_count;
+    for (uint32_t i = 0; i < e->count; i++) {
+        const struct offer *o = &k->settings->sold[i].offer;
+        e->price[i] = (struct cloud_price){ .known = o->price_known, .price_h = o->price_h };
+        must(name_copy(e->price[i].offer, NAME_BYTES, str_from(o->name)) == 0);
+    }
+}
+
+static struct errand *free_errand(struct kube_cloud *k)
+{
+    for (uint32_t i = 0; i < CLOUD_CALLS_MAX; i++)
+        if (k->errand[i].kept.op == CLOUD_NONE) return &k->errand[i];
+    return NULL;
+}
+
+static int submit(void *ctx, const struct cloud_call *call, int64_t now_us, struct err *err)
+{
+    struct kube_cloud *k = ctx;
+    if (k->errand_count + k->done_count == CLOUD_CALLS_MAX)
+        return err_set(err, -EBUSY, "%d calls to the API server are under way", CLOUD_CALLS_MAX);
+    if (call->op == CLOUD_LIST) {
+        list(k, call->id, now_us);
+        return 0;
+    }
+    if (call->op == CLOUD_PRICES) {
+        tell_prices(k, call->id);
+        return 0;
+    }
+    if (call->op == CLOUD_CREATE && !owner_is_known(k))
+        return err_set(err, -EBUSY, "kubernetes.owner is not found yet");
+    struct errand *er = free_errand(k);
+    must(er);
+    int rc = cloud_keep(call, now_us, &er->kept, err);
+    if (rc < 0) return rc;
+    er->cloud = k;
+    k->errand_count++;
+    if (call->op == CLOUD_CREATE)
+        create(er);
+    else
+        delete_pod(er);
+    return 0;
+}
+
+static bool next(void *ctx, int64_t now_us, struct cloud_event *ret)
+{
+    struct kube_cloud *k = ctx;
+    (void)now_us;
+    if (k->done_count == 0) return false;
+    *ret = k->done[k->done_first];
+    k->done_first = (k->done_first + 1) % CLOUD_CALLS_MAX;
+    k->done_count--;
+    return true;
+}
+
+static void watch(void *ctx, void (*fn)(void *arg), void *arg)
+{
+    struct kube_cloud *k = ctx;
+    k->fn = fn;
+    k->arg = arg;
+    kube_view_watch(k->view, fn, arg);
+}
+
+static void close_cloud(void *ctx)
+{
+    struct kube_cloud *k = ctx;
+    for (uint32_t i = 0; i < CLOUD_CALLS_MAX; i++) {
+        if (k->errand[i].call) kube_cancel(k->errand[i].call);
+        cloud_kept_fini(&k->errand[i].kept);
+    }
+    if (k->owner_call) kube_cancel(k->owner_call);
+    kube_view_free(k->view);
+    kube_client_free(k->client);
+    kube_config_free(k->cluster);
+    buf_fini(&k->owner);
+    free(k);
+}
+
+static const struct cloud_driver kube_driver = {
+    .name = "kubernetes",
+    .about = "Pods of a Kubernetes cluster",
+    .close = close_cloud,
+    .offers = offers,
+    .submit = submit,
+    .next = next,
+    .watch = watch,
+};
+
+static int connect_cluster(struct kube_cloud *k, const char *const *environ, uint64_t seed,
+                           struct err *err)
+{
+    const struct kube_section *s = k->settings->section;
+    const struct kube_source source = { .path = s->kubeconfig.len > 0 ? s->kubeconfig.data : NULL,
+                                        .context = s->context,
+                                        .environ = environ };
+    int rc = kube_config_load(&source, &k->cluster, err);
+    if (rc < 0) return rc;
+    k->ns = s->namespace.len > 0 ? s->namespace : k->cluster->ns;
+    const struct kube_client_config client = { .calls_per_s = s->calls_per_s,
+                                               .seed = seed,
+                                               .environ = environ };
+    rc = kube_client_new(k->loop, k->cluster, &client, &k->client, err);
+    if (rc < 0) return rc;
+    const struct kube_view_config view = { .ns = k->ns,
+                                           .fleet = s->fleet,
+                                           .wait_us = s->wait_us,
+                                           .image_wait_us = s->image_wait_us,
+                                           .grace_us = k->grace_s * 1000000,
+                                           .nodes = s->watch_nodes };
+    return kube_view_new(k->client, &view, &k->view, err);
+}
+
+int kube_cloud_open(struct loop *l, const struct kube_settings *settings, int64_t drain_us,
+                    const char *const *environ, uint64_t seed, struct cloud *ret, struct err *err)
+{
+    struct kube_cloud *k = calloc(1, sizeof *k);
+    must(k);
+    k->loop = l;
+    k->settings = settings;
+    k->driver = kube_driver;
+    k->grace_s = drain_us / 1000000 + DRAIN_MARGIN_S;
+    int rc = connect_cluster(k, environ, seed, err);
+    if (rc < 0) {
+        close_cloud(k);
+        return err_prefix(err, rc, "kubernetes");
+    }
+    log_event(LOG_INFO, "cluster_opened", "server=%.*s namespace=%.*s source=%.*s",
+              STR_ARG(k->cluster->server), STR_ARG(k->ns), STR_ARG(k->cluster->source));
+    *ret = (struct cloud){
+        .driver = &k->driver, .ctx = k, .lag_us = KUBE_LAG_US, .poll_us = settings->section->poll_us
+    };
+    return 0;
+}

@@ -1,0 +1,584 @@
+/* kube_pod.c - merges a template with what an instance needs, and finds in a Pod's object its place in life.
+ *
+ * The template is copied member by member: unknown fields of newer API versions pass through. What the
+ * driver adds to lists (volumes, mounts, environment, tolerations) comes after the template's entries. */
+#include "controller/cloud/kube/kube_pod.h"
+
+#include "base/core/bits.h"
+#include "base/core/json.h"
+#include "base/core/json_path.h"
+#include "base/core/own.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define FOLDER "/run/muster"
+#define LAUNCH_FILE FOLDER "/launch/launch.json"
+#define KEY_FILE FOLDER "/key/key"
+#define STATE_FOLDER FOLDER "/state"
+#define CONTAINER "muster"
+#define GRACE_S_MAX 86400
+
+static const char *const annotations[] = { KUBE_DOMAIN "service", KUBE_DOMAIN "pool",
+                                           KUBE_DOMAIN "offer" };
+
+/* ---- writing ---- */
+
+struct pod_writer {
+    struct json_writer w;
+    const struct kube_pod_ask *ask;
+    const char *const *skip; /* members of the template that are written by us */
+    const char *refused;     /* a member that only the driver may set */
+    bool found;              /* the engine's container */
+    struct str container;    /* its name, once it is merged */
+};
+
+static int copy_member(void *ctx, struct str name, struct str value)
+{
+    struct pod_writer *p = ctx;
+    for (size_t i = 0; p->skip && p->skip[i]; i++)
+        if (str_eq(name, str_from(p->skip[i]))) return 0;
+    json_key_str(&p->w, name);
+    json_put_raw(&p->w, value);
+    return 0;
+}
+
+static int copy_item(void *ctx, struct str item)
+{
+    struct pod_writer *p = ctx;
+    json_put_raw(&p->w, item);
+    return 0;
+}
+
+/* Copies the members of the template's object at `path` but those in `skip`. */
+static int copy_members(struct pod_writer *p, struct str json, const char *path,
+                        const char *const *skip)
+{
+    const char *const *outer = p->skip;
+    p->skip = skip;
+    int rc = json.len > 0 ? json_path_each_member(json, path, copy_member, p) : 0;
+    p->skip = outer;
+    return rc == -ENOENT ? 0 : rc;
+}
+
+static int copy_items(struct pod_writer *p, struct str json, const char *path)
+{
+    int rc = json.len > 0 ? json_path_each(json, path, copy_item, p) : 0;
+    return rc == -ENOENT ? 0 : rc;
+}
+
+static bool has(struct str json, const char *path)
+{
+    struct str value;
+    return json.len > 0 && json_path(json, path, &value) == 0;
+}
+
+static void put_volumes(struct pod_writer *p)
+{
+    struct json_writer *w = &p->w;
+    json_put_raw(w, STR("{\"name\":\"muster-state\",\"emptyDir\":{}}"));
+    json_put_raw(w, STR("{\"name\":\"muster-launch\",\"downwardAPI\":{\"items\":[{\"path\":"
+                        "\"launch.json\",\"fieldRef\":{\"fieldPath\":"
+                        "\"metadata.annotations['" KUBE_DOMAIN "launch']\"}}]}}"));
+    if (p->ask->request->key.len == 0) return;
+    json_object(w);
+    json_kv_text(w, "name", "muster-key");
+    json_key(w, "secret");
+    json_object(w);
+    json_kv_text(w, "secretName", p->ask->request->intent);
+    json_kv_i64(w, "defaultMode", 0440);
+    json_object_end(w);
+    json_object_end(w);
+}
+
+static void put_mount(struct json_writer *w, const char *name, const char *path, bool read_only)
+{
+    json_object(w);
+    json_kv_text(w, "name", name);
+    json_kv_text(w, "mountPath", path);
+    json_kv_bool(w, "readOnly", read_only);
+    json_object_end(w);
+}
+
+/* Tells the agent, in its settings' variables, what only the Pod knows and what containers want. */
+static void put_env(struct json_writer *w)
+{
+    char listen[32];
+    snprintf(listen, sizeof listen, "0.0.0.0:%d", KUBE_AGENT_PORT);
+    const char *const set[][2] = { { "MUSTER_AGENT_LISTEN", listen },
+                                   { "MUSTER_AGENT_ENGINE_LOG", "inherit" } };
+    for (size_t i = 0; i < COUNT_OF(set); i++) {
+        json_object(w);
+        json_kv_text(w, "name", set[i][0]);
+        json_kv_text(w, "value", set[i][1]);
+        json_object_end(w);
+    }
+    json_put_raw(w, STR("{\"name\":\"MUSTER_AGENT_ENGINE_HOST\",\"valueFrom\":{\"fieldRef\":"
+                        "{\"fieldPath\":\"status.podIP\"}}}"));
+}
+
+/* The agent lives as long as its container; a loading model is not ready and is never killed for it. */
+static void put_probes(struct pod_writer *p, struct str template)
+{
+    static const struct {
+        const char *name, *path;
+        int period_s, failures_max;
+    } probes[] = { { "readinessProbe", "/ready", 2, 1 }, { "livenessProbe", "/health", 10, 6 } };
+    for (size_t i = 0; i < COUNT_OF(probes); i++) {
+        if (has(template, probes[i].name)) continue;
+        json_key(&p->w, probes[i].name);
+        json_object(&p->w);
+        json_key(&p->w, "httpGet");
+        json_object(&p->w);
+        json_kv_text(&p->w, "path", probes[i].path);
+        json_kv_i64(&p->w, "port", KUBE_AGENT_PORT);
+        json_object_end(&p->w);
+        json_kv_i64(&p->w, "periodSeconds", probes[i].period_s);
+        json_kv_i64(&p->w, "failureThreshold", probes[i].failures_max);
+        json_object_end(&p->w);
+    }
+}
+
+/* Requests equal limits: an instance is as fast as its offer says, whoever is beside it. */
+static void put_resources(struct pod_writer *p)
+{
+    const struct kube_pod_ask *ask = p->ask;
+    if (ask->resource_count == 0) return;
+    json_key(&p->w, "resources");
+    json_object(&p->w);
+    for (int part = 0; part < 2; part++) {
+        json_key(&p->w, part == 0 ? "limits" : "requests");
+        json_object(&p->w);
+        for (uint32_t i = 0; i < ask->resource_count; i++) {
+            json_key_str(&p->w, ask->resource[i].name);
+            json_put_str(&p->w, ask->resource[i].value);
+        }
+        json_object_end(&p->w);
+    }
+    json_object_end(&p->w);
+}
+
+static int put_container(struct pod_writer *p, struct str template)
+{
+    static const char *const ours[] = { "name",         "image", "imagePullPolicy", "args", "env",
+                                        "volumeMounts", NULL };
+    static const char *const ours_and_resources[] = { "name",      "image", "imagePullPolicy",
+                                                      "args",      "env",   "volumeMounts",
+                                                      "resources", NULL };
+    const struct kube_pod_ask *ask = p->ask;
+    struct json_writer *w = &p->w;
+    CLEANUP(buf_fini) struct buf image = { 0 }, policy = { 0 };
+    if (has(template, "args")) p->refused = "the args of the container " CONTAINER;
+    if (json_path_text(template, "image", &image) == -EINVAL ||
+        json_path_text(template, "imagePullPolicy", &policy) == -EINVAL)
+        return -EINVAL;
+    json_object(w);
+    json_kv_str(w, "name", p->container);
+    json_kv_str(w, "image", image.len > 0 ? buf_view(&image) : ask->image);
+    struct str pull = policy.len > 0 ? buf_view(&policy) : ask->pull_policy;
+    if (pull.len > 0) json_kv_str(w, "imagePullPolicy", pull);
+    json_key(w, "args");
+    json_put_raw(w, STR("[\"agent\",\"--spec\",\"" LAUNCH_FILE "\"]"));
+    json_key(w, "env");
+    json_array(w);
+    int rc = copy_items(p, template, "env");
+    put_env(w);
+    json_array_end(w);
+    json_key(w, "volumeMounts");
+    json_array(w);
+    if (rc == 0) rc = copy_items(p, template, "volumeMounts");
+    put_mount(w, "muster-launch", FOLDER "/launch", true);
+    put_mount(w, "muster-state", STATE_FOLDER, false);
+    if (ask->request->key.len > 0) put_mount(w, "muster-key", FOLDER "/key", true);
+    json_array_end(w);
+    if (!has(template, "securityContext")) {
+        json_key(w, "securityContext");
+        json_put_raw(w, STR("{\"allowPrivilegeEscalation\":false,\"readOnlyRootFilesystem\":true,"
+                            "\"capabilities\":{\"drop\":[\"ALL\"]}}"));
+    }
+    put_probes(p, template);
+    put_resources(p);
+    if (rc == 0)
+        rc = copy_members(p, template, "", ask->resource_count > 0 ? ours_and_resources : ours);
+    json_object_end(w);
+    return rc;
+}
+
+static bool is_engine(struct str item)
+{
+    CLEANUP(buf_fini) struct buf name = { 0 };
+    return json_path_text(item, "name", &name) == 0 && str_eq(buf_view(&name), STR(CONTAINER));
+}
+
+static int find_engine(void *ctx, struct str item)
+{
+    struct pod_writer *p = ctx;
+    p->found = p->found || is_engine(item);
+    return 0;
+}
+
+/* Merges the engine's container, which is the one called `muster`, else the first; copies the others. */
+static int each_container(void *ctx, struct str item)
+{
+    struct pod_writer *p = ctx;
+    bool merge = p->found ? is_engine(item) : p->container.len == 0;
+    if (!merge) return copy_item(ctx, item);
+    CLEANUP(buf_fini) struct buf name = { 0 };
+    int rc = json_path_text(item, "name", &name);
+    if (rc < 0 && rc != -ENOENT) return rc;
+    p->container = name.len > 0 ? buf_view(&name) : STR(CONTAINER);
+    rc = put_container(p, item);
+    p->container = STR(CONTAINER);
+    return rc;
+}
+
+static int put_containers(struct pod_writer *p)
+{
+    int rc = -ENOENT;
+    json_key(&p->w, "containers");
+    json_array(&p->w);
+    if (has(p->ask->template, "spec.containers")) {
+        rc = json_path_each(p->ask->template, "spec.containers", find_engine, p);
+        if (rc == 0) rc = json_path_each(p->ask->template, "spec.containers", each_container, p);
+    }
+    if (rc == -ENOENT || (rc == 0 && p->container.len == 0)) {
+        p->container = STR(CONTAINER);
+        rc = put_container(p, STR("{}"));
+    }
+    json_array_end(&p->w);
+    return rc;
+}
+
+/* Device plug-ins' nodes are usually tainted with the resource's own name. */
+static void put_tolerations(struct pod_writer *p)
+{
+    for (uint32_t i = 0; i < p->ask->resource_count; i++) {
+        if (str_find(p->ask->resource[i].name, STR("/")) == SIZE_MAX) continue;
+        json_object(&p->w);
+        json_kv_str(&p->w, "key", p->ask->resource[i].name);
+        json_kv_text(&p->w, "operator", "Exists");
+        json_object_end(&p->w);
+    }
+}
+
+static void put_spec_defaults(struct pod_writer *p)
+{
+    const struct str t = p->ask->template;
+    if (!has(t, "spec.automountServiceAccountToken"))
+        json_kv_bool(&p->w, "automountServiceAccountToken", false);
+    if (!has(t, "spec.enableServiceLinks")) json_kv_bool(&p->w, "enableServiceLinks", false);
+    if (p->ask->priority.len > 0) json_kv_str(&p->w, "priorityClassName", p->ask->priority);
+    if (has(t, "spec.securityContext")) return;
+    json_key(&p->w, "securityContext");
+    json_object(&p->w);
+    json_kv_bool(&p->w, "runAsNonRoot", true);
+    json_kv_i64(&p->w, "runAsUser", KUBE_USER);
+    json_kv_i64(&p->w, "runAsGroup", KUBE_USER);
+    json_kv_i64(&p->w, "fsGroup", KUBE_USER);
+    json_key(&p->w, "seccompProfile");
+    json_put_raw(&p->w, STR("{\"type\":\"RuntimeDefault\"}"));
+    json_object_end(&p->w);
+}
+
+static int put_spec(struct pod_writer *p)
+{
+    static const char *const ours[] = {
+        "containers",  "volumes", "restartPolicy", "terminationGracePeriodSeconds", "nodeSelector",
+        "tolerations", NULL
+    };
+    const struct kube_pod_ask *ask = p->ask;
+    uint64_t grace_s = 0;
+    int rc = json_path_u64(ask->template, "spec.terminationGracePeriodSeconds", &grace_s);
+    if (ask->template.len > 0 && rc < 0 && rc != -ENOENT) return rc;
+    if (has(ask->template, "spec.restartPolicy"))
+        p->refused = "restartPolicy: an instance that ends is replaced, not restarted";
+    json_object(&p->w);
+    json_kv_text(&p->w, "restartPolicy", "Never");
+    json_kv_i64(&p->w, "terminationGracePeriodSeconds", max_i64((int64_t)grace_s, ask->grace_s));
+    put_spec_defaults(p);
+    rc = put_containers(p);
+    json_key(&p->w, "volumes");
+    json_array(&p->w);
+    if (rc == 0) rc = copy_items(p, ask->template, "spec.volumes");
+    put_volumes(p);
+    json_array_end(&p->w);
+    json_key(&p->w, "nodeSelector");
+    json_object(&p->w);
+    if (rc == 0) rc = copy_members(p, ask->template, "spec.nodeSelector", NULL);
+    for (uint32_t i = 0; i < ask->node_label_count; i++) {
+        json_key_str(&p->w, ask->node_label[i].name);
+        json_put_str(&p->w, ask->node_label[i].value);
+    }
+    json_object_end(&p->w);
+    json_key(&p->w, "tolerations");
+    json_array(&p->w);
+    if (rc == 0) rc = copy_items(p, ask->template, "spec.tolerations");
+    put_tolerations(p);
+    json_array_end(&p->w);
+    if (rc == 0) rc = copy_members(p, ask->template, "spec", ours);
+    json_object_end(&p->w);
+    return rc;
+}
+
+/* The launch document names files as the container sees them. */
+static int put_launch(struct pod_writer *p)
+{
+    CLEANUP(buf_fini) struct buf text = { .max = LAUNCH_BYTES_MAX };
+    struct launch_spec spec = *p->ask->request->spec;
+    spec.folder = STR(STATE_FOLDER);
+    if (p->ask->request->key.len > 0) spec.secret_file = STR(KEY_FILE);
+    int rc = launch_spec_encode(&spec, &text);
+    if (rc == 0) json_kv_str(&p->w, KUBE_DOMAIN "launch", buf_view(&text));
+    return rc;
+}
+
+static void put_labels(struct json_writer *w, struct str fleet)
+{
+    json_kv_text(w, "app.kubernetes.io/name", "muster");
+    json_kv_text(w, "app.kubernetes.io/component", "instance");
+    json_kv_text(w, "app.kubernetes.io/managed-by", "muster");
+    json_kv_str(w, KUBE_LABEL_FLEET, fleet);
+}
+
+static int put_metadata(struct pod_writer *p)
+{
+    static const char *const ours[] = { "name",   "namespace",       "generateName",
+                                        "labels", "ownerReferences", "annotations",
+                                        NULL };
+    const struct kube_pod_ask *ask = p->ask;
+    const struct launch_spec *spec = ask->request->spec;
+    const struct str values[] = { spec->service, spec->pool, spec->offer };
+    if (has(ask->template, "metadata.name") || has(ask->template, "metadata.ownerReferences"))
+        p->refused = "metadata.name and metadata.ownerReferences";
+    json_object(&p->w);
+    json_kv_text(&p->w, "name", ask->request->intent);
+    json_key(&p->w, "labels");
+    json_object(&p->w);
+    int rc = copy_members(p, ask->template, "metadata.labels", NULL);
+    put_labels(&p->w, ask->fleet);
+    json_object_end(&p->w);
+    json_key(&p->w, "annotations");
+    json_object(&p->w);
+    if (rc == 0) rc = copy_members(p, ask->template, "metadata.annotations", NULL);
+    for (size_t i = 0; i < COUNT_OF(annotations); i++)
+        json_kv_str(&p->w, annotations[i], values[i]);
+    if (rc == 0) rc = put_launch(p);
+    json_object_end(&p->w);
+    if (ask->owner.len > 0) {
+        json_key(&p->w, "ownerReferences");
+        json_array(&p->w);
+        json_put_raw(&p->w, ask->owner);
+        json_array_end(&p->w);
+    }
+    if (rc == 0) rc = copy_members(p, ask->template, "metadata", ours);
+    json_object_end(&p->w);
+    return rc;
+}
+
+int kube_pod_write(const struct kube_pod_ask *ask, struct buf *out, struct err *err)
+{
+    struct pod_writer p = { .ask = ask };
+    json_writer_init(&p.w, out);
+    json_object(&p.w);
+    json_kv_text(&p.w, "apiVersion", "v1");
+    json_kv_text(&p.w, "kind", "Pod");
+    json_key(&p.w, "metadata");
+    int rc = put_metadata(&p);
+    if (rc == 0) json_key(&p.w, "spec");
+    if (rc == 0) rc = put_spec(&p);
+    json_object_end(&p.w);
+    if (rc == 0 && p.refused)
+        return err_set(err, -EINVAL, "the Pod template sets %s; leave it out", p.refused);
+    if (rc == 0) rc = out->rc;
+    if (rc == -EINVAL) return err_set(err, rc, "the Pod template is not the object of a Pod");
+    return rc < 0 ? err_set(err, rc, "no room for a Pod") : 0;
+}
+
+int kube_secret_write(struct str intent, struct str fleet, struct str pod_uid, struct str key,
+                      struct buf *out)
+{
+    struct json_writer w;
+    json_writer_init(&w, out);
+    json_object(&w);
+    json_kv_text(&w, "apiVersion", "v1");
+    json_kv_text(&w, "kind", "Secret");
+    json_key(&w, "metadata");
+    json_object(&w);
+    json_kv_str(&w, "name", intent);
+    json_key(&w, "labels");
+    json_object(&w);
+    put_labels(&w, fleet);
+    json_object_end(&w);
+    json_key(&w, "ownerReferences");
+    json_array(&w);
+    json_object(&w);
+    json_kv_text(&w, "apiVersion", "v1");
+    json_kv_text(&w, "kind", "Pod");
+    json_kv_str(&w, "name", intent);
+    json_kv_str(&w, "uid", pod_uid);
+    json_object_end(&w);
+    json_array_end(&w);
+    json_object_end(&w);
+    json_kv_text(&w, "type", "Opaque");
+    json_key(&w, "stringData");
+    json_object(&w);
+    json_kv_str(&w, "key", key);
+    json_object_end(&w);
+    json_object_end(&w);
+    return out->rc;
+}
+
+/* ---- reading ---- */
+
+/* Copies the text at `path`, cut to the room that there is. */
+static void read_text(struct str json, const char *path, char *ret, size_t bytes)
+{
+    CLEANUP(buf_fini) struct buf text = { .max = KUBE_POD_BYTES_MAX };
+    ret[0] = 0;
+    if (json_path_text(json, path, &text) < 0) return;
+    struct str whole = buf_view(&text);
+    if (whole.len >= bytes) whole.len = str_utf8_complete(str_of(whole.data, bytes - 1));
+    memcpy(ret, whole.data, whole.len);
+    ret[whole.len] = 0;
+}
+
+static int64_t read_time(struct str json, const char *path)
+{
+    char text[64];
+    int64_t us = 0;
+    read_text(json, path, text, sizeof text);
+    return text[0] && kube_time_parse(str_from(text), &us) == 0 ? us : 0;
+}
+
+static int read_annotation(void *ctx, struct str name, struct str value)
+{
+    struct listed *l = ctx;
+    char *const to[] = { l->service, l->pool, l->offer };
+    for (size_t i = 0; i < COUNT_OF(annotations); i++)
+        if (str_eq(name, str_from(annotations[i]))) read_text(value, "", to[i], NAME_BYTES);
+    return 0;
+}
+
+static int read_condition(void *ctx, struct str item)
+{
+    struct kube_pod *p = ctx;
+    char type[32], status[16], reason[32];
+    read_text(item, "type", type, sizeof type);
+    read_text(item, "status", status, sizeof status);
+    bool yes = strcmp(status, "True") == 0;
+    if (strcmp(type, "PodScheduled") == 0) {
+        if (yes) p->scheduled_us = read_time(item, "lastTransitionTime");
+        read_text(item, "reason", reason, sizeof reason);
+        if (yes || strcmp(reason, "Unschedulable") != 0) return 0;
+        p->wait = KUBE_WAIT_SCHEDULE;
+        read_text(item, "message", p->listed.why, sizeof p->listed.why);
+    } else if (strcmp(type, "Ready") == 0 && yes) {
+        p->ready_us = read_time(item, "lastTransitionTime");
+    } else if (strcmp(type, "DisruptionTarget") == 0 && yes) {
+        read_text(item, "message", p->listed.why, sizeof p->listed.why);
+    }
+    return 0;
+}
+
+static void say(struct kube_pod *p, const char *reason, struct str json, const char *path)
+{
+    char words[INTENT_WHY_BYTES];
+    read_text(json, path, words, sizeof words);
+    snprintf(p->listed.why, sizeof p->listed.why, words[0] ? "%.40s: %.140s" : "%.40s", reason,
+             words);
+}
+
+static int read_container(void *ctx, struct str item)
+{
+    static const struct {
+        const char *reason;
+        enum kube_wait wait;
+    } waits[] = {
+        { "ErrImagePull", KUBE_WAIT_IMAGE },
+        { "ImagePullBackOff", KUBE_WAIT_IMAGE },
+        { "ErrImageNeverPull", KUBE_WAIT_IMAGE },
+        { "InvalidImageName", KUBE_WAIT_IMAGE },
+        { "ImageInspectError", KUBE_WAIT_IMAGE },
+        { "CreateContainerConfigError", KUBE_WAIT_CONFIG },
+        { "CreateContainerError", KUBE_WAIT_CONFIG },
+        { "RunContainerError", KUBE_WAIT_CONFIG },
+        { "CrashLoopBackOff", KUBE_WAIT_CONFIG }, /* of an init container that may restart */
+    };
+    struct kube_pod *p = ctx;
+    char reason[64];
+    read_text(item, "state.waiting.reason", reason, sizeof reason);
+    for (size_t i = 0; reason[0] && i < COUNT_OF(waits); i++) {
+        if (strcmp(reason, waits[i].reason) != 0) continue;
+        p->wait = waits[i].wait;
+        say(p, reason, item, "state.waiting.message");
+    }
+    int64_t started_us = read_time(item, "state.running.startedAt");
+    p->started_us = max_i64(p->started_us, started_us);
+    read_text(item, "state.terminated.reason", reason, sizeof reason);
+    if (reason[0] && strcmp(reason, "Completed") != 0) {
+        uint64_t code = 0;
+        (void)json_path_u64(item, "state.terminated.exitCode", &code);
+        snprintf(p->listed.why, sizeof p->listed.why, "%.60s (exit status %llu)", reason,
+                 (unsigned long long)code);
+    }
+    return 0;
+}
+
+static void read_status(struct str status, struct kube_pod *p)
+{
+    char phase[16], reason[64];
+    (void)json_path_each(status, "conditions", read_condition, p);
+    (void)json_path_each(status, "initContainerStatuses", read_container, p);
+    (void)json_path_each(status, "containerStatuses", read_container, p);
+    read_text(status, "phase", phase, sizeof phase);
+    p->listed.gone = strcmp(phase, "Failed") == 0 || strcmp(phase, "Succeeded") == 0;
+    read_text(status, "reason", reason, sizeof reason);
+    if (p->listed.gone && reason[0]) say(p, reason, status, "message"); /* Evicted, Preempting */
+    if (p->listed.gone) p->wait = KUBE_WAIT_NONE;
+}
+
+int kube_pod_read(struct str json, struct kube_pod *ret, struct err *err)
+{
+    struct kube_pod p = { 0 };
+    struct str metadata, status;
+    struct listed *l = &p.listed;
+    int rc = kube_meta_read(json, &p.meta, err);
+    if (rc < 0) return rc;
+    if (!p.meta.name[0] || name_copy(l->handle, sizeof l->handle, str_from(p.meta.name)) < 0)
+        return err_set(err, -EINVAL, "the Pod '%s' is not of our making: so no instance is called",
+                       p.meta.name);
+    must(name_copy(l->intent, sizeof l->intent, str_from(l->handle)) == 0);
+    must(json_path(json, "metadata", &metadata) == 0);
+    (void)json_path_each_member(metadata, "annotations", read_annotation, l);
+    l->unreadable = !l->service[0] || !l->pool[0] || !l->offer[0];
+    l->created_us = read_time(metadata, "creationTimestamp");
+    l->leaves_us = read_time(metadata, "deletionTimestamp");
+    uint64_t grace_s = 0;
+    if (json_path_u64(metadata, "deletionGracePeriodSeconds", &grace_s) == 0)
+        p.grace_us = (int64_t)min_u64(grace_s, GRACE_S_MAX) * 1000000;
+    read_text(json, "spec.nodeName", p.node, sizeof p.node);
+    if (json_path(json, "status", &status) == 0) read_status(status, &p);
+    *ret = p;
+    return 0;
+}
+
+struct label {
+    struct str name, value;
+    bool found;
+};
+
+static int look_at_label(void *ctx, struct str name, struct str value)
+{
+    struct label *l = ctx;
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    if (str_eq(name, l->name) && json_path_text(value, "", &text) == 0)
+        l->found = str_eq(buf_view(&text), l->value);
+    return 0;
+}
+
+bool kube_has_label(struct str json, struct str name, struct str value)
+{
+    struct label l = { name, value, false };
+    (void)json_path_each_member(json, "metadata.labels", look_at_label, &l);
+    return l.found;
+}

@@ -1,0 +1,210 @@
+/* kube_section.c - declares the settings of the Kubernetes driver and checks what needs two of them or a file. */
+#include "controller/cloud/kube/kube_section.h"
+
+#include "base/core/bits.h"
+#include "base/core/own.h"
+#include "base/io/config/config_tree.h"
+#include "base/io/file.h"
+
+#include <string.h>
+
+#define IN(type, member) .offset = offsetof(struct type, member)
+#define NAME .min = 1, .max = NAME_BYTES - 1
+#define TEMPLATE_ARENA_BYTES (8 * KUBE_POD_BYTES_MAX)
+
+static const char *const kube_pull_names[] = { "default", "always", "if_not_present", "never",
+                                               NULL };
+static const char *const pull_policies[] = { "", "Always", "IfNotPresent", "Never" };
+
+// clang-format off
+static const struct config_field offer_rows[] = {
+    { .name = "name", .type = CONFIG_TEXT, .required = true, NAME, IN(kube_offer_section, name),
+      .about = "Name of the offer." },
+    { .name = "resources", .type = CONFIG_TEXTS, .min = 0, .max = KUBE_PAIRS_MAX,
+      IN(kube_offer_section, resources),
+      .about = "Resources of an instance, as limits and as requests: cpu=4, memory=16Gi, nvidia.com/gpu=1. "
+               "A taint with a device's name is tolerated." },
+    { .name = "node_labels", .type = CONFIG_TEXTS, .min = 0, .max = KUBE_PAIRS_MAX,
+      IN(kube_offer_section, node_labels),
+      .about = "Labels that its nodes have: nvidia.com/gpu.product=NVIDIA-L4." },
+    { .name = "pod", .type = CONFIG_TEXT, .default_text = "", IN(kube_offer_section, pod),
+      .about = "File with a Pod, in YAML or JSON, whose fields its instances get; empty: "
+               "`kubernetes.pod`." },
+    { .name = "price_per_hour", .type = CONFIG_FLOAT, .required = true, .min = 0, .max = 1e4,
+      .unit = "dollars", IN(kube_offer_section, price_h),
+      .about = "What an instance costs: the node's price, or its share of it." },
+    { .name = "zone", .type = CONFIG_TEXT, .default_text = "", .max = NAME_BYTES - 1,
+      IN(kube_offer_section, zone), .about = "Zone of the offer; losses of one zone come together." },
+    { .name = "spot", .type = CONFIG_BOOL, .default_text = "false", IN(kube_offer_section, spot),
+      .about = "Its nodes may be taken away." },
+    { .name = "lead", .type = CONFIG_DURATION, .default_text = "2m", .min = 0, .max = 36e8,
+      IN(kube_offer_section, lead_us),
+      .about = "First guess of the time from the order to readiness, new node, image and model included; "
+               "learned from launches." },
+    { .name = "max_num_seqs", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 4096,
+      .unit = "requests", IN(kube_offer_section, max_num_seqs),
+      .about = "Requests that its engine runs at once, for planning before one has reported." },
+    { .name = "perf_step", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 100,
+      .unit = "seconds", IN(kube_offer_section, perf_step_s),
+      .about = "Prior of the step-time model: a step; all four 0: unknown until one reports." },
+    { .name = "perf_prefill", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 100,
+      .unit = "seconds", IN(kube_offer_section, perf_prefill_s), .about = "Prior: a prompt token." },
+    { .name = "perf_decode", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 100,
+      .unit = "seconds", IN(kube_offer_section, perf_decode_s),
+      .about = "Prior: a sequence that decodes." },
+    { .name = "perf_read", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 100,
+      .unit = "seconds", IN(kube_offer_section, perf_read_s),
+      .about = "Prior: a cached token that is read." },
+};
+static const struct config_record offer_record =
+    CONFIG_LIST_OF(struct kube_offer_section, offer_rows, "name");
+
+static const struct config_field rows[] = {
+    { .name = "kubeconfig", .type = CONFIG_TEXT, .default_text = "", IN(kube_section, kubeconfig),
+      .about = "Path of a kubeconfig; empty: KUBECONFIG, the Pod's service account, or ~/.kube/config." },
+    { .name = "context", .type = CONFIG_TEXT, .default_text = "", IN(kube_section, context),
+      .about = "Context of the kubeconfig; empty: its current one." },
+    { .name = "namespace", .type = CONFIG_TEXT, .default_text = "", .max = 63,
+      IN(kube_section, namespace),
+      .about = "Namespace of the instances' Pods; empty: the context's or the controller's own." },
+    { .name = "fleet", .type = CONFIG_TEXT, .default_text = "muster", .min = 1, .max = 63,
+      IN(kube_section, fleet),
+      .about = "Label that tells this fleet's Pods from those of others in the namespace." },
+    { .name = "image", .type = CONFIG_TEXT, .default_text = "", IN(kube_section, image),
+      .about = "Image of the instances' container, where the template names none." },
+    { .name = "image_pull", .type = CONFIG_ENUM, .default_text = "default", .names = kube_pull_names,
+      IN(kube_section, pull), .about = "Its imagePullPolicy." },
+    { .name = "pod", .type = CONFIG_TEXT, .default_text = "", IN(kube_section, pod),
+      .about = "File with a Pod, in YAML or JSON, whose fields instances get: volumes, tolerations, "
+               "security context, sidecars. The container `muster`, else the first, gets the agent." },
+    { .name = "owner", .type = CONFIG_TEXT, .default_text = "", IN(kube_section, owner),
+      .about = "The object that the Pods belong to and go with: deployments/NAME or statefulsets/NAME." },
+    { .name = "priority_class", .type = CONFIG_TEXT, .default_text = "", .max = 253,
+      IN(kube_section, priority_class), .about = "PriorityClass of the Pods; empty: the template's." },
+    { .name = "wait", .type = CONFIG_DURATION, .default_text = "2m", .min = 1e6, .max = 864e8,
+      IN(kube_section, wait_us),
+      .about = "A Pod that no node takes for so long means that its offer is sold out. Longer than an "
+               "autoscaler needs for a node, where there is one." },
+    { .name = "image_wait", .type = CONFIG_DURATION, .default_text = "1m", .min = 1e6, .max = 864e8,
+      IN(kube_section, image_wait_us),
+      .about = "A Pod whose image or container cannot be had for so long is given up." },
+    { .name = "watch_nodes", .type = CONFIG_BOOL, .default_text = "true",
+      IN(kube_section, watch_nodes),
+      .about = "Watch nodes for notices of their end (taints of clouds and of autoscalers); needs the "
+               "right to list nodes." },
+    { .name = "poll", .type = CONFIG_DURATION, .default_text = "1s", .min = 1e5, .max = 36e8,
+      IN(kube_section, poll_us),
+      .about = "How often the controller looks at the watched Pods; it costs no call." },
+    { .name = "calls_per_s", .type = CONFIG_FLOAT, .default_text = "20", .min = 0.1, .max = 1e4,
+      .unit = "calls/s", IN(kube_section, calls_per_s), .about = "Budget of calls to the API server." },
+    { .name = "offers", .type = CONFIG_RECORDS, .min = 0, .max = KUBE_OFFERS_MAX,
+      .record = &offer_record, IN(kube_section, offers),
+      .about = "What the cluster's nodes sell." },
+};
+// clang-format on
+
+static const struct config_record record = CONFIG_RECORD_OF(struct kube_section, rows);
+
+const struct config_section kube_section = {
+    .name = "kubernetes",
+    .about = "A Kubernetes cluster as a cloud: an instance is a Pod.",
+    .record = &record,
+};
+
+/* ---- settings ---- */
+
+static int make_pairs(const struct config_texts *from, const char *offer, const char *setting,
+                      struct kube_pair *ret, uint32_t *ret_count, struct err *err)
+{
+    for (size_t i = 0; i < from->count; i++) {
+        struct str value = from->items[i], name = str_cut(&value, '=');
+        if (name.len == 0 || value.len == 0)
+            return err_set(err, -EINVAL, "kubernetes offer %s: %s: '" STR_FMT "': want NAME=VALUE",
+                           offer, setting, STR_ARG(from->items[i]));
+        ret[i] = (struct kube_pair){ name, value };
+    }
+    *ret_count = (uint32_t)from->count;
+    return 0;
+}
+
+/* Reads a template and writes one Pod with it, so that a bad one is known at the start. */
+static int read_template(struct str path, struct arena *arena, struct str *ret, struct err *err)
+{
+    CLEANUP(arena_fini) struct arena tree_arena;
+    CLEANUP(buf_fini) struct buf text = { 0 }, json = { .max = KUBE_POD_BYTES_MAX }, pod = { 0 };
+    struct config_node *tree = NULL;
+    arena_init(&tree_arena, TEMPLATE_ARENA_BYTES);
+    int rc = file_read(path.data, KUBE_POD_BYTES_MAX, &text, err);
+    if (rc == 0) rc = config_tree_parse(buf_view(&text), path.data, &tree_arena, &tree, err);
+    if (rc < 0) return rc;
+    if (!tree) return err_set(err, -EINVAL, "%s: there is no Pod in it", path.data);
+    config_tree_json(tree, &json);
+    static const struct str args[] = { { "muster", 6 } };
+    const struct launch_spec spec = { .engine_args = args, .engine_arg_count = 1 };
+    const struct cloud_request request = { .intent = "i-0", .spec = &spec };
+    const struct kube_pod_ask ask = { .template = buf_view(&json), .request = &request };
+    rc = json.rc < 0 ? err_set(err, json.rc, "it is too large") : kube_pod_write(&ask, &pod, err);
+    if (rc < 0) return err_prefix(err, rc, "%s", path.data);
+    *ret = arena_str(arena, buf_view(&json));
+    return ret->data ? 0 : err_set(err, -ENOMEM, "no memory for the template of a Pod");
+}
+
+static int make_sold(const struct kube_section *s, const struct kube_offer_section *from,
+                     struct arena *arena, struct kube_sold *ret, struct err *err)
+{
+    const double perf[] = { from->perf_step_s, from->perf_prefill_s, from->perf_decode_s,
+                            from->perf_read_s };
+    struct offer *o = &ret->offer;
+    *o = (struct offer){ .price_h = from->price_h,
+                         .price_known = true,
+                         .spot = from->spot,
+                         .lead_s = (double)from->lead_us / 1e6,
+                         .seqs_max = (uint32_t)from->max_num_seqs,
+                         .has_prior = perf[0] > 0 || perf[1] > 0 || perf[2] > 0 || perf[3] > 0,
+                         .prior = { perf[0], perf[1], perf[2], perf[3] } };
+    must(name_copy(o->name, sizeof o->name, from->name) == 0); /* the schema bounds it */
+    must(name_copy(o->zone, sizeof o->zone, from->zone) == 0);
+    must(name_copy(o->provider, sizeof o->provider, STR("kubernetes")) == 0);
+    int rc = make_pairs(&from->resources, o->name, "resources", ret->resource, &ret->resource_count,
+                        err);
+    if (rc == 0)
+        rc = make_pairs(&from->node_labels, o->name, "node_labels", ret->node_label,
+                        &ret->node_label_count, err);
+    struct str path = from->pod.len > 0 ? from->pod : s->pod;
+    if (rc == 0 && path.len > 0) rc = read_template(path, arena, &ret->template, err);
+    if (rc < 0 || ret->template.len > 0 || s->image.len > 0) return rc;
+    return err_set(err, -EINVAL,
+                   "kubernetes offer %s: no image; name kubernetes.image, or a pod with one",
+                   o->name);
+}
+
+static int split_owner(struct str owner, struct kube_settings *ret, struct err *err)
+{
+    struct str name = owner, kind = str_cut(&name, '/');
+    if (owner.len == 0) return 0;
+    bool known = str_eq(kind, STR("deployments")) || str_eq(kind, STR("statefulsets"));
+    if (!known || name.len == 0)
+        return err_set(err, -EINVAL,
+                       "kubernetes.owner: '" STR_FMT
+                       "': want deployments/NAME or statefulsets/NAME",
+                       STR_ARG(owner));
+    ret->owner_resource = kind;
+    ret->owner_name = name;
+    return 0;
+}
+
+int kube_settings_make(const struct kube_section *section, struct arena *arena,
+                       struct kube_settings *ret, struct err *err)
+{
+    const struct kube_offer_section *from = section->offers.items;
+    struct kube_settings s = { .section = section,
+                               .sold_count = (uint32_t)section->offers.count,
+                               .pull_policy = str_from(pull_policies[section->pull]) };
+    s.sold = arena_array(arena, s.sold_count, sizeof *s.sold);
+    if (!s.sold) return err_set(err, -ENOMEM, "no memory for offers of Kubernetes");
+    int rc = split_owner(section->owner, &s, err);
+    for (uint32_t i = 0; i < s.sold_count && rc == 0; i++)
+        rc = make_sold(section, &from[i], arena, &s.sold[i], err);
+    if (rc == 0) *ret = s;
+    return rc;
+}

@@ -1,0 +1,83 @@
+{{/* _check.tpl - refuses values that the schema cannot refuse, each with what to do about it. */}}
+{{- define "muster.check" -}}
+{{- $v := .Values -}}
+{{- if and (gt (int $v.controller.replicas) 1) -}}
+{{- fail "controller.replicas: several controllers need a store that they share, and this release keeps it in a file of one Pod; set controller.replicas to 1" -}}
+{{- end -}}
+{{- if and $v.router.autoscaling.enabled $v.router.keda.enabled -}}
+{{- fail "router.autoscaling and router.keda would both set the router's replicas; enable one of them" -}}
+{{- end -}}
+{{- if and $v.controller.persistence.existingClaim (not $v.controller.persistence.enabled) -}}
+{{- fail "controller.persistence.existingClaim is named, but controller.persistence.enabled is false; set it to true" -}}
+{{- end -}}
+{{- if and $v.tls.enabled (not $v.tls.certManager.enabled) (not (and $v.tls.controllerSecret $v.tls.routerSecret)) -}}
+{{- fail "tls.enabled: no certificates; set tls.certManager.enabled, or name tls.controllerSecret and tls.routerSecret" -}}
+{{- end -}}
+{{- if and $v.tls.certManager.enabled (not $v.tls.certManager.issuerRef.name) -}}
+{{- fail "tls.certManager.issuerRef.name: no issuer is named; create an Issuer of a CA and name it" -}}
+{{- end -}}
+{{- if and $v.router.ingress.enabled (not $v.router.ingress.hosts) -}}
+{{- fail "router.ingress.hosts: no host; add {host: NAME, path: /}" -}}
+{{- end -}}
+{{- if and $v.router.httpRoute.enabled (not $v.router.httpRoute.parentRefs) -}}
+{{- fail "router.httpRoute.parentRefs: no Gateway; add {name: GATEWAY, namespace: NAMESPACE}" -}}
+{{- end -}}
+{{- $grace := int (include "muster.routerGrace" .) -}}
+{{- $needed := int (include "muster.routerGraceNeeded" .) -}}
+{{- if lt $grace $needed -}}
+{{- fail (printf "router.terminationGracePeriodSeconds: %d s cut streams that may last router.settings.request_max; want %d or more" $grace $needed) -}}
+{{- end -}}
+{{- $names := dict -}}
+{{- range $service := $v.services -}}
+{{- if hasKey $names $service.name -}}
+{{- fail (printf "services: two are called %s; rename one" $service.name) -}}
+{{- end -}}
+{{- $_ := set $names $service.name true -}}
+{{- include "muster.checkModel" $service -}}
+{{- range $pool := $service.pools -}}
+{{- range $name := $pool.accelerators -}}
+{{- if not (hasKey $v.accelerators $name) -}}
+{{- fail (printf "services: pool %s of %s runs on '%s', which is not in accelerators (%s)" $pool.name $service.name $name (keys $v.accelerators | sortAlpha | join ", ")) -}}
+{{- end -}}
+{{- $offer := include "muster.offer" (dict "service" $service.name "pool" $pool.name "accelerator" $name) -}}
+{{- if gt (len $offer) 63 -}}
+{{- fail (printf "services: the offer %s has %d characters, 63 at most; shorten the names of service, pool or accelerator" $offer (len $offer)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and $v.test.service (not (hasKey $names $v.test.service)) -}}
+{{- fail (printf "test.service: no service is called %s" $v.test.service) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A service: its model has one source at most, and a pull a volume to write to. */}}
+{{- define "muster.checkModel" -}}
+{{- $from := list -}}
+{{- range $kind := list "pvc" "hostPath" "image" "emptyDir" -}}
+{{- if hasKey $.model $kind -}}{{- $from = append $from $kind -}}{{- end -}}
+{{- end -}}
+{{- if gt (len $from) 1 -}}
+{{- fail (printf "services: the model of %s has several sources (%s); keep one" .name (join ", " $from)) -}}
+{{- end -}}
+{{- if and .model.pull (not $from) -}}
+{{- fail (printf "services: the model of %s is pulled into nothing; add pvc, hostPath or emptyDir" .name) -}}
+{{- end -}}
+{{- if and .model.pull .model.image -}}
+{{- fail (printf "services: the model of %s cannot be pulled into an image, which is read-only; use pvc, hostPath or emptyDir" .name) -}}
+{{- end -}}
+{{- if and (hasKey .model "emptyDir") (not .model.pull) -}}
+{{- fail (printf "services: the model of %s is in an empty folder; add `pull`, which fills it" .name) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Seconds from the wish to end a router's Pod to SIGKILL: as the user says, else as long as a request may take. */}}
+{{- define "muster.routerGraceNeeded" -}}
+{{- $longest := default "10m" .Values.router.settings.request_max -}}
+{{- add .Values.router.preStopSeconds (include "muster.seconds" (dict "what" "router.settings.request_max" "value" $longest)) -}}
+{{- end -}}
+
+{{- define "muster.routerGrace" -}}
+{{- $given := .Values.router.terminationGracePeriodSeconds -}}
+{{- kindIs "invalid" $given | ternary (add 15 (include "muster.routerGraceNeeded" .)) $given | int64 -}}
+{{- end -}}

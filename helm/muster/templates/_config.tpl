@@ -1,0 +1,134 @@
+{{/* _config.tpl - makes muster.yaml of controller and router from the values. */}}
+
+{{/* (dict "service" S "pool" P "accelerator" A): the offer that a pool buys of an accelerator. Its Pods differ
+from those of other pools, and so does its time to readiness: each has a name of its own. */}}
+{{- define "muster.offer" -}}
+{{- printf "%s/%s/%s" .service .pool .accelerator -}}
+{{- end -}}
+
+{{/* The key of an offer's Pod template in the ConfigMap; keys have neither slashes nor blanks. */}}
+{{- define "muster.template" -}}
+{{- printf "pod-%s.yaml" (regexReplaceAll "[^-._a-zA-Z0-9]" (include "muster.offer" . | replace "/" "_") "-") -}}
+{{- end -}}
+
+{{/* Keys of a service, pool or accelerator that are the chart's and no settings. */}}
+{{- define "muster.serviceConfig" -}}
+{{- $service := .service -}}
+{{- $config := omit $service "model" "pools" "podDisruptionBudget" -}}
+{{- $_ := set $config "model" $service.model.path -}}
+{{- $pools := list -}}
+{{- range $pool := $service.pools -}}
+{{- $one := omit $pool "accelerators" "env" "initContainers" "extraVolumes" "extraVolumeMounts" "image" "agent" -}}
+{{- $offers := list -}}
+{{- range $name := $pool.accelerators -}}
+{{- $offers = append $offers (include "muster.offer" (dict "service" $service.name "pool" $pool.name "accelerator" $name)) -}}
+{{- end -}}
+{{- $pools = append $pools (mergeOverwrite $one (dict "provider" "kubernetes" "offers" $offers)) -}}
+{{- end -}}
+{{- toYaml (mergeOverwrite $config (dict "pools" $pools)) -}}
+{{- end -}}
+
+{{/* Returns "yes" if the driver writes the Pod's resources; else the template has them. */}}
+{{- define "muster.plainResources" -}}
+{{- if not (or .requests .claims) -}}yes{{- end -}}
+{{- end -}}
+
+{{/* (dict "root" $ "service" .. "pool" .. "name" ACCELERATOR): one of kubernetes.offers. */}}
+{{- define "muster.offerConfig" -}}
+{{- $accelerator := index .root.Values.accelerators .name -}}
+{{- $offer := omit $accelerator "resources" "requests" "nodeLabels" "tolerations" "affinity" "claims" "runtimeClassName" "image" "agent" "shmSize" "env" -}}
+{{- $where := dict "service" .service.name "pool" .pool.name "accelerator" .name -}}
+{{- $_ := set $offer "name" (include "muster.offer" $where) -}}
+{{- $_ := set $offer "pod" (printf "/etc/muster/%s" (include "muster.template" $where)) -}}
+{{- if include "muster.plainResources" $accelerator -}}
+{{- $resources := list -}}
+{{- range $name := keys (default (dict) $accelerator.resources) | sortAlpha -}}
+{{- $resources = append $resources (printf "%s=%v" $name (index $accelerator.resources $name)) -}}
+{{- end -}}
+{{- $_ := set $offer "resources" $resources -}}
+{{- end -}}
+{{- with $accelerator.nodeLabels -}}
+{{- $labels := list -}}
+{{- range $name := keys . | sortAlpha -}}
+{{- $labels = append $labels (printf "%s=%v" $name (index $accelerator.nodeLabels $name)) -}}
+{{- end -}}
+{{- $_ := set $offer "node_labels" $labels -}}
+{{- end -}}
+{{- toYaml $offer -}}
+{{- end -}}
+
+{{- define "muster.controllerConfig" -}}
+{{- $v := .Values -}}
+{{- $controller := mergeOverwrite (deepCopy (omit $v.controller.settings "hosts")) (dict
+      "listen" (printf "%s:8090" $v.listenAddress)
+      "state" "/var/lib/muster/state"
+      "secret_file" "/run/muster/muster-state/secret"
+      "agents_reach" (include "muster.controllerAt" .)) -}}
+{{- if $v.tls.enabled -}}
+{{- $controller = mergeOverwrite $controller (dict
+      "tls_certificate" "/etc/muster-tls/tls.crt" "tls_key" "/etc/muster-tls/tls.key"
+      "tls_ca" "/etc/muster-ca/ca.crt") -}}
+{{- end -}}
+{{- $kubernetes := mergeOverwrite (deepCopy $v.instances.settings) (dict
+      "namespace" .Release.Namespace
+      "fleet" (include "muster.fullname" .)
+      "owner" (printf "statefulsets/%s-controller" (include "muster.fullname" .))
+      "image" (include "muster.image" (dict "root" .))) -}}
+{{- with $v.instances.priorityClassName -}}
+{{- $_ := set $kubernetes "priority_class" . -}}
+{{- end -}}
+{{- $offers := list -}}
+{{- $services := list -}}
+{{- range $service := $v.services -}}
+{{- $services = append $services (include "muster.serviceConfig" (dict "service" $service) | fromYaml) -}}
+{{- range $pool := $service.pools -}}
+{{- range $name := $pool.accelerators -}}
+{{- $offers = append $offers (include "muster.offerConfig" (dict "root" $ "service" $service "pool" $pool "name" $name) | fromYaml) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $_ := set $kubernetes "offers" $offers -}}
+{{- $engine := deepCopy $v.engine.settings -}}
+{{- if include "muster.monitored" . -}}
+{{- $_ := set $controller "metrics_key_file" "/run/muster-metrics/token" -}}
+{{- $_ := set $engine "metrics_key_file" "/run/muster-metrics/token" -}}
+{{- end -}}
+{{- toYaml (dict "controller" $controller "kubernetes" $kubernetes "services" $services) }}
+{{- if $engine }}
+{{ toYaml (dict "engine" $engine) }}
+{{- end }}
+{{- end -}}
+
+{{/* The ConfigMap's data: muster.yaml, and a Pod template an offer. */}}
+{{- define "muster.controllerData" -}}
+{{- include "muster.check" . -}}
+muster.yaml: |
+  {{- include "muster.controllerConfig" . | nindent 2 }}
+{{- range $service := .Values.services }}
+{{- range $pool := $service.pools }}
+{{- range $name := $pool.accelerators }}
+{{ include "muster.template" (dict "service" $service.name "pool" $pool.name "accelerator" $name) }}: |
+  {{- include "muster.podTemplate" (dict "root" $ "service" $service "pool" $pool "name" $name) | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "muster.routerConfig" -}}
+{{- $v := .Values -}}
+{{- $router := mergeOverwrite (deepCopy (omit $v.router.settings "hosts")) (dict
+      "listen" (printf "%s:8080" $v.listenAddress)
+      "controller" (include "muster.controllerAt" .)
+      "secret_file" "/run/muster/muster-state/secret"
+      "keys_file" "/var/lib/muster/router.keys"
+      "predict_file" "/var/lib/muster/predicted") -}}
+{{- if $v.tls.enabled -}}
+{{- $router = mergeOverwrite $router (dict
+      "tls_certificate" "/etc/muster-tls/tls.crt" "tls_key" "/etc/muster-tls/tls.key"
+      "tls_ca" "/etc/muster-ca/ca.crt") -}}
+{{- end -}}
+{{- if include "muster.monitored" . -}}
+{{- $_ := set $router "metrics_key_file" "/run/muster-metrics/token" -}}
+{{- end -}}
+{{- toYaml (dict "router" $router) -}}
+{{- end -}}
