@@ -170,7 +170,7 @@ def test_bash_completes_values():
         (["simulate", "--route", "=", "pref"], ["prefix_affinity"]),
         (["simulate", "--scale-policy", "keda"], ["keda_queue"]),
         (["router", "--route", "consi"], ["consistent_hash"]),
-        (["get", "-o", ""], ["table", "json"]),
+        (["get", "-o", ""], ["table", "json", "yaml", "wide"]),
         (["get", "-o", "json", "po"], ["pools"]),
         (["get", "po"], ["pools"]),
         (["keys", "--requests-per-min", "5", "cr"], ["create"]),

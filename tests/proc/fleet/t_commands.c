@@ -19,7 +19,7 @@ static void write_config(const char *share, const char *pools)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
     buf_printf(&text,
-               "controller: { tick: 200ms, drain: 20s }\n"
+               "controller: { tick: 200ms, drain: 10m }\n"
                "local:\n"
                "  cores: 1\n"
                "  offers: [ { name: bit, share: %s, price_per_hour: 0.1, launch_delay: 100ms } ]\n"

@@ -327,7 +327,7 @@ static void a_cut_watch_goes_on(void **state)
     struct ground *g = ground_open(60000000);
     assert_int_equal(create(g, "i-000000000081")->rc, 0);
     for (int i = 0; i < 3; i++) {
-        char body[128], node[8];
+        char body[128], node[16];
         snprintf(node, sizeof node, "n%d", i);
         snprintf(body, sizeof body, "{\"status\":{\"reason\":\"%s\",\"phase\":\"Failed\"}}", node);
         kube_rig_post(&server, "/restart", "{\"empty\":false}");
