@@ -63,8 +63,7 @@ struct control_setup { /* borrowed for the control's life where not said otherwi
     struct merge_config merge;
     struct str host;               /* where agents reach the controller */
     const struct str *controllers; /* addresses of all controllers, for agents; may be none */
-    uint32_t controller_count;
-    uint32_t port;
+    uint32_t controller_count, port;
     bool tls;          /* spoken there */
     struct str tls_ca; /* of controller and engines, for agents; empty: the system's */
     struct str secret_file, engine_host;

@@ -48,12 +48,13 @@ struct in_force {
 
 struct controller {
     const struct controller_config *config; /* of the start */
-    struct live_config live; /* of the term */
+    struct live_config live;                /* of the term */
     struct in_force *now; /* of the term; what may change while it runs is read here */
     struct loop_timer look;
     struct arena arena;
     struct loop *loop;
     struct store *store;
+    int lock; /* of the state folder, where the store is elsewhere; -1: none */
     struct fleet_clock clock;
     struct cloud cloud[CLOUDS_MAX];
     uint32_t cloud_count;
@@ -306,17 +307,12 @@ static int open_store(struct controller *c, struct err *err)
         if (rc == 0) rc = store_file_open(path, STORE_BYTES_MAX, &c->store, err);
         return rc < 0 ? err_prefix(err, rc, "controller.state") : 0;
     }
-    const struct store_redis_config redis = {
-        .url = s->store,
-        .password_file = s->store_password_file,
-        .fleet = s->store_fleet,
-        .ca = s->store_ca,
-        .certificate = s->store_certificate,
-        .key = s->store_key,
-        .timeout_us = s->store_timeout_us,
-    };
+    const struct store_redis_config redis = setup_redis(s);
     int rc = store_redis_open(&redis, &c->store, err);
-    return rc < 0 ? err_prefix(err, rc, "controller.store") : 0;
+    if (rc < 0) return err_prefix(err, rc, "controller.store");
+    /* Nobody may take the folder for one without a controller, nor for a file store's. */
+    rc = state_path(c, "muster.db.lock", path, err);
+    return rc < 0 ? rc : file_lock_shared(path, &c->lock, err);
 }
 
 static int open_state(struct controller *c, struct err *err)
@@ -791,6 +787,7 @@ int controller_main(const struct controller_config *config, struct err *err)
     struct controller *c = calloc(1, sizeof *c);
     must(c);
     c->config = config;
+    c->lock = -1;
     arena_init(&c->arena, SETUP_ARENA_BYTES);
     int rc = build(c, err);
     if (rc == 0) rc = notify_watch_start(&c->watch, c->loop, NULL, 0, err);
@@ -806,6 +803,7 @@ int controller_main(const struct controller_config *config, struct err *err)
     for (uint32_t i = 0; i < c->cloud_count; i++)
         cloud_close(&c->cloud[i]);
     if (c->store) store_close(c->store);
+    file_unlock(c->lock);
     notify_watch_stop(&c->watch);
     notify_watch_fini(&c->watch);
     loop_free(c->loop);

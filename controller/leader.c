@@ -20,7 +20,7 @@
 
 #define BEGIN_AGAIN_US 2000000 /* after a term that could not begin */
 #define TROUBLE_EVERY_US 10000000
-#define REFRESH_US 5000000 /* the copy of one that stands by is at most so old, or half a term */
+#define COPY_AGE_US 5000000 /* the copy of one that stands by is at most so old, or half a term */
 
 struct leader {
     struct leader_config config;
@@ -102,7 +102,7 @@ static void see(struct leader *l)
     int64_t asked_us = clock_mono_us();
     int rc = store_lease_see(l->config.store, &lease, &err);
     election_saw(&l->election, rc, &lease, asked_us, clock_mono_us());
-    if (rc == 0 && asked_us - l->refreshed_us >= min_i64(REFRESH_US, l->config.term_us / 2)) {
+    if (rc == 0 && asked_us - l->refreshed_us >= min_i64(COPY_AGE_US, l->config.term_us / 2)) {
         l->refreshed_us = asked_us;
         rc = store_refresh(l->config.store, &err);
     }

@@ -17,6 +17,7 @@
 #define SERVICES "/api/v1/services"
 
 struct rig_process shared_controller[2], shared_router;
+static const char *url; /* of the store */
 static char state[128], config[2][RIG_PATH], secret[160];
 static char text[QUESTIONS][4096]; /* the output for each question, asked alone */
 
@@ -28,16 +29,18 @@ void shared_start_controller(uint32_t index)
         rig_server("controller", shared_controller[index].port, ARGS("--config", config[index]));
 }
 
-static void write_config(uint32_t index, const char *store_url)
+void shared_write_config(char ret_path[RIG_PATH], const char *name, uint32_t index,
+                         const char *more)
 {
     CLEANUP(buf_fini) struct buf yaml = { 0 };
-    char name[32], list[96];
+    char list[96];
     snprintf(list, sizeof list, "['127.0.0.1:%u', '127.0.0.1:%u']", shared_controller[0].port,
              shared_controller[1].port);
     buf_printf(&yaml,
                "controller: { tick: 200ms, state: '%s', store: '%s', store_timeout: 300ms,\n"
                "  leader_lease: " SHARED_LEASE ", lease: 1s, grace: " SHARED_GRACE
-               ", controllers: %s }\n"
+               ", controllers: %s,\n"
+               "  hosts: [controller-%u.test] }\n"
                "router: { sync: 100ms, controllers: %s }\n"
                "local:\n"
                "  cores: 1\n"
@@ -47,23 +50,24 @@ static void write_config(uint32_t index, const char *store_url)
                "services:\n"
                "  - name: tiny\n"
                "    model: " MODEL "\n"
+               "    %s\n"
                "    zero_after: 1s\n"
                "    stabilisation: 1s\n"
                "    engine_flags: ['--max-num-seqs', '4', '--threads', '1']\n"
                "    pools: [ { name: only, offers: [third], max: 3 } ]\n",
-               state, store_url, list, list);
-    snprintf(name, sizeof name, "muster-%u.yaml", index);
-    rig_file(config[index], name, yaml.data);
+               state, url, list, index, list, more);
+    rig_file(ret_path, name, yaml.data);
 }
 
 void shared_open(const char *store_url)
 {
     snprintf(state, sizeof state, "%s/state", rig_folder());
     snprintf(secret, sizeof secret, "%s/secret", state);
+    url = store_url;
     for (uint32_t i = 0; i < 2; i++)
         shared_controller[i].port = rig_port();
-    for (uint32_t i = 0; i < 2; i++)
-        write_config(i, store_url);
+    shared_write_config(config[0], "muster-0.yaml", 0, "");
+    shared_write_config(config[1], "muster-1.yaml", 1, "");
     rig_hurry_agents();
     for (uint32_t i = 0; i < 2; i++)
         shared_start_controller(i);
@@ -91,7 +95,7 @@ void shared_close(void)
 static bool says_it_leads(uint32_t index)
 {
     return rig_is_alive(&shared_controller[index]) &&
-           rig_metric(shared_controller[index].port, "muster_controller_leader ") == 1;
+           rig_metric(shared_controller[index].port, "muster_controller_leader") == 1;
 }
 
 /* Returns the controller that leads; 2: none, or two say so, one after the other. */

@@ -17,6 +17,10 @@ void shared_open(const char *store_url);
 void shared_close(void);
 void shared_start_controller(uint32_t index);
 
+/* Writes the fleet's configuration with more settings of its service into a file, which is index's otherwise. */
+void shared_write_config(char ret_path[RIG_PATH], const char *name, uint32_t index,
+                         const char *more);
+
 /* Returns the controller that leads, once one does. */
 uint32_t shared_leader(void);
 

@@ -4,6 +4,7 @@
  * The lease is short, so that a fault outlasts it within seconds. With MUSTER_HOLD_S a stop lasts that long
  * (`./check --gates`: 30 s). */
 #include "base/core/own.h"
+#include "base/io/file.h"
 #include "tests/proc/shared_store/shared_rig.h"
 
 #include <signal.h>
@@ -20,7 +21,7 @@ static void start_redis(const char *const *more)
 static int setup(void **state)
 {
     (void)state;
-    char url[128];
+    static char url[128];
     start_redis(keeps_all);
     snprintf(url, sizeof url, "redis+unix://%s", redis.socket);
     shared_open(url);
@@ -146,6 +147,57 @@ static void commands_find_the_leader(void **state)
     assert_non_null(strstr(out.data, shared_controller[1 - other].at));
 }
 
+static bool has_slo(void *arg)
+{
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    return rig_call(shared_controller[*(const uint32_t *)arg].port, "/api/v1/config", NULL, &out) ==
+               200 &&
+           strstr(out.data, "\"slo_ttft\":\"3s\"");
+}
+
+static void expect_config(uint32_t index, const char *source, const char *slo)
+{
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    assert_int_equal(rig_call(shared_controller[index].port, "/api/v1/config", NULL, &out), 200);
+    if (!strstr(out.data, source) || !strstr(out.data, slo)) fail_msg("%s", out.data);
+}
+
+/* An order to one leader holds under the next, whose file has another text: each has settings of its own. When
+ * the file of one that leads says something else about the fleet, that holds. */
+static void what_was_applied_outlives_its_leader(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    char folder[160], next[RIG_PATH];
+    uint32_t leader = shared_leader(), other = 1 - leader;
+    snprintf(folder, sizeof folder, "%s/state", rig_folder());
+    shared_write_config(next, "next.yaml", other, "slo_ttft: 9s");
+    int rc = rig_run(&out, ARGS("apply", "--file", next, "--controller",
+                                shared_controller[other].at, "--state", folder));
+    if (rc != 0 || !strstr(out.data, "services[tiny].slo_ttft")) fail_msg("%d %s", rc, out.data);
+    expect_config(leader, "\"source\":\"applied\"", "\"slo_ttft\":\"9s\"");
+    assert_int_equal(rig_stop(&shared_controller[leader]), 0);
+    shared_wait_leader(other);
+    shared_wait_instances(SHARED_INSTANCES);
+    expect_config(other, "\"source\":\"applied\"", "\"slo_ttft\":\"9s\"");
+    shared_start_controller(leader);
+    rig_wait(stands_by, &leader, "the new one stands by");
+    shared_write_config(next, other ? "muster-1.yaml" : "muster-0.yaml", other, "slo_ttft: 3s");
+    rig_wait(has_slo, &other, "the changed file holds");
+    expect_config(other, "\"source\":\"file\"", "\"slo_ttft\":\"3s\"");
+}
+
+/* While controllers have the folder, `muster gc` does not take it for one without. */
+static void the_state_folder_is_not_free(void **state)
+{
+    (void)state;
+    struct err err;
+    char path[160];
+    int fd;
+    snprintf(path, sizeof path, "%s/state/muster.db.lock", rig_folder());
+    assert_int_equal(file_lock(path, &fd, &err), -EBUSY);
+}
+
 /* ---- Redis ---- */
 
 static void redis_dead(void)
@@ -221,6 +273,8 @@ int main(void)
         cmocka_unit_test(the_leader_is_killed),
         cmocka_unit_test(the_leader_leaves),
         cmocka_unit_test(commands_find_the_leader),
+        cmocka_unit_test(what_was_applied_outlives_its_leader),
+        cmocka_unit_test(the_state_folder_is_not_free),
         cmocka_unit_test(redis_dies_and_returns),
         cmocka_unit_test(redis_hangs),
         cmocka_unit_test(redis_returns_empty),
