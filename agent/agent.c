@@ -6,6 +6,9 @@
  * controller, and the wishes in the reply go through sup_feed. The two calls are independent: without
  * a controller only the lease runs out. Each has one call under way at most.
  *
+ * Of several controllers one leads. A question that gets no reply goes to the next of them, and one that
+ * stands by names the leader (fleet/controllers.h).
+ *
  * The clock that the controller asks for is compared with the engine's clock at each reply of either: a
  * new wish is passed on at once, and passed on again to an engine that has restarted at full clock.
  *
@@ -28,6 +31,7 @@
 #include "base/io/loop/clock.h"
 #include "base/io/net/tls.h"
 #include "base/io/notify.h"
+#include "fleet/controllers.h"
 #include "fleet/defaults.h"
 
 #include <math.h>
@@ -78,6 +82,7 @@ struct agent {
     char engine_id[AUTH_ID_BYTES_MAX]; /* that signs the look's calls */
     struct translator *translator;     /* NULL: the engine serves routers itself */
     struct question tell, order;
+    struct controllers controllers;
     struct engine_report info; /* as last seen; strings are the look's */
     bool has_info;
     int64_t healthy_us, load_us; /* 0: not since the spawn */
@@ -406,19 +411,39 @@ static void heed(struct agent *a, const struct agent_reply *r)
     if (r->stop) feed(a, SUP_WANT_DOWN);
 }
 
+/* Returns true if the reply is the leader's, and of no earlier term than the last. Otherwise another controller
+ * is asked next; at once, if this one stands by and names the leader. */
+static bool is_heeded(struct agent *a, const struct peer_call *call, enum http_end end,
+                      struct agent_reply *reply)
+{
+    CLEANUP(arena_fini) struct arena arena;
+    struct standby_reply standby;
+    arena_init(&arena, ANSWER_BYTES_MAX);
+    if (peer_call_is_good(call, end) &&
+        agent_reply_decode(buf_view(&call->body), &arena, reply, NULL) == 0)
+        return controllers_heard(&a->controllers, reply->epoch, loop_now_us(a->loop));
+    bool stands_by = end == HTTP_END_OK && call->status == 503 &&
+                     standby_reply_decode(buf_view(&call->body), &arena, &standby) == 0;
+    if (stands_by && standby.lease_ms > 0)
+        a->lease_until_us = loop_now_us(a->loop) + (int64_t)standby.lease_ms * 1000;
+    if (!stands_by)
+        controllers_missed(&a->controllers);
+    else if (controllers_stands_by(&a->controllers, standby.leader))
+        a->report_due_us = 0;
+    return false;
+}
+
 static void on_tell_reply(struct peer_call *call, enum http_end end)
 {
     struct agent *a = CONTAINER_OF(call, struct agent, tell.call);
     if (end != HTTP_END_OK) log_unheard(a, "report_not_heard", end, &a->tell.call, &a->tell.log);
     struct agent_reply reply;
-    CLEANUP(arena_fini) struct arena arena;
-    arena_init(&arena, ANSWER_BYTES_MAX);
-    bool good = peer_call_is_good(call, end) &&
-                agent_reply_decode(buf_view(&call->body), &arena, &reply, NULL) == 0;
-    if (a->last_words) {
+    bool good = is_heeded(a, call, end, &reply);
+    if (a->last_words && a->report_due_us > 0) {
         loop_stop(a->loop);
         return;
     }
+    a->last_words = false; /* said again, to the leader */
     if (good) heed(a, &reply);
     if (a->sup.state == SUP_ENDED) tell(a); /* ended while the last report was under way */
 }
@@ -450,12 +475,12 @@ static void tell(struct agent *a)
     if (a->translator) translator_fill(a->translator, &r.engine);
     CLEANUP(buf_fini) struct buf body = { 0 };
     int64_t now = loop_now_us(a->loop);
+    const struct controller_address *to = controllers_next(&a->controllers);
     /* Without a controller routers ask the agent itself. */
-    bool told = a->in.spec.controller_host.len > 0;
-    if (told && agent_report_encode(&r, &body) == 0) {
-        struct peer_question q = { .host = a->in.spec.controller_host,
-                                   .port = (uint16_t)a->in.spec.controller_port,
-                                   .tls = a->in.spec.controller_tls,
+    if (to && agent_report_encode(&r, &body) == 0) {
+        struct peer_question q = { .host = str_from(to->host),
+                                   .port = to->port,
+                                   .tls = to->tls,
                                    .path = STR("/api/v1/agents/report"),
                                    .body = buf_view(&body),
                                    .deadline_us = now + (ended ? LAST_WORDS_US : CALL_US) };
@@ -662,6 +687,21 @@ static int open_calls(struct agent *a, struct err *err)
     return rc < 0 ? rc : signer_new(&signer, &a->signer, err);
 }
 
+/* Takes the controllers that the launch document names: the one that wrote it, and all. */
+static int find_controllers(struct agent *a, struct err *err)
+{
+    const struct launch_spec *s = &a->in.spec;
+    if (s->controller_host.len == 0) return 0; /* an adopted engine may have none */
+    char text[CONTROLLERS_HOST_BYTES + 32];
+    bool v6 = str_find(s->controller_host, STR(":")) != SIZE_MAX;
+    snprintf(text, sizeof text, "%s%s" STR_FMT "%s:%u", s->controller_tls ? "https://" : "",
+             v6 ? "[" : "", STR_ARG(s->controller_host), v6 ? "]" : "", s->controller_port);
+    int rc = controllers_add(&a->controllers, str_from(text), err);
+    for (uint32_t i = 0; rc == 0 && i < s->controller_count; i++)
+        rc = controllers_add(&a->controllers, s->controllers[i], err);
+    return rc == -ENOSPC ? 0 : rc; /* the first ones do */
+}
+
 static int build(struct agent *a, tokenizer_load_fn *load, struct err *err)
 {
     const struct agent_config *c = a->config;
@@ -685,8 +725,8 @@ static int build(struct agent *a, tokenizer_load_fn *load, struct err *err)
         .leave_us = LEAVE_US,
         .late_us = c->report_us + LATE_US,
     };
-    int rc = 0;
-    if (s->secret_file.len) rc = credentials_load(s->secret_file.data, &a->held, err);
+    int rc = find_controllers(a, err);
+    if (rc == 0 && s->secret_file.len) rc = credentials_load(s->secret_file.data, &a->held, err);
     if (rc == 0) rc = key_file_load(c->metrics_key_file, &a->scrapers, err);
     if (rc == 0 && getrandom(&a->boot, sizeof a->boot, 0) != sizeof a->boot)
         rc = err_set(err, -EIO, "the system gives no random bytes");

@@ -309,12 +309,23 @@ static int look(const struct remote *api, struct waiting *w, struct err *err)
     return 0;
 }
 
+/* Waits until the controller leads, or another on its store does: a shared store has a lease to wait for. */
+static int wait_leader(struct up *u, const struct remote *api, struct err *err)
+{
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    int rc;
+    while ((rc = remote_get(api, "/api/v1/services", &reply, err)) == -EAGAIN && left_us(u) > 0)
+        usleep(POLL_US);
+    return rc;
+}
+
 static int wait_instances(struct up *u, struct err *err)
 {
     struct waiting w = { .services = config_section_get(u->config, services_section.name) };
     struct remote_place place = { .state = u->state };
     struct remote api;
     int rc = remote_find(&place, &api, err);
+    if (rc == 0) rc = wait_leader(u, &api, err);
     if (rc == 0) rc = scale_to_zero_end(&api, u->state, err);
     while (rc == 0) {
         rc = look(&api, &w, err);

@@ -126,6 +126,13 @@ int remote_find(const struct remote_place *place, struct remote *ret, struct err
     return rc;
 }
 
+static bool stands_by(int status, struct str reply)
+{
+    CLEANUP(buf_fini) struct buf reason = { 0 };
+    return status == 503 && json_path_text(reply, "error.reason", &reason) == 0 &&
+           str_eq(buf_view(&reason), STR("standby"));
+}
+
 static int refused(const struct remote *a, int status, struct str reply, struct err *err)
 {
     CLEANUP(buf_fini) struct buf why = { 0 };
@@ -136,12 +143,14 @@ static int refused(const struct remote *a, int status, struct str reply, struct 
                        "the controller at %s:%u refuses us (" STR_FMT "); it wants the secret of "
                        "its state directory: name that with --state (now %s)",
                        a->host, a->port, STR_ARG(buf_view(&why)), a->state);
+    if (stands_by(status, reply)) return err_set(err, -EAGAIN, STR_FMT, STR_ARG(buf_view(&why)));
     int rc = status == 404 ? -ENOENT : status >= 400 && status < 500 ? -EINVAL : -EPROTO;
     return err_set(err, rc, STR_FMT, STR_ARG(buf_view(&why)));
 }
 
-int remote_request(const struct remote *a, struct str method, struct str path, struct str body,
-                   struct buf *reply, struct err *err)
+/* Asks once. *ret_status: of a whole reply. */
+static int ask(const struct remote *a, struct str method, struct str path, struct str body,
+               struct buf *reply, int *ret_status, struct err *err)
 {
     char id[sizeof a->host + 16] = "cli";
     bool v6 = a->is_router && str_find(str_from(a->host), STR(":")) != SIZE_MAX;
@@ -162,10 +171,9 @@ int remote_request(const struct remote *a, struct str method, struct str path, s
                                       .as = &as,
                                       .secret = str_from(a->send_secret ? a->secret : ""),
                                       .timeout_us = CALL_US };
-    int status = 0;
     buf_clear(reply);
     reply->max = REPLY_BYTES_MAX;
-    int rc = http_fetch(&req, &status, reply, err);
+    int rc = http_fetch(&req, ret_status, reply, err);
     if (rc == -ECONNREFUSED)
         return err_set(err, rc,
                        "no controller answers at %s:%u; start a fleet with `muster up -f "
@@ -177,6 +185,29 @@ int remote_request(const struct remote *a, struct str method, struct str path, s
             "what answers at %s:%u does not know the secret of %s: it is another fleet's "
             "controller, or somebody else's program",
             a->host, a->port, a->state);
+    return rc;
+}
+
+/* Returns true if the reply is that of a controller that stands by, and names the one that leads. */
+static bool names_leader(const struct remote *a, int status, struct str reply, struct remote *ret)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    if (status != 503 || json_path_text(reply, "leader", &text) < 0 || text.len == 0) return false;
+    struct str at = buf_view(&text);
+    *ret = *a;
+    ret->tls.on = tls_url_cut(&at);
+    return split(at, ret->host, sizeof ret->host, &ret->port, NULL) == 0;
+}
+
+int remote_request(const struct remote *a, struct str method, struct str path, struct str body,
+                   struct buf *reply, struct err *err)
+{
+    struct remote leader;
+    int status = 0, rc = ask(a, method, path, body, reply, &status, err);
+    if (rc == 0 && names_leader(a, status, buf_view(reply), &leader)) {
+        a = &leader;
+        rc = ask(a, method, path, body, reply, &status, err);
+    }
     if (rc < 0) return rc;
     return status >= 200 && status < 300 ? 0 : refused(a, status, buf_view(reply), err);
 }

@@ -76,7 +76,8 @@ struct remote {
 int remote_find(const struct remote_place *place, struct remote *ret, struct err *err);
 
 /* Makes one call: a GET if `body` has no data, else a POST. A status other than 2xx is an error with the
- * controller's sentence. -ECONNREFUSED, -ETIMEDOUT, -EACCES, -ENOENT, -EINVAL, -EPROTO. */
+ * controller's sentence. -ECONNREFUSED, -ETIMEDOUT, -EACCES, -ENOENT, -EINVAL, -EPROTO. -EAGAIN: it stands by, and
+ * knows of no other that leads. */
 int remote_call(const struct remote *a, struct str path, struct str body, struct buf *reply,
                 struct err *err);
 

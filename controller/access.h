@@ -34,7 +34,16 @@ enum keys_state {
     KEYS_STATE_COUNT
 };
 
+struct tokens {
+    struct token at[CONTROL_TOKENS_MAX];
+    uint32_t count;
+};
+
 /* Tokens. */
+
+/* Reads the tokens of a store; those that cannot be read are left out. */
+int tokens_load(struct store *s, struct tokens *ret, struct err *err);
+const char *tokens_find(const struct tokens *t, struct str text, enum token_role *ret);
 int tokens_restore(struct control *c, struct err *err);
 int tokens_rules(const struct control *c, struct arena *arena, const struct token_rules **ret,
                  uint32_t *ret_count);

@@ -1,7 +1,7 @@
 /* api.c - serves the controller's HTTP API: guard, handlers, event streams, routes.
  *
  * A call passes three steps. on_head checks who calls and whether the path exists, so that the body
- * of a stranger is never read. on_request finds the route again and runs its handler. The handler
+ * of a stranger is never read, nor that of a request to a controller that stands by. on_request finds the route again and runs its handler. The handler
  * ends the call with exactly one of answer, refuse, refuse_rc and done, or keeps it open as an event
  * stream. */
 #include "controller/api.h"
@@ -15,6 +15,7 @@
 #include "base/wire/field.h"
 #include "base/wire/order.h"
 #include "base/wire/sync.h"
+#include "controller/access.h"
 #include "controller/config.h"
 #include "controller/control_metrics.h"
 #include "controller/orders.h"
@@ -35,7 +36,9 @@ struct api {
     struct loop *loop;
     struct api_config config;
     struct http_server *server;
-    struct control *control;
+    struct control *control; /* NULL: it starts, or stands by */
+    struct metrics *metrics; /* NULL: of the first controller that is attached */
+    struct tokens tokens;    /* valid while there is no controller */
     struct auth_gate gate;
     struct arena arena;  /* of one request */
     struct buf out;      /* of one reply */
@@ -68,6 +71,17 @@ static int64_t api_now(const struct api *a) /* fleet time */
     return fleet_clock_now(a->config.clock);
 }
 
+/* Returns true if this process leads, at this moment. */
+static bool leads(const struct api *a)
+{
+    return a->control && (!a->config.leads || a->config.leads(a->config.arg));
+}
+
+static struct str leader_of(const struct api *a)
+{
+    return a->config.leader ? a->config.leader(a->config.arg) : (struct str){ 0 };
+}
+
 /* ---- replies ---- */
 
 static void answer(struct call *k, int status, const struct buf *body)
@@ -81,30 +95,67 @@ static void answer(struct call *k, int status, const struct buf *body)
     http_reply(k->x, status, STR("application/json"), buf_view(body));
 }
 
+static void count_refusal(struct call *k, const char *reason)
+{
+    struct str label = str_from(reason);
+    if (k->api->metrics) metric_inc(metric_series(k->api->metrics, CONTROL_M_REFUSED, &label));
+}
+
+static void put_error(struct json_writer *w, int status, const char *reason, const char *message)
+{
+    json_key(w, "error");
+    json_object(w);
+    json_kv_i64(w, "code", status);
+    json_kv_text(w, "reason", reason);
+    json_kv_text(w, "message", message);
+    json_object_end(w);
+}
+
 static void refuse(struct call *k, int status, const char *reason, const char *message)
 {
     struct api *a = k->api;
-    if (a->control) {
-        struct str label = str_from(reason);
-        metric_inc(metric_series(control_metrics(a->control), CONTROL_M_REFUSED, &label));
-    }
+    CLEANUP(buf_fini) struct buf body = { 0 };
+    struct json_writer w;
     uint64_t skipped;
+    count_refusal(k, reason);
     if (log_pass(&a->refused_limit, loop_now_us(a->loop), 1000000, &skipped))
         log_event(LOG_WARN, "refused", "path=%.*s peer=%.*s status=%d reason=%s skipped=%llu",
                   STR_ARG(k->req->path), STR_ARG(k->req->peer), status, message,
                   (unsigned long long)skipped);
-    CLEANUP(buf_fini) struct buf body = { 0 };
-    struct json_writer w;
     json_writer_init(&w, &body);
     json_object(&w);
-    json_key(&w, "error");
-    json_object(&w);
-    json_kv_i64(&w, "code", status);
-    json_kv_text(&w, "reason", reason);
-    json_kv_text(&w, "message", message);
-    json_object_end(&w);
+    put_error(&w, status, reason, message);
     json_object_end(&w);
     answer(k, status, &body);
+}
+
+/* Names the leader, in the form of struct standby_reply. Not logged: each part of the fleet comes here after the
+ * leader has changed. */
+static void refuse_standby(struct call *k)
+{
+    CLEANUP(buf_fini) struct buf body = { 0 };
+    char message[256];
+    struct json_writer w;
+    struct str leader = leader_of(k->api);
+    if (!k->api->config.leads) {
+        refuse(k, 503, "starting", "the controller is starting");
+        return;
+    }
+    if (leader.len > 0)
+        snprintf(message, sizeof message, "this controller stands by; " STR_FMT " leads",
+                 STR_ARG(leader));
+    else
+        snprintf(message, sizeof message,
+                 "this controller stands by, and knows of none that leads");
+    count_refusal(k, "standby");
+    http_reply_header(k->x, "retry-after", STR("1"));
+    json_writer_init(&w, &body);
+    json_object(&w);
+    put_error(&w, 503, "standby", message);
+    json_kv_str(&w, "leader", leader);
+    if (leader.len == 0) json_kv_u64(&w, "lease_ms", k->api->config.lease_ms);
+    json_object_end(&w);
+    answer(k, 503, &body);
 }
 
 static void refuse_rc(struct call *k, int rc, const struct err *err)
@@ -113,9 +164,22 @@ static void refuse_rc(struct call *k, int rc, const struct err *err)
         int rc, status;
         const char *reason;
     } rows[] = {
-        { -ENOENT, 404, "not_found" }, { -EEXIST, 409, "exists" }, { -EINVAL, 400, "invalid" },
-        { -ERANGE, 400, "range" },     { -ENOSPC, 503, "full" },   { -ESTALE, 409, "stale" },
+        { -ENOENT, 404, "not_found" },
+        { -EEXIST, 409, "exists" },
+        { -EINVAL, 400, "invalid" },
+        { -ERANGE, 400, "range" },
+        { -ENOSPC, 503, "full" },
+        { -ESTALE, 409, "stale" },
         { -E2BIG, 400, "large" },
+        /* of the store; nothing was changed, but for -EREMOTEIO, which leaves it open */
+        { -EKEYREVOKED, 503, "standby" },
+        { -EREMOTEIO, 503, "unsure" },
+        { -ETIMEDOUT, 503, "store_away" },
+        { -ENETDOWN, 503, "store_away" },
+        { -ECONNREFUSED, 503, "store_away" },
+        { -ECONNRESET, 503, "store_away" },
+        { -EHOSTUNREACH, 503, "store_away" },
+        { -EBUSY, 503, "store_away" },
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++)
         if (rows[i].rc == rc) {
@@ -146,12 +210,18 @@ static bool part_may(enum guard guard, struct str id)
     return str_eq(id, STR("cli"));
 }
 
+static const char *find_token(const struct api *a, struct str text, enum token_role *ret)
+{
+    return a->control ? control_token_find(a->control, text, ret)
+                      : tokens_find(&a->tokens, text, ret);
+}
+
 /* Names the caller for the record of orders, and tells what its credential may do. */
 static const char *caller(const struct call *k, char ret_by[BY_BYTES])
 {
     const struct auth_note *note = http_exchange_note(k->x);
     enum token_role role = TOKEN_READ;
-    const char *token = control_token_find(k->api->control, auth_bearer(k->req), &role);
+    const char *token = find_token(k->api, auth_bearer(k->req), &role);
     if (note->who == AUTH_PERSON) {
         snprintf(ret_by, BY_BYTES, "the fleet's secret");
         return token_role_names[TOKEN_ADMIN];
@@ -173,7 +243,7 @@ static bool may(const struct call *k, enum guard guard)
     if (guard == GUARD_SCRAPE && key_file_has(k->api->config.scrapers, auth_bearer(k->req)))
         return true;
     if (note->who == AUTH_NOBODY && guard <= GUARD_WRITE &&
-        control_token_find(k->api->control, auth_bearer(k->req), &role))
+        find_token(k->api, auth_bearer(k->req), &role))
         return role == TOKEN_ADMIN || guard <= GUARD_READ;
     return note->who == AUTH_PART && part_may(guard, auth_gate_id(k->req));
 }
@@ -196,7 +266,7 @@ static bool refuse_401(struct call *k, const char *reason, const char *sentence)
     return false;
 }
 
-static bool pass(struct call *k, enum guard guard)
+static bool pass(struct call *k, enum guard guard, bool always)
 {
     const struct api *a = k->api;
     const struct auth_note *note = http_exchange_note(k->x);
@@ -213,11 +283,9 @@ static bool pass(struct call *k, enum guard guard)
         return refuse_401(
             k, "secret",
             "send the fleet's secret, or a token that may do this: authorization: Bearer TOKEN");
-    if (!a->control) {
-        refuse(k, 503, "starting", "the controller is starting");
-        return false;
-    }
-    return true;
+    if (always ? a->metrics != NULL : leads(a)) return true;
+    refuse_standby(k);
+    return false;
 }
 
 static bool is_agent_of(struct call *k, struct str instance)
@@ -364,7 +432,7 @@ static void show_targets(struct call *k)
 
 static void show_metrics(struct call *k)
 {
-    struct metrics *m = control_metrics(k->api->control);
+    struct metrics *m = k->api->metrics;
     metric_set(metric_of(m, CONTROL_M_STREAMS), k->api->stream_count);
     enum metrics_format format = metrics_format_of(http_request_header(k->req, "accept"));
     if (metrics_render(m, format, &k->api->out) < 0) {
@@ -376,8 +444,19 @@ static void show_metrics(struct call *k)
 
 static void health(struct call *k)
 {
+    struct api *a = k->api;
+    if (!leads(a) && a->config.leads) { /* healthy: it takes over when it has to */
+        struct json_writer w;
+        json_writer_init(&w, &a->out);
+        json_object(&w);
+        json_kv_text(&w, "status", "standby");
+        json_kv_str(&w, "leader", leader_of(a));
+        json_object_end(&w);
+        answer(k, 200, &a->out);
+        return;
+    }
     /* Degraded is not unhealthy: after a restart by a probe the same records would be there again. */
-    bool ready = k->api->control && control_has_observed(k->api->control);
+    bool ready = a->control && control_has_observed(a->control);
     bool degraded = ready && control_is_degraded(k->api->control);
     buf_printf(&k->api->out, "{\"status\":\"%s\"}",
                degraded ? "degraded"
@@ -386,8 +465,27 @@ static void health(struct call *k)
     answer(k, ready ? 200 : 503, &k->api->out);
 }
 
+/* Sends a browser to the leader's console. */
+static bool lead_on(struct call *k)
+{
+    CLEANUP(buf_fini) struct buf url = { 0 };
+    struct str leader = leader_of(k->api);
+    if (leads(k->api) || !k->api->config.leads) return false;
+    if (leader.len == 0) {
+        refuse_standby(k);
+        return true;
+    }
+    buf_printf(&url, "%s" STR_FMT "/", str_starts(leader, STR("https://")) ? "" : "http://",
+               STR_ARG(leader));
+    if (url.rc == 0) http_reply_header(k->x, "location", buf_view(&url));
+    http_reply_header(k->x, "cache-control", STR("no-store"));
+    http_reply(k->x, 307, STR("text/plain"), STR("another controller leads\n"));
+    return true;
+}
+
 static void console(struct call *k)
 {
+    if (lead_on(k)) return;
     http_reply_header(k->x, "content-security-policy",
                       STR("default-src 'none'; style-src 'unsafe-inline'; "
                           "script-src 'unsafe-inline'; connect-src *; img-src data:; "
@@ -648,6 +746,19 @@ struct stream {
     uint64_t told; /* last decision that was sent */
 };
 
+/* Ends all streams: their clients come again, and find the leader. */
+static void streams_end(struct api *a)
+{
+    LIST_EACH_SAFE (&a->streams, node) {
+        struct stream *s = CONTAINER_OF(node, struct stream, node);
+        struct http_exchange *x = s->x;
+        list_remove(&s->node);
+        a->stream_count--;
+        free(s);
+        (void)http_stream_end(x);
+    }
+}
+
 static void stream_drop(struct stream *s)
 {
     list_remove(&s->node);
@@ -771,6 +882,12 @@ static const struct route routes[] = {
 };
 // clang-format on
 
+/* Returns true if a controller that stands by serves the path, too. */
+static bool is_always(const struct route *r)
+{
+    return r->guard == GUARD_NONE || r->fn == show_metrics;
+}
+
 static bool path_matches(const char *pattern, struct str path, struct str *ret_part)
 {
     struct str want = str_from(pattern);
@@ -811,14 +928,14 @@ static void on_head(void *ctx, struct http_exchange *x)
     bool known;
     const struct route *route = find_route(k.req, &k.part, &known);
     if (!route) {
-        if (!pass(&k, GUARD_NONE)) return;
+        if (!pass(&k, GUARD_NONE, false)) return;
         if (known)
             refuse(&k, 405, "method", "this cannot be done with that path");
         else
             refuse(&k, 404, "not_found", "nothing is served at this path");
         return;
     }
-    if (pass(&k, route->guard) && route->guard == GUARD_NONE)
+    if (pass(&k, route->guard, is_always(route)) && route->guard == GUARD_NONE)
         http_exchange_body_max(x, OPEN_BODY_BYTES_MAX);
 }
 
@@ -836,7 +953,10 @@ static void on_request(void *ctx, struct http_exchange *x)
     bool known;
     const struct route *route = find_route(k.req, &k.part, &known);
     k.arg = route->arg; /* on_head has found it */
-    route->fn(&k);
+    if (is_always(route) || leads(a))
+        route->fn(&k);
+    else
+        refuse_standby(&k); /* the term ended while the body came */
 }
 
 static void on_reply(void *ctx, struct http_exchange *x, int status, const struct str *body)
@@ -854,6 +974,8 @@ static struct str render_refusal(void *ctx, const struct http_fault_info *why, s
 }
 
 /* ---- life ---- */
+
+static void use_metrics(struct api *a, struct metrics *m);
 
 int api_new(struct loop *loop, const struct api_config *config, struct api **ret, struct err *err)
 {
@@ -884,6 +1006,7 @@ int api_new(struct loop *loop, const struct api_config *config, struct api **ret
     };
     int rc = http_server_new(loop, &server, &a->server, err);
     if (rc < 0) return rc;
+    if (config->metrics) use_metrics(a, config->metrics);
     *ret = TAKE(a);
     return 0;
 }
@@ -903,12 +1026,24 @@ uint16_t api_port(const struct api *a)
     return http_server_port(a->server);
 }
 
-void api_attach(struct api *a, struct control *control)
+static void use_metrics(struct api *a, struct metrics *m)
 {
-    a->control = control;
-    auth_gate_meters(&a->gate, control_metrics(control), CONTROL_M_SIGNED);
-    const struct http_server_meters meters = { control_metrics(control), CONTROL_M_HTTP_CONNECTIONS,
+    a->metrics = m;
+    auth_gate_meters(&a->gate, m, CONTROL_M_SIGNED);
+    const struct http_server_meters meters = { m, CONTROL_M_HTTP_CONNECTIONS,
                                                CONTROL_M_HTTP_REFUSED, CONTROL_M_HTTP_CUT,
                                                CONTROL_M_HTTP_CLOSED };
     http_server_meters_set(a->server, &meters);
+}
+
+void api_attach(struct api *a, struct control *control)
+{
+    if (!control) streams_end(a);
+    a->control = control;
+    if (control && !a->metrics) use_metrics(a, control_metrics(control));
+}
+
+void api_tokens(struct api *a, const struct tokens *tokens)
+{
+    a->tokens = *tokens;
 }

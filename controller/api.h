@@ -7,6 +7,9 @@
  *          all that change something, need the fleet's secret always. The rest need it when
  *          require_secret is set, which a listener beyond loopback forces; /health never does.
  *
+ * Standby: a controller that does not lead replies 503 with the leader's address to all but /health and /metrics,
+ *          and leads browsers to the leader's console. It takes nothing that changes state
+ *
  *     POST /api/v1/agents/report             POST /api/v1/routers/sync
  *     GET  /api/v1/status services pools instances intents offers cost history
  *     GET  /api/v1/decisions?from=N&limit=N  GET  /api/v1/decisions/ID
@@ -56,7 +59,11 @@ struct api_config { /* borrowed for the api's life */
     const struct str *hosts;         /* further host names that requests may use */
     size_t host_count;
     const struct fleet_clock *clock;
+    uint32_t lease_ms;            /* of an instance, where no controller is known to lead */
+    struct metrics *metrics;      /* NULL: those of the controller that is attached */
     void (*on_urgent)(void *arg); /* an event should not wait for the next tick */
+    bool (*leads)(void *arg); /* asked at each request; NULL: whenever a controller is attached */
+    struct str (*leader)(void *arg); /* [https://]HOST:PORT of the one that leads; empty: unknown */
     /* The configuration in force (live_config.h); both NULL: it cannot be seen or changed here. */
     int (*show_config)(void *arg, struct buf *out);
     int (*apply_config)(void *arg, const struct config_order *o, const char *by, struct buf *out,
@@ -73,8 +80,13 @@ CLEANUP_FREEP(api, struct api)
 
 uint16_t api_port(const struct api *a);
 
-/* Connects the API to the controller, before the loop runs. Until then all but /health answers 503. */
+/* Connects the API to the controller for as long as that lives. NULL: none leads here any more; open event
+ * streams end. Without one all but /health and /metrics answers 503. */
 void api_attach(struct api *a, struct control *control);
+
+/* Sets the access tokens that are valid while no controller is attached; copied. */
+struct tokens;
+void api_tokens(struct api *a, const struct tokens *tokens);
 
 /* Sends open streams the status, and decisions that are new to them; called after each tick. */
 void api_broadcast(struct api *a);

@@ -420,11 +420,11 @@ static void put_tokens(struct json_writer *w, const struct control *c)
 {
     json_key(w, "tokens");
     json_array(w);
-    for (uint32_t i = 0; i < c->people.token_count; i++) {
+    for (uint32_t i = 0; i < c->people.tokens.count; i++) {
         json_object(w);
-        json_kv_text(w, "token", c->people.token[i].name);
-        json_kv_text(w, "role", token_role_names[c->people.token[i].role]);
-        json_kv_i64(w, "created_us", c->people.token[i].created_us);
+        json_kv_text(w, "token", c->people.tokens.at[i].name);
+        json_kv_text(w, "role", token_role_names[c->people.tokens.at[i].role]);
+        json_kv_i64(w, "created_us", c->people.tokens.at[i].created_us);
         json_object_end(w);
     }
     json_array_end(w);

@@ -8,6 +8,9 @@
  * A late listing comes first: without it nothing can be proven, not even that an instance is gone, and
  * repeated removes would use up the budget for ever. Removes come next, because they end a cost.
  *
+ * Right before a call is submitted we ask once more if we lead: the tick may have begun in another time. The
+ * driver asks again when it makes the call (cloud.h).
+ *
  * A call without an event for OVERDUE_US is given up: the driver has broken its contract, and the listing
  * will show the effect of the call. An event that comes even later belongs to no call and changes
  * nothing. */
@@ -54,11 +57,18 @@ static int submit(struct control *c, struct provider *p, const struct cloud_call
                   int64_t now_us)
 {
     struct err err = { 0 };
+    const struct control_term *term = &c->setup.term;
+    if (term->leads && !term->leads(term->arg)) {
+        control_count(c, CONTROL_M_CALLS_DEFERRED, p->cloud.driver->name);
+        return -EAGAIN;
+    }
     if (!take_token(p, now_us)) {
         control_count(c, CONTROL_M_CALLS_DEFERRED, p->cloud.driver->name);
         return -EAGAIN;
     }
-    int rc = p->cloud.driver->submit(p->cloud.ctx, call, now_us, &err);
+    struct cloud_call now = *call;
+    now.epoch = term->epoch;
+    int rc = p->cloud.driver->submit(p->cloud.ctx, &now, now_us, &err);
     if (rc == 0) return 0;
     control_count(c, CONTROL_M_CALLS_DEFERRED, p->cloud.driver->name);
     if (rc != -EBUSY)
@@ -80,6 +90,8 @@ static int fill_spec(struct control *c, const struct intent *i, const struct det
                                  .service = str_from(i->service),
                                  .pool = str_from(i->pool),
                                  .offer = str_from(i->offer),
+                                 .controllers = s->controllers,
+                                 .controller_count = s->controller_count,
                                  .controller_host = s->host,
                                  .controller_port = s->port,
                                  .controller_tls = s->tls,
@@ -282,6 +294,7 @@ static int take_events(struct control *c, int64_t now_us)
         struct provider *p = &c->observed.provider[k];
         while (p->cloud.driver->next(p->cloud.ctx, now_us, &c->money.event)) {
             int rc = 0;
+            c->money.epoch_seen = max_u64(c->money.epoch_seen, c->money.event.epoch_seen);
             switch (c->money.event.op) {
             case CLOUD_CREATE:
             case CLOUD_REMOVE:

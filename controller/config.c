@@ -5,6 +5,7 @@
 #include "controller/cloud/cloud_local.h"
 #include "controller/cloud/kube/kube_section.h"
 #include "controller/core/plan.h"
+#include "fleet/controllers.h"
 #include "fleet/defaults.h"
 #include "policies/route/overload.h"
 
@@ -12,6 +13,7 @@
 #define LIVE(type, member) .reloadable = true, IN(type, member) /* see live_config.h */
 #define NAME .min = 1, .max = NAME_BYTES - 1
 #define DAY_US 864e8
+_Static_assert(LAUNCH_CONTROLLERS_MAX == 8 && CONTROLLERS_MAX == 8, "as the rows say");
 
 // clang-format off
 static const struct config_field controller_rows[] = {
@@ -21,7 +23,31 @@ static const struct config_field controller_rows[] = {
                "fleet's secret." },
     { .name = "state", .type = CONFIG_TEXT, .default_text = "muster-state",
       IN(controller_section, state),
-      .about = "Folder of the store, the secret and local instances; one controller at a time." },
+      .about = "Folder of the store, the secret and local instances; one controller at a time, unless "
+               "`store` is one that they share." },
+    { .name = "store", .type = CONFIG_TEXT, .default_text = STORE_FILE, IN(controller_section, store),
+      .about = "Where the fleet's state is kept: `file`, in the state folder, or the URL of a Redis that "
+               "several controllers share, of which one leads (`redis://HOST:PORT`; docs/controllers.md)." },
+    { .name = "store_password_file", .type = CONFIG_TEXT, IN(controller_section, store_password_file),
+      .about = "File with the password for Redis; read at each log-in." },
+    { .name = "store_fleet", .type = CONFIG_TEXT, .default_text = "muster", .min = 1, .max = 64,
+      IN(controller_section, store_fleet),
+      .about = "Name of the fleet in Redis: all its keys begin with it, in braces." },
+    { .name = "store_timeout", .type = CONFIG_DURATION, .default_text = "500ms", .min = 1e4, .max = 1e7,
+      IN(controller_section, store_timeout_us),
+      .about = "The longest that one call to Redis may hold up the controller." },
+    { .name = "store_ca", .type = CONFIG_TEXT, IN(controller_section, store_ca),
+      .about = "PEM file with the CAs of Redis where it speaks TLS; without it the system's." },
+    { .name = "store_certificate", .type = CONFIG_TEXT, IN(controller_section, store_certificate),
+      .about = "PEM file with the certificate that Redis is shown, with its chain." },
+    { .name = "store_key", .type = CONFIG_TEXT, IN(controller_section, store_key),
+      .about = "PEM file with the key of that certificate." },
+    { .name = "leader_lease", .type = CONFIG_DURATION, .default_text = "10s", .min = 5e5, .max = 36e8,
+      IN(controller_section, leader_lease_us),
+      .about = "With a shared store: a controller that cannot renew its lease leads for so long, and another "
+               "waits an eighth longer before it takes over." },
+    { .name = "controllers", .type = CONFIG_TEXTS, .min = 0, .max = 8, IN(controller_section, controllers),
+      .about = "[https://]HOST:PORT of all controllers on the shared store, as agents reach them." },
     { .name = "secret_file", .type = CONFIG_TEXT, IN(controller_section, secret_file),
       .about = "File with the secret that the parts of a fleet share; made when absent; by default "
                "`secret` in the state folder." },

@@ -7,6 +7,7 @@
 #include "base/io/config/config.h"
 #include "base/io/net/tls_rows.h"
 
+#define STORE_FILE "file"     /* the store in the state folder */
 #define CONTROL_COUNT_MAX 256 /* instances of a pool: a router knows as many */
 
 struct control_setup;
@@ -18,7 +19,11 @@ struct controller_section {
     struct str state;            /* folder: store, secret, local instances */
     struct str secret_file;      /* empty: `secret` in the state folder */
     struct str metrics_key_file; /* opens /metrics and nothing else */
-    struct str agents_reach;     /* HOST:PORT for agents; empty: the listen address */
+    struct str store;            /* "file", or the URL of a Redis */
+    struct str store_password_file, store_fleet, store_ca, store_certificate, store_key;
+    int64_t store_timeout_us, leader_lease_us;
+    struct config_texts controllers; /* addresses of all controllers on this store */
+    struct str agents_reach;         /* HOST:PORT for agents; empty: the listen address */
     struct tls_section tls;
     struct config_texts hosts; /* further Host values that requests may name */
     bool require_secret, require_keys, send_secret;

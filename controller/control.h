@@ -8,7 +8,10 @@
  *           (2) an intent whose record cannot be written is not acted upon; the old state stands
  *           (3) time is an argument: fleet time (core/fleet_time.h), which no step of the date
  *               moves; dates that people read are made from it when they are written
- *           (4) a tick that came late is no evidence: an agent or router that was unheard meanwhile
+ *           (4) one control is one term of leadership. When the term ends, in the middle of a tick too,
+ *               every further write is refused by the store and every call to a provider here; the
+ *               object is then dropped, and the next term begins with another one
+ *           (5) a tick that came late is no evidence: an agent or router that was unheard meanwhile
  *               counts as unknown until it is heard or its whole limit has passed again
  * Testing:  each step has a fault point (control_steps). Armed, the call returns -ECANCELED and has
  *           done nothing beyond the point, as if the process had been killed there; a test then
@@ -33,6 +36,13 @@
 extern const char *const control_steps[];
 extern const uint32_t control_step_count;
 
+/* The term in which a control works. { 0 }: nobody else can lead. */
+struct control_term {
+    uint64_t epoch;
+    bool (*leads)(void *arg); /* NULL: always. Asked right before each call to a provider */
+    void *arg;
+};
+
 /* How instances of one pool are started. Borrowed for the control's life. */
 struct control_launch {
     enum engine_kind kind;
@@ -54,9 +64,12 @@ struct control_setup { /* borrowed for the control's life where not said otherwi
     struct cloud *cloud;                                    /* copied; closed by their owner */
     uint32_t cloud_count;
     struct store *store;
+    struct control_term term;
+    struct metrics *metrics; /* of control_metric_table, kept over terms; NULL: it makes its own */
     struct merge_config merge;
-    struct str host; /* where agents reach the controller */
-    uint32_t port;
+    struct str host;               /* where agents reach the controller */
+    const struct str *controllers; /* addresses of all controllers, for agents; may be none */
+    uint32_t controller_count, port;
     bool tls;          /* spoken there */
     struct str tls_ca; /* of controller and engines, for agents; empty: the system's */
     struct str secret_file, engine_host;
@@ -186,6 +199,10 @@ int control_decision(struct control *c, uint64_t id, struct buf *out, struct err
 uint64_t control_decision_last(const struct control *c); /* 0: none */
 
 struct metrics *control_metrics(struct control *c);
+
+/* Returns the epoch of a later term that a provider has seen, 0: none. Another term is needed then, of a
+ * higher epoch. */
+uint64_t control_epoch_seen(const struct control *c);
 bool control_has_observed(const struct control *c); /* every provider was listed: ready to plan */
 bool control_is_degraded(const struct control *c);  /* something stored cannot be read */
 bool control_is_complete(

@@ -166,5 +166,24 @@ const struct metric_desc control_metric_table[CONTROL_M_COUNT] = {
     [CONTROL_M_LATE] = { .name = "muster_controller_late_ticks_total", .type = METRIC_COUNTER,
         .help = "Ticks that came more than five seconds late (stopped, suspended, starved): what "
                 "was unheard meanwhile counts as unknown, not as silent." },
+    [CONTROL_M_LEADER] = { .name = "muster_controller_leader", .type = METRIC_GAUGE,
+        .help = "1 while this process leads the fleet, 0 while it stands by." },
+    [CONTROL_M_EPOCH] = { .name = "muster_controller_epoch", .type = METRIC_GAUGE,
+        .help = "Epoch of this process's term, or the highest that it has heard of." },
+    [CONTROL_M_TERMS] = { .name = "muster_controller_terms_total", .type = METRIC_COUNTER,
+        .help = "Terms of leadership that this process has begun." },
+    [CONTROL_M_STORE_REACHED] = { .name = "muster_controller_store_reached", .type = METRIC_GAUGE,
+        .help = "1 if the store could be reached when it was last tried, else 0." },
 };
 // clang-format on
+
+void control_metrics_rest(struct metrics *m)
+{
+    static const enum control_metric fleet[] = {
+        CONTROL_M_INSTANCES, CONTROL_M_TARGET,  CONTROL_M_COST_PER_HOUR,   CONTROL_M_COST_TOTAL,
+        CONTROL_M_ROUTERS,   CONTROL_M_TENANTS, CONTROL_M_CALLS_UNDER_WAY, CONTROL_M_LISTING_AGE,
+        CONTROL_M_WATTS,     CONTROL_M_ROLES,   CONTROL_M_UNREADABLE,
+    };
+    for (size_t i = 0; i < COUNT_OF(fleet); i++)
+        metrics_zero(m, fleet[i]);
+}

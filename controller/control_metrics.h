@@ -63,6 +63,13 @@ enum control_metric {
     CONTROL_M_DATE_STEPS,
     CONTROL_M_LATE,
     CONTROL_M_UNREADABLE,
+    CONTROL_M_LEADER,
+    CONTROL_M_EPOCH,
+    CONTROL_M_TERMS,
+    CONTROL_M_STORE_REACHED,
     CONTROL_M_COUNT
 };
 extern const struct metric_desc control_metric_table[CONTROL_M_COUNT];
+
+/* Sets the gauges that describe the fleet to 0: this process does not lead it any more. */
+void control_metrics_rest(struct metrics *m);

@@ -68,7 +68,8 @@ struct money {
     double folded_cost; /* of forgotten intents */
     uint64_t cost_version;
     struct cloud_event event; /* the one that is being taken */
-    uint64_t call_last;       /* id of the last call */
+    uint64_t call_last;       /* id of the last call; the upper half is the epoch's */
+    uint64_t epoch_seen;      /* by a provider, later than ours; 0: none */
 };
 
 /* Who may send requests, and who may give orders. */
@@ -78,8 +79,7 @@ struct people {
     uint32_t tenant_count;
     uint64_t tenants_version, tenant_serial;
     enum keys_state keys;
-    struct token token[CONTROL_TOKENS_MAX];
-    uint32_t token_count;
+    struct tokens tokens;
 };
 
 struct control {
@@ -91,6 +91,7 @@ struct control {
     struct people people;
     struct rng rng;
     struct metrics *metrics;
+    bool owns_metrics;
     struct last_hour last_hour;
     struct { /* the sentences of the metrics that are 1; static */
         const char *reason, *blocked;

@@ -1,6 +1,11 @@
-/* controller.c - opens the state folder, listens, and ticks until a signal. */
+/* controller.c - opens the state folder, listens, and ticks while it leads, until a signal.
+ *
+ * A term of leadership (leader.h) has a struct control of its own, which is made from the store when the term
+ * begins and dropped when it ends: whoever takes over restores, observes and only then acts. With a store of
+ * its own the process is in one term from its start to its end. */
 #include "controller/controller.h"
 
+#include "base/core/hash.h"
 #include "base/core/json.h"
 #include "base/core/own.h"
 #include "base/io/file.h"
@@ -9,6 +14,7 @@
 #include "base/io/net/addr.h"
 #include "base/io/notify.h"
 #include "base/io/proc.h"
+#include "controller/access.h"
 #include "controller/api.h"
 #include "controller/aside.h"
 #include "controller/cloud/cloud_adopted.h"
@@ -16,8 +22,10 @@
 #include "controller/cloud/kube/kube_cloud.h"
 #include "controller/control_metrics.h"
 #include "controller/fleet_clock.h"
+#include "controller/leader.h"
 #include "controller/live_config.h"
 #include "controller/orders.h"
+#include "fleet/controllers.h"
 #include "fleet/defaults.h"
 
 #include <limits.h>
@@ -40,18 +48,25 @@ struct in_force {
 
 struct controller {
     const struct controller_config *config; /* of the start */
-    struct live_config live;
-    struct in_force *now; /* what may change while it runs is read here */
+    struct live_config live;                /* of the term */
+    struct in_force *now; /* of the term; what may change while it runs is read here */
     struct loop_timer look;
     struct arena arena;
     struct loop *loop;
     struct store *store;
+    int lock; /* of the state folder, where the store is elsewhere; -1: none */
     struct fleet_clock clock;
     struct cloud cloud[CONTROL_CLOUDS_MAX];
     uint32_t cloud_count;
+    const struct cloud *adopted; /* one of them; NULL: it is not open */
+    struct cloud_fence fence;
     struct kube_settings kube;
     struct api *api;
-    struct control *control;
+    struct metrics *metrics;
+    struct control_setup setup;
+    uint64_t seed;
+    struct leader *leader;
+    struct control *control; /* NULL: it stands by */
     struct loop_timer tick;
     struct notify_watch watch;
     struct credentials held;
@@ -59,15 +74,84 @@ struct controller {
     char secret_path[PATH_MAX], keys_path[PATH_MAX], program[PATH_MAX], listen_host[ADDR_TEXT_MAX];
     struct tls *tls; /* NULL: plain HTTP */
     struct addr listen;
-    struct str *hosts; /* host names that requests may use; in the arena */
+    struct str *hosts;               /* host names that requests may use; in the arena */
+    char reach[STORE_ADDRESS_BYTES]; /* where others find us */
     bool failed;
 };
 
 static int show_config(void *arg, struct buf *out);
 static int apply_config(void *arg, const struct config_order *o, const char *by, struct buf *out,
                         struct err *err);
+static int open_live(struct controller *c, struct err *err);
+static void close_live(struct controller *c);
 
-/* ---- ticks ---- */
+/* ---- the configuration in force ---- */
+
+/* Fills what may change in a running controller from the configuration in `f`. */
+static int fill_live(const struct controller *c, struct in_force *f, struct control_setup *setup,
+                     struct err *err)
+{
+    const struct controller_section *s = f->config.controller;
+    struct offer *offers = arena_array(&f->arena, PLAN_OFFERS_MAX, sizeof *offers);
+    uint32_t offer_count = 0;
+    if (!offers) return err_set(err, -ENOMEM, "no memory for offers");
+    setup->merge = MERGE_CONFIG_DEFAULT;
+    setup->merge.boot_us = s->boot_us;
+    setup->merge.drain_us = s->drain_us + s->drain_us / 10; /* the agent's deadline comes first */
+    setup->merge.silent_us = s->silent_us;
+    setup->tick_us = s->tick_us;
+    setup->lease_ms = (uint32_t)(s->lease_us / 1000);
+    setup->grace_ms = (uint64_t)s->grace_us / 1000;
+    setup->age_ms = (uint64_t)s->age_us / 1000;
+    setup->drain_ms = (uint64_t)s->drain_us / 1000;
+    setup->decisions_max = (uint64_t)s->decisions_max;
+    setup->keys_required = s->require_keys;
+    for (uint32_t i = 0; i < c->cloud_count; i++) {
+        uint32_t count = 0;
+        int rc = c->cloud[i].driver->offers(c->cloud[i].ctx, &offers[offer_count],
+                                            PLAN_OFFERS_MAX - offer_count, &count, err);
+        if (rc < 0) return rc;
+        offer_count += count;
+    }
+    return setup_services(&f->config, offers, offer_count, str_from(c->program), &f->arena, setup,
+                          err);
+}
+
+static int in_force_new(const struct config *config, struct in_force **ret, struct err *err)
+{
+    struct in_force *f = calloc(1, sizeof *f);
+    if (!f) return err_set(err, -ENOMEM, "no memory for the configuration");
+    arena_init(&f->arena, SETUP_ARENA_BYTES);
+    controller_config_fill(&f->config, config);
+    *ret = f;
+    return 0;
+}
+
+static void in_force_free(struct in_force *f)
+{
+    if (f) arena_fini(&f->arena);
+    free(f);
+}
+
+static void in_force_freep(struct in_force **f)
+{
+    in_force_free(*f);
+    *f = NULL;
+}
+
+/* ---- leading ---- */
+
+static bool leads(void *arg)
+{
+    struct controller *c = arg;
+    return c->leader && leader_leads(c->leader);
+}
+
+static struct str leader_of(void *arg)
+{
+    struct controller *c = arg;
+    return c->leader ? leader_address(c->leader) : (struct str){ 0 };
+}
 
 static void tick_at(struct controller *c, int64_t at_us)
 {
@@ -77,36 +161,26 @@ static void tick_at(struct controller *c, int64_t at_us)
     }
 }
 
-static void on_tick(void *arg)
+/* Takes completions that no control waits for any more, so that they do not fill a cloud's queue. */
+static void drop_events(struct controller *c)
 {
-    struct controller *c = arg;
-    loop_assert_owner(c->loop);
-    struct err err = { 0 };
-    int rc = fleet_clock_keep(&c->clock, &err);
-    if (rc < 0) {
-        metric_inc(metric_of(control_metrics(c->control), CONTROL_M_STORE_FAILURES));
-        log_event(LOG_ERROR, "time_not_written", "error=%s", err_text(&err, rc));
+    struct cloud_event *e = malloc(sizeof *e);
+    for (uint32_t i = 0; e && i < c->cloud_count; i++) {
+        while (c->cloud[i].driver->next(c->cloud[i].ctx, fleet_clock_now(&c->clock), e)) {
+        }
     }
-    control_date(c->control, fleet_clock_date_ahead(&c->clock));
-    (void)control_tick(c->control, fleet_clock_now(&c->clock)); /* no fault is armed here */
-    api_broadcast(c->api);
-    int64_t wait =
-        control_is_urgent(c->control) ? URGENT_TICK_US : c->now->config.controller->tick_us;
-    tick_at(c, loop_now_us(c->loop) + wait);
-}
-
-static void on_urgent(void *arg)
-{
-    struct controller *c = arg;
-    int64_t soon = loop_now_us(c->loop) + URGENT_TICK_US;
-    if (loop_timer_is_set(&c->tick) && c->tick.node.key <= soon) return;
-    tick_at(c, soon);
+    free(e);
 }
 
 /* Takes completions of calls to providers at once, so that the next state is not a tick away. */
+static void on_urgent(void *arg);
 static void on_cloud(void *arg)
 {
     struct controller *c = arg;
+    if (!c->control) {
+        drop_events(c);
+        return;
+    }
     (void)control_calls(c->control, fleet_clock_now(&c->clock)); /* no fault is armed here */
     if (control_is_urgent(c->control)) on_urgent(c);
 }
@@ -116,6 +190,94 @@ static void wake_for_cloud(void *arg)
 {
     struct controller *c = arg;
     (void)loop_post(c->loop, on_cloud, c);
+}
+
+static int open_adopted(struct controller *c, const struct controller_config *config,
+                        struct err *err);
+static int begin_term(void *arg, uint64_t epoch, struct err *err)
+{
+    struct controller *c = arg;
+    struct control_setup setup;
+    int rc = fleet_clock_open(&c->clock, c->store, err);
+    if (rc < 0) return err_prefix(err, rc, "controller.state");
+    rc = open_live(c, err);
+    if (rc < 0) return rc;
+    drop_events(c);
+    /* No two terms draw the same ids, not even under a seed that was configured: a provider may remember an id
+     * for longer than we do. */
+    bool alone = !store_is_shared(c->store) && c->setup.term.epoch == 0;
+    c->setup.seed = c->seed ^ (alone ? 0 : hash64(&epoch, sizeof epoch, 0));
+    c->setup.term = (struct control_term){ epoch, leads, c };
+    setup = c->setup;
+    rc = open_adopted(c, &c->now->config, err);
+    setup.cloud_count = c->cloud_count;
+    if (c->adopted) {
+        setup.adopted = cloud_adopted_heard;
+        setup.adopted_ctx = c->adopted->ctx;
+    }
+    if (rc == 0) rc = fill_live(c, c->now, &setup, err);
+    if (rc == 0) rc = control_new(&setup, fleet_clock_now(&c->clock), &c->control, err);
+    if (rc < 0) {
+        close_live(c);
+        return rc;
+    }
+    control_claim(c->control);
+    if (c->clock.unreadable)
+        control_set_aside(c->control, STR("clock"), "damaged, or of a newer release");
+    control_watch_clouds(c->control, wake_for_cloud, c);
+    api_attach(c->api, c->control);
+    tick_at(c, clock_mono_us());
+    return 0;
+}
+
+static void end_term(void *arg)
+{
+    struct controller *c = arg;
+    loop_timer_clear(c->loop, &c->tick);
+    api_attach(c->api, NULL);
+    control_free(c->control);
+    c->control = NULL;
+    close_live(c);
+    control_metrics_rest(c->metrics);
+}
+
+/* People's tokens open what a controller shows while it stands by. */
+static void on_standby(void *arg)
+{
+    struct controller *c = arg;
+    struct tokens *t = malloc(sizeof *t);
+    if (t && tokens_load(c->store, t, NULL) == 0) api_tokens(c->api, t);
+    free(t);
+}
+
+/* ---- ticks ---- */
+
+static void on_tick(void *arg)
+{
+    struct controller *c = arg;
+    loop_assert_owner(c->loop);
+    tick_at(c, loop_now_us(c->loop) + c->now->config.controller->tick_us);
+    if (!leader_leads(c->leader)) return; /* the leader's timer is due, and ends the term */
+    struct err err = { 0 };
+    int rc = fleet_clock_keep(&c->clock, &err);
+    if (rc < 0) {
+        metric_inc(metric_of(c->metrics, CONTROL_M_STORE_FAILURES));
+        log_event(LOG_ERROR, "time_not_written", "error=%s", err_text(&err, rc));
+    }
+    control_date(c->control, fleet_clock_date_ahead(&c->clock));
+    (void)control_tick(c->control, fleet_clock_now(&c->clock)); /* no fault is armed here */
+    leader_check(c->leader, control_epoch_seen(c->control));
+    if (!c->control) return; /* the term is over */
+    api_broadcast(c->api);
+    if (control_is_urgent(c->control)) tick_at(c, loop_now_us(c->loop) + URGENT_TICK_US);
+}
+
+static void on_urgent(void *arg)
+{
+    struct controller *c = arg;
+    int64_t soon = loop_now_us(c->loop) + URGENT_TICK_US;
+    if (loop_timer_is_set(&c->tick) && c->tick.node.key <= soon) return;
+    tick_at(c, soon);
 }
 
 static void on_signal(void *arg, int signo)
@@ -145,15 +307,30 @@ static int absolute(char path[PATH_MAX], struct err *err)
     return 0;
 }
 
-static int open_state(struct controller *c, struct err *err)
+static int open_store(struct controller *c, struct err *err)
 {
     const struct controller_section *s = c->config->controller;
     char path[PATH_MAX];
+    if (str_eq(s->store, STR(STORE_FILE))) {
+        int rc = state_path(c, "muster.db", path, err);
+        if (rc == 0) rc = store_file_open(path, STORE_BYTES_MAX, &c->store, err);
+        return rc < 0 ? err_prefix(err, rc, "controller.state") : 0;
+    }
+    const struct store_redis_config redis = setup_redis(s);
+    int rc = store_redis_open(&redis, &c->store, err);
+    if (rc < 0) return err_prefix(err, rc, "controller.store");
+    /* Nobody may take the folder for one without a controller, nor for a file store's. */
+    rc = state_path(c, "muster.db.lock", path, err);
+    return rc < 0 ? rc : file_lock_shared(path, &c->lock, err);
+}
+
+static int open_state(struct controller *c, struct err *err)
+{
+    const struct controller_section *s = c->config->controller;
     int rc = file_make_folders(s->state.data, 0700, err);
-    if (rc == 0) rc = state_path(c, "muster.db", path, err);
-    if (rc == 0) rc = store_file_open(path, STORE_BYTES_MAX, &c->store, err);
-    if (rc == 0) rc = fleet_clock_open(&c->clock, c->store, err);
     if (rc < 0) return err_prefix(err, rc, "controller.state");
+    rc = open_store(c, err);
+    if (rc < 0) return rc;
     rc = state_path(c, "keys", c->keys_path, err);
     if (rc < 0) return rc;
     if (s->secret_file.len)
@@ -188,7 +365,8 @@ static int open_local(struct controller *c, struct err *err)
     rc = cloud_local_open(&local, &ctx, err);
     if (rc < 0) return rc;
     const struct cloud pace = { .poll_us = c->config->local->poll_us,
-                                .calls_per_s = c->config->local->calls_per_s };
+                                .calls_per_s = c->config->local->calls_per_s,
+                                .fence = &c->fence };
     rc = cloud_thread_new(&cloud_local_backend, ctx, &pace, &c->cloud[c->cloud_count], err);
     c->cloud_count += rc == 0;
     return rc;
@@ -201,6 +379,7 @@ static int open_kube(struct controller *c, struct err *err)
     if (rc == 0 && getrandom(&seed, sizeof seed, 0) != sizeof seed)
         rc = err_set(err, -EIO, "the system gives no random bytes");
     if (rc < 0) return rc;
+    c->kube.fence = &c->fence;
     rc = kube_cloud_open(c->loop, &c->kube, c->config->controller->drain_us,
                          (const char *const *)environ, seed, &c->cloud[c->cloud_count], err);
     c->cloud_count += rc == 0;
@@ -215,19 +394,6 @@ static int open_clouds(struct controller *c, struct err *err)
     if (rc == 0 && (!kube || c->config->local->offers.count > 0)) rc = open_local(c, err);
     if (rc == 0 && kube) rc = open_kube(c, err);
     return rc;
-}
-
-/* Opens the provider of adopted engines where a pool names it. */
-static int open_adopted(struct controller *c, struct control_setup *setup, struct err *err)
-{
-    struct cloud *cloud = &c->cloud[c->cloud_count];
-    if (!setup_adopts(&c->now->config)) return 0;
-    int rc = cloud_adopted_open(cloud, err);
-    if (rc < 0) return rc;
-    setup->adopted = cloud_adopted_heard;
-    setup->adopted_ctx = cloud->ctx;
-    setup->cloud_count = ++c->cloud_count;
-    return 0;
 }
 
 /* Splits controller.agents_reach, with or without "https://", into host and port. */
@@ -290,9 +456,13 @@ static int open_api(struct controller *c, struct err *err)
                               .hosts = c->hosts,
                               .host_count = host_count,
                               .clock = &c->clock,
+                              .lease_ms = (uint32_t)(s->lease_us / 1000),
+                              .metrics = c->metrics,
                               .show_config = show_config,
                               .apply_config = apply_config,
                               .on_urgent = on_urgent,
+                              .leads = leads,
+                              .leader = leader_of,
                               .arg = c };
     return api_new(c->loop, &api, &c->api, err);
 }
@@ -314,59 +484,56 @@ static int find_reach(struct controller *c, struct str *ret_host, uint32_t *ret_
     return 0;
 }
 
-/* Fills what may change in a running controller from the configuration in `f`. */
-static int fill_live(const struct controller *c, struct in_force *f, struct control_setup *setup,
-                     struct err *err)
+/* Writes the address that the lease shows to the other controllers, and they to agents and routers. */
+static int print_reach(struct controller *c, struct err *err)
 {
-    const struct controller_section *s = f->config.controller;
-    struct offer *offers = arena_array(&f->arena, PLAN_OFFERS_MAX, sizeof *offers);
-    uint32_t offer_count = 0;
-    if (!offers) return err_set(err, -ENOMEM, "no memory for offers");
-    setup->merge = MERGE_CONFIG_DEFAULT;
-    setup->merge.boot_us = s->boot_us;
-    setup->merge.drain_us = s->drain_us + s->drain_us / 10; /* the agent's deadline comes first */
-    setup->merge.silent_us = s->silent_us;
-    setup->tick_us = s->tick_us;
-    setup->lease_ms = (uint32_t)(s->lease_us / 1000);
-    setup->grace_ms = (uint64_t)s->grace_us / 1000;
-    setup->age_ms = (uint64_t)s->age_us / 1000;
-    setup->drain_ms = (uint64_t)s->drain_us / 1000;
-    setup->decisions_max = (uint64_t)s->decisions_max;
-    setup->keys_required = s->require_keys;
-    for (uint32_t i = 0; i < c->cloud_count; i++) {
-        uint32_t count = 0;
-        int rc = c->cloud[i].driver->offers(c->cloud[i].ctx, &offers[offer_count],
-                                            PLAN_OFFERS_MAX - offer_count, &count, err);
-        if (rc < 0) return rc;
-        offer_count += count;
-    }
-    return setup_services(&f->config, offers, offer_count, str_from(c->program), &f->arena, setup,
-                          err);
-}
-
-static int in_force_new(const struct config *config, struct in_force **ret, struct err *err)
-{
-    struct in_force *f = calloc(1, sizeof *f);
-    if (!f) return err_set(err, -ENOMEM, "no memory for the configuration");
-    arena_init(&f->arena, SETUP_ARENA_BYTES);
-    controller_config_fill(&f->config, config);
-    *ret = f;
+    const struct control_setup *setup = &c->setup;
+    bool v6 = str_find(setup->host, STR(":")) != SIZE_MAX;
+    int n =
+        snprintf(c->reach, sizeof c->reach, "%s%s" STR_FMT "%s:%u", setup->tls ? "https://" : "",
+                 v6 ? "[" : "", STR_ARG(setup->host), v6 ? "]" : "", setup->port);
+    if (n < 0 || (size_t)n >= sizeof c->reach)
+        return err_set(err, -ENAMETOOLONG, "controller.agents_reach is too long");
     return 0;
 }
 
-static void in_force_free(struct in_force *f)
+static int check_controllers(const struct controller_section *s, struct err *err)
 {
-    if (f) arena_fini(&f->arena);
-    free(f);
+    struct controller_address a;
+    for (size_t i = 0; i < s->controllers.count; i++) {
+        int rc = controller_address_parse(s->controllers.items[i], &a, err);
+        if (rc < 0) return err_prefix(err, rc, "controller.controllers[%zu]", i);
+    }
+    return 0;
 }
 
-static void in_force_freep(struct in_force **f)
+/* Opens the provider of adopted engines where a pool names it; it stays for all later terms. */
+static int open_adopted(struct controller *c, const struct controller_config *config,
+                        struct err *err)
 {
-    in_force_free(*f);
-    *f = NULL;
+    if (c->adopted || !setup_adopts(config)) return 0;
+    struct cloud *cloud = &c->cloud[c->cloud_count];
+    int rc = cloud_adopted_open(cloud, err);
+    if (rc < 0) return rc;
+    c->adopted = cloud;
+    c->cloud_count++;
+    return 0;
 }
 
-static int open_control(struct controller *c, struct err *err)
+/* Refuses a configuration of the start that no term could begin with: one that stands by would show it only
+ * when it is needed. */
+static int check_start(struct controller *c, struct err *err)
+{
+    CLEANUP(in_force_freep) struct in_force *f = NULL;
+    struct control_setup setup = { 0 };
+    if (!store_is_shared(c->store)) return 0; /* its only term begins now */
+    int rc = in_force_new(c->config->whole, &f, err);
+    if (rc == 0) rc = open_adopted(c, &f->config, err);
+    return rc < 0 ? rc : fill_live(c, f, &setup, err);
+}
+
+/* Makes all that a term's control is made of, but for what the configuration in force says. */
+static int open_setup(struct controller *c, struct err *err)
 {
     const struct controller_section *s = c->config->controller;
     struct str reach = s->agents_reach;
@@ -374,6 +541,9 @@ static int open_control(struct controller *c, struct err *err)
         .cloud = c->cloud,
         .cloud_count = c->cloud_count,
         .store = c->store,
+        .metrics = c->metrics,
+        .controllers = s->controllers.items,
+        .controller_count = (uint32_t)s->controllers.count,
         .secret_file = str_from(c->secret_path),
         .secret = s->send_secret ? (struct str){ 0 } : str_from(c->held.secret),
         /* Of local instances; a cloud's driver writes its own. */
@@ -386,16 +556,30 @@ static int open_control(struct controller *c, struct err *err)
     };
     if (setup.seed == 0 && getrandom(&setup.seed, sizeof setup.seed, 0) != sizeof setup.seed)
         return err_set(err, -EIO, "the system gives no random bytes");
-    int rc = in_force_new(live_config_get(&c->live), &c->now, err);
-    if (rc == 0) rc = open_adopted(c, &setup, err);
-    if (rc == 0) rc = fill_live(c, c->now, &setup, err);
+    int rc = check_start(c, err);
     if (rc == 0) rc = find_reach(c, &setup.host, &setup.port, err);
-    if (rc == 0) rc = control_new(&setup, fleet_clock_now(&c->clock), &c->control, err);
-    if (rc == 0 && c->clock.unreadable)
-        control_set_aside(c->control, STR("clock"), "damaged, or of a newer release");
-    if (rc == 0) control_watch_clouds(c->control, wake_for_cloud, c);
-    if (rc == 0) api_attach(c->api, c->control);
-    return rc;
+    if (rc == 0) rc = check_controllers(s, err);
+    if (rc < 0) return rc;
+    c->setup = setup;
+    c->seed = setup.seed;
+    return print_reach(c, err);
+}
+
+static int open_leader(struct controller *c, struct err *err)
+{
+    const struct leader_config config = {
+        .loop = c->loop,
+        .store = c->store,
+        .metrics = c->metrics,
+        .fence = &c->fence,
+        .address = str_from(c->reach),
+        .term_us = c->config->controller->leader_lease_us,
+        .on_begin = begin_term,
+        .on_end = end_term,
+        .on_standby = on_standby,
+        .arg = c,
+    };
+    return leader_new(&config, &c->leader, err);
 }
 
 static int check_crash_step(const struct controller_section *s, struct err *err)
@@ -445,9 +629,8 @@ static int change_config(struct controller *c, struct live_candidate *candidate,
 static void count_config(struct controller *c, const char *result)
 {
     struct str label = str_from(result);
-    struct metrics *m = control_metrics(c->control);
-    metric_inc(metric_series(m, CONTROL_M_CONFIG_CHANGES, &label));
-    metric_set(metric_of(m, CONTROL_M_CONFIG_GENERATION), (double)c->live.generation);
+    metric_inc(metric_series(c->metrics, CONTROL_M_CONFIG_CHANGES, &label));
+    metric_set(metric_of(c->metrics, CONTROL_M_CONFIG_GENERATION), (double)c->live.generation);
 }
 
 static void note_order(struct controller *c, const char *what, const char *by, const char *text)
@@ -477,12 +660,13 @@ static int try_config(struct controller *c, struct live_candidate *candidate, bo
     return rc;
 }
 
-/* Takes the file again after it has changed, or on SIGHUP. */
+/* Takes the file again after it has changed, or on SIGHUP. One that stands by reads it when its term begins. */
 static void reload(struct controller *c)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
     struct err err = { 0 };
     const char *path = c->config->sources.path;
+    if (!leads(c)) return;
     if (!path) {
         log_event(LOG_WARN, "config_without_file", "%s",
                   "error=\"there is no file to read again\"");
@@ -510,7 +694,7 @@ static void on_hangup(void *arg, int signo)
 static void on_look(void *arg)
 {
     struct controller *c = arg;
-    if (live_config_file_changed(&c->live)) reload(c);
+    if (leads(c) && live_config_file_changed(&c->live)) reload(c);
     /* A timer that cannot be set leaves SIGHUP and `muster apply`. */
     (void)loop_timer_set(c->loop, &c->look, loop_now_us(c->loop) + LOOK_US);
 }
@@ -557,6 +741,7 @@ static int apply_config(void *arg, const struct config_order *o, const char *by,
 
 /* ---- all of it ---- */
 
+/* Finds out which configuration is in force: a term begins with it. */
 static int open_live(struct controller *c, struct err *err)
 {
     const struct live_config_setup setup = { .start = c->config->whole,
@@ -564,26 +749,56 @@ static int open_live(struct controller *c, struct err *err)
                                              .check = c->config->check,
                                              .store = c->store };
     int rc = live_config_open(&c->live, &setup, clock_wall_us(), err);
-    if (rc == 0) rc = loop_signal(c->loop, SIGHUP, on_hangup, c, err);
+    if (rc == 0) rc = in_force_new(live_config_get(&c->live), &c->now, err);
+    if (rc < 0) {
+        close_live(c);
+        return rc;
+    }
+    set_log(c->now->config.controller);
+    metric_set(metric_of(c->metrics, CONTROL_M_CONFIG_GENERATION), (double)c->live.generation);
+    return 0;
+}
+
+static void close_live(struct controller *c)
+{
+    in_force_free(c->now);
+    c->now = NULL;
+    live_config_fini(&c->live);
+}
+
+static int watch_file(struct controller *c, struct err *err)
+{
+    int rc = loop_signal(c->loop, SIGHUP, on_hangup, c, err);
     c->look = (struct loop_timer){ .fn = on_look, .arg = c };
-    if (rc == 0 && setup.sources.path)
+    if (rc == 0 && c->config->sources.path)
         rc = loop_timer_set(c->loop, &c->look, clock_mono_us() + LOOK_US);
+    return rc;
+}
+
+static int open_metrics(struct controller *c, struct err *err)
+{
+    int rc = metrics_new(control_metric_table, CONTROL_M_COUNT, NULL, 0, &c->metrics, err);
+    const struct str result[] = { str_from(live_source_names[LIVE_FILE]),
+                                  str_from(live_source_names[LIVE_APPLIED]), STR("refused") };
+    for (size_t i = 0; rc == 0 && i < COUNT_OF(result); i++) /* a rate needs a zero */
+        metric_series(c->metrics, CONTROL_M_CONFIG_CHANGES, &result[i]);
     return rc;
 }
 
 static int build(struct controller *c, struct err *err)
 {
+    c->tick = (struct loop_timer){ .fn = on_tick, .arg = c };
     int rc = check_crash_step(c->config->controller, err);
+    if (rc == 0) rc = open_metrics(c, err);
     if (rc == 0) rc = loop_new(&c->loop, err);
     if (rc == 0) rc = open_state(c, err);
-    if (rc == 0) rc = open_live(c, err);
     if (rc == 0) rc = open_clouds(c, err);
     if (rc == 0) rc = open_api(c, err);
-    if (rc == 0) rc = open_control(c, err);
+    if (rc == 0) rc = open_setup(c, err);
+    if (rc == 0) rc = open_leader(c, err);
+    if (rc == 0) rc = watch_file(c, err);
     if (rc == 0) rc = loop_signal(c->loop, SIGTERM, on_signal, c, err);
     if (rc == 0) rc = loop_signal(c->loop, SIGINT, on_signal, c, err);
-    c->tick = (struct loop_timer){ .fn = on_tick, .arg = c };
-    if (rc == 0) rc = loop_timer_set(c->loop, &c->tick, clock_mono_us());
     return rc;
 }
 
@@ -605,34 +820,27 @@ int controller_main(const struct controller_config *config, struct err *err)
     struct controller *c = calloc(1, sizeof *c);
     must(c);
     c->config = config;
+    c->lock = -1;
     arena_init(&c->arena, SETUP_ARENA_BYTES);
     int rc = build(c, err);
     if (rc == 0) rc = notify_watch_start(&c->watch, c->loop, NULL, 0, err);
     if (rc == 0) {
-        set_log(c->now->config.controller);
         tell_ready(c);
-        metric_set(metric_of(control_metrics(c->control), CONTROL_M_CONFIG_GENERATION),
-                   (double)c->live.generation);
-        const struct str result[] = { str_from(live_source_names[LIVE_FILE]),
-                                      str_from(live_source_names[LIVE_APPLIED]), STR("refused") };
-        for (size_t i = 0; i < sizeof result / sizeof *result; i++) /* a rate needs a zero */
-            metric_series(control_metrics(c->control), CONTROL_M_CONFIG_CHANGES, &result[i]);
-        control_claim(c->control);
         rc = loop_run(c->loop);
         if (c->failed) rc = err_set(err, -ENOMEM, "the controller's clock cannot be set");
     }
+    leader_free(c->leader); /* first: its term, with the control, ends */
     api_free(c->api);
     key_file_fini(&c->scrapers);
     tls_free(c->tls);
-    control_free(c->control);
-    in_force_free(c->now);
-    live_config_fini(&c->live);
     for (uint32_t i = 0; i < c->cloud_count; i++)
         cloud_close(&c->cloud[i]);
-    store_close(c->store);
+    if (c->store) store_close(c->store);
+    file_unlock(c->lock);
     notify_watch_stop(&c->watch);
     notify_watch_fini(&c->watch);
     loop_free(c->loop);
+    metrics_free(c->metrics);
     arena_fini(&c->arena);
     free(c);
     return rc;

@@ -3,6 +3,7 @@
 
 #include "base/core/bits.h"
 #include "base/core/json.h"
+#include "base/core/json_path.h"
 #include "base/core/own.h"
 #include "base/io/config/config_diff.h"
 #include "base/io/file.h"
@@ -51,8 +52,16 @@ static bool is_of_launch(const struct config_change *c)
     return false;
 }
 
-static enum effect effect_of(const struct config_change *c)
+/* Of several controllers each has addresses and folders of its own, which it reads at its start. */
+static bool is_own(const struct live_config *l, const struct config_change *c)
 {
+    return store_is_shared(l->setup.store) && strcmp(c->section, "controller") == 0 &&
+           !c->field->reloadable;
+}
+
+static enum effect effect_of(const struct live_config *l, const struct config_change *c)
+{
+    if (is_own(l, c)) return EFFECT_ELSEWHERE;
     for (size_t i = 0; i < COUNT_OF(sections); i++)
         if (strcmp(c->section, sections[i].section) == 0) return sections[i].effect;
     bool service = strcmp(c->field->name, "services") == 0; /* one came or went */
@@ -63,6 +72,7 @@ static enum effect effect_of(const struct config_change *c)
 /* ---- loading and comparing ---- */
 
 struct comparing {
+    const struct live_config *l;
     struct live_candidate *c;
     struct json_writer w;
     struct buf refused; /* paths that need a restart */
@@ -80,7 +90,7 @@ static int on_change(void *ctx, const struct config_change *change)
         [CONFIG_CHANGED] = "changed", [CONFIG_ADDED] = "added", [CONFIG_REMOVED] = "removed"
     };
     struct comparing *x = ctx;
-    enum effect effect = effect_of(change);
+    enum effect effect = effect_of(x->l, change);
     json_object(&x->w);
     json_kv_text(&x->w, "path", change->path);
     json_kv_text(&x->w, "kind", kinds[change->kind]);
@@ -97,7 +107,7 @@ static int on_change(void *ctx, const struct config_change *change)
 
 static int compare(const struct live_config *l, struct live_candidate *c, struct err *err)
 {
-    struct comparing x = { .c = c };
+    struct comparing x = { .l = l, .c = c };
     json_writer_init(&x.w, &c->changes);
     json_array(&x.w);
     int rc = config_diff(live_config_get(l), c->config, on_change, &x);
@@ -135,9 +145,57 @@ void live_candidate_fini(struct live_candidate *c)
     *c = (struct live_candidate){ 0 };
 }
 
-static void digest_of(struct str text, char ret[SHA256_HEX + 1])
+/* ---- digests ---- */
+
+static int gather_section(void *ctx, struct str name, struct str value)
 {
+    static const char *const others[] = { "controller", "router", "agent" };
+    struct buf *to = ctx;
+    for (size_t i = 0; i < COUNT_OF(others); i++)
+        if (str_eq(name, str_from(others[i]))) return 0;
+    buf_printf(to, STR_FMT "=" STR_FMT "\n", STR_ARG(name), STR_ARG(value));
+    return to->rc;
+}
+
+static void gather_reloadable(const struct config_schema *schema, struct str view, struct buf *to)
+{
+    for (size_t s = 0; s < schema->count; s++) {
+        const struct config_section *section = schema->sections[s];
+        if (strcmp(section->name, "controller") != 0) continue;
+        for (size_t i = 0; i < section->record->field_count; i++) {
+            const struct config_field *f = &section->record->fields[i];
+            char path[128];
+            struct str value;
+            snprintf(path, sizeof path, "controller.%s", f->name);
+            if (f->reloadable && json_path(view, path, &value) == 0)
+                buf_printf(to, "%s=" STR_FMT "\n", path, STR_ARG(value));
+        }
+    }
+}
+
+/* Appends what a text says about the fleet, without what each of several controllers has for itself. */
+static int gather_fleet(const struct live_config *l, struct str text, struct buf *to)
+{
+    CLEANUP(config_freep) struct config *config = NULL;
+    CLEANUP(buf_fini) struct buf view = { 0 };
+    struct config_sources s = l->setup.sources;
+    s.text = text.data ? text : STR("");
+    int rc = config_load(config_schema_of(l->setup.start), &s, &config, NULL, NULL);
+    if (rc == 0) rc = config_view(config, CONFIG_JSON, false, &view);
+    if (rc == 0) rc = json_path_each_member(buf_view(&view), "", gather_section, to);
+    if (rc < 0) return rc;
+    gather_reloadable(config_schema_of(config), buf_view(&view), to);
+    return to->rc;
+}
+
+/* Several controllers have a file each, which say the same about the fleet: where the store is shared, the
+ * digest is of that. A text that does not load is digested as it is. */
+static void digest_of(const struct live_config *l, struct str text, char ret[SHA256_HEX + 1])
+{
+    CLEANUP(buf_fini) struct buf fleet = { 0 };
     uint8_t digest[SHA256_BYTES];
+    if (store_is_shared(l->setup.store) && gather_fleet(l, text, &fleet) == 0)
+        text = buf_view(&fleet);
     sha256(text.data ? text.data : "", text.len, digest);
     hex_from(digest, sizeof digest, ret);
 }
@@ -204,7 +262,7 @@ void live_config_take(struct live_config *l, struct live_candidate *c, int64_t d
     l->generation++;
     l->at_us = date_us;
     l->refused_us = 0;
-    digest_of(c->text, l->taken_digest);
+    digest_of(l, c->text, l->taken_digest);
 }
 
 bool live_config_differs(const struct live_config *l)
@@ -249,7 +307,7 @@ int live_config_read(struct live_config *l, struct buf *text, struct err *err)
         if (rc < 0) return rc;
     }
     l->seen = l->pending = now;
-    digest_of(buf_view(text), l->file_digest);
+    digest_of(l, buf_view(text), l->file_digest);
     return 0;
 }
 
@@ -288,7 +346,7 @@ static void take_record(struct live_config *l, const struct record *r, int64_t d
         keep_text(l->by, sizeof l->by, r->by.data);
         keep_text(l->name, sizeof l->name, r->name.data);
         l->at_us = r->at_us;
-        digest_of(r->text, l->taken_digest);
+        digest_of(l, r->text, l->taken_digest);
         log_event(LOG_INFO, "config_applied", "generation=%llu by=%s",
                   (unsigned long long)l->generation, l->by);
         return;

@@ -10,6 +10,9 @@
  *              the digest of the file at that time and, where it was applied, its text
  *          (4) flags and variables of the start come before both, as before the file
  *          (5) sections that other parts read (router, agent) are compared and told, and not judged
+ *          (6) on a shared store it is opened at the start of a term. Then the digest is of what the file says
+ *              about the fleet, which is what the files of several controllers have in common; what needs a
+ *              restart in section controller is each one's own, and not judged
  *
  *     load (parse, check, compare) -> the caller prepares -> keep (durable) -> the caller commits -> take
  */
@@ -42,7 +45,7 @@ struct live_config {
     char by[LIVE_CONFIG_BY_BYTES], name[LIVE_CONFIG_NAME_BYTES];
     uint64_t generation;
     int64_t at_us;                     /* a date: since when it is in force */
-    char file_digest[SHA256_HEX + 1];  /* of the file as read last */
+    char file_digest[SHA256_HEX + 1];  /* of the file as read last; see rule 6 */
     char taken_digest[SHA256_HEX + 1]; /* of the text in force */
     struct stat seen, pending;         /* of the file; st_ino 0: none */
     int64_t refused_us;                /* a date; 0: none was refused since the last change */

@@ -224,6 +224,17 @@ static int fill_market(const struct offer_section *from, struct local_offer *ret
     return 0;
 }
 
+struct store_redis_config setup_redis(const struct controller_section *s)
+{
+    return (struct store_redis_config){ .url = s->store,
+                                        .password_file = s->store_password_file,
+                                        .fleet = s->store_fleet,
+                                        .ca = s->store_ca,
+                                        .certificate = s->store_certificate,
+                                        .key = s->store_key,
+                                        .timeout_us = s->store_timeout_us };
+}
+
 int setup_local(const struct local_section *local, struct arena *arena,
                 const struct local_offer **ret, uint32_t *ret_count, double *ret_cores,
                 struct err *err)

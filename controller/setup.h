@@ -8,6 +8,9 @@
 #include "controller/config.h"
 #include "controller/control.h"
 
+/* Names the Redis of controller.store, which is not "file". The strings stay the configuration's. */
+struct store_redis_config setup_redis(const struct controller_section *s);
+
 /* Fills the local cloud's offers; the array lives in `arena`. */
 int setup_local(const struct local_section *local, struct arena *arena,
                 const struct local_offer **ret, uint32_t *ret_count, double *ret_cores,

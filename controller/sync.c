@@ -143,7 +143,7 @@ void control_report(struct control *c, const struct agent_report *r, int64_t now
                     struct agent_reply *ret)
 {
     owner_assert(&c->owner);
-    *ret = (struct agent_reply){ .lease_ms = c->setup.lease_ms };
+    *ret = (struct agent_reply){ .lease_ms = c->setup.lease_ms, .epoch = c->setup.term.epoch };
     if (r->service.len > 0 && c->setup.adopted) c->setup.adopted(c->setup.adopted_ctx, r, now_us);
     char id[INTENT_ID_BYTES];
     struct str name = r->intent.len ? r->intent : r->instance;
@@ -409,7 +409,8 @@ int control_sync(struct control *c, const struct router_sync *s, int64_t now_us,
                                   .complete = control_is_complete(c),
                                   .tenants_version = c->people.tenants_version,
                                   .has_tenants = s->tenants_version != c->people.tenants_version,
-                                  .again_ms = SYNC_AGAIN_MS };
+                                  .again_ms = SYNC_AGAIN_MS,
+                                  .epoch = c->setup.term.epoch };
     number_router(c, r, now_us, &rules);
     int rc = fill_lists(c, now_us, arena, &rules);
     if (rc == 0) rc = refused_rules(c, r, now_us, arena, &rules);

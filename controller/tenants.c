@@ -344,6 +344,14 @@ static int put_state(struct control *c, enum keys_state s, struct err *err)
     return 0;
 }
 
+/* Returns what the file beside a shared store is worth: another controller may have led since it was written,
+ * so that the store's record comes first, and without one only "closed" is believed. */
+static enum keys_state shared_file(enum keys_state stored, enum keys_state beside)
+{
+    if (stored != KEYS_NEVER) return stored;
+    return beside == KEYS_NEVER ? KEYS_NEVER : KEYS_CLOSED;
+}
+
 int keys_restore(struct control *c, struct err *err)
 {
     CLEANUP(buf_fini) struct buf record = { 0 }, file = { 0 };
@@ -354,13 +362,15 @@ int keys_restore(struct control *c, struct err *err)
         rc = file_read(c->setup.keys_file, KEYS_TEXT_BYTES_MAX, &file, err);
         beside = state_of(rc, buf_view(&file), c->setup.keys_file);
     }
+    enum keys_state written = beside;
+    if (store_is_shared(c->setup.store)) beside = shared_file(stored, beside);
     /* A store older than this record has tenants and no state; unreadable tenants count too. */
     bool said = stored != KEYS_NEVER || beside != KEYS_NEVER;
     bool closed = stored == KEYS_CLOSED || beside == KEYS_CLOSED || c->people.tenant_count > 0 ||
                   (!said && c->people.aside.tenants > 0);
     enum keys_state s = closed ? KEYS_CLOSED : stored == KEYS_OPENED ? stored : beside;
     c->people.keys = s;
-    bool same = stored == s && (beside == s || !c->setup.keys_file);
+    bool same = stored == s && (written == s || !c->setup.keys_file);
     return same ? 0 : put_state(c, s, err);
 }
 
@@ -432,45 +442,63 @@ static int store_token(struct control *c, struct token *t, struct err *err)
     return store_put_if(c->setup.store, buf_view(&key), buf_view(&text), STORE_ABSENT, NULL, err);
 }
 
+/* Reads one record. -ENOMEM; any other failure: it cannot be read. */
+static int read_token(const struct store_entry *e, struct token *ret, struct err *err)
+{
+    CLEANUP(arena_fini) struct arena arena;
+    arena_init(&arena, 16384);
+    struct token_record r = { 0 };
+    int rc = fields_decode(&token_set, e->value, &arena, &r, "the stored token", err);
+    if (rc < 0) return rc;
+    struct token t = { .role = r.role, .created_us = r.created_us };
+    must(name_copy(t.name, sizeof t.name, r.name) == 0);
+    must(name_copy(t.hash, sizeof t.hash, r.hash) == 0);
+    *ret = t;
+    return 0;
+}
+
 struct token_restoring {
-    struct control *c;
+    struct control *c; /* NULL: unreadable records are left out */
+    struct tokens *to;
     struct err *err;
 };
 
 static int restore_token(void *ctx, const struct store_entry *e)
 {
     struct token_restoring *job = ctx;
-    struct control *c = job->c;
-    if (c->people.token_count == CONTROL_TOKENS_MAX)
+    struct tokens *t = job->to;
+    if (t->count == CONTROL_TOKENS_MAX)
         return err_set(job->err, -ENOSPC, "the store holds more than %d tokens",
                        CONTROL_TOKENS_MAX);
-    CLEANUP(arena_fini) struct arena arena;
-    arena_init(&arena, 16384);
-    struct token_record r = { 0 };
     struct err why = { 0 };
-    int rc = fields_decode(&token_set, e->value, &arena, &r, "the stored token", &why);
+    int rc = read_token(e, &t->at[t->count], &why);
     if (rc == -ENOMEM) return err_set(job->err, rc, "%s", err_text(&why, rc));
-    if (rc < 0) { /* it opens nothing until it can be read */
-        control_set_aside(c, e->key, err_text(&why, rc));
-        return 0;
-    }
-    struct token *t = &c->people.token[c->people.token_count++];
-    *t = (struct token){ .role = r.role, .created_us = r.created_us };
-    must(name_copy(t->name, sizeof t->name, r.name) == 0);
-    must(name_copy(t->hash, sizeof t->hash, r.hash) == 0);
+    if (rc == 0)
+        t->count++;
+    else if (job->c) /* it opens nothing until it can be read */
+        control_set_aside(job->c, e->key, err_text(&why, rc));
     return 0;
 }
 
 int tokens_restore(struct control *c, struct err *err)
 {
-    struct token_restoring job = { c, err };
+    struct token_restoring job = { c, &c->people.tokens, err };
     return store_list(c->setup.store, STR("token/"), restore_token, &job, err);
+}
+
+int tokens_load(struct store *s, struct tokens *ret, struct err *err)
+{
+    struct tokens t = { .count = 0 };
+    struct token_restoring job = { NULL, &t, err };
+    int rc = store_list(s, STR("token/"), restore_token, &job, err);
+    if (rc == 0) *ret = t;
+    return rc;
 }
 
 static struct token *find_token(struct control *c, struct str name)
 {
-    for (uint32_t i = 0; i < c->people.token_count; i++)
-        if (str_eq(str_from(c->people.token[i].name), name)) return &c->people.token[i];
+    for (uint32_t i = 0; i < c->people.tokens.count; i++)
+        if (str_eq(str_from(c->people.tokens.at[i].name), name)) return &c->people.tokens.at[i];
     return NULL;
 }
 
@@ -482,7 +510,7 @@ int control_token_add(struct control *c, struct str name, enum token_role role, 
                        NAME_BYTES - 1);
     if (find_token(c, name))
         return err_set(err, -EEXIST, "token " STR_FMT " exists already", STR_ARG(name));
-    if (c->people.token_count == CONTROL_TOKENS_MAX) {
+    if (c->people.tokens.count == CONTROL_TOKENS_MAX) {
         control_bound_reached(c, "tokens");
         return err_set(err, -ENOSPC, "%d tokens is the limit", CONTROL_TOKENS_MAX);
     }
@@ -497,7 +525,7 @@ int control_token_add(struct control *c, struct str name, enum token_role role, 
     hex_from(digest, sizeof digest, t.hash);
     rc = store_token(c, &t, err);
     if (rc < 0) return rc;
-    c->people.token[c->people.token_count++] = t;
+    c->people.tokens.at[c->people.tokens.count++] = t;
     c->people.tenants_version++; /* routers hear of it with the list */
     memcpy(ret_token, text, sizeof text);
     explicit_bzero(secret, sizeof secret);
@@ -515,36 +543,41 @@ int control_token_remove(struct control *c, struct str name, struct err *err)
     int rc = key.rc ? key.rc : store_delete_if(c->setup.store, buf_view(&key), STORE_ANY, err);
     if (rc < 0) return rc;
     log_event(LOG_INFO, "token_removed", "name=%s", t->name);
-    *t = c->people.token[--c->people.token_count];
+    *t = c->people.tokens.at[--c->people.tokens.count];
     c->people.tenants_version++;
     return 0;
 }
 
-const char *control_token_find(const struct control *c, struct str text, enum token_role *ret)
+const char *tokens_find(const struct tokens *t, struct str text, enum token_role *ret)
 {
     uint8_t digest[SHA256_BYTES];
     char hex[SHA256_HEX + 1];
     const char *found = NULL;
-    if (!c || text.len == 0) return NULL;
+    if (text.len == 0) return NULL;
     sha256(text.data, text.len, digest);
     hex_from(digest, sizeof digest, hex);
-    for (uint32_t i = 0; i < c->people.token_count; i++) {
-        if (!equal_constant_time(hex, c->people.token[i].hash, SHA256_HEX)) continue;
-        *ret = (enum token_role)c->people.token[i].role;
-        found = c->people.token[i].name;
+    for (uint32_t i = 0; i < t->count; i++) {
+        if (!equal_constant_time(hex, t->at[i].hash, SHA256_HEX)) continue;
+        *ret = (enum token_role)t->at[i].role;
+        found = t->at[i].name;
     }
     return found;
+}
+
+const char *control_token_find(const struct control *c, struct str text, enum token_role *ret)
+{
+    return c ? tokens_find(&c->people.tokens, text, ret) : NULL;
 }
 
 int tokens_rules(const struct control *c, struct arena *arena, const struct token_rules **ret,
                  uint32_t *ret_count)
 {
-    struct token_rules *rules = arena_array(arena, c->people.token_count, sizeof *rules);
+    struct token_rules *rules = arena_array(arena, c->people.tokens.count, sizeof *rules);
     if (!rules) return -ENOMEM;
-    for (uint32_t i = 0; i < c->people.token_count; i++)
-        rules[i] = (struct token_rules){ .hash = str_from(c->people.token[i].hash),
-                                         .admin = c->people.token[i].role == TOKEN_ADMIN };
+    for (uint32_t i = 0; i < c->people.tokens.count; i++)
+        rules[i] = (struct token_rules){ .hash = str_from(c->people.tokens.at[i].hash),
+                                         .admin = c->people.tokens.at[i].role == TOKEN_ADMIN };
     *ret = rules;
-    *ret_count = c->people.token_count;
+    *ret_count = c->people.tokens.count;
     return 0;
 }

@@ -82,6 +82,11 @@ struct metrics *control_metrics(struct control *c)
     return c->metrics;
 }
 
+uint64_t control_epoch_seen(const struct control *c)
+{
+    return c->money.epoch_seen;
+}
+
 uint64_t control_decision_last(const struct control *c)
 {
     return c->desired.decision_last;
@@ -153,7 +158,13 @@ int control_new(const struct control_setup *setup, int64_t now_us, struct contro
     rng_seed(&c->rng, setup->seed);
     allocate(c);
     events_init(&c->events);
-    int rc = metrics_new(control_metric_table, CONTROL_M_COUNT, NULL, 0, &c->metrics, err);
+    /* Events of an earlier term's calls may still come: no id is theirs. */
+    c->money.call_last = setup->term.epoch << 32;
+    c->metrics = setup->metrics;
+    c->owns_metrics = !setup->metrics;
+    int rc = 0;
+    if (c->owns_metrics)
+        rc = metrics_new(control_metric_table, CONTROL_M_COUNT, NULL, 0, &c->metrics, err);
     if (rc == 0) rc = load_offers(c, err);
     if (rc == 0) measure_zeros(c);
     if (rc == 0) rc = control_restore(c, now_us, err);
@@ -188,7 +199,7 @@ void control_free(struct control *c)
     free(c->observed.seen);
     free(c->money.intent);
     events_fini(&c->events);
-    metrics_free(c->metrics);
+    if (c->owns_metrics) metrics_free(c->metrics);
     free(c);
 }
 

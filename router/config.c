@@ -14,6 +14,8 @@ static const struct config_field rows[] = {
     { .name = "controller", .type = CONFIG_TEXT, AT(controller),
       .about = "Address and port of the controller, which names the endpoints; `https://HOST:PORT` "
                "where it speaks TLS." },
+    { .name = "controllers", .type = CONFIG_TEXTS, .min = 0, .max = 8, AT(controllers),
+      .about = "Addresses of several controllers, of which one leads; the router finds it." },
     { .name = "secret_file", .type = CONFIG_TEXT, AT(secret_file),
       .about = "File with the secret that the parts of a fleet share; made when absent." },
     { .name = "send_secret", .type = CONFIG_BOOL, .default_text = "false", AT(send_secret),

@@ -9,8 +9,9 @@
 
 struct router_config {
     struct str listen;
-    struct str controller;  /* host:port; empty: static endpoints only */
-    struct str secret_file; /* the fleet's; empty: none */
+    struct str controller;           /* host:port; empty: none but the next */
+    struct config_texts controllers; /* of which one leads; none of both: static endpoints only */
+    struct str secret_file;          /* the fleet's; empty: none */
     bool send_secret;
     struct str name;
     struct config_texts endpoints; /* [https://]host:port[/role], besides the controller's */
@@ -36,6 +37,11 @@ struct router_config {
     bool require_key;
     struct tls_section tls;
 };
+
+static inline bool router_has_controller(const struct router_config *c)
+{
+    return c->controller.len > 0 || c->controllers.count > 0;
+}
 
 /* Shares of the usable descriptors, in per cent: clients, their engines, the decision thread's calls. */
 #define ROUTER_CLIENTS_SHARE 50

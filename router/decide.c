@@ -787,10 +787,10 @@ int decide_new(const struct decide_config *config, struct decide **ret, struct e
     d->metrics = config->metrics;
     meter_bounds(d, &core);
     d->boot = (uint64_t)clock_wall_us();
-    d->informed = rc->controller.len == 0;
+    d->informed = !router_has_controller(rc);
     d->held_timer = (struct loop_timer){ .fn = decide_on_held, .arg = d };
     rc2 = keys_init(&d->keys, rc->keys_file, rc->secret_file, rc->require_key,
-                    rc->controller.len > 0, err);
+                    router_has_controller(rc), err);
     if (rc2 == 0) rc2 = quarantine_board_init(&d->quarantine);
     if (rc2 == 0) rc2 = ended_init(&d->ended);
     if (rc2 == 0) rc2 = loop_new(&d->loop, err);

@@ -77,7 +77,7 @@ static int build(struct router *r, struct err *err)
     struct addr listen;
     int rc = addr_parse(&listen, c->listen, err);
     if (rc < 0) return err_prefix(err, rc, "router.listen");
-    if (!addr_is_loopback(&listen) && c->controller.len == 0) {
+    if (!addr_is_loopback(&listen) && !router_has_controller(c)) {
         return err_set(err, -EPERM,
                        "router.listen: " STR_FMT " is public and without a controller there are no "
                        "API keys; listen on 127.0.0.1 or name router.controller",

@@ -1,5 +1,8 @@
 /* sync.c - sends demand to the controller and gets rules back, or polls static endpoints.
  *
+ * Of several controllers one leads: fleet/controllers.h says which is asked. The rules in force stay until the
+ * leader's next.
+ *
  * Static endpoints answer GET /internal/info with the report that an agent would send; beside an engine of
  * another kind it is the agent that is listed and answers. Both sources fill
  * one list, so that an endpoint that neither names is removed.
@@ -10,6 +13,7 @@
 #include "base/io/auth/peer_call.h"
 #include "base/io/log.h"
 #include "base/io/loop/clock.h"
+#include "fleet/controllers.h"
 #include "fleet/defaults.h"
 #include "router/decide.h"
 
@@ -33,9 +37,8 @@ struct fixed {
 
 struct sync {
     struct decide *d;
-    struct str host;
-    uint16_t controller_port, port;
-    bool controller_tls;
+    struct controllers controllers; /* none: static endpoints only */
+    uint16_t port;
     struct loop_timer timer;
     struct peer_call call;
     struct arena arena;       /* of the reply being applied and of the message being written */
@@ -50,6 +53,7 @@ struct sync {
 };
 
 static void turn(void *arg);
+static void ask_controller(struct sync *s);
 
 static void apply_services(struct sync *s, const struct router_rules *rules)
 {
@@ -125,6 +129,12 @@ static void apply(struct sync *s)
     int rc = router_rules_decode(buf_view(&s->call.body), &s->arena, &rules, &err);
     if (rc < 0) {
         log_event(LOG_WARN, "rules_malformed", "error=%s", err_text(&err, rc));
+        controllers_missed(&s->controllers);
+        return;
+    }
+    if (!controllers_heard(&s->controllers, rules.epoch, loop_now_us(s->d->loop))) {
+        log_event(LOG_WARN, "rules_of_an_earlier_term", "epoch=%llu",
+                  (unsigned long long)rules.epoch);
         return;
     }
     /* The arenas change places: the new rules must outlive the decoding of the next reply. */
@@ -150,11 +160,26 @@ static void again(struct sync *s)
     loop_timer_set(s->d->loop, &s->timer, loop_now_us(s->d->loop) + wait_us);
 }
 
+/* Returns true if another controller, which the one that replied has named, should be asked at once. */
+static bool is_sent_on(struct sync *s, enum http_end end)
+{
+    struct standby_reply standby;
+    arena_reset(&s->arena);
+    bool stands_by = end == HTTP_END_OK && s->call.status == 503 &&
+                     standby_reply_decode(buf_view(&s->call.body), &s->arena, &standby) == 0;
+    if (stands_by) return controllers_stands_by(&s->controllers, standby.leader);
+    controllers_missed(&s->controllers);
+    return false;
+}
+
 static void on_rules(struct peer_call *call, enum http_end end)
 {
     struct sync *s = CONTAINER_OF(call, struct sync, call);
     if (peer_call_is_good(call, end)) {
         apply(s);
+    } else if (is_sent_on(s, end)) {
+        ask_controller(s);
+        return;
     } else {
         uint64_t skipped;
         if (log_pass(&s->log, loop_now_us(s->d->loop), 5000000, &skipped)) {
@@ -269,10 +294,11 @@ static void ask_controller(struct sync *s)
         again(s);
         return;
     }
+    const struct controller_address *to = controllers_next(&s->controllers);
     const struct peer_question question = {
-        .host = s->host,
-        .port = s->controller_port,
-        .tls = s->controller_tls,
+        .host = str_from(to->host),
+        .port = to->port,
+        .tls = to->tls,
         .as = id.as,
         .path = STR("/api/v1/routers/sync"),
         .body = buf_view(&message),
@@ -297,7 +323,7 @@ static void on_info(struct peer_call *call, enum http_end end)
         f->report = report;
         f->known = true;
     }
-    if (f->owner->host.len == 0) apply_endpoints(f->owner);
+    if (f->owner->controllers.count == 0) apply_endpoints(f->owner);
 }
 
 static void ask_fixed(struct fixed *f)
@@ -324,7 +350,7 @@ static void turn(void *arg)
     struct sync *s = arg;
     for (uint32_t i = 0; i < s->fixed_count; i++)
         ask_fixed(&s->fixed[i]);
-    if (s->host.len == 0) {
+    if (s->controllers.count == 0) {
         /* There is no controller to tell, but the message's making sets the gauges. */
         CLEANUP(buf_fini) struct buf unsent = { .max = SYNC_BYTES_MAX };
         write_message(s, &unsent);
@@ -352,11 +378,12 @@ int sync_new(struct decide *d, uint16_t port, struct sync **ret, struct err *err
     arena_init(&s->arena, SYNC_BYTES_MAX);
     arena_init(&s->rules_arena, SYNC_BYTES_MAX);
     int rc = 0;
-    if (d->config->controller.len > 0) {
-        struct str at = d->config->controller;
-        s->controller_tls = tls_url_cut(&at);
-        rc = router_address(at, &s->host, &s->controller_port, err);
-        if (rc < 0) err_prefix(err, rc, "router.controller");
+    if (d->config->controller.len > 0)
+        rc = controllers_add(&s->controllers, d->config->controller, err);
+    if (rc < 0) err_prefix(err, rc, "router.controller");
+    for (size_t i = 0; rc == 0 && i < d->config->controllers.count; i++) {
+        rc = controllers_add(&s->controllers, d->config->controllers.items[i], err);
+        if (rc < 0) err_prefix(err, rc, "router.controllers[%zu]", i);
     }
     for (size_t i = 0; rc == 0 && i < min_size(d->config->endpoints.count, STATIC_MAX); i++) {
         struct fixed *f = &s->fixed[s->fixed_count++];

@@ -170,17 +170,33 @@ static void holder_read(int fd, char *ret, size_t size)
     ret[strcspn(ret, "\n")] = 0;
 }
 
-int file_lock(const char *path, int *ret_fd, struct err *err)
+static int lock(const char *path, int how, int *ret_fd, struct err *err)
 {
     char holder[PROC_ID_TEXT_MAX];
     CLEANUP(fd_close) int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0) return fail(err, errno, "open", path);
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+    if (flock(fd, how | LOCK_NB) < 0) {
         if (errno != EWOULDBLOCK) return fail(err, errno, "lock", path);
         holder_read(fd, holder, sizeof holder);
         return err_set(err, -EBUSY, "%s is held by another process (%s)", path,
                        holder[0] ? holder : "unknown");
     }
+    *ret_fd = fd;
+    fd = -1;
+    return 0;
+}
+
+int file_lock_shared(const char *path, int *ret_fd, struct err *err)
+{
+    return lock(path, LOCK_SH, ret_fd, err);
+}
+
+int file_lock(const char *path, int *ret_fd, struct err *err)
+{
+    char holder[PROC_ID_TEXT_MAX];
+    CLEANUP(fd_close) int fd = -1;
+    int rc = lock(path, LOCK_EX, &fd, err);
+    if (rc < 0) return rc;
     struct proc_id self = proc_id_self();
     proc_id_print(&self, holder);
     size_t len = strlen(holder);

@@ -24,6 +24,9 @@ int file_make_folders(const char *path, mode_t mode, struct err *err);
  * file holds the owner's identity (proc_id_print) and is never removed: removing races with the next
  * owner. -EBUSY with a sentence naming the holder. */
 int file_lock(const char *path, int *ret_fd, struct err *err);
+
+/* The same for several holders at once, whom it does not name: none of them with an exclusive one. */
+int file_lock_shared(const char *path, int *ret_fd, struct err *err);
 void file_unlock(int fd);
 
 /* Returns 0 if nobody else can use the file: mode 0600 or less. A file of root's that our group may read,

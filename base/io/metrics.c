@@ -347,6 +347,16 @@ void metric_set(struct metric_series *s, double v)
     __atomic_store_n(&s->value, double_bits(v), __ATOMIC_RELAXED);
 }
 
+void metrics_zero(struct metrics *m, uint32_t metric)
+{
+    must(metric < m->count);
+    lock_take(&m->lock);
+    metric_set(m->metrics[metric].other, 0);
+    for (struct metric_series *s = m->metrics[metric].series; s; s = s->next)
+        metric_set(s, 0);
+    lock_drop(&m->lock);
+}
+
 /* Counts the value and returns its bucket. */
 static uint32_t observe(struct metric_series *s, double v)
 {

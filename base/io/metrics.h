@@ -77,6 +77,7 @@ void metric_add(struct metric_series *s, double v); /* counters: v >= 0; gauges:
 void metric_inc(struct metric_series *s);
 void metric_set(struct metric_series *s, double v);     /* gauges */
 void metric_observe(struct metric_series *s, double v); /* histograms; NaN is dropped */
+void metrics_zero(struct metrics *m, uint32_t metric);  /* sets all series of a gauge to 0 */
 
 /* Sets every gauge to 0 whose series has these values of these labels: of what is no more, which would keep
  * its last value. `labels` are names as in the table. */

@@ -15,6 +15,8 @@ static const struct field rows[] = {
     FIELD(struct launch_spec, controller_host, FIELD_STR, .required = true, .min = 1, NAME),
     FIELD(struct launch_spec, controller_port, FIELD_U32, .required = true, .min = 1, .max = 65535),
     FIELD(struct launch_spec, controller_tls, FIELD_BOOL),
+    FIELD_ARRAY("controllers", struct launch_spec, controllers, controller_count, FIELD_STRS,
+                LAUNCH_CONTROLLERS_MAX, .each_bytes_max = REPORT_NAME_BYTES_MAX),
     FIELD(struct launch_spec, engine_tls, FIELD_BOOL),
     FIELD(struct launch_spec, tls_ca, FIELD_STR, PATH),
     FIELD(struct launch_spec, tls_certificate, FIELD_STR, PATH),

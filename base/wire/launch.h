@@ -10,6 +10,7 @@
 
 #define LAUNCH_ARGS_MAX 128
 #define LAUNCH_ARG_BYTES_MAX 4096
+#define LAUNCH_CONTROLLERS_MAX 8
 #define LAUNCH_BYTES_MAX ((size_t)256 << 10)
 
 /* The version of the document alone, which outlives the release that wrote it. It is raised when an older
@@ -25,6 +26,10 @@ struct launch_spec {
     struct str service, pool, offer;
     struct str controller_host; /* where to report */
     uint32_t controller_port;
+    const struct str
+        *controllers; /* [https://]HOST:PORT of all controllers, of which one leads; none: only
+                                      the one above */
+    uint32_t controller_count;
     bool controller_tls, engine_tls;     /* controller and engine speak TLS */
     struct str tls_ca;                   /* file with their CAs; empty: the system's */
     struct str tls_certificate, tls_key; /* files that the agent presents to them; empty: none */

@@ -136,6 +136,7 @@ static const struct field reply_rows[] = {
     FIELD(struct agent_reply, clock, FIELD_F64, .max = 1),
     FIELD(struct agent_reply, lease_ms, FIELD_U32, .required = true),
     FIELD(struct agent_reply, leaves_ms, FIELD_U32),
+    FIELD(struct agent_reply, epoch, FIELD_U64),
 };
 static const struct field_set reply_set = FIELD_SET(struct agent_reply, reply_rows);
 
@@ -209,4 +210,15 @@ int agent_reply_decode(struct str text, struct arena *arena, struct agent_reply 
                      WIRE_CLOCK_MIN);
     if (rc == 0) *ret = r;
     return rc;
+}
+
+static const struct field standby_rows[] = {
+    FIELD(struct standby_reply, leader, FIELD_STR, .required = true, .max = REPORT_NAME_BYTES_MAX),
+    FIELD(struct standby_reply, lease_ms, FIELD_U32),
+};
+static const struct field_set standby_set = FIELD_SET(struct standby_reply, standby_rows);
+
+int standby_reply_decode(struct str text, struct arena *arena, struct standby_reply *ret)
+{
+    return fields_decode(&standby_set, text, arena, ret, "reply of a controller", NULL);
 }

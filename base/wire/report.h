@@ -133,8 +133,18 @@ struct agent_reply {
     double clock;       /* share of full speed; 0: leave it as it is */
     uint32_t lease_ms;  /* length of the lease from arrival, unless a newer reply renews it */
     uint32_t leaves_ms; /* time until the provider takes the machine away; 0: not announced */
+    uint64_t epoch;     /* of the controller's term; 0: not given */
 };
 
 int agent_reply_encode(const struct agent_reply *r, struct buf *out);
 int agent_reply_decode(struct str text, struct arena *arena, struct agent_reply *ret,
                        struct err *err);
+
+/* The body of a 503 by a controller that stands by, beside the error. Where no leader is known, because the
+ * store is away, an agent gets a lease all the same: nobody can say that its instance is not wanted. */
+struct standby_reply {
+    struct str leader; /* [https://]HOST:PORT; empty: it knows none */
+    uint32_t lease_ms; /* 0: none */
+};
+
+int standby_reply_decode(struct str text, struct arena *arena, struct standby_reply *ret);

@@ -204,6 +204,7 @@ static const struct field rules_rows[] = {
     FIELD_ARRAY("refused", struct router_rules, refused, refused_count, FIELD_LIST,
                 SYNC_ELSEWHERE_MAX, .of = &refused_set),
     FIELD(struct router_rules, again_ms, FIELD_U32, .required = true, .min = 1, .max = 3600000),
+    FIELD(struct router_rules, epoch, FIELD_U64),
 };
 static const struct field_set rules_set = FIELD_SET(struct router_rules, rules_rows);
 

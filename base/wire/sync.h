@@ -173,6 +173,7 @@ struct router_rules {
     const struct refused_prompt *refused;
     uint32_t refused_count;
     uint32_t again_ms; /* time until the router should sync again */
+    uint64_t epoch;    /* of the controller's term; 0: not given */
 };
 
 /* Returns true if the list is complete, so that an endpoint missing from it is gone. */

@@ -19,11 +19,17 @@
  *           (7) remove is idempotent: an instance that is gone is removed
  *           (8) prices are asked for, never written into code; an unknown price is not zero
  *           (9) time is an argument (fleet time, controller/core/fleet_time.h)
+ *          (10) a call carries the epoch of the term that submits it. A driver with a fence looks at it
+ *               when it is about to make the call: in another term, or after its end, the call is not
+ *               made and completes with -EKEYREVOKED. A provider that can keep a number keeps the highest
+ *               epoch and refuses lower ones: also those of a process that was stopped after its look
  */
 #pragma once
 #include "base/wire/launch.h"
 #include "controller/core/intent.h"
 #include "controller/core/merge.h"
+
+#include <stdatomic.h>
 
 #define CLOUD_LIST_MAX 1024   /* instances of one listing; more is an error, not a cut */
 #define CLOUD_CALLS_MAX 64    /* under way at one provider */
@@ -41,10 +47,22 @@ struct cloud_request {
                        spec.secret_file is the fleet's own */
 };
 
+/* The term of this process. The loop writes it, drivers read it on any thread. */
+struct cloud_fence {
+    _Atomic uint64_t epoch;   /* 0: there is no term */
+    _Atomic int64_t until_us; /* its end, on the boot clock */
+};
+
+static inline bool cloud_fence_holds(const struct cloud_fence *f, uint64_t epoch, int64_t mono_us)
+{
+    return !f || (atomic_load(&f->epoch) == epoch && mono_us < atomic_load(&f->until_us));
+}
+
 /* One call; everything it points to is borrowed until submit returns. */
 struct cloud_call {
     enum cloud_op op;
-    uint64_t id;                 /* the caller's; the event carries it */
+    uint64_t id;                 /* the caller's, never given twice; the event carries it */
+    uint64_t epoch;              /* of the caller's term; 0: it has none */
     struct cloud_request create; /* CREATE */
     const char *handle;          /* REMOVE; empty: by the intent's tag, its create reply was lost */
     const char *intent;          /* REMOVE */
@@ -63,6 +81,7 @@ struct cloud_event {
     int rc;                 /* 0, or a negative errno */
     enum offer_error class; /* CREATE, when rc < 0 */
     struct err err;
+    uint64_t epoch_seen;       /* -EKEYREVOKED of the provider: the epoch that it keeps; else 0 */
     struct listed made;        /* CREATE */
     const struct listed *item; /* LIST: until the next listing is submitted */
     uint32_t count;            /* LIST, PRICES */
@@ -117,9 +136,10 @@ struct cloud_driver {
 struct cloud {
     const struct cloud_driver *driver;
     void *ctx;
-    int64_t lag_us;     /* of its listings */
-    int64_t poll_us;    /* between two listings; 0: one with each tick */
-    double calls_per_s; /* budget for all its calls together; 0: unlimited */
+    int64_t lag_us;                  /* of its listings */
+    int64_t poll_us;                 /* between two listings; 0: one with each tick */
+    double calls_per_s;              /* budget for all its calls together; 0: unlimited */
+    const struct cloud_fence *fence; /* NULL: no other process makes calls */
 };
 
 static inline void cloud_close(struct cloud *c)
@@ -151,6 +171,9 @@ struct cloud_backend {
     int (*prices)(void *ctx, int64_t now_us, struct cloud_price *ret, uint32_t max,
                   uint32_t *ret_count, struct err *err);
 
+    /* Keeps the epoch if it is the highest so far. -EKEYREVOKED with *ret_seen: a higher one was seen, and
+     * the call that was about to be made is not. Optional: before each call with an epoch. */
+    int (*fence)(void *ctx, uint64_t epoch, uint64_t *ret_seen, struct err *err);
     int (*leftovers)(void *ctx, bool remove, cloud_leftover_fn fn, void *arg,
                      struct err *err); /* as the driver's; optional; any thread */
 

@@ -23,7 +23,9 @@ static int keep_name(char to[NAME_BYTES], const char *from, struct err *err)
 int cloud_keep(const struct cloud_call *call, int64_t now_us, struct cloud_kept *ret,
                struct err *err)
 {
-    struct cloud_kept k = { .op = call->op, .id = call->id, .asked_us = now_us };
+    struct cloud_kept k = {
+        .op = call->op, .id = call->id, .epoch = call->epoch, .asked_us = now_us
+    };
     bool creates = call->op == CLOUD_CREATE;
     int rc = keep_name(k.intent, creates ? call->create.intent : call->intent, err);
     if (rc == 0) rc = keep_name(k.handle, call->handle, err);
@@ -49,16 +51,35 @@ void cloud_kept_fini(struct cloud_kept *k)
     buf_fini(&k->spec);
 }
 
-void cloud_perform(const struct cloud_backend *b, void *ctx, const struct cloud_call *call,
-                   int64_t now_us, struct listed *room, struct cloud_event *ret)
+static void event_begin(enum cloud_op op, uint64_t id, struct cloud_event *ret)
 {
-    ret->id = call->id;
-    ret->op = call->op;
+    ret->id = id;
+    ret->op = op;
+    ret->rc = 0;
     ret->class = OFFER_OK;
     ret->err.text[0] = 0;
+    ret->epoch_seen = 0;
     ret->made = (struct listed){ 0 };
     ret->item = NULL;
     ret->count = 0;
+}
+
+void cloud_refuse(enum cloud_op op, uint64_t id, struct cloud_event *ret)
+{
+    event_begin(op, id, ret);
+    ret->class = OFFER_TRANSIENT;
+    ret->rc = err_set(&ret->err, -EKEYREVOKED, "the call was not made: its term is over");
+}
+
+void cloud_perform(const struct cloud_backend *b, void *ctx, const struct cloud_call *call,
+                   int64_t now_us, struct listed *room, struct cloud_event *ret)
+{
+    event_begin(call->op, call->id, ret);
+    if (b->fence && call->epoch) ret->rc = b->fence(ctx, call->epoch, &ret->epoch_seen, &ret->err);
+    if (ret->rc < 0) {
+        ret->class = OFFER_TRANSIENT;
+        return;
+    }
     switch (call->op) {
     case CLOUD_CREATE:
         ret->rc = b->create(ctx, &call->create, now_us, &ret->made, &ret->class, &ret->err);
@@ -83,7 +104,9 @@ void cloud_perform(const struct cloud_backend *b, void *ctx, const struct cloud_
 void cloud_perform_kept(const struct cloud_backend *b, void *ctx, const struct cloud_kept *k,
                         int64_t now_us, struct listed *room, struct cloud_event *ret)
 {
-    struct cloud_call call = { .op = k->op, .id = k->id, .handle = k->handle, .intent = k->intent };
+    struct cloud_call call = {
+        .op = k->op, .id = k->id, .epoch = k->epoch, .handle = k->handle, .intent = k->intent
+    };
     CLEANUP(arena_fini) struct arena arena;
     arena_init(&arena, 2 * LAUNCH_BYTES_MAX);
     struct launch_spec spec;

@@ -10,7 +10,7 @@
 
 struct cloud_kept {
     enum cloud_op op;
-    uint64_t id;
+    uint64_t id, epoch;
     char intent[NAME_BYTES], handle[NAME_BYTES];
     struct offer offer;
     struct buf spec, key; /* CREATE; spec as JSON */
@@ -31,3 +31,6 @@ void cloud_perform(const struct cloud_backend *b, void *ctx, const struct cloud_
 /* The same for a kept call. */
 void cloud_perform_kept(const struct cloud_backend *b, void *ctx, const struct cloud_kept *k,
                         int64_t now_us, struct listed *room, struct cloud_event *ret);
+
+/* Completes a call that is not made, because its term is over. */
+void cloud_refuse(enum cloud_op op, uint64_t id, struct cloud_event *ret);

@@ -18,6 +18,7 @@ struct cloud_delay {
     void *ctx;
     cloud_latency_fn latency;
     struct cloud_driver driver;
+    const struct cloud_fence *fence; /* its time is that of the calls */
     struct late {
         struct cloud_kept kept;
         int64_t end_us;
@@ -33,6 +34,10 @@ static int submit(void *ctx, const struct cloud_call *call, int64_t now_us, stru
     struct cloud_delay *d = ctx;
     if (d->late_count + d->done_count == CLOUD_CALLS_MAX)
         return err_set(err, -EBUSY, "%d calls are under way", CLOUD_CALLS_MAX);
+    if (!cloud_fence_holds(d->fence, call->epoch, now_us)) {
+        cloud_refuse(call->op, call->id, &d->done[d->done_count++]);
+        return 0;
+    }
     int64_t us = d->latency(d->ctx, call);
     if (us == 0) {
         cloud_perform(d->backend, d->ctx, call, now_us, d->room, &d->done[d->done_count++]);
@@ -52,9 +57,12 @@ static int submit(void *ctx, const struct cloud_call *call, int64_t now_us, stru
 static void make_first(struct cloud_delay *d, int64_t now_us, struct cloud_event *ret)
 {
     struct late first = d->late[0];
+    const struct cloud_kept *k = &first.kept;
     memmove(d->late, d->late + 1, --d->late_count * sizeof *d->late);
-    cloud_perform_kept(d->backend, d->ctx, &first.kept, min_i64(first.end_us, now_us), d->room,
-                       ret);
+    if (cloud_fence_holds(d->fence, k->epoch, now_us))
+        cloud_perform_kept(d->backend, d->ctx, k, min_i64(first.end_us, now_us), d->room, ret);
+    else
+        cloud_refuse(k->op, k->id, ret);
     cloud_kept_fini(&first.kept);
 }
 
@@ -73,9 +81,12 @@ static bool next(void *ctx, int64_t now_us, struct cloud_event *ret)
 
 void cloud_delay_cut(struct cloud_delay *d, bool made, int64_t now_us)
 {
+    const struct cloud_fence *fence = d->fence;
     d->done_count = 0;
+    d->fence = NULL; /* the provider has these calls already */
     while (made && d->late_count > 0)
         make_first(d, now_us, &d->done[0]);
+    d->fence = fence;
     for (; d->late_count > 0; d->late_count--)
         cloud_kept_fini(&d->late[d->late_count - 1].kept);
 }
@@ -124,6 +135,7 @@ void cloud_delay_free(struct cloud_delay *d)
 struct cloud cloud_delay_cloud(struct cloud_delay *d, const struct cloud *pace)
 {
     struct cloud c = *pace;
+    d->fence = pace->fence;
     c.driver = &d->driver;
     c.ctx = d;
     return c;
@@ -131,6 +143,7 @@ struct cloud cloud_delay_cloud(struct cloud_delay *d, const struct cloud *pace)
 
 struct fake_cloud {
     struct fake_config config;
+    uint64_t epoch; /* the highest that a call had */
     struct offer offer[PLAN_OFFERS_MAX];
     uint32_t offer_count;
     struct fake_instance instance[FAKE_INSTANCES_MAX];
@@ -371,6 +384,17 @@ static int prices(void *ctx, int64_t now_us, struct cloud_price *ret, uint32_t m
     return 0;
 }
 
+static int fence(void *ctx, uint64_t epoch, uint64_t *ret_seen, struct err *err)
+{
+    struct fake_cloud *f = ctx;
+    if (epoch >= f->epoch) {
+        f->epoch = epoch;
+        return 0;
+    }
+    *ret_seen = f->epoch;
+    return err_set(err, -EKEYREVOKED, "a call of a later term was made");
+}
+
 static const struct cloud_backend backend = {
     .name = "fake",
     .about = "a scripted cloud in memory, for tests",
@@ -380,13 +404,15 @@ static const struct cloud_backend backend = {
     .list = list,
     .remove = remove_instance,
     .prices = prices,
+    .fence = fence,
 };
 
 struct cloud fake_cloud(struct fake_cloud *f)
 {
     const struct cloud pace = { .lag_us = f->config.lag_us,
                                 .poll_us = f->config.poll_us,
-                                .calls_per_s = f->config.calls_per_s };
+                                .calls_per_s = f->config.calls_per_s,
+                                .fence = f->config.fence };
     return cloud_delay_cloud(f->delay, &pace);
 }
 

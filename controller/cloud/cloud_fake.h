@@ -82,6 +82,7 @@ struct fake_config {
     uint32_t market_count;
     int64_t poll_us; /* 0: a listing with each tick */
     double calls_per_s;
+    const struct cloud_fence *fence; /* of the controller under test; NULL: none */
 };
 
 struct fake_cloud;

@@ -27,6 +27,7 @@
 #define MARK_BYTES_MAX 256
 #define AGENT_WORDS_MAX 16
 #define ZONES ".zones" /* no instance's id begins with a dot */
+#define EPOCH ".epoch" /* the highest that a call had */
 
 /* One instance as its folder shows it. */
 struct sight {
@@ -546,6 +547,30 @@ static int prices(void *ctx, int64_t now_us, struct cloud_price *ret, uint32_t m
     return 0;
 }
 
+/* A file keeps the highest epoch of all processes that share the folder. One that cannot be written keeps
+ * nothing back: the intents' folders alone make every call safe to repeat, and a full disk must not keep a
+ * controller from seeing its fleet. */
+static int fence(void *ctx, uint64_t epoch, uint64_t *ret_seen, struct err *err)
+{
+    const struct local *l = ctx;
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    char path[PATH_MAX], now[24];
+    uint64_t seen = 0;
+    int rc = path_of(l->folder, EPOCH, NULL, path, err);
+    if (rc < 0) return rc;
+    bool known = file_read(path, MARK_BYTES_MAX, &text, NULL) == 0 &&
+                 str_to_u64(buf_view(&text), &seen) == 0;
+    if (known && seen > epoch) {
+        *ret_seen = seen;
+        return err_set(err, -EKEYREVOKED, "a controller of a later term has the instances in %s",
+                       l->folder);
+    }
+    if (known && seen == epoch) return 0;
+    snprintf(now, sizeof now, "%llu", (unsigned long long)epoch);
+    (void)file_write_atomic(path, str_from(now), 0600, NULL);
+    return 0;
+}
+
 /* ---- what is left without an instance ---- */
 
 struct sweep {
@@ -693,6 +718,7 @@ const struct cloud_backend cloud_local_backend = {
     .list = list,
     .remove = remove_instance,
     .prices = prices,
+    .fence = fence,
     .leftovers = list_leftovers,
     .check = check_local,
 };

@@ -9,7 +9,8 @@
  *                          before it becomes the engine
  *              removed     the wish to remove it, with the time of the first (fleet time)
  *              *.log       of agent and engine
- *          and ended/, the logs of the last LOCAL_ENDED_MAX instances
+ *          and ended/, the logs of the last LOCAL_ENDED_MAX instances, and .epoch, the highest epoch of
+ *          the controllers that share the folder
  * Rules:   (1) the folder is the idempotency key: a second create finds it. The agent takes the
  *              lock before it starts an engine, so even two agents of one folder make one engine.
  *          (2) an agent that died while its engine lives is started again, by list and create; so is

@@ -4,7 +4,7 @@
  *                                                   └── watch fn, which wakes the loop
  *
  * `waiting` and `done` together never hold more than CLOUD_CALLS_MAX calls: a call gives its place
- * up when its event is taken. The thread holds the lock only while it takes a call and while it puts
+ * up when its event is taken. A call whose term is over when its turn comes is not made. The thread holds the lock only while it takes a call and while it puts
  * an event, so that the loop never waits for a provider.
  *
  * Rejected: a thread for each call. Providers limit the rate of calls, and calls about one instance
@@ -24,6 +24,7 @@ struct cloud_thread {
     const struct cloud_backend *backend;
     void *ctx;
     struct cloud_driver driver; /* ours, under the backend's name */
+    const struct cloud_fence *fence;
     pthread_t thread;
     struct lock lock; /* the members below */
     pthread_cond_t wake;
@@ -73,9 +74,12 @@ static void *run(void *arg)
     must(event);
     struct cloud_kept k;
     while (take(t, &k)) {
-        /* Fleet time goes on while a call waits. */
+        /* Fleet time goes on while a call waits, and so does the term. */
         int64_t waited_us = clock_mono_us() - k.mono_us;
-        cloud_perform_kept(t->backend, t->ctx, &k, k.asked_us + waited_us, t->room, event);
+        if (cloud_fence_holds(t->fence, k.epoch, k.mono_us + waited_us))
+            cloud_perform_kept(t->backend, t->ctx, &k, k.asked_us + waited_us, t->room, event);
+        else
+            cloud_refuse(k.op, k.id, event);
         cloud_kept_fini(&k);
         put(t, event);
     }
@@ -184,6 +188,7 @@ int cloud_thread_new(const struct cloud_backend *backend, void *ctx_owned, const
     must(t);
     t->backend = backend;
     t->ctx = ctx_owned;
+    t->fence = pace->fence;
     t->driver = (struct cloud_driver){ .name = backend->name,
                                        .about = backend->about,
                                        .close = close_thread,

@@ -110,13 +110,13 @@ static enum intent_event event_while_ending(const struct merge_view *v,
 {
     if (v->calling) return INTENT_EVENT_COUNT;
     if (absence_is_proven(v, c, now_us)) return INTENT_ABSENT;
-    /* Asked again only once a listing could have shown the effect of the last call: a call that comes
+    /* Asked again only once a listing could have proven the effect of the last call: a call that comes
      * sooner would put that proof off for ever, and use up the budget that the listing needs. */
     int64_t asked_us = max_i64(v->intent->removed_us, v->answered_us);
     int64_t lag_us = v->listing ? v->listing->lag_us : 0;
-    bool unseen = v->listing && v->listing->ok && v->listing->taken_us <= asked_us + lag_us;
-    if (unseen || now_us - asked_us < max_i64(c->retry_us, lag_us + c->settle_us))
-        return INTENT_EVENT_COUNT;
+    int64_t proof_us = asked_us + lag_us + c->settle_us;
+    bool unseen = v->listing && v->listing->ok && v->listing->taken_us < proof_us;
+    if (unseen || now_us < max_i64(asked_us + c->retry_us, proof_us)) return INTENT_EVENT_COUNT;
     return v->item ? INTENT_LISTED : INTENT_LATE;
 }
 

@@ -245,7 +245,8 @@ void agent_made(struct world *w, uint32_t index, const char *id, double speed, i
     a->index = index;
     snprintf(a->id, sizeof a->id, "%s", id);
     a->made_us = w->time.now_us;
-    a->heard_stopped_us = w->controller.node.stopped_us;
+    leaders_known(w, &a->controllers);
+    a->heard_stopped_us = w->controller->node.stopped_us;
     a->late = reasons_is_late(w, a);
     a->engine.owner = a;
     double s = speed * (0.7 + 0.7 * rng_f64(&w->rng_engine));

@@ -8,15 +8,17 @@
 #include "agent/core/supervise.h"
 #include "base/wire/report.h"
 #include "controller/core/intent.h"
+#include "fleet/controllers.h"
 #include "tests/sim/engine.h"
 #include "tests/sim/node.h"
 
 struct agent {
-    uint32_t index;      /* of the provider's machine */
-    char id[NAME_BYTES]; /* of its intent and of the instance */
-    bool knows_name;     /* it has resolved the controller's name once and keeps that address */
-    bool booted;         /* the machine runs its agent */
-    bool gone;           /* the machine is gone */
+    uint32_t index;                 /* of the provider's machine */
+    char id[NAME_BYTES];            /* of its intent and of the instance */
+    struct controllers controllers; /* where two share a store: which one it asks */
+    bool knows_name; /* it has resolved the controller's name once and keeps that address */
+    bool booted;     /* the machine runs its agent */
+    bool gone;       /* the machine is gone */
     struct node node;
     struct sup sup;
     struct engine engine;

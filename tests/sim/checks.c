@@ -42,6 +42,7 @@ const char *const check_names[CHECK_COUNT] = {
     [CHECK_CONVERGES] = "converges",
     [CHECK_SERVES] = "serves",
     [CHECK_SHRINKS] = "shrinks",
+    [CHECK_FENCED] = "fenced",
     [CHECK_REPEATS] = "repeats",
 };
 
@@ -60,7 +61,7 @@ void check_fail(struct world *w, enum check check, const char *format, ...)
 
 static const struct intent *find_intent(const struct world *w, const char *id)
 {
-    const struct control *c = w->controller.control;
+    const struct control *c = w->controller->control;
     uint32_t at = c ? control_find(c, id) : UINT32_MAX;
     return at == UINT32_MAX ? NULL : &c->money.intent[at];
 }
@@ -91,7 +92,7 @@ void check_removal(struct world *w, const struct agent *a)
      * engine. */
     if (!agent_serves(w, a, ROUTER_FRESH)) return;
     const struct intent *i = find_intent(w, a->id);
-    int64_t drain_us = w->controller.setup.merge.drain_us;
+    int64_t drain_us = w->controller->setup.merge.drain_us;
     if (i && i->drain_us && controller_now_us(w) - i->drain_us >= drain_us) return;
     check_fail(w, CHECK_SERVING_ENDED, "%s is removed (%s) with %u requests in flight", a->id,
                i ? i->why : "no intent", a->engine.count);
@@ -102,7 +103,7 @@ void check_removal(struct world *w, const struct agent *a)
 /* Empties the plan, so that a plan of this tick can be told from an older one. */
 void check_before_tick(struct world *w)
 {
-    struct plan *plan = &w->controller.control->desired.plan;
+    struct plan *plan = &w->controller->control->desired.plan;
     plan->decision_count = plan->action_count = 0;
 }
 
@@ -133,12 +134,12 @@ static bool has_action(const struct control *c, uint32_t at, enum plan_act act)
 
 static void check_shrink(struct world *w)
 {
-    const struct control *c = w->controller.control;
+    const struct control *c = w->controller->control;
     int64_t now_us = w->time.now_us;
     uint32_t heard = 0;
     for (uint32_t r = 0; r < w->router_count; r++) {
         int64_t at = w->router[r].heard_us;
-        if (at < w->controller.born_us) continue; /* a router unheard of is unknown to it */
+        if (at < w->controller->born_us) continue; /* a router unheard of is unknown to it */
         heard++;
         if (now_us - at > ROUTER_FRESH + FAST_SLACK)
             check_fail(w, CHECK_BLIND_SHRINK, "router %u was heard %.1f s ago", r,
@@ -178,8 +179,8 @@ static bool has_stopped(const struct sighting *s)
  * over, or forgotten by a lost store, is about to be removed and not part of the fleet. */
 static void check_counts(struct world *w)
 {
-    const struct control *c = w->controller.control;
-    const struct plan_service *s = &w->controller.service;
+    const struct control *c = w->controller->control;
+    const struct plan_service *s = &w->controller->service;
     uint32_t total = 0, runs = 0;
     for (uint32_t i = 0; i < c->money.count; i++)
         total += counts(c->money.intent[i].state) && !c->money.intent[i].adopted &&
@@ -190,16 +191,16 @@ static void check_counts(struct world *w)
         runs += cloud_runs(w, i) && !stopped && (in ? counts(in->state) : w->agent[i]->booted);
     }
     /* An unreadable intent counts again once a person has put it back. */
-    bool put_back = w->controller.was_damaged && w->time.now_us < w->heal_us + STEADY_US;
+    bool put_back = w->controller->was_damaged && w->time.now_us < w->heal_us + STEADY_US;
     if (total > s->max && !put_back)
         check_fail(w, CHECK_COUNT_BOUNDS, "%u intents, at most %u", total, s->max);
-    if (runs > s->max && !w->controller.store_was_lost && !put_back)
+    if (runs > s->max && !w->controller->store_was_lost && !put_back)
         check_fail(w, CHECK_COUNT_BOUNDS, "%u machines run, at most %u", runs, s->max);
 }
 
 static void check_budget(struct world *w)
 {
-    const struct control *c = w->controller.control;
+    const struct control *c = w->controller->control;
     double budget_h = w->budget_h, sum = 0;
     if (budget_h <= 0) return;
     for (uint32_t i = 0; i < c->money.count; i++)
@@ -215,14 +216,14 @@ void check_spend(struct world *w)
     double sum = 0;
     for (uint32_t i = 0; i < w->agent_count; i++)
         if (cloud_runs(w, i) && !w->agent[i]->late) sum += cloud_machine_price(w, i);
-    if (!w->controller.store_was_lost) history_spend(&w->history, sum, w->time.now_us);
+    if (!w->controller->store_was_lost) history_spend(&w->history, sum, w->time.now_us);
     check_history(w);
 }
 
 /* Finds machines without a live intent, once the controller has had the time to see and remove them. */
 static void check_orphans(struct world *w)
 {
-    const struct merge_config *m = &w->controller.setup.merge;
+    const struct merge_config *m = &w->controller->setup.merge;
     int64_t grace_us = w->cloud.lag_us + m->settle_us + m->orphan_us + 10 * SECOND;
     /* The last slow calls from before the healing, one after the other: a listing and a removal. */
     if (w->faults.on[FAULT_SLOW_CLOUD]) grace_us += 2 * SIM_CALL_US;
@@ -239,7 +240,7 @@ static void check_orphans(struct world *w)
 
 static uint32_t serving(const struct world *w, uint32_t pool)
 {
-    const struct control *c = w->controller.control;
+    const struct control *c = w->controller->control;
     uint32_t n = 0;
     for (uint32_t i = 0; i < w->agent_count; i++) {
         const struct agent *a = w->agent[i];
@@ -253,18 +254,18 @@ static uint32_t serving(const struct world *w, uint32_t pool)
 
 static void watch_convergence(struct world *w)
 {
-    const struct control *c = w->controller.control;
+    const struct control *c = w->controller->control;
     if (c->desired.plan.decision_count == 0) return;
     const struct plan_decision *d = &c->desired.plan.decision[0];
     bool poor = d->blocked && strcmp(d->blocked, "the budget") == 0; /* spent already */
-    for (uint32_t p = 0; p < w->controller.service.pool_count; p++)
+    for (uint32_t p = 0; p < w->controller->service.pool_count; p++)
         if (serving(w, p) != d->target[p] && !(poor && serving(w, p) < d->target[p])) return;
     w->converged_us = w->time.now_us;
 }
 
 void check_after_tick(struct world *w)
 {
-    const struct plan *plan = &w->controller.control->desired.plan;
+    const struct plan *plan = &w->controller->control->desired.plan;
     reasons_after_tick(w);
     for (uint32_t i = 0; i < plan->action_count; i++)
         timeline_note(&w->time, plan_act_names[plan->action[i].act], plan->action[i].why,
@@ -329,7 +330,7 @@ void check_converged(struct world *w)
         asked++;
         answered += r->ok;
     }
-    bool adapts = w->controller.service.policy != &scale_static;
+    bool adapts = w->controller->service.policy != &scale_static;
     if (answered == 0 || (adapts && answered < asked * SERVED_SHARE))
         check_fail(w, CHECK_SERVES, "%u of %u requests were answered", answered, asked);
 }
@@ -339,7 +340,7 @@ void check_shrunk(struct world *w)
     uint32_t runs = 0;
     for (uint32_t i = 0; i < w->agent_count; i++)
         runs += cloud_runs(w, i);
-    const struct plan_service *s = &w->controller.service;
+    const struct plan_service *s = &w->controller->service;
     uint32_t least = s->policy == &scale_static ? s->scale.count : s->min;
     if (runs != least) check_fail(w, CHECK_SHRINKS, "%u machines run, %u are wanted", runs, least);
 }

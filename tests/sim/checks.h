@@ -30,6 +30,7 @@ enum check {
     CHECK_CONVERGES,      /* the fleet reaches the plan's target within 120 s of health */
     CHECK_SERVES,         /* and then serves its requests */
     CHECK_SHRINKS,        /* without demand it reaches the minimum within 120 s */
+    CHECK_FENCED,         /* one controller leads at a time, and no other calls the provider */
     CHECK_REPEATS,        /* two runs of a seed have one digest */
     CHECK_COUNT
 };

@@ -97,7 +97,18 @@ void cloud_gives_notice(struct world *w, uint32_t index, int64_t in_us)
 
 static bool no_call(struct world *w, double p)
 {
-    return faults_hit(w, FAULT_CLOUD_DOWN, p) || w->time.now_us < w->controller.short_until;
+    return faults_hit(w, FAULT_CLOUD_DOWN, p) || w->time.now_us < w->controller->short_until;
+}
+
+/* Fails the world if a controller that does not lead any more makes a call. */
+static struct world *called(void *ctx)
+{
+    const struct sim_caller *k = ctx;
+    struct world *w = k->w;
+    const struct controller_node *n = &w->controllers[k->index];
+    if (n != w->controller && !w->cloud.cutting)
+        check_fail(w, CHECK_FENCED, "controller %u makes a call in another's term", k->index);
+    return w;
 }
 
 struct late { /* a create that succeeds after its caller has given up */
@@ -136,7 +147,7 @@ static int refused(enum offer_error class, enum offer_error *ret_class, struct e
 static int create(void *ctx, const struct cloud_request *req, int64_t now_us, struct listed *ret,
                   enum offer_error *ret_class, struct err *err)
 {
-    struct world *w = ctx;
+    struct world *w = called(ctx);
     (void)now_us; /* the caller's clock; the provider has one of its own */
     timeline_note(&w->time, "create", req->intent, 0);
     if (w->mutant == MUTANT_SOLD_OUT) return refused(OFFER_CAPACITY, ret_class, err);
@@ -173,7 +184,7 @@ static void put_notices(struct world *w, struct listed *item, uint32_t count)
 static int list(void *ctx, int64_t now_us, struct listed *ret, uint32_t max, uint32_t *ret_count,
                 struct err *err)
 {
-    struct world *w = ctx;
+    struct world *w = called(ctx);
     (void)now_us; /* the caller's clock; the provider has one of its own */
     if (no_call(w, 0.1)) return timed_out(NULL, err);
     int rc = fake_cloud_backend()->list(w->cloud.fake, w->time.now_us, ret, max, ret_count, err);
@@ -209,7 +220,7 @@ static void judge_late_removal(struct world *w, const struct cloud_call *call)
 static int remove_instance(void *ctx, const char *handle, const char *intent, int64_t now_us,
                            struct err *err)
 {
-    struct world *w = ctx;
+    struct world *w = called(ctx);
     (void)now_us; /* the caller's clock; the provider has one of its own */
     timeline_note(&w->time, "remove", intent, 0);
     if (w->mutant == MUTANT_REMOVE_DOES_NOT) return 0;
@@ -223,14 +234,14 @@ static int remove_instance(void *ctx, const char *handle, const char *intent, in
 
 static int offers(void *ctx, struct offer *ret, uint32_t max, uint32_t *ret_count, struct err *err)
 {
-    struct world *w = ctx;
+    struct world *w = ((struct sim_caller *)ctx)->w;
     return fake_cloud_backend()->offers(w->cloud.fake, ret, max, ret_count, err);
 }
 
 static int prices(void *ctx, int64_t now_us, struct cloud_price *ret, uint32_t max,
                   uint32_t *ret_count, struct err *err)
 {
-    struct world *w = ctx;
+    struct world *w = called(ctx);
     int rc = fake_cloud_backend()->prices(w->cloud.fake, now_us, ret, max, ret_count, err);
     bool unknown = w->time.now_us < w->cloud.price_unknown_us;
     for (uint32_t i = 0; rc == 0 && unknown && i < *ret_count; i++) {
@@ -243,16 +254,26 @@ static int prices(void *ctx, int64_t now_us, struct cloud_price *ret, uint32_t m
 /* Returns how long a call takes. */
 static int64_t latency(void *ctx, const struct cloud_call *call)
 {
-    struct world *w = ctx;
+    struct world *w = ((struct sim_caller *)ctx)->w;
     if (!faults_hit(w, FAULT_SLOW_CLOUD, 0.5)) return 0;
     if (call->op == CLOUD_REMOVE) judge_late_removal(w, call);
     return (int64_t)rng_below(&w->rng_cloud, SIM_CALL_US);
 }
 
-void cloud_cut(struct world *w)
+void cloud_cut(struct world *w, const struct controller_node *n)
 {
     bool slow = w->faults.on[FAULT_SLOW_CLOUD]; /* otherwise no call is under way */
-    cloud_delay_cut(w->cloud.delay, slow && rng_below(&w->rng_cloud, 2) == 0, w->time.now_us);
+    w->cloud.cutting = true;
+    cloud_delay_cut(w->cloud.caller[n->index].delay, slow && rng_below(&w->rng_cloud, 2) == 0,
+                    w->time.now_us);
+    w->cloud.cutting = false;
+}
+
+static int fence(void *ctx, uint64_t epoch, uint64_t *ret_seen, struct err *err)
+{
+    struct world *w = ((struct sim_caller *)ctx)->w;
+    if (w->mutant == MUTANT_UNFENCED || w->cloud.cutting) return 0;
+    return fake_cloud_backend()->fence(w->cloud.fake, epoch, ret_seen, err);
 }
 
 static void close_nothing(void *ctx)
@@ -269,15 +290,17 @@ static const struct cloud_backend backend = {
     .list = list,
     .remove = remove_instance,
     .prices = prices,
+    .fence = fence,
 };
 
-struct cloud cloud_outer(struct world *w)
+struct cloud cloud_outer(struct world *w, const struct controller_node *n)
 {
-    const struct cloud_node *n = &w->cloud;
-    const struct cloud pace = { .lag_us = n->lag_us,
-                                .poll_us = n->poll_us,
-                                .calls_per_s = n->calls_per_s };
-    return cloud_delay_cloud(n->delay, &pace);
+    const struct cloud_node *c = &w->cloud;
+    const struct cloud pace = { .lag_us = c->lag_us,
+                                .poll_us = c->poll_us,
+                                .calls_per_s = c->calls_per_s,
+                                .fence = w->controller_count > 1 ? &n->fence : NULL };
+    return cloud_delay_cloud(c->caller[n->index].delay, &pace);
 }
 
 void cloud_begin(struct world *w)
@@ -303,7 +326,12 @@ void cloud_begin(struct world *w)
     if (w->faults.on[FAULT_LISTING_LAG]) n->lag_us = (int64_t)rng_below(&w->rng_cloud, 8) * SECOND;
     struct fake_config config = { .lag_us = n->lag_us, .keyless = w->mutant == MUTANT_KEYLESS };
     must(fake_cloud_new(&config, n->offer, SIM_OFFERS, &n->fake) == 0);
-    must(cloud_delay_new(&backend, w, latency, &n->delay) == 0);
+    for (uint32_t i = 0; i < w->controller_count; i++) {
+        struct sim_caller *k = &n->caller[i];
+        k->w = w;
+        k->index = i;
+        must(cloud_delay_new(&backend, k, latency, &k->delay) == 0);
+    }
     if (!w->faults.on[FAULT_SLOW_CLOUD]) return;
     n->poll_us = (int64_t)rng_below(&w->rng_cloud, 6) * SECOND;
     n->calls_per_s = 0.5 + (double)rng_below(&w->rng_cloud, 4);
@@ -311,6 +339,7 @@ void cloud_begin(struct world *w)
 
 void cloud_end(struct world *w)
 {
-    cloud_delay_free(w->cloud.delay);
+    for (uint32_t i = 0; i < w->controller_count; i++)
+        cloud_delay_free(w->cloud.caller[i].delay);
     fake_cloud_free(w->cloud.fake);
 }

@@ -6,6 +6,7 @@
  */
 #pragma once
 #include "controller/cloud/cloud_fake.h"
+#include "tests/sim/controller.h"
 #include "tests/sim/timeline.h"
 
 #define SIM_OFFERS 3
@@ -14,7 +15,13 @@
 
 struct cloud_node {
     struct fake_cloud *fake;
-    struct cloud_delay *delay;
+    struct sim_caller {
+        struct world *w;
+        uint32_t index; /* of the controller that calls */
+        struct cloud_delay *delay;
+    } caller[SIM_CONTROLLERS];
+    bool
+        cutting; /* calls of a process that is gone go through, because the provider had them already */
     struct offer offer[SIM_OFFERS];
     double speed[SIM_OFFERS];
     int64_t lag_us, poll_us;
@@ -30,8 +37,10 @@ struct cloud_node {
 
 void cloud_begin(struct world *w);
 void cloud_end(struct world *w);
-struct cloud cloud_outer(struct world *w);
-void cloud_cut(struct world *w); /* the controller has died; calls under way may still go through */
+struct cloud cloud_outer(struct world *w, const struct controller_node *n);
+
+/* The controller has died, or leads no more; calls under way may still go through. */
+void cloud_cut(struct world *w, const struct controller_node *n);
 void cloud_machine_dies(struct world *w, uint32_t index);
 void cloud_gives_notice(struct world *w, uint32_t index, int64_t in_us);
 

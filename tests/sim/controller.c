@@ -19,19 +19,22 @@ static const struct str engine_args[] = { { "muster", 6 }, { "engine", 6 } };
 
 static void tick(struct world *w, const struct event *e);
 
+int64_t controller_clock_us(const struct world *w, const struct controller_node *n)
+{
+    if (w->mutant == MUTANT_DATES) return node_date_us(w, &n->node);
+    return node_mono_us(w, &n->node) + n->ahead_us;
+}
+
 int64_t controller_now_us(const struct world *w)
 {
-    const struct node *n = &w->controller.node;
-    if (w->mutant == MUTANT_DATES) return node_date_us(w, n);
-    return node_mono_us(w, n) + w->controller.ahead_us;
+    return controller_clock_us(w, w->controller);
 }
 
 /* ---- fleet time, kept as in controller/fleet_clock.c ---- */
 
-static void keep_time(struct world *w)
+static void keep_time(struct world *w, struct controller_node *n)
 {
-    struct controller_node *n = &w->controller;
-    if (n->kept_us && controller_now_us(w) - n->kept_us < FLEET_CLOCK_KEEP_US) return;
+    if (n->kept_us && controller_clock_us(w, n) - n->kept_us < FLEET_CLOCK_KEEP_US) return;
     CLEANUP(buf_fini) struct buf text = { 0 };
     uint64_t version;
     const struct fleet_moment now = node_moment(w, &n->node);
@@ -41,9 +44,8 @@ static void keep_time(struct world *w)
     (void)store_put_if(n->store, STR("clock"), buf_view(&text), STORE_ANY, &version, NULL);
 }
 
-static void open_time(struct world *w)
+static void open_time(struct world *w, struct controller_node *n)
 {
-    struct controller_node *n = &w->controller;
     CLEANUP(buf_fini) struct buf text = { 0 };
     CLEANUP(arena_fini) struct arena arena;
     arena_init(&arena, MESSAGE_BYTES_MAX);
@@ -53,36 +55,30 @@ static void open_time(struct world *w)
                  fleet_record_decode(buf_view(&text), &arena, &last, NULL) == 0;
     n->ahead_us = fleet_time_ahead(known ? &last : NULL, &now);
     n->kept_us = 0;
-    keep_time(w);
+    keep_time(w, n);
 }
 
 /* ---- life ---- */
 
 static void new_store(struct controller_node *n)
 {
-    store_close(n->store);
+    if (n->store) store_close(n->store);
     must(store_memory_open(STORE_ENTRIES_MAX, &n->store, NULL) == 0);
     n->setup.store = n->store;
 }
 
-static void start(struct world *w, const struct event *e)
+bool controller_begin_control(struct world *w, struct controller_node *n)
 {
-    struct controller_node *n = &w->controller;
-    if (e->what != n->life || n->control) return;
     struct err err = { 0 };
-    open_time(w);
+    open_time(w, n);
     n->setup.seed = rng_u64(&w->rng_controller);
     if (w->mutant == MUTANT_OWN_CLOCK) n->setup.seed += (uint64_t)clock_mono_us();
-    int rc = control_new(&n->setup, controller_now_us(w), &n->control, &err);
-    if (rc == -ENOSPC && faults_are_on(w, FAULT_DISK_FULL)) {
-        /* An unreadable record is copied before it is overwritten: without room for the copy there is no
-         * start, and the controller is started again. */
-        timeline_at(&w->time, w->time.now_us + SECOND, start, n, n->life);
-        return;
-    }
+    int rc = control_new(&n->setup, controller_clock_us(w, n), &n->control, &err);
+    /* An unreadable record is copied before it is overwritten: without room for the copy there is no start. */
+    if (rc == -ENOSPC && faults_are_on(w, FAULT_DISK_FULL)) return false;
     if (rc < 0) {
         check_fail(w, CHECK_RESTORES, "%s", err_text(&err, rc));
-        return;
+        return true;
     }
     if (control_is_degraded(n->control) && !n->was_damaged)
         check_fail(w, CHECK_RESTORES, "a record is unreadable");
@@ -94,6 +90,17 @@ static void start(struct world *w, const struct event *e)
     n->hurried = false;
     timeline_note(&w->time, "controller_up", w->name, (int64_t)n->life);
     timeline_at(&w->time, w->time.now_us, tick, n, n->life << 1);
+    return true;
+}
+
+static void start(struct world *w, const struct event *e)
+{
+    struct controller_node *n = e->who;
+    if (e->what != n->life || n->control) return;
+    if (w->controller_count > 1)
+        leaders_start(w, n);
+    else if (!controller_begin_control(w, n)) /* the controller is started again */
+        timeline_at(&w->time, w->time.now_us + SECOND, start, n, n->life);
 }
 
 static void damage(struct controller_node *n)
@@ -105,17 +112,22 @@ static void damage(struct controller_node *n)
 
 void controller_dies(struct world *w, int64_t away_us)
 {
-    struct controller_node *n = &w->controller;
+    struct controller_node *n = w->controller;
     if (!n->control) return;
     timeline_note(&w->time, "controller_dies", w->name, away_us);
     control_free(n->control);
     n->control = NULL;
-    cloud_cut(w);
+    n->alive = false;
+    cloud_cut(w, n);
     n->deaths++;
     bool elsewhere = rng_below(&w->rng_nodes, 4) == 0;
     if (elsewhere) node_start(w, &n->node);
     n->life++;
     fault_disarm();
+    if (w->controller_count > 1) { /* the store goes on without it */
+        timeline_at(&w->time, w->time.now_us + away_us, start, n, n->life);
+        return;
+    }
     if (w->mutant == MUTANT_STORE_DAMAGED) damage(n);
     if (faults_hit(w, FAULT_DAMAGE, 0.5) || w->mutant == MUTANT_FORGED_RECORD) {
         damage_one(w);
@@ -130,8 +142,12 @@ void controller_dies(struct world *w, int64_t away_us)
 
 void controller_loses_store(struct world *w)
 {
-    struct controller_node *n = &w->controller;
+    struct controller_node *n = w->controller;
     if (!n->control) return;
+    if (w->controller_count > 1) {
+        leaders_lose_store(w);
+        return;
+    }
     controller_dies(w, 3 * SECOND);
     new_store(n);
     damage_end(w);
@@ -143,13 +159,14 @@ void controller_loses_store(struct world *w)
 /* Runs one tick of the controller. The lowest bit of `what` marks a hurried tick, which does not repeat. */
 static void tick(struct world *w, const struct event *e)
 {
-    struct controller_node *n = &w->controller;
+    struct controller_node *n = e->who;
     if (e->what >> 1 != n->life || !n->control) return;
     if (node_defers(w, &n->node, true)) return;
     bool hurried = e->what & 1;
     if (hurried) n->hurried = false;
+    if (w->controller_count > 1 && !leaders_may_tick(w, n)) return;
     check_before_tick(w);
-    keep_time(w);
+    keep_time(w, n);
     control_date(n->control, node_date_us(w, &n->node) - controller_now_us(w));
     int rc = control_tick(n->control, controller_now_us(w));
     check_after_tick(w);
@@ -158,6 +175,7 @@ static void tick(struct world *w, const struct event *e)
         controller_dies(w, 1 * SECOND + (int64_t)rng_below(&w->rng_chaos, 10 * SECOND));
         return;
     }
+    if (w->controller_count > 1 && !leaders_after_tick(w, n)) return;
     if (faults_hit(w, FAULT_SLOW_STORE, 0.1)) /* its writes held up the loop */
         node_stop(w, &n->node, (int64_t)rng_below(&w->rng_nodes, 12 * SECOND));
     if (!hurried) timeline_at(&w->time, w->time.now_us + TICK_PERIOD_US, tick, n, e->what);
@@ -165,7 +183,7 @@ static void tick(struct world *w, const struct event *e)
 
 static void hurry(struct world *w)
 {
-    struct controller_node *n = &w->controller;
+    struct controller_node *n = w->controller;
     if (!control_is_urgent(n->control) || n->hurried) return;
     n->hurried = true;
     timeline_at(&w->time, w->time.now_us + URGENT_TICK_US, tick, n, n->life << 1 | 1);
@@ -173,7 +191,7 @@ static void hurry(struct world *w)
 
 bool controller_report(struct world *w, struct str text, struct agent_reply *ret)
 {
-    struct controller_node *n = &w->controller;
+    struct controller_node *n = w->controller;
     if (!n->control) return false;
     CLEANUP(arena_fini) struct arena arena;
     struct agent_report r;
@@ -187,7 +205,7 @@ bool controller_report(struct world *w, struct str text, struct agent_reply *ret
 
 bool controller_sync(struct world *w, struct str text, struct buf *ret_rules)
 {
-    struct controller_node *n = &w->controller;
+    struct controller_node *n = w->controller;
     if (!n->control) return false;
     CLEANUP(arena_fini) struct arena arena;
     struct router_sync s;
@@ -240,13 +258,13 @@ static void draw_service(struct world *w, struct plan_service *s)
     if (rng_below(rng, 2) == 0) s->budget_h = 4 + (double)rng_below(rng, 6);
 }
 
-void controller_begin(struct world *w)
+static void begin_node(struct world *w, struct controller_node *n)
 {
-    struct controller_node *n = &w->controller;
-    draw_service(w, &n->service);
-    w->budget_h = n->service.budget_h;
+    n->world = w;
+    n->index = (uint32_t)(n - w->controllers);
+    n->service = w->controllers[0].service;
     if (w->mutant == MUTANT_NO_BUDGET) n->service.budget_h = 0;
-    n->cloud = cloud_outer(w);
+    n->cloud = cloud_outer(w, n);
     for (uint32_t p = 0; p < SCALE_POOLS_MAX; p++)
         n->launch[0][p] =
             (struct control_launch){ .engine_args = engine_args, .engine_arg_count = 2 };
@@ -269,14 +287,28 @@ void controller_begin(struct world *w)
     n->setup.merge.silent_us = SIM_SILENT_US;
     n->setup.merge.retry_us = 3 * SECOND;
     n->setup.merge.orphan_us = SIM_ORPHAN_US;
-    new_store(n);
+    if (n->index == 0)
+        new_store(n);
+    else
+        must(store_memory_join(w->controllers[0].store, &n->store, NULL) == 0);
+    n->setup.store = n->store;
     node_start(w, &n->node);
     timeline_at(&w->time, w->time.now_us, start, n, n->life);
+}
+
+void controller_begin(struct world *w)
+{
+    draw_service(w, &w->controllers[0].service);
+    w->budget_h = w->controllers[0].service.budget_h;
+    for (uint32_t i = 0; i < w->controller_count; i++)
+        begin_node(w, &w->controllers[i]);
 }
 
 void controller_end(struct world *w)
 {
     fault_disarm();
-    control_free(w->controller.control);
-    store_close(w->controller.store);
+    for (uint32_t i = 0; i < w->controller_count; i++) {
+        control_free(w->controllers[i].control);
+        store_close(w->controllers[i].store);
+    }
 }

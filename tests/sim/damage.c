@@ -34,7 +34,7 @@ static int choose(void *ctx, const struct store_entry *e)
 static void put(struct world *w, const char *key, struct str value)
 {
     uint64_t version;
-    must(store_put_if(w->controller.store, str_from(key), value, STORE_ANY, &version, NULL) == 0);
+    must(store_put_if(w->controller->store, str_from(key), value, STORE_ANY, &version, NULL) == 0);
 }
 
 /* Writes a readable but wrong record, for the mutant that shows what undetected damage would do. */
@@ -54,11 +54,11 @@ static void forge_end(struct world *w, const char *key, struct str text)
 void damage_one(struct world *w)
 {
     struct choice c = { .w = w };
-    must(store_list(w->controller.store, STR(""), choose, &c, NULL) == 0);
+    must(store_list(w->controller->store, STR(""), choose, &c, NULL) == 0);
     if (!c.seen || w->damage.count == DAMAGE_MAX) return;
     struct damaged_record *r = &w->damage.record[w->damage.count];
     *r = (struct damaged_record){ 0 };
-    must(store_get(w->controller.store, str_from(c.key), &r->whole, NULL, NULL) == 0);
+    must(store_get(w->controller->store, str_from(c.key), &r->whole, NULL, NULL) == 0);
     timeline_note(&w->time, "damaged", c.key, 0);
     if (w->mutant == MUTANT_FORGED_RECORD) {
         forge_end(w, c.key, buf_view(&r->whole));
@@ -67,7 +67,7 @@ void damage_one(struct world *w)
     }
     uint64_t how = rng_below(&w->rng_nodes, 3);
     if (how == 0) {
-        must(store_delete_if(w->controller.store, str_from(c.key), STORE_ANY, NULL) == 0);
+        must(store_delete_if(w->controller->store, str_from(c.key), STORE_ANY, NULL) == 0);
         buf_fini(&r->whole);
         return;
     }

@@ -47,6 +47,8 @@ const char *const fault_names[FAULT_KIND_COUNT] = {
     [FAULT_DAMAGE] = "damage",
     [FAULT_RESOLVER] = "resolver",
     [FAULT_SLOW_CLOUD] = "slow_cloud",
+    [FAULT_TWO] = "two",
+    [FAULT_STORE_AWAY] = "store_away",
     [FAULT_VERSIONS] = "versions",
 };
 
@@ -79,6 +81,8 @@ const struct mutant_row mutant_rows[MUTANT_COUNT] = {
     [MUTANT_SHORT_IS_FAR] = { "short_is_far", "blameless" },
     [MUTANT_FORGED_RECORD] = { "forged_record", "reasons" },
     [MUTANT_NO_BUDGET] = { "no_budget", "spend" },
+    [MUTANT_HASTY] = { "hasty", "fenced" },
+    [MUTANT_UNFENCED] = { "unfenced", "fenced" },
 };
 
 /* Each kind has a stream of its own, so that a world stays the same when kinds are added. */
@@ -212,7 +216,7 @@ static void clock_step(struct world *w)
 {
     int64_t by_us = (int64_t)rng_below(&w->rng_chaos, 7200) * SECOND - 3600 * SECOND;
     struct agent *a = some_agent(w);
-    struct node *n = rng_below(&w->rng_chaos, 2) ? &w->controller.node : &some_router(w)->node;
+    struct node *n = rng_below(&w->rng_chaos, 2) ? &w->controller->node : &some_router(w)->node;
     if (a && rng_below(&w->rng_chaos, 4) == 0) n = &a->node;
     node_step_date(w, n, by_us);
 }
@@ -230,7 +234,7 @@ static void stopped(struct world *w)
         if (a) node_stop(w, &a->node, some_us(w, 40 * SECOND));
         break;
     default:
-        node_stop(w, &w->controller.node, some_us(w, SIM_SILENT_US + 60 * SECOND));
+        node_stop(w, &w->controller->node, some_us(w, SIM_SILENT_US + 60 * SECOND));
     }
 }
 
@@ -271,7 +275,7 @@ static void runs_short(struct world *w)
     struct agent *a = some_agent(w);
     switch (rng_below(&w->rng_chaos, 3)) {
     case 0:
-        w->controller.short_until = until_us;
+        w->controller->short_until = until_us;
         break;
     case 1:
         some_router(w)->short_until = until_us;
@@ -284,6 +288,14 @@ static void runs_short(struct world *w)
 static void no_names(struct world *w)
 {
     w->no_names_us = w->time.now_us + some_us(w, 60 * SECOND);
+}
+
+static void store_away(struct world *w)
+{
+    struct controller_node *n = &w->controllers[rng_below(&w->rng_chaos, w->controller_count)];
+    if (w->controller_count == 1) return;
+    n->away_until = w->time.now_us + some_us(w, 40 * SECOND);
+    store_memory_cut(n->store, true);
 }
 
 /* The kinds that strike by themselves; the others are drawn at the calls that they affect. */
@@ -308,6 +320,7 @@ static void (*const on_time[FAULT_KIND_COUNT])(struct world *w) = {
     [FAULT_CUT_FROM] = cut_from,
     [FAULT_SHORT] = runs_short,
     [FAULT_RESOLVER] = no_names,
+    [FAULT_STORE_AWAY] = store_away,
 };
 
 static void strike_later(struct world *w, uint32_t kind);

@@ -51,6 +51,8 @@ enum fault_kind {
     FAULT_RESOLVER,   /* names that a process does not know yet cannot be resolved */
     FAULT_VERSIONS,   /* messages have fields of a newer release, or lack one of today's */
     FAULT_SLOW_CLOUD, /* calls take up to 40 s, listings are rare and calls are limited in rate */
+    FAULT_TWO, /* two controllers share the store; faults of the controller strike the leader */
+    FAULT_STORE_AWAY, /* one of the two cannot reach the store for a while */
     FAULT_KIND_COUNT
 };
 extern const char *const fault_names[FAULT_KIND_COUNT];
@@ -93,6 +95,8 @@ enum mutant {
     MUTANT_SHORT_IS_FAR,    /* a router short of descriptors blames the engine as unreachable */
     MUTANT_FORGED_RECORD,   /* a stored record is wrong but readable */
     MUTANT_NO_BUDGET,       /* the controller is not told of the budget */
+    MUTANT_HASTY,           /* a controller that stands by does not wait for the end of the lease */
+    MUTANT_UNFENCED,        /* one that was deposed goes on calling the provider */
     MUTANT_COUNT
 };
 

@@ -66,7 +66,41 @@ static bool is_lost(struct world *w, int64_t cut_until_us)
 
 static bool controller_is_short(const struct world *w)
 {
-    return w->time.now_us < w->controller.short_until;
+    return w->time.now_us < w->controller->short_until;
+}
+
+/* ---- which controller ---- */
+
+/* Returns true if the message waits for its controller, which is stopped, or is lost because that is short of
+ * descriptors. Where there are two, a call to one that is stopped, short or dead ends without a reply. */
+static bool not_taken(struct world *w, struct controllers *c)
+{
+    if (w->controller_count == 1)
+        return node_defers(w, &w->controller->node, true) || controller_is_short(w);
+    const struct controller_node *n = leaders_asked(w, c);
+    if (n->alive && !node_is_stopped(w, &n->node) && w->time.now_us >= n->short_until) return false;
+    controllers_missed(c);
+    return true;
+}
+
+/* Returns true if the controller that is asked stands by. `lease_us` (may be NULL) is extended where it knows
+ * no other that leads. */
+static bool stands_by(struct world *w, struct controllers *c, int64_t *lease_us, int64_t now_us,
+                      bool reply_lost)
+{
+    if (w->controller_count == 1) return false;
+    const struct controller_node *n = leaders_asked(w, c);
+    if (n->control && leaders_leads(n)) return false;
+    if (reply_lost)
+        controllers_missed(c);
+    else if (!leaders_sends_on(w, n, c) && lease_us)
+        *lease_us = now_us + SIM_LEASE_MS * MS;
+    return true;
+}
+
+static void call_lost(const struct world *w, struct controllers *c)
+{
+    if (w->controller_count > 1) controllers_missed(c);
 }
 
 /* ---- agents and the controller ---- */
@@ -75,21 +109,28 @@ static void reply_arrives(struct world *w, const struct event *e)
 {
     struct agent_reply reply = *(struct agent_reply *)e->payload;
     struct agent *a = e->who;
-    if (!node_defers(w, &a->node, true)) agent_hears(w, a, &reply);
+    if (node_defers(w, &a->node, true)) return;
+    if (w->controller_count == 1 ||
+        controllers_heard(&a->controllers, reply.epoch, node_mono_us(w, &a->node)))
+        agent_hears(w, a, &reply);
 }
 
 static void report_arrives(struct world *w, const struct event *e)
 {
     struct message *m = e->payload;
     struct agent *a = e->who;
-    if (node_defers(w, &w->controller.node, true) || controller_is_short(w)) return;
+    if (not_taken(w, &a->controllers)) return;
+    bool reply_lost = w->controller_count > 1 && is_lost(w, a->cut_down_us);
+    int64_t agent_us = node_mono_us(w, &a->node);
+    if (stands_by(w, &a->controllers, &a->lease_until_us, agent_us, reply_lost)) return;
     struct agent_reply *reply = calloc(1, sizeof *reply);
     must(reply);
     bool heard = controller_report(w, message_text(m), reply);
     if (heard && !m->forged) a->heard_us = w->time.now_us;
-    if (heard && !m->forged) a->heard_stopped_us = w->controller.node.stopped_us;
+    if (heard && !m->forged) a->heard_stopped_us = w->controller->node.stopped_us;
     if (heard && reply->stop && !a->gone) reasons_removal(w, a);
-    if (!heard || is_lost(w, a->cut_down_us)) {
+    if (!heard || reply_lost || (w->controller_count == 1 && is_lost(w, a->cut_down_us))) {
+        call_lost(w, &a->controllers);
         free(reply);
         return;
     }
@@ -107,6 +148,7 @@ void network_report(struct world *w, struct agent *a, const struct agent_report 
     struct agent_report said = *r;
     bool lost = is_lost(w, max_i64(a->cut_up_us, a->short_until));
     lost |= !has_address(w, &a->knows_name);
+    if (lost) call_lost(w, &a->controllers);
     if (lost && w->mutant != MUTANT_ABSENT_IS_ZERO) return;
     if (lost) said.engine.running = said.engine.waiting = 0;
     must(agent_report_encode(&said, &text) == 0);
@@ -131,11 +173,15 @@ static void sync_arrives(struct world *w, const struct event *e)
 {
     struct message *m = e->payload;
     struct router_node *r = e->who;
-    if (node_defers(w, &w->controller.node, true) || controller_is_short(w)) return;
+    if (not_taken(w, &r->controllers)) return;
+    if (stands_by(w, &r->controllers, NULL, 0, false)) return;
     CLEANUP(buf_fini) struct buf rules = { 0 };
     if (!controller_sync(w, message_text(m), &rules)) return;
     if (!m->forged) r->heard_us = w->time.now_us;
-    if (is_lost(w, r->cut_down_us)) return;
+    if (is_lost(w, r->cut_down_us)) {
+        call_lost(w, &r->controllers);
+        return;
+    }
     say_more(w, &rules);
     struct message *back = message_new(buf_view(&rules));
     back->boot = m->boot;
@@ -147,6 +193,7 @@ void network_sync(struct world *w, struct router_node *r, const struct buf *mess
 {
     bool lost = is_lost(w, max_i64(r->cut_up_us, r->short_until));
     lost |= !has_address(w, &r->knows_name);
+    if (lost) call_lost(w, &r->controllers);
     if (lost && w->mutant != MUTANT_ABSENT_IS_ZERO) return;
     CLEANUP(buf_fini) struct buf text = { 0 };
     buf_str(&text, buf_view(lost ? forged : message));

@@ -10,7 +10,7 @@
 
 static const struct intent *intent_of(const struct world *w, const struct agent *a)
 {
-    const struct control *c = w->controller.control;
+    const struct control *c = w->controller->control;
     uint32_t at = c ? control_find(c, a->id) : UINT32_MAX;
     return at == UINT32_MAX ? NULL : &c->money.intent[at];
 }
@@ -18,7 +18,7 @@ static const struct intent *intent_of(const struct world *w, const struct agent 
 /* Records which instances the plan wants gone; their removal may come much later. */
 static void keep_wishes(struct world *w)
 {
-    const struct control *c = w->controller.control;
+    const struct control *c = w->controller->control;
     for (uint32_t i = 0; i < c->desired.plan.action_count; i++) {
         const struct plan_action *p = &c->desired.plan.action[i];
         if (p->act == PLAN_LAUNCH) continue;
@@ -39,17 +39,17 @@ static bool has_twin(const struct world *w, const struct agent *a)
 /* Returns for how long this controller has listened for `a` in vain. */
 static int64_t silence_us(const struct world *w, const struct agent *a)
 {
-    const struct controller_node *c = &w->controller;
+    const struct controller_node *c = w->controller;
     bool known = max_i64(a->heard_us, a->made_us) > c->born_us;
     int64_t stopped_us = c->node.stopped_us - (known ? a->heard_stopped_us : 0);
-    int64_t from_us = max_i64(max_i64(w->controller.born_us, a->heard_us), a->made_us);
+    int64_t from_us = max_i64(max_i64(w->controller->born_us, a->heard_us), a->made_us);
     return w->time.now_us - from_us - stopped_us;
 }
 
 /* Returns the true reason for removing `a`; NULL: there is none. */
 static const char *removal_reason(const struct world *w, const struct agent *a)
 {
-    const struct merge_config *m = &w->controller.setup.merge;
+    const struct merge_config *m = &w->controller->setup.merge;
     const struct intent *i = intent_of(w, a);
     if (damage_hides(w, a)) return NULL;
     if (a->end_reason) return a->end_reason;

@@ -325,6 +325,9 @@ void router_hears(struct world *w, struct router_node *n, uint64_t boot, struct 
     struct err err = { 0 };
     arena_init(&arena, SYNC_BYTES_MAX);
     if (router_rules_decode(text, &arena, &rules, &err) < 0) must_failed(err.text, __FILE__, 0);
+    if (w->controller_count > 1 &&
+        !controllers_heard(&n->controllers, rules.epoch, node_mono_us(w, &n->node)))
+        return;
     director_rules(n->director, &rules);
     director_endpoints_begin(n->director);
     for (uint32_t i = 0; i < rules.endpoint_count; i++)
@@ -360,6 +363,7 @@ static void make_core(struct world *w, struct router_node *n)
 void router_start(struct world *w, struct router_node *n)
 {
     node_start(w, &n->node);
+    leaders_known(w, &n->controllers);
     make_core(w, n);
     timeline_at(&w->time, w->time.now_us + (int64_t)rng_below(&w->rng_net, SYNC_PERIOD_US),
                 sync_turn, n, 0);

@@ -6,6 +6,7 @@
  */
 #pragma once
 #include "base/wire/sync.h"
+#include "fleet/controllers.h"
 #include "router/core/director.h"
 #include "router/core/failure.h"
 #include "tests/sim/node.h"
@@ -37,7 +38,8 @@ struct router_node {
     struct node node;
     uint32_t index;
     uint64_t boot, seq;
-    bool knows_name; /* it has resolved the controller's name once */
+    struct controllers controllers; /* where two share a store: which one it asks */
+    bool knows_name;                /* it has resolved the controller's name once */
     bool hurried;
     int64_t heard_us; /* when a true sync of it last reached the controller */
     int64_t cut_up_us, cut_down_us;

@@ -25,11 +25,12 @@ static void draw(struct world *w, uint64_t seed, uint32_t kinds)
     w->router_count = 1 + (uint32_t)rng_below(&rng, SIM_ROUTERS_MAX);
     w->route = route_table[rng_below(&rng, route_count)];
     w->continues = rng_below(&rng, 2) == 1;
+    w->controller_count = w->faults.on[FAULT_TWO] ? SIM_CONTROLLERS : 1;
 }
 
 static void say_setting(const struct world *w)
 {
-    const struct plan_service *s = &w->controller.service;
+    const struct plan_service *s = &w->controller->service;
     printf("scale=%s route=%s min=%u max=%u budget=%g pools=%u routers=%u lag_s=%g "
            "continues=%d\nfaults:",
            s->policy->name, w->route->name, s->min, s->max, s->budget_h, s->pool_count,
@@ -61,8 +62,8 @@ static void wait_for_offers(struct world *w)
         if (w->time.now_us > until_us)
             check_fail(w, CHECK_CONVERGES, "an offer is not asked for %.0f s",
                        (double)BACK_OFF_US / 1e6);
-        waits = w->controller.control == NULL;
-        const struct control *c = w->controller.control;
+        waits = w->controller->control == NULL;
+        const struct control *c = w->controller->control;
         for (uint32_t o = 0; c && o < c->money.offer_count; o++)
             waits |= !offer_may_be_asked(&c->money.health[o], controller_now_us(w));
         if (waits && w->mutant != MUTANT_SOLD_OUT) run_for(w, SECOND);
@@ -108,7 +109,9 @@ static void sum_up(const struct world *w, struct world_result *ret)
                                   .events = w->time.events,
                                   .requests = w->request_count,
                                   .machines = w->agent_count,
-                                  .controller_deaths = w->controller.deaths };
+                                  .controller_deaths =
+                                      w->controllers[0].deaths + w->controllers[1].deaths,
+                                  .terms = w->controllers[0].terms + w->controllers[1].terms };
     for (uint32_t i = 0; i < w->request_count; i++)
         ret->answered += w->request[i].ok;
 }
@@ -122,6 +125,7 @@ void world_run(const struct world_options *o, struct world_result *ret)
     w->mutant = o->mutant;
     w->model = hash64("chat", 4, 0);
     timeline_init(&w->time, BEGIN_US, o->verbose);
+    w->controller = &w->controllers[0];
     w->heal_us = BEGIN_US + FAULTS_US;
     w->silence_us = INT64_MAX;
     draw(w, o->seed, o->kinds ? o->kinds : FAULT_KIND_COUNT);

@@ -13,6 +13,7 @@
 #include "tests/sim/controller.h"
 #include "tests/sim/damage.h"
 #include "tests/sim/faults.h"
+#include "tests/sim/leaders.h"
 #include "tests/sim/network.h"
 #include "tests/sim/reasons.h"
 #include "tests/sim/router.h"
@@ -50,7 +51,10 @@ struct world {
     struct failure failure;
     struct history history; /* requests by their index */
 
-    struct controller_node controller;
+    struct controller_node controllers[SIM_CONTROLLERS];
+    uint32_t controller_count;          /* 1, or those that share a store */
+    struct controller_node *controller; /* the one that leads, or led last */
+    uint64_t epoch_last;                /* of all terms so far */
     struct damage damage;
     int64_t no_names_us; /* until then no process resolves a name that it does not know yet */
     struct cloud_node cloud;
@@ -70,7 +74,7 @@ struct world_result {
     bool failed;
     struct failure failure;
     uint64_t digest, events;
-    uint32_t requests, answered, machines, controller_deaths;
+    uint32_t requests, answered, machines, controller_deaths, terms;
 };
 
 struct world_options {

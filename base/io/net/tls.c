@@ -381,6 +381,19 @@ void tls_stream_free(struct tls_stream *s)
     free(s);
 }
 
+struct ssl_st *tls_stream_share(struct tls_stream *s)
+{
+    SSL_up_ref(s->ssl);
+    /* Ours speaks through the stream, which may go first; the library sets its own. */
+    SSL_set_bio(s->ssl, NULL, NULL);
+    return s->ssl;
+}
+
+void tls_share_drop(struct ssl_st *ssl)
+{
+    SSL_free(ssl);
+}
+
 static void set_problem(struct tls_stream *s, const char *text)
 {
     snprintf(s->problem, sizeof s->problem, "%s", text);

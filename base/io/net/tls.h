@@ -62,6 +62,11 @@ int tls_accept(struct tls *t, int fd, struct tls_stream **ret);
 int tls_connect(struct tls *t, int fd, struct str host, struct tls_stream **ret);
 void tls_stream_free(struct tls_stream *s);
 
+/* Shares the TLS of a new stream with a library that moves the bytes itself (hiredis). tls_handshake may
+ * still be called; the stream is freed by either. tls_share_drop: when the library does not take it. */
+struct ssl_st *tls_stream_share(struct tls_stream *s);
+void tls_share_drop(struct ssl_st *ssl);
+
 /* Goes on with the handshake: 0 when it is done; -EAGAIN (tls_wants_write says for what);
  * -EPROTONOSUPPORT when the peer speaks plain HTTP; -EKEYREJECTED for a certificate that is not
  * accepted; -EPROTO, -ECONNRESET. tls_problem says more until the stream is freed. */

@@ -1,11 +1,20 @@
-/* store.h - stores durable state: keys with versions, and bounded logs.
+/* store.h - stores durable state: keys with versions, bounded logs, and the lease of the one that writes.
  *
- * Layer:    base/io (base/core; SQLite in store_sql.c only)
- * Threads:  the owner's only; calls block until the change is durable (fsync)
- * Rules:    (1) a call that returned 0 is on disk; one that failed changed nothing
+ * Layer:    base/io (base/core; SQLite in store_sql.c only, hiredis in store_redis_link.c only)
+ * Threads:  the owner's only; calls block until the change is durable (fsync), or for as long as the
+ *           store's timeout (Redis)
+ * Rules:    (1) a call that returned 0 is stored; one that failed changed nothing, but for -EREMOTEIO: the
+ *               reply of a shared store was lost, and the change may have been made
  *           (2) a version is never given twice in a store's life, so a key that was deleted and
  *               made again cannot be mistaken for the old one
- *           (3) one owner: a second opener of the same file is refused with a sentence
+ *           (3) one writer. A second opener of the same file is refused with a sentence. A shared store
+ *               has many handles, of which the one that holds the lease writes: each write carries the
+ *               epoch of its term, which is compared in the same transaction, and fails with
+ *               -EKEYREVOKED when the store says another
+ *           (4) a handle without a term does not write to a shared store. -EKEYREVOKED and -EREMOTEIO
+ *               end its term
+ *           (5) a shared store that has lost its content, or went back to an older one, is no empty
+ *               store: calls of a term that began before fail with -EKEYREVOKED
  * Values are bytes, JSON by convention.
  */
 #pragma once
@@ -19,7 +28,7 @@
 #define STORE_ABSENT ((uint64_t)0) /* expected version: the key must not exist */
 #define STORE_ANY UINT64_MAX       /* expected version: whatever is there */
 
-struct store; /* from store_file_open or store_memory_open */
+struct store; /* from store_file_open, store_memory_open or store_redis_open */
 
 struct store_entry {
     struct str key, value; /* borrowed for the callback */
@@ -55,7 +64,17 @@ int store_file_open(const char *path, uint64_t bytes_max, struct store **ret, st
  * keys and records. */
 int store_memory_open(uint32_t entries_max, struct store **ret, struct err *err);
 
+/* Makes another handle on the content of `first`, a memory store, which is shared from then on. The
+ * content lives as long as one of its handles. */
+int store_memory_join(struct store *first, struct store **ret, struct err *err);
+
+/* These play a shared store's faults: the content is lost, as when a Redis restarts without its data; one handle
+ * cannot reach it (-ENETDOWN). */
+void store_memory_lose(struct store *s);
+void store_memory_cut(struct store *s, bool away);
+
 void store_close(struct store *s);
+
 /* Appends the key's value to *value (may be NULL). -ENOENT. */
 int store_get(struct store *s, struct str key, struct buf *value, uint64_t *ret_version,
               struct err *err);
@@ -80,3 +99,71 @@ int store_log_read(struct store *s, const struct store_log *log, uint64_t from_s
                    store_record_fn fn, void *ctx, struct err *err);
 int store_log_stat(struct store *s, const struct store_log *log, struct store_log_stat *ret,
                    struct err *err);
+
+/* ---- the lease ---- */
+
+#define STORE_HOLDER_BYTES 40
+#define STORE_ADDRESS_BYTES 192
+
+/* The lease as a store has it. Who may take it over, and when, is decided in store_election.h. */
+struct store_lease {
+    uint64_t epoch;                    /* of the last term; 0: the store knows of none */
+    uint64_t beat;                     /* rises by one with each renewal */
+    bool held;                         /* false: the holder gave it back */
+    int64_t term_us;                   /* of the holder: a renewal holds for so long */
+    char holder[STORE_HOLDER_BYTES];   /* names one life of one process */
+    char address[STORE_ADDRESS_BYTES]; /* at which the holder serves; may be empty */
+    uint64_t line; /* of the connection that brought this; another one may reach another server */
+};
+
+/* The claim of a process on the lease. Names have no blanks; they are borrowed for the call. */
+struct store_claim {
+    struct str holder, address;
+    int64_t term_us;
+    uint64_t epoch_min; /* the epoch will be no lower, whatever the store has forgotten */
+};
+
+/* Returns true if other handles may hold the lease. A store that is not shared is its opener's: it is
+ * acquired at once and written to without a term as well. */
+bool store_is_shared(const struct store *s);
+
+/* Reads the lease. */
+int store_lease_see(struct store *s, struct store_lease *ret, struct err *err);
+
+/* Takes the lease if it is still as `seen`: this handle has a term of a higher epoch from then on. -EBUSY:
+ * it changed since. */
+int store_lease_acquire(struct store *s, const struct store_claim *claim,
+                        const struct store_lease *seen, uint64_t *ret_epoch, struct err *err);
+
+/* Renews the lease. -EKEYREVOKED: it is another's by now. -EREMOTEIO: it may be renewed; may be tried
+ * again. */
+int store_lease_renew(struct store *s, struct err *err);
+
+/* Gives the lease back, so that others need not wait for its end. The term is over whatever is returned. */
+void store_lease_release(struct store *s);
+uint64_t store_epoch(const struct store *s); /* of this handle's term; 0: none */
+
+/* Returns true if both are the same moment of the same lease, heard over the same connection. */
+bool store_lease_same(const struct store_lease *a, const struct store_lease *b);
+
+/* Copies the content of a shared store into this handle's memory if it changed. When the store loses its
+ * content, the next handle that acquires the lease writes it back from this copy. A handle that has a term
+ * keeps its copy up to date by itself. */
+int store_refresh(struct store *s, struct err *err);
+
+/* Opens a store on Redis. Nothing is asked of the server before the first call: it may be away. -EINVAL for
+ * a URL that is not understood, with a sentence; ENOTSUP: TLS, where this build has none. */
+#define STORE_REDIS_FORMS                                                              \
+    "redis://[USER@]HOST:PORT[/DB], redis+unix:///PATH[?db=N], rediss:// for TLS, or " \
+    "redis+sentinel://HOST:PORT[,HOST:PORT]/MASTER[/DB]"
+struct store_redis_config {   /* borrowed for the call */
+    struct str url;           /* STORE_REDIS_FORMS */
+    struct str password_file; /* empty: no password */
+    struct str fleet; /* all keys begin with {fleet}, so that a cluster has them in one slot */
+    struct str ca, certificate, key; /* rediss: PEM files; empty: the system's CAs, none */
+    int64_t timeout_us;              /* the longest that a call may block */
+};
+int store_redis_open(const struct store_redis_config *config, struct store **ret, struct err *err);
+
+/* Returns true if the store could be reached when it was last tried. True for files and memory. */
+bool store_is_reached(const struct store *s);

@@ -227,6 +227,39 @@ static int file_log_stat(struct store *s, const struct store_log *log, struct st
     return 0;
 }
 
+/* ---- the lease, which is the owner's by the lock ---- */
+
+static int file_lease_see(struct store *s, struct store_lease *ret, struct err *err)
+{
+    struct file_store *f = file_of(s);
+    STATEMENT(&f->sql, ST_EPOCH_GET);
+    int rc = sql_step(&f->sql, st, err);
+    if (rc < 0) return rc;
+    *ret = (struct store_lease){ .epoch = rc > 0 ? sql_column_number(st, 0) : 0 };
+    return 0;
+}
+
+static int file_lease_acquire(struct store *s, const struct store_claim *claim,
+                              const struct store_lease *seen, uint64_t epoch, struct err *err)
+{
+    (void)claim, (void)seen;
+    struct file_store *f = file_of(s);
+    STATEMENT(&f->sql, ST_EPOCH_SET);
+    sql_bind_number(st, 1, epoch);
+    return sql_step(&f->sql, st, err);
+}
+
+static int file_lease_renew(struct store *s, struct err *err)
+{
+    (void)s, (void)err;
+    return 0;
+}
+
+static void file_lease_release(struct store *s)
+{
+    (void)s;
+}
+
 /* ---- open and close ---- */
 
 static void file_close(struct store *s)
@@ -261,6 +294,10 @@ static const struct store_ops file_ops = {
     .append = file_append,
     .log_read = file_log_read,
     .log_stat = file_log_stat,
+    .lease_see = file_lease_see,
+    .lease_acquire = file_lease_acquire,
+    .lease_renew = file_lease_renew,
+    .lease_release = file_lease_release,
 };
 
 int store_file_open(const char *path, uint64_t bytes_max, struct store **ret, struct err *err)

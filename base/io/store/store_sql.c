@@ -1,7 +1,7 @@
 /* store_sql.c - opens the SQLite file of store_file.c, makes its tables and runs its statements. The
  * only file that includes sqlite3.h.
  *
- *     meta(revision)   entries(key, value, version)   records(log, seq, value)
+ *     meta(revision, epoch)   entries(key, value, version)   records(log, seq, value)
  *     logs(name, last, dropped)
  *
  * Write-ahead log, synchronous=FULL: COMMIT returns after fsync. SQLite's exclusive locking mode
@@ -29,6 +29,9 @@ static const char *const statement_texts[ST_COUNT] = {
     [ST_ROLLBACK] = "ROLLBACK",
     [ST_REVISION_GET] = "SELECT value FROM meta WHERE name = 'revision'",
     [ST_REVISION_SET] = "UPDATE meta SET value = ?1 WHERE name = 'revision'",
+    [ST_EPOCH_GET] = "SELECT value FROM meta WHERE name = 'epoch'",
+    [ST_EPOCH_SET] = "INSERT INTO meta(name, value) VALUES('epoch', ?1) "
+                     "ON CONFLICT(name) DO UPDATE SET value = ?1",
     [ST_GET] = "SELECT version, value FROM entries WHERE key = ?1",
     [ST_VERSION] = "SELECT version FROM entries WHERE key = ?1",
     [ST_PUT] = "INSERT INTO entries(key, value, version) VALUES(?1, ?2, ?3) "

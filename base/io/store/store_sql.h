@@ -19,6 +19,8 @@ enum statement {
     ST_ROLLBACK,
     ST_REVISION_GET,
     ST_REVISION_SET,
+    ST_EPOCH_GET,
+    ST_EPOCH_SET,
     ST_GET,
     ST_VERSION,
     ST_PUT,

@@ -130,11 +130,18 @@ static void succeed(struct errand *er)
 
 /* ---- create ---- */
 
+/* Asks the API server, unless the term that wants it is over: also between two steps of one errand. */
 static void start(struct errand *er, struct kube_request *req,
                   void (*on_end)(void *arg, const struct kube_reply *reply))
 {
     struct kube_cloud *k = er->cloud;
     struct err err = { 0 };
+    if (!cloud_fence_holds(k->settings->fence, er->kept.epoch, clock_mono_us())) {
+        enum cloud_op op = er->kept.op;
+        uint64_t id = er->kept.id;
+        cloud_refuse(op, id, finish(er));
+        return;
+    }
     req->ns = k->ns;
     req->on_end = on_end;
     req->arg = er;

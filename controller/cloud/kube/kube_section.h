@@ -49,6 +49,7 @@ struct kube_settings {
     uint32_t sold_count;
     struct str owner_resource, owner_name; /* "deployments", "statefulsets"; empty: none */
     struct str pull_policy;                /* empty: the cluster's default */
+    const struct cloud_fence *fence; /* NULL: no other process makes calls; the caller sets it */
 };
 
 /* Checks what the schema cannot, and reads the templates. -EINVAL and a sentence that names the offer, the

@@ -41,7 +41,33 @@ static void *run(void *arg)
     return NULL;
 }
 
-static struct face *face(bool require_secret, bool attach)
+/* A face that stands by: `metrics` are the process's, `leader` the one that leads. */
+struct standby {
+    struct metrics *metrics;
+    struct str leader;
+    bool leads;
+};
+
+static bool leads(void *arg)
+{
+    return ((const struct standby *)arg)->leads;
+}
+
+static struct str leader(void *arg)
+{
+    return ((const struct standby *)arg)->leader;
+}
+
+static void set_standby(struct api_config *config, struct standby *s)
+{
+    config->metrics = s->metrics;
+    config->lease_ms = 15000;
+    config->leads = leads;
+    config->leader = leader;
+    config->arg = s;
+}
+
+static struct face *face_of(bool require_secret, bool attach, struct standby *standby)
 {
     static const struct str hosts[] = { { "fleet.example", 13 } };
     struct face *f = calloc(1, sizeof *f);
@@ -65,12 +91,18 @@ static struct face *face(bool require_secret, bool attach)
                                  .clock = &clock,
                                  .on_urgent = on_urgent,
                                  .arg = &urgent };
+    if (standby) set_standby(&config, standby);
     must(loop_new(&f->loop, NULL) == 0);
     must(api_new(f->loop, &config, &f->api, NULL) == 0);
     if (attach) api_attach(f->api, f->w->control);
     f->port = api_port(f->api);
     must(pthread_create(&f->thread, NULL, run, f) == 0);
     return f;
+}
+
+static struct face *face(bool require_secret, bool attach)
+{
+    return face_of(require_secret, attach, NULL);
 }
 
 static void face_free(struct face *f)
@@ -476,6 +508,68 @@ static void streams_tell_the_status(void **state)
     face_free(f); /* closes the stream, if its end is not noticed yet */
 }
 
+/* A controller that stands by names the leader, shows its health and metrics, and takes nothing. So does one whose
+ * term is over by the clock, before its control is dropped. */
+static void a_controller_that_stands_by_names_the_leader(void **state)
+{
+    (void)state;
+    const struct ask rows[] = {
+        { "GET", "/health", NULL, NULL, NULL, NULL, 200, "\"leader\":\"https://h:7\"", "health" },
+        { "GET", "/metrics", NULL, NULL, NULL, BEARER, 200, "muster_controller_leader 0",
+          "metrics" },
+        { "GET", "/metrics", NULL, NULL, NULL, NULL, 401, NULL, "metrics ask for the secret" },
+        { "GET", "/", NULL, NULL, NULL, NULL, 307, "another controller leads", "console" },
+        { "GET", "/api/v1/status", NULL, NULL, NULL, BEARER, 503, "https://h:7 leads", "a view" },
+        { "GET", "/api/v1/stream", NULL, NULL, NULL, BEARER, 503, "\"reason\":\"standby\"",
+          "a stream" },
+        { "POST", "/api/v1/services/chat/scale", "{\"pool\":\"small\",\"count\":1}", NULL, NULL,
+          BEARER, 503, "\"leader\":\"https://h:7\"", "an order" },
+        { "POST", "/api/v1/tenants", "{\"name\":\"t\"}", NULL, NULL, BEARER, 503, "standby",
+          "a tenant" },
+        { "POST", "/api/v1/routers/sync", SYNC, NULL, NULL, BEARER, 503, "standby", "a sync" },
+        { "POST", "/api/v1/agents/report", REPORT, NULL, NULL, BEARER, 503, "standby", "a report" },
+        { "POST", "/api/v1/agents/report", REPORT, NULL, NULL, NULL, 401, NULL,
+          "strangers learn nothing" },
+        { "GET", "/nothing", NULL, NULL, NULL, BEARER, 404, NULL, "an unknown path" },
+    };
+    for (int attached = 0; attached < 2; attached++) {
+        struct standby s = { .leader = STR("https://h:7") };
+        struct err err;
+        must(metrics_new(control_metric_table, CONTROL_M_COUNT, NULL, 0, &s.metrics, &err) == 0);
+        struct face *f = face_of(true, attached, &s);
+        check(f, rows, COUNT_OF(rows));
+        assert_int_equal(f->w->control->people.tenant_count, 0);
+        face_free(f);
+        metrics_free(s.metrics);
+    }
+}
+
+/* Without a known leader a lease is given: the store is away, and nobody can say that an instance is not
+ * wanted. */
+static void without_a_leader_an_agent_keeps_its_lease(void **state)
+{
+    (void)state;
+    struct standby s = { 0 };
+    struct face *f = face_of(false, false, &s);
+    const struct ask rows[] = {
+        { "POST", "/api/v1/agents/report", REPORT, NULL, NULL, BEARER, 503, "\"lease_ms\":15000",
+          "a report" },
+        { "GET", "/health", NULL, NULL, NULL, NULL, 200, "\"leader\":\"\"", "health" },
+        { "GET", "/", NULL, NULL, NULL, NULL, 503, "knows of none", "console" },
+        { "GET", "/metrics", NULL, NULL, NULL, NULL, 503, NULL, "there are no metrics yet" },
+    };
+    check(f, rows, COUNT_OF(rows));
+    CLEANUP(arena_fini) struct arena arena;
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    struct standby_reply told;
+    arena_init(&arena, 65536);
+    assert_int_equal(ask(f, &rows[0], &reply), 503);
+    assert_int_equal(standby_reply_decode(buf_view(&reply), &arena, &told), 0);
+    assert_int_equal(told.leader.len, 0);
+    assert_int_equal(told.lease_ms, 15000);
+    face_free(f);
+}
+
 static int api_tests(void)
 {
     const struct CMUnitTest tests[] = {
@@ -488,6 +582,8 @@ static int api_tests(void)
         cmocka_unit_test(looks_after_the_fleet),
         cmocka_unit_test(tokens_open_what_their_role_may),
         cmocka_unit_test(streams_tell_the_status),
+        cmocka_unit_test(a_controller_that_stands_by_names_the_leader),
+        cmocka_unit_test(without_a_leader_an_agent_keeps_its_lease),
     };
     return cmocka_run_group_tests_name("api", tests, NULL, NULL);
 }

@@ -399,17 +399,22 @@ static void woken(void *arg)
     sem_post(&((struct slow *)arg)->woken);
 }
 
-static void open_slow(struct slow *s, struct cloud *ret)
+static void open_fenced(struct slow *s, const struct cloud_fence *fence, struct cloud *ret)
 {
     *s = (struct slow){ 0 };
     sem_init(&s->begun, 0, 0);
     sem_init(&s->go, 0, 0);
     sem_init(&s->woken, 0, 0);
-    const struct cloud pace = { .poll_us = 7, .calls_per_s = 3, .lag_us = 5 };
+    const struct cloud pace = { .poll_us = 7, .calls_per_s = 3, .lag_us = 5, .fence = fence };
     assert_int_equal(cloud_thread_new(&backend, s, &pace, ret, NULL), 0);
     assert_int_equal(ret->poll_us, 7);
     assert_int_equal(ret->lag_us, 5);
     ret->driver->watch(ret->ctx, woken, s);
+}
+
+static void open_slow(struct slow *s, struct cloud *ret)
+{
+    open_fenced(s, NULL, ret);
 }
 
 static const struct str args[] = { { "muster", 6 } };
@@ -424,7 +429,8 @@ static const struct launch_spec spec = { .instance = { "i-1", 3 },
                                          .engine_args = args,
                                          .engine_arg_count = 1 };
 
-static int ask_create(const struct cloud *c, uint64_t id, const char *intent, const char *offer)
+static int ask_create_in(const struct cloud *c, uint64_t epoch, uint64_t id, const char *intent,
+                         const char *offer)
 {
     struct offer o = { 0 };
     snprintf(o.name, sizeof o.name, "%s", offer);
@@ -433,9 +439,15 @@ static int ask_create(const struct cloud *c, uint64_t id, const char *intent, co
     struct cloud_call call = {
         .op = CLOUD_CREATE,
         .id = id,
+        .epoch = epoch,
         .create = { .intent = name, .offer = &o, .spec = &spec, .key = STR("secret") },
     };
     return c->driver->submit(c->ctx, &call, 1000, NULL);
+}
+
+static int ask_create(const struct cloud *c, uint64_t id, const char *intent, const char *offer)
+{
+    return ask_create_in(c, 0, id, intent, offer);
 }
 
 static struct cloud_event *taken(struct slow *s, const struct cloud *c)
@@ -509,11 +521,49 @@ static void a_full_queue_is_an_answer(void **state)
     assert_true(s.closed);
 }
 
+/* Calls wait behind one that is under way while the term ends, by an order or by time: the one goes through,
+ * the others are not made. */
+static void a_queued_call_is_not_made_after_its_term(void **state)
+{
+    (void)state;
+    for (int by_time = 0; by_time < 2; by_time++) {
+        struct slow s;
+        struct cloud c;
+        struct cloud_fence fence;
+        atomic_init(&fence.epoch, 5);
+        atomic_init(&fence.until_us, INT64_MAX);
+        open_fenced(&s, &fence, &c);
+        assert_int_equal(ask_create_in(&c, 5, 1, "i-1", "s1"), 0);
+        await(&s.begun);
+        assert_int_equal(ask_create_in(&c, 5, 2, "i-2", "s1"), 0);
+        struct cloud_call remove = {
+            .op = CLOUD_REMOVE, .id = 3, .epoch = 5, .handle = "h", .intent = "i-3"
+        };
+        assert_int_equal(c.driver->submit(c.ctx, &remove, 1000, NULL), 0);
+        if (by_time)
+            atomic_store(&fence.until_us, 1); /* the process was stopped until after its end */
+        else
+            atomic_store(&fence.epoch, 6);
+        assert_int_equal(taken(&s, &c)->rc, 0);
+        for (uint64_t id = 2; id <= 3; id++) {
+            static struct cloud_event e;
+            await(&s.woken);
+            assert_true(c.driver->next(c.ctx, 1000, &e));
+            assert_int_equal(e.id, id);
+            assert_int_equal(e.rc, -EKEYREVOKED);
+            assert_int_equal(e.class, OFFER_TRANSIENT);
+        }
+        assert_string_equal(s.log, "create i-1;");
+        cloud_close(&c);
+    }
+}
+
 static int cloud_thread_tests(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_waits_for_the_backend),
         cmocka_unit_test(a_full_queue_is_an_answer),
+        cmocka_unit_test(a_queued_call_is_not_made_after_its_term),
     };
     return cmocka_run_group_tests_name("cloud_thread", tests, NULL, NULL);
 }

@@ -414,6 +414,36 @@ static void pruning_passes_over_what_it_cannot_remove(void **state)
     ground_free(g);
 }
 
+static int fence(struct ground *g, uint64_t epoch, uint64_t *seen)
+{
+    return cloud_local_backend.fence(g->local, epoch, seen, NULL);
+}
+
+/* The folder keeps the highest epoch, for every process that shares it, and over their restarts. */
+static void the_highest_epoch_is_kept(void **state)
+{
+    (void)state;
+    struct ground *g = ground("serve", 1);
+    uint64_t seen = 0;
+    assert_int_equal(fence(g, 5, &seen), 0);
+    assert_int_equal(fence(g, 5, &seen), 0);
+    assert_int_equal(fence(g, 7, &seen), 0);
+    assert_int_equal(fence(g, 6, &seen), -EKEYREVOKED);
+    assert_int_equal(seen, 7);
+    cloud_local_backend.close(g->local);
+    open_cloud(g, "serve", 1);
+    assert_int_equal(fence(g, 6, &seen), -EKEYREVOKED);
+    assert_int_equal(fence(g, 8, &seen), 0);
+    /* What cannot be read or written keeps nothing back. */
+    char path[96];
+    snprintf(path, sizeof path, "%s/.epoch", g->folder);
+    assert_int_equal(file_write_atomic(path, STR("nonsense"), 0600, NULL), 0);
+    assert_int_equal(fence(g, 1, &seen), 0);
+    struct listed item[32];
+    assert_int_equal(list(g, item), 0); /* it is no instance */
+    ground_free(g);
+}
+
 static void only_the_newest_logs_are_kept(void **state)
 {
     (void)state;
@@ -675,6 +705,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(ended_agents_leave_no_zombies),
         cmocka_unit_test(pruning_passes_over_what_it_cannot_remove),
         cmocka_unit_test(only_the_newest_logs_are_kept),
+        cmocka_unit_test(the_highest_epoch_is_kept),
         cmocka_unit_test(leftovers_are_old_folders_without_a_document),
         cmocka_unit_test(alone_the_ended_go_and_the_living_stay),
         cmocka_unit_test(killed_at_every_step),

@@ -142,6 +142,22 @@ static void lock_has_one_holder(void **state)
     file_unlock(-1);
 }
 
+static void a_shared_lock_keeps_exclusive_ones_off(void **state)
+{
+    (void)state;
+    int one = -1, two = -1, alone = -1;
+    struct err err = { 0 };
+    assert_int_equal(file_lock_shared(path, &one, &err), 0);
+    assert_int_equal(file_lock_shared(path, &two, &err), 0);
+    assert_int_equal(file_lock(path, &alone, &err), -EBUSY);
+    file_unlock(one);
+    assert_int_equal(file_lock(path, &alone, &err), -EBUSY);
+    file_unlock(two);
+    assert_int_equal(file_lock(path, &alone, &err), 0);
+    assert_int_equal(file_lock_shared(path, &one, &err), -EBUSY);
+    file_unlock(alone);
+}
+
 static void lock_ends_with_its_holder(void **state)
 {
     (void)state;
@@ -227,8 +243,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         FILE_TEST(reads_whole_within_bounds), FILE_TEST(failed_writes_leave_the_old),
         FILE_TEST(folders_are_made),          FILE_TEST(lock_has_one_holder),
-        FILE_TEST(lock_ends_with_its_holder), FILE_TEST(secret_is_made_once),
-        FILE_TEST(makers_of_a_secret_agree),
+        FILE_TEST(lock_ends_with_its_holder), FILE_TEST(a_shared_lock_keeps_exclusive_ones_off),
+        FILE_TEST(secret_is_made_once),       FILE_TEST(makers_of_a_secret_agree),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     clean(NULL);

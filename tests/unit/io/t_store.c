@@ -1,11 +1,12 @@
-/* t_store.c - tests that two backends behave alike, and the cases only a file has: owners, damage,
- * full disks, kill -9. */
+/* t_store.c - tests that the backends of one machine behave alike, and the cases only a file has: owners,
+ * damage, full disks, kill -9. */
 #include "base/core/bits.h"
 #include "base/core/fault.h"
 #include "base/core/own.h"
 #include "base/core/rng.h"
 #include "base/io/file.h"
 #include "base/io/store/store.h"
+#include "tests/unit/io/store_suite.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -48,188 +49,66 @@ static struct store *open_file(void)
     return s;
 }
 
-static struct store *open_backend(int backend)
+static struct store *open_new_file(void)
 {
-    if (backend == 0) {
-        remove_files();
-        return open_file();
-    }
+    remove_files();
+    return open_file();
+}
+
+static struct store *open_memory(void)
+{
     struct store *s = NULL;
     assert_int_equal(store_memory_open(1000, &s, NULL), 0);
     return s;
 }
 
-static void assert_value(struct store *s, struct str key, struct str value, uint64_t version)
+static struct store *join_memory(struct store *first)
 {
-    CLEANUP(buf_fini) struct buf out = { 0 };
-    uint64_t v = 0;
-    assert_int_equal(store_get(s, key, &out, &v, NULL), 0);
-    assert_true(str_eq(buf_view(&out), value));
-    assert_int_equal(v, version);
+    struct store *s = NULL;
+    assert_int_equal(store_memory_join(first, &s, NULL), 0);
+    return s;
 }
 
-/* ---- both backends ---- */
-
-static void versions(struct store *s)
+static struct store *open_shared(void)
 {
-    uint64_t v1 = 0, v2 = 0, v3 = 0;
-    struct err err = { 0 };
-    assert_int_equal(store_get(s, STR("a"), NULL, NULL, &err), -ENOENT);
-    assert_int_equal(store_put_if(s, STR("a"), STR("one"), STORE_ABSENT, &v1, NULL), 0);
-    assert_true(v1 > 0);
-    assert_value(s, STR("a"), STR("one"), v1);
-    assert_int_equal(store_put_if(s, STR("a"), STR("x"), STORE_ABSENT, &v2, &err), -EEXIST);
-    assert_string_equal(err.text, "store: a exists already");
-    assert_int_equal(v2, 0);
-    assert_int_equal(store_put_if(s, STR("a"), STR("two"), v1, &v2, NULL), 0);
-    assert_true(v2 > v1);
-    assert_int_equal(store_put_if(s, STR("a"), STR("x"), v1, NULL, &err), -ESTALE);
-    assert_non_null(strstr(err.text, "was changed meanwhile"));
-    assert_value(s, STR("a"), STR("two"), v2);
-    assert_int_equal(store_delete_if(s, STR("a"), v1, NULL), -ESTALE);
-    assert_int_equal(store_delete_if(s, STR("a"), v2, NULL), 0);
-    assert_int_equal(store_delete_if(s, STR("a"), STORE_ANY, NULL), -ENOENT);
-    assert_int_equal(store_put_if(s, STR("a"), STR("x"), v2, NULL, &err), -ESTALE);
-    assert_string_equal(err.text, "store: a is gone");
-    /* A key made again gets a new version, so a holder of the old one cannot win. */
-    assert_int_equal(store_put_if(s, STR("a"), STR("new"), STORE_ANY, &v3, NULL), 0);
-    assert_true(v3 > v2);
-    assert_int_equal(store_put_if(s, STR("a"), STR(""), STORE_ANY, &v3, NULL), 0);
-    assert_value(s, STR("a"), STR(""), v3);
+    struct store *first = open_memory(), *s = join_memory(first);
+    store_close(first);
+    return s;
 }
 
-static void sizes(struct store *s)
-{
-    char *big = calloc(1, STORE_VALUE_BYTES_MAX + 1);
-    char key[STORE_KEY_BYTES_MAX + 1];
-    memset(key, 'k', sizeof key);
-    assert_int_equal(store_put_if(s, STR(""), STR("x"), STORE_ANY, NULL, NULL), -EINVAL);
-    assert_int_equal(store_get(s, str_of(key, sizeof key), NULL, NULL, NULL), -EINVAL);
-    assert_int_equal(store_put_if(s, str_of(key, sizeof key - 1), STR("x"), STORE_ANY, NULL, NULL),
-                     0);
-    assert_int_equal(
-        store_put_if(s, STR("b"), str_of(big, STORE_VALUE_BYTES_MAX + 1), STORE_ANY, NULL, NULL),
-        -EFBIG);
-    uint64_t v;
-    assert_int_equal(
-        store_put_if(s, STR("b"), str_of(big, STORE_VALUE_BYTES_MAX), STORE_ANY, &v, NULL), 0);
-    assert_value(s, STR("b"), str_of(big, STORE_VALUE_BYTES_MAX), v);
-    free(big);
-}
-
-static int keep_key(void *ctx, const struct store_entry *e)
-{
-    assert_true(e->version > 0);
-    buf_str(ctx, e->key);
-    buf_byte(ctx, '=');
-    buf_str(ctx, e->value);
-    buf_byte(ctx, ' ');
-    return str_eq(e->value, STR("stop")) ? -ECANCELED : 0;
-}
-
-static void lists(struct store *s)
-{
-    static const struct {
-        struct str key, value;
-    } rows[] = { { STR("i/2"), STR("b") },   { STR("i/10"), STR("a") }, { STR("j"), STR("z") },
-                 { STR("i\xff"), STR("c") }, { STR("h/9"), STR("y") },  { STR("i"), STR("0") } };
-    CLEANUP(buf_fini) struct buf out = { 0 };
-    for (size_t i = 0; i < COUNT_OF(rows); i++)
-        assert_int_equal(store_put_if(s, rows[i].key, rows[i].value, STORE_ABSENT, NULL, NULL), 0);
-    assert_int_equal(store_list(s, STR("i"), keep_key, &out, NULL), 0);
-    assert_string_equal(out.data, "i=0 i/10=a i/2=b i\xff=c ");
-    buf_clear(&out);
-    assert_int_equal(store_list(s, STR(""), keep_key, &out, NULL), 0);
-    assert_string_equal(out.data, "h/9=y i=0 i/10=a i/2=b i\xff=c j=z ");
-    buf_clear(&out);
-    assert_int_equal(store_list(s, STR("k"), keep_key, &out, NULL), 0);
-    assert_int_equal(out.len, 0);
-    assert_int_equal(store_put_if(s, STR("i/1"), STR("stop"), STORE_ANY, NULL, NULL), 0);
-    assert_int_equal(store_list(s, STR("i/"), keep_key, &out, NULL), -ECANCELED);
-    assert_string_equal(out.data, "i/1=stop ");
-    /* A walk that was stopped leaves the store usable. */
-    assert_int_equal(store_delete_if(s, STR("i/1"), STORE_ANY, NULL), 0);
-}
-
-static int keep_record(void *ctx, const struct store_record *r)
-{
-    return buf_printf(ctx, "%d:" STR_FMT " ", (int)r->seq, STR_ARG(r->value));
-}
-
-static void logs(struct store *s)
-{
-    static const struct store_log decisions = { "decisions", 3 }, other = { "other", 2 };
-    CLEANUP(buf_fini) struct buf out = { 0 };
-    struct store_log_stat stat;
-    assert_int_equal(store_log_stat(s, &decisions, &stat, NULL), 0);
-    assert_int_equal(stat.first + stat.last + stat.count + stat.dropped, 0);
-    for (int i = 1; i <= 5; i++) {
-        char text[16];
-        uint64_t seq = 0;
-        snprintf(text, sizeof text, "d%d", i);
-        assert_int_equal(store_append(s, &decisions, str_from(text), &seq, NULL), 0);
-        assert_int_equal(seq, i);
-    }
-    assert_int_equal(store_append(s, &other, STR(""), NULL, NULL), 0);
-    assert_int_equal(store_log_read(s, &decisions, 0, 10, keep_record, &out, NULL), 0);
-    assert_string_equal(out.data, "3:d3 4:d4 5:d5 ");
-    buf_clear(&out);
-    assert_int_equal(store_log_read(s, &decisions, 4, 1, keep_record, &out, NULL), 0);
-    assert_string_equal(out.data, "4:d4 ");
-    buf_clear(&out);
-    assert_int_equal(store_log_read(s, &decisions, 6, 10, keep_record, &out, NULL), 0);
-    assert_int_equal(out.len, 0);
-    assert_int_equal(store_log_stat(s, &decisions, &stat, NULL), 0);
-    assert_int_equal(stat.first, 3);
-    assert_int_equal(stat.last, 5);
-    assert_int_equal(stat.count, 3);
-    assert_int_equal(stat.dropped, 2);
-    /* A smaller bound takes effect with the next record. */
-    static const struct store_log smaller = { "decisions", 1 };
-    assert_int_equal(store_append(s, &smaller, STR("d6"), NULL, NULL), 0);
-    assert_int_equal(store_log_stat(s, &smaller, &stat, NULL), 0);
-    assert_int_equal(stat.count, 1);
-    assert_int_equal(stat.dropped, 5);
-}
-
-/* A full disk at each kind of write gives an error and changes nothing. */
-static void full_disk(struct store *s)
-{
-    static const struct store_log log = { "log", 2 };
-    uint64_t version = 0;
-    struct store_log_stat before, after;
-    struct err err = { 0 };
-    assert_int_equal(store_put_if(s, STR("k"), STR("old"), STORE_ANY, &version, NULL), 0);
-    assert_int_equal(store_append(s, &log, STR("1"), NULL, NULL), 0);
-    assert_int_equal(store_log_stat(s, &log, &before, NULL), 0);
-    for (int i = 0; i < 4; i++) {
-        fault_arm("store.write", 1);
-        int rc = i == 0   ? store_put_if(s, STR("k"), STR("new"), version, NULL, &err)
-                 : i == 1 ? store_put_if(s, STR("n"), STR("new"), STORE_ABSENT, NULL, &err)
-                 : i == 2 ? store_delete_if(s, STR("k"), version, &err)
-                          : store_append(s, &log, STR("2"), NULL, &err);
-        fault_disarm();
-        assert_int_equal(rc, -ENOSPC);
-    }
-    assert_value(s, STR("k"), STR("old"), version);
-    assert_int_equal(store_get(s, STR("n"), NULL, NULL, NULL), -ENOENT);
-    assert_int_equal(store_log_stat(s, &log, &after, NULL), 0);
-    assert_memory_equal(&before, &after, sizeof before);
-    assert_int_equal(store_put_if(s, STR("k"), STR("new"), version, NULL, NULL), 0);
-}
-
-static void (*const both[])(struct store *) = { versions, sizes, lists, logs, full_disk };
-
-static void both_backends_answer_alike(void **state)
+static void backends_answer_alike(void **state)
 {
     (void)state;
-    for (int backend = 0; backend < 2; backend++) {
-        for (size_t i = 0; i < COUNT_OF(both); i++) {
-            struct store *s = open_backend(backend);
-            both[i](s);
-            store_close(s);
-        }
-    }
+    suite_run(open_new_file);
+    suite_run(open_memory);
+    suite_run(open_shared);
+}
+
+static void one_of_two_handles_writes(void **state)
+{
+    (void)state;
+    suite_share(open_shared, join_memory);
+}
+
+/* A memory store that loses its content is no empty one for the term that had it. */
+static void a_lost_content_ends_the_term(void **state)
+{
+    (void)state;
+    struct store *a = open_shared(), *b = join_memory(a);
+    struct store_lease seen;
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    suite_lead(a, "a");
+    assert_int_equal(store_put_if(a, STR("k"), STR("1"), STORE_ABSENT, NULL, NULL), 0);
+    store_memory_lose(b);
+    assert_int_equal(store_get(a, STR("k"), NULL, NULL, NULL), -EKEYREVOKED);
+    assert_int_equal(store_epoch(a), 0);
+    assert_int_equal(store_lease_see(a, &seen, NULL), 0);
+    assert_int_equal(seen.epoch, 0);
+    suite_lead(b, "b");
+    assert_int_equal(store_list(b, STR(""), keep_key, &out, NULL), 0);
+    assert_int_equal(out.len, 0);
+    store_close(a);
+    store_close(b);
 }
 
 /* The same random operations on both give the same results, versions and walks. */
@@ -237,7 +116,7 @@ static void random_operations_agree(void **state)
 {
     (void)state;
     static const struct store_log log = { "log", 5 };
-    struct store *s[2] = { open_backend(0), open_backend(1) };
+    struct store *s[2] = { open_new_file(), open_memory() };
     struct rng rng;
     rng_seed(&rng, 7);
     for (int i = 0; i < 400; i++) {
@@ -452,7 +331,9 @@ int main(void)
 {
     if (!mkdtemp(folder)) return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_backends_answer_alike),
+        cmocka_unit_test(backends_answer_alike),
+        cmocka_unit_test(one_of_two_handles_writes),
+        cmocka_unit_test(a_lost_content_ends_the_term),
         cmocka_unit_test(random_operations_agree),
         cmocka_unit_test(memory_is_bounded),
         cmocka_unit_test(survives_closing),

@@ -1,0 +1,20 @@
+/* store_suite.h - the cases that every backend of the store passes; t_store and t_store_redis run them.
+ *
+ * A case gets a store that was just opened and is empty.
+ */
+#pragma once
+#include "base/io/store/store.h"
+
+void suite_run(struct store *(*open)(void));
+
+/* Two handles on one store: `join` makes the second. */
+void suite_share(struct store *(*open)(void), struct store *(*join)(struct store *));
+
+/* Takes the lease at once, without the wait that store_election.h asks for. */
+void suite_lead(struct store *s, const char *holder);
+
+void assert_value(struct store *s, struct str key, struct str value, uint64_t version);
+
+/* Append "KEY=VALUE " and "SEQ:VALUE " to the buffer `ctx`. A value "stop" ends the walk. */
+int keep_key(void *ctx, const struct store_entry *e);
+int keep_record(void *ctx, const struct store_record *r);
