@@ -1,12 +1,37 @@
-/* access.h - holds the state of access: tenants, tokens of people, and whether requests need API keys.
+/* access.h - says who may ask: tenants, tokens of people and programs, and whether requests need API keys.
  *
- * Layer: controller, private to it; tenants.c owns it
+ * Layer:   controller; tenants.c owns the state
+ * Threads: the control's
  */
 #pragma once
 #include "controller/control.h"
 #include "controller/observed.h"
 
-struct control;
+/* Tenants. A key is shown once; only its SHA-256 is kept. */
+#define TENANT_KEY_BYTES 48
+struct tenant_limits {
+    uint32_t requests_per_min, tokens_per_min, concurrency; /* 0: unlimited */
+    double weight; /* its share of engines, relative to others'; 0: 1 */
+};
+int control_tenant_add(struct control *c, struct str name, const struct tenant_limits *limits,
+                       int64_t date_us, char ret_key[TENANT_KEY_BYTES], struct err *err);
+int control_tenant_remove(struct control *c, struct str name, struct err *err); /* -ENOENT */
+
+/* Tokens of people and programs: an admin's allows all that the fleet's secret allows people, the other
+ * reads. A token is shown once; only its SHA-256 is kept. */
+#define CONTROL_TOKENS_MAX 100
+#define TOKEN_TEXT_BYTES 64
+enum token_role { TOKEN_READ, TOKEN_ADMIN, TOKEN_ROLE_COUNT };
+extern const char *const token_role_names[]; /* read, admin */
+int control_token_add(struct control *c, struct str name, enum token_role role, int64_t now_us,
+                      char ret_token[TOKEN_TEXT_BYTES], struct err *err);
+int control_token_remove(struct control *c, struct str name, struct err *err); /* -ENOENT */
+/* Returns the token's name; NULL when there is none of this text. */
+const char *control_token_find(const struct control *c, struct str text, enum token_role *ret);
+
+/* Serves requests without a key again. Nothing else does, once there was a tenant. -EEXIST: there
+ * are tenants; -EINVAL: the configuration requires keys. */
+int control_keys_open(struct control *c, struct err *err);
 
 struct tenant {
     char name[NAME_BYTES];
