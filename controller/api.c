@@ -62,7 +62,7 @@ struct call {
     struct api *api;
     struct http_exchange *x;
     const struct http_request *req;
-    struct str part; /* the part of the path at '*' */
+    struct str part; /* of the path at '*'; decoded when the route is called */
     int arg;         /* of the route */
 };
 
@@ -898,7 +898,7 @@ static bool path_matches(const char *pattern, struct str path, struct str *ret_p
     if (path.len <= before.len + after.len) return false;
     if (!str_starts(path, before) || !str_ends(path, after)) return false;
     struct str part = str_of(path.data + star, path.len - before.len - after.len);
-    if (str_find(part, STR("/")) != SIZE_MAX || str_find(part, STR("%")) != SIZE_MAX) return false;
+    if (str_find(part, STR("/")) != SIZE_MAX) return false;
     *ret_part = part;
     return true;
 }
@@ -916,6 +916,17 @@ static const struct route *find_route(const struct http_request *req, struct str
         if (str_eq(req->method, method) || like_get) return &routes[i];
     }
     return NULL;
+}
+
+/* Takes the percent signs out of the part of the path that is a name: it may have blanks and slashes. */
+static int decode_part(struct call *k)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    if (str_find(k->part, STR("%")) == SIZE_MAX) return 0;
+    int rc = http_percent_decode(k->part, &text);
+    if (rc < 0) return rc;
+    k->part = arena_str(&k->api->arena, buf_view(&text));
+    return k->part.data ? 0 : -ENOMEM;
 }
 
 /* Checks the caller and the path on the head, so that a stranger's body is never read. */
@@ -953,7 +964,9 @@ static void on_request(void *ctx, struct http_exchange *x)
     bool known;
     const struct route *route = find_route(k.req, &k.part, &known);
     k.arg = route->arg; /* on_head has found it */
-    if (is_always(route) || leads(a))
+    if (decode_part(&k) < 0)
+        refuse(&k, 400, "path", "the name in the path cannot be decoded");
+    else if (is_always(route) || leads(a))
         route->fn(&k);
     else
         refuse_standby(&k); /* the term ended while the body came */

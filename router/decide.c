@@ -201,6 +201,7 @@ static const char *const failure_names[RETRY_FAILURE_COUNT] = {
     [RETRY_SILENT] = "silent",
     [RETRY_OVERLOADED] = "overloaded",
     [RETRY_ERROR] = "error",
+    [RETRY_BROKEN] = "broken",
     [RETRY_LOCAL] = "local",
 };
 

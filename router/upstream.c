@@ -379,7 +379,7 @@ static void on_refusal(struct request *r)
     } else {
         log_event(LOG_WARN, "engine_error", "id=%s instance=%s status=%d", r->id,
                   r->client.target.instance, status);
-        attempt_failed(r, RETRY_ERROR);
+        attempt_failed(r, status == 500 && !takes_ids(r) ? RETRY_BROKEN : RETRY_ERROR);
     }
 }
 
@@ -445,7 +445,8 @@ static void on_end(void *arg, enum http_end why)
             /* FINISH_ERROR or FINISH_ABORT, or an end without one: the engine gave up. */
             attempt_failed(r, r->client.finish == FINISH_NONE      ? RETRY_DIED
                               : r->client.finish == FINISH_REFUSED ? RETRY_OVERLOADED
-                                                                   : RETRY_ERROR);
+                              : takes_ids(r)                       ? RETRY_ERROR
+                                                                   : RETRY_BROKEN);
         }
         break;
     case HTTP_END_TLS:

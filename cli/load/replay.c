@@ -70,7 +70,8 @@ static int count_tokens(struct str reply, uint64_t *ret)
     return -EINVAL;
 }
 
-int replay_calibrate(const struct target *target, struct str api_key, double *ret, struct err *err)
+int replay_calibrate(const struct target *target, struct str model, struct str api_key, double *ret,
+                     struct err *err)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
     CLEANUP(buf_fini) struct buf body = { 0 };
@@ -79,6 +80,7 @@ int replay_calibrate(const struct target *target, struct str api_key, double *re
     struct json_writer w;
     json_writer_init(&w, &body);
     json_object(&w);
+    if (model.len > 0) json_kv_str(&w, "model", model);
     json_kv_str(&w, "prompt", buf_view(&text));
     json_object_end(&w);
     struct http_fetch_request req = { .host = target->host,

@@ -72,6 +72,7 @@ static const struct {
     [RETRY_SILENT] = { .charged = true, .loss = true, .status = 502 },
     [RETRY_OVERLOADED] = { .charged = true, .status = 503 },
     [RETRY_ERROR] = { .charged = true, .status = 502 },
+    [RETRY_BROKEN] = { .charged = true, .loss = true, .status = 502 },
     [RETRY_LOCAL] = { .status = 503 },
 };
 

@@ -49,7 +49,7 @@ bool silence_look(struct silence *s, const struct silence_config *c, int64_t now
  * Rules:   (1) nothing is retried once a byte of the response went to the client, unless the tokens
  *              generated so far are known: then another engine goes on from there
  *          (2) a connection that was dead before the engine saw the request costs no retry
- *          (3) the first engine that a request loses (died, taken or silent) costs no retry either:
+ *          (3) the first engine that a request loses (died, taken, silent or broken) costs no retry either:
  *              all requests of an engine lose it at once, and each of them once
  *          (4) other retries are paid from a budget that begins with RETRY_FLOOR and grows with
  *              the traffic by a tenth of it, so that a failing fleet is not buried under repeats
@@ -64,6 +64,7 @@ bool silence_look(struct silence *s, const struct silence_config *c, int64_t now
  *     SILENT         (3)      no                502: its network may be what is silent
  *     OVERLOADED     yes      no                503, also for an engine's 429: the limit is not this router's
  *     ERROR          yes      no                502
+ *     BROKEN         (3)      no                502: as after a loss, all its requests get it at once
  *     LOCAL          no       no                503: this router ran short, the engine was not asked
  */
 
@@ -97,7 +98,8 @@ enum retry_failure {
     RETRY_SILENT,      /* said nothing for longer than it may (silence_look) */
     RETRY_OVERLOADED,  /* answered 429 or 503 */
     RETRY_ERROR,       /* answered 5xx, or nonsense */
-    RETRY_LOCAL,       /* this router lacks a descriptor, a port, memory or a name's address */
+    RETRY_BROKEN, /* an engine of another make answered 500: its server outlives what computes */
+    RETRY_LOCAL,  /* this router lacks a descriptor, a port, memory or a name's address */
     RETRY_FAILURE_COUNT
 };
 
@@ -109,7 +111,7 @@ struct retry_request {
     uint32_t attempts; /* made so far, the failed one included */
     uint32_t crashes;  /* since the request was last seen to be harmless */
     uint32_t deaths;   /* crashes in all */
-    uint32_t losses;   /* engines that died, were taken or fell silent */
+    uint32_t losses;   /* engines that died, broke, were taken or fell silent */
     bool answering;    /* a byte has gone to the client, and no engine can go on from it */
 };
 

@@ -267,7 +267,8 @@ static void other_failures_are_no_blame(void **state)
 {
     (void)state;
     static const enum retry_failure failures[] = { RETRY_UNREACHABLE, RETRY_TAKEN, RETRY_SILENT,
-                                                   RETRY_OVERLOADED,  RETRY_ERROR, RETRY_LOCAL };
+                                                   RETRY_OVERLOADED,  RETRY_ERROR, RETRY_BROKEN,
+                                                   RETRY_LOCAL };
     engine_up("a", 1);
     for (size_t i = 0; i < COUNT_OF(failures); i++) {
         int64_t now = (int64_t)(i + 1) * 60 * SECOND;
