@@ -96,6 +96,7 @@ int director_endpoint_read(struct director *d, const struct endpoint *ep, bool r
         .known = { .boot = ep->boot,
                    .takes_ids = takes_ids,
                    .cache_guessed = !traits->serves_itself && !ep->kv_events,
+                   .hit_tokens = traits->serves_itself ? 0 : ep->page_tokens,
                    .perf_learned = !traits->serves_itself,
                    .ready = ep->state == ENDPOINT_READY && reachable,
                    .role = ep->role,

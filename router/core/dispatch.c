@@ -323,6 +323,14 @@ static bool was_tried(const struct dispatch_request *r, uint32_t slot)
     return false;
 }
 
+/* Returns the tokens of the prompt that view_fill found in the cache at `slot`, as far as its engine uses them. */
+static uint32_t hit_of(const struct dispatch *c, uint32_t slot)
+{
+    uint32_t tokens = c->hit_blocks[slot] * c->config.key_tokens;
+    uint32_t unit = c->slot[slot].ep.hit_tokens;
+    return unit > 1 ? tokens - tokens % unit : tokens;
+}
+
 static void instance_fill(struct dispatch *c, uint32_t slot, const struct dispatch_request *r,
                           int64_t now_us, struct route_instance *in)
 {
@@ -336,7 +344,7 @@ static void instance_fill(struct dispatch *c, uint32_t slot, const struct dispat
         .token_budget = max_u32(s->ep.token_budget, 1),
         .seqs_max = max_u32(s->ep.seqs_max, 1),
         .kv_tokens_max = s->ep.kv_tokens_max,
-        .hit_tokens = c->hit_blocks[slot] * c->config.key_tokens,
+        .hit_tokens = hit_of(c, slot),
         .prompt_load = load_meter_rate(&s->prompts, LOAD_PROMPTS_US, now_us),
         .price_per_hour = s->ep.price_per_hour,
     };
@@ -520,7 +528,7 @@ static void send_to(struct dispatch *c, struct dispatch_request *r, uint32_t slo
 {
     const struct dispatch_endpoint *ep = &c->slot[slot].ep;
     r->slice_tokens = slice_of(c, ep);
-    uint32_t hit = c->hit_blocks[slot] * c->config.key_tokens + r->route.fetch_tokens;
+    uint32_t hit = hit_of(c, slot) + r->route.fetch_tokens;
     uint32_t known = known_tokens(r);
     struct ledger_sending s = { .prompt_tokens = known,
                                 .hit_tokens = min_u32(hit, known - 1),

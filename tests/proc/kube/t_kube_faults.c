@@ -208,9 +208,10 @@ static void a_server_that_is_away_is_tried_until_the_deadline(void **state)
     struct kube_request create = { .verb = KUBE_CREATE,
                                    .resource = &kube_configmaps,
                                    .body = STR("{}"),
-                                   .deadline_us = clock_mono_us() + 500000 };
+                                   .deadline_us = clock_mono_us() + 2000000 };
     kube_do(&w, &s, create);
-    assert_int_equal(s.reply.rc, -EHOSTUNREACH);
+    /* On a busy machine the deadline may cut off the last try. */
+    assert_true(s.reply.rc == -EHOSTUNREACH || s.reply.rc == -ETIMEDOUT);
     assert_true(s.reply.tries > 2); /* nothing was sent, so even a create is tried again */
     assert_false(s.reply.unsure);
     assert_int_equal(s.reply.code, 0);

@@ -52,6 +52,18 @@ static void a_prefix_is_believed_for_two_minutes_at_first(void **state)
     assert_int_equal(ask(230 * SECOND, -1), 0);
 }
 
+/* An engine that keeps blocks of 48 tokens uses 96 of the 128 that are known to be there. */
+static void of_a_prefix_whole_blocks_of_the_engine_count(void **state)
+{
+    (void)state;
+    struct dispatch_endpoint ep = endpoint_of("a");
+    ep.cache_guessed = true;
+    ep.hit_tokens = 48;
+    endpoint_put(&ep);
+    ask(0, -1);
+    assert_int_equal(ask(SECOND * 5, -1), 96);
+}
+
 /* Our own engines' events come in milliseconds: an unconfirmed block is not believed for long. */
 static void one_whose_events_confirm_is_believed_for_less(void **state)
 {
@@ -152,6 +164,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_prefix_is_believed_for_two_minutes_at_first, fresh,
+                                        core_drop),
+        cmocka_unit_test_setup_teardown(of_a_prefix_whole_blocks_of_the_engine_count, fresh,
                                         core_drop),
         cmocka_unit_test_setup_teardown(one_whose_events_confirm_is_believed_for_less, fresh,
                                         core_drop),
