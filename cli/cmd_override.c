@@ -54,25 +54,37 @@ static int add_pool(void *ctx, struct str item)
     return json_path_text(item, "pool", &p->names);
 }
 
-int override_only_pool(const struct remote *api, struct str service, struct buf *ret,
-                       struct err *err)
+/* Splits SERVICE/POOL at the last slash: names of models have some, too. -ENOENT: there is none. */
+static int split(struct str target, struct str *ret_service, struct buf *ret_pool)
+{
+    size_t slash = target.len;
+    while (slash > 0 && target.data[slash - 1] != '/')
+        slash--;
+    if (slash < 2 || slash == target.len) return -ENOENT;
+    *ret_service = str_of(target.data, slash - 1);
+    return buf_str(ret_pool, str_of(target.data + slash, target.len - slash));
+}
+
+int override_target(const struct remote *api, struct str target, struct str *ret_service,
+                    struct buf *ret_pool, struct err *err)
 {
     CLEANUP(buf_fini) struct buf reply = { 0 };
-    struct pools p = { .service = service };
+    struct pools p = { .service = target };
     int rc = remote_get(api, "/api/v1/pools", &reply, err);
     if (rc < 0) return rc;
+    *ret_service = target;
     rc = json_path_each(buf_view(&reply), "pools", add_pool, &p);
     if (rc < 0)
         rc = err_set(err, -EPROTO, "the controller's list of pools is not understood");
-    else if (p.count == 0)
+    else if (p.count == 0 && (rc = split(target, ret_service, ret_pool)) == -ENOENT)
         rc = err_set(err, -ENOENT, "no service '" STR_FMT "'; `muster get services` lists them",
-                     STR_ARG(service));
+                     STR_ARG(target));
     else if (p.count > 1)
         rc = err_set(err, -EINVAL,
                      STR_FMT " has several pools: name one of " STR_FMT " as " STR_FMT "/POOL",
-                     STR_ARG(service), STR_ARG(buf_view(&p.names)), STR_ARG(service));
-    else
-        rc = buf_str(ret, buf_view(&p.names));
+                     STR_ARG(target), STR_ARG(buf_view(&p.names)), STR_ARG(target));
+    else if (p.count == 1)
+        rc = buf_str(ret_pool, buf_view(&p.names));
     buf_fini(&p.names);
     return rc;
 }
@@ -156,14 +168,13 @@ static int scale(const void *options, struct err *err)
     const struct scale_options *o = options;
     CLEANUP(buf_fini) struct buf pool = { 0 };
     struct remote api;
-    struct str rest = o->target, service = str_cut(&rest, '/');
+    struct str service = { 0 };
     int64_t count = ORDER_BY_POLICY;
     if (!str_eq(o->count, STR("auto")) && (str_to_i64(o->count, &count) < 0 || count < 0))
         return err_set(err, COMMAND_MISUSED, "'" STR_FMT "': want a number of instances, or auto",
                        STR_ARG(o->count));
     int rc = remote_find(&o->place, &api, err);
-    if (rc == 0)
-        rc = rest.len > 0 ? buf_str(&pool, rest) : override_only_pool(&api, service, &pool, err);
+    if (rc == 0) rc = override_target(&api, o->target, &service, &pool, err);
     if (rc == 0) rc = override_scale(&api, service, buf_view(&pool), count, err);
     if (rc < 0) return rc;
     if (count == ORDER_BY_POLICY)

@@ -10,9 +10,10 @@ int override_pause(const struct remote *api, struct str service, bool paused, st
 int override_scale(const struct remote *api, struct str service, struct str pool, int64_t count,
                    struct err *err);
 
-/* Appends the name of a service's only pool. -EINVAL with their names when it has several. */
-int override_only_pool(const struct remote *api, struct str service, struct buf *ret,
-                       struct err *err);
+/* Takes SERVICE[/POOL] apart; *ret_service is a part of `target`. Without a pool it is the service's only one;
+ * -EINVAL with their names when it has several. -ENOENT. */
+int override_target(const struct remote *api, struct str target, struct str *ret_service,
+                    struct buf *ret_pool, struct err *err);
 
 /* scale_to_zero_begin and _end keep every pool at zero while a fleet is down, and set it back afterwards.
  *
