@@ -37,9 +37,9 @@ struct trace_section {
 /* The rows of a role that makes spans. */
 #define TRACE_ROWS(owner, member)                                                              \
     { .name = "trace_endpoint", .type = CONFIG_TEXT, TRACE_AT(owner, member, endpoint),        \
-      .about = "URL to which spans are sent as OTLP/JSON, as `http://HOST:4318`, to which "    \
-               "/v1/traces is added, or with a path, which is used as it is; without it what " \
-               "OTEL_EXPORTER_OTLP_ENDPOINT says, and without both there are no traces." },    \
+      .about = "URL for spans as OTLP/JSON; /v1/traces is added to `http://HOST:4318`, a "     \
+               "path is used as it is. Without it OTEL_EXPORTER_OTLP_ENDPOINT holds; without " \
+               "both there are no traces." },                                                  \
     { .name = "trace_headers_file", .type = CONFIG_TEXT, TRACE_AT(owner, member, headers_file),\
       .about = "File with headers of those calls, one `NAME: VALUE` a line, which others may " \
                "not read." },                                                                  \
@@ -50,9 +50,8 @@ struct trace_section {
       .about = "service.name of the spans; without it OTEL_SERVICE_NAME, else `muster-router` "\
                "or `muster-engine`." },                                                        \
     { .name = "trace_sampler", .type = CONFIG_TEXT, TRACE_AT(owner, member, sampler),          \
-      .about = "Which requests are traced, by OpenTelemetry's names: always_on, always_off, "  \
-               "traceidratio, each also with parentbased_ before it; without it what "         \
-               "OTEL_TRACES_SAMPLER says, else parentbased_traceidratio." },                   \
+      .about = "always_on, always_off, traceidratio, or one of these behind parentbased_; "    \
+               "without it what OTEL_TRACES_SAMPLER says, else parentbased_traceidratio." },   \
     { .name = "trace_ratio", .type = CONFIG_FLOAT, .default_text = TRACE_RATIO_TEXT, .min = 0, \
       .max = 1, TRACE_AT(owner, member, ratio),                                                \
       .about = "Share of requests that the sampler traceidratio takes." },                     \
