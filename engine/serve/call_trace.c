@@ -63,7 +63,7 @@ const char *call_trace_text(const struct call_trace *c)
 
 static const char *problem_of(const struct job_mail *mail)
 {
-    if (!mail) return "the client left";
+    if (!mail) return session_end_name(SESSION_END_ABORT);
     if (mail->refused) return "refused";
     bool well = mail->end == SESSION_END_STOP || mail->end == SESSION_END_LENGTH;
     return well ? NULL : session_end_name(mail->end);

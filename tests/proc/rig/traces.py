@@ -179,6 +179,24 @@ def other(t, parent):
     t.need(root["a"]["gen_ai.usage.output_tokens"] == 6, "the usage is not told")
 
 
+def alone(t, parent):
+    generate, = t.named("generate")
+    t.need(generate.get("parentSpanId") == parent, "the client's span is not the parent")
+    t.need(generate["a"]["gen_ai.operation.name"] == "chat", "the operation is not told")
+    for name in ("queue", "prefill", "decode"):
+        t.child(t.named(name)[0], generate)
+    t.need(len(t.spans) == 4, f"{len(t.spans)} spans, not 4")
+
+
+def late(t, parent):
+    root = t.root(parent)
+    _, attempt = t.leg(root)
+    for name in ("queue_prefill", "decode"):
+        t.child(t.named(name)[0], attempt)
+    t.need(attempt["a"]["muster.engine.kind"] == "muster", "it is another engine's")
+    t.need(len(t.spans) == 5, f"{len(t.spans)} spans, not 5")
+
+
 def killed(t, parent):
     root = t.root(parent, "text_completion")
     first_route, first = t.leg(root, 0, 2)
@@ -225,7 +243,7 @@ def check(path, scenario, trace_id, parent):
         spans, bodies = read(path)
         trace = Trace(spans, trace_id)
         try:
-            {f.__name__: f for f in (ours, other, killed, refused, absent)}[scenario](trace, parent)
+            {f.__name__: f for f in (ours, other, alone, late, killed, refused, absent)}[scenario](trace, parent)
             break
         except AssertionError as why:
             if time.monotonic() > until:

@@ -125,6 +125,47 @@ static void a_request_that_failed_is_kept(void **state)
     assert_true(router_metric("muster_router_traced_requests_total{decision=\"late\"}") == 1);
 }
 
+/* The sampler leaves it out and its first token takes long: the router keeps it, and tells of the engine, which
+ * was told not to, what it saw. */
+static void a_slow_request_is_kept(void **state)
+{
+    (void)state;
+    start(ARGS("--trace-delay", "50ms", "--trace-slow", "1us"));
+    assert_int_equal(ask(6, false), 200);
+    trace_check("late", 6);
+    assert_true(rig_metric(engine[0].port,
+                           "muster_engine_traced_requests_total{decision=\"sampled\"}") <= 0);
+}
+
+static void an_engine_without_a_router_has_traces_too(void **state)
+{
+    (void)state;
+    char header[TRACE_HEADER_BYTES];
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    start(ARGS("--trace-delay", "50ms"));
+    trace_header(7, true, header);
+    assert_int_equal(trace_ask(engine[0].port, CHAT, header, BODY, &reply), 200);
+    trace_check("alone", 7);
+}
+
+/* Without an endpoint there are no spans, and an engine still learns of its caller's trace. */
+static void without_an_endpoint_the_context_is_passed_on(void **state)
+{
+    (void)state;
+    char header[TRACE_HEADER_BYTES];
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    start(ARGS("--trace-delay", "50ms"));
+    assert_int_equal(rig_stop(&router), 0);
+    router = rig_server("router", router.port, ARGS("--endpoints", engine[0].at));
+    rig_wait_endpoints(&router, 1);
+    trace_header(8, true, header);
+    assert_int_equal(trace_ask(router.port, CHAT, header, BODY, &reply), 200);
+    double sampled =
+        rig_metric(engine[0].port, "muster_engine_traced_requests_total{decision=\"sampled\"}");
+    assert_true(sampled == 1);
+    assert_true(router_metric("muster_router_traced_requests_total") <= 0);
+}
+
 static void bad_headers_are_ignored_and_counted(void **state)
 {
     (void)state;
@@ -182,6 +223,9 @@ int main(void)
         cmocka_unit_test_teardown(a_request_is_one_trace, stop),
         cmocka_unit_test_teardown(a_killed_engine_is_a_retry_in_the_trace, stop),
         cmocka_unit_test_teardown(a_request_that_failed_is_kept, stop),
+        cmocka_unit_test_teardown(a_slow_request_is_kept, stop),
+        cmocka_unit_test_teardown(an_engine_without_a_router_has_traces_too, stop),
+        cmocka_unit_test_teardown(without_an_endpoint_the_context_is_passed_on, stop),
         cmocka_unit_test_teardown(bad_headers_are_ignored_and_counted, stop),
         cmocka_unit_test_teardown(the_spans_of_a_second_are_bounded, stop),
         cmocka_unit_test_teardown(a_hung_collector_delays_nobody, stop),
