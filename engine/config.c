@@ -133,6 +133,7 @@ static const struct config_field rows[] = {
     TLS_SERVER_ROWS(struct engine_config, tls),
     TLS_ROW(struct engine_config, tls, ca, "PEM file with the CAs of engines that K and V are "
             "copied from, where they speak TLS; without it the system's."),
+    TRACE_ROWS(struct engine_config, trace),
     { .name = "fault", .type = CONFIG_TEXT, .max = 63, .debug = true, AT(fault),
       .about = "Make the engine fail on demand: POINT:NTH, as device.hang:20 (the device stops at its "
                "20th step), device.die_at_37:1 or device.hang_at_37:1 (at a prompt of 37 tokens)." },

@@ -5,6 +5,7 @@
 #pragma once
 #include "base/io/config/config.h"
 #include "base/io/net/tls_rows.h"
+#include "base/io/trace/trace_settings.h"
 
 struct engine_config {
     struct str model;
@@ -47,6 +48,7 @@ struct engine_config {
     struct str fault; /* POINT:NTH of base/core/fault.h; empty: none */
     int log_level;
     struct tls_section tls;
+    struct trace_section trace;
 };
 
 extern const struct config_section engine_section;

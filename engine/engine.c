@@ -38,6 +38,7 @@ struct engine {
     char host[ADDR_TEXT_MAX];
     struct credentials held;
     struct tls *serve, *call; /* to clients (NULL: plain HTTP), to peers */
+    struct tracer *tracer;    /* NULL: no traces */
     struct buf chat_template;
     struct key_file keys, metrics_keys;
     struct loop_timer drain_limit;
@@ -249,6 +250,7 @@ static int start_http_api(struct engine *e, struct err *err)
         .host_count = c->hosts.count,
         .serve = e->serve,
         .call = e->call,
+        .tracer = e->tracer,
         .seed = seed,
         /* Twice max_waiting, because the scheduler chooses which request a full queue refuses: as
          * many again may be on their way there or back. */
@@ -265,6 +267,21 @@ static int start_http_api(struct engine *e, struct err *err)
     if (rc < 0) return rc;
     http_api_on_failed(e->http_api, on_failed, e);
     return 0;
+}
+
+static int open_tracer(struct engine *e, struct err *err)
+{
+    const struct engine_config *c = e->config;
+    const struct tracer_config config = {
+        .section = &c->trace,
+        .role = "muster-engine",
+        .instance = c->instance,
+        .loop = e->loop,
+        .environ = (const char *const *)environ,
+        .meters = { e->metrics.metrics, EM_TRACE_SPANS, EM_TRACE_EXPORTS, EM_TRACE_REQUESTS },
+    };
+    int rc = tracer_open(&config, &e->tracer, err);
+    return rc < 0 ? err_prefix(err, rc, "engine") : 0;
 }
 
 static bool device_is_well(void *arg)
@@ -286,6 +303,7 @@ static int start(struct engine *e, struct err *err)
     /* Before the device thread starts: it inherits the signal mask. */
     if (rc >= 0) rc = loop_signal(e->loop, SIGTERM, on_signal, e, err);
     if (rc >= 0) rc = loop_signal(e->loop, SIGINT, on_signal, e, err);
+    if (rc >= 0) rc = open_tracer(e, err);
     if (rc >= 0) rc = start_http_api(e, err);
     if (rc < 0) return rc;
     const struct device_events events = http_api_device_events(e->http_api);
@@ -313,6 +331,7 @@ int engine_main(const struct engine_config *config, struct err *err)
     if (e.http_api) http_api_close(e.http_api);
     device_free(e.device);
     http_api_free(e.http_api);
+    tracer_close(e.tracer);
     tls_free(e.serve);
     tls_free(e.call);
     notify_watch_stop(&e.watch);

@@ -19,10 +19,11 @@ OWN = {
                    "controllers", "tls_certificate", "tls_key", "tls_ca",
                    "metrics_key_file", "crash_at"},
     "router": {"listen", "controller", "controllers", "secret_file", "name", "keys_file", "predict_file", "tls_certificate",
-               "tls_key", "tls_ca", "metrics_key_file"},
+               "tls_key", "tls_ca", "metrics_key_file", "trace_endpoint", "trace_headers_file"},
     "kubernetes": {"kubeconfig", "context", "namespace", "fleet", "image", "image_pull", "pod", "owner",
                    "priority_class", "offers"},
-    "engine": {"model", "listen", "served_model_name", "secret_file", "instance", "metrics_key_file", "fault"},
+    "engine": {"model", "listen", "served_model_name", "secret_file", "instance", "metrics_key_file", "fault",
+               "trace_endpoint", "trace_headers_file"},
     "agent": {"spec", "listen", "engine_host", "engine_port"},
     "service": {"name", "model", "pools"},
     "pool": {"name", "provider", "offers"},
@@ -369,7 +370,8 @@ def chart(config):
         "networkPolicy": record("Who may talk to whom.", {
             "enabled": flag("Make the policies."),
             "routerFrom": listing(peers), "monitoringFrom": listing(peers), "apiServerTo": listing(peers),
-            "dnsTo": listing(peers), "storeTo": listing(peers),
+            "dnsTo": listing(peers), "storeTo": listing(peers), "tracingTo": listing(peers),
+            "tracingPorts": listing("Ports of the collector of traces.", number("A port.", 1, 65535)),
             "storePorts": listing("Ports of Redis and Sentinel.", number("A port.", 1, 65535)),
             "apiServerPorts": listing("Ports of the API server.", number("A port.", 1, 65535)),
             "instanceEgress": listing("Further rules of instances."),
@@ -383,6 +385,14 @@ def chart(config):
                 "enabled": flag("Make it."), "labels": texts("Labels by which the operator finds it.")}),
             "dashboards": record("ConfigMaps for Grafana.", {
                 "enabled": flag("Make them."), "labels": texts("Labels."), "annotations": texts("Annotations.")}),
+        }),
+        "tracing": record("Traces of requests.", {
+            "endpoint": text("URL of the collector; empty: no traces.", pattern="^(https?://.+)?$"),
+            "headersSecret": record("Secret with headers of calls to it.", {
+                "name": text("The Secret's name."), "key": text("The key in it.", minLength=1)}),
+            "settings": record("Settings of routers and engines alike.", {
+                key: value for key, value in clean(config["router"])["properties"].items()
+                if key.startswith("trace_") and key not in OWN["router"]}),
         }),
         "test": record("`helm test`.", {
             "service": text("Empty: the first."), "maxTokens": number("Tokens of the response.", 1)}),

@@ -84,6 +84,9 @@ int byte_loop_new(const struct byte_loop_config *config, struct byte_loop **ret,
         .ctx = b,
     };
     r = pool_init(&b->requests, sizeof(struct request), (uint32_t)rc->requests_max);
+    b->tracer = config->tracer;
+    if (r == 0 && b->tracer)
+        r = pool_init(&b->traces, sizeof(struct request_trace), (uint32_t)rc->requests_max);
     if (r < 0) return err_set(err, r, "router: no memory for requests");
     r = loop_new(&b->loop, err);
     struct http_client_config upstream = {
@@ -128,6 +131,7 @@ void byte_loop_free(struct byte_loop *b)
     text_desk_fini(&b->text);
     loop_free(b->loop);
     pool_fini(&b->requests);
+    pool_fini(&b->traces);
     arena_fini(&b->render);
     arena_fini(&b->frame);
     buf_fini(&b->body);

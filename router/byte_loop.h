@@ -27,6 +27,7 @@ struct byte_loop_config {
     struct name_book *names;
     struct tls *serve, *call; /* `serve` NULL: clients speak plain HTTP */
     struct text_pool *texts;  /* stopped before byte_loop_free */
+    struct tracer *tracer;    /* NULL: no traces */
     uint16_t port;            /* 0: any free one */
 };
 
@@ -61,6 +62,8 @@ struct byte_loop {
     struct snapshot_board *board;
     struct metrics *metrics;
     struct pool requests;
+    struct tracer *tracer;
+    struct pool traces;         /* records of requests; only with a tracer */
     struct arena render, frame; /* for the prompt being rendered, for the frame being read */
     struct buf body;            /* of the call about to be made */
     struct list live;           /* requests not yet given back */

@@ -18,11 +18,14 @@
 #define REQUEST_ARENA_BYTES_MAX ((size_t)32 << 20) /* of one parsed request */
 
 struct request;
+struct request_trace;
+struct trace_passed;
 
 /* How a request ended, for usage, windows and the predictor. */
 struct outcome {
     bool ok, cut;      /* answered whole; ended by its limit or by a client that left */
     bool cached_known; /* the engine said how much of the prompt it had cached */
+    bool traced;       /* its spans are on their way */
     struct usage usage;
     int64_t ttft_us, tpot_us, e2e_us; /* 0: not measured */
 };
@@ -86,4 +89,6 @@ struct client_stream {
     struct request *question; /* about this request, still open */
     struct request *asker; /* of a question: the request that waits for it; NULL: none any more */
     struct outcome outcome;
+    struct trace_passed *passed; /* trace context of calls to engines; NULL: none */
+    struct request_trace *trace; /* NULL: no record is kept */
 };

@@ -124,6 +124,7 @@ static const struct config_field rows[] = {
     TLS_SERVER_ROWS(struct router_config, tls),
     TLS_ROW(struct router_config, tls, ca, "PEM file with the CAs of controller and engines, where "
             "they speak TLS; without it the system's."),
+    TRACE_ROWS(struct router_config, trace),
 };
 // clang-format on
 

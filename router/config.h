@@ -5,6 +5,7 @@
 #pragma once
 #include "base/io/config/config.h"
 #include "base/io/net/tls_rows.h"
+#include "base/io/trace/trace_settings.h"
 #include "base/wire/sync.h"
 
 struct router_config {
@@ -36,6 +37,7 @@ struct router_config {
     int64_t seed;
     bool require_key;
     struct tls_section tls;
+    struct trace_section trace;
 };
 
 static inline bool router_has_controller(const struct router_config *c)

@@ -52,14 +52,29 @@ static void expectations_fill(const struct request *r, struct target *to)
     to->hit_tokens = c->hit_tokens;
 }
 
-/* Mails the byte loop the target of the next leg. */
-static void tell_send(struct decide *d, struct request *r, const struct target *to)
+/* Returns what a trace tells of the decision. */
+static struct route_told told_of(const struct decide *d, const struct request *r, bool decided)
+{
+    const struct dispatch_request *c = &r->placed.routed.dispatch;
+    if (!decided) return (struct route_told){ .estimate_s = -1, .runner_up_s = -1 };
+    bool second = c->route.runner_up_id != ROUTE_NONE;
+    return (struct route_told){ .policy = dispatch_route(d->dispatch)->name,
+                                .candidates = c->candidates,
+                                .decision = c->decision,
+                                .estimate_s = c->route.estimate_s,
+                                .runner_up_s = second ? c->route.runner_up_s : -1,
+                                .held_us = c->held_us };
+}
+
+/* Mails the byte loop the target of the next leg. `decided`: by the routing policy, just now. */
+static void tell_send(struct decide *d, struct request *r, const struct target *to, bool decided)
 {
     struct mailbox *mailbox = &r->home->mailbox;
     mailbox_lock(mailbox);
     r->mail.tell |= TELL_SEND;
     r->mail.tell &= ~(uint32_t)TELL_MIGRATE; /* of a leg that is over */
     r->mail.tell_target = *to;
+    if (r->traced) r->mail.tell_route = told_of(d, r, decided);
     bundle_pin(&d->board->pins, &r->placed.told_pins, to->bundle);
     expectations_fill(r, &r->mail.tell_target);
     mailbox_send_turn(&r->home->telling, &r->mail.tell_item);
@@ -124,7 +139,7 @@ static void answer(struct decide *d, struct request *r, const struct director_ve
         kv_name(&d->endpoint[v->kv_from].target, &to);
         metric_inc(metric_of(d->metrics, RM_KV_FETCHES));
     }
-    tell_send(d, r, &to);
+    tell_send(d, r, &to, true);
 }
 
 static void rate_limit(struct decide *d, struct request *r, double wait_s)
@@ -194,17 +209,6 @@ static void on_arrive(struct decide *d, struct request *r, int64_t now_us)
     answer(d, r, &v);
 }
 
-static const char *const failure_names[RETRY_FAILURE_COUNT] = {
-    [RETRY_UNREACHABLE] = "unreachable",
-    [RETRY_DIED] = "died",
-    [RETRY_TAKEN] = "taken",
-    [RETRY_SILENT] = "silent",
-    [RETRY_OVERLOADED] = "overloaded",
-    [RETRY_ERROR] = "error",
-    [RETRY_BROKEN] = "broken",
-    [RETRY_LOCAL] = "local",
-};
-
 static void on_failed(struct decide *d, struct request *r, enum retry_failure failure,
                       int64_t now_us)
 {
@@ -212,10 +216,11 @@ static void on_failed(struct decide *d, struct request *r, enum retry_failure fa
     const struct endpoint_place *at = &d->endpoint[r->placed.routed.dispatch.slot];
     migrate_plan_drops(d->migrate, r);
     director_fail(d->director, &r->placed.routed, failure, now_us, &v);
-    struct str label = str_from(failure_names[v.failure]);
+    struct str label = str_from(retry_failure_names[v.failure]);
     metric_inc(metric_series(d->metrics, RM_RETRIES, &label));
-    log_event(LOG_INFO, "attempt_failed", "id=%s instance=%s failure=%s again=%d", r->id,
-              at->target.instance, failure_names[v.failure], v.answer != DISPATCH_REFUSE);
+    log_event(LOG_INFO, "attempt_failed", "id=%s instance=%s failure=%s again=%d trace_id=%s",
+              r->id, at->target.instance, retry_failure_names[v.failure],
+              v.answer != DISPATCH_REFUSE, request_trace_text(r));
     answer(d, r, &v);
 }
 
@@ -243,7 +248,7 @@ static void on_prefilled(struct decide *d, struct request *r, int64_t now_us)
     struct target target = d->endpoint[v.slot].target;
     if (v.kv_from != ROUTE_NONE) kv_name(&d->endpoint[v.kv_from].target, &target);
     if (v.slot != from) metric_inc(metric_of(d->metrics, RM_PD_HANDOFFS));
-    tell_send(d, r, &target);
+    tell_send(d, r, &target, false);
 }
 
 /* Adds up how far the first attempt's estimate was from the TTFT that the client saw. Requests that
@@ -285,6 +290,7 @@ static void keep_ended(struct decide *d, const struct request *r)
                                .estimate_s = c->route.estimate_s,
                                .decision = c->decision };
     snprintf(f.id, sizeof f.id, "%s", r->id);
+    if (o->traced) memcpy(f.trace_id, r->trace_id, sizeof f.trace_id);
     snprintf(f.tenant, sizeof f.tenant, "%s", r->mail.arrival.tenant_name);
     if (s) snprintf(f.service, sizeof f.service, "%.*s", DISPATCH_NAME_MAX - 1, s->name);
     if (sent) memcpy(f.instance, d->endpoint[c->slot].target.instance, sizeof f.instance);
@@ -762,7 +768,7 @@ static void meter_bounds(struct decide *d, const struct dispatch_config *core)
         metric_series(d->metrics, RM_REFUSED, &reason);
     }
     for (int i = 0; i < RETRY_FAILURE_COUNT; i++) {
-        struct str failure = str_from(failure_names[i]);
+        struct str failure = str_from(retry_failure_names[i]);
         metric_series(d->metrics, RM_RETRIES, &failure);
     }
     metric_set(metric_of(d->metrics, RM_HELD_MAX), core->held_max);

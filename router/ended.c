@@ -67,6 +67,7 @@ int ended_render(struct ended_requests *f, struct str id, struct buf *out)
     json_key(&w, "request");
     json_object(&w);
     json_kv_text(&w, "request", r.id);
+    json_kv_text(&w, "trace_id", r.trace_id[0] ? r.trace_id : NULL);
     json_kv_text(&w, "service", r.service);
     json_kv_text(&w, "tenant", r.tenant[0] ? r.tenant : NULL);
     json_kv_text(&w, "ended", r.ended);

@@ -7,6 +7,7 @@
  */
 #pragma once
 #include "base/core/buf.h"
+#include "base/core/trace_context.h"
 #include "router/core/dispatch.h"
 
 #include <pthread.h>
@@ -16,6 +17,7 @@
 
 struct ended_request {
     char id[ENDED_ID_BYTES];
+    char trace_id[TRACE_ID_HEX + 1]; /* "": it has no trace */
     char service[DISPATCH_NAME_MAX], tenant[DISPATCH_NAME_MAX], instance[DISPATCH_NAME_MAX];
     const char *ended;                /* static: answered, cut: why, failed, refused */
     int64_t ended_us;                 /* a date */

@@ -369,6 +369,7 @@ void generate_begin(struct byte_loop *b, struct http_exchange *x, enum openai_su
     r->client.body = req->body;
     r->client.api.surface = surface;
     make_id(b, req, r->id);
+    request_trace_begin(r, req);
     int rc = take_tenant(r, tenant);
     if (rc == 0 && !large) rc = prepare(r, f, &model);
     if (rc == -E2BIG && !large) { /* few bytes, but more work than a byte loop does */
@@ -383,6 +384,7 @@ void generate_begin(struct byte_loop *b, struct http_exchange *x, enum openai_su
     if (rc < 0) {
         router_metric_count(b->metrics, RM_REQUESTS, "refused", r->client.reply.model);
         answer_problem(r, 1);
+        request_trace_over(r);
         request_release(r);
         return;
     }
@@ -438,6 +440,7 @@ void generate_on_mail(void *arg, struct mailbox_item *item)
     uint32_t tell = r->mail.tell;
     r->mail.tell = 0;
     struct target target = r->mail.tell_target, migrate = r->mail.tell_migrate;
+    struct route_told told = r->mail.tell_route;
     int status = r->mail.tell_status;
     double retry_after_s = r->mail.tell_retry_after_s;
     bool rate_limited = r->mail.tell_rate_limited, late = r->mail.tell_late;
@@ -447,6 +450,7 @@ void generate_on_mail(void *arg, struct mailbox_item *item)
         /* Usage keeps the first leg's cache hits, so the hits expected of it are kept too. */
         if (leg_generated(r) > 0) target.hit_tokens = r->client.target.hit_tokens;
         r->client.target = target;
+        request_trace_told(r, &told);
         upstream_start(r);
     }
     if (!r->client.over && tell & TELL_TEXT) give_to_worker(r, run_prepare, done_prepare);

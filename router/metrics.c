@@ -112,6 +112,18 @@ const struct metric_desc router_metric_table[RM_COUNT] = {
     [RM_PREDICTOR_DAMAGED] = { .name = "muster_router_predictor_damaged_total",
         .type = METRIC_COUNTER,
         .help = "Files of what the predictor learned that were damaged and put aside." },
+    [RM_TRACE_SPANS] = { .name = "muster_router_trace_spans_total", .type = METRIC_COUNTER,
+        .unit = "spans", .labels = { "result" }, .help = "Spans by what became of them: exported, "
+        "refused by the collector, queue_full, undelivered." },
+    [RM_TRACE_EXPORTS] = { .name = "muster_router_trace_exports_total", .type = METRIC_COUNTER,
+        .labels = { "result" }, .help = "Calls to the collector of traces: ok, partial, again (429, "
+        "502, 503, 504, or out of reach), refused." },
+    [RM_TRACE_REQUESTS] = { .name = "muster_router_traced_requests_total", .type = METRIC_COUNTER,
+        .labels = { "decision" }, .help = "Requests that the sampler took (sampled), that were taken at "
+        "their end as slow or failed (late), or that trace_spans_max left out (capped)." },
+    [RM_TRACE_IGNORED] = { .name = "muster_router_trace_headers_ignored_total",
+        .type = METRIC_COUNTER, .labels = { "header" },
+        .help = "Malformed traceparent and tracestate headers of clients, which were ignored." },
     [RM_TOKENIZERS] = { .name = "muster_router_tokenizers", .type = METRIC_GAUGE,
         .help = "Tokenizers of engines that are held." },
     [RM_TOKENIZERS_REFUSED] = { .name = "muster_router_tokenizers_refused_total",

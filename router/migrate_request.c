@@ -42,6 +42,7 @@ static void go(struct request *r)
     to.hit_tokens = from.hit_tokens;
     r->client.target = to;
     migrate_request_forget(r);
+    request_trace_moved(r);
     request_migrated(r);
     upstream_start(r);
 }

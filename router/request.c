@@ -34,6 +34,7 @@ void request_enter(struct request *r)
 
 void request_arrive(struct request *r)
 {
+    request_trace_asked(r);
     ask(r, ASK_ARRIVE);
 }
 
@@ -44,6 +45,7 @@ void request_tokens(struct request *r, uint32_t count)
     bool first = r->client.first_us == 0;
     if (first) r->client.first_us = now_us;
     r->client.last_us = now_us;
+    if (r->client.trace) request_trace_tokens(r, count);
     struct mailbox *mailbox = r->home->asks;
     mailbox_lock(mailbox);
     r->mail.ask |= ASK_TOKENS;
@@ -60,6 +62,8 @@ void request_failed(struct request *r, enum retry_failure failure)
 {
     must(!r->client.over);
     r->client.broken = true;
+    request_trace_leg_over(r, retry_failure_names[failure], true);
+    request_trace_asked(r);
     migrate_request_forget(r);
     struct mailbox *mailbox = r->home->asks;
     mailbox_lock(mailbox);
@@ -76,6 +80,8 @@ void request_failed(struct request *r, enum retry_failure failure)
 void request_sliced(struct request *r)
 {
     must(!r->client.over);
+    request_trace_leg_over(r, "sliced", false);
+    request_trace_asked(r);
     migrate_request_forget(r);
     struct mailbox *mailbox = r->home->asks;
     mailbox_lock(mailbox);
@@ -89,6 +95,8 @@ void request_sliced(struct request *r)
 void request_prefilled(struct request *r)
 {
     must(!r->client.over);
+    request_trace_leg_over(r, "prefilled", false);
+    request_trace_asked(r);
     ask(r, ASK_PREFILLED);
 }
 
@@ -120,7 +128,8 @@ static void observe(struct request *r)
     for (size_t i = 0; i < COUNT_OF(times); i++) {
         if (times[i].metric == RM_TPOT && times[i].us == 0) continue; /* of a single token */
         metric_observe_request(router_metric_of(m, times[i].metric, service),
-                               (double)times[i].us * 1e-6, str_from(r->id), clock_wall_us());
+                               (double)times[i].us * 1e-6, str_from(r->id),
+                               str_from(o->traced ? r->trace_id : ""), clock_wall_us());
     }
     metric_add(router_metric_of(m, RM_PROMPT_TOKENS, service), o->usage.prompt_tokens);
     metric_add(router_metric_of(m, RM_CACHED_TOKENS, service), o->usage.cached_tokens);
@@ -161,6 +170,7 @@ void request_over(struct request *r)
         uint32_t gaps = max_u32(r->client.usage.generated_tokens, 1) - 1;
         o->tpot_us = gaps > 0 ? (r->client.last_us - r->client.first_us) / gaps : 0;
     }
+    request_trace_over(r);
     if (!r->is_question) observe(r);
     drop_question(r);
     migrate_request_forget(r);
@@ -180,6 +190,7 @@ void request_release(struct request *r)
     loop_timer_clear(b->loop, &r->client.deadline);
     migrate_request_forget(r);
     bundle_unpin(&b->board->pins, &r->client.pins);
+    request_trace_release(r);
     list_remove(&r->client.link);
     ids_fini(&r->client.ids);
     arena_fini(&r->client.arena);

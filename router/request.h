@@ -26,6 +26,7 @@
 #include "base/io/loop/mailbox.h"
 #include "router/client_stream.h"
 #include "router/placement.h"
+#include "router/request_trace.h"
 
 #define REQUEST_ID_MAX 64
 
@@ -76,6 +77,7 @@ struct request_mail {
     struct mailbox_item tell_item; /* to the byte loop */
     uint32_t tell;
     struct target tell_target, tell_migrate;
+    struct route_told tell_route; /* of a traced request, with TELL_SEND */
     int tell_status;
     double tell_retry_after_s;
     bool tell_rate_limited; /* refused by the tenant's limits, not for want of instances */
@@ -83,10 +85,12 @@ struct request_mail {
 };
 
 struct request {
-    /* These three are set before the first mail and constant from then on. */
+    /* These are set before the first mail and constant from then on. */
     struct byte_loop *home;
     char id[REQUEST_ID_MAX + 1];
-    bool is_question; /* asks how long an output will be (question.h); no client */
+    bool traced, sampled;            /* a trace is recorded; and is kept in any case */
+    char trace_id[TRACE_ID_HEX + 1]; /* with `traced` */
+    bool is_question;                /* asks how long an output will be (question.h); no client */
 
     struct client_stream client;
     struct request_mail mail;

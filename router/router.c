@@ -17,6 +17,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define BYTE_LOOPS_MAX 64
 _Static_assert(BYTE_LOOPS_MAX + 1 <= LOOP_METRICS_MAX, "each loop has its wire");
@@ -34,6 +35,7 @@ struct router {
     struct tls *serve, *call; /* for clients; for calls to engines and the controller */
     struct loop *signals;
     struct loop_metrics loop_metrics;
+    struct tracer *tracer;     /* NULL: no traces; its calls are made on `signals` */
     struct notify_watch watch; /* of all loops, for a service manager */
     pthread_t decide_thread, reaper;
     bool draining, deciding;
@@ -71,6 +73,22 @@ static void on_signal(void *arg, int signo)
     r->draining = true;
 }
 
+static int open_tracer(struct router *r, struct err *err)
+{
+    const struct router_config *c = r->config;
+    const struct tracer_config config = {
+        .section = &c->trace,
+        .role = "muster-router",
+        .instance = c->name,
+        .loop = r->signals,
+        .names = r->names,
+        .environ = (const char *const *)environ,
+        .meters = { r->metrics, RM_TRACE_SPANS, RM_TRACE_EXPORTS, RM_TRACE_REQUESTS },
+    };
+    int rc = tracer_open(&config, &r->tracer, err);
+    return rc < 0 ? err_prefix(err, rc, "router") : 0;
+}
+
 static int build(struct router *r, struct err *err)
 {
     const struct router_config *c = r->config;
@@ -104,6 +122,7 @@ static int build(struct router *r, struct err *err)
         rc = tls_section_open(&c->tls, &r->serve, &r->call, err);
         if (rc < 0) return err_prefix(err, rc, "router.tls");
     }
+    if (rc == 0) rc = open_tracer(r, err);
     const struct text_pool_config texts = {
         .threads = (uint32_t)c->text_threads,
         .queue_bytes = (size_t)c->text_queue,
@@ -116,6 +135,7 @@ static int build(struct router *r, struct err *err)
                                       .metrics = r->metrics,
                                       .names = r->names,
                                       .texts = r->texts,
+                                      .tracer = r->tracer,
                                       .serve = r->serve,
                                       .call = r->call };
     for (int64_t i = 0; rc == 0 && i < c->threads; i++) {
@@ -194,6 +214,7 @@ static void teardown(struct router *r)
     decide_free(r->decide);
     for (uint32_t i = 0; i < r->byte_count; i++)
         byte_loop_free(r->byte[i]);
+    tracer_close(r->tracer);
     name_book_free(r->names);
     tls_free(r->serve);
     tls_free(r->call);

@@ -220,9 +220,10 @@ static void on_silence(void *arg)
         silence_timer(r);
         return;
     }
-    log_event(LOG_WARN, "engine_silent", "id=%s instance=%s seconds=%.1f head=%d", r->id,
-              r->client.target.instance, (double)(now_us - r->client.silence.heard_us) * 1e-6,
-              r->client.silence.has_head);
+    log_event(LOG_WARN, "engine_silent", "id=%s instance=%s seconds=%.1f head=%d trace_id=%s",
+              r->id, r->client.target.instance,
+              (double)(now_us - r->client.silence.heard_us) * 1e-6, r->client.silence.has_head,
+              request_trace_text(r));
     attempt_failed(r, RETRY_SILENT);
 }
 
@@ -279,8 +280,8 @@ static int on_frame(void *arg, struct str line)
     arena_reset(arena);
     int rc = generate_frame_decode(line, arena, &frame, &err);
     if (rc < 0) {
-        log_event(LOG_WARN, "frame_malformed", "id=%s instance=%s error=%s", r->id,
-                  r->client.target.instance, err.text);
+        log_event(LOG_WARN, "frame_malformed", "id=%s instance=%s error=%s trace_id=%s", r->id,
+                  r->client.target.instance, err.text, request_trace_text(r));
         return rc;
     }
     if (frame.finish == FINISH_REFUSED) { /* as if it had never been taken */
@@ -323,6 +324,7 @@ static void on_head(void *arg, const struct http_response *head)
 {
     struct request *r = arg;
     r->client.upstream_status = head->status;
+    request_trace_head(r, head);
     hear(r, head);
 }
 
@@ -377,8 +379,8 @@ static void on_refusal(struct request *r)
         }
         request_over(r);
     } else {
-        log_event(LOG_WARN, "engine_error", "id=%s instance=%s status=%d", r->id,
-                  r->client.target.instance, status);
+        log_event(LOG_WARN, "engine_error", "id=%s instance=%s status=%d trace_id=%s", r->id,
+                  r->client.target.instance, status, request_trace_text(r));
         attempt_failed(r, status == 500 && !takes_ids(r) ? RETRY_BROKEN : RETRY_ERROR);
     }
 }
@@ -424,8 +426,9 @@ static void on_end(void *arg, enum http_end why)
 {
     struct request *r = arg;
     if (why == HTTP_END_TLS)
-        log_event(LOG_WARN, "engine_tls_failed", "id=%s instance=%s error=%s", r->id,
-                  r->client.target.instance, signed_call_problem(r->client.call));
+        log_event(LOG_WARN, "engine_tls_failed", "id=%s instance=%s error=%s trace_id=%s", r->id,
+                  r->client.target.instance, signed_call_problem(r->client.call),
+                  request_trace_text(r));
     r->client.call = NULL;
     loop_timer_clear(r->home->loop, &r->client.silence_timer);
     switch (why) {
@@ -521,15 +524,18 @@ static void call_engine(struct request *r, struct str body)
     struct byte_loop *b = r->home;
     struct client_stream *c = &r->client;
     bool ours = takes_ids(r);
-    struct http_header header[2] = { { STR("content-type"), STR("application/json") },
-                                     { STR("x-request-id"), str_from(r->id) } };
+    struct trace_headers_text trace;
+    struct http_header header[2 + TRACE_HEADER_COUNT] = {
+        { STR("content-type"), STR("application/json") }, { STR("x-request-id"), str_from(r->id) }
+    };
+    uint32_t traced = request_trace_call(r, &trace, header + 2);
     struct http_call_request call = {
         .host = str_from(c->target.host),
         .port = c->target.port,
         .tls = c->target.tls,
         .path = path_of(c),
         .headers = header,
-        .header_count = COUNT_OF(header),
+        .header_count = 2 + traced,
         .body = body,
         .on_head = on_head,
         .on_data = on_data,

@@ -9,10 +9,13 @@
 static void add(struct engine_command *c, const struct engine_start *start)
 {
     const struct launch_spec *s = start->spec;
-    char text[256];
+    char text[256], name[512];
     snprintf(text, sizeof text, STR_FMT ":%u", STR_ARG(s->engine_host), start->port);
     command_flag(c, "--listen", str_from(text));
     command_flag(c, "--secret-file", s->secret_file);
+    /* In the environment: a program that is put in the engine's place may not know the flag. */
+    snprintf(name, sizeof name, "MUSTER_ENGINE_INSTANCE=" STR_FMT, STR_ARG(s->instance));
+    if (s->instance.len > 0) command_env(c, name);
     snprintf(text, sizeof text, "%g", s->share);
     if (s->share > 0) command_flag(c, "--cpu-share", str_from(text));
 }

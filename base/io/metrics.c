@@ -47,7 +47,9 @@ struct metric;
 
 struct exemplar {
     uint8_t size; /* of the id; 0: none yet */
+    uint8_t trace_size;
     char id[METRIC_EXEMPLAR_BYTES_MAX];
+    char trace[METRIC_TRACE_BYTES_MAX];
     double value;
     int64_t date_us;
 };
@@ -390,7 +392,8 @@ static void exemplar_drop(struct exemplar_place *e)
     __atomic_clear(&e->taken, __ATOMIC_RELEASE);
 }
 
-void metric_observe_request(struct metric_series *s, double v, struct str id, int64_t date_us)
+void metric_observe_request(struct metric_series *s, double v, struct str id, struct str trace,
+                            int64_t date_us)
 {
     must(s->exemplars);
     if (isnan(v)) return;
@@ -398,6 +401,8 @@ void metric_observe_request(struct metric_series *s, double v, struct str id, in
     if (id.len == 0 || id.len > METRIC_EXEMPLAR_BYTES_MAX || !exemplar_take(e)) return;
     memcpy(e->kept.id, id.data, id.len);
     e->kept.size = (uint8_t)id.len;
+    e->kept.trace_size = trace.len <= METRIC_TRACE_BYTES_MAX ? (uint8_t)trace.len : 0;
+    if (e->kept.trace_size > 0) memcpy(e->kept.trace, trace.data, e->kept.trace_size);
     e->kept.value = v;
     e->kept.date_us = date_us;
     exemplar_drop(e);
@@ -529,7 +534,7 @@ static void put_name(struct text t, const struct metric_series *s, const char *s
     buf_byte(t.out, '}');
 }
 
-/* Appends # {request_id="..."} value date, in seconds, behind a bucket's count. */
+/* Appends # {request_id="...",trace_id="..."} value date, in seconds, behind a bucket's count. */
 static void put_exemplar(struct buf *out, const struct metric_series *s, uint32_t bucket)
 {
     if (!s->exemplars || !exemplar_take(&s->exemplars[bucket])) return;
@@ -538,6 +543,10 @@ static void put_exemplar(struct buf *out, const struct metric_series *s, uint32_
     if (e.size == 0) return;
     buf_text(out, " # {request_id=\"");
     put_escaped(out, str_of(e.id, e.size), true);
+    if (e.trace_size > 0) {
+        buf_text(out, "\",trace_id=\"");
+        put_escaped(out, str_of(e.trace, e.trace_size), true);
+    }
     buf_text(out, "\"} ");
     put_number(out, e.value);
     buf_printf(out, " %" PRId64 ".%06" PRId64, e.date_us / 1000000, e.date_us % 1000000);

@@ -18,6 +18,7 @@
 #define METRIC_SERIES_DEFAULT 64     /* series of a metric whose row names no bound */
 #define METRIC_LABEL_BYTES_MAX 128   /* longer label values are cut */
 #define METRIC_EXEMPLAR_BYTES_MAX 64 /* a longer request id leaves no exemplar */
+#define METRIC_TRACE_BYTES_MAX 32 /* of a trace id in hex; both fit OpenMetrics' 128 characters */
 #define METRICS_TEXT_BYTES_MAX ((size_t)8 << 20)
 
 enum metric_type { METRIC_COUNTER, METRIC_GAUGE, METRIC_HISTOGRAM };
@@ -85,8 +86,10 @@ void metrics_quiet(struct metrics *m, const char *const *labels, const struct st
                    uint32_t count);
 
 /* Observes a value of a request and remembers its id as the bucket's exemplar; `date_us` is the date. The
- * metric has exemplars. When two threads come to one bucket at once, only one of the ids is kept. */
-void metric_observe_request(struct metric_series *s, double v, struct str id, int64_t date_us);
+ * metric has exemplars. When two threads come to one bucket at once, only one of the ids is kept.
+ * `trace`: the id of its trace in hex, of METRIC_TRACE_BYTES_MAX; empty: it is not traced. */
+void metric_observe_request(struct metric_series *s, double v, struct str id, struct str trace,
+                            int64_t date_us);
 double metric_value(const struct metric_series *s); /* counters and gauges */
 
 /* The content of a histogram at one moment; counts[i] is of its own bucket, not cumulated. */

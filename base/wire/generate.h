@@ -36,6 +36,9 @@
 #define GENERATE_BEAT_US 1000000
 #define GENERATE_BEAT_MS "1000"
 
+/* Set in a response whose engine makes spans of the request, as the call's traceparent asked. */
+#define GENERATE_TRACED_HEADER "x-muster-traced"
+
 struct generate_request {
     struct str id; /* x-request-id */
     const uint32_t *ids;

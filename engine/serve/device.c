@@ -299,6 +299,8 @@ static void on_end(void *arg, struct output *output, const struct session *sessi
     struct job_mail *mail = &job->mail;
     mail->end = session->end;
     mail->generated = session_generated(session);
+    mail->times = (struct job_times){ session->admitted_us, session->first_token_us,
+                                      job->device.last_token_us, session->preemptions };
     mail->cached_tokens = session->cached_tokens;
     if (mail->end == SESSION_END_DISPLACED) {
         mail->refused = -EAGAIN;

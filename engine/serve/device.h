@@ -29,6 +29,13 @@
 #define JOB_RESUME_TOKENS 8     /* and from here on down it does again */
 #define JOB_STOP_BYTES_MAX 4096 /* all stop strings together */
 
+/* When a session came how far, on the monotonic clock; 0: it did not. */
+struct job_times {
+    int64_t admitted_us, first_us,
+        last_us; /* of the first admission, the first and the last token */
+    uint32_t preemptions;
+};
+
 /* News of a job from the device since the last look. { 0 } is none. */
 struct job_mail {
     struct buf text;
@@ -40,6 +47,7 @@ struct job_mail {
     int refused; /* with ended: why it never ran: an error of sched_submit, or -EAGAIN when displaced */
     uint32_t cached_tokens;   /* known with the first token */
     uint32_t generated;       /* with ended */
+    struct job_times times;   /* with ended */
     char error[ERR_TEXT_MAX]; /* with `refused` and SESSION_END_ERROR */
 };
 

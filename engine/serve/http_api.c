@@ -493,6 +493,7 @@ int http_api_new(struct loop *loop, const struct http_api_config *config,
     list_init(&api->kv_asks);
     arena_init(&api->arena, HTTP_API_ARENA_BYTES_MAX);
     if (getrandom(&api->boot, sizeof api->boot, 0) != sizeof api->boot) return -EIO;
+    rng_seed(&api->rng, api->boot);
     static const char *const ids[] = { "engine/", "ticket/", NULL };
     auth_gate_init(&api->gate, config->held, ids, api->boot, loop_now_us(loop));
     auth_gate_meters(&api->gate, metrics->metrics, EM_SIGNED);

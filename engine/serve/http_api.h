@@ -20,6 +20,7 @@
 #pragma once
 #include "base/io/auth/auth_gate.h"
 #include "base/io/auth/key_file.h"
+#include "base/io/trace/tracer.h"
 #include "engine/serve/device.h"
 
 struct http_api_config {
@@ -34,6 +35,7 @@ struct http_api_config {
     const struct str *hosts;             /* further Host values that requests may name */
     size_t host_count;
     struct tls *serve, *call; /* by its clients (NULL: plain HTTP), and to its peers */
+    struct tracer *tracer;    /* NULL: no traces */
     uint64_t seed;            /* of requests that name none */
     uint32_t requests_max;    /* in the engine at once: 429 beyond */
     uint32_t seqs_max;

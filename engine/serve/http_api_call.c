@@ -24,9 +24,28 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* Tells the request's trace how it ended. `mail` NULL: the client left before the device had it. */
+static void trace_over(struct call *c, const struct job_mail *mail)
+{
+    if (!c->trace) return;
+    bool completes = c->form->beats || c->reply.surface == OPENAI_COMPLETION;
+    const struct call_trace_facts facts = {
+        .id = str_from(c->id.text),
+        .model = c->api->config.model_name,
+        .operation = completes ? STR("text_completion") : STR("chat"),
+        .prompt_tokens = c->prompt_tokens,
+        .begun_tokens = c->begun_tokens,
+        .max_tokens = c->max_tokens,
+        .arrival_us = c->arrival_us,
+    };
+    call_trace_over(c->trace, &facts, mail, loop_now_us(c->api->loop));
+    c->trace = NULL;
+}
+
 static void call_free(struct call *c)
 {
     struct http_api *api = c->api;
+    trace_over(c, NULL);
     loop_timer_clear(api->loop, &c->ping);
     list_remove(&c->link);
     api->call_count--;
@@ -83,6 +102,7 @@ static void begin_stream(struct call *c)
     struct http_api *api = c->api;
     c->begun = true;
     if (c->form->beats) http_reply_header(c->x, GENERATE_BEAT_HEADER, STR(GENERATE_BEAT_MS));
+    if (call_trace_is_sampled(c->trace)) http_reply_header(c->x, GENERATE_TRACED_HEADER, STR("1"));
     http_reply_header(c->x, "cache-control", STR("no-cache"));
     /* Tells reverse proxies of nginx's kind not to buffer the stream. */
     http_reply_header(c->x, "x-accel-buffering", STR("no"));
@@ -180,9 +200,11 @@ static void end_call(struct call *c, const struct job_mail *mail)
             if (c->x) http_stream_end(c->x);
         }
     }
-    log_event(LOG_DEBUG, "request_ended", "id=%s end=%s prompt=%u cached=%u generated=%u",
-              c->id.text, mail->refused ? "refused" : session_end_name(mail->end), c->prompt_tokens,
-              mail->cached_tokens, mail->generated);
+    log_event(LOG_DEBUG, "request_ended",
+              "id=%s end=%s prompt=%u cached=%u generated=%u trace_id=%s", c->id.text,
+              mail->refused ? "refused" : session_end_name(mail->end), c->prompt_tokens,
+              mail->cached_tokens, mail->generated, call_trace_text(c->trace));
+    trace_over(c, mail);
     call_free(c);
 }
 
@@ -217,7 +239,8 @@ static void on_abort(void *arg, enum http_abort why)
 {
     struct call *c = arg;
     c->x = NULL;
-    log_event(LOG_DEBUG, "client_left", "id=%s slow=%d", c->id.text, why == HTTP_ABORT_SLOW_READER);
+    log_event(LOG_DEBUG, "client_left", "id=%s slow=%d trace_id=%s", c->id.text,
+              why == HTTP_ABORT_SLOW_READER, call_trace_text(c->trace));
     if (c->fetch) { /* the device does not have it yet */
         kv_fetch_cancel(c->fetch);
         call_free(c);
@@ -374,6 +397,11 @@ void call_start(struct http_api *api, struct http_exchange *x, const struct call
     c->reply = ask->reply;
     c->reply.id = str_from(c->id.text);
     c->prompt_tokens = ask->prompt_tokens;
+    c->begun_tokens = job->ask.id_count - ask->prompt_tokens;
+    c->max_tokens = ask->max_tokens;
+    c->arrival_us = job->ask.arrival_us;
+    c->trace = call_trace_begin(api->config.tracer, http_exchange_request(x), &api->rng,
+                                api->metrics->metrics, loop_now_us(api->loop));
     job->ask.owner = c;
     list_push_back(&api->calls, &c->link);
     api->call_count++;

@@ -17,6 +17,7 @@
 #include "base/text/encode.h"
 #include "base/wire/generate.h"
 #include "base/wire/openai_reply.h"
+#include "engine/serve/call_trace.h"
 #include "engine/serve/http_api.h"
 #include "engine/serve/kv_fetch.h"
 
@@ -46,6 +47,7 @@ struct http_api {
     uint64_t boot, key_seed;
     int64_t created_s;
     uint64_t numbered; /* requests so far */
+    struct rng rng;    /* ids of traces and spans */
 
     struct loop_timer pulse_turn;
     int64_t pulse_due_us, pulse_excused_us;
@@ -146,7 +148,10 @@ struct call {
     struct openai_reply reply; /* ids and names point into the call and the API */
     bool begun, told_usage;
     uint32_t prompt_tokens;
-    struct buf text; /* of a whole reply */
+    uint32_t begun_tokens, max_tokens;
+    int64_t arrival_us;
+    struct call_trace *trace; /* NULL: none */
+    struct buf text;          /* of a whole reply */
     struct loop_timer ping;
     int64_t written_us;
 };

@@ -105,6 +105,18 @@ const struct metric_desc engine_metric_table[EM_COUNT] = {
     [EM_HTTP_CLOSED] = { .name = "muster_engine_http_closed_total", .type = METRIC_COUNTER,
         .labels = { "reason" }, .help = "Connections without a request that were closed: idle for "
         "too long, or the longest idle for the room of a new one." },
+    [EM_TRACE_SPANS] = { .name = "muster_engine_trace_spans_total", .type = METRIC_COUNTER,
+        .unit = "spans", .labels = { "result" }, .help = "Spans by what became of them: exported, "
+        "refused by the collector, queue_full, undelivered." },
+    [EM_TRACE_EXPORTS] = { .name = "muster_engine_trace_exports_total", .type = METRIC_COUNTER,
+        .labels = { "result" }, .help = "Calls to the collector of traces: ok, partial, again (429, "
+        "502, 503, 504, or out of reach), refused." },
+    [EM_TRACE_REQUESTS] = { .name = "muster_engine_traced_requests_total", .type = METRIC_COUNTER,
+        .labels = { "decision" }, .help = "Requests that the sampler took (sampled), that were taken at "
+        "their end as slow or failed (late), or that trace_spans_max left out (capped)." },
+    [EM_TRACE_IGNORED] = { .name = "muster_engine_trace_headers_ignored_total",
+        .type = METRIC_COUNTER, .labels = { "header" },
+        .help = "Malformed traceparent and tracestate headers, which were ignored." },
     [EM_LOG_LOST] = { .name = "muster_engine_log_lost_lines", .type = METRIC_GAUGE, .unit = "lines",
         .help = "Log lines that could not be written since the start." },
     [EM_RUNNING] = GAUGE("requests_running", NULL, "Requests that are computed now."),

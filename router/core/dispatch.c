@@ -587,6 +587,7 @@ static bool place(struct dispatch *c, struct dispatch_request *r, int64_t now_us
     c->config.route->decide(c->route_state, &view, &req, now_us, &c->rng, &r->route);
     refuse_late(c, r, &view, &req, now_us);
     r->decision = ++c->decisions;
+    r->candidates = view.instance_count;
     const struct dispatch_watch *w = c->config.watch;
     if (w) w->decided(w->arg, r->decision, &view, &req, &r->route, now_us);
     if (r->route.instance_id == ROUTE_NONE) return false;

@@ -80,6 +80,7 @@ struct dispatch_request {
     struct predict_verdict length;
     struct route_verdict route;
     uint32_t hit_tokens; /* believed to be cached where it went */
+    uint32_t candidates; /* instances that the last decision chose from */
     int64_t arrived_us, held_us;
     int64_t hold_until_us; /* while HELD: the policy wants to be asked again then; 0: on a change */
     uint64_t decision;     /* number of the decision that sent it */

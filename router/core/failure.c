@@ -11,6 +11,17 @@ const char *const refusal_names[REFUSAL_COUNT] = {
     [REFUSAL_FAILED] = "failed",       [REFUSAL_UNSERVED] = "unserved",
 };
 
+const char *const retry_failure_names[RETRY_FAILURE_COUNT] = {
+    [RETRY_UNREACHABLE] = "unreachable",
+    [RETRY_DIED] = "died",
+    [RETRY_TAKEN] = "taken",
+    [RETRY_SILENT] = "silent",
+    [RETRY_OVERLOADED] = "overloaded",
+    [RETRY_ERROR] = "error",
+    [RETRY_BROKEN] = "broken",
+    [RETRY_LOCAL] = "local",
+};
+
 static int64_t limit_us(const struct silence *s, const struct silence_config *c)
 {
     int64_t beats_us = SILENCE_BEATS * s->beat_us;

@@ -102,6 +102,7 @@ enum retry_failure {
     RETRY_LOCAL,  /* this router lacks a descriptor, a port, memory or a name's address */
     RETRY_FAILURE_COUNT
 };
+extern const char *const retry_failure_names[RETRY_FAILURE_COUNT];
 
 struct retry_budget {
     uint32_t saved; /* requests: a retry costs RETRY_REQUESTS of them */

@@ -115,6 +115,9 @@ from those of other pools, and so does its time to readiness: each has a name of
 {{- end -}}
 {{- $_ := set $kubernetes "offers" $offers -}}
 {{- $engine := deepCopy $v.engine.settings -}}
+{{- with include "muster.tracing" . -}}
+{{- $engine = mergeOverwrite (fromYaml .) $engine -}}
+{{- end -}}
 {{- if include "muster.monitored" . -}}
 {{- $_ := set $controller "metrics_key_file" "/run/muster-metrics/token" -}}
 {{- $_ := set $engine "metrics_key_file" "/run/muster-metrics/token" -}}
@@ -155,6 +158,9 @@ muster.yaml: |
 {{- end -}}
 {{- if include "muster.monitored" . -}}
 {{- $_ := set $router "metrics_key_file" "/run/muster-metrics/token" -}}
+{{- end -}}
+{{- with include "muster.tracing" . -}}
+{{- $router = mergeOverwrite (fromYaml .) $router -}}
 {{- end -}}
 {{- with include "muster.controllers" . -}}
 {{- $_ := set $router "controllers" (splitList "\n" .) -}}

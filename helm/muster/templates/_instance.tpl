@@ -115,6 +115,13 @@ told to end has as long as a drain may last: the driver makes its grace period 1
 {{- $volumes = concat $volumes (include "muster.metricsVolume" .root | fromYamlArray) -}}
 {{- $mounts = append $mounts (dict "name" "metrics" "mountPath" "/run/muster-metrics" "readOnly" true) -}}
 {{- end -}}
+{{- if $v.tracing.endpoint -}}
+{{- $env = concat $env (include "muster.tracingEnv" .root | fromYamlArray) -}}
+{{- end -}}
+{{- if include "muster.tracingSecret" .root -}}
+{{- $volumes = concat $volumes (include "muster.tracingVolume" .root | fromYamlArray) -}}
+{{- $mounts = append $mounts (dict "name" "tracing" "mountPath" "/run/muster-tracing" "readOnly" true) -}}
+{{- end -}}
 
 {{- $container := dict "name" "muster"
       "command" (list "muster")
@@ -198,6 +205,15 @@ told to end has as long as a drain may last: the driver makes its grace period 1
     defaultMode: 0440
     items:
       - { key: token, path: token }
+{{- end -}}
+
+{{- define "muster.tracingVolume" -}}
+- name: tracing
+  secret:
+    secretName: {{ .Values.tracing.headersSecret.name }}
+    defaultMode: 0440
+    items:
+      - { key: {{ .Values.tracing.headersSecret.key }}, path: headers }
 {{- end -}}
 
 {{- define "muster.caVolume" -}}

@@ -130,6 +130,37 @@ affinity:
 {{- default (printf "%s-metrics" (include "muster.fullname" .)) .Values.monitoring.existingSecret -}}
 {{- end -}}
 
+{{/* The settings of traces in a part's section, as YAML; nothing without an endpoint. */}}
+{{- define "muster.tracing" -}}
+{{- $t := .Values.tracing -}}
+{{- if $t.endpoint -}}
+{{- $settings := mergeOverwrite (deepCopy $t.settings) (dict "trace_endpoint" $t.endpoint) -}}
+{{- if $t.headersSecret.name -}}
+{{- $_ := set $settings "trace_headers_file" "/run/muster-tracing/headers" -}}
+{{- end -}}
+{{- toYaml $settings -}}
+{{- end -}}
+{{- end -}}
+
+{{/* "yes" while a Secret with headers is mounted. */}}
+{{- define "muster.tracingSecret" -}}
+{{- if and .Values.tracing.endpoint .Values.tracing.headersSecret.name -}}yes{{- end -}}
+{{- end -}}
+
+{{/* Where a container runs, as OpenTelemetry names it, in its environment. */}}
+{{- define "muster.tracingEnv" -}}
+- name: K8S_POD_NAME
+  valueFrom: { fieldRef: { fieldPath: metadata.name } }
+- name: K8S_POD_UID
+  valueFrom: { fieldRef: { fieldPath: metadata.uid } }
+- name: K8S_NAMESPACE
+  valueFrom: { fieldRef: { fieldPath: metadata.namespace } }
+- name: K8S_NODE
+  valueFrom: { fieldRef: { fieldPath: spec.nodeName } }
+- name: OTEL_RESOURCE_ATTRIBUTES
+  value: k8s.pod.name=$(K8S_POD_NAME),k8s.pod.uid=$(K8S_POD_UID),k8s.namespace.name=$(K8S_NAMESPACE),k8s.node.name=$(K8S_NODE)
+{{- end -}}
+
 {{- define "muster.controllerTlsSecret" -}}
 {{- default (printf "%s-controller-tls" (include "muster.fullname" .)) .Values.tls.controllerSecret -}}
 {{- end -}}

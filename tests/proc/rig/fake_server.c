@@ -9,7 +9,7 @@
  * prompts only. An unknown flag ends it, so that a wrong command line shows.
  *
  * GET /seen counts the calls (calls), the open ones (open), those that the client left (left), the tokens found
- * in its cache (cached) and its subscribers (subscribers), and shows the last call's salt. POST /lose sends the
+ * in its cache (cached) and its subscribers (subscribers), and shows the last call's salt and traceparent. POST /lose sends the
  * next K batches of events to nobody ({"count": K}); POST /clear empties the cache.
  */
 #include "agent/tokenizer.h"
@@ -19,6 +19,7 @@
 #include "base/core/json_path.h"
 #include "base/core/list.h"
 #include "base/core/own.h"
+#include "base/core/trace_context.h"
 #include "base/io/config/opt.h"
 #include "base/io/file.h"
 #include "base/io/http/http_server.h"
@@ -59,7 +60,7 @@ struct fake {
     struct list calls; /* open, in order of arrival; the first options.seqs of them run */
     unsigned long long call_count, left, finished, prompt_tokens, cached, generated;
     int64_t lose;
-    char salt[SALT_BYTES_MAX];
+    char salt[SALT_BYTES_MAX], traceparent[TRACE_PARENT_BYTES + 1];
 };
 
 struct call {
@@ -277,6 +278,8 @@ static void on_completion(struct fake *f, struct http_exchange *x, bool chat)
     if (json_path_u64(body, "max_completion_tokens", &most) < 0)
         json_path_u64(body, "max_tokens", &most);
     f->call_count++;
+    snprintf(f->traceparent, sizeof f->traceparent, STR_FMT,
+             STR_ARG(http_request_header(http_exchange_request(x), "traceparent")));
     snprintf(f->salt, sizeof f->salt, STR_FMT, STR_ARG(buf_view(&salt)));
     if (!str_eq(buf_view(&model), f->options.served_name)) {
         refuse(x, 404, "The model does not exist.");
@@ -389,6 +392,7 @@ static void on_seen(struct fake *f, struct http_exchange *x)
     json_kv_u64(&w, "cached", f->cached);
     json_kv_u64(&w, "subscribers", f->publisher ? kv_publisher_subscribers(f->publisher) : 0);
     json_kv_text(&w, "salt", f->salt);
+    json_kv_text(&w, "traceparent", f->traceparent);
     json_object_end(&w);
     http_reply(x, 200, JSON_TYPE, buf_view(&out));
 }

@@ -166,7 +166,8 @@ static const char openmetrics_text[] =
     "muster_ttft_seconds_bucket{le=\"0.1\"} 2 # {request_id=\"two\"} 0.07 1700000000.000002\n"
     "muster_ttft_seconds_bucket{le=\"0.5\"} 3\n"
     "muster_ttft_seconds_bucket{le=\"1.0\"} 3\n"
-    "muster_ttft_seconds_bucket{le=\"+Inf\"} 4 # {request_id=\"q\\\"\"} 7 1700000001.500000\n"
+    "muster_ttft_seconds_bucket{le=\"+Inf\"} 4 # {request_id=\"q\\\"\","
+    "trace_id=\"4bf92f3577b34da6a3ce929d0e0e4736\"} 7 1700000001.500000\n"
     "muster_ttft_seconds_sum 7.42\n"
     "muster_ttft_seconds_count 4\n"
     "# HELP muster_prompt_tokens Length of prompts | tokens.\n"
@@ -190,11 +191,13 @@ static void exemplars_are_the_latest(void **state)
     char endless[METRIC_EXEMPLAR_BYTES_MAX + 1];
     memset(endless, 'x', sizeof endless);
     metric_add(metric_series(m, REQUESTS, (struct str[]){ STR("a"), STR("200") }), 2);
-    metric_observe_request(ttft, 0.05, STR("one"), 1700000000000001);
-    metric_observe_request(ttft, 0.07, STR("two"), 1700000000000002);
-    metric_observe_request(ttft, 0.3, str_of(endless, sizeof endless), 1700000000000003);
-    metric_observe_request(ttft, 7, STR("q\""), 1700000001500000);
-    metric_observe_request(ttft, (double)NAN, STR("no"), 1700000001600000);
+    metric_observe_request(ttft, 0.05, STR("one"), (struct str){ 0 }, 1700000000000001);
+    metric_observe_request(ttft, 0.07, STR("two"), (struct str){ 0 }, 1700000000000002);
+    metric_observe_request(ttft, 0.3, str_of(endless, sizeof endless), (struct str){ 0 },
+                           1700000000000003);
+    metric_observe_request(ttft, 7, STR("q\""), STR("4bf92f3577b34da6a3ce929d0e0e4736"),
+                           1700000001500000);
+    metric_observe_request(ttft, (double)NAN, STR("no"), (struct str){ 0 }, 1700000001600000);
     assert_int_equal(metrics_render(m, METRICS_OPENMETRICS, &out), 0);
     cut_process(&out, "# EOF\n");
     assert_string_equal(out.data, openmetrics_text);
@@ -265,7 +268,7 @@ static void *add_many(void *arg)
     struct metrics *m = arg;
     for (int i = 0; i < ADDS; i++) {
         metric_inc(metric_of(m, SIZES));
-        metric_observe_request(metric_of(m, TTFT), 0.25, STR("some-request"), i);
+        metric_observe_request(metric_of(m, TTFT), 0.25, STR("some-request"), (struct str){ 0 }, i);
         if (i % 1000 == 0) metric_inc(tenant(m, "a"));
     }
     return NULL;
