@@ -312,7 +312,8 @@ static int start(struct demo *d, struct err *err)
     int64_t until_us = clock_mono_us() + READY_US;
     while (rc == 0) {
         const struct target router = { .host = STR("127.0.0.1"), .port = d->fleet.router_port };
-        rc = replay_calibrate(&router, (struct str){ 0 }, &d->tokens_per_word, err);
+        rc = replay_calibrate(&router, (struct str){ 0 }, (struct str){ 0 }, &d->tokens_per_word,
+                              err);
         if (rc == 0 || clock_mono_us() > until_us || interrupted) break;
         usleep(POLL_US / 5);
         rc = 0;

@@ -238,7 +238,8 @@ static int load(const void *options, struct err *err)
     if (rc == 0) rc = loop_new(&loop, err);
     if (rc == 0) rc = target_find(&o->place, &target, &model, err);
     if (rc == 0 && o->tokens_per_word == 0) {
-        rc = replay_calibrate(&target, o->place.api_key, &replay.tokens_per_word, err);
+        rc = replay_calibrate(&target, o->place.api_key, buf_view(&model), &replay.tokens_per_word,
+                              err);
     }
     if (rc < 0) return rc;
     struct load_config config = { .host = target.host,

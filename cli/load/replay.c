@@ -70,7 +70,8 @@ static int count_tokens(struct str reply, uint64_t *ret)
     return -EINVAL;
 }
 
-int replay_calibrate(const struct target *target, struct str api_key, double *ret, struct err *err)
+int replay_calibrate(const struct target *target, struct str api_key, struct str model, double *ret,
+                     struct err *err)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
     CLEANUP(buf_fini) struct buf body = { 0 };
@@ -80,6 +81,7 @@ int replay_calibrate(const struct target *target, struct str api_key, double *re
     json_writer_init(&w, &body);
     json_object(&w);
     json_kv_str(&w, "prompt", buf_view(&text));
+    if (model.len > 0) json_kv_str(&w, "model", model);
     json_object_end(&w);
     struct http_fetch_request req = { .host = target->host,
                                       .port = target->port,

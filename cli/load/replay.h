@@ -56,9 +56,11 @@ uint32_t replay_count_within(const struct trace *t, uint32_t first, int64_t span
 int64_t replay_due_us(const struct replay *r, uint32_t index);
 int replay_message(struct replay *r, uint32_t index, struct buf *out);
 
-/* Asks the server's /tokenize for the tokens per word of replayed text. Tries again for ten seconds while
+/* Asks the server's /tokenize for the tokens per word of replayed text; an empty model is the server's
+ * only one. Tries again for ten seconds while
  * the reply is 503, as it is from a router that has just come up. */
-int replay_calibrate(const struct target *target, struct str api_key, double *ret, struct err *err);
+int replay_calibrate(const struct target *target, struct str api_key, struct str model, double *ret,
+                     struct err *err);
 
 #define QUESTIONS_MAX 1024
 

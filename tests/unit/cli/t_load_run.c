@@ -263,7 +263,7 @@ static void a_young_router_is_asked_again(void **state)
     double tokens_per_word = 0;
     struct err err = { 0 };
     const struct target at = { .host = STR("127.0.0.1"), .port = http_server_port(s) };
-    int rc = replay_calibrate(&at, (struct str){ 0 }, &tokens_per_word, &err);
+    int rc = replay_calibrate(&at, (struct str){ 0 }, (struct str){ 0 }, &tokens_per_word, &err);
     loop_stop(y.loop);
     pthread_join(thread, NULL);
     http_server_free(s);
