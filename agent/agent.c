@@ -97,6 +97,7 @@ struct agent {
     double clock_asked;  /* in the order under way */
     bool drain_wished, started, last_words;
     char trouble[REPORT_TEXT_BYTES_MAX];
+    uint64_t oom_kills;  /* of our control group, when the engine was started */
     uint32_t unfinished; /* requests in flight when the drain's time was over */
     int rc;
     struct err *err;
@@ -149,8 +150,9 @@ static void on_engine_end(void *arg, uint32_t events)
     if (!how.known)
         snprintf(a->trouble, sizeof a->trouble, "the engine ended");
     else
-        snprintf(a->trouble, sizeof a->trouble, "the engine ended %s %d",
-                 how.killed ? "by signal" : "with status", how.code);
+        snprintf(a->trouble, sizeof a->trouble, "the engine ended %s %d%s",
+                 how.killed ? "by signal" : "with status", how.code,
+                 proc_oom_kills() > a->oom_kills ? ": the memory limit was reached" : "");
     log_event(LOG_WARN, "engine_ended", "instance=%.*s pid=%lld how=%s",
               STR_ARG(a->in.spec.instance), (long long)a->engine.id.pid, a->trouble);
     forget_engine(a);
@@ -166,6 +168,7 @@ static int watch_engine(struct agent *a)
 static void spawn_engine(struct agent *a)
 {
     struct err err = { 0 };
+    a->oom_kills = proc_oom_kills();
     int rc = instance_spawn(&a->in, &a->engine, &a->engine_port, &err);
     if (rc == 0 && watch_engine(a) < 0) {
         /* Its end would go unnoticed: it must not run. */
@@ -702,6 +705,13 @@ static int find_controllers(struct agent *a, struct err *err)
     return rc == -ENOSPC ? 0 : rc; /* the first ones do */
 }
 
+static bool engine_is_ready(void *arg, const char **ret_state)
+{
+    const struct agent *a = arg;
+    *ret_state = sup_state_text(a->sup.state);
+    return a->sup.state == SUP_UP && !a->drain_wished;
+}
+
 static int build(struct agent *a, tokenizer_load_fn *load, struct err *err)
 {
     const struct agent_config *c = a->config;
@@ -731,6 +741,9 @@ static int build(struct agent *a, tokenizer_load_fn *load, struct err *err)
     if (rc == 0 && getrandom(&a->boot, sizeof a->boot, 0) != sizeof a->boot)
         rc = err_set(err, -EIO, "the system gives no random bytes");
     if (rc == 0) rc = loop_new(&a->loop, err);
+    /* Before the translator, which takes the first port that is free. */
+    if (rc == 0 && c->listen.len > 0)
+        rc = face_open(a->loop, c->listen, engine_is_ready, a, &a->face, err);
     if (rc == 0) rc = open_calls(a, err);
     if (rc == 0) rc = loop_signal(a->loop, SIGTERM, on_signal, a, err);
     if (rc == 0) rc = loop_signal(a->loop, SIGINT, on_signal, a, err);
@@ -744,13 +757,6 @@ static int build(struct agent *a, tokenizer_load_fn *load, struct err *err)
     a->lease_until_us = loop_now_us(a->loop);
     a->tick = (struct loop_timer){ .fn = on_tick, .arg = a };
     return loop_timer_set(a->loop, &a->tick, loop_now_us(a->loop));
-}
-
-static bool engine_is_ready(void *arg, const char **ret_state)
-{
-    const struct agent *a = arg;
-    *ret_state = sup_state_text(a->sup.state);
-    return a->sup.state == SUP_UP && !a->drain_wished;
 }
 
 static void teardown(struct agent *a)
@@ -805,8 +811,6 @@ int agent_main(const struct agent_config *config, tokenizer_load_fn *load, struc
         rc = instance_become_engine(&a->in, (uint16_t)config->engine_port, err);
     if (rc == 0 && !a->in.adopts) rc = instance_lock(&a->in, err);
     if (rc == 0) rc = build(a, load, err);
-    if (rc == 0 && config->listen.len > 0)
-        rc = face_open(a->loop, config->listen, engine_is_ready, a, &a->face, err);
     if (rc == 0) rc = notify_watch_start(&a->manager, a->loop, NULL, 0, err);
     if (rc == 0) {
         tell_ready(a);

@@ -194,6 +194,27 @@ static int heed_stuck(struct control *c, uint32_t at, const struct listed *item,
     return control_apply(c, at, INTENT_END, why, NULL, now_us);
 }
 
+/* Counts an instance that ended by itself before it was ever ready as a refusal of its offer, so that the next
+ * goes elsewhere: there its engine does not start. A machine or Pod that went away says less about the offer
+ * than an engine that its agent has given up. */
+static void heed_false_start(struct control *c, uint32_t at, const struct listed *item,
+                             int64_t now_us)
+{
+    const struct intent *i = &c->money.intent[at];
+    const struct detail *d = &c->observed.detail[at];
+    bool coming = i->state == INTENT_CREATED || i->state == INTENT_REGISTERED;
+    bool watched = i->called_us > 0 && i->called_us >= c->observed.listening_us;
+    bool given_up = c->observed.seen[at].state == AGENT_STOPPED && d->trouble[0];
+    bool gone = item && item->gone && item->why[0];
+    uint32_t offer = control_find_offer(c, i->provider, i->offer);
+    if (!coming || !watched || d->lead_learned || !(given_up || gone) || offer == PLAN_NONE) return;
+    enum offer_error class = given_up ? OFFER_INVALID : OFFER_TRANSIENT;
+    offer_answered(&c->money.health[offer], class, given_up ? d->trouble : item->why, now_us);
+    measure_create(c, offer, class);
+    log_event(LOG_WARN, "never_ready", "id=%s offer=%s class=%s why=%s", i->id, i->offer,
+              offer_error_names[class], c->money.health[offer].text);
+}
+
 void control_see_phase(struct control *c, uint32_t at, int64_t now_us)
 {
     struct detail *d = &c->observed.detail[at];
@@ -218,6 +239,8 @@ static int drive_intent(struct control *c, uint32_t at, int64_t now_us)
                             .item = find_item(l, i),
                             .may_ask = offer_is_askable(c, i, now_us),
                             .routed = may_be_routed(c, at, now_us),
+                            .in_parts =
+                                cloud != PLAN_NONE && c->observed.provider[cloud].cloud.in_parts,
                             .calling = control_is_calling(d),
                             .answered_us = d->answered_us,
                             .listening_us = c->observed.listening_us };
@@ -227,11 +250,16 @@ static int drive_intent(struct control *c, uint32_t at, int64_t now_us)
     if (was_taken(&v, offer == PLAN_NONE ? NULL : &c->money.offer[offer], e))
         count_loss(c, at, now_us);
     char why[INTENT_WHY_BYTES] = "";
+    if (e == INTENT_DRAINED) heed_false_start(c, at, v.item, now_us);
     if (v.item && v.item->gone)
         snprintf(why, sizeof why, "%s", v.item->why);
+    else if (e == INTENT_ABSENT && v.item)
+        snprintf(why, sizeof why, "asked again: it may be there in part");
     else if (e == INTENT_DRAINED && d->unfinished > 0)
         snprintf(why, sizeof why, "%s, with %u requests in flight when the drain's time was over",
                  intent_event_names[e], d->unfinished);
+    else if (e == INTENT_DRAINED && i->state < INTENT_DRAINING && d->trouble[0])
+        snprintf(why, sizeof why, "%s: %.140s", intent_event_names[e], d->trouble);
     int rc =
         e == INTENT_EVENT_COUNT ? 0 : control_apply(c, at, e, why[0] ? why : NULL, handle, now_us);
     if (rc == 0) rc = heed_notice(c, at, v.item, now_us);

@@ -15,6 +15,7 @@
 #include "base/core/fault.h"
 #include "base/core/hash.h"
 #include "base/core/own.h"
+#include "base/io/file.h"
 #include "base/io/loop/clock.h"
 
 #include <fcntl.h>
@@ -33,6 +34,7 @@
 #include <unistd.h>
 
 #define STAT_BYTES_MAX 1024 /* of /proc/PID/stat; a line is about 300 */
+#define OOM_BYTES_MAX 4096  /* of a control group's counters; version 2 has ten lines */
 #define STATUS_FD 3         /* the status pipe in the child: the last descriptor kept */
 
 extern char **environ;
@@ -519,4 +521,18 @@ int proc_wait(struct proc *p, int64_t timeout_us, struct proc_exit *ret)
             return proc_reap(p, ret);
         if (left_ms <= 0) return -ETIMEDOUT;
     }
+}
+
+uint64_t proc_oom_kills(void)
+{
+    /* A container sees its own group at the root of the hierarchy, of either version. */
+    static const char *const paths[] = { "/sys/fs/cgroup/memory.events",
+                                         "/sys/fs/cgroup/memory/memory.oom_control" };
+    for (size_t i = 0; i < COUNT_OF(paths); i++) {
+        CLEANUP(buf_fini) struct buf text = { 0 };
+        if (file_read(paths[i], OOM_BYTES_MAX, &text, NULL) < 0) continue;
+        const char *at = strstr(text.data, "oom_kill ");
+        if (at) return strtoull(at + strlen("oom_kill "), NULL, 10);
+    }
+    return 0;
 }

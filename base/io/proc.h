@@ -80,5 +80,9 @@ int proc_signal_group(const struct proc_id *id, int signo, struct err *err);
 void proc_id_print(const struct proc_id *id, char ret[PROC_ID_TEXT_MAX]);
 int proc_id_parse(struct str text, struct proc_id *ret); /* -EINVAL */
 
+/* Returns how many processes of this control group the kernel has killed for want of memory; 0 where that is
+ * not told. */
+uint64_t proc_oom_kills(void);
+
 /* Gets the path of the running program, which `muster up` starts again with other arguments. */
 int proc_self_path(char *ret, size_t size);

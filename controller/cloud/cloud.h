@@ -136,9 +136,11 @@ struct cloud_driver {
 struct cloud {
     const struct cloud_driver *driver;
     void *ctx;
-    int64_t lag_us;                  /* of its listings */
-    int64_t poll_us;                 /* between two listings; 0: one with each tick */
-    double calls_per_s;              /* budget for all its calls together; 0: unlimited */
+    int64_t lag_us;     /* of its listings */
+    int64_t poll_us;    /* between two listings; 0: one with each tick */
+    double calls_per_s; /* budget for all its calls together; 0: unlimited */
+    bool
+        in_parts; /* a create makes several things: it is repeated until a reply says that all are there */
     const struct cloud_fence *fence; /* NULL: no other process makes calls */
 };
 

@@ -69,6 +69,21 @@ static bool is_over(const struct merge_view *v, int64_t since_us, int64_t limit_
     return now_us - max_i64(since_us, v->listening_us) >= limit_us;
 }
 
+/* Returns true if the instance is listed and no reply has said that all of it was made: the one that did may be
+ * lost, or the call that would have made the rest. */
+static bool is_in_part(const struct merge_view *v)
+{
+    return v->in_parts && v->intent->state == INTENT_CREATING;
+}
+
+/* Returns true if the create should be made again to complete the instance. This buys nothing, so the offer's
+ * back-off does not hold it. */
+static bool may_complete(const struct merge_view *v, const struct merge_config *c, int64_t now_us)
+{
+    int64_t asked_us = max_i64(max_i64(v->intent->called_us, v->answered_us), v->listening_us);
+    return !v->calling && now_us - asked_us >= c->retry_us;
+}
+
 static enum intent_event event_while_coming(const struct merge_view *v,
                                             const struct merge_config *c, int64_t now_us)
 {
@@ -79,9 +94,10 @@ static enum intent_event event_while_coming(const struct merge_view *v,
         if (is_over(v, i->made_us, c->boot_us, now_us)) return INTENT_LATE;
         return absence_is_proven(v, c, now_us) ? INTENT_ABSENT : INTENT_EVENT_COUNT;
     }
-    if (v->item) return INTENT_LISTED;
+    if (v->item && !is_in_part(v)) return INTENT_LISTED;
     /* Counted from the intent's beginning: repeated calls must not put the deadline off. */
     if (is_over(v, i->wanted_us, c->boot_us, now_us)) return INTENT_LATE;
+    if (v->item) return may_complete(v, c, now_us) ? INTENT_ABSENT : INTENT_EVENT_COUNT;
     if (!v->may_ask || !v->listing || v->calling) return INTENT_EVENT_COUNT;
     if (i->state == INTENT_WANTED) return INTENT_GO;
     return absence_is_proven(v, c, now_us) ? INTENT_ABSENT : INTENT_EVENT_COUNT;

@@ -90,6 +90,7 @@ struct merge_view {
     const struct listed *item;     /* its entry there, or NULL */
     bool may_ask;                  /* its offer is not in back-off */
     bool routed;                   /* a router has requests there, or one may have */
+    bool in_parts;                 /* its provider's create makes several things (cloud.h) */
     bool calling;                  /* a call about it is due or under way: no other is wanted */
     int64_t answered_us;  /* when the last call about it completed; 0: none since the start */
     int64_t listening_us; /* since when we listen without a gap: silence before proves nothing */

@@ -503,8 +503,10 @@ int kube_cloud_open(struct loop *l, const struct kube_settings *settings, int64_
     }
     log_event(LOG_INFO, "cluster_opened", "server=%.*s namespace=%.*s source=%.*s",
               STR_ARG(k->cluster->server), STR_ARG(k->ns), STR_ARG(k->cluster->source));
-    *ret = (struct cloud){
-        .driver = &k->driver, .ctx = k, .lag_us = KUBE_LAG_US, .poll_us = settings->section->poll_us
-    };
+    *ret = (struct cloud){ .driver = &k->driver,
+                           .ctx = k,
+                           .lag_us = KUBE_LAG_US,
+                           .poll_us = settings->section->poll_us,
+                           .in_parts = true };
     return 0;
 }

@@ -78,6 +78,9 @@ told to end has as long as a drain may last: the driver makes its grace period 1
 {{- $env = append $env (dict "name" (printf "MUSTER_AGENT_%s" (upper $name)) "value" (get $settings $name | toString)) -}}
 {{- end -}}
 {{- $env = append $env (dict "name" "MUSTER_ENGINE_DRAIN" "value" (printf "%ds" $drain)) -}}
+{{- if and (include "muster.monitored" .root) (ne (default "muster" .pool.engine_kind) "muster") -}}
+{{- $env = append $env (dict "name" "MUSTER_AGENT_METRICS_KEY_FILE" "value" "/run/muster-metrics/token") -}}
+{{- end -}}
 {{- with (default (dict) .accelerator.resources).cpu -}}
 {{- $env = append $env (dict "name" "MUSTER_ENGINE_THREADS" "value" (include "muster.cores" .)) -}}
 {{- end -}}
@@ -123,10 +126,12 @@ told to end has as long as a drain may last: the driver makes its grace period 1
 {{- $mounts = append $mounts (dict "name" "tracing" "mountPath" "/run/muster-tracing" "readOnly" true) -}}
 {{- end -}}
 
+{{- /* The agent of an engine of another make speaks for it at the first free port above that of its probes. */}}
+{{- $spoken := eq (default "muster" .pool.engine_kind) "muster" | ternary (list) (list (dict "name" "translator" "containerPort" 8101)) -}}
 {{- $container := dict "name" "muster"
       "command" (list "muster")
       "imagePullPolicy" $v.image.pullPolicy
-      "ports" (list (dict "name" "engine" "containerPort" 8200) (dict "name" "agent" "containerPort" 8100))
+      "ports" (concat (list (dict "name" "engine" "containerPort" 8200) (dict "name" "agent" "containerPort" 8100)) $spoken)
       "env" $env "volumeMounts" $mounts -}}
 {{- $image := default $accelerator.image .pool.image -}}
 {{- with $image -}}

@@ -540,6 +540,41 @@ static void claims(void **state)
             fail_msg("%s: claim %d", r[i].why, got[i].claim);
 }
 
+/* A create that makes several things goes on until a reply says that all are there, whatever a listing says. */
+static void a_create_in_parts_is_completed(void **state)
+{
+    (void)state;
+    const struct merge_config config = MERGE_CONFIG_DEFAULT;
+    struct intent intent = { .state = INTENT_CREATING,
+                             .wanted_us = NOW - 20 * SECOND,
+                             .called_us = NOW - 20 * SECOND };
+    struct sighting seen = { 0 };
+    struct listed item = { 0 };
+    struct listing listing = { .item = &item, .count = 1, .ok = true, .taken_us = NOW };
+    struct merge_view v = { .intent = &intent,
+                            .seen = &seen,
+                            .listing = &listing,
+                            .item = &item,
+                            .listening_us = NOW - 950 * SECOND };
+    assert_int_equal(merge_event(&v, &config, NOW), INTENT_LISTED);
+    v.in_parts = true; /* its offer is in back-off: nothing is bought, so that does not matter */
+    assert_int_equal(merge_event(&v, &config, NOW), INTENT_ABSENT);
+    v.answered_us = NOW - config.retry_us + 1;
+    assert_int_equal(merge_event(&v, &config, NOW), NONE);
+    v.answered_us = 0;
+    v.calling = true;
+    assert_int_equal(merge_event(&v, &config, NOW), NONE);
+    v.calling = false;
+    seen.heard_us = NOW; /* its agent reports: it has all that it needs */
+    assert_int_equal(merge_event(&v, &config, NOW), INTENT_REPORTED);
+    seen.heard_us = 0;
+    intent.wanted_us = NOW - config.boot_us;
+    assert_int_equal(merge_event(&v, &config, NOW), INTENT_LATE);
+    intent.state = INTENT_CREATED;
+    intent.made_us = NOW;
+    assert_int_equal(merge_event(&v, &config, NOW), NONE);
+}
+
 static int merge_tests(void)
 {
     const struct CMUnitTest tests[] = {
@@ -549,6 +584,7 @@ static int merge_tests(void)
         cmocka_unit_test(our_own_gap_is_no_evidence),
         cmocka_unit_test(phases),
         cmocka_unit_test(claims),
+        cmocka_unit_test(a_create_in_parts_is_completed),
     };
     return cmocka_run_group_tests_name("merge", tests, NULL, NULL);
 }

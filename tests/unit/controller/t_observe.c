@@ -10,6 +10,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -281,6 +282,69 @@ static void memory_is_of_its_rows_and_pools(void **state)
     world_free(w);
 }
 
+/* Lets the agent of instance `at` say that it has given its engine up. */
+static void give_up(struct world *w, uint32_t at, const char *trouble)
+{
+    uint32_t count;
+    const struct fake_instance *in = fake_cloud_instances(w->fake, &count);
+    assert_true(at < count);
+    struct agent_report r = { .instance = str_from(in[at].intent),
+                              .intent = str_from(in[at].intent),
+                              .boot = 1,
+                              .seq = ++w->agent[at].seq,
+                              .state = AGENT_STOPPED,
+                              .trouble = str_from(trouble) };
+    struct agent_reply reply;
+    control_report(w->control, &r, w->now, &reply);
+}
+
+static const char *offer_text(const struct world *w, const char *name)
+{
+    uint32_t at = control_find_offer(w->control, "fake", name);
+    assert_int_not_equal(at, PLAN_NONE);
+    return w->control->money.health[at].text;
+}
+
+static void an_engine_that_never_starts_counts_against_its_offer(void **state)
+{
+    (void)state;
+    struct world *w = world_new(&(struct fake_config){ .boot_us = SECOND });
+    w->service.pool[0].min = 1;
+    w->agents_silent = true; /* the test speaks for them */
+    for (int i = 0; i < 60 && world_made(w) == 0; i++)
+        world_second(w);
+    assert_int_equal(world_made(w), 1);
+    uint32_t count;
+    const struct fake_instance *in = fake_cloud_instances(w->fake, &count);
+    char first[NAME_BYTES];
+    snprintf(first, sizeof first, "%s", in[0].offer);
+    world_run(w, 3);
+    give_up(w, 0, "the engine ended by signal 9: the memory limit was reached");
+    for (int i = 0; i < 60 && world_made(w) == 1; i++)
+        world_second(w);
+    assert_int_equal(world_made(w), 2);
+    in = fake_cloud_instances(w->fake, &count);
+    assert_string_not_equal(in[1].offer, first);
+    assert_string_equal(offer_text(w, first),
+                        "the engine ended by signal 9: the memory limit was reached");
+    world_free(w);
+}
+
+static void an_engine_that_dies_later_does_not(void **state)
+{
+    (void)state;
+    struct world *w = world_with_one(&scale_work);
+    uint32_t count;
+    const struct fake_instance *in = fake_cloud_instances(w->fake, &count);
+    char first[NAME_BYTES];
+    snprintf(first, sizeof first, "%s", in[0].offer);
+    give_up(w, 0, "the engine ended by signal 6");
+    world_run(w, 12);
+    assert_string_equal(offer_text(w, first), "");
+    assert_true(world_running(w) >= 1);
+    world_free(w);
+}
+
 static int observe_tests(void)
 {
     const struct CMUnitTest tests[] = {
@@ -288,6 +352,8 @@ static int observe_tests(void)
         cmocka_unit_test(the_rows_that_read_it_act_on_it),
         cmocka_unit_test(lengths_of_two_routers_are_joined),
         cmocka_unit_test(memory_is_of_its_rows_and_pools),
+        cmocka_unit_test(an_engine_that_never_starts_counts_against_its_offer),
+        cmocka_unit_test(an_engine_that_dies_later_does_not),
     };
     return cmocka_run_group_tests_name("observe", tests, NULL, NULL);
 }
