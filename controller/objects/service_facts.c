@@ -59,6 +59,7 @@ static void read_pools(const struct control *c, const struct plan_service *s,
         to->desired = d->target[p];
         f->desired += d->target[p];
         bool missing = d->target[p] > d->ready[p];
+        f->missing |= missing;
         if (missing && !f->stocked_out)
             f->stocked_out = is_sold_out(c, pool, f->stock, sizeof f->stock);
     }

@@ -24,7 +24,8 @@ struct service_facts {
     uint64_t met, missed;         /* requests, as routers have told since the term's start */
     const char *reason, *blocked; /* static; NULL: none */
     bool at_budget;
-    bool stocked_out;
+    bool missing;                 /* a pool has fewer ready instances than were decided */
+    bool stocked_out;             /* such a pool: all its offers refused last */
     char stock[INTENT_WHY_BYTES]; /* the pool and offer, and the provider's words */
 };
 

@@ -110,9 +110,11 @@ static void set_limits(const struct service_facts *f, struct service_state *budg
         set(budget, SERVICE_FALSE, "WithinBudget", "at most %.2f dollars an hour", f->budget_h);
     else
         set(budget, SERVICE_FALSE, "NoBudget", "spec.budget_per_hour is not set");
-    if (f->stocked_out)
+    bool again = stock->truth == SERVICE_TRUE && f->missing && f->ready <= stock->ready;
+    if (f->stocked_out) {
+        if (!again) stock->ready = f->ready;
         set(stock, SERVICE_TRUE, "NoCapacity", "%s", f->stock);
-    else
+    } else if (!again || !stock->message[0])
         set(stock, SERVICE_FALSE, "CapacityFound", "no pool waits for capacity");
 }
 

@@ -7,7 +7,8 @@
  *     Ready          requests are served: an instance is ready, or none runs and the first request starts one
  *     Progressing    instances are to come or to go
  *     BudgetReached  the budget holds instances back
- *     StockedOut     a pool lacks instances, and all its offers last said that there is nothing to be had
+ *     StockedOut     a pool lacks instances, and all its offers last said that there is nothing to be had. It stays
+ *                    while they are asked again, until another instance is ready: a Pod that was made is none yet
  */
 #pragma once
 #include "controller/objects/service_facts.h"
@@ -33,6 +34,7 @@ struct service_state { /* one condition */
     char reason[SERVICE_REASON_BYTES]; /* a word in CamelCase; empty: the condition was never set */
     char message[SERVICE_MESSAGE_BYTES];
     int64_t since_us; /* a date */
+    uint32_t ready;   /* StockedOut: instances that were ready when it became true */
 };
 
 /* What was decided about the newest specification of the object. */

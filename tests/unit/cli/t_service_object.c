@@ -305,6 +305,30 @@ static void dates_change_with_the_truth_alone(void **state)
     assert_int_equal(s[SERVICE_READY].since_us, 3000);
 }
 
+/* A provider that is asked again has not given anything yet. */
+static void a_stock_out_lasts_until_an_instance_is_ready(void **state)
+{
+    (void)state;
+    const struct service_verdict v = { .tried = true, .generation = 1 };
+    struct service_facts f = { RUNNING, .ready = 1, .desired = 3, .missing = true,
+                               .stock = "none" };
+    struct service_state s[SERVICE_CONDITION_COUNT] = { 0 };
+    f.stocked_out = true;
+    service_conditions(&v, &f, 1, s);
+    f.stocked_out = false;
+    service_conditions(&v, &f, 2, s);
+    assert_int_equal(s[SERVICE_STOCKED_OUT].truth, SERVICE_TRUE);
+    assert_string_equal(s[SERVICE_STOCKED_OUT].message, "none");
+    f.ready = 2;
+    service_conditions(&v, &f, 3, s);
+    assert_int_equal(s[SERVICE_STOCKED_OUT].truth, SERVICE_FALSE);
+    f.stocked_out = true;
+    service_conditions(&v, &f, 4, s);
+    f.stocked_out = f.missing = false; /* fewer are wanted */
+    service_conditions(&v, &f, 5, s);
+    assert_int_equal(s[SERVICE_STOCKED_OUT].truth, SERVICE_FALSE);
+}
+
 /* What is written is JSON whose conditions read back with their dates. */
 static void a_status_reads_back(void **state)
 {
@@ -374,6 +398,7 @@ int main(void)
         cmocka_unit_test(conditions_say_what_is_so),
         cmocka_unit_test(a_refused_object_says_what_stays),
         cmocka_unit_test(dates_change_with_the_truth_alone),
+        cmocka_unit_test(a_stock_out_lasts_until_an_instance_is_ready),
         cmocka_unit_test(a_status_reads_back),
         cmocka_unit_test(attainment_is_of_the_last_minutes),
     };
