@@ -118,10 +118,11 @@ static int compare(const struct live_config *l, struct live_candidate *c, struct
     if (rc < 0)
         rc = err_set(err, rc, "no memory for the comparison");
     else if (x.refused_count > 0)
-        rc = err_set(err, -EINVAL,
-                     STR_FMT "%s cannot be changed in a running controller: write it into the file "
-                             "and start the controller again",
-                     STR_ARG(buf_view(&x.refused)), x.refused_count > PATHS_SHOWN ? ", ..." : "");
+        rc = err_set(err, -EINVAL, STR_FMT "%s cannot be changed in a running %s",
+                     STR_ARG(buf_view(&x.refused)), x.refused_count > PATHS_SHOWN ? ", ..." : "",
+                     c->source == LIVE_OBJECTS
+                         ? "service: delete the object and make it anew"
+                         : "controller: write it into the file and start the controller again");
     buf_fini(&x.refused);
     return rc;
 }

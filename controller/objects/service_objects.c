@@ -6,6 +6,7 @@
  * the configuration is the truth, and an object that equals its entry needs nothing. */
 #include "controller/objects/service_objects.h"
 
+#include "base/core/bits.h"
 #include "base/core/hash.h"
 #include "base/core/json_path.h"
 #include "base/core/own.h"
@@ -61,7 +62,7 @@ struct service_objects {
     struct seen *seen[SERVICE_OBJECTS_MAX];
     uint32_t count;
     bool synced;
-    uint64_t overflow;
+    uint64_t overflow;          /* objects that found no room in this term */
     struct gone gone[GONE_MAX]; /* a ring */
     uint32_t gone_next;
     uint64_t events_at; /* of the controller's events: told so far */
@@ -168,7 +169,6 @@ static void on_event(void *arg, const struct kube_event *e)
     if (e->type == KUBE_SYNCED) {
         log_event(LOG_INFO, "service_objects_listed", "count=%u", o->count);
         o->synced = true;
-        o->overflow = 0;
     } else if (e->type == KUBE_DELETED) {
         forget(o, e->meta->name);
     } else {
@@ -181,7 +181,7 @@ static void on_event(void *arg, const struct kube_event *e)
 
 static void name_giver(const struct str object, char ret[BY_BYTES])
 {
-    snprintf(ret, BY_BYTES, "musterservice/%.*s", 60, object.data);
+    snprintf(ret, BY_BYTES, "musterservice/%.*s", (int)min_size(object.len, 60), object.data);
 }
 
 static void remember_gone(struct service_objects *o, const struct service_entry *e)
@@ -364,7 +364,8 @@ static bool end_one(struct service_objects *o, struct service_list *list)
 {
     for (uint32_t i = 0; i < list->count; i++) {
         const struct seen *s = find(o, list->entry[i].object);
-        if (s && !s->object.meta.deleting) continue;
+        bool ignored = !s && o->overflow > 0; /* it may be one of those that found no room */
+        if (ignored || (s && !s->object.meta.deleting)) continue;
         return take_away(o, list, i) == 0;
     }
     return false;
@@ -560,6 +561,7 @@ int service_objects_begin(struct service_objects *o, struct control *control, st
                                             .on_event = on_event,
                                             .arg = o };
     o->control = control;
+    o->overflow = 0;
     o->begun_us = now_us(o);
     o->events_at = UINT64_MAX; /* what happened before is not told again */
     service_events_each(control, &o->events_at, on_fleet_event, NULL);

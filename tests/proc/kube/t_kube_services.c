@@ -7,7 +7,9 @@
 #include "base/core/own.h"
 #include "controller/objects/service_object.h"
 #include "tests/proc/kube/kube_rig.h"
+#include "tests/redis_server.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -27,22 +29,33 @@ static void start_controller(void)
     controller = rig_server("controller", controller.port, ARGS("--config", config));
 }
 
-static int set_up(void **state)
+/* Writes a controller's file; `more` are settings of section controller. */
+static void write_config(char ret[RIG_PATH], const char *more)
 {
-    (void)state;
-    char text[1024], name[32];
-    kube_rig_post(&server, "/script", "{\"count\":0}");
-    kube_rig_post(&server, "/restart", "{\"empty\":true}");
+    char text[1280], name[32];
     snprintf(text, sizeof text,
-             "controller: { state: %s/state%d, tick: 100ms }\n"
+             "controller: { state: %s/state%d, tick: 100ms%s }\n"
              "kubernetes: { kubeconfig: %s, namespace: " KUBE_RIG_NS
              ", services: true, calls_per_s: 1000 }\n"
              "local: { cores: 8, offers: [ { name: bit, share: 0.1, price_per_hour: 1 } ] }\n"
              "services:\n  - { name: own, model: " MODEL
              ", pools: [ { name: p, offers: [bit] } ] }\n",
-             rig_folder(), runs, server.kubeconfig);
+             rig_folder(), runs, more, server.kubeconfig);
     snprintf(name, sizeof name, "muster%d.yaml", runs++);
-    rig_file(config, name, text);
+    rig_file(ret, name, text);
+}
+
+static void empty_server(void)
+{
+    kube_rig_post(&server, "/script", "{\"count\":0}");
+    kube_rig_post(&server, "/restart", "{\"empty\":true}");
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    empty_server();
+    write_config(config, "");
     controller.port = rig_port();
     start_controller();
     world = kube_world_open(&server, (struct kube_client_config){ 0 });
@@ -359,16 +372,86 @@ static void a_deletion_that_nobody_saw(void **state)
     assert_true(serves("talk", ""));
 }
 
+/* ---- two controllers on one Redis ---- */
+
+static bool leads(void *arg)
+{
+    const struct rig_process *p = arg;
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    return rig_call(p->port, "/health", NULL, &reply) == 200 && !strstr(reply.data, "standby");
+}
+
+static bool stands_by(void *arg)
+{
+    const struct rig_process *p = arg;
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    return rig_call(p->port, "/health", NULL, &reply) == 200 && strstr(reply.data, "standby");
+}
+
+/* The one that stands by watches and writes nothing. When the leader stops it goes on with the same services, and one
+ * that returns does nothing. */
+static void the_leader_alone_acts(void **state)
+{
+    (void)state;
+    struct redis_server redis;
+    struct rig_process two[2];
+    char more[200], path[RIG_PATH];
+    if (!redis_server_exists()) skip();
+    empty_server();
+    redis_start(&redis, rig_folder(), "redis", NULL);
+    assert_true(redis_await(&redis, "PING", "PONG"));
+    snprintf(more, sizeof more, ", store: 'redis+unix://%s', leader_lease: 2s", redis.socket);
+    for (int i = 0; i < 2; i++) {
+        write_config(path, more);
+        two[i] = rig_server("controller", rig_port(), ARGS("--config", path));
+        rig_wait(i == 0 ? leads : stands_by, &two[i], "one leads, the other stands by");
+    }
+    world = kube_world_open(&server, (struct kube_client_config){ 0 });
+    controller = two[0];
+    make("code", SPEC("\"slo_ttft\":\"3s\","));
+    expect_service("code", "\"slo_ttft_s\":3", true);
+    expect("code", "Accepted", "True", "generation 1");
+    assert_true(rig_metric(two[1].port, "muster_controller_service_objects{state=\"accepted\"}") <=
+                0);
+
+    assert_int_equal(proc_signal(&two[0].proc.id, SIGSTOP, NULL), 0);
+    rig_wait(leads, &two[1], "the other leads");
+    controller = two[1];
+    expect_service("code", "\"slo_ttft_s\":3", true);
+    change("code", 2, SPEC("\"slo_ttft\":\"4s\","));
+    expect_service("code", "\"slo_ttft_s\":4", true);
+    expect("code", "Accepted", "True", "generation 2");
+
+    assert_int_equal(proc_signal(&two[0].proc.id, SIGCONT, NULL), 0);
+    rig_wait(stands_by, &two[0], "the one that returns stands by");
+    change("code", 3, SPEC("\"slo_ttft\":\"5s\","));
+    expect("code", "Accepted", "True", "generation 3");
+    let_it_look();
+    expect("code", "Accepted", "True", "generation 3");
+    assert_true(rig_metric(two[0].port, "muster_controller_service_objects{state=\"accepted\"}") ==
+                0);
+    rig_stop(&two[0]);
+    rig_stop(&two[1]);
+    kube_world_close(&world);
+    redis_remove(&redis);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(an_object_is_a_service),        TEST(rubbish_is_refused_by_condition),
-        TEST(two_objects_of_one_name),       TEST(replicas_are_carried_out),
-        TEST(broken_watches_lose_nothing),   TEST(a_status_is_written_after_all),
-        TEST(a_quiet_status_is_not_written), TEST(events_are_recorded),
-        TEST(the_store_remembers),           TEST(a_deletion_that_nobody_saw),
+        TEST(an_object_is_a_service),
+        TEST(rubbish_is_refused_by_condition),
+        TEST(two_objects_of_one_name),
+        TEST(replicas_are_carried_out),
+        TEST(broken_watches_lose_nothing),
+        TEST(a_status_is_written_after_all),
+        TEST(a_quiet_status_is_not_written),
+        TEST(events_are_recorded),
+        TEST(the_store_remembers),
+        TEST(a_deletion_that_nobody_saw),
+        cmocka_unit_test(the_leader_alone_acts),
     };
     if (!rig_can_run(ARGS("MUSTER_BIN", MODEL)) || !kube_rig_fake(&server, ARGS(NULL)))
         return RIG_SKIP;
