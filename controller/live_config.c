@@ -512,6 +512,24 @@ void live_config_fini(struct live_config *l)
 
 /* ---- for people ---- */
 
+/* Names the services that come from objects. */
+static void put_objects(const struct live_config *l, struct json_writer *w)
+{
+    CLEANUP(arena_fini) struct arena arena;
+    struct service_list list;
+    arena_init(&arena, RECORD_ARENA_BYTES);
+    json_key(w, "objects");
+    json_array(w);
+    (void)service_list_read(buf_view(&l->services), &arena, &list, NULL); /* what we wrote */
+    for (uint32_t i = 0; i < list.count; i++) {
+        json_object(w);
+        json_kv_str(w, "object", list.entry[i].object);
+        json_kv_str(w, "service", list.entry[i].name);
+        json_object_end(w);
+    }
+    json_array_end(w);
+}
+
 int live_config_put(const struct live_config *l, struct buf *out)
 {
     struct json_writer w;
@@ -527,6 +545,7 @@ int live_config_put(const struct live_config *l, struct buf *out)
     json_kv_i64(&w, "at_us", l->at_us);
     json_kv_text(&w, "file", l->setup.sources.path);
     json_kv_bool(&w, "file_differs", l->setup.sources.path && live_config_differs(l));
+    put_objects(l, &w);
     json_key(&w, "refused");
     if (l->refused_us) {
         json_object(&w);

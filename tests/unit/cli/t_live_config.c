@@ -309,6 +309,9 @@ static void services_of_objects_stand_beside_the_others(void **state)
     assert_int_equal(service_count(d), 3);
     assert_int_equal(d->live.generation, 2);
     assert_int_equal(d->live.source, LIVE_FILE);
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    assert_int_equal(live_config_put(&d->live, &text), 0);
+    assert_non_null(strstr(text.data, "\"objects\":[{\"object\":\"code\",\"service\":\"code\"},"));
     assert_false(live_config_differs(&d->live));
 
     assert_int_equal(put_services(d, taken, 1, MODEL, &err), -EEXIST);
