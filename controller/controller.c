@@ -24,6 +24,7 @@
 #include "controller/fleet_clock.h"
 #include "controller/leader.h"
 #include "controller/live_config.h"
+#include "controller/objects/service_objects.h"
 #include "controller/orders.h"
 #include "fleet/controllers.h"
 #include "fleet/defaults.h"
@@ -49,7 +50,8 @@ struct in_force {
 struct controller {
     const struct controller_config *config; /* of the start */
     struct live_config live;                /* of the term */
-    struct in_force *now; /* of the term; what may change while it runs is read here */
+    struct in_force *now;            /* of the term; what may change while it runs is read here */
+    struct service_objects *objects; /* NULL: services of objects are not taken */
     struct loop_timer look;
     struct arena arena;
     struct loop *loop;
@@ -226,6 +228,8 @@ static int begin_term(void *arg, uint64_t epoch, struct err *err)
         control_set_aside(c->control, STR("clock"), "damaged, or of a newer release");
     control_watch_clouds(c->control, wake_for_cloud, c);
     api_attach(c->api, c->control);
+    if (service_objects_begin(c->objects, c->control, err) < 0)
+        log_event(LOG_ERROR, "service_objects_not_watched", "error=%s", err->text);
     tick_at(c, clock_mono_us());
     return 0;
 }
@@ -234,6 +238,7 @@ static void end_term(void *arg)
 {
     struct controller *c = arg;
     loop_timer_clear(c->loop, &c->tick);
+    service_objects_end(c->objects);
     api_attach(c->api, NULL);
     control_free(c->control);
     c->control = NULL;
@@ -620,8 +625,8 @@ static int change_config(struct controller *c, struct live_candidate *candidate,
     c->now = TAKE(f);
     set_log(c->now->config.controller);
     log_event(LOG_INFO, "config_in_force", "generation=%llu source=%s by=%s changes=%u",
-              (unsigned long long)c->live.generation, live_source_names[c->live.source], c->live.by,
-              candidate->count);
+              (unsigned long long)c->live.generation, live_source_names[candidate->source],
+              candidate->by, candidate->count);
     on_urgent(c);
     return 0;
 }
@@ -644,19 +649,18 @@ static void note_order(struct controller *c, const char *what, const char *by, c
 static int try_config(struct controller *c, struct live_candidate *candidate, bool dry_run,
                       struct err *err)
 {
-    bool applied = candidate->source == LIVE_APPLIED;
+    enum live_source source = candidate->source;
     int rc = live_config_load(&c->live, candidate, err);
-    bool differs = candidate->count > 0 || (!applied && live_config_differs(&c->live));
+    bool differs = candidate->count > 0 || source == LIVE_OBJECTS ||
+                   (source == LIVE_FILE && live_config_differs(&c->live));
     if (rc == 0 && differs) rc = change_config(c, candidate, dry_run, err);
-    if (rc == 0 && !applied) c->live.refused_us = 0;
+    if (rc == 0 && source == LIVE_FILE) c->live.refused_us = 0;
     if (dry_run || (rc == 0 && candidate->count == 0)) return rc;
     if (rc < 0) live_config_refuse(&c->live, candidate->by, err, rc, clock_wall_us());
-    count_config(c, rc < 0 ? "refused" : live_source_names[candidate->source]);
-    note_order(c,
-               rc < 0    ? "config_refused"
-               : applied ? "apply"
-                         : "config_file",
-               candidate->by, rc < 0 ? err_text(err, rc) : candidate->paths.data);
+    static const char *const orders[] = { "config_file", "apply", "config_object" };
+    count_config(c, rc < 0 ? "refused" : live_source_names[source]);
+    note_order(c, rc < 0 ? "config_refused" : orders[source], candidate->by,
+               rc < 0 ? err_text(err, rc) : candidate->paths.data);
     return rc;
 }
 
@@ -739,6 +743,85 @@ static int apply_config(void *arg, const struct config_order *o, const char *by,
     return rc;
 }
 
+/* ---- services of objects (objects/service_objects.h) ---- */
+
+static int change_services(void *arg, struct str list, const char *by, struct err *err)
+{
+    struct controller *c = arg;
+    struct live_candidate candidate = { .source = LIVE_OBJECTS, .services = list, .by = by };
+    int rc = try_config(c, &candidate, false, err);
+    live_candidate_fini(&candidate);
+    return rc;
+}
+
+static struct str list_services(void *arg, uint64_t *ret_generation)
+{
+    const struct controller *c = arg;
+    *ret_generation = c->live.generation;
+    return buf_view(&c->live.services);
+}
+
+/* Puts a list that the store has into force, if a term can begin with it. */
+static int restore_services(struct controller *c, struct str list, struct err *err)
+{
+    CLEANUP(in_force_freep) struct in_force *f = NULL;
+    struct control_setup setup = { 0 };
+    struct live_candidate candidate = { .source = LIVE_OBJECTS, .services = list };
+    int rc = live_config_load(&c->live, &candidate, err);
+    if (rc == 0) rc = in_force_new(candidate.config, &f, err);
+    if (rc == 0) rc = open_adopted(c, &f->config, err);
+    if (rc == 0) rc = fill_live(c, f, &setup, err);
+    if (rc == 0) live_config_restore(&c->live, &candidate);
+    live_candidate_fini(&candidate);
+    return rc;
+}
+
+/* Begins the term with the services that objects had in force: they are known before the API server answers. Where
+ * the list does not fit the file any more, its services are tried one by one. */
+static void take_stored(struct controller *c)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    CLEANUP(arena_fini) struct arena arena;
+    struct service_list list, fit = { 0 };
+    struct err err = { 0 };
+    arena_init(&arena, SETUP_ARENA_BYTES);
+    if (c->live.stored.len == 0 || restore_services(c, buf_view(&c->live.stored), &err) == 0)
+        return;
+    fit.entry = arena_array(&arena, SERVICE_LIST_MAX, sizeof *fit.entry);
+    if (service_list_read(buf_view(&c->live.stored), &arena, &list, &err) < 0 || !fit.entry) return;
+    for (uint32_t i = 0; i < list.count; i++) {
+        fit.entry[fit.count++] = list.entry[i];
+        buf_clear(&text);
+        int rc = service_list_write(&fit, &text);
+        if (rc == 0) rc = restore_services(c, buf_view(&text), &err);
+        if (rc == 0) continue;
+        fit.count--;
+        log_event(LOG_ERROR, "service_set_aside", "object=%.*s error=%s",
+                  STR_ARG(list.entry[i].object), err_text(&err, rc));
+    }
+}
+
+static int open_objects(struct controller *c, struct err *err)
+{
+    const struct kube_section *kube = c->config->kube;
+    if (!kube || !kube->services) return 0;
+    const struct service_objects_config config = {
+        .loop = c->loop,
+        .section = kube,
+        .environ = (const char *const *)environ,
+        .seed = c->seed,
+        .reporter = str_from(c->reach),
+        .schema = config_schema_of(c->config->whole),
+        .clock = &c->clock,
+        .metrics = c->metrics,
+        .leads = leads,
+        .change = change_services,
+        .list = list_services,
+        .arg = c,
+    };
+    return service_objects_new(&config, &c->objects, err);
+}
+
 /* ---- all of it ---- */
 
 /* Finds out which configuration is in force: a term begins with it. */
@@ -749,6 +832,7 @@ static int open_live(struct controller *c, struct err *err)
                                              .check = c->config->check,
                                              .store = c->store };
     int rc = live_config_open(&c->live, &setup, clock_wall_us(), err);
+    if (rc == 0 && c->objects) take_stored(c);
     if (rc == 0) rc = in_force_new(live_config_get(&c->live), &c->now, err);
     if (rc < 0) {
         close_live(c);
@@ -779,7 +863,8 @@ static int open_metrics(struct controller *c, struct err *err)
 {
     int rc = metrics_new(control_metric_table, CONTROL_M_COUNT, NULL, 0, &c->metrics, err);
     const struct str result[] = { str_from(live_source_names[LIVE_FILE]),
-                                  str_from(live_source_names[LIVE_APPLIED]), STR("refused") };
+                                  str_from(live_source_names[LIVE_APPLIED]),
+                                  str_from(live_source_names[LIVE_OBJECTS]), STR("refused") };
     for (size_t i = 0; rc == 0 && i < COUNT_OF(result); i++) /* a rate needs a zero */
         metric_series(c->metrics, CONTROL_M_CONFIG_CHANGES, &result[i]);
     return rc;
@@ -795,6 +880,7 @@ static int build(struct controller *c, struct err *err)
     if (rc == 0) rc = open_clouds(c, err);
     if (rc == 0) rc = open_api(c, err);
     if (rc == 0) rc = open_setup(c, err);
+    if (rc == 0) rc = open_objects(c, err);
     if (rc == 0) rc = open_leader(c, err);
     if (rc == 0) rc = watch_file(c, err);
     if (rc == 0) rc = loop_signal(c->loop, SIGTERM, on_signal, c, err);
@@ -830,6 +916,7 @@ int controller_main(const struct controller_config *config, struct err *err)
         if (c->failed) rc = err_set(err, -ENOMEM, "the controller's clock cannot be set");
     }
     leader_free(c->leader); /* first: its term, with the control, ends */
+    service_objects_free(c->objects);
     api_free(c->api);
     key_file_fini(&c->scrapers);
     tls_free(c->tls);

@@ -9,17 +9,19 @@
 #include "base/io/file.h"
 #include "base/io/log.h"
 #include "base/wire/field.h"
+#include "controller/objects/service_list.h"
 #include "controller/setup.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #define KEY STR("config")
+#define SERVICES_KEY STR("config.objects")
 #define RECORD_VERSION 1 /* of this record only; for its rules see core/intent.c */
 #define RECORD_ARENA_BYTES (2 * LIVE_CONFIG_BYTES_MAX)
 #define PATHS_SHOWN 3
 
-const char *const live_source_names[LIVE_SOURCE_COUNT] = { "file", "applied" };
+const char *const live_source_names[LIVE_SOURCE_COUNT] = { "file", "applied", "objects" };
 
 /* ---- when a change takes effect ---- */
 
@@ -116,24 +118,57 @@ static int compare(const struct live_config *l, struct live_candidate *c, struct
     if (rc < 0)
         rc = err_set(err, rc, "no memory for the comparison");
     else if (x.refused_count > 0)
-        rc = err_set(err, -EINVAL,
-                     STR_FMT "%s cannot be changed in a running controller: write it into the file "
-                             "and start the controller again",
-                     STR_ARG(buf_view(&x.refused)), x.refused_count > PATHS_SHOWN ? ", ..." : "");
+        rc = err_set(err, -EINVAL, STR_FMT "%s cannot be changed in a running %s",
+                     STR_ARG(buf_view(&x.refused)), x.refused_count > PATHS_SHOWN ? ", ..." : "",
+                     c->source == LIVE_OBJECTS
+                         ? "service: delete the object and make it anew"
+                         : "controller: write it into the file and start the controller again");
     buf_fini(&x.refused);
     return rc;
 }
 
+/* Loads a text with the services of a list beside its own. */
+static int load_text(const struct live_config *l, const char *name, struct str text,
+                     struct str services, struct config **ret, struct err *err)
+{
+    CLEANUP(buf_fini) struct buf whole = { 0 };
+    struct config_sources s = l->setup.sources;
+    s.path = name;
+    s.text = text.data ? text : STR("");
+    if (services.len > 0) {
+        int rc = service_list_merge(s.text, name, services, &whole, err);
+        if (rc < 0) return rc;
+        s.text = buf_view(&whole);
+    }
+    return config_load(config_schema_of(l->setup.start), &s, ret, NULL, err);
+}
+
+/* Keeps copies of what the candidate borrows, so that it can be taken without a failure. */
+static int keep_copies(struct live_candidate *c, struct err *err)
+{
+    int rc = buf_str(&c->kept, c->text);
+    if (rc == 0) rc = buf_str(&c->kept_services, c->services);
+    return rc < 0 ? err_set(err, rc, "no memory for the configuration") : 0;
+}
+
 int live_config_load(const struct live_config *l, struct live_candidate *c, struct err *err)
 {
-    struct config_sources s = l->setup.sources;
-    s.text = c->text.data ? c->text : STR("");
-    s.path = c->name;
+    bool objects = c->source == LIVE_OBJECTS;
+    if (objects)
+        c->text = buf_view(&l->text), c->name = l->setup.sources.path;
+    else
+        c->services = buf_view(&l->services);
     if (c->source == LIVE_APPLIED && c->text.len > LIVE_CONFIG_BYTES_MAX)
         return err_set(err, -E2BIG, "%s has %zu bytes, %zu at most can be applied", c->name,
                        c->text.len, LIVE_CONFIG_BYTES_MAX);
-    int rc = config_load(config_schema_of(l->setup.start), &s, &c->config, NULL, err);
+    int rc = 0;
+    if (!objects && c->services.len > 0) { /* alone first: problems have its lines then */
+        CLEANUP(config_freep) struct config *alone = NULL;
+        rc = load_text(l, c->name, c->text, (struct str){ 0 }, &alone, err);
+    }
+    if (rc == 0) rc = load_text(l, c->name, c->text, c->services, &c->config, err);
     if (rc == 0 && l->setup.check) rc = l->setup.check(c->config, err);
+    if (rc == 0) rc = keep_copies(c, err);
     return rc < 0 ? rc : compare(l, c, err);
 }
 
@@ -142,6 +177,8 @@ void live_candidate_fini(struct live_candidate *c)
     config_free(c->config);
     buf_fini(&c->changes);
     buf_fini(&c->paths);
+    buf_fini(&c->kept);
+    buf_fini(&c->kept_services);
     *c = (struct live_candidate){ 0 };
 }
 
@@ -231,9 +268,37 @@ static int write_record(const struct live_config *l, const struct record *r, str
     return store_put_if(l->setup.store, KEY, buf_view(&text), STORE_ANY, &version, err);
 }
 
+/* The services of objects are a record of their own, with the generation that they made. */
+struct services_record {
+    uint32_t v;
+    uint64_t generation;
+    struct str services;
+};
+
+static const struct field services_fields[] = {
+    FIELD(struct services_record, v, FIELD_U32, .required = true, .min = 1, .max = RECORD_VERSION),
+    FIELD(struct services_record, generation, FIELD_U64, .required = true, .min = 1),
+    FIELD(struct services_record, services, FIELD_STR, .max = (double)SERVICE_LIST_BYTES_MAX),
+};
+static const struct field_set services_set = FIELD_SET(struct services_record, services_fields);
+
+static int keep_services(const struct live_config *l, struct str services, struct err *err)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    const struct services_record r = { RECORD_VERSION, l->generation + 1, services };
+    uint64_t version;
+    if (services.len > SERVICE_LIST_BYTES_MAX)
+        return err_set(err, -E2BIG, "the services of all objects have %zu bytes, %zu are kept",
+                       services.len, SERVICE_LIST_BYTES_MAX);
+    int rc = fields_encode(&services_set, &r, &text);
+    if (rc < 0) return err_set(err, rc, "no memory for the services of objects");
+    return store_put_if(l->setup.store, SERVICES_KEY, buf_view(&text), STORE_ANY, &version, err);
+}
+
 int live_config_keep(struct live_config *l, const struct live_candidate *c, int64_t date_us,
                      struct err *err)
 {
+    if (c->source == LIVE_OBJECTS) return keep_services(l, c->services, err);
     bool applied = c->source == LIVE_APPLIED;
     const struct record r = { .v = RECORD_VERSION,
                               .source = c->source,
@@ -251,18 +316,30 @@ static void keep_text(char *to, size_t size, const char *from)
     snprintf(to, size, "%s", from ? from : "");
 }
 
-void live_config_take(struct live_config *l, struct live_candidate *c, int64_t date_us)
+void live_config_restore(struct live_config *l, struct live_candidate *c)
 {
     config_free(l->owned);
     l->owned = c->config;
     c->config = NULL;
-    l->source = c->source;
-    keep_text(l->by, sizeof l->by, c->by);
-    keep_text(l->name, sizeof l->name, c->name);
+    buf_fini(&l->text);
+    buf_fini(&l->services);
+    l->text = c->kept;
+    l->services = c->kept_services;
+    c->kept = c->kept_services = (struct buf){ 0 };
+}
+
+void live_config_take(struct live_config *l, struct live_candidate *c, int64_t date_us)
+{
+    if (c->source != LIVE_OBJECTS) {
+        l->source = c->source;
+        keep_text(l->by, sizeof l->by, c->by);
+        keep_text(l->name, sizeof l->name, c->name);
+        digest_of(l, c->text, l->taken_digest);
+    }
+    live_config_restore(l, c);
     l->generation++;
     l->at_us = date_us;
     l->refused_us = 0;
-    digest_of(l, c->text, l->taken_digest);
 }
 
 bool live_config_differs(const struct live_config *l)
@@ -328,6 +405,7 @@ static int apply_again(struct live_config *l, const struct record *r)
     s.text = r->text.data ? r->text : STR("");
     int rc = config_load(config_schema_of(l->setup.start), &s, &l->owned, NULL, &err);
     if (rc == 0 && l->setup.check) rc = l->setup.check(l->owned, &err);
+    if (rc == 0) buf_clear(&l->text), rc = buf_str(&l->text, s.text);
     if (rc == 0) return 0;
     config_free(l->owned);
     l->owned = NULL;
@@ -379,6 +457,27 @@ static int read_record(struct live_config *l, int64_t date_us, struct err *err)
     return 0;
 }
 
+/* Reads what objects had in force when the last term ended. A record that cannot be read is as none: the objects
+ * themselves are in the cluster. */
+static int read_services(struct live_config *l, struct err *err)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    CLEANUP(arena_fini) struct arena arena;
+    struct services_record r = { 0 };
+    struct err why = { 0 };
+    arena_init(&arena, RECORD_ARENA_BYTES);
+    int rc = store_get(l->setup.store, SERVICES_KEY, &text, NULL, err);
+    if (rc < 0) return rc == -ENOENT ? 0 : rc;
+    rc = fields_decode(&services_set, buf_view(&text), &arena, &r, "the stored services", &why);
+    if (rc < 0) {
+        log_event(LOG_ERROR, "services_unreadable", "error=%s", err_text(&why, rc));
+        return 0;
+    }
+    l->generation = max_u64(l->generation, r.generation);
+    rc = buf_str(&l->stored, r.services);
+    return rc < 0 ? err_set(err, rc, "no memory for the services of objects") : 0;
+}
+
 int live_config_open(struct live_config *l, const struct live_config_setup *setup, int64_t date_us,
                      struct err *err)
 {
@@ -388,7 +487,9 @@ int live_config_open(struct live_config *l, const struct live_config_setup *setu
     keep_text(l->name, sizeof l->name, setup->sources.path);
     int rc = live_config_read(l, &text, err);
     memcpy(l->taken_digest, l->file_digest, sizeof l->taken_digest);
+    if (rc == 0) rc = buf_str(&l->text, buf_view(&text));
     if (rc == 0) rc = read_record(l, date_us, err);
+    if (rc == 0) rc = read_services(l, err);
     if (rc < 0 || l->source == LIVE_APPLIED) return rc;
     const struct record r = { .v = RECORD_VERSION,
                               .source = LIVE_FILE,
@@ -403,10 +504,31 @@ int live_config_open(struct live_config *l, const struct live_config_setup *setu
 void live_config_fini(struct live_config *l)
 {
     config_free(l->owned);
+    buf_fini(&l->text);
+    buf_fini(&l->services);
+    buf_fini(&l->stored);
     *l = (struct live_config){ 0 };
 }
 
 /* ---- for people ---- */
+
+/* Names the services that come from objects. */
+static void put_objects(const struct live_config *l, struct json_writer *w)
+{
+    CLEANUP(arena_fini) struct arena arena;
+    struct service_list list;
+    arena_init(&arena, RECORD_ARENA_BYTES);
+    json_key(w, "objects");
+    json_array(w);
+    (void)service_list_read(buf_view(&l->services), &arena, &list, NULL); /* what we wrote */
+    for (uint32_t i = 0; i < list.count; i++) {
+        json_object(w);
+        json_kv_str(w, "object", list.entry[i].object);
+        json_kv_str(w, "service", list.entry[i].name);
+        json_object_end(w);
+    }
+    json_array_end(w);
+}
 
 int live_config_put(const struct live_config *l, struct buf *out)
 {
@@ -423,6 +545,7 @@ int live_config_put(const struct live_config *l, struct buf *out)
     json_kv_i64(&w, "at_us", l->at_us);
     json_kv_text(&w, "file", l->setup.sources.path);
     json_kv_bool(&w, "file_differs", l->setup.sources.path && live_config_differs(l));
+    put_objects(l, &w);
     json_key(&w, "refused");
     if (l->refused_us) {
         json_object(&w);

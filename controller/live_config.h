@@ -13,6 +13,8 @@
  *          (6) on a shared store it is opened at the start of a term. Then the digest is of what the file says
  *              about the fleet, which is what the files of several controllers have in common; what needs a
  *              restart in section controller is each one's own, and not judged
+ *          (7) services of objects (objects/service_list.h) stand beside those of the file or the applied
+ *              configuration, whichever holds, and change on their own; record "config.objects" has them
  *
  *     load (parse, check, compare) -> the caller prepares -> keep (durable) -> the caller commits -> take
  */
@@ -35,12 +37,15 @@ struct live_config_setup { /* borrowed for the object's life */
     struct store *store;
 };
 
-enum live_source { LIVE_FILE, LIVE_APPLIED, LIVE_SOURCE_COUNT };
-extern const char *const live_source_names[LIVE_SOURCE_COUNT]; /* file, applied */
+/* Where a change comes from. What is in force comes from the file or was applied, with the objects' services. */
+enum live_source { LIVE_FILE, LIVE_APPLIED, LIVE_OBJECTS, LIVE_SOURCE_COUNT };
+extern const char *const live_source_names[LIVE_SOURCE_COUNT]; /* file, applied, objects */
 
 struct live_config {
     struct live_config_setup setup;
-    struct config *owned; /* in force; NULL: setup.start is */
+    struct config *owned;      /* in force; NULL: setup.start is */
+    struct buf text, services; /* that it was made from; the latter a list of objects' services */
+    struct buf stored;         /* the list that the store has, until it is taken; see open */
     enum live_source source;
     char by[LIVE_CONFIG_BY_BYTES], name[LIVE_CONFIG_NAME_BYTES];
     uint64_t generation;
@@ -57,15 +62,18 @@ struct live_config {
 struct live_candidate {
     struct config *config;
     enum live_source source;
-    struct str text;       /* borrowed */
-    const char *name, *by; /* borrowed */
-    struct buf changes;    /* a JSON list: [{"path":..,"kind":..,"from":..,"to":..,"effect":..}] */
-    struct buf paths;      /* of the first changes, for people */
+    struct str text;                /* borrowed; LIVE_OBJECTS: that in force */
+    struct str services;            /* borrowed; LIVE_OBJECTS: the list; else: that in force */
+    const char *name, *by;          /* borrowed */
+    struct buf kept, kept_services; /* copies of both */
+    struct buf changes; /* a JSON list: [{"path":..,"kind":..,"from":..,"to":..,"effect":..}] */
+    struct buf paths;   /* of the first changes, for people */
     uint32_t count;
 };
 
 /* Decides what is in force at a start. An applied configuration that cannot be loaded any more is logged, and
- * the file holds. */
+ * the file holds. Services of objects are not in force yet: `stored` has them, and the caller puts those that
+ * still fit into force (load, restore) before it begins to act. */
 int live_config_open(struct live_config *l, const struct live_config_setup *setup, int64_t date_us,
                      struct err *err);
 void live_config_fini(struct live_config *l);
@@ -79,6 +87,9 @@ void live_candidate_fini(struct live_candidate *c);
 int live_config_keep(struct live_config *l, const struct live_candidate *c, int64_t date_us,
                      struct err *err);
 void live_config_take(struct live_config *l, struct live_candidate *c, int64_t date_us);
+
+/* Puts a candidate of stored services into force, as it was: no new generation. */
+void live_config_restore(struct live_config *l, struct live_candidate *c);
 
 /* Returns true if the file's text, as read last, is not the one in force, though it may mean the same. */
 bool live_config_differs(const struct live_config *l);

@@ -300,7 +300,8 @@ static int fill_pool(const struct service_section *s, const struct pool_section 
         if (found == PLAN_NONE) {
             const char *near = str_nearest(from->offers.items[k], names, named);
             return err_set(err, -EINVAL,
-                           "pool %s of service %s: provider %s sells no '" STR_FMT "'%s%s%s",
+                           "pool %s of service %s: offers: provider %s sells no '" STR_FMT
+                           "'%s%s%s",
                            ret->name, s->name.data, ret->provider, STR_ARG(from->offers.items[k]),
                            near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
         }

@@ -21,7 +21,7 @@ OWN = {
     "router": {"listen", "controller", "controllers", "secret_file", "name", "keys_file", "predict_file", "tls_certificate",
                "tls_key", "tls_ca", "metrics_key_file", "trace_endpoint", "trace_headers_file"},
     "kubernetes": {"kubeconfig", "context", "namespace", "fleet", "image", "image_pull", "pod", "owner",
-                   "priority_class", "offers"},
+                   "priority_class", "offers", "services"},
     "engine": {"model", "listen", "served_model_name", "secret_file", "instance", "metrics_key_file", "fault",
                "trace_endpoint", "trace_headers_file"},
     "agent": {"spec", "listen", "engine_host", "engine_port"},
@@ -244,6 +244,18 @@ def services(config):
     return {"type": "array", "description": config["services"]["description"], "items": one}
 
 
+def service_objects():
+    volume = model()
+    for key in ("path", "emptyDir", "pull"):
+        del volume["properties"][key]
+    del volume["required"]
+    return record("Services as objects of the cluster.", {
+        "enabled": flag("Take services also from MusterService objects."),
+        "definition": flag("Make the CustomResourceDefinition; once on a cluster is enough."),
+        "models": {**volume, "description": "The volume that their models are in."},
+    })
+
+
 def controller(config):
     return record("The part that decides how many instances there are.", {
         "replicas": number("Controllers.", 0),
@@ -351,6 +363,7 @@ def chart(config):
         "services": services(config),
         "engine": record("All engines.", {
             "settings": settings(config["engine"], "engine", "Settings of the `engine` section.")}),
+        "serviceObjects": service_objects(),
         "controller": controller(config),
         "router": router(config),
         "instances": instances(config),

@@ -522,7 +522,7 @@ static void grow(struct desk *d, uint32_t pool)
         double price = d->view->offer[offer].price_h;
         double ceiling = d->service->budget_h * (1 + BUDGET_SLACK);
         if (d->service->budget_h > 0 && r->cost_h_after + price > ceiling) {
-            r->blocked = "the budget";
+            r->blocked = PLAN_BLOCKED_BUDGET;
             return;
         }
         if (launches(d->plan) >= d->view->room) {

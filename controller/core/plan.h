@@ -35,6 +35,7 @@
 #define PLAN_FRESH_SHARE 0.9
 #define PLAN_AVAILABILITY 0.99 /* share of time in which a pool should have its target */
 #define PLAN_NONE UINT32_MAX
+#define PLAN_BLOCKED_BUDGET "the budget" /* what a decision says was in the way */
 
 struct plan_pool {
     char name[NAME_BYTES];

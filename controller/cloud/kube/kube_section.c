@@ -92,6 +92,9 @@ static const struct config_field rows[] = {
       IN(kube_section, watch_nodes),
       .about = "Watch nodes for notices of their end (taints of clouds and of autoscalers); needs the "
                "right to list nodes." },
+    { .name = "services", .type = CONFIG_BOOL, .default_text = "false", IN(kube_section, services),
+      .about = "Take services also from the MusterService objects of `namespace`, and write their status "
+               "there; needs their definition and rights (docs/kubernetes.md)." },
     { .name = "poll", .type = CONFIG_DURATION, .default_text = "1s", .min = 1e5, .max = 36e8,
       IN(kube_section, poll_us),
       .about = "How often the controller looks at the watched Pods; it costs no call." },

@@ -28,6 +28,7 @@ struct kube_section {
     struct str pod, owner, priority_class;
     int64_t wait_us, image_wait_us;
     bool watch_nodes;
+    bool services; /* of objects: objects/service_objects.h */
     int64_t poll_us;
     double calls_per_s;
     struct config_records offers; /* struct kube_offer_section */

@@ -65,6 +65,14 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- if $v.serviceObjects.enabled -}}
+{{- range $name := keys $v.accelerators -}}
+{{- $offers = add1 $offers -}}
+{{- if gt (len $name) 63 -}}
+{{- fail (printf "accelerators: %s has %d characters, 63 at most are an offer's name" $name (len $name)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- if gt (int $offers) 64 -}}
 {{- fail (printf "services: their pools name %d accelerators in all, 64 at most; drop some" $offers) -}}
 {{- end -}}

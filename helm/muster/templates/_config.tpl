@@ -1,9 +1,14 @@
 {{/* _config.tpl - makes muster.yaml of controller and router from the values. */}}
 
 {{/* (dict "service" S "pool" P "accelerator" A): the offer that a pool buys of an accelerator. Its Pods differ
-from those of other pools, and so does its time to readiness: each has a name of its own. */}}
+from those of other pools, and so does its time to readiness: each has a name of its own. Without a service it is
+that of services as objects, which share one for each accelerator. */}}
 {{- define "muster.offer" -}}
+{{- if .service -}}
 {{- printf "%s/%s/%s" .service .pool .accelerator -}}
+{{- else -}}
+{{- .accelerator -}}
+{{- end -}}
 {{- end -}}
 
 {{/* The key of an offer's Pod template in the ConfigMap; keys have neither slashes nor blanks. */}}
@@ -55,6 +60,11 @@ from those of other pools, and so does its time to readiness: each has a name of
 {{- $_ := set $offer "node_labels" $labels -}}
 {{- end -}}
 {{- toYaml $offer -}}
+{{- end -}}
+
+{{/* The service and pool that stand for those of objects, which are not known here. */}}
+{{- define "muster.objectService" -}}
+{{- toYaml (dict "service" (dict "name" "" "model" .Values.serviceObjects.models) "pool" (dict "name" "")) -}}
 {{- end -}}
 
 {{/* The fleet's name in a Redis that others use too. */}}
@@ -113,6 +123,13 @@ from those of other pools, and so does its time to readiness: each has a name of
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- if $v.serviceObjects.enabled -}}
+{{- $_ := set $kubernetes "services" true -}}
+{{- $object := include "muster.objectService" . | fromYaml -}}
+{{- range $name := keys $v.accelerators | sortAlpha -}}
+{{- $offers = append $offers (include "muster.offerConfig" (dict "root" $ "service" $object.service "pool" $object.pool "name" $name) | fromYaml) -}}
+{{- end -}}
+{{- end -}}
 {{- $_ := set $kubernetes "offers" $offers -}}
 {{- $engine := deepCopy $v.engine.settings -}}
 {{- with include "muster.tracing" . -}}
@@ -139,6 +156,13 @@ muster.yaml: |
 {{ include "muster.template" (dict "service" $service.name "pool" $pool.name "accelerator" $name) }}: |
   {{- include "muster.podTemplate" (dict "root" $ "service" $service "pool" $pool "name" $name) | nindent 2 }}
 {{- end }}
+{{- end }}
+{{- end }}
+{{- if .Values.serviceObjects.enabled }}
+{{- $object := include "muster.objectService" . | fromYaml }}
+{{- range $name := keys .Values.accelerators | sortAlpha }}
+{{ include "muster.template" (dict "service" "" "pool" "" "accelerator" $name) }}: |
+  {{- include "muster.podTemplate" (dict "root" $ "service" $object.service "pool" $object.pool "name" $name) | nindent 2 }}
 {{- end }}
 {{- end }}
 {{- end -}}

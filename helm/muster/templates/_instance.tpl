@@ -186,6 +186,7 @@ told to end has as long as a drain may last: the driver makes its grace period 1
       "muster.dev/service" (include "muster.slug" .service.name)
       "muster.dev/pool" (include "muster.slug" .pool.name)
       "muster.dev/engine" (default "muster" .pool.engine_kind)) $instances.podLabels $v.commonLabels -}}
+{{- if not .service.name -}}{{- $labels = omit $labels "muster.dev/service" "muster.dev/pool" -}}{{- end -}}
 {{- $metadata := dict "labels" $labels -}}
 {{- with merge (dict) $instances.podAnnotations $v.commonAnnotations -}}
 {{- $_ := set $metadata "annotations" . -}}

@@ -6,6 +6,7 @@
 #include "cli/schema.h"
 #include "controller/config.h"
 #include "controller/live_config.h"
+#include "controller/objects/service_list.h"
 #include "tests/unit/unit.h"
 
 #include <stdio.h>
@@ -252,6 +253,111 @@ static void what_cannot_be_loaded_any_more_is_told(void **state)
     desk_free(d);
 }
 
+/* Puts services of objects into force, each of this model. */
+static int put_services(struct desk *d, const char *const *names, uint32_t count, const char *model,
+                        struct err *err)
+{
+    CLEANUP(buf_fini) struct buf list = { 0 };
+    struct buf service[4] = { { 0 } };
+    struct service_entry entry[4];
+    *err = (struct err){ 0 };
+    for (uint32_t i = 0; i < count; i++) {
+        buf_printf(&service[i],
+                   "{\"name\":\"%s\",\"model\":\"%s\",\"pools\":[{\"name\":\"p\","
+                   "\"offers\":[\"bit\"]}]}",
+                   names[i], model);
+        entry[i] = (struct service_entry){ str_from(names[i]),    STR("uid"), str_from(names[i]),
+                                           buf_view(&service[i]), 1,          -1 };
+    }
+    assert_int_equal(service_list_write(&(struct service_list){ entry, count }, &list), 0);
+    struct live_candidate c = { .source = LIVE_OBJECTS,
+                                .services = buf_view(&list),
+                                .by = "musterservice/x" };
+    int rc = live_config_load(&d->live, &c, err);
+    if (rc == 0) rc = live_config_keep(&d->live, &c, START_US + 1, err);
+    if (rc == 0) live_config_take(&d->live, &c, START_US + 1);
+    live_candidate_fini(&c);
+    for (uint32_t i = 0; i < count; i++)
+        buf_fini(&service[i]);
+    return rc;
+}
+
+static size_t service_count(const struct desk *d)
+{
+    const struct config_records *r = config_section_get(live_config_get(&d->live), "services");
+    return r->count;
+}
+
+/* Takes what the store had, as the controller does once it knows that it fits. */
+static int restore(struct desk *d, struct err *err)
+{
+    *err = (struct err){ 0 };
+    struct live_candidate c = { .source = LIVE_OBJECTS, .services = buf_view(&d->live.stored) };
+    int rc = live_config_load(&d->live, &c, err);
+    if (rc == 0) live_config_restore(&d->live, &c);
+    live_candidate_fini(&c);
+    return rc;
+}
+
+static void services_of_objects_stand_beside_the_others(void **state)
+{
+    static const char *const names[] = { "code", "talk" }, *const taken[] = { "chat" };
+    (void)state;
+    struct err err;
+    struct desk *d = desk(PLAIN);
+    assert_int_equal(put_services(d, names, 2, MODEL, &err), 0);
+    assert_int_equal(service_count(d), 3);
+    assert_int_equal(d->live.generation, 2);
+    assert_int_equal(d->live.source, LIVE_FILE);
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    assert_int_equal(live_config_put(&d->live, &text), 0);
+    assert_non_null(strstr(text.data, "\"objects\":[{\"object\":\"code\",\"service\":\"code\"},"));
+    assert_false(live_config_differs(&d->live));
+
+    assert_int_equal(put_services(d, taken, 1, MODEL, &err), -EEXIST);
+    assert_non_null(strstr(err.text, "service 'chat' is defined twice"));
+    assert_int_equal(put_services(d, names, 2, "./" MODEL, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "services[code].model"));
+    assert_int_equal(service_count(d), 3);
+
+    /* A changed file and an applied configuration leave them; one with the name of theirs is refused. */
+    assert_int_equal(change(d, LIVE_FILE, LOCAL SERVICE("slo_ttft: 5s, " POOL), &err), 0);
+    assert_string_equal(model_slo(d), "5s");
+    assert_int_equal(service_count(d), 3);
+    assert_int_equal(change(d, LIVE_APPLIED,
+                            LOCAL "services: [ { name: code, model: " MODEL ", " POOL " } ]", &err),
+                     -EEXIST);
+    assert_int_equal(change(d, LIVE_APPLIED, LOCAL "services:\n  - name: x\n    modell: y\n", &err),
+                     -EINVAL);
+    assert_non_null(strstr(err.text, "next.yaml:4:")); /* the line is the text's own */
+    assert_int_equal(put_services(d, names, 1, MODEL, &err), 0);
+    assert_int_equal(service_count(d), 2);
+    desk_free(d);
+}
+
+static void services_of_objects_hold_over_a_start(void **state)
+{
+    static const char *const names[] = { "code", "talk" };
+    (void)state;
+    struct err err;
+    struct desk *d = desk(PLAIN);
+    assert_int_equal(put_services(d, names, 2, MODEL, &err), 0);
+    stop(d);
+    start(d, START_US + 2);
+    assert_int_equal(service_count(d), 1); /* until the caller knows that they fit */
+    assert_int_equal(d->live.generation, 2);
+    assert_int_equal(restore(d, &err), 0);
+    assert_int_equal(service_count(d), 3);
+    assert_int_equal(d->live.generation, 2);
+    stop(d);
+
+    write_file(d, LOCAL "services: [ { name: talk, model: " MODEL ", " POOL " } ]\n");
+    start(d, START_US + 3);
+    assert_int_equal(restore(d, &err), -EEXIST);
+    assert_int_equal(service_count(d), 1);
+    desk_free(d);
+}
+
 static void texts_are_bounded(void **state)
 {
     (void)state;
@@ -274,6 +380,8 @@ int main(void)
         cmocka_unit_test(what_was_applied_holds_until_the_file_changes),
         cmocka_unit_test(a_changed_file_replaces_what_was_applied),
         cmocka_unit_test(what_cannot_be_loaded_any_more_is_told),
+        cmocka_unit_test(services_of_objects_stand_beside_the_others),
+        cmocka_unit_test(services_of_objects_hold_over_a_start),
         cmocka_unit_test(texts_are_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
