@@ -25,6 +25,7 @@
 
 #define DRAIN_MARGIN_S 15 /* from the end of a drain to the kubelet's SIGKILL */
 #define OWNER_AGAIN_US 5000000
+#define NODES_US 10000000 /* that a request for prices waits for the first list of nodes */
 
 static const struct kube_resource pods = { "", "v1", "pods", false };
 static const struct kube_resource secrets = { "", "v1", "secrets", false };
@@ -48,6 +49,9 @@ struct kube_cloud {
     struct kube_config *cluster;
     struct kube_client *client;
     struct kube_view *view;
+    struct kube_nodes *nodes; /* NULL: not watched */
+    uint64_t price_call;      /* waits for the first list of nodes; 0: none does */
+    int64_t price_until_us;
     struct cloud_driver driver;
     struct str ns;
     int64_t grace_s;
@@ -229,39 +233,99 @@ static void on_pod(void *arg, const struct kube_reply *r)
     }
 }
 
-static const struct kube_sold *find_sold(const struct kube_cloud *k, const char *name)
+static struct kube_sold *find_sold(const struct kube_cloud *k, const char *name)
 {
     for (uint32_t i = 0; i < k->settings->sold_count; i++)
         if (strcmp(k->settings->sold[i].offer.name, name) == 0) return &k->settings->sold[i];
     return NULL;
 }
 
+/* ---- offers that nodes make ---- */
+
+/* Returns true once the nodes are known whose offers are asked for, or if none is made of nodes. */
+static bool nodes_are_known(const struct kube_cloud *k)
+{
+    return !kube_needs_nodes(k->settings) || kube_nodes_synced(k->nodes);
+}
+
+/* Brings an offer's price up to what its nodes cost; the default where no row says. */
+static void price_sold(const struct kube_cloud *k, struct kube_sold *sold, bool *ret_default)
+{
+    double price_h = k->settings->section->price_default_h;
+    struct kube_found *f = sold->found;
+    *ret_default = false;
+    if (!f) return;
+    kube_nodes_fill(k->nodes, f);
+    if (sold->price_given) return;
+    *ret_default = f->known && !f->price_known && price_h > 0;
+    sold->offer.price_known = f->known && (f->price_known || *ret_default);
+    sold->offer.price_h = *ret_default ? price_h : f->price_h;
+}
+
+/* Writes what a Pod asks for on the nodes of its offer. -ENOSPC: no node makes it; -EINVAL: it has no price. */
+static int ask_of_nodes(const struct kube_cloud *k, struct kube_sold *sold,
+                        struct kube_pair *resource, struct kube_pair *label,
+                        struct kube_pod_ask *ret, struct err *err)
+{
+    const struct kube_found *f = sold->found;
+    char names[INTENT_WHY_BYTES / 2];
+    bool is_default;
+    price_sold(k, sold, &is_default);
+    if (!f->known) {
+        kube_nodes_names(k->nodes, names, sizeof names);
+        return err_set(err, -ENOSPC, "no node makes the offer %s; nodes make: %s", sold->offer.name,
+                       names);
+    }
+    if (!sold->offer.price_known)
+        return err_set(err, -EINVAL,
+                       "no row of kubernetes.prices has the %slabels of the nodes of %s; add one, "
+                       "or set price_default",
+                       f->spot ? "spot price or the " : "", sold->offer.name);
+    resource[ret->resource_count++] =
+        (struct kube_pair){ str_from(f->device ? f->device : "cpu"), str_from(f->count) };
+    if (f->memory[0])
+        resource[ret->resource_count++] = (struct kube_pair){ STR("memory"), str_from(f->memory) };
+    if (f->product_label)
+        label[ret->node_label_count++] =
+            (struct kube_pair){ str_from(f->product_label), str_from(f->product) };
+    if (f->spot_label) label[ret->node_label_count++] = *f->spot_label;
+    ret->tolerate = kube_spot_labels;
+    ret->tolerate_count = f->spot ? kube_spot_label_count : 0;
+    ret->avoid = kube_spot_labels;
+    ret->avoid_count = f->spot ? 0 : kube_spot_label_count;
+    return 0;
+}
+
 static int write_pod(const struct kube_cloud *k, const struct cloud_kept *c, struct buf *out,
                      struct err *err)
 {
     const struct kube_section *s = k->settings->section;
-    const struct kube_sold *sold = find_sold(k, c->offer.name);
+    struct kube_sold *sold = find_sold(k, c->offer.name);
     CLEANUP(arena_fini) struct arena arena;
     struct launch_spec spec;
     arena_init(&arena, 2 * LAUNCH_BYTES_MAX);
     if (!sold) return err_set(err, -EINVAL, "there is no offer %s", c->offer.name);
     int rc = launch_spec_decode(buf_view(&c->spec), &arena, &spec, err);
     if (rc < 0) return rc;
+    struct kube_pair resource[KUBE_PAIRS_MAX + 2], label[KUBE_PAIRS_MAX + 2];
+    struct kube_pod_ask ask = { .resource = resource, .node_label = label };
+    if (sold->found) rc = ask_of_nodes(k, sold, resource, label, &ask, err);
+    if (rc < 0) return rc;
+    for (uint32_t i = 0; i < sold->resource_count; i++)
+        resource[ask.resource_count++] = sold->resource[i];
+    for (uint32_t i = 0; i < sold->node_label_count; i++)
+        label[ask.node_label_count++] = sold->node_label[i];
     spec.engine_host = STR("0.0.0.0"); /* MUSTER_AGENT_ENGINE_HOST holds the Pod's address */
     spec.created_us = c->asked_us;
     const struct cloud_request request = { c->intent, &sold->offer, &spec, buf_view(&c->key) };
-    const struct kube_pod_ask ask = { .fleet = s->fleet,
-                                      .request = &request,
-                                      .template = sold->template,
-                                      .image = s->image,
-                                      .pull_policy = k->settings->pull_policy,
-                                      .resource = sold->resource,
-                                      .node_label = sold->node_label,
-                                      .resource_count = sold->resource_count,
-                                      .node_label_count = sold->node_label_count,
-                                      .owner = buf_view(&k->owner),
-                                      .grace_s = k->grace_s,
-                                      .priority = s->priority_class };
+    ask.fleet = s->fleet;
+    ask.request = &request;
+    ask.template = sold->template;
+    ask.image = s->image;
+    ask.pull_policy = k->settings->pull_policy;
+    ask.owner = buf_view(&k->owner);
+    ask.grace_s = k->grace_s;
+    ask.priority = s->priority_class;
     return kube_pod_write(&ask, out, err);
 }
 
@@ -271,7 +335,10 @@ static void create(struct errand *er)
     struct err err = { 0 };
     int rc = write_pod(er->cloud, &er->kept, &body, &err);
     if (rc < 0) {
-        refuse(er, rc == -ENOMEM ? OFFER_TRANSIENT : OFFER_INVALID, &err, rc);
+        enum offer_error class = rc == -ENOMEM   ? OFFER_TRANSIENT
+                                 : rc == -ENOSPC ? OFFER_CAPACITY
+                                                 : OFFER_INVALID;
+        refuse(er, class, &err, rc);
         return;
     }
     struct kube_request req = { .verb = KUBE_CREATE, .resource = &pods, .body = buf_view(&body) };
@@ -378,10 +445,31 @@ static void tell_prices(struct kube_cloud *k, uint64_t id)
     struct cloud_event *e = put(k, CLOUD_PRICES, id);
     e->count = k->settings->sold_count;
     for (uint32_t i = 0; i < e->count; i++) {
-        const struct offer *o = &k->settings->sold[i].offer;
-        e->price[i] = (struct cloud_price){ .known = o->price_known, .price_h = o->price_h };
-        must(name_copy(e->price[i].offer, NAME_BYTES, str_from(o->name)) == 0);
+        struct kube_sold *sold = &k->settings->sold[i];
+        const struct kube_found *f = sold->found;
+        bool is_default;
+        price_sold(k, sold, &is_default);
+        struct cloud_price *p = &e->price[i];
+        *p = (struct cloud_price){ .known = sold->offer.price_known,
+                                   .price_h = sold->offer.price_h,
+                                   .is_default = is_default,
+                                   .room_known = f && nodes_are_known(k),
+                                   .nodes = f ? f->nodes : 0,
+                                   .room = f ? f->room : 0 };
+        must(name_copy(p->offer, NAME_BYTES, str_from(sold->offer.name)) == 0);
+        if (f) memcpy(p->hardware, f->hardware, sizeof p->hardware);
     }
+}
+
+/* Tells prices once nodes are known; without the right to list them, when the wait is over: offers of nodes
+ * then have none. */
+static void tell_prices_due(struct kube_cloud *k)
+{
+    if (!k->price_call) return;
+    if (!nodes_are_known(k) && loop_now_us(k->loop) < k->price_until_us) return;
+    uint64_t id = k->price_call;
+    k->price_call = 0;
+    tell_prices(k, id);
 }
 
 static struct errand *free_errand(struct kube_cloud *k)
@@ -394,16 +482,20 @@ static struct errand *free_errand(struct kube_cloud *k)
 static int submit(void *ctx, const struct cloud_call *call, int64_t now_us, struct err *err)
 {
     struct kube_cloud *k = ctx;
-    if (k->errand_count + k->done_count == CLOUD_CALLS_MAX)
+    if (k->errand_count + k->done_count + (k->price_call != 0) == CLOUD_CALLS_MAX)
         return err_set(err, -EBUSY, "%d calls to the API server are under way", CLOUD_CALLS_MAX);
     if (call->op == CLOUD_LIST) {
         list(k, call->id, now_us);
         return 0;
     }
     if (call->op == CLOUD_PRICES) {
-        tell_prices(k, call->id);
+        k->price_call = call->id;
+        k->price_until_us = loop_now_us(k->loop) + NODES_US;
+        tell_prices_due(k);
         return 0;
     }
+    if (call->op == CLOUD_CREATE && !nodes_are_known(k))
+        return err_set(err, -EBUSY, "the nodes of the cluster are not listed yet");
     if (call->op == CLOUD_CREATE && !owner_is_known(k))
         return err_set(err, -EBUSY, "kubernetes.owner is not found yet");
     struct errand *er = free_errand(k);
@@ -423,6 +515,7 @@ static bool next(void *ctx, int64_t now_us, struct cloud_event *ret)
 {
     struct kube_cloud *k = ctx;
     (void)now_us;
+    tell_prices_due(k);
     if (k->done_count == 0) return false;
     *ret = k->done[k->done_first];
     k->done_first = (k->done_first + 1) % CLOUD_CALLS_MAX;
@@ -447,6 +540,7 @@ static void close_cloud(void *ctx)
     }
     if (k->owner_call) kube_cancel(k->owner_call);
     kube_view_free(k->view);
+    kube_nodes_free(k->nodes);
     kube_client_free(k->client);
     kube_config_free(k->cluster);
     buf_fini(&k->owner);
@@ -475,15 +569,22 @@ static int connect_cluster(struct kube_cloud *k, const char *const *environ, uin
     k->ns = s->namespace.len > 0 ? s->namespace : k->cluster->ns;
     const struct kube_client_config client = { .calls_per_s = s->calls_per_s,
                                                .seed = seed,
+                                               .meters = k->settings->meters,
                                                .environ = environ };
     rc = kube_client_new(k->loop, k->cluster, &client, &k->client, err);
     if (rc < 0) return rc;
+    const struct kube_nodes_config nodes = { .price = k->settings->price,
+                                             .price_count = k->settings->price_count,
+                                             .cores = s->cores,
+                                             .template = k->settings->template };
+    if (s->watch_nodes || kube_needs_nodes(k->settings)) k->nodes = kube_nodes_new(&nodes);
     const struct kube_view_config view = { .ns = k->ns,
                                            .fleet = s->fleet,
                                            .wait_us = s->wait_us,
                                            .image_wait_us = s->image_wait_us,
                                            .grace_us = k->grace_s * 1000000,
-                                           .nodes = s->watch_nodes };
+                                           .notices = s->watch_nodes,
+                                           .nodes = k->nodes };
     return kube_view_new(k->client, &view, &k->view, err);
 }
 

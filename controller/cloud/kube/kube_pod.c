@@ -249,16 +249,85 @@ static int put_containers(struct pod_writer *p)
     return rc;
 }
 
+static void put_toleration(struct json_writer *w, struct str key)
+{
+    json_object(w);
+    json_kv_str(w, "key", key);
+    json_kv_text(w, "operator", "Exists");
+    json_object_end(w);
+}
+
 /* Device plug-ins' nodes are usually tainted with the resource's own name. */
 static void put_tolerations(struct pod_writer *p)
 {
-    for (uint32_t i = 0; i < p->ask->resource_count; i++) {
-        if (str_find(p->ask->resource[i].name, STR("/")) == SIZE_MAX) continue;
+    const struct kube_pod_ask *ask = p->ask;
+    for (uint32_t i = 0; i < ask->resource_count; i++)
+        if (str_find(ask->resource[i].name, STR("/")) != SIZE_MAX)
+            put_toleration(&p->w, ask->resource[i].name);
+    for (uint32_t i = 0; i < ask->tolerate_count; i++)
+        put_toleration(&p->w, ask->tolerate[i].name);
+}
+
+/* ---- affinity ---- */
+
+#define NODE_AFFINITY "spec.affinity.nodeAffinity"
+#define REQUIRED "requiredDuringSchedulingIgnoredDuringExecution"
+
+/* Writes the expressions of one term: the template's, and that no label to avoid has its value. */
+static int put_term(void *ctx, struct str term)
+{
+    static const char *const ours[] = { "matchExpressions", NULL };
+    struct pod_writer *p = ctx;
+    json_object(&p->w);
+    json_key(&p->w, "matchExpressions");
+    json_array(&p->w);
+    int rc = copy_items(p, term, "matchExpressions");
+    for (uint32_t i = 0; i < p->ask->avoid_count; i++) {
         json_object(&p->w);
-        json_kv_str(&p->w, "key", p->ask->resource[i].name);
-        json_kv_text(&p->w, "operator", "Exists");
+        json_kv_str(&p->w, "key", p->ask->avoid[i].name);
+        json_kv_text(&p->w, "operator", "NotIn");
+        json_key(&p->w, "values");
+        json_array(&p->w);
+        json_put_str(&p->w, p->ask->avoid[i].value);
+        json_array_end(&p->w);
         json_object_end(&p->w);
     }
+    json_array_end(&p->w);
+    if (rc == 0) rc = copy_members(p, term, "", ours);
+    json_object_end(&p->w);
+    return rc;
+}
+
+/* Terms are alternatives: each of the template's gets the labels to avoid. */
+static int put_required(struct pod_writer *p)
+{
+    static const char terms[] = NODE_AFFINITY "." REQUIRED ".nodeSelectorTerms";
+    const struct str t = p->ask->template;
+    json_key(&p->w, REQUIRED);
+    json_object(&p->w);
+    json_key(&p->w, "nodeSelectorTerms");
+    json_array(&p->w);
+    int rc = has(t, terms) ? json_path_each(t, terms, put_term, p) : put_term(p, STR("{}"));
+    json_array_end(&p->w);
+    json_object_end(&p->w);
+    return rc;
+}
+
+static int put_affinity(struct pod_writer *p)
+{
+    static const char *const node[] = { "nodeAffinity", NULL };
+    static const char *const required[] = { REQUIRED, NULL };
+    const struct str t = p->ask->template;
+    json_key(&p->w, "affinity");
+    json_object(&p->w);
+    int rc = has(t, "spec.affinity") ? copy_members(p, t, "spec.affinity", node) : 0;
+    json_key(&p->w, "nodeAffinity");
+    json_object(&p->w);
+    if (rc == 0 && has(t, NODE_AFFINITY)) rc = copy_members(p, t, NODE_AFFINITY, required);
+    if (rc == 0) rc = put_required(p);
+    json_object_end(&p->w);
+    json_object_end(&p->w);
+    return rc;
 }
 
 static void put_spec_defaults(struct pod_writer *p)
@@ -285,6 +354,10 @@ static int put_spec(struct pod_writer *p)
     static const char *const ours[] = {
         "containers",  "volumes", "restartPolicy", "terminationGracePeriodSeconds", "nodeSelector",
         "tolerations", NULL
+    };
+    static const char *const ours_and_affinity[] = {
+        "containers",   "volumes",     "restartPolicy", "terminationGracePeriodSeconds",
+        "nodeSelector", "tolerations", "affinity",      NULL
     };
     const struct kube_pod_ask *ask = p->ask;
     uint64_t grace_s = 0;
@@ -315,7 +388,10 @@ static int put_spec(struct pod_writer *p)
     if (rc == 0) rc = copy_items(p, ask->template, "spec.tolerations");
     put_tolerations(p);
     json_array_end(&p->w);
-    if (rc == 0) rc = copy_members(p, ask->template, "spec", ours);
+    if (rc == 0 && ask->avoid_count > 0) rc = put_affinity(p);
+    if (rc == 0)
+        rc =
+            copy_members(p, ask->template, "spec", ask->avoid_count > 0 ? ours_and_affinity : ours);
     json_object_end(&p->w);
     return rc;
 }

@@ -34,7 +34,9 @@ struct kube_pod_ask {
     struct str pull_policy;
     const struct kube_pair *resource;
     const struct kube_pair *node_label;
-    uint32_t resource_count, node_label_count;
+    const struct kube_pair *avoid;    /* labels that its node must not have */
+    const struct kube_pair *tolerate; /* taints by their names; values do not count */
+    uint32_t resource_count, node_label_count, avoid_count, tolerate_count;
     struct str owner;    /* an owner reference in JSON; empty: none */
     int64_t grace_s;     /* least terminationGracePeriodSeconds: a drain and a margin */
     struct str priority; /* class; empty: the template's, or the cluster's default */

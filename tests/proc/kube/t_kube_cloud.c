@@ -289,7 +289,8 @@ static void a_waiting_pod_is_stuck(void **state)
     assert_int_equal(create(g, "i-000000000061")->rc, 0);
     kube_must(&g->w, patch);
     KUBE_UNTIL(&g->w, listed(g, "i-000000000061")->stuck == OFFER_CAPACITY);
-    assert_string_equal(listed(g, "i-000000000061")->why, "0/3 nodes are available");
+    assert_string_equal(listed(g, "i-000000000061")->why,
+                        "no node for 0 s: 0/3 nodes are available");
     patch.body = str_from(goes_on);
     kube_must(&g->w, patch);
     KUBE_UNTIL(&g->w, listed(g, "i-000000000061")->stuck == OFFER_OK);
