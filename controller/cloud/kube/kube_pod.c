@@ -12,10 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define FOLDER "/run/muster"
-#define LAUNCH_FILE FOLDER "/launch/launch.json"
-#define KEY_FILE FOLDER "/key/key"
-#define STATE_FOLDER FOLDER "/state"
+#define LAUNCH_FILE KUBE_FOLDER "/launch/launch.json"
 #define CONTAINER "muster"
 #define GRACE_S_MAX 86400
 
@@ -187,9 +184,9 @@ static int put_container(struct pod_writer *p, struct str template)
     json_key(w, "volumeMounts");
     json_array(w);
     if (rc == 0) rc = copy_items(p, template, "volumeMounts");
-    put_mount(w, "muster-launch", FOLDER "/launch", true);
-    put_mount(w, "muster-state", STATE_FOLDER, false);
-    if (ask->request->key.len > 0) put_mount(w, "muster-key", FOLDER "/key", true);
+    put_mount(w, "muster-launch", KUBE_FOLDER "/launch", true);
+    put_mount(w, "muster-state", KUBE_STATE_FOLDER, false);
+    if (ask->request->key.len > 0) put_mount(w, "muster-key", KUBE_FOLDER "/key", true);
     json_array_end(w);
     if (!has(template, "securityContext")) {
         json_key(w, "securityContext");
@@ -401,8 +398,8 @@ static int put_launch(struct pod_writer *p)
 {
     CLEANUP(buf_fini) struct buf text = { .max = LAUNCH_BYTES_MAX };
     struct launch_spec spec = *p->ask->request->spec;
-    spec.folder = STR(STATE_FOLDER);
-    if (p->ask->request->key.len > 0) spec.secret_file = STR(KEY_FILE);
+    spec.folder = STR(KUBE_STATE_FOLDER);
+    if (p->ask->request->key.len > 0) spec.secret_file = STR(KUBE_KEY_FILE);
     int rc = launch_spec_encode(&spec, &text);
     if (rc == 0) json_kv_str(&p->w, KUBE_DOMAIN "launch", buf_view(&text));
     return rc;
@@ -535,6 +532,15 @@ static int read_annotation(void *ctx, struct str name, struct str value)
     return 0;
 }
 
+static int read_intent(void *ctx, struct str name, struct str value)
+{
+    struct kube_pod *p = ctx;
+    if (!str_eq(name, STR(KUBE_DOMAIN "intent"))) return 0;
+    read_text(value, "", p->listed.intent, INTENT_ID_BYTES);
+    p->bound = true;
+    return 0;
+}
+
 static int read_condition(void *ctx, struct str item)
 {
     struct kube_pod *p = ctx;
@@ -626,6 +632,7 @@ int kube_pod_read(struct str json, struct kube_pod *ret, struct err *err)
     must(name_copy(l->intent, sizeof l->intent, str_from(l->handle)) == 0);
     must(json_path(json, "metadata", &metadata) == 0);
     (void)json_path_each_member(metadata, "annotations", read_annotation, l);
+    (void)json_path_each_member(metadata, "annotations", read_intent, &p);
     l->unreadable = !l->service[0] || !l->pool[0] || !l->offer[0];
     l->created_us = read_time(metadata, "creationTimestamp");
     l->leaves_us = read_time(metadata, "deletionTimestamp");

@@ -2,8 +2,8 @@
  *
  * Layer:    controller/cloud/kube (controller/core, base/io/kube, base/wire, base/core)
  * Threads:  pure
- * Names:    a Pod's name is the id of its intent, which makes a create idempotent. Labels select our
- *           Pods; annotations hold exact names and the launch document, which the kubelet shows to the
+ * Names:    a Pod's name is the id of its intent, which makes a create idempotent; that of a workload's Pod is
+ *           its own, and an annotation has the intent (kube_workload.h). Labels select our Pods; annotations hold exact names and the launch document, which the kubelet shows to the
  *           agent as a file (downward API)
  * Template: a Pod of the user's, in JSON. All its fields are kept. Added are names, labels, annotations,
  *           the agent's arguments, environment, volumes and probes in the container called `muster` (else
@@ -18,8 +18,11 @@
 #define KUBE_DOMAIN "muster.dev/"
 #define KUBE_LABEL_FLEET KUBE_DOMAIN "fleet"
 #define KUBE_POD_BYTES_MAX ((size_t)1 << 20) /* of a template, and of a Pod that is written */
-#define KUBE_AGENT_PORT 8100                 /* /health and /ready of the agent */
-#define KUBE_USER 65532                      /* the image's user and group */
+#define KUBE_FOLDER "/run/muster"            /* as the containers of Pods see it */
+#define KUBE_STATE_FOLDER KUBE_FOLDER "/state"
+#define KUBE_KEY_FILE KUBE_FOLDER "/key/key"
+#define KUBE_AGENT_PORT 8100 /* /health and /ready of the agent */
+#define KUBE_USER 65532      /* the image's user and group */
 
 /* A label that nodes of an offer have, or a resource that its Pods ask for: "name=value". */
 struct kube_pair {
@@ -62,6 +65,7 @@ struct kube_pod {
     struct listed listed;
     struct kube_meta meta;
     char node[KUBE_NAME_BYTES]; /* empty: none yet */
+    bool bound; /* a place of a workload: its intent is an annotation, and it is older than that */
     enum kube_wait wait;
     int64_t scheduled_us, started_us, ready_us;
     int64_t grace_us; /* from the wish to delete it to SIGKILL */

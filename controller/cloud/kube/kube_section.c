@@ -25,6 +25,10 @@ static const struct config_field offer_rows[] = {
       IN(kube_offer_section, from_nodes),
       .about = "Take devices, labels, spot and price from the nodes that make this offer, "
                "PRODUCT[-xN][-spot]; `resources` and `node_labels` come on top. Needs the right to list nodes." },
+    { .name = "workload", .type = CONFIG_TEXT, .default_text = "", .max = 300,
+      IN(kube_offer_section, workload),
+      .about = "Take Pods of a workload of yours, deployment/NAME, statefulset/NAME or leaderworkerset/NAME, "
+               "and set its replicas, in place of Pods of our own (docs/kubernetes.md). Its template says the rest." },
     { .name = "resources", .type = CONFIG_TEXTS, .min = 0, .max = KUBE_PAIRS_MAX,
       IN(kube_offer_section, resources),
       .about = "Resources of an instance, as limits and as requests: cpu=4, memory=16Gi, nvidia.com/gpu=1. "
@@ -215,6 +219,28 @@ static int make_found(const struct kube_offer_section *from, struct arena *arena
     return 0;
 }
 
+/* Sets the workload of an offer. What its template says cannot be said once more. */
+static int make_workload(const struct kube_offer_section *from, struct kube_sold *ret,
+                         struct err *err)
+{
+    struct str name = from->workload, kind = str_cut(&name, '/');
+    if (from->workload.len == 0) return 0;
+    ret->workload = kube_workload_kind_of(kind);
+    ret->workload_name = name;
+    if (!ret->workload || name.len == 0)
+        return err_set(err, -EINVAL,
+                       "kubernetes offer %s: workload: '" STR_FMT
+                       "': want KIND/NAME, of the kind " KUBE_WORKLOAD_KINDS,
+                       ret->offer.name, STR_ARG(from->workload));
+    if (from->from_nodes.len > 0 || from->pod.len > 0 || from->resources.count > 0 ||
+        from->node_labels.count > 0)
+        return err_set(err, -EINVAL,
+                       "kubernetes offer %s: from_nodes, pod, resources and node_labels are the "
+                       "workload's own: leave them out",
+                       ret->offer.name);
+    return 0;
+}
+
 static int make_sold(const struct kube_section *s, const struct kube_offer_section *from,
                      struct arena *arena, struct kube_sold *ret, struct err *err)
 {
@@ -237,6 +263,8 @@ static int make_sold(const struct kube_section *s, const struct kube_offer_secti
                         err);
     if (rc < 0) return err_prefix(err, rc, "kubernetes offer %s", o->name);
     rc = make_found(from, arena, ret, err);
+    if (rc == 0) rc = make_workload(from, ret, err);
+    if (rc < 0 || ret->workload) return rc;
     struct str path = from->pod.len > 0 ? from->pod : s->pod;
     if (rc == 0 && path.len > 0) rc = read_template(path, arena, &ret->template, err);
     if (rc < 0 || ret->template.len > 0 || s->image.len > 0) return rc;
@@ -310,6 +338,18 @@ static int split_owner(struct str owner, struct kube_settings *ret, struct err *
     return 0;
 }
 
+/* Refuses a second offer of one workload: its replicas would be set by two. */
+static int check_workload(const struct kube_settings *s, uint32_t at, struct err *err)
+{
+    const struct kube_sold *one = &s->sold[at];
+    for (uint32_t i = 0; i < at && one->workload; i++)
+        if (s->sold[i].workload == one->workload &&
+            str_eq(s->sold[i].workload_name, one->workload_name))
+            return err_set(err, -EINVAL, "kubernetes offers %s and %s have the same workload",
+                           s->sold[i].offer.name, one->offer.name);
+    return 0;
+}
+
 int kube_settings_make(const struct kube_section *section, struct arena *arena,
                        struct kube_settings *ret, struct err *err)
 {
@@ -328,6 +368,8 @@ int kube_settings_make(const struct kube_section *section, struct arena *arena,
                      "kubernetes.discover: no image; name kubernetes.image, or a pod with one");
     for (uint32_t i = 0; i < s.sold_count && rc == 0; i++)
         rc = make_sold(section, &from[i], arena, &s.sold[i], err);
+    for (uint32_t i = 0; i < s.sold_count && rc == 0; i++)
+        rc = check_workload(&s, i, err);
     if (rc == 0) *ret = s;
     return rc;
 }

@@ -7,6 +7,7 @@
 #include "base/io/config/config.h"
 #include "base/io/kube/kube_client.h"
 #include "controller/cloud/kube/kube_nodes.h"
+#include "controller/cloud/kube/kube_workload.h"
 
 #define KUBE_OFFERS_MAX CLOUD_PRICES_MAX
 #define KUBE_PAIRS_MAX 16 /* resources, or node labels, of an offer */
@@ -14,7 +15,8 @@
 
 struct kube_offer_section {
     struct str name;
-    struct str from_nodes;                      /* name of the offer that nodes make; empty: none */
+    struct str from_nodes; /* name of the offer that nodes make; empty: none */
+    struct str workload;   /* kind/name of the user's; empty: Pods of our own */
     struct config_texts resources, node_labels; /* name=value */
     struct str pod;                             /* path of a template; empty: the section's */
     double price_h;                             /* below 0: not said */
@@ -54,7 +56,9 @@ struct kube_sold {
     uint32_t resource_count, node_label_count;
     struct str template;      /* a Pod in JSON; empty: none */
     struct kube_found *found; /* what nodes make of it; NULL: it is all written by hand */
-    bool price_given;         /* of one that nodes make: its price is by hand all the same */
+    const struct kube_workload_kind *workload; /* NULL: Pods of our own */
+    struct str workload_name;
+    bool price_given; /* of one that nodes make: its price is by hand all the same */
 };
 
 struct kube_settings {

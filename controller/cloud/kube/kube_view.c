@@ -202,6 +202,7 @@ static void see_phases(const struct kube_view *v, struct seen_pod *s)
 {
     const struct kube_pod *p = &s->pod;
     int64_t created_us = p->listed.created_us;
+    if (p->bound) return; /* its times are of the place, not of the launch */
     bool told = s->lead.known[LEAD_SCHEDULE] || s->lead.known[LEAD_NODE];
     if (!told && p->scheduled_us && p->node[0]) {
         int64_t node_us = v->config.nodes ? kube_nodes_created(v->config.nodes, p->node) : 0;
