@@ -22,6 +22,7 @@
 #include "base/io/log.h"
 #include "base/io/loop/clock.h"
 #include "controller/cloud/cloud_call.h"
+#include "controller/cloud/kube/kube_standby.h"
 #include "controller/cloud/kube/kube_view.h"
 
 #include <stdio.h>
@@ -59,8 +60,9 @@ struct kube_cloud {
     struct kube_config *cluster;
     struct kube_client *client;
     struct kube_view *view;
-    struct kube_nodes *nodes; /* NULL: not watched */
-    uint64_t price_call;      /* waits for the first list of nodes; 0: none does */
+    struct kube_nodes *nodes;     /* NULL: not watched */
+    struct kube_standby *standby; /* NULL: no offer has any */
+    uint64_t price_call;          /* waits for the first list of nodes; 0: none does */
     int64_t price_until_us;
     struct kube_workload *workload[KUBE_OFFERS_MAX]; /* parallel to settings->sold; NULL: none */
     struct cloud_driver driver;
@@ -250,6 +252,8 @@ static struct kube_sold *find_sold(const struct kube_cloud *k, const char *name)
     return NULL;
 }
 
+static bool owner_is_known(struct kube_cloud *k);
+
 /* ---- offers that nodes make ---- */
 
 /* Returns true once the nodes are known whose offers are asked for, or if none is made of nodes. */
@@ -306,6 +310,38 @@ static int ask_of_nodes(const struct kube_cloud *k, struct kube_sold *sold,
     return 0;
 }
 
+/* Writes what Pods of an offer have in common: resources, nodes, owner. */
+static int ask_of_offer(const struct kube_cloud *k, struct kube_sold *sold,
+                        struct kube_pair *resource, struct kube_pair *label,
+                        struct kube_pod_ask *ret, struct err *err)
+{
+    int rc = sold->found ? ask_of_nodes(k, sold, resource, label, ret, err) : 0;
+    if (rc < 0) return rc;
+    for (uint32_t i = 0; i < sold->resource_count; i++)
+        resource[ret->resource_count++] = sold->resource[i];
+    for (uint32_t i = 0; i < sold->node_label_count; i++)
+        label[ret->node_label_count++] = sold->node_label[i];
+    ret->fleet = k->settings->section->fleet;
+    ret->template = sold->template;
+    ret->owner = buf_view(&k->owner);
+    return 0;
+}
+
+/* Writes a Pod that holds a place; a kube_standby_write_fn. */
+static int write_standby(void *ctx, struct kube_sold *sold, const char *name, struct buf *out,
+                         struct err *err)
+{
+    struct kube_cloud *k = ctx;
+    const struct kube_section *s = k->settings->section;
+    struct kube_pair resource[KUBE_PAIRS_MAX + 2], label[KUBE_PAIRS_MAX + 2];
+    struct kube_pod_ask ask = { .resource = resource,
+                                .node_label = label,
+                                .priority = s->standby_class };
+    if (!nodes_are_known(k) || !owner_is_known(k)) return -EAGAIN;
+    int rc = ask_of_offer(k, sold, resource, label, &ask, err);
+    return rc < 0 ? rc : kube_standby_write(&ask, name, s->standby_image, out, err);
+}
+
 static int write_pod(const struct kube_cloud *k, const struct cloud_kept *c, struct buf *out,
                      struct err *err)
 {
@@ -319,21 +355,14 @@ static int write_pod(const struct kube_cloud *k, const struct cloud_kept *c, str
     if (rc < 0) return rc;
     struct kube_pair resource[KUBE_PAIRS_MAX + 2], label[KUBE_PAIRS_MAX + 2];
     struct kube_pod_ask ask = { .resource = resource, .node_label = label };
-    if (sold->found) rc = ask_of_nodes(k, sold, resource, label, &ask, err);
+    rc = ask_of_offer(k, sold, resource, label, &ask, err);
     if (rc < 0) return rc;
-    for (uint32_t i = 0; i < sold->resource_count; i++)
-        resource[ask.resource_count++] = sold->resource[i];
-    for (uint32_t i = 0; i < sold->node_label_count; i++)
-        label[ask.node_label_count++] = sold->node_label[i];
     spec.engine_host = STR("0.0.0.0"); /* MUSTER_AGENT_ENGINE_HOST holds the Pod's address */
     spec.created_us = c->asked_us;
     const struct cloud_request request = { c->intent, &sold->offer, &spec, buf_view(&c->key) };
-    ask.fleet = s->fleet;
     ask.request = &request;
-    ask.template = sold->template;
     ask.image = s->image;
     ask.pull_policy = k->settings->pull_policy;
-    ask.owner = buf_view(&k->owner);
     ask.grace_s = k->grace_s;
     ask.priority = s->priority_class;
     return kube_pod_write(&ask, out, err);
@@ -862,6 +891,7 @@ static bool next(void *ctx, int64_t now_us, struct cloud_event *ret)
     (void)now_us;
     tell_prices_due(k);
     serve_waiting(k);
+    if (k->standby) kube_standby_turn(k->standby);
     if (k->done_count == 0) return false;
     *ret = k->done[k->done_first];
     k->done_first = (k->done_first + 1) % CLOUD_CALLS_MAX;
@@ -877,6 +907,18 @@ static void watch(void *ctx, void (*fn)(void *arg), void *arg)
     kube_view_watch(k->view, fn, arg);
 }
 
+/* Tells free places: replicas beyond the instances, which hold what they ask for. */
+static int leftovers(void *ctx, bool remove, cloud_leftover_fn fn, void *arg, struct err *err)
+{
+    struct kube_cloud *k = ctx;
+    (void)remove, (void)err;
+    for (uint32_t i = 0; i < k->settings->sold_count; i++) {
+        struct kube_workload *w = k->workload[i];
+        if (w && waiting_for(k, w) == 0) kube_workload_each_free(w, fn, arg);
+    }
+    return 0;
+}
+
 static void close_cloud(void *ctx)
 {
     struct kube_cloud *k = ctx;
@@ -887,6 +929,7 @@ static void close_cloud(void *ctx)
     if (k->owner_call) kube_cancel(k->owner_call);
     for (uint32_t i = 0; i < KUBE_OFFERS_MAX; i++)
         kube_workload_free(k->workload[i]);
+    kube_standby_free(k->standby);
     kube_view_free(k->view);
     kube_nodes_free(k->nodes);
     kube_client_free(k->client);
@@ -903,6 +946,7 @@ static const struct cloud_driver kube_driver = {
     .submit = submit,
     .next = next,
     .watch = watch,
+    .leftovers = leftovers,
 };
 
 static int connect_cluster(struct kube_cloud *k, const char *const *environ, uint64_t seed,
@@ -934,7 +978,10 @@ static int connect_cluster(struct kube_cloud *k, const char *const *environ, uin
                                            .notices = s->watch_nodes,
                                            .nodes = k->nodes };
     rc = kube_view_new(k->client, &view, &k->view, err);
-    return rc < 0 ? rc : open_workloads(k, err);
+    if (rc == 0) rc = open_workloads(k, err);
+    bool standby = s->standby_class.len > 0; /* none are wanted any more: those that are there go */
+    if (rc < 0 || !standby) return rc;
+    return kube_standby_new(k->client, k->ns, k->settings, write_standby, k, &k->standby, err);
 }
 
 int kube_cloud_open(struct loop *l, const struct kube_settings *settings, int64_t drain_us,

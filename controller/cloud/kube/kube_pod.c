@@ -300,6 +300,7 @@ static int put_required(struct pod_writer *p)
 {
     static const char terms[] = NODE_AFFINITY "." REQUIRED ".nodeSelectorTerms";
     const struct str t = p->ask->template;
+    if (p->ask->avoid_count == 0 && !has(t, terms)) return 0;
     json_key(&p->w, REQUIRED);
     json_object(&p->w);
     json_key(&p->w, "nodeSelectorTerms");
@@ -346,6 +347,26 @@ static void put_spec_defaults(struct pod_writer *p)
     json_object_end(&p->w);
 }
 
+/* Writes which nodes take the Pod: labels, and taints that it tolerates. */
+static int put_nodes(struct pod_writer *p)
+{
+    const struct kube_pod_ask *ask = p->ask;
+    json_key(&p->w, "nodeSelector");
+    json_object(&p->w);
+    int rc = copy_members(p, ask->template, "spec.nodeSelector", NULL);
+    for (uint32_t i = 0; i < ask->node_label_count; i++) {
+        json_key_str(&p->w, ask->node_label[i].name);
+        json_put_str(&p->w, ask->node_label[i].value);
+    }
+    json_object_end(&p->w);
+    json_key(&p->w, "tolerations");
+    json_array(&p->w);
+    if (rc == 0) rc = copy_items(p, ask->template, "spec.tolerations");
+    put_tolerations(p);
+    json_array_end(&p->w);
+    return rc;
+}
+
 static int put_spec(struct pod_writer *p)
 {
     static const char *const ours[] = {
@@ -372,19 +393,7 @@ static int put_spec(struct pod_writer *p)
     if (rc == 0) rc = copy_items(p, ask->template, "spec.volumes");
     put_volumes(p);
     json_array_end(&p->w);
-    json_key(&p->w, "nodeSelector");
-    json_object(&p->w);
-    if (rc == 0) rc = copy_members(p, ask->template, "spec.nodeSelector", NULL);
-    for (uint32_t i = 0; i < ask->node_label_count; i++) {
-        json_key_str(&p->w, ask->node_label[i].name);
-        json_put_str(&p->w, ask->node_label[i].value);
-    }
-    json_object_end(&p->w);
-    json_key(&p->w, "tolerations");
-    json_array(&p->w);
-    if (rc == 0) rc = copy_items(p, ask->template, "spec.tolerations");
-    put_tolerations(p);
-    json_array_end(&p->w);
+    if (rc == 0) rc = put_nodes(p);
     if (rc == 0 && ask->avoid_count > 0) rc = put_affinity(p);
     if (rc == 0)
         rc =
@@ -465,6 +474,72 @@ int kube_pod_write(const struct kube_pod_ask *ask, struct buf *out, struct err *
     if (rc == 0) rc = out->rc;
     if (rc == -EINVAL) return err_set(err, rc, "the Pod template is not the object of a Pod");
     return rc < 0 ? err_set(err, rc, "no room for a Pod") : 0;
+}
+
+static int put_standby_spec(struct pod_writer *p, struct str image)
+{
+    const struct str t = p->ask->template;
+    struct json_writer *w = &p->w;
+    struct str runtime_class;
+    json_object(w);
+    json_kv_i64(w, "terminationGracePeriodSeconds", 0);
+    json_kv_bool(w, "automountServiceAccountToken", false);
+    json_kv_bool(w, "enableServiceLinks", false);
+    json_kv_str(w, "priorityClassName", p->ask->priority);
+    json_key(w, "securityContext");
+    json_put_raw(w, STR("{\"runAsNonRoot\":true,\"runAsUser\":65535,\"seccompProfile\":{\"type\":"
+                        "\"RuntimeDefault\"}}"));
+    json_key(w, "containers");
+    json_array(w);
+    json_object(w);
+    json_kv_text(w, "name", "standby");
+    json_kv_str(w, "image", image);
+    json_key(w, "securityContext");
+    json_put_raw(w, STR("{\"allowPrivilegeEscalation\":false,\"readOnlyRootFilesystem\":true,"
+                        "\"capabilities\":{\"drop\":[\"ALL\"]}}"));
+    put_resources(p);
+    json_object_end(w);
+    json_array_end(w);
+    if (t.len > 0 && json_path(t, "spec.runtimeClassName", &runtime_class) == 0) {
+        json_key(w, "runtimeClassName");
+        json_put_raw(w, runtime_class);
+    }
+    int rc = put_nodes(p);
+    if (rc == 0 && (p->ask->avoid_count > 0 || has(t, "spec.affinity"))) rc = put_affinity(p);
+    json_object_end(w);
+    return rc;
+}
+
+int kube_standby_write(const struct kube_pod_ask *ask, const char *name, struct str image,
+                       struct buf *out, struct err *err)
+{
+    struct pod_writer p = { .ask = ask };
+    json_writer_init(&p.w, out);
+    json_object(&p.w);
+    json_kv_text(&p.w, "apiVersion", "v1");
+    json_kv_text(&p.w, "kind", "Pod");
+    json_key(&p.w, "metadata");
+    json_object(&p.w);
+    json_kv_text(&p.w, "name", name);
+    json_key(&p.w, "labels");
+    json_object(&p.w);
+    json_kv_text(&p.w, "app.kubernetes.io/name", "muster");
+    json_kv_text(&p.w, "app.kubernetes.io/component", "standby");
+    json_kv_text(&p.w, "app.kubernetes.io/managed-by", "muster");
+    json_kv_str(&p.w, KUBE_LABEL_STANDBY, ask->fleet);
+    json_object_end(&p.w);
+    if (ask->owner.len > 0) {
+        json_key(&p.w, "ownerReferences");
+        json_array(&p.w);
+        json_put_raw(&p.w, ask->owner);
+        json_array_end(&p.w);
+    }
+    json_object_end(&p.w);
+    json_key(&p.w, "spec");
+    int rc = put_standby_spec(&p, image);
+    json_object_end(&p.w);
+    if (rc == 0) rc = out->rc;
+    return rc < 0 ? err_set(err, rc, "the standby Pod cannot be written") : 0;
 }
 
 int kube_secret_write(struct str intent, struct str fleet, struct str pod_uid, struct str key,

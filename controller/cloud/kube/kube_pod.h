@@ -17,6 +17,7 @@
 
 #define KUBE_DOMAIN "muster.dev/"
 #define KUBE_LABEL_FLEET KUBE_DOMAIN "fleet"
+#define KUBE_LABEL_STANDBY KUBE_DOMAIN "standby"
 #define KUBE_POD_BYTES_MAX ((size_t)1 << 20) /* of a template, and of a Pod that is written */
 #define KUBE_FOLDER "/run/muster"            /* as the containers of Pods see it */
 #define KUBE_STATE_FOLDER KUBE_FOLDER "/state"
@@ -47,6 +48,11 @@ struct kube_pod_ask {
 
 /* Appends the Pod. -EINVAL and a sentence: the template is no Pod, or sets what the driver owns. */
 int kube_pod_write(const struct kube_pod_ask *ask, struct buf *out, struct err *err);
+
+/* Appends a Pod that holds the place of such an instance and does nothing: the template's nodes, tolerations and
+ * affinity, the same resources, `image` and the class ask->priority. ask->request is not read. */
+int kube_standby_write(const struct kube_pod_ask *ask, const char *name, struct str image,
+                       struct buf *out, struct err *err);
 
 /* Appends the Secret with the instance's key, which goes when its Pod goes. */
 int kube_secret_write(struct str intent, struct str fleet, struct str pod_uid, struct str key,

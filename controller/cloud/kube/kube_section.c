@@ -51,6 +51,9 @@ static const struct config_field offer_rows[] = {
       IN(kube_offer_section, lead_us),
       .about = "First guess of the time from the order to readiness, new node, image and model included; "
                "learned from launches." },
+    { .name = "standby", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 64, .unit = "Pods",
+      IN(kube_offer_section, standby),
+      .about = "Pods that hold places for its instances and give way to them; see `standby_class`." },
     { .name = "max_num_seqs", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 4096,
       .unit = "requests", IN(kube_offer_section, max_num_seqs),
       .about = "Requests that its engine runs at once, for planning before one has reported." },
@@ -105,6 +108,12 @@ static const struct config_field rows[] = {
       .about = "The object that the Pods belong to and go with: deployments/NAME or statefulsets/NAME." },
     { .name = "priority_class", .type = CONFIG_TEXT, .default_text = "", .max = 253,
       IN(kube_section, priority_class), .about = "PriorityClass of the Pods; empty: the template's." },
+    { .name = "standby_class", .type = CONFIG_TEXT, .default_text = "", .max = 253,
+      IN(kube_section, standby_class),
+      .about = "PriorityClass of standby Pods, below that of instances, so that the scheduler takes their "
+               "places for one; needed where an offer has `standby`." },
+    { .name = "standby_image", .type = CONFIG_TEXT, .default_text = "registry.k8s.io/pause:3.10",
+      IN(kube_section, standby_image), .about = "Image of standby Pods: a program that does nothing." },
     { .name = "wait", .type = CONFIG_DURATION, .default_text = "2m", .min = 1e6, .max = 864e8,
       IN(kube_section, wait_us),
       .about = "A Pod that no node takes for so long means that its offer is sold out. Longer than an "
@@ -241,6 +250,25 @@ static int make_workload(const struct kube_offer_section *from, struct kube_sold
     return 0;
 }
 
+static int check_standby(const struct kube_section *s, const struct kube_offer_section *from,
+                         struct kube_sold *ret, struct err *err)
+{
+    ret->standby = (uint32_t)from->standby;
+    if (from->standby == 0) return 0;
+    if (ret->workload)
+        return err_set(
+            err, -EINVAL,
+            "kubernetes offer %s: standby: the places of a workload are its replicas; leave "
+            "it out",
+            ret->offer.name);
+    if (s->standby_class.len > 0) return 0;
+    return err_set(
+        err, -EINVAL,
+        "kubernetes offer %s: standby needs kubernetes.standby_class, a PriorityClass below "
+        "that of instances",
+        ret->offer.name);
+}
+
 static int make_sold(const struct kube_section *s, const struct kube_offer_section *from,
                      struct arena *arena, struct kube_sold *ret, struct err *err)
 {
@@ -264,6 +292,7 @@ static int make_sold(const struct kube_section *s, const struct kube_offer_secti
     if (rc < 0) return err_prefix(err, rc, "kubernetes offer %s", o->name);
     rc = make_found(from, arena, ret, err);
     if (rc == 0) rc = make_workload(from, ret, err);
+    if (rc == 0) rc = check_standby(s, from, ret, err);
     if (rc < 0 || ret->workload) return rc;
     struct str path = from->pod.len > 0 ? from->pod : s->pod;
     if (rc == 0 && path.len > 0) rc = read_template(path, arena, &ret->template, err);
@@ -370,6 +399,11 @@ int kube_settings_make(const struct kube_section *section, struct arena *arena,
         rc = make_sold(section, &from[i], arena, &s.sold[i], err);
     for (uint32_t i = 0; i < s.sold_count && rc == 0; i++)
         rc = check_workload(&s, i, err);
+    uint32_t standby = 0;
+    for (uint32_t i = 0; i < s.sold_count; i++)
+        standby += s.sold[i].standby;
+    if (rc == 0 && standby > 256)
+        rc = err_set(err, -E2BIG, "kubernetes: %u standby Pods in all; 256 at most", standby);
     if (rc == 0) *ret = s;
     return rc;
 }

@@ -24,6 +24,7 @@ struct kube_offer_section {
     bool spot;
     int64_t lead_us, max_num_seqs;
     double perf_step_s, perf_prefill_s, perf_decode_s, perf_read_s;
+    int64_t standby;
 };
 
 struct kube_price_section {
@@ -35,7 +36,7 @@ struct kube_section {
     struct str kubeconfig, context, namespace, fleet;
     struct str image;
     int pull; /* index of kube_pull_names */
-    struct str pod, owner, priority_class;
+    struct str pod, owner, priority_class, standby_class, standby_image;
     int64_t wait_us, image_wait_us;
     bool watch_nodes;
     int64_t poll_us;
@@ -58,6 +59,7 @@ struct kube_sold {
     struct kube_found *found; /* what nodes make of it; NULL: it is all written by hand */
     const struct kube_workload_kind *workload; /* NULL: Pods of our own */
     struct str workload_name;
+    uint32_t standby; /* Pods that hold places for it */
     bool price_given; /* of one that nodes make: its price is by hand all the same */
 };
 

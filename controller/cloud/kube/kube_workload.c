@@ -157,6 +157,18 @@ const struct kube_place *kube_workload_choose(const struct kube_workload *w,
     return best;
 }
 
+void kube_workload_each_free(const struct kube_workload *w, cloud_leftover_fn fn, void *arg)
+{
+    for (uint32_t i = 0; i < w->count; i++) {
+        const struct kube_place *p = &w->place[i];
+        if (p->intent[0] || !p->alive) continue;
+        fn(arg, &(struct cloud_leftover){
+                    .name = p->meta.name,
+                    .why = "a free place: its workload has more replicas than instances; the next "
+                           "instance takes it, or scale the workload down" });
+    }
+}
+
 uint32_t kube_workload_target(const struct kube_workload *w, uint32_t waiting)
 {
     uint32_t bound = 0, least = 0;

@@ -64,6 +64,9 @@ const struct kube_place *kube_workload_choose(const struct kube_workload *w,
                                               bool (*fn)(void *arg, const struct kube_place *p),
                                               void *arg);
 
+/* Tells fn of each free place, as what stays: `muster gc`. */
+void kube_workload_each_free(const struct kube_workload *w, cloud_leftover_fn fn, void *arg);
+
 /* Returns the replicas that it should have while `waiting` creates wait for a place. */
 uint32_t kube_workload_target(const struct kube_workload *w, uint32_t waiting);
 

@@ -39,8 +39,10 @@ from those of other pools, and so does its time to readiness: each has a name of
 {{- $offer := omit $accelerator "resources" "requests" "nodeLabels" "tolerations" "affinity" "claims" "runtimeClassName" "image" "agent" "shmSize" "env" -}}
 {{- $where := dict "service" .service.name "pool" .pool.name "accelerator" .name -}}
 {{- $_ := set $offer "name" (include "muster.offer" $where) -}}
+{{- if not $accelerator.workload -}}
 {{- $_ := set $offer "pod" (printf "/etc/muster/%s" (include "muster.template" $where)) -}}
-{{- if include "muster.plainResources" $accelerator -}}
+{{- end -}}
+{{- if and (include "muster.plainResources" $accelerator) (not $accelerator.workload) -}}
 {{- $resources := list -}}
 {{- range $name := keys (default (dict) $accelerator.resources) | sortAlpha -}}
 {{- $resources = append $resources (printf "%s=%v" $name (index $accelerator.resources $name)) -}}
