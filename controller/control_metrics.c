@@ -79,9 +79,8 @@ const struct metric_desc control_metric_table[CONTROL_M_COUNT] = {
         "before." },
     [CONTROL_M_OFFER_PHASE] = { .name = "muster_controller_offer_phase_seconds",
         .type = METRIC_GAUGE, .unit = "seconds", .labels = { "provider", "offer", "phase" },
-        .series_max = 512, .help = "Learned parts of an offer's lead: schedule (until a node takes it), "
-        "node (the same, where a node had to be added), pull (until its container runs), load (until its "
-        "engine takes requests), warm (until it counts as serving)." },
+        .series_max = 512, .help = "Learned parts of an offer's lead: schedule (until a machine "
+        "takes it), node (where one had to be added), pull, load, warm." },
     [CONTROL_M_OFFER_ROOM] = { .name = "muster_controller_offer_room_instances",
         .type = METRIC_GAUGE, .labels = { "provider", "offer" },
         .help = "Instances that the machines behind an offer hold, if nobody else is on them." },
