@@ -595,7 +595,9 @@ static int open_instance(struct agent *a, struct err *err)
         return err_set(err, -EINVAL,
                        "want agent.spec, the launch document of an instance, or "
                        "agent.adopt, the URL of an engine that runs");
-    return c->spec.len > 0 ? instance_open(&a->in, c->spec, err) : adopt_open(a, err);
+    if (c->spec.len == 0) return adopt_open(a, err);
+    if (c->await) instance_await(c->spec);
+    return instance_open(&a->in, c->spec, err);
 }
 
 static void on_tokenizer(void *arg)
@@ -833,6 +835,9 @@ static const char *const engine_logs[] = { "file", "inherit", NULL };
 static const struct config_field rows[] = {
     { .name = "spec", .type = CONFIG_TEXT, AT(spec),
       .about = "Path of the launch document that came with this instance." },
+    { .name = "await", .type = CONFIG_BOOL, .default_text = "false", AT(await),
+      .about = "spec: wait while the document is empty, as it is in a Pod of a workload until an instance is "
+               "bound to it." },
     { .name = "adopt", .type = CONFIG_TEXT, AT(adopt),
       .about = "In place of `spec`: http://HOST:PORT of an engine that somebody else started. It is reported and "
                "drained, and never ended." },

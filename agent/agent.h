@@ -11,6 +11,7 @@
 
 struct agent_config {
     struct str spec;  /* the launch document; empty: adopt */
+    bool await;       /* spec is empty until the instance is bound to this Pod */
     struct str adopt; /* URL of an engine that somebody else started */
     int engine_kind;  /* of that engine; enum engine_kind */
     struct str name, service, pool;

@@ -17,11 +17,13 @@
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define ENGINE_PORT_FIRST 8200
 #define ENGINE_PORT_COUNT 800
 #define ID_BYTES_MAX 256
+#define DOCUMENT_LOOK_NS 500000000
 #define SPEC_ARENA_BYTES (2 * LAUNCH_BYTES_MAX)
 
 /* Sets birth and start on this boot's clock. A document of another boot or machine has only dates; they
@@ -33,6 +35,18 @@ static void set_times(struct instance *in, int64_t written_wall_us)
     bool ours = s->born_mono_us > 0 && s->boot == proc_id_self().boot;
     in->born_us = ours ? s->born_mono_us : written_wall_us - ahead_us;
     in->start_us = ours ? s->start_mono_us : s->start_wall_us - ahead_us;
+}
+
+void instance_await(struct str spec_path)
+{
+    const struct timespec pause = { .tv_nsec = DOCUMENT_LOOK_NS };
+    struct stat st;
+    bool told = false;
+    while (stat(spec_path.data, &st) == 0 && st.st_size == 0) {
+        if (!told) log_event(LOG_INFO, "launch_awaited", "document=%s", spec_path.data);
+        told = true;
+        nanosleep(&pause, NULL);
+    }
 }
 
 int instance_open(struct instance *in, struct str spec_path, struct err *err)

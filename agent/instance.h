@@ -25,6 +25,10 @@ struct instance {
     bool shares_log;           /* the engine writes to the agent's own output */
 };
 
+/* Waits while the launch document is empty: a Pod of a workload gets it when an instance is bound to it. Signals
+ * end the process meanwhile, as there is nothing to end yet. */
+void instance_await(struct str spec_path);
+
 /* Reads and checks the launch document. */
 int instance_open(struct instance *in, struct str spec_path, struct err *err);
 void instance_close(struct instance *in);

@@ -98,6 +98,11 @@ static const struct line instance_lines[] = {
 static const struct line offer_lines[] = {
     { "provider", "provider", TABLE_TEXT },          { "price $/h", "price_per_h", TABLE_MONEY },
     { "share", "share", TABLE_DECIMAL },             { "lead", "lead_s", TABLE_AGE },
+    { "to schedule", "lead.schedule", TABLE_AGE },   { "to a new node", "lead.node", TABLE_AGE },
+    { "to pull", "lead.pull", TABLE_AGE },           { "to load", "lead.load", TABLE_AGE },
+    { "to warm", "lead.warm", TABLE_AGE },           { "hardware", "hardware", TABLE_TEXT },
+    { "spot", "spot", TABLE_YES },                   { "price is a default", "price_default", TABLE_YES },
+    { "nodes", "nodes", TABLE_COUNT },               { "room", "room", TABLE_COUNT },
     { "available", "available", TABLE_YES },         { "last error", "last_error", TABLE_TEXT },
     { "error", "error", TABLE_TEXT },                { "asked again in", "again_in_s", TABLE_AGE },
 };

@@ -146,6 +146,24 @@ static int tell_placed(void *ctx, struct str placed)
     return buf_byte(t.out, '\n');
 }
 
+/* Tells the phases that the offer's launches took so far. */
+static void tell_lead(const struct teller *t)
+{
+    static const char *const phases[][2] = { { " schedule ", "lead.schedule" },
+                                             { " node ", "lead.node" },
+                                             { " pull ", "lead.pull" },
+                                             { " load ", "lead.load" },
+                                             { " warm ", "lead.warm" } };
+    bool any = false;
+    for (size_t i = 0; i < COUNT_OF(phases); i++) {
+        if (!has(t, phases[i][1])) continue;
+        buf_text(t->out, any ? "," : " (");
+        say(t, phases[i][0] + (any ? 0 : 1), TABLE_AGE, phases[i][1]);
+        any = true;
+    }
+    if (any) buf_text(t->out, ")");
+}
+
 static int tell_action(void *ctx, struct str action)
 {
     const struct teller *whole = ctx;
@@ -157,6 +175,7 @@ static int tell_action(void *ctx, struct str action)
         say(&t, ", offer ", TABLE_TEXT, "offer");
         say(&t, " at ", TABLE_MONEY, "price_per_h");
         say(&t, " an hour, ready in about ", TABLE_AGE, "lead_s");
+        tell_lead(&t);
     }
     return buf_byte(t.out, '\n');
 }

@@ -318,6 +318,14 @@ static const struct table_column offer_columns[] = {
     { "ERROR", "error", TABLE_TEXT },
 };
 
+static const struct table_column offer_wide[] = {
+    { "SPOT", "spot", TABLE_YES },             { "HARDWARE", "hardware", TABLE_TEXT },
+    { "NODES", "nodes", TABLE_COUNT },         { "ROOM", "room", TABLE_COUNT },
+    { "SCHEDULE", "lead.schedule", TABLE_AGE }, { "NODE", "lead.node", TABLE_AGE },
+    { "PULL", "lead.pull", TABLE_AGE },        { "LOAD", "lead.load", TABLE_AGE },
+    { "WARM", "lead.warm", TABLE_AGE },        { "DEFAULT PRICE", "price_default", TABLE_YES },
+};
+
 static const struct table_column decision_columns[] = {
     { "ID", "id", TABLE_COUNT },               { "AGE", "decision.at_us", TABLE_SINCE },
     { "SERVICE", "decision.service", TABLE_TEXT },
@@ -388,7 +396,7 @@ const struct resource kind_table[] = {
     { "intents", "/api/v1/intents", "intents", "id",
       "No intent is recorded: nothing was launched yet.", COLUMNS(intent_columns), WIDE(intent_wide) },
     { "offers", "/api/v1/offers", "offers", "offer",
-      "No provider offers anything.", COLUMNS(offer_columns) },
+      "No provider offers anything.", COLUMNS(offer_columns), WIDE(offer_wide) },
     { "decisions", "/api/v1/decisions", "decisions", "id",
       "Nothing was decided yet.", COLUMNS(decision_columns), WIDE(decision_wide) },
     { "config", "/api/v1/config", "config", "source",

@@ -157,7 +157,7 @@ static void check_fleet(struct checking *c)
             rc = name_copy(offer[sold].provider, sizeof offer[sold].provider, STR("local"));
     }
     struct kube_settings kube = { 0 };
-    if (rc == 0) rc = kube_settings_make(cc.kube, &arena, &kube, &err);
+    if (rc == 0) rc = setup_kube(&cc, &arena, &kube, &err);
     for (uint32_t i = 0; rc == 0 && i < kube.sold_count && sold < PLAN_OFFERS_MAX; i++)
         offer[sold++] = kube.sold[i].offer;
     if (rc == 0 && setup_adopts(&cc) && sold < PLAN_OFFERS_MAX) cloud_adopted_offer(&offer[sold++]);

@@ -359,6 +359,14 @@ static void put_offers(struct json_writer *w, const struct control *c, int64_t n
         json_kv_text(w, "provider", of->provider);
         kv_known_f64(w, "price_per_h", of->price_known, of->price_h);
         json_kv_f64(w, "lead_s", of->lead_s);
+        record_put_lead(w, &of->lead);
+        json_kv_bool(w, "spot", of->spot);
+        if (of->hardware[0]) json_kv_text(w, "hardware", of->hardware);
+        if (of->price_default) json_kv_bool(w, "price_default", true);
+        if (of->room_known) {
+            json_kv_u64(w, "nodes", of->nodes);
+            json_kv_u64(w, "room", of->room);
+        }
         json_kv_f64(w, "share", of->share);
         json_kv_bool(w, "available", offer_may_be_asked(h, now_us));
         if (h->last != OFFER_OK) {

@@ -267,6 +267,16 @@ static void take_listing(struct control *c, uint32_t cloud, const struct cloud_e
     if (p->list_sent_us >= c->started_us + p->cloud.lag_us) p->observed = true;
 }
 
+/* Takes what a provider says of an offer besides its price. */
+static void take_stock(struct offer *o, const struct cloud_price *p)
+{
+    o->price_default = p->is_default;
+    o->room_known = p->room_known;
+    o->nodes = p->nodes;
+    o->room = p->room;
+    if (p->hardware[0]) memcpy(o->hardware, p->hardware, sizeof o->hardware);
+}
+
 static void take_prices(struct control *c, uint32_t cloud, const struct cloud_event *e,
                         int64_t now_us)
 {
@@ -285,6 +295,7 @@ static void take_prices(struct control *c, uint32_t cloud, const struct cloud_ev
         c->money.offer[o].price_known = e->price[i].known;
         if (e->price[i].known) c->money.offer[o].price_h = e->price[i].price_h;
         c->money.priced_us[o] = now_us;
+        take_stock(&c->money.offer[o], &e->price[i]);
     }
 }
 

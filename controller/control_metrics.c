@@ -77,11 +77,22 @@ const struct metric_desc control_metric_table[CONTROL_M_COUNT] = {
         .type = METRIC_GAUGE, .unit = "seconds", .labels = { "provider", "offer" },
         .help = "Time from the create call to ready: learned from launches, the provider's figure "
         "before." },
+    [CONTROL_M_OFFER_PHASE] = { .name = "muster_controller_offer_phase_seconds",
+        .type = METRIC_GAUGE, .unit = "seconds", .labels = { "provider", "offer", "phase" },
+        .series_max = 512, .help = "Learned parts of an offer's lead: schedule (until a machine "
+        "takes it), node (where one had to be added), pull, load, warm." },
+    [CONTROL_M_OFFER_ROOM] = { .name = "muster_controller_offer_room_instances",
+        .type = METRIC_GAUGE, .labels = { "provider", "offer" },
+        .help = "Instances that the machines behind an offer hold, if nobody else is on them." },
     [CONTROL_M_TIME_TO_READY] = { .name = "muster_controller_time_to_ready_seconds",
         .type = METRIC_HISTOGRAM, .unit = "seconds", .labels = { "service", "pool", "phase" },
         .series_max = 640, .buckets = ready_bounds, .bucket_count = COUNT_OF(ready_bounds),
         .help = "Launches by phase: call (until the provider is asked), create (until it has made the "
         "instance), boot (until the agent reports), load (until it serves), total." },
+    [CONTROL_M_LEAD_PHASE] = { .name = "muster_controller_lead_phase_seconds",
+        .type = METRIC_HISTOGRAM, .unit = "seconds", .labels = { "service", "pool", "phase" },
+        .series_max = 640, .buckets = ready_bounds, .bucket_count = COUNT_OF(ready_bounds),
+        .help = "Launches by the phases that their provider tells: schedule, node, pull, load, warm." },
     [CONTROL_M_ORPHANS] = { .name = "muster_controller_orphans", .type = METRIC_GAUGE,
         .labels = { "provider" }, .help = "Instances in the last listing that belong to no intent, or "
         "are the second of one, and are not adopted." },
@@ -182,6 +193,16 @@ const struct metric_desc control_metric_table[CONTROL_M_COUNT] = {
         .help = "Terms of leadership that this process has begun." },
     [CONTROL_M_STORE_REACHED] = { .name = "muster_controller_store_reached", .type = METRIC_GAUGE,
         .help = "1 if the store could be reached when it was last tried, else 0." },
+    [CONTROL_M_KUBE_CALLS] = { .name = "muster_controller_kube_calls_total", .type = METRIC_COUNTER,
+        .labels = { "verb", "resource", "code" }, .series_max = 256,
+        .help = "Calls to the API server of Kubernetes, by its status, or why none came." },
+    [CONTROL_M_KUBE_SECONDS] = { .name = "muster_controller_kube_call_seconds",
+        .type = METRIC_HISTOGRAM, .unit = "seconds", .labels = { "verb" },
+        .buckets = tick_bounds, .bucket_count = COUNT_OF(tick_bounds),
+        .help = "Length of such a call, watches aside." },
+    [CONTROL_M_KUBE_WAITED] = { .name = "muster_controller_kube_waited_seconds_total",
+        .type = METRIC_COUNTER, .unit = "seconds",
+        .help = "Time that such calls waited for their budget (kubernetes.calls_per_s)." },
 };
 // clang-format on
 

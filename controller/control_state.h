@@ -183,6 +183,8 @@ void measure_zeros(struct control *c); /* of counters: a rate needs a zero to ri
 void measure_create(struct control *c, uint32_t offer, enum offer_error e); /* a provider's reply */
 void measure_ready(struct control *c, const struct intent *i, int64_t now_us); /* of a launch */
 
+void measure_lead(struct control *c, const struct intent *i, const char *phase, double seconds);
+
 /* tick.c */
 uint32_t control_find(const struct control *c, const char *id); /* UINT32_MAX: unknown */
 uint32_t control_find_offer(const struct control *c, const char *provider, const char *name);

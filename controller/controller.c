@@ -380,11 +380,15 @@ static int open_local(struct controller *c, struct err *err)
 static int open_kube(struct controller *c, struct err *err)
 {
     uint64_t seed;
-    int rc = kube_settings_make(c->config->kube, &c->arena, &c->kube, err);
+    int rc = setup_kube(c->config, &c->arena, &c->kube, err);
     if (rc == 0 && getrandom(&seed, sizeof seed, 0) != sizeof seed)
         rc = err_set(err, -EIO, "the system gives no random bytes");
     if (rc < 0) return rc;
     c->kube.fence = &c->fence;
+    c->kube.meters = (struct kube_meters){ .metrics = c->metrics,
+                                           .calls = CONTROL_M_KUBE_CALLS,
+                                           .seconds = CONTROL_M_KUBE_SECONDS,
+                                           .waited_seconds = CONTROL_M_KUBE_WAITED };
     rc = kube_cloud_open(c->loop, &c->kube, c->config->controller->drain_us,
                          (const char *const *)environ, seed, &c->cloud[c->cloud_count], err);
     c->cloud_count += rc == 0;

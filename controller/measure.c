@@ -47,6 +47,11 @@ static void measure_offers(struct control *c, int64_t now_us)
         set(c, CONTROL_M_OFFER_AVAILABLE, label, offer_may_be_asked(&c->money.health[o], now_us));
         set_known(c, CONTROL_M_OFFER_PRICE, label, offer->price_known, offer->price_h);
         set(c, CONTROL_M_OFFER_LEAD, label, offer->lead_s);
+        if (offer->room_known) set(c, CONTROL_M_OFFER_ROOM, label, offer->room);
+        for (int p = 0; p < LEAD_PHASE_COUNT; p++) {
+            const struct str of[] = { label[0], label[1], str_from(lead_phase_names[p]) };
+            if (offer->lead.known[p]) set(c, CONTROL_M_OFFER_PHASE, of, offer->lead.s[p]);
+        }
     }
 }
 
@@ -96,6 +101,12 @@ void measure_ready(struct control *c, const struct intent *i, int64_t now_us)
     observe_phase(c, i, "boot", i->made_us, i->registered_us);
     observe_phase(c, i, "load", i->registered_us, now_us);
     observe_phase(c, i, "total", i->wanted_us, now_us);
+}
+
+void measure_lead(struct control *c, const struct intent *i, const char *phase, double seconds)
+{
+    const struct str label[] = { str_from(i->service), str_from(i->pool), str_from(phase) };
+    metric_observe(metric_series(c->metrics, CONTROL_M_LEAD_PHASE, label), seconds);
 }
 
 /* ---- services ---- */

@@ -112,6 +112,36 @@ static void learn_lead(struct control *c, uint32_t at, int64_t now_us)
     measure_ready(c, i, now_us);
 }
 
+/* Learns the phases of a launch as they become known, each once. An instance of an earlier run of the controller
+ * teaches too: its provider knows the times. */
+static void learn_phases(struct control *c, uint32_t at, const struct listed *item)
+{
+    const struct intent *i = &c->money.intent[at];
+    struct detail *d = &c->observed.detail[at];
+    struct lead fresh = { 0 };
+    uint32_t offer = control_find_offer(c, i->provider, i->offer);
+    if (!item || offer == PLAN_NONE || d->lead.known[LEAD_WARM]) return;
+    double told_s = 0;
+    for (int p = 0; p < LEAD_PHASE_COUNT; p++) {
+        if (!item->lead.known[p]) continue;
+        told_s += item->lead.s[p];
+        fresh.known[p] = !d->lead.known[p];
+        fresh.s[p] = item->lead.s[p];
+    }
+    if (item->lead.known[LEAD_LOAD] && d->lead_learned && d->phase == PHASE_READY &&
+        i->called_us >= c->observed.listening_us) {
+        fresh.known[LEAD_WARM] = true;
+        fresh.s[LEAD_WARM] = fmax(0, (double)(d->phase_us - i->called_us) / 1e6 - told_s);
+    }
+    offer_learn_phases(&c->money.offer[offer], &fresh);
+    for (int p = 0; p < LEAD_PHASE_COUNT; p++)
+        if (fresh.known[p]) {
+            d->lead.known[p] = true;
+            d->lead.s[p] = fresh.s[p];
+            measure_lead(c, i, lead_phase_names[p], fresh.s[p]);
+        }
+}
+
 /* Returns true if a router may have requests at `at`: without a fresh sync of every router this cannot be
  * ruled out. A controller that is cut off from agents and routers must not end instances that still
  * serve. */
@@ -266,6 +296,7 @@ static int drive_intent(struct control *c, uint32_t at, int64_t now_us)
     if (rc == 0) rc = heed_stuck(c, at, v.item, now_us);
     if (rc == -ECANCELED) return rc;
     control_see_phase(c, at, now_us);
+    learn_phases(c, at, v.item);
     return 0;
 }
 

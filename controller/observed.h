@@ -55,6 +55,7 @@ struct detail {
     bool has_engine;
     struct engine_report engine; /* its strings point into this struct */
     bool lead_learned;
+    struct lead lead;       /* phases of its launch that the offer has learned */
     bool doomed;            /* the provider takes it away, or has taken it */
     int64_t leaves_us;      /* when, as the provider says; 0: not said */
     enum cloud_op due;      /* a call that is wanted and not submitted */

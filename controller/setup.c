@@ -274,6 +274,23 @@ bool setup_adopts(const struct controller_config *config)
     return false;
 }
 
+int setup_kube(const struct controller_config *config, struct arena *arena,
+               struct kube_settings *ret, struct err *err)
+{
+    int rc = kube_settings_make(config->kube, arena, ret, err);
+    for (size_t s = 0; rc == 0 && s < config->service_count; s++) {
+        const struct pool_section *pool = config->service[s].pools.items;
+        for (size_t p = 0; p < config->service[s].pools.count; p++) {
+            if (!str_eq(pool[p].provider, STR("kubernetes"))) continue;
+            for (size_t o = 0; o < pool[p].offers.count && rc == 0; o++) {
+                rc = kube_settings_discover(ret, pool[p].offers.items[o], arena, err);
+                if (rc == -EINVAL) rc = 0; /* fill_pool says which offers there are */
+            }
+        }
+    }
+    return rc;
+}
+
 static int fill_pool(const struct service_section *s, const struct pool_section *from,
                      const struct offer *offers, uint32_t offer_count, struct plan_pool *ret,
                      struct err *err)

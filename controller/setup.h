@@ -5,6 +5,7 @@
 #pragma once
 #include "base/core/arena.h"
 #include "controller/cloud/cloud_local.h"
+#include "controller/cloud/kube/kube_section.h"
 #include "controller/config.h"
 #include "controller/control.h"
 
@@ -15,6 +16,11 @@ struct store_redis_config setup_redis(const struct controller_section *s);
 int setup_local(const struct local_section *local, struct arena *arena,
                 const struct local_offer **ret, uint32_t *ret_count, double *ret_cores,
                 struct err *err);
+
+/* Fills the settings of the Kubernetes driver, with the offers that pools name and nodes may make. The section
+ * is there. */
+int setup_kube(const struct controller_config *config, struct arena *arena,
+               struct kube_settings *ret, struct err *err);
 
 /* Returns true if a pool's provider is `adopted` (cloud_adopted.h), which is opened only then. */
 bool setup_adopts(const struct controller_config *config);

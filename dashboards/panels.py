@@ -271,6 +271,17 @@ AUTOSCALER = Dashboard(
                   "launches.", "s",
                   [(highest("muster_controller_offer_lead_seconds", "", "provider, offer"),
                     "{{offer}} ({{provider}})")], low=0),
+            Panel("Learned lead by phase", "Which part of an offer's lead is long? schedule and node: until a node takes "
+                  "it; pull: until its container runs; load; warm.", "s",
+                  [(highest("muster_controller_offer_phase_seconds", "", "offer, phase"), "{{offer}} {{phase}}")],
+                  stack=True, low=0, quiet="no provider tells the phases of its launches"),
+            Panel("Launches by phase, P90", "How long do the slowest launches take in each phase? Launches of an hour.",
+                  "s", [(f'histogram_quantile(0.9, sum by (le, phase) (increase(muster_controller_lead_phase_seconds_'
+                         f'bucket{{{POOL}}}[1h])))', "{{phase}}")], low=0,
+                  quiet="no provider tells the phases of its launches"),
+            Panel("Room of offers", "How many instances do the machines behind an offer hold?", "short",
+                  [(highest("muster_controller_offer_room_instances", "", "provider, offer"),
+                    "{{offer}} ({{provider}})")], low=0, quiet="no offer is made of nodes"),
             Panel("Refused launches", "Who refuses us, and why? capacity: sold out; quota: our limit; auth and "
                   "invalid: until somebody changes something.", "short",
                   [(gained("muster_controller_create_failures_total", "", "provider, offer, class") + " > 0",
@@ -310,6 +321,13 @@ AUTOSCALER = Dashboard(
                    (gained("muster_controller_cloud_calls_deferred_total", "", "provider"), "{{provider}} deferred"),
                    (gained("muster_controller_list_failures_total", "", "provider"), "{{provider}} lists failed")],
                   low=0, runbook="MusterListingStale"),
+            Panel("Calls to Kubernetes", "What is asked of the API server, and does it answer?", "cps",
+                  [(rate("muster_controller_kube_calls_total", "", "verb, resource, code"),
+                    "{{verb}} {{resource}} {{code}}")], low=0, quiet="no provider is a Kubernetes cluster"),
+            Panel("Time of calls to Kubernetes", "Is the API server slow, or our budget of calls small?", "s",
+                  [(mean("muster_controller_kube_call_seconds", "", "verb"), "{{verb}}"),
+                   (rate("muster_controller_kube_waited_seconds_total", ""), "waited, each second")],
+                  low=0, quiet="no provider is a Kubernetes cluster"),
         ]),
     ])
 

@@ -5,6 +5,7 @@
 #include "cli/daemons.h"
 #include "cli/doctor/doctor.h"
 #include "controller/cloud/cloud_local.h"
+#include "controller/cloud/kube/kube_check.h"
 #include "controller/config.h"
 #include "controller/setup.h"
 #include "engine/kernels/op.h"
@@ -14,6 +15,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/timex.h>
+#include <unistd.h>
 
 /* ---- ports ---- */
 
@@ -141,8 +143,22 @@ static int check_local(struct doctor *d, cloud_finding_fn fn, struct err *err)
     return 0;
 }
 
+static int check_kubernetes(struct doctor *d, cloud_finding_fn fn, struct err *err)
+{
+    CLEANUP(arena_fini) struct arena arena;
+    struct controller_config config = { 0 };
+    struct kube_settings settings;
+    arena_init(&arena, (size_t)16 << 20);
+    controller_config_fill(&config, d->config);
+    if (!config.kube) return err_set(err, -EINVAL, "there is no section kubernetes");
+    int rc = setup_kube(&config, &arena, &settings, err);
+    if (rc == 0) rc = kube_check(&settings, (const char *const *)environ, fn, d, err);
+    return rc;
+}
+
 static const struct provider_kind providers[] = {
     { "local", check_local },
+    { "kubernetes", check_kubernetes },
 };
 
 static void on_finding(void *arg, const struct cloud_finding *f)

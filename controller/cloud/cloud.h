@@ -72,6 +72,10 @@ struct cloud_price {
     char offer[NAME_BYTES];
     bool known; /* false: the provider does not say */
     double price_h;
+    bool is_default; /* as offer.price_default; the next ones as in struct offer too */
+    bool room_known;
+    uint32_t nodes, room;
+    char hardware[NAME_BYTES];
 };
 
 /* The end of a call. */

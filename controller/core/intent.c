@@ -390,3 +390,22 @@ void offer_learn_lead(struct offer *o, double seconds)
     if (!(seconds >= 0)) return;
     o->lead_s += LEAD_WEIGHT * (seconds - o->lead_s);
 }
+
+const char *const lead_phase_names[] = {
+    [LEAD_SCHEDULE] = "schedule", [LEAD_NODE] = "node", [LEAD_PULL] = "pull",
+    [LEAD_LOAD] = "load",         [LEAD_WARM] = "warm",
+};
+_Static_assert(sizeof lead_phase_names / sizeof lead_phase_names[0] == LEAD_PHASE_COUNT,
+               "a name each");
+
+void offer_learn_phases(struct offer *o, const struct lead *launch)
+{
+    for (int p = 0; p < LEAD_PHASE_COUNT; p++) {
+        double seconds = launch->s[p];
+        if (!launch->known[p] || !(seconds >= 0)) continue;
+        /* There is no prior: the first launch is all that is known. */
+        o->lead.s[p] =
+            o->lead.known[p] ? o->lead.s[p] + LEAD_WEIGHT * (seconds - o->lead.s[p]) : seconds;
+        o->lead.known[p] = true;
+    }
+}

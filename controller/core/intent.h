@@ -126,14 +126,36 @@ enum offer_error {
 
 extern const char *const offer_error_names[OFFER_ERROR_COUNT];
 
+/* Where the time of a launch goes, as far as a provider tells it. */
+enum lead_phase {
+    LEAD_SCHEDULE, /* until a machine that was there takes it */
+    LEAD_NODE,     /* until a machine that had to be added takes it */
+    LEAD_PULL,     /* from there until its program runs: image, volumes, what comes before it */
+    LEAD_LOAD,     /* until its engine takes requests */
+    LEAD_WARM,     /* until the controller counts it as serving */
+    LEAD_PHASE_COUNT
+};
+extern const char *const lead_phase_names[LEAD_PHASE_COUNT];
+
+/* The phases of one launch, or what was learned of an offer's launches. */
+struct lead {
+    bool known[LEAD_PHASE_COUNT];
+    double s[LEAD_PHASE_COUNT];
+};
+
 struct offer {
     char name[NAME_BYTES], provider[NAME_BYTES];
     char zone[NAME_BYTES]; /* losses of one zone come together; empty: the provider's only one */
     double price_h;
     bool price_known;
-    bool spot;     /* the provider may take it away */
-    double lead_s; /* from the create call to ready: learned, or the provider's figure */
-    double share;  /* of a core or device; for people */
+    bool spot;        /* the provider may take it away */
+    double lead_s;    /* from the create call to ready: learned, or the provider's figure */
+    struct lead lead; /* its phases, learned; none known: the provider does not tell them */
+    double share;     /* of a core or device; for people */
+    char hardware[NAME_BYTES]; /* of an instance; for people; empty: not said */
+    bool room_known;           /* the next two are said */
+    uint32_t nodes, room;      /* machines that it is made of, and instances that they hold */
+    bool price_default;        /* its price is a default of the configuration, not the provider's */
     uint32_t seqs_max;
     uint64_t kv_tokens_max; /* of an instance; 0: unknown */
     uint32_t step_tokens;   /* prompt tokens that a step of it carries; 0: unknown */
@@ -160,3 +182,6 @@ static inline bool offer_may_be_asked(const struct offer_health *h, int64_t now_
 
 /* Updates the learned lead time: an exponential mean over launches that begins at the provider's figure. */
 void offer_learn_lead(struct offer *o, double seconds);
+
+/* The same for the phases that are known of a launch. */
+void offer_learn_phases(struct offer *o, const struct lead *launch);

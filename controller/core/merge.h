@@ -36,6 +36,7 @@ struct listed {
     char
         why[INTENT_WHY_BYTES]; /* of `gone`, `leaves_us` or `stuck`, in the provider's words; may be
                                    empty */
+    struct lead lead;          /* of its launch; a phase is known once it is over */
     bool unreadable; /* it exists, and of its tags only the intent is known: never removed */
 };
 

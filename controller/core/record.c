@@ -110,6 +110,19 @@ static void put_placed(struct json_writer *w, const struct plan_service *s,
     json_array_end(w);
 }
 
+void record_put_lead(struct json_writer *w, const struct lead *l)
+{
+    bool any = false;
+    for (int p = 0; p < LEAD_PHASE_COUNT; p++) {
+        if (!l->known[p]) continue;
+        if (!any) json_key(w, "lead");
+        if (!any) json_object(w);
+        any = true;
+        json_kv_f64(w, lead_phase_names[p], l->s[p]);
+    }
+    if (any) json_object_end(w);
+}
+
 static void put_actions(struct json_writer *w, const struct plan_view *view,
                         const struct plan *plan, const struct plan_decision *d,
                         const char (*launched)[INTENT_ID_BYTES])
@@ -128,6 +141,7 @@ static void put_actions(struct json_writer *w, const struct plan_view *view,
             if (launched && launched[at][0]) json_kv_text(w, "instance", launched[at]);
             json_kv_f64(w, "price_per_h", o->price_h);
             json_kv_f64(w, "lead_s", o->lead_s);
+            record_put_lead(w, &o->lead);
         } else {
             json_kv_text(w, "instance", view->instance[a->instance].id);
         }

@@ -16,6 +16,9 @@ int record_encode(const struct plan_view *view, const struct plan *plan,
 /* Writes a service's demand as members of the open object, alike wherever it is shown. */
 void record_put_demand(struct json_writer *w, const struct scale_demand *d);
 
+/* Writes the phases that are known of a lead as the member `lead`; nothing where none is. */
+void record_put_lead(struct json_writer *w, const struct lead *l);
+
 /* Writes a distribution as a member of the open object, in a few numbers, as its bins would be most of
  * a record; null when there is none. */
 void record_put_lengths(struct json_writer *w, const char *name, const struct lengths *l);

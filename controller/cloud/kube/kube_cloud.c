@@ -5,6 +5,11 @@
  *     remove:  DELETE Pod ──► going; its Secret is collected with it
  *     list:    the watched Pods, at once
  *
+ * Of an offer with a workload (kube_workload.h):
+ *
+ *     create:  a free place? ──no──► GET scale, PATCH replicas, wait ──► PATCH Pod: bound
+ *     remove:  PATCH Pod: marked ──► GET scale, PATCH replicas; or DELETE Pod, where another would go
+ *
  * A Pod is taken into the view from the reply that made it, so that a watch that lags cannot make an
  * instance absent that was just made. */
 #include "controller/cloud/kube/kube_cloud.h"
@@ -17,6 +22,7 @@
 #include "base/io/log.h"
 #include "base/io/loop/clock.h"
 #include "controller/cloud/cloud_call.h"
+#include "controller/cloud/kube/kube_standby.h"
 #include "controller/cloud/kube/kube_view.h"
 
 #include <stdio.h>
@@ -25,6 +31,7 @@
 
 #define DRAIN_MARGIN_S 15 /* from the end of a drain to the kubelet's SIGKILL */
 #define OWNER_AGAIN_US 5000000
+#define NODES_US 10000000 /* that a request for prices waits for the first list of nodes */
 
 static const struct kube_resource pods = { "", "v1", "pods", false };
 static const struct kube_resource secrets = { "", "v1", "secrets", false };
@@ -40,6 +47,11 @@ struct errand {
     struct kube_call *call;
     struct listed made;
     char uid[KUBE_UID_BYTES];
+    struct kube_workload *workload; /* NULL: the Pod is one of our own */
+    char place[KUBE_NAME_BYTES];    /* the Pod of the workload that it takes, or that ends */
+    bool waits;                     /* for a place: no call is under way */
+    int64_t until_us, look_us;      /* gives up then; looks at the scale again then */
+    uint32_t tries;                 /* of a patch of the scale that came too late */
 };
 
 struct kube_cloud {
@@ -48,6 +60,11 @@ struct kube_cloud {
     struct kube_config *cluster;
     struct kube_client *client;
     struct kube_view *view;
+    struct kube_nodes *nodes;     /* NULL: not watched */
+    struct kube_standby *standby; /* NULL: no offer has any */
+    uint64_t price_call;          /* waits for the first list of nodes; 0: none does */
+    int64_t price_until_us;
+    struct kube_workload *workload[KUBE_OFFERS_MAX]; /* parallel to settings->sold; NULL: none */
     struct cloud_driver driver;
     struct str ns;
     int64_t grace_s;
@@ -79,8 +96,7 @@ static struct cloud_event *finish(struct errand *er)
     enum cloud_op op = er->kept.op;
     uint64_t id = er->kept.id;
     cloud_kept_fini(&er->kept);
-    er->kept = (struct cloud_kept){ 0 };
-    er->call = NULL;
+    *er = (struct errand){ 0 };
     k->errand_count--;
     return put(k, op, id);
 }
@@ -229,39 +245,126 @@ static void on_pod(void *arg, const struct kube_reply *r)
     }
 }
 
-static const struct kube_sold *find_sold(const struct kube_cloud *k, const char *name)
+static struct kube_sold *find_sold(const struct kube_cloud *k, const char *name)
 {
     for (uint32_t i = 0; i < k->settings->sold_count; i++)
         if (strcmp(k->settings->sold[i].offer.name, name) == 0) return &k->settings->sold[i];
     return NULL;
 }
 
+static bool owner_is_known(struct kube_cloud *k);
+
+/* ---- offers that nodes make ---- */
+
+/* Returns true once the nodes are known whose offers are asked for, or if none is made of nodes. */
+static bool nodes_are_known(const struct kube_cloud *k)
+{
+    return !kube_needs_nodes(k->settings) || kube_nodes_synced(k->nodes);
+}
+
+/* Brings an offer's price up to what its nodes cost; the default where no row says. */
+static void price_sold(const struct kube_cloud *k, struct kube_sold *sold, bool *ret_default)
+{
+    double price_h = k->settings->section->price_default_h;
+    struct kube_found *f = sold->found;
+    *ret_default = false;
+    if (!f) return;
+    kube_nodes_fill(k->nodes, f);
+    if (sold->price_given) return;
+    *ret_default = f->known && !f->price_known && price_h > 0;
+    sold->offer.price_known = f->known && (f->price_known || *ret_default);
+    sold->offer.price_h = *ret_default ? price_h : f->price_h;
+}
+
+/* Writes what a Pod asks for on the nodes of its offer. -ENOSPC: no node makes it; -EINVAL: it has no price. */
+static int ask_of_nodes(const struct kube_cloud *k, struct kube_sold *sold,
+                        struct kube_pair *resource, struct kube_pair *label,
+                        struct kube_pod_ask *ret, struct err *err)
+{
+    const struct kube_found *f = sold->found;
+    char names[INTENT_WHY_BYTES / 2];
+    bool is_default;
+    price_sold(k, sold, &is_default);
+    if (!f->known) {
+        kube_nodes_names(k->nodes, names, sizeof names);
+        return err_set(err, -ENOSPC, "no node makes the offer %s; nodes make: %s", sold->offer.name,
+                       names);
+    }
+    if (!sold->offer.price_known)
+        return err_set(err, -EINVAL,
+                       "no row of kubernetes.prices has the %slabels of the nodes of %s; add one, "
+                       "or set price_default",
+                       f->spot ? "spot price or the " : "", sold->offer.name);
+    resource[ret->resource_count++] =
+        (struct kube_pair){ str_from(f->device ? f->device : "cpu"), str_from(f->count) };
+    if (f->memory[0])
+        resource[ret->resource_count++] = (struct kube_pair){ STR("memory"), str_from(f->memory) };
+    if (f->product_label)
+        label[ret->node_label_count++] =
+            (struct kube_pair){ str_from(f->product_label), str_from(f->product) };
+    if (f->spot_label) label[ret->node_label_count++] = *f->spot_label;
+    ret->tolerate = kube_spot_labels;
+    ret->tolerate_count = f->spot ? kube_spot_label_count : 0;
+    ret->avoid = kube_spot_labels;
+    ret->avoid_count = f->spot ? 0 : kube_spot_label_count;
+    return 0;
+}
+
+/* Writes what Pods of an offer have in common: resources, nodes, owner. */
+static int ask_of_offer(const struct kube_cloud *k, struct kube_sold *sold,
+                        struct kube_pair *resource, struct kube_pair *label,
+                        struct kube_pod_ask *ret, struct err *err)
+{
+    int rc = sold->found ? ask_of_nodes(k, sold, resource, label, ret, err) : 0;
+    if (rc < 0) return rc;
+    for (uint32_t i = 0; i < sold->resource_count; i++)
+        resource[ret->resource_count++] = sold->resource[i];
+    for (uint32_t i = 0; i < sold->node_label_count; i++)
+        label[ret->node_label_count++] = sold->node_label[i];
+    ret->fleet = k->settings->section->fleet;
+    ret->template = sold->template;
+    ret->owner = buf_view(&k->owner);
+    return 0;
+}
+
+/* Writes a Pod that holds a place; a kube_standby_write_fn. */
+static int write_standby(void *ctx, struct kube_sold *sold, const char *name, struct buf *out,
+                         struct err *err)
+{
+    struct kube_cloud *k = ctx;
+    const struct kube_section *s = k->settings->section;
+    struct kube_pair resource[KUBE_PAIRS_MAX + 2], label[KUBE_PAIRS_MAX + 2];
+    struct kube_pod_ask ask = { .resource = resource,
+                                .node_label = label,
+                                .priority = s->standby_class };
+    if (!nodes_are_known(k) || !owner_is_known(k)) return -EAGAIN;
+    int rc = ask_of_offer(k, sold, resource, label, &ask, err);
+    return rc < 0 ? rc : kube_standby_write(&ask, name, s->standby_image, out, err);
+}
+
 static int write_pod(const struct kube_cloud *k, const struct cloud_kept *c, struct buf *out,
                      struct err *err)
 {
     const struct kube_section *s = k->settings->section;
-    const struct kube_sold *sold = find_sold(k, c->offer.name);
+    struct kube_sold *sold = find_sold(k, c->offer.name);
     CLEANUP(arena_fini) struct arena arena;
     struct launch_spec spec;
     arena_init(&arena, 2 * LAUNCH_BYTES_MAX);
     if (!sold) return err_set(err, -EINVAL, "there is no offer %s", c->offer.name);
     int rc = launch_spec_decode(buf_view(&c->spec), &arena, &spec, err);
     if (rc < 0) return rc;
+    struct kube_pair resource[KUBE_PAIRS_MAX + 2], label[KUBE_PAIRS_MAX + 2];
+    struct kube_pod_ask ask = { .resource = resource, .node_label = label };
+    rc = ask_of_offer(k, sold, resource, label, &ask, err);
+    if (rc < 0) return rc;
     spec.engine_host = STR("0.0.0.0"); /* MUSTER_AGENT_ENGINE_HOST holds the Pod's address */
     spec.created_us = c->asked_us;
     const struct cloud_request request = { c->intent, &sold->offer, &spec, buf_view(&c->key) };
-    const struct kube_pod_ask ask = { .fleet = s->fleet,
-                                      .request = &request,
-                                      .template = sold->template,
-                                      .image = s->image,
-                                      .pull_policy = k->settings->pull_policy,
-                                      .resource = sold->resource,
-                                      .node_label = sold->node_label,
-                                      .resource_count = sold->resource_count,
-                                      .node_label_count = sold->node_label_count,
-                                      .owner = buf_view(&k->owner),
-                                      .grace_s = k->grace_s,
-                                      .priority = s->priority_class };
+    ask.request = &request;
+    ask.image = s->image;
+    ask.pull_policy = k->settings->pull_policy;
+    ask.grace_s = k->grace_s;
+    ask.priority = s->priority_class;
     return kube_pod_write(&ask, out, err);
 }
 
@@ -271,7 +374,10 @@ static void create(struct errand *er)
     struct err err = { 0 };
     int rc = write_pod(er->cloud, &er->kept, &body, &err);
     if (rc < 0) {
-        refuse(er, rc == -ENOMEM ? OFFER_TRANSIENT : OFFER_INVALID, &err, rc);
+        enum offer_error class = rc == -ENOMEM   ? OFFER_TRANSIENT
+                                 : rc == -ENOSPC ? OFFER_CAPACITY
+                                                 : OFFER_INVALID;
+        refuse(er, class, &err, rc);
         return;
     }
     struct kube_request req = { .verb = KUBE_CREATE, .resource = &pods, .body = buf_view(&body) };
@@ -290,9 +396,8 @@ static void on_deleted(void *arg, const struct kube_reply *r)
         fail(er, r);
 }
 
-static void delete_pod(struct errand *er)
+static void delete_named(struct errand *er, const char *name)
 {
-    const char *name = er->kept.handle[0] ? er->kept.handle : er->kept.intent;
     struct kube_request req = {
         .verb = KUBE_DELETE,
         .resource = &pods,
@@ -300,6 +405,331 @@ static void delete_pod(struct errand *er)
         .del = { .propagation = KUBE_BACKGROUND, .grace_s = -1 },
     };
     start(er, &req, on_deleted);
+}
+
+static void delete_pod(struct errand *er)
+{
+    delete_named(er, er->kept.handle[0] ? er->kept.handle : er->kept.intent);
+}
+
+/* ---- places of workloads ---- */
+
+#define PLACE_US 30000000 /* that a create waits for a Pod of its workload */
+#define PLACE_LOOK_US 3000000
+#define SCALE_TRIES 5
+
+static void take_place(struct errand *er);
+
+static bool is_untaken(void *arg, const struct kube_place *p)
+{
+    const struct kube_cloud *k = arg;
+    for (uint32_t i = 0; i < CLOUD_CALLS_MAX; i++)
+        if (k->errand[i].call && strcmp(k->errand[i].place, p->meta.name) == 0) return false;
+    return strlen(p->meta.name) < NAME_BYTES; /* of a handle */
+}
+
+/* Counts the creates that wait for a place of this workload. */
+static uint32_t waiting_for(const struct kube_cloud *k, const struct kube_workload *w)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < CLOUD_CALLS_MAX; i++)
+        n += k->errand[i].workload == w && k->errand[i].kept.op == CLOUD_CREATE;
+    return n;
+}
+
+static void on_bound(void *arg, const struct kube_reply *r)
+{
+    struct errand *er = arg;
+    struct kube_pod pod;
+    struct err err = { 0 };
+    er->call = NULL;
+    er->place[0] = 0;
+    if (r->rc == -ESTALE || r->rc == -ENOENT) { /* it changed or went: choose again */
+        er->waits = true;
+    } else if (r->rc < 0) {
+        fail(er, r);
+    } else if (kube_pod_read(r->body, &pod, &err) < 0) {
+        refuse(er, OFFER_INVALID, &err, -EINVAL);
+    } else {
+        kube_workload_take(er->workload, r->body);
+        kube_view_take(er->cloud->view, &pod);
+        er->made = pod.listed;
+        log_event(LOG_INFO, "place_bound", "intent=%s pod=%s", er->kept.intent, pod.meta.name);
+        succeed(er);
+    }
+}
+
+/* Writes the launch document as the container sees it, and binds the place. */
+static void bind_place(struct errand *er, const struct kube_place *p)
+{
+    struct kube_cloud *k = er->cloud;
+    const struct cloud_kept *c = &er->kept;
+    CLEANUP(buf_fini) struct buf launch = { .max = LAUNCH_BYTES_MAX }, body = { 0 };
+    CLEANUP(arena_fini) struct arena arena;
+    struct launch_spec spec;
+    struct err err = { 0 };
+    arena_init(&arena, 2 * LAUNCH_BYTES_MAX);
+    int rc = launch_spec_decode(buf_view(&c->spec), &arena, &spec, &err);
+    if (rc == 0) {
+        spec.engine_host = STR("0.0.0.0");
+        spec.created_us = c->asked_us;
+        spec.folder = STR(KUBE_STATE_FOLDER);
+        spec.secret_file = STR(KUBE_KEY_FILE); /* the workload's template mounts it */
+        rc = launch_spec_encode(&spec, &launch);
+    }
+    if (rc == 0)
+        kube_workload_put_bind(p, c->intent, k->settings->section->fleet, &spec, buf_view(&launch),
+                               &body);
+    if (rc == 0) rc = body.rc;
+    if (rc < 0) {
+        refuse(er, rc == -ENOMEM ? OFFER_TRANSIENT : OFFER_INVALID, &err, rc);
+        return;
+    }
+    snprintf(er->place, sizeof er->place, "%s", p->meta.name);
+    er->waits = false;
+    struct kube_request req = {
+        .verb = KUBE_PATCH, .resource = &pods, .name = str_from(er->place), .body = buf_view(&body)
+    };
+    start(er, &req, on_bound);
+}
+
+static void scale_again(struct errand *er, const struct kube_reply *r);
+
+static void ask_scale(struct errand *er, void (*on_end)(void *arg, const struct kube_reply *r))
+{
+    er->waits = false;
+    struct kube_request req = { .verb = KUBE_GET,
+                                .resource = &kube_workload_kind_get(er->workload)->resource,
+                                .name = kube_workload_name(er->workload),
+                                .subresource = "scale" };
+    start(er, &req, on_end);
+}
+
+static void set_scale(struct errand *er, uint32_t replicas, const char *version,
+                      void (*on_end)(void *arg, const struct kube_reply *r))
+{
+    CLEANUP(buf_fini) struct buf body = { 0 };
+    kube_workload_put_scale(replicas, version, &body);
+    log_event(LOG_INFO, "workload_scaled", "workload=%s/%.*s replicas=%u intent=%s",
+              kube_workload_kind_get(er->workload)->name, STR_ARG(kube_workload_name(er->workload)),
+              replicas, er->kept.intent);
+    struct kube_request req = { .verb = KUBE_PATCH,
+                                .resource = &kube_workload_kind_get(er->workload)->resource,
+                                .name = kube_workload_name(er->workload),
+                                .subresource = "scale",
+                                .body = buf_view(&body) };
+    start(er, &req, on_end);
+}
+
+/* Reads a Scale's replicas and version. */
+static int read_scale(struct str scale, int64_t *ret_replicas, char version[KUBE_VERSION_BYTES],
+                      struct err *err)
+{
+    struct kube_meta meta;
+    int64_t there;
+    int rc = kube_scale_read(scale, ret_replicas, &there, err);
+    if (rc == 0) rc = kube_meta_read(scale, &meta, err);
+    if (rc == 0) snprintf(version, KUBE_VERSION_BYTES, "%s", meta.version);
+    return rc;
+}
+
+static void on_grown(void *arg, const struct kube_reply *r)
+{
+    struct errand *er = arg;
+    er->call = NULL;
+    if (r->rc < 0 && r->rc != -ESTALE) {
+        fail(er, r);
+        return;
+    }
+    er->waits = true; /* somebody else set it: it is looked at again */
+    if (r->rc < 0) er->look_us = 0;
+}
+
+static void on_look(void *arg, const struct kube_reply *r)
+{
+    struct errand *er = arg;
+    char version[KUBE_VERSION_BYTES];
+    int64_t replicas;
+    struct err err = { 0 };
+    er->call = NULL;
+    int rc = r->rc < 0 ? r->rc : read_scale(r->body, &replicas, version, &err);
+    if (r->rc < 0) {
+        fail(er, r);
+    } else if (rc < 0) {
+        refuse(er, OFFER_INVALID, &err, rc);
+    } else {
+        uint32_t target = kube_workload_target(er->workload, waiting_for(er->cloud, er->workload));
+        if (replicas < target)
+            set_scale(er, target, version, on_grown);
+        else
+            er->waits = true;
+    }
+}
+
+/* Takes the place that is the intent's already, or a free one; asks for more replicas where there is none. */
+static void take_place(struct errand *er)
+{
+    struct kube_cloud *k = er->cloud;
+    int64_t now_us = loop_now_us(k->loop);
+    const struct kube_place *p = kube_workload_find(er->workload, er->kept.intent, NULL);
+    if (p) {
+        must(name_copy(er->made.handle, NAME_BYTES, str_from(p->meta.name)) == 0);
+        must(name_copy(er->made.intent, NAME_BYTES, str_from(p->intent)) == 0);
+        succeed(er);
+        return;
+    }
+    p = kube_workload_choose(er->workload, is_untaken, k);
+    if (p) {
+        bind_place(er, p);
+    } else if (now_us >= er->until_us) {
+        struct err err = { 0 };
+        int rc =
+            err_set(&err, -EAGAIN, "%s " STR_FMT " made no Pod within %d s; its events say why",
+                    kube_workload_kind_get(er->workload)->name,
+                    STR_ARG(kube_workload_name(er->workload)), PLACE_US / 1000000);
+        refuse(er, OFFER_CAPACITY, &err, rc);
+    } else if (now_us >= er->look_us) {
+        er->look_us = now_us + PLACE_LOOK_US;
+        ask_scale(er, on_look);
+    } else {
+        er->waits = true;
+    }
+}
+
+/* Goes on with creates that wait for a place. */
+static void serve_waiting(struct kube_cloud *k)
+{
+    for (uint32_t i = 0; i < CLOUD_CALLS_MAX; i++)
+        if (k->errand[i].waits) take_place(&k->errand[i]);
+    for (uint32_t i = 0; i < k->settings->sold_count; i++)
+        if (k->workload[i]) kube_workload_turn(k->workload[i]);
+}
+
+/* ---- the end of a place ---- */
+
+static void on_shrunk(void *arg, const struct kube_reply *r)
+{
+    struct errand *er = arg;
+    er->call = NULL;
+    if (r->rc == -ESTALE)
+        scale_again(er, r);
+    else if (r->rc < 0)
+        fail(er, r);
+    else
+        succeed(er);
+}
+
+static void on_less(void *arg, const struct kube_reply *r)
+{
+    struct errand *er = arg;
+    const struct kube_workload_kind *kind = kube_workload_kind_get(er->workload);
+    const struct kube_place *p = kube_workload_find(er->workload, NULL, er->place);
+    char version[KUBE_VERSION_BYTES];
+    int64_t replicas;
+    struct err err = { 0 };
+    er->call = NULL;
+    if (r->rc == -ENOENT) { /* the workload went, and may have left its Pods */
+        delete_named(er, er->place);
+        return;
+    }
+    if (r->rc < 0) {
+        fail(er, r);
+        return;
+    }
+    int rc = read_scale(r->body, &replicas, version, &err);
+    if (rc < 0) {
+        refuse(er, OFFER_INVALID, &err, rc);
+        return;
+    }
+    uint32_t target = kube_workload_target(er->workload, waiting_for(er->cloud, er->workload));
+    bool stays = replicas <= target || (kind->ordinal && p && p->ordinal < target);
+    if (p && p->alive && stays) /* it would not go by itself: its successor is a free place */
+        delete_named(er, er->place);
+    else if (replicas > target)
+        set_scale(er, target, version, on_shrunk);
+    else
+        succeed(er);
+}
+
+static void scale_again(struct errand *er, const struct kube_reply *r)
+{
+    if (er->tries++ < SCALE_TRIES)
+        ask_scale(er, on_less);
+    else
+        fail(er, r);
+}
+
+static void on_marked(void *arg, const struct kube_reply *r)
+{
+    struct errand *er = arg;
+    er->call = NULL;
+    if (r->rc < 0 && r->rc != -ENOENT) {
+        fail(er, r);
+        return;
+    }
+    if (r->rc == 0) kube_workload_take(er->workload, r->body);
+    ask_scale(er, on_less);
+}
+
+static void mark_place(struct errand *er)
+{
+    CLEANUP(buf_fini) struct buf body = { 0 };
+    kube_workload_put_mark(&body);
+    struct kube_request req = {
+        .verb = KUBE_PATCH, .resource = &pods, .name = str_from(er->place), .body = buf_view(&body)
+    };
+    start(er, &req, on_marked);
+}
+
+/* Finds the workload that has this intent's place; NULL: none has. *ret_pod is its Pod. */
+static struct kube_workload *find_place(const struct kube_cloud *k, const struct cloud_kept *c,
+                                        const char **ret_pod)
+{
+    for (uint32_t i = 0; i < k->settings->sold_count; i++) {
+        if (!k->workload[i]) continue;
+        const struct kube_place *p = kube_workload_find(k->workload[i], c->intent, NULL);
+        if (!p && c->handle[0]) p = kube_workload_find(k->workload[i], NULL, c->handle);
+        if (!p) continue;
+        *ret_pod = p->meta.name;
+        return k->workload[i];
+    }
+    return NULL;
+}
+
+/* Returns true once the places are known that the call may be about. A removal names its Pod: an intent that has a
+ * Pod of its name has one of our own. */
+static bool places_are_known(const struct kube_cloud *k, const struct cloud_call *call,
+                             struct err *err)
+{
+    bool creates = call->op == CLOUD_CREATE;
+    if (!creates && call->handle[0] && strcmp(call->handle, call->intent) == 0) return true;
+    for (uint32_t i = 0; i < k->settings->sold_count; i++) {
+        const struct offer *o = &k->settings->sold[i].offer;
+        const char *why;
+        if (!k->workload[i] || kube_workload_synced(k->workload[i], &why)) continue;
+        if (creates && strcmp(call->create.offer->name, o->name) != 0) continue;
+        err_set(err, -EBUSY, "the Pods of offer %s are not known: %.200s", o->name, why);
+        return false;
+    }
+    return true;
+}
+
+static void places_changed(void *arg)
+{
+    struct kube_cloud *k = arg;
+    if (k->fn) k->fn(k->arg);
+}
+
+static int open_workloads(struct kube_cloud *k, struct err *err)
+{
+    for (uint32_t i = 0; i < k->settings->sold_count; i++) {
+        const struct kube_sold *sold = &k->settings->sold[i];
+        if (!sold->workload) continue;
+        int rc = kube_workload_new(k->client, k->ns, sold->workload, sold->workload_name,
+                                   places_changed, k, &k->workload[i], err);
+        if (rc < 0) return rc;
+    }
+    return 0;
 }
 
 /* ---- the owner of the Pods ---- */
@@ -378,10 +808,31 @@ static void tell_prices(struct kube_cloud *k, uint64_t id)
     struct cloud_event *e = put(k, CLOUD_PRICES, id);
     e->count = k->settings->sold_count;
     for (uint32_t i = 0; i < e->count; i++) {
-        const struct offer *o = &k->settings->sold[i].offer;
-        e->price[i] = (struct cloud_price){ .known = o->price_known, .price_h = o->price_h };
-        must(name_copy(e->price[i].offer, NAME_BYTES, str_from(o->name)) == 0);
+        struct kube_sold *sold = &k->settings->sold[i];
+        const struct kube_found *f = sold->found;
+        bool is_default;
+        price_sold(k, sold, &is_default);
+        struct cloud_price *p = &e->price[i];
+        *p = (struct cloud_price){ .known = sold->offer.price_known,
+                                   .price_h = sold->offer.price_h,
+                                   .is_default = is_default,
+                                   .room_known = f && nodes_are_known(k),
+                                   .nodes = f ? f->nodes : 0,
+                                   .room = f ? f->room : 0 };
+        must(name_copy(p->offer, NAME_BYTES, str_from(sold->offer.name)) == 0);
+        if (f) memcpy(p->hardware, f->hardware, sizeof p->hardware);
     }
+}
+
+/* Tells prices once nodes are known; without the right to list them, when the wait is over: offers of nodes
+ * then have none. */
+static void tell_prices_due(struct kube_cloud *k)
+{
+    if (!k->price_call) return;
+    if (!nodes_are_known(k) && loop_now_us(k->loop) < k->price_until_us) return;
+    uint64_t id = k->price_call;
+    k->price_call = 0;
+    tell_prices(k, id);
 }
 
 static struct errand *free_errand(struct kube_cloud *k)
@@ -394,28 +845,43 @@ static struct errand *free_errand(struct kube_cloud *k)
 static int submit(void *ctx, const struct cloud_call *call, int64_t now_us, struct err *err)
 {
     struct kube_cloud *k = ctx;
-    if (k->errand_count + k->done_count == CLOUD_CALLS_MAX)
+    if (k->errand_count + k->done_count + (k->price_call != 0) == CLOUD_CALLS_MAX)
         return err_set(err, -EBUSY, "%d calls to the API server are under way", CLOUD_CALLS_MAX);
     if (call->op == CLOUD_LIST) {
         list(k, call->id, now_us);
         return 0;
     }
     if (call->op == CLOUD_PRICES) {
-        tell_prices(k, call->id);
+        k->price_call = call->id;
+        k->price_until_us = loop_now_us(k->loop) + NODES_US;
+        tell_prices_due(k);
         return 0;
     }
+    if (call->op == CLOUD_CREATE && !nodes_are_known(k))
+        return err_set(err, -EBUSY, "the nodes of the cluster are not listed yet");
     if (call->op == CLOUD_CREATE && !owner_is_known(k))
         return err_set(err, -EBUSY, "kubernetes.owner is not found yet");
+    if (!places_are_known(k, call, err)) return -EBUSY;
     struct errand *er = free_errand(k);
     must(er);
     int rc = cloud_keep(call, now_us, &er->kept, err);
     if (rc < 0) return rc;
     er->cloud = k;
     k->errand_count++;
-    if (call->op == CLOUD_CREATE)
+    const struct kube_sold *sold = find_sold(k, er->kept.offer.name);
+    const char *pod = NULL;
+    if (call->op == CLOUD_CREATE && sold && sold->workload) {
+        er->workload = k->workload[sold - k->settings->sold];
+        er->until_us = loop_now_us(k->loop) + PLACE_US;
+        take_place(er);
+    } else if (call->op == CLOUD_CREATE) {
         create(er);
-    else
+    } else if ((er->workload = find_place(k, &er->kept, &pod))) {
+        snprintf(er->place, sizeof er->place, "%s", pod);
+        mark_place(er);
+    } else {
         delete_pod(er);
+    }
     return 0;
 }
 
@@ -423,6 +889,9 @@ static bool next(void *ctx, int64_t now_us, struct cloud_event *ret)
 {
     struct kube_cloud *k = ctx;
     (void)now_us;
+    tell_prices_due(k);
+    serve_waiting(k);
+    if (k->standby) kube_standby_turn(k->standby);
     if (k->done_count == 0) return false;
     *ret = k->done[k->done_first];
     k->done_first = (k->done_first + 1) % CLOUD_CALLS_MAX;
@@ -438,6 +907,18 @@ static void watch(void *ctx, void (*fn)(void *arg), void *arg)
     kube_view_watch(k->view, fn, arg);
 }
 
+/* Tells free places: replicas beyond the instances, which hold what they ask for. */
+static int leftovers(void *ctx, bool remove, cloud_leftover_fn fn, void *arg, struct err *err)
+{
+    struct kube_cloud *k = ctx;
+    (void)remove, (void)err;
+    for (uint32_t i = 0; i < k->settings->sold_count; i++) {
+        struct kube_workload *w = k->workload[i];
+        if (w && waiting_for(k, w) == 0) kube_workload_each_free(w, fn, arg);
+    }
+    return 0;
+}
+
 static void close_cloud(void *ctx)
 {
     struct kube_cloud *k = ctx;
@@ -446,7 +927,11 @@ static void close_cloud(void *ctx)
         cloud_kept_fini(&k->errand[i].kept);
     }
     if (k->owner_call) kube_cancel(k->owner_call);
+    for (uint32_t i = 0; i < KUBE_OFFERS_MAX; i++)
+        kube_workload_free(k->workload[i]);
+    kube_standby_free(k->standby);
     kube_view_free(k->view);
+    kube_nodes_free(k->nodes);
     kube_client_free(k->client);
     kube_config_free(k->cluster);
     buf_fini(&k->owner);
@@ -461,6 +946,7 @@ static const struct cloud_driver kube_driver = {
     .submit = submit,
     .next = next,
     .watch = watch,
+    .leftovers = leftovers,
 };
 
 static int connect_cluster(struct kube_cloud *k, const char *const *environ, uint64_t seed,
@@ -475,16 +961,27 @@ static int connect_cluster(struct kube_cloud *k, const char *const *environ, uin
     k->ns = s->namespace.len > 0 ? s->namespace : k->cluster->ns;
     const struct kube_client_config client = { .calls_per_s = s->calls_per_s,
                                                .seed = seed,
+                                               .meters = k->settings->meters,
                                                .environ = environ };
     rc = kube_client_new(k->loop, k->cluster, &client, &k->client, err);
     if (rc < 0) return rc;
+    const struct kube_nodes_config nodes = { .price = k->settings->price,
+                                             .price_count = k->settings->price_count,
+                                             .cores = s->cores,
+                                             .template = k->settings->template };
+    if (s->watch_nodes || kube_needs_nodes(k->settings)) k->nodes = kube_nodes_new(&nodes);
     const struct kube_view_config view = { .ns = k->ns,
                                            .fleet = s->fleet,
                                            .wait_us = s->wait_us,
                                            .image_wait_us = s->image_wait_us,
                                            .grace_us = k->grace_s * 1000000,
-                                           .nodes = s->watch_nodes };
-    return kube_view_new(k->client, &view, &k->view, err);
+                                           .notices = s->watch_nodes,
+                                           .nodes = k->nodes };
+    rc = kube_view_new(k->client, &view, &k->view, err);
+    if (rc == 0) rc = open_workloads(k, err);
+    bool standby = s->standby_class.len > 0; /* none are wanted any more: those that are there go */
+    if (rc < 0 || !standby) return rc;
+    return kube_standby_new(k->client, k->ns, k->settings, write_standby, k, &k->standby, err);
 }
 
 int kube_cloud_open(struct loop *l, const struct kube_settings *settings, int64_t drain_us,

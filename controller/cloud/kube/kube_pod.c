@@ -12,10 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define FOLDER "/run/muster"
-#define LAUNCH_FILE FOLDER "/launch/launch.json"
-#define KEY_FILE FOLDER "/key/key"
-#define STATE_FOLDER FOLDER "/state"
+#define LAUNCH_FILE KUBE_FOLDER "/launch/launch.json"
 #define CONTAINER "muster"
 #define GRACE_S_MAX 86400
 
@@ -187,9 +184,9 @@ static int put_container(struct pod_writer *p, struct str template)
     json_key(w, "volumeMounts");
     json_array(w);
     if (rc == 0) rc = copy_items(p, template, "volumeMounts");
-    put_mount(w, "muster-launch", FOLDER "/launch", true);
-    put_mount(w, "muster-state", STATE_FOLDER, false);
-    if (ask->request->key.len > 0) put_mount(w, "muster-key", FOLDER "/key", true);
+    put_mount(w, "muster-launch", KUBE_FOLDER "/launch", true);
+    put_mount(w, "muster-state", KUBE_STATE_FOLDER, false);
+    if (ask->request->key.len > 0) put_mount(w, "muster-key", KUBE_FOLDER "/key", true);
     json_array_end(w);
     if (!has(template, "securityContext")) {
         json_key(w, "securityContext");
@@ -249,16 +246,86 @@ static int put_containers(struct pod_writer *p)
     return rc;
 }
 
+static void put_toleration(struct json_writer *w, struct str key)
+{
+    json_object(w);
+    json_kv_str(w, "key", key);
+    json_kv_text(w, "operator", "Exists");
+    json_object_end(w);
+}
+
 /* Device plug-ins' nodes are usually tainted with the resource's own name. */
 static void put_tolerations(struct pod_writer *p)
 {
-    for (uint32_t i = 0; i < p->ask->resource_count; i++) {
-        if (str_find(p->ask->resource[i].name, STR("/")) == SIZE_MAX) continue;
+    const struct kube_pod_ask *ask = p->ask;
+    for (uint32_t i = 0; i < ask->resource_count; i++)
+        if (str_find(ask->resource[i].name, STR("/")) != SIZE_MAX)
+            put_toleration(&p->w, ask->resource[i].name);
+    for (uint32_t i = 0; i < ask->tolerate_count; i++)
+        put_toleration(&p->w, ask->tolerate[i].name);
+}
+
+/* ---- affinity ---- */
+
+#define NODE_AFFINITY "spec.affinity.nodeAffinity"
+#define REQUIRED "requiredDuringSchedulingIgnoredDuringExecution"
+
+/* Writes the expressions of one term: the template's, and that no label to avoid has its value. */
+static int put_term(void *ctx, struct str term)
+{
+    static const char *const ours[] = { "matchExpressions", NULL };
+    struct pod_writer *p = ctx;
+    json_object(&p->w);
+    json_key(&p->w, "matchExpressions");
+    json_array(&p->w);
+    int rc = copy_items(p, term, "matchExpressions");
+    for (uint32_t i = 0; i < p->ask->avoid_count; i++) {
         json_object(&p->w);
-        json_kv_str(&p->w, "key", p->ask->resource[i].name);
-        json_kv_text(&p->w, "operator", "Exists");
+        json_kv_str(&p->w, "key", p->ask->avoid[i].name);
+        json_kv_text(&p->w, "operator", "NotIn");
+        json_key(&p->w, "values");
+        json_array(&p->w);
+        json_put_str(&p->w, p->ask->avoid[i].value);
+        json_array_end(&p->w);
         json_object_end(&p->w);
     }
+    json_array_end(&p->w);
+    if (rc == 0) rc = copy_members(p, term, "", ours);
+    json_object_end(&p->w);
+    return rc;
+}
+
+/* Terms are alternatives: each of the template's gets the labels to avoid. */
+static int put_required(struct pod_writer *p)
+{
+    static const char terms[] = NODE_AFFINITY "." REQUIRED ".nodeSelectorTerms";
+    const struct str t = p->ask->template;
+    if (p->ask->avoid_count == 0 && !has(t, terms)) return 0;
+    json_key(&p->w, REQUIRED);
+    json_object(&p->w);
+    json_key(&p->w, "nodeSelectorTerms");
+    json_array(&p->w);
+    int rc = has(t, terms) ? json_path_each(t, terms, put_term, p) : put_term(p, STR("{}"));
+    json_array_end(&p->w);
+    json_object_end(&p->w);
+    return rc;
+}
+
+static int put_affinity(struct pod_writer *p)
+{
+    static const char *const node[] = { "nodeAffinity", NULL };
+    static const char *const required[] = { REQUIRED, NULL };
+    const struct str t = p->ask->template;
+    json_key(&p->w, "affinity");
+    json_object(&p->w);
+    int rc = has(t, "spec.affinity") ? copy_members(p, t, "spec.affinity", node) : 0;
+    json_key(&p->w, "nodeAffinity");
+    json_object(&p->w);
+    if (rc == 0 && has(t, NODE_AFFINITY)) rc = copy_members(p, t, NODE_AFFINITY, required);
+    if (rc == 0) rc = put_required(p);
+    json_object_end(&p->w);
+    json_object_end(&p->w);
+    return rc;
 }
 
 static void put_spec_defaults(struct pod_writer *p)
@@ -280,11 +347,35 @@ static void put_spec_defaults(struct pod_writer *p)
     json_object_end(&p->w);
 }
 
+/* Writes which nodes take the Pod: labels, and taints that it tolerates. */
+static int put_nodes(struct pod_writer *p)
+{
+    const struct kube_pod_ask *ask = p->ask;
+    json_key(&p->w, "nodeSelector");
+    json_object(&p->w);
+    int rc = copy_members(p, ask->template, "spec.nodeSelector", NULL);
+    for (uint32_t i = 0; i < ask->node_label_count; i++) {
+        json_key_str(&p->w, ask->node_label[i].name);
+        json_put_str(&p->w, ask->node_label[i].value);
+    }
+    json_object_end(&p->w);
+    json_key(&p->w, "tolerations");
+    json_array(&p->w);
+    if (rc == 0) rc = copy_items(p, ask->template, "spec.tolerations");
+    put_tolerations(p);
+    json_array_end(&p->w);
+    return rc;
+}
+
 static int put_spec(struct pod_writer *p)
 {
     static const char *const ours[] = {
         "containers",  "volumes", "restartPolicy", "terminationGracePeriodSeconds", "nodeSelector",
         "tolerations", NULL
+    };
+    static const char *const ours_and_affinity[] = {
+        "containers",   "volumes",     "restartPolicy", "terminationGracePeriodSeconds",
+        "nodeSelector", "tolerations", "affinity",      NULL
     };
     const struct kube_pod_ask *ask = p->ask;
     uint64_t grace_s = 0;
@@ -302,20 +393,11 @@ static int put_spec(struct pod_writer *p)
     if (rc == 0) rc = copy_items(p, ask->template, "spec.volumes");
     put_volumes(p);
     json_array_end(&p->w);
-    json_key(&p->w, "nodeSelector");
-    json_object(&p->w);
-    if (rc == 0) rc = copy_members(p, ask->template, "spec.nodeSelector", NULL);
-    for (uint32_t i = 0; i < ask->node_label_count; i++) {
-        json_key_str(&p->w, ask->node_label[i].name);
-        json_put_str(&p->w, ask->node_label[i].value);
-    }
-    json_object_end(&p->w);
-    json_key(&p->w, "tolerations");
-    json_array(&p->w);
-    if (rc == 0) rc = copy_items(p, ask->template, "spec.tolerations");
-    put_tolerations(p);
-    json_array_end(&p->w);
-    if (rc == 0) rc = copy_members(p, ask->template, "spec", ours);
+    if (rc == 0) rc = put_nodes(p);
+    if (rc == 0 && ask->avoid_count > 0) rc = put_affinity(p);
+    if (rc == 0)
+        rc =
+            copy_members(p, ask->template, "spec", ask->avoid_count > 0 ? ours_and_affinity : ours);
     json_object_end(&p->w);
     return rc;
 }
@@ -325,8 +407,8 @@ static int put_launch(struct pod_writer *p)
 {
     CLEANUP(buf_fini) struct buf text = { .max = LAUNCH_BYTES_MAX };
     struct launch_spec spec = *p->ask->request->spec;
-    spec.folder = STR(STATE_FOLDER);
-    if (p->ask->request->key.len > 0) spec.secret_file = STR(KEY_FILE);
+    spec.folder = STR(KUBE_STATE_FOLDER);
+    if (p->ask->request->key.len > 0) spec.secret_file = STR(KUBE_KEY_FILE);
     int rc = launch_spec_encode(&spec, &text);
     if (rc == 0) json_kv_str(&p->w, KUBE_DOMAIN "launch", buf_view(&text));
     return rc;
@@ -394,6 +476,72 @@ int kube_pod_write(const struct kube_pod_ask *ask, struct buf *out, struct err *
     return rc < 0 ? err_set(err, rc, "no room for a Pod") : 0;
 }
 
+static int put_standby_spec(struct pod_writer *p, struct str image)
+{
+    const struct str t = p->ask->template;
+    struct json_writer *w = &p->w;
+    struct str runtime_class;
+    json_object(w);
+    json_kv_i64(w, "terminationGracePeriodSeconds", 0);
+    json_kv_bool(w, "automountServiceAccountToken", false);
+    json_kv_bool(w, "enableServiceLinks", false);
+    json_kv_str(w, "priorityClassName", p->ask->priority);
+    json_key(w, "securityContext");
+    json_put_raw(w, STR("{\"runAsNonRoot\":true,\"runAsUser\":65535,\"seccompProfile\":{\"type\":"
+                        "\"RuntimeDefault\"}}"));
+    json_key(w, "containers");
+    json_array(w);
+    json_object(w);
+    json_kv_text(w, "name", "standby");
+    json_kv_str(w, "image", image);
+    json_key(w, "securityContext");
+    json_put_raw(w, STR("{\"allowPrivilegeEscalation\":false,\"readOnlyRootFilesystem\":true,"
+                        "\"capabilities\":{\"drop\":[\"ALL\"]}}"));
+    put_resources(p);
+    json_object_end(w);
+    json_array_end(w);
+    if (t.len > 0 && json_path(t, "spec.runtimeClassName", &runtime_class) == 0) {
+        json_key(w, "runtimeClassName");
+        json_put_raw(w, runtime_class);
+    }
+    int rc = put_nodes(p);
+    if (rc == 0 && (p->ask->avoid_count > 0 || has(t, "spec.affinity"))) rc = put_affinity(p);
+    json_object_end(w);
+    return rc;
+}
+
+int kube_standby_write(const struct kube_pod_ask *ask, const char *name, struct str image,
+                       struct buf *out, struct err *err)
+{
+    struct pod_writer p = { .ask = ask };
+    json_writer_init(&p.w, out);
+    json_object(&p.w);
+    json_kv_text(&p.w, "apiVersion", "v1");
+    json_kv_text(&p.w, "kind", "Pod");
+    json_key(&p.w, "metadata");
+    json_object(&p.w);
+    json_kv_text(&p.w, "name", name);
+    json_key(&p.w, "labels");
+    json_object(&p.w);
+    json_kv_text(&p.w, "app.kubernetes.io/name", "muster");
+    json_kv_text(&p.w, "app.kubernetes.io/component", "standby");
+    json_kv_text(&p.w, "app.kubernetes.io/managed-by", "muster");
+    json_kv_str(&p.w, KUBE_LABEL_STANDBY, ask->fleet);
+    json_object_end(&p.w);
+    if (ask->owner.len > 0) {
+        json_key(&p.w, "ownerReferences");
+        json_array(&p.w);
+        json_put_raw(&p.w, ask->owner);
+        json_array_end(&p.w);
+    }
+    json_object_end(&p.w);
+    json_key(&p.w, "spec");
+    int rc = put_standby_spec(&p, image);
+    json_object_end(&p.w);
+    if (rc == 0) rc = out->rc;
+    return rc < 0 ? err_set(err, rc, "the standby Pod cannot be written") : 0;
+}
+
 int kube_secret_write(struct str intent, struct str fleet, struct str pod_uid, struct str key,
                       struct buf *out)
 {
@@ -456,6 +604,15 @@ static int read_annotation(void *ctx, struct str name, struct str value)
     char *const to[] = { l->service, l->pool, l->offer };
     for (size_t i = 0; i < COUNT_OF(annotations); i++)
         if (str_eq(name, str_from(annotations[i]))) read_text(value, "", to[i], NAME_BYTES);
+    return 0;
+}
+
+static int read_intent(void *ctx, struct str name, struct str value)
+{
+    struct kube_pod *p = ctx;
+    if (!str_eq(name, STR(KUBE_DOMAIN "intent"))) return 0;
+    read_text(value, "", p->listed.intent, INTENT_ID_BYTES);
+    p->bound = true;
     return 0;
 }
 
@@ -550,6 +707,7 @@ int kube_pod_read(struct str json, struct kube_pod *ret, struct err *err)
     must(name_copy(l->intent, sizeof l->intent, str_from(l->handle)) == 0);
     must(json_path(json, "metadata", &metadata) == 0);
     (void)json_path_each_member(metadata, "annotations", read_annotation, l);
+    (void)json_path_each_member(metadata, "annotations", read_intent, &p);
     l->unreadable = !l->service[0] || !l->pool[0] || !l->offer[0];
     l->created_us = read_time(metadata, "creationTimestamp");
     l->leaves_us = read_time(metadata, "deletionTimestamp");

@@ -2,8 +2,8 @@
  *
  * Layer:    controller/cloud/kube (controller/core, base/io/kube, base/wire, base/core)
  * Threads:  pure
- * Names:    a Pod's name is the id of its intent, which makes a create idempotent. Labels select our
- *           Pods; annotations hold exact names and the launch document, which the kubelet shows to the
+ * Names:    a Pod's name is the id of its intent, which makes a create idempotent; that of a workload's Pod is
+ *           its own, and an annotation has the intent (kube_workload.h). Labels select our Pods; annotations hold exact names and the launch document, which the kubelet shows to the
  *           agent as a file (downward API)
  * Template: a Pod of the user's, in JSON. All its fields are kept. Added are names, labels, annotations,
  *           the agent's arguments, environment, volumes and probes in the container called `muster` (else
@@ -17,9 +17,13 @@
 
 #define KUBE_DOMAIN "muster.dev/"
 #define KUBE_LABEL_FLEET KUBE_DOMAIN "fleet"
+#define KUBE_LABEL_STANDBY KUBE_DOMAIN "standby"
 #define KUBE_POD_BYTES_MAX ((size_t)1 << 20) /* of a template, and of a Pod that is written */
-#define KUBE_AGENT_PORT 8100                 /* /health and /ready of the agent */
-#define KUBE_USER 65532                      /* the image's user and group */
+#define KUBE_FOLDER "/run/muster"            /* as the containers of Pods see it */
+#define KUBE_STATE_FOLDER KUBE_FOLDER "/state"
+#define KUBE_KEY_FILE KUBE_FOLDER "/key/key"
+#define KUBE_AGENT_PORT 8100 /* /health and /ready of the agent */
+#define KUBE_USER 65532      /* the image's user and group */
 
 /* A label that nodes of an offer have, or a resource that its Pods ask for: "name=value". */
 struct kube_pair {
@@ -34,7 +38,9 @@ struct kube_pod_ask {
     struct str pull_policy;
     const struct kube_pair *resource;
     const struct kube_pair *node_label;
-    uint32_t resource_count, node_label_count;
+    const struct kube_pair *avoid;    /* labels that its node must not have */
+    const struct kube_pair *tolerate; /* taints by their names; values do not count */
+    uint32_t resource_count, node_label_count, avoid_count, tolerate_count;
     struct str owner;    /* an owner reference in JSON; empty: none */
     int64_t grace_s;     /* least terminationGracePeriodSeconds: a drain and a margin */
     struct str priority; /* class; empty: the template's, or the cluster's default */
@@ -42,6 +48,11 @@ struct kube_pod_ask {
 
 /* Appends the Pod. -EINVAL and a sentence: the template is no Pod, or sets what the driver owns. */
 int kube_pod_write(const struct kube_pod_ask *ask, struct buf *out, struct err *err);
+
+/* Appends a Pod that holds the place of such an instance and does nothing: the template's nodes, tolerations and
+ * affinity, the same resources, `image` and the class ask->priority. ask->request is not read. */
+int kube_standby_write(const struct kube_pod_ask *ask, const char *name, struct str image,
+                       struct buf *out, struct err *err);
 
 /* Appends the Secret with the instance's key, which goes when its Pod goes. */
 int kube_secret_write(struct str intent, struct str fleet, struct str pod_uid, struct str key,
@@ -60,6 +71,7 @@ struct kube_pod {
     struct listed listed;
     struct kube_meta meta;
     char node[KUBE_NAME_BYTES]; /* empty: none yet */
+    bool bound; /* a place of a workload: its intent is an annotation, and it is older than that */
     enum kube_wait wait;
     int64_t scheduled_us, started_us, ready_us;
     int64_t grace_us; /* from the wish to delete it to SIGKILL */

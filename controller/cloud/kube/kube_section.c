@@ -11,6 +11,7 @@
 #define IN(type, member) .offset = offsetof(struct type, member)
 #define NAME .min = 1, .max = NAME_BYTES - 1
 #define TEMPLATE_ARENA_BYTES (8 * KUBE_POD_BYTES_MAX)
+#define FOUND_LEAD_S 120 /* of an offer that nodes make, until it is learned */
 
 static const char *const kube_pull_names[] = { "default", "always", "if_not_present", "never",
                                                NULL };
@@ -20,6 +21,14 @@ static const char *const pull_policies[] = { "", "Always", "IfNotPresent", "Neve
 static const struct config_field offer_rows[] = {
     { .name = "name", .type = CONFIG_TEXT, .required = true, NAME, IN(kube_offer_section, name),
       .about = "Name of the offer." },
+    { .name = "from_nodes", .type = CONFIG_TEXT, .default_text = "", .max = NAME_BYTES - 1,
+      IN(kube_offer_section, from_nodes),
+      .about = "Take devices, labels, spot and price from the nodes that make this offer, "
+               "PRODUCT[-xN][-spot]; `resources` and `node_labels` come on top. Needs the right to list nodes." },
+    { .name = "workload", .type = CONFIG_TEXT, .default_text = "", .max = 300,
+      IN(kube_offer_section, workload),
+      .about = "Take Pods of a workload of yours, deployment/NAME, statefulset/NAME or leaderworkerset/NAME, "
+               "and set its replicas, in place of Pods of our own (docs/kubernetes.md). Its template says the rest." },
     { .name = "resources", .type = CONFIG_TEXTS, .min = 0, .max = KUBE_PAIRS_MAX,
       IN(kube_offer_section, resources),
       .about = "Resources of an instance, as limits and as requests: cpu=4, memory=16Gi, nvidia.com/gpu=1. "
@@ -30,9 +39,10 @@ static const struct config_field offer_rows[] = {
     { .name = "pod", .type = CONFIG_TEXT, .default_text = "", IN(kube_offer_section, pod),
       .about = "File with a Pod, in YAML or JSON, whose fields its instances get; empty: "
                "`kubernetes.pod`." },
-    { .name = "price_per_hour", .type = CONFIG_FLOAT, .required = true, .min = 0, .max = 1e4,
+    { .name = "price_per_hour", .type = CONFIG_FLOAT, .default_text = "-1", .min = -1, .max = 1e4,
       .unit = "dollars", IN(kube_offer_section, price_h),
-      .about = "What an instance costs: the node's price, or its share of it." },
+      .about = "What an instance costs: the node's price, or its share of it. Below 0: what "
+               "`from_nodes` says; without that it is required." },
     { .name = "zone", .type = CONFIG_TEXT, .default_text = "", .max = NAME_BYTES - 1,
       IN(kube_offer_section, zone), .about = "Zone of the offer; losses of one zone come together." },
     { .name = "spot", .type = CONFIG_BOOL, .default_text = "false", IN(kube_offer_section, spot),
@@ -41,6 +51,9 @@ static const struct config_field offer_rows[] = {
       IN(kube_offer_section, lead_us),
       .about = "First guess of the time from the order to readiness, new node, image and model included; "
                "learned from launches." },
+    { .name = "standby", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 64, .unit = "Pods",
+      IN(kube_offer_section, standby),
+      .about = "Pods that hold places for its instances and give way to them; see `standby_class`." },
     { .name = "max_num_seqs", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 4096,
       .unit = "requests", IN(kube_offer_section, max_num_seqs),
       .about = "Requests that its engine runs at once, for planning before one has reported." },
@@ -58,6 +71,20 @@ static const struct config_field offer_rows[] = {
 };
 static const struct config_record offer_record =
     CONFIG_LIST_OF(struct kube_offer_section, offer_rows, "name");
+
+static const struct config_field price_rows[] = {
+    { .name = "labels", .type = CONFIG_TEXTS, .required = true, .min = 1, .max = KUBE_PAIRS_MAX,
+      IN(kube_price_section, labels),
+      .about = "Labels that the nodes have: node.kubernetes.io/instance-type=g6.48xlarge." },
+    { .name = "price_per_hour", .type = CONFIG_FLOAT, .default_text = "-1", .min = -1, .max = 1e5,
+      .unit = "dollars", IN(kube_price_section, price_h),
+      .about = "Price of a whole node on demand; below 0: not known." },
+    { .name = "spot_price_per_hour", .type = CONFIG_FLOAT, .default_text = "-1", .min = -1, .max = 1e5,
+      .unit = "dollars", IN(kube_price_section, spot_price_h),
+      .about = "Price of a whole node whose labels say that it is spot; below 0: not known." },
+};
+static const struct config_record price_record =
+    CONFIG_LIST_OF(struct kube_price_section, price_rows, NULL);
 
 static const struct config_field rows[] = {
     { .name = "kubeconfig", .type = CONFIG_TEXT, .default_text = "", IN(kube_section, kubeconfig),
@@ -81,6 +108,12 @@ static const struct config_field rows[] = {
       .about = "The object that the Pods belong to and go with: deployments/NAME or statefulsets/NAME." },
     { .name = "priority_class", .type = CONFIG_TEXT, .default_text = "", .max = 253,
       IN(kube_section, priority_class), .about = "PriorityClass of the Pods; empty: the template's." },
+    { .name = "standby_class", .type = CONFIG_TEXT, .default_text = "", .max = 253,
+      IN(kube_section, standby_class),
+      .about = "PriorityClass of standby Pods, below that of instances, so that the scheduler takes their "
+               "places for one; needed where an offer has `standby`." },
+    { .name = "standby_image", .type = CONFIG_TEXT, .default_text = "registry.k8s.io/pause:3.10",
+      IN(kube_section, standby_image), .about = "Image of standby Pods: a program that does nothing." },
     { .name = "wait", .type = CONFIG_DURATION, .default_text = "2m", .min = 1e6, .max = 864e8,
       IN(kube_section, wait_us),
       .about = "A Pod that no node takes for so long means that its offer is sold out. Longer than an "
@@ -100,6 +133,21 @@ static const struct config_field rows[] = {
       .about = "How often the controller looks at the watched Pods; it costs no call." },
     { .name = "calls_per_s", .type = CONFIG_FLOAT, .default_text = "20", .min = 0.1, .max = 1e4,
       .unit = "calls/s", IN(kube_section, calls_per_s), .about = "Budget of calls to the API server." },
+    { .name = "discover", .type = CONFIG_BOOL, .default_text = "false", IN(kube_section, discover),
+      .about = "Make offers of the nodes' allocatable devices and labels, besides those below: a pool "
+               "names them PRODUCT[-xN][-spot]. Needs the right to list nodes." },
+    { .name = "cpu_per_instance", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 1024,
+      .unit = "cores", IN(kube_section, cores),
+      .about = "Cores of an instance on nodes without devices, with their share of the memory; 0: such "
+               "nodes make no offers. A pool names them cpu-MACHINE[-xN][-spot]." },
+    { .name = "prices", .type = CONFIG_RECORDS, .min = 0, .max = KUBE_PRICES_MAX,
+      .record = &price_record, IN(kube_section, prices),
+      .about = "What nodes cost, by their labels; the first row that fits counts. An instance of an offer "
+               "that nodes make costs its share of the node." },
+    { .name = "price_default", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 1e4,
+      .unit = "dollars", IN(kube_section, price_default_h),
+      .about = "Price an hour of an instance whose nodes have no row in `prices`; 0: none, and the offer "
+               "is refused until it has a row." },
     { .name = "offers", .type = CONFIG_RECORDS, .min = 0, .max = KUBE_OFFERS_MAX,
       .record = &offer_record, IN(kube_section, offers),
       .about = "What the cluster's nodes sell." },
@@ -116,14 +164,14 @@ const struct config_section kube_section = {
 
 /* ---- settings ---- */
 
-static int make_pairs(const struct config_texts *from, const char *offer, const char *setting,
-                      struct kube_pair *ret, uint32_t *ret_count, struct err *err)
+static int make_pairs(const struct config_texts *from, const char *where, struct kube_pair *ret,
+                      uint32_t *ret_count, struct err *err)
 {
     for (size_t i = 0; i < from->count; i++) {
         struct str value = from->items[i], name = str_cut(&value, '=');
         if (name.len == 0 || value.len == 0)
-            return err_set(err, -EINVAL, "kubernetes offer %s: %s: '" STR_FMT "': want NAME=VALUE",
-                           offer, setting, STR_ARG(from->items[i]));
+            return err_set(err, -EINVAL, "%s: '" STR_FMT "': want NAME=VALUE", where,
+                           STR_ARG(from->items[i]));
         ret[i] = (struct kube_pair){ name, value };
     }
     *ret_count = (uint32_t)from->count;
@@ -152,6 +200,78 @@ static int read_template(struct str path, struct arena *arena, struct str *ret, 
     return ret->data ? 0 : err_set(err, -ENOMEM, "no memory for the template of a Pod");
 }
 
+/* Sets what an offer takes from its nodes, and refuses one that has no price at all. */
+static int make_found(const struct kube_offer_section *from, struct arena *arena,
+                      struct kube_sold *ret, struct err *err)
+{
+    struct kube_found found;
+    const char *name = ret->offer.name;
+    if (from->from_nodes.len == 0)
+        return from->price_h >= 0
+                   ? 0
+                   : err_set(err, -EINVAL,
+                             "kubernetes offer %s: no price; give price_per_hour, or "
+                             "from_nodes and kubernetes.prices",
+                             name);
+    if (kube_found_name(from->from_nodes, &found) < 0)
+        return err_set(err, -EINVAL,
+                       "kubernetes offer %s: from_nodes: '" STR_FMT
+                       "': want PRODUCT[-xN][-spot] in lower case, N at most %d",
+                       name, STR_ARG(from->from_nodes), KUBE_DEVICES_MAX);
+    if (from->spot && !found.spot)
+        return err_set(err, -EINVAL,
+                       "kubernetes offer %s: spot: from_nodes says it: name " STR_FMT "-spot", name,
+                       STR_ARG(from->from_nodes));
+    ret->found = arena_array(arena, 1, sizeof *ret->found);
+    if (!ret->found) return err_set(err, -ENOMEM, "no memory for offers of Kubernetes");
+    *ret->found = found;
+    ret->price_given = from->price_h >= 0;
+    ret->offer.spot = found.spot;
+    ret->offer.price_known = ret->price_given;
+    return 0;
+}
+
+/* Sets the workload of an offer. What its template says cannot be said once more. */
+static int make_workload(const struct kube_offer_section *from, struct kube_sold *ret,
+                         struct err *err)
+{
+    struct str name = from->workload, kind = str_cut(&name, '/');
+    if (from->workload.len == 0) return 0;
+    ret->workload = kube_workload_kind_of(kind);
+    ret->workload_name = name;
+    if (!ret->workload || name.len == 0)
+        return err_set(err, -EINVAL,
+                       "kubernetes offer %s: workload: '" STR_FMT
+                       "': want KIND/NAME, of the kind " KUBE_WORKLOAD_KINDS,
+                       ret->offer.name, STR_ARG(from->workload));
+    if (from->from_nodes.len > 0 || from->pod.len > 0 || from->resources.count > 0 ||
+        from->node_labels.count > 0)
+        return err_set(err, -EINVAL,
+                       "kubernetes offer %s: from_nodes, pod, resources and node_labels are the "
+                       "workload's own: leave them out",
+                       ret->offer.name);
+    return 0;
+}
+
+static int check_standby(const struct kube_section *s, const struct kube_offer_section *from,
+                         struct kube_sold *ret, struct err *err)
+{
+    ret->standby = (uint32_t)from->standby;
+    if (from->standby == 0) return 0;
+    if (ret->workload)
+        return err_set(
+            err, -EINVAL,
+            "kubernetes offer %s: standby: the places of a workload are its replicas; leave "
+            "it out",
+            ret->offer.name);
+    if (s->standby_class.len > 0) return 0;
+    return err_set(
+        err, -EINVAL,
+        "kubernetes offer %s: standby needs kubernetes.standby_class, a PriorityClass below "
+        "that of instances",
+        ret->offer.name);
+}
+
 static int make_sold(const struct kube_section *s, const struct kube_offer_section *from,
                      struct arena *arena, struct kube_sold *ret, struct err *err)
 {
@@ -168,17 +288,71 @@ static int make_sold(const struct kube_section *s, const struct kube_offer_secti
     must(name_copy(o->name, sizeof o->name, from->name) == 0); /* the schema bounds it */
     must(name_copy(o->zone, sizeof o->zone, from->zone) == 0);
     must(name_copy(o->provider, sizeof o->provider, STR("kubernetes")) == 0);
-    int rc = make_pairs(&from->resources, o->name, "resources", ret->resource, &ret->resource_count,
-                        err);
+    int rc = make_pairs(&from->resources, "resources", ret->resource, &ret->resource_count, err);
     if (rc == 0)
-        rc = make_pairs(&from->node_labels, o->name, "node_labels", ret->node_label,
-                        &ret->node_label_count, err);
+        rc = make_pairs(&from->node_labels, "node_labels", ret->node_label, &ret->node_label_count,
+                        err);
+    if (rc < 0) return err_prefix(err, rc, "kubernetes offer %s", o->name);
+    rc = make_found(from, arena, ret, err);
+    if (rc == 0) rc = make_workload(from, ret, err);
+    if (rc == 0) rc = check_standby(s, from, ret, err);
+    if (rc < 0 || ret->workload) return rc;
     struct str path = from->pod.len > 0 ? from->pod : s->pod;
     if (rc == 0 && path.len > 0) rc = read_template(path, arena, &ret->template, err);
     if (rc < 0 || ret->template.len > 0 || s->image.len > 0) return rc;
     return err_set(err, -EINVAL,
                    "kubernetes offer %s: no image; name kubernetes.image, or a pod with one",
                    o->name);
+}
+
+/* Adds the rows of kubernetes.prices. */
+static int make_prices(const struct kube_section *s, struct arena *arena, struct kube_settings *ret,
+                       struct err *err)
+{
+    const struct kube_price_section *from = s->prices.items;
+    size_t count = s->prices.count;
+    if (count == 0) return 0;
+    struct kube_price *price = arena_array(arena, count, sizeof *price);
+    struct kube_pair *pair = arena_array(arena, count * KUBE_PAIRS_MAX, sizeof *pair);
+    if (!price || !pair) return err_set(err, -ENOMEM, "no memory for prices of nodes");
+    for (size_t i = 0; i < count; i++, pair += KUBE_PAIRS_MAX) {
+        price[i] = (struct kube_price){ .label = pair,
+                                        .price_h = from[i].price_h,
+                                        .spot_price_h = from[i].spot_price_h };
+        int rc = make_pairs(&from[i].labels, "kubernetes.prices: labels", pair,
+                            &price[i].label_count, err);
+        if (rc < 0) return rc;
+        if (from[i].price_h < 0 && from[i].spot_price_h < 0)
+            return err_set(err, -EINVAL,
+                           "kubernetes.prices: the row of " STR_FMT
+                           " has no price; give price_per_hour or spot_price_per_hour",
+                           STR_ARG(from[i].labels.items[0]));
+    }
+    ret->price = price;
+    ret->price_count = (uint32_t)count;
+    return 0;
+}
+
+int kube_settings_discover(struct kube_settings *settings, struct str name, struct arena *arena,
+                           struct err *err)
+{
+    struct kube_found found;
+    for (uint32_t i = 0; i < settings->sold_count; i++)
+        if (str_eq(str_from(settings->sold[i].offer.name), name)) return 0;
+    if (!settings->section->discover || kube_found_name(name, &found) < 0) return -EINVAL;
+    if (settings->sold_count == KUBE_OFFERS_MAX)
+        return err_set(err, -E2BIG, "kubernetes: more than %d offers", KUBE_OFFERS_MAX);
+    struct kube_sold *sold = &settings->sold[settings->sold_count];
+    *sold = (struct kube_sold){ .template = settings->template,
+                                .found = arena_array(arena, 1, sizeof *sold->found) };
+    if (!sold->found) return err_set(err, -ENOMEM, "no memory for offers of Kubernetes");
+    *sold->found = found;
+    sold->offer.spot = found.spot;
+    sold->offer.lead_s = FOUND_LEAD_S;
+    must(name_copy(sold->offer.name, sizeof sold->offer.name, name) == 0); /* as its base */
+    must(name_copy(sold->offer.provider, sizeof sold->offer.provider, STR("kubernetes")) == 0);
+    settings->sold_count++;
+    return 0;
 }
 
 static int split_owner(struct str owner, struct kube_settings *ret, struct err *err)
@@ -196,6 +370,18 @@ static int split_owner(struct str owner, struct kube_settings *ret, struct err *
     return 0;
 }
 
+/* Refuses a second offer of one workload: its replicas would be set by two. */
+static int check_workload(const struct kube_settings *s, uint32_t at, struct err *err)
+{
+    const struct kube_sold *one = &s->sold[at];
+    for (uint32_t i = 0; i < at && one->workload; i++)
+        if (s->sold[i].workload == one->workload &&
+            str_eq(s->sold[i].workload_name, one->workload_name))
+            return err_set(err, -EINVAL, "kubernetes offers %s and %s have the same workload",
+                           s->sold[i].offer.name, one->offer.name);
+    return 0;
+}
+
 int kube_settings_make(const struct kube_section *section, struct arena *arena,
                        struct kube_settings *ret, struct err *err)
 {
@@ -203,11 +389,24 @@ int kube_settings_make(const struct kube_section *section, struct arena *arena,
     struct kube_settings s = { .section = section,
                                .sold_count = (uint32_t)section->offers.count,
                                .pull_policy = str_from(pull_policies[section->pull]) };
-    s.sold = arena_array(arena, s.sold_count, sizeof *s.sold);
+    s.sold = arena_array(arena, KUBE_OFFERS_MAX, sizeof *s.sold);
     if (!s.sold) return err_set(err, -ENOMEM, "no memory for offers of Kubernetes");
     int rc = split_owner(section->owner, &s, err);
+    if (rc == 0) rc = make_prices(section, arena, &s, err);
+    if (rc == 0 && section->discover && section->pod.len > 0)
+        rc = read_template(section->pod, arena, &s.template, err);
+    if (rc == 0 && section->discover && section->pod.len == 0 && section->image.len == 0)
+        rc = err_set(err, -EINVAL,
+                     "kubernetes.discover: no image; name kubernetes.image, or a pod with one");
     for (uint32_t i = 0; i < s.sold_count && rc == 0; i++)
         rc = make_sold(section, &from[i], arena, &s.sold[i], err);
+    for (uint32_t i = 0; i < s.sold_count && rc == 0; i++)
+        rc = check_workload(&s, i, err);
+    uint32_t standby = 0;
+    for (uint32_t i = 0; i < s.sold_count; i++)
+        standby += s.sold[i].standby;
+    if (rc == 0 && standby > 256)
+        rc = err_set(err, -E2BIG, "kubernetes: %u standby Pods in all; 256 at most", standby);
     if (rc == 0) *ret = s;
     return rc;
 }

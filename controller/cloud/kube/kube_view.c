@@ -9,6 +9,7 @@
 #include "base/core/own.h"
 #include "base/io/log.h"
 #include "base/io/loop/clock.h"
+#include "controller/cloud/kube/kube_patience.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +26,13 @@ struct seen_pod {
     int64_t waits_us;  /* since when it waits; 0: it does not */
     int64_t leaves_us; /* on the loop's clock, as the others; 0: it does not */
     int64_t taken_us;  /* from the reply of its create; 0: the watch has told it */
+    struct lead lead;  /* of its launch */
+    bool missed;       /* it was told as sold out */
+};
+
+struct offer_waits {
+    char offer[NAME_BYTES];
+    struct kube_patience patience;
 };
 
 struct notice {
@@ -42,6 +50,8 @@ struct kube_view {
     uint64_t overflow; /* Pods that found no room, since the last list */
     struct notice notice[KUBE_NOTICES_MAX];
     uint32_t notice_count;
+    struct offer_waits waits[CLOUD_PRICES_MAX];
+    uint32_t waits_count;
     char ended[ENDED_MAX][KUBE_UID_BYTES]; /* a ring */
     uint32_t ended_next;
     void (*fn)(void *arg);
@@ -109,7 +119,8 @@ static void on_node(void *arg, const struct kube_event *e)
 {
     struct kube_view *v = arg;
     const char *taint = NULL;
-    if (e->type == KUBE_SYNCED) return;
+    if (kube_nodes_take(v->config.nodes, e)) wake(v);
+    if (e->type == KUBE_SYNCED || !v->config.notices) return;
     bool there = e->type != KUBE_DELETED;
     int64_t us = there ? kube_node_notice(e->object, v->config.grace_us, &taint) : -1;
     struct notice *n = find_notice(v, e->meta->name);
@@ -153,6 +164,65 @@ static bool has_ended(const struct kube_view *v, const char *uid)
     return false;
 }
 
+static const struct offer_waits *find_waits(const struct kube_view *v, const char *offer)
+{
+    for (uint32_t i = 0; i < v->waits_count; i++)
+        if (strcmp(v->waits[i].offer, offer) == 0) return &v->waits[i];
+    return NULL;
+}
+
+/* Returns what is learned of the offer's waits; NULL: of too many offers. */
+static struct kube_patience *patience_of(struct kube_view *v, const char *offer)
+{
+    const struct offer_waits *there = find_waits(v, offer);
+    if (there) return &v->waits[there - v->waits].patience;
+    if (v->waits_count == CLOUD_PRICES_MAX) return NULL;
+    struct offer_waits *w = &v->waits[v->waits_count++];
+    *w = (struct offer_waits){ 0 };
+    snprintf(w->offer, sizeof w->offer, "%s", offer);
+    return &w->patience;
+}
+
+int64_t kube_view_patience_us(const struct kube_view *v, const char *offer)
+{
+    const struct offer_waits *w = find_waits(v, offer);
+    return w ? kube_patience_us(&w->patience, v->config.wait_us) : v->config.wait_us;
+}
+
+static void set_phase(struct lead *l, enum lead_phase p, int64_t from_us, int64_t to_us)
+{
+    if (l->known[p] || from_us == 0 || to_us == 0) return;
+    l->known[p] = true;
+    l->s[p] = (double)max_i64(to_us - from_us, 0) / 1e6;
+}
+
+/* Reads phases from the times of the API server's clock, in whole seconds. A node that is younger than the Pod
+ * was added for it, or for another one that waited beside it. */
+static void see_phases(const struct kube_view *v, struct seen_pod *s)
+{
+    const struct kube_pod *p = &s->pod;
+    int64_t created_us = p->listed.created_us;
+    if (p->bound) return; /* its times are of the place, not of the launch */
+    bool told = s->lead.known[LEAD_SCHEDULE] || s->lead.known[LEAD_NODE];
+    if (!told && p->scheduled_us && p->node[0]) {
+        int64_t node_us = v->config.nodes ? kube_nodes_created(v->config.nodes, p->node) : 0;
+        set_phase(&s->lead, node_us > created_us ? LEAD_NODE : LEAD_SCHEDULE, created_us,
+                  p->scheduled_us);
+    }
+    set_phase(&s->lead, LEAD_PULL, p->scheduled_us, p->started_us);
+    if (p->started_us) set_phase(&s->lead, LEAD_LOAD, p->started_us, p->ready_us);
+}
+
+/* Learns from a Pod that waited for a node and has one now. */
+static void learn_wait(struct kube_view *v, const struct seen_pod *before,
+                       const struct kube_pod *now)
+{
+    bool waited = before->pod.wait == KUBE_WAIT_SCHEDULE && before->waits_us > 0;
+    if (!waited || !now->node[0] || now->listed.gone) return;
+    struct kube_patience *p = patience_of(v, now->listed.offer);
+    if (p) kube_patience_learn(p, (double)(loop_now_us(v->loop) - before->waits_us) / 1e6);
+}
+
 static void put_pod(struct kube_view *v, const struct kube_pod *pod)
 {
     int64_t now_us = loop_now_us(v->loop);
@@ -165,7 +235,9 @@ static void put_pod(struct kube_view *v, const struct kube_pod *pod)
     }
     if (s && strcmp(s->pod.meta.uid, pod->meta.uid) == 0) before = *s;
     if (!s) s = &v->pod[v->pod_count++];
-    *s = (struct seen_pod){ .pod = *pod };
+    learn_wait(v, &before, pod);
+    *s = (struct seen_pod){ .pod = *pod, .lead = before.lead, .missed = before.missed };
+    see_phases(v, s);
     if (pod->wait != KUBE_WAIT_NONE)
         s->waits_us = before.pod.wait == pod->wait ? before.waits_us : now_us;
     if (pod->meta.deleting)
@@ -227,7 +299,9 @@ static enum offer_error stuck_as(const struct kube_view *v, const struct seen_po
 {
     if (s->pod.wait == KUBE_WAIT_NONE) return OFFER_OK;
     bool node = s->pod.wait == KUBE_WAIT_SCHEDULE;
-    int64_t limit_us = node ? v->config.wait_us : v->config.image_wait_us;
+    int64_t limit_us =
+        node ? kube_view_patience_us(v, s->pod.listed.offer) : v->config.image_wait_us;
+    if (s->missed) return OFFER_CAPACITY; /* what raised the limit does not take it back */
     if (mono_us - s->waits_us < limit_us) return OFFER_OK;
     return node ? OFFER_CAPACITY : OFFER_INVALID;
 }
@@ -261,19 +335,32 @@ static int check_step(const struct kube_view *v, int64_t mono_us, struct err *er
     return err_set(err, -EAGAIN, "the Pods are not known: %s", why);
 }
 
-int kube_view_list(const struct kube_view *v, int64_t now_us, struct listed *ret,
-                   uint32_t *ret_count, struct err *err)
+/* Counts a stock-out against the offer's patience, and says in `why` how long the Pod has waited. */
+static void put_stuck(struct kube_view *v, struct seen_pod *s, int64_t mono_us, struct listed *ret)
+{
+    ret->stuck = stuck_as(v, s, mono_us);
+    if (ret->stuck != OFFER_CAPACITY) return;
+    struct kube_patience *p = s->missed ? NULL : patience_of(v, s->pod.listed.offer);
+    if (p) kube_patience_miss(p);
+    s->missed = true;
+    snprintf(ret->why, sizeof ret->why, "no node for %lld s: %.150s",
+             (long long)((mono_us - s->waits_us) / 1000000), s->pod.listed.why);
+}
+
+int kube_view_list(struct kube_view *v, int64_t now_us, struct listed *ret, uint32_t *ret_count,
+                   struct err *err)
 {
     int64_t mono_us = loop_now_us(v->loop), ahead_us = now_us - mono_us;
     int rc = check_step(v, mono_us, err);
     if (rc < 0) return rc;
     int64_t date_us = clock_wall_us();
     for (uint32_t i = 0; i < v->pod_count; i++) {
-        const struct seen_pod *s = &v->pod[i];
+        struct seen_pod *s = &v->pod[i];
         ret[i] = s->pod.listed;
+        ret[i].lead = s->lead;
         int64_t age_us = max_i64(date_us - s->pod.listed.created_us, 0);
         ret[i].created_us = s->pod.listed.created_us ? max_i64(now_us - age_us, 1) : 0;
-        ret[i].stuck = stuck_as(v, s, mono_us);
+        put_stuck(v, s, mono_us, &ret[i]);
         put_leaving(v, s, ahead_us, &ret[i]);
     }
     *ret_count = v->pod_count;
@@ -292,7 +379,7 @@ static int start_watches(struct kube_view *v, struct kube_client *client, struct
                                       .on_event = on_pod,
                                       .arg = v };
     int rc = kube_watch_start(client, &req, &v->pod_watch, err);
-    if (rc < 0 || !v->config.nodes) return rc;
+    if (rc < 0 || !v->config.nodes) return rc; /* kube_nodes is fed only by this watch */
     req = (struct kube_watch_request){ .resource = &nodes, .on_event = on_node, .arg = v };
     return kube_watch_start(client, &req, &v->node_watch, err);
 }

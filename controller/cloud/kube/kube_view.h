@@ -5,15 +5,17 @@
  * Rules:   (1) a listing is refused until the first list of the cluster was whole, and again once the API
  *              server has been out of reach for KUBE_OUT_OF_REACH_US: an old view proves nothing
  *          (2) a Pod is stuck once it has waited for its limit on this process's clock; the API server's
- *              clock does not count
+ *              clock does not count. The limit for a node is `wait_us` until Pods of its offer that waited got
+ *              one, and then what they waited (kube_patience.h)
  *          (3) a Pod leaves when its deletion was asked for, at the end of its grace; or when its node has a
  *              taint that announces its end
  * Bounds:  CLOUD_LIST_MAX Pods; more make listings fail, as a cut one would hide instances.
- *          KUBE_NOTICES_MAX nodes with a notice; more are not heeded, and counted
+ *          KUBE_NOTICES_MAX nodes with a notice; more are not heeded, and counted. CLOUD_PRICES_MAX offers
+ *          whose waits are learned
  */
 #pragma once
 #include "base/io/kube/kube_watch.h"
-#include "controller/cloud/kube/kube_pod.h"
+#include "controller/cloud/kube/kube_nodes.h"
 
 #define KUBE_OUT_OF_REACH_US 30000000
 #define KUBE_NOTICES_MAX 256
@@ -22,7 +24,8 @@ struct kube_view_config {
     struct str ns, fleet;
     int64_t wait_us, image_wait_us; /* before a Pod is stuck */
     int64_t grace_us;               /* from an eviction to the end, where a node says no time */
-    bool nodes;                     /* watch nodes for notices */
+    bool notices;                   /* heed taints that announce a node's end */
+    struct kube_nodes *nodes;       /* is fed by the watch of nodes; NULL: nodes are not watched */
 };
 
 struct kube_view;
@@ -35,8 +38,11 @@ void kube_view_free(struct kube_view *v);
 void kube_view_take(struct kube_view *v, const struct kube_pod *pod);
 
 /* Fills `ret`, of CLOUD_LIST_MAX, with times in fleet time. -EAGAIN: the view is not in step; -E2BIG. */
-int kube_view_list(const struct kube_view *v, int64_t now_us, struct listed *ret,
-                   uint32_t *ret_count, struct err *err);
+int kube_view_list(struct kube_view *v, int64_t now_us, struct listed *ret, uint32_t *ret_count,
+                   struct err *err);
+
+/* Returns how long the offer's Pods may wait for a node. */
+int64_t kube_view_patience_us(const struct kube_view *v, const char *offer);
 
 /* Calls fn when a Pod changed in a way that the controller should see before its next look. */
 void kube_view_watch(struct kube_view *v, void (*fn)(void *arg), void *arg);

@@ -41,6 +41,11 @@
 {{- $names := dict -}}
 {{- $labels := dict -}}
 {{- $offers := 0 -}}
+{{- range $name, $accelerator := $v.accelerators -}}
+{{- if not (or (hasKey $accelerator "price_per_hour") $accelerator.from_nodes) -}}
+{{- fail (printf "accelerators: %s has no price; give price_per_hour, or from_nodes and instances.settings.prices" $name) -}}
+{{- end -}}
+{{- end -}}
 {{- range $service := $v.services -}}
 {{- if hasKey $names $service.name -}}
 {{- fail (printf "services: two are called %s; rename one" $service.name) -}}

@@ -44,8 +44,10 @@ that of services as objects, which share one for each accelerator. */}}
 {{- $offer := omit $accelerator "resources" "requests" "nodeLabels" "tolerations" "affinity" "claims" "runtimeClassName" "image" "agent" "shmSize" "env" -}}
 {{- $where := dict "service" .service.name "pool" .pool.name "accelerator" .name -}}
 {{- $_ := set $offer "name" (include "muster.offer" $where) -}}
+{{- if not $accelerator.workload -}}
 {{- $_ := set $offer "pod" (printf "/etc/muster/%s" (include "muster.template" $where)) -}}
-{{- if include "muster.plainResources" $accelerator -}}
+{{- end -}}
+{{- if and (include "muster.plainResources" $accelerator) (not $accelerator.workload) -}}
 {{- $resources := list -}}
 {{- range $name := keys (default (dict) $accelerator.resources) | sortAlpha -}}
 {{- $resources = append $resources (printf "%s=%v" $name (index $accelerator.resources $name)) -}}

@@ -289,7 +289,8 @@ static void a_waiting_pod_is_stuck(void **state)
     assert_int_equal(create(g, "i-000000000061")->rc, 0);
     kube_must(&g->w, patch);
     KUBE_UNTIL(&g->w, listed(g, "i-000000000061")->stuck == OFFER_CAPACITY);
-    assert_string_equal(listed(g, "i-000000000061")->why, "0/3 nodes are available");
+    assert_string_equal(listed(g, "i-000000000061")->why,
+                        "no node for 0 s: 0/3 nodes are available");
     patch.body = str_from(goes_on);
     kube_must(&g->w, patch);
     KUBE_UNTIL(&g->w, listed(g, "i-000000000061")->stuck == OFFER_OK);
@@ -344,6 +345,155 @@ static void a_cut_watch_goes_on(void **state)
     ground_close(g);
 }
 
+/* ---- places of a workload ---- */
+
+static const struct kube_resource deployments = { "apps", "v1", "deployments", false };
+
+static struct kube_request write_object(enum kube_verb verb, const struct kube_resource *resource,
+                                        const char *name, const char *body)
+{
+    return (struct kube_request){ .verb = verb,
+                                  .resource = resource,
+                                  .ns = STR(KUBE_RIG_NS),
+                                  .name = str_from(name),
+                                  .body = str_from(body) };
+}
+
+/* Returns the replicas that the workload is told to have. */
+static int64_t replicas(struct ground *g)
+{
+    struct kube_seen s = { 0 };
+    int64_t wanted = -1, there;
+    kube_do(&g->w, &s,
+            (struct kube_request){ .verb = KUBE_GET,
+                                   .resource = &deployments,
+                                   .ns = STR(KUBE_RIG_NS),
+                                   .name = STR("places"),
+                                   .subresource = "scale" });
+    assert_int_equal(kube_scale_read(buf_view(&s.body), &wanted, &there, NULL), 0);
+    kube_seen_fini(&s);
+    return wanted;
+}
+
+static void make_place(struct ground *g, const char *name)
+{
+    char body[512];
+    snprintf(
+        body, sizeof body,
+        "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\",\"labels\":{\"app\":"
+        "\"places\"}},\"spec\":{\"containers\":[{\"name\":\"c\",\"image\":\"i\"}]}}",
+        name);
+    (void)kube_must(&g->w, write_object(KUBE_CREATE, &kube_pods, name, body));
+}
+
+static struct cloud_fence fence = { 7, INT64_MAX };
+
+/* Opens a driver whose offer is a Deployment; the test plays its controller. */
+static struct ground *places_open(void)
+{
+    struct ground *g = ground_open(300000);
+    struct err err = { 0 };
+    static const char deployment[] =
+        "{\"apiVersion\":\"apps/v1\",\"kind\":\"Deployment\",\"metadata\":{\"name\":\"places\"},"
+        "\"spec\":{\"replicas\":0,\"selector\":{\"matchLabels\":{\"app\":\"places\"}}}}";
+    (void)kube_must(&g->w, write_object(KUBE_CREATE, &deployments, "places", deployment));
+    cloud_close(&g->cloud);
+    g->offer.workload = STR("deployment/places");
+    g->section.image = (struct str){ 0 };
+    assert_int_equal(kube_settings_make(&g->section, &g->arena, &g->settings, &err), 0);
+    g->settings.fence = &fence;
+    static const char *const environ[] = { NULL };
+    assert_int_equal(kube_cloud_open(g->w.loop, &g->settings, 5000000, environ, 3, &g->cloud, &err),
+                     0);
+    return g;
+}
+
+static struct cloud_call create_call(const struct ground *g, const char *intent, uint64_t epoch,
+                                     struct cloud_request *room, struct launch_spec *spec)
+{
+    static const struct str args[] = { { "muster", 6 } };
+    *spec = (struct launch_spec){ .instance = str_from(intent),
+                                  .service = STR("chat"),
+                                  .pool = STR("pool"),
+                                  .offer = STR("gpu"),
+                                  .controller_host = STR("controller"),
+                                  .controller_port = 8090,
+                                  .engine_host = STR("0.0.0.0"),
+                                  .engine_args = args,
+                                  .engine_arg_count = 1 };
+    *room = (struct cloud_request){ .intent = intent,
+                                    .offer = &g->settings.sold[0].offer,
+                                    .spec = spec };
+    return (struct cloud_call){ .op = CLOUD_CREATE, .epoch = epoch, .create = *room };
+}
+
+static bool is_taken(struct ground *g, struct cloud_call *what)
+{
+    struct err err = { 0 };
+    return g->cloud.driver->submit(g->cloud.ctx, what, now(g), &err) == 0;
+}
+
+/* A place is asked for by replicas, bound once it is there, and given back as the one to delete. */
+static void an_intent_takes_a_place(void **state)
+{
+    (void)state;
+    struct ground *g = places_open();
+    struct cloud_request room;
+    struct launch_spec spec;
+    struct cloud_call what = create_call(g, "i-0000000000a1", 7, &room, &spec);
+    what.id = ++g->id;
+    KUBE_UNTIL(&g->w, is_taken(g, &what));
+    KUBE_UNTIL(&g->w, has_event(g) || replicas(g) == 1);
+    make_place(g, "places-abc");
+    KUBE_UNTIL(&g->w, has_event(g));
+    assert_int_equal(g->event.rc, 0);
+    assert_string_equal(g->event.made.handle, "places-abc");
+    assert_string_equal(g->event.made.intent, "i-0000000000a1");
+    KUBE_UNTIL(&g->w, listed(g, "i-0000000000a1") != NULL);
+    assert_false(listed(g, "i-0000000000a1")->unreadable);
+    what.id = ++g->id; /* again: the same place, and no further replica */
+    KUBE_UNTIL(&g->w, is_taken(g, &what));
+    KUBE_UNTIL(&g->w, has_event(g));
+    assert_string_equal(g->event.made.handle, "places-abc");
+    assert_int_equal(replicas(g), 1);
+    struct cloud_call over = {
+        .op = CLOUD_REMOVE, .epoch = 7, .handle = "places-abc", .intent = "i-0000000000a1"
+    };
+    assert_int_equal(call(g, over)->rc, 0);
+    assert_int_equal(replicas(g), 0);
+    struct kube_seen s = { 0 };
+    kube_do(&g->w, &s, write_object(KUBE_GET, &kube_pods, "places-abc", ""));
+    assert_non_null(strstr(s.body.data, "pod-deletion-cost"));
+    kube_seen_fini(&s);
+    assert_int_equal(call(g, over)->rc, 0); /* again: no further replica goes */
+    ground_close(g);
+}
+
+/* A call of a term that is over changes nothing; a place that changed meanwhile is chosen anew. */
+static void a_late_call_takes_no_place(void **state)
+{
+    (void)state;
+    struct ground *g = places_open();
+    struct cloud_request room;
+    struct launch_spec spec;
+    struct cloud_call late = create_call(g, "i-0000000000b1", 6, &room, &spec);
+    late.id = ++g->id;
+    KUBE_UNTIL(&g->w, is_taken(g, &late));
+    KUBE_UNTIL(&g->w, has_event(g));
+    assert_int_equal(g->event.rc, -EKEYREVOKED);
+    assert_int_equal(replicas(g), 0);
+    make_place(g, "places-one");
+    struct cloud_call good = create_call(g, "i-0000000000b2", 7, &room, &spec);
+    good.id = ++g->id;
+    (void)kube_must(&g->w, write_object(KUBE_PATCH, &kube_pods, "places-one",
+                                        "{\"metadata\":{\"labels\":{\"other\":\"1\"}}}"));
+    KUBE_UNTIL(&g->w, is_taken(g, &good));
+    KUBE_UNTIL(&g->w, has_event(g));
+    assert_int_equal(g->event.rc, 0);
+    assert_string_equal(g->event.made.handle, "places-one");
+    ground_close(g);
+}
+
 static int reset(void **state)
 {
     (void)state;
@@ -369,6 +519,8 @@ int main(void)
         cmocka_unit_test_setup(a_nodes_notice_reaches_its_pods, reset),
         cmocka_unit_test_setup(a_cut_watch_goes_on, reset),
         cmocka_unit_test_setup(a_lost_reply_makes_no_second_pod, reset),
+        cmocka_unit_test_setup(an_intent_takes_a_place, reset),
+        cmocka_unit_test_setup(a_late_call_takes_no_place, reset),
     };
     if (!kube_rig_fake(&server, ARGS(NULL))) return RIG_SKIP;
     int failed = cmocka_run_group_tests_name("scripted", any, NULL, NULL);

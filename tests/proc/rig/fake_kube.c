@@ -438,14 +438,16 @@ static void give_scale(struct answer *a, const struct fake_object *o)
 {
     struct str wanted = fake_get(buf_view(&o->json), "spec.replicas");
     struct str there = fake_get(buf_view(&o->json), "status.replicas");
+    struct str app = fake_text(buf_view(&o->json), "spec.selector.matchLabels.app");
     a->code = 200;
     buf_printf(
         &a->body,
         "{\"kind\":\"Scale\",\"apiVersion\":\"autoscaling/v1\",\"metadata\":{\"name\":\"%s\","
         "\"resourceVersion\":\"%llu\"},\"spec\":{\"replicas\":" STR_FMT
-        "},\"status\":{\"replicas\":" STR_FMT "}}",
+        "},\"status\":{\"replicas\":" STR_FMT "%s" STR_FMT "%s}}",
         o->key.name, (unsigned long long)o->version, STR_ARG(wanted.len ? wanted : STR("0")),
-        STR_ARG(there.len ? there : STR("0")));
+        STR_ARG(there.len ? there : STR("0")), app.len ? ",\"selector\":\"app=" : "", STR_ARG(app),
+        app.len ? "\"" : "");
 }
 
 /* PATCH, APPLY and REPLACE of an object that is there. */

@@ -398,9 +398,66 @@ static void notices_of_nodes(void **state)
     }
 }
 
+/* Labels to avoid become an expression of each term; spread and class of the template stay. */
+static void nodes_are_avoided_in_each_term(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *template, *want;
+    } rows[] = {
+        { "{\"spec\":{}}",
+          "{\"nodeAffinity\":{\"requiredDuringSchedulingIgnoredDuringExecution\":{"
+          "\"nodeSelectorTerms\":[{\"matchExpressions\":[{\"key\":\"spot\",\"operator\":"
+          "\"NotIn\",\"values\":[\"yes\"]}]}]}}}" },
+        { "{\"spec\":{\"affinity\":{\"podAffinity\":{\"a\":1},\"nodeAffinity\":{\"preferred\":[],"
+          "\"requiredDuringSchedulingIgnoredDuringExecution\":{\"nodeSelectorTerms\":[{"
+          "\"matchExpressions\":[{\"key\":\"x\"}]},{\"matchFields\":[1]}]}}}}}",
+          "{\"podAffinity\":{\"a\":1},\"nodeAffinity\":{\"preferred\":[],"
+          "\"requiredDuringSchedulingIgnoredDuringExecution\":{\"nodeSelectorTerms\":[{"
+          "\"matchExpressions\":[{\"key\":\"x\"},{\"key\":\"spot\",\"operator\":\"NotIn\","
+          "\"values\":[\"yes\"]}]},{\"matchExpressions\":[{\"key\":\"spot\",\"operator\":\"NotIn\","
+          "\"values\":[\"yes\"]}],\"matchFields\":[1]}]}}}" },
+    };
+    static const struct kube_pair avoid[] = { { { "spot", 4 }, { "yes", 3 } } };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        CLEANUP(buf_fini) struct buf pod = { 0 };
+        struct err err = { 0 };
+        const struct cloud_request request = { .intent = "i-0123456789ab", .spec = &spec };
+        const struct kube_pod_ask ask = { .request = &request,
+                                          .template = str_from(rows[i].template),
+                                          .avoid = avoid,
+                                          .avoid_count = 1 };
+        assert_int_equal(kube_pod_write(&ask, &pod, &err), 0);
+        has(buf_view(&pod), "spec.affinity", rows[i].want);
+    }
+}
+
+static void spread_and_class_are_the_templates(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf pod = { 0 }, standby = { 0 };
+    struct err err = { 0 };
+    static const char template[] =
+        "{\"spec\":{\"priorityClassName\":\"serving\",\"nodeSelector\":{\"a\":\"b\"},"
+        "\"topologySpreadConstraints\":[{\"maxSkew\":1,\"topologyKey\":\"zone\"}]}}";
+    const struct cloud_request request = { .intent = "i-0123456789ab", .spec = &spec };
+    struct kube_pod_ask ask = { .request = &request, .template = str_from(template) };
+    assert_int_equal(kube_pod_write(&ask, &pod, &err), 0);
+    has(buf_view(&pod), "spec.topologySpreadConstraints",
+        "[{\"maxSkew\":1,\"topologyKey\":\"zone\"}]");
+    has(buf_view(&pod), "spec.priorityClassName", "\"serving\"");
+    ask.priority = STR("standby");
+    assert_int_equal(kube_standby_write(&ask, "standby-l4-0", STR("pause:1"), &standby, &err), 0);
+    has(buf_view(&standby), "spec.priorityClassName", "\"standby\"");
+    has(buf_view(&standby), "spec.nodeSelector", "{\"a\":\"b\"}");
+    has(buf_view(&standby), "spec.terminationGracePeriodSeconds", "0");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nodes_are_avoided_in_each_term),
+        cmocka_unit_test(spread_and_class_are_the_templates),
         cmocka_unit_test(a_pod_without_a_template),
         cmocka_unit_test(the_launch_document_goes_through),
         cmocka_unit_test(a_template_is_kept),

@@ -1,0 +1,74 @@
+/* kube_nodes.h - keeps the cluster's nodes and turns groups of like ones into offers.
+ *
+ * Layer:   controller/cloud/kube (base/io/kube)
+ * Threads: the controller's loop; makes no call. kube_view's watch of nodes feeds it
+ * Names:   an offer of nodes is called PRODUCT[-xN][-spot]: the product's label as a slug (nvidia-l4), N devices
+ *          for an instance (1 unless said), on nodes that are labelled as spot. Nodes without devices make
+ *          cpu-MACHINE where kubernetes.cpu_per_instance says how many cores an instance gets
+ * Prices:  are those of nodes, from the first row of kubernetes.prices whose labels a node has; an instance costs
+ *          its share of the devices, or of the cores. Where nodes of one offer cost unlike, the dearest
+ *          counts, so that no budget is overrun
+ * Rules:   (1) an offer that nodes once made stays one when they are gone: a pending Pod may bring them back
+ *          (2) room is what usable nodes hold. Pods of others are not known and not subtracted
+ * Bounds:  KUBE_NODES_MAX nodes; further ones make no offer, and are logged once
+ */
+#pragma once
+#include "base/io/kube/kube_watch.h"
+#include "controller/cloud/kube/kube_node.h"
+
+#define KUBE_NODES_MAX 4096
+#define KUBE_DEVICES_MAX 64 /* of an instance */
+
+/* What nodes with these labels cost. */
+struct kube_price {
+    const struct kube_pair *label;
+    uint32_t label_count;
+    double price_h, spot_price_h; /* of a whole node; below 0: not said */
+};
+
+struct kube_nodes_config {
+    const struct kube_price *price;
+    uint32_t price_count;
+    double cores;        /* of an instance on nodes without devices; 0: such nodes make no offers */
+    struct str template; /* a Pod whose tolerations count; empty: none */
+};
+
+/* An offer that nodes make; texts lie in the struct. */
+struct kube_found {
+    char base[NAME_BYTES]; /* of the offer's name: the product's slug */
+    uint32_t units;        /* devices, or shares of cores, of an instance */
+    bool spot;
+
+    bool known;           /* a node made it once: what follows is set */
+    uint32_t nodes, room; /* usable nodes now, and instances that they hold */
+    const char *device;   /* NULL: cores and memory */
+    const char *product_label;
+    char product[KUBE_LABEL_BYTES];
+    char hardware[NAME_BYTES]; /* for people: product and memory of a device */
+    char count[16];            /* of devices, or of cores */
+    char memory[24];           /* Mi; empty: not asked for */
+    const struct kube_pair *spot_label;
+    bool price_known;
+    double price_h; /* of an instance */
+};
+
+struct kube_nodes;
+
+struct kube_nodes *kube_nodes_new(const struct kube_nodes_config *config);
+void kube_nodes_free(struct kube_nodes *n);
+
+/* Takes an event of the watch. Returns true if offers may have changed. */
+bool kube_nodes_take(struct kube_nodes *n, const struct kube_event *e);
+bool kube_nodes_synced(const struct kube_nodes *n); /* a whole list was taken */
+
+/* Returns when the node was made, by the API server's clock; 0: it is not known. */
+int64_t kube_nodes_created(const struct kube_nodes *n, const char *node);
+
+/* Splits an offer's name. -EINVAL: it is none, or wants more than KUBE_DEVICES_MAX devices. */
+int kube_found_name(struct str name, struct kube_found *ret);
+
+/* Brings what nodes make of this offer up to date. */
+void kube_nodes_fill(const struct kube_nodes *n, struct kube_found *f);
+
+/* Writes the names of the offers that nodes make now, with ", " between; "none" without any. */
+void kube_nodes_names(const struct kube_nodes *n, char *ret, size_t bytes);
