@@ -165,5 +165,21 @@ struct store_redis_config {   /* borrowed for the call */
 };
 int store_redis_open(const struct store_redis_config *config, struct store **ret, struct err *err);
 
+/* Opens a store on objects of Kubernetes. Nothing is asked of the API server before the first call. Failures are
+ * those of kube_config_load, and -EINVAL for a URL or name that is not understood. */
+#define STORE_KUBE_FORMS "kubernetes, or kubernetes://NAMESPACE[/NAME]"
+struct store_kube_config {          /* borrowed for the call */
+    struct str url;                 /* STORE_KUBE_FORMS */
+    struct str fleet;               /* the objects' names begin with it, if the URL has no name */
+    struct str ns;                  /* if the URL has none; empty: of the kubeconfig or the pod */
+    struct str kubeconfig, context; /* empty: as kube_config.h says under Order */
+    const char *const *environ;     /* of the process; lives as long as the store */
+    const char *const *secret;      /* prefixes of keys that are kept in Secrets, at most 8 */
+    uint32_t secret_count;
+    int64_t timeout_us; /* the longest that a call may block */
+};
+int store_kube_open(const struct store_kube_config *config, struct store **ret, struct err *err);
+bool store_kube_is_named(struct str url); /* is of STORE_KUBE_FORMS, by its beginning */
+
 /* Returns true if the store could be reached when it was last tried. True for files and memory. */
 bool store_is_reached(const struct store *s);
