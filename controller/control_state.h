@@ -47,6 +47,7 @@ struct observed {
 struct desired {
     struct plan_service service[PLAN_SERVICES_MAX];
     struct plan_memory memory[PLAN_SERVICES_MAX];
+    uint64_t memory_hash[PLAN_SERVICES_MAX]; /* of what the store has; 0: unknown */
     struct plan plan;
     struct pool_mix_room *mix_room;
     struct pool_mix mix[PLAN_SERVICES_MAX];

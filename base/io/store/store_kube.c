@@ -45,7 +45,7 @@
 #define WALK_CALLS_MAX 8 /* timeouts that reading or stamping all objects may take */
 #define STAMP_ROUNDS_MAX 4
 #define TRIES_MAX 3 /* of a write to an object that others label */
-#define NAME_BYTES 41
+#define NAME_BYTES 65
 #define SECRETS_MAX 8
 #define SECRET_BYTES 32
 #define FORMAT "1"
@@ -357,20 +357,26 @@ static int take_in(struct kube_store *k, const bool *wanted, enum reading how, s
     return rc;
 }
 
-static void want_all(bool *wanted)
+static void want(bool *wanted, uint32_t from, uint32_t until)
 {
     for (uint32_t s = 0; s < SHARDS; s++)
-        wanted[s] = true;
+        wanted[s] = s >= from && s < until;
 }
 
-/* A handle without a term reads all objects; one that has a term knows them. */
-static int look(struct kube_store *k, struct err *err)
+/* A handle without a term reads the objects from `from` on; one that has a term knows them. */
+static int look(struct kube_store *k, uint32_t from, uint32_t until, struct err *err)
 {
     bool wanted[SHARDS];
     must(!k->busy);
     if (k->store.epoch) return 0;
-    want_all(wanted);
+    want(wanted, from, until);
     return take_in(k, wanted, READ_LOOSE, err);
+}
+
+static int look_for(struct kube_store *k, struct str prefix, struct err *err)
+{
+    return is_secret(k, prefix) ? look(k, FIRST_SECRET, FIRST_LOG, err)
+                                : look(k, 0, FIRST_LOG, err);
 }
 
 static int absent(struct str key, struct err *err)
@@ -390,7 +396,7 @@ static int kube_get(struct store *s, struct str key, struct buf *value, uint64_t
 {
     struct kube_store *k = kube_of(s);
     bool found;
-    int rc = look(k, err);
+    int rc = look_for(k, key, err);
     if (rc < 0) return rc;
     uint32_t at = entry_at(k, key, &found);
     if (!found) return absent(key, err);
@@ -405,7 +411,7 @@ static int kube_list(struct store *s, struct str prefix, store_entry_fn fn, void
 {
     struct kube_store *k = kube_of(s);
     bool found;
-    int rc = look(k, err);
+    int rc = look_for(k, prefix, err);
     if (rc < 0) return rc;
     for (uint32_t at = entry_at(k, prefix, &found); at < k->count && rc == 0; at++) {
         CLEANUP(buf_fini) struct buf whole = { 0 };
@@ -748,7 +754,7 @@ static int kube_log_read(struct store *s, const struct store_log *log, uint64_t 
 {
     struct kube_store *k = kube_of(s);
     struct log_view v;
-    int rc = look(k, err);
+    int rc = look(k, FIRST_LOG, SHARDS, err);
     if (rc < 0 || !log_find(k, log->name, &v)) return rc;
     for (uint64_t seq = max_u64(from_seq, v.first); seq <= v.last && max > 0 && rc == 0; seq++) {
         const struct shard_item *item = record_find(k, &v, seq);
@@ -767,7 +773,7 @@ static int kube_log_stat(struct store *s, const struct store_log *log, struct st
 {
     struct kube_store *k = kube_of(s);
     struct log_view v;
-    int rc = look(k, err);
+    int rc = look(k, FIRST_LOG, SHARDS, err);
     if (rc < 0) return rc;
     *ret = (struct store_log_stat){ 0 };
     if (log_find(k, log->name, &v) && v.count > 0)
@@ -1035,7 +1041,7 @@ static int settle(struct kube_store *k, struct err *err)
 {
     bool wanted[SHARDS], again[SHARDS];
     uint32_t count;
-    want_all(wanted);
+    want(wanted, 0, SHARDS);
     enum reading how = k->lease.life[0] && k->lease.complete ? READ_WHOLE : READ_NEW;
     int rc = take_in(k, wanted, how, err);
     for (uint32_t round = 0; rc == 0 && unstamped(k, wanted) > 0; round++) {
@@ -1152,6 +1158,18 @@ static int kube_refresh(struct store *s, struct err *err)
     return any ? take_in(k, wanted, READ_LOOSE, err) : 0;
 }
 
+/* Adds up the writes of the objects that may have such keys. */
+static uint64_t kube_changes(const struct store *s, struct str prefix)
+{
+    const struct kube_store *k = (const struct kube_store *)(const void *)s;
+    bool secret = is_secret(k, prefix);
+    if (!k->lease.complete) return 0;
+    uint64_t sum = 1;
+    for (uint32_t i = secret ? FIRST_SECRET : 0; i < FIRST_LOG; i++)
+        sum += k->lease.writes[i];
+    return sum;
+}
+
 /* ---- open and close ---- */
 
 static bool kube_is_reached(const struct store *s)
@@ -1186,6 +1204,7 @@ static const struct store_ops kube_ops = {
     .lease_release = kube_lease_release,
     .refresh = kube_refresh,
     .is_reached = kube_is_reached,
+    .changes = kube_changes,
 };
 
 bool store_kube_is_named(struct str url)
