@@ -26,9 +26,8 @@ static const struct config_field controller_rows[] = {
       .about = "Folder of the store, the secret and local instances; one controller at a time, unless "
                "`store` is one that they share." },
     { .name = "store", .type = CONFIG_TEXT, .default_text = STORE_FILE, IN(controller_section, store),
-      .about = "Where the fleet's state is kept: `file`, in the state folder; or where several controllers "
-               "share it, of which one leads: the URL of a Redis (`redis://HOST:PORT`), or `kubernetes`, in "
-               "objects of the cluster (docs/controllers.md)." },
+      .about = "Where the fleet's state is kept: `file`, or what several controllers share: the URL of a Redis "
+               "(`redis://HOST:PORT`), or `kubernetes` (docs/controllers.md)." },
     { .name = "store_password_file", .type = CONFIG_TEXT, IN(controller_section, store_password_file),
       .about = "File with the password for Redis; read at each log-in." },
     { .name = "store_fleet", .type = CONFIG_TEXT, .default_text = "muster", .min = 1, .max = 64,

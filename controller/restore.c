@@ -12,7 +12,6 @@
  */
 #include "base/core/arena.h"
 #include "base/core/bits.h"
-#include "base/core/hash.h"
 #include "base/core/json.h"
 #include "base/io/log.h"
 #include "base/wire/field.h"
@@ -307,7 +306,8 @@ int control_restore_memory(struct control *c, const struct plan_service *s, stru
 
 int control_flush_memory(struct control *c, int64_t now_us)
 {
-    if (now_us - c->memory_us < MEMORY_FLUSH_US) return 0;
+    bool costly = store_changes(c->setup.store, STR("memory/")) > 0;
+    if (now_us - c->memory_us < (costly ? MEMORY_FLUSH_COSTLY_US : MEMORY_FLUSH_US)) return 0;
     c->memory_us = now_us;
     for (uint32_t s = 0; s < c->setup.service_count; s++) {
         CLEANUP(buf_fini) struct buf key = { 0 }, value = { 0 };
@@ -315,13 +315,9 @@ int control_flush_memory(struct control *c, int64_t now_us)
         buf_printf(&key, "memory/%s", c->desired.service[s].name);
         int rc = policy_memory_encode(&c->desired.service[s], &c->desired.memory[s], &value);
         if (rc == 0) rc = key.rc;
-        /* At rest it does not change, and a write to a shared store costs others something. */
-        uint64_t hash = rc == 0 ? hash64(value.data, value.len, hash64(key.data, key.len, 0)) : 0;
-        if (rc == 0 && hash == c->desired.memory_hash[s]) continue;
         if (rc == 0)
             rc = store_put_if(c->setup.store, buf_view(&key), buf_view(&value), STORE_ANY, NULL,
                               &err);
-        if (rc == 0) c->desired.memory_hash[s] = hash;
         if (rc < 0) {
             control_count(c, CONTROL_M_STORE_FAILURES, NULL);
             log_event(LOG_WARN, "memory_not_written", "service=%s error=%s",

@@ -152,7 +152,7 @@ bool store_lease_same(const struct store_lease *a, const struct store_lease *b);
 int store_refresh(struct store *s, struct err *err);
 
 /* Returns a number that is another once entries with the prefix may have changed, as the lease tells that was seen
- * last; 0: unknown. Reading is what costs on a store that has it. */
+ * last; 0: unknown. On a store that has it each call is one to a server that is not ours alone. */
 uint64_t store_changes(const struct store *s, struct str prefix);
 
 /* Opens a store on Redis. Nothing is asked of the server before the first call: it may be away. -EINVAL for

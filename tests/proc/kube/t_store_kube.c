@@ -9,7 +9,9 @@
 #include "tests/proc/kube/kube_rig.h"
 #include "tests/unit/io/store_suite.h"
 
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
 #define PATIENT_US 10000000 /* where no test waits for its end */
@@ -239,6 +241,72 @@ static void secrets_are_in_secrets(void **state)
     store_close(s);
 }
 
+/* ---- take-overs ---- */
+
+#define WRITES_MAX 4000
+
+/* An old leader that does not know yet that it is one. */
+struct old_leader {
+    struct store *store;
+    atomic_uint written; /* keys w/0 .. written - 1 are stored, as it was told */
+    int rc;
+};
+
+static void *write_on(void *arg)
+{
+    struct old_leader *o = arg;
+    struct err err = { 0 };
+    for (uint32_t i = 0; i < WRITES_MAX && o->rc == 0; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "w/%u", i);
+        o->rc = store_put_if(o->store, str_from(key), STR("v"), STORE_ABSENT, NULL, &err);
+        if (o->rc == 0) atomic_store(&o->written, i + 1);
+    }
+    return NULL;
+}
+
+static int count_entry(void *ctx, const struct store_entry *e)
+{
+    (void)e;
+    ++*(uint32_t *)ctx;
+    return 0;
+}
+
+/* One leader writes while another takes over: what the first was told is stored is there, and nothing else. */
+static void take_over_once(uint32_t after)
+{
+    struct old_leader o = { .store = open_new() };
+    struct store *b = join(o.store), *c = join(b);
+    uint32_t known = 0, stored = 0;
+    pthread_t thread;
+    suite_lead(o.store, "a");
+    assert_int_equal(pthread_create(&thread, NULL, write_on, &o), 0);
+    while (atomic_load(&o.written) < after)
+        usleep(200);
+    suite_lead(b, "b");
+    assert_int_equal(store_put_if(b, STR("new"), STR("v"), STORE_ABSENT, NULL, NULL), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(o.rc, -EKEYREVOKED);
+    assert_int_equal(store_list(b, STR("w/"), count_entry, &known, NULL), 0);
+    assert_int_equal(store_list(c, STR("w/"), count_entry, &stored, NULL), 0);
+    assert_int_equal(known, atomic_load(&o.written));
+    assert_int_equal(stored, known);
+    store_close(o.store);
+    store_close(b);
+    store_close(c);
+}
+
+static void writes_during_a_take_over_are_kept_or_refused(void **state)
+{
+    (void)state;
+    for (uint32_t i = 1; i <= 20; i++)
+        take_over_once(5 * i);
+    if (!real.api.proc.id.pid) return;
+    server = &real;
+    for (uint32_t i = 1; i <= 5; i++)
+        take_over_once(10 * i);
+}
+
 /* ---- replies that are lost, and a server that is away ---- */
 
 static void a_lost_reply_ends_the_term_and_nothing_is_lost(void **state)
@@ -326,13 +394,6 @@ static void fill(struct store *s, uint64_t *ret_version)
     }
     for (int i = 0; i < 3; i++)
         assert_int_equal(store_append(s, &decisions, STR("d"), NULL, NULL), 0);
-}
-
-static int count_entry(void *ctx, const struct store_entry *e)
-{
-    (void)e;
-    ++*(uint32_t *)ctx;
-    return 0;
 }
 
 static void assert_whole(struct store *s, uint64_t version)
@@ -568,6 +629,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(it_answers_as_the_others_do, back_to_fake),
         cmocka_unit_test_setup(it_does_so_on_a_real_server, back_to_fake),
+        cmocka_unit_test_setup(writes_during_a_take_over_are_kept_or_refused, back_to_fake),
         cmocka_unit_test_setup(random_operations_agree_with_memory, back_to_fake),
         cmocka_unit_test_setup(a_long_log_is_bounded_by_bytes, back_to_fake),
         cmocka_unit_test_setup(values_move_between_objects, back_to_fake),
