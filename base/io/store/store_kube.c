@@ -337,13 +337,18 @@ static int take_in(struct kube_store *k, const bool *wanted, enum reading how, s
     if (!now) return err_set(err, -ENOMEM, "store: no memory");
     int rc = fetch(k, wanted, now, err);
     if (rc == 0) {
-        const char *life = k->lease.life[0] ? k->lease.life : life_of(k, now, wanted);
-        bool any = life[0] && !k->lease.life[0];
-        if (life != k->life) snprintf(k->life, sizeof k->life, "%s", life);
-        if (!k->life[0] && how == READ_NEW) rc = random_life(k->life, err);
-        /* A Lease that was deleted said that all objects were there. */
-        if (any && how == READ_NEW) how = READ_WHOLE;
-        if (any) k->lease.complete = true;
+        bool said = k->lease.life[0] != 0;
+        const char *life = said ? k->lease.life : life_of(k, now, wanted);
+        char copy[SHARD_LIFE_BYTES];
+        snprintf(copy, sizeof copy, "%s", life);
+        memcpy(k->life, copy, sizeof copy);
+        if (how == READ_NEW && !k->life[0]) {
+            rc = random_life(k->life, err);
+        } else if (how == READ_NEW &&
+                   !said) { /* the Lease was deleted, which said that all were there */
+            how = READ_WHOLE;
+            k->lease.complete = true;
+        }
     }
     for (uint32_t s = 0; s < SHARDS; s++) {
         if (wanted[s] && rc == 0) rc = choose(k, s, &now[s], how == READ_WHOLE, err);
@@ -1036,6 +1041,18 @@ static int stamp_once(struct kube_store *k, const bool *wanted, bool *ret_again,
     return rc;
 }
 
+/* Says in the Lease which life the objects have, and whether all of them are there. Without it a first term that
+ * broke off would look like a store of which a part was lost. */
+static int say_life(struct kube_store *k, bool complete, struct err *err)
+{
+    struct lease l = k->lease;
+    memcpy(l.life, k->life, sizeof l.life);
+    l.complete = complete;
+    l.is.beat++;
+    int rc = lease_write(k, &l, false, err);
+    return rc == -ESTALE ? store_deposed(err, "the lease is another's") : rc;
+}
+
 /* Reads all objects and stamps them. */
 static int settle(struct kube_store *k, struct err *err)
 {
@@ -1044,6 +1061,7 @@ static int settle(struct kube_store *k, struct err *err)
     want(wanted, 0, SHARDS);
     enum reading how = k->lease.life[0] && k->lease.complete ? READ_WHOLE : READ_NEW;
     int rc = take_in(k, wanted, how, err);
+    if (rc == 0 && strcmp(k->lease.life, k->life) != 0) rc = say_life(k, k->lease.complete, err);
     for (uint32_t round = 0; rc == 0 && unstamped(k, wanted) > 0; round++) {
         if (round == STAMP_ROUNDS_MAX)
             return err_set(err, -EBUSY, "store: others write to it all the time");
@@ -1051,19 +1069,8 @@ static int settle(struct kube_store *k, struct err *err)
         if (rc == 0 && count > 0) rc = take_in(k, again, how, err);
         if (rc == 0) rc = index_make(k, err); /* what is dropped is marked anew */
     }
+    if (rc == 0 && !k->lease.complete) rc = say_life(k, true, err);
     return rc;
-}
-
-/* Says in the Lease that all objects of this life are there. */
-static int complete(struct kube_store *k, struct err *err)
-{
-    struct lease l = k->lease;
-    if (l.complete && strcmp(l.life, k->life) == 0) return 0;
-    memcpy(l.life, k->life, sizeof l.life);
-    l.complete = true;
-    l.is.beat++;
-    int rc = lease_write(k, &l, false, err);
-    return rc == -ESTALE ? store_deposed(err, "the lease is another's") : rc;
 }
 
 static void copy_name(char *to, struct str from)
@@ -1093,7 +1100,6 @@ static int kube_lease_acquire(struct store *s, const struct store_claim *claim,
     k->beat_tried = 0;
     s->epoch = epoch;
     rc = settle(k, err);
-    if (rc == 0) rc = complete(k, err);
     if (rc < 0) store_lease_release(s);
     return rc;
 }
