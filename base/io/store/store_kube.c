@@ -25,6 +25,7 @@
 #include "base/core/own.h"
 #include "base/io/loop/clock.h"
 #include "base/io/store/store_backend.h"
+#include "base/io/store/store_kube_lease.h"
 #include "base/io/store/store_kube_link.h"
 #include "base/io/store/store_kube_shard.h"
 
@@ -39,7 +40,7 @@
 #define LOG_SEGMENTS 3
 #define FIRST_SECRET RECORD_SHARDS
 #define FIRST_LOG (RECORD_SHARDS + SECRET_SHARDS)
-#define SHARDS (FIRST_LOG + LOGS_MAX * LOG_SEGMENTS)
+#define SHARDS LEASE_OBJECTS
 #define SEGMENT_BYTES ((size_t)128 << 10) /* each record that is appended writes its segment anew */
 #define ENTRIES_MAX 8192
 #define WALK_CALLS_MAX 8 /* timeouts that reading or stamping all objects may take */
@@ -48,11 +49,8 @@
 #define NAME_BYTES 65
 #define SECRETS_MAX 8
 #define SECRET_BYTES 32
-#define FORMAT "1"
-#define LEASE_NOTE "muster.dev/lease"
-#define WRITES_NOTE "muster.dev/writes"
-#define LEASE_NOTE_BYTES (STORE_ADDRESS_BYTES + 192)
-#define WRITES_NOTE_BYTES (SHARDS * 21 + 1)
+
+_Static_assert(SHARDS == FIRST_LOG + LOGS_MAX * LOG_SEGMENTS, "the Lease counts all objects");
 
 static const struct kube_resource leases = { "coordination.k8s.io", "v1", "leases", false };
 static const struct kube_resource configmaps = { "", "v1", "configmaps", false };
@@ -63,17 +61,6 @@ struct entry {
     uint32_t shard[SHARD_PARTS_MAX];
 };
 
-/* The Lease, as it was read or written last. */
-struct lease {
-    bool exists;
-    char version[KUBE_VERSION_BYTES]; /* empty: unknown, a write's reply was lost */
-    struct store_lease is;
-    char life[SHARD_LIFE_BYTES]; /* empty: not said */
-    bool complete;               /* all objects of this life were written once */
-    uint64_t writes[SHARDS];
-    int64_t transitions;
-};
-
 struct kube_store {
     struct store store;
     struct kube_link *link;
@@ -82,7 +69,7 @@ struct kube_store {
     char secret[SECRETS_MAX][SECRET_BYTES];
     uint32_t secret_count;
 
-    struct lease lease;
+    struct lease_object lease;
     uint64_t beat_tried; /* of a renewal whose reply was lost */
     char life[SHARD_LIFE_BYTES];
     uint64_t revision;
@@ -788,131 +775,11 @@ static int kube_log_stat(struct store *s, const struct store_log *log, struct st
 
 /* ---- the Lease ---- */
 
-static bool cut_number(struct str *rest, uint64_t *ret)
-{
-    return str_to_u64(str_cut(rest, ' '), ret) == 0;
-}
-
-static bool cut_name(struct str *rest, char *to, size_t size)
-{
-    struct str word = str_cut(rest, ' ');
-    if (word.len == 0 || word.len >= size) return false;
-    memcpy(to, word.data, word.len);
-    to[word.len] = 0;
-    if (strcmp(to, "-") == 0) to[0] = 0;
-    return true;
-}
-
-static int lease_note_read(struct str text, struct lease *ret)
-{
-    struct str rest = text;
-    uint64_t held, term_us, complete;
-    struct store_lease *l = &ret->is;
-    bool good = str_eq(str_cut(&rest, ' '), STR(FORMAT)) && cut_number(&rest, &l->epoch) &&
-                cut_number(&rest, &l->beat) && cut_number(&rest, &held) &&
-                cut_number(&rest, &term_us) && term_us < INT64_MAX &&
-                cut_name(&rest, l->holder, sizeof l->holder) &&
-                cut_name(&rest, l->address, sizeof l->address) &&
-                cut_name(&rest, ret->life, sizeof ret->life) && cut_number(&rest, &complete);
-    if (!good) return -EILSEQ;
-    l->held = held != 0;
-    l->term_us = (int64_t)term_us;
-    ret->complete = complete != 0;
-    return 0;
-}
-
-static int writes_note_read(struct str text, struct lease *ret)
-{
-    struct str rest = text;
-    for (uint32_t s = 0; s < SHARDS; s++)
-        if (!cut_number(&rest, &ret->writes[s])) return -EILSEQ;
-    return 0;
-}
-
-static int lease_notes_read(struct json_reader *r, struct lease *ret)
-{
-    int rc = 0;
-    if (json_next(r) != JSON_OBJECT) return r->token == JSON_NULL ? 0 : -EILSEQ;
-    while (rc == 0 && json_next(r) == JSON_KEY) {
-        CLEANUP(buf_fini) struct buf text = { 0 };
-        bool lease = json_key_is(r, LEASE_NOTE), writes = json_key_is(r, WRITES_NOTE);
-        if (!lease && !writes) {
-            json_skip(r);
-            continue;
-        }
-        json_next(r);
-        rc = json_text(r, &text);
-        if (rc == 0)
-            rc = lease ? lease_note_read(buf_view(&text), ret)
-                       : writes_note_read(buf_view(&text), ret);
-    }
-    return rc < 0 || r->token != JSON_OBJECT_END ? -EILSEQ : 0;
-}
-
-static int lease_spec_read(struct json_reader *r, struct lease *ret, bool *is_others)
-{
-    char holder[KUBE_NAME_BYTES] = "";
-    int rc = 0;
-    if (json_next(r) != JSON_OBJECT) return r->token == JSON_NULL ? 0 : -EILSEQ;
-    while (rc == 0 && json_next(r) == JSON_KEY) {
-        bool transitions = json_key_is(r, "leaseTransitions");
-        if (!transitions && !json_key_is(r, "holderIdentity")) {
-            json_skip(r);
-            continue;
-        }
-        if (json_next(r) == JSON_NULL) continue;
-        rc = transitions ? json_i64(r, &ret->transitions) : kube_text(r, holder, sizeof holder);
-    }
-    *is_others = holder[0] != 0;
-    return rc < 0 || r->token != JSON_OBJECT_END ? -EILSEQ : 0;
-}
-
-static int lease_fields_read(struct str object, struct lease *ret, bool *is_others)
-{
-    struct json_reader r;
-    int rc = 0;
-    json_reader_init(&r, object);
-    if (json_next(&r) != JSON_OBJECT) return -EILSEQ;
-    while (rc == 0 && json_next(&r) == JSON_KEY) {
-        if (json_key_is(&r, "spec")) {
-            rc = lease_spec_read(&r, ret, is_others);
-        } else if (json_key_is(&r, "metadata") && json_next(&r) == JSON_OBJECT) {
-            while (rc == 0 && json_next(&r) == JSON_KEY) {
-                if (json_key_is(&r, "annotations"))
-                    rc = lease_notes_read(&r, ret);
-                else
-                    json_skip(&r);
-            }
-        } else {
-            json_skip(&r);
-        }
-    }
-    return rc < 0 || r.token != JSON_OBJECT_END ? -EILSEQ : 0;
-}
-
-static int lease_parse(const struct kube_store *k, struct str object, struct lease *ret,
-                       struct err *err)
-{
-    struct lease l = { .exists = true };
-    struct kube_meta meta;
-    bool is_others = false;
-    int rc = kube_meta_read(object, &meta, err);
-    if (rc < 0) return rc;
-    if (lease_fields_read(object, &l, &is_others) < 0)
-        return err_set(err, -EILSEQ,
-                       "store: Lease %s-store cannot be read, or is of another release", k->name);
-    if (l.is.epoch == 0 && is_others)
-        return err_set(err, -EILSEQ, "store: Lease %s-store belongs to another program", k->name);
-    memcpy(l.version, meta.version, sizeof l.version);
-    *ret = l;
-    return 0;
-}
-
 /* Reads the Lease into k->lease. Without a Lease there is one of epoch 0. */
 static int lease_fetch(struct kube_store *k, struct err *err)
 {
     char name[KUBE_NAME_BYTES];
-    struct lease now = { 0 };
+    struct lease_object now = { 0 };
     snprintf(name, sizeof name, "%s-store", k->name);
     job_set(&k->job[0], KUBE_GET, &leases, name);
     int rc = kube_link_run(k->link, k->job, 1, k->timeout_us, err);
@@ -922,65 +789,21 @@ static int lease_fetch(struct kube_store *k, struct err *err)
         return 0;
     }
     if (k->job[0].rc < 0) return call_failed(&k->job[0], err);
-    rc = lease_parse(k, buf_view(&k->job[0].body), &now, err);
+    rc = lease_object_read(k->name, buf_view(&k->job[0].body), &now, err);
     if (rc == 0) k->lease = now;
     return rc;
 }
 
-static void lease_notes_put(const struct kube_store *k, const struct lease *l,
-                            struct json_writer *w)
-{
-    char note[LEASE_NOTE_BYTES], writes[WRITES_NOTE_BYTES];
-    size_t at = 0;
-    snprintf(note, sizeof note, FORMAT " %" PRIu64 " %" PRIu64 " %d %lld %s %s %s %d", l->is.epoch,
-             l->is.beat, l->is.held, (long long)l->is.term_us, l->is.holder,
-             l->is.address[0] ? l->is.address : "-", l->life[0] ? l->life : "-", l->complete);
-    for (uint32_t s = 0; s < SHARDS; s++)
-        at += (size_t)snprintf(writes + at, sizeof writes - at, "%s%" PRIu64, s ? " " : "",
-                               k->shard[s].head.writes);
-    json_key(w, "annotations");
-    json_object(w);
-    json_kv_text(w, LEASE_NOTE, note);
-    json_kv_text(w, WRITES_NOTE, writes);
-    json_object_end(w);
-}
-
-/* Holder, times and transitions are for people and their tools; the store reads its own annotation. */
-static void lease_put(const struct kube_store *k, const struct lease *l, bool acquired,
-                      const char *name, struct buf *out)
-{
-    struct json_writer w;
-    char now[KUBE_TIME_BYTES];
-    kube_time_print(clock_wall_us(), now);
-    json_writer_init(&w, out);
-    json_object(&w);
-    json_kv_text(&w, "apiVersion", "coordination.k8s.io/v1");
-    json_kv_text(&w, "kind", "Lease");
-    json_key(&w, "metadata");
-    json_object(&w);
-    json_kv_text(&w, "name", name);
-    if (l->version[0]) json_kv_text(&w, "resourceVersion", l->version);
-    lease_notes_put(k, l, &w);
-    json_object_end(&w);
-    json_key(&w, "spec");
-    json_object(&w);
-    json_kv_text(&w, "holderIdentity", l->is.held ? l->is.holder : "");
-    json_kv_i64(&w, "leaseDurationSeconds", max_i64((l->is.term_us + 999999) / 1000000, 1));
-    json_kv_i64(&w, "leaseTransitions", l->transitions);
-    json_kv_text(&w, "renewTime", now);
-    if (acquired) json_kv_text(&w, "acquireTime", now);
-    json_object_end(&w);
-    json_object_end(&w);
-}
-
 /* Writes the Lease over the version that `l` names. -ESTALE: it has changed, or is gone. */
-static int lease_write(struct kube_store *k, struct lease *l, bool acquired, struct err *err)
+static int lease_write(struct kube_store *k, struct lease_object *l, bool acquired, struct err *err)
 {
     char name[KUBE_NAME_BYTES];
     struct kube_meta meta;
     snprintf(name, sizeof name, "%s-store", k->name);
     job_set(&k->job[0], l->exists ? KUBE_PATCH : KUBE_CREATE, &leases, name);
-    lease_put(k, l, acquired, name, &k->job[0].body);
+    for (uint32_t s = 0; s < SHARDS; s++)
+        l->writes[s] = k->shard[s].head.writes;
+    lease_object_print(l, name, acquired, &k->job[0].body);
     if (k->job[0].body.rc < 0) return err_set(err, -ENOMEM, "store: no memory");
     int rc = kube_link_run(k->link, k->job, 1, k->timeout_us, err);
     if (rc < 0) return rc;
@@ -1045,7 +868,7 @@ static int stamp_once(struct kube_store *k, const bool *wanted, bool *ret_again,
  * broke off would look like a store of which a part was lost. */
 static int say_life(struct kube_store *k, bool complete, struct err *err)
 {
-    struct lease l = k->lease;
+    struct lease_object l = k->lease;
     memcpy(l.life, k->life, sizeof l.life);
     l.complete = complete;
     l.is.beat++;
@@ -1087,7 +910,7 @@ static int kube_lease_acquire(struct store *s, const struct store_claim *claim,
     if (rc < 0) return rc;
     if (!store_lease_same(&k->lease.is, seen))
         return err_set(err, -EBUSY, "store: the lease has changed");
-    struct lease l = k->lease;
+    struct lease_object l = k->lease;
     if (strncmp(l.is.holder, claim->holder.data, claim->holder.len) != 0 ||
         l.is.holder[claim->holder.len] || !l.is.held)
         l.transitions++;
@@ -1124,7 +947,7 @@ static int renew(struct kube_store *k, bool gives_back, struct err *err)
             if (rc < 0) return rc;
             if (!ours) return store_deposed(err, "the lease is another's, or went back");
         }
-        struct lease l = k->lease;
+        struct lease_object l = k->lease;
         l.is.beat++;
         l.is.held = !gives_back;
         rc = lease_write(k, &l, false, err);

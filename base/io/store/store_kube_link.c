@@ -119,13 +119,6 @@ struct str kube_link_ns(const struct kube_link *l)
     return str_from(l->ns);
 }
 
-uint64_t kube_link_calls(const struct kube_link *l)
-{
-    struct kube_client_counts counts;
-    kube_client_counts_get(l->client, &counts);
-    return counts.calls;
-}
-
 void kube_link_free(struct kube_link *l)
 {
     if (!l) return;

@@ -38,4 +38,3 @@ struct str kube_link_ns(const struct kube_link *l);
 int kube_link_run(struct kube_link *l, struct kube_job *jobs, uint32_t count, int64_t wait_us,
                   struct err *err);
 bool kube_link_is_up(const struct kube_link *l); /* the last try reached the server */
-uint64_t kube_link_calls(const struct kube_link *l);

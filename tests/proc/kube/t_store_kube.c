@@ -230,7 +230,7 @@ static void secrets_are_in_secrets(void **state)
     assert_int_equal(store_put_if(s, STR("tenant/x"), STR("hush"), STORE_ABSENT, NULL, NULL), 0);
     assert_int_equal(store_put_if(s, STR("cost"), STR("loud"), STORE_ABSENT, NULL, NULL), 0);
     for (int i = 0; i < 36; i++) {
-        char what[8];
+        char what[16];
         snprintf(what, sizeof what, "-%c%d", i < 32 ? 'r' : 's', i < 32 ? i : i - 32);
         other_call(KUBE_GET, i < 32 ? &kube_configmaps : &secrets, named(what), (struct str){ 0 },
                    i < 32 ? &maps : &kept);
@@ -444,7 +444,7 @@ static void one_that_stood_by_writes_what_was_deleted_anew(void **state)
     assert_int_equal(store_refresh(b, NULL), 0);
     store_close(a); /* it dies: nothing is given back */
     for (int i = 0; i < 32; i += 5) {
-        char what[8];
+        char what[16];
         snprintf(what, sizeof what, "-r%d", i);
         other_call(KUBE_DELETE, &kube_configmaps, named(what), (struct str){ 0 }, NULL);
     }
