@@ -172,7 +172,15 @@ void lease_object_print(const struct lease_object *l, const char *name, bool acq
     json_key(&w, "metadata");
     json_object(&w);
     json_kv_text(&w, "name", name);
-    if (l->version[0]) json_kv_text(&w, "resourceVersion", l->version);
+    if (l->version[0]) {
+        json_kv_text(&w, "resourceVersion", l->version);
+    } else {
+        json_key(&w, "labels");
+        json_object(&w);
+        json_kv_text(&w, "app.kubernetes.io/name", "muster");
+        json_kv_text(&w, "app.kubernetes.io/component", "store");
+        json_object_end(&w);
+    }
     put_notes(l, &w);
     json_object_end(&w);
     json_key(&w, "spec");
