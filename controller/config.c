@@ -26,16 +26,18 @@ static const struct config_field controller_rows[] = {
       .about = "Folder of the store, the secret and local instances; one controller at a time, unless "
                "`store` is one that they share." },
     { .name = "store", .type = CONFIG_TEXT, .default_text = STORE_FILE, IN(controller_section, store),
-      .about = "Where the fleet's state is kept: `file`, in the state folder, or the URL of a Redis that "
-               "several controllers share, of which one leads (`redis://HOST:PORT`; docs/controllers.md)." },
+      .about = "Where the fleet's state is kept: `file`, or what several controllers share: the URL of a Redis "
+               "(`redis://HOST:PORT`), or `kubernetes` (docs/controllers.md)." },
     { .name = "store_password_file", .type = CONFIG_TEXT, IN(controller_section, store_password_file),
       .about = "File with the password for Redis; read at each log-in." },
     { .name = "store_fleet", .type = CONFIG_TEXT, .default_text = "muster", .min = 1, .max = 64,
       IN(controller_section, store_fleet),
-      .about = "Name of the fleet in Redis: all its keys begin with it, in braces." },
+      .about = "Name of the fleet in Redis: all its keys begin with it, in braces; in Kubernetes the names "
+               "of its objects do." },
     { .name = "store_timeout", .type = CONFIG_DURATION, .default_text = "500ms", .min = 1e4, .max = 1e7,
       IN(controller_section, store_timeout_us),
-      .about = "The longest that one call to Redis may hold up the controller." },
+      .about = "The longest that one call to Redis or to the API server may hold up the controller; eight "
+               "times that when a term begins on `kubernetes`." },
     { .name = "store_ca", .type = CONFIG_TEXT, IN(controller_section, store_ca),
       .about = "PEM file with the CAs of Redis where it speaks TLS; without it the system's." },
     { .name = "store_certificate", .type = CONFIG_TEXT, IN(controller_section, store_certificate),

@@ -22,9 +22,10 @@
 #include "controller/roles.h"
 
 #define SLOTS_MAX (CONTROL_INSTANCES_MAX + CONTROL_TOMBSTONES_MAX)
-#define TENANT_FLUSH_US 30000000 /* usage counters are written so often */
-#define MEMORY_FLUSH_US 10000000 /* policy state is written so often */
-#define TOMBSTONE_US 3600000000  /* an ended intent is remembered so long */
+#define TENANT_FLUSH_US 30000000        /* usage counters are written so often */
+#define MEMORY_FLUSH_US 10000000        /* policy state is written so often */
+#define MEMORY_FLUSH_COSTLY_US 60000000 /* on a store whose writes cost others something */
+#define TOMBSTONE_US 3600000000         /* an ended intent is remembered so long */
 
 /* The last reports of providers, agents and routers. Nothing of it is stored. */
 struct observed {

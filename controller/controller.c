@@ -63,6 +63,7 @@ struct controller {
     const struct cloud *adopted; /* one of them; NULL: it is not open */
     struct cloud_fence fence;
     struct kube_settings kube;
+    uint64_t tokens_at; /* store_changes when the tokens of one that stands by were read */
     struct api *api;
     struct metrics *metrics;
     struct control_setup setup;
@@ -244,14 +245,20 @@ static void end_term(void *arg)
     c->control = NULL;
     close_live(c);
     control_metrics_rest(c->metrics);
+    c->tokens_at = 0;
 }
 
 /* People's tokens open what a controller shows while it stands by. */
 static void on_standby(void *arg)
 {
     struct controller *c = arg;
+    uint64_t changes = store_changes(c->store, STR("token/"));
+    if (changes && changes == c->tokens_at) return;
     struct tokens *t = malloc(sizeof *t);
-    if (t && tokens_load(c->store, t, NULL) == 0) api_tokens(c->api, t);
+    if (t && tokens_load(c->store, t, NULL) == 0) {
+        api_tokens(c->api, t);
+        c->tokens_at = changes;
+    }
     free(t);
 }
 
@@ -321,8 +328,7 @@ static int open_store(struct controller *c, struct err *err)
         if (rc == 0) rc = store_file_open(path, STORE_BYTES_MAX, &c->store, err);
         return rc < 0 ? err_prefix(err, rc, "controller.state") : 0;
     }
-    const struct store_redis_config redis = setup_redis(s);
-    int rc = store_redis_open(&redis, &c->store, err);
+    int rc = setup_shared_store(c->config, (const char *const *)environ, &c->store, err);
     if (rc < 0) return err_prefix(err, rc, "controller.store");
     /* Nobody may take the folder for one without a controller, nor for a file store's. */
     rc = state_path(c, "muster.db.lock", path, err);

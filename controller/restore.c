@@ -306,7 +306,8 @@ int control_restore_memory(struct control *c, const struct plan_service *s, stru
 
 int control_flush_memory(struct control *c, int64_t now_us)
 {
-    if (now_us - c->memory_us < MEMORY_FLUSH_US) return 0;
+    bool costly = store_changes(c->setup.store, STR("memory/")) > 0;
+    if (now_us - c->memory_us < (costly ? MEMORY_FLUSH_COSTLY_US : MEMORY_FLUSH_US)) return 0;
     c->memory_us = now_us;
     for (uint32_t s = 0; s < c->setup.service_count; s++) {
         CLEANUP(buf_fini) struct buf key = { 0 }, value = { 0 };

@@ -17,6 +17,7 @@
 #include "base/io/config/config_value.h"
 #include "base/io/log.h"
 #include "controller/cloud/cloud_adopted.h"
+#include "controller/cloud/kube/kube_section.h"
 #include "policies/catalog.h"
 #include "policies/route/overload.h"
 #include "policies/scale/forecast.h"
@@ -224,15 +225,42 @@ static int fill_market(const struct offer_section *from, struct local_offer *ret
     return 0;
 }
 
-struct store_redis_config setup_redis(const struct controller_section *s)
+/* Keys of tenants, tokens and of whether the service is closed; also where they were set aside. */
+static const char *const secret_keys[] = { "tenant/",       "token/",       "keys",
+                                           "aside/tenant/", "aside/token/", "aside/keys" };
+
+static int open_kube_store(const struct controller_config *config, const char *const *environ,
+                           struct store **ret, struct err *err)
 {
-    return (struct store_redis_config){ .url = s->store,
-                                        .password_file = s->store_password_file,
-                                        .fleet = s->store_fleet,
-                                        .ca = s->store_ca,
-                                        .certificate = s->store_certificate,
-                                        .key = s->store_key,
-                                        .timeout_us = s->store_timeout_us };
+    const struct controller_section *s = config->controller;
+    const struct kube_section *kube = config->kube;
+    const struct store_kube_config c = {
+        .url = s->store,
+        .fleet = s->store_fleet,
+        .ns = kube ? kube->namespace : (struct str){ 0 },
+        .kubeconfig = kube ? kube->kubeconfig : (struct str){ 0 },
+        .context = kube ? kube->context : (struct str){ 0 },
+        .environ = environ,
+        .secret = secret_keys,
+        .secret_count = COUNT_OF(secret_keys),
+        .timeout_us = s->store_timeout_us,
+    };
+    return store_kube_open(&c, ret, err);
+}
+
+int setup_shared_store(const struct controller_config *config, const char *const *environ,
+                       struct store **ret, struct err *err)
+{
+    const struct controller_section *s = config->controller;
+    if (store_kube_is_named(s->store)) return open_kube_store(config, environ, ret, err);
+    const struct store_redis_config redis = { .url = s->store,
+                                              .password_file = s->store_password_file,
+                                              .fleet = s->store_fleet,
+                                              .ca = s->store_ca,
+                                              .certificate = s->store_certificate,
+                                              .key = s->store_key,
+                                              .timeout_us = s->store_timeout_us };
+    return store_redis_open(&redis, ret, err);
 }
 
 int setup_local(const struct local_section *local, struct arena *arena,

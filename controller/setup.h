@@ -9,8 +9,10 @@
 #include "controller/config.h"
 #include "controller/control.h"
 
-/* Names the Redis of controller.store, which is not "file". The strings stay the configuration's. */
-struct store_redis_config setup_redis(const struct controller_section *s);
+/* Opens the store that controller.store names and several controllers may share: any but "file". `environ` lives as
+ * long as the store. */
+int setup_shared_store(const struct controller_config *config, const char *const *environ,
+                       struct store **ret, struct err *err);
 
 /* Fills the local cloud's offers; the array lives in `arena`. */
 int setup_local(const struct local_section *local, struct arena *arena,

@@ -261,6 +261,7 @@ def controller(config):
         "replicas": number("Controllers.", 0),
         "settings": settings(config["controller"], "controller", "Settings of the `controller` section."),
         "store": record("A store that several controllers share.", {
+            "kubernetes": flag("Keep it in a Lease, ConfigMaps and Secrets of the namespace."),
             "url": text("URL of a Redis; empty: a file in the volume.", pattern="^(rediss?([+][a-z]+)?://.+)?$"),
             "passwordSecret": record("Secret with its password.", {
                 "name": text("The Secret's name."), "key": text("The key in it.", minLength=1)}),

@@ -5,6 +5,7 @@
 #include "base/text/bundle.h"
 #include "cli/doctor/doctor.h"
 #include "cli/schema.h"
+#include "controller/cloud/kube/kube_section.h"
 #include "controller/setup.h"
 #include "engine/model/gguf.h"
 #include "engine/model/vocab_gguf.h"
@@ -125,44 +126,65 @@ struct store_kind {
     void (*check)(struct doctor *d);
 };
 
-/* Returns the section that names a Redis; NULL: the store is a file. */
-static const struct controller_section *redis_section(const struct doctor *d)
+/* Returns the section that names a shared store; NULL: the store is a file. */
+static const struct controller_section *shared_section(const struct doctor *d)
 {
     const struct controller_section *c =
         d->config ? config_section_get(d->config, controller_section.name) : NULL;
     return c && !str_eq(c->store, STR(STORE_FILE)) ? c : NULL;
 }
 
+static bool kube_is_used(const struct doctor *d)
+{
+    const struct controller_section *c = shared_section(d);
+    return c && store_kube_is_named(c->store);
+}
+
 static bool redis_is_used(const struct doctor *d)
 {
-    return redis_section(d) != NULL;
+    return shared_section(d) && !kube_is_used(d);
 }
 
 static bool file_is_used(const struct doctor *d)
 {
-    return !redis_is_used(d); /* it is the default */
+    return !shared_section(d); /* it is the default */
+}
+
+/* Reads the lease of a shared store. `next` is what to do when that fails. */
+static void check_shared(struct doctor *d, const char *name, const char *next)
+{
+    const struct controller_config config = {
+        .controller = shared_section(d),
+        .kube = config_section_get(d->config, kube_section.name),
+    };
+    struct store *store = NULL;
+    struct store_lease lease = { 0 };
+    struct err err = { 0 };
+    int rc = setup_shared_store(&config, (const char *const *)environ, &store, &err);
+    if (rc == 0) rc = store_lease_see(store, &lease, &err);
+    if (store) store_close(store);
+    if (rc < 0)
+        doctor_say(d, CHECK_FAILED, next, "%s: %s", name, err_text(&err, rc));
+    else if (lease.epoch == 0)
+        doctor_say(d, CHECK_OK, NULL, "%s: it answers, and no controller has led yet", name);
+    else
+        doctor_say(d, CHECK_OK, NULL, "%s: it answers; %s %s the lease, epoch %llu", name,
+                   lease.address, lease.held ? "has, or had last," : "gave back",
+                   (unsigned long long)lease.epoch);
 }
 
 static void check_redis(struct doctor *d)
 {
-    const struct store_redis_config redis = setup_redis(redis_section(d));
-    struct store *store = NULL;
-    struct store_lease lease = { 0 };
-    struct err err = { 0 };
-    int rc = store_redis_open(&redis, &store, &err);
-    if (rc == 0) rc = store_lease_see(store, &lease, &err);
-    if (store) store_close(store);
-    if (rc < 0)
-        doctor_say(d, CHECK_FAILED,
-                   "start it, or correct controller.store and what goes with it; until then no "
-                   "controller leads",
-                   "redis: %s", err_text(&err, rc));
-    else if (lease.epoch == 0)
-        doctor_say(d, CHECK_OK, NULL, "redis: it answers, and no controller has led yet");
-    else
-        doctor_say(d, CHECK_OK, NULL, "redis: it answers; %s %s the lease, epoch %llu",
-                   lease.address, lease.held ? "has, or had last," : "gave back",
-                   (unsigned long long)lease.epoch);
+    check_shared(d, "redis",
+                 "start it, or correct controller.store and what goes with it; until then no "
+                 "controller leads");
+}
+
+static void check_kube_store(struct doctor *d)
+{
+    check_shared(d, "kubernetes",
+                 "correct kubernetes.kubeconfig, or what the Role allows (docs/controllers.md); "
+                 "until then no controller leads");
 }
 
 static void check_file_store(struct doctor *d)
@@ -199,6 +221,7 @@ static void check_file_store(struct doctor *d)
 static const struct store_kind stores[] = {
     { "file", file_is_used, check_file_store },
     { "redis", redis_is_used, check_redis },
+    { "kubernetes", kube_is_used, check_kube_store },
 };
 
 void check_store(struct doctor *d)

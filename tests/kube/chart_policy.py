@@ -224,6 +224,9 @@ def rights(things):
             for resource in rule["resources"]:
                 if resource == "statefulsets" and not rule.get("resourceNames"):
                     bad.append(f"{called(thing)} opens every StatefulSet")
+                if resource in ("configmaps", "leases", "secrets") and set(rule["verbs"]) != {"create"} and \
+                        not rule.get("resourceNames"):
+                    bad.append(f"{called(thing)} opens all {resource}")
                 have |= {(verb, resource) for verb in rule["verbs"]}
     for thing in things:
         if thing["kind"] in ("RoleBinding", "ClusterRoleBinding"):

@@ -73,6 +73,11 @@ bool store_is_reached(const struct store *s)
     return !s->ops->is_reached || s->ops->is_reached(s);
 }
 
+uint64_t store_changes(const struct store *s, struct str prefix)
+{
+    return s->ops->changes ? s->ops->changes(s, prefix) : 0;
+}
+
 bool store_lease_same(const struct store_lease *a, const struct store_lease *b)
 {
     return a->epoch == b->epoch && a->beat == b->beat && a->held == b->held && a->line == b->line &&

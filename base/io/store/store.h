@@ -151,6 +151,10 @@ bool store_lease_same(const struct store_lease *a, const struct store_lease *b);
  * keeps its copy up to date by itself. */
 int store_refresh(struct store *s, struct err *err);
 
+/* Returns a number that is another once entries with the prefix may have changed, as the lease tells that was seen
+ * last; 0: unknown. On a store that has it each call is one to a server that is not ours alone. */
+uint64_t store_changes(const struct store *s, struct str prefix);
+
 /* Opens a store on Redis. Nothing is asked of the server before the first call: it may be away. -EINVAL for
  * a URL that is not understood, with a sentence; ENOTSUP: TLS, where this build has none. */
 #define STORE_REDIS_FORMS                                                              \
@@ -164,6 +168,22 @@ struct store_redis_config {   /* borrowed for the call */
     int64_t timeout_us;              /* the longest that a call may block */
 };
 int store_redis_open(const struct store_redis_config *config, struct store **ret, struct err *err);
+
+/* Opens a store on objects of Kubernetes. Nothing is asked of the API server before the first call. Failures are
+ * those of kube_config_load, and -EINVAL for a URL or name that is not understood. */
+#define STORE_KUBE_FORMS "kubernetes, or kubernetes://NAMESPACE[/NAME]"
+struct store_kube_config {          /* borrowed for the call */
+    struct str url;                 /* STORE_KUBE_FORMS */
+    struct str fleet;               /* the objects' names begin with it, if the URL has no name */
+    struct str ns;                  /* if the URL has none; empty: of the kubeconfig or the pod */
+    struct str kubeconfig, context; /* empty: as kube_config.h says under Order */
+    const char *const *environ;     /* of the process; lives as long as the store */
+    const char *const *secret;      /* prefixes of keys that are kept in Secrets, at most 8 */
+    uint32_t secret_count;
+    int64_t timeout_us; /* the longest that a call may block */
+};
+int store_kube_open(const struct store_kube_config *config, struct store **ret, struct err *err);
+bool store_kube_is_named(struct str url); /* is of STORE_KUBE_FORMS, by its beginning */
 
 /* Returns true if the store could be reached when it was last tried. True for files and memory. */
 bool store_is_reached(const struct store *s);

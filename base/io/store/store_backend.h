@@ -26,6 +26,7 @@ struct store_ops {
     void (*lease_release)(struct store *s);           /* only while there is a term */
     int (*refresh)(struct store *s, struct err *err); /* optional: the handle needs no copy */
     bool (*is_reached)(const struct store *s);        /* optional: always */
+    uint64_t (*changes)(const struct store *s, struct str prefix); /* optional: unknown */
 };
 
 struct store {

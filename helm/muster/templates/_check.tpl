@@ -1,8 +1,11 @@
 {{/* _check.tpl - refuses values that the schema cannot refuse, each with what to do about it. */}}
 {{- define "muster.check" -}}
 {{- $v := .Values -}}
-{{- if and (gt (int $v.controller.replicas) 1) (not $v.controller.store.url) -}}
-{{- fail "controller.replicas: several controllers need a store that they share; set controller.store.url to a Redis, or controller.replicas to 1" -}}
+{{- if and (gt (int $v.controller.replicas) 1) (not (include "muster.sharedStore" .)) -}}
+{{- fail "controller.replicas: several controllers need a store that they share; set controller.store.kubernetes, or controller.store.url to a Redis, or controller.replicas to 1" -}}
+{{- end -}}
+{{- if and $v.controller.store.kubernetes $v.controller.store.url -}}
+{{- fail "controller.store: there is one store; set either kubernetes or url" -}}
 {{- end -}}
 {{- if gt (int $v.controller.replicas) 8 -}}
 {{- fail "controller.replicas: 8 at most share a store; one leads, so that two or three are enough" -}}

@@ -74,6 +74,22 @@ that of services as objects, which share one for each accelerator. */}}
 {{- printf "%s-%s" .Release.Namespace (include "muster.fullname" .) -}}
 {{- end -}}
 
+{{/* "yes" where the store is one that several controllers may share. */}}
+{{- define "muster.sharedStore" -}}
+{{- if or .Values.controller.store.kubernetes .Values.controller.store.url -}}yes{{- end -}}
+{{- end -}}
+
+{{/* Names of the objects that a store on Kubernetes consists of, by kind; as base/io/store/store_kube.c has them. */}}
+{{- define "muster.storeObjects" -}}
+{{- $name := printf "%s-store" (include "muster.fullname" .) -}}
+{{- $maps := list -}}
+{{- range $i := until 32 -}}{{- $maps = append $maps (printf "%s-r%d" $name $i) -}}{{- end -}}
+{{- range $i := until 12 -}}{{- $maps = append $maps (printf "%s-l%d" $name $i) -}}{{- end -}}
+{{- $secrets := list -}}
+{{- range $i := until 4 -}}{{- $secrets = append $secrets (printf "%s-s%d" $name $i) -}}{{- end -}}
+{{- toYaml (dict "leases" (list $name) "configmaps" $maps "secrets" $secrets) -}}
+{{- end -}}
+
 {{/* HOST:PORT of every controller's Pod, one a line; nothing where there is one controller. */}}
 {{- define "muster.controllers" -}}
 {{- $name := printf "%s-controller" (include "muster.fullname" .) -}}
@@ -103,6 +119,11 @@ that of services as objects, which share one for each accelerator. */}}
 {{- if $v.controller.store.passwordSecret.name -}}
 {{- $_ := set $controller "store_password_file" "/run/muster-store/password" -}}
 {{- end -}}
+{{- end -}}
+{{- if $v.controller.store.kubernetes -}}
+{{- $own := dict "store" (printf "kubernetes://%s/%s" .Release.Namespace (include "muster.fullname" .)) -}}
+{{- /* An API server that is busy takes longer than a Redis. */ -}}
+{{- $controller = mergeOverwrite (dict "store_timeout" "2s" "leader_lease" "15s") $controller $own -}}
 {{- end -}}
 {{- with include "muster.controllers" . -}}
 {{- $_ := set $controller "controllers" (splitList "\n" .) -}}

@@ -7,6 +7,7 @@
 #include "tests/proc/faults/streams.h"
 
 #include <dirent.h>
+#include <signal.h>
 
 #define CLIENTS 6
 #define QUESTIONS 3
@@ -129,6 +130,24 @@ static bool leads(void *arg)
 void shared_wait_leader(uint32_t index)
 {
     rig_wait(leads, &index, index < 2 ? "the other controller leads" : "no controller leads");
+}
+
+void shared_stop(uint32_t index, bool stopped)
+{
+    assert_int_equal(
+        proc_signal(&shared_controller[index].proc.id, stopped ? SIGSTOP : SIGCONT, NULL), 0);
+}
+
+static bool stands_by(void *arg)
+{
+    uint16_t port = shared_controller[*(const uint32_t *)arg].port;
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    return rig_call(port, "/health", NULL, &reply) == 200 && strstr(reply.data, "standby");
+}
+
+void shared_wait_standby(uint32_t index)
+{
+    rig_wait(stands_by, &index, "the controller stands by");
 }
 
 /* ---- instances ---- */

@@ -1,4 +1,4 @@
-/* shared_rig.h - runs a fleet with two controllers on one Redis, a router that knows both, and two instances.
+/* shared_rig.h - runs a fleet with two controllers on one store, a router that knows both, and two instances.
  *
  * A test program has one fleet. The service is named "tiny", its pool "only".
  */
@@ -26,6 +26,12 @@ uint32_t shared_leader(void);
 
 /* Waits until the controller says that it leads; 2: until both say that they do not. */
 void shared_wait_leader(uint32_t index);
+
+/* Stops the controller's process, or lets it go on. */
+void shared_stop(uint32_t index, bool stopped);
+
+/* Waits until the controller says that it stands by. */
+void shared_wait_standby(uint32_t index);
 
 /* Waits for so many seconds, but no shorter than the variable says (the long form of the tests). */
 void shared_hold(uint32_t seconds);

@@ -36,30 +36,17 @@ static int teardown(void **state)
     return 0;
 }
 
-static void stop(uint32_t index, bool stopped)
-{
-    assert_int_equal(
-        proc_signal(&shared_controller[index].proc.id, stopped ? SIGSTOP : SIGCONT, NULL), 0);
-}
-
-static bool stands_by(void *arg)
-{
-    uint16_t port = shared_controller[*(const uint32_t *)arg].port;
-    CLEANUP(buf_fini) struct buf reply = { 0 };
-    return rig_call(port, "/health", NULL, &reply) == 200 && strstr(reply.data, "standby");
-}
-
 /* ---- the leader ---- */
 
 static void stopped_and_returning(void)
 {
     uint32_t leader = shared_leader(), other = 1 - leader;
-    stop(leader, true);
+    shared_stop(leader, true);
     shared_wait_leader(other);
     shared_hold(0);
     shared_wait_answers();
-    stop(leader, false);
-    rig_wait(stands_by, &leader, "the old leader stands by");
+    shared_stop(leader, false);
+    shared_wait_standby(leader);
     shared_wait_leader(other);
 }
 
@@ -76,7 +63,7 @@ static void killed(void)
     shared_wait_leader(other);
     shared_wait_answers();
     shared_start_controller(leader);
-    rig_wait(stands_by, &leader, "the new one stands by");
+    shared_wait_standby(leader);
 }
 
 static void the_leader_is_killed(void **state)
@@ -92,7 +79,7 @@ static void leaving(void)
     assert_int_equal(rig_stop(&shared_controller[leader]), 0);
     shared_wait_leader(other);
     shared_start_controller(leader);
-    rig_wait(stands_by, &leader, "the new one stands by");
+    shared_wait_standby(leader);
 }
 
 static void the_leader_leaves(void **state)
@@ -112,10 +99,10 @@ static void the_leader_is_stopped_in_the_middle_of_a_launch(void **state)
         shared_scale(SHARED_INSTANCES + 1);
         uint32_t leader = shared_leader(), other = 1 - leader;
         usleep(after_us[i]);
-        stop(leader, true);
+        shared_stop(leader, true);
         shared_wait_leader(other);
-        stop(leader, false);
-        rig_wait(stands_by, &leader, "the old leader stands by");
+        shared_stop(leader, false);
+        shared_wait_standby(leader);
         shared_wait_instances(SHARED_INSTANCES + 1);
         shared_expect(SHARED_INSTANCES + 1, ended);
         shared_scale(SHARED_INSTANCES);
@@ -181,7 +168,7 @@ static void what_was_applied_outlives_its_leader(void **state)
     shared_wait_instances(SHARED_INSTANCES);
     expect_config(other, "\"source\":\"applied\"", "\"slo_ttft\":\"9s\"");
     shared_start_controller(leader);
-    rig_wait(stands_by, &leader, "the new one stands by");
+    shared_wait_standby(leader);
     shared_write_config(next, other ? "muster-1.yaml" : "muster-0.yaml", other, "slo_ttft: 3s");
     rig_wait(has_slo, &other, "the changed file holds");
     expect_config(other, "\"source\":\"file\"", "\"slo_ttft\":\"3s\"");
