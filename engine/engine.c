@@ -327,6 +327,7 @@ int engine_main(const struct engine_config *config, struct err *err)
     signal(SIGPIPE, SIG_IGN);
     int rc = start(&e, err);
     if (rc >= 0) rc = loop_run(e.loop);
+    if (rc >= 0) tracer_flush(e.tracer);
     if (rc >= 0 && e.failure[0]) rc = err_set(err, -EINVAL, "%s", e.failure);
     if (e.http_api) http_api_close(e.http_api);
     device_free(e.device);

@@ -241,6 +241,7 @@ int router_main(const struct router_config *config, struct err *err)
         tell_ready(r);
         rc = loop_run(r->signals);
         pthread_join(r->reaper, NULL);
+        tracer_flush(r->tracer);
     }
     teardown(r);
     free(r);

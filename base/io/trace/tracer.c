@@ -209,10 +209,14 @@ int tracer_open(const struct tracer_config *config, struct tracer **ret, struct 
     return 0;
 }
 
+void tracer_flush(struct tracer *t)
+{
+    if (t) trace_export_flush(t->exporter, TRACE_FLUSH_US);
+}
+
 void tracer_close(struct tracer *t)
 {
     if (!t) return;
-    if (t->exporter) trace_export_flush(t->exporter, TRACE_FLUSH_US);
     trace_export_free(t->exporter);
     lock_fini(&t->lock);
     arena_fini(&t->arena);

@@ -37,8 +37,10 @@ struct tracer;
 /* *ret is NULL when there are no traces. */
 int tracer_open(const struct tracer_config *config, struct tracer **ret, struct err *err);
 
-/* Sends what waits, for at most TRACE_FLUSH_US. The loop's thread, when nothing runs the loop. */
-void tracer_close(struct tracer *t);
+/* Sends what waits, for at most TRACE_FLUSH_US, by turning the loop: once loop_run has returned, and while all that
+ * hangs on the loop still lives. NULL: nothing. */
+void tracer_flush(struct tracer *t);
+void tracer_close(struct tracer *t); /* what was not sent is counted as undelivered */
 
 /* ---- what a request brings, and takes on ---- */
 

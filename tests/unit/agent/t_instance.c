@@ -297,6 +297,34 @@ static void nobody_becomes_the_engine_of_a_folder_that_is_gone(void **state)
     instance_close(&in);
 }
 
+/* The agent in a Pod of a workload: the document is empty until a child, in place of a kubelet, writes it. */
+static void an_empty_document_is_waited_for(void **state)
+{
+    (void)state;
+    struct instance in;
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    char late[160];
+    assert_int_equal(file_read(path, 1 << 16, &text, NULL), 0);
+    snprintf(late, sizeof late, "%s/late.json", folder);
+    assert_int_equal(file_write_atomic(late, STR(""), 0600, NULL), 0);
+    int64_t begin_us = clock_mono_us();
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        usleep(300000);
+        _exit(file_write_atomic(late, buf_view(&text), 0600, NULL) < 0);
+    }
+    instance_await(str_from(late));
+    assert_true(clock_mono_us() - begin_us >= 300000);
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(instance_open(&in, str_from(late), NULL), 0);
+    assert_true(str_eq(in.spec.instance, STR("i-1")));
+    instance_close(&in);
+    instance_await(STR("/nonexistent/launch.json")); /* instance_open says what is wrong with it */
+}
+
 int main(void)
 {
 #define ROW(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
@@ -310,6 +338,7 @@ int main(void)
         ROW(a_kind_that_is_only_adopted_is_not_started),
         ROW(an_adopted_engine_has_the_same_name_each_time),
         ROW(the_engines_log_is_bounded),
+        ROW(an_empty_document_is_waited_for),
         ROW(nobody_becomes_the_engine_of_a_folder_that_is_gone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

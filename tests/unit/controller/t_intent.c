@@ -253,6 +253,25 @@ static void lead_time_is_learned(void **state)
     assert_true(o.lead_s < 11);
 }
 
+static void phases_of_a_lead_are_learned(void **state)
+{
+    (void)state;
+    struct offer o = { 0 };
+    struct lead launch = { .known = { [LEAD_NODE] = true, [LEAD_PULL] = true },
+                           .s = { [LEAD_NODE] = 60, [LEAD_PULL] = 10, [LEAD_LOAD] = 5 } };
+    offer_learn_phases(&o, &launch);
+    assert_true(o.lead.known[LEAD_NODE] &&
+                o.lead.s[LEAD_NODE] > 59.9); /* the first is all that is known */
+    assert_false(o.lead.known[LEAD_LOAD] || o.lead.known[LEAD_SCHEDULE]);
+    launch.s[LEAD_NODE] = 0;
+    for (int i = 0; i < 20; i++)
+        offer_learn_phases(&o, &launch);
+    assert_true(o.lead.s[LEAD_NODE] < 1 && o.lead.s[LEAD_PULL] > 9.9);
+    launch.s[LEAD_PULL] = NAN;
+    offer_learn_phases(&o, &launch);
+    assert_true(o.lead.s[LEAD_PULL] > 9.9);
+}
+
 static int intent_tests(void)
 {
     const struct CMUnitTest tests[] = {
@@ -266,6 +285,7 @@ static int intent_tests(void)
         cmocka_unit_test(damaged_records_are_refused),
         cmocka_unit_test(back_off_depends_on_the_error),
         cmocka_unit_test(lead_time_is_learned),
+        cmocka_unit_test(phases_of_a_lead_are_learned),
     };
     return cmocka_run_group_tests_name("intent", tests, NULL, NULL);
 }
