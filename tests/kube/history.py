@@ -18,6 +18,7 @@ Each rule is a function of its own; check() returns sentences, one a breach. It 
 import json
 import sys
 
+LATE_S = 1  # of a call on its way to the API server; who leads next begins only where nothing was heard for so long
 GRACE_S = 60  # a Pod without an intent, or the reverse, may last so long, in time of an API server that answers
 
 
@@ -45,16 +46,19 @@ def written_first(history):
 
 
 def only_the_leader_acts(history):
-    """A write is by the controller whose term has the highest epoch of those that have begun, and is not over."""
-    leader, epoch, over = None, 0, True
+    """A write is by the controller whose term has the highest epoch of those that have begun, and is not over. A call that
+    was made within the term may arrive LATE_S after it, before anybody else's term."""
+    leader, epoch, over = None, 0, 0.0
     for event in history:
         if event["what"] == "term" and event["epoch"] > epoch:
-            leader, epoch, over = event["by"], event["epoch"], False
+            leader, epoch, over = event["by"], event["epoch"], None
         elif event["what"] == "over" and event["epoch"] == epoch:
-            over = True
-        elif event["what"] in ("launch", "create", "delete") and (event["by"] != leader or over):
-            whose = f"{leader}'s term {epoch}" + (" was over" if over else " ran")
-            yield f"{event['by']}: {event['what']} of {event['pod']} at {event['at']}, when {whose}"
+            over = event["at"]
+        elif event["what"] in ("launch", "create", "delete"):
+            late_s = LATE_S if event["what"] != "launch" else 0
+            if event["by"] != leader or (over is not None and event["at"] - over > late_s):
+                whose = f"{leader}'s term {epoch} " + ("ran" if over is None else f"was over since {over}")
+                yield f"{event['by']}: {event['what']} of {event['pod']} at {event['at']}, when {whose}"
 
 
 def epochs_rise(history):
@@ -149,6 +153,7 @@ MADE = [term(0, "a", 1), launch(1, "a", "p"), create(2, "a", "p")]
 PLANTED = [
     ("a Pod comes and goes", None, MADE + [seen(3, ["p"], ["p"]), delete(4, "a", "p"), seen(5, [], [])]),
     ("another leads on", None, MADE + [over(5, "a", 1), term(6, "b", 2), delete(7, "b", "p")]),
+    ("a call arrives half a second after its term", None, MADE + [over(5, "a", 1), delete(5.5, "a", "p")]),
     ("a stopped leader says late that its term is over", None,
      MADE + [term(20, "b", 2), launch(21, "b", "q"), create(22, "b", "q"), over(30, "a", 1), delete(31, "b", "q")]),
     ("a Pod outlives its intent for 55 s", None, MADE + each(5, 60, ["p"], []) + [seen(65, [], [])]),
@@ -165,7 +170,11 @@ PLANTED = [
     ("a deposed leader creates", only_the_leader_acts, MADE + [launch(3, "a", "q"), term(20, "b", 2), create(21, "a", "q")]),
     ("a deposed leader deletes", only_the_leader_acts, MADE + [term(20, "b", 2), delete(21, "a", "p")]),
     ("a deposed leader writes an intent down", only_the_leader_acts, MADE + [term(20, "b", 2), launch(21, "a", "q")]),
-    ("a leader acts after its term", only_the_leader_acts, MADE + [over(5, "a", 1), delete(6, "a", "p")]),
+    ("a leader acts after its term", only_the_leader_acts, MADE + [over(5, "a", 1), delete(7, "a", "p")]),
+    ("a leader writes an intent down right after its term", only_the_leader_acts,
+     MADE + [over(5, "a", 1), launch(5.5, "a", "q")]),
+    ("a call is late, and another leads by then", only_the_leader_acts,
+     MADE + [over(5, "a", 1), term(5.3, "b", 2), delete(5.5, "a", "p")]),
     ("one who never led acts", only_the_leader_acts, MADE + [delete(6, "b", "p")]),
     ("two terms have one epoch", epochs_rise, MADE + [over(5, "a", 1), term(6, "b", 1)]),
     ("an epoch falls", epochs_rise, [term(0, "a", 7), over(1, "a", 7), term(2, "b", 3)]),
