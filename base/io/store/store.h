@@ -2,7 +2,7 @@
  *
  * Layer:    base/io (base/core; SQLite in store_sql.c only, hiredis in store_redis_link.c only)
  * Threads:  the owner's only; calls block until the change is durable (fsync), or for as long as the
- *           store's timeout (Redis)
+ *           store's timeout (Redis, Kubernetes)
  * Rules:    (1) a call that returned 0 is stored; one that failed changed nothing, but for -EREMOTEIO: the
  *               reply of a shared store was lost, and the change may have been made
  *           (2) a version is never given twice in a store's life, so a key that was deleted and
@@ -14,7 +14,8 @@
  *           (4) a handle without a term does not write to a shared store. -EKEYREVOKED and -EREMOTEIO
  *               end its term
  *           (5) a shared store that has lost its content, or went back to an older one, is no empty
- *               store: calls of a term that began before fail with -EKEYREVOKED
+ *               store: calls of a term that began before fail with -EKEYREVOKED (on Kubernetes those that write
+ *               what was lost: a leader reads from its memory)
  * Values are bytes, JSON by convention.
  */
 #pragma once
@@ -28,7 +29,7 @@
 #define STORE_ABSENT ((uint64_t)0) /* expected version: the key must not exist */
 #define STORE_ANY UINT64_MAX       /* expected version: whatever is there */
 
-struct store; /* from store_file_open, store_memory_open or store_redis_open */
+struct store; /* from store_file_open, store_memory_open, store_redis_open or store_kube_open */
 
 struct store_entry {
     struct str key, value; /* borrowed for the callback */

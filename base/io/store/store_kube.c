@@ -503,18 +503,16 @@ static int halfway(int rc, struct err *err)
                                          : err_prefix(err, -EREMOTEIO, "half of it is written");
 }
 
-/* Removes the parts of an entry, but for those in shard `but`. */
-static int drop_parts(struct kube_store *k, const struct entry *e, uint32_t but, uint64_t revision,
-                      bool *began, struct err *err)
+/* Removes the parts of an entry. `began`: something was written before. */
+static int drop_parts(struct kube_store *k, const struct entry *e, uint64_t revision, bool began,
+                      struct err *err)
 {
-    uint32_t parts = e->part[0]->parts;
     const struct entry had = *e;
+    uint32_t parts = had.part[0]->parts;
     for (uint32_t p = 0; p < parts; p++) {
-        if (had.shard[p] == but) continue;
         shard_drop(&k->shard[had.shard[p]], had.part[p]);
         int rc = commit(k, had.shard[p], revision, err);
-        if (rc < 0) return *began ? halfway(rc, err) : rc;
-        *began = true;
+        if (rc < 0) return began || p > 0 ? halfway(rc, err) : rc;
     }
     return 0;
 }
@@ -581,12 +579,12 @@ static int put_new_key(struct kube_store *k, const struct put *w, uint32_t at, s
 
 static int put_over(struct kube_store *k, const struct put *w, struct entry *e, struct err *err)
 {
-    bool one = w->parts == 1 && e->part[0]->parts == 1, began = true;
+    bool one = w->parts == 1 && e->part[0]->parts == 1;
     struct entry had = *e, now;
     int rc = one ? put_here(k, w, e, err) : -ENOSPC;
     if (rc != -ENOSPC) return rc;
     rc = put_anew(k, w, &now, err);
-    if (rc == 0) rc = drop_parts(k, &had, UINT32_MAX, w->number, &began, err);
+    if (rc == 0) rc = drop_parts(k, &had, w->number, true, err);
     if (rc == 0) *e = now;
     return rc;
 }
@@ -614,13 +612,13 @@ static int kube_put_if(struct store *s, struct str key, struct str value, uint64
 static int kube_delete_if(struct store *s, struct str key, uint64_t expected, struct err *err)
 {
     struct kube_store *k = kube_of(s);
-    bool found, began = false;
+    bool found;
     must(!k->busy);
     uint32_t at = entry_at(k, key, &found);
     if (!found) return absent(key, err);
     int rc = store_version_check(key, k->entry[at].part[0]->number, expected, err);
     if (rc == 0 && FAULT("store.write")) rc = err_set(err, -ENOSPC, "store: no space left");
-    if (rc == 0) rc = drop_parts(k, &k->entry[at], UINT32_MAX, k->revision, &began, err);
+    if (rc == 0) rc = drop_parts(k, &k->entry[at], k->revision, false, err);
     if (rc < 0) return rc;
     k->count--;
     memmove(k->entry + at, k->entry + at + 1, (k->count - at) * sizeof *k->entry);

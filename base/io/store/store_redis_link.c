@@ -747,7 +747,10 @@ static int take_url(struct redis_link *l, struct str url, struct err *err)
         l->is_tls = rows[i].tls;
         return l->unix_socket ? take_path(l, rest, url, err) : take_hosts(l, rest, url, err);
     }
-    return bad_url(url, "this is no store", err);
+    return err_set(err, -EINVAL,
+                   "'" STR_FMT "': this is no store; want " STORE_REDIS_FORMS
+                   ", or " STORE_KUBE_FORMS,
+                   STR_ARG(url));
 }
 
 static int open_tls(struct redis_link *l, const struct store_redis_config *config, struct err *err)
