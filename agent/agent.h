@@ -3,37 +3,8 @@
  * Layer: agent
  */
 #pragma once
+#include "agent/config.h"
 #include "agent/tokenizer.h"
-#include "base/io/config/config.h"
-#include "base/io/net/tls_rows.h"
-
-/* The `agent` section of muster.yaml and the flags of `muster agent`. */
-
-struct agent_config {
-    struct str spec;  /* the launch document; empty: adopt */
-    bool await;       /* spec is empty until the instance is bound to this Pod */
-    struct str adopt; /* URL of an engine that somebody else started */
-    int engine_kind;  /* of that engine; enum engine_kind */
-    struct str name, service, pool;
-    struct str controller, secret_file;
-    struct str tokenizer, kv_events, kv_replay;
-    struct str serve_at; /* of the agent's own API; empty: where the engine is, on a free port */
-    struct str metrics_key_file;
-    struct tls_section tls;
-    struct str listen;      /* for probes; empty: none */
-    struct str engine_host; /* instead of the launch document's; empty: that */
-    int64_t report_us;
-    int64_t start_us, sick_us, settle_us, stop_us;
-    int64_t back_off_min_us, back_off_max_us, stable_us;
-    int64_t failures_max;
-    bool send_secret;
-    int64_t engine_port; /* not 0: become the engine on this port */
-    int engine_log;      /* index of engine_logs */
-    int64_t log_max;
-    int log_level;
-};
-
-extern const struct config_section agent_section;
 
 /* Supervises the engine of the launch document until the instance has ended; SIGTERM and SIGINT end
  * it (the engine finishes the requests in flight). Returns 0, or a negative errno and err; -EBUSY:
