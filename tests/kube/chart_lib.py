@@ -57,9 +57,9 @@ def faults(sentences):
         raise Failed("\n".join(found))
 
 
-def await_true(what, question):
+def await_true(what, question, seconds=WAIT_S):
     """Repeats the question until its answer is true, and returns that."""
-    limit = time.monotonic() + WAIT_S
+    limit = time.monotonic() + seconds
     while not (answer := question()):
         if time.monotonic() > limit:
             raise Failed(f"waited in vain for {what}")
@@ -104,9 +104,9 @@ class Suite:
 class Cluster:
     """A cluster that `up` starts in a mode, and its programs."""
 
-    def __init__(self, folder, mode, namespace):
+    def __init__(self, folder, mode, namespace, *flags):
         self.folder, self.namespace = folder, namespace
-        status, out, err = run(os.path.join(HERE, "up"), mode, "--dir", folder, check=False)
+        status, out, err = run(os.path.join(HERE, "up"), mode, "--dir", folder, *flags, check=False)
         if status == 77:
             raise Skipped(out.strip().replace("skipped: ", ""))
         if status != 0:
