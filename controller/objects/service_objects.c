@@ -259,7 +259,7 @@ static int put_in_force(struct service_objects *o, const struct seen *s, struct 
     struct service_entry *entry = arena_array(arena, SERVICE_LIST_MAX, sizeof *entry), *e = NULL;
     struct service_list next = { entry, list->count };
     if (!entry) return err_set(err, -ENOMEM, "no memory for the services of objects");
-    memcpy(entry, list->entry, list->count * sizeof *entry);
+    if (list->count > 0) memcpy(entry, list->entry, list->count * sizeof *entry);
     for (uint32_t i = 0; i < next.count && !e; i++)
         if (str_eq(entry[i].object, str_from(b->meta.name))) e = &entry[i];
     if (!e && next.count == SERVICE_LIST_MAX)
@@ -537,10 +537,10 @@ static void on_timer(void *arg)
     CLEANUP(arena_fini) struct arena arena;
     struct service_list list;
     uint64_t generation;
+    arena_init(&arena, LIST_ARENA_BYTES);
     look_at(o, now_us(o) + SERVICE_LOOK_US);
     if (!o->synced || !o->config.leads(o->config.arg)) return;
     settle(o);
-    arena_init(&arena, LIST_ARENA_BYTES);
     read_list(o, &arena, &list, &generation);
     for (uint32_t i = 0; i < o->count; i++)
         look(o, o->seen[i], service_list_find(&list, str_from(o->seen[i]->object.meta.name)));
