@@ -11,6 +11,9 @@
  *              scheduler's words; one whose image or container cannot be had, as invalid
  *          (5) a Pod that is being deleted, or whose node is about to go, is listed as leaving
  *          (6) Pods belong to `owner`, so that uninstalling it removes them
+ *          (7) an offer with a workload takes that one's Pods as places instead (kube_workload.h)
+ *          (8) offers that nodes make are looked up when a Pod is written and when prices are asked for; creates
+ *              wait for the first list of nodes, and prices NODES_US at most
  */
 #pragma once
 #include "base/io/kube/kube_client.h"
