@@ -1,22 +1,16 @@
-/* api.c - serves the controller's HTTP API: guard, handlers, event streams, routes.
+/* api.c - serves the controller's HTTP API: guard, what is shown, event streams, routes.
  *
- * A call passes three steps. on_head checks who calls and whether the path exists, so that the body
- * of a stranger is never read, nor that of a request to a controller that stands by. on_request finds the route again and runs its handler. The handler
- * ends the call with exactly one of answer, refuse, refuse_rc and done, or keeps it open as an event
- * stream. */
-#include "controller/api.h"
-
+ * A call passes three steps. on_head checks who calls and whether the path exists, so that the body of a
+ * stranger is never read, nor that of a request to a controller that stands by. on_request finds the route
+ * again and runs its handler. The handler ends the call with exactly one of call_answer, call_refuse,
+ * call_refuse_rc and call_done, or keeps it open as an event stream. */
 #include "base/core/bits.h"
-#include "base/core/list.h"
 #include "base/io/http/http_browser.h"
 #include "base/io/log.h"
 #include "base/io/loop/clock.h"
 #include "base/io/net/descriptors.h"
-#include "base/wire/field.h"
-#include "base/wire/order.h"
 #include "base/wire/sync.h"
-#include "controller/access.h"
-#include "controller/config.h"
+#include "controller/api_call.h"
 #include "controller/control_metrics.h"
 #include "controller/orders.h"
 
@@ -27,25 +21,9 @@
 
 #define API_VIEW_BYTES_MAX ((size_t)16 << 20) /* a thousand instances are under 2 MiB */
 #define OPEN_BODY_BYTES_MAX 4096              /* of a path that is open to anybody */
-#define BODY_BYTES_MAX ((size_t)8 << 20)      /* a sync of a thousand endpoints is under 1 MiB */
 #define CONNECTIONS_MAX 2000
 #define CONNECTIONS_SHARE 50 /* hundredths of the descriptors; clouds and children get the rest */
 #define STREAM_UNSENT_MAX ((size_t)1 << 20)
-
-struct api {
-    struct loop *loop;
-    struct api_config config;
-    struct http_server *server;
-    struct control *control; /* NULL: it starts, or stands by */
-    struct metrics *metrics; /* NULL: of the first controller that is attached */
-    struct tokens tokens;    /* valid while there is no controller */
-    struct auth_gate gate;
-    struct arena arena;  /* of one request */
-    struct buf out;      /* of one reply */
-    struct list streams; /* open ones */
-    uint32_t stream_count;
-    struct log_limit refused_limit;
-};
 
 enum guard {
     GUARD_NONE,   /* /health */
@@ -55,21 +33,6 @@ enum guard {
     GUARD_AGENT,  /* the agent of an instance, under any Host; never a web page */
     GUARD_ROUTER, /* a router, likewise */
 };
-
-enum { BY_BYTES = NAME_BYTES + 16 };
-
-struct call {
-    struct api *api;
-    struct http_exchange *x;
-    const struct http_request *req;
-    struct str part; /* of the path at '*'; decoded when the route is called */
-    int arg;         /* of the route */
-};
-
-static int64_t api_now(const struct api *a) /* fleet time */
-{
-    return fleet_clock_now(a->config.clock);
-}
 
 /* Returns true if this process leads, at this moment. */
 static bool leads(const struct api *a)
@@ -84,7 +47,7 @@ static struct str leader_of(const struct api *a)
 
 /* ---- replies ---- */
 
-static void answer(struct call *k, int status, const struct buf *body)
+void call_answer(struct call *k, int status, const struct buf *body)
 {
     if (body->rc < 0) {
         http_reply(k->x, 500, STR("application/json"),
@@ -111,7 +74,7 @@ static void put_error(struct json_writer *w, int status, const char *reason, con
     json_object_end(w);
 }
 
-static void refuse(struct call *k, int status, const char *reason, const char *message)
+void call_refuse(struct call *k, int status, const char *reason, const char *message)
 {
     struct api *a = k->api;
     CLEANUP(buf_fini) struct buf body = { 0 };
@@ -126,7 +89,7 @@ static void refuse(struct call *k, int status, const char *reason, const char *m
     json_object(&w);
     put_error(&w, status, reason, message);
     json_object_end(&w);
-    answer(k, status, &body);
+    call_answer(k, status, &body);
 }
 
 /* Names the leader, in the form of struct standby_reply. Not logged: each part of the fleet comes here after the
@@ -138,7 +101,7 @@ static void refuse_standby(struct call *k)
     struct json_writer w;
     struct str leader = leader_of(k->api);
     if (!k->api->config.leads) {
-        refuse(k, 503, "starting", "the controller is starting");
+        call_refuse(k, 503, "starting", "the controller is starting");
         return;
     }
     if (leader.len > 0)
@@ -155,10 +118,10 @@ static void refuse_standby(struct call *k)
     json_kv_str(&w, "leader", leader);
     if (leader.len == 0) json_kv_u64(&w, "lease_ms", k->api->config.lease_ms);
     json_object_end(&w);
-    answer(k, 503, &body);
+    call_answer(k, 503, &body);
 }
 
-static void refuse_rc(struct call *k, int rc, const struct err *err)
+void call_refuse_rc(struct call *k, int rc, const struct err *err)
 {
     static const struct {
         int rc, status;
@@ -183,19 +146,19 @@ static void refuse_rc(struct call *k, int rc, const struct err *err)
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++)
         if (rows[i].rc == rc) {
-            refuse(k, rows[i].status, rows[i].reason, err_text(err, rc));
+            call_refuse(k, rows[i].status, rows[i].reason, err_text(err, rc));
             return;
         }
-    refuse(k, 500, "failed", err_text(err, rc));
+    call_refuse(k, 500, "failed", err_text(err, rc));
 }
 
-static void done(struct call *k)
+void call_done(struct call *k)
 {
     buf_text(&k->api->out, "{\"ok\":true}");
-    answer(k, 200, &k->api->out);
+    call_answer(k, 200, &k->api->out);
 }
 
-static void tell_urgent(struct api *a)
+void call_tell_urgent(struct api *a)
 {
     if (control_is_urgent(a->control)) a->config.on_urgent(a->config.arg);
 }
@@ -216,8 +179,7 @@ static const char *find_token(const struct api *a, struct str text, enum token_r
                       : tokens_find(&a->tokens, text, ret);
 }
 
-/* Names the caller for the record of orders, and tells what its credential may do. */
-static const char *caller(const struct call *k, char ret_by[BY_BYTES])
+const char *call_by(const struct call *k, char ret_by[BY_BYTES])
 {
     const struct auth_note *note = http_exchange_note(k->x);
     enum token_role role = TOKEN_READ;
@@ -262,7 +224,7 @@ static enum browser_fault page_fault(const struct call *k, enum guard guard)
 static bool refuse_401(struct call *k, const char *reason, const char *sentence)
 {
     http_reply_header(k->x, "www-authenticate", STR("Bearer"));
-    refuse(k, 401, reason, sentence);
+    call_refuse(k, 401, reason, sentence);
     return false;
 }
 
@@ -273,7 +235,7 @@ static bool pass(struct call *k, enum guard guard, bool always)
     enum browser_fault fault = page_fault(k, guard);
     if (fault != BROWSER_OK) {
         const struct browser_fault_info *why = browser_fault_info(fault);
-        refuse(k, why->status, why->name, why->sentence);
+        call_refuse(k, why->status, why->name, why->sentence);
         return false;
     }
     if (note->who == AUTH_ASKED_AGAIN)
@@ -294,7 +256,7 @@ static bool is_agent_of(struct call *k, struct str instance)
     struct str id = auth_gate_id(k->req), skip = STR("agent/");
     if (note->who != AUTH_PART) return true; /* a person, or an agent of an older release */
     if (str_eq(str_of(id.data + skip.len, id.len - skip.len), instance)) return true;
-    refuse(k, 403, "instance", "an agent speaks for its own instance");
+    call_refuse(k, 403, "instance", "an agent speaks for its own instance");
     return false;
 }
 
@@ -307,14 +269,14 @@ static void agents_report(struct call *k)
     struct err err = { 0 };
     int rc = agent_report_decode(k->req->body, &k->api->arena, &r, &err);
     if (rc < 0) {
-        refuse(k, 400, "invalid", err_text(&err, rc));
+        call_refuse(k, 400, "invalid", err_text(&err, rc));
         return;
     }
     if (!is_agent_of(k, r.intent.len ? r.intent : r.instance)) return;
     control_report(k->api->control, &r, api_now(k->api), &reply);
     agent_reply_encode(&reply, &k->api->out);
-    answer(k, 200, &k->api->out);
-    tell_urgent(k->api);
+    call_answer(k, 200, &k->api->out);
+    call_tell_urgent(k->api);
 }
 
 static void routers_sync(struct call *k)
@@ -326,12 +288,12 @@ static void routers_sync(struct call *k)
     if (rc == 0)
         rc = control_sync(k->api->control, &s, api_now(k->api), &k->api->arena, &rules, &err);
     if (rc < 0) {
-        refuse_rc(k, rc, &err);
+        call_refuse_rc(k, rc, &err);
         return;
     }
     router_rules_encode(&rules, &k->api->out);
-    answer(k, 200, &k->api->out);
-    tell_urgent(k->api);
+    call_answer(k, 200, &k->api->out);
+    call_tell_urgent(k->api);
 }
 
 /* ---- looking ---- */
@@ -339,7 +301,7 @@ static void routers_sync(struct call *k)
 static void show_view(struct call *k)
 {
     control_view(k->api->control, (enum control_view)k->arg, api_now(k->api), &k->api->out);
-    answer(k, 200, &k->api->out);
+    call_answer(k, 200, &k->api->out);
 }
 
 /* Reads a number from the query; `fallback` when it is absent. -EINVAL. */
@@ -358,7 +320,7 @@ static uint32_t query_limit(struct call *k, uint64_t fallback, uint32_t max)
     uint64_t limit;
     if (query_number(k, "limit", fallback, &limit) == 0 && limit > 0)
         return (uint32_t)min_u64(limit, max);
-    refuse(k, 400, "invalid", "limit is a whole number above 0");
+    call_refuse(k, 400, "invalid", "limit is a whole number above 0");
     return 0;
 }
 
@@ -369,14 +331,14 @@ static void list_events(struct call *k)
     if (limit == 0) return;
     (void)http_query_value(k->req->query, "about", &about); /* absent: all */
     control_events(k->api->control, buf_view(&about), limit, &k->api->out);
-    answer(k, 200, &k->api->out);
+    call_answer(k, 200, &k->api->out);
 }
 
 static void whoami(struct call *k)
 {
     char by[BY_BYTES];
     struct json_writer w;
-    const char *role = caller(k, by);
+    const char *role = call_by(k, by);
     json_writer_init(&w, &k->api->out);
     json_object(&w);
     json_kv_text(&w, "who", by);
@@ -384,14 +346,14 @@ static void whoami(struct call *k)
     json_kv_i64(&w, "now_us", clock_wall_us());
     json_kv_text(&w, "version", MUSTER_VERSION);
     json_object_end(&w);
-    answer(k, 200, &k->api->out);
+    call_answer(k, 200, &k->api->out);
 }
 
 static void list_decisions(struct call *k)
 {
     uint64_t from, limit;
     if (query_number(k, "from", 1, &from) < 0 || query_number(k, "limit", 100, &limit) < 0) {
-        refuse(k, 400, "invalid", "from and limit are whole numbers");
+        call_refuse(k, 400, "invalid", "from and limit are whole numbers");
         return;
     }
     if (limit > API_DECISIONS_MAX) limit = API_DECISIONS_MAX;
@@ -403,9 +365,9 @@ static void list_decisions(struct call *k)
     struct err err = { 0 };
     int rc = control_decisions(k->api->control, from, limit, &k->api->out, &err);
     if (rc < 0)
-        refuse_rc(k, rc, &err);
+        call_refuse_rc(k, rc, &err);
     else
-        answer(k, 200, &k->api->out);
+        call_answer(k, 200, &k->api->out);
 }
 
 static void show_decision(struct call *k)
@@ -414,20 +376,20 @@ static void show_decision(struct call *k)
     struct err err = { 0 };
     int rc = str_to_u64(k->part, &id);
     if (rc < 0) {
-        refuse(k, 400, "invalid", "a decision's id is a whole number");
+        call_refuse(k, 400, "invalid", "a decision's id is a whole number");
         return;
     }
     rc = control_decision(k->api->control, id, &k->api->out, &err);
     if (rc < 0)
-        refuse_rc(k, rc, &err);
+        call_refuse_rc(k, rc, &err);
     else
-        answer(k, 200, &k->api->out);
+        call_answer(k, 200, &k->api->out);
 }
 
 static void show_targets(struct call *k)
 {
     control_targets(k->api->control, &k->api->out);
-    answer(k, 200, &k->api->out);
+    call_answer(k, 200, &k->api->out);
 }
 
 static void show_metrics(struct call *k)
@@ -436,7 +398,7 @@ static void show_metrics(struct call *k)
     metric_set(metric_of(m, CONTROL_M_STREAMS), k->api->stream_count);
     enum metrics_format format = metrics_format_of(http_request_header(k->req, "accept"));
     if (metrics_render(m, format, &k->api->out) < 0) {
-        refuse(k, 500, "failed", "the metrics do not fit");
+        call_refuse(k, 500, "failed", "the metrics do not fit");
         return;
     }
     http_reply(k->x, 200, str_from(metrics_content_types[format]), buf_view(&k->api->out));
@@ -452,7 +414,7 @@ static void health(struct call *k)
         json_kv_text(&w, "status", "standby");
         json_kv_str(&w, "leader", leader_of(a));
         json_object_end(&w);
-        answer(k, 200, &a->out);
+        call_answer(k, 200, &a->out);
         return;
     }
     /* Degraded is not unhealthy: after a restart by a probe the same records would be there again. */
@@ -462,7 +424,7 @@ static void health(struct call *k)
                degraded ? "degraded"
                : ready  ? "ok"
                         : "observing");
-    answer(k, ready ? 200 : 503, &k->api->out);
+    call_answer(k, ready ? 200 : 503, &k->api->out);
 }
 
 /* Sends a browser to the leader's console. */
@@ -491,250 +453,6 @@ static void console(struct call *k)
                           "script-src 'unsafe-inline'; connect-src *; img-src data:; "
                           "frame-ancestors 'none'"));
     http_reply(k->x, 200, STR("text/html; charset=utf-8"), console_page());
-}
-
-/* ---- orders of people ---- */
-
-/* Keeps a person's order in the record. */
-static void keep_order(struct call *k, struct control_order order)
-{
-    char by[BY_BYTES];
-    (void)caller(k, by);
-    order.by = by;
-    control_order_done(k->api->control, &order, api_now(k->api));
-}
-
-/* Replies to an order that has nothing to show: done, or why not. A done one is kept in the record. */
-static void conclude(struct call *k, int rc, const struct err *err, struct control_order order)
-{
-    if (rc < 0) {
-        refuse_rc(k, rc, err);
-        return;
-    }
-    keep_order(k, order);
-    done(k);
-    tell_urgent(k->api);
-}
-
-static void pause_service(struct call *k)
-{
-    struct err err = { 0 };
-    int rc = control_pause(k->api->control, k->part, k->arg, &err);
-    conclude(k, rc, &err,
-             (struct control_order){ .what = k->arg ? "pause" : "resume", .service = k->part });
-}
-
-static void scale_service(struct call *k)
-{
-    struct scale_order order;
-    struct err err = { 0 };
-    int rc = scale_order_decode(k->req->body, &k->api->arena, &order, &err);
-    if (rc == 0 && order.count > CONTROL_COUNT_MAX)
-        rc = err_set(&err, -ERANGE, "count: want 0 to %d, or null", CONTROL_COUNT_MAX);
-    if (rc == 0)
-        rc = control_scale(k->api->control, k->part, order.pool, (int32_t)order.count, &err);
-    char text[32] = "auto";
-    if (order.count >= 0) snprintf(text, sizeof text, "%lld", (long long)order.count);
-    conclude(k, rc, &err,
-             (struct control_order){
-                 .what = "scale", .service = k->part, .pool = order.pool, .text = text });
-}
-
-static void drain(struct call *k)
-{
-    struct drain_order o;
-    struct err err = { 0 };
-    char text[NAME_BYTES + 16] = "";
-    int rc = drain_order_decode(k->req->body, &k->api->arena, &o, &err);
-    if (rc == 0) rc = control_drain(k->api->control, &o, api_now(k->api), &k->api->out, &err);
-    if (rc < 0) {
-        refuse_rc(k, rc, &err);
-        return;
-    }
-    if (o.node.len) snprintf(text, sizeof text, "node %.*s", NAME_BYTES, o.node.data);
-    keep_order(k, (struct control_order){ .what = o.undo ? "undo_drain" : "drain",
-                                          .service = o.service,
-                                          .pool = o.pool,
-                                          .instance = o.instance,
-                                          .text = text });
-    answer(k, 200, &k->api->out);
-    tell_urgent(k->api);
-}
-
-/* Replies with a new credential, shown this once, and its owner. `role` may be NULL. */
-static void show_once(struct call *k, const char *owner, struct str name, const char *role,
-                      const char *kind, char *secret)
-{
-    char note[48];
-    struct json_writer w;
-    snprintf(note, sizeof note, "the %s is shown this once", kind);
-    json_writer_init(&w, &k->api->out);
-    json_object(&w);
-    json_kv_str(&w, owner, name);
-    if (role) json_kv_text(&w, "role", role);
-    json_kv_text(&w, kind, secret);
-    json_kv_text(&w, "note", note);
-    json_object_end(&w);
-    explicit_bzero(secret, strlen(secret));
-    answer(k, 201, &k->api->out);
-}
-
-/* Shows orphans; POST removes those that may go. */
-static void gc(struct call *k)
-{
-    struct err err = { 0 };
-    uint32_t removed = 0;
-    char text[32];
-    bool remove = k->arg;
-    int rc = control_gc(k->api->control, remove, api_now(k->api), &k->api->out, &removed, &err);
-    if (rc < 0) {
-        refuse_rc(k, rc, &err);
-        return;
-    }
-    snprintf(text, sizeof text, "%u removed", removed);
-    if (remove) keep_order(k, (struct control_order){ .what = "gc", .text = text });
-    answer(k, 200, &k->api->out);
-    tell_urgent(k->api);
-}
-
-static void show_config(struct call *k)
-{
-    const struct api_config *c = &k->api->config;
-    if (!c->show_config)
-        refuse(k, 404, "not_found", "this controller shows no configuration");
-    else if (c->show_config(c->arg, &k->api->out) < 0)
-        refuse(k, 500, "failed", "the configuration does not fit");
-    else
-        answer(k, 200, &k->api->out);
-}
-
-static const struct field config_fields[] = {
-    FIELD(struct config_order, name, FIELD_STR, .required = true, .min = 1, .max = 255),
-    FIELD(struct config_order, text, FIELD_STR, .max = (double)BODY_BYTES_MAX),
-    FIELD(struct config_order, dry_run, FIELD_BOOL),
-    FIELD(struct config_order, generation, FIELD_U64),
-};
-static const struct field_set config_set = FIELD_SET(struct config_order, config_fields);
-
-static void apply_config(struct call *k)
-{
-    const struct api_config *c = &k->api->config;
-    struct config_order o = { 0 };
-    struct err err = { 0 };
-    char by[BY_BYTES];
-    (void)caller(k, by);
-    if (!c->apply_config) {
-        refuse(k, 404, "not_found", "this controller takes no configuration");
-        return;
-    }
-    int rc = fields_decode(&config_set, k->req->body, &k->api->arena, &o, "the order", &err);
-    if (rc == 0) rc = c->apply_config(c->arg, &o, by, &k->api->out, &err);
-    if (rc < 0)
-        refuse_rc(k, rc, &err);
-    else
-        answer(k, 200, &k->api->out);
-}
-
-/* Keeps an order about a tenant or token of this name. */
-static void keep_named(struct call *k, const char *what, struct str name)
-{
-    char text[NAME_BYTES];
-    snprintf(text, sizeof text, STR_FMT, STR_ARG(name));
-    keep_order(k, (struct control_order){ .what = what, .text = text });
-}
-
-static void conclude_named(struct call *k, int rc, const struct err *err, const char *what)
-{
-    char text[NAME_BYTES];
-    snprintf(text, sizeof text, STR_FMT, STR_ARG(k->part));
-    conclude(k, rc, err, (struct control_order){ .what = what, .text = text });
-}
-
-struct tenant_order {
-    struct str name;
-    struct tenant_limits limits;
-};
-
-static const struct field tenant_fields[] = {
-    FIELD(struct tenant_order, name, FIELD_STR, .required = true, .min = 1, .max = NAME_BYTES - 1),
-    FIELD_AS("requests_per_min", struct tenant_order, limits.requests_per_min, FIELD_U32),
-    FIELD_AS("tokens_per_min", struct tenant_order, limits.tokens_per_min, FIELD_U32),
-    FIELD_AS("concurrency", struct tenant_order, limits.concurrency, FIELD_U32),
-    FIELD_AS("weight", struct tenant_order, limits.weight, FIELD_F64, .max = TENANT_WEIGHT_MAX),
-};
-static const struct field_set tenant_set = FIELD_SET(struct tenant_order, tenant_fields);
-
-static void add_tenant(struct call *k)
-{
-    struct tenant_order t = { 0 };
-    struct err err = { 0 };
-    char key[TENANT_KEY_BYTES];
-    int rc = fields_decode(&tenant_set, k->req->body, &k->api->arena, &t, "the tenant", &err);
-    if (rc == 0)
-        rc = control_tenant_add(k->api->control, t.name, &t.limits, clock_wall_us(), key, &err);
-    if (rc < 0) {
-        refuse_rc(k, rc, &err);
-        return;
-    }
-    keep_named(k, "tenant_create", t.name);
-    show_once(k, "tenant", t.name, NULL, "key", key);
-}
-
-static void remove_tenant(struct call *k)
-{
-    struct err err = { 0 };
-    conclude_named(k, control_tenant_remove(k->api->control, k->part, &err), &err, "tenant_remove");
-}
-
-static void open_keys(struct call *k)
-{
-    struct err err = { 0 };
-    int rc = control_keys_open(k->api->control, &err);
-    if (rc == 0) log_event(LOG_WARN, "keys_opened_by", "peer=%.*s", STR_ARG(k->req->peer));
-    conclude(k, rc, &err, (struct control_order){ .what = "keys_open" });
-}
-
-static void clear_quarantine(struct call *k)
-{
-    struct err err = { 0 };
-    uint64_t fingerprint;
-    int rc = quarantine_order_decode(k->req->body, &k->api->arena, &fingerprint, &err);
-    if (rc == 0) control_quarantine_clear(k->api->control, fingerprint);
-    conclude(k, rc, &err, (struct control_order){ .what = "quarantine_clear" });
-}
-
-struct token_order {
-    struct str name;
-    enum token_role role;
-};
-
-static const struct field token_fields[] = {
-    FIELD(struct token_order, name, FIELD_STR, .required = true, .min = 1, .max = NAME_BYTES - 1),
-    FIELD(struct token_order, role, FIELD_ENUM, .required = true, .names = token_role_names,
-          .max = TOKEN_ROLE_COUNT),
-};
-static const struct field_set token_set = FIELD_SET(struct token_order, token_fields);
-
-static void add_token(struct call *k)
-{
-    struct token_order t = { 0 };
-    struct err err = { 0 };
-    char text[TOKEN_TEXT_BYTES];
-    int rc = fields_decode(&token_set, k->req->body, &k->api->arena, &t, "the token", &err);
-    if (rc == 0)
-        rc = control_token_add(k->api->control, t.name, t.role, clock_wall_us(), text, &err);
-    if (rc < 0) {
-        refuse_rc(k, rc, &err);
-        return;
-    }
-    keep_named(k, "token_create", t.name);
-    show_once(k, "name", t.name, token_role_names[t.role], "token", text);
-}
-
-static void remove_token(struct call *k)
-{
-    struct err err = { 0 };
-    conclude_named(k, control_token_remove(k->api->control, k->part, &err), &err, "token_remove");
 }
 
 /* ---- event streams ---- */
@@ -813,14 +531,14 @@ static void open_stream(struct call *k)
 {
     struct api *a = k->api;
     if (a->stream_count == API_STREAMS_MAX) {
-        refuse(k, 503, "full", "too many event streams are open");
+        call_refuse(k, 503, "full", "too many event streams are open");
         return;
     }
     struct stream *s = calloc(1, sizeof *s);
     http_reply_header(k->x, "cache-control", STR("no-store"));
     if (!s || http_stream_begin(k->x, 200, STR("text/event-stream")) < 0) {
         free(s);
-        refuse(k, 503, "full", "no memory for the stream");
+        call_refuse(k, 503, "full", "no memory for the stream");
         return;
     }
     s->api = a;
@@ -856,25 +574,25 @@ static const struct route routes[] = {
     { "GET",    "/api/v1/history",            GUARD_READ,  show_view,      CONTROL_HISTORY },
     { "GET",    "/api/v1/cost",               GUARD_READ,  show_view,      CONTROL_COST },
     { "GET",    "/api/v1/tenants",            GUARD_READ,  show_view,      CONTROL_TENANTS },
-    { "POST",   "/api/v1/tenants",            GUARD_WRITE, add_tenant,     0 },
-    { "DELETE", "/api/v1/tenants/*",          GUARD_WRITE, remove_tenant,  0 },
+    { "POST",   "/api/v1/tenants",            GUARD_WRITE, order_add_tenant,     0 },
+    { "DELETE", "/api/v1/tenants/*",          GUARD_WRITE, order_remove_tenant,  0 },
     { "GET",    "/api/v1/tokens",             GUARD_WRITE, show_view,      CONTROL_TOKENS },
-    { "POST",   "/api/v1/tokens",             GUARD_WRITE, add_token,      0 },
-    { "DELETE", "/api/v1/tokens/*",           GUARD_WRITE, remove_token,   0 },
-    { "POST",   "/api/v1/keys/open",          GUARD_WRITE, open_keys,      0 },
-    { "POST",   "/api/v1/quarantine/clear",   GUARD_WRITE, clear_quarantine, 0 },
+    { "POST",   "/api/v1/tokens",             GUARD_WRITE, order_add_token,      0 },
+    { "DELETE", "/api/v1/tokens/*",           GUARD_WRITE, order_remove_token,   0 },
+    { "POST",   "/api/v1/keys/open",          GUARD_WRITE, order_open_keys,      0 },
+    { "POST",   "/api/v1/quarantine/clear",   GUARD_WRITE, order_clear_quarantine, 0 },
     { "GET",    "/api/v1/events",             GUARD_READ,  list_events,    0 },
     { "GET",    "/api/v1/whoami",             GUARD_READ,  whoami,         0 },
-    { "POST",   "/api/v1/drain",              GUARD_WRITE, drain,          0 },
-    { "GET",    "/api/v1/config",             GUARD_READ,  show_config,    0 },
-    { "POST",   "/api/v1/config",             GUARD_WRITE, apply_config,   0 },
-    { "GET",    "/api/v1/gc",                 GUARD_READ,  gc,             0 },
-    { "POST",   "/api/v1/gc",                 GUARD_WRITE, gc,             1 },
+    { "POST",   "/api/v1/drain",              GUARD_WRITE, order_drain,          0 },
+    { "GET",    "/api/v1/config",             GUARD_READ,  order_show_config,    0 },
+    { "POST",   "/api/v1/config",             GUARD_WRITE, order_apply_config,   0 },
+    { "GET",    "/api/v1/gc",                 GUARD_READ,  order_gc,             0 },
+    { "POST",   "/api/v1/gc",                 GUARD_WRITE, order_gc,             1 },
     { "GET",    "/api/v1/decisions",          GUARD_READ,  list_decisions, 0 },
     { "GET",    "/api/v1/decisions/*",        GUARD_READ,  show_decision,  0 },
-    { "POST",   "/api/v1/services/*/pause",   GUARD_WRITE, pause_service,  1 },
-    { "POST",   "/api/v1/services/*/resume",  GUARD_WRITE, pause_service,  0 },
-    { "POST",   "/api/v1/services/*/scale",   GUARD_WRITE, scale_service,  0 },
+    { "POST",   "/api/v1/services/*/pause",   GUARD_WRITE, order_pause,  1 },
+    { "POST",   "/api/v1/services/*/resume",  GUARD_WRITE, order_pause,  0 },
+    { "POST",   "/api/v1/services/*/scale",   GUARD_WRITE, order_scale,  0 },
     { "GET",    "/api/v1/stream",             GUARD_READ,  open_stream,    0 },
     { "GET",    "/api/v1/targets",            GUARD_SCRAPE, show_targets,  0 },
     { "GET",    "/metrics",                   GUARD_SCRAPE, show_metrics,  0 },
@@ -941,9 +659,9 @@ static void on_head(void *ctx, struct http_exchange *x)
     if (!route) {
         if (!pass(&k, GUARD_NONE, false)) return;
         if (known)
-            refuse(&k, 405, "method", "this cannot be done with that path");
+            call_refuse(&k, 405, "method", "this cannot be done with that path");
         else
-            refuse(&k, 404, "not_found", "nothing is served at this path");
+            call_refuse(&k, 404, "not_found", "nothing is served at this path");
         return;
     }
     if (pass(&k, route->guard, is_always(route)) && route->guard == GUARD_NONE)
@@ -958,14 +676,14 @@ static void on_request(void *ctx, struct http_exchange *x)
     arena_reset(&a->arena);
     buf_clear(&a->out);
     if (!auth_gate_body(http_exchange_note(x), k.req)) {
-        refuse(&k, 401, "signature", "the body is not what was signed");
+        call_refuse(&k, 401, "signature", "the body is not what was signed");
         return;
     }
     bool known;
     const struct route *route = find_route(k.req, &k.part, &known);
     k.arg = route->arg; /* on_head has found it */
     if (decode_part(&k) < 0)
-        refuse(&k, 400, "path", "the name in the path cannot be decoded");
+        call_refuse(&k, 400, "path", "the name in the path cannot be decoded");
     else if (is_always(route) || leads(a))
         route->fn(&k);
     else
