@@ -283,7 +283,7 @@ static void take_over_once(uint32_t after)
     assert_int_equal(pthread_create(&thread, NULL, write_on, &o), 0);
     while (atomic_load(&o.written) < after)
         usleep(200);
-    suite_lead(b, "b");
+    lead_again(b); /* on a busy machine the old one's writes outrun a try */
     assert_int_equal(store_put_if(b, STR("new"), STR("v"), STORE_ABSENT, NULL, NULL), 0);
     pthread_join(thread, NULL);
     assert_int_equal(o.rc, -EKEYREVOKED);
