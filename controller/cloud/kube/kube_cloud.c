@@ -5,10 +5,7 @@
  *     remove:  DELETE Pod ──► going; its Secret is collected with it
  *     list:    the watched Pods, at once
  *
- * Of an offer with a workload (kube_workload.h):
- *
- *     create:  a free place? ──no──► GET scale, PATCH replicas, wait ──► PATCH Pod: bound
- *     remove:  PATCH Pod: marked ──► GET scale, PATCH replicas; or DELETE Pod, where another would go
+ * Of an offer with a workload see kube_place.c.
  *
  * A Pod is taken into the view from the reply that made it, so that a watch that lags cannot make an
  * instance absent that was just made. */
@@ -22,8 +19,7 @@
 #include "base/io/log.h"
 #include "base/io/loop/clock.h"
 #include "controller/cloud/cloud_call.h"
-#include "controller/cloud/kube/kube_standby.h"
-#include "controller/cloud/kube/kube_view.h"
+#include "controller/cloud/kube/kube_errand.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,51 +29,10 @@
 #define OWNER_AGAIN_US 5000000
 #define NODES_US 10000000 /* that a request for prices waits for the first list of nodes */
 
-static const struct kube_resource pods = { "", "v1", "pods", false };
+const struct kube_resource errand_pods = { "", "v1", "pods", false };
 static const struct kube_resource secrets = { "", "v1", "secrets", false };
 static const struct kube_resource deployments = { "apps", "v1", "deployments", false };
 static const struct kube_resource statefulsets = { "apps", "v1", "statefulsets", false };
-
-struct kube_cloud;
-
-/* A call of the controller; one call of the API server is under way for it. */
-struct errand {
-    struct kube_cloud *cloud;
-    struct cloud_kept kept; /* op CLOUD_NONE: the slot is free */
-    struct kube_call *call;
-    struct listed made;
-    char uid[KUBE_UID_BYTES];
-    struct kube_workload *workload; /* NULL: the Pod is one of our own */
-    char place[KUBE_NAME_BYTES];    /* the Pod of the workload that it takes, or that ends */
-    bool waits;                     /* for a place: no call is under way */
-    int64_t until_us, look_us;      /* gives up then; looks at the scale again then */
-    uint32_t tries;                 /* of a patch of the scale that came too late */
-};
-
-struct kube_cloud {
-    struct loop *loop;
-    const struct kube_settings *settings;
-    struct kube_config *cluster;
-    struct kube_client *client;
-    struct kube_view *view;
-    struct kube_nodes *nodes;     /* NULL: not watched */
-    struct kube_standby *standby; /* NULL: no offer has any */
-    uint64_t price_call;          /* waits for the first list of nodes; 0: none does */
-    int64_t price_until_us;
-    struct kube_workload *workload[KUBE_OFFERS_MAX]; /* parallel to settings->sold; NULL: none */
-    struct cloud_driver driver;
-    struct str ns;
-    int64_t grace_s;
-    struct buf owner; /* its reference in JSON, once known */
-    struct kube_call *owner_call;
-    int64_t owner_again_us;
-    struct errand errand[CLOUD_CALLS_MAX];
-    struct cloud_event done[CLOUD_CALLS_MAX]; /* a ring; with the errands at most CLOUD_CALLS_MAX */
-    uint32_t done_first, done_count, errand_count;
-    struct listed room[CLOUD_LIST_MAX];
-    void (*fn)(void *arg);
-    void *arg;
-};
 
 /* ---- ends of calls ---- */
 
@@ -122,7 +77,7 @@ static enum offer_error class_of(const struct kube_reply *r)
     }
 }
 
-static void fail(struct errand *er, const struct kube_reply *r)
+void errand_fail(struct errand *er, const struct kube_reply *r)
 {
     struct cloud_event *e = finish(er);
     e->rc = r->rc;
@@ -130,7 +85,7 @@ static void fail(struct errand *er, const struct kube_reply *r)
     err_set(&e->err, r->rc, "%s", r->problem);
 }
 
-static void refuse(struct errand *er, enum offer_error class, const struct err *err, int rc)
+void errand_refuse(struct errand *er, enum offer_error class, const struct err *err, int rc)
 {
     struct cloud_event *e = finish(er);
     e->rc = rc;
@@ -138,7 +93,7 @@ static void refuse(struct errand *er, enum offer_error class, const struct err *
     e->err = *err;
 }
 
-static void succeed(struct errand *er)
+void errand_succeed(struct errand *er)
 {
     struct listed made = er->made;
     finish(er)->made = made;
@@ -146,8 +101,7 @@ static void succeed(struct errand *er)
 
 /* ---- create ---- */
 
-/* Asks the API server, unless the term that wants it is over: also between two steps of one errand. */
-static void start(struct errand *er, struct kube_request *req,
+void errand_start(struct errand *er, struct kube_request *req,
                   void (*on_end)(void *arg, const struct kube_reply *reply))
 {
     struct kube_cloud *k = er->cloud;
@@ -162,7 +116,7 @@ static void start(struct errand *er, struct kube_request *req,
     req->on_end = on_end;
     req->arg = er;
     int rc = kube_start(k->client, req, &er->call, &err);
-    if (rc < 0) refuse(er, rc == -EAGAIN ? OFFER_THROTTLE : OFFER_TRANSIENT, &err, rc);
+    if (rc < 0) errand_refuse(er, rc == -EAGAIN ? OFFER_THROTTLE : OFFER_TRANSIENT, &err, rc);
 }
 
 static void on_secret(void *arg, const struct kube_reply *r)
@@ -170,9 +124,9 @@ static void on_secret(void *arg, const struct kube_reply *r)
     struct errand *er = arg;
     er->call = NULL;
     if (r->rc == 0 || r->status.reason == KUBE_ALREADY_EXISTS)
-        succeed(er);
+        errand_succeed(er);
     else
-        fail(er, r);
+        errand_fail(er, r);
 }
 
 static void make_secret(struct errand *er)
@@ -180,20 +134,20 @@ static void make_secret(struct errand *er)
     CLEANUP(buf_fini) struct buf body = { 0 };
     const struct cloud_kept *c = &er->kept;
     if (c->key.len == 0) {
-        succeed(er);
+        errand_succeed(er);
         return;
     }
     int rc = kube_secret_write(str_from(c->intent), er->cloud->settings->section->fleet,
                                str_from(er->uid), buf_view(&c->key), &body);
     if (rc < 0) {
         struct err err = { 0 };
-        refuse(er, OFFER_TRANSIENT, &err, err_set(&err, rc, "no memory for a Secret"));
+        errand_refuse(er, OFFER_TRANSIENT, &err, err_set(&err, rc, "no memory for a Secret"));
         return;
     }
     struct kube_request req = { .verb = KUBE_CREATE,
                                 .resource = &secrets,
                                 .body = buf_view(&body) };
-    start(er, &req, on_secret);
+    errand_start(er, &req, on_secret);
     explicit_bzero(body.data, body.len);
 }
 
@@ -207,7 +161,7 @@ static void take_pod(struct errand *er, struct str json)
     if (rc == 0 && !kube_has_label(json, STR(KUBE_LABEL_FLEET), k->settings->section->fleet))
         rc = err_set(&err, -EEXIST, "the Pod %s exists and is not of this fleet", pod.meta.name);
     if (rc < 0) {
-        refuse(er, OFFER_INVALID, &err, rc);
+        errand_refuse(er, OFFER_INVALID, &err, rc);
         return;
     }
     kube_view_take(k->view, &pod);
@@ -226,7 +180,7 @@ static void on_found(void *arg, const struct kube_reply *r)
     }
     struct kube_reply again = *r;
     again.unsure = true; /* it was there and is gone: what becomes of the intent a listing tells */
-    fail(er, &again);
+    errand_fail(er, &again);
 }
 
 static void on_pod(void *arg, const struct kube_reply *r)
@@ -237,11 +191,11 @@ static void on_pod(void *arg, const struct kube_reply *r)
         take_pod(er, r->body);
     } else if (r->status.reason == KUBE_ALREADY_EXISTS) {
         struct kube_request req = { .verb = KUBE_GET,
-                                    .resource = &pods,
+                                    .resource = &errand_pods,
                                     .name = str_from(er->kept.intent) };
-        start(er, &req, on_found);
+        errand_start(er, &req, on_found);
     } else {
-        fail(er, r);
+        errand_fail(er, r);
     }
 }
 
@@ -377,11 +331,13 @@ static void create(struct errand *er)
         enum offer_error class = rc == -ENOMEM   ? OFFER_TRANSIENT
                                  : rc == -ENOSPC ? OFFER_CAPACITY
                                                  : OFFER_INVALID;
-        refuse(er, class, &err, rc);
+        errand_refuse(er, class, &err, rc);
         return;
     }
-    struct kube_request req = { .verb = KUBE_CREATE, .resource = &pods, .body = buf_view(&body) };
-    start(er, &req, on_pod);
+    struct kube_request req = { .verb = KUBE_CREATE,
+                                .resource = &errand_pods,
+                                .body = buf_view(&body) };
+    errand_start(er, &req, on_pod);
 }
 
 /* ---- remove ---- */
@@ -391,345 +347,25 @@ static void on_deleted(void *arg, const struct kube_reply *r)
     struct errand *er = arg;
     er->call = NULL;
     if (r->rc == 0 || r->rc == -ENOENT)
-        succeed(er);
+        errand_succeed(er);
     else
-        fail(er, r);
+        errand_fail(er, r);
 }
 
-static void delete_named(struct errand *er, const char *name)
+void errand_delete(struct errand *er, const char *name)
 {
     struct kube_request req = {
         .verb = KUBE_DELETE,
-        .resource = &pods,
+        .resource = &errand_pods,
         .name = str_from(name),
         .del = { .propagation = KUBE_BACKGROUND, .grace_s = -1 },
     };
-    start(er, &req, on_deleted);
+    errand_start(er, &req, on_deleted);
 }
 
 static void delete_pod(struct errand *er)
 {
-    delete_named(er, er->kept.handle[0] ? er->kept.handle : er->kept.intent);
-}
-
-/* ---- places of workloads ---- */
-
-#define PLACE_US 30000000 /* that a create waits for a Pod of its workload */
-#define PLACE_LOOK_US 3000000
-#define SCALE_TRIES 5
-
-static void take_place(struct errand *er);
-
-static bool is_untaken(void *arg, const struct kube_place *p)
-{
-    const struct kube_cloud *k = arg;
-    for (uint32_t i = 0; i < CLOUD_CALLS_MAX; i++)
-        if (k->errand[i].call && strcmp(k->errand[i].place, p->meta.name) == 0) return false;
-    return strlen(p->meta.name) < NAME_BYTES; /* of a handle */
-}
-
-/* Counts the creates that wait for a place of this workload. */
-static uint32_t waiting_for(const struct kube_cloud *k, const struct kube_workload *w)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < CLOUD_CALLS_MAX; i++)
-        n += k->errand[i].workload == w && k->errand[i].kept.op == CLOUD_CREATE;
-    return n;
-}
-
-static void on_bound(void *arg, const struct kube_reply *r)
-{
-    struct errand *er = arg;
-    struct kube_pod pod;
-    struct err err = { 0 };
-    er->call = NULL;
-    er->place[0] = 0;
-    if (r->rc == -ESTALE || r->rc == -ENOENT) { /* it changed or went: choose again */
-        er->waits = true;
-    } else if (r->rc < 0) {
-        fail(er, r);
-    } else if (kube_pod_read(r->body, &pod, &err) < 0) {
-        refuse(er, OFFER_INVALID, &err, -EINVAL);
-    } else {
-        kube_workload_take(er->workload, r->body);
-        kube_view_take(er->cloud->view, &pod);
-        er->made = pod.listed;
-        log_event(LOG_INFO, "place_bound", "intent=%s pod=%s", er->kept.intent, pod.meta.name);
-        succeed(er);
-    }
-}
-
-/* Writes the launch document as the container sees it, and binds the place. */
-static void bind_place(struct errand *er, const struct kube_place *p)
-{
-    struct kube_cloud *k = er->cloud;
-    const struct cloud_kept *c = &er->kept;
-    CLEANUP(buf_fini) struct buf launch = { .max = LAUNCH_BYTES_MAX }, body = { 0 };
-    CLEANUP(arena_fini) struct arena arena;
-    struct launch_spec spec;
-    struct err err = { 0 };
-    arena_init(&arena, 2 * LAUNCH_BYTES_MAX);
-    int rc = launch_spec_decode(buf_view(&c->spec), &arena, &spec, &err);
-    if (rc == 0) {
-        spec.engine_host = STR("0.0.0.0");
-        spec.created_us = c->asked_us;
-        spec.folder = STR(KUBE_STATE_FOLDER);
-        spec.secret_file = STR(KUBE_KEY_FILE); /* the workload's template mounts it */
-        rc = launch_spec_encode(&spec, &launch);
-    }
-    if (rc == 0)
-        kube_workload_put_bind(p, c->intent, k->settings->section->fleet, &spec, buf_view(&launch),
-                               &body);
-    if (rc == 0) rc = body.rc;
-    if (rc < 0) {
-        refuse(er, rc == -ENOMEM ? OFFER_TRANSIENT : OFFER_INVALID, &err, rc);
-        return;
-    }
-    snprintf(er->place, sizeof er->place, "%s", p->meta.name);
-    er->waits = false;
-    struct kube_request req = {
-        .verb = KUBE_PATCH, .resource = &pods, .name = str_from(er->place), .body = buf_view(&body)
-    };
-    start(er, &req, on_bound);
-}
-
-static void scale_again(struct errand *er, const struct kube_reply *r);
-
-static void ask_scale(struct errand *er, void (*on_end)(void *arg, const struct kube_reply *r))
-{
-    er->waits = false;
-    struct kube_request req = { .verb = KUBE_GET,
-                                .resource = &kube_workload_kind_get(er->workload)->resource,
-                                .name = kube_workload_name(er->workload),
-                                .subresource = "scale" };
-    start(er, &req, on_end);
-}
-
-static void set_scale(struct errand *er, uint32_t replicas, const char *version,
-                      void (*on_end)(void *arg, const struct kube_reply *r))
-{
-    CLEANUP(buf_fini) struct buf body = { 0 };
-    kube_workload_put_scale(replicas, version, &body);
-    log_event(LOG_INFO, "workload_scaled", "workload=%s/%.*s replicas=%u intent=%s",
-              kube_workload_kind_get(er->workload)->name, STR_ARG(kube_workload_name(er->workload)),
-              replicas, er->kept.intent);
-    struct kube_request req = { .verb = KUBE_PATCH,
-                                .resource = &kube_workload_kind_get(er->workload)->resource,
-                                .name = kube_workload_name(er->workload),
-                                .subresource = "scale",
-                                .body = buf_view(&body) };
-    start(er, &req, on_end);
-}
-
-/* Reads a Scale's replicas and version. */
-static int read_scale(struct str scale, int64_t *ret_replicas, char version[KUBE_VERSION_BYTES],
-                      struct err *err)
-{
-    struct kube_meta meta;
-    int64_t there;
-    int rc = kube_scale_read(scale, ret_replicas, &there, err);
-    if (rc == 0) rc = kube_meta_read(scale, &meta, err);
-    if (rc == 0) snprintf(version, KUBE_VERSION_BYTES, "%s", meta.version);
-    return rc;
-}
-
-static void on_grown(void *arg, const struct kube_reply *r)
-{
-    struct errand *er = arg;
-    er->call = NULL;
-    if (r->rc < 0 && r->rc != -ESTALE) {
-        fail(er, r);
-        return;
-    }
-    er->waits = true; /* somebody else set it: it is looked at again */
-    if (r->rc < 0) er->look_us = 0;
-}
-
-static void on_look(void *arg, const struct kube_reply *r)
-{
-    struct errand *er = arg;
-    char version[KUBE_VERSION_BYTES];
-    int64_t replicas;
-    struct err err = { 0 };
-    er->call = NULL;
-    int rc = r->rc < 0 ? r->rc : read_scale(r->body, &replicas, version, &err);
-    if (r->rc < 0) {
-        fail(er, r);
-    } else if (rc < 0) {
-        refuse(er, OFFER_INVALID, &err, rc);
-    } else {
-        uint32_t target = kube_workload_target(er->workload, waiting_for(er->cloud, er->workload));
-        if (replicas < target)
-            set_scale(er, target, version, on_grown);
-        else
-            er->waits = true;
-    }
-}
-
-/* Takes the place that is the intent's already, or a free one; asks for more replicas where there is none. */
-static void take_place(struct errand *er)
-{
-    struct kube_cloud *k = er->cloud;
-    int64_t now_us = loop_now_us(k->loop);
-    const struct kube_place *p = kube_workload_find(er->workload, er->kept.intent, NULL);
-    if (p) {
-        must(name_copy(er->made.handle, NAME_BYTES, str_from(p->meta.name)) == 0);
-        must(name_copy(er->made.intent, NAME_BYTES, str_from(p->intent)) == 0);
-        succeed(er);
-        return;
-    }
-    p = kube_workload_choose(er->workload, is_untaken, k);
-    if (p) {
-        bind_place(er, p);
-    } else if (now_us >= er->until_us) {
-        struct err err = { 0 };
-        int rc =
-            err_set(&err, -EAGAIN, "%s " STR_FMT " made no Pod within %d s; its events say why",
-                    kube_workload_kind_get(er->workload)->name,
-                    STR_ARG(kube_workload_name(er->workload)), PLACE_US / 1000000);
-        refuse(er, OFFER_CAPACITY, &err, rc);
-    } else if (now_us >= er->look_us) {
-        er->look_us = now_us + PLACE_LOOK_US;
-        ask_scale(er, on_look);
-    } else {
-        er->waits = true;
-    }
-}
-
-/* Goes on with creates that wait for a place. */
-static void serve_waiting(struct kube_cloud *k)
-{
-    for (uint32_t i = 0; i < CLOUD_CALLS_MAX; i++)
-        if (k->errand[i].waits) take_place(&k->errand[i]);
-    for (uint32_t i = 0; i < k->settings->sold_count; i++)
-        if (k->workload[i]) kube_workload_turn(k->workload[i]);
-}
-
-/* ---- the end of a place ---- */
-
-static void on_shrunk(void *arg, const struct kube_reply *r)
-{
-    struct errand *er = arg;
-    er->call = NULL;
-    if (r->rc == -ESTALE)
-        scale_again(er, r);
-    else if (r->rc < 0)
-        fail(er, r);
-    else
-        succeed(er);
-}
-
-static void on_less(void *arg, const struct kube_reply *r)
-{
-    struct errand *er = arg;
-    const struct kube_workload_kind *kind = kube_workload_kind_get(er->workload);
-    const struct kube_place *p = kube_workload_find(er->workload, NULL, er->place);
-    char version[KUBE_VERSION_BYTES];
-    int64_t replicas;
-    struct err err = { 0 };
-    er->call = NULL;
-    if (r->rc == -ENOENT) { /* the workload went, and may have left its Pods */
-        delete_named(er, er->place);
-        return;
-    }
-    if (r->rc < 0) {
-        fail(er, r);
-        return;
-    }
-    int rc = read_scale(r->body, &replicas, version, &err);
-    if (rc < 0) {
-        refuse(er, OFFER_INVALID, &err, rc);
-        return;
-    }
-    uint32_t target = kube_workload_target(er->workload, waiting_for(er->cloud, er->workload));
-    bool stays = replicas <= target || (kind->ordinal && p && p->ordinal < target);
-    if (p && p->alive && stays) /* it would not go by itself: its successor is a free place */
-        delete_named(er, er->place);
-    else if (replicas > target)
-        set_scale(er, target, version, on_shrunk);
-    else
-        succeed(er);
-}
-
-static void scale_again(struct errand *er, const struct kube_reply *r)
-{
-    if (er->tries++ < SCALE_TRIES)
-        ask_scale(er, on_less);
-    else
-        fail(er, r);
-}
-
-static void on_marked(void *arg, const struct kube_reply *r)
-{
-    struct errand *er = arg;
-    er->call = NULL;
-    if (r->rc < 0 && r->rc != -ENOENT) {
-        fail(er, r);
-        return;
-    }
-    if (r->rc == 0) kube_workload_take(er->workload, r->body);
-    ask_scale(er, on_less);
-}
-
-static void mark_place(struct errand *er)
-{
-    CLEANUP(buf_fini) struct buf body = { 0 };
-    kube_workload_put_mark(&body);
-    struct kube_request req = {
-        .verb = KUBE_PATCH, .resource = &pods, .name = str_from(er->place), .body = buf_view(&body)
-    };
-    start(er, &req, on_marked);
-}
-
-/* Finds the workload that has this intent's place; NULL: none has. *ret_pod is its Pod. */
-static struct kube_workload *find_place(const struct kube_cloud *k, const struct cloud_kept *c,
-                                        const char **ret_pod)
-{
-    for (uint32_t i = 0; i < k->settings->sold_count; i++) {
-        if (!k->workload[i]) continue;
-        const struct kube_place *p = kube_workload_find(k->workload[i], c->intent, NULL);
-        if (!p && c->handle[0]) p = kube_workload_find(k->workload[i], NULL, c->handle);
-        if (!p) continue;
-        *ret_pod = p->meta.name;
-        return k->workload[i];
-    }
-    return NULL;
-}
-
-/* Returns true once the places are known that the call may be about. A removal names its Pod: an intent that has a
- * Pod of its name has one of our own. */
-static bool places_are_known(const struct kube_cloud *k, const struct cloud_call *call,
-                             struct err *err)
-{
-    bool creates = call->op == CLOUD_CREATE;
-    if (!creates && call->handle[0] && strcmp(call->handle, call->intent) == 0) return true;
-    for (uint32_t i = 0; i < k->settings->sold_count; i++) {
-        const struct offer *o = &k->settings->sold[i].offer;
-        const char *why;
-        if (!k->workload[i] || kube_workload_synced(k->workload[i], &why)) continue;
-        if (creates && strcmp(call->create.offer->name, o->name) != 0) continue;
-        err_set(err, -EBUSY, "the Pods of offer %s are not known: %.200s", o->name, why);
-        return false;
-    }
-    return true;
-}
-
-static void places_changed(void *arg)
-{
-    struct kube_cloud *k = arg;
-    if (k->fn) k->fn(k->arg);
-}
-
-static int open_workloads(struct kube_cloud *k, struct err *err)
-{
-    for (uint32_t i = 0; i < k->settings->sold_count; i++) {
-        const struct kube_sold *sold = &k->settings->sold[i];
-        if (!sold->workload) continue;
-        int rc = kube_workload_new(k->client, k->ns, sold->workload, sold->workload_name,
-                                   places_changed, k, &k->workload[i], err);
-        if (rc < 0) return rc;
-    }
-    return 0;
+    errand_delete(er, er->kept.handle[0] ? er->kept.handle : er->kept.intent);
 }
 
 /* ---- the owner of the Pods ---- */
@@ -861,7 +497,7 @@ static int submit(void *ctx, const struct cloud_call *call, int64_t now_us, stru
         return err_set(err, -EBUSY, "the nodes of the cluster are not listed yet");
     if (call->op == CLOUD_CREATE && !owner_is_known(k))
         return err_set(err, -EBUSY, "kubernetes.owner is not found yet");
-    if (!places_are_known(k, call, err)) return -EBUSY;
+    if (!kube_place_all_known(k, call, err)) return -EBUSY;
     struct errand *er = free_errand(k);
     must(er);
     int rc = cloud_keep(call, now_us, &er->kept, err);
@@ -873,12 +509,12 @@ static int submit(void *ctx, const struct cloud_call *call, int64_t now_us, stru
     if (call->op == CLOUD_CREATE && sold && sold->workload) {
         er->workload = k->workload[sold - k->settings->sold];
         er->until_us = loop_now_us(k->loop) + PLACE_US;
-        take_place(er);
+        kube_place_take(er);
     } else if (call->op == CLOUD_CREATE) {
         create(er);
-    } else if ((er->workload = find_place(k, &er->kept, &pod))) {
+    } else if ((er->workload = kube_place_find(k, &er->kept, &pod))) {
         snprintf(er->place, sizeof er->place, "%s", pod);
-        mark_place(er);
+        kube_place_mark(er);
     } else {
         delete_pod(er);
     }
@@ -890,7 +526,7 @@ static bool next(void *ctx, int64_t now_us, struct cloud_event *ret)
     struct kube_cloud *k = ctx;
     (void)now_us;
     tell_prices_due(k);
-    serve_waiting(k);
+    kube_place_serve(k);
     if (k->standby) kube_standby_turn(k->standby);
     if (k->done_count == 0) return false;
     *ret = k->done[k->done_first];
@@ -914,7 +550,7 @@ static int leftovers(void *ctx, bool remove, cloud_leftover_fn fn, void *arg, st
     (void)remove, (void)err;
     for (uint32_t i = 0; i < k->settings->sold_count; i++) {
         struct kube_workload *w = k->workload[i];
-        if (w && waiting_for(k, w) == 0) kube_workload_each_free(w, fn, arg);
+        if (w && kube_place_waiting(k, w) == 0) kube_workload_each_free(w, fn, arg);
     }
     return 0;
 }
@@ -978,7 +614,7 @@ static int connect_cluster(struct kube_cloud *k, const char *const *environ, uin
                                            .notices = s->watch_nodes,
                                            .nodes = k->nodes };
     rc = kube_view_new(k->client, &view, &k->view, err);
-    if (rc == 0) rc = open_workloads(k, err);
+    if (rc == 0) rc = kube_place_open(k, err);
     bool standby = s->standby_class.len > 0; /* none are wanted any more: those that are there go */
     if (rc < 0 || !standby) return rc;
     return kube_standby_new(k->client, k->ns, k->settings, write_standby, k, &k->standby, err);
