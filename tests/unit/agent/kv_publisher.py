@@ -98,13 +98,13 @@ class Publisher:
             poller.register(self.router, zmq.POLLIN)
         while True:
             ready = dict(poller.poll())
-            if self.router in ready:
-                self.serve_replay()
-            if sys.stdin.fileno() in ready:
+            if sys.stdin.fileno() in ready:  # commands first: a replay has all that was made before it was asked for
                 line = sys.stdin.buffer.raw.readline().decode().split()
                 if not line:
                     return
                 self.command(line)
+            elif self.router in ready:
+                self.serve_replay()
 
 
 if __name__ == "__main__":
