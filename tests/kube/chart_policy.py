@@ -301,5 +301,7 @@ def documented_network(text):
     return pairs
 
 
-def documented_rights(text):
-    return {(verb, resource) for verbs, resource, *_ in table(text, "Rights") for verb in re.split(r",\s*", verbs)}
+def documented_rights(text, everything=True):
+    """The table's rights; without `everything` those that need no value of the chart ("with ...")."""
+    return {(verb, resource) for verbs, resource, why in table(text, "Rights") for verb in re.split(r",\s*", verbs)
+            if everything or not why.startswith("with ")}

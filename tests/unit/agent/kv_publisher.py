@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """kv_publisher.py - publish KV events over ZeroMQ's own library, as vLLM does, by commands on stdin.
 
-    kv_publisher.py EVENTS REPLAY FORM        EVENTS and REPLAY: endpoints ("-": none); FORM: map or array
+    kv_publisher.py EVENTS REPLAY FORM MADE   EVENTS and REPLAY: endpoints ("-": none); FORM: map or array
 
-It prints where EVENTS is bound, since a port may be left to the kernel (tcp://127.0.0.1:*).
+MADE messages are in the replay buffer from the start. It prints where EVENTS is bound, since a port may be left to the kernel (tcp://127.0.0.1:*).
 Message n stores a block of 16 tokens, all of them n, under the hash n + 1000. Commands:
     pub K    make and publish K messages, once somebody has subscribed
     lose K   make K messages that are only in the replay buffer
@@ -42,9 +42,11 @@ def batch(n, form):
 
 
 class Publisher:
-    def __init__(self, events, replay, form):
+    def __init__(self, events, replay, form, made):
         context = zmq.Context()
         self.form, self.seq, self.buffer, self.topic = form, 0, [], False
+        for _ in range(int(made)):
+            self.make()
         self.out = context.socket(zmq.XPUB)
         self.out.bind(events)
         print(self.out.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode(), flush=True)
@@ -98,13 +100,13 @@ class Publisher:
             poller.register(self.router, zmq.POLLIN)
         while True:
             ready = dict(poller.poll())
-            if sys.stdin.fileno() in ready:  # commands first: a replay has all that was made before it was asked for
+            if self.router in ready:
+                self.serve_replay()
+            if sys.stdin.fileno() in ready:
                 line = sys.stdin.buffer.raw.readline().decode().split()
                 if not line:
                     return
                 self.command(line)
-            elif self.router in ready:
-                self.serve_replay()
 
 
 if __name__ == "__main__":
