@@ -347,6 +347,11 @@ static int64_t poll_us(const struct provider *p)
     return max_i64(p->cloud.poll_us, share_us(p));
 }
 
+static bool has_news(const struct provider *p)
+{
+    return p->cloud.driver->has_news && p->cloud.driver->has_news(p->cloud.ctx);
+}
+
 static void submit_listing(struct control *c, struct provider *p, int64_t now_us)
 {
     struct cloud_call call = { .op = CLOUD_LIST, .id = ++c->money.call_last };
@@ -420,6 +425,7 @@ int control_calls(struct control *c, int64_t now_us)
     if (rc == 0) rc = submit_due(c, CLOUD_CREATE, now_us);
     for (uint32_t k = 0; rc == 0 && k < c->setup.cloud_count; k++) {
         struct provider *p = &c->observed.provider[k];
+        if (has_news(p)) p->list_soon = c->urgent = true;
         int64_t every_us = p->list_soon ? share_us(p) : poll_us(p);
         bool due = listing_age_us(p, now_us) >= every_us;
         if (due && p->list_sent_us != now_us) submit_listing(c, p, now_us);

@@ -263,6 +263,9 @@ static int drive_intent(struct control *c, uint32_t at, int64_t now_us)
     uint32_t cloud = control_find_cloud(c, i->provider);
     uint32_t offer = control_find_offer(c, i->provider, i->offer);
     const struct listing *l = cloud == PLAN_NONE ? NULL : &c->observed.provider[cloud].listing;
+    /* First: an agent whose engine was ended for it reports the end in the same moment. */
+    int rc = heed_notice(c, at, find_item(l, i), now_us);
+    if (rc == -ECANCELED) return rc;
     struct merge_view v = { .intent = i,
                             .seen = &c->observed.seen[at],
                             .listing = l,
@@ -290,9 +293,7 @@ static int drive_intent(struct control *c, uint32_t at, int64_t now_us)
                  intent_event_names[e], d->unfinished);
     else if (e == INTENT_DRAINED && i->state < INTENT_DRAINING && d->trouble[0])
         snprintf(why, sizeof why, "%s: %.140s", intent_event_names[e], d->trouble);
-    int rc =
-        e == INTENT_EVENT_COUNT ? 0 : control_apply(c, at, e, why[0] ? why : NULL, handle, now_us);
-    if (rc == 0) rc = heed_notice(c, at, v.item, now_us);
+    rc = e == INTENT_EVENT_COUNT ? 0 : control_apply(c, at, e, why[0] ? why : NULL, handle, now_us);
     if (rc == 0) rc = heed_stuck(c, at, v.item, now_us);
     if (rc == -ECANCELED) return rc;
     control_see_phase(c, at, now_us);

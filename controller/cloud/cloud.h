@@ -131,6 +131,10 @@ struct cloud_driver {
      * without it is asked at each tick. fn NULL: no longer. */
     void (*watch)(void *ctx, void (*fn)(void *arg), void *arg);
 
+    /* Returns true once after an instance began to leave, or ended, by somebody else's hand: the next listing
+     * should not wait for its turn. Optional, for drivers whose listings cost no call. */
+    bool (*has_news)(void *ctx);
+
     /* Tells fn of what no listing shows and no instance needs, and with `remove` removes it. Optional.
      * It makes no call to a provider, and leaves alone what a create may be making. */
     int (*leftovers)(void *ctx, bool remove, cloud_leftover_fn fn, void *arg, struct err *err);

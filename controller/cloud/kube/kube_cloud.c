@@ -543,6 +543,11 @@ static void watch(void *ctx, void (*fn)(void *arg), void *arg)
     kube_view_watch(k->view, fn, arg);
 }
 
+static bool has_news(void *ctx)
+{
+    return kube_view_has_news(((struct kube_cloud *)ctx)->view);
+}
+
 /* Tells free places: replicas beyond the instances, which hold what they ask for. */
 static int leftovers(void *ctx, bool remove, cloud_leftover_fn fn, void *arg, struct err *err)
 {
@@ -582,6 +587,7 @@ static const struct cloud_driver kube_driver = {
     .submit = submit,
     .next = next,
     .watch = watch,
+    .has_news = has_news,
     .leftovers = leftovers,
 };
 

@@ -48,6 +48,7 @@ struct kube_view {
     struct seen_pod pod[CLOUD_LIST_MAX];
     uint32_t pod_count;
     uint64_t overflow; /* Pods that found no room, since the last list */
+    bool news;
     struct notice notice[KUBE_NOTICES_MAX];
     uint32_t notice_count;
     struct offer_waits waits[CLOUD_PRICES_MAX];
@@ -138,6 +139,7 @@ static void on_node(void *arg, const struct kube_event *e)
     snprintf(n->node, sizeof n->node, "%s", e->meta->name);
     log_event(LOG_INFO, "node_leaves", "node=%s taint=%s in_s=%lld", n->node, taint,
               (long long)(us / 1000000));
+    v->news = true;
     wake(v);
 }
 
@@ -242,6 +244,14 @@ static void put_pod(struct kube_view *v, const struct kube_pod *pod)
         s->waits_us = before.pod.wait == pod->wait ? before.waits_us : now_us;
     if (pod->meta.deleting)
         s->leaves_us = before.leaves_us ? before.leaves_us : now_us + pod->grace_us;
+    v->news |= (s->leaves_us && !before.leaves_us) || (pod->listed.gone && !before.pod.listed.gone);
+}
+
+bool kube_view_has_news(struct kube_view *v)
+{
+    bool news = v->news;
+    v->news = false;
+    return news;
 }
 
 /* Forgets Pods that the cluster has lost before the watch could tell them. */

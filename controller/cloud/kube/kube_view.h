@@ -44,6 +44,9 @@ int kube_view_list(struct kube_view *v, int64_t now_us, struct listed *ret, uint
 /* Returns how long the offer's Pods may wait for a node. */
 int64_t kube_view_patience_us(const struct kube_view *v, const char *offer);
 
+/* Returns true once after a Pod began to leave, or ended, or a node announced its end. */
+bool kube_view_has_news(struct kube_view *v);
+
 /* Calls fn when a Pod changed in a way that the controller should see before its next look. */
 void kube_view_watch(struct kube_view *v, void (*fn)(void *arg), void *arg);
 
