@@ -2,7 +2,6 @@
  * API server, then replies that are lost, a server that hangs, and objects that others delete, restore and label. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "base/core/rng.h"
 #include "base/io/kube/kube_config.h"
 #include "base/io/loop/clock.h"
 #include "base/io/store/store.h"
@@ -63,16 +62,7 @@ static struct store *join(struct store *first)
 /* Takes the lease as soon as the server can be reached again. */
 static void lead_again(struct store *s)
 {
-    const struct store_claim claim = { STR("again"), STR(""), 10000000, 0 };
-    struct store_lease seen;
-    struct err err = { 0 };
-    int rc = -1;
-    for (int64_t until = clock_mono_us() + STARTS_US; rc < 0 && clock_mono_us() < until;) {
-        rc = store_lease_see(s, &seen, &err);
-        if (rc == 0) rc = store_lease_acquire(s, &claim, &seen, NULL, &err);
-        if (rc < 0) usleep(20000);
-    }
-    if (rc < 0) fail_msg("%s", err.text);
+    suite_lead_again(s, STARTS_US);
 }
 
 static struct str named(const char *what)
@@ -128,43 +118,15 @@ static void it_does_so_on_a_real_server(void **state)
 static void random_operations_agree_with_memory(void **state)
 {
     (void)state;
-    static const struct store_log log = { "log", 5 };
-    struct store *s[2] = { open_new(), NULL };
-    assert_int_equal(store_memory_open(100, &s[1], NULL), 0);
-    suite_lead(s[0], "a");
-    struct rng rng;
-    rng_seed(&rng, 7);
-    for (int i = 0; i < 1000; i++) {
-        char key[8], value[24];
-        int rc[2];
-        uint64_t version[2] = { 0 }, op = rng_below(&rng, 4), expect = rng_below(&rng, 20);
-        uint64_t expected = expect == 0 ? STORE_ANY : expect;
-        snprintf(key, sizeof key, "k%d", (int)rng_below(&rng, 6));
-        snprintf(value, sizeof value, "v%d", i);
-        for (int b = 0; b < 2; b++)
-            rc[b] = op == 0   ? store_put_if(s[b], str_from(key), str_from(value), STORE_ABSENT,
-                                             &version[b], NULL)
-                    : op == 1 ? store_put_if(s[b], str_from(key), str_from(value), expected,
-                                             &version[b], NULL)
-                    : op == 2 ? store_delete_if(s[b], str_from(key), expected, NULL)
-                              : store_append(s[b], &log, str_from(value), &version[b], NULL);
-        assert_int_equal(rc[0], rc[1]);
-        assert_int_equal(version[0], version[1]);
-    }
-    /* Both what the leader knows and what another handle reads. */
-    struct store *other = join(s[0]);
-    for (int from = 0; from < 2; from++) {
-        CLEANUP(buf_fini) struct buf a = { 0 }, b = { 0 };
-        struct store *one = from ? other : s[0];
-        assert_int_equal(store_list(one, STR(""), keep_key, &a, NULL), 0);
-        assert_int_equal(store_list(s[1], STR(""), keep_key, &b, NULL), 0);
-        assert_int_equal(store_log_read(one, &log, 0, 9, keep_record, &a, NULL), 0);
-        assert_int_equal(store_log_read(s[1], &log, 0, 9, keep_record, &b, NULL), 0);
-        assert_true(a.len > 10);
-        assert_string_equal(a.data, b.data);
-    }
-    store_close(s[0]);
-    store_close(s[1]);
+    struct store *s = open_new(), *memory;
+    assert_int_equal(store_memory_open(100, &memory, NULL), 0);
+    suite_lead(s, "a");
+    suite_random(s, memory, 1000);
+    struct store *other = join(s);
+    suite_same(s, memory);     /* what the leader knows */
+    suite_same(other, memory); /* what another handle reads */
+    store_close(s);
+    store_close(memory);
     store_close(other);
 }
 

@@ -279,3 +279,48 @@ void shared_under(const char *what, void (*fault)(void))
     assert_string_equal(before.data, after.data);
     shared_expect(SHARED_INSTANCES, ended);
 }
+
+/* ---- faults of the leader ---- */
+
+void shared_leader_stopped(void)
+{
+    uint32_t leader = shared_leader(), other = 1 - leader;
+    shared_stop(leader, true);
+    shared_wait_leader(other);
+    shared_hold(0);
+    shared_wait_answers();
+    shared_stop(leader, false);
+    shared_wait_standby(leader);
+    shared_wait_leader(other);
+}
+
+void shared_leader_killed(void)
+{
+    uint32_t leader = shared_leader(), other = 1 - leader;
+    rig_kill(&shared_controller[leader]);
+    shared_wait_leader(other);
+    shared_wait_answers();
+    shared_start_controller(leader);
+    shared_wait_standby(leader);
+}
+
+void shared_leader_stopped_in_launches(const uint32_t *after_us, size_t count)
+{
+    uint32_t ended = shared_ended();
+    for (size_t i = 0; i < count; i++) {
+        shared_scale(SHARED_INSTANCES + 1);
+        uint32_t leader = shared_leader(), other = 1 - leader;
+        usleep(after_us[i]);
+        shared_stop(leader, true);
+        shared_wait_leader(other);
+        shared_stop(leader, false);
+        shared_wait_standby(leader);
+        shared_wait_instances(SHARED_INSTANCES + 1);
+        shared_expect(SHARED_INSTANCES + 1, ended);
+        shared_scale(SHARED_INSTANCES);
+        shared_wait_instances(SHARED_INSTANCES);
+        ended++;
+        while (rig_count("agent") > SHARED_INSTANCES)
+            usleep(20000);
+    }
+}

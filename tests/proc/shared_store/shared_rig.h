@@ -54,3 +54,11 @@ void shared_expect(uint32_t count, uint32_t ended);
 /* Runs `fault` while clients ask. After it one controller leads and the same instances serve; clients got every
  * token of every output. */
 void shared_under(const char *what, void (*fault)(void));
+
+/* Faults of the leader, whatever the store is. */
+void shared_leader_stopped(void); /* past its lease; it returns and stands by */
+void shared_leader_killed(void);  /* and started again */
+
+/* The leader is stopped so many microseconds after an order to launch, which fall into different steps of it:
+ * nobody launches twice, and the one that returns ends or makes nothing. */
+void shared_leader_stopped_in_launches(const uint32_t *after_us, size_t count);

@@ -38,38 +38,16 @@ static int teardown(void **state)
 
 /* ---- the leader ---- */
 
-static void stopped_and_returning(void)
-{
-    uint32_t leader = shared_leader(), other = 1 - leader;
-    shared_stop(leader, true);
-    shared_wait_leader(other);
-    shared_hold(0);
-    shared_wait_answers();
-    shared_stop(leader, false);
-    shared_wait_standby(leader);
-    shared_wait_leader(other);
-}
-
 static void the_leader_is_stopped_and_returns(void **state)
 {
     (void)state;
-    shared_under("the leader stopped", stopped_and_returning);
-}
-
-static void killed(void)
-{
-    uint32_t leader = shared_leader(), other = 1 - leader;
-    rig_kill(&shared_controller[leader]);
-    shared_wait_leader(other);
-    shared_wait_answers();
-    shared_start_controller(leader);
-    shared_wait_standby(leader);
+    shared_under("the leader stopped", shared_leader_stopped);
 }
 
 static void the_leader_is_killed(void **state)
 {
     (void)state;
-    shared_under("the leader killed", killed);
+    shared_under("the leader killed", shared_leader_killed);
 }
 
 /* It gives the lease back: the other need not wait for its end. */
@@ -88,29 +66,11 @@ static void the_leader_leaves(void **state)
     shared_under("the leader leaves", leaving);
 }
 
-/* The leader is stopped while it launches an instance: nobody launches it twice, and the one that returns ends or
- * makes nothing. The pauses fall into different steps of the launch. */
 static void the_leader_is_stopped_in_the_middle_of_a_launch(void **state)
 {
     (void)state;
     static const uint32_t after_us[] = { 0, 5000, 20000, 60000, 250000 };
-    uint32_t ended = shared_ended();
-    for (size_t i = 0; i < COUNT_OF(after_us); i++) {
-        shared_scale(SHARED_INSTANCES + 1);
-        uint32_t leader = shared_leader(), other = 1 - leader;
-        usleep(after_us[i]);
-        shared_stop(leader, true);
-        shared_wait_leader(other);
-        shared_stop(leader, false);
-        shared_wait_standby(leader);
-        shared_wait_instances(SHARED_INSTANCES + 1);
-        shared_expect(SHARED_INSTANCES + 1, ended);
-        shared_scale(SHARED_INSTANCES);
-        shared_wait_instances(SHARED_INSTANCES);
-        ended++;
-        while (rig_count("agent") > SHARED_INSTANCES)
-            usleep(20000);
-    }
+    shared_leader_stopped_in_launches(after_us, COUNT_OF(after_us));
     CLEANUP(buf_fini) struct buf reply = { 0 };
     assert_int_equal(rig_call(shared_controller[shared_leader()].port, "/metrics", NULL, &reply),
                      200);

@@ -27,63 +27,23 @@ static int teardown(void **state)
 
 /* ---- the leader ---- */
 
-static void stopped_and_returning(void)
-{
-    uint32_t leader = shared_leader(), other = 1 - leader;
-    shared_stop(leader, true);
-    shared_wait_leader(other);
-    shared_hold(0);
-    shared_wait_answers();
-    shared_stop(leader, false);
-    shared_wait_standby(leader);
-    shared_wait_leader(other);
-}
-
 static void the_leader_is_stopped_and_returns(void **state)
 {
     (void)state;
-    shared_under("the leader stopped", stopped_and_returning);
-}
-
-static void killed(void)
-{
-    uint32_t leader = shared_leader(), other = 1 - leader;
-    rig_kill(&shared_controller[leader]);
-    shared_wait_leader(other);
-    shared_wait_answers();
-    shared_start_controller(leader);
-    shared_wait_standby(leader);
+    shared_under("the leader stopped", shared_leader_stopped);
 }
 
 static void the_leader_is_killed(void **state)
 {
     (void)state;
-    shared_under("the leader killed", killed);
+    shared_under("the leader killed", shared_leader_killed);
 }
 
-/* The pauses fall into different steps of a launch: nobody launches twice, and the one that returns ends or makes
- * nothing. */
 static void the_leader_is_stopped_in_the_middle_of_a_launch(void **state)
 {
     (void)state;
     static const uint32_t after_us[] = { 0, 10000, 60000 };
-    uint32_t ended = shared_ended();
-    for (size_t i = 0; i < COUNT_OF(after_us); i++) {
-        shared_scale(SHARED_INSTANCES + 1);
-        uint32_t leader = shared_leader(), other = 1 - leader;
-        usleep(after_us[i]);
-        shared_stop(leader, true);
-        shared_wait_leader(other);
-        shared_stop(leader, false);
-        shared_wait_standby(leader);
-        shared_wait_instances(SHARED_INSTANCES + 1);
-        shared_expect(SHARED_INSTANCES + 1, ended);
-        shared_scale(SHARED_INSTANCES);
-        shared_wait_instances(SHARED_INSTANCES);
-        ended++;
-        while (rig_count("agent") > SHARED_INSTANCES)
-            usleep(20000);
-    }
+    shared_leader_stopped_in_launches(after_us, COUNT_OF(after_us));
 }
 
 /* ---- the API server ---- */

@@ -4,6 +4,8 @@
 #include "base/core/bits.h"
 #include "base/core/fault.h"
 #include "base/core/own.h"
+#include "base/core/rng.h"
+#include "base/io/loop/clock.h"
 #include "base/io/store/store_backend.h"
 
 #include <setjmp.h>
@@ -12,6 +14,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -195,6 +198,45 @@ static void full_disk(struct store *s)
     assert_int_equal(store_put_if(s, STR("k"), STR("new"), version, NULL, NULL), 0);
 }
 
+/* ---- two stores in step ---- */
+
+static const struct store_log random_log = { "log", 5 };
+
+void suite_random(struct store *a, struct store *b, int count)
+{
+    struct store *s[2] = { a, b };
+    struct rng rng;
+    rng_seed(&rng, 7);
+    for (int i = 0; i < count; i++) {
+        char key[8], value[24];
+        int rc[2];
+        uint64_t version[2] = { 0 }, op = rng_below(&rng, 4), expect = rng_below(&rng, 20);
+        uint64_t expected = expect == 0 ? STORE_ANY : expect;
+        snprintf(key, sizeof key, "k%d", (int)rng_below(&rng, 6));
+        snprintf(value, sizeof value, "v%d", i);
+        for (int k = 0; k < 2; k++)
+            rc[k] = op == 0   ? store_put_if(s[k], str_from(key), str_from(value), STORE_ABSENT,
+                                             &version[k], NULL)
+                    : op == 1 ? store_put_if(s[k], str_from(key), str_from(value), expected,
+                                             &version[k], NULL)
+                    : op == 2 ? store_delete_if(s[k], str_from(key), expected, NULL)
+                              : store_append(s[k], &random_log, str_from(value), &version[k], NULL);
+        assert_int_equal(rc[0], rc[1]);
+        assert_int_equal(version[0], version[1]);
+    }
+}
+
+void suite_same(struct store *a, struct store *b)
+{
+    CLEANUP(buf_fini) struct buf one = { 0 }, other = { 0 };
+    assert_int_equal(store_list(a, STR(""), keep_key, &one, NULL), 0);
+    assert_int_equal(store_list(b, STR(""), keep_key, &other, NULL), 0);
+    assert_int_equal(store_log_read(a, &random_log, 0, 9, keep_record, &one, NULL), 0);
+    assert_int_equal(store_log_read(b, &random_log, 0, 9, keep_record, &other, NULL), 0);
+    assert_true(one.len > 10);
+    assert_string_equal(one.data, other.data);
+}
+
 /* ---- the lease ---- */
 
 void suite_lead(struct store *s, const char *holder)
@@ -205,6 +247,20 @@ void suite_lead(struct store *s, const char *holder)
     int rc = store_lease_see(s, &seen, &err);
     if (rc == 0) rc = store_lease_acquire(s, &claim, &seen, NULL, &err);
     if (rc < 0) fail_msg("%d %s", rc, err.text);
+}
+
+void suite_lead_again(struct store *s, int64_t most_us)
+{
+    const struct store_claim claim = { STR("again"), STR(""), 10000000, 0 };
+    struct store_lease seen;
+    struct err err = { 0 };
+    int rc = -1;
+    for (int64_t until = clock_mono_us() + most_us; rc < 0 && clock_mono_us() < until;) {
+        rc = store_lease_see(s, &seen, &err);
+        if (rc == 0) rc = store_lease_acquire(s, &claim, &seen, NULL, &err);
+        if (rc < 0) usleep(20000);
+    }
+    if (rc < 0) fail_msg("%s", err.text);
 }
 
 static void epochs_rise(struct store *s)

@@ -1,4 +1,4 @@
-/* store_suite.h - the cases that every backend of the store passes; t_store and t_store_redis run them.
+/* store_suite.h - the cases that every backend of the store passes; t_store, t_store_redis and t_store_kube run them.
  *
  * A case gets a store that was just opened and is empty.
  */
@@ -12,6 +12,15 @@ void suite_share(struct store *(*open)(void), struct store *(*join)(struct store
 
 /* Takes the lease at once, without the wait that store_election.h asks for. */
 void suite_lead(struct store *s, const char *holder);
+
+/* The same, tried until the store takes it, for up to `most_us`: it may just have come back. */
+void suite_lead_again(struct store *s, int64_t most_us);
+
+/* Makes the same `count` operations, drawn from a seed, on both, which answer alike. */
+void suite_random(struct store *a, struct store *b, int count);
+
+/* Checks that both have the same content after suite_random. */
+void suite_same(struct store *a, struct store *b);
 
 void assert_value(struct store *s, struct str key, struct str value, uint64_t version);
 

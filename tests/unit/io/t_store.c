@@ -3,7 +3,6 @@
 #include "base/core/bits.h"
 #include "base/core/fault.h"
 #include "base/core/own.h"
-#include "base/core/rng.h"
 #include "base/io/file.h"
 #include "base/io/store/store.h"
 #include "tests/unit/io/store_suite.h"
@@ -115,37 +114,11 @@ static void a_lost_content_ends_the_term(void **state)
 static void random_operations_agree(void **state)
 {
     (void)state;
-    static const struct store_log log = { "log", 5 };
-    struct store *s[2] = { open_new_file(), open_memory() };
-    struct rng rng;
-    rng_seed(&rng, 7);
-    for (int i = 0; i < 400; i++) {
-        char key[8], value[24];
-        int rc[2];
-        uint64_t version[2] = { 0 }, op = rng_below(&rng, 4), expect = rng_below(&rng, 20);
-        uint64_t expected = expect == 0 ? STORE_ANY : expect;
-        snprintf(key, sizeof key, "k%d", (int)rng_below(&rng, 6));
-        snprintf(value, sizeof value, "v%d", i);
-        for (int b = 0; b < 2; b++) {
-            rc[b] = op == 0   ? store_put_if(s[b], str_from(key), str_from(value), STORE_ABSENT,
-                                             &version[b], NULL)
-                    : op == 1 ? store_put_if(s[b], str_from(key), str_from(value), expected,
-                                             &version[b], NULL)
-                    : op == 2 ? store_delete_if(s[b], str_from(key), expected, NULL)
-                              : store_append(s[b], &log, str_from(value), &version[b], NULL);
-        }
-        assert_int_equal(rc[0], rc[1]);
-        assert_int_equal(version[0], version[1]);
-    }
-    CLEANUP(buf_fini) struct buf a = { 0 }, b = { 0 };
-    assert_int_equal(store_list(s[0], STR(""), keep_key, &a, NULL), 0);
-    assert_int_equal(store_list(s[1], STR(""), keep_key, &b, NULL), 0);
-    assert_int_equal(store_log_read(s[0], &log, 0, 9, keep_record, &a, NULL), 0);
-    assert_int_equal(store_log_read(s[1], &log, 0, 9, keep_record, &b, NULL), 0);
-    assert_true(a.len > 10);
-    assert_string_equal(a.data, b.data);
-    store_close(s[0]);
-    store_close(s[1]);
+    struct store *file = open_new_file(), *memory = open_memory();
+    suite_random(file, memory, 400);
+    suite_same(file, memory);
+    store_close(file);
+    store_close(memory);
 }
 
 static void memory_is_bounded(void **state)
