@@ -866,17 +866,24 @@ static uint32_t send_logs(struct redis_store *r)
     return c->log_count;
 }
 
+/* Watches the content, and checks that our term goes on. */
+static int watch_term(struct redis_store *r, struct seen *ret, struct err *err)
+{
+    watch(r, str_from(r->keys_key));
+    ask_seen(r);
+    int rc = redis_take(r->link, err);
+    if (rc == 0) rc = take_seen(r, ret, err);
+    if (rc < 0) return rc;
+    rc = check_term(r, ret, err);
+    return rc < 0 ? unwatch(r, rc) : 0;
+}
+
 static int part_once(struct redis_store *r, void *arg, struct err *err)
 {
     struct part *p = arg;
     struct seen seen;
-    watch(r, str_from(r->keys_key));
-    ask_seen(r);
-    int rc = redis_take(r->link, err);
-    if (rc == 0) rc = take_seen(r, &seen, err);
+    int rc = watch_term(r, &seen, err);
     if (rc < 0) return rc;
-    rc = check_term(r, &seen, err);
-    if (rc < 0) return unwatch(r, rc);
     struct state now = seen.state;
     now.writes++;
     now.count = p->last ? copied_count(&r->copy) : COUNT_UNFINISHED;
@@ -1112,13 +1119,8 @@ static int renew_once(struct redis_store *r, void *arg, struct err *err)
 {
     const bool *gives_back = arg;
     struct seen seen;
-    watch(r, str_from(r->keys_key));
-    ask_seen(r);
-    int rc = redis_take(r->link, err);
-    if (rc == 0) rc = take_seen(r, &seen, err);
+    int rc = watch_term(r, &seen, err);
     if (rc < 0) return rc;
-    rc = check_term(r, &seen, err);
-    if (rc < 0) return unwatch(r, rc);
     struct store_lease l = seen.lease;
     l.beat++;
     l.held = !*gives_back;
