@@ -155,6 +155,7 @@ static struct seen_pod *find_pod(struct kube_view *v, const char *name)
 static void forget_pod(struct kube_view *v, const struct kube_meta *meta)
 {
     struct seen_pod *s = find_pod(v, meta->name);
+    v->news |= s != NULL;
     if (s) *s = v->pod[--v->pod_count];
     snprintf(v->ended[v->ended_next++ % ENDED_MAX], KUBE_UID_BYTES, "%s", meta->uid);
 }

@@ -214,6 +214,8 @@ static void a_deleted_pod_leaves(void **state)
                                    .ns = STR(KUBE_RIG_NS),
                                    .name = STR("i-000000000031"),
                                    .del = { .grace_s = 0 } });
+    KUBE_UNTIL(&g->w, g->cloud.driver->has_news(g->cloud.ctx)); /* told at once, and once */
+    assert_false(g->cloud.driver->has_news(g->cloud.ctx));
     KUBE_UNTIL(&g->w, !listed(g, "i-000000000031") || listed(g, "i-000000000031")->leaves_us > 0);
     kube_seen_fini(&s);
     ground_close(g);
