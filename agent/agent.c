@@ -538,19 +538,14 @@ static void on_signal(void *arg, int signo)
 
 /* ---- start ---- */
 
-/* Cuts "HOST:PORT"; the port is *ret_port where there is none. */
 static int cut_address(struct str text, struct str *ret_host, uint32_t *ret_port, const char *what,
                        struct err *err)
 {
-    uint64_t port = *ret_port;
-    size_t colon = text.len;
-    while (colon > 0 && text.data[colon - 1] != ':')
-        colon--;
-    struct str digits = str_of(text.data + colon, text.len - colon);
-    if (colon < 2 || str_to_u64(digits, &port) < 0 || port > UINT16_MAX)
-        return err_set(err, -EINVAL, "%s: want HOST:PORT, not '" STR_FMT "'", what, STR_ARG(text));
-    *ret_host = str_of(text.data, colon - 1);
-    *ret_port = (uint32_t)port;
+    uint16_t port;
+    int rc = str_host_port(text, ret_host, &port);
+    if (rc < 0)
+        return err_set(err, rc, "%s: want HOST:PORT, not '" STR_FMT "'", what, STR_ARG(text));
+    *ret_port = port;
     return 0;
 }
 

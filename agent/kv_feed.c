@@ -213,24 +213,17 @@ static void connect_now(void *arg)
 static int link_init(struct link *l, struct kv_feed *f, const char *name, enum zmtp_role role,
                      struct str at, struct err *err)
 {
-    uint64_t port = 0;
     *l = (struct link){ .feed = f, .name = name, .role = role, .conn = { .fd = -1 } };
     l->timer = (struct loop_timer){ .fn = connect_now, .arg = l };
     l->unix_socket = str_starts(at, STR("ipc://"));
     bool tcp = str_starts(at, STR("tcp://"));
     struct str rest = at.len >= 6 ? str_of(at.data + 6, at.len - 6) : at;
-    size_t colon = rest.len;
-    while (tcp && colon > 0 && rest.data[colon - 1] != ':')
-        colon--;
-    if (tcp && (colon < 2 || str_to_u64(str_of(rest.data + colon, rest.len - colon), &port) < 0 ||
-                port == 0 || port > UINT16_MAX))
+    if (tcp && (str_host_port(rest, &rest, &l->port) < 0 || l->port == 0))
         return err_set(err, -EINVAL, "KV events at " STR_FMT ": want tcp://HOST:PORT", STR_ARG(at));
-    if (tcp) rest.len = colon - 1;
     if ((!tcp && !l->unix_socket) || rest.len == 0 || rest.len >= sizeof l->host)
         return err_set(err, -EINVAL, "KV events at " STR_FMT ": want ipc://PATH or tcp://HOST:PORT",
                        STR_ARG(at));
     memcpy(l->host, rest.data, rest.len);
-    l->port = (uint16_t)port;
     return 0;
 }
 

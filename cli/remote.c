@@ -34,22 +34,14 @@ int remote_print(int output, struct buf *json, struct err *err)
 
 static int split(struct str text, char *ret_host, size_t size, uint16_t *ret_port, struct err *err)
 {
-    size_t colon = text.len;
-    while (colon > 0 && text.data[colon - 1] != ':')
-        colon--;
-    uint64_t port = 0;
-    if (colon < 2 || str_to_u64(str_of(text.data + colon, text.len - colon), &port) < 0 ||
-        port < 1 || port > 65535)
+    struct str host;
+    if (str_host_port(text, &host, ret_port) < 0 || *ret_port == 0)
         return err_set(err, -EINVAL, "--controller '" STR_FMT "': want HOST:PORT", STR_ARG(text));
-    struct str host = str_of(text.data, colon - 1);
-    if (str_starts(host, STR("[")) && str_ends(host, STR("]")))
-        host = str_of(host.data + 1, host.len - 2);
-    if (host.len == 0 || host.len >= size)
+    if (host.len >= size)
         return err_set(err, -EINVAL, "--controller '" STR_FMT "': the host has 1 to %zu bytes",
                        STR_ARG(text), size - 1);
     memcpy(ret_host, host.data, host.len);
     ret_host[host.len] = 0;
-    *ret_port = (uint16_t)port;
     return 0;
 }
 

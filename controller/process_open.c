@@ -130,16 +130,11 @@ static int open_clouds(struct controller *c, struct err *err)
 /* Splits controller.agents_reach, with or without "https://", into host and port. */
 static int split_reach(struct str text, struct str *ret_host, uint32_t *ret_port, struct err *err)
 {
+    uint16_t port;
     tls_url_cut(&text);
-    size_t colon = text.len;
-    while (colon > 0 && text.data[colon - 1] != ':')
-        colon--;
-    uint64_t port;
-    if (colon < 2 || str_to_u64(str_of(text.data + colon, text.len - colon), &port) < 0 ||
-        port < 1 || port > 65535)
+    if (str_host_port(text, ret_host, &port) < 0 || port == 0)
         return err_set(err, -EINVAL, "controller.agents_reach: want HOST:PORT");
-    *ret_host = str_of(text.data, colon - 1);
-    *ret_port = (uint32_t)port;
+    *ret_port = port;
     return 0;
 }
 

@@ -14,23 +14,15 @@ int controller_address_parse(struct str text, struct controller_address *ret, st
 {
     struct controller_address a = { 0 };
     struct str rest = text;
-    uint64_t port;
+    struct str host;
     a.tls = cut(&rest, STR("https://"));
     if (!a.tls) (void)cut(&rest, STR("http://"));
-    size_t colon = rest.len;
-    while (colon > 0 && rest.data[colon - 1] != ':')
-        colon--;
-    if (colon < 2 || str_to_u64(str_of(rest.data + colon, rest.len - colon), &port) < 0 ||
-        port < 1 || port > 65535)
+    if (str_host_port(rest, &host, &a.port) < 0 || a.port == 0)
         return err_set(err, -EINVAL, "'" STR_FMT "': want [https://]HOST:PORT", STR_ARG(text));
-    struct str host = str_of(rest.data, colon - 1);
-    if (host.len > 2 && host.data[0] == '[' && host.data[host.len - 1] == ']')
-        host = str_of(host.data + 1, host.len - 2);
-    if (host.len == 0 || host.len >= sizeof a.host)
+    if (host.len >= sizeof a.host)
         return err_set(err, -EINVAL, "'" STR_FMT "': the host has 1 to %zu bytes", STR_ARG(text),
                        sizeof a.host - 1);
     memcpy(a.host, host.data, host.len);
-    a.port = (uint16_t)port;
     *ret = a;
     return 0;
 }

@@ -138,21 +138,8 @@ const struct config_section router_section = {
 
 int router_address(struct str text, struct str *ret_host, uint16_t *ret_port, struct err *err)
 {
-    size_t colon = text.len;
-    while (colon > 0 && text.data[colon - 1] != ':')
-        colon--;
-    uint64_t port;
-    if (colon < 2 || str_to_u64(str_of(text.data + colon, text.len - colon), &port) < 0 ||
-        port > 65535) {
-        return err_set(err, -EINVAL, "'" STR_FMT "': want HOST:PORT", STR_ARG(text));
-    }
-    struct str host = str_of(text.data, colon - 1);
-    if (str_starts(host, STR("[")) && str_ends(host, STR("]"))) {
-        host = str_of(host.data + 1, host.len - 2);
-    }
-    *ret_host = host;
-    *ret_port = (uint16_t)port;
-    return 0;
+    int rc = str_host_port(text, ret_host, ret_port);
+    return rc < 0 ? err_set(err, rc, "'" STR_FMT "': want HOST:PORT", STR_ARG(text)) : 0;
 }
 
 int router_endpoint(struct str text, struct router_endpoint *ret, struct err *err)

@@ -111,6 +111,24 @@ int str_to_u64(struct str s, uint64_t *ret)
     return 0;
 }
 
+int str_host_port(struct str text, struct str *ret_host, uint16_t *ret_port)
+{
+    uint64_t port;
+    size_t colon = text.len;
+    while (colon > 0 && text.data[colon - 1] != ':')
+        colon--;
+    if (colon < 2 || str_to_u64(str_of(text.data + colon, text.len - colon), &port) < 0 ||
+        port > UINT16_MAX)
+        return -EINVAL;
+    struct str host = str_of(text.data, colon - 1);
+    if (str_starts(host, STR("[")) && str_ends(host, STR("]")))
+        host = str_of(host.data + 1, host.len - 2);
+    if (host.len == 0) return -EINVAL;
+    *ret_host = host;
+    *ret_port = (uint16_t)port;
+    return 0;
+}
+
 int str_to_i64(struct str s, int64_t *ret)
 {
     bool negative = s.len && s.data[0] == '-';

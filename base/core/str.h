@@ -45,6 +45,10 @@ size_t str_find(struct str s, struct str needle);
 /* Parse strict decimal; -EINVAL for anything that is not wholly a number, -ERANGE beyond the type. */
 int str_to_i64(struct str s, int64_t *ret);
 int str_to_u64(struct str s, uint64_t *ret);
+
+/* Splits HOST:PORT at the last colon, without the brackets of an IPv6 address. -EINVAL: there is no host, or no
+ * port of 0 to 65535. The host is a part of `text`. */
+int str_host_port(struct str text, struct str *ret_host, uint16_t *ret_port);
 int str_to_f64(struct str s, double *ret); /* finite only */
 
 /* Returns true if all of `s` is well-formed UTF-8 (no overlong forms, no surrogates). */

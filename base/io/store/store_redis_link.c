@@ -370,19 +370,14 @@ static int read_some(struct redis_link *l, size_t *bytes, struct err *err)
 /* Points to the server that "MOVED SLOT HOST:PORT" names. An empty host is the one that answered. */
 static bool follow(struct redis_link *l, struct str text)
 {
-    uint64_t port;
-    struct str rest = text;
+    uint16_t port;
+    struct str rest = text, name;
     (void)str_cut(&rest, ' ');
     (void)str_cut(&rest, ' ');
-    size_t colon = rest.len;
-    while (colon > 0 && rest.data[colon - 1] != ':')
-        colon--;
-    if (colon == 0 || str_to_u64(str_of(rest.data + colon, rest.len - colon), &port) < 0)
+    if (str_host_port(rest, &name, &port) < 0 || port == 0 || name.len >= REDIS_HOST_BYTES)
         return false;
-    struct str name = str_of(rest.data, colon - 1);
-    if (port < 1 || port > 65535 || name.len == 0 || name.len >= REDIS_HOST_BYTES) return false;
     if (l->asked == &l->moved) return false; /* its name is under way; the next call comes again */
-    l->moved = (struct host){ .port = (uint16_t)port };
+    l->moved = (struct host){ .port = port };
     memcpy(l->moved.name, name.data, name.len);
     return true;
 }

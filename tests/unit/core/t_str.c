@@ -131,6 +131,32 @@ static void cut_leaves_the_rest(void **state)
     assert_int_equal(rest.len, 0);
 }
 
+static void host_and_port(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *host; /* NULL: refused */
+        uint16_t port;
+    } rows[] = {
+        { "a:1", "a", 1 },         { "h.example:65535", "h.example", 65535 },
+        { "[::1]:80", "::1", 80 }, { "::1:80", "::1", 80 },
+        { "a:0", "a", 0 },         { "[a:1", "[a", 1 },
+        { "", NULL, 0 },           { ":", NULL, 0 },
+        { ":80", NULL, 0 },        { "a", NULL, 0 },
+        { "a:", NULL, 0 },         { "a:65536", NULL, 0 },
+        { "a:-1", NULL, 0 },       { "a: 1", NULL, 0 },
+        { "[]:80", NULL, 0 },      { "a:18446744073709551617", NULL, 0 },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct str host = STR("kept");
+        uint16_t port = 7;
+        int rc = str_host_port(str_from(rows[i].text), &host, &port);
+        if (rc != (rows[i].host ? 0 : -EINVAL)) fail_msg("'%s': %d", rows[i].text, rc);
+        assert_true(str_eq(host, rows[i].host ? str_from(rows[i].host) : STR("kept")));
+        assert_int_equal(port, rows[i].host ? rows[i].port : 7);
+    }
+}
+
 static void utf8_edges(void **state)
 {
     (void)state;
@@ -332,6 +358,7 @@ int main(void)
         cmocka_unit_test(f64_is_strict),
         cmocka_unit_test(comparisons),
         cmocka_unit_test(cut_leaves_the_rest),
+        cmocka_unit_test(host_and_port),
         cmocka_unit_test(utf8_edges),
         cmocka_unit_test(utf8_goes_round),
         cmocka_unit_test(nearest_name),
