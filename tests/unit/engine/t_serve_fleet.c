@@ -122,23 +122,22 @@ static void t_the_fleet_side(void **state)
     rmdir(folder);
 }
 
-/* With one place, the waiting request of lower rank runs first, although it came second. The other
- * one never ends, so behind it the short one would never end either. Steps are slow, so that
- * neither waits for the 200 steps after which its policy lifts it. */
-static void t_a_rank_orders_those_that_wait(void **state)
+#define LIFT_STEPS \
+    200 /* after so many a waiting request is lifted (policies/order/learned_rank.c) */
+#define RANK_TRIES 3
+
+/* With one place, the waiting request of lower rank runs first, although it came second. The other one never
+ * ends, so behind it the short one would never end either. Returns false if the clients were so late that a
+ * request may have been lifted. */
+static bool lower_rank_runs_first(struct engine *e)
 {
-    (void)state;
-    static const char *const args[] = { "--order", "learned_rank", "--max-num-seqs",
-                                        "1",       "--cpu-share",  SLOW,
-                                        NULL };
     static const uint32_t ids[] = { 30, 31, 32, 33 };
-    struct engine e;
     struct buf seen[2] = { { 0 }, { 0 } };
     CLEANUP(buf_fini) struct buf blocked = { 0 };
-    engine_open(&e, args);
-    int blocker = connect_raw(&e), waits[2] = { connect_raw(&e), connect_raw(&e) };
+    int blocker = connect_raw(e), waits[2] = { connect_raw(e), connect_raw(e) };
     send_raw(blocker, "/v1/completions", ENDLESS_STREAM);
     read_raw(blocker, "data: ", &blocked);
+    double before = metric(e, "muster_engine_step_seconds_count");
     for (int i = 0; i < 2; i++) {
         CLEANUP(buf_fini) struct buf body = { 0 };
         const struct generate_request req = { .id = i == 0 ? STR("long") : STR("short"),
@@ -152,17 +151,36 @@ static void t_a_rank_orders_those_that_wait(void **state)
                                               .rank = i == 0 ? 2 : -2 };
         assert_int_equal(generate_encode(&req, &body), 0);
         send_raw(waits[i], "/internal/generate", body.data);
-        until_metric(&e, "muster_engine_requests_waiting", i + 1);
+        until_metric(e, "muster_engine_requests_waiting", i + 1);
     }
     close(blocker);
     read_either_raw(waits, "\"finish\"", seen);
-    assert_null(seen[0].data ? strstr(seen[0].data, "\"finish\"") : NULL);
-    assert_non_null(strstr(seen[1].data, "\"finish\""));
+    bool in_time = metric(e, "muster_engine_step_seconds_count") - before < LIFT_STEPS;
+    if (in_time) {
+        assert_null(seen[0].data ? strstr(seen[0].data, "\"finish\"") : NULL);
+        assert_non_null(strstr(seen[1].data, "\"finish\""));
+    }
     for (int i = 0; i < 2; i++) {
         close(waits[i]);
         buf_fini(&seen[i]);
     }
-    engine_close(&e);
+    return in_time;
+}
+
+static void t_a_rank_orders_those_that_wait(void **state)
+{
+    (void)state;
+    static const char *const args[] = { "--order", "learned_rank", "--max-num-seqs",
+                                        "1",       "--cpu-share",  SLOW,
+                                        NULL };
+    bool in_time = false;
+    for (int i = 0; i < RANK_TRIES && !in_time; i++) {
+        struct engine e;
+        engine_open(&e, args);
+        in_time = lower_rank_runs_first(&e);
+        engine_close(&e);
+    }
+    assert_true(in_time);
 }
 
 /* One request runs and three of one tenant fill the queue: the last of them loses its place to
