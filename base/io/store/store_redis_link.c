@@ -408,7 +408,6 @@ static const struct {
 
 static int take_refusal(struct redis_link *l, struct str text, struct err *err)
 {
-    CLEANUP(buf_fini) struct buf copy = { 0 };
     struct str rest = text, word = str_cut(&rest, ' ');
     int rc = -EIO;
     const char *next = "";
