@@ -229,7 +229,7 @@ static int fill_market(const struct offer_section *from, struct local_offer *ret
 static const char *const secret_keys[] = { "tenant/",       "token/",       "keys",
                                            "aside/tenant/", "aside/token/", "aside/keys" };
 
-static int open_kube_store(const struct controller_config *config, const char *const *environ,
+static int open_kube_store(const struct controller_config *config, const char *const *environment,
                            struct store **ret, struct err *err)
 {
     const struct controller_section *s = config->controller;
@@ -240,7 +240,7 @@ static int open_kube_store(const struct controller_config *config, const char *c
         .ns = kube ? kube->namespace : (struct str){ 0 },
         .kubeconfig = kube ? kube->kubeconfig : (struct str){ 0 },
         .context = kube ? kube->context : (struct str){ 0 },
-        .environ = environ,
+        .environ = environment,
         .secret = secret_keys,
         .secret_count = COUNT_OF(secret_keys),
         .timeout_us = s->store_timeout_us,
@@ -248,11 +248,11 @@ static int open_kube_store(const struct controller_config *config, const char *c
     return store_kube_open(&c, ret, err);
 }
 
-int setup_shared_store(const struct controller_config *config, const char *const *environ,
+int setup_shared_store(const struct controller_config *config, const char *const *environment,
                        struct store **ret, struct err *err)
 {
     const struct controller_section *s = config->controller;
-    if (store_kube_is_named(s->store)) return open_kube_store(config, environ, ret, err);
+    if (store_kube_is_named(s->store)) return open_kube_store(config, environment, ret, err);
     const struct store_redis_config redis = { .url = s->store,
                                               .password_file = s->store_password_file,
                                               .fleet = s->store_fleet,

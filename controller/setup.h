@@ -9,9 +9,9 @@
 #include "controller/config.h"
 #include "controller/control.h"
 
-/* Opens the store that controller.store names and several controllers may share: any but "file". `environ` lives as
+/* Opens the store that controller.store names and several controllers may share: any but "file". `environment` lives as
  * long as the store. */
-int setup_shared_store(const struct controller_config *config, const char *const *environ,
+int setup_shared_store(const struct controller_config *config, const char *const *environment,
                        struct store **ret, struct err *err);
 
 /* Fills the local cloud's offers; the array lives in `arena`. */

@@ -366,15 +366,15 @@ static void check_workloads(struct check *c)
     }
 }
 
-int kube_check(const struct kube_settings *settings, const char *const *environ,
+int kube_check(const struct kube_settings *settings, const char *const *environment,
                cloud_finding_fn fn, void *arg, struct err *err)
 {
     struct check c = { .settings = settings, .fn = fn, .arg = arg };
     const struct kube_section *s = settings->section;
     const struct kube_source source = { .path = s->kubeconfig.len > 0 ? s->kubeconfig.data : NULL,
                                         .context = s->context,
-                                        .environ = environ };
-    const struct kube_client_config client = { .calls_per_s = 100, .environ = environ };
+                                        .environ = environment };
+    const struct kube_client_config client = { .calls_per_s = 100, .environ = environment };
     int rc = kube_config_load(&source, &c.cluster, err);
     if (rc == 0) rc = loop_new(&c.loop, err);
     if (rc == 0) rc = kube_client_new(c.loop, c.cluster, &client, &c.client, err);

@@ -10,5 +10,5 @@
 #define KUBE_CHECK_US 10000000
 
 /* Calls fn with each finding. -errno: the cluster is not named or cannot be opened, and err says why. */
-int kube_check(const struct kube_settings *settings, const char *const *environ,
+int kube_check(const struct kube_settings *settings, const char *const *environment,
                cloud_finding_fn fn, void *arg, struct err *err);

@@ -591,20 +591,20 @@ static const struct cloud_driver kube_driver = {
     .leftovers = leftovers,
 };
 
-static int connect_cluster(struct kube_cloud *k, const char *const *environ, uint64_t seed,
+static int connect_cluster(struct kube_cloud *k, const char *const *environment, uint64_t seed,
                            struct err *err)
 {
     const struct kube_section *s = k->settings->section;
     const struct kube_source source = { .path = s->kubeconfig.len > 0 ? s->kubeconfig.data : NULL,
                                         .context = s->context,
-                                        .environ = environ };
+                                        .environ = environment };
     int rc = kube_config_load(&source, &k->cluster, err);
     if (rc < 0) return rc;
     k->ns = s->namespace.len > 0 ? s->namespace : k->cluster->ns;
     const struct kube_client_config client = { .calls_per_s = s->calls_per_s,
                                                .seed = seed,
                                                .meters = k->settings->meters,
-                                               .environ = environ };
+                                               .environ = environment };
     rc = kube_client_new(k->loop, k->cluster, &client, &k->client, err);
     if (rc < 0) return rc;
     const struct kube_nodes_config nodes = { .price = k->settings->price,
@@ -627,7 +627,8 @@ static int connect_cluster(struct kube_cloud *k, const char *const *environ, uin
 }
 
 int kube_cloud_open(struct loop *l, const struct kube_settings *settings, int64_t drain_us,
-                    const char *const *environ, uint64_t seed, struct cloud *ret, struct err *err)
+                    const char *const *environment, uint64_t seed, struct cloud *ret,
+                    struct err *err)
 {
     struct kube_cloud *k = calloc(1, sizeof *k);
     must(k);
@@ -635,7 +636,7 @@ int kube_cloud_open(struct loop *l, const struct kube_settings *settings, int64_
     k->settings = settings;
     k->driver = kube_driver;
     k->grace_s = drain_us / 1000000 + DRAIN_MARGIN_S;
-    int rc = connect_cluster(k, environ, seed, err);
+    int rc = connect_cluster(k, environment, seed, err);
     if (rc < 0) {
         close_cloud(k);
         return err_prefix(err, rc, "kubernetes");

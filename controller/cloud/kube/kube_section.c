@@ -284,7 +284,10 @@ static int make_sold(const struct kube_section *s, const struct kube_offer_secti
                          .lead_s = (double)from->lead_us / 1e6,
                          .seqs_max = (uint32_t)from->max_num_seqs,
                          .has_prior = perf[0] > 0 || perf[1] > 0 || perf[2] > 0 || perf[3] > 0,
-                         .prior = { perf[0], perf[1], perf[2], perf[3] } };
+                         .prior = { .step_s = perf[0],
+                                    .prefill_token_s = perf[1],
+                                    .decode_seq_s = perf[2],
+                                    .kv_read_s = perf[3] } };
     must(name_copy(o->name, sizeof o->name, from->name) == 0); /* the schema bounds it */
     must(name_copy(o->zone, sizeof o->zone, from->zone) == 0);
     must(name_copy(o->provider, sizeof o->provider, STR("kubernetes")) == 0);
