@@ -13,7 +13,11 @@ static void read_again(const struct exposition_row *row)
     struct exposition_reader r;
     struct exposition_row back;
     buf_str(&text, row->name);
-    if (row->labels.len > 0) buf_printf(&text, "{" STR_FMT "}", STR_ARG(row->labels));
+    if (row->labels.len > 0) {
+        buf_str(&text, STR("{"));
+        buf_str(&text, row->labels); /* may hold zero bytes */
+        buf_str(&text, STR("}"));
+    }
     must(buf_printf(&text, " %.17g", row->value) == 0);
     exposition_reader_init(&r, buf_view(&text));
     must(exposition_next(&r, &back));
