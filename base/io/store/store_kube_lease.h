@@ -1,6 +1,6 @@
 /* store_kube_lease.h - the Lease that says who may write to a store on Kubernetes, and what its objects are.
  *
- * Layer:   base/io, private to store_kube.c. No I/O; the date is printed for people, and compared by nobody
+ * Layer:   base/io, private to store_kube*.c. No I/O; the date is printed for people, and compared by nobody
  * Threads: the store's
  */
 #pragma once

@@ -157,3 +157,30 @@ int kube_link_new(const struct store_kube_config *config, struct kube_link **ret
     if (rc == 0) *ret = TAKE(l);
     return rc;
 }
+
+/* ---- one job ---- */
+
+void kube_job_set(struct kube_job *j, enum kube_verb verb, const struct kube_resource *resource,
+                  const char *name)
+{
+    buf_clear(&j->body);
+    j->verb = verb;
+    j->resource = resource;
+    snprintf(j->name, sizeof j->name, "%s", name);
+}
+
+int kube_job_failed(const struct kube_job *j, struct err *err)
+{
+    int rc = j->unsure ? -EREMOTEIO
+             : j->rc == -ETIMEDOUT || j->rc == -EHOSTUNREACH || j->rc == -EACCES ||
+                     j->rc == -EPERM || j->rc == -ENOMEM || j->rc == -ECONNRESET
+                 ? j->rc
+                 : -EIO;
+    return err_set(err, rc, "store: %s%s", j->problem, j->unsure ? "; it may be written" : "");
+}
+
+bool kube_job_is_conflict(const struct kube_job *j)
+{
+    if (j->unsure) return false;
+    return j->rc == -ESTALE || j->rc == -EEXIST || (j->rc == -ENOENT && j->verb == KUBE_PATCH);
+}

@@ -1,6 +1,6 @@
-/* store_kube_link.h - makes calls to a Kubernetes API server for store_kube.c, and waits for their end.
+/* store_kube_link.h - makes calls to a Kubernetes API server for the store, and waits for their end.
  *
- * Layer:   base/io, private to store_kube.c
+ * Layer:   base/io, private to store_kube*.c
  * Threads: the store's. The calls run on a loop of their own, which turns only while the store waits
  * Rules:   (1) a round of calls has one deadline; KUBE_LINK_WINDOW of them are under way at once
  *          (2) after a round that did not reach the server calls fail at once for a while, which grows up to
@@ -38,3 +38,11 @@ struct str kube_link_ns(const struct kube_link *l);
 int kube_link_run(struct kube_link *l, struct kube_job *jobs, uint32_t count, int64_t wait_us,
                   struct err *err);
 bool kube_link_is_up(const struct kube_link *l); /* the last try reached the server */
+
+/* Says which call a job is; its body is empty. */
+void kube_job_set(struct kube_job *j, enum kube_verb verb, const struct kube_resource *resource,
+                  const char *name);
+/* Returns the failure of a call, as one that says nothing about a key. */
+int kube_job_failed(const struct kube_job *j, struct err *err);
+/* Returns true if the object is another than the one that the write was meant for. */
+bool kube_job_is_conflict(const struct kube_job *j);

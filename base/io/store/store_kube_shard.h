@@ -1,7 +1,7 @@
 /* store_kube_shard.h - a part of a store's content as it is kept in one ConfigMap or Secret: its values in memory,
  * and their JSON.
  *
- * Layer:   base/io, private to store_kube.c. No I/O and no clock
+ * Layer:   base/io, private to store_kube*.c. No I/O and no clock
  * Threads: the store's
  * Rules:   (1) a change is made in three steps: shard_add and shard_drop mark values, shard_print writes what the
  *              API is sent, and shard_keep or shard_undo says what came of it
