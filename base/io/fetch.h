@@ -1,6 +1,6 @@
 /* fetch.h - makes HTTP calls to servers of others (cloud and cluster APIs) on a loop, through libcurl.
  *
- * Layer:   base/io (base/core, loop, resolver; libcurl in fetch.c only). Parts of a fleet call each other
+ * Layer:   base/io (base/core, loop, resolver; libcurl by fetch_call.h only). Parts of a fleet call each other
  *          by http/http_client.h
  * Threads: the loop's
  * Life:    a call lives from fetch_start until on_end returns, or until fetch_cancel. No callback comes
