@@ -1,11 +1,12 @@
 /* sched_state.h - defines the members of a scheduler.
  *
- * Layer:    engine/core, private to scheduler.c, sched_queue.c, sched_memory.c and sched_round.c
+ * Layer:    engine/core, private to scheduler.c and sched_*.c
  * Rules:    `queue` is written by sched_queue.c alone, `memory` by sched_memory.c alone, `round` by
- *           sched_round.c alone; lists of sessions, counts and batch by the scheduler and, where a
+ *           sched_round.c alone, `chunk` by sched_chunk.c alone; lists of sessions, counts and batch by the scheduler and, where a
  *           session gives up its place, by sched_memory.c
  */
 #pragma once
+#include "engine/core/sched_chunk.h"
 #include "engine/core/sched_memory.h"
 #include "engine/core/sched_queue.h"
 #include "engine/core/sched_round.h"
@@ -19,20 +20,14 @@ struct scheduler {
     struct sched_queue queue;
     struct sched_memory memory;
     struct sched_round round; /* for an admit policy that forms batches */
+    struct sched_chunk chunk;
     struct list waiting, parked, running, ended;
     struct list aborting;
     struct heap due;
     struct sched_batch batch;
     struct sched_counts counts;
-    int64_t now_us;        /* of the last call with a time; never goes back */
-    struct perf_coef perf; /* of the current plan */
-    /* scratch of pending_max, for a chunk policy that aims; or NULL */
-    struct chunk_session *pending;
-    uint32_t pending_max;
-    uint32_t aim; /* of the current plan, once computed */
-    bool aimed;
-    double arrivals_s, arrived_owed_s; /* running means: requests and prompt tokens a second */
-    int64_t arrived_us;
+    int64_t now_us;           /* of the last call with a time; never goes back */
+    struct perf_coef perf;    /* of the current plan */
     double batch_mean;        /* running mean of running sessions */
     double output_mean;       /* running mean of outputs that ended by stop or length */
     double preempt_s;         /* expected cost of preemptions since the last step */
@@ -54,5 +49,13 @@ static inline bool session_is_parked(const struct session *x)
 
 /* ---- scheduler.c ---- */
 
-void sched_batch_remove(struct scheduler *s, struct session *x);
+/* Returns the scheduler's time, which never goes back. */
+int64_t sched_clock(struct scheduler *s, int64_t now_us);
+void sched_end_due(struct scheduler *s, int64_t now_us);         /* aborts and deadlines */
+uint32_t sched_queued_count(const struct scheduler *s);          /* waiting sessions that may run */
 void sched_stop_running(struct scheduler *s, struct session *x); /* from running to waiting */
+
+/* ---- sched_plan.c ---- */
+
+void sched_batch_remove(struct scheduler *s, struct session *x);
+void sched_batch_shape(struct sched_batch *b); /* fills `shape` from the items */

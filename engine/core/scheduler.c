@@ -1,4 +1,5 @@
-/* scheduler.c - plans prompts, cache hits, decoding and resuming on one path: computed -> total.
+/* scheduler.c - keeps sessions from submission to end, on one path from computed to total: prompts, cache hits,
+ * decoding and resuming.
  *
  * Follows vLLM's V1 scheduler in having no phases, and differs in four points. Decoding sessions
  * are served before begun prompts, so that a long prompt never delays a token that is due
@@ -17,16 +18,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WAITING_SHOWN_MAX 256    /* to the chunk policy */
 #define OUTPUT_PRIOR_TOKENS 64.0 /* mean output before any was seen */
-#define ARRIVALS_S 60.0          /* over which arrivals are averaged, each weighed by exp(-age) */
-#define OWED_STEPS 64            /* step budgets; sessions behind so much work are not shown */
 #define OUTPUT_MEAN_RATE 0.05    /* of the running mean of output lengths */
-#define BATCH_MEAN_RATE 0.02     /* of the running mean of sessions in a step */
 #define WEIGHT_MIN 1e-6          /* of a tenant: sums over less would drown those of others */
 #define WEIGHT_MAX 1e6
-#define LOSSES_MAX 3
-#define CHECK_PAGES_PER_STEP 256 /* a debug build recounts so many pages a step on average */
 
 static int config_check(const struct sched_config *c, struct err *err)
 {
@@ -56,17 +51,6 @@ static int config_check(const struct sched_config *c, struct err *err)
     return 0;
 }
 
-/* Takes scratch for a chunk policy that aims at the SLOs of TTFT and TPOT. Without both it works as
- * a policy that does not aim. */
-static int new_pending(struct scheduler *s)
-{
-    const struct sched_config *c = &s->config;
-    if (!s->policies.chunk->aim || c->ttft_s_max <= 0 || c->step_s_max <= 0) return 0;
-    s->pending_max = c->seqs_max + min_u32(c->waiting_max, WAITING_SHOWN_MAX);
-    s->pending = calloc(s->pending_max, sizeof *s->pending);
-    return s->pending ? 0 : -ENOMEM;
-}
-
 static int new_batch(struct scheduler *s)
 {
     s->batch.item = calloc(s->config.seqs_max, sizeof *s->batch.item);
@@ -93,7 +77,7 @@ int sched_new(const struct sched_config *config, struct scheduler **ret, struct 
         s->policies.fair->observe || s->policies.order->observe || s->policies.admit->observe;
     s->output_mean = OUTPUT_PRIOR_TOKENS;
     heap_init(&s->due, (size_t)config->waiting_max + config->seqs_max);
-    if (sched_queue_init(s) < 0 || new_pending(s) < 0 || new_batch(s) < 0) return -ENOMEM;
+    if (sched_queue_init(s) < 0 || sched_chunk_init(s) < 0 || new_batch(s) < 0) return -ENOMEM;
     if (sched_round_init(s) < 0) return -ENOMEM;
     rc = sched_memory_init(s, err);
     if (rc < 0) return rc;
@@ -118,107 +102,9 @@ void sched_free(struct scheduler *s)
     free_all(&s->ended);
     sched_memory_fini(s);
     sched_round_fini(s);
-    free(s->pending);
+    sched_chunk_fini(s);
     free(s->batch.item);
     free(s);
-}
-
-/* ---- chunks --------------------------------------------------------------------------------- */
-
-static void count_arrival(struct scheduler *s, const struct sched_request *req)
-{
-    double age = (double)(req->arrival_us - s->arrived_us) * 1e-6 / ARRIVALS_S;
-    if (age > 0) { /* a request that was sent on may have arrived in the past */
-        s->arrivals_s *= exp(-age);
-        s->arrived_owed_s *= exp(-age);
-        s->arrived_us = req->arrival_us;
-    }
-    s->arrivals_s += 1 / ARRIVALS_S;
-    s->arrived_owed_s += (req->prompt_tokens - req->imported_tokens) / ARRIVALS_S;
-}
-
-static struct chunk_session pending_of(const struct scheduler *s, const struct session *x)
-{
-    uint32_t generated = session_generated(x);
-    double ttft_s = s->config.ttft_s_max;
-    struct chunk_session ret = { .output = x->predicted_mean ? x->predicted_mean : s->output_mean };
-    ret.output = fmax(1, ret.output);
-    if (generated > 0) {
-        bool late = (double)(x->first_token_us - x->arrival_us) * 1e-6 > ttft_s;
-        double used_s = (double)(s->now_us - x->first_token_us) * 1e-6;
-        ret.slack_s = late ? -(double)INFINITY : s->config.step_s_max * generated - used_s;
-        return ret;
-    }
-    ret.owed = x->prompt_tokens - min_u32(session_known(x), x->prompt_tokens - 1);
-    ret.slack_s = ttft_s - (double)(s->now_us - x->arrival_us) * 1e-6;
-    return ret;
-}
-
-static void add_pending(const struct scheduler *s, const struct list *sessions,
-                        struct chunk_scene *ret)
-{
-    double most = (double)OWED_STEPS * s->config.batch_tokens_max;
-    LIST_EACH (sessions, node) {
-        const struct session *x = SESSION_OF(node);
-        if (ret->count == s->pending_max || ret->owed >= most) return;
-        if (session_stands(x)) continue;
-        s->pending[ret->count] = pending_of(s, x);
-        ret->owed += s->pending[ret->count++].owed;
-    }
-}
-
-static uint32_t aim(struct scheduler *s, const struct chunk_view *view)
-{
-    double age = fmax(0, (double)(s->now_us - s->arrived_us) * 1e-6 / ARRIVALS_S);
-    struct chunk_scene scene = { .session = s->pending,
-                                 .ttft_s_max = s->config.ttft_s_max,
-                                 .arrivals_s = s->arrivals_s * exp(-age),
-                                 .arrived_owed_s = s->arrived_owed_s * exp(-age),
-                                 .output = fmax(1, s->output_mean) };
-    add_pending(s, &s->running, &scene);
-    add_pending(s, &s->parked, &scene);
-    add_pending(s, &s->waiting, &scene);
-    return s->policies.chunk->aim(view, &scene);
-}
-
-static void fill_shape(struct sched_batch *b)
-{
-    b->shape = (struct perf_shape){ 0 };
-    for (uint32_t i = 0; i < b->count; i++) {
-        uint64_t start = b->item[i].start, n = b->item[i].count;
-        if (n == 1) {
-            b->shape.decoding_seqs++;
-            b->shape.kv_tokens_decoding += start + 1;
-        } else {
-            b->shape.prefill_tokens += (uint32_t)n;
-            b->shape.prefill_chunks++;
-        }
-        b->shape.kv_tokens_read += n * start + n * (n + 1) / 2;
-    }
-}
-
-static uint32_t chunk_tokens(struct scheduler *s, const struct session *session)
-{
-    uint32_t budget = s->config.batch_tokens_max - s->batch.tokens;
-    if (budget == 0) return 0;
-    if (session->total - session->computed == 1) return 1; /* decodes: it is no prompt */
-    fill_shape(&s->batch);
-    struct chunk_view view = {
-        .tokens_left = session->total - session->computed,
-        .budget_left = budget,
-        .computed = session->computed,
-        .planned = s->batch.shape,
-        .perf = s->perf,
-        .step_s_max = s->config.step_s_max,
-    };
-    if (s->pending && !s->aimed) {
-        s->aim = aim(s, &view);
-        s->aimed = true;
-    }
-    view.aim = s->aim;
-    uint32_t n = s->policies.chunk->decide(&view);
-    must(n <= view.tokens_left && n <= budget && (n > 0 || s->batch.count > 0));
-    return n;
 }
 
 /* ---- requests ------------------------------------------------------------------------------- */
@@ -265,7 +151,7 @@ int sched_submit(struct scheduler *s, const struct sched_request *req, struct se
     sched_tenant_join(s, session, slot);
     list_push_back(&s->waiting, &session->link);
     sched_enqueue_later(s, session);
-    count_arrival(s, req);
+    sched_chunk_arrived(s, req);
     s->counts.waiting++;
     s->counts.submitted++;
     *ret = TAKE(session);
@@ -315,37 +201,6 @@ void sched_swap_observe(struct scheduler *s, double page_s)
     s->config.swap_page_s = page_s;
 }
 
-/* ---- the batch ---------------------------------------------------------------------------- */
-
-static void batch_add(struct scheduler *s, struct session *session, uint32_t count)
-{
-    struct sched_batch *b = &s->batch;
-    must(b->count < s->config.seqs_max && count > 0);
-    b->item[b->count++] = (struct sched_item){
-        .session = session,
-        .start = session->computed,
-        .count = count,
-        .import_from = session->imported_tokens ? session->import_from : session->computed,
-        .sample = session->computed + count == session->total,
-    };
-    session->item = b->count;
-    b->tokens += count;
-}
-
-void sched_batch_remove(struct scheduler *s, struct session *x)
-{
-    if (x->item == 0) return;
-    struct sched_batch *b = &s->batch;
-    uint32_t at = x->item - 1;
-    b->tokens -= b->item[at].count;
-    b->count--;
-    for (uint32_t i = at; i < b->count; i++) {
-        b->item[i] = b->item[i + 1];
-        b->item[i].session->item = i + 1;
-    }
-    x->item = 0;
-}
-
 /* Moves a session from running to waiting; it keeps the pages that hold computed tokens. */
 void sched_stop_running(struct scheduler *s, struct session *x)
 {
@@ -361,7 +216,7 @@ void sched_stop_running(struct scheduler *s, struct session *x)
 /* Returns the scheduler's time. It never goes back: if the caller's clock is set back, it stands
  * until that has caught up, so that no wait is negative and no rank is evaluated before the time of
  * its last evaluation (wait_queue.h). */
-static int64_t clock_at(struct scheduler *s, int64_t now_us)
+int64_t sched_clock(struct scheduler *s, int64_t now_us)
 {
     s->now_us = max_i64(s->now_us, now_us);
     return s->now_us;
@@ -409,7 +264,7 @@ static void end_session(struct scheduler *s, struct session *session, enum sessi
                                     .whole = whole });
 }
 
-static void end_due(struct scheduler *s, int64_t now_us)
+void sched_end_due(struct scheduler *s, int64_t now_us)
 {
     while (!list_empty(&s->aborting)) {
         struct session *x = CONTAINER_OF(s->aborting.next, struct session, aborting);
@@ -417,318 +272,6 @@ static void end_due(struct scheduler *s, int64_t now_us)
     }
     for (struct heap_node *n; (n = heap_peek(&s->due)) && n->key <= now_us;)
         end_session(s, CONTAINER_OF(n, struct session, due), SESSION_END_DEADLINE, now_us);
-}
-
-/* ---- running sessions that give way --------------------------------------------------------- */
-
-static uint32_t count_queued(const struct scheduler *s)
-{
-    uint32_t standing = s->standing; /* of those that wait */
-    LIST_EACH (&s->running, node)
-        standing -= session_stands(SESSION_OF(node));
-    return s->counts.waiting - standing;
-}
-
-static void return_running(struct scheduler *s)
-{
-    uint32_t slice = s->policies.chunk->slice_tokens;
-    bool (*outgrown)(void *, const struct step_session *) = s->policies.admit->outgrown;
-    if (count_queued(s) == 0) slice = 0;
-    if (!slice && !outgrown) return;
-    LIST_EACH_SAFE (&s->running, node) {
-        struct session *x = SESSION_OF(node);
-        if (x->held) continue;
-        if (slice && session_generated(x) - x->slice_from >= slice) {
-            sched_park(s, x);
-        } else if (outgrown) {
-            struct step_session view = sched_view(s, x);
-            if (outgrown(s->memory.admit_state, &view)) sched_give_up(s, x, NULL);
-        }
-    }
-}
-
-/* Returns true if the session lost its pages so often that it keeps its place until it has computed
- * more than ever before: where ranks age, two sessions that take each other's place would otherwise
- * compute the same tokens for ever. */
-static bool catches_up(const struct session *x)
-{
-    return x->preemptions >= LOSSES_MAX && x->computed <= x->reached;
-}
-
-/* Returns the running session with the worst rank that yields to `w`; NULL: there is none. */
-static struct session *yielding_session(struct scheduler *s, const struct session *w,
-                                        int64_t now_us)
-{
-    struct session *worst = NULL;
-    LIST_EACH (&s->running, node) {
-        struct session *x = SESSION_OF(node);
-        if (session_stands(x) || catches_up(x)) continue;
-        if (!wait_before(&w->wait, &x->wait, now_us)) continue;
-        if (order_rank_at(&w->wait.rank, now_us) >= order_rank_at(&x->wait.rank, now_us)) continue;
-        if (worst && wait_before(&x->wait, &worst->wait, now_us)) continue;
-        if (s->policies.order->yields) {
-            struct step_session view = sched_view(s, x);
-            if (!s->policies.order->yields(s->queue.order_state, &view)) continue;
-        }
-        worst = x;
-    }
-    return worst;
-}
-
-static void rank_running(struct scheduler *s, int64_t now_us)
-{
-    LIST_EACH (&s->running, node) {
-        struct session *x = SESSION_OF(node);
-        struct step_session view = sched_view(s, x);
-        x->wait.id = x->id;
-        order_rank_of(s->policies.order, s->queue.order_state, &view, now_us, &x->wait.rank);
-    }
-}
-
-static void reorder_running(struct scheduler *s, int64_t now_us)
-{
-    uint32_t places = s->config.seqs_max - s->counts.running, tokens = 0;
-    if (s->counts.running > 0) rank_running(s, now_us);
-    sched_sum_demand(s);
-    while (s->queue.aside_count < SCHED_ASIDE_MAX && tokens < s->config.batch_tokens_max) {
-        struct session *w = sched_next_waiting(s, now_us);
-        if (!w) break;
-        struct sched_need need;
-        uint32_t hits;
-        bool fits = sched_find_need(s, w, &need, &hits);
-        if (places > 0 && fits) {
-            places--;
-            tokens += w->total - min_u32(w->total - 1, session_known(w));
-            sched_add_demand(s, w);
-            sched_set_aside(s, w);
-            continue;
-        }
-        if (!fits && sched_reclaim(s, w)) continue;
-        struct session *out = yielding_session(s, w, now_us);
-        if (!out) break;
-        if (fits) {
-            sched_park(s, out);
-        } else if (!sched_give_up(s, out, w)) {
-            break;
-        }
-        places++;
-        sched_sum_demand(s);
-        for (uint32_t i = 0; i < s->queue.aside_count; i++)
-            sched_add_demand(s, s->queue.aside[i]);
-    }
-    sched_put_back(s);
-}
-
-/* ---- the stages of a plan ------------------------------------------------------------------ */
-
-static void plan_decoding(struct scheduler *s)
-{
-    /* A preempted session leaves the list, so the walk starts again; those that have an item
-     * are passed over. */
-    for (bool changed = true; changed;) {
-        changed = false;
-        LIST_EACH (&s->running, node) {
-            struct session *session = SESSION_OF(node);
-            if (session->total - session->computed != 1 || session->item) continue;
-            if (session_stands(session)) continue;
-            uint32_t before = s->counts.running;
-            if (sched_force_room(s, session, session->total)) batch_add(s, session, 1);
-            changed = s->counts.running != before;
-            if (changed) break;
-        }
-    }
-}
-
-static void plan_begun(struct scheduler *s)
-{
-    if (s->batch.count == s->counts.running) return; /* all decode */
-    for (bool changed = true; changed;) {
-        changed = false;
-        LIST_EACH (&s->running, node) {
-            struct session *session = SESSION_OF(node);
-            if (session_stands(session) || session->item) continue;
-            uint32_t n = chunk_tokens(s, session);
-            if (n == 0) return;
-            uint32_t before = s->counts.running;
-            if (sched_force_room(s, session, session->computed + n)) batch_add(s, session, n);
-            changed = s->counts.running != before;
-            if (changed) break;
-        }
-    }
-}
-
-/* Returns the parked session with the best rank among those in a queue; NULL: none. */
-static struct session *best_parked(struct scheduler *s, int64_t now_us)
-{
-    struct session *best = NULL;
-    LIST_EACH (&s->parked, node) {
-        struct session *x = SESSION_OF(node);
-        if (!x->wait.slot) continue;
-        if (!best || wait_before(&x->wait, &best->wait, now_us)) best = x;
-    }
-    return best;
-}
-
-/* Makes room for a session that was just admitted: from pages of paused sessions, then, if it is
- * the only one that runs, of parked ones, whatever the preempt policy says. Returns false if
- * it needs more than the admit policy estimated; the session then waits again. */
-static bool first_room(struct scheduler *s, struct session *x, uint32_t upto)
-{
-    bool room = sched_make_room(s, x, upto);
-    for (struct session *out; !room && (out = sched_victim(s, true));) {
-        sched_give_up(s, out, NULL);
-        room = sched_make_room(s, x, upto);
-    }
-    if (!room && s->counts.running == 1) room = sched_force_room(s, x, upto);
-    if (!room && x->state == SESSION_RUNNING) sched_give_up(s, x, NULL);
-    return room;
-}
-
-/* Takes pages for imported tokens, less those that the cache held already. Until the first commit
- * their K and V can be written again; a session that is preempted later recomputes them. */
-static bool import(struct scheduler *s, struct session *x)
-{
-    if (x->imported_tokens <= x->computed || x->imported_from > x->computed) {
-        x->imported_tokens = 0;
-        return true;
-    }
-    if (!first_room(s, x, x->imported_tokens)) return false;
-    x->import_from = x->computed;
-    x->computed = x->imported_tokens;
-    return true;
-}
-
-/* Puts the first chunk of an admitted session into the batch. Returns false if this step can take
- * no further session. */
-static bool give_first_tokens(struct scheduler *s, struct session *x)
-{
-    if (!import(s, x)) return false;
-    uint32_t n = chunk_tokens(s, x);
-    if (n == 0) return false; /* no time */
-    if (!first_room(s, x, x->computed + n)) return false;
-    batch_add(s, x, n);
-    sched_add_demand(s, x);
-    return true;
-}
-
-static void plan_waiting(struct scheduler *s, int64_t now_us)
-{
-    bool full = s->counts.running >= s->config.seqs_max;
-    if (s->counts.waiting == 0 || (full && s->counts.paused == 0)) return;
-    sched_rank_unranked(s, now_us);
-    sched_sum_demand(s);
-    bool parked_only = false; /* the first in order does not fit; parked ones may go on */
-    while (s->batch.tokens < s->config.batch_tokens_max) {
-        struct session *x = parked_only ? best_parked(s, now_us) : sched_next_waiting(s, now_us);
-        if (!x) break;
-        struct sched_need need;
-        uint32_t hits;
-        bool place = s->counts.running < s->config.seqs_max;
-        if (place && x->computed + x->imported_tokens == 0 && chunk_tokens(s, x) == 0) break;
-        if (!parked_only && sched_swap_waits(s, x)) {
-            parked_only = true;
-            continue;
-        }
-        if (place && sched_find_need(s, x, &need, &hits) &&
-            sched_admit(s, x, &need, hits, now_us)) {
-            if (!give_first_tokens(s, x)) break;
-            continue;
-        }
-        struct session *out = sched_victim(s, true);
-        if (out) { /* a paused session makes way for one that can run */
-            sched_give_up(s, out, NULL);
-            sched_sum_demand(s);
-            continue;
-        }
-        if (!place) break;
-        if (!parked_only && sched_reclaim(s, x)) continue;
-        if (parked_only) break;
-        if (s->policies.admit->first_fit && s->queue.aside_count < SCHED_ASIDE_MAX) {
-            sched_set_aside(s, x);
-        } else {
-            parked_only = true;
-        }
-    }
-    sched_put_back(s);
-}
-
-static bool others_take_steps(const struct scheduler *s)
-{
-    LIST_EACH (&s->running, node)
-        if (!session_stands(SESSION_OF(node))) return true;
-    return false;
-}
-
-/* Admits members of the open batch; a new one opens when nothing runs. A member that does not fit,
- * because pages of paused or held sessions are missing, waits for the places of those before it. */
-static void plan_closed(struct scheduler *s, int64_t now_us)
-{
-    if (s->counts.waiting == 0) return;
-    sched_rank_unranked(s, now_us);
-    sched_sum_demand(s);
-    if (!others_take_steps(s)) sched_round_open(s, now_us);
-    for (struct session *x;
-         s->batch.tokens < s->config.batch_tokens_max && (x = sched_round_head(s));) {
-        struct sched_need need;
-        uint32_t hits;
-        bool place = s->counts.running < s->config.seqs_max;
-        if (place && x->computed + x->imported_tokens == 0 && chunk_tokens(s, x) == 0) break;
-        if (place && sched_find_need(s, x, &need, &hits) &&
-            sched_admit(s, x, &need, hits, now_us)) {
-            if (!give_first_tokens(s, x)) break;
-            continue;
-        }
-        struct session *out = sched_victim(s, true);
-        if (out) { /* a paused session makes way */
-            sched_give_up(s, out, NULL);
-            sched_sum_demand(s);
-        } else if (!place || !sched_round_reclaim(s)) {
-            break;
-        }
-    }
-}
-
-const struct sched_batch *sched_plan(struct scheduler *s, int64_t now_us,
-                                     const struct perf_coef *perf)
-{
-    must(!s->planned);
-    struct sched_batch *b = &s->batch;
-    s->perf = *perf;
-    now_us = clock_at(s, now_us);
-    s->aimed = false;
-    s->aim = 0;
-    sched_memory_perf(s);
-    s->batch_mean += BATCH_MEAN_RATE * ((double)s->counts.running - s->batch_mean);
-    b->count = b->tokens = b->move_count = b->swapped_out = b->swapped_in = 0;
-    end_due(s, now_us);
-    sched_refresh_ranks(s, now_us);
-    if (s->policies.chunk->slice_tokens || s->policies.admit->outgrown) return_running(s);
-    const bool closed = s->policies.admit->batch != NULL; /* no session takes another's place */
-    if (s->policies.order->preempts && !closed && s->counts.waiting > 0) reorder_running(s, now_us);
-
-    uint64_t preempted = s->counts.preemptions;
-    plan_decoding(s);
-    plan_begun(s);
-    /* Pages lost in this step must not go to a newcomer. */
-    if (s->counts.preemptions == preempted) {
-        if (closed) {
-            plan_closed(s, now_us);
-        } else {
-            plan_waiting(s, now_us);
-        }
-    }
-    if (s->policies.order->swaps_early) sched_swap_early(s);
-    fill_shape(b);
-    s->planned = b->count > 0;
-#ifdef MUSTER_DEBUG
-    /* A large pool is not checked after every step, so that a step costs no more than in a small
-     * one. */
-    if (++s->unchecked_steps > s->memory.pool.total / CHECK_PAGES_PER_STEP) {
-        s->unchecked_steps = 0;
-        must(sched_check(s));
-    }
-#endif
-    return b;
 }
 
 /* ---- results ------------------------------------------------------------------------------- */
@@ -768,7 +311,7 @@ void sched_commit(struct scheduler *s, const struct sched_result *results, int64
     s->planned = false;
     s->counts.steps++;
     int64_t planned_us = s->now_us;
-    now_us = clock_at(s, now_us);
+    now_us = sched_clock(s, now_us);
     double seconds = (double)(now_us - planned_us) * 1e-6;
     for (uint32_t i = 0; i < s->batch.count; i++) {
         struct sched_item *item = &s->batch.item[i];
@@ -798,7 +341,7 @@ void sched_discard(struct scheduler *s, int64_t now_us)
 {
     must(s->planned);
     s->planned = false;
-    now_us = clock_at(s, now_us);
+    now_us = sched_clock(s, now_us);
     while (s->batch.count > 0) {
         end_session(s, s->batch.item[s->batch.count - 1].session, SESSION_END_ERROR, now_us);
     }
@@ -820,13 +363,21 @@ void sched_release(struct scheduler *s, struct session *session)
 
 /* ---- questions ------------------------------------------------------------------------------ */
 
+uint32_t sched_queued_count(const struct scheduler *s)
+{
+    uint32_t standing = s->standing; /* of those that wait */
+    LIST_EACH (&s->running, node)
+        standing -= session_stands(SESSION_OF(node));
+    return s->counts.waiting - standing;
+}
+
 bool sched_has_work(const struct scheduler *s)
 {
     if (!list_empty(&s->aborting)) return true;
     LIST_EACH (&s->running, node) {
         if (!session_stands(SESSION_OF(node))) return true;
     }
-    return count_queued(s) > 0;
+    return sched_queued_count(s) > 0;
 }
 
 int64_t sched_next_deadline_us(const struct scheduler *s)
