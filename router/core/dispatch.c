@@ -1,74 +1,22 @@
 /* dispatch.c - takes a request from arrival to end: predicts, places or holds it, counts it.
  *
- * One request's view of the instances brings the prefix index, the ledger and the engines' reports
- * together. Endpoints stay in their slots while a request is in flight there.
- *
  * Held requests wait in order of arrival and are tried again as a whole queue: when one cannot go,
  * later ones of another model still may.
  */
 #include "router/core/dispatch.h"
 
 #include "base/core/bits.h"
-#include "base/core/hash.h"
 #include "base/core/own.h"
 #include "policies/route/pd_handoff.h"
-#include "router/core/held_share.h"
+#include "router/core/dispatch_state.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-#define INDEX_SLOTS 256 /* the index has room for at first; it widens when more come */
-#define SUSPEND_US_MIN \
-    1000000                /* the first rest of an endpoint that failed; each next one doubles */
-#define EXPECT_US 30000000 /* an unconfirmed block is believed this long */
-/* Where nothing confirms blocks, they are believed for as long as that has proven right: at first so long,
- * longer by BELIEVE_MORE after a reply that named as many cached tokens as were expected, half as long
- * after one that named less than half. */
-#define BELIEVE_US 120000000
-#define BELIEVE_US_MIN 5000000
-#define BELIEVE_US_MAX INT64_C(3600000000)
-#define BELIEVE_MORE 1.25
+#define INDEX_SLOTS 256   /* the index has room for at first; it widens when more come */
 #define PREFIX_TOKENS 256 /* at least, and at least two keys: a prompt's beginning */
-
-struct slot {
-    bool used;
-    struct dispatch_endpoint ep;
-    bool home; /* among several routers, one that this router fills first */
-    struct load load;
-    struct load_meter prompts; /* seconds of prompts' arithmetic sent to it */
-    struct stream_perf learned;
-    int64_t believe_us; /* 0: not learned yet */
-    int64_t suspended_until_us;
-    int64_t suspend_us; /* the next rest, doubling; 0 after a success */
-    uint32_t suspects;  /* requests in flight there that may have killed an engine */
-};
-
-struct dispatch {
-    struct dispatch_config config;
-    struct prefix_index *index;
-    struct ledger *ledger;
-    void *route_state;
-    void *predict_state;
-    struct rng rng;
-    struct retry_budget budget;
-    struct quarantine *quarantine;
-    struct slot *slot;   /* endpoints_max of each */
-    uint64_t *name_hash; /* apart, because every search for a name reads them all */
-    uint32_t *hit_blocks;
-    struct route_instance *instance;
-    uint32_t slots_end; /* no slot from here on is used */
-    bool homes_dealt;
-    struct load_models models;
-    uint64_t decisions;
-    uint32_t peer_index, peer_count;
-    struct list held;
-    uint32_t held_count;
-    uint64_t held_tokens;
-    struct held_share *held_share;
-    struct dispatch_request *displaced; /* until dispatch_displaced returns it */
-    double starting_eta_s;
-    struct dispatch_demand total; /* the running counters only */
-};
+#define SUSPEND_US_MIN \
+    1000000 /* the first rest of an endpoint that failed; each next one doubles */
 
 CLEANUP_FREEP(dispatch, struct dispatch)
 
@@ -144,159 +92,6 @@ void *dispatch_predict_state(struct dispatch *c)
     return c->predict_state;
 }
 
-/* ---- endpoints: slots, reports, the work that models are sent ---- */
-
-/* Deals the instances out to the routers in the order of their names' hashes, so that every router
- * that knows the same instances deals alike and each gets its even share. */
-static void deal_homes(struct dispatch *c)
-{
-    c->homes_dealt = true;
-    for (uint32_t i = 0; i < c->slots_end; i++) {
-        struct slot *s = &c->slot[i];
-        uint32_t before = 0;
-        for (uint32_t k = 0; k < c->slots_end; k++) {
-            const struct slot *o = &c->slot[k];
-            before += o->used && o->ep.model == s->ep.model && c->name_hash[k] < c->name_hash[i];
-        }
-        s->home = before % c->peer_count == c->peer_index;
-    }
-}
-
-void dispatch_peers_set(struct dispatch *c, uint32_t index, uint32_t count)
-{
-    if (c->peer_index == index && c->peer_count == count) return;
-    c->peer_index = index;
-    c->peer_count = count;
-    c->homes_dealt = false;
-}
-
-static uint64_t name_hash(const char *name)
-{
-    return hash64(name, strlen(name), 0);
-}
-
-/* Finds the slot of a name among the first `slots`. Not `used`: the slot that an endpoint of this name has
- * left, where requests may still be in flight. */
-static uint32_t find(const struct dispatch *c, const char *name, uint32_t slots, bool used)
-{
-    uint64_t hash = name_hash(name);
-    for (uint32_t i = 0; i < slots; i++) {
-        if (c->name_hash[i] != hash || c->slot[i].used != used) continue;
-        if (strcmp(c->slot[i].ep.name, name) == 0) return i;
-    }
-    return ROUTE_NONE;
-}
-
-uint32_t dispatch_endpoint_find(const struct dispatch *c, const char *name)
-{
-    return find(c, name, c->slots_end, true);
-}
-
-/* Takes a slot for a name that has none. Returns 1 when it is the name's old one, 0 when it is the first
- * free one; -ENOSPC, -ENOMEM. */
-static int slot_take(struct dispatch *c, const char *name, uint32_t *ret)
-{
-    const uint32_t slots = c->config.endpoints_max;
-    uint32_t at = find(c, name, slots, false);
-    bool left = at != ROUTE_NONE;
-    for (at = left ? at : 0; !left && at < slots; at++) {
-        /* A slot whose last requests still end is not given to another endpoint. */
-        if (!c->slot[at].used && ledger_in_flight(c->ledger, at) == 0) break;
-    }
-    if (at == slots) return -ENOSPC;
-    int rc = prefix_index_widen(c->index, at + 1);
-    if (rc < 0) return rc;
-    if (!left) c->slot[at] = (struct slot){ 0 };
-    c->slot[at].used = true;
-    c->name_hash[at] = name_hash(name);
-    c->slots_end = max_u32(c->slots_end, at + 1);
-    c->homes_dealt = false;
-    *ret = at;
-    return left;
-}
-
-int dispatch_endpoint_put(struct dispatch *c, const struct dispatch_endpoint *ep,
-                          uint32_t *ret_slot)
-{
-    uint32_t at = dispatch_endpoint_find(c, ep->name);
-    int old = 1; /* the slot was this endpoint's before */
-    if (at == ROUTE_NONE) old = slot_take(c, ep->name, &at);
-    if (old < 0) return old;
-    if (old && c->slot[at].ep.boot != ep->boot) {
-        prefix_index_drop_slot(c->index, at);
-        load_boot(&c->slot[at].load);
-        c->slot[at].believe_us = 0;
-        c->slot[at].suspended_until_us = c->slot[at].suspend_us = 0;
-    }
-    c->slot[at].ep = *ep;
-    quarantine_boot(c->quarantine, c->name_hash[at], ep->boot);
-    *ret_slot = at;
-    return 0;
-}
-
-void dispatch_endpoint_remove(struct dispatch *c, uint32_t slot)
-{
-    must(slot < c->config.endpoints_max);
-    if (!c->slot[slot].used) return;
-    c->slot[slot].used = false;
-    while (c->slots_end > 0 && !c->slot[c->slots_end - 1].used)
-        c->slots_end--;
-    c->homes_dealt = false;
-    prefix_index_drop_slot(c->index, slot);
-}
-
-double dispatch_work_rate(const struct dispatch *c, uint64_t model, int64_t now_us)
-{
-    return load_models_rate(&c->models, model, now_us);
-}
-
-/* Returns the step times of an endpoint: its own, or what its streams or another router's have taught. */
-static bool perf_of(const struct slot *s, struct perf_coef *ret)
-{
-    if (s->ep.perf_learned && stream_perf_get(&s->learned, ret)) return true;
-    if (s->ep.has_perf) *ret = s->ep.perf;
-    return s->ep.has_perf;
-}
-
-bool dispatch_learned_perf(const struct dispatch *c, uint32_t slot, struct perf_coef *ret)
-{
-    must(slot < c->config.endpoints_max);
-    const struct slot *s = &c->slot[slot];
-    return s->used && s->ep.perf_learned && stream_perf_get(&s->learned, ret);
-}
-
-void dispatch_endpoint_report(struct dispatch *c, uint32_t slot, const struct reported_load *load,
-                              int64_t as_of_us, int64_t now_us)
-{
-    must(slot < c->config.endpoints_max);
-    struct slot *s = &c->slot[slot];
-    if (!s->used) return;
-    struct perf_coef perf;
-    uint64_t tokens =
-        load_report(&s->load, load, ledger_sums(c->ledger, slot), min_i64(as_of_us, now_us));
-    if (tokens == 0 || !perf_of(s, &perf)) return;
-    load_meter_add(&s->prompts, LOAD_PROMPTS_US, (double)tokens * perf.prefill_token_s, now_us);
-    double token_s = perf.prefill_token_s + perf.step_s / (double)max_u32(s->ep.token_budget, 1);
-    load_models_add(&c->models, s->ep.model, (double)tokens * token_s, now_us);
-}
-
-const struct dispatch_endpoint *dispatch_endpoint_at(const struct dispatch *c, uint32_t slot)
-{
-    must(slot < c->config.endpoints_max);
-    return c->slot[slot].used ? &c->slot[slot].ep : NULL;
-}
-
-uint32_t dispatch_in_flight(const struct dispatch *c, uint32_t slot)
-{
-    return ledger_in_flight(c->ledger, slot);
-}
-
-int64_t dispatch_rests_until_us(const struct dispatch *c, uint32_t slot)
-{
-    must(slot < c->config.endpoints_max);
-    return c->slot[slot].suspended_until_us;
-}
-
 void dispatch_starting_set(struct dispatch *c, double eta_s)
 {
     c->starting_eta_s = eta_s;
@@ -312,102 +107,7 @@ struct prefix_index *dispatch_index(struct dispatch *c)
     return c->index;
 }
 
-/* ---- one request's view of the instances ---- */
-
-#define PEER_PART 0.5 /* share of a router's recent sends that its own instances get */
-
-static bool was_tried(const struct dispatch_request *r, uint32_t slot)
-{
-    for (uint32_t i = 0; i < r->tried_count; i++)
-        if (r->tried[i] == slot) return true;
-    return false;
-}
-
-/* Returns the tokens of the prompt that view_fill found in the cache at `slot`, as far as its engine uses them. */
-static uint32_t hit_of(const struct dispatch *c, uint32_t slot)
-{
-    uint32_t tokens = c->hit_blocks[slot] * c->config.key_tokens;
-    uint32_t unit = c->slot[slot].ep.hit_tokens;
-    return unit > 1 ? tokens - tokens % unit : tokens;
-}
-
-static void instance_fill(struct dispatch *c, uint32_t slot, const struct dispatch_request *r,
-                          int64_t now_us, struct route_instance *in)
-{
-    const struct slot *s = &c->slot[slot];
-    *in = (struct route_instance){
-        .id = slot,
-        .name_hash = c->name_hash[slot],
-        .accepts = s->ep.ready && s->suspended_until_us <= now_us && !was_tried(r, slot) &&
-                   (r->acquitted_at == 0 || s->suspects == 0),
-        .role = s->ep.role,
-        .token_budget = max_u32(s->ep.token_budget, 1),
-        .seqs_max = max_u32(s->ep.seqs_max, 1),
-        .kv_tokens_max = s->ep.kv_tokens_max,
-        .hit_tokens = hit_of(c, slot),
-        .prompt_load = load_meter_rate(&s->prompts, LOAD_PROMPTS_US, now_us),
-        .price_per_hour = s->ep.price_per_hour,
-    };
-    in->has_perf = perf_of(s, &in->perf);
-    ledger_view(c->ledger, slot, r->features.tenant, now_us, in);
-    load_view(&s->load, ledger_sums(c->ledger, slot), now_us, in);
-}
-
-/* Adds a guess of what the other routers have sent since the last reports: that each did as this one.
- * It met the same burst, is about to send a request like this one, and fills its own instances
- * first, where about half of what it sends ends up. */
-static void expect_peers(struct dispatch *c, uint32_t count, const struct dispatch_request *r)
-{
-    if (c->peer_count < 2) return;
-    if (!c->homes_dealt) deal_homes(c);
-    double mine = 0, away = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        const struct route_instance *in = &c->instance[i];
-        mine += (double)load_unreported(&c->slot[in->id].load, ledger_sums(c->ledger, in->id));
-        away += !c->slot[in->id].home;
-    }
-
-    mine = PEER_PART * mine + (double)r->prompt_tokens;
-    if (away == 0) return;
-    double each = mine * (double)(c->peer_count - 1) / away;
-    for (uint32_t i = 0; i < count; i++) {
-        struct route_instance *in = &c->instance[i];
-        if (!c->slot[in->id].home) in->prefill_tokens += (uint64_t)each;
-    }
-}
-
-/* Fills the slowest link among the instances, and the KV bytes of a token of their model. */
-static void link_fill(const struct dispatch *c, struct route_view *view)
-{
-    for (uint32_t i = 0; i < view->instance_count; i++) {
-        const struct dispatch_endpoint *ep = &c->slot[view->instance[i].id].ep;
-        bool slower = view->link_bytes_s <= 0 || ep->link_bytes_s < view->link_bytes_s;
-        if (ep->link_bytes_s > 0 && slower) view->link_bytes_s = ep->link_bytes_s;
-        view->kv_bytes_per_token = max_u32(view->kv_bytes_per_token, ep->kv_bytes_per_token);
-    }
-}
-
-static void view_fill(struct dispatch *c, const struct dispatch_request *r, bool handed_over,
-                      int64_t now_us, struct route_view *ret)
-{
-    prefix_index_match(c->index, r->keys, r->key_count, now_us, c->hit_blocks);
-    uint32_t count = 0, accept = 0;
-    for (uint32_t i = 0; i < c->slots_end; i++) {
-        if (!c->slot[i].used || c->slot[i].ep.model != r->model) continue;
-        struct route_instance *in = &c->instance[count++];
-        instance_fill(c, i, r, now_us, in);
-        if (handed_over) in->accepts = in->accepts && in->role != ROLE_PREFILL;
-        if (handed_over || r->generated > 0) in->accepts &= c->slot[i].ep.takes_ids;
-        accept += route_takes(in);
-    }
-    expect_peers(c, count, r);
-    double rate = dispatch_work_rate(c, r->model, now_us);
-    *ret = (struct route_view){ .instance = c->instance,
-                                .instance_count = count,
-                                .has_load = rate >= 0 && accept > 0,
-                                .load = accept > 0 ? rate / (double)accept : 0 };
-    link_fill(c, ret);
-}
+/* ---- a request from arrival to end ---- */
 
 static uint64_t prefix_hash(const struct dispatch *c, const struct dispatch_request *r)
 {
@@ -415,8 +115,6 @@ static uint64_t prefix_hash(const struct dispatch *c, const struct dispatch_requ
     uint32_t keys = max_u32(PREFIX_TOKENS / c->config.key_tokens, 2);
     return r->keys[min_u32(keys, r->key_count) - 1].lo;
 }
-
-/* ---- a request from arrival to end ---- */
 
 static void tell_policy(struct dispatch *c, const struct dispatch_request *r,
                         enum route_event_kind kind, const struct ledger_entry *e, int64_t now_us)
@@ -467,75 +165,18 @@ static double of_attempt(const struct dispatch_request *r, double output)
     return r->slice_tokens > 0 ? fmin(output, (double)r->slice_tokens) : output;
 }
 
-static void expect_blocks(struct dispatch *c, const struct dispatch_request *r, uint32_t slot,
-                          int64_t now_us)
-{
-    const struct slot *s = &c->slot[slot];
-    int64_t for_us = s->believe_us > 0 ? s->believe_us : BELIEVE_US;
-    if (!s->ep.cache_guessed) for_us = EXPECT_US;
-    prefix_index_expect(c->index, slot, r->keys, r->key_count, now_us, now_us + for_us);
-}
-
-/* Learns from a reply how long blocks may be believed at an endpoint that confirms none. Its prompt is
- * cached there from now on. */
-static void learn_belief(struct dispatch *c, const struct dispatch_request *r, int64_t now_us)
-{
-    struct slot *s = &c->slot[r->slot];
-    if (!s->ep.cache_guessed || !s->used || !r->cached_known) return;
-    double believed = (double)(s->believe_us > 0 ? s->believe_us : BELIEVE_US);
-    if (r->hit_tokens >= c->config.key_tokens) {
-        double right = (double)r->cached_tokens / (double)r->hit_tokens;
-        believed *= right >= 0.75 ? BELIEVE_MORE : right < 0.5 ? 0.5 : 1;
-    }
-    s->believe_us = max_i64(min_i64((int64_t)believed, BELIEVE_US_MAX), BELIEVE_US_MIN);
-    expect_blocks(c, r, r->slot, now_us);
-}
-
-static struct stream_moment stream_load_of(struct dispatch *c, uint32_t slot, int64_t now_us)
-{
-    struct route_instance in = { 0 };
-    struct ledger_sums own = ledger_sums(c->ledger, slot);
-    ledger_view(c->ledger, slot, 0, now_us, &in);
-    load_view(&c->slot[slot].load, own, now_us, &in);
-    return (struct stream_moment){ .decoding = in.decoding,
-                                   .waiting = in.waiting,
-                                   .kv_tokens = in.kv_tokens,
-                                   .uncached_total = own.uncached_total };
-}
-
-static void watch_stream(struct dispatch *c, struct dispatch_request *r, uint32_t slot,
-                         int64_t now_us)
-{
-    r->stream = (struct stream_watch){ 0 };
-    if (!c->slot[slot].ep.perf_learned) return;
-    const struct stream_moment load = stream_load_of(c, slot, now_us);
-    stream_watch_sent(&r->stream, &load, now_us);
-}
-
-/* Learns step times from new tokens; looks at the load only when it is time for that. */
-static void learn_stream(struct dispatch *c, struct dispatch_request *r, int64_t now_us)
-{
-    const struct ledger_entry *e = r->entry;
-    const struct stream_watch *w = &r->stream;
-    if (w->from_us == 0 || (w->tokens > 0 && e->generated - w->tokens < STREAM_GAP_TOKENS)) return;
-    const struct stream_moment load = stream_load_of(c, r->slot, now_us);
-    stream_watch_tokens(&r->stream, &c->slot[r->slot].learned, e->generated,
-                        e->sent.prompt_tokens - e->sent.hit_tokens, e->sent.hit_tokens, &load,
-                        now_us);
-}
-
 static void send_to(struct dispatch *c, struct dispatch_request *r, uint32_t slot, int64_t now_us)
 {
     const struct dispatch_endpoint *ep = &c->slot[slot].ep;
     r->slice_tokens = slice_of(c, ep);
-    uint32_t hit = hit_of(c, slot) + r->route.fetch_tokens;
+    uint32_t hit = dispatch_hit_of(c, slot) + r->route.fetch_tokens;
     uint32_t known = known_tokens(r);
     struct ledger_sending s = { .prompt_tokens = known,
                                 .hit_tokens = min_u32(hit, known - 1),
                                 .output_expected = of_attempt(r, still_to_come(r, r->length.mean)),
                                 .tenant = r->features.tenant };
     struct perf_coef perf;
-    if (perf_of(&c->slot[slot], &perf)) {
+    if (dispatch_perf_of(&c->slot[slot], &perf)) {
         s.work_s = route_work_s(&perf, max_u32(ep->token_budget, 1), s.prompt_tokens, s.hit_tokens,
                                 s.output_expected);
         load_meter_add(&c->slot[slot].prompts, LOAD_PROMPTS_US,
@@ -547,8 +188,8 @@ static void send_to(struct dispatch *c, struct dispatch_request *r, uint32_t slo
     load_note(&c->slot[slot].load, ledger_sums(c->ledger, slot), now_us);
     load_models_add(&c->models, ep->model, s.work_s, now_us);
     tell_policy(c, r, ROUTE_SENT, r->entry, now_us);
-    expect_blocks(c, r, slot, now_us);
-    watch_stream(c, r, slot, now_us);
+    dispatch_expect_blocks(c, r, slot, now_us);
+    dispatch_watch_stream(c, r, slot, now_us);
     r->slot = slot;
     r->boot = ep->boot;
     r->suspect = r->acquitted_at > 0;
@@ -575,7 +216,7 @@ static bool place(struct dispatch *c, struct dispatch_request *r, int64_t now_us
 {
     struct route_view view;
     r->acquitted_at = quarantine_suspects(c->quarantine, r->fingerprint, now_us);
-    view_fill(c, r, false, now_us, &view);
+    dispatch_view_fill(c, r, false, now_us, &view);
     struct route_req req = { .prompt_tokens = known_tokens(r),
                              .prefix_hash = prefix_hash(c, r),
                              .tenant = r->features.tenant,
@@ -729,7 +370,7 @@ bool dispatch_tokens(struct dispatch *c, struct dispatch_request *r, uint32_t co
         ledger_expect(c->ledger, r->entry, of_attempt(r, (double)generated + left));
     }
     load_note(&c->slot[r->slot].load, ledger_sums(c->ledger, r->slot), now_us);
-    learn_stream(c, r, now_us);
+    dispatch_learn_stream(c, r, now_us);
     if (first) tell_policy(c, r, ROUTE_FIRST_TOKEN, r->entry, now_us);
     return acquit(c, r, first);
 }
@@ -768,7 +409,7 @@ uint32_t dispatch_pd_handoff(struct dispatch *c, struct dispatch_request *r, int
 {
     must(r->state == DISPATCH_SENT);
     struct route_view view;
-    view_fill(c, r, true, now_us, &view);
+    dispatch_view_fill(c, r, true, now_us, &view);
     const struct route_req req = { .prompt_tokens = known_tokens(r) };
     uint32_t at = handoff_pick(&view, &req, &c->rng);
     if (at == ROUTE_NONE) return ROUTE_NONE;
@@ -786,7 +427,7 @@ void dispatch_migrate(struct dispatch *c, struct dispatch_request *r, uint32_t t
     count_at(c, r, to, now_us);
 }
 
-static void suspend(struct slot *s, int64_t now_us)
+static void suspend(struct dispatch_slot *s, int64_t now_us)
 {
     s->suspend_us = min_i64(max_i64(2 * s->suspend_us, SUSPEND_US_MIN), DISPATCH_SUSPEND_US_MAX);
     s->suspended_until_us = now_us + s->suspend_us;
@@ -848,7 +489,7 @@ void dispatch_end(struct dispatch *c, struct dispatch_request *r, uint32_t gener
     if (r->state == DISPATCH_HELD) {
         unhold(c, r);
     } else {
-        if (generated > 0) learn_belief(c, r, now_us);
+        if (generated > 0) dispatch_learn_belief(c, r, now_us);
         attempt_over(c, r, censored || generated == 0 ? ROUTE_FAILED : ROUTE_FINISHED, now_us);
         if (generated > 0) {
             c->config.predict->observe(c->predict_state, &r->features, generated, censored);
@@ -889,7 +530,7 @@ int64_t dispatch_held_deadline_us(const struct dispatch *c, int64_t now_us)
     if (deadline == INT64_MAX) return deadline;
     /* An endpoint whose rest ends earlier can take them earlier. */
     for (uint32_t i = 0; i < c->slots_end; i++) {
-        const struct slot *s = &c->slot[i];
+        const struct dispatch_slot *s = &c->slot[i];
         if (s->used && s->suspended_until_us > now_us) {
             deadline = min_i64(deadline, s->suspended_until_us);
         }
@@ -904,16 +545,6 @@ void dispatch_demand(const struct dispatch *c, int64_t now_us, struct dispatch_d
     ret->held_tokens = c->held_tokens;
     ret->held_oldest_us = held_oldest_us(&c->held, now_us);
     ret->in_flight = ledger_total(c->ledger);
-}
-
-double dispatch_queued_s(struct dispatch *c, uint32_t slot, int64_t now_us)
-{
-    const struct dispatch_endpoint *ep = dispatch_endpoint_at(c, slot);
-    struct route_instance in = { .has_perf = true };
-    if (!ep || !perf_of(&c->slot[slot], &in.perf)) return 0;
-    in.token_budget = max_u32(ep->token_budget, 1);
-    in.seqs_max = max_u32(ep->seqs_max, 1);
-    return ledger_queued_s(c->ledger, slot, now_us, &in);
 }
 
 void dispatch_report(struct dispatch *c, uint64_t model, int64_t now_us, struct service_demand *ret)
