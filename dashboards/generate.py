@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""generate.py - makes the dashboards' JSON for Grafana from panels.py.
+"""generate.py - makes the dashboards' JSON for Grafana from panels.py and the boards that it lists.
 
     dashboards/generate.py                     write dashboards/*.json
     dashboards/generate.py --check             say which of them are stale; exit 1 if one is
@@ -14,6 +14,7 @@ import json
 import pathlib
 import sys
 
+import kinds
 import panels
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -23,10 +24,10 @@ SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 # Lines that are no measurement but a bound or an expectation are dashed.
 DASHED = "/(SLO|objective|budget|target|forecast|expected)$/"
 # Names whose colour says something, wherever they stand.
-COLOURS = {"ok": panels.GOOD, "met": panels.GOOD, "ready": panels.GOOD, "fresh": panels.GOOD, "stop": panels.GOOD,
-           "missed": panels.BAD, "failed": panels.BAD, "broken": panels.BAD, "error": panels.BAD, "stale": panels.BAD,
-           "refused": panels.WARN, "starting": "yellow", "draining": "purple", "ending": "grey", "client_left": "grey",
-           "silent": panels.BAD, "held": panels.WARN}
+COLOURS = {"ok": kinds.GOOD, "met": kinds.GOOD, "ready": kinds.GOOD, "fresh": kinds.GOOD, "stop": kinds.GOOD,
+           "missed": kinds.BAD, "failed": kinds.BAD, "broken": kinds.BAD, "error": kinds.BAD, "stale": kinds.BAD,
+           "refused": kinds.WARN, "starting": "yellow", "draining": "purple", "ending": "grey", "client_left": "grey",
+           "silent": kinds.BAD, "held": kinds.WARN}
 COLUMNS = 24
 ROW_HEIGHT = 1
 
@@ -37,7 +38,7 @@ def link(title, url):
 
 
 def thresholds(panel):
-    steps = panel.steps or [(None, panels.GOOD)]
+    steps = panel.steps or [(None, kinds.GOOD)]
     return {"mode": "absolute", "steps": [{"color": colour, "value": value} for value, colour in steps]}
 
 
@@ -65,7 +66,7 @@ def defaults(panel):
         field["custom"] = {"fillOpacity": 70, "lineWidth": 0}
         field["mappings"] = [{"type": "value", "options": {
             "0": {"text": "no", "color": "transparent", "index": 0},
-            "1": {"text": "yes", "color": panels.PLAIN, "index": 1}}}]
+            "1": {"text": "yes", "color": kinds.PLAIN, "index": 1}}}]
     return field
 
 
@@ -223,7 +224,7 @@ def main():
     if options.check:
         names = stale()
         for name in names:
-            print(f"dashboards/{name} is not what panels.py says: run dashboards/generate.py")
+            print(f"dashboards/{name} is not what its board_*.py says: run dashboards/generate.py")
         return 1 if names else 0
     if options.out.resolve() == HERE and options.runbooks != RUNBOOKS:
         parser.error("links to another place need another folder: give --out")
