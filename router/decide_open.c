@@ -1,0 +1,196 @@
+/* decide_open.c - opens and closes the decision thread: its policies, what its predictor knew, its parts in order.
+ */
+#include "base/core/own.h"
+#include "base/io/log.h"
+#include "base/io/loop/clock.h"
+#include "base/io/net/descriptors.h"
+#include "policies/catalog.h"
+#include "router/decide.h"
+#include "router/generate.h"
+#include "router/predict_file.h"
+#include "router/sync.h"
+#include "router/tenants.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define DECIDE_CONNECTIONS_MAX 10000 /* the controller, and block events of every engine */
+
+static void on_bundle(void *arg)
+{
+    struct decide *d = arg;
+    sync_hurry(d->sync);
+}
+
+static int policies_of(const struct router_config *config, struct dispatch_config *ret,
+                       struct err *err)
+{
+    ret->route = route_find(config->route);
+    ret->predict = predict_find(config->predict);
+    int rc = policy_check("route", config->route, "router.route", err);
+    if (rc == 0) rc = policy_check("predict", config->predict, "router.predict", err);
+    if (rc == 0) rc = policy_check("migrate", config->migrate, "router.migrate", err);
+    if (rc < 0) return rc;
+    const char *missing = predict_missing(ret->predict, FEATURES_HAVE);
+    if (missing) {
+        return err_set(err, -EINVAL, "router.predict: %s is not applicable: a router has no %s",
+                       ret->predict->name, missing);
+    }
+    return 0;
+}
+
+static void remember(struct decide *d)
+{
+    struct err err = { 0 };
+    if (!d->may_remember) return;
+    int rc = predict_file_write(dispatch_predict(d->dispatch), d->config->predict_file.data,
+                                dispatch_predict_state(d->dispatch), &err);
+    if (rc < 0) log_event(LOG_WARN, "predictor_not_saved", "why=\"%s\"", err_text(&err, rc));
+}
+
+/* Renames a damaged file of this predictor to make room. Only the last damaged one is kept. */
+static void set_aside(struct decide *d)
+{
+    CLEANUP(buf_fini) struct buf aside = { 0 };
+    const char *path = d->config->predict_file.data;
+    buf_printf(&aside, "%s.damaged", path);
+    bool moved = aside.rc == 0 && rename(path, aside.data) == 0;
+    metric_inc(metric_of(d->metrics, RM_PREDICTOR_DAMAGED));
+    log_event(LOG_ERROR, "predictor_damaged", "file=%s aside=%s", path, moved ? aside.data : "no");
+    d->may_remember = moved;
+}
+
+/* Reads the predictor's file. A damaged one is set aside; any other that cannot be used is left as it
+ * is: it may be another predictor's. */
+static void recall(struct decide *d)
+{
+    struct err err = { 0 };
+    if (d->config->predict_file.len == 0) return;
+    int rc = predict_file_merge(dispatch_predict(d->dispatch), d->config->predict_file.data,
+                                dispatch_predict_state(d->dispatch), &err);
+    if (rc == -EBADMSG) {
+        set_aside(d);
+        return;
+    }
+    d->may_remember = rc == 0 || rc == -ENOENT;
+    if (!d->may_remember) {
+        log_event(LOG_WARN, "predictor_not_recalled", "why=\"%s\"", err_text(&err, rc));
+    }
+    if (rc == -ENOENT) remember(d); /* tells now, not at the end, if the file cannot be written */
+}
+
+static int director_open(struct decide *d, const struct dispatch_config *core, struct err *err)
+{
+    const struct director_config config = {
+        .dispatch = *core,
+        .migrate = migrate_find(d->config->migrate),
+        .service = { .slo_ttft_s = (double)d->config->slo_ttft_us * 1e-6,
+                     .slo_tpot_s = (double)d->config->slo_tpot_us * 1e-6,
+                     .kv_link_bytes_s = (double)d->config->kv_link },
+    };
+    int rc = director_new(&config, &d->director, err);
+    if (rc < 0) return rc;
+    d->dispatch = director_dispatch(d->director);
+    d->services = director_services(d->director);
+    return 0;
+}
+
+/* Makes the metrics of refusals and failures, so that a rate sees the first one, and tells the bounds. */
+static void meter_bounds(struct decide *d, const struct dispatch_config *core)
+{
+    const struct str limits = STR("limits");
+    metric_series(d->metrics, RM_REFUSED, &limits);
+    for (int i = REFUSAL_NONE + 1; i < REFUSAL_COUNT; i++) {
+        struct str reason = str_from(refusal_names[i]);
+        metric_series(d->metrics, RM_REFUSED, &reason);
+    }
+    for (int i = 0; i < RETRY_FAILURE_COUNT; i++) {
+        struct str failure = str_from(retry_failure_names[i]);
+        metric_series(d->metrics, RM_RETRIES, &failure);
+    }
+    metric_set(metric_of(d->metrics, RM_HELD_MAX), core->held_max);
+    metric_set(metric_of(d->metrics, RM_IN_FLIGHT_MAX), core->requests_max);
+}
+
+int decide_new(const struct decide_config *config, struct decide **ret, struct err *err)
+{
+    const struct router_config *rc = config->router;
+    struct dispatch_config core = { .index_bytes = (size_t)rc->index_bytes,
+                                    .requests_max = (uint32_t)rc->requests_max,
+                                    .held_max = (uint32_t)rc->held_max,
+                                    .hold_us_max = rc->hold_us_max,
+                                    .quarantine_us = rc->quarantine_us,
+                                    .seed = (uint64_t)rc->seed };
+    int rc2 = policies_of(rc, &core, err);
+    if (rc2 < 0) return rc2;
+    struct decide *d = calloc(1, sizeof *d);
+    if (!d) return err_set(err, -ENOMEM, "router: no memory");
+    d->config = rc;
+    d->link = config->link;
+    d->board = config->board;
+    d->metrics = config->metrics;
+    meter_bounds(d, &core);
+    d->boot = (uint64_t)clock_wall_us();
+    d->informed = !router_has_controller(rc);
+    d->held_timer = (struct loop_timer){ .fn = decide_on_held, .arg = d };
+    rc2 = keys_init(&d->keys, rc->keys_file, rc->secret_file, rc->require_key,
+                    router_has_controller(rc), err);
+    if (rc2 == 0) rc2 = quarantine_board_init(&d->quarantine);
+    if (rc2 == 0) rc2 = ended_init(&d->ended);
+    if (rc2 == 0) rc2 = loop_new(&d->loop, err);
+    struct http_client_config calls = {
+        .names = config->names,
+        .tls = config->call,
+        .connections_max = descriptors_share(ROUTER_DECIDE_SHARE, 1, DECIDE_CONNECTIONS_MAX),
+    };
+    if (rc2 == 0) rc2 = http_client_new(d->loop, &calls, &d->client, err);
+    if (rc2 == 0) rc2 = fleet_link_signer(d->link, d->loop, d->client, &d->signer, err);
+    if (rc2 == 0 && rc->record.len > 0) {
+        rc2 = record_open(rc->record.data, (uint64_t)rc->record_max, core.route, &d->record, err);
+        core.watch = d->record ? record_watch(d->record) : NULL;
+    }
+    if (rc2 == 0) rc2 = director_open(d, &core, err);
+    if (rc2 == 0) rc2 = migrate_plan_new(d, &d->migrate, err);
+    if (rc2 == 0) rc2 = bundles_new(d->loop, d->signer, d->link, &d->board->pins, &d->bundles, err);
+    if (rc2 == 0) rc2 = tenants_new(&d->tenants, err);
+    if (rc2 == 0) rc2 = sync_new(d, config->port, &d->sync, err);
+    if (rc2 < 0) {
+        decide_free(d);
+        return rc2;
+    }
+    recall(d);
+    decide_policy_tell(d, "route", core.route->name, true);
+    decide_policy_tell(d, "predict", core.predict->name, true);
+    decide_policy_tell(d, "migrate", director_migrate_policy(d->director)->name, true);
+    mailbox_init(&d->mailbox, d->loop, decide_on_mail, d);
+    mailbox_init(&d->entries, d->loop, decide_on_entry, d);
+    bundles_on_ready(d->bundles, on_bundle, d);
+    decide_publish(d); /* the known keys hold from the first request on */
+    *ret = d;
+    return 0;
+}
+
+void decide_free(struct decide *d)
+{
+    if (!d) return;
+    remember(d);
+    for (uint32_t i = 0; i < DISPATCH_ENDPOINTS; i++)
+        block_feed_free(d->endpoint[i].feed);
+    sync_free(d->sync);
+    bundles_free(d->bundles);
+    tenants_free(d->tenants);
+    tenant_keys_unref(d->tenant_keys);
+    keys_fini(&d->keys);
+    migrate_plan_free(d->migrate);
+    director_free(d->director);
+    quarantine_board_fini(&d->quarantine);
+    ended_fini(&d->ended);
+    uint64_t left_out = record_close(d->record);
+    if (left_out > 0) log_event(LOG_WARN, "record_full", "left_out=%lu", (unsigned long)left_out);
+    http_client_free(d->client);
+    signer_free(d->signer);
+    if (d->mailbox.loop) mailbox_fini(&d->mailbox);
+    if (d->entries.loop) mailbox_fini(&d->entries);
+    loop_free(d->loop);
+    free(d);
+}
