@@ -51,6 +51,8 @@ struct config {
     struct config_slot *slots;
 };
 
+#define CONFIG_SCHEMA_BYTES_MAX ((size_t)1 << 20) /* of the arena for a root record alone */
+
 /* Makes one record of the schema, with its sections as fields, in `arena`. -ENOMEM. */
 int config_root(const struct config_schema *schema, struct arena *arena, struct config_record *ret);
 
