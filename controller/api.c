@@ -1,12 +1,10 @@
-/* api.c - serves the controller's HTTP API: guard, what is shown, event streams, routes.
+/* api.c - serves the controller's HTTP API: routes, and what is shown.
  *
  * A call passes three steps. on_head checks who calls and whether the path exists, so that the body of a
  * stranger is never read, nor that of a request to a controller that stands by. on_request finds the route
  * again and runs its handler. The handler ends the call with exactly one of call_answer, call_refuse,
  * call_refuse_rc and call_done, or keeps it open as an event stream. */
 #include "base/core/bits.h"
-#include "base/io/http/http_browser.h"
-#include "base/io/log.h"
 #include "base/io/loop/clock.h"
 #include "base/io/net/descriptors.h"
 #include "base/wire/sync.h"
@@ -14,251 +12,14 @@
 #include "controller/control_metrics.h"
 #include "controller/orders.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
-#define API_VIEW_BYTES_MAX ((size_t)16 << 20) /* a thousand instances are under 2 MiB */
-#define OPEN_BODY_BYTES_MAX 4096              /* of a path that is open to anybody */
+#define OPEN_BODY_BYTES_MAX 4096 /* of a path that is open to anybody */
 #define CONNECTIONS_MAX 2000
 #define CONNECTIONS_SHARE 50 /* hundredths of the descriptors; clouds and children get the rest */
 #define STREAM_UNSENT_MAX ((size_t)1 << 20)
-
-enum guard {
-    GUARD_NONE,   /* /health */
-    GUARD_SCRAPE, /* as GUARD_READ, or a scraper's key */
-    GUARD_READ,   /* a person's credential, beyond loopback or where it is required */
-    GUARD_WRITE,  /* the same, always: other users of this machine reach loopback too */
-    GUARD_AGENT,  /* the agent of an instance, under any Host; never a web page */
-    GUARD_ROUTER, /* a router, likewise */
-};
-
-/* Returns true if this process leads, at this moment. */
-static bool leads(const struct api *a)
-{
-    return a->control && (!a->config.leads || a->config.leads(a->config.arg));
-}
-
-static struct str leader_of(const struct api *a)
-{
-    return a->config.leader ? a->config.leader(a->config.arg) : (struct str){ 0 };
-}
-
-/* ---- replies ---- */
-
-void call_answer(struct call *k, int status, const struct buf *body)
-{
-    if (body->rc < 0) {
-        http_reply(k->x, 500, STR("application/json"),
-                   STR("{\"error\":{\"code\":500,\"message\":\"the answer does not fit\"}}"));
-        return;
-    }
-    http_reply_header(k->x, "cache-control", STR("no-store"));
-    http_reply(k->x, status, STR("application/json"), buf_view(body));
-}
-
-static void count_refusal(struct call *k, const char *reason)
-{
-    struct str label = str_from(reason);
-    if (k->api->metrics) metric_inc(metric_series(k->api->metrics, CONTROL_M_REFUSED, &label));
-}
-
-static void put_error(struct json_writer *w, int status, const char *reason, const char *message)
-{
-    json_key(w, "error");
-    json_object(w);
-    json_kv_i64(w, "code", status);
-    json_kv_text(w, "reason", reason);
-    json_kv_text(w, "message", message);
-    json_object_end(w);
-}
-
-void call_refuse(struct call *k, int status, const char *reason, const char *message)
-{
-    struct api *a = k->api;
-    CLEANUP(buf_fini) struct buf body = { 0 };
-    struct json_writer w;
-    uint64_t skipped;
-    count_refusal(k, reason);
-    if (log_pass(&a->refused_limit, loop_now_us(a->loop), 1000000, &skipped))
-        log_event(LOG_WARN, "refused", "path=%.*s peer=%.*s status=%d reason=%s skipped=%llu",
-                  STR_ARG(k->req->path), STR_ARG(k->req->peer), status, message,
-                  (unsigned long long)skipped);
-    json_writer_init(&w, &body);
-    json_object(&w);
-    put_error(&w, status, reason, message);
-    json_object_end(&w);
-    call_answer(k, status, &body);
-}
-
-/* Names the leader, in the form of struct standby_reply. Not logged: each part of the fleet comes here after the
- * leader has changed. */
-static void refuse_standby(struct call *k)
-{
-    CLEANUP(buf_fini) struct buf body = { 0 };
-    char message[256];
-    struct json_writer w;
-    struct str leader = leader_of(k->api);
-    if (!k->api->config.leads) {
-        call_refuse(k, 503, "starting", "the controller is starting");
-        return;
-    }
-    if (leader.len > 0)
-        snprintf(message, sizeof message, "this controller stands by; " STR_FMT " leads",
-                 STR_ARG(leader));
-    else
-        snprintf(message, sizeof message,
-                 "this controller stands by, and knows of none that leads");
-    count_refusal(k, "standby");
-    http_reply_header(k->x, "retry-after", STR("1"));
-    json_writer_init(&w, &body);
-    json_object(&w);
-    put_error(&w, 503, "standby", message);
-    json_kv_str(&w, "leader", leader);
-    if (leader.len == 0) json_kv_u64(&w, "lease_ms", k->api->config.lease_ms);
-    json_object_end(&w);
-    call_answer(k, 503, &body);
-}
-
-void call_refuse_rc(struct call *k, int rc, const struct err *err)
-{
-    static const struct {
-        int rc, status;
-        const char *reason;
-    } rows[] = {
-        { -ENOENT, 404, "not_found" },
-        { -EEXIST, 409, "exists" },
-        { -EINVAL, 400, "invalid" },
-        { -ERANGE, 400, "range" },
-        { -ENOSPC, 503, "full" },
-        { -ESTALE, 409, "stale" },
-        { -E2BIG, 400, "large" },
-        /* of the store; nothing was changed, but for -EREMOTEIO, which leaves it open */
-        { -EKEYREVOKED, 503, "standby" },
-        { -EREMOTEIO, 503, "unsure" },
-        { -ETIMEDOUT, 503, "store_away" },
-        { -ENETDOWN, 503, "store_away" },
-        { -ECONNREFUSED, 503, "store_away" },
-        { -ECONNRESET, 503, "store_away" },
-        { -EHOSTUNREACH, 503, "store_away" },
-        { -EBUSY, 503, "store_away" },
-    };
-    for (size_t i = 0; i < COUNT_OF(rows); i++)
-        if (rows[i].rc == rc) {
-            call_refuse(k, rows[i].status, rows[i].reason, err_text(err, rc));
-            return;
-        }
-    call_refuse(k, 500, "failed", err_text(err, rc));
-}
-
-void call_done(struct call *k)
-{
-    buf_text(&k->api->out, "{\"ok\":true}");
-    call_answer(k, 200, &k->api->out);
-}
-
-void call_tell_urgent(struct api *a)
-{
-    if (control_is_urgent(a->control)) a->config.on_urgent(a->config.arg);
-}
-
-/* ---- access ---- */
-
-/* Returns true if the guard admits a part of the fleet with this id. An agent may only report. */
-static bool part_may(enum guard guard, struct str id)
-{
-    if (guard == GUARD_AGENT) return str_starts(id, STR("agent/"));
-    if (guard == GUARD_ROUTER) return str_eq(id, STR("router"));
-    return str_eq(id, STR("cli"));
-}
-
-static const char *find_token(const struct api *a, struct str text, enum token_role *ret)
-{
-    return a->control ? control_token_find(a->control, text, ret)
-                      : tokens_find(&a->tokens, text, ret);
-}
-
-const char *call_by(const struct call *k, char ret_by[BY_BYTES])
-{
-    const struct auth_note *note = http_exchange_note(k->x);
-    enum token_role role = TOKEN_READ;
-    const char *token = find_token(k->api, auth_bearer(k->req), &role);
-    if (note->who == AUTH_PERSON) {
-        snprintf(ret_by, BY_BYTES, "the fleet's secret");
-        return token_role_names[TOKEN_ADMIN];
-    }
-    if (note->who == AUTH_PART && part_may(GUARD_WRITE, auth_gate_id(k->req))) {
-        snprintf(ret_by, BY_BYTES, "a command");
-        return token_role_names[TOKEN_ADMIN];
-    }
-    snprintf(ret_by, BY_BYTES, token ? "token %s" : "nobody", token);
-    if (token) return token_role_names[role];
-    return k->api->config.require_secret ? "none" : token_role_names[TOKEN_READ];
-}
-
-static bool may(const struct call *k, enum guard guard)
-{
-    const struct auth_note *note = http_exchange_note(k->x);
-    enum token_role role;
-    if (note->who == AUTH_PERSON) return true;
-    if (guard == GUARD_SCRAPE && key_file_has(k->api->config.scrapers, auth_bearer(k->req)))
-        return true;
-    if (note->who == AUTH_NOBODY && guard <= GUARD_WRITE &&
-        find_token(k->api, auth_bearer(k->req), &role))
-        return role == TOKEN_ADMIN || guard <= GUARD_READ;
-    return note->who == AUTH_PART && part_may(guard, auth_gate_id(k->req));
-}
-
-static enum browser_fault page_fault(const struct call *k, enum guard guard)
-{
-    const struct api *a = k->api;
-    const struct http_names names = { .own = str_from(a->config.host),
-                                      .port = http_server_port(a->server),
-                                      .hosts = a->config.hosts,
-                                      .host_count = a->config.host_count };
-    if (guard < GUARD_AGENT) return browser_check_site(&names, k->req);
-    return http_request_header(k->req, "origin").data ? BROWSER_ORIGIN : BROWSER_OK;
-}
-
-static bool refuse_401(struct call *k, const char *reason, const char *sentence)
-{
-    http_reply_header(k->x, "www-authenticate", STR("Bearer"));
-    call_refuse(k, 401, reason, sentence);
-    return false;
-}
-
-static bool pass(struct call *k, enum guard guard, bool always)
-{
-    const struct api *a = k->api;
-    const struct auth_note *note = http_exchange_note(k->x);
-    enum browser_fault fault = page_fault(k, guard);
-    if (fault != BROWSER_OK) {
-        const struct browser_fault_info *why = browser_fault_info(fault);
-        call_refuse(k, why->status, why->name, why->sentence);
-        return false;
-    }
-    if (note->who == AUTH_ASKED_AGAIN)
-        return refuse_401(k, "signature", "sign for the epoch and the time of this reply");
-    if (guard == GUARD_NONE) return true;
-    if ((guard >= GUARD_WRITE || a->config.require_secret) && !may(k, guard))
-        return refuse_401(
-            k, "secret",
-            "send the fleet's secret, or a token that may do this: authorization: Bearer TOKEN");
-    if (always ? a->metrics != NULL : leads(a)) return true;
-    refuse_standby(k);
-    return false;
-}
-
-static bool is_agent_of(struct call *k, struct str instance)
-{
-    const struct auth_note *note = http_exchange_note(k->x);
-    struct str id = auth_gate_id(k->req), skip = STR("agent/");
-    if (note->who != AUTH_PART) return true; /* a person, or an agent of an older release */
-    if (str_eq(str_of(id.data + skip.len, id.len - skip.len), instance)) return true;
-    call_refuse(k, 403, "instance", "an agent speaks for its own instance");
-    return false;
-}
 
 /* ---- agents and routers ---- */
 
@@ -272,7 +33,7 @@ static void agents_report(struct call *k)
         call_refuse(k, 400, "invalid", err_text(&err, rc));
         return;
     }
-    if (!is_agent_of(k, r.intent.len ? r.intent : r.instance)) return;
+    if (!call_is_agent_of(k, r.intent.len ? r.intent : r.instance)) return;
     control_report(k->api->control, &r, api_now(k->api), &reply);
     agent_reply_encode(&reply, &k->api->out);
     call_answer(k, 200, &k->api->out);
@@ -407,12 +168,12 @@ static void show_metrics(struct call *k)
 static void health(struct call *k)
 {
     struct api *a = k->api;
-    if (!leads(a) && a->config.leads) { /* healthy: it takes over when it has to */
+    if (!api_leads(a) && a->config.leads) { /* healthy: it takes over when it has to */
         struct json_writer w;
         json_writer_init(&w, &a->out);
         json_object(&w);
         json_kv_text(&w, "status", "standby");
-        json_kv_str(&w, "leader", leader_of(a));
+        json_kv_str(&w, "leader", api_leader(a));
         json_object_end(&w);
         call_answer(k, 200, &a->out);
         return;
@@ -431,10 +192,10 @@ static void health(struct call *k)
 static bool lead_on(struct call *k)
 {
     CLEANUP(buf_fini) struct buf url = { 0 };
-    struct str leader = leader_of(k->api);
-    if (leads(k->api) || !k->api->config.leads) return false;
+    struct str leader = api_leader(k->api);
+    if (api_leads(k->api) || !k->api->config.leads) return false;
     if (leader.len == 0) {
-        refuse_standby(k);
+        call_refuse_standby(k);
         return true;
     }
     buf_printf(&url, "%s" STR_FMT "/", str_starts(leader, STR("https://")) ? "" : "http://",
@@ -455,107 +216,11 @@ static void console(struct call *k)
     http_reply(k->x, 200, STR("text/html; charset=utf-8"), console_page());
 }
 
-/* ---- event streams ---- */
-
-struct stream {
-    struct list node;
-    struct api *api;
-    struct http_exchange *x;
-    uint64_t told; /* last decision that was sent */
-};
-
-/* Ends all streams: their clients come again, and find the leader. */
-static void streams_end(struct api *a)
-{
-    LIST_EACH_SAFE (&a->streams, node) {
-        struct stream *s = CONTAINER_OF(node, struct stream, node);
-        struct http_exchange *x = s->x;
-        list_remove(&s->node);
-        a->stream_count--;
-        free(s);
-        (void)http_stream_end(x);
-    }
-}
-
-static void stream_drop(struct stream *s)
-{
-    list_remove(&s->node);
-    s->api->stream_count--;
-    free(s);
-}
-
-static void on_stream_abort(void *arg, enum http_abort why)
-{
-    (void)why;
-    stream_drop(arg);
-}
-
-/* Sends a frame, or leaves it out when it does not fit: the next status is whole again, and decisions
- * have ids, so that a client sees the gap and asks. */
-static void stream_send(struct stream *s, const char *event, struct str json)
-{
-    if (http_stream_full(s->x)) return;
-    CLEANUP(buf_fini) struct buf frame = { 0 };
-    buf_printf(&frame, "event: %s\ndata: ", event);
-    buf_str(&frame, json);
-    buf_text(&frame, "\n\n");
-    if (frame.rc == 0) (void)http_stream_write(s->x, frame.data, frame.len);
-}
-
-static void tell_decisions(struct stream *s)
-{
-    struct control *c = s->api->control;
-    uint64_t last = control_decision_last(c);
-    for (; s->told < last && last - s->told <= API_DECISIONS_MAX; s->told++) {
-        CLEANUP(buf_fini) struct buf text = { 0 };
-        if (control_decision(c, s->told + 1, &text, NULL) == 0)
-            stream_send(s, "decision", buf_view(&text));
-    }
-    s->told = last;
-}
-
-void api_broadcast(struct api *a)
-{
-    if (list_empty(&a->streams)) return;
-    CLEANUP(buf_fini) struct buf status = { 0 };
-    buf_init(&status, API_VIEW_BYTES_MAX);
-    if (control_view(a->control, CONTROL_STATUS, api_now(a), &status) < 0) return;
-    LIST_EACH_SAFE (&a->streams, node) {
-        struct stream *s = CONTAINER_OF(node, struct stream, node);
-        stream_send(s, "status", buf_view(&status));
-        tell_decisions(s);
-    }
-}
-
-static void open_stream(struct call *k)
-{
-    struct api *a = k->api;
-    if (a->stream_count == API_STREAMS_MAX) {
-        call_refuse(k, 503, "full", "too many event streams are open");
-        return;
-    }
-    struct stream *s = calloc(1, sizeof *s);
-    http_reply_header(k->x, "cache-control", STR("no-store"));
-    if (!s || http_stream_begin(k->x, 200, STR("text/event-stream")) < 0) {
-        free(s);
-        call_refuse(k, 503, "full", "no memory for the stream");
-        return;
-    }
-    s->api = a;
-    s->x = k->x;
-    s->told = control_decision_last(a->control);
-    list_push_back(&a->streams, &s->node);
-    a->stream_count++;
-    http_exchange_watch(k->x, on_stream_abort, NULL, s);
-    if (control_view(a->control, CONTROL_STATUS, api_now(a), &a->out) == 0)
-        stream_send(s, "status", buf_view(&a->out));
-}
-
 /* ---- routes ---- */
 
 struct route {
     const char *method, *path; /* one '*' stands for one part of the path */
-    enum guard guard;
+    enum call_guard guard;
     void (*fn)(struct call *k);
     int arg;
 };
@@ -593,7 +258,7 @@ static const struct route routes[] = {
     { "POST",   "/api/v1/services/*/pause",   GUARD_WRITE, order_pause,  1 },
     { "POST",   "/api/v1/services/*/resume",  GUARD_WRITE, order_pause,  0 },
     { "POST",   "/api/v1/services/*/scale",   GUARD_WRITE, order_scale,  0 },
-    { "GET",    "/api/v1/stream",             GUARD_READ,  open_stream,    0 },
+    { "GET",    "/api/v1/stream",             GUARD_READ,  call_open_stream, 0 },
     { "GET",    "/api/v1/targets",            GUARD_SCRAPE, show_targets,  0 },
     { "GET",    "/metrics",                   GUARD_SCRAPE, show_metrics,  0 },
     { "GET",    "/",                          GUARD_NONE,  console,        0 },
@@ -630,7 +295,7 @@ static const struct route *find_route(const struct http_request *req, struct str
         if (!path_matches(routes[i].path, req->path, ret_part)) continue;
         *ret_known = true;
         struct str method = str_from(routes[i].method);
-        bool like_get = head && str_eq(method, STR("GET")) && routes[i].fn != open_stream;
+        bool like_get = head && str_eq(method, STR("GET")) && routes[i].fn != call_open_stream;
         if (str_eq(req->method, method) || like_get) return &routes[i];
     }
     return NULL;
@@ -657,14 +322,14 @@ static void on_head(void *ctx, struct http_exchange *x)
     bool known;
     const struct route *route = find_route(k.req, &k.part, &known);
     if (!route) {
-        if (!pass(&k, GUARD_NONE, false)) return;
+        if (!call_pass(&k, GUARD_NONE, false)) return;
         if (known)
             call_refuse(&k, 405, "method", "this cannot be done with that path");
         else
             call_refuse(&k, 404, "not_found", "nothing is served at this path");
         return;
     }
-    if (pass(&k, route->guard, is_always(route)) && route->guard == GUARD_NONE)
+    if (call_pass(&k, route->guard, is_always(route)) && route->guard == GUARD_NONE)
         http_exchange_body_max(x, OPEN_BODY_BYTES_MAX);
 }
 
@@ -684,10 +349,10 @@ static void on_request(void *ctx, struct http_exchange *x)
     k.arg = route->arg; /* on_head has found it */
     if (decode_part(&k) < 0)
         call_refuse(&k, 400, "path", "the name in the path cannot be decoded");
-    else if (is_always(route) || leads(a))
+    else if (is_always(route) || api_leads(a))
         route->fn(&k);
     else
-        refuse_standby(&k); /* the term ended while the body came */
+        call_refuse_standby(&k); /* the term ended while the body came */
 }
 
 static void on_reply(void *ctx, struct http_exchange *x, int status, const struct str *body)
@@ -716,7 +381,7 @@ int api_new(struct loop *loop, const struct api_config *config, struct api **ret
     a->config = *config;
     list_init(&a->streams);
     arena_init(&a->arena, 2 * SYNC_BYTES_MAX);
-    buf_init(&a->out, API_VIEW_BYTES_MAX);
+    buf_init(&a->out, CALL_VIEW_BYTES_MAX);
     static const char *const ids[] = { "agent/", "router", "cli", NULL };
     uint64_t epoch;
     if (getrandom(&epoch, sizeof epoch, 0) != sizeof epoch)
@@ -769,7 +434,7 @@ static void use_metrics(struct api *a, struct metrics *m)
 
 void api_attach(struct api *a, struct control *control)
 {
-    if (!control) streams_end(a);
+    if (!control) api_streams_end(a);
     a->control = control;
     if (control && !a->metrics) use_metrics(a, control_metrics(control));
 }

@@ -1,6 +1,6 @@
 /* api_call.h - a call of the controller's API on its way from the route to its reply.
  *
- * Layer:   controller, private to api.c and api_orders.c
+ * Layer:   controller, private to api.c, api_call.c, api_stream.c and api_orders.c
  * Threads: the loop's
  */
 #pragma once
@@ -10,7 +10,17 @@
 #include "controller/access.h"
 #include "controller/api.h"
 
-#define BODY_BYTES_MAX ((size_t)8 << 20) /* a sync of a thousand endpoints is under 1 MiB */
+#define CALL_VIEW_BYTES_MAX ((size_t)16 << 20) /* a thousand instances are under 2 MiB */
+#define BODY_BYTES_MAX ((size_t)8 << 20)       /* a sync of a thousand endpoints is under 1 MiB */
+
+enum call_guard {
+    GUARD_NONE,   /* /health */
+    GUARD_SCRAPE, /* as GUARD_READ, or a scraper's key */
+    GUARD_READ,   /* a person's credential, beyond loopback or where it is required */
+    GUARD_WRITE,  /* the same, always: other users of this machine reach loopback too */
+    GUARD_AGENT,  /* the agent of an instance, under any Host; never a web page */
+    GUARD_ROUTER, /* a router, likewise */
+};
 
 struct api {
     struct loop *loop;
@@ -42,10 +52,23 @@ static inline int64_t api_now(const struct api *a) /* fleet time */
     return fleet_clock_now(a->config.clock);
 }
 
+/* Returns true if this process leads, at this moment. */
+bool api_leads(const struct api *a);
+struct str api_leader(const struct api *a); /* empty: unknown */
+
+/* Returns true if the guard admits the caller, and this controller leads or `always` serves the path; else the call is
+ * refused. */
+bool call_pass(struct call *k, enum call_guard guard, bool always);
+/* Returns true if the caller may speak for the instance; else the call is refused. */
+bool call_is_agent_of(struct call *k, struct str instance);
+
 /* Each ends the call. */
 void call_answer(struct call *k, int status, const struct buf *body);
 void call_refuse(struct call *k, int status, const char *reason, const char *message);
 void call_refuse_rc(struct call *k, int rc, const struct err *err);
+/* Names the leader, in the form of struct standby_reply. Not logged: each part of the fleet comes here after the
+ * leader has changed. */
+void call_refuse_standby(struct call *k);
 void call_done(struct call *k);
 
 /* Has a tick come soon where the order should not wait for the next. */
@@ -53,6 +76,11 @@ void call_tell_urgent(struct api *a);
 
 /* Names the caller for the record of orders, and tells what its credential may do. */
 const char *call_by(const struct call *k, char ret_by[BY_BYTES]);
+
+/* ---- api_stream.c ---- */
+
+void call_open_stream(struct call *k);
+void api_streams_end(struct api *a); /* their clients come again, and find the leader */
 
 /* The routes of api_orders.c. */
 void order_pause(struct call *k);
