@@ -10,8 +10,7 @@
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/file.h"
-#include "base/io/loop/clock.h"
-#include "base/io/proc.h"
+#include "controller/cloud/cloud_local_folder.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -24,270 +23,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MARK_BYTES_MAX 256
 #define AGENT_WORDS_MAX 16
 #define ZONES ".zones" /* no instance's id begins with a dot */
 #define EPOCH ".epoch" /* the highest that a call had */
-
-/* One instance as its folder shows it. */
-struct sight {
-    struct listed listed;
-    double share;
-    struct proc_id agent, engine; /* pid 0: none alive */
-    bool agent_was;               /* an agent held the lock once */
-    int64_t spawned_us;           /* the last try; 0: none */
-    int64_t removed_us;           /* the wish; 0: none */
-};
-
-static int path_of(const char *root, const char *intent, const char *file, char ret[PATH_MAX],
-                   struct err *err)
-{
-    int n = snprintf(ret, PATH_MAX, "%s/%s%s%s", root, intent, file ? "/" : "", file ? file : "");
-    if (n < 0 || n >= PATH_MAX) return err_set(err, -ENAMETOOLONG, "%s: path too long", root);
-    return 0;
-}
-
-static bool id_is_plain(const char *id)
-{
-    size_t len = strlen(id);
-    return len > 0 && len < INTENT_ID_BYTES &&
-           strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789-") == len && id[0] != '-';
-}
-
-/* ---- reading a folder ---- */
-
-/* Reads a small file; -ENOENT when it is not there. */
-static int read_mark(const char *root, const char *intent, const char *file, struct buf *text)
-{
-    char path[PATH_MAX];
-    int rc = path_of(root, intent, file, path, NULL);
-    if (rc < 0) return rc;
-    return file_read(path, MARK_BYTES_MAX, text, NULL);
-}
-
-static int64_t read_time(const char *root, const char *intent, const char *file)
-{
-    CLEANUP(buf_fini) struct buf text = { 0 };
-    int64_t us;
-    if (read_mark(root, intent, file, &text) < 0 || str_to_i64(buf_view(&text), &us) < 0) return 0;
-    return us;
-}
-
-/* Returns the living process that a file names in its first line, else pid 0. *ret_was: the file
- * names a process, living or not. */
-static struct proc_id read_process(const char *root, const char *intent, const char *file,
-                                   bool *ret_was)
-{
-    CLEANUP(buf_fini) struct buf text = { 0 };
-    struct proc_id id = { 0 };
-    *ret_was = false;
-    if (read_mark(root, intent, file, &text) < 0) return id;
-    struct str rest = buf_view(&text);
-    if (proc_id_parse(str_trim(str_cut(&rest, '\n')), &id) < 0) return (struct proc_id){ 0 };
-    *ret_was = true;
-    return proc_is_alive(&id) ? id : (struct proc_id){ 0 };
-}
-
-static int read_spec(const char *root, const char *intent, struct sight *s, struct err *err)
-{
-    char path[PATH_MAX];
-    int rc = path_of(root, intent, "spec.json", path, err);
-    if (rc < 0) return rc;
-    CLEANUP(buf_fini) struct buf text = { 0 };
-    rc = file_read(path, LAUNCH_BYTES_MAX, &text, err);
-    if (rc < 0) return rc;
-
-    CLEANUP(arena_fini) struct arena arena;
-    arena_init(&arena, 2 * LAUNCH_BYTES_MAX);
-    struct launch_spec spec;
-    rc = launch_spec_decode(buf_view(&text), &arena, &spec, err);
-    if (rc < 0) return rc;
-    struct stat st;
-    if (stat(path, &st) < 0) return err_set(err, -errno, "%s: %s", path, strerror(errno));
-
-    struct listed *out = &s->listed;
-    rc = name_copy(out->service, sizeof out->service, spec.service);
-    if (rc == 0) rc = name_copy(out->pool, sizeof out->pool, spec.pool);
-    if (rc == 0) rc = name_copy(out->offer, sizeof out->offer, spec.offer);
-    if (rc < 0) return err_set(err, -EINVAL, "%s: a name is too long", path);
-    /* Older releases wrote no time of their own. */
-    int64_t written_us = (int64_t)st.st_mtim.tv_sec * 1000000 + st.st_mtim.tv_nsec / 1000;
-    out->created_us = spec.created_us ? spec.created_us : written_us;
-    s->share = spec.share;
-    return 0;
-}
-
-static int look(const char *root, const char *intent, struct sight *ret, struct err *err)
-{
-    struct sight s = { 0 };
-    if (!id_is_plain(intent)) return err_set(err, -ENOENT, "'%s' is no instance's name", intent);
-    int rc = read_spec(root, intent, &s, err);
-    /* An instance that cannot be read is not absent: leaving it out would end one that may serve. */
-    if (rc < 0 && (rc == -ENOENT || rc == -ENOTDIR || rc == -ENOMEM)) return rc;
-    if (rc < 0) s = (struct sight){ .listed = { .unreadable = true } };
-    must(name_copy(s.listed.handle, sizeof s.listed.handle, str_from(intent)) == 0);
-    must(name_copy(s.listed.intent, sizeof s.listed.intent, str_from(intent)) == 0);
-    if (gethostname(s.listed.node, sizeof s.listed.node - 1) < 0) s.listed.node[0] = 0;
-    bool engine_was;
-    s.agent = read_process(root, intent, "agent.lock", &s.agent_was);
-    s.engine = read_process(root, intent, "engine.id", &engine_was);
-    s.spawned_us = read_time(root, intent, "spawned");
-    s.removed_us = read_time(root, intent, "removed");
-    *ret = s;
-    return 0;
-}
-
-static bool is_dead(const struct sight *s, int64_t now_us)
-{
-    if (s->agent.pid || s->engine.pid) return false;
-    if (s->agent_was) return true;
-    return s->removed_us && now_us - s->spawned_us >= LOCAL_SPAWN_US;
-}
-
-static int each_instance(const char *root,
-                         int (*fn)(void *arg, const struct sight *s, struct err *err), void *arg,
-                         struct err *err)
-{
-    DIR *dir = opendir(root);
-    if (!dir) return err_set(err, -errno, "%s: %s", root, strerror(errno));
-    int rc = 0;
-    for (struct dirent *e; rc == 0 && (e = readdir(dir));) {
-        if (e->d_name[0] == '.' || strcmp(e->d_name, "ended") == 0) continue;
-        struct sight s;
-        if (!id_is_plain(e->d_name)) continue;
-        rc = look(root, e->d_name, &s, err);
-        if (rc == -ENOENT || rc == -ENOTDIR)
-            rc = 0; /* being made, being buried, or no folder */
-        else if (rc == 0)
-            rc = fn(arg, &s, err);
-    }
-    closedir(dir);
-    return rc;
-}
-
-/* ---- changes ---- */
-
-static int write_mark(const char *root, const char *intent, const char *file, int64_t now_us,
-                      struct err *err)
-{
-    char path[PATH_MAX], text[32];
-    int rc = path_of(root, intent, file, path, err);
-    if (rc < 0) return rc;
-    snprintf(text, sizeof text, "%lld", (long long)now_us);
-    return file_write_atomic(path, str_from(text), 0600, err);
-}
-
-static int write_spec(const char *root, const struct cloud_request *req, double share,
-                      int64_t now_us, int64_t launch_us, struct err *err)
-{
-    char folder[PATH_MAX], path[PATH_MAX], key[PATH_MAX];
-    int rc = path_of(root, req->intent, NULL, folder, err);
-    if (rc == 0) rc = path_of(root, req->intent, "spec.json", path, err);
-    if (rc == 0) rc = path_of(root, req->intent, "key", key, err);
-    if (rc == 0) rc = file_make_folders(folder, 0700, err);
-    if (rc == 0 && req->key.len > 0) rc = file_write_atomic(key, req->key, 0600, err);
-    if (rc < 0) return rc;
-    struct launch_spec spec = *req->spec;
-    if (req->key.len > 0) spec.secret_file = str_from(key);
-    spec.folder = str_from(folder);
-    spec.share = share;
-    spec.created_us = now_us;
-    spec.boot = proc_id_self().boot;
-    spec.born_mono_us = clock_mono_us();
-    spec.start_mono_us = spec.born_mono_us + launch_us;
-    spec.start_wall_us = clock_wall_us() + launch_us; /* for agents of older releases */
-    CLEANUP(buf_fini) struct buf text = { 0 };
-    rc = launch_spec_encode(&spec, &text);
-    if (rc < 0) return err_set(err, rc, "the launch document of %s", req->intent);
-    return file_write_atomic(path, buf_view(&text), 0600, err);
-}
-
-static const char *const leftovers[] = { "spec.json", "key",        "agent.lock",
-                                         "engine.id", "removed",    "spawned",
-                                         "agent.log", "engine.log", "kv" };
-
-/* Returns true for a file of ours: one of those names, or one with a suffix behind a dot, as older logs
- * and the temporaries of a killed writer have. */
-static bool is_leftover(const char *file)
-{
-    for (size_t i = 0; i < COUNT_OF(leftovers); i++) {
-        size_t len = strlen(leftovers[i]);
-        if (strncmp(file, leftovers[i], len) == 0 && (file[len] == 0 || file[len] == '.'))
-            return true;
-    }
-    return false;
-}
-
-static void erase(const char *folder)
-{
-    char path[PATH_MAX];
-    DIR *dir = opendir(folder);
-    if (!dir) return;
-    for (struct dirent *e; (e = readdir(dir));) {
-        int n = snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
-        if (is_leftover(e->d_name) && n > 0 && n < PATH_MAX) unlink(path);
-    }
-    closedir(dir);
-    rmdir(folder);
-}
-
-/* One folder of ended/, by its age and then by its name. */
-struct aged {
-    int64_t at_us;
-    char name[INTENT_ID_BYTES];
-};
-
-static bool is_older(const struct aged *a, const struct aged *b)
-{
-    return a->at_us != b->at_us ? a->at_us < b->at_us : strcmp(a->name, b->name) < 0;
-}
-
-/* Finds the oldest folder that is younger than *after, and returns how many are younger. */
-static uint32_t oldest_after(const char *ended, const struct aged *after, struct aged *ret)
-{
-    uint32_t count = 0;
-    DIR *dir = opendir(ended);
-    for (struct dirent *e; dir && (e = readdir(dir));) {
-        char path[PATH_MAX];
-        struct stat st;
-        struct aged one;
-        int n = snprintf(path, sizeof path, "%s/%s", ended, e->d_name);
-        if (!id_is_plain(e->d_name) || n >= PATH_MAX || stat(path, &st) < 0) continue;
-        one.at_us = (int64_t)st.st_mtim.tv_sec * 1000000 + st.st_mtim.tv_nsec / 1000;
-        must(name_copy(one.name, sizeof one.name, str_from(e->d_name)) == 0);
-        if (!is_older(after, &one)) continue;
-        if (count++ == 0 || is_older(&one, ret)) *ret = one;
-    }
-    if (dir) closedir(dir);
-    return count;
-}
-
-/* Keeps the newest LOCAL_ENDED_MAX - 1 folders of ended/. One that cannot be removed, because it has
- * a file that is not ours, stays and is passed over. */
-static void prune_ended(const char *ended)
-{
-    struct aged last = { .at_us = INT64_MIN }, oldest;
-    char path[PATH_MAX];
-    while (oldest_after(ended, &last, &oldest) >= LOCAL_ENDED_MAX) {
-        int n = snprintf(path, sizeof path, "%s/%s", ended, oldest.name);
-        if (n < PATH_MAX) erase(path);
-        last = oldest;
-    }
-}
-
-static int bury(const char *root, const char *intent, struct err *err)
-{
-    char from[PATH_MAX], ended[PATH_MAX], to[PATH_MAX];
-    int rc = path_of(root, intent, NULL, from, err);
-    if (rc == 0) rc = path_of(root, "ended", NULL, ended, err);
-    if (rc == 0) rc = path_of(root, "ended", intent, to, err);
-    if (rc == 0) rc = file_make_folders(ended, 0700, err);
-    if (rc < 0) return rc;
-    prune_ended(ended);
-    if (rename(from, to) == 0 || errno == ENOENT) return 0;
-    erase(from); /* ended/ has one of that name, or the disk refuses */
-    return 0;
-}
 
 struct local {
     char *folder;
@@ -318,7 +56,7 @@ static double price_at(const struct local *l, uint32_t index, int64_t now_us)
 }
 
 /* Returns when the market takes the instance away; 0: never. */
-static int64_t leaves_us(const struct local *l, const struct sight *s)
+static int64_t leaves_us(const struct local *l, const struct local_sight *s)
 {
     uint32_t index;
     if (s->listed.unreadable || !find_offer(l, s->listed.offer, &index)) return 0;
@@ -326,34 +64,34 @@ static int64_t leaves_us(const struct local *l, const struct sight *s)
     return life_us > 0 ? s->listed.created_us + life_us : 0;
 }
 
-static int64_t notice_us(const struct local *l, const struct sight *s)
+static int64_t notice_us(const struct local *l, const struct local_sight *s)
 {
     uint32_t index;
     return find_offer(l, s->listed.offer, &index) ? l->sold[index].spot_notice_us : 0;
 }
 
 /* Notes when a zone began to lose instances: for a while it has none to sell. */
-static void note_loss(const struct local *l, const struct sight *s, int64_t since_us)
+static void note_loss(const struct local *l, const struct local_sight *s, int64_t since_us)
 {
     uint32_t index;
     char folder[PATH_MAX];
     const struct offer *o = find_offer(l, s->listed.offer, &index);
-    if (!o || !o->zone[0] || read_time(l->folder, ZONES, o->zone) >= since_us) return;
+    if (!o || !o->zone[0] || local_time_read(l->folder, ZONES, o->zone) >= since_us) return;
     /* A mark that cannot be written lets the zone sell again too early: nothing else follows. */
-    if (path_of(l->folder, ZONES, NULL, folder, NULL) == 0 &&
+    if (local_path(l->folder, ZONES, NULL, folder, NULL) == 0 &&
         file_make_folders(folder, 0700, NULL) == 0)
-        (void)write_mark(l->folder, ZONES, o->zone, since_us, NULL);
+        (void)local_mark_write(l->folder, ZONES, o->zone, since_us, NULL);
 }
 
 static bool zone_is_out(const struct local *l, uint32_t index, int64_t now_us)
 {
     const struct offer *o = &l->offer[index];
-    int64_t lost_us = o->zone[0] ? read_time(l->folder, ZONES, o->zone) : 0;
+    int64_t lost_us = o->zone[0] ? local_time_read(l->folder, ZONES, o->zone) : 0;
     return lost_us && now_us - lost_us < l->sold[index].spot_outage_us;
 }
 
 /* Ends the machine at once, as a provider does, with a signal that cannot be caught. */
-static void take_away(const struct sight *s)
+static void take_away(const struct local_sight *s)
 {
     /* -ESRCH: it has just ended by itself. */
     if (s->agent.pid) (void)proc_signal(&s->agent, SIGKILL, NULL);
@@ -365,9 +103,9 @@ static void take_away(const struct sight *s)
 static int spawn_agent(const struct local *l, const char *intent, int64_t now_us, struct err *err)
 {
     char spec[PATH_MAX], log[PATH_MAX];
-    int rc = path_of(l->folder, intent, "spec.json", spec, err);
-    if (rc == 0) rc = path_of(l->folder, intent, "agent.log", log, err);
-    if (rc == 0) rc = write_mark(l->folder, intent, "spawned", now_us, err);
+    int rc = local_path(l->folder, intent, "spec.json", spec, err);
+    if (rc == 0) rc = local_path(l->folder, intent, "agent.log", log, err);
+    if (rc == 0) rc = local_mark_write(l->folder, intent, "spawned", now_us, err);
     if (rc < 0) return rc;
 
     const char *argv[AGENT_WORDS_MAX + 3];
@@ -388,7 +126,7 @@ static int spawn_agent(const struct local *l, const char *intent, int64_t now_us
 }
 
 /* Rule (2): starts an agent again that should be running. */
-static void revive(const struct local *l, const struct sight *s, int64_t now_us)
+static void revive(const struct local *l, const struct local_sight *s, int64_t now_us)
 {
     bool orphaned_engine = !s->agent.pid && s->engine.pid;
     bool never_came = !s->agent.pid && !s->agent_was;
@@ -405,13 +143,13 @@ struct share_sum {
     int64_t now_us;
 };
 
-static int add_share(void *arg, const struct sight *s, struct err *err)
+static int add_share(void *arg, const struct local_sight *s, struct err *err)
 {
     (void)err;
     struct share_sum *sum = arg;
     bool runs = s->agent.pid || s->engine.pid;
     if (s->listed.unreadable && runs) sum->share += sum->largest;
-    if (!s->listed.unreadable && !is_dead(s, sum->now_us)) sum->share += s->share;
+    if (!s->listed.unreadable && !local_is_dead(s, sum->now_us)) sum->share += s->share;
     return 0;
 }
 
@@ -419,11 +157,11 @@ static int create(void *ctx, const struct cloud_request *req, int64_t now_us, st
                   enum offer_error *ret_class, struct err *err)
 {
     struct local *l = ctx;
-    struct sight s;
+    struct local_sight s;
     *ret_class = OFFER_INVALID;
-    if (!id_is_plain(req->intent))
+    if (!local_id_is_plain(req->intent))
         return err_set(err, -EINVAL, "'%s' cannot name an instance", req->intent);
-    int rc = look(l->folder, req->intent, &s, err);
+    int rc = local_look(l->folder, req->intent, &s, err);
     if (rc == 0) { /* asked before: the same instance */
         revive(l, &s, now_us);
         *ret = s.listed;
@@ -442,18 +180,18 @@ static int create(void *ctx, const struct cloud_request *req, int64_t now_us, st
     struct share_sum sum = { .now_us = now_us };
     for (uint32_t i = 0; i < l->offer_count; i++)
         sum.largest = fmax(sum.largest, l->offer[i].share);
-    rc = each_instance(l->folder, add_share, &sum, err);
+    rc = local_each(l->folder, add_share, &sum, err);
     if (rc < 0) return rc;
     if (sum.share + o->share > l->machine_share + 1e-9) {
         *ret_class = OFFER_CAPACITY;
         return err_set(err, -EBUSY, "%g of %g cores are given out, %s needs %g", sum.share,
                        l->machine_share, o->name, o->share);
     }
-    rc = write_spec(l->folder, req, o->share, now_us, l->sold[index].launch_us, err);
+    rc = local_spec_write(l->folder, req, o->share, now_us, l->sold[index].launch_us, err);
     if (rc < 0) return rc;
     rc = spawn_agent(l, req->intent, now_us, err);
     if (rc < 0) return rc; /* the folder stands: the next listing tries again */
-    rc = look(l->folder, req->intent, &s, err);
+    rc = local_look(l->folder, req->intent, &s, err);
     if (rc < 0) return rc;
     *ret = s.listed;
     return 0;
@@ -466,13 +204,13 @@ struct list_job {
     int64_t now_us;
 };
 
-static int list_one(void *arg, const struct sight *s, struct err *err)
+static int list_one(void *arg, const struct local_sight *s, struct err *err)
 {
     struct list_job *j = arg;
     int64_t leave_us = leaves_us(j->l, s);
     bool taken = leave_us && j->now_us >= leave_us;
-    bool dead = is_dead(s, j->now_us) || (taken && !s->agent.pid && !s->engine.pid);
-    if (dead && s->removed_us) return bury(j->l->folder, s->listed.intent, err);
+    bool dead = local_is_dead(s, j->now_us) || (taken && !s->agent.pid && !s->engine.pid);
+    if (dead && s->removed_us) return local_bury(j->l->folder, s->listed.intent, err);
     if (taken)
         take_away(s);
     else
@@ -495,7 +233,7 @@ static int list(void *ctx, int64_t now_us, struct listed *ret, uint32_t max, uin
     const struct local *l = ctx;
     (void)proc_reap_all(); /* agents that ended: this process has no other children */
     struct list_job j = { l, ret, 0, max, now_us };
-    int rc = each_instance(l->folder, list_one, &j, err);
+    int rc = local_each(l->folder, list_one, &j, err);
     if (rc < 0) return rc;
     *ret_count = j.count;
     return 0;
@@ -507,16 +245,16 @@ static int remove_instance(void *ctx, const char *handle, const char *intent, in
 {
     struct local *l = ctx;
     const char *id = handle[0] ? handle : intent;
-    struct sight s;
-    int rc = look(l->folder, id, &s, err);
+    struct local_sight s;
+    int rc = local_look(l->folder, id, &s, err);
     if (rc == -ENOENT) return 0;
     if (rc < 0) return rc;
     if (s.removed_us == 0) {
-        rc = write_mark(l->folder, id, "removed", now_us, err);
+        rc = local_mark_write(l->folder, id, "removed", now_us, err);
         if (rc < 0) return rc;
         s.removed_us = now_us;
     }
-    if (is_dead(&s, now_us)) return bury(l->folder, id, err);
+    if (local_is_dead(&s, now_us)) return local_bury(l->folder, id, err);
     bool late = now_us - s.removed_us >= LOCAL_KILL_US;
     /* -ESRCH: it ended between the look and the signal, as it should. */
     if (s.agent.pid) (void)proc_signal(&s.agent, late ? SIGKILL : SIGTERM, NULL);
@@ -556,9 +294,9 @@ static int fence(void *ctx, uint64_t epoch, uint64_t *ret_seen, struct err *err)
     CLEANUP(buf_fini) struct buf text = { 0 };
     char path[PATH_MAX], now[24];
     uint64_t seen = 0;
-    int rc = path_of(l->folder, EPOCH, NULL, path, err);
+    int rc = local_path(l->folder, EPOCH, NULL, path, err);
     if (rc < 0) return rc;
-    bool known = file_read(path, MARK_BYTES_MAX, &text, NULL) == 0 &&
+    bool known = file_read(path, LOCAL_MARK_BYTES_MAX, &text, NULL) == 0 &&
                  str_to_u64(buf_view(&text), &seen) == 0;
     if (known && seen > epoch) {
         *ret_seen = seen;
@@ -590,11 +328,11 @@ static bool is_old(const char *path)
 /* Judges one folder, and removes it if it is to be and may be. */
 static void sweep_one(const struct sweep *s, const char *name)
 {
-    struct sight sight;
+    struct local_sight sight;
     char path[PATH_MAX];
     struct cloud_leftover one = { .name = name, .removable = true };
-    int rc = look(s->root, name, &sight, NULL);
-    if (path_of(s->root, name, NULL, path, NULL) < 0) return;
+    int rc = local_look(s->root, name, &sight, NULL);
+    if (local_path(s->root, name, NULL, path, NULL) < 0) return;
     if (rc == -ENOENT && is_old(path))
         one.why = "a launch that was never written down";
     else if (rc < 0 || !s->alone)
@@ -607,9 +345,9 @@ static void sweep_one(const struct sweep *s, const char *name)
         one.why = "its agent and engine have ended";
     if (s->remove && one.removable) {
         if (rc == 0)
-            (void)bury(s->root, name, NULL); /* its logs stay in ended/ */
+            (void)local_bury(s->root, name, NULL); /* its logs stay in ended/ */
         else
-            erase(path);
+            local_erase(path);
         one.removed = access(path, F_OK) < 0;
         if (!one.removed) one.why = "it holds files that are not ours, or the disk refuses";
     }
@@ -623,7 +361,8 @@ int cloud_local_leftovers(const char *folder, bool alone, bool remove, cloud_lef
     DIR *dir = opendir(folder);
     if (!dir) return err_set(err, -errno, "%s: %s", folder, strerror(errno));
     for (struct dirent *e; (e = readdir(dir));)
-        if (id_is_plain(e->d_name) && strcmp(e->d_name, "ended") != 0) sweep_one(&s, e->d_name);
+        if (local_id_is_plain(e->d_name) && strcmp(e->d_name, "ended") != 0)
+            sweep_one(&s, e->d_name);
     closedir(dir);
     return 0;
 }
@@ -741,7 +480,8 @@ static int take_offer(struct local *l, const struct local_offer *from, struct er
                                    .kv_read_s = from->perf_d };
     o->has_prior = perf_coef_valid(&o->prior);
     o->spot = from->spot;
-    if (name_copy(o->zone, sizeof o->zone, from->zone) < 0 || (o->zone[0] && !id_is_plain(o->zone)))
+    if (name_copy(o->zone, sizeof o->zone, from->zone) < 0 ||
+        (o->zone[0] && !local_id_is_plain(o->zone)))
         return err_set(err, -EINVAL,
                        "zone '" STR_FMT "' of offer %s: want small letters, digits, '-'",
                        STR_ARG(from->zone), o->name);
