@@ -13,14 +13,13 @@
  */
 #pragma once
 #include "base/core/buf.h"
-#include "base/core/rng.h"
 #include "simulator/trace.h"
 
 #define GENERATE_STEPS_MAX 64
 #define GENERATE_TENANTS_MAX 100000
 #define GENERATE_PARAMS_MAX 4
 
-struct generate_shape;   /* a distribution, in the table below */
+struct generate_shape;   /* a distribution, in generate_draw.h */
 struct generate_spacing; /* how arrivals are spaced, likewise */
 
 struct generate_dist {
@@ -54,33 +53,3 @@ int generate_trace(const struct generate_spec *spec, uint64_t seed, struct trace
                    struct err *err);
 
 int generate_help(struct buf *out);
-
-/* The tables of a generated trace: distributions of lengths, spacings of arrivals.
- *
- * Threads: pure
- */
-
-#define GENERATE_SHAPES_MAX 8
-
-struct generate_shape {
-    const char *name;
-    const char *form; /* "lognormal(MEAN,C2)" */
-    const char *rule; /* for its numbers, in words */
-    uint32_t params;
-    bool (*valid)(const double *p);
-    double (*mean)(const double *p); /* before clipping */
-    double (*draw)(const double *p, struct rng *rng);
-};
-extern const struct generate_shape generate_shapes[]; /* the first: always the same */
-extern const uint32_t generate_shape_count;
-const struct generate_shape *generate_shape_find(struct str name);
-
-/* Gaps with mean 1; the rate stretches them. */
-struct generate_spacing {
-    const char *name;
-    bool takes_cv;
-    bool regular; /* the first arrival opens the schedule */
-    double (*gap)(double cv, struct rng *rng);
-};
-extern const char generate_spacing_names[];
-const struct generate_spacing *generate_spacing_find(struct str name);
