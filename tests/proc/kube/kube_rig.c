@@ -213,6 +213,26 @@ int64_t kube_rig_seen(const struct kube_server *s, const char *key)
     return rig_number(s->control, "/seen", key);
 }
 
+void kube_rig_token(const struct kube_server *s, const char *token)
+{
+    assert_int_equal(file_write_atomic(s->token_path, str_from(token), 0600, NULL), 0);
+}
+
+int kube_rig_both(int (*run)(struct kube_server *s))
+{
+    struct kube_server fake, real;
+    if (!kube_rig_fake(&fake, ARGS(NULL))) return RIG_SKIP;
+    print_message("---- the scripted server\n");
+    int failed = run(&fake);
+    kube_rig_end(&fake);
+    if (kube_rig_real(&real)) {
+        print_message("---- kube-apiserver\n");
+        failed += run(&real);
+        kube_rig_end(&real);
+    }
+    return rig_end(failed);
+}
+
 void kube_rig_pause(const struct kube_server *s)
 {
     assert_int_equal(proc_signal(&s->api.proc.id, SIGSTOP, NULL), 0);
@@ -254,6 +274,14 @@ struct kube_world kube_world_from(struct kube_server *s, const struct kube_sourc
     if (kube_config_load(source, &w.config, &err) < 0) fail_msg("%s", err.text);
     if (kube_client_new(w.loop, w.config, &config, &w.client, &err) < 0) fail_msg("%s", err.text);
     return w;
+}
+
+struct kube_world kube_world_fresh(struct kube_server *s)
+{
+    kube_rig_post(s, "/script", "{\"count\":0}");
+    kube_rig_post(s, "/set", "{\"token\":\"" TOKEN "\",\"bookmark_ms\":60000,\"linger_ms\":0}");
+    kube_rig_post(s, "/restart", "{\"empty\":true}");
+    return kube_world_open(s, (struct kube_client_config){ 0 });
 }
 
 void kube_world_close(struct kube_world *w)
@@ -298,6 +326,16 @@ void kube_do(struct kube_world *w, struct kube_seen *s, struct kube_request req)
 {
     kube_go(w, s, req);
     KUBE_UNTIL(w, s->ends == 1);
+}
+
+void kube_expect(struct kube_world *w, struct kube_request req, int rc, const char *says)
+{
+    struct kube_seen s = { 0 };
+    kube_do(w, &s, req);
+    if (s.reply.rc != rc || !strstr(s.problem, says))
+        fail_msg("%d %s; expected %d", s.reply.rc, s.problem, rc);
+    assert_true((rc == 0) == (s.problem[0] == 0));
+    kube_seen_fini(&s);
 }
 
 struct kube_meta kube_must(struct kube_world *w, struct kube_request req)

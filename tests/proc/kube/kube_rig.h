@@ -27,6 +27,12 @@ void kube_rig_end(struct kube_server *s);
 void kube_rig_post(const struct kube_server *s, const char *path, const char *body);
 int64_t kube_rig_seen(const struct kube_server *s, const char *key);
 
+/* Writes another token into the file that clients read. */
+void kube_rig_token(const struct kube_server *s, const char *token);
+
+/* Runs a program's tests on the scripted server, then on a real one. Returns main's status. */
+int kube_rig_both(int (*run)(struct kube_server *s));
+
 /* Stops the process of the API server without ending it, and lets it go on. Its connections stay open. */
 void kube_rig_pause(const struct kube_server *s);
 void kube_rig_resume(const struct kube_server *s);
@@ -46,6 +52,8 @@ struct kube_world {
 
 /* Opens a client with the token file of the server. { 0 } of config: defaults, with short back-offs. */
 struct kube_world kube_world_open(struct kube_server *s, struct kube_client_config config);
+/* Takes scripts, settings and objects off the scripted server, and opens a client. */
+struct kube_world kube_world_fresh(struct kube_server *s);
 void kube_world_close(struct kube_world *w);
 
 /* Does the same with another source of the configuration. */
@@ -75,6 +83,9 @@ void kube_seen_fini(struct kube_seen *s);
 /* Start a call, and make one and wait for its end. Fill on_end and arg themselves. */
 void kube_go(struct kube_world *w, struct kube_seen *s, struct kube_request req);
 void kube_do(struct kube_world *w, struct kube_seen *s, struct kube_request req);
+
+/* Makes a call that must end with `rc` and a problem with these words. */
+void kube_expect(struct kube_world *w, struct kube_request req, int rc, const char *says);
 
 /* Makes a call that must succeed and returns the object's metadata. */
 struct kube_meta kube_must(struct kube_world *w, struct kube_request req);
