@@ -16,6 +16,7 @@ OUT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "muster", "values
 # Settings that the chart sets itself: addresses, paths and names of its own objects.
 OWN = {
     "controller": {"listen", "state", "secret_file", "agents_reach", "store", "store_password_file", "store_fleet",
+                   "store_ca", "store_certificate", "store_key",
                    "controllers", "tls_certificate", "tls_key", "tls_ca",
                    "metrics_key_file", "crash_at"},
     "router": {"listen", "controller", "controllers", "secret_file", "name", "keys_file", "predict_file", "tls_certificate",
@@ -265,6 +266,9 @@ def controller(config):
             "url": text("URL of a Redis; empty: a file in the volume.", pattern="^(rediss?([+][a-z]+)?://.+)?$"),
             "passwordSecret": record("Secret with its password.", {
                 "name": text("The Secret's name."), "key": text("The key in it.", minLength=1)}),
+            "tlsSecret": record("Secret with the certificates for its TLS.", {
+                "name": text("The Secret's name; it has ca.crt."),
+                "clientCertificate": flag("Show its tls.crt and tls.key to Redis.")}),
         }),
         "persistence": record("The volume of its store.", {
             "enabled": flag("Keep the store in a volume."),

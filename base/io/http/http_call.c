@@ -209,7 +209,7 @@ static void reply_cut(struct http_call *call, ssize_t how)
 {
     if (!call->head_seen && is_stale(call))
         retry_fresh(call);
-    else if (!call->head_seen && how == -EPROTO) /* in TLS 1.3 a refused certificate shows here */
+    else if (!call->head_seen && (how == -EPROTO || how == -ENOKEY)) /* of TLS */
         call_tls_failed(call, tls_problem(call->link->conn.tls));
     else if (!call->head_seen)
         call_end(call, HTTP_END_RESET_BEFORE_HEAD);

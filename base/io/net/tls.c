@@ -35,7 +35,7 @@ struct stamp {
 struct tls {
     struct lock lock;
     SSL_CTX *ctx;
-    bool is_client;
+    bool is_client, is_raw;
     char path[FILE_COUNT][PATH_MAX]; /* "": none */
     struct stamp stamp[FILE_COUNT];  /* of what was last read, good or not */
     int64_t looked_us;
@@ -169,9 +169,9 @@ static int context_make(const struct tls *t, SSL_CTX **ret, struct err *err)
     SSL_CTX_set_default_passwd_cb(ctx, no_passphrase);
     int rc = SSL_CTX_set_cipher_list(ctx, CIPHERS_1_2) == 1 ? 0 : -EINVAL;
     if (rc < 0) err_set(err, rc, "TLS: %s", last_reason());
-    if (t->is_client)
+    if (t->is_client && !t->is_raw)
         SSL_CTX_set_alpn_protos(ctx, protocols, PROTOCOLS_BYTES);
-    else
+    else if (!t->is_client)
         SSL_CTX_set_alpn_select_cb(ctx, choose_protocol, NULL);
     if (rc == 0) rc = load_certificate(t, ctx, err);
     if (rc == 0) rc = load_ca(t, ctx, err);
@@ -241,7 +241,7 @@ static int check_files(const struct tls *t, struct err *err)
     return 0;
 }
 
-static int tls_make(const struct tls_files *files, bool is_client, struct tls **ret,
+static int tls_make(const struct tls_files *files, bool is_client, bool is_raw, struct tls **ret,
                     struct err *err)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -251,6 +251,7 @@ static int tls_make(const struct tls_files *files, bool is_client, struct tls **
     if (!t || !bio_method) return err_set(err, -ENOMEM, "TLS: out of memory");
     lock_init(&t->lock);
     t->is_client = is_client;
+    t->is_raw = is_raw;
     for (int i = 0; i < FILE_COUNT; i++) {
         if (path[i].len >= PATH_MAX) return err_set(err, -ENAMETOOLONG, "TLS: a path is too long");
         if (path[i].len) memcpy(t->path[i], path[i].data, path[i].len);
@@ -268,12 +269,17 @@ static int tls_make(const struct tls_files *files, bool is_client, struct tls **
 
 int tls_server_new(const struct tls_files *files, struct tls **ret, struct err *err)
 {
-    return tls_make(files, false, ret, err);
+    return tls_make(files, false, false, ret, err);
 }
 
 int tls_client_new(const struct tls_files *files, struct tls **ret, struct err *err)
 {
-    return tls_make(files, true, ret, err);
+    return tls_make(files, true, false, ret, err);
+}
+
+int tls_client_raw_new(const struct tls_files *files, struct tls **ret, struct err *err)
+{
+    return tls_make(files, true, true, ret, err);
 }
 
 int tls_section_open(const struct tls_section *s, struct tls **ret_server, struct tls **ret_client,
@@ -381,19 +387,6 @@ void tls_stream_free(struct tls_stream *s)
     free(s);
 }
 
-struct ssl_st *tls_stream_share(struct tls_stream *s)
-{
-    SSL_up_ref(s->ssl);
-    /* Ours speaks through the stream, which may go first; the library sets its own. */
-    SSL_set_bio(s->ssl, NULL, NULL);
-    return s->ssl;
-}
-
-void tls_share_drop(struct ssl_st *ssl)
-{
-    SSL_free(ssl);
-}
-
 static void set_problem(struct tls_stream *s, const char *text)
 {
     snprintf(s->problem, sizeof s->problem, "%s", text);
@@ -402,6 +395,23 @@ static void set_problem(struct tls_stream *s, const char *text)
 const char *tls_problem(const struct tls_stream *s)
 {
     return s->problem;
+}
+
+/* Returns true for an alert by which a peer refuses our certificate, or the want of one. For the want TLS 1.2 has
+ * only the alert of any handshake that failed; it follows a server's request for a certificate. */
+static bool is_of_ours(SSL *ssl, int reason)
+{
+    static const int alerts[] = {
+        SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED, SSL_R_TLSV1_ALERT_UNKNOWN_CA,
+        SSL_R_SSLV3_ALERT_BAD_CERTIFICATE,       SSL_R_SSLV3_ALERT_UNSUPPORTED_CERTIFICATE,
+        SSL_R_SSLV3_ALERT_CERTIFICATE_REVOKED,   SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED,
+        SSL_R_SSLV3_ALERT_CERTIFICATE_UNKNOWN,
+    };
+    const unsigned char *kinds;
+    for (size_t i = 0; i < COUNT_OF(alerts); i++)
+        if (reason == alerts[i]) return true;
+    return reason == SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE && !SSL_is_server(ssl) &&
+           !SSL_get_certificate(ssl) && SSL_get0_certificate_types(ssl, &kinds) > 0;
 }
 
 /* Turns OpenSSL's `result` into the caller's error. */
@@ -420,7 +430,7 @@ static int problem_of(struct tls_stream *s, int result)
     }
     const char *text = ERR_reason_error_string(code);
     set_problem(s, text ? text : "TLS failed");
-    return -EPROTO;
+    return is_of_ours(s->ssl, reason) ? -ENOKEY : -EPROTO;
 }
 
 static int handshake_problem(struct tls_stream *s, int rc)

@@ -4,7 +4,8 @@
  * Threads:  a struct tls serves any number of threads; a struct tls_stream is its connection's
  * Lifetime: a stream keeps the parts of its struct tls that it needs; the struct may be freed or reloaded
  *           before the stream ends
- * Rules:    (1) HTTP/1.1 is the only protocol (ALPN); a peer that names none is served
+ * Rules:    (1) HTTP/1.1 is the only protocol (ALPN); a peer that names none is served. A raw client speaks
+ *               another one, and names none
  *           (2) a client names the host (SNI, where that is a name) and accepts only a certificate
  *               for it, from the CAs it was given, or the system's
  *           (3) a server with CAs serves only clients that show a certificate of theirs
@@ -38,6 +39,7 @@ struct tls_stream;
  * -ENOENT ... name the file. */
 int tls_server_new(const struct tls_files *files, struct tls **ret, struct err *err);
 int tls_client_new(const struct tls_files *files, struct tls **ret, struct err *err);
+int tls_client_raw_new(const struct tls_files *files, struct tls **ret, struct err *err);
 void tls_free(struct tls *t);
 CLEANUP_FREEP(tls, struct tls)
 
@@ -62,19 +64,16 @@ int tls_accept(struct tls *t, int fd, struct tls_stream **ret);
 int tls_connect(struct tls *t, int fd, struct str host, struct tls_stream **ret);
 void tls_stream_free(struct tls_stream *s);
 
-/* Shares the TLS of a new stream with a library that moves the bytes itself (hiredis). tls_handshake may
- * still be called; the stream is freed by either. tls_share_drop: when the library does not take it. */
-struct ssl_st *tls_stream_share(struct tls_stream *s);
-void tls_share_drop(struct ssl_st *ssl);
-
 /* Goes on with the handshake: 0 when it is done; -EAGAIN (tls_wants_write says for what);
- * -EPROTONOSUPPORT when the peer speaks plain HTTP; -EKEYREJECTED for a certificate that is not
- * accepted; -EPROTO, -ECONNRESET. tls_problem says more until the stream is freed. */
+ * -EPROTONOSUPPORT when the peer speaks plain HTTP; -EKEYREJECTED for a certificate of the peer that is not
+ * accepted; -ENOKEY when the peer asks for a certificate and accepts none of ours; -EPROTO, -ECONNRESET.
+ * tls_problem says more until the stream is freed. */
 int tls_handshake(struct tls_stream *s);
 const char *tls_problem(const struct tls_stream *s);
 
 /* These work like recv and send: a count, 0 when the peer has ended the stream, -EAGAIN, -ECONNRESET when
- * it was cut without an end, -EPROTO. After -EAGAIN tls_write is called again with the same bytes, or
+ * it was cut without an end, -ENOKEY (with TLS 1.3 a client hears after its handshake that its certificate is
+ * refused), -EPROTO. After -EAGAIN tls_write is called again with the same bytes, or
  * with more that begin with them. */
 ssize_t tls_read(struct tls_stream *s, void *to, size_t bytes_max);
 ssize_t tls_write(struct tls_stream *s, const void *from, size_t bytes);

@@ -157,7 +157,7 @@ int store_refresh(struct store *s, struct err *err);
 uint64_t store_changes(const struct store *s, struct str prefix);
 
 /* Opens a store on Redis. Nothing is asked of the server before the first call: it may be away. -EINVAL for
- * a URL that is not understood, with a sentence; ENOTSUP: TLS, where this build has none. */
+ * a URL that is not understood, or a file of TLS that cannot be used (-ENOENT, ...), with a sentence. */
 #define STORE_REDIS_FORMS                                                              \
     "redis://[USER@]HOST:PORT[/DB], redis+unix:///PATH[?db=N], rediss:// for TLS, or " \
     "redis+sentinel://HOST:PORT[,HOST:PORT]/MASTER[/DB]"

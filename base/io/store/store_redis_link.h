@@ -1,7 +1,7 @@
-/* store_redis_link.h - talks to the Redis server behind store_redis.c, and never for longer than a call may
- * block.
+/* store_redis_link.h - exchanges commands and replies with the Redis behind a store, and never for longer than a
+ * call may block.
  *
- * Layer:   base/io, private to store_redis.c; store_redis_link.c is the only file that includes hiredis
+ * Layer:   base/io, private to the store_redis files; store_redis_link.c is the only file that includes hiredis
  * Use:     redis_begin; until it is done: redis_ready, redis_send ..., redis_take ...; redis_end
  * Rules:   (1) a call has one deadline, for the name's resolution, the connection, the log-in and all
  *              replies together
@@ -14,8 +14,6 @@
 #pragma once
 #include "base/io/store/store.h"
 
-#define REDIS_HOSTS_MAX 8
-#define REDIS_HOST_BYTES 256
 #define REDIS_REPLY_BYTES_MAX ((size_t)8 << 20)
 #define REDIS_REPLY_ELEMENTS_MAX 1024
 #define REDIS_BACK_OFF_MIN_US 100000

@@ -7,6 +7,12 @@
 {{- if and $v.controller.store.kubernetes $v.controller.store.url -}}
 {{- fail "controller.store: there is one store; set either kubernetes or url" -}}
 {{- end -}}
+{{- if and $v.controller.store.tlsSecret.name (not (hasPrefix "rediss" $v.controller.store.url)) -}}
+{{- fail "controller.store.tlsSecret: controller.store.url is no rediss:// or rediss+sentinel:// URL, so that nothing would be encrypted; set such a URL, or clear tlsSecret.name" -}}
+{{- end -}}
+{{- if and $v.controller.store.tlsSecret.clientCertificate (not $v.controller.store.tlsSecret.name) -}}
+{{- fail "controller.store.tlsSecret.clientCertificate: no Secret has the certificate; set controller.store.tlsSecret.name" -}}
+{{- end -}}
 {{- if gt (int $v.controller.replicas) 8 -}}
 {{- fail "controller.replicas: 8 at most share a store; one leads, so that two or three are enough" -}}
 {{- end -}}

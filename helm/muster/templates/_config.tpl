@@ -119,6 +119,13 @@ that of services as objects, which share one for each accelerator. */}}
 {{- if $v.controller.store.passwordSecret.name -}}
 {{- $_ := set $controller "store_password_file" "/run/muster-store/password" -}}
 {{- end -}}
+{{- if $v.controller.store.tlsSecret.name -}}
+{{- $_ := set $controller "store_ca" "/etc/muster-store-tls/ca.crt" -}}
+{{- if $v.controller.store.tlsSecret.clientCertificate -}}
+{{- $_ := set $controller "store_certificate" "/etc/muster-store-tls/tls.crt" -}}
+{{- $_ := set $controller "store_key" "/etc/muster-store-tls/tls.key" -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- if $v.controller.store.kubernetes -}}
 {{- $own := dict "store" (printf "kubernetes://%s/%s" .Release.Namespace (include "muster.fullname" .)) -}}

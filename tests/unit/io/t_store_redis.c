@@ -1,11 +1,11 @@
 /* t_store_redis.c - tests the store on real Redis servers: the cases of every backend, then servers that hang,
- * restart, lose their data or go back in time, replies that are lost, log-in, Sentinel and Cluster. */
+ * restart, lose their data or go back in time, replies that are lost, log-in, Sentinel and Cluster. TLS has a file
+ * of its own. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/file.h"
 #include "base/io/loop/clock.h"
 #include "base/io/store/store.h"
-#include "tests/certs.h"
 #include "tests/redis_server.h"
 #include "tests/unit/io/store_suite.h"
 
@@ -26,8 +26,7 @@
 static char folder[] = "/tmp/t_store_redis.XXXXXX";
 static struct redis_server server;
 static char url[160];
-static int number;  /* of the fleet in use: each test has one of its own */
-static char ca[96]; /* for TLS */
+static int number; /* of the fleet in use: each test has one of its own */
 static const char *password = "";
 static int64_t timeout_us = PATIENT_US;
 
@@ -38,7 +37,6 @@ static int open_at(const char *at, const char *password_file, struct store **ret
     const struct store_redis_config config = { .url = str_from(at),
                                                .password_file = str_from(password_file),
                                                .fleet = str_from(fleet),
-                                               .ca = str_from(ca),
                                                .timeout_us = timeout_us };
     return store_redis_open(&config, ret, err);
 }
@@ -628,67 +626,16 @@ static void urls(void **state)
         assert_int_equal(open_at(rows[i].url, "", &s, &err), -EINVAL);
         if (!strstr(err.text, rows[i].says)) fail_msg("%s: %s", rows[i].url, err.text);
     }
-    static const char *const good[] = { "redis://host", "redis://u@[::1]:7/3",
-                                        "redis+unix:///a?db=1",
-                                        "redis+sentinel://a,b:1,[::1]:2/main/2" };
+    static const char *const good[] = {
+        "redis://host",         "redis://u@[::1]:7/3",
+        "redis+unix:///a?db=1", "redis+sentinel://a,b:1,[::1]:2/main/2",
+        "rediss://host",        "rediss+sentinel://a,b/main"
+    };
     for (size_t i = 0; i < COUNT_OF(good); i++)
         store_close(open_or_fail(good[i]));
     struct err err = { 0 };
-    int rc = open_at("rediss://host", "", &s, &err);
-    if (rc == 0)
-        store_close(s); /* this build has TLS */
-    else
-        assert_true(rc == -ENOTSUP && strstr(err.text, "tunnel"));
     const struct store_redis_config odd = { .url = STR("redis://host"), .fleet = STR("a}b") };
     assert_int_equal(store_redis_open(&odd, &s, &err), -EINVAL);
-}
-
-/* The server's certificate is checked, and the name in it. */
-static void tls(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *certificate, *host;
-        bool good;
-    } rows[] = {
-        { "good", "localhost", true },   { "good", "127.0.0.1", true },
-        { "other", "localhost", false }, { "stranger", "localhost", false },
-        { "old", "localhost", false },
-    };
-    struct store *s = NULL;
-    int rc = open_at("rediss://host", "", &s, NULL);
-    if (rc == 0) store_close(s);
-    if (rc == -ENOTSUP || !certs_make(folder)) {
-        printf("skipped: TLS to Redis: this build's hiredis has none, or there is no openssl "
-               "command\n");
-        return;
-    }
-    snprintf(ca, sizeof ca, "%s/ca.pem", folder);
-    for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        char file[2][128], authority[96], port[8], at[96];
-        uint16_t tls_port = redis_free_port();
-        struct err err = { 0 };
-        for (int k = 0; k < 2; k++)
-            snprintf(file[k], sizeof file[k], "%s/%s.%s", folder, rows[i].certificate,
-                     k ? "key" : "pem");
-        snprintf(authority, sizeof authority, "%s/ca.pem", folder);
-        snprintf(port, sizeof port, "%u", tls_port);
-        start((const char *const[]){ "--tls-port", port, "--tls-cert-file", file[0],
-                                     "--tls-key-file", file[1], "--tls-ca-cert-file", authority,
-                                     "--tls-auth-clients", "no", NULL });
-        assert_true(redis_await(&server, "PING", "PONG"));
-        snprintf(at, sizeof at, "rediss://%s:%u", rows[i].host, tls_port);
-        number++;
-        s = open_or_fail(at);
-        rc = store_get(s, STR("k"), NULL, NULL, &err);
-        print_message("%s at %s: %d %s\n", rows[i].certificate, rows[i].host, rc, err.text);
-        assert_true(rows[i].good == (rc == -ENOENT));
-        if (rows[i].good) suite_lead(s, "a");
-        store_close(s);
-        redis_remove(&server);
-        server = (struct redis_server){ 0 };
-    }
-    ca[0] = 0;
 }
 
 /* A name that the system cannot resolve in time costs the bound, like a server that hangs. */
@@ -818,7 +765,6 @@ int main(void)
         cmocka_unit_test(a_reply_is_bounded),
         cmocka_unit_test_teardown(users_and_passwords, stop),
         cmocka_unit_test(urls),
-        cmocka_unit_test_teardown(tls, stop),
         cmocka_unit_test_teardown(names_are_resolved_within_the_bound, stop),
         cmocka_unit_test_teardown(sentinel_names_the_master_and_the_next, stop),
         cmocka_unit_test_teardown(a_cluster_has_a_fleet_in_one_slot, stop),
