@@ -116,6 +116,7 @@ def status():
     return record("What the controller says of the service.", {
         "observedGeneration": whole("Generation of the object that this is about."),
         "replicas": whole("Instances that live, over all pools."),
+        "selector": text("Selects the Pods of its instances, for autoscalers; those of other providers are no Pods."),
         "ready": whole("Instances that take requests."),
         "desired": whole("Instances that the last decision wants."),
         "attainment": number("Share of the requests of the last five minutes that met the SLO; absent: there were none."),
@@ -161,7 +162,8 @@ def definition(config):
             "versions": [{
                 "name": "v1alpha1", "served": True, "storage": True,
                 "subresources": {"status": {}, "scale": {
-                    "specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}},
+                    "specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas",
+                    "labelSelectorPath": ".status.selector"}},
                 "additionalPrinterColumns": columns,
                 "schema": {"openAPIV3Schema": schema},
             }],

@@ -314,7 +314,7 @@ def router(config):
             **scaled(),
             "requestsPerReplica": number("Requests under way or held, for each router.", 1),
             "pollingInterval": number("Seconds.", 1),
-            "cooldownPeriod": number("Seconds.", 0),
+            "behavior": anything("As in Kubernetes."),
         }),
         "ingress": record("An Ingress.", {
             "enabled": flag("Make it."),
@@ -387,7 +387,7 @@ def chart(config):
         }),
         "networkPolicy": record("Who may talk to whom.", {
             "enabled": flag("Make the policies."),
-            "routerFrom": listing(peers), "monitoringFrom": listing(peers), "apiServerTo": listing(peers),
+            "routerFrom": listing(peers), "monitoringFrom": listing(peers), "kedaFrom": listing(peers), "apiServerTo": listing(peers),
             "dnsTo": listing(peers), "storeTo": listing(peers), "tracingTo": listing(peers),
             "tracingPorts": listing("Ports of the collector of traces.", number("A port.", 1, 65535)),
             "storePorts": listing("Ports of Redis and Sentinel.", number("A port.", 1, 65535)),

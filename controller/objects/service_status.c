@@ -198,8 +198,9 @@ static void put_pools(struct json_writer *w, const struct service_facts *f)
     json_array_end(w);
 }
 
-int service_status_write(const struct kube_meta *meta, const struct service_verdict *v,
-                         const struct service_facts *f, double attainment,
+int service_status_write(const struct kube_meta *meta, const char *selector,
+                         const struct service_verdict *v, const struct service_facts *f,
+                         double attainment,
                          const struct service_state state[SERVICE_CONDITION_COUNT], struct buf *out)
 {
     struct json_writer w;
@@ -215,6 +216,7 @@ int service_status_write(const struct kube_meta *meta, const struct service_verd
     json_key(&w, "status");
     json_object(&w);
     json_kv_i64(&w, "observedGeneration", v->generation);
+    json_kv_text(&w, "selector", selector);
     if (f->known) {
         json_kv_u64(&w, "replicas", f->instances);
         json_kv_u64(&w, "ready", f->ready);

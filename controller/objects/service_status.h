@@ -69,8 +69,10 @@ void service_conditions(const struct service_verdict *v, const struct service_fa
 void service_conditions_read(struct str object,
                              struct service_state state[SERVICE_CONDITION_COUNT]);
 
-/* Appends the object that server-side apply takes for the status. `attainment` is negative where unknown. */
-int service_status_write(const struct kube_meta *meta, const struct service_verdict *v,
-                         const struct service_facts *f, double attainment,
+/* Appends the object that server-side apply takes for the status. `selector` matches the service's Pods;
+ * `attainment` is negative where unknown. */
+int service_status_write(const struct kube_meta *meta, const char *selector,
+                         const struct service_verdict *v, const struct service_facts *f,
+                         double attainment,
                          const struct service_state state[SERVICE_CONDITION_COUNT],
                          struct buf *out);

@@ -5,9 +5,11 @@
 #include "base/io/kube/kube_api.h"
 
 #include "base/core/bits.h"
+#include "base/core/hash.h"
 #include "base/core/own.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 /* ---- targets ---- */
@@ -513,4 +515,48 @@ int kube_time_parse(struct str text, int64_t *ret_date_us)
     if (whole.tm_mday != t.tm_mday && t.tm_sec < 60) return -EINVAL;
     *ret_date_us = (seconds - zone_s) * 1000000 + fraction_us;
     return 0;
+}
+
+/* ---- labels ---- */
+
+#define LABEL_DIGEST_BYTES 4 /* eight digits, after a '-' */
+#define LABEL_TEXT_MAX (KUBE_LABEL_BYTES - 1 - 2 * LABEL_DIGEST_BYTES - 1)
+
+static bool is_alphanumeric(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+}
+
+static bool is_label_byte(char c)
+{
+    return is_alphanumeric(c) || c == '-' || c == '_' || c == '.';
+}
+
+static bool is_label(struct str text)
+{
+    if (text.len == 0 || text.len >= KUBE_LABEL_BYTES) return false;
+    for (size_t i = 0; i < text.len; i++)
+        if (!is_label_byte(text.data[i])) return false;
+    return is_alphanumeric(text.data[0]) && is_alphanumeric(text.data[text.len - 1]);
+}
+
+void kube_label(struct str text, char ret[KUBE_LABEL_BYTES])
+{
+    uint8_t digest[SHA256_BYTES];
+    size_t n = 0;
+    if (is_label(text)) {
+        memcpy(ret, text.data, text.len);
+        ret[text.len] = 0;
+        return;
+    }
+    for (size_t i = 0; i < text.len && n < LABEL_TEXT_MAX; i++) {
+        if (((unsigned char)text.data[i] & 0xc0) == 0x80) continue; /* one '-' a character */
+        char c = is_label_byte(text.data[i]) ? text.data[i] : '-';
+        if (n > 0 || is_alphanumeric(c)) ret[n++] = c;
+    }
+    while (n > 0 && !is_alphanumeric(ret[n - 1]))
+        n--;
+    if (n > 0) ret[n++] = '-';
+    sha256(text.data, text.len, digest);
+    hex_from(digest, LABEL_DIGEST_BYTES, ret + n);
 }

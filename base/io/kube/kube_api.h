@@ -1,4 +1,4 @@
-/* kube_api.h - the Kubernetes API as text: request targets, bodies, errors, metadata of objects, times.
+/* kube_api.h - the Kubernetes API as text: request targets, bodies, errors, metadata of objects, times, labels.
  *
  * Layer:   base/io/kube (base/core). No I/O and no clock
  * Objects: stay JSON text. A caller reads the fields that it needs with base/core/json.h, so that a field
@@ -17,6 +17,7 @@
 #define KUBE_REASON_BYTES 64
 #define KUBE_MESSAGE_BYTES 400 /* longer messages are cut */
 #define KUBE_TIME_BYTES 32
+#define KUBE_LABEL_BYTES 64 /* a label's value, and a NUL */
 #define KUBE_RETRY_AFTER_S_MAX 3600
 
 /* One kind of object, as it is addressed. Usually a static const of the code that uses it. */
@@ -133,3 +134,10 @@ void kube_time_print(int64_t date_us, char ret[KUBE_TIME_BYTES]);
 
 /* Reads RFC 3339 with any fraction and zone. -EINVAL. */
 int kube_time_parse(struct str text, int64_t *ret_date_us);
+
+/* ---- labels ---- */
+
+/* Writes the label's value that stands for a text: the text itself where it can be one, else its letters, digits and
+ * dots with '-' for the rest, cut, and eight digits of its SHA-256, so that unlike texts keep unlike labels. The chart
+ * writes the same (muster.label in helm/muster/templates/_names.tpl). */
+void kube_label(struct str text, char ret[KUBE_LABEL_BYTES]);

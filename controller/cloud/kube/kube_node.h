@@ -10,8 +10,6 @@
 #pragma once
 #include "controller/cloud/kube/kube_pod.h"
 
-#define KUBE_LABEL_BYTES 64 /* a label's value, and a NUL */
-
 struct kube_node {
     struct kube_meta meta;
     int64_t created_us; /* wall clock of the API server */

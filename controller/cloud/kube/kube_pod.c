@@ -414,12 +414,27 @@ static int put_launch(struct pod_writer *p)
     return rc;
 }
 
+static const char *const label_names[] = { "app.kubernetes.io/name",
+                                           "app.kubernetes.io/component",
+                                           "app.kubernetes.io/managed-by",
+                                           KUBE_LABEL_FLEET,
+                                           KUBE_LABEL_SERVICE,
+                                           NULL };
+
 static void put_labels(struct json_writer *w, struct str fleet)
 {
-    json_kv_text(w, "app.kubernetes.io/name", "muster");
-    json_kv_text(w, "app.kubernetes.io/component", "instance");
-    json_kv_text(w, "app.kubernetes.io/managed-by", "muster");
+    json_kv_text(w, label_names[0], "muster");
+    json_kv_text(w, label_names[1], "instance");
+    json_kv_text(w, label_names[2], "muster");
     json_kv_str(w, KUBE_LABEL_FLEET, fleet);
+}
+
+void kube_pod_selector(struct str fleet, struct str service, char ret[KUBE_SELECTOR_BYTES])
+{
+    char label[KUBE_LABEL_BYTES];
+    kube_label(service, label);
+    snprintf(ret, KUBE_SELECTOR_BYTES, KUBE_LABEL_FLEET "=" STR_FMT "," KUBE_LABEL_SERVICE "=%s",
+             STR_ARG(fleet), label);
 }
 
 static int put_metadata(struct pod_writer *p)
@@ -436,8 +451,11 @@ static int put_metadata(struct pod_writer *p)
     json_kv_text(&p->w, "name", ask->request->intent);
     json_key(&p->w, "labels");
     json_object(&p->w);
-    int rc = copy_members(p, ask->template, "metadata.labels", NULL);
+    char service[KUBE_LABEL_BYTES];
+    kube_label(spec->service, service);
+    int rc = copy_members(p, ask->template, "metadata.labels", label_names);
     put_labels(&p->w, ask->fleet);
+    json_kv_text(&p->w, KUBE_LABEL_SERVICE, service);
     json_object_end(&p->w);
     json_key(&p->w, "annotations");
     json_object(&p->w);

@@ -17,6 +17,7 @@
 
 #define KUBE_DOMAIN "muster.dev/"
 #define KUBE_LABEL_FLEET KUBE_DOMAIN "fleet"
+#define KUBE_LABEL_SERVICE KUBE_DOMAIN "service" /* kube_label of its name */
 #define KUBE_LABEL_STANDBY KUBE_DOMAIN "standby"
 #define KUBE_POD_BYTES_MAX ((size_t)1 << 20) /* of a template, and of a Pod that is written */
 #define KUBE_FOLDER "/run/muster"            /* as the containers of Pods see it */
@@ -53,6 +54,10 @@ int kube_pod_write(const struct kube_pod_ask *ask, struct buf *out, struct err *
  * affinity, the same resources, `image` and the class ask->priority. ask->request is not read. */
 int kube_standby_write(const struct kube_pod_ask *ask, const char *name, struct str image,
                        struct buf *out, struct err *err);
+
+/* Writes the selector of a service's Pods, for autoscalers that measure them. */
+#define KUBE_SELECTOR_BYTES 256
+void kube_pod_selector(struct str fleet, struct str service, char ret[KUBE_SELECTOR_BYTES]);
 
 /* Appends the Secret with the instance's key, which goes when its Pod goes. */
 int kube_secret_write(struct str intent, struct str fleet, struct str pod_uid, struct str key,

@@ -187,6 +187,8 @@ void kube_workload_put_bind(const struct kube_place *p, const char *intent, stru
                             const struct launch_spec *spec, struct str launch, struct buf *out)
 {
     struct json_writer w;
+    char service[KUBE_LABEL_BYTES];
+    kube_label(spec->service, service);
     json_writer_init(&w, out);
     json_object(&w);
     json_key(&w, "metadata");
@@ -195,6 +197,7 @@ void kube_workload_put_bind(const struct kube_place *p, const char *intent, stru
     json_key(&w, "labels");
     json_object(&w);
     json_kv_str(&w, KUBE_LABEL_FLEET, fleet);
+    json_kv_text(&w, KUBE_LABEL_SERVICE, service);
     json_object_end(&w);
     json_key(&w, "annotations");
     json_object(&w);

@@ -19,6 +19,12 @@
 {{- if and $v.router.autoscaling.enabled $v.router.keda.enabled -}}
 {{- fail "router.autoscaling and router.keda would both set the router's replicas; enable one of them" -}}
 {{- end -}}
+{{- if and $v.router.keda.enabled (gt (int $v.controller.replicas) 1) -}}
+{{- fail "router.keda: of several controllers the leader alone knows the requests, and KEDA asks any; set controller.replicas to 1, or router.autoscaling instead" -}}
+{{- end -}}
+{{- if and $v.router.keda.enabled (not $v.services) -}}
+{{- fail "router.keda: it counts the requests of `services`, and there are none; name one, or set router.autoscaling instead" -}}
+{{- end -}}
 {{- if and $v.controller.persistence.existingClaim (not $v.controller.persistence.enabled) -}}
 {{- fail "controller.persistence.existingClaim is named, but controller.persistence.enabled is false; set it to true" -}}
 {{- end -}}
@@ -48,7 +54,6 @@
 {{- fail "controller.store: the names of namespace and release have more than 63 characters together; set fullnameOverride" -}}
 {{- end -}}
 {{- $names := dict -}}
-{{- $labels := dict -}}
 {{- $offers := 0 -}}
 {{- range $name, $accelerator := $v.accelerators -}}
 {{- if not (or (hasKey $accelerator "price_per_hour") $accelerator.from_nodes) -}}
@@ -60,11 +65,6 @@
 {{- fail (printf "services: two are called %s; rename one" $service.name) -}}
 {{- end -}}
 {{- $_ := set $names $service.name true -}}
-{{- $label := include "muster.slug" $service.name -}}
-{{- if hasKey $labels $label -}}
-{{- fail (printf "services: the names of two make the same label, %s; rename one" $label) -}}
-{{- end -}}
-{{- $_ := set $labels $label true -}}
 {{- include "muster.checkModel" $service -}}
 {{- range $pool := $service.pools -}}
 {{- range $name := $pool.accelerators -}}

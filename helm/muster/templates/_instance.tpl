@@ -5,6 +5,16 @@
 {{- regexReplaceAll "[^-._a-zA-Z0-9]" . "-" | trunc 63 | trimAll "-._" -}}
 {{- end -}}
 
+{{/* The label's value that stands for a service's name, as the driver writes it (kube_label in base/io/kube/kube_api):
+the name where it can be one, else what is legal of it and eight digits of its SHA-256. */}}
+{{- define "muster.label" -}}
+{{- if regexMatch "^[a-zA-Z0-9]([-._a-zA-Z0-9]{0,61}[a-zA-Z0-9])?$" . -}}
+{{- . -}}
+{{- else -}}
+{{- list (regexReplaceAll "[^-._a-zA-Z0-9]" . "-" | trimAll "-._" | trunc 54 | trimAll "-._") (sha256sum . | trunc 8) | join "-" | trimPrefix "-" -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Cores of a CPU quantity, rounded up: an engine's threads. */}}
 {{- define "muster.cores" -}}
 {{- $text := toString . -}}
@@ -183,7 +193,7 @@ told to end has as long as a drain may last: the driver makes its grace period 1
 {{- $labels := merge (dict
       "app.kubernetes.io/instance" .root.Release.Name
       "app.kubernetes.io/part-of" "muster"
-      "muster.dev/service" (include "muster.slug" .service.name)
+      "muster.dev/service" (include "muster.label" .service.name)
       "muster.dev/pool" (include "muster.slug" .pool.name)
       "muster.dev/engine" (default "muster" .pool.engine_kind)) $instances.podLabels $v.commonLabels -}}
 {{- if not .service.name -}}{{- $labels = omit $labels "muster.dev/service" "muster.dev/pool" -}}{{- end -}}

@@ -347,10 +347,13 @@ static void a_status_reads_back(void **state)
     struct service_state s[SERVICE_CONDITION_COUNT] = { 0 }, back[SERVICE_CONDITION_COUNT] = { 0 };
     double number;
     service_conditions(&v, &f, 1700000000123456, s);
-    assert_int_equal(service_status_write(&meta, &v, &f, 0.98765, s, &out), 0);
+    assert_int_equal(service_status_write(&meta, "a=b,c=d", &v, &f, 0.98765, s, &out), 0);
     struct str json = buf_view(&out);
     assert_int_equal(json_path_text(json, "metadata.uid", &text), 0);
     assert_true(str_eq(buf_view(&text), STR("u1")));
+    buf_clear(&text);
+    assert_int_equal(json_path_text(json, "status.selector", &text), 0);
+    assert_true(str_eq(buf_view(&text), STR("a=b,c=d")));
     assert_int_equal(json_path_f64(json, "status.attainment", &number), 0);
     assert_true(number == 0.988);
     assert_int_equal(json_path_f64(json, "status.dollarsPerHour", &number), 0);
@@ -366,7 +369,7 @@ static void a_status_reads_back(void **state)
         assert_int_equal(back[k].since_us, 1700000000000000);
     }
     buf_clear(&out);
-    assert_int_equal(service_status_write(&meta, &v, &f, -1, s, &out), 0);
+    assert_int_equal(service_status_write(&meta, "a=b", &v, &f, -1, s, &out), 0);
     assert_true(str_find(buf_view(&out), STR("attainment")) == SIZE_MAX);
 }
 

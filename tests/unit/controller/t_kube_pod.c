@@ -158,7 +158,7 @@ static void a_template_is_kept(void **state)
 {
     (void)state;
     static const char template[] = "metadata:\n"
-                                   "  labels: {team: search}\n"
+                                   "  labels: {team: search, muster.dev/service: another}\n"
                                    "spec:\n"
                                    "  terminationGracePeriodSeconds: 600\n"
                                    "  priorityClassName: high\n"
@@ -180,6 +180,9 @@ static void a_template_is_kept(void **state)
     assert_int_equal(write_pod(template, "a key", &pod, &err), 0);
     struct str json = buf_view(&pod), box = item(json, "spec.containers", "muster");
     has(json, "metadata.labels.team", "\"search\"");
+    /* The driver's own label stands in for the template's. */
+    assert_true(str_find(json, STR("\"muster.dev/service\":\"chat--7b-a8ae04a3\"")) != SIZE_MAX);
+    assert_true(str_find(json, STR("another")) == SIZE_MAX);
     has(json, "spec.terminationGracePeriodSeconds", "600");
     has(json, "spec.priorityClassName", "\"high\"");
     has(json, "spec.nodeSelector", "{\"disk\":\"1\",\"gpu\":\"l4\"}");
@@ -195,6 +198,20 @@ static void a_template_is_kept(void **state)
     (void)item(box, "volumeMounts", "muster-launch");
     (void)item(json, "spec.volumes", "models");
     (void)item(json, "spec.volumes", "muster-state");
+}
+
+/* A selector of a service matches what its Pods are labelled with. */
+static void a_selector_matches_the_pods(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf pod = { 0 };
+    char selector[KUBE_SELECTOR_BYTES];
+    struct err err = { 0 };
+    assert_int_equal(write_pod(NULL, "a key", &pod, &err), 0);
+    kube_pod_selector(STR("prod"), spec.service, selector);
+    assert_string_equal(selector, "muster.dev/fleet=prod,muster.dev/service=chat--7b-a8ae04a3");
+    assert_true(kube_has_label(buf_view(&pod), STR(KUBE_LABEL_FLEET), STR("prod")));
+    assert_true(kube_has_label(buf_view(&pod), STR(KUBE_LABEL_SERVICE), STR("chat--7b-a8ae04a3")));
 }
 
 static void what_the_driver_owns_is_refused(void **state)
@@ -461,6 +478,7 @@ int main(void)
         cmocka_unit_test(a_pod_without_a_template),
         cmocka_unit_test(the_launch_document_goes_through),
         cmocka_unit_test(a_template_is_kept),
+        cmocka_unit_test(a_selector_matches_the_pods),
         cmocka_unit_test(what_the_driver_owns_is_refused),
         cmocka_unit_test(states_are_read),
         cmocka_unit_test(strangers_are_told_apart),

@@ -435,6 +435,35 @@ static void a_reader_that_wants_no_more_gets_no_more(void **state)
     buf_fini(&s.text);
 }
 
+/* A text that can be a label is one; others keep what is legal of them, and their digest keeps them apart. */
+static void any_text_has_a_label_of_its_own(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *label; /* digests as sha256sum prints them */
+    } rows[] = {
+        { "chat", "chat" },
+        { "Qwen2.5-7B_q4", "Qwen2.5-7B_q4" },
+        { "0", "0" },
+        { "org/chat", "org-chat-e797e2e5" },
+        { "-chat-", "chat-edcda374" },
+        { "chat \"7b\"", "chat--7b-a8ae04a3" },
+        { "\xc3\xa4hre", "hre-6ae8e509" },
+        { "m\xc3\xbchle", "m-hle-a8a42493" },
+        { "/", "8a5edab2" },
+        { "", "e3b0c442" },
+        { "abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz0",
+          "abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz0" },
+        { "abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz01",
+          "abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqr-9811e1dd" },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        char label[KUBE_LABEL_BYTES];
+        kube_label(str_from(rows[i].text), label);
+        if (strcmp(label, rows[i].label) != 0) fail_msg("%s: %s", rows[i].text, label);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -447,6 +476,7 @@ int main(void)
         cmocka_unit_test(a_scale_counts_what_is_left_out_as_zero),
         cmocka_unit_test(bodies_say_what_was_asked),
         cmocka_unit_test(times_are_read_and_written),
+        cmocka_unit_test(any_text_has_a_label_of_its_own),
         cmocka_unit_test(frames_are_the_same_however_the_stream_is_cut),
         cmocka_unit_test(a_frame_has_a_bound_and_a_form),
         cmocka_unit_test(the_bound_is_of_the_whole_frame),
