@@ -4,6 +4,7 @@
 #include "controller/cloud/kube/kube_nodes.h"
 
 #include "base/core/bits.h"
+#include "base/core/json_path.h"
 #include "base/io/log.h"
 
 #include <math.h>
@@ -17,6 +18,7 @@
 
 struct row {
     struct kube_node node;
+    struct buf labels;     /* as JSON, for prices */
     char base[NAME_BYTES]; /* empty: it makes no offer */
     bool price_known;
     double price_h; /* of the node */
@@ -42,6 +44,8 @@ struct kube_nodes *kube_nodes_new(const struct kube_nodes_config *config)
 void kube_nodes_free(struct kube_nodes *n)
 {
     if (!n) return;
+    for (uint32_t i = 0; i < n->count; i++)
+        buf_fini(&n->row[i].labels);
     free(n->row);
     free(n);
 }
@@ -66,19 +70,31 @@ bool kube_nodes_synced(const struct kube_nodes *n)
 
 /* ---- events ---- */
 
-static void set_price(const struct kube_nodes *n, struct str json, struct row *r)
+static void set_price(const struct kube_nodes *n, struct row *r)
 {
-    for (uint32_t i = 0; i < n->config.price_count; i++) {
-        const struct kube_price *p = &n->config.price[i];
-        bool fits = true;
-        for (uint32_t l = 0; l < p->label_count && fits; l++)
-            fits = kube_has_label(json, p->label[l].name, p->label[l].value);
-        if (!fits) continue;
-        double price_h = r->node.spot ? p->spot_price_h : p->price_h;
-        r->price_known = price_h >= 0;
-        r->price_h = fmax(price_h, 0);
-        return;
-    }
+    double price_h =
+        kube_prices_of_node(n->config.prices, buf_view(&r->labels), r->node.spot != NULL);
+    r->price_known = price_h >= 0;
+    r->price_h = fmax(price_h, 0);
+}
+
+void kube_nodes_reprice(struct kube_nodes *n, const struct kube_prices *prices)
+{
+    n->config.prices = prices;
+    for (uint32_t i = 0; i < n->count; i++)
+        set_price(n, &n->row[i]);
+}
+
+/* Keeps the labels: rows of prices may change later. */
+static void keep_labels(struct str json, struct row *r)
+{
+    struct str labels;
+    r->labels = (struct buf){ .max = KUBE_LABELS_BYTES_MAX };
+    if (json_path(json, "metadata.labels", &labels) < 0) return;
+    if (buf_str(&r->labels, labels) == 0) return;
+    buf_clear(&r->labels);
+    log_event(LOG_WARN, "node_without_price", "node=%s error=\"no room for its labels\"",
+              r->node.meta.name);
 }
 
 static void set_base(const struct kube_nodes *n, struct row *r)
@@ -91,6 +107,21 @@ static void set_base(const struct kube_nodes *n, struct row *r)
     snprintf(r->base, sizeof r->base, "%s%.40s", node->device ? "" : "cpu-", slug);
 }
 
+static bool is_alike(const struct row *a, const struct row *b)
+{
+    return strcmp(a->base, b->base) == 0 && (a->node.spot != NULL) == (b->node.spot != NULL);
+}
+
+/* Logs an offer that no node makes yet: a pool may name it now. */
+static void tell_new(const struct kube_nodes *n, const struct row *r)
+{
+    if (!r->base[0]) return;
+    for (uint32_t i = 0; i < n->count; i++)
+        if (is_alike(&n->row[i], r)) return;
+    log_event(LOG_INFO, "nodes_make_offer", "offer=%s%s node=%s priced=%s", r->base,
+              r->node.spot ? "-spot" : "", r->node.meta.name, r->price_known ? "yes" : "no");
+}
+
 bool kube_nodes_take(struct kube_nodes *n, const struct kube_event *e)
 {
     if (e->type == KUBE_SYNCED) {
@@ -100,6 +131,7 @@ bool kube_nodes_take(struct kube_nodes *n, const struct kube_event *e)
     }
     struct row *r = find(n, e->meta->name), next = { 0 };
     if (e->type == KUBE_DELETED) {
+        if (r) buf_fini(&r->labels);
         if (r) *r = n->row[--n->count];
         return r != NULL;
     }
@@ -113,11 +145,16 @@ bool kube_nodes_take(struct kube_nodes *n, const struct kube_event *e)
         n->full_told = true;
         return false;
     }
-    set_price(n, e->object, &next);
+    keep_labels(e->object, &next);
+    set_price(n, &next);
     set_base(n, &next);
+    if (n->config.tell_new) tell_new(n, &next);
     bool changed = !r || r->node.usable != next.node.usable || strcmp(r->base, next.base) != 0 ||
                    r->node.spot != next.node.spot || r->node.devices != next.node.devices;
-    if (!r) r = &n->row[n->count++];
+    if (r)
+        buf_fini(&r->labels);
+    else
+        r = &n->row[n->count++];
     *r = next;
     return changed;
 }
@@ -220,8 +257,7 @@ void kube_nodes_names(const struct kube_nodes *n, char *ret, size_t bytes)
         const struct row *r = &n->row[i];
         bool told = !r->base[0];
         for (uint32_t k = 0; k < i && !told; k++)
-            told = strcmp(n->row[k].base, r->base) == 0 &&
-                   (n->row[k].node.spot != NULL) == (r->node.spot != NULL);
+            told = is_alike(&n->row[k], r);
         if (told) continue;
         int len = snprintf(ret + used, bytes - used, "%s%s%s", used > 0 ? ", " : "", r->base,
                            r->node.spot ? "-spot" : "");

@@ -15,21 +15,16 @@
 #pragma once
 #include "base/io/kube/kube_watch.h"
 #include "controller/cloud/kube/kube_node.h"
+#include "controller/cloud/kube/kube_price.h"
 
 #define KUBE_NODES_MAX 4096
-#define KUBE_DEVICES_MAX 64 /* of an instance */
-
-/* What nodes with these labels cost. */
-struct kube_price {
-    const struct kube_pair *label;
-    uint32_t label_count;
-    double price_h, spot_price_h; /* of a whole node; below 0: not said */
-};
+#define KUBE_LABELS_BYTES_MAX 65536 /* of a node, as JSON; one with more has no price */
+#define KUBE_DEVICES_MAX 64         /* of an instance */
 
 struct kube_nodes_config {
-    const struct kube_price *price;
-    uint32_t price_count;
+    const struct kube_prices *prices; /* until the next kube_nodes_reprice */
     double cores;        /* of an instance on nodes without devices; 0: such nodes make no offers */
+    bool tell_new;       /* log each offer that nodes have not made before */
     struct str template; /* a Pod whose tolerations count; empty: none */
 };
 
@@ -60,6 +55,9 @@ void kube_nodes_free(struct kube_nodes *n);
 /* Takes an event of the watch. Returns true if offers may have changed. */
 bool kube_nodes_take(struct kube_nodes *n, const struct kube_event *e);
 bool kube_nodes_synced(const struct kube_nodes *n); /* a whole list was taken */
+
+/* Takes other prices. */
+void kube_nodes_reprice(struct kube_nodes *n, const struct kube_prices *prices);
 
 /* Returns when the node was made, by the API server's clock; 0: it is not known. */
 int64_t kube_nodes_created(const struct kube_nodes *n, const char *node);

@@ -96,13 +96,14 @@ static struct kube_found found(const struct kube_nodes *n, const char *name)
 static const struct kube_pair mi300 = { { "amd.com/gpu.product-name", 24 },
                                         { "AMD_Instinct_MI300X_OAM", 23 } };
 static const struct kube_pair flex = { { "gpu.intel.com/product", 21 }, { "Flex_170", 8 } };
-static const struct kube_price prices[] = { { &mi300, 1, 40, -1 }, { &flex, 1, 9, 3 } };
+static const struct kube_price price_rows[] = { { &mi300, 1, 40, -1 }, { &flex, 1, 9, 3 } };
+static const struct kube_prices prices = { price_rows, 2, 0 };
 
 static void makers_have_labels_of_their_own(void **state)
 {
     (void)state;
-    struct kube_nodes *n = kube_nodes_new(
-        &(struct kube_nodes_config){ .price = prices, .price_count = 2, .cores = 4 });
+    struct kube_nodes *n =
+        kube_nodes_new(&(struct kube_nodes_config){ .prices = &prices, .cores = 4 });
     assert_true(tell(n, KUBE_ADDED, node("a", MI300, "\"amd.com/gpu\":\"8\"", "")));
     assert_true(tell(n, KUBE_ADDED,
                      node("i", FLEX, "\"gpu.intel.com/i915\":\"3\",\"gpu.intel.com/tiles\":\"3\"",
@@ -141,8 +142,7 @@ static void makers_have_labels_of_their_own(void **state)
 static void an_offer_outlives_its_nodes(void **state)
 {
     (void)state;
-    struct kube_nodes *n =
-        kube_nodes_new(&(struct kube_nodes_config){ .price = prices, .price_count = 2 });
+    struct kube_nodes *n = kube_nodes_new(&(struct kube_nodes_config){ .prices = &prices });
     (void)tell(n, KUBE_ADDED, node("a", MI300, "\"amd.com/gpu\":\"8\"", ""));
     struct kube_found f = found(n, "amd-instinct-mi300x-oam");
     assert_int_equal(f.room, 8);
@@ -159,6 +159,27 @@ static void an_offer_outlives_its_nodes(void **state)
     assert_true(f.known && f.price_known && f.price_h > 4.99);
     assert_int_equal(f.nodes, 0);
     assert_false(found(n, "amd-instinct-mi300x-oam").known); /* nobody remembers it there */
+    kube_nodes_free(n);
+}
+
+/* Nodes that were seen before get the price of the new rows. */
+static void prices_are_replaced(void **state)
+{
+    (void)state;
+    static const struct kube_price dearer[] = { { &mi300, 1, 80, -1 } };
+    static const struct kube_prices second = { dearer, 1, 0 }, none = { NULL, 0, 0 };
+    struct kube_nodes *n = kube_nodes_new(&(struct kube_nodes_config){ .prices = &prices });
+    (void)tell(n, KUBE_ADDED, node("a", MI300, "\"amd.com/gpu\":\"8\"", ""));
+    (void)tell(n, KUBE_ADDED, node("b", MI300, "\"amd.com/gpu\":\"8\"", ""));
+    assert_true(tell(n, KUBE_DELETED, node("a", MI300, "", "")));
+    struct kube_found f = found(n, "amd-instinct-mi300x-oam");
+    assert_true(f.price_known && f.price_h > 4.99 && f.price_h < 5.01);
+    kube_nodes_reprice(n, &second);
+    kube_nodes_fill(n, &f);
+    assert_true(f.price_known && f.price_h > 9.99 && f.price_h < 10.01);
+    kube_nodes_reprice(n, &none);
+    kube_nodes_fill(n, &f);
+    assert_false(f.price_known);
     kube_nodes_free(n);
 }
 
@@ -222,6 +243,7 @@ int main(void)
         cmocka_unit_test(names_are_split),
         cmocka_unit_test(makers_have_labels_of_their_own),
         cmocka_unit_test(an_offer_outlives_its_nodes),
+        cmocka_unit_test(prices_are_replaced),
         cmocka_unit_test(a_templates_tolerations_count),
         cmocka_unit_test(patience_follows_what_nodes_took),
     };
