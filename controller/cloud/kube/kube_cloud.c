@@ -250,12 +250,12 @@ static int ask_of_nodes(const struct kube_cloud *k, struct kube_sold *sold,
                        "or set price_default",
                        f->spot ? "spot price or the " : "", sold->offer.name);
     resource[ret->resource_count++] =
-        (struct kube_pair){ str_from(f->device ? f->device : "cpu"), str_from(f->count) };
+        (struct kube_pair){ str_from(f->device[0] ? f->device : "cpu"), str_from(f->count) };
     if (f->memory[0])
         resource[ret->resource_count++] = (struct kube_pair){ STR("memory"), str_from(f->memory) };
-    if (f->product_label)
+    if (f->label[0])
         label[ret->node_label_count++] =
-            (struct kube_pair){ str_from(f->product_label), str_from(f->product) };
+            (struct kube_pair){ str_from(f->label), str_from(f->value) };
     if (f->spot_label) label[ret->node_label_count++] = *f->spot_label;
     ret->tolerate = kube_spot_labels;
     ret->tolerate_count = f->spot ? kube_spot_label_count : 0;

@@ -31,6 +31,7 @@ static int read_row(const struct kube_price_section *from, size_t index, struct 
     struct kube_pair *pair = arena_array(arena, from->labels.count, sizeof *pair);
     if (!pair) return no_memory(err);
     *ret = (struct kube_price){ .label = pair,
+                                .device = from->device,
                                 .price_h = from->price_h,
                                 .spot_price_h = from->spot_price_h };
     int rc = kube_pairs_read(&from->labels, "labels", pair, &ret->label_count, err);
@@ -40,6 +41,8 @@ static int read_row(const struct kube_price_section *from, size_t index, struct 
                        "kubernetes.prices[%zu]: the row of " STR_FMT
                        " has no price; give price_per_hour or spot_price_per_hour",
                        index, STR_ARG(from->labels.items[0]));
+    if (from->device.len > 0) ret->device = arena_str(arena, from->device);
+    if (from->device.len > 0 && !ret->device.data) return no_memory(err);
     for (uint32_t i = 0; i < ret->label_count; i++) {
         pair[i].name = arena_str(arena, pair[i].name);
         pair[i].value = arena_str(arena, pair[i].value);
@@ -92,9 +95,13 @@ static bool fits(const struct kube_price *row, struct str labels)
     return true;
 }
 
-double kube_prices_of_node(const struct kube_prices *p, struct str labels, bool spot)
+double kube_prices_find(const struct kube_prices *p, struct str labels, struct str device,
+                        bool spot)
 {
-    for (uint32_t i = 0; i < p->count; i++)
-        if (fits(&p->row[i], labels)) return spot ? p->row[i].spot_price_h : p->row[i].price_h;
+    for (uint32_t i = 0; i < p->count; i++) {
+        const struct kube_price *row = &p->row[i];
+        if (str_eq(row->device, device) && fits(row, labels))
+            return spot ? row->spot_price_h : row->price_h;
+    }
     return -1;
 }

@@ -16,6 +16,7 @@
 
 struct kube_price_section {
     struct config_texts labels; /* name=value */
+    struct str device;
     double price_h, spot_price_h;
 };
 
@@ -23,7 +24,8 @@ struct kube_price_section {
 struct kube_price {
     const struct kube_pair *label;
     uint32_t label_count;
-    double price_h, spot_price_h; /* of a whole node; below 0: not said */
+    struct str device;            /* a resource: one of it is priced; empty: the whole node is */
+    double price_h, spot_price_h; /* below 0: not said */
 };
 
 struct kube_prices {
@@ -43,6 +45,7 @@ int kube_prices_read(const struct config_records *rows, double default_h, struct
 /* Frees an arena from the heap that prices were read into; NULL is fine. */
 void kube_prices_drop(struct arena *arena);
 
-/* Returns the price of a whole node with these labels, a JSON object, from the first row that fits; below 0:
- * no row says. */
-double kube_prices_of_node(const struct kube_prices *p, struct str labels, bool spot);
+/* Returns the price of one device on nodes with these labels, a JSON object, from the first row of that device
+ * that fits; of the whole node where `device` is empty. Below 0: no row says. */
+double kube_prices_find(const struct kube_prices *p, struct str labels, struct str device,
+                        bool spot);

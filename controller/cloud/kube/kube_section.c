@@ -77,12 +77,16 @@ static const struct config_field price_rows[] = {
     { .name = "labels", .type = CONFIG_TEXTS, .required = true, .min = 1, .max = KUBE_PAIRS_MAX,
       LIVE(kube_price_section, labels),
       .about = "Labels that the nodes have: node.kubernetes.io/instance-type=g6.48xlarge." },
+    { .name = "device", .type = CONFIG_TEXT, .default_text = "", .max = KUBE_RESOURCE_BYTES - 1,
+      LIVE(kube_price_section, device),
+      .about = "Resource of which the prices are for one: nvidia.com/mig-1g.10gb; empty: they are for the whole "
+               "node." },
     { .name = "price_per_hour", .type = CONFIG_FLOAT, .default_text = "-1", .min = -1, .max = 1e5,
       .unit = "dollars", LIVE(kube_price_section, price_h),
-      .about = "Price of a whole node on demand; below 0: not known." },
+      .about = "Price of a whole node, or of one `device`, on demand; below 0: not known." },
     { .name = "spot_price_per_hour", .type = CONFIG_FLOAT, .default_text = "-1", .min = -1, .max = 1e5,
       .unit = "dollars", LIVE(kube_price_section, spot_price_h),
-      .about = "Price of a whole node whose labels say that it is spot; below 0: not known." },
+      .about = "The same where the node's labels say that it is spot; below 0: not known." },
 };
 static const struct config_record price_record =
     CONFIG_LIST_OF(struct kube_price_section, price_rows, NULL);
@@ -143,8 +147,8 @@ static const struct config_field rows[] = {
                "nodes make no offers. A pool names them cpu-MACHINE[-xN][-spot]." },
     { .name = "prices", .type = CONFIG_RECORDS, .min = 0, .max = KUBE_PRICES_MAX,
       .record = &price_record, LIVE(kube_section, prices),
-      .about = "What nodes cost, by their labels; the first row that fits counts. An instance of an offer "
-               "that nodes make costs its share of the node." },
+      .about = "What nodes cost, by their labels; the first row that fits counts, one for its device before one "
+               "for the node. An instance of an offer that nodes make costs its share of the node." },
     { .name = "price_default", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 1e4,
       .unit = "dollars", LIVE(kube_section, price_default_h),
       .about = "Price an hour of an instance whose nodes have no row in `prices`; 0: none, and the offer "

@@ -163,11 +163,49 @@ static void offers_are_added(void **state)
     stop();
 }
 
+/* Waits for the one Pod, and for these words in its object. */
+static bool pod_says(void *arg)
+{
+    const char *const *words = arg;
+    struct kube_seen s = { 0 };
+    kube_do(
+        &world, &s,
+        (struct kube_request){ .verb = KUBE_LIST, .resource = &kube_pods, .ns = STR(KUBE_RIG_NS) });
+    bool all = s.reply.rc == 0;
+    for (; *words && all; words++)
+        all = str_find(buf_view(&s.body), str_from(*words)) != SIZE_MAX;
+    kube_seen_fini(&s);
+    return all;
+}
+
+/* A slice of MIG is asked for by the resource of its profile; taints of GPUs are tolerated. */
+static void slices_are_bought(void **state)
+{
+    (void)state;
+    min = 1;
+    start("{ labels: [nvidia.com/gpu.product=NVIDIA-A100], price_per_hour: 32 }",
+          "nvidia-a100-mig-3g-40gb");
+    make_node("a",
+              "\"nvidia.com/gpu.product\":\"NVIDIA-A100\",\"nvidia.com/mig-3g.40gb.product\":"
+              "\"NVIDIA-A100-MIG-3g.40gb\"",
+              "\"nvidia.com/mig-3g.40gb\":\"8\",\"nvidia.com/mig-1g.10gb\":\"16\"");
+    expect_offer("nvidia-a100-mig-3g-40gb", "\"price_per_h\":2.666");
+    rig_wait(
+        pod_says,
+        (void *)(uintptr_t)ARGS("\"limits\":{\"nvidia.com/mig-3g.40gb\":\"1\"}",
+                                "\"nvidia.com/mig-3g.40gb.product\":\"NVIDIA-A100-MIG-3g.40gb\"",
+                                "{\"key\":\"nvidia.com/gpu\",\"operator\":\"Exists\"}"),
+        "a Pod with a slice");
+    min = 0;
+    stop();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prices_change),
         cmocka_unit_test(offers_are_added),
+        cmocka_unit_test(slices_are_bought),
     };
     if (!rig_can_run(ARGS("MUSTER_BIN", MODEL)) || !kube_rig_fake(&server, ARGS(NULL)))
         return RIG_SKIP;
