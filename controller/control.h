@@ -82,6 +82,9 @@ struct control_setup { /* borrowed for the control's life where not said otherwi
     const char *keys_file;  /* keeps whether keys are required when the store is lost; NULL: none */
     uint64_t seed;          /* of ids and chance; from the system in production */
     const char *crash_at;   /* a step, or NULL */
+    const struct offer
+        *offer; /* that clouds sell besides those of control_new: a commit copies them */
+    uint32_t offer_count;
     /* Hears of agents that adopted an engine (cloud_adopted.h); NULL: they are unknown. */
     void (*adopted)(void *ctx, const struct agent_report *r, int64_t now_us);
     void *adopted_ctx;
@@ -107,6 +110,10 @@ int control_prepare(struct control *c, const struct control_setup *setup, struct
 void control_commit(struct control *c, struct control_next *next_owned);
 void control_next_free(struct control_next *next); /* of one that is not committed */
 CLEANUP_FREEP(control_next, struct control_next)
+
+/* Returns the offers in the order in which pools name them (struct plan_pool): those of control_new, then those
+ * that were added. */
+const struct offer *control_offers(const struct control *c, uint32_t *ret_count);
 
 /* Gives the controller to the calling thread, the only one to use it from now on; debug builds check. */
 void control_claim(struct control *c);

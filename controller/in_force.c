@@ -18,14 +18,55 @@
 
 #define LOOK_US 2000000 /* between two looks at the configuration's file */
 
-/* Fills what may change in a running controller from the configuration in `f`. */
-static int fill(const struct controller *c, struct in_force *f, struct control_setup *setup,
-                struct err *err)
+/* The offers of all clouds, in the order in which control has them or will have them. */
+struct offers {
+    struct offer *list; /* PLAN_OFFERS_MAX */
+    uint32_t count;
+};
+
+static int add_offers(struct offers *o, const struct offer *more, uint32_t count, struct err *err)
 {
+    if (count > PLAN_OFFERS_MAX - o->count)
+        return err_set(err, -E2BIG, "more than %d offers", PLAN_OFFERS_MAX);
+    if (count > 0) memcpy(o->list + o->count, more, count * sizeof *more);
+    o->count += count;
+    return 0;
+}
+
+/* Gathers the offers that clouds have, with those of a change. A running control keeps its order, and adds
+ * setup->offer; a new one asks the clouds, one after the other. */
+static int gather_offers(const struct controller *c, const struct kube_change *change,
+                         struct offers *o, struct control_setup *setup, struct err *err)
+{
+    uint32_t count = 0, added_count = 0;
+    const struct offer *added = change ? kube_change_offers(change, &added_count) : NULL;
+    if (c->control) {
+        const struct offer *held = control_offers(c->control, &count);
+        int rc = add_offers(o, held, count, err);
+        setup->offer = o->list + o->count;
+        setup->offer_count = added_count;
+        return rc < 0 ? rc : add_offers(o, added, added_count, err);
+    }
+    for (uint32_t i = 0; i < c->cloud_count; i++) {
+        int rc = c->cloud[i].driver->offers(c->cloud[i].ctx, o->list + o->count,
+                                            PLAN_OFFERS_MAX - o->count, &count, err);
+        if (rc < 0) return rc;
+        o->count += count;
+        if (&c->cloud[i] == c->cluster) rc = add_offers(o, added, added_count, err);
+        if (rc < 0) return rc;
+    }
+    return 0;
+}
+
+/* Fills what may change in a running controller from the configuration in `f`. *ret_change is what the driver
+ * of Kubernetes takes when it comes into force; NULL without one. */
+static int fill(const struct controller *c, struct in_force *f, struct control_setup *setup,
+                struct kube_change **ret_change, struct err *err)
+{
+    CLEANUP(kube_change_freep) struct kube_change *change = NULL;
     const struct controller_section *s = f->config.controller;
-    struct offer *offers = arena_array(&f->arena, PLAN_OFFERS_MAX, sizeof *offers);
-    uint32_t offer_count = 0;
-    if (!offers) return err_set(err, -ENOMEM, "no memory for offers");
+    struct offers offers = { arena_array(&f->arena, PLAN_OFFERS_MAX, sizeof *offers.list), 0 };
+    if (!offers.list) return err_set(err, -ENOMEM, "no memory for offers");
     setup->merge = MERGE_CONFIG_DEFAULT;
     setup->merge.boot_us = s->boot_us;
     setup->merge.drain_us = s->drain_us + s->drain_us / 10; /* the agent's deadline comes first */
@@ -37,15 +78,14 @@ static int fill(const struct controller *c, struct in_force *f, struct control_s
     setup->drain_ms = (uint64_t)s->drain_us / 1000;
     setup->decisions_max = (uint64_t)s->decisions_max;
     setup->keys_required = s->require_keys;
-    for (uint32_t i = 0; i < c->cloud_count; i++) {
-        uint32_t count = 0;
-        int rc = c->cloud[i].driver->offers(c->cloud[i].ctx, &offers[offer_count],
-                                            PLAN_OFFERS_MAX - offer_count, &count, err);
-        if (rc < 0) return rc;
-        offer_count += count;
-    }
-    return setup_services(&f->config, offers, offer_count, str_from(c->program), &f->arena, setup,
-                          err);
+    int rc = c->cluster ? setup_kube_change(&f->config, c->cluster, &change, err) : 0;
+    if (rc == 0) rc = gather_offers(c, change, &offers, setup, err);
+    if (rc == 0)
+        rc = setup_services(&f->config, offers.list, offers.count, str_from(c->program), &f->arena,
+                            setup, err);
+    if (rc < 0) return rc;
+    *ret_change = TAKE(change);
+    return 0;
 }
 
 static int in_force_new(const struct config *config, struct in_force **ret, struct err *err)
@@ -86,22 +126,26 @@ static int open_adopted(struct controller *c, const struct controller_config *co
 int in_force_check(struct controller *c, struct err *err)
 {
     CLEANUP(in_force_freep) struct in_force *f = NULL;
+    CLEANUP(kube_change_freep) struct kube_change *change = NULL;
     struct control_setup setup = { 0 };
     if (!store_is_shared(c->store)) return 0; /* its only term begins now */
     int rc = in_force_new(c->config->whole, &f, err);
     if (rc == 0) rc = open_adopted(c, &f->config, err);
-    return rc < 0 ? rc : fill(c, f, &setup, err);
+    return rc < 0 ? rc : fill(c, f, &setup, &change, err);
 }
 
 int in_force_fill(struct controller *c, struct control_setup *setup, struct err *err)
 {
+    CLEANUP(kube_change_freep) struct kube_change *change = NULL;
     int rc = open_adopted(c, &c->now->config, err);
     setup->cloud_count = c->cloud_count;
     if (c->adopted) {
         setup->adopted = cloud_adopted_heard;
         setup->adopted_ctx = c->adopted->ctx;
     }
-    return rc < 0 ? rc : fill(c, c->now, setup, err);
+    if (rc == 0) rc = fill(c, c->now, setup, &change, err);
+    if (rc == 0 && change) kube_change_take(TAKE(change));
+    return rc;
 }
 
 /* ---- another configuration while it runs ---- */
@@ -118,14 +162,16 @@ static int change_config(struct controller *c, struct live_candidate *candidate,
 {
     CLEANUP(in_force_freep) struct in_force *f = NULL;
     CLEANUP(control_next_freep) struct control_next *next = NULL;
+    CLEANUP(kube_change_freep) struct kube_change *change = NULL;
     struct control_setup setup = { 0 };
     int64_t date_us = clock_wall_us();
     int rc = in_force_new(candidate->config, &f, err);
-    if (rc == 0) rc = fill(c, f, &setup, err);
+    if (rc == 0) rc = fill(c, f, &setup, &change, err);
     if (rc == 0) rc = control_prepare(c->control, &setup, &next, err);
     if (rc < 0 || dry_run) return rc;
     rc = live_config_keep(&c->live, candidate, date_us, err);
     if (rc < 0) return rc;
+    if (change) kube_change_take(TAKE(change));
     control_commit(c->control, TAKE(next));
     live_config_take(&c->live, candidate, date_us);
     in_force_free(c->now);
@@ -272,12 +318,13 @@ static struct str list_services(void *arg, uint64_t *ret_generation)
 static int restore_services(struct controller *c, struct str list, struct err *err)
 {
     CLEANUP(in_force_freep) struct in_force *f = NULL;
+    CLEANUP(kube_change_freep) struct kube_change *change = NULL;
     struct control_setup setup = { 0 };
     struct live_candidate candidate = { .source = LIVE_OBJECTS, .services = list };
     int rc = live_config_load(&c->live, &candidate, err);
     if (rc == 0) rc = in_force_new(candidate.config, &f, err);
     if (rc == 0) rc = open_adopted(c, &f->config, err);
-    if (rc == 0) rc = fill(c, f, &setup, err);
+    if (rc == 0) rc = fill(c, f, &setup, &change, err);
     if (rc == 0) live_config_restore(&c->live, &candidate);
     live_candidate_fini(&candidate);
     return rc;

@@ -41,6 +41,7 @@ struct controller {
     struct cloud cloud[CONTROL_CLOUDS_MAX];
     uint32_t cloud_count;
     const struct cloud *adopted; /* one of them; NULL: it is not open */
+    const struct cloud *cluster; /* of Kubernetes, likewise */
     struct cloud_fence fence;
     struct kube_settings kube;
     uint64_t tokens_at; /* store_changes when the tokens of one that stands by were read */

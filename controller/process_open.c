@@ -113,8 +113,9 @@ static int open_kube(struct controller *c, struct err *err)
                                            .waited_seconds = CONTROL_M_KUBE_WAITED };
     rc = kube_cloud_open(c->loop, &c->kube, c->config->controller->drain_us,
                          (const char *const *)environ, seed, &c->cloud[c->cloud_count], err);
-    c->cloud_count += rc == 0;
-    return rc;
+    if (rc < 0) return rc;
+    c->cluster = &c->cloud[c->cloud_count++];
+    return 0;
 }
 
 /* Without offers of a cluster there is this machine, with offers or without. */

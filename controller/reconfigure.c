@@ -132,6 +132,7 @@ int control_prepare(struct control *c, const struct control_setup *setup, struct
     size_t largest = 0;
     owner_assert(&c->owner);
     must(setup->service_count <= PLAN_SERVICES_MAX);
+    must(c->money.offer_count + setup->offer_count <= PLAN_OFFERS_MAX);
     if (!n) return err_set(err, -ENOMEM, "no memory for the services");
     n->setup = *setup;
     for (uint32_t a = list_arrays(c, n, array); a-- > 0;)
@@ -200,8 +201,24 @@ static void place_again(struct control *c, const struct control_next *n, uint32_
     if (!known || now != was) d->role = now;
 }
 
+const struct offer *control_offers(const struct control *c, uint32_t *ret_count)
+{
+    *ret_count = c->money.offer_count;
+    return c->money.offer;
+}
+
+/* Adds the offers that are new, and has all prices asked for at once: their rows may have changed. */
+static void take_offers(struct control *c, const struct control_setup *s)
+{
+    for (uint32_t i = 0; i < s->offer_count; i++)
+        c->money.offer[c->money.offer_count++] = s->offer[i];
+    for (uint32_t k = 0; k < c->setup.cloud_count; k++)
+        c->observed.provider[k].price_sent_us = 0;
+}
+
 static void take_setup(struct control *c, const struct control_setup *s)
 {
+    take_offers(c, s);
     c->setup.service = s->service;
     c->setup.service_count = s->service_count;
     c->setup.launch = s->launch;

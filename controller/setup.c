@@ -302,21 +302,51 @@ bool setup_adopts(const struct controller_config *config)
     return false;
 }
 
+/* Tells fn each name that a pool of Kubernetes gives an offer, until it fails. -EINVAL of fn is no failure: it is
+ * no offer of nodes, and fill_pool says which offers there are. */
+static int each_kube_offer(const struct controller_config *config,
+                           int (*fn)(void *ctx, struct str name, struct err *err), void *ctx,
+                           struct err *err)
+{
+    for (size_t s = 0; s < config->service_count; s++) {
+        const struct pool_section *pool = config->service[s].pools.items;
+        for (size_t p = 0; p < config->service[s].pools.count; p++) {
+            if (!str_eq(pool[p].provider, STR("kubernetes"))) continue;
+            for (size_t o = 0; o < pool[p].offers.count; o++) {
+                int rc = fn(ctx, pool[p].offers.items[o], err);
+                if (rc < 0 && rc != -EINVAL) return rc;
+            }
+        }
+    }
+    return 0;
+}
+
+static int discover_at_start(void *ctx, struct str name, struct err *err)
+{
+    return kube_settings_discover(ctx, name, err);
+}
+
 int setup_kube(const struct controller_config *config, struct arena *arena,
                struct kube_settings *ret, struct err *err)
 {
     int rc = kube_settings_make(config->kube, arena, ret, err);
-    for (size_t s = 0; rc == 0 && s < config->service_count; s++) {
-        const struct pool_section *pool = config->service[s].pools.items;
-        for (size_t p = 0; p < config->service[s].pools.count; p++) {
-            if (!str_eq(pool[p].provider, STR("kubernetes"))) continue;
-            for (size_t o = 0; o < pool[p].offers.count && rc == 0; o++) {
-                rc = kube_settings_discover(ret, pool[p].offers.items[o], arena, err);
-                if (rc == -EINVAL) rc = 0; /* fill_pool says which offers there are */
-            }
-        }
-    }
-    return rc;
+    return rc < 0 ? rc : each_kube_offer(config, discover_at_start, ret, err);
+}
+
+static int discover_later(void *ctx, struct str name, struct err *err)
+{
+    return kube_change_discover(ctx, name, err);
+}
+
+int setup_kube_change(const struct controller_config *config, const struct cloud *cloud,
+                      struct kube_change **ret, struct err *err)
+{
+    CLEANUP(kube_change_freep) struct kube_change *change = NULL;
+    int rc = kube_change_new(cloud, config->kube, &change, err);
+    if (rc == 0) rc = each_kube_offer(config, discover_later, change, err);
+    if (rc < 0) return rc;
+    *ret = TAKE(change);
+    return 0;
 }
 
 static int fill_pool(const struct service_section *s, const struct pool_section *from,

@@ -5,7 +5,7 @@
 #pragma once
 #include "base/core/arena.h"
 #include "controller/cloud/cloud_local.h"
-#include "controller/cloud/kube/kube_section.h"
+#include "controller/cloud/kube/kube_change.h"
 #include "controller/config.h"
 #include "controller/control.h"
 
@@ -23,6 +23,11 @@ int setup_local(const struct local_section *local, struct arena *arena,
  * is there. */
 int setup_kube(const struct controller_config *config, struct arena *arena,
                struct kube_settings *ret, struct err *err);
+
+/* Reads the prices of another configuration for the running driver, and the offers of nodes that its pools name
+ * besides. */
+int setup_kube_change(const struct controller_config *config, const struct cloud *cloud,
+                      struct kube_change **ret, struct err *err);
 
 /* Returns true if a pool's provider is `adopted` (cloud_adopted.h), which is opened only then. */
 bool setup_adopts(const struct controller_config *config);

@@ -332,8 +332,7 @@ static void check_nodes(struct check *c)
 {
     char names[INTENT_WHY_BYTES - 40], why[INTENT_WHY_BYTES];
     if (!kube_needs_nodes(c->settings)) return;
-    const struct kube_nodes_config config = { .price = c->settings->price,
-                                              .price_count = c->settings->price_count,
+    const struct kube_nodes_config config = { .prices = &c->settings->prices,
                                               .cores = c->settings->section->cores,
                                               .template = c->settings->template };
     c->nodes = kube_nodes_new(&config);

@@ -219,7 +219,7 @@ static bool nodes_are_known(const struct kube_cloud *k)
 /* Brings an offer's price up to what its nodes cost; the default where no row says. */
 static void price_sold(const struct kube_cloud *k, struct kube_sold *sold, bool *ret_default)
 {
-    double price_h = k->settings->section->price_default_h;
+    double price_h = k->prices.default_h;
     struct kube_found *f = sold->found;
     *ret_default = false;
     if (!f) return;
@@ -250,12 +250,12 @@ static int ask_of_nodes(const struct kube_cloud *k, struct kube_sold *sold,
                        "or set price_default",
                        f->spot ? "spot price or the " : "", sold->offer.name);
     resource[ret->resource_count++] =
-        (struct kube_pair){ str_from(f->device ? f->device : "cpu"), str_from(f->count) };
+        (struct kube_pair){ str_from(f->device[0] ? f->device : "cpu"), str_from(f->count) };
     if (f->memory[0])
         resource[ret->resource_count++] = (struct kube_pair){ STR("memory"), str_from(f->memory) };
-    if (f->product_label)
+    if (f->label[0])
         label[ret->node_label_count++] =
-            (struct kube_pair){ str_from(f->product_label), str_from(f->product) };
+            (struct kube_pair){ str_from(f->label), str_from(f->value) };
     if (f->spot_label) label[ret->node_label_count++] = *f->spot_label;
     ret->tolerate = kube_spot_labels;
     ret->tolerate_count = f->spot ? kube_spot_label_count : 0;
@@ -573,6 +573,7 @@ static void close_cloud(void *ctx)
     kube_standby_free(k->standby);
     kube_view_free(k->view);
     kube_nodes_free(k->nodes);
+    kube_prices_drop(k->prices_arena);
     kube_client_free(k->client);
     kube_config_free(k->cluster);
     buf_fini(&k->owner);
@@ -607,9 +608,9 @@ static int connect_cluster(struct kube_cloud *k, const char *const *environment,
                                                .environ = environment };
     rc = kube_client_new(k->loop, k->cluster, &client, &k->client, err);
     if (rc < 0) return rc;
-    const struct kube_nodes_config nodes = { .price = k->settings->price,
-                                             .price_count = k->settings->price_count,
+    const struct kube_nodes_config nodes = { .prices = &k->prices,
                                              .cores = s->cores,
+                                             .tell_new = s->discover,
                                              .template = k->settings->template };
     if (s->watch_nodes || kube_needs_nodes(k->settings)) k->nodes = kube_nodes_new(&nodes);
     const struct kube_view_config view = { .ns = k->ns,
@@ -626,7 +627,7 @@ static int connect_cluster(struct kube_cloud *k, const char *const *environment,
     return kube_standby_new(k->client, k->ns, k->settings, write_standby, k, &k->standby, err);
 }
 
-int kube_cloud_open(struct loop *l, const struct kube_settings *settings, int64_t drain_us,
+int kube_cloud_open(struct loop *l, struct kube_settings *settings, int64_t drain_us,
                     const char *const *environment, uint64_t seed, struct cloud *ret,
                     struct err *err)
 {
@@ -634,6 +635,7 @@ int kube_cloud_open(struct loop *l, const struct kube_settings *settings, int64_
     must(k);
     k->loop = l;
     k->settings = settings;
+    k->prices = settings->prices;
     k->driver = kube_driver;
     k->grace_s = drain_us / 1000000 + DRAIN_MARGIN_S;
     int rc = connect_cluster(k, environment, seed, err);

@@ -21,8 +21,8 @@
 
 #define KUBE_LAG_US 2000000 /* of the watch behind the API server, as listings promise */
 
-/* Connects and begins to watch. `settings` and what it borrows outlive the driver; `environment` as in
- * kube_source. Closing *ret leaves the Pods as they are. */
-int kube_cloud_open(struct loop *l, const struct kube_settings *settings, int64_t drain_us,
+/* Connects and begins to watch. `settings` and what it borrows outlive the driver, which adds offers to it
+ * (kube_change.h); `environment` as in kube_source. Closing *ret leaves the Pods as they are. */
+int kube_cloud_open(struct loop *l, struct kube_settings *settings, int64_t drain_us,
                     const char *const *environment, uint64_t seed, struct cloud *ret,
                     struct err *err);

@@ -1,6 +1,6 @@
 /* kube_errand.h - a call of the controller on its way through calls of the API server.
  *
- * Layer:   controller/cloud/kube, private to kube_cloud.c and kube_place.c
+ * Layer:   controller/cloud/kube, private to kube_cloud.c, kube_change.c and kube_place.c
  * Threads: the loop's
  * Rules:   (1) an errand has one call of the API server under way at most
  *          (2) it ends once: by errand_fail, errand_refuse or errand_succeed
@@ -30,7 +30,9 @@ struct errand {
 
 struct kube_cloud {
     struct loop *loop;
-    const struct kube_settings *settings;
+    struct kube_settings *settings;
+    struct kube_prices prices;  /* in force */
+    struct arena *prices_arena; /* NULL: that of the settings */
     struct kube_config *cluster;
     struct kube_client *client;
     struct kube_view *view;

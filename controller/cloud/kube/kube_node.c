@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define MIG_MARK "-MIG-"
+#define GPU_PRODUCT KUBE_GPU ".product"
 #define LABELS_MAX 3 /* that may name a product, or its memory; the first that a node has counts */
 
 struct device_row {
@@ -17,9 +19,8 @@ struct device_row {
 };
 
 static const struct device_row devices[] = {
-    { "nvidia.com/gpu",
-      { "nvidia.com/gpu.product", "cloud.google.com/gke-accelerator",
-        "karpenter.k8s.aws/instance-gpu-name" },
+    { KUBE_GPU,
+      { GPU_PRODUCT, "cloud.google.com/gke-accelerator", "karpenter.k8s.aws/instance-gpu-name" },
       { "nvidia.com/gpu.memory", "karpenter.k8s.aws/instance-gpu-memory" } },
     { "amd.com/gpu",
       { "amd.com/gpu.product-name", "beta.amd.com/gpu.product-name" },
@@ -101,16 +102,62 @@ void kube_slug(struct str text, char *ret, size_t bytes)
     ret[n] = 0;
 }
 
-/* ---- labels and resources ---- */
+void kube_slug_product(const char *product, char *ret, size_t bytes)
+{
+    char profile[NAME_BYTES];
+    struct str all = str_from(product);
+    size_t at = str_find(all, STR(MIG_MARK));
+    if (at == SIZE_MAX) {
+        kube_slug(all, ret, bytes);
+        return;
+    }
+    kube_slug(str_of(all.data + at, all.len - at), profile, min_size(sizeof profile, bytes - 2));
+    size_t room = bytes - strlen(profile) - 1; /* and a '-' */
+    kube_slug(str_of(all.data, at), ret, room);
+    size_t used = strlen(ret);
+    snprintf(ret + used, bytes - used, "%s%s", used > 0 ? "-" : "", profile);
+}
+
+/* ---- resources ---- */
 
 struct reader {
     struct kube_node *node;
     const struct device_row *row;  /* of the device that was found, and its place in the table */
+    uint32_t count;                /* of that one */
     size_t product_at, memory_at;  /* in the row's labels; LABELS_MAX: none was found yet */
+    char gpu[KUBE_LABEL_BYTES];    /* what whole GPUs are, whose slices are sold */
     struct str tolerations;        /* of the template; empty: none */
     struct str key, value, effect; /* of the taint that is looked at */
     bool tolerated;
 };
+
+/* Returns the kind of a resource, or of a label ".member" of it; NULL: there is none. */
+static struct kube_kind *find_slice(struct kube_node *n, struct str name)
+{
+    for (uint32_t i = 0; i < n->kind_count; i++)
+        if (str_eq(name, str_from(n->kind[i].resource))) return &n->kind[i];
+    return NULL;
+}
+
+static uint32_t whole(double amount)
+{
+    return amount < 1e6 ? (uint32_t)amount : 1000000;
+}
+
+static void add_slice(struct kube_node *n, struct str name, double amount)
+{
+    uint64_t gb;
+    if (n->kind_count == KUBE_KINDS_MAX - 1 || name.len >= KUBE_RESOURCE_BYTES) return;
+    struct kube_kind *k = &n->kind[n->kind_count++];
+    *k = (struct kube_kind){ .count = whole(amount) };
+    snprintf(k->resource, sizeof k->resource, STR_FMT, STR_ARG(name));
+    /* 1g.10gb, 1c.3g.40gb, 1g.10gb.me: the memory is what "gb" ends. */
+    size_t end = str_find(name, STR("gb")), digits = 0;
+    while (end != SIZE_MAX && digits < end && isdigit((unsigned char)name.data[end - digits - 1]))
+        digits++;
+    if (digits > 0 && str_to_u64(str_of(name.data + end - digits, digits), &gb) == 0)
+        k->weight = (double)gb;
+}
 
 static int read_resource(void *ctx, struct str name, struct str value)
 {
@@ -123,26 +170,63 @@ static int read_resource(void *ctx, struct str name, struct str value)
     if (kube_quantity(raw, &amount) < 0) return 0;
     if (str_eq(name, STR("cpu"))) r->node->cores = amount;
     if (str_eq(name, STR("memory"))) r->node->memory_bytes = amount;
+    if (amount >= 1 && str_starts(name, STR(KUBE_MIG))) add_slice(r->node, name, amount);
     for (size_t i = 0; amount >= 1 && i < COUNT_OF(devices); i++) {
         bool better = !r->row->resource || &devices[i] < r->row;
         if (!str_eq(name, str_from(devices[i].resource)) || !better) continue;
         r->row = &devices[i];
-        r->node->devices = amount < 1e6 ? (uint32_t)amount : 1000000;
+        r->count = whole(amount);
     }
     return 0;
 }
 
-/* Copies the label if it is an earlier one of the list than the one that was found. */
-static void take_label(const char *const *list, size_t *at, struct str name, struct str value,
-                       char ret[KUBE_LABEL_BYTES])
+/* Adds the device that was found, or the machine where there is none: also no slice. */
+static void add_whole(struct reader *r)
+{
+    struct kube_node *n = r->node;
+    if (!r->row->resource && n->kind_count > 0) return;
+    struct kube_kind *k = &n->kind[n->kind_count++]; /* add_slice leaves room */
+    *k = (struct kube_kind){ .count = r->count };
+    if (r->row->resource) snprintf(k->resource, sizeof k->resource, "%s", r->row->resource);
+}
+
+/* ---- labels ---- */
+
+static bool take_text(struct str value, char ret[KUBE_LABEL_BYTES])
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
+    if (json_path_text(value, "", &text) < 0 || text.len == 0 || text.len >= KUBE_LABEL_BYTES)
+        return false;
+    snprintf(ret, KUBE_LABEL_BYTES, "%.*s", (int)text.len, text.data);
+    return true;
+}
+
+/* Takes the label if it is an earlier one of the list than the one that was found. */
+static bool take_label(const char *const *list, size_t *at, struct str name, struct str value,
+                       char ret[KUBE_LABEL_BYTES])
+{
     for (size_t i = 0; i < *at && list[i]; i++) {
-        if (!str_eq(name, str_from(list[i])) || json_path_text(value, "", &text) < 0) continue;
-        if (text.len == 0 || text.len >= KUBE_LABEL_BYTES) return;
-        snprintf(ret, KUBE_LABEL_BYTES, "%.*s", (int)text.len, text.data);
+        if (!str_eq(name, str_from(list[i]))) continue;
+        if (!take_text(value, ret)) return false;
         *at = i;
-        return;
+        return true;
+    }
+    return false;
+}
+
+/* Reads what the labels nvidia.com/mig-PROFILE.product and .memory say of a slice. */
+static void read_slice_label(struct kube_node *n, struct str name, struct str value)
+{
+    struct str resource = name;
+    if (str_ends(name, STR(".product"))) {
+        resource.len -= sizeof ".product" - 1;
+        struct kube_kind *k = find_slice(n, resource);
+        if (!k || name.len >= sizeof k->label || !take_text(value, k->value)) return;
+        snprintf(k->label, sizeof k->label, STR_FMT, STR_ARG(name));
+    } else if (str_ends(name, STR(".memory"))) {
+        resource.len -= sizeof ".memory" - 1;
+        struct kube_kind *k = find_slice(n, resource);
+        if (k) (void)take_text(value, k->memory);
     }
 }
 
@@ -150,9 +234,14 @@ static int read_label(void *ctx, struct str name, struct str value)
 {
     struct reader *r = ctx;
     struct kube_node *n = r->node;
-    take_label(r->row->product, &r->product_at, name, value, n->product);
-    take_label(r->row->memory, &r->memory_at, name, value, n->memory);
-    if (r->product_at < LABELS_MAX) n->product_label = r->row->product[r->product_at];
+    struct kube_kind *k = &n->kind[n->kind_count - 1]; /* see add_whole; a slice keeps its own */
+    if (strcmp(k->resource, r->row->resource ? r->row->resource : "") == 0) {
+        if (take_label(r->row->product, &r->product_at, name, value, k->value))
+            snprintf(k->label, sizeof k->label, "%s", r->row->product[r->product_at]);
+        (void)take_label(r->row->memory, &r->memory_at, name, value, k->memory);
+    }
+    if (str_eq(name, STR(GPU_PRODUCT))) (void)take_text(value, r->gpu);
+    if (str_starts(name, STR(KUBE_MIG))) read_slice_label(n, name, value);
     for (uint32_t i = 0; !n->spot && i < kube_spot_label_count; i++) {
         CLEANUP(buf_fini) struct buf text = { 0 };
         if (!str_eq(name, kube_spot_labels[i].name) || json_path_text(value, "", &text) < 0)
@@ -160,6 +249,41 @@ static int read_label(void *ctx, struct str name, struct str value)
         if (str_eq(buf_view(&text), kube_spot_labels[i].value)) n->spot = &kube_spot_labels[i];
     }
     return 0;
+}
+
+/* Names the kinds. A slice without a label of its own is found by that of its GPU. */
+static void name_kinds(struct reader *r)
+{
+    struct kube_node *n = r->node;
+    for (uint32_t i = 0; i < n->kind_count; i++) {
+        struct kube_kind *k = &n->kind[i];
+        double mib;
+        memcpy(k->product, k->value, sizeof k->value); /* and there is more room */
+        if (str_starts(str_from(k->resource), STR(KUBE_MIG))) {
+            if (k->label[0] || !r->gpu[0]) continue;
+            snprintf(k->label, sizeof k->label, GPU_PRODUCT);
+            memcpy(k->value, r->gpu, sizeof k->value);
+            char profile[KUBE_LABEL_BYTES];
+            snprintf(profile, sizeof profile, "%s", k->resource + sizeof KUBE_MIG - 1);
+            snprintf(k->product, sizeof k->product, "%.60s" MIG_MARK "%.60s", r->gpu,
+                     profile);
+        } else if (kube_quantity(str_from(k->memory), &mib) == 0) {
+            k->weight =
+                mib / 1024; /* as the label of NVIDIA counts, whose GPUs alone have slices */
+        }
+    }
+}
+
+double kube_node_share(const struct kube_node *n, const struct kube_kind *k, uint32_t units)
+{
+    double all = 0;
+    if (units > k->count) return 2;
+    if (n->kind_count == 1) return (double)units / k->count;
+    for (uint32_t i = 0; i < n->kind_count; i++) {
+        if (n->kind[i].weight <= 0) return -1;
+        all += n->kind[i].weight * n->kind[i].count;
+    }
+    return k->weight * units / all;
 }
 
 /* ---- may our Pods run there? ---- */
@@ -184,8 +308,16 @@ static int look_at_toleration(void *ctx, struct str item)
     return 0;
 }
 
-/* A taint with the device's name is tolerated by each Pod that asks for the device, one of a spot node by each
- * Pod of a spot offer (kube_pod.c). */
+/* A taint with the device's name is tolerated by each Pod that asks for the device, that of GPUs by each that asks
+ * for a slice of one, one of a spot node by each Pod of a spot offer (kube_pod.c). */
+static bool tolerates(const struct kube_kind *k, struct str taint)
+{
+    struct str resource = str_from(k->resource);
+    if (resource.len == 0) return false;
+    return str_eq(taint, resource) ||
+           (str_starts(resource, STR(KUBE_MIG)) && str_eq(taint, STR(KUBE_GPU)));
+}
+
 static int look_at_taint(void *ctx, struct str taint)
 {
     struct reader *r = ctx;
@@ -197,7 +329,9 @@ static int look_at_taint(void *ctx, struct str taint)
     r->key = buf_view(&key);
     r->value = buf_view(&value);
     r->effect = buf_view(&effect);
-    r->tolerated = r->row->resource && str_eq(r->key, str_from(r->row->resource));
+    r->tolerated = false;
+    for (uint32_t i = 0; i < r->node->kind_count; i++)
+        r->tolerated = r->tolerated || tolerates(&r->node->kind[i], r->key);
     for (uint32_t i = 0; r->node->spot && i < kube_spot_label_count; i++)
         r->tolerated = r->tolerated || str_eq(r->key, kube_spot_labels[i].name);
     if (!r->tolerated && r->tolerations.len > 0)
@@ -230,8 +364,9 @@ int kube_node_read(struct str json, struct str template, struct kube_node *ret, 
     if (json_path_text(json, "metadata.creationTimestamp", &created) == 0)
         (void)kube_time_parse(buf_view(&created), &n.created_us);
     (void)json_path_each_member(json, "status.allocatable", read_resource, &r);
-    n.device = r.row->resource;
+    add_whole(&r);
     (void)json_path_each_member(json, "metadata.labels", read_label, &r);
+    name_kinds(&r);
     (void)json_path_each(json, "status.conditions", look_at_condition, &n);
     (void)json_path_bool(json, "spec.unschedulable", &cordoned);
     if (cordoned || n.meta.deleting) n.usable = false;

@@ -4,6 +4,7 @@
 #include "controller/cloud/kube/kube_nodes.h"
 
 #include "base/core/bits.h"
+#include "base/core/json_path.h"
 #include "base/io/log.h"
 
 #include <math.h>
@@ -17,9 +18,12 @@
 
 struct row {
     struct kube_node node;
-    char base[NAME_BYTES]; /* empty: it makes no offer */
-    bool price_known;
-    double price_h; /* of the node */
+    struct buf labels; /* as JSON, for prices */
+    double price_h;    /* of the node; below 0: not known */
+    struct made {
+        char base[NAME_BYTES]; /* empty: this kind makes no offer */
+        double price_h;        /* of a device, by a row of its own; below 0: none */
+    } made[KUBE_KINDS_MAX];    /* parallel to node.kind */
 };
 
 struct kube_nodes {
@@ -42,6 +46,8 @@ struct kube_nodes *kube_nodes_new(const struct kube_nodes_config *config)
 void kube_nodes_free(struct kube_nodes *n)
 {
     if (!n) return;
+    for (uint32_t i = 0; i < n->count; i++)
+        buf_fini(&n->row[i].labels);
     free(n->row);
     free(n);
 }
@@ -66,29 +72,98 @@ bool kube_nodes_synced(const struct kube_nodes *n)
 
 /* ---- events ---- */
 
-static void set_price(const struct kube_nodes *n, struct str json, struct row *r)
+static void set_price(const struct kube_nodes *n, struct row *r)
 {
-    for (uint32_t i = 0; i < n->config.price_count; i++) {
-        const struct kube_price *p = &n->config.price[i];
-        bool fits = true;
-        for (uint32_t l = 0; l < p->label_count && fits; l++)
-            fits = kube_has_label(json, p->label[l].name, p->label[l].value);
-        if (!fits) continue;
-        double price_h = r->node.spot ? p->spot_price_h : p->price_h;
-        r->price_known = price_h >= 0;
-        r->price_h = fmax(price_h, 0);
-        return;
+    const struct str labels = buf_view(&r->labels);
+    bool spot = r->node.spot != NULL;
+    r->price_h = kube_prices_find(n->config.prices, labels, (struct str){ 0 }, spot);
+    for (uint32_t i = 0; i < r->node.kind_count; i++) {
+        struct str device = str_from(r->node.kind[i].resource);
+        r->made[i].price_h =
+            device.len > 0 ? kube_prices_find(n->config.prices, labels, device, spot) : -1;
     }
 }
 
-static void set_base(const struct kube_nodes *n, struct row *r)
+/* Returns the price of so many devices, which are this share of the node; below 0: not known. */
+static double price_of(const struct row *r, uint32_t kind, double units, double share)
 {
-    const struct kube_node *node = &r->node;
-    char slug[KUBE_LABEL_BYTES];
-    const char *name = node->product[0] ? node->product : node->device;
-    if (!name || (!node->device && n->config.cores <= 0)) return;
-    kube_slug(str_from(name), slug, BASE_BYTES);
-    snprintf(r->base, sizeof r->base, "%s%.40s", node->device ? "" : "cpu-", slug);
+    if (r->made[kind].price_h >= 0) return r->made[kind].price_h * units;
+    return r->price_h >= 0 && share >= 0 ? r->price_h * share : -1;
+}
+
+void kube_nodes_reprice(struct kube_nodes *n, const struct kube_prices *prices)
+{
+    n->config.prices = prices;
+    for (uint32_t i = 0; i < n->count; i++)
+        set_price(n, &n->row[i]);
+}
+
+/* Keeps the labels: rows of prices may change later. */
+static void keep_labels(struct str json, struct row *r)
+{
+    struct str labels;
+    r->labels = (struct buf){ .max = KUBE_LABELS_BYTES_MAX };
+    if (json_path(json, "metadata.labels", &labels) < 0) return;
+    if (buf_str(&r->labels, labels) == 0) return;
+    buf_clear(&r->labels);
+    log_event(LOG_WARN, "node_without_price", "node=%s error=\"no room for its labels\"",
+              r->node.meta.name);
+}
+
+static void set_bases(const struct kube_nodes *n, struct row *r)
+{
+    for (uint32_t i = 0; i < r->node.kind_count; i++) {
+        const struct kube_kind *k = &r->node.kind[i];
+        char slug[KUBE_LABEL_BYTES];
+        const char *name = k->product[0] ? k->product : k->resource;
+        bool devices = k->resource[0] != 0;
+        /* Feature discovery says so of a node whose slices are not alike, though its strategy wants that. */
+        bool invalid = str_ends(str_from(name), STR("-MIG-INVALID"));
+        if (!name[0] || invalid || (!devices && n->config.cores <= 0)) continue;
+        kube_slug_product(name, slug, BASE_BYTES);
+        snprintf(r->made[i].base, NAME_BYTES, "%s%.40s", devices ? "" : "cpu-", slug);
+    }
+}
+
+/* Returns the row's kind that makes an offer of this name; KUBE_KINDS_MAX: none does. */
+static uint32_t kind_of(const struct row *r, const char *base, bool spot)
+{
+    for (uint32_t i = 0; i < r->node.kind_count; i++)
+        if (base[0] && strcmp(r->made[i].base, base) == 0 && (r->node.spot != NULL) == spot)
+            return i;
+    return KUBE_KINDS_MAX;
+}
+
+/* Returns true if one of the first `count` nodes makes the offer. */
+static bool is_made(const struct kube_nodes *n, uint32_t count, const char *base, bool spot)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (kind_of(&n->row[i], base, spot) < KUBE_KINDS_MAX) return true;
+    return false;
+}
+
+/* Logs offers that no node makes yet: a pool may name them now. */
+static void tell_new(const struct kube_nodes *n, const struct row *r)
+{
+    bool spot = r->node.spot != NULL;
+    for (uint32_t i = 0; i < r->node.kind_count; i++) {
+        const char *base = r->made[i].base;
+        if (!base[0] || is_made(n, n->count, base, spot)) continue;
+        double price_h = price_of(r, i, 1, kube_node_share(&r->node, &r->node.kind[i], 1));
+        log_event(LOG_INFO, "nodes_make_offer", "offer=%s%s node=%s priced=%s", base,
+                  spot ? "-spot" : "", r->node.meta.name, price_h >= 0 ? "yes" : "no");
+    }
+}
+
+/* Returns true if offers of the two differ. */
+static bool differs(const struct row *a, const struct row *b)
+{
+    const struct kube_node *x = &a->node, *y = &b->node;
+    if (x->usable != y->usable || x->spot != y->spot || x->kind_count != y->kind_count) return true;
+    for (uint32_t i = 0; i < x->kind_count; i++)
+        if (x->kind[i].count != y->kind[i].count || strcmp(a->made[i].base, b->made[i].base) != 0)
+            return true;
+    return false;
 }
 
 bool kube_nodes_take(struct kube_nodes *n, const struct kube_event *e)
@@ -100,6 +175,7 @@ bool kube_nodes_take(struct kube_nodes *n, const struct kube_event *e)
     }
     struct row *r = find(n, e->meta->name), next = { 0 };
     if (e->type == KUBE_DELETED) {
+        if (r) buf_fini(&r->labels);
         if (r) *r = n->row[--n->count];
         return r != NULL;
     }
@@ -113,11 +189,15 @@ bool kube_nodes_take(struct kube_nodes *n, const struct kube_event *e)
         n->full_told = true;
         return false;
     }
-    set_price(n, e->object, &next);
-    set_base(n, &next);
-    bool changed = !r || r->node.usable != next.node.usable || strcmp(r->base, next.base) != 0 ||
-                   r->node.spot != next.node.spot || r->node.devices != next.node.devices;
-    if (!r) r = &n->row[n->count++];
+    keep_labels(e->object, &next);
+    set_price(n, &next);
+    set_bases(n, &next);
+    if (n->config.tell_new) tell_new(n, &next);
+    bool changed = !r || differs(r, &next);
+    if (r)
+        buf_fini(&r->labels);
+    else
+        r = &n->row[n->count++];
     *r = next;
     return changed;
 }
@@ -147,89 +227,108 @@ int kube_found_name(struct str name, struct kube_found *ret)
     char slug[NAME_BYTES];
     kube_slug(name, slug, sizeof slug);
     if (name.len == 0 || !str_eq(name, str_from(slug))) return -EINVAL;
+    if (f.units > 1 && str_find(name, STR("-mig-")) != SIZE_MAX) return -EINVAL;
     if (name_copy(f.base, sizeof f.base, name) < 0) return -EINVAL;
     *ret = f;
     return 0;
 }
 
 /* Sets what all nodes of the offer share, from one of them. */
-static void describe(const struct kube_nodes *n, const struct row *r, struct kube_found *f)
+static void describe(const struct kube_nodes *n, const struct kube_kind *k, struct kube_found *f)
 {
-    const struct kube_node *node = &r->node;
     f->known = true;
-    f->device = node->device;
-    f->product_label = node->product_label;
-    f->spot_label = node->spot;
-    memcpy(f->product, node->product, sizeof f->product);
-    snprintf(f->hardware, sizeof f->hardware, "%.40s%s%.20s",
-             node->product[0] ? node->product : f->base, node->memory[0] ? ", " : "", node->memory);
-    if (node->device)
+    memcpy(f->device, k->resource, sizeof f->device);
+    memcpy(f->label, k->label, sizeof f->label);
+    memcpy(f->value, k->value, sizeof f->value);
+    snprintf(f->hardware, sizeof f->hardware, "%.40s%s%.20s", k->product[0] ? k->product : f->base,
+             k->memory[0] ? ", " : "", k->memory);
+    if (k->resource[0])
         snprintf(f->count, sizeof f->count, "%u", f->units);
     else
         snprintf(f->count, sizeof f->count, "%.0fm", n->config.cores * f->units * 1000);
 }
 
+/* The sum over nodes of an offer. */
+struct sum {
+    const struct kube_kind *first; /* of the node that was found first; others must be like it */
+    double memory_mib;             /* the least */
+};
+
+static bool is_like(const struct kube_kind *a, const struct kube_kind *b)
+{
+    return strcmp(a->resource, b->resource) == 0 && strcmp(a->label, b->label) == 0 &&
+           strcmp(a->value, b->value) == 0;
+}
+
 /* Adds a node that holds an instance at all: the least memory and the highest price of them count. */
-static bool add(const struct kube_nodes *n, const struct row *r, struct kube_found *f,
-                double *memory_mib)
+static void add(const struct kube_nodes *n, const struct row *r, uint32_t kind,
+                struct kube_found *f, struct sum *sum)
 {
     const struct kube_node *node = &r->node;
+    const struct kube_kind *k = &node->kind[kind];
+    bool devices = k->resource[0] != 0;
     double cores = n->config.cores * f->units;
-    double share = node->device      ? (double)f->units / node->devices
-                   : node->cores > 0 ? cores / node->cores
-                                     : 2;
-    if (share > 1) return false; /* too small for an instance */
+    double share =
+        devices ? kube_node_share(node, k, f->units) : (node->cores > 0 ? cores / node->cores : 2);
+    if (share > 1 || (sum->first && !is_like(sum->first, k)))
+        return; /* it is too small, or unlike */
     if (node->usable) {
         f->nodes++;
-        f->room += (uint32_t)(1 / share + 1e-9);
+        f->room += devices ? k->count / f->units : (uint32_t)(1 / share + 1e-9);
     }
-    f->price_known = f->price_known && r->price_known;
-    f->price_h = fmax(f->price_h, r->price_h * share);
-    double mib = node->device ? 0 : node->memory_bytes * share * MEMORY_SHARE / MIB;
-    *memory_mib = *memory_mib > 0 ? fmin(*memory_mib, mib) : mib;
-    return true;
+    double price_h = price_of(r, kind, f->units, share);
+    f->price_known = f->price_known && price_h >= 0;
+    f->price_h = fmax(f->price_h, price_h);
+    double mib = devices ? 0 : node->memory_bytes * share * MEMORY_SHARE / MIB;
+    sum->memory_mib = sum->memory_mib > 0 ? fmin(sum->memory_mib, mib) : mib;
+    if (sum->first) return;
+    sum->first = k;
+    describe(n, k, f);
+    f->spot_label = node->spot;
 }
 
 void kube_nodes_fill(const struct kube_nodes *n, struct kube_found *f)
 {
-    double memory_mib = 0, price_h = f->price_h;
-    bool price_known = f->price_known, any = false;
+    struct sum sum = { 0 };
+    double price_h = f->price_h;
+    bool price_known = f->price_known;
     f->nodes = f->room = 0;
     f->price_h = 0;
     f->price_known = true;
     for (uint32_t i = 0; i < n->count; i++) {
-        const struct row *r = &n->row[i];
-        if ((r->node.spot != NULL) != f->spot || strcmp(r->base, f->base) != 0) continue;
-        if (!add(n, r, f, &memory_mib)) continue;
-        if (!any) describe(n, r, f);
-        any = true;
+        uint32_t kind = kind_of(&n->row[i], f->base, f->spot);
+        if (kind < KUBE_KINDS_MAX) add(n, &n->row[i], kind, f, &sum);
     }
-    if (!any) { /* what they cost and were, while they were there */
+    if (!sum.first) { /* what they cost and were, while they were there */
         f->price_h = price_h;
         f->price_known = price_known;
         return;
     }
-    if (memory_mib >= 1) snprintf(f->memory, sizeof f->memory, "%.0fMi", memory_mib);
+    if (sum.memory_mib >= 1) snprintf(f->memory, sizeof f->memory, "%.0fMi", sum.memory_mib);
+}
+
+/* Appends a name to a list that ends before one that does not fit. */
+static bool put_name(char *ret, size_t bytes, const char *base, bool spot)
+{
+    size_t used = strlen(ret);
+    int len = snprintf(ret + used, bytes - used, "%s%s%s", used > 0 ? ", " : "", base,
+                       spot ? "-spot" : "");
+    if (len >= 0 && (size_t)len < bytes - used) return true;
+    ret[used] = 0;
+    return false;
 }
 
 void kube_nodes_names(const struct kube_nodes *n, char *ret, size_t bytes)
 {
-    size_t used = 0;
     ret[0] = 0;
     for (uint32_t i = 0; i < n->count; i++) {
         const struct row *r = &n->row[i];
-        bool told = !r->base[0];
-        for (uint32_t k = 0; k < i && !told; k++)
-            told = strcmp(n->row[k].base, r->base) == 0 &&
-                   (n->row[k].node.spot != NULL) == (r->node.spot != NULL);
-        if (told) continue;
-        int len = snprintf(ret + used, bytes - used, "%s%s%s", used > 0 ? ", " : "", r->base,
-                           r->node.spot ? "-spot" : "");
-        if (len < 0 || (size_t)len >= bytes - used) {
-            ret[used] = 0; /* the list ends before a name that does not fit */
-            return;
+        bool spot = r->node.spot != NULL;
+        for (uint32_t k = 0; k < r->node.kind_count; k++) {
+            const char *base = r->made[k].base;
+            if (!base[0] || is_made(n, i, base, spot)) continue;
+            if (!put_name(ret, bytes, base, spot)) return;
         }
-        used += (size_t)len;
     }
-    if (used == 0) snprintf(ret, bytes, "none");
+    if (!ret[0]) snprintf(ret, bytes, "none");
 }

@@ -5,31 +5,30 @@
  * Names:   an offer of nodes is called PRODUCT[-xN][-spot]: the product's label as a slug (nvidia-l4), N devices
  *          for an instance (1 unless said), on nodes that are labelled as spot. Nodes without devices make
  *          cpu-MACHINE where kubernetes.cpu_per_instance says how many cores an instance gets
+ *          Slices of MIG are called PRODUCT-mig-PROFILE (nvidia-h100-80gb-hbm3-mig-1g-10gb)
  * Prices:  are those of nodes, from the first row of kubernetes.prices whose labels a node has; an instance costs
- *          its share of the devices, or of the cores. Where nodes of one offer cost unlike, the dearest
- *          counts, so that no budget is overrun
+ *          its share of the devices, or of the cores. A node with several kinds of devices is shared by their
+ *          memory. A row for the device goes before one for the node. Where nodes of one offer cost unlike, the
+ *          dearest counts, so that no budget is overrun
  * Rules:   (1) an offer that nodes once made stays one when they are gone: a pending Pod may bring them back
  *          (2) room is what usable nodes hold. Pods of others are not known and not subtracted
+ *          (3) where nodes make one offer by unlike resources or labels (slices by both of NVIDIA's strategies),
+ *              those of the first one's kind count
  * Bounds:  KUBE_NODES_MAX nodes; further ones make no offer, and are logged once
  */
 #pragma once
 #include "base/io/kube/kube_watch.h"
 #include "controller/cloud/kube/kube_node.h"
+#include "controller/cloud/kube/kube_price.h"
 
 #define KUBE_NODES_MAX 4096
-#define KUBE_DEVICES_MAX 64 /* of an instance */
-
-/* What nodes with these labels cost. */
-struct kube_price {
-    const struct kube_pair *label;
-    uint32_t label_count;
-    double price_h, spot_price_h; /* of a whole node; below 0: not said */
-};
+#define KUBE_LABELS_BYTES_MAX 65536 /* of a node, as JSON; one with more has no price */
+#define KUBE_DEVICES_MAX 64         /* of an instance */
 
 struct kube_nodes_config {
-    const struct kube_price *price;
-    uint32_t price_count;
+    const struct kube_prices *prices; /* until the next kube_nodes_reprice */
     double cores;        /* of an instance on nodes without devices; 0: such nodes make no offers */
+    bool tell_new;       /* log each offer that nodes have not made before */
     struct str template; /* a Pod whose tolerations count; empty: none */
 };
 
@@ -39,11 +38,11 @@ struct kube_found {
     uint32_t units;        /* devices, or shares of cores, of an instance */
     bool spot;
 
-    bool known;           /* a node made it once: what follows is set */
-    uint32_t nodes, room; /* usable nodes now, and instances that they hold */
-    const char *device;   /* NULL: cores and memory */
-    const char *product_label;
-    char product[KUBE_LABEL_BYTES];
+    bool known;                       /* a node made it once: what follows is set */
+    uint32_t nodes, room;             /* usable nodes now, and instances that they hold */
+    char device[KUBE_RESOURCE_BYTES]; /* empty: cores and memory */
+    char label[KUBE_RESOURCE_BYTES];  /* that its nodes have; empty: none */
+    char value[KUBE_LABEL_BYTES];
     char hardware[NAME_BYTES]; /* for people: product and memory of a device */
     char count[16];            /* of devices, or of cores */
     char memory[24];           /* Mi; empty: not asked for */
@@ -61,10 +60,14 @@ void kube_nodes_free(struct kube_nodes *n);
 bool kube_nodes_take(struct kube_nodes *n, const struct kube_event *e);
 bool kube_nodes_synced(const struct kube_nodes *n); /* a whole list was taken */
 
+/* Takes other prices. */
+void kube_nodes_reprice(struct kube_nodes *n, const struct kube_prices *prices);
+
 /* Returns when the node was made, by the API server's clock; 0: it is not known. */
 int64_t kube_nodes_created(const struct kube_nodes *n, const char *node);
 
-/* Splits an offer's name. -EINVAL: it is none, or wants more than KUBE_DEVICES_MAX devices. */
+/* Splits an offer's name. -EINVAL: it is none, or wants more than KUBE_DEVICES_MAX devices, or several slices,
+ * of which a process of CUDA sees one. */
 int kube_found_name(struct str name, struct kube_found *ret);
 
 /* Brings what nodes make of this offer up to date. */

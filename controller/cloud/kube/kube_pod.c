@@ -254,13 +254,15 @@ static void put_toleration(struct json_writer *w, struct str key)
     json_object_end(w);
 }
 
-/* Device plug-ins' nodes are usually tainted with the resource's own name. */
+/* Device plug-ins' nodes are usually tainted with the resource's own name, those with slices with that of GPUs. */
 static void put_tolerations(struct pod_writer *p)
 {
     const struct kube_pod_ask *ask = p->ask;
-    for (uint32_t i = 0; i < ask->resource_count; i++)
-        if (str_find(ask->resource[i].name, STR("/")) != SIZE_MAX)
-            put_toleration(&p->w, ask->resource[i].name);
+    for (uint32_t i = 0; i < ask->resource_count; i++) {
+        struct str name = ask->resource[i].name;
+        if (str_find(name, STR("/")) != SIZE_MAX) put_toleration(&p->w, name);
+        if (str_starts(name, STR(KUBE_MIG))) put_toleration(&p->w, STR(KUBE_GPU));
+    }
     for (uint32_t i = 0; i < ask->tolerate_count; i++)
         put_toleration(&p->w, ask->tolerate[i].name);
 }

@@ -24,7 +24,9 @@
 #define KUBE_STATE_FOLDER KUBE_FOLDER "/state"
 #define KUBE_KEY_FILE KUBE_FOLDER "/key/key"
 #define KUBE_AGENT_PORT 8100 /* /health and /ready of the agent */
-#define KUBE_USER 65532      /* the image's user and group */
+#define KUBE_GPU "nvidia.com/gpu"
+#define KUBE_MIG "nvidia.com/mig-" /* and a profile: the resource of a slice */
+#define KUBE_USER 65532            /* the image's user and group */
 
 /* A label that nodes of an offer have, or a resource that its Pods ask for: "name=value". */
 struct kube_pair {

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define IN(type, member) .offset = offsetof(struct type, member)
+#define LIVE(type, member) .reloadable = true, IN(type, member) /* see kube_change.h */
 #define NAME .min = 1, .max = NAME_BYTES - 1
 #define TEMPLATE_ARENA_BYTES (8 * KUBE_POD_BYTES_MAX)
 #define FOUND_LEAD_S 120 /* of an offer that nodes make, until it is learned */
@@ -74,14 +75,18 @@ static const struct config_record offer_record =
 
 static const struct config_field price_rows[] = {
     { .name = "labels", .type = CONFIG_TEXTS, .required = true, .min = 1, .max = KUBE_PAIRS_MAX,
-      IN(kube_price_section, labels),
+      LIVE(kube_price_section, labels),
       .about = "Labels that the nodes have: node.kubernetes.io/instance-type=g6.48xlarge." },
+    { .name = "device", .type = CONFIG_TEXT, .default_text = "", .max = KUBE_RESOURCE_BYTES - 1,
+      LIVE(kube_price_section, device),
+      .about = "Resource of which the prices are for one: nvidia.com/mig-1g.10gb; empty: they are for the whole "
+               "node." },
     { .name = "price_per_hour", .type = CONFIG_FLOAT, .default_text = "-1", .min = -1, .max = 1e5,
-      .unit = "dollars", IN(kube_price_section, price_h),
-      .about = "Price of a whole node on demand; below 0: not known." },
+      .unit = "dollars", LIVE(kube_price_section, price_h),
+      .about = "Price of a whole node, or of one `device`, on demand; below 0: not known." },
     { .name = "spot_price_per_hour", .type = CONFIG_FLOAT, .default_text = "-1", .min = -1, .max = 1e5,
-      .unit = "dollars", IN(kube_price_section, spot_price_h),
-      .about = "Price of a whole node whose labels say that it is spot; below 0: not known." },
+      .unit = "dollars", LIVE(kube_price_section, spot_price_h),
+      .about = "The same where the node's labels say that it is spot; below 0: not known." },
 };
 static const struct config_record price_record =
     CONFIG_LIST_OF(struct kube_price_section, price_rows, NULL);
@@ -141,11 +146,11 @@ static const struct config_field rows[] = {
       .about = "Cores of an instance on nodes without devices, with their share of the memory; 0: such "
                "nodes make no offers. A pool names them cpu-MACHINE[-xN][-spot]." },
     { .name = "prices", .type = CONFIG_RECORDS, .min = 0, .max = KUBE_PRICES_MAX,
-      .record = &price_record, IN(kube_section, prices),
-      .about = "What nodes cost, by their labels; the first row that fits counts. An instance of an offer "
-               "that nodes make costs its share of the node." },
+      .record = &price_record, LIVE(kube_section, prices),
+      .about = "What nodes cost, by their labels; the first row that fits counts, one for its device before one "
+               "for the node. An instance of an offer that nodes make costs its share of the node." },
     { .name = "price_default", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 1e4,
-      .unit = "dollars", IN(kube_section, price_default_h),
+      .unit = "dollars", LIVE(kube_section, price_default_h),
       .about = "Price an hour of an instance whose nodes have no row in `prices`; 0: none, and the offer "
                "is refused until it has a row." },
     { .name = "offers", .type = CONFIG_RECORDS, .min = 0, .max = KUBE_OFFERS_MAX,
@@ -163,20 +168,6 @@ const struct config_section kube_section = {
 };
 
 /* ---- settings ---- */
-
-static int make_pairs(const struct config_texts *from, const char *where, struct kube_pair *ret,
-                      uint32_t *ret_count, struct err *err)
-{
-    for (size_t i = 0; i < from->count; i++) {
-        struct str value = from->items[i], name = str_cut(&value, '=');
-        if (name.len == 0 || value.len == 0)
-            return err_set(err, -EINVAL, "%s: '" STR_FMT "': want NAME=VALUE", where,
-                           STR_ARG(from->items[i]));
-        ret[i] = (struct kube_pair){ name, value };
-    }
-    *ret_count = (uint32_t)from->count;
-    return 0;
-}
 
 /* Reads a template and writes one Pod with it, so that a bad one is known at the start. */
 static int read_template(struct str path, struct arena *arena, struct str *ret, struct err *err)
@@ -291,10 +282,11 @@ static int make_sold(const struct kube_section *s, const struct kube_offer_secti
     must(name_copy(o->name, sizeof o->name, from->name) == 0); /* the schema bounds it */
     must(name_copy(o->zone, sizeof o->zone, from->zone) == 0);
     must(name_copy(o->provider, sizeof o->provider, STR("kubernetes")) == 0);
-    int rc = make_pairs(&from->resources, "resources", ret->resource, &ret->resource_count, err);
+    int rc =
+        kube_pairs_read(&from->resources, "resources", ret->resource, &ret->resource_count, err);
     if (rc == 0)
-        rc = make_pairs(&from->node_labels, "node_labels", ret->node_label, &ret->node_label_count,
-                        err);
+        rc = kube_pairs_read(&from->node_labels, "node_labels", ret->node_label,
+                             &ret->node_label_count, err);
     if (rc < 0) return err_prefix(err, rc, "kubernetes offer %s", o->name);
     rc = make_found(from, arena, ret, err);
     if (rc == 0) rc = make_workload(from, ret, err);
@@ -308,54 +300,38 @@ static int make_sold(const struct kube_section *s, const struct kube_offer_secti
                    o->name);
 }
 
-/* Adds the rows of kubernetes.prices. */
-static int make_prices(const struct kube_section *s, struct arena *arena, struct kube_settings *ret,
-                       struct err *err)
+bool kube_settings_has(const struct kube_settings *settings, struct str name)
 {
-    const struct kube_price_section *from = s->prices.items;
-    size_t count = s->prices.count;
-    if (count == 0) return 0;
-    struct kube_price *price = arena_array(arena, count, sizeof *price);
-    struct kube_pair *pair = arena_array(arena, count * KUBE_PAIRS_MAX, sizeof *pair);
-    if (!price || !pair) return err_set(err, -ENOMEM, "no memory for prices of nodes");
-    for (size_t i = 0; i < count; i++, pair += KUBE_PAIRS_MAX) {
-        price[i] = (struct kube_price){ .label = pair,
-                                        .price_h = from[i].price_h,
-                                        .spot_price_h = from[i].spot_price_h };
-        int rc = make_pairs(&from[i].labels, "kubernetes.prices: labels", pair,
-                            &price[i].label_count, err);
-        if (rc < 0) return rc;
-        if (from[i].price_h < 0 && from[i].spot_price_h < 0)
-            return err_set(err, -EINVAL,
-                           "kubernetes.prices: the row of " STR_FMT
-                           " has no price; give price_per_hour or spot_price_per_hour",
-                           STR_ARG(from[i].labels.items[0]));
-    }
-    ret->price = price;
-    ret->price_count = (uint32_t)count;
+    for (uint32_t i = 0; i < settings->sold_count; i++)
+        if (str_eq(str_from(settings->sold[i].offer.name), name)) return true;
+    return false;
+}
+
+int kube_settings_found(const struct kube_settings *settings, struct str name,
+                        struct kube_sold *ret, struct err *err)
+{
+    struct kube_found found;
+    if (!settings->section->discover || kube_found_name(name, &found) < 0) return -EINVAL;
+    struct kube_sold sold = { .template = settings->template,
+                              .found = arena_array(settings->arena, 1, sizeof *sold.found) };
+    if (!sold.found) return err_set(err, -ENOMEM, "no memory for offers of Kubernetes");
+    *sold.found = found;
+    sold.offer.spot = found.spot;
+    sold.offer.lead_s = FOUND_LEAD_S;
+    must(name_copy(sold.offer.name, sizeof sold.offer.name, name) == 0); /* as its base */
+    must(name_copy(sold.offer.provider, sizeof sold.offer.provider, STR("kubernetes")) == 0);
+    *ret = sold;
     return 0;
 }
 
-int kube_settings_discover(struct kube_settings *settings, struct str name, struct arena *arena,
-                           struct err *err)
+int kube_settings_discover(struct kube_settings *settings, struct str name, struct err *err)
 {
-    struct kube_found found;
-    for (uint32_t i = 0; i < settings->sold_count; i++)
-        if (str_eq(str_from(settings->sold[i].offer.name), name)) return 0;
-    if (!settings->section->discover || kube_found_name(name, &found) < 0) return -EINVAL;
+    if (kube_settings_has(settings, name)) return 0;
     if (settings->sold_count == KUBE_OFFERS_MAX)
         return err_set(err, -E2BIG, "kubernetes: more than %d offers", KUBE_OFFERS_MAX);
-    struct kube_sold *sold = &settings->sold[settings->sold_count];
-    *sold = (struct kube_sold){ .template = settings->template,
-                                .found = arena_array(arena, 1, sizeof *sold->found) };
-    if (!sold->found) return err_set(err, -ENOMEM, "no memory for offers of Kubernetes");
-    *sold->found = found;
-    sold->offer.spot = found.spot;
-    sold->offer.lead_s = FOUND_LEAD_S;
-    must(name_copy(sold->offer.name, sizeof sold->offer.name, name) == 0); /* as its base */
-    must(name_copy(sold->offer.provider, sizeof sold->offer.provider, STR("kubernetes")) == 0);
-    settings->sold_count++;
-    return 0;
+    int rc = kube_settings_found(settings, name, &settings->sold[settings->sold_count], err);
+    if (rc == 0) settings->sold_count++;
+    return rc;
 }
 
 static int split_owner(struct str owner, struct kube_settings *ret, struct err *err)
@@ -390,12 +366,14 @@ int kube_settings_make(const struct kube_section *section, struct arena *arena,
 {
     const struct kube_offer_section *from = section->offers.items;
     struct kube_settings s = { .section = section,
+                               .arena = arena,
                                .sold_count = (uint32_t)section->offers.count,
                                .pull_policy = str_from(pull_policies[section->pull]) };
     s.sold = arena_array(arena, KUBE_OFFERS_MAX, sizeof *s.sold);
     if (!s.sold) return err_set(err, -ENOMEM, "no memory for offers of Kubernetes");
     int rc = split_owner(section->owner, &s, err);
-    if (rc == 0) rc = make_prices(section, arena, &s, err);
+    if (rc == 0)
+        rc = kube_prices_read(&section->prices, section->price_default_h, arena, &s.prices, err);
     if (rc == 0 && section->discover && section->pod.len > 0)
         rc = read_template(section->pod, arena, &s.template, err);
     if (rc == 0 && section->discover && section->pod.len == 0 && section->image.len == 0)

@@ -7,11 +7,10 @@
 #include "base/io/config/config.h"
 #include "base/io/kube/kube_client.h"
 #include "controller/cloud/kube/kube_nodes.h"
+#include "controller/cloud/kube/kube_price.h"
 #include "controller/cloud/kube/kube_workload.h"
 
 #define KUBE_OFFERS_MAX CLOUD_PRICES_MAX
-#define KUBE_PAIRS_MAX 16 /* resources, or node labels, of an offer */
-#define KUBE_PRICES_MAX 256
 
 struct kube_offer_section {
     struct str name;
@@ -25,11 +24,6 @@ struct kube_offer_section {
     int64_t lead_us, max_num_seqs;
     double perf_step_s, perf_prefill_s, perf_decode_s, perf_read_s;
     int64_t standby;
-};
-
-struct kube_price_section {
-    struct config_texts labels; /* name=value */
-    double price_h, spot_price_h;
 };
 
 struct kube_section {
@@ -71,9 +65,9 @@ struct kube_settings {
     struct str owner_resource, owner_name; /* "deployments", "statefulsets"; empty: none */
     struct str pull_policy;                /* empty: the cluster's default */
     struct kube_meters meters;             /* of calls; the caller sets it */
-    const struct kube_price *price;
-    uint32_t price_count;
-    struct str template;             /* of offers that nodes make: kubernetes.pod */
+    struct kube_prices prices;             /* of the start; see kube_change.h for later ones */
+    struct str template;                   /* of offers that nodes make: kubernetes.pod */
+    struct arena *arena;                   /* that all of this lives in */
     const struct cloud_fence *fence; /* NULL: no other process makes calls; the caller sets it */
 };
 
@@ -84,8 +78,13 @@ int kube_settings_make(const struct kube_section *section, struct arena *arena,
 
 /* Adds the offer that nodes may make under this name, unless it is there. -EINVAL: discovery is off or it is
  * no such name: the caller's list of offers says the rest. -E2BIG. `settings` comes from kube_settings_make. */
-int kube_settings_discover(struct kube_settings *settings, struct str name, struct arena *arena,
-                           struct err *err);
+int kube_settings_discover(struct kube_settings *settings, struct str name, struct err *err);
+
+/* Makes that offer without adding it. -EINVAL as above. */
+int kube_settings_found(const struct kube_settings *settings, struct str name,
+                        struct kube_sold *ret, struct err *err);
+
+bool kube_settings_has(const struct kube_settings *settings, struct str name);
 
 /* Returns true if nodes make one of the offers. */
 static inline bool kube_needs_nodes(const struct kube_settings *s)

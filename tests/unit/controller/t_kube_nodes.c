@@ -41,6 +41,8 @@ static void names_are_split(void **state)
         { "nvidia-h100-80gb-hbm3-x8", "nvidia-h100-80gb-hbm3", 8, false },
         { "amd-instinct-mi300x-oam-x4-spot", "amd-instinct-mi300x-oam", 4, true },
         { "cpu-m5-2xlarge", "cpu-m5-2xlarge", 1, false },
+        { "nvidia-a30-mig-1g-6gb-spot", "nvidia-a30-mig-1g-6gb", 1, true },
+        { "nvidia-a30-mig-1g-6gb-x2", NULL, 0, false }, /* a process sees one slice */
         { "nvidia-l4-x0", NULL, 0, false },
         { "nvidia-l4-x65", NULL, 0, false },
         { "NVIDIA-L4", NULL, 0, false },
@@ -96,13 +98,15 @@ static struct kube_found found(const struct kube_nodes *n, const char *name)
 static const struct kube_pair mi300 = { { "amd.com/gpu.product-name", 24 },
                                         { "AMD_Instinct_MI300X_OAM", 23 } };
 static const struct kube_pair flex = { { "gpu.intel.com/product", 21 }, { "Flex_170", 8 } };
-static const struct kube_price prices[] = { { &mi300, 1, 40, -1 }, { &flex, 1, 9, 3 } };
+static const struct kube_price price_rows[] = { { &mi300, 1, { 0 }, 40, -1 },
+                                                { &flex, 1, { 0 }, 9, 3 } };
+static const struct kube_prices prices = { price_rows, 2, 0 };
 
 static void makers_have_labels_of_their_own(void **state)
 {
     (void)state;
-    struct kube_nodes *n = kube_nodes_new(
-        &(struct kube_nodes_config){ .price = prices, .price_count = 2, .cores = 4 });
+    struct kube_nodes *n =
+        kube_nodes_new(&(struct kube_nodes_config){ .prices = &prices, .cores = 4 });
     assert_true(tell(n, KUBE_ADDED, node("a", MI300, "\"amd.com/gpu\":\"8\"", "")));
     assert_true(tell(n, KUBE_ADDED,
                      node("i", FLEX, "\"gpu.intel.com/i915\":\"3\",\"gpu.intel.com/tiles\":\"3\"",
@@ -141,8 +145,7 @@ static void makers_have_labels_of_their_own(void **state)
 static void an_offer_outlives_its_nodes(void **state)
 {
     (void)state;
-    struct kube_nodes *n =
-        kube_nodes_new(&(struct kube_nodes_config){ .price = prices, .price_count = 2 });
+    struct kube_nodes *n = kube_nodes_new(&(struct kube_nodes_config){ .prices = &prices });
     (void)tell(n, KUBE_ADDED, node("a", MI300, "\"amd.com/gpu\":\"8\"", ""));
     struct kube_found f = found(n, "amd-instinct-mi300x-oam");
     assert_int_equal(f.room, 8);
@@ -159,6 +162,133 @@ static void an_offer_outlives_its_nodes(void **state)
     assert_true(f.known && f.price_known && f.price_h > 4.99);
     assert_int_equal(f.nodes, 0);
     assert_false(found(n, "amd-instinct-mi300x-oam").known); /* nobody remembers it there */
+    kube_nodes_free(n);
+}
+
+#define H100 "\"nvidia.com/gpu.product\":\"NVIDIA-H100-80GB-HBM3\""
+static const struct kube_pair h100 = { { "nvidia.com/gpu.product", 22 },
+                                       { "NVIDIA-H100-80GB-HBM3", 21 } };
+static const struct kube_price h100_row[] = { { &h100, 1, { 0 }, 64, -1 } };
+static const struct kube_prices h100_prices = { h100_row, 1, 0 };
+
+static bool is_near(double a, double b)
+{
+    return a > b - 1e-6 && a < b + 1e-6;
+}
+
+/* The plug-in's strategy `mixed`: each profile is an offer with a resource of its own, and a share by memory. */
+static void slices_of_unlike_size(void **state)
+{
+    (void)state;
+    struct kube_nodes *n = kube_nodes_new(&(struct kube_nodes_config){ .prices = &h100_prices });
+    (void)tell(n, KUBE_ADDED,
+               node("a",
+                    H100
+                    ",\"nvidia.com/gpu.memory\":\"81920\",\"nvidia.com/mig.strategy\":\"mixed\","
+                    "\"nvidia.com/mig-1g.10gb.product\":\"NVIDIA-H100-80GB-HBM3-MIG-1g.10gb\","
+                    "\"nvidia.com/mig-1g.10gb.memory\":\"9984\","
+                    "\"nvidia.com/mig-3g.40gb.memory\":\"40320\"",
+                    "\"nvidia.com/gpu\":\"6\",\"nvidia.com/mig-1g.10gb\":\"8\","
+                    "\"nvidia.com/mig-3g.40gb\":\"2\",\"nvidia.com/mig-7g.80gb\":\"0\"",
+                    "{\"key\":\"nvidia.com/gpu\",\"effect\":\"NoSchedule\"}"));
+    struct kube_found f = found(n, "nvidia-h100-80gb-hbm3-mig-1g-10gb");
+    assert_true(f.known && f.price_known && is_near(f.price_h, 1)); /* 64 dollars for 640 GB */
+    assert_string_equal(f.device, "nvidia.com/mig-1g.10gb");
+    assert_string_equal(f.label, "nvidia.com/mig-1g.10gb.product");
+    assert_string_equal(f.value, "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb");
+    assert_string_equal(f.hardware, "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb, 9984");
+    assert_int_equal(f.room, 8);                       /* and the taint of GPUs is tolerated */
+    f = found(n, "nvidia-h100-80gb-hbm3-mig-3g-40gb"); /* without a label of its product */
+    assert_true(f.price_known && is_near(f.price_h, 4));
+    assert_string_equal(f.label, "nvidia.com/gpu.product");
+    assert_string_equal(f.value, "NVIDIA-H100-80GB-HBM3");
+    assert_int_equal(f.room, 2);
+    f = found(n, "nvidia-h100-80gb-hbm3-x2");
+    assert_true(f.price_known && is_near(f.price_h, 16));
+    assert_int_equal(f.room, 3);
+    char names[200];
+    kube_nodes_names(n, names, sizeof names);
+    assert_string_equal(names,
+                        "nvidia-h100-80gb-hbm3-mig-1g-10gb, nvidia-h100-80gb-hbm3-mig-3g-40gb, "
+                        "nvidia-h100-80gb-hbm3");
+    /* A row for the profile goes before the share; without the GPU's memory there is no share. */
+    static const struct kube_price rows[] = {
+        { &h100, 1, { 0 }, 64, -1 }, { &h100, 1, { "nvidia.com/mig-1g.10gb", 22 }, 1.5, -1 }
+    };
+    static const struct kube_prices by_profile = { rows, 2, 0 };
+    kube_nodes_reprice(n, &by_profile);
+    assert_true(is_near(found(n, "nvidia-h100-80gb-hbm3-mig-1g-10gb").price_h, 1.5));
+    assert_true(is_near(found(n, "nvidia-h100-80gb-hbm3-mig-3g-40gb").price_h, 4));
+    (void)tell(n, KUBE_MODIFIED,
+               node("a", H100, "\"nvidia.com/gpu\":\"6\",\"nvidia.com/mig-3g.40gb\":\"2\"", ""));
+    f = found(n, "nvidia-h100-80gb-hbm3-mig-3g-40gb");
+    assert_true(f.known && !f.price_known);
+    /* All GPUs are cut, into 1g.10gb.me and 1c.3g.40gb: the slices bear the whole price. */
+    (void)tell(n, KUBE_MODIFIED,
+               node("a", H100,
+                    "\"nvidia.com/gpu\":\"0\",\"nvidia.com/mig-1g.10gb.me\":\"4\","
+                    "\"nvidia.com/mig-1c.3g.40gb\":\"7\"",
+                    ""));
+    assert_true(is_near(found(n, "nvidia-h100-80gb-hbm3-mig-1g-10gb-me").price_h, 2));
+    assert_true(is_near(found(n, "nvidia-h100-80gb-hbm3-mig-1c-3g-40gb").price_h, 8));
+    assert_false(found(n, "nvidia-h100-80gb-hbm3").known);
+    kube_nodes_free(n);
+}
+
+/* The strategy `single`: all slices of a node are nvidia.com/gpu. A name that is too long keeps its profile. */
+static void slices_of_one_size(void **state)
+{
+    (void)state;
+    static const struct kube_pair a100 = { { "nvidia.com/mig.config", 21 }, { "all-1g.5gb", 10 } };
+    static const struct kube_price rows[] = { { &a100, 1, { 0 }, 28, -1 } };
+    static const struct kube_prices single = { rows, 1, 0 };
+    struct kube_nodes *n = kube_nodes_new(&(struct kube_nodes_config){ .prices = &single });
+    (void)tell(
+        n, KUBE_ADDED,
+        node("a",
+             "\"nvidia.com/gpu.product\":\"A100-SXM4-40GB-MIG-1g.5gb\",\"nvidia.com/gpu.memory\":"
+             "\"4864\",\"nvidia.com/mig.strategy\":\"single\",\"nvidia.com/"
+             "mig.config\":\"all-1g.5gb\"",
+             "\"nvidia.com/gpu\":\"56\"", ""));
+    (void)tell(n, KUBE_ADDED,
+               node("b",
+                    "\"nvidia.com/"
+                    "gpu.product\":\"NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition-MIG-1g.24gb\"",
+                    "\"nvidia.com/gpu\":\"4\"", ""));
+    (void)tell(n, KUBE_ADDED,
+               node("c", "\"nvidia.com/gpu.product\":\"A100-SXM4-40GB-MIG-INVALID\"",
+                    "\"nvidia.com/gpu\":\"4\"", ""));
+    struct kube_found f = found(n, "a100-sxm4-40gb-mig-1g-5gb");
+    assert_true(f.price_known && is_near(f.price_h, 0.5));
+    assert_string_equal(f.device, "nvidia.com/gpu");
+    assert_string_equal(f.hardware, "A100-SXM4-40GB-MIG-1g.5gb, 4864");
+    assert_int_equal(f.room, 56);
+    assert_int_equal(found(n, "nvidia-rtx-pro-6000-blackwel-mig-1g-24gb").room, 4);
+    char names[200];
+    kube_nodes_names(n, names, sizeof names);
+    assert_string_equal(names,
+                        "a100-sxm4-40gb-mig-1g-5gb, nvidia-rtx-pro-6000-blackwel-mig-1g-24gb");
+    kube_nodes_free(n);
+}
+
+/* Nodes that were seen before get the price of the new rows. */
+static void prices_are_replaced(void **state)
+{
+    (void)state;
+    static const struct kube_price dearer[] = { { &mi300, 1, { 0 }, 80, -1 } };
+    static const struct kube_prices second = { dearer, 1, 0 }, none = { NULL, 0, 0 };
+    struct kube_nodes *n = kube_nodes_new(&(struct kube_nodes_config){ .prices = &prices });
+    (void)tell(n, KUBE_ADDED, node("a", MI300, "\"amd.com/gpu\":\"8\"", ""));
+    (void)tell(n, KUBE_ADDED, node("b", MI300, "\"amd.com/gpu\":\"8\"", ""));
+    assert_true(tell(n, KUBE_DELETED, node("a", MI300, "", "")));
+    struct kube_found f = found(n, "amd-instinct-mi300x-oam");
+    assert_true(f.price_known && f.price_h > 4.99 && f.price_h < 5.01);
+    kube_nodes_reprice(n, &second);
+    kube_nodes_fill(n, &f);
+    assert_true(f.price_known && f.price_h > 9.99 && f.price_h < 10.01);
+    kube_nodes_reprice(n, &none);
+    kube_nodes_fill(n, &f);
+    assert_false(f.price_known);
     kube_nodes_free(n);
 }
 
@@ -222,6 +352,9 @@ int main(void)
         cmocka_unit_test(names_are_split),
         cmocka_unit_test(makers_have_labels_of_their_own),
         cmocka_unit_test(an_offer_outlives_its_nodes),
+        cmocka_unit_test(slices_of_unlike_size),
+        cmocka_unit_test(slices_of_one_size),
+        cmocka_unit_test(prices_are_replaced),
         cmocka_unit_test(a_templates_tolerations_count),
         cmocka_unit_test(patience_follows_what_nodes_took),
     };

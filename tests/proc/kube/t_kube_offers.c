@@ -1,0 +1,215 @@
+/* t_kube_offers.c - tests offers that nodes make with a real controller and a scripted API server: what changes while
+ * it runs, and what is told where an API or a right is missing.
+ *
+ * tests/kube/t_offers does the same on a real API server with a scheduler. */
+#include "base/core/bits.h"
+#include "base/core/json_path.h"
+#include "base/core/own.h"
+#include "tests/proc/kube/kube_rig.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static struct kube_server server;
+static struct rig_process controller;
+static struct kube_world world; /* who makes nodes */
+static char config[RIG_PATH];
+static int runs, min; /* instances of the pool */
+
+static const struct kube_resource nodes = { "", "v1", "nodes", true };
+
+/* Writes the controller's file: `prices` are rows, `offers` are names of the pool's. */
+static void write_config(const char *prices, const char *offers)
+{
+    char text[2048], name[32];
+    snprintf(text, sizeof text,
+             "controller: { state: %s/state%d, tick: 100ms }\n"
+             "kubernetes: { kubeconfig: %s, namespace: " KUBE_RIG_NS ", image: i, discover: true, "
+             "calls_per_s: 1000, poll: 100ms,\n  prices: [ %s ] }\n"
+             "services:\n  - name: chat\n    model: " MODEL "\n    pools:\n"
+             "      - { name: p, provider: kubernetes, offers: [%s], min: %d, max: 4 }\n",
+             rig_folder(), runs, server.kubeconfig, prices, offers, min);
+    snprintf(name, sizeof name, "offers%d.yaml", runs);
+    rig_file(config, name, text);
+}
+
+static void start(const char *prices, const char *offers)
+{
+    kube_rig_post(&server, "/script", "{\"count\":0}");
+    kube_rig_post(&server, "/restart", "{\"empty\":true}");
+    runs++;
+    write_config(prices, offers);
+    world = kube_world_open(&server, (struct kube_client_config){ 0 });
+    controller.port = rig_port();
+    controller = rig_server("controller", controller.port, ARGS("--config", config));
+}
+
+static void stop(void)
+{
+    kube_world_close(&world);
+    rig_stop(&controller);
+}
+
+static void make(const struct kube_resource *resource, const char *body)
+{
+    (void)kube_must(
+        &world,
+        (struct kube_request){ .verb = KUBE_CREATE, .resource = resource, .body = str_from(body) });
+}
+
+/* Makes a node with labels and allocatable resources, as members of JSON objects. */
+static void make_node(const char *name, const char *labels, const char *allocatable)
+{
+    char body[2048];
+    snprintf(
+        body, sizeof body,
+        "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"%s\",\"labels\":{%s}},"
+        "\"spec\":{},\"status\":{\"allocatable\":{%s},\"conditions\":[{\"type\":\"Ready\","
+        "\"status\":\"True\"}]}}",
+        name, labels, allocatable);
+    make(&nodes, body);
+}
+
+/* ---- what the controller says ---- */
+
+struct said {
+    const char *path, *item,
+        *words; /* item: where the words must be, up to the next one; NULL: anywhere */
+};
+
+static bool is_said(void *arg)
+{
+    const struct said *s = arg;
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    if (rig_call(controller.port, s->path, NULL, &reply) != 200) return false;
+    struct str text = buf_view(&reply);
+    if (s->item) {
+        size_t at = str_find(text, str_from(s->item));
+        if (at == SIZE_MAX) return false;
+        text = str_of(text.data + at, text.len - at);
+        size_t end = str_find(str_of(text.data + 1, text.len - 1), STR("{\"offer\":"));
+        if (end != SIZE_MAX) text.len = end + 1;
+    }
+    return str_find(text, str_from(s->words)) != SIZE_MAX;
+}
+
+static void expect_offer(const char *offer, const char *words)
+{
+    char item[96], what[256];
+    snprintf(item, sizeof item, "{\"offer\":\"%s\"", offer);
+    snprintf(what, sizeof what, "offer %s: %s", offer, words);
+    struct said s = { "/api/v1/offers", item, words };
+    rig_wait(is_said, &s, what);
+}
+
+static void expect_event(const char *words)
+{
+    struct said s = { "/api/v1/events", NULL, words };
+    rig_wait(is_said, &s, words);
+}
+
+#define L4 "\"nvidia.com/gpu.product\":\"NVIDIA-L4\""
+#define B200 "\"nvidia.com/gpu.product\":\"NVIDIA-B200\""
+#define ROW_L4 "{ labels: [nvidia.com/gpu.product=NVIDIA-L4], price_per_hour: 8 }"
+#define ROW_B200 "{ labels: [nvidia.com/gpu.product=NVIDIA-B200], price_per_hour: 80 }"
+
+/* ---- the tests ---- */
+
+/* Rows of prices are taken while it runs. A bad row is refused by its line, and the rows before it hold. */
+static void prices_change(void **state)
+{
+    (void)state;
+    start(ROW_L4, "nvidia-l4, nvidia-b200");
+    make_node("a", L4, "\"nvidia.com/gpu\":\"8\"");
+    make_node("b", B200, "\"nvidia.com/gpu\":\"8\"");
+    expect_offer("nvidia-l4", "\"price_per_h\":1,");
+    expect_offer("nvidia-b200", "\"room\":8");
+    expect_offer("nvidia-b200", "\"price_per_h\":null");
+    write_config(ROW_L4 ", " ROW_B200, "nvidia-l4, nvidia-b200");
+    expect_offer("nvidia-b200", "\"price_per_h\":10,");
+    expect_event("kubernetes.prices[1]");
+    write_config("{ labels: [nvidia.com/gpu.product], price_per_hour: 4 }",
+                 "nvidia-l4, nvidia-b200");
+    expect_event("config_refused");
+    expect_event("kubernetes.prices[0]: labels: 'nvidia.com/gpu.product': want NAME=VALUE");
+    write_config("{ labels: [nvidia.com/gpu.product=NVIDIA-L4], price_per_hour: cheap }",
+                 "nvidia-l4, nvidia-b200");
+    expect_event(":3: kubernetes.prices[0].price_per_hour: 'cheap'");
+    expect_offer("nvidia-b200", "\"price_per_h\":10,");
+    write_config("{ labels: [nvidia.com/gpu.product=NVIDIA-L4], price_per_hour: 4 }",
+                 "nvidia-l4, nvidia-b200");
+    expect_offer("nvidia-l4", "\"price_per_h\":0.5,");
+    expect_offer("nvidia-b200", "\"price_per_h\":null");
+    stop();
+}
+
+/* A product that no node had at the start is named by a pool, priced and bought. */
+static void offers_are_added(void **state)
+{
+    (void)state;
+    start(ROW_L4, "nvidia-l4");
+    make_node("a", L4, "\"nvidia.com/gpu\":\"8\"");
+    expect_offer("nvidia-l4", "\"room\":8");
+    make_node("b", B200, "\"nvidia.com/gpu\":\"8\"");
+    min = 1;
+    write_config(ROW_L4 ", " ROW_B200, "nvidia-b200-x2");
+    expect_offer("nvidia-b200-x2", "\"price_per_h\":20,");
+    expect_offer("nvidia-b200-x2", "\"room\":4");
+    struct said s = { "/api/v1/intents", NULL, "\"offer\":\"nvidia-b200-x2\"" };
+    rig_wait(is_said, &s, "an instance of the new offer");
+    write_config(ROW_L4 ", " ROW_B200, "nvidia-l4, no-such-offer-x99");
+    expect_event("provider kubernetes sells no 'no-such-offer-x99'");
+    min = 0;
+    stop();
+}
+
+/* Waits for the one Pod, and for these words in its object. */
+static bool pod_says(void *arg)
+{
+    const char *const *words = arg;
+    struct kube_seen s = { 0 };
+    kube_do(
+        &world, &s,
+        (struct kube_request){ .verb = KUBE_LIST, .resource = &kube_pods, .ns = STR(KUBE_RIG_NS) });
+    bool all = s.reply.rc == 0;
+    for (; *words && all; words++)
+        all = str_find(buf_view(&s.body), str_from(*words)) != SIZE_MAX;
+    kube_seen_fini(&s);
+    return all;
+}
+
+/* A slice of MIG is asked for by the resource of its profile; taints of GPUs are tolerated. */
+static void slices_are_bought(void **state)
+{
+    (void)state;
+    min = 1;
+    start("{ labels: [nvidia.com/gpu.product=NVIDIA-A100], price_per_hour: 32 }",
+          "nvidia-a100-mig-3g-40gb");
+    make_node("a",
+              "\"nvidia.com/gpu.product\":\"NVIDIA-A100\",\"nvidia.com/mig-3g.40gb.product\":"
+              "\"NVIDIA-A100-MIG-3g.40gb\"",
+              "\"nvidia.com/mig-3g.40gb\":\"8\",\"nvidia.com/mig-1g.10gb\":\"16\"");
+    expect_offer("nvidia-a100-mig-3g-40gb", "\"price_per_h\":2.666");
+    rig_wait(
+        pod_says,
+        (void *)(uintptr_t)ARGS("\"limits\":{\"nvidia.com/mig-3g.40gb\":\"1\"}",
+                                "\"nvidia.com/mig-3g.40gb.product\":\"NVIDIA-A100-MIG-3g.40gb\"",
+                                "{\"key\":\"nvidia.com/gpu\",\"operator\":\"Exists\"}"),
+        "a Pod with a slice");
+    min = 0;
+    stop();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(prices_change),
+        cmocka_unit_test(offers_are_added),
+        cmocka_unit_test(slices_are_bought),
+    };
+    if (!rig_can_run(ARGS("MUSTER_BIN", MODEL)) || !kube_rig_fake(&server, ARGS(NULL)))
+        return RIG_SKIP;
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    kube_rig_end(&server);
+    return rig_end(failed);
+}
