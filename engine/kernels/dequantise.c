@@ -134,10 +134,10 @@ void dequantise_q2_k(const char *row, uint32_t count, float *ret)
 {
     for (; count > 0; count -= QUANT_SUPER, row += 84, ret += QUANT_SUPER) {
         float d = half_at(row + 80), m = half_at(row + 82);
-        for (uint32_t i = 0; i < QUANT_SUPER; i++) {
-            uint32_t scale = byte_at(row, i / 16);
-            float dl = d * (float)(scale & 15), ml = m * (float)(scale >> 4);
-            ret[i] = dl * (float)two_bits(row + 16, i) - ml;
+        for (uint32_t s = 0; s < 16; s++) {
+            float dl = d * (float)(byte_at(row, s) & 15), ml = m * (float)(byte_at(row, s) >> 4);
+            for (uint32_t i = s * 16; i < s * 16 + 16; i++)
+                ret[i] = dl * (float)two_bits(row + 16, i) - ml;
         }
     }
 }
@@ -154,10 +154,12 @@ void dequantise_q3_k(const char *row, uint32_t count, float *ret)
 {
     for (; count > 0; count -= QUANT_SUPER, row += 110, ret += QUANT_SUPER) {
         float d = half_at(row + 108);
-        for (uint32_t i = 0; i < QUANT_SUPER; i++) {
-            float dl = d * (float)q3_k_scale(row + 96, i / 16);
-            uint32_t third = byte_at(row, i % 32) >> i / 32 & 1;
-            ret[i] = dl * (float)((int32_t)two_bits(row + 32, i) - (third ? 0 : 4));
+        for (uint32_t s = 0; s < 16; s++) {
+            float dl = d * (float)q3_k_scale(row + 96, s);
+            for (uint32_t i = s * 16; i < s * 16 + 16; i++) {
+                uint32_t third = byte_at(row, i % 32) >> i / 32 & 1;
+                ret[i] = dl * (float)((int32_t)two_bits(row + 32, i) - (third ? 0 : 4));
+            }
         }
     }
 }
@@ -180,10 +182,11 @@ void dequantise_q4_k(const char *row, uint32_t count, float *ret)
 {
     for (; count > 0; count -= QUANT_SUPER, row += 144, ret += QUANT_SUPER) {
         float d = half_at(row), m = half_at(row + 2), scale, min;
-        for (uint32_t i = 0; i < QUANT_SUPER; i++) {
-            k_scale_min(row + 4, i / 32, &scale, &min);
+        for (uint32_t s = 0; s < 8; s++) {
+            k_scale_min(row + 4, s, &scale, &min);
             float dl = d * scale, ml = m * min;
-            ret[i] = dl * (float)k_nibble(row + 16, i) - ml;
+            for (uint32_t i = s * 32; i < s * 32 + 32; i++)
+                ret[i] = dl * (float)k_nibble(row + 16, i) - ml;
         }
     }
 }
@@ -192,11 +195,13 @@ void dequantise_q5_k(const char *row, uint32_t count, float *ret)
 {
     for (; count > 0; count -= QUANT_SUPER, row += 176, ret += QUANT_SUPER) {
         float d = half_at(row), m = half_at(row + 2), scale, min;
-        for (uint32_t i = 0; i < QUANT_SUPER; i++) {
-            k_scale_min(row + 4, i / 32, &scale, &min);
+        for (uint32_t s = 0; s < 8; s++) {
+            k_scale_min(row + 4, s, &scale, &min);
             float dl = d * scale, ml = m * min;
-            uint32_t fifth = byte_at(row + 16, i % 32) >> i / 32 & 1;
-            ret[i] = dl * (float)(k_nibble(row + 48, i) | fifth << 4) - ml;
+            for (uint32_t i = s * 32; i < s * 32 + 32; i++) {
+                uint32_t fifth = byte_at(row + 16, i % 32) >> s & 1;
+                ret[i] = dl * (float)(k_nibble(row + 48, i) | fifth << 4) - ml;
+            }
         }
     }
 }
@@ -205,11 +210,13 @@ void dequantise_q6_k(const char *row, uint32_t count, float *ret)
 {
     for (; count > 0; count -= QUANT_SUPER, row += 210, ret += QUANT_SUPER) {
         float d = half_at(row + 208);
-        for (uint32_t i = 0; i < QUANT_SUPER; i++) {
-            float dl = d * (float)(int8_t)row[192 + i / 16];
-            uint32_t low = byte_at(row, i / 128 * 64 + i % 64) >> i % 128 / 64 * 4 & 15;
-            uint32_t q = low | two_bits(row + 128, i) << 4;
-            ret[i] = dl * (float)((int32_t)q - 32);
+        for (uint32_t s = 0; s < 16; s++) {
+            float dl = d * (float)(int8_t)row[192 + s];
+            for (uint32_t i = s * 16; i < s * 16 + 16; i++) {
+                uint32_t low = byte_at(row, i / 128 * 64 + i % 64) >> i % 128 / 64 * 4 & 15;
+                uint32_t q = low | two_bits(row + 128, i) << 4;
+                ret[i] = dl * (float)((int32_t)q - 32);
+            }
         }
     }
 }

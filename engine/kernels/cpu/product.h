@@ -20,6 +20,7 @@
  * of 32: decode of one sequence gains a fifth, prefill and larger batches lose a tenth.
  */
 #pragma once
+#include "engine/kernels/cpu/dot.h"
 #include "engine/kernels/cpu/simd.h"
 
 #define VECS (TILE_ROWS / VEC_LANES) /* vectors in a tile */
@@ -313,6 +314,10 @@ static void gemm_blocks(const struct gemm *g, const struct fma_source *s, uint32
 
 static void simd_gemm(const struct gemm *g, uint32_t tile_first, uint32_t tile_count, void *scratch)
 {
+    if (dot_kernels[g->w->type][0]) {
+        dot_gemm(g, tile_first, tile_count, scratch);
+        return;
+    }
     const struct fma_source *s = source_of(g->w->type);
     if (g->tokens > WIDE_TOKENS || !s->kernel[0][0]) {
         gemm_blocks(g, s, tile_first, tile_count, scratch);

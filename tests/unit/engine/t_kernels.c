@@ -3,6 +3,7 @@
 #include "base/core/rng.h"
 #include "engine/kernels/half.h"
 #include "engine/kernels/op.h"
+#include "engine/kernels/q8.h"
 #include "engine/model/workers.h"
 #include "tests/unit/engine/gguf_make.h"
 #include "tests/unit/unit.h"
@@ -20,7 +21,8 @@
 
 #include <cmocka.h>
 
-#define NMSE_MAX 1e-10 /* F32 against double: about 1e-14, more where one output cancels */
+#define Q8_NMSE_MAX 3e-4 /* what rounding activations to int8 may cost */
+#define NMSE_MAX 1e-10   /* F32 against double: about 1e-14, more where one output cancels */
 
 static inline void freep(void *p)
 {
@@ -190,6 +192,22 @@ static struct gemm gemm_over(const struct weight *w, const float *x, float *y, u
                           .tokens = tokens };
 }
 
+/* Computes all outputs by q8_product, into `y` shaped like g->y. */
+static void q8_truth(const struct gemm *g, float *y)
+{
+    uint32_t cols = g->w->cols, blocks = cols / QUANT_BLOCK;
+    OWNED int8_t *q = take(cols);
+    OWNED float *scale = take(blocks * sizeof *scale);
+    OWNED int32_t *sum = take(blocks * sizeof *sum);
+    OWNED int32_t *pair = take(blocks * sizeof *pair);
+    const struct q8_row row = { q, scale, sum, pair };
+    for (uint32_t t = 0; t < g->tokens; t++) {
+        q8_round(g->x + t * g->x_stride, cols, &row);
+        for (uint32_t r = 0; r < g->w->rows; r++)
+            y[t * g->y_stride + r] = (float)q8_product(g->w, r, &row, scratch);
+    }
+}
+
 static void check_product(const struct ops *o, enum weight_type_id type, uint32_t rows,
                           uint32_t cols, uint32_t tokens, const char *why)
 {
@@ -209,6 +227,13 @@ static void check_product(const struct ops *o, enum weight_type_id type, uint32_
     op_ref.gemm(&g, 0, weight_tiles(&w), scratch);
     g.y = fast;
     o->gemm(&g, 0, weight_tiles(&w), scratch);
+    if (o->q8_types >> type & 1) {
+        double cost = nmse(fast, truth, outputs);
+        if (!(cost < Q8_NMSE_MAX))
+            fail_msg("%s %s %ux%u, %u tokens: rounding costs %g", o->name, weight_types[type].name,
+                     rows, cols, tokens, cost);
+        q8_truth(&g, truth);
+    }
     double off = nmse(fast, truth, outputs);
     if (!(off < NMSE_MAX))
         fail_msg("%s %s %ux%u, %u tokens (%s): NMSE %g", o->name, weight_types[type].name, rows,
@@ -251,6 +276,33 @@ static void products_equal_the_reference(void **state)
         check_product(o, WEIGHT_F32, 17, 1, 3, "one column");
         check_product(o, WEIGHT_F16, 20, 7, 13, "columns that are no multiple of anything");
         check_product(o, WEIGHT_BF16, 20, 259, 13, "a panel and three columns");
+    }
+}
+
+/* Rows of NaN, infinity, zeros and tiny values too: what is no number stays none. */
+static void odd_activations_reach_the_output(void **state)
+{
+    (void)state;
+    static const float odd[] = { NAN, INFINITY, 0, 1e-35f, 3e38f };
+    struct rng rng;
+    rng_seed(&rng, 6);
+    EACH_FAST(o)
+    {
+        for (uint32_t type = 0; type < WEIGHT_TYPE_COUNT; type++) {
+            OWNED char *data = random_rows(type, 16, 256, &rng);
+            struct weight w = packed(type, data, 16, 256);
+            for (size_t i = 0; i < COUNT_OF(odd); i++) {
+                float x[272] = { 0 }, y[32];
+                x[40] = odd[i];
+                struct gemm g = gemm_over(&w, x, y, 1);
+                o->gemm(&g, 0, 1, scratch);
+                for (uint32_t r = 0; r < 16; r++)
+                    assert_true(i > 1 || !isfinite(y[r]));
+                if (i == 2) assert_true(y[0] == 0 && y[15] == 0);
+                if (i == 3) assert_true(fabsf(y[0]) < 1e-30f);
+            }
+            free((void *)(uintptr_t)w.tiles);
+        }
     }
 }
 
@@ -357,6 +409,7 @@ static int kernels_tests(void)
         cmocka_unit_test(halves_round_to_nearest_even),
         cmocka_unit_test(packed_rows_read_back),
         cmocka_unit_test(products_equal_the_reference),
+        cmocka_unit_test(odd_activations_reach_the_output),
         cmocka_unit_test(the_reference_multiplies),
         cmocka_unit_test(norms_equal_the_reference),
         cmocka_unit_test(rope_equals_the_reference),

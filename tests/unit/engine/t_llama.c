@@ -233,6 +233,7 @@ static void logits_equal_an_independent_forward_pass(void **state)
 /* ---- every tensor type, embedding and output rows too */
 
 #define TYPE_TOKENS 28
+#define Q8_OFF_MAX 0.03 /* of the largest logit, where products round activations to int8 */
 
 /* Compares the logits after each token, and the best next token where the truth's lead is beyond
  * doubt. Returns the number of such tokens. */
@@ -300,8 +301,9 @@ static void every_tensor_type_agrees_with_its_dequantised_weights(void **state)
             double *truths = llama_truth(&file, &shape, ids, TYPE_TOKENS);
             for (const struct ops *const *row = ops_table; *row; row++) {
                 if (!(*row)->supported()) continue;
-                uint32_t sure = check_type(&shape, (*row)->name, ids, truths, 1e-5);
-                if (sure < TYPE_TOKENS / 2)
+                double bound = (*row)->q8_types >> type & 1 ? Q8_OFF_MAX : 1e-5;
+                uint32_t sure = check_type(&shape, (*row)->name, ids, truths, bound);
+                if (sure < TYPE_TOKENS / 4)
                     fail_msg("%s: only %u tokens are beyond doubt", weight_types[type].name, sure);
             }
             free(truths);
