@@ -60,6 +60,7 @@ struct ops {
     const char *numerics; /* changes whenever a result of this entry may change */
     const char *about;
     bool (*supported)(void);
+    uint32_t q8_types; /* bit i: products with weight type i round x to int8 first, see q8.h */
 
     /* Computes tiles [tile_first, tile_first + tile_count) of all tokens. `scratch`:
      * OP_SCRATCH_BYTES, aligned to 64, of the calling thread. */

@@ -1,121 +1,44 @@
-/* weight.c - packs weights into tiles, by a table with one row a type.
+/* weight.c - names the types of weights in one table, and packs rows into tiles by its fields.
  *
- * A new type takes an enumerator, a row and a name here and a loader in cpu/product.h; op_ref reads
- * every type through tile_row. */
+ * A new type takes an enumerator and a row here, and its conversion in dequantise.c; every kernel then
+ * reads it through weight_tile_row. A faster kernel is a row of the tables in cpu/. */
 #include "engine/kernels/weight.h"
 
-#include "engine/kernels/half.h"
-
-enum { Q8_BLOCK_BYTES = 2 + Q8_BLOCK, Q8_TILE_BLOCK_BYTES = TILE_ROWS * Q8_BLOCK_BYTES };
-
-static uint16_t u16_at(const char *data, size_t index)
-{
-    return load_u16(data + index * sizeof(uint16_t));
-}
-
-static float f32_at(const char *data, size_t index)
-{
-    return f32_from_bits(load_u32(data + index * sizeof(uint32_t)));
-}
-
-static void f32_to_f32(const char *row, uint32_t count, float *ret)
-{
-    memcpy(ret, row, count * sizeof *ret);
-}
-
-static void f16_row_to_f32(const char *row, uint32_t count, float *ret)
-{
-    for (uint32_t i = 0; i < count; i++)
-        ret[i] = f16_to_f32(u16_at(row, i));
-}
-
-static void bf16_row_to_f32(const char *row, uint32_t count, float *ret)
-{
-    for (uint32_t i = 0; i < count; i++)
-        ret[i] = bf16_to_f32(u16_at(row, i));
-}
-
-static void q8_row_to_f32(const char *row, uint32_t count, float *ret)
-{
-    for (uint32_t b = 0; b < count / Q8_BLOCK; b++, row += Q8_BLOCK_BYTES, ret += Q8_BLOCK) {
-        float scale = f16_to_f32(load_u16(row));
-        for (uint32_t i = 0; i < Q8_BLOCK; i++)
-            ret[i] = scale * (float)(int8_t)row[2 + i];
-    }
-}
-
-static void pack_elements(const char *data, uint32_t rows, uint32_t cols, size_t element_bytes,
-                          char *ret_tile)
-{
-    memset(ret_tile, 0, TILE_ROWS * cols * element_bytes);
-    for (uint32_t r = 0; r < rows; r++) {
-        const char *row = data + r * cols * element_bytes;
-        for (uint32_t k = 0; k < cols; k++)
-            memcpy(ret_tile + ((size_t)k * TILE_ROWS + r) * element_bytes, row + k * element_bytes,
-                   element_bytes);
-    }
-}
-
-static void pack_f32(const char *data, uint32_t rows, uint32_t cols, char *ret_tile)
-{
-    pack_elements(data, rows, cols, sizeof(uint32_t), ret_tile);
-}
-
-static void pack_16(const char *data, uint32_t rows, uint32_t cols, char *ret_tile)
-{
-    pack_elements(data, rows, cols, sizeof(uint16_t), ret_tile);
-}
-
-static void pack_q8(const char *data, uint32_t rows, uint32_t cols, char *ret_tile)
-{
-    uint32_t blocks = cols / Q8_BLOCK;
-    memset(ret_tile, 0, (size_t)blocks * Q8_TILE_BLOCK_BYTES);
-    for (uint32_t r = 0; r < rows; r++) {
-        for (uint32_t b = 0; b < blocks; b++, data += Q8_BLOCK_BYTES) {
-            char *block = ret_tile + (size_t)b * Q8_TILE_BLOCK_BYTES;
-            char *quants = block + TILE_ROWS * sizeof(uint16_t);
-            memcpy(block + r * sizeof(uint16_t), data, sizeof(uint16_t));
-            for (uint32_t i = 0; i < Q8_BLOCK; i++)
-                quants[i * TILE_ROWS + r] = data[2 + i];
-        }
-    }
-}
-
-static void f32_tile_row(const char *tile, uint32_t lane, uint32_t cols, float *ret)
-{
-    for (uint32_t k = 0; k < cols; k++)
-        ret[k] = f32_at(tile, (size_t)k * TILE_ROWS + lane);
-}
-
-static void f16_tile_row(const char *tile, uint32_t lane, uint32_t cols, float *ret)
-{
-    for (uint32_t k = 0; k < cols; k++)
-        ret[k] = f16_to_f32(u16_at(tile, (size_t)k * TILE_ROWS + lane));
-}
-
-static void bf16_tile_row(const char *tile, uint32_t lane, uint32_t cols, float *ret)
-{
-    for (uint32_t k = 0; k < cols; k++)
-        ret[k] = bf16_to_f32(u16_at(tile, (size_t)k * TILE_ROWS + lane));
-}
-
-static void q8_tile_row(const char *tile, uint32_t lane, uint32_t cols, float *ret)
-{
-    for (uint32_t b = 0; b < cols / Q8_BLOCK; b++, tile += Q8_TILE_BLOCK_BYTES, ret += Q8_BLOCK) {
-        float scale = f16_to_f32(u16_at(tile, lane));
-        const char *quants = tile + TILE_ROWS * sizeof(uint16_t);
-        for (uint32_t i = 0; i < Q8_BLOCK; i++)
-            ret[i] = scale * (float)(int8_t)quants[i * TILE_ROWS + lane];
-    }
-}
+#include <stdio.h>
 
 /* clang-format off */
 const struct weight_type weight_types[WEIGHT_TYPE_COUNT] = {
-    /*                 name    gguf  block     bytes            to_f32           pack      tile_row */
-    [WEIGHT_F32]  = { "F32",   0,    1,        4,               f32_to_f32,      pack_f32, f32_tile_row },
-    [WEIGHT_F16]  = { "F16",   1,    1,        2,               f16_row_to_f32,  pack_16,  f16_tile_row },
-    [WEIGHT_BF16] = { "BF16",  30,   1,        2,               bf16_row_to_f32, pack_16,  bf16_tile_row },
-    [WEIGHT_Q8_0] = { "Q8_0",  8,    Q8_BLOCK, Q8_BLOCK_BYTES,  q8_row_to_f32,   pack_q8,  q8_tile_row },
+    /*                   name      gguf file block bytes  fields of a block, as bytes and pieces        */
+    [WEIGHT_F32]    = { "F32",     0,   0,   1,   4,   { { 4, 4 } },
+                        dequantise_f32, quantise_f32 },
+    [WEIGHT_F16]    = { "F16",     1,   1,   1,   2,   { { 2, 2 } },
+                        dequantise_f16, quantise_f16 },
+    [WEIGHT_BF16]   = { "BF16",    30,  32,  1,   2,   { { 2, 2 } },
+                        dequantise_bf16, quantise_bf16 },
+    [WEIGHT_Q8_0]   = { "Q8_0",    8,   7,   32,  34,  { { 2, 2 }, { 32, 1 } },
+                        dequantise_q8_0, quantise_q8_0 },
+    [WEIGHT_Q4_0]   = { "Q4_0",    2,   2,   32,  18,  { { 2, 2 }, { 16, 4 } },
+                        dequantise_q4_0, quantise_q4_0 },
+    [WEIGHT_Q4_1]   = { "Q4_1",    3,   3,   32,  20,  { { 4, 2 }, { 16, 4 } },
+                        dequantise_q4_1, quantise_q4_1 },
+    [WEIGHT_Q5_0]   = { "Q5_0",    6,   8,   32,  22,  { { 2, 2 }, { 20, 4 } },
+                        dequantise_q5_0, quantise_q5_0 },
+    [WEIGHT_Q5_1]   = { "Q5_1",    7,   9,   32,  24,  { { 4, 2 }, { 20, 4 } },
+                        dequantise_q5_1, quantise_q5_1 },
+    [WEIGHT_Q2_K]   = { "Q2_K",    10,  10,  256, 84,  { { 16, 1 }, { 64, 4 }, { 4, 2 } },
+                        dequantise_q2_k, NULL },
+    [WEIGHT_Q3_K]   = { "Q3_K",    11,  12,  256, 110, { { 96, 4 }, { 12, 1 }, { 2, 2 } },
+                        dequantise_q3_k, NULL },
+    [WEIGHT_Q4_K]   = { "Q4_K",    12,  14,  256, 144, { { 4, 2 }, { 12, 1 }, { 128, 4 } },
+                        dequantise_q4_k, quantise_q4_k },
+    [WEIGHT_Q5_K]   = { "Q5_K",    13,  16,  256, 176, { { 4, 2 }, { 12, 1 }, { 160, 4 } },
+                        dequantise_q5_k, NULL },
+    [WEIGHT_Q6_K]   = { "Q6_K",    14,  18,  256, 210, { { 192, 4 }, { 16, 1 }, { 2, 2 } },
+                        dequantise_q6_k, quantise_q6_k },
+    [WEIGHT_IQ4_NL] = { "IQ4_NL",  20,  25,  32,  18,  { { 2, 2 }, { 16, 4 } },
+                        dequantise_iq4_nl, NULL },
+    [WEIGHT_MXFP4]  = { "MXFP4",   39,  38,  32,  17,  { { 1, 1 }, { 16, 4 } },
+                        dequantise_mxfp4, NULL },
 };
 /* clang-format on */
 
@@ -129,13 +52,121 @@ const struct weight_type *weight_type_of_gguf(uint32_t gguf_id, enum weight_type
     return NULL;
 }
 
+static char lower(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c + ('a' - 'A')) : c;
+}
+
+const struct weight_type *weight_type_named(struct str name, enum weight_type_id *ret)
+{
+    for (uint32_t i = 0; i < WEIGHT_TYPE_COUNT; i++) {
+        struct str known = str_from(weight_types[i].name);
+        size_t same = 0;
+        while (same < known.len && same < name.len &&
+               lower(name.data[same]) == lower(known.data[same]))
+            same++;
+        if (same != known.len || same != name.len) continue;
+        *ret = (enum weight_type_id)i;
+        return &weight_types[i];
+    }
+    return NULL;
+}
+
 const char *weight_type_names(void)
 {
-    return "F32, F16, BF16, Q8_0";
+    return "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL, MXFP4";
+}
+
+/* ---- tiles */
+
+/* Copies `bytes` in pieces between a row and the tile, where they lie TILE_ROWS pieces apart. The
+ * sizes are constants in each loop, so that a piece is one load and one store. */
+#define COPY_PIECES(size, to, to_step, from, from_step) \
+    for (size_t i_ = 0; i_ < bytes / (size); i_++)      \
+    memcpy((to) + i_ * (to_step), (from) + i_ * (from_step), (size))
+
+static void put_pieces(const char *from, size_t bytes, uint32_t piece, uint32_t lane, char *to)
+{
+    to += (size_t)lane * piece;
+    if (piece == 4)
+        COPY_PIECES(4, to, 4 * TILE_ROWS, from, 4);
+    else if (piece == 2)
+        COPY_PIECES(2, to, 2 * TILE_ROWS, from, 2);
+    else
+        COPY_PIECES(1, to, TILE_ROWS, from, 1);
+}
+
+static void get_pieces(const char *from, size_t bytes, uint32_t piece, uint32_t lane, char *to)
+{
+    from += (size_t)lane * piece;
+    if (piece == 4)
+        COPY_PIECES(4, to, 4, from, 4 * TILE_ROWS);
+    else if (piece == 2)
+        COPY_PIECES(2, to, 2, from, 2 * TILE_ROWS);
+    else
+        COPY_PIECES(1, to, 1, from, TILE_ROWS);
+}
+
+#define EACH_FIELD(f, type)                            \
+    for (const struct weight_field *f = (type)->field; \
+         f < (type)->field + WEIGHT_FIELDS_MAX && f->bytes > 0; f++)
+
+void weight_pack(enum weight_type_id type, const char *data, uint32_t rows, uint32_t cols,
+                 char *ret_tile)
+{
+    const struct weight_type *t = &weight_types[type];
+    size_t row_bytes = weight_row_bytes(type, cols);
+    if (rows < TILE_ROWS) memset(ret_tile, 0, TILE_ROWS * row_bytes);
+    if (t->block_elements == 1) { /* a row is one field */
+        for (uint32_t r = 0; r < rows; r++)
+            put_pieces(data + r * row_bytes, row_bytes, t->field[0].piece, r, ret_tile);
+        return;
+    }
+    for (size_t block = 0; block < row_bytes; block += t->block_bytes) {
+        size_t at = block;
+        EACH_FIELD(field, t)
+        {
+            for (uint32_t r = 0; r < rows; r++)
+                put_pieces(data + r * row_bytes + at, field->bytes, field->piece, r,
+                           ret_tile + TILE_ROWS * at);
+            at += field->bytes;
+        }
+    }
+}
+
+/* Collects one lane's blocks as they are in the file. */
+static void get_blocks(const struct weight_type *t, const char *tile, uint32_t lane, size_t bytes,
+                       char *ret)
+{
+    if (t->block_elements == 1) {
+        get_pieces(tile, bytes, t->field[0].piece, lane, ret);
+        return;
+    }
+    for (size_t at = 0; at < bytes;) {
+        EACH_FIELD(field, t)
+        {
+            get_pieces(tile + TILE_ROWS * at, field->bytes, field->piece, lane, ret + at);
+            at += field->bytes;
+        }
+    }
+}
+
+void weight_tile_row(enum weight_type_id type, const char *tile, uint32_t lane, uint32_t cols,
+                     float *ret)
+{
+    const struct weight_type *t = &weight_types[type];
+    char raw[2 * WEIGHT_BLOCK_BYTES_MAX];
+    uint32_t at_once = (uint32_t)sizeof raw / t->block_bytes * t->block_elements;
+    for (uint32_t k = 0; k < cols; k += at_once) {
+        uint32_t count = min_u32(at_once, cols - k);
+        get_blocks(t, tile + TILE_ROWS * weight_row_bytes(type, k), lane,
+                   weight_row_bytes(type, count), raw);
+        t->to_f32(raw, count, ret + k);
+    }
 }
 
 void weight_row(const struct weight *w, uint32_t row, float *ret)
 {
     const char *tile = w->tiles + (size_t)(row / TILE_ROWS) * weight_tile_bytes(w);
-    weight_types[w->type].tile_row(tile, row % TILE_ROWS, w->cols, ret);
+    weight_tile_row(w->type, tile, row % TILE_ROWS, w->cols, ret);
 }

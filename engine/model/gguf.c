@@ -376,12 +376,10 @@ struct gguf_memory {
 /* clang-format off */
 /* Tensor types of other engines, so that a refusal can name them. */
 static const struct { uint32_t id; const char *name; } foreign_types[] = {
-    { 2, "Q4_0" },     { 3, "Q4_1" },     { 6, "Q5_0" },     { 7, "Q5_1" },    { 9, "Q8_1" },
-    { 10, "Q2_K" },    { 11, "Q3_K" },    { 12, "Q4_K" },    { 13, "Q5_K" },   { 14, "Q6_K" },
-    { 15, "Q8_K" },    { 16, "IQ2_XXS" }, { 17, "IQ2_XS" },  { 18, "IQ3_XXS" }, { 19, "IQ1_S" },
-    { 20, "IQ4_NL" },  { 21, "IQ3_S" },   { 22, "IQ2_S" },   { 23, "IQ4_XS" }, { 24, "I8" },
-    { 25, "I16" },     { 26, "I32" },     { 27, "I64" },     { 28, "F64" },    { 29, "IQ1_M" },
-    { 34, "TQ1_0" },   { 35, "TQ2_0" },   { 39, "MXFP4" },   { 40, "NVFP4" },
+    { 9, "Q8_1" },   { 15, "Q8_K" },  { 16, "IQ2_XXS" }, { 17, "IQ2_XS" }, { 18, "IQ3_XXS" },
+    { 19, "IQ1_S" }, { 21, "IQ3_S" }, { 22, "IQ2_S" },   { 23, "IQ4_XS" }, { 24, "I8" },
+    { 25, "I16" },   { 26, "I32" },   { 27, "I64" },     { 28, "F64" },    { 29, "IQ1_M" },
+    { 34, "TQ1_0" }, { 35, "TQ2_0" }, { 40, "NVFP4" },
 };
 /* clang-format on */
 

@@ -211,8 +211,7 @@ static int pack(struct loader *l, const struct gguf_tensor *t, const struct weig
             return err_prefix(err, rc, "%s: tensor '" STR_FMT "'", l->source->name,
                               STR_ARG(t->name));
         for (uint32_t r = 0; r < rows; r += TILE_ROWS, to += tile_bytes)
-            weight_types[w->type].pack(raw + r * row_bytes, min_u32(TILE_ROWS, rows - r), w->cols,
-                                       to);
+            weight_pack(w->type, raw + r * row_bytes, min_u32(TILE_ROWS, rows - r), w->cols, to);
     }
     return 0;
 }

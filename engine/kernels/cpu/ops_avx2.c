@@ -12,6 +12,7 @@ const struct ops op_avx2 = {
     .numerics = "avx2-1",
     .about = "AVX2, FMA and F16C: 8 lanes, 12 accumulators",
     .supported = op_avx2_supported,
+    .q8_types = DOT_Q8_TYPES,
     .gemm = simd_gemm,
     .rms_norm = simd_rms_norm,
     .rope = simd_rope,

@@ -12,6 +12,7 @@ const struct ops op_avx512 = {
     .numerics = "avx512-1",
     .about = "AVX-512: 16 lanes, 24 accumulators",
     .supported = op_avx512_supported,
+    .q8_types = DOT_Q8_TYPES,
     .gemm = simd_gemm,
     .rms_norm = simd_rms_norm,
     .rope = simd_rope,

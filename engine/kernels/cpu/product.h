@@ -20,6 +20,7 @@
  * of 32: decode of one sequence gains a fifth, prefill and larger batches lose a tenth.
  */
 #pragma once
+#include "engine/kernels/cpu/dot.h"
 #include "engine/kernels/cpu/simd.h"
 
 #define VECS (TILE_ROWS / VEC_LANES) /* vectors in a tile */
@@ -28,7 +29,7 @@
 /* Up to this many tokens, unpacking in registers once a block is cheaper than a panel. */
 #define PANEL_TOKENS (2 * BLOCK_TOKENS)
 
-_Static_assert(PANEL_COLS % Q8_BLOCK == 0, "a panel ends at a block");
+_Static_assert(PANEL_COLS % QUANT_SUPER == 0, "a panel ends at a block");
 _Static_assert(sizeof(float) * PANEL_COLS * TILE_ROWS * BLOCK_TILES <= OP_SCRATCH_BYTES, "fits");
 
 /* The panels (one for each tile), inputs and outputs of one call. */
@@ -190,15 +191,17 @@ EACH_BLOCK(FMA_BF16)
 EACH_BLOCK(FMA_Q8)
 /* clang-format on */
 
-/* Writes k [0, cols) of a tile as F32 [k][16]. */
-static void unpack_bf16(const char *tile, uint32_t cols, float *ret)
+/* Write k [0, cols) of a tile as F32 [k][16]. */
+static void unpack_bf16(enum weight_type_id type, const char *tile, uint32_t cols, float *ret)
 {
+    (void)type;
     for (size_t i = 0; i < (size_t)cols * TILE_ROWS; i += VEC_LANES)
         vec_store(ret + i, vec_load_bf16(tile + i * 2));
 }
 
-static void unpack_q8(const char *tile, uint32_t cols, float *ret)
+static void unpack_q8(enum weight_type_id type, const char *tile, uint32_t cols, float *ret)
 {
+    (void)type;
     for (uint32_t b = 0; b < cols / Q8_BLOCK; b++, tile += Q8_TILE_BYTES) {
         for (uint32_t i = 0; i < TILE_ROWS; i += VEC_LANES) {
             vec scale = vec_load_f16(tile + (size_t)i * 2);
@@ -210,10 +213,22 @@ static void unpack_q8(const char *tile, uint32_t cols, float *ret)
     }
 }
 
-/* kernel[tiles - 1][tokens - 1]; with `unpack` many tokens go through a panel of F32. */
+/* For types without a kernel: row by row by the type's plain conversion. */
+static void unpack_rows(enum weight_type_id type, const char *tile, uint32_t cols, float *ret)
+{
+    float row[PANEL_COLS];
+    for (uint32_t lane = 0; lane < TILE_ROWS; lane++) {
+        weight_tile_row(type, tile, lane, cols, row);
+        for (uint32_t k = 0; k < cols; k++)
+            ret[(size_t)k * TILE_ROWS + lane] = row[k];
+    }
+}
+
+/* kernel[tiles - 1][tokens - 1]; with `unpack` many tokens go through a panel of F32, and all of a
+ * type that has no kernel. */
 struct fma_source {
     fma_fn kernel[WIDE_TILES][BLOCK_TOKENS];
-    void (*unpack)(const char *tile, uint32_t cols, float *ret);
+    void (*unpack)(enum weight_type_id type, const char *tile, uint32_t cols, float *ret);
 };
 
 /* clang-format off */
@@ -224,6 +239,13 @@ static const struct fma_source fma_sources[WEIGHT_TYPE_COUNT] = {
     [WEIGHT_Q8_0] = { BLOCK_ROWS(q8),   unpack_q8 },
 };
 /* clang-format on */
+
+static const struct fma_source plain_source = { .unpack = unpack_rows };
+
+static const struct fma_source *source_of(enum weight_type_id type)
+{
+    return fma_sources[type].kernel[0][0] ? &fma_sources[type] : &plain_source;
+}
 
 /* Computes `c` for any number of tiles, tile i at first + i * tile_bytes; takes as many at once as
  * a kernel exists for at that number of rows. */
@@ -270,7 +292,7 @@ static void gemm_blocks(const struct gemm *g, const struct fma_source *s, uint32
 {
     const struct weight *w = g->w;
     size_t tile_bytes = weight_tile_bytes(w);
-    bool unpack = s->unpack && g->tokens > PANEL_TOKENS;
+    bool unpack = s->unpack && (g->tokens > PANEL_TOKENS || !s->kernel[0][0]);
     for (uint32_t i = 0; i < tile_count; i += BLOCK_TILES) {
         uint32_t tile = tile_first + i, tiles = min_u32(BLOCK_TILES, tile_count - i);
         const char *data = w->tiles + tile * tile_bytes;
@@ -282,7 +304,8 @@ static void gemm_blocks(const struct gemm *g, const struct fma_source *s, uint32
                 continue;
             }
             for (uint32_t j = 0; j < tiles; j++)
-                s->unpack(at + j * tile_bytes, count, panel + (size_t)j * PANEL_COLS * TILE_ROWS);
+                s->unpack(w->type, at + j * tile_bytes, count,
+                          panel + (size_t)j * PANEL_COLS * TILE_ROWS);
             gemm_block(g, &fma_sources[WEIGHT_F32], (const char *)panel,
                        sizeof(float) * PANEL_COLS * TILE_ROWS, tile, tiles, k, count);
         }
@@ -291,8 +314,12 @@ static void gemm_blocks(const struct gemm *g, const struct fma_source *s, uint32
 
 static void simd_gemm(const struct gemm *g, uint32_t tile_first, uint32_t tile_count, void *scratch)
 {
-    const struct fma_source *s = &fma_sources[g->w->type];
-    if (g->tokens > WIDE_TOKENS) {
+    if (dot_kernels[g->w->type][0]) {
+        dot_gemm(g, tile_first, tile_count, scratch);
+        return;
+    }
+    const struct fma_source *s = source_of(g->w->type);
+    if (g->tokens > WIDE_TOKENS || !s->kernel[0][0]) {
         gemm_blocks(g, s, tile_first, tile_count, scratch);
         return;
     }

@@ -117,18 +117,56 @@ static void put_block_q8(struct buf *b, const float *x)
     }
 }
 
-static void put_values(struct buf *b, enum weight_type_id type, const float *x, uint32_t count)
+void make_scales(enum weight_type_id type, char *block, float scale)
 {
-    for (uint32_t i = 0; i < count; i += type == WEIGHT_Q8_0 ? Q8_BLOCK : 1) {
-        if (type == WEIGHT_Q8_0) {
+    static const uint8_t halves[WEIGHT_TYPE_COUNT][2] = {
+        [WEIGHT_Q4_1] = { 0, 2 },     [WEIGHT_Q5_1] = { 0, 2 }, [WEIGHT_Q2_K] = { 80, 82 },
+        [WEIGHT_Q4_K] = { 0, 2 },     [WEIGHT_Q5_K] = { 0, 2 }, [WEIGHT_Q3_K] = { 108, 108 },
+        [WEIGHT_Q6_K] = { 208, 208 },
+    };
+    uint16_t half = f32_to_f16(scale);
+    if (type == WEIGHT_MXFP4) {
+        block[0] = (char)(127 + ilogbf(scale));
+        return;
+    }
+    memcpy(block + halves[type][0], &half, sizeof half);
+    memcpy(block + halves[type][1], &half, sizeof half);
+}
+
+/* Fills blocks of a type that we do not write: random bits, and scales that suit `scale`. */
+static void put_random_blocks(struct buf *b, enum weight_type_id type, uint32_t count, float scale,
+                              struct rng *rng)
+{
+    const struct weight_type *t = &weight_types[type];
+    for (uint32_t i = 0; i < count / t->block_elements; i++) {
+        char block[WEIGHT_BLOCK_BYTES_MAX];
+        float values[QUANT_SUPER], top = 0;
+        for (uint32_t j = 0; j < t->block_bytes; j++)
+            block[j] = (char)rng_u64(rng);
+        make_scales(type, block, 1);
+        t->to_f32(block, t->block_elements, values);
+        for (uint32_t j = 0; j < t->block_elements; j++)
+            top = fmaxf(top, fabsf(values[j]));
+        make_scales(type, block, scale / (2 * top)); /* mild: some types lean to one side */
+        must(buf_append(b, block, t->block_bytes) == 0);
+    }
+}
+
+static void put_values(struct buf *b, enum weight_type_id type, float *x, uint32_t count,
+                       float scale, struct rng *rng)
+{
+    if (type == WEIGHT_Q8_0) {
+        for (uint32_t i = 0; i < count; i += Q8_BLOCK)
             put_block_q8(b, x + i);
-        } else if (type == WEIGHT_F32) {
-            make_u32_raw(b, f32_bits(x[i]));
-        } else {
-            uint16_t half =
-                type == WEIGHT_F16 ? f32_to_f16(x[i]) : (uint16_t)(f32_bits(x[i]) >> 16);
-            must(buf_append(b, &half, sizeof half) == 0);
-        }
+    } else if (weight_types[type].from_f32) {
+        size_t bytes = weight_row_bytes(type, count);
+        char *row = calloc(1, bytes);
+        must(row);
+        weight_types[type].from_f32(x, count, row);
+        must(buf_append(b, row, bytes) == 0);
+        free(row);
+    } else {
+        put_random_blocks(b, type, count, scale, rng);
     }
 }
 
@@ -141,7 +179,7 @@ void make_random(struct gguf_make *m, const char *name, enum weight_type_id type
     for (uint32_t r = 0; r < rows; r++) {
         for (uint32_t i = 0; i < cols; i++)
             row[i] = noise(rng, scale);
-        put_values(&data, type, row, cols);
+        put_values(&data, type, row, cols, scale, rng);
     }
     uint64_t dims[2] = { cols, rows };
     make_tensor(m, name, 2, dims, weight_types[type].gguf_id, data.data, data.len);

@@ -475,7 +475,7 @@ static void tensor_block(struct gguf_make *m)
 
 static void tensor_type_known(struct gguf_make *m)
 {
-    make_tensor_row(m, "x", 1, dims_1, 12, 0);
+    make_tensor_row(m, "x", 1, dims_1, 17, 0);
 }
 
 static void tensor_type_unknown(struct gguf_make *m)
@@ -541,7 +541,7 @@ static const struct {
     { tensor_dims_wrap,    -EINVAL,  "tensor 'x': its dimensions multiply" },
     { tensor_bytes_wrap,   -EINVAL,  "tensor 'x': more than 2^64 bytes" },
     { tensor_block,        -EINVAL,  "tensor 'x': a row of 33 elements; Q8_0 comes in blocks of 32" },
-    { tensor_type_known,   -ENOTSUP, "tensor 'x': type Q4_K; this engine reads F32, F16, BF16, Q8_0" },
+    { tensor_type_known,   -ENOTSUP, "tensor 'x': type IQ2_XS; this engine reads F32, F16, BF16, Q8_0" },
     { tensor_type_unknown, -ENOTSUP, "tensor 'x': type 4000, unknown" },
     { tensor_misplaced,    -EINVAL,  "tensor 'x': offset 8 (256 bytes; alignment 32) is not a multiple" },
     { tensor_beyond,       -EINVAL,  "tensor 'x': offset 256 (256 bytes; alignment 32) reaches beyond" },

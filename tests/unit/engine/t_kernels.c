@@ -3,7 +3,9 @@
 #include "base/core/rng.h"
 #include "engine/kernels/half.h"
 #include "engine/kernels/op.h"
+#include "engine/kernels/q8.h"
 #include "engine/model/workers.h"
+#include "tests/unit/engine/gguf_make.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -19,7 +21,8 @@
 
 #include <cmocka.h>
 
-#define NMSE_MAX 1e-10 /* F32 against double: about 1e-14, more where one output cancels */
+#define Q8_NMSE_MAX 3e-4 /* what rounding activations to int8 may cost */
+#define NMSE_MAX 1e-10   /* F32 against double: about 1e-14, more where one output cancels */
 
 static inline void freep(void *p)
 {
@@ -105,13 +108,15 @@ static char *random_rows(enum weight_type_id type, uint32_t rows, uint32_t cols,
         uint16_t half = f32_to_f16(value / 64);
         if (type == WEIGHT_F32) {
             memcpy(data + i, &value, sizeof value);
+        } else if (type == WEIGHT_F16) {
+            memcpy(data + i, &half, sizeof half);
         } else if (type == WEIGHT_BF16) {
             half = (uint16_t)(f32_bits(value) >> 16);
             memcpy(data + i, &half, sizeof half);
         } else {
-            memcpy(data + i, &half, sizeof half);
-            for (size_t j = 2; j < t->block_bytes; j++)
+            for (size_t j = 0; j < t->block_bytes; j++)
                 data[i + j] = (char)rng_u64(rng);
+            make_scales(type, data + i, value / 64);
         }
     }
     return data;
@@ -125,8 +130,8 @@ static struct weight packed(enum weight_type_id type, const char *data, uint32_t
     size_t row_bytes = weight_row_bytes(type, cols), tile_bytes = weight_tile_bytes(&w);
     char *tiles = take(weight_tiles(&w) * tile_bytes);
     for (uint32_t r = 0; r < rows; r += TILE_ROWS)
-        weight_types[type].pack(data + r * row_bytes, min_u32(TILE_ROWS, rows - r), cols,
-                                tiles + r / TILE_ROWS * tile_bytes);
+        weight_pack(type, data + r * row_bytes, min_u32(TILE_ROWS, rows - r), cols,
+                    tiles + r / TILE_ROWS * tile_bytes);
     w.tiles = tiles;
     return w;
 }
@@ -138,14 +143,14 @@ static void packed_rows_read_back(void **state)
     rng_seed(&rng, 1);
     for (uint32_t type = 0; type < WEIGHT_TYPE_COUNT; type++) {
         for (uint32_t rows = 1; rows <= 33; rows += 4) {
-            uint32_t cols = 96;
+            uint32_t cols = weight_types[type].block_elements == QUANT_SUPER ? 768 : 96;
             OWNED char *data = random_rows(type, rows, cols, &rng);
             struct weight w = packed(type, data, rows, cols);
-            float expected[96], got[96];
+            float expected[768], got[768];
             for (uint32_t r = 0; r < rows; r++) {
                 weight_types[type].to_f32(data + r * weight_row_bytes(type, cols), cols, expected);
                 weight_row(&w, r, got);
-                assert_memory_equal(got, expected, sizeof got);
+                assert_memory_equal(got, expected, cols * sizeof *got);
             }
             free((void *)(uintptr_t)w.tiles);
         }
@@ -187,6 +192,22 @@ static struct gemm gemm_over(const struct weight *w, const float *x, float *y, u
                           .tokens = tokens };
 }
 
+/* Computes all outputs by q8_product, into `y` shaped like g->y. */
+static void q8_truth(const struct gemm *g, float *y)
+{
+    uint32_t cols = g->w->cols, blocks = cols / QUANT_BLOCK;
+    OWNED int8_t *q = take(cols);
+    OWNED float *scale = take(blocks * sizeof *scale);
+    OWNED int32_t *sum = take(blocks * sizeof *sum);
+    OWNED int32_t *pair = take(blocks * sizeof *pair);
+    const struct q8_row row = { q, scale, sum, pair };
+    for (uint32_t t = 0; t < g->tokens; t++) {
+        q8_round(g->x + t * g->x_stride, cols, &row);
+        for (uint32_t r = 0; r < g->w->rows; r++)
+            y[t * g->y_stride + r] = (float)q8_product(g->w, r, &row, scratch);
+    }
+}
+
 static void check_product(const struct ops *o, enum weight_type_id type, uint32_t rows,
                           uint32_t cols, uint32_t tokens, const char *why)
 {
@@ -206,6 +227,13 @@ static void check_product(const struct ops *o, enum weight_type_id type, uint32_
     op_ref.gemm(&g, 0, weight_tiles(&w), scratch);
     g.y = fast;
     o->gemm(&g, 0, weight_tiles(&w), scratch);
+    if (o->q8_types >> type & 1) {
+        double cost = nmse(fast, truth, outputs);
+        if (!(cost < Q8_NMSE_MAX))
+            fail_msg("%s %s %ux%u, %u tokens: rounding costs %g", o->name, weight_types[type].name,
+                     rows, cols, tokens, cost);
+        q8_truth(&g, truth);
+    }
     double off = nmse(fast, truth, outputs);
     if (!(off < NMSE_MAX))
         fail_msg("%s %s %ux%u, %u tokens (%s): NMSE %g", o->name, weight_types[type].name, rows,
@@ -229,6 +257,13 @@ static void check_product(const struct ops *o, enum weight_type_id type, uint32_
     assert_true(nmse(fast, truth, outputs) < NMSE_MAX);
 }
 
+/* Returns the least columns from `cols` on that are whole blocks of the type. */
+static uint32_t whole_blocks(enum weight_type_id type, uint32_t cols)
+{
+    uint32_t block = weight_types[type].block_elements;
+    return ceil_div_u32(cols, block) * block;
+}
+
 static void products_equal_the_reference(void **state)
 {
     (void)state;
@@ -236,11 +271,38 @@ static void products_equal_the_reference(void **state)
     {
         for (uint32_t type = 0; type < WEIGHT_TYPE_COUNT; type++)
             for (size_t i = 0; i < COUNT_OF(products); i++)
-                check_product(o, type, products[i].rows, products[i].cols, products[i].tokens,
-                              products[i].why);
+                check_product(o, type, products[i].rows, whole_blocks(type, products[i].cols),
+                              products[i].tokens, products[i].why);
         check_product(o, WEIGHT_F32, 17, 1, 3, "one column");
         check_product(o, WEIGHT_F16, 20, 7, 13, "columns that are no multiple of anything");
         check_product(o, WEIGHT_BF16, 20, 259, 13, "a panel and three columns");
+    }
+}
+
+/* Rows of NaN, infinity, zeros and tiny values too: what is no number stays none. */
+static void odd_activations_reach_the_output(void **state)
+{
+    (void)state;
+    static const float odd[] = { NAN, INFINITY, 0, 1e-35f, 3e38f };
+    struct rng rng;
+    rng_seed(&rng, 6);
+    EACH_FAST(o)
+    {
+        for (uint32_t type = 0; type < WEIGHT_TYPE_COUNT; type++) {
+            OWNED char *data = random_rows(type, 16, 256, &rng);
+            struct weight w = packed(type, data, 16, 256);
+            for (size_t i = 0; i < COUNT_OF(odd); i++) {
+                float x[272] = { 0 }, y[32];
+                x[40] = odd[i];
+                struct gemm g = gemm_over(&w, x, y, 1);
+                o->gemm(&g, 0, 1, scratch);
+                for (uint32_t r = 0; r < 16; r++)
+                    assert_true(i > 1 || !isfinite(y[r]));
+                if (i == 2) assert_true(y[0] == 0 && y[15] == 0);
+                if (i == 3) assert_true(fabsf(y[0]) < 1e-30f);
+            }
+            free((void *)(uintptr_t)w.tiles);
+        }
     }
 }
 
@@ -347,6 +409,7 @@ static int kernels_tests(void)
         cmocka_unit_test(halves_round_to_nearest_even),
         cmocka_unit_test(packed_rows_read_back),
         cmocka_unit_test(products_equal_the_reference),
+        cmocka_unit_test(odd_activations_reach_the_output),
         cmocka_unit_test(the_reference_multiplies),
         cmocka_unit_test(norms_equal_the_reference),
         cmocka_unit_test(rope_equals_the_reference),

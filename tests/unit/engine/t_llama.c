@@ -230,6 +230,87 @@ static void logits_equal_an_independent_forward_pass(void **state)
     }
 }
 
+/* ---- every tensor type, embedding and output rows too */
+
+#define TYPE_TOKENS 28
+#define Q8_OFF_MAX 0.03 /* of the largest logit, where products round activations to int8 */
+
+/* Compares the logits after each token, and the best next token where the truth's lead is beyond
+ * doubt. Returns the number of such tokens. */
+static uint32_t check_type(const struct llama_shape *shape, const char *kernels,
+                           const uint32_t *ids, const double *truths, double bound)
+{
+    CLEANUP(bench_fini) struct bench b;
+    uint32_t sure = 0;
+    bench_init(&b, shape, kernels, KV_F32);
+    for (uint32_t count = 1; count <= TYPE_TOKENS; count++) {
+        const double *truth = truths + (size_t)(count - 1) * shape->vocab;
+        double top = 0;
+        float logits[128];
+        uint32_t best = 0, ours = 0, second = 1;
+        const struct batch_item item = { .ids = ids + count - 1,
+                                         .count = 1,
+                                         .position = count - 1,
+                                         .page_table = bench_table_up(),
+                                         .pages = PAGES,
+                                         .want_logits = true,
+                                         .logits = logits };
+        bench_step(&b, &item, 1);
+        double off = off_by(logits, truth, shape->vocab);
+        if (!(off < bound))
+            fail_msg("%s, %s, token %u: off by %g", weight_types[shape->type].name, kernels, count,
+                     off);
+        for (uint32_t i = 0; i < shape->vocab; i++) {
+            top = fmax(top, fabs(truth[i]));
+            if (truth[i] > truth[best])
+                second = best, best = i;
+            else if (i != best && truth[i] > truth[second])
+                second = i;
+            if (logits[i] > logits[ours]) ours = i;
+        }
+        bool doubtful = truth[best] - truth[second] <= 2 * bound * top;
+        if (!doubtful && ours != best)
+            fail_msg("%s, %s: token %u instead of %u", weight_types[shape->type].name, kernels,
+                     ours, best);
+        sure += !doubtful;
+    }
+    return sure;
+}
+
+static void every_tensor_type_agrees_with_its_dequantised_weights(void **state)
+{
+    (void)state;
+    for (uint32_t type = 0; type < WEIGHT_TYPE_COUNT; type++) {
+        for (uint32_t tied = 0; tied < 2; tied++) {
+            const struct llama_shape shape = { .vocab = 50,
+                                               .layers = 2,
+                                               .embd = 256,
+                                               .heads = 4,
+                                               .kv_heads = 2,
+                                               .head_dim = 64,
+                                               .ff = 512,
+                                               .context = 128,
+                                               .type = type,
+                                               .tied = tied == 1,
+                                               .norm_offset = 1 };
+            CLEANUP(make_fini) struct gguf_make file;
+            make_init(&file);
+            make_llama(&file, &shape, BENCH_SEED, NULL);
+            uint32_t ids[TYPE_TOKENS];
+            bench_ids(type, shape.vocab, ids, TYPE_TOKENS);
+            double *truths = llama_truth(&file, &shape, ids, TYPE_TOKENS);
+            for (const struct ops *const *row = ops_table; *row; row++) {
+                if (!(*row)->supported()) continue;
+                double bound = (*row)->q8_types >> type & 1 ? Q8_OFF_MAX : 1e-5;
+                uint32_t sure = check_type(&shape, (*row)->name, ids, truths, bound);
+                if (sure < TYPE_TOKENS / 4)
+                    fail_msg("%s: only %u tokens are beyond doubt", weight_types[type].name, sure);
+            }
+            free(truths);
+        }
+    }
+}
+
 /* Checks one "prompt" group of logits.txt; see tests/vectors/model/README.md. */
 static void check_stored(struct bench *b, const char *ids_line, uint32_t position,
                          const float *stored, uint32_t vocab, double bound)
@@ -477,6 +558,7 @@ static int llama_tests(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_equal_an_independent_forward_pass),
+        cmocka_unit_test(every_tensor_type_agrees_with_its_dequantised_weights),
         cmocka_unit_test(the_shipped_model_computes_its_vectors),
         cmocka_unit_test(logits_are_a_function_of_the_ids_alone),
     };

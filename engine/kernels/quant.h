@@ -1,0 +1,62 @@
+/* quant.h - converts rows of every tensor type to F32, and F32 to the types that we write.
+ *
+ * Layer:   engine/kernels (base/core)
+ * Threads: pure functions
+ * Shapes:  `count` is a multiple of the type's block (weight_types[].block_elements); a row holds
+ *          count / block_elements blocks of block_bytes, little-endian, as in a GGUF file
+ * Exact:   results equal those of the Python package `gguf` bit for bit, with NaN, infinite and
+ *          subnormal scales (tests/vectors/quant): the products and sums below are in its order
+ *
+ * Formats (d, m: F16; q: unsigned unless said otherwise; the low nibbles of a block come first):
+ *
+ *     Q4_0   32: d, 16 bytes of nibbles                      d (q - 8)
+ *     Q4_1   32: d, m, nibbles                               d q + m
+ *     Q5_0   32: d, 4 bytes of fifth bits, nibbles           d (q - 16)
+ *     Q5_1   32: d, m, fifth bits, nibbles                   d q + m
+ *     Q8_0   32: d, 32 int8                                  d q
+ *     Q2_K  256: 16 x (scale, min) nibbles, 64, d, m         (d s) q - (m t)      each 16
+ *     Q3_K  256: 32 of third bits, 64, 12 of scales, d       (d (s - 32)) (q - 4) each 16
+ *     Q4_K  256: d, m, 12 of (scale, min), 128               (d s) q - (m t)      each 32
+ *     Q5_K  256: d, m, 12, 32 of fifth bits, 128             (d s) q - (m t)      each 32
+ *     Q6_K  256: 128, 64 of high bits, 16 int8 scales, d     (d s) (q - 32)       each 16
+ *     IQ4_NL 32: d, nibbles                                  d table[q]
+ *     MXFP4  32: e (power of two, E8M0), nibbles             2^(e - 128) 2 E2M1[q]
+ */
+#pragma once
+#include <stdint.h>
+
+#define QUANT_BLOCK 32u  /* elements of a small block */
+#define QUANT_SUPER 256u /* elements of a block of the K types */
+
+typedef void (*dequantise_fn)(const char *row, uint32_t count, float *ret);
+
+void dequantise_f32(const char *row, uint32_t count, float *ret);
+void dequantise_f16(const char *row, uint32_t count, float *ret);
+void dequantise_bf16(const char *row, uint32_t count, float *ret);
+void dequantise_q4_0(const char *row, uint32_t count, float *ret);
+void dequantise_q4_1(const char *row, uint32_t count, float *ret);
+void dequantise_q5_0(const char *row, uint32_t count, float *ret);
+void dequantise_q5_1(const char *row, uint32_t count, float *ret);
+void dequantise_q8_0(const char *row, uint32_t count, float *ret);
+void dequantise_q2_k(const char *row, uint32_t count, float *ret);
+void dequantise_q3_k(const char *row, uint32_t count, float *ret);
+void dequantise_q4_k(const char *row, uint32_t count, float *ret);
+void dequantise_q5_k(const char *row, uint32_t count, float *ret);
+void dequantise_q6_k(const char *row, uint32_t count, float *ret);
+void dequantise_iq4_nl(const char *row, uint32_t count, float *ret);
+void dequantise_mxfp4(const char *row, uint32_t count, float *ret);
+
+/* Round rows of finite floats. Those of 32 elements, F16 and BF16 equal `gguf` bit for bit; Q4_K and
+ * Q6_K search the scales of a block for the least squared error (quantise.c). */
+typedef void (*quantise_fn)(const float *x, uint32_t count, char *ret);
+
+void quantise_f32(const float *x, uint32_t count, char *ret);
+void quantise_f16(const float *x, uint32_t count, char *ret);
+void quantise_bf16(const float *x, uint32_t count, char *ret);
+void quantise_q4_0(const float *x, uint32_t count, char *ret);
+void quantise_q4_1(const float *x, uint32_t count, char *ret);
+void quantise_q5_0(const float *x, uint32_t count, char *ret);
+void quantise_q5_1(const float *x, uint32_t count, char *ret);
+void quantise_q8_0(const float *x, uint32_t count, char *ret);
+void quantise_q4_k(const float *x, uint32_t count, char *ret);
+void quantise_q6_k(const float *x, uint32_t count, char *ret);

@@ -1,0 +1,206 @@
+/* t_quant.c - tests conversions of tensor types against the package `gguf` (tests/vectors/quant), and
+ * the searched scales of Q4_K and Q6_K against plain ones. */
+#include "base/core/buf.h"
+#include "base/core/err.h"
+#include "base/core/own.h"
+#include "base/core/rng.h"
+#include "engine/kernels/half.h"
+#include "engine/kernels/weight.h"
+#include "tests/unit/unit.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static void freep(void *p)
+{
+    free(*(void **)p);
+}
+
+static void read_all(const char *path, struct buf *out)
+{
+    FILE *file = fopen(path, "rb");
+    if (!file) fail_msg("%s ships with the tests", path);
+    char piece[4096];
+    size_t n;
+    while ((n = fread(piece, 1, sizeof piece, file)) > 0)
+        buf_append(out, piece, n);
+    fclose(file);
+}
+
+static void check_read(const struct weight_type *t, const char *raw, const char *expected,
+                       uint32_t blocks)
+{
+    uint32_t count = blocks * t->block_elements;
+    CLEANUP(freep) float *got = calloc(count, sizeof *got);
+    must(got);
+    t->to_f32(raw, count, got);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t want = load_u32(expected + i * sizeof want);
+        bool both_nan = isnan(got[i]) && isnan(f32_from_bits(want));
+        if (!both_nan && f32_bits(got[i]) != want)
+            fail_msg("%s: element %u of block %u is %08x, not %08x", t->name, i % t->block_elements,
+                     i / t->block_elements, f32_bits(got[i]), want);
+    }
+}
+
+static void check_write(const struct weight_type *t, const char *floats, const char *expected,
+                        uint32_t count)
+{
+    size_t bytes = count / t->block_elements * t->block_bytes;
+    CLEANUP(freep) float *x = calloc(count, sizeof *x);
+    CLEANUP(freep) char *got = calloc(1, bytes);
+    must(x && got && t->from_f32);
+    memcpy(x, floats, count * sizeof *x);
+    t->from_f32(x, count, got);
+    for (size_t i = 0; i < bytes; i++)
+        if (got[i] != expected[i])
+            fail_msg("%s: byte %zu of block %zu is %02x, not %02x", t->name, i % t->block_bytes,
+                     i / t->block_bytes, (uint8_t)got[i], (uint8_t)expected[i]);
+}
+
+static void conversions_equal_those_of_gguf(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf bin = { 0 };
+    read_all("tests/vectors/quant/quant.bin", &bin);
+    FILE *text = fopen("tests/vectors/quant/quant.txt", "r");
+    assert_non_null(text);
+    char what[8], name[16], line[128];
+    uint32_t count, reads = 0, writes = 0;
+    size_t from, to;
+    while (fgets(line, sizeof line, text)) {
+        assert_int_equal(sscanf(line, "%7s %15s %u %zu %zu", what, name, &count, &from, &to), 5);
+        enum weight_type_id type = WEIGHT_F32;
+        if (strcmp(what, "floats") == 0) continue;
+        const struct weight_type *t = weight_type_named(str_from(name), &type);
+        if (!t) fail_msg("type %s is not in the table", name);
+        assert_true(from < bin.len && to < bin.len);
+        if (strcmp(what, "read") == 0)
+            check_read(t, bin.data + from, bin.data + to, count), reads++;
+        else
+            check_write(t, bin.data + from, bin.data + to, count), writes++;
+    }
+    fclose(text);
+    assert_int_equal(reads, WEIGHT_TYPE_COUNT - 1); /* all but F32 */
+    assert_int_equal(writes, 7);
+}
+
+/* ---- what gguf does not write */
+
+/* Returns the squared error of a round trip, as a share of the squares. */
+static double round_trip(enum weight_type_id type, const float *x, uint32_t count)
+{
+    const struct weight_type *t = &weight_types[type];
+    CLEANUP(freep) char *raw = calloc(1, weight_row_bytes(type, count));
+    CLEANUP(freep) float *back = calloc(count, sizeof *back);
+    must(raw && back);
+    t->from_f32(x, count, raw);
+    t->to_f32(raw, count, back);
+    double off = 0, all = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        double d = (double)back[i] - (double)x[i];
+        off += d * d, all += (double)x[i] * (double)x[i];
+    }
+    return all > 0 ? off / all : off;
+}
+
+static void searched_scales_lose_less(void **state)
+{
+    (void)state;
+    enum { COUNT = 256 * 64 };
+    struct rng rng;
+    rng_seed(&rng, 3);
+    CLEANUP(freep) float *x = calloc(COUNT, sizeof *x);
+    must(x);
+    for (uint32_t i = 0; i < COUNT; i++)
+        x[i] = (float)rng_normal(&rng) * (1 + (float)(i / 32 % 7));
+    double q4_0 = round_trip(WEIGHT_Q4_0, x, COUNT), q4_1 = round_trip(WEIGHT_Q4_1, x, COUNT);
+    double q4_k = round_trip(WEIGHT_Q4_K, x, COUNT), q6_k = round_trip(WEIGHT_Q6_K, x, COUNT);
+    double q8_0 = round_trip(WEIGHT_Q8_0, x, COUNT);
+    if (!(q4_k < q4_1 && q4_k < q4_0 && q6_k < q4_k / 8 && q8_0 < q6_k))
+        fail_msg("Q4_0 %g, Q4_1 %g, Q4_K %g, Q6_K %g, Q8_0 %g", q4_0, q4_1, q4_k, q6_k, q8_0);
+}
+
+/* Integers at a block's own scales come back as they were: the packing of both is right. */
+static void what_a_block_can_hold_comes_back(void **state)
+{
+    (void)state;
+    static const enum weight_type_id types[] = { WEIGHT_Q4_K, WEIGHT_Q6_K };
+    struct rng rng;
+    rng_seed(&rng, 4);
+    for (size_t i = 0; i < COUNT_OF(types); i++) {
+        float x[QUANT_SUPER];
+        for (uint32_t j = 0; j < QUANT_SUPER; j++) {
+            bool wide = types[i] == WEIGHT_Q6_K;
+            uint32_t sub = j / (wide ? 16 : 32);
+            float q = (float)rng_below(&rng, wide ? 64 : 16) - (wide ? 32 : 5);
+            if (j % 16 == 0) q = wide ? -32 : -5;
+            if (j % 16 == 1) q = wide ? 31 : 10;
+            x[j] = q * (float)(sub % 3 + 1) / 16;
+        }
+        double off = round_trip(types[i], x, QUANT_SUPER);
+        if (!(off < 2e-5)) fail_msg("%s: off by %g", weight_types[types[i]].name, off);
+    }
+}
+
+static void odd_blocks_stay_finite(void **state)
+{
+    (void)state;
+    static const float odd[][2] = {
+        { 0, 0 },     { 1, 1 },     { -3, -3 },  { 1e-30f, -1e-30f }, { 1e-41f, -1e-42f },
+        { 3e4f, -1 }, { 0, -6e4f }, { 1e-8f, 5 }
+    };
+    for (uint32_t type = 0; type < WEIGHT_TYPE_COUNT; type++) {
+        if (!weight_types[type].from_f32) continue;
+        for (size_t i = 0; i < COUNT_OF(odd); i++) {
+            float x[QUANT_SUPER], back[QUANT_SUPER];
+            char raw[QUANT_SUPER * sizeof(float)];
+            for (uint32_t j = 0; j < QUANT_SUPER; j++)
+                x[j] = odd[i][j % 3 == 0];
+            weight_types[type].from_f32(x, QUANT_SUPER, raw);
+            weight_types[type].to_f32(raw, QUANT_SUPER, back);
+            float slack = 0.2f * (fabsf(odd[i][0]) + fabsf(odd[i][1])) + 1e-7f;
+            for (uint32_t j = 0; j < QUANT_SUPER; j++)
+                if (!(fabsf(back[j] - x[j]) <= slack))
+                    fail_msg("%s: %g became %g", weight_types[type].name, (double)x[j],
+                             (double)back[j]);
+        }
+    }
+}
+
+static void the_table_is_whole(void **state)
+{
+    (void)state;
+    for (uint32_t type = 0; type < WEIGHT_TYPE_COUNT; type++) {
+        const struct weight_type *t = &weight_types[type];
+        enum weight_type_id found;
+        uint32_t bytes = 0;
+        for (uint32_t i = 0; i < WEIGHT_FIELDS_MAX && t->field[i].bytes > 0; i++) {
+            assert_int_equal(t->field[i].bytes % t->field[i].piece, 0);
+            bytes += t->field[i].bytes;
+        }
+        assert_int_equal(bytes, t->block_bytes);
+        assert_true(t->block_bytes <= WEIGHT_BLOCK_BYTES_MAX);
+        assert_ptr_equal(weight_type_of_gguf(t->gguf_id, &found), t);
+        assert_int_equal(found, type);
+        assert_ptr_equal(weight_type_named(str_from(t->name), &found), t);
+    }
+    enum weight_type_id found;
+    assert_non_null(weight_type_named(STR("q4_k"), &found));
+    assert_int_equal(found, WEIGHT_Q4_K);
+    assert_null(weight_type_named(STR("q4"), &found));
+    assert_null(weight_type_named(STR("q4_kx"), &found));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(conversions_equal_those_of_gguf),
+        cmocka_unit_test(searched_scales_lose_less),
+        cmocka_unit_test(what_a_block_can_hold_comes_back),
+        cmocka_unit_test(odd_blocks_stay_finite),
+        cmocka_unit_test(the_table_is_whole),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
