@@ -1,4 +1,4 @@
-/* bpe.h - joins the bytes of one word into tokens, best merge first.
+/* bpe.h - joins the bytes or characters of one word into tokens, best merge first.
  *
  * Layer:  base/text, private to the tokenizer
  * Memory: scratch grows to the longest word so far; { 0 } is empty
@@ -15,6 +15,8 @@ struct bpe_symbol {
 #define BPE_NO_RANK UINT32_MAX
 
 struct bpe_scratch {
+    struct str word; /* the one at work, and its first symbol */
+    uint32_t first;
     struct bpe_symbol *symbols;
     uint64_t *heap; /* rank << 32 | position of the left symbol */
     size_t heap_len;

@@ -2,10 +2,13 @@
  *
  *     "MUSTERTB"  u32 version
  *     str kind, str pre                                     str: u32 length, bytes
- *     u32 tokens   { str text }[tokens]  { u8 type }[tokens]
- *     u32 scores   { f32 }[scores]                          0 or tokens
+ *     u32 tokens   { str text }[tokens]  { u8 type }[tokens]  { u8 added }[tokens]
+ *     u32 scores   { f64 }[scores]                          0 or tokens
  *     u32 merges   { u32 left, u32 right }[merges]
  *     u32 bos, eos, eot, pad, unk   u8 add_bos, add_eos
+ *     u32 flags   rules normal, rules cut, rules decode     rules: u32 count, { u8 kind, flags,
+ *     str continuing   u32 word_chars_max                       behavior, str a, str b }[count]
+ *     u32 before   { u32 id }[before]   u32 after   { u32 id }[after]
  *     u32 has_template   str source
  *     sha256 of everything before
  *
@@ -95,23 +98,54 @@ static uint32_t get_count(struct source *s, size_t size)
     return s->failed ? 0 : count;
 }
 
-/* Makes an aligned copy of `count` numbers of four bytes. */
-static int get_words(struct source *s, struct arena *arena, uint32_t count, void **ret)
+/* Makes an aligned copy of `count` numbers of `size` bytes. */
+static int get_numbers(struct source *s, struct arena *arena, size_t count, size_t size, void **ret)
 {
-    const char *at = get_bytes(s, (size_t)count * 4);
+    const char *at = get_bytes(s, count * size);
     if (!at) return -EINVAL;
-    void *copy = arena_array(arena, count, 4);
+    void *copy = arena_array(arena, count, size);
     if (!copy) return -ENOMEM;
-    memcpy(copy, at, (size_t)count * 4);
+    memcpy(copy, at, count * size);
     *ret = copy;
     return 0;
 }
 
-static int get_parts(struct source *s, struct arena *arena, struct vocab_parts *p)
+static uint8_t get_byte(struct source *s)
 {
-    p->kind = get_str(s);
-    p->pre = get_str(s);
-    p->token_count = get_count(s, 5);
+    const char *at = get_bytes(s, 1);
+    return at ? (uint8_t)*at : 0;
+}
+
+#define RULE_BYTES_MIN 11 /* three bytes and two lengths */
+
+static int get_rules(struct source *s, struct arena *arena, struct text_rules *ret)
+{
+    uint32_t count = get_count(s, RULE_BYTES_MIN);
+    struct text_rule *list = arena_array(arena, count, sizeof *list);
+    if (!list) return -ENOMEM;
+    for (uint32_t i = 0; i < count; i++) {
+        list[i].kind = get_byte(s);
+        list[i].flags = get_byte(s);
+        list[i].behavior = get_byte(s);
+        list[i].a = get_str(s);
+        list[i].b = get_str(s);
+    }
+    *ret = (struct text_rules){ list, count };
+    return 0;
+}
+
+static void get_frame(struct source *s, uint32_t ids[VOCAB_FRAME_MAX], uint32_t *ret_count)
+{
+    uint32_t count = get_count(s, 4);
+    if (count > VOCAB_FRAME_MAX) s->failed = true;
+    for (uint32_t i = 0; i < count && !s->failed; i++)
+        ids[i] = get_u32(s);
+    *ret_count = s->failed ? 0 : count;
+}
+
+static int get_tokens(struct source *s, struct arena *arena, struct vocab_parts *p)
+{
+    p->token_count = get_count(s, 6);
     struct str *tokens = arena_array(arena, p->token_count, sizeof *tokens);
     if (!tokens) return -ENOMEM;
     for (size_t i = 0; i < p->token_count; i++)
@@ -119,13 +153,24 @@ static int get_parts(struct source *s, struct arena *arena, struct vocab_parts *
     p->tokens = tokens;
     p->types = (const uint8_t *)get_bytes(s, p->token_count);
     p->type_count = p->token_count;
+    p->added = (const uint8_t *)get_bytes(s, p->token_count);
+    p->added_count = p->token_count;
+    return 0;
+}
+
+static int get_parts(struct source *s, struct arena *arena, struct vocab_parts *p)
+{
     void *scores, *merges;
-    p->score_count = get_count(s, 4);
-    int rc = get_words(s, arena, (uint32_t)p->score_count, &scores);
+    p->kind = get_str(s);
+    p->pre = get_str(s);
+    int rc = get_tokens(s, arena, p);
+    if (rc < 0) return rc;
+    p->score_count = get_count(s, sizeof *p->scores);
+    rc = get_numbers(s, arena, p->score_count, sizeof *p->scores, &scores);
     if (rc < 0) return rc;
     p->scores = scores;
     p->merge_count = get_count(s, 8);
-    rc = get_words(s, arena, 2 * (uint32_t)p->merge_count, &merges);
+    rc = get_numbers(s, arena, 2 * p->merge_count, sizeof *p->merge_ids, &merges);
     if (rc < 0) return rc;
     p->merge_ids = merges;
     struct vocab_special *v = &p->special;
@@ -134,6 +179,15 @@ static int get_parts(struct source *s, struct arena *arena, struct vocab_parts *
         *ids[i] = get_u32(s);
     v->add_bos = get_bool(s);
     v->add_eos = get_bool(s);
+    p->flags = get_u32(s);
+    struct text_rules *const rules[] = { &p->normal, &p->cut, &p->decode };
+    for (size_t i = 0; i < COUNT_OF(rules) && rc == 0; i++)
+        rc = get_rules(s, arena, rules[i]);
+    if (rc < 0) return rc;
+    p->continuing = get_str(s);
+    p->word_chars_max = get_u32(s);
+    get_frame(s, p->before, &p->before_count);
+    get_frame(s, p->after, &p->after_count);
     return s->failed ? -EINVAL : 0;
 }
 

@@ -7,6 +7,8 @@
  */
 #include "base/text/detok.h"
 
+#include "base/text/vocab_tables.h"
+
 static const char replacement[] = "\xEF\xBF\xBD";
 
 void detok_init(struct detok *d, const struct vocab *v, bool skip_control)
@@ -113,10 +115,29 @@ int detok_flush(struct detok *d, struct buf *out)
     return out->rc;
 }
 
+/* Appends the first token of a text without the blanks that do not belong to it. */
+static int put_lead(const struct vocab *v, uint32_t id, struct buf *out)
+{
+    struct str bytes = vocab_bytes(v, id);
+    if (v->first_as_written && v->lead == LEAD_KEPT) return buf_str(out, vocab_text(v, id));
+    if (v->lead == LEAD_STRIP_TEXT && str_starts(bytes, STR(" ")))
+        bytes = str_of(bytes.data + 1, bytes.len - 1);
+    for (size_t i = 0; i < bytes.len; i++)
+        if (v->lead != LEAD_DROP_FIRST || bytes.data[i] != ' ') buf_byte(out, bytes.data[i]);
+    return out->rc;
+}
+
 int detok_bytes(const struct vocab *v, const uint32_t *ids, size_t count, bool skip_control,
                 struct buf *out)
 {
-    for (size_t i = 0; i < count; i++)
-        if (!skip_control || !is_silent(v, ids[i])) buf_str(out, vocab_bytes(v, ids[i]));
+    bool first = true;
+    for (size_t i = 0; i < count && out->rc == 0; i++) {
+        if (skip_control && is_silent(v, ids[i])) continue;
+        if (first)
+            put_lead(v, ids[i], out);
+        else
+            buf_str(out, vocab_bytes(v, ids[i]));
+        first = false;
+    }
     return out->rc;
 }

@@ -7,6 +7,8 @@
  *           (2) bytes that can never become one are written as U+FFFD, one for each maximal bad
  *               part, so the output is always valid UTF-8
  *           (3) valid bytes come out exactly, however they are split into tokens
+ *           (4) a stream goes on where a prompt ended, so its first blank is kept; a whole text
+ *               (detok_bytes) begins without the blank that the tokenizer put there
  */
 #pragma once
 #include "base/core/buf.h"
@@ -27,6 +29,7 @@ void detok_init(struct detok *d, const struct vocab *v, bool skip_control);
 int detok_push(struct detok *d, uint32_t id, struct buf *out);
 int detok_flush(struct detok *d, struct buf *out); /* at the end: held bytes become U+FFFD */
 
-/* Appends the bytes of all ids unchanged (invalid UTF-8 too): for round trips and /detokenize. */
+/* Appends the bytes of all ids, which are a whole text, unchanged (invalid UTF-8 too): for round trips and
+ * /detokenize. */
 int detok_bytes(const struct vocab *v, const uint32_t *ids, size_t count, bool skip_control,
                 struct buf *out);

@@ -1,18 +1,21 @@
-/* tokenizer.c - finds markers first, then words, then merges.
+/* tokenizer.c - finds markers first, then words, then the ids of words.
  *
- *     text -> [markers]  -> stretches between them -> [pre-tokenizer] -> words -> [bpe] -> ids
+ *     text -> [markers] -> stretches between them -> [normalizer] -> [normal markers] -> stretches
+ *          -> [pre-tokenizer or cutter] -> words -> [the kind: bpe, unigram, wordpiece] -> ids
  *
  * Markers are the tokens that are searched for literally: control tokens where the caller allows
- * them, user-defined ones always. They are sorted, which makes the array a trie: each further byte
- * of the text narrows a range by binary search, so a position costs the depth of the deepest marker
- * that begins there. The leftmost, then longest marker wins.
+ * them, user-defined ones always. The leftmost, then longest marker wins. Most vocabularies have no
+ * normalizer and no normal markers, and those steps cost them nothing.
  */
 #include "base/text/tokenizer.h"
 
 #include "base/core/err.h"
 #include "base/core/work.h"
-#include "base/text/bpe.h"
+#include "base/text/cutter.h"
+#include "base/text/normalizer.h"
+#include "base/text/unicode.h"
 #include "base/text/vocab_tables.h"
+#include "base/text/word_scratch.h"
 
 #include <stdlib.h>
 
@@ -49,63 +52,112 @@ struct pending {
     struct vocab_key key;
 };
 
+/* The ranges of content in a text, walked from its start. */
+struct content {
+    const struct text_span *at;
+    size_t left;
+};
+
 struct encoder {
     const struct vocab *v;
     struct pending pending[PENDING];
     uint32_t first, last;
     struct ids *out;
-    struct bpe_scratch scratch;
-    bool control; /* control tokens are recognised outside of content */
-    const struct text_span *content;
-    size_t content_left;
+    struct word_scratch scratch;
+    struct normal_text normal;
+    struct cutter cutter;
+    struct text_spans slice; /* content of the stretch that is normalised */
+    bool control;            /* control tokens are recognised outside of content */
+    struct content content;  /* of the whole text */
 };
 
-/* Returns the first marker of [low, high) with a byte of at least `byte` at `depth`, or high. All
- * markers of [low, high) share their first `depth` bytes. */
-static uint32_t narrow(const struct vocab *v, uint32_t low, uint32_t high, size_t depth,
-                       unsigned byte)
+static void encoder_fini(struct encoder *e)
 {
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        const struct vocab_token *t = &v->tokens[v->markers[middle]];
-        bool below = t->text_len <= depth || (unsigned char)t->text[depth] < byte;
-        if (below)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    bpe_scratch_fini(&e->scratch.bpe);
+    unigram_scratch_fini(&e->scratch.unigram);
+    normal_text_fini(&e->normal);
+    cutter_fini(&e->cutter);
+    text_spans_fini(&e->slice);
 }
 
-static bool touches_content(struct encoder *e, size_t start, size_t end)
+/* A search for markers of one list in one text. */
+struct search {
+    const struct lexicon *markers;
+    struct str text;
+    struct content content;
+    bool first; /* the text begins a prompt */
+    int (*stretch)(struct encoder *e, struct str text, size_t start, bool first);
+};
+
+static bool touches_content(struct content *c, size_t start, size_t end)
 {
-    while (e->content_left > 0 && e->content->start + e->content->len <= start)
-        e->content++, e->content_left--;
-    return e->content_left > 0 && e->content->start < end;
+    while (c->left > 0 && c->at->start + c->at->len <= start)
+        c->at++, c->left--;
+    return c->left > 0 && c->at->start < end;
 }
 
-static bool marker_allowed(struct encoder *e, uint32_t id, size_t start, size_t end)
+static bool marker_allowed(const struct encoder *e, struct search *s, uint32_t id, size_t start,
+                           size_t end)
 {
     if (e->v->tokens[id].type == TOKEN_USER_DEFINED) return true;
-    return e->control && !touches_content(e, start, end);
+    return e->control && !touches_content(&s->content, start, end);
 }
 
-/* Returns the longest allowed marker at `at`, or VOCAB_NONE. */
-static uint32_t marker_at(struct encoder *e, struct str text, size_t at)
+/* Returns the longest allowed marker at `at`, or NULL. */
+static const struct lexicon_entry *marker_at(const struct encoder *e, struct search *s, size_t at)
 {
-    const struct vocab *v = e->v;
-    uint32_t found = VOCAB_NONE, low = 0, high = v->marker_count;
-    size_t depth = 0;
-    for (; at + depth < text.len && low < high; depth++) {
-        unsigned byte = (unsigned char)text.data[at + depth];
-        low = narrow(v, low, high, depth, byte);
-        high = narrow(v, low, high, depth, byte + 1);
-        /* A marker that ends here is the first of the range: a prefix sorts before longer markers. */
-        if (low == high || v->tokens[v->markers[low]].text_len != depth + 1) continue;
-        if (marker_allowed(e, v->markers[low], at, at + depth + 1)) found = v->markers[low];
+    const struct lexicon_entry *found = NULL;
+    struct lexicon_walk w;
+    bool on = lexicon_begin(s->markers, &w, (unsigned char)s->text.data[at]);
+    while (on) {
+        const struct lexicon_entry *m = lexicon_here(s->markers, &w);
+        if (m && marker_allowed(e, s, m->id, at, at + m->len)) found = m;
+        size_t next = at + w.depth;
+        on = next < s->text.len && lexicon_step(s->markers, &w, (unsigned char)s->text.data[next]);
     }
-    work_add(1 + 2 * depth * WORK_STEP); /* two binary searches for each byte */
+    work_add(1 + w.depth);
     return found;
+}
+
+static size_t char_before(struct str text, size_t at, uint32_t *ret)
+{
+    size_t start = at - 1;
+    while (start > 0 && at - start < 4 && ((unsigned char)text.data[start] & 0xC0) == 0x80)
+        start--;
+    size_t len = unicode_next(str_of(text.data + start, at - start), ret);
+    if (len == at - start) return len;
+    *ret = UNICODE_BAD;
+    return 1;
+}
+
+static bool stands_alone(struct str text, size_t start, size_t end)
+{
+    uint32_t cp;
+    if (start > 0 && char_before(text, start, &cp) > 0 && unicode_is_word(cp)) return false;
+    if (end == text.len) return true;
+    unicode_next(str_of(text.data + end, text.len - end), &cp);
+    return !unicode_is_word(cp);
+}
+
+static bool is_white(uint32_t cp)
+{
+    return cp != UNICODE_BAD && unicode_classes(cp) & UNICODE_WHITE;
+}
+
+/* Extends a marker over the white space that it takes, back to `done` at most. */
+static void take_white(struct str text, uint8_t added, size_t done, size_t *start, size_t *end)
+{
+    uint32_t cp;
+    while (added & TOKEN_LSTRIP && *start > done) {
+        size_t len = char_before(text, *start, &cp);
+        if (!is_white(cp)) break;
+        *start -= len;
+    }
+    while (added & TOKEN_RSTRIP && *end < text.len) {
+        size_t len = unicode_next(str_of(text.data + *end, text.len - *end), &cp);
+        if (!is_white(cp)) break;
+        *end += len;
+    }
 }
 
 /* Returns the length of the first part of a word: all, or if that is too long, a cut between characters. */
@@ -121,7 +173,7 @@ static int merge_word(struct encoder *e, struct str word)
     int rc = 0;
     while (rc == 0 && word.len > 0) {
         size_t len = cut_length(word);
-        rc = bpe_encode(e->v, &e->scratch, str_of(word.data, len), e->out);
+        rc = e->v->kind->encode(e->v, &e->scratch, str_of(word.data, len), e->out);
         word = str_of(word.data + len, word.len - len);
     }
     return rc;
@@ -136,7 +188,7 @@ static bool remember(struct vocab_memo *memo, struct str word, const uint32_t *i
     memo->len = (uint8_t)word.len;
     memo->count = (uint8_t)count;
     memcpy(memo->word, word.data, word.len);
-    memcpy(memo->ids, ids, count * sizeof *ids);
+    if (count > 0) memcpy(memo->ids, ids, count * sizeof *ids);
     atomic_store_explicit(&memo->state, MEMO_READY, memory_order_release);
     return true;
 }
@@ -177,6 +229,11 @@ static int encode_merged(struct encoder *e, struct str word, uint64_t hash, stru
     return 0;
 }
 
+static bool takes_whole_words(const struct vocab *v)
+{
+    return v->flags & VOCAB_WHOLE_WORDS || (v->pre && v->pre->whole_word_first);
+}
+
 /* Encodes a word. Most words of a text are one token. The first merge of a word shows whether it gives that
  * token; from then on the token is looked up, as the ids of other words are. Some pre-tokenizers take the
  * token of the whole word without merging. */
@@ -185,7 +242,7 @@ static int encode_word(struct encoder *e, const struct pending *p)
     struct vocab_word *w = vocab_word_slot(e->v, p->word, &p->key);
     const uint32_t token = atomic_load_explicit(&w->token, memory_order_relaxed);
     if (token == VOCAB_NONE) return encode_merged(e, p->word, p->key.hash, NULL, token);
-    if (e->v->pre->whole_word_first || token >> VOCAB_STATE_SHIFT == WORD_WHOLE)
+    if (takes_whole_words(e->v) || token >> VOCAB_STATE_SHIFT == WORD_WHOLE)
         return ids_push(e->out, token & VOCAB_WORD_ID_MASK);
     return encode_merged(e, p->word, p->key.hash, w, token);
 }
@@ -207,8 +264,51 @@ static int take_word(void *arg, struct str word)
     return rc;
 }
 
-static int encode_words(struct encoder *e, struct str text)
+/* Encodes the words of a cutter, whose text the next word may overwrite. */
+static int take_cut(void *arg, struct str word)
 {
+    struct encoder *e = arg;
+    return encode_word(e, &(struct pending){ word, vocab_key_of(word) });
+}
+
+/* Returns where the first blank's mark stands behind another character, or the end. */
+static size_t blank_break(struct str word)
+{
+    static const struct str mark = STR(VOCAB_BLANK_MARK);
+    for (size_t at = 1; at < word.len;) {
+        size_t next = str_find(str_of(word.data + at, word.len - at), mark);
+        if (next == SIZE_MAX) break;
+        at += next;
+        if (at < mark.len || !str_starts(str_of(word.data + at - mark.len, mark.len), mark))
+            return at;
+        at += mark.len;
+    }
+    return word.len;
+}
+
+static int take_text(void *arg, struct str text)
+{
+    struct encoder *e = arg;
+    int rc = 0;
+    work_add(text.len);
+    while (rc == 0 && text.len > 0) {
+        size_t len = blank_break(text);
+        rc = take_cut(e, str_of(text.data, len));
+        text = str_of(text.data + len, text.len - len);
+    }
+    return rc;
+}
+
+/* Encodes a stretch without markers, normalised. */
+static int encode_words(struct encoder *e, struct str text, size_t start, bool first)
+{
+    (void)start;
+    if (!e->v->pre) {
+        e->cutter.rules = e->v->cut;
+        e->cutter.word = e->v->blank_breaks ? take_text : take_cut;
+        e->cutter.arg = e;
+        return cutter_run(&e->cutter, text, first);
+    }
     int rc = pretokenizer_run(e->v->pre, text, take_word, e);
     while (rc == 0 && e->first != e->last)
         rc = encode_first(e);
@@ -216,36 +316,92 @@ static int encode_words(struct encoder *e, struct str text)
 }
 
 /* Returns the first position from `at` where a marker may begin; in most vocabularies all begin with '<'. */
-static size_t next_start(const struct vocab *v, struct str text, size_t at)
+static size_t next_start(const struct lexicon *l, struct str text, size_t at)
 {
-    if (v->marker_start_count == 1) {
-        const char *found = memchr(text.data + at, v->marker_start, text.len - at);
+    if (l->count == 0) return text.len;
+    if (l->first_bytes == 1) {
+        const char *found = memchr(text.data + at, l->first_byte, text.len - at);
         return found ? (size_t)(found - text.data) : text.len;
     }
-    while (at < text.len && !v->marker_starts[(unsigned char)text.data[at]])
-        at++;
+    for (; at < text.len; at++) {
+        unsigned char byte = (unsigned char)text.data[at];
+        if (l->starts[byte] < l->starts[byte + 1u]) break;
+    }
     return at;
+}
+
+static int pass_stretch(struct encoder *e, const struct search *s, size_t start, size_t end)
+{
+    if (start == end) return 0;
+    return s->stretch(e, str_of(s->text.data + start, end - start), start, s->first && start == 0);
+}
+
+/* Passes on the stretches between markers, and appends the markers. */
+static int run_search(struct encoder *e, struct search *s)
+{
+    size_t done = 0;
+    int rc = 0;
+    work_add(s->text.len);
+    for (size_t at = next_start(s->markers, s->text, 0); at < s->text.len && rc == 0;
+         at = next_start(s->markers, s->text, at)) {
+        const struct lexicon_entry *m = marker_at(e, s, at);
+        if (!m) {
+            at++;
+            continue;
+        }
+        const uint8_t added = e->v->tokens[m->id].added;
+        size_t start = at, end = at + m->len;
+        at = end;
+        if (added & TOKEN_SINGLE_WORD && !stands_alone(s->text, start, end)) continue;
+        take_white(s->text, added, done, &start, &end);
+        rc = pass_stretch(e, s, done, start);
+        if (rc == 0) rc = ids_push(e->out, m->id);
+        at = end;
+        done = end;
+    }
+    return rc == 0 ? pass_stretch(e, s, done, s->text.len) : rc;
+}
+
+/* Makes e->slice the content of [start, start + len) of the whole text, counted from `start`. */
+static int slice_content(struct encoder *e, size_t start, size_t len)
+{
+    struct content c = e->content;
+    int rc = 0;
+    e->slice.count = 0;
+    for (; c.left > 0 && c.at->start < start + len && rc == 0; c.at++, c.left--) {
+        size_t from = max_size(c.at->start, start);
+        size_t to = min_size(c.at->start + c.at->len, start + len);
+        if (from < to) rc = text_spans_add(&e->slice, from - start, to - from);
+    }
+    return rc;
+}
+
+/* Normalises a stretch of the text, and searches it for normal markers. */
+static int encode_stretch(struct encoder *e, struct str text, size_t start, bool first)
+{
+    const struct vocab *v = e->v;
+    const bool tainted = e->control && v->normal_markers.count > 0;
+    struct search s = { &v->normal_markers, text, { 0 }, first, encode_words };
+    (void)touches_content(&e->content, start, start); /* drops what is behind */
+    int rc = tainted ? slice_content(e, start, text.len) : 0;
+    if (rc < 0) return rc;
+    s.content = (struct content){ e->slice.data, tainted ? e->slice.count : 0 };
+    if (!normalizer_leaves(v->normal, text) || (!v->keep_bytes && !str_utf8_valid(text))) {
+        rc = normalizer_run(v->normal, text, tainted ? &e->slice : NULL, v->keep_bytes, &e->normal);
+        if (rc < 0) return rc;
+        s.text = buf_view(&e->normal.text);
+        s.content = (struct content){ e->normal.content.data, e->normal.content.count };
+    }
+    return s.markers->count > 0 ? run_search(e, &s) : encode_words(e, s.text, 0, first);
 }
 
 static int encode_all(struct encoder *e, struct str text)
 {
-    size_t done = 0;
-    int rc = 0;
-    work_add(text.len);
-    for (size_t at = next_start(e->v, text, 0); at < text.len && rc == 0;
-         at = next_start(e->v, text, at)) {
-        uint32_t marker = marker_at(e, text, at);
-        if (marker == VOCAB_NONE) {
-            at++;
-            continue;
-        }
-        rc = encode_words(e, str_of(text.data + done, at - done));
-        if (rc == 0) rc = ids_push(e->out, marker);
-        at += e->v->tokens[marker].text_len;
-        done = at;
-    }
-    if (rc == 0) rc = encode_words(e, str_of(text.data + done, text.len - done));
-    return rc;
+    const bool direct = normalizer_leaves(e->v->normal, text) && e->v->normal_markers.count == 0 &&
+                        e->v->keep_bytes;
+    struct search s = { &e->v->markers, text, e->content, true,
+                        direct ? encode_words : encode_stretch };
+    return run_search(e, &s);
 }
 
 /* Reserves room for the ids of common text at once, instead of by doubling. Without memory for that, the
@@ -267,7 +423,7 @@ static int encode(struct encoder *e, struct str text, struct err *err)
                        TOKENIZER_TEXT_BYTES_MAX);
     expect_ids(e->out, text.len);
     int rc = encode_all(e, text);
-    bpe_scratch_fini(&e->scratch);
+    encoder_fini(e);
     if (rc == -E2BIG)
         return err_set(err, rc, "the text has more than %zu tokens",
                        e->out->max ? e->out->max : IDS_MAX);
@@ -284,23 +440,23 @@ int tokenizer_encode(const struct vocab *v, struct str text, bool parse_special,
 int tokenizer_encode_spans(const struct vocab *v, struct str text, const struct text_spans *content,
                            struct ids *out, struct err *err)
 {
-    struct encoder e = { .v = v,
-                         .out = out,
-                         .control = true,
-                         .content = content->data,
-                         .content_left = content->count };
+    struct encoder e = {
+        .v = v, .out = out, .control = true, .content = { content->data, content->count }
+    };
     return encode(&e, text, err);
 }
 
 int tokenizer_encode_prompt(const struct vocab *v, struct str text, struct ids *out,
                             struct err *err)
 {
-    const struct vocab_special *s = vocab_special(v);
-    int rc = s->add_bos ? ids_push(out, s->bos) : 0;
+    const uint32_t *frame;
+    size_t count = vocab_before(v, &frame);
+    int rc = push_all(out, frame, count);
     if (rc < 0) return err_set(err, rc, "no room for the begin token");
     rc = tokenizer_encode(v, text, false, out, err);
-    if (rc < 0 || !s->add_eos) return rc;
-    rc = ids_push(out, s->eos);
+    count = vocab_after(v, &frame);
+    if (rc < 0) return rc;
+    rc = push_all(out, frame, count);
     return rc < 0 ? err_set(err, rc, "no room for the end token") : 0;
 }
 

@@ -2,9 +2,11 @@
  *
  * Layer:    base/text (base/core)
  * Threads:  stateless over an immutable vocab: any thread
- * Memory:   scratch for the longest word only: at most 32 bytes for each byte of it, so 2 MiB
- * Rules:    (1) every text has ids, invalid UTF-8 included, and decoding them gives its bytes;
- *               only a byte for which the vocabulary has no token becomes U+FFFD
+ * Memory:   scratch for the longest word only: at most 32 bytes for each byte of it, so 2 MiB; with a
+ *           normalizer 8 bytes for each byte of the text
+ * Rules:    (1) every text has ids, invalid UTF-8 included. With byte-level BPE, and with byte fallback
+ *               unless the normalizer changes it, decoding them gives its bytes; only a byte for which
+ *               the vocabulary has no token becomes U+FFFD. Other kinds read bad UTF-8 as U+FFFD
  *           (2) with parse_special false no text gives an id of type TOKEN_CONTROL: a user cannot
  *               write a control token
  *           (3) user-defined tokens are plain text and are always recognised

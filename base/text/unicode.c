@@ -156,3 +156,71 @@ bool unicode_is_cased(uint32_t cp)
     return utf8proc_islower(c) || utf8proc_isupper(c) ||
            utf8proc_category(c) == UTF8PROC_CATEGORY_LT;
 }
+
+size_t unicode_decompose(uint32_t cp, bool compatible, uint32_t ret[UNICODE_DECOMPOSED_MAX])
+{
+    utf8proc_int32_t made[UNICODE_DECOMPOSED_MAX];
+    const int how = UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0);
+    ret[0] = cp;
+    if (cp < 0x80 || cp > 0x10FFFF) return 1;
+    utf8proc_ssize_t count = utf8proc_decompose_char((utf8proc_int32_t)cp, made, COUNT_OF(made),
+                                                     (utf8proc_option_t)how, NULL);
+    if (count < 1 || count > (utf8proc_ssize_t)COUNT_OF(made)) return 1;
+    for (utf8proc_ssize_t i = 0; i < count; i++)
+        ret[i] = (uint32_t)made[i];
+    return (size_t)count;
+}
+
+uint8_t unicode_combining_class(uint32_t cp)
+{
+    if (cp < 0x300 || cp > 0x10FFFF) return 0;
+    return (uint8_t)utf8proc_get_property((utf8proc_int32_t)cp)->combining_class;
+}
+
+uint32_t unicode_compose(uint32_t a, uint32_t b)
+{
+    if (b < 0x300 || a > 0x10FFFF || b > 0x10FFFF) return 0; /* no second part is below */
+    utf8proc_int32_t pair[2] = { (utf8proc_int32_t)a, (utf8proc_int32_t)b };
+    const int how = UTF8PROC_COMPOSE | UTF8PROC_STABLE;
+    return utf8proc_normalize_utf32(pair, 2, (utf8proc_option_t)how) == 1 ? (uint32_t)pair[0] : 0;
+}
+
+bool unicode_grapheme_break(uint32_t a, uint32_t b, int32_t *state)
+{
+    if (a > 0x10FFFF || b > 0x10FFFF) return true;
+    return utf8proc_grapheme_break_stateful((utf8proc_int32_t)a, (utf8proc_int32_t)b, state);
+}
+
+static utf8proc_category_t category_of(uint32_t cp)
+{
+    return cp > 0x10FFFF ? UTF8PROC_CATEGORY_CN : utf8proc_category((utf8proc_int32_t)cp);
+}
+
+bool unicode_is_nonspacing(uint32_t cp)
+{
+    return category_of(cp) == UTF8PROC_CATEGORY_MN;
+}
+
+bool unicode_is_other(uint32_t cp)
+{
+    utf8proc_category_t c = category_of(cp);
+    return c == UTF8PROC_CATEGORY_CC || c == UTF8PROC_CATEGORY_CF || c == UTF8PROC_CATEGORY_CO;
+}
+
+#define JOINER 0x200D
+#define NON_JOINER 0x200C
+
+bool unicode_is_word(uint32_t cp)
+{
+    /* Symbols that are alphabetic: letters in circles and squares. */
+    static const uint32_t symbols[][2] = {
+        { 0x24B6, 0x24E9 }, { 0x1F130, 0x1F149 }, { 0x1F150, 0x1F169 }, { 0x1F170, 0x1F189 }
+    };
+    utf8proc_category_t c = category_of(cp);
+    if (unicode_classes(cp) & (UNICODE_LETTER | UNICODE_MARK)) return true;
+    if (c == UTF8PROC_CATEGORY_ND || c == UTF8PROC_CATEGORY_NL || c == UTF8PROC_CATEGORY_PC)
+        return true;
+    for (size_t i = 0; i < COUNT_OF(symbols); i++)
+        if (cp >= symbols[i][0] && cp <= symbols[i][1]) return true;
+    return cp == JOINER || cp == NON_JOINER;
+}

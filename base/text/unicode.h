@@ -38,6 +38,26 @@ size_t unicode_to_case(enum unicode_case to, uint32_t cp, uint32_t ret[UNICODE_C
 /* Returns true for a letter that has a case: upper, lower or title. */
 bool unicode_is_cased(uint32_t cp);
 
+#define UNICODE_DECOMPOSED_MAX 18 /* most characters that one decomposes to: U+FDFA */
+
+/* Writes the full canonical decomposition of `cp`, with `compatible` the compatibility one (Unicode 15,
+ * UAX 15), not yet in canonical order; returns how many characters, at least 1. */
+size_t unicode_decompose(uint32_t cp, bool compatible, uint32_t ret[UNICODE_DECOMPOSED_MAX]);
+uint8_t unicode_combining_class(uint32_t cp);
+
+/* Returns the character that `a` and `b` compose to, or 0. */
+uint32_t unicode_compose(uint32_t a, uint32_t b);
+
+/* Returns true if a grapheme cluster may end between `a` and `b` (UAX 29); *state begins as 0. */
+bool unicode_grapheme_break(uint32_t a, uint32_t b, int32_t *state);
+
+bool unicode_is_nonspacing(uint32_t cp); /* category Mn */
+bool unicode_is_other(uint32_t cp);      /* Cc, Cf, Co */
+
+/* Returns true for a character of \w in the expressions of tokenizers: alphabetic, mark, decimal digit,
+ * connector, joiner. */
+bool unicode_is_word(uint32_t cp);
+
 /* Reads the character at the start of `s` (s.len > 0) and returns its length; *ret is the code point,
  * or UNICODE_BAD for one byte that starts no valid sequence. */
 #define UNICODE_BAD UINT32_MAX

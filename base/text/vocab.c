@@ -8,27 +8,16 @@
 
 #include "base/core/bits.h"
 #include "base/core/hash.h"
-#include "base/core/work.h"
+#include "base/text/normalizer.h"
 #include "base/text/vocab_tables.h"
 
-#include <limits.h>
+#include <math.h>
 #include <stdlib.h>
-
-static int finish_gpt2(struct vocab *v, struct err *err);
-
-static const struct vocab_kind kinds[] = {
-    { "gpt2", "byte-level byte-pair encoding", finish_gpt2 },
-};
 
 /* The usual names of the end-of-turn token, for files that name only the end of text. */
 static const char *const eot_names[] = {
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|EOT|>",
 };
-
-const char *vocab_kind_name(size_t index)
-{
-    return index < COUNT_OF(kinds) ? kinds[index].name : NULL;
-}
 
 const char *vocab_pre_name(size_t index)
 {
@@ -47,9 +36,9 @@ static int unknown_name(const char *what, struct str name, const char *(*name_at
 
 static int find_names(struct vocab *v, const struct vocab_parts *parts, struct err *err)
 {
-    for (size_t i = 0; i < COUNT_OF(kinds); i++)
-        if (str_eq(parts->kind, str_from(kinds[i].name))) v->kind = &kinds[i];
+    v->kind = vocab_kind_find(parts->kind);
     if (!v->kind) return unknown_name("tokenizer model", parts->kind, vocab_kind_name, err);
+    if (!v->kind->alphabet || parts->flags & VOCAB_CUT_RULES) return 0;
     v->pre = pretokenizer_find(parts->pre);
     if (!v->pre) return unknown_name("pre-tokenizer", parts->pre, vocab_pre_name, err);
     return 0;
@@ -67,6 +56,9 @@ static int check_counts(const struct vocab_parts *p, struct err *err)
                        p->token_count);
     if (p->score_count != 0 && p->score_count != p->token_count)
         return err_set(err, -EINVAL, "%zu token scores for %zu tokens", p->score_count,
+                       p->token_count);
+    if (p->added_count != 0 && p->added_count != p->token_count)
+        return err_set(err, -EINVAL, "%zu kinds of added token for %zu tokens", p->added_count,
                        p->token_count);
     size_t bytes = 0;
     for (size_t i = 0; i < p->token_count; i++) {
@@ -101,11 +93,90 @@ static bool looks_like_marker(struct str text)
     return false;
 }
 
+static void decode_replace(const struct text_rule *r, struct str from, struct buf *to)
+{
+    for (size_t at = 0; at < from.len;) {
+        struct str rest = { from.data + at, from.len - at };
+        bool here = str_starts(rest, r->a);
+        if (here)
+            buf_str(to, r->b);
+        else
+            buf_byte(to, rest.data[0]);
+        at += here ? r->a.len : 1;
+    }
+}
+
+/* Writes a word piece: a blank before one that begins a word, and none before marks if the rule cleans up. */
+static void decode_wordpiece(const struct text_rule *r, struct str from, struct buf *to)
+{
+    static const char *const clean[][2] = {
+        { " .", "." },   { " ?", "?" },     { " !", "!" },     { " ,", "," },
+        { " ' ", "'" },  { " n't", "n't" }, { " 'm", "'m" },   { " do not", " don't" },
+        { " 's", "'s" }, { " 've", "'ve" }, { " 're", "'re" },
+    };
+    if (str_starts(from, r->a)) {
+        buf_append(to, from.data + r->a.len, from.len - r->a.len);
+    } else {
+        buf_byte(to, ' ');
+        buf_str(to, from);
+    }
+    for (size_t i = 0; r->flags & RULE_CLEAN_UP && i < COUNT_OF(clean); i++) {
+        CLEANUP(buf_fini) struct buf made = { 0 };
+        const struct text_rule replace = { .kind = RULE_REPLACE,
+                                           .a = str_from(clean[i][0]),
+                                           .b = str_from(clean[i][1]) };
+        if (str_find(buf_view(to), replace.a) == SIZE_MAX) continue;
+        decode_replace(&replace, buf_view(to), &made);
+        buf_clear(to);
+        buf_str(to, buf_view(&made));
+    }
+}
+
+/* Applies one decode rule to the bytes of a token. */
+static void decode_by(const struct text_rule *r, struct str from, struct buf *to)
+{
+    if (r->kind == RULE_REPLACE) {
+        decode_replace(r, from, to);
+    } else if (r->kind == RULE_WORDPIECE) {
+        decode_wordpiece(r, from, to);
+    } else { /* the others but RULE_BLANK are of the whole text */
+        if (r->kind == RULE_BLANK) buf_byte(to, ' ');
+        buf_str(to, from);
+    }
+}
+
+#define DECODED_GROWTH 4 /* a token's bytes are at most so many times its text, and a few */
+#define DECODED_MORE 16
+
+static int decode_token(struct vocab *v, struct vocab_token *t, uint32_t id, struct err *err)
+{
+    CLEANUP(buf_fini) struct buf a = { 0 };
+    CLEANUP(buf_fini) struct buf b = { 0 };
+    buf_str(&a, vocab_token_text(t));
+    for (size_t i = 0; i < v->decode.count && a.rc == 0; i++) {
+        buf_clear(&b);
+        decode_by(&v->decode.list[i], buf_view(&a), &b);
+        struct buf made = b;
+        b = a;
+        a = made;
+    }
+    if (a.rc < 0) return err_set(err, a.rc, "no memory for the vocabulary");
+    if (a.len > (size_t)DECODED_GROWTH * t->text_len + DECODED_MORE)
+        return err_set(err, -E2BIG, "token %u of %u bytes decodes to %zu", id, t->text_len, a.len);
+    struct str bytes = arena_str(&v->arena, buf_view(&a));
+    if (!bytes.data) return err_set(err, -ENOMEM, "no memory for the vocabulary");
+    t->bytes = bytes.data;
+    t->bytes_len = (uint32_t)bytes.len;
+    return 0;
+}
+
 static int set_bytes(struct vocab *v, struct vocab_token *t, uint32_t id, struct err *err)
 {
     t->bytes = t->text;
     t->bytes_len = t->text_len;
-    if (t->type != TOKEN_NORMAL && t->type != TOKEN_BYTE) return 0;
+    bool in_alphabet = v->kind->alphabet && t->type == TOKEN_NORMAL;
+    if (t->type != TOKEN_BYTE && !in_alphabet)
+        return v->decode.count > 0 ? decode_token(v, t, id, err) : 0;
     char *bytes = arena_alloc(&v->arena, t->text_len + 1);
     if (!bytes) return err_set(err, -ENOMEM, "no memory for the vocabulary");
     if (t->type == TOKEN_BYTE) {
@@ -136,6 +207,9 @@ static int copy_tokens(struct vocab *v, const struct vocab_parts *p, struct err 
         t->text = text.data;
         t->text_len = (uint32_t)text.len;
         t->type = type == TOKEN_USER_DEFINED && looks_like_marker(text) ? TOKEN_CONTROL : type;
+        t->added = p->added_count ? p->added[i] : 0;
+        if (t->added & ~TOKEN_ADDED_FLAGS)
+            return err_set(err, -EINVAL, "token %u is added with unknown flags %u", i, t->added);
         int rc = set_bytes(v, t, i, err);
         if (rc < 0) return rc;
     }
@@ -148,6 +222,9 @@ static int copy_tokens(struct vocab *v, const struct vocab_parts *p, struct err 
     v->scores = arena_array(&v->arena, p->score_count, sizeof *v->scores);
     if (!v->scores) return err_set(err, -ENOMEM, "no memory for the vocabulary");
     memcpy(v->scores, p->scores, p->score_count * sizeof *v->scores);
+    for (uint32_t i = 0; i < v->token_count; i++)
+        if (!isfinite(v->scores[i]))
+            return err_set(err, -EINVAL, "the score of token %u is no number", i);
     return 0;
 }
 
@@ -172,6 +249,7 @@ static int index_texts(struct vocab *v, struct err *err)
     v->by_text_mask = slots - 1;
     for (uint32_t i = 0; i < v->token_count; i++) {
         struct str text = vocab_token_text(&v->tokens[i]);
+        if (text.len == 0 && v->tokens[i].type == TOKEN_UNUSED) continue; /* a gap between ids */
         uint32_t slot = text_slot(v, text);
         if (v->by_text[slot] != VOCAB_NONE)
             return err_set(err, -EINVAL, "tokens %u and %u are both \"" STR_FMT "\"",
@@ -257,11 +335,29 @@ static int copy_special(struct vocab *v, const struct vocab_special *s, struct e
     return 0;
 }
 
-static int compare_markers(const void *a, const void *b, void *context)
+/* Copies the frame of a raw prompt; begin and end tokens that the file asks for stand outermost. */
+static int copy_frame(struct vocab *v, const struct vocab_parts *p, struct err *err)
 {
-    const struct vocab *v = context;
-    return str_cmp(vocab_token_text(&v->tokens[*(const uint32_t *)a]),
-                   vocab_token_text(&v->tokens[*(const uint32_t *)b]));
+    if (p->before_count > VOCAB_FRAME_MAX || p->after_count > VOCAB_FRAME_MAX)
+        return err_set(err, -E2BIG, "more than %d tokens before or behind a prompt",
+                       VOCAB_FRAME_MAX);
+    for (uint32_t i = 0; i < p->before_count + p->after_count; i++) {
+        uint32_t id = i < p->before_count ? p->before[i] : p->after[i - p->before_count];
+        if (id >= v->token_count)
+            return err_set(err, -EINVAL, "token %u of a prompt's frame is not there", id);
+    }
+    const struct vocab_special *s = &v->special;
+    memcpy(v->before, p->before, sizeof v->before);
+    memcpy(v->after, p->after, sizeof v->after);
+    v->before_count = p->before_count;
+    v->after_count = p->after_count;
+    if (s->add_bos) v->frame_before[v->frame_before_count++] = s->bos;
+    for (uint32_t i = 0; i < p->before_count; i++)
+        v->frame_before[v->frame_before_count++] = p->before[i];
+    for (uint32_t i = 0; i < p->after_count; i++)
+        v->frame_after[v->frame_after_count++] = p->after[i];
+    if (s->add_eos) v->frame_after[v->frame_after_count++] = s->eos;
+    return 0;
 }
 
 static bool is_marker(const struct vocab_token *t)
@@ -270,125 +366,142 @@ static bool is_marker(const struct vocab_token *t)
            (t->type == TOKEN_CONTROL || t->type == TOKEN_USER_DEFINED || t->type == TOKEN_UNKNOWN);
 }
 
+/* Adds a marker; one that is searched for in the normalised text is normalised itself. */
+static int add_marker(struct vocab *v, uint32_t id, struct err *err)
+{
+    const struct vocab_token *t = &v->tokens[id];
+    if (!(t->added & TOKEN_NORMALIZED)) {
+        lexicon_add(&v->markers, vocab_token_text(t), id);
+        return 0;
+    }
+    CLEANUP(normal_text_fini) struct normal_text normal = { 0 };
+    int rc = normalizer_run(v->normal, vocab_token_text(t), NULL, v->keep_bytes, &normal);
+    if (rc < 0) return err_set(err, rc, "token %u cannot be normalised", id);
+    if (normal.text.len == 0) return 0; /* nothing is left to search for */
+    if (normal.text.len > (size_t)DECODED_GROWTH * t->text_len + DECODED_MORE)
+        return err_set(err, -E2BIG, "token %u of %u bytes is %zu when normalised", id, t->text_len,
+                       normal.text.len);
+    struct str text = arena_str(&v->arena, buf_view(&normal.text));
+    if (!text.data) return err_set(err, -ENOMEM, "no memory for the vocabulary");
+    lexicon_add(&v->normal_markers, text, id);
+    return 0;
+}
+
 static int sort_markers(struct vocab *v, struct err *err)
 {
-    for (uint32_t i = 0; i < v->token_count; i++)
-        v->marker_count += is_marker(&v->tokens[i]);
-    v->markers = arena_array(&v->arena, v->marker_count, sizeof *v->markers);
-    if (!v->markers) return err_set(err, -ENOMEM, "no memory for the vocabulary");
-    uint32_t count = 0;
+    uint32_t raw = 0, normal = 0;
     for (uint32_t i = 0; i < v->token_count; i++) {
         if (!is_marker(&v->tokens[i])) continue;
-        v->markers[count++] = i;
-        v->marker_start = (unsigned char)v->tokens[i].text[0];
-        v->marker_start_count += !v->marker_starts[v->marker_start];
-        v->marker_starts[v->marker_start] = true;
+        *(v->tokens[i].added & TOKEN_NORMALIZED ? &normal : &raw) += 1;
     }
-    qsort_r(v->markers, count, sizeof *v->markers, compare_markers, v);
-    return 0;
-}
-
-static bool is_word_part(const struct vocab *v, uint32_t id)
-{
-    return v->tokens[id].type == TOKEN_NORMAL;
-}
-
-static uint64_t pair_of(uint32_t left, uint32_t right)
-{
-    return (uint64_t)left << VOCAB_ID_BITS | right;
-}
-
-/* Returns the slot that holds the pair, or the empty one where it would go. */
-static uint64_t *pair_slot(const struct vocab *v, uint64_t pair)
-{
-    size_t mask = (UINT64_C(1) << (64 - v->pair_shift)) - 1;
-    size_t at = (size_t)((pair * UINT64_C(0x9E3779B97F4A7C15)) >> v->pair_shift);
-    uint64_t probes = 1;
-    while (v->pairs[at] != VOCAB_PAIR_NONE && v->pairs[at] >> VOCAB_RANK_BITS != pair) {
-        at = (at + 1) & mask;
-        probes++;
-    }
-    work_add(probes);
-    return &v->pairs[at];
-}
-
-uint32_t vocab_pair_rank(const struct vocab *v, uint32_t left, uint32_t right)
-{
-    uint64_t found = *pair_slot(v, pair_of(left, right));
-    return found == VOCAB_PAIR_NONE ? UINT32_MAX : found & ((1u << VOCAB_RANK_BITS) - 1);
-}
-
-/* Indexes the pairs that may be joined. A pair is one word of memory, so that a search for a pair that may
- * not be joined, as most are, costs one cache line. */
-static int index_pairs(struct vocab *v, struct err *err)
-{
-    uint32_t bits = 4;
-    while (UINT64_C(1) << bits < 2 * (uint64_t)v->merge_count)
-        bits++;
-    v->pair_shift = 64 - bits;
-    v->pairs = arena_array(&v->arena, (size_t)1 << bits, sizeof *v->pairs);
-    if (!v->pairs) return err_set(err, -ENOMEM, "no memory for the merges");
-    memset(v->pairs, 0xFF, sizeof *v->pairs << bits);
-    for (uint32_t i = 0; i < v->merge_count; i++) {
-        const struct vocab_merge *m = &v->merges[i];
-        if (!is_word_part(v, m->left) || !is_word_part(v, m->right) || !is_word_part(v, m->joined))
-            continue;
-        uint64_t pair = pair_of(m->left, m->right), *slot = pair_slot(v, pair);
-        if (*slot == VOCAB_PAIR_NONE) /* of two equal pairs the better rank counts */
-            *slot = pair << VOCAB_RANK_BITS | i;
-    }
-    return 0;
-}
-
-static int index_words(struct vocab *v, struct err *err)
-{
-    uint32_t slots = 4;
-    while (slots < 2 * v->token_count)
-        slots *= 2;
-    v->words = arena_array(&v->arena, slots, sizeof *v->words);
-    v->memos = arena_array(&v->arena, VOCAB_MEMOS, sizeof *v->memos);
-    if (!v->words || !v->memos) return err_set(err, -ENOMEM, "no memory for the vocabulary");
-    memset(v->words, 0xFF, slots * sizeof *v->words);
-    v->word_mask = slots - 1;
-    memset(v->memos, 0, VOCAB_MEMOS * sizeof *v->memos);
+    int rc = lexicon_init(&v->markers, &v->arena, raw);
+    if (rc == 0) rc = lexicon_init(&v->normal_markers, &v->arena, normal);
+    if (rc < 0) return err_set(err, rc, "no memory for the vocabulary");
     for (uint32_t i = 0; i < v->token_count; i++) {
-        const struct vocab_token *t = &v->tokens[i];
-        /* No merge makes a token that is not written in the alphabet. */
-        if (t->type != TOKEN_NORMAL || t->bytes == t->text) continue;
-        struct str word = vocab_bytes(v, i);
-        if (word.len == 0) continue;
-        const struct vocab_key key = vocab_key_of(word);
-        struct vocab_word *w = vocab_word_slot(v, word, &key);
-        *w = (struct vocab_word){ .tail = key.tail, .head = key.head };
-        atomic_init(&w->token, i | (uint32_t)WORD_UNKNOWN << VOCAB_STATE_SHIFT);
+        rc = is_marker(&v->tokens[i]) ? add_marker(v, i, err) : 0;
+        if (rc < 0) return rc;
     }
+    lexicon_sort(&v->markers);
+    lexicon_sort(&v->normal_markers);
     return 0;
 }
 
-/* Makes the tables of byte-level BPE. Merging starts from tokens of one byte and joins pairs; only normal
- * tokens take part, so no sequence of merges ends in a control token. */
-static int finish_gpt2(struct vocab *v, struct err *err)
+/* ---- rules ---- */
+
+static int copy_rule_list(struct vocab *v, enum text_rules_use use, struct text_rules from,
+                          struct text_rules *to, struct err *err)
 {
-    memset(v->byte_token, 0xFF, sizeof v->byte_token);
-    for (uint32_t i = 0; i < v->token_count; i++) {
-        const struct vocab_token *t = &v->tokens[i];
-        bool one = t->bytes_len == 1 && (t->type == TOKEN_NORMAL || t->type == TOKEN_BYTE);
-        uint32_t *at = one ? &v->byte_token[(unsigned char)t->bytes[0]] : NULL;
-        if (at && (*at == VOCAB_NONE || t->type == TOKEN_NORMAL)) *at = i;
+    int rc = text_rules_check(use, from, err);
+    if (rc < 0) return rc;
+    struct text_rule *list = arena_array(&v->arena, from.count, sizeof *list);
+    if (!list) return err_set(err, -ENOMEM, "no memory for the vocabulary");
+    for (size_t i = 0; i < from.count; i++) {
+        list[i] = from.list[i];
+        list[i].a = arena_str(&v->arena, from.list[i].a);
+        list[i].b = arena_str(&v->arena, from.list[i].b);
+        if (!list[i].a.data || !list[i].b.data)
+            return err_set(err, -ENOMEM, "no memory for the vocabulary");
     }
-    /* A byte that has no token is encoded as U+FFFD, so at least that must have its bytes. */
-    static const uint8_t replacement[] = { 0xEF, 0xBF, 0xBD };
-    for (size_t i = 0; i < sizeof replacement; i++)
-        if (v->byte_token[replacement[i]] == VOCAB_NONE)
-            return err_set(err, -EINVAL, "no token for the byte %02x", replacement[i]);
-    int rc = index_pairs(v, err);
-    return rc < 0 ? rc : index_words(v, err);
+    *to = (struct text_rules){ list, from.count };
+    return 0;
+}
+
+static int copy_rules(struct vocab *v, const struct vocab_parts *p, struct err *err)
+{
+    if (p->flags & ~VOCAB_FLAGS)
+        return err_set(err, -EINVAL, "the vocabulary has unknown flags %x", p->flags);
+    if (p->word_chars_max > VOCAB_WORD_CHARS_MAX)
+        return err_set(err, -E2BIG, "words of %u characters: at most %d", p->word_chars_max,
+                       VOCAB_WORD_CHARS_MAX);
+    if (p->continuing.len > TEXT_RULE_TEXT_MAX)
+        return err_set(err, -E2BIG, "a mark of %zu bytes for word pieces", p->continuing.len);
+    v->flags = p->flags;
+    v->keep_bytes = v->kind->alphabet || v->flags & VOCAB_BYTE_FALLBACK;
+    v->word_chars_max = p->word_chars_max ? p->word_chars_max : UINT32_MAX;
+    v->continuing_mark = arena_str(&v->arena, p->continuing);
+    if (!v->continuing_mark.data) return err_set(err, -ENOMEM, "no memory for the vocabulary");
+    int rc = copy_rule_list(v, TEXT_RULES_NORMAL, p->normal, &v->normal, err);
+    if (rc == 0) rc = copy_rule_list(v, TEXT_RULES_CUT, p->cut, &v->cut, err);
+    if (rc == 0) rc = copy_rule_list(v, TEXT_RULES_DECODE, p->decode, &v->decode, err);
+    for (size_t i = 0; i < v->decode.count && rc == 0; i++) {
+        uint8_t kind = v->decode.list[i].kind;
+        if (kind == RULE_STRIP_TEXT) v->lead = LEAD_STRIP_TEXT;
+        if (kind == RULE_DROP_FIRST) v->lead = LEAD_DROP_FIRST;
+        if (kind == RULE_WORDPIECE || kind == RULE_BLANK) v->first_as_written = true;
+    }
+    return rc;
+}
+
+/* Returns true if no word longer than its normalised form by more than some factor exists, so that the
+ * number of ids bounds the bytes of a text. */
+static bool shrinks_little(const struct text_rule *r)
+{
+    if (r->kind >= RULE_NFC && r->kind <= RULE_LOWER) return true;
+    if (r->kind == RULE_REPLACE) return !(r->flags & RULE_RUNS) && r->b.len >= r->a.len;
+    return r->kind == RULE_PREPEND;
+}
+
+#define SHRINK_MAX 4 /* four bytes become one: a mathematical letter */
+
+static void bound_text(struct vocab *v)
+{
+    bool bounded = v->keep_bytes && !(v->flags & VOCAB_FUSE_UNKNOWN);
+    uint32_t factor = 1;
+    for (size_t i = 0; i < v->normal.count; i++) {
+        bounded = bounded && shrinks_little(&v->normal.list[i]);
+        factor = SHRINK_MAX;
+    }
+    for (size_t i = 0; i < v->cut.count; i++)
+        if (v->cut.list[i].behavior == BEHAVIOR_REMOVED) bounded = false;
+    for (uint32_t i = 0; i < v->token_count; i++)
+        if (v->tokens[i].added & (TOKEN_LSTRIP | TOKEN_RSTRIP)) bounded = false;
+    v->text_bytes_max = bounded ? factor * v->token_bytes_max : UINT32_MAX;
 }
 
 static void put_str(struct buf *out, struct str s)
 {
     buf_u32(out, (uint32_t)s.len);
     buf_str(out, s);
+}
+
+static void put_rules(struct buf *out, struct text_rules rules)
+{
+    buf_u32(out, (uint32_t)rules.count);
+    for (size_t i = 0; i < rules.count; i++) {
+        const struct text_rule *r = &rules.list[i];
+        buf_byte(out, (char)r->kind);
+        buf_byte(out, (char)r->flags);
+        buf_byte(out, (char)r->behavior);
+        put_str(out, r->a);
+        put_str(out, r->b);
+    }
+}
+
+static void put_ids(struct buf *out, const uint32_t *ids, uint32_t count)
+{
+    buf_u32(out, count);
+    for (uint32_t i = 0; i < count; i++)
+        buf_u32(out, ids[i]);
 }
 
 int vocab_write(const struct vocab *v, struct buf *out)
@@ -400,6 +513,8 @@ int vocab_write(const struct vocab *v, struct buf *out)
         put_str(out, vocab_token_text(&v->tokens[i]));
     for (uint32_t i = 0; i < v->token_count; i++)
         buf_byte(out, (char)v->tokens[i].type);
+    for (uint32_t i = 0; i < v->token_count; i++)
+        buf_byte(out, (char)v->tokens[i].added);
     buf_u32(out, v->scores ? v->token_count : 0);
     if (v->scores) buf_append(out, v->scores, v->token_count * sizeof *v->scores);
     buf_u32(out, v->merge_count);
@@ -413,17 +528,35 @@ int vocab_write(const struct vocab *v, struct buf *out)
         buf_u32(out, ids[i]);
     buf_byte(out, (char)s->add_bos);
     buf_byte(out, (char)s->add_eos);
+    buf_u32(out, v->flags);
+    put_rules(out, v->normal);
+    put_rules(out, v->cut);
+    put_rules(out, v->decode);
+    put_str(out, v->continuing_mark);
+    buf_u32(out, v->word_chars_max == UINT32_MAX ? 0 : v->word_chars_max);
+    put_ids(out, v->before, v->before_count);
+    put_ids(out, v->after, v->after_count);
     return out->rc;
 }
 
-/* Returns the bound of the arena: each token twice with padding, the arrays, the indexes. */
+static size_t rules_bytes(struct text_rules rules)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < min_size(rules.count, TEXT_RULES_MAX); i++)
+        bytes += sizeof(struct text_rule) + rules.list[i].a.len + rules.list[i].b.len + 64;
+    return bytes;
+}
+
+/* Returns the bound of the arena: each token with what it decodes to and its normalised form, the arrays,
+ * the indexes. */
 static size_t arena_bound(const struct vocab_parts *p)
 {
     size_t text = 0;
     for (size_t i = 0; i < p->token_count; i++)
-        text += 2 * p->tokens[i].len;
+        text += (1 + 2 * DECODED_GROWTH) * p->tokens[i].len;
     size_t merge = sizeof(struct vocab_merge) + 4 * sizeof(uint64_t);
-    return text + p->token_count * 352 + p->merge_count * merge + (1u << 20);
+    size_t rules = rules_bytes(p->normal) + rules_bytes(p->cut) + rules_bytes(p->decode);
+    return text + rules + p->token_count * 512 + p->merge_count * merge + (1u << 20);
 }
 
 int vocab_build(const struct vocab_parts *parts, struct vocab **ret, struct err *err)
@@ -434,13 +567,16 @@ int vocab_build(const struct vocab_parts *parts, struct vocab **ret, struct err 
     if (!v) return err_set(err, -ENOMEM, "no memory for the vocabulary");
     arena_init(&v->arena, arena_bound(parts));
     rc = find_names(v, parts, err);
+    if (rc == 0) rc = copy_rules(v, parts, err);
     if (rc == 0) rc = copy_tokens(v, parts, err);
     if (rc == 0) rc = index_texts(v, err);
     if (rc == 0) rc = copy_merges(v, parts, err);
     if (rc == 0) rc = copy_special(v, &parts->special, err);
+    if (rc == 0) rc = copy_frame(v, parts, err);
     if (rc == 0) rc = sort_markers(v, err);
     if (rc == 0) rc = v->kind->finish(v, err);
     if (rc < 0) return rc;
+    bound_text(v);
     *ret = TAKE(v);
     return 0;
 }
@@ -459,7 +595,19 @@ uint32_t vocab_count(const struct vocab *v)
 
 uint32_t vocab_token_bytes_max(const struct vocab *v)
 {
-    return v->token_bytes_max;
+    return v->text_bytes_max;
+}
+
+size_t vocab_before(const struct vocab *v, const uint32_t **ret)
+{
+    *ret = v->frame_before;
+    return v->frame_before_count;
+}
+
+size_t vocab_after(const struct vocab *v, const uint32_t **ret)
+{
+    *ret = v->frame_after;
+    return v->frame_after_count;
 }
 
 const struct vocab_special *vocab_special(const struct vocab *v)
@@ -474,7 +622,7 @@ struct str vocab_kind(const struct vocab *v)
 
 struct str vocab_pre(const struct vocab *v)
 {
-    return str_from(v->pre->name);
+    return v->pre ? str_from(v->pre->name) : (struct str){ 0 };
 }
 
 struct str vocab_text(const struct vocab *v, uint32_t id)

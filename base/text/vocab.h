@@ -8,11 +8,14 @@
  *               and a refusal names the fault
  *           (2) kinds and pre-tokenizers are rows of tables; an unknown name is refused with
  *               the known ones
+ * Kinds:    gpt2 (byte-level BPE), bpe (BPE of characters by merges), llama (SentencePiece's BPE by scores),
+ *           t5 (Unigram by scores), bert (WordPiece), wordlevel
  */
 #pragma once
 #include "base/core/err.h"
 #include "base/core/own.h"
 #include "base/core/str.h"
+#include "base/text/text_rules.h"
 
 #define VOCAB_TOKENS_MAX (1u << 20) /* largest known vocabularies hold 262,144 */
 #define VOCAB_MERGES_MAX (2u << 20)
@@ -31,6 +34,28 @@ enum token_type {
     TOKEN_TYPE_COUNT
 };
 
+/* How a token that is searched for literally is found; bits of vocab_parts.added, named as in
+ * tokenizer.json. */
+enum {
+    TOKEN_LSTRIP = 1,      /* takes the white space before it */
+    TOKEN_RSTRIP = 2,      /* and behind it */
+    TOKEN_SINGLE_WORD = 4, /* only between characters that are no part of a word */
+    TOKEN_NORMALIZED = 8,  /* in the normalised text, by its normalised form */
+    TOKEN_ADDED_FLAGS = 15
+};
+
+/* Flags of a vocabulary. */
+enum {
+    VOCAB_CUT_RULES = 1,     /* words come from `cut` even for a kind that has `pre` */
+    VOCAB_BYTE_FALLBACK = 2, /* a character without a token becomes its bytes' tokens <0xNN> */
+    VOCAB_FUSE_UNKNOWN = 4,  /* neighbouring unknown characters are one unknown token */
+    VOCAB_WHOLE_WORDS = 8,   /* a word that is a token is taken without merging */
+    VOCAB_FLAGS = 15
+};
+
+#define VOCAB_FRAME_MAX 8         /* tokens before and behind a prompt */
+#define VOCAB_WORD_CHARS_MAX 1000 /* most that a vocabulary may take as the longest word */
+
 /* The ids of special tokens; VOCAB_NONE where the model has none. */
 struct vocab_special {
     uint32_t bos, eos, eot, pad, unk;
@@ -45,19 +70,44 @@ struct vocab_special {
  * also with full-width bars) is treated as control: some files mislabel their turn markers, and a
  * user must not be able to write one. */
 struct vocab_parts {
-    struct str kind;          /* "gpt2": byte-level BPE */
-    struct str pre;           /* "gpt-2", "llama-bpe", "qwen2", ...: vocab_pre_name */
+    struct str kind;          /* "gpt2": byte-level BPE; "llama", "t5", ...: vocab_kind_name */
+    struct str pre;           /* "gpt-2", "llama-bpe", "qwen2", ...: vocab_pre_name; gpt2 only */
     const struct str *tokens; /* as in the file: normal tokens in the byte alphabet of GPT-2 */
     size_t token_count;
     const uint8_t *types;      /* enum token_type; NULL with type_count 0: all normal */
     size_t type_count;         /* 0 or token_count */
-    const float *scores;       /* kept for kinds that use them; may be absent */
+    const double *scores;      /* finite; kept for kinds that use them; may be absent */
     size_t score_count;        /* 0 or token_count */
+    const uint8_t *added;      /* TOKEN_LSTRIP ...; may be absent */
+    size_t added_count;        /* 0 or token_count */
     const struct str *merges;  /* "left right", best first */
     const uint32_t *merge_ids; /* or, instead of the texts: left id, right id, left id, ... */
     size_t merge_count;
     struct vocab_special special; /* eot VOCAB_NONE: searched by its usual names */
+
+    uint32_t flags;                        /* VOCAB_CUT_RULES ... */
+    struct text_rules normal, cut, decode; /* text_rules.h */
+    struct str
+        continuing; /* bert: marks a piece that continues a word; empty: U+2581 marks the others */
+    uint32_t word_chars_max; /* bert: a longer word is unknown; 0: no bound */
+    uint32_t before[VOCAB_FRAME_MAX],
+        after[VOCAB_FRAME_MAX]; /* of a prompt, beside add_bos, add_eos */
+    uint32_t before_count, after_count;
 };
+
+/* Sets flags and rules of a kind of GGUF, for which the file gives a few switches instead of rules.
+ * `storage` must live until vocab_build returns. Does nothing for gpt2. */
+struct vocab_gguf_rules {
+    struct text_rule normal[4], cut[2], decode[2];
+};
+
+struct vocab_gguf_switches {
+    bool add_space_prefix, remove_extra_whitespaces;
+    struct str charsmap; /* empty: none */
+};
+
+void vocab_rules_of_gguf(struct vocab_parts *parts, const struct vocab_gguf_switches *switches,
+                         struct vocab_gguf_rules *storage);
 
 struct vocab;
 
@@ -68,14 +118,20 @@ void vocab_free(struct vocab *v);
 CLEANUP_FREEP(vocab, struct vocab)
 
 uint32_t vocab_count(const struct vocab *v);
-uint32_t vocab_token_bytes_max(const struct vocab *v); /* bytes of the longest token; > 0 */
+
+/* Returns the most bytes of a text that one id can stand for, at least 1; UINT32_MAX: no bound. */
+uint32_t vocab_token_bytes_max(const struct vocab *v);
 const struct vocab_special *vocab_special(const struct vocab *v);
 struct str vocab_kind(const struct vocab *v);
 struct str vocab_pre(const struct vocab *v);
 
+/* Return the ids that go before and behind a raw prompt. */
+size_t vocab_before(const struct vocab *v, const uint32_t **ret);
+size_t vocab_after(const struct vocab *v, const uint32_t **ret);
+
 /* These describe a token; for id >= vocab_count they return empty text and TOKEN_UNUSED. */
 struct str vocab_text(const struct vocab *v, uint32_t id);  /* as in the file */
-struct str vocab_bytes(const struct vocab *v, uint32_t id); /* the bytes that it decodes to */
+struct str vocab_bytes(const struct vocab *v, uint32_t id); /* what it decodes to inside a text */
 enum token_type vocab_type(const struct vocab *v, uint32_t id);
 
 /* Returns the token that is written as `text` in the file, or VOCAB_NONE. */

@@ -8,7 +8,9 @@
 #include "base/core/buf.h"
 #include "base/core/hash.h"
 #include "base/core/work.h"
+#include "base/text/lexicon.h"
 #include "base/text/pretokenizer.h"
+#include "base/text/tokenizer.h"
 #include "base/text/vocab.h"
 
 #include <stdatomic.h>
@@ -16,8 +18,12 @@
 struct vocab_token {
     const char *text, *bytes;
     uint32_t text_len, bytes_len; /* bytes may be text itself */
-    uint8_t type;
+    uint8_t type, added;          /* TOKEN_LSTRIP ... */
 };
+
+#define VOCAB_BLANK_MARK "\xE2\x96\x81" /* U+2581, how SentencePiece writes a blank */
+
+struct word_scratch;
 
 /* A kind of tokenizer: one way of building words from tokens. `finish` makes the checks and the tables
  * that only this kind needs. */
@@ -25,7 +31,15 @@ struct vocab_kind {
     const char *name; /* tokenizer.ggml.model */
     const char *about;
     int (*finish)(struct vocab *v, struct err *err);
+    int (*encode)(const struct vocab *v, struct word_scratch *scratch, struct str word,
+                  struct ids *out);
+    bool alphabet; /* normal tokens are written in the byte alphabet */
 };
+
+const struct vocab_kind *vocab_kind_find(struct str name); /* NULL when there is none */
+
+/* Blanks at the start of a text that its first tokens do not write. */
+enum vocab_lead { LEAD_KEPT, LEAD_STRIP_TEXT, LEAD_DROP_FIRST };
 
 /* Two tokens that are joined, and the token that they become. The place in the list is the rank. */
 struct vocab_merge {
@@ -79,7 +93,24 @@ struct vocab {
     const struct pretokenizer *pre;
     struct vocab_token *tokens;
     uint32_t token_count;
-    float *scores; /* NULL when the file had none */
+    double *scores; /* NULL when the file had none */
+    double score_min;
+    uint32_t *score_rank; /* llama: by falling score, equal for equal scores */
+    uint32_t flags;
+    struct text_rules normal, cut, decode;
+    struct str continuing_mark;
+    uint32_t word_chars_max;
+    uint32_t before[VOCAB_FRAME_MAX], after[VOCAB_FRAME_MAX]; /* as given */
+    uint32_t before_count, after_count;
+    uint32_t frame_before[VOCAB_FRAME_MAX + 1],
+        frame_after[VOCAB_FRAME_MAX + 1]; /* with bos, eos */
+    uint32_t frame_before_count, frame_after_count;
+    bool keep_bytes; /* invalid UTF-8 keeps its bytes; else it is U+FFFD before words are made */
+    enum vocab_lead lead;
+    bool first_as_written;     /* the first token of a text writes its own text */
+    bool blank_breaks;         /* no token crosses from another character to U+2581 */
+    struct lexicon lexicon;    /* t5: pieces; bert: pieces that begin a word */
+    struct lexicon continuing; /* bert: pieces that continue one */
     struct vocab_merge *merges;
     uint32_t merge_count;
     struct vocab_special special;
@@ -93,13 +124,10 @@ struct vocab {
     struct vocab_memo *memos;
     uint32_t byte_token[256]; /* VOCAB_NONE where the vocabulary has no token for the byte */
     uint32_t token_bytes_max; /* of the longest token, at least 1 */
+    uint32_t text_bytes_max;  /* of a text that one id may stand for */
 
-    /* Tokens that are searched for literally in a text, sorted bytewise: an implicit trie. */
-    uint32_t *markers;
-    uint32_t marker_count;
-    bool marker_starts[256]; /* some marker begins with that byte */
-    unsigned marker_start_count;
-    unsigned char marker_start; /* one of them */
+    /* Tokens that are searched for literally: in the text, and in the normalised text. */
+    struct lexicon markers, normal_markers;
 };
 
 #define VOCAB_ID_BITS 20
@@ -107,6 +135,9 @@ struct vocab {
 #define VOCAB_PAIR_NONE UINT64_MAX
 _Static_assert(VOCAB_TOKENS_MAX <= 1u << VOCAB_ID_BITS, "an id fits into a pair");
 _Static_assert(VOCAB_MERGES_MAX <= 1u << VOCAB_RANK_BITS, "a rank fits behind a pair");
+
+/* Returns true for a token that merging may make. */
+bool vocab_is_word_part(const struct vocab *v, uint32_t id);
 
 /* Returns the rank of a pair of neighbours, or UINT32_MAX if they may not be joined. */
 uint32_t vocab_pair_rank(const struct vocab *v, uint32_t left, uint32_t right);

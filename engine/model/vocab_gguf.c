@@ -10,13 +10,16 @@
 
 struct arrays {
     uint8_t *types;
-    float *scores;
+    double *scores;
+    char *charsmap;
+    struct vocab_gguf_rules rules;
 };
 
 static void arrays_fini(struct arrays *a)
 {
     free(a->types);
     free(a->scores);
+    free(a->charsmap);
 }
 
 static int absent_is_fine(int rc)
@@ -62,13 +65,25 @@ static int read_scores(const struct gguf *g, struct vocab_parts *parts, struct a
     const struct gguf_value *v;
     int rc = gguf_get_array(g, "tokenizer.ggml.scores", GGUF_F32, &v, err);
     if (rc < 0) return absent_is_fine(rc);
-    size_t bytes = v->array.count * sizeof *a->scores;
-    a->scores = malloc(bytes + 1);
+    a->scores = calloc(v->array.count + 1, sizeof *a->scores);
     if (!a->scores) return err_set(err, -ENOMEM, "no memory for %zu scores", v->array.count);
-    memcpy(a->scores, v->array.items, bytes);
+    for (size_t i = 0; i < v->array.count; i++) {
+        float score;
+        memcpy(&score, v->array.items + i * sizeof score, sizeof score);
+        a->scores[i] = score;
+    }
     parts->scores = a->scores;
     parts->score_count = v->array.count;
     return 0;
+}
+
+/* What files of a kind leave out. */
+static void default_special(struct str kind, struct vocab_special *s)
+{
+    if (str_eq(kind, STR("llama")))
+        *s = (struct vocab_special){ 1, 2, VOCAB_NONE, VOCAB_NONE, 0, true, false };
+    if (str_eq(kind, STR("t5")))
+        *s = (struct vocab_special){ VOCAB_NONE, 1, VOCAB_NONE, 0, 2, false, true };
 }
 
 static int read_special(const struct gguf *g, struct vocab_special *s, struct err *err)
@@ -83,7 +98,6 @@ static int read_special(const struct gguf *g, struct vocab_special *s, struct er
         { "tokenizer.ggml.padding_token_id", &s->pad },
         { "tokenizer.ggml.unknown_token_id", &s->unk },
     };
-    *s = VOCAB_SPECIAL_NONE;
     int rc = 0;
     for (size_t i = 0; i < COUNT_OF(ids) && rc == 0; i++)
         rc = absent_is_fine(gguf_get_u32(g, ids[i].key, ids[i].to, err));
@@ -91,6 +105,66 @@ static int read_special(const struct gguf *g, struct vocab_special *s, struct er
         rc = absent_is_fine(gguf_get_bool(g, "tokenizer.ggml.add_bos_token", &s->add_bos, err));
     if (rc == 0)
         rc = absent_is_fine(gguf_get_bool(g, "tokenizer.ggml.add_eos_token", &s->add_eos, err));
+    return rc;
+}
+
+/* Reads an optional id of a frame and appends it. */
+static int read_frame(const struct gguf *g, const char *key, uint32_t *ids, uint32_t *count,
+                      struct err *err)
+{
+    int rc = gguf_get_u32(g, key, &ids[*count], err);
+    if (rc == 0) *count += 1;
+    return absent_is_fine(rc);
+}
+
+/* A BERT prompt stands between two tokens; the second key is spelled so in the files. */
+static int read_bert_frame(const struct gguf *g, struct vocab_parts *p, struct err *err)
+{
+    if (!str_eq(p->kind, STR("bert"))) return 0;
+    int rc = read_frame(g, "tokenizer.ggml.cls_token_id", p->before, &p->before_count, err);
+    if (rc == 0)
+        rc = read_frame(g, "tokenizer.ggml.seperator_token_id", p->after, &p->after_count, err);
+    if (p->before_count > 0) p->special.add_bos = false;
+    if (p->after_count > 0) p->special.add_eos = false;
+    return rc;
+}
+
+static int read_charsmap(const struct gguf *g, struct vocab_gguf_switches *switches,
+                         struct arrays *a, struct err *err)
+{
+    const char *key = "tokenizer.ggml.precompiled_charsmap";
+    const struct gguf_value *v = gguf_find(g, str_from(key));
+    if (!v) return 0;
+    bool bytes = v->type == GGUF_ARRAY && (v->array.type == GGUF_U8 || v->array.type == GGUF_I8);
+    if (!bytes)
+        return err_set(err, -EINVAL, STR_FMT ": key '%s' is no array of bytes", STR_ARG(g->file),
+                       key);
+    a->charsmap = malloc(v->array.count + 1);
+    if (!a->charsmap) return err_set(err, -ENOMEM, "no memory for the character map");
+    memcpy(a->charsmap, v->array.items, v->array.count);
+    switches->charsmap = str_of(a->charsmap, v->array.count);
+    return 0;
+}
+
+/* Reads the switches of the kinds of SentencePiece and BERT. */
+static int read_rules(const struct gguf *g, struct vocab_parts *p, struct arrays *a,
+                      struct err *err)
+{
+    struct vocab_gguf_switches switches = { .add_space_prefix = true,
+                                            .remove_extra_whitespaces = true };
+    const char *suffix = "tokenizer.ggml.treat_whitespace_as_suffix";
+    bool as_suffix = false;
+    int rc = absent_is_fine(
+        gguf_get_bool(g, "tokenizer.ggml.add_space_prefix", &switches.add_space_prefix, err));
+    if (rc == 0)
+        rc = absent_is_fine(gguf_get_bool(g, "tokenizer.ggml.remove_extra_whitespaces",
+                                          &switches.remove_extra_whitespaces, err));
+    if (rc == 0) rc = absent_is_fine(gguf_get_bool(g, suffix, &as_suffix, err));
+    if (rc == 0 && as_suffix)
+        rc = err_set(err, -ENOTSUP, STR_FMT ": key '%s': true is not supported", STR_ARG(g->file),
+                     suffix);
+    if (rc == 0) rc = read_charsmap(g, &switches, a, err);
+    if (rc == 0) vocab_rules_of_gguf(p, &switches, &a->rules);
     return rc;
 }
 
@@ -104,6 +178,8 @@ int vocab_from_gguf(const struct gguf *g, struct vocab **ret, struct err *err)
         *ret = NULL;
         return 0;
     }
+    parts.special = VOCAB_SPECIAL_NONE;
+    default_special(parts.kind, &parts.special);
     rc = read_texts(g, "tokenizer.ggml.tokens", &parts.tokens, &parts.token_count, err);
     if (rc < 0) return rc == -ENOENT ? -EINVAL : rc;
     rc = absent_is_fine(gguf_get_str(g, "tokenizer.ggml.pre", &parts.pre, err));
@@ -113,6 +189,8 @@ int vocab_from_gguf(const struct gguf *g, struct vocab **ret, struct err *err)
     if (rc == 0) rc = read_types(g, &parts, &a, err);
     if (rc == 0) rc = read_scores(g, &parts, &a, err);
     if (rc == 0) rc = read_special(g, &parts.special, err);
+    if (rc == 0) rc = read_bert_frame(g, &parts, err);
+    if (rc == 0) rc = read_rules(g, &parts, &a, err);
     if (rc < 0) return rc;
     rc = vocab_build(&parts, ret, err);
     return rc < 0 ? err_prefix(err, rc, STR_FMT ": vocabulary", STR_ARG(g->file)) : 0;

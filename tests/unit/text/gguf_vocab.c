@@ -44,6 +44,17 @@ static const struct str *get_strings(struct walk *w, struct arena *arena, size_t
     return strings;
 }
 
+static void read_scores(const char *data, struct arena *arena, size_t count, struct vocab_parts *p)
+{
+    double *scores = arena_array(arena, count, sizeof *scores);
+    for (size_t i = 0; i < count; i++) {
+        float score;
+        memcpy(&score, data + 4 * i, sizeof score);
+        scores[i] = score;
+    }
+    p->scores = scores, p->score_count = count;
+}
+
 static void read_array(struct walk *w, struct arena *arena, struct str key, struct vocab_parts *p)
 {
     uint32_t type = load_u32(get(w, 4));
@@ -55,6 +66,7 @@ static void read_array(struct walk *w, struct arena *arena, struct str key, stru
         return;
     }
     const char *data = get(w, type < TYPE_COUNT ? count * sizes[type] : UINT64_MAX);
+    if (!w->failed && str_eq(key, STR("tokenizer.ggml.scores"))) read_scores(data, arena, count, p);
     if (w->failed || !str_eq(key, STR("tokenizer.ggml.token_type"))) return;
     uint8_t *types = arena_alloc(arena, count);
     for (size_t i = 0; i < count; i++)
@@ -100,6 +112,8 @@ static struct vocab *build(struct str file, const char *path)
         struct str key = get_string(&w);
         read_value(&w, &arena, key, &parts);
     }
+    struct vocab_gguf_rules rules;
+    vocab_rules_of_gguf(&parts, &(struct vocab_gguf_switches){ .add_space_prefix = true }, &rules);
     struct vocab *v = NULL;
     struct err err = { "cut short" };
     if (w.failed || vocab_build(&parts, &v, &err) < 0) fprintf(stderr, "%s: %s\n", path, err.text);

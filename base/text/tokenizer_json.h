@@ -1,0 +1,30 @@
+/* tokenizer_json.h - reads the tokenizer of a Hugging Face repository: tokenizer.json and its companions.
+ *
+ * Layer:   base/text (base/core)
+ * Threads: pure; takes a second for 250,000 tokens
+ * Format:  tokenizer.json of the package `tokenizers` (version "1.0"); tokenizer_config.json and
+ *          chat_template.jinja of `transformers`
+ * Rules:   (1) a part that would change the ids and is not supported is refused with its JSON path and
+ *              its name (-ENOTSUP); nothing is ignored that has an effect
+ *          (2) the texts come from strangers: every count, id and reference is checked
+ *          (3) truncation and padding are not the tokenizer's business here and must be null
+ */
+#pragma once
+#include "base/text/chat_template.h"
+#include "base/text/vocab.h"
+
+#define TOKENIZER_JSON_BYTES_MAX ((size_t)64 << 20)
+#define TOKENIZER_CONFIG_BYTES_MAX ((size_t)4 << 20)
+
+/* The contents of the files; all borrowed for the call. Only the first must be there. */
+struct tokenizer_texts {
+    struct str tokenizer;     /* tokenizer.json */
+    struct str config;        /* tokenizer_config.json: special tokens, chat_template */
+    struct str chat_template; /* chat_template.jinja; goes before the one in `config` */
+};
+
+/* Builds the vocabulary and compiles the chat template (*ret_template is NULL when there is none); both
+ * are the caller's. -EINVAL: malformed or inconsistent, -ENOTSUP: a part that is not supported, -E2BIG: a
+ * bound, -ENOMEM; err names the file and the JSON path. On failure nothing is written. */
+int tokenizer_json_load(const struct tokenizer_texts *texts, struct vocab **ret,
+                        struct chat_template **ret_template, struct err *err);
