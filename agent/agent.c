@@ -10,7 +10,6 @@
 #include "agent/agent.h"
 
 #include "agent/agent_state.h"
-#include "base/core/own.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -13,7 +13,6 @@
 #include "controller/orders.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <sys/random.h>
 
 #define OPEN_BODY_BYTES_MAX 4096 /* of a path that is open to anybody */

@@ -112,51 +112,64 @@ static void meter_bounds(struct decide *d, const struct dispatch_config *core)
     metric_set(metric_of(d->metrics, RM_IN_FLIGHT_MAX), core->requests_max);
 }
 
+/* Opens what makes calls to the controller and the engines, in the thread's loop. */
+static int open_calls(struct decide *d, const struct decide_config *config, struct err *err)
+{
+    int rc = loop_new(&d->loop, err);
+    const struct http_client_config calls = {
+        .names = config->names,
+        .tls = config->call,
+        .connections_max = descriptors_share(ROUTER_DECIDE_SHARE, 1, DECIDE_CONNECTIONS_MAX),
+    };
+    if (rc == 0) rc = http_client_new(d->loop, &calls, &d->client, err);
+    return rc < 0 ? rc : fleet_link_signer(d->link, d->loop, d->client, &d->signer, err);
+}
+
+/* Opens the record of decisions, if one is kept. */
+static int open_record(struct decide *d, struct dispatch_config *core, struct err *err)
+{
+    const struct router_config *c = d->config;
+    if (c->record.len == 0) return 0;
+    int rc = record_open(c->record.data, (uint64_t)c->record_max, core->route, &d->record, err);
+    core->watch = d->record ? record_watch(d->record) : NULL;
+    return rc;
+}
+
 int decide_new(const struct decide_config *config, struct decide **ret, struct err *err)
 {
-    const struct router_config *rc = config->router;
-    struct dispatch_config core = { .index_bytes = (size_t)rc->index_bytes,
-                                    .requests_max = (uint32_t)rc->requests_max,
-                                    .held_max = (uint32_t)rc->held_max,
-                                    .hold_us_max = rc->hold_us_max,
-                                    .quarantine_us = rc->quarantine_us,
-                                    .seed = (uint64_t)rc->seed };
-    int rc2 = policies_of(rc, &core, err);
-    if (rc2 < 0) return rc2;
+    const struct router_config *c = config->router;
+    struct dispatch_config core = { .index_bytes = (size_t)c->index_bytes,
+                                    .requests_max = (uint32_t)c->requests_max,
+                                    .held_max = (uint32_t)c->held_max,
+                                    .hold_us_max = c->hold_us_max,
+                                    .quarantine_us = c->quarantine_us,
+                                    .seed = (uint64_t)c->seed };
+    int rc = policies_of(c, &core, err);
+    if (rc < 0) return rc;
     struct decide *d = calloc(1, sizeof *d);
     if (!d) return err_set(err, -ENOMEM, "router: no memory");
-    d->config = rc;
+    d->config = c;
     d->link = config->link;
     d->board = config->board;
     d->metrics = config->metrics;
     meter_bounds(d, &core);
     d->boot = (uint64_t)clock_wall_us();
-    d->informed = !router_has_controller(rc);
+    d->informed = !router_has_controller(c);
     d->held_timer = (struct loop_timer){ .fn = decide_on_held, .arg = d };
-    rc2 = keys_init(&d->keys, rc->keys_file, rc->secret_file, rc->require_key,
-                    router_has_controller(rc), err);
-    if (rc2 == 0) rc2 = quarantine_board_init(&d->quarantine);
-    if (rc2 == 0) rc2 = ended_init(&d->ended);
-    if (rc2 == 0) rc2 = loop_new(&d->loop, err);
-    struct http_client_config calls = {
-        .names = config->names,
-        .tls = config->call,
-        .connections_max = descriptors_share(ROUTER_DECIDE_SHARE, 1, DECIDE_CONNECTIONS_MAX),
-    };
-    if (rc2 == 0) rc2 = http_client_new(d->loop, &calls, &d->client, err);
-    if (rc2 == 0) rc2 = fleet_link_signer(d->link, d->loop, d->client, &d->signer, err);
-    if (rc2 == 0 && rc->record.len > 0) {
-        rc2 = record_open(rc->record.data, (uint64_t)rc->record_max, core.route, &d->record, err);
-        core.watch = d->record ? record_watch(d->record) : NULL;
-    }
-    if (rc2 == 0) rc2 = director_open(d, &core, err);
-    if (rc2 == 0) rc2 = migrate_plan_new(d, &d->migrate, err);
-    if (rc2 == 0) rc2 = bundles_new(d->loop, d->signer, d->link, &d->board->pins, &d->bundles, err);
-    if (rc2 == 0) rc2 = tenants_new(&d->tenants, err);
-    if (rc2 == 0) rc2 = sync_new(d, config->port, &d->sync, err);
-    if (rc2 < 0) {
+    rc = keys_init(&d->keys, c->keys_file, c->secret_file, c->require_key, router_has_controller(c),
+                   err);
+    if (rc == 0) rc = quarantine_board_init(&d->quarantine);
+    if (rc == 0) rc = ended_init(&d->ended);
+    if (rc == 0) rc = open_calls(d, config, err);
+    if (rc == 0) rc = open_record(d, &core, err);
+    if (rc == 0) rc = director_open(d, &core, err);
+    if (rc == 0) rc = migrate_plan_new(d, &d->migrate, err);
+    if (rc == 0) rc = bundles_new(d->loop, d->signer, d->link, &d->board->pins, &d->bundles, err);
+    if (rc == 0) rc = tenants_new(&d->tenants, err);
+    if (rc == 0) rc = sync_new(d, config->port, &d->sync, err);
+    if (rc < 0) {
         decide_free(d);
-        return rc2;
+        return rc;
     }
     recall(d);
     decide_policy_tell(d, "route", core.route->name, true);

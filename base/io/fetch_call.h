@@ -1,6 +1,6 @@
 /* fetch_call.h - defines the members of a client and of its calls.
  *
- * Layer:   base/io, private to fetch.c and fetch_options.c. The only file that includes curl/curl.h
+ * Layer:   base/io, private to fetch.c, fetch_drive.c and fetch_options.c. The only file that includes curl/curl.h
  * Threads: the loop's
  */
 #pragma once
@@ -62,6 +62,15 @@ struct fetch_call {
     void (*on_end)(void *arg, const struct fetch_reply *reply);
     void *arg;
 };
+
+/* ---- fetch.c ---- */
+
+void fetch_call_done(struct fetch_call *call, CURLcode code); /* libcurl is done with it */
+
+/* ---- fetch_drive.c ---- */
+
+int fetch_drive_init(struct fetch *f); /* -ENOMEM; call fetch_drive_fini also then */
+void fetch_drive_fini(struct fetch *f);
 
 /* ---- fetch_options.c ---- */
 

@@ -7,7 +7,6 @@
  * one is spawned, and should two run, the lock lets one of them through. */
 #include "controller/cloud/cloud_local.h"
 
-#include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/file.h"
 #include "controller/cloud/cloud_local_folder.h"

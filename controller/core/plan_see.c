@@ -1,6 +1,5 @@
 /* plan_see.c - builds what the scaling and placement policies see of one service: its pools, offers and instances.
  */
-#include "base/core/bits.h"
 #include "controller/core/plan_desk.h"
 
 #include <float.h>

@@ -16,7 +16,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define OUTPUT_PRIOR_TOKENS 64.0 /* mean output before any was seen */
 #define OUTPUT_MEAN_RATE 0.05    /* of the running mean of output lengths */

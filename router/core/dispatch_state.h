@@ -2,7 +2,7 @@
  *
  * Layer:   router/core, private to dispatch.c, dispatch_endpoint.c and dispatch_view.c
  * Threads: the decision thread
- * Rules:   `slot`, `name_hash` and `models` are written by dispatch_endpoint.c, but for loads and suspects, which
+ * Rules:   `slot` and `name_hash` are written by dispatch_endpoint.c, but for loads, rests and suspects, which
  *          requests change; `hit_blocks` and `instance` are scratch of the view that was filled last
  */
 #pragma once

@@ -1,7 +1,6 @@
 /* t_kube_watch_faults.c - tests watches and lists against an API server that fails as scripted: everything that breaks
  * a watch. */
 #include "base/core/bits.h"
-#include "base/core/own.h"
 #include "base/io/kube/kube_list.h"
 #include "tests/proc/kube/kube_watched.h"
 

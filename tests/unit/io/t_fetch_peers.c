@@ -81,14 +81,14 @@ static void a_proxy_is_used_only_when_the_caller_gives_one(void **state)
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         struct world w = begin((struct fetch_config){ 0 });
-        const char *const environ[] = { proxy, upper, none, NULL };
+        const char *const variables[] = { proxy, upper, none, NULL };
         char at[64], url[64];
         snprintf(at, sizeof at, "http://user:pw@127.0.0.1:%u", w.port);
         snprintf(proxy, sizeof proxy, "HTTPS_PROXY=%s", at);
         snprintf(upper, sizeof upper, "http_proxy=http://127.0.0.1:1");
         snprintf(none, sizeof none, "NO_PROXY=%s", rows[i].no_proxy);
         fetch_free(w.fetch);
-        struct fetch_config config = { .environ = rows[i].environ ? environ : NULL };
+        struct fetch_config config = { .environ = rows[i].environ ? variables : NULL };
         assert_int_equal(fetch_new(w.loop, &config, &w.fetch, NULL), 0);
         snprintf(url, sizeof url, "https://%s/", rows[i].host);
         struct seen s = { 0 };

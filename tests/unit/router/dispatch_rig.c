@@ -64,5 +64,9 @@ struct dispatch_request request_of(uint32_t prompt_tokens)
 {
     return (struct dispatch_request){ .model = 1,
                                       .prompt_tokens = prompt_tokens,
-                                      .features = { 1, 2, 3, prompt_tokens, 64 } };
+                                      .features = { .tenant = 1,
+                                                    .prefix = 2,
+                                                    .ask = 3,
+                                                    .prompt_tokens = prompt_tokens,
+                                                    .output_max = 64 } };
 }
