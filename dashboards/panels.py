@@ -61,6 +61,8 @@ ROUTER = 'instance=~"$instance"'
 ROUTED = SERVICE + "," + ROUTER
 ENGINE = POOL + ',instance=~"$instance"'
 
+NO_COLLECTOR = "no collector of traces is named (trace_endpoint)"
+
 SERVICES = Variable("service", "Service", "label_values(muster_router_slo_requests_total, service)")
 FLEET_SERVICES = Variable("service", "Service", "label_values(muster_controller_target_instances, service)")
 FLEET_POOLS = Variable("pool", "Pool", 'label_values(muster_controller_target_instances{service=~"$service"}, pool)')
@@ -521,6 +523,14 @@ ROUTER_BOARD = Dashboard(
                   [(f"max by (instance) (muster_router_log_lost_lines{{{ROUTER}}})", "{{instance}} log lines"),
                    (gained("muster_router_predictor_damaged_total", ROUTER), "damaged files")], low=0,
                   runbook="MusterLogLost"),
+            Panel("Spans of traces", "Do spans of requests reach the collector, and how are the others lost?", "short",
+                  [(gained("muster_router_trace_spans_total", ROUTER, "result"), "{{result}}")], low=0, stack=True,
+                  runbook="MusterSpansLost", quiet=NO_COLLECTOR),
+            Panel("Traced requests and calls to the collector", "Which requests are traced, and what does the collector "
+                  "reply?", "short",
+                  [(gained("muster_router_traced_requests_total", ROUTER, "decision"), "requests {{decision}}"),
+                   (gained("muster_router_trace_exports_total", ROUTER, "result"), "calls {{result}}")], low=0,
+                  runbook="MusterSpansLost", quiet=NO_COLLECTOR),
         ], collapsed=True),
     ])
 
@@ -750,6 +760,14 @@ ENGINE_BOARD = Dashboard(
                   [(gained("muster_engine_signed_requests_total", ENGINE, "verdict"), "signed {{verdict}}"),
                    (f"max(muster_engine_log_lost_lines{{{ENGINE}}})", "lost log lines")], low=0, width=12,
                   runbook="MusterForeignSignatures"),
+            Panel("Spans of engines", "Do engines' spans of requests reach the collector, and how are the others lost?",
+                  "short", [(gained("muster_engine_trace_spans_total", ENGINE, "result"), "{{result}}")], low=0, width=12,
+                  stack=True, runbook="MusterSpansLost", quiet=NO_COLLECTOR),
+            Panel("Traced requests and calls of engines to the collector", "Which requests do engines trace, and what does "
+                  "the collector reply?", "short",
+                  [(gained("muster_engine_traced_requests_total", ENGINE, "decision"), "requests {{decision}}"),
+                   (gained("muster_engine_trace_exports_total", ENGINE, "result"), "calls {{result}}")], low=0, width=12,
+                  runbook="MusterSpansLost", quiet=NO_COLLECTOR),
         ], collapsed=True),
     ])
 
