@@ -15,6 +15,7 @@
 #include "controller/access.h"
 #include "controller/aside.h"
 #include "controller/control_metrics.h"
+#include "controller/events.h"
 #include "controller/process.h"
 #include "fleet/defaults.h"
 
@@ -95,6 +96,10 @@ static int begin_term(void *arg, uint64_t epoch, struct err *err)
         in_force_close(c);
         return rc;
     }
+    const char *found = c->leader ? leader_found(c->leader) : NULL;
+    if (found)
+        control_note(c->control, &(struct event_note){ .what = "store", .text = found },
+                     fleet_clock_now(&c->clock));
     control_claim(c->control);
     if (c->clock.unreadable)
         control_set_aside(c->control, STR("clock"), "damaged, or of a newer release");

@@ -20,6 +20,7 @@
 
 #define BEGIN_AGAIN_US 2000000 /* after a term that could not begin */
 #define TROUBLE_EVERY_US 10000000
+#define FOUND_BYTES 160
 #define COPY_AGE_US 5000000 /* the copy of one that stands by is at most so old, or half a term */
 
 struct leader {
@@ -30,6 +31,8 @@ struct leader {
     struct log_limit trouble;
     uint64_t epoch_min;
     int64_t refreshed_us;
+    int64_t copied_us;              /* the copy was that of the store then; 0: there is none */
+    char found[FOUND_BYTES];        /* lost when the term began; empty: nothing */
     int64_t not_before_us;          /* no term begins sooner */
     bool in_term;                   /* on_begin was called */
     char told[STORE_ADDRESS_BYTES]; /* the leader that was logged last */
@@ -64,7 +67,7 @@ static void end_term(struct leader *l, const char *why)
 /* Steps down before the lease is over. */
 static void step_down(struct leader *l, const char *why)
 {
-    election_lost(&l->election, clock_mono_us());
+    election_lost(&l->election, store_epoch(l->config.store) > 0, clock_mono_us());
     end_term(l, why);
     store_lease_release(l->config.store);
 }
@@ -76,6 +79,7 @@ static int begin_term(struct leader *l, struct err *err)
     fence_set(l);
     metric_inc(metric_of(l->config.metrics, CONTROL_M_TERMS));
     log_event(LOG_INFO, "term_begins", "epoch=%llu", (unsigned long long)l->election.epoch);
+    if (l->found[0]) log_event(LOG_WARN, "store_was_lost", "found=%s", l->found);
     int rc = l->config.on_begin(l->config.arg, l->election.epoch, err);
     if (rc == 0) return 0;
     l->in_term = false;
@@ -105,6 +109,7 @@ static void see(struct leader *l)
     if (rc == 0 && asked_us - l->refreshed_us >= min_i64(COPY_AGE_US, l->config.term_us / 2)) {
         l->refreshed_us = asked_us;
         rc = store_refresh(l->config.store, &err);
+        if (rc == 0 && !l->election.lost) l->copied_us = asked_us;
     }
     if (rc < 0 && rc != -EBUSY) trouble(l, "lease_not_seen", rc, &err);
     struct str leader = election_leader(&l->election);
@@ -116,6 +121,25 @@ static void see(struct leader *l)
     if (rc == 0) l->config.on_standby(l->config.arg);
 }
 
+/* Says what a store that lost content is written anew from, as the candidate sees it. */
+static void find(struct leader *l, int64_t now_us)
+{
+    l->found[0] = 0;
+    if (!l->election.lost) return;
+    if (election_is_last(&l->election))
+        snprintf(l->found, sizeof l->found,
+                 "the store lost content; written anew by its last leader: nothing is missing");
+    else if (l->copied_us > 0)
+        snprintf(l->found, sizeof l->found,
+                 "the store lost content, and its last leader did not come back; written anew from "
+                 "a copy of "
+                 "%lld s ago: later orders are missing",
+                 (long long)(now_us - l->copied_us) / 1000000);
+    else
+        snprintf(l->found, sizeof l->found,
+                 "the store is new, or was lost with all copies: begun empty");
+}
+
 static int acquire(struct leader *l, struct err *err)
 {
     uint64_t epoch = 0, date_s = (uint64_t)max_i64(clock_wall_us() / 1000000, 1);
@@ -125,6 +149,7 @@ static int acquire(struct leader *l, struct err *err)
                                        .epoch_min = max_u64(max_u64(l->epoch_min, date_s),
                                                             l->election.epoch + 1) };
     int64_t asked_us = clock_mono_us();
+    find(l, asked_us);
     int rc = store_lease_acquire(l->config.store, &claim, &l->election.seen, &epoch, err);
     election_acquired(&l->election, rc, epoch, asked_us, clock_mono_us());
     if (rc < 0) return rc;
@@ -200,6 +225,11 @@ void leader_check(struct leader *l, uint64_t epoch_seen)
     step_down(l, refused ? "the store refused a write, or its reply was lost"
                          : "a provider has seen a later term");
     (void)loop_timer_set(l->config.loop, &l->timer, loop_now_us(l->config.loop));
+}
+
+const char *leader_found(const struct leader *l)
+{
+    return l->found[0] ? l->found : NULL;
 }
 
 struct str leader_address(const struct leader *l)

@@ -47,5 +47,8 @@ bool leader_leads(void *l);
  * is control_epoch_seen. */
 void leader_check(struct leader *l, uint64_t epoch_seen);
 
+/* Returns what the term found lost in the store when it began, as a sentence; NULL: nothing. */
+const char *leader_found(const struct leader *l);
+
 /* Returns the address of the process that leads, as it gave it; empty: unknown, or it is us. */
 struct str leader_address(const struct leader *l);

@@ -248,6 +248,12 @@ static int open_kube_store(const struct controller_config *config, const char *c
     return store_kube_open(&c, ret, err);
 }
 
+/* Half a term at most: a leader that comes back after an outage looks before others stop waiting for it. */
+static int64_t store_again_us(int64_t term_us)
+{
+    return min_i64(STORE_AGAIN_US_MAX, term_us / 2);
+}
+
 int setup_shared_store(const struct controller_config *config, const char *const *environment,
                        struct store **ret, struct err *err)
 {
@@ -259,7 +265,8 @@ int setup_shared_store(const struct controller_config *config, const char *const
                                               .ca = s->store_ca,
                                               .certificate = s->store_certificate,
                                               .key = s->store_key,
-                                              .timeout_us = s->store_timeout_us };
+                                              .timeout_us = s->store_timeout_us,
+                                              .again_us_max = store_again_us(s->leader_lease_us) };
     return store_redis_open(&redis, ret, err);
 }
 

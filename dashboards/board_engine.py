@@ -2,8 +2,8 @@
 their steps are; GPUs, other makes.
 """
 
-from kinds import (BAD, Dashboard, ENGINE, ENGINES, ENGINE_POOLS, ENGINE_SERVICES, GOOD, Panel, Row, WARN, gained,
-                   mean, quantiles, rate)
+from kinds import (BAD, Dashboard, ENGINE, ENGINES, ENGINE_POOLS, ENGINE_SERVICES, GOOD, NO_COLLECTOR, Panel, Row,
+                   WARN, gained, mean, quantiles, rate)
 
 ANY_ENGINE = 'instance=~"$instance"'
 OTHER_MAKES = "only engines of these makes have it"
@@ -229,5 +229,13 @@ ENGINE_BOARD = Dashboard(
                   [(gained("muster_engine_signed_requests_total", ENGINE, "verdict"), "signed {{verdict}}"),
                    (f"max(muster_engine_log_lost_lines{{{ENGINE}}})", "lost log lines")], low=0, width=12,
                   runbook="MusterForeignSignatures"),
+            Panel("Spans of engines", "Do engines' spans of requests reach the collector, and how are the others lost?",
+                  "short", [(gained("muster_engine_trace_spans_total", ENGINE, "result"), "{{result}}")], low=0, width=12,
+                  stack=True, runbook="MusterSpansLost", quiet=NO_COLLECTOR),
+            Panel("Traced requests and calls of engines to the collector", "Which requests do engines trace, and what does "
+                  "the collector reply?", "short",
+                  [(gained("muster_engine_traced_requests_total", ENGINE, "decision"), "requests {{decision}}"),
+                   (gained("muster_engine_trace_exports_total", ENGINE, "result"), "calls {{result}}")], low=0, width=12,
+                  runbook="MusterSpansLost", quiet=NO_COLLECTOR),
         ], collapsed=True),
     ])

@@ -2,8 +2,8 @@
 them.
 """
 
-from kinds import (BAD, Dashboard, GOOD, Panel, ROUTED, ROUTER, ROUTERS, Row, SERVICE, SERVICES, WARN, gained,
-                   quantiles, rate)
+from kinds import (BAD, Dashboard, GOOD, NO_COLLECTOR, Panel, ROUTED, ROUTER, ROUTERS, Row, SERVICE, SERVICES, WARN,
+                   gained, quantiles, rate)
 
 OK = 'outcome="ok",'
 ROUTER_BOARD = Dashboard(
@@ -193,5 +193,13 @@ ROUTER_BOARD = Dashboard(
                   [(f"max by (instance) (muster_router_log_lost_lines{{{ROUTER}}})", "{{instance}} log lines"),
                    (gained("muster_router_predictor_damaged_total", ROUTER), "damaged files")], low=0,
                   runbook="MusterLogLost"),
+            Panel("Spans of traces", "Do spans of requests reach the collector, and how are the others lost?", "short",
+                  [(gained("muster_router_trace_spans_total", ROUTER, "result"), "{{result}}")], low=0, stack=True,
+                  runbook="MusterSpansLost", quiet=NO_COLLECTOR),
+            Panel("Traced requests and calls to the collector", "Which requests are traced, and what does the collector "
+                  "reply?", "short",
+                  [(gained("muster_router_traced_requests_total", ROUTER, "decision"), "requests {{decision}}"),
+                   (gained("muster_router_trace_exports_total", ROUTER, "result"), "calls {{result}}")], low=0,
+                  runbook="MusterSpansLost", quiet=NO_COLLECTOR),
         ], collapsed=True),
     ])

@@ -60,6 +60,8 @@ ROUTER = 'instance=~"$instance"'
 ROUTED = SERVICE + "," + ROUTER
 ENGINE = POOL + ',instance=~"$instance"'
 
+NO_COLLECTOR = "no collector of traces is named (trace_endpoint)"
+
 SERVICES = Variable("service", "Service", "label_values(muster_router_slo_requests_total, service)")
 FLEET_SERVICES = Variable("service", "Service", "label_values(muster_controller_target_instances, service)")
 FLEET_POOLS = Variable("pool", "Pool", 'label_values(muster_controller_target_instances{service=~"$service"}, pool)')

@@ -30,7 +30,8 @@ import rig
 
 CONFIGURATION = """
 controller: {{ listen: "127.0.0.1:{controller}", state: "{state}", drain: 3s }}
-router: {{ listen: "127.0.0.1:{router}" }}
+# Nothing listens at the collector's port, and the queue is small: spans are lost.
+router: {{ listen: "127.0.0.1:{router}", trace_endpoint: "http://127.0.0.1:9", trace_ratio: 1, trace_queue: 64 }}
 services:
   - name: chat
     model: {model}
@@ -39,7 +40,8 @@ services:
     budget_per_hour: 0.35
     stabilisation: 2s
     life: 1m
-    engine_flags: ["--max-num-seqs", "4", "--threads", "1"]
+    engine_flags: ["--max-num-seqs", "4", "--threads", "1", "--trace-endpoint", "http://127.0.0.1:9",
+                   "--trace-queue", "64"]
     pools:
       - {{ name: small, offers: [small], min: 1, max: 3 }}
       - {{ name: spot, offers: [spot], min: 1, max: 2 }}
@@ -256,7 +258,7 @@ class Live(unittest.TestCase):
                 (t, v, labels) for t, v, labels in self.api.exemplars(n, self.began - 60, time.time() + 60)
                 if labels.get("request_id", "").startswith("probe-")])
             for t, value, labels in found:
-                self.assertEqual(list(labels), ["request_id"])
+                self.assertEqual(set(labels) - {"trace_id"}, {"request_id"})
                 self.assertTrue(self.began - 60 <= t <= time.time() + 5, t)
                 self.assertTrue(0 < value < 60, value)
 
@@ -321,6 +323,13 @@ class Live(unittest.TestCase):
         rig.await_("the alert ends", lambda: not self.alert("MusterControllerSilent"))
         rig.await_("the gap is counted", lambda: usable(self.api.instant(
             "sum(muster_controller_late_ticks_total) > 0")))
+
+    def test_5_spans_that_no_collector_takes_raise_an_alert(self):
+        for part in ("router", "engine"):
+            rig.await_(f"lost spans of a {part} are counted", lambda p=part: usable(self.api.instant(
+                f'sum(increase(muster_{p}_trace_spans_total{{result!="exported"}}[15m])) > 0')))
+        found = rig.await_("the alert is pending", lambda: self.alert("MusterSpansLost"))
+        self.assertLessEqual({labels["result"] for labels in found}, {"queue_full", "undelivered"})
 
     def test_6_all_dashboards_are_drawn(self):
         folder = pathlib.Path(os.environ.get("MUSTER_PICTURES", self.folder.name))

@@ -71,13 +71,13 @@ static void begin_term(struct world *w, struct controller_node *n, uint64_t epoc
         set_fence(n);
         return;
     }
-    election_lost(&n->election, clock_us(n));
+    election_lost(&n->election, true, clock_us(n));
     store_lease_release(n->store);
 }
 
 static void step_down(struct world *w, struct controller_node *n)
 {
-    election_lost(&n->election, clock_us(n));
+    election_lost(&n->election, store_epoch(n->store) > 0, clock_us(n));
     end_term(w, n);
     store_lease_release(n->store);
 }

@@ -26,6 +26,8 @@
 #define STORE_VALUE_BYTES_MAX ((size_t)1 << 20)
 #define STORE_FILE_BYTES_MAX ((uint64_t)1 << 30) /* when the opener names none: -ENOSPC beyond */
 
+#define STORE_AGAIN_US_MAX 5000000 /* between tries of a server that is away */
+
 #define STORE_ABSENT ((uint64_t)0) /* expected version: the key must not exist */
 #define STORE_ANY UINT64_MAX       /* expected version: whatever is there */
 
@@ -115,6 +117,7 @@ struct store_lease {
     char holder[STORE_HOLDER_BYTES];   /* names one life of one process */
     char address[STORE_ADDRESS_BYTES]; /* at which the holder serves; may be empty */
     uint64_t line; /* of the connection that brought this; another one may reach another server */
+    bool lost; /* the store has no content, half of one, or an older one than this handle's copy */
 };
 
 /* The claim of a process on the lease. Names have no blanks; they are borrowed for the call. */
@@ -167,6 +170,8 @@ struct store_redis_config {   /* borrowed for the call */
     struct str fleet; /* all keys begin with {fleet}, so that a cluster has them in one slot */
     struct str ca, certificate, key; /* rediss: PEM files; empty: the system's CAs, none */
     int64_t timeout_us;              /* the longest that a call may block */
+    int64_t
+        again_us_max; /* the longest time between tries while it is away; 0: STORE_AGAIN_US_MAX */
 };
 int store_redis_open(const struct store_redis_config *config, struct store **ret, struct err *err);
 

@@ -46,12 +46,16 @@ static int redis_refresh(struct store *s, struct err *err)
 static int redis_lease_see(struct store *s, struct store_lease *ret, struct err *err)
 {
     struct redis_seen seen;
-    int rc = redis_run(redis_of(s), redis_seen_once, &seen, err);
+    struct redis_store *r = redis_of(s);
+    int rc = redis_run(r, redis_seen_once, &seen, err);
     /* A store that lost its content has no lease either, whatever is left of it. */
     if (rc == 0 && !seen.state.present)
         seen.lease = (struct store_lease){ .line = seen.lease.line };
-    if (rc == 0) *ret = seen.lease;
-    return rc;
+    if (rc < 0) return rc;
+    *ret = seen.lease;
+    ret->lost = !seen.state.present || seen.state.count == REDIS_COUNT_UNFINISHED ||
+                redis_copy_is_newer(&r->copy, &seen.state);
+    return 0;
 }
 
 struct lease_job {
@@ -84,6 +88,7 @@ static int first_state(const struct redis_store *r, struct redis_state *ret, str
         s.revision = r->copy.state.revision;
         s.writes = r->copy.state.writes;
         s.count = REDIS_COUNT_UNFINISHED;
+        memcpy(s.from, r->copy.state.life, sizeof s.from);
     }
     int rc = random_life(s.life, err);
     if (rc == 0) *ret = s;
@@ -104,6 +109,29 @@ static int replicated(struct redis_store *r, struct err *err)
     return rc < 0 ? -EREMOTEIO : 0;
 }
 
+/* Goes on from the numbers that the copy knows: no version is given twice, whatever the server forgot. */
+static void number_on(struct redis_state *s, const struct redis_state *copied)
+{
+    s->revision = max_u64(s->revision, copied->revision);
+    s->writes = max_u64(s->writes, copied->writes);
+}
+
+/* Makes the state with which a term begins of the stored one. -EILSEQ: there is content that cannot be taken. */
+static int now_state(const struct redis_store *r, bool has_keys, struct redis_state *now,
+                     struct err *err)
+{
+    bool newer = redis_copy_is_newer(&r->copy, now);
+    if (!now->present && has_keys && !newer) return redis_damaged(&r->keys, "state", err);
+    if (!now->present) return first_state(r, now, err);
+    if (newer) number_on(now, &r->copy.state);
+    if (newer || now->count != REDIS_COUNT_UNFINISHED) return 0;
+    return err_set(err, -EILSEQ,
+                   "store: %s in Redis was being written anew when its writer ended, and this "
+                   "process has no copy of it; where no other has one, restore a backup, or delete "
+                   "its keys to start empty",
+                   r->keys.prefix);
+}
+
 static int acquire_once(struct redis_store *r, void *arg, struct err *err)
 {
     struct lease_job *j = arg;
@@ -116,12 +144,8 @@ static int acquire_once(struct redis_store *r, void *arg, struct err *err)
     if (rc == 0) rc = redis_take(r->link, err);
     if (rc < 0) return rc;
     struct redis_state now = seen.state;
-    if (!now.present) {
-        seen.lease = (struct store_lease){ .line = seen.lease.line };
-        rc = first_state(r, &now, err);
-        if (rc == 0 && redis_number(r->link) > 0 && !r->copy.entries)
-            rc = redis_damaged(&r->keys, "state", err);
-    }
+    if (!now.present) seen.lease = (struct store_lease){ .line = seen.lease.line };
+    rc = now_state(r, redis_number(r->link) > 0, &now, err);
     if (rc == 0 && !store_lease_same(&seen.lease, j->seen))
         rc = err_set(err, -EBUSY, "store: the lease has changed");
     if (rc < 0) return redis_unwatch(r, rc);
@@ -147,12 +171,6 @@ static int settle(struct redis_store *r, const struct redis_state *before, struc
 {
     struct redis_copy now;
     if (redis_copy_is_newer(&r->copy, before)) return redis_write_anew(r, err);
-    if (before->count == REDIS_COUNT_UNFINISHED)
-        return err_set(
-            err, -EILSEQ,
-            "store: %s in Redis was being written anew when its writer ended, and nobody else "
-            "has a copy; restore a backup, or delete its keys to start empty",
-            r->keys.prefix);
     int rc = redis_load(r, &now, err);
     if (rc < 0) return rc;
     if (!redis_copy_is_whole(&now)) {

@@ -102,8 +102,9 @@ bool redis_copy_is_newer(const struct redis_copy *c, const struct redis_state *s
 {
     if (!c->entries) return false;
     if (!s->present) return true;
-    return strcmp(c->state.life, s->life) == 0 &&
-           (c->state.writes > s->writes || s->count == REDIS_COUNT_UNFINISHED);
+    bool same = strcmp(c->state.life, s->life) == 0;
+    if (s->count == REDIS_COUNT_UNFINISHED) return same || strcmp(c->state.life, s->from) == 0;
+    return same && c->state.writes > s->writes;
 }
 
 /* ---- writing it anew ---- */
@@ -156,6 +157,7 @@ static int part_once(struct redis_store *r, void *arg, struct err *err)
     struct redis_state now = seen.state;
     now.writes++;
     now.count = p->last ? copied_count(&r->copy) : REDIS_COUNT_UNFINISHED;
+    if (p->last) now.from[0] = 0;
     redis_multi(r);
     for (uint32_t i = 0; i < p->count; i++)
         send_entry(r, &p->entry[i], ++now.revision);

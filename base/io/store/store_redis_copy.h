@@ -36,7 +36,8 @@ void redis_copy_follow(struct redis_store *r, const struct redis_state *now, int
 /* Returns true if the copy has all entries that its state counts. */
 bool redis_copy_is_whole(const struct redis_copy *c);
 
-/* Returns true if the copy is of this content, and of a later moment than `s`. */
+/* Returns true if the copy is of this content, and of a later moment than `s`; also when `s` is being written anew
+ * from such a copy, and is no whole content. */
 bool redis_copy_is_newer(const struct redis_copy *c, const struct redis_state *s);
 
 /* Reads the whole content. -EBUSY: it changed meanwhile. */

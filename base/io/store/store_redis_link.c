@@ -34,7 +34,7 @@ struct redis_link {
     /* from the configuration */
     struct redis_url url;
     char password_file[PATH_MAX];
-    int64_t timeout_us;
+    int64_t timeout_us, back_off_us_max;
     struct tls *tls;
 
     uint32_t host_at;        /* the one to try next */
@@ -454,9 +454,9 @@ void redis_end(struct redis_link *l, bool failed)
         return;
     }
     int64_t most_us = REDIS_BACK_OFF_MIN_US;
-    for (uint32_t i = 0; i < l->failures && most_us < REDIS_BACK_OFF_MAX_US; i++)
+    for (uint32_t i = 0; i < l->failures && most_us < l->back_off_us_max; i++)
         most_us *= 2;
-    most_us = min_i64(most_us, REDIS_BACK_OFF_MAX_US);
+    most_us = min_i64(most_us, l->back_off_us_max);
     l->failures++;
     /* Half of it by chance, so that all processes do not come back in one moment. */
     l->again_us =
@@ -487,6 +487,7 @@ int redis_link_new(const struct store_redis_config *config, struct redis_link **
     uint64_t seed;
     if (!l) return err_set(err, -ENOMEM, "store: no memory");
     l->timeout_us = config->timeout_us;
+    l->back_off_us_max = config->again_us_max ? config->again_us_max : REDIS_BACK_OFF_MAX_US;
     int rc = redis_url_read(config->url, &l->url, err);
     if (rc == 0 && config->password_file.len >= sizeof l->password_file)
         rc = err_set(err, -ENAMETOOLONG, "controller.store_password_file: the path is too long");

@@ -5,8 +5,8 @@
  * Use:     redis_begin; until it is done: redis_ready, redis_send ..., redis_take ...; redis_end
  * Rules:   (1) a call has one deadline, for the name's resolution, the connection, the log-in and all
  *              replies together
- *          (2) after a failure calls fail at once for a while, which grows up to REDIS_BACK_OFF_MAX_US:
- *              a server that hangs costs a deadline now and then, and not at each call
+ *          (2) after a failure calls fail at once for a while, which grows up to REDIS_BACK_OFF_MAX_US, or what
+ *              the configuration says: a server that hangs costs a deadline now and then, and not at each call
  *          (3) a reply that is larger than its bounds ends the connection
  *          (4) with Sentinel, the server is the one that a sentinel names and that says itself that it
  *              is a master
@@ -17,7 +17,7 @@
 #define REDIS_REPLY_BYTES_MAX ((size_t)8 << 20)
 #define REDIS_REPLY_ELEMENTS_MAX 1024
 #define REDIS_BACK_OFF_MIN_US 100000
-#define REDIS_BACK_OFF_MAX_US 5000000
+#define REDIS_BACK_OFF_MAX_US STORE_AGAIN_US_MAX
 #define REDIS_TRIES_MAX 5 /* of one call: another server is named, or another writer came between */
 
 struct redis_link;

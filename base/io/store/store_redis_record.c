@@ -81,14 +81,16 @@ int redis_read_state(const struct redis_keys *k, struct str text, struct redis_s
     if (!cut_name(&rest, s.life, sizeof s.life) || !cut_number(&rest, &s.revision) ||
         !cut_number(&rest, &s.count) || !cut_number(&rest, &s.writes))
         return redis_damaged(k, "state", err);
+    if (rest.len > 0 && !cut_name(&rest, s.from, sizeof s.from))
+        return redis_damaged(k, "state", err);
     *ret = s;
     return 0;
 }
 
 void redis_print_state(const struct redis_state *s, char ret[REDIS_STATE_BYTES])
 {
-    snprintf(ret, REDIS_STATE_BYTES, FORMAT " %s %" PRIu64 " %" PRIu64 " %" PRIu64, s->life,
-             s->revision, s->count, s->writes);
+    snprintf(ret, REDIS_STATE_BYTES, FORMAT " %s %" PRIu64 " %" PRIu64 " %" PRIu64 "%s%s", s->life,
+             s->revision, s->count, s->writes, s->from[0] ? " " : "", s->from);
 }
 
 int redis_read_lease(const struct redis_keys *k, struct str text, struct store_lease *ret,

@@ -1,7 +1,8 @@
 /* store_redis_record.h - names the keys of a fleet in Redis, and reads and prints what they hold.
  *
- *     {FLEET}:state     "1 LIFE REVISION COUNT WRITES": the format; an id of this content; the last version
- *                       given; the number of entries; the number of writes ever
+ *     {FLEET}:state     "1 LIFE REVISION COUNT WRITES [FROM]": the format; an id of this content; the last version
+ *                       given; the number of entries; the number of writes ever; while it is written anew the
+ *                       LIFE of the content that is written
  *     {FLEET}:lease     "EPOCH BEAT HELD TERM_US HOLDER ADDRESS"
  *     {FLEET}:keys      the keys of all entries, a sorted set with equal scores: it lists them in bytewise order
  *     {FLEET}:e:KEY     "VERSION\nVALUE"
@@ -35,6 +36,7 @@ struct redis_state {
     bool present;
     char life[REDIS_LIFE_BYTES];
     uint64_t revision, count, writes;
+    char from[REDIS_LIFE_BYTES]; /* empty: nothing is being written anew, or without a copy */
 };
 
 /* Names the keys of a fleet. -EINVAL. */

@@ -1,8 +1,5 @@
-/* t_election.c - tests the election: its rules one by one, and by seed with processes that stop, clocks of
- * different speeds, lost replies, and a store that stops, empties or goes back. No two ever believe at one
- * time, and epochs rise. */
+/* t_election.c - tests the rules of the election one by one; t_election_seeds.c runs them all together. */
 #include "base/core/bits.h"
-#include "base/core/rng.h"
 #include "base/io/store/store_election.h"
 
 #include <setjmp.h>
@@ -132,206 +129,121 @@ static void a_term_counts_from_the_sending_of_its_last_good_renewal(void **state
     assert_false(election_leads(&e, 21 * SECOND));
 }
 
-/* ---- by seed ---- */
-
-#define PROCESSES 3
-#define STEP (SECOND / 50)
-#define RUN (600 * SECOND)
-#define PAST_MAX 64
-#define SEEDS 200
-
-/* The store as a server keeps it: the lease, and some of its past, to which it may go back. */
-struct server {
-    struct store_lease lease, past[PAST_MAX];
-    uint32_t past_count;
-    uint64_t line;        /* of connections since its last start */
-    int64_t away_until;   /* answers nothing until then */
-    uint64_t epoch_spent; /* highest epoch ever given out */
-};
-
-struct process {
-    struct election e;
-    int64_t fast_ppm, ahead_us; /* of its clock */
-    int64_t stopped_until;
-    uint64_t beat; /* of its own term */
-    bool unsure;   /* the reply of its last renewal was lost */
-};
-
-/* Bugs that are planted, to show that the check can fail. */
-enum mutant {
-    MUTANT_NONE,
-    MUTANT_HASTE,      /* a candidate does not wait */
-    MUTANT_FROM_REPLY, /* a term counts from the reply of a renewal, not from its sending */
-    MUTANT_ANY_LINE,   /* a free lease is taken over a new connection */
-    MUTANT_COUNT
-};
-
-struct trial {
-    struct rng rng;
-    int64_t now_us;
-    struct server server;
-    struct process process[PROCESSES];
-    uint32_t terms;
-    enum mutant mutant;
-    char problem[96]; /* empty: all was well */
-};
-
-static int64_t clock_of(const struct trial *t, const struct process *p)
+/* Leads, renews once, and meets a store that has lost all of it. */
+static struct election led_until_the_loss(int64_t renewed_us)
 {
-    return p->ahead_us + t->now_us + t->now_us * p->fast_ppm / 1000000;
+    struct election e = candidate("me");
+    election_acquired(&e, 0, 7, SECOND, SECOND);
+    election_renewed(&e, 0, renewed_us, renewed_us);
+    return e;
 }
 
-static bool happens(struct trial *t, double each_s)
+static struct store_lease own(uint64_t epoch, uint64_t beat)
 {
-    return rng_f64(&t->rng) < (double)STEP / 1e6 / each_s;
+    struct store_lease l = lease(epoch, beat, true);
+    snprintf(l.holder, sizeof l.holder, "me");
+    return l;
 }
 
-static void keep_past(struct server *s)
-{
-    s->past[s->past_count++ % PAST_MAX] = s->lease;
-}
+static const struct store_lease nothing = { .line = 2, .lost = true };
 
-/* Makes a call of a process; each way takes time, and its reply may be lost. */
-static int call(struct trial *t, struct process *p, enum election_act act, struct store_lease *ret)
-{
-    struct server *s = &t->server;
-    bool lost = rng_below(&t->rng, 20) == 0;
-    if (t->now_us < s->away_until || rng_below(&t->rng, 20) == 0) return -ETIMEDOUT; /* not done */
-    const char *me = p->e.holder;
-    bool mine = s->lease.held && strcmp(s->lease.holder, me) == 0 && s->lease.epoch == p->e.epoch;
-    *ret = s->lease;
-    ret->line = s->line;
-    if (act == ELECTION_SEE) return lost ? -ETIMEDOUT : 0;
-    if (act == ELECTION_RENEW_IT) {
-        bool as_known = s->lease.beat == p->beat || (p->unsure && s->lease.beat == p->beat + 1);
-        if (!mine || !as_known) return -EKEYREVOKED;
-        p->beat = s->lease.beat;
-        s->lease.beat++;
-        p->unsure = lost;
-        if (!lost) p->beat = s->lease.beat;
-    } else {
-        struct store_lease now = s->lease;
-        now.line = s->line;
-        if (!store_lease_same(&now, &p->e.seen)) return -EBUSY;
-        uint64_t epoch = max_u64(s->lease.epoch + 1, p->e.epoch + 1);
-        /* As with the date: a store that was emptied gives higher epochs than before. */
-        epoch = max_u64(epoch, 1 + (uint64_t)(t->now_us / SECOND));
-        s->lease = (struct store_lease){ .epoch = epoch, .held = true, .term_us = TERM };
-        snprintf(s->lease.holder, sizeof s->lease.holder, "%s", me);
-        p->beat = 0;
-        p->unsure = false;
-        *ret = s->lease;
-    }
-    keep_past(s);
-    return lost ? -EREMOTEIO : 0;
-}
-
-static void check(struct trial *t)
-{
-    uint32_t believers = 0;
-    for (uint32_t i = 0; i < PROCESSES; i++)
-        believers += election_leads(&t->process[i].e, clock_of(t, &t->process[i]));
-    if (believers > 1)
-        snprintf(t->problem, sizeof t->problem, "%u believe at %d ms", believers,
-                 (int)(t->now_us / 1000));
-}
-
-static void plant(struct trial *t, struct process *p, int64_t asked_us, int64_t now_us)
-{
-    if (t->mutant == MUTANT_HASTE) p->e.since_us = -RUN;
-    if (t->mutant == MUTANT_ANY_LINE) p->e.line_us = -RUN;
-    if (t->mutant == MUTANT_FROM_REPLY && p->e.until_us == asked_us + TERM)
-        p->e.until_us = now_us + TERM;
-}
-
-static void take_turn(struct trial *t, struct process *p)
-{
-    int64_t asked_us = clock_of(t, p);
-    enum election_act act = election_turn(&p->e, asked_us);
-    if (act == ELECTION_WAIT) return;
-    struct store_lease l = { 0 };
-    int rc = call(t, p, act, &l);
-    int64_t now_us = asked_us + (int64_t)rng_below(&t->rng, 1000);
-    if (rng_below(&t->rng, 200) == 0) now_us += (int64_t)rng_below(&t->rng, 2 * TERM);
-    p->stopped_until = t->now_us + (now_us - asked_us); /* it waits for the reply */
-    if (act == ELECTION_SEE) election_saw(&p->e, rc, &l, asked_us, now_us);
-    if (act == ELECTION_RENEW_IT) election_renewed(&p->e, rc, asked_us, now_us);
-    if (act == ELECTION_ACQUIRE) election_acquired(&p->e, rc, l.epoch, asked_us, now_us);
-    plant(t, p, asked_us, now_us);
-    if (act != ELECTION_ACQUIRE || rc < 0) return;
-    if (l.epoch <= t->server.epoch_spent)
-        snprintf(t->problem, sizeof t->problem, "epoch %d again", (int)l.epoch);
-    t->server.epoch_spent = l.epoch;
-    t->terms++;
-}
-
-static void disturb(struct trial *t)
-{
-    struct server *s = &t->server;
-    for (uint32_t i = 0; i < PROCESSES; i++) {
-        struct process *p = &t->process[i];
-        if (happens(t, 40)) p->stopped_until = t->now_us + (int64_t)rng_below(&t->rng, 4 * TERM);
-        if (happens(t, 60) && p->e.leads && t->now_us >= s->away_until) { /* gives it back */
-            bool mine = strcmp(s->lease.holder, p->e.holder) == 0 && s->lease.epoch == p->e.epoch;
-            if (mine) s->lease.held = false;
-            keep_past(s);
-            election_lost(&p->e, clock_of(t, p));
-        }
-    }
-    if (happens(t, 60)) s->away_until = t->now_us + (int64_t)rng_below(&t->rng, 3 * TERM);
-    if (!happens(t, 80)) return;
-    s->line++; /* restarted: with its data, empty, or with older data */
-    uint64_t what = rng_below(&t->rng, 3);
-    if (what == 1) s->lease = (struct store_lease){ 0 };
-    if (what == 2 && s->past_count > 0)
-        s->lease = s->past[rng_below(&t->rng, min_u32(s->past_count, PAST_MAX))];
-}
-
-static struct trial run_seed(uint64_t seed, enum mutant mutant)
-{
-    struct trial t = { .mutant = mutant, .server = { .line = 1 } };
-    rng_seed(&t.rng, seed);
-    for (uint32_t i = 0; i < PROCESSES; i++) {
-        char name[8];
-        snprintf(name, sizeof name, "p%u", i);
-        t.process[i].e = candidate(name);
-        t.process[i].fast_ppm = (int64_t)rng_below(&t.rng, 100001) - 50000; /* five percent */
-        t.process[i].ahead_us = (int64_t)rng_below(&t.rng, 1000) * SECOND;
-    }
-    for (; t.now_us < RUN && !t.problem[0]; t.now_us += STEP) {
-        disturb(&t);
-        for (uint32_t i = 0; i < PROCESSES; i++) {
-            if (t.now_us < t.process[i].stopped_until) continue;
-            take_turn(&t, &t.process[i]);
-        }
-        check(&t);
-    }
-    return t;
-}
-
-static void no_two_believe_at_one_time_whatever_happens(void **state)
+static void the_last_leader_takes_a_lost_lease_at_once_within_its_term(void **state)
 {
     (void)state;
-    uint32_t terms = 0;
-    for (int seed = 0; seed < SEEDS; seed++) {
-        struct trial t = run_seed((uint64_t)seed, MUTANT_NONE);
-        if (t.problem[0]) fail_msg("seed %d: %s", seed, t.problem);
-        terms += t.terms;
+    struct election e = led_until_the_loss(3 * SECOND);
+    election_renewed(&e, -EKEYREVOKED, 4 * SECOND, 4 * SECOND);
+    assert_false(election_leads(&e, 4 * SECOND));
+    assert_int_equal(taken_at(&e, &nothing, 4 * SECOND), 4 * SECOND);
+    assert_true(election_is_last(&e));
+
+    /* The same where the store went back: to a lease of its own, of the leader before, or to less content. */
+    struct store_lease older[] = { own(7, 0), lease(5, 99, true), own(7, 1) };
+    older[2].lost = true;
+    for (int i = 0; i < 3; i++) {
+        e = led_until_the_loss(3 * SECOND);
+        election_lost(&e, false, 4 * SECOND);
+        assert_int_equal(taken_at(&e, &older[i], 4 * SECOND), 4 * SECOND);
     }
-    print_message("%u terms\n", terms);
-    assert_true(terms > 5 * SEEDS);
 }
 
-static void each_planted_bug_is_found(void **state)
+static void the_last_leader_waits_where_another_may_lead(void **state)
 {
     (void)state;
-    for (enum mutant m = MUTANT_NONE + 1; m < MUTANT_COUNT; m++) {
-        int seed = 0;
-        while (seed < SEEDS && !run_seed((uint64_t)seed, m).problem[0])
-            seed++;
-        print_message("mutant %d: seed %d\n", m, seed);
-        assert_true(seed < SEEDS);
+    struct election e = led_until_the_loss(3 * SECOND);
+    election_lost(&e, false, 4 * SECOND);
+    int64_t from = 3 * SECOND + TERM; /* its term is over */
+    int64_t at = taken_at(&e, &nothing, from);
+    assert_true(at >= from + WAIT && at < from + WAIT + TERM);
+
+    e = led_until_the_loss(3 * SECOND);
+    election_lost(&e, true,
+                  4 * SECOND); /* it gave the lease back: another took it, before the loss */
+    assert_true(taken_at(&e, &nothing, 4 * SECOND) >= 4 * SECOND + WAIT);
+
+    e = led_until_the_loss(3 * SECOND);
+    election_lost(&e, false, 4 * SECOND); /* nothing is lost: a reply was */
+    struct store_lease mine = own(7, 1);
+    assert_true(taken_at(&e, &mine, 4 * SECOND) >= 4 * SECOND + WAIT);
+}
+
+/* One that stood by, or has just begun, leaves the lost lease to the last leader for a term. */
+static void the_others_wait_a_term_longer_and_no_more(void **state)
+{
+    (void)state;
+    struct election e = candidate("me");
+    int64_t look = TERM / ELECTION_LOOKS, at = taken_at(&e, &nothing, 0);
+    assert_true(at >= WAIT + TERM && at <= WAIT + TERM + look);
+    /* What is left: nothing, an older lease, or the same over another connection: some content may be gone. */
+    struct store_lease left[] = { nothing, lease(5, 3, true), lease(5, 9, true) };
+    left[2].line = 2;
+    for (int i = 0; i < 3; i++) {
+        struct store_lease l = lease(5, 9, true);
+        e = candidate("me");
+        assert_int_equal(election_turn(&e, 0), ELECTION_SEE);
+        election_saw(&e, 0, &l, 0, 0);
+        at = taken_at(&e, &left[i], look);
+        assert_true(at >= WAIT + TERM && at <= WAIT + TERM + 2 * look);
+        assert_false(election_is_last(&e));
     }
+    /* One that led before somebody else did is not the last. */
+    e = led_until_the_loss(3 * SECOND);
+    election_lost(&e, false, 4 * SECOND);
+    struct store_lease l = lease(9, 2, true);
+    assert_int_equal(election_turn(&e, 5 * SECOND), ELECTION_SEE);
+    election_saw(&e, 0, &l, 5 * SECOND, 5 * SECOND);
+    assert_true(taken_at(&e, &nothing, 6 * SECOND) >= 6 * SECOND + WAIT + TERM);
+}
+
+/* A connection that is renewed beside a living leader costs nothing: the next renewal shows that all is well. */
+static void a_renewal_over_the_new_connection_ends_the_doubt(void **state)
+{
+    (void)state;
+    struct election e = candidate("me");
+    struct store_lease l = lease(5, 9, true);
+    int64_t look = TERM / ELECTION_LOOKS, now = 0;
+    for (int i = 0; i < 3; i++, now += look) {
+        assert_int_equal(election_turn(&e, now), ELECTION_SEE);
+        election_saw(&e, 0, &l, now, now);
+        assert_true(e.moved == (i == 1));
+        if (i == 0) l.line++;
+        if (i == 1) l.beat++;
+    }
+    int64_t at = taken_at(&e, &l, now);
+    assert_true(at >= now - look + WAIT && at <= now + WAIT);
+}
+
+/* A leader whose writing anew was cut off tries again, over the lease that it had taken for it. */
+static void a_content_that_is_half_written_is_its_writers(void **state)
+{
+    (void)state;
+    struct election e = led_until_the_loss(3 * SECOND);
+    election_lost(&e, false, 4 * SECOND);
+    assert_int_equal(taken_at(&e, &nothing, 4 * SECOND), 4 * SECOND);
+    election_acquired(&e, -ETIMEDOUT, 0, 4 * SECOND, 5 * SECOND);
+    struct store_lease half = own(8, 0);
+    half.lost = true;
+    assert_true(taken_at(&e, &half, 5 * SECOND) <= 5 * SECOND + TERM / ELECTION_LOOKS);
+    assert_true(election_is_last(&e));
 }
 
 int main(void)
@@ -342,8 +254,11 @@ int main(void)
         cmocka_unit_test(a_free_lease_is_taken_at_once_over_an_old_connection_only),
         cmocka_unit_test(a_store_without_a_lease_is_waited_for_unless_it_is_ours_alone),
         cmocka_unit_test(a_term_counts_from_the_sending_of_its_last_good_renewal),
-        cmocka_unit_test(no_two_believe_at_one_time_whatever_happens),
-        cmocka_unit_test(each_planted_bug_is_found),
+        cmocka_unit_test(the_last_leader_takes_a_lost_lease_at_once_within_its_term),
+        cmocka_unit_test(the_last_leader_waits_where_another_may_lead),
+        cmocka_unit_test(the_others_wait_a_term_longer_and_no_more),
+        cmocka_unit_test(a_renewal_over_the_new_connection_ends_the_doubt),
+        cmocka_unit_test(a_content_that_is_half_written_is_its_writers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

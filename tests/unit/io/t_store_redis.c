@@ -335,6 +335,27 @@ static void a_server_that_goes_back_is_brought_up_to_date(void **state)
     }
 }
 
+/* The copy knows of versions that the server forgot: they are not given again. */
+static void versions_that_were_forgotten_are_not_given_again(void **state)
+{
+    (void)state;
+    start(NULL);
+    struct store *s = open_new();
+    uint64_t version = 0, later = 0;
+    suite_lead(s, "a");
+    assert_int_equal(store_put_if(s, STR("k"), STR("0"), STORE_ABSENT, NULL, NULL), 0);
+    assert_true(redis_says(&server, "SAVE", "OK"));
+    for (int i = 0; i < 50; i++)
+        assert_int_equal(store_put_if(s, STR("k"), STR("1"), STORE_ANY, &version, NULL), 0);
+    redis_kill(&server);
+    start(NULL);
+    assert_int_equal(store_get(s, STR("k"), NULL, NULL, NULL), -EKEYREVOKED);
+    lead_again(s);
+    assert_int_equal(store_get(s, STR("k"), NULL, &later, NULL), 0);
+    assert_true(later > version);
+    store_close(s);
+}
+
 /* Keys that a server evicts, or that somebody deletes, are missed. */
 static void a_store_with_holes_is_refused(void **state)
 {
@@ -470,6 +491,56 @@ static void a_lost_reply_ends_the_term(void **state)
     store_close(s);
     store_close(direct);
     relay_end(&relay);
+}
+
+/* The process that writes a lost store anew is cut off half way. What it began is no store; itself, or another that has
+ * a copy of what was lost, writes it to its end, and one without does not take it. */
+static void writing_anew_that_was_cut_off_is_done_by_whoever_has_a_copy(void **state)
+{
+    (void)state;
+    for (int by_other = 0; by_other < 2; by_other++) {
+        struct relay relay;
+        struct err err = { 0 };
+        struct store_lease seen;
+        uint64_t version = 0, epoch;
+        char at[64];
+        start(NULL);
+        number++;
+        timeout_us = FAILOVER_US;
+        relay_start(&relay, NULL);
+        snprintf(at, sizeof at, "redis://127.0.0.1:%u", relay.port);
+        struct store *s = open_or_fail(at), *other = join(s), *new = join(s);
+        suite_lead(s, "a");
+        fill(s, &version);
+        assert_int_equal(store_refresh(other, NULL), 0);
+        redis_kill(&server);
+        start(NULL);
+        int rc = 0;
+        for (int i = 0; i < 100 && rc != -EKEYREVOKED; i++, usleep(20000))
+            rc = store_get(s, STR("k/000"), NULL, NULL, &err);
+        assert_int_equal(rc, -EKEYREVOKED);
+        relay.stop_at = "k/000"; /* of the first part */
+        const struct store_claim claim = { STR("a"), STR(""), 1000000, 0 };
+        assert_int_equal(store_lease_see(s, &seen, &err), 0);
+        assert_true(seen.lost);
+        assert_true(store_lease_acquire(s, &claim, &seen, &epoch, &err) < 0);
+        relay.stop_at = NULL;
+        rc = store_lease_see(new, &seen, &err);
+        assert_int_equal(rc, 0);
+        assert_true(seen.lost && seen.epoch > 0);
+        assert_int_equal(store_lease_acquire(new, &claim, &seen, &epoch, &err), -EILSEQ);
+        assert_non_null(strstr(err.text, "no copy of it"));
+        struct store *writer = by_other ? other : s;
+        lead_again(writer);
+        assert_whole(writer, version);
+        assert_int_equal(store_lease_see(new, &seen, &err), 0);
+        assert_false(seen.lost);
+        store_close(s);
+        store_close(other);
+        store_close(new);
+        relay_end(&relay);
+        stop(state);
+    }
 }
 
 struct talker {
@@ -760,8 +831,11 @@ int main(void)
         cmocka_unit_test_teardown(a_process_that_stood_by_writes_the_lost_store_anew, stop),
         cmocka_unit_test_teardown(an_empty_server_without_any_copy_is_an_empty_store, stop),
         cmocka_unit_test_teardown(a_server_that_goes_back_is_brought_up_to_date, stop),
+        cmocka_unit_test_teardown(versions_that_were_forgotten_are_not_given_again, stop),
         cmocka_unit_test_teardown(a_store_with_holes_is_refused, stop),
         cmocka_unit_test_teardown(a_lost_reply_ends_the_term, stop),
+        cmocka_unit_test_teardown(writing_anew_that_was_cut_off_is_done_by_whoever_has_a_copy,
+                                  stop),
         cmocka_unit_test(a_reply_is_bounded),
         cmocka_unit_test_teardown(users_and_passwords, stop),
         cmocka_unit_test(urls),
