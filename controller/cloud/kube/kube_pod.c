@@ -381,8 +381,10 @@ static int put_spec(struct pod_writer *p)
     };
     const struct kube_pod_ask *ask = p->ask;
     uint64_t grace_s = 0;
-    int rc = json_path_u64(ask->template, "spec.terminationGracePeriodSeconds", &grace_s);
-    if (ask->template.len > 0 && rc < 0 && rc != -ENOENT) return rc;
+    int rc = ask->template.len > 0
+                 ? json_path_u64(ask->template, "spec.terminationGracePeriodSeconds", &grace_s)
+                 : -ENOENT;
+    if (rc < 0 && rc != -ENOENT) return rc;
     if (has(ask->template, "spec.restartPolicy"))
         p->refused = "restartPolicy: an instance that ends is replaced, not restarted";
     json_object(&p->w);
