@@ -31,6 +31,7 @@ struct kube_node {
     struct kube_meta meta;
     int64_t created_us; /* wall clock of the API server */
     bool usable;        /* ready, not cordoned, and without a taint that keeps our Pods away */
+    bool takes_claims;  /* the same for Pods with claims, which tolerate kube_device_taints */
     double cores, memory_bytes; /* allocatable */
     struct kube_kind kind[KUBE_KINDS_MAX];
     uint32_t kind_count;
@@ -44,6 +45,10 @@ int kube_node_read(struct str json, struct str template, struct kube_node *ret, 
 /* Labels that mark spot nodes. Pods of an on-demand offer stay away from all of them. */
 extern const struct kube_pair kube_spot_labels[];
 extern const uint32_t kube_spot_label_count;
+
+/* Taints with the names of devices, which nodes of any driver of DRA may have, too. */
+extern const struct kube_pair kube_device_taints[];
+extern const uint32_t kube_device_taint_count;
 
 /* Reads a quantity: 4, 1930m, 2048Gi, 1e3. -EINVAL. */
 int kube_quantity(struct str text, double *ret);

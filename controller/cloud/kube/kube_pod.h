@@ -43,6 +43,7 @@ struct kube_pod_ask {
     const struct kube_pair *avoid;    /* labels that its node must not have */
     const struct kube_pair *tolerate; /* taints by their names; values do not count */
     uint32_t resource_count, node_label_count, avoid_count, tolerate_count;
+    struct str claim;    /* a ResourceClaim whose devices its container gets; empty: none */
     struct str owner;    /* an owner reference in JSON; empty: none */
     int64_t grace_s;     /* least terminationGracePeriodSeconds: a drain and a margin */
     struct str priority; /* class; empty: the template's, or the cluster's default */
@@ -55,6 +56,10 @@ int kube_pod_write(const struct kube_pod_ask *ask, struct buf *out, struct err *
  * affinity, the same resources, `image` and the class ask->priority. ask->request is not read. */
 int kube_standby_write(const struct kube_pod_ask *ask, const char *name, struct str image,
                        struct buf *out, struct err *err);
+
+/* Writes the metadata of an object that goes when the instance's Pod goes, and is called as it. */
+void kube_owned_write(struct json_writer *w, struct str intent, struct str fleet,
+                      struct str pod_uid);
 
 /* Appends the Secret with the instance's key, which goes when its Pod goes. */
 int kube_secret_write(struct str intent, struct str fleet, struct str pod_uid, struct str key,
