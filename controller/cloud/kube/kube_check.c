@@ -7,6 +7,7 @@
 #include "base/io/kube/kube_config.h"
 #include "base/io/kube/kube_list.h"
 #include "base/io/loop/clock.h"
+#include "controller/cloud/kube/kube_nodepools.h"
 #include "controller/cloud/kube/kube_slices.h"
 
 #include <stdio.h>
@@ -64,6 +65,7 @@ struct check {
     /* of the walk over a list */
     struct kube_nodes *nodes;
     struct kube_slices *slices;
+    struct kube_nodepools *nodepools;
     uint32_t count, asked, denied;
 };
 
@@ -344,14 +346,25 @@ static void on_slice(void *arg, struct str object)
         c->slices, &(struct kube_event){ .type = KUBE_ADDED, .meta = &meta, .object = object });
 }
 
+static void on_nodepool(void *arg, struct str object)
+{
+    struct check *c = arg;
+    struct kube_meta meta;
+    if (kube_meta_read(object, &meta, NULL) < 0) return;
+    (void)kube_nodepools_take(
+        c->nodepools, &(struct kube_event){ .type = KUBE_ADDED, .meta = &meta, .object = object });
+}
+
 static void check_offer_of_nodes(struct check *c, const struct kube_sold *sold)
 {
     char why[INTENT_WHY_BYTES];
     struct kube_found f = *sold->found;
-    if (kube_found_is_claimed(&f))
+    if (kube_found_is_claimed(&f)) {
         kube_slices_fill(c->slices, &f);
-    else
+    } else {
         kube_nodes_fill(c->nodes, &f);
+        kube_nodepools_fill(c->nodepools, &f);
+    }
     if (!f.known) {
         snprintf(why, sizeof why, "no node makes the offer %s", sold->offer.name);
         say(c, "nodes", CLOUD_DOUBTFUL, "name an offer that nodes make", why);
@@ -359,6 +372,15 @@ static void check_offer_of_nodes(struct check *c, const struct kube_sold *sold)
         snprintf(why, sizeof why, "nodes of %s have no row in kubernetes.prices", sold->offer.name);
         say(c, "nodes", CLOUD_BROKEN, "add one, or set price_default", why);
     }
+}
+
+/* Who may not list them is refused also where the cluster has no Karpenter. */
+static void check_nodepools(struct check *c)
+{
+    if (list(c, &kube_nodepools_resource, on_nodepool) == -EPERM)
+        say(c, "rights", CLOUD_DOUBTFUL,
+            "where there is Karpenter, grant list and watch by a ClusterRole (docs/kubernetes.md)",
+            "this account may not list nodepools of karpenter.sh: what it may add is not known");
 }
 
 /* A missing right was told among the rights. */
@@ -379,16 +401,20 @@ static void check_nodes(struct check *c)
                                               .template = c->settings->template };
     c->nodes = kube_nodes_new(&config);
     c->slices = kube_slices_new(c->nodes, c->settings->class, c->settings->class_count);
+    c->nodepools = kube_nodepools_new(c->nodes, c->settings->template);
     if (list(c, &nodes, on_node) == 0) {
         check_slices(c);
+        check_nodepools(c);
         kube_nodes_names(c->nodes, names, sizeof names);
         kube_slices_names(c->slices, names, sizeof names);
+        kube_nodepools_names(c->nodepools, names, sizeof names);
         snprintf(why, sizeof why, "they make the offers %s", names[0] ? names : "none");
         say(c, "nodes", CLOUD_FINE, NULL, why);
         for (uint32_t i = 0; i < c->settings->sold_count; i++)
             if (c->settings->sold[i].found) check_offer_of_nodes(c, &c->settings->sold[i]);
     }
     kube_slices_free(c->slices);
+    kube_nodepools_free(c->nodepools);
     kube_nodes_free(c->nodes);
 }
 

@@ -246,7 +246,8 @@ static bool owner_is_known(struct kube_cloud *k);
 static bool nodes_are_known(const struct kube_cloud *k)
 {
     if (!kube_needs_nodes(k->settings)) return true;
-    return kube_nodes_synced(k->nodes) && (!k->slices || kube_slices_synced(k->slices));
+    return kube_nodes_synced(k->nodes) && kube_nodepools_synced(k->nodepools) &&
+           (!k->slices || kube_slices_synced(k->slices));
 }
 
 /* Brings an offer's price up to what its nodes cost; the default where no row says. */
@@ -256,10 +257,12 @@ static void price_sold(const struct kube_cloud *k, struct kube_sold *sold, bool 
     struct kube_found *f = sold->found;
     *ret_default = false;
     if (!f) return;
-    if (kube_found_is_claimed(f))
+    if (kube_found_is_claimed(f)) {
         kube_slices_fill(k->slices, f);
-    else
+    } else {
         kube_nodes_fill(k->nodes, f);
+        kube_nodepools_fill(k->nodepools, f);
+    }
     if (sold->price_given) return;
     *ret_default = f->known && !f->price_known && price_h > 0;
     sold->offer.price_known = f->known && (f->price_known || *ret_default);
@@ -282,8 +285,24 @@ static int no_maker(const struct kube_cloud *k, const struct kube_sold *sold, st
         return err_set(err, -ENOSPC, "no node makes the offer %s: %s", sold->offer.name, missing);
     kube_nodes_names(k->nodes, names, sizeof names);
     if (k->slices) kube_slices_names(k->slices, names, sizeof names);
+    kube_nodepools_names(k->nodepools, names, sizeof names);
     return err_set(err, -ENOSPC, "no node makes the offer %s; nodes make: %s", sold->offer.name,
                    names[0] ? names : "none");
+}
+
+/* Returns true if no NodePool may add a node, and the nodes that there are hold as many of our Pods as they can: a
+ * Pod more would wait in vain. Pods of others may leave even less. */
+static bool is_full(const struct kube_cloud *k, const struct kube_found *f)
+{
+    uint64_t used = 0;
+    if (f->grows || !f->full[0]) return false;
+    for (uint32_t i = 0; i < k->settings->sold_count; i++) {
+        const struct kube_sold *s = &k->settings->sold[i];
+        if (!s->found || s->found->spot != f->spot || strcmp(s->found->base, f->base) != 0)
+            continue;
+        used += (uint64_t)kube_view_count(k->view, s->offer.name) * s->found->units;
+    }
+    return used + f->units > (uint64_t)f->room * f->units;
 }
 
 static void tolerate(struct asking *a, const struct kube_pair *taint, uint32_t count)
@@ -308,6 +327,9 @@ static int ask_of_nodes(const struct kube_cloud *k, struct kube_sold *sold, stru
                        "no row of kubernetes.prices has the %slabels of the nodes of %s; add one, "
                        "or set price_default",
                        f->spot ? "spot price or the " : "", sold->offer.name);
+    if (is_full(k, f))
+        return err_set(err, -ENOSPC, "%s, and nodes have no room for %s", f->full,
+                       sold->offer.name);
     if (f->driver[0])
         tolerate(a, kube_device_taints, kube_device_taint_count);
     else
@@ -638,6 +660,7 @@ static void close_cloud(void *ctx)
     kube_standby_free(k->standby);
     kube_view_free(k->view);
     kube_slices_free(k->slices);
+    kube_nodepools_free(k->nodepools);
     kube_nodes_free(k->nodes);
     kube_prices_drop(k->prices_arena);
     kube_client_free(k->client);
@@ -662,6 +685,12 @@ static void makers_changed(void *arg)
 {
     struct kube_cloud *k = arg;
     if (k->fn) k->fn(k->arg);
+}
+
+static int watch_nodepools(struct kube_cloud *k, struct err *err)
+{
+    k->nodepools = kube_nodepools_new(k->nodes, k->settings->template);
+    return kube_nodepools_watch(k->nodepools, k->client, makers_changed, k, err);
 }
 
 static int watch_slices(struct kube_cloud *k, struct err *err)
@@ -701,6 +730,7 @@ static int connect_cluster(struct kube_cloud *k, const char *const *environment,
     rc = kube_view_new(k->client, &view, &k->view, err);
     bool slices = kube_needs_claims(k->settings) || s->discover;
     if (rc == 0 && slices) rc = watch_slices(k, err);
+    if (rc == 0 && kube_needs_nodes(k->settings)) rc = watch_nodepools(k, err);
     if (rc == 0) rc = kube_place_open(k, err);
     bool standby = s->standby_class.len > 0; /* none are wanted any more: those that are there go */
     if (rc < 0 || !standby) return rc;

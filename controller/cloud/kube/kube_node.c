@@ -361,6 +361,27 @@ static int look_at_condition(void *ctx, struct str item)
     return 0;
 }
 
+const char *kube_product_resource(struct str label)
+{
+    for (size_t i = 0; i < COUNT_OF(devices); i++)
+        for (size_t k = 0; k < LABELS_MAX && devices[i].product[k]; k++) {
+            bool shared = strcmp(devices[i].product[k], machine.product[0]) == 0;
+            if (!shared && str_eq(label, str_from(devices[i].product[k])))
+                return devices[i].resource;
+        }
+    return NULL;
+}
+
+bool kube_taints_are_tolerated(struct str json, const char *path, struct str template)
+{
+    /* A spot offer tolerates the labels of spot nodes as taints, and NodePools are of such nodes or not. */
+    struct kube_node n = { .usable = true, .takes_claims = true, .spot = &kube_spot_labels[0] };
+    struct reader r = { .node = &n, .row = &machine };
+    if (template.len > 0) (void)json_path(template, "spec.tolerations", &r.tolerations);
+    (void)json_path_each(json, path, look_at_taint, &r);
+    return n.takes_claims;
+}
+
 int kube_node_read(struct str json, struct str template, struct kube_node *ret, struct err *err)
 {
     struct kube_node n = { 0 };

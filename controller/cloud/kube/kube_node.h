@@ -50,6 +50,13 @@ extern const uint32_t kube_spot_label_count;
 extern const struct kube_pair kube_device_taints[];
 extern const uint32_t kube_device_taint_count;
 
+/* Returns the resource of the devices whose product this label names; NULL: it names none, or other things, too. */
+const char *kube_product_resource(struct str label);
+
+/* Returns true if Pods with the template's tolerations, and those that ask for devices have besides, tolerate the
+ * taints at `path`. */
+bool kube_taints_are_tolerated(struct str json, const char *path, struct str template);
+
 /* Reads a quantity: 4, 1930m, 2048Gi, 1e3. -EINVAL. */
 int kube_quantity(struct str text, double *ret);
 

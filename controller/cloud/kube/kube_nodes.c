@@ -81,6 +81,11 @@ bool kube_nodes_site(const struct kube_nodes *n, const char *node, struct str de
     return true;
 }
 
+double kube_nodes_price(const struct kube_nodes *n, struct str labels, struct str device, bool spot)
+{
+    return kube_prices_find(n->config.prices, labels, device, spot);
+}
+
 bool kube_nodes_synced(const struct kube_nodes *n)
 {
     return n->synced;
@@ -323,6 +328,26 @@ void kube_nodes_fill(const struct kube_nodes *n, struct kube_found *f)
         return;
     }
     if (sum.memory_mib >= 1) snprintf(f->memory, sizeof f->memory, "%.0fMi", sum.memory_mib);
+}
+
+void kube_nodes_count(const struct kube_nodes *n, struct kube_found *f)
+{
+    const struct kube_pair label = { str_from(f->label), str_from(f->value) };
+    for (uint32_t i = 0; i < n->count; i++) {
+        const struct row *r = &n->row[i];
+        if ((r->node.spot != NULL) != f->spot || !kube_labels_have(buf_view(&r->labels), &label))
+            continue;
+        for (uint32_t k = 0; k < r->node.kind_count; k++) {
+            const struct kube_kind *kind = &r->node.kind[k];
+            if (strcmp(kind->resource, f->device) != 0 || kind->count < f->units) continue;
+            double price_h = price_of(r, k, f->units, kube_node_share(&r->node, kind, f->units));
+            f->price_known = f->price_known || price_h >= 0;
+            f->price_h = fmax(f->price_h, price_h);
+            if (!r->node.usable) continue;
+            f->nodes++;
+            f->room += kind->count / f->units;
+        }
+    }
 }
 
 bool kube_names_put(char *ret, size_t bytes, const char *base, bool spot)

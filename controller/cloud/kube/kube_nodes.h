@@ -54,6 +54,9 @@ struct kube_found {
     const struct kube_pair *spot_label;
     bool price_known;
     double price_h; /* of an instance */
+
+    bool grows;     /* an autoscaler may add nodes for it, as far as its NodePools say */
+    char full[160]; /* why one of them does not; empty: it does, or there is none */
 };
 
 struct kube_nodes;
@@ -81,6 +84,14 @@ struct kube_site {
 /* Looks up a node; false: it is not known. *at is where it was found last, for the next time. */
 bool kube_nodes_site(const struct kube_nodes *n, const char *node, struct str device, uint32_t *at,
                      struct kube_site *ret);
+
+/* Returns the price of a device, or with an empty `device` of the node, with these labels (JSON); below 0: no row
+ * says. */
+double kube_nodes_price(const struct kube_nodes *n, struct str labels, struct str device,
+                        bool spot);
+
+/* Counts nodes with the offer's label and devices, whichever offers they make; also for its price. */
+void kube_nodes_count(const struct kube_nodes *n, struct kube_found *f);
 
 static inline bool kube_found_is_claimed(const struct kube_found *f)
 {

@@ -272,6 +272,56 @@ static void devices_are_claimed(void **state)
     stop();
 }
 
+static const struct kube_resource nodepools = { "karpenter.sh", "v1", "nodepools", true };
+
+/* Makes a NodePool of one product, with a limit of GPUs and so many in use, or sets the latter. */
+static void put_nodepool(bool there, int used)
+{
+    char body[1024];
+    snprintf(
+        body, sizeof body,
+        "{\"apiVersion\":\"karpenter.sh/v1\",\"kind\":\"NodePool\",\"metadata\":{\"name\":\"gpu\"},"
+        "\"spec\":{\"template\":{\"spec\":{\"requirements\":[{\"key\":\"nvidia.com/gpu.product\","
+        "\"operator\":\"In\",\"values\":[\"NVIDIA-L4\"]}]}},\"limits\":{\"nvidia.com/gpu\":\"8\"}},"
+        "\"status\":{\"resources\":{\"nvidia.com/gpu\":\"%d\"}}}",
+        used);
+    (void)kube_must(&world, (struct kube_request){ .verb = there ? KUBE_PATCH : KUBE_CREATE,
+                                                   .resource = &nodepools,
+                                                   .name = there ? STR("gpu") : (struct str){ 0 },
+                                                   .subresource = there ? "status" : NULL,
+                                                   .body = str_from(body) });
+}
+
+#define ROW_DEVICE(price)                                                                          \
+    "{ labels: [nvidia.com/gpu.product=NVIDIA-L4], device: nvidia.com/gpu, price_per_hour: " price \
+    " }"
+
+/* What Karpenter may add is bought without a node; its limit is a stock-out, and no Pod is made in vain. */
+static void nodepools_are_offers(void **state)
+{
+    (void)state;
+    start(ROW_DEVICE("1.5"), "nvidia-l4");
+    put_nodepool(false, 7);
+    expect_offer("nvidia-l4", "\"price_per_h\":1.5,");
+    expect_offer("nvidia-l4", "\"room\":0");
+    min = 1;
+    write_config(ROW_DEVICE("1.5"), "nvidia-l4");
+    rig_wait(pod_says,
+             (void *)(uintptr_t)ARGS("\"limits\":{\"nvidia.com/gpu\":\"1\"}",
+                                     "\"nodeSelector\":{\"nvidia.com/gpu.product\":\"NVIDIA-L4\"}"),
+             "a Pod that waits for a node");
+    put_nodepool(true, 8);
+    int64_t made = kube_rig_seen(&server, "create");
+    min = 2;
+    write_config(ROW_DEVICE("2"), "nvidia-l4");
+    expect_offer("nvidia-l4", "\"last_error\":\"capacity\"");
+    expect_offer("nvidia-l4",
+                 "NodePool gpu is at its limit, nvidia.com/gpu=8 of 8, and nodes have no room");
+    assert_int_equal(kube_rig_seen(&server, "create"), made);
+    min = 0;
+    stop();
+}
+
 static bool log_says(void *arg)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
@@ -313,9 +363,9 @@ static void an_api_may_be_missing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(prices_change),         cmocka_unit_test(offers_are_added),
-        cmocka_unit_test(slices_are_bought),     cmocka_unit_test(devices_are_claimed),
-        cmocka_unit_test(an_api_may_be_missing),
+        cmocka_unit_test(prices_change),        cmocka_unit_test(offers_are_added),
+        cmocka_unit_test(slices_are_bought),    cmocka_unit_test(devices_are_claimed),
+        cmocka_unit_test(nodepools_are_offers), cmocka_unit_test(an_api_may_be_missing),
     };
     if (!rig_can_run(ARGS("MUSTER_BIN", MODEL)) || !kube_rig_fake(&server, ARGS(NULL)))
         return RIG_SKIP;
