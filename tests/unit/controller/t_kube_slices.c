@@ -175,7 +175,7 @@ static void a_claim_is_of_its_pod(void **state)
 {
     (void)state;
     struct scene s = scene_open();
-    CLEANUP(buf_fini) struct buf claim = { 0 }, expression = { 0 }, uid = { 0 };
+    CLEANUP(buf_fini) struct buf claim = { 0 };
     struct str first;
     add_node(&s, "a", "");
     add_slice(&s, KUBE_ADDED, "one", "gpu.nvidia.com", 1, MIG("1g.10gb", "10Gi"));
