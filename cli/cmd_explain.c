@@ -93,6 +93,19 @@ static void tell_inputs(struct teller *t)
                          : " ready instances were fresh; not every router's was\n");
 }
 
+static int tell_refused(void *ctx, struct str refused)
+{
+    struct teller *t = ctx;
+    buf_text(t->out, "refused    ");
+    table_cell(TABLE_TEXT, refused, "offer", 0, t->out);
+    buf_text(t->out, ": ");
+    table_cell(TABLE_TEXT, refused, "error", 0, t->out);
+    buf_text(t->out, ": ");
+    table_cell(TABLE_TEXT, refused, "why", 0, t->out);
+    buf_byte(t->out, '\n');
+    return 0;
+}
+
 static void tell_fleet(struct teller *t)
 {
     buf_text(t->out, "had        ");
@@ -113,6 +126,7 @@ static void tell_fleet(struct teller *t)
             say(t, ", for another ", TABLE_AGE, "hold_s");
         }
         buf_byte(t->out, '\n');
+        (void)json_path_each(t->d, "refused", tell_refused, t); /* in decisions of this version */
     }
     if (has(t, "estimate_ttft_s")) {
         say(t, "expected   first token after ", TABLE_DECIMAL, "estimate_ttft_s");

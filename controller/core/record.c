@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define REFUSED_MAX 4 /* offers of a service whose refusals a record has */
+
 static void put_counts(struct json_writer *w, const char *name, const struct plan_service *s,
                        const uint32_t count[SCALE_POOLS_MAX])
 {
@@ -150,6 +152,27 @@ static void put_actions(struct json_writer *w, const struct plan_view *view,
     json_array_end(w);
 }
 
+/* Writes what the service's offers last said, where one refused: why a decision that is held back has none. */
+static void put_refused(struct json_writer *w, const struct plan_view *view,
+                        const struct plan_service *s)
+{
+    uint32_t count = 0;
+    json_key(w, "refused");
+    json_array(w);
+    for (uint32_t p = 0; p < s->pool_count; p++)
+        for (uint32_t i = 0; i < s->pool[p].offer_count && count < REFUSED_MAX; i++) {
+            const struct offer_health *h = &view->health[s->pool[p].offer[i]];
+            if (h->last == OFFER_OK) continue;
+            json_object(w);
+            json_kv_text(w, "offer", view->offer[s->pool[p].offer[i]].name);
+            json_kv_text(w, "error", offer_error_names[h->last]);
+            json_kv_text(w, "why", h->text);
+            json_object_end(w);
+            count++;
+        }
+    json_array_end(w);
+}
+
 int record_encode(const struct plan_view *view, const struct plan *plan,
                   const struct plan_decision *decision, const char (*launched)[INTENT_ID_BYTES],
                   int64_t at_us, struct buf *out)
@@ -165,6 +188,7 @@ int record_encode(const struct plan_view *view, const struct plan *plan,
     json_kv_text(&w, "policy", s->policy->name);
     json_kv_text(&w, "reason", decision->reason);
     json_kv_text(&w, "blocked", decision->blocked);
+    if (decision->blocked && view->health) put_refused(&w, view, s);
     if (decision->hold_s > 0) json_kv_f64(&w, "hold_s", decision->hold_s);
     put_inputs(&w, decision);
     put_counts(&w, "ready", s, decision->ready);

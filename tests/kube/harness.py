@@ -19,9 +19,9 @@ LABEL = "muster.dev/fleet=test"
 class Cluster:
     """One cluster for all cases; its parts can be killed and paused."""
 
-    def __init__(self, folder, nodes=4):
+    def __init__(self, folder, nodes=4, *flags):
         self.dir = folder / "cluster"
-        run = subprocess.run([HERE / "up", "--kwok", "--nodes", str(nodes), "--dir", self.dir], text=True,
+        run = subprocess.run([HERE / "up", "--kwok", "--nodes", str(nodes), "--dir", self.dir, *flags], text=True,
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         if run.returncode == SKIP:
             print(run.stdout.strip())

@@ -15,6 +15,7 @@
 #include "base/core/map.h"
 #include "base/io/kube/kube_frame.h"
 #include "base/io/kube/kube_list.h"
+#include "base/io/log.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -239,6 +240,39 @@ static void step_wait(struct kube_watch *w, const char *problem)
     if (loop_timer_set(loop, &w->timer, at_us) < 0) loop_defer(loop, &w->again);
 }
 
+static bool is_missing(const struct kube_watch *w, int code)
+{
+    return w->req.optional && (code == 404 || code == 403);
+}
+
+/* Takes an API that is not there, or may not be read, for one without objects. */
+static void step_missing(struct kube_watch *w, int code, const char *problem)
+{
+    const struct kube_resource *r = w->req.resource;
+    struct loop *loop = kube_client_loop(w->client);
+    bool news = w->state.missing != code;
+    w->state.missing = code;
+    w->state.step = KUBE_WAITING;
+    w->state.connected = false;
+    w->relist = true;
+    snprintf(w->problem, sizeof w->problem, "%s", problem);
+    if (news && code == 404)
+        log_event(LOG_DEBUG, "kube_api_absent", "resource=%s.%s version=%s", r->plural, r->group,
+                  r->version);
+    char rule[PROBLEM_BYTES];
+    snprintf(rule, sizeof rule, "apiGroups: [%s], resources: [%s], verbs: [list, watch]", r->group,
+             r->plural);
+    if (news && code == 403)
+        log_event(LOG_WARN, "kube_right_missing", "rule=%s error=%s", rule, problem);
+    w->mark++; /* nothing has it */
+    if (news) tell_vanished(w);
+    w->state.synced = true;
+    if (news) tell(w, KUBE_SYNCED, NULL, (struct str){ 0 });
+    if (w->stopped) return;
+    int64_t at_us = loop_now_us(loop) + KUBE_WATCH_AGAIN_US;
+    if (loop_timer_set(loop, &w->timer, at_us) < 0) step_wait(w, problem);
+}
+
 /* A stream has shown that it works. A list alone has not: a server that answers every watch with 410 would be
  * listed without a pause. */
 static void succeeded(struct kube_watch *w)
@@ -277,7 +311,9 @@ static void on_list_end(void *arg, const struct kube_list_end *end)
     struct kube_watch *w = arg;
     w->list = NULL;
     enter(w);
-    if (end->rc < 0) {
+    if (end->rc < 0 && is_missing(w, end->code)) {
+        step_missing(w, end->code, end->problem);
+    } else if (end->rc < 0) {
         step_wait(w, end->problem);
     } else if (w->lost) {
         char problem[PROBLEM_BYTES];
@@ -286,6 +322,7 @@ static void on_list_end(void *arg, const struct kube_list_end *end)
     } else {
         snprintf(w->state.version, sizeof w->state.version, "%s", end->version);
         w->relist = false;
+        w->state.missing = 0;
         w->state.lists++;
         w->problem[0] = 0;
         confirmed(w);
@@ -446,6 +483,7 @@ static void on_stream_end(void *arg, const struct kube_reply *reply)
     }
     bool good = reply->rc == 0 && (w->frames_got > 0 || age_us >= KUBE_WATCH_GOOD_US);
     if (reply->rc == 0) confirmed(w);
+    w->relist |= is_missing(w, reply->code); /* which the list will tell */
     if (good || (reply->rc == -ETIME && w->state.failures == 0)) {
         w->state.failures += !good;
         step_next(w);

@@ -19,6 +19,10 @@
  *              ADDED
  *          (3) KUBE_SYNCED is told once all objects of a list were
  *          (4) a stream without a byte for idle_us is given up: servers send a bookmark a minute
+ *          (5) `optional` objects may be of an API that the server lacks (404), or that this account may not list
+ *              (403). Then there are none: those that were known are DELETED, KUBE_SYNCED is told, the first is
+ *              logged at debug and the second as a warning with the rule that is missing, once; and it is looked
+ *              for again each KUBE_WATCH_AGAIN_US
  * Bounds:  objects_max objects, of which name, uid and version are kept; more is an error of the state
  */
 #pragma once
@@ -27,6 +31,7 @@
 #define KUBE_WATCH_OBJECTS_MAX 65536
 #define KUBE_WATCH_IDLE_US 150000000 /* two and a half bookmarks */
 #define KUBE_WATCH_S 300             /* timeoutSeconds: this to twice this */
+#define KUBE_WATCH_AGAIN_US 60000000
 #define KUBE_WATCH_GOOD_US 5000000 /* a stream of that age, or with a frame, was none that failed */
 
 struct kube_watch;
@@ -53,6 +58,7 @@ struct kube_watch_state {
     uint64_t expired;    /* 410s, and versions that went backwards */
     uint64_t silent;     /* streams given up for silence */
     uint32_t failures;   /* in a row */
+    int missing;         /* optional: 404 or 403, as above; 0: the server lists them */
     const char *problem; /* of the last failure; empty after a success; until the loop turns */
 };
 
@@ -62,6 +68,7 @@ struct kube_watch_request { /* everything is copied */
     uint32_t limit;       /* of a list's chunks; 0: KUBE_LIST_LIMIT */
     uint32_t objects_max; /* 0: KUBE_WATCH_OBJECTS_MAX */
     int64_t idle_us;      /* 0: KUBE_WATCH_IDLE_US */
+    bool optional;
     void (*on_event)(void *arg, const struct kube_event *event);
     void *arg;
 };

@@ -7,12 +7,15 @@
 #include "base/io/kube/kube_config.h"
 #include "base/io/kube/kube_list.h"
 #include "base/io/loop/clock.h"
+#include "controller/cloud/kube/kube_nodepools.h"
+#include "controller/cloud/kube/kube_slices.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define TURN_US 20000
+#define DRA "resource.k8s.io"
 
 static const struct kube_resource reviews = { "authorization.k8s.io", "v1",
                                               "selfsubjectaccessreviews", true };
@@ -20,7 +23,7 @@ static const struct kube_resource quotas = { "", "v1", "resourcequotas", false }
 static const struct kube_resource nodes = { "", "v1", "nodes", true };
 
 /* When a right is needed. */
-enum needed { ALWAYS, FOR_OWNER, FOR_NODES, FOR_NOTICES, FOR_WORKLOADS };
+enum needed { ALWAYS, FOR_OWNER, FOR_NODES, FOR_NOTICES, FOR_WORKLOADS, FOR_CLAIMS, FOR_DISCOVERY };
 
 static const struct right {
     enum needed needed;
@@ -39,6 +42,11 @@ static const struct right {
     { FOR_NOTICES, "list", "", "nodes", "", { 0 } },
     { FOR_NOTICES, "watch", "", "nodes", "", { 0 } },
     { FOR_WORKLOADS, "patch", "", "pods", "", { 0 } },
+    { FOR_CLAIMS, "list", DRA, "resourceslices", "", { 0 } },
+    { FOR_CLAIMS, "watch", DRA, "resourceslices", "", { 0 } },
+    { FOR_CLAIMS, "create", DRA, "resourceclaims", "", { 0 } },
+    { FOR_DISCOVERY, "list", DRA, "resourceslices", "", { 0 } },
+    { FOR_DISCOVERY, "watch", DRA, "resourceslices", "", { 0 } },
 };
 
 struct check {
@@ -56,6 +64,8 @@ struct check {
     char problem[KUBE_REPLY_PROBLEM_BYTES];
     /* of the walk over a list */
     struct kube_nodes *nodes;
+    struct kube_slices *slices;
+    struct kube_nodepools *nodepools;
     uint32_t count, asked, denied;
 };
 
@@ -104,6 +114,14 @@ static int ask(struct check *c, struct kube_request req)
 
 /* ---- rights ---- */
 
+static bool is_of_cluster(const char *resource)
+{
+    static const char *const all[] = { "nodes", "resourceslices" };
+    for (size_t i = 0; i < COUNT_OF(all); i++)
+        if (strcmp(resource, all[i]) == 0) return true;
+    return false;
+}
+
 /* Asks for one right. 1: allowed, 0: denied, or a negative errno. */
 static int is_allowed(struct check *c, const struct right *r, const char *resource)
 {
@@ -116,7 +134,7 @@ static int is_allowed(struct check *c, const struct right *r, const char *resour
     json_object(&w);
     json_key(&w, "resourceAttributes");
     json_object(&w);
-    if (strcmp(resource, "nodes") != 0) json_kv_str(&w, "namespace", c->ns);
+    if (!is_of_cluster(resource)) json_kv_str(&w, "namespace", c->ns);
     json_kv_text(&w, "verb", r->verb);
     json_kv_text(&w, "group", r->group);
     json_kv_text(&w, "resource", resource);
@@ -143,10 +161,11 @@ static int check_right(struct check *c, const struct right *r, const char *resou
     char why[INTENT_WHY_BYTES];
     snprintf(why, sizeof why, "this account may not %s %s%s%s in namespace %.*s", r->verb, resource,
              r->subresource[0] ? "/" : "", r->subresource, STR_ARG(c->ns));
-    bool notice = r->needed == FOR_NOTICES;
-    say(c, "rights", notice ? CLOUD_DOUBTFUL : CLOUD_BROKEN,
-        notice ? "grant it, or set kubernetes.watch_nodes: false; drains then start late"
-               : "grant it by a Role (docs/kubernetes.md)",
+    bool notice = r->needed == FOR_NOTICES, extra = r->needed == FOR_DISCOVERY;
+    say(c, "rights", notice || extra ? CLOUD_DOUBTFUL : CLOUD_BROKEN,
+        notice  ? "grant it, or set kubernetes.watch_nodes: false; drains then start late"
+        : extra ? "grant it by a Role (docs/kubernetes.md); without it such offers are not found"
+                : "grant it by a Role (docs/kubernetes.md)",
         why);
     return 0;
 }
@@ -164,6 +183,10 @@ static bool is_needed(const struct check *c, enum needed needed)
         return nodes_needed;
     case FOR_NOTICES:
         return s->section->watch_nodes && !nodes_needed;
+    case FOR_CLAIMS:
+        return kube_needs_claims(s);
+    case FOR_DISCOVERY:
+        return s->section->discover && !kube_needs_claims(s);
     case FOR_WORKLOADS:
         for (uint32_t i = 0; i < s->sold_count; i++)
             if (s->sold[i].workload) return true;
@@ -314,11 +337,34 @@ static void on_node(void *arg, struct str object)
         c->nodes, &(struct kube_event){ .type = KUBE_ADDED, .meta = &meta, .object = object });
 }
 
+static void on_slice(void *arg, struct str object)
+{
+    struct check *c = arg;
+    struct kube_meta meta;
+    if (kube_meta_read(object, &meta, NULL) < 0) return;
+    (void)kube_slices_take(
+        c->slices, &(struct kube_event){ .type = KUBE_ADDED, .meta = &meta, .object = object });
+}
+
+static void on_nodepool(void *arg, struct str object)
+{
+    struct check *c = arg;
+    struct kube_meta meta;
+    if (kube_meta_read(object, &meta, NULL) < 0) return;
+    (void)kube_nodepools_take(
+        c->nodepools, &(struct kube_event){ .type = KUBE_ADDED, .meta = &meta, .object = object });
+}
+
 static void check_offer_of_nodes(struct check *c, const struct kube_sold *sold)
 {
     char why[INTENT_WHY_BYTES];
     struct kube_found f = *sold->found;
-    kube_nodes_fill(c->nodes, &f);
+    if (kube_found_is_claimed(&f)) {
+        kube_slices_fill(c->slices, &f);
+    } else {
+        kube_nodes_fill(c->nodes, &f);
+        kube_nodepools_fill(c->nodepools, &f);
+    }
     if (!f.known) {
         snprintf(why, sizeof why, "no node makes the offer %s", sold->offer.name);
         say(c, "nodes", CLOUD_DOUBTFUL, "name an offer that nodes make", why);
@@ -328,21 +374,47 @@ static void check_offer_of_nodes(struct check *c, const struct kube_sold *sold)
     }
 }
 
+/* Who may not list them is refused also where the cluster has no Karpenter. */
+static void check_nodepools(struct check *c)
+{
+    if (list(c, &kube_nodepools_resource, on_nodepool) == -EPERM)
+        say(c, "rights", CLOUD_DOUBTFUL,
+            "where there is Karpenter, grant list and watch by a ClusterRole (docs/kubernetes.md)",
+            "this account may not list nodepools of karpenter.sh: what it may add is not known");
+}
+
+/* A missing right was told among the rights. */
+static void check_slices(struct check *c)
+{
+    if (!kube_needs_claims(c->settings) && !c->settings->section->discover) return;
+    if (list(c, &kube_slices_resource, on_slice) == -ENOENT && kube_needs_claims(c->settings))
+        say(c, "devices", CLOUD_BROKEN, "take Kubernetes 1.34 or later, or other offers",
+            "the API server has no " DRA "/v1");
+}
+
 static void check_nodes(struct check *c)
 {
-    char names[INTENT_WHY_BYTES - 40], why[INTENT_WHY_BYTES];
+    char names[INTENT_WHY_BYTES - 40] = "", why[INTENT_WHY_BYTES];
     if (!kube_needs_nodes(c->settings)) return;
     const struct kube_nodes_config config = { .prices = &c->settings->prices,
                                               .cores = c->settings->section->cores,
                                               .template = c->settings->template };
     c->nodes = kube_nodes_new(&config);
+    c->slices = kube_slices_new(c->nodes, c->settings->class, c->settings->class_count);
+    c->nodepools = kube_nodepools_new(c->nodes, c->settings->template);
     if (list(c, &nodes, on_node) == 0) {
+        check_slices(c);
+        check_nodepools(c);
         kube_nodes_names(c->nodes, names, sizeof names);
-        snprintf(why, sizeof why, "they make the offers %s", names);
+        kube_slices_names(c->slices, names, sizeof names);
+        kube_nodepools_names(c->nodepools, names, sizeof names);
+        snprintf(why, sizeof why, "they make the offers %s", names[0] ? names : "none");
         say(c, "nodes", CLOUD_FINE, NULL, why);
         for (uint32_t i = 0; i < c->settings->sold_count; i++)
             if (c->settings->sold[i].found) check_offer_of_nodes(c, &c->settings->sold[i]);
     }
+    kube_slices_free(c->slices);
+    kube_nodepools_free(c->nodepools);
     kube_nodes_free(c->nodes);
 }
 

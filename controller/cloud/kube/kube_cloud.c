@@ -1,6 +1,6 @@
 /* kube_cloud.c - turns the controller's calls into calls of the API server, and watched Pods into listings.
  *
- *     create:  POST Pod ──201──► POST Secret ──► made
+ *     create:  POST Pod ──201──► POST Secret ──► (POST ResourceClaim) ──► made
  *                   └──409──► GET Pod (ours?) ──┘
  *     remove:  DELETE Pod ──► going; its Secret is collected with it
  *     list:    the watched Pods, at once
@@ -119,7 +119,7 @@ void errand_start(struct errand *er, struct kube_request *req,
     if (rc < 0) errand_refuse(er, rc == -EAGAIN ? OFFER_THROTTLE : OFFER_TRANSIENT, &err, rc);
 }
 
-static void on_secret(void *arg, const struct kube_reply *r)
+static void on_claim(void *arg, const struct kube_reply *r)
 {
     struct errand *er = arg;
     er->call = NULL;
@@ -129,12 +129,44 @@ static void on_secret(void *arg, const struct kube_reply *r)
         errand_fail(er, r);
 }
 
+/* Claims the instance's devices. The Pod names the claim and is scheduled once it is there. */
+static void make_claim(struct errand *er)
+{
+    CLEANUP(buf_fini) struct buf body = { 0 };
+    const struct cloud_kept *c = &er->kept;
+    if (!er->claims) {
+        errand_succeed(er);
+        return;
+    }
+    int rc = kube_claim_write(er->claims, str_from(c->intent), er->cloud->settings->section->fleet,
+                              str_from(er->uid), &body);
+    if (rc < 0) {
+        struct err err = { 0 };
+        errand_refuse(er, OFFER_TRANSIENT, &err, err_set(&err, rc, "no memory for a claim"));
+        return;
+    }
+    struct kube_request req = { .verb = KUBE_CREATE,
+                                .resource = &kube_claims_resource,
+                                .body = buf_view(&body) };
+    errand_start(er, &req, on_claim);
+}
+
+static void on_secret(void *arg, const struct kube_reply *r)
+{
+    struct errand *er = arg;
+    er->call = NULL;
+    if (r->rc == 0 || r->status.reason == KUBE_ALREADY_EXISTS)
+        make_claim(er);
+    else
+        errand_fail(er, r);
+}
+
 static void make_secret(struct errand *er)
 {
     CLEANUP(buf_fini) struct buf body = { 0 };
     const struct cloud_kept *c = &er->kept;
     if (c->key.len == 0) {
-        errand_succeed(er);
+        make_claim(er);
         return;
     }
     int rc = kube_secret_write(str_from(c->intent), er->cloud->settings->section->fleet,
@@ -213,7 +245,9 @@ static bool owner_is_known(struct kube_cloud *k);
 /* Returns true once the nodes are known whose offers are asked for, or if none is made of nodes. */
 static bool nodes_are_known(const struct kube_cloud *k)
 {
-    return !kube_needs_nodes(k->settings) || kube_nodes_synced(k->nodes);
+    if (!kube_needs_nodes(k->settings)) return true;
+    return kube_nodes_synced(k->nodes) && kube_nodepools_synced(k->nodepools) &&
+           (!k->slices || kube_slices_synced(k->slices));
 }
 
 /* Brings an offer's price up to what its nodes cost; the default where no row says. */
@@ -223,61 +257,114 @@ static void price_sold(const struct kube_cloud *k, struct kube_sold *sold, bool 
     struct kube_found *f = sold->found;
     *ret_default = false;
     if (!f) return;
-    kube_nodes_fill(k->nodes, f);
+    if (kube_found_is_claimed(f)) {
+        kube_slices_fill(k->slices, f);
+    } else {
+        kube_nodes_fill(k->nodes, f);
+        kube_nodepools_fill(k->nodepools, f);
+    }
     if (sold->price_given) return;
     *ret_default = f->known && !f->price_known && price_h > 0;
     sold->offer.price_known = f->known && (f->price_known || *ret_default);
     sold->offer.price_h = *ret_default ? price_h : f->price_h;
 }
 
+/* What a Pod asks for, while it is written. */
+struct asking {
+    struct kube_pair resource[KUBE_PAIRS_MAX + 2], label[KUBE_PAIRS_MAX + 2], tolerate[16];
+    struct kube_pod_ask ask;
+};
+
+/* Says that nothing makes the offer, and what there is. */
+static int no_maker(const struct kube_cloud *k, const struct kube_sold *sold, struct err *err)
+{
+    char names[INTENT_WHY_BYTES / 2] = "";
+    bool claimed = kube_found_is_claimed(sold->found);
+    const char *missing = claimed ? kube_slices_missing(k->slices) : NULL;
+    if (missing)
+        return err_set(err, -ENOSPC, "no node makes the offer %s: %s", sold->offer.name, missing);
+    kube_nodes_names(k->nodes, names, sizeof names);
+    if (k->slices) kube_slices_names(k->slices, names, sizeof names);
+    kube_nodepools_names(k->nodepools, names, sizeof names);
+    return err_set(err, -ENOSPC, "no node makes the offer %s; nodes make: %s", sold->offer.name,
+                   names[0] ? names : "none");
+}
+
+/* Returns true if no NodePool may add a node, and the nodes that there are hold as many of our Pods as they can: a
+ * Pod more would wait in vain. Pods of others may leave even less. */
+static bool is_full(const struct kube_cloud *k, const struct kube_found *f)
+{
+    uint64_t used = 0;
+    if (f->grows || !f->full[0]) return false;
+    for (uint32_t i = 0; i < k->settings->sold_count; i++) {
+        const struct kube_sold *s = &k->settings->sold[i];
+        if (!s->found || s->found->spot != f->spot || strcmp(s->found->base, f->base) != 0)
+            continue;
+        used += (uint64_t)kube_view_count(k->view, s->offer.name) * s->found->units;
+    }
+    return used + f->units > (uint64_t)f->room * f->units;
+}
+
+static void tolerate(struct asking *a, const struct kube_pair *taint, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        must(a->ask.tolerate_count < COUNT_OF(a->tolerate)); /* two tables of kube_node.c */
+        a->tolerate[a->ask.tolerate_count++] = taint[i];
+    }
+}
+
 /* Writes what a Pod asks for on the nodes of its offer. -ENOSPC: no node makes it; -EINVAL: it has no price. */
-static int ask_of_nodes(const struct kube_cloud *k, struct kube_sold *sold,
-                        struct kube_pair *resource, struct kube_pair *label,
-                        struct kube_pod_ask *ret, struct err *err)
+static int ask_of_nodes(const struct kube_cloud *k, struct kube_sold *sold, struct asking *a,
+                        struct err *err)
 {
     const struct kube_found *f = sold->found;
-    char names[INTENT_WHY_BYTES / 2];
+    struct kube_pod_ask *ask = &a->ask;
     bool is_default;
     price_sold(k, sold, &is_default);
-    if (!f->known) {
-        kube_nodes_names(k->nodes, names, sizeof names);
-        return err_set(err, -ENOSPC, "no node makes the offer %s; nodes make: %s", sold->offer.name,
-                       names);
-    }
+    if (!f->known) return no_maker(k, sold, err);
     if (!sold->offer.price_known)
         return err_set(err, -EINVAL,
                        "no row of kubernetes.prices has the %slabels of the nodes of %s; add one, "
                        "or set price_default",
                        f->spot ? "spot price or the " : "", sold->offer.name);
-    resource[ret->resource_count++] =
-        (struct kube_pair){ str_from(f->device[0] ? f->device : "cpu"), str_from(f->count) };
+    if (is_full(k, f))
+        return err_set(err, -ENOSPC, "%s, and nodes have no room for %s", f->full,
+                       sold->offer.name);
+    if (f->driver[0])
+        tolerate(a, kube_device_taints, kube_device_taint_count);
+    else
+        a->resource[ask->resource_count++] =
+            (struct kube_pair){ str_from(f->device[0] ? f->device : "cpu"), str_from(f->count) };
     if (f->memory[0])
-        resource[ret->resource_count++] = (struct kube_pair){ STR("memory"), str_from(f->memory) };
+        a->resource[ask->resource_count++] =
+            (struct kube_pair){ STR("memory"), str_from(f->memory) };
     if (f->label[0])
-        label[ret->node_label_count++] =
+        a->label[ask->node_label_count++] =
             (struct kube_pair){ str_from(f->label), str_from(f->value) };
-    if (f->spot_label) label[ret->node_label_count++] = *f->spot_label;
-    ret->tolerate = kube_spot_labels;
-    ret->tolerate_count = f->spot ? kube_spot_label_count : 0;
-    ret->avoid = kube_spot_labels;
-    ret->avoid_count = f->spot ? 0 : kube_spot_label_count;
+    if (f->spot_label) a->label[ask->node_label_count++] = *f->spot_label;
+    if (f->spot) tolerate(a, kube_spot_labels, kube_spot_label_count);
+    ask->avoid = kube_spot_labels;
+    ask->avoid_count = f->spot ? 0 : kube_spot_label_count;
     return 0;
 }
 
 /* Writes what Pods of an offer have in common: resources, nodes, owner. */
-static int ask_of_offer(const struct kube_cloud *k, struct kube_sold *sold,
-                        struct kube_pair *resource, struct kube_pair *label,
-                        struct kube_pod_ask *ret, struct err *err)
+static int ask_of_offer(const struct kube_cloud *k, struct kube_sold *sold, struct asking *a,
+                        struct err *err)
 {
-    int rc = sold->found ? ask_of_nodes(k, sold, resource, label, ret, err) : 0;
+    struct kube_pod_ask *ask = &a->ask;
+    ask->resource = a->resource;
+    ask->node_label = a->label;
+    ask->tolerate = a->tolerate;
+    int rc = sold->found ? ask_of_nodes(k, sold, a, err) : 0;
     if (rc < 0) return rc;
     for (uint32_t i = 0; i < sold->resource_count; i++)
-        resource[ret->resource_count++] = sold->resource[i];
+        a->resource[ask->resource_count++] = sold->resource[i];
     for (uint32_t i = 0; i < sold->node_label_count; i++)
-        label[ret->node_label_count++] = sold->node_label[i];
-    ret->fleet = k->settings->section->fleet;
-    ret->template = sold->template;
-    ret->owner = buf_view(&k->owner);
+        a->label[ask->node_label_count++] = sold->node_label[i];
+    ask->fleet = k->settings->section->fleet;
+    ask->template = sold->template;
+    ask->owner = buf_view(&k->owner);
     return 0;
 }
 
@@ -287,13 +374,10 @@ static int write_standby(void *ctx, struct kube_sold *sold, const char *name, st
 {
     struct kube_cloud *k = ctx;
     const struct kube_section *s = k->settings->section;
-    struct kube_pair resource[KUBE_PAIRS_MAX + 2], label[KUBE_PAIRS_MAX + 2];
-    struct kube_pod_ask ask = { .resource = resource,
-                                .node_label = label,
-                                .priority = s->standby_class };
+    struct asking a = { .ask = { .priority = s->standby_class } };
     if (!nodes_are_known(k) || !owner_is_known(k)) return -EAGAIN;
-    int rc = ask_of_offer(k, sold, resource, label, &ask, err);
-    return rc < 0 ? rc : kube_standby_write(&ask, name, s->standby_image, out, err);
+    int rc = ask_of_offer(k, sold, &a, err);
+    return rc < 0 ? rc : kube_standby_write(&a.ask, name, s->standby_image, out, err);
 }
 
 static int write_pod(const struct kube_cloud *k, const struct cloud_kept *c, struct buf *out,
@@ -307,19 +391,20 @@ static int write_pod(const struct kube_cloud *k, const struct cloud_kept *c, str
     if (!sold) return err_set(err, -EINVAL, "there is no offer %s", c->offer.name);
     int rc = launch_spec_decode(buf_view(&c->spec), &arena, &spec, err);
     if (rc < 0) return rc;
-    struct kube_pair resource[KUBE_PAIRS_MAX + 2], label[KUBE_PAIRS_MAX + 2];
-    struct kube_pod_ask ask = { .resource = resource, .node_label = label };
-    rc = ask_of_offer(k, sold, resource, label, &ask, err);
+    struct asking a = { 0 };
+    struct kube_pod_ask *ask = &a.ask;
+    rc = ask_of_offer(k, sold, &a, err);
     if (rc < 0) return rc;
     spec.engine_host = STR("0.0.0.0"); /* MUSTER_AGENT_ENGINE_HOST holds the Pod's address */
     spec.created_us = c->asked_us;
     const struct cloud_request request = { c->intent, &sold->offer, &spec, buf_view(&c->key) };
-    ask.request = &request;
-    ask.image = s->image;
-    ask.pull_policy = k->settings->pull_policy;
-    ask.grace_s = k->grace_s;
-    ask.priority = s->priority_class;
-    return kube_pod_write(&ask, out, err);
+    ask->request = &request;
+    ask->image = s->image;
+    ask->pull_policy = k->settings->pull_policy;
+    ask->grace_s = k->grace_s;
+    ask->priority = s->priority_class;
+    if (sold->found && sold->found->driver[0]) ask->claim = str_from(c->intent);
+    return kube_pod_write(ask, out, err);
 }
 
 static void create(struct errand *er)
@@ -334,6 +419,8 @@ static void create(struct errand *er)
         errand_refuse(er, class, &err, rc);
         return;
     }
+    struct kube_sold *sold = find_sold(er->cloud, er->kept.offer.name);
+    if (sold && sold->found && sold->found->driver[0]) er->claims = sold->found;
     struct kube_request req = { .verb = KUBE_CREATE,
                                 .resource = &errand_pods,
                                 .body = buf_view(&body) };
@@ -572,6 +659,8 @@ static void close_cloud(void *ctx)
         kube_workload_free(k->workload[i]);
     kube_standby_free(k->standby);
     kube_view_free(k->view);
+    kube_slices_free(k->slices);
+    kube_nodepools_free(k->nodepools);
     kube_nodes_free(k->nodes);
     kube_prices_drop(k->prices_arena);
     kube_client_free(k->client);
@@ -591,6 +680,24 @@ static const struct cloud_driver kube_driver = {
     .has_news = has_news,
     .leftovers = leftovers,
 };
+
+static void makers_changed(void *arg)
+{
+    struct kube_cloud *k = arg;
+    if (k->fn) k->fn(k->arg);
+}
+
+static int watch_nodepools(struct kube_cloud *k, struct err *err)
+{
+    k->nodepools = kube_nodepools_new(k->nodes, k->settings->template);
+    return kube_nodepools_watch(k->nodepools, k->client, makers_changed, k, err);
+}
+
+static int watch_slices(struct kube_cloud *k, struct err *err)
+{
+    k->slices = kube_slices_new(k->nodes, k->settings->class, k->settings->class_count);
+    return kube_slices_watch(k->slices, k->client, makers_changed, k, err);
+}
 
 static int connect_cluster(struct kube_cloud *k, const char *const *environment, uint64_t seed,
                            struct err *err)
@@ -621,6 +728,9 @@ static int connect_cluster(struct kube_cloud *k, const char *const *environment,
                                            .notices = s->watch_nodes,
                                            .nodes = k->nodes };
     rc = kube_view_new(k->client, &view, &k->view, err);
+    bool slices = kube_needs_claims(k->settings) || s->discover;
+    if (rc == 0 && slices) rc = watch_slices(k, err);
+    if (rc == 0 && kube_needs_nodes(k->settings)) rc = watch_nodepools(k, err);
     if (rc == 0) rc = kube_place_open(k, err);
     bool standby = s->standby_class.len > 0; /* none are wanted any more: those that are there go */
     if (rc < 0 || !standby) return rc;

@@ -8,6 +8,8 @@
 #pragma once
 #include "controller/cloud/cloud_call.h"
 #include "controller/cloud/kube/kube_cloud.h"
+#include "controller/cloud/kube/kube_nodepools.h"
+#include "controller/cloud/kube/kube_slices.h"
 #include "controller/cloud/kube/kube_standby.h"
 #include "controller/cloud/kube/kube_view.h"
 #include "controller/cloud/kube/kube_workload.h"
@@ -21,6 +23,7 @@ struct errand {
     struct kube_call *call;
     struct listed made;
     char uid[KUBE_UID_BYTES];
+    struct kube_found *claims;      /* the devices that it claims; NULL: none */
     struct kube_workload *workload; /* NULL: the Pod is one of our own */
     char place[KUBE_NAME_BYTES];    /* the Pod of the workload that it takes, or that ends */
     bool waits;                     /* for a place: no call is under way */
@@ -36,9 +39,11 @@ struct kube_cloud {
     struct kube_config *cluster;
     struct kube_client *client;
     struct kube_view *view;
-    struct kube_nodes *nodes;     /* NULL: not watched */
-    struct kube_standby *standby; /* NULL: no offer has any */
-    uint64_t price_call;          /* waits for the first list of nodes; 0: none does */
+    struct kube_nodes *nodes;         /* NULL: not watched */
+    struct kube_slices *slices;       /* NULL: no offer is made of claims */
+    struct kube_nodepools *nodepools; /* NULL: no offer is made of nodes */
+    struct kube_standby *standby;     /* NULL: no offer has any */
+    uint64_t price_call;              /* waits for the first list of nodes; 0: none does */
     int64_t price_until_us;
     struct kube_workload *workload[KUBE_OFFERS_MAX]; /* parallel to settings->sold; NULL: none */
     struct cloud_driver driver;

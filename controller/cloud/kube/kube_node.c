@@ -52,6 +52,14 @@ const struct kube_pair kube_spot_labels[] = {
 };
 const uint32_t kube_spot_label_count = COUNT_OF(kube_spot_labels);
 
+#define TAINT(n) PAIR(n, "")
+const struct kube_pair kube_device_taints[] = {
+    TAINT(KUBE_GPU),           TAINT("amd.com/gpu"),
+    TAINT("gpu.intel.com/xe"), TAINT("gpu.intel.com/i915"),
+    TAINT("habana.ai/gaudi"),
+};
+const uint32_t kube_device_taint_count = COUNT_OF(kube_device_taints);
+
 /* ---- quantities and names ---- */
 
 int kube_quantity(struct str text, double *ret)
@@ -265,8 +273,7 @@ static void name_kinds(struct reader *r)
             memcpy(k->value, r->gpu, sizeof k->value);
             char profile[KUBE_LABEL_BYTES];
             snprintf(profile, sizeof profile, "%s", k->resource + sizeof KUBE_MIG - 1);
-            snprintf(k->product, sizeof k->product, "%.60s" MIG_MARK "%.60s", r->gpu,
-                     profile);
+            snprintf(k->product, sizeof k->product, "%.60s" MIG_MARK "%.60s", r->gpu, profile);
         } else if (kube_quantity(str_from(k->memory), &mib) == 0) {
             k->weight =
                 mib / 1024; /* as the label of NVIDIA counts, whose GPUs alone have slices */
@@ -336,7 +343,11 @@ static int look_at_taint(void *ctx, struct str taint)
         r->tolerated = r->tolerated || str_eq(r->key, kube_spot_labels[i].name);
     if (!r->tolerated && r->tolerations.len > 0)
         (void)json_path_each(r->tolerations, "", look_at_toleration, r);
-    if (!r->tolerated) r->node->usable = false;
+    if (r->tolerated) return 0;
+    r->node->usable = false;
+    for (uint32_t i = 0; i < kube_device_taint_count; i++)
+        if (str_eq(r->key, kube_device_taints[i].name)) return 0;
+    r->node->takes_claims = false;
     return 0;
 }
 
@@ -348,6 +359,27 @@ static int look_at_condition(void *ctx, struct str item)
     (void)json_path_text(item, "status", &status);
     n->usable = str_eq(buf_view(&status), STR("True"));
     return 0;
+}
+
+const char *kube_product_resource(struct str label)
+{
+    for (size_t i = 0; i < COUNT_OF(devices); i++)
+        for (size_t k = 0; k < LABELS_MAX && devices[i].product[k]; k++) {
+            bool shared = strcmp(devices[i].product[k], machine.product[0]) == 0;
+            if (!shared && str_eq(label, str_from(devices[i].product[k])))
+                return devices[i].resource;
+        }
+    return NULL;
+}
+
+bool kube_taints_are_tolerated(struct str json, const char *path, struct str template)
+{
+    /* A spot offer tolerates the labels of spot nodes as taints, and NodePools are of such nodes or not. */
+    struct kube_node n = { .usable = true, .takes_claims = true, .spot = &kube_spot_labels[0] };
+    struct reader r = { .node = &n, .row = &machine };
+    if (template.len > 0) (void)json_path(template, "spec.tolerations", &r.tolerations);
+    (void)json_path_each(json, path, look_at_taint, &r);
+    return n.takes_claims;
 }
 
 int kube_node_read(struct str json, struct str template, struct kube_node *ret, struct err *err)
@@ -370,6 +402,7 @@ int kube_node_read(struct str json, struct str template, struct kube_node *ret, 
     (void)json_path_each(json, "status.conditions", look_at_condition, &n);
     (void)json_path_bool(json, "spec.unschedulable", &cordoned);
     if (cordoned || n.meta.deleting) n.usable = false;
+    n.takes_claims = n.usable;
     if (template.len > 0) (void)json_path(template, "spec.tolerations", &r.tolerations);
     (void)json_path_each(json, "spec.taints", look_at_taint, &r);
     *ret = n;

@@ -30,6 +30,7 @@ struct kube_node {
     struct kube_meta meta;
     int64_t created_us; /* wall clock of the API server */
     bool usable;        /* ready, not cordoned, and without a taint that keeps our Pods away */
+    bool takes_claims;  /* the same for Pods with claims, which tolerate kube_device_taints */
     double cores, memory_bytes; /* allocatable */
     struct kube_kind kind[KUBE_KINDS_MAX];
     uint32_t kind_count;
@@ -43,6 +44,17 @@ int kube_node_read(struct str json, struct str template, struct kube_node *ret, 
 /* Labels that mark spot nodes. Pods of an on-demand offer stay away from all of them. */
 extern const struct kube_pair kube_spot_labels[];
 extern const uint32_t kube_spot_label_count;
+
+/* Taints with the names of devices, which nodes of any driver of DRA may have, too. */
+extern const struct kube_pair kube_device_taints[];
+extern const uint32_t kube_device_taint_count;
+
+/* Returns the resource of the devices whose product this label names; NULL: it names none, or other things, too. */
+const char *kube_product_resource(struct str label);
+
+/* Returns true if Pods with the template's tolerations, and those that ask for devices have besides, tolerate the
+ * taints at `path`. */
+bool kube_taints_are_tolerated(struct str json, const char *path, struct str template);
 
 /* Reads a quantity: 4, 1930m, 2048Gi, 1e3. -EINVAL. */
 int kube_quantity(struct str text, double *ret);

@@ -65,6 +65,27 @@ int64_t kube_nodes_created(const struct kube_nodes *n, const char *node)
     return r ? r->node.created_us : 0;
 }
 
+bool kube_nodes_site(const struct kube_nodes *n, const char *node, struct str device, uint32_t *at,
+                     struct kube_site *ret)
+{
+    const struct row *r = *at < n->count ? &n->row[*at] : NULL;
+    if (!r || strcmp(r->node.meta.name, node) != 0) r = find(n, node);
+    if (!r) return false;
+    *at = (uint32_t)(r - n->row);
+    bool spot = r->node.spot != NULL;
+    *ret = (struct kube_site){ .usable = r->node.takes_claims,
+                               .spot = r->node.spot,
+                               .price_h = r->price_h,
+                               .device_price_h = kube_prices_find(
+                                   n->config.prices, buf_view(&r->labels), device, spot) };
+    return true;
+}
+
+double kube_nodes_price(const struct kube_nodes *n, struct str labels, struct str device, bool spot)
+{
+    return kube_prices_find(n->config.prices, labels, device, spot);
+}
+
 bool kube_nodes_synced(const struct kube_nodes *n)
 {
     return n->synced;
@@ -106,8 +127,8 @@ static void keep_labels(struct str json, struct row *r)
     if (json_path(json, "metadata.labels", &labels) < 0) return;
     if (buf_str(&r->labels, labels) == 0) return;
     buf_clear(&r->labels);
-    log_event(LOG_WARN, "node_without_price", "node=%s error=\"no room for its labels\"",
-              r->node.meta.name);
+    log_event(LOG_WARN, "node_without_price", "node=%s error=%s", r->node.meta.name,
+              "no room for its labels");
 }
 
 static void set_bases(const struct kube_nodes *n, struct row *r)
@@ -159,7 +180,9 @@ static void tell_new(const struct kube_nodes *n, const struct row *r)
 static bool differs(const struct row *a, const struct row *b)
 {
     const struct kube_node *x = &a->node, *y = &b->node;
-    if (x->usable != y->usable || x->spot != y->spot || x->kind_count != y->kind_count) return true;
+    if (x->usable != y->usable || x->takes_claims != y->takes_claims || x->spot != y->spot ||
+        x->kind_count != y->kind_count)
+        return true;
     for (uint32_t i = 0; i < x->kind_count; i++)
         if (x->kind[i].count != y->kind[i].count || strcmp(a->made[i].base, b->made[i].base) != 0)
             return true;
@@ -307,12 +330,38 @@ void kube_nodes_fill(const struct kube_nodes *n, struct kube_found *f)
     if (sum.memory_mib >= 1) snprintf(f->memory, sizeof f->memory, "%.0fMi", sum.memory_mib);
 }
 
-/* Appends a name to a list that ends before one that does not fit. */
-static bool put_name(char *ret, size_t bytes, const char *base, bool spot)
+void kube_nodes_count(const struct kube_nodes *n, struct kube_found *f)
 {
+    const struct kube_pair label = { str_from(f->label), str_from(f->value) };
+    for (uint32_t i = 0; i < n->count; i++) {
+        const struct row *r = &n->row[i];
+        if ((r->node.spot != NULL) != f->spot || !kube_labels_have(buf_view(&r->labels), &label))
+            continue;
+        for (uint32_t k = 0; k < r->node.kind_count; k++) {
+            const struct kube_kind *kind = &r->node.kind[k];
+            if (strcmp(kind->resource, f->device) != 0 || kind->count < f->units) continue;
+            double price_h = price_of(r, k, f->units, kube_node_share(&r->node, kind, f->units));
+            f->price_known = f->price_known || price_h >= 0;
+            f->price_h = fmax(f->price_h, price_h);
+            if (!r->node.usable) continue;
+            f->nodes++;
+            f->room += kind->count / f->units;
+        }
+    }
+}
+
+bool kube_names_put(char *ret, size_t bytes, const char *base, bool spot)
+{
+    char name[NAME_BYTES + 8];
+    snprintf(name, sizeof name, "%s%s", base, spot ? "-spot" : "");
+    struct str rest = str_from(ret);
+    while (rest.len > 0) {
+        struct str one = str_cut(&rest, ',');
+        if (str_eq(one, str_from(name))) return true;
+        if (rest.len > 0) rest = str_of(rest.data + 1, rest.len - 1); /* the blank */
+    }
     size_t used = strlen(ret);
-    int len = snprintf(ret + used, bytes - used, "%s%s%s", used > 0 ? ", " : "", base,
-                       spot ? "-spot" : "");
+    int len = snprintf(ret + used, bytes - used, "%s%s", used > 0 ? ", " : "", name);
     if (len >= 0 && (size_t)len < bytes - used) return true;
     ret[used] = 0;
     return false;
@@ -320,15 +369,11 @@ static bool put_name(char *ret, size_t bytes, const char *base, bool spot)
 
 void kube_nodes_names(const struct kube_nodes *n, char *ret, size_t bytes)
 {
-    ret[0] = 0;
     for (uint32_t i = 0; i < n->count; i++) {
         const struct row *r = &n->row[i];
-        bool spot = r->node.spot != NULL;
-        for (uint32_t k = 0; k < r->node.kind_count; k++) {
-            const char *base = r->made[k].base;
-            if (!base[0] || is_made(n, i, base, spot)) continue;
-            if (!put_name(ret, bytes, base, spot)) return;
-        }
+        for (uint32_t k = 0; k < r->node.kind_count; k++)
+            if (r->made[k].base[0] &&
+                !kube_names_put(ret, bytes, r->made[k].base, r->node.spot != NULL))
+                return;
     }
-    if (!ret[0]) snprintf(ret, bytes, "none");
 }

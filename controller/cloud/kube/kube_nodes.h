@@ -24,6 +24,8 @@
 #define KUBE_NODES_MAX 4096
 #define KUBE_LABELS_BYTES_MAX 65536 /* of a node, as JSON; one with more has no price */
 #define KUBE_DEVICES_MAX 64         /* of an instance */
+#define KUBE_DRA "dra-" /* offers of devices that are claimed are called so; see kube_slices.h */
+#define KUBE_SELECTOR_BYTES 640
 
 struct kube_nodes_config {
     const struct kube_prices *prices; /* until the next kube_nodes_reprice */
@@ -43,12 +45,18 @@ struct kube_found {
     char device[KUBE_RESOURCE_BYTES]; /* empty: cores and memory */
     char label[KUBE_RESOURCE_BYTES];  /* that its nodes have; empty: none */
     char value[KUBE_LABEL_BYTES];
-    char hardware[NAME_BYTES]; /* for people: product and memory of a device */
-    char count[16];            /* of devices, or of cores */
-    char memory[24];           /* Mi; empty: not asked for */
+    char hardware[NAME_BYTES];        /* for people: product and memory of a device */
+    char count[16];                   /* of devices, or of cores */
+    char driver[KUBE_RESOURCE_BYTES]; /* of devices that are claimed; empty: none are */
+    char class[KUBE_NAME_BYTES];      /* their DeviceClass, and the expression that chooses */
+    char selector[KUBE_SELECTOR_BYTES];
+    char memory[24]; /* Mi; empty: not asked for */
     const struct kube_pair *spot_label;
     bool price_known;
     double price_h; /* of an instance */
+
+    bool grows;     /* an autoscaler may add nodes for it, as far as its NodePools say */
+    char full[160]; /* why one of them does not; empty: it does, or there is none */
 };
 
 struct kube_nodes;
@@ -66,6 +74,30 @@ void kube_nodes_reprice(struct kube_nodes *n, const struct kube_prices *prices);
 /* Returns when the node was made, by the API server's clock; 0: it is not known. */
 int64_t kube_nodes_created(const struct kube_nodes *n, const char *node);
 
+/* What a node is to devices that something else than the node tells. */
+struct kube_site {
+    bool usable; /* Pods that tolerate taints of devices may run there */
+    const struct kube_pair *spot;
+    double price_h, device_price_h; /* of the node, and of one such device; below 0: no row says */
+};
+
+/* Looks up a node; false: it is not known. *at is where it was found last, for the next time. */
+bool kube_nodes_site(const struct kube_nodes *n, const char *node, struct str device, uint32_t *at,
+                     struct kube_site *ret);
+
+/* Returns the price of a device, or with an empty `device` of the node, with these labels (JSON); below 0: no row
+ * says. */
+double kube_nodes_price(const struct kube_nodes *n, struct str labels, struct str device,
+                        bool spot);
+
+/* Counts nodes with the offer's label and devices, whichever offers they make; also for its price. */
+void kube_nodes_count(const struct kube_nodes *n, struct kube_found *f);
+
+static inline bool kube_found_is_claimed(const struct kube_found *f)
+{
+    return strncmp(f->base, KUBE_DRA, sizeof KUBE_DRA - 1) == 0;
+}
+
 /* Splits an offer's name. -EINVAL: it is none, or wants more than KUBE_DEVICES_MAX devices, or several slices,
  * of which a process of CUDA sees one. */
 int kube_found_name(struct str name, struct kube_found *ret);
@@ -73,5 +105,8 @@ int kube_found_name(struct str name, struct kube_found *ret);
 /* Brings what nodes make of this offer up to date. */
 void kube_nodes_fill(const struct kube_nodes *n, struct kube_found *f);
 
-/* Writes the names of the offers that nodes make now, with ", " between; "none" without any. */
+/* Appends the names of the offers that nodes make now, with ", " between. */
 void kube_nodes_names(const struct kube_nodes *n, char *ret, size_t bytes);
+
+/* Appends one name, unless it is there. False: it does not fit, and the list ends. */
+bool kube_names_put(char *ret, size_t bytes, const char *base, bool spot);

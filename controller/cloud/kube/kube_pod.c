@@ -14,6 +14,7 @@
 
 #define LAUNCH_FILE KUBE_FOLDER "/launch/launch.json"
 #define CONTAINER "muster"
+#define CLAIM "muster-devices"
 #define GRACE_S_MAX 86400
 
 static const char *const annotations[] = { KUBE_DOMAIN "service", KUBE_DOMAIN "pool",
@@ -136,13 +137,34 @@ static void put_probes(struct pod_writer *p, struct str template)
     }
 }
 
-/* Requests equal limits: an instance is as fast as its offer says, whoever is beside it. */
-static void put_resources(struct pod_writer *p)
+/* Writes the container's claims: those of the template, and ours. */
+static int put_claims(struct pod_writer *p, struct str template)
 {
+    json_key(&p->w, "claims");
+    json_array(&p->w);
+    int rc = copy_items(p, template, "resources.claims");
+    json_put_raw(&p->w, STR("{\"name\":\"" CLAIM "\"}"));
+    json_array_end(&p->w);
+    return rc;
+}
+
+/* Requests equal limits: an instance is as fast as its offer says, whoever is beside it. The template's own stay
+ * where the offer asks for none. */
+static int put_resources(struct pod_writer *p, struct str template)
+{
+    static const char *const claims[] = { "claims", NULL };
     const struct kube_pod_ask *ask = p->ask;
-    if (ask->resource_count == 0) return;
+    int rc = 0;
+    if (ask->resource_count == 0 && ask->claim.len == 0) return 0;
     json_key(&p->w, "resources");
     json_object(&p->w);
+    if (ask->claim.len > 0) rc = put_claims(p, template);
+    if (ask->resource_count == 0) {
+        if (rc == 0 && has(template, "resources"))
+            rc = copy_members(p, template, "resources", claims);
+        json_object_end(&p->w);
+        return rc;
+    }
     for (int part = 0; part < 2; part++) {
         json_key(&p->w, part == 0 ? "limits" : "requests");
         json_object(&p->w);
@@ -153,6 +175,7 @@ static void put_resources(struct pod_writer *p)
         json_object_end(&p->w);
     }
     json_object_end(&p->w);
+    return rc;
 }
 
 static int put_container(struct pod_writer *p, struct str template)
@@ -194,9 +217,9 @@ static int put_container(struct pod_writer *p, struct str template)
                             "\"capabilities\":{\"drop\":[\"ALL\"]}}"));
     }
     put_probes(p, template);
-    put_resources(p);
-    if (rc == 0)
-        rc = copy_members(p, template, "", ask->resource_count > 0 ? ours_and_resources : ours);
+    if (rc == 0) rc = put_resources(p, template);
+    bool resources = ask->resource_count > 0 || ask->claim.len > 0;
+    if (rc == 0) rc = copy_members(p, template, "", resources ? ours_and_resources : ours);
     json_object_end(w);
     return rc;
 }
@@ -369,16 +392,33 @@ static int put_nodes(struct pod_writer *p)
     return rc;
 }
 
+/* Writes the Pod's claims: those of the template, and ours, which is called as the Pod. */
+static int put_pod_claims(struct pod_writer *p)
+{
+    json_key(&p->w, "resourceClaims");
+    json_array(&p->w);
+    int rc = copy_items(p, p->ask->template, "spec.resourceClaims");
+    json_object(&p->w);
+    json_kv_text(&p->w, "name", CLAIM);
+    json_kv_str(&p->w, "resourceClaimName", p->ask->claim);
+    json_object_end(&p->w);
+    json_array_end(&p->w);
+    return rc;
+}
+
 static int put_spec(struct pod_writer *p)
 {
-    static const char *const ours[] = {
-        "containers",  "volumes", "restartPolicy", "terminationGracePeriodSeconds", "nodeSelector",
-        "tolerations", NULL
-    };
-    static const char *const ours_and_affinity[] = {
-        "containers",   "volumes",     "restartPolicy", "terminationGracePeriodSeconds",
-        "nodeSelector", "tolerations", "affinity",      NULL
-    };
+    /* Two more are ours where there is something to add to the template's. */
+    const char *ours[] = { "containers",
+                           "volumes",
+                           "restartPolicy",
+                           "terminationGracePeriodSeconds",
+                           "nodeSelector",
+                           "tolerations",
+                           NULL,
+                           NULL,
+                           NULL };
+    uint32_t count = 6;
     const struct kube_pod_ask *ask = p->ask;
     uint64_t grace_s = 0;
     int rc = ask->template.len > 0
@@ -398,10 +438,11 @@ static int put_spec(struct pod_writer *p)
     put_volumes(p);
     json_array_end(&p->w);
     if (rc == 0) rc = put_nodes(p);
+    if (ask->avoid_count > 0) ours[count++] = "affinity";
     if (rc == 0 && ask->avoid_count > 0) rc = put_affinity(p);
-    if (rc == 0)
-        rc =
-            copy_members(p, ask->template, "spec", ask->avoid_count > 0 ? ours_and_affinity : ours);
+    if (ask->claim.len > 0) ours[count++] = "resourceClaims";
+    if (rc == 0 && ask->claim.len > 0) rc = put_pod_claims(p);
+    if (rc == 0) rc = copy_members(p, ask->template, "spec", ours);
     json_object_end(&p->w);
     return rc;
 }
@@ -519,7 +560,7 @@ static int put_standby_spec(struct pod_writer *p, struct str image)
     json_key(w, "securityContext");
     json_put_raw(w, STR("{\"allowPrivilegeEscalation\":false,\"readOnlyRootFilesystem\":true,"
                         "\"capabilities\":{\"drop\":[\"ALL\"]}}"));
-    put_resources(p);
+    (void)put_resources(p, (struct str){ 0 });
     json_object_end(w);
     json_array_end(w);
     if (t.len > 0 && json_path(t, "spec.runtimeClassName", &runtime_class) == 0) {
@@ -564,6 +605,27 @@ int kube_standby_write(const struct kube_pod_ask *ask, const char *name, struct 
     return rc < 0 ? err_set(err, rc, "the standby Pod cannot be written") : 0;
 }
 
+void kube_owned_write(struct json_writer *w, struct str intent, struct str fleet,
+                      struct str pod_uid)
+{
+    json_object(w);
+    json_kv_str(w, "name", intent);
+    json_key(w, "labels");
+    json_object(w);
+    put_labels(w, fleet);
+    json_object_end(w);
+    json_key(w, "ownerReferences");
+    json_array(w);
+    json_object(w);
+    json_kv_text(w, "apiVersion", "v1");
+    json_kv_text(w, "kind", "Pod");
+    json_kv_str(w, "name", intent);
+    json_kv_str(w, "uid", pod_uid);
+    json_object_end(w);
+    json_array_end(w);
+    json_object_end(w);
+}
+
 int kube_secret_write(struct str intent, struct str fleet, struct str pod_uid, struct str key,
                       struct buf *out)
 {
@@ -573,22 +635,7 @@ int kube_secret_write(struct str intent, struct str fleet, struct str pod_uid, s
     json_kv_text(&w, "apiVersion", "v1");
     json_kv_text(&w, "kind", "Secret");
     json_key(&w, "metadata");
-    json_object(&w);
-    json_kv_str(&w, "name", intent);
-    json_key(&w, "labels");
-    json_object(&w);
-    put_labels(&w, fleet);
-    json_object_end(&w);
-    json_key(&w, "ownerReferences");
-    json_array(&w);
-    json_object(&w);
-    json_kv_text(&w, "apiVersion", "v1");
-    json_kv_text(&w, "kind", "Pod");
-    json_kv_str(&w, "name", intent);
-    json_kv_str(&w, "uid", pod_uid);
-    json_object_end(&w);
-    json_array_end(&w);
-    json_object_end(&w);
+    kube_owned_write(&w, intent, fleet, pod_uid);
     json_kv_text(&w, "type", "Opaque");
     json_key(&w, "stringData");
     json_object(&w);

@@ -44,6 +44,7 @@ struct kube_pod_ask {
     const struct kube_pair *avoid;    /* labels that its node must not have */
     const struct kube_pair *tolerate; /* taints by their names; values do not count */
     uint32_t resource_count, node_label_count, avoid_count, tolerate_count;
+    struct str claim;    /* a ResourceClaim whose devices its container gets; empty: none */
     struct str owner;    /* an owner reference in JSON; empty: none */
     int64_t grace_s;     /* least terminationGracePeriodSeconds: a drain and a margin */
     struct str priority; /* class; empty: the template's, or the cluster's default */
@@ -60,6 +61,10 @@ int kube_standby_write(const struct kube_pod_ask *ask, const char *name, struct 
 /* Writes the selector of a service's Pods, for autoscalers that measure them. */
 #define KUBE_SELECTOR_BYTES 256
 void kube_pod_selector(struct str fleet, struct str service, char ret[KUBE_SELECTOR_BYTES]);
+
+/* Writes the metadata of an object that goes when the instance's Pod goes, and is called as it. */
+void kube_owned_write(struct json_writer *w, struct str intent, struct str fleet,
+                      struct str pod_uid);
 
 /* Appends the Secret with the instance's key, which goes when its Pod goes. */
 int kube_secret_write(struct str intent, struct str fleet, struct str pod_uid, struct str key,

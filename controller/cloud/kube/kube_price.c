@@ -85,13 +85,17 @@ static int look_at_label(void *ctx, struct str name, struct str value)
     return 1;
 }
 
+bool kube_labels_have(struct str labels, const struct kube_pair *pair)
+{
+    struct wanted w = { pair, false };
+    (void)json_path_each_member(labels, "", look_at_label, &w);
+    return w.found;
+}
+
 static bool fits(const struct kube_price *row, struct str labels)
 {
-    for (uint32_t i = 0; i < row->label_count; i++) {
-        struct wanted w = { &row->label[i], false };
-        (void)json_path_each_member(labels, "", look_at_label, &w);
-        if (!w.found) return false;
-    }
+    for (uint32_t i = 0; i < row->label_count; i++)
+        if (!kube_labels_have(labels, &row->label[i])) return false;
     return true;
 }
 

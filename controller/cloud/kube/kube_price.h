@@ -42,6 +42,9 @@ int kube_pairs_read(const struct config_texts *from, const char *where, struct k
 int kube_prices_read(const struct config_records *rows, double default_h, struct arena *arena,
                      struct kube_prices *ret, struct err *err);
 
+/* Returns true if a JSON object of labels has this one. */
+bool kube_labels_have(struct str labels, const struct kube_pair *pair);
+
 /* Frees an arena from the heap that prices were read into; NULL is fine. */
 void kube_prices_drop(struct arena *arena);
 

@@ -141,6 +141,10 @@ static const struct config_field rows[] = {
     { .name = "discover", .type = CONFIG_BOOL, .default_text = "false", IN(kube_section, discover),
       .about = "Make offers of the nodes' allocatable devices and labels, besides those below: a pool "
                "names them PRODUCT[-xN][-spot]. Needs the right to list nodes." },
+    { .name = "device_classes", .type = CONFIG_TEXTS, .min = 0, .max = KUBE_PAIRS_MAX,
+      IN(kube_section, classes),
+      .about = "DeviceClasses that claims name, DRIVER=CLASS; of other drivers the class is called as the driver, "
+               "and that of slices of gpu.nvidia.com mig.nvidia.com." },
     { .name = "cpu_per_instance", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 1024,
       .unit = "cores", IN(kube_section, cores),
       .about = "Cores of an instance on nodes without devices, with their share of the memory; 0: such "
@@ -219,6 +223,12 @@ static int make_found(const struct kube_offer_section *from, struct arena *arena
     ret->price_given = from->price_h >= 0;
     ret->offer.spot = found.spot;
     ret->offer.price_known = ret->price_given;
+    if (kube_found_is_claimed(&found) && from->standby > 0)
+        return err_set(
+            err, -EINVAL,
+            "kubernetes offer %s: standby: a Pod that holds claimed devices does not give "
+            "them away; leave it out",
+            name);
     return 0;
 }
 
@@ -372,6 +382,9 @@ int kube_settings_make(const struct kube_section *section, struct arena *arena,
     s.sold = arena_array(arena, KUBE_OFFERS_MAX, sizeof *s.sold);
     if (!s.sold) return err_set(err, -ENOMEM, "no memory for offers of Kubernetes");
     int rc = split_owner(section->owner, &s, err);
+    if (rc == 0)
+        rc = kube_pairs_read(&section->classes, "kubernetes.device_classes", s.class,
+                             &s.class_count, err);
     if (rc == 0)
         rc = kube_prices_read(&section->prices, section->price_default_h, arena, &s.prices, err);
     if (rc == 0 && section->discover && section->pod.len > 0)

@@ -37,6 +37,7 @@ struct kube_section {
     int64_t poll_us;
     double calls_per_s;
     bool discover;
+    struct config_texts classes;  /* driver=DeviceClass */
     double cores;                 /* of an instance on nodes without devices */
     double price_default_h;       /* of an instance that no row prices; 0: none */
     struct config_records prices; /* struct kube_price_section */
@@ -62,12 +63,14 @@ struct kube_settings {
     const struct kube_section *section;
     struct kube_sold *sold;
     uint32_t sold_count;
-    struct str owner_resource, owner_name; /* "deployments", "statefulsets"; empty: none */
-    struct str pull_policy;                /* empty: the cluster's default */
-    struct kube_meters meters;             /* of calls; the caller sets it */
-    struct kube_prices prices;             /* of the start; see kube_change.h for later ones */
-    struct str template;                   /* of offers that nodes make: kubernetes.pod */
-    struct arena *arena;                   /* that all of this lives in */
+    struct str owner_resource, owner_name;  /* "deployments", "statefulsets"; empty: none */
+    struct str pull_policy;                 /* empty: the cluster's default */
+    struct kube_meters meters;              /* of calls; the caller sets it */
+    struct kube_pair class[KUBE_PAIRS_MAX]; /* DeviceClasses by drivers */
+    uint32_t class_count;
+    struct kube_prices prices;       /* of the start; see kube_change.h for later ones */
+    struct str template;             /* of offers that nodes make: kubernetes.pod */
+    struct arena *arena;             /* that all of this lives in */
     const struct cloud_fence *fence; /* NULL: no other process makes calls; the caller sets it */
 };
 
@@ -92,6 +95,14 @@ static inline bool kube_needs_nodes(const struct kube_settings *s)
     for (uint32_t i = 0; i < s->sold_count; i++)
         if (s->sold[i].found) return true;
     return s->section->discover;
+}
+
+/* Returns true if devices that are claimed make one of the offers; what they make is looked at with `discover`, too. */
+static inline bool kube_needs_claims(const struct kube_settings *s)
+{
+    for (uint32_t i = 0; i < s->sold_count; i++)
+        if (s->sold[i].found && kube_found_is_claimed(s->sold[i].found)) return true;
+    return false;
 }
 
 /* Returns true if the file has offers of Kubernetes. */

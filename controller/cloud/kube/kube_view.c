@@ -186,6 +186,14 @@ static struct kube_patience *patience_of(struct kube_view *v, const char *offer)
     return &w->patience;
 }
 
+uint32_t kube_view_count(const struct kube_view *v, const char *offer)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < v->pod_count; i++)
+        count += !v->pod[i].pod.listed.gone && strcmp(v->pod[i].pod.listed.offer, offer) == 0;
+    return count;
+}
+
 int64_t kube_view_patience_us(const struct kube_view *v, const char *offer)
 {
     const struct offer_waits *w = find_waits(v, offer);

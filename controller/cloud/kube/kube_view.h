@@ -41,6 +41,9 @@ void kube_view_take(struct kube_view *v, const struct kube_pod *pod);
 int kube_view_list(struct kube_view *v, int64_t now_us, struct listed *ret, uint32_t *ret_count,
                    struct err *err);
 
+/* Counts the offer's Pods that hold, or wait for, their devices. */
+uint32_t kube_view_count(const struct kube_view *v, const char *offer);
+
 /* Returns how long the offer's Pods may wait for a node. */
 int64_t kube_view_patience_us(const struct kube_view *v, const char *offer);
 

@@ -5,6 +5,7 @@
 #include "base/core/bits.h"
 #include "base/core/json_path.h"
 #include "base/core/own.h"
+#include "base/io/file.h"
 #include "tests/proc/kube/kube_rig.h"
 
 #include <stdio.h>
@@ -14,9 +15,11 @@ static struct kube_server server;
 static struct rig_process controller;
 static struct kube_world world; /* who makes nodes */
 static char config[RIG_PATH];
-static int runs, min; /* instances of the pool */
+static int runs, min;     /* instances of the pool */
+static const char *fault; /* scripted from the start on; NULL: none */
 
 static const struct kube_resource nodes = { "", "v1", "nodes", true };
+static const struct kube_resource slices = { "resource.k8s.io", "v1", "resourceslices", true };
 
 /* Writes the controller's file: `prices` are rows, `offers` are names of the pool's. */
 static void write_config(const char *prices, const char *offers)
@@ -37,6 +40,7 @@ static void start(const char *prices, const char *offers)
 {
     kube_rig_post(&server, "/script", "{\"count\":0}");
     kube_rig_post(&server, "/restart", "{\"empty\":true}");
+    if (fault) kube_rig_post(&server, "/script", fault);
     runs++;
     write_config(prices, offers);
     world = kube_world_open(&server, (struct kube_client_config){ 0 });
@@ -200,12 +204,168 @@ static void slices_are_bought(void **state)
     stop();
 }
 
+/* Makes a slice of one driver on a node, with devices as items of a list. */
+static void make_slice(const char *name, const char *node, int generation, const char *devices)
+{
+    char body[2048];
+    snprintf(
+        body, sizeof body,
+        "{\"apiVersion\":\"resource.k8s.io/v1\",\"kind\":\"ResourceSlice\",\"metadata\":{\"name\":"
+        "\"%s\"},\"spec\":{\"driver\":\"gpu.nvidia.com\",\"nodeName\":\"%s\",\"pool\":{\"name\":\"%"
+        "s\","
+        "\"generation\":%d,\"resourceSliceCount\":1},\"devices\":[%s]}}",
+        name, node, node, generation, devices);
+    make(&slices, body);
+}
+
+#define GPU(name)                                                                   \
+    "{\"name\":\"" name                                                             \
+    "\",\"attributes\":{\"type\":{\"string\":\"gpu\"},\"productName\":{\"string\":" \
+    "\"NVIDIA L4\"}},\"capacity\":{\"memory\":{\"value\":\"23034Mi\"}}}"
+#define VFIO                                                                                      \
+    "{\"name\":\"v\",\"attributes\":{\"type\":{\"string\":\"vfio\"},\"productName\":{\"string\":" \
+    "\"NVIDIA L4\"}}}"
+
+static const struct kube_resource claims = { "resource.k8s.io", "v1", "resourceclaims", false };
+
+static bool claim_says(void *arg)
+{
+    const char *const *words = arg;
+    struct kube_seen s = { 0 };
+    kube_do(
+        &world, &s,
+        (struct kube_request){ .verb = KUBE_LIST, .resource = &claims, .ns = STR(KUBE_RIG_NS) });
+    bool all = s.reply.rc == 0;
+    for (; *words && all; words++)
+        all = str_find(buf_view(&s.body), str_from(*words)) != SIZE_MAX;
+    kube_seen_fini(&s);
+    return all;
+}
+
+/* Devices that a driver of DRA tells are an offer; its Pod has a claim, also when a reply about that is lost. */
+static void devices_are_claimed(void **state)
+{
+    (void)state;
+    min = 1;
+    fault = "{\"verb\":\"create\",\"fault\":\"lost\",\"count\":1,\"resource\":\"resourceclaims\"}";
+    start(ROW_L4, "dra-nvidia-l4-x2");
+    fault = NULL;
+    make_node("a", L4, "\"cpu\":\"8\"");
+    make_slice("old", "a", 1, GPU("x"));
+    make_slice("new", "a", 2, GPU("g0") "," GPU("g1") "," GPU("g2") "," GPU("g3") "," VFIO);
+    expect_offer("dra-nvidia-l4-x2", "\"price_per_h\":4,");
+    expect_offer("dra-nvidia-l4-x2", "\"room\":2,");
+    rig_wait(pod_says,
+             (void *)(uintptr_t)ARGS(
+                 "\"resources\":{\"claims\":[{\"name\":\"muster-devices\"}]}",
+                 "\"resourceClaims\":[{\"name\":\"muster-devices\",\"resourceClaimName\":\"i-",
+                 "{\"key\":\"nvidia.com/gpu\",\"operator\":\"Exists\"}"),
+             "a Pod with a claim");
+    rig_wait(
+        claim_says,
+        (void *)(uintptr_t)ARGS(
+            "\"deviceClassName\":\"gpu.nvidia.com\",\"allocationMode\":\"ExactCount\",\"count\":2",
+            "device.driver == \\\"gpu.nvidia.com\\\" && \\\"productName\\\" in ",
+            ".type == \\\"gpu\\\"", "\"kind\":\"Pod\",\"name\":\"i-"),
+        "its claim");
+    min = 0;
+    stop();
+}
+
+static const struct kube_resource nodepools = { "karpenter.sh", "v1", "nodepools", true };
+
+/* Makes a NodePool of one product, with a limit of GPUs and so many in use, or sets the latter. */
+static void put_nodepool(bool there, int used)
+{
+    char body[1024];
+    snprintf(
+        body, sizeof body,
+        "{\"apiVersion\":\"karpenter.sh/v1\",\"kind\":\"NodePool\",\"metadata\":{\"name\":\"gpu\"},"
+        "\"spec\":{\"template\":{\"spec\":{\"requirements\":[{\"key\":\"nvidia.com/gpu.product\","
+        "\"operator\":\"In\",\"values\":[\"NVIDIA-L4\"]}]}},\"limits\":{\"nvidia.com/gpu\":\"8\"}},"
+        "\"status\":{\"resources\":{\"nvidia.com/gpu\":\"%d\"}}}",
+        used);
+    (void)kube_must(&world, (struct kube_request){ .verb = there ? KUBE_PATCH : KUBE_CREATE,
+                                                   .resource = &nodepools,
+                                                   .name = there ? STR("gpu") : (struct str){ 0 },
+                                                   .subresource = there ? "status" : NULL,
+                                                   .body = str_from(body) });
+}
+
+#define ROW_DEVICE(price)                                                                          \
+    "{ labels: [nvidia.com/gpu.product=NVIDIA-L4], device: nvidia.com/gpu, price_per_hour: " price \
+    " }"
+
+/* What Karpenter may add is bought without a node; its limit is a stock-out, and no Pod is made in vain. */
+static void nodepools_are_offers(void **state)
+{
+    (void)state;
+    start(ROW_DEVICE("1.5"), "nvidia-l4");
+    put_nodepool(false, 7);
+    expect_offer("nvidia-l4", "\"price_per_h\":1.5,");
+    expect_offer("nvidia-l4", "\"room\":0");
+    min = 1;
+    write_config(ROW_DEVICE("1.5"), "nvidia-l4");
+    rig_wait(pod_says,
+             (void *)(uintptr_t)ARGS("\"limits\":{\"nvidia.com/gpu\":\"1\"}",
+                                     "\"nodeSelector\":{\"nvidia.com/gpu.product\":\"NVIDIA-L4\"}"),
+             "a Pod that waits for a node");
+    put_nodepool(true, 8);
+    int64_t made = kube_rig_seen(&server, "create");
+    min = 2;
+    write_config(ROW_DEVICE("2"), "nvidia-l4");
+    expect_offer("nvidia-l4", "\"last_error\":\"capacity\"");
+    expect_offer("nvidia-l4",
+                 "NodePool gpu is at its limit, nvidia.com/gpu=8 of 8, and nodes have no room");
+    assert_int_equal(kube_rig_seen(&server, "create"), made);
+    min = 0;
+    stop();
+}
+
+static bool log_says(void *arg)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    return file_read(controller.log, 1 << 20, &text, NULL) == 0 &&
+           str_find(buf_view(&text), str_from(arg)) != SIZE_MAX;
+}
+
+/* A server without the API is no news; an account without the right is told once, with the rule. Nodes' offers
+ * are sold all the same. */
+static void an_api_may_be_missing(void **state)
+{
+    static const struct {
+        int code;
+        const char *says;
+    } rows[] = {
+        { 404, NULL },
+        { 403,
+          "apiGroups: [resource.k8s.io], resources: [resourceslices], verbs: [list, watch]" }
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        char text[160];
+        snprintf(text, sizeof text,
+                 "{\"verb\":\"list\",\"fault\":\"status\",\"code\":%d,\"count\":1000,\"resource\":"
+                 "\"resourceslices\"}",
+                 rows[i].code);
+        fault = text;
+        start(ROW_L4, "nvidia-l4, dra-nvidia-l4");
+        make_node("a", L4, "\"nvidia.com/gpu\":\"8\"");
+        expect_offer("nvidia-l4", "\"price_per_h\":1,");
+        if (rows[i].says) rig_wait(log_says, (void *)(uintptr_t)rows[i].says, rows[i].says);
+        assert_int_equal(log_says((void *)(uintptr_t) "kube_right_missing"), rows[i].says != NULL);
+        assert_false(log_says((void *)(uintptr_t) "kube_api_absent")); /* at debug alone */
+        stop();
+        fault = NULL;
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(prices_change),
-        cmocka_unit_test(offers_are_added),
-        cmocka_unit_test(slices_are_bought),
+        cmocka_unit_test(prices_change),        cmocka_unit_test(offers_are_added),
+        cmocka_unit_test(slices_are_bought),    cmocka_unit_test(devices_are_claimed),
+        cmocka_unit_test(nodepools_are_offers), cmocka_unit_test(an_api_may_be_missing),
     };
     if (!rig_can_run(ARGS("MUSTER_BIN", MODEL)) || !kube_rig_fake(&server, ARGS(NULL)))
         return RIG_SKIP;

@@ -132,9 +132,10 @@ static void makers_have_labels_of_their_own(void **state)
     assert_int_equal(f.room, 3);
     assert_string_equal(f.count, "4000m");
     assert_string_equal(f.memory, "14746Mi"); /* 62 Gi, 4 of 15.5 cores, nine tenths */
-    char names[128];
+    char names[128] = "";
     kube_nodes_names(n, names, sizeof names);
     assert_string_equal(names, "amd-instinct-mi300x-oam, flex-170-spot, cpu-m7-4xlarge");
+    names[0] = 0;
     kube_nodes_names(n, names, 30);
     assert_string_equal(names, "amd-instinct-mi300x-oam");
     assert_true(kube_nodes_created(n, "a") > 0);
@@ -206,7 +207,7 @@ static void slices_of_unlike_size(void **state)
     f = found(n, "nvidia-h100-80gb-hbm3-x2");
     assert_true(f.price_known && is_near(f.price_h, 16));
     assert_int_equal(f.room, 3);
-    char names[200];
+    char names[200] = "";
     kube_nodes_names(n, names, sizeof names);
     assert_string_equal(names,
                         "nvidia-h100-80gb-hbm3-mig-1g-10gb, nvidia-h100-80gb-hbm3-mig-3g-40gb, "
@@ -264,7 +265,7 @@ static void slices_of_one_size(void **state)
     assert_string_equal(f.hardware, "A100-SXM4-40GB-MIG-1g.5gb, 4864");
     assert_int_equal(f.room, 56);
     assert_int_equal(found(n, "nvidia-rtx-pro-6000-blackwel-mig-1g-24gb").room, 4);
-    char names[200];
+    char names[200] = "";
     kube_nodes_names(n, names, sizeof names);
     assert_string_equal(names,
                         "a100-sxm4-40gb-mig-1g-5gb, nvidia-rtx-pro-6000-blackwel-mig-1g-24gb");

@@ -527,6 +527,15 @@ static void records_are_json_and_only_news(void **state)
     for (size_t i = 0; i < COUNT_OF(members); i++)
         if (!strstr(text.data, members[i])) fail_msg("no %s in %s", members[i], text.data);
 
+    /* One that is held back says what the offers said. */
+    struct plan_decision held = *d;
+    held.blocked = "no offer";
+    s->health[0].last = OFFER_CAPACITY;
+    snprintf(s->health[0].text, sizeof s->health[0].text, "no node for 8 s");
+    buf_clear(&text);
+    assert_int_equal(record_encode(&s->view, &s->plan, &held, ids, 5, &text), 0);
+    assert_non_null(strstr(text.data, "\"error\":\"capacity\",\"why\":\"no node for 8 s\"}]"));
+
     struct record_last last = { 0 };
     assert_true(record_is_news(&last, d));
     struct plan_decision quiet = { .reason = d->reason };
