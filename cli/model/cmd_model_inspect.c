@@ -8,6 +8,7 @@
 #include "cli/remote.h"
 #include "cli/table.h"
 #include "engine/model/arch.h"
+#include "engine/model/gguf_shards.h"
 
 #include <stdio.h>
 
@@ -73,12 +74,12 @@ static void read_shape(const struct gguf *g, struct card *c)
     c->kv_bytes_per_token = (uint64_t)2 * c->layers * c->kv_heads * c->head_dim * 2;
 }
 
-static void read_card(const struct gguf *g, const struct gguf_file *file, struct card *c)
+static void read_card(const struct gguf *g, uint64_t bytes, struct card *c)
 {
     struct str template = { "", 0 };
     const struct gguf_value *tokens = gguf_find(g, STR("tokenizer.ggml.tokens"));
     c->file = g->file;
-    c->file_bytes = file->source.bytes;
+    c->file_bytes = bytes;
     c->tensors = g->tensor_count;
     (void)gguf_get_str(g, "general.name", &c->name, NULL);
     (void)gguf_get_str(g, "general.architecture", &c->architecture, NULL);
@@ -228,14 +229,12 @@ static void write_text(const struct card *c, struct buf *out)
 static int inspect(const void *options, struct err *err)
 {
     const struct inspect_options *o = options;
-    CLEANUP(gguf_file_close) struct gguf_file file = { .fd = -1 };
-    CLEANUP(gguf_freep) struct gguf *g = NULL;
+    CLEANUP(gguf_shards_freep) struct gguf_shards *file = NULL;
     CLEANUP(buf_fini) struct buf out = { 0 };
     struct card card = { 0 };
-    int rc = gguf_file_open(o->file.data, &file, err);
-    if (rc == 0) rc = gguf_parse(&file.source, &g, err);
+    int rc = gguf_shards_open(o->file.data, &file, err);
     if (rc < 0) return rc;
-    read_card(g, &file, &card);
+    read_card(file->gguf, file->source->bytes, &card);
     if (o->output == REMOTE_JSON)
         write_json(&card, &out);
     else

@@ -7,6 +7,7 @@
 
 #include "base/core/bits.h"
 #include "base/core/rng.h"
+#include "engine/model/gguf_shards.h"
 #include "engine/model/gguf_write.h"
 
 #include <math.h>
@@ -393,16 +394,15 @@ int quantise_model(const char *from, const char *to, enum weight_type_id type,
                    const struct make_progress *progress, struct quantise_result *ret,
                    struct err *err)
 {
-    CLEANUP(gguf_file_close) struct gguf_file file = { .fd = -1 };
-    CLEANUP(gguf_freep) struct gguf *g = NULL;
+    CLEANUP(gguf_shards_freep) struct gguf_shards *file = NULL;
     CLEANUP(gguf_writer_freep) struct gguf_writer *w = NULL;
     struct quantise_result result = { 0 };
     int rc = check_type(type, err);
-    if (rc == 0) rc = gguf_file_open(from, &file, err);
-    if (rc == 0) rc = gguf_parse(&file.source, &g, err);
-    if (rc == 0) rc = check_source(g, from, err);
+    if (rc == 0) rc = gguf_shards_open(from, &file, err);
+    if (rc == 0) rc = check_source(file->gguf, from, err);
     if (rc == 0) rc = gguf_writer_new(to, &w, err);
     if (rc < 0) return rc;
+    const struct gguf *g = file->gguf;
     const struct gguf_tensor **order = calloc(g->tensor_count + 1, sizeof *order);
     if (!order) return err_set(err, -ENOMEM, "%s: no memory", from);
     for (uint32_t i = 0; i < g->tensor_count; i++)
@@ -413,7 +413,7 @@ int quantise_model(const char *from, const char *to, enum weight_type_id type,
         gguf_put_tensor(w, order[i]->name, order[i]->n_dims, order[i]->dims,
                         type_for(order[i], type));
     struct rounder r = {
-        .source = &file.source, .writer = w, .progress = progress, .result = &result, .err = err
+        .source = file->source, .writer = w, .progress = progress, .result = &result, .err = err
     };
     rc = gguf_writer_begin(w, &r.total, err);
     if (rc == 0) rc = round_all(&r, order, g->tensor_count, type);
