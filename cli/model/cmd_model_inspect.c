@@ -9,6 +9,7 @@
 #include "cli/table.h"
 #include "engine/model/arch.h"
 #include "engine/model/gguf_shards.h"
+#include "engine/model/hf_model.h"
 
 #include <stdio.h>
 
@@ -20,7 +21,7 @@ struct inspect_options {
 #define AT(member) .offset = offsetof(struct inspect_options, member)
 static const struct config_field rows[] = { REMOTE_OUTPUT_ROW(struct inspect_options, output) };
 static const struct opt_positional positionals[] = {
-    { .name = "FILE", .required = true, AT(file), .about = "GGUF file." },
+    { .name = "FILE", .required = true, AT(file), .about = "GGUF file, or folder of safetensors." },
 };
 static const struct config_record record = CONFIG_RECORD_OF(struct inspect_options, rows);
 static const struct opt_command usage = {
@@ -40,7 +41,8 @@ struct card {
     uint32_t type_tensors[WEIGHT_TYPE_COUNT];
     uint32_t tensors, layers, width, ff, heads, kv_heads, head_dim, context, vocab;
     float rope_base;
-    bool chat_template, served;
+    bool chat_template;
+    bool known, served;          /* this engine has the architecture; and there is a tokenizer */
     uint64_t kv_bytes_per_token; /* in F16 */
 };
 
@@ -97,7 +99,9 @@ static void read_card(const struct gguf *g, uint64_t bytes, struct card *c)
         c->type_tensors[t->type]++;
     }
     for (const struct model_arch *const *row = arch_table; *row; row++)
-        c->served = c->served || str_eq(str_from((*row)->name), c->architecture);
+        c->known = c->known || str_eq(str_from((*row)->name), c->architecture);
+    bool no_tokenizer = c->vocab_kind.len == 0 || str_eq(c->vocab_kind, STR("no_vocab"));
+    c->served = c->known && !no_tokenizer;
 }
 
 static void write_json(const struct card *c, struct buf *out)
@@ -189,8 +193,9 @@ static void write_text(const struct card *c, struct buf *out)
     put_text(out, "name", c->name);
     put_text(out, "architecture", c->architecture);
     put_line(out, "served");
-    buf_text(out, c->served ? "yes: this engine has the architecture\n"
-                            : "no: this engine lacks the architecture\n");
+    buf_text(out, c->served  ? "yes\n"
+                  : c->known ? "no: it has no tokenizer\n"
+                             : "no: this engine lacks the architecture\n");
     put_line(out, "parameters");
     buf_printf(out,
                c->parameters < 1000000000 ? "%.2f million in %u tensors, "
@@ -230,11 +235,15 @@ static int inspect(const void *options, struct err *err)
 {
     const struct inspect_options *o = options;
     CLEANUP(gguf_shards_freep) struct gguf_shards *file = NULL;
+    CLEANUP(hf_model_freep) struct hf_model *hf = NULL;
     CLEANUP(buf_fini) struct buf out = { 0 };
     struct card card = { 0 };
-    int rc = gguf_shards_open(o->file.data, &file, err);
+    bool is_hf = hf_model_is(o->file.data);
+    int rc =
+        is_hf ? hf_model_open(o->file.data, &hf, err) : gguf_shards_open(o->file.data, &file, err);
     if (rc < 0) return rc;
-    read_card(file->gguf, file->source->bytes, &card);
+    read_card(is_hf ? hf->gguf : file->gguf, is_hf ? hf->source->bytes : file->source->bytes,
+              &card);
     if (o->output == REMOTE_JSON)
         write_json(&card, &out);
     else
