@@ -65,6 +65,7 @@ static int read_split(const struct gguf *g, uint32_t *ret_no, uint32_t *ret_coun
     *ret_no = 0, *ret_count = 1;
     int rc = gguf_get_u32(g, "split.count", ret_count, err);
     if (rc == -ENOENT) return 0;
+    if (rc == 0 && *ret_count == 1) return 0; /* whole, whatever its number */
     if (rc == 0) rc = gguf_get_u32(g, "split.no", ret_no, err);
     if (rc < 0) return -EINVAL;
     if (*ret_count == 0 || *ret_count > GGUF_SHARDS_MAX || *ret_no >= *ret_count)
