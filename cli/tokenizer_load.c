@@ -4,6 +4,7 @@
 
 #include "base/core/own.h"
 #include "base/io/file.h"
+#include "engine/model/gguf_shards.h"
 #include "engine/model/vocab_gguf.h"
 
 #include <errno.h>
@@ -28,12 +29,10 @@ static int bundle_of(const struct gguf *g, struct tokenizer_source *t, struct er
 static int load_gguf(const char *path, struct tokenizer_source *ret, struct err *err)
 {
     CLEANUP(tokenizer_source_fini) struct tokenizer_source t = { 0 };
-    CLEANUP(gguf_file_close) struct gguf_file file = { .fd = -1 };
-    CLEANUP(gguf_freep) struct gguf *g = NULL;
-    int rc = gguf_file_open(path, &file, err);
-    if (rc == 0) rc = gguf_parse(&file.source, &g, err);
-    if (rc == 0) rc = bundle_of(g, &t, err);
-    if (rc == 0) rc = gguf_digest(&file.source, t.weights, err);
+    CLEANUP(gguf_shards_freep) struct gguf_shards *file = NULL;
+    int rc = gguf_shards_open(path, &file, err);
+    if (rc == 0) rc = bundle_of(file->gguf, &t, err);
+    if (rc == 0) rc = gguf_digest(file->source, t.weights, err);
     if (rc == 0) rc = tokenizer_source_seal(&t, err);
     if (rc < 0) return rc;
     *ret = t;

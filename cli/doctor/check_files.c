@@ -7,7 +7,7 @@
 #include "cli/schema.h"
 #include "controller/cloud/kube/kube_section.h"
 #include "controller/setup.h"
-#include "engine/model/gguf.h"
+#include "engine/model/gguf_shards.h"
 #include "engine/model/vocab_gguf.h"
 
 #include <stdio.h>
@@ -313,16 +313,14 @@ static void say_digest(struct doctor *d, const struct service_section *s, const 
 
 static void check_model(struct doctor *d, const struct service_section *s)
 {
-    CLEANUP(gguf_freep) struct gguf *g = NULL;
-    struct gguf_file file = { .fd = -1 };
+    CLEANUP(gguf_shards_freep) struct gguf_shards *file = NULL;
     struct err err = { 0 };
     char digest[SHA256_HEX + 1];
-    int rc = gguf_file_open(s->model.data, &file, &err);
-    if (rc == 0) rc = gguf_parse(&file.source, &g, &err);
-    bool whole = rc == 0 && (file.source.bytes <= DIGEST_BYTES || d->o->digest);
-    if (whole) rc = identity_of(&file.source, g, digest, &err);
-    double gib = (double)file.source.bytes / (double)(1 << 30);
-    gguf_file_close(&file);
+    int rc = gguf_shards_open(s->model.data, &file, &err);
+    uint64_t bytes = rc == 0 ? file->source->bytes : 0;
+    bool whole = rc == 0 && (bytes <= DIGEST_BYTES || d->o->digest);
+    if (whole) rc = identity_of(file->source, file->gguf, digest, &err);
+    double gib = (double)bytes / (double)(1 << 30);
     if (rc < 0)
         doctor_say(d, CHECK_FAILED, "name a GGUF file in services[].model", "%s: %s", s->name.data,
                    err_text(&err, rc));

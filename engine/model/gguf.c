@@ -123,6 +123,11 @@ static const char *type_name(enum gguf_type type)
     return (unsigned)type < GGUF_TYPE_COUNT ? type_table[type].name : "unknown";
 }
 
+uint32_t gguf_type_bytes(enum gguf_type type)
+{
+    return type_table[type].bytes;
+}
+
 /* ---- reading */
 
 static int take_scalar(struct gguf_cursor *c, struct gguf_value *v)

@@ -56,6 +56,9 @@ enum gguf_type {
     GGUF_TYPE_COUNT
 };
 
+/* Returns the bytes of an item: of strings and arrays, of the smallest one. */
+uint32_t gguf_type_bytes(enum gguf_type type);
+
 struct gguf_value {
     struct str key;
     enum gguf_type type;

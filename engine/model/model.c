@@ -3,6 +3,8 @@
 
 #include "base/core/fault.h"
 #include "engine/model/arch.h"
+#include "engine/model/gguf_shards.h"
+#include "engine/model/hf_model.h"
 #include "engine/model/vocab_gguf.h"
 
 #include <stdio.h>
@@ -78,13 +80,11 @@ static int read_identity(struct model *m, const struct gguf *g, const char *path
     return 0;
 }
 
-static int load(struct model *m, const char *path, const struct gguf_source *source,
-                struct err *err)
+static int load(struct model *m, const char *path, const struct gguf *g,
+                const struct gguf_source *source, struct err *err)
 {
-    CLEANUP(gguf_freep) struct gguf *g = NULL;
     struct loader loader;
-    int rc = gguf_parse(source, &g, err);
-    if (rc == 0) rc = choose_arch(m, g, err);
+    int rc = choose_arch(m, g, err);
     if (rc == 0) rc = loader_init(&loader, g, source, m, err);
     if (rc < 0) return rc;
     loader.arch = m->arch->name;
@@ -100,19 +100,31 @@ static int load(struct model *m, const char *path, const struct gguf_source *sou
     return rc < 0 ? rc : gguf_digest(source, m->info.digest, err);
 }
 
+static int load_gguf(struct model *m, const char *path, struct err *err)
+{
+    CLEANUP(gguf_shards_freep) struct gguf_shards *file = NULL;
+    int rc = gguf_shards_open(path, &file, err);
+    return rc < 0 ? rc : load(m, path, file->gguf, file->source, err);
+}
+
+static int load_hf(struct model *m, const char *path, struct err *err)
+{
+    CLEANUP(hf_model_freep) struct hf_model *file = NULL;
+    int rc = hf_model_open(path, &file, err);
+    return rc < 0 ? rc : load(m, path, file->gguf, file->source, err);
+}
+
 int model_load(const char *path, const struct model_load_options *opt, struct model **ret,
                struct err *err)
 {
     static const struct model_load_options defaults = { 0 };
     if (!opt) opt = &defaults;
     CLEANUP(model_freep) struct model *m = calloc(1, sizeof *m);
-    CLEANUP(gguf_file_close) struct gguf_file file = { .fd = -1 };
     if (!m) return err_set(err, -ENOMEM, "%s: no memory", path);
     arena_init(&m->arena, MODEL_ARENA_BYTES_MAX);
     m->kv_type = opt->kv_type;
     int rc = choose_kernels(m, opt->kernels, err);
-    if (rc == 0) rc = gguf_file_open(path, &file, err);
-    if (rc == 0) rc = load(m, path, &file.source, err);
+    if (rc == 0) rc = hf_model_is(path) ? load_hf(m, path, err) : load_gguf(m, path, err);
     if (rc < 0) return rc;
     *ret = TAKE(m);
     return 0;

@@ -55,10 +55,10 @@ struct model_info {
     uint64_t parameters;   /* elements of all tensors */
     uint64_t weight_bytes; /* memory the packed weights hold */
     size_t kv_bytes_per_token;
-    const struct vocab *vocab; /* NULL for tokenizer.ggml.model "no_vocab" */
+    const struct vocab *vocab; /* NULL for tokenizer.ggml.model "no_vocab", and for safetensors */
 };
 
-/* Reads the GGUF file at `path` whole. Everything in the file is checked; a refusal is a sentence
+/* Reads the GGUF file at `path` whole, with its shards, or the folder of safetensors (hf_model.h). Everything in the file is checked; a refusal is a sentence
  * that names the file and the key or tensor. -EINVAL: the file is wrong; -ENOTSUP: it asks for
  * something we do not have; -EIO, -ENOENT ...: reading failed; -ENOMEM. `opt` may be NULL. */
 int model_load(const char *path, const struct model_load_options *opt, struct model **ret,

@@ -104,7 +104,9 @@ int executor_new(struct model *model, const struct executor_config *config,
     const struct model_info *info = model_info(model);
     const struct sched_config *sc = &config->sched;
     if (!info->vocab) {
-        return err_set(err, -ENOTSUP, "the model has no vocabulary: there is nothing to serve");
+        return err_set(err, -ENOTSUP,
+                       "no tokenizer: the model file has no vocabulary (of safetensors none "
+                       "is read), so there is nothing to serve");
     }
     CLEANUP(executor_freep) struct executor *x = calloc(1, sizeof *x);
     if (!x) return -ENOMEM;

@@ -53,9 +53,10 @@ ALWAYS_INLINE size_t dot_at(const struct dot_call *c, uint32_t t, size_t block)
     return (size_t)t * c->stride + block;
 }
 
-ALWAYS_INLINE __m256i dot_low_bits(__m256i v, int shift, char mask)
+ALWAYS_INLINE __m256i dot_low_bits(__m256i v, uint32_t shift, char mask)
 {
-    return _mm256_and_si256(_mm256_srli_epi16(v, shift), _mm256_set1_epi8(mask));
+    return _mm256_and_si256(_mm256_srl_epi16(v, _mm_cvtsi32_si128((int)shift)),
+                            _mm256_set1_epi8(mask));
 }
 
 /* acc += sum * scale * x.scale, the sum an integer */
@@ -182,8 +183,8 @@ ALWAYS_INLINE void dot_q6_half(const struct dot_call *c, const char *low, const 
         UNROLL
         for (uint32_t i = 0; i < 2; i++) {
             size_t piece = (size_t)(j + i) * TILE_ROWS * 4;
-            __m256i top = dot_low_bits(dot_load(high + piece), (int)quarter * 2, 3);
-            w[i] = dot_low_bits(dot_load(low + piece), (int)(quarter / 2) * 4, 15);
+            __m256i top = dot_low_bits(dot_load(high + piece), quarter * 2, 3);
+            w[i] = dot_low_bits(dot_load(low + piece), quarter / 2 * 4, 15);
             w[i] = _mm256_or_si256(w[i], _mm256_slli_epi16(top, 4));
         }
         UNROLL
@@ -201,7 +202,6 @@ ALWAYS_INLINE void dot_q6_k(const struct dot_call *c, dot_sums acc, uint32_t h, 
 {
     const char *at = c->tile + block * TILE_ROWS * 210, *scales = at + TILE_ROWS * 192;
     __m256 d = dot_halves(at + TILE_ROWS * 208 + (size_t)h * DOT_ROWS * 2);
-    UNROLL
     for (uint32_t b = 0; b < 8; b++) { /* blocks of 32 */
         uint32_t quarter = b % 4;
         size_t low = (size_t)(b / 4) * 16 + quarter % 2 * 8, high = 32 + (size_t)(b / 4) * 8;
@@ -247,8 +247,8 @@ ALWAYS_INLINE void dot_tile(const struct dot_call *c, dot_block_fn block, uint32
                             : _mm256_setzero_ps();
     }
     for (size_t b = 0; b < c->blocks * QUANT_BLOCK / elements; b++) {
-        block(c, acc, 0, b, tokens);
-        block(c, acc, 1, b, tokens);
+        for (uint32_t h = 0; h < TILE_ROWS / DOT_ROWS; h++)
+            block(c, acc, h, b, tokens);
     }
     UNROLL
     for (uint32_t t = 0; t < tokens; t++) {

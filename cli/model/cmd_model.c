@@ -1,0 +1,114 @@
+/* cmd_model.c - `muster model`: finds the command below it, and holds what these share. */
+#include "cli/model/cmd_model.h"
+
+#include "base/core/bits.h"
+#include "base/core/own.h"
+#include "cli/command.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#define BAR_CELLS 40
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char *const *argv);
+} below[] = {
+    { "inspect", model_inspect_run },
+    { "make-random", model_make_random_run },
+    { "quantize", model_quantize_run },
+};
+
+struct model_options {
+    struct str action;
+};
+
+static const char *const actions[] = { "inspect", "make-random", "quantize", NULL };
+static const struct opt_positional positionals[] = {
+    { .name = "ACTION",
+      .required = true,
+      .words = actions,
+      .offset = offsetof(struct model_options, action),
+      .about = "inspect, make-random or quantize; each has its own --help." },
+};
+static const struct config_record record = { .size = sizeof(struct model_options) };
+static const struct opt_command usage = {
+    .name = "muster model",
+    .about = "Look at model files, and make them.",
+    .options = &record,
+    .positionals = positionals,
+    .positional_count = COUNT_OF(positionals),
+    .notes =
+        "`muster model inspect FILE` prints a card of the file, `muster model make-random` writes "
+        "random\nweights of a shape, `muster model quantize FROM TO` rounds weights to a smaller "
+        "type.",
+};
+
+static int no_such_action(const void *options, struct err *err)
+{
+    const struct model_options *o = options;
+    return err_set(err, COMMAND_MISUSED,
+                   "no action '" STR_FMT "': want inspect, make-random or quantize",
+                   STR_ARG(o->action));
+}
+
+static int run(int argc, char *const *argv)
+{
+    struct model_options options;
+    for (size_t i = 0; i < COUNT_OF(below) && argc > 0; i++)
+        if (str_eq(str_from(argv[0]), str_from(below[i].name)))
+            return below[i].run(argc - 1, argv + 1);
+    return command_run(&usage, argc, argv, &options, no_such_action);
+}
+
+const struct command command_model = {
+    .name = "model",
+    .group = "Configure",
+    .about = "look at model files, make random ones, quantize",
+    .below = actions,
+    .run = run,
+};
+
+/* ---- what the commands share */
+
+int model_type_read(struct str text, enum weight_type_id *ret, struct err *err)
+{
+    const struct weight_type *t = weight_type_named(text, ret);
+    if (t && t->from_f32) return 0;
+    return err_set(err, COMMAND_MISUSED, "--type " STR_FMT ": %s; written are: %s", STR_ARG(text),
+                   t ? "this type is read but not written" : "no such type", made_type_names());
+}
+
+int model_output_free(const char *path, bool replace, struct err *err)
+{
+    if (replace || access(path, F_OK) != 0) return 0;
+    return err_set(err, COMMAND_MISUSED, "%s exists; --force replaces it", path);
+}
+
+void model_progress_show(void *progress, uint64_t done, uint64_t total)
+{
+    struct model_progress *p = progress;
+    int per_mille = total > 0 ? (int)((double)done / (double)total * 1000) : 1000;
+    if (per_mille + 1 == p->shown || !isatty(STDERR_FILENO)) return;
+    p->shown = per_mille + 1;
+    char bar[BAR_CELLS + 1];
+    for (int i = 0; i < BAR_CELLS; i++)
+        bar[i] = i < per_mille * BAR_CELLS / 1000 ? '#' : '.';
+    bar[BAR_CELLS] = 0;
+    fprintf(stderr, "\r[%s] %5.1f %%  %.2f of %.2f GB", bar, per_mille / 10.0, (double)done * 1e-9,
+            (double)total * 1e-9);
+}
+
+void model_progress_end(const struct model_progress *p)
+{
+    if (p->shown) fputc('\n', stderr);
+}
+
+void model_bytes_text(double bytes, struct buf *out)
+{
+    static const char *const units[] = { "B", "kB", "MB", "GB", "TB" };
+    size_t unit = 0;
+    while (bytes >= 1000 && unit + 1 < COUNT_OF(units))
+        bytes /= 1000, unit++;
+    buf_printf(out, unit ? "%.2f %s" : "%.0f %s", bytes, units[unit]);
+}

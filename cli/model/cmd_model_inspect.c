@@ -1,0 +1,258 @@
+/* cmd_model_inspect.c - `muster model inspect`: prints what a model file holds and the memory that it
+ * needs, from its metadata and tensor table alone. */
+#include "base/core/bits.h"
+#include "base/core/json.h"
+#include "base/core/own.h"
+#include "cli/command.h"
+#include "cli/model/cmd_model.h"
+#include "cli/remote.h"
+#include "cli/table.h"
+#include "engine/model/arch.h"
+#include "engine/model/gguf_shards.h"
+#include "engine/model/hf_model.h"
+
+#include <stdio.h>
+
+struct inspect_options {
+    struct str file;
+    int output;
+};
+
+#define AT(member) .offset = offsetof(struct inspect_options, member)
+static const struct config_field rows[] = { REMOTE_OUTPUT_ROW(struct inspect_options, output) };
+static const struct opt_positional positionals[] = {
+    { .name = "FILE", .required = true, AT(file), .about = "GGUF file, or folder of safetensors." },
+};
+static const struct config_record record = CONFIG_RECORD_OF(struct inspect_options, rows);
+static const struct opt_command usage = {
+    .name = "muster model inspect",
+    .about = "Print a card of a model file: sizes, types, vocabulary, template, memory.",
+    .options = &record,
+    .positionals = positionals,
+    .positional_count = COUNT_OF(positionals),
+    .notes = "The whole of the metadata is checked as an engine checks it; weights are not read.",
+};
+
+/* Zero and empty where the file does not say. */
+struct card {
+    struct str file, name, architecture, vocab_kind, vocab_pre, rope_scaling;
+    uint64_t file_bytes, parameters, weight_bytes;
+    uint64_t type_bytes[WEIGHT_TYPE_COUNT];
+    uint32_t type_tensors[WEIGHT_TYPE_COUNT];
+    uint32_t tensors, layers, width, ff, heads, kv_heads, head_dim, context, vocab;
+    float rope_base;
+    bool chat_template;
+    bool known, served;          /* this engine has the architecture; and there is a tokenizer */
+    uint64_t kv_bytes_per_token; /* in F16 */
+};
+
+static uint32_t number(const struct gguf *g, struct str arch, const char *name)
+{
+    char key[256];
+    uint32_t value = 0;
+    snprintf(key, sizeof key, STR_FMT ".%s", STR_ARG(arch), name);
+    (void)gguf_get_u32(g, key, &value, NULL); /* a card shows what is there */
+    return value;
+}
+
+static void read_shape(const struct gguf *g, struct card *c)
+{
+    struct str arch = c->architecture;
+    char key[256];
+    c->layers = number(g, arch, "block_count");
+    c->width = number(g, arch, "embedding_length");
+    c->ff = number(g, arch, "feed_forward_length");
+    c->heads = number(g, arch, "attention.head_count");
+    c->kv_heads = number(g, arch, "attention.head_count_kv");
+    c->head_dim = number(g, arch, "attention.key_length");
+    c->context = number(g, arch, "context_length");
+    c->vocab = number(g, arch, "vocab_size");
+    if (c->kv_heads == 0) c->kv_heads = c->heads;
+    if (c->head_dim == 0 && c->heads > 0) c->head_dim = c->width / c->heads;
+    snprintf(key, sizeof key, STR_FMT ".rope.freq_base", STR_ARG(arch));
+    (void)gguf_get_f32(g, key, &c->rope_base, NULL);
+    snprintf(key, sizeof key, STR_FMT ".rope.scaling.type", STR_ARG(arch));
+    (void)gguf_get_str(g, key, &c->rope_scaling, NULL);
+    c->kv_bytes_per_token = (uint64_t)2 * c->layers * c->kv_heads * c->head_dim * 2;
+}
+
+static void read_card(const struct gguf *g, uint64_t bytes, struct card *c)
+{
+    struct str template = { "", 0 };
+    const struct gguf_value *tokens = gguf_find(g, STR("tokenizer.ggml.tokens"));
+    c->file = g->file;
+    c->file_bytes = bytes;
+    c->tensors = g->tensor_count;
+    (void)gguf_get_str(g, "general.name", &c->name, NULL);
+    (void)gguf_get_str(g, "general.architecture", &c->architecture, NULL);
+    (void)gguf_get_str(g, "tokenizer.ggml.model", &c->vocab_kind, NULL);
+    (void)gguf_get_str(g, "tokenizer.ggml.pre", &c->vocab_pre, NULL);
+    (void)gguf_get_str(g, "tokenizer.chat_template", &template, NULL);
+    c->chat_template = template.len > 0;
+    read_shape(g, c);
+    if (tokens && tokens->type == GGUF_ARRAY) c->vocab = (uint32_t)tokens->array.count;
+    for (uint32_t i = 0; i < g->tensor_count; i++) {
+        const struct gguf_tensor *t = &g->tensors[i];
+        c->parameters += t->elements;
+        c->weight_bytes += t->bytes;
+        c->type_bytes[t->type] += t->bytes;
+        c->type_tensors[t->type]++;
+    }
+    for (const struct model_arch *const *row = arch_table; *row; row++)
+        c->known = c->known || str_eq(str_from((*row)->name), c->architecture);
+    bool no_tokenizer = c->vocab_kind.len == 0 || str_eq(c->vocab_kind, STR("no_vocab"));
+    c->served = c->known && !no_tokenizer;
+}
+
+static void write_json(const struct card *c, struct buf *out)
+{
+    const struct {
+        const char *name;
+        uint64_t value;
+    } counts[] = {
+        { "bytes", c->file_bytes },
+        { "parameters", c->parameters },
+        { "weight_bytes", c->weight_bytes },
+        { "kv_bytes_per_token", c->kv_bytes_per_token },
+        { "tensors", c->tensors },
+        { "layers", c->layers },
+        { "width", c->width },
+        { "ff", c->ff },
+        { "heads", c->heads },
+        { "kv_heads", c->kv_heads },
+        { "head_dim", c->head_dim },
+        { "context", c->context },
+        { "vocab", c->vocab },
+    };
+    struct json_writer w;
+    json_writer_init(&w, out);
+    json_object(&w);
+    json_kv_str(&w, "file", c->file);
+    json_kv_str(&w, "name", c->name);
+    json_kv_str(&w, "architecture", c->architecture);
+    json_key(&w, "served");
+    json_put_bool(&w, c->served);
+    for (size_t i = 0; i < COUNT_OF(counts); i++)
+        json_kv_u64(&w, counts[i].name, counts[i].value);
+    json_key(&w, "types");
+    json_object(&w);
+    for (uint32_t i = 0; i < WEIGHT_TYPE_COUNT; i++)
+        if (c->type_tensors[i]) json_kv_u64(&w, weight_types[i].name, c->type_bytes[i]);
+    json_object_end(&w);
+    json_kv_str(&w, "vocab_kind", c->vocab_kind);
+    json_kv_str(&w, "vocab_pre", c->vocab_pre);
+    json_key(&w, "chat_template");
+    json_put_bool(&w, c->chat_template);
+    json_object_end(&w);
+    buf_byte(out, '\n');
+}
+
+static void put_line(struct buf *out, const char *title)
+{
+    buf_printf(out, "%-14s", title);
+}
+
+/* Text of the file is a stranger's: without terminal codes. */
+static void put_text(struct buf *out, const char *title, struct str text)
+{
+    if (text.len == 0) return;
+    put_line(out, title);
+    plain_whole(text, out);
+    buf_byte(out, '\n');
+}
+
+static void put_types(const struct card *c, struct buf *out)
+{
+    for (uint32_t i = 0; i < WEIGHT_TYPE_COUNT; i++) {
+        if (!c->type_tensors[i]) continue;
+        put_line(out, "");
+        buf_printf(out, "%-7s %4u tensors  ", weight_types[i].name, c->type_tensors[i]);
+        model_bytes_text((double)c->type_bytes[i], out);
+        buf_printf(out, "  %.1f %%\n", 100.0 * (double)c->type_bytes[i] / (double)c->weight_bytes);
+    }
+}
+
+static void put_memory(const struct card *c, struct buf *out)
+{
+    put_line(out, "memory");
+    buf_text(out, "weights ");
+    model_bytes_text((double)c->weight_bytes, out);
+    if (c->kv_bytes_per_token > 0) {
+        buf_text(out, ", KV in F16 ");
+        model_bytes_text((double)c->kv_bytes_per_token, out);
+        buf_printf(out, " a token, ");
+        model_bytes_text((double)c->kv_bytes_per_token * c->context, out);
+        buf_printf(out, " for one whole context");
+    }
+    buf_byte(out, '\n');
+}
+
+static void write_text(const struct card *c, struct buf *out)
+{
+    put_text(out, "file", c->file);
+    put_text(out, "name", c->name);
+    put_text(out, "architecture", c->architecture);
+    put_line(out, "served");
+    buf_text(out, c->served  ? "yes\n"
+                  : c->known ? "no: it has no tokenizer\n"
+                             : "no: this engine lacks the architecture\n");
+    put_line(out, "parameters");
+    buf_printf(out,
+               c->parameters < 1000000000 ? "%.2f million in %u tensors, "
+                                          : "%.2f billion in %u tensors, ",
+               (double)c->parameters * (c->parameters < 1000000000 ? 1e-6 : 1e-9), c->tensors);
+    model_bytes_text((double)c->file_bytes, out);
+    if (c->parameters > 0)
+        buf_printf(out, ", %.2f bits a weight",
+                   8.0 * (double)c->weight_bytes / (double)c->parameters);
+    buf_byte(out, '\n');
+    put_types(c, out);
+    put_line(out, "shape");
+    buf_printf(out, "%u layers of width %u, feed-forward %u, %u heads of %u, %u KV heads\n",
+               c->layers, c->width, c->ff, c->heads, c->head_dim, c->kv_heads);
+    put_line(out, "context");
+    buf_printf(out, "%u tokens", c->context);
+    if (c->rope_base > 0) buf_printf(out, ", RoPE base %g", (double)c->rope_base);
+    if (c->rope_scaling.len > 0) {
+        buf_text(out, ", scaling ");
+        plain_whole(c->rope_scaling, out);
+    }
+    buf_byte(out, '\n');
+    put_line(out, "vocabulary");
+    buf_printf(out, "%u tokens, ", c->vocab);
+    plain_whole(c->vocab_kind.len ? c->vocab_kind : STR("no tokenizer"), out);
+    if (c->vocab_pre.len > 0) {
+        buf_text(out, ", pre-tokeniser ");
+        plain_whole(c->vocab_pre, out);
+    }
+    buf_byte(out, '\n');
+    put_line(out, "chat template");
+    buf_text(out, c->chat_template ? "yes\n" : "no\n");
+    put_memory(c, out);
+}
+
+static int inspect(const void *options, struct err *err)
+{
+    const struct inspect_options *o = options;
+    CLEANUP(gguf_shards_freep) struct gguf_shards *file = NULL;
+    CLEANUP(hf_model_freep) struct hf_model *hf = NULL;
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    struct card card = { 0 };
+    bool is_hf = hf_model_is(o->file.data);
+    int rc =
+        is_hf ? hf_model_open(o->file.data, &hf, err) : gguf_shards_open(o->file.data, &file, err);
+    if (rc < 0) return rc;
+    read_card(is_hf ? hf->gguf : file->gguf, is_hf ? hf->source->bytes : file->source->bytes,
+              &card);
+    if (o->output == REMOTE_JSON)
+        write_json(&card, &out);
+    else
+        write_text(&card, &out);
+    return command_print(&out, err);
+}
+
+int model_inspect_run(int argc, char *const *argv)
+{
+    struct inspect_options options;
+    return command_run(&usage, argc, argv, &options, inspect);
+}

@@ -1,0 +1,96 @@
+/* cmd_model_quantize.c - `muster model quantize`: rounds the matrices of a model file to a smaller type. */
+#include "base/core/bits.h"
+#include "base/core/json.h"
+#include "base/core/own.h"
+#include "cli/command.h"
+#include "cli/model/cmd_model.h"
+#include "cli/remote.h"
+
+#include <sys/stat.h>
+
+struct quantize_options {
+    struct str from, to, type;
+    bool force;
+    int output;
+};
+
+#define AT(member) .offset = offsetof(struct quantize_options, member)
+// clang-format off
+static const struct config_field rows[] = {
+    { .name = "type", .letter = 't', .type = CONFIG_TEXT, .default_text = "q4_k", AT(type),
+      .about = "Type of the matrices: q8_0, q6_k, q5_1, q5_0, q4_k, q4_1, q4_0, bf16, f16 or f32." },
+    { .name = "force", .type = CONFIG_BOOL, .default_text = "false", AT(force),
+      .about = "Replace TO if it exists." },
+    REMOTE_OUTPUT_ROW(struct quantize_options, output),
+};
+static const struct opt_positional positionals[] = {
+    { .name = "FROM", .required = true, AT(from), .about = "GGUF file in F32, F16 or BF16." },
+    { .name = "TO", .required = true, AT(to), .about = "GGUF file to write." },
+};
+// clang-format on
+static const struct config_record record = CONFIG_RECORD_OF(struct quantize_options, rows);
+static const struct opt_command usage = {
+    .name = "muster model quantize",
+    .about = "Round the matrices of a GGUF file to a smaller type.",
+    .options = &record,
+    .positionals = positionals,
+    .positional_count = COUNT_OF(positionals),
+    .notes =
+        "Vectors and metadata are copied. A matrix whose rows are no whole blocks of the type "
+        "becomes\nQ8_0 or F16. The error that is printed is the root of the squared error over "
+        "the squares.",
+};
+
+static void write_json(const struct quantize_options *o, const struct quantise_result *r,
+                       uint64_t bytes, struct buf *out)
+{
+    struct json_writer w;
+    json_writer_init(&w, out);
+    json_object(&w);
+    json_kv_str(&w, "file", o->to);
+    json_kv_u64(&w, "bytes", bytes);
+    json_kv_u64(&w, "rounded", r->tensors);
+    json_kv_u64(&w, "kept", r->kept);
+    json_kv_u64(&w, "fallback", r->fallback);
+    json_key(&w, "error");
+    json_put_f64(&w, r->error);
+    json_object_end(&w);
+    buf_byte(out, '\n');
+}
+
+static int quantize(const void *options, struct err *err)
+{
+    const struct quantize_options *o = options;
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    struct quantise_result result = { 0 };
+    struct model_progress bar = { 0 };
+    const struct make_progress progress = { model_progress_show, &bar };
+    enum weight_type_id type = WEIGHT_F32;
+    struct stat st;
+    int rc = model_type_read(o->type, &type, err);
+    if (rc == 0) rc = model_output_free(o->to.data, o->force, err);
+    if (rc < 0) return rc;
+    rc = quantise_model(o->from.data, o->to.data, type, &progress, &result, err);
+    model_progress_end(&bar);
+    if (rc < 0) return rc;
+    if (stat(o->to.data, &st) < 0)
+        return err_set(err, -errno, "%s: %s", o->to.data, strerror(errno));
+    if (o->output == REMOTE_JSON) {
+        write_json(o, &result, (uint64_t)st.st_size, &out);
+    } else {
+        buf_printf(&out, "%s: ", o->to.data);
+        model_bytes_text((double)st.st_size, &out);
+        buf_printf(&out, ", %llu matrices rounded", (unsigned long long)result.tensors);
+        if (result.fallback > 0)
+            buf_printf(&out, " (%llu to Q8_0 or F16)", (unsigned long long)result.fallback);
+        buf_printf(&out, ", %llu vectors kept, error %.4f\n", (unsigned long long)result.kept,
+                   result.error);
+    }
+    return command_print(&out, err);
+}
+
+int model_quantize_run(int argc, char *const *argv)
+{
+    struct quantize_options options;
+    return command_run(&usage, argc, argv, &options, quantize);
+}

@@ -1,0 +1,31 @@
+/* hf_model.h - opens a Llama in safetensors, with its config.json, as the tables of a GGUF file.
+ *
+ * Layer:    engine/model
+ * Lifetime: gguf and source live until hf_model_free; the files stay open until then
+ * Reads:    model.safetensors, or the shards that model.safetensors.index.json names; F32, F16, BF16,
+ *           and F8_E4M3, which is given as F16 (exactly). No tokenizer: "no_vocab"
+ * Rows:     of q_proj and k_proj are given in the order that GGUF files of this architecture have:
+ *           RoPE turns halves of a head in one, adjacent pairs in the other
+ * Trust:    none. Names of shards are file names without a folder; a tensor must be in the shard that
+ *           the index names, and every tensor must be one that a Llama has
+ */
+#pragma once
+#include "engine/model/gguf.h"
+
+#define HF_SHARDS_MAX 1024u
+#define HF_CONFIG_BYTES_MAX ((size_t)4 << 20)
+#define HF_INDEX_BYTES_MAX ((size_t)16 << 20)
+
+struct hf_model {
+    const struct gguf *gguf;
+    const struct gguf_source *source; /* config.json, then the tensors */
+};
+
+/* Returns true for a folder, and for a path that ends with .safetensors. */
+bool hf_model_is(const char *path);
+
+/* Opens the folder, or the folder of the file. -EINVAL and -ENOTSUP with a sentence that names the file
+ * and the key or tensor; else as gguf_file_open. `path` is borrowed until hf_model_free. */
+int hf_model_open(const char *path, struct hf_model **ret, struct err *err);
+void hf_model_free(struct hf_model *m);
+CLEANUP_FREEP(hf_model, struct hf_model)

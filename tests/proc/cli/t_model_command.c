@@ -1,0 +1,92 @@
+/* t_model_command.c - runs `muster model`: makes, rounds and inspects files, and serves each type. */
+#include "base/core/bits.h"
+#include "base/core/own.h"
+#include "tests/proc/rig/rig.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define SHAPE "--width 256 --layers 2 --ff 512 --heads 4 --kv-heads 2 --tokenizer " MODEL
+
+static void path_of(char path[RIG_PATH], const char *name)
+{
+    snprintf(path, RIG_PATH, "%s/%s", rig_folder(), name);
+}
+
+/* Asks the model for eight tokens and returns the reply's text. */
+static void ask(const char *path, struct buf *reply)
+{
+    struct rig_process engine = rig_server("engine", rig_port(), ARGS("--model", path));
+    int status = rig_call(
+        engine.port, "/v1/completions",
+        "{\"prompt\":\"One day\",\"max_tokens\":8,\"temperature\":0,\"ignore_eos\":true}", reply);
+    buf_byte(reply, 0);
+    if (status != 200) fail_msg("%s: %d %s", path, status, reply->data);
+    if (!strstr(reply->data, "\"completion_tokens\":8")) fail_msg("%s: %s", path, reply->data);
+    rig_stop(&engine);
+}
+
+static void what_is_made_is_inspected_and_served(void **state)
+{
+    (void)state;
+    static const char *const types[] = { "q8_0", "q4_0", "q4_k", "q6_k", "q5_1" };
+    char from[RIG_PATH], to[RIG_PATH], line[1024];
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    path_of(from, "random.gguf");
+    snprintf(line, sizeof line, "make-random " SHAPE " --type f32 %s", from);
+    assert_int_equal(rig_muster("model", line, &out), 0);
+    for (size_t i = 0; i < COUNT_OF(types); i++) {
+        CLEANUP(buf_fini) struct buf reply = { 0 };
+        path_of(to, types[i]);
+        snprintf(line, sizeof line, "quantize %s %s --type %s", from, to, types[i]);
+        assert_int_equal(rig_muster("model", line, &out), 0);
+        assert_non_null(strstr(out.data, "16 matrices rounded, 5 vectors kept, error 0.0"));
+        ask(to, &reply);
+    }
+    snprintf(line, sizeof line, "inspect %s", to);
+    assert_int_equal(rig_muster("model", line, &out), 0);
+    assert_non_null(strstr(out.data, "architecture  llama"));
+    assert_non_null(strstr(out.data, "Q5_1      16 tensors"));
+    assert_non_null(
+        strstr(out.data, "2 layers of width 256, feed-forward 512, 4 heads of 64, 2 KV"));
+    assert_non_null(strstr(out.data, "4096 tokens, gpt2, pre-tokeniser gpt-2"));
+    assert_non_null(strstr(out.data, "chat template yes"));
+    snprintf(line, sizeof line, "inspect -o json %s", to);
+    assert_int_equal(rig_muster("model", line, &out), 0);
+    assert_non_null(strstr(out.data, "\"layers\":2,\"width\":256,"));
+    assert_non_null(strstr(out.data, "\"kv_bytes_per_token\":1024,"));
+}
+
+static void mistakes_are_explained(void **state)
+{
+    (void)state;
+    static const struct rig_row rows[] = {
+        { "", 2, "ACTION is missing" },
+        { "convert", 2, "no action 'convert': want inspect, make-random or quantize" },
+        { "inspect", 2, "FILE is missing" },
+        { "inspect /nonexistent/a.gguf", 1, "muster model inspect: /nonexistent/a.gguf: No such" },
+        { "inspect CMakeLists.txt", 1, "not a GGUF file: it does not start with 'GGUF'" },
+        { "make-random /nonexistent/a.gguf", 1,
+          "/nonexistent/a.gguf.partial: cannot make it: No such" },
+        { "make-random --type q2_k /nonexistent/a", 2,
+          "is read but not written; written are: F32," },
+        { "make-random --type q4 /nonexistent/a", 2, "--type q4: no such type; written are: F32," },
+        { "make-random --heads 5 /nonexistent/a", 2, "a width of 256 is no multiple of 5 heads" },
+        { "make-random --arch bert /nonexistent/a", 2,
+          "architecture 'bert' is not made; llama is" },
+        { "make-random --layers 0 /nonexistent/a", 2, "--layers" },
+        { "make-random " MODEL, 2, MODEL " exists; --force replaces it" },
+        { "quantize " MODEL " /nonexistent/a", 1, "is Q8_0 already; rounding twice loses more" },
+        { "quantize CMakeLists.txt " MODEL, 2, MODEL " exists; --force replaces it" },
+    };
+    rig_expect("model", rows, COUNT_OF(rows));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_made_is_inspected_and_served),
+        cmocka_unit_test(mistakes_are_explained),
+    };
+    return rig_end(cmocka_run_group_tests(tests, NULL, NULL));
+}

@@ -1,0 +1,408 @@
+/* t_safetensors.c - tests the safetensors reader against damaged headers, and that a folder of them gives
+ * the same model as the GGUF file it was made from. */
+#include "base/core/own.h"
+#include "engine/kernels/half.h"
+#include "engine/model/hf_model.h"
+#include "engine/model/make_model.h"
+#include "engine/model/model.h"
+#include "engine/model/safetensors.h"
+#include "tests/unit/engine/gguf_make.h"
+#include "tests/unit/unit.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- headers */
+
+#define ONE(name, type, shape, from, to)                                                          \
+    "\"" name "\":{\"dtype\":\"" type "\",\"shape\":[" shape "],\"data_offsets\":[" #from "," #to \
+    "]}"
+
+/* clang-format off */
+static const struct {
+    const char *header;
+    size_t data;      /* bytes behind it */
+    int64_t lie;      /* added to the header's length */
+    int rc;
+    const char *says; /* NULL: it reads */
+} headers[] = {
+    { "{" ONE("a", "F32", "2,3", 0, 24) "," ONE("b", "F8_E4M3", "4", 24, 28) "}", 28, 0, 0, NULL },
+    { "{\"__metadata__\":{\"format\":\"pt\"}," ONE("a", "BF16", "2", 0, 4) "}  ", 4, 0, 0, NULL },
+    { "{" ONE("a", "F16", "2", 4, 8) "," ONE("b", "F32", "1", 0, 4) "}", 8, 0, 0, NULL },
+    { "{}", 0, 0, 0, NULL },
+    { "{" ONE("a", "F32", "2", 0, 8) "}", 8, 1 << 20, -EINVAL, "a header of" },
+    { "{" ONE("a", "F32", "2", 0, 8) "}", 8, INT64_MIN, -EINVAL, "a header of 92233720368547758" },
+    { "{" ONE("a", "F32", "2", 0, 8) "}", 8, -1, -EINVAL, "the header" },
+    { " {" ONE("a", "F32", "2", 0, 8) "}", 8, 0, -EINVAL, "does not start with '{'" },
+    { "", 0, 0, -EINVAL, "does not start with '{'" },
+    { "[]", 0, 0, -EINVAL, "does not start with '{'" },
+    { "{" ONE("a", "F32", "2", 0, 8) "} x", 8, 0, -EINVAL, "the header" },
+    { "{" ONE("a", "F32", "2", 0, 8), 8, 0, -EINVAL, "the header" },
+    { "{\"a\":7}", 0, 0, -EINVAL, "tensor 'a': no object" },
+    { "{\"a\":{}}", 0, 0, -EINVAL, "dtype, shape and two data_offsets are needed" },
+    { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, 0, -EINVAL, "data_offsets are needed" },
+    { "{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\"}}", 4, 0, -EINVAL, "unknown or there twice" },
+    { "{\"a\":{\"extra\":1}}", 4, 0, -EINVAL, "unknown or there twice" },
+    { "{\"a\":{\"dtype\":5}}", 4, 0, -EINVAL, "its dtype is no text" },
+    { "{\"a\":{\"shape\":5}}", 4, 0, -EINVAL, "is no list" },
+    { "{" ONE("a", "F32", "", 0, 0) "}", 0, 0, -EINVAL, "an empty shape" },
+    { "{" ONE("a", "F32", "1,1,1,1,1", 0, 4) "}", 4, 0, -EINVAL, "a list of more than 4" },
+    { "{" ONE("a", "F32", "-1", 0, 4) "}", 4, 0, -EINVAL, "no number from 0" },
+    { "{" ONE("a", "F32", "1.5", 0, 4) "}", 4, 0, -EINVAL, "no number from 0" },
+    { "{" ONE("a", "F32", "[1]", 0, 4) "}", 4, 0, -EINVAL, "no number from 0" },
+    { "{" ONE("a", "F32", "99999999999999999999", 0, 4) "}", 4, 0, -EINVAL, "no number from 0" },
+    { "{" ONE("a", "F32", "1,0", 0, 0) "}", 0, 0, -EINVAL, "dimension 1 is 0" },
+    { "{" ONE("a", "F32", "4294967296,4294967296", 0, 0) "}", 0, 0, -EINVAL, "multiply to more than 2^64" },
+    { "{" ONE("a", "F32", "4611686018427387904", 0, 0) "}", 0, 0, -EINVAL, "more than 2^64 bytes" },
+    { "{" ONE("a", "I64", "1", 0, 8) "}", 8, 0, -ENOTSUP, "type I64; read are F32, F16, BF16 and F8_E4M3" },
+    { "{" ONE("a", "F32", "2", 0, 4) "}", 4, 0, -EINVAL, "data_offsets 0 to 4, its shape has 8 bytes" },
+    { "{" ONE("a", "F32", "1", 8, 4) "}", 8, 0, -EINVAL, "data_offsets 8 to 4" },
+    { "{" ONE("a", "F32", "1", 18446744073709551612, 0) "}", 8, 0, -EINVAL, "data_offsets 1844674407370955" },
+    { "{" ONE("a", "F32", "2", 0, 8) "}", 4, 0, -EINVAL, "tensor 'a' reaches beyond the end" },
+    { "{" ONE("a", "F32", "1", 4, 8) "}", 8, 0, -EINVAL, "tensor 'a' starts at 4 of the data" },
+    { "{" ONE("a", "F32", "1", 0, 4) "," ONE("b", "F32", "1", 8, 12) "}", 12, 0, -EINVAL, "tensor 'b' starts at 8" },
+    { "{" ONE("a", "F32", "2", 0, 8) "," ONE("b", "F32", "1", 4, 8) "}", 8, 0, -EINVAL, "tensor 'b' starts at 4" },
+    { "{" ONE("a", "F32", "1", 0, 4) "," ONE("a", "F32", "1", 4, 8) "}", 8, 0, -EINVAL, "tensor 'a' is there twice" },
+    { "{" ONE("a", "F32", "1", 0, 4) "}", 5, 0, -EINVAL, "1 bytes behind the last tensor" },
+};
+/* clang-format on */
+
+static void headers_read_or_have_their_sentence(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(headers); i++) {
+        CLEANUP(buf_fini) struct buf file = { 0 };
+        CLEANUP(safetensors_freep) struct safetensors *s = NULL;
+        struct err err = { { 0 } };
+        make_u64_raw(&file, strlen(headers[i].header) + (uint64_t)headers[i].lie);
+        buf_text(&file, headers[i].header);
+        for (size_t j = 0; j < headers[i].data; j++)
+            buf_byte(&file, 1);
+        struct str view = buf_view(&file);
+        struct gguf_source source = memory_source(&view);
+        int rc = safetensors_parse(&source, &s, &err);
+        if (rc != headers[i].rc || (rc < 0 && !strstr(err.text, headers[i].says)))
+            fail_msg("row %zu: %d \"%s\", expected %d \"%s\"", i, rc, err.text, headers[i].rc,
+                     headers[i].says ? headers[i].says : "");
+        for (uint32_t t = 0; rc == 0 && t < s->count; t++) {
+            assert_true(s->tensors[t].offset + s->tensors[t].bytes <= file.len);
+            assert_ptr_equal(safetensors_find(s, s->tensors[t].name), &s->tensors[t]);
+        }
+    }
+    CLEANUP(safetensors_freep) struct safetensors *s = NULL;
+    struct str torn = STR("1234567");
+    struct gguf_source source = memory_source(&torn);
+    assert_int_equal(safetensors_parse(&source, &s, NULL), -EINVAL);
+}
+
+/* ---- folders */
+
+static char folder[] = "/tmp/muster-hf-XXXXXX";
+
+static const char *at(const char *name)
+{
+    static char path[4][128];
+    static unsigned turn;
+    char *p = path[turn++ % 4];
+    snprintf(p, sizeof path[0], "%s/%s", folder, name);
+    return p;
+}
+
+static void write_file(const char *name, struct str text)
+{
+    FILE *f = fopen(at(name), "wb");
+    must(f && fwrite(text.data, 1, text.len, f) == text.len && fclose(f) == 0);
+}
+
+static void write_config(const char *more)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    buf_printf(
+        &text,
+        "{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":64,\"model_type\":\"llama\","
+        "\"num_hidden_layers\":2,\"intermediate_size\":96,\"num_attention_heads\":4,"
+        "\"num_key_value_heads\":2,\"max_position_embeddings\":64,\"vocab_size\":40,"
+        "\"rms_norm_eps\":1e-05,\"hidden_act\":\"silu\",\"rope_scaling\":null%s}",
+        more);
+    write_file("config.json", buf_view(&text));
+}
+
+/* The name in a Hugging Face file of the GGUF tensor. */
+static void hf_name(struct str name, char to[128])
+{
+    static const char *const names[][2] = {
+        { "attn_norm", "input_layernorm" },    { "attn_q", "self_attn.q_proj" },
+        { "attn_k", "self_attn.k_proj" },      { "attn_v", "self_attn.v_proj" },
+        { "attn_output", "self_attn.o_proj" }, { "ffn_norm", "post_attention_layernorm" },
+        { "ffn_gate", "mlp.gate_proj" },       { "ffn_up", "mlp.up_proj" },
+        { "ffn_down", "mlp.down_proj" },
+    };
+    if (str_eq(name, STR("token_embd.weight"))) snprintf(to, 128, "model.embed_tokens.weight");
+    if (str_eq(name, STR("output_norm.weight"))) snprintf(to, 128, "model.norm.weight");
+    if (str_eq(name, STR("output.weight"))) snprintf(to, 128, "lm_head.weight");
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        char mine[64];
+        for (unsigned layer = 0; layer < 2; layer++) {
+            snprintf(mine, sizeof mine, "blk.%u.%s.weight", layer, names[i][0]);
+            if (str_eq(name, str_from(mine)))
+                snprintf(to, 128, "model.layers.%u.%s.weight", layer, names[i][1]);
+        }
+    }
+}
+
+/* Undoes GGUF's order of rows: row 2j + b of a head goes to row b * half + j. */
+static void put_rows(struct buf *out, const char *data, const struct gguf_tensor *t)
+{
+    uint32_t heads = str_ends(t->name, STR("attn_q.weight")) ? 4 : 2;
+    bool turned = heads == 4 || str_ends(t->name, STR("attn_k.weight"));
+    size_t row = (size_t)(t->bytes / t->dims[1]);
+    if (!turned) {
+        buf_append(out, data, (size_t)t->bytes);
+        return;
+    }
+    uint32_t size = (uint32_t)t->dims[1] / heads;
+    for (uint32_t h = 0; h < heads; h++)
+        for (uint32_t b = 0; b < 2; b++)
+            for (uint32_t j = 0; j < size / 2; j++)
+                buf_append(out, data + ((size_t)h * size + 2 * j + b) * row, row);
+}
+
+/* Writes tensors whose index modulo `parts` is `part` into a file; `index` gets its lines. */
+static void write_part(const struct gguf *g, const struct gguf_source *source, uint32_t part,
+                       uint32_t parts, const char *file, struct buf *index)
+{
+    CLEANUP(buf_fini) struct buf header = { 0 }, data = { 0 }, all = { 0 };
+    buf_text(&header, "{\"__metadata__\":{\"format\":\"pt\"}");
+    for (uint32_t i = part; i < g->tensor_count; i += parts) {
+        const struct gguf_tensor *t = &g->tensors[i];
+        char name[128] = "", *raw = malloc((size_t)t->bytes);
+        hf_name(t->name, name);
+        must(name[0] && raw &&
+             source->read(source->ctx, t->offset, raw, (size_t)t->bytes, NULL) == 0);
+        buf_printf(&header, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", name,
+                   weight_types[t->type].name);
+        if (t->n_dims == 2) buf_printf(&header, "%llu,", (unsigned long long)t->dims[1]);
+        buf_printf(&header, "%llu],\"data_offsets\":[%zu,%zu]}", (unsigned long long)t->dims[0],
+                   data.len, data.len + (size_t)t->bytes);
+        put_rows(&data, raw, t);
+        free(raw);
+        buf_printf(index, "%s\"%s\":\"%s\"", index->len > 0 ? "," : "", name, file);
+    }
+    buf_byte(&header, '}');
+    make_u64_raw(&all, header.len);
+    buf_str(&all, buf_view(&header));
+    buf_str(&all, buf_view(&data));
+    must(all.rc == 0);
+    write_file(file, buf_view(&all));
+}
+
+static void clean(void)
+{
+    static const char *const names[] = { "config.json", "model.safetensors", "part-1.safetensors",
+                                         "part-2.safetensors", "model.safetensors.index.json" };
+    for (size_t i = 0; i < COUNT_OF(names); i++)
+        unlink(at(names[i]));
+}
+
+/* Makes a random llama as GGUF and as a folder of `parts` files. */
+static void write_both(enum weight_type_id type, bool tied, uint32_t parts)
+{
+    const struct random_model m = { .arch = "llama",
+                                    .width = 64,
+                                    .layers = 2,
+                                    .ff = 96,
+                                    .heads = 4,
+                                    .kv_heads = 2,
+                                    .vocab = 40,
+                                    .context = 64,
+                                    .type = type,
+                                    .tied = tied,
+                                    .seed = 7 };
+    CLEANUP(gguf_file_close) struct gguf_file file = { .fd = -1 };
+    CLEANUP(gguf_freep) struct gguf *g = NULL;
+    CLEANUP(buf_fini) struct buf index = { 0 }, text = { 0 };
+    clean();
+    must(random_model_write(&m, at("m.gguf"), NULL, NULL) == 0);
+    must(gguf_file_open(at("m.gguf"), &file, NULL) == 0);
+    must(gguf_parse(&file.source, &g, NULL) == 0);
+    write_config(tied ? ",\"tie_word_embeddings\":true"
+                      : ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":10000}");
+    if (parts == 1) {
+        write_part(g, &file.source, 0, 1, "model.safetensors", &index);
+        return;
+    }
+    write_part(g, &file.source, 0, 2, "part-1.safetensors", &index);
+    write_part(g, &file.source, 1, 2, "part-2.safetensors", &index);
+    buf_text(&text, "{\"metadata\":{\"total_size\":1},\"weight_map\":{");
+    buf_str(&text, buf_view(&index));
+    buf_text(&text, "}}");
+    write_file("model.safetensors.index.json", buf_view(&text));
+}
+
+static void folders_give_the_model_of_the_gguf_file(void **state)
+{
+    (void)state;
+    static const enum weight_type_id types[] = { WEIGHT_F32, WEIGHT_F16, WEIGHT_BF16 };
+    for (size_t i = 0; i < 2 * COUNT_OF(types); i++) {
+        CLEANUP(gguf_file_close) struct gguf_file file = { .fd = -1 };
+        CLEANUP(gguf_freep) struct gguf *g = NULL;
+        CLEANUP(hf_model_freep) struct hf_model *hf = NULL;
+        CLEANUP(model_freep) struct model *a = NULL, *b = NULL;
+        struct err err = { { 0 } };
+        write_both(types[i / 2], i % 2 == 0, (uint32_t)(1 + i % 2));
+        assert_int_equal(gguf_file_open(at("m.gguf"), &file, NULL), 0);
+        assert_int_equal(gguf_parse(&file.source, &g, NULL), 0);
+        assert_true(hf_model_is(folder));
+        if (hf_model_open(folder, &hf, &err) < 0) fail_msg("%s", err.text);
+        assert_int_equal(hf->gguf->tensor_count, g->tensor_count);
+        for (uint32_t t = 0; t < g->tensor_count; t++) {
+            const struct gguf_tensor *u = &g->tensors[t], *v = &hf->gguf->tensors[t];
+            assert_true(str_eq(u->name, v->name) && u->type == v->type && u->bytes == v->bytes);
+            assert_memory_equal(u->dims, v->dims, sizeof u->dims);
+            char *x = malloc((size_t)u->bytes), *y = malloc((size_t)u->bytes);
+            must(x && y);
+            must(file.source.read(file.source.ctx, u->offset, x, (size_t)u->bytes, NULL) == 0);
+            /* in odd pieces too: a digest's do not end at rows */
+            for (size_t k = 0; k < u->bytes; k += 100)
+                must(hf->source->read(hf->source->ctx, v->offset + k, y + k,
+                                      min_size(100, (size_t)u->bytes - k), NULL) == 0);
+            assert_memory_equal(x, y, u->bytes);
+            free(x), free(y);
+        }
+        if (model_load(folder, NULL, &a, &err) < 0) fail_msg("%s", err.text);
+        if (model_load(at("m.gguf"), NULL, &b, &err) < 0) fail_msg("%s", err.text);
+        const struct model_info *p = model_info(a), *q = model_info(b);
+        assert_true(p->n_layers == q->n_layers && p->parameters == q->parameters &&
+                    p->context_length == q->context_length && p->head_dim == q->head_dim &&
+                    p->vocab_size == q->vocab_size);
+        assert_string_not_equal(p->digest, q->digest);
+    }
+}
+
+/* Every value of E4M3 (OCP 8-bit floating point, table 2) as F16. */
+static void f8_is_read_exactly(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf all = { 0 }, header = { 0 };
+    CLEANUP(hf_model_freep) struct hf_model *hf = NULL;
+    struct err err = { { 0 } };
+    uint16_t got[256];
+    clean();
+    write_config(",\"tie_word_embeddings\":true");
+    buf_text(&header, "{" ONE("model.embed_tokens.weight", "F8_E4M3", "4,64", 0, 256) "}");
+    make_u64_raw(&all, header.len);
+    buf_str(&all, buf_view(&header));
+    for (int i = 0; i < 256; i++)
+        buf_byte(&all, (char)i);
+    write_file("model.safetensors", buf_view(&all));
+    if (hf_model_open(at("model.safetensors"), &hf, &err) < 0) fail_msg("%s", err.text);
+    const struct gguf_tensor *t = gguf_tensor_find(hf->gguf, STR("token_embd.weight"));
+    assert_int_equal(t->type, WEIGHT_F16);
+    assert_int_equal(t->bytes, sizeof got);
+    assert_int_equal(hf->source->read(hf->source->ctx, t->offset, got, sizeof got, &err), 0);
+    for (int i = 0; i < 256; i++) {
+        int e = i >> 3 & 15, m = i & 7;
+        double v = e ? ldexp(1 + m / 8.0, e - 7) : ldexp(m / 8.0, -6);
+        double f = (double)f16_to_f32(got[i]);
+        if ((i & 127) == 127)
+            assert_true(isnan(f));
+        else if (f != (i < 128 ? v : -v) || (!signbit(f)) != (i < 128))
+            fail_msg("%02x is %g, not %g", (unsigned)i, f, i < 128 ? v : -v);
+    }
+}
+
+static void expect_refused(const char *says)
+{
+    CLEANUP(model_freep) struct model *m = NULL;
+    struct err err = { { 0 } };
+    int rc = model_load(folder, NULL, &m, &err);
+    if (rc >= 0 || !strstr(err.text, says))
+        fail_msg("%d \"%s\", expected \"%s\"", rc, err.text, says);
+}
+
+static void what_is_not_computed_or_not_whole_is_refused(void **state)
+{
+    (void)state;
+    static const char *const configs[][2] = {
+        { ",\"rope_scaling\":{\"type\":\"yarn\"}", "key 'rope_scaling' is there twice" },
+        { ",\"attention_bias\":true", "key 'attention_bias' asks for something" },
+        { ",\"mlp_bias\":true", "key 'mlp_bias' asks for something" },
+        { ",\"quantization_config\":{\"bits\":4}", "key 'quantization_config' asks for" },
+        { ",\"rope_parameters\":{\"rope_type\":\"yarn\"}",
+          "key 'rope_parameters' is 'yarn'; computed" },
+        { ",\"rope_parameters\":{\"factor\":8.0}",
+          "scales positions in a way that is not computed" },
+        { ",\"rope_parameters\":[]", "key 'rope_parameters' is no object" },
+        { ",\"rope_parameters\":{\"rope_theta\":[]}", "rope_theta is no number, or there twice" },
+        { ",\"rope_theta\":1,\"rope_parameters\":{\"rope_theta\":1}", "or there twice" },
+        { ",\"rope_parameters\":{\"rope_theta\":1},\"rope_theta\":1", "rope_theta is there twice" },
+        { ",\"head_dim\":-1", "key 'head_dim' is no number from 0" },
+        { ",\"head_dim\":32", "expected [64, 128]" },
+        { ",\"rope_theta\":\"x\"", "key 'rope_theta' is no number" },
+        { ",\"tie_word_embeddings\":1", "is neither true nor false" },
+        { ",\"vocab_size\":41", "is there twice" },
+        { ",", "the configuration" },
+    };
+    write_both(WEIGHT_F16, false, 1);
+    for (size_t i = 0; i < COUNT_OF(configs); i++) {
+        write_config(configs[i][0]);
+        expect_refused(configs[i][1]);
+    }
+    write_file("config.json", STR("{\"model_type\":\"qwen2\"}"));
+    expect_refused("config.json: key 'model_type' is 'qwen2'; computed is 'llama'");
+    write_file("config.json", STR("{\"model_type\":\"llama\"}"));
+    expect_refused("key 'num_attention_heads' is missing or 0");
+    write_file("config.json", STR("{\"hidden_act\":\"gelu\"}"));
+    expect_refused("key 'hidden_act' is 'gelu'");
+    unlink(at("config.json"));
+    expect_refused("config.json: No such file");
+    write_both(WEIGHT_F16, true, 1);
+    write_config("");
+    expect_refused("tensor 'lm_head.weight' is missing");
+    static const char *const indexes[][2] = {
+        { "{\"weight_map\":{\"a\":\"../part-1.safetensors\"}}", "that is no plain file name" },
+        { "{\"weight_map\":{\"a\":\"/etc/passwd\"}}", "that is no plain file name" },
+        { "{\"weight_map\":{\"a\":\"\"}}", "that is no plain file name" },
+        { "{\"weight_map\":{\"a\":\"b.safetensors\"}}", "b.safetensors: No such file" },
+        { "{\"weight_map\":{\"a\":\"part-1.safetensors\"}}", "tensor 'a' is not in part-1" },
+        { "{\"weight_map\":{\"a\":7}}", "holds something that is no file name" },
+        { "{\"weight_map\":{\"model.norm.weight\":\"part-2.safetensors\"}}",
+          "it lists 1 tensors, its" },
+        { "{}", "it has no weight_map" },
+        { "{\"weight_map\":[]}", "weight_map" },
+        { "{", "the index" },
+    };
+    write_both(WEIGHT_F16, false, 2);
+    for (size_t i = 0; i < COUNT_OF(indexes); i++) {
+        write_file("model.safetensors.index.json", str_from(indexes[i][0]));
+        expect_refused(indexes[i][1]);
+    }
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    clean();
+    unlink(at("m.gguf"));
+    return rmdir(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(headers_read_or_have_their_sentence),
+        cmocka_unit_test(folders_give_the_model_of_the_gguf_file),
+        cmocka_unit_test(f8_is_read_exactly),
+        cmocka_unit_test(what_is_not_computed_or_not_whole_is_refused),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
