@@ -93,8 +93,8 @@ struct vocab {
     const struct pretokenizer *pre;
     struct vocab_token *tokens;
     uint32_t token_count;
-    double *scores; /* NULL when the file had none */
-    double score_min;
+    double *scores;       /* NULL when the file had none */
+    double score_unknown; /* t5: of a character that is no token */
     uint32_t *score_rank; /* llama: by falling score, equal for equal scores */
     uint32_t flags;
     struct text_rules normal, cut, decode;
