@@ -48,10 +48,11 @@ int json_fields(const struct json_place *at, struct str object, struct json_fiel
                 size_t count, struct err *err)
 {
     struct json_reader r;
-    json_reader_init(&r, object);
-    r.keys_max = KEYS_MAX;
     for (size_t i = 0; i < count; i++)
         fields[i].raw = (struct str){ 0 };
+    if (object.len == 0) return json_bad(at, -EINVAL, err, "an object is missing");
+    json_reader_init(&r, object);
+    r.keys_max = KEYS_MAX;
     if (json_next(&r) != JSON_OBJECT) return json_bad(at, -EINVAL, err, "is no object");
     while (json_next(&r) == JSON_KEY) {
         int rc = take(at, &r, fields, count, err);

@@ -454,6 +454,7 @@ static int add_special(struct template *t, const struct json_place *at, struct s
 {
     struct json_reader in;
     struct str raw;
+    if (t->special.len == 0) return json_bad(at, -EINVAL, err, "has no special_tokens");
     json_reader_init(&in, t->special);
     if (json_next(&in) != JSON_OBJECT) return json_bad(at, -EINVAL, err, "has no special_tokens");
     while (json_next(&in) == JSON_KEY) {
@@ -506,6 +507,7 @@ static int read_pair(struct reader *r, const struct json_place *at, const struct
 {
     struct json_reader in;
     uint64_t id;
+    if (f->raw.len == 0) return json_bad(at, -EINVAL, err, "%s is missing", f->name);
     json_reader_init(&in, f->raw);
     bool good = json_next(&in) == JSON_ARRAY && json_next(&in) == JSON_STRING;
     if (good) json_next(&in);
@@ -560,13 +562,12 @@ static int read_frame(struct reader *r, const struct json_place *at, struct str 
 static int config_token(const struct reader *r, struct str raw, const char *name, uint32_t *ret,
                         struct err *err)
 {
-    struct json_place at = { "", NULL };
+    if (raw.len == 0) return 0;
     CLEANUP(arena_fini) struct arena arena;
+    arena_init(&arena, raw.len + 4096);
+    const struct json_place at = { "", &arena };
     struct json_field f = { name, raw };
     struct str text = { 0 };
-    if (raw.len == 0) return 0;
-    arena_init(&arena, raw.len + 4096);
-    at.arena = &arena;
     if (raw.data[0] == '{') {
         struct json_field parts[] = { { .name = "content" },     { .name = "__type" },
                                       { .name = "lstrip" },      { .name = "rstrip" },
