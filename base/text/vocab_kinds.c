@@ -6,6 +6,7 @@
 #include "base/text/bpe.h"
 #include "base/text/unigram.h"
 #include "base/text/vocab_tables.h"
+#include "base/text/vocab_words.h"
 #include "base/text/word_scratch.h"
 #include "base/text/wordpiece.h"
 

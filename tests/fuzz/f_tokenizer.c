@@ -60,10 +60,31 @@ static struct vocab *build(const char *pre)
 /* ---- the other kinds, with rules of many sorts ---- */
 
 static const char *const pieces[] = {
-    "<s>",     "<unk>",        "\xE2\x96\x81", "a",  "b",    "ab",      "aa",     "\xE2\x96\x81"
-    "a",       "\xE2\x96\x81"
-    "ab",      "\xC3\xA9",    "e",            "##a", "##ab", "##e",     "\xE6\x88\x91", "1",
-    "\xE2\x96\x81\xE2\x96\x81", ".",         "<m>", "aaaa", "b\xE2\x96\x81" "a", " ",
+    "<s>",
+    "<unk>",
+    "\xE2\x96\x81",
+    "a",
+    "b",
+    "ab",
+    "aa",
+    "\xE2\x96\x81"
+    "a",
+    "\xE2\x96\x81"
+    "ab",
+    "\xC3\xA9",
+    "e",
+    "##a",
+    "##ab",
+    "##e",
+    "\xE6\x88\x91",
+    "1",
+    "\xE2\x96\x81\xE2\x96\x81",
+    ".",
+    "<m>",
+    "aaaa",
+    "b\xE2\x96\x81"
+    "a",
+    " ",
 };
 #define UNKNOWN_PIECE 1
 
@@ -79,7 +100,9 @@ static const struct setup {
     { .kind = "bpe",
       .flags = VOCAB_BYTE_FALLBACK | VOCAB_FUSE_UNKNOWN,
       .normal = { { .kind = RULE_NFC }, { .kind = RULE_STRIP, .flags = RULE_LEFT } },
-      .cut = { { .kind = RULE_METASPACE, .flags = RULE_FIRST | RULE_SPLIT, .a = STR("\xE2\x96\x81") } },
+      .cut = { { .kind = RULE_METASPACE,
+                 .flags = RULE_FIRST | RULE_SPLIT,
+                 .a = STR("\xE2\x96\x81") } },
       .decode = { { .kind = RULE_DROP_FIRST } } },
     { .kind = "bpe",
       .flags = VOCAB_WHOLE_WORDS,
@@ -93,7 +116,8 @@ static const struct setup {
                { .kind = RULE_LITERAL, .behavior = BEHAVIOR_WITH_PREVIOUS, .a = STR("a") } },
       .decode = { { .kind = RULE_WORDPIECE, .flags = RULE_CLEAN_UP, .a = STR("##") } } },
     { .kind = "t5",
-      .normal = { { .kind = RULE_NFD }, { .kind = RULE_REPLACE, .flags = RULE_RUNS, .a = STR(" ") } },
+      .normal = { { .kind = RULE_NFD },
+                  { .kind = RULE_REPLACE, .flags = RULE_RUNS, .a = STR(" ") } },
       .cut = { { .kind = RULE_PREFIX_BLANK }, { .kind = RULE_WORDS, .a = STR("gpt-4o") } } },
     { .kind = "wordlevel",
       .normal = { { .kind = RULE_COLLAPSE }, { .kind = RULE_PREPEND, .a = STR("a") } },
@@ -127,7 +151,8 @@ static struct vocab *build_kind(const struct setup *s)
     added[18] = TOKEN_LSTRIP | TOKEN_RSTRIP | TOKEN_NORMALIZED;
     for (unsigned byte = 0; byte < 256; byte++, count++) {
         static const char digits[] = "0123456789ABCDEF";
-        memcpy(names[byte], (char[]){ '<', '0', 'x', digits[byte >> 4], digits[byte & 15], '>' }, 6);
+        memcpy(names[byte], (char[]){ '<', '0', 'x', digits[byte >> 4], digits[byte & 15], '>' },
+               6);
         tokens[count] = str_of(names[byte], 6);
         types[count] = TOKEN_BYTE;
         scores[count] = 0;

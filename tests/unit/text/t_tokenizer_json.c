@@ -321,89 +321,92 @@ static void test_content_writes_no_normalized_marker(void **state)
 
 /* ---- refusals ---- */
 
+// clang-format off
+static const struct {
+    const char *why, *json;
+    int rc;
+    const char *says;
+} refused[] = {
+    { "no JSON", "{", -EINVAL, "tokenizer.json: " },
+    { "no model", "{}", -EINVAL, "model: " },
+    { "another version", "{\"version\":\"2.0\"," MODEL "}", -ENOTSUP, "version: 2.0" },
+    { "an unknown member", "{" MODEL ",\"extra\":1}", -ENOTSUP, "\"extra\"" },
+    { "an unknown model", "{\"model\":{\"type\":\"Neural\",\"vocab\":{}}}", -ENOTSUP,
+      "model: type \"Neural\"" },
+    { "an unknown normalizer",
+      "{" MODEL ",\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{"
+                "\"type\":\"Nmt\"}]}}",
+      -ENOTSUP, "normalizer.normalizers[1]: type \"Nmt\"" },
+    { "an unknown option", "{" MODEL ",\"normalizer\":{\"type\":\"NFC\",\"fast\":true}}",
+      -ENOTSUP, "normalizer: member \"fast\"" },
+    { "an unknown expression",
+      "{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(a+)+$\"},"
+                "\"behavior\":\"Isolated\",\"invert\":false}}",
+      -ENOTSUP, "pre_tokenizer: the expression (a+)+$" },
+    { "an unknown pre-tokenizer", "{" MODEL ",\"pre_tokenizer\":{\"type\":\"UnicodeScripts\"}}",
+      -ENOTSUP, "\"UnicodeScripts\"" },
+    { "rules behind ByteLevel",
+      "{" MODEL ",\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":"
+                "\"ByteLevel\"},{\"type\":\"Whitespace\"}]}}",
+      -ENOTSUP, "pre_tokenizer.pretokenizers[1]" },
+    { "an unknown decoder", "{" MODEL ",\"decoder\":{\"type\":\"CTC\"}}", -ENOTSUP,
+      "decoder: type \"CTC\"" },
+    { "a frame of an unknown token",
+      "{" MODEL
+      ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{"
+      "\"id\":\"[CLS]\",\"type_id\":0}}],\"pair\":[],\"special_tokens\":{}}}",
+      -EINVAL, "\"[CLS]\" is not in special_tokens" },
+    { "a merge of an unknown token",
+      "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"a b\"]}}", -EINVAL,
+      "model.merges[0]" },
+    { "one id for two tokens",
+      "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}}", -EINVAL,
+      "model.vocab: two tokens have the id 0" },
+    { "an id beyond all bounds",
+      "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":4000000000},\"merges\":[]}}", -E2BIG,
+      "model.vocab" },
+    { "no unknown token where one is named",
+      "{\"model\":{\"type\":\"WordLevel\",\"vocab\":{\"a\":0},\"unk_token\":\"u\"}}", -EINVAL,
+      "unknown token \"u\"" },
+    { "chance",
+      "{\"model\":{\"type\":\"BPE\",\"dropout\":0.5,\"vocab\":{\"a\":0},\"merges\":[]}}",
+      -ENOTSUP, "dropout" },
+    { "a suffix of words",
+      "{\"model\":{\"type\":\"BPE\",\"end_of_word_suffix\":\"</"
+      "w>\",\"vocab\":{\"a\":0},\"merges\":[]}}",
+      -ENOTSUP, "model.end_of_word_suffix" },
+    { "an added token with a second id",
+      "{" MODEL ",\"added_tokens\":[{\"id\":9,\"content\":\"a\"}]}", -EINVAL,
+      "added_tokens[0]" },
+    { "a map that is no base64",
+      "{" MODEL ",\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"?\"}}",
+      -EINVAL, "normalizer: precompiled_charsmap" },
+    { "a map cut short",
+      "{" MODEL
+      ",\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"/////w==\"}}",
+      -EINVAL, "character map is malformed" },
+    { "too many rules",
+      "{" MODEL ",\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{"
+                "\"type\":\"NFC\"},{\"type\":\"NFC\"},{\"type\":\"NFC\"},"
+      "{\"type\":\"NFC\"},{\"type\":\"NFC\"},{\"type\":\"NFC\"},{\"type\":\"NFC\"},{\"type\":"
+      "\"NFC\"},{\"type\":\"NFC\"},{\"type\":\"NFC\"},"
+      "{\"type\":\"NFC\"},{\"type\":\"NFC\"},{\"type\":\"NFC\"},{\"type\":\"NFC\"},{\"type\":"
+      "\"NFC\"},{\"type\":\"NFC\"}]}}",
+      -E2BIG, "more than 16 rules" },
+    { "a decoder for bytes without a pre-tokenizer for them",
+      "{" MODEL ",\"decoder\":{\"type\":\"ByteLevel\"}}", -ENOTSUP, "decoder: ByteLevel" },
+};
+// clang-format on
+
 static void test_refusals(void **state)
 {
     (void)state;
-    static const struct {
-        const char *why, *json;
-        int rc;
-        const char *says;
-    } rows[] = {
-        { "no JSON", "{", -EINVAL, "tokenizer.json: " },
-        { "no model", "{}", -EINVAL, "model: " },
-        { "another version", "{\"version\":\"2.0\"," MODEL "}", -ENOTSUP, "version: 2.0" },
-        { "an unknown member", "{" MODEL ",\"extra\":1}", -ENOTSUP, "\"extra\"" },
-        { "an unknown model", "{\"model\":{\"type\":\"Neural\",\"vocab\":{}}}", -ENOTSUP,
-          "model: type \"Neural\"" },
-        { "an unknown normalizer",
-          "{" MODEL ",\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{"
-                    "\"type\":\"Nmt\"}]}}",
-          -ENOTSUP, "normalizer.normalizers[1]: type \"Nmt\"" },
-        { "an unknown option", "{" MODEL ",\"normalizer\":{\"type\":\"NFC\",\"fast\":true}}",
-          -ENOTSUP, "normalizer: member \"fast\"" },
-        { "an unknown expression",
-          "{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(a+)+$\"},"
-                    "\"behavior\":\"Isolated\",\"invert\":false}}",
-          -ENOTSUP, "pre_tokenizer: the expression (a+)+$" },
-        { "an unknown pre-tokenizer", "{" MODEL ",\"pre_tokenizer\":{\"type\":\"UnicodeScripts\"}}",
-          -ENOTSUP, "\"UnicodeScripts\"" },
-        { "rules behind ByteLevel",
-          "{" MODEL ",\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":"
-                    "\"ByteLevel\"},{\"type\":\"Whitespace\"}]}}",
-          -ENOTSUP, "pre_tokenizer.pretokenizers[1]" },
-        { "an unknown decoder", "{" MODEL ",\"decoder\":{\"type\":\"CTC\"}}", -ENOTSUP,
-          "decoder: type \"CTC\"" },
-        { "a frame of an unknown token",
-          "{" MODEL
-          ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{"
-          "\"id\":\"[CLS]\",\"type_id\":0}}],\"pair\":[],\"special_tokens\":{}}}",
-          -EINVAL, "\"[CLS]\" is not in special_tokens" },
-        { "a merge of an unknown token",
-          "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"a b\"]}}", -EINVAL,
-          "model.merges[0]" },
-        { "one id for two tokens",
-          "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}}", -EINVAL,
-          "model.vocab: two tokens have the id 0" },
-        { "an id beyond all bounds",
-          "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":4000000000},\"merges\":[]}}", -E2BIG,
-          "model.vocab" },
-        { "no unknown token where one is named",
-          "{\"model\":{\"type\":\"WordLevel\",\"vocab\":{\"a\":0},\"unk_token\":\"u\"}}", -EINVAL,
-          "unknown token \"u\"" },
-        { "chance",
-          "{\"model\":{\"type\":\"BPE\",\"dropout\":0.5,\"vocab\":{\"a\":0},\"merges\":[]}}",
-          -ENOTSUP, "dropout" },
-        { "a suffix of words",
-          "{\"model\":{\"type\":\"BPE\",\"end_of_word_suffix\":\"</"
-          "w>\",\"vocab\":{\"a\":0},\"merges\":[]}}",
-          -ENOTSUP, "model.end_of_word_suffix" },
-        { "an added token with a second id",
-          "{" MODEL ",\"added_tokens\":[{\"id\":9,\"content\":\"a\"}]}", -EINVAL,
-          "added_tokens[0]" },
-        { "a map that is no base64",
-          "{" MODEL ",\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"?\"}}",
-          -EINVAL, "normalizer: precompiled_charsmap" },
-        { "a map cut short",
-          "{" MODEL
-          ",\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"/////w==\"}}",
-          -EINVAL, "character map is malformed" },
-        { "too many rules",
-          "{" MODEL ",\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{"
-                    "\"type\":\"NFC\"},{\"type\":\"NFC\"},{\"type\":\"NFC\"},"
-          "{\"type\":\"NFC\"},{\"type\":\"NFC\"},{\"type\":\"NFC\"},{\"type\":\"NFC\"},{\"type\":"
-          "\"NFC\"},{\"type\":\"NFC\"},{\"type\":\"NFC\"},"
-          "{\"type\":\"NFC\"},{\"type\":\"NFC\"},{\"type\":\"NFC\"},{\"type\":\"NFC\"},{\"type\":"
-          "\"NFC\"},{\"type\":\"NFC\"}]}}",
-          -E2BIG, "more than 16 rules" },
-        { "a decoder for bytes without a pre-tokenizer for them",
-          "{" MODEL ",\"decoder\":{\"type\":\"ByteLevel\"}}", -ENOTSUP, "decoder: ByteLevel" },
-    };
-    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+    for (size_t i = 0; i < COUNT_OF(refused); i++) {
         struct vocab *v = NULL;
         struct err err = { 0 };
-        int rc = load_text(str_from(rows[i].json), (struct str){ 0 }, &v, &err);
-        if (rc != rows[i].rc || !strstr(err.text, rows[i].says))
-            fail_msg("%s: rc %d, \"%s\"", rows[i].why, rc, err.text);
+        int rc = load_text(str_from(refused[i].json), (struct str){ 0 }, &v, &err);
+        if (rc != refused[i].rc || !strstr(err.text, refused[i].says))
+            fail_msg("%s: rc %d, \"%s\"", refused[i].why, rc, err.text);
         assert_null(v);
     }
 }
