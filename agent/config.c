@@ -33,7 +33,7 @@ static const struct config_field rows[] = {
     { .name = "secret_file", .type = CONFIG_TEXT, AT(secret_file),
       .about = "adopt: file with the fleet's secret." },
     { .name = "tokenizer", .type = CONFIG_TEXT, .max = LAUNCH_ARG_BYTES_MAX, AT(tokenizer),
-      .about = "adopt: GGUF file, or a file of `muster tokenizer`, with the engine's own tokenizer; without it the engine "
+      .about = "adopt: GGUF file, Hugging Face folder, or file of `muster tokenizer`, with the engine's own tokenizer; without it the engine "
                "is routed to by load alone." },
     { .name = "kv_events", .type = CONFIG_TEXT, AT(kv_events),
       .about = "adopt: tcp://HOST:PORT or ipc://PATH where vLLM or SGLang publishes KV events." },

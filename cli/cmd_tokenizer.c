@@ -1,4 +1,4 @@
-/* cmd_tokenizer.c - `muster tokenizer`: write the tokenizer of a GGUF file to a file of its own.
+/* cmd_tokenizer.c - `muster tokenizer`: write the tokenizer of a model to a file of its own.
  *
  * An agent beside vLLM or SGLang needs the tokenizer of their model, not the weights. The file names the
  * weights that it came from, so that engines of all kinds of this model have one digest. */
@@ -23,12 +23,16 @@ static const struct config_field rows[] = {
       .about = "File to write." },
 };
 static const struct opt_positional positionals[] = {
-    { .name = "MODEL", .required = true, AT(model), .about = "Path of the GGUF file." },
+    { .name = "MODEL",
+      .required = true,
+      AT(model),
+      .about =
+          "GGUF file, or folder of a Hugging Face repository (tokenizer.json, *.safetensors)." },
 };
 static const struct config_record record = CONFIG_RECORD_OF(struct tokenizer_options, rows);
 static const struct opt_command usage = {
     .name = "muster tokenizer",
-    .about = "Write the tokenizer and chat template of a GGUF file to a file that agents read.",
+    .about = "Write the tokenizer and chat template of a model to a file that agents read.",
     .options = &record,
     .positionals = positionals,
     .positional_count = COUNT_OF(positionals),

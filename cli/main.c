@@ -68,7 +68,7 @@ const struct command *const command_table[] = {
     &command_chat,   &command_run_model, &command_demo,                       /* Use */
     &command_up,     &command_down,                                           /* Fleet */
     &command_status, &command_get, &command_describe, &command_explain, &command_policies,       /* Look */
-    &command_perf, &command_doctor,
+    &command_perf, &command_tokenize, &command_doctor,
     &command_pause,  &command_resume, &command_scale, &command_drain, &command_apply, &command_gc, &command_keys, &command_tokens,          /* Act */
     &command_quarantine,
     &command_config, &command_docs, &command_manifests, &command_model, &command_tokenizer,   /* Configure */

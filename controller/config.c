@@ -135,7 +135,7 @@ static const struct config_field pool_rows[] = {
     { .name = "model", .type = CONFIG_TEXT, LIVE(pool_section, model),
       .about = "Other kinds: path or name of the model as that engine reads it; empty: the service's." },
     { .name = "tokenizer", .type = CONFIG_TEXT, LIVE(pool_section, tokenizer),
-      .about = "Other kinds: GGUF file, or file of `muster tokenizer`, with the model's tokenizer, by which prefixes are "
+      .about = "Other kinds: GGUF file, Hugging Face folder, or file of `muster tokenizer`, with the model's tokenizer, by which prefixes are "
                "found; empty: the service's model, if that is a GGUF file." },
     { .name = "context", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 1 << 24,
       .unit = "tokens", LIVE(pool_section, context),

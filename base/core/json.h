@@ -50,9 +50,10 @@ struct json_reader {
     uint8_t expect;        /* private: what may come next (enum expect) */
     uint32_t depth;
     uint64_t in_object;            /* bit d: level d is an object */
-    uint16_t keys[JSON_DEPTH_MAX]; /* keys read so far in the object at each level */
-    const char *problem;           /* static sentence once token is JSON_ERROR */
-    bool beyond;                   /* the error is a bound: too many levels or keys */
+    uint32_t keys[JSON_DEPTH_MAX]; /* keys read so far in the object at each level */
+    uint32_t keys_max;   /* of one object; 0: JSON_KEYS_MAX. Set it behind json_reader_init */
+    const char *problem; /* static sentence once token is JSON_ERROR */
+    bool beyond;         /* the error is a bound: too many levels or keys */
 };
 
 void json_reader_init(struct json_reader *r, struct str text);

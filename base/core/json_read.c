@@ -257,8 +257,10 @@ static enum json_token scan_value(struct json_reader *r)
 static enum json_token scan_key(struct json_reader *r)
 {
     if (peek(r) != '"') return fail(r, "expected a key in quotes");
-    if (r->keys[r->depth - 1]++ == JSON_KEYS_MAX)
-        return beyond(r, "an object of more than 1024 keys");
+    const uint32_t keys_max = r->keys_max ? r->keys_max : JSON_KEYS_MAX;
+    if (r->keys[r->depth - 1]++ == keys_max)
+        return beyond(r, r->keys_max ? "an object of too many keys"
+                                     : "an object of more than 1024 keys");
     if (!scan_string(r)) return JSON_ERROR;
     skip_blanks(r);
     if (peek(r) != ':') return fail(r, "expected a colon behind the key");

@@ -225,6 +225,76 @@ static size_t match_qwen35(struct str text, size_t at)
     return match_cl100k(text, at, LETTER | MARK, 1);
 }
 
+static uint32_t part_at(struct str text, size_t at, size_t *ret_len)
+{
+    uint32_t cp, classes;
+    *ret_len = char_at(text, at, &cp, &classes);
+    return *ret_len ? unicode_word_part(cp) : 0;
+}
+
+/* [HEAD]*[TAIL]+ : a run of HEAD and the run of TAIL behind it; if there is none behind it, the run of HEAD up
+ * to its last character that is a TAIL, too. With `head_only` [HEAD]+[TAIL]*. */
+static size_t mixed_case(struct str text, size_t at, bool head_only)
+{
+    size_t end = at, last = at, len;
+    uint32_t part;
+    while ((part = part_at(text, end, &len)) & UNICODE_HEAD) {
+        end += len;
+        if (part & UNICODE_TAIL) last = end;
+    }
+    size_t behind = end;
+    while (part_at(text, behind, &len) & UNICODE_TAIL)
+        behind += len;
+    work_add(behind - at + 1);
+    if (behind > end && (!head_only || end > at)) return behind - at;
+    return (head_only ? end : last) - at;
+}
+
+/* [^\r\n\p{L}\p{N}]?[HEAD]*[TAIL]+|[^\r\n\p{L}\p{N}]?[HEAD]+[TAIL]* */
+static size_t led_mixed_case(struct str text, size_t at)
+{
+    uint32_t cp, classes;
+    size_t lead = char_at(text, at, &cp, &classes);
+    if (cp == '\r' || cp == '\n' || classes & (LETTER | NUMBER)) lead = 0;
+    for (int head_only = 0; head_only < 2; head_only++) {
+        size_t len = lead ? mixed_case(text, at + lead, head_only) : 0;
+        if (len > 0) return lead + len;
+        if ((len = mixed_case(text, at, head_only)) > 0) return len;
+    }
+    return 0;
+}
+
+/* LED_MIXED_CASE CONTRACTION?|\p{N}{1,DIGITS}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+ */
+static size_t match_o200k(struct str text, size_t at, bool contracted, size_t digits)
+{
+    size_t len = led_mixed_case(text, at);
+    if (len > 0) {
+        bool more = contracted && at + len < text.len;
+        return len + (more ? contraction(text, at + len, true) : 0);
+    }
+    if ((len = run_of(text, at, NUMBER, digits)) > 0) return len;
+    size_t space = text.data[at] == ' ';
+    len = run_without(text, at + space, WHITE | NUMBER | LETTER);
+    if (len > 0) {
+        size_t end = at + space + len;
+        while (end < text.len && (is_newline(text.data[end]) || text.data[end] == '/'))
+            end++;
+        return end - at;
+    }
+    if ((len = blanks_to_newline(text, at)) > 0) return len;
+    return blanks(text, at);
+}
+
+static size_t match_gpt4o(struct str text, size_t at)
+{
+    return match_o200k(text, at, true, 3);
+}
+
+static size_t match_tekken(struct str text, size_t at)
+{
+    return match_o200k(text, at, false, 1);
+}
+
 /* [!-/:-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|
  * \s*[\r\n]+|\s+(?!\S)|\s+ where the first class is ASCII punctuation */
 static size_t match_deepseek_v3(struct str text, size_t at)
@@ -372,6 +442,8 @@ FIND(gpt2)
 FIND(llama3)
 FIND(qwen2)
 FIND(qwen35)
+FIND(gpt4o)
+FIND(tekken)
 FIND(deepseek_v3)
 FIND(newline)
 FIND(blank_letters)
@@ -410,8 +482,69 @@ static const struct pretokenizer table[] = {
     { "stablelm2",        { find_qwen2 }, false },
     { "deepseek-r1-qwen", { find_qwen2 }, false },
     { "qwen35",           { find_qwen35 }, false },
+    { "gpt-4o",           { find_gpt4o }, false },
+    { "tekken",           { find_tekken }, true },
+    /* Stages by themselves, for tokenizer.json, which names an expression for each. */
+    { "stage-cl100k",      { find_llama3 }, false },
+    { "stage-tekken",      { find_tekken }, false },
+    { "stage-deepseek-v3", { find_deepseek_v3 }, false },
+    { "stage-newline",     { find_newline }, false },
+    { "stage-letters",     { find_blank_letters }, false },
+    { "stage-punctuation", { find_blank_punctuation }, false },
+    { "stage-cjk",         { find_cjk }, false },
+    { "stage-han-kana",    { find_han_kana }, false },
+    { "stage-number",      { find_number }, false },
+    { "stage-numbers",     { find_numbers }, false },
+    { "stage-numbers3",    { find_numbers3 }, false },
+    { "stage-3-digits",    { find_3_digits }, false },
+};
+
+#define L "\\p{L}"
+#define N "\\p{N}"
+#define M "\\p{M}"
+#define BLANKS "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define SHORT "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+#define HEAD "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define TAIL "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LED "[^\\r\\n\\p{L}\\p{N}]?"
+#define MARKS " ?[^\\s\\p{L}\\p{N}]+"
+
+/* The expressions that models publish, in all spellings seen, and the pretokenizer that each is. */
+static const struct {
+    const char *regex, *name;
+} expressions[] = {
+    { "'s|'t|'re|'ve|'m|'ll|'d| ?" L "+| ?" N "+|" MARKS "|\\s+(?!\\S)|\\s+", "gpt-2" },
+    { "'(?:[sdmt]|ll|ve|re)| ?" L "+| ?" N "+|" MARKS "|\\s+(?!\\S)|\\s+", "gpt-2" },
+    { SHORT "|" LED L "+|" N "{1,3}|" MARKS "[\\r\\n]*|" BLANKS, "stage-cl100k" },
+    { "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n" L N "]?+" L "+|" N "{1,3}| ?[^\\s" L N "]++[\\r\\n]*|"
+      "\\s*[\\r\\n]|\\s+(?!\\S)|\\s+", "stage-cl100k" },
+    { SHORT "|" LED L "+|" N "|" MARKS "[\\r\\n]*|" BLANKS, "qwen2" },
+    { SHORT "|" LED "[" L M "]+|" N "| ?[^\\s" L M N "]+[\\r\\n]*|" BLANKS, "qwen35" },
+    { LED HEAD "*" TAIL "+" SHORT "?|" LED HEAD "+" TAIL "*" SHORT "?|" N "{1,3}|" MARKS
+      "[\\r\\n/]*|" BLANKS, "gpt-4o" },
+    { LED HEAD "*" TAIL "+|" LED HEAD "+" TAIL "*|" N "|" MARKS "[\\r\\n/]*|" BLANKS, "stage-tekken" },
+    { "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?"
+      "[" L M "]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|" BLANKS, "stage-deepseek-v3" },
+    { "[\\r\\n]", "stage-newline" },
+    { "[\r\n]", "stage-newline" },
+    { "\\s?" L "+", "stage-letters" },
+    { "\\s?\\p{P}+", "stage-punctuation" },
+    { "[\xE4\xB8\x80-\xE9\xBE\xA5\xE0\xA0\x80-\xE4\xB8\x80\xEA\xB0\x80-\xED\x9F\xBF]+", "stage-cjk" },
+    { "[\xE4\xB8\x80-\xE9\xBE\xA5\xE3\x81\x80-\xE3\x82\x9F\xE3\x82\xA0-\xE3\x83\xBF]+",
+      "stage-han-kana" },
+    { N, "stage-number" },
+    { N "+", "stage-numbers" },
+    { N "{1,3}", "stage-numbers3" },
+    { "[0-9][0-9][0-9]", "stage-3-digits" },
 };
 // clang-format on
+
+const char *pretokenizer_of_regex(struct str regex)
+{
+    for (size_t i = 0; i < COUNT_OF(expressions); i++)
+        if (str_eq(regex, str_from(expressions[i].regex))) return expressions[i].name;
+    return NULL;
+}
 
 const char *pretokenizer_name(size_t index)
 {

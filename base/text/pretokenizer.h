@@ -26,6 +26,10 @@ struct pretokenizer {
 const struct pretokenizer *pretokenizer_find(struct str name);
 const char *pretokenizer_name(size_t index); /* in the table's order; NULL behind the last */
 
+/* Returns the name of the pretokenizer with one stage that does what the expression says (as models publish
+ * it, in their notations); NULL when we have none. */
+const char *pretokenizer_of_regex(struct str regex);
+
 /* Calls `word` for each word in order; stops at the first call that returns non-zero and returns that
  * value. Words are never empty, and joined they are the text. */
 typedef int (*pretokenizer_word_fn)(void *arg, struct str word);

@@ -15,6 +15,7 @@
 #include "base/text/normalizer.h"
 #include "base/text/unicode.h"
 #include "base/text/vocab_tables.h"
+#include "base/text/vocab_words.h"
 #include "base/text/word_scratch.h"
 
 #include <stdlib.h>

@@ -7,7 +7,9 @@
  * Rules:   (1) a part that would change the ids and is not supported is refused with its JSON path and
  *              its name (-ENOTSUP); nothing is ignored that has an effect
  *          (2) the texts come from strangers: every count, id and reference is checked
- *          (3) truncation and padding are not the tokenizer's business here and must be null
+ *          (3) truncation and padding are the caller's, as in transformers, and are not applied
+ *          (4) a special token is matched as the file says, but never in a user's text; one that is not
+ *              special and looks like a marker ("<|User|>") counts as special, as in vocab.h
  */
 #pragma once
 #include "base/text/chat_template.h"

@@ -207,6 +207,15 @@ bool unicode_is_other(uint32_t cp)
     return c == UTF8PROC_CATEGORY_CC || c == UTF8PROC_CATEGORY_CF || c == UTF8PROC_CATEGORY_CO;
 }
 
+uint32_t unicode_word_part(uint32_t cp)
+{
+    utf8proc_category_t c = category_of(cp);
+    if (c == UTF8PROC_CATEGORY_LU || c == UTF8PROC_CATEGORY_LT) return UNICODE_HEAD;
+    if (c == UTF8PROC_CATEGORY_LL) return UNICODE_TAIL;
+    const uint32_t both = UNICODE_LETTER | UNICODE_MARK;
+    return unicode_classes(cp) & both ? UNICODE_HEAD | UNICODE_TAIL : 0;
+}
+
 #define JOINER 0x200D
 #define NON_JOINER 0x200C
 

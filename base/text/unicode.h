@@ -51,6 +51,11 @@ uint32_t unicode_compose(uint32_t a, uint32_t b);
 /* Returns true if a grapheme cluster may end between `a` and `b` (UAX 29); *state begins as 0. */
 bool unicode_grapheme_break(uint32_t a, uint32_t b, int32_t *state);
 
+/* Says how a character may stand in a word of mixed case: UNICODE_HEAD in [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}],
+ * UNICODE_TAIL in [\p{Ll}\p{Lm}\p{Lo}\p{M}]; both, one or none. */
+enum { UNICODE_HEAD = 1, UNICODE_TAIL = 2 };
+uint32_t unicode_word_part(uint32_t cp);
+
 bool unicode_is_nonspacing(uint32_t cp); /* category Mn */
 bool unicode_is_other(uint32_t cp);      /* Cc, Cf, Co */
 

@@ -14,8 +14,6 @@
 
 #include <stdlib.h>
 
-#define UNKNOWN_PENALTY 10.0
-
 struct unigram_node {
     double best;
     uint32_t start; /* of the token that ends here; UINT32_MAX: none does */
@@ -64,7 +62,7 @@ static void leave(const struct vocab *v, struct unigram_node *nodes, struct str 
         on = end < word.len && lexicon_step(&v->lexicon, &w, (unsigned char)word.data[end]);
     }
     work_add(w.depth);
-    if (!known) offer(&nodes[at + len], at, VOCAB_NONE, sum + v->score_min - UNKNOWN_PENALTY);
+    if (!known) offer(&nodes[at + len], at, VOCAB_NONE, sum + v->score_unknown);
 }
 
 /* Appends the byte tokens of an unknown piece, or the unknown token. */

@@ -148,11 +148,24 @@ static void decode_by(const struct text_rule *r, struct str from, struct buf *to
 #define DECODED_GROWTH 4 /* a token's bytes are at most so many times its text, and a few */
 #define DECODED_MORE 16
 
+/* A token that is found by its normalised form is written by it, too. */
+static bool is_normalized(const struct vocab_token *t)
+{
+    return t->added & TOKEN_NORMALIZED && t->type != TOKEN_NORMAL && t->type != TOKEN_BYTE;
+}
+
 static int decode_token(struct vocab *v, struct vocab_token *t, uint32_t id, struct err *err)
 {
+    CLEANUP(normal_text_fini) struct normal_text normal = { 0 };
     CLEANUP(buf_fini) struct buf a = { 0 };
     CLEANUP(buf_fini) struct buf b = { 0 };
-    buf_str(&a, vocab_token_text(t));
+    struct str text = vocab_token_text(t);
+    if (is_normalized(t)) {
+        int rc = normalizer_run(v->normal, text, NULL, v->keep_bytes, &normal);
+        if (rc < 0) return err_set(err, rc, "token %u cannot be normalised", id);
+        text = buf_view(&normal.text);
+    }
+    buf_str(&a, text);
     for (size_t i = 0; i < v->decode.count && a.rc == 0; i++) {
         buf_clear(&b);
         decode_by(&v->decode.list[i], buf_view(&a), &b);
@@ -172,11 +185,11 @@ static int decode_token(struct vocab *v, struct vocab_token *t, uint32_t id, str
 
 static int set_bytes(struct vocab *v, struct vocab_token *t, uint32_t id, struct err *err)
 {
+    const bool in_alphabet = v->kind->alphabet && t->type == TOKEN_NORMAL;
     t->bytes = t->text;
     t->bytes_len = t->text_len;
-    bool in_alphabet = v->kind->alphabet && t->type == TOKEN_NORMAL;
     if (t->type != TOKEN_BYTE && !in_alphabet)
-        return v->decode.count > 0 ? decode_token(v, t, id, err) : 0;
+        return v->decode.count > 0 || is_normalized(t) ? decode_token(v, t, id, err) : 0;
     char *bytes = arena_alloc(&v->arena, t->text_len + 1);
     if (!bytes) return err_set(err, -ENOMEM, "no memory for the vocabulary");
     if (t->type == TOKEN_BYTE) {
@@ -328,6 +341,9 @@ static int copy_special(struct vocab *v, const struct vocab_special *s, struct e
         return err_set(err, -EINVAL, "the vocabulary asks for a %s token and names none",
                        s->add_bos && s->bos == VOCAB_NONE ? "begin" : "end");
     v->special = *s;
+    /* A user's text may give the unknown token; a control token it may not. */
+    if (s->unk != VOCAB_NONE && !v->kind->alphabet && v->tokens[s->unk].type == TOKEN_CONTROL)
+        v->tokens[s->unk].type = TOKEN_UNKNOWN;
     for (size_t i = 0; v->special.eot == VOCAB_NONE && i < COUNT_OF(eot_names); i++) {
         uint32_t id = vocab_find(v, str_from(eot_names[i]));
         if (id != VOCAB_NONE && v->tokens[id].type == TOKEN_CONTROL) v->special.eot = id;

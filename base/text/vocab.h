@@ -41,7 +41,8 @@ enum {
     TOKEN_RSTRIP = 2,      /* and behind it */
     TOKEN_SINGLE_WORD = 4, /* only between characters that are no part of a word */
     TOKEN_NORMALIZED = 8,  /* in the normalised text, by its normalised form */
-    TOKEN_ADDED_FLAGS = 15
+    TOKEN_OUTSIDE = 16,    /* only found literally: the model of words does not know it */
+    TOKEN_ADDED_FLAGS = 31
 };
 
 /* Flags of a vocabulary. */

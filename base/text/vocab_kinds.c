@@ -6,17 +6,19 @@
 #include "base/text/bpe.h"
 #include "base/text/unigram.h"
 #include "base/text/vocab_tables.h"
+#include "base/text/vocab_words.h"
 #include "base/text/word_scratch.h"
 #include "base/text/wordpiece.h"
 
 #include <stdlib.h>
 
-/* Returns true for a token that merging may make. A user-defined one is found in the text before, but a
- * normalised text may have it, too. */
+/* A user-defined token is found in the text before, but not where it must stand alone, nor where only a
+ * normalised text has it. */
 bool vocab_is_word_part(const struct vocab *v, uint32_t id)
 {
-    uint8_t type = v->tokens[id].type;
-    return type == TOKEN_NORMAL || (type == TOKEN_USER_DEFINED && !v->kind->alphabet);
+    const uint8_t type = v->tokens[id].type;
+    if (v->tokens[id].added & TOKEN_OUTSIDE) return false;
+    return type == TOKEN_NORMAL || type == TOKEN_USER_DEFINED;
 }
 
 static uint64_t pair_of(uint32_t left, uint32_t right)
@@ -212,6 +214,8 @@ static int finish_llama(struct vocab *v, struct err *err)
     return rc;
 }
 
+#define UNKNOWN_PENALTY 10.0 /* below the lowest score: SentencePiece's */
+
 static int finish_t5(struct vocab *v, struct err *err)
 {
     int rc = need_scores(v, err);
@@ -219,24 +223,27 @@ static int finish_t5(struct vocab *v, struct err *err)
     if (rc == 0) rc = index_words(v, err);
     if (rc < 0) return rc;
     if (lexicon_init(&v->lexicon, &v->arena, v->token_count) < 0) return no_memory(err);
-    v->score_min = 0;
+    double lowest = 0;
     for (uint32_t i = 0, seen = 0; i < v->token_count; i++) {
         if (!vocab_is_word_part(v, i) || v->tokens[i].text_len == 0) continue;
-        if (seen++ == 0 || v->scores[i] < v->score_min) v->score_min = v->scores[i];
+        if (seen++ == 0 || v->scores[i] < lowest) lowest = v->scores[i];
         lexicon_add(&v->lexicon, vocab_token_text(&v->tokens[i]), i);
     }
     lexicon_sort(&v->lexicon);
+    v->score_unknown = lowest - UNKNOWN_PENALTY;
     find_blank_breaks(v);
     return 0;
 }
 
-/* Adds a piece without its mark: the continuing ones have one (tokenizer.json), or the others (GGUF). */
+/* Adds a piece without its mark: the continuing ones have one (tokenizer.json), or the others (GGUF). A word
+ * that begins with the mark of continuing ones, "##a", is found as such a token, as `tokenizers` does. */
 static void add_piece(struct vocab *v, uint32_t id)
 {
     struct str text = vocab_token_text(&v->tokens[id]), mark = v->continuing_mark;
     bool inverted = mark.len == 0;
     if (inverted) mark = STR(VOCAB_BLANK_MARK);
     bool marked = str_starts(text, mark);
+    if (marked && !inverted) lexicon_add(&v->lexicon, text, id);
     if (marked) text = str_of(text.data + mark.len, text.len - mark.len);
     if (text.len > 0) lexicon_add(marked == inverted ? &v->lexicon : &v->continuing, text, id);
 }

@@ -20,6 +20,11 @@ QWEN35 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| 
           r"\s*[\r\n]+|\s+(?!\S)|\s+")
 DEEPSEEK3 = (r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|"
              r" ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+HEAD, TAIL = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+LED, SHORT = r"[^\r\n\p{L}\p{N}]?", r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+REST = r" ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+GPT4O = rf"{LED}{HEAD}*{TAIL}+{SHORT}?|{LED}{HEAD}+{TAIL}*{SHORT}?|\p{{N}}{{1,3}}|{REST}"
+TEKKEN = rf"{LED}{HEAD}*{TAIL}+|{LED}{HEAD}+{TAIL}*|\p{{N}}|{REST}"
 RULES = {
     "gpt-2": [GPT2],
     "default": [r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"],
@@ -30,6 +35,8 @@ RULES = {
     "llama-bpe": [LLAMA3],
     "qwen2": [QWEN2],
     "qwen35": [QWEN35],
+    "gpt-4o": [GPT4O],
+    "tekken": [TEKKEN],
 }
 TEXTS = [
     "Hello, y'all! How're you? I'LL say we'Ve 'told. it's 'S",
@@ -42,7 +49,7 @@ TEXTS = [
     "नमस्ते दुनिया ภาษาไทย កាន់តែ", "\n", " ", "", "\u0301", "a\u0301\u0302b", "'", "''s", "   \n  x", "\r\n\t ",
 ]
 LETTERS = ["a", "B", "é", "我", "ひ", "1", "23", " ", " ", "\n", "\r", "\t", "'", "'s", "'LL", ".", "!", "$", "<", "`",
-           "\u0301", "\u00a0", "½", "🦙", "_", "\u200d", "한", "~", "^"]
+           "\u0301", "AB", "ǅ", "ʰ", "/", "\u00a0", "½", "🦙", "_", "\u200d", "한", "~", "^"]
 
 
 def split(text, expressions):
