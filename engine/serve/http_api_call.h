@@ -186,17 +186,6 @@ struct call_ask {
     const struct request_id *id;
 };
 
-/* Starts a call of a router, on the loop; ids and grammar are taken. */
-void generate_start(struct http_api *api, struct http_exchange *x, const struct generate_request *r,
-                    struct ids *ids, struct grammar **grammar, bool entered);
-
-/* Checks the ids of a generate request against the vocabulary and copies them. */
-int generate_ids(const struct http_api *api, const struct generate_request *r, struct ids *ret,
-                 struct err *err);
-
-/* Compiles the grammar of a generate request on a text worker, then starts its call. */
-void generate_with_grammar(struct http_api *api, struct http_exchange *x);
-
 /* Returns true if no call can begin now, after replying so: the device has stalled, the engine
  * drains and the request did not enter before that, or too many requests are in the engine. */
 bool call_refused(struct http_api *api, struct http_exchange *x, bool entered);

@@ -8,6 +8,7 @@
 #include "base/wire/events.h"
 #include "base/wire/report.h"
 #include "engine/serve/http_api_call.h"
+#include "engine/serve/http_api_generate.h"
 
 #include <stdlib.h>
 

@@ -13,6 +13,7 @@
 #include "base/text/encode.h"
 #include "base/wire/sse.h"
 #include "engine/serve/http_api_call.h"
+#include "engine/serve/http_api_generate.h"
 
 #include <stdlib.h>
 
