@@ -12,6 +12,7 @@
  */
 #include "base/core/bits.h"
 #include "base/core/hash.h"
+#include "base/grammar/matcher.h"
 #include "base/io/log.h"
 #include "base/wire/openai_forward.h"
 #include "router/byte_loop.h"
@@ -40,15 +41,35 @@ static uint32_t left(const struct request *r)
     return most > generated ? most - generated : 0;
 }
 
+/* Returns true if nothing may follow the output in its grammar: follows the grammar through all ids. */
+static bool grammar_is_over(const struct request *r)
+{
+    CLEANUP(grammar_freep) struct grammar *g = NULL;
+    CLEANUP(machine_freep) struct machine *m = NULL;
+    const struct client_stream *c = &r->client;
+    struct matcher t = { 0 };
+    if (c->api.grammar.kind == GRAMMAR_NONE) return false;
+    if (grammar_compile(&c->api.grammar, &g, NULL) < 0) return false;
+    if (machine_new(g, NULL, &m) < 0) return false;
+    g = NULL;
+    int rc = matcher_init(&t, m);
+    for (uint32_t i = c->prompt_tokens; i < c->ids.count && rc == 0; i++)
+        rc = matcher_advance(&t, vocab_bytes(c->bundle->bundle.vocab, c->ids.data[i]));
+    bool over = rc == 0 && matcher_is_over(&t);
+    matcher_fini(&t);
+    return over;
+}
+
 /* Returns true if the output is complete: its engine died between the last token and the final frame.
  * Text that the engine held back, an incomplete character or the beginning of a stop string, is lost
- * with it. */
-static bool is_complete(struct request *r)
+ * with it. `broken`: it died; an engine that lives says itself that a grammar is over. */
+static bool is_complete(struct request *r, bool broken)
 {
     if (leg_generated(r) == 0) return false;
     const struct vocab_special *special = vocab_special(r->client.bundle->bundle.vocab);
     uint32_t last = r->client.ids.data[r->client.ids.count - 1];
-    if (!r->client.api.ignore_eos && (last == special->eos || last == special->eot)) {
+    bool ended = !r->client.api.ignore_eos && (last == special->eos || last == special->eot);
+    if (ended || (broken && grammar_is_over(r))) {
         r->client.finish = FINISH_STOP;
         return true;
     }
@@ -94,10 +115,11 @@ int leg_begin(struct request *r)
     if (!goes_on && leg_generated(r) > 0 && r->client.began) return -ESTALE;
     if (!goes_on) forget(r);
     if (goes_on && r->client.broken) metric_inc(metric_of(r->home->metrics, RM_CONTINUED));
+    bool broken = r->client.broken;
     r->client.broken = false;
     r->client.leg_from = leg_generated(r);
     r->client.usage.generated_tokens = r->client.leg_from;
-    return is_complete(r);
+    return is_complete(r, broken);
 }
 
 static uint32_t still(double predicted, uint32_t generated)
@@ -145,6 +167,7 @@ int leg_body(struct request *r, struct buf *out)
         .id_count = (uint32_t)r->client.ids.count,
         .prompt_tokens = r->client.prompt_tokens,
         .sampling = r->client.api.sampling,
+        .grammar = r->client.api.grammar,
         .max_tokens = most,
         .min_tokens = r->client.api.min_tokens,
         .stop = r->client.api.stop,
@@ -509,8 +532,25 @@ static int forward_body(const struct request *r, struct buf *out)
         .model = str_from(c->target.model),
         .cache_salt = traits->salts ? c->salt : (struct str){ 0 },
         .stream = c->api.stream,
+        .kind = c->target.kind,
+        .grammar = c->api.grammar,
+        .grammar_key = c->api.grammar_key,
     };
     return openai_forward(c->body, &f, out);
+}
+
+/* Refuses a request whose grammar the chosen engine cannot follow: without it the output would be one
+ * that the client did not ask for. */
+static void refuse_grammar(struct request *r)
+{
+    struct client_stream *c = &r->client;
+    openai_error_set(
+        &c->problem, 0, OPENAI_UNSUPPORTED, c->api.grammar_key,
+        "%s asks for a grammar (%s), which the engine of this model, %s, does not take.",
+        c->api.grammar_key, grammar_kind_names[c->api.grammar.kind],
+        engine_traits[c->target.kind].about);
+    answer_problem(r, 1);
+    request_over(r);
 }
 
 static struct str path_of(const struct client_stream *c)
@@ -569,8 +609,11 @@ void upstream_start(struct request *r)
     } else if (!ours && r->is_question) { /* the engine would get the client's own request */
         request_over(r);
     } else if (!ours) {
-        if (forward_body(r, body) == 0)
+        rc = forward_body(r, body);
+        if (rc == 0)
             call_engine(r, buf_view(body));
+        else if (rc == -ENOTSUP)
+            refuse_grammar(r);
         else
             request_failed(r, RETRY_LOCAL);
     } else if (make_body(r, body)) {

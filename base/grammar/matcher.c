@@ -525,15 +525,23 @@ bool matcher_is_over(const struct matcher *t)
 
 /* ---- masks ---- */
 
+/* Looks a step up: a state, DEAD or NOT_KNOWN. */
+static inline int64_t known_step(const struct machine *m, uint32_t state, uint8_t byte)
+{
+    uint32_t row = m->sets.set[state].steps;
+    return row > 0 ? m->steps[row - 1][byte] : NOT_KNOWN;
+}
+
 static int walk(struct machine *m, uint32_t state, uint64_t *mask)
 {
     const struct token_trie *trie = m->trie;
+    uint64_t walked = 0;
     m->path[0] = state;
-    for (uint32_t i = 0; i < trie->node_count;) {
+    for (uint32_t i = 0; i < trie->node_count; walked++) {
         const struct trie_node *node = &trie->node[i];
-        int64_t next = step(m, m->path[node->depth - 1], node->byte);
-        m->stats.nodes_walked++;
-        if (next == -EINVAL) {
+        int64_t next = known_step(m, m->path[node->depth - 1], node->byte);
+        if (next == NOT_KNOWN) next = step(m, m->path[node->depth - 1], node->byte);
+        if (next == DEAD || next == -EINVAL) {
             i += node->skip;
             continue;
         }
@@ -543,6 +551,8 @@ static int walk(struct machine *m, uint32_t state, uint64_t *mask)
             mask[trie->token[k] / 64] |= 1ull << (trie->token[k] % 64);
         i++;
     }
+    m->stats.nodes_walked += walked;
+    work_add(walked);
     return 0;
 }
 

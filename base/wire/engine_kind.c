@@ -16,16 +16,40 @@ static const char *const program_vllm[] = { "vllm", "serve", NULL };
 static const char *const program_sglang[] = { "python3", "-m", "sglang.launch_server", NULL };
 static const char *const program_llama_server[] = { "llama-server", NULL };
 
+#define JSON_BY_RESPONSE                                                               \
+    [GRAMMAR_JSON_OBJECT] = { GRAMMAR_FORM_RESPONSE, NULL }, [GRAMMAR_JSON_SCHEMA] = { \
+        GRAMMAR_FORM_RESPONSE, NULL                                                    \
+    }
+
 const struct engine_traits engine_traits[ENGINE_KIND_COUNT] = {
     [ENGINE_MUSTER] = { .about = "`muster engine`",
                         .takes_ids = true,
                         .serves_itself = true,
                         .program = program_muster,
                         .seqs = 1 },
-    [ENGINE_OPENAI] = { .about = "any server of OpenAI's API, adopted", .seqs = 8 },
-    [ENGINE_VLLM] = { .about = "vLLM", .salts = true, .program = program_vllm, .seqs = 128 },
-    [ENGINE_SGLANG] = { .about = "SGLang", .salts = true, .program = program_sglang, .seqs = 128 },
+    [ENGINE_OPENAI] = { .about = "any server of OpenAI's API, adopted",
+                        .grammar = { JSON_BY_RESPONSE },
+                        .seqs = 8 },
+    [ENGINE_VLLM] = { .about = "vLLM",
+                      .salts = true,
+                      .grammar = { JSON_BY_RESPONSE,
+                                   [GRAMMAR_REGEX] = { GRAMMAR_FORM_STRUCTURED, "regex" },
+                                   [GRAMMAR_CHOICE] = { GRAMMAR_FORM_STRUCTURED, "choice" },
+                                   [GRAMMAR_GBNF] = { GRAMMAR_FORM_STRUCTURED, "grammar" } },
+                      .program = program_vllm,
+                      .seqs = 128 },
+    [ENGINE_SGLANG] = { .about = "SGLang",
+                        .salts = true,
+                        .grammar = { JSON_BY_RESPONSE,
+                                     [GRAMMAR_REGEX] = { GRAMMAR_FORM_MEMBER, "regex" },
+                                     [GRAMMAR_CHOICE] = { GRAMMAR_FORM_AS_REGEX, "regex" },
+                                     [GRAMMAR_GBNF] = { GRAMMAR_FORM_MEMBER, "ebnf" } },
+                        .program = program_sglang,
+                        .seqs = 128 },
     [ENGINE_LLAMA_SERVER] = { .about = "llama.cpp's llama-server",
+                              .grammar = { JSON_BY_RESPONSE,
+                                           [GRAMMAR_CHOICE] = { GRAMMAR_FORM_AS_GBNF, "grammar" },
+                                           [GRAMMAR_GBNF] = { GRAMMAR_FORM_MEMBER, "grammar" } },
                               .program = program_llama_server,
                               .seqs = 4 },
 };

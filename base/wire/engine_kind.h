@@ -5,6 +5,8 @@
  *        function of agent/engines, which knows how to run each kind
  */
 #pragma once
+#include "base/grammar/grammar.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -20,6 +22,21 @@ enum engine_kind {
 /* muster openai vllm sglang llama_server; ends with NULL. */
 extern const char *const engine_kind_names[ENGINE_KIND_COUNT + 1];
 
+/* The form in which an engine takes a grammar of one kind. */
+enum grammar_form {
+    GRAMMAR_FORM_NONE,       /* it cannot */
+    GRAMMAR_FORM_RESPONSE,   /* response_format, as OpenAI's API has it */
+    GRAMMAR_FORM_STRUCTURED, /* structured_outputs.KEY */
+    GRAMMAR_FORM_MEMBER,     /* a member KEY of the request */
+    GRAMMAR_FORM_AS_REGEX,   /* a choice, as the regex of a member KEY */
+    GRAMMAR_FORM_AS_GBNF,    /* a choice, as the GBNF of a member KEY */
+};
+
+struct grammar_way {
+    enum grammar_form form;
+    const char *key;
+};
+
 struct engine_traits {
     const char *about; /* one sentence, for documents */
     /* It takes token ids at /internal/generate and answers in frames: an output that another engine began
@@ -27,6 +44,7 @@ struct engine_traits {
     bool takes_ids;
     bool serves_itself; /* /internal/info, events and tokenizer; for others their agent does */
     bool salts;         /* a member `cache_salt` of a request keeps tenants' caches apart */
+    struct grammar_way grammar[GRAMMAR_KIND_COUNT]; /* of engines that get the client's JSON */
     const char *const *program; /* and its first arguments, ends with NULL; NULL: only adopted */
     uint32_t seqs; /* sequences that it runs at once where it does not say: its own default */
 };

@@ -22,38 +22,54 @@ static const struct field sampling_rows[] = {
 };
 static const struct field_set sampling_set = FIELD_SET(struct sampling, sampling_rows);
 
+/* The rows behind the version, of calls with a grammar and without. */
+#define REQUEST_ROWS                                                                               \
+    FIELD(struct generate_request, id, FIELD_STR, .required = true, .min = 1, .max = 128),         \
+        FIELD_ARRAY("ids", struct generate_request, ids, id_count, FIELD_TOKENS, GENERATE_IDS_MAX, \
+                    .required = true, .min = 1),                                                   \
+        FIELD(struct generate_request, prompt_tokens, FIELD_U32, .required = true, .min = 1,       \
+              .max = GENERATE_IDS_MAX),                                                            \
+        FIELD(struct generate_request, sampling, FIELD_OBJECT, .required = true,                   \
+              .of = &sampling_set),                                                                \
+        FIELD(struct generate_request, max_tokens, FIELD_U32, .required = true, .min = 1,          \
+              .max = INT32_MAX),                                                                   \
+        FIELD(struct generate_request, min_tokens, FIELD_U32, .max = INT32_MAX),                   \
+        FIELD_ARRAY("stop", struct generate_request, stop, stop_count, FIELD_STRS,                 \
+                    GENERATE_STOP_MAX, .each_bytes_max = GENERATE_STOP_BYTES_MAX, .nul = true),    \
+        FIELD(struct generate_request, ignore_eos, FIELD_BOOL),                                    \
+        FIELD(struct generate_request, tenant, FIELD_STR, .max = 128),                             \
+        FIELD(struct generate_request, deadline_ms, FIELD_U32),                                    \
+        FIELD(struct generate_request, predicted_p50, FIELD_U32),                                  \
+        FIELD(struct generate_request, predicted_p90, FIELD_U32),                                  \
+        FIELD(struct generate_request, predicted_mean, FIELD_U32),                                 \
+        FIELD(struct generate_request, has_rank, FIELD_BOOL),                                      \
+        FIELD(struct generate_request, rank, FIELD_F64, .min = -GENERATE_RANK_MAX,                 \
+              .max = GENERATE_RANK_MAX),                                                           \
+        FIELD(struct generate_request, group, FIELD_HEX64),                                        \
+        FIELD(struct generate_request, weight, FIELD_F64, .max = TENANT_WEIGHT_MAX),               \
+        FIELD(struct generate_request, goes_on, FIELD_BOOL),                                       \
+        FIELD(struct generate_request, kv_host, FIELD_STR, .max = GENERATE_HOST_BYTES_MAX),        \
+        FIELD(struct generate_request, kv_port, FIELD_U32, .max = UINT16_MAX),                     \
+        FIELD(struct generate_request, kv_ticket, FIELD_STR, .max = GENERATE_TICKET_BYTES_MAX),    \
+        FIELD(struct generate_request, kv_key, FIELD_STR, .max = GENERATE_KEY_HEX),                \
+        FIELD(struct generate_request, kv_tls, FIELD_BOOL)
+
 static const struct field request_rows[] = {
     FIELD_AS("v", struct generate_request, id, FIELD_VERSION, .max = GENERATE_VERSION),
-    FIELD(struct generate_request, id, FIELD_STR, .required = true, .min = 1, .max = 128),
-    FIELD_ARRAY("ids", struct generate_request, ids, id_count, FIELD_TOKENS, GENERATE_IDS_MAX,
-                .required = true, .min = 1),
-    FIELD(struct generate_request, prompt_tokens, FIELD_U32, .required = true, .min = 1,
-          .max = GENERATE_IDS_MAX),
-    FIELD(struct generate_request, sampling, FIELD_OBJECT, .required = true, .of = &sampling_set),
-    FIELD(struct generate_request, max_tokens, FIELD_U32, .required = true, .min = 1,
-          .max = INT32_MAX),
-    FIELD(struct generate_request, min_tokens, FIELD_U32, .max = INT32_MAX),
-    FIELD_ARRAY("stop", struct generate_request, stop, stop_count, FIELD_STRS, GENERATE_STOP_MAX,
-                .each_bytes_max = GENERATE_STOP_BYTES_MAX, .nul = true),
-    FIELD(struct generate_request, ignore_eos, FIELD_BOOL),
-    FIELD(struct generate_request, tenant, FIELD_STR, .max = 128),
-    FIELD(struct generate_request, deadline_ms, FIELD_U32),
-    FIELD(struct generate_request, predicted_p50, FIELD_U32),
-    FIELD(struct generate_request, predicted_p90, FIELD_U32),
-    FIELD(struct generate_request, predicted_mean, FIELD_U32),
-    FIELD(struct generate_request, has_rank, FIELD_BOOL),
-    FIELD(struct generate_request, rank, FIELD_F64, .min = -GENERATE_RANK_MAX,
-          .max = GENERATE_RANK_MAX),
-    FIELD(struct generate_request, group, FIELD_HEX64),
-    FIELD(struct generate_request, weight, FIELD_F64, .max = TENANT_WEIGHT_MAX),
-    FIELD(struct generate_request, goes_on, FIELD_BOOL),
-    FIELD(struct generate_request, kv_host, FIELD_STR, .max = GENERATE_HOST_BYTES_MAX),
-    FIELD(struct generate_request, kv_port, FIELD_U32, .max = UINT16_MAX),
-    FIELD(struct generate_request, kv_ticket, FIELD_STR, .max = GENERATE_TICKET_BYTES_MAX),
-    FIELD(struct generate_request, kv_key, FIELD_STR, .max = GENERATE_KEY_HEX),
-    FIELD(struct generate_request, kv_tls, FIELD_BOOL),
+    REQUEST_ROWS,
 };
 static const struct field_set request_set = FIELD_SET(struct generate_request, request_rows);
+
+static const struct field grammar_request_rows[] = {
+    FIELD_AS("v", struct generate_request, id, FIELD_VERSION, .max = GENERATE_GRAMMAR_VERSION),
+    REQUEST_ROWS,
+    FIELD_AS("grammar_kind", struct generate_request, grammar.kind, FIELD_ENUM,
+             .names = grammar_kind_names, .max = GRAMMAR_KIND_COUNT),
+    FIELD_AS("grammar", struct generate_request, grammar.text, FIELD_STR,
+             .max = GRAMMAR_TEXT_BYTES_MAX, .nul = true),
+};
+static const struct field_set grammar_request_set =
+    FIELD_SET(struct generate_request, grammar_request_rows);
 
 static const struct field usage_rows[] = {
     FIELD_AS("prompt", struct usage, prompt_tokens, FIELD_U32),
@@ -74,7 +90,8 @@ static const struct field_set frame_set = FIELD_SET(struct generate_frame, frame
 
 int generate_encode(const struct generate_request *req, struct buf *out)
 {
-    return fields_encode(&request_set, req, out);
+    bool has_grammar = req->grammar.kind != GRAMMAR_NONE;
+    return fields_encode(has_grammar ? &grammar_request_set : &request_set, req, out);
 }
 
 int generate_decode(struct str text, struct arena *arena, struct generate_request *ret,
@@ -82,7 +99,14 @@ int generate_decode(struct str text, struct arena *arena, struct generate_reques
 {
     struct generate_request req;
     int rc = fields_decode(&request_set, text, arena, &req, "generate", err);
+    if (rc == -EPROTO) {
+        struct err other = { "" };
+        rc = fields_decode(&grammar_request_set, text, arena, &req, "generate", &other);
+        if (rc < 0 && rc != -EPROTO) return err_set(err, rc, "%s", other.text);
+    }
     if (rc < 0) return rc;
+    if (req.grammar.kind == GRAMMAR_NONE && req.grammar.text.len > 0)
+        return err_set(err, -EINVAL, "generate: a grammar needs its grammar_kind");
     if (req.prompt_tokens > req.id_count)
         return err_set(err, -EINVAL, "generate: prompt_tokens %u is more than the %u ids",
                        req.prompt_tokens, req.id_count);

@@ -14,11 +14,13 @@
  * arrive are computed.
  */
 #pragma once
+#include "base/grammar/grammar.h"
 #include "base/wire/field.h"
 #include "base/wire/sampling.h"
 #include "base/wire/usage.h"
 
-#define GENERATE_VERSION 2 /* of the call: version 1 wrote the ids in decimal digits */
+#define GENERATE_VERSION 2         /* of the call: version 1 wrote the ids in decimal digits */
+#define GENERATE_GRAMMAR_VERSION 3 /* with a grammar: an engine that knows none refuses the call */
 #define GENERATE_IDS_MAX (1u << 20)
 #define GENERATE_STOP_MAX 16
 #define GENERATE_STOP_BYTES_MAX 256
@@ -45,8 +47,9 @@ struct generate_request {
     uint32_t id_count;
     uint32_t prompt_tokens; /* 1..id_count; the ids behind them were generated before */
     struct sampling sampling;
-    uint32_t max_tokens; /* still to generate; at least 1 */
-    uint32_t min_tokens; /* of the whole output, before it may end */
+    struct grammar_spec grammar; /* of the whole output; GRAMMAR_NONE: none */
+    uint32_t max_tokens;         /* still to generate; at least 1 */
+    uint32_t min_tokens;         /* of the whole output, before it may end */
     const struct str *stop;
     uint32_t stop_count;
     bool ignore_eos;

@@ -293,6 +293,153 @@ static int take_object(struct openai_walk *p, const struct key *k)
     return rc;
 }
 
+/* ---- grammars ---- */
+
+static int set_grammar(struct openai_walk *p, const char *name, enum grammar_kind kind,
+                       struct str text)
+{
+    struct openai_request *q = &p->req;
+    if (q->grammar_key)
+        return INVALID(p, name, "%s and %s both ask for a grammar: give one.", q->grammar_key,
+                       name);
+    if (text.len > GRAMMAR_TEXT_BYTES_MAX)
+        return INVALID(p, name, "%s: %zu bytes are more than %zu.", name, text.len,
+                       GRAMMAR_TEXT_BYTES_MAX);
+    q->grammar_key = name;
+    q->grammar = (struct grammar_spec){ kind, text };
+    return 0;
+}
+
+/* Reads a grammar that is a text; an empty one is none, as llama.cpp's clients send it. */
+static int grammar_text(struct openai_walk *p, const char *name, enum grammar_kind kind)
+{
+    struct str text;
+    int rc = string_of(p, name, 0, (double)GRAMMAR_TEXT_BYTES_MAX, &text);
+    return rc < 0 || text.len == 0 ? rc : set_grammar(p, name, kind, text);
+}
+
+/* Reads a schema: JSON, or JSON in a string. */
+static int grammar_schema(struct openai_walk *p, const char *name)
+{
+    struct str raw;
+    if (p->r.token == JSON_STRING) return grammar_text(p, name, GRAMMAR_JSON_SCHEMA);
+    if (p->r.token != JSON_OBJECT && p->r.token != JSON_TRUE && p->r.token != JSON_FALSE)
+        return wrong_type(p, name, "a JSON Schema");
+    int rc = raw_of(p, &raw);
+    return rc < 0 ? rc : set_grammar(p, name, GRAMMAR_JSON_SCHEMA, raw);
+}
+
+static int grammar_choice(struct openai_walk *p, const char *name)
+{
+    struct str raw;
+    if (p->r.token != JSON_ARRAY) return wrong_type(p, name, "an array of strings");
+    int rc = raw_of(p, &raw);
+    return rc < 0 ? rc : set_grammar(p, name, GRAMMAR_CHOICE, raw);
+}
+
+static int take_schema(struct openai_walk *p, const struct key *k)
+{
+    return grammar_schema(p, k->name);
+}
+
+static int take_regex(struct openai_walk *p, const struct key *k)
+{
+    return grammar_text(p, k->name, GRAMMAR_REGEX);
+}
+
+static int take_gbnf(struct openai_walk *p, const struct key *k)
+{
+    return grammar_text(p, k->name, GRAMMAR_GBNF);
+}
+
+static int take_choice(struct openai_walk *p, const struct key *k)
+{
+    return grammar_choice(p, k->name);
+}
+
+/* vLLM's: an object with one of the kinds. */
+static int take_structured(struct openai_walk *p, const struct key *k)
+{
+    if (p->r.token != JSON_OBJECT) return wrong_type(p, k->name, "an object");
+    int rc = 0;
+    while (rc == 0 && json_next(&p->r) == JSON_KEY) {
+        bool json = json_key_is(&p->r, "json"), regex = json_key_is(&p->r, "regex");
+        bool choice = json_key_is(&p->r, "choice"), grammar = json_key_is(&p->r, "grammar");
+        bool object = json_key_is(&p->r, "json_object");
+        if (json_next(&p->r) == JSON_NULL) continue;
+        if (p->r.token == JSON_FALSE)
+            continue; /* disable_any_whitespace and the like: not asked for */
+        if (json)
+            rc = grammar_schema(p, "structured_outputs.json");
+        else if (regex)
+            rc = grammar_text(p, "structured_outputs.regex", GRAMMAR_REGEX);
+        else if (choice)
+            rc = grammar_choice(p, "structured_outputs.choice");
+        else if (grammar)
+            rc = grammar_text(p, "structured_outputs.grammar", GRAMMAR_GBNF);
+        else if (object && p->r.token == JSON_TRUE)
+            rc = set_grammar(p, "structured_outputs.json_object", GRAMMAR_JSON_OBJECT,
+                             (struct str){ 0 });
+        else
+            rc = UNSERVED(p, k->name,
+                          "structured_outputs: json, json_object, regex, choice and grammar are "
+                          "served, this is not.");
+    }
+    if (rc < 0) return rc;
+    return p->r.token == JSON_OBJECT_END ? 0 : broken_json(p);
+}
+
+/* Reads json_schema of a response_format: the schema, and a name and a description that change nothing.
+ * strict false is enforced like true, which its client cannot mind. */
+static int format_schema(struct openai_walk *p, struct str *ret)
+{
+    static const char name[] = "response_format.json_schema";
+    if (p->r.token != JSON_OBJECT) return wrong_type(p, name, "an object");
+    while (json_next(&p->r) == JSON_KEY) {
+        bool wanted = json_key_is(&p->r, "schema");
+        json_next(&p->r);
+        struct str raw;
+        int rc = raw_of(p, &raw);
+        if (rc < 0) return rc;
+        if (wanted) *ret = raw;
+    }
+    return p->r.token == JSON_OBJECT_END ? 0 : broken_json(p);
+}
+
+static int take_response_format(struct openai_walk *p, const struct key *k)
+{
+    static const char schema_key[] = "response_format.json_schema.schema";
+    struct str type = { 0 }, schema = { 0 };
+    const char *name = schema_key;
+    int rc = 0;
+    if (p->r.token != JSON_OBJECT) return wrong_type(p, k->name, "an object");
+    while (rc == 0 && json_next(&p->r) == JSON_KEY) {
+        bool is_type = json_key_is(&p->r, "type"), nested = json_key_is(&p->r, "json_schema");
+        bool beside = json_key_is(&p->r, "schema"); /* llama.cpp's, with json_object */
+        if (json_next(&p->r) == JSON_NULL) continue;
+        if (is_type) {
+            rc = string_of(p, "response_format.type", 1, 64, &type);
+        } else if (nested) {
+            rc = format_schema(p, &schema);
+        } else if (beside) {
+            name = "response_format.schema";
+            rc = raw_of(p, &schema);
+        } else {
+            json_skip_rest(&p->r);
+        }
+    }
+    if (rc < 0) return rc;
+    if (p->r.token != JSON_OBJECT_END) return broken_json(p);
+    if (str_eq(type, STR("text"))) return 0;
+    if (str_eq(type, STR("json_object")) && !schema.data)
+        return set_grammar(p, k->name, GRAMMAR_JSON_OBJECT, (struct str){ 0 });
+    if (!str_eq(type, STR("json_object")) && !str_eq(type, STR("json_schema")))
+        return UNSERVED(p, k->name,
+                        "response_format.type: text, json_object and json_schema are served.");
+    if (!schema.data) return INVALID(p, k->name, "%s is missing.", schema_key);
+    return set_grammar(p, name, GRAMMAR_JSON_SCHEMA, schema);
+}
+
 /* ---- messages ---- */
 
 /* The functions below check the messages of a chat request and give each content as one string.
@@ -473,6 +620,17 @@ static const struct key keys[] = {
     { "ignore_eos",            ON_BOTH,       take_bool,           AT(ignore_eos),                0,    0,    NULL },
     { "stream",                ON_BOTH,       take_bool,           AT(stream),                    0,    0,    NULL },
     { "stream_options",        ON_BOTH,       take_stream_options, 0,                             0,    0,    NULL },
+    /* grammars: OpenAI's, vLLM's, SGLang's and llama.cpp's names */
+    { "response_format",       ON_BOTH,       take_response_format, 0,                            0,    0,    NULL },
+    { "structured_outputs",    ON_BOTH,       take_structured,     0,                             0,    0,    NULL },
+    { "guided_json",           ON_BOTH,       take_schema,         0,                             0,    0,    NULL },
+    { "guided_regex",          ON_BOTH,       take_regex,          0,                             0,    0,    NULL },
+    { "guided_choice",         ON_BOTH,       take_choice,         0,                             0,    0,    NULL },
+    { "guided_grammar",        ON_BOTH,       take_gbnf,           0,                             0,    0,    NULL },
+    { "json_schema",           ON_BOTH,       take_schema,         0,                             0,    0,    NULL },
+    { "regex",                 ON_BOTH,       take_regex,          0,                             0,    0,    NULL },
+    { "ebnf",                  ON_BOTH,       take_gbnf,           0,                             0,    0,    NULL },
+    { "grammar",               ON_BOTH,       take_gbnf,           0,                             0,    0,    NULL },
     /* not served: only the values in the last column, which change nothing, are accepted */
     { "n",                          ON_BOTH,  take_nothing, 0, 0, 0, "1" },
     { "best_of",                    ON_BOTH,  take_nothing, 0, 0, 0, "1" },
@@ -480,12 +638,9 @@ static const struct key keys[] = {
     { "top_logprobs",               ON_BOTH,  take_nothing, 0, 0, 0, "0" },
     { "prompt_logprobs",            ON_BOTH,  take_nothing, 0, 0, 0, NULL },
     { "logit_bias",                 ON_BOTH,  take_nothing, 0, 0, 0, "{}" },
-    { "response_format",            ON_BOTH,  take_nothing, 0, 0, 0, "{\"type\":\"text\"}|{\"type\": \"text\"}" },
-    { "structured_outputs",         ON_BOTH,  take_nothing, 0, 0, 0, NULL },
-    { "guided_json",                ON_BOTH,  take_nothing, 0, 0, 0, NULL },
-    { "guided_regex",               ON_BOTH,  take_nothing, 0, 0, 0, NULL },
-    { "guided_choice",              ON_BOTH,  take_nothing, 0, 0, 0, NULL },
-    { "guided_grammar",             ON_BOTH,  take_nothing, 0, 0, 0, NULL },
+    { "guided_whitespace_pattern",  ON_BOTH,  take_nothing, 0, 0, 0, NULL },
+    { "structural_tag",             ON_BOTH,  take_nothing, 0, 0, 0, NULL },
+    { "grammar_lazy",               ON_BOTH,  take_nothing, 0, 0, 0, "false" },
     { "functions",                  ON_CHAT,  take_nothing, 0, 0, 0, "[]" },
     { "function_call",              ON_CHAT,  take_nothing, 0, 0, 0, "\"none\"|\"auto\"" },
     { "modalities",                 ON_CHAT,  take_nothing, 0, 0, 0, "[\"text\"]" },

@@ -8,12 +8,15 @@
  *               JSON_DEPTH_MAX for all JSON (kwargs, schemas of tools, metadata); more is -EINVAL
  *               with a sentence that names the key and the bound
  *           (4) unknown keys are ignored, as OpenAI does. Known keys that are not served but would
- *               change the output (n, logprobs, response_format ...) are refused by name
+ *               change the output (n, logprobs ...) are refused by name
+ *           (5) a grammar may be asked for in OpenAI's way (response_format) and in vLLM's, SGLang's
+ *               and llama.cpp's own; one in a request. It is not compiled here
  */
 #pragma once
 #include "base/core/arena.h"
 #include "base/core/buf.h"
 #include "base/core/err.h"
+#include "base/grammar/grammar.h"
 #include "base/wire/sampling.h"
 
 #define OPENAI_STOP_MAX 16        /* stop strings */
@@ -52,6 +55,9 @@ struct openai_request {
     struct str prompt;
     const uint32_t *prompt_ids;
     uint32_t prompt_id_count;
+
+    struct grammar_spec grammar;
+    const char *grammar_key; /* of the body that asks for it; NULL: none */
 
     struct sampling sampling;
     uint32_t max_tokens; /* 0: absent (chat only), as far as the context reaches */

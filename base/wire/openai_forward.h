@@ -9,12 +9,21 @@
 #pragma once
 #include "base/core/buf.h"
 #include "base/core/err.h"
+#include "base/wire/engine_kind.h"
 
 struct openai_forward {
     struct str model;      /* as the engine calls it */
     struct str cache_salt; /* keeps this tenant's cache apart; empty: none is sent */
     bool stream;           /* asks for the usage at the end of the stream */
+    enum engine_kind kind;
+    /* A grammar goes on as it is where the engine knows the client's member, else in its own form. */
+    struct grammar_spec grammar;
+    const char *grammar_key; /* the client's member, as in openai_request; NULL: no grammar */
 };
 
-/* Appends the request to `out`. -EINVAL: no object; or out->rc. */
+/* Returns the form in which the engine takes the grammar. */
+struct grammar_way grammar_way_of(enum engine_kind kind, const struct grammar_spec *grammar);
+
+/* Appends the request to `out`. -EINVAL: no object; -ENOTSUP: the engine takes no such
+ * grammar; or out->rc. */
 int openai_forward(struct str body, const struct openai_forward *f, struct buf *out);

@@ -432,7 +432,7 @@ static void write_status(struct service_objects *o, struct seen *s, const struct
 {
     CLEANUP(buf_fini) struct buf body = { 0 };
     struct err err = { 0 };
-    char selector[KUBE_SELECTOR_BYTES];
+    char selector[KUBE_POD_SELECTOR_BYTES];
     if (s->call || (s->written_us && now_us(o) - s->written_us < SERVICE_STATUS_US)) return;
     kube_pod_selector(o->config.section->fleet, str_from(s->object.name), selector);
     if (service_status_write(&s->object.meta, selector, &s->verdict, f, attainment, s->state,

@@ -85,11 +85,26 @@ static void penalise(struct sampler *s, const struct sampler_params *p,
     }
 }
 
+/* Takes away all tokens that a mask does not allow, but for `also`. */
+static void keep_allowed(struct sampler *s, const struct sampler_input *in)
+{
+    float kept[SAMPLER_ALSO_MAX];
+    must(in->also_count <= SAMPLER_ALSO_MAX);
+    for (uint32_t i = 0; i < in->also_count; i++)
+        kept[i] = s->logit[in->also[i]];
+    for (uint32_t id = 0; id < s->vocab_size; id++) {
+        if (!(in->allowed[id / 64] >> (id % 64) & 1)) s->logit[id] = -INFINITY;
+    }
+    for (uint32_t i = 0; i < in->also_count; i++)
+        s->logit[in->also[i]] = kept[i];
+}
+
 static void prepare(struct sampler *s, const struct sampler_params *p,
                     const struct sampler_input *in)
 {
     memcpy(s->logit, in->logits, s->vocab_size * sizeof *s->logit);
     penalise(s, p, in);
+    if (in->allowed) keep_allowed(s, in);
     for (uint32_t i = 0; i < in->forbidden_count; i++) {
         if (in->forbidden[i] < s->vocab_size) s->logit[in->forbidden[i]] = -INFINITY;
     }

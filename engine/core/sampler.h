@@ -9,7 +9,7 @@
  *               tokens are filtered, by ascending id where none is
  *           (3) equal logits: the lowest id wins
  *
- *     logits -> penalties, forbidden tokens -> temperature -> top-k -> top-p -> min-p
+ *     logits -> penalties, forbidden and allowed tokens -> temperature -> top-k -> top-p -> min-p
  *
  * Log-probabilities are the model's own: they are computed from the logits before any of these
  * steps.
@@ -45,7 +45,12 @@ struct sampler_input {
     uint32_t prompt_count, count;
     const uint32_t *forbidden; /* ids that must not be chosen now (end tokens under min_tokens) */
     uint32_t forbidden_count;
+    const uint64_t *allowed; /* bit id % 64 of word id / 64: only these and `also`; NULL: all */
+    const uint32_t *also;
+    uint32_t also_count; /* at most SAMPLER_ALSO_MAX */
 };
+
+#define SAMPLER_ALSO_MAX 4
 
 struct sampler_choice {
     uint32_t id;

@@ -111,6 +111,25 @@ static void mail_end(struct device *d, struct job *job) /* with the lock */
     if (!list_linked(&job->link.to_http)) list_push_back(&d->out, &job->link.to_http);
 }
 
+#define GRAMMAR_FULL_TEXT "the output needs more of its grammar at once than is kept for one"
+
+/* Finds or makes the machine of the job's grammar. */
+static int open_grammar(struct device *d, struct job *job, struct err *err)
+{
+    struct job_ask *a = &job->ask;
+    if (!a->grammar) return 0;
+    int rc = masks_open(executor_masks(d->x), a->grammar_key, &a->grammar, &job->device.machine);
+    if (rc == -E2BIG) err_set(err, rc, "the model's vocabulary is too large for grammars");
+    return rc;
+}
+
+static void end_output(struct device *d, struct job *job)
+{
+    output_fini(&job->device.output);
+    if (job->device.machine) masks_close(executor_masks(d->x), job->device.machine);
+    job->device.machine = NULL;
+}
+
 /* Submits the job to the scheduler, or mails why not; returns false then, and the job may be
  * gone. */
 static bool begin(struct device *d, struct job *job)
@@ -136,9 +155,16 @@ static bool begin(struct device *d, struct job *job)
         .weight = a->weight,
         .begun = a->id_count > a->spec.prompt_tokens,
     };
-    int rc = output_init(&job->device.output, d->info.model->vocab, &a->spec, a->ids, a->id_count);
-    if (rc >= 0) rc = sched_submit(executor_sched(d->x), &req, &job->device.session, &err);
-    if (rc < 0) output_fini(&job->device.output);
+    struct output_spec spec = a->spec;
+    int rc = open_grammar(d, job, &err);
+    spec.machine = job->device.machine;
+    if (rc >= 0) {
+        rc = output_init(&job->device.output, d->info.model->vocab, &spec, a->ids, a->id_count);
+        if (rc == -EINVAL) err_set(&err, rc, "the grammar does not allow the output so far");
+        if (rc == -E2BIG) err_set(&err, rc, GRAMMAR_FULL_TEXT);
+        if (rc >= 0) rc = sched_submit(executor_sched(d->x), &req, &job->device.session, &err);
+        if (rc < 0) end_output(d, job);
+    }
     pthread_mutex_lock(&d->lock);
     if (rc >= 0) {
         list_push_back(&d->active, &job->device.active);
@@ -284,6 +310,20 @@ static void on_token(void *arg, struct output *output, const struct session *ses
     pthread_mutex_unlock(&d->lock);
 }
 
+static const char *failure_text(int failed)
+{
+    switch (failed) {
+    case -EDOM:
+        return "the model gave no usable logits for this request";
+    case -ENODATA:
+        return "no token of this model continues the output as its grammar asks";
+    case -E2BIG:
+        return GRAMMAR_FULL_TEXT;
+    default:
+        return "no memory for the text of the answer";
+    }
+}
+
 static void on_end(void *arg, struct output *output, const struct session *session)
 {
     struct device *d = arg;
@@ -308,14 +348,12 @@ static void on_end(void *arg, struct output *output, const struct session *sessi
                  "the queue is full, and another tenant has fewer requests in it");
     } else if (output->failed) {
         mail->end = SESSION_END_ERROR;
-        snprintf(mail->error, sizeof mail->error, "%s",
-                 output->failed == -EDOM ? "the model gave no usable logits for this request"
-                                         : "no memory for the text of the answer");
+        snprintf(mail->error, sizeof mail->error, "%s", failure_text(output->failed));
     } else if (mail->end == SESSION_END_ERROR) {
         snprintf(mail->error, sizeof mail->error, "the model failed; the engine's log says why");
     }
     list_remove(&job->device.active);
-    output_fini(output);
+    end_output(d, job);
     job->device.session = NULL;
     mail_end(d, job);
     pthread_mutex_unlock(&d->lock);
@@ -663,10 +701,9 @@ void device_free(struct device *d)
     pthread_cond_signal(&d->wake);
     pthread_mutex_unlock(&d->lock);
     pthread_join(d->thread, NULL);
+    LIST_EACH (&d->active, node)
+        end_output(d, CONTAINER_OF(node, struct job, device.active));
     executor_free(d->x);
-    LIST_EACH (&d->active, node) {
-        output_fini(&CONTAINER_OF(node, struct job, device.active)->device.output);
-    }
     model_free(d->model);
     pthread_mutex_destroy(&d->lock);
     pthread_cond_destroy(&d->wake);
@@ -788,6 +825,7 @@ void job_free(struct job *job)
 {
     if (!job) return;
     free(job->ask.ids);
+    grammar_free(job->ask.grammar);
     job_mail_fini(&job->mail);
     free(job);
 }

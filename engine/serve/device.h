@@ -13,6 +13,7 @@
  */
 #pragma once
 #include "base/core/block_key.h"
+#include "base/core/hash.h"
 #include "base/core/list.h"
 #include "base/io/loop/loop.h"
 #include "base/wire/report.h"
@@ -63,10 +64,12 @@ struct job_ask {
     int64_t arrival_us, deadline_us;
     uint32_t predicted_p50, predicted_p90, predicted_mean;
     bool has_rank;
-    double rank;    /* with has_rank */
-    uint64_t group; /* 0: none is named */
-    double weight;  /* of the tenant; 0: 1 */
-    void *owner;    /* the HTTP side's */
+    double rank;                       /* with has_rank */
+    uint64_t group;                    /* 0: none is named */
+    double weight;                     /* of the tenant; 0: 1 */
+    struct grammar *grammar;           /* owned until the device takes it; NULL: none */
+    uint8_t grammar_key[SHA256_BYTES]; /* of its description: equal ones share their masks */
+    void *owner;                       /* the HTTP side's */
     struct str stop_store[OUTPUT_STOP_MAX];
     char stop_bytes[JOB_STOP_BYTES_MAX];
 };
@@ -76,6 +79,7 @@ struct job {
     struct {
         struct output output;
         struct session *session;
+        struct machine *machine; /* of its grammar; NULL: none */
         struct list active;
         int64_t last_token_us;
     } device;

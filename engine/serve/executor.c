@@ -25,6 +25,8 @@ struct executor {
     double clock;
     double swap_page_s; /* running mean; 0: nothing was swapped yet */
     struct predict_engine *predict_engine;
+    struct masks *masks;
+    struct matcher **masked; /* of the batch, those whose mask is not made yet */
 };
 
 #define SWAP_RATE 0.1
@@ -136,7 +138,10 @@ int executor_new(struct model *model, const struct executor_config *config,
     x->item = calloc(sc->seqs_max, sizeof *x->item);
     x->result = calloc(sc->seqs_max, sizeof *x->result);
     x->logits = calloc((size_t)sc->seqs_max * x->vocab_size, sizeof *x->logits);
-    if (!x->item || !x->result || !x->logits) {
+    x->masked = calloc(sc->seqs_max, sizeof *x->masked);
+    rc = masks_new(info->vocab, x->vocab_size, &x->masks, err);
+    if (rc < 0) return rc;
+    if (!x->item || !x->result || !x->logits || !x->masked) {
         return err_set(err, -ENOMEM, "no memory for the logits of %u sessions", sc->seqs_max);
     }
     rc = config->predict ? predict_engine_new(config->predict, config->predict_file,
@@ -160,6 +165,8 @@ void executor_free(struct executor *x)
     free(x->logits);
     free(x->perf_state);
     predict_engine_free(x->predict_engine);
+    masks_free(x->masks);
+    free(x->masked);
     free(x);
 }
 
@@ -176,6 +183,11 @@ struct scheduler *executor_sched(struct executor *x)
 struct kv_store *executor_kv(struct executor *x)
 {
     return x->kv;
+}
+
+struct masks *executor_masks(struct executor *x)
+{
+    return x->masks;
 }
 
 /* Gives sessions that ended since the last call back to their owners. */
@@ -228,6 +240,18 @@ static void prepare(struct executor *x, const struct sched_batch *batch)
     }
 }
 
+/* Has the masks of the batch made beside the forward pass: they depend on what was generated so far. */
+static void begin_masks(struct executor *x, const struct sched_batch *batch)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < batch->count; i++) {
+        struct output *output = batch->item[i].session->owner;
+        bool wanted = batch->item[i].sample && output->spec.machine;
+        if (wanted && !matcher_has_mask(&output->matcher)) x->masked[count++] = &output->matcher;
+    }
+    masks_begin(x->masks, x->masked, count);
+}
+
 static void sample_one(struct executor *x, const struct sched_item *item, uint32_t at)
 {
     struct session *session = item->session;
@@ -263,7 +287,9 @@ int executor_step(struct executor *x, int64_t (*clock)(void), struct executor_st
     prepare(x, batch);
     *ret = (struct executor_step_info){ batch->tokens, batch->count, batch->shape,
                                         batch->swapped_out + batch->swapped_in };
+    begin_masks(x, batch);
     int rc = model_step(x->runner, x->item, batch->count, err);
+    masks_wait(x->masks);
     for (uint32_t i = 0; i < batch->count && rc >= 0; i++) {
         if (batch->item[i].sample) sample_one(x, &batch->item[i], i);
     }

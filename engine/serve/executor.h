@@ -4,14 +4,15 @@
  * Threads:  the device thread; the model's own workers run only inside executor_step
  * Lifetime: the model outlives it. Outputs belong to the caller that submitted them, until on_end.
  * Rules:    (1) session->owner is the struct output of that session
- *           (2) executor_step blocks on no thread but the model's workers and never allocates,
- *               except for text
+ *           (2) executor_step blocks on no thread but the model's workers and the mask thread, and
+ *               never allocates, except for text and grammars
  *           (3) an output that fails by itself (no text memory, logits without a number) ends
  *               alone, with output->failed set; a failed forward pass ends its whole batch
  */
 #pragma once
 #include "engine/core/scheduler.h"
 #include "engine/model/model.h"
+#include "engine/serve/masks.h"
 #include "engine/serve/output.h"
 #include "engine/serve/predict_engine.h"
 #include "policies/perf/perf_model.h"
@@ -50,6 +51,7 @@ CLEANUP_FREEP(executor, struct executor)
 void executor_save(struct executor *x); /* what the predictor learned, at a clean end */
 struct scheduler *executor_sched(struct executor *x); /* to submit, abort and pause */
 struct kv_store *executor_kv(struct executor *x);     /* the pages' bytes, between steps */
+struct masks *executor_masks(struct executor *x);     /* machines of grammars, between steps */
 
 struct executor_step_info {
     uint32_t tokens, seqs; /* computed */

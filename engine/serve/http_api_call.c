@@ -134,6 +134,9 @@ static void refuse(struct call *c, const struct job_mail *mail)
     } else if (mail->refused == -E2BIG) {
         problem = OPENAI_CONTEXT_LENGTH;
         param = "messages";
+    } else if (mail->refused == -EINVAL) { /* an output begun elsewhere that its grammar forbids */
+        problem = OPENAI_INVALID;
+        param = "grammar";
     }
     http_api_refuse(c->api, c->x, problem, param, "%s", mail->error);
     c->x = NULL;
@@ -303,6 +306,14 @@ static struct job *make_job(struct http_api *api, const struct http_request *req
     a->rank = ask->rank;
     a->group = ask->group;
     a->weight = ask->weight;
+    if (ask->grammar && *ask->grammar) {
+        const char kind = (char)ask->grammar_spec->kind;
+        struct sha256_run *run = sha256_begin();
+        sha256_more(run, &kind, 1);
+        sha256_more(run, ask->grammar_spec->text.data, ask->grammar_spec->text.len);
+        sha256_end(run, a->grammar_key);
+        a->grammar = TAKE(*ask->grammar);
+    }
     if (job_set_stop(job, ask->stop, ask->stop_count) == 0) return job;
     job_free(job);
     return NULL;

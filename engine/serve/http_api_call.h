@@ -167,6 +167,8 @@ struct call_ask {
     const struct str *stop;
     uint32_t stop_count;
     bool ignore_eos;
+    struct grammar **grammar;                /* taken where not NULL; *grammar NULL: none */
+    const struct grammar_spec *grammar_spec; /* its description */
     struct str tenant;
     bool goes_on;
     bool entered;       /* before a drain began, which then waits for it */

@@ -8,6 +8,7 @@
 #include "base/wire/events.h"
 #include "base/wire/report.h"
 #include "engine/serve/http_api_call.h"
+#include "engine/serve/http_api_generate.h"
 
 #include <stdlib.h>
 
@@ -54,54 +55,73 @@ static const struct call_form frame_form = {
     .end = frame_end,
 };
 
+int generate_ids(const struct http_api *api, const struct generate_request *r, struct ids *ret,
+                 struct err *err)
+{
+    for (uint32_t i = 0; i < r->id_count; i++) {
+        if (r->ids[i] >= api->info->model->vocab_size)
+            return err_set(err, -EINVAL, "token id %u: the vocabulary has %u tokens", r->ids[i],
+                           api->info->model->vocab_size);
+        if (ids_push(ret, r->ids[i]) < 0)
+            return err_set(err, -EINVAL, "%u ids are too many", r->id_count);
+    }
+    return 0;
+}
+
 void handle_generate(struct http_api *api, struct http_exchange *x)
 {
-    const struct http_request *req = http_exchange_request(x);
     struct generate_request r;
     struct err err = { "" };
-    struct request_id id = { "" };
     CLEANUP(ids_fini) struct ids ids = { 0 };
-    int rc = generate_decode(req->body, &api->arena, &r, &err);
-    for (uint32_t i = 0; rc >= 0 && i < r.id_count; i++) {
-        if (r.ids[i] >= api->info->model->vocab_size) {
-            rc = err_set(&err, -EINVAL, "token id %u: the vocabulary has %u tokens", r.ids[i],
-                         api->info->model->vocab_size);
-        } else if (ids_push(&ids, r.ids[i]) < 0) {
-            rc = err_set(&err, -EINVAL, "%u ids are too many", r.id_count);
-        }
+    int rc = generate_decode(http_exchange_request(x)->body, &api->arena, &r, &err);
+    if (rc >= 0 && r.grammar.kind != GRAMMAR_NONE) {
+        generate_with_grammar(api, x);
+        return;
     }
+    if (rc >= 0) rc = generate_ids(api, &r, &ids, &err);
     if (rc < 0) {
         /* A router of another release tries another engine then: its client did nothing wrong. */
         enum openai_problem problem = rc == -EPROTO ? OPENAI_UNAVAILABLE : OPENAI_INVALID;
         http_api_refuse(api, x, problem, NULL, "%s", err_text(&err, rc));
         return;
     }
-    memcpy(id.text, r.id.data, min_size(r.id.len, REQUEST_ID_BYTES_MAX));
+    generate_start(api, x, &r, &ids, NULL, false);
+}
+
+void generate_start(struct http_api *api, struct http_exchange *x, const struct generate_request *r,
+                    struct ids *ids, struct grammar **grammar, bool entered)
+{
+    const struct http_request *req = http_exchange_request(x);
+    struct request_id id = { "" };
+    memcpy(id.text, r->id.data, min_size(r->id.len, REQUEST_ID_BYTES_MAX));
     const struct call_ask ask = {
         .form = &frame_form,
-        .ids = &ids,
-        .prompt_tokens = r.prompt_tokens,
-        .sampling = &r.sampling,
-        .max_tokens = r.max_tokens,
-        .min_tokens = r.min_tokens,
-        .stop = r.stop,
-        .stop_count = r.stop_count,
-        .ignore_eos = r.ignore_eos,
-        .tenant = r.tenant,
-        .goes_on = r.goes_on,
-        .kv_host = r.kv_host,
-        .kv_port = (uint16_t)r.kv_port,
-        .kv_ticket = r.kv_ticket,
-        .kv_key = r.kv_key,
-        .kv_tls = r.kv_tls,
-        .deadline_us = r.deadline_ms ? req->received_us + (int64_t)r.deadline_ms * 1000 : 0,
-        .predicted_p50 = r.predicted_p50,
-        .predicted_p90 = r.predicted_p90,
-        .predicted_mean = r.predicted_mean,
-        .has_rank = r.has_rank,
-        .rank = r.rank,
-        .group = r.group,
-        .weight = r.weight,
+        .ids = ids,
+        .grammar = grammar,
+        .grammar_spec = &r->grammar,
+        .entered = entered,
+        .prompt_tokens = r->prompt_tokens,
+        .sampling = &r->sampling,
+        .max_tokens = r->max_tokens,
+        .min_tokens = r->min_tokens,
+        .stop = r->stop,
+        .stop_count = r->stop_count,
+        .ignore_eos = r->ignore_eos,
+        .tenant = r->tenant,
+        .goes_on = r->goes_on,
+        .kv_host = r->kv_host,
+        .kv_port = (uint16_t)r->kv_port,
+        .kv_ticket = r->kv_ticket,
+        .kv_key = r->kv_key,
+        .kv_tls = r->kv_tls,
+        .deadline_us = r->deadline_ms ? req->received_us + (int64_t)r->deadline_ms * 1000 : 0,
+        .predicted_p50 = r->predicted_p50,
+        .predicted_p90 = r->predicted_p90,
+        .predicted_mean = r->predicted_mean,
+        .has_rank = r->has_rank,
+        .rank = r->rank,
+        .group = r->group,
+        .weight = r->weight,
         .id = &id,
     };
     call_start(api, x, &ask);

@@ -13,6 +13,7 @@
 #include "base/text/encode.h"
 #include "base/wire/sse.h"
 #include "engine/serve/http_api_call.h"
+#include "engine/serve/http_api_generate.h"
 
 #include <stdlib.h>
 
@@ -33,6 +34,8 @@ struct prompt {
 
     /* chat and completions */
     struct openai_request r;
+    struct grammar *grammar;          /* compiled; NULL: none */
+    struct generate_request generate; /* of a router */
     struct request_id id;
     int64_t deadline_us; /* 0: none named */
     struct ids ids;
@@ -45,6 +48,7 @@ struct prompt {
 static void prompt_fini(struct prompt *p)
 {
     ids_fini(&p->ids);
+    grammar_free(p->grammar);
     buf_fini(&p->out);
     arena_fini(&p->arena);
 }
@@ -306,12 +310,27 @@ static int check_room(const struct http_api *api, const struct openai_request *r
                             context, prompt, r->max_tokens);
 }
 
+/* Compiles a grammar, on a worker: a small one may ask for much work. */
+static int compile(struct prompt *p, const struct grammar_spec *spec, const char *param)
+{
+    struct err err = { "" };
+    if (spec->kind == GRAMMAR_NONE) return 0;
+    if (!p->entered) return -E2BIG;
+    int rc = grammar_compile(spec, &p->grammar, &err);
+    if (rc == 0) return 0;
+    if (rc == -ENOMEM)
+        return openai_error_set(&p->e, rc, OPENAI_UNAVAILABLE, NULL, "no memory for the grammar");
+    return openai_error_set(&p->e, -EINVAL, rc == -ENOTSUP ? OPENAI_UNSUPPORTED : OPENAI_INVALID,
+                            param, "%s", err.text);
+}
+
 /* Parses the body and makes ids of the prompt. Any thread. */
 static int make(struct prompt *p)
 {
     const struct http_api *api = p->api;
     int rc = openai_parse(p->r.surface, p->body, &p->arena, &p->r, &p->e);
     if (rc == 0) rc = check_model(api, p->r.model, &p->e);
+    if (rc == 0) rc = compile(p, &p->r.grammar, p->r.grammar_key);
     if (rc == 0) rc = prompt_encode(p);
     if (rc == 0 && p->ids.count == 0)
         rc = openai_error_set(&p->e, -EINVAL, OPENAI_INVALID, "prompt", "the prompt is empty");
@@ -342,6 +361,8 @@ static void made(struct prompt *p)
         .stop = r->stop,
         .stop_count = r->stop_count,
         .ignore_eos = r->ignore_eos,
+        .grammar = &p->grammar,
+        .grammar_spec = &r->grammar,
         .entered = p->entered,
         .group = r->group.len > 0 ? hash64(r->group.data, r->group.len, 0) | 1 : 0,
         .deadline_us = p->deadline_us,
@@ -387,6 +408,32 @@ void handle_models(struct http_api *api, struct http_exchange *x)
     };
     openai_models_render(&model, 1, &api->out);
     http_api_reply(api, x, 200, buf_view(&api->out));
+}
+
+/* ---- /internal/generate with a grammar --------------------------------------------------------- */
+
+static int make_generate(struct prompt *p)
+{
+    struct err err = { "" };
+    int rc = generate_decode(p->body, &p->arena, &p->generate, &err);
+    if (rc == 0) rc = generate_ids(p->api, &p->generate, &p->ids, &err);
+    if (rc < 0) return openai_error_set(&p->e, rc, OPENAI_INVALID, NULL, "%s", err_text(&err, rc));
+    return compile(p, &p->generate.grammar, "grammar");
+}
+
+static void generate_made(struct prompt *p)
+{
+    if (p->rc < 0)
+        http_api_reply_error(p->api, p->x, &p->e);
+    else
+        generate_start(p->api, p->x, &p->generate, &p->ids, &p->grammar, p->entered);
+}
+
+void generate_with_grammar(struct http_api *api, struct http_exchange *x)
+{
+    const struct prompt with = { .make = make_generate, .made = generate_made };
+    const struct prompt p = new_prompt(api, x, &with);
+    to_worker(api, x, &p);
 }
 
 /* ---- /tokenize and /detokenize ------------------------------------------------------------------- */

@@ -23,9 +23,14 @@ static int take(struct output *a, uint32_t id, bool early)
     }
     buf_clear(&a->scratch);
     int rc = detok_push(&a->detok, id, &a->scratch);
+    if (rc == 0 && a->spec.machine)
+        rc = matcher_advance(&a->matcher, vocab_bytes(a->detok.vocab, id));
     if (rc < 0) return rc;
-    if (early) return buf_str(&a->text, buf_view(&a->scratch));
-    return stop_push(&a->stop, buf_view(&a->scratch), &a->text);
+    rc = early ? buf_str(&a->text, buf_view(&a->scratch))
+               : stop_push(&a->stop, buf_view(&a->scratch), &a->text);
+    if (rc != 0 || !a->spec.machine || !matcher_is_over(&a->matcher)) return rc;
+    rc = output_close(a);
+    return rc < 0 ? rc : 1;
 }
 
 int output_init(struct output *a, const struct vocab *vocab, const struct output_spec *spec,
@@ -39,6 +44,10 @@ int output_init(struct output *a, const struct vocab *vocab, const struct output
     }
     detok_init(&a->detok, vocab, true);
     stop_init(&a->stop, spec->stop, spec->stop_count);
+    if (spec->machine) {
+        int rc = matcher_init(&a->matcher, spec->machine);
+        if (rc < 0) return rc;
+    }
     for (uint32_t i = spec->prompt_tokens; i < count; i++) {
         int rc = output_take(a, ids[i]);
         if (rc < 0) return rc;
@@ -50,6 +59,7 @@ int output_init(struct output *a, const struct vocab *vocab, const struct output
 void output_fini(struct output *a)
 {
     stop_fini(&a->stop);
+    matcher_fini(&a->matcher);
     buf_fini(&a->text);
     buf_fini(&a->scratch);
 }
@@ -65,7 +75,18 @@ int output_pick(struct output *a, struct sampler *sampler, const float *logits, 
         .forbidden = a->ends,
         .forbidden_count = a->generated < a->spec.min_tokens ? a->end_count : 0,
     };
-    return sampler_pick(sampler, &a->spec.sampling, &in, ret);
+    if (!a->spec.machine) return sampler_pick(sampler, &a->spec.sampling, &in, ret);
+    int rc = matcher_mask(&a->matcher, &in.allowed);
+    if (rc < 0) return rc;
+    bool may_end = matcher_may_end(&a->matcher) && !a->spec.ignore_eos && in.forbidden_count == 0;
+    if (may_end) {
+        in.also = a->ends;
+        in.also_count = a->end_count;
+    } else { /* an end token whose text the grammar allows is still an end */
+        in.forbidden_count = a->end_count;
+    }
+    rc = sampler_pick(sampler, &a->spec.sampling, &in, ret);
+    return rc == -EDOM ? -ENODATA : rc;
 }
 
 int output_take(struct output *a, uint32_t id)

@@ -7,12 +7,16 @@
  *           (2) text that goes out is whole characters and never part of a stop string
  *           (3) an output that continues on another engine (spec.prompt_tokens < count) is primed
  *               with what was generated: the text goes on where it broke off
- *           (4) looks are the hidden states that the engine's predictor read of this output. looks[0] is
+ *           (4) with a grammar, only tokens that it allows are chosen, an end token where it may end, and
+ *               the output ends where nothing may follow. A grammar goes before min_tokens and ignore_eos:
+ *               the first keeps end tokens away, the second does so always, but a whole text ends
+ *           (5) looks are the hidden states that the engine's predictor read of this output. looks[0] is
  *               the prompt's end; of the later ones a uniform sample is kept, so that an output of any
  *               length takes the same memory
  */
 #pragma once
 #include "base/core/buf.h"
+#include "base/grammar/matcher.h"
 #include "base/text/detok.h"
 #include "engine/core/sampler.h"
 #include "engine/model/model.h"
@@ -69,13 +73,15 @@ struct output_spec {
     bool ignore_eos;
     const struct str *stop;
     uint32_t stop_count;
+    struct machine *machine; /* of its grammar; NULL: none */
 };
 
 struct output {
     struct output_spec spec;
     struct detok detok;
     struct stop_matcher stop;
-    struct buf text; /* certain and not fetched yet; the fetcher clears it */
+    struct matcher matcher; /* with spec.machine */
+    struct buf text;        /* certain and not fetched yet; the fetcher clears it */
     struct buf scratch;
     uint32_t generated; /* elsewhere and here */
     int failed;         /* why it ended by itself; 0: it did not */
@@ -83,18 +89,20 @@ struct output {
     struct predict_looks looks; /* of the engine's own predictor, where there is one */
 };
 
-/* `ids`: prompt and what was generated elsewhere. -ENOMEM. Call output_fini also then. */
+/* `ids`: prompt and what was generated elsewhere. -ENOMEM; -EINVAL: the grammar does not allow that;
+ * -E2BIG: its tables do not hold it. Call output_fini also then. */
 int output_init(struct output *a, const struct vocab *vocab, const struct output_spec *spec,
                 const uint32_t *ids, uint32_t count);
 
 void output_fini(struct output *a);
 
-/* Chooses the next token from the logits behind `ids`. Errors: those of sampler_pick. */
+/* Chooses the next token from the logits behind `ids`. Errors: those of sampler_pick; -ENODATA instead of
+ * -EDOM with a grammar: no token that it allows can be chosen; those of matcher_mask. */
 int output_pick(struct output *a, struct sampler *sampler, const float *logits, const uint32_t *ids,
                 uint32_t count, struct sampler_result *ret);
 
 /* Adds the token to the output and appends the text it makes certain. Returns 1 if it ends the
- * output (end token or stop string), 0 if not; -ENOMEM. */
+ * output (end token, stop string, end of the grammar), 0 if not; -ENOMEM; those of matcher_advance. */
 int output_take(struct output *a, uint32_t id);
 
 /* Appends the text that was held back; call when the output ended otherwise (limit, abort). */

@@ -363,7 +363,9 @@ static void refused(const struct buf *text, const struct err *err)
     abort();
 }
 
-GO_ROUND(generate, generate_request, )
+/* The table of a call depends on whether it has a grammar. */
+static enum grammar_kind grammar_kind;
+GO_ROUND(generate, generate_request, a.grammar.kind = grammar_kind)
 GO_ROUND(generate_frame, generate_frame, )
 GO_ROUND(engine_report, engine_report, )
 GO_ROUND(agent_report, agent_report, )
@@ -381,6 +383,12 @@ static enum event_kind event_kind;
 #define mend_block_event mend_event
 GO_ROUND(block_event, block_event, a.kind = event_kind)
 
+static void call_round(struct fill *f)
+{
+    grammar_kind = (enum grammar_kind)fuzz_below(f->c, GRAMMAR_KIND_COUNT);
+    generate_round(f);
+}
+
 static void event_round(struct fill *f)
 {
     event_kind = (enum event_kind)fuzz_below(f->c, EVENT_KIND_COUNT);
@@ -393,10 +401,18 @@ const struct fuzz_cost fuzz_cost = { 2000000, 4000 };
 void fuzz_one(const uint8_t *data, size_t len)
 {
     static void (*const rounds[])(struct fill *) = {
-        generate_round,        generate_frame_round,   event_round,
-        engine_report_round,   agent_report_round,     agent_reply_round,
-        engine_clock_round,    router_sync_round,      router_rules_round,
-        kv_read_request_round, kv_fetch_request_round, kv_fetch_reply_round,
+        call_round,
+        generate_frame_round,
+        event_round,
+        engine_report_round,
+        agent_report_round,
+        agent_reply_round,
+        engine_clock_round,
+        router_sync_round,
+        router_rules_round,
+        kv_read_request_round,
+        kv_fetch_request_round,
+        kv_fetch_reply_round,
         launch_spec_round,
     };
     CLEANUP(arena_fini) struct arena arena = { 0 };

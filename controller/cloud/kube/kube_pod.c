@@ -474,11 +474,11 @@ static void put_labels(struct json_writer *w, struct str fleet)
     json_kv_str(w, KUBE_LABEL_FLEET, fleet);
 }
 
-void kube_pod_selector(struct str fleet, struct str service, char ret[KUBE_SELECTOR_BYTES])
+void kube_pod_selector(struct str fleet, struct str service, char ret[KUBE_POD_SELECTOR_BYTES])
 {
     char label[KUBE_LABEL_BYTES];
     kube_label(service, label);
-    snprintf(ret, KUBE_SELECTOR_BYTES, KUBE_LABEL_FLEET "=" STR_FMT "," KUBE_LABEL_SERVICE "=%s",
+    snprintf(ret, KUBE_POD_SELECTOR_BYTES, KUBE_LABEL_FLEET "=" STR_FMT "," KUBE_LABEL_SERVICE "=%s",
              STR_ARG(fleet), label);
 }
 

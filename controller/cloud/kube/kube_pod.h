@@ -59,8 +59,8 @@ int kube_standby_write(const struct kube_pod_ask *ask, const char *name, struct 
                        struct buf *out, struct err *err);
 
 /* Writes the selector of a service's Pods, for autoscalers that measure them. */
-#define KUBE_SELECTOR_BYTES 256
-void kube_pod_selector(struct str fleet, struct str service, char ret[KUBE_SELECTOR_BYTES]);
+#define KUBE_POD_SELECTOR_BYTES 256
+void kube_pod_selector(struct str fleet, struct str service, char ret[KUBE_POD_SELECTOR_BYTES]);
 
 /* Writes the metadata of an object that goes when the instance's Pod goes, and is called as it. */
 void kube_owned_write(struct json_writer *w, struct str intent, struct str fleet,

@@ -217,7 +217,7 @@ static const struct json_row json_rows[] = {
     { 400, "a stop that is a number", CHAT, RAW("{" HELLO ",\"stop\":5}") },
     { 400, "an empty stop", CHAT, RAW("{" HELLO ",\"stop\":[\"\"]}") },
     { 400, "stream in words", CHAT, RAW("{" HELLO ",\"stream\":\"yes\"}") },
-    { 400, "a form of answer we do not serve", CHAT, RAW("{" HELLO ",\"response_format\":{\"type\":\"json_object\"}}") },
+    { 400, "a form of answer we do not serve", CHAT, RAW("{" HELLO ",\"response_format\":{\"type\":\"xml\"}}") },
     { 400, "messages: object", CHAT, RAW("{\"messages\":{}}") },
     { 400, "messages: text", CHAT, RAW("{\"messages\":\"hi\"}") },
     { 400, "messages: none", CHAT, RAW("{\"messages\":[]}") },

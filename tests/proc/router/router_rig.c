@@ -70,6 +70,8 @@ static void gather(const struct buf *reply, struct buf *text)
     buf_byte(text, 0);
 }
 
+const char *ask_more = "";
+
 /* Asks for one output; `text` and the reply are C strings. Returns true if it came whole. */
 static bool is_answered(uint16_t port, const char *prompt, uint32_t tokens, bool stream,
                         struct buf *text, struct buf *reply)
@@ -77,9 +79,9 @@ static bool is_answered(uint16_t port, const char *prompt, uint32_t tokens, bool
     CLEANUP(buf_fini) struct buf body = { 0 };
     buf_printf(&body,
                "{\"prompt\":\"%s\",\"max_tokens\":%u,\"ignore_eos\":true,\"temperature\":0.8,"
-               "\"seed\":7,\"stream\":%s%s}",
+               "\"seed\":7,\"stream\":%s%s%s}",
                prompt, tokens, stream ? "true" : "false",
-               stream ? ",\"stream_options\":{\"include_usage\":true}" : "");
+               stream ? ",\"stream_options\":{\"include_usage\":true}" : "", ask_more);
     buf_byte(&body, 0);
     int status = rig_call(port, TEXT, body.data, reply);
     if (status != 200) return false;

@@ -2,10 +2,15 @@
  * because the first engine has no room. Whatever engines take part, the client gets the text of one alone.
  *
  * The engines are scripted and refuse ids that they would not have generated. */
+#include "base/core/hash.h"
 #include "base/core/own.h"
 #include "tests/proc/router/router_rig.h"
+#include "tests/unit/text/small_vocab.h"
+
+#include <stdio.h>
 
 #define PROMPT "the king of the house"
+#define IDS 256 /* of the scripted engine's tokens */
 
 static void start_scripted(uint32_t i, const char *fail, const char *count)
 {
@@ -40,6 +45,47 @@ static void what_breaks_in_the_midst_goes_on_elsewhere(void **state)
         assert_int_equal(seen(1, "continued"), 1);
         cleanup(NULL);
     }
+}
+
+/* Finds a prompt of one id whose first three tokens are printable bytes of the scripted engine's
+ * vocabulary; `bytes` gets them. */
+static uint32_t printable_prompt(char bytes[4])
+{
+    for (uint32_t prompt = SMALL_BYTE0;; prompt++) {
+        uint64_t hash = hash64(&prompt, sizeof prompt, 0);
+        uint32_t found = 0;
+        for (uint32_t i = 0; i < 3; i++) {
+            uint64_t id = hash64(&i, sizeof i, hash) % IDS;
+            bool letter = (id >= SMALL_BYTE0 + 'a' && id <= SMALL_BYTE0 + 'z') ||
+                          (id >= SMALL_BYTE0 + '0' && id <= SMALL_BYTE0 + '9');
+            bytes[i] = (char)(id - SMALL_BYTE0);
+            found += letter;
+        }
+        bytes[3] = '\0';
+        if (found == 3) return prompt;
+    }
+}
+
+/* An engine dies after the last token that a grammar allows and before its final frame: the output is
+ * complete, and no other engine is asked to continue it. */
+static void a_finished_grammar_needs_no_other_engine(void **state)
+{
+    (void)state;
+    static const char *const one[ENGINES] = { "" };
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    char bytes[4], body[256];
+    uint32_t prompt = printable_prompt(bytes);
+    start_scripted(0, "die_late", "1");
+    start_router(one, ARGS(NULL));
+    snprintf(
+        body, sizeof body,
+        "{\"prompt\":[%u],\"max_tokens\":12,\"ignore_eos\":true,\"guided_choice\":[\"%s\",\"xy\"]}",
+        prompt, bytes);
+    int status = rig_call(router.port, "/v1/completions", body, &reply);
+    if (status != 200) fail_msg("%d %.*s", status, (int)reply.len, reply.data);
+    buf_byte(&reply, 0);
+    assert_non_null(strstr(reply.data, "\"finish_reason\":\"stop\""));
+    assert_non_null(strstr(reply.data, "\"completion_tokens\":3"));
 }
 
 static void a_prompt_s_instance_hands_over_after_the_first_token(void **state)
@@ -219,6 +265,7 @@ int main(void)
 #define CASE(fn) cmocka_unit_test_teardown(fn, cleanup)
     const struct CMUnitTest tests[] = {
         CASE(what_breaks_in_the_midst_goes_on_elsewhere),
+        CASE(a_finished_grammar_needs_no_other_engine),
         CASE(a_prompt_s_instance_hands_over_after_the_first_token),
         CASE(without_anybody_who_decodes_the_prompt_s_instance_goes_on),
         CASE(an_answer_outlives_the_instance_that_decodes_it),

@@ -80,9 +80,8 @@ static bool is_decoding(void *arg)
 }
 
 /* The decode instance is killed within an output: the prefill instance continues it itself. */
-static void an_answer_outlives_a_real_instance_too(void **state)
+static void outlives(void)
 {
-    (void)state;
     static const char *const split[ENGINES] = { "prefill", "decode" };
     static struct asker a;
     for (uint32_t i = 0; i < 2; i++) {
@@ -103,6 +102,21 @@ static void an_answer_outlives_a_real_instance_too(void **state)
         asker_fini(&a);
         cleanup(NULL);
     }
+}
+
+static void an_answer_outlives_a_real_instance_too(void **state)
+{
+    (void)state;
+    outlives();
+}
+
+/* The instance that goes on replays the grammar from the ids: the text is the one of an engine alone. */
+static void so_does_one_under_a_grammar(void **state)
+{
+    (void)state;
+    ask_more = ",\"guided_regex\":\"([A-Z][a-z]{2,8}( [a-z]{2,8}){3,9}[.!] ){60}\"";
+    outlives();
+    ask_more = "";
 }
 
 /* The prefill instance fetches the K and V of a long prompt that it has lost and the other one still
@@ -224,6 +238,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(real_engines_split_a_request_and_say_what_one_says),
         CASE(an_answer_outlives_a_real_instance_too),
+        CASE(so_does_one_under_a_grammar),
         CASE(a_peer_s_cache_is_fetched),
         CASE(answers_move_from_where_there_is_no_room),
         CASE(slices_go_where_the_load_is_least),

@@ -205,7 +205,7 @@ static void a_selector_matches_the_pods(void **state)
 {
     (void)state;
     CLEANUP(buf_fini) struct buf pod = { 0 };
-    char selector[KUBE_SELECTOR_BYTES];
+    char selector[KUBE_POD_SELECTOR_BYTES];
     struct err err = { 0 };
     assert_int_equal(write_pod(NULL, "a key", &pod, &err), 0);
     kube_pod_selector(STR("prod"), spec.service, selector);

@@ -134,6 +134,7 @@ static int stop_tests(void)
 struct request {
     struct ids ids;
     struct output_spec spec;
+    struct grammar_spec grammar;
     struct str stop[1];
     struct output output;
     uint32_t output_max;
@@ -177,6 +178,25 @@ static const char *const starts[] = {
     "",
 };
 
+#define GRAMMAR(kind, text)       \
+    {                             \
+        kind,                     \
+        {                         \
+            text, sizeof text - 1 \
+        }                         \
+    }
+
+static const struct grammar_spec grammars[] = {
+    { 0 },
+    { GRAMMAR_JSON_OBJECT, { 0 } },
+    GRAMMAR(GRAMMAR_REGEX, "[a-z]{3,30}( [a-z]+){20,}\\."),
+    GRAMMAR(GRAMMAR_CHOICE, "[\"yes\",\"no\",\"the king of the garden\"]"),
+    GRAMMAR(GRAMMAR_JSON_SCHEMA,
+            "{\"type\":\"array\",\"items\":{\"type\":\"integer\",\"minimum\":1,"
+            "\"maximum\":12},\"minItems\":9}"),
+};
+static bool with_grammars; /* the requests that `fill` makes have one, four of five */
+
 static void fill(struct request *r, uint32_t i)
 {
     struct rng rng;
@@ -205,6 +225,38 @@ static void fill(struct request *r, uint32_t i)
     }
     r->spec.min_tokens = i % 5 == 0 ? 6 : 0;
     r->spec.ignore_eos = i % 7 == 0;
+    if (with_grammars) r->grammar = grammars[i % COUNT_OF(grammars)];
+}
+
+/* Gives the request the machine of its grammar, if it has one. */
+static void open_grammar(struct executor *x, struct request *r)
+{
+    struct grammar *g = NULL;
+    uint8_t key[SHA256_BYTES];
+    if (r->grammar.kind == GRAMMAR_NONE) return;
+    assert_int_equal(grammar_compile(&r->grammar, &g, NULL), 0);
+    sha256(r->grammar.text.data, r->grammar.text.len, key);
+    assert_int_equal(masks_open(executor_masks(x), key, &g, &r->spec.machine), 0);
+    assert_null(g);
+}
+
+/* Checks by a machine of its own that the text is one of the grammar's, whole if the output stopped. */
+static void check_grammar(const struct request *r)
+{
+    struct grammar *g = NULL;
+    struct machine *m = NULL;
+    struct matcher t;
+    if (r->grammar.kind == GRAMMAR_NONE) return;
+    assert_int_equal(grammar_compile(&r->grammar, &g, NULL), 0);
+    assert_int_equal(machine_new(g, NULL, &m), 0);
+    assert_int_equal(matcher_init(&t, m), 0);
+    struct str text = buf_view(&r->text);
+    if (r->end == SESSION_END_LENGTH && str_ends(text, STR("\xef\xbf\xbd")))
+        text.len -= 3; /* the limit came within a character */
+    assert_int_equal(matcher_advance(&t, text), 0);
+    if (r->end == SESSION_END_STOP) assert_true(matcher_may_end(&t));
+    matcher_fini(&t);
+    machine_free(m);
 }
 
 static void request_fini(struct request *r)
@@ -291,6 +343,7 @@ static void run(const struct setup *s, struct request *requests, uint32_t count)
             .output_max = r->output_max,
             .arrival_us = i + 1,
         };
+        open_grammar(x, r);
         assert_int_equal(output_init(&r->output, model_info(model)->vocab, &r->spec, r->ids.data,
                                      (uint32_t)r->ids.count),
                          0);
@@ -319,10 +372,14 @@ static void find_truth(void)
 {
     static const struct setup alone = { "alone", 1,     256,     10,       16,   1,
                                         false,   false, NO_HITS, "budget", NULL, 0 };
+    uint32_t stopped = 0;
     for (uint32_t i = 0; i < REQUESTS; i++) {
         fill(&truth[i], i);
         run(&alone, &truth[i], 1);
+        check_grammar(&truth[i]);
+        stopped += truth[i].grammar.kind && truth[i].end == SESSION_END_STOP;
     }
+    assert_true(stopped > 0 || !with_grammars);
 }
 
 static void check(const struct setup *s, const struct request *got)
@@ -340,6 +397,27 @@ static void check(const struct setup *s, const struct request *got)
     if (s->preempts && preemptions < 3) fail_msg("%s: %u preemptions", s->why, preemptions);
     if (s->hits != MAYBE && (s->hits == HITS) != (cached > 0))
         fail_msg("%s: %u cached tokens", s->why, cached);
+}
+
+/* Compares all requests under each setup with the same alone. Returns the preemptions of all. */
+static uint32_t compare_roads(const struct setup *rows, size_t count)
+{
+    uint32_t preemptions = 0;
+    find_truth();
+    for (size_t k = 0; k < count; k++) {
+        struct request got[REQUESTS];
+        for (uint32_t i = 0; i < REQUESTS; i++)
+            fill(&got[i], i);
+        run(&rows[k], got, REQUESTS);
+        check(&rows[k], got);
+        for (uint32_t i = 0; i < REQUESTS; i++) {
+            preemptions += got[i].preemptions;
+            request_fini(&got[i]);
+        }
+    }
+    for (uint32_t i = 0; i < REQUESTS; i++)
+        request_fini(&truth[i]);
+    return preemptions;
 }
 
 static void t_every_road_the_same_tokens(void **state)
@@ -362,18 +440,25 @@ static void t_every_road_the_same_tokens(void **state)
           9 },
         { "two threads", 8, 64, 30, 32, 2, true, false, HITS, "budget", NULL, 0 },
     };
-    find_truth();
-    for (size_t k = 0; k < COUNT_OF(rows); k++) {
-        struct request got[REQUESTS];
-        for (uint32_t i = 0; i < REQUESTS; i++)
-            fill(&got[i], i);
-        run(&rows[k], got, REQUESTS);
-        check(&rows[k], got);
-        for (uint32_t i = 0; i < REQUESTS; i++)
-            request_fini(&got[i]);
-    }
-    for (uint32_t i = 0; i < REQUESTS; i++)
-        request_fini(&truth[i]);
+    compare_roads(rows, COUNT_OF(rows));
+}
+
+/* The same, under grammars. */
+static void t_grammars_on_every_road(void **state)
+{
+    (void)state;
+    static const struct setup rows[] = {
+        { "batched", 8, 256, 100, 16, 1, false, false, NO_HITS, "budget", NULL, 0 },
+        { "chunks of 7", 7, 7, 100, 16, 1, true, false, HITS, "budget", NULL, 0 },
+        { "few pages", 8, 64, 13, 16, 1, false, false, NO_HITS, "budget", "vllm", 0 },
+        { "few pages and swap", 8, 64, 13, 16, 1, true, false, MAYBE, "budget", "vllm", 64 },
+        { "feedback queues", 3, 64, 16, 16, 1, true, false, MAYBE, "budget", "fastserve", 64 },
+        { "two threads", 8, 64, 30, 32, 2, true, false, MAYBE, "budget", NULL, 0 },
+    };
+    with_grammars = true;
+    uint32_t preemptions = compare_roads(rows, COUNT_OF(rows));
+    with_grammars = false;
+    assert_true(preemptions > 0);
 }
 
 static const struct setup plain = {
@@ -403,6 +488,32 @@ static void t_stop_strings_end_the_answer(void **state)
     assert_true(str_eq(buf_view(&cut.text), str_of(whole.text.data, shown)));
     request_fini(&whole);
     request_fini(&cut);
+}
+
+/* An output under a grammar that is continued elsewhere ends like the whole one. */
+static void t_grammar_continued_elsewhere(void **state)
+{
+    (void)state;
+    with_grammars = true;
+    for (uint32_t i = 1; i < 10; i++) {
+        struct request whole, rest;
+        fill(&whole, i);
+        whole.output_max = OUTPUT;
+        run(&plain, &whole, 1);
+        check_grammar(&whole);
+        uint32_t at = whole.got_count / 2;
+        fill(&rest, i);
+        for (uint32_t k = 0; k < at; k++)
+            assert_int_equal(ids_push(&rest.ids, whole.got[k]), 0);
+        rest.output_max = OUTPUT - at;
+        run(&plain, &rest, 1);
+        assert_int_equal(rest.got_count, whole.got_count - at);
+        assert_memory_equal(rest.got, whole.got + at, rest.got_count * sizeof *rest.got);
+        assert_int_equal(rest.end, whole.end);
+        request_fini(&whole);
+        request_fini(&rest);
+    }
+    with_grammars = false;
 }
 
 /* An output cut after `at` tokens and continued by another engine ends like the whole one. */
@@ -492,11 +603,16 @@ static int generate_tests(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(t_every_road_the_same_tokens),
+        cmocka_unit_test(t_grammars_on_every_road),
         cmocka_unit_test(t_stop_strings_end_the_answer),
         cmocka_unit_test(t_continued_elsewhere),
+        cmocka_unit_test(t_grammar_continued_elsewhere),
         cmocka_unit_test(t_min_tokens_and_ignore_eos),
     };
-    const struct CMUnitTest shipped[] = { cmocka_unit_test(t_every_road_the_same_tokens) };
+    const struct CMUnitTest shipped[] = {
+        cmocka_unit_test(t_every_road_the_same_tokens),
+        cmocka_unit_test(t_grammars_on_every_road),
+    };
     int failed = cmocka_run_group_tests_name("random model", tests, setup_random, teardown);
     if (access(SHIPPED, R_OK) < 0) {
         print_message("no %s beside the tests: the random model alone was tried\n", SHIPPED);

@@ -130,6 +130,48 @@ static void prompts(void **state)
     }
 }
 
+/* Four ways of asking for a grammar give the same description. */
+static void takes_grammars(void **state)
+{
+    struct fixture *f = *state;
+    static const struct {
+        const char *member, *key, *text;
+        enum grammar_kind kind;
+    } rows[] = {
+        { "\"response_format\":{\"type\":\"text\"}", NULL, NULL, GRAMMAR_NONE },
+        { "\"grammar\":\"\"", NULL, NULL, GRAMMAR_NONE },
+        { "\"response_format\":{\"type\":\"json_object\"}", "response_format", "",
+          GRAMMAR_JSON_OBJECT },
+        { "\"response_format\":{\"json_schema\":{\"name\":\"n\",\"strict\":true,\"schema\":{\"a\": "
+          "1}},"
+          "\"type\":\"json_schema\"}",
+          "response_format.json_schema.schema", "{\"a\": 1}", GRAMMAR_JSON_SCHEMA },
+        { "\"response_format\":{\"type\":\"json_object\",\"schema\":{}}", "response_format.schema",
+          "{}", GRAMMAR_JSON_SCHEMA },
+        { "\"guided_json\":\"{\\\"a\\\":1}\"", "guided_json", "{\"a\":1}", GRAMMAR_JSON_SCHEMA },
+        { "\"json_schema\":{}", "json_schema", "{}", GRAMMAR_JSON_SCHEMA },
+        { "\"guided_regex\":\"a\\\\d\"", "guided_regex", "a\\d", GRAMMAR_REGEX },
+        { "\"regex\":\"x\"", "regex", "x", GRAMMAR_REGEX },
+        { "\"guided_choice\":[\"a\"]", "guided_choice", "[\"a\"]", GRAMMAR_CHOICE },
+        { "\"ebnf\":\"root ::= x\"", "ebnf", "root ::= x", GRAMMAR_GBNF },
+        { "\"structured_outputs\":{\"json\":null,\"choice\":[\"b\"],\"disable_any_whitespace\":"
+          "false}",
+          "structured_outputs.choice", "[\"b\"]", GRAMMAR_CHOICE },
+        { "\"structured_outputs\":{\"json_object\":true}", "structured_outputs.json_object", "",
+          GRAMMAR_JSON_OBJECT },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        char body[512];
+        snprintf(body, sizeof body, "{\"prompt\":\"x\",%s}", rows[i].member);
+        must_parse(f, OPENAI_COMPLETION, body);
+        const struct openai_request *q = &f->req;
+        bool same_key =
+            rows[i].key ? q->grammar_key && !strcmp(q->grammar_key, rows[i].key) : !q->grammar_key;
+        if (q->grammar.kind != rows[i].kind || !same_key) fail_msg("%s", body);
+        if (rows[i].key && !str_eq(q->grammar.text, str_from(rows[i].text))) fail_msg("%s", body);
+    }
+}
+
 /* The parser keeps the last texts by role that length predictors use. */
 static void tells_the_last_contents_of_roles(void **state)
 {
@@ -238,9 +280,16 @@ static void refuses_chat(void **state)
         { "{" M ",\"logprobs\":true}", "logprobs", "not served" },
         { "{" M ",\"top_logprobs\":3}", "top_logprobs", "not served" },
         { "{" M ",\"logit_bias\":{\"1\":2}}", "logit_bias", "not served" },
-        { "{" M ",\"response_format\":{\"type\":\"json_object\"}}", "response_format",
-          "not served" },
-        { "{" M ",\"guided_json\":{}}", "guided_json", "leave it out" },
+        { "{" M ",\"response_format\":{\"type\":\"xml\"}}", "response_format", "are served" },
+        { "{" M ",\"response_format\":{\"type\":\"json_schema\"}}", "response_format",
+          "schema is missing" },
+        { "{" M ",\"response_format\":7}", "response_format", "must be an object" },
+        { "{" M ",\"structured_outputs\":{\"structural_tag\":\"x\"}}", "structured_outputs",
+          "this is not" },
+        { "{" M ",\"guided_json\":7}", "guided_json", "must be a JSON Schema" },
+        { "{" M ",\"guided_choice\":\"a\"}", "guided_choice", "an array of strings" },
+        { "{" M ",\"guided_regex\":\"a\",\"grammar\":\"b\"}", "grammar", "give one" },
+        { "{" M ",\"structural_tag\":{}}", "structural_tag", "leave it out" },
         { "{" M ",\"tools\":{}}", "tools", "must be an array" },
         { "{" M ",\"tools\":[1]}", "tools", "objects only" },
         { "{" M ",\"tool_choice\":\"required\"}", "tool_choice", "a forced call is not" },
@@ -440,6 +489,7 @@ static int openai_tests(void)
         cmocka_unit_test(takes_a_full_chat_request),
         cmocka_unit_test(null_and_absent_are_defaults),
         cmocka_unit_test(prompts),
+        cmocka_unit_test(takes_grammars),
         cmocka_unit_test(tells_the_last_contents_of_roles),
         cmocka_unit_test(parts_become_one_string),
         cmocka_unit_test(refuses_chat),
@@ -714,6 +764,12 @@ static void absent_cached_tokens_are_not_zero(void **state)
 
 /* ---- requests for engines of other kinds ---- */
 
+#define FORWARD(engine, what, description, member)                    \
+    {                                                                 \
+        .model = { "m", 1 }, .kind = engine, .grammar_key = member,   \
+        .grammar = { what, { description, sizeof description - 1 } }, \
+    }
+
 static void requests_are_forwarded(void **state)
 {
     (void)state;
@@ -747,6 +803,34 @@ static void requests_are_forwarded(void **state)
           "{ \"new\\nkey\" : [1, {\"model\":\"inner\"}] }",
           { .model = { "m", 1 } },
           "{\"model\":\"m\",\"new\\nkey\":[1, {\"model\":\"inner\"}]}" },
+        { "a format that the engine knows goes on as it is",
+          "{\"response_format\":{\"type\":\"json_object\"}}",
+          FORWARD(ENGINE_SGLANG, GRAMMAR_JSON_OBJECT, "", "response_format"),
+          "{\"model\":\"m\",\"response_format\":{\"type\":\"json_object\"}}" },
+        { "vLLM's old name becomes the API's", "{\"guided_json\":{\"type\":\"null\"},\"n\":1}",
+          FORWARD(ENGINE_VLLM, GRAMMAR_JSON_SCHEMA, "{\"type\":\"null\"}", "guided_json"),
+          "{\"model\":\"m\",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{"
+          "\"name\":"
+          "\"output\",\"strict\":true,\"schema\":{\"type\":\"null\"}}},\"n\":1}" },
+        { "a regex for vLLM", "{\"regex\":\"a\\\\d\"}",
+          FORWARD(ENGINE_VLLM, GRAMMAR_REGEX, "a\\d", "regex"),
+          "{\"model\":\"m\",\"structured_outputs\":{\"regex\":\"a\\\\d\"}}" },
+        { "a regex for SGLang", "{\"structured_outputs\":{\"regex\":\"a\"}}",
+          FORWARD(ENGINE_SGLANG, GRAMMAR_REGEX, "a", "structured_outputs.regex"),
+          "{\"model\":\"m\",\"regex\":\"a\"}" },
+        { "a choice for SGLang is a regex", "{\"guided_choice\":[\"a.b\",\"c\"]}",
+          FORWARD(ENGINE_SGLANG, GRAMMAR_CHOICE, "[\"a.b\",\"c\"]", "guided_choice"),
+          "{\"model\":\"m\",\"regex\":\"(a\\\\.b|c)\"}" },
+        { "a choice for llama-server is a grammar", "{\"guided_choice\":[\"a\\\"b\",\"c\"]}",
+          FORWARD(ENGINE_LLAMA_SERVER, GRAMMAR_CHOICE, "[\"a\\\"b\",\"c\"]", "guided_choice"),
+          "{\"model\":\"m\",\"grammar\":\"root ::= \\\"a\\\\\\\"b\\\" | \\\"c\\\"\"}" },
+        { "a grammar for SGLang", "{\"grammar\":\"root ::= x\"}",
+          FORWARD(ENGINE_SGLANG, GRAMMAR_GBNF, "root ::= x", "grammar"),
+          "{\"model\":\"m\",\"ebnf\":\"root ::= x\"}" },
+        { "a regex for llama-server", "{\"regex\":\"a\"}",
+          FORWARD(ENGINE_LLAMA_SERVER, GRAMMAR_REGEX, "a", "regex"), NULL },
+        { "a choice for a server of the API alone", "{\"guided_choice\":[\"a\"]}",
+          FORWARD(ENGINE_OPENAI, GRAMMAR_CHOICE, "[\"a\"]", "guided_choice"), NULL },
         { "no object", "[1]", { .model = { "m", 1 } }, NULL },
         { "cut", "{\"a\":", { .model = { "m", 1 } }, NULL },
     };

@@ -334,10 +334,19 @@ static void members_arrive(void **state)
         "\"predicted_p50\":50,\"predicted_p90\":90,\"predicted_mean\":60,\"has_rank\":true,"
         "\"rank\":-1.5,\"group\":\"00000000000000ff\",\"weight\":3,\"goes_on\":true,"
         "\"kv_host\":\"h\",\"kv_port\":8200,\"kv_tls\":true}");
-    struct generate_request g = { 0 };
+    struct generate_request g = { 0 }, with = wire_generate;
     assert_int_equal(generate_decode(buf_view(&text), &arena, &g, NULL), 0);
     assert_memory_equal(g.ids, wire_generate.ids, 4 * sizeof *g.ids);
     assert_true(str_eq(g.stop[1], wire_generate.stop[1]) && g.sampling.seed == UINT64_MAX);
+    assert_int_equal(g.grammar.kind, GRAMMAR_NONE);
+
+    /* A grammar has a version of its own, so that an engine that knows none refuses the call. */
+    buf_clear(&text);
+    with.grammar = (struct grammar_spec){ GRAMMAR_REGEX, STR("a\"b") };
+    generate_encode(&with, &text);
+    assert_non_null(strstr(text.data, "{\"v\":3,"));
+    assert_int_equal(generate_decode(buf_view(&text), &arena, &g, NULL), 0);
+    assert_true(g.grammar.kind == GRAMMAR_REGEX && str_eq(g.grammar.text, with.grammar.text));
 
     buf_clear(&text);
     block_event_encode(&wire_change, &text);

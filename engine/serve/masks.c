@@ -1,0 +1,211 @@
+/* masks.c - hands batches of matchers to one thread, and shares machines by the digest of their grammar.
+ *
+ * A mask that cannot be made here is not missing: the sampler asks for it again and gets the error. The
+ * thread sleeps on a condition; a step without new masks never wakes it. */
+#include "engine/serve/masks.h"
+
+#include "base/core/bits.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+struct shared_machine {
+    struct list link; /* in `used` or `idle` */
+    uint8_t key[SHA256_BYTES];
+    struct machine *machine;
+    uint32_t users;
+};
+
+struct masks {
+    const struct vocab *vocab;
+    uint32_t vocab_size;
+    pthread_t thread;
+    pthread_mutex_t lock; /* guards all up to `busy` */
+    pthread_cond_t wake, done;
+    bool stop, built;
+    int build_rc;
+    struct token_trie *trie;        /* with `built` */
+    struct matcher *const *matcher; /* to do; NULL: nothing */
+    uint32_t count;
+    bool busy;
+
+    /* device thread only */
+    struct list used, idle; /* idle: the latest used first */
+    uint32_t idle_count;
+};
+
+static int build_trie(struct masks *m, struct token_trie **ret)
+{
+    struct str *bytes = calloc((size_t)m->vocab_size + 1, sizeof *bytes);
+    if (!bytes) return -ENOMEM;
+    for (uint32_t id = 0; id < m->vocab_size; id++) {
+        enum token_type type = vocab_type(m->vocab, id);
+        bool is_text = type == TOKEN_NORMAL || type == TOKEN_USER_DEFINED || type == TOKEN_BYTE;
+        if (is_text) bytes[id] = vocab_bytes(m->vocab, id);
+    }
+    int rc = token_trie_new(bytes, m->vocab_size, ret);
+    free(bytes);
+    return rc;
+}
+
+static void *masks_main(void *arg)
+{
+    struct masks *m = arg;
+    struct token_trie *trie = NULL;
+    int rc = build_trie(m, &trie);
+    pthread_mutex_lock(&m->lock);
+    m->trie = trie;
+    m->build_rc = rc;
+    m->built = true;
+    pthread_cond_signal(&m->done);
+    for (;;) {
+        while (!m->stop && !m->busy)
+            pthread_cond_wait(&m->wake, &m->lock);
+        if (m->stop) break;
+        pthread_mutex_unlock(&m->lock);
+        const uint64_t *unread;
+        for (uint32_t i = 0; i < m->count; i++)
+            (void)matcher_mask(m->matcher[i], &unread);
+        pthread_mutex_lock(&m->lock);
+        m->busy = false;
+        pthread_cond_signal(&m->done);
+    }
+    pthread_mutex_unlock(&m->lock);
+    return NULL;
+}
+
+int masks_new(const struct vocab *vocab, uint32_t vocab_size, struct masks **ret, struct err *err)
+{
+    struct masks *m = calloc(1, sizeof *m);
+    if (!m) return -ENOMEM;
+    m->vocab = vocab;
+    m->vocab_size = vocab_size;
+    list_init(&m->used);
+    list_init(&m->idle);
+    pthread_mutex_init(&m->lock, NULL);
+    pthread_cond_init(&m->wake, NULL);
+    pthread_cond_init(&m->done, NULL);
+    int rc = -pthread_create(&m->thread, NULL, masks_main, m);
+    if (rc < 0) {
+        free(m);
+        return err_set(err, rc, "cannot start the mask thread: %s", err_text(NULL, rc));
+    }
+    *ret = m;
+    return 0;
+}
+
+static void free_all(struct list *list)
+{
+    LIST_EACH_SAFE (list, node) {
+        struct shared_machine *s = CONTAINER_OF(node, struct shared_machine, link);
+        machine_free(s->machine);
+        free(s);
+    }
+}
+
+void masks_free(struct masks *m)
+{
+    if (!m) return;
+    pthread_mutex_lock(&m->lock);
+    m->stop = true;
+    pthread_cond_signal(&m->wake);
+    pthread_mutex_unlock(&m->lock);
+    pthread_join(m->thread, NULL);
+    free_all(&m->used);
+    free_all(&m->idle);
+    token_trie_free(m->trie);
+    pthread_mutex_destroy(&m->lock);
+    pthread_cond_destroy(&m->wake);
+    pthread_cond_destroy(&m->done);
+    free(m);
+}
+
+static int wait_for_trie(struct masks *m)
+{
+    pthread_mutex_lock(&m->lock);
+    while (!m->built)
+        pthread_cond_wait(&m->done, &m->lock);
+    pthread_mutex_unlock(&m->lock);
+    return m->build_rc;
+}
+
+static struct shared_machine *find(struct list *list, const uint8_t *key)
+{
+    LIST_EACH (list, node) {
+        struct shared_machine *s = CONTAINER_OF(node, struct shared_machine, link);
+        if (memcmp(s->key, key, SHA256_BYTES) == 0) return s;
+    }
+    return NULL;
+}
+
+static int make(struct masks *m, const uint8_t *key, struct grammar **grammar,
+                struct shared_machine **ret)
+{
+    struct shared_machine *s = calloc(1, sizeof *s);
+    int rc = s ? wait_for_trie(m) : -ENOMEM;
+    if (rc == 0) rc = machine_new(*grammar, m->trie, &s->machine);
+    if (rc < 0) {
+        free(s);
+        return rc;
+    }
+    *grammar = NULL;
+    memcpy(s->key, key, SHA256_BYTES);
+    list_push_back(&m->used, &s->link);
+    *ret = s;
+    return 0;
+}
+
+int masks_open(struct masks *m, const uint8_t key[SHA256_BYTES], struct grammar **grammar,
+               struct machine **ret)
+{
+    struct shared_machine *s = find(&m->used, key);
+    int rc = 0;
+    if (!s && (s = find(&m->idle, key))) {
+        list_remove(&s->link);
+        list_push_back(&m->used, &s->link);
+        m->idle_count--;
+    }
+    if (!s) rc = make(m, key, grammar, &s);
+    grammar_free(*grammar);
+    *grammar = NULL;
+    if (rc < 0) return rc;
+    s->users++;
+    *ret = s->machine;
+    return 0;
+}
+
+void masks_close(struct masks *m, struct machine *machine)
+{
+    LIST_EACH_SAFE (&m->used, node) {
+        struct shared_machine *s = CONTAINER_OF(node, struct shared_machine, link);
+        if (s->machine != machine || --s->users > 0) continue;
+        list_remove(&s->link);
+        list_push_front(&m->idle, &s->link);
+        m->idle_count++;
+    }
+    if (m->idle_count <= MASKS_IDLE_MAX) return;
+    struct shared_machine *oldest = CONTAINER_OF(m->idle.prev, struct shared_machine, link);
+    list_remove(&oldest->link);
+    m->idle_count--;
+    machine_free(oldest->machine);
+    free(oldest);
+}
+
+void masks_begin(struct masks *m, struct matcher *const *matcher, uint32_t count)
+{
+    if (count == 0) return;
+    pthread_mutex_lock(&m->lock);
+    m->matcher = matcher;
+    m->count = count;
+    m->busy = true;
+    pthread_cond_signal(&m->wake);
+    pthread_mutex_unlock(&m->lock);
+}
+
+void masks_wait(struct masks *m)
+{
+    pthread_mutex_lock(&m->lock);
+    while (m->busy)
+        pthread_cond_wait(&m->done, &m->lock);
+    pthread_mutex_unlock(&m->lock);
+}

@@ -1,0 +1,33 @@
+/* masks.h - keeps the machines of grammars, and makes token masks on a thread beside the step.
+ *
+ * Layer:    engine/serve (base/grammar, base/text)
+ * Threads:  the device thread, and a thread of its own, which touches machines only between masks_begin and
+ *           masks_wait; the device thread touches none then
+ * Lifetime: the vocabulary outlives it; masks_free after the last matcher
+ *
+ * Requests with equal descriptions share a machine, and so the masks made so far. A machine that no request
+ * uses is kept for the next one, MASKS_IDLE_MAX of them, the latest used. The tree of the vocabulary is
+ * built by the thread at its start.
+ */
+#pragma once
+#include "base/core/hash.h"
+#include "base/grammar/matcher.h"
+#include "base/text/vocab.h"
+
+#define MASKS_IDLE_MAX 16
+
+struct masks;
+
+/* `vocab_size`: of the model's logits; ids without a text are allowed by no grammar. */
+int masks_new(const struct vocab *vocab, uint32_t vocab_size, struct masks **ret, struct err *err);
+void masks_free(struct masks *m);
+
+/* Finds the machine of `key`, or makes it of *grammar, which is taken in both cases (and set to NULL).
+ * Waits for the tree. -ENOMEM, -E2BIG. */
+int masks_open(struct masks *m, const uint8_t key[SHA256_BYTES], struct grammar **grammar,
+               struct machine **ret);
+void masks_close(struct masks *m, struct machine *machine); /* its matchers have ended */
+
+/* Starts to make the masks of the matchers; the array stays as it is until masks_wait. */
+void masks_begin(struct masks *m, struct matcher *const *matcher, uint32_t count);
+void masks_wait(struct masks *m); /* returns at once where none was begun */
