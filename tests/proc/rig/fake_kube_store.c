@@ -14,6 +14,7 @@ static struct str member(struct str json, struct str name)
 {
     struct json_reader r;
     struct str value = { 0 };
+    if (json.len == 0) return value;
     json_reader_init(&r, json);
     if (json_next(&r) != JSON_OBJECT) return value;
     while (json_next(&r) == JSON_KEY) {
