@@ -53,7 +53,17 @@ ALWAYS_INLINE size_t dot_at(const struct dot_call *c, uint32_t t, size_t block)
     return (size_t)t * c->stride + block;
 }
 
-ALWAYS_INLINE __m256i dot_low_bits(__m256i v, uint32_t shift, char mask)
+ALWAYS_INLINE __m256i dot_low(__m256i v)
+{
+    return _mm256_and_si256(v, _mm256_set1_epi8(15));
+}
+
+ALWAYS_INLINE __m256i dot_high(__m256i v)
+{
+    return dot_low(_mm256_srli_epi16(v, 4));
+}
+
+ALWAYS_INLINE __m256i dot_bits(__m256i v, uint32_t shift, char mask)
 {
     return _mm256_and_si256(_mm256_srl_epi16(v, _mm_cvtsi32_si128((int)shift)),
                             _mm256_set1_epi8(mask));
@@ -77,7 +87,7 @@ ALWAYS_INLINE void dot_q4_0(const struct dot_call *c, dot_sums acc, uint32_t h, 
     UNROLL
     for (uint32_t j = 0; j < 4; j++) {
         __m256i w = dot_load(at + TILE_ROWS * 2 + ((size_t)j * TILE_ROWS + h * DOT_ROWS) * 4);
-        __m256i low = dot_low_bits(w, 0, 15), high = dot_low_bits(w, 4, 15);
+        __m256i low = dot_low(w), high = dot_high(w);
         UNROLL
         for (uint32_t t = 0; t < tokens; t++) {
             size_t k = block * QUANT_BLOCK + (size_t)j * 4;
@@ -135,7 +145,7 @@ ALWAYS_INLINE void dot_q4_k(const struct dot_call *c, dot_sums acc, uint32_t h, 
         UNROLL
         for (uint32_t j = 0; j < 8; j++) {
             __m256i w = dot_load(quants + ((size_t)(chunk * 8 + j) * TILE_ROWS + h * DOT_ROWS) * 4);
-            __m256i low = dot_low_bits(w, 0, 15), high = dot_low_bits(w, 4, 15);
+            __m256i low = dot_low(w), high = dot_high(w);
             UNROLL
             for (uint32_t t = 0; t < tokens; t++) {
                 size_t k = block * QUANT_SUPER + (size_t)chunk * 64 + (size_t)j * 4;
@@ -183,8 +193,8 @@ ALWAYS_INLINE void dot_q6_half(const struct dot_call *c, const char *low, const 
         UNROLL
         for (uint32_t i = 0; i < 2; i++) {
             size_t piece = (size_t)(j + i) * TILE_ROWS * 4;
-            __m256i top = dot_low_bits(dot_load(high + piece), quarter * 2, 3);
-            w[i] = dot_low_bits(dot_load(low + piece), quarter / 2 * 4, 15);
+            __m256i top = dot_bits(dot_load(high + piece), quarter * 2, 3);
+            w[i] = dot_bits(dot_load(low + piece), quarter / 2 * 4, 15);
             w[i] = _mm256_or_si256(w[i], _mm256_slli_epi16(top, 4));
         }
         UNROLL
@@ -247,8 +257,8 @@ ALWAYS_INLINE void dot_tile(const struct dot_call *c, dot_block_fn block, uint32
                             : _mm256_setzero_ps();
     }
     for (size_t b = 0; b < c->blocks * QUANT_BLOCK / elements; b++) {
-        for (uint32_t h = 0; h < TILE_ROWS / DOT_ROWS; h++)
-            block(c, acc, h, b, tokens);
+        block(c, acc, 0, b, tokens);
+        block(c, acc, 1, b, tokens);
     }
     UNROLL
     for (uint32_t t = 0; t < tokens; t++) {
