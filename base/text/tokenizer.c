@@ -319,7 +319,7 @@ static int encode_words(struct encoder *e, struct str text, size_t start, bool f
 /* Returns the first position from `at` where a marker may begin; in most vocabularies all begin with '<'. */
 static size_t next_start(const struct lexicon *l, struct str text, size_t at)
 {
-    if (l->count == 0) return text.len;
+    if (l->count == 0 || at >= text.len) return text.len;
     if (l->first_bytes == 1) {
         const char *found = memchr(text.data + at, l->first_byte, text.len - at);
         return found ? (size_t)(found - text.data) : text.len;
@@ -393,6 +393,7 @@ static int encode_stretch(struct encoder *e, struct str text, size_t start, bool
         s.text = buf_view(&e->normal.text);
         s.content = (struct content){ e->normal.content.data, e->normal.content.count };
     }
+    if (s.text.len == 0) return 0; /* the normalizer left nothing */
     return s.markers->count > 0 ? run_search(e, &s) : encode_words(e, s.text, 0, first);
 }
 

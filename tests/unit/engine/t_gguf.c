@@ -314,10 +314,7 @@ static void put_list(struct gguf_make *m, const char *key, uint32_t type, uint64
 
 static void put_bert(struct gguf_make *m)
 {
-    static const char *const tokens[] = { "[UNK]", "[CLS]", "[SEP]",
-                                          "\xE2\x96\x81"
-                                          "a",
-                                          "b" };
+    static const char *const tokens[] = { "[UNK]", "[CLS]", "[SEP]", "\xE2\x96\x81\x61", "b" };
     make_str(m, "tokenizer.ggml.model", "bert");
     put_list(m, "tokenizer.ggml.tokens", GGUF_STRING, COUNT_OF(tokens));
     for (size_t i = 0; i < COUNT_OF(tokens); i++)
@@ -331,15 +328,8 @@ static void put_bert(struct gguf_make *m)
  * named, as the kind has them. */
 static void put_llama(struct gguf_make *m)
 {
-    static const char *const tokens[] = { "<unk>",
-                                          "<s>",
-                                          "</s>",
-                                          "a",
-                                          "ab",
-                                          "b",
-                                          "\xE2\x96\x81",
-                                          "\xE2\x96\x81"
-                                          "a" };
+    static const char *const tokens[] = { "<unk>", "<s>", "</s>",         "a",
+                                          "ab",    "b",   "\xE2\x96\x81", "\xE2\x96\x81\x61" };
     static const float scores[] = { 0, 0, 0, -9, -1, -9, -9, -2 };
     make_str(m, "tokenizer.ggml.model", "llama");
     put_list(m, "tokenizer.ggml.tokens", GGUF_STRING, COUNT_OF(tokens));
@@ -371,8 +361,7 @@ static void kinds_follow_their_switches(void **state)
     } rows[] = {
         { "BERT: between its two tokens, without case and accents",
           put_bert,
-          "\xC3\x81"
-          "b A",
+          "\xC3\x81\x62 A",
           { 1, 3, 4, 3, 2 },
           5 },
         { "the best score first: ab, though U+2581 a comes before",

@@ -255,7 +255,7 @@ static void check_cost(const char *path)
     for (size_t i = 0; i < COUNT_OF(fills); i++) {
         CLEANUP(buf_fini) struct buf text = { 0 };
         CLEANUP(ids_fini) struct ids ids = { 0 };
-        while (text.len < (1 << 18))
+        while (text.len < (1 << 17))
             buf_text(&text, fills[i]);
         work_units = 0;
         assert_int_equal(tokenizer_encode(v, buf_view(&text), true, &ids, NULL), 0);
