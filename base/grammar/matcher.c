@@ -37,6 +37,7 @@ struct set {
     uint32_t from, count; /* in pair[] */
     uint32_t steps;       /* index + 1 of its steps; 0: none yet */
     uint32_t mask;        /* index + 1 of its mask; 0: none yet */
+    uint32_t depth;       /* return sets below it, at most */
 };
 
 /* What a machine has learned; dropped as a whole. */
@@ -62,6 +63,7 @@ struct machine {
     const struct token_trie *trie;
     struct list matchers;
     struct sets sets;
+    uint32_t sets_full, pairs_full; /* counts beyond which all is dropped */
     uint16_t (*steps)[256];
     uint32_t steps_count, steps_cap;
     uint64_t **mask; /* each of mask_words */
@@ -137,11 +139,14 @@ static int64_t set_of(struct sets *s, struct pair *pair, uint32_t count)
             (kept == 0 || memcmp(&s->pair[set->from], pair, kept * sizeof *pair) == 0))
             return s->table[at] - 1;
     }
-    if (s->count == MACHINE_SETS_MAX) return -E2BIG;
+    uint32_t depth = 0;
+    for (uint32_t i = 0; i < kept; i++)
+        if (pair[i].place != END) depth = max_u32(depth, s->set[pair[i].back].depth + 1);
+    if (s->count == MACHINE_SETS_MAX || depth > MACHINE_DEPTH_MAX) return -E2BIG;
     int rc = pair_room(s, kept);
     if (rc < 0) return rc;
     if (kept > 0) memcpy(&s->pair[s->pair_count], pair, kept * sizeof *pair);
-    s->set[s->count] = (struct set){ .from = s->pair_count, .count = kept };
+    s->set[s->count] = (struct set){ .from = s->pair_count, .count = kept, .depth = depth };
     s->pair_count += kept;
     s->table[at] = ++s->count;
     return s->count - 1;
@@ -365,6 +370,14 @@ static int64_t copy_set(const struct sets *from, struct sets *to, uint32_t id, u
     return rc;
 }
 
+/* Half of what is free now may be filled before the next drop, so that drops stay few when the outputs in
+ * progress take much of the tables. */
+static void set_full(struct machine *m)
+{
+    m->sets_full = m->sets.count + (MACHINE_SETS_MAX - m->sets.count) / 2;
+    m->pairs_full = m->sets.pair_count + (MACHINE_PAIRS_MAX - m->sets.pair_count) / 2;
+}
+
 /* Drops steps and masks, and all states and return sets but those that matchers are in. */
 static int drop(struct machine *m)
 {
@@ -385,6 +398,7 @@ static int drop(struct machine *m)
         sets_fini(&m->sets);
         m->sets = fresh;
         m->steps_count = m->mask_count = 0;
+        set_full(m);
         m->stats.drops++;
     } else {
         sets_fini(&fresh);
@@ -393,12 +407,10 @@ static int drop(struct machine *m)
     return rc < 0 ? (int)rc : 0;
 }
 
-/* Makes room before a call that may add states: after it at least half of each table is free, or the
- * outputs in progress need the rest. */
+/* Makes room before a call that may add states. */
 static int make_room(struct machine *m)
 {
-    bool full = m->sets.count > MACHINE_SETS_MAX / 2 ||
-                m->sets.pair_count > MACHINE_PAIRS_MAX / 2 ||
+    bool full = m->sets.count > m->sets_full || m->sets.pair_count > m->pairs_full ||
                 m->steps_count > MACHINE_STEPS_MAX / 2;
     return full ? drop(m) : 0;
 }
@@ -439,6 +451,7 @@ int machine_new(struct grammar *g_owned, const struct token_trie *trie, struct m
     if (!m) return -ENOMEM;
     m->g = g_owned;
     list_init(&m->matchers);
+    set_full(m);
     int rc = sets_init(&m->sets);
     if (rc == 0) rc = scratch_init(m);
     if (rc == 0 && trie) rc = masks_init(m, trie);

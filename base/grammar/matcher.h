@@ -15,17 +15,19 @@
  * them). States are made at their first use and kept, so a step that was taken before is one look-up.
  *
  * Every table is bounded. When they are half full between two calls, all is dropped but the states in
- * use. A grammar that needs more at once is given up with -E2BIG.
+ * use, and again when half of the rest is. An output that needs more is given up with -E2BIG; one alone
+ * cannot fill the tables by its depth, so others of the machine go on.
  */
 #pragma once
 #include "base/core/list.h"
 #include "base/grammar/grammar.h"
 #include "base/grammar/token_trie.h"
 
-#define MACHINE_SETS_MAX 16384       /* states and return sets */
+#define MACHINE_SETS_MAX 32768       /* states and return sets */
 #define MACHINE_PAIRS_MAX (1u << 18) /* in all of them: 2 MiB */
 #define MACHINE_SET_PAIRS_MAX 4096   /* in one: ways at once */
 #define MACHINE_STEPS_MAX 8192       /* states whose steps are kept: 512 bytes each */
+#define MACHINE_DEPTH_MAX 1024       /* rules that one output has entered and not left */
 #define MACHINE_MASK_BYTES_MAX (2u << 20)
 
 struct machine;

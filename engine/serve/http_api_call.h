@@ -7,7 +7,6 @@
  *     http_api_call.c   one generating request: its job, its stream, its end
  *     http_api_fleet.c  /internal/..., streams of block events
  *     http_api_kv.c     pages of the prefix cache for peers
- *
  * Layer:   engine/serve, private to http_api*.c
  * Threads: the loop's
  */
@@ -167,8 +166,8 @@ struct call_ask {
     const struct str *stop;
     uint32_t stop_count;
     bool ignore_eos;
-    struct grammar **grammar;                /* taken where not NULL; *grammar NULL: none */
-    const struct grammar_spec *grammar_spec; /* its description */
+    struct grammar **grammar; /* taken where not NULL; *grammar NULL: none */
+    const struct grammar_spec *grammar_spec;
     struct str tenant;
     bool goes_on;
     bool entered;       /* before a drain began, which then waits for it */
