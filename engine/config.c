@@ -153,6 +153,8 @@ const struct config_section engine_section = {
 
 struct str engine_model_name(struct str path)
 {
+    while (path.len > 1 && path.data[path.len - 1] == '/') /* of a folder */
+        path.len--;
     size_t from = path.len;
     while (from > 0 && path.data[from - 1] != '/')
         from--;
