@@ -21,7 +21,10 @@ struct inspect_options {
 #define AT(member) .offset = offsetof(struct inspect_options, member)
 static const struct config_field rows[] = { REMOTE_OUTPUT_ROW(struct inspect_options, output) };
 static const struct opt_positional positionals[] = {
-    { .name = "FILE", .required = true, AT(file), .about = "GGUF file, or folder of safetensors." },
+    { .name = "FILE",
+      .required = true,
+      AT(file),
+      .about = "GGUF file, or folder in Hugging Face's format." },
 };
 static const struct config_record record = CONFIG_RECORD_OF(struct inspect_options, rows);
 static const struct opt_command usage = {
