@@ -13,8 +13,9 @@ const struct expr *schema_value_expr(struct schema *s, const struct source *sour
 /* ---- schema_scalar.c ---- */
 
 const struct expr *schema_quoted(struct builder *b, const struct expr *x);
-uint32_t
-schema_repeat_bound(uint64_t most); /* as the upper bound of a repetition; UINT64_MAX: none */
+
+/* Returns the upper bound of a repetition; UINT64_MAX is none. */
+uint32_t schema_repeat_bound(uint64_t most);
 
 const struct expr *schema_string_expr(struct schema *s, const struct shape *shape);
 
