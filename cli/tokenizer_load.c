@@ -1,21 +1,16 @@
 /* tokenizer_load.c - makes the bundle of a model as an engine of ours makes it: equal models then have
- * equal digests, so that prefixes are predicted alike for engines of several kinds.
- *
- * A folder of a Hugging Face repository has its weights in *.safetensors; their digest is the one of the
- * digests of all such files, in the order of their names. */
+ * equal digests, so that prefixes are predicted alike for engines of several kinds. */
 #include "cli/tokenizer_load.h"
 
 #include "base/core/own.h"
 #include "base/io/file.h"
-#include "base/text/tokenizer_json.h"
 #include "engine/model/gguf_shards.h"
+#include "engine/model/hf_folder.h"
 #include "engine/model/vocab_gguf.h"
 
 #include <errno.h>
-#include <glob.h>
 #include <limits.h>
 #include <stdio.h>
-#include <sys/stat.h>
 
 #define JSON_NAME "tokenizer.json"
 
@@ -52,80 +47,6 @@ static int read_gguf(const char *path, struct parts *p, char *weights, struct er
     return rc;
 }
 
-/* ---- a folder of a Hugging Face repository ---- */
-
-static int read_beside(const char *folder, const char *name, size_t max, bool needed,
-                       struct buf *out, struct err *err)
-{
-    char path[PATH_MAX];
-    int len = snprintf(path, sizeof path, "%s/%s", folder, name);
-    if (len < 0 || (size_t)len >= sizeof path)
-        return err_set(err, -ENAMETOOLONG, "%s: the path is too long", folder);
-    buf_init(out, max + 1);
-    int rc = file_read(path, max, out, err);
-    return rc == -ENOENT && !needed ? 0 : rc;
-}
-
-static int read_folder(const char *folder, struct parts *p, struct err *err)
-{
-    CLEANUP(buf_fini) struct buf tokenizer = { 0 };
-    CLEANUP(buf_fini) struct buf config = { 0 };
-    CLEANUP(buf_fini) struct buf template = { 0 };
-    int rc = read_beside(folder, JSON_NAME, TOKENIZER_JSON_BYTES_MAX, true, &tokenizer, err);
-    if (rc == 0)
-        rc = read_beside(folder, "tokenizer_config.json", TOKENIZER_CONFIG_BYTES_MAX, false,
-                         &config, err);
-    if (rc == 0)
-        rc = read_beside(folder, "chat_template.jinja", CHAT_TEMPLATE_BYTES_MAX, false, &template,
-                         err);
-    if (rc < 0) return rc;
-    const struct tokenizer_texts texts = { buf_view(&tokenizer), buf_view(&config),
-                                           buf_view(&template) };
-    rc = tokenizer_json_load(&texts, &p->vocab, &p->template, err);
-    return rc < 0 ? err_prefix(err, rc, "%s", folder) : 0;
-}
-
-static int digest_files(const glob_t *found, const char *folder, char *ret, struct err *err)
-{
-    CLEANUP(buf_fini) struct buf all = { 0 };
-    uint8_t digest[SHA256_BYTES];
-    for (size_t i = 0; i < found->gl_pathc; i++) {
-        CLEANUP(gguf_file_close) struct gguf_file file = { .fd = -1 };
-        char one[SHA256_HEX + 1];
-        int rc = gguf_file_open(found->gl_pathv[i], &file, err);
-        if (rc == 0) rc = gguf_digest(&file.source, one, err);
-        if (rc < 0) return rc;
-        buf_text(&all, one);
-    }
-    if (all.rc < 0) return err_set(err, all.rc, "%s: no memory for the digests", folder);
-    sha256(all.data, all.len, digest);
-    hex_from(digest, sizeof digest, ret);
-    return 0;
-}
-
-static int digest_folder(const char *folder, char *ret, struct err *err)
-{
-    char pattern[PATH_MAX];
-    glob_t found;
-    int len = snprintf(pattern, sizeof pattern, "%s/*.safetensors", folder);
-    if (len < 0 || (size_t)len >= sizeof pattern)
-        return err_set(err, -ENAMETOOLONG, "%s: the path is too long", folder);
-    if (glob(pattern, 0, NULL, &found) != 0)
-        return err_set(err, -ENOENT,
-                       "%s: no *.safetensors, whose digest names the model; give the folder of the "
-                       "whole repository",
-                       folder);
-    int rc = digest_files(&found, folder, ret, err);
-    globfree(&found);
-    return rc;
-}
-
-static bool is_folder(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
 /* ---- all of them ---- */
 
 static int seal(struct parts *p, struct tokenizer_source *t, struct err *err)
@@ -140,8 +61,9 @@ static int load_model(const char *path, bool folder, struct tokenizer_source *re
 {
     CLEANUP(tokenizer_source_fini) struct tokenizer_source t = { 0 };
     CLEANUP(parts_fini) struct parts p = { 0 };
-    int rc = folder ? read_folder(path, &p, err) : read_gguf(path, &p, t.weights, err);
-    if (rc == 0 && folder) rc = digest_folder(path, t.weights, err);
+    int rc = folder ? hf_folder_tokenizer(path, &p.vocab, &p.template, err)
+                    : read_gguf(path, &p, t.weights, err);
+    if (rc == 0 && folder) rc = hf_folder_digest(path, t.weights, err);
     if (rc == 0) rc = seal(&p, &t, err);
     if (rc < 0) return rc;
     *ret = t;
@@ -159,7 +81,7 @@ static int load_file(const char *path, struct tokenizer_source *ret, struct err 
 
 int tokenizer_load(const char *path, struct tokenizer_source *ret, struct err *err)
 {
-    const bool folder = is_folder(path);
+    const bool folder = hf_folder_is(path);
     if (folder || str_ends(str_from(path), STR(".gguf"))) return load_model(path, folder, ret, err);
     return load_file(path, ret, err);
 }
@@ -181,13 +103,13 @@ int tokenizer_read(const char *path, struct vocab **ret, struct chat_template **
     CLEANUP(parts_fini) struct parts p = { 0 };
     const struct str name = str_from(path), json = STR("/" JSON_NAME);
     int rc;
-    if (is_folder(path)) {
-        rc = read_folder(path, &p, err);
+    if (hf_folder_is(path)) {
+        rc = hf_folder_tokenizer(path, &p.vocab, &p.template, err);
     } else if (str_eq(name, STR(JSON_NAME)) || str_ends(name, json)) {
         char folder[PATH_MAX];
         size_t len = str_ends(name, json) ? name.len - json.len : 0;
         snprintf(folder, sizeof folder, "%.*s", (int)(len ? len : 1), len ? path : ".");
-        rc = read_folder(folder, &p, err);
+        rc = hf_folder_tokenizer(folder, &p.vocab, &p.template, err);
     } else {
         rc = str_ends(name, STR(".gguf")) ? read_gguf(path, &p, NULL, err)
                                           : read_bundle(path, &p, err);

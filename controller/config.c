@@ -181,7 +181,7 @@ static const struct config_field service_rows[] = {
     { .name = "name", .type = CONFIG_TEXT, .required = true, NAME, IN(service_section, name),
       .about = "Name of the service: the model that clients ask for." },
     { .name = "model", .type = CONFIG_TEXT, .required = true, IN(service_section, model),
-      .about = "Path of the GGUF file." },
+      .about = "GGUF file, or folder in Hugging Face's format." },
     { .name = "slo_ttft", .type = CONFIG_DURATION, .default_text = "2s", .min = 1000, .max = 36e8,
       LIVE(service_section, slo_ttft_us), .about = "SLO of the time to the first token." },
     { .name = "slo_tpot", .type = CONFIG_DURATION, .default_text = "200ms", .min = 100, .max = 36e8,

@@ -12,7 +12,7 @@ static const char *const kv_names[] = { "f16", "f32", NULL }; /* in the order of
 // clang-format off
 static const struct config_field rows[] = {
     { .name = "model", .type = CONFIG_TEXT, .required = true, AT(model),
-      .about = "Path of the GGUF file." },
+      .about = "GGUF file, or folder in Hugging Face's format (config.json, *.safetensors, tokenizer.json)." },
     { .name = "listen", .type = CONFIG_TEXT, .default_text = "127.0.0.1:8200", AT(listen),
       .about = "Address and port; beyond loopback a secret or API keys are required." },
     { .name = "served_model_name", .type = CONFIG_TEXT, .max = 256, AT(served_model_name),
@@ -153,6 +153,8 @@ const struct config_section engine_section = {
 
 struct str engine_model_name(struct str path)
 {
+    while (path.len > 1 && path.data[path.len - 1] == '/') /* of a folder */
+        path.len--;
     size_t from = path.len;
     while (from > 0 && path.data[from - 1] != '/')
         from--;

@@ -66,9 +66,10 @@ static bool grammar_is_over(const struct request *r)
 static bool is_complete(struct request *r, bool broken)
 {
     if (leg_generated(r) == 0) return false;
-    const struct vocab_special *special = vocab_special(r->client.bundle->bundle.vocab);
-    uint32_t last = r->client.ids.data[r->client.ids.count - 1];
-    bool ended = !r->client.api.ignore_eos && (last == special->eos || last == special->eot);
+    const uint32_t *ends, last = r->client.ids.data[r->client.ids.count - 1];
+    bool ended = false;
+    for (size_t n = vocab_ends(r->client.bundle->bundle.vocab, &ends); n > 0; n--)
+        ended = ended || (!r->client.api.ignore_eos && last == ends[n - 1]);
     if (ended || (broken && grammar_is_over(r))) {
         r->client.finish = FINISH_STOP;
         return true;

@@ -1,6 +1,6 @@
 /* bundle.c - writes and reads the blob: a header, the vocabulary (vocab_write), the template, a checksum.
  *
- *     "MUSTERTB"  u32 version
+ *     "MUSTERTB"  u32 version                               2; 3 for a model with further ends
  *     str kind, str pre                                     str: u32 length, bytes
  *     u32 tokens   { str text }[tokens]  { u8 type }[tokens]  { u8 added }[tokens]
  *     u32 scores   { f64 }[scores]                          0 or tokens
@@ -9,6 +9,7 @@
  *     u32 flags   rules normal, rules cut, rules decode     rules: u32 count, { u8 kind, flags,
  *     str continuing   u32 word_chars_max                       behavior, str a, str b }[count]
  *     u32 before   { u32 id }[before]   u32 after   { u32 id }[after]
+ *     u32 ends   { u32 id }[ends]                           version 3 only: beside eos and eot
  *     u32 has_template   str source
  *     sha256 of everything before
  *
@@ -36,7 +37,8 @@ int bundle_encode(const struct vocab *v, const struct chat_template *t, struct b
 {
     size_t start = out->len;
     buf_append(out, magic, sizeof magic);
-    buf_u32(out, BUNDLE_VERSION);
+    /* A model that version 2 can hold keeps its digest, and older routers read it. */
+    buf_u32(out, v->end_count > v->special_ends ? BUNDLE_VERSION : BUNDLE_VERSION_MIN);
     vocab_write(v, out);
     struct str source = t ? chat_template_source(t) : (struct str){ 0 };
     buf_u32(out, t != NULL);
@@ -143,6 +145,15 @@ static void get_frame(struct source *s, uint32_t ids[VOCAB_FRAME_MAX], uint32_t 
     *ret_count = s->failed ? 0 : count;
 }
 
+static void get_ends(struct source *s, struct vocab_parts *p)
+{
+    uint32_t count = get_count(s, 4);
+    if (count == 0 || count > VOCAB_ENDS_MAX) s->failed = true; /* none is written as version 2 */
+    for (uint32_t i = 0; i < count && !s->failed; i++)
+        p->ends[i] = get_u32(s);
+    p->end_count = s->failed ? 0 : count;
+}
+
 static int get_tokens(struct source *s, struct arena *arena, struct vocab_parts *p)
 {
     p->token_count = get_count(s, 6);
@@ -158,7 +169,7 @@ static int get_tokens(struct source *s, struct arena *arena, struct vocab_parts 
     return 0;
 }
 
-static int get_parts(struct source *s, struct arena *arena, struct vocab_parts *p)
+static int get_parts(struct source *s, struct arena *arena, uint32_t version, struct vocab_parts *p)
 {
     void *scores, *merges;
     p->kind = get_str(s);
@@ -188,6 +199,7 @@ static int get_parts(struct source *s, struct arena *arena, struct vocab_parts *
     p->word_chars_max = get_u32(s);
     get_frame(s, p->before, &p->before_count);
     get_frame(s, p->after, &p->after_count);
+    if (version > BUNDLE_VERSION_MIN) get_ends(s, p);
     return s->failed ? -EINVAL : 0;
 }
 
@@ -200,9 +212,9 @@ static int check_frame(struct str bytes, const char *expected_digest, struct bun
     if (bytes.len < sizeof magic + 4 + SHA256_BYTES || memcmp(bytes.data, magic, sizeof magic) != 0)
         return err_set(err, -EINVAL, "not a tokenizer bundle");
     uint32_t version = load_u32(bytes.data + sizeof magic);
-    if (version != BUNDLE_VERSION)
-        return err_set(err, -EINVAL, "tokenizer bundle of version %u: this is version %u", version,
-                       BUNDLE_VERSION);
+    if (version < BUNDLE_VERSION_MIN || version > BUNDLE_VERSION)
+        return err_set(err, -EINVAL, "tokenizer bundle of version %u: versions %u to %u are read",
+                       version, BUNDLE_VERSION_MIN, BUNDLE_VERSION);
     uint8_t digest[SHA256_BYTES];
     sha256(bytes.data, bytes.len - SHA256_BYTES, digest);
     if (memcmp(digest, bytes.data + bytes.len - SHA256_BYTES, SHA256_BYTES) != 0)
@@ -214,14 +226,14 @@ static int check_frame(struct str bytes, const char *expected_digest, struct bun
     return 0;
 }
 
-static int decode_body(struct str body, struct bundle *b, struct err *err)
+static int decode_body(struct str body, uint32_t version, struct bundle *b, struct err *err)
 {
     CLEANUP(arena_fini) struct arena arena;
     /* Each token, of 5 bytes or more, becomes a struct str; numbers are copied once. */
     arena_init(&arena, 8 * body.len + (1u << 20));
     struct source s = { .left = body };
     struct vocab_parts parts = { 0 };
-    int rc = get_parts(&s, &arena, &parts);
+    int rc = get_parts(&s, &arena, version, &parts);
     uint32_t has_template = get_u32(&s);
     struct str source = get_str(&s);
     if (rc == -ENOMEM) return err_set(err, rc, "no memory for the tokenizer bundle");
@@ -240,7 +252,8 @@ int bundle_decode(struct str bytes, const char *expected_digest, struct bundle *
     int rc = check_frame(bytes, expected_digest, &b, err);
     if (rc < 0) return rc;
     size_t head = sizeof magic + 4;
-    rc = decode_body(str_of(bytes.data + head, bytes.len - head - SHA256_BYTES), &b, err);
+    rc = decode_body(str_of(bytes.data + head, bytes.len - head - SHA256_BYTES),
+                     load_u32(bytes.data + sizeof magic), &b, err);
     if (rc < 0) return rc;
     *ret = b;
     b = (struct bundle){ 0 };

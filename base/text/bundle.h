@@ -13,7 +13,8 @@
 #include "base/text/chat_template.h"
 #include "base/text/vocab.h"
 
-#define BUNDLE_VERSION 2
+#define BUNDLE_VERSION 3 /* the newest; written where the older one lacks something */
+#define BUNDLE_VERSION_MIN 2
 #define BUNDLE_BYTES_MAX ((size_t)96 << 20)
 
 /* Holds a decoded blob. { 0 } is empty; bundle_fini frees vocabulary and template. */

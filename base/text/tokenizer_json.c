@@ -10,6 +10,7 @@
 
 #include "base/core/bits.h"
 #include "base/core/hash.h"
+#include "base/text/config_json.h"
 #include "base/text/rules_json.h"
 
 #include <stdlib.h>
@@ -72,20 +73,28 @@ static int reserve(struct tokens *t, uint32_t count, struct err *err)
     return 0;
 }
 
+/* Adds unused tokens until there are `count`. */
+static int add_gaps(struct tokens *t, uint32_t count, struct err *err)
+{
+    int rc = reserve(t, count, err);
+    if (rc < 0) return rc;
+    for (; t->count < count; t->count++) {
+        t->text[t->count] = (struct str){ 0 };
+        t->types[t->count] = TOKEN_UNUSED;
+        t->added[t->count] = 0;
+        t->scores[t->count] = 0;
+    }
+    return 0;
+}
+
 /* Sets a token; the ids before it that are not there yet are gaps. */
 static int set_token(struct tokens *t, const struct json_place *at, uint32_t id, struct str text,
                      double score, struct err *err)
 {
     if (id >= VOCAB_TOKENS_MAX)
         return json_bad(at, -E2BIG, err, "token id %u: below %u are allowed", id, VOCAB_TOKENS_MAX);
-    int rc = reserve(t, id + 1, err);
+    int rc = add_gaps(t, id + 1, err);
     if (rc < 0) return rc;
-    for (; t->count <= id; t->count++) {
-        t->text[t->count] = (struct str){ 0 };
-        t->types[t->count] = TOKEN_UNUSED;
-        t->added[t->count] = 0;
-        t->scores[t->count] = 0;
-    }
     if (t->types[id] != TOKEN_UNUSED)
         return json_bad(at, -EINVAL, err, "two tokens have the id %u", id);
     t->text[id] = text;
@@ -389,6 +398,19 @@ static void mark_bytes(struct reader *r)
     }
 }
 
+/* Passes on the arrays, which may have moved. */
+static void give_tokens(struct reader *r)
+{
+    r->parts.tokens = r->tokens.text;
+    r->parts.token_count = r->tokens.count;
+    r->parts.types = r->tokens.types;
+    r->parts.type_count = r->tokens.count;
+    r->parts.added = r->tokens.added;
+    r->parts.added_count = r->tokens.count;
+    r->parts.score_count = r->parts.scores ? r->tokens.count : 0;
+    if (r->parts.scores) r->parts.scores = r->tokens.scores;
+}
+
 static int read_tokens(struct reader *r, const struct json_field *added, struct err *err)
 {
     const struct json_place top = { "", &r->arena };
@@ -403,14 +425,7 @@ static int read_tokens(struct reader *r, const struct json_field *added, struct 
     if (r->unk.len > 0 && r->parts.special.unk == VOCAB_NONE)
         return err_set(err, -EINVAL, "model: the unknown token \"%.*s\" is no token",
                        (int)min_size(r->unk.len, 64), r->unk.data);
-    r->parts.tokens = r->tokens.text;
-    r->parts.token_count = r->tokens.count;
-    r->parts.types = r->tokens.types;
-    r->parts.type_count = r->tokens.count;
-    r->parts.added = r->tokens.added;
-    r->parts.added_count = r->tokens.count;
-    r->parts.score_count = r->parts.scores ? r->tokens.count : 0;
-    if (r->parts.scores) r->parts.scores = r->tokens.scores; /* it may have moved */
+    give_tokens(r);
     r->parts.merge_ids = r->merges;
     r->parts.merge_count = r->merge_count;
     return 0;
@@ -643,11 +658,47 @@ static int read_config(struct reader *r, struct str text, struct config *c, stru
     int rc = find_config(text, c, err);
     if (rc == 0) rc = config_token(r, c->bos, "bos_token", &s->bos, err);
     if (rc == 0) rc = config_token(r, c->eos, "eos_token", &s->eos, err);
-    if (rc == 0) rc = config_token(r, c->pad, "pad_token", &s->pad, err);
-    if (rc < 0) return rc;
-    set_edge(c->add_bos, s->bos, true, r->parts.before, &r->parts.before_count);
-    set_edge(c->add_eos, s->eos, false, r->parts.after, &r->parts.after_count);
+    return rc < 0 ? rc : config_token(r, c->pad, "pad_token", &s->pad, err);
+}
+
+/* ---- config.json and generation_config.json ---- */
+
+static int read_ids(struct reader *r, struct str text, const char *file, struct config_json *ret,
+                    struct err *err)
+{
+    int rc = config_json_read(text, ret, err);
+    if (rc < 0) return err_prefix(err, rc, "%s", file);
+    uint32_t worst = ret->bos == VOCAB_NONE ? 0 : ret->bos;
+    for (uint32_t i = 0; i < ret->eos_count; i++)
+        worst = max_u32(worst, ret->eos[i]);
+    if (worst >= r->parts.token_count)
+        return err_set(err, -EINVAL, "%s: a special token has the id %u, but there are %zu tokens",
+                       file, worst, r->parts.token_count);
     return 0;
+}
+
+/* Adds unused tokens for the rows of the embedding that no token has. */
+static int pad_tokens(struct reader *r, uint32_t rows, struct err *err)
+{
+    int rc = add_gaps(&r->tokens, rows, err);
+    if (rc == 0) give_tokens(r);
+    return rc;
+}
+
+/* Fills in what tokenizer_config.json left open. */
+static int read_model_files(struct reader *r, const struct tokenizer_texts *texts, struct err *err)
+{
+    struct vocab_special *s = &r->parts.special;
+    struct config_json model, generation;
+    int rc = read_ids(r, texts->generation, "generation_config.json", &generation, err);
+    if (rc == 0) rc = read_ids(r, texts->model, "config.json", &model, err);
+    if (rc < 0) return rc;
+    if (s->bos == VOCAB_NONE) s->bos = generation.bos == VOCAB_NONE ? model.bos : generation.bos;
+    const struct config_json *ends = generation.eos_count > 0 ? &generation : &model;
+    if (s->eos == VOCAB_NONE && ends->eos_count > 0) s->eos = ends->eos[0];
+    memcpy(r->parts.ends, ends->eos, sizeof ends->eos);
+    r->parts.end_count = ends->eos_count;
+    return pad_tokens(r, model.vocab_size, err);
 }
 
 struct choice {
@@ -770,6 +821,10 @@ int tokenizer_json_load(const struct tokenizer_texts *texts, struct vocab **ret,
     if (rc < 0) return err_prefix(err, rc, "tokenizer.json");
     rc = read_config(&r, texts->config, &config, err);
     if (rc < 0) return err_prefix(err, rc, "tokenizer_config.json");
+    rc = read_model_files(&r, texts, err);
+    if (rc < 0) return rc;
+    set_edge(config.add_bos, r.parts.special.bos, true, r.parts.before, &r.parts.before_count);
+    set_edge(config.add_eos, r.parts.special.eos, false, r.parts.after, &r.parts.after_count);
     rc = vocab_build(&r.parts, &vocab, err);
     if (rc < 0) return err_prefix(err, rc, "tokenizer.json");
     rc = make_template(&r, texts, &config, &template, err);

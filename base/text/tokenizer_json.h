@@ -10,6 +10,9 @@
  *          (3) truncation and padding are the caller's, as in transformers, and are not applied
  *          (4) a special token is matched as the file says, but never in a user's text; one that is not
  *              special and looks like a marker ("<|User|>") counts as special, as in vocab.h
+ *          (5) the first that names it gives bos, and eos: `config`, `generation`, `model`. What else
+ *              eos_token_id of `generation` lists, or of `model` where that has none, ends outputs too
+ *          (6) an embedding with more rows than tokens, in `model`, has unused tokens behind them
  */
 #pragma once
 #include "base/text/chat_template.h"
@@ -23,6 +26,8 @@ struct tokenizer_texts {
     struct str tokenizer;     /* tokenizer.json */
     struct str config;        /* tokenizer_config.json: special tokens, chat_template */
     struct str chat_template; /* chat_template.jinja; goes before the one in `config` */
+    struct str model;         /* config.json: ids of special tokens, rows of the embedding */
+    struct str generation;    /* generation_config.json: ids of special tokens */
 };
 
 /* Builds the vocabulary and compiles the chat template (*ret_template is NULL when there is none); both

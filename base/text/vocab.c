@@ -351,6 +351,30 @@ static int copy_special(struct vocab *v, const struct vocab_special *s, struct e
     return 0;
 }
 
+static void add_end(struct vocab *v, uint32_t id)
+{
+    for (uint32_t i = 0; i < v->end_count; i++)
+        if (v->ends[i] == id) return;
+    if (id != VOCAB_NONE) v->ends[v->end_count++] = id;
+}
+
+/* Collects what ends an output; eos and eot are known by now. */
+static int copy_ends(struct vocab *v, const struct vocab_parts *p, struct err *err)
+{
+    if (p->end_count > VOCAB_ENDS_MAX)
+        return err_set(err, -E2BIG, "more than %d tokens that end an output", VOCAB_ENDS_MAX);
+    add_end(v, v->special.eos);
+    add_end(v, v->special.eot);
+    v->special_ends = v->end_count;
+    for (uint32_t i = 0; i < p->end_count; i++) {
+        if (p->ends[i] >= v->token_count)
+            return err_set(err, -EINVAL, "token %u, which ends an output, is not there: %u are",
+                           p->ends[i], v->token_count);
+        add_end(v, p->ends[i]);
+    }
+    return 0;
+}
+
 /* Copies the frame of a raw prompt; begin and end tokens that the file asks for stand outermost. */
 static int copy_frame(struct vocab *v, const struct vocab_parts *p, struct err *err)
 {
@@ -552,6 +576,8 @@ int vocab_write(const struct vocab *v, struct buf *out)
     buf_u32(out, v->word_chars_max == UINT32_MAX ? 0 : v->word_chars_max);
     put_ids(out, v->before, v->before_count);
     put_ids(out, v->after, v->after_count);
+    if (v->end_count > v->special_ends)
+        put_ids(out, v->ends + v->special_ends, v->end_count - v->special_ends);
     return out->rc;
 }
 
@@ -588,6 +614,7 @@ int vocab_build(const struct vocab_parts *parts, struct vocab **ret, struct err 
     if (rc == 0) rc = index_texts(v, err);
     if (rc == 0) rc = copy_merges(v, parts, err);
     if (rc == 0) rc = copy_special(v, &parts->special, err);
+    if (rc == 0) rc = copy_ends(v, parts, err);
     if (rc == 0) rc = copy_frame(v, parts, err);
     if (rc == 0) rc = sort_markers(v, err);
     if (rc == 0) rc = v->kind->finish(v, err);
@@ -612,6 +639,12 @@ uint32_t vocab_count(const struct vocab *v)
 uint32_t vocab_token_bytes_max(const struct vocab *v)
 {
     return v->text_bytes_max;
+}
+
+size_t vocab_ends(const struct vocab *v, const uint32_t **ret)
+{
+    *ret = v->ends;
+    return v->end_count;
 }
 
 size_t vocab_before(const struct vocab *v, const uint32_t **ret)

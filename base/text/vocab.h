@@ -55,6 +55,7 @@ enum {
 };
 
 #define VOCAB_FRAME_MAX 8         /* tokens before and behind a prompt */
+#define VOCAB_ENDS_MAX 8          /* tokens that end an output */
 #define VOCAB_WORD_CHARS_MAX 1000 /* most that a vocabulary may take as the longest word */
 
 /* The ids of special tokens; VOCAB_NONE where the model has none. */
@@ -94,6 +95,7 @@ struct vocab_parts {
     uint32_t before[VOCAB_FRAME_MAX],
         after[VOCAB_FRAME_MAX]; /* of a prompt, beside add_bos, add_eos */
     uint32_t before_count, after_count;
+    uint32_t ends[VOCAB_ENDS_MAX], end_count; /* tokens that end an output, beside eos and eot */
 };
 
 /* Sets flags and rules of a kind of GGUF, for which the file gives a few switches instead of rules.
@@ -125,6 +127,9 @@ uint32_t vocab_token_bytes_max(const struct vocab *v);
 const struct vocab_special *vocab_special(const struct vocab *v);
 struct str vocab_kind(const struct vocab *v);
 struct str vocab_pre(const struct vocab *v);
+
+/* Returns the ids that end an output, each once: eos, eot, and the further ones. */
+size_t vocab_ends(const struct vocab *v, const uint32_t **ret);
 
 /* Return the ids that go before and behind a raw prompt. */
 size_t vocab_before(const struct vocab *v, const uint32_t **ret);

@@ -105,6 +105,8 @@ struct vocab {
     uint32_t frame_before[VOCAB_FRAME_MAX + 1],
         frame_after[VOCAB_FRAME_MAX + 1]; /* with bos, eos */
     uint32_t frame_before_count, frame_after_count;
+    uint32_t ends[VOCAB_ENDS_MAX + 2], end_count; /* eos and eot, then the further ones */
+    uint32_t special_ends;                        /* how many of them are eos or eot */
     bool keep_bytes; /* invalid UTF-8 keeps its bytes; else it is U+FFFD before words are made */
     enum vocab_lead lead;
     bool first_as_written;     /* the first token of a text writes its own text */

@@ -21,7 +21,10 @@ struct inspect_options {
 #define AT(member) .offset = offsetof(struct inspect_options, member)
 static const struct config_field rows[] = { REMOTE_OUTPUT_ROW(struct inspect_options, output) };
 static const struct opt_positional positionals[] = {
-    { .name = "FILE", .required = true, AT(file), .about = "GGUF file, or folder of safetensors." },
+    { .name = "FILE",
+      .required = true,
+      AT(file),
+      .about = "GGUF file, or folder in Hugging Face's format." },
 };
 static const struct config_record record = CONFIG_RECORD_OF(struct inspect_options, rows);
 static const struct opt_command usage = {
@@ -102,6 +105,20 @@ static void read_card(const struct gguf *g, uint64_t bytes, struct card *c)
         c->known = c->known || str_eq(str_from((*row)->name), c->architecture);
     bool no_tokenizer = c->vocab_kind.len == 0 || str_eq(c->vocab_kind, STR("no_vocab"));
     c->served = c->known && !no_tokenizer;
+}
+
+/* Adds what a folder has beside its tensors, checked as an engine checks it. */
+static int read_tokenizer(const struct hf_model *hf, struct vocab **vocab, struct card *c,
+                          struct err *err)
+{
+    CLEANUP(chat_template_freep) struct chat_template *template = NULL;
+    int rc = hf_model_tokenizer(hf, vocab, &template, err);
+    if (rc < 0 || !*vocab) return rc;
+    c->vocab_kind = vocab_kind(*vocab);
+    c->vocab_pre = vocab_pre(*vocab);
+    c->chat_template = template != NULL;
+    c->served = c->known;
+    return 0;
 }
 
 static void write_json(const struct card *c, struct buf *out)
@@ -236,6 +253,7 @@ static int inspect(const void *options, struct err *err)
     const struct inspect_options *o = options;
     CLEANUP(gguf_shards_freep) struct gguf_shards *file = NULL;
     CLEANUP(hf_model_freep) struct hf_model *hf = NULL;
+    CLEANUP(vocab_freep) struct vocab *vocab = NULL;
     CLEANUP(buf_fini) struct buf out = { 0 };
     struct card card = { 0 };
     bool is_hf = hf_model_is(o->file.data);
@@ -244,6 +262,8 @@ static int inspect(const void *options, struct err *err)
     if (rc < 0) return rc;
     read_card(is_hf ? hf->gguf : file->gguf, is_hf ? hf->source->bytes : file->source->bytes,
               &card);
+    rc = is_hf ? read_tokenizer(hf, &vocab, &card, err) : 0;
+    if (rc < 0) return rc;
     if (o->output == REMOTE_JSON)
         write_json(&card, &out);
     else

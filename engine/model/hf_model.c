@@ -1,13 +1,15 @@
 /* hf_model.c - gives a folder of safetensors the shape of a GGUF file, so that loader and architectures
  * know one kind of file.
  *
- * The joint source is a space of its own: config.json, then each tensor at a multiple of 64, with zeros
- * between. A read finds the tensor's segment, and its rows in their file. */
+ * The joint source is a space of its own: each tensor at a multiple of 64, with zeros between. A read finds the tensor's segment, and its rows in their file. */
 #include "engine/model/hf_model.h"
 
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "engine/kernels/half.h"
+#include "engine/kernels/kv_layout.h"
+#include "engine/model/hf_folder.h"
+#include "engine/model/hf_rope.h"
 #include "engine/model/safetensors.h"
 
 #include <stdio.h>
@@ -16,6 +18,7 @@
 
 #define HF_PATH_MAX 4096
 #define HF_NAME_MAX 255
+#define HF_INDEX_NAME "model.safetensors.index.json"
 #define HF_ALIGN 64u
 #define HF_VALUES 16
 #define HF_MEMORY_BYTES_MAX ((size_t)256 << 20)
@@ -25,6 +28,7 @@
 struct segment {
     uint64_t offset, bytes; /* there */
     uint64_t from;          /* in the file */
+    const char *memory;     /* it is here instead; NULL: in the file */
     uint32_t file;
     uint32_t head_rows; /* of a head whose rows are reordered; 0: none are */
     uint64_t row_bytes; /* there */
@@ -43,16 +47,15 @@ struct hf_all {
     struct gguf_source source;
     struct arena arena;
     char folder[HF_PATH_MAX];
-    char *config; /* the text */
-    size_t config_bytes;
     struct hf_file *files;
     uint32_t file_count;
     struct segment *segments;
     struct gguf_tensor *tensors; /* as many as segments */
     struct gguf_value values[HF_VALUES];
     uint32_t used, value_count;
-    uint32_t heads, kv_heads;
-    bool tied, has_theta;
+    uint32_t heads, kv_heads, width, head_dim; /* head_dim 0: width / heads */
+    struct hf_rope rope;
+    bool tied;
 };
 
 static struct hf_all *all_of(struct hf_model *m)
@@ -71,7 +74,6 @@ void hf_model_free(struct hf_model *m)
     free(a->files);
     free(a->segments);
     free(a->tensors);
-    free(a->config);
     arena_fini(&a->arena);
     free(a);
 }
@@ -125,6 +127,10 @@ static uint64_t file_row(const struct segment *s, uint64_t row)
 static int read_segment(const struct hf_all *a, const struct segment *s, uint64_t at, char *to,
                         size_t len, struct err *err)
 {
+    if (s->memory) {
+        memcpy(to, s->memory + at, len);
+        return 0;
+    }
     const struct gguf_source *file = &a->files[s->file].file.source;
     while (len > 0) {
         uint64_t row = at / s->row_bytes, in_row = at % s->row_bytes;
@@ -158,10 +164,6 @@ static int read_joint(void *ctx, uint64_t offset, void *data, size_t len, struct
     const struct hf_all *a = ctx;
     char *to = data;
     memset(to, 0, len); /* what lies between the segments */
-    if (offset < a->config_bytes) {
-        size_t n = min_size(len, (size_t)(a->config_bytes - offset));
-        memcpy(to, a->config + offset, n);
-    }
     uint64_t end = offset + len;
     for (uint32_t i = segment_at(a, offset); i < a->used && a->segments[i].offset < end; i++) {
         const struct segment *s = &a->segments[i];
@@ -174,26 +176,6 @@ static int read_joint(void *ctx, uint64_t offset, void *data, size_t len, struct
 }
 
 /* ---- config.json */
-
-static int read_text(const char *path, size_t max, char **ret, size_t *ret_bytes, struct err *err)
-{
-    CLEANUP(gguf_file_close) struct gguf_file file = { .fd = -1 };
-    int rc = gguf_file_open(path, &file, err);
-    if (rc < 0) return rc;
-    if (file.source.bytes > max)
-        return err_set(err, -E2BIG, "%s: %llu bytes, at most %zu are read", path,
-                       (unsigned long long)file.source.bytes, max);
-    size_t bytes = (size_t)file.source.bytes;
-    char *text = malloc(bytes + 1);
-    if (!text) return err_set(err, -ENOMEM, "%s: no memory to read it", path);
-    rc = file.source.read(file.source.ctx, 0, text, bytes, err);
-    if (rc < 0) {
-        free(text);
-        return err_prefix(err, rc, "%s", path);
-    }
-    *ret = text, *ret_bytes = bytes;
-    return 0;
-}
 
 static struct gguf_value *put(struct hf_all *a, const char *key, enum gguf_type type)
 {
@@ -226,7 +208,7 @@ static const struct config_row { const char *name; enum config_form form; const 
     { "max_position_embeddings", CONFIG_COUNT, "llama.context_length" },
     { "vocab_size",              CONFIG_COUNT, "llama.vocab_size" },
     { "rms_norm_eps",            CONFIG_REAL,  "llama.attention.layer_norm_rms_epsilon" },
-    { "rope_theta",              CONFIG_REAL,  "llama.rope.freq_base" },
+    { "rope_theta",              CONFIG_REAL,  NULL },
     { "hidden_act",              CONFIG_SILU,  NULL },
     { "tie_word_embeddings",     CONFIG_TIED,  NULL },
     { "rope_scaling",            CONFIG_ROPE,  NULL },
@@ -246,31 +228,6 @@ static int take_word(struct json_reader *r, struct hf_all *a, const char *name, 
                    STR_ARG(text), wanted);
 }
 
-/* Reads {"rope_type": "default", "rope_theta": 10000}, or null. */
-static int take_rope(struct json_reader *r, struct hf_all *a, const char *name, struct err *err)
-{
-    if (r->token == JSON_NULL) return 0;
-    if (r->token != JSON_OBJECT) return err_set(err, -EINVAL, "key '%s' is no object", name);
-    while (json_next(r) == JSON_KEY) {
-        bool is_theta = json_key_is(r, "rope_theta");
-        bool is_type = json_key_is(r, "rope_type") || json_key_is(r, "type");
-        double theta = 0;
-        int rc = 0;
-        json_next(r);
-        if (is_type)
-            rc = take_word(r, a, name, "default", err);
-        else if (!is_theta)
-            rc = err_set(err, -ENOTSUP, "key '%s' scales positions in a way that is not computed",
-                         name);
-        else if (a->has_theta || json_f64(r, &theta) < 0)
-            rc = err_set(err, -EINVAL, "rope_theta is no number, or there twice");
-        else
-            put(a, "llama.rope.freq_base", GGUF_F64)->f = theta, a->has_theta = true;
-        if (rc < 0) return rc;
-    }
-    return 0;
-}
-
 static int take_config(struct json_reader *r, struct hf_all *a, const struct config_row *row,
                        struct err *err)
 {
@@ -285,13 +242,17 @@ static int take_config(struct json_reader *r, struct hf_all *a, const struct con
         put(a, row->key, GGUF_U32)->u = count;
         if (strcmp(row->name, "num_attention_heads") == 0) a->heads = (uint32_t)count;
         if (strcmp(row->name, "num_key_value_heads") == 0) a->kv_heads = (uint32_t)count;
+        if (strcmp(row->name, "hidden_size") == 0) a->width = (uint32_t)count;
+        if (strcmp(row->name, "head_dim") == 0) a->head_dim = (uint32_t)count;
         return 0;
     case CONFIG_REAL:
         if (json_f64(r, &real) < 0)
             return err_set(err, -EINVAL, "key '%s' is no number", row->name);
         if (strcmp(row->name, "rope_theta") == 0) {
-            if (a->has_theta) return err_set(err, -EINVAL, "rope_theta is there twice");
-            a->has_theta = true;
+            if (a->rope.has_theta) return err_set(err, -EINVAL, "rope_theta is there twice");
+            a->rope.has_theta = true;
+            a->rope.theta = real;
+            return 0;
         }
         put(a, row->key, GGUF_F64)->f = real;
         return 0;
@@ -304,7 +265,7 @@ static int take_config(struct json_reader *r, struct hf_all *a, const struct con
             return err_set(err, -EINVAL, "key '%s' is neither true nor false", row->name);
         return 0;
     case CONFIG_ROPE:
-        return take_rope(r, a, row->name, err);
+        return hf_rope_read(r, row->name, &a->rope, err);
     case CONFIG_NOT:
         break;
     }
@@ -313,11 +274,11 @@ static int take_config(struct json_reader *r, struct hf_all *a, const struct con
                    "key '%s' asks for something that is not computed for safetensors", row->name);
 }
 
-static int read_keys(struct hf_all *a, struct err *err)
+static int read_keys(struct hf_all *a, struct str text, struct err *err)
 {
     struct json_reader r;
     uint32_t seen = 0;
-    json_reader_init(&r, (struct str){ a->config, a->config_bytes });
+    json_reader_init(&r, text);
     if (json_next(&r) != JSON_OBJECT) return json_fail(&r, err, "the configuration");
     while (json_next(&r) == JSON_KEY) {
         size_t i = 0;
@@ -348,14 +309,13 @@ static int by_key(const void *a, const void *b)
 
 static int read_config(struct hf_all *a, struct err *err)
 {
-    char path[HF_PATH_MAX + 16];
-    snprintf(path, sizeof path, "%s/config.json", a->folder);
-    int rc = read_text(path, HF_CONFIG_BYTES_MAX, &a->config, &a->config_bytes, err);
-    if (rc == 0) {
-        rc = read_keys(a, err);
-        if (rc < 0) return err_prefix(err, rc, "%s", path);
-    }
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    int rc = hf_folder_read(a->folder, "config.json", HF_CONFIG_BYTES_MAX, &text, err);
     if (rc < 0) return rc;
+    a->rope.theta = 10000;
+    rc = read_keys(a, buf_view(&text), err);
+    if (rc < 0) return err_prefix(err, rc, "%s/config.json", a->folder);
+    put(a, "llama.rope.freq_base", GGUF_F64)->f = a->rope.theta;
     put(a, "general.architecture", GGUF_STRING)->text = STR("llama");
     put(a, "tokenizer.ggml.model", GGUF_STRING)->text = STR("no_vocab");
     qsort(a->values, a->value_count, sizeof *a->values, by_key);
@@ -446,14 +406,13 @@ static int open_files(struct hf_all *a, struct err *err)
     struct stat st;
     a->files = calloc(HF_SHARDS_MAX, sizeof *a->files);
     if (!a->files) return err_set(err, -ENOMEM, "%s: no memory", a->folder);
-    snprintf(path, sizeof path, "%s/model.safetensors.index.json", a->folder);
+    snprintf(path, sizeof path, "%s/" HF_INDEX_NAME, a->folder);
     if (stat(path, &st) < 0) return open_file(a, STR("model.safetensors"), err);
-    char *text = NULL;
-    size_t bytes = 0, listed = 0, held = 0;
-    int rc = read_text(path, HF_INDEX_BYTES_MAX, &text, &bytes, err);
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    size_t listed = 0, held = 0;
+    int rc = hf_folder_read(a->folder, HF_INDEX_NAME, HF_INDEX_BYTES_MAX, &text, err);
     if (rc < 0) return rc;
-    rc = read_index(a, (struct str){ text, bytes }, &listed, err);
-    free(text);
+    rc = read_index(a, buf_view(&text), &listed, err);
     for (uint32_t i = 0; i < a->file_count && rc == 0; i++)
         held += a->files[i].table->count;
     if (rc == 0 && held != listed)
@@ -562,16 +521,44 @@ static int by_name(const void *a, const void *b)
     return str_cmp(((const struct gguf_tensor *)a)->name, ((const struct gguf_tensor *)b)->name);
 }
 
+/* Adds the tensor that GGUF files have for the scaling of Llama 3.1: it follows from config.json. */
+static int add_rope_factors(struct hf_all *a, uint64_t *end, struct err *err)
+{
+    if (!a->rope.llama3) return 0;
+    const uint32_t pairs = (a->head_dim ? a->head_dim : a->width / a->heads) / 2;
+    const size_t bytes = pairs * sizeof(float);
+    size_t offset;
+    if (pairs == 0 || pairs > KV_HEAD_DIM_MAX)
+        return err_set(err, -EINVAL, "%s/config.json: heads of %u pairs to rotate, 1 to %d are",
+                       a->folder, pairs, KV_HEAD_DIM_MAX);
+    float *factors = arena_array(&a->arena, pairs, sizeof *factors);
+    if (!factors) return err_set(err, -ENOMEM, "%s: no memory", a->folder);
+    if (!align_fits(*end, HF_ALIGN, &offset) || !add_fits(offset, bytes, end))
+        return err_set(err, -EINVAL, "%s: its tensors have more than 2^64 bytes", a->folder);
+    hf_rope_factors(&a->rope, pairs, factors);
+    a->segments[a->used] = (struct segment){
+        .offset = offset, .bytes = bytes, .memory = (const char *)factors, .row_bytes = bytes
+    };
+    a->tensors[a->used++] = (struct gguf_tensor){ .name = STR("rope_freqs.weight"),
+                                                  .n_dims = 1,
+                                                  .dims = { pairs, 1, 1, 1 },
+                                                  .type = WEIGHT_F32,
+                                                  .elements = pairs,
+                                                  .offset = offset,
+                                                  .bytes = bytes };
+    return 0;
+}
+
 static int join(struct hf_all *a, struct err *err)
 {
     size_t count = 0;
-    uint64_t end = a->config_bytes;
+    uint64_t end = 0;
     for (uint32_t i = 0; i < a->file_count; i++)
         count += a->files[i].table->count;
     if (count > GGUF_TENSORS_MAX)
         return err_set(err, -E2BIG, "%s: %zu tensors, at most %u are read", a->folder, count,
                        GGUF_TENSORS_MAX);
-    a->segments = calloc(count + 1, sizeof *a->segments);
+    a->segments = calloc(count + 1, sizeof *a->segments); /* and the factors of RoPE */
     a->tensors = calloc(count + 1, sizeof *a->tensors);
     if (!a->segments || !a->tensors)
         return err_set(err, -ENOMEM, "%s: no memory for the tensor table", a->folder);
@@ -581,6 +568,8 @@ static int join(struct hf_all *a, struct err *err)
             if (rc < 0) return err_prefix(err, rc, "%s", a->files[i].path);
         }
     }
+    int made = add_rope_factors(a, &end, err);
+    if (made < 0) return made;
     if (!align_fits(end, HF_ALIGN, &end))
         return err_set(err, -EINVAL, "%s: its tensors have more than 2^64 bytes", a->folder);
     qsort(a->tensors, a->used, sizeof *a->tensors, by_name);
@@ -631,5 +620,26 @@ int hf_model_open(const char *path, struct hf_model **ret, struct err *err)
     if (rc == 0) rc = join(a, err);
     if (rc < 0) return rc;
     *ret = TAKE(m);
+    return 0;
+}
+
+int hf_model_tokenizer(const struct hf_model *m, struct vocab **ret,
+                       struct chat_template **ret_template, struct err *err)
+{
+    CLEANUP(vocab_freep) struct vocab *vocab = NULL;
+    CLEANUP(chat_template_freep) struct chat_template *template = NULL;
+    const char *folder = m->source->name;
+    const struct gguf_tensor *rows = gguf_tensor_find(m->gguf, STR("token_embd.weight"));
+    int rc = hf_folder_tokenizer(folder, &vocab, &template, err);
+    if (rc == -ENOENT) return 0;
+    if (rc < 0) return rc;
+    if (rows && rows->n_dims == 2 && rows->dims[1] != vocab_count(vocab))
+        return err_set(
+            err, -EINVAL,
+            "%s: %u tokens (tokenizer.json, with those that vocab_size of config.json adds), "
+            "but %llu rows of model.embed_tokens.weight",
+            folder, vocab_count(vocab), (unsigned long long)rows->dims[1]);
+    *ret = TAKE(vocab);
+    *ret_template = TAKE(template);
     return 0;
 }

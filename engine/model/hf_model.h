@@ -3,13 +3,16 @@
  * Layer:    engine/model
  * Lifetime: gguf and source live until hf_model_free; the files stay open until then
  * Reads:    model.safetensors, or the shards that model.safetensors.index.json names; F32, F16, BF16,
- *           and F8_E4M3, which is given as F16 (exactly). No tokenizer: "no_vocab"
+ *           and F8_E4M3, which is given as F16 (exactly). RoPE of Llama 3.1 becomes the tensor
+ *           rope_freqs.weight. Tokenizer and template are read by hf_model_tokenizer
  * Rows:     of q_proj and k_proj are given in the order that GGUF files of this architecture have:
  *           RoPE turns halves of a head in one, adjacent pairs in the other
  * Trust:    none. Names of shards are file names without a folder; a tensor must be in the shard that
  *           the index names, and every tensor must be one that a Llama has
  */
 #pragma once
+#include "base/text/chat_template.h"
+#include "base/text/vocab.h"
 #include "engine/model/gguf.h"
 
 #define HF_SHARDS_MAX 1024u
@@ -18,7 +21,7 @@
 
 struct hf_model {
     const struct gguf *gguf;
-    const struct gguf_source *source; /* config.json, then the tensors */
+    const struct gguf_source *source; /* the tensors; its name is the folder */
 };
 
 /* Returns true for a folder, and for a path that ends with .safetensors. */
@@ -29,3 +32,8 @@ bool hf_model_is(const char *path);
 int hf_model_open(const char *path, struct hf_model **ret, struct err *err);
 void hf_model_free(struct hf_model *m);
 CLEANUP_FREEP(hf_model, struct hf_model)
+
+/* Reads the tokenizer beside the tensors (hf_folder.h); both are the caller's. Without tokenizer.json nothing is
+ * written. -EINVAL unless there is one token for each row of the embedding. */
+int hf_model_tokenizer(const struct hf_model *m, struct vocab **ret,
+                       struct chat_template **ret_template, struct err *err);

@@ -4,6 +4,7 @@
 #include "base/core/fault.h"
 #include "engine/model/arch.h"
 #include "engine/model/gguf_shards.h"
+#include "engine/model/hf_folder.h"
 #include "engine/model/hf_model.h"
 #include "engine/model/vocab_gguf.h"
 
@@ -58,19 +59,20 @@ static struct str base_name(const char *path)
     return str_from(slash ? slash + 1 : path);
 }
 
-/* Copies the name and the chat template out of the metadata, which is freed after loading, and
- * fills in what follows from kernels, storage type and geometry. */
-static int read_identity(struct model *m, const struct gguf *g, const char *path, struct err *err)
+/* Copies the name and the chat template, whose files are freed after loading, and fills in what
+ * follows from vocabulary, kernels, storage type and geometry. */
+static int read_identity(struct model *m, const struct gguf *g, const char *path, struct str source,
+                         struct err *err)
 {
     struct model_info *info = &m->info;
-    struct str name = base_name(path), source = { "", 0 };
+    struct str name = base_name(path);
     int rc = gguf_get_str(g, "general.name", &name, err);
-    if (rc == 0 || rc == -ENOENT) rc = gguf_get_str(g, "tokenizer.chat_template", &source, err);
     if (rc < 0 && rc != -ENOENT) return rc;
     info->name = arena_str(&m->arena, name);
     info->template_source = arena_str(&m->arena, source);
     if (!info->name.data || !info->template_source.data)
         return err_set(err, -ENOMEM, "%s: no memory", path);
+    info->vocab = m->vocab;
     info->kernels = str_from(m->ops->name);
     info->kv_bytes_per_token = 2 * (size_t)info->n_layers * info->n_kv_heads * info->head_dim *
                                kv_element_bytes(m->kv_type);
@@ -80,8 +82,9 @@ static int read_identity(struct model *m, const struct gguf *g, const char *path
     return 0;
 }
 
-static int load(struct model *m, const char *path, const struct gguf *g,
-                const struct gguf_source *source, struct err *err)
+/* Loads weights and geometry. */
+static int load(struct model *m, const struct gguf *g, const struct gguf_source *source,
+                struct err *err)
 {
     struct loader loader;
     int rc = choose_arch(m, g, err);
@@ -89,29 +92,36 @@ static int load(struct model *m, const char *path, const struct gguf *g,
     if (rc < 0) return rc;
     loader.arch = m->arch->name;
     rc = m->arch->load(&loader, m, err);
-    if (rc == 0) rc = loader_check_tensors(&loader, err);
-    if (rc == 0) rc = vocab_from_gguf(g, &m->vocab, err);
-    if (rc < 0) return rc;
-    m->info.vocab = m->vocab;
-    if (m->vocab && vocab_count(m->vocab) != m->info.vocab_size)
-        return err_set(err, -EINVAL, "%s: %u tokens in the vocabulary, %u rows of weights", path,
-                       vocab_count(m->vocab), m->info.vocab_size);
-    rc = read_identity(m, g, path, err);
-    return rc < 0 ? rc : gguf_digest(source, m->info.digest, err);
+    return rc < 0 ? rc : loader_check_tensors(&loader, err);
 }
 
 static int load_gguf(struct model *m, const char *path, struct err *err)
 {
     CLEANUP(gguf_shards_freep) struct gguf_shards *file = NULL;
+    struct str source = { "", 0 };
     int rc = gguf_shards_open(path, &file, err);
-    return rc < 0 ? rc : load(m, path, file->gguf, file->source, err);
+    if (rc == 0) rc = load(m, file->gguf, file->source, err);
+    if (rc == 0) rc = vocab_from_gguf(file->gguf, &m->vocab, err);
+    if (rc < 0) return rc;
+    if (m->vocab && vocab_count(m->vocab) != m->info.vocab_size)
+        return err_set(err, -EINVAL, "%s: %u tokens in the vocabulary, %u rows of weights", path,
+                       vocab_count(m->vocab), m->info.vocab_size);
+    rc = gguf_get_str(file->gguf, "tokenizer.chat_template", &source, err);
+    if (rc == 0 || rc == -ENOENT) rc = read_identity(m, file->gguf, path, source, err);
+    return rc < 0 ? rc : gguf_digest(file->source, m->info.digest, err);
 }
 
 static int load_hf(struct model *m, const char *path, struct err *err)
 {
     CLEANUP(hf_model_freep) struct hf_model *file = NULL;
+    CLEANUP(chat_template_freep) struct chat_template *template = NULL;
     int rc = hf_model_open(path, &file, err);
-    return rc < 0 ? rc : load(m, path, file->gguf, file->source, err);
+    if (rc == 0) rc = load(m, file->gguf, file->source, err);
+    if (rc == 0) rc = hf_model_tokenizer(file, &m->vocab, &template, err);
+    if (rc < 0) return rc;
+    const struct str source = template ? chat_template_source(template) : STR("");
+    rc = read_identity(m, file->gguf, file->source->name, source, err);
+    return rc < 0 ? rc : hf_folder_digest(file->source->name, m->info.digest, err);
 }
 
 int model_load(const char *path, const struct model_load_options *opt, struct model **ret,

@@ -41,8 +41,8 @@ struct model_info {
     struct str name;             /* general.name, or the file's name without folder */
     struct str architecture;     /* "llama" */
     struct str kernels;          /* the entry of ops_table in use */
-    struct str template_source;  /* tokenizer.chat_template; empty when the file has none */
-    char digest[SHA256_HEX + 1]; /* of the file: SHA-256 over the SHA-256 of each MiB */
+    struct str template_source;  /* of the chat template; empty when there is none */
+    char digest[SHA256_HEX + 1]; /* of the file: gguf_digest; of a folder: hf_folder_digest */
     char numerics[64];           /* equality holds between engines of one numerics id */
     uint32_t n_layers;
     uint32_t n_embd;
@@ -55,12 +55,13 @@ struct model_info {
     uint64_t parameters;   /* elements of all tensors */
     uint64_t weight_bytes; /* memory the packed weights hold */
     size_t kv_bytes_per_token;
-    const struct vocab *vocab; /* NULL for tokenizer.ggml.model "no_vocab", and for safetensors */
+    const struct vocab *vocab; /* NULL for "no_vocab", and without tokenizer.json */
 };
 
-/* Reads the GGUF file at `path` whole, with its shards, or the folder of safetensors (hf_model.h). Everything in the file is checked; a refusal is a sentence
- * that names the file and the key or tensor. -EINVAL: the file is wrong; -ENOTSUP: it asks for
- * something we do not have; -EIO, -ENOENT ...: reading failed; -ENOMEM. `opt` may be NULL. */
+/* Reads the GGUF file at `path` whole, with its shards, or the folder of safetensors (hf_model.h) with its
+ * tokenizer. Everything in it is checked; a refusal is a sentence that names the file and the key or
+ * tensor. -EINVAL: the file is wrong; -ENOTSUP: it asks for something we do not have; -EIO, -ENOENT ...:
+ * reading failed; -ENOMEM. `opt` may be NULL. */
 int model_load(const char *path, const struct model_load_options *opt, struct model **ret,
                struct err *err);
 void model_free(struct model *m);

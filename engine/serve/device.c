@@ -19,6 +19,7 @@
 #include "base/core/fault.h"
 #include "base/io/log.h"
 #include "base/io/loop/clock.h"
+#include "engine/serve/device_load.h"
 #include "engine/serve/metrics.h"
 #include "engine/serve/pace.h"
 
@@ -515,110 +516,6 @@ static void one_step(struct device *d)
     metric_observe(engine_metric(d->metrics, EM_STEP_TOKENS), step.tokens);
 }
 
-/* ---- from a configuration to a model with its pages ------------------------------------------ */
-
-#define MEMORY_PART 4 /* KV pages take at most this part of the memory by default */
-
-static uint64_t memory_part_bytes(void)
-{
-    uint64_t bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGE_SIZE);
-    return bytes / MEMORY_PART;
-}
-
-static uint32_t pages_wanted(const struct device *d, size_t page_bytes)
-{
-    const struct sched_config *sc = &d->config.sched;
-    uint64_t bytes = d->config.kv_bytes;
-    uint64_t context_pages = ceil_div_u32(sc->context_max, sc->page_tokens);
-    uint64_t pages = context_pages * sc->seqs_max;
-    if (bytes > 0) {
-        pages = bytes / page_bytes;
-    } else {
-        uint64_t most = memory_part_bytes() / page_bytes;
-        if (pages > most) pages = most > context_pages ? most : context_pages;
-    }
-    return pages < KV_PAGES_MAX ? (uint32_t)pages : KV_PAGES_MAX;
-}
-
-/* Returns the places of the swap space: by the flag; without it what the preset asks for, within
- * the same part of the machine's memory that the pages may have. */
-static uint32_t swap_pages(const struct device *d, size_t page_bytes)
-{
-    const struct sched_config *sc = &d->config.sched;
-    uint64_t pages = d->config.swap_bytes / page_bytes;
-    if (d->config.swap_bytes == 0 && sc->preset) {
-        pages = min_size((size_t)(sc->preset->swap_ratio * (double)sc->pages),
-                         memory_part_bytes() / page_bytes);
-    }
-    return pages < KV_PAGES_MAX ? (uint32_t)pages : KV_PAGES_MAX;
-}
-
-static void tell_policies(struct device *d)
-{
-    const struct step_policies *r = sched_policies(executor_sched(d->x));
-    const struct preset *preset = d->config.sched.preset;
-    const struct predict_policy *predict = d->config.predict;
-    engine_metrics_policy(d->metrics, "preset", preset ? preset->name : NULL);
-    engine_metrics_policy(d->metrics, "fair", r->fair->name);
-    engine_metrics_policy(d->metrics, "order", r->order->name);
-    engine_metrics_policy(d->metrics, "admit", r->admit->name);
-    engine_metrics_policy(d->metrics, "preempt", r->preempt->name);
-    engine_metrics_policy(d->metrics, "chunk", r->chunk->name);
-    engine_metrics_policy(d->metrics, "evict", r->evict->name);
-    engine_metrics_policy(d->metrics, "perf", executor_perf_policy(d->x)->name);
-    engine_metrics_policy(d->metrics, "predict", predict ? predict->name : NULL);
-}
-
-static int device_load(struct device *d, const struct executor_events *events, struct err *err)
-{
-    int64_t from_us = clock_mono_us();
-    int rc = step_log_open(&d->step_log, d->config.step_log, err);
-    if (rc == 0) rc = model_load(d->config.model_path.data, &d->config.load, &d->model, err);
-    if (rc < 0) return rc;
-    const struct model_info *info = model_info(d->model);
-    struct sched_config *sc = &d->config.sched;
-    if (sc->context_max == 0) sc->context_max = info->context_length;
-    if (sc->context_max > info->context_length) {
-        return err_set(err, -EINVAL,
-                       "--max-model-len %u is more than the %u tokens this model was made for",
-                       sc->context_max, info->context_length);
-    }
-    if (sc->batch_tokens_max < sc->seqs_max) sc->batch_tokens_max = sc->seqs_max;
-    size_t page_bytes = info->kv_bytes_per_token * sc->page_tokens;
-    if (sc->pages == 0) sc->pages = pages_wanted(d, page_bytes);
-    if (sc->pages == 0) {
-        return err_set(err, -EINVAL, "--kv-cache-memory-bytes %lu holds no page of %zu bytes",
-                       (unsigned long)d->config.kv_bytes, page_bytes);
-    }
-    sc->swap_pages = swap_pages(d, page_bytes);
-    const struct executor_config config = { .sched = *sc,
-                                            .threads = d->config.threads,
-                                            .cpu_share = d->config.cpu_share,
-                                            .perf = d->config.perf,
-                                            .hardware = d->config.hardware,
-                                            .predict = d->config.predict,
-                                            .predict_file = d->config.predict_file,
-                                            .predict_layer = d->config.predict_layer,
-                                            .predict_every = d->config.predict_every };
-    rc = executor_new(d->model, &config, events, &d->x, err);
-    if (rc < 0) return rc;
-    d->info = (struct device_info){
-        .model = info,
-        .context_max = sc->context_max,
-        .page_tokens = sc->page_tokens,
-        .pages = sc->pages,
-        .step_tokens = sc->batch_tokens_max,
-        .kv_bytes = (uint64_t)sc->pages * page_bytes,
-        .kv = *kv_store_layout(executor_kv(d->x)),
-        .prefix_cache = sc->prefix_cache,
-        .cores = d->config.threads,
-        .hardware = d->config.hardware,
-        .load_s = (double)(clock_mono_us() - from_us) * 1e-6,
-    };
-    if (d->config.cpu_share > 0) d->info.cores = fmin(d->info.cores, d->config.cpu_share);
-    tell_policies(d);
-    return 0;
-}
 /* ---- start and end --------------------------------------------------------------------------- */
 
 static void tell_ready(void *arg)
@@ -640,7 +537,12 @@ static void *device_main(void *arg)
     const struct executor_events events = {
         .on_token = on_token, .on_end = on_end, .on_step = on_step, .arg = d
     };
-    int rc = device_load(d, &events, &err);
+    struct device_loaded loaded = { 0 };
+    int rc = step_log_open(&d->step_log, d->config.step_log, &err);
+    if (rc == 0) rc = device_load(&d->config, d->metrics, &events, &loaded, &err);
+    d->model = loaded.model;
+    d->x = loaded.x;
+    d->info = loaded.info;
     if (rc < 0) snprintf(d->failure, sizeof d->failure, "%s", err_text(&err, rc));
     /* The first post of this loop's life: there is room. */
     must(loop_post(d->loop, rc < 0 ? tell_failed : tell_ready, d) == 0);

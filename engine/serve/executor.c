@@ -107,8 +107,8 @@ int executor_new(struct model *model, const struct executor_config *config,
     const struct sched_config *sc = &config->sched;
     if (!info->vocab) {
         return err_set(err, -ENOTSUP,
-                       "no tokenizer: the model file has no vocabulary (of safetensors none "
-                       "is read), so there is nothing to serve");
+                       "no tokenizer: the model file has no vocabulary, or its folder no "
+                       "tokenizer.json, so there is nothing to serve");
     }
     CLEANUP(executor_freep) struct executor *x = calloc(1, sizeof *x);
     if (!x) return -ENOMEM;

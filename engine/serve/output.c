@@ -37,11 +37,10 @@ int output_init(struct output *a, const struct vocab *vocab, const struct output
                 const uint32_t *ids, uint32_t count)
 {
     *a = (struct output){ .spec = *spec };
-    const struct vocab_special *special = vocab_special(vocab);
-    const uint32_t ends[OUTPUT_ENDS_MAX] = { special->eos, special->eot };
-    for (uint32_t i = 0; i < OUTPUT_ENDS_MAX; i++) {
-        if (ends[i] != VOCAB_NONE && !is_end(a, ends[i])) a->ends[a->end_count++] = ends[i];
-    }
+    const uint32_t *ends;
+    a->end_count = (uint32_t)vocab_ends(vocab, &ends);
+    must(a->end_count <= OUTPUT_ENDS_MAX);
+    memcpy(a->ends, ends, a->end_count * sizeof *ends);
     detok_init(&a->detok, vocab, true);
     stop_init(&a->stop, spec->stop, spec->stop_count);
     if (spec->machine) {

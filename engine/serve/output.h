@@ -64,7 +64,7 @@ int stop_push(struct stop_matcher *m, struct str text, struct buf *out);
 int stop_flush(struct stop_matcher *m, struct buf *out);
 
 #define OUTPUT_STOP_MAX 16
-#define OUTPUT_ENDS_MAX 2 /* eos and eot */
+#define OUTPUT_ENDS_MAX (VOCAB_ENDS_MAX + 2) /* with eos and eot */
 
 struct output_spec {
     struct sampler_params sampling;

@@ -1,8 +1,8 @@
 /* f_tokenizer_json.c - reads any tokenizer.json: it is refused with a sentence, or its tokenizer encodes and decodes
  * a text, gives no control token to a user, and goes through a bundle unchanged.
  *
- * The input is the file, up to the first zero byte; behind it may come tokenizer_config.json, and behind a
- * second one a text. */
+ * The input is the file, up to the first zero byte; behind it may come tokenizer_config.json, which is
+ * generation_config.json too, and behind a second one a text. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/text/bundle.h"
@@ -52,7 +52,9 @@ void fuzz_one(const uint8_t *data, size_t len)
     CLEANUP(vocab_freep) struct vocab *v = NULL;
     CLEANUP(chat_template_freep) struct chat_template *template = NULL;
     struct err err = { 0 };
-    const struct tokenizer_texts texts = { .tokenizer = file, .config = config };
+    const struct tokenizer_texts texts = { .tokenizer = file,
+                                           .config = config,
+                                           .generation = config };
     if (tokenizer_json_load(&texts, &v, &template, &err) < 0)
         must(err.text[0] != '\0');
     else

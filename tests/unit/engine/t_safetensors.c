@@ -2,11 +2,13 @@
  * the same model as the GGUF file it was made from. */
 #include "base/core/own.h"
 #include "engine/kernels/half.h"
+#include "engine/model/hf_folder.h"
 #include "engine/model/hf_model.h"
 #include "engine/model/make_model.h"
 #include "engine/model/model.h"
 #include "engine/model/safetensors.h"
 #include "tests/unit/engine/gguf_make.h"
+#include "tests/unit/engine/hf_make.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -113,8 +115,7 @@ static const char *at(const char *name)
 
 static void write_file(const char *name, struct str text)
 {
-    FILE *f = fopen(at(name), "wb");
-    must(f && fwrite(text.data, 1, text.len, f) == text.len && fclose(f) == 0);
+    hf_make_file(folder, name, text);
 }
 
 static void write_config(const char *more)
@@ -130,79 +131,17 @@ static void write_config(const char *more)
     write_file("config.json", buf_view(&text));
 }
 
-/* The name in a Hugging Face file of the GGUF tensor. */
-static void hf_name(struct str name, char to[128])
-{
-    static const char *const names[][2] = {
-        { "attn_norm", "input_layernorm" },    { "attn_q", "self_attn.q_proj" },
-        { "attn_k", "self_attn.k_proj" },      { "attn_v", "self_attn.v_proj" },
-        { "attn_output", "self_attn.o_proj" }, { "ffn_norm", "post_attention_layernorm" },
-        { "ffn_gate", "mlp.gate_proj" },       { "ffn_up", "mlp.up_proj" },
-        { "ffn_down", "mlp.down_proj" },
-    };
-    if (str_eq(name, STR("token_embd.weight"))) snprintf(to, 128, "model.embed_tokens.weight");
-    if (str_eq(name, STR("output_norm.weight"))) snprintf(to, 128, "model.norm.weight");
-    if (str_eq(name, STR("output.weight"))) snprintf(to, 128, "lm_head.weight");
-    for (size_t i = 0; i < COUNT_OF(names); i++) {
-        char mine[64];
-        for (unsigned layer = 0; layer < 2; layer++) {
-            snprintf(mine, sizeof mine, "blk.%u.%s.weight", layer, names[i][0]);
-            if (str_eq(name, str_from(mine)))
-                snprintf(to, 128, "model.layers.%u.%s.weight", layer, names[i][1]);
-        }
-    }
-}
-
-/* Undoes GGUF's order of rows: row 2j + b of a head goes to row b * half + j. */
-static void put_rows(struct buf *out, const char *data, const struct gguf_tensor *t)
-{
-    uint32_t heads = str_ends(t->name, STR("attn_q.weight")) ? 4 : 2;
-    bool turned = heads == 4 || str_ends(t->name, STR("attn_k.weight"));
-    size_t row = (size_t)(t->bytes / t->dims[1]);
-    if (!turned) {
-        buf_append(out, data, (size_t)t->bytes);
-        return;
-    }
-    uint32_t size = (uint32_t)t->dims[1] / heads;
-    for (uint32_t h = 0; h < heads; h++)
-        for (uint32_t b = 0; b < 2; b++)
-            for (uint32_t j = 0; j < size / 2; j++)
-                buf_append(out, data + ((size_t)h * size + 2 * j + b) * row, row);
-}
-
-/* Writes tensors whose index modulo `parts` is `part` into a file; `index` gets its lines. */
-static void write_part(const struct gguf *g, const struct gguf_source *source, uint32_t part,
-                       uint32_t parts, const char *file, struct buf *index)
-{
-    CLEANUP(buf_fini) struct buf header = { 0 }, data = { 0 }, all = { 0 };
-    buf_text(&header, "{\"__metadata__\":{\"format\":\"pt\"}");
-    for (uint32_t i = part; i < g->tensor_count; i += parts) {
-        const struct gguf_tensor *t = &g->tensors[i];
-        char name[128] = "", *raw = malloc((size_t)t->bytes);
-        hf_name(t->name, name);
-        must(name[0] && raw &&
-             source->read(source->ctx, t->offset, raw, (size_t)t->bytes, NULL) == 0);
-        buf_printf(&header, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", name,
-                   weight_types[t->type].name);
-        if (t->n_dims == 2) buf_printf(&header, "%llu,", (unsigned long long)t->dims[1]);
-        buf_printf(&header, "%llu],\"data_offsets\":[%zu,%zu]}", (unsigned long long)t->dims[0],
-                   data.len, data.len + (size_t)t->bytes);
-        put_rows(&data, raw, t);
-        free(raw);
-        buf_printf(index, "%s\"%s\":\"%s\"", index->len > 0 ? "," : "", name, file);
-    }
-    buf_byte(&header, '}');
-    make_u64_raw(&all, header.len);
-    buf_str(&all, buf_view(&header));
-    buf_str(&all, buf_view(&data));
-    must(all.rc == 0);
-    write_file(file, buf_view(&all));
-}
-
 static void clean(void)
 {
-    static const char *const names[] = { "config.json", "model.safetensors", "part-1.safetensors",
-                                         "part-2.safetensors", "model.safetensors.index.json" };
+    static const char *const names[] = { "config.json",
+                                         "model.safetensors",
+                                         "part-1.safetensors",
+                                         "part-2.safetensors",
+                                         "model.safetensors.index.json",
+                                         "tokenizer.json",
+                                         "tokenizer_config.json",
+                                         "chat_template.jinja",
+                                         "generation_config.json" };
     for (size_t i = 0; i < COUNT_OF(names); i++)
         unlink(at(names[i]));
 }
@@ -223,23 +162,21 @@ static void write_both(enum weight_type_id type, bool tied, uint32_t parts)
                                     .seed = 7 };
     CLEANUP(gguf_file_close) struct gguf_file file = { .fd = -1 };
     CLEANUP(gguf_freep) struct gguf *g = NULL;
-    CLEANUP(buf_fini) struct buf index = { 0 }, text = { 0 };
+    CLEANUP(buf_fini) struct buf index = { 0 };
     clean();
     must(random_model_write(&m, at("m.gguf"), NULL, NULL) == 0);
     must(gguf_file_open(at("m.gguf"), &file, NULL) == 0);
     must(gguf_parse(&file.source, &g, NULL) == 0);
+    const struct hf_made made = { g, &file.source, folder, .heads = 4, .kv_heads = 2 };
     write_config(tied ? ",\"tie_word_embeddings\":true"
                       : ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":10000}");
     if (parts == 1) {
-        write_part(g, &file.source, 0, 1, "model.safetensors", &index);
+        hf_make_part(&made, 0, 1, "model.safetensors", &index);
         return;
     }
-    write_part(g, &file.source, 0, 2, "part-1.safetensors", &index);
-    write_part(g, &file.source, 1, 2, "part-2.safetensors", &index);
-    buf_text(&text, "{\"metadata\":{\"total_size\":1},\"weight_map\":{");
-    buf_str(&text, buf_view(&index));
-    buf_text(&text, "}}");
-    write_file("model.safetensors.index.json", buf_view(&text));
+    hf_make_part(&made, 0, 2, "part-1.safetensors", &index);
+    hf_make_part(&made, 1, 2, "part-2.safetensors", &index);
+    hf_make_index(folder, buf_view(&index));
 }
 
 static void folders_give_the_model_of_the_gguf_file(void **state)
@@ -280,6 +217,37 @@ static void folders_give_the_model_of_the_gguf_file(void **state)
                     p->vocab_size == q->vocab_size);
         assert_string_not_equal(p->digest, q->digest);
     }
+}
+
+#define LLAMA3(factor, low, high, original)                                   \
+    "\"rope_type\":\"llama3\",\"factor\":" factor ",\"low_freq_factor\":" low \
+    ",\"high_freq_factor\":" high ",\"original_max_position_embeddings\":" original
+
+/* The divisors for heads of 16, base 500 and 64 positions, from a program in Python with the rule as `transformers`
+ * writes it: it scales frequencies by the length of their wave. */
+static const float llama3_factors[] = {
+    1.0f, 1.29916935f, 3.05847498f, 8.0f, 8.0f, 8.0f, 8.0f, 8.0f
+};
+
+static void llama3_rope_becomes_the_tensor_of_gguf(void **state)
+{
+    (void)state;
+    CLEANUP(hf_model_freep) struct hf_model *hf = NULL;
+    CLEANUP(model_freep) struct model *m = NULL;
+    struct err err = { { 0 } };
+    float got[COUNT_OF(llama3_factors)];
+    write_both(WEIGHT_F32, true, 1);
+    write_config(",\"tie_word_embeddings\":true,\"rope_parameters\":{\"rope_theta\":500.0," LLAMA3(
+        "8.0", "1.0", "6.0", "64") "}");
+    if (hf_model_open(folder, &hf, &err) < 0) fail_msg("%s", err.text);
+    const struct gguf_tensor *t = gguf_tensor_find(hf->gguf, STR("rope_freqs.weight"));
+    assert_non_null(t);
+    assert_true(t->type == WEIGHT_F32 && t->n_dims == 1 && t->bytes == sizeof got);
+    assert_int_equal(hf->source->read(hf->source->ctx, t->offset, got, sizeof got, &err), 0);
+    for (size_t i = 0; i < COUNT_OF(got); i++)
+        if (fabsf(got[i] / llama3_factors[i] - 1) > 1e-6f)
+            fail_msg("pair %zu: %.9g, not %.9g", i, (double)got[i], (double)llama3_factors[i]);
+    if (model_load(folder, NULL, &m, &err) < 0) fail_msg("%s", err.text);
 }
 
 /* Every value of E4M3 (OCP 8-bit floating point, table 2) as F16. */
@@ -323,6 +291,87 @@ static void expect_refused(const char *says)
         fail_msg("%d \"%s\", expected \"%s\"", rc, err.text, says);
 }
 
+/* ---- tokenizers beside the tensors */
+
+/* As many tokens as write_both has rows, but for `missing`; the last is the end. */
+static void write_tokenizer(uint32_t missing)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    buf_text(&text,
+             "{\"version\":\"1.0\",\"pre_tokenizer\":{\"type\":\"WhitespaceSplit\"},\"model\":{"
+             "\"type\":\"WordLevel\",\"unk_token\":\"w0\",\"vocab\":{");
+    for (uint32_t i = 0; i < 40 - missing; i++)
+        buf_printf(&text, "%s\"w%u\":%u", i ? "," : "", i, i);
+    buf_text(&text, "}}}");
+    write_file("tokenizer.json", buf_view(&text));
+}
+
+static void folders_bring_their_tokenizer(void **state)
+{
+    (void)state;
+    CLEANUP(model_freep) struct model *a = NULL, *b = NULL, *c = NULL;
+    char digest[SHA256_HEX + 1];
+    struct err err = { { 0 } };
+    write_both(WEIGHT_F16, true, 2);
+    if (model_load(folder, NULL, &a, &err) < 0) fail_msg("%s", err.text);
+    assert_null(model_info(a)->vocab);
+    write_tokenizer(3); /* vocab_size of config.json adds the rest */
+    write_file("tokenizer_config.json", STR("{\"bos_token\":\"w1\",\"chat_template\":\"old\"}"));
+    write_file("chat_template.jinja", STR("{{ bos_token }}"));
+    write_file("generation_config.json", STR("{\"bos_token_id\":9,\"eos_token_id\":[7,8]}"));
+    if (model_load(folder, NULL, &b, &err) < 0) fail_msg("%s", err.text);
+    const struct model_info *info = model_info(b);
+    const uint32_t *ends;
+    assert_non_null(info->vocab);
+    assert_int_equal(vocab_count(info->vocab), 40);
+    assert_int_equal(vocab_type(info->vocab, 36), TOKEN_NORMAL);
+    assert_int_equal(vocab_type(info->vocab, 37), TOKEN_UNUSED);
+    assert_int_equal(vocab_special(info->vocab)->bos, 1);
+    assert_int_equal(vocab_ends(info->vocab, &ends), 2);
+    assert_true(ends[0] == 7 && ends[1] == 8);
+    assert_true(str_eq(info->template_source, STR("{{ bos_token }}")));
+    /* One digest for engine and router, of what is computed with: tensors and config.json. */
+    assert_int_equal(hf_folder_digest(folder, digest, &err), 0);
+    assert_string_equal(info->digest, digest);
+    assert_string_equal(info->digest, model_info(a)->digest);
+    write_config(",\"tie_word_embeddings\":true,\"rope_theta\":9000");
+    if (model_load(at("part-1.safetensors"), NULL, &c, &err) < 0) fail_msg("%s", err.text);
+    assert_string_not_equal(model_info(c)->digest, digest);
+}
+
+static void tokenizers_that_do_not_fit_are_refused(void **state)
+{
+    (void)state;
+    char digest[SHA256_HEX + 1];
+    struct err err = { { 0 } };
+    write_both(WEIGHT_F16, true, 1);
+    write_file("tokenizer.json", STR("{"));
+    expect_refused("tokenizer.json: ");
+    write_file("tokenizer.json", STR("{\"model\":{\"type\":\"Nope\",\"vocab\":{}}}"));
+    expect_refused("type \"Nope\" is not supported");
+    write_tokenizer(0);
+    write_file("generation_config.json", STR("{\"eos_token_id\":40}"));
+    expect_refused(
+        "generation_config.json: a special token has the id 40, but there are 40 tokens");
+    write_file("generation_config.json", STR("{\"eos_token_id\":[1,2,3,4,5,6,7,8,9]}"));
+    expect_refused("key 'eos_token_id' has more than 8 ids");
+    write_file("generation_config.json", STR("{\"eos_token_id\":\"w1\"}"));
+    expect_refused("generation_config.json: key 'eos_token_id' is no token id from 0");
+    write_file("generation_config.json", STR("{\"bos_token_id\":-1}"));
+    expect_refused("key 'bos_token_id' is no token id");
+    write_file("generation_config.json", STR("[]"));
+    expect_refused("generation_config.json: the file");
+    write_file("generation_config.json", STR("{\"eos_token_id\":[1,"));
+    expect_refused("generation_config.json: ");
+    unlink(at("generation_config.json"));
+    write_tokenizer(UINT32_MAX); /* one token more than rows */
+    expect_refused(
+        "41 tokens (tokenizer.json, with those that vocab_size of config.json adds), but 40");
+    clean();
+    assert_int_equal(hf_folder_digest(folder, digest, &err), -ENOENT);
+    assert_non_null(strstr(err.text, "no *.safetensors, whose digest names the model"));
+}
+
 static void what_is_not_computed_or_not_whole_is_refused(void **state)
 {
     (void)state;
@@ -332,9 +381,19 @@ static void what_is_not_computed_or_not_whole_is_refused(void **state)
         { ",\"mlp_bias\":true", "key 'mlp_bias' asks for something" },
         { ",\"quantization_config\":{\"bits\":4}", "key 'quantization_config' asks for" },
         { ",\"rope_parameters\":{\"rope_type\":\"yarn\"}",
-          "key 'rope_parameters' is 'yarn'; computed" },
+          "key 'rope_parameters' is 'yarn'; computed are default and llama3" },
         { ",\"rope_parameters\":{\"factor\":8.0}",
           "scales positions in a way that is not computed" },
+        { ",\"rope_parameters\":{\"rope_type\":\"default\",\"low_freq_factor\":1.0}",
+          "scales positions in a way that is not computed" },
+        { ",\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":8.0}",
+          "lacks one of factor, low_freq_factor" },
+        { ",\"rope_parameters\":{\"attention_factor\":1}", "has a member that is not known" },
+        { ",\"rope_parameters\":{\"factor\":\"8\"}", "factor is no number" },
+        { ",\"rope_parameters\":{" LLAMA3("0.5", "1.0", "4.0", "64") "}", "has factor 0.5, low" },
+        { ",\"rope_parameters\":{" LLAMA3("8.0", "4.0", "4.0", "64") "}", "which is above 0" },
+        { ",\"rope_parameters\":{" LLAMA3("8.0", "0", "4.0", "64") "}", "which is above 0" },
+        { ",\"rope_parameters\":{" LLAMA3("8.0", "1", "4.0", "0") "}", "positions are at least 1" },
         { ",\"rope_parameters\":[]", "key 'rope_parameters' is no object" },
         { ",\"rope_parameters\":{\"rope_theta\":[]}", "rope_theta is no number, or there twice" },
         { ",\"rope_theta\":1,\"rope_parameters\":{\"rope_theta\":1}", "or there twice" },
@@ -401,7 +460,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(headers_read_or_have_their_sentence),
         cmocka_unit_test(folders_give_the_model_of_the_gguf_file),
+        cmocka_unit_test(llama3_rope_becomes_the_tensor_of_gguf),
         cmocka_unit_test(f8_is_read_exactly),
+        cmocka_unit_test(folders_bring_their_tokenizer),
+        cmocka_unit_test(tokenizers_that_do_not_fit_are_refused),
         cmocka_unit_test(what_is_not_computed_or_not_whole_is_refused),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -456,6 +456,69 @@ static void test_config(void **state)
     }
 }
 
+/* Tokens of MODEL: 0 to 8; 4 is "ab", 8 is "<M>". */
+static void test_special_ids(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config, *generation, *model;
+        uint32_t bos, ends[4], end_count;
+    } rows[] = {
+        { "", "", "", VOCAB_NONE, { 0 }, 0 },
+        { "", "", "{\"bos_token_id\":1,\"eos_token_id\":2}", 1, { 2 }, 1 },
+        { "",
+          "{\"bos_token_id\":3,\"eos_token_id\":[4,5,4]}",
+          "{\"bos_token_id\":1,\"eos_token_id\":2}",
+          3,
+          { 4, 5 },
+          2 },
+        { "",
+          "{\"bos_token_id\":null,\"eos_token_id\":null,\"x\":[{}]}",
+          "{\"bos_token_id\":1,\"eos_token_id\":2}",
+          1,
+          { 2 },
+          1 },
+        { "{\"bos_token\":\"<M>\",\"eos_token\":\"ab\"}",
+          "{\"bos_token_id\":3,\"eos_token_id\":[5,6]}",
+          "{\"eos_token_id\":2}",
+          8,
+          { 4, 5, 6 },
+          3 },
+        { "{\"eos_token\":\"ab\"}", "", "{\"eos_token_id\":[4,2]}", VOCAB_NONE, { 4, 2 }, 2 },
+        { "",
+          "{\"eos_token_id\":[]}",
+          "{\"vocab_size\":12,\"eos_token_id\":2}",
+          VOCAB_NONE,
+          { 2 },
+          1 },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        CLEANUP(vocab_freep) struct vocab *v = NULL;
+        CLEANUP(chat_template_freep) struct chat_template *template = NULL;
+        CLEANUP(buf_fini) struct buf bytes = { 0 };
+        CLEANUP(bundle_fini) struct bundle b = { 0 };
+        char digest[SHA256_HEX + 1];
+        struct err err = { 0 };
+        const struct tokenizer_texts texts = { .tokenizer = STR("{" MODEL "," MARKER("false") "}"),
+                                               .config = str_from(rows[i].config),
+                                               .model = str_from(rows[i].model),
+                                               .generation = str_from(rows[i].generation) };
+        if (tokenizer_json_load(&texts, &v, &template, &err) < 0)
+            fail_msg("row %zu: %s", i, err.text);
+        assert_int_equal(vocab_special(v)->bos, rows[i].bos);
+        /* The same behind a bundle, which has version 3 only where there are further ends. */
+        assert_int_equal(bundle_encode(v, NULL, &bytes, digest, &err), 0);
+        assert_int_equal(load_u32(bytes.data + 8), rows[i].end_count > 1 ? 3 : 2);
+        if (bundle_decode(buf_view(&bytes), digest, &b, &err) < 0) fail_msg("%s", err.text);
+        for (int side = 0; side < 2; side++) {
+            const uint32_t *ends;
+            assert_int_equal(vocab_ends(side ? b.vocab : v, &ends), rows[i].end_count);
+            assert_memory_equal(ends, rows[i].ends, rows[i].end_count * sizeof *ends);
+        }
+        assert_int_equal(vocab_count(b.vocab), vocab_count(v));
+    }
+}
+
 static void test_chat_template(void **state)
 {
     (void)state;
@@ -472,8 +535,9 @@ static void test_chat_template(void **state)
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         CLEANUP(vocab_freep) struct vocab *v = NULL;
         CLEANUP(chat_template_freep) struct chat_template *template = NULL;
-        const struct tokenizer_texts texts = { STR("{" MODEL "}"), str_from(rows[i].config),
-                                               str_from(rows[i].file) };
+        const struct tokenizer_texts texts = { .tokenizer = STR("{" MODEL "}"),
+                                               .config = str_from(rows[i].config),
+                                               .chat_template = str_from(rows[i].file) };
         assert_int_equal(tokenizer_json_load(&texts, &v, &template, NULL), 0);
         assert_int_equal(template != NULL, rows[i].want != NULL);
         if (template) assert_true(str_eq(chat_template_source(template), str_from(rows[i].want)));
@@ -536,6 +600,7 @@ int main(void)
         cmocka_unit_test(test_content_writes_no_normalized_marker),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_config),
+        cmocka_unit_test(test_special_ids),
         cmocka_unit_test(test_chat_template),
         cmocka_unit_test(test_damaged_files),
         cmocka_unit_test(test_out_of_memory),

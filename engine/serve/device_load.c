@@ -1,0 +1,117 @@
+/* device_load.c - loads the model, sizes its pages, and makes the executor.
+ *
+ *     pages = kv_bytes / page, or as many as seqs_max whole contexts take, within a quarter of the memory
+ *
+ * One context always fits, whatever the memory: an engine that cannot serve one full request is of no use. */
+#include "engine/serve/device_load.h"
+
+#include "base/core/bits.h"
+#include "base/io/loop/clock.h"
+
+#include <math.h>
+#include <unistd.h>
+
+#define MEMORY_PART 4 /* KV pages take at most this part of the memory by default */
+
+static uint64_t memory_part_bytes(void)
+{
+    uint64_t bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGE_SIZE);
+    return bytes / MEMORY_PART;
+}
+
+static uint32_t pages_wanted(const struct sched_config *sc, uint64_t bytes, size_t page_bytes)
+{
+    uint64_t context_pages = ceil_div_u32(sc->context_max, sc->page_tokens);
+    uint64_t pages = context_pages * sc->seqs_max;
+    if (bytes > 0) {
+        pages = bytes / page_bytes;
+    } else {
+        uint64_t most = memory_part_bytes() / page_bytes;
+        if (pages > most) pages = most > context_pages ? most : context_pages;
+    }
+    return pages < KV_PAGES_MAX ? (uint32_t)pages : KV_PAGES_MAX;
+}
+
+/* Returns the places of the swap space: by the flag; without it what the preset asks for, within
+ * the same part of the machine's memory that the pages may have. */
+static uint32_t swap_pages(const struct sched_config *sc, uint64_t bytes, size_t page_bytes)
+{
+    uint64_t pages = bytes / page_bytes;
+    if (bytes == 0 && sc->preset) {
+        pages = min_size((size_t)(sc->preset->swap_ratio * (double)sc->pages),
+                         memory_part_bytes() / page_bytes);
+    }
+    return pages < KV_PAGES_MAX ? (uint32_t)pages : KV_PAGES_MAX;
+}
+
+static void tell_policies(const struct device_config *config, struct executor *x,
+                          struct engine_metrics *metrics)
+{
+    const struct step_policies *r = sched_policies(executor_sched(x));
+    const struct preset *preset = config->sched.preset;
+    const struct predict_policy *predict = config->predict;
+    engine_metrics_policy(metrics, "preset", preset ? preset->name : NULL);
+    engine_metrics_policy(metrics, "fair", r->fair->name);
+    engine_metrics_policy(metrics, "order", r->order->name);
+    engine_metrics_policy(metrics, "admit", r->admit->name);
+    engine_metrics_policy(metrics, "preempt", r->preempt->name);
+    engine_metrics_policy(metrics, "chunk", r->chunk->name);
+    engine_metrics_policy(metrics, "evict", r->evict->name);
+    engine_metrics_policy(metrics, "perf", executor_perf_policy(x)->name);
+    engine_metrics_policy(metrics, "predict", predict ? predict->name : NULL);
+}
+
+int device_load(const struct device_config *config, struct engine_metrics *metrics,
+                const struct executor_events *events, struct device_loaded *ret, struct err *err)
+{
+    CLEANUP(model_freep) struct model *model = NULL;
+    struct executor *x;
+    int64_t from_us = clock_mono_us();
+    int rc = model_load(config->model_path.data, &config->load, &model, err);
+    if (rc < 0) return rc;
+    const struct model_info *info = model_info(model);
+    struct sched_config sc = config->sched;
+    if (sc.context_max == 0) sc.context_max = info->context_length;
+    if (sc.context_max > info->context_length) {
+        return err_set(err, -EINVAL,
+                       "--max-model-len %u is more than the %u tokens this model was made for",
+                       sc.context_max, info->context_length);
+    }
+    if (sc.batch_tokens_max < sc.seqs_max) sc.batch_tokens_max = sc.seqs_max;
+    size_t page_bytes = info->kv_bytes_per_token * sc.page_tokens;
+    if (sc.pages == 0) sc.pages = pages_wanted(&sc, config->kv_bytes, page_bytes);
+    if (sc.pages == 0) {
+        return err_set(err, -EINVAL, "--kv-cache-memory-bytes %lu holds no page of %zu bytes",
+                       (unsigned long)config->kv_bytes, page_bytes);
+    }
+    sc.swap_pages = swap_pages(&sc, config->swap_bytes, page_bytes);
+    const struct executor_config executor = { .sched = sc,
+                                              .threads = config->threads,
+                                              .cpu_share = config->cpu_share,
+                                              .perf = config->perf,
+                                              .hardware = config->hardware,
+                                              .predict = config->predict,
+                                              .predict_file = config->predict_file,
+                                              .predict_layer = config->predict_layer,
+                                              .predict_every = config->predict_every };
+    rc = executor_new(model, &executor, events, &x, err);
+    if (rc < 0) return rc;
+    *ret = (struct device_loaded){ .x = x };
+    ret->info = (struct device_info){
+        .model = info,
+        .context_max = sc.context_max,
+        .page_tokens = sc.page_tokens,
+        .pages = sc.pages,
+        .step_tokens = sc.batch_tokens_max,
+        .kv_bytes = (uint64_t)sc.pages * page_bytes,
+        .kv = *kv_store_layout(executor_kv(x)),
+        .prefix_cache = sc.prefix_cache,
+        .cores = config->threads,
+        .hardware = config->hardware,
+        .load_s = (double)(clock_mono_us() - from_us) * 1e-6,
+    };
+    if (config->cpu_share > 0) ret->info.cores = fmin(ret->info.cores, config->cpu_share);
+    tell_policies(config, x, metrics);
+    ret->model = TAKE(model);
+    return 0;
+}
