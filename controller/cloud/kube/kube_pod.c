@@ -478,8 +478,8 @@ void kube_pod_selector(struct str fleet, struct str service, char ret[KUBE_POD_S
 {
     char label[KUBE_LABEL_BYTES];
     kube_label(service, label);
-    snprintf(ret, KUBE_POD_SELECTOR_BYTES, KUBE_LABEL_FLEET "=" STR_FMT "," KUBE_LABEL_SERVICE "=%s",
-             STR_ARG(fleet), label);
+    snprintf(ret, KUBE_POD_SELECTOR_BYTES,
+             KUBE_LABEL_FLEET "=" STR_FMT "," KUBE_LABEL_SERVICE "=%s", STR_ARG(fleet), label);
 }
 
 static int put_metadata(struct pod_writer *p)
