@@ -99,7 +99,9 @@ ALWAYS_INLINE void dot_q4_0(const struct dot_call *c, dot_sums acc, uint32_t h, 
     UNROLL
     for (uint32_t t = 0; t < tokens; t++) {
         __m256i whole = _mm256_madd_epi16(sum[t], _mm256_set1_epi16(1));
-        whole = _mm256_sub_epi32(whole, _mm256_set1_epi32(8 * c->x.sum[dot_at(c, t, block)]));
+        /* Of activations that are not finite the sum is any number: the product may wrap. */
+        uint32_t eights = 8 * (uint32_t)c->x.sum[dot_at(c, t, block)];
+        whole = _mm256_sub_epi32(whole, _mm256_set1_epi32((int)eights));
         acc[t][h] = dot_scaled(acc[t][h], whole, d, c->x.scale[dot_at(c, t, block)]);
     }
 }

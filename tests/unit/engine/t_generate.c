@@ -611,7 +611,9 @@ static int generate_tests(void)
     };
     const struct CMUnitTest shipped[] = {
         cmocka_unit_test(t_every_road_the_same_tokens),
+#ifndef MUSTER_DEBUG /* under sanitizers the small models walk the same roads in minutes less */
         cmocka_unit_test(t_grammars_on_every_road),
+#endif
     };
     int failed = cmocka_run_group_tests_name("random model", tests, setup_random, teardown);
     if (access(SHIPPED, R_OK) < 0) {
