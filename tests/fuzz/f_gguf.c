@@ -5,6 +5,7 @@
 #include "engine/model/model.h"
 #include "engine/model/vocab_gguf.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/unit/engine/gguf_make.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,15 +14,6 @@
 #include <unistd.h>
 
 #define LOAD_BYTES_MAX ((size_t)1 << 16) /* larger files are not loaded as a model, to stay fast */
-
-static int memory_read(void *ctx, uint64_t offset, void *to, size_t len, struct err *err)
-{
-    const struct str *file = ctx;
-    (void)err;
-    must(offset <= file->len && len <= file->len - offset);
-    if (len > 0) memcpy(to, file->data + offset, len);
-    return 0;
-}
 
 static void check_promises(const struct gguf *g, uint64_t file_bytes)
 {
@@ -58,7 +50,7 @@ const struct fuzz_cost fuzz_cost = { 100000, 200 };
 void fuzz_one(const uint8_t *data, size_t len)
 {
     struct str file = str_of(data, len);
-    struct gguf_source source = { "fuzz", len, memory_read, &file };
+    struct gguf_source source = memory_source(&file);
     struct gguf *g = NULL;
     struct err err = { { 0 } };
     int rc = gguf_parse(&source, &g, &err);

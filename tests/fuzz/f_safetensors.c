@@ -3,24 +3,14 @@
 #include "base/core/err.h"
 #include "engine/model/safetensors.h"
 #include "tests/fuzz/fuzz.h"
-
-#include <string.h>
-
-static int memory_read(void *ctx, uint64_t offset, void *to, size_t len, struct err *err)
-{
-    const struct str *file = ctx;
-    (void)err;
-    must(offset <= file->len && len <= file->len - offset);
-    if (len > 0) memcpy(to, file->data + offset, len);
-    return 0;
-}
+#include "tests/unit/engine/gguf_make.h"
 
 const struct fuzz_cost fuzz_cost = { 100000, 200 };
 
 void fuzz_one(const uint8_t *data, size_t len)
 {
     struct str file = str_of(data, len);
-    struct gguf_source source = { "fuzz", len, memory_read, &file };
+    struct gguf_source source = memory_source(&file);
     struct safetensors *s = NULL;
     struct err err = { { 0 } };
     int rc = safetensors_parse(&source, &s, &err);

@@ -2,8 +2,8 @@
 #include "base/core/own.h"
 #include "engine/model/gguf_shards.h"
 #include "engine/model/gguf_write.h"
-#include "engine/model/make_model.h"
 #include "engine/model/model.h"
+#include "tests/unit/engine/model_folder.h"
 #include "tests/unit/unit.h"
 
 #include <stdio.h>
@@ -11,17 +11,6 @@
 #include <unistd.h>
 
 #define SHARDS 3
-
-static char folder[] = "/tmp/muster-shards-XXXXXX";
-
-static const char *at(const char *name)
-{
-    static char path[4][128];
-    static unsigned turn;
-    char *p = path[turn++ % 4];
-    snprintf(p, sizeof path[0], "%s/%s", folder, name);
-    return p;
-}
 
 static const char *shard_name(uint32_t no)
 {
@@ -46,7 +35,7 @@ static void write_shard(const struct gguf *g, const struct gguf_source *source, 
 {
     CLEANUP(gguf_writer_freep) struct gguf_writer *w = NULL;
     bool bad = d && d->shard == no;
-    must(gguf_writer_new(at(shard_name(no)), &w, NULL) == 0);
+    must(gguf_writer_new(folder_at(shard_name(no)), &w, NULL) == 0);
     for (uint32_t i = 0; i < g->value_count && no == 0; i++)
         gguf_put_value(w, &g->values[i]);
     gguf_put_u32(w, "split.no", bad ? d->no : no);
@@ -76,7 +65,7 @@ static void write_shards(const struct damage *d)
 {
     CLEANUP(gguf_file_close) struct gguf_file file = { .fd = -1 };
     CLEANUP(gguf_freep) struct gguf *g = NULL;
-    must(gguf_file_open(at("whole.gguf"), &file, NULL) == 0);
+    must(gguf_file_open(folder_at("whole.gguf"), &file, NULL) == 0);
     must(gguf_parse(&file.source, &g, NULL) == 0);
     for (uint32_t i = 0; i < SHARDS; i++)
         write_shard(g, &file.source, i, d);
@@ -90,8 +79,8 @@ static void shards_are_one_model(void **state)
     struct err err = { { 0 } };
     char digest[2][SHA256_HEX + 1];
     write_shards(NULL);
-    assert_int_equal(gguf_shards_open(at("whole.gguf"), &whole, &err), 0);
-    if (gguf_shards_open(at(shard_name(0)), &parts, &err) < 0) fail_msg("%s", err.text);
+    assert_int_equal(gguf_shards_open(folder_at("whole.gguf"), &whole, &err), 0);
+    if (gguf_shards_open(folder_at(shard_name(0)), &parts, &err) < 0) fail_msg("%s", err.text);
     assert_int_equal(parts->gguf->tensor_count, whole->gguf->tensor_count);
     for (uint32_t i = 0; i < whole->gguf->tensor_count; i++) {
         const struct gguf_tensor *t = &whole->gguf->tensors[i], *u = &parts->gguf->tensors[i];
@@ -103,7 +92,7 @@ static void shards_are_one_model(void **state)
         assert_memory_equal(a, b, t->bytes);
         free(a), free(b);
     }
-    if (model_load(at(shard_name(0)), NULL, &model, &err) < 0) fail_msg("%s", err.text);
+    if (model_load(folder_at(shard_name(0)), NULL, &model, &err) < 0) fail_msg("%s", err.text);
     assert_int_equal(model_info(model)->n_layers, 2);
     /* The digest is that of the files one behind another, read in pieces that cross their ends. */
     assert_int_equal(gguf_digest(parts->source, digest[0], &err), 0);
@@ -134,7 +123,7 @@ static void foreign_shards_are_refused(void **state)
         CLEANUP(gguf_shards_freep) struct gguf_shards *s = NULL;
         struct err err = { { 0 } };
         write_shards(&rows[i].damage);
-        int rc = gguf_shards_open(at(shard_name(0)), &s, &err);
+        int rc = gguf_shards_open(folder_at(shard_name(0)), &s, &err);
         if (!rows[i].says) assert_int_equal(rc, 0);
         if (rows[i].says && (rc != -EINVAL || !strstr(err.text, rows[i].says)))
             fail_msg("row %zu: %d \"%s\", expected \"%s\"", i, rc, err.text, rows[i].says);
@@ -147,38 +136,19 @@ static void others_than_the_first_and_missing_ones_are_named(void **state)
     CLEANUP(gguf_shards_freep) struct gguf_shards *s = NULL;
     struct err err = { { 0 } };
     write_shards(NULL);
-    assert_int_equal(gguf_shards_open(at(shard_name(1)), &s, &err), -EINVAL);
+    assert_int_equal(gguf_shards_open(folder_at(shard_name(1)), &s, &err), -EINVAL);
     assert_non_null(strstr(err.text, "it is shard 2 of 3: give the first, "));
     assert_non_null(strstr(err.text, "m-00001-of-00003.gguf"));
-    unlink(at(shard_name(2)));
-    assert_int_equal(gguf_shards_open(at(shard_name(0)), &s, &err), -ENOENT);
+    unlink(folder_at(shard_name(2)));
+    assert_int_equal(gguf_shards_open(folder_at(shard_name(0)), &s, &err), -ENOENT);
     assert_non_null(strstr(err.text, "m-00003-of-00003.gguf: No such"));
 }
 
 static int make_folder(void **state)
 {
-    (void)state;
-    if (!mkdtemp(folder)) return -1;
-    const struct random_model m = { .arch = "llama",
-                                    .width = 64,
-                                    .layers = 2,
-                                    .ff = 96,
-                                    .heads = 4,
-                                    .kv_heads = 2,
-                                    .vocab = 40,
-                                    .context = 64,
-                                    .type = WEIGHT_Q8_0,
-                                    .seed = 3 };
-    return random_model_write(&m, at("whole.gguf"), NULL, NULL);
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    unlink(at("whole.gguf"));
-    for (uint32_t i = 0; i < SHARDS; i++)
-        unlink(at(shard_name(i)));
-    return rmdir(folder);
+    if (model_folder_make(state) < 0) return -1;
+    folder_llama("whole.gguf", WEIGHT_Q8_0, false, 3);
+    return 0;
 }
 
 int main(void)
@@ -188,5 +158,5 @@ int main(void)
         cmocka_unit_test(foreign_shards_are_refused),
         cmocka_unit_test(others_than_the_first_and_missing_ones_are_named),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, make_folder, model_folder_remove);
 }

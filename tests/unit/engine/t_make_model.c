@@ -5,6 +5,7 @@
 #include "engine/model/make_model.h"
 #include "engine/model/model.h"
 #include "tests/unit/engine/gguf_make.h"
+#include "tests/unit/engine/model_folder.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -12,23 +13,12 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static char folder[] = "/tmp/muster-make-XXXXXX";
-
-static const char *at(const char *name)
-{
-    static char path[4][128];
-    static unsigned turn;
-    char *p = path[turn++ % 4];
-    snprintf(p, sizeof path[0], "%s/%s", folder, name);
-    return p;
-}
-
-/* Opens and parses a file of `folder`; fails with the sentence. */
+/* Opens and parses a file of the folder; fails with the sentence. */
 static struct gguf *opened(const char *name, struct gguf_file *file)
 {
     struct err err = { { 0 } };
     struct gguf *g = NULL;
-    if (gguf_file_open(at(name), file, &err) < 0) fail_msg("%s", err.text);
+    if (gguf_file_open(folder_at(name), file, &err) < 0) fail_msg("%s", err.text);
     if (gguf_parse(&file->source, &g, &err) < 0) fail_msg("%s", err.text);
     return g;
 }
@@ -47,7 +37,7 @@ static void make(const char *name, enum weight_type_id type, bool tied)
                                     .tied = tied,
                                     .seed = 5 };
     struct err err = { { 0 } };
-    if (random_model_write(&m, at(name), NULL, &err) < 0) fail_msg("%s", err.text);
+    if (random_model_write(&m, folder_at(name), NULL, &err) < 0) fail_msg("%s", err.text);
 }
 
 static float *values_of(const struct gguf_file *f, const struct gguf_tensor *t)
@@ -70,7 +60,7 @@ static void random_models_load_and_look_random(void **state)
         CLEANUP(gguf_file_close) struct gguf_file file = { .fd = -1 };
         struct err err = { { 0 } };
         make("random.gguf", type, type % 2 == 0);
-        if (model_load(at("random.gguf"), NULL, &model, &err) < 0) fail_msg("%s", err.text);
+        if (model_load(folder_at("random.gguf"), NULL, &model, &err) < 0) fail_msg("%s", err.text);
         assert_int_equal(model_info(model)->vocab_size, 300);
         assert_null(model_info(model)->vocab);
         CLEANUP(gguf_freep) struct gguf *g = opened("random.gguf", &file);
@@ -96,7 +86,7 @@ static void one_seed_gives_one_file(void **state)
     for (int i = 0; i < 2; i++) {
         CLEANUP(gguf_file_close) struct gguf_file file = { .fd = -1 };
         make(i ? "b.gguf" : "a.gguf", WEIGHT_Q4_0, false);
-        assert_int_equal(gguf_file_open(at(i ? "b.gguf" : "a.gguf"), &file, NULL), 0);
+        assert_int_equal(gguf_file_open(folder_at(i ? "b.gguf" : "a.gguf"), &file, NULL), 0);
         assert_int_equal(gguf_digest(&file.source, digest[i], NULL), 0);
     }
     assert_string_equal(digest[0], digest[1]);
@@ -111,7 +101,8 @@ static void rounded_files_hold_rounded_rows(void **state)
         CLEANUP(gguf_file_close) struct gguf_file from = { .fd = -1 }, to = { .fd = -1 };
         struct quantise_result result;
         struct err err = { { 0 } };
-        if (quantise_model(at("f32.gguf"), at("to.gguf"), type, NULL, &result, &err) < 0)
+        if (quantise_model(folder_at("f32.gguf"), folder_at("to.gguf"), type, NULL, &result, &err) <
+            0)
             fail_msg("%s", err.text);
         assert_int_equal(result.tensors, 16);
         assert_int_equal(result.kept, 5);
@@ -163,7 +154,7 @@ static void metadata_is_copied(void **state)
     int fd = make_path(&m, path);
     struct quantise_result result;
     struct err err = { { 0 } };
-    if (quantise_model(path, at("to.gguf"), WEIGHT_Q4_K, NULL, &result, &err) < 0)
+    if (quantise_model(path, folder_at("to.gguf"), WEIGHT_Q4_K, NULL, &result, &err) < 0)
         fail_msg("%s", err.text);
     close(fd);
     assert_int_equal(result.fallback, 2);
@@ -184,7 +175,7 @@ static void expect_refusal(int rc, int wanted, const struct err *err, const char
 {
     if (rc != wanted || !strstr(err->text, says))
         fail_msg("%d \"%s\", expected %d with \"%s\"", rc, err->text, wanted, says);
-    if (access(at("to.gguf"), F_OK) == 0 || access(at("to.gguf.partial"), F_OK) == 0)
+    if (access(folder_at("to.gguf"), F_OK) == 0 || access(folder_at("to.gguf.partial"), F_OK) == 0)
         fail_msg("a file was left behind");
 }
 
@@ -193,16 +184,19 @@ static void what_cannot_be_made_is_refused_and_leaves_nothing(void **state)
     (void)state;
     struct quantise_result result;
     struct err err = { { 0 } };
-    unlink(at("to.gguf"));
+    unlink(folder_at("to.gguf"));
     make("q8.gguf", WEIGHT_Q8_0, true);
     make("f32.gguf", WEIGHT_F32, true);
-    int rc = quantise_model(at("q8.gguf"), at("to.gguf"), WEIGHT_Q4_0, NULL, &result, &err);
+    int rc = quantise_model(folder_at("q8.gguf"), folder_at("to.gguf"), WEIGHT_Q4_0, NULL, &result,
+                            &err);
     expect_refusal(rc, -ENOTSUP, &err, "is Q8_0 already");
-    rc = quantise_model(at("f32.gguf"), at("to.gguf"), WEIGHT_Q5_K, NULL, &result, &err);
+    rc = quantise_model(folder_at("f32.gguf"), folder_at("to.gguf"), WEIGHT_Q5_K, NULL, &result,
+                        &err);
     expect_refusal(rc, -ENOTSUP, &err, "type Q5_K is read but not written");
     for (uint32_t nth = 1; nth < 8; nth += 3) {
         fault_arm("gguf.write", nth);
-        rc = quantise_model(at("f32.gguf"), at("to.gguf"), WEIGHT_Q4_0, NULL, &result, &err);
+        rc = quantise_model(folder_at("f32.gguf"), folder_at("to.gguf"), WEIGHT_Q4_0, NULL, &result,
+                            &err);
         fault_disarm();
         expect_refusal(rc, -ENOSPC, &err, "cannot write");
     }
@@ -213,7 +207,7 @@ static void what_cannot_be_made_is_refused_and_leaves_nothing(void **state)
     make_init(&m);
     make_tensor(&m, "bad", 2, dims, 0, x, sizeof x);
     int fd = make_path(&m, path);
-    rc = quantise_model(path, at("to.gguf"), WEIGHT_Q4_0, NULL, &result, &err);
+    rc = quantise_model(path, folder_at("to.gguf"), WEIGHT_Q4_0, NULL, &result, &err);
     close(fd);
     expect_refusal(rc, -EINVAL, &err, "tensor 'bad': a weight is infinite, NaN");
 
@@ -226,33 +220,17 @@ static void what_cannot_be_made_is_refused_and_leaves_nothing(void **state)
                                   .vocab = 8,
                                   .context = 8,
                                   .type = WEIGHT_F32 };
-    expect_refusal(random_model_write(&shape, at("to.gguf"), NULL, &err), -EINVAL, &err,
+    expect_refusal(random_model_write(&shape, folder_at("to.gguf"), NULL, &err), -EINVAL, &err,
                    "no multiple of 4 heads");
     shape.width = 256, shape.kv_heads = 3;
-    expect_refusal(random_model_write(&shape, at("to.gguf"), NULL, &err), -EINVAL, &err,
+    expect_refusal(random_model_write(&shape, folder_at("to.gguf"), NULL, &err), -EINVAL, &err,
                    "4 heads cannot share 3 KV heads");
     shape.kv_heads = 2, shape.type = WEIGHT_Q4_K;
-    expect_refusal(random_model_write(&shape, at("to.gguf"), NULL, &err), -EINVAL, &err,
+    expect_refusal(random_model_write(&shape, folder_at("to.gguf"), NULL, &err), -EINVAL, &err,
                    "rows of 32 elements; Q4_K comes in blocks of 256");
     shape.arch = "bert";
-    expect_refusal(random_model_write(&shape, at("to.gguf"), NULL, &err), -ENOTSUP, &err,
+    expect_refusal(random_model_write(&shape, folder_at("to.gguf"), NULL, &err), -ENOTSUP, &err,
                    "architecture 'bert' is not made");
-}
-
-static int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    static const char *const names[] = { "random.gguf", "a.gguf",  "b.gguf",
-                                         "f32.gguf",    "q8.gguf", "to.gguf" };
-    for (size_t i = 0; i < COUNT_OF(names); i++)
-        unlink(at(names[i]));
-    return rmdir(folder);
 }
 
 int main(void)
@@ -264,5 +242,5 @@ int main(void)
         cmocka_unit_test(metadata_is_copied),
         cmocka_unit_test(what_cannot_be_made_is_refused_and_leaves_nothing),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, model_folder_make, model_folder_remove);
 }

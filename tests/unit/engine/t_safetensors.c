@@ -9,6 +9,7 @@
 #include "engine/model/safetensors.h"
 #include "tests/unit/engine/gguf_make.h"
 #include "tests/unit/engine/hf_make.h"
+#include "tests/unit/engine/model_folder.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -102,20 +103,9 @@ static void headers_read_or_have_their_sentence(void **state)
 
 /* ---- folders */
 
-static char folder[] = "/tmp/muster-hf-XXXXXX";
-
-static const char *at(const char *name)
-{
-    static char path[4][128];
-    static unsigned turn;
-    char *p = path[turn++ % 4];
-    snprintf(p, sizeof path[0], "%s/%s", folder, name);
-    return p;
-}
-
 static void write_file(const char *name, struct str text)
 {
-    hf_make_file(folder, name, text);
+    hf_make_file(model_folder, name, text);
 }
 
 static void write_config(const char *more)
@@ -143,31 +133,20 @@ static void clean(void)
                                          "chat_template.jinja",
                                          "generation_config.json" };
     for (size_t i = 0; i < COUNT_OF(names); i++)
-        unlink(at(names[i]));
+        unlink(folder_at(names[i]));
 }
 
 /* Makes a random llama as GGUF and as a folder of `parts` files. */
 static void write_both(enum weight_type_id type, bool tied, uint32_t parts)
 {
-    const struct random_model m = { .arch = "llama",
-                                    .width = 64,
-                                    .layers = 2,
-                                    .ff = 96,
-                                    .heads = 4,
-                                    .kv_heads = 2,
-                                    .vocab = 40,
-                                    .context = 64,
-                                    .type = type,
-                                    .tied = tied,
-                                    .seed = 7 };
     CLEANUP(gguf_file_close) struct gguf_file file = { .fd = -1 };
     CLEANUP(gguf_freep) struct gguf *g = NULL;
     CLEANUP(buf_fini) struct buf index = { 0 };
     clean();
-    must(random_model_write(&m, at("m.gguf"), NULL, NULL) == 0);
-    must(gguf_file_open(at("m.gguf"), &file, NULL) == 0);
+    folder_llama("m.gguf", type, tied, 7);
+    must(gguf_file_open(folder_at("m.gguf"), &file, NULL) == 0);
     must(gguf_parse(&file.source, &g, NULL) == 0);
-    const struct hf_made made = { g, &file.source, folder, .heads = 4, .kv_heads = 2 };
+    const struct hf_made made = { g, &file.source, model_folder, .heads = 4, .kv_heads = 2 };
     write_config(tied ? ",\"tie_word_embeddings\":true"
                       : ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":10000}");
     if (parts == 1) {
@@ -176,7 +155,7 @@ static void write_both(enum weight_type_id type, bool tied, uint32_t parts)
     }
     hf_make_part(&made, 0, 2, "part-1.safetensors", &index);
     hf_make_part(&made, 1, 2, "part-2.safetensors", &index);
-    hf_make_index(folder, buf_view(&index));
+    hf_make_index(model_folder, buf_view(&index));
 }
 
 static void folders_give_the_model_of_the_gguf_file(void **state)
@@ -190,10 +169,10 @@ static void folders_give_the_model_of_the_gguf_file(void **state)
         CLEANUP(model_freep) struct model *a = NULL, *b = NULL;
         struct err err = { { 0 } };
         write_both(types[i / 2], i % 2 == 0, (uint32_t)(1 + i % 2));
-        assert_int_equal(gguf_file_open(at("m.gguf"), &file, NULL), 0);
+        assert_int_equal(gguf_file_open(folder_at("m.gguf"), &file, NULL), 0);
         assert_int_equal(gguf_parse(&file.source, &g, NULL), 0);
-        assert_true(hf_model_is(folder));
-        if (hf_model_open(folder, &hf, &err) < 0) fail_msg("%s", err.text);
+        assert_true(hf_model_is(model_folder));
+        if (hf_model_open(model_folder, &hf, &err) < 0) fail_msg("%s", err.text);
         assert_int_equal(hf->gguf->tensor_count, g->tensor_count);
         for (uint32_t t = 0; t < g->tensor_count; t++) {
             const struct gguf_tensor *u = &g->tensors[t], *v = &hf->gguf->tensors[t];
@@ -209,8 +188,8 @@ static void folders_give_the_model_of_the_gguf_file(void **state)
             assert_memory_equal(x, y, u->bytes);
             free(x), free(y);
         }
-        if (model_load(folder, NULL, &a, &err) < 0) fail_msg("%s", err.text);
-        if (model_load(at("m.gguf"), NULL, &b, &err) < 0) fail_msg("%s", err.text);
+        if (model_load(model_folder, NULL, &a, &err) < 0) fail_msg("%s", err.text);
+        if (model_load(folder_at("m.gguf"), NULL, &b, &err) < 0) fail_msg("%s", err.text);
         const struct model_info *p = model_info(a), *q = model_info(b);
         assert_true(p->n_layers == q->n_layers && p->parameters == q->parameters &&
                     p->context_length == q->context_length && p->head_dim == q->head_dim &&
@@ -239,7 +218,7 @@ static void llama3_rope_becomes_the_tensor_of_gguf(void **state)
     write_both(WEIGHT_F32, true, 1);
     write_config(",\"tie_word_embeddings\":true,\"rope_parameters\":{\"rope_theta\":500.0," LLAMA3(
         "8.0", "1.0", "6.0", "64") "}");
-    if (hf_model_open(folder, &hf, &err) < 0) fail_msg("%s", err.text);
+    if (hf_model_open(model_folder, &hf, &err) < 0) fail_msg("%s", err.text);
     const struct gguf_tensor *t = gguf_tensor_find(hf->gguf, STR("rope_freqs.weight"));
     assert_non_null(t);
     assert_true(t->type == WEIGHT_F32 && t->n_dims == 1 && t->bytes == sizeof got);
@@ -247,7 +226,7 @@ static void llama3_rope_becomes_the_tensor_of_gguf(void **state)
     for (size_t i = 0; i < COUNT_OF(got); i++)
         if (fabsf(got[i] / llama3_factors[i] - 1) > 1e-6f)
             fail_msg("pair %zu: %.9g, not %.9g", i, (double)got[i], (double)llama3_factors[i]);
-    if (model_load(folder, NULL, &m, &err) < 0) fail_msg("%s", err.text);
+    if (model_load(model_folder, NULL, &m, &err) < 0) fail_msg("%s", err.text);
 }
 
 /* Every value of E4M3 (OCP 8-bit floating point, table 2) as F16. */
@@ -266,7 +245,7 @@ static void f8_is_read_exactly(void **state)
     for (int i = 0; i < 256; i++)
         buf_byte(&all, (char)i);
     write_file("model.safetensors", buf_view(&all));
-    if (hf_model_open(at("model.safetensors"), &hf, &err) < 0) fail_msg("%s", err.text);
+    if (hf_model_open(folder_at("model.safetensors"), &hf, &err) < 0) fail_msg("%s", err.text);
     const struct gguf_tensor *t = gguf_tensor_find(hf->gguf, STR("token_embd.weight"));
     assert_int_equal(t->type, WEIGHT_F16);
     assert_int_equal(t->bytes, sizeof got);
@@ -286,7 +265,7 @@ static void expect_refused(const char *says)
 {
     CLEANUP(model_freep) struct model *m = NULL;
     struct err err = { { 0 } };
-    int rc = model_load(folder, NULL, &m, &err);
+    int rc = model_load(model_folder, NULL, &m, &err);
     if (rc >= 0 || !strstr(err.text, says))
         fail_msg("%d \"%s\", expected \"%s\"", rc, err.text, says);
 }
@@ -313,13 +292,13 @@ static void folders_bring_their_tokenizer(void **state)
     char digest[SHA256_HEX + 1];
     struct err err = { { 0 } };
     write_both(WEIGHT_F16, true, 2);
-    if (model_load(folder, NULL, &a, &err) < 0) fail_msg("%s", err.text);
+    if (model_load(model_folder, NULL, &a, &err) < 0) fail_msg("%s", err.text);
     assert_null(model_info(a)->vocab);
     write_tokenizer(3); /* vocab_size of config.json adds the rest */
     write_file("tokenizer_config.json", STR("{\"bos_token\":\"w1\",\"chat_template\":\"old\"}"));
     write_file("chat_template.jinja", STR("{{ bos_token }}"));
     write_file("generation_config.json", STR("{\"bos_token_id\":9,\"eos_token_id\":[7,8]}"));
-    if (model_load(folder, NULL, &b, &err) < 0) fail_msg("%s", err.text);
+    if (model_load(model_folder, NULL, &b, &err) < 0) fail_msg("%s", err.text);
     const struct model_info *info = model_info(b);
     const uint32_t *ends;
     assert_non_null(info->vocab);
@@ -331,11 +310,11 @@ static void folders_bring_their_tokenizer(void **state)
     assert_true(ends[0] == 7 && ends[1] == 8);
     assert_true(str_eq(info->template_source, STR("{{ bos_token }}")));
     /* One digest for engine and router, of what is computed with: tensors and config.json. */
-    assert_int_equal(hf_folder_digest(folder, digest, &err), 0);
+    assert_int_equal(hf_folder_digest(model_folder, digest, &err), 0);
     assert_string_equal(info->digest, digest);
     assert_string_equal(info->digest, model_info(a)->digest);
     write_config(",\"tie_word_embeddings\":true,\"rope_theta\":9000");
-    if (model_load(at("part-1.safetensors"), NULL, &c, &err) < 0) fail_msg("%s", err.text);
+    if (model_load(folder_at("part-1.safetensors"), NULL, &c, &err) < 0) fail_msg("%s", err.text);
     assert_string_not_equal(model_info(c)->digest, digest);
 }
 
@@ -363,12 +342,12 @@ static void tokenizers_that_do_not_fit_are_refused(void **state)
     expect_refused("generation_config.json: the file");
     write_file("generation_config.json", STR("{\"eos_token_id\":[1,"));
     expect_refused("generation_config.json: ");
-    unlink(at("generation_config.json"));
+    unlink(folder_at("generation_config.json"));
     write_tokenizer(UINT32_MAX); /* one token more than rows */
     expect_refused(
         "41 tokens (tokenizer.json, with those that vocab_size of config.json adds), but 40");
     clean();
-    assert_int_equal(hf_folder_digest(folder, digest, &err), -ENOENT);
+    assert_int_equal(hf_folder_digest(model_folder, digest, &err), -ENOENT);
     assert_non_null(strstr(err.text, "no *.safetensors, whose digest names the model"));
 }
 
@@ -416,7 +395,7 @@ static void what_is_not_computed_or_not_whole_is_refused(void **state)
     expect_refused("key 'num_attention_heads' is missing or 0");
     write_file("config.json", STR("{\"hidden_act\":\"gelu\"}"));
     expect_refused("key 'hidden_act' is 'gelu'");
-    unlink(at("config.json"));
+    unlink(folder_at("config.json"));
     expect_refused("config.json: No such file");
     write_both(WEIGHT_F16, true, 1);
     write_config("");
@@ -441,20 +420,6 @@ static void what_is_not_computed_or_not_whole_is_refused(void **state)
     }
 }
 
-static int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    clean();
-    unlink(at("m.gguf"));
-    return rmdir(folder);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -466,5 +431,5 @@ int main(void)
         cmocka_unit_test(tokenizers_that_do_not_fit_are_refused),
         cmocka_unit_test(what_is_not_computed_or_not_whole_is_refused),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, model_folder_make, model_folder_remove);
 }
