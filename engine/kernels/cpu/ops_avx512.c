@@ -1,6 +1,6 @@
 /* ops_avx512.c - defines the entry of ops_table for AVX-512 (F, BW, DQ, VL).
  *
- * This file alone is compiled for that instruction set; everything it needs is static. */
+ * Only this file is compiled for that instruction set; all that it needs but dot.c is static. */
 #define SIMD_HEADER "engine/kernels/cpu/simd_avx512.h"
 #include "engine/kernels/cpu/attend.h"
 #include "engine/kernels/cpu/element.h"

@@ -314,7 +314,7 @@ static void gemm_blocks(const struct gemm *g, const struct fma_source *s, uint32
 
 static void simd_gemm(const struct gemm *g, uint32_t tile_first, uint32_t tile_count, void *scratch)
 {
-    if (dot_kernels[g->w->type][0]) {
+    if (DOT_Q8_TYPES >> g->w->type & 1) {
         dot_gemm(g, tile_first, tile_count, scratch);
         return;
     }

@@ -17,7 +17,7 @@
 #endif
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-static float lanes_sum(vec v)
+static inline float lanes_sum(vec v)
 {
     float lane[VEC_LANES];
     vec_store(lane, v);
@@ -27,7 +27,7 @@ static float lanes_sum(vec v)
     return lane[0];
 }
 
-static float lanes_max(vec v)
+static inline float lanes_max(vec v)
 {
     float lane[VEC_LANES];
     vec_store(lane, v);
