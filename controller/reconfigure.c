@@ -22,9 +22,9 @@ struct control_next {
     struct plan_service service[PLAN_SERVICES_MAX];
     struct plan_memory memory[PLAN_SERVICES_MAX];
     uint32_t from[PLAN_SERVICES_MAX]; /* index of the service of this name before; PLAN_NONE: new */
-    uint32_t
-        same[PLAN_SERVICES_MAX]; /* the same, but PLAN_NONE also where policies or pools differ */
-    char *room;                  /* for one array of the old state */
+    /* The same, but PLAN_NONE also where policies or pools differ. */
+    uint32_t same[PLAN_SERVICES_MAX];
+    char *room; /* for one array of the old state */
 };
 
 /* The arrays by service and the size of one element. */

@@ -23,10 +23,11 @@
  *          (4) a lease that was given back is taken at once, unless the connection is younger than a
  *              term: the server behind it may have gone back to an older content
  *          (5) the lease of a store that is not shared is taken at once and held for ever
- *          (6) a store has lost content if it says so (store_lease.lost), or if its lease is older than one that
- *              was seen before; it may have behind a new connection. While the term of a leader that gave nothing back goes on by its own clock,
- *              nobody else can have waited for its end: it may take such a lease without a wait. The wait of
- *              the others is bounded: a leader that is gone with the store's content is missed for one term
+ *          (6) a store has lost content if it says so (store_lease.lost), or if its lease is older than one
+ *              that was seen before; it may have behind a new connection. While the term of a leader that
+ *              gave nothing back goes on by its own clock, nobody else can have waited for its end: it may
+ *              take such a lease without a wait. The wait of the others is bounded: a leader that is gone
+ *              with the store's content is missed for one term
  */
 #pragma once
 #include "base/io/store/store.h"
@@ -52,14 +53,14 @@ struct election {
     uint64_t epoch;     /* of our term, or the highest that we heard of */
     int64_t until_us;   /* our term ends then, or would, had the store not refused a call */
     uint64_t own_epoch; /* of our last term; 0: we never led */
-    uint64_t heard_epoch,
-        heard_beat; /* the latest lease that the store ever had, as far as we know */
+    /* The latest lease that the store ever had, as far as we know. */
+    uint64_t heard_epoch, heard_beat;
     int64_t due_us; /* the next look or renewal */
     bool has_seen;  /* the next two hold */
     struct store_lease seen;
     bool lost; /* the store has lost content; `seen` is what is left */
-    bool
-        moved; /* `seen` came over another connection than the look before, and has not changed since */
+    /* `seen` came over another connection than the look before, and has not changed since. */
+    bool moved;
     int64_t since_us;  /* `seen` has not changed since then */
     int64_t line_us;   /* nor has its connection since then */
     int64_t looked_us; /* when it was seen last */

@@ -3,8 +3,9 @@
  * Layer:    controller/cloud/kube (controller/core, base/io/kube, base/wire, base/core)
  * Threads:  pure
  * Names:    a Pod's name is the id of its intent, which makes a create idempotent; that of a workload's Pod is
- *           its own, and an annotation has the intent (kube_workload.h). Labels select our Pods; annotations hold exact names and the launch document, which the kubelet shows to the
- *           agent as a file (downward API)
+ *           its own, and an annotation has the intent (kube_workload.h). Labels select our Pods; annotations
+ *           hold exact names and the launch document, which the kubelet shows to the agent as a file
+ *           (downward API)
  * Template: a Pod of the user's, in JSON. All its fields are kept. Added are names, labels, annotations,
  *           the agent's arguments, environment, volumes and probes in the container called `muster` (else
  *           in the first), and what Pod Security "restricted" asks for where the template says
