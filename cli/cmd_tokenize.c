@@ -92,7 +92,7 @@ static int print_text(const struct tokenize_options *o, const struct vocab *v, s
     }
     int rc = detok_bytes(v, ids.data, ids.count, !o->special, &text);
     if (rc < 0) return err_set(err, rc, "the text is too long");
-    fwrite(text.data, 1, text.len, stdout);
+    if (text.len > 0) fwrite(text.data, 1, text.len, stdout);
     putchar(o->zero ? '\0' : '\n');
     return 0;
 }
