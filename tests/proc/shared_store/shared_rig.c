@@ -15,10 +15,13 @@
 #define FIRST_US 40000000 /* on a busy machine: no fault here touches an engine */
 #define GAP_US 20000000
 #define SYNC_AGE_S 3
+#define LEASE_MS 2000u
+#define TIMEOUT_MS 300u
 #define SERVICES "/api/v1/services"
 
 struct rig_process shared_controller[2], shared_router;
-static const char *url; /* of the store */
+static const char *url;     /* of the store */
+static uint32_t slower = 1; /* its bounds and the terms are so many times as long */
 static char state[128], config[2][RIG_PATH], secret[160];
 static char text[QUESTIONS][4096]; /* the output for each question, asked alone */
 
@@ -38,9 +41,8 @@ void shared_write_config(char ret_path[RIG_PATH], const char *name, uint32_t ind
     snprintf(list, sizeof list, "['127.0.0.1:%u', '127.0.0.1:%u']", shared_controller[0].port,
              shared_controller[1].port);
     buf_printf(&yaml,
-               "controller: { tick: 200ms, state: '%s', store: '%s', store_timeout: 300ms,\n"
-               "  leader_lease: " SHARED_LEASE ", lease: 1s, grace: " SHARED_GRACE
-               ", controllers: %s,\n"
+               "controller: { tick: 200ms, state: '%s', store: '%s', store_timeout: %ums,\n"
+               "  leader_lease: %ums, lease: 1s, grace: %us, controllers: %s,\n"
                "  hosts: [controller-%u.test] }\n"
                "router: { sync: 100ms, controllers: %s }\n"
                "local:\n"
@@ -56,7 +58,8 @@ void shared_write_config(char ret_path[RIG_PATH], const char *name, uint32_t ind
                "    stabilisation: 1s\n"
                "    engine_flags: ['--max-num-seqs', '4', '--threads', '1']\n"
                "    pools: [ { name: only, offers: [third], max: 3 } ]\n",
-               state, url, list, index, list, more);
+               state, url, slower * TIMEOUT_MS, slower * LEASE_MS, slower * SHARED_GRACE_S, list,
+               index, list, more);
     rig_file(ret_path, name, yaml.data);
 }
 
@@ -65,6 +68,7 @@ void shared_open(const char *store_url)
     snprintf(state, sizeof state, "%s/state", rig_folder());
     snprintf(secret, sizeof secret, "%s/secret", state);
     url = store_url;
+    if (strncmp(url, "kubernetes:", 11) == 0) slower = SHARED_KUBE_SLOWER;
     for (uint32_t i = 0; i < 2; i++)
         shared_controller[i].port = rig_port();
     shared_write_config(config[0], "muster-0.yaml", 0, "");

@@ -205,7 +205,7 @@ static void idle_instances_outlive_a_redis_that_is_away(void **state)
     uint32_t ended = shared_ended();
     redis_kill(&redis);
     shared_wait_leader(2);
-    shared_hold(15); /* twice the grace */
+    shared_hold(SHARED_GRACE_S * 5 / 2); /* well past the grace */
     shared_expect(SHARED_INSTANCES, ended);
     start_redis(keeps_all);
     shared_wait_instances(SHARED_INSTANCES);

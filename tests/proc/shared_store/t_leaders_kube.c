@@ -103,7 +103,7 @@ static void idle_instances_outlive_a_server_that_is_away(void **state)
     uint32_t ended = shared_ended();
     kube_rig_pause(&server);
     shared_wait_leader(2);
-    shared_hold(15); /* twice the grace */
+    shared_hold(SHARED_GRACE_S * SHARED_KUBE_SLOWER * 5 / 2); /* well past the grace */
     shared_expect(SHARED_INSTANCES, ended);
     kube_rig_resume(&server);
     shared_wait_instances(SHARED_INSTANCES);
