@@ -111,11 +111,11 @@ static int read_factors(struct loader *l, const struct decoder *d, const struct 
     return 0;
 }
 
-/* By Ding 2024: sharper the longer the context is beyond the original one. */
-static double long_magnitude(const struct model_info *info, const struct scaling *s)
+/* By Ding 2024: sharper the longer the context is beyond the original one. In F32, as files store it. */
+static float long_magnitude(const struct model_info *info, const struct scaling *s)
 {
     double factor = (double)info->context_length / s->original;
-    return factor <= 1 ? 1 : sqrt(1 + log(factor) / log(s->original));
+    return factor <= 1 ? 1 : (float)sqrt(1 + log(factor) / log(s->original));
 }
 
 int decoder_rope_load(struct loader *l, struct decoder *d, const struct model_info *info,
@@ -145,7 +145,7 @@ int decoder_rope_load(struct loader *l, struct decoder *d, const struct model_in
     if (s.yarn) yarn_angles(&s, d->form, dims, (double)freq_base, rope->angle_step);
     rope->magnitude = s.magnitude > 0                 ? (double)s.magnitude
                       : s.yarn                        ? 1 + 0.1 * log((double)s.factor)
-                      : d->form->long_rope && factors ? long_magnitude(info, &s)
+                      : d->form->long_rope && factors ? (double)long_magnitude(info, &s)
                                                       : 1;
     d->ropes = index + 1;
     return 0;
