@@ -47,6 +47,8 @@ def spread(name, shape, one_plus):
         return 0.0, 0.4
     if "embed_tokens" in name:
         return 0.0, 0.15 if one_plus else 1.0  # those are multiplied by sqrt(width)
+    if name.endswith("experts.gate_up_proj") or name.endswith("experts.down_proj"):
+        return 0.0, round(math.sqrt(3 / shape[-2]), 4)  # [expert][in][out]
     sharp = 1.6 if re.search(r"q_proj|k_proj|qkv|gate\.weight|router", name) else 1.0
     return 0.0, round(sharp * math.sqrt(3 / shape[-1]), 4)
 
@@ -61,6 +63,12 @@ LAYER = {"input_layernorm.weight": "attn_norm.weight", "self_attn.q_proj": "attn
          "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
          "mlp.gate_up_proj": "ffn_up", "mlp.gate": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp"}
 NORMS = {"post_attention_layernorm": "ffn_norm"}
+OSS_NORMS = {"post_attention_layernorm": "post_attention_norm", "mlp.router": "ffn_gate_inp",
+             "self_attn.sinks": "attn_sinks.weight"}
+OSS_EXPERTS = {"gate_up_proj": [("ffn_gate_exps.weight", "turned 0 2"), ("ffn_up_exps.weight", "turned 1 2")],
+               "down_proj": [("ffn_down_exps.weight", "turned 0 1")],
+               "gate_up_proj_bias": [("ffn_gate_exps.bias", "every 0 2"), ("ffn_up_exps.bias", "every 1 2")],
+               "down_proj_bias": [("ffn_down_exps.bias", "every 0 1")]}
 GEMMA_NORMS = {"post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
                "post_feedforward_layernorm": "post_ffw_norm"}
 EXPERT = {"w1": "ffn_gate_exps", "w2": "ffn_down_exps", "w3": "ffn_up_exps", "gate_proj": "ffn_gate_exps",
@@ -82,7 +90,10 @@ def gguf_lines(names, case):
                     lines.append(f"gguf blk.{layer[1]}.{EXPERT[expert[3]]}.weight stack {case['experts']} "
                                  f"model.layers.{layer[1]}.{expert[1]}*.{expert[3]}.weight")
                 continue
-            table = LAYER | (GEMMA_NORMS if case.get("one_plus") else NORMS)
+            if rest.startswith("mlp.experts."):
+                lines += [f"gguf blk.{layer[1]}.{to} {how} {name}" for to, how in OSS_EXPERTS[rest.split(".")[2]]]
+                continue
+            table = LAYER | (OSS_NORMS if case["cls"] == "GptOss" else GEMMA_NORMS if case.get("one_plus") else NORMS)
             stem, dot, suffix = rest.rpartition(".")
             to = f"blk.{layer[1]}." + (table.get(rest) or table[stem] + dot + suffix)
         how = "copy"
@@ -189,6 +200,14 @@ CASES = {
                    keys={"rope.freq_base": 100000.0, "rope.scaling.type": "linear", "rope.scaling.factor": 8.0,
                          "attention.sliding_window": 17,
                          "attention.sliding_window_pattern": [True, True, False, True]}),
+    "gpt_oss": dict(cls="GptOss", arch="gpt-oss", head_dim=32, folder=False,
+                    config=dict(num_local_experts=6, num_experts_per_tok=3, sliding_window=23,
+                                rope_parameters={"rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0,
+                                                 "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+                                                 "original_max_position_embeddings": 64}),
+                    keys={"rope.freq_base": 150000.0, "rope.scaling.type": "yarn", "rope.scaling.factor": 32.0,
+                          "rope.scaling.original_context_length": 64, "attention.sliding_window": 23,
+                          "expert_count": 6, "expert_used_count": 3, "expert_feed_forward_length": FF}),
 }
 
 
@@ -246,7 +265,7 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             config, model, plan = build(case, Path(folder))
             text = json.loads((Path(folder) / "config.json").read_text())
-            lines = ["config " + json.dumps(text, separators=(",", ":"))]
+            lines = ["config " + json.dumps(text, separators=(",", ":"))] if case.get("folder", True) else []
             lines += [f"tensor {n} {o!r} {s!r} " + " ".join(map(str, shape)) for n, (shape, o, s) in plan.items()]
             arch = case["arch"]
             head_dim = case.get("head_dim", WIDTH // HEADS)

@@ -72,7 +72,7 @@ static const char *cut(const char **text, char word[WORD_BYTES])
 
 struct made {
     float *values;
-    uint64_t dims[2]; /* slowest first */
+    uint64_t dims[3]; /* slowest first */
     uint32_t n_dims;
     size_t count;
 };
@@ -97,15 +97,15 @@ static void fill(const char *name, float offset, float scale, float *values, siz
     }
 }
 
-/* Makes the tensor that a line describes: NAME OFFSET SCALE DIM [DIM]. */
+/* Makes the tensor that a line describes: NAME OFFSET SCALE DIM [DIM [DIM]]. */
 static struct made make_line(const char *line, char name[WORD_BYTES])
 {
-    struct made m = { .count = 1, .dims = { 1, 1 } };
+    struct made m = { .count = 1, .dims = { 1, 1, 1 } };
     char *at = NULL;
     cut(&line, name);
     float offset = strtof(line, &at), scale = strtof(at, &at);
     for (; *at; m.n_dims++) {
-        must(m.n_dims < 2);
+        must(m.n_dims < 3);
         m.dims[m.n_dims] = strtoull(at, &at, 10);
         m.count *= m.dims[m.n_dims];
     }
@@ -127,6 +127,12 @@ static struct made make_named(const struct arch_case *c, const char *name)
 }
 
 /* ---- the folder */
+
+bool case_has_folder(const struct arch_case *c)
+{
+    uint32_t at = 0;
+    return case_next(c, "config", &at) != NULL;
+}
 
 void case_folder(const struct arch_case *c, const struct case_damage *damage)
 {
@@ -234,6 +240,36 @@ static void put_stack(const struct arch_case *c, struct gguf_make *m, const char
     put_tensor(m, name, (const float *)(const void *)all.data, 3, dims, damage);
 }
 
+/* Puts [expert][row][first + step * i] of the checkpoint as [expert][i][row]. */
+static void put_turned(struct gguf_make *m, const char *name, const struct made *from, size_t first,
+                       size_t step, const struct case_damage *damage)
+{
+    const uint64_t rows = from->dims[2] / step, cols = from->dims[1], experts = from->dims[0];
+    const uint64_t dims[3] = { cols, rows, experts };
+    float *to = calloc(from->count / step, sizeof *to);
+    must(to);
+    for (size_t e = 0; e < experts; e++)
+        for (size_t i = 0; i < rows; i++)
+            for (size_t k = 0; k < cols; k++)
+                to[(e * rows + i) * cols + k] =
+                    from->values[(e * cols + k) * from->dims[2] + first + step * i];
+    put_tensor(m, name, to, 3, dims, damage);
+    free(to);
+}
+
+/* Puts every `step`th element of each row, from `first` on. */
+static void put_every(struct gguf_make *m, const char *name, const struct made *from, size_t first,
+                      size_t step, const struct case_damage *damage)
+{
+    const uint64_t dims[2] = { from->dims[1] / step, from->dims[0] };
+    float *to = calloc(from->count / step, sizeof *to);
+    must(to);
+    for (size_t i = 0; i < from->count / step; i++)
+        to[i] = from->values[first + step * i];
+    put_tensor(m, name, to, 2, dims, damage);
+    free(to);
+}
+
 static void put_line(const struct arch_case *c, struct gguf_make *m, const char *line,
                      const struct case_damage *damage)
 {
@@ -253,6 +289,13 @@ static void put_line(const struct arch_case *c, struct gguf_make *m, const char 
         heads = (uint32_t)strtoul(cut(&line, number), NULL, 10);
     if (strcmp(how, "stack") == 0) {
         put_stack(c, m, name, heads, line, damage);
+        return;
+    }
+    if (strcmp(how, "turned") == 0 || strcmp(how, "every") == 0) {
+        size_t first = strtoul(cut(&line, number), NULL, 10);
+        size_t step = strtoul(cut(&line, number), NULL, 10);
+        CLEANUP(made_fini) struct made from = make_named(c, line);
+        (how[0] == 't' ? put_turned : put_every)(m, name, &from, first, step, damage);
         return;
     }
     CLEANUP(made_fini) struct made one = make_named(c, line);

@@ -20,7 +20,7 @@
 
 static const char *const names[] = { "llama",      "mistral", "mixtral",  "smollm3",
                                      "qwen2",      "qwen3",   "qwen3moe", "phi3",
-                                     "phi3_short", "gemma2",  "gemma3" };
+                                     "phi3_short", "gemma2",  "gemma3",   "gpt_oss" };
 
 struct rig {
     struct model *model;
@@ -161,15 +161,16 @@ static void logits_are_those_of_transformers(void **state)
         float a[VOCAB_MAX], b[VOCAB_MAX];
         case_load(&c, names[n]);
         count = read_ids(&c, ids, &prompt);
-        case_folder(&c, NULL);
         case_gguf(&c, "m.gguf", NULL);
+        if (case_has_folder(&c)) case_folder(&c, NULL);
         for (const struct ops *const *row = ops_table; *row; row++) {
             if (!(*row)->supported()) continue;
-            CLEANUP(rig_fini) struct rig gguf, folder;
+            CLEANUP(rig_fini) struct rig gguf = { 0 }, folder = { 0 };
             rig_init(&gguf, folder_at("m.gguf"), (*row)->name, KV_F32);
-            rig_init(&folder, model_folder, (*row)->name, KV_F32);
             check_logits(&c, &gguf, ids, (*row)->name);
             if (*row != &op_ref) check_greedy(&c, &gguf, ids, prompt, (*row)->name);
+            if (!case_has_folder(&c)) continue;
+            rig_init(&folder, model_folder, (*row)->name, KV_F32);
             feed(&gguf, ids, 0, count, 300, a);
             feed(&folder, ids, 0, count, 300, b);
             if (memcmp(a, b, model_info(gguf.model)->vocab_size * sizeof *a) != 0)
@@ -298,6 +299,7 @@ static void damaged_folders_are_refused(void **state)
         CLEANUP(case_fini) struct arch_case c;
         uint32_t at = 0;
         case_load(&c, names[n]);
+        if (!case_has_folder(&c)) continue;
         for (const char *line; (line = case_next(&c, "tensor", &at));) {
             if (!of_layer(line, "model.layers.1.", name)) continue;
             bool expert = strstr(name, ".experts.") != NULL;
