@@ -291,6 +291,62 @@ static void damaged_files_are_refused_by_name(void **state)
     }
 }
 
+/* clang-format off */
+static const struct {
+    const char *name, *line, *instead, *says; /* the line that begins so is replaced */
+} wrong_lines[] = {
+    { "qwen3moe", "u32 qwen3moe.expert_used_count", "u32 qwen3moe.expert_used_count 7",
+      "key 'qwen3moe.expert_used_count' is 7, it must be 1 to 6" },
+    { "qwen3moe", "u32 qwen3moe.expert_used_count", "u32 qwen3moe.expert_used_count 0", "is 0, it must be 1 to 6" },
+    { "qwen3moe", "u32 qwen3moe.expert_used_count", "none", "expert_used_count' is missing" },
+    { "qwen3moe", "u32 qwen3moe.expert_count", "none", "'qwen3moe.expert_used_count' is 3, it must be 0 to 0" },
+    { "qwen3moe", "u32 qwen3moe.expert_count", "u32 qwen3moe.expert_count 5", "expected [64, 5]" },
+    { "qwen3moe", "u32 qwen3moe.expert_count", "u32 qwen3moe.expert_count 2000", "it must be 0 to 1024" },
+    { "qwen3moe", "u32 qwen3moe.expert_feed", "u32 qwen3moe.expert_feed_forward_length 47", "expected [64, 47, 6]" },
+    { "qwen3moe", "u32 qwen3moe.expert_feed", "none", "expert_feed_forward_length' is missing" },
+    { "mixtral", "u32 llama.expert_count", "none", "'llama.expert_used_count' is 2, it must be 0 to 0" },
+    { "qwen2", "bools qwen2.", "bools qwen2.attention.sliding_window_pattern 0 0 1", "has 3 items, there are 4 layers" },
+    { "qwen3", "f32 qwen3.rope.scaling.factor", "f32 qwen3.rope.scaling.factor 0.5", "it must be at least 1" },
+    { "qwen3", "u32 qwen3.rope.scaling.original", "none", "YaRN needs rope.scaling.original_context_length" },
+    { "qwen3", "str qwen3.rope.scaling.type", "str qwen3.rope.scaling.type ntk", "none, linear, yarn and longrope" },
+    { "qwen3", "f32 qwen3.rope.freq_base", "f32 qwen3.rope.freq_base 0.5", "the second above 1" },
+    { "qwen3", "u32 qwen3.attention.key_length", "u32 qwen3.attention.key_length 24", "keys of 24 and values of 32" },
+    { "mistral", "u32 llama.attention.head_count_kv", "u32 llama.attention.head_count_kv 3", "cannot share 3 KV heads" },
+    { "phi3", "u32 phi3.rope.dimension_count", "u32 phi3.rope.dimension_count 18", "it must be 2 to 16" },
+    { "phi3", "u32 phi3.rope.dimension_count", "u32 phi3.rope.dimension_count 13", "the first must be even" },
+    { "phi3", "u32 phi3.rope.dimension_count", "u32 phi3.rope.dimension_count 10", "tensor 'rope_factors_long.weight'" },
+    { "phi3", "u32 phi3.rope.scaling.original", "none", "LongRoPE needs the tensors" },
+    { "phi3", "gguf rope_factors_long", "none", "LongRoPE needs the tensors" },
+    { "phi3", "gguf rope_factors_short", "gguf rope_factors_short.weight values 1 1 1 1 1 0", "has a factor of 0" },
+    { "phi3", "f32 phi3.rope.scaling.attn", "f32 phi3.rope.scaling.attn_factor -1", "must lie within 0 and 100" },
+    { "phi3", "u32 phi3.feed_forward_length", "u32 phi3.feed_forward_length 90", "multiples of 16 are read" },
+    { "gemma2", "f32 gemma2.attn_logit", "f32 gemma2.attn_logit_softcapping -1", "it must be at least 0" },
+    { "gemma2", "f32 gemma2.final_logit", "f32 gemma2.final_logit_softcapping nan", "final_logit_softcapping" },
+    { "gemma3", "f32 gemma3.rope.freq_base", "f32 gemma3.attn_logit_softcapping 50", "only 0 is read" },
+    { "gpt_oss", "u32 gpt-oss.attention.sliding", "u32 gpt-oss.attention.sliding_window 4000000000", "it must be 0 to" },
+    { "gpt_oss", "u32 gpt-oss.expert_count", "none", "expert_used_count' is 3, it must be 0 to 0" },
+};
+/* clang-format on */
+
+static void wrong_keys_and_factors_have_their_sentence(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(wrong_lines); i++) {
+        CLEANUP(case_fini) struct arch_case c;
+        uint32_t replaced = 0;
+        case_load(&c, wrong_lines[i].name);
+        for (uint32_t k = 0; k < c.line_count; k++) {
+            if (strncmp(c.lines[k], wrong_lines[i].line, strlen(wrong_lines[i].line)) != 0)
+                continue;
+            c.lines[k] = wrong_lines[i].instead;
+            replaced++;
+        }
+        assert_int_equal(replaced, 1);
+        case_gguf(&c, "m.gguf", NULL);
+        refused(&c, folder_at("m.gguf"), wrong_lines[i].says);
+    }
+}
+
 static void damaged_folders_are_refused(void **state)
 {
     (void)state;
@@ -323,6 +379,7 @@ int main(void)
         cmocka_unit_test(logits_are_those_of_transformers),
         cmocka_unit_test(logits_are_a_function_of_the_ids_alone),
         cmocka_unit_test(damaged_files_are_refused_by_name),
+        cmocka_unit_test(wrong_keys_and_factors_have_their_sentence),
         cmocka_unit_test(damaged_folders_are_refused),
     };
     return cmocka_run_group_tests(tests, model_folder_make, model_folder_remove);
