@@ -43,6 +43,7 @@ struct card {
     uint64_t type_bytes[WEIGHT_TYPE_COUNT];
     uint32_t type_tensors[WEIGHT_TYPE_COUNT];
     uint32_t tensors, layers, width, ff, heads, kv_heads, head_dim, context, vocab;
+    uint32_t experts, experts_used, window;
     float rope_base;
     bool chat_template;
     bool known, served;          /* this engine has the architecture; and there is a tokenizer */
@@ -70,6 +71,9 @@ static void read_shape(const struct gguf *g, struct card *c)
     c->head_dim = number(g, arch, "attention.key_length");
     c->context = number(g, arch, "context_length");
     c->vocab = number(g, arch, "vocab_size");
+    c->experts = number(g, arch, "expert_count");
+    c->experts_used = number(g, arch, "expert_used_count");
+    c->window = number(g, arch, "attention.sliding_window");
     if (c->kv_heads == 0) c->kv_heads = c->heads;
     if (c->head_dim == 0 && c->heads > 0) c->head_dim = c->width / c->heads;
     snprintf(key, sizeof key, STR_FMT ".rope.freq_base", STR_ARG(arch));
@@ -140,6 +144,9 @@ static void write_json(const struct card *c, struct buf *out)
         { "head_dim", c->head_dim },
         { "context", c->context },
         { "vocab", c->vocab },
+        { "experts", c->experts },
+        { "experts_used", c->experts_used },
+        { "window", c->window },
     };
     struct json_writer w;
     json_writer_init(&w, out);
@@ -227,8 +234,13 @@ static void write_text(const struct card *c, struct buf *out)
     put_line(out, "shape");
     buf_printf(out, "%u layers of width %u, feed-forward %u, %u heads of %u, %u KV heads\n",
                c->layers, c->width, c->ff, c->heads, c->head_dim, c->kv_heads);
+    if (c->experts > 0) {
+        put_line(out, "experts");
+        buf_printf(out, "%u, of which a token uses %u\n", c->experts, c->experts_used);
+    }
     put_line(out, "context");
     buf_printf(out, "%u tokens", c->context);
+    if (c->window > 0) buf_printf(out, ", a sliding window of %u", c->window);
     if (c->rope_base > 0) buf_printf(out, ", RoPE base %g", (double)c->rope_base);
     if (c->rope_scaling.len > 0) {
         buf_text(out, ", scaling ");

@@ -39,7 +39,9 @@ struct gemm {
 
 /* Softmax attention of some rows of queries over the keys of one KV head. Row r stands for the
  * query at `position` + r / group, query head r % group of this KV head's group; it sees the
- * positions up to its own. Rows row_first .. row_first + row_count are computed. */
+ * positions up to its own, with a window the last `window` of these. A cap holds scores within
+ * -cap .. cap: s = cap * tanh(s / cap). A sink is a score without a key: its weight takes part in
+ * the softmax, and no value comes with it. Rows row_first .. row_first + row_count are computed. */
 struct attend {
     const struct kv_layout *layout;
     char *head; /* this layer's and head's K in page 0 */
@@ -53,7 +55,14 @@ struct attend {
     uint32_t position;
     uint32_t row_first, row_count; /* row_count <= attend_rows of the ops */
     float scale;
+    uint32_t window;    /* 0: all positions */
+    float cap;          /* 0: none */
+    const float *sinks; /* one for each query head of the group; NULL: none */
 };
+
+/* What GATE_CLAMPED does; the names are those of gpt-oss' model card. */
+#define GATE_LIMIT 7.0f
+#define GATE_ALPHA 1.702f
 
 struct ops {
     const char *name;     /* as in --kernels */
@@ -76,6 +85,16 @@ struct ops {
 
     /* gate = silu(gate) * up; n is a multiple of TILE_ROWS */
     void (*silu_mul)(float *gate, const float *up, uint32_t n);
+
+    /* gate = gelu(gate) * up, gelu by its tanh form (Hendrycks and Gimpel 2016); n as above */
+    void (*gelu_mul)(float *gate, const float *up, uint32_t n);
+
+    /* g = min(gate, GATE_LIMIT), u = up held within -GATE_LIMIT .. GATE_LIMIT;
+     * gate = g * sigmoid(GATE_ALPHA * g) * (u + 1); n as above */
+    void (*clamped_mul)(float *gate, const float *up, uint32_t n);
+
+    /* x = cap * tanh(x / cap); n as above, cap above 0 */
+    void (*soft_cap)(float *x, float cap, uint32_t n);
 
     /* Rounds K and V of one token and head to the storage type, at `lane` (position % 16) of
      * the given blocks. */

@@ -64,6 +64,36 @@ static void ref_silu_mul(float *gate, const float *up, uint32_t n)
     }
 }
 
+static void ref_gelu_mul(float *gate, const float *up, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        double g = (double)gate[i];
+        double inner = sqrt(2 / M_PI) * (g + 0.044715 * g * g * g);
+        gate[i] = (float)(0.5 * g * (1 + tanh(inner)) * (double)up[i]);
+    }
+}
+
+static void ref_clamped_mul(float *gate, const float *up, uint32_t n)
+{
+    const double limit = (double)GATE_LIMIT, alpha = (double)GATE_ALPHA;
+    for (uint32_t i = 0; i < n; i++) {
+        double g = (double)gate[i] > limit ? limit : (double)gate[i]; /* NaN stays */
+        double u = (double)up[i] > limit ? limit : (double)up[i] < -limit ? -limit : (double)up[i];
+        gate[i] = (float)(g / (1 + exp(-alpha * g)) * (u + 1));
+    }
+}
+
+static double soft_capped(double x, float cap)
+{
+    return (double)cap * tanh(x / (double)cap);
+}
+
+static void ref_soft_cap(float *x, float cap, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        x[i] = (float)soft_capped((double)x[i], cap);
+}
+
 /* Return the index of element (d, lane) of a K block and (lane, d) of a V block, see
  * kv_layout.h. */
 static size_t k_index(uint32_t d, uint32_t lane)
@@ -108,7 +138,8 @@ static double score(const struct attend *a, const float *q, uint32_t position)
     double sum = 0;
     for (uint32_t d = 0; d < l->head_dim; d++)
         sum += (double)q[d] * get(l->type, k, k_index(d, position % KV_BLOCK));
-    return sum * (double)a->scale;
+    sum *= (double)a->scale;
+    return a->cap > 0 ? soft_capped(sum, a->cap) : sum;
 }
 
 static void attend_row(const struct attend *a, uint32_t row)
@@ -117,12 +148,14 @@ static void attend_row(const struct attend *a, uint32_t row)
     const float *q = a->q + row / a->group * a->q_stride + row % a->group * l->head_dim;
     float *out = a->out + row / a->group * a->out_stride + row % a->group * l->head_dim;
     uint32_t last = a->position + row / a->group;
+    uint32_t first = a->window > 0 && last >= a->window ? last - a->window + 1 : 0;
 
-    double top = -HUGE_VAL;
-    for (uint32_t p = 0; p <= last; p++)
+    double top = a->sinks ? (double)a->sinks[row % a->group] : -HUGE_VAL;
+    for (uint32_t p = first; p <= last; p++)
         top = fmax(top, score(a, q, p));
-    double weights = 0, sums[KV_HEAD_DIM_MAX] = { 0 };
-    for (uint32_t p = 0; p <= last; p++) {
+    double weights = a->sinks ? exp((double)a->sinks[row % a->group] - top) : 0;
+    double sums[KV_HEAD_DIM_MAX] = { 0 };
+    for (uint32_t p = first; p <= last; p++) {
         double weight = exp(score(a, q, p) - top);
         const char *v =
             kv_block_at(l, a->head, a->page_bytes, a->page_table, p / KV_BLOCK) + kv_half_bytes(l);
@@ -150,6 +183,9 @@ const struct ops op_ref = {
     .rms_norm = ref_rms_norm,
     .rope = ref_rope,
     .silu_mul = ref_silu_mul,
+    .gelu_mul = ref_gelu_mul,
+    .clamped_mul = ref_clamped_mul,
+    .soft_cap = ref_soft_cap,
     .kv_put = ref_kv_put,
     .attend_rows = ATTEND_ROWS_MAX,
     .attend = ref_attend,

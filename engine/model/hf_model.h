@@ -1,14 +1,15 @@
-/* hf_model.h - opens a Llama in safetensors, with its config.json, as the tables of a GGUF file.
+/* hf_model.h - opens a model in safetensors, with its config.json, as the tables of a GGUF file.
  *
  * Layer:    engine/model
  * Lifetime: gguf and source live until hf_model_free; the files stay open until then
  * Reads:    model.safetensors, or the shards that model.safetensors.index.json names; F32, F16, BF16,
  *           and F8_E4M3, which is given as F16 (exactly). RoPE of Llama 3.1 becomes the tensor
  *           rope_freqs.weight. Tokenizer and template are read by hf_model_tokenizer
- * Rows:     of q_proj and k_proj are given in the order that GGUF files of this architecture have:
- *           RoPE turns halves of a head in one, adjacent pairs in the other
+ * Models:   hf_family.h lists them. Where their GGUF files differ from the checkpoint, tensors are given as
+ *           these have them: rows of Q and K reordered for RoPE over adjacent pairs, norms as 1 + w,
+ *           the experts of a layer in one tensor
  * Trust:    none. Names of shards are file names without a folder; a tensor must be in the shard that
- *           the index names, and every tensor must be one that a Llama has
+ *           the index names, and every tensor must be one that the family has
  */
 #pragma once
 #include "base/text/chat_template.h"

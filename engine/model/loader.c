@@ -15,18 +15,26 @@
 #define READ_BYTES ((size_t)1 << 20) /* rows are read in tiles, about this much at a time */
 #define KEY_MAX 128
 
-/* Adds to *total the bytes of the packed tensor: floats if it has one dimension, else a matrix.
- * Returns false if they overflow. */
+/* Returns true for a tensor that is kept as floats: vectors, and biases of experts. */
+static bool is_floats(const struct gguf_tensor *t)
+{
+    return t->n_dims == 1 || str_ends(t->name, STR(".bias"));
+}
+
+/* Adds to *total the bytes of the packed tensor: floats, or a matrix, or a stack of these. Returns
+ * false if they overflow. */
 static bool packed_bytes(const struct gguf_tensor *t, size_t *total)
 {
     const struct weight_type *type = &weight_types[t->type];
     size_t row = (size_t)(t->dims[0] / type->block_elements) * type->block_bytes;
-    size_t rows, bytes, floats;
-    if (!align_fits(t->elements / t->dims[0], TILE_ROWS, &rows)) return false;
-    if (t->n_dims == 1) rows = 0;
-    return mul_fits(rows, row, &bytes) &&
-           mul_fits(t->n_dims == 1 ? t->elements : 0, sizeof(float), &floats) &&
-           add_fits(bytes, floats, &bytes) && align_fits(bytes, WEIGHT_ALIGN, &bytes) &&
+    size_t rows = 0, bytes, count = 1;
+    if (is_floats(t)) {
+        if (!mul_fits(t->elements, sizeof(float), &bytes)) return false;
+    } else {
+        if (!align_fits(t->dims[1], TILE_ROWS, &rows) || !mul_fits(rows, row, &bytes)) return false;
+        if (!mul_fits(t->dims[2], t->dims[3], &count)) return false;
+    }
+    return align_fits(bytes, WEIGHT_ALIGN, &bytes) && mul_fits(bytes, count, &bytes) &&
            add_fits(*total, bytes, total);
 }
 
@@ -162,18 +170,27 @@ bool loader_has(const struct loader *l, const char *tensor)
     return gguf_tensor_find(l->gguf, str_from(tensor)) != NULL;
 }
 
-static int take_tensor(struct loader *l, const char *name, uint32_t n_dims, uint64_t dim0,
-                       uint64_t dim1, const struct gguf_tensor **ret, struct err *err)
+/* Finds a tensor of the expected shape; `dims` are 1 beyond n_dims. */
+static int take_tensor(struct loader *l, const char *name, uint32_t n_dims, const uint64_t dims[3],
+                       const struct gguf_tensor **ret, struct err *err)
 {
     const struct gguf_tensor *t = gguf_tensor_find(l->gguf, str_from(name));
     if (!t) return err_set(err, -EINVAL, "%s: tensor '%s' is missing", l->source->name, name);
-    if (t->n_dims != n_dims || t->dims[0] != dim0 || t->dims[1] != dim1)
+    if (n_dims == 3 && (t->n_dims != n_dims || memcmp(t->dims, dims, 3 * sizeof *dims) != 0))
+        return err_set(err, -EINVAL,
+                       "%s: tensor '%s' is [%llu, %llu, %llu] in %u dimensions, expected "
+                       "[%llu, %llu, %llu]",
+                       l->source->name, name, (unsigned long long)t->dims[0],
+                       (unsigned long long)t->dims[1], (unsigned long long)t->dims[2], t->n_dims,
+                       (unsigned long long)dims[0], (unsigned long long)dims[1],
+                       (unsigned long long)dims[2]);
+    if (t->n_dims != n_dims || t->dims[0] != dims[0] || t->dims[1] != dims[1])
         return err_set(err, -EINVAL,
                        "%s: tensor '%s' is [%llu, %llu] in %u dimensions, expected [%llu, %llu] "
                        "in %u",
                        l->source->name, name, (unsigned long long)t->dims[0],
-                       (unsigned long long)t->dims[1], t->n_dims, (unsigned long long)dim0,
-                       (unsigned long long)dim1, n_dims);
+                       (unsigned long long)t->dims[1], t->n_dims, (unsigned long long)dims[0],
+                       (unsigned long long)dims[1], n_dims);
     l->tensor_taken[t - l->gguf->tensors] = true;
     l->model->info.parameters += t->elements;
     *ret = t;
@@ -194,60 +211,138 @@ static void freep(char **p)
     free(*p);
 }
 
-static int pack(struct loader *l, const struct gguf_tensor *t, const struct weight *w, char *to,
-                struct err *err)
+/* Returns the row of the file that becomes row `row`. */
+static uint32_t file_row(const struct row_order *order, uint32_t row)
+{
+    if (!order || row >= order->rows) return row;
+    uint32_t in_head = row % order->head_rows;
+    if (in_head >= 2 * order->pairs) return row;
+    return row - in_head + in_head / 2 + in_head % 2 * order->pairs;
+}
+
+/* Reads `rows` rows from `first` on. Rows that move stay in their head: whole heads are read. */
+static int read_rows(struct loader *l, const struct gguf_tensor *t, uint64_t at, size_t row_bytes,
+                     const struct row_order *order, uint32_t first, uint32_t rows, char *raw,
+                     char *moved, struct err *err)
+{
+    int rc = l->source->read(l->source->ctx, t->offset + at + first * row_bytes, raw,
+                             rows * row_bytes, err);
+    if (rc < 0)
+        return err_prefix(err, rc, "%s: tensor '" STR_FMT "'", l->source->name, STR_ARG(t->name));
+    for (uint32_t r = 0; moved && r < rows; r++)
+        memcpy(moved + r * row_bytes, raw + (file_row(order, first + r) - first) * row_bytes,
+               row_bytes);
+    return 0;
+}
+
+/* Packs the matrix that begins `at` bytes into the tensor. */
+static int pack(struct loader *l, const struct gguf_tensor *t, uint64_t at, const struct weight *w,
+                const struct row_order *order, char *to, struct err *err)
 {
     size_t row_bytes = weight_row_bytes(w->type, w->cols);
     size_t tile_bytes = weight_tile_bytes(w);
-    uint32_t at_once = (uint32_t)(READ_BYTES / tile_bytes);
-    at_once = at_once == 0 ? TILE_ROWS : at_once * TILE_ROWS;
+    bool moves = order && order->rows > 0;
+    uint32_t unit = moves ? order->head_rows : TILE_ROWS; /* a head is of whole tiles */
+    uint32_t at_once = (uint32_t)(READ_BYTES / (unit * row_bytes));
+    at_once = at_once == 0 ? unit : at_once * unit;
     CLEANUP(freep) char *raw = FAULT("model.read_buffer") ? NULL : malloc(at_once * row_bytes);
-    if (!raw) return err_set(err, -ENOMEM, "%s: no memory to read weights", l->source->name);
+    CLEANUP(freep) char *moved = moves ? malloc(at_once * row_bytes) : NULL;
+    if (!raw || (moves && !moved))
+        return err_set(err, -ENOMEM, "%s: no memory to read weights", l->source->name);
     for (uint32_t row = 0; row < w->rows; row += at_once) {
         uint32_t rows = min_u32(at_once, w->rows - row);
-        int rc = l->source->read(l->source->ctx, t->offset + row * row_bytes, raw, rows * row_bytes,
-                                 err);
-        if (rc < 0)
-            return err_prefix(err, rc, "%s: tensor '" STR_FMT "'", l->source->name,
-                              STR_ARG(t->name));
+        int rc = read_rows(l, t, at, row_bytes, order, row, rows, raw, moved, err);
+        if (rc < 0) return rc;
+        const char *from = moves ? moved : raw;
         for (uint32_t r = 0; r < rows; r += TILE_ROWS, to += tile_bytes)
-            weight_pack(w->type, raw + r * row_bytes, min_u32(TILE_ROWS, rows - r), w->cols, to);
+            weight_pack(w->type, from + r * row_bytes, min_u32(TILE_ROWS, rows - r), w->cols, to);
     }
     return 0;
 }
 
-int loader_matrix(struct loader *l, const char *tensor, uint32_t rows, uint32_t cols,
-                  struct weight *ret, struct err *err)
+static int check_cols(const struct loader *l, const char *tensor, uint32_t cols, struct err *err)
 {
-    const struct gguf_tensor *t = NULL;
-    if (cols > OP_COLS_MAX)
-        return err_set(err, -ENOTSUP, "%s: tensor '%s' has rows of %u, at most %zu are computed",
-                       l->source->name, tensor, cols, OP_COLS_MAX);
-    int rc = take_tensor(l, tensor, 2, cols, rows, &t, err);
-    if (rc < 0) return rc;
+    if (cols <= OP_COLS_MAX) return 0;
+    return err_set(err, -ENOTSUP, "%s: tensor '%s' has rows of %u, at most %zu are computed",
+                   l->source->name, tensor, cols, OP_COLS_MAX);
+}
+
+static int take_matrix(struct loader *l, const struct gguf_tensor *t, uint64_t at, uint32_t rows,
+                       uint32_t cols, const struct row_order *order, struct weight *ret,
+                       struct err *err)
+{
     struct weight w = { .type = t->type, .rows = rows, .cols = cols };
     char *to = take_memory(l, weight_tiles(&w) * weight_tile_bytes(&w));
     w.tiles = to;
-    rc = pack(l, t, &w, to, err);
+    int rc = pack(l, t, at, &w, order, to, err);
+    if (rc == 0) *ret = w;
+    return rc;
+}
+
+int loader_matrix(struct loader *l, const char *tensor, uint32_t rows, uint32_t cols,
+                  const struct row_order *order, struct weight *ret, struct err *err)
+{
+    const struct gguf_tensor *t = NULL;
+    int rc = check_cols(l, tensor, cols, err);
+    if (rc == 0) rc = take_tensor(l, tensor, 2, (uint64_t[3]){ cols, rows, 1 }, &t, err);
+    return rc < 0 ? rc : take_matrix(l, t, 0, rows, cols, order, ret, err);
+}
+
+int loader_stack(struct loader *l, const char *tensor, uint32_t count, uint32_t rows, uint32_t cols,
+                 struct weight **ret, struct err *err)
+{
+    const struct gguf_tensor *t = NULL;
+    int rc = check_cols(l, tensor, cols, err);
+    if (rc == 0) rc = take_tensor(l, tensor, 3, (uint64_t[3]){ cols, rows, count }, &t, err);
     if (rc < 0) return rc;
-    *ret = w;
+    struct weight *w = arena_array(&l->model->arena, count, sizeof *w);
+    if (!w) return err_set(err, -ENOMEM, "%s: no memory", l->source->name);
+    for (uint32_t i = 0; i < count && rc == 0; i++)
+        rc = take_matrix(l, t, i * (t->bytes / count), rows, cols, NULL, &w[i], err);
+    if (rc == 0) *ret = w;
+    return rc;
+}
+
+/* Reads a tensor's elements as floats. */
+static int read_floats(struct loader *l, const struct gguf_tensor *t, const float **ret,
+                       struct err *err)
+{
+    CLEANUP(freep) char *raw = malloc(t->bytes);
+    if (!raw) return err_set(err, -ENOMEM, "%s: no memory to read weights", l->source->name);
+    int rc = l->source->read(l->source->ctx, t->offset, raw, t->bytes, err);
+    if (rc < 0)
+        return err_prefix(err, rc, "%s: tensor '" STR_FMT "'", l->source->name, STR_ARG(t->name));
+    float *values = (float *)(void *)take_memory(l, t->elements * sizeof *values);
+    weight_types[t->type].to_f32(raw, (uint32_t)t->elements, values);
+    *ret = values;
     return 0;
 }
 
-int loader_vector(struct loader *l, const char *tensor, uint32_t count, const float **ret,
-                  struct err *err)
+int loader_vector(struct loader *l, const char *tensor, uint32_t count,
+                  const struct row_order *order, const float **ret, struct err *err)
 {
     const struct gguf_tensor *t = NULL;
-    int rc = take_tensor(l, tensor, 1, count, 1, &t, err);
+    const float *values = NULL;
+    int rc = take_tensor(l, tensor, 1, (uint64_t[3]){ count, 1, 1 }, &t, err);
+    if (rc == 0) rc = read_floats(l, t, &values, err);
     if (rc < 0) return rc;
-    CLEANUP(freep) char *raw = malloc(t->bytes);
-    if (!raw) return err_set(err, -ENOMEM, "%s: no memory to read weights", l->source->name);
-    rc = l->source->read(l->source->ctx, t->offset, raw, t->bytes, err);
-    if (rc < 0) return err_prefix(err, rc, "%s: tensor '%s'", l->source->name, tensor);
-    float *values = (float *)(void *)take_memory(l, count * sizeof *values);
-    weight_types[t->type].to_f32(raw, count, values);
+    if (order && order->rows > 0) {
+        float *moved = arena_array(&l->model->arena, count, sizeof *moved);
+        if (!moved) return err_set(err, -ENOMEM, "%s: no memory", l->source->name);
+        for (uint32_t i = 0; i < count; i++)
+            moved[i] = values[file_row(order, i)];
+        values = moved;
+    }
     *ret = values;
     return 0;
+}
+
+int loader_table(struct loader *l, const char *tensor, uint32_t rows, uint32_t cols,
+                 const float **ret, struct err *err)
+{
+    const struct gguf_tensor *t = NULL;
+    int rc = take_tensor(l, tensor, 2, (uint64_t[3]){ cols, rows, 1 }, &t, err);
+    return rc < 0 ? rc : read_floats(l, t, ret, err);
 }
 
 int loader_check_tensors(const struct loader *l, struct err *err)

@@ -39,13 +39,29 @@ int loader_check_keys(struct loader *l, const struct key_rule *rules, size_t cou
 
 bool loader_has(const struct loader *l, const char *tensor);
 
-/* Packs the tensor; it must have dims [cols, rows]. */
-int loader_matrix(struct loader *l, const char *tensor, uint32_t rows, uint32_t cols,
-                  struct weight *ret, struct err *err);
+/* Moves rows (of a vector: elements) while they are read. In each head of `head_rows` rows, of the
+ * first `rows` rows, the two halves of the first 2 * pairs become adjacent pairs. */
+struct row_order {
+    uint32_t rows; /* whole heads; 0: all stay */
+    uint32_t head_rows, pairs;
+};
 
-/* Reads a tensor of one dimension as floats; they live as long as the model. */
-int loader_vector(struct loader *l, const char *tensor, uint32_t count, const float **ret,
-                  struct err *err);
+/* Packs the tensor; it must have dims [cols, rows]. `order` may be NULL. */
+int loader_matrix(struct loader *l, const char *tensor, uint32_t rows, uint32_t cols,
+                  const struct row_order *order, struct weight *ret, struct err *err);
+
+/* Packs a tensor with dims [cols, rows, count] as `count` matrices; the array lives in the model's
+ * arena. */
+int loader_stack(struct loader *l, const char *tensor, uint32_t count, uint32_t rows, uint32_t cols,
+                 struct weight **ret, struct err *err);
+
+/* Reads a tensor of one dimension as floats; they live as long as the model. `order` may be NULL. */
+int loader_vector(struct loader *l, const char *tensor, uint32_t count,
+                  const struct row_order *order, const float **ret, struct err *err);
+
+/* Reads a tensor with dims [cols, rows], named *.bias, as floats: rows * cols of them. */
+int loader_table(struct loader *l, const char *tensor, uint32_t rows, uint32_t cols,
+                 const float **ret, struct err *err);
 
 /* Refuses the file when a tensor was not taken. */
 int loader_check_tensors(const struct loader *l, struct err *err);

@@ -14,7 +14,10 @@
 
 #define MODEL_ARENA_BYTES_MAX ((size_t)64 << 20) /* names, template, layer tables; not weights */
 
-const struct model_arch *const arch_table[] = { &arch_llama, NULL };
+const struct model_arch *const arch_table[] = {
+    &arch_llama, &arch_qwen2,  &arch_qwen3,  &arch_qwen3moe, &arch_smollm3,
+    &arch_phi3,  &arch_gemma2, &arch_gemma3, &arch_gpt_oss,  NULL,
+};
 
 static int choose_kernels(struct model *m, const char *name, struct err *err)
 {

@@ -4,6 +4,7 @@
  * scores and weighted values, a span of keys at a time.
  */
 #pragma once
+#include "engine/kernels/cpu/element.h"
 #include "engine/kernels/cpu/product.h"
 
 #include <float.h>
@@ -46,7 +47,8 @@ struct attend_scratch {
     float o[ATTEND_ROWS_MAX][HEAD_STRIDE];
     float weights[ATTEND_ROWS_MAX][VEC_LANES];
     float top[ATTEND_ROWS_MAX];
-    uint32_t seen[ATTEND_ROWS_MAX]; /* positions of the span that the row sees, 0 .. SPAN */
+    /* The row sees positions from .. seen of the span, none when these are equal. */
+    uint32_t from[ATTEND_ROWS_MAX], seen[ATTEND_ROWS_MAX];
 };
 _Static_assert(sizeof(struct attend_scratch) <= OP_SCRATCH_BYTES, "fits");
 
@@ -88,6 +90,9 @@ static void span_scores(const struct attend *a, struct attend_scratch *s, uint32
 static void span_softmax(const struct attend *a, struct attend_scratch *s, uint32_t r)
 {
     float *p = s->p[r];
+    if (a->cap > 0) simd_soft_cap(p, a->cap, SPAN);
+    for (uint32_t i = 0; i < s->from[r]; i++)
+        p[i] = -FLT_MAX;
     for (uint32_t i = s->seen[r]; i < SPAN; i++)
         p[i] = -FLT_MAX;
     vec top = vec_load(p);
@@ -119,19 +124,22 @@ static void block_values(const struct attend *a, struct attend_scratch *s, const
     size_t tile_bytes = KV_BLOCK * TILE_ROWS * kv_element_bytes(l->type);
     bool all_seen = true;
     for (uint32_t r = 0; r < a->row_count; r++)
-        all_seen &= s->seen[r] >= in_span + KV_BLOCK;
+        all_seen &= s->from[r] <= in_span && s->seen[r] >= in_span + KV_BLOCK;
     uint32_t step = all_seen ? a->row_count : 1;
     for (uint32_t r = 0; r < a->row_count; r += step) {
-        if (s->seen[r] <= in_span) continue;
+        uint32_t first = s->from[r] > in_span ? s->from[r] - in_span : 0;
+        uint32_t end = s->seen[r] > in_span ? min_u32(s->seen[r] - in_span, KV_BLOCK) : 0;
+        if (first >= end) continue;
         struct fma_call c = {
-            .x = s->p[r] + in_span,
+            .x = s->p[r] + in_span + first,
             .x_stride = SPAN + TILE_ROWS,
             .y = s->o[r],
             .y_stride = HEAD_STRIDE,
-            .k_count = min_u32(s->seen[r] - in_span, KV_BLOCK),
+            .k_count = end - first,
             .accumulate = true,
         };
-        fma_tiles(kv_source(l), &c, step, v, tile_bytes, l->head_dim / TILE_ROWS);
+        const char *lanes = v + (size_t)first * (tile_bytes / KV_BLOCK);
+        fma_tiles(kv_source(l), &c, step, lanes, tile_bytes, l->head_dim / TILE_ROWS);
     }
 }
 
@@ -156,24 +164,44 @@ static void attend_end(const struct attend *a, struct attend_scratch *s)
     for (uint32_t i = 0; i < a->row_count; i++) {
         uint32_t r = a->row_first + i;
         float *out = a->out + r / a->group * a->out_stride + (size_t)(r % a->group) * head_dim;
-        float factor = 1 / lanes_sum(vec_load(s->weights[i]));
+        float weights = lanes_sum(vec_load(s->weights[i]));
+        if (a->sinks) {
+            float lane[VEC_LANES];
+            vec_store(lane, vec_exp(vec_set1(a->sinks[r % a->group] - s->top[i])));
+            weights += lane[0];
+        }
+        float factor = 1 / weights;
         for (uint32_t d = 0; d < head_dim; d++)
             out[d] = s->o[i][d] * factor;
     }
+}
+
+/* Return the positions [from, end) that row i of the call sees. */
+
+static uint32_t sees_end(const struct attend *a, uint32_t i)
+{
+    return a->position + (a->row_first + i) / a->group + 1;
+}
+
+static uint32_t sees_from(const struct attend *a, uint32_t i)
+{
+    uint32_t end = sees_end(a, i);
+    return a->window > 0 && end > a->window ? end - a->window : 0;
 }
 
 static void simd_attend(const struct attend *a, void *scratch)
 {
     struct attend_scratch *s = scratch;
     attend_begin(a, s);
-    uint32_t end = a->position + (a->row_first + a->row_count - 1) / a->group + 1;
-    for (uint32_t start = 0; start < end; start += SPAN) {
+    uint32_t end = sees_end(a, a->row_count - 1);
+    for (uint32_t start = sees_from(a, 0) / SPAN * SPAN; start < end; start += SPAN) {
         uint32_t blocks = ceil_div_u32(min_u32(end - start, SPAN), KV_BLOCK);
         span_scores(a, s, start, blocks);
         for (uint32_t i = 0; i < a->row_count; i++) {
-            uint32_t sees = a->position + (a->row_first + i) / a->group + 1;
+            uint32_t from = sees_from(a, i), sees = sees_end(a, i);
+            s->from[i] = from > start ? min_u32(from - start, SPAN) : 0;
             s->seen[i] = sees > start ? min_u32(sees - start, SPAN) : 0;
-            if (s->seen[i] > 0) span_softmax(a, s, i);
+            if (s->from[i] < s->seen[i]) span_softmax(a, s, i);
         }
         for (uint32_t b = 0; b < blocks; b++) {
             const char *k = block_of(a, start / KV_BLOCK + b);

@@ -61,3 +61,19 @@ ALWAYS_INLINE vec vec_exp(vec x)
     e = vec_fma(e, r, vec_set1(1.0f));
     return vec_mul(e, vec_exp2_whole(n));
 }
+
+/* Returns 1 / (1 + e^-x). */
+ALWAYS_INLINE vec vec_sigmoid(vec x)
+{
+    vec one = vec_set1(1.0f);
+    return vec_div(one, vec_add(one, vec_exp(vec_sub(vec_zero(), x))));
+}
+
+/* Returns cap * tanh(x / cap), as cap * (1 - 2 / (e^(2x / cap) + 1)): near 0 that loses digits of
+ * its own value, but it is off by less than cap * 2^-23. */
+ALWAYS_INLINE vec vec_soft_cap(vec x, float cap)
+{
+    vec one = vec_set1(1.0f), two = vec_set1(2.0f);
+    vec e = vec_exp(vec_mul(x, vec_set1(2.0f / cap)));
+    return vec_mul(vec_set1(cap), vec_sub(one, vec_div(two, vec_add(e, one))));
+}

@@ -367,26 +367,75 @@ static void rope_equals_the_reference(void **state)
     }
 }
 
-static void silu_equals_the_reference_everywhere(void **state)
+typedef void (*gate_fn)(float *gate, const float *up, uint32_t n);
+
+/* Each value stays near its own truth, from the overflow of an exponential to its underflow. */
+static void check_gate(gate_fn truth_fn, gate_fn fast_fn, float off)
+{
+    for (float g = -100; g < 100; g += 0.37f * 16) {
+        float truth[16], fast[16], up[16];
+        for (uint32_t i = 0; i < 16; i++) {
+            truth[i] = fast[i] = g + 0.37f * (float)i;
+            up[i] = 1.5f - 0.9f * (float)i; /* and beyond the limit of clamped_mul, on both sides */
+        }
+        truth_fn(truth, up, 16);
+        fast_fn(fast, up, 16);
+        for (uint32_t i = 0; i < 16; i++)
+            assert_true(fabsf(fast[i] - truth[i]) <= off * fabsf(truth[i]) + 1e-35f);
+    }
+    float not_a_number[16] = { NAN, 1 }, up[16] = { 1, 1 };
+    fast_fn(not_a_number, up, 16);
+    assert_true(isnan(not_a_number[0]) && !isnan(not_a_number[1]));
+}
+
+static void gates_equal_the_reference_everywhere(void **state)
 {
     (void)state;
     EACH_FAST(o)
     {
-        /* From the overflow of e^-g to its underflow, each value stays near its own truth. */
-        for (float g = -100; g < 100; g += 0.37f * 16) {
+        check_gate(op_ref.silu_mul, o->silu_mul, 4e-7f);
+        /* ALPHA * g is rounded, by up to 170 * 2^-24, before the exponential. */
+        check_gate(op_ref.clamped_mul, o->clamped_mul, 1.1e-5f);
+    }
+}
+
+/* The reference's 1 + tanh loses the digits of a vanishing gate, so the bound is absolute there. */
+static void gelu_equals_the_reference(void **state)
+{
+    (void)state;
+    EACH_FAST(o)
+    {
+        for (float g = -20; g < 20; g += 0.07f * 16) {
             float truth[16], fast[16], up[16];
             for (uint32_t i = 0; i < 16; i++) {
-                truth[i] = fast[i] = g + 0.37f * (float)i;
-                up[i] = 1.5f;
+                truth[i] = fast[i] = g + 0.07f * (float)i;
+                up[i] = 0.25f * (float)i - 1;
             }
-            op_ref.silu_mul(truth, up, 16);
-            o->silu_mul(fast, up, 16);
+            op_ref.gelu_mul(truth, up, 16);
+            o->gelu_mul(fast, up, 16);
             for (uint32_t i = 0; i < 16; i++)
-                assert_true(fabsf(fast[i] - truth[i]) <= 4e-7f * fabsf(truth[i]) + 1e-35f);
+                assert_true(fabsf(fast[i] - truth[i]) <= 1e-6f * fabsf(truth[i]) + 1e-7f);
         }
-        float not_a_number[16] = { NAN, 1 }, up[16] = { 1, 1 };
-        o->silu_mul(not_a_number, up, 16);
-        assert_true(isnan(not_a_number[0]) && !isnan(not_a_number[1]));
+    }
+}
+
+static void soft_caps_equal_the_reference(void **state)
+{
+    (void)state;
+    static const float caps[] = { 1, 30, 50 };
+    EACH_FAST(o)
+    {
+        for (size_t c = 0; c < COUNT_OF(caps); c++) {
+            for (float x = -300; x < 300; x += 0.31f * 16) {
+                float truth[16], fast[16];
+                for (uint32_t i = 0; i < 16; i++)
+                    truth[i] = fast[i] = x + 0.31f * (float)i;
+                op_ref.soft_cap(truth, caps[c], 16);
+                o->soft_cap(fast, caps[c], 16);
+                for (uint32_t i = 0; i < 16; i++)
+                    assert_true(fabsf(fast[i] - truth[i]) <= 3e-7f * caps[c]);
+            }
+        }
     }
 }
 
@@ -413,7 +462,9 @@ static int kernels_tests(void)
         cmocka_unit_test(the_reference_multiplies),
         cmocka_unit_test(norms_equal_the_reference),
         cmocka_unit_test(rope_equals_the_reference),
-        cmocka_unit_test(silu_equals_the_reference_everywhere),
+        cmocka_unit_test(gates_equal_the_reference_everywhere),
+        cmocka_unit_test(gelu_equals_the_reference),
+        cmocka_unit_test(soft_caps_equal_the_reference),
         cmocka_unit_test(names_find_their_rows),
     };
     scratch = take(OP_SCRATCH_BYTES);
@@ -430,22 +481,34 @@ struct attend_case {
     enum kv_type type;
     uint32_t head_dim, group, page_tokens, position, count;
     const char *why;
+    uint32_t window;
+    float cap;
+    bool sinks;
 };
 
 /* clang-format off */
 static const struct attend_case attend_cases[] = {
-    { KV_F16, 16,  1, 16,  0,   1,  "the first token" },
-    { KV_F16, 64,  2, 16,  15,  1,  "a block is full" },
-    { KV_F32, 64,  2, 16,  16,  1,  "a block and one" },
-    { KV_F16, 64,  2, 32,  63,  1,  "a span is full" },
-    { KV_F16, 64,  2, 64,  64,  1,  "a span and one" },
-    { KV_F16, 48,  3, 16,  200, 1,  "decode, odd head, odd group" },
-    { KV_F32, 128, 8, 32,  130, 1,  "decode, wide group" },
-    { KV_F16, 64,  2, 16,  0,   40, "prefill from nothing" },
-    { KV_F16, 64,  1, 64,  57,  33, "a chunk across spans and pages" },
-    { KV_F32, 80,  5, 16,  3,   70, "a chunk, odd everything" },
-    { KV_F16, 512, 1, 128, 20,  7,  "the largest head" },
-    { KV_F16, 32, 16, 16,  30,  3,  "a group larger than a call" },
+    { KV_F16, 16,  1, 16,  0,   1,  "the first token", 0, 0, false },
+    { KV_F16, 64,  2, 16,  15,  1,  "a block is full", 0, 0, false },
+    { KV_F32, 64,  2, 16,  16,  1,  "a block and one", 0, 0, false },
+    { KV_F16, 64,  2, 32,  63,  1,  "a span is full", 0, 0, false },
+    { KV_F16, 64,  2, 64,  64,  1,  "a span and one", 0, 0, false },
+    { KV_F16, 48,  3, 16,  200, 1,  "decode, odd head, odd group", 0, 0, false },
+    { KV_F32, 128, 8, 32,  130, 1,  "decode, wide group", 0, 0, false },
+    { KV_F16, 64,  2, 16,  0,   40, "prefill from nothing", 0, 0, false },
+    { KV_F16, 64,  1, 64,  57,  33, "a chunk across spans and pages", 0, 0, false },
+    { KV_F32, 80,  5, 16,  3,   70, "a chunk, odd everything", 0, 0, false },
+    { KV_F16, 512, 1, 128, 20,  7,  "the largest head", 0, 0, false },
+    { KV_F16, 32, 16, 16,  30,  3,  "a group larger than a call", 0, 0, false },
+    { KV_F32, 64,  2, 16,  200, 1,  "a window in the middle of a block", 37, 0, false },
+    { KV_F16, 64,  2, 32,  200, 1,  "a window of one block", 16, 0, false },
+    { KV_F16, 48,  3, 16,  0,  150, "a prefill that outgrows its window", 50, 0, false },
+    { KV_F32, 64,  1, 64,  100, 70, "rows of a call that begin in different spans", 64, 0, false },
+    { KV_F32, 32,  2, 16,  90,  9,  "a window of one token", 1, 0, false },
+    { KV_F16, 64,  2, 16,  20,  5,  "a window larger than all", 500, 0, false },
+    { KV_F32, 64,  2, 16,  70,  20, "capped scores", 0, 2, false },
+    { KV_F32, 64,  4, 16,  70,  20, "sinks", 0, 0, true },
+    { KV_F16, 64,  8, 16,  130, 3,  "sinks, a window and a cap", 20, 1.5f, true },
 };
 
 /* clang-format on */
@@ -459,6 +522,9 @@ struct attend_world {
     float *q, *out;
     size_t q_stride, rows, out_bytes;
 };
+
+/* Below, within and far above the scores. */
+static const float sinks[8] = { -3, -1, 0, 1, 2, 5, 30, 200 };
 
 /* Writes K and V of all positions up to the last query's by op_ref; the memory behind them is
  * poison, as left by a page's former use. */
@@ -506,6 +572,9 @@ static void world_init(struct attend_world *w, const struct attend_case *c, uint
                             .out_stride = w->q_stride,
                             .group = c->group,
                             .position = c->position,
+                            .window = c->window,
+                            .cap = c->cap,
+                            .sinks = c->sinks ? sinks : NULL,
                             .scale = 1 / sqrtf((float)c->head_dim) };
 }
 
@@ -577,7 +646,7 @@ static void attention_averages_and_picks(void **state)
     (void)state;
     for (const struct ops *const *row = ops_table; *row; row++) {
         if (!(*row)->supported()) continue;
-        struct attend_case c = { KV_F32, 16, 1, 16, 99, 1, "by hand" };
+        struct attend_case c = { KV_F32, 16, 1, 16, 99, 1, "by hand", 0, 0, false };
         CLEANUP(world_fini) struct attend_world w;
         world_init(&w, &c, 0);
         size_t half = kv_half_bytes(&w.layout);

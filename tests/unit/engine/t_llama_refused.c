@@ -87,7 +87,7 @@ static void more_string(struct gguf_make *m, const char *key, const char *value)
 
 static void unknown_key(struct gguf_make *m)
 {
-    make_u32(m, "llama.attention.sliding_window", 512);
+    make_f32(m, "llama.attention.clamp_kqv", 8);
 }
 
 static void experts(struct gguf_make *m)
@@ -98,6 +98,11 @@ static void experts(struct gguf_make *m)
 static void yarn(struct gguf_make *m)
 {
     more_string(m, "llama.rope.scaling.type", "yarn");
+}
+
+static void ntk(struct gguf_make *m)
+{
+    more_string(m, "llama.rope.scaling.type", "ntk");
 }
 
 static void linear_half(struct gguf_make *m)
@@ -162,9 +167,10 @@ static const struct {
     int rc;
     const char *says;
 } no_llamas[] = {
-    { .damage = unknown_key, .rc = -ENOTSUP, .says = "key 'llama.attention.sliding_window' is unknown" },
-    { .damage = experts, .rc = -ENOTSUP, .says = "key 'llama.expert_count' asks for something" },
-    { .damage = yarn, .rc = -ENOTSUP, .says = "'llama.rope.scaling.type' is 'yarn'; none and linear" },
+    { .damage = unknown_key, .rc = -ENOTSUP, .says = "key 'llama.attention.clamp_kqv' is unknown" },
+    { .damage = experts, .rc = -EINVAL, .says = "key 'llama.expert_used_count' is missing" },
+    { .damage = yarn, .rc = -EINVAL, .says = "YaRN needs rope.scaling.original_context_length" },
+    { .damage = ntk, .rc = -ENOTSUP, .says = "'llama.rope.scaling.type' is 'ntk'; none, linear" },
     { .damage = linear_half, .rc = -EINVAL, .says = "'llama.rope.scaling.factor' is 0.5" },
     { .damage = rope_odd, .rc = -EINVAL, .says = "RoPE over 5 dimensions" },
     { .damage = more_tensor, .rc = -ENOTSUP, .says = "tensor 'blk.0.attn_q.bias' is not one" },

@@ -359,15 +359,43 @@ static void what_is_not_computed_or_not_whole_is_refused(void **state)
         { ",\"attention_bias\":true", "key 'attention_bias' asks for something" },
         { ",\"mlp_bias\":true", "key 'mlp_bias' asks for something" },
         { ",\"quantization_config\":{\"bits\":4}", "key 'quantization_config' asks for" },
-        { ",\"rope_parameters\":{\"rope_type\":\"yarn\"}",
-          "key 'rope_parameters' is 'yarn'; computed are default and llama3" },
+        { ",\"rope_parameters\":{\"rope_type\":\"dynamic\"}",
+          "key 'rope_parameters' is 'dynamic'; computed are default, linear" },
+        { ",\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":2}",
+          "lacks one of factor, original_max_position_embeddings" },
+        { ",\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":2,"
+          "\"original_max_position_embeddings\":32,\"truncate\":false}",
+          "truncate: false of YaRN is not computed for llama" },
+        { ",\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":0.5}", "has factor 0.5" },
+        { ",\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":2,\"beta_fast\":1}",
+          "scales positions in a way that is not computed" },
+        { ",\"rope_parameters\":{\"rope_type\":\"longrope\",\"short_factor\":[1],"
+          "\"long_factor\":[1]}",
+          "longrope is computed for phi3 only" },
+        { ",\"rope_parameters\":{\"rope_type\":\"longrope\",\"short_factor\":[1],"
+          "\"long_factor\":1}",
+          "long_factor is no list" },
+        { ",\"sliding_window\":8,\"layer_types\":[\"sliding_attention\"]",
+          "key 'layer_types' has 1 items, there are 2 layers" },
+        { ",\"layer_types\":[\"linear_attention\"]", "that is not computed at layer 0" },
+        { ",\"layer_types\":{}", "key 'layer_types' is no list" },
+        { ",\"partial_rotary_factor\":1.5", "'partial_rotary_factor' is 1.5" },
+        { ",\"num_experts\":4", "key 'llama.expert_used_count' is missing" },
+        { ",\"num_experts\":4,\"num_local_experts\":4", "two keys mean 'llama.expert_count'" },
+        { ",\"num_experts\":4,\"norm_topk_prob\":false", "key 'norm_topk_prob' asks for" },
+        { ",\"mlp_only_layers\":[1]", "key 'mlp_only_layers' asks for" },
+        { ",\"decoder_sparse_step\":2", "key 'decoder_sparse_step' asks for" },
+        { ",\"no_rope_layers\":[1,0]", "key 'no_rope_layers' is 0 at layer 1" },
+        { ",\"query_pre_attn_scalar\":0", "key 'query_pre_attn_scalar' is 0" },
+        { ",\"query_pre_attn_scalar\":16", "key 'llama.attention.scale' is unknown" },
+        { ",\"use_bidirectional_attention\":true", "'use_bidirectional_attention' asks for" },
         { ",\"rope_parameters\":{\"factor\":8.0}",
           "scales positions in a way that is not computed" },
         { ",\"rope_parameters\":{\"rope_type\":\"default\",\"low_freq_factor\":1.0}",
           "scales positions in a way that is not computed" },
         { ",\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":8.0}",
           "lacks one of factor, low_freq_factor" },
-        { ",\"rope_parameters\":{\"attention_factor\":1}", "has a member that is not known" },
+        { ",\"rope_parameters\":{\"mscale\":1}", "has a member that is not known" },
         { ",\"rope_parameters\":{\"factor\":\"8\"}", "factor is no number" },
         { ",\"rope_parameters\":{" LLAMA3("0.5", "1.0", "4.0", "64") "}", "has factor 0.5, low" },
         { ",\"rope_parameters\":{" LLAMA3("8.0", "4.0", "4.0", "64") "}", "which is above 0" },
@@ -389,12 +417,14 @@ static void what_is_not_computed_or_not_whole_is_refused(void **state)
         write_config(configs[i][0]);
         expect_refused(configs[i][1]);
     }
-    write_file("config.json", STR("{\"model_type\":\"qwen2\"}"));
-    expect_refused("config.json: key 'model_type' is 'qwen2'; computed is 'llama'");
+    write_file("config.json", STR("{\"model_type\":\"bloom\"}"));
+    expect_refused("config.json: key 'model_type' is 'bloom'; computed are llama, mistral, ");
+    write_file("config.json", STR("{\"model_type\":null}"));
+    expect_refused("config.json: key 'model_type' is missing");
     write_file("config.json", STR("{\"model_type\":\"llama\"}"));
     expect_refused("key 'num_attention_heads' is missing or 0");
-    write_file("config.json", STR("{\"hidden_act\":\"gelu\"}"));
-    expect_refused("key 'hidden_act' is 'gelu'");
+    write_file("config.json", STR("{\"model_type\":\"llama\",\"hidden_act\":\"gelu\"}"));
+    expect_refused("key 'hidden_act' or 'hidden_activation' is 'gelu'; computed is 'silu'");
     unlink(folder_at("config.json"));
     expect_refused("config.json: No such file");
     write_both(WEIGHT_F16, true, 1);

@@ -1,0 +1,526 @@
+/* decoder_step.c - computes a step of any decoder that decoder.h describes.
+ *
+ * The last layer computes keys and values of all tokens, but everything behind them only for the
+ * tokens that need logits: that saves a sixth of the prefill of a model of six layers. */
+#include "engine/model/decoder.h"
+#include "engine/model/experts.h"
+#include "engine/model/gemm_loop.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#define TOKENS_PER_UNIT 8 /* of the loops over tokens: below that a thread is not worth waking */
+#define LOGIT_ROWS 24     /* rows of logits computed at once, bounds their scratch */
+
+/* ---- the memory of a step */
+
+/* The token that a row of activations stands for. After the last layer's keys and values only the
+ * rows that end in logits are left. */
+struct decoder_row {
+    uint32_t item;
+    uint32_t token; /* its index in the step, finds its angles */
+    uint32_t position;
+    uint32_t id;
+};
+
+/* Consecutive rows of one item, and its share of attention's units. */
+struct decoder_run {
+    uint32_t item, row, count, position;
+    uint32_t unit_first;
+};
+
+struct decoder_state {
+    float *x, *norm, *q, *k, *v, *attended, *gate, *up, *cos, *sin, *logits;
+    size_t embd_stride, q_stride, kv_stride, ff_stride, vocab_stride;
+    struct decoder_row *rows;
+    struct decoder_run *runs;
+    char *memory;
+    size_t memory_bytes;
+    uint32_t tokens_max;
+    /* of the step that runs */
+    const struct model *model;
+    const struct decoder *decoder;
+    struct experts *experts; /* NULL: the model has none */
+    const struct arch_step *step;
+    const struct decoder_layer *layer;
+    uint32_t layer_index;
+    const float *back_bias, *back_norm; /* of what add_back_unit adds; NULL: none */
+    uint32_t row_count, run_count, attend_units;
+};
+
+/* Hands out the memory at `base` and returns its bytes. With base NULL it only counts, so that the
+ * same lines size the memory. */
+static size_t lay_out(struct decoder_state *s, const struct model *model, char *base,
+                      uint32_t tokens, uint32_t seqs)
+{
+    const struct model_info *info = &model->info;
+    const struct decoder *m = model->arch_model;
+    s->embd_stride = activation_stride(info->n_embd);
+    s->q_stride = activation_stride(info->n_heads * info->head_dim);
+    s->kv_stride = activation_stride(info->n_kv_heads * info->head_dim);
+    s->ff_stride = activation_stride(info->n_ff);
+    s->vocab_stride = activation_stride(info->vocab_size);
+    struct {
+        float **to;
+        size_t floats;
+    } part[] = {
+        { &s->x, tokens * s->embd_stride },
+        { &s->norm, tokens * s->embd_stride },
+        { &s->q, tokens * s->q_stride },
+        { &s->attended, tokens * s->q_stride },
+        { &s->k, tokens * s->kv_stride },
+        { &s->v, tokens * s->kv_stride },
+        { &s->gate, tokens * s->ff_stride },
+        { &s->up, tokens * s->ff_stride },
+        { &s->cos, (size_t)m->ropes * tokens * m->pairs },
+        { &s->sin, (size_t)m->ropes * tokens * m->pairs },
+        { &s->logits, min_u32(seqs, LOGIT_ROWS) * s->vocab_stride },
+    };
+    size_t used = 0;
+    for (size_t i = 0; i < COUNT_OF(part); i++) {
+        if (base) *part[i].to = (float *)(void *)(base + used);
+        used += (part[i].floats * sizeof(float) + 63) / 64 * 64;
+    }
+    return used;
+}
+
+void decoder_state_free(void *state)
+{
+    struct decoder_state *s = state;
+    if (!s) return;
+    if (s->memory) munmap(s->memory, s->memory_bytes);
+    experts_free(s->experts);
+    free(s->rows);
+    free(s->runs);
+    free(s);
+}
+
+int decoder_state_new(const struct model *model, uint32_t tokens_max, uint32_t seqs_max, void **ret)
+{
+    struct decoder_state *s = calloc(1, sizeof *s);
+    if (!s) return -ENOMEM;
+    s->tokens_max = tokens_max;
+    s->memory_bytes = lay_out(s, model, NULL, tokens_max, seqs_max);
+    s->rows = calloc(tokens_max, sizeof *s->rows);
+    s->runs = calloc(seqs_max, sizeof *s->runs);
+    void *memory =
+        mmap(NULL, s->memory_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    s->memory = memory == MAP_FAILED ? NULL : memory;
+    const struct decoder *d = model->arch_model;
+    int rc = d->n_experts > 0 ? experts_new(model, tokens_max, &s->experts) : 0;
+    if (rc < 0 || !s->rows || !s->runs || !s->memory) {
+        decoder_state_free(s);
+        return -ENOMEM;
+    }
+    lay_out(s, model, s->memory, tokens_max, seqs_max);
+    s->model = model;
+    s->decoder = d;
+    *ret = s;
+    return 0;
+}
+
+/* ---- loops over rows */
+
+static void each_row(struct decoder_state *s, worker_fn fn)
+{
+    workers_run(s->step->workers, ceil_div_u32(s->row_count, TOKENS_PER_UNIT), fn, s);
+}
+
+#define EACH_ROW_OF_UNIT(s, unit, r)                                                               \
+    for (uint32_t r = (unit)*TOKENS_PER_UNIT, end_ = min_u32(r + TOKENS_PER_UNIT, (s)->row_count); \
+         r < end_; r++)
+
+/* Returns where the angles of a token begin in cos and sin. */
+static size_t angles_at(const struct decoder_state *s, uint32_t rope, uint32_t token)
+{
+    return ((size_t)rope * s->tokens_max + token) * s->decoder->pairs;
+}
+
+static void find_angles(struct decoder_state *s, uint32_t index, uint32_t r)
+{
+    const struct decoder_rope *rope = &s->decoder->rope[index];
+    size_t at = angles_at(s, index, r);
+    for (uint32_t i = 0; i < s->decoder->pairs; i++) {
+        double angle = s->rows[r].position * rope->angle_step[i];
+        s->cos[at + i] = (float)(cos(angle) * rope->magnitude);
+        s->sin[at + i] = (float)(sin(angle) * rope->magnitude);
+    }
+}
+
+static void embed_unit(void *arg, uint32_t unit, uint32_t thread)
+{
+    struct decoder_state *s = arg;
+    (void)thread;
+    EACH_ROW_OF_UNIT(s, unit, r)
+    {
+        const struct decoder_row *row = &s->rows[r];
+        float *x = s->x + r * s->embd_stride;
+        weight_row(&s->decoder->embedding, row->id, x);
+        for (uint32_t i = 0; s->decoder->embedding_scale > 0 && i < s->model->info.n_embd; i++)
+            x[i] *= s->decoder->embedding_scale;
+        for (uint32_t i = 0; i < s->decoder->ropes; i++)
+            find_angles(s, i, r);
+    }
+}
+
+static void norm_rows(struct decoder_state *s, uint32_t unit, const float *weight)
+{
+    EACH_ROW_OF_UNIT(s, unit, r)
+    {
+        s->model->ops->rms_norm(s->x + r * s->embd_stride, weight, s->decoder->eps,
+                                s->model->info.n_embd, s->norm + r * s->embd_stride);
+    }
+}
+
+static void attn_norm_unit(void *arg, uint32_t unit, uint32_t thread)
+{
+    struct decoder_state *s = arg;
+    (void)thread;
+    norm_rows(s, unit, s->layer->attn_norm);
+}
+
+static void ffn_norm_unit(void *arg, uint32_t unit, uint32_t thread)
+{
+    struct decoder_state *s = arg;
+    (void)thread;
+    norm_rows(s, unit, s->layer->ffn_norm);
+}
+
+static void add_to(float *x, const float *more, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        x[i] += more[i];
+}
+
+/* Makes queries or keys of the products: bias, norm of each head, rotation. */
+static void finish_heads(const struct decoder_state *s, uint32_t r, float *x, uint32_t heads,
+                         const float *bias, const float *norm)
+{
+    const struct ops *ops = s->model->ops;
+    uint32_t head_dim = s->model->info.head_dim;
+    if (bias) add_to(x, bias, heads * head_dim);
+    for (uint32_t h = 0; norm && h < heads; h++) {
+        float *head = x + (size_t)h * head_dim;
+        ops->rms_norm(head, norm, s->decoder->eps, head_dim, head);
+    }
+    if (s->layer->rope == DECODER_NO_ROPE) return;
+    size_t at = angles_at(s, s->layer->rope, s->rows[r].token);
+    ops->rope(x, heads, head_dim, s->cos + at, s->sin + at, s->decoder->pairs);
+}
+
+static void finish_q_unit(void *arg, uint32_t unit, uint32_t thread)
+{
+    struct decoder_state *s = arg;
+    (void)thread;
+    EACH_ROW_OF_UNIT(s, unit, r)
+    {
+        finish_heads(s, r, s->q + r * s->q_stride, s->model->info.n_heads, s->layer->q_bias,
+                     s->layer->q_norm);
+    }
+}
+
+/* Returns the address of this layer's and KV head's K in page 0. */
+static char *kv_head(const struct decoder_state *s, uint32_t head)
+{
+    struct kv_store *kv = s->step->kv;
+    return kv->memory + kv_head_offset(&kv->layout, s->layer_index, head);
+}
+
+static void store_kv_unit(void *arg, uint32_t unit, uint32_t thread)
+{
+    struct decoder_state *s = arg;
+    (void)thread;
+    struct kv_store *kv = s->step->kv;
+    uint32_t head_dim = s->model->info.head_dim;
+    EACH_ROW_OF_UNIT(s, unit, r)
+    {
+        const struct decoder_row *row = &s->rows[r];
+        const uint32_t *page_table = s->step->items[row->item].page_table;
+        float *k = s->k + r * s->kv_stride, *v = s->v + r * s->kv_stride;
+        finish_heads(s, r, k, s->model->info.n_kv_heads, s->layer->k_bias, s->layer->k_norm);
+        if (s->layer->v_bias) add_to(v, s->layer->v_bias, s->model->info.n_kv_heads * head_dim);
+        for (uint32_t h = 0; h < s->model->info.n_kv_heads; h++) {
+            char *block = kv_block_at(&kv->layout, kv_head(s, h), kv->page_bytes, page_table,
+                                      row->position / KV_BLOCK);
+            s->model->ops->kv_put(&kv->layout, k + (size_t)h * head_dim, v + (size_t)h * head_dim,
+                                  row->position % KV_BLOCK, block,
+                                  block + kv_half_bytes(&kv->layout));
+        }
+    }
+}
+
+/* ---- matrices */
+
+static struct gemm gemm_of(const struct decoder_state *s, const struct weight *w, const float *x,
+                           size_t x_stride, float *y, size_t y_stride)
+{
+    return (struct gemm){
+        .w = w, .x = x, .x_stride = x_stride, .y = y, .y_stride = y_stride, .tokens = s->row_count
+    };
+}
+
+static void run_gemms(struct decoder_state *s, const struct gemm *gemms, uint32_t count,
+                      void (*join)(float *gate, const float *up, uint32_t n))
+{
+    struct gemm_loop l = { .ops = s->model->ops,
+                           .workers = s->step->workers,
+                           .scratch = s->step->scratch,
+                           .gemm = gemms,
+                           .count = count,
+                           .join = join };
+    gemm_loop_run(&l);
+}
+
+static void project_q(struct decoder_state *s)
+{
+    const struct gemm q = gemm_of(s, &s->layer->q, s->norm, s->embd_stride, s->q, s->q_stride);
+    run_gemms(s, &q, 1, NULL);
+}
+
+static void project_kv(struct decoder_state *s)
+{
+    const struct gemm kv[2] = {
+        gemm_of(s, &s->layer->k, s->norm, s->embd_stride, s->k, s->kv_stride),
+        gemm_of(s, &s->layer->v, s->norm, s->embd_stride, s->v, s->kv_stride),
+    };
+    run_gemms(s, kv, 2, NULL);
+}
+
+static void add_back_unit(void *arg, uint32_t unit, uint32_t thread)
+{
+    struct decoder_state *s = arg;
+    (void)thread;
+    uint32_t n = s->model->info.n_embd;
+    EACH_ROW_OF_UNIT(s, unit, r)
+    {
+        float *y = s->norm + r * s->embd_stride;
+        if (s->back_bias) add_to(y, s->back_bias, n);
+        if (s->back_norm) s->model->ops->rms_norm(y, s->back_norm, s->decoder->eps, n, y);
+        add_to(s->x + r * s->embd_stride, y, n);
+    }
+}
+
+/* x += post(norm + bias), where norm holds the output of a half of the layer */
+static void add_back(struct decoder_state *s, const float *bias, const float *post)
+{
+    s->back_bias = bias;
+    s->back_norm = post;
+    each_row(s, add_back_unit);
+}
+
+/* x += post(w y + bias) */
+static void project_back(struct decoder_state *s, const struct weight *w, const float *y,
+                         size_t y_stride, const float *bias, const float *post)
+{
+    bool plain = !bias && !post;
+    struct gemm back = gemm_of(s, w, y, y_stride, plain ? s->x : s->norm, s->embd_stride);
+    back.accumulate = plain;
+    run_gemms(s, &back, 1, NULL);
+    if (!plain) add_back(s, bias, post);
+}
+
+decoder_gate_fn decoder_gate(const struct decoder *d, const struct ops *ops)
+{
+    return d->form->gate == GATE_GELU      ? ops->gelu_mul
+           : d->form->gate == GATE_CLAMPED ? ops->clamped_mul
+                                           : ops->silu_mul;
+}
+
+static void feed_forward(struct decoder_state *s)
+{
+    const struct decoder_layer *layer = s->layer;
+    each_row(s, ffn_norm_unit);
+    if (layer->experts.gate) {
+        experts_run(s->experts, s->step, &layer->experts, s->norm, s->norm, s->row_count);
+        add_back(s, NULL, layer->ffn_post_norm);
+        return;
+    }
+    const struct gemm in[2] = {
+        gemm_of(s, &layer->gate, s->norm, s->embd_stride, s->gate, s->ff_stride),
+        gemm_of(s, &layer->up, s->norm, s->embd_stride, s->up, s->ff_stride),
+    };
+    run_gemms(s, in, 2, decoder_gate(s->decoder, s->model->ops));
+    project_back(s, &layer->down, s->gate, s->ff_stride, NULL, layer->ffn_post_norm);
+}
+
+/* ---- attention */
+
+static uint32_t attend_group(const struct decoder_state *s)
+{
+    return s->model->info.n_heads / s->model->info.n_kv_heads;
+}
+
+static uint32_t run_blocks(const struct decoder_state *s, const struct decoder_run *run)
+{
+    return ceil_div_u32(run->count * attend_group(s), s->model->ops->attend_rows);
+}
+
+/* Computes one unit of attention. Units are numbered by run, then KV head, then block of query
+ * rows. */
+static void attend_unit(void *arg, uint32_t unit, uint32_t thread)
+{
+    struct decoder_state *s = arg;
+    uint32_t low = 0, high = s->run_count;
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (s->runs[middle].unit_first <= unit)
+            low = middle;
+        else
+            high = middle;
+    }
+    const struct decoder_run *run = &s->runs[low];
+    const struct kv_store *kv = s->step->kv;
+    uint32_t group = attend_group(s), rows = run->count * group;
+    uint32_t head = (unit - run->unit_first) / run_blocks(s, run);
+    uint32_t first = (unit - run->unit_first) % run_blocks(s, run) * s->model->ops->attend_rows;
+    size_t column = (size_t)head * group * s->model->info.head_dim;
+    const struct attend a = {
+        .layout = &kv->layout,
+        .head = kv_head(s, head),
+        .page_bytes = kv->page_bytes,
+        .page_table = s->step->items[run->item].page_table,
+        .q = s->q + run->row * s->q_stride + column,
+        .q_stride = s->q_stride,
+        .out = s->attended + run->row * s->q_stride + column,
+        .out_stride = s->q_stride,
+        .group = group,
+        .position = run->position,
+        .row_first = first,
+        .row_count = min_u32(s->model->ops->attend_rows, rows - first),
+        .scale = s->decoder->scale,
+        .window = s->layer->window,
+        .cap = s->decoder->attn_cap,
+        .sinks = s->layer->sinks ? s->layer->sinks + (size_t)head * group : NULL,
+    };
+    s->model->ops->attend(&a, s->step->scratch[thread]);
+}
+
+/* Builds the runs from the rows: consecutive rows of an item are consecutive positions. */
+static void find_runs(struct decoder_state *s)
+{
+    s->run_count = s->attend_units = 0;
+    for (uint32_t r = 0; r < s->row_count; r++) {
+        struct decoder_run *last = s->run_count > 0 ? &s->runs[s->run_count - 1] : NULL;
+        if (last && last->item == s->rows[r].item)
+            last->count++;
+        else
+            s->runs[s->run_count++] = (struct decoder_run){
+                .item = s->rows[r].item, .row = r, .count = 1, .position = s->rows[r].position
+            };
+    }
+    for (uint32_t i = 0; i < s->run_count; i++) {
+        s->runs[i].unit_first = s->attend_units;
+        s->attend_units += run_blocks(s, &s->runs[i]) * s->model->info.n_kv_heads;
+    }
+}
+
+/* ---- the step */
+
+static void begin(struct decoder_state *s)
+{
+    s->row_count = 0;
+    for (uint32_t i = 0; i < s->step->count; i++) {
+        const struct batch_item *item = &s->step->items[i];
+        for (uint32_t j = 0; j < item->count; j++, s->row_count++)
+            s->rows[s->row_count] = (struct decoder_row){
+                .item = i, .token = s->row_count, .position = item->position + j, .id = item->ids[j]
+            };
+    }
+    find_runs(s);
+    each_row(s, embed_unit);
+}
+
+/* Keeps the last row of each item that wants logits. */
+static void keep_wanted(struct decoder_state *s)
+{
+    uint32_t kept = 0;
+    for (uint32_t r = 0; r < s->row_count; r++) {
+        bool last = r + 1 == s->row_count || s->rows[r + 1].item != s->rows[r].item;
+        if (!last || !s->step->items[s->rows[r].item].want_logits) continue;
+        if (kept != r) {
+            size_t bytes = s->embd_stride * sizeof(float);
+            s->rows[kept] = s->rows[r];
+            memcpy(s->x + kept * s->embd_stride, s->x + r * s->embd_stride, bytes);
+            memcpy(s->norm + kept * s->embd_stride, s->norm + r * s->embd_stride, bytes);
+        }
+        kept++;
+    }
+    s->row_count = kept;
+    find_runs(s);
+}
+
+/* Folds the last token's state of every item that asks for it. */
+static void fold_hidden(const struct decoder_state *s, const float *rows)
+{
+    for (uint32_t i = 0; i < s->run_count; i++) {
+        const struct decoder_run *run = &s->runs[i];
+        float *hidden = s->step->items[run->item].hidden;
+        size_t last = run->row + run->count - 1;
+        if (hidden) hidden_fold(rows + last * s->embd_stride, s->model->info.n_embd, hidden);
+    }
+}
+
+static void layer_step(struct decoder_state *s, uint32_t index)
+{
+    s->layer = &s->decoder->layers[index];
+    s->layer_index = index;
+    each_row(s, attn_norm_unit);
+    project_kv(s);
+    each_row(s, store_kv_unit);
+    if (index + 1 == s->model->info.n_layers) keep_wanted(s);
+    if (s->row_count == 0) return;
+    project_q(s);
+    each_row(s, finish_q_unit);
+    workers_run(s->step->workers, s->attend_units, attend_unit, s);
+    project_back(s, &s->layer->out, s->attended, s->q_stride, s->layer->out_bias,
+                 s->layer->attn_post_norm);
+    feed_forward(s);
+    bool is_last = index + 1 == s->model->info.n_layers;
+    if (!is_last && index + 1 == s->step->hidden_layer) fold_hidden(s, s->x);
+}
+
+static void output_norm_unit(void *arg, uint32_t unit, uint32_t thread)
+{
+    struct decoder_state *s = arg;
+    (void)thread;
+    norm_rows(s, unit, s->decoder->output_norm);
+}
+
+static void cap_logits_unit(void *arg, uint32_t unit, uint32_t thread)
+{
+    struct decoder_state *s = arg;
+    (void)thread;
+    uint32_t n = ceil_div_u32(s->model->info.vocab_size, TILE_ROWS) * TILE_ROWS;
+    EACH_ROW_OF_UNIT(s, unit, r)
+    {
+        s->model->ops->soft_cap(s->logits + r * s->vocab_stride, s->decoder->logit_cap, n);
+    }
+}
+
+static void write_logits(struct decoder_state *s)
+{
+    uint32_t rows = s->row_count;
+    each_row(s, output_norm_unit);
+    if (s->step->hidden_layer == s->model->info.n_layers) fold_hidden(s, s->norm);
+    for (uint32_t first = 0; first < rows; first += LOGIT_ROWS) {
+        s->row_count = min_u32(LOGIT_ROWS, rows - first);
+        const struct gemm out = gemm_of(s, &s->decoder->output, s->norm + first * s->embd_stride,
+                                        s->embd_stride, s->logits, s->vocab_stride);
+        run_gemms(s, &out, 1, NULL);
+        if (s->decoder->logit_cap > 0) each_row(s, cap_logits_unit);
+        for (uint32_t r = 0; r < s->row_count; r++)
+            memcpy(s->step->items[s->rows[first + r].item].logits, s->logits + r * s->vocab_stride,
+                   s->model->info.vocab_size * sizeof(float));
+    }
+}
+
+void decoder_step(const struct model *model, void *state, const struct arch_step *step)
+{
+    struct decoder_state *s = state;
+    s->step = step;
+    begin(s);
+    for (uint32_t i = 0; i < model->info.n_layers; i++)
+        layer_step(s, i);
+    if (s->row_count > 0) write_logits(s);
+}

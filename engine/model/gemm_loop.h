@@ -1,0 +1,23 @@
+/* gemm_loop.h - computes matrix products of a step on all threads, a range of tiles at a time.
+ *
+ * Layer:    engine/model (engine/kernels)
+ * Threads:  gemm_loop_run is for the thread that runs the step; it returns when all is computed
+ * Equality: an output element does not depend on how tiles are shared out
+ */
+#pragma once
+#include "engine/kernels/op.h"
+#include "engine/model/workers.h"
+
+struct gemm_loop {
+    const struct ops *ops;
+    struct workers *workers;
+    char *const *scratch; /* OP_SCRATCH_BYTES for each thread */
+    const struct gemm *gemm;
+    uint32_t count;
+    /* When given: gemm[0] and gemm[1] are gate and up of one shape, computed range by range, and
+     * this joins them in gate's output. */
+    void (*join)(float *gate, const float *up, uint32_t n);
+    uint32_t tiles_per_unit; /* chosen by gemm_loop_run */
+};
+
+void gemm_loop_run(struct gemm_loop *l);

@@ -1,0 +1,33 @@
+/* hf_config.h - reads config.json of a folder as the keys of a GGUF file.
+ *
+ * Layer:    engine/model
+ * Lifetime: keys and lists live in the arena
+ * Trust:    none. Keys that say what is computed are read or refused; others name files and habits of
+ *           training and are passed over
+ */
+#pragma once
+#include "base/core/arena.h"
+#include "engine/model/gguf.h"
+#include "engine/model/hf_family.h"
+#include "engine/model/hf_rope.h"
+
+#define HF_VALUES_MAX 48
+
+struct hf_config {
+    const struct hf_family *family;
+    struct gguf_value values[HF_VALUES_MAX]; /* sorted by key */
+    uint32_t value_count;
+    /* 0: not said */
+    uint32_t heads, kv_heads, head_dim, width, layers, context, experts, original;
+    uint32_t window, window_period, window_first; /* first layer with the window */
+    uint32_t *layer_windows;                      /* 0 or 1, one for each layer; NULL: not said */
+    uint32_t layer_window_count, nope_count;
+    bool uses_window, tied;
+    struct hf_rope rope, local_rope;
+};
+
+/* Reads the text. -EINVAL and -ENOTSUP with a sentence that names the key. */
+int hf_config_read(struct hf_config *c, struct str text, struct arena *arena, struct err *err);
+
+/* Returns the pairs of a head that are turned. */
+uint32_t hf_config_pairs(const struct hf_config *c);
