@@ -118,7 +118,7 @@ static bool begin(struct request *r)
     return true;
 }
 
-void answer_text(struct request *r, struct str text)
+void answer_text(struct request *r, struct str text, struct str logprobs)
 {
     if (!r->client.x && !r->is_question) return;
     if (!r->client.api.stream) {
@@ -126,7 +126,10 @@ void answer_text(struct request *r, struct str text)
         return;
     }
     if (!begin(r)) return;
-    openai_text_form_put(&r->client.form, text, &r->client.out);
+    if (logprobs.len > 0)
+        openai_chunk_logprobs(&r->client.reply, text, logprobs, &r->client.out);
+    else
+        openai_text_form_put(&r->client.form, text, &r->client.out);
     write_out(r);
 }
 
@@ -135,9 +138,11 @@ void answer_finish(struct request *r)
     if (!r->client.x) return;
     if (!r->client.api.stream) {
         struct http_exchange *x = r->client.x;
-        openai_reply_whole(&r->client.reply, buf_view(&r->client.answer), r->client.finish,
-                           &r->client.usage, &r->client.out);
-        if (r->client.answer.rc < 0 ||
+        const struct openai_choice choice = { .text = buf_view(&r->client.answer),
+                                              .logprobs = openai_logprobs_take(&r->client.logprobs),
+                                              .finish = r->client.finish };
+        openai_reply_whole(&r->client.reply, &choice, &r->client.usage, &r->client.out);
+        if (r->client.answer.rc < 0 || r->client.logprobs.json.rc < 0 ||
             r->client.out.rc < 0) { /* a part must not go out as the whole */
             r->client.outcome.ok = r->client.outcome.cut = false;
             openai_error_set(&r->client.problem, 0, OPENAI_UPSTREAM, NULL,

@@ -9,6 +9,7 @@
 #include "base/io/http/http_server.h"
 #include "base/io/loop/text_pool.h"
 #include "base/text/tokenizer.h"
+#include "base/wire/openai_logprobs.h"
 #include "base/wire/openai_reply.h"
 #include "base/wire/sse.h"
 #include "fleet/kv_transfer.h"
@@ -76,8 +77,9 @@ struct client_stream {
     struct line_reader lines; /* of an internal reply */
     struct sse_reader events; /* of another engine's streamed reply */
     struct buf answer;        /* text of a whole response */
-    struct buf refusal;       /* body of an engine's reply with another status than 200 */
-    struct buf out;           /* bytes being rendered */
+    struct openai_logprobs logprobs;
+    struct buf refusal; /* body of an engine's reply with another status than 200 */
+    struct buf out;     /* bytes being rendered */
     struct openai_text_form form;
     struct usage usage;
     enum finish finish;

@@ -197,6 +197,7 @@ void request_release(struct request *r)
     line_reader_fini(&r->client.lines);
     sse_reader_fini(&r->client.events);
     buf_fini(&r->client.answer);
+    openai_logprobs_fini(&r->client.logprobs);
     buf_fini(&r->client.refusal);
     buf_fini(&r->client.out);
     buf_fini(&r->client.form.bytes);

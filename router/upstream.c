@@ -14,6 +14,7 @@
 #include "base/core/hash.h"
 #include "base/grammar/matcher.h"
 #include "base/io/log.h"
+#include "base/text/detok.h"
 #include "base/wire/openai_forward.h"
 #include "router/byte_loop.h"
 #include "router/generate.h"
@@ -78,6 +79,12 @@ static bool is_complete(struct request *r, bool broken)
     return r->client.finish != FINISH_NONE;
 }
 
+static void reset_logprobs(struct request *r)
+{
+    const struct openai_tokens tokens = { NULL, vocab_bytes, detok_heard, vocab_is_end };
+    openai_logprobs_reset(&r->client.logprobs, &r->client.api, &tokens, WHOLE_BYTES_MAX);
+}
+
 /* Resets the request as if it had just come, but for its seed: every attempt generates alike. */
 static void forget(struct request *r)
 {
@@ -86,6 +93,7 @@ static void forget(struct request *r)
     buf_fini(&r->client.answer);
     buf_init(&r->client.answer, WHOLE_BYTES_MAX);
     r->client.usage = (struct usage){ 0 };
+    reset_logprobs(r);
     if (!r->client.began) r->client.first_us = 0;
 }
 
@@ -168,6 +176,8 @@ int leg_body(struct request *r, struct buf *out)
         .id_count = (uint32_t)r->client.ids.count,
         .prompt_tokens = r->client.prompt_tokens,
         .sampling = r->client.api.sampling,
+        .logprobs = r->client.api.logprobs,
+        .top_logprobs = r->client.api.top_logprobs,
         .grammar = r->client.api.grammar,
         .max_tokens = most,
         .min_tokens = r->client.api.min_tokens,
@@ -190,6 +200,7 @@ int leg_body(struct request *r, struct buf *out)
         .kv_key = str_from(ticket.key),
         .kv_tls = t->kv_tls,
     };
+    r->client.logprobs.tokens.vocab = r->client.bundle->bundle.vocab;
     return generate_encode(&g, out);
 }
 
@@ -293,6 +304,18 @@ static void attempt_done(struct request *r)
     }
 }
 
+/* Keeps the log-probabilities of a frame; *ret are those to stream with its text. -EPROTO: the engine did
+ * not send what was asked for. */
+static int take_logprobs(struct request *r, const struct generate_frame *frame, struct str *ret)
+{
+    struct openai_logprobs *l = &r->client.logprobs;
+    if (!l->wanted || frame->id_count == 0) return 0;
+    int rc = openai_logprobs_add(l, frame->logprobs, frame->logprob_count, frame->id_count);
+    if (rc < 0 || !r->client.api.stream) return rc;
+    *ret = openai_logprobs_take(l);
+    return l->json.rc;
+}
+
 static int on_frame(void *arg, struct str line)
 {
     struct request *r = arg;
@@ -312,8 +335,11 @@ static int on_frame(void *arg, struct str line)
         r->client.finish = FINISH_REFUSED;
         return 0;
     }
+    struct str logprobs = { 0 };
+    rc = take_logprobs(r, &frame, &logprobs);
+    if (rc < 0) return rc;
     leg_frame(r, &frame);
-    if (frame.text.len > 0) answer_text(r, frame.text);
+    if (frame.text.len > 0 || logprobs.len > 0) answer_text(r, frame.text, logprobs);
     if (frame.finish != FINISH_NONE) r->client.finish = frame.finish;
     if (frame.error.len > 0) {
         openai_error_set(&r->client.problem, 0, OPENAI_UPSTREAM, NULL, STR_FMT,
@@ -336,7 +362,8 @@ static int on_event(void *arg, struct str data)
     if (delta.has_text) {
         request_tokens(r, 1);
         r->client.usage.generated_tokens += !delta.has_usage;
-        answer_text(r, buf_view(&text));
+        answer_text(r, buf_view(&text),
+                    r->client.api.logprobs ? delta.logprobs : (struct str){ 0 });
     } else if (delta.finish != FINISH_NONE) {
         request_tokens(r, 0); /* the end token has no text, but took its time */
     }

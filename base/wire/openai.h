@@ -8,7 +8,7 @@
  *               JSON_DEPTH_MAX for all JSON (kwargs, schemas of tools, metadata); more is -EINVAL
  *               with a sentence that names the key and the bound
  *           (4) unknown keys are ignored, as OpenAI does. Known keys that are not served but would
- *               change the output (n, logprobs ...) are refused by name
+ *               change the output (n, suffix ...) are refused by name
  *           (5) a grammar may be asked for in OpenAI's way (response_format) and in vLLM's, SGLang's
  *               and llama.cpp's own; one in a request. It is not compiled here
  */
@@ -28,7 +28,9 @@
 #define OPENAI_PARTS_MAX 1024 /* of one message's content */
 #define OPENAI_TOOLS_MAX 512
 #define OPENAI_PROMPT_IDS_MAX (1u << 20)
-#define OPENAI_TOKENS_MAX INT32_MAX /* of max_tokens; the context bounds it further, later */
+#define OPENAI_TOKENS_MAX INT32_MAX      /* of max_tokens; the context bounds it further, later */
+#define OPENAI_TOP_LOGPROBS_MAX 20       /* of a chat; as OpenAI's */
+#define OPENAI_COMPLETION_LOGPROBS_MAX 5 /* of a completion; as OpenAI's */
 #define OPENAI_COMPLETION_TOKENS 16 /* max_tokens of /v1/completions when absent, as OpenAI's */
 
 enum openai_surface {
@@ -60,7 +62,9 @@ struct openai_request {
     const char *grammar_key; /* of the body that asks for it; NULL: none */
 
     struct sampling sampling;
-    uint32_t max_tokens; /* 0: absent (chat only), as far as the context reaches */
+    bool logprobs;         /* of each token of the output */
+    uint32_t top_logprobs; /* the likeliest tokens beside it */
+    uint32_t max_tokens;   /* 0: absent (chat only), as far as the context reaches */
     uint32_t min_tokens;
     const struct str *stop;
     uint32_t stop_count;

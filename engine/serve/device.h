@@ -17,6 +17,7 @@
 #include "base/core/list.h"
 #include "base/io/loop/loop.h"
 #include "base/wire/report.h"
+#include "base/wire/sampling.h"
 #include "engine/core/kv_index.h"
 #include "engine/core/session.h"
 #include "engine/model/model.h"
@@ -42,6 +43,8 @@ struct job_mail {
     struct buf text;
     uint32_t ids[JOB_MAIL_TOKENS];
     uint32_t id_count;
+    struct buf
+        values; /* struct token_value: those of the ids, as a generate_frame has them; or empty */
     bool accepted; /* waits or runs */
     bool ended;    /* nothing comes after this */
     enum session_end end;

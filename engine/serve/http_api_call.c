@@ -51,6 +51,7 @@ static void call_free(struct call *c)
     api->call_count--;
     job_free(c->job);
     buf_fini(&c->text);
+    openai_logprobs_fini(&c->logprobs);
     free(c);
 }
 
@@ -285,9 +286,10 @@ static struct job *make_job(struct http_api *api, const struct http_request *req
                       .repetition_penalty = (float)s->repetition_penalty,
                       .presence_penalty = (float)s->presence_penalty,
                       .frequency_penalty = (float)s->frequency_penalty,
-                      .seed = s->has_seed
-                                  ? s->seed
-                                  : hash64(&a->number, sizeof a->number, api->config.seed) },
+                      .seed = s->has_seed ? s->seed
+                                          : hash64(&a->number, sizeof a->number, api->config.seed),
+                      .logprobs = ask->top_logprobs,
+                      .want_logprob = ask->logprobs },
         .prompt_tokens = ask->prompt_tokens,
         .min_tokens = ask->min_tokens,
         .ignore_eos = ask->ignore_eos,
@@ -389,6 +391,18 @@ static bool fetch_first(struct call *c, const struct call_ask *ask)
     return kv_fetch_start(c->api->fetches, &fetch, &c->fetch) == 0;
 }
 
+/* Prepares what is written of log-probabilities; a router gets them as they are. */
+static void set_logprobs(struct call *c, const struct call_ask *ask)
+{
+    const struct openai_request r = { .surface = ask->reply.surface,
+                                      .logprobs = ask->logprobs && !c->form->beats,
+                                      .top_logprobs = ask->top_logprobs,
+                                      .ignore_eos = ask->ignore_eos };
+    const struct openai_tokens tokens = { c->api->info->model->vocab, vocab_bytes, detok_heard,
+                                          vocab_is_end };
+    openai_logprobs_reset(&c->logprobs, &r, &tokens, BUF_BYTES_MAX);
+}
+
 void call_start(struct http_api *api, struct http_exchange *x, const struct call_ask *ask)
 {
     http_reply_header(x, "x-request-id", str_from(ask->id->text));
@@ -407,6 +421,7 @@ void call_start(struct http_api *api, struct http_exchange *x, const struct call
     c->id = *ask->id;
     c->reply = ask->reply;
     c->reply.id = str_from(c->id.text);
+    set_logprobs(c, ask);
     c->prompt_tokens = ask->prompt_tokens;
     c->begun_tokens = job->ask.id_count - ask->prompt_tokens;
     c->max_tokens = ask->max_tokens;

@@ -15,6 +15,7 @@
 #include "base/text/bundle.h"
 #include "base/text/encode.h"
 #include "base/wire/generate.h"
+#include "base/wire/openai_logprobs.h"
 #include "base/wire/openai_reply.h"
 #include "engine/serve/call_trace.h"
 #include "engine/serve/http_api.h"
@@ -151,6 +152,7 @@ struct call {
     int64_t arrival_us;
     struct call_trace *trace; /* NULL: none */
     struct buf text;          /* of a whole reply */
+    struct openai_logprobs logprobs;
     struct loop_timer ping;
     int64_t written_us;
 };
@@ -161,6 +163,8 @@ struct call_ask {
     struct ids *ids; /* taken, left empty */
     uint32_t prompt_tokens;
     const struct sampling *sampling;
+    bool logprobs;
+    uint32_t top_logprobs;
     uint32_t max_tokens; /* 0: as far as the context reaches */
     uint32_t min_tokens;
     const struct str *stop;

@@ -20,6 +20,8 @@ static void frame_tokens(struct call *c, const struct job_mail *mail)
         .ids = mail->ids,
         .id_count = mail->id_count,
         .text = buf_view(&mail->text),
+        .logprobs = (const struct token_value *)(const void *)mail->values.data,
+        .logprob_count = (uint32_t)(mail->values.len / sizeof(struct token_value)),
         .has_usage = !c->told_usage,
         .usage = call_usage(c, mail),
     };
@@ -102,6 +104,8 @@ void generate_start(struct http_api *api, struct http_exchange *x, const struct 
         .entered = entered,
         .prompt_tokens = r->prompt_tokens,
         .sampling = &r->sampling,
+        .logprobs = r->logprobs,
+        .top_logprobs = r->top_logprobs,
         .max_tokens = r->max_tokens,
         .min_tokens = r->min_tokens,
         .stop = r->stop,

@@ -203,6 +203,18 @@ static enum finish finish_of(enum session_end end)
     return end == SESSION_END_STOP ? FINISH_STOP : FINISH_LENGTH;
 }
 
+/* Keeps the log-probabilities of new tokens. Without memory for them the text is cut, too: the error
+ * sticks until whole_end, and a stream loses its client. */
+static int add_logprobs(struct call *c, const struct job_mail *mail)
+{
+    if (!c->logprobs.wanted || mail->id_count == 0) return 0;
+    int rc = openai_logprobs_add(
+        &c->logprobs, (const struct token_value *)(const void *)mail->values.data,
+        (uint32_t)(mail->values.len / sizeof(struct token_value)), mail->id_count);
+    if (rc < 0) c->api->out.rc = c->text.rc = rc;
+    return rc;
+}
+
 static void stream_begin(struct call *c)
 {
     if (c->reply.surface == OPENAI_CHAT) openai_chunk_role(&c->reply, &c->api->out);
@@ -210,8 +222,14 @@ static void stream_begin(struct call *c)
 
 static void stream_tokens(struct call *c, const struct job_mail *mail)
 {
+    struct str text = buf_view(&mail->text), logprobs = { 0 };
+    if (add_logprobs(c, mail) == 0) logprobs = openai_logprobs_take(&c->logprobs);
+    if (c->logprobs.json.rc < 0) c->api->out.rc = c->logprobs.json.rc;
     /* Half a character or the beginning of a stop string makes no chunk. */
-    if (mail->text.len > 0) openai_chunk_text(&c->reply, buf_view(&mail->text), &c->api->out);
+    if (logprobs.len > 0)
+        openai_chunk_logprobs(&c->reply, text, logprobs, &c->api->out);
+    else if (text.len > 0)
+        openai_chunk_text(&c->reply, text, &c->api->out);
 }
 
 static void stream_error(struct call *c, const struct job_mail *mail)
@@ -254,17 +272,21 @@ static const struct call_form stream_form = {
 static void whole_tokens(struct call *c, const struct job_mail *mail)
 {
     buf_str(&c->text, buf_view(&mail->text)); /* an error sticks until whole_end */
+    add_logprobs(c, mail);
 }
 
 static void whole_end(struct call *c, const struct job_mail *mail)
 {
     struct http_api *api = c->api;
     struct usage usage = call_usage(c, mail);
-    if (c->text.rc < 0) {
+    const struct openai_choice choice = { .text = buf_view(&c->text),
+                                          .logprobs = openai_logprobs_take(&c->logprobs),
+                                          .finish = finish_of(mail->end) };
+    if (c->text.rc < 0 || c->logprobs.json.rc < 0) {
         http_api_refuse(api, c->x, OPENAI_UNAVAILABLE, NULL, "no memory for the answer");
     } else {
         buf_clear(&api->out);
-        openai_reply_whole(&c->reply, buf_view(&c->text), finish_of(mail->end), &usage, &api->out);
+        openai_reply_whole(&c->reply, &choice, &usage, &api->out);
         http_api_reply(api, c->x, 200, buf_view(&api->out));
     }
     c->x = NULL;
@@ -356,6 +378,8 @@ static void made(struct prompt *p)
         .ids = &p->ids,
         .prompt_tokens = (uint32_t)p->ids.count,
         .sampling = &r->sampling,
+        .logprobs = r->logprobs,
+        .top_logprobs = r->top_logprobs,
         .max_tokens = r->max_tokens,
         .min_tokens = r->min_tokens,
         .stop = r->stop,

@@ -277,8 +277,9 @@ static void refuses_chat(void **state)
         { "{" M ",\"stop\":[\"a\",\"\"]}", "stop", "outside 1..256" },
         { "{" M ",\"stop\":[1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7]}", "stop", "more than 16 items" },
         { "{" M ",\"n\":2}", "n", "n is not served; only 1 is" },
-        { "{" M ",\"logprobs\":true}", "logprobs", "not served" },
-        { "{" M ",\"top_logprobs\":3}", "top_logprobs", "not served" },
+        { "{" M ",\"logprobs\":2}", "logprobs", "true or false" },
+        { "{" M ",\"top_logprobs\":3}", "top_logprobs", "needs logprobs to be true" },
+        { "{" M ",\"logprobs\":true,\"top_logprobs\":21}", "top_logprobs", "outside 0..20" },
         { "{" M ",\"logit_bias\":{\"1\":2}}", "logit_bias", "not served" },
         { "{" M ",\"response_format\":{\"type\":\"xml\"}}", "response_format", "are served" },
         { "{" M ",\"response_format\":{\"type\":\"json_schema\"}}", "response_format",
@@ -322,7 +323,9 @@ static void refuses_completion(void **state)
         { "{\"prompt\":\"a\",\"echo\":true}", "echo", "not served" },
         { "{\"prompt\":\"a\",\"suffix\":\"b\"}", "suffix", "not served" },
         { "{\"prompt\":\"a\",\"best_of\":2}", "best_of", "not served" },
-        { "{\"prompt\":\"a\",\"logprobs\":0}", "logprobs", "not served" },
+        { "{\"prompt\":\"a\",\"logprobs\":6}", "logprobs", "outside 0..5" },
+        { "{\"prompt\":\"a\",\"logprobs\":true}", "logprobs", "a whole number" },
+        { "{\"prompt\":\"a\",\"logprobs\":1,\"top_logprobs\":1}", "top_logprobs", "not served" },
     };
     check_refused(*state, OPENAI_COMPLETION, rows, COUNT_OF(rows));
 }
@@ -522,12 +525,18 @@ static struct openai_reply reply(enum openai_surface surface)
     "\"usage\":{\"prompt_tokens\":10,\"completion_tokens\":3,\"total_tokens\":13," \
     "\"prompt_tokens_details\":{\"cached_tokens\":8}}"
 
+static int whole(const struct openai_reply *r, struct str text, enum finish finish, struct buf *out)
+{
+    return openai_reply_whole(r, &(struct openai_choice){ .text = text, .finish = finish }, &used,
+                              out);
+}
+
 static void whole_replies(void **state)
 {
     (void)state;
     CLEANUP(buf_fini) struct buf out = { 0 };
     struct openai_reply r = reply(OPENAI_CHAT);
-    assert_int_equal(openai_reply_whole(&r, STR("hé"), FINISH_STOP, &used, &out), 0);
+    assert_int_equal(whole(&r, STR("hé"), FINISH_STOP, &out), 0);
     assert_string_equal(
         out.data, HEAD("chatcmpl", "chat.completion") "{\"index\":0,\"message\":{\"role\":"
                                                       "\"assistant\",\"content\":\"hé\","
@@ -535,13 +544,13 @@ static void whole_replies(void **state)
                                                       "\"finish_reason\":\"stop\"}]," USAGE "}");
     buf_clear(&out);
     r = reply(OPENAI_COMPLETION);
-    assert_int_equal(openai_reply_whole(&r, STR(""), FINISH_LENGTH, &used, &out), 0);
+    assert_int_equal(whole(&r, STR(""), FINISH_LENGTH, &out), 0);
     assert_string_equal(
         out.data, HEAD("cmpl", "text_completion") "{\"index\":0,\"text\":\"\",\"logprobs\":null,"
                                                   "\"finish_reason\":\"length\"}]," USAGE "}");
     buf_clear(&out);
     r.fingerprint = STR("avx2-1");
-    openai_reply_whole(&r, STR(""), FINISH_LENGTH, &used, &out);
+    whole(&r, STR(""), FINISH_LENGTH, &out);
     assert_non_null(strstr(out.data, "\"system_fingerprint\":\"avx2-1\""));
 }
 
