@@ -110,6 +110,9 @@ static bool begin(struct request *r)
     }
     r->client.began = true;
     if (r->client.reply.surface == OPENAI_CHAT) openai_chunk_role(&r->client.reply, &r->client.out);
+    if (r->client.answer.len > 0) /* an echo */
+        openai_chunk_text(&r->client.reply, buf_view(&r->client.answer), &r->client.out);
+    buf_fini(&r->client.answer);
     if (openai_text_form_make(&r->client.reply, &r->client.form) < 0) {
         http_exchange_abort(r->client.x);
         lost(r);

@@ -49,6 +49,7 @@ struct client_stream {
     struct openai_reply reply;
     struct str body;                   /* of the client, until the exchange is answered */
     struct str salt;                   /* of the tenant's cache blocks */
+    struct str echo;                   /* text that the output begins with */
     struct ids ids;                    /* of the prompt, then of the output so far */
     uint32_t prompt_tokens;            /* the first of them */
     bool ids_lost;                     /* some generated ids are missing: no engine can go on */

@@ -16,6 +16,7 @@
 #include "base/core/json.h"
 #include "base/core/own.h"
 #include "base/io/loop/clock.h"
+#include "base/text/detok.h"
 #include "base/text/encode.h"
 #include "policies/predict/text.h"
 #include "router/byte_loop.h"
@@ -98,6 +99,31 @@ static void set_fingerprint(struct request *r)
     r->client.fingerprint = print ? print : 1;
 }
 
+static int check_bias(struct request *r, const struct vocab *vocab)
+{
+    const struct openai_request *api = &r->client.api;
+    for (uint32_t i = 0; i < api->bias_count; i++)
+        if (api->logit_bias[i].id >= vocab_count(vocab))
+            return openai_error_set(&r->client.problem, -EINVAL, OPENAI_INVALID, "logit_bias",
+                                    "logit_bias: token id %u: the vocabulary has %zu tokens.",
+                                    api->logit_bias[i].id, (size_t)vocab_count(vocab));
+    return 0;
+}
+
+/* Keeps the text that an echo begins with. */
+static int keep_echo(struct request *r, const struct vocab *vocab)
+{
+    const struct openai_request *api = &r->client.api;
+    CLEANUP(buf_fini) struct buf text = { .max = REQUEST_ARENA_BYTES_MAX };
+    if (!api->echo) return 0;
+    r->client.echo = api->prompt;
+    if (!api->prompt_ids) return 0;
+    int rc = detok_bytes(vocab, api->prompt_ids, api->prompt_id_count, true, &text);
+    if (rc == 0) r->client.echo = arena_str(&r->client.arena, buf_view(&text));
+    if (rc == 0 && (r->client.echo.data || text.len == 0)) return 0;
+    return openai_error_set(&r->client.problem, -ENOMEM, OPENAI_INTERNAL, NULL, "out of memory");
+}
+
 int prompt_tokenize(struct request *r, const struct bundle_entry *bundle, uint32_t context)
 {
     struct err err = { 0 };
@@ -119,6 +145,9 @@ int prompt_tokenize(struct request *r, const struct bundle_entry *bundle, uint32
     if (rc == 0 && r->client.ids.count == 0) rc = err_set(&err, -EINVAL, "the prompt is empty");
     if (rc < 0)
         return openai_error_set(&r->client.problem, rc, OPENAI_INVALID, param, "%s", err.text);
+    rc = check_bias(r, bundle->bundle.vocab);
+    if (rc == 0) rc = keep_echo(r, bundle->bundle.vocab);
+    if (rc < 0) return rc;
     r->client.bundle = bundle;
     bundle_pin(&r->home->board->pins, &r->client.pins, bundle);
     r->client.prompt_tokens = (uint32_t)r->client.ids.count;

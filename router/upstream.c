@@ -79,6 +79,11 @@ static bool is_complete(struct request *r, bool broken)
     return r->client.finish != FINISH_NONE;
 }
 
+static bool takes_ids(const struct request *r)
+{
+    return engine_traits[r->client.target.kind].takes_ids;
+}
+
 static void reset_logprobs(struct request *r)
 {
     const struct openai_tokens tokens = { NULL, vocab_bytes, detok_heard, vocab_is_end };
@@ -92,14 +97,10 @@ static void forget(struct request *r)
     r->client.ids_lost = false;
     buf_fini(&r->client.answer);
     buf_init(&r->client.answer, WHOLE_BYTES_MAX);
+    if (takes_ids(r)) buf_str(&r->client.answer, r->client.echo); /* others echo themselves */
     r->client.usage = (struct usage){ 0 };
     reset_logprobs(r);
     if (!r->client.began) r->client.first_us = 0;
-}
-
-static bool takes_ids(const struct request *r)
-{
-    return engine_traits[r->client.target.kind].takes_ids;
 }
 
 int leg_begin(struct request *r)
@@ -176,6 +177,8 @@ int leg_body(struct request *r, struct buf *out)
         .id_count = (uint32_t)r->client.ids.count,
         .prompt_tokens = r->client.prompt_tokens,
         .sampling = r->client.api.sampling,
+        .logit_bias = r->client.api.logit_bias,
+        .bias_count = r->client.api.bias_count,
         .logprobs = r->client.api.logprobs,
         .top_logprobs = r->client.api.top_logprobs,
         .grammar = r->client.api.grammar,

@@ -79,6 +79,8 @@ static const struct field values_request_rows[] = {
     REQUEST_ROWS,
     GRAMMAR_ROWS,
     FIELD(struct generate_request, logprobs, FIELD_BOOL),
+    FIELD_ARRAY("logit_bias", struct generate_request, logit_bias, bias_count, FIELD_VALUES,
+                GENERATE_BIASES_MAX),
     FIELD(struct generate_request, top_logprobs, FIELD_U32, .max = GENERATE_LOGPROBS_MAX),
 };
 static const struct field_set values_request_set =
@@ -110,7 +112,7 @@ static const struct field_set frame_set = FIELD_SET(struct generate_frame, frame
 int generate_encode(const struct generate_request *req, struct buf *out)
 {
     uint32_t version = req->grammar.kind != GRAMMAR_NONE;
-    if (req->logprobs) version = 2;
+    if (req->logprobs || req->bias_count > 0) version = 2;
     return fields_encode(request_sets[version], req, out);
 }
 

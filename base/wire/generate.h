@@ -31,6 +31,7 @@
 #define GENERATE_RANK_MAX 1e18         /* largest magnitude of a rank */
 #define GENERATE_FRAME_IDS_MAX 4096    /* new tokens in one frame */
 #define GENERATE_FRAME_BYTES_MAX 65536 /* of one line: bound of the reader */
+#define GENERATE_BIASES_MAX 512        /* tokens in logit_bias */
 #define GENERATE_LOGPROBS_MAX 20       /* alternatives of a token */
 #define GENERATE_FRAME_VALUES_MAX 4096 /* log-probabilities in one frame */
 
@@ -50,8 +51,10 @@ struct generate_request {
     uint32_t id_count;
     uint32_t prompt_tokens; /* 1..id_count; the ids behind them were generated before */
     struct sampling sampling;
-    struct grammar_spec grammar; /* of the whole output; GRAMMAR_NONE: none */
-    bool logprobs;               /* frames bring them */
+    struct grammar_spec grammar;          /* of the whole output; GRAMMAR_NONE: none */
+    const struct token_value *logit_bias; /* added to the logits, before penalties */
+    uint32_t bias_count;
+    bool logprobs;         /* frames bring them */
     uint32_t top_logprobs; /* of the likeliest tokens, beside the chosen one; needs logprobs */
     uint32_t max_tokens;   /* still to generate; at least 1 */
     uint32_t min_tokens;   /* of the whole output, before it may end */

@@ -39,6 +39,8 @@ static const struct openai_key keys[] = {
     { "logprobs",              ON_CHAT,       openai_take_bool,            AT(logprobs),                  0, 0, NULL },
     { "logprobs",              ON_COMPLETION, openai_take_logprobs,        0,                             0, OPENAI_COMPLETION_LOGPROBS_MAX, NULL },
     { "top_logprobs",          ON_CHAT,       openai_take_u32,             AT(top_logprobs),              0, OPENAI_TOP_LOGPROBS_MAX, NULL },
+    { "logit_bias",            ON_BOTH,       openai_take_logit_bias,      0,                             -OPENAI_BIAS_MAX, OPENAI_BIAS_MAX, NULL },
+    { "echo",                  ON_COMPLETION, openai_take_bool,            AT(echo),                      0, 0, NULL },
     { "stop",                  ON_BOTH,       openai_take_stop,            0,                             1, OPENAI_STOP_BYTES_MAX, NULL },
     { "ignore_eos",            ON_BOTH,       openai_take_bool,            AT(ignore_eos),                0, 0, NULL },
     { "stream",                ON_BOTH,       openai_take_bool,            AT(stream),                    0, 0, NULL },
@@ -59,7 +61,6 @@ static const struct openai_key keys[] = {
     { "best_of",                    ON_BOTH,       openai_take_nothing, 0, 0, 0, "1" },
     { "top_logprobs",               ON_COMPLETION, openai_take_nothing, 0, 0, 0, "0" },
     { "prompt_logprobs",            ON_BOTH,       openai_take_nothing, 0, 0, 0, NULL },
-    { "logit_bias",                 ON_BOTH,       openai_take_nothing, 0, 0, 0, "{}" },
     { "guided_whitespace_pattern",  ON_BOTH,       openai_take_nothing, 0, 0, 0, NULL },
     { "structural_tag",             ON_BOTH,       openai_take_nothing, 0, 0, 0, NULL },
     { "grammar_lazy",               ON_BOTH,       openai_take_nothing, 0, 0, 0, "false" },
@@ -74,7 +75,7 @@ static const struct openai_key keys[] = {
     { "chat_template",              ON_CHAT,       openai_take_nothing, 0, 0, 0, NULL },
     { "add_generation_prompt",      ON_CHAT,       openai_take_nothing, 0, 0, 0, "true" },
     { "continue_final_message",     ON_CHAT,       openai_take_nothing, 0, 0, 0, "false" },
-    { "echo",                       ON_BOTH,       openai_take_nothing, 0, 0, 0, "false" },
+    { "echo",                       ON_CHAT,       openai_take_nothing, 0, 0, 0, "false" },
     { "suffix",                     ON_COMPLETION, openai_take_nothing, 0, 0, 0, "\"\"" },
     { "prompt_embeds",              ON_COMPLETION, openai_take_nothing, 0, 0, 0, NULL },
     { "use_beam_search",            ON_BOTH,       openai_take_nothing, 0, 0, 0, "false" },
@@ -143,6 +144,10 @@ static int settle(struct openai_walk *p)
     if (q->max_tokens && q->min_tokens > q->max_tokens)
         return INVALID(p, "min_tokens", "min_tokens %u is more than max_tokens %u.", q->min_tokens,
                        q->max_tokens);
+    if (q->echo && q->logprobs)
+        return UNSERVED(
+            p, "echo",
+            "echo with logprobs is not served: those of a prompt's tokens are not kept.");
     if (q->top_logprobs > 0 && !q->logprobs)
         return INVALID(p, "top_logprobs", "top_logprobs needs logprobs to be true.");
     if (p->tools_off) q->tools = (struct str){ 0 };

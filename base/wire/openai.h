@@ -29,6 +29,8 @@
 #define OPENAI_TOOLS_MAX 512
 #define OPENAI_PROMPT_IDS_MAX (1u << 20)
 #define OPENAI_TOKENS_MAX INT32_MAX      /* of max_tokens; the context bounds it further, later */
+#define OPENAI_BIASES_MAX 512            /* tokens in logit_bias */
+#define OPENAI_BIAS_MAX 100              /* of one, either way */
 #define OPENAI_TOP_LOGPROBS_MAX 20       /* of a chat; as OpenAI's */
 #define OPENAI_COMPLETION_LOGPROBS_MAX 5 /* of a completion; as OpenAI's */
 #define OPENAI_COMPLETION_TOKENS 16 /* max_tokens of /v1/completions when absent, as OpenAI's */
@@ -57,11 +59,14 @@ struct openai_request {
     struct str prompt;
     const uint32_t *prompt_ids;
     uint32_t prompt_id_count;
+    bool echo; /* the output begins with the prompt */
 
     struct grammar_spec grammar;
     const char *grammar_key; /* of the body that asks for it; NULL: none */
 
     struct sampling sampling;
+    const struct token_value *logit_bias; /* each id once; not checked against a vocabulary */
+    uint32_t bias_count;
     bool logprobs;         /* of each token of the output */
     uint32_t top_logprobs; /* the likeliest tokens beside it */
     uint32_t max_tokens;   /* 0: absent (chat only), as far as the context reaches */

@@ -88,6 +88,23 @@ static int take_content(struct openai_walk *p, uint32_t index, struct str body, 
                    index);
 }
 
+/* The roles of OpenAI's API. A template may pass over others in silence, and so drop what they say. */
+static const struct str roles[] = {
+    { "system", sizeof "system" - 1 }, { "developer", sizeof "developer" - 1 },
+    { "user", sizeof "user" - 1 },     { "assistant", sizeof "assistant" - 1 },
+    { "tool", sizeof "tool" - 1 },     { "function", sizeof "function" - 1 }
+};
+
+static int check_role(struct openai_walk *p, uint32_t index, struct str role)
+{
+    for (size_t i = 0; i < COUNT_OF(roles); i++)
+        if (str_eq(role, roles[i])) return 0;
+    return INVALID(p, "messages",
+                   "messages[%u]: the role \"%.*s\" is unknown; known are system, developer, user, "
+                   "assistant, tool and function.",
+                   index, (int)min_size(role.len, 32), role.data ? role.data : "");
+}
+
 static void note_content(struct openai_request *req, struct str role, struct str content)
 {
     if (!content.data) return;
@@ -123,6 +140,8 @@ static int take_message(struct openai_walk *p, uint32_t index, struct str body, 
     }
     if (r->token != JSON_OBJECT_END) return walk_broken(p);
     if (!has_role) return INVALID(p, "messages", "messages[%u] has no role.", index);
+    int known = check_role(p, index, role_text);
+    if (known < 0) return known;
     note_content(&p->req, role_text, content_text);
     return 0;
 }

@@ -38,7 +38,7 @@ int openai_take_f64(struct openai_walk *p, const struct openai_key *k)
     return 0;
 }
 
-static int whole_number(struct openai_walk *p, const struct openai_key *k, int64_t *ret)
+int walk_whole(struct openai_walk *p, const struct openai_key *k, int64_t *ret)
 {
     int64_t v = 0;
     int rc = json_i64(&p->r, &v);
@@ -52,20 +52,10 @@ static int whole_number(struct openai_walk *p, const struct openai_key *k, int64
 int openai_take_u32(struct openai_walk *p, const struct openai_key *k)
 {
     int64_t v = 0;
-    int rc = whole_number(p, k, &v);
+    int rc = walk_whole(p, k, &v);
     if (rc < 0) return rc;
     uint32_t narrow = v < 0 ? 0 : (uint32_t)v;
     memcpy((char *)p + k->offset, &narrow, sizeof narrow);
-    return 0;
-}
-
-int openai_take_seed(struct openai_walk *p, const struct openai_key *k)
-{
-    int64_t v = 0;
-    int rc = whole_number(p, k, &v);
-    if (rc < 0) return rc;
-    p->req.sampling.seed = (uint64_t)v;
-    p->req.sampling.has_seed = true;
     return 0;
 }
 
@@ -74,18 +64,6 @@ int openai_take_bool(struct openai_walk *p, const struct openai_key *k)
     bool v;
     if (json_bool(&p->r, &v) < 0) return walk_wrong_type(p, k->name, "true or false");
     memcpy((char *)p + k->offset, &v, sizeof v);
-    return 0;
-}
-
-/* Reads logprobs of a completion: the number of alternatives. False is what clients of chats send for none. */
-int openai_take_logprobs(struct openai_walk *p, const struct openai_key *k)
-{
-    if (p->r.token == JSON_FALSE) return 0;
-    int64_t v = 0;
-    int rc = whole_number(p, k, &v);
-    if (rc < 0) return rc;
-    p->req.logprobs = true;
-    p->req.top_logprobs = (uint32_t)v;
     return 0;
 }
 

@@ -46,6 +46,9 @@ int walk_out_of_range(struct openai_walk *p, const struct openai_key *k);
 int walk_string(struct openai_walk *p, const char *name, double bytes_min, double bytes_max,
                 struct str *ret);
 
+/* Reads a whole number within the key's range. */
+int walk_whole(struct openai_walk *p, const struct openai_key *k, int64_t *ret);
+
 /* Returns the bytes of a value as they stand in the body; the current token is its first. */
 int walk_raw(struct openai_walk *p, struct str *ret);
 
@@ -68,6 +71,9 @@ int openai_take_tool_choice(struct openai_walk *p, const struct openai_key *k);
 
 int openai_take_logprobs(struct openai_walk *p,
                          const struct openai_key *k); /* chat: bool; else a number */
+
+/* Sampling (openai_sampling.c). */
+int openai_take_logit_bias(struct openai_walk *p, const struct openai_key *k);
 
 int openai_take_prompt(struct openai_walk *p, const struct openai_key *k);   /* openai_prompt.c */
 int openai_take_messages(struct openai_walk *p, const struct openai_key *k); /* openai_messages.c */

@@ -752,6 +752,7 @@ void job_free(struct job *job)
 {
     if (!job) return;
     free(job->ask.ids);
+    free(job->ask.bias);
     grammar_free(job->ask.grammar);
     job_mail_fini(&job->mail);
     free(job);
@@ -769,6 +770,17 @@ int job_set_stop(struct job *job, const struct str *stop, uint32_t count)
     }
     job->ask.spec.stop = job->ask.stop_store;
     job->ask.spec.stop_count = count;
+    return 0;
+}
+
+int job_set_bias(struct job *job, const struct token_value *bias, uint32_t count)
+{
+    if (count == 0) return 0;
+    job->ask.bias = calloc(count, sizeof *bias);
+    if (!job->ask.bias) return -ENOMEM;
+    memcpy(job->ask.bias, bias, count * sizeof *bias);
+    job->ask.spec.bias = job->ask.bias;
+    job->ask.spec.bias_count = count;
     return 0;
 }
 

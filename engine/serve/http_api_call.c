@@ -316,7 +316,9 @@ static struct job *make_job(struct http_api *api, const struct http_request *req
         sha256_end(run, a->grammar_key);
         a->grammar = TAKE(*ask->grammar);
     }
-    if (job_set_stop(job, ask->stop, ask->stop_count) == 0) return job;
+    if (job_set_stop(job, ask->stop, ask->stop_count) == 0 &&
+        job_set_bias(job, ask->bias, ask->bias_count) == 0)
+        return job;
     job_free(job);
     return NULL;
 }
@@ -422,6 +424,7 @@ void call_start(struct http_api *api, struct http_exchange *x, const struct call
     c->reply = ask->reply;
     c->reply.id = str_from(c->id.text);
     set_logprobs(c, ask);
+    buf_str(&c->text, ask->echo); /* an error sticks until its end */
     c->prompt_tokens = ask->prompt_tokens;
     c->begun_tokens = job->ask.id_count - ask->prompt_tokens;
     c->max_tokens = ask->max_tokens;

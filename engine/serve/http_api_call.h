@@ -163,8 +163,11 @@ struct call_ask {
     struct ids *ids; /* taken, left empty */
     uint32_t prompt_tokens;
     const struct sampling *sampling;
+    const struct token_value *bias; /* its ids were checked */
+    uint32_t bias_count;
     bool logprobs;
     uint32_t top_logprobs;
+    struct str echo;     /* text that the output begins with */
     uint32_t max_tokens; /* 0: as far as the context reaches */
     uint32_t min_tokens;
     const struct str *stop;

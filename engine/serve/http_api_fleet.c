@@ -57,9 +57,21 @@ static const struct call_form frame_form = {
     .end = frame_end,
 };
 
+int generate_check_bias(const struct http_api *api, const struct token_value *bias, uint32_t count,
+                        struct err *err)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (bias[i].id >= api->info->model->vocab_size)
+            return err_set(err, -EINVAL, "logit_bias: token id %u: the vocabulary has %u tokens",
+                           bias[i].id, api->info->model->vocab_size);
+    return 0;
+}
+
 int generate_ids(const struct http_api *api, const struct generate_request *r, struct ids *ret,
                  struct err *err)
 {
+    int rc = generate_check_bias(api, r->logit_bias, r->bias_count, err);
+    if (rc < 0) return rc;
     for (uint32_t i = 0; i < r->id_count; i++) {
         if (r->ids[i] >= api->info->model->vocab_size)
             return err_set(err, -EINVAL, "token id %u: the vocabulary has %u tokens", r->ids[i],
@@ -104,6 +116,8 @@ void generate_start(struct http_api *api, struct http_exchange *x, const struct 
         .entered = entered,
         .prompt_tokens = r->prompt_tokens,
         .sampling = &r->sampling,
+        .bias = r->logit_bias,
+        .bias_count = r->bias_count,
         .logprobs = r->logprobs,
         .top_logprobs = r->top_logprobs,
         .max_tokens = r->max_tokens,

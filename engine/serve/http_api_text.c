@@ -10,6 +10,7 @@
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "base/io/loop/clock.h"
+#include "base/text/detok.h"
 #include "base/text/encode.h"
 #include "base/wire/sse.h"
 #include "engine/serve/http_api_call.h"
@@ -42,7 +43,7 @@ struct prompt {
 
     /* /tokenize and /detokenize */
     enum token_ask_kind kind;
-    struct buf out;
+    struct buf out; /* of their reply; or the text of an echo */
 };
 
 static void prompt_fini(struct prompt *p)
@@ -217,7 +218,11 @@ static int add_logprobs(struct call *c, const struct job_mail *mail)
 
 static void stream_begin(struct call *c)
 {
-    if (c->reply.surface == OPENAI_CHAT) openai_chunk_role(&c->reply, &c->api->out);
+    struct buf *out = &c->api->out;
+    if (c->reply.surface == OPENAI_CHAT) openai_chunk_role(&c->reply, out);
+    if (c->text.len > 0) openai_chunk_text(&c->reply, buf_view(&c->text), out); /* an echo */
+    if (c->text.rc < 0) out->rc = c->text.rc;
+    buf_fini(&c->text);
 }
 
 static void stream_tokens(struct call *c, const struct job_mail *mail)
@@ -346,6 +351,26 @@ static int compile(struct prompt *p, const struct grammar_spec *spec, const char
                             param, "%s", err.text);
 }
 
+static int check_bias(struct prompt *p)
+{
+    struct err err = { "" };
+    int rc = generate_check_bias(p->api, p->r.logit_bias, p->r.bias_count, &err);
+    return rc < 0 ? openai_error_set(&p->e, rc, OPENAI_INVALID, "logit_bias", "%s", err.text) : 0;
+}
+
+/* Keeps the text that an echo begins with. */
+static int keep_echo(struct prompt *p)
+{
+    const struct openai_request *r = &p->r;
+    if (!r->echo) return 0;
+    int rc = r->prompt_ids ? detok_bytes(p->api->info->model->vocab, r->prompt_ids,
+                                         r->prompt_id_count, true, &p->out)
+                           : buf_str(&p->out, r->prompt);
+    return rc < 0
+               ? openai_error_set(&p->e, rc, OPENAI_UNAVAILABLE, NULL, "no memory for the prompt")
+               : 0;
+}
+
 /* Parses the body and makes ids of the prompt. Any thread. */
 static int make(struct prompt *p)
 {
@@ -357,6 +382,8 @@ static int make(struct prompt *p)
     if (rc == 0 && p->ids.count == 0)
         rc = openai_error_set(&p->e, -EINVAL, OPENAI_INVALID, "prompt", "the prompt is empty");
     if (rc == 0) rc = check_room(api, &p->r, p->ids.count, &p->e);
+    if (rc == 0) rc = check_bias(p);
+    if (rc == 0) rc = keep_echo(p);
     return rc;
 }
 
@@ -378,7 +405,10 @@ static void made(struct prompt *p)
         .ids = &p->ids,
         .prompt_tokens = (uint32_t)p->ids.count,
         .sampling = &r->sampling,
+        .bias = r->logit_bias,
+        .bias_count = r->bias_count,
         .logprobs = r->logprobs,
+        .echo = buf_view(&p->out),
         .top_logprobs = r->top_logprobs,
         .max_tokens = r->max_tokens,
         .min_tokens = r->min_tokens,

@@ -168,7 +168,61 @@ def logprobs_refused(bases):
         refused(base, "/v1/completions", "logprobs", "0..5", prompt="a", logprobs=6)
 
 
-CHECKS = [equals_the_reference, chats_and_streams_agree, tokens_within_a_character, logprobs_refused]
+# ---- logit_bias, echo, roles ----
+
+
+def biases(bases):
+    for base in bases:
+        what = {"prompt": "Once upon a time", "max_tokens": 6, "temperature": 0, "ignore_eos": True}
+        plain = complete(base, **what, logprobs=5)["choices"][0]
+        first = plain["logprobs"]["tokens"][0]
+        ident = ask(base, "/tokenize", prompt=first, add_special_tokens=False)["tokens"]
+        assert len(ident) == 1, (first, ident)
+        # Less likely by 100, the likeliest token is not chosen, and its log-probability stays the model's own.
+        less = complete(base, **what, logprobs=5, logit_bias={str(ident[0]): -100})["choices"][0]
+        assert first not in less["logprobs"]["tokens"], less
+        assert less["logprobs"]["top_logprobs"][0][first] == plain["logprobs"]["token_logprobs"][0], less
+        assert less["text"] != plain["text"]
+        other = ask(base, "/tokenize", prompt=" moon", add_special_tokens=False)["tokens"]
+        assert len(other) == 1, other
+        said = chat(base, max_tokens=4, ignore_eos=True, seed=1, logit_bias={str(other[0]): 100, "0": -1.5})
+        assert said["choices"][0]["message"]["content"].count("moon") == 4, said
+        same = complete(base, **what, logit_bias={})["choices"][0]
+        assert same["text"] == plain["text"], (same, plain)
+        chats = "/v1/chat/completions"
+        refused(base, chats, "logit_bias", "the vocabulary has", logit_bias={"70000": 1})
+        refused(base, chats, "logit_bias", "-100..100", logit_bias={"7": 101})
+        refused(base, chats, "logit_bias", "no token id", logit_bias={"moon": 1})
+        refused(base, chats, "logit_bias", "more than 512", logit_bias={str(i): 1 for i in range(513)})
+        chat(base, max_tokens=1, logit_bias={str(i): 1 for i in range(512)})
+
+
+def echoes(bases):
+    for base in bases:
+        what = {"prompt": "Once upon a time", "max_tokens": 6, "temperature": 0}
+        plain = complete(base, **what)
+        echo = complete(base, **what, echo=True)
+        assert echo["choices"][0]["text"] == what["prompt"] + plain["choices"][0]["text"], echo
+        assert echo["usage"]["completion_tokens"] == plain["usage"]["completion_tokens"], echo
+        events = pieces(complete(base, **what, echo=True, stream=True))
+        assert "".join(c["text"] for c in events) == echo["choices"][0]["text"], events
+        ids = ask(base, "/tokenize", prompt=what["prompt"])["tokens"]
+        same = complete(base, **{**what, "prompt": ids}, echo=True)
+        assert same["choices"][0]["text"] == echo["choices"][0]["text"], (same, echo)
+        refused(base, "/v1/completions", "echo", "with logprobs", prompt="a", echo=True, logprobs=1)
+        refused(base, "/v1/chat/completions", "echo", "not served", echo=True)
+        refused(base, "/v1/chat/completions", "messages", 'messages[0]: the role "narrator"',
+                messages=[{"role": "narrator", "content": "hi"}])
+
+
+CHECKS = [
+    equals_the_reference,
+    chats_and_streams_agree,
+    tokens_within_a_character,
+    logprobs_refused,
+    biases,
+    echoes,
+]
 
 
 def main():

@@ -148,7 +148,7 @@ static void so_does_one_under_a_grammar(void **state)
 static void so_do_log_probabilities(void **state)
 {
     (void)state;
-    ask_more = ",\"logprobs\":2";
+    ask_more = ",\"logprobs\":2,\"logit_bias\":{\"20\":3,\"300\":4.5,\"7\":-100}";
     outlives(same_logprobs);
     ask_more = "";
 }

@@ -67,7 +67,7 @@ static void takes_a_full_chat_request(void **state)
                "\"ignore_eos\":true,\"min_tokens\":2,\"max_completion_tokens\":9,\"n\":1,"
                "\"stream\":true,\"stream_options\":{\"include_usage\":true,\"other\":[1]},"
                "\"tools\":[{\"type\":\"function\"}],\"tool_choice\":\"auto\","
-               "\"chat_template_kwargs\":{\"x\":1},\"logprobs\":false,\"logit_bias\":{},"
+               "\"chat_template_kwargs\":{\"x\":1},\"logprobs\":false,\"logit_bias\":{\"7\":-1.5},"
                "\"response_format\":{\"type\":\"text\"},\"metadata\":{\"any\":1},\"store\":false}");
     const struct openai_request *q = &f->req;
     assert_true(str_eq(q->model, STR("m")) && str_eq(q->user, STR("u")));
@@ -84,6 +84,7 @@ static void takes_a_full_chat_request(void **state)
     assert_int_equal(q->max_tokens, 9);
     assert_true(str_eq(q->tools, STR("[{\"type\":\"function\"}]")));
     assert_true(str_eq(q->chat_template_kwargs, STR("{\"x\":1}")));
+    assert_true(q->bias_count == 1 && q->logit_bias[0].id == 7 && q->logit_bias[0].value == -1.5f);
 }
 
 static void null_and_absent_are_defaults(void **state)
@@ -280,7 +281,14 @@ static void refuses_chat(void **state)
         { "{" M ",\"logprobs\":2}", "logprobs", "true or false" },
         { "{" M ",\"top_logprobs\":3}", "top_logprobs", "needs logprobs to be true" },
         { "{" M ",\"logprobs\":true,\"top_logprobs\":21}", "top_logprobs", "outside 0..20" },
-        { "{" M ",\"logit_bias\":{\"1\":2}}", "logit_bias", "not served" },
+        { "{" M ",\"logit_bias\":[]}", "logit_bias", "must be an object" },
+        { "{" M ",\"logit_bias\":{\"a\":2}}", "logit_bias", "\"a\" is no token id" },
+        { "{" M ",\"logit_bias\":{\"1\":\"2\"}}", "logit_bias", "an object of numbers" },
+        { "{" M ",\"logit_bias\":{\"1\":-100.5}}", "logit_bias", "outside -100..100" },
+        { "{" M ",\"logit_bias\":{\"1\":2,\"01\":2}}", "logit_bias", "1 stands there twice" },
+        { "{" M ",\"logit_bias\":{\"4294967296\":2}}", "logit_bias", "is no token id" },
+        { "{\"messages\":[{\"role\":\"me\",\"content\":\"a\"}]}", "messages",
+          "messages[0]: the role \"me\" is unknown" },
         { "{" M ",\"response_format\":{\"type\":\"xml\"}}", "response_format", "are served" },
         { "{" M ",\"response_format\":{\"type\":\"json_schema\"}}", "response_format",
           "schema is missing" },
@@ -320,7 +328,7 @@ static void refuses_completion(void **state)
         { "{\"prompt\":[1,\"a\"]}", "prompt", "item 1 is no token id" },
         { "{\"prompt\":[1,2", "", "not valid JSON" },
         { "{\"prompt\":[\"a\"", "", "not valid JSON" },
-        { "{\"prompt\":\"a\",\"echo\":true}", "echo", "not served" },
+        { "{\"prompt\":\"a\",\"echo\":true,\"logprobs\":0}", "echo", "with logprobs" },
         { "{\"prompt\":\"a\",\"suffix\":\"b\"}", "suffix", "not served" },
         { "{\"prompt\":\"a\",\"best_of\":2}", "best_of", "not served" },
         { "{\"prompt\":\"a\",\"logprobs\":6}", "logprobs", "outside 0..5" },
@@ -433,7 +441,7 @@ static void memory_is_bounded(void **state)
 {
     struct fixture *f = *state;
     static const char body[] =
-        "{\"model\":\"m\",\"messages\":[{\"role\":\"u\",\"content\":[{\"type\":"
+        "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":"
         "\"text\",\"text\":\"x\"}]}],\"stop\":[\"a\",\"b\"]}";
     for (uint64_t n = 1;; n++) {
         fault_arm("arena.alloc", n);

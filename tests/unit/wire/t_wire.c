@@ -358,10 +358,13 @@ static void members_arrive(void **state)
     buf_clear(&text);
     with.logprobs = true;
     with.top_logprobs = 20;
+    with.logit_bias = values;
+    with.bias_count = 2;
     generate_encode(&with, &text);
     assert_non_null(strstr(text.data, "{\"v\":4,"));
     assert_int_equal(generate_decode(buf_view(&text), &arena, &g, NULL), 0);
     assert_true(g.logprobs && g.top_logprobs == 20 && g.grammar.kind == GRAMMAR_REGEX);
+    assert_true(g.bias_count == 2 && g.logit_bias[1].id == 0xffffff);
     struct generate_frame f = { 0 };
     buf_clear(&text);
     generate_frame_encode(&frame, &text);
