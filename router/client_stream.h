@@ -18,6 +18,8 @@
 
 #define REQUEST_ARENA_BYTES_MAX ((size_t)32 << 20) /* of one parsed request */
 
+struct fan;
+struct fan_prompt;
 struct request;
 struct request_trace;
 struct trace_passed;
@@ -79,6 +81,12 @@ struct client_stream {
     struct sse_reader events; /* of another engine's streamed reply */
     struct buf answer;        /* text of a whole response */
     struct openai_logprobs logprobs;
+    double logprob_sum;      /* of its tokens, where best_of needs them */
+    struct fan *fan;         /* with other outputs for the same client; NULL: it is alone */
+    uint32_t fan_index;      /* there */
+    struct fan_prompt *more; /* further prompts of a client's request */
+    uint32_t more_count;
+    bool said_end;      /* of the whole stream: usage and [DONE] are rendered */
     struct buf refusal; /* body of an engine's reply with another status than 200 */
     struct buf out;     /* bytes being rendered */
     struct openai_text_form form;

@@ -17,6 +17,7 @@
 #include "base/text/detok.h"
 #include "base/wire/openai_forward.h"
 #include "router/byte_loop.h"
+#include "router/fan.h"
 #include "router/generate.h"
 
 /* ---- the body of a leg, and the output so far ---- */
@@ -100,6 +101,7 @@ static void forget(struct request *r)
     if (takes_ids(r)) buf_str(&r->client.answer, r->client.echo); /* others echo themselves */
     r->client.usage = (struct usage){ 0 };
     reset_logprobs(r);
+    r->client.logprob_sum = 0;
     if (!r->client.began) r->client.first_us = 0;
 }
 
@@ -162,6 +164,12 @@ static uint32_t leg_tokens(struct request *r)
     return c->leg_slice > 0 ? c->leg_slice : most;
 }
 
+/* Returns true if the output is one of several, of which the likeliest are sent. */
+static bool picks_best(const struct request *r)
+{
+    return r->client.api.best_of > r->client.api.n;
+}
+
 int leg_body(struct request *r, struct buf *out)
 {
     const struct target *t = &r->client.target;
@@ -179,7 +187,7 @@ int leg_body(struct request *r, struct buf *out)
         .sampling = r->client.api.sampling,
         .logit_bias = r->client.api.logit_bias,
         .bias_count = r->client.api.bias_count,
-        .logprobs = r->client.api.logprobs,
+        .logprobs = r->client.api.logprobs || picks_best(r),
         .top_logprobs = r->client.api.top_logprobs,
         .grammar = r->client.api.grammar,
         .max_tokens = most,
@@ -299,7 +307,8 @@ static void attempt_done(struct request *r)
     r->client.outcome.ok = r->client.finish == FINISH_STOP || r->client.finish == FINISH_LENGTH;
     r->client.outcome.cut = r->client.finish == FINISH_LENGTH;
     if (r->client.first_us == 0)
-        request_tokens(r, 0); /* an output without text has its end as TTFT */
+        request_tokens(r, 0);        /* an output without text has its end as TTFT */
+    if (r->client.fan) fan_go_on(r); /* an output without a token */
     if (r->client.x) {
         answer_finish(r);
     } else {
@@ -312,7 +321,14 @@ static void attempt_done(struct request *r)
 static int take_logprobs(struct request *r, const struct generate_frame *frame, struct str *ret)
 {
     struct openai_logprobs *l = &r->client.logprobs;
-    if (!l->wanted || frame->id_count == 0) return 0;
+    if (frame->id_count == 0) return 0;
+    if (picks_best(r)) {
+        if (frame->logprob_count < frame->id_count) return -EPROTO;
+        const uint32_t stride = frame->logprob_count / frame->id_count;
+        for (uint32_t i = 0; i < frame->id_count; i++)
+            r->client.logprob_sum += (double)frame->logprobs[i * stride].value;
+    }
+    if (!l->wanted) return 0;
     int rc = openai_logprobs_add(l, frame->logprobs, frame->logprob_count, frame->id_count);
     if (rc < 0 || !r->client.api.stream) return rc;
     *ret = openai_logprobs_take(l);
@@ -342,6 +358,7 @@ static int on_frame(void *arg, struct str line)
     rc = take_logprobs(r, &frame, &logprobs);
     if (rc < 0) return rc;
     leg_frame(r, &frame);
+    if (frame.id_count > 0 && r->client.fan) fan_go_on(r);
     if (frame.text.len > 0 || logprobs.len > 0) answer_text(r, frame.text, logprobs);
     if (frame.finish != FINISH_NONE) r->client.finish = frame.finish;
     if (frame.error.len > 0) {
@@ -584,6 +601,20 @@ static void refuse_grammar(struct request *r)
     request_over(r);
 }
 
+/* Refuses a request for several outputs, which engines of other kinds would have to be asked for in their
+ * own way. */
+static void refuse_outputs(struct request *r)
+{
+    struct client_stream *c = &r->client;
+    openai_error_set(
+        &c->problem, 0, OPENAI_UNSUPPORTED, c->api.best_of > 1 ? "n" : "prompt",
+        "Several outputs of one request are not served by the engine of this model, %s: "
+        "send a request for each.",
+        engine_traits[c->target.kind].about);
+    answer_problem(r, 1);
+    request_over(r);
+}
+
 static struct str path_of(const struct client_stream *c)
 {
     if (engine_traits[c->target.kind].takes_ids) return STR("/internal/generate");
@@ -639,6 +670,8 @@ void upstream_start(struct request *r)
         attempt_done(r);
     } else if (!ours && r->is_question) { /* the engine would get the client's own request */
         request_over(r);
+    } else if (!ours && r->client.fan) {
+        refuse_outputs(r);
     } else if (!ours) {
         rc = forward_body(r, body);
         if (rc == 0)

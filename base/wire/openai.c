@@ -24,7 +24,7 @@ static const struct openai_key keys[] = {
     { "tools",                 ON_CHAT,       openai_take_tools,           0,                             0, 0, NULL },
     { "tool_choice",           ON_CHAT,       openai_take_tool_choice,     0,                             0, 0, NULL },
     { "chat_template_kwargs",  ON_CHAT,       openai_take_object,          AT(chat_template_kwargs),      0, 0, NULL },
-    { "prompt",                ON_COMPLETION, openai_take_prompt,          AT(prompt),                    1, BUF_BYTES_MAX, NULL },
+    { "prompt",                ON_COMPLETION, openai_take_prompt,          0,                             1, BUF_BYTES_MAX, NULL },
     { "temperature",           ON_BOTH,       openai_take_f64,             AT(sampling.temperature),      0, 2, NULL },
     { "top_p",                 ON_BOTH,       openai_take_f64,             AT(sampling.top_p),            0, 1, NULL },
     { "top_k",                 ON_BOTH,       openai_take_u32,             AT(sampling.top_k),            -1, INT32_MAX, NULL },
@@ -39,6 +39,8 @@ static const struct openai_key keys[] = {
     { "logprobs",              ON_CHAT,       openai_take_bool,            AT(logprobs),                  0, 0, NULL },
     { "logprobs",              ON_COMPLETION, openai_take_logprobs,        0,                             0, OPENAI_COMPLETION_LOGPROBS_MAX, NULL },
     { "top_logprobs",          ON_CHAT,       openai_take_u32,             AT(top_logprobs),              0, OPENAI_TOP_LOGPROBS_MAX, NULL },
+    { "n",                     ON_BOTH,       openai_take_u32,             AT(n),                         1, OPENAI_CHOICES_MAX, NULL },
+    { "best_of",               ON_COMPLETION, openai_take_u32,             AT(best_of),                   1, OPENAI_CHOICES_MAX, NULL },
     { "logit_bias",            ON_BOTH,       openai_take_logit_bias,      0,                             -OPENAI_BIAS_MAX, OPENAI_BIAS_MAX, NULL },
     { "echo",                  ON_COMPLETION, openai_take_bool,            AT(echo),                      0, 0, NULL },
     { "stop",                  ON_BOTH,       openai_take_stop,            0,                             1, OPENAI_STOP_BYTES_MAX, NULL },
@@ -57,8 +59,7 @@ static const struct openai_key keys[] = {
     { "ebnf",                  ON_BOTH,       openai_take_gbnf,            0,                             0, 0, NULL },
     { "grammar",               ON_BOTH,       openai_take_gbnf,            0,                             0, 0, NULL },
     /* not served: only the values in the last column, which change nothing, are accepted */
-    { "n",                          ON_BOTH,       openai_take_nothing, 0, 0, 0, "1" },
-    { "best_of",                    ON_BOTH,       openai_take_nothing, 0, 0, 0, "1" },
+    { "best_of",                    ON_CHAT,       openai_take_nothing, 0, 0, 0, "1" },
     { "top_logprobs",               ON_COMPLETION, openai_take_nothing, 0, 0, 0, "0" },
     { "prompt_logprobs",            ON_BOTH,       openai_take_nothing, 0, 0, 0, NULL },
     { "guided_whitespace_pattern",  ON_BOTH,       openai_take_nothing, 0, 0, 0, NULL },
@@ -124,13 +125,34 @@ static int walk(struct openai_walk *p)
     return 0;
 }
 
+/* Checks how many outputs are asked for. */
+static int settle_choices(struct openai_walk *p)
+{
+    struct openai_request *q = &p->req;
+    q->n = max_u32(q->n, 1);
+    if (q->best_of > 0 && q->best_of < q->n)
+        return INVALID(p, "best_of", "best_of %u is less than n %u.", q->best_of, q->n);
+    if (q->best_of > q->n && q->stream)
+        return UNSERVED(p, "best_of",
+                        "best_of above n is not served with stream: the best output is "
+                        "known only at the end.");
+    q->best_of = max_u32(q->best_of, q->n);
+    q->prompt_count = max_u32(q->prompt_count, 1);
+    if ((uint64_t)q->best_of * q->prompt_count > OPENAI_CHOICES_MAX)
+        return INVALID(p, q->best_of > 1 ? "n" : "prompt",
+                       "%u prompts with %u outputs each are more than %d outputs.", q->prompt_count,
+                       q->best_of, OPENAI_CHOICES_MAX);
+    openai_prompt_select(q, 0);
+    return 0;
+}
+
 /* Checks the keys against each other and fills in defaults. */
 static int settle(struct openai_walk *p)
 {
     struct openai_request *q = &p->req;
     if (q->surface == OPENAI_CHAT && !q->messages.len)
         return INVALID(p, "messages", "messages is missing.");
-    if (q->surface == OPENAI_COMPLETION && !q->prompt.len && !q->prompt_ids)
+    if (q->surface == OPENAI_COMPLETION && !q->prompt_count)
         return INVALID(p, "prompt", "prompt is missing.");
     if (p->has_stream_options && !q->stream)
         return INVALID(p, "stream_options", "stream_options needs stream to be true.");
@@ -144,6 +166,8 @@ static int settle(struct openai_walk *p)
     if (q->max_tokens && q->min_tokens > q->max_tokens)
         return INVALID(p, "min_tokens", "min_tokens %u is more than max_tokens %u.", q->min_tokens,
                        q->max_tokens);
+    int rc = settle_choices(p);
+    if (rc < 0) return rc;
     if (q->echo && q->logprobs)
         return UNSERVED(
             p, "echo",

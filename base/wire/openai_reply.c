@@ -55,14 +55,19 @@ static void put_head(struct json_writer *w, const struct openai_reply *r, bool c
         json_put_null(w);
 }
 
-/* Writes everything up to the content of choice 0, the only one. */
-static void open_choice(struct json_writer *w, const struct openai_reply *r, bool chunk)
+/* Writes everything before the first choice. */
+static void open_choices(struct json_writer *w, const struct openai_reply *r, bool chunk)
 {
     put_head(w, r, chunk);
     json_key(w, "choices");
     json_array(w);
+}
+
+/* Writes everything up to the content of a choice. */
+static void open_choice(struct json_writer *w, uint32_t index)
+{
     json_object(w);
-    json_kv_u64(w, "index", 0);
+    json_kv_u64(w, "index", index);
 }
 
 static void close_choice(struct json_writer *w, struct str logprobs, enum finish finish)
@@ -74,40 +79,52 @@ static void close_choice(struct json_writer *w, struct str logprobs, enum finish
         json_put_null(w);
     json_kv_text(w, "finish_reason", openai_finish_name(finish));
     json_object_end(w);
-    json_array_end(w);
+}
+
+static void put_whole_choice(struct json_writer *w, const struct openai_reply *r, uint32_t index,
+                             const struct openai_choice *choice)
+{
+    open_choice(w, index);
+    if (r->surface == OPENAI_CHAT) {
+        json_key(w, "message");
+        json_object(w);
+        json_kv_text(w, "role", "assistant");
+        json_kv_str(w, "content", choice->text);
+        json_kv_text(w, "refusal", NULL);
+        json_object_end(w);
+    } else {
+        json_kv_str(w, "text", choice->text);
+    }
+    close_choice(w, choice->logprobs, choice->finish);
 }
 
 int openai_reply_whole(const struct openai_reply *r, const struct openai_choice *choice,
-                       const struct usage *usage, struct buf *out)
+                       uint32_t count, const struct usage *usage, struct buf *out)
 {
     struct json_writer w;
-    buf_reserve(out, choice->text.len + choice->logprobs.len + FORM_BYTES);
+    size_t bytes = FORM_BYTES;
+    for (uint32_t i = 0; i < count; i++)
+        bytes += choice[i].text.len + choice[i].logprobs.len;
+    buf_reserve(out, bytes);
     json_writer_init(&w, out);
-    open_choice(&w, r, false);
-    if (r->surface == OPENAI_CHAT) {
-        json_key(&w, "message");
-        json_object(&w);
-        json_kv_text(&w, "role", "assistant");
-        json_kv_str(&w, "content", choice->text);
-        json_kv_text(&w, "refusal", NULL);
-        json_object_end(&w);
-    } else {
-        json_kv_str(&w, "text", choice->text);
-    }
-    close_choice(&w, choice->logprobs, choice->finish);
+    open_choices(&w, r, false);
+    for (uint32_t i = 0; i < count; i++)
+        put_whole_choice(&w, r, i, &choice[i]);
+    json_array_end(&w);
     put_usage(&w, usage);
     json_object_end(&w);
     return out->rc;
 }
 
-/* Writes one chunk with choice 0: `role` (chat) and the choice (text.data NULL: no text). */
+/* Writes one chunk with the choice of r->index: `role` (chat) and the choice (text.data NULL: no text). */
 static int put_chunk(const struct openai_reply *r, const char *role,
                      const struct openai_choice *choice, struct buf *out)
 {
     struct json_writer w;
     buf_text(out, "data: ");
     json_writer_init(&w, out);
-    open_choice(&w, r, true);
+    open_choices(&w, r, true);
+    open_choice(&w, r->index);
     if (r->surface == OPENAI_CHAT) {
         json_key(&w, "delta");
         json_object(&w);
@@ -118,6 +135,7 @@ static int put_chunk(const struct openai_reply *r, const char *role,
         json_kv_str(&w, "text", choice->text);
     }
     close_choice(&w, choice->logprobs, choice->finish);
+    json_array_end(&w);
     if (r->include_usage) json_kv_text(&w, "usage", NULL);
     json_object_end(&w);
     return buf_text(out, "\n\n");

@@ -18,6 +18,7 @@ struct openai_reply {
     int64_t created_s; /* wall clock */
     struct str model;
     struct str fingerprint; /* numerics id; empty: null */
+    uint32_t index;         /* of the choice that chunks are for */
     bool include_usage;     /* all other chunks then have "usage":null, as OpenAI's do */
 };
 
@@ -32,8 +33,9 @@ struct openai_choice {
     enum finish finish;
 };
 
+/* Writes `count` choices, numbered in their order. */
 int openai_reply_whole(const struct openai_reply *r, const struct openai_choice *choice,
-                       const struct usage *usage, struct buf *out);
+                       uint32_t count, const struct usage *usage, struct buf *out);
 int openai_chunk_role(const struct openai_reply *r, struct buf *out); /* chat only */
 int openai_chunk_text(const struct openai_reply *r, struct str text, struct buf *out);
 int openai_chunk_logprobs(const struct openai_reply *r, struct str text, struct str logprobs,

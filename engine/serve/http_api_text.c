@@ -14,6 +14,7 @@
 #include "base/text/encode.h"
 #include "base/wire/sse.h"
 #include "engine/serve/http_api_call.h"
+#include "engine/serve/http_api_fan.h"
 #include "engine/serve/http_api_generate.h"
 
 #include <stdlib.h>
@@ -38,17 +39,20 @@ struct prompt {
     struct grammar *grammar;          /* compiled; NULL: none */
     struct generate_request generate; /* of a router */
     struct request_id id;
-    int64_t deadline_us; /* 0: none named */
-    struct ids ids;
+    int64_t deadline_us;         /* 0: none named */
+    struct ids ids;              /* of a router's call, or of the prompt at hand */
+    struct prompt_made *prompts; /* r.prompt_count, in the arena */
 
     /* /tokenize and /detokenize */
     enum token_ask_kind kind;
-    struct buf out; /* of their reply; or the text of an echo */
+    struct buf out;
 };
 
 static void prompt_fini(struct prompt *p)
 {
     ids_fini(&p->ids);
+    for (uint32_t i = 0; p->prompts && i < p->r.prompt_count; i++)
+        ids_fini(&p->prompts[i].ids);
     grammar_free(p->grammar);
     buf_fini(&p->out);
     arena_fini(&p->arena);
@@ -87,7 +91,7 @@ static void on_abort(void *arg, enum http_abort why)
 
 static void to_worker(struct http_api *api, struct http_exchange *x, const struct prompt *with)
 {
-    if (call_refused(api, x, false)) return;
+    if (call_refused(api, x, 1, false)) return;
     struct prompt *p = calloc(1, sizeof *p);
     if (!p) {
         http_api_refuse(api, x, OPENAI_UNAVAILABLE, NULL, "no memory for the request");
@@ -216,6 +220,15 @@ static int add_logprobs(struct call *c, const struct job_mail *mail)
     return rc;
 }
 
+/* Sums the log-probabilities of new tokens, by which the best output is chosen. */
+static void add_sum(struct call *c, const struct job_mail *mail)
+{
+    const struct token_value *v = (const struct token_value *)(const void *)mail->values.data;
+    const size_t stride = 1 + (size_t)c->job->ask.spec.sampling.logprobs;
+    for (size_t i = 0; i < mail->values.len / sizeof *v; i += stride)
+        c->logprob_sum += (double)v[i].value;
+}
+
 static void stream_begin(struct call *c)
 {
     struct buf *out = &c->api->out;
@@ -257,7 +270,8 @@ static void stream_end(struct call *c, const struct job_mail *mail)
     struct buf *out = &c->api->out;
     if (mail->end == SESSION_END_STOP || mail->end == SESSION_END_LENGTH) {
         openai_chunk_finish(&c->reply, finish_of(mail->end), out);
-        struct usage usage = call_usage(c, mail);
+        struct usage usage = c->fan ? c->fan->usage : call_usage(c, mail);
+        if (!call_fan_is_last(c)) return;
         if (c->reply.include_usage) openai_chunk_usage(&c->reply, &usage, out);
     } else {
         stream_error(c, mail);
@@ -278,12 +292,17 @@ static void whole_tokens(struct call *c, const struct job_mail *mail)
 {
     buf_str(&c->text, buf_view(&mail->text)); /* an error sticks until whole_end */
     add_logprobs(c, mail);
+    add_sum(c, mail);
 }
 
 static void whole_end(struct call *c, const struct job_mail *mail)
 {
     struct http_api *api = c->api;
     struct usage usage = call_usage(c, mail);
+    if (c->fan) {
+        call_fan_keep(c, mail, finish_of(mail->end));
+        return;
+    }
     const struct openai_choice choice = { .text = buf_view(&c->text),
                                           .logprobs = openai_logprobs_take(&c->logprobs),
                                           .finish = finish_of(mail->end) };
@@ -291,7 +310,7 @@ static void whole_end(struct call *c, const struct job_mail *mail)
         http_api_refuse(api, c->x, OPENAI_UNAVAILABLE, NULL, "no memory for the answer");
     } else {
         buf_clear(&api->out);
-        openai_reply_whole(&c->reply, &choice, &usage, &api->out);
+        openai_reply_whole(&c->reply, &choice, 1, &usage, &api->out);
         http_api_reply(api, c->x, 200, buf_view(&api->out));
     }
     c->x = NULL;
@@ -358,32 +377,60 @@ static int check_bias(struct prompt *p)
     return rc < 0 ? openai_error_set(&p->e, rc, OPENAI_INVALID, "logit_bias", "%s", err.text) : 0;
 }
 
-/* Keeps the text that an echo begins with. */
-static int keep_echo(struct prompt *p)
+/* Keeps the text that an echo of the prompt at hand begins with. */
+static int keep_echo(struct prompt *p, struct str *ret)
 {
     const struct openai_request *r = &p->r;
+    CLEANUP(buf_fini) struct buf text = { .max = HTTP_API_ARENA_BYTES_MAX };
     if (!r->echo) return 0;
-    int rc = r->prompt_ids ? detok_bytes(p->api->info->model->vocab, r->prompt_ids,
-                                         r->prompt_id_count, true, &p->out)
-                           : buf_str(&p->out, r->prompt);
-    return rc < 0
-               ? openai_error_set(&p->e, rc, OPENAI_UNAVAILABLE, NULL, "no memory for the prompt")
-               : 0;
+    *ret = r->prompt;
+    if (!r->prompt_ids) return 0;
+    int rc =
+        detok_bytes(p->api->info->model->vocab, r->prompt_ids, r->prompt_id_count, true, &text);
+    if (rc == 0 && text.len > 0) *ret = arena_str(&p->arena, buf_view(&text));
+    if (rc == 0 && (ret->data || text.len == 0)) return 0;
+    return openai_error_set(&p->e, -ENOMEM, OPENAI_UNAVAILABLE, NULL, "no memory for the prompt");
 }
 
-/* Parses the body and makes ids of the prompt. Any thread. */
+/* Makes ids of the prompt at hand. */
+static int make_prompt(struct prompt *p, struct prompt_made *ret)
+{
+    int rc = prompt_encode(p);
+    if (rc < 0) return rc;
+    const size_t count = p->ids.count;
+    ret->ids = p->ids;
+    p->ids = (struct ids){ 0 };
+    if (count == 0)
+        return openai_error_set(&p->e, -EINVAL, OPENAI_INVALID, "prompt", "the prompt is empty");
+    if (count >= p->api->info->context_max)
+        return openai_error_set(&p->e, -EINVAL, OPENAI_CONTEXT_LENGTH,
+                                p->r.surface == OPENAI_CHAT ? "messages" : "prompt",
+                                "the prompt has %zu tokens, but the context of this model is %u "
+                                "tokens and one is needed to answer",
+                                count, p->api->info->context_max);
+    rc = check_room(p->api, &p->r, count, &p->e);
+    return rc < 0 ? rc : keep_echo(p, &ret->echo);
+}
+
+/* Parses the body and makes ids of the prompts. Any thread. */
 static int make(struct prompt *p)
 {
     const struct http_api *api = p->api;
-    int rc = openai_parse(p->r.surface, p->body, &p->arena, &p->r, &p->e);
-    if (rc == 0) rc = check_model(api, p->r.model, &p->e);
-    if (rc == 0) rc = compile(p, &p->r.grammar, p->r.grammar_key);
-    if (rc == 0) rc = prompt_encode(p);
-    if (rc == 0 && p->ids.count == 0)
-        rc = openai_error_set(&p->e, -EINVAL, OPENAI_INVALID, "prompt", "the prompt is empty");
-    if (rc == 0) rc = check_room(api, &p->r, p->ids.count, &p->e);
+    struct openai_request *r = &p->r;
+    int rc = openai_parse(r->surface, p->body, &p->arena, r, &p->e);
+    if (rc == 0) rc = check_model(api, r->model, &p->e);
     if (rc == 0) rc = check_bias(p);
-    if (rc == 0) rc = keep_echo(p);
+    if (rc == 0) rc = compile(p, &r->grammar, r->grammar_key);
+    if (rc < 0) return rc;
+    p->prompts = arena_array(&p->arena, r->prompt_count, sizeof *p->prompts);
+    if (!p->prompts)
+        return openai_error_set(&p->e, -ENOMEM, OPENAI_UNAVAILABLE, NULL,
+                                "no memory for the prompt");
+    memset(p->prompts, 0, r->prompt_count * sizeof *p->prompts);
+    for (uint32_t i = 0; i < r->prompt_count && rc == 0; i++) {
+        openai_prompt_select(r, i);
+        rc = make_prompt(p, &p->prompts[i]);
+    }
     return rc;
 }
 
@@ -402,13 +449,13 @@ static void made(struct prompt *p)
     }
     const struct call_ask ask = {
         .form = r->stream ? &stream_form : &whole_form,
-        .ids = &p->ids,
-        .prompt_tokens = (uint32_t)p->ids.count,
+        .ids = &p->prompts[0].ids,
+        .prompt_tokens = (uint32_t)p->prompts[0].ids.count,
         .sampling = &r->sampling,
         .bias = r->logit_bias,
         .bias_count = r->bias_count,
         .logprobs = r->logprobs,
-        .echo = buf_view(&p->out),
+        .echo = p->prompts[0].echo,
         .top_logprobs = r->top_logprobs,
         .max_tokens = r->max_tokens,
         .min_tokens = r->min_tokens,
@@ -427,7 +474,12 @@ static void made(struct prompt *p)
                    .include_usage = r->include_usage },
         .id = &p->id,
     };
-    call_start(p->api, p->x, &ask);
+    if (openai_outputs(r) == 1) {
+        call_start(p->api, p->x, &ask);
+        return;
+    }
+    http_reply_header(p->x, "x-request-id", str_from(p->id.text));
+    call_fan_start(p->api, p->x, r, p->prompts, &ask);
 }
 
 static void generate(struct http_api *api, struct http_exchange *x, enum openai_surface surface)
@@ -490,7 +542,7 @@ void generate_with_grammar(struct http_api *api, struct http_exchange *x)
     to_worker(api, x, &p);
 }
 
-/* ---- /tokenize and /detokenize ------------------------------------------------------------------- */
+/* ---- /tokenize, /detokenize, /apply-template ------------------------------------------------------------------- */
 
 static int make_tokens(struct prompt *p)
 {
@@ -526,6 +578,13 @@ void handle_detokenize(struct http_api *api, struct http_exchange *x)
     prompt_begin(
         api, x,
         &(struct prompt){ .make = make_tokens, .made = tokens_made, .kind = TOKEN_ASK_DETOKENIZE });
+}
+
+void handle_apply_template(struct http_api *api, struct http_exchange *x)
+{
+    prompt_begin(
+        api, x,
+        &(struct prompt){ .make = make_tokens, .made = tokens_made, .kind = TOKEN_ASK_TEMPLATE });
 }
 
 /* ---- life ------------------------------------------------------------------------------------------ */

@@ -215,6 +215,127 @@ def echoes(bases):
                 messages=[{"role": "narrator", "content": "hi"}])
 
 
+def templates(bases):
+    """/apply-template renders what a chat computes: its text is the prompt of the chat."""
+    for base in bases:
+        messages = [{"role": "user", "content": "Tell me of the sea."}]
+        prompt = ask(base, "/apply-template", messages=messages)["prompt"]
+        assert "Tell me of the sea." in prompt and prompt.rstrip() != messages[0]["content"], prompt
+        status, without = post(base, "/apply-template", {"messages": messages, "add_generation_prompt": False})
+        assert status == 200 and prompt.startswith(without["prompt"]) and prompt != without["prompt"], without
+        plain = ask(base, "/tokenize", messages=messages)["tokens"]
+        assert ask(base, "/detokenize", tokens=plain)["prompt"] == prompt
+        status, reply = post(base, "/apply-template", {"prompt": "x"})
+        assert status == 400 and "messages: missing" in reply["error"]["message"], reply
+
+
+# ---- several outputs ----
+
+PROMPTS = ["Once upon a time", "Tell me of the moon and of the sun, and of all the ships on the sea.", "A"]
+
+
+def outputs_are_those_of_single_requests(bases):
+    """n outputs with a seed are the outputs of n requests with that seed and the next ones."""
+    for base in bases:
+        for prompts in (PROMPTS[:1], PROMPTS):
+            what = {"max_tokens": 12, "temperature": 0.9, "logprobs": 1, "ignore_eos": True}
+            alone = [complete(base, **what, prompt=p, seed=5 + j) for p in prompts for j in range(3)]
+            reply = complete(base, **what, prompt=prompts if len(prompts) > 1 else prompts[0], seed=5, n=3)
+            assert [c["index"] for c in reply["choices"]] == list(range(len(alone))), reply
+            for one, choice in zip(alone, reply["choices"]):
+                assert {**one["choices"][0], "index": choice["index"]} == choice, (one, choice)
+            usage = reply["usage"]
+            assert usage["completion_tokens"] == 12 * len(alone), usage
+            assert usage["prompt_tokens"] == sum(a["usage"]["prompt_tokens"] for a in alone[::3]), usage
+            events = complete(base, **what, prompt=prompts, seed=5, n=3, stream=True, stream_options={"include_usage": True})
+            assert events[-1]["choices"] == [] and events[-1]["usage"]["completion_tokens"] == 12 * len(alone), events[-1]
+            order = [c["index"] for e in events for c in e["choices"]]
+            assert order != sorted(order), "the outputs come one behind the other"
+            for choice in reply["choices"]:
+                parts = pieces(events, choice["index"])
+                assert "".join(p["text"] for p in parts) == choice["text"], (choice, parts)
+                assert [p["finish_reason"] for p in parts if p["finish_reason"]] == [choice["finish_reason"]], parts
+                tokens = [t for p in parts if p["logprobs"] for t in p["logprobs"]["tokens"]]
+                assert tokens == choice["logprobs"]["tokens"], (choice, parts)
+        what = {"max_tokens": 8, "seed": 9}
+        alone = [chat(base, max_tokens=8, seed=9 + j)["choices"][0]["message"] for j in range(4)]
+        assert [c["message"] for c in chat(base, **what, n=4)["choices"]] == alone
+        events = chat(base, **what, n=4, stream=True)
+        for index, message in enumerate(alone):
+            parts = pieces(events, index)
+            assert parts[0]["delta"]["role"] == "assistant", parts
+            assert "".join(p["delta"].get("content", "") for p in parts) == message["content"], parts
+        assert len({c["message"]["content"] for c in chat(base, max_tokens=8, n=4)["choices"]}) > 1  # without a seed
+
+
+def lists_of_prompts(bases):
+    for base in bases:
+        what = {"max_tokens": 5, "temperature": 0, "echo": True}
+        texts = [complete(base, prompt=p, **what)["choices"][0]["text"] for p in PROMPTS]
+        ids = [ask(base, "/tokenize", prompt=p)["tokens"] for p in PROMPTS]
+        for prompts in (PROMPTS, ids):
+            assert [c["text"] for c in complete(base, prompt=prompts, **what)["choices"]] == texts
+            events = complete(base, prompt=prompts, **what, stream=True)
+            assert ["".join(p["text"] for p in pieces(events, i)) for i in range(3)] == texts, events
+        schema = {"guided_choice": ["yes", "no"], "max_tokens": 9}
+        assert all(c["text"] in ("yes", "no") for c in complete(base, prompt=PROMPTS, n=2, **schema)["choices"])
+        big = ["word " * 5000, "other " * 2000]  # a text worker's
+        assert len(complete(base, prompt=[p[:3000] for p in big] * 5, max_tokens=1)["choices"]) == 10
+
+
+def the_likeliest_are_sent(bases):
+    for base in bases:
+        what = {"prompt": PROMPTS[0], "max_tokens": 6, "temperature": 1.2, "logprobs": 0}
+        alone = [complete(base, **what, seed=20 + j)["choices"][0] for j in range(6)]
+        mean = lambda c: math.fsum(c["logprobs"]["token_logprobs"]) / len(c["logprobs"]["token_logprobs"])
+        same = [c for c in alone if c["finish_reason"] == "length"]
+        assert len(same) == 6, "an output ended early: its end token counts too"
+        best = [c["text"] for c in sorted(alone, key=mean, reverse=True)]
+        for n in (1, 2):
+            reply = complete(base, **what, seed=20, n=n, best_of=6)
+            assert [c["text"] for c in reply["choices"]] == best[:n], (reply, best)
+            assert [c["index"] for c in reply["choices"]] == list(range(n))
+            assert reply["usage"]["completion_tokens"] == 36, reply["usage"]
+        plain = complete(base, **{**what, "logprobs": None}, seed=20, best_of=6)["choices"][0]
+        assert plain["text"] == best[0] and plain["logprobs"] is None, plain
+        refused(base, "/v1/completions", "best_of", "with stream", prompt="a", best_of=2, stream=True)
+        refused(base, "/v1/completions", "n", "more than 64 outputs", prompt=["a"] * 33, n=2)
+        refused(base, "/v1/chat/completions", "n", "1..64", n=65)
+
+
+def samples_share_the_prompt(bases):
+    """Four samples of a prompt compute it once: the rest is in the cache but for its last page."""
+    for b, base in enumerate(bases):
+        for stream in (False, True):
+            ids = [20 + (7 * i + 300 * b + 900 * stream) % 4000 for i in range(1024)]
+            before = counter(bases[0], "muster_engine_prefix_cache_hits_total")
+            complete(base, prompt=ids, n=4, max_tokens=8, ignore_eos=True, stream=stream)
+            hits = counter(bases[0], "muster_engine_prefix_cache_hits_total") - before
+            assert hits >= 3 * (1024 - 64), hits
+
+
+def counter(base, name):
+    with urllib.request.urlopen(base + "/metrics") as reply:
+        for line in reply.read().decode().split("\n"):
+            if line.startswith(name + " "):
+                return float(line.split()[1])
+    raise AssertionError(name)
+
+
+def clients_may_leave(bases):
+    """A client that leaves in the midst of several outputs leaves nothing behind."""
+    for base in bases:
+        body = {"prompt": PROMPTS, "n": 3, "max_tokens": 2000, "ignore_eos": True, "stream": True}
+        for bytes_read in (1, 3000):
+            request = urllib.request.Request(base + "/v1/completions", json.dumps(body).encode(), {"content-type": "application/json"})
+            reply = urllib.request.urlopen(request, timeout=60)
+            reply.read(bytes_read)
+            reply.close()
+        complete(base, prompt="a", max_tokens=1)
+    while counter(bases[0], "muster_engine_requests_running") > 0:
+        pass
+
+
 CHECKS = [
     equals_the_reference,
     chats_and_streams_agree,
@@ -222,6 +343,12 @@ CHECKS = [
     logprobs_refused,
     biases,
     echoes,
+    templates,
+    outputs_are_those_of_single_requests,
+    lists_of_prompts,
+    the_likeliest_are_sent,
+    samples_share_the_prompt,
+    clients_may_leave,
 ]
 
 

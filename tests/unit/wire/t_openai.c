@@ -277,7 +277,9 @@ static void refuses_chat(void **state)
         { "{" M ",\"stop\":\"\"}", "stop", "outside 1..256" },
         { "{" M ",\"stop\":[\"a\",\"\"]}", "stop", "outside 1..256" },
         { "{" M ",\"stop\":[1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7]}", "stop", "more than 16 items" },
-        { "{" M ",\"n\":2}", "n", "n is not served; only 1 is" },
+        { "{" M ",\"n\":0}", "n", "outside 1..64" },
+        { "{" M ",\"n\":65}", "n", "outside 1..64" },
+        { "{" M ",\"best_of\":2}", "best_of", "not served" },
         { "{" M ",\"logprobs\":2}", "logprobs", "true or false" },
         { "{" M ",\"top_logprobs\":3}", "top_logprobs", "needs logprobs to be true" },
         { "{" M ",\"logprobs\":true,\"top_logprobs\":21}", "top_logprobs", "outside 0..20" },
@@ -321,8 +323,12 @@ static void refuses_completion(void **state)
         { "{\"prompt\":[[]]}", "prompt", "may not be empty" },
         { "{\"prompt\":7}", "prompt", "a string, an array of token ids" },
         { "{\"prompt\":[{}]}", "prompt", "a string, an array of token ids" },
-        { "{\"prompt\":[\"a\",\"b\"]}", "prompt", "one prompt a request" },
-        { "{\"prompt\":[[1],[2]]}", "prompt", "one prompt a request" },
+        { "{\"prompt\":[\"a\",[1]]}", "prompt", "prompts of one kind" },
+        { "{\"prompt\":[\"a\",\"\"]}", "prompt", "outside 1.." },
+        { "{\"prompt\":[[1],[]]}", "prompt", "may not be empty" },
+        { "{\"prompt\":[[1],[2],[3]],\"n\":22}", "n", "more than 64 outputs" },
+        { "{\"prompt\":\"a\",\"n\":3,\"best_of\":2}", "best_of", "less than n 3" },
+        { "{\"prompt\":\"a\",\"n\":1,\"best_of\":2,\"stream\":true}", "best_of", "with stream" },
         { "{\"prompt\":[1,-2]}", "prompt", "item 1 is no token id" },
         { "{\"prompt\":[1,4294967296]}", "prompt", "item 1 is no token id" },
         { "{\"prompt\":[1,\"a\"]}", "prompt", "item 1 is no token id" },
@@ -330,7 +336,7 @@ static void refuses_completion(void **state)
         { "{\"prompt\":[\"a\"", "", "not valid JSON" },
         { "{\"prompt\":\"a\",\"echo\":true,\"logprobs\":0}", "echo", "with logprobs" },
         { "{\"prompt\":\"a\",\"suffix\":\"b\"}", "suffix", "not served" },
-        { "{\"prompt\":\"a\",\"best_of\":2}", "best_of", "not served" },
+        { "{\"prompt\":\"a\",\"best_of\":65}", "best_of", "outside 1..64" },
         { "{\"prompt\":\"a\",\"logprobs\":6}", "logprobs", "outside 0..5" },
         { "{\"prompt\":\"a\",\"logprobs\":true}", "logprobs", "a whole number" },
         { "{\"prompt\":\"a\",\"logprobs\":1,\"top_logprobs\":1}", "top_logprobs", "not served" },
@@ -535,8 +541,8 @@ static struct openai_reply reply(enum openai_surface surface)
 
 static int whole(const struct openai_reply *r, struct str text, enum finish finish, struct buf *out)
 {
-    return openai_reply_whole(r, &(struct openai_choice){ .text = text, .finish = finish }, &used,
-                              out);
+    return openai_reply_whole(r, &(struct openai_choice){ .text = text, .finish = finish }, 1,
+                              &used, out);
 }
 
 static void whole_replies(void **state)
