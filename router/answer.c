@@ -4,6 +4,7 @@
  * request may still go elsewhere. A whole response is gathered and sent at its end.
  */
 #include "router/byte_loop.h"
+#include "router/fan.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -25,7 +26,8 @@ void answer_cors(struct byte_loop *b, struct http_exchange *x)
 static void reply_headers(struct request *r)
 {
     char number[32];
-    http_reply_header(r->client.x, "x-request-id", str_from(r->id));
+    const struct request *first = r->client.fan ? r->client.fan->output[0].r : r;
+    http_reply_header(r->client.x, "x-request-id", str_from(first->id));
     if (r->client.target.instance[0]) {
         http_reply_header(r->client.x, "x-muster-instance", str_from(r->client.target.instance));
     }
@@ -41,6 +43,7 @@ static void reply_headers(struct request *r)
 /* Ends a request whose connection cannot be written, as if its client had left. */
 static void lost(struct request *r)
 {
+    if (r->client.fan) fan_drop(r);
     r->client.x = NULL;
     if (r->client.call) signed_call_cancel(r->client.call);
     r->client.call = NULL;
@@ -75,13 +78,26 @@ static void write_out(struct request *r)
     if (http_stream_full(r->client.x)) pause_engine(r);
 }
 
+static void say_end(struct request *r, const struct usage *usage)
+{
+    r->client.said_end = true;
+    if (r->client.api.include_usage) openai_chunk_usage(&r->client.reply, usage, &r->client.out);
+    openai_chunk_done(&r->client.out);
+}
+
 /* Ends the stream once everything before its end is sent. */
 static void end_stream(struct request *r)
 {
     struct http_exchange *x = r->client.x;
     if (!x || r->client.out.len > 0) return;
+    const bool last = !r->client.fan || fan_is_last(r);
+    if (last && !r->client.said_end) { /* behind the ends of all outputs */
+        say_end(r, &r->client.fan->usage);
+        write_out(r);
+        if (!r->client.x || r->client.out.len > 0) return;
+    }
     r->client.x = NULL;
-    http_stream_end(x);
+    if (last) http_stream_end(x);
     request_over(r);
 }
 
@@ -99,17 +115,29 @@ void answer_drained(struct request *r)
     }
 }
 
+/* Returns true if a byte of the client's response was sent. */
+static bool has_begun(const struct request *r)
+{
+    return r->client.fan ? r->client.fan->began : r->client.began;
+}
+
 static bool begin(struct request *r)
 {
     if (r->client.began) return true;
-    reply_headers(r);
-    if (http_stream_begin(r->client.x, 200, STR("text/event-stream")) < 0) {
-        http_exchange_abort(r->client.x);
-        lost(r);
-        return false;
+    if (!has_begun(r)) {
+        reply_headers(r);
+        if (http_stream_begin(r->client.x, 200, STR("text/event-stream")) < 0) {
+            http_exchange_abort(r->client.x);
+            lost(r);
+            return false;
+        }
     }
     r->client.began = true;
+    if (r->client.fan) r->client.fan->began = true;
     if (r->client.reply.surface == OPENAI_CHAT) openai_chunk_role(&r->client.reply, &r->client.out);
+    if (r->client.answer.len > 0) /* an echo */
+        openai_chunk_text(&r->client.reply, buf_view(&r->client.answer), &r->client.out);
+    buf_fini(&r->client.answer);
     if (openai_text_form_make(&r->client.reply, &r->client.form) < 0) {
         http_exchange_abort(r->client.x);
         lost(r);
@@ -118,7 +146,7 @@ static bool begin(struct request *r)
     return true;
 }
 
-void answer_text(struct request *r, struct str text)
+void answer_text(struct request *r, struct str text, struct str logprobs)
 {
     if (!r->client.x && !r->is_question) return;
     if (!r->client.api.stream) {
@@ -126,37 +154,55 @@ void answer_text(struct request *r, struct str text)
         return;
     }
     if (!begin(r)) return;
-    openai_text_form_put(&r->client.form, text, &r->client.out);
+    if (logprobs.len > 0)
+        openai_chunk_logprobs(&r->client.reply, text, logprobs, &r->client.out);
+    else
+        openai_text_form_put(&r->client.form, text, &r->client.out);
     write_out(r);
+}
+
+/* Renders a whole response; 0: other outputs of the client's request are open. */
+static int render_whole(struct request *r)
+{
+    if (r->client.fan) return fan_keep(r, &r->client.out);
+    const struct openai_choice choice = { .text = buf_view(&r->client.answer),
+                                          .logprobs = openai_logprobs_take(&r->client.logprobs),
+                                          .finish = r->client.finish };
+    if (r->client.answer.rc < 0) return r->client.answer.rc;
+    if (r->client.logprobs.json.rc < 0) return r->client.logprobs.json.rc;
+    int rc = openai_reply_whole(&r->client.reply, &choice, 1, &r->client.usage, &r->client.out);
+    return rc < 0 ? rc : 1;
+}
+
+static void finish_whole(struct request *r)
+{
+    struct http_exchange *x = r->client.x;
+    int rc = render_whole(r);
+    if (rc < 0) { /* a part must not go out as the whole */
+        r->client.outcome.ok = r->client.outcome.cut = false;
+        openai_error_set(&r->client.problem, 0, OPENAI_UPSTREAM, NULL,
+                         "The answer is larger than the router can send whole; stream it.");
+        answer_problem(r, 1);
+        request_over(r);
+        return;
+    }
+    if (rc > 0) reply_headers(r);
+    r->client.x = NULL;
+    if (rc > 0) http_reply(x, 200, STR("application/json"), buf_view(&r->client.out));
+    request_over(r);
 }
 
 void answer_finish(struct request *r)
 {
     if (!r->client.x) return;
+    if (r->client.fan) fan_count(r);
     if (!r->client.api.stream) {
-        struct http_exchange *x = r->client.x;
-        openai_reply_whole(&r->client.reply, buf_view(&r->client.answer), r->client.finish,
-                           &r->client.usage, &r->client.out);
-        if (r->client.answer.rc < 0 ||
-            r->client.out.rc < 0) { /* a part must not go out as the whole */
-            r->client.outcome.ok = r->client.outcome.cut = false;
-            openai_error_set(&r->client.problem, 0, OPENAI_UPSTREAM, NULL,
-                             "The answer is larger than the router can send whole; stream it.");
-            answer_problem(r, 1);
-            request_over(r);
-            return;
-        }
-        reply_headers(r);
-        r->client.x = NULL;
-        http_reply(x, 200, STR("application/json"), buf_view(&r->client.out));
-        request_over(r);
+        finish_whole(r);
         return;
     }
     if (!begin(r)) return;
     openai_chunk_finish(&r->client.reply, r->client.finish, &r->client.out);
-    if (r->client.api.include_usage)
-        openai_chunk_usage(&r->client.reply, &r->client.usage, &r->client.out);
-    openai_chunk_done(&r->client.out);
+    if (!r->client.fan) say_end(r, &r->client.usage);
     r->client.ending = true;
     write_out(r);
     end_stream(r);
@@ -166,7 +212,8 @@ void answer_problem(struct request *r, double retry_after_s)
 {
     if (!r->client.x) return;
     struct http_exchange *x = r->client.x;
-    if (r->client.began) {
+    if (r->client.fan) fan_drop(r);
+    if (has_begun(r)) {
         /* The client must not take a part for the whole: an error event, then no [DONE]. */
         if (r->client.problem.status == 0) {
             openai_error_set(&r->client.problem, 0, OPENAI_UPSTREAM, NULL, "The engine failed.");
@@ -198,6 +245,7 @@ void answer_relay(struct request *r, int status, struct str content_type, struct
 {
     if (!r->client.x) return;
     struct http_exchange *x = r->client.x;
+    if (r->client.fan) fan_drop(r);
     reply_headers(r);
     r->client.x = NULL;
     http_reply(x, status, content_type, body);

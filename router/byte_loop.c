@@ -7,6 +7,7 @@
 #include "base/io/net/addr.h"
 #include "base/io/net/descriptors.h"
 #include "router/decide.h"
+#include "router/fan.h"
 
 #include <stdlib.h>
 
@@ -117,6 +118,7 @@ void byte_loop_free(struct byte_loop *b)
     LIST_EACH_SAFE (&b->live, node) {
         struct request *r = CONTAINER_OF(node, struct request, client.link);
         if (r->client.x) http_exchange_abort(r->client.x);
+        if (r->client.fan) fan_dissolve(r);
         if (r->client.call) signed_call_cancel(r->client.call);
         r->client.x = NULL;
         r->client.call = NULL;

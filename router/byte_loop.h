@@ -120,7 +120,8 @@ void migrate_request_begin(struct request *r, const struct target *to);
 void migrate_request_forget(struct request *r); /* drops it without mail */
 
 /* answer.c: writes the response to the client, which may have left (r->client.x NULL). */
-void answer_text(struct request *r, struct str text);
+void answer_text(struct request *r, struct str text,
+                 struct str logprobs);  /* JSON of a streamed piece's tokens; empty: none */
 void answer_drained(struct request *r); /* the client has room again */
 
 /* Writes the end of the response, then calls request_over: at once, or when the client has read the rest. */

@@ -9,6 +9,7 @@
 #include "base/io/http/http_server.h"
 #include "base/io/loop/text_pool.h"
 #include "base/text/tokenizer.h"
+#include "base/wire/openai_logprobs.h"
 #include "base/wire/openai_reply.h"
 #include "base/wire/sse.h"
 #include "fleet/kv_transfer.h"
@@ -17,6 +18,8 @@
 
 #define REQUEST_ARENA_BYTES_MAX ((size_t)32 << 20) /* of one parsed request */
 
+struct fan;
+struct fan_prompt;
 struct request;
 struct request_trace;
 struct trace_passed;
@@ -48,6 +51,7 @@ struct client_stream {
     struct openai_reply reply;
     struct str body;                   /* of the client, until the exchange is answered */
     struct str salt;                   /* of the tenant's cache blocks */
+    struct str echo;                   /* text that the output begins with */
     struct ids ids;                    /* of the prompt, then of the output so far */
     uint32_t prompt_tokens;            /* the first of them */
     bool ids_lost;                     /* some generated ids are missing: no engine can go on */
@@ -76,8 +80,15 @@ struct client_stream {
     struct line_reader lines; /* of an internal reply */
     struct sse_reader events; /* of another engine's streamed reply */
     struct buf answer;        /* text of a whole response */
-    struct buf refusal;       /* body of an engine's reply with another status than 200 */
-    struct buf out;           /* bytes being rendered */
+    struct openai_logprobs logprobs;
+    double logprob_sum;      /* of its tokens, where best_of needs them */
+    struct fan *fan;         /* with other outputs for the same client; NULL: it is alone */
+    uint32_t fan_index;      /* there */
+    struct fan_prompt *more; /* further prompts of a client's request */
+    uint32_t more_count;
+    bool said_end;      /* of the whole stream: usage and [DONE] are rendered */
+    struct buf refusal; /* body of an engine's reply with another status than 200 */
+    struct buf out;     /* bytes being rendered */
     struct openai_text_form form;
     struct usage usage;
     enum finish finish;

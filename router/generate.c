@@ -16,9 +16,11 @@
 #include "base/core/json.h"
 #include "base/core/own.h"
 #include "base/io/loop/clock.h"
+#include "base/text/detok.h"
 #include "base/text/encode.h"
 #include "policies/predict/text.h"
 #include "router/byte_loop.h"
+#include "router/fan.h"
 #include "router/question.h"
 
 #include <math.h>
@@ -98,6 +100,31 @@ static void set_fingerprint(struct request *r)
     r->client.fingerprint = print ? print : 1;
 }
 
+static int check_bias(struct request *r, const struct vocab *vocab)
+{
+    const struct openai_request *api = &r->client.api;
+    for (uint32_t i = 0; i < api->bias_count; i++)
+        if (api->logit_bias[i].id >= vocab_count(vocab))
+            return openai_error_set(&r->client.problem, -EINVAL, OPENAI_INVALID, "logit_bias",
+                                    "logit_bias: token id %u: the vocabulary has %zu tokens.",
+                                    api->logit_bias[i].id, (size_t)vocab_count(vocab));
+    return 0;
+}
+
+/* Keeps the text that an echo begins with. */
+static int keep_echo(struct request *r, const struct vocab *vocab)
+{
+    const struct openai_request *api = &r->client.api;
+    CLEANUP(buf_fini) struct buf text = { .max = REQUEST_ARENA_BYTES_MAX };
+    if (!api->echo) return 0;
+    r->client.echo = api->prompt;
+    if (!api->prompt_ids) return 0;
+    int rc = detok_bytes(vocab, api->prompt_ids, api->prompt_id_count, true, &text);
+    if (rc == 0) r->client.echo = arena_str(&r->client.arena, buf_view(&text));
+    if (rc == 0 && (r->client.echo.data || text.len == 0)) return 0;
+    return openai_error_set(&r->client.problem, -ENOMEM, OPENAI_INTERNAL, NULL, "out of memory");
+}
+
 int prompt_tokenize(struct request *r, const struct bundle_entry *bundle, uint32_t context)
 {
     struct err err = { 0 };
@@ -119,6 +146,9 @@ int prompt_tokenize(struct request *r, const struct bundle_entry *bundle, uint32
     if (rc == 0 && r->client.ids.count == 0) rc = err_set(&err, -EINVAL, "the prompt is empty");
     if (rc < 0)
         return openai_error_set(&r->client.problem, rc, OPENAI_INVALID, param, "%s", err.text);
+    rc = check_bias(r, bundle->bundle.vocab);
+    if (rc == 0) rc = keep_echo(r, bundle->bundle.vocab);
+    if (rc < 0) return rc;
     r->client.bundle = bundle;
     bundle_pin(&r->home->board->pins, &r->client.pins, bundle);
     r->client.prompt_tokens = (uint32_t)r->client.ids.count;
@@ -170,6 +200,49 @@ static void fill_arrival(struct request *r, const struct snapshot_model *m)
     c->fingerprint = r->client.fingerprint;
 }
 
+void prompt_placed(struct request *r, const struct snapshot_model *m)
+{
+    fill_arrival(r, m);
+}
+
+void prompt_drop_more(struct request *r)
+{
+    for (uint32_t i = 0; i < r->client.more_count; i++)
+        ids_fini(&r->client.more[i].ids);
+    r->client.more = NULL;
+    r->client.more_count = 0;
+}
+
+/* Makes the further prompts of a request, before the first. */
+static int make_more(struct request *r, const struct snapshot_model *m)
+{
+    struct openai_request *api = &r->client.api;
+    prompt_drop_more(r); /* of a try that was too much work for the byte loop */
+    if (api->prompt_count == 1) return 0;
+    struct fan_prompt *more = arena_array(&r->client.arena, api->prompt_count - 1, sizeof *more);
+    if (!more)
+        return openai_error_set(&r->client.problem, -ENOMEM, OPENAI_INTERNAL, NULL, "no memory");
+    memset(more, 0, (api->prompt_count - 1) * sizeof *more);
+    r->client.more = more;
+    r->client.more_count = api->prompt_count - 1;
+    int rc = 0;
+    for (uint32_t i = 1; i < api->prompt_count && rc == 0; i++) {
+        openai_prompt_select(api, i);
+        r->mail.arrival.key_count = 0;
+        rc = prompt_ready(r, m);
+        more[i - 1] = (struct fan_prompt){ .ids = r->client.ids,
+                                           .echo = r->client.echo,
+                                           .keys = r->client.keys,
+                                           .key_count = r->mail.arrival.key_count };
+        r->client.ids = (struct ids){ 0 };
+        r->client.keys = NULL;
+        r->mail.arrival.keys = NULL;
+        r->mail.arrival.key_count = 0;
+    }
+    openai_prompt_select(api, 0);
+    return rc;
+}
+
 int prompt_ready(struct request *r, const struct snapshot_model *m)
 {
     int rc = 0;
@@ -187,6 +260,10 @@ static void on_abort(void *arg, enum http_abort why)
 {
     (void)why;
     struct request *r = arg;
+    if (r->client.fan) {
+        fan_left(r);
+        return;
+    }
     r->client.x = NULL;
     if (generate_at_text(r)) return;
     if (r->client.call) signed_call_cancel(r->client.call);
@@ -197,7 +274,11 @@ static void on_abort(void *arg, enum http_abort why)
 
 static void on_drain(void *arg)
 {
-    answer_drained(arg);
+    struct request *r = arg;
+    struct fan *f = r->client.fan;
+    if (!f) answer_drained(r);
+    for (uint32_t i = 0; f && i < f->count; i++)
+        answer_drained(f->output[i].r);
 }
 
 static void make_id(struct byte_loop *b, const struct http_request *req,
@@ -244,7 +325,8 @@ static int prepare(struct request *r, const struct snapshot *f, const struct sna
                                              .model = model,
                                              .include_usage = r->client.api.include_usage };
     *ret = m;
-    return prompt_ready(r, m);
+    int more = make_more(r, m);
+    return more < 0 ? more : prompt_ready(r, m);
 }
 
 static int take_tenant(struct request *r, const struct tenant_name *tenant)
@@ -301,7 +383,14 @@ static bool back_from_text(struct request *r)
 static void done_prepare(void *arg)
 {
     struct request *r = arg;
-    if (back_from_text(r)) request_arrive(r);
+    if (!back_from_text(r)) return;
+    if (openai_outputs(&r->client.api) > 1 && fan_make(r, r->client.model) < 0) {
+        answer_problem(r, 1);
+        request_over(r);
+        return;
+    }
+    request_arrive(r);
+    if (r->client.fan) fan_begin(r);
 }
 
 static void done_retokenise(void *arg)
@@ -381,17 +470,25 @@ void generate_begin(struct byte_loop *b, struct http_exchange *x, enum openai_su
     if (rc == 0 && loop_timer_set(b->loop, &r->client.deadline, r->client.deadline_us) < 0) {
         rc = openai_error_set(&r->client.problem, -ENOMEM, OPENAI_INTERNAL, NULL, "out of memory");
     }
+    const bool several = rc == 0 && !large && openai_outputs(&r->client.api) > 1;
+    if (several) rc = fan_make(r, model);
     if (rc < 0) {
         router_metric_count(b->metrics, RM_REQUESTS, "refused", r->client.reply.model);
         answer_problem(r, 1);
         request_trace_over(r);
-        request_release(r);
+        if (r->client.fan)
+            fan_done(r);
+        else
+            request_release(r);
         return;
     }
     http_exchange_watch(x, on_abort, on_drain, r);
     if (large) {
         r->client.snapshot = snapshot_get(b->board);
         request_enter(r);
+    } else if (several) {
+        request_arrive(r);
+        fan_begin(r);
     } else if (!question_ask(r, model)) {
         request_arrive(r);
     }
@@ -462,6 +559,9 @@ void generate_on_mail(void *arg, struct mailbox_item *item)
     }
     if (tell & TELL_DONE) {
         if (r->is_question) question_answered(r);
-        request_release(r);
+        if (r->client.fan)
+            fan_done(r);
+        else
+            request_release(r);
     }
 }

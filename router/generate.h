@@ -16,6 +16,12 @@
  * prompt's length from the bytes. */
 int prompt_ready(struct request *r, const struct snapshot_model *m);
 
+/* Frees the further prompts of a client's request. */
+void prompt_drop_more(struct request *r);
+
+/* Fills the arrival of a request whose ids and keys are there. */
+void prompt_placed(struct request *r, const struct snapshot_model *m);
+
 /* Fills r->client.ids; refuses a prompt longer than context_tokens (0: not known). */
 int prompt_tokenize(struct request *r, const struct bundle_entry *bundle, uint32_t context_tokens);
 

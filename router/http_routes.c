@@ -110,6 +110,11 @@ static void on_tokenize(struct asked *a)
     tokens_begin(a->b, a->x, TOKEN_ASK_TOKENIZE, a->snapshot, a->tenant);
 }
 
+static void on_apply_template(struct asked *a)
+{
+    tokens_begin(a->b, a->x, TOKEN_ASK_TEMPLATE, a->snapshot, a->tenant);
+}
+
 static void on_detokenize(struct asked *a)
 {
     tokens_begin(a->b, a->x, TOKEN_ASK_DETOKENIZE, a->snapshot, a->tenant);
@@ -182,6 +187,7 @@ static const struct path {
     { STR("GET"),   STR("/v1/models"),             ACCESS_CLIENT,  on_models },
     { STR("POST"),  STR("/tokenize"),              ACCESS_CLIENT,  on_tokenize },
     { STR("POST"),  STR("/detokenize"),            ACCESS_CLIENT,  on_detokenize },
+    { STR("POST"),  STR("/apply-template"),        ACCESS_CLIENT,  on_apply_template },
     { STR("GET"),   STR("/health"),                ACCESS_OPEN,    on_health },
     { STR("GET"),   STR("/ready"),                 ACCESS_OPEN,    on_ready },
     { STR("GET"),   STR("/version"),               ACCESS_CLIENT,  on_version },

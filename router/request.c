@@ -4,6 +4,7 @@
 #include "base/core/bits.h"
 #include "base/io/loop/clock.h"
 #include "router/byte_loop.h"
+#include "router/generate.h"
 
 struct request *request_take(struct byte_loop *b, int64_t deadline_us, void (*on_deadline)(void *))
 {
@@ -192,11 +193,13 @@ void request_release(struct request *r)
     bundle_unpin(&b->board->pins, &r->client.pins);
     request_trace_release(r);
     list_remove(&r->client.link);
+    prompt_drop_more(r);
     ids_fini(&r->client.ids);
     arena_fini(&r->client.arena);
     line_reader_fini(&r->client.lines);
     sse_reader_fini(&r->client.events);
     buf_fini(&r->client.answer);
+    openai_logprobs_fini(&r->client.logprobs);
     buf_fini(&r->client.refusal);
     buf_fini(&r->client.out);
     buf_fini(&r->client.form.bytes);

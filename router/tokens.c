@@ -1,4 +1,4 @@
-/* tokens.c - answers /tokenize and /detokenize: small bodies on the byte loop, large ones on a text worker.
+/* tokens.c - answers /tokenize, /detokenize and /apply-template: small bodies on the byte loop, large ones on a text worker.
  * A call of a tenant that has limits enters first.
  *
  *     limited ──► ENTRY_ENTER ──► ENTRY_MAY ──┐            ┌──► reply ──► ENTRY_END, if it entered

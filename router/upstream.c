@@ -14,8 +14,10 @@
 #include "base/core/hash.h"
 #include "base/grammar/matcher.h"
 #include "base/io/log.h"
+#include "base/text/detok.h"
 #include "base/wire/openai_forward.h"
 #include "router/byte_loop.h"
+#include "router/fan.h"
 #include "router/generate.h"
 
 /* ---- the body of a leg, and the output so far ---- */
@@ -78,6 +80,17 @@ static bool is_complete(struct request *r, bool broken)
     return r->client.finish != FINISH_NONE;
 }
 
+static bool takes_ids(const struct request *r)
+{
+    return engine_traits[r->client.target.kind].takes_ids;
+}
+
+static void reset_logprobs(struct request *r)
+{
+    const struct openai_tokens tokens = { NULL, vocab_bytes, detok_heard, vocab_is_end };
+    openai_logprobs_reset(&r->client.logprobs, &r->client.api, &tokens, WHOLE_BYTES_MAX);
+}
+
 /* Resets the request as if it had just come, but for its seed: every attempt generates alike. */
 static void forget(struct request *r)
 {
@@ -85,13 +98,11 @@ static void forget(struct request *r)
     r->client.ids_lost = false;
     buf_fini(&r->client.answer);
     buf_init(&r->client.answer, WHOLE_BYTES_MAX);
+    if (takes_ids(r)) buf_str(&r->client.answer, r->client.echo); /* others echo themselves */
     r->client.usage = (struct usage){ 0 };
+    reset_logprobs(r);
+    r->client.logprob_sum = 0;
     if (!r->client.began) r->client.first_us = 0;
-}
-
-static bool takes_ids(const struct request *r)
-{
-    return engine_traits[r->client.target.kind].takes_ids;
 }
 
 int leg_begin(struct request *r)
@@ -153,6 +164,12 @@ static uint32_t leg_tokens(struct request *r)
     return c->leg_slice > 0 ? c->leg_slice : most;
 }
 
+/* Returns true if the output is one of several, of which the likeliest are sent. */
+static bool picks_best(const struct request *r)
+{
+    return r->client.api.best_of > r->client.api.n;
+}
+
 int leg_body(struct request *r, struct buf *out)
 {
     const struct target *t = &r->client.target;
@@ -168,6 +185,10 @@ int leg_body(struct request *r, struct buf *out)
         .id_count = (uint32_t)r->client.ids.count,
         .prompt_tokens = r->client.prompt_tokens,
         .sampling = r->client.api.sampling,
+        .logit_bias = r->client.api.logit_bias,
+        .bias_count = r->client.api.bias_count,
+        .logprobs = r->client.api.logprobs || picks_best(r),
+        .top_logprobs = r->client.api.top_logprobs,
         .grammar = r->client.api.grammar,
         .max_tokens = most,
         .min_tokens = r->client.api.min_tokens,
@@ -190,6 +211,7 @@ int leg_body(struct request *r, struct buf *out)
         .kv_key = str_from(ticket.key),
         .kv_tls = t->kv_tls,
     };
+    r->client.logprobs.tokens.vocab = r->client.bundle->bundle.vocab;
     return generate_encode(&g, out);
 }
 
@@ -285,12 +307,32 @@ static void attempt_done(struct request *r)
     r->client.outcome.ok = r->client.finish == FINISH_STOP || r->client.finish == FINISH_LENGTH;
     r->client.outcome.cut = r->client.finish == FINISH_LENGTH;
     if (r->client.first_us == 0)
-        request_tokens(r, 0); /* an output without text has its end as TTFT */
+        request_tokens(r, 0);        /* an output without text has its end as TTFT */
+    if (r->client.fan) fan_go_on(r); /* an output without a token */
     if (r->client.x) {
         answer_finish(r);
     } else {
         request_over(r);
     }
+}
+
+/* Keeps the log-probabilities of a frame; *ret are those to stream with its text. -EPROTO: the engine did
+ * not send what was asked for. */
+static int take_logprobs(struct request *r, const struct generate_frame *frame, struct str *ret)
+{
+    struct openai_logprobs *l = &r->client.logprobs;
+    if (frame->id_count == 0) return 0;
+    if (picks_best(r)) {
+        if (frame->logprob_count < frame->id_count) return -EPROTO;
+        const uint32_t stride = frame->logprob_count / frame->id_count;
+        for (uint32_t i = 0; i < frame->id_count; i++)
+            r->client.logprob_sum += (double)frame->logprobs[i * stride].value;
+    }
+    if (!l->wanted) return 0;
+    int rc = openai_logprobs_add(l, frame->logprobs, frame->logprob_count, frame->id_count);
+    if (rc < 0 || !r->client.api.stream) return rc;
+    *ret = openai_logprobs_take(l);
+    return l->json.rc;
 }
 
 static int on_frame(void *arg, struct str line)
@@ -312,8 +354,12 @@ static int on_frame(void *arg, struct str line)
         r->client.finish = FINISH_REFUSED;
         return 0;
     }
+    struct str logprobs = { 0 };
+    rc = take_logprobs(r, &frame, &logprobs);
+    if (rc < 0) return rc;
     leg_frame(r, &frame);
-    if (frame.text.len > 0) answer_text(r, frame.text);
+    if (frame.id_count > 0 && r->client.fan) fan_go_on(r);
+    if (frame.text.len > 0 || logprobs.len > 0) answer_text(r, frame.text, logprobs);
     if (frame.finish != FINISH_NONE) r->client.finish = frame.finish;
     if (frame.error.len > 0) {
         openai_error_set(&r->client.problem, 0, OPENAI_UPSTREAM, NULL, STR_FMT,
@@ -336,7 +382,8 @@ static int on_event(void *arg, struct str data)
     if (delta.has_text) {
         request_tokens(r, 1);
         r->client.usage.generated_tokens += !delta.has_usage;
-        answer_text(r, buf_view(&text));
+        answer_text(r, buf_view(&text),
+                    r->client.api.logprobs ? delta.logprobs : (struct str){ 0 });
     } else if (delta.finish != FINISH_NONE) {
         request_tokens(r, 0); /* the end token has no text, but took its time */
     }
@@ -554,6 +601,20 @@ static void refuse_grammar(struct request *r)
     request_over(r);
 }
 
+/* Refuses a request for several outputs, which engines of other kinds would have to be asked for in their
+ * own way. */
+static void refuse_outputs(struct request *r)
+{
+    struct client_stream *c = &r->client;
+    openai_error_set(
+        &c->problem, 0, OPENAI_UNSUPPORTED, c->api.best_of > 1 ? "n" : "prompt",
+        "Several outputs of one request are not served by the engine of this model, %s: "
+        "send a request for each.",
+        engine_traits[c->target.kind].about);
+    answer_problem(r, 1);
+    request_over(r);
+}
+
 static struct str path_of(const struct client_stream *c)
 {
     if (engine_traits[c->target.kind].takes_ids) return STR("/internal/generate");
@@ -609,6 +670,8 @@ void upstream_start(struct request *r)
         attempt_done(r);
     } else if (!ours && r->is_question) { /* the engine would get the client's own request */
         request_over(r);
+    } else if (!ours && r->client.fan) {
+        refuse_outputs(r);
     } else if (!ours) {
         rc = forward_body(r, body);
         if (rc == 0)

@@ -45,5 +45,6 @@ struct grammar;
 /* Compiles a description. -EINVAL: it is wrong or describes nothing; -ENOTSUP: it asks for what is not
  * supported; -E2BIG: beyond a bound; -ENOMEM. err says which and where. */
 int grammar_compile(const struct grammar_spec *spec, struct grammar **ret, struct err *err);
+struct grammar *grammar_ref(struct grammar *g); /* one more owner; returns g */
 void grammar_free(struct grammar *g);
 CLEANUP_FREEP(grammar, struct grammar)

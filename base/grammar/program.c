@@ -28,9 +28,16 @@ struct layout {
     uint32_t depth;
 };
 
+struct grammar *grammar_ref(struct grammar *g)
+{
+    __atomic_fetch_add(&g->more_owners, 1, __ATOMIC_RELAXED);
+    return g;
+}
+
 void grammar_free(struct grammar *g)
 {
     if (!g) return;
+    if (__atomic_fetch_sub(&g->more_owners, 1, __ATOMIC_ACQ_REL) > 0) return;
     free(g->rule);
     free(g->first);
     free(g->is_end);

@@ -26,6 +26,7 @@ struct program_rule {
 };
 
 struct grammar {
+    uint32_t more_owners; /* beside the first: grammar_ref */
     struct program_rule *rule;
     uint32_t rule_count;
     uint32_t *first; /* edges of state s: edge[first[s]] up to first[s + 1] */

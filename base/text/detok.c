@@ -77,6 +77,11 @@ static bool is_silent(const struct vocab *v, uint32_t id)
     return type == TOKEN_CONTROL || type == TOKEN_UNKNOWN || type == TOKEN_UNUSED;
 }
 
+struct str detok_heard(const struct vocab *v, uint32_t id)
+{
+    return is_silent(v, id) ? (struct str){ 0 } : vocab_bytes(v, id);
+}
+
 int detok_push(struct detok *d, uint32_t id, struct buf *out)
 {
     struct str bytes = vocab_bytes(d->vocab, id);

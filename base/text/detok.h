@@ -25,6 +25,9 @@ struct detok {
 
 void detok_init(struct detok *d, const struct vocab *v, bool skip_control);
 
+/* Returns the bytes that a token adds to a text; none for a control token. */
+struct str detok_heard(const struct vocab *v, uint32_t id);
+
 /* Appends the complete characters to `out`; an id outside the vocab writes nothing. Returns out->rc. */
 int detok_push(struct detok *d, uint32_t id, struct buf *out);
 int detok_flush(struct detok *d, struct buf *out); /* at the end: held bytes become U+FFFD */

@@ -26,8 +26,9 @@ static struct str special_text(const struct vocab *v, uint32_t id)
     return id == VOCAB_NONE ? (struct str){ 0 } : vocab_text(v, id);
 }
 
-int encode_chat(const struct encode_model *m, const struct encode_chat *chat, size_t ids_max,
-                struct ids *out, struct err *err)
+/* Renders the chat by the model's template. */
+static int render(const struct encode_model *m, const struct encode_chat *chat,
+                  struct chat_output *page, struct err *err)
 {
     if (!m->chat_template)
         return err_set(err, -EPROTO,
@@ -45,8 +46,15 @@ int encode_chat(const struct encode_model *m, const struct encode_chat *chat, si
         .scratch = chat->scratch,
     };
     const struct chat_limits limits = { .steps_max = chat->steps_max };
+    return chat_template_render(m->chat_template, &in, &limits, page, err);
+}
+
+int encode_chat(const struct encode_model *m, const struct encode_chat *chat, size_t ids_max,
+                struct ids *out, struct err *err)
+{
+    const struct vocab *v = m->vocab;
     CLEANUP(chat_output_fini) struct chat_output page = { 0 };
-    int rc = chat_template_render(m->chat_template, &in, &limits, &page, err);
+    int rc = render(m, chat, &page, err);
     if (rc < 0) return rc;
     if (cannot_fit(m, page.text.len, ids_max)) return too_many(ids_max, err);
     out->max = ids_max;
@@ -117,6 +125,15 @@ static int read_shared(struct json_reader *r, struct token_ask *ask)
     return 0;
 }
 
+static int read_template(struct json_reader *r, struct token_ask *ask)
+{
+    if (json_key_is(r, "messages")) return json_raw_value(r, &ask->chat.messages);
+    if (json_key_is(r, "tools")) return json_raw_value(r, &ask->chat.tools);
+    if (json_key_is(r, "chat_template_kwargs")) return json_raw_value(r, &ask->chat.kwargs);
+    if (json_key_is(r, "add_generation_prompt")) return read_bool(r, &ask->chat.generation_prompt);
+    return read_shared(r, ask);
+}
+
 static int read_tokenize(struct json_reader *r, struct token_ask *ask)
 {
     if (json_key_is(r, "prompt") || json_key_is(r, "content")) {
@@ -135,6 +152,8 @@ static int check(const struct token_ask *ask, bool has_ids, struct err *err)
 {
     if (ask->kind == TOKEN_ASK_DETOKENIZE)
         return has_ids ? 0 : err_set(err, -EINVAL, "tokens: missing");
+    if (ask->kind == TOKEN_ASK_TEMPLATE)
+        return ask->chat.messages.data ? 0 : err_set(err, -EINVAL, "messages: missing");
     if (!ask->has_prompt == !ask->chat.messages.data)
         return err_set(err, -EINVAL, "give either prompt or messages");
     return 0;
@@ -157,7 +176,9 @@ int token_ask_read(enum token_ask_kind kind, struct str body, struct token_ask *
             if (rc < 0) return rc;
             continue;
         }
-        rc = kind == TOKEN_ASK_TOKENIZE ? read_tokenize(&r, ret) : read_shared(&r, ret);
+        rc = kind == TOKEN_ASK_TOKENIZE   ? read_tokenize(&r, ret)
+             : kind == TOKEN_ASK_TEMPLATE ? read_template(&r, ret)
+                                          : read_shared(&r, ret);
         if (rc == -ENOMEM || rc == -E2BIG)
             return err_set(err, -ENOMEM, "no memory for the request");
         if (rc < 0) return json_fail(&r, err, "the request");
@@ -196,6 +217,20 @@ static int tokenize(const struct token_ask *ask, const struct encode_model *m, u
     return out->rc;
 }
 
+static int apply_template(const struct token_ask *ask, const struct encode_model *m,
+                          struct buf *out, struct err *err)
+{
+    CLEANUP(chat_output_fini) struct chat_output page = { 0 };
+    int rc = render(m, &ask->chat, &page, err);
+    if (rc < 0) return rc;
+    struct json_writer w;
+    json_writer_init(&w, out);
+    json_object(&w);
+    json_kv_str(&w, "prompt", buf_view(&page.text));
+    json_object_end(&w);
+    return out->rc;
+}
+
 static int detokenize(const struct token_ask *ask, const struct encode_model *m, struct buf *out,
                       struct err *err)
 {
@@ -219,7 +254,8 @@ static int detokenize(const struct token_ask *ask, const struct encode_model *m,
 int token_ask_answer(const struct token_ask *ask, const struct encode_model *m, uint32_t context,
                      struct buf *out, struct err *err)
 {
-    int rc = ask->kind == TOKEN_ASK_TOKENIZE ? tokenize(ask, m, context, out, err)
-                                             : detokenize(ask, m, out, err);
+    int rc = ask->kind == TOKEN_ASK_TOKENIZE   ? tokenize(ask, m, context, out, err)
+             : ask->kind == TOKEN_ASK_TEMPLATE ? apply_template(ask, m, out, err)
+                                               : detokenize(ask, m, out, err);
     return rc == -ENOMEM ? err_set(err, rc, "no memory for the reply") : rc;
 }

@@ -41,7 +41,7 @@ int encode_text(const struct encode_model *m, struct str text, bool special, siz
 int encode_ids(const struct encode_model *m, const uint32_t *ids, size_t count, size_t ids_max,
                struct ids *out, struct err *err);
 
-/* The functions below serve /tokenize and /detokenize in router and engine alike.
+/* The functions below serve /tokenize, /detokenize and /apply-template in router and engine alike.
  *
  * Threads: any; a body above TEXT_INLINE_BYTES is work for a text worker
  * Bounds:  TOKEN_ASK_IDS_MAX ids either way, TOKEN_ASK_TEXT_BYTES_MAX bytes of text that ids decode to
@@ -50,12 +50,14 @@ int encode_ids(const struct encode_model *m, const uint32_t *ids, size_t count, 
  *     /tokenize    {"prompt": text, "add_special_tokens": true} or {"messages": [..], "tools": [..],
  *                  "add_generation_prompt": true}     -> {"count", "max_model_len", "tokens": [..]}
  *     /detokenize  {"tokens": [..]}                   -> {"prompt": text}
+ *     /apply-template  {"messages": [..], "tools": [..], "chat_template_kwargs": {..},
+ *                  "add_generation_prompt": true}     -> {"prompt": text}
  */
 
 #define TOKEN_ASK_IDS_MAX (1u << 17)
 #define TOKEN_ASK_TEXT_BYTES_MAX ((size_t)4 << 20)
 
-enum token_ask_kind { TOKEN_ASK_TOKENIZE, TOKEN_ASK_DETOKENIZE };
+enum token_ask_kind { TOKEN_ASK_TOKENIZE, TOKEN_ASK_DETOKENIZE, TOKEN_ASK_TEMPLATE };
 
 struct token_ask {
     enum token_ask_kind kind;

@@ -647,6 +647,13 @@ size_t vocab_ends(const struct vocab *v, const uint32_t **ret)
     return v->end_count;
 }
 
+bool vocab_is_end(const struct vocab *v, uint32_t id)
+{
+    for (size_t i = 0; i < v->end_count; i++)
+        if (v->ends[i] == id) return true;
+    return false;
+}
+
 size_t vocab_before(const struct vocab *v, const uint32_t **ret)
 {
     *ret = v->frame_before;

@@ -131,6 +131,9 @@ struct str vocab_pre(const struct vocab *v);
 /* Returns the ids that end an output, each once: eos, eot, and the further ones. */
 size_t vocab_ends(const struct vocab *v, const uint32_t **ret);
 
+/* Returns true if the token ends an output. */
+bool vocab_is_end(const struct vocab *v, uint32_t id);
+
 /* Return the ids that go before and behind a raw prompt. */
 size_t vocab_before(const struct vocab *v, const uint32_t **ret);
 size_t vocab_after(const struct vocab *v, const uint32_t **ret);

@@ -12,6 +12,7 @@
 #include "base/wire/field.h"
 
 #include "base/core/block_key.h"
+#include "base/wire/sampling.h"
 
 #include <math.h>
 
@@ -266,10 +267,12 @@ static const char token_digits[64] =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 #define TOKEN_CHAR_BITS 6
+#define VALUE_FLOAT_CHARS 6 /* of 32 bits; the first four of the 36 are zero */
+#define FIELD_VALUE_CHARS (FIELD_TOKEN_CHARS + VALUE_FLOAT_CHARS)
 
 /* One more than the value of a digit; 0 for other characters. */
 // clang-format off
-static const uint8_t token_value[256] = {
+static const uint8_t digit_value[256] = {
     ['A'] = 1, ['B'] = 2, ['C'] = 3, ['D'] = 4, ['E'] = 5, ['F'] = 6, ['G'] = 7, ['H'] = 8,
     ['I'] = 9, ['J'] = 10, ['K'] = 11, ['L'] = 12, ['M'] = 13, ['N'] = 14, ['O'] = 15, ['P'] = 16,
     ['Q'] = 17, ['R'] = 18, ['S'] = 19, ['T'] = 20, ['U'] = 21, ['V'] = 22, ['W'] = 23, ['X'] = 24,
@@ -286,8 +289,8 @@ bool field_tokens(struct str chars, uint32_t *ret)
     const unsigned char *from = (const unsigned char *)chars.data;
     unsigned bad = 0;
     for (size_t i = 0; i < chars.len / FIELD_TOKEN_CHARS; i++, from += FIELD_TOKEN_CHARS) {
-        unsigned a = token_value[from[0]] - 1u, b = token_value[from[1]] - 1u;
-        unsigned c = token_value[from[2]] - 1u, e = token_value[from[3]] - 1u;
+        unsigned a = digit_value[from[0]] - 1u, b = digit_value[from[1]] - 1u;
+        unsigned c = digit_value[from[2]] - 1u, e = digit_value[from[3]] - 1u;
         bad |= a | b | c | e;
         ret[i] = a << 3 * TOKEN_CHAR_BITS | b << 2 * TOKEN_CHAR_BITS | c << TOKEN_CHAR_BITS | e;
     }
@@ -308,6 +311,42 @@ static int decode_tokens(struct decode *d, const struct field *f, char *ret)
     if (!field_tokens(d->r->raw, ids))
         return err_set(d->err, -EINVAL, "%s: holds what is no token id", f->name);
     memcpy(ret + f->offset, &ids, sizeof ids);
+    memcpy(ret + f->count_offset, &narrow, sizeof narrow);
+    return 0;
+}
+
+/* Reads ten characters; false if they are no id and finite float. */
+static bool read_value(const unsigned char *from, struct token_value *ret)
+{
+    uint64_t all = 0;
+    for (int c = 0; c < FIELD_VALUE_CHARS; c++) {
+        unsigned digit = digit_value[from[c]] - 1u;
+        if (digit > 63) return false;
+        all = all << TOKEN_CHAR_BITS | digit;
+    }
+    const uint64_t bits = all & (((uint64_t)1 << VALUE_FLOAT_CHARS * TOKEN_CHAR_BITS) - 1);
+    const uint32_t narrow = (uint32_t)bits;
+    memcpy(&ret->value, &narrow, sizeof narrow);
+    ret->id = (uint32_t)(all >> VALUE_FLOAT_CHARS * TOKEN_CHAR_BITS);
+    return bits <= UINT32_MAX && isfinite(ret->value);
+}
+
+static int decode_values(struct decode *d, const struct field *f, char *ret)
+{
+    if (d->r->token != JSON_STRING) return refuse(d, f, -EINVAL, "a string of token values");
+    const struct str raw = d->r->raw;
+    const size_t count = raw.len / FIELD_VALUE_CHARS;
+    if (raw.len % FIELD_VALUE_CHARS != 0)
+        return err_set(d->err, -EINVAL, "%s: %zu characters are no values", f->name, raw.len);
+    if ((double)count > f->max)
+        return err_set(d->err, -EINVAL, "%s: more than %.15g items", f->name, f->max);
+    struct token_value *values = arena_array(d->arena, count, sizeof *values);
+    if (!values) return refuse(d, f, -ENOMEM, "");
+    for (size_t i = 0; i < count; i++)
+        if (!read_value((const unsigned char *)raw.data + i * FIELD_VALUE_CHARS, &values[i]))
+            return err_set(d->err, -EINVAL, "%s: item %zu is no id and number", f->name, i);
+    const uint32_t narrow = (uint32_t)count;
+    memcpy(ret + f->offset, &values, sizeof values);
     memcpy(ret + f->count_offset, &narrow, sizeof narrow);
     return 0;
 }
@@ -536,6 +575,30 @@ static void encode_array(const struct field *f, const char *in, struct json_writ
     json_array_end(w);
 }
 
+static void encode_values(const struct field *f, const char *in, struct json_writer *w)
+{
+    uint32_t count = load_u32(in + f->count_offset);
+    struct buf *out = w->out;
+    const struct token_value *values;
+    memcpy(&values, in + f->offset, sizeof values);
+    if (count == 0) return;
+    json_key(w, f->name);
+    json_put_raw(w, STR("\""));
+    if (buf_reserve(out, (size_t)count * FIELD_VALUE_CHARS + 1) < 0) return;
+    char *to = out->data + out->len;
+    for (uint32_t i = 0; i < count; i++, to += FIELD_VALUE_CHARS) {
+        uint32_t bits;
+        must(values[i].id < 1u << FIELD_TOKEN_CHARS * TOKEN_CHAR_BITS);
+        memcpy(&bits, &values[i].value, sizeof bits);
+        for (int c = 0; c < FIELD_TOKEN_CHARS; c++)
+            to[c] = token_digits[values[i].id >> (3 - c) * TOKEN_CHAR_BITS & 63];
+        for (int c = 0; c < VALUE_FLOAT_CHARS; c++)
+            to[FIELD_TOKEN_CHARS + c] = token_digits[bits >> (5 - c) * TOKEN_CHAR_BITS & 63];
+    }
+    out->len += (size_t)count * FIELD_VALUE_CHARS;
+    buf_byte(out, '"');
+}
+
 static void encode_counts(const struct field *f, const char *in, struct json_writer *w)
 {
     json_key(w, f->name);
@@ -580,6 +643,7 @@ static const struct kind kinds[FIELD_TYPE_COUNT] = {
     [FIELD_STRS]    = { decode_array,   encode_array,   decode_str_item,    encode_str_item,    sizeof(struct str) },
     [FIELD_IDS]     = { decode_array,   encode_array,   decode_id_item,     encode_id_item,     sizeof(uint32_t) },
     [FIELD_TOKENS]  = { decode_tokens,  encode_tokens,  NULL, NULL, sizeof(uint32_t) },
+    [FIELD_VALUES]  = { decode_values,  encode_values,  NULL, NULL, sizeof(struct token_value) },
     [FIELD_COUNTS]  = { decode_counts,  encode_counts,  NULL, NULL, 0 },
     [FIELD_KEYS]    = { decode_array,   encode_array,   decode_key_item,    encode_key_item,    sizeof(struct block_key) },
 };

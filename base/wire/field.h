@@ -27,13 +27,15 @@ enum field_type {
     FIELD_STR,     /* struct str; no NUL inside, unless the row allows it */
     FIELD_ENUM,    /* an enum, by its name */
     FIELD_OBJECT,  /* nested struct */
-    FIELD_LIST,    /* array of structs: pointer and uint32_t count, as in the next four types */
+    FIELD_LIST,    /* array of structs: pointer and uint32_t count, as in the next types */
     FIELD_STRS,    /* array of struct str */
     FIELD_IDS,     /* array of uint32_t */
     FIELD_TOKENS,  /* array of uint32_t below 2^24, as a string of four base64 characters each:
                       takes a tenth of the work of decimal digits */
-    FIELD_KEYS,    /* array of struct block_key, hexadecimal */
-    FIELD_COUNTS,  /* exactly `max` floats in the struct itself, whole numbers up to 2^24 */
+    FIELD_VALUES, /* array of struct token_value, as a string of ten base64 characters each: four of the
+                      id, below 2^24, six of the float's bits */
+    FIELD_KEYS,   /* array of struct block_key, hexadecimal */
+    FIELD_COUNTS, /* exactly `max` floats in the struct itself, whole numbers up to 2^24 */
     FIELD_TYPE_COUNT
 };
 

@@ -60,16 +60,35 @@ static const struct field request_rows[] = {
 };
 static const struct field_set request_set = FIELD_SET(struct generate_request, request_rows);
 
+#define GRAMMAR_ROWS                                                            \
+    FIELD_AS("grammar_kind", struct generate_request, grammar.kind, FIELD_ENUM, \
+             .names = grammar_kind_names, .max = GRAMMAR_KIND_COUNT),           \
+        FIELD_AS("grammar", struct generate_request, grammar.text, FIELD_STR,   \
+                 .max = GRAMMAR_TEXT_BYTES_MAX, .nul = true)
+
 static const struct field grammar_request_rows[] = {
     FIELD_AS("v", struct generate_request, id, FIELD_VERSION, .max = GENERATE_GRAMMAR_VERSION),
     REQUEST_ROWS,
-    FIELD_AS("grammar_kind", struct generate_request, grammar.kind, FIELD_ENUM,
-             .names = grammar_kind_names, .max = GRAMMAR_KIND_COUNT),
-    FIELD_AS("grammar", struct generate_request, grammar.text, FIELD_STR,
-             .max = GRAMMAR_TEXT_BYTES_MAX, .nul = true),
+    GRAMMAR_ROWS,
 };
 static const struct field_set grammar_request_set =
     FIELD_SET(struct generate_request, grammar_request_rows);
+
+static const struct field values_request_rows[] = {
+    FIELD_AS("v", struct generate_request, id, FIELD_VERSION, .max = GENERATE_VALUES_VERSION),
+    REQUEST_ROWS,
+    GRAMMAR_ROWS,
+    FIELD(struct generate_request, logprobs, FIELD_BOOL),
+    FIELD_ARRAY("logit_bias", struct generate_request, logit_bias, bias_count, FIELD_VALUES,
+                GENERATE_BIASES_MAX),
+    FIELD(struct generate_request, top_logprobs, FIELD_U32, .max = GENERATE_LOGPROBS_MAX),
+};
+static const struct field_set values_request_set =
+    FIELD_SET(struct generate_request, values_request_rows);
+
+/* Rows by version, the oldest first: a call is written in the first one that has all it needs. */
+static const struct field_set *const request_sets[] = { &request_set, &grammar_request_set,
+                                                        &values_request_set };
 
 static const struct field usage_rows[] = {
     FIELD_AS("prompt", struct usage, prompt_tokens, FIELD_U32),
@@ -81,6 +100,8 @@ static const struct field_set usage_set = FIELD_SET(struct usage, usage_rows);
 static const struct field frame_rows[] = {
     FIELD_ARRAY("ids", struct generate_frame, ids, id_count, FIELD_TOKENS, GENERATE_FRAME_IDS_MAX),
     FIELD(struct generate_frame, text, FIELD_STR, .max = GENERATE_FRAME_BYTES_MAX, .nul = true),
+    FIELD_ARRAY("logprobs", struct generate_frame, logprobs, logprob_count, FIELD_VALUES,
+                GENERATE_FRAME_VALUES_MAX),
     FIELD(struct generate_frame, finish, FIELD_ENUM, .names = finish_names, .max = FINISH_COUNT),
     FIELD(struct generate_frame, usage, FIELD_OBJECT, .of = &usage_set,
           .present_offset = offsetof(struct generate_frame, has_usage)),
@@ -90,21 +111,21 @@ static const struct field_set frame_set = FIELD_SET(struct generate_frame, frame
 
 int generate_encode(const struct generate_request *req, struct buf *out)
 {
-    bool has_grammar = req->grammar.kind != GRAMMAR_NONE;
-    return fields_encode(has_grammar ? &grammar_request_set : &request_set, req, out);
+    uint32_t version = req->grammar.kind != GRAMMAR_NONE;
+    if (req->logprobs || req->bias_count > 0) version = 2;
+    return fields_encode(request_sets[version], req, out);
 }
 
 int generate_decode(struct str text, struct arena *arena, struct generate_request *ret,
                     struct err *err)
 {
     struct generate_request req;
-    int rc = fields_decode(&request_set, text, arena, &req, "generate", err);
-    if (rc == -EPROTO) {
-        struct err other = { "" };
-        rc = fields_decode(&grammar_request_set, text, arena, &req, "generate", &other);
-        if (rc < 0 && rc != -EPROTO) return err_set(err, rc, "%s", other.text);
-    }
+    int rc = -EPROTO;
+    for (size_t i = 0; i < COUNT_OF(request_sets) && rc == -EPROTO; i++)
+        rc = fields_decode(request_sets[i], text, arena, &req, "generate", err);
     if (rc < 0) return rc;
+    if (req.top_logprobs > 0 && !req.logprobs)
+        return err_set(err, -EINVAL, "generate: top_logprobs needs logprobs");
     if (req.grammar.kind == GRAMMAR_NONE && req.grammar.text.len > 0)
         return err_set(err, -EINVAL, "generate: a grammar needs its grammar_kind");
     if (req.prompt_tokens > req.id_count)

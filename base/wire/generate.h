@@ -21,6 +21,7 @@
 
 #define GENERATE_VERSION 2         /* of the call: version 1 wrote the ids in decimal digits */
 #define GENERATE_GRAMMAR_VERSION 3 /* with a grammar: an engine that knows none refuses the call */
+#define GENERATE_VALUES_VERSION 4 /* with logprobs or logit_bias, and perhaps a grammar; likewise */
 #define GENERATE_IDS_MAX (1u << 20)
 #define GENERATE_STOP_MAX 16
 #define GENERATE_STOP_BYTES_MAX 256
@@ -30,6 +31,9 @@
 #define GENERATE_RANK_MAX 1e18         /* largest magnitude of a rank */
 #define GENERATE_FRAME_IDS_MAX 4096    /* new tokens in one frame */
 #define GENERATE_FRAME_BYTES_MAX 65536 /* of one line: bound of the reader */
+#define GENERATE_BIASES_MAX 512        /* tokens in logit_bias */
+#define GENERATE_LOGPROBS_MAX 20       /* alternatives of a token */
+#define GENERATE_FRAME_VALUES_MAX 4096 /* log-probabilities in one frame */
 
 /* An engine that makes progress but has nothing else to send writes an empty line every beat, as its
  * heartbeat. It announces the interval in milliseconds in this header of its response; without the
@@ -47,9 +51,13 @@ struct generate_request {
     uint32_t id_count;
     uint32_t prompt_tokens; /* 1..id_count; the ids behind them were generated before */
     struct sampling sampling;
-    struct grammar_spec grammar; /* of the whole output; GRAMMAR_NONE: none */
-    uint32_t max_tokens;         /* still to generate; at least 1 */
-    uint32_t min_tokens;         /* of the whole output, before it may end */
+    struct grammar_spec grammar;          /* of the whole output; GRAMMAR_NONE: none */
+    const struct token_value *logit_bias; /* added to the logits, before penalties */
+    uint32_t bias_count;
+    bool logprobs;         /* frames bring them */
+    uint32_t top_logprobs; /* of the likeliest tokens, beside the chosen one; needs logprobs */
+    uint32_t max_tokens;   /* still to generate; at least 1 */
+    uint32_t min_tokens;   /* of the whole output, before it may end */
     const struct str *stop;
     uint32_t stop_count;
     bool ignore_eos;
@@ -79,6 +87,11 @@ struct generate_frame {
     const uint32_t *ids; /* new tokens */
     uint32_t id_count;
     struct str text; /* their text; lags the ids where a character is not complete yet */
+    /* With logprobs: for each id 1 + top_logprobs values, its own first, then those of the likeliest tokens,
+     * best first, filled up with LOGPROB_NONE. Of the model's own distribution, before any sampling
+     * parameter, mask or bias. */
+    const struct token_value *logprobs;
+    uint32_t logprob_count;
     enum finish finish;
     bool has_usage; /* on the first frame (cached_tokens is known) and on the last */
     struct usage usage;

@@ -8,7 +8,7 @@
  *               JSON_DEPTH_MAX for all JSON (kwargs, schemas of tools, metadata); more is -EINVAL
  *               with a sentence that names the key and the bound
  *           (4) unknown keys are ignored, as OpenAI does. Known keys that are not served but would
- *               change the output (n, logprobs ...) are refused by name
+ *               change the output (suffix, audio ...) are refused by name
  *           (5) a grammar may be asked for in OpenAI's way (response_format) and in vLLM's, SGLang's
  *               and llama.cpp's own; one in a request. It is not compiled here
  */
@@ -28,12 +28,23 @@
 #define OPENAI_PARTS_MAX 1024 /* of one message's content */
 #define OPENAI_TOOLS_MAX 512
 #define OPENAI_PROMPT_IDS_MAX (1u << 20)
-#define OPENAI_TOKENS_MAX INT32_MAX /* of max_tokens; the context bounds it further, later */
+#define OPENAI_TOKENS_MAX INT32_MAX      /* of max_tokens; the context bounds it further, later */
+#define OPENAI_CHOICES_MAX 64            /* outputs generated for one request */
+#define OPENAI_BIASES_MAX 512            /* tokens in logit_bias */
+#define OPENAI_BIAS_MAX 100              /* of one, either way */
+#define OPENAI_TOP_LOGPROBS_MAX 20       /* of a chat; as OpenAI's */
+#define OPENAI_COMPLETION_LOGPROBS_MAX 5 /* of a completion; as OpenAI's */
 #define OPENAI_COMPLETION_TOKENS 16 /* max_tokens of /v1/completions when absent, as OpenAI's */
 
 enum openai_surface {
     OPENAI_CHAT,       /* /v1/chat/completions */
     OPENAI_COMPLETION, /* /v1/completions */
+};
+
+struct openai_prompt {
+    struct str text;
+    const uint32_t *ids; /* NULL: it is a text */
+    uint32_t id_count;
 };
 
 struct openai_request {
@@ -51,16 +62,26 @@ struct openai_request {
      * or "developer". They point into `messages`, still escaped; data NULL: there is none. */
     struct str last_text, last_answer, last_system;
 
-    /* completion: text, or ids when prompt_ids is not NULL */
+    /* completion: the prompts, and the one that this request is about (the first, after parsing): text,
+     * or ids when prompt_ids is not NULL */
+    const struct openai_prompt *prompts;
+    uint32_t prompt_count; /* at least 1, also for a chat */
     struct str prompt;
     const uint32_t *prompt_ids;
     uint32_t prompt_id_count;
+    uint32_t n;       /* outputs for each prompt, at least 1 */
+    uint32_t best_of; /* generated for each prompt, of which the n likeliest are sent; at least n */
+    bool echo;        /* the output begins with the prompt */
 
     struct grammar_spec grammar;
     const char *grammar_key; /* of the body that asks for it; NULL: none */
 
     struct sampling sampling;
-    uint32_t max_tokens; /* 0: absent (chat only), as far as the context reaches */
+    const struct token_value *logit_bias; /* each id once; not checked against a vocabulary */
+    uint32_t bias_count;
+    bool logprobs;         /* of each token of the output */
+    uint32_t top_logprobs; /* the likeliest tokens beside it */
+    uint32_t max_tokens;   /* 0: absent (chat only), as far as the context reaches */
     uint32_t min_tokens;
     const struct str *stop;
     uint32_t stop_count;
@@ -115,3 +136,13 @@ int openai_error_render(const struct openai_error *e, struct buf *out);
  * full: in both cases `e` is complete. *ret is written only on success. */
 int openai_parse(enum openai_surface surface, struct str body, struct arena *arena,
                  struct openai_request *ret, struct openai_error *e);
+
+/* Makes `q` about one of its prompts. */
+void openai_prompt_select(struct openai_request *q, uint32_t index);
+
+/* Returns the outputs that are generated for a request. The output at `at` is for the prompt at / best_of;
+ * its seed is the request's and at % best_of, so that the first is that of a request for one. */
+static inline uint32_t openai_outputs(const struct openai_request *q)
+{
+    return q->best_of * q->prompt_count;
+}

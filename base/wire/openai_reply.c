@@ -55,66 +55,87 @@ static void put_head(struct json_writer *w, const struct openai_reply *r, bool c
         json_put_null(w);
 }
 
-/* Writes everything up to the content of choice 0, the only one. */
-static void open_choice(struct json_writer *w, const struct openai_reply *r, bool chunk)
+/* Writes everything before the first choice. */
+static void open_choices(struct json_writer *w, const struct openai_reply *r, bool chunk)
 {
     put_head(w, r, chunk);
     json_key(w, "choices");
     json_array(w);
-    json_object(w);
-    json_kv_u64(w, "index", 0);
 }
 
-static void close_choice(struct json_writer *w, enum finish finish)
+/* Writes everything up to the content of a choice. */
+static void open_choice(struct json_writer *w, uint32_t index)
+{
+    json_object(w);
+    json_kv_u64(w, "index", index);
+}
+
+static void close_choice(struct json_writer *w, struct str logprobs, enum finish finish)
 {
     json_key(w, "logprobs");
-    json_put_null(w);
+    if (logprobs.len)
+        json_put_raw(w, logprobs);
+    else
+        json_put_null(w);
     json_kv_text(w, "finish_reason", openai_finish_name(finish));
     json_object_end(w);
-    json_array_end(w);
 }
 
-int openai_reply_whole(const struct openai_reply *r, struct str text, enum finish finish,
-                       const struct usage *usage, struct buf *out)
+static void put_whole_choice(struct json_writer *w, const struct openai_reply *r, uint32_t index,
+                             const struct openai_choice *choice)
+{
+    open_choice(w, index);
+    if (r->surface == OPENAI_CHAT) {
+        json_key(w, "message");
+        json_object(w);
+        json_kv_text(w, "role", "assistant");
+        json_kv_str(w, "content", choice->text);
+        json_kv_text(w, "refusal", NULL);
+        json_object_end(w);
+    } else {
+        json_kv_str(w, "text", choice->text);
+    }
+    close_choice(w, choice->logprobs, choice->finish);
+}
+
+int openai_reply_whole(const struct openai_reply *r, const struct openai_choice *choice,
+                       uint32_t count, const struct usage *usage, struct buf *out)
 {
     struct json_writer w;
-    buf_reserve(out, text.len + FORM_BYTES);
+    size_t bytes = FORM_BYTES;
+    for (uint32_t i = 0; i < count; i++)
+        bytes += choice[i].text.len + choice[i].logprobs.len;
+    buf_reserve(out, bytes);
     json_writer_init(&w, out);
-    open_choice(&w, r, false);
-    if (r->surface == OPENAI_CHAT) {
-        json_key(&w, "message");
-        json_object(&w);
-        json_kv_text(&w, "role", "assistant");
-        json_kv_str(&w, "content", text);
-        json_kv_text(&w, "refusal", NULL);
-        json_object_end(&w);
-    } else {
-        json_kv_str(&w, "text", text);
-    }
-    close_choice(&w, finish);
+    open_choices(&w, r, false);
+    for (uint32_t i = 0; i < count; i++)
+        put_whole_choice(&w, r, i, &choice[i]);
+    json_array_end(&w);
     put_usage(&w, usage);
     json_object_end(&w);
     return out->rc;
 }
 
-/* Writes one chunk with choice 0: `role` (chat), `text` (data NULL: none), `finish`. */
-static int put_chunk(const struct openai_reply *r, const char *role, struct str text,
-                     enum finish finish, struct buf *out)
+/* Writes one chunk with the choice of r->index: `role` (chat) and the choice (text.data NULL: no text). */
+static int put_chunk(const struct openai_reply *r, const char *role,
+                     const struct openai_choice *choice, struct buf *out)
 {
     struct json_writer w;
     buf_text(out, "data: ");
     json_writer_init(&w, out);
-    open_choice(&w, r, true);
+    open_choices(&w, r, true);
+    open_choice(&w, r->index);
     if (r->surface == OPENAI_CHAT) {
         json_key(&w, "delta");
         json_object(&w);
         if (role) json_kv_text(&w, "role", role);
-        if (text.data) json_kv_str(&w, "content", text);
+        if (choice->text.data) json_kv_str(&w, "content", choice->text);
         json_object_end(&w);
     } else {
-        json_kv_str(&w, "text", text);
+        json_kv_str(&w, "text", choice->text);
     }
-    close_choice(&w, finish);
+    close_choice(&w, choice->logprobs, choice->finish);
+    json_array_end(&w);
     if (r->include_usage) json_kv_text(&w, "usage", NULL);
     json_object_end(&w);
     return buf_text(out, "\n\n");
@@ -122,12 +143,19 @@ static int put_chunk(const struct openai_reply *r, const char *role, struct str 
 
 int openai_chunk_role(const struct openai_reply *r, struct buf *out)
 {
-    return put_chunk(r, "assistant", STR(""), FINISH_NONE, out);
+    return put_chunk(r, "assistant", &(struct openai_choice){ .text = STR("") }, out);
 }
 
 int openai_chunk_text(const struct openai_reply *r, struct str text, struct buf *out)
 {
-    return put_chunk(r, NULL, text, FINISH_NONE, out);
+    return put_chunk(r, NULL, &(struct openai_choice){ .text = text }, out);
+}
+
+int openai_chunk_logprobs(const struct openai_reply *r, struct str text, struct str logprobs,
+                          struct buf *out)
+{
+    if (!text.data) text = STR("");
+    return put_chunk(r, NULL, &(struct openai_choice){ .text = text, .logprobs = logprobs }, out);
 }
 
 int openai_text_form_make(const struct openai_reply *r, struct openai_text_form *ret)
@@ -158,7 +186,7 @@ int openai_text_form_put(const struct openai_text_form *f, struct str text, stru
 
 int openai_chunk_finish(const struct openai_reply *r, enum finish finish, struct buf *out)
 {
-    return put_chunk(r, NULL, (struct str){ 0 }, finish, out);
+    return put_chunk(r, NULL, &(struct openai_choice){ .finish = finish }, out);
 }
 
 int openai_chunk_usage(const struct openai_reply *r, const struct usage *usage, struct buf *out)
@@ -297,12 +325,20 @@ static int message_key(struct delta *d)
     return json_key_is(&d->r, "content") ? take_text(d) : skip(d);
 }
 
+static int take_logprobs(struct delta *d)
+{
+    struct json_reader ahead = d->r;
+    if (json_next(&ahead) != JSON_OBJECT) return skip(d);
+    return json_raw_value(&d->r, &d->ret.logprobs);
+}
+
 static int choice_key(struct delta *d)
 {
     if (json_key_is(&d->r, "text")) return take_text(d);
     if (json_key_is(&d->r, "delta") || json_key_is(&d->r, "message"))
         return take_object(d, message_key);
     if (json_key_is(&d->r, "finish_reason")) return take_finish(d);
+    if (json_key_is(&d->r, "logprobs")) return take_logprobs(d);
     return skip(d);
 }
 

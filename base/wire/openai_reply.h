@@ -18,6 +18,7 @@ struct openai_reply {
     int64_t created_s; /* wall clock */
     struct str model;
     struct str fingerprint; /* numerics id; empty: null */
+    uint32_t index;         /* of the choice that chunks are for */
     bool include_usage;     /* all other chunks then have "usage":null, as OpenAI's do */
 };
 
@@ -25,10 +26,20 @@ struct openai_reply {
  * response is an error object instead, and a broken stream ends with openai_chunk_error. */
 const char *openai_finish_name(enum finish finish); /* "stop", "length"; NULL for the others */
 
-int openai_reply_whole(const struct openai_reply *r, struct str text, enum finish finish,
-                       const struct usage *usage, struct buf *out);
+/* One output of a response. */
+struct openai_choice {
+    struct str text;
+    struct str logprobs; /* JSON, as openai_logprobs.h writes it; empty: null */
+    enum finish finish;
+};
+
+/* Writes `count` choices, numbered in their order. */
+int openai_reply_whole(const struct openai_reply *r, const struct openai_choice *choice,
+                       uint32_t count, const struct usage *usage, struct buf *out);
 int openai_chunk_role(const struct openai_reply *r, struct buf *out); /* chat only */
 int openai_chunk_text(const struct openai_reply *r, struct str text, struct buf *out);
+int openai_chunk_logprobs(const struct openai_reply *r, struct str text, struct str logprobs,
+                          struct buf *out); /* text with the log-probabilities of its tokens */
 int openai_chunk_finish(const struct openai_reply *r, enum finish finish, struct buf *out);
 int openai_chunk_usage(const struct openai_reply *r, const struct usage *usage, struct buf *out);
 int openai_chunk_error(const struct openai_error *e, struct buf *out);
@@ -59,6 +70,7 @@ struct openai_delta {
     bool has_cached; /* usage.cached_tokens was given: absent is not zero */
     enum finish finish;
     struct usage usage;
+    struct str logprobs; /* of choice 0, as they stand in `json`; empty: none */
 };
 
 /* Reads one chunk or one whole response (chat or completion) and appends the text of choice 0 to `text`.

@@ -19,5 +19,13 @@ struct sampling {
     uint64_t seed;
 };
 
+/* A token with a number: its log-probability, or what a request adds to its logit. */
+struct token_value {
+    uint32_t id;
+    float value; /* finite */
+};
+
+#define LOGPROB_NONE (-9999.0f) /* stands for less: JSON has no infinity. vLLM's number */
+
 #define SAMPLING_DEFAULT \
     ((struct sampling){ .temperature = 1, .top_p = 1, .repetition_penalty = 1 })

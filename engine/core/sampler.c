@@ -103,6 +103,8 @@ static void prepare(struct sampler *s, const struct sampler_params *p,
                     const struct sampler_input *in)
 {
     memcpy(s->logit, in->logits, s->vocab_size * sizeof *s->logit);
+    for (uint32_t i = 0; i < in->bias_count; i++)
+        s->logit[in->bias[i].id] += in->bias[i].value;
     penalise(s, p, in);
     if (in->allowed) keep_allowed(s, in);
     for (uint32_t i = 0; i < in->forbidden_count; i++) {

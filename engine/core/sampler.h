@@ -9,7 +9,7 @@
  *               tokens are filtered, by ascending id where none is
  *           (3) equal logits: the lowest id wins
  *
- *     logits -> penalties, forbidden and allowed tokens -> temperature -> top-k -> top-p -> min-p
+ *     logits -> bias -> penalties, forbidden and allowed tokens -> temperature -> top-k -> top-p -> min-p
  *
  * Log-probabilities are the model's own: they are computed from the logits before any of these
  * steps.
@@ -17,6 +17,7 @@
 #pragma once
 #include "base/core/err.h"
 #include "base/core/own.h"
+#include "base/wire/sampling.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -43,6 +44,8 @@ struct sampler_input {
     const float *logits; /* vocabulary-size; not changed */
     const uint32_t *ids; /* prompt, then the output so far */
     uint32_t prompt_count, count;
+    const struct token_value *bias; /* added to the logits, first of all */
+    uint32_t bias_count;
     const uint32_t *forbidden; /* ids that must not be chosen now (end tokens under min_tokens) */
     uint32_t forbidden_count;
     const uint64_t *allowed; /* bit id % 64 of word id / 64: only these and `also`; NULL: all */

@@ -245,17 +245,38 @@ static struct job *job_of(struct output *output)
     return CONTAINER_OF(output, struct job, device.output);
 }
 
+static struct token_value value_of(struct sampler_choice c)
+{
+    return (struct token_value){ c.id, c.logprob > LOGPROB_NONE ? c.logprob : LOGPROB_NONE };
+}
+
+/* Appends the log-probabilities of a token, where they are asked for. */
+static int put_values(const struct job *job, const struct sampler_result *got, struct buf *out)
+{
+    const struct sampler_params *p = &job->ask.spec.sampling;
+    struct token_value row[1 + SAMPLER_LOGPROBS_MAX];
+    if (!p->want_logprob) return 0;
+    row[0] = value_of(got->chosen);
+    for (uint32_t i = 0; i < p->logprobs; i++)
+        row[1 + i] =
+            i < got->top_count ? value_of(got->top[i]) : (struct token_value){ 0, LOGPROB_NONE };
+    return buf_append(out, row, (1 + p->logprobs) * sizeof *row);
+}
+
 /* Moves a token and the new text into the job's mail; with the lock. Text is moved even where no
  * token came: an end flushes what was held back. */
-static void publish(struct device *d, struct job *job, const uint32_t *id)
+static void publish(struct device *d, struct job *job, const struct sampler_result *got)
 {
     struct job_mail *mail = &job->mail;
     struct buf *text = &job->device.output.text;
-    if (id) {
+    int rc = 0;
+    if (got) {
         must(mail->id_count < JOB_MAIL_TOKENS);
-        mail->ids[mail->id_count++] = *id;
+        mail->ids[mail->id_count++] = got->chosen.id;
+        rc = put_values(job, got, &mail->values);
     }
-    if (text->len > 0 && buf_str(&mail->text, buf_view(text)) < 0) {
+    if (text->len > 0 && rc == 0) rc = buf_str(&mail->text, buf_view(text));
+    if (rc < 0) {
         job->device.output.failed = -ENOMEM;
         sched_abort(executor_sched(d->x), job->device.session);
     }
@@ -291,7 +312,8 @@ static void on_step(void *arg, double predicted_s)
     if (FAULT("device.hang")) hang();
 }
 
-static void on_token(void *arg, struct output *output, const struct session *session, uint32_t id)
+static void on_token(void *arg, struct output *output, const struct session *session,
+                     const struct sampler_result *got)
 {
     struct device *d = arg;
     struct job *job = job_of(output);
@@ -307,7 +329,7 @@ static void on_token(void *arg, struct output *output, const struct session *ses
     job->device.last_token_us = now_us;
     pthread_mutex_lock(&d->lock);
     job->mail.cached_tokens = session->cached_tokens;
-    publish(d, job, &id);
+    publish(d, job, got);
     pthread_mutex_unlock(&d->lock);
 }
 
@@ -651,11 +673,14 @@ bool device_take_mail(struct device *d, struct job *job, struct job_mail *mail)
     struct job_mail *from = &job->mail;
     bool some = from->id_count > 0 || from->text.len > 0 || from->accepted || from->ended;
     if (some) {
-        struct buf text = mail->text;
+        struct buf text = mail->text, values = mail->values;
         *mail = *from;
         buf_clear(&text);
+        buf_clear(&values);
         /* The number of cached tokens stays known. */
-        *from = (struct job_mail){ .text = text, .cached_tokens = mail->cached_tokens };
+        *from = (struct job_mail){ .text = text,
+                                   .values = values,
+                                   .cached_tokens = mail->cached_tokens };
         pthread_cond_signal(&d->wake); /* it may have been paused for this */
     }
     if (mail->ended && some) {
@@ -727,6 +752,7 @@ void job_free(struct job *job)
 {
     if (!job) return;
     free(job->ask.ids);
+    free(job->ask.bias);
     grammar_free(job->ask.grammar);
     job_mail_fini(&job->mail);
     free(job);
@@ -747,7 +773,19 @@ int job_set_stop(struct job *job, const struct str *stop, uint32_t count)
     return 0;
 }
 
+int job_set_bias(struct job *job, const struct token_value *bias, uint32_t count)
+{
+    if (count == 0) return 0;
+    job->ask.bias = calloc(count, sizeof *bias);
+    if (!job->ask.bias) return -ENOMEM;
+    memcpy(job->ask.bias, bias, count * sizeof *bias);
+    job->ask.spec.bias = job->ask.bias;
+    job->ask.spec.bias_count = count;
+    return 0;
+}
+
 void job_mail_fini(struct job_mail *mail)
 {
     buf_fini(&mail->text);
+    buf_fini(&mail->values);
 }

@@ -17,6 +17,7 @@
 #include "base/core/list.h"
 #include "base/io/loop/loop.h"
 #include "base/wire/report.h"
+#include "base/wire/sampling.h"
 #include "engine/core/kv_index.h"
 #include "engine/core/session.h"
 #include "engine/model/model.h"
@@ -42,6 +43,8 @@ struct job_mail {
     struct buf text;
     uint32_t ids[JOB_MAIL_TOKENS];
     uint32_t id_count;
+    struct buf
+        values; /* struct token_value: those of the ids, as a generate_frame has them; or empty */
     bool accepted; /* waits or runs */
     bool ended;    /* nothing comes after this */
     enum session_end end;
@@ -70,6 +73,7 @@ struct job_ask {
     struct grammar *grammar;           /* owned until the device takes it; NULL: none */
     uint8_t grammar_key[SHA256_BYTES]; /* of its description: equal ones share their masks */
     void *owner;                       /* the HTTP side's */
+    struct token_value *bias;          /* owned; of the spec */
     struct str stop_store[OUTPUT_STOP_MAX];
     char stop_bytes[JOB_STOP_BYTES_MAX];
 };
@@ -95,6 +99,8 @@ void job_free(struct job *job);
 
 /* Copies the stop strings into the job. -E2BIG beyond the bounds. */
 int job_set_stop(struct job *job, const struct str *stop, uint32_t count);
+/* Copies the biases, whose ids were checked, into the job. -ENOMEM. */
+int job_set_bias(struct job *job, const struct token_value *bias, uint32_t count);
 void job_mail_fini(struct job_mail *mail);
 
 #define DEVICE_EVENTS_MAX 4096 /* block events that wait for readers; beyond: a snapshot */

@@ -263,7 +263,7 @@ static void sample_one(struct executor *x, const struct sched_item *item, uint32
     if (rc >= 0) rc = output_take(output, got.chosen.id);
     if (rc < 0) output->failed = rc;
     x->result[at] = (struct sched_result){ .id = got.chosen.id, .stop = rc != 0 };
-    if (rc >= 0) x->events.on_token(x->events.arg, output, session, got.chosen.id);
+    if (rc >= 0) x->events.on_token(x->events.arg, output, session, &got);
 }
 
 static void tell_step(const struct executor *x, const struct sched_batch *batch)

@@ -32,7 +32,8 @@ struct executor_config {
 /* Callbacks of the outputs' owner, on the device thread. on_token comes right after output_take and
  * before the token is part of session->ids; its text is in output->text. */
 struct executor_events {
-    void (*on_token)(void *arg, struct output *output, const struct session *session, uint32_t id);
+    void (*on_token)(void *arg, struct output *output, const struct session *session,
+                     const struct sampler_result *got);
     void (*on_end)(void *arg, struct output *output, const struct session *session);
     void (*on_step)(void *arg, double predicted_s); /* before a batch is computed; optional */
     void *arg;

@@ -46,6 +46,7 @@ static const struct route routes[] = {
     { "GET",  "/v1/models",           GUARD_KEY,   false, handle_models },
     { "POST", "/tokenize",            GUARD_KEY,   true,  handle_tokenize },
     { "POST", "/detokenize",          GUARD_KEY,   true,  handle_detokenize },
+    { "POST", "/apply-template",      GUARD_KEY,   true,  handle_apply_template },
     { "POST", "/reset_prefix_cache",  GUARD_FLEET,   true,  handle_reset_cache },
     { "GET",  "/health",              GUARD_NONE,  false, health },
     { "GET",  "/metrics",             GUARD_METRICS, false, render_metrics },

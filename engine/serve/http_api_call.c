@@ -20,6 +20,7 @@
 #include "base/io/log.h"
 #include "base/io/loop/clock.h"
 #include "base/wire/sse.h"
+#include "engine/serve/http_api_fan.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,13 +46,24 @@ static void trace_over(struct call *c, const struct job_mail *mail)
 static void call_free(struct call *c)
 {
     struct http_api *api = c->api;
+    if (c->fan) call_fan_forget(c);
     trace_over(c, NULL);
     loop_timer_clear(api->loop, &c->ping);
     list_remove(&c->link);
     api->call_count--;
     job_free(c->job);
     buf_fini(&c->text);
+    openai_logprobs_fini(&c->logprobs);
     free(c);
+}
+
+/* Lets go of the exchange, which was answered or is broken. */
+static void leave(struct call *c)
+{
+    if (c->fan)
+        call_fan_leave(c);
+    else
+        c->x = NULL;
 }
 
 /* Sends what the form has written to api->out. A client that cannot be written to is gone. */
@@ -63,7 +75,7 @@ static void send_out(struct call *c)
         c->written_us = loop_now_us(api->loop);
     } else {
         http_exchange_abort(c->x);
-        c->x = NULL;
+        leave(c);
         device_abort(api->device, c->job);
     }
     buf_clear(&api->out);
@@ -97,22 +109,10 @@ void call_beat(struct call *c)
     send_out(c);
 }
 
-static void begin_stream(struct call *c)
+/* Sends the first bytes of a call's output. */
+static void begin_output(struct call *c)
 {
     struct http_api *api = c->api;
-    c->begun = true;
-    if (c->form->beats) http_reply_header(c->x, GENERATE_BEAT_HEADER, STR(GENERATE_BEAT_MS));
-    if (call_trace_is_sampled(c->trace)) http_reply_header(c->x, GENERATE_TRACED_HEADER, STR("1"));
-    http_reply_header(c->x, "cache-control", STR("no-cache"));
-    /* Tells reverse proxies of nginx's kind not to buffer the stream. */
-    http_reply_header(c->x, "x-accel-buffering", STR("no"));
-    http_api_count(api, c->x, 200);
-    if (http_stream_begin(c->x, 200, str_from(c->form->content_type)) < 0) {
-        http_exchange_abort(c->x);
-        c->x = NULL;
-        device_abort(api->device, c->job);
-        return;
-    }
     c->written_us = loop_now_us(api->loop);
     if (c->form->begin) c->form->begin(c);
     send_out(c);
@@ -121,6 +121,35 @@ static void begin_stream(struct call *c)
     if (c->x && c->form->pings) {
         loop_timer_set(api->loop, &c->ping, c->written_us + api->config.ping_us);
     }
+}
+
+static void begin_stream(struct call *c)
+{
+    struct http_api *api = c->api;
+    c->begun = true;
+    if (c->fan && !call_fan_begin(c->fan)) {
+        begin_output(c);
+        return;
+    }
+    if (c->form->beats) http_reply_header(c->x, GENERATE_BEAT_HEADER, STR(GENERATE_BEAT_MS));
+    if (call_trace_is_sampled(c->trace)) http_reply_header(c->x, GENERATE_TRACED_HEADER, STR("1"));
+    http_reply_header(c->x, "cache-control", STR("no-cache"));
+    /* Tells reverse proxies of nginx's kind not to buffer the stream. */
+    http_reply_header(c->x, "x-accel-buffering", STR("no"));
+    http_api_count(api, c->x, 200);
+    if (http_stream_begin(c->x, 200, str_from(c->form->content_type)) < 0) {
+        http_exchange_abort(c->x);
+        leave(c);
+        device_abort(api->device, c->job);
+        return;
+    }
+    begin_output(c);
+}
+
+/* Returns true if a byte of the response was sent. */
+static bool has_begun(const struct call *c)
+{
+    return c->fan ? c->fan->begun : c->begun;
 }
 
 static void refuse(struct call *c, const struct job_mail *mail)
@@ -139,14 +168,14 @@ static void refuse(struct call *c, const struct job_mail *mail)
         param = "grammar";
     }
     http_api_refuse(c->api, c->x, problem, param, "%s", mail->error);
-    c->x = NULL;
+    leave(c);
 }
 
 /* Replies with an error status if the session failed and no stream has begun. Returns true if it
  * did. */
 static bool end_as_error(struct call *c, const struct job_mail *mail)
 {
-    if (c->form->stream && c->begun) return false;
+    if (c->form->stream && has_begun(c)) return false;
     switch (mail->end) {
     case SESSION_END_DEADLINE:
         http_api_refuse(c->api, c->x, OPENAI_DEADLINE, NULL,
@@ -166,7 +195,7 @@ static bool end_as_error(struct call *c, const struct job_mail *mail)
     case SESSION_END_COUNT:
         return false;
     }
-    c->x = NULL;
+    leave(c);
     return true;
 }
 
@@ -179,7 +208,7 @@ void call_let_go(struct call *c)
     struct job_mail mail = { .end = SESSION_END_ERROR };
     if (!c->x || c->fetch) return;
     snprintf(mail.error, sizeof mail.error, STALLED_TEXT, (double)api->stalled_us * 1e-6);
-    if (!c->begun || !c->form->stream) {
+    if (!has_begun(c) || !c->form->stream) {
         http_api_refuse(api, c->x, OPENAI_UNAVAILABLE, NULL, "%s", mail.error);
     } else if (c->form->beats) {
         http_exchange_abort(c->x);
@@ -189,18 +218,21 @@ void call_let_go(struct call *c)
         send_out(c);
         if (c->x) http_stream_end(c->x);
     }
-    c->x = NULL;
+    leave(c);
     device_abort(api->device, c->job);
 }
 
 static void end_call(struct call *c, const struct job_mail *mail)
 {
-    if (c->x && mail->refused && !c->begun) refuse(c, mail);
+    bool whole = mail->end == SESSION_END_STOP || mail->end == SESSION_END_LENGTH;
+    if (c->fan) call_fan_count(c, mail);
+    if (c->x && mail->refused && !has_begun(c)) refuse(c, mail);
     if (c->x && !end_as_error(c, mail)) {
         c->form->end(c, mail);
-        if (c->form->stream) {
-            send_out(c);
-            if (c->x) http_stream_end(c->x);
+        if (c->form->stream) send_out(c);
+        if (c->x && c->form->stream && (!whole || call_fan_is_last(c))) {
+            http_stream_end(c->x);
+            leave(c);
         }
     }
     log_event(LOG_DEBUG, "request_ended",
@@ -211,8 +243,7 @@ static void end_call(struct call *c, const struct job_mail *mail)
     call_free(c);
 }
 
-/* Takes mail as long as the client takes bytes. May free the call. */
-static void pump(struct call *c)
+void call_pump(struct call *c)
 {
     struct http_api *api = c->api;
     struct job_mail *mail = &api->mail;
@@ -221,6 +252,7 @@ static void pump(struct call *c)
         buf_clear(&api->out);
         bool run = mail->accepted || mail->id_count > 0 || mail->text.len > 0;
         if (c->x && run && !mail->refused && !c->begun && c->form->stream) begin_stream(c);
+        if (mail->id_count > 0) call_fan_go_on(c);
         if (c->x && (mail->id_count > 0 || mail->text.len > 0)) {
             c->form->tokens(c, mail);
             if (c->form->stream) send_out(c);
@@ -235,27 +267,40 @@ static void pump(struct call *c)
 void call_mail(void *http_api, struct job *job)
 {
     (void)http_api;
-    pump(job->ask.owner);
+    call_pump(job->ask.owner);
 }
 
-static void on_abort(void *arg, enum http_abort why)
+void call_cancel(struct call *c)
 {
-    struct call *c = arg;
+    c->x = NULL;
+    if (c->submitted)
+        device_abort(c->api->device, c->job);
+    else
+        call_free(c);
+}
+
+void call_left(struct call *c, enum http_abort why)
+{
     c->x = NULL;
     log_event(LOG_DEBUG, "client_left", "id=%s slow=%d trace_id=%s", c->id.text,
               why == HTTP_ABORT_SLOW_READER, call_trace_text(c->trace));
-    if (c->fetch) { /* the device does not have it yet */
-        kv_fetch_cancel(c->fetch);
+    if (!c->submitted) { /* the device does not have it yet */
+        if (c->fetch) kv_fetch_cancel(c->fetch);
         call_free(c);
         return;
     }
     device_abort(c->api->device, c->job);
-    pump(c); /* takes mail left by a slow reader, or the job would stay paused */
+    call_pump(c); /* takes mail left by a slow reader, or the job would stay paused */
+}
+
+static void on_abort(void *arg, enum http_abort why)
+{
+    call_left(arg, why);
 }
 
 static void on_drain(void *arg)
 {
-    pump(arg);
+    call_pump(arg);
 }
 
 /* ---- start --------------------------------------------------------------------------------------- */
@@ -285,9 +330,10 @@ static struct job *make_job(struct http_api *api, const struct http_request *req
                       .repetition_penalty = (float)s->repetition_penalty,
                       .presence_penalty = (float)s->presence_penalty,
                       .frequency_penalty = (float)s->frequency_penalty,
-                      .seed = s->has_seed
-                                  ? s->seed
-                                  : hash64(&a->number, sizeof a->number, api->config.seed) },
+                      .seed = s->has_seed ? s->seed
+                                          : hash64(&a->number, sizeof a->number, api->config.seed),
+                      .logprobs = ask->top_logprobs,
+                      .want_logprob = ask->logprobs },
         .prompt_tokens = ask->prompt_tokens,
         .min_tokens = ask->min_tokens,
         .ignore_eos = ask->ignore_eos,
@@ -314,7 +360,9 @@ static struct job *make_job(struct http_api *api, const struct http_request *req
         sha256_end(run, a->grammar_key);
         a->grammar = TAKE(*ask->grammar);
     }
-    if (job_set_stop(job, ask->stop, ask->stop_count) == 0) return job;
+    if (job_set_stop(job, ask->stop, ask->stop_count) == 0 &&
+        job_set_bias(job, ask->bias, ask->bias_count) == 0)
+        return job;
     job_free(job);
     return NULL;
 }
@@ -328,14 +376,14 @@ struct usage call_usage(const struct call *c, const struct job_mail *mail)
     };
 }
 
-bool call_refused(struct http_api *api, struct http_exchange *x, bool entered)
+bool call_refused(struct http_api *api, struct http_exchange *x, uint32_t calls, bool entered)
 {
     if (api->stalled) {
         http_api_refuse(api, x, OPENAI_UNAVAILABLE, NULL, STALLED_TEXT,
                         (double)api->stalled_us * 1e-6);
     } else if (api->state == HTTP_API_DRAINING && !entered) {
         http_api_refuse(api, x, OPENAI_UNAVAILABLE, NULL, "draining: no new requests are taken");
-    } else if (api->call_count >= api->config.requests_max) {
+    } else if (api->call_count + calls > api->config.requests_max) {
         metric_inc(engine_metric(api->metrics, EM_REFUSED));
         http_api_refuse(api, x, OPENAI_OVERLOADED, NULL, "%u requests are in the engine already",
                         api->call_count);
@@ -357,12 +405,18 @@ static bool too_long(struct http_api *api, struct http_exchange *x, const struct
     return true;
 }
 
+void call_submit(struct call *c)
+{
+    c->submitted = true;
+    device_submit(c->api->device, c->job);
+}
+
 static void on_fetched(void *arg, uint32_t tokens, uint32_t pulled)
 {
     struct call *c = arg;
     (void)tokens, (void)pulled; /* the prefix cache knows */
     c->fetch = NULL;
-    device_submit(c->api->device, c->job);
+    call_submit(c);
 }
 
 /* Starts the KV fetch of a call. Returns false if there is none: no peer is named, too many fetches
@@ -389,16 +443,25 @@ static bool fetch_first(struct call *c, const struct call_ask *ask)
     return kv_fetch_start(c->api->fetches, &fetch, &c->fetch) == 0;
 }
 
-void call_start(struct http_api *api, struct http_exchange *x, const struct call_ask *ask)
+/* Prepares what is written of log-probabilities; a router gets them as they are. */
+static void set_logprobs(struct call *c, const struct call_ask *ask)
 {
-    http_reply_header(x, "x-request-id", str_from(ask->id->text));
-    if (call_refused(api, x, ask->entered) || too_long(api, x, ask)) return;
+    const struct openai_request r = { .surface = ask->reply.surface,
+                                      .logprobs = ask->logprobs && !c->form->beats,
+                                      .top_logprobs = ask->top_logprobs,
+                                      .ignore_eos = ask->ignore_eos };
+    const struct openai_tokens tokens = { c->api->info->model->vocab, vocab_bytes, detok_heard,
+                                          vocab_is_end };
+    openai_logprobs_reset(&c->logprobs, &r, &tokens, BUF_BYTES_MAX);
+}
+
+struct call *call_new(struct http_api *api, struct http_exchange *x, const struct call_ask *ask)
+{
     struct call *c = calloc(1, sizeof *c);
     struct job *job = c ? make_job(api, http_exchange_request(x), ask) : NULL;
     if (!job) {
         free(c);
-        http_api_refuse(api, x, OPENAI_UNAVAILABLE, NULL, "no memory for the request");
-        return;
+        return NULL;
     }
     c->api = api;
     c->x = x;
@@ -407,6 +470,8 @@ void call_start(struct http_api *api, struct http_exchange *x, const struct call
     c->id = *ask->id;
     c->reply = ask->reply;
     c->reply.id = str_from(c->id.text);
+    set_logprobs(c, ask);
+    buf_str(&c->text, ask->echo); /* an error sticks until its end */
     c->prompt_tokens = ask->prompt_tokens;
     c->begun_tokens = job->ask.id_count - ask->prompt_tokens;
     c->max_tokens = ask->max_tokens;
@@ -416,8 +481,20 @@ void call_start(struct http_api *api, struct http_exchange *x, const struct call
     job->ask.owner = c;
     list_push_back(&api->calls, &c->link);
     api->call_count++;
+    return c;
+}
+
+void call_start(struct http_api *api, struct http_exchange *x, const struct call_ask *ask)
+{
+    http_reply_header(x, "x-request-id", str_from(ask->id->text));
+    if (call_refused(api, x, 1, ask->entered) || too_long(api, x, ask)) return;
+    struct call *c = call_new(api, x, ask);
+    if (!c) {
+        http_api_refuse(api, x, OPENAI_UNAVAILABLE, NULL, "no memory for the request");
+        return;
+    }
     http_exchange_watch(x, on_abort, on_drain, c);
-    if (!fetch_first(c, ask)) device_submit(api->device, job);
+    if (!fetch_first(c, ask)) call_submit(c);
 }
 
 void calls_free(struct http_api *api)

@@ -15,6 +15,7 @@
 #include "base/text/bundle.h"
 #include "base/text/encode.h"
 #include "base/wire/generate.h"
+#include "base/wire/openai_logprobs.h"
 #include "base/wire/openai_reply.h"
 #include "engine/serve/call_trace.h"
 #include "engine/serve/http_api.h"
@@ -100,6 +101,7 @@ void handle_completions(struct http_api *api, struct http_exchange *x);
 void handle_models(struct http_api *api, struct http_exchange *x);
 void handle_tokenize(struct http_api *api, struct http_exchange *x);
 void handle_detokenize(struct http_api *api, struct http_exchange *x);
+void handle_apply_template(struct http_api *api, struct http_exchange *x);
 void handle_generate(struct http_api *api, struct http_exchange *x);
 void handle_info(struct http_api *api, struct http_exchange *x);
 void handle_tokenizer(struct http_api *api, struct http_exchange *x);
@@ -118,6 +120,7 @@ int prompts_init(struct http_api *api, struct err *err); /* starts the text work
 void prompts_free(struct http_api *api);                 /* stops them */
 
 struct call;
+struct call_fan;
 
 /* The form of a call's response. Its functions append to api->out. */
 struct call_form {
@@ -145,14 +148,24 @@ struct call {
     struct kv_fetch *fetch; /* before the job is submitted; NULL: it is */
     struct request_id id;
     struct openai_reply reply; /* ids and names point into the call and the API */
-    bool begun, told_usage;
+    bool begun, told_usage, submitted;
+    struct call_fan *fan; /* with other calls for the same exchange; NULL: it is alone */
+    uint32_t index;       /* there */
+    double logprob_sum;   /* of its tokens, where they are asked for */
     uint32_t prompt_tokens;
     uint32_t begun_tokens, max_tokens;
     int64_t arrival_us;
     struct call_trace *trace; /* NULL: none */
     struct buf text;          /* of a whole reply */
+    struct openai_logprobs logprobs;
     struct loop_timer ping;
     int64_t written_us;
+};
+
+/* A prompt, ready to be computed. */
+struct prompt_made {
+    struct ids ids;
+    struct str echo; /* text that its output begins with */
 };
 
 /* The parameters of a call, before it is a job. */
@@ -161,6 +174,11 @@ struct call_ask {
     struct ids *ids; /* taken, left empty */
     uint32_t prompt_tokens;
     const struct sampling *sampling;
+    const struct token_value *bias; /* its ids were checked */
+    uint32_t bias_count;
+    bool logprobs;
+    uint32_t top_logprobs;
+    struct str echo;     /* text that the output begins with */
     uint32_t max_tokens; /* 0: as far as the context reaches */
     uint32_t min_tokens;
     const struct str *stop;
@@ -185,12 +203,19 @@ struct call_ask {
     const struct request_id *id;
 };
 
-/* Returns true if no call can begin now, after replying so: the device has stalled, the engine
+/* Returns true if so many calls cannot begin now, after replying so: the device has stalled, the engine
  * drains and the request did not enter before that, or too many requests are in the engine. */
-bool call_refused(struct http_api *api, struct http_exchange *x, bool entered);
+bool call_refused(struct http_api *api, struct http_exchange *x, uint32_t calls, bool entered);
 
 /* Starts a call; it replies in any case, at once or later. */
 void call_start(struct http_api *api, struct http_exchange *x, const struct call_ask *ask);
+
+/* The steps of call_start, for a call of a fan: makes it (NULL without memory), and gives it to the device. */
+struct call *call_new(struct http_api *api, struct http_exchange *x, const struct call_ask *ask);
+void call_submit(struct call *c);
+void call_cancel(struct call *c);                    /* nobody waits for it; may free it */
+void call_left(struct call *c, enum http_abort why); /* the client did; may free it */
+void call_pump(struct call *c); /* takes its mail as long as the client takes bytes; may free it */
 void call_mail(void *http_api, struct job *job); /* device_events.on_mail */
 void calls_free(struct http_api *api);           /* after the device has gone */
 void call_beat(struct call *c);                  /* the device is well; may free the call */

@@ -20,6 +20,8 @@ static void frame_tokens(struct call *c, const struct job_mail *mail)
         .ids = mail->ids,
         .id_count = mail->id_count,
         .text = buf_view(&mail->text),
+        .logprobs = (const struct token_value *)(const void *)mail->values.data,
+        .logprob_count = (uint32_t)(mail->values.len / sizeof(struct token_value)),
         .has_usage = !c->told_usage,
         .usage = call_usage(c, mail),
     };
@@ -55,9 +57,21 @@ static const struct call_form frame_form = {
     .end = frame_end,
 };
 
+int generate_check_bias(const struct http_api *api, const struct token_value *bias, uint32_t count,
+                        struct err *err)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (bias[i].id >= api->info->model->vocab_size)
+            return err_set(err, -EINVAL, "logit_bias: token id %u: the vocabulary has %u tokens",
+                           bias[i].id, api->info->model->vocab_size);
+    return 0;
+}
+
 int generate_ids(const struct http_api *api, const struct generate_request *r, struct ids *ret,
                  struct err *err)
 {
+    int rc = generate_check_bias(api, r->logit_bias, r->bias_count, err);
+    if (rc < 0) return rc;
     for (uint32_t i = 0; i < r->id_count; i++) {
         if (r->ids[i] >= api->info->model->vocab_size)
             return err_set(err, -EINVAL, "token id %u: the vocabulary has %u tokens", r->ids[i],
@@ -102,6 +116,10 @@ void generate_start(struct http_api *api, struct http_exchange *x, const struct 
         .entered = entered,
         .prompt_tokens = r->prompt_tokens,
         .sampling = &r->sampling,
+        .bias = r->logit_bias,
+        .bias_count = r->bias_count,
+        .logprobs = r->logprobs,
+        .top_logprobs = r->top_logprobs,
         .max_tokens = r->max_tokens,
         .min_tokens = r->min_tokens,
         .stop = r->stop,

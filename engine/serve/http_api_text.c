@@ -10,9 +10,11 @@
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "base/io/loop/clock.h"
+#include "base/text/detok.h"
 #include "base/text/encode.h"
 #include "base/wire/sse.h"
 #include "engine/serve/http_api_call.h"
+#include "engine/serve/http_api_fan.h"
 #include "engine/serve/http_api_generate.h"
 
 #include <stdlib.h>
@@ -37,8 +39,9 @@ struct prompt {
     struct grammar *grammar;          /* compiled; NULL: none */
     struct generate_request generate; /* of a router */
     struct request_id id;
-    int64_t deadline_us; /* 0: none named */
-    struct ids ids;
+    int64_t deadline_us;         /* 0: none named */
+    struct ids ids;              /* of a router's call, or of the prompt at hand */
+    struct prompt_made *prompts; /* r.prompt_count, in the arena */
 
     /* /tokenize and /detokenize */
     enum token_ask_kind kind;
@@ -48,6 +51,8 @@ struct prompt {
 static void prompt_fini(struct prompt *p)
 {
     ids_fini(&p->ids);
+    for (uint32_t i = 0; p->prompts && i < p->r.prompt_count; i++)
+        ids_fini(&p->prompts[i].ids);
     grammar_free(p->grammar);
     buf_fini(&p->out);
     arena_fini(&p->arena);
@@ -86,7 +91,7 @@ static void on_abort(void *arg, enum http_abort why)
 
 static void to_worker(struct http_api *api, struct http_exchange *x, const struct prompt *with)
 {
-    if (call_refused(api, x, false)) return;
+    if (call_refused(api, x, 1, false)) return;
     struct prompt *p = calloc(1, sizeof *p);
     if (!p) {
         http_api_refuse(api, x, OPENAI_UNAVAILABLE, NULL, "no memory for the request");
@@ -203,15 +208,46 @@ static enum finish finish_of(enum session_end end)
     return end == SESSION_END_STOP ? FINISH_STOP : FINISH_LENGTH;
 }
 
+/* Keeps the log-probabilities of new tokens. Without memory for them the text is cut, too: the error
+ * sticks until whole_end, and a stream loses its client. */
+static int add_logprobs(struct call *c, const struct job_mail *mail)
+{
+    if (!c->logprobs.wanted || mail->id_count == 0) return 0;
+    int rc = openai_logprobs_add(
+        &c->logprobs, (const struct token_value *)(const void *)mail->values.data,
+        (uint32_t)(mail->values.len / sizeof(struct token_value)), mail->id_count);
+    if (rc < 0) c->api->out.rc = c->text.rc = rc;
+    return rc;
+}
+
+/* Sums the log-probabilities of new tokens, by which the best output is chosen. */
+static void add_sum(struct call *c, const struct job_mail *mail)
+{
+    const struct token_value *v = (const struct token_value *)(const void *)mail->values.data;
+    const size_t stride = 1 + (size_t)c->job->ask.spec.sampling.logprobs;
+    for (size_t i = 0; i < mail->values.len / sizeof *v; i += stride)
+        c->logprob_sum += (double)v[i].value;
+}
+
 static void stream_begin(struct call *c)
 {
-    if (c->reply.surface == OPENAI_CHAT) openai_chunk_role(&c->reply, &c->api->out);
+    struct buf *out = &c->api->out;
+    if (c->reply.surface == OPENAI_CHAT) openai_chunk_role(&c->reply, out);
+    if (c->text.len > 0) openai_chunk_text(&c->reply, buf_view(&c->text), out); /* an echo */
+    if (c->text.rc < 0) out->rc = c->text.rc;
+    buf_fini(&c->text);
 }
 
 static void stream_tokens(struct call *c, const struct job_mail *mail)
 {
+    struct str text = buf_view(&mail->text), logprobs = { 0 };
+    if (add_logprobs(c, mail) == 0) logprobs = openai_logprobs_take(&c->logprobs);
+    if (c->logprobs.json.rc < 0) c->api->out.rc = c->logprobs.json.rc;
     /* Half a character or the beginning of a stop string makes no chunk. */
-    if (mail->text.len > 0) openai_chunk_text(&c->reply, buf_view(&mail->text), &c->api->out);
+    if (logprobs.len > 0)
+        openai_chunk_logprobs(&c->reply, text, logprobs, &c->api->out);
+    else if (text.len > 0)
+        openai_chunk_text(&c->reply, text, &c->api->out);
 }
 
 static void stream_error(struct call *c, const struct job_mail *mail)
@@ -234,7 +270,8 @@ static void stream_end(struct call *c, const struct job_mail *mail)
     struct buf *out = &c->api->out;
     if (mail->end == SESSION_END_STOP || mail->end == SESSION_END_LENGTH) {
         openai_chunk_finish(&c->reply, finish_of(mail->end), out);
-        struct usage usage = call_usage(c, mail);
+        struct usage usage = c->fan ? c->fan->usage : call_usage(c, mail);
+        if (!call_fan_is_last(c)) return;
         if (c->reply.include_usage) openai_chunk_usage(&c->reply, &usage, out);
     } else {
         stream_error(c, mail);
@@ -254,17 +291,26 @@ static const struct call_form stream_form = {
 static void whole_tokens(struct call *c, const struct job_mail *mail)
 {
     buf_str(&c->text, buf_view(&mail->text)); /* an error sticks until whole_end */
+    add_logprobs(c, mail);
+    add_sum(c, mail);
 }
 
 static void whole_end(struct call *c, const struct job_mail *mail)
 {
     struct http_api *api = c->api;
     struct usage usage = call_usage(c, mail);
-    if (c->text.rc < 0) {
+    if (c->fan) {
+        call_fan_keep(c, mail, finish_of(mail->end));
+        return;
+    }
+    const struct openai_choice choice = { .text = buf_view(&c->text),
+                                          .logprobs = openai_logprobs_take(&c->logprobs),
+                                          .finish = finish_of(mail->end) };
+    if (c->text.rc < 0 || c->logprobs.json.rc < 0) {
         http_api_refuse(api, c->x, OPENAI_UNAVAILABLE, NULL, "no memory for the answer");
     } else {
         buf_clear(&api->out);
-        openai_reply_whole(&c->reply, buf_view(&c->text), finish_of(mail->end), &usage, &api->out);
+        openai_reply_whole(&c->reply, &choice, 1, &usage, &api->out);
         http_api_reply(api, c->x, 200, buf_view(&api->out));
     }
     c->x = NULL;
@@ -324,17 +370,67 @@ static int compile(struct prompt *p, const struct grammar_spec *spec, const char
                             param, "%s", err.text);
 }
 
-/* Parses the body and makes ids of the prompt. Any thread. */
+static int check_bias(struct prompt *p)
+{
+    struct err err = { "" };
+    int rc = generate_check_bias(p->api, p->r.logit_bias, p->r.bias_count, &err);
+    return rc < 0 ? openai_error_set(&p->e, rc, OPENAI_INVALID, "logit_bias", "%s", err.text) : 0;
+}
+
+/* Keeps the text that an echo of the prompt at hand begins with. */
+static int keep_echo(struct prompt *p, struct str *ret)
+{
+    const struct openai_request *r = &p->r;
+    CLEANUP(buf_fini) struct buf text = { .max = HTTP_API_ARENA_BYTES_MAX };
+    if (!r->echo) return 0;
+    *ret = r->prompt;
+    if (!r->prompt_ids) return 0;
+    int rc =
+        detok_bytes(p->api->info->model->vocab, r->prompt_ids, r->prompt_id_count, true, &text);
+    if (rc == 0 && text.len > 0) *ret = arena_str(&p->arena, buf_view(&text));
+    if (rc == 0 && (ret->data || text.len == 0)) return 0;
+    return openai_error_set(&p->e, -ENOMEM, OPENAI_UNAVAILABLE, NULL, "no memory for the prompt");
+}
+
+/* Makes ids of the prompt at hand. */
+static int make_prompt(struct prompt *p, struct prompt_made *ret)
+{
+    int rc = prompt_encode(p);
+    if (rc < 0) return rc;
+    const size_t count = p->ids.count;
+    ret->ids = p->ids;
+    p->ids = (struct ids){ 0 };
+    if (count == 0)
+        return openai_error_set(&p->e, -EINVAL, OPENAI_INVALID, "prompt", "the prompt is empty");
+    if (count >= p->api->info->context_max)
+        return openai_error_set(&p->e, -EINVAL, OPENAI_CONTEXT_LENGTH,
+                                p->r.surface == OPENAI_CHAT ? "messages" : "prompt",
+                                "the prompt has %zu tokens, but the context of this model is %u "
+                                "tokens and one is needed to answer",
+                                count, p->api->info->context_max);
+    rc = check_room(p->api, &p->r, count, &p->e);
+    return rc < 0 ? rc : keep_echo(p, &ret->echo);
+}
+
+/* Parses the body and makes ids of the prompts. Any thread. */
 static int make(struct prompt *p)
 {
     const struct http_api *api = p->api;
-    int rc = openai_parse(p->r.surface, p->body, &p->arena, &p->r, &p->e);
-    if (rc == 0) rc = check_model(api, p->r.model, &p->e);
-    if (rc == 0) rc = compile(p, &p->r.grammar, p->r.grammar_key);
-    if (rc == 0) rc = prompt_encode(p);
-    if (rc == 0 && p->ids.count == 0)
-        rc = openai_error_set(&p->e, -EINVAL, OPENAI_INVALID, "prompt", "the prompt is empty");
-    if (rc == 0) rc = check_room(api, &p->r, p->ids.count, &p->e);
+    struct openai_request *r = &p->r;
+    int rc = openai_parse(r->surface, p->body, &p->arena, r, &p->e);
+    if (rc == 0) rc = check_model(api, r->model, &p->e);
+    if (rc == 0) rc = check_bias(p);
+    if (rc == 0) rc = compile(p, &r->grammar, r->grammar_key);
+    if (rc < 0) return rc;
+    p->prompts = arena_array(&p->arena, r->prompt_count, sizeof *p->prompts);
+    if (!p->prompts)
+        return openai_error_set(&p->e, -ENOMEM, OPENAI_UNAVAILABLE, NULL,
+                                "no memory for the prompt");
+    memset(p->prompts, 0, r->prompt_count * sizeof *p->prompts);
+    for (uint32_t i = 0; i < r->prompt_count && rc == 0; i++) {
+        openai_prompt_select(r, i);
+        rc = make_prompt(p, &p->prompts[i]);
+    }
     return rc;
 }
 
@@ -353,9 +449,14 @@ static void made(struct prompt *p)
     }
     const struct call_ask ask = {
         .form = r->stream ? &stream_form : &whole_form,
-        .ids = &p->ids,
-        .prompt_tokens = (uint32_t)p->ids.count,
+        .ids = &p->prompts[0].ids,
+        .prompt_tokens = (uint32_t)p->prompts[0].ids.count,
         .sampling = &r->sampling,
+        .bias = r->logit_bias,
+        .bias_count = r->bias_count,
+        .logprobs = r->logprobs,
+        .echo = p->prompts[0].echo,
+        .top_logprobs = r->top_logprobs,
         .max_tokens = r->max_tokens,
         .min_tokens = r->min_tokens,
         .stop = r->stop,
@@ -373,7 +474,12 @@ static void made(struct prompt *p)
                    .include_usage = r->include_usage },
         .id = &p->id,
     };
-    call_start(p->api, p->x, &ask);
+    if (openai_outputs(r) == 1) {
+        call_start(p->api, p->x, &ask);
+        return;
+    }
+    http_reply_header(p->x, "x-request-id", str_from(p->id.text));
+    call_fan_start(p->api, p->x, r, p->prompts, &ask);
 }
 
 static void generate(struct http_api *api, struct http_exchange *x, enum openai_surface surface)
@@ -436,7 +542,7 @@ void generate_with_grammar(struct http_api *api, struct http_exchange *x)
     to_worker(api, x, &p);
 }
 
-/* ---- /tokenize and /detokenize ------------------------------------------------------------------- */
+/* ---- /tokenize, /detokenize, /apply-template ------------------------------------------------------------------- */
 
 static int make_tokens(struct prompt *p)
 {
@@ -472,6 +578,13 @@ void handle_detokenize(struct http_api *api, struct http_exchange *x)
     prompt_begin(
         api, x,
         &(struct prompt){ .make = make_tokens, .made = tokens_made, .kind = TOKEN_ASK_DETOKENIZE });
+}
+
+void handle_apply_template(struct http_api *api, struct http_exchange *x)
+{
+    prompt_begin(
+        api, x,
+        &(struct prompt){ .make = make_tokens, .made = tokens_made, .kind = TOKEN_ASK_TEMPLATE });
 }
 
 /* ---- life ------------------------------------------------------------------------------------------ */

@@ -71,6 +71,8 @@ int output_pick(struct output *a, struct sampler *sampler, const float *logits, 
         .ids = ids,
         .prompt_count = a->spec.prompt_tokens,
         .count = count,
+        .bias = a->spec.bias,
+        .bias_count = a->spec.bias_count,
         .forbidden = a->ends,
         .forbidden_count = a->generated < a->spec.min_tokens ? a->end_count : 0,
     };

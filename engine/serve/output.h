@@ -74,6 +74,8 @@ struct output_spec {
     const struct str *stop;
     uint32_t stop_count;
     struct machine *machine; /* of its grammar; NULL: none */
+    const struct token_value *bias;
+    uint32_t bias_count;
 };
 
 struct output {

@@ -276,6 +276,38 @@ static void t_logprobs(void **state)
     sampler_free(s);
 }
 
+/* A bias is added before penalties, moves the choice, and yields to masks; log-probabilities are without it. */
+static void t_bias(void **state)
+{
+    (void)state;
+    struct sampler *s = NULL;
+    assert_int_equal(sampler_new(4, &s), 0);
+    const float logits[4] = { logf(1), logf(2), logf(4), logf(2) };
+    const struct token_value bias[] = { { 0, 3 }, { 2, -1 } };
+    const uint32_t ids[1] = { 0 }, best[] = { 0 };
+    struct sampler_params p = { .want_logprob = true };
+    struct sampler_input in = { .logits = logits, .bias = bias, .bias_count = 2 };
+    struct sampler_result got;
+    assert_int_equal(sampler_pick(s, &p, &in, &got), 0);
+    assert_int_equal(got.chosen.id, 0);
+    assert_true(fabsf(got.chosen.logprob - logf(1.0f / 9)) < 1e-6f);
+    /* 3 / 2.5 is more than log 4 - 1 and log 2; 3 / 5 is less than log 2. */
+    in.ids = ids;
+    in.count = in.prompt_count = 1;
+    p.repetition_penalty = 2.5f;
+    assert_int_equal(sampler_pick(s, &p, &in, &got), 0);
+    assert_int_equal(got.chosen.id, 0);
+    p.repetition_penalty = 5;
+    assert_int_equal(sampler_pick(s, &p, &in, &got), 0);
+    assert_int_equal(got.chosen.id, 1);
+    p.repetition_penalty = 1;
+    in.forbidden = best;
+    in.forbidden_count = 1;
+    assert_int_equal(sampler_pick(s, &p, &in, &got), 0);
+    assert_int_equal(got.chosen.id, 1);
+    sampler_free(s);
+}
+
 static void t_odd_logits(void **state)
 {
     (void)state;
@@ -396,6 +428,7 @@ int main(void)
         cmocka_unit_test(t_draws_follow_the_distribution),
         cmocka_unit_test(t_chance_is_a_function_of_seed_and_position),
         cmocka_unit_test(t_logprobs),
+        cmocka_unit_test(t_bias),
         cmocka_unit_test(t_odd_logits),
         cmocka_unit_test(t_order_is_that_of_a_sort),
         cmocka_unit_test(t_all_of_it_costs_a_constant_a_token),

@@ -67,7 +67,7 @@ static void takes_a_full_chat_request(void **state)
                "\"ignore_eos\":true,\"min_tokens\":2,\"max_completion_tokens\":9,\"n\":1,"
                "\"stream\":true,\"stream_options\":{\"include_usage\":true,\"other\":[1]},"
                "\"tools\":[{\"type\":\"function\"}],\"tool_choice\":\"auto\","
-               "\"chat_template_kwargs\":{\"x\":1},\"logprobs\":false,\"logit_bias\":{},"
+               "\"chat_template_kwargs\":{\"x\":1},\"logprobs\":false,\"logit_bias\":{\"7\":-1.5},"
                "\"response_format\":{\"type\":\"text\"},\"metadata\":{\"any\":1},\"store\":false}");
     const struct openai_request *q = &f->req;
     assert_true(str_eq(q->model, STR("m")) && str_eq(q->user, STR("u")));
@@ -84,6 +84,7 @@ static void takes_a_full_chat_request(void **state)
     assert_int_equal(q->max_tokens, 9);
     assert_true(str_eq(q->tools, STR("[{\"type\":\"function\"}]")));
     assert_true(str_eq(q->chat_template_kwargs, STR("{\"x\":1}")));
+    assert_true(q->bias_count == 1 && q->logit_bias[0].id == 7 && q->logit_bias[0].value == -1.5f);
 }
 
 static void null_and_absent_are_defaults(void **state)
@@ -276,10 +277,20 @@ static void refuses_chat(void **state)
         { "{" M ",\"stop\":\"\"}", "stop", "outside 1..256" },
         { "{" M ",\"stop\":[\"a\",\"\"]}", "stop", "outside 1..256" },
         { "{" M ",\"stop\":[1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7]}", "stop", "more than 16 items" },
-        { "{" M ",\"n\":2}", "n", "n is not served; only 1 is" },
-        { "{" M ",\"logprobs\":true}", "logprobs", "not served" },
-        { "{" M ",\"top_logprobs\":3}", "top_logprobs", "not served" },
-        { "{" M ",\"logit_bias\":{\"1\":2}}", "logit_bias", "not served" },
+        { "{" M ",\"n\":0}", "n", "outside 1..64" },
+        { "{" M ",\"n\":65}", "n", "outside 1..64" },
+        { "{" M ",\"best_of\":2}", "best_of", "not served" },
+        { "{" M ",\"logprobs\":2}", "logprobs", "true or false" },
+        { "{" M ",\"top_logprobs\":3}", "top_logprobs", "needs logprobs to be true" },
+        { "{" M ",\"logprobs\":true,\"top_logprobs\":21}", "top_logprobs", "outside 0..20" },
+        { "{" M ",\"logit_bias\":[]}", "logit_bias", "must be an object" },
+        { "{" M ",\"logit_bias\":{\"a\":2}}", "logit_bias", "\"a\" is no token id" },
+        { "{" M ",\"logit_bias\":{\"1\":\"2\"}}", "logit_bias", "an object of numbers" },
+        { "{" M ",\"logit_bias\":{\"1\":-100.5}}", "logit_bias", "outside -100..100" },
+        { "{" M ",\"logit_bias\":{\"1\":2,\"01\":2}}", "logit_bias", "1 stands there twice" },
+        { "{" M ",\"logit_bias\":{\"4294967296\":2}}", "logit_bias", "is no token id" },
+        { "{\"messages\":[{\"role\":\"me\",\"content\":\"a\"}]}", "messages",
+          "messages[0]: the role \"me\" is unknown" },
         { "{" M ",\"response_format\":{\"type\":\"xml\"}}", "response_format", "are served" },
         { "{" M ",\"response_format\":{\"type\":\"json_schema\"}}", "response_format",
           "schema is missing" },
@@ -312,17 +323,23 @@ static void refuses_completion(void **state)
         { "{\"prompt\":[[]]}", "prompt", "may not be empty" },
         { "{\"prompt\":7}", "prompt", "a string, an array of token ids" },
         { "{\"prompt\":[{}]}", "prompt", "a string, an array of token ids" },
-        { "{\"prompt\":[\"a\",\"b\"]}", "prompt", "one prompt a request" },
-        { "{\"prompt\":[[1],[2]]}", "prompt", "one prompt a request" },
+        { "{\"prompt\":[\"a\",[1]]}", "prompt", "prompts of one kind" },
+        { "{\"prompt\":[\"a\",\"\"]}", "prompt", "outside 1.." },
+        { "{\"prompt\":[[1],[]]}", "prompt", "may not be empty" },
+        { "{\"prompt\":[[1],[2],[3]],\"n\":22}", "n", "more than 64 outputs" },
+        { "{\"prompt\":\"a\",\"n\":3,\"best_of\":2}", "best_of", "less than n 3" },
+        { "{\"prompt\":\"a\",\"n\":1,\"best_of\":2,\"stream\":true}", "best_of", "with stream" },
         { "{\"prompt\":[1,-2]}", "prompt", "item 1 is no token id" },
         { "{\"prompt\":[1,4294967296]}", "prompt", "item 1 is no token id" },
         { "{\"prompt\":[1,\"a\"]}", "prompt", "item 1 is no token id" },
         { "{\"prompt\":[1,2", "", "not valid JSON" },
         { "{\"prompt\":[\"a\"", "", "not valid JSON" },
-        { "{\"prompt\":\"a\",\"echo\":true}", "echo", "not served" },
+        { "{\"prompt\":\"a\",\"echo\":true,\"logprobs\":0}", "echo", "with logprobs" },
         { "{\"prompt\":\"a\",\"suffix\":\"b\"}", "suffix", "not served" },
-        { "{\"prompt\":\"a\",\"best_of\":2}", "best_of", "not served" },
-        { "{\"prompt\":\"a\",\"logprobs\":0}", "logprobs", "not served" },
+        { "{\"prompt\":\"a\",\"best_of\":65}", "best_of", "outside 1..64" },
+        { "{\"prompt\":\"a\",\"logprobs\":6}", "logprobs", "outside 0..5" },
+        { "{\"prompt\":\"a\",\"logprobs\":true}", "logprobs", "a whole number" },
+        { "{\"prompt\":\"a\",\"logprobs\":1,\"top_logprobs\":1}", "top_logprobs", "not served" },
     };
     check_refused(*state, OPENAI_COMPLETION, rows, COUNT_OF(rows));
 }
@@ -430,7 +447,7 @@ static void memory_is_bounded(void **state)
 {
     struct fixture *f = *state;
     static const char body[] =
-        "{\"model\":\"m\",\"messages\":[{\"role\":\"u\",\"content\":[{\"type\":"
+        "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":"
         "\"text\",\"text\":\"x\"}]}],\"stop\":[\"a\",\"b\"]}";
     for (uint64_t n = 1;; n++) {
         fault_arm("arena.alloc", n);
@@ -522,12 +539,18 @@ static struct openai_reply reply(enum openai_surface surface)
     "\"usage\":{\"prompt_tokens\":10,\"completion_tokens\":3,\"total_tokens\":13," \
     "\"prompt_tokens_details\":{\"cached_tokens\":8}}"
 
+static int whole(const struct openai_reply *r, struct str text, enum finish finish, struct buf *out)
+{
+    return openai_reply_whole(r, &(struct openai_choice){ .text = text, .finish = finish }, 1,
+                              &used, out);
+}
+
 static void whole_replies(void **state)
 {
     (void)state;
     CLEANUP(buf_fini) struct buf out = { 0 };
     struct openai_reply r = reply(OPENAI_CHAT);
-    assert_int_equal(openai_reply_whole(&r, STR("hé"), FINISH_STOP, &used, &out), 0);
+    assert_int_equal(whole(&r, STR("hé"), FINISH_STOP, &out), 0);
     assert_string_equal(
         out.data, HEAD("chatcmpl", "chat.completion") "{\"index\":0,\"message\":{\"role\":"
                                                       "\"assistant\",\"content\":\"hé\","
@@ -535,13 +558,13 @@ static void whole_replies(void **state)
                                                       "\"finish_reason\":\"stop\"}]," USAGE "}");
     buf_clear(&out);
     r = reply(OPENAI_COMPLETION);
-    assert_int_equal(openai_reply_whole(&r, STR(""), FINISH_LENGTH, &used, &out), 0);
+    assert_int_equal(whole(&r, STR(""), FINISH_LENGTH, &out), 0);
     assert_string_equal(
         out.data, HEAD("cmpl", "text_completion") "{\"index\":0,\"text\":\"\",\"logprobs\":null,"
                                                   "\"finish_reason\":\"length\"}]," USAGE "}");
     buf_clear(&out);
     r.fingerprint = STR("avx2-1");
-    openai_reply_whole(&r, STR(""), FINISH_LENGTH, &used, &out);
+    whole(&r, STR(""), FINISH_LENGTH, &out);
     assert_non_null(strstr(out.data, "\"system_fingerprint\":\"avx2-1\""));
 }
 

@@ -63,10 +63,16 @@ static const struct generate_request wire_generate = {
     .predicted_p90 = 90,
 };
 
+static const struct token_value values[] = {
+    { 3, -0.5f }, { 0xffffff, -1e-42f }, { 0, -9999 }, { 7, -0.0f }
+};
+
 static const struct generate_frame frame = {
     .ids = ids,
     .id_count = 2,
     .text = { "h\xc3\xa9", 3 },
+    .logprobs = values,
+    .logprob_count = 4,
     .finish = FINISH_LENGTH,
     .has_usage = true,
     .usage = { 10, 8, 2 },
@@ -348,6 +354,28 @@ static void members_arrive(void **state)
     assert_int_equal(generate_decode(buf_view(&text), &arena, &g, NULL), 0);
     assert_true(g.grammar.kind == GRAMMAR_REGEX && str_eq(g.grammar.text, with.grammar.text));
 
+    /* Likewise log-probabilities, whose floats arrive bit for bit. */
+    buf_clear(&text);
+    with.logprobs = true;
+    with.top_logprobs = 20;
+    with.logit_bias = values;
+    with.bias_count = 2;
+    generate_encode(&with, &text);
+    assert_non_null(strstr(text.data, "{\"v\":4,"));
+    assert_int_equal(generate_decode(buf_view(&text), &arena, &g, NULL), 0);
+    assert_true(g.logprobs && g.top_logprobs == 20 && g.grammar.kind == GRAMMAR_REGEX);
+    assert_true(g.bias_count == 2 && g.logit_bias[1].id == 0xffffff);
+    struct generate_frame f = { 0 };
+    buf_clear(&text);
+    generate_frame_encode(&frame, &text);
+    assert_non_null(strstr(text.data, "\"logprobs\":\"AAADC/AAAA"));
+    assert_int_equal(generate_frame_decode(buf_view(&text), &arena, &f, NULL), 0);
+    assert_int_equal(f.logprob_count, COUNT_OF(values));
+    for (size_t i = 0; i < COUNT_OF(values); i++) {
+        assert_int_equal(f.logprobs[i].id, values[i].id);
+        assert_memory_equal(&f.logprobs[i].value, &values[i].value, sizeof(float));
+    }
+
     buf_clear(&text);
     block_event_encode(&wire_change, &text);
     assert_string_equal(
@@ -572,7 +600,7 @@ static const struct refused refusals[] = {
     { wire_decode_generate, "", "generate: JSON: the text ends too early" },
     { wire_decode_generate, "[]", "generate: must be an object" },
     { wire_decode_generate, "{\"v\":1}",
-      "generate: speaks protocol version 1 and this Muster speaks 2" },
+      "generate: speaks protocol version 1 and this Muster speaks 4" },
     { wire_decode_generate, "{\"v\":\"2\"}", "protocol version 2 and" },
     { wire_decode_generate, "{\"id\":\"x\"}", "generate: \"v\" is missing" },
     { wire_decode_generate, GEN(""), "generate: \"ids\" is missing" },
@@ -605,6 +633,12 @@ static const struct refused refusals[] = {
       "generate: sampling: temperature: 1e999 is outside 0..100" },
     { wire_decode_generate, "{\"v\":2,\"sampling\":{}}", "sampling: \"temperature\" is missing" },
     { wire_decode_generate_frame, "{\"finish\":\"tired\"}", "finish: unknown name \"tired\"" },
+    { wire_decode_generate, "{\"v\":4,\"top_logprobs\":21}", "top_logprobs: 21 is outside 0..20" },
+    { wire_decode_generate_frame, "{\"logprobs\":\"AAADC/AAA\"}", "9 characters are no values" },
+    { wire_decode_generate_frame, "{\"logprobs\":\"AAADC_AAAA\"}", "item 0 is no id and number" },
+    { wire_decode_generate_frame, "{\"logprobs\":\"AAADB/gAAA\"}", "item 0 is no id and number" },
+    { wire_decode_generate_frame, "{\"logprobs\":\"AAADP/AAAA\"}", "item 0 is no id and number" },
+    { wire_decode_generate_frame, "{\"logprobs\":7}", "must be a string of token values" },
     { wire_decode_generate_frame, "{\"finish\":1}", "finish: must be a name" },
     { wire_decode_generate_frame, "{\"usage\":[]}", "usage: must be an object" },
     { wire_decode_block_event, "{\"kind\":\"add\",\"seq\":1,\"keys\":[\"12\"]}", "no block key" },

@@ -1,0 +1,183 @@
+/* openai_logprobs.c - keeps rows of values and renders them: a list of objects for a chat, four parallel
+ * lists for a completion. */
+#include "base/wire/openai_logprobs.h"
+
+#include "base/core/bits.h"
+#include "base/core/json.h"
+#include "base/core/own.h"
+
+void openai_logprobs_reset(struct openai_logprobs *l, const struct openai_request *r,
+                           const struct openai_tokens *tokens, size_t bytes_max)
+{
+    l->wanted = r->logprobs;
+    l->surface = r->surface;
+    l->top = r->top_logprobs;
+    l->ignore_eos = r->ignore_eos;
+    l->tokens = *tokens;
+    l->offset = 0;
+    buf_clear(&l->rows);
+    buf_clear(&l->json);
+    l->rows.max = l->json.max = bytes_max;
+}
+
+void openai_logprobs_fini(struct openai_logprobs *l)
+{
+    buf_fini(&l->rows);
+    buf_fini(&l->json);
+}
+
+int openai_logprobs_add(struct openai_logprobs *l, const struct token_value *value,
+                        uint32_t value_count, uint32_t count)
+{
+    if (value_count != (uint64_t)count * (1 + l->top)) return -EPROTO;
+    return buf_append(&l->rows, value, value_count * sizeof *value);
+}
+
+static struct token_value value_at(const struct openai_logprobs *l, size_t at)
+{
+    struct token_value v;
+    memcpy(&v, l->rows.data + at * sizeof v, sizeof v);
+    return v;
+}
+
+/* ---- one token ---- */
+
+/* Returns the token as a client sees it; `scratch` holds it where it is no UTF-8. */
+static struct str name_of(struct str token, struct buf *scratch)
+{
+    if (str_utf8_valid(token)) return token;
+    buf_clear(scratch);
+    buf_text(scratch, "bytes:");
+    for (size_t i = 0; i < token.len; i++)
+        buf_printf(scratch, "\\x%02x", (unsigned char)token.data[i]);
+    return buf_view(scratch);
+}
+
+static void put_token(struct json_writer *w, struct str token)
+{
+    CLEANUP(buf_fini) struct buf scratch = { 0 };
+    json_put_str(w, name_of(token, &scratch));
+    if (scratch.rc < 0) w->out->rc = scratch.rc;
+}
+
+static void put_value(struct json_writer *w, const struct openai_logprobs *l, struct token_value v)
+{
+    struct str token = l->tokens.shown(l->tokens.vocab, v.id);
+    json_key(w, "token");
+    put_token(w, token);
+    json_kv_f64(w, "logprob", (double)v.value);
+    json_key(w, "bytes");
+    json_array(w);
+    for (size_t i = 0; i < token.len; i++)
+        json_put_u64(w, (unsigned char)token.data[i]);
+    json_array_end(w);
+}
+
+/* ---- the forms ---- */
+
+static void put_chat(struct json_writer *w, const struct openai_logprobs *l, size_t tokens)
+{
+    const size_t stride = 1 + (size_t)l->top;
+    json_object(w);
+    json_key(w, "content");
+    json_array(w);
+    for (size_t t = 0; t < tokens; t++) {
+        json_object(w);
+        put_value(w, l, value_at(l, t * stride));
+        json_key(w, "top_logprobs");
+        json_array(w);
+        for (size_t i = 1; i < stride; i++) {
+            struct token_value v = value_at(l, t * stride + i);
+            if (v.value <= LOGPROB_NONE) break;
+            json_object(w);
+            put_value(w, l, v);
+            json_object_end(w);
+        }
+        json_array_end(w);
+        json_object_end(w);
+    }
+    json_array_end(w);
+    json_kv_text(w, "refusal", NULL);
+    json_object_end(w);
+}
+
+/* Writes the alternatives of a token as members: likeliest first, and the chosen one if it is not among
+ * them, so that there may be one more than was asked for, as OpenAI says. Two tokens of one text
+ * would be one member: the likelier stays. */
+static void put_alternatives(struct json_writer *w, const struct openai_logprobs *l, size_t at)
+{
+    CLEANUP(buf_fini) struct buf scratch = { 0 };
+    struct str seen[1 + OPENAI_TOP_LOGPROBS_MAX];
+    uint32_t count = 0;
+    json_object(w);
+    for (uint32_t i = 1; i <= l->top + 1; i++) {
+        struct token_value v = value_at(l, at + (i <= l->top ? i : 0));
+        struct str token = l->tokens.shown(l->tokens.vocab, v.id);
+        bool known = i <= l->top && v.value <= LOGPROB_NONE;
+        for (uint32_t k = 0; k < count; k++)
+            known = known || str_eq(seen[k], token);
+        if (known) continue;
+        seen[count++] = token;
+        json_key_str(w, name_of(token, &scratch));
+        json_put_f64(w, (double)v.value);
+    }
+    json_object_end(w);
+    if (scratch.rc < 0) w->out->rc = scratch.rc;
+}
+
+static uint32_t characters(struct str bytes)
+{
+    uint32_t count = 0;
+    for (size_t i = 0; i < bytes.len; i++)
+        count += ((unsigned char)bytes.data[i] & 0xc0) != 0x80; /* begins a character */
+    return count;
+}
+
+static void put_completion(struct json_writer *w, struct openai_logprobs *l, size_t tokens)
+{
+    const size_t stride = 1 + (size_t)l->top;
+    json_object(w);
+    json_key(w, "text_offset");
+    json_array(w);
+    for (size_t t = 0; t < tokens; t++) {
+        json_put_u64(w, l->offset);
+        l->offset += characters(l->tokens.bytes(l->tokens.vocab, value_at(l, t * stride).id));
+    }
+    json_array_end(w);
+    json_key(w, "token_logprobs");
+    json_array(w);
+    for (size_t t = 0; t < tokens; t++)
+        json_put_f64(w, (double)value_at(l, t * stride).value);
+    json_array_end(w);
+    json_key(w, "tokens");
+    json_array(w);
+    for (size_t t = 0; t < tokens; t++)
+        put_token(w, l->tokens.shown(l->tokens.vocab, value_at(l, t * stride).id));
+    json_array_end(w);
+    json_key(w, "top_logprobs");
+    json_array(w);
+    for (size_t t = 0; t < tokens; t++)
+        put_alternatives(w, l, t * stride);
+    json_array_end(w);
+    json_object_end(w);
+}
+
+struct str openai_logprobs_take(struct openai_logprobs *l)
+{
+    const size_t stride = 1 + (size_t)l->top;
+    size_t tokens = l->rows.len / sizeof(struct token_value) / stride;
+    struct json_writer w;
+    buf_clear(&l->json);
+    if (tokens > 0 && !l->ignore_eos &&
+        l->tokens.is_end(l->tokens.vocab, value_at(l, (tokens - 1) * stride).id))
+        tokens--; /* only the last token of an output can be one */
+    if (tokens > 0) {
+        json_writer_init(&w, &l->json);
+        if (l->surface == OPENAI_CHAT)
+            put_chat(&w, l, tokens);
+        else
+            put_completion(&w, l, tokens);
+    }
+    buf_clear(&l->rows);
+    return l->json.rc < 0 ? (struct str){ 0 } : buf_view(&l->json);
+}

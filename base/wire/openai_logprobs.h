@@ -1,0 +1,49 @@
+/* openai_logprobs.h - gathers the log-probabilities of an output's tokens and writes them in OpenAI's forms.
+ *
+ * Layer:    base/wire (base/core)
+ * Threads:  one
+ * Lifetime: the vocabulary lives as long as the struct; openai_logprobs_fini frees the rest
+ * Rules:    (1) a token has a row of 1 + top values: the chosen token first, then the likeliest, best
+ *               first. Values at LOGPROB_NONE or below behind the first are no tokens
+ *           (2) an end token is part of the rows and not of what is written, because it has no text
+ *           (3) a token that is not valid UTF-8 by itself is written as OpenAI does, bytes:\xe2\x80
+ *           (4) text_offset counts characters, from the bytes of the tokens before
+ */
+#pragma once
+#include "base/core/buf.h"
+#include "base/wire/openai.h"
+#include "base/wire/sampling.h"
+
+struct vocab;
+
+/* Reads a vocabulary, which is base/text's: the bytes of a token, and how many of the ids end an output. */
+struct openai_tokens {
+    const struct vocab *vocab;
+    struct str (*shown)(const struct vocab *v, uint32_t id); /* for the client */
+    struct str (*bytes)(const struct vocab *v, uint32_t id); /* in the text; empty: a marker */
+    bool (*is_end)(const struct vocab *v, uint32_t id);
+};
+
+struct openai_logprobs {
+    bool wanted;
+    enum openai_surface surface;
+    uint32_t top;    /* asked for, beside the chosen one */
+    bool ignore_eos; /* end tokens are tokens like others */
+    struct openai_tokens tokens;
+    uint32_t offset; /* characters of the tokens written so far */
+    struct buf rows; /* struct token_value: not written yet */
+    struct buf json;
+};
+
+/* Empties it for a request; what it holds is kept for reuse. `bytes_max` bounds the rows. */
+void openai_logprobs_reset(struct openai_logprobs *l, const struct openai_request *r,
+                           const struct openai_tokens *tokens, size_t bytes_max);
+void openai_logprobs_fini(struct openai_logprobs *l);
+
+/* Adds the rows of `count` tokens; -EPROTO if `value_count` is not theirs, -ENOMEM. */
+int openai_logprobs_add(struct openai_logprobs *l, const struct token_value *value,
+                        uint32_t value_count, uint32_t count);
+
+/* Writes the rows added since the last call as one JSON value, which lives until the next call. Empty if
+ * there is nothing to write, or without memory (then json.rc says so). */
+struct str openai_logprobs_take(struct openai_logprobs *l);
