@@ -16,8 +16,9 @@
  *                         which must become a tag that begins with it. at_least_one: the text begins with one
  *     tags_with_separator tags, separator, at_least_one, stop_after_first: tags and nothing else
  *
- * `at_start` of triggered_tags is ours: a trigger counts as the first text only, as in dialects whose calls have
- * no mark of their own. What is not listed is refused by name. */
+ * Ours are `at_start` of triggered_tags: a trigger counts as the first text only, as in dialects whose calls have
+ * no mark of their own; and `loose` of json_schema: a schema that is not supported is any object. What is not listed
+ * is refused by name. */
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "base/core/work.h"
@@ -245,6 +246,19 @@ static const struct expr *elements(struct builder *b, struct str object, enum ex
     return b->rc == 0 ? expr_of(b, kind, &items) : expr_nothing(b);
 }
 
+/* A loose schema that is not supported is any object; its rules are taken back. */
+static const struct expr *schema_expr(struct builder *b, struct str object, struct str schema)
+{
+    struct json_rules json = { 0 };
+    uint32_t rules = b->rule_count;
+    bool loose = flag(b, object, "loose"), well = b->rc == 0;
+    const struct expr *value = json_schema_expr(b, schema);
+    if (!loose || !well || b->rc != -ENOTSUP) return value;
+    b->rc = 0;
+    b->rule_count = rules;
+    return json_part(b, &json, JSON_PART_OBJECT);
+}
+
 /* A tag by itself is a list of one. */
 static const struct expr *lone_tag(struct builder *b, struct str object, uint32_t depth)
 {
@@ -266,7 +280,7 @@ static const struct expr *format_expr(struct builder *b, struct str format, uint
     if (str_eq(type, STR("const_string")))
         return text_member(b, format, "value", &value) < 0 ? expr_nothing(b) : expr_bytes(b, value);
     if (str_eq(type, STR("json_schema"))) {
-        if (member(format, "json_schema", &value)) return json_schema_expr(b, value);
+        if (member(format, "json_schema", &value)) return schema_expr(b, format, value);
         return builder_fail(b, -EINVAL, "structural tag: json_schema is missing");
     }
     if (str_eq(type, STR("regex")))
