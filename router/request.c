@@ -197,6 +197,8 @@ void request_release(struct request *r)
     line_reader_fini(&r->client.lines);
     sse_reader_fini(&r->client.events);
     buf_fini(&r->client.answer);
+    dialogue_fini(&r->client.parser);
+    openai_message_fini(&r->client.message);
     buf_fini(&r->client.refusal);
     buf_fini(&r->client.out);
     buf_fini(&r->client.form.bytes);

@@ -303,7 +303,7 @@ void tags_build(struct builder *b, struct str text)
 {
     struct json_reader r;
     struct str whole, format;
-    json_reader_init(&r, text);
+    json_reader_init(&r, text.len > 0 ? text : STR("?"));
     if (json_next(&r) != JSON_OBJECT || json_skip_rest(&r) == JSON_ERROR ||
         json_next(&r) != JSON_END) {
         builder_fail(b, -EINVAL, "a structural tag must be a JSON object: %s at byte %zu",

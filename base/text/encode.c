@@ -39,6 +39,7 @@ int encode_chat(const struct encode_model *m, const struct encode_chat *chat, si
         .tools = chat->tools,
         .kwargs = chat->kwargs,
         .add_generation_prompt = chat->generation_prompt,
+        .open_arguments = true,
         .bos_token = special_text(v, vocab_special(v)->bos),
         .eos_token = special_text(v, vocab_special(v)->eos),
         .now_s = chat->now_s,

@@ -60,16 +60,28 @@ static const struct field request_rows[] = {
 };
 static const struct field_set request_set = FIELD_SET(struct generate_request, request_rows);
 
+#define GRAMMAR_ROWS                                                             \
+    FIELD_AS("grammar_kind", struct generate_request, grammar.kind, FIELD_ENUM,  \
+             .names = grammar_kind_names, .max = GRAMMAR_KIND_COUNT),            \
+        FIELD_AS("grammar", struct generate_request, grammar.text, FIELD_STR,    \
+                 .max = GRAMMAR_TEXT_BYTES_MAX, .nul = true)
+
 static const struct field grammar_request_rows[] = {
     FIELD_AS("v", struct generate_request, id, FIELD_VERSION, .max = GENERATE_GRAMMAR_VERSION),
     REQUEST_ROWS,
-    FIELD_AS("grammar_kind", struct generate_request, grammar.kind, FIELD_ENUM,
-             .names = grammar_kind_names, .max = GRAMMAR_KIND_COUNT),
-    FIELD_AS("grammar", struct generate_request, grammar.text, FIELD_STR,
-             .max = GRAMMAR_TEXT_BYTES_MAX, .nul = true),
+    GRAMMAR_ROWS,
 };
 static const struct field_set grammar_request_set =
     FIELD_SET(struct generate_request, grammar_request_rows);
+
+static const struct field marks_request_rows[] = {
+    FIELD_AS("v", struct generate_request, id, FIELD_VERSION, .max = GENERATE_MARKS_VERSION),
+    REQUEST_ROWS,
+    GRAMMAR_ROWS,
+    FIELD(struct generate_request, marks, FIELD_BOOL),
+};
+static const struct field_set marks_request_set =
+    FIELD_SET(struct generate_request, marks_request_rows);
 
 static const struct field usage_rows[] = {
     FIELD_AS("prompt", struct usage, prompt_tokens, FIELD_U32),
@@ -91,7 +103,10 @@ static const struct field_set frame_set = FIELD_SET(struct generate_frame, frame
 int generate_encode(const struct generate_request *req, struct buf *out)
 {
     bool has_grammar = req->grammar.kind != GRAMMAR_NONE;
-    return fields_encode(has_grammar ? &grammar_request_set : &request_set, req, out);
+    return fields_encode(req->marks    ? &marks_request_set
+                         : has_grammar ? &grammar_request_set
+                                       : &request_set,
+                         req, out);
 }
 
 int generate_decode(struct str text, struct arena *arena, struct generate_request *ret,
@@ -102,6 +117,8 @@ int generate_decode(struct str text, struct arena *arena, struct generate_reques
     if (rc == -EPROTO) {
         struct err other = { "" };
         rc = fields_decode(&grammar_request_set, text, arena, &req, "generate", &other);
+        if (rc == -EPROTO)
+            rc = fields_decode(&marks_request_set, text, arena, &req, "generate", &other);
         if (rc < 0 && rc != -EPROTO) return err_set(err, rc, "%s", other.text);
     }
     if (rc < 0) return rc;

@@ -41,6 +41,8 @@
 /* Set in a response whose engine makes spans of the request, as the call's traceparent asked. */
 #define GENERATE_TRACED_HEADER "x-muster-traced"
 
+#define GENERATE_MARKS_VERSION 5 /* with marks: an engine that knows none refuses the call */
+
 struct generate_request {
     struct str id; /* x-request-id */
     const uint32_t *ids;
@@ -48,6 +50,7 @@ struct generate_request {
     uint32_t prompt_tokens; /* 1..id_count; the ids behind them were generated before */
     struct sampling sampling;
     struct grammar_spec grammar; /* of the whole output; GRAMMAR_NONE: none */
+    bool marks;                  /* write control tokens that are marks of dialects (dialect_is_mark) */
     uint32_t max_tokens;         /* still to generate; at least 1 */
     uint32_t min_tokens;         /* of the whole output, before it may end */
     const struct str *stop;

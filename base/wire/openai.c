@@ -8,6 +8,7 @@
 
 #include "base/core/bits.h"
 #include "base/core/json.h"
+#include "base/core/own.h"
 
 #include <stdarg.h>
 
@@ -20,6 +21,7 @@ struct openai_walk {
     uint32_t max_completion_tokens; /* 0: absent */
     bool has_stream_options;
     bool tools_off; /* tool_choice "none" */
+    struct str reasoning_effort;
 };
 
 #define INVALID(p, param, ...) openai_error_set((p)->e, -EINVAL, OPENAI_INVALID, param, __VA_ARGS__)
@@ -273,15 +275,56 @@ static int take_tools(struct openai_walk *p, const struct key *k)
     return 0;
 }
 
+/* Reads the object that names a tool: {"type": "function", "function": {"name": text}}. */
+static int take_named_tool(struct openai_walk *p, const struct key *k)
+{
+    struct str type = { 0 };
+    while (json_next(&p->r) == JSON_KEY) {
+        bool is_type = json_key_is(&p->r, "type"), function = json_key_is(&p->r, "function");
+        json_next(&p->r);
+        if (is_type && p->r.token == JSON_STRING) type = p->r.raw;
+        if (!function || p->r.token != JSON_OBJECT) {
+            json_skip_rest(&p->r);
+            continue;
+        }
+        while (json_next(&p->r) == JSON_KEY) {
+            bool name = json_key_is(&p->r, "name");
+            json_next(&p->r);
+            int rc = name ? string_of(p, "tool_choice.function.name", 1, 256, &p->req.tool_only) : 0;
+            if (rc < 0) return rc;
+            if (!name) json_skip_rest(&p->r);
+        }
+    }
+    if (p->r.token != JSON_OBJECT_END) return broken_json(p);
+    if (!str_eq(type, STR("function")) || p->req.tool_only.len == 0)
+        return UNSERVED(p, k->name,
+                        "tool_choice: \"auto\", \"none\", \"required\" and {\"type\": "
+                        "\"function\", \"function\": {\"name\": text}} are served.");
+    p->req.tool_choice = OPENAI_TOOLS_REQUIRED;
+    return 0;
+}
+
 static int take_tool_choice(struct openai_walk *p, const struct key *k)
 {
     struct str raw;
+    if (p->r.token == JSON_OBJECT) return take_named_tool(p, k);
     int rc = raw_of(p, &raw);
     if (rc < 0) return rc;
     p->tools_off = str_eq(raw, STR("\"none\""));
-    if (p->tools_off || str_eq(raw, STR("\"auto\""))) return 0;
+    if (p->tools_off) p->req.tool_choice = OPENAI_TOOLS_NONE;
+    if (str_eq(raw, STR("\"required\""))) p->req.tool_choice = OPENAI_TOOLS_REQUIRED;
+    if (p->req.tool_choice != OPENAI_TOOLS_AUTO || str_eq(raw, STR("\"auto\""))) return 0;
     return UNSERVED(p, k->name,
-                    "tool_choice: \"auto\" and \"none\" are served, a forced call is not.");
+                    "tool_choice: \"auto\", \"none\", \"required\" or an object that names a "
+                    "function.");
+}
+
+static int take_parallel(struct openai_walk *p, const struct key *k)
+{
+    bool parallel;
+    if (json_bool(&p->r, &parallel) < 0) return wrong_type(p, k->name, "true or false");
+    p->req.no_parallel_tool_calls = !parallel;
+    return 0;
 }
 
 static int take_object(struct openai_walk *p, const struct key *k)
@@ -365,7 +408,7 @@ static int take_structured(struct openai_walk *p, const struct key *k)
     while (rc == 0 && json_next(&p->r) == JSON_KEY) {
         bool json = json_key_is(&p->r, "json"), regex = json_key_is(&p->r, "regex");
         bool choice = json_key_is(&p->r, "choice"), grammar = json_key_is(&p->r, "grammar");
-        bool object = json_key_is(&p->r, "json_object");
+        bool object = json_key_is(&p->r, "json_object"), tag = json_key_is(&p->r, "structural_tag");
         if (json_next(&p->r) == JSON_NULL) continue;
         if (p->r.token == JSON_FALSE)
             continue; /* disable_any_whitespace and the like: not asked for */
@@ -377,13 +420,15 @@ static int take_structured(struct openai_walk *p, const struct key *k)
             rc = grammar_choice(p, "structured_outputs.choice");
         else if (grammar)
             rc = grammar_text(p, "structured_outputs.grammar", GRAMMAR_GBNF);
+        else if (tag)
+            rc = grammar_text(p, "structured_outputs.structural_tag", GRAMMAR_TAGS);
         else if (object && p->r.token == JSON_TRUE)
             rc = set_grammar(p, "structured_outputs.json_object", GRAMMAR_JSON_OBJECT,
                              (struct str){ 0 });
         else
             rc = UNSERVED(p, k->name,
-                          "structured_outputs: json, json_object, regex, choice and grammar are "
-                          "served, this is not.");
+                          "structured_outputs: json, json_object, regex, choice, grammar and "
+                          "structural_tag are served, this is not.");
     }
     if (rc < 0) return rc;
     return p->r.token == JSON_OBJECT_END ? 0 : broken_json(p);
@@ -412,6 +457,7 @@ static int take_response_format(struct openai_walk *p, const struct key *k)
     struct str type = { 0 }, schema = { 0 };
     const char *name = schema_key;
     int rc = 0;
+    const size_t start = p->r.start;
     if (p->r.token != JSON_OBJECT) return wrong_type(p, k->name, "an object");
     while (rc == 0 && json_next(&p->r) == JSON_KEY) {
         bool is_type = json_key_is(&p->r, "type"), nested = json_key_is(&p->r, "json_schema");
@@ -431,11 +477,15 @@ static int take_response_format(struct openai_walk *p, const struct key *k)
     if (rc < 0) return rc;
     if (p->r.token != JSON_OBJECT_END) return broken_json(p);
     if (str_eq(type, STR("text"))) return 0;
+    if (str_eq(type, STR("structural_tag")))
+        return set_grammar(p, k->name, GRAMMAR_TAGS,
+                           str_of(p->r.text.data + start, p->r.pos - start));
     if (str_eq(type, STR("json_object")) && !schema.data)
         return set_grammar(p, k->name, GRAMMAR_JSON_OBJECT, (struct str){ 0 });
     if (!str_eq(type, STR("json_object")) && !str_eq(type, STR("json_schema")))
         return UNSERVED(p, k->name,
-                        "response_format.type: text, json_object and json_schema are served.");
+                        "response_format.type: text, json_object, json_schema and structural_tag are "
+                        "served.");
     if (!schema.data) return INVALID(p, k->name, "%s is missing.", schema_key);
     return set_grammar(p, name, GRAMMAR_JSON_SCHEMA, schema);
 }
@@ -603,6 +653,8 @@ static const struct key keys[] = {
     { "messages",              ON_CHAT,       take_messages,       0,                             0,    0,    NULL },
     { "tools",                 ON_CHAT,       take_tools,          0,                             0,    0,    NULL },
     { "tool_choice",           ON_CHAT,       take_tool_choice,    0,                             0,    0,    NULL },
+    { "parallel_tool_calls",   ON_CHAT,       take_parallel,       0,                             0,    0,    NULL },
+    { "reasoning_effort",      ON_CHAT,       take_str,            offsetof(struct openai_walk, reasoning_effort), 1, 32, NULL },
     { "chat_template_kwargs",  ON_CHAT,       take_object,         AT(chat_template_kwargs),      0,    0,    NULL },
     { "prompt",                ON_COMPLETION, take_prompt,         AT(prompt),                    1,    BUF_BYTES_MAX, NULL },
     { "temperature",           ON_BOTH,       take_f64,            AT(sampling.temperature),      0,    2,    NULL },
@@ -645,7 +697,6 @@ static const struct key keys[] = {
     { "function_call",              ON_CHAT,  take_nothing, 0, 0, 0, "\"none\"|\"auto\"" },
     { "modalities",                 ON_CHAT,  take_nothing, 0, 0, 0, "[\"text\"]" },
     { "audio",                      ON_CHAT,  take_nothing, 0, 0, 0, NULL },
-    { "reasoning_effort",           ON_CHAT,  take_nothing, 0, 0, 0, NULL },
     { "verbosity",                  ON_CHAT,  take_nothing, 0, 0, 0, NULL },
     { "web_search_options",         ON_CHAT,  take_nothing, 0, 0, 0, NULL },
     { "documents",                  ON_CHAT,  take_nothing, 0, 0, 0, "[]" },
@@ -701,6 +752,51 @@ static int walk(struct openai_walk *p)
     return 0;
 }
 
+/* Gives the template reasoning_effort as a variable; one in chat_template_kwargs goes before it. */
+static int settle_effort(struct openai_walk *p)
+{
+    struct str kwargs = p->req.chat_template_kwargs;
+    struct json_writer w;
+    struct json_reader r;
+    bool given = false, any = false;
+    if (p->reasoning_effort.len == 0) return 0;
+    json_reader_init(&r, kwargs);
+    if (kwargs.len > 0) json_next(&r);
+    while (kwargs.len > 0 && json_next(&r) == JSON_KEY) {
+        any = true;
+        given |= json_key_is(&r, "reasoning_effort");
+        json_skip(&r);
+    }
+    if (given) return 0;
+    CLEANUP(buf_fini) struct buf all = { 0 };
+    json_writer_init(&w, &all);
+    json_object(&w);
+    json_kv_str(&w, "reasoning_effort", p->reasoning_effort);
+    if (any) {
+        buf_byte(&all, ',');
+        buf_append(&all, kwargs.data + 1, kwargs.len - 2);
+    }
+    json_object_end(&w);
+    p->req.chat_template_kwargs = arena_str(p->arena, buf_view(&all));
+    bool kept = all.rc == 0 && p->req.chat_template_kwargs.data;
+    return kept ? 0 : no_memory(p, "reasoning_effort");
+}
+
+/* Checks the tools against tool_choice and grammars. */
+static int settle_tools(struct openai_walk *p)
+{
+    struct openai_request *q = &p->req;
+    if (p->tools_off) q->tools = (struct str){ 0 };
+    if (q->tool_choice == OPENAI_TOOLS_REQUIRED && q->tools.len == 0)
+        return INVALID(p, "tool_choice", "tool_choice asks for a call, but there are no tools.");
+    if (q->tools.len > 0 && q->grammar_key)
+        return UNSERVED(p, q->grammar_key,
+                        "%s binds the whole output, and tools may call in it: give one of them, or "
+                        "tool_choice \"none\".",
+                        q->grammar_key);
+    return settle_effort(p);
+}
+
 /* Checks the keys against each other and fills in defaults. */
 static int settle(struct openai_walk *p)
 {
@@ -721,8 +817,7 @@ static int settle(struct openai_walk *p)
     if (q->max_tokens && q->min_tokens > q->max_tokens)
         return INVALID(p, "min_tokens", "min_tokens %u is more than max_tokens %u.", q->min_tokens,
                        q->max_tokens);
-    if (p->tools_off) q->tools = (struct str){ 0 };
-    return 0;
+    return settle_tools(p);
 }
 
 int openai_parse(enum openai_surface surface, struct str body, struct arena *arena,

@@ -36,6 +36,12 @@ enum openai_surface {
     OPENAI_COMPLETION, /* /v1/completions */
 };
 
+enum openai_tool_choice {
+    OPENAI_TOOLS_AUTO,
+    OPENAI_TOOLS_NONE,
+    OPENAI_TOOLS_REQUIRED, /* at least one call, of `tool_only` where it is not empty */
+};
+
 struct openai_request {
     enum openai_surface surface;
     struct str model; /* empty: absent, which means the service's only model */
@@ -45,7 +51,10 @@ struct openai_request {
     /* chat */
     struct str messages;             /* JSON array; each has a role; content parts are joined */
     struct str tools;                /* JSON array, or empty (also for tool_choice "none") */
-    struct str chat_template_kwargs; /* JSON object, or empty */
+    struct str chat_template_kwargs; /* JSON object, or empty; reasoning_effort is put into it */
+    enum openai_tool_choice tool_choice;
+    struct str tool_only;       /* the tool that must be called; empty: any */
+    bool no_parallel_tool_calls; /* one call in an answer at most */
 
     /* Contents of the last message that has text, of the assistant's last, and of the last of "system"
      * or "developer". They point into `messages`, still escaped; data NULL: there is none. */

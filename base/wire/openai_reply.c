@@ -65,36 +65,77 @@ static void open_choice(struct json_writer *w, const struct openai_reply *r, boo
     json_kv_u64(w, "index", 0);
 }
 
-static void close_choice(struct json_writer *w, enum finish finish)
+static void close_choice(struct json_writer *w, const struct openai_reply *r, enum finish finish)
 {
+    bool called = r->called && finish == FINISH_STOP;
     json_key(w, "logprobs");
     json_put_null(w);
-    json_kv_text(w, "finish_reason", openai_finish_name(finish));
+    json_kv_text(w, "finish_reason", called ? "tool_calls" : openai_finish_name(finish));
     json_object_end(w);
     json_array_end(w);
+}
+
+int openai_reply_message(const struct openai_reply *r, struct str text,
+                         const struct openai_parts *parts, enum finish finish,
+                         const struct usage *usage, struct buf *out)
+{
+    struct json_writer w;
+    buf_reserve(out, text.len + parts->reasoning.len + parts->tool_calls.len + FORM_BYTES);
+    json_writer_init(&w, out);
+    open_choice(&w, r, false);
+    json_key(&w, "message");
+    json_object(&w);
+    json_kv_text(&w, "role", "assistant");
+    if (parts->tool_calls.len > 0 && text.len == 0)
+        json_kv_text(&w, "content", NULL);
+    else
+        json_kv_str(&w, "content", text);
+    json_kv_text(&w, "refusal", NULL);
+    if (parts->reasoning.len > 0) json_kv_str(&w, "reasoning_content", parts->reasoning);
+    if (parts->tool_calls.len > 0) {
+        json_key(&w, "tool_calls");
+        json_put_raw(&w, parts->tool_calls);
+    }
+    json_object_end(&w);
+    close_choice(&w, r, finish);
+    put_usage(&w, usage);
+    json_object_end(&w);
+    return out->rc;
 }
 
 int openai_reply_whole(const struct openai_reply *r, struct str text, enum finish finish,
                        const struct usage *usage, struct buf *out)
 {
+    const struct openai_parts none = { .reasoning = { 0 } };
+    if (r->surface == OPENAI_CHAT)
+        return openai_reply_message(r, text, &none, finish, usage, out);
     struct json_writer w;
     buf_reserve(out, text.len + FORM_BYTES);
     json_writer_init(&w, out);
     open_choice(&w, r, false);
-    if (r->surface == OPENAI_CHAT) {
-        json_key(&w, "message");
-        json_object(&w);
-        json_kv_text(&w, "role", "assistant");
-        json_kv_str(&w, "content", text);
-        json_kv_text(&w, "refusal", NULL);
-        json_object_end(&w);
-    } else {
-        json_kv_str(&w, "text", text);
-    }
-    close_choice(&w, finish);
+    json_kv_str(&w, "text", text);
+    close_choice(&w, r, finish);
     put_usage(&w, usage);
     json_object_end(&w);
     return out->rc;
+}
+
+int openai_chunk_member(const struct openai_reply *r, const char *name, struct str json,
+                        struct buf *out)
+{
+    struct json_writer w;
+    buf_text(out, "data: ");
+    json_writer_init(&w, out);
+    open_choice(&w, r, true);
+    json_key(&w, "delta");
+    json_object(&w);
+    json_key(&w, name);
+    json_put_raw(&w, json);
+    json_object_end(&w);
+    close_choice(&w, r, FINISH_NONE);
+    if (r->include_usage) json_kv_text(&w, "usage", NULL);
+    json_object_end(&w);
+    return buf_text(out, "\n\n");
 }
 
 /* Writes one chunk with choice 0: `role` (chat), `text` (data NULL: none), `finish`. */
@@ -114,7 +155,7 @@ static int put_chunk(const struct openai_reply *r, const char *role, struct str 
     } else {
         json_kv_str(&w, "text", text);
     }
-    close_choice(&w, finish);
+    close_choice(&w, r, finish);
     if (r->include_usage) json_kv_text(&w, "usage", NULL);
     json_object_end(&w);
     return buf_text(out, "\n\n");
@@ -240,6 +281,7 @@ static int take_finish(struct delta *d)
     if (t != JSON_STRING) return -EINVAL;
     /* tool_calls, content_filter and any other reason of a server end the output as a stop does. */
     d->ret.finish = str_eq(d->r.raw, STR("length")) ? FINISH_LENGTH : FINISH_STOP;
+    d->ret.called = str_eq(d->r.raw, STR("tool_calls"));
     return 0;
 }
 
@@ -292,9 +334,25 @@ static int usage_key(struct delta *d)
     return skip(d);
 }
 
+/* Takes a value as it is; null is none. */
+static int take_raw(struct delta *d, enum json_token wanted, struct str *ret)
+{
+    struct json_reader ahead = d->r;
+    struct str raw;
+    enum json_token t = json_next(&ahead);
+    if (json_raw_value(&d->r, &raw) < 0) return -EINVAL;
+    if (t == wanted) *ret = raw;
+    return 0;
+}
+
 static int message_key(struct delta *d)
 {
-    return json_key_is(&d->r, "content") ? take_text(d) : skip(d);
+    if (json_key_is(&d->r, "content")) return take_text(d);
+    if (json_key_is(&d->r, "tool_calls")) return take_raw(d, JSON_ARRAY, &d->ret.tool_calls);
+    /* vLLM's name before 0.16, SGLang's and llama.cpp's; then vLLM's newer one */
+    if (json_key_is(&d->r, "reasoning_content") || json_key_is(&d->r, "reasoning"))
+        return take_raw(d, JSON_STRING, &d->ret.reasoning);
+    return skip(d);
 }
 
 static int choice_key(struct delta *d)

@@ -19,6 +19,7 @@ struct openai_reply {
     struct str model;
     struct str fingerprint; /* numerics id; empty: null */
     bool include_usage;     /* all other chunks then have "usage":null, as OpenAI's do */
+    bool called;            /* tools were called: the name of FINISH_STOP is then "tool_calls" */
 };
 
 /* Returns OpenAI's name of a finish. FINISH_ABORT, FINISH_ERROR and FINISH_REFUSED have none: a whole
@@ -27,6 +28,21 @@ const char *openai_finish_name(enum finish finish); /* "stop", "length"; NULL fo
 
 int openai_reply_whole(const struct openai_reply *r, struct str text, enum finish finish,
                        const struct usage *usage, struct buf *out);
+
+/* The parts of a chat's message beside its text, as JSON values; empty: none. */
+struct openai_parts {
+    struct str reasoning; /* text */
+    struct str tool_calls;
+};
+
+/* Writes a whole chat response. `text` empty beside calls is null. */
+int openai_reply_message(const struct openai_reply *r, struct str text,
+                         const struct openai_parts *parts, enum finish finish,
+                         const struct usage *usage, struct buf *out);
+
+/* Writes a chunk whose delta has one member, given as a JSON value. */
+int openai_chunk_member(const struct openai_reply *r, const char *name, struct str json,
+                        struct buf *out);
 int openai_chunk_role(const struct openai_reply *r, struct buf *out); /* chat only */
 int openai_chunk_text(const struct openai_reply *r, struct str text, struct buf *out);
 int openai_chunk_finish(const struct openai_reply *r, enum finish finish, struct buf *out);
@@ -59,6 +75,8 @@ struct openai_delta {
     bool has_cached; /* usage.cached_tokens was given: absent is not zero */
     enum finish finish;
     struct usage usage;
+    bool called;                      /* the finish was "tool_calls" */
+    struct str reasoning, tool_calls; /* of choice 0, JSON values in the text that is read; or empty */
 };
 
 /* Reads one chunk or one whole response (chat or completion) and appends the text of choice 0 to `text`.

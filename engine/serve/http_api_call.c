@@ -50,6 +50,7 @@ static void call_free(struct call *c)
     list_remove(&c->link);
     api->call_count--;
     job_free(c->job);
+    turn_answer_free(c->turn);
     buf_fini(&c->text);
     free(c);
 }
@@ -306,8 +307,9 @@ static struct job *make_job(struct http_api *api, const struct http_request *req
     a->rank = ask->rank;
     a->group = ask->group;
     a->weight = ask->weight;
+    a->marks = ask->marks;
     if (ask->grammar && *ask->grammar) {
-        const char kind = (char)ask->grammar_spec->kind;
+        const char kind = (char)(ask->grammar_spec->kind | (ask->marks ? 0x40 : 0));
         struct sha256_run *run = sha256_begin();
         sha256_more(run, &kind, 1);
         sha256_more(run, ask->grammar_spec->text.data, ask->grammar_spec->text.len);
@@ -392,10 +394,14 @@ static bool fetch_first(struct call *c, const struct call_ask *ask)
 void call_start(struct http_api *api, struct http_exchange *x, const struct call_ask *ask)
 {
     http_reply_header(x, "x-request-id", str_from(ask->id->text));
-    if (call_refused(api, x, ask->entered) || too_long(api, x, ask)) return;
+    if (call_refused(api, x, ask->entered) || too_long(api, x, ask)) {
+        turn_answer_free(ask->turn);
+        return;
+    }
     struct call *c = calloc(1, sizeof *c);
     struct job *job = c ? make_job(api, http_exchange_request(x), ask) : NULL;
     if (!job) {
+        turn_answer_free(ask->turn);
         free(c);
         http_api_refuse(api, x, OPENAI_UNAVAILABLE, NULL, "no memory for the request");
         return;
@@ -407,6 +413,8 @@ void call_start(struct http_api *api, struct http_exchange *x, const struct call
     c->id = *ask->id;
     c->reply = ask->reply;
     c->reply.id = str_from(c->id.text);
+    c->turn = ask->turn;
+    if (c->turn) openai_message_init(&c->turn->message, &c->reply, c->form->stream ? &api->out : NULL);
     c->prompt_tokens = ask->prompt_tokens;
     c->begun_tokens = job->ask.id_count - ask->prompt_tokens;
     c->max_tokens = ask->max_tokens;

@@ -13,9 +13,10 @@
 #pragma once
 #include "base/io/loop/text_pool.h"
 #include "base/text/bundle.h"
+#include "base/text/dialogue/turn.h"
 #include "base/text/encode.h"
 #include "base/wire/generate.h"
-#include "base/wire/openai_reply.h"
+#include "base/wire/openai_calls.h"
 #include "engine/serve/call_trace.h"
 #include "engine/serve/http_api.h"
 #include "engine/serve/kv_fetch.h"
@@ -41,6 +42,7 @@ struct http_api {
     void *on_failed_arg;
 
     struct chat_template *chat_template; /* NULL: none */
+    struct dialogue dialogue;            /* how the model writes reasoning and calls */
     struct buf bundle;
     char digest[SHA256_HEX + 1]; /* of weights and tokenizer */
     uint64_t boot, key_seed;
@@ -117,6 +119,16 @@ void kv_free(struct http_api *api);                      /* likewise */
 int prompts_init(struct http_api *api, struct err *err); /* starts the text workers */
 void prompts_free(struct http_api *api);                 /* stops them */
 
+/* A chat's output on its way through the parser to the client's message. */
+struct turn_answer {
+    struct turn turn;
+    struct arena arena; /* names of tools */
+    struct dialogue_parser parser;
+    struct openai_message message;
+};
+
+void turn_answer_free(struct turn_answer *t);
+
 struct call;
 
 /* The form of a call's response. Its functions append to api->out. */
@@ -151,6 +163,7 @@ struct call {
     int64_t arrival_us;
     struct call_trace *trace; /* NULL: none */
     struct buf text;          /* of a whole reply */
+    struct turn_answer *turn; /* NULL: the output is not parsed */
     struct loop_timer ping;
     int64_t written_us;
 };
@@ -168,6 +181,8 @@ struct call_ask {
     bool ignore_eos;
     struct grammar **grammar; /* taken where not NULL; *grammar NULL: none */
     const struct grammar_spec *grammar_spec;
+    bool marks;               /* as in generate_request */
+    struct turn_answer *turn; /* taken, or NULL: the output is not parsed */
     struct str tenant;
     bool goes_on;
     bool entered;       /* before a drain began, which then waits for it */

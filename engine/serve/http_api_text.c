@@ -39,6 +39,8 @@ struct prompt {
     struct request_id id;
     int64_t deadline_us; /* 0: none named */
     struct ids ids;
+    struct turn_answer *turn;   /* NULL: the output is not parsed */
+    struct grammar_spec spec;   /* of the grammar: the client's, or of the tools */
 
     /* /tokenize and /detokenize */
     enum token_ask_kind kind;
@@ -49,6 +51,7 @@ static void prompt_fini(struct prompt *p)
 {
     ids_fini(&p->ids);
     grammar_free(p->grammar);
+    turn_answer_free(p->turn);
     buf_fini(&p->out);
     arena_fini(&p->arena);
 }
@@ -208,8 +211,56 @@ static void stream_begin(struct call *c)
     if (c->reply.surface == OPENAI_CHAT) openai_chunk_role(&c->reply, &c->api->out);
 }
 
+void turn_answer_free(struct turn_answer *t)
+{
+    if (!t) return;
+    dialogue_fini(&t->parser);
+    openai_message_fini(&t->message);
+    arena_fini(&t->arena);
+    free(t);
+}
+
+static void on_part(void *arg, const struct dialogue_event *e)
+{
+    struct turn_answer *t = arg;
+    switch (e->part) {
+    case DIALOGUE_CONTENT:
+        openai_message_text(&t->message, e->text);
+        break;
+    case DIALOGUE_REASONING:
+        openai_message_reasoning(&t->message, e->text);
+        break;
+    case DIALOGUE_CALL:
+        openai_message_call(&t->message, e->index, e->text);
+        break;
+    case DIALOGUE_ARGUMENTS:
+        openai_message_arguments(&t->message, e->index, e->text);
+        break;
+    case DIALOGUE_CALL_END:
+    case DIALOGUE_PART_COUNT:
+        break;
+    }
+}
+
+/* Ends the parsed output; what it held goes out. */
+static void turn_ends(struct call *c)
+{
+    dialogue_end(&c->turn->parser);
+    c->reply.called = c->turn->message.call_count > 0;
+}
+
+/* A parser or message without memory cannot go on: its client must not take a part for the whole. */
+static bool turn_failed(const struct call *c)
+{
+    return c->turn && (c->turn->parser.rc < 0 || openai_message_rc(&c->turn->message) < 0);
+}
+
 static void stream_tokens(struct call *c, const struct job_mail *mail)
 {
+    if (c->turn) {
+        dialogue_push(&c->turn->parser, buf_view(&mail->text));
+        return;
+    }
     /* Half a character or the beginning of a stop string makes no chunk. */
     if (mail->text.len > 0) openai_chunk_text(&c->reply, buf_view(&mail->text), &c->api->out);
 }
@@ -232,7 +283,13 @@ static void stream_error(struct call *c, const struct job_mail *mail)
 static void stream_end(struct call *c, const struct job_mail *mail)
 {
     struct buf *out = &c->api->out;
-    if (mail->end == SESSION_END_STOP || mail->end == SESSION_END_LENGTH) {
+    bool whole = mail->end == SESSION_END_STOP || mail->end == SESSION_END_LENGTH;
+    if (c->turn && whole) turn_ends(c);
+    if (whole && turn_failed(c)) {
+        struct openai_error e;
+        openai_error_set(&e, 0, OPENAI_UNAVAILABLE, NULL, "no memory for the answer");
+        openai_chunk_error(&e, out);
+    } else if (whole) {
         openai_chunk_finish(&c->reply, finish_of(mail->end), out);
         struct usage usage = call_usage(c, mail);
         if (c->reply.include_usage) openai_chunk_usage(&c->reply, &usage, out);
@@ -253,18 +310,26 @@ static const struct call_form stream_form = {
 
 static void whole_tokens(struct call *c, const struct job_mail *mail)
 {
-    buf_str(&c->text, buf_view(&mail->text)); /* an error sticks until whole_end */
+    if (c->turn)
+        dialogue_push(&c->turn->parser, buf_view(&mail->text));
+    else
+        buf_str(&c->text, buf_view(&mail->text)); /* an error sticks until whole_end */
 }
 
 static void whole_end(struct call *c, const struct job_mail *mail)
 {
     struct http_api *api = c->api;
     struct usage usage = call_usage(c, mail);
-    if (c->text.rc < 0) {
+    if (c->turn) turn_ends(c);
+    if (c->text.rc < 0 || turn_failed(c)) {
         http_api_refuse(api, c->x, OPENAI_UNAVAILABLE, NULL, "no memory for the answer");
     } else {
         buf_clear(&api->out);
-        openai_reply_whole(&c->reply, buf_view(&c->text), finish_of(mail->end), &usage, &api->out);
+        if (c->turn)
+            openai_message_whole(&c->turn->message, finish_of(mail->end), &usage, &api->out);
+        else
+            openai_reply_whole(&c->reply, buf_view(&c->text), finish_of(mail->end), &usage,
+                               &api->out);
         http_api_reply(api, c->x, 200, buf_view(&api->out));
     }
     c->x = NULL;
@@ -324,6 +389,44 @@ static int compile(struct prompt *p, const struct grammar_spec *spec, const char
                             param, "%s", err.text);
 }
 
+/* Plans how the output of a chat is parsed, and bound by its tools. */
+static int plan_turn(struct prompt *p)
+{
+    const struct openai_request *r = &p->r;
+    const struct turn_ask ask = {
+        .tools = r->tools,
+        .only = r->tool_only,
+        .required = r->tool_choice == OPENAI_TOOLS_REQUIRED,
+        .parallel = !r->no_parallel_tool_calls,
+        .bound = r->grammar.kind != GRAMMAR_NONE,
+    };
+    struct err err = { "" };
+    struct turn_answer *t = calloc(1, sizeof *t);
+    if (!t) return openai_error_set(&p->e, -ENOMEM, OPENAI_UNAVAILABLE, NULL, "no memory");
+    p->turn = t;
+    arena_init(&t->arena, HTTP_API_ARENA_BYTES_MAX);
+    int rc = turn_plan(&p->api->dialogue, p->api->info->model->vocab, &ask, p->ids.data,
+                       p->ids.count, &t->arena, &t->turn, &err);
+    if (rc < 0)
+        return openai_error_set(&p->e, rc, rc == -ENOTSUP ? OPENAI_UNSUPPORTED : OPENAI_INVALID,
+                                "tools", "%s", err_text(&err, rc));
+    if (!t->turn.parses) {
+        turn_answer_free(TAKE(p->turn));
+        return 0;
+    }
+    const struct dialogue_setup setup = {
+        .dialects = t->turn.dialects,
+        .tool = t->turn.tools.name,
+        .tool_count = t->turn.tools.count,
+        .thinking = t->turn.thinking,
+        .event = on_part,
+        .arg = t,
+    };
+    dialogue_init(&t->parser, &setup);
+    if (t->turn.tag.len > 0) p->spec = (struct grammar_spec){ GRAMMAR_TAGS, t->turn.tag };
+    return 0;
+}
+
 /* Parses the body and makes ids of the prompt. Any thread. */
 static int make(struct prompt *p)
 {
@@ -335,6 +438,9 @@ static int make(struct prompt *p)
     if (rc == 0 && p->ids.count == 0)
         rc = openai_error_set(&p->e, -EINVAL, OPENAI_INVALID, "prompt", "the prompt is empty");
     if (rc == 0) rc = check_room(api, &p->r, p->ids.count, &p->e);
+    p->spec = p->r.grammar;
+    if (rc == 0 && p->r.surface == OPENAI_CHAT) rc = plan_turn(p);
+    if (rc == 0 && p->turn && p->turn->turn.tag.len > 0) rc = compile(p, &p->spec, "tools");
     return rc;
 }
 
@@ -362,7 +468,9 @@ static void made(struct prompt *p)
         .stop_count = r->stop_count,
         .ignore_eos = r->ignore_eos,
         .grammar = &p->grammar,
-        .grammar_spec = &r->grammar,
+        .grammar_spec = &p->spec,
+        .marks = p->turn && p->turn->turn.marks,
+        .turn = p->turn,
         .entered = p->entered,
         .group = r->group.len > 0 ? hash64(r->group.data, r->group.len, 0) | 1 : 0,
         .deadline_us = p->deadline_us,
@@ -373,6 +481,7 @@ static void made(struct prompt *p)
                    .include_usage = r->include_usage },
         .id = &p->id,
     };
+    p->turn = NULL; /* taken */
     call_start(p->api, p->x, &ask);
 }
 

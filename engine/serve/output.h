@@ -74,6 +74,8 @@ struct output_spec {
     const struct str *stop;
     uint32_t stop_count;
     struct machine *machine; /* of its grammar; NULL: none */
+    const uint32_t *shown;   /* control tokens that are written all the same */
+    uint32_t shown_count;
 };
 
 struct output {

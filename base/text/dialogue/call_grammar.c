@@ -159,6 +159,7 @@ static uint32_t python_arguments(struct str schema, struct python_argument *ret)
         if (wanted) properties = value;
         if (list) required = value;
     }
+    if (properties.len == 0) return 0;
     json_reader_init(&inside, properties);
     json_next(&inside);
     while (count < PYTHON_ARGUMENTS_MAX && json_next(&inside) == JSON_KEY) {
@@ -166,6 +167,7 @@ static uint32_t python_arguments(struct str schema, struct python_argument *ret)
         if (json_raw_value(&inside, &ret[count].schema) < 0) return 0;
         count++;
     }
+    if (required.len == 0) return count;
     json_reader_init(&inside, required);
     json_next(&inside);
     while (json_next(&inside) == JSON_STRING)

@@ -294,13 +294,8 @@ static bool holds(const char *mark, struct str text)
     return mark && str_find(str_from(mark), text) != SIZE_MAX;
 }
 
-bool dialogue_marks(const struct dialogue *d, struct str text)
+static bool call_has(const struct call_dialect *c, struct str text)
 {
-    const struct call_dialect *c = d->call;
-    const struct think_dialect *t = d->think;
-    if (text.len < 2) return false;
-    if (t && (holds(t->begin, text) || holds(t->end, text) || holds(t->answer, text))) return true;
-    if (!c) return false;
     const char *const marks[] = { c->calls_begin,    c->calls_end, c->call_begin, c->call_end,
                                   c->call_begin_too, c->name_pad,  c->name_end,   c->name_pad_too,
                                   c->separator };
@@ -308,6 +303,18 @@ bool dialogue_marks(const struct dialogue *d, struct str text)
         if (holds(marks[i], text)) return true;
     for (size_t i = 0; i < DIALECT_SILENT; i++)
         if (holds(c->silent[i], text)) return true;
+    return false;
+}
+
+bool dialect_is_mark(struct str text)
+{
+    if (text.len < 3) return false;
+    for (size_t i = 0; i < COUNT_OF(thinks); i++) {
+        const struct think_dialect *t = &thinks[i];
+        if (holds(t->begin, text) || holds(t->end, text) || holds(t->answer, text)) return true;
+    }
+    for (size_t i = 0; i < COUNT_OF(calls); i++)
+        if (call_has(&calls[i], text)) return true;
     return false;
 }
 

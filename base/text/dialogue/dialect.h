@@ -57,6 +57,7 @@ const struct think_dialect *think_dialect_at(size_t index);
 struct dialogue {
     const struct call_dialect *call;
     const struct think_dialect *think;
+    bool marked; /* some of the vocabulary's control tokens are marks */
 };
 
 #define DIALECT_AUTO "auto" /* found in the template */
@@ -67,9 +68,9 @@ struct dialogue {
 int dialogue_find(struct str template, struct str call_name, struct str think_name,
                   struct dialogue *ret, struct err *err);
 
-/* Returns true if a text is a mark of the dialects, or stands in one: a control token of that text is
+/* Returns true if a text is a mark of some dialect, or stands in one: a control token of that text is
  * written to outputs that are parsed, though control tokens are silent. */
-bool dialogue_marks(const struct dialogue *d, struct str text);
+bool dialect_is_mark(struct str text);
 
 /* Returns true if a prompt that ends with `tail` has begun the reasoning, which the output goes on with. */
 bool dialogue_is_thinking(const struct dialogue *d, struct str tail);

@@ -206,10 +206,12 @@ static void test_find(void **state)
     assert_int_equal(dialogue_find(STR(""), STR(""), STR("x"), &d, &err), -EINVAL);
     assert_int_equal(dialogue_find(STR("</think>"), STR("none"), STR("none"), &d, &err), 0);
     assert_null(d.think);
+    assert_true(dialect_is_mark(STR("[TOOL_CALLS]")));
+    assert_true(dialect_is_mark(STR("</think>")));
+    assert_true(dialect_is_mark(STR("<|start|>")));
+    assert_false(dialect_is_mark(STR("<|im_end|>")));
+    assert_false(dialect_is_mark(STR("<s>")));
     d = dialects_of("mistral", "qwen3");
-    assert_true(dialogue_marks(&d, STR("[TOOL_CALLS]")));
-    assert_true(dialogue_marks(&d, STR("</think>")));
-    assert_false(dialogue_marks(&d, STR("<|im_end|>")));
     assert_true(dialogue_is_thinking(&d, STR("<|im_start|>assistant\n<think>\n")));
     assert_false(dialogue_is_thinking(&d, STR("<think>\n\n</think>\n\n")));
 }
