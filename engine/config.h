@@ -11,6 +11,7 @@ struct engine_config {
     struct str model;
     struct str listen;
     struct str served_model_name; /* empty: the name in the file */
+    struct str tool_call_parser, reasoning_parser;
     struct str chat_template;     /* a file; empty: the model's own */
     struct str secret_file;       /* of the fleet; empty: none */
     struct str api_key_file;      /* one key a line; empty: none */

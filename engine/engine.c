@@ -257,6 +257,8 @@ static int start_http_api(struct engine *e, struct err *err)
         .requests_max = (uint32_t)(2 * c->max_waiting + c->max_num_seqs),
         .seqs_max = (uint32_t)c->max_num_seqs,
         .text_threads = (uint32_t)c->text_threads,
+        .tool_call_parser = c->tool_call_parser,
+        .reasoning_parser = c->reasoning_parser,
         .text_queue_bytes = (size_t)c->text_queue,
         .connections_max = descriptors_share(CONNECTIONS_SHARE, 1, (uint32_t)c->connections_max),
         .connections_address_max = (uint32_t)c->connections_address_max,

@@ -146,9 +146,99 @@ static bool begin(struct request *r)
     return true;
 }
 
+/* ---- an output that is parsed ---- */
+
+static bool is_parsed(const struct request *r)
+{
+    return r->client.turn.parses && engine_traits[r->client.target.kind].takes_ids;
+}
+
+static void on_part(void *arg, const struct dialogue_event *e)
+{
+    struct request *r = arg;
+    struct openai_message *m = &r->client.message;
+    if (!r->client.x || (r->client.api.stream && !begin(r))) return;
+    switch (e->part) {
+    case DIALOGUE_CONTENT:
+        openai_message_text(m, e->text);
+        break;
+    case DIALOGUE_REASONING:
+        openai_message_reasoning(m, e->text);
+        break;
+    case DIALOGUE_CALL:
+        openai_message_call(m, e->index, e->text);
+        break;
+    case DIALOGUE_ARGUMENTS:
+        openai_message_arguments(m, e->index, e->text);
+        break;
+    case DIALOGUE_CALL_END:
+    case DIALOGUE_PART_COUNT:
+        break;
+    }
+}
+
+void answer_forget(struct request *r)
+{
+    const struct turn *t = &r->client.turn;
+    const struct dialogue_setup setup = {
+        .dialects = t->dialects,
+        .tool = t->tools.name,
+        .tool_count = t->tools.count,
+        .thinking = t->thinking,
+        .event = on_part,
+        .arg = r,
+    };
+    dialogue_fini(&r->client.parser);
+    openai_message_fini(&r->client.message);
+    dialogue_init(&r->client.parser, &setup);
+    openai_message_init(&r->client.message, &r->client.reply,
+                        r->client.api.stream ? &r->client.out : NULL);
+}
+
+/* Parses more of the output, or its end. False: memory is short, and the client was cut off. */
+static bool parse(struct request *r, struct str text, bool ends)
+{
+    struct dialogue_parser *p = &r->client.parser;
+    int rc = ends ? dialogue_end(p) : dialogue_push(p, text);
+    r->client.reply.called = r->client.message.call_count > 0;
+    if (rc == 0) rc = openai_message_rc(&r->client.message);
+    if (rc == 0 || !r->client.x) return r->client.x != NULL;
+    http_exchange_abort(r->client.x);
+    lost(r);
+    return false;
+}
+
+void answer_member(struct request *r, const char *name, struct str json)
+{
+    if (!r->client.x || json.len == 0 || !begin(r)) return;
+    openai_chunk_member(&r->client.reply, name, json, &r->client.out);
+    write_out(r);
+}
+
+/* Gives the parser more of the output; what was said of its tokens goes out at once. */
+static void parsed_text(struct request *r, struct str text, struct str logprobs)
+{
+    const bool stream = r->client.api.stream;
+    if (stream && logprobs.len > 0) {
+        if (!r->client.x || !begin(r)) return;
+        openai_chunk_logprobs(&r->client.reply, (struct str){ 0 }, logprobs, &r->client.out);
+    }
+    if (parse(r, text, false) && stream && r->client.out.len > 0) write_out(r);
+}
+
+struct openai_choice answer_choice(struct request *r, const struct buf *text)
+{
+    if (is_parsed(r)) return openai_message_choice(&r->client.message);
+    return (struct openai_choice){ .text = buf_view(text) };
+}
+
 void answer_text(struct request *r, struct str text, struct str logprobs)
 {
     if (!r->client.x && !r->is_question) return;
+    if (is_parsed(r)) {
+        parsed_text(r, text, logprobs);
+        return;
+    }
     if (!r->client.api.stream) {
         buf_str(&r->client.answer, text);
         return;
@@ -165,9 +255,9 @@ void answer_text(struct request *r, struct str text, struct str logprobs)
 static int render_whole(struct request *r)
 {
     if (r->client.fan) return fan_keep(r, &r->client.out);
-    const struct openai_choice choice = { .text = buf_view(&r->client.answer),
-                                          .logprobs = openai_logprobs_take(&r->client.logprobs),
-                                          .finish = r->client.finish };
+    struct openai_choice choice = answer_choice(r, &r->client.answer);
+    choice.logprobs = openai_logprobs_take(&r->client.logprobs);
+    choice.finish = r->client.finish;
     if (r->client.answer.rc < 0) return r->client.answer.rc;
     if (r->client.logprobs.json.rc < 0) return r->client.logprobs.json.rc;
     int rc = openai_reply_whole(&r->client.reply, &choice, 1, &r->client.usage, &r->client.out);
@@ -195,6 +285,7 @@ static void finish_whole(struct request *r)
 void answer_finish(struct request *r)
 {
     if (!r->client.x) return;
+    if (is_parsed(r) && !parse(r, (struct str){ 0 }, true)) return;
     if (r->client.fan) fan_count(r);
     if (!r->client.api.stream) {
         finish_whole(r);

@@ -122,6 +122,13 @@ void migrate_request_forget(struct request *r); /* drops it without mail */
 /* answer.c: writes the response to the client, which may have left (r->client.x NULL). */
 void answer_text(struct request *r, struct str text,
                  struct str logprobs);  /* JSON of a streamed piece's tokens; empty: none */
+
+/* Sends a member of a message of another engine's, as it wrote it: a JSON value, or empty. */
+void answer_member(struct request *r, const char *name, struct str json);
+void answer_forget(struct request *r); /* of a parsed output: it begins anew */
+
+/* Returns an output as a choice that points into it: the parts of its message, or `text` where it is not parsed. */
+struct openai_choice answer_choice(struct request *r, const struct buf *text);
 void answer_drained(struct request *r); /* the client has room again */
 
 /* Writes the end of the response, then calls request_over: at once, or when the client has read the rest. */

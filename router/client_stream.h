@@ -8,9 +8,10 @@
 #include "base/io/auth/signed_call.h"
 #include "base/io/http/http_server.h"
 #include "base/io/loop/text_pool.h"
+#include "base/text/dialogue/turn.h"
 #include "base/text/tokenizer.h"
+#include "base/wire/openai_calls.h"
 #include "base/wire/openai_logprobs.h"
-#include "base/wire/openai_reply.h"
 #include "base/wire/sse.h"
 #include "fleet/kv_transfer.h"
 #include "router/core/failure.h"
@@ -59,6 +60,9 @@ struct client_stream {
     uint64_t pins;                     /* of the tokenizers that `ids` were made with */
     const struct bundle_entry *bundle; /* that `ids` were made with; NULL: not yet */
     struct block_key *keys;
+    struct turn turn;              /* how the output is parsed; its texts are in the arena */
+    struct dialogue_parser parser; /* with turn.parses */
+    struct openai_message message; /* likewise: the parts so far */
     int64_t arrived_us, first_us, last_us, deadline_us;
     struct loop_timer deadline; /* at deadline_us, whether held, sent or between attempts */
     struct target target;

@@ -45,6 +45,8 @@ static int fill(struct request *s, const struct request *first, const struct sna
     s->client.reply.index = index;
     s->client.salt = c->salt;
     s->client.bundle = c->bundle;
+    s->client.turn = c->turn;
+    answer_forget(s);
     s->client.fan = c->fan;
     s->client.fan_index = index;
     s->client.x = c->x;
@@ -227,8 +229,9 @@ int fan_keep(struct request *r, struct buf *out)
     for (uint32_t i = 0; i < f->count; i++) {
         if (i % f->best_of >= f->n) continue;
         struct fan_output *o = f->best_of > f->n ? take_best(f, i - i % f->best_of) : &f->output[i];
-        choice[count++] =
-            (struct openai_choice){ buf_view(&o->text), buf_view(&o->logprobs), o->finish };
+        choice[count] = answer_choice(o->r, &o->text);
+        choice[count].logprobs = buf_view(&o->logprobs);
+        choice[count++].finish = o->finish;
     }
     int rc = openai_reply_whole(&r->client.reply, choice, count, &f->usage, out);
     return rc < 0 ? rc : 1;

@@ -125,6 +125,31 @@ static int keep_echo(struct request *r, const struct vocab *vocab)
     return openai_error_set(&r->client.problem, -ENOMEM, OPENAI_INTERNAL, NULL, "out of memory");
 }
 
+/* Plans how the output of a chat is parsed, and bound by its tools. */
+static int plan_turn(struct request *r, const struct bundle *bundle)
+{
+    const struct openai_request *api = &r->client.api;
+    const struct turn_ask ask = {
+        .tools = api->tools,
+        .only = api->tool_only,
+        .required = api->tool_choice == OPENAI_TOOLS_REQUIRED,
+        .parallel = !api->no_parallel_tool_calls,
+        .bound = api->grammar.kind != GRAMMAR_NONE,
+    };
+    struct err err = { 0 };
+    r->client.turn = (struct turn){ 0 };
+    if (api->surface != OPENAI_CHAT || r->is_question) return 0;
+    int rc = turn_plan(&bundle->dialogue, bundle->vocab, &ask, r->client.ids.data,
+                       r->client.ids.count, &r->client.arena, &r->client.turn, &err);
+    if (rc == 0) {
+        answer_forget(r);
+        return 0;
+    }
+    return openai_error_set(&r->client.problem, rc,
+                            rc == -ENOTSUP ? OPENAI_UNSUPPORTED : OPENAI_INVALID, "tools", "%s",
+                            err_text(&err, rc));
+}
+
 int prompt_tokenize(struct request *r, const struct bundle_entry *bundle, uint32_t context)
 {
     struct err err = { 0 };
@@ -148,6 +173,7 @@ int prompt_tokenize(struct request *r, const struct bundle_entry *bundle, uint32
         return openai_error_set(&r->client.problem, rc, OPENAI_INVALID, param, "%s", err.text);
     rc = check_bias(r, bundle->bundle.vocab);
     if (rc == 0) rc = keep_echo(r, bundle->bundle.vocab);
+    if (rc == 0) rc = plan_turn(r, &bundle->bundle);
     if (rc < 0) return rc;
     r->client.bundle = bundle;
     bundle_pin(&r->home->board->pins, &r->client.pins, bundle);

@@ -200,6 +200,8 @@ void request_release(struct request *r)
     sse_reader_fini(&r->client.events);
     buf_fini(&r->client.answer);
     openai_logprobs_fini(&r->client.logprobs);
+    dialogue_fini(&r->client.parser);
+    openai_message_fini(&r->client.message);
     buf_fini(&r->client.refusal);
     buf_fini(&r->client.out);
     buf_fini(&r->client.form.bytes);

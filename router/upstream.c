@@ -43,6 +43,13 @@ static uint32_t left(const struct request *r)
     return most > generated ? most - generated : 0;
 }
 
+/* Returns the grammar of the output: the client's, or of its tools. */
+static struct grammar_spec grammar_of(const struct request *r)
+{
+    struct str tag = r->client.turn.tag;
+    return tag.len > 0 ? (struct grammar_spec){ GRAMMAR_TAGS, tag } : r->client.api.grammar;
+}
+
 /* Returns true if nothing may follow the output in its grammar: follows the grammar through all ids. */
 static bool grammar_is_over(const struct request *r)
 {
@@ -50,8 +57,9 @@ static bool grammar_is_over(const struct request *r)
     CLEANUP(machine_freep) struct machine *m = NULL;
     const struct client_stream *c = &r->client;
     struct matcher t = { 0 };
-    if (c->api.grammar.kind == GRAMMAR_NONE) return false;
-    if (grammar_compile(&c->api.grammar, &g, NULL) < 0) return false;
+    const struct grammar_spec spec = grammar_of(r);
+    if (spec.kind == GRAMMAR_NONE) return false;
+    if (grammar_compile(&spec, &g, NULL) < 0) return false;
     if (machine_new(g, NULL, &m) < 0) return false;
     g = NULL;
     int rc = matcher_init(&t, m);
@@ -99,6 +107,7 @@ static void forget(struct request *r)
     buf_fini(&r->client.answer);
     buf_init(&r->client.answer, WHOLE_BYTES_MAX);
     if (takes_ids(r)) buf_str(&r->client.answer, r->client.echo); /* others echo themselves */
+    answer_forget(r);
     r->client.usage = (struct usage){ 0 };
     reset_logprobs(r);
     r->client.logprob_sum = 0;
@@ -189,7 +198,8 @@ int leg_body(struct request *r, struct buf *out)
         .bias_count = r->client.api.bias_count,
         .logprobs = r->client.api.logprobs || picks_best(r),
         .top_logprobs = r->client.api.top_logprobs,
-        .grammar = r->client.api.grammar,
+        .grammar = grammar_of(r),
+        .marks = r->client.turn.marks,
         .max_tokens = most,
         .min_tokens = r->client.api.min_tokens,
         .stop = r->client.api.stop,
@@ -384,10 +394,16 @@ static int on_event(void *arg, struct str data)
         r->client.usage.generated_tokens += !delta.has_usage;
         answer_text(r, buf_view(&text),
                     r->client.api.logprobs ? delta.logprobs : (struct str){ 0 });
+    } else if (delta.reasoning.len > 0 || delta.tool_calls.len > 0) {
+        request_tokens(r, 1);
+        r->client.usage.generated_tokens += !delta.has_usage;
+        answer_member(r, "reasoning_content", delta.reasoning);
+        answer_member(r, "tool_calls", delta.tool_calls);
     } else if (delta.finish != FINISH_NONE) {
         request_tokens(r, 0); /* the end token has no text, but took its time */
     }
     if (delta.finish != FINISH_NONE) r->client.finish = delta.finish;
+    r->client.reply.called |= delta.called;
     return 0;
 }
 

@@ -9,7 +9,8 @@
 #define EXPR_BYTES_MAX ((size_t)64 << 20)
 
 const char *const grammar_kind_names[GRAMMAR_KIND_COUNT] = { "none",  "json_object", "json_schema",
-                                                             "regex", "choice",      "gbnf" };
+                                                             "regex", "choice",      "gbnf",
+                                                             "structural_tag" };
 
 void builder_init(struct builder *b, struct err *err)
 {
@@ -221,6 +222,31 @@ const struct expr *expr_strings(struct builder *b, const struct str *text, uint3
     work_add(count * 16);
     x->text = copy;
     x->count = count;
+    return x;
+}
+
+const struct expr *expr_scan(struct builder *b, const struct str *trigger,
+                             const struct expr *const *after, uint32_t count, struct scan_way way)
+{
+    struct expr *x = expr_new(b, EXPR_SCAN);
+    size_t bytes = 0;
+    if (!x) return &b->nothing;
+    struct str *text = arena_array(&b->arena, (size_t)count + 1, sizeof *text);
+    x->item = arena_array(&b->arena, (size_t)count + 1, sizeof *x->item);
+    if (!text || !x->item) return no_memory(b);
+    for (uint32_t i = 0; i < count; i++) {
+        must(trigger[i].len > 0);
+        bytes += trigger[i].len;
+        text[i] = arena_str(&b->arena, trigger[i]);
+        x->item[i] = after[i];
+        if (!text[i].data) return no_memory(b);
+    }
+    if (bytes > EXPR_SCAN_BYTES_MAX)
+        return builder_fail(b, -E2BIG, "the triggers have %zu bytes, more than %d", bytes,
+                            EXPR_SCAN_BYTES_MAX);
+    x->text = text;
+    x->count = count;
+    x->scan = way;
     return x;
 }
 

@@ -22,6 +22,7 @@ enum expr_kind {
     EXPR_REPEAT,
     EXPR_CALL,    /* of a rule */
     EXPR_STRINGS, /* one of a sorted list of texts; they share their beginnings */
+    EXPR_SCAN,    /* any bytes up to a trigger, and what comes behind it */
 };
 
 /* Sorted, disjoint ranges of code points without surrogates. */
@@ -34,12 +35,20 @@ struct code_set {
     uint32_t count;
 };
 
+/* How a scan goes on. */
+struct scan_way {
+    bool once;     /* it ends behind the first trigger's item; else the scan begins anew there */
+    bool must;     /* it ends at a trigger only; else anywhere before one */
+    bool at_start; /* a trigger counts as the very first text only */
+};
+
 struct expr {
     enum expr_kind kind;
     struct str bytes;
     struct code_set set;
     const struct expr **item; /* SEQ, ALT: count; REPEAT: the first */
-    const struct str *text;   /* STRINGS */
+    const struct str *text;   /* STRINGS; SCAN: the triggers */
+    struct scan_way scan;     /* SCAN; item[i] comes behind text[i] */
     uint32_t count;
     uint32_t min, max; /* REPEAT */
     uint32_t rule;     /* CALL */
@@ -95,6 +104,12 @@ const struct expr *expr_optional(struct builder *b, const struct expr *x);
 const struct expr *expr_call(struct builder *b, uint32_t rule);
 const struct expr *expr_strings(struct builder *b, const struct str *text, uint32_t count);
 
+/* Any bytes without a trigger, then a trigger and its item (`after`), as `way` says. Of triggers that end
+ * together the longest counts. No trigger may be empty; they have at most EXPR_SCAN_BYTES_MAX in all. */
+#define EXPR_SCAN_BYTES_MAX 16384
+const struct expr *expr_scan(struct builder *b, const struct str *trigger,
+                             const struct expr *const *after, uint32_t count, struct scan_way way);
+
 #define EXPR_SEQ_OF(b, ...)                                          \
     expr_list((b), EXPR_SEQ, (const struct expr *[]){ __VA_ARGS__ }, \
               (uint32_t)(sizeof((const struct expr *[]){ __VA_ARGS__ }) / sizeof(void *)))
@@ -117,6 +132,10 @@ void regex_build(struct builder *b, struct str text);
 void choice_build(struct builder *b, struct str text);
 void json_object_build(struct builder *b);
 void json_schema_build(struct builder *b, struct str text);
+void tags_build(struct builder *b, struct str text);
+
+/* Describes the values of a JSON Schema; the text lives until the program is made. */
+const struct expr *json_schema_expr(struct builder *b, struct str text);
 
 /* Parses a regex. `in_json`: the text is the value of a JSON string and is described as it stands between
  * the quotes. `searches`: it may match anywhere, unless ^ and $ say otherwise. */

@@ -1,5 +1,6 @@
-/* grammar.h - compiles a description of an output (GBNF, regex, choice, JSON, JSON Schema) to one program
- * of rules over bytes.
+/* grammar.h - compiles a description of an output (GBNF, regex, choice, JSON, JSON Schema,
+ * structural tags) to one
+ * program of rules over bytes.
  *
  * Layer:    base/grammar (base/core)
  * Threads:  a compiled grammar is immutable: any number of threads may read it
@@ -30,6 +31,7 @@ enum grammar_kind {
     GRAMMAR_REGEX,       /* the whole output matches it */
     GRAMMAR_CHOICE,      /* one of a JSON array of strings */
     GRAMMAR_GBNF,        /* llama.cpp's format; the output derives from `root` */
+    GRAMMAR_TAGS,        /* free text and parts that a grammar binds, as JSON (tags.c) */
     GRAMMAR_KIND_COUNT
 };
 

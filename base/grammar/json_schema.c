@@ -221,24 +221,28 @@ static void make_rule(struct schema *s, const struct todo *t)
     rule_set(s->b, t->rule, body);
 }
 
-void json_schema_build(struct builder *b, struct str text)
+const struct expr *json_schema_expr(struct builder *b, struct str text)
 {
     struct json_reader r;
     struct str trimmed;
     struct schema s = { .b = b };
     s.last = &s.first;
     json_reader_init(&r, text);
-    if (json_raw_value(&r, &trimmed) < 0 || json_next(&r) != JSON_END) {
-        builder_fail(b, -EINVAL, "the schema is not valid JSON: %s at byte %zu",
-                     r.problem ? r.problem : "more than one value", r.pos);
-        return;
-    }
+    if (json_raw_value(&r, &trimmed) < 0 || json_next(&r) != JSON_END)
+        return builder_fail(b, -EINVAL, "the schema is not valid JSON: %s at byte %zu",
+                            r.problem ? r.problem : "more than one value", r.pos);
     s.root = trimmed;
     map_init(&s.rules, sizeof(uint64_t), sizeof(uint32_t), GRAMMAR_RULES_MAX, MAP_OWN);
     work_add(text.len * 4);
     const struct source root = { s.root, place_inside(&s, NULL, (struct str){ 0 }) };
-    rule_set(b, 0, schema_value_expr(&s, &root, 1));
+    const struct expr *value = schema_value_expr(&s, &root, 1);
     for (const struct todo *t = s.first; t && b->rc == 0; t = t->next)
         make_rule(&s, t);
     map_fini(&s.rules);
+    return value;
+}
+
+void json_schema_build(struct builder *b, struct str text)
+{
+    rule_set(b, 0, json_schema_expr(b, text));
 }

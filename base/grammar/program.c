@@ -213,6 +213,86 @@ static void emit_seq(struct layout *l, const struct expr *x, uint32_t from, uint
     }
 }
 
+/* A node of the automaton of triggers: all their beginnings. */
+struct scan_node {
+    uint32_t next[256]; /* by byte; a missing child leads where the longest other beginning does */
+    uint32_t fail;      /* the longest beginning that is a true end of this one */
+    uint32_t done;      /* trigger that is complete here, plus 1; 0: none */
+    uint32_t state;
+};
+
+/* Builds the automaton (Aho and Corasick, "Efficient String Matching", 1975) with all steps filled in. Node 0
+ * is the empty beginning; node 1, for `at_start`, is the text that no trigger begins. */
+static struct scan_node *scan_nodes(struct layout *l, const struct expr *x, uint32_t *ret_count)
+{
+    size_t bytes = 2;
+    for (uint32_t i = 0; i < x->count; i++)
+        bytes += x->text[i].len;
+    struct scan_node *node = calloc(bytes, sizeof *node);
+    uint32_t *queue = calloc(bytes, sizeof *queue);
+    uint32_t count = 2, queued = 0;
+    for (uint32_t i = 0; node && queue && i < x->count; i++) {
+        uint32_t at = 0;
+        for (size_t k = 0; k < x->text[i].len; k++) {
+            uint32_t *next = &node[at].next[(uint8_t)x->text[i].data[k]];
+            if (*next == 0) *next = count++;
+            at = *next;
+        }
+        if (node[at].done == 0) node[at].done = i + 1;
+    }
+    for (uint32_t c = 0; node && queue && c < 256; c++) {
+        if (node[0].next[c])
+            queue[queued++] = node[0].next[c];
+        else
+            node[0].next[c] = x->scan.at_start;
+        node[1].next[c] = 1;
+    }
+    for (uint32_t i = 0; i < queued; i++) {
+        struct scan_node *n = &node[queue[i]];
+        uint32_t fail = x->scan.at_start ? 1 : n->fail;
+        if (n->done == 0) n->done = node[fail].done;
+        for (uint32_t c = 0; c < 256; c++) {
+            if (n->next[c]) {
+                node[n->next[c]].fail = node[fail].next[c];
+                queue[queued++] = n->next[c];
+            } else {
+                n->next[c] = node[fail].next[c];
+            }
+        }
+        work_add(256);
+    }
+    free(queue);
+    if (!node || !queue) builder_fail(l->b, -ENOMEM, "no memory for the grammar");
+    *ret_count = count;
+    return node;
+}
+
+/* Lays a scan: each node's bytes in runs that lead to one node. A node where a trigger is complete is the
+ * beginning of its item. */
+static void emit_scan(struct layout *l, const struct expr *x, uint32_t from, uint32_t to)
+{
+    uint32_t count = 0;
+    struct scan_node *node = scan_nodes(l, x, &count);
+    for (uint32_t i = 0; node && i < count; i++)
+        node[i].state = new_state(l);
+    if (node) lay_empty(l, from, node[0].state);
+    for (uint32_t i = 0; node && i < count && l->b->rc == 0; i++) {
+        const struct scan_node *n = &node[i];
+        if (i == 1 && !x->scan.at_start) continue;
+        if (n->done) {
+            emit(l, x->item[n->done - 1], n->state, x->scan.once ? to : node[0].state);
+            continue;
+        }
+        if (!x->scan.must) lay_empty(l, n->state, to);
+        for (uint32_t c = 0, last; c < 256; c = last + 1) {
+            for (last = c; last < 255 && n->next[last + 1] == n->next[c];)
+                last++;
+            lay_byte(l, n->state, node[n->next[c]].state, (uint8_t)c, (uint8_t)last);
+        }
+    }
+    free(node);
+}
+
 static void emit(struct layout *l, const struct expr *x, uint32_t from, uint32_t to)
 {
     if (l->b->rc < 0) return;
@@ -247,6 +327,9 @@ static void emit(struct layout *l, const struct expr *x, uint32_t from, uint32_t
         break;
     case EXPR_STRINGS:
         emit_strings(l, x, from, to);
+        break;
+    case EXPR_SCAN:
+        emit_scan(l, x, from, to);
         break;
     }
     l->depth--;
@@ -557,6 +640,9 @@ int grammar_compile(const struct grammar_spec *spec, struct grammar **ret, struc
         break;
     case GRAMMAR_GBNF:
         gbnf_build(&b, spec->text);
+        break;
+    case GRAMMAR_TAGS:
+        tags_build(&b, spec->text);
         break;
     case GRAMMAR_NONE:
     case GRAMMAR_KIND_COUNT:

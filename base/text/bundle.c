@@ -1,6 +1,7 @@
 /* bundle.c - writes and reads the blob: a header, the vocabulary (vocab_write), the template, a checksum.
  *
- *     "MUSTERTB"  u32 version                               2; 3 for a model with further ends
+ *     "MUSTERTB"  u32 version                               2; 3 for a model with further ends;
+ *                                                           4 and 5: as 2 and 3, with names
  *     str kind, str pre                                     str: u32 length, bytes
  *     u32 tokens   { str text }[tokens]  { u8 type }[tokens]  { u8 added }[tokens]
  *     u32 scores   { f64 }[scores]                          0 or tokens
@@ -9,8 +10,9 @@
  *     u32 flags   rules normal, rules cut, rules decode     rules: u32 count, { u8 kind, flags,
  *     str continuing   u32 word_chars_max                       behavior, str a, str b }[count]
  *     u32 before   { u32 id }[before]   u32 after   { u32 id }[after]
- *     u32 ends   { u32 id }[ends]                           version 3 only: beside eos and eot
+ *     u32 ends   { u32 id }[ends]                           versions 3, 5: beside eos and eot
  *     u32 has_template   str source
+ *     str call, str think                                   versions 4, 5: the names of dialects
  *     sha256 of everything before
  *
  * The reader compares each count with the bytes that are left before it allocates anything, and then
@@ -19,6 +21,7 @@
 #include "base/text/bundle.h"
 
 #include "base/core/bits.h"
+#include "base/text/dialogue/turn.h"
 #include "base/text/vocab_tables.h"
 
 #include <stdlib.h>
@@ -35,15 +38,45 @@ void bundle_fini(struct bundle *b)
 int bundle_encode(const struct vocab *v, const struct chat_template *t, struct buf *out,
                   char ret_digest[SHA256_HEX + 1], struct err *err)
 {
+    const struct bundle_names none = { .call = { 0 } };
+    return bundle_encode_named(v, t, &none, out, ret_digest, err);
+}
+
+static bool is_named(struct str name)
+{
+    return name.len > 0 && !str_eq(name, STR(DIALECT_AUTO));
+}
+
+int bundle_dialogue(const struct vocab *v, const struct chat_template *t,
+                    const struct bundle_names *names, struct dialogue *ret, struct err *err)
+{
+    uint32_t marks[TURN_MARKS_MAX];
+    struct str source = t ? chat_template_source(t) : (struct str){ 0 };
+    int rc = dialogue_find(source, names->call, names->think, ret, err);
+    if (rc == 0) ret->marked = turn_marks(v, marks) > 0;
+    return rc;
+}
+
+int bundle_encode_named(const struct vocab *v, const struct chat_template *t,
+                        const struct bundle_names *names, struct buf *out,
+                        char ret_digest[SHA256_HEX + 1], struct err *err)
+{
     size_t start = out->len;
+    bool named = is_named(names->call) || is_named(names->think);
     buf_append(out, magic, sizeof magic);
     /* A model that version 2 can hold keeps its digest, and older routers read it. */
-    buf_u32(out, v->end_count > v->special_ends ? BUNDLE_VERSION : BUNDLE_VERSION_MIN);
+    buf_u32(out, BUNDLE_VERSION_MIN + (v->end_count > v->special_ends) + 2 * named);
     vocab_write(v, out);
     struct str source = t ? chat_template_source(t) : (struct str){ 0 };
     buf_u32(out, t != NULL);
     buf_u32(out, (uint32_t)source.len);
     buf_str(out, source);
+    if (named) {
+        buf_u32(out, (uint32_t)names->call.len);
+        buf_str(out, names->call);
+        buf_u32(out, (uint32_t)names->think.len);
+        buf_str(out, names->think);
+    }
     if (out->rc < 0) return err_set(err, out->rc, "no room for the tokenizer bundle");
     if (out->len - start > BUNDLE_BYTES_MAX - SHA256_BYTES)
         return err_set(err, -E2BIG, "the tokenizer bundle has more than %zu bytes",
@@ -199,7 +232,7 @@ static int get_parts(struct source *s, struct arena *arena, uint32_t version, st
     p->word_chars_max = get_u32(s);
     get_frame(s, p->before, &p->before_count);
     get_frame(s, p->after, &p->after_count);
-    if (version > BUNDLE_VERSION_MIN) get_ends(s, p);
+    if (version % 2 == 1) get_ends(s, p);
     return s->failed ? -EINVAL : 0;
 }
 
@@ -236,12 +269,18 @@ static int decode_body(struct str body, uint32_t version, struct bundle *b, stru
     int rc = get_parts(&s, &arena, version, &parts);
     uint32_t has_template = get_u32(&s);
     struct str source = get_str(&s);
+    struct bundle_names names = { .call = { 0 } };
+    if (version >= BUNDLE_VERSION_MIN + 2) {
+        names.call = get_str(&s);
+        names.think = get_str(&s);
+    }
     if (rc == -ENOMEM) return err_set(err, rc, "no memory for the tokenizer bundle");
     if (rc < 0 || s.failed || s.left.len > 0 || has_template > 1 ||
         (!has_template && source.len > 0))
         return err_set(err, -EINVAL, "the tokenizer bundle is malformed");
     rc = vocab_build(&parts, &b->vocab, err);
     if (rc == 0 && has_template) rc = chat_template_compile(source, &b->chat_template, err);
+    if (rc == 0) rc = bundle_dialogue(b->vocab, b->chat_template, &names, &b->dialogue, err);
     return rc < 0 ? err_prefix(err, rc, "tokenizer bundle") : 0;
 }
 

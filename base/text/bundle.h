@@ -11,9 +11,10 @@
 #include "base/core/buf.h"
 #include "base/core/hash.h"
 #include "base/text/chat_template.h"
+#include "base/text/dialogue/dialect.h"
 #include "base/text/vocab.h"
 
-#define BUNDLE_VERSION 3 /* the newest; written where the older one lacks something */
+#define BUNDLE_VERSION 5 /* the newest; written where the older one lacks something */
 #define BUNDLE_VERSION_MIN 2
 #define BUNDLE_BYTES_MAX ((size_t)96 << 20)
 
@@ -21,6 +22,7 @@
 struct bundle {
     struct vocab *vocab;
     struct chat_template *chat_template; /* NULL: the model has none */
+    struct dialogue dialogue;            /* how the model writes reasoning and calls */
     char digest[SHA256_HEX + 1];
 };
 
@@ -30,6 +32,20 @@ void bundle_fini(struct bundle *b);
  * digest. `t` may be NULL. -E2BIG, -ENOMEM. */
 int bundle_encode(const struct vocab *v, const struct chat_template *t, struct buf *out,
                   char ret_digest[SHA256_HEX + 1], struct err *err);
+
+/* The operator's names of dialects, as dialogue_find takes them; empty or "auto": by the template. */
+struct bundle_names {
+    struct str call, think;
+};
+
+/* The same, with names. */
+int bundle_encode_named(const struct vocab *v, const struct chat_template *t,
+                        const struct bundle_names *names, struct buf *out,
+                        char ret_digest[SHA256_HEX + 1], struct err *err);
+
+/* Finds the dialects of a model. -EINVAL: an unknown name. */
+int bundle_dialogue(const struct vocab *v, const struct chat_template *t,
+                    const struct bundle_names *names, struct dialogue *ret, struct err *err);
 
 /* Computes the digest that identifies a model: of its weights' digest (hex) and its bundle's digest. Equal
  * ones mean equal tokens for equal prompts. */

@@ -7,6 +7,7 @@
 #include "base/text/chat_template.h"
 
 #include "base/core/bits.h"
+#include "base/core/json.h"
 #include "base/text/jinja/eval.h"
 #include "base/text/jinja/lex.h"
 
@@ -71,7 +72,39 @@ static bool is_plain_role(struct str role)
     return false;
 }
 
-static int check_messages(struct jinja_run *run, struct jinja_value *messages)
+/* Replaces arguments of a call that are JSON in a string, as OpenAI's API has them, by their value: templates
+ * write them with tojson. Other texts stay. */
+static int open_arguments(struct jinja_run *run, const struct jinja_value *call)
+{
+    const struct jinja_value *function = NULL, *arguments = NULL;
+    struct jinja_value value;
+    if (call->kind != JINJA_DICT) return 0;
+    int rc = jinja_dict_find(run, call->dict, STR("function"), &function);
+    if (rc < 0 || !function || function->kind != JINJA_DICT) return rc;
+    rc = jinja_dict_find(run, function->dict, STR("arguments"), &arguments);
+    if (rc < 0 || !arguments || arguments->kind != JINJA_STRING) return rc;
+    struct str text = str_trim(jinja_bytes(arguments->text));
+    struct json_reader r;
+    if (text.len == 0) return 0;
+    json_reader_init(&r, text);
+    if (json_next(&r) != JSON_OBJECT || json_skip_rest(&r) == JSON_ERROR ||
+        json_next(&r) != JSON_END)
+        return 0;
+    rc = jinja_from_json(run, text, "arguments of a tool call", true, &value);
+    return rc < 0 ? rc : jinja_dict_set(run, function->dict, STR("arguments"), value);
+}
+
+static int open_calls(struct jinja_run *run, const struct jinja_value *message)
+{
+    const struct jinja_value *calls = NULL;
+    int rc = jinja_dict_find(run, message->dict, STR("tool_calls"), &calls);
+    if (rc < 0 || !calls || calls->kind != JINJA_LIST) return rc;
+    for (size_t i = 0; i < calls->list->count && rc == 0; i++)
+        rc = open_arguments(run, &calls->list->items[i]);
+    return rc;
+}
+
+static int check_messages(struct jinja_run *run, struct jinja_value *messages, bool opens)
 {
     if (messages->kind != JINJA_LIST) return jinja_fail(run, -EINVAL, "messages must be an array");
     for (size_t i = 0; i < messages->list->count; i++) {
@@ -79,7 +112,8 @@ static int check_messages(struct jinja_run *run, struct jinja_value *messages)
         if (m->kind != JINJA_DICT)
             return jinja_fail(run, -EINVAL, "messages[%zu] must be an object", i);
         const struct jinja_value *role = NULL;
-        int rc = jinja_dict_find(run, m->dict, STR("role"), &role);
+        int rc = opens ? open_calls(run, m) : 0;
+        if (rc == 0) rc = jinja_dict_find(run, m->dict, STR("role"), &role);
         if (rc < 0) return rc;
         if (!role || role->kind != JINJA_STRING || !is_plain_role(jinja_bytes(role->text)))
             continue;
@@ -118,7 +152,7 @@ static int set_inputs(struct jinja_run *run, const struct chat_inputs *in)
     if (rc == 0) rc = set_kwargs(run, in->kwargs);
     if (rc == 0) rc = jinja_add_globals(run);
     if (rc == 0) rc = jinja_from_json(run, in->messages, "messages", true, &messages);
-    if (rc == 0) rc = check_messages(run, &messages);
+    if (rc == 0) rc = check_messages(run, &messages, in->open_arguments);
     if (rc == 0) rc = set_global(run, "messages", messages);
     if (rc == 0 && in->tools.len > 0) rc = jinja_from_json(run, in->tools, "tools", true, &tools);
     if (rc == 0) rc = set_global(run, "tools", tools);

@@ -71,6 +71,13 @@ static size_t write_certain(struct str s, struct buf *out)
     return 0;
 }
 
+static bool is_shown(const struct detok *d, uint32_t id)
+{
+    for (uint32_t i = 0; i < d->shown_count; i++)
+        if (d->shown[i] == id) return true;
+    return false;
+}
+
 static bool is_silent(const struct vocab *v, uint32_t id)
 {
     enum token_type type = vocab_type(v, id);
@@ -85,7 +92,8 @@ struct str detok_heard(const struct vocab *v, uint32_t id)
 int detok_push(struct detok *d, uint32_t id, struct buf *out)
 {
     struct str bytes = vocab_bytes(d->vocab, id);
-    if (bytes.len == 0 || (d->skip_control && is_silent(d->vocab, id))) return out->rc;
+    bool silent = d->skip_control && is_silent(d->vocab, id) && !is_shown(d, id);
+    if (bytes.len == 0 || silent) return out->rc;
     /* First complete the held bytes, one byte of the token at a time; then write the rest of it. */
     while (d->held_len > 0 && bytes.len > 0) {
         char joined[DETOK_HELD_MAX + 1];

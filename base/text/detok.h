@@ -18,7 +18,9 @@
 
 struct detok {
     const struct vocab *vocab;
-    bool skip_control; /* control, unknown and unused tokens write nothing */
+    bool skip_control; /* control, unknown and unused tokens write nothing, but for these: */
+    const uint32_t *shown;
+    uint32_t shown_count;
     uint8_t held_len;
     char held[DETOK_HELD_MAX];
 };

@@ -74,21 +74,34 @@ static const struct field grammar_request_rows[] = {
 static const struct field_set grammar_request_set =
     FIELD_SET(struct generate_request, grammar_request_rows);
 
+#define VALUES_ROWS                                                                             \
+    FIELD(struct generate_request, logprobs, FIELD_BOOL),                                       \
+        FIELD_ARRAY("logit_bias", struct generate_request, logit_bias, bias_count, FIELD_VALUES, \
+                    GENERATE_BIASES_MAX),                                                       \
+        FIELD(struct generate_request, top_logprobs, FIELD_U32, .max = GENERATE_LOGPROBS_MAX)
+
 static const struct field values_request_rows[] = {
     FIELD_AS("v", struct generate_request, id, FIELD_VERSION, .max = GENERATE_VALUES_VERSION),
     REQUEST_ROWS,
     GRAMMAR_ROWS,
-    FIELD(struct generate_request, logprobs, FIELD_BOOL),
-    FIELD_ARRAY("logit_bias", struct generate_request, logit_bias, bias_count, FIELD_VALUES,
-                GENERATE_BIASES_MAX),
-    FIELD(struct generate_request, top_logprobs, FIELD_U32, .max = GENERATE_LOGPROBS_MAX),
+    VALUES_ROWS,
 };
 static const struct field_set values_request_set =
     FIELD_SET(struct generate_request, values_request_rows);
 
+static const struct field marks_request_rows[] = {
+    FIELD_AS("v", struct generate_request, id, FIELD_VERSION, .max = GENERATE_MARKS_VERSION),
+    REQUEST_ROWS,
+    GRAMMAR_ROWS,
+    VALUES_ROWS,
+    FIELD(struct generate_request, marks, FIELD_BOOL),
+};
+static const struct field_set marks_request_set =
+    FIELD_SET(struct generate_request, marks_request_rows);
+
 /* Rows by version, the oldest first: a call is written in the first one that has all it needs. */
 static const struct field_set *const request_sets[] = { &request_set, &grammar_request_set,
-                                                        &values_request_set };
+                                                        &values_request_set, &marks_request_set };
 
 static const struct field usage_rows[] = {
     FIELD_AS("prompt", struct usage, prompt_tokens, FIELD_U32),
@@ -113,6 +126,7 @@ int generate_encode(const struct generate_request *req, struct buf *out)
 {
     uint32_t version = req->grammar.kind != GRAMMAR_NONE;
     if (req->logprobs || req->bias_count > 0) version = 2;
+    if (req->marks) version = 3;
     return fields_encode(request_sets[version], req, out);
 }
 

@@ -22,6 +22,7 @@
 #define GENERATE_VERSION 2         /* of the call: version 1 wrote the ids in decimal digits */
 #define GENERATE_GRAMMAR_VERSION 3 /* with a grammar: an engine that knows none refuses the call */
 #define GENERATE_VALUES_VERSION 4 /* with logprobs or logit_bias, and perhaps a grammar; likewise */
+#define GENERATE_MARKS_VERSION 5  /* with marks, and perhaps all that; likewise */
 #define GENERATE_IDS_MAX (1u << 20)
 #define GENERATE_STOP_MAX 16
 #define GENERATE_STOP_BYTES_MAX 256
@@ -56,6 +57,7 @@ struct generate_request {
     uint32_t bias_count;
     bool logprobs;         /* frames bring them */
     uint32_t top_logprobs; /* of the likeliest tokens, beside the chosen one; needs logprobs */
+    bool marks;            /* write control tokens that are marks of dialects (dialect_is_mark) */
     uint32_t max_tokens;   /* still to generate; at least 1 */
     uint32_t min_tokens;   /* of the whole output, before it may end */
     const struct str *stop;

@@ -23,6 +23,8 @@ static const struct openai_key keys[] = {
     { "messages",              ON_CHAT,       openai_take_messages,        0,                             0, 0, NULL },
     { "tools",                 ON_CHAT,       openai_take_tools,           0,                             0, 0, NULL },
     { "tool_choice",           ON_CHAT,       openai_take_tool_choice,     0,                             0, 0, NULL },
+    { "parallel_tool_calls",   ON_CHAT,       openai_take_parallel_calls,  0,                             0, 0, NULL },
+    { "reasoning_effort",      ON_CHAT,       openai_take_str,             offsetof(struct openai_walk, reasoning_effort), 1, OPENAI_EFFORT_BYTES_MAX, NULL },
     { "chat_template_kwargs",  ON_CHAT,       openai_take_object,          AT(chat_template_kwargs),      0, 0, NULL },
     { "prompt",                ON_COMPLETION, openai_take_prompt,          0,                             1, BUF_BYTES_MAX, NULL },
     { "temperature",           ON_BOTH,       openai_take_f64,             AT(sampling.temperature),      0, 2, NULL },
@@ -69,7 +71,6 @@ static const struct openai_key keys[] = {
     { "function_call",              ON_CHAT,       openai_take_nothing, 0, 0, 0, "\"none\"|\"auto\"" },
     { "modalities",                 ON_CHAT,       openai_take_nothing, 0, 0, 0, "[\"text\"]" },
     { "audio",                      ON_CHAT,       openai_take_nothing, 0, 0, 0, NULL },
-    { "reasoning_effort",           ON_CHAT,       openai_take_nothing, 0, 0, 0, NULL },
     { "verbosity",                  ON_CHAT,       openai_take_nothing, 0, 0, 0, NULL },
     { "web_search_options",         ON_CHAT,       openai_take_nothing, 0, 0, 0, NULL },
     { "documents",                  ON_CHAT,       openai_take_nothing, 0, 0, 0, "[]" },
@@ -174,8 +175,7 @@ static int settle(struct openai_walk *p)
             "echo with logprobs is not served: those of a prompt's tokens are not kept.");
     if (q->top_logprobs > 0 && !q->logprobs)
         return INVALID(p, "top_logprobs", "top_logprobs needs logprobs to be true.");
-    if (p->tools_off) q->tools = (struct str){ 0 };
-    return 0;
+    return openai_settle_tools(p);
 }
 
 int openai_parse(enum openai_surface surface, struct str body, struct arena *arena,

@@ -27,6 +27,7 @@
 #define OPENAI_MESSAGES_MAX 4096
 #define OPENAI_PARTS_MAX 1024 /* of one message's content */
 #define OPENAI_TOOLS_MAX 512
+#define OPENAI_EFFORT_BYTES_MAX 32 /* of reasoning_effort */
 #define OPENAI_PROMPT_IDS_MAX (1u << 20)
 #define OPENAI_TOKENS_MAX INT32_MAX      /* of max_tokens; the context bounds it further, later */
 #define OPENAI_CHOICES_MAX 64            /* outputs generated for one request */
@@ -47,6 +48,12 @@ struct openai_prompt {
     uint32_t id_count;
 };
 
+enum openai_tool_choice {
+    OPENAI_TOOLS_AUTO,
+    OPENAI_TOOLS_NONE,
+    OPENAI_TOOLS_REQUIRED, /* at least one call, of `tool_only` where it is not empty */
+};
+
 struct openai_request {
     enum openai_surface surface;
     struct str model; /* empty: absent, which means the service's only model */
@@ -56,7 +63,10 @@ struct openai_request {
     /* chat */
     struct str messages;             /* JSON array; each has a role; content parts are joined */
     struct str tools;                /* JSON array, or empty (also for tool_choice "none") */
-    struct str chat_template_kwargs; /* JSON object, or empty */
+    struct str chat_template_kwargs; /* JSON object, or empty; reasoning_effort is put into it */
+    enum openai_tool_choice tool_choice;
+    struct str tool_only;       /* the tool that must be called; empty: any */
+    bool no_parallel_tool_calls; /* one call in an answer at most */
 
     /* Contents of the last message that has text, of the assistant's last, and of the last of "system"
      * or "developer". They point into `messages`, still escaped; data NULL: there is none. */

@@ -45,7 +45,8 @@ static bool stays(const struct openai_forward *f)
         return str_eq(member, STR("response_format")) &&
                !str_eq(str_from(f->grammar_key), STR("response_format.schema")); /* llama.cpp's */
     case GRAMMAR_FORM_STRUCTURED:
-        return str_eq(member, STR("structured_outputs"));
+        return str_eq(member, STR("structured_outputs")) ||
+               (f->grammar.kind == GRAMMAR_TAGS && str_eq(member, STR("response_format")));
     case GRAMMAR_FORM_MEMBER:
         return str_eq(member, str_from(way.key));
     case GRAMMAR_FORM_NONE:
@@ -60,6 +61,10 @@ static void put_response_format(struct json_writer *w, const struct grammar_spec
 {
     bool schema = g->kind == GRAMMAR_JSON_SCHEMA;
     json_key(w, "response_format");
+    if (g->kind == GRAMMAR_TAGS) {
+        json_put_raw(w, g->text);
+        return;
+    }
     json_object(w);
     json_kv_text(w, "type", schema ? "json_schema" : "json_object");
     if (schema) {

@@ -71,7 +71,7 @@ int openai_take_structured(struct openai_walk *p, const struct openai_key *k)
     while (rc == 0 && json_next(&p->r) == JSON_KEY) {
         bool json = json_key_is(&p->r, "json"), regex = json_key_is(&p->r, "regex");
         bool choice = json_key_is(&p->r, "choice"), grammar = json_key_is(&p->r, "grammar");
-        bool object = json_key_is(&p->r, "json_object");
+        bool object = json_key_is(&p->r, "json_object"), tag = json_key_is(&p->r, "structural_tag");
         if (json_next(&p->r) == JSON_NULL) continue;
         if (p->r.token == JSON_FALSE)
             continue; /* disable_any_whitespace and the like: not asked for */
@@ -83,13 +83,15 @@ int openai_take_structured(struct openai_walk *p, const struct openai_key *k)
             rc = grammar_choice(p, "structured_outputs.choice");
         else if (grammar)
             rc = grammar_text(p, "structured_outputs.grammar", GRAMMAR_GBNF);
+        else if (tag)
+            rc = grammar_text(p, "structured_outputs.structural_tag", GRAMMAR_TAGS);
         else if (object && p->r.token == JSON_TRUE)
             rc = set_grammar(p, "structured_outputs.json_object", GRAMMAR_JSON_OBJECT,
                              (struct str){ 0 });
         else
             rc = UNSERVED(p, k->name,
-                          "structured_outputs: json, json_object, regex, choice and grammar are "
-                          "served, this is not.");
+                          "structured_outputs: json, json_object, regex, choice, grammar and "
+                          "structural_tag are served, this is not.");
     }
     if (rc < 0) return rc;
     return p->r.token == JSON_OBJECT_END ? 0 : walk_broken(p);
@@ -118,6 +120,7 @@ int openai_take_response_format(struct openai_walk *p, const struct openai_key *
     struct str type = { 0 }, schema = { 0 };
     const char *name = schema_key;
     int rc = 0;
+    const size_t start = p->r.start;
     if (p->r.token != JSON_OBJECT) return walk_wrong_type(p, k->name, "an object");
     while (rc == 0 && json_next(&p->r) == JSON_KEY) {
         bool is_type = json_key_is(&p->r, "type"), nested = json_key_is(&p->r, "json_schema");
@@ -137,11 +140,15 @@ int openai_take_response_format(struct openai_walk *p, const struct openai_key *
     if (rc < 0) return rc;
     if (p->r.token != JSON_OBJECT_END) return walk_broken(p);
     if (str_eq(type, STR("text"))) return 0;
+    if (str_eq(type, STR("structural_tag")))
+        return set_grammar(p, k->name, GRAMMAR_TAGS,
+                           str_of(p->r.text.data + start, p->r.pos - start));
     if (str_eq(type, STR("json_object")) && !schema.data)
         return set_grammar(p, k->name, GRAMMAR_JSON_OBJECT, (struct str){ 0 });
     if (!str_eq(type, STR("json_object")) && !str_eq(type, STR("json_schema")))
         return UNSERVED(p, k->name,
-                        "response_format.type: text, json_object and json_schema are served.");
+                        "response_format.type: text, json_object, json_schema and structural_tag are "
+                        "served.");
     if (!schema.data) return INVALID(p, k->name, "%s is missing.", schema_key);
     return set_grammar(p, name, GRAMMAR_JSON_SCHEMA, schema);
 }

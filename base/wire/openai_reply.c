@@ -70,14 +70,34 @@ static void open_choice(struct json_writer *w, uint32_t index)
     json_kv_u64(w, "index", index);
 }
 
-static void close_choice(struct json_writer *w, struct str logprobs, enum finish finish)
+static void close_choice(struct json_writer *w, struct str logprobs, enum finish finish, bool called)
 {
     json_key(w, "logprobs");
     if (logprobs.len)
         json_put_raw(w, logprobs);
     else
         json_put_null(w);
-    json_kv_text(w, "finish_reason", openai_finish_name(finish));
+    json_kv_text(w, "finish_reason",
+                 called && finish == FINISH_STOP ? "tool_calls" : openai_finish_name(finish));
+    json_object_end(w);
+}
+
+static void put_message(struct json_writer *w, const struct openai_choice *choice)
+{
+    json_key(w, "message");
+    json_object(w);
+    json_kv_text(w, "role", "assistant");
+    json_key(w, "content");
+    if (choice->tool_calls.len > 0 && choice->text.len == 0)
+        json_put_null(w);
+    else
+        json_put_str(w, choice->text);
+    json_kv_text(w, "refusal", NULL);
+    if (choice->reasoning.len > 0) json_kv_str(w, "reasoning_content", choice->reasoning);
+    if (choice->tool_calls.len > 0) {
+        json_key(w, "tool_calls");
+        json_put_raw(w, choice->tool_calls);
+    }
     json_object_end(w);
 }
 
@@ -85,17 +105,11 @@ static void put_whole_choice(struct json_writer *w, const struct openai_reply *r
                              const struct openai_choice *choice)
 {
     open_choice(w, index);
-    if (r->surface == OPENAI_CHAT) {
-        json_key(w, "message");
-        json_object(w);
-        json_kv_text(w, "role", "assistant");
-        json_kv_str(w, "content", choice->text);
-        json_kv_text(w, "refusal", NULL);
-        json_object_end(w);
-    } else {
+    if (r->surface == OPENAI_CHAT)
+        put_message(w, choice);
+    else
         json_kv_str(w, "text", choice->text);
-    }
-    close_choice(w, choice->logprobs, choice->finish);
+    close_choice(w, choice->logprobs, choice->finish, choice->tool_calls.len > 0);
 }
 
 int openai_reply_whole(const struct openai_reply *r, const struct openai_choice *choice,
@@ -104,7 +118,8 @@ int openai_reply_whole(const struct openai_reply *r, const struct openai_choice 
     struct json_writer w;
     size_t bytes = FORM_BYTES;
     for (uint32_t i = 0; i < count; i++)
-        bytes += choice[i].text.len + choice[i].logprobs.len;
+        bytes += choice[i].text.len + choice[i].logprobs.len + choice[i].reasoning.len +
+                 choice[i].tool_calls.len;
     buf_reserve(out, bytes);
     json_writer_init(&w, out);
     open_choices(&w, r, false);
@@ -114,6 +129,26 @@ int openai_reply_whole(const struct openai_reply *r, const struct openai_choice 
     put_usage(&w, usage);
     json_object_end(&w);
     return out->rc;
+}
+
+int openai_chunk_member(const struct openai_reply *r, const char *name, struct str json,
+                        struct buf *out)
+{
+    struct json_writer w;
+    buf_text(out, "data: ");
+    json_writer_init(&w, out);
+    open_choices(&w, r, true);
+    open_choice(&w, r->index);
+    json_key(&w, "delta");
+    json_object(&w);
+    json_key(&w, name);
+    json_put_raw(&w, json);
+    json_object_end(&w);
+    close_choice(&w, (struct str){ 0 }, FINISH_NONE, false);
+    json_array_end(&w);
+    if (r->include_usage) json_kv_text(&w, "usage", NULL);
+    json_object_end(&w);
+    return buf_text(out, "\n\n");
 }
 
 /* Writes one chunk with the choice of r->index: `role` (chat) and the choice (text.data NULL: no text). */
@@ -134,7 +169,7 @@ static int put_chunk(const struct openai_reply *r, const char *role,
     } else {
         json_kv_str(&w, "text", choice->text);
     }
-    close_choice(&w, choice->logprobs, choice->finish);
+    close_choice(&w, choice->logprobs, choice->finish, r->called);
     json_array_end(&w);
     if (r->include_usage) json_kv_text(&w, "usage", NULL);
     json_object_end(&w);
@@ -268,6 +303,7 @@ static int take_finish(struct delta *d)
     if (t != JSON_STRING) return -EINVAL;
     /* tool_calls, content_filter and any other reason of a server end the output as a stop does. */
     d->ret.finish = str_eq(d->r.raw, STR("length")) ? FINISH_LENGTH : FINISH_STOP;
+    d->ret.called = str_eq(d->r.raw, STR("tool_calls"));
     return 0;
 }
 
@@ -320,9 +356,25 @@ static int usage_key(struct delta *d)
     return skip(d);
 }
 
+/* Takes a value as it is; null is none. */
+static int take_raw(struct delta *d, enum json_token wanted, struct str *ret)
+{
+    struct json_reader ahead = d->r;
+    struct str raw;
+    enum json_token t = json_next(&ahead);
+    if (json_raw_value(&d->r, &raw) < 0) return -EINVAL;
+    if (t == wanted) *ret = raw;
+    return 0;
+}
+
 static int message_key(struct delta *d)
 {
-    return json_key_is(&d->r, "content") ? take_text(d) : skip(d);
+    if (json_key_is(&d->r, "content")) return take_text(d);
+    if (json_key_is(&d->r, "tool_calls")) return take_raw(d, JSON_ARRAY, &d->ret.tool_calls);
+    /* vLLM's name before 0.16, SGLang's and llama.cpp's; then vLLM's newer one */
+    if (json_key_is(&d->r, "reasoning_content") || json_key_is(&d->r, "reasoning"))
+        return take_raw(d, JSON_STRING, &d->ret.reasoning);
+    return skip(d);
 }
 
 static int take_logprobs(struct delta *d)

@@ -20,6 +20,7 @@ struct openai_reply {
     struct str fingerprint; /* numerics id; empty: null */
     uint32_t index;         /* of the choice that chunks are for */
     bool include_usage;     /* all other chunks then have "usage":null, as OpenAI's do */
+    bool called;            /* that choice called tools: the name of FINISH_STOP is then "tool_calls" */
 };
 
 /* Returns OpenAI's name of a finish. FINISH_ABORT, FINISH_ERROR and FINISH_REFUSED have none: a whole
@@ -28,14 +29,20 @@ const char *openai_finish_name(enum finish finish); /* "stop", "length"; NULL fo
 
 /* One output of a response. */
 struct openai_choice {
-    struct str text;
-    struct str logprobs; /* JSON, as openai_logprobs.h writes it; empty: null */
+    struct str text;       /* of a chat with calls, empty: null */
+    struct str logprobs;   /* JSON, as openai_logprobs.h writes it; empty: null */
+    struct str reasoning;  /* of a chat: its text; empty: none */
+    struct str tool_calls; /* of a chat: a JSON array; empty: none */
     enum finish finish;
 };
 
 /* Writes `count` choices, numbered in their order. */
 int openai_reply_whole(const struct openai_reply *r, const struct openai_choice *choice,
                        uint32_t count, const struct usage *usage, struct buf *out);
+
+/* Writes a chunk whose delta has one member, given as a JSON value. */
+int openai_chunk_member(const struct openai_reply *r, const char *name, struct str json,
+                        struct buf *out);
 int openai_chunk_role(const struct openai_reply *r, struct buf *out); /* chat only */
 int openai_chunk_text(const struct openai_reply *r, struct str text, struct buf *out);
 int openai_chunk_logprobs(const struct openai_reply *r, struct str text, struct str logprobs,
@@ -71,6 +78,8 @@ struct openai_delta {
     enum finish finish;
     struct usage usage;
     struct str logprobs; /* of choice 0, as they stand in `json`; empty: none */
+    bool called;                      /* the finish was "tool_calls" */
+    struct str reasoning, tool_calls; /* of choice 0, JSON values in the text that is read; or empty */
 };
 
 /* Reads one chunk or one whole response (chat or completion) and appends the text of choice 0 to `text`.

@@ -160,33 +160,6 @@ int openai_take_stream_options(struct openai_walk *p, const struct openai_key *k
     return p->r.token == JSON_OBJECT_END ? 0 : walk_broken(p);
 }
 
-int openai_take_tools(struct openai_walk *p, const struct openai_key *k)
-{
-    if (p->r.token != JSON_ARRAY) return walk_wrong_type(p, k->name, "an array");
-    size_t start = p->r.start;
-    uint32_t inside = p->r.depth, count = 0;
-    while (json_next(&p->r) == JSON_OBJECT) {
-        if (++count > OPENAI_TOOLS_MAX)
-            return INVALID(p, k->name, "tools: more than %d items.", OPENAI_TOOLS_MAX);
-        json_skip_rest(&p->r);
-    }
-    if (p->r.token == JSON_ERROR) return walk_broken(p);
-    if (p->r.depth >= inside) return INVALID(p, k->name, "tools must hold objects only.");
-    if (count > 0) p->req.tools = str_of(p->r.text.data + start, p->r.pos - start);
-    return 0;
-}
-
-int openai_take_tool_choice(struct openai_walk *p, const struct openai_key *k)
-{
-    struct str raw;
-    int rc = walk_raw(p, &raw);
-    if (rc < 0) return rc;
-    p->tools_off = str_eq(raw, STR("\"none\""));
-    if (p->tools_off || str_eq(raw, STR("\"auto\""))) return 0;
-    return UNSERVED(p, k->name,
-                    "tool_choice: \"auto\" and \"none\" are served, a forced call is not.");
-}
-
 int openai_take_object(struct openai_walk *p, const struct openai_key *k)
 {
     struct str raw;

@@ -19,7 +19,7 @@ struct openai_walk {
     const char *key;                /* key of the body that is being read; NULL: not in the table */
     uint32_t max_completion_tokens; /* 0: absent */
     bool has_stream_options;
-    bool tools_off; /* tool_choice "none" */
+    struct str reasoning_effort; /* empty: absent */
 };
 
 #define INVALID(p, param, ...) openai_error_set((p)->e, -EINVAL, OPENAI_INVALID, param, __VA_ARGS__)
@@ -66,8 +66,6 @@ int openai_take_object(struct openai_walk *p, const struct openai_key *k); /* as
 int openai_take_nothing(struct openai_walk *p, const struct openai_key *k);
 int openai_take_stop(struct openai_walk *p, const struct openai_key *k);
 int openai_take_stream_options(struct openai_walk *p, const struct openai_key *k);
-int openai_take_tools(struct openai_walk *p, const struct openai_key *k);
-int openai_take_tool_choice(struct openai_walk *p, const struct openai_key *k);
 
 int openai_take_logprobs(struct openai_walk *p,
                          const struct openai_key *k); /* chat: bool; else a number */
@@ -77,6 +75,12 @@ int openai_take_logit_bias(struct openai_walk *p, const struct openai_key *k);
 
 int openai_take_prompt(struct openai_walk *p, const struct openai_key *k);   /* openai_prompt.c */
 int openai_take_messages(struct openai_walk *p, const struct openai_key *k); /* openai_messages.c */
+
+/* Tools and reasoning (openai_tools.c). */
+int openai_take_tools(struct openai_walk *p, const struct openai_key *k);
+int openai_take_tool_choice(struct openai_walk *p, const struct openai_key *k);
+int openai_take_parallel_calls(struct openai_walk *p, const struct openai_key *k);
+int openai_settle_tools(struct openai_walk *p); /* checks them against each other and the grammar */
 
 /* Grammars (openai_grammar.c), each in the way of its key. */
 int openai_take_response_format(struct openai_walk *p, const struct openai_key *k);

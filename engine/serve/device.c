@@ -119,7 +119,8 @@ static int open_grammar(struct device *d, struct job *job, struct err *err)
 {
     struct job_ask *a = &job->ask;
     if (!a->grammar) return 0;
-    int rc = masks_open(executor_masks(d->x), a->grammar_key, &a->grammar, &job->device.machine);
+    int rc = masks_open(executor_masks(d->x), a->grammar_key, a->marks, &a->grammar,
+                        &job->device.machine);
     if (rc == -E2BIG) err_set(err, rc, "the model's vocabulary is too large for grammars");
     return rc;
 }
@@ -159,6 +160,7 @@ static bool begin(struct device *d, struct job *job)
     struct output_spec spec = a->spec;
     int rc = open_grammar(d, job, &err);
     spec.machine = job->device.machine;
+    if (a->marks) spec.shown = masks_marks(executor_masks(d->x), &spec.shown_count);
     if (rc >= 0) {
         rc = output_init(&job->device.output, d->info.model->vocab, &spec, a->ids, a->id_count);
         if (rc == -EINVAL) err_set(&err, rc, "the grammar does not allow the output so far");

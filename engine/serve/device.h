@@ -70,6 +70,7 @@ struct job_ask {
     double rank;                       /* with has_rank */
     uint64_t group;                    /* 0: none is named */
     double weight;                     /* of the tenant; 0: 1 */
+    bool marks;                        /* control tokens that are marks are written (masks.h) */
     struct grammar *grammar;           /* owned until the device takes it; NULL: none */
     uint8_t grammar_key[SHA256_BYTES]; /* of its description: equal ones share their masks */
     void *owner;                       /* the HTTP side's */

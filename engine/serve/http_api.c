@@ -346,7 +346,11 @@ static int make_bundle(struct http_api *api, struct err *err)
     }
     char bundle_digest[SHA256_HEX + 1];
     buf_init(&api->bundle, BUNDLE_BYTES_MAX);
-    int rc = bundle_encode(m->vocab, api->chat_template, &api->bundle, bundle_digest, err);
+    const struct bundle_names names = { api->config.tool_call_parser,
+                                        api->config.reasoning_parser };
+    int rc = bundle_dialogue(m->vocab, api->chat_template, &names, &api->dialogue, err);
+    if (rc < 0) return rc;
+    rc = bundle_encode_named(m->vocab, api->chat_template, &names, &api->bundle, bundle_digest, err);
     if (rc < 0) return err_prefix(err, rc, "the tokenizer bundle");
     bundle_identity(str_from(m->digest), bundle_digest, api->digest);
     return 0;

@@ -29,6 +29,7 @@ struct http_api_config {
     struct str host_shown;               /* in /internal/info: where routers reach it */
     struct str model_name;               /* as requests name it */
     struct str chat_template;            /* source instead of the model's; empty: the model's */
+    struct str tool_call_parser, reasoning_parser; /* names of dialects; empty: auto */
     const struct credentials *held;      /* of the fleet */
     const struct key_file *keys;         /* API keys */
     const struct key_file *metrics_keys; /* open /metrics and nothing else */

@@ -52,6 +52,7 @@ static void call_free(struct call *c)
     list_remove(&c->link);
     api->call_count--;
     job_free(c->job);
+    turn_answer_free(c->turn);
     buf_fini(&c->text);
     openai_logprobs_fini(&c->logprobs);
     free(c);
@@ -352,8 +353,9 @@ static struct job *make_job(struct http_api *api, const struct http_request *req
     a->rank = ask->rank;
     a->group = ask->group;
     a->weight = ask->weight;
+    a->marks = ask->marks;
     if (ask->grammar && *ask->grammar) {
-        const char kind = (char)ask->grammar_spec->kind;
+        const char kind = (char)(ask->grammar_spec->kind | (ask->marks ? 0x40 : 0));
         struct sha256_run *run = sha256_begin();
         sha256_more(run, &kind, 1);
         sha256_more(run, ask->grammar_spec->text.data, ask->grammar_spec->text.len);
@@ -460,6 +462,7 @@ struct call *call_new(struct http_api *api, struct http_exchange *x, const struc
     struct call *c = calloc(1, sizeof *c);
     struct job *job = c ? make_job(api, http_exchange_request(x), ask) : NULL;
     if (!job) {
+        turn_answer_free(ask->turn);
         free(c);
         return NULL;
     }
@@ -472,6 +475,9 @@ struct call *call_new(struct http_api *api, struct http_exchange *x, const struc
     c->reply.id = str_from(c->id.text);
     set_logprobs(c, ask);
     buf_str(&c->text, ask->echo); /* an error sticks until its end */
+    c->turn = ask->turn;
+    if (c->turn)
+        openai_message_init(&c->turn->message, &c->reply, c->form->stream ? &api->out : NULL);
     c->prompt_tokens = ask->prompt_tokens;
     c->begun_tokens = job->ask.id_count - ask->prompt_tokens;
     c->max_tokens = ask->max_tokens;
@@ -487,7 +493,10 @@ struct call *call_new(struct http_api *api, struct http_exchange *x, const struc
 void call_start(struct http_api *api, struct http_exchange *x, const struct call_ask *ask)
 {
     http_reply_header(x, "x-request-id", str_from(ask->id->text));
-    if (call_refused(api, x, 1, ask->entered) || too_long(api, x, ask)) return;
+    if (call_refused(api, x, 1, ask->entered) || too_long(api, x, ask)) {
+        turn_answer_free(ask->turn);
+        return;
+    }
     struct call *c = call_new(api, x, ask);
     if (!c) {
         http_api_refuse(api, x, OPENAI_UNAVAILABLE, NULL, "no memory for the request");

@@ -19,6 +19,7 @@
 #include "base/wire/openai_reply.h"
 #include "engine/serve/call_trace.h"
 #include "engine/serve/http_api.h"
+#include "engine/serve/http_api_turn.h"
 #include "engine/serve/kv_fetch.h"
 
 #define REQUEST_ID_BYTES_MAX 128
@@ -42,6 +43,7 @@ struct http_api {
     void *on_failed_arg;
 
     struct chat_template *chat_template; /* NULL: none */
+    struct dialogue dialogue;            /* how the model writes reasoning and calls */
     struct buf bundle;
     char digest[SHA256_HEX + 1]; /* of weights and tokenizer */
     uint64_t boot, key_seed;
@@ -158,6 +160,7 @@ struct call {
     struct call_trace *trace; /* NULL: none */
     struct buf text;          /* of a whole reply */
     struct openai_logprobs logprobs;
+    struct turn_answer *turn; /* NULL: the output is not parsed */
     struct loop_timer ping;
     int64_t written_us;
 };
@@ -186,6 +189,8 @@ struct call_ask {
     bool ignore_eos;
     struct grammar **grammar; /* taken where not NULL; *grammar NULL: none */
     const struct grammar_spec *grammar_spec;
+    bool marks;               /* as in generate_request */
+    struct turn_answer *turn; /* taken, or NULL: the output is not parsed */
     struct str tenant;
     bool goes_on;
     bool entered;       /* before a drain began, which then waits for it */

@@ -2,6 +2,7 @@
 #include "engine/serve/http_api_fan.h"
 
 #include "base/core/bits.h"
+#include "base/core/own.h"
 
 #include <float.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@ static void call_fan_free(struct call_fan *f)
     for (uint32_t i = 0; i < f->count; i++) {
         buf_fini(&f->output[i].text);
         buf_fini(&f->output[i].logprobs);
+        turn_answer_free(f->output[i].turn);
     }
     free(f);
 }
@@ -77,6 +79,12 @@ static struct call_output *take_best(struct call_fan *f, uint32_t from)
     return best;
 }
 
+static int output_rc(const struct call_output *o)
+{
+    if (o->turn && turn_answer_failed(o->turn)) return -ENOMEM;
+    return o->text.rc < 0 ? o->text.rc : o->logprobs.rc;
+}
+
 static void reply_all(struct call_fan *f, struct call *c)
 {
     struct http_api *api = f->api;
@@ -87,11 +95,12 @@ static void reply_all(struct call_fan *f, struct call *c)
         if (i % f->best_of >= f->n) continue;
         struct call_output *o =
             f->best_of > f->n ? take_best(f, i - i % f->best_of) : &f->output[i];
-        choice[count++] =
-            (struct openai_choice){ buf_view(&o->text), buf_view(&o->logprobs), o->finish };
+        choice[count] = turn_answer_choice(o->turn, &o->text);
+        choice[count].logprobs = buf_view(&o->logprobs);
+        choice[count++].finish = o->finish;
     }
     for (uint32_t i = 0; i < f->count && rc == 0; i++)
-        rc = f->output[i].text.rc < 0 ? f->output[i].text.rc : f->output[i].logprobs.rc;
+        rc = output_rc(&f->output[i]);
     buf_clear(&api->out);
     if (rc == 0) rc = openai_reply_whole(&c->reply, choice, count, &f->usage, &api->out);
     if (rc < 0)
@@ -115,6 +124,7 @@ void call_fan_keep(struct call *c, const struct job_mail *mail, enum finish fini
     openai_logprobs_take(&c->logprobs);
     o->text = take_buf(&c->text);
     o->logprobs = take_buf(&c->logprobs.json);
+    o->turn = TAKE(c->turn);
     o->finish = finish;
     o->mean = mail->generated > 0 ? c->logprob_sum / mail->generated : 0;
     if (f->open == 1) reply_all(f, c);
@@ -160,7 +170,8 @@ static int add_call(struct call_fan *f, struct http_exchange *x, const struct op
     ask.ids = &ids;
     struct grammar *grammar = ask.grammar && *ask.grammar ? grammar_ref(*ask.grammar) : NULL;
     ask.grammar = &grammar;
-    struct call *c = call_new(f->api, x, &ask);
+    ask.turn = with->turn ? turn_answer_another(with->turn) : NULL;
+    struct call *c = with->turn && !ask.turn ? NULL : call_new(f->api, x, &ask);
     grammar_free(grammar);
     if (!c) return -ENOMEM;
     c->fan = f;
@@ -171,8 +182,8 @@ static int add_call(struct call_fan *f, struct http_exchange *x, const struct op
     return 0;
 }
 
-void call_fan_start(struct http_api *api, struct http_exchange *x, const struct openai_request *r,
-                    const struct prompt_made *prompts, const struct call_ask *ask)
+static void start(struct http_api *api, struct http_exchange *x, const struct openai_request *r,
+                  const struct prompt_made *prompts, const struct call_ask *ask)
 {
     const uint32_t count = openai_outputs(r);
     if (call_refused(api, x, count, ask->entered)) return;
@@ -193,4 +204,11 @@ void call_fan_start(struct http_api *api, struct http_exchange *x, const struct 
     http_exchange_watch(x, on_abort, on_drain, f);
     for (uint32_t i = 0; i < count; i += r->best_of)
         call_submit(f->output[i].call);
+}
+
+void call_fan_start(struct http_api *api, struct http_exchange *x, const struct openai_request *r,
+                    const struct prompt_made *prompts, const struct call_ask *ask)
+{
+    start(api, x, r, prompts, ask);
+    turn_answer_free(ask->turn);
 }

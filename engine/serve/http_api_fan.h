@@ -20,6 +20,7 @@
 struct call_output {
     struct call *call; /* NULL: it has ended */
     struct buf text, logprobs;
+    struct turn_answer *turn; /* the parts of the text; NULL: it is not parsed */
     enum finish finish;
     double mean; /* log-probability of a token; with best_of above n */
 };
@@ -35,7 +36,7 @@ struct call_fan {
 };
 
 /* Starts the outputs of a request, with each of its prompts, which are copied; replies in any
- * case. `ask` is that of each output but for prompt, seed and index. */
+ * case. `ask` is that of each output but for prompt, seed and index; its turn is taken. */
 void call_fan_start(struct http_api *api, struct http_exchange *x, const struct openai_request *r,
                     const struct prompt_made *prompts, const struct call_ask *ask);
 

@@ -113,6 +113,7 @@ void generate_start(struct http_api *api, struct http_exchange *x, const struct 
         .ids = ids,
         .grammar = grammar,
         .grammar_spec = &r->grammar,
+        .marks = r->marks,
         .entered = entered,
         .prompt_tokens = r->prompt_tokens,
         .sampling = &r->sampling,

@@ -42,6 +42,8 @@ struct prompt {
     int64_t deadline_us;         /* 0: none named */
     struct ids ids;              /* of a router's call, or of the prompt at hand */
     struct prompt_made *prompts; /* r.prompt_count, in the arena */
+    struct turn_answer *turn;    /* NULL: the output is not parsed */
+    struct grammar_spec spec;    /* of the grammar: the client's, or of the tools */
 
     /* /tokenize and /detokenize */
     enum token_ask_kind kind;
@@ -54,6 +56,7 @@ static void prompt_fini(struct prompt *p)
     for (uint32_t i = 0; p->prompts && i < p->r.prompt_count; i++)
         ids_fini(&p->prompts[i].ids);
     grammar_free(p->grammar);
+    turn_answer_free(p->turn);
     buf_fini(&p->out);
     arena_fini(&p->arena);
 }
@@ -238,11 +241,25 @@ static void stream_begin(struct call *c)
     buf_fini(&c->text);
 }
 
+/* Ends the parsed output; what it held goes out. */
+static void turn_ends(struct call *c)
+{
+    turn_answer_end(c->turn);
+    c->reply.called = c->turn->message.call_count > 0;
+}
+
 static void stream_tokens(struct call *c, const struct job_mail *mail)
 {
     struct str text = buf_view(&mail->text), logprobs = { 0 };
     if (add_logprobs(c, mail) == 0) logprobs = openai_logprobs_take(&c->logprobs);
     if (c->logprobs.json.rc < 0) c->api->out.rc = c->logprobs.json.rc;
+    if (c->turn) {
+        /* Parts come when the parser knows them, what was said of the tokens at once. */
+        if (logprobs.len > 0)
+            openai_chunk_logprobs(&c->reply, (struct str){ 0 }, logprobs, &c->api->out);
+        turn_answer_push(c->turn, text);
+        return;
+    }
     /* Half a character or the beginning of a stop string makes no chunk. */
     if (logprobs.len > 0)
         openai_chunk_logprobs(&c->reply, text, logprobs, &c->api->out);
@@ -268,7 +285,13 @@ static void stream_error(struct call *c, const struct job_mail *mail)
 static void stream_end(struct call *c, const struct job_mail *mail)
 {
     struct buf *out = &c->api->out;
-    if (mail->end == SESSION_END_STOP || mail->end == SESSION_END_LENGTH) {
+    bool whole = mail->end == SESSION_END_STOP || mail->end == SESSION_END_LENGTH;
+    if (c->turn && whole) turn_ends(c);
+    if (whole && c->turn && turn_answer_failed(c->turn)) {
+        struct openai_error e;
+        openai_error_set(&e, 0, OPENAI_UNAVAILABLE, NULL, "no memory for the answer");
+        openai_chunk_error(&e, out);
+    } else if (whole) {
         openai_chunk_finish(&c->reply, finish_of(mail->end), out);
         struct usage usage = c->fan ? c->fan->usage : call_usage(c, mail);
         if (!call_fan_is_last(c)) return;
@@ -290,7 +313,10 @@ static const struct call_form stream_form = {
 
 static void whole_tokens(struct call *c, const struct job_mail *mail)
 {
-    buf_str(&c->text, buf_view(&mail->text)); /* an error sticks until whole_end */
+    if (c->turn)
+        turn_answer_push(c->turn, buf_view(&mail->text));
+    else
+        buf_str(&c->text, buf_view(&mail->text)); /* an error sticks until whole_end */
     add_logprobs(c, mail);
     add_sum(c, mail);
 }
@@ -299,14 +325,15 @@ static void whole_end(struct call *c, const struct job_mail *mail)
 {
     struct http_api *api = c->api;
     struct usage usage = call_usage(c, mail);
+    if (c->turn) turn_ends(c);
     if (c->fan) {
         call_fan_keep(c, mail, finish_of(mail->end));
         return;
     }
-    const struct openai_choice choice = { .text = buf_view(&c->text),
-                                          .logprobs = openai_logprobs_take(&c->logprobs),
-                                          .finish = finish_of(mail->end) };
-    if (c->text.rc < 0 || c->logprobs.json.rc < 0) {
+    struct openai_choice choice = turn_answer_choice(c->turn, &c->text);
+    choice.logprobs = openai_logprobs_take(&c->logprobs);
+    choice.finish = finish_of(mail->end);
+    if (c->text.rc < 0 || c->logprobs.json.rc < 0 || (c->turn && turn_answer_failed(c->turn))) {
         http_api_refuse(api, c->x, OPENAI_UNAVAILABLE, NULL, "no memory for the answer");
     } else {
         buf_clear(&api->out);
@@ -412,6 +439,30 @@ static int make_prompt(struct prompt *p, struct prompt_made *ret)
     return rc < 0 ? rc : keep_echo(p, &ret->echo);
 }
 
+/* Plans how the output of a chat is parsed, and bound by its tools. */
+static int plan_turn(struct prompt *p)
+{
+    const struct openai_request *r = &p->r;
+    const struct ids *ids = &p->prompts[0].ids;
+    const struct turn_ask ask = {
+        .tools = r->tools,
+        .only = r->tool_only,
+        .required = r->tool_choice == OPENAI_TOOLS_REQUIRED,
+        .parallel = !r->no_parallel_tool_calls,
+        .bound = r->grammar.kind != GRAMMAR_NONE,
+    };
+    struct err err = { "" };
+    int rc = turn_answer_new(&p->api->dialogue, p->api->info->model->vocab, &ask, ids->data,
+                             ids->count, &p->turn, &err);
+    if (rc < 0)
+        return openai_error_set(&p->e, rc, rc == -ENOTSUP ? OPENAI_UNSUPPORTED : OPENAI_INVALID,
+                                "tools", "%s", err_text(&err, rc));
+    struct str tag = p->turn ? turn_answer_plan(p->turn)->tag : (struct str){ 0 };
+    if (tag.len == 0) return 0;
+    p->spec = (struct grammar_spec){ GRAMMAR_TAGS, tag };
+    return compile(p, &p->spec, "tools");
+}
+
 /* Parses the body and makes ids of the prompts. Any thread. */
 static int make(struct prompt *p)
 {
@@ -431,6 +482,8 @@ static int make(struct prompt *p)
         openai_prompt_select(r, i);
         rc = make_prompt(p, &p->prompts[i]);
     }
+    p->spec = r->grammar;
+    if (rc == 0 && r->surface == OPENAI_CHAT) rc = plan_turn(p);
     return rc;
 }
 
@@ -463,7 +516,9 @@ static void made(struct prompt *p)
         .stop_count = r->stop_count,
         .ignore_eos = r->ignore_eos,
         .grammar = &p->grammar,
-        .grammar_spec = &r->grammar,
+        .grammar_spec = &p->spec,
+        .marks = p->turn && turn_answer_plan(p->turn)->marks,
+        .turn = p->turn,
         .entered = p->entered,
         .group = r->group.len > 0 ? hash64(r->group.data, r->group.len, 0) | 1 : 0,
         .deadline_us = p->deadline_us,
@@ -474,6 +529,7 @@ static void made(struct prompt *p)
                    .include_usage = r->include_usage },
         .id = &p->id,
     };
+    p->turn = NULL; /* taken */
     if (openai_outputs(r) == 1) {
         call_start(p->api, p->x, &ask);
         return;

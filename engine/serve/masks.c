@@ -19,12 +19,14 @@ struct shared_machine {
 struct masks {
     const struct vocab *vocab;
     uint32_t vocab_size;
+    uint32_t mark[TURN_MARKS_MAX], mark_count;
     pthread_t thread;
     pthread_mutex_t lock; /* guards all up to `busy` */
     pthread_cond_t wake, done;
     bool stop, built;
     int build_rc;
     struct token_trie *trie;        /* with `built` */
+    struct token_trie *marked;      /* likewise; NULL: there are no marks */
     struct matcher *const *matcher; /* to do; NULL: nothing */
     uint32_t count;
     bool busy;
@@ -34,7 +36,7 @@ struct masks {
     uint32_t idle_count;
 };
 
-static int build_trie(struct masks *m, struct token_trie **ret)
+static int build_trie(struct masks *m, bool marks, struct token_trie **ret)
 {
     struct str *bytes = calloc((size_t)m->vocab_size + 1, sizeof *bytes);
     if (!bytes) return -ENOMEM;
@@ -43,6 +45,8 @@ static int build_trie(struct masks *m, struct token_trie **ret)
         bool is_text = type == TOKEN_NORMAL || type == TOKEN_USER_DEFINED || type == TOKEN_BYTE;
         if (is_text) bytes[id] = vocab_bytes(m->vocab, id);
     }
+    for (uint32_t i = 0; marks && i < m->mark_count; i++)
+        if (m->mark[i] < m->vocab_size) bytes[m->mark[i]] = vocab_bytes(m->vocab, m->mark[i]);
     int rc = token_trie_new(bytes, m->vocab_size, ret);
     free(bytes);
     return rc;
@@ -51,10 +55,12 @@ static int build_trie(struct masks *m, struct token_trie **ret)
 static void *masks_main(void *arg)
 {
     struct masks *m = arg;
-    struct token_trie *trie = NULL;
-    int rc = build_trie(m, &trie);
+    struct token_trie *trie = NULL, *marked = NULL;
+    int rc = build_trie(m, false, &trie);
+    if (rc == 0 && m->mark_count > 0) rc = build_trie(m, true, &marked);
     pthread_mutex_lock(&m->lock);
     m->trie = trie;
+    m->marked = marked;
     m->build_rc = rc;
     m->built = true;
     pthread_cond_signal(&m->done);
@@ -80,6 +86,7 @@ int masks_new(const struct vocab *vocab, uint32_t vocab_size, struct masks **ret
     if (!m) return -ENOMEM;
     m->vocab = vocab;
     m->vocab_size = vocab_size;
+    m->mark_count = turn_marks(vocab, m->mark);
     list_init(&m->used);
     list_init(&m->idle);
     pthread_mutex_init(&m->lock, NULL);
@@ -114,6 +121,7 @@ void masks_free(struct masks *m)
     free_all(&m->used);
     free_all(&m->idle);
     token_trie_free(m->trie);
+    token_trie_free(m->marked);
     pthread_mutex_destroy(&m->lock);
     pthread_cond_destroy(&m->wake);
     pthread_cond_destroy(&m->done);
@@ -138,12 +146,12 @@ static struct shared_machine *find(struct list *list, const uint8_t *key)
     return NULL;
 }
 
-static int make(struct masks *m, const uint8_t *key, struct grammar **grammar,
+static int make(struct masks *m, const uint8_t *key, bool marks, struct grammar **grammar,
                 struct shared_machine **ret)
 {
     struct shared_machine *s = calloc(1, sizeof *s);
     int rc = s ? wait_for_trie(m) : -ENOMEM;
-    if (rc == 0) rc = machine_new(*grammar, m->trie, &s->machine);
+    if (rc == 0) rc = machine_new(*grammar, marks && m->marked ? m->marked : m->trie, &s->machine);
     if (rc < 0) {
         free(s);
         return rc;
@@ -155,8 +163,14 @@ static int make(struct masks *m, const uint8_t *key, struct grammar **grammar,
     return 0;
 }
 
-int masks_open(struct masks *m, const uint8_t key[SHA256_BYTES], struct grammar **grammar,
-               struct machine **ret)
+const uint32_t *masks_marks(const struct masks *m, uint32_t *ret_count)
+{
+    *ret_count = m->mark_count;
+    return m->mark;
+}
+
+int masks_open(struct masks *m, const uint8_t key[SHA256_BYTES], bool marks,
+               struct grammar **grammar, struct machine **ret)
 {
     struct shared_machine *s = find(&m->used, key);
     int rc = 0;
@@ -165,7 +179,7 @@ int masks_open(struct masks *m, const uint8_t key[SHA256_BYTES], struct grammar 
         list_push_back(&m->used, &s->link);
         m->idle_count--;
     }
-    if (!s) rc = make(m, key, grammar, &s);
+    if (!s) rc = make(m, key, marks, grammar, &s);
     grammar_free(*grammar);
     *grammar = NULL;
     if (rc < 0) return rc;

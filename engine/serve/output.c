@@ -42,6 +42,8 @@ int output_init(struct output *a, const struct vocab *vocab, const struct output
     must(a->end_count <= OUTPUT_ENDS_MAX);
     memcpy(a->ends, ends, a->end_count * sizeof *ends);
     detok_init(&a->detok, vocab, true);
+    a->detok.shown = spec->shown;
+    a->detok.shown_count = spec->shown_count;
     stop_init(&a->stop, spec->stop, spec->stop_count);
     if (spec->machine) {
         int rc = matcher_init(&a->matcher, spec->machine);

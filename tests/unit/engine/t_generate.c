@@ -236,7 +236,7 @@ static void open_grammar(struct executor *x, struct request *r)
     if (r->grammar.kind == GRAMMAR_NONE) return;
     assert_int_equal(grammar_compile(&r->grammar, &g, NULL), 0);
     sha256(r->grammar.text.data, r->grammar.text.len, key);
-    assert_int_equal(masks_open(executor_masks(x), key, &g, &r->spec.machine), 0);
+    assert_int_equal(masks_open(executor_masks(x), key, false, &g, &r->spec.machine), 0);
     assert_null(g);
 }
 

@@ -5,7 +5,7 @@
 #include "base/core/own.h"
 #include "base/wire/openai.h"
 #include "base/wire/openai_forward.h"
-#include "base/wire/openai_reply.h"
+#include "base/wire/openai_calls.h"
 #include "base/wire/sse.h"
 
 #include <setjmp.h>
@@ -113,6 +113,32 @@ static void null_and_absent_are_defaults(void **state)
     assert_int_equal(f->req.max_tokens, OPENAI_COMPLETION_TOKENS);
     must_parse(f, OPENAI_CHAT, "{" M ",\"tools\":[{}],\"tool_choice\":\"none\"}");
     assert_int_equal(f->req.tools.len, 0);
+    must_parse(f, OPENAI_CHAT,
+               "{" M ",\"tools\":[{}],\"parallel_tool_calls\":false,\"tool_choice\":{\"function\":"
+               "{\"name\":\"f\"},\"type\":\"function\"}}");
+    assert_int_equal(f->req.tool_choice, OPENAI_TOOLS_REQUIRED);
+    assert_true(str_eq(f->req.tool_only, STR("f")));
+    assert_true(f->req.no_parallel_tool_calls);
+    must_parse(f, OPENAI_CHAT, "{" M ",\"tools\":[{}],\"tool_choice\":\"required\"}");
+    assert_int_equal(f->req.tool_choice, OPENAI_TOOLS_REQUIRED);
+    assert_int_equal(f->req.tool_only.len, 0);
+    static const struct {
+        const char *body, *kwargs;
+    } efforts[] = {
+        { ",\"reasoning_effort\":\"low\"}", "{\"reasoning_effort\":\"low\"}" },
+        { ",\"reasoning_effort\":\"low\",\"chat_template_kwargs\":{ }}",
+          "{\"reasoning_effort\":\"low\"}" },
+        { ",\"reasoning_effort\":\"low\",\"chat_template_kwargs\":{\"x\":1}}",
+          "{\"reasoning_effort\":\"low\",\"x\":1}" },
+        { ",\"reasoning_effort\":\"low\",\"chat_template_kwargs\":{\"reasoning_effort\":\"high\"}}",
+          "{\"reasoning_effort\":\"high\"}" },
+    };
+    for (size_t i = 0; i < COUNT_OF(efforts); i++) {
+        char body[256];
+        snprintf(body, sizeof body, "{" M "%s", efforts[i].body);
+        must_parse(f, OPENAI_CHAT, body);
+        assert_true(str_eq(f->req.chat_template_kwargs, str_from(efforts[i].kwargs)));
+    }
 }
 
 static void prompts(void **state)
@@ -158,6 +184,10 @@ static void takes_grammars(void **state)
         { "\"structured_outputs\":{\"json\":null,\"choice\":[\"b\"],\"disable_any_whitespace\":"
           "false}",
           "structured_outputs.choice", "[\"b\"]", GRAMMAR_CHOICE },
+        { "\"structured_outputs\":{\"structural_tag\":\"{}\"}", "structured_outputs.structural_tag",
+          "{}", GRAMMAR_TAGS },
+        { "\"response_format\":{\"type\":\"structural_tag\",\"format\":{}}", "response_format",
+          "{\"type\":\"structural_tag\",\"format\":{}}", GRAMMAR_TAGS },
         { "\"structured_outputs\":{\"json_object\":true}", "structured_outputs.json_object", "",
           GRAMMAR_JSON_OBJECT },
     };
@@ -295,7 +325,7 @@ static void refuses_chat(void **state)
         { "{" M ",\"response_format\":{\"type\":\"json_schema\"}}", "response_format",
           "schema is missing" },
         { "{" M ",\"response_format\":7}", "response_format", "must be an object" },
-        { "{" M ",\"structured_outputs\":{\"structural_tag\":\"x\"}}", "structured_outputs",
+        { "{" M ",\"structured_outputs\":{\"other\":\"x\"}}", "structured_outputs",
           "this is not" },
         { "{" M ",\"guided_json\":7}", "guided_json", "must be a JSON Schema" },
         { "{" M ",\"guided_choice\":\"a\"}", "guided_choice", "an array of strings" },
@@ -303,9 +333,13 @@ static void refuses_chat(void **state)
         { "{" M ",\"structural_tag\":{}}", "structural_tag", "leave it out" },
         { "{" M ",\"tools\":{}}", "tools", "must be an array" },
         { "{" M ",\"tools\":[1]}", "tools", "objects only" },
-        { "{" M ",\"tool_choice\":\"required\"}", "tool_choice", "a forced call is not" },
-        { "{" M ",\"tool_choice\":{\"type\":\"function\"}}", "tool_choice",
-          "a forced call is not" },
+        { "{" M ",\"tool_choice\":\"required\"}", "tool_choice", "there are no tools" },
+        { "{" M ",\"tool_choice\":\"any\"}", "tool_choice", "an object that names" },
+        { "{" M ",\"tool_choice\":{\"type\":\"function\"}}", "tool_choice", "are served" },
+        { "{" M ",\"tool_choice\":{\"type\":\"allowed_tools\"}}", "tool_choice", "are served" },
+        { "{" M ",\"parallel_tool_calls\":1}", "parallel_tool_calls", "true or false" },
+        { "{" M ",\"reasoning_effort\":1}", "reasoning_effort", "must be a string" },
+        { "{" M ",\"tools\":[{}],\"guided_regex\":\"a\"}", "guided_regex", "binds the whole output" },
         { "{" M ",\"chat_template_kwargs\":1}", "chat_template_kwargs", "must be an object" },
         { "{" M ",\"model\":7}", "model", "must be a string" },
         { "{" M ",\"echo\":tru}", "", "not valid JSON" },
@@ -500,9 +534,57 @@ static void errors_render(void **state)
     assert_int_equal(strlen(e.param), OPENAI_PARAM_BYTES_MAX);
 }
 
+/* A message in parts: whole, and as the chunks of a stream. */
+static void writes_messages_in_parts(void **state)
+{
+    (void)state;
+    struct openai_reply reply = { .surface = OPENAI_CHAT, .id = STR("r1"), .model = STR("m") };
+    struct buf out = { 0 };
+    for (int stream = 0; stream < 2; stream++) {
+        struct openai_message m;
+        buf_clear(&out);
+        openai_message_init(&m, &reply, stream ? &out : NULL);
+        openai_message_reasoning(&m, STR("so\n"));
+        openai_message_call(&m, 0, STR("f"));
+        openai_message_arguments(&m, 0, STR("{\"a\":"));
+        openai_message_arguments(&m, 0, STR(" 1}"));
+        openai_message_call(&m, 1, STR("g"));
+        openai_message_arguments(&m, 1, STR("{}"));
+        assert_int_equal(openai_message_rc(&m), 0);
+        if (stream) {
+            assert_non_null(strstr(out.data, "\"delta\":{\"reasoning_content\":\"so\\n\"}"));
+            assert_non_null(strstr(out.data, "\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\""));
+            assert_non_null(strstr(out.data, "\"type\":\"function\",\"function\":{\"name\":\"g\","
+                                             "\"arguments\":\"\"}}]}"));
+            assert_non_null(strstr(out.data, "{\"tool_calls\":[{\"index\":0,\"function\":{"
+                                             "\"arguments\":\" 1}\"}}]}"));
+        } else {
+            const struct usage usage = { .prompt_tokens = 1 };
+            reply.called = true;
+            assert_int_equal(openai_message_whole(&m, FINISH_STOP, &usage, &out), 0);
+            reply.called = false;
+            assert_non_null(strstr(out.data, "\"content\":null"));
+            assert_non_null(strstr(out.data, "\"reasoning_content\":\"so\\n\""));
+            assert_non_null(strstr(out.data, "\"function\":{\"name\":\"f\",\"arguments\":"
+                                             "\"{\\\"a\\\": 1}\"}},{\"id\":"));
+            assert_non_null(strstr(out.data, "\"finish_reason\":\"tool_calls\""));
+            struct openai_delta delta;
+            struct buf text = { 0 };
+            assert_int_equal(openai_delta_parse(buf_view(&out), &text, &delta, NULL), 0);
+            assert_true(delta.called && delta.finish == FINISH_STOP && !delta.has_text);
+            assert_true(str_eq(delta.reasoning, STR("\"so\\n\"")));
+            assert_true(str_starts(delta.tool_calls, STR("[{\"id\":")));
+            buf_fini(&text);
+        }
+        openai_message_fini(&m);
+    }
+    buf_fini(&out);
+}
+
 static int openai_tests(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(writes_messages_in_parts),
         cmocka_unit_test(takes_a_full_chat_request),
         cmocka_unit_test(null_and_absent_are_defaults),
         cmocka_unit_test(prompts),

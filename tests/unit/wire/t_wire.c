@@ -353,6 +353,18 @@ static void members_arrive(void **state)
     assert_non_null(strstr(text.data, "{\"v\":3,"));
     assert_int_equal(generate_decode(buf_view(&text), &arena, &g, NULL), 0);
     assert_true(g.grammar.kind == GRAMMAR_REGEX && str_eq(g.grammar.text, with.grammar.text));
+    assert_false(g.marks);
+
+    /* So have marks, with a grammar and without. */
+    for (int i = 0; i < 2; i++) {
+        buf_clear(&text);
+        with.marks = true;
+        if (i == 1) with.grammar = (struct grammar_spec){ GRAMMAR_NONE, { 0 } };
+        generate_encode(&with, &text);
+        assert_non_null(strstr(text.data, "{\"v\":5,"));
+        assert_int_equal(generate_decode(buf_view(&text), &arena, &g, NULL), 0);
+        assert_true(g.marks && g.grammar.kind == with.grammar.kind);
+    }
 
     /* Likewise log-probabilities, whose floats arrive bit for bit. */
     buf_clear(&text);

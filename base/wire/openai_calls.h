@@ -1,0 +1,36 @@
+/* openai_calls.h - writes the parts of a chat's message as they come: reasoning, content, tool calls.
+ *
+ * Layer:    base/wire (base/core)
+ * Threads:  one message, one thread
+ * Lifetime: the reply outlives the message
+ * Errors:   sticky: openai_message_rc
+ *
+ * Streamed, each part is a chunk in `out`; whole, the parts gather here until openai_message_choice. The id of a call
+ * is nine letters and digits (Mistral's templates take no other), made of the reply's id, the output's and the call's index, so
+ * that it is the same on whatever engine the output goes on.
+ */
+#pragma once
+#include "base/wire/openai_reply.h"
+
+struct openai_message {
+    const struct openai_reply *reply;
+    struct buf *out; /* of a stream; NULL: the response is whole */
+    struct buf text, reasoning, calls;
+    struct buf scratch;
+    uint32_t call_count;
+    bool call_open;
+};
+
+void openai_message_init(struct openai_message *m, const struct openai_reply *reply,
+                         struct buf *out);
+void openai_message_fini(struct openai_message *m); /* { 0 } is allowed */
+
+void openai_message_text(struct openai_message *m, struct str text);
+void openai_message_reasoning(struct openai_message *m, struct str text);
+void openai_message_call(struct openai_message *m, uint32_t index, struct str name);
+void openai_message_arguments(struct openai_message *m, uint32_t index, struct str json);
+
+int openai_message_rc(const struct openai_message *m);
+
+/* Returns the whole message as a choice, which points into it; its logprobs and finish are the caller's. */
+struct openai_choice openai_message_choice(struct openai_message *m);

@@ -1,0 +1,38 @@
+/* http_api_turn.h - parses the output of a chat into the parts of its message: content, reasoning, tool calls.
+ *
+ * Layer:    engine/serve, private to http_api*.c
+ * Threads:  one at a time: a text worker makes the first answer of a request, the loop has all later
+ * Lifetime: several outputs of a request share its plan; each has a parser and a message of its own
+ */
+#pragma once
+#include "base/text/dialogue/turn.h"
+#include "base/wire/openai_calls.h"
+
+struct turn_shared;
+
+struct turn_answer {
+    struct turn_shared *shared;
+    struct dialogue_parser parser;
+    struct openai_message message;
+};
+
+/* Plans how the output is parsed and bound; *ret is NULL where it is content as it is. Errors are turn_plan's. */
+int turn_answer_new(const struct dialogue *d, const struct vocab *v, const struct turn_ask *ask,
+                    const uint32_t *ids, size_t count, struct turn_answer **ret, struct err *err);
+
+/* Makes one for another output of the same request; NULL: no memory. */
+struct turn_answer *turn_answer_another(const struct turn_answer *t);
+void turn_answer_free(struct turn_answer *t); /* NULL is allowed */
+
+const struct turn *turn_answer_plan(const struct turn_answer *t);
+
+/* Gives the parser more of the output, or its end: what it held becomes part of the message. */
+void turn_answer_push(struct turn_answer *t, struct str text);
+void turn_answer_end(struct turn_answer *t);
+
+/* A parser or message without memory cannot go on: its client must not take a part for the whole. */
+bool turn_answer_failed(const struct turn_answer *t);
+
+/* Returns an output as a choice that points into it: the parts of its message, or `text` where it is not parsed
+ * (`t` NULL). Its logprobs and finish are the caller's. */
+struct openai_choice turn_answer_choice(struct turn_answer *t, const struct buf *text);
