@@ -82,7 +82,7 @@ static void bad_requests_get_error_objects(void **state)
         { CHAT, "[1,2]", 400, "invalid_request_error" },
         { CHAT, "{}", 400, "messages" },
         { CHAT, HELLO ",\"temperature\":9}", 400, "temperature" },
-        { CHAT, HELLO ",\"n\":3}", 400, "\"param\":\"n\"" },
+        { CHAT, HELLO ",\"n\":65}", 400, "\"param\":\"n\"" },
         { CHAT, HELLO ",\"model\":\"other\"}", 404, "model_not_found" },
         { CHAT, HELLO ",\"max_tokens\":100000}", 400, "context_length_exceeded" },
         { "/v1/nothing", "{}", 404, "not_found_error" },

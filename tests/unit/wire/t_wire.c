@@ -322,6 +322,36 @@ static void there_and_back(void **state)
     }
 }
 
+/* Values have a version of their own, as a grammar has, and their floats arrive bit for bit. */
+static void values_arrive(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    CLEANUP(arena_fini) struct arena arena = { 0 };
+    struct generate_request g = { 0 }, with = wire_generate;
+    arena_init(&arena, 1 << 20);
+    with.grammar = (struct grammar_spec){ GRAMMAR_REGEX, STR("a") };
+    with.logprobs = true;
+    with.top_logprobs = 20;
+    with.logit_bias = values;
+    with.bias_count = 2;
+    generate_encode(&with, &text);
+    assert_non_null(strstr(text.data, "{\"v\":4,"));
+    assert_int_equal(generate_decode(buf_view(&text), &arena, &g, NULL), 0);
+    assert_true(g.logprobs && g.top_logprobs == 20 && g.grammar.kind == GRAMMAR_REGEX);
+    assert_true(g.bias_count == 2 && g.logit_bias[1].id == 0xffffff);
+    struct generate_frame f = { 0 };
+    buf_clear(&text);
+    generate_frame_encode(&frame, &text);
+    assert_non_null(strstr(text.data, "\"logprobs\":\"AAADC/AAAA"));
+    assert_int_equal(generate_frame_decode(buf_view(&text), &arena, &f, NULL), 0);
+    assert_int_equal(f.logprob_count, COUNT_OF(values));
+    for (size_t i = 0; i < COUNT_OF(values); i++) {
+        assert_int_equal(f.logprobs[i].id, values[i].id);
+        assert_memory_equal(&f.logprobs[i].value, &values[i].value, sizeof(float));
+    }
+}
+
 static void members_arrive(void **state)
 {
     (void)state;
@@ -364,28 +394,6 @@ static void members_arrive(void **state)
         assert_non_null(strstr(text.data, "{\"v\":5,"));
         assert_int_equal(generate_decode(buf_view(&text), &arena, &g, NULL), 0);
         assert_true(g.marks && g.grammar.kind == with.grammar.kind);
-    }
-
-    /* Likewise log-probabilities, whose floats arrive bit for bit. */
-    buf_clear(&text);
-    with.logprobs = true;
-    with.top_logprobs = 20;
-    with.logit_bias = values;
-    with.bias_count = 2;
-    generate_encode(&with, &text);
-    assert_non_null(strstr(text.data, "{\"v\":4,"));
-    assert_int_equal(generate_decode(buf_view(&text), &arena, &g, NULL), 0);
-    assert_true(g.logprobs && g.top_logprobs == 20 && g.grammar.kind == GRAMMAR_REGEX);
-    assert_true(g.bias_count == 2 && g.logit_bias[1].id == 0xffffff);
-    struct generate_frame f = { 0 };
-    buf_clear(&text);
-    generate_frame_encode(&frame, &text);
-    assert_non_null(strstr(text.data, "\"logprobs\":\"AAADC/AAAA"));
-    assert_int_equal(generate_frame_decode(buf_view(&text), &arena, &f, NULL), 0);
-    assert_int_equal(f.logprob_count, COUNT_OF(values));
-    for (size_t i = 0; i < COUNT_OF(values); i++) {
-        assert_int_equal(f.logprobs[i].id, values[i].id);
-        assert_memory_equal(&f.logprobs[i].value, &values[i].value, sizeof(float));
     }
 
     buf_clear(&text);
@@ -737,6 +745,7 @@ static int wire_tests(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(there_and_back),
         cmocka_unit_test(members_arrive),
+        cmocka_unit_test(values_arrive),
         cmocka_unit_test(torn_text_is_taken),
         cmocka_unit_test(absent_is_not_zero),
         cmocka_unit_test(a_frame_of_the_midst_is_what_the_table_reads),
