@@ -124,7 +124,7 @@ void answer_text(struct request *r, struct str text);
 
 /* Sends a member of a message of another engine's, as it wrote it: a JSON value, or empty. */
 void answer_member(struct request *r, const char *name, struct str json);
-void answer_forget(struct request *r); /* of a parsed output: it begins anew */
+void answer_forget(struct request *r);  /* of a parsed output: it begins anew */
 void answer_drained(struct request *r); /* the client has room again */
 
 /* Writes the end of the response, then calls request_over: at once, or when the client has read the rest. */

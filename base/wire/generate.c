@@ -60,10 +60,10 @@ static const struct field request_rows[] = {
 };
 static const struct field_set request_set = FIELD_SET(struct generate_request, request_rows);
 
-#define GRAMMAR_ROWS                                                             \
-    FIELD_AS("grammar_kind", struct generate_request, grammar.kind, FIELD_ENUM,  \
-             .names = grammar_kind_names, .max = GRAMMAR_KIND_COUNT),            \
-        FIELD_AS("grammar", struct generate_request, grammar.text, FIELD_STR,    \
+#define GRAMMAR_ROWS                                                            \
+    FIELD_AS("grammar_kind", struct generate_request, grammar.kind, FIELD_ENUM, \
+             .names = grammar_kind_names, .max = GRAMMAR_KIND_COUNT),           \
+        FIELD_AS("grammar", struct generate_request, grammar.text, FIELD_STR,   \
                  .max = GRAMMAR_TEXT_BYTES_MAX, .nul = true)
 
 static const struct field grammar_request_rows[] = {

@@ -50,9 +50,9 @@ struct generate_request {
     uint32_t prompt_tokens; /* 1..id_count; the ids behind them were generated before */
     struct sampling sampling;
     struct grammar_spec grammar; /* of the whole output; GRAMMAR_NONE: none */
-    bool marks;                  /* write control tokens that are marks of dialects (dialect_is_mark) */
-    uint32_t max_tokens;         /* still to generate; at least 1 */
-    uint32_t min_tokens;         /* of the whole output, before it may end */
+    bool marks;          /* write control tokens that are marks of dialects (dialect_is_mark) */
+    uint32_t max_tokens; /* still to generate; at least 1 */
+    uint32_t min_tokens; /* of the whole output, before it may end */
     const struct str *stop;
     uint32_t stop_count;
     bool ignore_eos;

@@ -290,7 +290,8 @@ static int take_named_tool(struct openai_walk *p, const struct key *k)
         while (json_next(&p->r) == JSON_KEY) {
             bool name = json_key_is(&p->r, "name");
             json_next(&p->r);
-            int rc = name ? string_of(p, "tool_choice.function.name", 1, 256, &p->req.tool_only) : 0;
+            int rc =
+                name ? string_of(p, "tool_choice.function.name", 1, 256, &p->req.tool_only) : 0;
             if (rc < 0) return rc;
             if (!name) json_skip_rest(&p->r);
         }
@@ -483,9 +484,10 @@ static int take_response_format(struct openai_walk *p, const struct key *k)
     if (str_eq(type, STR("json_object")) && !schema.data)
         return set_grammar(p, k->name, GRAMMAR_JSON_OBJECT, (struct str){ 0 });
     if (!str_eq(type, STR("json_object")) && !str_eq(type, STR("json_schema")))
-        return UNSERVED(p, k->name,
-                        "response_format.type: text, json_object, json_schema and structural_tag are "
-                        "served.");
+        return UNSERVED(
+            p, k->name,
+            "response_format.type: text, json_object, json_schema and structural_tag are "
+            "served.");
     if (!schema.data) return INVALID(p, k->name, "%s is missing.", schema_key);
     return set_grammar(p, name, GRAMMAR_JSON_SCHEMA, schema);
 }

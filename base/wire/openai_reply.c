@@ -107,8 +107,7 @@ int openai_reply_whole(const struct openai_reply *r, struct str text, enum finis
                        const struct usage *usage, struct buf *out)
 {
     const struct openai_parts none = { .reasoning = { 0 } };
-    if (r->surface == OPENAI_CHAT)
-        return openai_reply_message(r, text, &none, finish, usage, out);
+    if (r->surface == OPENAI_CHAT) return openai_reply_message(r, text, &none, finish, usage, out);
     struct json_writer w;
     buf_reserve(out, text.len + FORM_BYTES);
     json_writer_init(&w, out);

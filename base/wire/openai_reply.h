@@ -75,8 +75,9 @@ struct openai_delta {
     bool has_cached; /* usage.cached_tokens was given: absent is not zero */
     enum finish finish;
     struct usage usage;
-    bool called;                      /* the finish was "tool_calls" */
-    struct str reasoning, tool_calls; /* of choice 0, JSON values in the text that is read; or empty */
+    bool called; /* the finish was "tool_calls" */
+    struct str reasoning,
+        tool_calls; /* of choice 0, JSON values in the text that is read; or empty */
 };
 
 /* Reads one chunk or one whole response (chat or completion) and appends the text of choice 0 to `text`.

@@ -414,7 +414,8 @@ void call_start(struct http_api *api, struct http_exchange *x, const struct call
     c->reply = ask->reply;
     c->reply.id = str_from(c->id.text);
     c->turn = ask->turn;
-    if (c->turn) openai_message_init(&c->turn->message, &c->reply, c->form->stream ? &api->out : NULL);
+    if (c->turn)
+        openai_message_init(&c->turn->message, &c->reply, c->form->stream ? &api->out : NULL);
     c->prompt_tokens = ask->prompt_tokens;
     c->begun_tokens = job->ask.id_count - ask->prompt_tokens;
     c->max_tokens = ask->max_tokens;

@@ -13,13 +13,12 @@
 #pragma once
 #include "base/io/loop/text_pool.h"
 #include "base/text/bundle.h"
-#include "base/text/dialogue/turn.h"
 #include "base/text/encode.h"
 #include "base/wire/generate.h"
-#include "base/wire/openai_calls.h"
 #include "engine/serve/call_trace.h"
 #include "engine/serve/http_api.h"
 #include "engine/serve/kv_fetch.h"
+#include "engine/serve/turn_answer.h"
 
 #define REQUEST_ID_BYTES_MAX 128
 #define HTTP_API_ARENA_BYTES_MAX ((size_t)32 << 20) /* of one parsed request */
@@ -119,16 +118,6 @@ void kv_free(struct http_api *api);                      /* likewise */
 int prompts_init(struct http_api *api, struct err *err); /* starts the text workers */
 void prompts_free(struct http_api *api);                 /* stops them */
 
-/* A chat's output on its way through the parser to the client's message. */
-struct turn_answer {
-    struct turn turn;
-    struct arena arena; /* names of tools */
-    struct dialogue_parser parser;
-    struct openai_message message;
-};
-
-void turn_answer_free(struct turn_answer *t);
-
 struct call;
 
 /* The form of a call's response. Its functions append to api->out. */
@@ -178,24 +167,20 @@ struct call_ask {
     uint32_t min_tokens;
     const struct str *stop;
     uint32_t stop_count;
-    bool ignore_eos;
+    bool ignore_eos, goes_on, has_rank, kv_tls;
+    bool marks;               /* as in generate_request */
     struct grammar **grammar; /* taken where not NULL; *grammar NULL: none */
     const struct grammar_spec *grammar_spec;
-    bool marks;               /* as in generate_request */
     struct turn_answer *turn; /* taken, or NULL: the output is not parsed */
     struct str tenant;
-    bool goes_on;
     bool entered;       /* before a drain began, which then waits for it */
     struct str kv_host; /* empty: no peer is asked for K and V */
     uint16_t kv_port;
     struct str kv_ticket, kv_key;
-    bool kv_tls;
     int64_t deadline_us; /* 0: the longest allowed */
     uint32_t predicted_p50, predicted_p90, predicted_mean;
-    bool has_rank;
-    double rank;
     uint64_t group;
-    double weight;
+    double rank, weight;
     struct openai_reply reply;
     const struct request_id *id;
 };

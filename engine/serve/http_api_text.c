@@ -39,8 +39,8 @@ struct prompt {
     struct request_id id;
     int64_t deadline_us; /* 0: none named */
     struct ids ids;
-    struct turn_answer *turn;   /* NULL: the output is not parsed */
-    struct grammar_spec spec;   /* of the grammar: the client's, or of the tools */
+    struct turn_answer *turn; /* NULL: the output is not parsed */
+    struct grammar_spec spec; /* of the grammar: the client's, or of the tools */
 
     /* /tokenize and /detokenize */
     enum token_ask_kind kind;
@@ -211,54 +211,17 @@ static void stream_begin(struct call *c)
     if (c->reply.surface == OPENAI_CHAT) openai_chunk_role(&c->reply, &c->api->out);
 }
 
-void turn_answer_free(struct turn_answer *t)
-{
-    if (!t) return;
-    dialogue_fini(&t->parser);
-    openai_message_fini(&t->message);
-    arena_fini(&t->arena);
-    free(t);
-}
-
-static void on_part(void *arg, const struct dialogue_event *e)
-{
-    struct turn_answer *t = arg;
-    switch (e->part) {
-    case DIALOGUE_CONTENT:
-        openai_message_text(&t->message, e->text);
-        break;
-    case DIALOGUE_REASONING:
-        openai_message_reasoning(&t->message, e->text);
-        break;
-    case DIALOGUE_CALL:
-        openai_message_call(&t->message, e->index, e->text);
-        break;
-    case DIALOGUE_ARGUMENTS:
-        openai_message_arguments(&t->message, e->index, e->text);
-        break;
-    case DIALOGUE_CALL_END:
-    case DIALOGUE_PART_COUNT:
-        break;
-    }
-}
-
 /* Ends the parsed output; what it held goes out. */
 static void turn_ends(struct call *c)
 {
-    dialogue_end(&c->turn->parser);
+    turn_answer_end(c->turn);
     c->reply.called = c->turn->message.call_count > 0;
-}
-
-/* A parser or message without memory cannot go on: its client must not take a part for the whole. */
-static bool turn_failed(const struct call *c)
-{
-    return c->turn && (c->turn->parser.rc < 0 || openai_message_rc(&c->turn->message) < 0);
 }
 
 static void stream_tokens(struct call *c, const struct job_mail *mail)
 {
     if (c->turn) {
-        dialogue_push(&c->turn->parser, buf_view(&mail->text));
+        turn_answer_push(c->turn, buf_view(&mail->text));
         return;
     }
     /* Half a character or the beginning of a stop string makes no chunk. */
@@ -285,7 +248,7 @@ static void stream_end(struct call *c, const struct job_mail *mail)
     struct buf *out = &c->api->out;
     bool whole = mail->end == SESSION_END_STOP || mail->end == SESSION_END_LENGTH;
     if (c->turn && whole) turn_ends(c);
-    if (whole && turn_failed(c)) {
+    if (whole && c->turn && turn_answer_failed(c->turn)) {
         struct openai_error e;
         openai_error_set(&e, 0, OPENAI_UNAVAILABLE, NULL, "no memory for the answer");
         openai_chunk_error(&e, out);
@@ -311,7 +274,7 @@ static const struct call_form stream_form = {
 static void whole_tokens(struct call *c, const struct job_mail *mail)
 {
     if (c->turn)
-        dialogue_push(&c->turn->parser, buf_view(&mail->text));
+        turn_answer_push(c->turn, buf_view(&mail->text));
     else
         buf_str(&c->text, buf_view(&mail->text)); /* an error sticks until whole_end */
 }
@@ -321,7 +284,7 @@ static void whole_end(struct call *c, const struct job_mail *mail)
     struct http_api *api = c->api;
     struct usage usage = call_usage(c, mail);
     if (c->turn) turn_ends(c);
-    if (c->text.rc < 0 || turn_failed(c)) {
+    if (c->text.rc < 0 || (c->turn && turn_answer_failed(c->turn))) {
         http_api_refuse(api, c->x, OPENAI_UNAVAILABLE, NULL, "no memory for the answer");
     } else {
         buf_clear(&api->out);
@@ -401,29 +364,13 @@ static int plan_turn(struct prompt *p)
         .bound = r->grammar.kind != GRAMMAR_NONE,
     };
     struct err err = { "" };
-    struct turn_answer *t = calloc(1, sizeof *t);
-    if (!t) return openai_error_set(&p->e, -ENOMEM, OPENAI_UNAVAILABLE, NULL, "no memory");
-    p->turn = t;
-    arena_init(&t->arena, HTTP_API_ARENA_BYTES_MAX);
-    int rc = turn_plan(&p->api->dialogue, p->api->info->model->vocab, &ask, p->ids.data,
-                       p->ids.count, &t->arena, &t->turn, &err);
+    int rc = turn_answer_new(&p->api->dialogue, p->api->info->model->vocab, &ask, &p->ids, &p->turn,
+                             &err);
     if (rc < 0)
         return openai_error_set(&p->e, rc, rc == -ENOTSUP ? OPENAI_UNSUPPORTED : OPENAI_INVALID,
                                 "tools", "%s", err_text(&err, rc));
-    if (!t->turn.parses) {
-        turn_answer_free(TAKE(p->turn));
-        return 0;
-    }
-    const struct dialogue_setup setup = {
-        .dialects = t->turn.dialects,
-        .tool = t->turn.tools.name,
-        .tool_count = t->turn.tools.count,
-        .thinking = t->turn.thinking,
-        .event = on_part,
-        .arg = t,
-    };
-    dialogue_init(&t->parser, &setup);
-    if (t->turn.tag.len > 0) p->spec = (struct grammar_spec){ GRAMMAR_TAGS, t->turn.tag };
+    if (p->turn && p->turn->turn.tag.len > 0)
+        p->spec = (struct grammar_spec){ GRAMMAR_TAGS, p->turn->turn.tag };
     return 0;
 }
 
