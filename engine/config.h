@@ -12,12 +12,12 @@ struct engine_config {
     struct str listen;
     struct str served_model_name; /* empty: the name in the file */
     struct str tool_call_parser, reasoning_parser;
-    struct str chat_template;     /* a file; empty: the model's own */
-    struct str secret_file;       /* of the fleet; empty: none */
-    struct str api_key_file;      /* one key a line; empty: none */
-    struct str metrics_key_file;  /* likewise */
-    struct config_texts hosts;    /* further Host values that requests may name */
-    struct str instance;          /* shown as the fleet's name for this process; may be empty */
+    struct str chat_template;    /* a file; empty: the model's own */
+    struct str secret_file;      /* of the fleet; empty: none */
+    struct str api_key_file;     /* one key a line; empty: none */
+    struct str metrics_key_file; /* likewise */
+    struct config_texts hosts;   /* further Host values that requests may name */
+    struct str instance;         /* shown as the fleet's name for this process; may be empty */
 
     int64_t max_model_len; /* 0: the model's */
     int64_t max_num_seqs;

@@ -121,7 +121,7 @@ void migrate_request_forget(struct request *r); /* drops it without mail */
 
 /* answer.c: writes the response to the client, which may have left (r->client.x NULL). */
 void answer_text(struct request *r, struct str text,
-                 struct str logprobs);  /* JSON of a streamed piece's tokens; empty: none */
+                 struct str logprobs); /* JSON of a streamed piece's tokens; empty: none */
 
 /* Sends a member of a message of another engine's, as it wrote it: a JSON value, or empty. */
 void answer_member(struct request *r, const char *name, struct str json);

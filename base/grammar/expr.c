@@ -8,9 +8,9 @@
 
 #define EXPR_BYTES_MAX ((size_t)64 << 20)
 
-const char *const grammar_kind_names[GRAMMAR_KIND_COUNT] = { "none",  "json_object", "json_schema",
-                                                             "regex", "choice",      "gbnf",
-                                                             "structural_tag" };
+const char *const grammar_kind_names[GRAMMAR_KIND_COUNT] = {
+    "none", "json_object", "json_schema", "regex", "choice", "gbnf", "structural_tag"
+};
 
 void builder_init(struct builder *b, struct err *err)
 {

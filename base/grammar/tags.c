@@ -172,8 +172,8 @@ static const struct expr *tag_expr(struct builder *b, const struct tag *t, size_
         const struct scan_way until = { .once = true, .must = true };
         return expr_seq2(b, begin, expr_scan(b, &t->end, &nothing_more, 1, until));
     }
-    const struct expr *content = t->is_schema ? json_schema_expr(b, t->content)
-                                              : format_expr(b, t->content, depth);
+    const struct expr *content =
+        t->is_schema ? json_schema_expr(b, t->content) : format_expr(b, t->content, depth);
     return EXPR_SEQ_OF(b, begin, content, expr_bytes(b, t->end));
 }
 
@@ -229,9 +229,8 @@ static const struct expr *separated(struct builder *b, struct str object, uint32
     rule_set(b, rule, one_of_tags(b, tag, count, depth));
     const struct expr *one = expr_call(b, rule), *all = one;
     if (!once)
-        all = expr_seq2(b, one,
-                        expr_repeat(b, expr_seq2(b, expr_bytes(b, separator), one), 0,
-                                    EXPR_FOREVER));
+        all = expr_seq2(
+            b, one, expr_repeat(b, expr_seq2(b, expr_bytes(b, separator), one), 0, EXPR_FOREVER));
     return least ? all : expr_optional(b, all);
 }
 
@@ -311,7 +310,7 @@ void tags_build(struct builder *b, struct str text)
         return;
     }
     whole = text;
-    const struct expr *all = member(whole, "format", &format) ? format_expr(b, format, 0)
-                                                              : triggered(b, whole, true, 0);
+    const struct expr *all =
+        member(whole, "format", &format) ? format_expr(b, format, 0) : triggered(b, whole, true, 0);
     rule_set(b, 0, all);
 }

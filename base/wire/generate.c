@@ -74,10 +74,10 @@ static const struct field grammar_request_rows[] = {
 static const struct field_set grammar_request_set =
     FIELD_SET(struct generate_request, grammar_request_rows);
 
-#define VALUES_ROWS                                                                             \
-    FIELD(struct generate_request, logprobs, FIELD_BOOL),                                       \
+#define VALUES_ROWS                                                                              \
+    FIELD(struct generate_request, logprobs, FIELD_BOOL),                                        \
         FIELD_ARRAY("logit_bias", struct generate_request, logit_bias, bias_count, FIELD_VALUES, \
-                    GENERATE_BIASES_MAX),                                                       \
+                    GENERATE_BIASES_MAX),                                                        \
         FIELD(struct generate_request, top_logprobs, FIELD_U32, .max = GENERATE_LOGPROBS_MAX)
 
 static const struct field values_request_rows[] = {

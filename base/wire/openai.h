@@ -65,7 +65,7 @@ struct openai_request {
     struct str tools;                /* JSON array, or empty (also for tool_choice "none") */
     struct str chat_template_kwargs; /* JSON object, or empty; reasoning_effort is put into it */
     enum openai_tool_choice tool_choice;
-    struct str tool_only;       /* the tool that must be called; empty: any */
+    struct str tool_only;        /* the tool that must be called; empty: any */
     bool no_parallel_tool_calls; /* one call in an answer at most */
 
     /* Contents of the last message that has text, of the assistant's last, and of the last of "system"

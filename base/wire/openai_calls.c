@@ -27,7 +27,8 @@ static void put_id(const struct openai_message *m, uint32_t index, struct json_w
 {
     static const char digits[] = "0123456789abcdefghijklmnopqrstuvwxyz";
     char id[CALL_ID_CHARS];
-    uint64_t left = hash64(m->reply->id.data, m->reply->id.len, (uint64_t)m->reply->index << 32 | (index + 1));
+    uint64_t left =
+        hash64(m->reply->id.data, m->reply->id.len, (uint64_t)m->reply->index << 32 | (index + 1));
     for (size_t i = 0; i < sizeof id; i++, left /= 36)
         id[i] = digits[left % 36];
     json_kv_str(w, "id", str_of(id, sizeof id));

@@ -146,9 +146,10 @@ int openai_take_response_format(struct openai_walk *p, const struct openai_key *
     if (str_eq(type, STR("json_object")) && !schema.data)
         return set_grammar(p, k->name, GRAMMAR_JSON_OBJECT, (struct str){ 0 });
     if (!str_eq(type, STR("json_object")) && !str_eq(type, STR("json_schema")))
-        return UNSERVED(p, k->name,
-                        "response_format.type: text, json_object, json_schema and structural_tag are "
-                        "served.");
+        return UNSERVED(
+            p, k->name,
+            "response_format.type: text, json_object, json_schema and structural_tag are "
+            "served.");
     if (!schema.data) return INVALID(p, k->name, "%s is missing.", schema_key);
     return set_grammar(p, name, GRAMMAR_JSON_SCHEMA, schema);
 }

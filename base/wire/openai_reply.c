@@ -70,7 +70,8 @@ static void open_choice(struct json_writer *w, uint32_t index)
     json_kv_u64(w, "index", index);
 }
 
-static void close_choice(struct json_writer *w, struct str logprobs, enum finish finish, bool called)
+static void close_choice(struct json_writer *w, struct str logprobs, enum finish finish,
+                         bool called)
 {
     json_key(w, "logprobs");
     if (logprobs.len)

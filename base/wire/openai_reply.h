@@ -20,7 +20,7 @@ struct openai_reply {
     struct str fingerprint; /* numerics id; empty: null */
     uint32_t index;         /* of the choice that chunks are for */
     bool include_usage;     /* all other chunks then have "usage":null, as OpenAI's do */
-    bool called;            /* that choice called tools: the name of FINISH_STOP is then "tool_calls" */
+    bool called; /* that choice called tools: the name of FINISH_STOP is then "tool_calls" */
 };
 
 /* Returns OpenAI's name of a finish. FINISH_ABORT, FINISH_ERROR and FINISH_REFUSED have none: a whole
@@ -78,8 +78,9 @@ struct openai_delta {
     enum finish finish;
     struct usage usage;
     struct str logprobs; /* of choice 0, as they stand in `json`; empty: none */
-    bool called;                      /* the finish was "tool_calls" */
-    struct str reasoning, tool_calls; /* of choice 0, JSON values in the text that is read; or empty */
+    bool called;         /* the finish was "tool_calls" */
+    struct str reasoning,
+        tool_calls; /* of choice 0, JSON values in the text that is read; or empty */
 };
 
 /* Reads one chunk or one whole response (chat or completion) and appends the text of choice 0 to `text`.

@@ -26,9 +26,9 @@ static int take_function(struct openai_walk *p)
     while (json_next(&p->r) == JSON_KEY) {
         bool name = json_key_is(&p->r, "name");
         json_next(&p->r);
-        int rc = name ? walk_string(p, "tool_choice.function.name", 1, NAME_BYTES_MAX,
-                                    &p->req.tool_only)
-                      : 0;
+        int rc =
+            name ? walk_string(p, "tool_choice.function.name", 1, NAME_BYTES_MAX, &p->req.tool_only)
+                 : 0;
         if (rc < 0) return rc;
         if (!name) json_skip_rest(&p->r);
     }

@@ -350,7 +350,8 @@ static int make_bundle(struct http_api *api, struct err *err)
                                         api->config.reasoning_parser };
     int rc = bundle_dialogue(m->vocab, api->chat_template, &names, &api->dialogue, err);
     if (rc < 0) return rc;
-    rc = bundle_encode_named(m->vocab, api->chat_template, &names, &api->bundle, bundle_digest, err);
+    rc =
+        bundle_encode_named(m->vocab, api->chat_template, &names, &api->bundle, bundle_digest, err);
     if (rc < 0) return err_prefix(err, rc, "the tokenizer bundle");
     bundle_identity(str_from(m->digest), bundle_digest, api->digest);
     return 0;

@@ -26,14 +26,14 @@
 struct http_api_config {
     const char *host;
     uint16_t port;
-    struct str host_shown;               /* in /internal/info: where routers reach it */
-    struct str model_name;               /* as requests name it */
-    struct str chat_template;            /* source instead of the model's; empty: the model's */
+    struct str host_shown;    /* in /internal/info: where routers reach it */
+    struct str model_name;    /* as requests name it */
+    struct str chat_template; /* source instead of the model's; empty: the model's */
     struct str tool_call_parser, reasoning_parser; /* names of dialects; empty: auto */
-    const struct credentials *held;      /* of the fleet */
-    const struct key_file *keys;         /* API keys */
-    const struct key_file *metrics_keys; /* open /metrics and nothing else */
-    const struct str *hosts;             /* further Host values that requests may name */
+    const struct credentials *held;                /* of the fleet */
+    const struct key_file *keys;                   /* API keys */
+    const struct key_file *metrics_keys;           /* open /metrics and nothing else */
+    const struct str *hosts;                       /* further Host values that requests may name */
     size_t host_count;
     struct tls *serve, *call; /* by its clients (NULL: plain HTTP), and to its peers */
     struct tracer *tracer;    /* NULL: no traces */

@@ -10,7 +10,7 @@
 #include "base/wire/openai_reply.h"
 #include "engine/serve/call_trace.h"
 #include "engine/serve/http_api_state.h"
-#include "engine/serve/http_api_turn.h"
+#include "engine/serve/turn_answer.h"
 
 struct call;
 struct call_fan;

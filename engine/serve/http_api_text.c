@@ -452,8 +452,8 @@ static int plan_turn(struct prompt *p)
         .bound = r->grammar.kind != GRAMMAR_NONE,
     };
     struct err err = { "" };
-    int rc = turn_answer_new(&p->api->dialogue, p->api->info->model->vocab, &ask, ids->data,
-                             ids->count, &p->turn, &err);
+    int rc =
+        turn_answer_new(&p->api->dialogue, p->api->info->model->vocab, &ask, ids, &p->turn, &err);
     if (rc < 0)
         return openai_error_set(&p->e, rc, rc == -ENOTSUP ? OPENAI_UNSUPPORTED : OPENAI_INVALID,
                                 "tools", "%s", err_text(&err, rc));

@@ -76,7 +76,7 @@ struct output_spec {
     struct machine *machine; /* of its grammar; NULL: none */
     const struct token_value *bias;
     uint32_t bias_count;
-    const uint32_t *shown;   /* control tokens that are written all the same */
+    const uint32_t *shown; /* control tokens that are written all the same */
     uint32_t shown_count;
 };
 

@@ -68,7 +68,7 @@ void fuzz_one(const uint8_t *data, size_t len)
 {
     struct fuzz_choices c = { data, len };
     struct dialogue_setup setup = {
-        .dialects = { call_of(fuzz_u8(&c)), think_of(fuzz_u8(&c)) },
+        .dialects = { .call = call_of(fuzz_u8(&c)), .think = think_of(fuzz_u8(&c)) },
         .tool = tools,
         .event = on_event,
     };

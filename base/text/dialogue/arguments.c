@@ -188,8 +188,9 @@ static bool word_ends(struct arguments *a, struct buf *out)
     bool zero = word.len > first + 1 && word.data[first] == '0' && word.data[first + 1] >= '0' &&
                 word.data[first + 1] <= '9';
     size_t point = str_find(word, STR("."));
-    bool bare_point = point != SIZE_MAX && (point == first || point + 1 == word.len ||
-                                            word.data[point + 1] < '0' || word.data[point + 1] > '9');
+    bool bare_point =
+        point != SIZE_MAX && (point == first || point + 1 == word.len ||
+                              word.data[point + 1] < '0' || word.data[point + 1] > '9');
     for (size_t i = 0; i < word.len; i++)
         begins = begins && strchr("0123456789+-.eE", word.data[i]);
     if (!begins || zero || bare_point || str_to_f64(word, &number) < 0) return false;

@@ -78,9 +78,8 @@ int call_tools_read(struct str json, struct arena *arena, struct call_tools *ret
                            "text, \"parameters\": schema}}",
                            tools.count);
         if (!name_is_valid(tool->name))
-            return err_set(err, -EINVAL,
-                           "tools[%u]: a name has 1 to %d letters, digits, _, - or .", tools.count,
-                           CALL_TOOL_NAME_BYTES_MAX);
+            return err_set(err, -EINVAL, "tools[%u]: a name has 1 to %d letters, digits, _, - or .",
+                           tools.count, CALL_TOOL_NAME_BYTES_MAX);
         for (uint32_t i = 0; i < tools.count; i++)
             if (str_eq(tools.name[i], tool->name))
                 return err_set(err, -EINVAL, "tools[%u]: the name " STR_FMT " stands there twice",

@@ -296,9 +296,9 @@ static bool holds(const char *mark, struct str text)
 
 static bool call_has(const struct call_dialect *c, struct str text)
 {
-    const char *const marks[] = { c->calls_begin,    c->calls_end, c->call_begin, c->call_end,
-                                  c->call_begin_too, c->name_pad,  c->name_end,   c->name_pad_too,
-                                  c->separator };
+    const char *const marks[] = { c->calls_begin, c->calls_end,      c->call_begin,
+                                  c->call_end,    c->call_begin_too, c->name_pad,
+                                  c->name_end,    c->name_pad_too,   c->separator };
     for (size_t i = 0; i < COUNT_OF(marks); i++)
         if (holds(marks[i], text)) return true;
     for (size_t i = 0; i < DIALECT_SILENT; i++)

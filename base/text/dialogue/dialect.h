@@ -13,7 +13,7 @@
 
 /* The shape of one call. */
 enum call_shape {
-    CALL_JSON,   /* {"name": "f", "arguments": {..}}, in any order of members; "parameters" counts too */
+    CALL_JSON, /* {"name": "f", "arguments": {..}}, in any order of members; "parameters" counts too */
     CALL_NAMED,  /* f, name_end, {..} */
     CALL_PYTHON, /* f(key=value, ..) in Python's literals */
     CALL_SHAPE_COUNT
@@ -34,11 +34,11 @@ struct call_dialect {
     const char *call_begin, *call_end;   /* around each; NULL: none */
     const char *call_begin_too;          /* another way to begin one; NULL: none */
     const char *separator;               /* written between two */
-    const char *name_end;                /* CALL_NAMED; between a name and this, anything is passed over */
-    const char *name_pad;                /* written between a name and name_end */
-    const char *name_pad_too;            /* the same behind call_begin_too */
-    const char *arguments;               /* CALL_JSON: the key that is written */
-    const char *silent[DIALECT_SILENT];  /* marks that belong to no part of an answer */
+    const char *name_end;     /* CALL_NAMED; between a name and this, anything is passed over */
+    const char *name_pad;     /* written between a name and name_end */
+    const char *name_pad_too; /* the same behind call_begin_too */
+    const char *arguments;    /* CALL_JSON: the key that is written */
+    const char *silent[DIALECT_SILENT]; /* marks that belong to no part of an answer */
 };
 
 struct think_dialect {

@@ -26,8 +26,8 @@ static void calls_are_valid(void **state)
     snprintf(url, sizeof url, "http://%s", router.at);
     for (int i = 0; i < 2; i++)
         snprintf(pid[i], sizeof pid[i], "static-%d=%lld", i, (long long)engine[i].proc.id.pid);
-    const char *argv[] = { "python3", "tests/proc/router/tools.py", url, schemas, pid[0],
-                           pid[1],    NULL };
+    const char *argv[] = { "python3", "tests/proc/router/tools.py", url, schemas, pid[0], pid[1],
+                           NULL };
     struct rig_process judge = rig_start("tools", argv, 1, NULL, 0);
     struct proc_exit how = { 0 };
     CLEANUP(buf_fini) struct buf log = { 0 };

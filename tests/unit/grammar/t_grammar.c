@@ -208,19 +208,22 @@ static const struct row rows[] = {
       { "{}", "{\"y\"", "1" } },
     { T,
       "{\"structures\":[{\"begin\":\"<f=a>\",\"schema\":{\"type\":\"integer\"},\"end\":\"</f>\"},"
-      "{\"begin\":\"<f=b>\",\"schema\":{\"type\":\"null\"},\"end\":\"</f>\"}],\"triggers\":[\"<f=\"]}",
+      "{\"begin\":\"<f=b>\",\"schema\":{\"type\":\"null\"},\"end\":\"</"
+      "f>\"}],\"triggers\":[\"<f=\"]}",
       { "", "x<y<f", "<f=a>1</f>", "s <f=b>null</f> t <<f=a>-2</f><", "\xff" },
       { "<f=", "a<f=a>1</f" },
       { "<f=c", "<f=a>x", "<f=b>1", "<<f=a>1<f" } },
     { T,
       "{\"format\":{\"type\":\"sequence\",\"elements\":[{\"type\":\"tag\",\"begin\":\"<t>\","
       "\"content\":{\"type\":\"any_text\"},\"end\":\"</t>\"},{\"type\":\"or\",\"elements\":["
-      "{\"type\":\"const_string\",\"value\":\"no\"},{\"type\":\"regex\",\"pattern\":\"[0-9]+\"}]}]}}",
+      "{\"type\":\"const_string\",\"value\":\"no\"},{\"type\":\"regex\",\"pattern\":\"[0-9]+\"}]}]}"
+      "}",
       { "<t></t>no", "<t>x</</t</t>42" },
       { "<t>no", "<t></t>", "<t></t>n" },
       { "no", "<t></t></t>", "<t>a</t>b</t>no" } },
     { T,
-      "{\"format\":{\"type\":\"tags_with_separator\",\"at_least_one\":true,\"separator\":\", \",\"tags\":"
+      "{\"format\":{\"type\":\"tags_with_separator\",\"at_least_one\":true,\"separator\":\", "
+      "\",\"tags\":"
       "[{\"begin\":\"a\",\"content\":{\"type\":\"json_schema\",\"json_schema\":{\"const\":1}},"
       "\"end\":\"z\"}]}}",
       { "a1z", "a1z, a1z" },
@@ -228,7 +231,8 @@ static const struct row rows[] = {
       { "a1za", ", a1z", "a2" } },
     { T,
       "{\"format\":{\"type\":\"triggered_tags\",\"at_start\":true,\"stop_after_first\":true,"
-      "\"triggers\":[\"{\\\"n\\\":\"],\"tags\":[{\"begin\":\"{\\\"n\\\":1\",\"end\":\"}\",\"content\":"
+      "\"triggers\":[\"{\\\"n\\\":\"],\"tags\":[{\"begin\":\"{\\\"n\\\":1\",\"end\":\"}\","
+      "\"content\":"
       "{\"type\":\"const_string\",\"value\":\"\"}}]}}",
       { "", "x", "{\"n", "{\"m\":", "x{\"n\":2}", "{\"n\":1}" },
       { "{\"n\":" },
@@ -236,7 +240,8 @@ static const struct row rows[] = {
     { T,
       "{\"format\":{\"type\":\"triggered_tags\",\"at_least_one\":true,\"triggers\":[\"ab\",\"b\"],"
       "\"tags\":[{\"begin\":\"ab\",\"end\":\"1\",\"content\":{\"type\":\"const_string\",\"value\":"
-      "\"\"}},{\"begin\":\"b\",\"end\":\"2\",\"content\":{\"type\":\"const_string\",\"value\":\"\"}}]}}",
+      "\"\"}},{\"begin\":\"b\",\"end\":\"2\",\"content\":{\"type\":\"const_string\",\"value\":\"\"}"
+      "}]}}",
       { "ab1", "b2", "ab1 b2a", "b2ab1" },
       { "a", "b", "b2 ab" },
       { "x", "ab2", "b1" } },
@@ -274,11 +279,11 @@ static const struct {
     { T, "[]", "must be a JSON object", -EINVAL },
     { T, "{\"format\":{\"type\":\"grammar\"}}", "the format grammar is not supported", -ENOTSUP },
     { T, "{\"structures\":[],\"triggers\":[\"a\"]}", "structures must be a list", -EINVAL },
-    { T,
-      "{\"structures\":[{\"begin\":\"b\",\"schema\":true,\"end\":\"\"}],\"triggers\":[\"a\"]}",
+    { T, "{\"structures\":[{\"begin\":\"b\",\"schema\":true,\"end\":\"\"}],\"triggers\":[\"a\"]}",
       "starts with no trigger", -EINVAL },
     { T,
-      "{\"structures\":[{\"begin\":\"a\",\"schema\":{\"not\":{}},\"end\":\"\"}],\"triggers\":[\"a\"]}",
+      "{\"structures\":[{\"begin\":\"a\",\"schema\":{\"not\":{}},\"end\":\"\"}],\"triggers\":["
+      "\"a\"]}",
       "#/not", -ENOTSUP },
     { R, "(a", "no closing )", -EINVAL },
     { R, "a)", "closes no group", -EINVAL },

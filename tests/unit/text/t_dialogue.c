@@ -101,9 +101,89 @@ struct row {
 #define WE "F[get_weather]A[{\"city\": \"Oslo\"}]E"
 #define AE "F[add]A[{\"a\": 1, \"b\": [2]}]E"
 
+/* Dialect of calls, of reasoning, text, events, and whether the prompt began the reasoning, whether there are no
+ * tools. */
+/* clang-format off */
 static const struct row rows[] = {
-#include "tests/unit/text/dialogues.h"
+    /* no dialect, no tools */
+    { "none", "none", "Hello <tool_call> world", "C[Hello <tool_call> world]", false, false },
+    { "hermes", "none", "  \n", "C[  \n]", false, false },
+    { "hermes", "none", "", "", false, false },
+    { "hermes", "none", "<tool_call>" W "</tool_call>", "C[<tool_call>" W "</tool_call>]", false, true },
+    /* hermes */
+    { "hermes", "none", "<tool_call>\n" W "\n</tool_call>", WE, false, false },
+    { "hermes", "none", "Let me see.\n<tool_call>" W "</tool_call>", "C[Let me see.\n]" WE, false, false },
+    { "hermes", "none", "\n <tool_call>" W "</tool_call>\n<tool_call>\n{\"arguments\": {\"a\": 1, \"b\": [2]}, \"name\": \"add\"}</tool_call>\n", WE AE, false, false },
+    { "hermes", "none", "<tool_call>" W "</tool_call>\n\nDone.", WE "C[\n\nDone.]", false, false },
+    { "hermes", "none", "<tool_call>" W "\n<tool_call>" W, WE WE, false, false },
+    { "hermes", "none", "<tool_call>{\"name\": \"add\"}</tool_call>", "F[add]A[{}]E", false, false },
+    { "hermes", "none", "<tool_call>{\"id\": [1, {\"x\": \"}\"}], \"name\": \"add\", \"arguments\": {}, \"z\": 1.5}</tool_call>", "F[add]A[{}]E", false, false },
+    { "hermes", "none", "<tool_call>{\"name\": \"subtract\", \"arguments\": {}}</tool_call>", "C[<tool_call>{\"name\": \"subtract\", \"arguments\": {}}</tool_call>]", false, false },
+    { "hermes", "none", "use <tool_call> to call", "C[use <tool_call> to call]", false, false },
+    { "hermes", "none", "a <tool_cal", "C[a <tool_cal]", false, false },
+    { "hermes", "none", "<<tool_call>" W "</tool_call>", "C[<]" WE, false, false },
+    { "hermes", "none", "<tool_call>{\"name\": \"get_wea", "C[<tool_call>{\"name\": \"get_wea]", false, false },
+    { "hermes", "none", "<tool_call>{\"name\": \"get_weather\"", "C[<tool_call>{\"name\": \"get_weather\"]", false, false },
+    { "hermes", "none", "<tool_call>{\"name\": \"get_weather\", \"arguments\": {\"city\": \"O", "F[get_weather]A[{\"city\": \"O]X", false, false },
+    { "hermes", "none", "<tool_call>{\"name\": \"get_weather\", \"arguments\": {\"city\": ]} x", "F[get_weather]A[{\"city\": ]XC[]} x]", false, false },
+    { "hermes", "none", "<tool_call>{\"name\": \"get_weather\", \"arguments\": \"Oslo\"}</tool_call>", "C[<tool_call>{\"name\": \"get_weather\", \"arguments\": \"Oslo\"}</tool_call>]", false, false },
+    { "hermes", "none", "<tool_call>{\"name\": \"add\", \"arguments\": {\"a\": \"x\ny\\d\\u00e9\\u0\"}}</tool_call>", "F[add]A[{\"a\": \"x\\u000ay\\\\d\\u00e9\\\\u0\"}]E", false, false },
+    { "hermes", "none", "<tool_call>{\"name\": \"add\", \"arguments\": {\"a\": \"</tool_call>\"}}</tool_call>", "F[add]A[{\"a\": \"</tool_call>\"}]E", false, false },
+    { "hermes", "none", "<tool_call>{}</tool_call>", "C[<tool_call>{}</tool_call>]", false, false },
+    { "hermes", "none", "<tool_call>" W "</tool_ca", WE, false, false },
+    { "hermes", "none", "\xc3\xa9<tool_call>" W "</tool_call>\xe2\x82\xac", "C[\xc3\xa9]" WE "C[\xe2\x82\xac]", false, false },
+    /* reasoning */
+    { "hermes", "qwen3", "<think>\nHm, <tool_call>?\n</think>\n\nHi", "R[Hm, <tool_call>?\n]C[Hi]", false, false },
+    { "hermes", "qwen3", "<think>\nHm\n</think>\n\n<tool_call>" W "</tool_call>", "R[Hm\n]" WE, false, false },
+    { "hermes", "qwen3", "<think>\n\n</think>\n\nHi", "C[Hi]", false, false },
+    { "hermes", "qwen3", "<think>never ends </thin", "R[never ends </thin]", false, false },
+    { "hermes", "deepseek_r1", "So </ be it.</think>\nHi </think>", "R[So </ be it.]C[Hi </think>]", true, false },
+    { "none", "deepseek_r1", "Hi <think>x</think> there", "C[Hi ]R[x]C[there]", false, false },
+    { "none", "mistral", "[THINK]x[/THINK]y", "R[x]C[y]", false, true },
+    { "none", "none", "<think>x</think>y", "C[<think>x</think>y]", false, false },
+    { "none", "seed_oss", "<seed:think>x</seed:think>y", "R[x]C[y]", false, false },
+    /* mistral */
+    { "mistral", "none", "[TOOL_CALLS] [" W ", {\"name\": \"add\", \"arguments\": {\"a\": 1, \"b\": [2]}, \"id\": \"123456789\"}]", WE AE, false, false },
+    { "mistral", "none", "[TOOL_CALLS]" W, WE, false, false },
+    { "mistral", "none", "Yes. [TOOL_CALLS][" W "] ok", "C[Yes. ]" WE "C[ ok]", false, false },
+    { "mistral", "none", "[TOOL_CALLS] none", "C[[TOOL_CALLS] none]", false, false },
+    { "mistral", "none", "[TOOL_CALLS][", "C[[TOOL_CALLS][]", false, false },
+    { "mistral", "none", "[TOOL_CALLS][" W ", {\"name\": \"no\"}]", WE "C[{\"name\": \"no\"}]]", false, false },
+    { "mistral_args", "none", "[TOOL_CALLS]get_weather[ARGS]{\"city\": \"Oslo\"}[TOOL_CALLS]add[ARGS]{\"a\": 1, \"b\": [2]}", WE AE, false, false },
+    { "mistral_args", "none", "[TOOL_CALLS]get_weather{\"city\": \"Oslo\"}", WE, false, false },
+    { "mistral_args", "none", "[TOOL_CALLS]sub[ARGS]{\"a\": 1}", "C[[TOOL_CALLS]sub[ARGS]{\"a\": 1}]", false, false },
+    { "granite", "none", "<|tool_call|>[" W "]", WE, false, false },
+    { "jamba", "none", "<tool_calls>[" W "]</tool_calls>", WE, false, false },
+    { "phi4_mini_json", "none", "functools[" W "]", WE, false, false },
+    { "phi4_mini_json", "none", "functools are tools", "C[functools are tools]", false, false },
+    { "internlm", "none", "<|action_start|><|plugin|>{\"name\": \"get_weather\", \"parameters\": {\"city\": \"Oslo\"}}<|action_end|>", WE, false, false },
+    /* llama */
+    { "llama3_json", "none", "{\"name\": \"get_weather\", \"parameters\": {\"city\": \"Oslo\"}}", WE, false, false },
+    { "llama3_json", "none", "<|python_tag|>{\"type\": \"function\", \"name\": \"get_weather\", \"parameters\": {\"city\": \"Oslo\"}}; {\"name\": \"add\", \"parameters\": {\"a\": 1, \"b\": [2]}}", WE AE, false, false },
+    { "llama3_json", "none", "<|python_tag|>print(1)", "C[<|python_tag|>print(1)]", false, false },
+    { "llama3_json", "none", "{\"city\": \"Oslo\"}", "C[{\"city\": \"Oslo\"}]", false, false },
+    { "llama3_json", "none", "{\"name\": \"Bob\", \"parameters\": {}}", "C[{\"name\": \"Bob\", \"parameters\": {}}]", false, false },
+    { "llama3_json", "none", "See {\"name\": \"add\", \"parameters\": {}}", "C[See {\"name\": \"add\", \"parameters\": {}}]", false, false },
+    { "pythonic", "none", "[get_weather(city='Oslo'), add(a=1, b=[2,])]", WE AE, false, false },
+    { "pythonic", "none", "[add(a={'x': (True, None, -1.5e3), \"y\": {}}, b=\"q'\\\"\\n\")]", "F[add]A[{\"a\": {\"x\": [true, null, -1.5e3], \"y\": {}}, \"b\": \"q'\\\"\\n\"}]E", false, false },
+    { "pythonic", "none", "[add()]", "F[add]A[{}]E", false, false },
+    { "pythonic", "none", "[add(1)]", "F[add]XC[1)]]", false, false },
+    { "pythonic", "none", "[add(a=01)]", "F[add]A[{\"a\": ]XC[)]]", false, false },
+    { "pythonic", "none", "[1, 2, 3]", "C[[1, 2, 3]]", false, false },
+    { "pythonic", "none", "[see](http://x)", "C[[see](http://x)]", false, false },
+    { "llama4_pythonic", "none", "<|python_start|>[get_weather(city=\"Oslo\")]<|python_end|>", WE, false, false },
+    /* deepseek, kimi */
+    { "deepseek_v3", "deepseek_r1", "x</think>\n\n<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n{\"city\": \"Oslo\"}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>add\n```json\n{\"a\": 1, \"b\": [2]}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>", "R[x]" WE AE, true, false },
+    { "deepseek_v31", "none", "Ok.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{\"city\": \"Oslo\"}<｜tool▁call▁end｜><｜tool▁calls▁end｜>", "C[Ok.]" WE, false, false },
+    { "deepseek_v31", "none", "<｜tool▁calls▁begin｜><｜tool▁calls▁end｜>", "C[<｜tool▁calls▁begin｜><｜tool▁calls▁end｜>]", false, false },
+    { "kimi_k2", "none", "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{\"city\": \"Oslo\"}<|tool_call_end|><|tool_call_begin|>functions.add:1<|tool_call_argument_begin|>{\"a\": 1, \"b\": [2]}<|tool_call_end|><|tool_calls_section_end|>", WE AE, false, false },
+    /* gpt-oss */
+    { "openai", "openai_gptoss", "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Hi", "R[Hm.]C[Hi]", false, false },
+    { "openai", "openai_gptoss", "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{\"city\": \"Oslo\"}", "R[Hm.]" WE, false, false },
+    { "openai", "openai_gptoss", "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant to=functions.get_weather<|channel|>commentary json<|message|>{\"city\": \"Oslo\"}", "C[I look.]" WE, false, false },
+    { "openai", "openai_gptoss", "<|channel|>final<|message|>Hi", "C[Hi]", false, true },
 };
+/* clang-format on */
 
 static void test_rows(void **state)
 {
@@ -159,7 +239,8 @@ static void test_bounds(void **state)
     for (uint32_t i = 0; i <= DIALOGUE_CALLS_MAX; i++)
         buf_text(&text, "<tool_call>{\"name\": \"add\", \"arguments\": {}}</tool_call>");
     got = parse_whole("hermes", &text);
-    assert_non_null(strstr(got, "EC[<tool_call>{\"name\": \"add\", \"arguments\": {}}</tool_call>]"));
+    assert_non_null(
+        strstr(got, "EC[<tool_call>{\"name\": \"add\", \"arguments\": {}}</tool_call>]"));
     free(got);
     /* Too many brackets cut the call. */
     buf_clear(&text);
@@ -192,9 +273,9 @@ static void test_find(void **state)
     };
     for (size_t i = 0; i < COUNT_OF(found); i++) {
         struct dialogue d;
-        assert_int_equal(dialogue_find(str_from(found[i].template), STR("auto"), (struct str){ 0 },
-                                       &d, NULL),
-                         0);
+        assert_int_equal(
+            dialogue_find(str_from(found[i].template), STR("auto"), (struct str){ 0 }, &d, NULL),
+            0);
         assert_string_equal(d.call ? d.call->name : "-", found[i].call ? found[i].call : "-");
         assert_string_equal(d.think ? d.think->name : "-", found[i].think ? found[i].think : "-");
     }
@@ -219,10 +300,13 @@ static void test_find(void **state)
 /* ---- what the grammars describe ---- */
 
 static const char tools_json[] =
-    "[{\"type\":\"function\",\"function\":{\"name\":\"get_weather\",\"parameters\":{\"type\":\"object\","
-    "\"properties\":{\"city\":{\"enum\":[\"Oslo\",\"Rome\"]},\"days\":{\"type\":\"integer\",\"minimum\":0,"
+    "[{\"type\":\"function\",\"function\":{\"name\":\"get_weather\",\"parameters\":{\"type\":"
+    "\"object\","
+    "\"properties\":{\"city\":{\"enum\":[\"Oslo\",\"Rome\"]},\"days\":{\"type\":\"integer\","
+    "\"minimum\":0,"
     "\"maximum\":99},\"wind\":{\"type\":\"boolean\"}},\"required\":[\"days\"]}}},"
-    "{\"type\":\"function\",\"function\":{\"name\":\"add\",\"parameters\":{\"type\":\"object\",\"properties\":"
+    "{\"type\":\"function\",\"function\":{\"name\":\"add\",\"parameters\":{\"type\":\"object\","
+    "\"properties\":"
     "{\"a\":{\"type\":\"array\",\"items\":{\"type\":\"null\"},\"maxItems\":3}}}}},"
     "{\"type\":\"function\",\"function\":{\"name\":\"a.b-c\"}}]";
 
@@ -301,7 +385,9 @@ static void test_forced(void **state)
             const struct call_dialect *d = call_dialect_at(i);
             bool harmony = strcmp(d->name, "openai") == 0;
             struct call_grammar g = {
-                .dialects = dialects_of(d->name, harmony ? "openai_gptoss" : way ? "qwen3" : "none"),
+                .dialects = dialects_of(d->name, harmony ? "openai_gptoss"
+                                                 : way   ? "qwen3"
+                                                         : "none"),
                 .tools = &all,
                 .only = way == 1 ? STR("add") : (struct str){ 0 },
                 .required = true,
@@ -312,8 +398,7 @@ static void test_forced(void **state)
             for (uint32_t k = 0; k < 40; k++) {
                 struct buf out = draw(m, &rng, &g.dialects);
                 if (out.len > 0) {
-                    struct log l =
-                        parse_log(&g.dialects, g.thinking, false, buf_view(&out), cuts);
+                    struct log l = parse_log(&g.dialects, g.thinking, false, buf_view(&out), cuts);
                     check_calls(&l, &g, out.data);
                     if (way == 1) assert_null(strstr(l.text.data, "F[get_weather]"));
                     buf_fini(&l.text);
@@ -361,9 +446,9 @@ static void test_free_calls(void **state)
     arena_init(&arena, 1u << 20);
     assert_int_equal(call_tools_read(str_from(tools_json), &arena, &all, &err), 0);
     for (size_t i = 0; i < COUNT_OF(free_rows); i++) {
-        const struct call_grammar g = {
-            .dialects = dialects_of(free_rows[i].call, "none"), .tools = &all, .parallel = true
-        };
+        const struct call_grammar g = { .dialects = dialects_of(free_rows[i].call, "none"),
+                                        .tools = &all,
+                                        .parallel = true };
         struct machine *m = machine_of(&g);
         struct matcher t;
         assert_int_equal(matcher_init(&t, m), 0);
@@ -386,7 +471,8 @@ static void test_tools(void **state)
         { "[{\"type\":\"web_search\"}]", "tools[0] must be" },
         { "[{\"type\":\"function\",\"function\":{\"name\":\"a b\"}}]", "tools[0]: a name has" },
         { "[{\"type\":\"function\",\"function\":{\"name\":\"a\",\"parameters\":3}}]", "must be" },
-        { "[{\"function\":{\"name\":\"a\"}},{\"function\":{\"name\":\"a\"}}]", "stands there twice" },
+        { "[{\"function\":{\"name\":\"a\"}},{\"function\":{\"name\":\"a\"}}]",
+          "stands there twice" },
     };
     struct arena arena;
     struct call_tools all;
@@ -412,8 +498,9 @@ static void test_tools(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows),   cmocka_unit_test(test_bounds), cmocka_unit_test(test_find),
-        cmocka_unit_test(test_forced), cmocka_unit_test(test_free_calls),   cmocka_unit_test(test_tools),
+        cmocka_unit_test(test_rows),       cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_find),       cmocka_unit_test(test_forced),
+        cmocka_unit_test(test_free_calls), cmocka_unit_test(test_tools),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

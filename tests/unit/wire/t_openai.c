@@ -4,8 +4,8 @@
 #include "base/core/json.h"
 #include "base/core/own.h"
 #include "base/wire/openai.h"
-#include "base/wire/openai_forward.h"
 #include "base/wire/openai_calls.h"
+#include "base/wire/openai_forward.h"
 #include "base/wire/sse.h"
 
 #include <setjmp.h>
@@ -325,8 +325,7 @@ static void refuses_chat(void **state)
         { "{" M ",\"response_format\":{\"type\":\"json_schema\"}}", "response_format",
           "schema is missing" },
         { "{" M ",\"response_format\":7}", "response_format", "must be an object" },
-        { "{" M ",\"structured_outputs\":{\"other\":\"x\"}}", "structured_outputs",
-          "this is not" },
+        { "{" M ",\"structured_outputs\":{\"other\":\"x\"}}", "structured_outputs", "this is not" },
         { "{" M ",\"guided_json\":7}", "guided_json", "must be a JSON Schema" },
         { "{" M ",\"guided_choice\":\"a\"}", "guided_choice", "an array of strings" },
         { "{" M ",\"guided_regex\":\"a\",\"grammar\":\"b\"}", "grammar", "give one" },
@@ -339,7 +338,8 @@ static void refuses_chat(void **state)
         { "{" M ",\"tool_choice\":{\"type\":\"allowed_tools\"}}", "tool_choice", "are served" },
         { "{" M ",\"parallel_tool_calls\":1}", "parallel_tool_calls", "true or false" },
         { "{" M ",\"reasoning_effort\":1}", "reasoning_effort", "must be a string" },
-        { "{" M ",\"tools\":[{}],\"guided_regex\":\"a\"}", "guided_regex", "binds the whole output" },
+        { "{" M ",\"tools\":[{}],\"guided_regex\":\"a\"}", "guided_regex",
+          "binds the whole output" },
         { "{" M ",\"chat_template_kwargs\":1}", "chat_template_kwargs", "must be an object" },
         { "{" M ",\"model\":7}", "model", "must be a string" },
         { "{" M ",\"echo\":tru}", "", "not valid JSON" },

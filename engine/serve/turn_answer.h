@@ -1,11 +1,13 @@
-/* http_api_turn.h - parses the output of a chat into the parts of its message: content, reasoning, tool calls.
+/* turn_answer.h - takes a chat's output through the parser to the parts of the client's message.
  *
- * Layer:    engine/serve, private to http_api*.c
+ * Layer:    engine/serve (base/text, base/wire)
  * Threads:  one at a time: a text worker makes the first answer of a request, the loop has all later
- * Lifetime: several outputs of a request share its plan; each has a parser and a message of its own
+ * Lifetime: several outputs of a request share its plan; each has a parser and a message of its own. The
+ *           vocabulary outlives the making, the message's reply the answer
  */
 #pragma once
 #include "base/text/dialogue/turn.h"
+#include "base/text/tokenizer.h"
 #include "base/wire/openai_calls.h"
 
 struct turn_shared;
@@ -13,12 +15,12 @@ struct turn_shared;
 struct turn_answer {
     struct turn_shared *shared;
     struct dialogue_parser parser;
-    struct openai_message message;
+    struct openai_message message; /* its owner calls openai_message_init */
 };
 
 /* Plans how the output is parsed and bound; *ret is NULL where it is content as it is. Errors are turn_plan's. */
 int turn_answer_new(const struct dialogue *d, const struct vocab *v, const struct turn_ask *ask,
-                    const uint32_t *ids, size_t count, struct turn_answer **ret, struct err *err);
+                    const struct ids *prompt, struct turn_answer **ret, struct err *err);
 
 /* Makes one for another output of the same request; NULL: no memory. */
 struct turn_answer *turn_answer_another(const struct turn_answer *t);

@@ -1,5 +1,5 @@
-/* http_api_turn.c - leads what the parser of an output tells into the message. */
-#include "engine/serve/http_api_turn.h"
+/* turn_answer.c - leads what the parser of an output tells into the message. */
+#include "engine/serve/turn_answer.h"
 
 #include "base/core/own.h"
 
@@ -61,14 +61,14 @@ static struct turn_answer *answer_new(struct turn_shared *s)
 }
 
 int turn_answer_new(const struct dialogue *d, const struct vocab *v, const struct turn_ask *ask,
-                    const uint32_t *ids, size_t count, struct turn_answer **ret, struct err *err)
+                    const struct ids *prompt, struct turn_answer **ret, struct err *err)
 {
     struct turn_shared *s = calloc(1, sizeof *s);
     *ret = NULL;
     if (!s) return err_set(err, -ENOMEM, "no memory for the tools");
     s->users = 1;
     arena_init(&s->arena, PLAN_BYTES_MAX);
-    int rc = turn_plan(d, v, ask, ids, count, &s->arena, &s->turn, err);
+    int rc = turn_plan(d, v, ask, prompt->data, prompt->count, &s->arena, &s->turn, err);
     if (rc == 0 && s->turn.parses) {
         *ret = answer_new(s);
         if (!*ret) rc = err_set(err, -ENOMEM, "no memory for the tools");
