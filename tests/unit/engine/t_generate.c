@@ -147,12 +147,13 @@ struct request {
 static struct model *model;
 static struct request truth[REQUESTS];
 
-static void on_token(void *arg, struct output *output, const struct session *session, uint32_t id)
+static void on_token(void *arg, struct output *output, const struct session *session,
+                     const struct sampler_result *got)
 {
     (void)arg, (void)session;
     struct request *r = CONTAINER_OF(output, struct request, output);
     must(r->got_count < OUTPUT);
-    r->got[r->got_count++] = id;
+    r->got[r->got_count++] = got->chosen.id;
     buf_str(&r->text, buf_view(&output->text));
     buf_clear(&output->text);
 }

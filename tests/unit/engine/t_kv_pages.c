@@ -22,11 +22,12 @@ static int64_t step_clock(void)
     return now_us += 1000;
 }
 
-static void on_token(void *arg, struct output *output, const struct session *session, uint32_t id)
+static void on_token(void *arg, struct output *output, const struct session *session,
+                     const struct sampler_result *got)
 {
     uint32_t *last = arg;
     (void)session;
-    *last = id;
+    *last = got->chosen.id;
     buf_clear(&output->text);
 }
 

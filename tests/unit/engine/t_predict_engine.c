@@ -45,9 +45,10 @@ static struct model *model;
 static struct asked asked[REQUESTS_MAX];
 static double guess[REQUESTS_MAX], truth[REQUESTS_MAX];
 
-static void on_token(void *arg, struct output *output, const struct session *s, uint32_t id)
+static void on_token(void *arg, struct output *output, const struct session *s,
+                     const struct sampler_result *got)
 {
-    (void)arg, (void)id;
+    (void)arg, (void)got;
     struct asked *a = CONTAINER_OF(output, struct asked, output);
     buf_clear(&output->text);
     if (session_generated(s) == 0) {

@@ -560,9 +560,9 @@ static void writes_messages_in_parts(void **state)
                                              "\"arguments\":\" 1}\"}}]}"));
         } else {
             const struct usage usage = { .prompt_tokens = 1 };
-            reply.called = true;
-            assert_int_equal(openai_message_whole(&m, FINISH_STOP, &usage, &out), 0);
-            reply.called = false;
+            struct openai_choice choice = openai_message_choice(&m);
+            choice.finish = FINISH_STOP;
+            assert_int_equal(openai_reply_whole(&reply, &choice, 1, &usage, &out), 0);
             assert_non_null(strstr(out.data, "\"content\":null"));
             assert_non_null(strstr(out.data, "\"reasoning_content\":\"so\\n\""));
             assert_non_null(strstr(out.data, "\"function\":{\"name\":\"f\",\"arguments\":"
