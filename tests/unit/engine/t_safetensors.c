@@ -373,6 +373,13 @@ static const char *const configs[][2] = {
     { ",\"rope_parameters\":{\"rope_type\":\"longrope\",\"short_factor\":[1],"
       "\"long_factor\":1}",
       "long_factor is no list" },
+    { ",\"rope_parameters\":{\"factor\":8,\"factor\":8}", "has a member twice" },
+    { ",\"rope_parameters\":{\"full_attention\":{},\"full_attention\":{}}", "has a member twice" },
+    { ",\"rope_parameters\":{\"full_attention\":{},\"sliding_attention\":{\"rope_type\":\"linear\","
+      "\"factor\":2}}",
+      "sliding_attention scales positions; computed is default" },
+    { ",\"rope_parameters\":{\"full_attention\":{},\"sliding_attention\":{\"rope_theta\":9}}",
+      "key 'llama.rope.freq_base_swa' is unknown" },
     { ",\"sliding_window\":8,\"layer_types\":[\"sliding_attention\"]",
       "key 'layer_types' has 1 items, there are 2 layers" },
     { ",\"layer_types\":[\"linear_attention\"]", "that is not computed at layer 0" },
