@@ -20,7 +20,8 @@
 #define HF_INDEX_NAME "model.safetensors.index.json"
 #define HF_ALIGN 64u
 #define HF_NORM_MAX 65536u
-#define HF_MADE_MAX 2u /* tensors that follow from config.json */
+#define HF_STACKS_MAX 4096u /* of experts: three a layer */
+#define HF_MADE_MAX 2u      /* tensors that follow from config.json */
 #define HF_MEMORY_BYTES_MAX ((size_t)256 << 20)
 
 struct hf_all {
@@ -32,8 +33,9 @@ struct hf_all {
     struct hf_config config;
     struct hf_joint joint;
     struct gguf_tensor *tensors;
-    uint32_t used; /* of tensors */
-    uint64_t end;  /* of the joint space so far */
+    uint32_t used;                               /* of tensors */
+    uint64_t end;                                /* of the joint space so far */
+    uint32_t stacks[HF_STACKS_MAX], stack_count; /* tensors of experts */
 };
 
 static struct hf_all *all_of(struct hf_model *m)
@@ -230,8 +232,8 @@ static int find_stack(struct hf_all *a, const struct safetensor *t, struct str n
     if (expert >= experts)
         return err_set(err, -EINVAL, "tensor '" STR_FMT "' is of expert %u, there are %u",
                        STR_ARG(t->name), expert, experts);
-    for (uint32_t i = a->used; i > 0; i--) { /* the layer's own are the last */
-        struct gguf_tensor *g = &a->tensors[i - 1];
+    for (uint32_t i = a->stack_count; i > 0; i--) { /* the layer's own are the last */
+        struct gguf_tensor *g = &a->tensors[a->stacks[i - 1]];
         if (!str_eq(g->name, name)) continue;
         if (t->n_dims != 2 || g->dims[0] != t->dims[1] || g->dims[1] != t->dims[0] ||
             g->bytes != bytes * experts)
@@ -240,6 +242,9 @@ static int find_stack(struct hf_all *a, const struct safetensor *t, struct str n
         *ret = g;
         return 0;
     }
+    if (a->stack_count == HF_STACKS_MAX)
+        return err_set(err, -E2BIG, "experts in more than %u tensors of layers", HF_STACKS_MAX);
+    a->stacks[a->stack_count++] = a->used;
     return add_entry(a, t, name, bytes, experts, ret, err);
 }
 

@@ -146,7 +146,7 @@ static int take_member(struct json_reader *r, const char *name, struct arena *ar
 static int read_members(struct json_reader *r, const char *name, struct arena *arena,
                         struct hf_rope *rope, struct hf_rope *local, struct err *err)
 {
-    unsigned seen = 0;
+    unsigned seen = 0, kinds = 0;
     while (json_next(r) == JSON_KEY) {
         const bool is_type = json_key_is(r, "rope_type") || json_key_is(r, "type");
         const bool is_theta = json_key_is(r, "rope_theta");
@@ -159,6 +159,10 @@ static int read_members(struct json_reader *r, const char *name, struct arena *a
             i++;
         int rc = 0;
         json_next(r);
+        const unsigned kind = !own || !local ? 0 : own == local ? 2 : 1;
+        if (kinds & kind || (i < MEMBERS && seen >> i & 1))
+            return err_set(err, -EINVAL, "key '%s' has a member twice", name);
+        kinds |= kind;
         if (own && local && r->token == JSON_OBJECT) {
             own->given = true;
             rc = read_members(r, name, arena, own, NULL, err);
