@@ -57,6 +57,7 @@ struct llama_run {
 
 struct llama_state {
     float *x, *norm, *q, *k, *v, *attended, *gate, *up, *cos, *sin, *logits;
+    struct q8_super *x_q8; /* of the products that run */
     size_t embd_stride, q_stride, kv_stride, ff_stride, vocab_stride;
     struct llama_row *rows;
     struct llama_run *runs;
@@ -83,7 +84,10 @@ static size_t lay_out(struct llama_state *s, const struct model *model, char *ba
     s->kv_stride = activation_stride(info->n_kv_heads * info->head_dim);
     s->ff_stride = activation_stride(info->n_ff);
     s->vocab_stride = activation_stride(info->vocab_size);
-    struct {
+    uint32_t widest = info->n_heads * info->head_dim;
+    widest = widest > info->n_embd ? widest : info->n_embd;
+    widest = widest > info->n_ff ? widest : info->n_ff;
+    const struct {
         float **to;
         size_t floats;
     } part[] = {
@@ -104,7 +108,8 @@ static size_t lay_out(struct llama_state *s, const struct model *model, char *ba
         if (base) *part[i].to = (float *)(void *)(base + used);
         used += (part[i].floats * sizeof(float) + 63) / 64 * 64;
     }
-    return used;
+    if (base) s->x_q8 = (struct q8_super *)(void *)(base + used);
+    return used + (model->ops->q8_types ? tokens * q8_row_bytes(widest) : 0);
 }
 
 static void llama_state_free(void *state)
@@ -245,6 +250,18 @@ struct gemm_loop {
     bool swiglu; /* gemm[0] and gemm[1] are gate and up: tile by tile, then joined */
 };
 
+/* Rounds rows of the products' x. */
+static void round_unit(void *arg, uint32_t unit, uint32_t thread)
+{
+    const struct gemm_loop *l = arg;
+    const struct gemm *g = &l->gemm[0];
+    (void)thread;
+    for (uint32_t t = unit * TOKENS_PER_UNIT; t < min_u32((unit + 1) * TOKENS_PER_UNIT, g->tokens);
+         t++)
+        l->s->model->ops->q8_round(g->x + t * g->x_stride, g->w->cols,
+                                   q8_row_at(l->s->x_q8, g->w->cols, t));
+}
+
 static uint32_t gemm_units(const struct gemm_loop *l, uint32_t i)
 {
     return ceil_div_u32(weight_tiles(l->gemm[i].w), l->tiles_per_unit);
@@ -280,12 +297,18 @@ static void swiglu_unit(void *arg, uint32_t unit, uint32_t thread)
                                    up->y + t * up->y_stride + column, tiles * TILE_ROWS);
 }
 
+/* All products of a loop have the same x. */
 static void gemm_run(struct gemm_loop *l)
 {
     struct workers *workers = l->s->step->workers;
     uint32_t threads = workers_threads(workers), units = 0, tiles = 0;
-    for (uint32_t i = 0; i < l->count; i++)
+    bool rounds = false;
+    for (uint32_t i = 0; i < l->count; i++) {
         tiles += weight_tiles(l->gemm[i].w);
+        rounds = rounds || ops_round(l->s->model->ops, l->gemm[i].w->type);
+    }
+    if (rounds)
+        workers_run(workers, ceil_div_u32(l->gemm[0].tokens, TOKENS_PER_UNIT), round_unit, l);
     /* Four claims a thread even out threads that lose their core for a while. */
     l->tiles_per_unit =
         threads == 1 ? tiles : ceil_div_u32(tiles, threads * 4 * TILES_PER_UNIT) * TILES_PER_UNIT;
@@ -297,9 +320,13 @@ static void gemm_run(struct gemm_loop *l)
 static struct gemm gemm_of(const struct llama_state *s, const struct weight *w, const float *x,
                            size_t x_stride, float *y, size_t y_stride)
 {
-    return (struct gemm){
-        .w = w, .x = x, .x_stride = x_stride, .y = y, .y_stride = y_stride, .tokens = s->row_count
-    };
+    return (struct gemm){ .w = w,
+                          .x = x,
+                          .x_stride = x_stride,
+                          .x_q8 = s->x_q8,
+                          .y = y,
+                          .y_stride = y_stride,
+                          .tokens = s->row_count };
 }
 
 static void project_q(struct llama_state *s)

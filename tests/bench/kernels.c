@@ -144,6 +144,7 @@ static void bench_gemm(const struct ops *o, enum weight_type_id type, uint32_t r
     CLEANUP(freep) void *tiles = take(bytes);
     CLEANUP(freep) float *x = take(tokens * activation_stride(cols) * sizeof(float));
     CLEANUP(freep) float *y = take(tokens * activation_stride(rows) * sizeof(float));
+    CLEANUP(freep) struct q8_super *x_q8 = take(tokens * q8_row_bytes(cols));
     weight.tiles = tiles;
     struct work w = { .once = gemm_once,
                       .ops = o,
@@ -151,6 +152,7 @@ static void bench_gemm(const struct ops *o, enum weight_type_id type, uint32_t r
                       .gemm = { .w = &weight,
                                 .x = x,
                                 .x_stride = activation_stride(cols),
+                                .x_q8 = x_q8,
                                 .y = y,
                                 .y_stride = activation_stride(rows),
                                 .tokens = tokens } };
