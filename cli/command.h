@@ -20,7 +20,7 @@ struct command {
     int (*run)(int argc, char *const *argv); /* without the program's and the command's name */
 };
 
-extern const struct command command_agent, command_apply, command_chat, command_config,
+extern const struct command command_agent, command_apply, command_bench, command_chat, command_config,
     command_controller, command_demo, command_describe, command_docs, command_doctor, command_down,
     command_drain, command_engine, command_explain, command_gc, command_get, command_keys,
     command_load, command_manifests, command_model, command_offers, command_pause, command_perf,

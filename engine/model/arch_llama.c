@@ -732,7 +732,10 @@ static int llama_load(struct loader *l, struct model *model, struct err *err)
     if (rc == 0) rc = loader_vector(l, "output_norm.weight", info->n_embd, &m->output_norm, err);
     if (rc < 0) return rc;
     m->output = m->embedding;
-    if (loader_has(l, "output.weight"))
+    info->tied = !loader_has(l, "output.weight");
+    if (!info->tied)
+        info->table_bytes = weight_tiles(&m->embedding) * weight_tile_bytes(&m->embedding);
+    if (!info->tied)
         rc = loader_matrix(l, "output.weight", info->vocab_size, info->n_embd, &m->output, err);
     m->layers = arena_array(&model->arena, info->n_layers, sizeof *m->layers);
     if (rc == 0 && !m->layers) rc = err_set(err, -ENOMEM, "%s: no memory", l->source->name);

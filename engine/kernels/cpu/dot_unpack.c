@@ -32,14 +32,12 @@ ALWAYS_INLINE __m256i bytes(const char *field, size_t i, uint32_t h)
 
 ALWAYS_INLINE __m256i bits(__m256i v, uint32_t shift, char mask)
 {
-    return _mm256_and_si256(_mm256_srl_epi16(v, _mm_cvtsi32_si128((int)shift)),
-                            _mm256_set1_epi8(mask));
+    return _mm256_and_si256(_mm256_srli_epi16(v, (int)shift), _mm256_set1_epi8(mask));
 }
 
 ALWAYS_INLINE __m256i bits32(__m256i v, uint32_t shift, int mask)
 {
-    return _mm256_and_si256(_mm256_srl_epi32(v, _mm_cvtsi32_si128((int)shift)),
-                            _mm256_set1_epi32(mask));
+    return _mm256_and_si256(_mm256_srli_epi32(v, (int)shift), _mm256_set1_epi32(mask));
 }
 
 ALWAYS_INLINE __m256 times(float factor, __m256 v)
