@@ -14,7 +14,7 @@
  */
 #pragma once
 #include "engine/kernels/kv_layout.h"
-#include "engine/kernels/weight.h"
+#include "engine/kernels/q8.h"
 
 #include <stdbool.h>
 
@@ -31,6 +31,9 @@ struct gemm {
     const struct weight *w;
     const float *x;
     size_t x_stride;
+    /* x rounded by ops.q8_round, rows q8_row_bytes(w->cols) apart, aligned to 64. Read instead of x if
+     * q8_types of the ops has the type of w. */
+    const struct q8_super *x_q8;
     float *y;
     size_t y_stride;
     uint32_t tokens;
@@ -69,7 +72,10 @@ struct ops {
     const char *numerics; /* changes whenever a result of this entry may change */
     const char *about;
     bool (*supported)(void);
-    uint32_t q8_types; /* bit i: products with weight type i round x to int8 first, see q8.h */
+    uint32_t q8_types; /* bit i: products with weight type i want x rounded to int8, see q8.h */
+
+    /* As q8_round of q8.h, with the same bits; NULL if q8_types is 0. */
+    void (*q8_round)(const float *x, uint32_t cols, struct q8_super *ret);
 
     /* Computes tiles [tile_first, tile_first + tile_count) of all tokens. `scratch`:
      * OP_SCRATCH_BYTES, aligned to 64, of the calling thread. */
@@ -105,7 +111,7 @@ struct ops {
     void (*attend)(const struct attend *a, void *scratch);
 };
 
-/* Scratch of each thread: the dequantised panel of gemm (32 rows x 256), or op_ref's row;
+/* Scratch of each thread: the unpacked panel of gemm (32 rows x 256), or op_ref's row;
  * attention's queries, scores and outputs. */
 #define OP_SCRATCH_BYTES ((size_t)256 << 10)
 #define OP_COLS_MAX (OP_SCRATCH_BYTES / sizeof(float)) /* op_ref keeps a row of a matrix there */
@@ -115,6 +121,12 @@ extern const struct ops op_ref;
 extern const struct ops op_avx2;
 extern const struct ops op_avx512;
 #endif
+
+/* Returns true if a product with weights of this type reads x_q8. */
+static inline bool ops_round(const struct ops *o, enum weight_type_id type)
+{
+    return o->q8_types >> type & 1;
+}
 
 /* Best first; NULL behind the last. op_ref is always there and always supported. */
 extern const struct ops *const ops_table[];

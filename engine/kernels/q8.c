@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#define HALF (QUANT_BLOCK / 2)
+
 static float top_of(const float *x)
 {
     float top = 0;
@@ -13,27 +15,34 @@ static float top_of(const float *x)
     return top;
 }
 
-void q8_round(const float *x, uint32_t cols, const struct q8_row *ret)
+void q8_round(const float *x, uint32_t cols, struct q8_super *ret)
 {
-    for (uint32_t b = 0; b < cols / QUANT_BLOCK; b++, x += QUANT_BLOCK) {
-        float top = top_of(x), inverse = top >= Q8_TINY && isfinite(top) ? 127 / top : 0;
-        int32_t half[2] = { 0, 0 };
+    for (uint32_t k = 0; k < cols; k += QUANT_BLOCK) {
+        struct q8_super *to = ret + k / QUANT_SUPER;
+        uint32_t at = k % QUANT_SUPER, b = at / QUANT_BLOCK;
+        float top = top_of(x + k), inverse = top >= Q8_TINY && isfinite(top) ? 127 / top : 0;
+        int32_t sum[2] = { 0, 0 };
         for (uint32_t i = 0; i < QUANT_BLOCK; i++) {
-            int32_t q = inverse > 0 ? (int32_t)rintf(x[i] * inverse) : 0;
-            ret->q[b * QUANT_BLOCK + i] = (int8_t)q;
-            half[i / 16] += q;
+            int32_t q = inverse > 0 ? (int32_t)rintf(x[k + i] * inverse) : 0;
+            to->q[at + i] = (int8_t)q;
+            sum[i / HALF] += q;
         }
-        ret->scale[b] = top < Q8_TINY ? 0 : top / 127;
-        ret->sum[b] = half[0] + half[1];
-        ret->pair[b] = (int32_t)(((uint32_t)half[1] << 16) | ((uint32_t)half[0] & 0xffffu));
+        float scale = top < Q8_TINY ? 0 : top / 127;
+        to->scale[b] = scale;
+        to->sum[b] = scale * (float)(sum[0] + sum[1]);
+        to->half[2 * b] = scale * (float)sum[0];
+        to->half[2 * b + 1] = scale * (float)sum[1];
     }
 }
 
-double q8_product(const struct weight *w, uint32_t row, const struct q8_row *x, float *scratch)
+double q8_product(const struct weight *w, uint32_t row, const struct q8_super *x, float *scratch)
 {
     double sum = 0;
     weight_row(w, row, scratch);
-    for (uint32_t k = 0; k < w->cols; k++)
-        sum += (double)scratch[k] * ((double)x->scale[k / QUANT_BLOCK] * x->q[k]);
+    for (uint32_t k = 0; k < w->cols; k++) {
+        const struct q8_super *part = x + k / QUANT_SUPER;
+        uint32_t at = k % QUANT_SUPER;
+        sum += (double)scratch[k] * ((double)part->scale[at / QUANT_BLOCK] * part->q[at]);
+    }
     return sum;
 }

@@ -9,7 +9,7 @@
  *
  * A weight's block, its integers q', scale d and offset m being the type's, then gives
  *
- *     sum of (d q' - m) (scale q)  =  d scale (sum of q' q)  -  m scale (sum of q)
+ *     sum of (d q' - m) (scale q)  =  d scale (sum of q' q)  -  m (scale sum of q)
  *
  * with both sums exact. The rounding of x costs about 1e-5 to 1e-4 of a product's squared norm. */
 #pragma once
@@ -17,17 +17,30 @@
 
 #define Q8_TINY 1e-30f /* 127 / max|x| stays finite */
 
-/* The arrays are the caller's: q of `cols` bytes, the others of one element a block. */
-struct q8_row {
-    int8_t *q;
-    float *scale;
-    int32_t *sum;  /* of q over the block */
-    int32_t *pair; /* of q over each half of the block, as two int16: the first one low */
+/* Up to QUANT_SUPER activations. What a product needs of them lies together, in six cache lines. */
+struct q8_super {
+    int8_t q[QUANT_SUPER];
+    float scale[QUANT_SUPER / QUANT_BLOCK];
+    float sum[QUANT_SUPER / QUANT_BLOCK];      /* scale times the sum of q over a block */
+    float half[2 * QUANT_SUPER / QUANT_BLOCK]; /* the same over halves of blocks */
 };
 
-/* `cols` is a multiple of QUANT_BLOCK. */
-void q8_round(const float *x, uint32_t cols, const struct q8_row *ret);
+/* Bytes from one row to the next, an odd number of cache lines: rows fall into all cache sets. */
+static inline size_t q8_row_bytes(uint32_t cols)
+{
+    size_t lines = ceil_div_u32(cols, QUANT_SUPER) * (sizeof(struct q8_super) / 64);
+    return (lines | 1) * 64;
+}
+
+static inline struct q8_super *q8_row_at(struct q8_super *rows, uint32_t cols, size_t row)
+{
+    return (struct q8_super *)(void *)((char *)rows + row * q8_row_bytes(cols));
+}
+
+/* Writes cols / QUANT_SUPER elements of `ret`, rounded up; `cols` is a multiple of QUANT_BLOCK. What lies
+ * behind the last column stays as it is. */
+void q8_round(const float *x, uint32_t cols, struct q8_super *ret);
 
 /* Returns row `row` of w times x, in double: what a kernel over int8 activations must give. `scratch`
  * holds w->cols floats. */
-double q8_product(const struct weight *w, uint32_t row, const struct q8_row *x, float *scratch);
+double q8_product(const struct weight *w, uint32_t row, const struct q8_super *x, float *scratch);

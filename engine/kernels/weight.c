@@ -1,7 +1,7 @@
 /* weight.c - names the types of weights in one table, and packs rows into tiles by its fields.
  *
- * A new type takes an enumerator and a row here, and its conversion in dequantise.c; every kernel then
- * reads it through weight_tile_row. A faster kernel is a row of the tables in cpu/. */
+ * A new type takes an enumerator and a row here, its conversion in dequantise.c, and a row of the tables in
+ * cpu/: dot_unpack.c if it is quantised, product.h if not. */
 #include "engine/kernels/weight.h"
 
 #include <stdio.h>
@@ -15,7 +15,7 @@ const struct weight_type weight_types[WEIGHT_TYPE_COUNT] = {
                         dequantise_f16, quantise_f16 },
     [WEIGHT_BF16]   = { "BF16",    30,  32,  1,   2,   { { 2, 2 } },
                         dequantise_bf16, quantise_bf16 },
-    [WEIGHT_Q8_0]   = { "Q8_0",    8,   7,   32,  34,  { { 2, 2 }, { 32, 1 } },
+    [WEIGHT_Q8_0]   = { "Q8_0",    8,   7,   32,  34,  { { 2, 2 }, { 32, 4 } },
                         dequantise_q8_0, quantise_q8_0 },
     [WEIGHT_Q4_0]   = { "Q4_0",    2,   2,   32,  18,  { { 2, 2 }, { 16, 4 } },
                         dequantise_q4_0, quantise_q4_0 },

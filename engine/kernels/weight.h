@@ -8,7 +8,7 @@
  *           file: for each block of the rows, for each field of the block (weight_field), the
  *           field's pieces in order, each piece 16 times, once a row:
  *               F32, F16, BF16   [k][16 rows]
- *               Q8_0             for each block of 32 k: 16 scales (F16), then [32][16] int8
+ *               Q8_0             for each block of 32 k: 16 scales (F16), then [8][16 rows][4] int8
  *               Q4_0             for each block: 16 scales, then [4][16 rows][4 bytes] of nibbles
  *           The last tile is filled up with zero rows.
  */
@@ -18,7 +18,6 @@
 #include "engine/kernels/quant.h"
 
 #define TILE_ROWS 16
-#define Q8_BLOCK QUANT_BLOCK /* elements that share a scale in Q8_0 */
 #define WEIGHT_BLOCK_BYTES_MAX 256
 
 enum weight_type_id {

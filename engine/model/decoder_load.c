@@ -287,7 +287,10 @@ static int load_tensors(struct loader *l, const struct model_info *info, struct 
         rc = loader_vector(l, "output_norm.weight", info->n_embd, NULL, &d->output_norm, err);
     if (rc < 0) return rc;
     d->output = d->embedding;
-    if (loader_has(l, "output.weight"))
+    info->tied = !loader_has(l, "output.weight");
+    if (!info->tied)
+        info->table_bytes = weight_tiles(&d->embedding) * weight_tile_bytes(&d->embedding);
+    if (!info->tied)
         rc = loader_matrix(l, "output.weight", info->vocab_size, info->n_embd, NULL, &d->output,
                            err);
     for (uint32_t i = 0; i < info->n_layers && rc == 0; i++)

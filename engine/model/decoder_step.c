@@ -42,6 +42,7 @@ struct decoder_state {
     const struct model *model;
     const struct decoder *decoder;
     struct experts *experts; /* NULL: the model has none */
+    struct q8_super *x_q8; /* of the products that run */
     const struct arch_step *step;
     const struct decoder_layer *layer;
     uint32_t layer_index;
@@ -82,7 +83,9 @@ static size_t lay_out(struct decoder_state *s, const struct model *model, char *
         if (base) *part[i].to = (float *)(void *)(base + used);
         used += (part[i].floats * sizeof(float) + 63) / 64 * 64;
     }
-    return used;
+    uint32_t widest = max_u32(max_u32(info->n_heads * info->head_dim, info->n_embd), info->n_ff);
+    if (base) s->x_q8 = (struct q8_super *)(void *)(base + used);
+    return used + (model->ops->q8_types ? tokens * q8_row_bytes(widest) : 0);
 }
 
 void decoder_state_free(void *state)
@@ -255,11 +258,16 @@ static void store_kv_unit(void *arg, uint32_t unit, uint32_t thread)
 static struct gemm gemm_of(const struct decoder_state *s, const struct weight *w, const float *x,
                            size_t x_stride, float *y, size_t y_stride)
 {
-    return (struct gemm){
-        .w = w, .x = x, .x_stride = x_stride, .y = y, .y_stride = y_stride, .tokens = s->row_count
-    };
+    return (struct gemm){ .w = w,
+                          .x = x,
+                          .x_stride = x_stride,
+                          .x_q8 = s->x_q8,
+                          .y = y,
+                          .y_stride = y_stride,
+                          .tokens = s->row_count };
 }
 
+/* Runs products of one x. */
 static void run_gemms(struct decoder_state *s, const struct gemm *gemms, uint32_t count,
                       void (*join)(float *gate, const float *up, uint32_t n))
 {
@@ -268,6 +276,10 @@ static void run_gemms(struct decoder_state *s, const struct gemm *gemms, uint32_
                            .scratch = s->step->scratch,
                            .gemm = gemms,
                            .count = count,
+                           .x = gemms[0].x,
+                           .x_stride = gemms[0].x_stride,
+                           .rows = gemms[0].tokens,
+                           .x_q8 = s->x_q8,
                            .join = join };
     gemm_loop_run(&l);
 }

@@ -26,6 +26,7 @@ struct experts {
     const struct decoder *decoder;
     uint32_t rows_max; /* of a group */
     float *scores, *x, *gate, *up;
+    struct q8_super *x_q8; /* of the products that run, by place */
     size_t score_stride, embd_stride, ff_stride;
     struct choice *choices; /* [row][used], by descending score */
     uint32_t *firsts;       /* [expert + 1]: places of an expert */
@@ -63,7 +64,9 @@ static size_t lay_out(struct experts *x, char *base)
         if (base) *part[i].to = (float *)(void *)(base + used);
         used += (part[i].floats * sizeof(float) + 63) / 64 * 64;
     }
-    return used;
+    if (base) x->x_q8 = (struct q8_super *)(void *)(base + used);
+    size_t row = q8_row_bytes(max_u32(info->n_embd, x->decoder->expert_ff));
+    return used + (x->model->ops->q8_types ? places * row : 0);
 }
 
 int experts_new(const struct model *m, uint32_t rows_max, struct experts **ret)
@@ -160,12 +163,18 @@ static void place_choices(struct experts *x)
 
 /* ---- computing */
 
-static struct gemm_loop loop_of(const struct experts *x)
+/* Returns a loop over products of these rows. */
+static struct gemm_loop loop_of(const struct experts *x, const float *from, size_t stride,
+                                uint32_t rows)
 {
     return (struct gemm_loop){ .ops = x->model->ops,
                                .workers = x->step->workers,
                                .scratch = x->step->scratch,
-                               .gemm = x->gemms };
+                               .gemm = x->gemms,
+                               .x = from,
+                               .x_stride = stride,
+                               .rows = rows,
+                               .x_q8 = x->x_q8 };
 }
 
 static void add_gemm(struct experts *x, struct gemm_loop *l, uint32_t expert,
@@ -176,6 +185,7 @@ static void add_gemm(struct experts *x, struct gemm_loop *l, uint32_t expert,
     x->gemms[l->count++] = (struct gemm){ .w = w,
                                           .x = from + first * from_stride,
                                           .x_stride = from_stride,
+                                          .x_q8 = q8_row_at(x->x_q8, w->cols, first),
                                           .y = to + first * to_stride,
                                           .y_stride = to_stride,
                                           .tokens = x->firsts[expert + 1] - x->firsts[expert] };
@@ -236,10 +246,14 @@ static void run_group(struct experts *x)
 {
     struct workers *workers = x->step->workers;
     uint32_t units = ceil_div_u32(x->rows, ROWS_PER_UNIT);
-    struct gemm_loop router = loop_of(x), in = loop_of(x), out = loop_of(x);
+    uint32_t places = x->rows * x->decoder->experts_used;
+    struct gemm_loop router = loop_of(x, x->n, x->embd_stride, x->rows);
+    struct gemm_loop in = loop_of(x, x->x, x->embd_stride, places);
+    struct gemm_loop out = loop_of(x, x->gate, x->ff_stride, places);
     x->gemms[router.count++] = (struct gemm){ .w = &x->e->router,
                                               .x = x->n,
                                               .x_stride = x->embd_stride,
+                                              .x_q8 = x->x_q8,
                                               .y = x->scores,
                                               .y_stride = x->score_stride,
                                               .tokens = x->rows };
@@ -253,7 +267,6 @@ static void run_group(struct experts *x)
         add_gemm(x, &in, e, &x->e->up[e], x->x, x->embd_stride, x->up, x->ff_stride);
     }
     gemm_loop_run(&in);
-    uint32_t places = x->rows * x->decoder->experts_used;
     workers_run(workers, ceil_div_u32(places, ROWS_PER_UNIT), gate_unit, x);
     for (uint32_t e = 0; e < x->decoder->n_experts; e++)
         if (x->firsts[e] < x->firsts[e + 1])

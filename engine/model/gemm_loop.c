@@ -4,6 +4,7 @@
 #include "engine/model/gemm_loop.h"
 
 #define TILES_PER_UNIT 4 /* the least of a matrix that a thread claims: 64 rows */
+#define ROWS_PER_UNIT 8  /* of x, to be rounded */
 
 static uint32_t units_of(const struct gemm_loop *l, uint32_t i)
 {
@@ -40,11 +41,24 @@ static void joined_unit(void *arg, uint32_t unit, uint32_t thread)
                 tiles * TILE_ROWS);
 }
 
+static void round_unit(void *arg, uint32_t unit, uint32_t thread)
+{
+    const struct gemm_loop *l = arg;
+    const uint32_t cols = l->gemm[0].w->cols, end = min_u32((unit + 1) * ROWS_PER_UNIT, l->rows);
+    (void)thread;
+    for (uint32_t r = unit * ROWS_PER_UNIT; r < end; r++)
+        l->ops->q8_round(l->x + r * l->x_stride, cols, q8_row_at(l->x_q8, cols, r));
+}
+
 void gemm_loop_run(struct gemm_loop *l)
 {
     uint32_t threads = workers_threads(l->workers), units = 0, tiles = 0;
-    for (uint32_t i = 0; i < l->count; i++)
+    bool rounds = false;
+    for (uint32_t i = 0; i < l->count; i++) {
         tiles += weight_tiles(l->gemm[i].w);
+        rounds = rounds || ops_round(l->ops, l->gemm[i].w->type);
+    }
+    if (rounds) workers_run(l->workers, ceil_div_u32(l->rows, ROWS_PER_UNIT), round_unit, l);
     /* Four claims a thread even out threads that lose their core for a while. */
     l->tiles_per_unit =
         threads == 1 ? tiles : ceil_div_u32(tiles, threads * 4 * TILES_PER_UNIT) * TILES_PER_UNIT;

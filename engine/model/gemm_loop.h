@@ -14,6 +14,12 @@ struct gemm_loop {
     char *const *scratch; /* OP_SCRATCH_BYTES for each thread */
     const struct gemm *gemm;
     uint32_t count;
+    /* The rows that the products read, all as wide as gemm[0].w has columns. They are rounded to int8 once, into
+     * x_q8 (rows q8_row_bytes apart), if weights of a product ask for it. */
+    const float *x;
+    size_t x_stride;
+    uint32_t rows;
+    struct q8_super *x_q8;
     /* When given: gemm[0] and gemm[1] are gate and up of one shape, computed range by range, and
      * this joins them in gate's output. */
     void (*join)(float *gate, const float *up, uint32_t n);

@@ -54,6 +54,8 @@ struct model_info {
     uint32_t context_length;
     uint64_t parameters;   /* elements of all tensors */
     uint64_t weight_bytes; /* memory the packed weights hold */
+    uint64_t table_bytes;  /* of them the table of embeddings, if no product reads it */
+    bool tied;             /* the output reads the table of embeddings */
     size_t kv_bytes_per_token;
     const struct vocab *vocab; /* NULL for "no_vocab", and without tokenizer.json */
 };

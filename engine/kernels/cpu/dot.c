@@ -1,295 +1,207 @@
-/* dot.c - sums products of int8 in registers of 256 bits, 8 rows of a tile.
+/* dot.c - multiplies panels of bytes by activations of int8, in registers of 256 bits.
  *
- * A piece of four k of eight rows is one register; the four int8 of x for these k are broadcast to all
- * rows, vpmaddubsw multiplies unsigned weights by them and adds pairs. Pairs are summed as int16 as long
- * as they cannot overflow (4 bits: 8 x 2 x 15 x 127 = 30,480; 6 bits: 2 x 2 x 63 x 127 = 32,004), then
- * as int32, then each block's sum is scaled into one float accumulator an output, block after block:
- * the bits of an output depend on neither tokens nor tiles. The offsets that weights are stored with
- * (8, 32, or a min) come off by the sums of x.
+ * A register holds four k of eight rows (dot_unpack.h); the four int8 of x for these k are broadcast to all
+ * rows, vpmaddubsw multiplies unsigned weights by them and adds pairs. Pairs are summed as int16 as far as
+ * the kind of panel allows, then as int32, then each sub-block's sum is scaled into one float accumulator an
+ * output, in ascending order of k. Integer sums are exact, so the bits of an output depend on neither tokens
+ * nor tiles nor how a kernel groups the integers. Signed weights lend their sign to x.
  *
- * Up to DOT_TOKENS tokens share the unpacking of a block. x is rounded anew in each call, at a cost of
- * a few rows of a tile. */
+ * A panel stays in the first cache, and all tokens of the call use it. Rejected: unpacking in registers for
+ * one token; what the memory gives is slower than both. */
 #define SIMD_HEADER "engine/kernels/cpu/simd_avx2.h"
 #include "engine/kernels/cpu/dot.h"
 
+#include "engine/kernels/cpu/dot_unpack.h"
 #include "engine/kernels/cpu/simd.h"
-#include "engine/kernels/q8.h"
 
-#define DOT_TOKENS 4
-#define DOT_ROWS 8 /* of one register */
+#define DOT_TOKENS 4 /* of a kernel: with 4 accumulators and 8 sums, 15 of 16 registers */
 
-/* Rounded rows of x, `stride` blocks apart, and the outputs of one tile. */
+/* Tiles that go through one part of x before the next part: their outputs and that part stay in the second
+ * cache (256 tokens: 256 and 96 KiB). */
+#define DOT_TILES 16
+#define DOT_STREAM_TOKENS 8 /* up to here reading weights in order matters more */
+
+_Static_assert(sizeof(struct dot_panel) <= OP_SCRATCH_BYTES, "a panel fits");
+
+/* Some tokens times one panel. */
 struct dot_call {
-    const char *tile;
-    struct q8_row x;
-    uint32_t stride;
+    const struct dot_panel *panel;
     uint32_t blocks; /* of QUANT_BLOCK */
+    const char *x;   /* struct q8_super of the first token */
+    size_t x_stride;
     float *y;
     size_t y_stride;
     bool accumulate;
 };
 
 typedef void (*dot_fn)(const struct dot_call *c);
-typedef __m256 dot_sums[DOT_TOKENS][TILE_ROWS / DOT_ROWS];
 
-ALWAYS_INLINE __m256i dot_load(const char *p)
+ALWAYS_INLINE const struct q8_super *dot_row(const struct dot_call *c, uint32_t t)
 {
-    return _mm256_loadu_si256((const __m256i_u *)p);
-}
-
-ALWAYS_INLINE __m256 dot_halves(const char *p)
-{
-    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i_u *)p));
+    return (const struct q8_super *)(const void *)(c->x + t * c->x_stride);
 }
 
 /* Broadcasts the four int8 of token t for k .. k + 3. */
 ALWAYS_INLINE __m256i dot_x(const struct dot_call *c, uint32_t t, size_t k)
 {
-    return _mm256_set1_epi32((int32_t)load_u32(c->x.q + (size_t)t * c->stride * QUANT_BLOCK + k));
+    return _mm256_set1_epi32((int32_t)load_u32(dot_row(c, t)->q + k));
 }
 
-ALWAYS_INLINE size_t dot_at(const struct dot_call *c, uint32_t t, size_t block)
+/* Adds pairs of int16. */
+ALWAYS_INLINE __m256i dot_pairs(__m256i v)
 {
-    return (size_t)t * c->stride + block;
+    return _mm256_madd_epi16(v, _mm256_set1_epi16(1));
 }
 
-ALWAYS_INLINE __m256i dot_low(__m256i v)
-{
-    return _mm256_and_si256(v, _mm256_set1_epi8(15));
-}
-
-ALWAYS_INLINE __m256i dot_high(__m256i v)
-{
-    return dot_low(_mm256_srli_epi16(v, 4));
-}
-
-ALWAYS_INLINE __m256i dot_bits(__m256i v, uint32_t shift, char mask)
-{
-    return _mm256_and_si256(_mm256_srl_epi16(v, _mm_cvtsi32_si128((int)shift)),
-                            _mm256_set1_epi8(mask));
-}
-
-/* acc += sum * scale * x.scale, the sum an integer */
+/* acc += sum * scale * x_scale, the sum an integer */
 ALWAYS_INLINE __m256 dot_scaled(__m256 acc, __m256i sum, __m256 scale, float x_scale)
 {
     return _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(scale, _mm256_set1_ps(x_scale)),
                            acc);
 }
 
-ALWAYS_INLINE void dot_q4_0(const struct dot_call *c, dot_sums acc, uint32_t h, size_t block,
-                            uint32_t tokens)
+/* Sums `pieces` registers of sub-block `s` from column k on, `chain` at a time in int16. */
+ALWAYS_INLINE void dot_sub_block(const struct dot_call *c, const struct dot_half *w, size_t k,
+                                 uint32_t pieces, uint32_t chain, __m256i *sum, uint32_t tokens)
 {
-    const char *at = c->tile + block * TILE_ROWS * 18;
+    UNROLL
+    for (uint32_t first = 0; first < pieces; first += chain) {
+        __m256i part[DOT_TOKENS];
+        UNROLL
+        for (uint32_t j = first; j < first + chain; j++) {
+            __m256i q = w->q[k / 4 + j];
+            UNROLL
+            for (uint32_t t = 0; t < tokens; t++) {
+                __m256i two = _mm256_maddubs_epi16(q, dot_x(c, t, k + (size_t)j * 4));
+                part[t] = j == first ? two : _mm256_add_epi16(part[t], two);
+            }
+        }
+        UNROLL
+        for (uint32_t t = 0; t < tokens; t++)
+            sum[t] = first == 0 ? dot_pairs(part[t]) : _mm256_add_epi32(sum[t], dot_pairs(part[t]));
+    }
+}
+
+ALWAYS_INLINE void dot_five(const struct dot_call *c, const struct dot_half *w, size_t b,
+                            __m256 *acc, uint32_t tokens)
+{
+    __m256i sum[DOT_TOKENS];
+    dot_sub_block(c, w, b * QUANT_BLOCK, 8, 4, sum, tokens);
+    UNROLL
+    for (uint32_t t = 0; t < tokens; t++) {
+        const struct q8_super *x = dot_row(c, t);
+        acc[t] = dot_scaled(acc[t], sum[t], w->scale[b], x->scale[b]);
+        acc[t] = _mm256_fnmadd_ps(w->min[b], _mm256_set1_ps(x->sum[b]), acc[t]);
+    }
+}
+
+ALWAYS_INLINE void dot_six(const struct dot_call *c, const struct dot_half *w, size_t b,
+                           __m256 *acc, uint32_t tokens)
+{
+    UNROLL
+    for (uint32_t i = 0; i < 2; i++) {
+        size_t s = 2 * b + i;
+        __m256i sum[DOT_TOKENS];
+        dot_sub_block(c, w, s * 16, 4, 2, sum, tokens);
+        UNROLL
+        for (uint32_t t = 0; t < tokens; t++) {
+            const struct q8_super *x = dot_row(c, t);
+            acc[t] = dot_scaled(acc[t], sum[t], w->scale[s], x->scale[b]);
+            acc[t] = _mm256_fnmadd_ps(w->min[s], _mm256_set1_ps(x->half[s]), acc[t]);
+        }
+    }
+}
+
+ALWAYS_INLINE void dot_signed(const struct dot_call *c, const struct dot_half *w, size_t b,
+                              __m256 *acc, uint32_t tokens)
+{
     __m256i sum[DOT_TOKENS];
     UNROLL
+    for (uint32_t j = 0; j < 8; j++) {
+        __m256i q = w->q[b * 8 + j], size = _mm256_abs_epi8(q);
+        UNROLL
+        for (uint32_t t = 0; t < tokens; t++) {
+            __m256i x = _mm256_sign_epi8(dot_x(c, t, b * QUANT_BLOCK + (size_t)j * 4), q);
+            __m256i four = dot_pairs(_mm256_maddubs_epi16(size, x));
+            sum[t] = j == 0 ? four : _mm256_add_epi32(sum[t], four);
+        }
+    }
+    UNROLL
     for (uint32_t t = 0; t < tokens; t++)
-        sum[t] = _mm256_setzero_si256();
-    UNROLL
-    for (uint32_t j = 0; j < 4; j++) {
-        __m256i w = dot_load(at + TILE_ROWS * 2 + ((size_t)j * TILE_ROWS + h * DOT_ROWS) * 4);
-        __m256i low = dot_low(w), high = dot_high(w);
-        UNROLL
-        for (uint32_t t = 0; t < tokens; t++) {
-            size_t k = block * QUANT_BLOCK + (size_t)j * 4;
-            sum[t] = _mm256_add_epi16(sum[t], _mm256_maddubs_epi16(low, dot_x(c, t, k)));
-            sum[t] = _mm256_add_epi16(sum[t], _mm256_maddubs_epi16(high, dot_x(c, t, k + 16)));
-        }
-    }
-    __m256 d = dot_halves(at + (size_t)h * DOT_ROWS * 2);
-    UNROLL
-    for (uint32_t t = 0; t < tokens; t++) {
-        __m256i whole = _mm256_madd_epi16(sum[t], _mm256_set1_epi16(1));
-        /* Of activations that are not finite the sum is any number: the product may wrap. */
-        uint32_t eights = 8 * (uint32_t)c->x.sum[dot_at(c, t, block)];
-        whole = _mm256_sub_epi32(whole, _mm256_set1_epi32((int)eights));
-        acc[t][h] = dot_scaled(acc[t][h], whole, d, c->x.scale[dot_at(c, t, block)]);
-    }
+        acc[t] = dot_scaled(acc[t], sum[t], w->scale[b], dot_row(c, t)->scale[b]);
 }
 
-/* Reads byte `i` of the packed scales of eight rows. */
-ALWAYS_INLINE __m256i dot_bytes(const char *scales, uint32_t i, uint32_t h)
-{
-    return _mm256_cvtepu8_epi32(_mm_loadl_epi64(
-        (const __m128i_u *)(scales + (size_t)i * TILE_ROWS + (size_t)h * DOT_ROWS)));
-}
+typedef void (*dot_block_fn)(const struct dot_call *c, const struct dot_half *w, size_t b,
+                             __m256 *acc, uint32_t tokens);
 
-/* Reads scale and min of sub-block s, six bits each (dequantise.c, k_scale_min). */
-ALWAYS_INLINE void dot_scale_min(const char *scales, uint32_t s, uint32_t h, __m256 *ret_scale,
-                                 __m256 *ret_min)
+/* `block` and `tokens` are constants in every caller. */
+ALWAYS_INLINE void dot_multiply(const struct dot_call *c, dot_block_fn block, uint32_t tokens)
 {
-    __m256i scale = dot_bytes(scales, s % 4, h), min = dot_bytes(scales, 4 + s % 4, h);
-    if (s < 4) {
-        scale = _mm256_and_si256(scale, _mm256_set1_epi32(63));
-        min = _mm256_and_si256(min, _mm256_set1_epi32(63));
-    } else {
-        __m256i rest = dot_bytes(scales, 8 + s % 4, h), top = _mm256_set1_epi32(0x30);
-        scale = _mm256_or_si256(_mm256_and_si256(rest, _mm256_set1_epi32(15)),
-                                _mm256_and_si256(_mm256_srli_epi32(scale, 2), top));
-        min = _mm256_or_si256(_mm256_srli_epi32(rest, 4),
-                              _mm256_and_si256(_mm256_srli_epi32(min, 2), top));
-    }
-    *ret_scale = _mm256_cvtepi32_ps(scale);
-    *ret_min = _mm256_cvtepi32_ps(min);
-}
-
-ALWAYS_INLINE void dot_q4_k(const struct dot_call *c, dot_sums acc, uint32_t h, size_t block,
-                            uint32_t tokens)
-{
-    const char *at = c->tile + block * TILE_ROWS * 144;
-    const char *scales = at + TILE_ROWS * 4, *quants = at + TILE_ROWS * 16;
-    __m256 d = dot_halves(at + (size_t)h * DOT_ROWS * 2);
-    __m256 m = dot_halves(at + TILE_ROWS * 2 + (size_t)h * DOT_ROWS * 2);
-    for (uint32_t chunk = 0; chunk < 4; chunk++) { /* of 64: a sub-block in either nibble */
-        __m256i sum[2][DOT_TOKENS];
+    for (size_t h = 0; h < DOT_HALVES; h++) {
+        float *y = c->y + h * DOT_ROWS;
+        __m256 acc[DOT_TOKENS];
         UNROLL
         for (uint32_t t = 0; t < tokens; t++)
-            sum[0][t] = sum[1][t] = _mm256_setzero_si256();
-        UNROLL
-        for (uint32_t j = 0; j < 8; j++) {
-            __m256i w = dot_load(quants + ((size_t)(chunk * 8 + j) * TILE_ROWS + h * DOT_ROWS) * 4);
-            __m256i low = dot_low(w), high = dot_high(w);
-            UNROLL
-            for (uint32_t t = 0; t < tokens; t++) {
-                size_t k = block * QUANT_SUPER + (size_t)chunk * 64 + (size_t)j * 4;
-                sum[0][t] = _mm256_add_epi16(sum[0][t], _mm256_maddubs_epi16(low, dot_x(c, t, k)));
-                sum[1][t] =
-                    _mm256_add_epi16(sum[1][t], _mm256_maddubs_epi16(high, dot_x(c, t, k + 32)));
-            }
-        }
-        UNROLL
-        for (uint32_t i = 0; i < 2; i++) {
-            __m256 scale, min;
-            dot_scale_min(scales, chunk * 2 + i, h, &scale, &min);
-            scale = _mm256_mul_ps(d, scale), min = _mm256_mul_ps(m, min);
-            UNROLL
-            for (uint32_t t = 0; t < tokens; t++) {
-                size_t x = dot_at(c, t, block * 8 + chunk * 2 + i);
-                __m256i whole = _mm256_madd_epi16(sum[i][t], _mm256_set1_epi16(1));
-                __m256 off = _mm256_set1_ps(c->x.scale[x] * (float)c->x.sum[x]);
-                acc[t][h] = dot_scaled(acc[t][h], whole, scale, c->x.scale[x]);
-                acc[t][h] = _mm256_fnmadd_ps(min, off, acc[t][h]);
-            }
-        }
-    }
-}
-
-ALWAYS_INLINE __m256i dot_signed_bytes(const char *p)
-{
-    return _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i_u *)p));
-}
-
-/* Joins two int32 that fit int16 as the two int16 of each lane. */
-ALWAYS_INLINE __m256i dot_join(__m256i low, __m256i high)
-{
-    return _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xaa);
-}
-
-/* Adds a half of a block of 32 (16 k) of Q6_K, scaled: sum += scale * (w x). */
-ALWAYS_INLINE void dot_q6_half(const struct dot_call *c, const char *low, const char *high,
-                               uint32_t quarter, size_t k, __m256i scale, __m256i *sum,
-                               uint32_t tokens)
-{
-    UNROLL
-    for (uint32_t j = 0; j < 4; j += 2) { /* two pieces: as many as int16 holds */
-        __m256i w[2];
-        UNROLL
-        for (uint32_t i = 0; i < 2; i++) {
-            size_t piece = (size_t)(j + i) * TILE_ROWS * 4;
-            __m256i top = dot_bits(dot_load(high + piece), quarter * 2, 3);
-            w[i] = dot_bits(dot_load(low + piece), quarter / 2 * 4, 15);
-            w[i] = _mm256_or_si256(w[i], _mm256_slli_epi16(top, 4));
-        }
-        UNROLL
-        for (uint32_t t = 0; t < tokens; t++) {
-            __m256i pairs =
-                _mm256_add_epi16(_mm256_maddubs_epi16(w[0], dot_x(c, t, k + (size_t)j * 4)),
-                                 _mm256_maddubs_epi16(w[1], dot_x(c, t, k + (size_t)j * 4 + 4)));
-            sum[t] = _mm256_add_epi32(sum[t], _mm256_madd_epi16(pairs, scale));
-        }
-    }
-}
-
-ALWAYS_INLINE void dot_q6_k(const struct dot_call *c, dot_sums acc, uint32_t h, size_t block,
-                            uint32_t tokens)
-{
-    const char *at = c->tile + block * TILE_ROWS * 210, *scales = at + TILE_ROWS * 192;
-    __m256 d = dot_halves(at + TILE_ROWS * 208 + (size_t)h * DOT_ROWS * 2);
-    for (uint32_t b = 0; b < 8; b++) { /* blocks of 32 */
-        uint32_t quarter = b % 4;
-        size_t low = (size_t)(b / 4) * 16 + quarter % 2 * 8, high = 32 + (size_t)(b / 4) * 8;
-        const char *rows = at + (size_t)h * DOT_ROWS * 4;
-        __m256i sum[DOT_TOKENS], scale[2];
+            acc[t] = c->accumulate ? _mm256_loadu_ps(y + t * c->y_stride) : _mm256_setzero_ps();
+        for (size_t b = 0; b < c->blocks; b++)
+            block(c, &c->panel->half[h], b, acc, tokens);
         UNROLL
         for (uint32_t t = 0; t < tokens; t++)
-            sum[t] = _mm256_setzero_si256();
-        UNROLL
-        for (uint32_t i = 0; i < 2; i++) {
-            scale[i] = dot_signed_bytes(scales + ((size_t)b * 2 + i) * TILE_ROWS + h * DOT_ROWS);
-            size_t piece = (size_t)i * 4;
-            dot_q6_half(c, rows + (low + piece) * TILE_ROWS * 4,
-                        rows + (high + piece) * TILE_ROWS * 4, quarter,
-                        block * QUANT_SUPER + (size_t)b * 32 + (size_t)i * 16,
-                        dot_join(scale[i], scale[i]), sum, tokens);
-        }
-        __m256i scales_of_both = dot_join(scale[0], scale[1]);
-        UNROLL
-        for (uint32_t t = 0; t < tokens; t++) {
-            size_t x = dot_at(c, t, block * 8 + b);
-            __m256i off = _mm256_madd_epi16(scales_of_both, _mm256_set1_epi32(c->x.pair[x]));
-            sum[t] = _mm256_sub_epi32(sum[t], _mm256_slli_epi32(off, 5));
-            acc[t][h] = dot_scaled(acc[t][h], sum[t], d, c->x.scale[x]);
-        }
-    }
-}
-
-typedef void (*dot_block_fn)(const struct dot_call *c, dot_sums acc, uint32_t h, size_t block,
-                             uint32_t tokens);
-
-/* `block`, `tokens` and `elements` are constants in every caller. */
-ALWAYS_INLINE void dot_tile(const struct dot_call *c, dot_block_fn block, uint32_t elements,
-                            uint32_t tokens)
-{
-    dot_sums acc;
-    UNROLL
-    for (uint32_t t = 0; t < tokens; t++) {
-        UNROLL
-        for (uint32_t h = 0; h < 2; h++)
-            acc[t][h] = c->accumulate
-                            ? _mm256_loadu_ps(c->y + t * c->y_stride + (size_t)h * DOT_ROWS)
-                            : _mm256_setzero_ps();
-    }
-    for (size_t b = 0; b < c->blocks * QUANT_BLOCK / elements; b++) {
-        block(c, acc, 0, b, tokens);
-        block(c, acc, 1, b, tokens);
-    }
-    UNROLL
-    for (uint32_t t = 0; t < tokens; t++) {
-        UNROLL
-        for (uint32_t h = 0; h < 2; h++)
-            _mm256_storeu_ps(c->y + t * c->y_stride + (size_t)h * DOT_ROWS, acc[t][h]);
+            _mm256_storeu_ps(y + t * c->y_stride, acc[t]);
     }
 }
 
 /* clang-format off */
-#define DOT_KERNEL(name, elements, tokens)                                              \
+#define DOT_KERNEL(name, tokens)                                                        \
     static void name##_##tokens(const struct dot_call *c)                               \
     {                                                                                   \
-        dot_tile(c, name, elements, tokens);                                            \
+        dot_multiply(c, name, tokens);                                                     \
     }
-#define DOT_KERNELS(name, elements)                                                     \
-    DOT_KERNEL(name, elements, 1) DOT_KERNEL(name, elements, 2)                         \
-    DOT_KERNEL(name, elements, 3) DOT_KERNEL(name, elements, 4)
+#define DOT_KERNELS(name)                                                               \
+    DOT_KERNEL(name, 1) DOT_KERNEL(name, 2) DOT_KERNEL(name, 3) DOT_KERNEL(name, 4)
 
-DOT_KERNELS(dot_q4_0, QUANT_BLOCK)
-DOT_KERNELS(dot_q4_k, QUANT_SUPER)
-DOT_KERNELS(dot_q6_k, QUANT_SUPER)
+DOT_KERNELS(dot_five)
+DOT_KERNELS(dot_six)
+DOT_KERNELS(dot_signed)
 
-static const dot_fn dot_kernels[WEIGHT_TYPE_COUNT][DOT_TOKENS] = {
-    [WEIGHT_Q4_0] = { dot_q4_0_1, dot_q4_0_2, dot_q4_0_3, dot_q4_0_4 },
-    [WEIGHT_Q4_K] = { dot_q4_k_1, dot_q4_k_2, dot_q4_k_3, dot_q4_k_4 },
-    [WEIGHT_Q6_K] = { dot_q6_k_1, dot_q6_k_2, dot_q6_k_3, dot_q6_k_4 },
+static const dot_fn dot_kernels[DOT_KIND_COUNT][DOT_TOKENS] = {
+    [DOT_FIVE]   = { dot_five_1, dot_five_2, dot_five_3, dot_five_4 },
+    [DOT_SIX]    = { dot_six_1, dot_six_2, dot_six_3, dot_six_4 },
+    [DOT_SIGNED] = { dot_signed_1, dot_signed_2, dot_signed_3, dot_signed_4 },
 };
 /* clang-format on */
+
+/* Multiplies all tokens by columns k .. k + QUANT_SUPER of a tile, or those that are left. */
+static void dot_part(const struct gemm *g, uint32_t tile, uint32_t k, struct dot_panel *panel)
+{
+    const struct weight *w = g->w;
+    const struct dot_type *type = &dot_types[w->type];
+    struct dot_call c = { .panel = panel,
+                          .blocks = min_u32(QUANT_SUPER, w->cols - k) / QUANT_BLOCK,
+                          .x_stride = q8_row_bytes(w->cols),
+                          .y_stride = g->y_stride,
+                          .accumulate = g->accumulate || k > 0 };
+    type->unpack(w->tiles + tile * weight_tile_bytes(w) + TILE_ROWS * weight_row_bytes(w->type, k),
+                 c.blocks, panel);
+    for (uint32_t t = 0; t < g->tokens; t += DOT_TOKENS) {
+        c.x = (const char *)(g->x_q8 + k / QUANT_SUPER) + t * c.x_stride;
+        c.y = g->y + t * g->y_stride + (size_t)tile * TILE_ROWS;
+        dot_kernels[type->kind][min_u32(DOT_TOKENS, g->tokens - t) - 1](&c);
+    }
+}
+
+void dot_gemm(const struct gemm *g, uint32_t tile_first, uint32_t tile_count, void *scratch)
+{
+    uint32_t group = g->tokens > DOT_STREAM_TOKENS ? DOT_TILES : 1;
+    for (uint32_t i = 0; i < tile_count; i += group) {
+        uint32_t end = min_u32(i + group, tile_count);
+        for (uint32_t k = 0; k < g->w->cols; k += QUANT_SUPER)
+            for (uint32_t j = i; j < end; j++)
+                dot_part(g, tile_first + j, k, scratch);
+    }
+}
+
+/* ---- activations */
 
 /* Returns the sum of eight int32. */
 ALWAYS_INLINE int32_t dot_lanes(__m256i v)
@@ -299,76 +211,44 @@ ALWAYS_INLINE int32_t dot_lanes(__m256i v)
     return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
 }
 
-/* q8_round, with the same bits. */
-static void dot_round(const float *x, uint32_t cols, const struct q8_row *ret)
+/* Rounds block `b` of `to`. */
+ALWAYS_INLINE void dot_round_block(const float *x, uint32_t b, struct q8_super *to)
 {
     const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    for (uint32_t b = 0; b < cols / QUANT_BLOCK; b++, x += QUANT_BLOCK) {
-        __m256 v[4], top = _mm256_setzero_ps(), nan = top;
-        __m256i q[4];
-        UNROLL
-        for (uint32_t i = 0; i < 4; i++) {
-            v[i] = _mm256_loadu_ps(x + (size_t)i * 8);
-            top = _mm256_max_ps(top, _mm256_and_ps(v[i], magnitude));
-            nan = _mm256_or_ps(nan, _mm256_cmp_ps(v[i], v[i], _CMP_UNORD_Q));
-        }
-        __m128 half = _mm_max_ps(_mm256_castps256_ps128(top), _mm256_extractf128_ps(top, 1));
-        half = _mm_max_ps(half, _mm_movehl_ps(half, half));
-        float most = _mm_cvtss_f32(_mm_max_ss(half, _mm_movehdup_ps(half)));
-        if (_mm256_movemask_ps(nan)) most = __builtin_nanf("");
-        float inverse = most >= Q8_TINY ? 127 / most : 0;
-        UNROLL
-        for (uint32_t i = 0; i < 4; i++)
-            q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], _mm256_set1_ps(inverse)));
-        int32_t low = dot_lanes(_mm256_add_epi32(q[0], q[1]));
-        int32_t high = dot_lanes(_mm256_add_epi32(q[2], q[3]));
-        __m256i bytes =
-            _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
-        _mm256_storeu_si256((__m256i_u *)(ret->q + (size_t)b * QUANT_BLOCK),
-                            _mm256_permutevar8x32_epi32(bytes, order));
-        ret->scale[b] = most < Q8_TINY ? 0 : most / 127;
-        ret->sum[b] = (int32_t)((uint32_t)low + (uint32_t)high);
-        ret->pair[b] = (int32_t)(((uint32_t)high << 16) | ((uint32_t)low & 0xffffu));
+    __m256 v[4], top = _mm256_setzero_ps(), nan = top;
+    __m256i q[4];
+    UNROLL
+    for (uint32_t i = 0; i < 4; i++) {
+        v[i] = _mm256_loadu_ps(x + (size_t)i * 8);
+        top = _mm256_max_ps(top, _mm256_and_ps(v[i], magnitude));
+        nan = _mm256_or_ps(nan, _mm256_cmp_ps(v[i], v[i], _CMP_UNORD_Q));
     }
+    __m128 most = _mm_max_ps(_mm256_castps256_ps128(top), _mm256_extractf128_ps(top, 1));
+    most = _mm_max_ps(most, _mm_movehl_ps(most, most));
+    float scale = _mm_cvtss_f32(_mm_max_ss(most, _mm_movehdup_ps(most)));
+    if (_mm256_movemask_ps(nan)) scale = __builtin_nanf("");
+    bool finite = scale >= Q8_TINY && scale <= 3.402823466e38f;
+    float inverse = finite ? 127 / scale : 0;
+    UNROLL
+    for (uint32_t i = 0; i < 4; i++)
+        q[i] = finite ? _mm256_cvtps_epi32(_mm256_mul_ps(v[i], _mm256_set1_ps(inverse)))
+                      : _mm256_setzero_si256();
+    int32_t low = dot_lanes(_mm256_add_epi32(q[0], q[1]));
+    int32_t high = dot_lanes(_mm256_add_epi32(q[2], q[3]));
+    __m256i bytes =
+        _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
+    _mm256_storeu_si256((__m256i_u *)(to->q + (size_t)b * QUANT_BLOCK),
+                        _mm256_permutevar8x32_epi32(bytes, order));
+    scale = scale < Q8_TINY ? 0 : scale / 127;
+    to->scale[b] = scale;
+    to->sum[b] = scale * (float)(low + high);
+    to->half[2 * b] = scale * (float)low;
+    to->half[2 * b + 1] = scale * (float)high;
 }
 
-#define DOT_BLOCK_BYTES (QUANT_BLOCK + sizeof(float) + 2 * sizeof(int32_t)) /* of a rounded row */
-
-_Static_assert(OP_COLS_MAX / QUANT_BLOCK * DOT_BLOCK_BYTES <= OP_SCRATCH_BYTES, "a row fits");
-
-/* Rounds as many tokens as the scratch holds, and multiplies them by all the tiles. */
-void dot_gemm(const struct gemm *g, uint32_t tile_first, uint32_t tile_count, void *scratch)
+void dot_round(const float *x, uint32_t cols, struct q8_super *ret)
 {
-    const struct weight *w = g->w;
-    size_t tile_bytes = weight_tile_bytes(w);
-    uint32_t blocks = w->cols / QUANT_BLOCK;
-    uint32_t at_once = min_u32(g->tokens, (uint32_t)(OP_SCRATCH_BYTES / DOT_BLOCK_BYTES) / blocks);
-    struct dot_call c = {
-        .stride = blocks, .blocks = blocks, .y_stride = g->y_stride, .accumulate = g->accumulate
-    };
-    size_t room = (size_t)at_once * blocks;
-    struct q8_row all = { .scale = scratch };
-    all.sum = (int32_t *)(void *)(all.scale + room);
-    all.pair = all.sum + room;
-    all.q = (int8_t *)(all.pair + room);
-    for (uint32_t first = 0; first < g->tokens; first += at_once) {
-        uint32_t tokens = min_u32(at_once, g->tokens - first);
-        for (uint32_t t = 0; t < tokens; t++) {
-            size_t at = (size_t)t * blocks;
-            const struct q8_row row = { all.q + at * QUANT_BLOCK, all.scale + at, all.sum + at,
-                                        all.pair + at };
-            dot_round(g->x + (first + t) * g->x_stride, w->cols, &row);
-        }
-        for (uint32_t i = 0; i < tile_count; i++) {
-            c.tile = w->tiles + (tile_first + i) * tile_bytes;
-            for (uint32_t t = 0; t < tokens; t += DOT_TOKENS) {
-                size_t at = (size_t)t * blocks;
-                c.x = (struct q8_row){ all.q + at * QUANT_BLOCK, all.scale + at, all.sum + at,
-                                       all.pair + at };
-                c.y = g->y + (first + t) * g->y_stride + (size_t)(tile_first + i) * TILE_ROWS;
-                dot_kernels[w->type][min_u32(DOT_TOKENS, tokens - t) - 1](&c);
-            }
-        }
-    }
+    for (uint32_t k = 0; k < cols; k += QUANT_BLOCK)
+        dot_round_block(x + k, k % QUANT_SUPER / QUANT_BLOCK, ret + k / QUANT_SUPER);
 }

@@ -1,12 +1,19 @@
-/* dot.h - multiplies tiles of Q4_0, Q4_K and Q6_K by activations rounded to int8 (q8.h).
+/* dot.h - multiplies tiles of all quantised types by activations rounded to int8 (q8.h).
  *
- * Layer: engine/kernels, for cpu/ only. dot.c is compiled once, for AVX2 with FMA and F16C; both entries of
- * the table use it, since every processor with AVX-512 has these.
+ * Layer: engine/kernels, for cpu/ only. dot.c and dot_unpack.c are compiled once, for AVX2 with FMA and F16C;
+ *        both entries of the table use them, since every processor with AVX-512 has these.
  */
 #pragma once
 #include "engine/kernels/op.h"
+#include "engine/kernels/q8.h"
 
-#define DOT_Q8_TYPES (1u << WEIGHT_Q4_0 | 1u << WEIGHT_Q4_K | 1u << WEIGHT_Q6_K)
+#define DOT_Q8_TYPES                                                                 \
+    (1u << WEIGHT_Q8_0 | 1u << WEIGHT_Q4_0 | 1u << WEIGHT_Q4_1 | 1u << WEIGHT_Q5_0 | \
+     1u << WEIGHT_Q5_1 | 1u << WEIGHT_Q2_K | 1u << WEIGHT_Q3_K | 1u << WEIGHT_Q4_K | \
+     1u << WEIGHT_Q5_K | 1u << WEIGHT_Q6_K | 1u << WEIGHT_IQ4_NL | 1u << WEIGHT_MXFP4)
 
 /* As ops.gemm, for weights of DOT_Q8_TYPES. */
 void dot_gemm(const struct gemm *g, uint32_t tile_first, uint32_t tile_count, void *scratch);
+
+/* As q8_round, with the same bits. */
+void dot_round(const float *x, uint32_t cols, struct q8_super *ret);

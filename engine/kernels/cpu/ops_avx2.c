@@ -1,6 +1,7 @@
 /* ops_avx2.c - defines the entry of ops_table for AVX2 with FMA and F16C.
  *
- * Only this file and dot.c are compiled for that instruction set; all else that it needs is static. */
+ * Only this file, dot.c and dot_unpack.c are compiled for that instruction set; all else that it needs is
+ * static. */
 #define SIMD_HEADER "engine/kernels/cpu/simd_avx2.h"
 #include "engine/kernels/cpu/attend.h"
 #include "engine/kernels/cpu/element.h"
@@ -9,10 +10,11 @@
 
 const struct ops op_avx2 = {
     .name = "avx2",
-    .numerics = "avx2-1",
+    .numerics = "avx2-2",
     .about = "AVX2, FMA and F16C: 8 lanes, 12 accumulators",
     .supported = op_avx2_supported,
     .q8_types = DOT_Q8_TYPES,
+    .q8_round = dot_round,
     .gemm = simd_gemm,
     .rms_norm = simd_rms_norm,
     .rope = simd_rope,

@@ -9,10 +9,11 @@
 
 const struct ops op_avx512 = {
     .name = "avx512",
-    .numerics = "avx512-1",
+    .numerics = "avx512-2",
     .about = "AVX-512: 16 lanes, 24 accumulators",
     .supported = op_avx512_supported,
     .q8_types = DOT_Q8_TYPES,
+    .q8_round = dot_round,
     .gemm = simd_gemm,
     .rms_norm = simd_rms_norm,
     .rope = simd_rope,

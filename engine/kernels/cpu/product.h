@@ -14,10 +14,9 @@
  *     block   BLOCK_TOKENS x BLOCK_TILES: limited by FMA
  *     wide    up to WIDE_TOKENS x WIDE_TILES: decode, limited by memory
  *
- * Weights are unpacked in registers; Q8_0 and BF16 for many tokens (prefill) go through a panel
- * of F32 that is unpacked once for all of them and stays in cache. d * q is exact in F32 (11 + 8
- * bits), so both ways multiply the same weight. Rejected: summing d * (sum of q x) for each block
- * of 32: decode of one sequence gains a fifth, prefill and larger batches lose a tenth.
+ * Weights are widened in registers; BF16 for many tokens (prefill) goes through a panel of F32 that
+ * is made once for all of them and stays in cache: both ways multiply the same weight. Quantised
+ * types have kernels of their own (dot.h).
  */
 #pragma once
 #include "engine/kernels/cpu/dot.h"
@@ -29,7 +28,6 @@
 /* Up to this many tokens, unpacking in registers once a block is cheaper than a panel. */
 #define PANEL_TOKENS (2 * BLOCK_TOKENS)
 
-_Static_assert(PANEL_COLS % QUANT_SUPER == 0, "a panel ends at a block");
 _Static_assert(sizeof(float) * PANEL_COLS * TILE_ROWS * BLOCK_TILES <= OP_SCRATCH_BYTES, "fits");
 
 /* The panels (one for each tile), inputs and outputs of one call. */
@@ -104,32 +102,6 @@ ALWAYS_INLINE void fma_plain(const struct fma_call *c, load_fn load, size_t elem
     sums_store(acc, c, tokens, tiles);
 }
 
-#define Q8_SCALE_BYTES (TILE_ROWS * 2)
-#define Q8_TILE_BYTES (Q8_SCALE_BYTES + Q8_BLOCK * TILE_ROWS)
-
-ALWAYS_INLINE void fma_q8(const struct fma_call *c, uint32_t tokens, uint32_t tiles)
-{
-    accumulators acc;
-    sums_load(acc, c, tokens, tiles);
-    for (size_t b = 0; b < c->k_count / Q8_BLOCK; b++) {
-        size_t at = b * Q8_TILE_BYTES;
-        vec scale[WIDE_TILES * VECS];
-        UNROLL
-        for (uint32_t i = 0; i < tiles * VECS; i++)
-            scale[i] = vec_load_f16(c->panel[i / VECS] + at + i % VECS * VEC_LANES * 2);
-        for (size_t k = 0; k < Q8_BLOCK; k++) {
-            size_t quants = at + Q8_SCALE_BYTES + k * TILE_ROWS;
-            vec weight[WIDE_TILES * VECS];
-            UNROLL
-            for (uint32_t i = 0; i < tiles * VECS; i++)
-                weight[i] = vec_mul(
-                    scale[i], vec_load_i8(c->panel[i / VECS] + quants + i % VECS * VEC_LANES));
-            sums_add(acc, c, weight, b * Q8_BLOCK + k, tokens, tiles);
-        }
-    }
-    sums_store(acc, c, tokens, tiles);
-}
-
 ALWAYS_INLINE vec load_f32(const char *p)
 {
     vec v;
@@ -152,11 +124,6 @@ ALWAYS_INLINE vec load_f32(const char *p)
     static void bf16_##tokens##x##tiles(const struct fma_call *c)                       \
     {                                                                                   \
         fma_plain(c, vec_load_bf16, 2, tokens, tiles);                                  \
-    }
-#define FMA_Q8(tokens, tiles)                                                           \
-    static void q8_##tokens##x##tiles(const struct fma_call *c)                         \
-    {                                                                                   \
-        fma_q8(c, tokens, tiles);                                                       \
     }
 
 #if BLOCK_TOKENS == 12
@@ -188,47 +155,19 @@ ALWAYS_INLINE vec load_f32(const char *p)
 EACH_BLOCK(FMA_F32)
 EACH_BLOCK(FMA_F16)
 EACH_BLOCK(FMA_BF16)
-EACH_BLOCK(FMA_Q8)
 /* clang-format on */
 
-/* Write k [0, cols) of a tile as F32 [k][16]. */
-static void unpack_bf16(enum weight_type_id type, const char *tile, uint32_t cols, float *ret)
+/* Writes k [0, cols) of a tile as F32 [k][16]. */
+static void unpack_bf16(const char *tile, uint32_t cols, float *ret)
 {
-    (void)type;
     for (size_t i = 0; i < (size_t)cols * TILE_ROWS; i += VEC_LANES)
         vec_store(ret + i, vec_load_bf16(tile + i * 2));
 }
 
-static void unpack_q8(enum weight_type_id type, const char *tile, uint32_t cols, float *ret)
-{
-    (void)type;
-    for (uint32_t b = 0; b < cols / Q8_BLOCK; b++, tile += Q8_TILE_BYTES) {
-        for (uint32_t i = 0; i < TILE_ROWS; i += VEC_LANES) {
-            vec scale = vec_load_f16(tile + (size_t)i * 2);
-            const char *quants = tile + Q8_SCALE_BYTES + i;
-            float *to = ret + (size_t)b * Q8_BLOCK * TILE_ROWS + i;
-            for (size_t k = 0; k < Q8_BLOCK * TILE_ROWS; k += TILE_ROWS)
-                vec_store(to + k, vec_mul(scale, vec_load_i8(quants + k)));
-        }
-    }
-}
-
-/* For types without a kernel: row by row by the type's plain conversion. */
-static void unpack_rows(enum weight_type_id type, const char *tile, uint32_t cols, float *ret)
-{
-    float row[PANEL_COLS];
-    for (uint32_t lane = 0; lane < TILE_ROWS; lane++) {
-        weight_tile_row(type, tile, lane, cols, row);
-        for (uint32_t k = 0; k < cols; k++)
-            ret[(size_t)k * TILE_ROWS + lane] = row[k];
-    }
-}
-
-/* kernel[tiles - 1][tokens - 1]; with `unpack` many tokens go through a panel of F32, and all of a
- * type that has no kernel. */
+/* kernel[tiles - 1][tokens - 1]; with `unpack` many tokens go through a panel of F32. */
 struct fma_source {
     fma_fn kernel[WIDE_TILES][BLOCK_TOKENS];
-    void (*unpack)(enum weight_type_id type, const char *tile, uint32_t cols, float *ret);
+    void (*unpack)(const char *tile, uint32_t cols, float *ret);
 };
 
 /* clang-format off */
@@ -236,16 +175,12 @@ static const struct fma_source fma_sources[WEIGHT_TYPE_COUNT] = {
     [WEIGHT_F32]  = { BLOCK_ROWS(f32),  NULL },
     [WEIGHT_F16]  = { BLOCK_ROWS(f16),  NULL },
     [WEIGHT_BF16] = { BLOCK_ROWS(bf16), unpack_bf16 },
-    [WEIGHT_Q8_0] = { BLOCK_ROWS(q8),   unpack_q8 },
 };
 /* clang-format on */
 
-static const struct fma_source plain_source = { .unpack = unpack_rows };
-
-static const struct fma_source *source_of(enum weight_type_id type)
-{
-    return fma_sources[type].kernel[0][0] ? &fma_sources[type] : &plain_source;
-}
+_Static_assert((DOT_Q8_TYPES | 1u << WEIGHT_F32 | 1u << WEIGHT_F16 | 1u << WEIGHT_BF16) ==
+                   (1u << WEIGHT_TYPE_COUNT) - 1,
+               "every type has kernels, here or in dot.c");
 
 /* Computes `c` for any number of tiles, tile i at first + i * tile_bytes; takes as many at once as
  * a kernel exists for at that number of rows. */
@@ -292,7 +227,7 @@ static void gemm_blocks(const struct gemm *g, const struct fma_source *s, uint32
 {
     const struct weight *w = g->w;
     size_t tile_bytes = weight_tile_bytes(w);
-    bool unpack = s->unpack && (g->tokens > PANEL_TOKENS || !s->kernel[0][0]);
+    bool unpack = s->unpack && g->tokens > PANEL_TOKENS;
     for (uint32_t i = 0; i < tile_count; i += BLOCK_TILES) {
         uint32_t tile = tile_first + i, tiles = min_u32(BLOCK_TILES, tile_count - i);
         const char *data = w->tiles + tile * tile_bytes;
@@ -304,8 +239,7 @@ static void gemm_blocks(const struct gemm *g, const struct fma_source *s, uint32
                 continue;
             }
             for (uint32_t j = 0; j < tiles; j++)
-                s->unpack(w->type, at + j * tile_bytes, count,
-                          panel + (size_t)j * PANEL_COLS * TILE_ROWS);
+                s->unpack(at + j * tile_bytes, count, panel + (size_t)j * PANEL_COLS * TILE_ROWS);
             gemm_block(g, &fma_sources[WEIGHT_F32], (const char *)panel,
                        sizeof(float) * PANEL_COLS * TILE_ROWS, tile, tiles, k, count);
         }
@@ -318,8 +252,8 @@ static void simd_gemm(const struct gemm *g, uint32_t tile_first, uint32_t tile_c
         dot_gemm(g, tile_first, tile_count, scratch);
         return;
     }
-    const struct fma_source *s = source_of(g->w->type);
-    if (g->tokens > WIDE_TOKENS || !s->kernel[0][0]) {
+    const struct fma_source *s = &fma_sources[g->w->type];
+    if (g->tokens > WIDE_TOKENS) {
         gemm_blocks(g, s, tile_first, tile_count, scratch);
         return;
     }

@@ -52,11 +52,6 @@ static inline vec vec_load_bf16(const char *p)
     return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
 }
 
-static inline vec vec_load_i8(const char *p)
-{
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadu_si64(p)));
-}
-
 /* a * b + c, rounded once */
 static inline vec vec_fma(vec a, vec b, vec c)
 {

@@ -52,11 +52,6 @@ static inline vec vec_load_bf16(const char *p)
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
 
-static inline vec vec_load_i8(const char *p)
-{
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i_u *)p)));
-}
-
 /* a * b + c, rounded once */
 static inline vec vec_fma(vec a, vec b, vec c)
 {

@@ -106,12 +106,12 @@ static float noise(struct rng *rng, float scale)
 static void put_block_q8(struct buf *b, const float *x)
 {
     float top = 0;
-    for (uint32_t i = 0; i < Q8_BLOCK; i++)
+    for (uint32_t i = 0; i < QUANT_BLOCK; i++)
         top = fmaxf(top, fabsf(x[i]));
     uint16_t scale = f32_to_f16(top / 127);
     float step = f16_to_f32(scale);
     must(buf_append(b, &scale, sizeof scale) == 0);
-    for (uint32_t i = 0; i < Q8_BLOCK; i++) {
+    for (uint32_t i = 0; i < QUANT_BLOCK; i++) {
         long q = step > 0 ? lroundf(x[i] / step) : 0;
         must(buf_byte(b, (char)(q > 127 ? 127 : q < -127 ? -127 : q)) == 0);
     }
@@ -156,7 +156,7 @@ static void put_values(struct buf *b, enum weight_type_id type, float *x, uint32
                        float scale, struct rng *rng)
 {
     if (type == WEIGHT_Q8_0) {
-        for (uint32_t i = 0; i < count; i += Q8_BLOCK)
+        for (uint32_t i = 0; i < count; i += QUANT_BLOCK)
             put_block_q8(b, x + i);
     } else if (weight_types[type].from_f32) {
         size_t bytes = weight_row_bytes(type, count);

@@ -1,0 +1,166 @@
+/* limits.c - measures reads from memory, and int8 and F32 arithmetic from registers; see limits.h. */
+#include "cli/bench/limits.h"
+
+#include "base/core/own.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define RUNS 5
+#define RUN_S 0.02
+#define BUFFER_BYTES ((size_t)64 << 20) /* of each thread */
+
+double bench_now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+double bench_best_s(void (*once)(void *ctx), void *ctx)
+{
+    double best = HUGE_VAL;
+    for (int run = 0; run < RUNS; run++) {
+        double start = bench_now_s(), took = 0;
+        uint32_t calls = 0;
+        while (took < RUN_S) {
+            once(ctx);
+            calls++;
+            took = bench_now_s() - start;
+        }
+        best = fmin(best, took / calls);
+    }
+    return best;
+}
+
+static _Thread_local volatile float keep; /* results are kept, so that loops are not removed */
+
+#ifdef MUSTER_X86
+#    ifdef __clang__
+#        define UNROLL _Pragma("unroll")
+#    else
+#        define UNROLL _Pragma("GCC unroll 12")
+#    endif
+#    define STEPS 20000
+#    define CHAINS 12 /* latency 4 times 2 units, and some more */
+
+/* x * y + z of a vector type is one fused instruction: contraction is on by default. */
+#    define F32_LOOP(name, isa, bytes)                                     \
+        __attribute__((target(isa), noinline)) static void name(void *ctx) \
+        {                                                                  \
+            typedef float vector __attribute__((vector_size(bytes)));      \
+            vector acc[CHAINS], half = (vector){ 0 } + 0.5f;               \
+            (void)ctx;                                                     \
+            UNROLL                                                         \
+            for (int i = 0; i < CHAINS; i++)                               \
+                acc[i] = half;                                             \
+            for (int n = 0; n < STEPS; n++) {                              \
+                UNROLL                                                     \
+                for (int i = 0; i < CHAINS; i++)                           \
+                    acc[i] = acc[i] * half + half;                         \
+            }                                                              \
+            UNROLL                                                         \
+            for (int i = 0; i < CHAINS; i++)                               \
+                keep += acc[i][0];                                         \
+        }
+F32_LOOP(f32_avx512, "avx512f", 64)
+F32_LOOP(f32_avx2, "avx2,fma", 32)
+
+/* The operands change from step to step, or the product would be computed once. */
+__attribute__((target("avx2"), noinline)) static void int8_avx2(void *ctx)
+{
+    typedef char bytes __attribute__((vector_size(32)));
+    typedef short shorts __attribute__((vector_size(32)));
+    shorts acc[CHAINS];
+    bytes x = (bytes){ 0 } + 3;
+    (void)ctx;
+    UNROLL
+    for (int i = 0; i < CHAINS; i++)
+        acc[i] = (shorts){ 0 } + (short)i;
+    for (int n = 0; n < STEPS; n++) {
+        UNROLL
+        for (int i = 0; i < CHAINS; i++)
+            acc[i] += __builtin_ia32_pmaddubsw256((bytes)acc[i], x);
+    }
+    UNROLL
+    for (int i = 0; i < CHAINS; i++)
+        keep += (float)acc[i][0];
+}
+#endif
+
+static void read_buffer(void *ctx)
+{
+    const uint64_t *p = ctx;
+    uint64_t sum[8] = { 0 };
+    for (size_t i = 0; i < BUFFER_BYTES / sizeof *p; i += 8)
+        for (int j = 0; j < 8; j++)
+            sum[j] += p[i + (size_t)j];
+    for (int j = 0; j < 8; j++)
+        keep += (float)sum[j];
+}
+
+struct measured {
+    const struct ops *ops;
+    pthread_barrier_t *start; /* each loop begins on all threads at once */
+    struct bench_limits got;
+    bool no_memory;
+};
+
+static void freep(void *p)
+{
+    free(*(void **)p);
+}
+
+static void *measure(void *ctx)
+{
+    struct measured *m = ctx;
+    CLEANUP(freep) void *buffer = aligned_alloc(64, BUFFER_BYTES);
+    m->no_memory = !buffer;
+    if (buffer) memset(buffer, 1, BUFFER_BYTES);
+    pthread_barrier_wait(m->start);
+    if (buffer) m->got.read_gb_s = 1e-9 * (double)BUFFER_BYTES / bench_best_s(read_buffer, buffer);
+    pthread_barrier_wait(m->start);
+#ifdef MUSTER_X86
+    if (m->ops != &op_ref) {
+        bool wide = m->ops == &op_avx512;
+        double step = 2e-9 * STEPS * CHAINS;
+        m->got.int8_gop_s = step * 32 / bench_best_s(int8_avx2, NULL);
+        pthread_barrier_wait(m->start);
+        m->got.f32_gop_s =
+            step * (wide ? 16 : 8) / bench_best_s(wide ? f32_avx512 : f32_avx2, NULL);
+    }
+#endif
+    return NULL;
+}
+
+int bench_limits_measure(const struct ops *ops, uint32_t threads, struct bench_limits *ret,
+                         struct err *err)
+{
+    struct measured m[BENCH_THREADS_MAX];
+    pthread_t thread[BENCH_THREADS_MAX];
+    pthread_barrier_t start;
+    must(threads > 0 && threads <= BENCH_THREADS_MAX);
+    int rc = -pthread_barrier_init(&start, NULL, threads);
+    if (rc < 0) return err_set(err, rc, "no barrier for %u threads", threads);
+    for (uint32_t i = 0; i < threads; i++)
+        m[i] = (struct measured){ .ops = ops, .start = &start };
+    for (uint32_t i = 1; i < threads; i++)
+        must(pthread_create(&thread[i], NULL, measure, &m[i]) == 0);
+    measure(&m[0]);
+    *ret = m[0].got;
+    bool no_memory = m[0].no_memory;
+    for (uint32_t i = 1; i < threads; i++) {
+        pthread_join(thread[i], NULL);
+        ret->read_gb_s += m[i].got.read_gb_s;
+        ret->int8_gop_s += m[i].got.int8_gop_s;
+        ret->f32_gop_s += m[i].got.f32_gop_s;
+        no_memory = no_memory || m[i].no_memory;
+    }
+    pthread_barrier_destroy(&start);
+    return no_memory ? err_set(err, -ENOMEM, "no memory for %u buffers of %zu bytes", threads,
+                               BUFFER_BYTES)
+                     : 0;
+}

@@ -1,0 +1,27 @@
+/* limits.h - measures what this machine can do at most, beside which the figures of `muster bench` stand.
+ *
+ * Layer:   cli (engine/kernels)
+ * Threads: each thread runs the same loop; a rate is the sum over threads of the best of a few runs
+ */
+#pragma once
+#include "base/core/err.h"
+#include "engine/kernels/op.h"
+
+#define BENCH_THREADS_MAX 64
+
+struct bench_limits {
+    double read_gb_s; /* reads of a buffer larger than the caches */
+    double
+        int8_gop_s; /* vpmaddubsw and vpaddw from registers; a multiply and an add are two; 0: not x86-64 */
+    double f32_gop_s; /* fused multiply-adds from registers, as wide as the kernels'; 0 likewise */
+};
+
+/* Measures with `threads` threads. -ENOMEM, or the error of a thread that could not start. */
+int bench_limits_measure(const struct ops *ops, uint32_t threads, struct bench_limits *ret,
+                         struct err *err);
+
+/* Returns the seconds of one call: the best of a few runs of at least 20 ms, because other work can only
+ * make it slower. */
+double bench_best_s(void (*once)(void *ctx), void *ctx);
+
+double bench_now_s(void);
