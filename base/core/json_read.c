@@ -25,6 +25,7 @@ enum expect {
 
 void json_reader_init(struct json_reader *r, struct str text)
 {
+    if (!text.data) text = STR(""); /* so that pointers into it are pointers into something */
     *r = (struct json_reader){ .text = text, .expect = EXPECT_VALUE, .token = JSON_NULL };
 }
 

@@ -4,8 +4,11 @@
 #include "base/core/json.h"
 #include "base/core/rng.h"
 #include "base/grammar/matcher.h"
+#include "base/text/detok.h"
 #include "base/text/dialogue/call_grammar.h"
 #include "base/text/dialogue/parser.h"
+#include "base/text/dialogue/turn.h"
+#include "tests/unit/text/small_vocab.h"
 #include "tests/unit/unit.h"
 
 #include <stdio.h>
@@ -463,6 +466,63 @@ static void test_free_calls(void **state)
     arena_fini(&arena);
 }
 
+/* Control tokens that are marks are shown where they are asked for; a turn is planned by the prompt's end. */
+static void test_turn(void **state)
+{
+    (void)state;
+    struct vocab_parts parts = small_vocab_parts("gpt-2");
+    struct str *tokens = calloc(parts.token_count, sizeof *tokens);
+    struct err err = { "" };
+    struct vocab *v = NULL;
+    assert_non_null(tokens);
+    memcpy(tokens, parts.tokens, parts.token_count * sizeof *tokens);
+    tokens[SMALL_SYSTEM] = STR("[TOOL_CALLS]");
+    parts.tokens = tokens;
+    assert_int_equal(vocab_build(&parts, &v, &err), 0);
+    free(tokens);
+    uint32_t marks[TURN_MARKS_MAX];
+    assert_int_equal(turn_marks(v, marks), 1);
+    assert_int_equal(marks[0], SMALL_SYSTEM);
+    struct buf text = { 0 };
+    for (uint32_t shown = 0; shown < 2; shown++) {
+        struct detok d;
+        detok_init(&d, v, true);
+        d.shown = marks;
+        d.shown_count = shown;
+        buf_clear(&text);
+        for (uint32_t id = SMALL_BEGIN; id <= SMALL_THINK; id++)
+            assert_int_equal(detok_push(&d, id, &text), 0);
+        assert_string_equal(text.data, shown ? "[TOOL_CALLS]<think>" : "<think>");
+    }
+    buf_fini(&text);
+
+    struct arena arena;
+    struct turn turn;
+    const uint32_t open_prompt[] = { SMALL_BEGIN, SMALL_BYTE0 + 'a', SMALL_THINK };
+    const uint32_t plain_prompt[] = { SMALL_BEGIN, SMALL_THINK, SMALL_BYTE0 + 'a' };
+    struct dialogue d = dialects_of("mistral", "qwen3");
+    struct turn_ask ask = { .tools = str_from(tools_json), .parallel = true };
+    d.marked = true;
+    arena_init(&arena, 1u << 20);
+    assert_int_equal(turn_plan(&d, v, &ask, open_prompt, 3, &arena, &turn, &err), 0);
+    assert_true(turn.parses && turn.thinking && turn.marks && turn.tag.len > 0);
+    ask.tools = (struct str){ 0 };
+    assert_int_equal(turn_plan(&d, v, &ask, plain_prompt, 3, &arena, &turn, &err), 0);
+    assert_true(turn.parses && !turn.thinking && turn.tag.len == 0 && turn.tools.count == 0);
+    ask.bound = true; /* the client's own grammar */
+    assert_int_equal(turn_plan(&d, v, &ask, open_prompt, 3, &arena, &turn, &err), 0);
+    assert_false(turn.parses);
+    d = dialects_of("none", "none");
+    ask = (struct turn_ask){ .tools = str_from(tools_json) };
+    assert_int_equal(turn_plan(&d, v, &ask, open_prompt, 3, &arena, &turn, &err), 0);
+    assert_false(turn.parses);
+    ask.required = true;
+    assert_int_equal(turn_plan(&d, v, &ask, open_prompt, 3, &arena, &turn, &err), -ENOTSUP);
+    assert_non_null(strstr(err.text, "tool_call_parser"));
+    arena_fini(&arena);
+    vocab_free(v);
+}
+
 static void test_tools(void **state)
 {
     (void)state;
@@ -501,6 +561,7 @@ int main(void)
         cmocka_unit_test(test_rows),       cmocka_unit_test(test_bounds),
         cmocka_unit_test(test_find),       cmocka_unit_test(test_forced),
         cmocka_unit_test(test_free_calls), cmocka_unit_test(test_tools),
+        cmocka_unit_test(test_turn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
