@@ -278,7 +278,7 @@ static int load_layer(struct loader *l, const struct decoder *d, const struct mo
     return rc;
 }
 
-static int load_tensors(struct loader *l, const struct model_info *info, struct decoder *d,
+static int load_tensors(struct loader *l, struct model_info *info, struct decoder *d,
                         struct err *err)
 {
     int rc = loader_matrix(l, "token_embd.weight", info->vocab_size, info->n_embd, NULL,

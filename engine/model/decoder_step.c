@@ -42,7 +42,7 @@ struct decoder_state {
     const struct model *model;
     const struct decoder *decoder;
     struct experts *experts; /* NULL: the model has none */
-    struct q8_super *x_q8; /* of the products that run */
+    struct q8_super *x_q8;   /* of the products that run */
     const struct arch_step *step;
     const struct decoder_layer *layer;
     uint32_t layer_index;
