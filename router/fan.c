@@ -7,6 +7,7 @@
 
 #include <float.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 /* ---- making ---- */
 
@@ -23,8 +24,12 @@ static int take_prompt(struct request *s, const struct request *first, uint32_t 
     struct fan_prompt *own = prompt > 0 ? &first->client.more[prompt - 1] : NULL;
     const struct ids *from = own ? &own->ids : &first->client.ids;
     openai_prompt_select(&s->client.api, prompt);
-    for (size_t i = 0; i < from->count; i++)
-        if (ids_push(&s->client.ids, from->data[i]) < 0) return -ENOMEM;
+    if (from->count > 0) { /* else no tokenizer is known yet */
+        s->client.ids.data = malloc(from->count * sizeof *from->data);
+        if (!s->client.ids.data) return -ENOMEM;
+        memcpy(s->client.ids.data, from->data, from->count * sizeof *from->data);
+        s->client.ids.count = s->client.ids.cap = from->count;
+    }
     s->client.prompt_tokens = (uint32_t)from->count;
     s->client.echo = own ? own->echo : first->client.echo;
     s->mail.arrival.keys = own ? own->keys : first->mail.arrival.keys;

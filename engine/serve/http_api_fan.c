@@ -165,8 +165,10 @@ static int add_call(struct call_fan *f, struct http_exchange *x, const struct op
     ask.prompt_tokens = (uint32_t)prompt->ids.count;
     ask.echo = prompt->echo;
     ask.reply.index = index;
-    for (size_t i = 0; i < prompt->ids.count; i++)
-        if (ids_push(&ids, prompt->ids.data[i]) < 0) return -ENOMEM;
+    ids.data = malloc(prompt->ids.count * sizeof *ids.data); /* a prompt is not empty */
+    if (!ids.data) return -ENOMEM;
+    memcpy(ids.data, prompt->ids.data, prompt->ids.count * sizeof *ids.data);
+    ids.count = ids.cap = prompt->ids.count;
     ask.ids = &ids;
     struct grammar *grammar = ask.grammar && *ask.grammar ? grammar_ref(*ask.grammar) : NULL;
     ask.grammar = &grammar;

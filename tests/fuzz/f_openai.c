@@ -27,6 +27,10 @@ static void check_request(const struct openai_request *q)
     must(!q->max_tokens || q->min_tokens <= q->max_tokens);
     if (q->surface == OPENAI_CHAT) must_be_json(q->messages, JSON_ARRAY_END);
     if (q->surface == OPENAI_COMPLETION) must(q->prompt.len || q->prompt_id_count);
+    must(q->n >= 1 && q->best_of >= q->n && openai_outputs(q) <= OPENAI_CHOICES_MAX);
+    for (uint32_t i = 0; q->prompts && i < q->prompt_count; i++)
+        must(q->prompts[i].text.len || q->prompts[i].id_count);
+    must(q->bias_count <= OPENAI_BIASES_MAX && (q->logprobs || !q->top_logprobs));
     if (q->tools.len) must_be_json(q->tools, JSON_ARRAY_END);
     if (q->chat_template_kwargs.len) must_be_json(q->chat_template_kwargs, JSON_OBJECT_END);
 }
@@ -41,6 +45,8 @@ static void check_passes_on(const struct openai_request *q, struct arena *arena)
                                         .id_count = 2,
                                         .prompt_tokens = 2,
                                         .sampling = q->sampling,
+                                        .logprobs = q->logprobs,
+                                        .top_logprobs = q->top_logprobs,
                                         .max_tokens = q->max_tokens ? q->max_tokens : 1,
                                         .min_tokens = q->min_tokens,
                                         .stop = q->stop,
@@ -50,7 +56,8 @@ static void check_passes_on(const struct openai_request *q, struct arena *arena)
     int rc = generate_decode(buf_view(&text), arena, &back, NULL);
     must(rc == 0 || rc == -ENOMEM);
     if (rc < 0) return;
-    must(back.stop_count == q->stop_count);
+    must(back.stop_count == q->stop_count && back.logprobs == q->logprobs);
+    must(back.top_logprobs == q->top_logprobs);
     for (uint32_t i = 0; i < back.stop_count; i++)
         must(str_eq(back.stop[i], q->stop[i]));
 }
