@@ -319,3 +319,10 @@ int decoder_load(struct loader *l, struct model *model, const struct decoder_for
     if (rc == 0) model->arch_model = d;
     return rc;
 }
+
+decoder_gate_fn decoder_gate(const struct decoder *d, const struct ops *ops)
+{
+    return d->form->gate == GATE_GELU      ? ops->gelu_mul
+           : d->form->gate == GATE_CLAMPED ? ops->clamped_mul
+                                           : ops->silu_mul;
+}

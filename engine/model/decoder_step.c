@@ -46,6 +46,7 @@ struct decoder_state {
     const struct arch_step *step;
     const struct decoder_layer *layer;
     uint32_t layer_index;
+    const float *norm_weight;           /* of norm_unit */
     const float *back_bias, *back_norm; /* of what add_back_unit adds; NULL: none */
     uint32_t row_count, run_count, attend_units;
 };
@@ -167,27 +168,21 @@ static void embed_unit(void *arg, uint32_t unit, uint32_t thread)
     }
 }
 
-static void norm_rows(struct decoder_state *s, uint32_t unit, const float *weight)
+static void norm_unit(void *arg, uint32_t unit, uint32_t thread)
 {
+    struct decoder_state *s = arg;
+    (void)thread;
     EACH_ROW_OF_UNIT(s, unit, r)
     {
-        s->model->ops->rms_norm(s->x + r * s->embd_stride, weight, s->decoder->eps,
+        s->model->ops->rms_norm(s->x + r * s->embd_stride, s->norm_weight, s->decoder->eps,
                                 s->model->info.n_embd, s->norm + r * s->embd_stride);
     }
 }
 
-static void attn_norm_unit(void *arg, uint32_t unit, uint32_t thread)
+static void norm_rows(struct decoder_state *s, const float *weight)
 {
-    struct decoder_state *s = arg;
-    (void)thread;
-    norm_rows(s, unit, s->layer->attn_norm);
-}
-
-static void ffn_norm_unit(void *arg, uint32_t unit, uint32_t thread)
-{
-    struct decoder_state *s = arg;
-    (void)thread;
-    norm_rows(s, unit, s->layer->ffn_norm);
+    s->norm_weight = weight;
+    each_row(s, norm_unit);
 }
 
 static void add_to(float *x, const float *more, uint32_t n)
@@ -284,12 +279,6 @@ static void run_gemms(struct decoder_state *s, const struct gemm *gemms, uint32_
     gemm_loop_run(&l);
 }
 
-static void project_q(struct decoder_state *s)
-{
-    const struct gemm q = gemm_of(s, &s->layer->q, s->norm, s->embd_stride, s->q, s->q_stride);
-    run_gemms(s, &q, 1, NULL);
-}
-
 static void project_kv(struct decoder_state *s)
 {
     const struct gemm kv[2] = {
@@ -332,17 +321,10 @@ static void project_back(struct decoder_state *s, const struct weight *w, const 
     if (!plain) add_back(s, bias, post);
 }
 
-decoder_gate_fn decoder_gate(const struct decoder *d, const struct ops *ops)
-{
-    return d->form->gate == GATE_GELU      ? ops->gelu_mul
-           : d->form->gate == GATE_CLAMPED ? ops->clamped_mul
-                                           : ops->silu_mul;
-}
-
 static void feed_forward(struct decoder_state *s)
 {
     const struct decoder_layer *layer = s->layer;
-    each_row(s, ffn_norm_unit);
+    norm_rows(s, layer->ffn_norm);
     if (layer->experts.gate) {
         experts_run(s->experts, s->step, &layer->experts, s->norm, s->norm, s->row_count);
         add_back(s, NULL, layer->ffn_post_norm);
@@ -477,26 +459,20 @@ static void layer_step(struct decoder_state *s, uint32_t index)
 {
     s->layer = &s->decoder->layers[index];
     s->layer_index = index;
-    each_row(s, attn_norm_unit);
+    norm_rows(s, s->layer->attn_norm);
     project_kv(s);
     each_row(s, store_kv_unit);
     if (index + 1 == s->model->info.n_layers) keep_wanted(s);
     if (s->row_count == 0) return;
-    project_q(s);
+    const struct gemm q = gemm_of(s, &s->layer->q, s->norm, s->embd_stride, s->q, s->q_stride);
+    run_gemms(s, &q, 1, NULL);
     each_row(s, finish_q_unit);
     workers_run(s->step->workers, s->attend_units, attend_unit, s);
     project_back(s, &s->layer->out, s->attended, s->q_stride, s->layer->out_bias,
                  s->layer->attn_post_norm);
     feed_forward(s);
-    bool is_last = index + 1 == s->model->info.n_layers;
-    if (!is_last && index + 1 == s->step->hidden_layer) fold_hidden(s, s->x);
-}
-
-static void output_norm_unit(void *arg, uint32_t unit, uint32_t thread)
-{
-    struct decoder_state *s = arg;
-    (void)thread;
-    norm_rows(s, unit, s->decoder->output_norm);
+    if (index + 1 < s->model->info.n_layers && index + 1 == s->step->hidden_layer)
+        fold_hidden(s, s->x);
 }
 
 static void cap_logits_unit(void *arg, uint32_t unit, uint32_t thread)
@@ -513,7 +489,7 @@ static void cap_logits_unit(void *arg, uint32_t unit, uint32_t thread)
 static void write_logits(struct decoder_state *s)
 {
     uint32_t rows = s->row_count;
-    each_row(s, output_norm_unit);
+    norm_rows(s, s->decoder->output_norm);
     if (s->step->hidden_layer == s->model->info.n_layers) fold_hidden(s, s->norm);
     for (uint32_t first = 0; first < rows; first += LOGIT_ROWS) {
         s->row_count = min_u32(LOGIT_ROWS, rows - first);
