@@ -260,6 +260,32 @@ static void check_refused(struct fixture *f, enum openai_surface surface, const 
     }
 }
 
+static void refuses_grammars_and_tools(void **state)
+{
+    static const struct refused rows[] = {
+        { "{" M ",\"response_format\":{\"type\":\"xml\"}}", "response_format", "are served" },
+        { "{" M ",\"response_format\":{\"type\":\"json_schema\"}}", "response_format",
+          "schema is missing" },
+        { "{" M ",\"response_format\":7}", "response_format", "must be an object" },
+        { "{" M ",\"structured_outputs\":{\"other\":\"x\"}}", "structured_outputs", "this is not" },
+        { "{" M ",\"guided_json\":7}", "guided_json", "must be a JSON Schema" },
+        { "{" M ",\"guided_choice\":\"a\"}", "guided_choice", "an array of strings" },
+        { "{" M ",\"guided_regex\":\"a\",\"grammar\":\"b\"}", "grammar", "give one" },
+        { "{" M ",\"structural_tag\":{}}", "structural_tag", "leave it out" },
+        { "{" M ",\"tools\":{}}", "tools", "must be an array" },
+        { "{" M ",\"tools\":[1]}", "tools", "objects only" },
+        { "{" M ",\"tool_choice\":\"required\"}", "tool_choice", "there are no tools" },
+        { "{" M ",\"tool_choice\":\"any\"}", "tool_choice", "an object that names" },
+        { "{" M ",\"tool_choice\":{\"type\":\"function\"}}", "tool_choice", "are served" },
+        { "{" M ",\"tool_choice\":{\"type\":\"allowed_tools\"}}", "tool_choice", "are served" },
+        { "{" M ",\"parallel_tool_calls\":1}", "parallel_tool_calls", "true or false" },
+        { "{" M ",\"reasoning_effort\":1}", "reasoning_effort", "must be a string" },
+        { "{" M ",\"tools\":[{}],\"guided_regex\":\"a\"}", "guided_regex",
+          "binds the whole output" },
+    };
+    check_refused(*state, OPENAI_CHAT, rows, COUNT_OF(rows));
+}
+
 static void refuses_chat(void **state)
 {
     static const struct refused rows[] = {
@@ -321,25 +347,6 @@ static void refuses_chat(void **state)
         { "{" M ",\"logit_bias\":{\"4294967296\":2}}", "logit_bias", "is no token id" },
         { "{\"messages\":[{\"role\":\"me\",\"content\":\"a\"}]}", "messages",
           "messages[0]: the role \"me\" is unknown" },
-        { "{" M ",\"response_format\":{\"type\":\"xml\"}}", "response_format", "are served" },
-        { "{" M ",\"response_format\":{\"type\":\"json_schema\"}}", "response_format",
-          "schema is missing" },
-        { "{" M ",\"response_format\":7}", "response_format", "must be an object" },
-        { "{" M ",\"structured_outputs\":{\"other\":\"x\"}}", "structured_outputs", "this is not" },
-        { "{" M ",\"guided_json\":7}", "guided_json", "must be a JSON Schema" },
-        { "{" M ",\"guided_choice\":\"a\"}", "guided_choice", "an array of strings" },
-        { "{" M ",\"guided_regex\":\"a\",\"grammar\":\"b\"}", "grammar", "give one" },
-        { "{" M ",\"structural_tag\":{}}", "structural_tag", "leave it out" },
-        { "{" M ",\"tools\":{}}", "tools", "must be an array" },
-        { "{" M ",\"tools\":[1]}", "tools", "objects only" },
-        { "{" M ",\"tool_choice\":\"required\"}", "tool_choice", "there are no tools" },
-        { "{" M ",\"tool_choice\":\"any\"}", "tool_choice", "an object that names" },
-        { "{" M ",\"tool_choice\":{\"type\":\"function\"}}", "tool_choice", "are served" },
-        { "{" M ",\"tool_choice\":{\"type\":\"allowed_tools\"}}", "tool_choice", "are served" },
-        { "{" M ",\"parallel_tool_calls\":1}", "parallel_tool_calls", "true or false" },
-        { "{" M ",\"reasoning_effort\":1}", "reasoning_effort", "must be a string" },
-        { "{" M ",\"tools\":[{}],\"guided_regex\":\"a\"}", "guided_regex",
-          "binds the whole output" },
         { "{" M ",\"chat_template_kwargs\":1}", "chat_template_kwargs", "must be an object" },
         { "{" M ",\"model\":7}", "model", "must be a string" },
         { "{" M ",\"echo\":tru}", "", "not valid JSON" },
@@ -592,6 +599,7 @@ static int openai_tests(void)
         cmocka_unit_test(tells_the_last_contents_of_roles),
         cmocka_unit_test(parts_become_one_string),
         cmocka_unit_test(refuses_chat),
+        cmocka_unit_test(refuses_grammars_and_tools),
         cmocka_unit_test(refuses_completion),
         cmocka_unit_test(ranges_hold_at_their_ends),
         cmocka_unit_test(counts_hold_at_their_ends),
