@@ -26,6 +26,8 @@ struct call_form {
     void (*end)(struct call *c, const struct job_mail *mail);
 };
 
+extern const struct call_form call_form_stream, call_form_whole; /* http_api_form.c */
+
 /* Note of an exchange: what on_head has found. */
 struct http_api_note {
     const struct route *route;

@@ -4,6 +4,7 @@
  *     http_api_text.c   /v1/chat/completions, /v1/completions, /tokenize ...: text to token ids, on
  *                       text workers where it is large
  *     http_api_call.c   one generating request: its job, its stream, its end
+ *     http_api_form.c   what a call brings, as OpenAI's chunks or whole
  *     http_api_fan.c    several outputs of one request
  *     http_api_fleet.c  /internal/..., streams of block events
  *     http_api_kv.c     pages of the prefix cache for peers

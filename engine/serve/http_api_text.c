@@ -12,7 +12,6 @@
 #include "base/io/loop/clock.h"
 #include "base/text/detok.h"
 #include "base/text/encode.h"
-#include "base/wire/sse.h"
 #include "engine/serve/http_api_call.h"
 #include "engine/serve/http_api_fan.h"
 #include "engine/serve/http_api_generate.h"
@@ -204,147 +203,6 @@ static int prompt_encode(struct prompt *p)
 
 #define TIMEOUT_MS_MAX 86400000 /* of x-request-timeout-ms: a day */
 
-/* ---- forms of the response ------------------------------------------------------------------- */
-
-static enum finish finish_of(enum session_end end)
-{
-    return end == SESSION_END_STOP ? FINISH_STOP : FINISH_LENGTH;
-}
-
-/* Keeps the log-probabilities of new tokens. Without memory for them the text is cut, too: the error
- * sticks until whole_end, and a stream loses its client. */
-static int add_logprobs(struct call *c, const struct job_mail *mail)
-{
-    if (!c->logprobs.wanted || mail->id_count == 0) return 0;
-    int rc = openai_logprobs_add(
-        &c->logprobs, (const struct token_value *)(const void *)mail->values.data,
-        (uint32_t)(mail->values.len / sizeof(struct token_value)), mail->id_count);
-    if (rc < 0) c->api->out.rc = c->text.rc = rc;
-    return rc;
-}
-
-/* Sums the log-probabilities of new tokens, by which the best output is chosen. */
-static void add_sum(struct call *c, const struct job_mail *mail)
-{
-    const struct token_value *v = (const struct token_value *)(const void *)mail->values.data;
-    const size_t stride = 1 + (size_t)c->job->ask.spec.sampling.logprobs;
-    for (size_t i = 0; i < mail->values.len / sizeof *v; i += stride)
-        c->logprob_sum += (double)v[i].value;
-}
-
-static void stream_begin(struct call *c)
-{
-    struct buf *out = &c->api->out;
-    if (c->reply.surface == OPENAI_CHAT) openai_chunk_role(&c->reply, out);
-    if (c->text.len > 0) openai_chunk_text(&c->reply, buf_view(&c->text), out); /* an echo */
-    if (c->text.rc < 0) out->rc = c->text.rc;
-    buf_fini(&c->text);
-}
-
-/* Ends the parsed output; what it held goes out. */
-static void turn_ends(struct call *c)
-{
-    turn_answer_end(c->turn);
-    c->reply.called = c->turn->message.call_count > 0;
-}
-
-static void stream_tokens(struct call *c, const struct job_mail *mail)
-{
-    struct str text = buf_view(&mail->text), logprobs = { 0 };
-    if (add_logprobs(c, mail) == 0) logprobs = openai_logprobs_take(&c->logprobs);
-    if (c->logprobs.json.rc < 0) c->api->out.rc = c->logprobs.json.rc;
-    if (c->turn) {
-        /* Parts come when the parser knows them, what was said of the tokens at once. */
-        if (logprobs.len > 0)
-            openai_chunk_logprobs(&c->reply, (struct str){ 0 }, logprobs, &c->api->out);
-        turn_answer_push(c->turn, text);
-        return;
-    }
-    /* Half a character or the beginning of a stop string makes no chunk. */
-    if (logprobs.len > 0)
-        openai_chunk_logprobs(&c->reply, text, logprobs, &c->api->out);
-    else if (text.len > 0)
-        openai_chunk_text(&c->reply, text, &c->api->out);
-}
-
-static void stream_error(struct call *c, const struct job_mail *mail)
-{
-    struct openai_error e;
-    if (mail->end == SESSION_END_DEADLINE) {
-        openai_error_set(&e, 0, OPENAI_DEADLINE, NULL, "the request was not done within its time");
-    } else if (mail->end == SESSION_END_DISPLACED) {
-        openai_error_set(&e, 0, OPENAI_OVERLOADED, NULL, "%s", mail->error);
-    } else {
-        openai_error_set(&e, 0, OPENAI_INTERNAL, NULL, "%s",
-                         mail->end == SESSION_END_ABORT ? "the engine is shutting down"
-                                                        : mail->error);
-    }
-    openai_chunk_error(&e, &c->api->out);
-}
-
-static void stream_end(struct call *c, const struct job_mail *mail)
-{
-    struct buf *out = &c->api->out;
-    bool whole = mail->end == SESSION_END_STOP || mail->end == SESSION_END_LENGTH;
-    if (c->turn && whole) turn_ends(c);
-    if (whole && c->turn && turn_answer_failed(c->turn)) {
-        struct openai_error e;
-        openai_error_set(&e, 0, OPENAI_UNAVAILABLE, NULL, "no memory for the answer");
-        openai_chunk_error(&e, out);
-    } else if (whole) {
-        openai_chunk_finish(&c->reply, finish_of(mail->end), out);
-        struct usage usage = c->fan ? c->fan->usage : call_usage(c, mail);
-        if (!call_fan_is_last(c)) return;
-        if (c->reply.include_usage) openai_chunk_usage(&c->reply, &usage, out);
-    } else {
-        stream_error(c, mail);
-    }
-    openai_chunk_done(out);
-}
-
-static const struct call_form stream_form = {
-    .content_type = "text/event-stream",
-    .stream = true,
-    .pings = true,
-    .begin = stream_begin,
-    .tokens = stream_tokens,
-    .end = stream_end,
-};
-
-static void whole_tokens(struct call *c, const struct job_mail *mail)
-{
-    if (c->turn)
-        turn_answer_push(c->turn, buf_view(&mail->text));
-    else
-        buf_str(&c->text, buf_view(&mail->text)); /* an error sticks until whole_end */
-    add_logprobs(c, mail);
-    add_sum(c, mail);
-}
-
-static void whole_end(struct call *c, const struct job_mail *mail)
-{
-    struct http_api *api = c->api;
-    struct usage usage = call_usage(c, mail);
-    if (c->turn) turn_ends(c);
-    if (c->fan) {
-        call_fan_keep(c, mail, finish_of(mail->end));
-        return;
-    }
-    struct openai_choice choice = turn_answer_choice(c->turn, &c->text);
-    choice.logprobs = openai_logprobs_take(&c->logprobs);
-    choice.finish = finish_of(mail->end);
-    if (c->text.rc < 0 || c->logprobs.json.rc < 0 || (c->turn && turn_answer_failed(c->turn))) {
-        http_api_refuse(api, c->x, OPENAI_UNAVAILABLE, NULL, "no memory for the answer");
-    } else {
-        buf_clear(&api->out);
-        openai_reply_whole(&c->reply, &choice, 1, &usage, &api->out);
-        http_api_reply(api, c->x, 200, buf_view(&api->out));
-    }
-    c->x = NULL;
-}
-
-static const struct call_form whole_form = { .tokens = whole_tokens, .end = whole_end };
-
 /* ---- generating endpoints ---------------------------------------------------------------------- */
 
 static int check_model(const struct http_api *api, struct str model, struct openai_error *e)
@@ -501,7 +359,7 @@ static void made(struct prompt *p)
         return;
     }
     const struct call_ask ask = {
-        .form = r->stream ? &stream_form : &whole_form,
+        .form = r->stream ? &call_form_stream : &call_form_whole,
         .ids = &p->prompts[0].ids,
         .prompt_tokens = (uint32_t)p->prompts[0].ids.count,
         .sampling = &r->sampling,
