@@ -73,17 +73,17 @@ F32_LOOP(f32_avx2, "avx2,fma", 32)
 __attribute__((target("avx2"), noinline)) static void int8_avx2(void *ctx)
 {
     typedef char bytes __attribute__((vector_size(32)));
-    typedef short shorts __attribute__((vector_size(32)));
+    typedef unsigned short shorts __attribute__((vector_size(32))); /* sums wrap */
     shorts acc[CHAINS];
     bytes x = (bytes){ 0 } + 3;
     (void)ctx;
     UNROLL
     for (int i = 0; i < CHAINS; i++)
-        acc[i] = (shorts){ 0 } + (short)i;
+        acc[i] = (shorts){ 0 } + (unsigned short)i;
     for (int n = 0; n < STEPS; n++) {
         UNROLL
         for (int i = 0; i < CHAINS; i++)
-            acc[i] += __builtin_ia32_pmaddubsw256((bytes)acc[i], x);
+            acc[i] += (shorts)__builtin_ia32_pmaddubsw256((bytes)acc[i], x);
     }
     UNROLL
     for (int i = 0; i < CHAINS; i++)

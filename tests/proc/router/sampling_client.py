@@ -93,7 +93,9 @@ def equals_the_reference(bases):
     for ids, logits in vectors():
         truth = log_softmax(logits)
         best = sorted(range(len(truth)), key=lambda i: (-truth[i], i))[:5]
-        bound = 2e-3 * max(abs(x) for x in logits)  # twice t_llama's bound: of the logit, and of the sum
+        # Activations are rounded to int8, which moves logits by up to half a per cent of the largest; so twice that, for
+        # the logit and for the sum.
+        bound = 1e-2 * max(abs(x) for x in logits)
         for base in bases:
             # Sampling parameters change the choice and no value.
             for more in ({"temperature": 0}, {"temperature": 1.7, "seed": 5, "top_p": 0.9, "presence_penalty": 1}):
