@@ -48,9 +48,11 @@ struct client_stream {
     struct http_exchange *x; /* NULL once answered, or when the client has left */
     struct arena arena;
     struct openai_request api;
+    enum reply_style style;      /* of the client's API */
+    bool rewritten;              /* `body` is a chat's by now, in the arena */
     struct openai_error problem; /* the response when it is refused */
     struct openai_reply reply;
-    struct str body;                   /* of the client, until the exchange is answered */
+    struct str body;                   /* of the client or rewritten, until the exchange is answered */
     struct str salt;                   /* of the tenant's cache blocks */
     struct str echo;                   /* text that the output begins with */
     struct ids ids;                    /* of the prompt, then of the output so far */
@@ -96,6 +98,7 @@ struct client_stream {
     struct openai_text_form form;
     struct usage usage;
     enum finish finish;
+    struct str stopped; /* the stop string that ended it, of api.stop; empty: none, or not known */
     int upstream_status;
     bool began;               /* a byte of the response is on its way to the client */
     bool paused;              /* the client reads slower than the engine writes */
