@@ -52,14 +52,14 @@ struct client_stream {
     bool rewritten;              /* `body` is a chat's by now, in the arena */
     struct openai_error problem; /* the response when it is refused */
     struct openai_reply reply;
-    struct str body;                   /* of the client or rewritten, until the exchange is answered */
-    struct str salt;                   /* of the tenant's cache blocks */
-    struct str echo;                   /* text that the output begins with */
-    struct ids ids;                    /* of the prompt, then of the output so far */
-    uint32_t prompt_tokens;            /* the first of them */
-    bool ids_lost;                     /* some generated ids are missing: no engine can go on */
-    uint64_t fingerprint;              /* of model and prompt (quarantine.h) */
-    uint64_t pins;                     /* of the tokenizers that `ids` were made with */
+    struct str body;        /* of the client or rewritten, until the exchange is answered */
+    struct str salt;        /* of the tenant's cache blocks */
+    struct str echo;        /* text that the output begins with */
+    struct ids ids;         /* of the prompt, then of the output so far */
+    uint32_t prompt_tokens; /* the first of them */
+    bool ids_lost;          /* some generated ids are missing: no engine can go on */
+    uint64_t fingerprint;   /* of model and prompt (quarantine.h) */
+    uint64_t pins;          /* of the tokenizers that `ids` were made with */
     const struct bundle_entry *bundle; /* that `ids` were made with; NULL: not yet */
     struct block_key *keys;
     struct turn turn;              /* how the output is parsed; its texts are in the arena */
