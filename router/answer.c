@@ -1,8 +1,10 @@
-/* answer.c - writes OpenAI's response shapes to the client's connection.
+/* answer.c - writes the response shapes of OpenAI's API, or of Anthropic's, to the client's connection.
  *
  * A streamed response begins with its first text; until then nothing has been promised and the
  * request may still go elsewhere. A whole response is gathered and sent at its end.
  */
+#include "base/core/json.h"
+#include "base/core/own.h"
 #include "router/byte_loop.h"
 #include "router/fan.h"
 
@@ -81,6 +83,10 @@ static void write_out(struct request *r)
 static void say_end(struct request *r, const struct usage *usage)
 {
     r->client.said_end = true;
+    if (r->client.style == REPLY_ANTHROPIC) {
+        openai_message_end(&r->client.message, r->client.finish, r->client.stopped, usage);
+        return;
+    }
     if (r->client.api.include_usage) openai_chunk_usage(&r->client.reply, usage, &r->client.out);
     openai_chunk_done(&r->client.out);
 }
@@ -134,6 +140,11 @@ static bool begin(struct request *r)
     }
     r->client.began = true;
     if (r->client.fan) r->client.fan->began = true;
+    if (r->client.style == REPLY_ANTHROPIC) {
+        const struct usage usage = { .prompt_tokens = r->client.prompt_tokens };
+        openai_message_start(&r->client.message, &usage);
+        return true;
+    }
     if (r->client.reply.surface == OPENAI_CHAT) openai_chunk_role(&r->client.reply, &r->client.out);
     if (r->client.answer.len > 0) /* an echo */
         openai_chunk_text(&r->client.reply, buf_view(&r->client.answer), &r->client.out);
@@ -208,11 +219,23 @@ static bool parse(struct request *r, struct str text, bool ends)
     return false;
 }
 
-void answer_member(struct request *r, const char *name, struct str json)
+static void put_member(struct request *r, const char *name, struct str json)
 {
-    if (!r->client.x || json.len == 0 || !begin(r)) return;
-    openai_chunk_member(&r->client.reply, name, json, &r->client.out);
+    if (json.len > 0) openai_chunk_member(&r->client.reply, name, json, &r->client.out);
+}
+
+int answer_delta(struct request *r, const struct openai_delta *delta)
+{
+    if (!r->client.x || !begin(r)) return 0;
+    if (r->client.style == REPLY_ANTHROPIC) {
+        int rc = openai_message_delta(&r->client.message, delta->reasoning, delta->tool_calls);
+        if (rc < 0) return rc;
+    } else {
+        put_member(r, "reasoning_content", delta->reasoning);
+        put_member(r, "tool_calls", delta->tool_calls);
+    }
     write_out(r);
+    return 0;
 }
 
 /* Gives the parser more of the output; what was said of its tokens goes out at once. */
@@ -244,7 +267,9 @@ void answer_text(struct request *r, struct str text, struct str logprobs)
         return;
     }
     if (!begin(r)) return;
-    if (logprobs.len > 0)
+    if (r->client.style == REPLY_ANTHROPIC)
+        openai_message_text(&r->client.message, text);
+    else if (logprobs.len > 0)
         openai_chunk_logprobs(&r->client.reply, text, logprobs, &r->client.out);
     else
         openai_text_form_put(&r->client.form, text, &r->client.out);
@@ -258,6 +283,7 @@ static int render_whole(struct request *r)
     struct openai_choice choice = answer_choice(r, &r->client.answer);
     choice.logprobs = openai_logprobs_take(&r->client.logprobs);
     choice.finish = r->client.finish;
+    choice.stopped = r->client.stopped;
     if (r->client.answer.rc < 0) return r->client.answer.rc;
     if (r->client.logprobs.json.rc < 0) return r->client.logprobs.json.rc;
     int rc = openai_reply_whole(&r->client.reply, &choice, 1, &r->client.usage, &r->client.out);
@@ -292,7 +318,8 @@ void answer_finish(struct request *r)
         return;
     }
     if (!begin(r)) return;
-    openai_chunk_finish(&r->client.reply, r->client.finish, &r->client.out);
+    if (r->client.style == REPLY_OPENAI)
+        openai_chunk_finish(&r->client.reply, r->client.finish, &r->client.out);
     if (!r->client.fan) say_end(r, &r->client.usage);
     r->client.ending = true;
     write_out(r);
@@ -309,7 +336,7 @@ void answer_problem(struct request *r, double retry_after_s)
         if (r->client.problem.status == 0) {
             openai_error_set(&r->client.problem, 0, OPENAI_UPSTREAM, NULL, "The engine failed.");
         }
-        openai_chunk_error(&r->client.problem, &r->client.out);
+        reply_error_event(r->client.style, &r->client.problem, &r->client.out);
         r->client.x = NULL;
         /* A client that has no room for the error sees a broken connection, not an end. */
         if (r->client.out.rc < 0 ||
@@ -321,7 +348,7 @@ void answer_problem(struct request *r, double retry_after_s)
         return;
     }
     buf_clear(&r->client.out);
-    openai_error_render(&r->client.problem, &r->client.out);
+    reply_error(r->client.style, &r->client.problem, &r->client.out);
     if (r->client.problem.status == 429 || r->client.problem.status == 503) {
         char seconds[32];
         snprintf(seconds, sizeof seconds, "%.0f", retry_after_s < 1 ? 1 : ceil(retry_after_s));
@@ -330,6 +357,22 @@ void answer_problem(struct request *r, double retry_after_s)
     reply_headers(r);
     r->client.x = NULL;
     http_reply(x, r->client.problem.status, STR("application/json"), buf_view(&r->client.out));
+}
+
+int answer_whole(struct request *r, struct str text, const struct openai_delta *delta)
+{
+    CLEANUP(buf_fini) struct buf reasoning = { 0 };
+    struct str quoted = delta->reasoning;
+    int rc = 0;
+    if (quoted.len > 0) rc = json_unescape(str_of(quoted.data + 1, quoted.len - 2), &reasoning);
+    const struct openai_choice choice = { .text = text,
+                                          .reasoning = buf_view(&reasoning),
+                                          .tool_calls = delta->tool_calls,
+                                          .finish = delta->finish };
+    buf_clear(&r->client.out);
+    if (rc == 0)
+        rc = openai_reply_whole(&r->client.reply, &choice, 1, &r->client.usage, &r->client.out);
+    return rc;
 }
 
 void answer_relay(struct request *r, int status, struct str content_type, struct str body)

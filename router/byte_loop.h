@@ -83,9 +83,10 @@ void http_routes_on_reply(void *ctx, struct http_exchange *x, int status, const 
 struct str http_routes_render_refusal(void *ctx, const struct http_fault_info *why,
                                       struct buf *body);
 
-/* generate.c: chat and completions, from body to ASK_ARRIVE; mail from the decision thread. */
+/* generate.c: chats (in either style) and completions, from body to ASK_ARRIVE; mail from the decision thread. */
 void generate_begin(struct byte_loop *b, struct http_exchange *x, enum openai_surface surface,
-                    const struct snapshot *f, const struct tenant_name *tenant);
+                    enum reply_style style, const struct snapshot *f,
+                    const struct tenant_name *tenant);
 void generate_on_mail(void *arg, struct mailbox_item *item);
 
 /* Returns true while a text worker has the request: its end then waits for the worker's, after which x
@@ -123,8 +124,12 @@ void migrate_request_forget(struct request *r); /* drops it without mail */
 void answer_text(struct request *r, struct str text,
                  struct str logprobs); /* JSON of a streamed piece's tokens; empty: none */
 
-/* Sends a member of a message of another engine's, as it wrote it: a JSON value, or empty. */
-void answer_member(struct request *r, const char *name, struct str json);
+/* Sends what a chunk of another engine's says of reasoning and calls: as it wrote it, or in Anthropic's form.
+ * -EINVAL: it cannot be read. */
+int answer_delta(struct request *r, const struct openai_delta *delta);
+
+/* Renders another engine's whole reply, of this text, in the client's style into client.out. */
+int answer_whole(struct request *r, struct str text, const struct openai_delta *delta);
 void answer_forget(struct request *r); /* of a parsed output: it begins anew */
 
 /* Returns an output as a choice that points into it: the parts of its message, or `text` where it is not parsed. */

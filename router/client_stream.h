@@ -48,16 +48,18 @@ struct client_stream {
     struct http_exchange *x; /* NULL once answered, or when the client has left */
     struct arena arena;
     struct openai_request api;
+    enum reply_style style;      /* of the client's API */
+    bool rewritten;              /* `body` is a chat's by now, in the arena */
     struct openai_error problem; /* the response when it is refused */
     struct openai_reply reply;
-    struct str body;                   /* of the client, until the exchange is answered */
-    struct str salt;                   /* of the tenant's cache blocks */
-    struct str echo;                   /* text that the output begins with */
-    struct ids ids;                    /* of the prompt, then of the output so far */
-    uint32_t prompt_tokens;            /* the first of them */
-    bool ids_lost;                     /* some generated ids are missing: no engine can go on */
-    uint64_t fingerprint;              /* of model and prompt (quarantine.h) */
-    uint64_t pins;                     /* of the tokenizers that `ids` were made with */
+    struct str body;        /* of the client or rewritten, until the exchange is answered */
+    struct str salt;        /* of the tenant's cache blocks */
+    struct str echo;        /* text that the output begins with */
+    struct ids ids;         /* of the prompt, then of the output so far */
+    uint32_t prompt_tokens; /* the first of them */
+    bool ids_lost;          /* some generated ids are missing: no engine can go on */
+    uint64_t fingerprint;   /* of model and prompt (quarantine.h) */
+    uint64_t pins;          /* of the tokenizers that `ids` were made with */
     const struct bundle_entry *bundle; /* that `ids` were made with; NULL: not yet */
     struct block_key *keys;
     struct turn turn;              /* how the output is parsed; its texts are in the arena */
@@ -96,6 +98,7 @@ struct client_stream {
     struct openai_text_form form;
     struct usage usage;
     enum finish finish;
+    struct str stopped; /* the stop string that ended it, of api.stop; empty: none, or not known */
     int upstream_status;
     bool began;               /* a byte of the response is on its way to the client */
     bool paused;              /* the client reads slower than the engine writes */

@@ -18,6 +18,7 @@
 #include "base/io/loop/clock.h"
 #include "base/text/detok.h"
 #include "base/text/encode.h"
+#include "base/wire/anthropic.h"
 #include "policies/predict/text.h"
 #include "router/byte_loop.h"
 #include "router/fan.h"
@@ -330,7 +331,13 @@ static void make_id(struct byte_loop *b, const struct http_request *req,
 static int prepare(struct request *r, const struct snapshot *f, const struct snapshot_model **ret)
 {
     enum openai_surface surface = r->client.api.surface;
-    int rc =
+    int rc = 0;
+    if (r->client.style == REPLY_ANTHROPIC && !r->client.rewritten)
+        rc = anthropic_to_chat(ANTHROPIC_MESSAGES, r->client.body, &r->client.arena,
+                               &r->client.body, &r->client.problem);
+    if (rc < 0) return rc;
+    r->client.rewritten = r->client.style == REPLY_ANTHROPIC;
+    rc =
         openai_parse(surface, r->client.body, &r->client.arena, &r->client.api, &r->client.problem);
     if (rc < 0) return rc;
     if (f->model_count == 0) { /* no model is known yet, so none can be called absent */
@@ -346,6 +353,7 @@ static int prepare(struct request *r, const struct snapshot *f, const struct sna
     }
     struct str model = arena_str(&r->client.arena, str_from(m->name));
     r->client.reply = (struct openai_reply){ .surface = surface,
+                                             .style = r->client.style,
                                              .id = str_from(r->id),
                                              .created_s = clock_wall_us() / 1000000,
                                              .model = model,
@@ -461,7 +469,8 @@ static int64_t deadline_of(const struct byte_loop *b, const struct http_request 
 }
 
 void generate_begin(struct byte_loop *b, struct http_exchange *x, enum openai_surface surface,
-                    const struct snapshot *f, const struct tenant_name *tenant)
+                    enum reply_style style, const struct snapshot *f,
+                    const struct tenant_name *tenant)
 {
     const struct http_request *req = http_exchange_request(x);
     struct request *r =
@@ -471,7 +480,7 @@ void generate_begin(struct byte_loop *b, struct http_exchange *x, enum openai_su
         openai_error_set(&full, 0, OPENAI_OVERLOADED, NULL,
                          "The router holds as many requests as it may; try again shortly.");
         CLEANUP(buf_fini) struct buf body = { 0 };
-        openai_error_render(&full, &body);
+        reply_error(style, &full, &body);
         router_metric_count(b->metrics, RM_REQUESTS, "refused", (struct str){ 0 });
         http_reply_header(x, "retry-after", STR("1"));
         answer_cors(b, x);
@@ -483,6 +492,7 @@ void generate_begin(struct byte_loop *b, struct http_exchange *x, enum openai_su
     r->client.x = x;
     r->client.body = req->body;
     r->client.api.surface = surface;
+    r->client.style = style;
     make_id(b, req, r->id);
     request_trace_begin(r, req);
     int rc = take_tenant(r, tenant);

@@ -45,19 +45,24 @@ static void reply_problem(struct asked *a, enum openai_problem problem, const ch
     struct openai_error e = { 0 };
     CLEANUP(buf_fini) struct buf body = { 0 };
     openai_error_set(&e, 0, problem, NULL, "%s", message);
-    openai_error_render(&e, &body);
+    reply_error(reply_style_of(a->req->path), &e, &body);
     answer_cors(a->b, a->x);
     http_reply(a->x, e.status, json_type, buf_view(&body));
 }
 
 static void on_chat(struct asked *a)
 {
-    generate_begin(a->b, a->x, OPENAI_CHAT, a->snapshot, a->tenant);
+    generate_begin(a->b, a->x, OPENAI_CHAT, REPLY_OPENAI, a->snapshot, a->tenant);
+}
+
+static void on_messages(struct asked *a)
+{
+    generate_begin(a->b, a->x, OPENAI_CHAT, REPLY_ANTHROPIC, a->snapshot, a->tenant);
 }
 
 static void on_completion(struct asked *a)
 {
-    generate_begin(a->b, a->x, OPENAI_COMPLETION, a->snapshot, a->tenant);
+    generate_begin(a->b, a->x, OPENAI_COMPLETION, REPLY_OPENAI, a->snapshot, a->tenant);
 }
 
 static void on_models(struct asked *a)
@@ -108,6 +113,11 @@ static void on_metrics(struct asked *a)
 static void on_tokenize(struct asked *a)
 {
     tokens_begin(a->b, a->x, TOKEN_ASK_TOKENIZE, a->snapshot, a->tenant);
+}
+
+static void on_count_tokens(struct asked *a)
+{
+    tokens_begin(a->b, a->x, TOKEN_ASK_COUNT, a->snapshot, a->tenant);
 }
 
 static void on_apply_template(struct asked *a)
@@ -184,6 +194,8 @@ static const struct path {
 } paths[] = {
     { STR("POST"),  STR("/v1/chat/completions"),   ACCESS_CLIENT,  on_chat },
     { STR("POST"),  STR("/v1/completions"),        ACCESS_CLIENT,  on_completion },
+    { STR("POST"),  STR("/v1/messages"),           ACCESS_CLIENT,  on_messages },
+    { STR("POST"),  STR("/v1/messages/count_tokens"), ACCESS_CLIENT, on_count_tokens },
     { STR("GET"),   STR("/v1/models"),             ACCESS_CLIENT,  on_models },
     { STR("POST"),  STR("/tokenize"),              ACCESS_CLIENT,  on_tokenize },
     { STR("POST"),  STR("/detokenize"),            ACCESS_CLIENT,  on_detokenize },
@@ -204,6 +216,7 @@ static const struct path {
 static struct str presented(const struct http_request *req)
 {
     struct str value = str_trim(http_request_header(req, "authorization")), rest = value;
+    if (!value.len) value = rest = str_trim(http_request_header(req, "x-api-key"));
     struct str scheme = str_cut(&rest, ' ');
     if (!str_eq_nocase(scheme, STR("bearer"))) return value.len ? value : (struct str){ 0 };
     rest = str_trim(rest);
@@ -295,8 +308,9 @@ static void on_preflight(struct asked *a)
 {
     answer_cors(a->b, a->x);
     http_reply_header(a->x, "access-control-allow-methods", STR("GET, POST"));
-    http_reply_header(a->x, "access-control-allow-headers",
-                      STR("authorization, content-type, x-request-id"));
+    http_reply_header(
+        a->x, "access-control-allow-headers",
+        STR("authorization, content-type, x-request-id, x-api-key, anthropic-version"));
     http_reply_header(a->x, "access-control-max-age", STR("600"));
     http_reply(a->x, 204, (struct str){ 0 }, (struct str){ 0 });
 }

@@ -1,4 +1,4 @@
-/* tokens.c - answers /tokenize, /detokenize and /apply-template: small bodies on the byte loop, large ones on a text worker.
+/* tokens.c - answers /tokenize and its like, and counts the tokens of a message: small bodies on the byte loop, large ones on a text worker.
  * A call of a tenant that has limits enters first.
  *
  *     limited ──► ENTRY_ENTER ──► ENTRY_MAY ──┐            ┌──► reply ──► ENTRY_END, if it entered
@@ -6,6 +6,8 @@
  *                                              └─► large ──► worker ──► done
  */
 #include "base/core/bits.h"
+#include "base/core/own.h"
+#include "base/wire/anthropic.h"
 #include "router/byte_loop.h"
 #include "router/decide.h"
 #include "router/tenants.h"
@@ -56,9 +58,16 @@ static int find_and_answer(struct token_call *c, const struct snapshot *f,
 /* Makes the reply, on any thread. -E2BIG: more than `steps_max` steps of a template (0: its own bound). */
 static int make_reply(struct token_call *c, const struct snapshot *f, uint64_t steps_max)
 {
+    CLEANUP(arena_fini) struct arena arena = { 0 };
     struct err err = { 0 };
     struct token_ask ask;
-    int rc = token_ask_read(c->kind, c->body, &ask, &err);
+    struct str body = c->body;
+    arena_init(&arena, REQUEST_ARENA_BYTES_MAX);
+    int rc = 0;
+    if (c->kind == TOKEN_ASK_COUNT)
+        rc = anthropic_to_chat(ANTHROPIC_COUNT, body, &arena, &body, &c->problem);
+    if (rc < 0) return rc;
+    rc = token_ask_read(c->kind, body, &ask, &err);
     ask.chat.steps_max = steps_max;
     if (rc == 0) {
         rc = find_and_answer(c, f, &ask);
@@ -77,7 +86,7 @@ static void reply(struct token_call *c)
     int status = c->problem.status;
     if (status) {
         buf_clear(&c->out);
-        openai_error_render(&c->problem, &c->out);
+        reply_error(reply_style_of(http_exchange_request(c->x)->path), &c->problem, &c->out);
         char seconds[24];
         snprintf(seconds, sizeof seconds, "%.0f", c->wait_s > 1 ? ceil(c->wait_s) : 1);
         if (status == 429 || status == 503)

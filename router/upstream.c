@@ -20,6 +20,8 @@
 #include "router/fan.h"
 #include "router/generate.h"
 
+#include <stdio.h>
+
 /* ---- the body of a leg, and the output so far ---- */
 
 #define WHOLE_BYTES_MAX ((size_t)64 << 20) /* of a response that is sent whole */
@@ -371,6 +373,8 @@ static int on_frame(void *arg, struct str line)
     if (frame.id_count > 0 && r->client.fan) fan_go_on(r);
     if (frame.text.len > 0 || logprobs.len > 0) answer_text(r, frame.text, logprobs);
     if (frame.finish != FINISH_NONE) r->client.finish = frame.finish;
+    for (uint32_t i = 0; i < r->client.api.stop_count; i++)
+        if (str_eq(frame.stopped, r->client.api.stop[i])) r->client.stopped = r->client.api.stop[i];
     if (frame.error.len > 0) {
         openai_error_set(&r->client.problem, 0, OPENAI_UPSTREAM, NULL, STR_FMT,
                          STR_ARG(frame.error));
@@ -397,8 +401,8 @@ static int on_event(void *arg, struct str data)
     } else if (delta.reasoning.len > 0 || delta.tool_calls.len > 0) {
         request_tokens(r, 1);
         r->client.usage.generated_tokens += !delta.has_usage;
-        answer_member(r, "reasoning_content", delta.reasoning);
-        answer_member(r, "tool_calls", delta.tool_calls);
+        rc = answer_delta(r, &delta);
+        if (rc < 0) return rc;
     } else if (delta.finish != FINISH_NONE) {
         request_tokens(r, 0); /* the end token has no text, but took its time */
     }
@@ -446,6 +450,16 @@ void upstream_deadline(void *request)
     request_over(r);
 }
 
+/* Takes the sentence of another server's error object, where there is one. */
+static void say_its_words(struct request *r, struct str words)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    struct openai_delta delta;
+    if (openai_delta_parse(words, &text, &delta, NULL) < 0 || !delta.has_error) return;
+    if (text.len > 0)
+        snprintf(r->client.problem.message, sizeof r->client.problem.message, "%s", text.data);
+}
+
 /* Handles a status other than 200: the engine is full, refuses the request itself, or is in trouble. */
 static void on_refusal(struct request *r)
 {
@@ -459,7 +473,10 @@ static void on_refusal(struct request *r)
         openai_error_set(&r->client.problem, 0, OPENAI_INVALID, NULL,
                          "The engine refused the request with status %d.", status);
         r->client.problem.status = status;
-        if (str_starts(words, STR("{"))) {
+        if (r->client.style == REPLY_ANTHROPIC) {
+            say_its_words(r, words);
+            answer_problem(r, 1);
+        } else if (str_starts(words, STR("{"))) {
             answer_relay(r, status, STR("application/json"), words);
         } else {
             answer_problem(r, 1);
@@ -472,7 +489,7 @@ static void on_refusal(struct request *r)
     }
 }
 
-/* Relays a whole reply of another engine to the client as it is. */
+/* Relays a whole reply of another engine to the client: as it is, or in Anthropic's form. */
 static void on_whole(struct request *r)
 {
     struct openai_delta delta;
@@ -488,7 +505,16 @@ static void on_whole(struct request *r)
     r->client.outcome.ok = true;
     r->client.outcome.cut = r->client.finish == FINISH_LENGTH;
     request_tokens(r, r->client.usage.generated_tokens);
-    answer_relay(r, 200, STR("application/json"), buf_view(&r->client.answer));
+    if (r->client.style == REPLY_OPENAI) {
+        answer_relay(r, 200, STR("application/json"), buf_view(&r->client.answer));
+    } else if (answer_whole(r, buf_view(&text), &delta) == 0) {
+        answer_relay(r, 200, STR("application/json"), buf_view(&r->client.out));
+    } else {
+        r->client.outcome.ok = r->client.outcome.cut = false;
+        openai_error_set(&r->client.problem, 0, OPENAI_UPSTREAM, NULL,
+                         "The engine's answer could not be read.");
+        answer_problem(r, 1);
+    }
     request_over(r);
 }
 

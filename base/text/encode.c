@@ -153,7 +153,7 @@ static int check(const struct token_ask *ask, bool has_ids, struct err *err)
 {
     if (ask->kind == TOKEN_ASK_DETOKENIZE)
         return has_ids ? 0 : err_set(err, -EINVAL, "tokens: missing");
-    if (ask->kind == TOKEN_ASK_TEMPLATE)
+    if (ask->kind != TOKEN_ASK_TOKENIZE)
         return ask->chat.messages.data ? 0 : err_set(err, -EINVAL, "messages: missing");
     if (!ask->has_prompt == !ask->chat.messages.data)
         return err_set(err, -EINVAL, "give either prompt or messages");
@@ -177,9 +177,9 @@ int token_ask_read(enum token_ask_kind kind, struct str body, struct token_ask *
             if (rc < 0) return rc;
             continue;
         }
-        rc = kind == TOKEN_ASK_TOKENIZE   ? read_tokenize(&r, ret)
-             : kind == TOKEN_ASK_TEMPLATE ? read_template(&r, ret)
-                                          : read_shared(&r, ret);
+        rc = kind == TOKEN_ASK_TOKENIZE     ? read_tokenize(&r, ret)
+             : kind == TOKEN_ASK_DETOKENIZE ? read_shared(&r, ret)
+                                            : read_template(&r, ret);
         if (rc == -ENOMEM || rc == -E2BIG)
             return err_set(err, -ENOMEM, "no memory for the request");
         if (rc < 0) return json_fail(&r, err, "the request");
@@ -214,6 +214,20 @@ static int tokenize(const struct token_ask *ask, const struct encode_model *m, u
     for (size_t i = 0; i < ids.count; i++)
         json_put_u64(&w, ids.data[i]);
     json_array_end(&w);
+    json_object_end(&w);
+    return out->rc;
+}
+
+static int count(const struct token_ask *ask, const struct encode_model *m, struct buf *out,
+                 struct err *err)
+{
+    CLEANUP(ids_fini) struct ids ids = { 0 };
+    int rc = encode_chat(m, &ask->chat, TOKEN_ASK_IDS_MAX, &ids, err);
+    if (rc < 0) return rc;
+    struct json_writer w;
+    json_writer_init(&w, out);
+    json_object(&w);
+    json_kv_u64(&w, "input_tokens", ids.count);
     json_object_end(&w);
     return out->rc;
 }
@@ -257,6 +271,7 @@ int token_ask_answer(const struct token_ask *ask, const struct encode_model *m, 
 {
     int rc = ask->kind == TOKEN_ASK_TOKENIZE   ? tokenize(ask, m, context, out, err)
              : ask->kind == TOKEN_ASK_TEMPLATE ? apply_template(ask, m, out, err)
+             : ask->kind == TOKEN_ASK_COUNT    ? count(ask, m, out, err)
                                                : detokenize(ask, m, out, err);
     return rc == -ENOMEM ? err_set(err, rc, "no memory for the reply") : rc;
 }

@@ -57,7 +57,12 @@ int encode_ids(const struct encode_model *m, const uint32_t *ids, size_t count, 
 #define TOKEN_ASK_IDS_MAX (1u << 17)
 #define TOKEN_ASK_TEXT_BYTES_MAX ((size_t)4 << 20)
 
-enum token_ask_kind { TOKEN_ASK_TOKENIZE, TOKEN_ASK_DETOKENIZE, TOKEN_ASK_TEMPLATE };
+enum token_ask_kind {
+    TOKEN_ASK_TOKENIZE,
+    TOKEN_ASK_DETOKENIZE,
+    TOKEN_ASK_TEMPLATE,
+    TOKEN_ASK_COUNT, /* a body like a template's; the reply is Anthropic's, {"input_tokens"} */
+};
 
 struct token_ask {
     enum token_ask_kind kind;

@@ -118,6 +118,7 @@ static const struct field frame_rows[] = {
     FIELD(struct generate_frame, finish, FIELD_ENUM, .names = finish_names, .max = FINISH_COUNT),
     FIELD(struct generate_frame, usage, FIELD_OBJECT, .of = &usage_set,
           .present_offset = offsetof(struct generate_frame, has_usage)),
+    FIELD(struct generate_frame, stopped, FIELD_STR, .max = GENERATE_STOP_BYTES_MAX, .nul = true),
     FIELD(struct generate_frame, error, FIELD_STR, .max = ERR_TEXT_MAX),
 };
 static const struct field_set frame_set = FIELD_SET(struct generate_frame, frame_rows);

@@ -97,7 +97,8 @@ struct generate_frame {
     enum finish finish;
     bool has_usage; /* on the first frame (cached_tokens is known) and on the last */
     struct usage usage;
-    struct str error; /* a sentence, with FINISH_ERROR, FINISH_ABORT and FINISH_REFUSED */
+    struct str stopped; /* the stop string that ended it, with FINISH_STOP; empty: none did */
+    struct str error;   /* a sentence, with FINISH_ERROR, FINISH_ABORT and FINISH_REFUSED */
 };
 
 int generate_frame_encode(const struct generate_frame *frame, struct buf *out); /* ends in \n */

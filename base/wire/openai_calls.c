@@ -6,6 +6,7 @@
 
 #include "base/core/hash.h"
 #include "base/core/json.h"
+#include "base/core/own.h"
 
 #define CALL_ID_CHARS 9
 
@@ -23,15 +24,18 @@ void openai_message_fini(struct openai_message *m)
     buf_fini(&m->scratch);
 }
 
-static void put_id(const struct openai_message *m, uint32_t index, struct json_writer *w)
+static bool is_anthropic(const struct openai_message *m)
+{
+    return m->out && m->reply->style == REPLY_ANTHROPIC;
+}
+
+static void make_id(const struct openai_message *m, uint32_t index, char id[CALL_ID_CHARS])
 {
     static const char digits[] = "0123456789abcdefghijklmnopqrstuvwxyz";
-    char id[CALL_ID_CHARS];
     uint64_t left =
         hash64(m->reply->id.data, m->reply->id.len, (uint64_t)m->reply->index << 32 | (index + 1));
-    for (size_t i = 0; i < sizeof id; i++, left /= 36)
+    for (size_t i = 0; i < CALL_ID_CHARS; i++, left /= 36)
         id[i] = digits[left % 36];
-    json_kv_str(w, "id", str_of(id, sizeof id));
 }
 
 static struct json_writer write_scratch(struct openai_message *m)
@@ -54,9 +58,22 @@ static void put_text(struct openai_message *m, const char *name, struct str text
     put_member(m, name);
 }
 
+void openai_message_start(struct openai_message *m, const struct usage *usage)
+{
+    anthropic_start(m->reply, usage, m->out);
+}
+
+void openai_message_end(struct openai_message *m, enum finish finish, struct str stopped,
+                        const struct usage *usage)
+{
+    anthropic_end(&m->blocks, m->reply, finish, stopped, usage, m->out);
+}
+
 void openai_message_text(struct openai_message *m, struct str text)
 {
-    if (m->out)
+    if (is_anthropic(m))
+        anthropic_text(&m->blocks, ANTHROPIC_TEXT, text, m->out);
+    else if (m->out)
         put_text(m, "content", text);
     else
         buf_str(&m->text, text);
@@ -64,7 +81,9 @@ void openai_message_text(struct openai_message *m, struct str text)
 
 void openai_message_reasoning(struct openai_message *m, struct str text)
 {
-    if (m->out)
+    if (is_anthropic(m))
+        anthropic_text(&m->blocks, ANTHROPIC_THINKING, text, m->out);
+    else if (m->out)
         put_text(m, "reasoning_content", text);
     else
         buf_str(&m->reasoning, text);
@@ -78,12 +97,18 @@ static void close_call(struct openai_message *m)
 
 void openai_message_call(struct openai_message *m, uint32_t index, struct str name)
 {
-    struct json_writer w = write_scratch(m);
+    char id[CALL_ID_CHARS];
     m->call_count++;
+    make_id(m, index, id);
+    if (is_anthropic(m)) {
+        anthropic_call(&m->blocks, str_of(id, sizeof id), name, m->out);
+        return;
+    }
+    struct json_writer w = write_scratch(m);
     if (m->out) json_array(&w);
     json_object(&w);
     if (m->out) json_kv_u64(&w, "index", index);
-    put_id(m, index, &w);
+    json_kv_str(&w, "id", str_of(id, sizeof id));
     json_kv_text(&w, "type", "function");
     json_key(&w, "function");
     json_object(&w);
@@ -104,6 +129,10 @@ void openai_message_call(struct openai_message *m, uint32_t index, struct str na
 
 void openai_message_arguments(struct openai_message *m, uint32_t index, struct str json)
 {
+    if (is_anthropic(m)) {
+        anthropic_arguments(&m->blocks, json, m->out);
+        return;
+    }
     struct json_writer w = write_scratch(m);
     if (!m->out) {
         json_put_str(&w, json);
@@ -120,6 +149,55 @@ void openai_message_arguments(struct openai_message *m, uint32_t index, struct s
     json_object_end(&w);
     json_array_end(&w);
     put_member(m, "tool_calls");
+}
+
+/* Reads a piece of a call: the first has a name, all may have arguments. The current token is its opening
+ * bracket. */
+static int take_piece(struct openai_message *m, struct json_reader *r, struct buf *name,
+                      struct buf *arguments)
+{
+    uint64_t index = 0;
+    int rc = 0;
+    buf_clear(name);
+    buf_clear(arguments);
+    while (rc == 0 && json_next(r) == JSON_KEY) {
+        bool is_index = json_key_is(r, "index"), function = json_key_is(r, "function");
+        enum json_token t = json_next(r);
+        if (is_index && json_u64(r, &index) < 0) rc = -EINVAL;
+        if (!function || t != JSON_OBJECT) {
+            json_skip_rest(r);
+            continue;
+        }
+        while (rc == 0 && json_next(r) == JSON_KEY) {
+            struct buf *to = json_key_is(r, "name")        ? name
+                             : json_key_is(r, "arguments") ? arguments
+                                                           : NULL;
+            t = json_next(r);
+            if (to && t == JSON_STRING) rc = json_text(r, to);
+            json_skip_rest(r);
+        }
+    }
+    if (rc < 0 || r->token != JSON_OBJECT_END || index > UINT32_MAX) return rc < 0 ? rc : -EINVAL;
+    if (name->len > 0) openai_message_call(m, (uint32_t)index, buf_view(name));
+    if (arguments->len > 0) openai_message_arguments(m, (uint32_t)index, buf_view(arguments));
+    return 0;
+}
+
+int openai_message_delta(struct openai_message *m, struct str reasoning, struct str tool_calls)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    CLEANUP(buf_fini) struct buf more = { 0 };
+    struct json_reader r;
+    int rc = 0;
+    json_reader_init(&r, reasoning);
+    if (reasoning.len > 0) rc = json_next(&r) == JSON_STRING ? json_text(&r, &text) : -EINVAL;
+    if (rc == 0 && text.len > 0) openai_message_reasoning(m, buf_view(&text));
+    if (rc < 0 || tool_calls.len == 0) return rc;
+    json_reader_init(&r, tool_calls);
+    json_next(&r);
+    while (rc == 0 && json_next(&r) == JSON_OBJECT)
+        rc = take_piece(m, &r, &text, &more);
+    return rc < 0 || r.token == JSON_ARRAY_END ? rc : -EINVAL;
 }
 
 int openai_message_rc(const struct openai_message *m)

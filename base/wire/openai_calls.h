@@ -10,7 +10,7 @@
  * that it is the same on whatever engine the output goes on.
  */
 #pragma once
-#include "base/wire/openai_reply.h"
+#include "base/wire/anthropic_reply.h"
 
 struct openai_message {
     const struct openai_reply *reply;
@@ -19,16 +19,26 @@ struct openai_message {
     struct buf scratch;
     uint32_t call_count;
     bool call_open;
+    struct anthropic_blocks blocks; /* of a stream in Anthropic's form */
 };
 
 void openai_message_init(struct openai_message *m, const struct openai_reply *reply,
                          struct buf *out);
 void openai_message_fini(struct openai_message *m); /* { 0 } is allowed */
 
+/* The first event of a stream in Anthropic's form, and its end: the caller has OpenAI's chunks of them. */
+void openai_message_start(struct openai_message *m, const struct usage *usage);
+void openai_message_end(struct openai_message *m, enum finish finish, struct str stopped,
+                        const struct usage *usage);
+
 void openai_message_text(struct openai_message *m, struct str text);
 void openai_message_reasoning(struct openai_message *m, struct str text);
 void openai_message_call(struct openai_message *m, uint32_t index, struct str name);
 void openai_message_arguments(struct openai_message *m, uint32_t index, struct str json);
+
+/* Takes what another engine's chunk says: its text of reasoning, a JSON string, and its tool_calls, an array of
+ * pieces of calls; each empty where there is none. -EINVAL: neither. */
+int openai_message_delta(struct openai_message *m, struct str reasoning, struct str tool_calls);
 
 int openai_message_rc(const struct openai_message *m);
 

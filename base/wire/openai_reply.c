@@ -6,6 +6,7 @@
 #include "base/wire/openai_reply.h"
 
 #include "base/core/json.h"
+#include "base/wire/anthropic_reply.h"
 #include "base/wire/sse.h"
 
 #define FORM_BYTES 768 /* room for a response or chunk, beside its text */
@@ -118,6 +119,7 @@ int openai_reply_whole(const struct openai_reply *r, const struct openai_choice 
 {
     struct json_writer w;
     size_t bytes = FORM_BYTES;
+    if (r->style == REPLY_ANTHROPIC) return anthropic_whole(r, choice, usage, out);
     for (uint32_t i = 0; i < count; i++)
         bytes += choice[i].text.len + choice[i].logprobs.len + choice[i].reasoning.len +
                  choice[i].tool_calls.len;
@@ -236,13 +238,6 @@ int openai_chunk_usage(const struct openai_reply *r, const struct usage *usage, 
     json_array_end(&w);
     put_usage(&w, usage);
     json_object_end(&w);
-    return buf_text(out, "\n\n");
-}
-
-int openai_chunk_error(const struct openai_error *e, struct buf *out)
-{
-    buf_text(out, "data: ");
-    openai_error_render(e, out);
     return buf_text(out, "\n\n");
 }
 

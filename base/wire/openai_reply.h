@@ -11,9 +11,16 @@
 #include "base/wire/openai.h"
 #include "base/wire/usage.h"
 
+/* The API in whose form a response is written; the request behind it is a chat in both. */
+enum reply_style {
+    REPLY_OPENAI,
+    REPLY_ANTHROPIC, /* anthropic_reply.h; n is 1 */
+};
+
 /* Holds the members that all chunks of one response share. */
 struct openai_reply {
     enum openai_surface surface;
+    enum reply_style style;
     struct str id;     /* bare: "chatcmpl-" or "cmpl-" is put before it */
     int64_t created_s; /* wall clock */
     struct str model;
@@ -24,7 +31,7 @@ struct openai_reply {
 };
 
 /* Returns OpenAI's name of a finish. FINISH_ABORT, FINISH_ERROR and FINISH_REFUSED have none: a whole
- * response is an error object instead, and a broken stream ends with openai_chunk_error. */
+ * response is an error object instead, and a broken stream ends with reply_error_event. */
 const char *openai_finish_name(enum finish finish); /* "stop", "length"; NULL for the others */
 
 /* One output of a response. */
@@ -34,6 +41,7 @@ struct openai_choice {
     struct str reasoning;  /* of a chat: its text; empty: none */
     struct str tool_calls; /* of a chat: a JSON array; empty: none */
     enum finish finish;
+    struct str stopped; /* the stop string that ended it; empty: none, or not known */
 };
 
 /* Writes `count` choices, numbered in their order. */
@@ -49,7 +57,6 @@ int openai_chunk_logprobs(const struct openai_reply *r, struct str text, struct 
                           struct buf *out); /* text with the log-probabilities of its tokens */
 int openai_chunk_finish(const struct openai_reply *r, enum finish finish, struct buf *out);
 int openai_chunk_usage(const struct openai_reply *r, const struct usage *usage, struct buf *out);
-int openai_chunk_error(const struct openai_error *e, struct buf *out);
 int openai_chunk_done(struct buf *out); /* data: [DONE] */
 
 /* Writes the same chunk as openai_chunk_text, but renders all except the text once for each response:

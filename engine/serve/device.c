@@ -367,6 +367,7 @@ static void on_end(void *arg, struct output *output, const struct session *sessi
     mail->times = (struct job_times){ session->admitted_us, session->first_token_us,
                                       job->device.last_token_us, session->preemptions };
     mail->cached_tokens = session->cached_tokens;
+    mail->stopped = output->stop.met;
     if (mail->end == SESSION_END_DISPLACED) {
         mail->refused = -EAGAIN;
         snprintf(mail->error, sizeof mail->error,

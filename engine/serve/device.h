@@ -51,6 +51,7 @@ struct job_mail {
     int refused; /* with ended: why it never ran: an error of sched_submit, or -EAGAIN when displaced */
     uint32_t cached_tokens;   /* known with the first token */
     uint32_t generated;       /* with ended */
+    struct str stopped;       /* with ended: the stop string that did it, the job's; or empty */
     struct job_times times;   /* with ended */
     char error[ERR_TEXT_MAX]; /* with `refused` and SESSION_END_ERROR */
 };

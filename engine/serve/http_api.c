@@ -43,6 +43,8 @@ static void version(struct http_api *api, struct http_exchange *x);
 static const struct route routes[] = {
     { "POST", "/v1/chat/completions", GUARD_KEY,   true,  handle_chat },
     { "POST", "/v1/completions",      GUARD_KEY,   true,  handle_completions },
+    { "POST", "/v1/messages",         GUARD_KEY,   true,  handle_messages },
+    { "POST", "/v1/messages/count_tokens", GUARD_KEY, true, handle_count_tokens },
     { "GET",  "/v1/models",           GUARD_KEY,   false, handle_models },
     { "POST", "/tokenize",            GUARD_KEY,   true,  handle_tokenize },
     { "POST", "/detokenize",          GUARD_KEY,   true,  handle_detokenize },
@@ -85,7 +87,7 @@ void http_api_reply_error(struct http_api *api, struct http_exchange *x,
                           const struct openai_error *e)
 {
     CLEANUP(buf_fini) struct buf body = { 0 };
-    openai_error_render(e, &body);
+    reply_error(reply_style_of(http_exchange_request(x)->path), e, &body);
     if (e->status == 429 || e->status == 503) {
         http_reply_header(x, "retry-after", STR(RETRY_AFTER_S));
     }
@@ -196,7 +198,7 @@ static bool pass(struct http_api *api, struct http_exchange *x, enum guard guard
     if (guard == GUARD_FLEET) return pass_fleet(api, x, note);
     if (!credentials_held(c->held) && c->keys->count == 0) return pass_open(api, x);
     const struct http_request *req = http_exchange_request(x);
-    struct str key = auth_bearer(req);
+    struct str key = auth_key(req);
     if (guard == GUARD_METRICS && key.len == 0 && note->who == AUTH_NOBODY &&
         browser_peer_is_local(req))
         return pass_open(api, x);

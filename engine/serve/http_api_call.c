@@ -53,6 +53,7 @@ static void call_free(struct call *c)
     api->call_count--;
     job_free(c->job);
     turn_answer_free(c->turn);
+    openai_message_fini(&c->plain);
     buf_fini(&c->text);
     openai_logprobs_fini(&c->logprobs);
     free(c);
@@ -93,7 +94,10 @@ static void on_ping(void *arg)
         quiet_from = now_us;
         if (!http_stream_full(c->x)) {
             buf_clear(&api->out);
-            sse_comment(&api->out, STR("ping"));
+            if (c->reply.style == REPLY_ANTHROPIC)
+                anthropic_ping(&api->out);
+            else
+                sse_comment(&api->out, STR("ping"));
             send_out(c);
         }
     }
@@ -476,8 +480,8 @@ struct call *call_new(struct http_api *api, struct http_exchange *x, const struc
     set_logprobs(c, ask);
     buf_str(&c->text, ask->echo); /* an error sticks until its end */
     c->turn = ask->turn;
-    if (c->turn)
-        openai_message_init(&c->turn->message, &c->reply, c->form->stream ? &api->out : NULL);
+    openai_message_init(c->turn ? &c->turn->message : &c->plain, &c->reply,
+                        c->form->stream ? &api->out : NULL);
     c->prompt_tokens = ask->prompt_tokens;
     c->begun_tokens = job->ask.id_count - ask->prompt_tokens;
     c->max_tokens = ask->max_tokens;

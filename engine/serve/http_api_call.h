@@ -53,7 +53,8 @@ struct call {
     struct call_trace *trace; /* NULL: none */
     struct buf text;          /* of a whole reply */
     struct openai_logprobs logprobs;
-    struct turn_answer *turn; /* NULL: the output is not parsed */
+    struct turn_answer *turn;    /* NULL: the output is not parsed */
+    struct openai_message plain; /* then: of a stream in Anthropic's form */
     struct loop_timer ping;
     int64_t written_us;
 };

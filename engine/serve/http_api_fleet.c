@@ -44,6 +44,7 @@ static void frame_end(struct call *c, const struct job_mail *mail)
         .finish = finishes[mail->end],
         .has_usage = true,
         .usage = call_usage(c, mail),
+        .stopped = mail->stopped,
         .error = failed ? str_from(error) : (struct str){ 0 },
     };
     generate_frame_encode(&frame, &c->api->out);

@@ -29,9 +29,20 @@ static void add_sum(struct call *c, const struct job_mail *mail)
         c->logprob_sum += (double)v[i].value;
 }
 
+/* Returns the message of a stream in Anthropic's form. */
+static struct openai_message *message_of(struct call *c)
+{
+    return c->turn ? &c->turn->message : &c->plain;
+}
+
 static void stream_begin(struct call *c)
 {
     struct buf *out = &c->api->out;
+    if (c->reply.style == REPLY_ANTHROPIC) {
+        const struct usage usage = { .prompt_tokens = c->prompt_tokens };
+        openai_message_start(message_of(c), &usage);
+        return;
+    }
     if (c->reply.surface == OPENAI_CHAT) openai_chunk_role(&c->reply, out);
     if (c->text.len > 0) openai_chunk_text(&c->reply, buf_view(&c->text), out); /* an echo */
     if (c->text.rc < 0) out->rc = c->text.rc;
@@ -58,7 +69,9 @@ static void stream_tokens(struct call *c, const struct job_mail *mail)
         return;
     }
     /* Half a character or the beginning of a stop string makes no chunk. */
-    if (logprobs.len > 0)
+    if (c->reply.style == REPLY_ANTHROPIC)
+        openai_message_text(message_of(c), text);
+    else if (logprobs.len > 0)
         openai_chunk_logprobs(&c->reply, text, logprobs, &c->api->out);
     else if (text.len > 0)
         openai_chunk_text(&c->reply, text, &c->api->out);
@@ -76,7 +89,7 @@ static void stream_error(struct call *c, const struct job_mail *mail)
                          mail->end == SESSION_END_ABORT ? "the engine is shutting down"
                                                         : mail->error);
     }
-    openai_chunk_error(&e, &c->api->out);
+    reply_error_event(c->reply.style, &e, &c->api->out);
 }
 
 static void stream_end(struct call *c, const struct job_mail *mail)
@@ -87,7 +100,10 @@ static void stream_end(struct call *c, const struct job_mail *mail)
     if (whole && c->turn && turn_answer_failed(c->turn)) {
         struct openai_error e;
         openai_error_set(&e, 0, OPENAI_UNAVAILABLE, NULL, "no memory for the answer");
-        openai_chunk_error(&e, out);
+        reply_error_event(c->reply.style, &e, out);
+    } else if (whole && c->reply.style == REPLY_ANTHROPIC) {
+        const struct usage usage = call_usage(c, mail);
+        openai_message_end(message_of(c), finish_of(mail->end), mail->stopped, &usage);
     } else if (whole) {
         openai_chunk_finish(&c->reply, finish_of(mail->end), out);
         struct usage usage = c->fan ? c->fan->usage : call_usage(c, mail);
@@ -96,7 +112,7 @@ static void stream_end(struct call *c, const struct job_mail *mail)
     } else {
         stream_error(c, mail);
     }
-    openai_chunk_done(out);
+    if (c->reply.style == REPLY_OPENAI) openai_chunk_done(out);
 }
 
 const struct call_form call_form_stream = {
@@ -130,6 +146,7 @@ static void whole_end(struct call *c, const struct job_mail *mail)
     struct openai_choice choice = turn_answer_choice(c->turn, &c->text);
     choice.logprobs = openai_logprobs_take(&c->logprobs);
     choice.finish = finish_of(mail->end);
+    choice.stopped = mail->stopped;
     if (c->text.rc < 0 || c->logprobs.json.rc < 0 || (c->turn && turn_answer_failed(c->turn))) {
         http_api_refuse(api, c->x, OPENAI_UNAVAILABLE, NULL, "no memory for the answer");
     } else {

@@ -1,10 +1,10 @@
 /* http_api_state.h - defines the members of the engine's HTTP API, its replies and its handlers.
  *
  *     http_api.c        listener, routes, guard, health, progress of the device, drain
- *     http_api_text.c   /v1/chat/completions, /v1/completions, /tokenize ...: text to token ids, on
+ *     http_api_text.c   /v1/chat/completions, /v1/messages, /tokenize ...: text to token ids, on
  *                       text workers where it is large
  *     http_api_call.c   one generating request: its job, its stream, its end
- *     http_api_form.c   what a call brings, as OpenAI's chunks or whole
+ *     http_api_form.c   what a call brings, as chunks or events, or whole
  *     http_api_fan.c    several outputs of one request
  *     http_api_fleet.c  /internal/..., streams of block events
  *     http_api_kv.c     pages of the prefix cache for peers
@@ -99,6 +99,8 @@ struct block_key http_api_salt(const struct http_api *api, struct str tenant);
 
 void handle_chat(struct http_api *api, struct http_exchange *x);
 void handle_completions(struct http_api *api, struct http_exchange *x);
+void handle_messages(struct http_api *api, struct http_exchange *x);
+void handle_count_tokens(struct http_api *api, struct http_exchange *x);
 void handle_models(struct http_api *api, struct http_exchange *x);
 void handle_tokenize(struct http_api *api, struct http_exchange *x);
 void handle_detokenize(struct http_api *api, struct http_exchange *x);

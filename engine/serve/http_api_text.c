@@ -12,6 +12,7 @@
 #include "base/io/loop/clock.h"
 #include "base/text/detok.h"
 #include "base/text/encode.h"
+#include "base/wire/anthropic.h"
 #include "engine/serve/http_api_call.h"
 #include "engine/serve/http_api_fan.h"
 #include "engine/serve/http_api_generate.h"
@@ -34,6 +35,7 @@ struct prompt {
     struct openai_error e;
 
     /* chat and completions */
+    enum reply_style style;
     struct openai_request r;
     struct grammar *grammar;          /* compiled; NULL: none */
     struct generate_request generate; /* of a router */
@@ -44,7 +46,7 @@ struct prompt {
     struct turn_answer *turn;    /* NULL: the output is not parsed */
     struct grammar_spec spec;    /* of the grammar: the client's, or of the tools */
 
-    /* /tokenize and /detokenize */
+    /* /tokenize and its like */
     enum token_ask_kind kind;
     struct buf out;
 };
@@ -326,7 +328,11 @@ static int make(struct prompt *p)
 {
     const struct http_api *api = p->api;
     struct openai_request *r = &p->r;
-    int rc = openai_parse(r->surface, p->body, &p->arena, r, &p->e);
+    struct str body = p->body;
+    int rc = 0;
+    if (p->style == REPLY_ANTHROPIC)
+        rc = anthropic_to_chat(ANTHROPIC_MESSAGES, body, &p->arena, &body, &p->e);
+    if (rc == 0) rc = openai_parse(r->surface, body, &p->arena, r, &p->e);
     if (rc == 0) rc = check_model(api, r->model, &p->e);
     if (rc == 0) rc = check_bias(p);
     if (rc == 0) rc = compile(p, &r->grammar, r->grammar_key);
@@ -381,6 +387,7 @@ static void made(struct prompt *p)
         .group = r->group.len > 0 ? hash64(r->group.data, r->group.len, 0) | 1 : 0,
         .deadline_us = p->deadline_us,
         .reply = { .surface = r->surface,
+                   .style = p->style,
                    .created_s = clock_wall_us() / 1000000,
                    .model = p->api->config.model_name,
                    .fingerprint = str_from(p->api->info->model->numerics),
@@ -396,9 +403,10 @@ static void made(struct prompt *p)
     call_fan_start(p->api, p->x, r, p->prompts, &ask);
 }
 
-static void generate(struct http_api *api, struct http_exchange *x, enum openai_surface surface)
+static void generate(struct http_api *api, struct http_exchange *x, enum openai_surface surface,
+                     enum reply_style style)
 {
-    struct prompt p = { .make = make, .made = made, .r = { .surface = surface } };
+    struct prompt p = { .make = make, .made = made, .style = style, .r = { .surface = surface } };
     http_api_request_id(api, x, &p.id);
     if (read_deadline(http_exchange_request(x), &p.deadline_us, &p.e) < 0) {
         p.api = api;
@@ -411,12 +419,17 @@ static void generate(struct http_api *api, struct http_exchange *x, enum openai_
 
 void handle_chat(struct http_api *api, struct http_exchange *x)
 {
-    generate(api, x, OPENAI_CHAT);
+    generate(api, x, OPENAI_CHAT, REPLY_OPENAI);
+}
+
+void handle_messages(struct http_api *api, struct http_exchange *x)
+{
+    generate(api, x, OPENAI_CHAT, REPLY_ANTHROPIC);
 }
 
 void handle_completions(struct http_api *api, struct http_exchange *x)
 {
-    generate(api, x, OPENAI_COMPLETION);
+    generate(api, x, OPENAI_COMPLETION, REPLY_OPENAI);
 }
 
 void handle_models(struct http_api *api, struct http_exchange *x)
@@ -456,14 +469,19 @@ void generate_with_grammar(struct http_api *api, struct http_exchange *x)
     to_worker(api, x, &p);
 }
 
-/* ---- /tokenize, /detokenize, /apply-template ------------------------------------------------------------------- */
+/* ---- /tokenize, /detokenize, /apply-template, /v1/messages/count_tokens ------------------------------------------------------------------- */
 
 static int make_tokens(struct prompt *p)
 {
     const struct encode_model m = encode_model_of(p->api);
     struct token_ask ask;
     struct err err = { "" };
-    int rc = token_ask_read(p->kind, p->body, &ask, &err);
+    struct str body = p->body;
+    int rc = 0;
+    if (p->kind == TOKEN_ASK_COUNT)
+        rc = anthropic_to_chat(ANTHROPIC_COUNT, body, &p->arena, &body, &p->e);
+    if (rc < 0) return rc;
+    rc = token_ask_read(p->kind, body, &ask, &err);
     ask.chat.steps_max = steps_max(p);
     if (rc == 0) rc = token_ask_answer(&ask, &m, p->api->info->context_max, &p->out, &err);
     token_ask_fini(&ask);
@@ -492,6 +510,13 @@ void handle_detokenize(struct http_api *api, struct http_exchange *x)
     prompt_begin(
         api, x,
         &(struct prompt){ .make = make_tokens, .made = tokens_made, .kind = TOKEN_ASK_DETOKENIZE });
+}
+
+void handle_count_tokens(struct http_api *api, struct http_exchange *x)
+{
+    prompt_begin(
+        api, x,
+        &(struct prompt){ .make = make_tokens, .made = tokens_made, .kind = TOKEN_ASK_COUNT });
 }
 
 void handle_apply_template(struct http_api *api, struct http_exchange *x)

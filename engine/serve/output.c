@@ -149,6 +149,7 @@ int stop_push(struct stop_matcher *m, struct str text, struct buf *out)
         if (at + m->stop[i].len == first_end && at > first) continue;
         first = at;
         first_end = at + m->stop[i].len;
+        m->met = m->stop[i];
     }
     bool met = first != SIZE_MAX;
     size_t certain = met ? first : all.len - open_suffix(m, all);

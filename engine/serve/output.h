@@ -51,6 +51,7 @@ struct stop_matcher {
     const struct str *stop; /* the caller's, as long as the matcher; none is empty */
     uint32_t count;
     struct buf held;
+    struct str met; /* the one that ended the output; empty: none has */
 };
 
 void stop_init(struct stop_matcher *m, const struct str *stop, uint32_t count);

@@ -1,7 +1,8 @@
-/* f_openai.c - reads request bodies of both surfaces, replies of foreign servers and event streams; the
- * first byte selects which. Accepted input must be well-formed and inside its bounds. */
+/* f_openai.c - reads request bodies of both surfaces and of Anthropic's messages, replies of foreign servers
+ * and event streams; the first byte selects which. Accepted input must be well-formed and inside its bounds. */
 #include "base/core/json.h"
 #include "base/core/own.h"
+#include "base/wire/anthropic.h"
 #include "base/wire/generate.h"
 #include "base/wire/openai_forward.h"
 #include "base/wire/openai_reply.h"
@@ -93,6 +94,21 @@ static void request(enum openai_surface surface, struct str body)
     must_be_json(buf_view(&out), JSON_OBJECT_END);
 }
 
+/* Checks that what becomes of a Messages request is JSON, and reads it as the chat that it is. */
+static void message(struct str body)
+{
+    CLEANUP(arena_fini) struct arena arena = { 0 };
+    struct openai_error e;
+    struct str chat;
+    arena_init(&arena, ARENA_BYTES);
+    if (anthropic_to_chat(ANTHROPIC_MESSAGES, body, &arena, &chat, &e) < 0) {
+        must(e.status >= 400 && e.message[0]);
+        return;
+    }
+    must_be_json(chat, JSON_OBJECT_END);
+    request(OPENAI_CHAT, chat);
+}
+
 static int event(void *arg, struct str data)
 {
     struct openai_delta d = { 0 };
@@ -110,6 +126,9 @@ void fuzz_one(const uint8_t *data, size_t len)
     switch (data[0]) {
     case 'c':
         request(OPENAI_CHAT, rest);
+        break;
+    case 'm':
+        message(rest);
         break;
     case 't':
         request(OPENAI_COMPLETION, rest);

@@ -36,6 +36,12 @@ struct str auth_bearer(const struct http_request *req)
     return str_eq_nocase(scheme, STR("bearer")) ? str_trim(rest) : (struct str){ 0 };
 }
 
+struct str auth_key(const struct http_request *req)
+{
+    if (http_request_header(req, "authorization").len > 0) return auth_bearer(req);
+    return str_trim(http_request_header(req, "x-api-key"));
+}
+
 struct str auth_gate_id(const struct http_request *req)
 {
     struct auth_request a;

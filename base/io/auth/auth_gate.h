@@ -56,3 +56,7 @@ struct str auth_gate_id(const struct http_request *req);
 
 /* Returns the token behind "Bearer "; empty when there is none. */
 struct str auth_bearer(const struct http_request *req);
+
+/* Returns a client's API key: that token, or, without the header, x-api-key, in which clients of Anthropic's API
+ * send it. */
+struct str auth_key(const struct http_request *req);

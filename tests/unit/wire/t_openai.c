@@ -699,7 +699,7 @@ static void completion_stream(void **state)
     buf_clear(&out);
     struct openai_error e;
     openai_error_set(&e, -1, OPENAI_UPSTREAM, NULL, "gone");
-    openai_chunk_error(&e, &out);
+    reply_error_event(REPLY_OPENAI, &e, &out);
     assert_string_equal(out.data,
                         "data: {\"error\":{\"message\":\"gone\",\"type\":\"server_error\","
                         "\"param\":null,\"code\":\"upstream_failed\"}}\n\n");

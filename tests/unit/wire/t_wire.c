@@ -76,6 +76,7 @@ static const struct generate_frame frame = {
     .finish = FINISH_LENGTH,
     .has_usage = true,
     .usage = { 10, 8, 2 },
+    .stopped = { "\n", 1 },
     .error = { "why", 3 },
 };
 

@@ -1,0 +1,143 @@
+/* t_messages.c - tests /v1/messages at a router and at its engine: by plain HTTP, and by Anthropic's Python client where
+ * it is installed. */
+#include "base/core/bits.h"
+#include "base/core/own.h"
+#include "base/io/file.h"
+#include "tests/proc/rig/rig.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define PATH "/v1/messages"
+#define COUNT PATH "/count_tokens"
+#define HI "\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"hi\"}]}]"
+#define TOOL                                                                                  \
+    "\"tools\":[{\"name\":\"f\",\"input_schema\":{\"type\":\"object\",\"properties\":{\"x\":" \
+    "{\"enum\":[\"a\"]}},\"required\":[\"x\"],\"additionalProperties\":false}}],"             \
+    "\"tool_choice\":{\"type\":\"any\",\"disable_parallel_tool_use\":true}"
+
+static struct rig_process engine, router;
+
+static int setup(void **state)
+{
+    (void)state;
+    engine = rig_server("engine", rig_port(),
+                        ARGS("--model", MODEL, "--served-model-name", "muster-tiny",
+                             "--tool-call-parser", "hermes"));
+    router = rig_server("router", rig_port(), ARGS("--endpoints", engine.at));
+    rig_wait_endpoints(&router, 1);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    int engine_code = rig_stop(&engine), router_code = rig_stop(&router);
+    return engine_code || router_code;
+}
+
+static void must_have(const struct buf *reply, const char *const *text, size_t count)
+{
+    const char *at = reply->data;
+    for (size_t i = 0; i < count; i++) {
+        at = at ? strstr(at, text[i]) : NULL;
+        if (!at) fail_msg("no %s in %s", text[i], reply->data ? reply->data : "");
+    }
+}
+
+/* Posts a body to both servers; all texts must follow each other in the reply. */
+static void both(const char *path, const char *body, int status, const char *const *text,
+                 size_t count)
+{
+    const uint16_t ports[] = { router.port, engine.port };
+    for (size_t i = 0; i < COUNT_OF(ports); i++) {
+        CLEANUP(buf_fini) struct buf reply = { 0 };
+        assert_int_equal(rig_call(ports[i], path, body, &reply), status);
+        must_have(&reply, text, count);
+    }
+}
+
+#define BOTH(path, body, status, ...)                         \
+    both(path, body, status, (const char *[]){ __VA_ARGS__ }, \
+         COUNT_OF(((const char *[]){ __VA_ARGS__ })))
+
+static void a_text_comes_whole_and_streamed(void **state)
+{
+    (void)state;
+    BOTH(PATH, "{\"max_tokens\":3,\"temperature\":0," HI "}", 200, "{\"id\":\"msg_",
+         "\"type\":\"message\",\"role\":\"assistant\"",
+         "\"content\":[{\"type\":\"text\",\"text\":\"",
+         "\"stop_reason\":\"max_tokens\",\"stop_sequence\":null", "\"output_tokens\":3}}");
+    BOTH(PATH, "{\"max_tokens\":3,\"temperature\":0,\"stream\":true," HI "}", 200,
+         "event: message_start\ndata: ", "event: content_block_start\ndata: ",
+         "{\"type\":\"text_delta\",\"text\":\"", "event: content_block_stop\ndata: ",
+         "event: message_delta\ndata: ", "\"stop_reason\":\"max_tokens\"", "\"output_tokens\":3}}",
+         "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n");
+}
+
+static void a_call_can_be_forced(void **state)
+{
+    (void)state;
+    BOTH(PATH, "{\"max_tokens\":200," HI "," TOOL "}", 200, "\"type\":\"tool_use\",\"id\":\"",
+         "\"name\":\"f\",\"input\":{", "\"a\"", "\"stop_reason\":\"tool_use\"");
+    BOTH(PATH, "{\"max_tokens\":200,\"stream\":true," HI "," TOOL "}", 200,
+         "\"content_block\":{\"type\":\"tool_use\",\"id\":\"", "\"name\":\"f\",\"input\":{}}}",
+         "{\"type\":\"input_json_delta\",\"partial_json\":\"", "\"stop_reason\":\"tool_use\"",
+         "event: message_stop");
+}
+
+static void tokens_are_counted(void **state)
+{
+    (void)state;
+    BOTH(COUNT, "{\"model\":\"muster-tiny\",\"system\":\"be brief\"," HI "," TOOL "}", 200,
+         "{\"input_tokens\":");
+    BOTH(COUNT, "{}", 400, "{\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\"");
+}
+
+static void refusals_are_in_anthropics_form(void **state)
+{
+    (void)state;
+    BOTH(PATH, "{" HI "}", 400, "{\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\"",
+         "max_tokens is missing");
+    BOTH(PATH, "{\"max_tokens\":1,\"model\":\"other\"," HI "}", 404, "\"not_found_error\"");
+    BOTH(PATH,
+         "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\"}]}]}",
+         400, "image");
+    BOTH(PATH "/batches", "{}", 404, "{\"type\":\"error\"", "not_found_error");
+}
+
+static void the_official_client_is_served(void **state)
+{
+    (void)state;
+    char url[64];
+    if (system("python3 -c 'import anthropic' 2>/dev/null") != 0) {
+        print_message("the Python package anthropic is not installed\n");
+        skip();
+    }
+    const char *at[] = { router.at, engine.at };
+    for (size_t i = 0; i < COUNT_OF(at); i++) {
+        snprintf(url, sizeof url, "http://%s", at[i]);
+        const char *argv[] = { "python3", "tests/proc/router/messages_client.py", url, NULL };
+        struct rig_process client = rig_start("messages_client", argv, 1, NULL, 0);
+        struct proc_exit how = { 0 };
+        CLEANUP(buf_fini) struct buf log = { 0 };
+        assert_int_equal(proc_wait(&client.proc, 4 * (int64_t)RIG_WAIT_US, &how), 0);
+        proc_close(&client.proc);
+        assert_int_equal(file_read(client.log, 1 << 20, &log, NULL), 0);
+        print_message("%.*s", (int)log.len, log.data);
+        assert_true(!how.killed && how.code == 0);
+    }
+}
+
+int main(void)
+{
+    if (!rig_can_run(ARGS("MUSTER_BIN", MODEL))) return RIG_SKIP;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_text_comes_whole_and_streamed),
+        cmocka_unit_test(a_call_can_be_forced),
+        cmocka_unit_test(tokens_are_counted),
+        cmocka_unit_test(refusals_are_in_anthropics_form),
+        cmocka_unit_test(the_official_client_is_served),
+    };
+    return rig_end(cmocka_run_group_tests(tests, setup, teardown));
+}
