@@ -45,9 +45,12 @@ struct arch_step {
     uint32_t hidden_layer; /* from 1; below the last: the sum of residuals behind it */
 };
 
+struct decoder_form;
+
 struct model_arch {
     const char *name; /* general.architecture */
     const char *about;
+    const struct decoder_form *form; /* what of a decoder it has; see decoder.h */
     /* Reads geometry into m->info and weights into m->arch_model. */
     int (*load)(struct loader *l, struct model *m, struct err *err);
     /* Takes memory for steps of up to tokens_max tokens and seqs_max items. */

@@ -50,14 +50,9 @@ static const struct decoder_form form = {
     .adjust = adjust,
 };
 
-static int load(struct loader *l, struct model *m, struct err *err)
-{
-    return decoder_load(l, m, &form, err);
-}
-
 const struct model_arch arch_gemma2 = {
     .name = "gemma2",
     .about = "Gemma 2: post-norms, soft-caps, GELU, a window in every other layer",
-    .load = load,
-    DECODER_STEPS,
+    .form = &form,
+    DECODER,
 };

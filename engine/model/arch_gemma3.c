@@ -46,14 +46,9 @@ static const struct decoder_form form = {
     .adjust = adjust,
 };
 
-static int load(struct loader *l, struct model *m, struct err *err)
-{
-    return decoder_load(l, m, &form, err);
-}
-
 const struct model_arch arch_gemma3 = {
     .name = "gemma3",
     .about = "Gemma 3, text: post-norms, norms of queries and keys, five local layers to one",
-    .load = load,
-    DECODER_STEPS,
+    .form = &form,
+    DECODER,
 };

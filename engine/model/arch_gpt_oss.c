@@ -39,14 +39,9 @@ static const struct decoder_form form = {
     .adjust = adjust,
 };
 
-static int load(struct loader *l, struct model *m, struct err *err)
-{
-    return decoder_load(l, m, &form, err);
-}
-
 const struct model_arch arch_gpt_oss = {
     .name = "gpt-oss",
     .about = "gpt-oss: sinks, experts in MXFP4, a window in every other layer",
-    .load = load,
-    DECODER_STEPS,
+    .form = &form,
+    DECODER,
 };

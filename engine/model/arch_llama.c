@@ -27,14 +27,9 @@ static const struct decoder_form form = {
     .adjust = adjust,
 };
 
-static int load(struct loader *l, struct model *m, struct err *err)
-{
-    return decoder_load(l, m, &form, err);
-}
-
 const struct model_arch arch_llama = {
     .name = "llama",
     .about = "Llama 1 to 3, Mistral, SmolLM, Mixtral: RMSNorm, RoPE, GQA, SwiGLU, experts",
-    .load = load,
-    DECODER_STEPS,
+    .form = &form,
+    DECODER,
 };

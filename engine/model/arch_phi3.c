@@ -25,14 +25,9 @@ static const struct decoder_form form = {
     .adjust = adjust,
 };
 
-static int load(struct loader *l, struct model *m, struct err *err)
-{
-    return decoder_load(l, m, &form, err);
-}
-
 const struct model_arch arch_phi3 = {
     .name = "phi3",
     .about = "Phi 3 and 4: fused tensors, LongRoPE",
-    .load = load,
-    DECODER_STEPS,
+    .form = &form,
+    DECODER,
 };

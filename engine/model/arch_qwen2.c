@@ -26,14 +26,9 @@ static const struct decoder_form form = {
     .adjust = adjust,
 };
 
-static int load(struct loader *l, struct model *m, struct err *err)
-{
-    return decoder_load(l, m, &form, err);
-}
-
 const struct model_arch arch_qwen2 = {
     .name = "qwen2",
     .about = "Qwen 2 and 2.5: biases of Q, K and V",
-    .load = load,
-    DECODER_STEPS,
+    .form = &form,
+    DECODER,
 };

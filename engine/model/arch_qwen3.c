@@ -25,14 +25,9 @@ static const struct decoder_form form = {
     .adjust = adjust,
 };
 
-static int load(struct loader *l, struct model *m, struct err *err)
-{
-    return decoder_load(l, m, &form, err);
-}
-
 const struct model_arch arch_qwen3 = {
     .name = "qwen3",
     .about = "Qwen 3: norms of queries and keys",
-    .load = load,
-    DECODER_STEPS,
+    .form = &form,
+    DECODER,
 };

@@ -34,14 +34,9 @@ static const struct decoder_form form = {
     .adjust = adjust,
 };
 
-static int load(struct loader *l, struct model *m, struct err *err)
-{
-    return decoder_load(l, m, &form, err);
-}
-
 const struct model_arch arch_qwen3moe = {
     .name = "qwen3moe",
     .about = "Qwen 3 with experts",
-    .load = load,
-    DECODER_STEPS,
+    .form = &form,
+    DECODER,
 };

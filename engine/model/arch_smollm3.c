@@ -26,14 +26,9 @@ static const struct decoder_form form = {
     .adjust = adjust,
 };
 
-static int load(struct loader *l, struct model *m, struct err *err)
-{
-    return decoder_load(l, m, &form, err);
-}
-
 const struct model_arch arch_smollm3 = {
     .name = "smollm3",
     .about = "SmolLM 3: every fourth layer without RoPE",
-    .load = load,
-    DECODER_STEPS,
+    .form = &form,
+    DECODER,
 };

@@ -108,8 +108,7 @@ struct decoder_form {
 /* clang-format on */
 
 /* Reads keys and tensors into m->arch_model, which becomes a struct decoder. */
-int decoder_load(struct loader *l, struct model *m, const struct decoder_form *form,
-                 struct err *err);
+int decoder_load(struct loader *l, struct model *m, struct err *err);
 
 /* Reads attention.sliding_window and, if there is one, attention.sliding_window_pattern, a period
  * or a list with one value a layer: of each `period` layers all but the last have the window; with
@@ -135,5 +134,6 @@ int decoder_state_new(const struct model *m, uint32_t tokens_max, uint32_t seqs_
 void decoder_state_free(void *state);
 void decoder_step(const struct model *m, void *state, const struct arch_step *step);
 
-#define DECODER_STEPS \
-    .state_new = decoder_state_new, .state_free = decoder_state_free, .step = decoder_step
+#define DECODER                                                                             \
+    .load = decoder_load, .state_new = decoder_state_new, .state_free = decoder_state_free, \
+    .step = decoder_step

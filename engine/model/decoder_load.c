@@ -298,9 +298,9 @@ static int load_tensors(struct loader *l, struct model_info *info, struct decode
     return rc;
 }
 
-int decoder_load(struct loader *l, struct model *model, const struct decoder_form *form,
-                 struct err *err)
+int decoder_load(struct loader *l, struct model *model, struct err *err)
 {
+    const struct decoder_form *form = model->arch->form;
     struct model_info *info = &model->info;
     float base = 10000;
     struct decoder *d = arena_alloc(&model->arena, sizeof *d);

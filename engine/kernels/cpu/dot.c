@@ -6,8 +6,8 @@
  * output, in ascending order of k. Integer sums are exact, so the bits of an output depend on neither tokens
  * nor tiles nor how a kernel groups the integers. Signed weights lend their sign to x.
  *
- * A panel stays in the first cache, and all tokens of the call use it. Rejected: unpacking in registers for
- * one token; what the memory gives is slower than both. */
+ * A panel stays in the first cache, and all tokens of the call use it. For one token that costs a trip through the
+ * cache which unpacking in registers would save. */
 #define SIMD_HEADER "engine/kernels/cpu/simd_avx2.h"
 #include "engine/kernels/cpu/dot.h"
 

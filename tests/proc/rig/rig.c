@@ -218,6 +218,21 @@ int rig_stop(struct rig_process *p)
     return end_with(p, SIGTERM);
 }
 
+int rig_client(const char *name, const char *const *argv, uint32_t waits)
+{
+    struct rig_process p = rig_start(name, argv, 1, NULL, 0);
+    struct proc_exit how = { 0 };
+    struct buf log = { 0 };
+    int rc = proc_wait(&p.proc, waits * (int64_t)RIG_WAIT_US, &how);
+    int read = file_read(p.log, 1 << 20, &log, NULL);
+    print_message("%.*s", (int)log.len, log.len ? log.data : "");
+    buf_fini(&log); /* an assertion that fails leaves this function */
+    assert_int_equal(rc, 0);
+    assert_int_equal(read, 0);
+    proc_close(&p.proc);
+    return how.killed ? 128 + how.code : how.code;
+}
+
 int rig_run(struct buf *out, const char *const *args)
 {
     char log[192];

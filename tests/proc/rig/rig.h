@@ -78,6 +78,10 @@ void rig_kill(struct rig_process *p); /* SIGKILL, and waits */
 int rig_stop(struct rig_process *p);  /* SIGTERM; returns the exit code, or 128 + signal */
 bool rig_is_alive(const struct rig_process *p);
 
+/* Runs another program to its end, within so many times RIG_WAIT_US, prints what it wrote, and returns its exit status,
+ * or 128 + signal. */
+int rig_client(const char *name, const char *const *argv, uint32_t waits);
+
 /* Runs `muster ARGS...` (NULL-terminated, at most RIG_ARGS_MAX - 2) to its end, within
  * RIG_COMMAND_US, and returns its exit status, or 128 + signal. *out gets the output of both streams as a
  * C string. */

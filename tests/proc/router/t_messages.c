@@ -2,7 +2,6 @@
  * it is installed. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "base/io/file.h"
 #include "tests/proc/rig/rig.h"
 
 #include <stdio.h>
@@ -118,14 +117,8 @@ static void the_official_client_is_served(void **state)
     for (size_t i = 0; i < COUNT_OF(at); i++) {
         snprintf(url, sizeof url, "http://%s", at[i]);
         const char *argv[] = { "python3", "tests/proc/router/messages_client.py", url, NULL };
-        struct rig_process client = rig_start("messages_client", argv, 1, NULL, 0);
-        struct proc_exit how = { 0 };
-        CLEANUP(buf_fini) struct buf log = { 0 };
-        assert_int_equal(proc_wait(&client.proc, 4 * (int64_t)RIG_WAIT_US, &how), 0);
-        proc_close(&client.proc);
-        assert_int_equal(file_read(client.log, 1 << 20, &log, NULL), 0);
-        print_message("%.*s", (int)log.len, log.data);
-        assert_true(!how.killed && how.code == 0);
+        int code = rig_client("messages_client", argv, 4);
+        assert_int_equal(code, 0);
     }
 }
 

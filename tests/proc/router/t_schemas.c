@@ -1,7 +1,5 @@
 /* t_schemas.c - outputs of the shipped model under JSON schemas, through a router, judged by the Python package
  * jsonschema. An argument sets the number of schemas. */
-#include "base/core/own.h"
-#include "base/io/file.h"
 #include "tests/proc/rig/rig.h"
 
 #include <stdio.h>
@@ -19,15 +17,9 @@ static void outputs_are_valid(void **state)
     rig_wait_endpoints(&router, 1);
     snprintf(url, sizeof url, "http://%s", router.at);
     const char *argv[] = { "python3", "tests/proc/router/schemas.py", url, schemas, NULL };
-    struct rig_process judge = rig_start("schemas", argv, 1, NULL, 0);
-    struct proc_exit how = { 0 };
-    CLEANUP(buf_fini) struct buf log = { 0 };
-    assert_int_equal(proc_wait(&judge.proc, 10 * (int64_t)RIG_WAIT_US, &how), 0);
-    proc_close(&judge.proc);
-    assert_int_equal(file_read(judge.log, 1 << 20, &log, NULL), 0);
-    print_message("%.*s", (int)log.len, log.data);
+    int code = rig_client("schemas", argv, 10);
     int engine_code = rig_stop(&engine), router_code = rig_stop(&router);
-    assert_true(!how.killed && how.code == 0);
+    assert_int_equal(code, 0);
     assert_int_equal(engine_code, 0);
     assert_int_equal(router_code, 0);
 }

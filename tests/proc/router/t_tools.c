@@ -1,7 +1,5 @@
 /* t_tools.c - runs OpenAI's Python client against a router and two engines, for tool calls and structural tags. An
  * argument sets the number of schemas. */
-#include "base/core/own.h"
-#include "base/io/file.h"
 #include "tests/proc/rig/rig.h"
 
 #include <stdio.h>
@@ -28,17 +26,11 @@ static void calls_are_valid(void **state)
         snprintf(pid[i], sizeof pid[i], "static-%d=%lld", i, (long long)engine[i].proc.id.pid);
     const char *argv[] = { "python3", "tests/proc/router/tools.py", url, schemas, pid[0], pid[1],
                            NULL };
-    struct rig_process judge = rig_start("tools", argv, 1, NULL, 0);
-    struct proc_exit how = { 0 };
-    CLEANUP(buf_fini) struct buf log = { 0 };
-    assert_int_equal(proc_wait(&judge.proc, 10 * (int64_t)RIG_WAIT_US, &how), 0);
-    proc_close(&judge.proc);
-    assert_int_equal(file_read(judge.log, 1 << 20, &log, NULL), 0);
-    print_message("%.*s", (int)log.len, log.data);
+    int code = rig_client("tools", argv, 10);
     for (int i = 0; i < 2; i++)
         rig_stop(&engine[i]); /* one was killed by the client */
     int router_code = rig_stop(&router);
-    assert_true(!how.killed && how.code == 0);
+    assert_int_equal(code, 0);
     assert_int_equal(router_code, 0);
 }
 
