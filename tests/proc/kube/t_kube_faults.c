@@ -121,10 +121,15 @@ static void a_hanging_try_is_given_up_and_slow_bytes_are_waited_for(void **state
     kube_do(&w, &s, req);
     if (s.reply.rc < 0) fail_msg("%s", s.problem);
     assert_int_equal(s.reply.tries, 2);
-    script("{\"verb\":\"get\",\"fault\":\"slow\",\"ms\":2}");
+    /* Some 200 bytes, one every 20 ms, take longer than the silence that is allowed. */
+    script("{\"verb\":\"get\",\"fault\":\"slow\",\"ms\":20}");
+    req.idle_us = 2000000;
+    int64_t begun_us = clock_mono_us();
     kube_do(&w, &s, req);
     if (s.reply.rc < 0) fail_msg("%s", s.problem);
     assert_int_equal(s.reply.tries, 1);
+    assert_true(clock_mono_us() - begun_us > req.idle_us);
+    req.idle_us = 200000;
     assert_non_null(strstr(s.body.data, "\"a\":\"1\""));
     /* With a hang to the end the deadline ends the call, and says what it waited for. */
     script("{\"verb\":\"get\",\"fault\":\"hang\",\"count\":100}");

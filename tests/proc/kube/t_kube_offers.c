@@ -274,34 +274,38 @@ static void devices_are_claimed(void **state)
 
 static const struct kube_resource nodepools = { "karpenter.sh", "v1", "nodepools", true };
 
-/* Makes a NodePool of one product, with a limit of GPUs and so many in use, or sets the latter. */
-static void put_nodepool(bool there, int used)
+/* Makes a NodePool of one product, with a limit of eight GPUs and so many in use, or sets the latter. */
+static void put_nodepool(const char *name, const char *product, bool there, int used)
 {
     char body[1024];
     snprintf(
         body, sizeof body,
-        "{\"apiVersion\":\"karpenter.sh/v1\",\"kind\":\"NodePool\",\"metadata\":{\"name\":\"gpu\"},"
+        "{\"apiVersion\":\"karpenter.sh/v1\",\"kind\":\"NodePool\",\"metadata\":{\"name\":\"%s\"},"
         "\"spec\":{\"template\":{\"spec\":{\"requirements\":[{\"key\":\"nvidia.com/gpu.product\","
-        "\"operator\":\"In\",\"values\":[\"NVIDIA-L4\"]}]}},\"limits\":{\"nvidia.com/gpu\":\"8\"}},"
+        "\"operator\":\"In\",\"values\":[\"%s\"]}]}},\"limits\":{\"nvidia.com/gpu\":\"8\"}},"
         "\"status\":{\"resources\":{\"nvidia.com/gpu\":\"%d\"}}}",
-        used);
-    (void)kube_must(&world, (struct kube_request){ .verb = there ? KUBE_PATCH : KUBE_CREATE,
-                                                   .resource = &nodepools,
-                                                   .name = there ? STR("gpu") : (struct str){ 0 },
-                                                   .subresource = there ? "status" : NULL,
-                                                   .body = str_from(body) });
+        name, product, used);
+    (void)kube_must(&world,
+                    (struct kube_request){ .verb = there ? KUBE_PATCH : KUBE_CREATE,
+                                           .resource = &nodepools,
+                                           .name = there ? str_from(name) : (struct str){ 0 },
+                                           .subresource = there ? "status" : NULL,
+                                           .body = str_from(body) });
 }
 
 #define ROW_DEVICE(price)                                                                          \
     "{ labels: [nvidia.com/gpu.product=NVIDIA-L4], device: nvidia.com/gpu, price_per_hour: " price \
     " }"
 
+#define ROW_B200_DEVICE \
+    "{ labels: [nvidia.com/gpu.product=NVIDIA-B200], device: nvidia.com/gpu, price_per_hour: 9 }"
+
 /* What Karpenter may add is bought without a node; its limit is a stock-out, and no Pod is made in vain. */
 static void nodepools_are_offers(void **state)
 {
     (void)state;
     start(ROW_DEVICE("1.5"), "nvidia-l4");
-    put_nodepool(false, 7);
+    put_nodepool("gpu", "NVIDIA-L4", false, 7);
     expect_offer("nvidia-l4", "\"price_per_h\":1.5,");
     expect_offer("nvidia-l4", "\"room\":0");
     min = 1;
@@ -310,10 +314,14 @@ static void nodepools_are_offers(void **state)
              (void *)(uintptr_t)ARGS("\"limits\":{\"nvidia.com/gpu\":\"1\"}",
                                      "\"nodeSelector\":{\"nvidia.com/gpu.product\":\"NVIDIA-L4\"}"),
              "a Pod that waits for a node");
-    put_nodepool(true, 8);
+    /* Events of one kind come in order: once the second NodePool is known, also at its limit, so is the first's. */
+    put_nodepool("gpu", "NVIDIA-L4", true, 8);
+    put_nodepool("more", "NVIDIA-B200", false, 8);
+    write_config(ROW_DEVICE("2") ", " ROW_B200_DEVICE, "nvidia-l4, nvidia-b200");
+    expect_offer("nvidia-b200", "\"price_per_h\":9,");
     int64_t made = kube_rig_seen(&server, "create");
     min = 2;
-    write_config(ROW_DEVICE("2"), "nvidia-l4");
+    write_config(ROW_DEVICE("2") ", " ROW_B200_DEVICE, "nvidia-l4, nvidia-b200");
     expect_offer("nvidia-l4", "\"last_error\":\"capacity\"");
     expect_offer("nvidia-l4",
                  "NodePool gpu is at its limit, nvidia.com/gpu=8 of 8, and nodes have no room");
