@@ -301,7 +301,7 @@ def documented_network(text):
     return pairs
 
 
-def documented_rights(text, everything=True):
-    """The table's rights; without `everything` those that need no value of the chart ("with ...")."""
+def documented_rights(text, values=()):
+    """The table's rights: those that need no value of the chart, and those "with" one of these values."""
     return {(verb, resource) for verbs, resource, why in table(text, "Rights") for verb in re.split(r",\s*", verbs)
-            if everything or not why.startswith("with ")}
+            if not why.startswith("with ") or any(f"`{value}" in why.split(":")[0] for value in values)}
