@@ -73,7 +73,8 @@ const struct command *const command_table[] = {
     &command_quarantine,
     &command_config, &command_docs, &command_manifests, &command_model, &command_tokenizer,   /* Configure */
     &command_router, &command_controller, &command_engine, &command_agent,    /* Roles */
-    &command_bench, &command_load, &command_simulate, &command_predict, &command_replay, &command_plan, &command_offers, /* Measure */
+    &command_bench, &command_load, &command_simulate, &command_predict, &command_replay, &command_plan, &command_offers,
+    &command_perplexity, /* Measure */
     &command_version,                                                         /* Help */
     NULL,
 };

@@ -95,8 +95,9 @@ void model_progress_show(void *progress, uint64_t done, uint64_t total)
     for (int i = 0; i < BAR_CELLS; i++)
         bar[i] = i < per_mille * BAR_CELLS / 1000 ? '#' : '.';
     bar[BAR_CELLS] = 0;
-    fprintf(stderr, "\r[%s] %5.1f %%  %.2f of %.2f GB", bar, per_mille / 10.0, (double)done * 1e-9,
-            (double)total * 1e-9);
+    double scale = p->unit ? 1 : 1e-9;
+    fprintf(stderr, "\r[%s] %5.1f %%  %.*f of %.*f %s", bar, per_mille / 10.0, p->unit ? 0 : 2,
+            (double)done * scale, p->unit ? 0 : 2, (double)total * scale, p->unit ? p->unit : "GB");
 }
 
 void model_progress_end(const struct model_progress *p)

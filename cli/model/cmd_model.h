@@ -15,9 +15,10 @@ int model_type_read(struct str text, enum weight_type_id *ret, struct err *err);
 /* COMMAND_MISUSED if `path` exists and was not to be replaced. */
 int model_output_free(const char *path, bool replace, struct err *err);
 
-/* A bar on a terminal's stderr, nothing elsewhere. Starts as { 0 }; progress_end goes to the next line. */
+/* A bar on a terminal's stderr, nothing elsewhere. Starts as { 0 } for bytes; progress_end goes to the next line. */
 struct model_progress {
-    int shown; /* per mille + 1 of the last drawing; 0: none yet */
+    int shown;        /* per mille + 1 of the last drawing; 0: none yet */
+    const char *unit; /* of `done` and `total`; NULL: bytes */
 };
 void model_progress_show(void *progress, uint64_t done, uint64_t total);
 void model_progress_end(const struct model_progress *p);

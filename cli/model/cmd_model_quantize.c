@@ -10,7 +10,7 @@
 
 struct quantize_options {
     struct str from, to, type;
-    bool force;
+    bool force, requantize;
     int output;
 };
 
@@ -21,10 +21,12 @@ static const struct config_field rows[] = {
       .about = "Type of the matrices: q8_0, q6_k, q5_1, q5_0, q4_k, q4_1, q4_0, bf16, f16 or f32." },
     { .name = "force", .type = CONFIG_BOOL, .default_text = "false", AT(force),
       .about = "Replace TO if it exists." },
+    { .name = "requantize", .type = CONFIG_BOOL, .default_text = "false", AT(requantize),
+      .about = "Take a FROM that is quantised already; what it has lost stays lost." },
     REMOTE_OUTPUT_ROW(struct quantize_options, output),
 };
 static const struct opt_positional positionals[] = {
-    { .name = "FROM", .required = true, AT(from), .about = "GGUF file in F32, F16 or BF16." },
+    { .name = "FROM", .required = true, AT(from), .about = "GGUF file, in F32, F16 or BF16 at best." },
     { .name = "TO", .required = true, AT(to), .about = "GGUF file to write." },
 };
 // clang-format on
@@ -70,7 +72,7 @@ static int quantize(const void *options, struct err *err)
     int rc = model_type_read(o->type, &type, err);
     if (rc == 0) rc = model_output_free(o->to.data, o->force, err);
     if (rc < 0) return rc;
-    rc = quantise_model(o->from.data, o->to.data, type, &progress, &result, err);
+    rc = quantise_model(o->from.data, o->to.data, type, o->requantize, &progress, &result, err);
     model_progress_end(&bar);
     if (rc < 0) return rc;
     if (stat(o->to.data, &st) < 0)

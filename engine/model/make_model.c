@@ -283,7 +283,7 @@ static int check_source(const struct gguf *g, const char *path, struct err *err)
         return err_set(err, -ENOTSUP,
                        "%s: tensor '" STR_FMT
                        "' is %s already; rounding twice loses more than once: "
-                       "start from a file in F32, F16 or BF16",
+                       "start from a file in F32, F16 or BF16, or pass --requantize",
                        path, STR_ARG(t->name), weight_types[t->type].name);
     }
     return 0;
@@ -390,7 +390,7 @@ static int round_all(struct rounder *r, const struct gguf_tensor **order, uint32
     return 0;
 }
 
-int quantise_model(const char *from, const char *to, enum weight_type_id type,
+int quantise_model(const char *from, const char *to, enum weight_type_id type, bool again,
                    const struct make_progress *progress, struct quantise_result *ret,
                    struct err *err)
 {
@@ -399,7 +399,7 @@ int quantise_model(const char *from, const char *to, enum weight_type_id type,
     struct quantise_result result = { 0 };
     int rc = check_type(type, err);
     if (rc == 0) rc = gguf_shards_open(from, &file, err);
-    if (rc == 0) rc = check_source(file->gguf, from, err);
+    if (rc == 0 && !again) rc = check_source(file->gguf, from, err);
     if (rc == 0) rc = gguf_writer_new(to, &w, err);
     if (rc < 0) return rc;
     const struct gguf *g = file->gguf;

@@ -41,8 +41,8 @@ struct quantise_result {
 };
 
 /* Rounds every matrix of the file to `type` and copies all else. -ENOTSUP for a type that is not
- * written, and for a file that is quantised already; -EINVAL when a weight is not finite. */
-int quantise_model(const char *from, const char *to, enum weight_type_id type,
+ * written, and without `again` for a file that is quantised already; -EINVAL when a weight is not finite. */
+int quantise_model(const char *from, const char *to, enum weight_type_id type, bool again,
                    const struct make_progress *progress, struct quantise_result *ret,
                    struct err *err);
 

@@ -7,6 +7,7 @@ engine must reproduce is made here, and --compare holds it against torch's own f
 
     python reference.py --model M.gguf --text DIR --out ../vectors/model
     python reference.py --model M.gguf --compare
+    python reference.py --model M.gguf --perplexity questions.txt --context 256
 """
 import argparse
 import hashlib
@@ -157,16 +158,33 @@ def compare(model):
         print(f"length {length}: max|diff| / max|logit| = {np.abs(ours - others).max() / np.abs(ours).max():.2e}")
 
 
+def perplexity(model, text, context):
+    """exp of the mean negative log-probability of the second halves of whole windows."""
+    import vocabulary as v
+    ids, nats = v.of_gguf(model.meta, special=False).encode(text).ids, []
+    for start in range(0, len(ids) - context + 1, context):
+        window = [v.BEGIN] + ids[start + 1:start + context]
+        logits = model.forward(window)[context // 2:-1]
+        logits -= logits.max(axis=-1, keepdims=True)
+        told = logits[np.arange(len(logits)), window[context // 2 + 1:]]
+        nats += list(np.log(np.exp(logits).sum(axis=-1)) - told)
+    print(f"perplexity {np.exp(np.mean(nats)):.4f}, {len(nats)} tokens")
+
+
 def main():
     p = argparse.ArgumentParser(description="float64 reference logits from a GGUF file")
     p.add_argument("--model", required=True)
     p.add_argument("--text", default="../../../shared/data/text")
     p.add_argument("--out")
     p.add_argument("--compare", action="store_true")
+    p.add_argument("--perplexity", metavar="TEXT")
+    p.add_argument("--context", type=int, default=512)
     a = p.parse_args()
     model = Model(a.model)
     if a.compare:
         compare(model)
+    if a.perplexity:
+        perplexity(model, Path(a.perplexity).read_text(encoding="utf-8"), a.context)
     if a.out:
         import strings
         import vocabulary

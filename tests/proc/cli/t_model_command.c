@@ -1,8 +1,10 @@
-/* t_model_command.c - runs `muster model`: makes, rounds and inspects files, and serves each type. */
+/* t_model_command.c - runs `muster model`: makes, rounds and inspects files, and serves each type; and measures them
+ * by `muster perplexity`. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "tests/proc/rig/rig.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -57,6 +59,43 @@ static void what_is_made_is_inspected_and_served(void **state)
     assert_non_null(strstr(out.data, "\"kv_bytes_per_token\":1024,"));
 }
 
+#define TEXT "tests/models/questions.txt"
+
+/* Runs `muster perplexity -o json` over the questions in windows of 256 and returns the figure; `out` has the rest. */
+static double perplexity(const char *model, const char *flags, struct buf *out)
+{
+    char line[512];
+    double value = 0;
+    snprintf(line, sizeof line, "%s " TEXT " --context 256 -o json %s", model, flags);
+    buf_clear(out);
+    int status = rig_muster("perplexity", line, out);
+    if (status != 0 || sscanf(out->data, "{\"perplexity\":%lf", &value) != 1)
+        fail_msg("muster perplexity %s: %d %s", line, status, out->data);
+    return value;
+}
+
+/* tests/models/reference.py, in float64 over the same windows: 98.7431. The shipped model's products round activations. */
+static void perplexity_is_the_reference_s(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf out = { 0 }, alone = { 0 };
+    char path[RIG_PATH], line[1024];
+    double reference = 98.7431, fast = perplexity(MODEL, "", &out);
+    assert_non_null(strstr(out.data, "\"tokens\":2286,\"windows\":18,\"context\":256,"));
+    if (fabs(fast / reference - 1) > 1e-3) fail_msg("%g instead of %g", fast, reference);
+    perplexity(MODEL, "--batch 1 --threads 2", &alone);
+    assert_string_equal(out.data, alone.data);
+    double slow = perplexity(MODEL, "--kernels ref", &out);
+    if (fabs(slow / reference - 1) > 1e-4) fail_msg("%g instead of %g", slow, reference);
+    perplexity(MODEL, "--windows 2", &out);
+    assert_non_null(strstr(out.data, "\"tokens\":254,\"windows\":2,"));
+    path_of(path, "again.gguf");
+    snprintf(line, sizeof line, "quantize " MODEL " %s --type q4_0 --requantize", path);
+    assert_int_equal(rig_muster("model", line, &out), 0);
+    double rounded = perplexity(path, "", &out);
+    assert_true(fabs(rounded / fast - 1) > 1e-3 && fabs(rounded / fast - 1) < .1);
+}
+
 static void mistakes_are_explained(void **state)
 {
     (void)state;
@@ -80,12 +119,21 @@ static void mistakes_are_explained(void **state)
         { "quantize CMakeLists.txt " MODEL, 2, MODEL " exists; --force replaces it" },
     };
     rig_expect("model", rows, COUNT_OF(rows));
+    static const struct rig_row measured[] = {
+        { MODEL, 2, "TEXT is missing" },
+        { MODEL " /nonexistent", 1, "/nonexistent: No such" },
+        { MODEL " models/README.md --context 2048", 1, "tokens, and a window takes 2048" },
+        { MODEL " " TEXT " --context 4096", 2, "--context 4096: the model's context is 2048" },
+        { MODEL " " TEXT " --kernels fast", 1, "fast" },
+    };
+    rig_expect("perplexity", measured, COUNT_OF(measured));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_made_is_inspected_and_served),
+        cmocka_unit_test(perplexity_is_the_reference_s),
         cmocka_unit_test(mistakes_are_explained),
     };
     return rig_end(cmocka_run_group_tests(tests, NULL, NULL));
