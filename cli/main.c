@@ -65,7 +65,7 @@ const struct command command_version = {
 // clang-format off
 /* Commands of one group stand together. */
 const struct command *const command_table[] = {
-    &command_chat,   &command_run_model, &command_demo,                       /* Use */
+    &command_chat,   &command_run_model, &command_generate, &command_demo,                       /* Use */
     &command_up,     &command_down,                                           /* Fleet */
     &command_status, &command_get, &command_describe, &command_explain, &command_policies,       /* Look */
     &command_perf, &command_tokenize, &command_doctor,
