@@ -546,6 +546,16 @@ const char *pretokenizer_of_regex(struct str regex)
     return NULL;
 }
 
+const char *pretokenizer_alias(const struct pretokenizer *p, bool whole_word_first)
+{
+    for (size_t i = 0; i < COUNT_OF(table); i++)
+        if (table[i].whole_word_first == whole_word_first &&
+            !str_starts(str_from(table[i].name), STR("stage-")) &&
+            memcmp(table[i].stages, p->stages, sizeof p->stages) == 0)
+            return table[i].name;
+    return NULL;
+}
+
 const char *pretokenizer_name(size_t index)
 {
     return index < COUNT_OF(table) ? table[index].name : NULL;

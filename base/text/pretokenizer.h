@@ -26,6 +26,10 @@ struct pretokenizer {
 const struct pretokenizer *pretokenizer_find(struct str name);
 const char *pretokenizer_name(size_t index); /* in the table's order; NULL behind the last */
 
+/* Returns the name of a pretokenizer of model files with the stages of `p` that treats whole words so; NULL when there
+ * is none. */
+const char *pretokenizer_alias(const struct pretokenizer *p, bool whole_word_first);
+
 /* Returns the name of the pretokenizer with one stage that does what the expression says (as models publish
  * it, in their notations); NULL when we have none. */
 const char *pretokenizer_of_regex(struct str regex);

@@ -230,11 +230,6 @@ static int encode_merged(struct encoder *e, struct str word, uint64_t hash, stru
     return 0;
 }
 
-static bool takes_whole_words(const struct vocab *v)
-{
-    return v->flags & VOCAB_WHOLE_WORDS || (v->pre && v->pre->whole_word_first);
-}
-
 /* Encodes a word. Most words of a text are one token. The first merge of a word shows whether it gives that
  * token; from then on the token is looked up, as the ids of other words are. Some pre-tokenizers take the
  * token of the whole word without merging. */
@@ -243,7 +238,7 @@ static int encode_word(struct encoder *e, const struct pending *p)
     struct vocab_word *w = vocab_word_slot(e->v, p->word, &p->key);
     const uint32_t token = atomic_load_explicit(&w->token, memory_order_relaxed);
     if (token == VOCAB_NONE) return encode_merged(e, p->word, p->key.hash, NULL, token);
-    if (takes_whole_words(e->v) || token >> VOCAB_STATE_SHIFT == WORD_WHOLE)
+    if (vocab_whole_words(e->v) || token >> VOCAB_STATE_SHIFT == WORD_WHOLE)
         return ids_push(e->out, token & VOCAB_WORD_ID_MASK);
     return encode_merged(e, p->word, p->key.hash, w, token);
 }

@@ -698,6 +698,33 @@ enum token_type vocab_type(const struct vocab *v, uint32_t id)
     return id < v->token_count ? (enum token_type)v->tokens[id].type : TOKEN_UNUSED;
 }
 
+uint32_t vocab_added(const struct vocab *v, uint32_t id)
+{
+    return id < v->token_count ? v->tokens[id].added : 0;
+}
+
+size_t vocab_merge_count(const struct vocab *v)
+{
+    return v->merge_count;
+}
+
+void vocab_merge(const struct vocab *v, size_t i, uint32_t ret_pair[2])
+{
+    must(i < v->merge_count);
+    ret_pair[0] = v->merges[i].left;
+    ret_pair[1] = v->merges[i].right;
+}
+
+bool vocab_has_rules(const struct vocab *v)
+{
+    return v->normal.count > 0 || v->cut.count > 0 || v->decode.count > 0;
+}
+
+bool vocab_whole_words(const struct vocab *v)
+{
+    return v->flags & VOCAB_WHOLE_WORDS || (v->pre && v->pre->whole_word_first);
+}
+
 uint32_t vocab_find(const struct vocab *v, struct str text)
 {
     return v->by_text[text_slot(v, text)];

@@ -143,6 +143,15 @@ struct str vocab_text(const struct vocab *v, uint32_t id);  /* as in the file */
 struct str vocab_bytes(const struct vocab *v, uint32_t id); /* what it decodes to inside a text */
 enum token_type vocab_type(const struct vocab *v, uint32_t id);
 
+/* For those who write a vocabulary in another form: TOKEN_LSTRIP ... of a token; its merges, best first; whether it
+ * changes texts before it cuts them, or cuts and decodes them by rules; whether a word that is a token is taken without
+ * merging. */
+uint32_t vocab_added(const struct vocab *v, uint32_t id);
+size_t vocab_merge_count(const struct vocab *v);
+void vocab_merge(const struct vocab *v, size_t i, uint32_t ret_pair[2]);
+bool vocab_has_rules(const struct vocab *v);
+bool vocab_whole_words(const struct vocab *v);
+
 /* Returns the token that is written as `text` in the file, or VOCAB_NONE. */
 uint32_t vocab_find(const struct vocab *v, struct str text);
 

@@ -2,10 +2,12 @@
 #include "cli/model/cmd_model.h"
 
 #include "base/core/bits.h"
+#include "base/core/json.h"
 #include "base/core/own.h"
 #include "cli/command.h"
 
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define BAR_CELLS 40
@@ -14,6 +16,7 @@ static const struct {
     const char *name;
     int (*run)(int argc, char *const *argv);
 } below[] = {
+    { "convert", model_convert_run },
     { "inspect", model_inspect_run },
     { "make-random", model_make_random_run },
     { "quantize", model_quantize_run },
@@ -23,13 +26,13 @@ struct model_options {
     struct str action;
 };
 
-static const char *const actions[] = { "inspect", "make-random", "quantize", NULL };
+static const char *const actions[] = { "convert", "inspect", "make-random", "quantize", NULL };
 static const struct opt_positional positionals[] = {
     { .name = "ACTION",
       .required = true,
       .words = actions,
       .offset = offsetof(struct model_options, action),
-      .about = "inspect, make-random or quantize; each has its own --help." },
+      .about = "convert, inspect, make-random or quantize; each has its own --help." },
 };
 static const struct config_record record = { .size = sizeof(struct model_options) };
 static const struct opt_command usage = {
@@ -41,14 +44,15 @@ static const struct opt_command usage = {
     .notes =
         "`muster model inspect FILE` prints a card of the file, `muster model make-random` writes "
         "random\nweights of a shape, `muster model quantize FROM TO` rounds weights to a smaller "
-        "type.",
+        "type,\n`muster model convert FOLDER TO` makes one file of a folder in Hugging Face's "
+        "format.",
 };
 
 static int no_such_action(const void *options, struct err *err)
 {
     const struct model_options *o = options;
     return err_set(err, COMMAND_MISUSED,
-                   "no action '" STR_FMT "': want inspect, make-random or quantize",
+                   "no action '" STR_FMT "': want convert, inspect, make-random or quantize",
                    STR_ARG(o->action));
 }
 
@@ -64,7 +68,7 @@ static int run(int argc, char *const *argv)
 const struct command command_model = {
     .name = "model",
     .group = "Configure",
-    .about = "look at model files, make random ones, quantize",
+    .about = "look at model files, make random ones, convert, quantize",
     .below = actions,
     .run = run,
 };
@@ -112,4 +116,39 @@ void model_bytes_text(double bytes, struct buf *out)
     while (bytes >= 1000 && unit + 1 < COUNT_OF(units))
         bytes /= 1000, unit++;
     buf_printf(out, unit ? "%.2f %s" : "%.0f %s", bytes, units[unit]);
+}
+
+static void put_result(const char *path, uint64_t bytes, const struct quantise_result *r,
+                       struct buf *out)
+{
+    struct json_writer w;
+    json_writer_init(&w, out);
+    json_object(&w);
+    json_kv_text(&w, "file", path);
+    json_kv_u64(&w, "bytes", bytes);
+    json_kv_u64(&w, "rounded", r->tensors);
+    json_kv_u64(&w, "kept", r->kept);
+    json_kv_u64(&w, "fallback", r->fallback);
+    json_kv_f64(&w, "error", r->error);
+    json_object_end(&w);
+    buf_byte(out, '\n');
+}
+
+int model_result_print(const char *path, const struct quantise_result *r, bool json,
+                       struct err *err)
+{
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    struct stat st;
+    if (stat(path, &st) < 0) return err_set(err, -errno, "%s: %s", path, strerror(errno));
+    if (json) {
+        put_result(path, (uint64_t)st.st_size, r, &out);
+        return command_print(&out, err);
+    }
+    buf_printf(&out, "%s: ", path);
+    model_bytes_text((double)st.st_size, &out);
+    buf_printf(&out, ", %llu matrices rounded", (unsigned long long)r->tensors);
+    if (r->fallback > 0)
+        buf_printf(&out, " (%llu to Q8_0 or F16)", (unsigned long long)r->fallback);
+    buf_printf(&out, ", %llu tensors kept, error %.4f\n", (unsigned long long)r->kept, r->error);
+    return command_print(&out, err);
 }

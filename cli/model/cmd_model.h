@@ -5,6 +5,7 @@
 #include "engine/kernels/weight.h"
 #include "engine/model/make_model.h"
 
+int model_convert_run(int argc, char *const *argv);
 int model_inspect_run(int argc, char *const *argv);
 int model_make_random_run(int argc, char *const *argv);
 int model_quantize_run(int argc, char *const *argv);
@@ -14,6 +15,10 @@ int model_type_read(struct str text, enum weight_type_id *ret, struct err *err);
 
 /* COMMAND_MISUSED if `path` exists and was not to be replaced. */
 int model_output_free(const char *path, bool replace, struct err *err);
+
+/* Prints what was written to `path`, as a line or as JSON. */
+int model_result_print(const char *path, const struct quantise_result *r, bool json,
+                       struct err *err);
 
 /* A bar on a terminal's stderr, nothing elsewhere. Starts as { 0 } for bytes; progress_end goes to the next line. */
 struct model_progress {

@@ -1,12 +1,8 @@
 /* cmd_model_quantize.c - `muster model quantize`: rounds the matrices of a model file to a smaller type. */
 #include "base/core/bits.h"
-#include "base/core/json.h"
-#include "base/core/own.h"
 #include "cli/command.h"
 #include "cli/model/cmd_model.h"
 #include "cli/remote.h"
-
-#include <sys/stat.h>
 
 struct quantize_options {
     struct str from, to, type;
@@ -43,52 +39,19 @@ static const struct opt_command usage = {
         "the squares.",
 };
 
-static void write_json(const struct quantize_options *o, const struct quantise_result *r,
-                       uint64_t bytes, struct buf *out)
-{
-    struct json_writer w;
-    json_writer_init(&w, out);
-    json_object(&w);
-    json_kv_str(&w, "file", o->to);
-    json_kv_u64(&w, "bytes", bytes);
-    json_kv_u64(&w, "rounded", r->tensors);
-    json_kv_u64(&w, "kept", r->kept);
-    json_kv_u64(&w, "fallback", r->fallback);
-    json_key(&w, "error");
-    json_put_f64(&w, r->error);
-    json_object_end(&w);
-    buf_byte(out, '\n');
-}
-
 static int quantize(const void *options, struct err *err)
 {
     const struct quantize_options *o = options;
-    CLEANUP(buf_fini) struct buf out = { 0 };
     struct quantise_result result = { 0 };
     struct model_progress bar = { 0 };
     const struct make_progress progress = { model_progress_show, &bar };
     enum weight_type_id type = WEIGHT_F32;
-    struct stat st;
     int rc = model_type_read(o->type, &type, err);
     if (rc == 0) rc = model_output_free(o->to.data, o->force, err);
     if (rc < 0) return rc;
     rc = quantise_model(o->from.data, o->to.data, type, o->requantize, &progress, &result, err);
     model_progress_end(&bar);
-    if (rc < 0) return rc;
-    if (stat(o->to.data, &st) < 0)
-        return err_set(err, -errno, "%s: %s", o->to.data, strerror(errno));
-    if (o->output == REMOTE_JSON) {
-        write_json(o, &result, (uint64_t)st.st_size, &out);
-    } else {
-        buf_printf(&out, "%s: ", o->to.data);
-        model_bytes_text((double)st.st_size, &out);
-        buf_printf(&out, ", %llu matrices rounded", (unsigned long long)result.tensors);
-        if (result.fallback > 0)
-            buf_printf(&out, " (%llu to Q8_0 or F16)", (unsigned long long)result.fallback);
-        buf_printf(&out, ", %llu vectors kept, error %.4f\n", (unsigned long long)result.kept,
-                   result.error);
-    }
-    return command_print(&out, err);
+    return rc < 0 ? rc : model_result_print(o->to.data, &result, o->output == REMOTE_JSON, err);
 }
 
 int model_quantize_run(int argc, char *const *argv)

@@ -89,6 +89,12 @@ void gguf_put_f32(struct gguf_writer *w, const char *key, float value)
     buf_append(&w->values, &value, sizeof value);
 }
 
+void gguf_put_bool(struct gguf_writer *w, const char *key, bool value)
+{
+    put_key(w, str_from(key), GGUF_BOOL);
+    buf_byte(&w->values, (char)value);
+}
+
 void gguf_put_str(struct gguf_writer *w, const char *key, struct str value)
 {
     put_key(w, str_from(key), GGUF_STRING);

@@ -11,6 +11,8 @@
 #pragma once
 #include "engine/model/gguf.h"
 
+#define GGUF_QUANT_VERSION 2u /* of general.quantization_version */
+
 struct gguf_writer;
 
 int gguf_writer_new(const char *path, struct gguf_writer **ret, struct err *err);
@@ -19,6 +21,7 @@ CLEANUP_FREEP(gguf_writer, struct gguf_writer)
 
 void gguf_put_u32(struct gguf_writer *w, const char *key, uint32_t value);
 void gguf_put_f32(struct gguf_writer *w, const char *key, float value);
+void gguf_put_bool(struct gguf_writer *w, const char *key, bool value);
 void gguf_put_str(struct gguf_writer *w, const char *key, struct str value);
 void gguf_put_value(struct gguf_writer *w, const struct gguf_value *v); /* as it was read */
 

@@ -1,4 +1,4 @@
-/* make_model.c - makes model files of random weights, and rounds the weights of files.
+/* make_model.c - makes model files of random weights.
  *
  * A wide random matrix is put together from a pool of rounded chunks: drawing each weight and searching
  * its block's scale would take minutes for a billion of them. Two rows of ROW_CHUNKS chunks are equal by
@@ -7,7 +7,6 @@
 
 #include "base/core/bits.h"
 #include "base/core/rng.h"
-#include "engine/model/gguf_shards.h"
 #include "engine/model/gguf_write.h"
 
 #include <math.h>
@@ -17,31 +16,11 @@
 #define POOL_CHUNKS 1024u
 #define ROW_CHUNKS 8u                 /* at least so many in a row that is put together */
 #define PIECE_BYTES ((size_t)1 << 20) /* rows are read and written about this much at a time */
-#define FILE_QUANT_VERSION 2u
 
 static void freep(char **p)
 {
     free(*p);
 }
-
-const char *made_type_names(void)
-{
-    return "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q6_K";
-}
-
-static int check_type(enum weight_type_id type, struct err *err)
-{
-    if (weight_types[type].from_f32) return 0;
-    return err_set(err, -ENOTSUP, "type %s is read but not written; these are: %s",
-                   weight_types[type].name, made_type_names());
-}
-
-static void tell(const struct make_progress *p, uint64_t done, uint64_t total)
-{
-    if (p && p->fn) p->fn(p->ctx, done, total);
-}
-
-/* ---- random weights */
 
 struct maker {
     const struct random_model *m;
@@ -99,7 +78,7 @@ static int write_matrix(struct maker *k, uint32_t rows, uint32_t cols)
         int rc = gguf_writer_data(k->writer, k->piece, used, k->err);
         if (rc < 0) return rc;
         k->done += used, used = 0;
-        tell(k->progress, k->done, k->total);
+        make_progress_tell(k->progress, k->done, k->total);
     }
     return 0;
 }
@@ -166,7 +145,7 @@ static void llama_values(struct gguf_writer *w, const struct random_model *m)
     gguf_put_str(w, "general.architecture", STR("llama"));
     gguf_put_str(w, "general.name", STR("random llama"));
     gguf_put_u32(w, "general.file_type", weight_types[m->type].file_type);
-    gguf_put_u32(w, "general.quantization_version", FILE_QUANT_VERSION);
+    gguf_put_u32(w, "general.quantization_version", GGUF_QUANT_VERSION);
     gguf_put_u32(w, "llama.vocab_size", m->vocab);
     gguf_put_u32(w, "llama.context_length", m->context);
     gguf_put_u32(w, "llama.embedding_length", m->width);
@@ -188,7 +167,7 @@ static int check_shape(const struct random_model *m, struct err *err)
     const struct weight_type *t = &weight_types[m->type];
     if (!str_eq(str_from(m->arch), STR("llama")))
         return err_set(err, -ENOTSUP, "architecture '%s' is not made; llama is", m->arch);
-    int rc = check_type(m->type, err);
+    int rc = made_type_check(m->type, err);
     if (rc < 0) return rc;
     if (m->width % m->heads != 0)
         return err_set(err, -EINVAL, "a width of %u is no multiple of %u heads", m->width,
@@ -246,179 +225,4 @@ int random_model_write(const struct random_model *wanted, const char *path,
     if (rc == 0) rc = gguf_writer_begin(w, &k.total, err);
     if (rc == 0) rc = llama_tensors(&k, true);
     return rc < 0 ? rc : gguf_writer_finish(w, err);
-}
-
-/* ---- rounding */
-
-struct rounder {
-    const struct gguf_source *source;
-    struct gguf_writer *writer;
-    const struct make_progress *progress;
-    struct quantise_result *result;
-    struct err *err;
-    double off, all; /* squares */
-    uint64_t done, total;
-};
-
-static int by_offset(const void *a, const void *b)
-{
-    uint64_t x = (*(const struct gguf_tensor *const *)a)->offset;
-    uint64_t y = (*(const struct gguf_tensor *const *)b)->offset;
-    return (x > y) - (x < y);
-}
-
-/* Vectors stay; rows that are no whole blocks of the type take the nearest type that fits. */
-static enum weight_type_id type_for(const struct gguf_tensor *t, enum weight_type_id type)
-{
-    if (t->n_dims < 2) return t->type;
-    if (t->dims[0] % weight_types[type].block_elements == 0) return type;
-    return t->dims[0] % QUANT_BLOCK == 0 ? WEIGHT_Q8_0 : WEIGHT_F16;
-}
-
-static int check_source(const struct gguf *g, const char *path, struct err *err)
-{
-    for (uint32_t i = 0; i < g->tensor_count; i++) {
-        const struct gguf_tensor *t = &g->tensors[i];
-        if (t->n_dims < 2 || weight_types[t->type].block_elements == 1) continue;
-        return err_set(err, -ENOTSUP,
-                       "%s: tensor '" STR_FMT
-                       "' is %s already; rounding twice loses more than once: "
-                       "start from a file in F32, F16 or BF16, or pass --requantize",
-                       path, STR_ARG(t->name), weight_types[t->type].name);
-    }
-    return 0;
-}
-
-static int copy_tensor(struct rounder *r, const struct gguf_tensor *t, char *piece)
-{
-    for (uint64_t at = 0; at < t->bytes;) {
-        size_t n = min_size(PIECE_BYTES, (size_t)(t->bytes - at));
-        int rc = r->source->read(r->source->ctx, t->offset + at, piece, n, r->err);
-        if (rc == 0) rc = gguf_writer_data(r->writer, piece, n, r->err);
-        if (rc < 0) return rc;
-        at += n, r->done += n;
-    }
-    return 0;
-}
-
-/* Rounds one row at `raw` in place of the types' rows: F32 in x, the result in `to`. */
-static int round_row(struct rounder *r, const struct gguf_tensor *t, enum weight_type_id type,
-                     const char *raw, float *x, float *back, char *to)
-{
-    uint32_t cols = (uint32_t)t->dims[0];
-    weight_types[t->type].to_f32(raw, cols, x);
-    weight_types[type].from_f32(x, cols, to);
-    weight_types[type].to_f32(to, cols, back);
-    double off = 0, all = 0;
-    for (uint32_t i = 0; i < cols; i++) {
-        double e = (double)back[i] - (double)x[i];
-        off += e * e, all += (double)x[i] * (double)x[i];
-    }
-    r->off += off, r->all += all;
-    if (isfinite(all) && isfinite(off)) return 0;
-    return err_set(r->err, -EINVAL,
-                   "a weight is infinite, NaN, or beyond what %s can hold; the file is damaged or "
-                   "wants a wider type",
-                   weight_types[type].name);
-}
-
-struct rows {
-    char *raw, *to;
-    float *x, *back;
-};
-
-static void rows_fini(struct rows *b)
-{
-    free(b->raw), free(b->to), free(b->x), free(b->back);
-}
-
-static int round_tensor(struct rounder *r, const struct gguf_tensor *t, enum weight_type_id type)
-{
-    uint32_t cols = (uint32_t)t->dims[0];
-    size_t from_bytes = weight_row_bytes(t->type, cols), to_bytes = weight_row_bytes(type, cols);
-    uint64_t rows = t->elements / cols, at_once = PIECE_BYTES / (cols * sizeof(float)) + 1;
-    CLEANUP(rows_fini)
-    struct rows b = { malloc(at_once * from_bytes), malloc(at_once * to_bytes),
-                      malloc(cols * sizeof(float)), malloc(cols * sizeof(float)) };
-    if (!b.raw || !b.to || !b.x || !b.back) return err_set(r->err, -ENOMEM, "no memory for a row");
-    for (uint64_t row = 0; row < rows; row += at_once) {
-        uint64_t n = min_u64(at_once, rows - row);
-        int rc = r->source->read(r->source->ctx, t->offset + row * from_bytes, b.raw,
-                                 (size_t)n * from_bytes, r->err);
-        for (uint64_t i = 0; i < n && rc == 0; i++)
-            rc = round_row(r, t, type, b.raw + i * from_bytes, b.x, b.back, b.to + i * to_bytes);
-        if (rc == 0) rc = gguf_writer_data(r->writer, b.to, (size_t)n * to_bytes, r->err);
-        if (rc < 0) return rc;
-        r->done += n * to_bytes;
-        tell(r->progress, r->done, r->total);
-    }
-    return 0;
-}
-
-static void put_values(struct gguf_writer *w, const struct gguf *g, enum weight_type_id type)
-{
-    static const char *const own[] = { "general.file_type", "general.alignment",
-                                       "general.quantization_version" };
-    for (uint32_t i = 0; i < g->value_count; i++) {
-        bool ours = str_starts(g->values[i].key, STR("split."));
-        for (size_t j = 0; j < COUNT_OF(own); j++)
-            ours = ours || str_eq(g->values[i].key, str_from(own[j]));
-        if (!ours) gguf_put_value(w, &g->values[i]);
-    }
-    gguf_put_u32(w, "general.file_type", weight_types[type].file_type);
-    gguf_put_u32(w, "general.quantization_version", FILE_QUANT_VERSION);
-}
-
-static int round_all(struct rounder *r, const struct gguf_tensor **order, uint32_t count,
-                     enum weight_type_id type)
-{
-    CLEANUP(freep) char *piece = malloc(PIECE_BYTES);
-    if (!piece) return err_set(r->err, -ENOMEM, "no memory to copy");
-    for (uint32_t i = 0; i < count; i++) {
-        const struct gguf_tensor *t = order[i];
-        enum weight_type_id to = type_for(t, type);
-        bool kept = t->n_dims < 2;
-        int rc = kept ? copy_tensor(r, t, piece) : round_tensor(r, t, to);
-        if (rc < 0)
-            return err_prefix(r->err, rc, "%s: tensor '" STR_FMT "'", r->source->name,
-                              STR_ARG(t->name));
-        r->result->kept += kept;
-        r->result->tensors += !kept;
-        r->result->fallback += !kept && to != type;
-    }
-    r->result->error = r->all > 0 ? sqrt(r->off / r->all) : 0;
-    return 0;
-}
-
-int quantise_model(const char *from, const char *to, enum weight_type_id type, bool again,
-                   const struct make_progress *progress, struct quantise_result *ret,
-                   struct err *err)
-{
-    CLEANUP(gguf_shards_freep) struct gguf_shards *file = NULL;
-    CLEANUP(gguf_writer_freep) struct gguf_writer *w = NULL;
-    struct quantise_result result = { 0 };
-    int rc = check_type(type, err);
-    if (rc == 0) rc = gguf_shards_open(from, &file, err);
-    if (rc == 0 && !again) rc = check_source(file->gguf, from, err);
-    if (rc == 0) rc = gguf_writer_new(to, &w, err);
-    if (rc < 0) return rc;
-    const struct gguf *g = file->gguf;
-    const struct gguf_tensor **order = calloc(g->tensor_count + 1, sizeof *order);
-    if (!order) return err_set(err, -ENOMEM, "%s: no memory", from);
-    for (uint32_t i = 0; i < g->tensor_count; i++)
-        order[i] = &g->tensors[i];
-    qsort(order, g->tensor_count, sizeof *order, by_offset); /* reads front to back */
-    put_values(w, g, type);
-    for (uint32_t i = 0; i < g->tensor_count; i++)
-        gguf_put_tensor(w, order[i]->name, order[i]->n_dims, order[i]->dims,
-                        type_for(order[i], type));
-    struct rounder r = {
-        .source = file->source, .writer = w, .progress = progress, .result = &result, .err = err
-    };
-    rc = gguf_writer_begin(w, &r.total, err);
-    if (rc == 0) rc = round_all(&r, order, g->tensor_count, type);
-    free(order);
-    if (rc == 0) rc = gguf_writer_finish(w, err);
-    if (rc == 0) *ret = result;
-    return rc;
 }

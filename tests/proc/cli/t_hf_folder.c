@@ -179,11 +179,10 @@ static void chat(uint16_t port, unsigned seed, struct buf *reply)
 
 /* The tokens of random weights are random: equal texts over many seeds come from equal logits alone. Some
  * replies end by the end token, which the folder and the file name in different ways. */
-static void both_say_the_same(void **state)
+static void expect_the_same(const char *gguf)
 {
-    (void)state;
     struct rig_process a = rig_server("engine", rig_port(), ARGS("--model", folder));
-    struct rig_process b = rig_server("engine", rig_port(), ARGS("--model", file));
+    struct rig_process b = rig_server("engine", rig_port(), ARGS("--model", gguf));
     unsigned ended = 0;
     for (unsigned seed = 1; seed <= 12; seed++) {
         CLEANUP(buf_fini) struct buf of_folder = { 0 }, of_file = { 0 };
@@ -199,6 +198,68 @@ static void both_say_the_same(void **state)
     assert_in_range(ended, 1, 11);
     rig_stop(&a);
     rig_stop(&b);
+}
+
+static void both_say_the_same(void **state)
+{
+    (void)state;
+    expect_the_same(file);
+}
+
+/* Runs `muster tokenize`, which reads its standard input. */
+static void tokenize(const char *model, struct buf *out)
+{
+    char text[RIG_PATH], line[4 * RIG_PATH], chunk[256];
+    rig_file(text, "text", "Hello, 12345 w\xC3\xB6rld");
+    snprintf(line, sizeof line, "\"$MUSTER_BIN\" tokenize %s --prompt < %s", model, text);
+    FILE *f = popen(line, "r");
+    assert_non_null(f);
+    for (size_t len; (len = fread(chunk, 1, sizeof chunk, f)) > 0;)
+        buf_append(out, chunk, len);
+    assert_int_equal(pclose(f), 0);
+}
+
+/* Puts the tokenizer into the folder without the two tokens that stand alone or take white space with them. */
+static void write_plain_tokenizer(void)
+{
+    static const char *const never[] = { "\"single_word\":true", "\"lstrip\":true",
+                                         "\"rstrip\":true" };
+    CLEANUP(buf_fini) struct buf json = { 0 };
+    read_whole(TOKENIZER, &json);
+    buf_byte(&json, 0);
+    for (size_t i = 0; i < COUNT_OF(never); i++)
+        for (char *at; (at = strstr(json.data, never[i]));)
+            memcpy(at + strlen(never[i]) - 4, "null", 4);
+    hf_make_file(folder, "tokenizer.json", str_from(json.data));
+}
+
+/* The folder as one file, once more: from its own tensors and tokenizer. */
+static void converted_it_says_the_same(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf out = { 0 }, of_folder = { 0 }, of_file = { 0 };
+    char to[2 * RIG_PATH], line[4 * RIG_PATH];
+    snprintf(to, sizeof to, "%s/converted/tiny.gguf", rig_folder());
+    snprintf(line, sizeof line, "%s/converted", rig_folder());
+    assert_int_equal(mkdir(line, 0700), 0);
+    snprintf(line, sizeof line, "convert %s %s", folder, to);
+    assert_int_equal(rig_muster("model", line, &out), 1);
+    if (!strstr(out.data, "some of its tokens take white space with them"))
+        fail_msg("%s", out.data);
+    write_plain_tokenizer();
+    if (rig_muster("model", line, &out) != 0) fail_msg("%s", out.data);
+    assert_non_null(strstr(out.data, ", 0 matrices rounded, 20 tensors kept, error 0.0000"));
+    expect_the_same(to);
+    tokenize(folder, &of_folder);
+    tokenize(to, &of_file);
+    assert_true(str_eq(buf_view(&of_folder), buf_view(&of_file)));
+    assert_int_equal(rig_muster("model", line, &out), 2);
+    assert_non_null(strstr(out.data, "exists; --force replaces it"));
+    snprintf(line, sizeof line, "convert %s %s --force --type q8_0 -o json", folder, to);
+    if (rig_muster("model", line, &out) != 0) fail_msg("%s", out.data);
+    assert_non_null(strstr(out.data, "\"rounded\":15,\"kept\":5,\"fallback\":0,\"error\":0.00"));
+    snprintf(line, sizeof line, "convert %s %s --force", file, to);
+    assert_int_equal(rig_muster("model", line, &out), 1);
 }
 
 /* What agents read of the folder has the identity that its engine reports. */
@@ -218,19 +279,6 @@ static void engine_and_router_agree_on_the_digest(void **state)
     buf_byte(&metrics, 0);
     if (!strstr(metrics.data, wanted)) fail_msg("no %s in %s", wanted, metrics.data);
     rig_stop(&a);
-}
-
-/* Runs `muster tokenize`, which reads its standard input. */
-static void tokenize(const char *model, struct buf *out)
-{
-    char text[RIG_PATH], line[4 * RIG_PATH], chunk[256];
-    rig_file(text, "text", "Hello, 12345 w\xC3\xB6rld");
-    snprintf(line, sizeof line, "\"$MUSTER_BIN\" tokenize %s --prompt < %s", model, text);
-    FILE *f = popen(line, "r");
-    assert_non_null(f);
-    for (size_t len; (len = fread(chunk, 1, sizeof chunk, f)) > 0;)
-        buf_append(out, chunk, len);
-    assert_int_equal(pclose(f), 0);
 }
 
 static void commands_read_the_folder(void **state)
@@ -264,6 +312,12 @@ static void what_cannot_be_served_says_why(void **state)
     snprintf(line, sizeof line, "inspect %s", folder);
     assert_int_equal(rig_muster("model", line, &out), 0);
     assert_non_null(strstr(out.data, "no: it has no tokenizer"));
+    snprintf(line, sizeof line, "convert %s %s/none.gguf", folder, rig_folder());
+    if (rig_muster("model", line, &out) != 0) fail_msg("%s", out.data);
+    snprintf(line, sizeof line, "inspect %s/none.gguf", rig_folder());
+    assert_int_equal(rig_muster("model", line, &out), 0);
+    assert_non_null(strstr(out.data, "no: it has no tokenizer"));
+    snprintf(line, sizeof line, "inspect %s", folder);
     hf_make_file(folder, "tokenizer.json", STR("{\"version\":\"1.0\"}"));
     assert_int_equal(rig_muster("model", line, &out), 1);
     assert_non_null(strstr(out.data, "tokenizer.json: "));
@@ -275,6 +329,7 @@ int main(void)
         cmocka_unit_test(both_say_the_same),
         cmocka_unit_test(engine_and_router_agree_on_the_digest),
         cmocka_unit_test(commands_read_the_folder),
+        cmocka_unit_test(converted_it_says_the_same),
         cmocka_unit_test(what_cannot_be_served_says_why),
     };
     return rig_end(cmocka_run_group_tests(tests, make_both, NULL));

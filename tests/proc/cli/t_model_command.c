@@ -42,7 +42,7 @@ static void what_is_made_is_inspected_and_served(void **state)
         path_of(to, types[i]);
         snprintf(line, sizeof line, "quantize %s %s --type %s", from, to, types[i]);
         assert_int_equal(rig_muster("model", line, &out), 0);
-        assert_non_null(strstr(out.data, "16 matrices rounded, 5 vectors kept, error 0.0"));
+        assert_non_null(strstr(out.data, "16 matrices rounded, 5 tensors kept, error 0.0"));
         ask(to, &reply);
     }
     snprintf(line, sizeof line, "inspect %s", to);
@@ -101,7 +101,7 @@ static void mistakes_are_explained(void **state)
     (void)state;
     static const struct rig_row rows[] = {
         { "", 2, "ACTION is missing" },
-        { "convert", 2, "no action 'convert': want inspect, make-random or quantize" },
+        { "prune", 2, "no action 'prune': want convert, inspect, make-random or quantize" },
         { "inspect", 2, "FILE is missing" },
         { "inspect /nonexistent/a.gguf", 1, "muster model inspect: /nonexistent/a.gguf: No such" },
         { "inspect CMakeLists.txt", 1, "not a GGUF file: it does not start with 'GGUF'" },

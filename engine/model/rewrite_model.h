@@ -1,0 +1,46 @@
+/* rewrite_model.h - writes model files anew: the weights of a GGUF file rounded to another type, or a folder in Hugging
+ * Face's format as one GGUF file. Both stream, with a megabyte or two of memory.
+ *
+ * Layer:  engine/model
+ * Errors: sentences name the file and the tensor; nothing is left behind after one
+ */
+#pragma once
+#include "engine/model/gguf.h"
+
+/* Called now and then with the bytes written so far and in all. */
+struct make_progress {
+    void (*fn)(void *ctx, uint64_t done, uint64_t total); /* NULL: none */
+    void *ctx;
+};
+
+static inline void make_progress_tell(const struct make_progress *p, uint64_t done, uint64_t total)
+{
+    if (p && p->fn) p->fn(p->ctx, done, total);
+}
+
+struct quantise_result {
+    uint64_t tensors;  /* rounded */
+    uint64_t kept;     /* not rounded: vectors, and matrices of a conversion that keeps types */
+    uint64_t fallback; /* rounded to Q8_0 or F16, because rows are no whole blocks of the type */
+    double error;      /* root of squared error over squares, of all rounded tensors */
+};
+
+/* Rounds every matrix of the file to `type` and copies all else. -ENOTSUP for a type that is not
+ * written, and without `again` for a file that is quantised already; -EINVAL when a weight is not finite. */
+int quantise_model(const char *from, const char *to, enum weight_type_id type, bool again,
+                   const struct make_progress *progress, struct quantise_result *ret,
+                   struct err *err);
+
+/* Writes the model of a folder (hf_model.h) with its tokenizer and template as a GGUF file. Matrices are rounded to
+ * `type`, or keep theirs if it is WEIGHT_TYPE_COUNT; vectors become F32, as such files have them. -ENOTSUP for a
+ * tokenizer that the keys of a GGUF file cannot say (vocab_to_gguf), and for a type that is not written; else as
+ * hf_model_open and quantise_model. */
+int convert_model(const char *from, const char *to, enum weight_type_id type,
+                  const struct make_progress *progress, struct quantise_result *ret,
+                  struct err *err);
+
+/* -ENOTSUP with a sentence for a type that is read but not written. */
+int made_type_check(enum weight_type_id type, struct err *err);
+
+/* Returns "F32, F16, BF16, Q8_0, ..." of the types that are written. */
+const char *made_type_names(void);
