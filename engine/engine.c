@@ -251,6 +251,7 @@ static int start_http_api(struct engine *e, struct err *err)
         .serve = e->serve,
         .call = e->call,
         .tracer = e->tracer,
+        .pooling = (enum pooling)c->pooling,
         .seed = seed,
         /* Twice max_waiting, because the scheduler chooses which request a full queue refuses: as
          * many again may be on their way there or back. */

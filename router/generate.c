@@ -223,6 +223,7 @@ static void fill_arrival(struct request *r, const struct snapshot_model *m)
     uint32_t room = context > c->prompt_tokens ? context - c->prompt_tokens : 1;
     c->features.output_max =
         r->client.api.max_tokens ? min_u32(r->client.api.max_tokens, room) : room;
+    if (openai_wants_vectors(r->client.api.surface)) c->features.output_max = 1;
     set_fingerprint(r);
     c->fingerprint = r->client.fingerprint;
 }
@@ -359,6 +360,10 @@ static int prepare(struct request *r, const struct snapshot *f, const struct sna
                                              .model = model,
                                              .include_usage = r->client.api.include_usage };
     *ret = m;
+    if (openai_wants_vectors(surface)) { /* the engine gets the texts themselves */
+        fill_arrival(r, m);
+        return 0;
+    }
     int more = make_more(r, m);
     return more < 0 ? more : prompt_ready(r, m);
 }
@@ -525,7 +530,7 @@ void generate_begin(struct byte_loop *b, struct http_exchange *x, enum openai_su
     } else if (several) {
         request_arrive(r);
         fan_begin(r);
-    } else if (!question_ask(r, model)) {
+    } else if (openai_wants_vectors(surface) || !question_ask(r, model)) {
         request_arrive(r);
     }
 }

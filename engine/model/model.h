@@ -105,6 +105,10 @@ struct batch_item {
     bool want_logits; /* of the last of the tokens */
     float *logits;    /* vocab_size floats, the caller's; written when want_logits */
     float *hidden;    /* MODEL_HIDDEN floats of the same token behind the runner's layer, or NULL */
+    /* n_embd numbers, to which the states behind the last layer, normalised as for the logits, of the
+     * tokens at positions from state_from on are added in ascending order; or NULL */
+    double *state_sum;
+    uint32_t state_from;
 };
 
 struct model_runner_options {

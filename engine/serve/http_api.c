@@ -13,6 +13,7 @@
 #include "base/io/loop/clock.h"
 #include "base/io/notify.h"
 #include "engine/serve/http_api_call.h"
+#include "engine/serve/http_api_embed.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,6 +46,12 @@ static const struct route routes[] = {
     { "POST", "/v1/completions",      GUARD_KEY,   true,  handle_completions },
     { "POST", "/v1/messages",         GUARD_KEY,   true,  handle_messages },
     { "POST", "/v1/messages/count_tokens", GUARD_KEY, true, handle_count_tokens },
+    { "POST", "/v1/embeddings",       GUARD_KEY,   true,  handle_vectors },
+    { "POST", "/v1/score",            GUARD_KEY,   true,  handle_vectors },
+    { "POST", "/v1/rerank",           GUARD_KEY,   true,  handle_vectors },
+    { "POST", "/score",               GUARD_KEY,   true,  handle_vectors },
+    { "POST", "/rerank",              GUARD_KEY,   true,  handle_vectors },
+    { "POST", "/v2/rerank",           GUARD_KEY,   true,  handle_vectors },
     { "GET",  "/v1/models",           GUARD_KEY,   false, handle_models },
     { "POST", "/tokenize",            GUARD_KEY,   true,  handle_tokenize },
     { "POST", "/detokenize",          GUARD_KEY,   true,  handle_detokenize },
@@ -454,6 +461,7 @@ static void tell_calls(struct http_api *api)
             call_beat(c);
         }
     }
+    if (api->stalled) embeds_let_go(api);
 }
 
 static void on_turn(void *arg)
@@ -496,6 +504,7 @@ int http_api_new(struct loop *loop, const struct http_api_config *config,
     api->key_seed = config->held->block_seed;
     api->created_s = clock_wall_us() / 1000000;
     list_init(&api->calls);
+    list_init(&api->embeds);
     list_init(&api->watchers);
     list_init(&api->kv_reads);
     list_init(&api->kv_asks);
@@ -548,6 +557,7 @@ void http_api_free(struct http_api *api)
     http_api_close(api);
     prompts_free(api);
     calls_free(api);
+    embeds_free(api);
     blocks_free(api);
     kv_free(api);
     chat_template_free(api->chat_template);

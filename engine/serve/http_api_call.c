@@ -20,6 +20,7 @@
 #include "base/io/log.h"
 #include "base/io/loop/clock.h"
 #include "base/wire/sse.h"
+#include "engine/serve/http_api_embed.h"
 #include "engine/serve/http_api_fan.h"
 
 #include <stdio.h>
@@ -272,7 +273,10 @@ void call_pump(struct call *c)
 void call_mail(void *http_api, struct job *job)
 {
     (void)http_api;
-    call_pump(job->ask.owner);
+    if (job->ask.spec.embedding)
+        embed_mail(job);
+    else
+        call_pump(job->ask.owner);
 }
 
 void call_cancel(struct call *c)

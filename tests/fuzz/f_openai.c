@@ -1,4 +1,4 @@
-/* f_openai.c - reads request bodies of both surfaces and of Anthropic's messages, replies of foreign servers
+/* f_openai.c - reads request bodies of all surfaces and of Anthropic's messages, replies of foreign servers
  * and event streams; the first byte selects which. Accepted input must be well-formed and inside its bounds. */
 #include "base/core/json.h"
 #include "base/core/own.h"
@@ -76,6 +76,17 @@ static void check_forwards(struct str body)
     must(str_eq(buf_view(&once), buf_view(&twice)));
 }
 
+/* Checks the texts of an accepted request for vectors. */
+static void check_vectors(const struct openai_request *q)
+{
+    must(q->prompt_count >= 1 && q->prompt_count <= OPENAI_TEXTS_MAX && openai_outputs(q) == 1);
+    for (uint32_t i = 0; i < q->prompt_count; i++)
+        must(q->prompts[i].text.len || q->prompts[i].id_count);
+    must((q->vectors.first_count > 0) == (q->surface != OPENAI_EMBED));
+    must(q->vectors.first_count < q->prompt_count || q->surface == OPENAI_EMBED);
+    must(q->vectors.cache_salt.len <= OPENAI_SALT_BYTES_MAX);
+}
+
 static void request(enum openai_surface surface, struct str body)
 {
     CLEANUP(arena_fini) struct arena arena = { 0 };
@@ -84,8 +95,12 @@ static void request(enum openai_surface surface, struct str body)
     struct openai_error e;
     arena_init(&arena, ARENA_BYTES);
     if (openai_parse(surface, body, &arena, &req, &e) == 0) {
-        check_request(&req);
-        check_passes_on(&req, &arena);
+        if (openai_wants_vectors(surface)) {
+            check_vectors(&req);
+        } else {
+            check_request(&req);
+            check_passes_on(&req, &arena);
+        }
         check_forwards(body);
         return;
     }
@@ -132,6 +147,15 @@ void fuzz_one(const uint8_t *data, size_t len)
         break;
     case 't':
         request(OPENAI_COMPLETION, rest);
+        break;
+    case 'e':
+        request(OPENAI_EMBED, rest);
+        break;
+    case 's':
+        request(OPENAI_SCORE, rest);
+        break;
+    case 'k':
+        request(OPENAI_RERANK, rest);
         break;
     case 'r':
         event(&text, rest);
