@@ -49,6 +49,7 @@ struct client_stream {
     struct arena arena;
     struct openai_request api;
     enum reply_style style;      /* of the client's API */
+    struct str repeated;         /* of a response: members of its request (openai_reply) */
     bool rewritten;              /* `body` is a chat's by now, in the arena */
     struct openai_error problem; /* the response when it is refused */
     struct openai_reply reply;

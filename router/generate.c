@@ -19,6 +19,7 @@
 #include "base/text/detok.h"
 #include "base/text/encode.h"
 #include "base/wire/anthropic.h"
+#include "base/wire/responses.h"
 #include "policies/predict/text.h"
 #include "router/byte_loop.h"
 #include "router/fan.h"
@@ -336,8 +337,11 @@ static int prepare(struct request *r, const struct snapshot *f, const struct sna
     if (r->client.style == REPLY_ANTHROPIC && !r->client.rewritten)
         rc = anthropic_to_chat(ANTHROPIC_MESSAGES, r->client.body, &r->client.arena,
                                &r->client.body, &r->client.problem);
+    if (r->client.style == REPLY_RESPONSES && !r->client.rewritten)
+        rc = responses_to_chat(r->client.body, &r->client.arena, &r->client.body,
+                               &r->client.repeated, &r->client.problem);
     if (rc < 0) return rc;
-    r->client.rewritten = r->client.style == REPLY_ANTHROPIC;
+    r->client.rewritten = r->client.style != REPLY_OPENAI;
     rc =
         openai_parse(surface, r->client.body, &r->client.arena, &r->client.api, &r->client.problem);
     if (rc < 0) return rc;
@@ -358,6 +362,7 @@ static int prepare(struct request *r, const struct snapshot *f, const struct sna
                                              .id = str_from(r->id),
                                              .created_s = clock_wall_us() / 1000000,
                                              .model = model,
+                                             .repeated = r->client.repeated,
                                              .include_usage = r->client.api.include_usage };
     *ret = m;
     if (openai_wants_vectors(surface)) { /* the engine gets the texts themselves */

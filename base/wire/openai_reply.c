@@ -7,6 +7,7 @@
 
 #include "base/core/json.h"
 #include "base/wire/anthropic_reply.h"
+#include "base/wire/responses_reply.h"
 #include "base/wire/sse.h"
 
 #define FORM_BYTES 768 /* room for a response or chunk, beside its text */
@@ -120,6 +121,7 @@ int openai_reply_whole(const struct openai_reply *r, const struct openai_choice 
     struct json_writer w;
     size_t bytes = FORM_BYTES;
     if (r->style == REPLY_ANTHROPIC) return anthropic_whole(r, choice, usage, out);
+    if (r->style == REPLY_RESPONSES) return responses_whole(r, choice, usage, out);
     for (uint32_t i = 0; i < count; i++)
         bytes += choice[i].text.len + choice[i].logprobs.len + choice[i].reasoning.len +
                  choice[i].tool_calls.len;

@@ -45,6 +45,7 @@ static const struct route routes[] = {
     { "POST", "/v1/chat/completions", GUARD_KEY,   true,  handle_chat },
     { "POST", "/v1/completions",      GUARD_KEY,   true,  handle_completions },
     { "POST", "/v1/messages",         GUARD_KEY,   true,  handle_messages },
+    { "POST", "/v1/responses",        GUARD_KEY,   true,  handle_responses },
     { "POST", "/v1/messages/count_tokens", GUARD_KEY, true, handle_count_tokens },
     { "POST", "/v1/embeddings",       GUARD_KEY,   true,  handle_vectors },
     { "POST", "/v1/score",            GUARD_KEY,   true,  handle_vectors },

@@ -56,6 +56,7 @@ static void call_free(struct call *c)
     turn_answer_free(c->turn);
     openai_message_fini(&c->plain);
     buf_fini(&c->text);
+    buf_fini(&c->repeated);
     openai_logprobs_fini(&c->logprobs);
     free(c);
 }
@@ -483,6 +484,8 @@ struct call *call_new(struct http_api *api, struct http_exchange *x, const struc
     c->reply.id = str_from(c->id.text);
     set_logprobs(c, ask);
     buf_str(&c->text, ask->echo); /* an error sticks until its end */
+    if (buf_str(&c->repeated, ask->reply.repeated) < 0) c->text.rc = c->repeated.rc;
+    c->reply.repeated = buf_view(&c->repeated);
     c->turn = ask->turn;
     openai_message_init(c->turn ? &c->turn->message : &c->plain, &c->reply,
                         c->form->stream ? &api->out : NULL);

@@ -102,6 +102,7 @@ struct block_key http_api_salt(const struct http_api *api, struct str tenant);
 void handle_chat(struct http_api *api, struct http_exchange *x);
 void handle_completions(struct http_api *api, struct http_exchange *x);
 void handle_messages(struct http_api *api, struct http_exchange *x);
+void handle_responses(struct http_api *api, struct http_exchange *x);
 void handle_count_tokens(struct http_api *api, struct http_exchange *x);
 void handle_vectors(struct http_api *api,
                     struct http_exchange *x); /* embeddings, scores, rankings */

@@ -13,6 +13,7 @@
 #include "base/text/detok.h"
 #include "base/text/encode.h"
 #include "base/wire/anthropic.h"
+#include "base/wire/responses.h"
 #include "engine/serve/http_api_call.h"
 #include "engine/serve/http_api_embed.h"
 #include "engine/serve/http_api_fan.h"
@@ -37,6 +38,7 @@ struct prompt {
 
     /* chat and completions */
     enum reply_style style;
+    struct str repeated; /* of REPLY_RESPONSES */
     struct openai_request r;
     struct grammar *grammar;          /* compiled; NULL: none */
     struct generate_request generate; /* of a router */
@@ -344,6 +346,8 @@ static int make(struct prompt *p)
     int rc = 0;
     if (p->style == REPLY_ANTHROPIC)
         rc = anthropic_to_chat(ANTHROPIC_MESSAGES, body, &p->arena, &body, &p->e);
+    if (p->style == REPLY_RESPONSES)
+        rc = responses_to_chat(body, &p->arena, &body, &p->repeated, &p->e);
     if (rc == 0) rc = openai_parse(r->surface, body, &p->arena, r, &p->e);
     if (rc == 0) rc = check_model(api, r->model, &p->e);
     if (rc == 0) rc = check_bias(p);
@@ -403,6 +407,7 @@ static void made(struct prompt *p)
                    .created_s = clock_wall_us() / 1000000,
                    .model = p->api->config.model_name,
                    .fingerprint = str_from(p->api->info->model->numerics),
+                   .repeated = p->repeated,
                    .include_usage = r->include_usage },
         .id = &p->id,
     };
@@ -437,6 +442,11 @@ void handle_chat(struct http_api *api, struct http_exchange *x)
 void handle_messages(struct http_api *api, struct http_exchange *x)
 {
     generate(api, x, OPENAI_CHAT, REPLY_ANTHROPIC);
+}
+
+void handle_responses(struct http_api *api, struct http_exchange *x)
+{
+    generate(api, x, OPENAI_CHAT, REPLY_RESPONSES);
 }
 
 void handle_completions(struct http_api *api, struct http_exchange *x)

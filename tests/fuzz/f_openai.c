@@ -1,4 +1,4 @@
-/* f_openai.c - reads request bodies of all surfaces and of Anthropic's messages, replies of foreign servers
+/* f_openai.c - reads request bodies of all surfaces, of responses and of Anthropic's messages, replies of foreign servers
  * and event streams; the first byte selects which. Accepted input must be well-formed and inside its bounds. */
 #include "base/core/json.h"
 #include "base/core/own.h"
@@ -6,6 +6,7 @@
 #include "base/wire/generate.h"
 #include "base/wire/openai_forward.h"
 #include "base/wire/openai_reply.h"
+#include "base/wire/responses.h"
 #include "base/wire/sse.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -124,6 +125,26 @@ static void message(struct str body)
     request(OPENAI_CHAT, chat);
 }
 
+/* Does the same with a request for a response, and checks what the response repeats of it. */
+static void response(struct str body)
+{
+    CLEANUP(arena_fini) struct arena arena = { 0 };
+    CLEANUP(buf_fini) struct buf all = { 0 };
+    struct openai_error e;
+    struct str chat, repeated;
+    arena_init(&arena, ARENA_BYTES);
+    if (responses_to_chat(body, &arena, &chat, &repeated, &e) < 0) {
+        must(e.status >= 400 && e.message[0]);
+        return;
+    }
+    must_be_json(chat, JSON_OBJECT_END);
+    buf_text(&all, "{\"a\":1");
+    buf_str(&all, repeated);
+    buf_byte(&all, '}');
+    must_be_json(buf_view(&all), JSON_OBJECT_END);
+    request(OPENAI_CHAT, chat);
+}
+
 static int event(void *arg, struct str data)
 {
     struct openai_delta d = { 0 };
@@ -144,6 +165,9 @@ void fuzz_one(const uint8_t *data, size_t len)
         break;
     case 'm':
         message(rest);
+        break;
+    case 'p':
+        response(rest);
         break;
     case 't':
         request(OPENAI_COMPLETION, rest);
