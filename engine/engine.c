@@ -151,7 +151,9 @@ static int fill_device(const struct engine_config *c, struct device_config *ret,
 {
     *ret = (struct device_config){
         .model_path = c->model,
-        .load = { .kv_type = (enum kv_type)c->kv_cache_dtype, .kernels = c->kernels.data },
+        .load = { .kv_type = (enum kv_type)c->kv_cache_dtype,
+                  .no_sampling = c->generation_config == 1,
+                  .kernels = c->kernels.data },
         .sched = { .page_tokens = (uint32_t)c->block_size,
                    .context_max = (uint32_t)c->max_model_len,
                    .seqs_max = (uint32_t)c->max_num_seqs,

@@ -125,6 +125,21 @@ static const struct openai_key *find_key(const struct openai_walk *p)
     return NULL;
 }
 
+/* Notes that the request names a member of sampling for which the model may have a default. */
+static void note_named(struct openai_walk *p, const struct openai_key *k)
+{
+    static const struct {
+        size_t offset;
+        uint32_t bit;
+    } members[] = { { AT(sampling.temperature), SAMPLING_TEMPERATURE },
+                    { AT(sampling.top_p), SAMPLING_TOP_P },
+                    { AT(sampling.top_k), SAMPLING_TOP_K },
+                    { AT(sampling.min_p), SAMPLING_MIN_P },
+                    { AT(sampling.repetition_penalty), SAMPLING_REPETITION_PENALTY } };
+    for (size_t i = 0; i < COUNT_OF(members); i++)
+        if (k->offset == members[i].offset) p->req.sampling.unnamed &= ~members[i].bit;
+}
+
 static int walk(struct openai_walk *p)
 {
     bool seen[COUNT_OF(keys)] = { false };
@@ -144,6 +159,7 @@ static int walk(struct openai_walk *p)
         if (p->r.token == JSON_ERROR) return walk_broken(p);
         int rc = k->take(p, k);
         if (rc < 0) return rc;
+        note_named(p, k);
         p->key = NULL;
     }
     if (p->r.token != JSON_OBJECT_END || json_next(&p->r) != JSON_END) return walk_broken(p);
@@ -209,6 +225,7 @@ int openai_parse(enum openai_surface surface, struct str body, struct arena *are
     struct openai_walk p = { .arena = arena, .e = e };
     p.req.surface = surface;
     p.req.sampling = SAMPLING_DEFAULT;
+    p.req.sampling.unnamed = SAMPLING_ALL;
     json_reader_init(&p.r, body);
     int rc = walk(&p);
     if (rc == 0) rc = settle(&p);

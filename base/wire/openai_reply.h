@@ -74,6 +74,8 @@ struct openai_model {
     struct str id;
     int64_t created_s;
     uint32_t context_tokens; /* max_model_len; 0: not known yet, not written */
+    const struct sampling
+        *sampling; /* the model's defaults, written as default_sampling; NULL: not known */
 };
 int openai_models_render(const struct openai_model *model, uint32_t count, struct buf *out);
 

@@ -12,6 +12,7 @@
 #include "base/io/log.h"
 #include "base/io/loop/clock.h"
 #include "base/io/notify.h"
+#include "engine/model/model_sampling.h"
 #include "engine/serve/http_api_call.h"
 #include "engine/serve/http_api_embed.h"
 
@@ -389,13 +390,16 @@ static void on_ready(void *arg, const struct device_info *info)
     const struct str labels[] = { api->config.model_name, str_from(api->digest),
                                   str_from(info->model->numerics), STR(MUSTER_VERSION) };
     metric_set(metric_series(api->metrics->metrics, EM_INFO, labels), 1);
+    char sampling[MODEL_SAMPLING_TEXT];
+    model_sampling_text(&info->model->sampling, sampling);
     log_event(LOG_INFO, "engine_ready",
               "model=%.*s architecture=%.*s port=%u digest=%.12s context=%u pages=%u kv_mib=%.1f "
               "kernels=%.*s "
-              "load_s=%.3f",
+              "sampling=%s load_s=%.3f",
               STR_ARG(api->config.model_name), STR_ARG(info->model->architecture),
               http_api_port(api), api->digest, info->context_max, info->pages,
-              (double)info->kv_bytes / 1048576, STR_ARG(info->model->kernels), info->load_s);
+              (double)info->kv_bytes / 1048576, STR_ARG(info->model->kernels), sampling,
+              info->load_s);
     notify_ready("the model is loaded");
 }
 

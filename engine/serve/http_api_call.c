@@ -326,7 +326,9 @@ static struct job *make_job(struct http_api *api, const struct http_request *req
     struct job *job = job_new();
     if (!job) return NULL;
     struct job_ask *a = &job->ask;
-    const struct sampling *s = ask->sampling;
+    struct sampling settled = *ask->sampling;
+    const struct sampling *s = &settled;
+    sampling_settle(&settled, &api->info->model->sampling);
     uint32_t room = api->info->context_max - (uint32_t)ask->ids->count;
     a->number = ++api->numbered;
     a->id_count = (uint32_t)ask->ids->count;

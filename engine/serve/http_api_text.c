@@ -515,6 +515,7 @@ void handle_models(struct http_api *api, struct http_exchange *x)
         .id = api->config.model_name,
         .created_s = api->created_s,
         .context_tokens = api->info ? api->info->context_max : 0,
+        .sampling = api->info ? &api->info->model->sampling : NULL,
     };
     openai_models_render(&model, 1, &api->out);
     http_api_reply(api, x, 200, buf_view(&api->out));
