@@ -76,8 +76,41 @@ static void write_out(struct request *r)
         lost(r);
         return;
     }
+    if (r->client.out.len > 0) r->client.written_us = loop_now_us(r->home->loop);
     buf_clear(&r->client.out);
     if (http_stream_full(r->client.x)) pause_engine(r);
+}
+
+/* Keeps a stream alive that has said nothing for a while. A full one says enough. */
+static void on_ping(void *arg)
+{
+    struct request *r = arg;
+    const int64_t ping_us = r->home->config->ping_us, now_us = loop_now_us(r->home->loop);
+    int64_t quiet_from = r->client.written_us;
+    if (!r->client.x || r->client.ending) return;
+    if (now_us - quiet_from >= ping_us) {
+        quiet_from = now_us;
+        if (r->client.out.len == 0 && !http_stream_full(r->client.x)) {
+            if (r->client.style == REPLY_ANTHROPIC)
+                anthropic_ping(&r->client.out);
+            else
+                sse_comment(&r->client.out, STR("ping"));
+            write_out(r);
+        }
+    }
+    /* Without memory for it the stream goes on without pings. */
+    if (r->client.x) (void)loop_timer_set(r->home->loop, &r->client.ping, quiet_from + ping_us);
+}
+
+/* Begins the pings of a stream; of several outputs the first one's timer serves all. */
+static void begin_pings(struct request *r)
+{
+    if (r->client.fan && r->client.fan_index > 0) return;
+    r->client.ping.fn = on_ping;
+    r->client.ping.arg = r;
+    r->client.written_us = loop_now_us(r->home->loop);
+    (void)loop_timer_set(r->home->loop, &r->client.ping,
+                         r->client.written_us + r->home->config->ping_us);
 }
 
 static void say_end(struct request *r, const struct usage *usage)
@@ -140,6 +173,7 @@ static bool begin(struct request *r)
     }
     r->client.began = true;
     if (r->client.fan) r->client.fan->began = true;
+    begin_pings(r);
     if (r->client.style != REPLY_OPENAI) {
         const struct usage usage = { .prompt_tokens = r->client.prompt_tokens };
         openai_message_start(&r->client.message, &usage);

@@ -84,6 +84,8 @@ struct client_stream {
     struct signed_call *call;
     struct silence silence; /* of the engine that `call` is to */
     struct loop_timer silence_timer;
+    struct loop_timer ping;   /* of a stream that has begun */
+    int64_t written_us;       /* when the client was last sent bytes */
     struct line_reader lines; /* of an internal reply */
     struct sse_reader events; /* of another engine's streamed reply */
     struct buf answer;        /* text of a whole response */
