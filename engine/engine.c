@@ -258,6 +258,7 @@ static int start_http_api(struct engine *e, struct err *err)
         /* Twice max_waiting, because the scheduler chooses which request a full queue refuses: as
          * many again may be on their way there or back. */
         .requests_max = (uint32_t)(2 * c->max_waiting + c->max_num_seqs),
+        .waiting_max = (uint32_t)c->max_waiting,
         .seqs_max = (uint32_t)c->max_num_seqs,
         .text_threads = (uint32_t)c->text_threads,
         .tool_call_parser = c->tool_call_parser,

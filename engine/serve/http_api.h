@@ -40,6 +40,7 @@ struct http_api_config {
     enum pooling pooling;     /* of embeddings */
     uint64_t seed;            /* of requests that name none */
     uint32_t requests_max;    /* in the engine at once: 429 beyond */
+    uint32_t waiting_max;     /* that wait for the device */
     uint32_t seqs_max;
     uint32_t text_threads;                             /* as text_pool_config */
     size_t text_queue_bytes;                           /* likewise */

@@ -265,7 +265,7 @@ void embed_mail(struct job *job)
 void embed_start(struct http_api *api, struct http_exchange *x, const struct embed_ask *ask)
 {
     const uint32_t count = ask->r->prompt_count;
-    const uint32_t slots = min_u32(count, EMBED_AT_ONCE);
+    const uint32_t slots = min_u32(count, min_u32(EMBED_AT_ONCE, api->config.waiting_max));
     struct embed *e = NULL;
     if (!call_refused(api, x, slots, ask->entered)) {
         e = calloc(1, sizeof *e + count * sizeof e->text[0]);

@@ -15,7 +15,7 @@
 #pragma once
 #include "engine/serve/http_api_call.h"
 
-#define EMBED_AT_ONCE 16u                        /* texts of a request at the device */
+#define EMBED_AT_ONCE 16u /* texts of a request at the device; at most as many as may wait there */
 #define EMBED_REPLY_BYTES_MAX ((size_t)48 << 20) /* of the vectors in a reply; 413 beyond */
 
 struct embed_ask {

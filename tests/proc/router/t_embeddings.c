@@ -17,7 +17,8 @@ static int setup(void **state)
     (void)state;
     engine = rig_server("engine", rig_port(),
                         ARGS("--model", MODEL, "--served-model-name", "muster-tiny"));
-    mean = rig_server("engine", rig_port(), ARGS("--model", MODEL, "--pooling", "mean"));
+    mean = rig_server("engine", rig_port(),
+                      ARGS("--model", MODEL, "--pooling", "mean", "--max-waiting", "2"));
     router = rig_server("router", rig_port(), ARGS("--endpoints", engine.at));
     rig_wait_endpoints(&router, 1);
     return 0;
@@ -138,6 +139,13 @@ static void pooling_is_the_engines(void **state)
     assert_int_equal(rig_call(mean.port, EMBED, single, &one), 200);
     size_t vector = (size_t)(strchr(last.data, ']') - last.data);
     assert_memory_equal(last.data, one.data, vector);
+    buf_clear(&one); /* more texts than may wait at once */
+    assert_int_equal(
+        rig_call(
+            mean.port, EMBED,
+            "{\"input\":[\"a\",\"b\",\"c\",\"d\",\"e\",\"f\",\"g\",\"h\",\"i\",\"j\",\"k\",\"l\"]}",
+            &one),
+        200);
 }
 
 static void the_official_client_is_served(void **state)
