@@ -1,11 +1,14 @@
 """responses_client.py - OpenAI's own Python client uses Muster's Responses API.
 
-    responses_client.py http://127.0.0.1:8080
+    responses_client.py http://127.0.0.1:8080 [INSTANCE=PID ...]
 
-Exits 77 when the package is missing, so that no check needs it. Run by t_responses against a router and an engine.
+Exits 77 when the package is missing, so that no check needs it. Run by t_responses against a router and an engine. With the
+engines of a router it kills the one that streams a call, which must go on at another one.
 """
 
 import json
+import os
+import signal
 import sys
 
 try:
@@ -135,9 +138,34 @@ def refusals_are_the_clients_own_errors(client):
             assert said in e.body["message"], e.body
 
 
+def killed(client, pids):
+    """A call that one engine began is ended by another; its events are those of an engine that lives."""
+    tool = {**TOOL, "parameters": {
+        "type": "object", "properties": {"text": {"type": "string", "minLength": 1500, "maxLength": 1600}},
+        "required": ["text"], "additionalProperties": False}}
+    ask = dict(model=MODEL, input=SAY, tools=[tool], tool_choice="required", parallel_tool_calls=False,
+               max_output_tokens=800, temperature=1, extra_body={"seed": 3})
+    want = client.responses.create(**ask)
+    raw = client.responses.with_raw_response.create(**ask, stream=True)
+    events = []
+    for event in raw.parse():
+        events.append(event)
+        if sum(e.type.endswith(".delta") for e in events) == 2 and event.type.endswith(".delta"):
+            os.kill(pids[raw.headers["x-muster-instance"]], signal.SIGKILL)
+    assert [e.sequence_number for e in events] == list(range(len(events)))
+    got = events[-1].response
+    assert got.status == want.status == "completed" and len(got.output) == 1, (got, want)
+    assert got.output[0].arguments == want.output[0].arguments and got.output[0].name == "f", (got, want)
+    assert "".join(e.delta for e in events if e.type.endswith(".delta")) == got.output[0].arguments
+    assert got.usage.output_tokens == want.usage.output_tokens
+
+
 def main():
     url = sys.argv[1]
     client = openai.OpenAI(base_url=url + "/v1", api_key="any", max_retries=0)
+    if len(sys.argv) > 2:
+        killed(client, {name: int(pid) for name, pid in (a.split("=") for a in sys.argv[2:])})
+        return
     whole_and_streamed_are_alike(client)
     calls_are_made_and_answered(client)
     formats_bind_the_output(client)
