@@ -425,9 +425,18 @@ static void begin(struct decoder_state *s)
     each_row(s, embed_unit);
 }
 
-static bool is_last(const struct decoder_state *s, uint32_t row)
+/* Returns true if the row ends in logits: that of an item's last token. */
+static bool wants_logits(const struct decoder_state *s, const struct decoder_row *row)
 {
-    return row + 1 == s->row_count || s->rows[row + 1].item != s->rows[row].item;
+    const struct batch_item *item = &s->step->items[row->item];
+    return item->want_logits && row->position == item->position + item->count - 1;
+}
+
+/* Returns true if the state of the row's token is added up. */
+static bool wants_state(const struct decoder_state *s, const struct decoder_row *row)
+{
+    const struct batch_item *item = &s->step->items[row->item];
+    return item->state_sum && row->position >= item->state_from;
 }
 
 /* Keeps the last row of each item that wants logits, and the last rows of one that wants states. */
@@ -435,9 +444,7 @@ static void keep_wanted(struct decoder_state *s)
 {
     uint32_t kept = 0;
     for (uint32_t r = 0; r < s->row_count; r++) {
-        const struct batch_item *item = &s->step->items[s->rows[r].item];
-        bool state = item->state_sum && s->rows[r].position >= item->state_from;
-        if (!state && !(item->want_logits && is_last(s, r))) continue;
+        if (!wants_logits(s, &s->rows[r]) && !wants_state(s, &s->rows[r])) continue;
         if (kept != r) {
             size_t bytes = s->embd_stride * sizeof(float);
             s->rows[kept] = s->rows[r];
@@ -498,12 +505,12 @@ static void take_states(struct decoder_state *s)
 {
     uint32_t kept = 0;
     for (uint32_t r = 0; r < s->row_count; r++) {
-        const struct batch_item *item = &s->step->items[s->rows[r].item];
         const float *state = s->norm + r * s->embd_stride;
-        if (item->state_sum && s->rows[r].position >= item->state_from)
+        double *sum = s->step->items[s->rows[r].item].state_sum;
+        if (wants_state(s, &s->rows[r]))
             for (uint32_t i = 0; i < s->model->info.n_embd; i++)
-                item->state_sum[i] += (double)state[i];
-        if (!item->want_logits || !is_last(s, r)) continue;
+                sum[i] += (double)state[i];
+        if (!wants_logits(s, &s->rows[r])) continue;
         if (kept != r)
             memcpy(s->norm + kept * s->embd_stride, state, s->embd_stride * sizeof(float));
         s->rows[kept++] = s->rows[r];
