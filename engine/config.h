@@ -29,8 +29,10 @@ struct engine_config {
     int64_t kv_cache_memory_bytes; /* 0: for max_num_seqs contexts, at most a quarter of the RAM */
     int kv_cache_dtype;            /* index into names of kv types */
     bool enable_prefix_caching;
-    int64_t threads;  /* 0: all cores */
-    double cpu_share; /* 0: no limit */
+    int pooling;           /* enum pooling */
+    int generation_config; /* 0: auto, 1: none */
+    int64_t threads;       /* 0: all cores */
+    double cpu_share;      /* 0: no limit */
     struct str kernels;
     int64_t seed; /* of requests that name none; 0: drawn at start */
 

@@ -151,7 +151,9 @@ static int fill_device(const struct engine_config *c, struct device_config *ret,
 {
     *ret = (struct device_config){
         .model_path = c->model,
-        .load = { .kv_type = (enum kv_type)c->kv_cache_dtype, .kernels = c->kernels.data },
+        .load = { .kv_type = (enum kv_type)c->kv_cache_dtype,
+                  .no_sampling = c->generation_config == 1,
+                  .kernels = c->kernels.data },
         .sched = { .page_tokens = (uint32_t)c->block_size,
                    .context_max = (uint32_t)c->max_model_len,
                    .seqs_max = (uint32_t)c->max_num_seqs,
@@ -251,10 +253,12 @@ static int start_http_api(struct engine *e, struct err *err)
         .serve = e->serve,
         .call = e->call,
         .tracer = e->tracer,
+        .pooling = (enum pooling)c->pooling,
         .seed = seed,
         /* Twice max_waiting, because the scheduler chooses which request a full queue refuses: as
          * many again may be on their way there or back. */
         .requests_max = (uint32_t)(2 * c->max_waiting + c->max_num_seqs),
+        .waiting_max = (uint32_t)c->max_waiting,
         .seqs_max = (uint32_t)c->max_num_seqs,
         .text_threads = (uint32_t)c->text_threads,
         .tool_call_parser = c->tool_call_parser,

@@ -1,4 +1,4 @@
-/* answer.c - writes the response shapes of OpenAI's API, or of Anthropic's, to the client's connection.
+/* answer.c - writes the response shapes of OpenAI's APIs, or of Anthropic's, to the client's connection.
  *
  * A streamed response begins with its first text; until then nothing has been promised and the
  * request may still go elsewhere. A whole response is gathered and sent at its end.
@@ -76,14 +76,47 @@ static void write_out(struct request *r)
         lost(r);
         return;
     }
+    if (r->client.out.len > 0) r->client.written_us = loop_now_us(r->home->loop);
     buf_clear(&r->client.out);
     if (http_stream_full(r->client.x)) pause_engine(r);
+}
+
+/* Keeps a stream alive that has said nothing for a while. A full one says enough. */
+static void on_ping(void *arg)
+{
+    struct request *r = arg;
+    const int64_t ping_us = r->home->config->ping_us, now_us = loop_now_us(r->home->loop);
+    int64_t quiet_from = r->client.written_us;
+    if (!r->client.x || r->client.ending) return;
+    if (now_us - quiet_from >= ping_us) {
+        quiet_from = now_us;
+        if (r->client.out.len == 0 && !http_stream_full(r->client.x)) {
+            if (r->client.style == REPLY_ANTHROPIC)
+                anthropic_ping(&r->client.out);
+            else
+                sse_comment(&r->client.out, STR("ping"));
+            write_out(r);
+        }
+    }
+    /* Without memory for it the stream goes on without pings. */
+    if (r->client.x) (void)loop_timer_set(r->home->loop, &r->client.ping, quiet_from + ping_us);
+}
+
+/* Begins the pings of a stream; of several outputs the first one's timer serves all. */
+static void begin_pings(struct request *r)
+{
+    if (r->client.fan && r->client.fan_index > 0) return;
+    r->client.ping.fn = on_ping;
+    r->client.ping.arg = r;
+    r->client.written_us = loop_now_us(r->home->loop);
+    (void)loop_timer_set(r->home->loop, &r->client.ping,
+                         r->client.written_us + r->home->config->ping_us);
 }
 
 static void say_end(struct request *r, const struct usage *usage)
 {
     r->client.said_end = true;
-    if (r->client.style == REPLY_ANTHROPIC) {
+    if (r->client.style != REPLY_OPENAI) {
         openai_message_end(&r->client.message, r->client.finish, r->client.stopped, usage);
         return;
     }
@@ -140,7 +173,8 @@ static bool begin(struct request *r)
     }
     r->client.began = true;
     if (r->client.fan) r->client.fan->began = true;
-    if (r->client.style == REPLY_ANTHROPIC) {
+    begin_pings(r);
+    if (r->client.style != REPLY_OPENAI) {
         const struct usage usage = { .prompt_tokens = r->client.prompt_tokens };
         openai_message_start(&r->client.message, &usage);
         return true;
@@ -227,7 +261,7 @@ static void put_member(struct request *r, const char *name, struct str json)
 int answer_delta(struct request *r, const struct openai_delta *delta)
 {
     if (!r->client.x || !begin(r)) return 0;
-    if (r->client.style == REPLY_ANTHROPIC) {
+    if (r->client.style != REPLY_OPENAI) {
         int rc = openai_message_delta(&r->client.message, delta->reasoning, delta->tool_calls);
         if (rc < 0) return rc;
     } else {
@@ -267,7 +301,7 @@ void answer_text(struct request *r, struct str text, struct str logprobs)
         return;
     }
     if (!begin(r)) return;
-    if (r->client.style == REPLY_ANTHROPIC)
+    if (r->client.style != REPLY_OPENAI)
         openai_message_text(&r->client.message, text);
     else if (logprobs.len > 0)
         openai_chunk_logprobs(&r->client.reply, text, logprobs, &r->client.out);
@@ -336,7 +370,7 @@ void answer_problem(struct request *r, double retry_after_s)
         if (r->client.problem.status == 0) {
             openai_error_set(&r->client.problem, 0, OPENAI_UPSTREAM, NULL, "The engine failed.");
         }
-        reply_error_event(r->client.style, &r->client.problem, &r->client.out);
+        openai_message_error(&r->client.message, &r->client.problem, &r->client.out);
         r->client.x = NULL;
         /* A client that has no room for the error sees a broken connection, not an end. */
         if (r->client.out.rc < 0 ||

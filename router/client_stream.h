@@ -49,6 +49,7 @@ struct client_stream {
     struct arena arena;
     struct openai_request api;
     enum reply_style style;      /* of the client's API */
+    struct str repeated;         /* of a response: members of its request (openai_reply) */
     bool rewritten;              /* `body` is a chat's by now, in the arena */
     struct openai_error problem; /* the response when it is refused */
     struct openai_reply reply;
@@ -83,6 +84,8 @@ struct client_stream {
     struct signed_call *call;
     struct silence silence; /* of the engine that `call` is to */
     struct loop_timer silence_timer;
+    struct loop_timer ping;   /* of a stream that has begun */
+    int64_t written_us;       /* when the client was last sent bytes */
     struct line_reader lines; /* of an internal reply */
     struct sse_reader events; /* of another engine's streamed reply */
     struct buf answer;        /* text of a whole response */

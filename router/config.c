@@ -87,6 +87,9 @@ static const struct config_field rows[] = {
       AT(hold_us_max), .about = "The longest a request waits for an instance." },
     { .name = "index_bytes", .type = CONFIG_BYTES, .default_text = ROUTER_INDEX_TEXT, .min = 65536,
       .max = 64e9, AT(index_bytes), .about = "Memory of the prefix index." },
+    { .name = "ping", .type = CONFIG_DURATION, .default_text = "15s", .min = 100000, .max = 36e8,
+      AT(ping_us), .about = "Silence after which a stream that has begun gets a comment, or Anthropic's ping, so that "
+                            "proxies keep it." },
     { .name = "request_max", .type = CONFIG_DURATION, .default_text = "10m", .min = 1000,
       .max = 864e8, AT(request_us_max), .about = "The longest a request may take in all." },
     { .name = "engine_head", .type = CONFIG_DURATION, .default_text = "30s", .min = 100000,

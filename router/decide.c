@@ -299,7 +299,7 @@ static void on_over(struct decide *d, struct request *r, int64_t now_us)
     migrate_plan_drops(d->migrate, r);
     bool judged = c->state == DISPATCH_SENT && o->ok && !r->is_question;
     if (judged) judge_estimate(d, r);
-    if (judged && !o->cut) {
+    if (judged && !o->cut && o->usage.generated_tokens > 0) {
         bool within = o->usage.generated_tokens <= c->length.p90;
         struct str label = within ? STR("true") : STR("false");
         metric_inc(metric_series(d->metrics, RM_LENGTH_COVERED, &label));

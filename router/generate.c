@@ -19,6 +19,7 @@
 #include "base/text/detok.h"
 #include "base/text/encode.h"
 #include "base/wire/anthropic.h"
+#include "base/wire/responses.h"
 #include "policies/predict/text.h"
 #include "router/byte_loop.h"
 #include "router/fan.h"
@@ -223,6 +224,7 @@ static void fill_arrival(struct request *r, const struct snapshot_model *m)
     uint32_t room = context > c->prompt_tokens ? context - c->prompt_tokens : 1;
     c->features.output_max =
         r->client.api.max_tokens ? min_u32(r->client.api.max_tokens, room) : room;
+    if (openai_wants_vectors(r->client.api.surface)) c->features.output_max = 1;
     set_fingerprint(r);
     c->fingerprint = r->client.fingerprint;
 }
@@ -335,8 +337,11 @@ static int prepare(struct request *r, const struct snapshot *f, const struct sna
     if (r->client.style == REPLY_ANTHROPIC && !r->client.rewritten)
         rc = anthropic_to_chat(ANTHROPIC_MESSAGES, r->client.body, &r->client.arena,
                                &r->client.body, &r->client.problem);
+    if (r->client.style == REPLY_RESPONSES && !r->client.rewritten)
+        rc = responses_to_chat(r->client.body, &r->client.arena, &r->client.body,
+                               &r->client.repeated, &r->client.problem);
     if (rc < 0) return rc;
-    r->client.rewritten = r->client.style == REPLY_ANTHROPIC;
+    r->client.rewritten = r->client.style != REPLY_OPENAI;
     rc =
         openai_parse(surface, r->client.body, &r->client.arena, &r->client.api, &r->client.problem);
     if (rc < 0) return rc;
@@ -357,8 +362,13 @@ static int prepare(struct request *r, const struct snapshot *f, const struct sna
                                              .id = str_from(r->id),
                                              .created_s = clock_wall_us() / 1000000,
                                              .model = model,
+                                             .repeated = r->client.repeated,
                                              .include_usage = r->client.api.include_usage };
     *ret = m;
+    if (openai_wants_vectors(surface)) { /* the engine gets the texts themselves */
+        fill_arrival(r, m);
+        return 0;
+    }
     int more = make_more(r, m);
     return more < 0 ? more : prompt_ready(r, m);
 }
@@ -525,7 +535,7 @@ void generate_begin(struct byte_loop *b, struct http_exchange *x, enum openai_su
     } else if (several) {
         request_arrive(r);
         fan_begin(r);
-    } else if (!question_ask(r, model)) {
+    } else if (openai_wants_vectors(surface) || !question_ask(r, model)) {
         request_arrive(r);
     }
 }

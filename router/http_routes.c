@@ -60,9 +60,20 @@ static void on_messages(struct asked *a)
     generate_begin(a->b, a->x, OPENAI_CHAT, REPLY_ANTHROPIC, a->snapshot, a->tenant);
 }
 
+static void on_responses(struct asked *a)
+{
+    generate_begin(a->b, a->x, OPENAI_CHAT, REPLY_RESPONSES, a->snapshot, a->tenant);
+}
+
 static void on_completion(struct asked *a)
 {
     generate_begin(a->b, a->x, OPENAI_COMPLETION, REPLY_OPENAI, a->snapshot, a->tenant);
+}
+
+static void on_vectors(struct asked *a)
+{
+    generate_begin(a->b, a->x, openai_vectors_surface(a->req->path), REPLY_OPENAI, a->snapshot,
+                   a->tenant);
 }
 
 static void on_models(struct asked *a)
@@ -195,7 +206,14 @@ static const struct path {
     { STR("POST"),  STR("/v1/chat/completions"),   ACCESS_CLIENT,  on_chat },
     { STR("POST"),  STR("/v1/completions"),        ACCESS_CLIENT,  on_completion },
     { STR("POST"),  STR("/v1/messages"),           ACCESS_CLIENT,  on_messages },
+    { STR("POST"),  STR("/v1/responses"),          ACCESS_CLIENT,  on_responses },
     { STR("POST"),  STR("/v1/messages/count_tokens"), ACCESS_CLIENT, on_count_tokens },
+    { STR("POST"),  STR("/v1/embeddings"),         ACCESS_CLIENT,  on_vectors },
+    { STR("POST"),  STR("/v1/score"),              ACCESS_CLIENT,  on_vectors },
+    { STR("POST"),  STR("/v1/rerank"),             ACCESS_CLIENT,  on_vectors },
+    { STR("POST"),  STR("/score"),                 ACCESS_CLIENT,  on_vectors },
+    { STR("POST"),  STR("/rerank"),                ACCESS_CLIENT,  on_vectors },
+    { STR("POST"),  STR("/v2/rerank"),             ACCESS_CLIENT,  on_vectors },
     { STR("GET"),   STR("/v1/models"),             ACCESS_CLIENT,  on_models },
     { STR("POST"),  STR("/tokenize"),              ACCESS_CLIENT,  on_tokenize },
     { STR("POST"),  STR("/detokenize"),            ACCESS_CLIENT,  on_detokenize },

@@ -162,6 +162,7 @@ void request_over(struct request *r)
     r->client.over = true;
     loop_timer_clear(r->home->loop, &r->client.deadline);
     loop_timer_clear(r->home->loop, &r->client.silence_timer);
+    loop_timer_clear(r->home->loop, &r->client.ping);
     struct outcome *o = &r->client.outcome;
     o->usage = r->client.usage;
     o->cached_known = r->client.cached_known;

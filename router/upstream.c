@@ -90,9 +90,16 @@ static bool is_complete(struct request *r, bool broken)
     return r->client.finish != FINISH_NONE;
 }
 
-static bool takes_ids(const struct request *r)
+static bool is_ours(const struct request *r)
 {
     return engine_traits[r->client.target.kind].takes_ids;
+}
+
+/* Returns true if the call has ids and brings frames; else it has the client's JSON and brings a whole reply
+ * or events, as with engines of others, and with ours for vectors of texts. */
+static bool takes_ids(const struct request *r)
+{
+    return is_ours(r) && !openai_wants_vectors(r->client.api.surface);
 }
 
 static void reset_logprobs(struct request *r)
@@ -657,17 +664,20 @@ static void refuse_outputs(struct request *r)
     request_over(r);
 }
 
-static struct str path_of(const struct client_stream *c)
+static struct str path_of(const struct request *r)
 {
-    if (engine_traits[c->target.kind].takes_ids) return STR("/internal/generate");
-    return c->api.surface == OPENAI_CHAT ? STR("/v1/chat/completions") : STR("/v1/completions");
+    static const struct str paths[] = { [OPENAI_CHAT] = STR("/v1/chat/completions"),
+                                        [OPENAI_COMPLETION] = STR("/v1/completions"),
+                                        [OPENAI_EMBED] = STR("/v1/embeddings"),
+                                        [OPENAI_SCORE] = STR("/v1/score"),
+                                        [OPENAI_RERANK] = STR("/v1/rerank") };
+    return takes_ids(r) ? STR("/internal/generate") : paths[r->client.api.surface];
 }
 
 static void call_engine(struct request *r, struct str body)
 {
     struct byte_loop *b = r->home;
     struct client_stream *c = &r->client;
-    bool ours = takes_ids(r);
     struct trace_headers_text trace;
     struct http_header header[2 + TRACE_HEADER_COUNT] = {
         { STR("content-type"), STR("application/json") }, { STR("x-request-id"), str_from(r->id) }
@@ -677,7 +687,7 @@ static void call_engine(struct request *r, struct str body)
         .host = str_from(c->target.host),
         .port = c->target.port,
         .tls = c->target.tls,
-        .path = path_of(c),
+        .path = path_of(r),
         .headers = header,
         .header_count = 2 + traced,
         .body = body,
@@ -687,14 +697,14 @@ static void call_engine(struct request *r, struct str body)
         .arg = r,
     };
     struct fleet_id id = { 0 };
-    if (ours) fleet_id_engine(b->link, c->target.instance, &id);
+    if (is_ours(r)) fleet_id_engine(b->link, c->target.instance, &id);
     c->call = signed_call_start(b->signer, &call, &id.as, true, NULL);
     if (!c->call) {
         request_failed(r, RETRY_LOCAL);
         return;
     }
     const struct silence_config limits = silence_config(b);
-    silence_begin(&c->silence, &limits, ours, c->api.stream, loop_now_us(b->loop));
+    silence_begin(&c->silence, &limits, takes_ids(r), c->api.stream, loop_now_us(b->loop));
     c->silence_timer.fn = on_silence;
     c->silence_timer.arg = r;
     silence_timer(r);

@@ -5,8 +5,8 @@
 #include "base/wire/anthropic.h"
 
 #include "base/core/bits.h"
-#include "base/core/json.h"
 #include "base/core/own.h"
+#include "base/wire/json_slice.h"
 
 enum key {
     KEY_MODEL,
@@ -70,66 +70,6 @@ struct rewrite {
 
 #define SHOWN(s) (int)min_size((s).len, 48), (s).data ? (s).data : ""
 
-/* ---- slices of JSON that is known to be well-formed ---- */
-
-static bool is_a(struct str raw, char first)
-{
-    return raw.len > 0 && raw.data[0] == first;
-}
-
-static bool is_text(struct str raw)
-{
-    return is_a(raw, '"');
-}
-
-/* Returns what stands between the quotes of a string, still escaped. */
-static struct str inside(struct str raw)
-{
-    return str_of(raw.data + 1, raw.len - 2);
-}
-
-static bool says(struct str raw, const char *word)
-{
-    return is_text(raw) && str_eq(inside(raw), str_from(word));
-}
-
-/* Finds the values of some of an object's members; null is absent. `raw` may be anything: what is not an object
- * has no members. Of a name that stands there twice the last counts. */
-static void members(struct str raw, const char *const *names, struct str *ret, size_t count)
-{
-    struct json_reader r;
-    memset(ret, 0, count * sizeof *ret);
-    if (!is_a(raw, '{')) return;
-    json_reader_init(&r, raw);
-    json_next(&r);
-    while (json_next(&r) == JSON_KEY) {
-        struct str value, *to = NULL;
-        for (size_t i = 0; i < count && !to; i++)
-            if (json_key_is(&r, names[i])) to = &ret[i];
-        if (json_raw_value(&r, &value) < 0) return;
-        if (to) *to = str_eq(value, STR("null")) ? (struct str){ 0 } : value;
-    }
-}
-
-/* Begins to read the items of an array; what is not an array has none. */
-static struct json_reader items(struct str raw)
-{
-    struct json_reader r;
-    json_reader_init(&r, is_a(raw, '[') ? raw : STR("[]"));
-    json_next(&r);
-    return r;
-}
-
-static bool next_item(struct json_reader *r, struct str *ret)
-{
-    enum json_token t = json_next(r);
-    if (t == JSON_ARRAY_END || t == JSON_ERROR) return false;
-    size_t start = r->start;
-    json_skip_rest(r);
-    *ret = str_of(r->text.data + start, r->pos - start);
-    return true;
-}
-
 /* ---- blocks ---- */
 
 /* The parts of one message, gathered until it ends: still escaped, but for the calls, which are JSON. */
@@ -161,9 +101,9 @@ static void join(struct buf *to, bool *has, struct str escaped)
 /* Refuses a kind of block that is not served in `where`. */
 static int refuse_block(struct rewrite *m, const char *where, struct str type)
 {
-    if (!is_text(type))
+    if (!slice_is_text(type))
         return REFUSE(m, where, "%s: a block must be an object with a type.", where);
-    type = inside(type);
+    type = slice_inside(type);
     return UNSERVED(m, where, "%s: blocks of type \"%.*s\" are not served here.", where,
                     SHOWN(type));
 }
@@ -175,16 +115,17 @@ static int text_of(struct rewrite *m, const char *where, struct str raw, struct 
     struct str block, member[2];
     bool has = false;
     uint32_t count = 0;
-    if (is_text(raw)) return buf_str(ret, inside(raw));
-    if (!is_a(raw, '['))
+    if (slice_is_text(raw)) return buf_str(ret, slice_inside(raw));
+    if (!slice_is_a(raw, '['))
         return REFUSE(m, where, "%s must be a string or an array of blocks.", where);
-    for (struct json_reader r = items(raw); next_item(&r, &block);) {
+    for (struct json_reader r = slice_items(raw); slice_next(&r, &block);) {
         if (++count > ANTHROPIC_BLOCKS_MAX)
             return REFUSE(m, where, "%s: more than %d blocks.", where, ANTHROPIC_BLOCKS_MAX);
-        members(block, names, member, COUNT_OF(names));
-        if (!says(member[0], "text")) return refuse_block(m, where, member[0]);
-        if (!is_text(member[1])) return REFUSE(m, where, "%s: a text block without text.", where);
-        join(ret, &has, inside(member[1]));
+        slice_members(block, names, member, COUNT_OF(names));
+        if (!slice_says(member[0], "text")) return refuse_block(m, where, member[0]);
+        if (!slice_is_text(member[1]))
+            return REFUSE(m, where, "%s: a text block without text.", where);
+        join(ret, &has, slice_inside(member[1]));
     }
     return ret->rc;
 }
@@ -193,10 +134,10 @@ static int take_thinking(struct rewrite *m, struct str block, struct parts *p)
 {
     static const char *const names[] = { "thinking" };
     struct str member[1];
-    members(block, names, member, COUNT_OF(names));
-    if (!is_text(member[0]))
+    slice_members(block, names, member, COUNT_OF(names));
+    if (!slice_is_text(member[0]))
         return REFUSE(m, "messages", "messages: a thinking block without thinking.");
-    join(&p->thinking, &p->has_thinking, inside(member[0]));
+    join(&p->thinking, &p->has_thinking, slice_inside(member[0]));
     return 0;
 }
 
@@ -205,8 +146,8 @@ static int take_tool_use(struct rewrite *m, struct str block, struct parts *p)
     static const char *const names[] = { "id", "name", "input" };
     struct str member[3];
     struct json_writer w;
-    members(block, names, member, COUNT_OF(names));
-    if (!is_text(member[0]) || !is_text(member[1]) || !is_a(member[2], '{'))
+    slice_members(block, names, member, COUNT_OF(names));
+    if (!slice_is_text(member[0]) || !slice_is_text(member[1]) || !slice_is_a(member[2], '{'))
         return REFUSE(
             m, "messages",
             "messages: a tool_use block needs id and name, strings, and input, an object.");
@@ -266,12 +207,12 @@ static int put_tool_result(struct rewrite *m, struct str block, struct parts *p)
     static const char *const names[] = { "tool_use_id", "content", "is_error" };
     CLEANUP(buf_fini) struct buf text = { .max = ANTHROPIC_CHAT_BYTES_MAX };
     struct str member[3];
-    members(block, names, member, COUNT_OF(names));
-    if (!is_text(member[0]))
+    slice_members(block, names, member, COUNT_OF(names));
+    if (!slice_is_text(member[0]))
         return REFUSE(m, "messages", "messages: a tool_result block without tool_use_id.");
-    if (member[2].len > 0 && !is_a(member[2], 't') && !is_a(member[2], 'f'))
+    if (member[2].len > 0 && !slice_is_a(member[2], 't') && !slice_is_a(member[2], 'f'))
         return REFUSE(m, "messages", "messages: is_error of a tool_result must be true or false.");
-    if (is_a(member[2], 't')) buf_text(&text, "Error: ");
+    if (slice_is_a(member[2], 't')) buf_text(&text, "Error: ");
     int rc = member[1].data ? text_of(m, "messages: tool_result.content", member[1], &text) : 0;
     if (rc < 0) return rc;
     flush_user(m, p);
@@ -288,16 +229,16 @@ static int take_block(struct rewrite *m, struct str block, bool user, struct par
 {
     static const char *const names[] = { "type", "text" };
     struct str member[2];
-    members(block, names, member, COUNT_OF(names));
-    if (says(member[0], "text")) {
-        if (!is_text(member[1]))
+    slice_members(block, names, member, COUNT_OF(names));
+    if (slice_says(member[0], "text")) {
+        if (!slice_is_text(member[1]))
             return REFUSE(m, "messages", "messages: a text block without text.");
-        join(&p->text, &p->has_text, inside(member[1]));
+        join(&p->text, &p->has_text, slice_inside(member[1]));
         return 0;
     }
-    if (user && says(member[0], "tool_result")) return put_tool_result(m, block, p);
-    if (!user && says(member[0], "tool_use")) return take_tool_use(m, block, p);
-    if (!user && says(member[0], "thinking")) return take_thinking(m, block, p);
+    if (user && slice_says(member[0], "tool_result")) return put_tool_result(m, block, p);
+    if (!user && slice_says(member[0], "tool_use")) return take_tool_use(m, block, p);
+    if (!user && slice_says(member[0], "thinking")) return take_thinking(m, block, p);
     return refuse_block(m, "messages", member[0]);
 }
 
@@ -313,19 +254,19 @@ static int put_message(struct rewrite *m, struct str message, bool *ret_user)
     struct str member[2], block;
     uint32_t count = 0;
     int rc = 0;
-    members(message, names, member, COUNT_OF(names));
-    const bool user = *ret_user = says(member[0], "user");
-    if (!user && !says(member[0], "assistant"))
+    slice_members(message, names, member, COUNT_OF(names));
+    const bool user = *ret_user = slice_says(member[0], "user");
+    if (!user && !slice_says(member[0], "assistant"))
         return REFUSE(
             m, "messages",
             "messages: a message needs the role \"user\" or \"assistant\"; instructions of "
             "the system go into system.");
-    if (is_text(member[1])) {
-        join(&p.text, &p.has_text, inside(member[1]));
-    } else if (!is_a(member[1], '[')) {
+    if (slice_is_text(member[1])) {
+        join(&p.text, &p.has_text, slice_inside(member[1]));
+    } else if (!slice_is_a(member[1], '[')) {
         return REFUSE(m, "messages", "messages: content must be a string or an array of blocks.");
     }
-    for (struct json_reader r = items(member[1]); rc == 0 && next_item(&r, &block);) {
+    for (struct json_reader r = slice_items(member[1]); rc == 0 && slice_next(&r, &block);) {
         if (++count > ANTHROPIC_BLOCKS_MAX)
             return REFUSE(m, "messages", "messages: more than %d blocks in one message.",
                           ANTHROPIC_BLOCKS_MAX);
@@ -344,7 +285,7 @@ static int put_messages(struct rewrite *m)
     struct str message, system = m->value[KEY_SYSTEM];
     bool user = true;
     int rc = 0;
-    if (!is_a(m->value[KEY_MESSAGES], '['))
+    if (!slice_is_a(m->value[KEY_MESSAGES], '['))
         return REFUSE(m, "messages", "messages is missing, or is not an array.");
     json_key(&m->w, "messages");
     json_array(&m->w);
@@ -357,8 +298,8 @@ static int put_messages(struct rewrite *m)
         put_escaped(m, "content", buf_view(&text));
         json_object_end(&m->w);
     }
-    struct json_reader r = items(m->value[KEY_MESSAGES]);
-    while (rc == 0 && next_item(&r, &message))
+    struct json_reader r = slice_items(m->value[KEY_MESSAGES]);
+    while (rc == 0 && slice_next(&r, &message))
         rc = put_message(m, message, &user);
     if (rc < 0) return rc;
     if (!user)
@@ -376,11 +317,11 @@ static int put_tool(struct rewrite *m, struct str tool)
     static const char *const names[] = { "type", "name", "description", "input_schema", "strict" };
     static const char *const ours[] = { NULL, "name", "description", "parameters", "strict" };
     struct str member[5];
-    members(tool, names, member, COUNT_OF(names));
-    if (member[0].data && !says(member[0], "custom"))
+    slice_members(tool, names, member, COUNT_OF(names));
+    if (member[0].data && !slice_says(member[0], "custom"))
         return UNSERVED(m, "tools", "tools: the type %.*s is not served; tools of the client are.",
                         SHOWN(member[0]));
-    if (!is_text(member[1]) || !is_a(member[3], '{'))
+    if (!slice_is_text(member[1]) || !slice_is_a(member[3], '{'))
         return REFUSE(m, "tools",
                       "tools: a tool needs name, a string, and input_schema, an object.");
     json_object(&m->w);
@@ -399,11 +340,11 @@ static int put_tool(struct rewrite *m, struct str tool)
 
 static int put_choice(struct rewrite *m, struct str type, struct str name)
 {
-    if (says(type, "auto") || says(type, "any")) {
-        json_kv_text(&m->w, "tool_choice", says(type, "any") ? "required" : "auto");
+    if (slice_says(type, "auto") || slice_says(type, "any")) {
+        json_kv_text(&m->w, "tool_choice", slice_says(type, "any") ? "required" : "auto");
         return 0;
     }
-    if (!says(type, "tool") || !is_text(name))
+    if (!slice_says(type, "tool") || !slice_is_text(name))
         return REFUSE(m, "tool_choice",
                       "tool_choice: want {\"type\": \"auto\", \"any\" or \"none\"}, or {\"type\": "
                       "\"tool\", \"name\": text}.");
@@ -423,24 +364,24 @@ static int put_tools(struct rewrite *m)
 {
     static const char *const names[] = { "type", "name", "disable_parallel_tool_use" };
     struct str member[3], tool, tools = m->value[KEY_TOOLS], choice = m->value[KEY_TOOL_CHOICE];
-    members(choice, names, member, COUNT_OF(names));
-    if (tools.data && !is_a(tools, '['))
+    slice_members(choice, names, member, COUNT_OF(names));
+    if (tools.data && !slice_is_a(tools, '['))
         return REFUSE(m, "tools", "tools must be an array of objects.");
-    if (says(member[0], "none")) return 0; /* the tools are not shown, either */
+    if (slice_says(member[0], "none")) return 0; /* the tools are not shown, either */
     if (tools.len > 0) {
         json_key(&m->w, "tools");
         json_array(&m->w);
-        for (struct json_reader r = items(tools); next_item(&r, &tool);) {
+        for (struct json_reader r = slice_items(tools); slice_next(&r, &tool);) {
             int rc = put_tool(m, tool);
             if (rc < 0) return rc;
         }
         json_array_end(&m->w);
     }
     if (!choice.data) return 0;
-    if (member[2].data && !is_a(member[2], 't') && !is_a(member[2], 'f'))
+    if (member[2].data && !slice_is_a(member[2], 't') && !slice_is_a(member[2], 'f'))
         return REFUSE(m, "tool_choice",
                       "tool_choice: disable_parallel_tool_use must be true or false.");
-    if (is_a(member[2], 't')) json_kv_bool(&m->w, "parallel_tool_calls", false);
+    if (slice_is_a(member[2], 't')) json_kv_bool(&m->w, "parallel_tool_calls", false);
     return put_choice(m, member[0], member[1]);
 }
 
@@ -453,21 +394,21 @@ static int put_manner(struct rewrite *m)
     static const char *const output_names[] = { "effort", "format" };
     static const char *const format_names[] = { "type", "schema" };
     struct str thinking[2], output[2], format[2], mode = m->value[KEY_THINKING];
-    members(mode, thinking_names, thinking, COUNT_OF(thinking_names));
-    members(m->value[KEY_OUTPUT], output_names, output, COUNT_OF(output_names));
-    members(output[1], format_names, format, COUNT_OF(format_names));
-    const bool off = says(thinking[0], "disabled");
-    if (says(thinking[0], "enabled"))
+    slice_members(mode, thinking_names, thinking, COUNT_OF(thinking_names));
+    slice_members(m->value[KEY_OUTPUT], output_names, output, COUNT_OF(output_names));
+    slice_members(output[1], format_names, format, COUNT_OF(format_names));
+    const bool off = slice_says(thinking[0], "disabled");
+    if (slice_says(thinking[0], "enabled"))
         return UNSERVED(m, "thinking",
                         "thinking: a budget for thinking alone is not served; ask with {\"type\": "
                         "\"adaptive\"}, and max_tokens bounds thinking and answer together.");
-    if (mode.data && !off && !says(thinking[0], "adaptive"))
+    if (mode.data && !off && !slice_says(thinking[0], "adaptive"))
         return REFUSE(m, "thinking", "thinking: want {\"type\": \"adaptive\" or \"disabled\"}.");
     if (thinking[1].data)
         return UNSERVED(m, "thinking", "thinking.display is not served: thinking is sent whole.");
-    if (output[0].data && !is_text(output[0]))
+    if (output[0].data && !slice_is_text(output[0]))
         return REFUSE(m, "output_config", "output_config.effort must be a string.");
-    if (output[1].data && (!says(format[0], "json_schema") || !is_a(format[1], '{')))
+    if (output[1].data && (!slice_says(format[0], "json_schema") || !slice_is_a(format[1], '{')))
         return UNSERVED(m, "output_config",
                         "output_config.format: {\"type\": \"json_schema\", \"schema\": object} is "
                         "served.");
@@ -497,13 +438,13 @@ static int put_others(struct rewrite *m)
 {
     static const char *const names[] = { "user_id" };
     struct str user[1], tier = m->value[KEY_TIER];
-    members(m->value[KEY_METADATA], names, user, COUNT_OF(names));
-    if (m->value[KEY_METADATA].data && !is_a(m->value[KEY_METADATA], '{'))
+    slice_members(m->value[KEY_METADATA], names, user, COUNT_OF(names));
+    if (m->value[KEY_METADATA].data && !slice_is_a(m->value[KEY_METADATA], '{'))
         return REFUSE(m, "metadata", "metadata must be an object.");
-    if (tier.data && !says(tier, "auto") && !says(tier, "standard_only"))
+    if (tier.data && !slice_says(tier, "auto") && !slice_says(tier, "standard_only"))
         return UNSERVED(m, "service_tier",
                         "service_tier: \"auto\" and \"standard_only\" are served.");
-    if (m->value[KEY_STOP].data && !is_a(m->value[KEY_STOP], '['))
+    if (m->value[KEY_STOP].data && !slice_is_a(m->value[KEY_STOP], '['))
         return REFUSE(m, "stop_sequences", "stop_sequences must be an array of strings.");
     for (size_t i = 0; i < COUNT_OF(copied); i++) {
         struct str value = m->value[copied[i].key];

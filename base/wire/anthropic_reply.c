@@ -288,6 +288,7 @@ int anthropic_whole(const struct openai_reply *r, const struct openai_choice *ch
 
 enum reply_style reply_style_of(struct str path)
 {
+    if (str_eq(path, STR("/v1/responses"))) return REPLY_RESPONSES;
     return str_starts(path, STR("/v1/messages")) ? REPLY_ANTHROPIC : REPLY_OPENAI;
 }
 
@@ -317,7 +318,7 @@ static const char *error_type(int status)
 int reply_error(enum reply_style style, const struct openai_error *e, struct buf *out)
 {
     struct json_writer w;
-    if (style == REPLY_OPENAI) return openai_error_render(e, out);
+    if (style != REPLY_ANTHROPIC) return openai_error_render(e, out);
     json_writer_init(&w, out);
     json_object(&w);
     json_kv_text(&w, "type", "error");

@@ -24,6 +24,7 @@ static const char *const program_llama_server[] = { "llama-server", NULL };
 const struct engine_traits engine_traits[ENGINE_KIND_COUNT] = {
     [ENGINE_MUSTER] = { .about = "`muster engine`",
                         .takes_ids = true,
+                        .salts = true,
                         .serves_itself = true,
                         .program = program_muster,
                         .seqs = 1 },

@@ -19,6 +19,7 @@ static const struct field sampling_rows[] = {
     FIELD(struct sampling, top_k, FIELD_U32),
     FIELD(struct sampling, has_seed, FIELD_BOOL),
     FIELD(struct sampling, seed, FIELD_U64),
+    FIELD(struct sampling, unnamed, FIELD_U32, .max = SAMPLING_ALL),
 };
 static const struct field_set sampling_set = FIELD_SET(struct sampling, sampling_rows);
 

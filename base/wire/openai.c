@@ -11,14 +11,19 @@
 #define ON_CHAT (1u << OPENAI_CHAT)
 #define ON_COMPLETION (1u << OPENAI_COMPLETION)
 #define ON_BOTH (ON_CHAT | ON_COMPLETION)
+#define ON_EMBED (1u << OPENAI_EMBED)
+#define ON_SCORE (1u << OPENAI_SCORE)
+#define ON_RERANK (1u << OPENAI_RERANK)
+#define ON_VECTORS (ON_EMBED | ON_SCORE | ON_RERANK)
+#define ON_ALL (ON_BOTH | ON_VECTORS)
 
 #define AT(member) offsetof(struct openai_walk, req.member)
 
 /* clang-format off */
 static const struct openai_key keys[] = {
     /* name                    where          how                          to                             min, max, only */
-    { "model",                 ON_BOTH,       openai_take_str,             AT(model),                     0, OPENAI_MODEL_BYTES_MAX, NULL },
-    { "user",                  ON_BOTH,       openai_take_str,             AT(user),                      0, OPENAI_USER_BYTES_MAX, NULL },
+    { "model",                 ON_ALL,        openai_take_str,             AT(model),                     0, OPENAI_MODEL_BYTES_MAX, NULL },
+    { "user",                  ON_ALL,        openai_take_str,             AT(user),                      0, OPENAI_USER_BYTES_MAX, NULL },
     { "prompt_cache_key",      ON_BOTH,       openai_take_str,             AT(group),                     0, OPENAI_GROUP_BYTES_MAX, NULL },
     { "messages",              ON_CHAT,       openai_take_messages,        0,                             0, 0, NULL },
     { "tools",                 ON_CHAT,       openai_take_tools,           0,                             0, 0, NULL },
@@ -60,6 +65,19 @@ static const struct openai_key keys[] = {
     { "regex",                 ON_BOTH,       openai_take_regex,           0,                             0, 0, NULL },
     { "ebnf",                  ON_BOTH,       openai_take_gbnf,            0,                             0, 0, NULL },
     { "grammar",               ON_BOTH,       openai_take_gbnf,            0,                             0, 0, NULL },
+    /* embeddings, scores, rankings: OpenAI's, vLLM's, Jina's and Cohere's names */
+    { "input",                 ON_EMBED,      openai_take_input,           0,                             1, BUF_BYTES_MAX, NULL },
+    { "encoding_format",       ON_EMBED,      openai_take_encoding,        0,                             0, 0, NULL },
+    { "dimensions",            ON_EMBED,      openai_take_u32,             AT(vectors.dimensions),        1, INT32_MAX, NULL },
+    { "text_1",                ON_SCORE,      openai_take_texts,           offsetof(struct openai_walk, first),  1, BUF_BYTES_MAX, NULL },
+    { "queries",               ON_SCORE,      openai_take_texts,           offsetof(struct openai_walk, first),  1, BUF_BYTES_MAX, NULL },
+    { "text_2",                ON_SCORE,      openai_take_texts,           offsetof(struct openai_walk, second), 1, BUF_BYTES_MAX, NULL },
+    { "documents",             ON_SCORE,      openai_take_texts,           offsetof(struct openai_walk, second), 1, BUF_BYTES_MAX, NULL },
+    { "query",                 ON_RERANK,     openai_take_texts,           offsetof(struct openai_walk, first),  1, BUF_BYTES_MAX, NULL },
+    { "documents",             ON_RERANK,     openai_take_documents,       0,                             1, BUF_BYTES_MAX, NULL },
+    { "top_n",                 ON_RERANK,     openai_take_u32,             AT(vectors.top_n),             1, INT32_MAX, NULL },
+    { "return_documents",      ON_RERANK,     openai_take_bool,            AT(vectors.return_documents),  0, 0, NULL },
+    { "cache_salt",            ON_VECTORS,    openai_take_str,             AT(vectors.cache_salt),        0, OPENAI_SALT_BYTES_MAX, NULL },
     /* not served: only the values in the last column, which change nothing, are accepted */
     { "best_of",                    ON_CHAT,       openai_take_nothing, 0, 0, 0, "1" },
     { "top_logprobs",               ON_COMPLETION, openai_take_nothing, 0, 0, 0, "0" },
@@ -87,9 +105,15 @@ static const struct openai_key keys[] = {
     { "allowed_token_ids",          ON_BOTH,       openai_take_nothing, 0, 0, 0, NULL },
     { "include_stop_str_in_output", ON_BOTH,       openai_take_nothing, 0, 0, 0, "false" },
     { "skip_special_tokens",        ON_BOTH,       openai_take_nothing, 0, 0, 0, "true" },
-    { "truncate_prompt_tokens",     ON_BOTH,       openai_take_nothing, 0, 0, 0, NULL },
+    { "normalize",                  ON_VECTORS,    openai_take_nothing, 0, 0, 0, "true" },
+    { "embedding_types",            ON_EMBED,      openai_take_nothing, 0, 0, 0, "[\"float\"]" },
+    { "messages",                   ON_EMBED,      openai_take_nothing, 0, 0, 0, NULL },
+    { "rank_fields",                ON_RERANK,     openai_take_nothing, 0, 0, 0, "[]" },
+    { "max_chunks_per_doc",         ON_RERANK,     openai_take_nothing, 0, 0, 0, NULL },
+    { "max_tokens_per_doc",         ON_RERANK,     openai_take_nothing, 0, 0, 0, NULL },
+    { "truncate_prompt_tokens",     ON_ALL,        openai_take_nothing, 0, 0, 0, NULL },
     { "add_special_tokens",         ON_CHAT,       openai_take_nothing, 0, 0, 0, "false" },
-    { "add_special_tokens",         ON_COMPLETION, openai_take_nothing, 0, 0, 0, "true" },
+    { "add_special_tokens",         ON_COMPLETION | ON_VECTORS, openai_take_nothing, 0, 0, 0, "true" },
 };
 /* clang-format on */
 
@@ -99,6 +123,21 @@ static const struct openai_key *find_key(const struct openai_walk *p)
         if ((keys[i].surfaces >> p->req.surface & 1) && json_key_is(&p->r, keys[i].name))
             return &keys[i];
     return NULL;
+}
+
+/* Notes that the request names a member of sampling for which the model may have a default. */
+static void note_named(struct openai_walk *p, const struct openai_key *k)
+{
+    static const struct {
+        size_t offset;
+        uint32_t bit;
+    } members[] = { { AT(sampling.temperature), SAMPLING_TEMPERATURE },
+                    { AT(sampling.top_p), SAMPLING_TOP_P },
+                    { AT(sampling.top_k), SAMPLING_TOP_K },
+                    { AT(sampling.min_p), SAMPLING_MIN_P },
+                    { AT(sampling.repetition_penalty), SAMPLING_REPETITION_PENALTY } };
+    for (size_t i = 0; i < COUNT_OF(members); i++)
+        if (k->offset == members[i].offset) p->req.sampling.unnamed &= ~members[i].bit;
 }
 
 static int walk(struct openai_walk *p)
@@ -120,6 +159,7 @@ static int walk(struct openai_walk *p)
         if (p->r.token == JSON_ERROR) return walk_broken(p);
         int rc = k->take(p, k);
         if (rc < 0) return rc;
+        note_named(p, k);
         p->key = NULL;
     }
     if (p->r.token != JSON_OBJECT_END || json_next(&p->r) != JSON_END) return walk_broken(p);
@@ -151,6 +191,7 @@ static int settle_choices(struct openai_walk *p)
 static int settle(struct openai_walk *p)
 {
     struct openai_request *q = &p->req;
+    if (openai_wants_vectors(q->surface)) return openai_settle_vectors(p);
     if (q->surface == OPENAI_CHAT && !q->messages.len)
         return INVALID(p, "messages", "messages is missing.");
     if (q->surface == OPENAI_COMPLETION && !q->prompt_count)
@@ -184,6 +225,7 @@ int openai_parse(enum openai_surface surface, struct str body, struct arena *are
     struct openai_walk p = { .arena = arena, .e = e };
     p.req.surface = surface;
     p.req.sampling = SAMPLING_DEFAULT;
+    p.req.sampling.unnamed = SAMPLING_ALL;
     json_reader_init(&p.r, body);
     int rc = walk(&p);
     if (rc == 0) rc = settle(&p);

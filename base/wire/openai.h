@@ -1,4 +1,5 @@
-/* openai.h - parses requests of /v1/chat/completions and /v1/completions, and writes error objects.
+/* openai.h - parses requests of /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/score and /v1/rerank,
+ * and writes error objects.
  *
  * Layer:    base/wire (base/core)
  * Lifetime: everything in openai_request points into the body or the arena; it lives while both do
@@ -35,17 +36,33 @@
 #define OPENAI_BIAS_MAX 100              /* of one, either way */
 #define OPENAI_TOP_LOGPROBS_MAX 20       /* of a chat; as OpenAI's */
 #define OPENAI_COMPLETION_LOGPROBS_MAX 5 /* of a completion; as OpenAI's */
+#define OPENAI_TEXTS_MAX 2048            /* prompts whose vectors a request asks for; as OpenAI's */
+#define OPENAI_SALT_BYTES_MAX 128        /* of cache_salt */
 #define OPENAI_COMPLETION_TOKENS 16 /* max_tokens of /v1/completions when absent, as OpenAI's */
 
 enum openai_surface {
     OPENAI_CHAT,       /* /v1/chat/completions */
     OPENAI_COMPLETION, /* /v1/completions */
+    OPENAI_EMBED,      /* /v1/embeddings; from here on texts become vectors and no output */
+    OPENAI_SCORE,      /* /v1/score */
+    OPENAI_RERANK,     /* /v1/rerank */
 };
 
 struct openai_prompt {
     struct str text;
     const uint32_t *ids; /* NULL: it is a text */
     uint32_t id_count;
+};
+
+/* What is to be done with the vectors of a request's prompts. Of a score the prompts are those of text_1, then
+ * those of text_2; of a ranking the query, then the documents. */
+struct openai_vectors {
+    uint32_t first_count;  /* prompts of text_1, one or as many as of text_2 */
+    uint32_t dimensions;   /* that are kept; 0: all */
+    uint32_t top_n;        /* documents that are told, the best first; 0: all */
+    bool base64;           /* vectors as float32, little-endian, in base64; else numbers */
+    bool return_documents; /* with their texts */
+    struct str cache_salt; /* keeps the pages of a tenant apart, in a router's call; empty: none */
 };
 
 enum openai_tool_choice {
@@ -82,6 +99,8 @@ struct openai_request {
     uint32_t n;       /* outputs for each prompt, at least 1 */
     uint32_t best_of; /* generated for each prompt, of which the n likeliest are sent; at least n */
     bool echo;        /* the output begins with the prompt */
+
+    struct openai_vectors vectors; /* of embeddings, scores and rankings */
 
     struct grammar_spec grammar;
     const char *grammar_key; /* of the body that asks for it; NULL: none */
@@ -150,9 +169,19 @@ int openai_parse(enum openai_surface surface, struct str body, struct arena *are
 /* Makes `q` about one of its prompts. */
 void openai_prompt_select(struct openai_request *q, uint32_t index);
 
+/* Returns true if the request asks for vectors of texts, or what is made of them: nothing is generated, and
+ * the request as a whole counts as one output. */
+static inline bool openai_wants_vectors(enum openai_surface surface)
+{
+    return surface >= OPENAI_EMBED;
+}
+
 /* Returns the outputs that are generated for a request. The output at `at` is for the prompt at / best_of;
  * its seed is the request's and at % best_of, so that the first is that of a request for one. */
 static inline uint32_t openai_outputs(const struct openai_request *q)
 {
-    return q->best_of * q->prompt_count;
+    return openai_wants_vectors(q->surface) ? 1 : q->best_of * q->prompt_count;
 }
+
+/* Returns the surface of a path of embeddings, scores or rankings; OPENAI_CHAT: it is none. */
+enum openai_surface openai_vectors_surface(struct str path);

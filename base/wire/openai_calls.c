@@ -22,11 +22,18 @@ void openai_message_fini(struct openai_message *m)
     buf_fini(&m->reasoning);
     buf_fini(&m->calls);
     buf_fini(&m->scratch);
+    responses_fini(&m->events);
 }
 
 static bool is_anthropic(const struct openai_message *m)
 {
     return m->out && m->reply->style == REPLY_ANTHROPIC;
+}
+
+/* Returns true for a stream of typed events. */
+static bool is_typed(const struct openai_message *m)
+{
+    return m->out && m->reply->style == REPLY_RESPONSES;
 }
 
 static void make_id(const struct openai_message *m, uint32_t index, char id[CALL_ID_CHARS])
@@ -60,19 +67,35 @@ static void put_text(struct openai_message *m, const char *name, struct str text
 
 void openai_message_start(struct openai_message *m, const struct usage *usage)
 {
-    anthropic_start(m->reply, usage, m->out);
+    if (is_typed(m))
+        responses_start(&m->events, m->reply, m->out);
+    else
+        anthropic_start(m->reply, usage, m->out);
 }
 
 void openai_message_end(struct openai_message *m, enum finish finish, struct str stopped,
                         const struct usage *usage)
 {
-    anthropic_end(&m->blocks, m->reply, finish, stopped, usage, m->out);
+    if (is_typed(m))
+        responses_end(&m->events, m->reply, finish, usage, m->out);
+    else
+        anthropic_end(&m->blocks, m->reply, finish, stopped, usage, m->out);
+}
+
+void openai_message_error(struct openai_message *m, const struct openai_error *e, struct buf *out)
+{
+    if (is_typed(m))
+        responses_error(&m->events, e, out);
+    else
+        reply_error_event(m->reply->style, e, out);
 }
 
 void openai_message_text(struct openai_message *m, struct str text)
 {
     if (is_anthropic(m))
         anthropic_text(&m->blocks, ANTHROPIC_TEXT, text, m->out);
+    else if (is_typed(m))
+        responses_text(&m->events, m->reply, RESPONSES_MESSAGE, text, m->out);
     else if (m->out)
         put_text(m, "content", text);
     else
@@ -83,6 +106,8 @@ void openai_message_reasoning(struct openai_message *m, struct str text)
 {
     if (is_anthropic(m))
         anthropic_text(&m->blocks, ANTHROPIC_THINKING, text, m->out);
+    else if (is_typed(m))
+        responses_text(&m->events, m->reply, RESPONSES_REASONING, text, m->out);
     else if (m->out)
         put_text(m, "reasoning_content", text);
     else
@@ -102,6 +127,10 @@ void openai_message_call(struct openai_message *m, uint32_t index, struct str na
     make_id(m, index, id);
     if (is_anthropic(m)) {
         anthropic_call(&m->blocks, str_of(id, sizeof id), name, m->out);
+        return;
+    }
+    if (is_typed(m)) {
+        responses_call(&m->events, m->reply, str_of(id, sizeof id), name, m->out);
         return;
     }
     struct json_writer w = write_scratch(m);
@@ -131,6 +160,10 @@ void openai_message_arguments(struct openai_message *m, uint32_t index, struct s
 {
     if (is_anthropic(m)) {
         anthropic_arguments(&m->blocks, json, m->out);
+        return;
+    }
+    if (is_typed(m)) {
+        responses_arguments(&m->events, m->reply, json, m->out);
         return;
     }
     struct json_writer w = write_scratch(m);
@@ -204,6 +237,7 @@ int openai_message_rc(const struct openai_message *m)
 {
     int rc = m->scratch.rc < 0 ? m->scratch.rc : m->text.rc;
     rc = rc < 0 ? rc : m->reasoning.rc;
+    rc = rc < 0 ? rc : responses_rc(&m->events);
     return rc < 0 ? rc : m->calls.rc;
 }
 

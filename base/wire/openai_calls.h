@@ -11,6 +11,7 @@
  */
 #pragma once
 #include "base/wire/anthropic_reply.h"
+#include "base/wire/responses_reply.h"
 
 struct openai_message {
     const struct openai_reply *reply;
@@ -20,16 +21,21 @@ struct openai_message {
     uint32_t call_count;
     bool call_open;
     struct anthropic_blocks blocks; /* of a stream in Anthropic's form */
+    struct responses_events events; /* of a stream of REPLY_RESPONSES */
 };
 
 void openai_message_init(struct openai_message *m, const struct openai_reply *reply,
                          struct buf *out);
 void openai_message_fini(struct openai_message *m); /* { 0 } is allowed */
 
-/* The first event of a stream in Anthropic's form, and its end: the caller has OpenAI's chunks of them. */
+/* The first event of a stream in another form than that of chunks, and its end: the caller has the chunks of
+ * them. */
 void openai_message_start(struct openai_message *m, const struct usage *usage);
 void openai_message_end(struct openai_message *m, enum finish finish, struct str stopped,
                         const struct usage *usage);
+
+/* Appends the event that ends a stream that failed, in any form. */
+void openai_message_error(struct openai_message *m, const struct openai_error *e, struct buf *out);
 
 void openai_message_text(struct openai_message *m, struct str text);
 void openai_message_reasoning(struct openai_message *m, struct str text);

@@ -21,14 +21,14 @@ static int read_ids(struct openai_walk *p, const struct openai_key *k, struct op
     uint32_t count = 0;
     int rc = walk_count(p, k->name, OPENAI_PROMPT_IDS_MAX, &count);
     if (rc < 0) return rc;
-    if (count == 0) return INVALID(p, k->name, "prompt may not be empty.");
+    if (count == 0) return INVALID(p, k->name, "%s may not be empty.", k->name);
     uint32_t *ids = arena_array(p->arena, count, sizeof *ids);
     if (!ids) return walk_no_memory(p, k->name);
     for (uint32_t i = 0; i < count; i++) {
         uint64_t id;
         json_next(&p->r);
         if (json_u64(&p->r, &id) < 0 || id > UINT32_MAX)
-            return INVALID(p, k->name, "prompt: item %u is no token id.", i);
+            return INVALID(p, k->name, "%s: item %u is no token id.", k->name, i);
         ids[i] = (uint32_t)id;
     }
     json_next(&p->r); /* the closing bracket */
@@ -51,7 +51,8 @@ static int read_list(struct openai_walk *p, const struct openai_key *k, enum jso
     return 0;
 }
 
-int openai_take_prompt(struct openai_walk *p, const struct openai_key *k)
+int walk_prompts(struct openai_walk *p, const struct openai_key *k, uint32_t most,
+                 struct openai_prompts *ret)
 {
     static const char wanted[] = "a string, an array of token ids, or an array of some of these";
     struct json_reader ahead = p->r;
@@ -61,9 +62,9 @@ int openai_take_prompt(struct openai_walk *p, const struct openai_key *k)
     int rc = 0;
     if (p->r.token != JSON_STRING && p->r.token != JSON_ARRAY)
         return walk_wrong_type(p, k->name, wanted);
-    if (first == JSON_ARRAY_END) return INVALID(p, k->name, "prompt may not be empty.");
+    if (first == JSON_ARRAY_END) return INVALID(p, k->name, "%s may not be empty.", k->name);
     if (!list && first != JSON_NUMBER) return walk_wrong_type(p, k->name, wanted);
-    if (list) rc = walk_count(p, k->name, OPENAI_CHOICES_MAX, &count);
+    if (list) rc = walk_count(p, k->name, most, &count);
     if (rc < 0) return rc;
     struct openai_prompt *prompts = arena_array(p->arena, count, sizeof *prompts);
     if (!prompts) return walk_no_memory(p, k->name);
@@ -72,7 +73,16 @@ int openai_take_prompt(struct openai_walk *p, const struct openai_key *k)
         rc = read_list(p, k, first, prompts, count);
     else
         rc = p->r.token == JSON_STRING ? read_text(p, k, prompts) : read_ids(p, k, prompts);
-    p->req.prompts = prompts;
-    p->req.prompt_count = count;
+    *ret = (struct openai_prompts){ prompts, count };
     return rc;
+}
+
+int openai_take_prompt(struct openai_walk *p, const struct openai_key *k)
+{
+    struct openai_prompts prompts;
+    int rc = walk_prompts(p, k, OPENAI_CHOICES_MAX, &prompts);
+    if (rc < 0) return rc;
+    p->req.prompts = prompts.item;
+    p->req.prompt_count = prompts.count;
+    return 0;
 }

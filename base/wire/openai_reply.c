@@ -7,6 +7,7 @@
 
 #include "base/core/json.h"
 #include "base/wire/anthropic_reply.h"
+#include "base/wire/responses_reply.h"
 #include "base/wire/sse.h"
 
 #define FORM_BYTES 768 /* room for a response or chunk, beside its text */
@@ -120,6 +121,7 @@ int openai_reply_whole(const struct openai_reply *r, const struct openai_choice 
     struct json_writer w;
     size_t bytes = FORM_BYTES;
     if (r->style == REPLY_ANTHROPIC) return anthropic_whole(r, choice, usage, out);
+    if (r->style == REPLY_RESPONSES) return responses_whole(r, choice, usage, out);
     for (uint32_t i = 0; i < count; i++)
         bytes += choice[i].text.len + choice[i].logprobs.len + choice[i].reasoning.len +
                  choice[i].tool_calls.len;
@@ -246,6 +248,19 @@ int openai_chunk_done(struct buf *out)
     return sse_data(out, SSE_DONE);
 }
 
+static void put_sampling(struct json_writer *w, const struct sampling *s)
+{
+    json_key(w, "default_sampling");
+    json_object(w);
+    if (!(s->unnamed & SAMPLING_TEMPERATURE)) json_kv_f64(w, "temperature", s->temperature);
+    if (!(s->unnamed & SAMPLING_TOP_P)) json_kv_f64(w, "top_p", s->top_p);
+    if (!(s->unnamed & SAMPLING_TOP_K)) json_kv_u64(w, "top_k", s->top_k);
+    if (!(s->unnamed & SAMPLING_MIN_P)) json_kv_f64(w, "min_p", s->min_p);
+    if (!(s->unnamed & SAMPLING_REPETITION_PENALTY))
+        json_kv_f64(w, "repetition_penalty", s->repetition_penalty);
+    json_object_end(w);
+}
+
 int openai_models_render(const struct openai_model *model, uint32_t count, struct buf *out)
 {
     struct json_writer w;
@@ -261,6 +276,7 @@ int openai_models_render(const struct openai_model *model, uint32_t count, struc
         json_kv_i64(&w, "created", model[i].created_s);
         json_kv_text(&w, "owned_by", "muster");
         if (model[i].context_tokens) json_kv_u64(&w, "max_model_len", model[i].context_tokens);
+        if (model[i].sampling) put_sampling(&w, model[i].sampling);
         json_object_end(&w);
     }
     json_array_end(&w);

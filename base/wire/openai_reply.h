@@ -11,10 +11,11 @@
 #include "base/wire/openai.h"
 #include "base/wire/usage.h"
 
-/* The API in whose form a response is written; the request behind it is a chat in both. */
+/* The API in whose form a response is written; the request behind it is a chat in all. */
 enum reply_style {
     REPLY_OPENAI,
     REPLY_ANTHROPIC, /* anthropic_reply.h; n is 1 */
+    REPLY_RESPONSES, /* responses_reply.h; likewise */
 };
 
 /* Holds the members that all chunks of one response share. */
@@ -25,6 +26,7 @@ struct openai_reply {
     int64_t created_s; /* wall clock */
     struct str model;
     struct str fingerprint; /* numerics id; empty: null */
+    struct str repeated;    /* of REPLY_RESPONSES: members of the request, JSON behind a comma */
     uint32_t index;         /* of the choice that chunks are for */
     bool include_usage;     /* all other chunks then have "usage":null, as OpenAI's do */
     bool called; /* that choice called tools: the name of FINISH_STOP is then "tool_calls" */
@@ -72,6 +74,8 @@ struct openai_model {
     struct str id;
     int64_t created_s;
     uint32_t context_tokens; /* max_model_len; 0: not known yet, not written */
+    const struct sampling
+        *sampling; /* the model's defaults, written as default_sampling; NULL: not known */
 };
 int openai_models_render(const struct openai_model *model, uint32_t count, struct buf *out);
 

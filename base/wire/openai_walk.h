@@ -11,6 +11,11 @@
 #include "base/core/json.h"
 #include "base/wire/openai.h"
 
+struct openai_prompts {
+    struct openai_prompt *item;
+    uint32_t count; /* 0: absent */
+};
+
 struct openai_walk {
     struct json_reader r;
     struct arena *arena;
@@ -19,7 +24,8 @@ struct openai_walk {
     const char *key;                /* key of the body that is being read; NULL: not in the table */
     uint32_t max_completion_tokens; /* 0: absent */
     bool has_stream_options;
-    struct str reasoning_effort; /* empty: absent */
+    struct str reasoning_effort;         /* empty: absent */
+    struct openai_prompts first, second; /* of a score or a ranking: what is compared with what */
 };
 
 #define INVALID(p, param, ...) openai_error_set((p)->e, -EINVAL, OPENAI_INVALID, param, __VA_ARGS__)
@@ -73,8 +79,19 @@ int openai_take_logprobs(struct openai_walk *p,
 /* Sampling (openai_sampling.c). */
 int openai_take_logit_bias(struct openai_walk *p, const struct openai_key *k);
 
+/* Reads a text, ids, or a list of texts or of lists of ids, at most `most` (openai_prompt.c). */
+int walk_prompts(struct openai_walk *p, const struct openai_key *k, uint32_t most,
+                 struct openai_prompts *ret);
+
 int openai_take_prompt(struct openai_walk *p, const struct openai_key *k);   /* openai_prompt.c */
 int openai_take_messages(struct openai_walk *p, const struct openai_key *k); /* openai_messages.c */
+
+/* Texts whose vectors are asked for (openai_vectors.c). */
+int openai_take_input(struct openai_walk *p, const struct openai_key *k);
+int openai_take_texts(struct openai_walk *p, const struct openai_key *k);
+int openai_take_documents(struct openai_walk *p, const struct openai_key *k);
+int openai_take_encoding(struct openai_walk *p, const struct openai_key *k);
+int openai_settle_vectors(struct openai_walk *p);
 
 /* Tools and reasoning (openai_tools.c). */
 int openai_take_tools(struct openai_walk *p, const struct openai_key *k);

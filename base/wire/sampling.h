@@ -7,6 +7,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Members for which a model may have defaults of its own. */
+enum {
+    SAMPLING_TEMPERATURE = 1,
+    SAMPLING_TOP_P = 2,
+    SAMPLING_TOP_K = 4,
+    SAMPLING_MIN_P = 8,
+    SAMPLING_REPETITION_PENALTY = 16,
+    SAMPLING_ALL = 31,
+};
+
 struct sampling {
     double temperature;        /* 0: always the most likely token */
     double top_p;              /* 1: off */
@@ -17,6 +27,9 @@ struct sampling {
     uint32_t top_k;            /* 0: off */
     bool has_seed;             /* false: the router or engine draws one, and then sets it */
     uint64_t seed;
+    /* Of a request: the members that it does not name; they have the values of SAMPLING_DEFAULT until the engine
+     * puts in the model's own. Of a model: those for which it has none. */
+    uint32_t unnamed;
 };
 
 /* A token with a number: its log-probability, or what a request adds to its logit. */
@@ -29,3 +42,15 @@ struct token_value {
 
 #define SAMPLING_DEFAULT \
     ((struct sampling){ .temperature = 1, .top_p = 1, .repetition_penalty = 1 })
+
+/* Puts the model's defaults where a request names nothing. */
+static inline void sampling_settle(struct sampling *s, const struct sampling *model)
+{
+    const uint32_t take = s->unnamed & ~model->unnamed;
+    if (take & SAMPLING_TEMPERATURE) s->temperature = model->temperature;
+    if (take & SAMPLING_TOP_P) s->top_p = model->top_p;
+    if (take & SAMPLING_TOP_K) s->top_k = model->top_k;
+    if (take & SAMPLING_MIN_P) s->min_p = model->min_p;
+    if (take & SAMPLING_REPETITION_PENALTY) s->repetition_penalty = model->repetition_penalty;
+    s->unnamed = 0;
+}

@@ -294,6 +294,10 @@ static void take_token(struct scheduler *s, struct session *session,
                        const struct sched_result *result, int64_t now_us)
 {
     must(session->total < session->total_max);
+    if (result->done) {
+        end_session(s, session, SESSION_END_STOP, now_us);
+        return;
+    }
     session->ids[session->total++] = result->id;
     s->counts.generated_tokens++;
     if (session_generated(session) == 1) session->first_token_us = now_us;

@@ -80,6 +80,7 @@ struct sched_batch {
 struct sched_result {
     uint32_t id;
     bool stop; /* the session ends with this token */
+    bool done; /* the session ends without a token: its prompt was all that it wanted */
 };
 
 struct sched_counts {

@@ -425,13 +425,26 @@ static void begin(struct decoder_state *s)
     each_row(s, embed_unit);
 }
 
-/* Keeps the last row of each item that wants logits. */
+/* Returns true if the row ends in logits: that of an item's last token. */
+static bool wants_logits(const struct decoder_state *s, const struct decoder_row *row)
+{
+    const struct batch_item *item = &s->step->items[row->item];
+    return item->want_logits && row->position == item->position + item->count - 1;
+}
+
+/* Returns true if the state of the row's token is added up. */
+static bool wants_state(const struct decoder_state *s, const struct decoder_row *row)
+{
+    const struct batch_item *item = &s->step->items[row->item];
+    return item->state_sum && row->position >= item->state_from;
+}
+
+/* Keeps the last row of each item that wants logits, and the last rows of one that wants states. */
 static void keep_wanted(struct decoder_state *s)
 {
     uint32_t kept = 0;
     for (uint32_t r = 0; r < s->row_count; r++) {
-        bool last = r + 1 == s->row_count || s->rows[r + 1].item != s->rows[r].item;
-        if (!last || !s->step->items[s->rows[r].item].want_logits) continue;
+        if (!wants_logits(s, &s->rows[r]) && !wants_state(s, &s->rows[r])) continue;
         if (kept != r) {
             size_t bytes = s->embd_stride * sizeof(float);
             s->rows[kept] = s->rows[r];
@@ -486,11 +499,31 @@ static void cap_logits_unit(void *arg, uint32_t unit, uint32_t thread)
     }
 }
 
+/* Adds the states of the items that want them, in the order of positions, and leaves the rows that end in
+ * logits. */
+static void take_states(struct decoder_state *s)
+{
+    uint32_t kept = 0;
+    for (uint32_t r = 0; r < s->row_count; r++) {
+        const float *state = s->norm + r * s->embd_stride;
+        double *sum = s->step->items[s->rows[r].item].state_sum;
+        if (wants_state(s, &s->rows[r]))
+            for (uint32_t i = 0; i < s->model->info.n_embd; i++)
+                sum[i] += (double)state[i];
+        if (!wants_logits(s, &s->rows[r])) continue;
+        if (kept != r)
+            memcpy(s->norm + kept * s->embd_stride, state, s->embd_stride * sizeof(float));
+        s->rows[kept++] = s->rows[r];
+    }
+    s->row_count = kept;
+}
+
 static void write_logits(struct decoder_state *s)
 {
-    uint32_t rows = s->row_count;
     norm_rows(s, s->decoder->output_norm);
     if (s->step->hidden_layer == s->model->info.n_layers) fold_hidden(s, s->norm);
+    take_states(s);
+    uint32_t rows = s->row_count;
     for (uint32_t first = 0; first < rows; first += LOGIT_ROWS) {
         s->row_count = min_u32(LOGIT_ROWS, rows - first);
         const struct gemm out = gemm_of(s, &s->decoder->output, s->norm + first * s->embd_stride,

@@ -6,6 +6,7 @@
 #include "engine/model/gguf_shards.h"
 #include "engine/model/hf_folder.h"
 #include "engine/model/hf_model.h"
+#include "engine/model/model_sampling.h"
 #include "engine/model/vocab_gguf.h"
 
 #include <stdio.h>
@@ -98,13 +99,14 @@ static int load(struct model *m, const struct gguf *g, const struct gguf_source 
     return rc < 0 ? rc : loader_check_tensors(&loader, err);
 }
 
-static int load_gguf(struct model *m, const char *path, struct err *err)
+static int load_gguf(struct model *m, const char *path, bool sampling, struct err *err)
 {
     CLEANUP(gguf_shards_freep) struct gguf_shards *file = NULL;
     struct str source = { "", 0 };
     int rc = gguf_shards_open(path, &file, err);
     if (rc == 0) rc = load(m, file->gguf, file->source, err);
     if (rc == 0) rc = vocab_from_gguf(file->gguf, &m->vocab, err);
+    if (rc == 0 && sampling) rc = model_sampling_gguf(file->gguf, &m->info.sampling, err);
     if (rc < 0) return rc;
     if (m->vocab && vocab_count(m->vocab) != m->info.vocab_size)
         return err_set(err, -EINVAL, "%s: %u tokens in the vocabulary, %u rows of weights", path,
@@ -114,13 +116,14 @@ static int load_gguf(struct model *m, const char *path, struct err *err)
     return rc < 0 ? rc : gguf_digest(file->source, m->info.digest, err);
 }
 
-static int load_hf(struct model *m, const char *path, struct err *err)
+static int load_hf(struct model *m, const char *path, bool sampling, struct err *err)
 {
     CLEANUP(hf_model_freep) struct hf_model *file = NULL;
     CLEANUP(chat_template_freep) struct chat_template *template = NULL;
     int rc = hf_model_open(path, &file, err);
     if (rc == 0) rc = load(m, file->gguf, file->source, err);
     if (rc == 0) rc = hf_model_tokenizer(file, &m->vocab, &template, err);
+    if (rc == 0 && sampling) rc = model_sampling_folder(file->source->name, &m->info.sampling, err);
     if (rc < 0) return rc;
     const struct str source = template ? chat_template_source(template) : STR("");
     rc = read_identity(m, file->gguf, file->source->name, source, err);
@@ -137,7 +140,11 @@ int model_load(const char *path, const struct model_load_options *opt, struct mo
     arena_init(&m->arena, MODEL_ARENA_BYTES_MAX);
     m->kv_type = opt->kv_type;
     int rc = choose_kernels(m, opt->kernels, err);
-    if (rc == 0) rc = hf_model_is(path) ? load_hf(m, path, err) : load_gguf(m, path, err);
+    const bool sampling = !opt->no_sampling;
+    m->info.sampling.unnamed = SAMPLING_ALL;
+    if (rc == 0)
+        rc =
+            hf_model_is(path) ? load_hf(m, path, sampling, err) : load_gguf(m, path, sampling, err);
     if (rc < 0) return rc;
     *ret = TAKE(m);
     return 0;

@@ -18,6 +18,7 @@
 #include "base/core/own.h"
 #include "base/core/str.h"
 #include "base/text/vocab.h"
+#include "base/wire/sampling.h"
 #include "engine/kernels/kv_layout.h"
 
 struct model;
@@ -34,13 +35,15 @@ const char *kv_type_name(enum kv_type type); /* "f16", "f32" */
 /* { 0 } is a good default: the fastest kernels of this machine, K and V in F16. */
 struct model_load_options {
     enum kv_type kv_type;
+    bool no_sampling;    /* the model's own defaults of sampling are not read */
     const char *kernels; /* name in ops_table ("ref", "avx2", "avx512"); NULL: the best */
 };
 
 struct model_info {
-    struct str name;             /* general.name, or the file's name without folder */
-    struct str architecture;     /* "llama" */
-    struct str kernels;          /* the entry of ops_table in use */
+    struct str name;          /* general.name, or the file's name without folder */
+    struct str architecture;  /* "llama" */
+    struct str kernels;       /* the entry of ops_table in use */
+    struct sampling sampling; /* its own defaults; `unnamed` says for which members there is none */
     struct str template_source;  /* of the chat template; empty when there is none */
     char digest[SHA256_HEX + 1]; /* of the file: gguf_digest; of a folder: hf_folder_digest */
     char numerics[64];           /* equality holds between engines of one numerics id */
@@ -105,6 +108,10 @@ struct batch_item {
     bool want_logits; /* of the last of the tokens */
     float *logits;    /* vocab_size floats, the caller's; written when want_logits */
     float *hidden;    /* MODEL_HIDDEN floats of the same token behind the runner's layer, or NULL */
+    /* n_embd numbers, to which the states behind the last layer, normalised as for the logits, of the
+     * tokens at positions from state_from on are added in ascending order; or NULL */
+    double *state_sum;
+    uint32_t state_from;
 };
 
 struct model_runner_options {

@@ -195,7 +195,8 @@ static void return_ended(struct executor *x)
 {
     for (struct session *s; (s = sched_next_ended(x->sched));) {
         const struct output *output = s->owner;
-        if (x->predict_engine) predict_engine_end(x->predict_engine, s, &output->looks);
+        if (x->predict_engine && !output->spec.embedding)
+            predict_engine_end(x->predict_engine, s, &output->looks);
         x->events.on_end(x->events.arg, s->owner, s);
         sched_release(x->sched, s);
     }
@@ -220,12 +221,23 @@ static void move_pages(struct executor *x, const struct sched_batch *batch, int6
     sched_swap_observe(x->sched, x->swap_page_s);
 }
 
+/* Has the states of an item's tokens added up instead of its logits computed. A session that lost its pages
+ * computes tokens again, which are in the sum already. */
+static void want_states(struct embedding *e, const struct sched_item *from, struct batch_item *ret)
+{
+    const uint32_t end = from->start + from->count;
+    ret->want_logits = false;
+    ret->state_sum = e->sum;
+    ret->state_from = e->pooling == POOLING_MEAN ? e->next : end - from->sample;
+    e->next = max_u32(e->next, end);
+}
+
 static void prepare(struct executor *x, const struct sched_batch *batch)
 {
     for (uint32_t i = 0; i < batch->count; i++) {
         const struct sched_item *from = &batch->item[i];
         struct output *output = from->session->owner;
-        bool reads = x->predict_engine && from->sample &&
+        bool reads = x->predict_engine && from->sample && !output->spec.embedding &&
                      predict_engine_reads(x->predict_engine, from->session);
         x->item[i] = (struct batch_item){
             .ids = from->session->ids + from->start,
@@ -237,6 +249,7 @@ static void prepare(struct executor *x, const struct sched_batch *batch)
             .logits = x->logits + (size_t)i * x->vocab_size,
             .hidden = reads ? output->looks.now : NULL,
         };
+        if (output->spec.embedding) want_states(output->spec.embedding, from, &x->item[i]);
     }
 }
 
@@ -257,6 +270,10 @@ static void sample_one(struct executor *x, const struct sched_item *item, uint32
     struct session *session = item->session;
     struct output *output = session->owner;
     struct sampler_result got = { 0 };
+    if (output->spec.embedding) {
+        x->result[at] = (struct sched_result){ .done = true };
+        return;
+    }
     if (x->predict_engine) predict_engine_look(x->predict_engine, session, &output->looks);
     int rc = output_pick(output, x->sampler, x->logits + (size_t)at * x->vocab_size, session->ids,
                          session->total, &got);

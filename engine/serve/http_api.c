@@ -12,7 +12,9 @@
 #include "base/io/log.h"
 #include "base/io/loop/clock.h"
 #include "base/io/notify.h"
+#include "engine/model/model_sampling.h"
 #include "engine/serve/http_api_call.h"
+#include "engine/serve/http_api_embed.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,7 +46,14 @@ static const struct route routes[] = {
     { "POST", "/v1/chat/completions", GUARD_KEY,   true,  handle_chat },
     { "POST", "/v1/completions",      GUARD_KEY,   true,  handle_completions },
     { "POST", "/v1/messages",         GUARD_KEY,   true,  handle_messages },
+    { "POST", "/v1/responses",        GUARD_KEY,   true,  handle_responses },
     { "POST", "/v1/messages/count_tokens", GUARD_KEY, true, handle_count_tokens },
+    { "POST", "/v1/embeddings",       GUARD_KEY,   true,  handle_vectors },
+    { "POST", "/v1/score",            GUARD_KEY,   true,  handle_vectors },
+    { "POST", "/v1/rerank",           GUARD_KEY,   true,  handle_vectors },
+    { "POST", "/score",               GUARD_KEY,   true,  handle_vectors },
+    { "POST", "/rerank",              GUARD_KEY,   true,  handle_vectors },
+    { "POST", "/v2/rerank",           GUARD_KEY,   true,  handle_vectors },
     { "GET",  "/v1/models",           GUARD_KEY,   false, handle_models },
     { "POST", "/tokenize",            GUARD_KEY,   true,  handle_tokenize },
     { "POST", "/detokenize",          GUARD_KEY,   true,  handle_detokenize },
@@ -381,13 +390,16 @@ static void on_ready(void *arg, const struct device_info *info)
     const struct str labels[] = { api->config.model_name, str_from(api->digest),
                                   str_from(info->model->numerics), STR(MUSTER_VERSION) };
     metric_set(metric_series(api->metrics->metrics, EM_INFO, labels), 1);
+    char sampling[MODEL_SAMPLING_TEXT];
+    model_sampling_text(&info->model->sampling, sampling);
     log_event(LOG_INFO, "engine_ready",
               "model=%.*s architecture=%.*s port=%u digest=%.12s context=%u pages=%u kv_mib=%.1f "
               "kernels=%.*s "
-              "load_s=%.3f",
+              "sampling=%s load_s=%.3f",
               STR_ARG(api->config.model_name), STR_ARG(info->model->architecture),
               http_api_port(api), api->digest, info->context_max, info->pages,
-              (double)info->kv_bytes / 1048576, STR_ARG(info->model->kernels), info->load_s);
+              (double)info->kv_bytes / 1048576, STR_ARG(info->model->kernels), sampling,
+              info->load_s);
     notify_ready("the model is loaded");
 }
 
@@ -454,6 +466,7 @@ static void tell_calls(struct http_api *api)
             call_beat(c);
         }
     }
+    if (api->stalled) embeds_let_go(api);
 }
 
 static void on_turn(void *arg)
@@ -496,6 +509,7 @@ int http_api_new(struct loop *loop, const struct http_api_config *config,
     api->key_seed = config->held->block_seed;
     api->created_s = clock_wall_us() / 1000000;
     list_init(&api->calls);
+    list_init(&api->embeds);
     list_init(&api->watchers);
     list_init(&api->kv_reads);
     list_init(&api->kv_asks);
@@ -548,6 +562,7 @@ void http_api_free(struct http_api *api)
     http_api_close(api);
     prompts_free(api);
     calls_free(api);
+    embeds_free(api);
     blocks_free(api);
     kv_free(api);
     chat_template_free(api->chat_template);

@@ -20,6 +20,7 @@
 #include "base/io/log.h"
 #include "base/io/loop/clock.h"
 #include "base/wire/sse.h"
+#include "engine/serve/http_api_embed.h"
 #include "engine/serve/http_api_fan.h"
 
 #include <stdio.h>
@@ -55,6 +56,7 @@ static void call_free(struct call *c)
     turn_answer_free(c->turn);
     openai_message_fini(&c->plain);
     buf_fini(&c->text);
+    buf_fini(&c->repeated);
     openai_logprobs_fini(&c->logprobs);
     free(c);
 }
@@ -272,7 +274,10 @@ void call_pump(struct call *c)
 void call_mail(void *http_api, struct job *job)
 {
     (void)http_api;
-    call_pump(job->ask.owner);
+    if (job->ask.spec.embedding)
+        embed_mail(job);
+    else
+        call_pump(job->ask.owner);
 }
 
 void call_cancel(struct call *c)
@@ -321,7 +326,9 @@ static struct job *make_job(struct http_api *api, const struct http_request *req
     struct job *job = job_new();
     if (!job) return NULL;
     struct job_ask *a = &job->ask;
-    const struct sampling *s = ask->sampling;
+    struct sampling settled = *ask->sampling;
+    const struct sampling *s = &settled;
+    sampling_settle(&settled, &api->info->model->sampling);
     uint32_t room = api->info->context_max - (uint32_t)ask->ids->count;
     a->number = ++api->numbered;
     a->id_count = (uint32_t)ask->ids->count;
@@ -479,6 +486,8 @@ struct call *call_new(struct http_api *api, struct http_exchange *x, const struc
     c->reply.id = str_from(c->id.text);
     set_logprobs(c, ask);
     buf_str(&c->text, ask->echo); /* an error sticks until its end */
+    if (buf_str(&c->repeated, ask->reply.repeated) < 0) c->text.rc = c->repeated.rc;
+    c->reply.repeated = buf_view(&c->repeated);
     c->turn = ask->turn;
     openai_message_init(c->turn ? &c->turn->message : &c->plain, &c->reply,
                         c->form->stream ? &api->out : NULL);

@@ -54,7 +54,8 @@ struct call {
     struct buf text;          /* of a whole reply */
     struct openai_logprobs logprobs;
     struct turn_answer *turn;    /* NULL: the output is not parsed */
-    struct openai_message plain; /* then: of a stream in Anthropic's form */
+    struct openai_message plain; /* then: of a stream in another form than that of chunks */
+    struct buf repeated;         /* reply.repeated */
     struct loop_timer ping;
     int64_t written_us;
 };

@@ -29,7 +29,7 @@ static void add_sum(struct call *c, const struct job_mail *mail)
         c->logprob_sum += (double)v[i].value;
 }
 
-/* Returns the message of a stream in Anthropic's form. */
+/* Returns the message of a stream in another form than that of chunks. */
 static struct openai_message *message_of(struct call *c)
 {
     return c->turn ? &c->turn->message : &c->plain;
@@ -38,7 +38,7 @@ static struct openai_message *message_of(struct call *c)
 static void stream_begin(struct call *c)
 {
     struct buf *out = &c->api->out;
-    if (c->reply.style == REPLY_ANTHROPIC) {
+    if (c->reply.style != REPLY_OPENAI) {
         const struct usage usage = { .prompt_tokens = c->prompt_tokens };
         openai_message_start(message_of(c), &usage);
         return;
@@ -69,7 +69,7 @@ static void stream_tokens(struct call *c, const struct job_mail *mail)
         return;
     }
     /* Half a character or the beginning of a stop string makes no chunk. */
-    if (c->reply.style == REPLY_ANTHROPIC)
+    if (c->reply.style != REPLY_OPENAI)
         openai_message_text(message_of(c), text);
     else if (logprobs.len > 0)
         openai_chunk_logprobs(&c->reply, text, logprobs, &c->api->out);
@@ -89,7 +89,7 @@ static void stream_error(struct call *c, const struct job_mail *mail)
                          mail->end == SESSION_END_ABORT ? "the engine is shutting down"
                                                         : mail->error);
     }
-    reply_error_event(c->reply.style, &e, &c->api->out);
+    openai_message_error(message_of(c), &e, &c->api->out);
 }
 
 static void stream_end(struct call *c, const struct job_mail *mail)
@@ -100,8 +100,8 @@ static void stream_end(struct call *c, const struct job_mail *mail)
     if (whole && c->turn && turn_answer_failed(c->turn)) {
         struct openai_error e;
         openai_error_set(&e, 0, OPENAI_UNAVAILABLE, NULL, "no memory for the answer");
-        reply_error_event(c->reply.style, &e, out);
-    } else if (whole && c->reply.style == REPLY_ANTHROPIC) {
+        openai_message_error(message_of(c), &e, out);
+    } else if (whole && c->reply.style != REPLY_OPENAI) {
         const struct usage usage = call_usage(c, mail);
         openai_message_end(message_of(c), finish_of(mail->end), mail->stopped, &usage);
     } else if (whole) {

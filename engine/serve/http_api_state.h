@@ -6,6 +6,7 @@
  *     http_api_call.c   one generating request: its job, its stream, its end
  *     http_api_form.c   what a call brings, as chunks or events, or whole
  *     http_api_fan.c    several outputs of one request
+ *     http_api_embed.c  requests for vectors of texts: embeddings, scores, rankings
  *     http_api_fleet.c  /internal/..., streams of block events
  *     http_api_kv.c     pages of the prefix cache for peers
  * Layer:   engine/serve, private to http_api*.c
@@ -59,7 +60,8 @@ struct http_api {
     struct text_desk desk;
     struct list prompts; /* at a text worker */
     struct list calls;
-    uint32_t call_count;
+    struct list embeds;   /* requests for vectors */
+    uint32_t call_count;  /* jobs that both may have at the device */
     struct list watchers; /* of block events */
     struct list kv_reads; /* peers that read pages */
     struct list kv_asks;  /* requests that asked for a fetch, and wait */
@@ -100,7 +102,10 @@ struct block_key http_api_salt(const struct http_api *api, struct str tenant);
 void handle_chat(struct http_api *api, struct http_exchange *x);
 void handle_completions(struct http_api *api, struct http_exchange *x);
 void handle_messages(struct http_api *api, struct http_exchange *x);
+void handle_responses(struct http_api *api, struct http_exchange *x);
 void handle_count_tokens(struct http_api *api, struct http_exchange *x);
+void handle_vectors(struct http_api *api,
+                    struct http_exchange *x); /* embeddings, scores, rankings */
 void handle_models(struct http_api *api, struct http_exchange *x);
 void handle_tokenize(struct http_api *api, struct http_exchange *x);
 void handle_detokenize(struct http_api *api, struct http_exchange *x);

@@ -13,7 +13,9 @@
 #include "base/text/detok.h"
 #include "base/text/encode.h"
 #include "base/wire/anthropic.h"
+#include "base/wire/responses.h"
 #include "engine/serve/http_api_call.h"
+#include "engine/serve/http_api_embed.h"
 #include "engine/serve/http_api_fan.h"
 #include "engine/serve/http_api_generate.h"
 
@@ -36,6 +38,7 @@ struct prompt {
 
     /* chat and completions */
     enum reply_style style;
+    struct str repeated; /* of REPLY_RESPONSES */
     struct openai_request r;
     struct grammar *grammar;          /* compiled; NULL: none */
     struct generate_request generate; /* of a router */
@@ -151,10 +154,21 @@ static struct encode_model encode_model_of(const struct http_api *api)
     return (struct encode_model){ api->info->model->vocab, api->chat_template };
 }
 
+/* Returns the member of the body that a prompt comes from. */
+static const char *param_of(enum openai_surface surface)
+{
+    static const char *const names[] = { [OPENAI_CHAT] = "messages",
+                                         [OPENAI_COMPLETION] = "prompt",
+                                         [OPENAI_EMBED] = "input",
+                                         [OPENAI_SCORE] = "text_2",
+                                         [OPENAI_RERANK] = "documents" };
+    return names[surface];
+}
+
 static int prompt_failed(const struct prompt *p, int rc, const struct err *err,
                          struct openai_error *e)
 {
-    const char *param = p->r.surface == OPENAI_CHAT ? "messages" : "prompt";
+    const char *param = param_of(p->r.surface);
     switch (rc) {
     case -EFBIG:
         return openai_error_set(e, rc, OPENAI_CONTEXT_LENGTH, param,
@@ -288,10 +302,10 @@ static int make_prompt(struct prompt *p, struct prompt_made *ret)
     ret->ids = p->ids;
     p->ids = (struct ids){ 0 };
     if (count == 0)
-        return openai_error_set(&p->e, -EINVAL, OPENAI_INVALID, "prompt", "the prompt is empty");
+        return openai_error_set(&p->e, -EINVAL, OPENAI_INVALID, param_of(p->r.surface),
+                                "the prompt is empty");
     if (count >= p->api->info->context_max)
-        return openai_error_set(&p->e, -EINVAL, OPENAI_CONTEXT_LENGTH,
-                                p->r.surface == OPENAI_CHAT ? "messages" : "prompt",
+        return openai_error_set(&p->e, -EINVAL, OPENAI_CONTEXT_LENGTH, param_of(p->r.surface),
                                 "the prompt has %zu tokens, but the context of this model is %u "
                                 "tokens and one is needed to answer",
                                 count, p->api->info->context_max);
@@ -332,6 +346,8 @@ static int make(struct prompt *p)
     int rc = 0;
     if (p->style == REPLY_ANTHROPIC)
         rc = anthropic_to_chat(ANTHROPIC_MESSAGES, body, &p->arena, &body, &p->e);
+    if (p->style == REPLY_RESPONSES)
+        rc = responses_to_chat(body, &p->arena, &body, &p->repeated, &p->e);
     if (rc == 0) rc = openai_parse(r->surface, body, &p->arena, r, &p->e);
     if (rc == 0) rc = check_model(api, r->model, &p->e);
     if (rc == 0) rc = check_bias(p);
@@ -391,6 +407,7 @@ static void made(struct prompt *p)
                    .created_s = clock_wall_us() / 1000000,
                    .model = p->api->config.model_name,
                    .fingerprint = str_from(p->api->info->model->numerics),
+                   .repeated = p->repeated,
                    .include_usage = r->include_usage },
         .id = &p->id,
     };
@@ -427,9 +444,69 @@ void handle_messages(struct http_api *api, struct http_exchange *x)
     generate(api, x, OPENAI_CHAT, REPLY_ANTHROPIC);
 }
 
+void handle_responses(struct http_api *api, struct http_exchange *x)
+{
+    generate(api, x, OPENAI_CHAT, REPLY_RESPONSES);
+}
+
 void handle_completions(struct http_api *api, struct http_exchange *x)
 {
     generate(api, x, OPENAI_COMPLETION, REPLY_OPENAI);
+}
+
+/* ---- texts that become vectors ---------------------------------------------------------------- */
+
+/* Parses the body and makes ids of the texts. Any thread. */
+static int make_vectors(struct prompt *p)
+{
+    struct openai_request *r = &p->r;
+    int rc = openai_parse(r->surface, p->body, &p->arena, r, &p->e);
+    if (rc == 0) rc = check_model(p->api, r->model, &p->e);
+    if (rc == 0) rc = embed_check(p->api, r, &p->e);
+    if (rc < 0) return rc;
+    p->prompts = arena_array(&p->arena, r->prompt_count, sizeof *p->prompts);
+    if (!p->prompts)
+        return openai_error_set(&p->e, -ENOMEM, OPENAI_UNAVAILABLE, NULL,
+                                "no memory for the texts");
+    memset(p->prompts, 0, r->prompt_count * sizeof *p->prompts);
+    for (uint32_t i = 0; i < r->prompt_count && rc == 0; i++) {
+        openai_prompt_select(r, i);
+        rc = make_prompt(p, &p->prompts[i]);
+    }
+    return rc;
+}
+
+static void vectors_made(struct prompt *p)
+{
+    if (p->rc < 0) {
+        refused(p);
+        return;
+    }
+    http_reply_header(p->x, "x-request-id", str_from(p->id.text));
+    embed_start(p->api, p->x,
+                &(struct embed_ask){ .r = &p->r,
+                                     .arena = &p->arena,
+                                     .prompts = p->prompts,
+                                     .id = &p->id,
+                                     .deadline_us = p->deadline_us,
+                                     .entered = p->entered });
+    p->prompts = NULL; /* taken, with the arena */
+}
+
+void handle_vectors(struct http_api *api, struct http_exchange *x)
+{
+    const struct http_request *req = http_exchange_request(x);
+    struct prompt p = { .make = make_vectors,
+                        .made = vectors_made,
+                        .r = { .surface = openai_vectors_surface(req->path) } };
+    http_api_request_id(api, x, &p.id);
+    if (read_deadline(req, &p.deadline_us, &p.e) < 0) {
+        p.api = api;
+        p.x = x;
+        refused(&p);
+        return;
+    }
+    prompt_begin(api, x, &p);
 }
 
 void handle_models(struct http_api *api, struct http_exchange *x)
@@ -438,6 +515,7 @@ void handle_models(struct http_api *api, struct http_exchange *x)
         .id = api->config.model_name,
         .created_s = api->created_s,
         .context_tokens = api->info ? api->info->context_max : 0,
+        .sampling = api->info ? &api->info->model->sampling : NULL,
     };
     openai_models_render(&model, 1, &api->out);
     http_api_reply(api, x, 200, buf_view(&api->out));

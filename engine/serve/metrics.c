@@ -84,6 +84,8 @@ const struct metric_desc engine_metric_table[EM_COUNT] = {
     [EM_FINISHED] = { .name = "muster_engine_requests_finished_total", .type = METRIC_COUNTER,
                          .help = "Requests that ended, by reason.", .labels = { "reason" } },
     [EM_REFUSED] = TOTAL("requests_refused", NULL, "Requests refused because too many waited."),
+    [EM_EMBEDDED] = TOTAL("embedded_texts", NULL,
+                             "Texts whose vector was computed, for embeddings, scores and rankings."),
     [EM_TEXT_BYTES] = GAUGE("text_bytes", "bytes",
                                "Large bodies that wait for a text worker or are at one."),
     [EM_TEXT_REFUSED] = TOTAL("text_refused", NULL,

@@ -40,6 +40,7 @@ enum engine_metric {
     EM_KV_SENT,
     EM_FINISHED,
     EM_REFUSED,
+    EM_EMBEDDED,
     EM_TEXT_BYTES,
     EM_TEXT_REFUSED,
     EM_TEXT_SECONDS,

@@ -67,7 +67,20 @@ int stop_flush(struct stop_matcher *m, struct buf *out);
 #define OUTPUT_STOP_MAX 16
 #define OUTPUT_ENDS_MAX (VOCAB_ENDS_MAX + 2) /* with eos and eot */
 
+/* Takes what a session without an output is for: the states of its tokens at the end of the model, added up. */
+enum pooling {
+    POOLING_LAST, /* of its last token */
+    POOLING_MEAN, /* of all tokens */
+};
+
+struct embedding {
+    double *sum; /* n_embd numbers, 0 at first */
+    enum pooling pooling;
+    uint32_t next; /* of the mean: the tokens before it are in the sum */
+};
+
 struct output_spec {
+    struct embedding *embedding; /* NULL: tokens are generated */
     struct sampler_params sampling;
     uint32_t prompt_tokens; /* of the ids given; the rest was generated elsewhere */
     uint32_t min_tokens;    /* of the whole output, before an end is allowed */

@@ -1,4 +1,4 @@
-/* f_openai.c - reads request bodies of both surfaces and of Anthropic's messages, replies of foreign servers
+/* f_openai.c - reads request bodies of all surfaces, of responses and of Anthropic's messages, replies of foreign servers
  * and event streams; the first byte selects which. Accepted input must be well-formed and inside its bounds. */
 #include "base/core/json.h"
 #include "base/core/own.h"
@@ -6,6 +6,7 @@
 #include "base/wire/generate.h"
 #include "base/wire/openai_forward.h"
 #include "base/wire/openai_reply.h"
+#include "base/wire/responses.h"
 #include "base/wire/sse.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -76,6 +77,17 @@ static void check_forwards(struct str body)
     must(str_eq(buf_view(&once), buf_view(&twice)));
 }
 
+/* Checks the texts of an accepted request for vectors. */
+static void check_vectors(const struct openai_request *q)
+{
+    must(q->prompt_count >= 1 && q->prompt_count <= OPENAI_TEXTS_MAX && openai_outputs(q) == 1);
+    for (uint32_t i = 0; i < q->prompt_count; i++)
+        must(q->prompts[i].text.len || q->prompts[i].id_count);
+    must((q->vectors.first_count > 0) == (q->surface != OPENAI_EMBED));
+    must(q->vectors.first_count < q->prompt_count || q->surface == OPENAI_EMBED);
+    must(q->vectors.cache_salt.len <= OPENAI_SALT_BYTES_MAX);
+}
+
 static void request(enum openai_surface surface, struct str body)
 {
     CLEANUP(arena_fini) struct arena arena = { 0 };
@@ -84,8 +96,12 @@ static void request(enum openai_surface surface, struct str body)
     struct openai_error e;
     arena_init(&arena, ARENA_BYTES);
     if (openai_parse(surface, body, &arena, &req, &e) == 0) {
-        check_request(&req);
-        check_passes_on(&req, &arena);
+        if (openai_wants_vectors(surface)) {
+            check_vectors(&req);
+        } else {
+            check_request(&req);
+            check_passes_on(&req, &arena);
+        }
         check_forwards(body);
         return;
     }
@@ -106,6 +122,26 @@ static void message(struct str body)
         return;
     }
     must_be_json(chat, JSON_OBJECT_END);
+    request(OPENAI_CHAT, chat);
+}
+
+/* Does the same with a request for a response, and checks what the response repeats of it. */
+static void response(struct str body)
+{
+    CLEANUP(arena_fini) struct arena arena = { 0 };
+    CLEANUP(buf_fini) struct buf all = { 0 };
+    struct openai_error e;
+    struct str chat, repeated;
+    arena_init(&arena, ARENA_BYTES);
+    if (responses_to_chat(body, &arena, &chat, &repeated, &e) < 0) {
+        must(e.status >= 400 && e.message[0]);
+        return;
+    }
+    must_be_json(chat, JSON_OBJECT_END);
+    buf_text(&all, "{\"a\":1");
+    buf_str(&all, repeated);
+    buf_byte(&all, '}');
+    must_be_json(buf_view(&all), JSON_OBJECT_END);
     request(OPENAI_CHAT, chat);
 }
 
@@ -130,8 +166,20 @@ void fuzz_one(const uint8_t *data, size_t len)
     case 'm':
         message(rest);
         break;
+    case 'p':
+        response(rest);
+        break;
     case 't':
         request(OPENAI_COMPLETION, rest);
+        break;
+    case 'e':
+        request(OPENAI_EMBED, rest);
+        break;
+    case 's':
+        request(OPENAI_SCORE, rest);
+        break;
+    case 'k':
+        request(OPENAI_RERANK, rest);
         break;
     case 'r':
         event(&text, rest);

@@ -251,6 +251,9 @@ def compute(model, out, lines):
     lines.append(f"logits {PROMPT + GREEDY - 2} {len(data)}")
     data += last.astype("<f4").tobytes()
     lines += ["greedy " + " ".join(map(str, best)), "gaps " + " ".join(f"{g:.5f}" for g in gaps)]
+    states = model.model(torch.tensor([ids]), use_cache=False).last_hidden_state[0].float().numpy()
+    lines.append(f"states {len(data)}")
+    data += np.concatenate([states[-1], states.mean(axis=0, dtype=np.float64)]).astype("<f4").tobytes()
     return data, float(np.abs(logits).max()), min(gaps)
 
 

@@ -297,6 +297,55 @@ static void commands_read_the_folder(void **state)
     assert_true(str_starts(buf_view(&of_folder), STR("[0,"))); /* it begins with bos */
 }
 
+/* Returns true if outputs of three seeds are alike; `more` are members of the requests. */
+static bool seeds_agree(uint16_t port, const char *more)
+{
+    CLEANUP(buf_fini) struct buf first = { 0 };
+    bool same = true;
+    for (unsigned seed = 1; seed <= 3; seed++) {
+        CLEANUP(buf_fini) struct buf reply = { 0 };
+        char body[256];
+        snprintf(body, sizeof body, "{\"prompt\":\"Hello\",\"max_tokens\":20,\"seed\":%u%s}", seed,
+                 more);
+        assert_int_equal(rig_call(port, "/v1/completions", body, &reply), 200);
+        buf_byte(&reply, 0);
+        struct str text = between(&reply, "\"text\":", "\"logprobs\"");
+        if (seed == 1) buf_str(&first, text);
+        same = same && str_eq(buf_view(&first), text);
+    }
+    return same;
+}
+
+/* The model's top_k of 1 makes every output greedy, but for requests that say otherwise. */
+static void the_models_defaults_hold_for_what_requests_do_not_name(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf card = { 0 };
+    hf_make_file(folder, "generation_config.json",
+                 STR("{\"eos_token_id\":[1],\"top_k\":1,\"temperature\":1.5}"));
+    struct rig_process a = rig_server("engine", rig_port(), ARGS("--model", folder));
+    struct rig_process none =
+        rig_server("engine", rig_port(), ARGS("--model", folder, "--generation-config", "none"));
+    struct rig_process router = rig_server("router", rig_port(), ARGS("--endpoints", a.at));
+    rig_wait_endpoints(&router, 1);
+    const uint16_t ports[] = { a.port, router.port };
+    for (size_t i = 0; i < COUNT_OF(ports); i++) {
+        assert_true(seeds_agree(ports[i], ""));
+        assert_true(seeds_agree(ports[i], ",\"top_p\":0.9,\"top_k\":null"));
+        assert_false(seeds_agree(ports[i], ",\"top_k\":0"));
+    }
+    assert_false(seeds_agree(none.port, ""));
+    assert_int_equal(rig_call(a.port, "/v1/models", NULL, &card), 200);
+    between(&card, "\"default_sampling\":{\"temperature\":1.5,\"top_k\":1}", "}");
+    buf_clear(&card);
+    assert_int_equal(rig_call(none.port, "/v1/models", NULL, &card), 200);
+    between(&card, "\"default_sampling\":{}", "}");
+    rig_stop(&a);
+    rig_stop(&none);
+    rig_stop(&router);
+    hf_make_file(folder, "generation_config.json", STR("{\"eos_token_id\":[1]}"));
+}
+
 /* These run last: they take files away. */
 static void what_cannot_be_served_says_why(void **state)
 {
@@ -330,6 +379,7 @@ int main(void)
         cmocka_unit_test(engine_and_router_agree_on_the_digest),
         cmocka_unit_test(commands_read_the_folder),
         cmocka_unit_test(converted_it_says_the_same),
+        cmocka_unit_test(the_models_defaults_hold_for_what_requests_do_not_name),
         cmocka_unit_test(what_cannot_be_served_says_why),
     };
     return rig_end(cmocka_run_group_tests(tests, make_both, NULL));

@@ -105,6 +105,28 @@ static void refusals_are_in_anthropics_form(void **state)
     BOTH(PATH "/batches", "{}", 404, "{\"type\":\"error\"", "not_found_error");
 }
 
+/* The engine's device hangs in the midst of a stream, until the request's time is over. */
+static void a_silent_stream_is_pinged(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    struct rig_process hangs =
+        rig_server("engine", rig_port(), ARGS("--model", MODEL, "--fault", "device.hang:6"));
+    struct rig_process before =
+        rig_server("router", rig_port(), ARGS("--endpoints", hangs.at, "--ping", "100ms"));
+    rig_wait_endpoints(&before, 1);
+    assert_int_equal(rig_call_with(before.port, PATH, "x-request-timeout-ms: 2000",
+                                   "{\"max_tokens\":60,\"temperature\":0,\"stream\":true," HI "}",
+                                   &reply),
+                     200);
+    const char *const text[] = { "event: message_start\n", "{\"type\":\"text_delta\",\"text\":\"",
+                                 "event: ping\ndata: {\"type\":\"ping\"}\n\nevent: ping\n",
+                                 "event: error\n", "timeout_error" };
+    must_have(&reply, text, COUNT_OF(text));
+    rig_kill(&hangs);
+    assert_int_equal(rig_stop(&before), 0);
+}
+
 static void the_official_client_is_served(void **state)
 {
     (void)state;
@@ -130,6 +152,7 @@ int main(void)
         cmocka_unit_test(a_call_can_be_forced),
         cmocka_unit_test(tokens_are_counted),
         cmocka_unit_test(refusals_are_in_anthropics_form),
+        cmocka_unit_test(a_silent_stream_is_pinged),
         cmocka_unit_test(the_official_client_is_served),
     };
     return rig_end(cmocka_run_group_tests(tests, setup, teardown));

@@ -15,6 +15,7 @@
 #define OFF_MAX 1e-3 /* of the largest logit */
 #define IDS_MAX 128
 #define VOCAB_MAX 512
+#define STATE_MAX 64
 #define PAGES 32
 #define GREEDY 64
 
@@ -130,6 +131,43 @@ static void check_logits(const struct arch_case *c, struct rig *r, const uint32_
     assert_true(checked >= 2);
 }
 
+/* The states of the prompt's tokens are added up, in chunks, beside logits and without them. */
+static void check_states(const struct arch_case *c, struct rig *r, const uint32_t *ids,
+                         uint32_t prompt, const char *what)
+{
+    uint32_t width = model_info(r->model)->n_embd, at = 0;
+    const char *line = case_next(c, "states", &at);
+    float stored[2 * STATE_MAX], logits[VOCAB_MAX], expected[VOCAB_MAX];
+    struct err err = { { 0 } };
+    must(line && width <= STATE_MAX);
+    size_t offset = strtoul(line, NULL, 10);
+    must(offset + 2 * width * sizeof *stored <= c->bin.len);
+    memcpy(stored, c->bin.data + offset, 2 * width * sizeof *stored);
+    feed(r, ids, 0, prompt, 300, expected);
+    for (uint32_t k = 0; k < 4; k++) {
+        double sum[STATE_MAX] = { 0 }, off = 0, top = largest(stored + k % 2 * width, width);
+        for (uint32_t from = 0, chunk = k < 2 ? 300 : 7; from < prompt; from += chunk) {
+            uint32_t n = min_u32(chunk, prompt - from);
+            const struct batch_item item = { .ids = ids + from,
+                                             .count = n,
+                                             .position = from,
+                                             .page_table = r->table,
+                                             .pages = PAGES,
+                                             .want_logits = k >= 2 && from + n == prompt,
+                                             .logits = logits,
+                                             .state_sum = sum,
+                                             .state_from = k % 2 == 0 ? prompt - 1 : 0 };
+            if (model_step(r->runner, &item, 1, &err) < 0) fail_msg("%s", err.text);
+        }
+        for (uint32_t i = 0; i < width; i++)
+            off =
+                fmax(off, fabs(sum[i] / (k % 2 ? prompt : 1) - (double)stored[k % 2 * width + i]));
+        if (!(off <= OFF_MAX * top))
+            fail_msg("%s, %s: states %u are off by %g of %g", c->name, what, k, off, top);
+    }
+    assert_memory_equal(logits, expected, model_info(r->model)->vocab_size * sizeof *logits);
+}
+
 /* Every token that transformers chose by more than the tolerance is chosen here, too. */
 static void check_greedy(const struct arch_case *c, struct rig *r, const uint32_t *ids,
                          uint32_t prompt, const char *what)
@@ -168,6 +206,7 @@ static void logits_are_those_of_transformers(void **state)
             CLEANUP(rig_fini) struct rig gguf = { 0 }, folder = { 0 };
             rig_init(&gguf, folder_at("m.gguf"), (*row)->name, KV_F32);
             check_logits(&c, &gguf, ids, (*row)->name);
+            check_states(&c, &gguf, ids, prompt, (*row)->name);
             if (*row != &op_ref) check_greedy(&c, &gguf, ids, prompt, (*row)->name);
             if (!case_has_folder(&c)) continue;
             rig_init(&folder, model_folder, (*row)->name, KV_F32);

@@ -2,6 +2,7 @@
 #include "base/core/fault.h"
 #include "base/core/hash.h"
 #include "base/text/tokenizer.h"
+#include "engine/model/model_sampling.h"
 #include "engine/model/vocab_gguf.h"
 #include "tests/unit/engine/gguf_make.h"
 #include "tests/unit/unit.h"
@@ -397,6 +398,44 @@ static void kinds_follow_their_switches(void **state)
     }
 }
 
+/* The names and types of the keys are those that the package gguf writes. */
+static void sampling_defaults_are_read_and_bound(void **state)
+{
+    (void)state;
+    static const struct {
+        float temp, top_p;
+        const char *says; /* NULL: it is read */
+    } rows[] = { { 0.5f, 0.875f, NULL },
+                 { 2.5f, 0.875f, "'general.sampling.temp' is 2.5, requests may have 0 to 2" },
+                 { 0.5f, -1.0f, "'general.sampling.top_p' is -1" } };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        CLEANUP(make_fini) struct gguf_make m;
+        CLEANUP(buf_fini) struct buf bytes = { 0 };
+        CLEANUP(gguf_freep) struct gguf *g = NULL;
+        char text[MODEL_SAMPLING_TEXT];
+        struct sampling s = { 0 };
+        struct err err = { "" };
+        make_init(&m);
+        make_f32(&m, "general.sampling.temp", rows[i].temp);
+        make_f32(&m, "general.sampling.top_p", rows[i].top_p);
+        make_u32(&m, "general.sampling.top_k", 40);
+        make_finish(&m, &bytes);
+        const struct str view = buf_view(&bytes);
+        const struct gguf_source source = memory_source(&view);
+        if (gguf_parse(&source, &g, &err) < 0) fail_msg("%s", err.text);
+        int rc = model_sampling_gguf(g, &s, &err);
+        assert_int_equal(rc, rows[i].says ? -EINVAL : 0);
+        if (rows[i].says) {
+            assert_non_null(strstr(err.text, rows[i].says));
+            continue;
+        }
+        assert_true(s.temperature == 0.5 && s.top_p == 0.875 && s.top_k == 40);
+        assert_int_equal(s.unnamed, SAMPLING_MIN_P | SAMPLING_REPETITION_PENALTY);
+        model_sampling_text(&s, text);
+        assert_string_equal(text, "temperature:0.5,top_p:0.875,top_k:40");
+    }
+}
+
 static int gguf_tests(void)
 {
     const struct CMUnitTest tests[] = {
@@ -406,6 +445,7 @@ static int gguf_tests(void)
         cmocka_unit_test(the_digest_is_that_of_the_pieces),
         cmocka_unit_test(a_wrong_vocabulary_is_refused),
         cmocka_unit_test(kinds_follow_their_switches),
+        cmocka_unit_test(sampling_defaults_are_read_and_bound),
     };
     return cmocka_run_group_tests_name("gguf", tests, NULL, NULL);
 }

@@ -297,7 +297,10 @@ static void folders_bring_their_tokenizer(void **state)
     write_tokenizer(3); /* vocab_size of config.json adds the rest */
     write_file("tokenizer_config.json", STR("{\"bos_token\":\"w1\",\"chat_template\":\"old\"}"));
     write_file("chat_template.jinja", STR("{{ bos_token }}"));
-    write_file("generation_config.json", STR("{\"bos_token_id\":9,\"eos_token_id\":[7,8]}"));
+    write_file(
+        "generation_config.json",
+        STR("{\"bos_token_id\":9,\"eos_token_id\":[7,8],\"do_sample\":true,\"temperature\":0.6,"
+            "\"top_k\":20,\"top_p\":0.95,\"min_p\":null,\"transformers_version\":\"5\"}"));
     if (model_load(model_folder, NULL, &b, &err) < 0) fail_msg("%s", err.text);
     const struct model_info *info = model_info(b);
     const uint32_t *ends;
@@ -308,6 +311,10 @@ static void folders_bring_their_tokenizer(void **state)
     assert_int_equal(vocab_special(info->vocab)->bos, 1);
     assert_int_equal(vocab_ends(info->vocab, &ends), 2);
     assert_true(ends[0] == 7 && ends[1] == 8);
+    const struct sampling *s = &info->sampling;
+    assert_true(s->temperature == 0.6 && s->top_k == 20 && s->top_p == 0.95);
+    assert_int_equal(s->unnamed, SAMPLING_MIN_P | SAMPLING_REPETITION_PENALTY);
+    assert_int_equal(model_info(a)->sampling.unnamed, SAMPLING_ALL);
     assert_true(str_eq(info->template_source, STR("{{ bos_token }}")));
     /* One digest for engine and router, of what is computed with: tensors and config.json. */
     assert_int_equal(hf_folder_digest(model_folder, digest, &err), 0);
@@ -342,6 +349,12 @@ static void tokenizers_that_do_not_fit_are_refused(void **state)
     expect_refused("generation_config.json: the file");
     write_file("generation_config.json", STR("{\"eos_token_id\":[1,"));
     expect_refused("generation_config.json: ");
+    write_file("generation_config.json", STR("{\"temperature\":3}"));
+    expect_refused("generation_config.json: 'temperature' is 3, requests may have 0 to 2");
+    write_file("generation_config.json", STR("{\"top_k\":1.5}"));
+    expect_refused("'top_k' is 1.5, requests may have 0 to 2147483647, whole");
+    write_file("generation_config.json", STR("{\"top_p\":\"1\"}"));
+    expect_refused("generation_config.json: key 'top_p' is no number");
     unlink(folder_at("generation_config.json"));
     write_tokenizer(UINT32_MAX); /* one token more than rows */
     expect_refused(

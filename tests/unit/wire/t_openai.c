@@ -711,12 +711,41 @@ static void models(void **state)
 {
     (void)state;
     CLEANUP(buf_fini) struct buf out = { 0 };
-    struct openai_model list[] = { { STR("a"), 5, 2048 }, { STR("b"), 6, 0 } };
+    const struct sampling own = { .temperature = 0.6,
+                                  .top_k = 20,
+                                  .unnamed =
+                                      SAMPLING_ALL & ~(SAMPLING_TEMPERATURE | SAMPLING_TOP_K) };
+    struct openai_model list[] = { { STR("a"), 5, 2048, &own }, { STR("b"), 6, 0, NULL } };
     openai_models_render(list, 2, &out);
-    assert_string_equal(
-        out.data, "{\"object\":\"list\",\"data\":[{\"id\":\"a\",\"object\":\"model\","
-                  "\"created\":5,\"owned_by\":\"muster\",\"max_model_len\":2048},{\"id\":\"b\","
-                  "\"object\":\"model\",\"created\":6,\"owned_by\":\"muster\"}]}");
+    assert_string_equal(out.data,
+                        "{\"object\":\"list\",\"data\":[{\"id\":\"a\",\"object\":\"model\","
+                        "\"created\":5,\"owned_by\":\"muster\",\"max_model_len\":2048,\"default_"
+                        "sampling\":{\"temperature\":0.6,\"top_k\":20}},{\"id\":\"b\","
+                        "\"object\":\"model\",\"created\":6,\"owned_by\":\"muster\"}]}");
+}
+
+/* What a request names stays, null names nothing, and the rest is the model's. */
+static void a_models_defaults_settle_what_is_unnamed(void **state)
+{
+    (void)state;
+    struct openai_request r;
+    struct openai_error e;
+    CLEANUP(arena_fini) struct arena arena = { 0 };
+    const struct sampling own = { .temperature = 0.6,
+                                  .top_p = 0.9,
+                                  .top_k = 20,
+                                  .unnamed = SAMPLING_MIN_P | SAMPLING_REPETITION_PENALTY };
+    arena_init(&arena, 1 << 16);
+    assert_int_equal(
+        openai_parse(OPENAI_COMPLETION,
+                     STR("{\"prompt\":\"a\",\"top_p\":1,\"min_p\":0.1,\"top_k\":null}"), &arena, &r,
+                     &e),
+        0);
+    assert_int_equal(r.sampling.unnamed, SAMPLING_ALL & ~(SAMPLING_TOP_P | SAMPLING_MIN_P));
+    sampling_settle(&r.sampling, &own);
+    assert_true(r.sampling.temperature == 0.6 && r.sampling.top_p == 1 && r.sampling.top_k == 20);
+    assert_true(r.sampling.min_p == 0.1 && r.sampling.repetition_penalty == 1);
+    assert_int_equal(r.sampling.unnamed, 0);
 }
 
 struct heard {
@@ -1023,6 +1052,7 @@ static int openai_reply_tests(void)
         cmocka_unit_test(chat_stream),
         cmocka_unit_test(completion_stream),
         cmocka_unit_test(models),
+        cmocka_unit_test(a_models_defaults_settle_what_is_unnamed),
         cmocka_unit_test(streams_go_round),
         cmocka_unit_test(text_forms_equal_chunks),
         cmocka_unit_test(foreign_replies),

@@ -34,7 +34,8 @@ static const struct generate_request wire_generate = {
     .ids = ids,
     .id_count = 4,
     .prompt_tokens = 3,
-    .sampling = { .temperature = 0.7,
+    .sampling = { .unnamed = 3,
+                  .temperature = 0.7,
                   .top_p = 0.95,
                   .min_p = 0.01,
                   .presence_penalty = -1,
@@ -365,7 +366,7 @@ static void members_arrive(void **state)
         "{\"v\":2,\"id\":\"req-1\",\"ids\":\"AAABAAACAAAD////\",\"prompt_tokens\":3,"
         "\"sampling\":{\"temperature\":0.7,\"top_p\":0.95,\"min_p\":0.01,"
         "\"presence_penalty\":-1,\"frequency_penalty\":2,\"repetition_penalty\":1.1,"
-        "\"top_k\":40,\"has_seed\":true,\"seed\":18446744073709551615},"
+        "\"top_k\":40,\"has_seed\":true,\"seed\":18446744073709551615,\"unnamed\":3},"
         "\"max_tokens\":100,\"min_tokens\":1,\"stop\":[\"a\\n\",\"\xc3\xa4\"],"
         "\"ignore_eos\":true,\"tenant\":\"t\",\"deadline_ms\":60000,"
         "\"predicted_p50\":50,\"predicted_p90\":90,\"predicted_mean\":60,\"has_rank\":true,"

@@ -1,0 +1,177 @@
+/* t_responses.c - tests /v1/responses at a router and at its engine: by plain HTTP, and by OpenAI's Python client where
+ * it is installed. */
+#include "base/core/bits.h"
+#include "base/core/own.h"
+#include "tests/proc/rig/rig.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PATH "/v1/responses"
+#define TOOL                                                                                \
+    "\"tools\":[{\"type\":\"function\",\"name\":\"f\",\"parameters\":{\"type\":\"object\"," \
+    "\"properties\":{\"x\":{\"enum\":[\"a\"]}},\"required\":[\"x\"],"                       \
+    "\"additionalProperties\":false}}],\"tool_choice\":\"required\",\"parallel_tool_calls\":false"
+
+static struct rig_process engine, router;
+
+static int setup(void **state)
+{
+    (void)state;
+    engine = rig_server("engine", rig_port(),
+                        ARGS("--model", MODEL, "--served-model-name", "muster-tiny",
+                             "--tool-call-parser", "hermes"));
+    router = rig_server("router", rig_port(), ARGS("--endpoints", engine.at));
+    rig_wait_endpoints(&router, 1);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    int engine_code = rig_stop(&engine), router_code = rig_stop(&router);
+    return engine_code || router_code;
+}
+
+static void must_have(const struct buf *reply, const char *const *text, size_t count)
+{
+    const char *at = reply->data;
+    for (size_t i = 0; i < count; i++) {
+        at = at ? strstr(at, text[i]) : NULL;
+        if (!at) fail_msg("no %s in %s", text[i], reply->data ? reply->data : "");
+    }
+}
+
+/* Posts a body to both servers; all texts must follow each other in the reply. */
+static void both(const char *body, int status, const char *const *text, size_t count)
+{
+    const uint16_t ports[] = { router.port, engine.port };
+    for (size_t i = 0; i < COUNT_OF(ports); i++) {
+        CLEANUP(buf_fini) struct buf reply = { 0 };
+        assert_int_equal(rig_call(ports[i], PATH, body, &reply), status);
+        must_have(&reply, text, count);
+    }
+}
+
+#define BOTH(body, status, ...) \
+    both(body, status, (const char *[]){ __VA_ARGS__ }, COUNT_OF(((const char *[]){ __VA_ARGS__ })))
+
+static void a_text_comes_whole_and_streamed(void **state)
+{
+    (void)state;
+    BOTH("{\"input\":\"hi\",\"max_output_tokens\":3,\"temperature\":0}", 200, "{\"id\":\"resp_",
+         "\"object\":\"response\"", "\"status\":\"incomplete\"", "\"reason\":\"max_output_tokens\"",
+         "\"output\":[{\"id\":\"msg_", "\"type\":\"message\",\"status\":\"incomplete\"",
+         "\"content\":[{\"type\":\"output_text\",\"text\":\"", "\"annotations\":[]",
+         "\"output_tokens\":3", "\"total_tokens\":", "\"max_output_tokens\":3", "\"store\":false");
+    BOTH("{\"input\":\"hi\",\"max_output_tokens\":3,\"temperature\":0,\"stream\":true}", 200,
+         "event: response.created\ndata: {\"type\":\"response.created\",\"sequence_number\":0",
+         "event: response.in_progress\n", "event: response.output_item.added\n",
+         "event: response.content_part.added\n", "event: response.output_text.delta\n",
+         "\"delta\":\"", "event: response.output_text.done\n",
+         "event: response.content_part.done\n", "event: response.output_item.done\n",
+         "event: response.incomplete\n", "\"output\":[{\"id\":\"msg_", "\"output_tokens\":3");
+}
+
+static void a_call_can_be_forced(void **state)
+{
+    (void)state;
+    BOTH("{\"input\":\"hi\",\"max_output_tokens\":200," TOOL "}", 200, "\"status\":\"completed\"",
+         "\"type\":\"function_call\",\"status\":\"completed\",\"call_id\":\"", "\"name\":\"f\"",
+         "\"arguments\":\"{", "\\\"a\\\"", "\"parallel_tool_calls\":false");
+    BOTH("{\"input\":\"hi\",\"max_output_tokens\":200,\"stream\":true," TOOL "}", 200,
+         "event: response.output_item.added\n", "\"arguments\":\"\"",
+         "event: response.function_call_arguments.delta\n",
+         "event: response.function_call_arguments.done\n", "\"name\":\"f\",\"arguments\":\"{",
+         "event: response.output_item.done\n", "event: response.completed\n");
+}
+
+static void forms_and_earlier_reasoning_are_taken(void **state)
+{
+    (void)state;
+    const char *const grammar =
+        "{\"input\":\"hi\",\"max_output_tokens\":60,\"temperature\":1,\"stream\":false,"
+        "\"text\":{\"format\":{\"type\":\"json_schema\",\"name\":\"n\",\"schema\":{\"const\":true}}"
+        "}}";
+    BOTH(grammar, 200, "\"text\":\"true\"", "\"format\":{\"type\":\"json_schema\"");
+    BOTH(
+        "{\"input\":[{\"type\":\"reasoning\",\"id\":\"rs_1\",\"summary\":[],\"content\":[{\"type\":"
+        "\"reasoning_text\",\"text\":\"hm\"}]},{\"role\":\"assistant\",\"content\":\"so\"},"
+        "{\"role\":\"user\",\"content\":\"on\"}],\"max_output_tokens\":2}",
+        200, "\"input_tokens\":");
+}
+
+static void mistakes_are_refused(void **state)
+{
+    (void)state;
+    BOTH("{}", 400, "{\"error\":{\"message\":\"input is missing");
+    BOTH("{\"input\":\"a\",\"previous_response_id\":\"r\"}", 400, "responses are not stored",
+         "\"param\":\"previous_response_id\"", "unsupported_parameter");
+    BOTH("{\"input\":\"a\",\"store\":true}", 400, "store: true is not served");
+    BOTH("{\"input\":\"a\",\"model\":\"other\"}", 404, "model_not_found");
+    BOTH("{\"input\":\"a\",\"temperature\":9}", 400, "temperature: 9 is outside 0..2");
+    BOTH("{\"input\":[{\"type\":\"item_reference\",\"id\":\"x\"}]}", 400, "item_reference");
+}
+
+static bool has_client(void)
+{
+    if (system("python3 -c 'import openai' 2>/dev/null") == 0) return true;
+    print_message("the Python package openai is not installed\n");
+    return false;
+}
+
+static void the_official_client_is_served(void **state)
+{
+    (void)state;
+    char url[64];
+    if (!has_client()) skip();
+    const char *at[] = { router.at, engine.at };
+    for (size_t i = 0; i < COUNT_OF(at); i++) {
+        snprintf(url, sizeof url, "http://%s", at[i]);
+        const char *argv[] = { "python3", "tests/proc/router/responses_client.py", url, NULL };
+        assert_int_equal(rig_client("responses_client", argv, 4), 0);
+    }
+}
+
+static void a_stream_goes_on_at_another_engine(void **state)
+{
+    (void)state;
+    char url[64], all[128], pid[2][64];
+    if (!has_client()) skip();
+    struct rig_process two[2];
+    for (int i = 0; i < 2; i++)
+        two[i] = rig_server("engine", rig_port(),
+                            ARGS("--model", MODEL, "--served-model-name", "muster-tiny",
+                                 "--tool-call-parser", "hermes", "--cpu-share", "0.5"));
+    snprintf(all, sizeof all, "%s,%s", two[0].at, two[1].at);
+    struct rig_process before = rig_server("router", rig_port(), ARGS("--endpoints", all));
+    rig_wait_endpoints(&before, 2);
+    snprintf(url, sizeof url, "http://%s", before.at);
+    for (int i = 0; i < 2; i++)
+        snprintf(pid[i], sizeof pid[i], "static-%d=%lld", i, (long long)two[i].proc.id.pid);
+    const char *argv[] = { "python3", "tests/proc/router/responses_client.py", url, pid[0], pid[1],
+                           NULL };
+    int code = rig_client("responses_client", argv, 4);
+    double continued = rig_metric(before.port, "muster_router_continued_total");
+    for (int i = 0; i < 2; i++)
+        rig_stop(&two[i]); /* one was killed by the client */
+    int router_code = rig_stop(&before);
+    assert_int_equal(code, 0);
+    assert_int_equal(router_code, 0);
+    assert_true(continued >= 1);
+}
+
+int main(void)
+{
+    if (!rig_can_run(ARGS("MUSTER_BIN", MODEL))) return RIG_SKIP;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_text_comes_whole_and_streamed),
+        cmocka_unit_test(a_call_can_be_forced),
+        cmocka_unit_test(forms_and_earlier_reasoning_are_taken),
+        cmocka_unit_test(mistakes_are_refused),
+        cmocka_unit_test(the_official_client_is_served),
+        cmocka_unit_test(a_stream_goes_on_at_another_engine),
+    };
+    return rig_end(cmocka_run_group_tests(tests, setup, teardown));
+}
