@@ -103,8 +103,12 @@ struct batch_item {
     const uint32_t *page_table;
     uint32_t pages;   /* entries of page_table */
     bool want_logits; /* of the last of the tokens */
-    float *logits;    /* vocab_size floats, the caller's; written when want_logits */
-    float *hidden;    /* MODEL_HIDDEN floats of the same token behind the runner's layer, or NULL */
+    uint32_t
+        drafted; /* of the tokens, the last; with want_logits also of the one before and of each of them */
+    float
+        *logits; /* 1 + drafted rows of vocab_size floats, the caller's; written when want_logits */
+    float *
+        hidden; /* MODEL_HIDDEN floats of the first row's token behind the runner's layer, or NULL */
 };
 
 struct model_runner_options {

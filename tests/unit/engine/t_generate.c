@@ -273,6 +273,7 @@ struct setup {
     enum { NO_HITS, HITS, MAYBE } hits; /* large pages need a long common prefix */
     const char *chunk, *preset;
     uint32_t swap;
+    const char *draft;
 };
 
 /* The clock that executor_observe sees: a step lasts a millisecond, so that policies that decide by
@@ -306,8 +307,43 @@ static void check_clock(struct executor *x)
     assert_true(perf_step_s(executor_perf(x), &shape) < 1.001 * full_s);
 }
 
+static const char *drafts_all = "none"; /* the draft policy of setups that name none */
+
+/* Estimates that a step costs the same whatever it computes, so that every guess is computed. */
+static void flat_init(void *state, const struct perf_setup *setup)
+{
+    (void)state, (void)setup;
+}
+
+static void flat_observe(void *state, const struct perf_shape *shape, double seconds)
+{
+    (void)state, (void)shape, (void)seconds;
+}
+
+static double flat_step_s(const void *state, const struct perf_shape *shape)
+{
+    (void)state, (void)shape;
+    return 1e-3;
+}
+
+static void flat_coef(const void *state, struct perf_coef *ret)
+{
+    (void)state;
+    *ret = (struct perf_coef){ .step_s = 1e-3 };
+}
+
+static const struct perf_policy flat = { .name = "flat",
+                                         .state_size = 1,
+                                         .init = flat_init,
+                                         .observe = flat_observe,
+                                         .step_s = flat_step_s,
+                                         .coef = flat_coef };
+static uint64_t accepted; /* guesses, of all runs */
+
 static void run(const struct setup *s, struct request *requests, uint32_t count)
 {
+    const char *draft = s->draft ? s->draft : drafts_all;
+    bool guesses = strcmp(draft, "none") != 0;
     uint32_t open = 0;
     now_us = 0;
     CLEANUP(executor_freep) struct executor *x = NULL;
@@ -325,9 +361,11 @@ static void run(const struct setup *s, struct request *requests, uint32_t count)
                    .swap_pages = s->swap,
                    .preset = s->preset ? preset_find(str_from(s->preset)) : NULL,
                    .policies = { .chunk = chunk_find(str_from(s->chunk)),
-                                 .admit = admit_find(STR("fit")) } },
+                                 .admit = admit_find(STR("fit")),
+                                 .draft = draft_find(str_from(draft)) } },
         .threads = s->threads,
-        .perf = perf_table[s->seqs % perf_count], /* an estimate never changes a token */
+        /* An estimate never changes a token. */
+        .perf = guesses ? &flat : perf_table[s->seqs % perf_count],
         .hardware = hardware_find(STR("cpu")),
     };
     const struct executor_events events = { .on_token = on_token, .on_end = on_end, .arg = &open };
@@ -366,13 +404,16 @@ static void run(const struct setup *s, struct request *requests, uint32_t count)
     struct sched_counts c;
     sched_counts_get(executor_sched(x), &c);
     if (s->swap && s->preempts && c.swapped_in == 0) fail_msg("%s: nothing was swapped", s->why);
+    if (guesses && count > 1 && s->batch > s->seqs && c.drafted_tokens == 0)
+        fail_msg("%s: no guesses", s->why);
+    accepted += c.accepted_tokens;
     check_clock(x);
 }
 
 static void find_truth(void)
 {
-    static const struct setup alone = { "alone", 1,     256,     10,       16,   1,
-                                        false,   false, NO_HITS, "budget", NULL, 0 };
+    static const struct setup alone = { "alone", 1,       256,      10,   16, 1,     false,
+                                        false,   NO_HITS, "budget", NULL, 0,  "none" };
     uint32_t stopped = 0;
     for (uint32_t i = 0; i < REQUESTS; i++) {
         fill(&truth[i], i);
@@ -395,7 +436,8 @@ static void check(const struct setup *s, const struct request *got)
         cached += got[i].cached;
         preemptions += got[i].preemptions;
     }
-    if (s->preempts && preemptions < 3) fail_msg("%s: %u preemptions", s->why, preemptions);
+    uint32_t least = s->draft || strcmp(drafts_all, "none") != 0 ? 1 : 3; /* outputs end sooner */
+    if (s->preempts && preemptions < least) fail_msg("%s: %u preemptions", s->why, preemptions);
     if (s->hits != MAYBE && (s->hits == HITS) != (cached > 0))
         fail_msg("%s: %u cached tokens", s->why, cached);
 }
@@ -425,21 +467,39 @@ static void t_every_road_the_same_tokens(void **state)
 {
     (void)state;
     static const struct setup rows[] = {
-        { "batched", 8, 256, 100, 16, 1, false, false, NO_HITS, "budget", NULL, 0 },
-        { "batched with the cache", 8, 256, 100, 16, 1, true, false, HITS, "budget", NULL, 0 },
-        { "chunks of 7", 7, 7, 100, 16, 1, true, false, HITS, "budget", NULL, 0 },
-        { "chunks by time", 8, 64, 100, 16, 1, true, false, HITS, "slack", NULL, 0 },
-        { "token by token", 1, 1, 60, 16, 1, true, false, HITS, "budget", NULL, 0 },
-        { "large pages", 8, 64, 20, 64, 1, true, false, MAYBE, "budget", NULL, 0 },
+        { "batched", 8, 256, 100, 16, 1, false, false, NO_HITS, "budget", NULL, 0, NULL },
+        { "batched with the cache", 8, 256, 100, 16, 1, true, false, HITS, "budget", NULL, 0,
+          NULL },
+        { "chunks of 7", 7, 7, 100, 16, 1, true, false, HITS, "budget", NULL, 0, NULL },
+        { "chunks by time", 8, 64, 100, 16, 1, true, false, HITS, "slack", NULL, 0, NULL },
+        { "token by token", 1, 1, 60, 16, 1, true, false, HITS, "budget", NULL, 0, NULL },
+        { "large pages", 8, 64, 20, 64, 1, true, false, MAYBE, "budget", NULL, 0, NULL },
         { "preempted, nothing found again", 8, 64, 16, 16, 1, false, true, NO_HITS, "budget",
-          "vllm", 0 },
-        { "preempted, found again", 8, 64, 16, 16, 1, true, true, HITS, "budget", "vllm", 0 },
-        { "preempted by swap", 8, 64, 16, 16, 1, false, true, NO_HITS, "budget", "vllm", 64 },
-        { "swapped and found again", 8, 64, 16, 16, 1, true, true, HITS, "budget", "vllm", 64 },
-        { "feedback queues", 3, 64, 16, 16, 1, true, false, MAYBE, "budget", "fastserve", 64 },
+          "vllm", 0, NULL },
+        { "preempted, found again", 8, 64, 16, 16, 1, true, true, HITS, "budget", "vllm", 0, NULL },
+        { "preempted by swap", 8, 64, 16, 16, 1, false, true, NO_HITS, "budget", "vllm", 64, NULL },
+        { "swapped and found again", 8, 64, 16, 16, 1, true, true, HITS, "budget", "vllm", 64,
+          NULL },
+        { "feedback queues", 3, 64, 16, 16, 1, true, false, MAYBE, "budget", "fastserve", 64,
+          NULL },
         { "shortest remaining first", 3, 64, 16, 16, 1, true, false, MAYBE, "budget", "trail_swap",
-          9 },
-        { "two threads", 8, 64, 30, 32, 2, true, false, HITS, "budget", NULL, 0 },
+          9, NULL },
+        { "two threads", 8, 64, 30, 32, 2, true, false, HITS, "budget", NULL, 0, NULL },
+        { "ngram", 1, 64, 60, 16, 1, false, false, NO_HITS, "budget", NULL, 0, "ngram" },
+        { "ngram, batched", 8, 64, 100, 16, 1, true, false, HITS, "budget", NULL, 0, "ngram" },
+        { "suffix", 1, 64, 60, 16, 1, false, false, NO_HITS, "budget", NULL, 0, "suffix" },
+        { "suffix, batched, chunks of 11", 5, 11, 100, 16, 1, true, false, HITS, "budget", NULL, 0,
+          "suffix" },
+        { "suffix, preempted", 8, 64, 16, 16, 1, false, true, NO_HITS, "budget", "vllm", 0,
+          "suffix" },
+        { "suffix, preempted, found again", 8, 64, 16, 16, 1, true, true, MAYBE, "budget", "vllm",
+          0, "suffix" },
+        { "suffix, swapped", 8, 64, 16, 16, 1, false, true, NO_HITS, "budget", "vllm", 64,
+          "suffix" },
+        { "ngram, feedback queues", 3, 64, 16, 16, 1, true, false, MAYBE, "budget", "fastserve", 64,
+          "ngram" },
+        { "suffix, two threads, large pages", 8, 64, 30, 32, 2, true, false, MAYBE, "budget", NULL,
+          0, "suffix" },
     };
     compare_roads(rows, COUNT_OF(rows));
 }
@@ -449,12 +509,16 @@ static void t_grammars_on_every_road(void **state)
 {
     (void)state;
     static const struct setup rows[] = {
-        { "batched", 8, 256, 100, 16, 1, false, false, NO_HITS, "budget", NULL, 0 },
-        { "chunks of 7", 7, 7, 100, 16, 1, true, false, HITS, "budget", NULL, 0 },
-        { "few pages", 8, 64, 13, 16, 1, false, false, NO_HITS, "budget", "vllm", 0 },
-        { "few pages and swap", 8, 64, 13, 16, 1, true, false, MAYBE, "budget", "vllm", 64 },
-        { "feedback queues", 3, 64, 16, 16, 1, true, false, MAYBE, "budget", "fastserve", 64 },
-        { "two threads", 8, 64, 30, 32, 2, true, false, MAYBE, "budget", NULL, 0 },
+        { "batched", 8, 256, 100, 16, 1, false, false, NO_HITS, "budget", NULL, 0, NULL },
+        { "chunks of 7", 7, 7, 100, 16, 1, true, false, HITS, "budget", NULL, 0, NULL },
+        { "few pages", 8, 64, 13, 16, 1, false, false, NO_HITS, "budget", "vllm", 0, NULL },
+        { "few pages and swap", 8, 64, 13, 16, 1, true, false, MAYBE, "budget", "vllm", 64, NULL },
+        { "feedback queues", 3, 64, 16, 16, 1, true, false, MAYBE, "budget", "fastserve", 64,
+          NULL },
+        { "two threads", 8, 64, 30, 32, 2, true, false, MAYBE, "budget", NULL, 0, NULL },
+        { "ngram", 8, 64, 100, 16, 1, true, false, MAYBE, "budget", NULL, 0, "ngram" },
+        { "suffix, few pages and swap", 8, 64, 13, 16, 1, true, false, MAYBE, "budget", "vllm", 64,
+          "suffix" },
     };
     with_grammars = true;
     uint32_t preemptions = compare_roads(rows, COUNT_OF(rows));
@@ -462,9 +526,8 @@ static void t_grammars_on_every_road(void **state)
     assert_true(preemptions > 0);
 }
 
-static const struct setup plain = {
-    "plain", 4, 64, 40, 16, 1, true, false, MAYBE, "budget", NULL, 0
-};
+static const struct setup plain = { "plain", 4,     64,       40,   16, 1,   true,
+                                    false,   MAYBE, "budget", NULL, 0,  NULL };
 
 static void t_stop_strings_end_the_answer(void **state)
 {
@@ -617,11 +680,18 @@ static int generate_tests(void)
 #endif
     };
     int failed = cmocka_run_group_tests_name("random model", tests, setup_random, teardown);
+    drafts_all =
+        "suffix"; /* of all that name none; what is generated alone, without, stays the truth */
+    failed += cmocka_run_group_tests_name("random model, drafts", tests, setup_random, teardown);
+    drafts_all = "none";
     if (access(SHIPPED, R_OK) < 0) {
         print_message("no %s beside the tests: the random model alone was tried\n", SHIPPED);
         return failed;
     }
-    return failed + cmocka_run_group_tests_name("shipped model", shipped, setup_shipped, teardown);
+    accepted = 0;
+    failed += cmocka_run_group_tests_name("shipped model", shipped, setup_shipped, teardown);
+    assert_true(accepted > 1000);
+    return failed;
 }
 
 int main(void)
