@@ -84,7 +84,8 @@ static void allot(struct scheduler *s)
     struct draft_step step = {
         .perf = s->perf,
         .shape = b->shape,
-        .most = min_u32(s->config.batch_tokens_max - b->tokens, SCHED_DRAFT_MAX),
+        /* Half of the budget stays for prompts, so that guesses keep no session waiting. */
+        .most = min_u32((s->config.batch_tokens_max - b->tokens) / 2, SCHED_DRAFT_MAX),
     };
     if (d->idle_steps == DRAFT_PROBE_STEPS) step.least = DRAFT_PROBE_TOKENS;
     d->idle_steps = draft_allot(d->work, b->count, &d->all, &step) > 0 ? 0 : d->idle_steps + 1;
