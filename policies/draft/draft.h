@@ -16,9 +16,9 @@
  * It is accepted only if all guesses before it are, so its probability is a product. The more sequences
  * decode, the larger is E / T, up to the rate at which tokens cost their arithmetic alone: then no
  * guess is worth it, and drafting is off. The step-time model learns the seconds of one more token only
- * from steps that differ in their tokens, so now and then DRAFT_PROBE_TOKENS are computed all the same
- * (`least`). Source: SmartSpec (arXiv 2406.14066), which maximises the
- * same ratio with one length for the whole batch; ours differs by sequence.
+ * from steps that differ in their tokens, so now and then a few likely ones are computed all the same
+ * (`least`). Source: SmartSpec (arXiv 2406.14066), which maximises the same ratio with one length for
+ * the whole batch; ours differs by sequence.
  */
 #pragma once
 #include "base/core/str.h"
@@ -86,12 +86,13 @@ struct draft_place {
 
 #define DRAFT_PROBE_STEPS 32 /* with guesses, and none of them computed */
 #define DRAFT_PROBE_TOKENS 2
+#define DRAFT_PROBE_RATE 0.2 /* guesses less likely than that would not pay, whatever they cost */
 
 /* The step to which guesses are added: its decoding sequences have one token each. */
 struct draft_step {
     struct perf_coef perf;
     struct perf_shape shape;
-    uint32_t least, most; /* guessed tokens in sum; `least` also where they are not worth it */
+    uint32_t least, most; /* guessed tokens in sum; `least` to probe, if they are likely enough */
 };
 
 /* Sets `take` and `reach` of each place; returns the tokens taken. */

@@ -62,7 +62,8 @@ uint32_t draft_allot(struct draft_place *place, uint32_t count, const struct dra
             best = p, best_gain = gain, best_s = more_s;
         }
         bool worth = best_gain * seconds > tokens * best_s;
-        if (!best || (!worth && taken >= step->least)) return taken;
+        bool probes = taken < step->least && best_gain >= DRAFT_PROBE_RATE;
+        if (!best || (!worth && !probes)) return taken;
         best->take++;
         best->reach = best_gain;
         tokens += best_gain;

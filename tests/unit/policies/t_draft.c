@@ -216,8 +216,8 @@ static void t_length(void **state)
     assert_int_equal(taken(64, 0.7, 128), 0);
     /* To learn what a token costs, some are computed all the same. */
     assert_int_equal(taken_of(64, 0.7, DRAFT_PROBE_TOKENS, 128), DRAFT_PROBE_TOKENS);
-    assert_int_equal(taken_of(1, 0.05, DRAFT_PROBE_TOKENS, 128), DRAFT_PROBE_TOKENS);
-    assert_int_equal(taken_of(1, 0.05, DRAFT_PROBE_TOKENS, 1), 1);
+    assert_int_equal(taken_of(64, 0.7, DRAFT_PROBE_TOKENS, 1), 1);
+    assert_int_equal(taken_of(1, 0.05, DRAFT_PROBE_TOKENS, 128), 0); /* no price would pay */
     assert_int_equal(taken_of(1, 0.9, DRAFT_PROBE_TOKENS, 128), taken(1, 0.9, 128));
 }
 
