@@ -86,7 +86,8 @@ struct draft_place {
 
 #define DRAFT_PROBE_STEPS 32 /* with guesses, and none of them computed */
 #define DRAFT_PROBE_TOKENS 2
-#define DRAFT_PROBE_RATE 0.2 /* guesses less likely than that would not pay, whatever they cost */
+#define DRAFT_RATE_MIN \
+    0.15 /* less likely guesses are never computed: they gain little at any price */
 
 /* The step to which guesses are added: its decoding sequences have one token each. */
 struct draft_step {

@@ -4,10 +4,15 @@
  * about it. A sequence that guesses badly therefore costs nothing and is tried again once it guesses
  * well.
  *
+ * A further token costs what a prompt's token costs at least: while the lengths of steps differ little the
+ * step-time model cannot tell the price of a decoding sequence from that of the step, and may find it free.
+ *
  * Greedy by gain for a second: the gains of one sequence fall from token to token, so taking the best one
  * until none raises E / T finds the largest E / T. */
 #include "base/core/bits.h"
 #include "policies/draft/draft.h"
+
+#include <math.h>
 
 #define FADE 0.98f      /* of a class's counts, a comparison */
 #define PRIOR_RATE 0.5f /* before anything was compared */
@@ -47,6 +52,7 @@ double draft_rate(const struct draft_rates *own, const struct draft_rates *all, 
 uint32_t draft_allot(struct draft_place *place, uint32_t count, const struct draft_rates *all,
                      const struct draft_step *step)
 {
+    double token_s = fmax(step->perf.decode_seq_s, step->perf.prefill_token_s);
     double tokens = count, seconds = perf_step_s(&step->perf, &step->shape);
     for (uint32_t i = 0; i < count; i++)
         place[i].take = 0, place[i].reach = 1;
@@ -57,13 +63,13 @@ uint32_t draft_allot(struct draft_place *place, uint32_t count, const struct dra
             struct draft_place *p = &place[i];
             if (p->take == p->guessed) continue;
             double gain = p->reach * draft_rate(p->own, all, p->match + p->take);
-            double more_s = step->perf.decode_seq_s + step->perf.attend_s * (p->context + p->take);
+            double more_s = token_s + step->perf.attend_s * (p->context + p->take);
             if (best && gain * best_s <= best_gain * more_s) continue;
             best = p, best_gain = gain, best_s = more_s;
         }
         bool worth = best_gain * seconds > tokens * best_s;
-        bool probes = taken < step->least && best_gain >= DRAFT_PROBE_RATE;
-        if (!best || (!worth && !probes)) return taken;
+        if (!best || best_gain < DRAFT_RATE_MIN) return taken;
+        if (!worth && taken >= step->least) return taken;
         best->take++;
         best->reach = best_gain;
         tokens += best_gain;

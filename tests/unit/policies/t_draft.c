@@ -196,7 +196,7 @@ static void t_length(void **state)
 {
     (void)state;
     /* Alone, the best length is that of the largest E / T, tried one by one. */
-    for (double rate = 0.1; rate < 0.99; rate += 0.1) {
+    for (double rate = 0.2; rate < 0.99; rate += 0.1) {
         uint32_t best = 0;
         double most = 0, tokens = 0;
         for (uint32_t k = 0; k <= DRAFT_TOKENS_MAX; k++) {
@@ -240,10 +240,13 @@ static void t_length_goes_where_guesses_come_true(void **state)
     assert_int_equal(place[0].take, 8);
     assert_int_equal(place[1].take, 0);
     assert_int_equal(place[2].take, 0);
-    /* Where further tokens cost nothing, all guesses are computed; without an estimate none is. */
+    /* A token costs what one of a prompt costs at least. */
+    step.perf.decode_seq_s = 0, step.perf.prefill_token_s = 1e-3;
+    assert_int_equal(draft_allot(place, 3, &all, &step), 8);
+    /* Where further tokens cost nothing, all likely guesses are computed; without an estimate none is. */
     step.perf = (struct perf_coef){ .step_s = 1e-3 };
     draft_allot(place, 3, &all, &step);
-    assert_true(place[0].take == 8 && place[1].take == 8);
+    assert_true(place[0].take == 8 && place[1].take == 0);
     step.perf = (struct perf_coef){ 0 };
     draft_allot(place, 3, &all, &step);
     assert_true(place[0].take == 0 && place[1].take == 0);
