@@ -71,16 +71,17 @@ compare() {
                n, m, a, b, b / a, w ? w : "default", x ? x : "default", r }'
 }
 
-# decode PROMPT TEMPERATURE BATCH: decodes 5 x BATCH outputs of 400 tokens, BATCH at once, each with its seed. Prints the
-# tokens a second, and those for a second of the engine's CPU time, which other processes disturb less.
+# decode PROMPT TEMPERATURE BATCH: decodes 5 x BATCH outputs of 400 tokens, BATCH at once, each with its seed.
+# Prints the tokens a second, and those for a second of the engine's CPU time, which other processes disturb less.
 decode() {
     ticks=$(awk '{ print $14 + $15 }' "/proc/$engine/stat")
     from=$(date +%s.%N)
     for pass in 1 2 3 4 5; do
         clients=
         for i in $(seq "$3"); do
-            curl -sf -H content-type:application/json -o "$work/out.$pass.$i" "http://127.0.0.1:$port/v1/completions" -d "{\"model\": \"m\",
-                \"prompt\": \"$i. $1\", \"max_tokens\": 400, \"temperature\": $2, \"seed\": $pass, \"ignore_eos\": true}" &
+            body="{\"model\": \"m\", \"prompt\": \"$i. $1\", \"max_tokens\": 400, \"temperature\": $2"
+            curl -sf -H content-type:application/json -o "$work/out.$pass.$i" \
+                -d "$body, \"seed\": $pass, \"ignore_eos\": true}" "http://127.0.0.1:$port/v1/completions" &
             clients="$clients $!"
         done
         # shellcheck disable=SC2086
