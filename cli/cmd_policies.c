@@ -23,7 +23,7 @@ static const struct config_field rows[] = { REMOTE_OUTPUT_ROW(struct policies_op
 static const struct opt_positional positionals[] = {
     { .name = "KIND", .offset = offsetof(struct policies_options, kind), .words = policy_kinds,
       .about = "Only this kind: route, predict, scale, forecast, shaper, place, mix, layers, move, load, migrate, "
-               "role, preset, fair, order, admit, preempt, chunk, evict, perf or power." },
+               "role, preset, fair, order, admit, preempt, chunk, evict, draft, perf or power." },
 };
 static const struct table_column columns[] = {
     { "KIND", "kind", TABLE_TEXT },       { "NAME", "name", TABLE_TEXT },
@@ -64,6 +64,7 @@ static const struct {
     { "preempt", { "services[].engine.preempt" } },
     { "chunk", { "services[].engine.chunk" } },
     { "evict", { "services[].engine.evict" } },
+    { "draft", { "services[].engine.draft" } },
     { "perf", { "services[].engine.perf" } },
     { "power", { "services[].power" } },
 };

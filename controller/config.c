@@ -170,6 +170,8 @@ static const struct config_field engine_rows[] = {
     ENGINE_ROW(preempt, "Which session gives pages back, and how."),
     ENGINE_ROW(chunk, "How much of a prompt goes into a step."),
     ENGINE_ROW(evict, "Which cached page is dropped first."),
+    ENGINE_ROW(draft, "How the next tokens of a sequence are guessed, to compute several in a step; the "
+                      "default none guesses nothing."),
     ENGINE_ROW(perf, "How step times are estimated."),
     ENGINE_ROW(predict, "Predictor of lengths in the engine itself, for policies that read the model's "
                         "hidden state; empty: the router's prediction is used."),
@@ -293,7 +295,7 @@ const struct config_absent config_absent_policies[] = {
     { "place", OF_SERVICES }, { "role", OF_SERVICES }, { "power", OF_SERVICES },
     { "preset", OF_ENGINES }, { "fair", OF_ENGINES }, { "order", OF_ENGINES },
     { "admit", OF_ENGINES }, { "preempt", OF_ENGINES }, { "chunk", OF_ENGINES },
-    { "evict", OF_ENGINES }, { "perf", OF_ENGINES },
+    { "evict", OF_ENGINES }, { "draft", OF_ENGINES }, { "perf", OF_ENGINES },
     { NULL, NULL },
 };
 static const struct config_record service_record = {

@@ -34,8 +34,8 @@
 #        kind, "engine." #        kind, offsetof(struct service_section, engine.kind) \
     }
 const struct setup_policy setup_engine_policies[] = {
-    ROW(preset), ROW(fair),  ROW(order), ROW(admit),   ROW(preempt),
-    ROW(chunk),  ROW(evict), ROW(perf),  ROW(predict),
+    ROW(preset), ROW(fair),  ROW(order), ROW(admit), ROW(preempt),
+    ROW(chunk),  ROW(evict), ROW(draft), ROW(perf),  ROW(predict),
 };
 const size_t setup_engine_policy_count = COUNT_OF(setup_engine_policies);
 

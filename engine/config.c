@@ -100,6 +100,9 @@ static const struct config_field rows[] = {
       .about = "How much of a prompt goes into a step; `muster policies chunk`." },
     { .name = "evict", .type = CONFIG_TEXT, AT(evict),
       .about = "Which cached page is dropped first; `muster policies evict`." },
+    { .name = "draft", .type = CONFIG_TEXT, AT(draft),
+      .about = "How the next tokens of a sequence are guessed, so that a step computes several of them; "
+               "the output stays the same. `muster policies draft`; without it none." },
     { .name = "swap_space", .type = CONFIG_BYTES, .default_text = "0", .min = 0, .max = 1e14,
       AT(swap_space),
       .about = "Memory to which pages of preempted sessions are copied; 0 for what the preset asks "

@@ -36,10 +36,10 @@ struct engine_config {
     struct str kernels;
     int64_t seed; /* of requests that name none; 0: drawn at start */
 
-    struct str preset, fair, order, admit, preempt, chunk, evict; /* empty: the preset's */
-    struct str perf, hardware;                                    /* empty: default; not known */
-    int64_t swap_space;                                           /* bytes; 0: the preset's */
-    int64_t slo_ttft_us, slo_tpot_us;                             /* for the chunk policy */
+    struct str preset, fair, order, admit, preempt, chunk, evict, draft; /* empty: the preset's */
+    struct str perf, hardware;        /* empty: default; not known */
+    int64_t swap_space;               /* bytes; 0: the preset's */
+    int64_t slo_ttft_us, slo_tpot_us; /* for the chunk policy */
 
     int64_t request_us_max;
     int64_t ping_us;

@@ -63,6 +63,7 @@ FIND_POLICY(admit, admit_policy)
 FIND_POLICY(preempt, preempt_policy)
 FIND_POLICY(chunk, chunk_policy)
 FIND_POLICY(evict, evict_policy)
+FIND_POLICY(draft, draft_policy)
 FIND_POLICY(preset, preset)
 FIND_POLICY(perf, perf_policy)
 
@@ -95,6 +96,7 @@ static int find_policies(const struct engine_config *c, struct sched_config *ret
     if (rc >= 0) rc = find_preempt(c->preempt, &ret->policies.preempt, err);
     if (rc >= 0) rc = find_chunk(c->chunk, &ret->policies.chunk, err);
     if (rc >= 0) rc = find_evict(c->evict, &ret->policies.evict, err);
+    if (rc >= 0) rc = find_draft(c->draft, &ret->policies.draft, err);
     return rc;
 }
 

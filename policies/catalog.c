@@ -22,7 +22,7 @@
 const char *const policy_kinds[] = { "route",  "predict", "scale", "forecast", "shaper",  "place",
                                      "mix",    "layers",  "move",  "load",     "migrate", "role",
                                      "preset", "fair",    "order", "admit",    "preempt", "chunk",
-                                     "evict",  "perf",    "power", NULL };
+                                     "evict",  "draft",   "perf",  "power",    NULL };
 
 static int tell(const char *kind, const char *name, const char *about, const char *source,
                 const char *default_name, int (*fn)(void *ctx, const struct policy_info *policy),
@@ -66,6 +66,7 @@ int policies_each(int (*fn)(void *ctx, const struct policy_info *policy), void *
     EACH(preempt_table, preempt_count, "preempt", preempt_table[i]->source, PREEMPT_DEFAULT);
     EACH(chunk_table, chunk_count, "chunk", chunk_table[i]->source, CHUNK_DEFAULT);
     EACH(evict_table, evict_count, "evict", evict_table[i]->source, EVICT_DEFAULT);
+    EACH(draft_table, draft_count, "draft", draft_table[i]->source, DRAFT_DEFAULT);
     EACH(perf_table, perf_count, "perf", perf_table[i]->source, PERF_DEFAULT);
     EACH(power_table, power_count, "power", power_table[i]->source, POWER_DEFAULT);
     return rc;

@@ -140,4 +140,5 @@ void preset_fill(const struct preset *preset, struct step_policies *policies)
     if (!policies->preempt) policies->preempt = preempt_find(name_of(p->preempt, PREEMPT_DEFAULT));
     if (!policies->chunk) policies->chunk = chunk_find(name_of(p->chunk, CHUNK_DEFAULT));
     if (!policies->evict) policies->evict = evict_find(name_of(p->evict, EVICT_DEFAULT));
+    if (!policies->draft) policies->draft = draft_find(STR(DRAFT_DEFAULT));
 }

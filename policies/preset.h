@@ -8,6 +8,7 @@
 #pragma once
 #include "policies/admit/admit.h"
 #include "policies/chunk/chunk.h"
+#include "policies/draft/draft.h"
 #include "policies/evict/evict.h"
 #include "policies/fair/fair.h"
 #include "policies/order/order.h"
@@ -34,6 +35,7 @@ struct step_policies {
     const struct preempt_policy *preempt;
     const struct chunk_policy *chunk;
     const struct evict_policy *evict;
+    const struct draft_policy *draft; /* no preset names one */
 };
 
 /* Fills each policy that is NULL in *policies with the preset's, or with the default policy of its

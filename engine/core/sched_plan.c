@@ -1,6 +1,6 @@
 /* sched_plan.c - fills the batch of a step, stage by stage.
  *
- *     ends ─► running sessions that give way ─► decoding ─► begun prompts ─► admission, open or closed
+ *     ends ─► running sessions that give way ─► decoding, guesses ─► begun prompts ─► admission, open or closed
  *
  * Nobody is admitted in a step in which a session lost its pages: they must not go to a newcomer. */
 #include "base/core/bits.h"
@@ -46,8 +46,8 @@ void sched_batch_shape(struct sched_batch *b)
     b->shape = (struct perf_shape){ 0 };
     for (uint32_t i = 0; i < b->count; i++) {
         uint64_t start = b->item[i].start, n = b->item[i].count;
-        if (n == 1) {
-            b->shape.decoding_seqs++;
+        if (n == 1 + b->item[i].drafted) {
+            b->shape.decoding_seqs += (uint32_t)n;
             b->shape.kv_tokens_decoding += start + 1;
         } else {
             b->shape.prefill_tokens += (uint32_t)n;
@@ -337,6 +337,7 @@ const struct sched_batch *sched_plan(struct scheduler *s, int64_t now_us,
 
     uint64_t preempted = s->counts.preemptions;
     plan_decoding(s);
+    sched_draft_extend(s);
     plan_begun(s);
     /* Pages lost in this step must not go to a newcomer. */
     if (s->counts.preemptions == preempted) {

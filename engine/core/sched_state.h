@@ -2,11 +2,12 @@
  *
  * Layer:    engine/core, private to scheduler.c and sched_*.c
  * Rules:    `queue` is written by sched_queue.c alone, `memory` by sched_memory.c alone, `round` by
- *           sched_round.c alone, `chunk` by sched_chunk.c alone; lists of sessions and counts by
+ *           sched_round.c alone, `chunk` by sched_chunk.c alone, `draft` by sched_draft.c alone; lists of sessions and counts by
  *           scheduler.c and sched_plan.c and, where a session gives up its place, by sched_memory.c
  */
 #pragma once
 #include "engine/core/sched_chunk.h"
+#include "engine/core/sched_draft.h"
 #include "engine/core/sched_memory.h"
 #include "engine/core/sched_queue.h"
 #include "engine/core/sched_round.h"
@@ -21,6 +22,7 @@ struct scheduler {
     struct sched_memory memory;
     struct sched_round round; /* for an admit policy that forms batches */
     struct sched_chunk chunk;
+    struct sched_draft draft;
     struct list waiting, parked, running, ended;
     struct list aborting;
     struct heap due;

@@ -77,7 +77,7 @@ int sched_new(const struct sched_config *config, struct scheduler **ret, struct 
     s->output_mean = OUTPUT_PRIOR_TOKENS;
     heap_init(&s->due, (size_t)config->waiting_max + config->seqs_max);
     if (sched_queue_init(s) < 0 || sched_chunk_init(s) < 0 || new_batch(s) < 0) return -ENOMEM;
-    if (sched_round_init(s) < 0) return -ENOMEM;
+    if (sched_round_init(s) < 0 || sched_draft_init(s) < 0) return -ENOMEM;
     rc = sched_memory_init(s, err);
     if (rc < 0) return rc;
     *ret = TAKE(s);
@@ -102,6 +102,7 @@ void sched_free(struct scheduler *s)
     sched_memory_fini(s);
     sched_round_fini(s);
     sched_chunk_fini(s);
+    sched_draft_fini(s);
     free(s->batch.item);
     free(s);
 }
@@ -205,6 +206,7 @@ void sched_stop_running(struct scheduler *s, struct session *x)
 {
     if (x->imported_tokens > 0) sched_release_pages(s, x); /* nothing was written there yet */
     sched_batch_remove(s, x);
+    sched_draft_leave(s, x);
     x->state = SESSION_WAITING;
     x->waiting_us = s->now_us;
     s->counts.running--;
@@ -232,6 +234,7 @@ static void end_session(struct scheduler *s, struct session *session, enum sessi
         s->output_mean += OUTPUT_MEAN_RATE * (output - s->output_mean);
     }
     sched_batch_remove(s, session);
+    sched_draft_leave(s, session);
     if (session->keep_pages && !session->swapped) {
         sched_keep_pages(s, session);
     } else {
@@ -318,16 +321,21 @@ void sched_commit(struct scheduler *s, const struct sched_result *results, int64
     double seconds = (double)(now_us - planned_us) * 1e-6;
     for (uint32_t i = 0; i < s->batch.count; i++) {
         struct sched_item *item = &s->batch.item[i];
+        uint32_t accepted = item->sample ? results[i].accepted : 0;
+        must(accepted <= item->drafted);
         item->session->item = 0; /* before an end, which would move the items */
-        item->session->computed += item->count;
+        if (item->sample) sched_draft_observe(s, item, accepted, results[i].id);
+        item->session->total += accepted;
+        item->session->computed += item->count - item->drafted + accepted;
+        s->counts.generated_tokens += accepted;
         item->session->imported_tokens = 0;
         seal_full_pages(s, item->session);
         if (s->watched) {
             sched_tell(s, item->session,
                        (struct step_event){ .kind = STEP_RAN,
                                             .seconds = seconds,
-                                            .input_tokens = item->count,
-                                            .output_tokens = item->sample });
+                                            .input_tokens = item->count - item->drafted,
+                                            .output_tokens = accepted + item->sample });
         }
         if (item->sample) take_token(s, item->session, &results[i], now_us);
     }

@@ -15,7 +15,7 @@
  *               sessions do not take turns for ever
  *
  * A plan goes through: aborts and deadlines -> running sessions that the order policy replaces by a
- * better one -> decoding sessions, one token each -> begun prompts, in chunks -> waiting sessions,
+ * better one -> decoding sessions, one token each and what the draft policy guesses -> begun prompts, in chunks -> waiting sessions,
  * by tenant (fair) and in order, while they are admitted; or, where the admit policy forms batches,
  * the members of the open one (sched_round.h). A preempted session keeps its tokens and, if it is
  * parked, its pages until another session needs them; then they go to the swap space or are
@@ -28,6 +28,8 @@
 #include "engine/core/kv_index.h"
 #include "engine/core/session.h"
 #include "policies/preset.h"
+
+#define SCHED_DRAFT_MAX 128 /* guessed tokens of a step */
 
 struct sched_config {
     uint32_t pages, page_tokens;
@@ -48,10 +50,15 @@ struct sched_config {
 
 /* Consecutive known tokens of one session. `sample`: they reach its last known token, so the
  * executor samples the next one. The K and V of [import_from, start) came with the request and are
- * written into the pages before the step; import_from == start if none did. */
+ * written into the pages before the step; import_from == start if none did.
+ *
+ * `drafted`: the last of the tokens are guesses, in ids behind the known ones. The executor samples
+ * behind the last known token and goes on for as long as the token is the guess. */
 struct sched_item {
     struct session *session;
     uint32_t start, count, import_from;
+    uint32_t drafted;
+    uint32_t guessed, match; /* tokens guessed, and those that the guess rests on */
     bool sample;
 };
 
@@ -78,6 +85,7 @@ struct sched_batch {
 
 /* The result of one item, at the item's place; those of items without `sample` are ignored. */
 struct sched_result {
+    uint32_t accepted; /* guessed tokens that come before the token `id`; at most `drafted` */
     uint32_t id;
     bool stop; /* the session ends with this token */
     bool done; /* the session ends without a token: its prompt was all that it wanted */
@@ -93,6 +101,7 @@ struct sched_counts {
     uint64_t steps;
     uint64_t prompt_tokens, generated_tokens; /* of admitted sessions */
     uint64_t query_tokens, hit_tokens;        /* prefix cache, at first admission */
+    uint64_t drafted_tokens, accepted_tokens; /* guesses computed; those that came true */
     uint64_t pages_copied;
     uint32_t running, waiting, paused; /* now */
 };

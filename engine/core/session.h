@@ -1,6 +1,6 @@
 /* session.h - describes one sequence in the engine: its tokens, its pages, its state.
  *
- * Layer:    engine/core (policies/step.h, base/core)
+ * Layer:    engine/core (policies/step.h, policies/draft, base/core)
  * Threads:  the device thread, or the simulator
  * Lifetime: made by sched_submit, ended by the scheduler, freed by sched_release
  *
@@ -23,6 +23,7 @@
 #include "base/core/list.h"
 #include "base/core/own.h"
 #include "engine/core/wait_queue.h"
+#include "policies/draft/draft.h"
 #include "policies/step.h"
 
 enum session_state { SESSION_WAITING, SESSION_RUNNING, SESSION_ENDED };
@@ -112,8 +113,10 @@ struct session {
     uint32_t tenant_slot; /* of the scheduler */
     double rank;
     uint64_t tenant, group;
-    uint32_t item;  /* place in the current batch plus 1; 0: not in it */
-    uint32_t round; /* place in the round of closed batches plus 1; 0: not in it */
+    uint32_t item;        /* place in the current batch plus 1; 0: not in it */
+    uint32_t round;       /* place in the round of closed batches plus 1; 0: not in it */
+    uint32_t draft_place; /* of the draft policy's state plus 1; 0: none */
+    struct draft_rates draft_rates;
     bool admitted_once;
     bool begun; /* its client already has tokens of it from another engine */
     bool keep_pages;

@@ -54,7 +54,7 @@ struct decoder_state {
 /* Hands out the memory at `base` and returns its bytes. With base NULL it only counts, so that the
  * same lines size the memory. */
 static size_t lay_out(struct decoder_state *s, const struct model *model, char *base,
-                      uint32_t tokens, uint32_t seqs)
+                      uint32_t tokens)
 {
     const struct model_info *info = &model->info;
     const struct decoder *m = model->arch_model;
@@ -77,7 +77,7 @@ static size_t lay_out(struct decoder_state *s, const struct model *model, char *
         { &s->up, tokens * s->ff_stride },
         { &s->cos, (size_t)m->ropes * tokens * m->pairs },
         { &s->sin, (size_t)m->ropes * tokens * m->pairs },
-        { &s->logits, min_u32(seqs, LOGIT_ROWS) * s->vocab_stride },
+        { &s->logits, min_u32(tokens, LOGIT_ROWS) * s->vocab_stride },
     };
     size_t used = 0;
     for (size_t i = 0; i < COUNT_OF(part); i++) {
@@ -105,7 +105,7 @@ int decoder_state_new(const struct model *model, uint32_t tokens_max, uint32_t s
     struct decoder_state *s = calloc(1, sizeof *s);
     if (!s) return -ENOMEM;
     s->tokens_max = tokens_max;
-    s->memory_bytes = lay_out(s, model, NULL, tokens_max, seqs_max);
+    s->memory_bytes = lay_out(s, model, NULL, tokens_max);
     s->rows = calloc(tokens_max, sizeof *s->rows);
     s->runs = calloc(seqs_max, sizeof *s->runs);
     void *memory =
@@ -117,7 +117,7 @@ int decoder_state_new(const struct model *model, uint32_t tokens_max, uint32_t s
         decoder_state_free(s);
         return -ENOMEM;
     }
-    lay_out(s, model, s->memory, tokens_max, seqs_max);
+    lay_out(s, model, s->memory, tokens_max);
     s->model = model;
     s->decoder = d;
     *ret = s;
@@ -425,11 +425,12 @@ static void begin(struct decoder_state *s)
     each_row(s, embed_unit);
 }
 
-/* Returns true if the row ends in logits: that of an item's last token. */
-static bool wants_logits(const struct decoder_state *s, const struct decoder_row *row)
+/* Returns the row of logits that the token of a row of activations has in its item; below 0: none. */
+static int64_t logit_row(const struct decoder_state *s, const struct decoder_row *row)
 {
     const struct batch_item *item = &s->step->items[row->item];
-    return item->want_logits && row->position == item->position + item->count - 1;
+    int64_t first = (int64_t)item->position + item->count - 1 - item->drafted;
+    return item->want_logits ? (int64_t)row->position - first : -1;
 }
 
 /* Returns true if the state of the row's token is added up. */
@@ -439,12 +440,12 @@ static bool wants_state(const struct decoder_state *s, const struct decoder_row 
     return item->state_sum && row->position >= item->state_from;
 }
 
-/* Keeps the last row of each item that wants logits, and the last rows of one that wants states. */
+/* Keeps the rows whose logits or states are wanted. */
 static void keep_wanted(struct decoder_state *s)
 {
     uint32_t kept = 0;
     for (uint32_t r = 0; r < s->row_count; r++) {
-        if (!wants_logits(s, &s->rows[r]) && !wants_state(s, &s->rows[r])) continue;
+        if (logit_row(s, &s->rows[r]) < 0 && !wants_state(s, &s->rows[r])) continue;
         if (kept != r) {
             size_t bytes = s->embd_stride * sizeof(float);
             s->rows[kept] = s->rows[r];
@@ -457,14 +458,15 @@ static void keep_wanted(struct decoder_state *s)
     find_runs(s);
 }
 
-/* Folds the last token's state of every item that asks for it. */
+/* Folds the state of the last token that is not drafted, of every item that asks for it. */
 static void fold_hidden(const struct decoder_state *s, const float *rows)
 {
     for (uint32_t i = 0; i < s->run_count; i++) {
         const struct decoder_run *run = &s->runs[i];
-        float *hidden = s->step->items[run->item].hidden;
-        size_t last = run->row + run->count - 1;
-        if (hidden) hidden_fold(rows + last * s->embd_stride, s->model->info.n_embd, hidden);
+        const struct batch_item *item = &s->step->items[run->item];
+        size_t last = run->row + run->count - 1 - item->drafted;
+        if (item->hidden)
+            hidden_fold(rows + last * s->embd_stride, s->model->info.n_embd, item->hidden);
     }
 }
 
@@ -510,7 +512,7 @@ static void take_states(struct decoder_state *s)
         if (wants_state(s, &s->rows[r]))
             for (uint32_t i = 0; i < s->model->info.n_embd; i++)
                 sum[i] += (double)state[i];
-        if (!wants_logits(s, &s->rows[r])) continue;
+        if (logit_row(s, &s->rows[r]) < 0) continue;
         if (kept != r)
             memcpy(s->norm + kept * s->embd_stride, state, s->embd_stride * sizeof(float));
         s->rows[kept++] = s->rows[r];
@@ -530,9 +532,12 @@ static void write_logits(struct decoder_state *s)
                                         s->embd_stride, s->logits, s->vocab_stride);
         run_gemms(s, &out, 1, NULL);
         if (s->decoder->logit_cap > 0) each_row(s, cap_logits_unit);
-        for (uint32_t r = 0; r < s->row_count; r++)
-            memcpy(s->step->items[s->rows[first + r].item].logits, s->logits + r * s->vocab_stride,
-                   s->model->info.vocab_size * sizeof(float));
+        for (uint32_t r = 0; r < s->row_count; r++) {
+            const struct decoder_row *row = &s->rows[first + r];
+            size_t vocab = s->model->info.vocab_size, at = (size_t)logit_row(s, row);
+            memcpy(s->step->items[row->item].logits + at * vocab, s->logits + r * s->vocab_stride,
+                   vocab * sizeof(float));
+        }
     }
 }
 

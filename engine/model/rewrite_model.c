@@ -37,7 +37,7 @@ struct rounder {
     struct quantise_result *result;
     struct err *err;
     enum weight_type_id type; /* of matrices; WEIGHT_TYPE_COUNT: each keeps its own */
-    bool f32_vectors;         /* else vectors keep theirs */
+    bool of_folder;           /* vectors become F32; else they keep theirs */
     double off, all;          /* squares */
     uint64_t done, total;
 };
@@ -52,7 +52,7 @@ static int by_offset(const void *a, const void *b)
 /* Rows that are no whole blocks of the type take the nearest type that fits. */
 static enum weight_type_id type_for(const struct rounder *r, const struct gguf_tensor *t)
 {
-    if (t->n_dims < 2) return r->f32_vectors ? WEIGHT_F32 : t->type;
+    if (t->n_dims < 2) return r->of_folder ? WEIGHT_F32 : t->type;
     if (r->type == WEIGHT_TYPE_COUNT) return t->type;
     if (t->dims[0] % weight_types[r->type].block_elements == 0) return r->type;
     return t->dims[0] % QUANT_BLOCK == 0 ? WEIGHT_Q8_0 : WEIGHT_F16;
@@ -138,6 +138,14 @@ static int round_tensor(struct rounder *r, const struct gguf_tensor *t, enum wei
     return 0;
 }
 
+/* Puts a value of config.json, whose numbers are wide there; llama.cpp reads keys of a model in 32 bits only. */
+static void put_narrow(struct gguf_writer *w, struct gguf_value v)
+{
+    if (v.type == GGUF_F64) v.type = GGUF_F32;
+    if (v.type == GGUF_U64 && v.u <= UINT32_MAX) v.type = GGUF_U32;
+    gguf_put_value(w, &v);
+}
+
 /* Puts the values of the source, but those that are of the file and not of the model. */
 static void put_values(struct rounder *r, const struct gguf *g, bool own_tokenizer)
 {
@@ -152,7 +160,11 @@ static void put_values(struct rounder *r, const struct gguf *g, bool own_tokeniz
             str_starts(key, STR("split.")) || (own_tokenizer && str_starts(key, STR("tokenizer.")));
         for (size_t j = 0; j < COUNT_OF(own); j++)
             ours = ours || str_eq(key, str_from(own[j]));
-        if (!ours) gguf_put_value(r->writer, &g->values[i]);
+        if (ours) continue;
+        if (r->of_folder)
+            put_narrow(r->writer, g->values[i]);
+        else
+            gguf_put_value(r->writer, &g->values[i]);
     }
     if (type == WEIGHT_TYPE_COUNT) return;
     gguf_put_u32(r->writer, "general.file_type", weight_types[type].file_type);
@@ -243,7 +255,7 @@ int convert_model(const char *from, const char *to, enum weight_type_id type,
                          .result = &result,
                          .err = err,
                          .type = type,
-                         .f32_vectors = true };
+                         .of_folder = true };
     put_values(&r, model->gguf, vocab != NULL);
     if (vocab) rc = vocab_to_gguf(vocab, template, w, err);
     if (rc < 0) return err_prefix(err, rc, "%s", from);

@@ -265,6 +265,9 @@ static int put_values(const struct job *job, const struct sampler_result *got, s
     return buf_append(out, row, (1 + p->logprobs) * sizeof *row);
 }
 
+_Static_assert(JOB_PAUSE_TOKENS + DRAFT_TOKENS_MAX < JOB_MAIL_TOKENS,
+               "a session that is not paused has room for all tokens of a step");
+
 /* Moves a token and the new text into the job's mail; with the lock. Text is moved even where no
  * token came: an end flushes what was held back. */
 static void publish(struct device *d, struct job *job, const struct sampler_result *got)

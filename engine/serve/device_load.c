@@ -57,6 +57,7 @@ static void tell_policies(const struct device_config *config, struct executor *x
     engine_metrics_policy(metrics, "preempt", r->preempt->name);
     engine_metrics_policy(metrics, "chunk", r->chunk->name);
     engine_metrics_policy(metrics, "evict", r->evict->name);
+    engine_metrics_policy(metrics, "draft", r->draft->name);
     engine_metrics_policy(metrics, "perf", executor_perf_policy(x)->name);
     engine_metrics_policy(metrics, "predict", predict ? predict->name : NULL);
 }

@@ -17,7 +17,7 @@ struct executor {
     struct sampler *sampler;
     struct batch_item *item;
     struct sched_result *result;
-    float *logits; /* seqs_max rows */
+    float *logits; /* a row for each item, and for each guess */
     const struct perf_policy *perf;
     void *perf_state;
     struct perf_coef coef;     /* of perf_state */
@@ -137,7 +137,9 @@ int executor_new(struct model *model, const struct executor_config *config,
     if (rc < 0) return rc;
     x->item = calloc(sc->seqs_max, sizeof *x->item);
     x->result = calloc(sc->seqs_max, sizeof *x->result);
-    x->logits = calloc((size_t)sc->seqs_max * x->vocab_size, sizeof *x->logits);
+    bool drafts = sched_policies(x->sched)->draft->propose != NULL;
+    uint32_t rows = sc->seqs_max + (drafts ? SCHED_DRAFT_MAX : 0);
+    x->logits = calloc((size_t)rows * x->vocab_size, sizeof *x->logits);
     x->masked = calloc(sc->seqs_max, sizeof *x->masked);
     rc = masks_new(info->vocab, x->vocab_size, &x->masks, err);
     if (rc < 0) return rc;
@@ -234,6 +236,7 @@ static void want_states(struct embedding *e, const struct sched_item *from, stru
 
 static void prepare(struct executor *x, const struct sched_batch *batch)
 {
+    float *logits = x->logits;
     for (uint32_t i = 0; i < batch->count; i++) {
         const struct sched_item *from = &batch->item[i];
         struct output *output = from->session->owner;
@@ -246,10 +249,12 @@ static void prepare(struct executor *x, const struct sched_batch *batch)
             .page_table = from->session->pages,
             .pages = from->session->page_count,
             .want_logits = from->sample,
-            .logits = x->logits + (size_t)i * x->vocab_size,
+            .drafted = from->drafted,
+            .logits = logits,
             .hidden = reads ? output->looks.now : NULL,
         };
         if (output->spec.embedding) want_states(output->spec.embedding, from, &x->item[i]);
+        logits += (size_t)(1 + from->drafted) * x->vocab_size;
     }
 }
 
@@ -265,22 +270,42 @@ static void begin_masks(struct executor *x, const struct sched_batch *batch)
     masks_begin(x->masks, x->masked, count);
 }
 
-static void sample_one(struct executor *x, const struct sched_item *item, uint32_t at)
+/* Chooses the token behind `known` tokens and gives it to the output. Returns true if it goes on. */
+static bool sample(struct executor *x, struct session *session, uint32_t known, const float *logits,
+                   struct sched_result *ret)
+{
+    struct output *output = session->owner;
+    struct sampler_result got = { 0 };
+    int rc = output_pick(output, x->sampler, logits, session->ids, known, &got);
+    if (rc >= 0) rc = output_take(output, got.chosen.id);
+    if (rc < 0) output->failed = rc;
+    ret->id = got.chosen.id;
+    ret->stop = rc != 0;
+    if (rc >= 0) x->events.on_token(x->events.arg, output, session, &got);
+    return rc == 0;
+}
+
+/* Verifies the item's guesses: samples token after token, and goes on behind a guess only where it is
+ * the token that was sampled. A token is a function of the tokens before it, the logits behind them and
+ * the random number of its position, so these are the tokens of an engine without guesses. Seen as
+ * rejection sampling, a guess is accepted with the probability that the model gives it, and else
+ * replaced by a token from the distribution without it (Leviathan et al., arXiv 2211.17192, with a
+ * draft that is certain). */
+static void sample_item(struct executor *x, const struct sched_item *item, uint32_t at)
 {
     struct session *session = item->session;
     struct output *output = session->owner;
-    struct sampler_result got = { 0 };
-    if (output->spec.embedding) {
-        x->result[at] = (struct sched_result){ .done = true };
-        return;
-    }
+    struct sched_result *ret = &x->result[at];
+    const float *logits = x->item[at].logits;
+    *ret = (struct sched_result){ .done = output->spec.embedding != NULL };
+    if (ret->done) return;
     if (x->predict_engine) predict_engine_look(x->predict_engine, session, &output->looks);
-    int rc = output_pick(output, x->sampler, x->logits + (size_t)at * x->vocab_size, session->ids,
-                         session->total, &got);
-    if (rc >= 0) rc = output_take(output, got.chosen.id);
-    if (rc < 0) output->failed = rc;
-    x->result[at] = (struct sched_result){ .id = got.chosen.id, .stop = rc != 0 };
-    if (rc >= 0) x->events.on_token(x->events.arg, output, session, &got);
+    for (uint32_t known = session->total;; known++) {
+        if (!sample(x, session, known, logits, ret)) return;
+        if (ret->accepted == item->drafted || session->ids[known] != ret->id) return;
+        ret->accepted++;
+        logits += x->vocab_size;
+    }
 }
 
 static void tell_step(const struct executor *x, const struct sched_batch *batch)
@@ -308,7 +333,7 @@ int executor_step(struct executor *x, int64_t (*clock)(void), struct executor_st
     int rc = model_step(x->runner, x->item, batch->count, err);
     masks_wait(x->masks);
     for (uint32_t i = 0; i < batch->count && rc >= 0; i++) {
-        if (batch->item[i].sample) sample_one(x, &batch->item[i], i);
+        if (batch->item[i].sample) sample_item(x, &batch->item[i], i);
     }
     if (rc < 0) {
         sched_discard(x->sched, clock());

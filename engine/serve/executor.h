@@ -30,7 +30,8 @@ struct executor_config {
 };
 
 /* Callbacks of the outputs' owner, on the device thread. on_token comes right after output_take and
- * before the token is part of session->ids; its text is in output->text. */
+ * before the token is part of session->ids; its text is in output->text. A step that verifies guesses
+ * may give a session several tokens; session->total stays what it was until all are there. */
 struct executor_events {
     void (*on_token)(void *arg, struct output *output, const struct session *session,
                      const struct sampler_result *got);

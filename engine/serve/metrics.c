@@ -61,6 +61,10 @@ const struct metric_desc engine_metric_table[EM_COUNT] = {
     [EM_STEP_TOKENS] = TOKENS("step", "Tokens computed in a step.", batch),
     [EM_PROMPT_TOKENS] = TOTAL("prompt_tokens", "tokens", "Prompt tokens of admitted requests."),
     [EM_GENERATED_TOKENS] = TOTAL("generation_tokens", "tokens", "Tokens generated."),
+    [EM_DRAFTED] = TOTAL("draft_tokens", "tokens",
+                            "Guessed tokens that steps computed, by the draft policy."),
+    [EM_ACCEPTED] = TOTAL("draft_accepted_tokens", "tokens",
+                             "Of them, those that were the output's next tokens."),
     [EM_PREFIX_QUERIES] = TOTAL("prefix_cache_queries", "tokens",
                                    "Prompt tokens looked up in the prefix cache."),
     [EM_PREFIX_HITS] = TOTAL("prefix_cache_hits", "tokens",
@@ -196,6 +200,8 @@ void engine_metrics_counts(struct engine_metrics *m, const struct sched_counts *
 {
     rose(m, EM_PROMPT_TOKENS, before->prompt_tokens, now->prompt_tokens);
     rose(m, EM_GENERATED_TOKENS, before->generated_tokens, now->generated_tokens);
+    rose(m, EM_DRAFTED, before->drafted_tokens, now->drafted_tokens);
+    rose(m, EM_ACCEPTED, before->accepted_tokens, now->accepted_tokens);
     rose(m, EM_PREFIX_QUERIES, before->query_tokens, now->query_tokens);
     rose(m, EM_PREFIX_HITS, before->hit_tokens, now->hit_tokens);
     rose(m, EM_PREEMPTIONS, before->preemptions, now->preemptions);
@@ -269,6 +275,8 @@ static const struct vllm_row vllm_counters[] = {
     { "vllm:num_preemptions_total", EM_PREEMPTIONS },
     { "vllm:prompt_tokens_total", EM_PROMPT_TOKENS },
     { "vllm:generation_tokens_total", EM_GENERATED_TOKENS },
+    { "vllm:spec_decode_num_draft_tokens_total", EM_DRAFTED },
+    { "vllm:spec_decode_num_accepted_tokens_total", EM_ACCEPTED },
 };
 static const struct vllm_row vllm_histograms[] = {
     { "vllm:time_to_first_token_seconds", EM_TTFT },

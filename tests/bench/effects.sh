@@ -1,7 +1,7 @@
 #!/bin/sh
 # effects.sh - measures techniques of the engine: the same load with each and without it.
 #
-#     tests/bench/effects.sh [batching|chunks|prefix_cache|order ...]
+#     tests/bench/effects.sh [batching|chunks|prefix_cache|order|drafts ...]
 #
 # Each effect compares two engines that differ in one flag. The runs are interleaved, five of each,
 # and the medians are compared as a ratio. Needs a built build/muster and two quiet cores.
@@ -71,7 +71,54 @@ compare() {
                n, m, a, b, b / a, w ? w : "default", x ? x : "default", r }'
 }
 
-[ $# -gt 0 ] || set -- batching chunks prefix_cache order
+# decode PROMPT TEMPERATURE BATCH: decodes 5 x BATCH outputs of 400 tokens, BATCH at once, each with its seed.
+# Prints the tokens a second, and those for a second of the engine's CPU time, which other processes disturb less.
+decode() {
+    ticks=$(awk '{ print $14 + $15 }' "/proc/$engine/stat")
+    from=$(date +%s.%N)
+    for pass in 1 2 3 4 5; do
+        clients=
+        for i in $(seq "$3"); do
+            body="{\"model\": \"m\", \"prompt\": \"$i. $1\", \"max_tokens\": 400, \"temperature\": $2"
+            curl -sf -H content-type:application/json -o "$work/out.$pass.$i" \
+                -d "$body, \"seed\": $pass, \"ignore_eos\": true}" "http://127.0.0.1:$port/v1/completions" &
+            clients="$clients $!"
+        done
+        # shellcheck disable=SC2086
+        wait $clients
+    done
+    to=$(date +%s.%N)
+    awk -v n="$((5 * 400 * $3))" -v s="$from" -v e="$to" -v t="$ticks" -v hz="$(getconf CLK_TCK)" \
+        '{ print n / (e - s), n * hz / ($14 + $15 - t) }' "/proc/$engine/stat"
+}
+
+# compare_drafts NAME PROMPT TEMPERATURE BATCH: prints the medians of decode without drafts and with those of
+# each policy, and their ratios. The texts must be equal.
+compare_drafts() {
+    rm -f "$work"/tokens.*
+    for _ in $(seq "$rounds"); do
+        for draft in none ngram suffix; do
+            start "--served-model-name m --draft $draft"
+            decode "$2" "$3" "$4" >>"$work/tokens.$draft"
+            stop
+            sed 's/.*"text"://; s/,"usage".*//' "$work"/out.* >"$work/texts"
+            [ $draft != none ] || cp "$work/texts" "$work/texts.none"
+            cmp -s "$work/texts" "$work/texts.none" || { echo "$draft: other texts" >&2; exit 1; }
+        done
+    done
+    for column in 1 2; do
+        for draft in none ngram suffix; do
+            cut -d ' ' -f $column "$work/tokens.$draft" >"$work/column"
+            b=$(median "$work/column")
+            [ $draft != none ] || a=$b
+            awk -v n="$1" -v k="$4" -v d=$draft -v c=$column -v a="$a" -v b="$b" -v r="$rounds" 'BEGIN {
+                printf "drafts  %-10s batch %d  %-6s  %6.0f tok/%-5s  ratio %5.2f  (medians of %d)\n",
+                       n, k, d, b, c == 1 ? "s" : "cpu-s", b / a, r }'
+        done
+    done
+}
+
+[ $# -gt 0 ] || set -- batching chunks prefix_cache order drafts
 for effect in "$@"; do
     case $effect in
     batching)
@@ -90,8 +137,15 @@ for effect in "$@"; do
         compare order "--order fcfs --max-num-seqs 4" "--order response_ratio --max-num-seqs 4" \
             "--divide 16 --speed 5 -d 8s --max-tokens 200" e2e_s mean
         ;;
+    drafts)
+        king="the king came with the queen. the prince came with the queen."
+        for batch in 1 8; do
+            compare_drafts repeated "List the guests. $king $king $king the king came with" 0 $batch
+            compare_drafts sampled "In the morning the old man" 1 $batch
+        done
+        ;;
     *)
-        echo "effects.sh: no effect '$effect'; there are batching chunks prefix_cache order" >&2
+        echo "effects.sh: no effect '$effect'; there are batching chunks prefix_cache order drafts" >&2
         exit 2
         ;;
     esac

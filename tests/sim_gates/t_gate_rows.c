@@ -85,6 +85,7 @@ static const struct {
     { "mix", "chosen before a fleet runs: `muster plan`; t_gate_mix simulates the fleets" },
     { "layers", "planner only: no engine runs stages; t_layers compares the layouts" },
     { "move", "planner only: no engine takes over weights; t_remap compares the moves" },
+    { "draft", "needs the tokens of outputs, which simulated requests lack: t_draft, t_generate" },
     { "load", "planner only: no driver loads by machine; t_loads compares the starts" },
 };
 

@@ -210,8 +210,8 @@ static const char *const service_keys[][2] = {
     { "services[].role", "role" },         { "services[].power", "power" },
     { "services[].mix", "mix" },
 };
-static const char *const engine_kinds[] = { "preset", "fair",  "order", "admit",  "preempt",
-                                            "chunk",  "evict", "perf",  "predict" };
+static const char *const engine_kinds[] = { "preset", "fair",  "order", "admit", "preempt",
+                                            "chunk",  "evict", "draft", "perf",  "predict" };
 
 struct fleet {
     struct rig_process controller;

@@ -23,13 +23,16 @@ static const char *const prompts[] = {
 #    define SHARE "0.2"
 #endif
 
+static const char *draft = "none"; /* policy of the second engine; the first, the truth, has none */
+
 static void start_preset(uint32_t i, const char *kv_bytes, const char *share, const char *preset)
 {
     if (engine[i].port == 0) engine[i].port = rig_port();
-    engine[i] = rig_server("engine", engine[i].port,
-                           ARGS("--model", MODEL, "--threads", "1", "--max-num-seqs", "8",
-                                "--hardware", "cpu", "--seed", "1", "--kv-cache-memory-bytes",
-                                kv_bytes, "--cpu-share", share, "--preset", preset));
+    engine[i] =
+        rig_server("engine", engine[i].port,
+                   ARGS("--model", MODEL, "--threads", "1", "--max-num-seqs", "8", "--hardware",
+                        "cpu", "--seed", "1", "--kv-cache-memory-bytes", kv_bytes, "--cpu-share",
+                        share, "--preset", preset, "--draft", i == 1 ? draft : "none"));
 }
 
 static void start_real(uint32_t i, const char *kv_bytes, const char *share)
@@ -72,6 +75,15 @@ static void real_engines_split_a_request_and_say_what_one_says(void **state)
     assert_true(generated_by(1) - before[1] == 2 * COUNT_OF(prompts) * (REAL_TOKENS - 1));
     for (size_t i = 0; i < COUNT_OF(prompts); i++)
         buf_fini(&alone[i]);
+}
+
+static void drafts_at_one_engine_change_nothing(void **state)
+{
+    draft = "ngram";
+    real_engines_split_a_request_and_say_what_one_says(state);
+    assert_true(rig_metric(engine[1].port, "muster_engine_draft_tokens_total") > 0);
+    assert_true(rig_metric(engine[0].port, "muster_engine_draft_tokens_total") <= 0);
+    draft = "none";
 }
 
 static bool is_decoding(void *arg)
@@ -183,6 +195,17 @@ static void so_does_one_under_a_grammar(void **state)
     ask_more = ",\"guided_regex\":\"([A-Z][a-z]{2,8}( [a-z]{2,8}){3,9}[.!] ){60}\"";
     outlives(NULL);
     ask_more = "";
+}
+
+/* What an engine with drafts began, one without them continues. */
+static void so_does_one_with_drafts(void **state)
+{
+    (void)state;
+    draft = "suffix";
+    ask_more = ",\"logprobs\":2,\"frequency_penalty\":0.2";
+    outlives(same_logprobs);
+    ask_more = "";
+    draft = "none";
 }
 
 static void so_do_log_probabilities(void **state)
@@ -311,8 +334,10 @@ int main(void)
 #define CASE(fn) cmocka_unit_test_teardown(fn, cleanup)
     const struct CMUnitTest tests[] = {
         CASE(real_engines_split_a_request_and_say_what_one_says),
+        CASE(drafts_at_one_engine_change_nothing),
         CASE(an_answer_outlives_a_real_instance_too),
         CASE(so_does_one_under_a_grammar),
+        CASE(so_does_one_with_drafts),
         CASE(so_do_log_probabilities),
         CASE(so_do_several_outputs),
         CASE(a_peer_s_cache_is_fetched),

@@ -529,6 +529,34 @@ static void company_does_not_matter(struct bench *b, const char *kernels, const 
     check_bits(logits[0], expected, vocab, kernels, "decoding in company as item", 0);
 }
 
+/* Each row of a step with guesses has the logits of a step that ends there, and wrong guesses leave
+ * nothing behind: the same places are written again. */
+static void guesses_do_not_matter(struct bench *b, const char *kernels, const uint32_t *ids)
+{
+    enum { DRAFTED = 30, KNOWN = TOKENS - DRAFTED };
+    uint32_t vocab = model_info(b->model)->vocab_size, guessed[TOKENS];
+    float rows[(1 + DRAFTED) * 128], expected[128];
+    memcpy(guessed, ids, sizeof guessed);
+    for (uint32_t i = KNOWN; i < TOKENS; i++)
+        guessed[i] = (ids[i] + 1) % vocab;
+    bench_feed(b, ids, KNOWN - 1, 300, bench_table_scattered(), expected);
+    for (uint32_t wrong = 2; wrong-- > 0;) {
+        struct batch_item item = { .ids = (wrong ? guessed : ids) + KNOWN - 1,
+                                   .count = 1 + DRAFTED,
+                                   .position = KNOWN - 1,
+                                   .page_table = bench_table_scattered(),
+                                   .pages = PAGES,
+                                   .want_logits = true,
+                                   .drafted = DRAFTED,
+                                   .logits = rows };
+        bench_step(b, &item, 1);
+    }
+    for (uint32_t i = 0; i <= DRAFTED; i++) {
+        bench_feed(b, ids, KNOWN + i, 300, bench_table_up(), expected);
+        check_bits(rows + (size_t)i * vocab, expected, vocab, kernels, "as a guess, row", i);
+    }
+}
+
 /* A second sequence continues on the first one's pages, the last of them copied on write. */
 static void a_cached_prefix_does_not_matter(struct bench *b, const char *kernels,
                                             const uint32_t *ids, const float *expected)
@@ -569,6 +597,7 @@ static void logits_are_a_function_of_the_ids_alone(void **state)
             chunks_pages_and_threads_do_not_matter(&b, (*row)->name, ids, expected);
             company_does_not_matter(&b, (*row)->name, ids, expected);
             a_cached_prefix_does_not_matter(&b, (*row)->name, ids, expected);
+            guesses_do_not_matter(&b, (*row)->name, ids);
         }
     }
 }

@@ -48,6 +48,11 @@ static void wrong_steps_are_refused(void **state)
     assert_string_equal(err.text, "item 0 of the batch has token 50, the vocabulary ends at 50");
     i[0] = good, i[0].page_table = bad_page;
     assert_int_equal(model_step(b.runner, i, 1, &err), -EINVAL);
+    i[0] = good, i[0].drafted = 1;
+    assert_int_equal(model_step(b.runner, i, 1, &err), -EINVAL);
+    assert_string_equal(err.text, "item 0 of the batch has 1 drafted tokens of 1");
+    i[0] = good, i[0].count = 2, i[0].drafted = 1, i[0].want_logits = false;
+    assert_int_equal(model_step(b.runner, i, 1, &err), -EINVAL);
     i[0] = good, i[0].logits = NULL;
     assert_int_equal(model_step(b.runner, i, 1, &err), -EINVAL);
 }

@@ -233,6 +233,8 @@ static void add_counts(const struct scene *c, struct sched_counts *sum)
     sum->swapped_in += n.swapped_in;
     sum->hit_tokens += n.hit_tokens;
     sum->pages_copied += n.pages_copied;
+    sum->drafted_tokens += n.drafted_tokens;
+    sum->accepted_tokens += n.accepted_tokens;
     for (int i = 0; i < SESSION_END_COUNT; i++)
         sum->ended[i] += n.ended[i];
 }
@@ -243,10 +245,12 @@ static uint64_t play(uint64_t seed, struct sched_counts *sum)
     memset(&c, 0, sizeof c);
     rng_seed(&c.rng, seed);
     struct sched_config config = draw_config(&c);
+    config.policies.draft = seed % 2 ? &rig_draft : draft_table[seed / 2 % draft_count];
     const struct step_policies *policies = &config.policies;
-    snprintf(c.why, sizeof c.why, "seed %lu: %s, %s, %s, %s, %s, %s", (unsigned long)seed,
+    snprintf(c.why, sizeof c.why, "seed %lu: %s, %s, %s, %s, %s, %s, %s", (unsigned long)seed,
              policies->fair->name, policies->order->name, policies->admit->name,
-             policies->preempt->name, policies->chunk->name, policies->evict->name);
+             policies->preempt->name, policies->chunk->name, policies->evict->name,
+             config.policies.draft->name);
     load_fill(&c.l, seed);
     rig_init(&c.r, &config);
     c.now_us = 10000000;
@@ -277,6 +281,8 @@ static void t_any_rows_any_life(void **state)
     /* The scenes must reach these cases. */
     assert_true(sum.preemptions > 10000 && sum.parked > 1000 && sum.swapped_in > 1000);
     assert_true(sum.hit_tokens > 10000 && sum.pages_copied > 100);
+    assert_true(sum.drafted_tokens > 10000 && sum.accepted_tokens > 5000);
+    assert_true(sum.accepted_tokens < sum.drafted_tokens);
     for (int i = SESSION_END_STOP; i < SESSION_END_COUNT; i++)
         assert_true(sum.ended[i] > 1000);
 }
