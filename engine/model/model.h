@@ -34,7 +34,7 @@ const char *kv_type_name(enum kv_type type); /* "f16", "f32" */
 /* { 0 } is a good default: the fastest kernels of this machine, K and V in F16. */
 struct model_load_options {
     enum kv_type kv_type;
-    const char *kernels; /* name in ops_table ("ref", "avx2", "avx512"); NULL: the best */
+    const char *kernels; /* name in ops_table ("ref", "avx2", "amx"); NULL: the best */
 };
 
 struct model_info {
