@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define SIDE_MAX 65536 /* of the matrix; its cells are bounded too */
 #define CELLS_MAX ((int64_t)1 << 28)
@@ -65,8 +66,12 @@ static void freep(void *p)
 
 static void *take(size_t bytes)
 {
-    void *p = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    /* Large ones lie in huge pages, as the engine's weights do. */
+    size_t align = bytes < BENCH_HUGE_PAGE ? 64 : BENCH_HUGE_PAGE;
+    bytes = (bytes + align - 1) / align * align;
+    void *p = aligned_alloc(align, bytes);
     must(p);
+    if (align > 64) madvise(p, bytes, MADV_HUGEPAGE);
     memset(p, 0, bytes);
     return p;
 }

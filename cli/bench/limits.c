@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #define RUNS 5
@@ -20,16 +21,23 @@ double bench_now_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+double bench_thread_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
 double bench_best_s(void (*once)(void *ctx), void *ctx)
 {
     double best = HUGE_VAL;
     for (int run = 0; run < RUNS; run++) {
-        double start = bench_now_s(), took = 0;
+        double start = bench_thread_s(), took = 0;
         uint32_t calls = 0;
         while (took < RUN_S) {
             once(ctx);
             calls++;
-            took = bench_now_s() - start;
+            took = bench_thread_s() - start;
         }
         best = fmin(best, took / calls);
     }
@@ -89,7 +97,71 @@ __attribute__((target("avx2"), noinline)) static void int8_avx2(void *ctx)
     for (int i = 0; i < CHAINS; i++)
         keep += (float)acc[i][0];
 }
+
+__attribute__((target("avx512f"), noinline)) static void int8_vnni(void *ctx)
+{
+    typedef int ints __attribute__((vector_size(64)));
+    ints acc[CHAINS], x = (ints){ 0 } + 0x03030303;
+    (void)ctx;
+    UNROLL
+    for (int i = 0; i < CHAINS; i++)
+        acc[i] = (ints){ 0 } + i;
+    for (int n = 0; n < STEPS; n++) {
+        UNROLL
+        for (int i = 0; i < CHAINS; i++)
+            __asm__("vpdpbusd %1, %1, %0" : "+v"(acc[i]) : "v"(x));
+    }
+    UNROLL
+    for (int i = 0; i < CHAINS; i++)
+        keep += (float)acc[i][0];
+}
+
+#    define AMX_TILES 4 /* of sums, 16 rows of 16; a step multiplies each by 64 columns */
+
+static void int8_amx(void *ctx)
+{
+    struct {
+        uint8_t palette, start_row, unused[14];
+        uint16_t row_bytes[16];
+        uint8_t rows[16];
+    } config = { .palette = 1 };
+    (void)ctx;
+    for (int i = 0; i < AMX_TILES + 2; i++) {
+        config.row_bytes[i] = 64;
+        config.rows[i] = 16;
+    }
+    __asm__ volatile("ldtilecfg %0\n\ttilezero %%tmm4\n\ttilezero %%tmm5" : : "m"(config));
+    for (int n = 0; n < STEPS; n++)
+        __asm__ volatile("tdpbssd %tmm5, %tmm4, %tmm0\n\ttdpbssd %tmm5, %tmm4, %tmm1\n\t"
+                         "tdpbssd %tmm5, %tmm4, %tmm2\n\ttdpbssd %tmm5, %tmm4, %tmm3");
+    __asm__ volatile("tilerelease");
+}
 #endif
+
+/* Measures the int8 rate of the instructions that the kernels multiply quantised weights with. */
+static double int8_gop_s(const struct ops *ops)
+{
+#ifdef MUSTER_X86
+    double step = 2e-9 * STEPS * CHAINS;
+    if (ops == &op_amx)
+        return 2e-9 * STEPS * AMX_TILES * 16 * 16 * 64 / bench_best_s(int8_amx, NULL);
+    if (ops == &op_avx512_vnni) return step * 64 / bench_best_s(int8_vnni, NULL);
+    if (ops != &op_ref) return step * 32 / bench_best_s(int8_avx2, NULL);
+#endif
+    (void)ops;
+    return 0;
+}
+
+static double f32_gop_s(const struct ops *ops)
+{
+#ifdef MUSTER_X86
+    double step = 2e-9 * STEPS * CHAINS;
+    if (ops == &op_avx2) return step * 8 / bench_best_s(f32_avx2, NULL);
+    if (ops != &op_ref) return step * 16 / bench_best_s(f32_avx512, NULL);
+#endif
+    (void)ops;
+    return 0;
+}
 
 static void read_buffer(void *ctx)
 {
@@ -117,22 +189,18 @@ static void freep(void *p)
 static void *measure(void *ctx)
 {
     struct measured *m = ctx;
-    CLEANUP(freep) void *buffer = aligned_alloc(64, BUFFER_BYTES);
+    CLEANUP(freep) void *buffer = aligned_alloc(BENCH_HUGE_PAGE, BUFFER_BYTES);
     m->no_memory = !buffer;
-    if (buffer) memset(buffer, 1, BUFFER_BYTES);
+    if (buffer) {
+        madvise(buffer, BUFFER_BYTES, MADV_HUGEPAGE); /* as the engine's weights */
+        memset(buffer, 1, BUFFER_BYTES);
+    }
     pthread_barrier_wait(m->start);
     if (buffer) m->got.read_gb_s = 1e-9 * (double)BUFFER_BYTES / bench_best_s(read_buffer, buffer);
     pthread_barrier_wait(m->start);
-#ifdef MUSTER_X86
-    if (m->ops != &op_ref) {
-        bool wide = m->ops == &op_avx512;
-        double step = 2e-9 * STEPS * CHAINS;
-        m->got.int8_gop_s = step * 32 / bench_best_s(int8_avx2, NULL);
-        pthread_barrier_wait(m->start);
-        m->got.f32_gop_s =
-            step * (wide ? 16 : 8) / bench_best_s(wide ? f32_avx512 : f32_avx2, NULL);
-    }
-#endif
+    m->got.int8_gop_s = int8_gop_s(m->ops);
+    pthread_barrier_wait(m->start);
+    m->got.f32_gop_s = f32_gop_s(m->ops);
     return NULL;
 }
 

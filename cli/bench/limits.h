@@ -8,11 +8,14 @@
 #include "engine/kernels/op.h"
 
 #define BENCH_THREADS_MAX 64
+#define BENCH_HUGE_PAGE ((size_t)2 << 20)
 
 struct bench_limits {
-    double read_gb_s; /* reads of a buffer larger than the caches */
     double
-        int8_gop_s; /* vpmaddubsw and vpaddw from registers; a multiply and an add are two; 0: not x86-64 */
+        read_gb_s; /* reads of a buffer larger than the caches, in huge pages where there are any */
+    /* vpmaddubsw and vpaddw, vpdpbusd or tdpbssd from registers, as the kernels use; a multiply and an add are
+     * two; 0: not x86-64 */
+    double int8_gop_s;
     double f32_gop_s; /* fused multiply-adds from registers, as wide as the kernels'; 0 likewise */
 };
 
@@ -20,8 +23,9 @@ struct bench_limits {
 int bench_limits_measure(const struct ops *ops, uint32_t threads, struct bench_limits *ret,
                          struct err *err);
 
-/* Returns the seconds of one call: the best of a few runs of at least 20 ms, because other work can only
- * make it slower. */
+/* Returns the processor seconds of one call: the best of a few runs of at least 20 ms, because other work can
+ * only make it slower. */
 double bench_best_s(void (*once)(void *ctx), void *ctx);
 
-double bench_now_s(void);
+double bench_now_s(void);    /* by the clock */
+double bench_thread_s(void); /* processor time of the calling thread */

@@ -68,8 +68,9 @@ struct attend {
 #define GATE_ALPHA 1.702f
 
 struct ops {
-    const char *name;     /* as in --kernels */
-    const char *numerics; /* changes whenever a result of this entry may change */
+    const char *name; /* as in --kernels */
+    const char *
+        numerics; /* changes whenever a result of this entry may change; entries with one id agree bit for bit */
     const char *about;
     bool (*supported)(void);
     uint32_t q8_types; /* bit i: products with weight type i want x rounded to int8, see q8.h */
@@ -111,7 +112,7 @@ struct ops {
     void (*attend)(const struct attend *a, void *scratch);
 };
 
-/* Scratch of each thread: the unpacked panel of gemm (32 rows x 256), or op_ref's row;
+/* Scratch of each thread: the unpacked panels of gemm (32 rows x 256 of F32), or op_ref's row;
  * attention's queries, scores and outputs. */
 #define OP_SCRATCH_BYTES ((size_t)256 << 10)
 #define OP_COLS_MAX (OP_SCRATCH_BYTES / sizeof(float)) /* op_ref keeps a row of a matrix there */
@@ -120,6 +121,8 @@ extern const struct ops op_ref;
 #ifdef MUSTER_X86
 extern const struct ops op_avx2;
 extern const struct ops op_avx512;
+extern const struct ops op_avx512_vnni;
+extern const struct ops op_amx;
 #endif
 
 /* Returns true if a product with weights of this type reads x_q8. */
@@ -138,3 +141,5 @@ const struct ops *ops_find(struct str name); /* NULL: no such entry; does not as
 
 bool op_avx2_supported(void);
 bool op_avx512_supported(void);
+bool op_avx512_vnni_supported(void);
+bool op_amx_supported(void); /* asks the kernel for the tiles' registers, once for the process */

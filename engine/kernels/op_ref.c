@@ -192,6 +192,8 @@ const struct ops op_ref = {
 };
 #ifdef MUSTER_X86
 #    include <cpuid.h>
+#    include <sys/syscall.h>
+#    include <unistd.h>
 
 /* Asks CPUID, because __builtin_cpu_supports does not know "f16c" in every compiler. For the other
  * sets that function also asks the operating system whether it saves the registers. */
@@ -213,14 +215,34 @@ bool op_avx512_supported(void)
            __builtin_cpu_supports("avx512vl");
 }
 
+bool op_avx512_vnni_supported(void)
+{
+    return op_avx512_supported() && __builtin_cpu_supports("avx512vnni");
+}
+
+#    define AMX_TILE_BIT (1u << 24) /* of EDX of leaf 7 */
+#    define AMX_INT8_BIT (1u << 25)
+#    define ARCH_REQ_XCOMP_PERM 0x1023 /* asm/prctl.h of Linux 5.16 */
+#    define XFEATURE_XTILEDATA 18
+
+/* The registers of tiles take 8 KB of a thread's state: Linux keeps them for processes that ask. Asking again
+ * is harmless; a kernel that is older, or forbids the call, says no. */
+bool op_amx_supported(void)
+{
+    unsigned eax, ebx, ecx, edx;
+    if (!op_avx512_vnni_supported() || !__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx))
+        return false;
+    if ((edx & (AMX_TILE_BIT | AMX_INT8_BIT)) != (AMX_TILE_BIT | AMX_INT8_BIT)) return false;
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+}
+
 #endif
 const struct ops *const ops_table[] = {
 #ifdef MUSTER_X86
-    &op_avx512,
-    &op_avx2,
+    &op_amx,    &op_avx512_vnni,
+    &op_avx512, &op_avx2,
 #endif
-    &op_ref,
-    NULL,
+    &op_ref,    NULL,
 };
 
 const struct ops *ops_best(void)

@@ -1,4 +1,4 @@
-/* q8.c - rounds activations to int8 and multiplies with them, plainly; cpu/dot.h does it fast. */
+/* q8.c - rounds activations to int8 and multiplies with them, plainly; cpu/dot_product.h does it fast. */
 #include "engine/kernels/q8.h"
 
 #include <math.h>
@@ -30,6 +30,7 @@ void q8_round(const float *x, uint32_t cols, struct q8_super *ret)
         float scale = top < Q8_TINY ? 0 : top / 127;
         to->scale[b] = scale;
         to->sum[b] = scale * (float)(sum[0] + sum[1]);
+        to->lift[b] = -128 * (sum[0] + sum[1]);
         to->half[2 * b] = scale * (float)sum[0];
         to->half[2 * b + 1] = scale * (float)sum[1];
     }

@@ -17,12 +17,15 @@
 
 #define Q8_TINY 1e-30f /* 127 / max|x| stays finite */
 
-/* Up to QUANT_SUPER activations. What a product needs of them lies together, in six cache lines. */
+/* Up to QUANT_SUPER activations. What a product needs of them lies together, in seven cache lines. */
 struct q8_super {
     int8_t q[QUANT_SUPER];
     float scale[QUANT_SUPER / QUANT_BLOCK];
     float sum[QUANT_SUPER / QUANT_BLOCK];      /* scale times the sum of q over a block */
     float half[2 * QUANT_SUPER / QUANT_BLOCK]; /* the same over halves of blocks */
+    /* -128 times the sum of q over a block: what is too much in a product with weights raised by 128. */
+    int32_t lift[QUANT_SUPER / QUANT_BLOCK];
+    int32_t unused[QUANT_SUPER / QUANT_BLOCK]; /* keeps rows in whole cache lines; never written */
 };
 
 /* Bytes from one row to the next, an odd number of cache lines: rows fall into all cache sets. */

@@ -1,7 +1,7 @@
 /* weight.c - names the types of weights in one table, and packs rows into tiles by its fields.
  *
  * A new type takes an enumerator and a row here, its conversion in dequantise.c, and a row of the tables in
- * cpu/: dot_unpack.c if it is quantised, product.h if not. */
+ * cpu/: dot_product.h if it is quantised, product.h if not. */
 #include "engine/kernels/weight.h"
 
 #include <stdio.h>

@@ -36,7 +36,7 @@ const char *kv_type_name(enum kv_type type); /* "f16", "f32" */
 struct model_load_options {
     enum kv_type kv_type;
     bool no_sampling;    /* the model's own defaults of sampling are not read */
-    const char *kernels; /* name in ops_table ("ref", "avx2", "avx512"); NULL: the best */
+    const char *kernels; /* name in ops_table ("ref", "avx2", "amx"); NULL: the best */
 };
 
 struct model_info {

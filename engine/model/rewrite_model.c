@@ -138,14 +138,6 @@ static int round_tensor(struct rounder *r, const struct gguf_tensor *t, enum wei
     return 0;
 }
 
-/* Puts a value of config.json, whose numbers are wide there; llama.cpp reads keys of a model in 32 bits only. */
-static void put_narrow(struct gguf_writer *w, struct gguf_value v)
-{
-    if (v.type == GGUF_F64) v.type = GGUF_F32;
-    if (v.type == GGUF_U64 && v.u <= UINT32_MAX) v.type = GGUF_U32;
-    gguf_put_value(w, &v);
-}
-
 /* Puts the values of the source, but those that are of the file and not of the model. */
 static void put_values(struct rounder *r, const struct gguf *g, bool own_tokenizer)
 {
@@ -161,10 +153,10 @@ static void put_values(struct rounder *r, const struct gguf *g, bool own_tokeniz
         for (size_t j = 0; j < COUNT_OF(own); j++)
             ours = ours || str_eq(key, str_from(own[j]));
         if (ours) continue;
-        if (r->of_folder)
-            put_narrow(r->writer, g->values[i]);
-        else
-            gguf_put_value(r->writer, &g->values[i]);
+        struct gguf_value value = g->values[i];
+        /* Numbers of config.json; files have them in 32 bits, and llama.cpp reads no others. */
+        if (r->of_folder && value.type == GGUF_F64) value.type = GGUF_F32;
+        gguf_put_value(r->writer, &value);
     }
     if (type == WEIGHT_TYPE_COUNT) return;
     gguf_put_u32(r->writer, "general.file_type", weight_types[type].file_type);

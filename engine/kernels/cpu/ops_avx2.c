@@ -1,6 +1,6 @@
 /* ops_avx2.c - defines the entry of ops_table for AVX2 with FMA and F16C.
  *
- * Only this file, dot.c and dot_unpack.c are compiled for that instruction set; all else that it needs is
+ * Only this file and dot_avx2.c are compiled for that instruction set; all else that it needs is
  * static. */
 #define SIMD_HEADER "engine/kernels/cpu/simd_avx2.h"
 #include "engine/kernels/cpu/attend.h"

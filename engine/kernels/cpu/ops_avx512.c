@@ -1,27 +1,55 @@
-/* ops_avx512.c - defines the entry of ops_table for AVX-512 (F, BW, DQ, VL).
+/* ops_avx512.c - defines the entries of ops_table for AVX-512 (F, BW, DQ, VL), with VNNI, and with AMX beside it.
  *
- * Only this file is compiled for that instruction set; all that it needs but dot.c is static. */
+ * Only this file and dot_avx512.c are compiled for these instruction sets; all that it needs but the products of
+ * quantised weights is static. The three entries differ in these products alone, and not in their bits. */
 #define SIMD_HEADER "engine/kernels/cpu/simd_avx512.h"
 #include "engine/kernels/cpu/attend.h"
 #include "engine/kernels/cpu/element.h"
 #include "engine/kernels/cpu/product.h"
 #include "engine/kernels/op.h"
 
+static void vnni_gemm(const struct gemm *g, uint32_t tile_first, uint32_t tile_count, void *scratch)
+{
+    if (DOT_Q8_TYPES >> g->w->type & 1)
+        dot_gemm_vnni(g, tile_first, tile_count, scratch);
+    else
+        simd_gemm(g, tile_first, tile_count, scratch);
+}
+
+static void amx_gemm(const struct gemm *g, uint32_t tile_first, uint32_t tile_count, void *scratch)
+{
+    if (DOT_Q8_TYPES >> g->w->type & 1)
+        dot_gemm_amx(g, tile_first, tile_count, scratch);
+    else
+        simd_gemm(g, tile_first, tile_count, scratch);
+}
+
+#define AVX512_OPS                                                                         \
+    .numerics = "avx512-2", .q8_types = DOT_Q8_TYPES, .q8_round = dot_round,               \
+    .rms_norm = simd_rms_norm, .rope = simd_rope, .silu_mul = simd_silu_mul,               \
+    .gelu_mul = simd_gelu_mul, .clamped_mul = simd_clamped_mul, .soft_cap = simd_soft_cap, \
+    .kv_put = simd_kv_put, .attend_rows = BLOCK_TOKENS, .attend = simd_attend
+
 const struct ops op_avx512 = {
     .name = "avx512",
-    .numerics = "avx512-2",
     .about = "AVX-512: 16 lanes, 24 accumulators",
     .supported = op_avx512_supported,
-    .q8_types = DOT_Q8_TYPES,
-    .q8_round = dot_round,
     .gemm = simd_gemm,
-    .rms_norm = simd_rms_norm,
-    .rope = simd_rope,
-    .silu_mul = simd_silu_mul,
-    .gelu_mul = simd_gelu_mul,
-    .clamped_mul = simd_clamped_mul,
-    .soft_cap = simd_soft_cap,
-    .kv_put = simd_kv_put,
-    .attend_rows = BLOCK_TOKENS,
-    .attend = simd_attend,
+    AVX512_OPS,
+};
+
+const struct ops op_avx512_vnni = {
+    .name = "avx512-vnni",
+    .about = "AVX-512 with VNNI: quantised weights by integer dot products",
+    .supported = op_avx512_vnni_supported,
+    .gemm = vnni_gemm,
+    AVX512_OPS,
+};
+
+const struct ops op_amx = {
+    .name = "amx",
+    .about = "AVX-512 with VNNI, and AMX for quantised weights times many tokens",
+    .supported = op_amx_supported,
+    .gemm = amx_gemm,
+    AVX512_OPS,
 };

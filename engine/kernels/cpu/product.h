@@ -180,7 +180,7 @@ static const struct fma_source fma_sources[WEIGHT_TYPE_COUNT] = {
 
 _Static_assert((DOT_Q8_TYPES | 1u << WEIGHT_F32 | 1u << WEIGHT_F16 | 1u << WEIGHT_BF16) ==
                    (1u << WEIGHT_TYPE_COUNT) - 1,
-               "every type has kernels, here or in dot.c");
+               "every type has kernels, here or in dot_product.h");
 
 /* Computes `c` for any number of tiles, tile i at first + i * tile_bytes; takes as many at once as
  * a kernel exists for at that number of rows. */

@@ -1,6 +1,6 @@
 /* simd_avx2.h - gives cpu/simd.h the vector of AVX2 with FMA and F16C: 8 lanes, 16 registers.
  *
- * Layer: engine/kernels; only for ops_avx2.c, which is compiled for that instruction set
+ * Layer: engine/kernels; only for ops_avx2.c and dot_avx2.c, which are compiled for that instruction set
  */
 #pragma once
 #include <immintrin.h>
@@ -56,6 +56,12 @@ static inline vec vec_load_bf16(const char *p)
 static inline vec vec_fma(vec a, vec b, vec c)
 {
     return _mm256_fmadd_ps(a, b, c);
+}
+
+/* c - a * b, rounded once */
+static inline vec vec_fnma(vec a, vec b, vec c)
+{
+    return _mm256_fnmadd_ps(a, b, c);
 }
 
 static inline vec vec_add(vec a, vec b)

@@ -1,6 +1,6 @@
 /* simd_avx512.h - gives cpu/simd.h the vector of AVX-512: 16 lanes, 32 registers.
  *
- * Layer: engine/kernels; only for ops_avx512.c, which is compiled for that instruction set
+ * Layer: engine/kernels; only for ops_avx512.c and dot_avx512.c, which are compiled for that instruction set
  */
 #pragma once
 #include <immintrin.h>
@@ -56,6 +56,12 @@ static inline vec vec_load_bf16(const char *p)
 static inline vec vec_fma(vec a, vec b, vec c)
 {
     return _mm512_fmadd_ps(a, b, c);
+}
+
+/* c - a * b, rounded once */
+static inline vec vec_fnma(vec a, vec b, vec c)
+{
+    return _mm512_fnmadd_ps(a, b, c);
 }
 
 static inline vec vec_add(vec a, vec b)

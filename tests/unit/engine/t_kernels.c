@@ -179,6 +179,8 @@ static const struct {
     { 31,  64,  25, "two blocks and one" },
     { 96,  512, 40, "many of everything" },
     { 272, 800, 11, "a group of tiles and one, for more tokens than are streamed" },
+    { 80,  544, 16, "exactly the tokens of a tile of AMX; panels in 4 + 1" },
+    { 48,  288, 39, "tiles of tokens and seven" },
 };
 
 /* clang-format on */
@@ -274,6 +276,53 @@ static uint32_t whole_blocks(enum weight_type_id type, uint32_t cols)
 {
     uint32_t block = weight_types[type].block_elements;
     return ceil_div_u32(cols, block) * block;
+}
+
+/* Entries with one numerics id must agree bit for bit, since a sequence may move from one to the other. */
+static void check_same_bits(const struct ops *o, const struct ops *other, enum weight_type_id type,
+                            uint32_t rows, uint32_t cols, uint32_t tokens, float odd)
+{
+    struct rng rng;
+    rng_seed(&rng, rows * 1000 + cols);
+    OWNED char *data = random_rows(type, rows, cols, &rng);
+    struct weight w = packed(type, data, rows, cols);
+    OWNED void *tiles = (void *)(uintptr_t)w.tiles;
+    size_t outputs = tokens * activation_stride(rows), bytes = outputs * sizeof(float);
+    OWNED float *x = random_floats(tokens * activation_stride(cols), &rng);
+    OWNED float *mine = take(bytes);
+    OWNED float *theirs = take(bytes);
+    (void)tiles;
+    x[cols / 2] = odd;
+    OWNED struct q8_super *x_q8 = rounded(o, &w, x, tokens);
+    struct gemm g = gemm_over(&w, x, x_q8, mine, tokens);
+    o->gemm(&g, 0, weight_tiles(&w), scratch);
+    g.y = theirs;
+    other->gemm(&g, 0, weight_tiles(&w), scratch);
+    for (size_t i = 0; i < outputs; i++)
+        if (isnan(mine[i]) && isnan(theirs[i])) theirs[i] = mine[i]; /* in any of their bits */
+    if (memcmp(mine, theirs, bytes) != 0)
+        fail_msg("%s and %s differ: %s %ux%u, %u tokens", o->name, other->name,
+                 weight_types[type].name, rows, cols, tokens);
+}
+
+static void entries_of_one_numerics_agree(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t rows, cols, tokens;
+    } shapes[] = { { 17, 256, 1 }, { 48, 544, 8 }, { 80, 800, 16 }, { 272, 768, 37 } };
+    static const float odd[] = { 1, NAN, 3e38f, 1e-33f };
+    EACH_FAST(o)
+    {
+        for (const struct ops *const *row = ops_table; *row != o; row++) {
+            if (!(*row)->supported() || strcmp((*row)->numerics, o->numerics) != 0) continue;
+            for (uint32_t type = 0; type < WEIGHT_TYPE_COUNT; type++)
+                for (size_t i = 0; i < COUNT_OF(shapes) * COUNT_OF(odd); i++)
+                    check_same_bits(o, *row, type, shapes[i / COUNT_OF(odd)].rows,
+                                    whole_blocks(type, shapes[i / COUNT_OF(odd)].cols),
+                                    shapes[i / COUNT_OF(odd)].tokens, odd[i % COUNT_OF(odd)]);
+        }
+    }
 }
 
 static void products_equal_the_reference(void **state)
@@ -505,6 +554,7 @@ static int kernels_tests(void)
         cmocka_unit_test(halves_round_to_nearest_even),
         cmocka_unit_test(packed_rows_read_back),
         cmocka_unit_test(products_equal_the_reference),
+        cmocka_unit_test(entries_of_one_numerics_agree),
         cmocka_unit_test(activations_round_to_the_same_bits),
         cmocka_unit_test(odd_activations_reach_the_output),
         cmocka_unit_test(the_reference_multiplies),

@@ -1,0 +1,145 @@
+/* dot_avx512.c - multiplies quantised weights by activations of int8 by VNNI, and by tiles of AMX.
+ *
+ * vpdpbusd multiplies four unsigned by four signed bytes and adds them to an int32. Signed weights become
+ * unsigned by adding 128; the accumulator starts with -128 times the sum of x, which q8_round stores.
+ *
+ * AMX multiplies the rows of x of 16 tokens, as they lie in memory, by a block as it lies in a panel, and leaves
+ * one register of sums a token. Only the scaling is left to the vector units, which therefore set the pace:
+ * reading and writing tiles goes on beside it. */
+#define SIMD_HEADER "engine/kernels/cpu/ivec_avx512.h"
+#define DOT_TOKENS 8 /* with 8 accumulators, 8 sums and a block, 26 of 32 registers */
+#define DOT_PANELS 4 /* 24 KiB, beside 7 KiB of x */
+#include "engine/kernels/cpu/dot_product.h"
+
+ALWAYS_INLINE void dot_sums(const struct dot_call *c, const struct dot_block *w, uint32_t b,
+                            enum dot_kind kind, uint32_t first, uint32_t pieces, ivec *sum,
+                            uint32_t tokens)
+{
+    UNROLL
+    for (uint32_t t = 0; t < tokens; t++)
+        sum[t] = ivec_set1_32(kind == DOT_SIGNED ? dot_row(c, t)->lift[b] : 0);
+    UNROLL
+    for (uint32_t j = first; j < first + pieces; j++) {
+        ivec q = w->q[j];
+        if (kind == DOT_SIGNED) q = _mm512_xor_si512(q, ivec_set1_8(-128));
+        UNROLL
+        for (uint32_t t = 0; t < tokens; t++)
+            sum[t] = _mm512_dpbusd_epi32(sum[t], q, dot_x(c, t, b * QUANT_BLOCK + j * 4));
+    }
+}
+
+void dot_gemm_vnni(const struct gemm *g, uint32_t tile_first, uint32_t tile_count, void *scratch)
+{
+    dot_product(g, tile_first, tile_count, scratch, dot_rows);
+}
+
+/* ---- tiles of AMX */
+
+#define AMX_TOKENS 16
+
+/* Has what was written to memory, at `p` for one, be there: the intrinsics that load do not say that they read. */
+ALWAYS_INLINE void amx_written(const void *p)
+{
+    __asm__ volatile("" : : "r"(p) : "memory");
+}
+
+/* Registers 0 and 3: sums, 1 and 4: rows of x, 2 and 5: a sub-block of weights. */
+struct amx_config {
+    uint8_t palette, start_row, unused[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+};
+
+_Static_assert(sizeof(struct amx_config) == 64, "as ldtilecfg reads it");
+
+static void amx_configure(void)
+{
+    struct amx_config config = { .palette = 1 };
+    for (uint32_t i = 0; i < 6; i++) {
+        config.row_bytes[i] = i % 3 == 1 ? QUANT_BLOCK : TILE_ROWS * 4;
+        config.rows[i] = i % 3 == 2 ? QUANT_BLOCK / 4 : AMX_TOKENS;
+    }
+    amx_written(&config);
+    _tile_loadconfig(&config);
+}
+
+/* Sums of a block: [token][row]. */
+typedef int32_t amx_sums[AMX_TOKENS][TILE_ROWS];
+
+_Static_assert(2 * sizeof(amx_sums) <= DOT_SPARE_BYTES, "two of them fit");
+
+#define AMX_MULTIPLY(sums, x, w)                                         \
+    do {                                                                 \
+        _tile_zero(sums);                                                \
+        _tile_loadd(x, dot_row(c, 0)->q + b * QUANT_BLOCK, c->x_stride); \
+        _tile_loadd(w, c->panel->block[b][0].q, sizeof(ivec));           \
+        if (kind == DOT_SIGNED)                                          \
+            _tile_dpbssd(sums, x, w);                                    \
+        else                                                             \
+            _tile_dpbsud(sums, x, w);                                    \
+        _tile_stored(sums, to, sizeof **to);                             \
+    } while (0)
+
+/* Multiplies block `b` of the panel. Even and odd ones use registers and sums of their own. */
+ALWAYS_INLINE void amx_multiply(const struct dot_call *c, enum dot_kind kind, size_t b, bool odd)
+{
+    amx_sums *to = (amx_sums *)c->spare + odd;
+    if (odd)
+        AMX_MULTIPLY(3, 4, 5);
+    else
+        AMX_MULTIPLY(0, 1, 2);
+}
+
+ALWAYS_INLINE void amx_scale(const struct dot_call *c, enum dot_kind kind, uint32_t b, bool odd,
+                             vec *acc)
+{
+    amx_sums *sums = (amx_sums *)c->spare + odd;
+    UNROLL
+    for (uint32_t t = 0; t < AMX_TOKENS; t++)
+        acc[t] = dot_scaled(acc[t], ivec_load((const char *)(*sums)[t]), &c->panel->block[b][0],
+                            dot_row(c, t), b, 0, kind);
+}
+
+/* While the sums of a block are scaled, the tiles multiply the next one. */
+ALWAYS_INLINE void amx_panel_add(const struct dot_call *c, enum dot_kind kind)
+{
+    vec acc[AMX_TOKENS];
+    UNROLL
+    for (uint32_t t = 0; t < AMX_TOKENS; t++)
+        acc[t] = c->accumulate ? vec_load(c->y + t * c->y_stride) : vec_zero();
+    amx_multiply(c, kind, 0, false);
+    for (uint32_t b = 0; b < c->blocks; b += 2) {
+        if (b + 1 < c->blocks) amx_multiply(c, kind, b + 1, true);
+        amx_scale(c, kind, b, false, acc);
+        if (b + 2 < c->blocks) amx_multiply(c, kind, b + 2, false);
+        if (b + 1 < c->blocks) amx_scale(c, kind, b + 1, true, acc);
+    }
+    UNROLL
+    for (uint32_t t = 0; t < AMX_TOKENS; t++)
+        vec_store(c->y + t * c->y_stride, acc[t]);
+}
+
+static void amx_rows(struct dot_call *c, enum dot_kind kind, uint32_t tokens)
+{
+    amx_written(c->panel);
+    for (; tokens >= AMX_TOKENS; tokens -= AMX_TOKENS) {
+        if (kind == DOT_SIGNED)
+            amx_panel_add(c, DOT_SIGNED);
+        else
+            amx_panel_add(c, DOT_FIVE);
+        dot_advance(c, AMX_TOKENS);
+    }
+    if (tokens > 0) dot_rows(c, kind, tokens);
+}
+
+void dot_gemm_amx(const struct gemm *g, uint32_t tile_first, uint32_t tile_count, void *scratch)
+{
+    /* Two scales a block leave the tiles half empty, and were no faster. */
+    if (g->tokens < AMX_TOKENS || dot_types[g->w->type].kind == DOT_SIX) {
+        dot_gemm_vnni(g, tile_first, tile_count, scratch);
+        return;
+    }
+    amx_configure();
+    dot_product(g, tile_first, tile_count, scratch, amx_rows);
+    _tile_release(); /* without it the tiles would be saved at each switch of threads */
+}
