@@ -1,8 +1,7 @@
 /* t_embeddings.c - tests /v1/embeddings, /v1/score and /v1/rerank at a router and at its engine: by plain HTTP, and by
  * OpenAI's Python client where it is installed. */
-#include "base/core/bits.h"
 #include "base/core/own.h"
-#include "tests/proc/rig/rig.h"
+#include "tests/proc/router/pair_rig.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,51 +9,22 @@
 
 #define EMBED "/v1/embeddings"
 
-static struct rig_process engine, mean, router;
+static struct rig_process mean;
 
 static int setup(void **state)
 {
     (void)state;
-    engine = rig_server("engine", rig_port(),
-                        ARGS("--model", MODEL, "--served-model-name", "muster-tiny"));
+    pair_start(ARGS(NULL));
     mean = rig_server("engine", rig_port(),
                       ARGS("--model", MODEL, "--pooling", "mean", "--max-waiting", "2"));
-    router = rig_server("router", rig_port(), ARGS("--endpoints", engine.at));
-    rig_wait_endpoints(&router, 1);
     return 0;
 }
 
 static int teardown(void **state)
 {
-    (void)state;
-    int engine_code = rig_stop(&engine), router_code = rig_stop(&router);
-    return rig_stop(&mean) || engine_code || router_code;
+    int code = rig_stop(&mean);
+    return pair_end(state) || code;
 }
-
-static void must_have(const struct buf *reply, const char *const *text, size_t count)
-{
-    const char *at = reply->data;
-    for (size_t i = 0; i < count; i++) {
-        at = at ? strstr(at, text[i]) : NULL;
-        if (!at) fail_msg("no %s in %s", text[i], reply->data ? reply->data : "");
-    }
-}
-
-/* Posts a body to both servers; all texts must follow each other in the reply. */
-static void both(const char *path, const char *body, int status, const char *const *text,
-                 size_t count)
-{
-    const uint16_t ports[] = { router.port, engine.port };
-    for (size_t i = 0; i < COUNT_OF(ports); i++) {
-        CLEANUP(buf_fini) struct buf reply = { 0 };
-        assert_int_equal(rig_call(ports[i], path, body, &reply), status);
-        must_have(&reply, text, count);
-    }
-}
-
-#define BOTH(path, body, status, ...)                         \
-    both(path, body, status, (const char *[]){ __VA_ARGS__ }, \
-         COUNT_OF(((const char *[]){ __VA_ARGS__ })))
 
 static void texts_and_ids_become_vectors(void **state)
 {
@@ -82,11 +52,11 @@ static void many_texts_come_in_their_order(void **state)
     buf_text(&body, "]}");
     buf_byte(&body, 0);
     snprintf(last, sizeof last, "\"index\":%d,\"embedding\":[", 299);
-    double before = rig_metric(engine.port, "muster_engine_embedded_texts_total");
+    double before = rig_metric(pair.engine.port, "muster_engine_embedded_texts_total");
     BOTH(EMBED, body.data, 200, "\"index\":0,", "\"index\":17,", "\"index\":298,", last);
-    double after = rig_metric(engine.port, "muster_engine_embedded_texts_total");
+    double after = rig_metric(pair.engine.port, "muster_engine_embedded_texts_total");
     assert_true(after - before == 600);
-    assert_true(rig_metric(engine.port, "muster_engine_generation_tokens_total") == 0);
+    assert_true(rig_metric(pair.engine.port, "muster_engine_generation_tokens_total") == 0);
 }
 
 static void scores_and_rankings_are_cosines(void **state)
@@ -129,13 +99,13 @@ static void pooling_is_the_engines(void **state)
     CLEANUP(buf_fini) struct buf last = { 0 }, means = { 0 }, one = { 0 };
     const char *const text = "{\"input\":[5,6,7,8],\"dimensions\":4}";
     const char *const single = "{\"input\":[5],\"dimensions\":4}";
-    assert_int_equal(rig_call(engine.port, EMBED, text, &last), 200);
+    assert_int_equal(rig_call(pair.engine.port, EMBED, text, &last), 200);
     assert_int_equal(rig_call(mean.port, EMBED, text, &means), 200);
     assert_string_not_equal(strstr(last.data, "embedding\":["),
                             strstr(means.data, "embedding\":["));
     buf_clear(&last);
     buf_clear(&means);
-    assert_int_equal(rig_call(engine.port, EMBED, single, &last), 200);
+    assert_int_equal(rig_call(pair.engine.port, EMBED, single, &last), 200);
     assert_int_equal(rig_call(mean.port, EMBED, single, &one), 200);
     size_t vector = (size_t)(strchr(last.data, ']') - last.data);
     assert_memory_equal(last.data, one.data, vector);
@@ -156,7 +126,7 @@ static void the_official_client_is_served(void **state)
         print_message("the Python package openai is not installed\n");
         skip();
     }
-    const char *at[] = { router.at, engine.at };
+    const char *at[] = { pair.router.at, pair.engine.at };
     for (size_t i = 0; i < COUNT_OF(at); i++) {
         snprintf(url, sizeof url, "http://%s", at[i]);
         const char *argv[] = { "python3", "tests/proc/router/embeddings_client.py", url, NULL };

@@ -1,8 +1,7 @@
 /* t_messages.c - tests /v1/messages at a router and at its engine: by plain HTTP, and by Anthropic's Python client where
  * it is installed. */
-#include "base/core/bits.h"
 #include "base/core/own.h"
-#include "tests/proc/rig/rig.h"
+#include "tests/proc/router/pair_rig.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,50 +14,12 @@
     "{\"enum\":[\"a\"]}},\"required\":[\"x\"],\"additionalProperties\":false}}],"             \
     "\"tool_choice\":{\"type\":\"any\",\"disable_parallel_tool_use\":true}"
 
-static struct rig_process engine, router;
-
 static int setup(void **state)
 {
     (void)state;
-    engine = rig_server("engine", rig_port(),
-                        ARGS("--model", MODEL, "--served-model-name", "muster-tiny",
-                             "--tool-call-parser", "hermes"));
-    router = rig_server("router", rig_port(), ARGS("--endpoints", engine.at));
-    rig_wait_endpoints(&router, 1);
+    pair_start(ARGS("--tool-call-parser", "hermes"));
     return 0;
 }
-
-static int teardown(void **state)
-{
-    (void)state;
-    int engine_code = rig_stop(&engine), router_code = rig_stop(&router);
-    return engine_code || router_code;
-}
-
-static void must_have(const struct buf *reply, const char *const *text, size_t count)
-{
-    const char *at = reply->data;
-    for (size_t i = 0; i < count; i++) {
-        at = at ? strstr(at, text[i]) : NULL;
-        if (!at) fail_msg("no %s in %s", text[i], reply->data ? reply->data : "");
-    }
-}
-
-/* Posts a body to both servers; all texts must follow each other in the reply. */
-static void both(const char *path, const char *body, int status, const char *const *text,
-                 size_t count)
-{
-    const uint16_t ports[] = { router.port, engine.port };
-    for (size_t i = 0; i < COUNT_OF(ports); i++) {
-        CLEANUP(buf_fini) struct buf reply = { 0 };
-        assert_int_equal(rig_call(ports[i], path, body, &reply), status);
-        must_have(&reply, text, count);
-    }
-}
-
-#define BOTH(path, body, status, ...)                         \
-    both(path, body, status, (const char *[]){ __VA_ARGS__ }, \
-         COUNT_OF(((const char *[]){ __VA_ARGS__ })))
 
 static void a_text_comes_whole_and_streamed(void **state)
 {
@@ -122,7 +83,7 @@ static void a_silent_stream_is_pinged(void **state)
     const char *const text[] = { "event: message_start\n", "{\"type\":\"text_delta\",\"text\":\"",
                                  "event: ping\ndata: {\"type\":\"ping\"}\n\nevent: ping\n",
                                  "event: error\n", "timeout_error" };
-    must_have(&reply, text, COUNT_OF(text));
+    pair_must_have(&reply, text, COUNT_OF(text));
     rig_kill(&hangs);
     assert_int_equal(rig_stop(&before), 0);
 }
@@ -135,7 +96,7 @@ static void the_official_client_is_served(void **state)
         print_message("the Python package anthropic is not installed\n");
         skip();
     }
-    const char *at[] = { router.at, engine.at };
+    const char *at[] = { pair.router.at, pair.engine.at };
     for (size_t i = 0; i < COUNT_OF(at); i++) {
         snprintf(url, sizeof url, "http://%s", at[i]);
         const char *argv[] = { "python3", "tests/proc/router/messages_client.py", url, NULL };
@@ -155,5 +116,5 @@ int main(void)
         cmocka_unit_test(a_silent_stream_is_pinged),
         cmocka_unit_test(the_official_client_is_served),
     };
-    return rig_end(cmocka_run_group_tests(tests, setup, teardown));
+    return rig_end(cmocka_run_group_tests(tests, setup, pair_end));
 }

@@ -1,8 +1,7 @@
 /* t_responses.c - tests /v1/responses at a router and at its engine: by plain HTTP, and by OpenAI's Python client where
  * it is installed. */
-#include "base/core/bits.h"
 #include "base/core/own.h"
-#include "tests/proc/rig/rig.h"
+#include "tests/proc/router/pair_rig.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,58 +13,23 @@
     "\"properties\":{\"x\":{\"enum\":[\"a\"]}},\"required\":[\"x\"],"                       \
     "\"additionalProperties\":false}}],\"tool_choice\":\"required\",\"parallel_tool_calls\":false"
 
-static struct rig_process engine, router;
-
 static int setup(void **state)
 {
     (void)state;
-    engine = rig_server("engine", rig_port(),
-                        ARGS("--model", MODEL, "--served-model-name", "muster-tiny",
-                             "--tool-call-parser", "hermes"));
-    router = rig_server("router", rig_port(), ARGS("--endpoints", engine.at));
-    rig_wait_endpoints(&router, 1);
+    pair_start(ARGS("--tool-call-parser", "hermes"));
     return 0;
 }
-
-static int teardown(void **state)
-{
-    (void)state;
-    int engine_code = rig_stop(&engine), router_code = rig_stop(&router);
-    return engine_code || router_code;
-}
-
-static void must_have(const struct buf *reply, const char *const *text, size_t count)
-{
-    const char *at = reply->data;
-    for (size_t i = 0; i < count; i++) {
-        at = at ? strstr(at, text[i]) : NULL;
-        if (!at) fail_msg("no %s in %s", text[i], reply->data ? reply->data : "");
-    }
-}
-
-/* Posts a body to both servers; all texts must follow each other in the reply. */
-static void both(const char *body, int status, const char *const *text, size_t count)
-{
-    const uint16_t ports[] = { router.port, engine.port };
-    for (size_t i = 0; i < COUNT_OF(ports); i++) {
-        CLEANUP(buf_fini) struct buf reply = { 0 };
-        assert_int_equal(rig_call(ports[i], PATH, body, &reply), status);
-        must_have(&reply, text, count);
-    }
-}
-
-#define BOTH(body, status, ...) \
-    both(body, status, (const char *[]){ __VA_ARGS__ }, COUNT_OF(((const char *[]){ __VA_ARGS__ })))
 
 static void a_text_comes_whole_and_streamed(void **state)
 {
     (void)state;
-    BOTH("{\"input\":\"hi\",\"max_output_tokens\":3,\"temperature\":0}", 200, "{\"id\":\"resp_",
-         "\"object\":\"response\"", "\"status\":\"incomplete\"", "\"reason\":\"max_output_tokens\"",
-         "\"output\":[{\"id\":\"msg_", "\"type\":\"message\",\"status\":\"incomplete\"",
+    BOTH(PATH, "{\"input\":\"hi\",\"max_output_tokens\":3,\"temperature\":0}", 200,
+         "{\"id\":\"resp_", "\"object\":\"response\"", "\"status\":\"incomplete\"",
+         "\"reason\":\"max_output_tokens\"", "\"output\":[{\"id\":\"msg_",
+         "\"type\":\"message\",\"status\":\"incomplete\"",
          "\"content\":[{\"type\":\"output_text\",\"text\":\"", "\"annotations\":[]",
          "\"output_tokens\":3", "\"total_tokens\":", "\"max_output_tokens\":3", "\"store\":false");
-    BOTH("{\"input\":\"hi\",\"max_output_tokens\":3,\"temperature\":0,\"stream\":true}", 200,
+    BOTH(PATH, "{\"input\":\"hi\",\"max_output_tokens\":3,\"temperature\":0,\"stream\":true}", 200,
          "event: response.created\ndata: {\"type\":\"response.created\",\"sequence_number\":0",
          "event: response.in_progress\n", "event: response.output_item.added\n",
          "event: response.content_part.added\n", "event: response.output_text.delta\n",
@@ -77,10 +41,11 @@ static void a_text_comes_whole_and_streamed(void **state)
 static void a_call_can_be_forced(void **state)
 {
     (void)state;
-    BOTH("{\"input\":\"hi\",\"max_output_tokens\":200," TOOL "}", 200, "\"status\":\"completed\"",
+    BOTH(PATH, "{\"input\":\"hi\",\"max_output_tokens\":200," TOOL "}", 200,
+         "\"status\":\"completed\"",
          "\"type\":\"function_call\",\"status\":\"completed\",\"call_id\":\"", "\"name\":\"f\"",
          "\"arguments\":\"{", "\\\"a\\\"", "\"parallel_tool_calls\":false");
-    BOTH("{\"input\":\"hi\",\"max_output_tokens\":200,\"stream\":true," TOOL "}", 200,
+    BOTH(PATH, "{\"input\":\"hi\",\"max_output_tokens\":200,\"stream\":true," TOOL "}", 200,
          "event: response.output_item.added\n", "\"arguments\":\"\"",
          "event: response.function_call_arguments.delta\n",
          "event: response.function_call_arguments.done\n", "\"name\":\"f\",\"arguments\":\"{",
@@ -94,8 +59,9 @@ static void forms_and_earlier_reasoning_are_taken(void **state)
         "{\"input\":\"hi\",\"max_output_tokens\":60,\"temperature\":1,\"stream\":false,"
         "\"text\":{\"format\":{\"type\":\"json_schema\",\"name\":\"n\",\"schema\":{\"const\":true}}"
         "}}";
-    BOTH(grammar, 200, "\"text\":\"true\"", "\"format\":{\"type\":\"json_schema\"");
+    BOTH(PATH, grammar, 200, "\"text\":\"true\"", "\"format\":{\"type\":\"json_schema\"");
     BOTH(
+        PATH,
         "{\"input\":[{\"type\":\"reasoning\",\"id\":\"rs_1\",\"summary\":[],\"content\":[{\"type\":"
         "\"reasoning_text\",\"text\":\"hm\"}]},{\"role\":\"assistant\",\"content\":\"so\"},"
         "{\"role\":\"user\",\"content\":\"on\"}],\"max_output_tokens\":2}",
@@ -105,13 +71,13 @@ static void forms_and_earlier_reasoning_are_taken(void **state)
 static void mistakes_are_refused(void **state)
 {
     (void)state;
-    BOTH("{}", 400, "{\"error\":{\"message\":\"input is missing");
-    BOTH("{\"input\":\"a\",\"previous_response_id\":\"r\"}", 400, "responses are not stored",
+    BOTH(PATH, "{}", 400, "{\"error\":{\"message\":\"input is missing");
+    BOTH(PATH, "{\"input\":\"a\",\"previous_response_id\":\"r\"}", 400, "responses are not stored",
          "\"param\":\"previous_response_id\"", "unsupported_parameter");
-    BOTH("{\"input\":\"a\",\"store\":true}", 400, "store: true is not served");
-    BOTH("{\"input\":\"a\",\"model\":\"other\"}", 404, "model_not_found");
-    BOTH("{\"input\":\"a\",\"temperature\":9}", 400, "temperature: 9 is outside 0..2");
-    BOTH("{\"input\":[{\"type\":\"item_reference\",\"id\":\"x\"}]}", 400, "item_reference");
+    BOTH(PATH, "{\"input\":\"a\",\"store\":true}", 400, "store: true is not served");
+    BOTH(PATH, "{\"input\":\"a\",\"model\":\"other\"}", 404, "model_not_found");
+    BOTH(PATH, "{\"input\":\"a\",\"temperature\":9}", 400, "temperature: 9 is outside 0..2");
+    BOTH(PATH, "{\"input\":[{\"type\":\"item_reference\",\"id\":\"x\"}]}", 400, "item_reference");
 }
 
 static bool has_client(void)
@@ -126,7 +92,7 @@ static void the_official_client_is_served(void **state)
     (void)state;
     char url[64];
     if (!has_client()) skip();
-    const char *at[] = { router.at, engine.at };
+    const char *at[] = { pair.router.at, pair.engine.at };
     for (size_t i = 0; i < COUNT_OF(at); i++) {
         snprintf(url, sizeof url, "http://%s", at[i]);
         const char *argv[] = { "python3", "tests/proc/router/responses_client.py", url, NULL };
@@ -173,5 +139,5 @@ int main(void)
         cmocka_unit_test(the_official_client_is_served),
         cmocka_unit_test(a_stream_goes_on_at_another_engine),
     };
-    return rig_end(cmocka_run_group_tests(tests, setup, teardown));
+    return rig_end(cmocka_run_group_tests(tests, setup, pair_end));
 }
