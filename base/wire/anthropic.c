@@ -1,12 +1,10 @@
 /* anthropic.c - reads the keys of a Messages request, then writes them as those of a chat.
- *
- * One pass checks the JSON and finds the values of the body's keys; each value is then read where the chat
- * needs it, as a slice that is known to be well-formed. Text is copied still escaped. */
+ */
 #include "base/wire/anthropic.h"
 
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "base/wire/json_slice.h"
+#include "base/wire/chat_rewrite.h"
 
 enum key {
     KEY_MODEL,
@@ -57,59 +55,20 @@ static const struct {
     { KEY_STREAM, "stream" }
 };
 
-struct rewrite {
-    struct str value[KEY_COUNT]; /* raw; data NULL: absent or null */
-    struct buf out;
-    struct json_writer w;
-    struct openai_error *e;
-};
-
-#define REFUSE(m, param, ...) openai_error_set((m)->e, -EINVAL, OPENAI_INVALID, param, __VA_ARGS__)
-#define UNSERVED(m, param, ...) \
-    openai_error_set((m)->e, -EINVAL, OPENAI_UNSUPPORTED, param, __VA_ARGS__)
-
-#define SHOWN(s) (int)min_size((s).len, 48), (s).data ? (s).data : ""
-
 /* ---- blocks ---- */
 
-/* The parts of one message, gathered until it ends: still escaped, but for the calls, which are JSON. */
-struct parts {
-    struct buf text, thinking, calls;
-    bool has_text, has_thinking;
-};
-
-static void parts_fini(struct parts *p)
-{
-    buf_fini(&p->text);
-    buf_fini(&p->thinking);
-    buf_fini(&p->calls);
-}
-
-static int parts_rc(const struct parts *p)
-{
-    int rc = p->text.rc < 0 ? p->text.rc : p->thinking.rc;
-    return rc < 0 ? rc : p->calls.rc;
-}
-
-static void join(struct buf *to, bool *has, struct str escaped)
-{
-    if (*has) buf_text(to, "\\n");
-    buf_str(to, escaped);
-    *has = true;
-}
-
 /* Refuses a kind of block that is not served in `where`. */
-static int refuse_block(struct rewrite *m, const char *where, struct str type)
+static int refuse_block(struct chat_rewrite *m, const char *where, struct str type)
 {
     if (!slice_is_text(type))
-        return REFUSE(m, where, "%s: a block must be an object with a type.", where);
+        return CHAT_REFUSE(m, where, "%s: a block must be an object with a type.", where);
     type = slice_inside(type);
-    return UNSERVED(m, where, "%s: blocks of type \"%.*s\" are not served here.", where,
-                    SHOWN(type));
+    return CHAT_UNSERVED(m, where, "%s: blocks of type \"%.*s\" are not served here.", where,
+                         CHAT_SHOWN(type));
 }
 
 /* Reads a text: a string, or text blocks, joined by line breaks. */
-static int text_of(struct rewrite *m, const char *where, struct str raw, struct buf *ret)
+static int text_of(struct chat_rewrite *m, const char *where, struct str raw, struct buf *ret)
 {
     static const char *const names[] = { "type", "text" };
     struct str block, member[2];
@@ -117,38 +76,38 @@ static int text_of(struct rewrite *m, const char *where, struct str raw, struct 
     uint32_t count = 0;
     if (slice_is_text(raw)) return buf_str(ret, slice_inside(raw));
     if (!slice_is_a(raw, '['))
-        return REFUSE(m, where, "%s must be a string or an array of blocks.", where);
+        return CHAT_REFUSE(m, where, "%s must be a string or an array of blocks.", where);
     for (struct json_reader r = slice_items(raw); slice_next(&r, &block);) {
         if (++count > ANTHROPIC_BLOCKS_MAX)
-            return REFUSE(m, where, "%s: more than %d blocks.", where, ANTHROPIC_BLOCKS_MAX);
+            return CHAT_REFUSE(m, where, "%s: more than %d blocks.", where, ANTHROPIC_BLOCKS_MAX);
         slice_members(block, names, member, COUNT_OF(names));
         if (!slice_says(member[0], "text")) return refuse_block(m, where, member[0]);
         if (!slice_is_text(member[1]))
-            return REFUSE(m, where, "%s: a text block without text.", where);
-        join(ret, &has, slice_inside(member[1]));
+            return CHAT_REFUSE(m, where, "%s: a text block without text.", where);
+        chat_join(ret, &has, slice_inside(member[1]));
     }
     return ret->rc;
 }
 
-static int take_thinking(struct rewrite *m, struct str block, struct parts *p)
+static int take_thinking(struct chat_rewrite *m, struct str block, struct chat_parts *p)
 {
     static const char *const names[] = { "thinking" };
     struct str member[1];
     slice_members(block, names, member, COUNT_OF(names));
     if (!slice_is_text(member[0]))
-        return REFUSE(m, "messages", "messages: a thinking block without thinking.");
-    join(&p->thinking, &p->has_thinking, slice_inside(member[0]));
+        return CHAT_REFUSE(m, "messages", "messages: a thinking block without thinking.");
+    chat_join(&p->thinking, &p->has_thinking, slice_inside(member[0]));
     return 0;
 }
 
-static int take_tool_use(struct rewrite *m, struct str block, struct parts *p)
+static int take_tool_use(struct chat_rewrite *m, struct str block, struct chat_parts *p)
 {
     static const char *const names[] = { "id", "name", "input" };
     struct str member[3];
     struct json_writer w;
     slice_members(block, names, member, COUNT_OF(names));
     if (!slice_is_text(member[0]) || !slice_is_text(member[1]) || !slice_is_a(member[2], '{'))
-        return REFUSE(
+        return CHAT_REFUSE(
             m, "messages",
             "messages: a tool_use block needs id and name, strings, and input, an object.");
     buf_text(&p->calls, p->calls.len > 0 ? "," : "[");
@@ -167,73 +126,55 @@ static int take_tool_use(struct rewrite *m, struct str block, struct parts *p)
     return 0;
 }
 
-static void put_escaped(struct rewrite *m, const char *name, struct str escaped)
-{
-    json_key(&m->w, name);
-    buf_byte(&m->out, '"');
-    buf_str(&m->out, escaped);
-    json_put_raw(&m->w, STR("\"")); /* so that the writer knows of the value */
-}
-
 /* Writes what was gathered of a message of the user; nothing where there is no text. */
-static void flush_user(struct rewrite *m, struct parts *p)
+static int flush_user(struct chat_rewrite *m, struct chat_parts *p)
 {
-    if (!p->has_text) return;
+    int rc = p->text.rc;
+    if (!p->has_text) return rc;
     json_object(&m->w);
     json_kv_text(&m->w, "role", "user");
-    put_escaped(m, "content", buf_view(&p->text));
+    chat_put_escaped(m, "content", buf_view(&p->text));
     json_object_end(&m->w);
     buf_clear(&p->text);
     p->has_text = false;
-}
-
-static void put_assistant(struct rewrite *m, struct parts *p)
-{
-    json_object(&m->w);
-    json_kv_text(&m->w, "role", "assistant");
-    put_escaped(m, "content", buf_view(&p->text));
-    if (p->has_thinking) put_escaped(m, "reasoning_content", buf_view(&p->thinking));
-    if (p->calls.len > 0) {
-        buf_byte(&p->calls, ']');
-        json_key(&m->w, "tool_calls");
-        json_put_raw(&m->w, buf_view(&p->calls));
-    }
-    json_object_end(&m->w);
+    return rc;
 }
 
 /* Writes a tool's result as a message of its own, behind the user's text that stood before it. */
-static int put_tool_result(struct rewrite *m, struct str block, struct parts *p)
+static int put_tool_result(struct chat_rewrite *m, struct str block, struct chat_parts *p)
 {
     static const char *const names[] = { "tool_use_id", "content", "is_error" };
     CLEANUP(buf_fini) struct buf text = { .max = ANTHROPIC_CHAT_BYTES_MAX };
     struct str member[3];
     slice_members(block, names, member, COUNT_OF(names));
     if (!slice_is_text(member[0]))
-        return REFUSE(m, "messages", "messages: a tool_result block without tool_use_id.");
+        return CHAT_REFUSE(m, "messages", "messages: a tool_result block without tool_use_id.");
     if (member[2].len > 0 && !slice_is_a(member[2], 't') && !slice_is_a(member[2], 'f'))
-        return REFUSE(m, "messages", "messages: is_error of a tool_result must be true or false.");
+        return CHAT_REFUSE(m, "messages",
+                           "messages: is_error of a tool_result must be true or false.");
     if (slice_is_a(member[2], 't')) buf_text(&text, "Error: ");
     int rc = member[1].data ? text_of(m, "messages: tool_result.content", member[1], &text) : 0;
     if (rc < 0) return rc;
-    flush_user(m, p);
+    rc = flush_user(m, p);
+    if (rc < 0) return rc;
     json_object(&m->w);
     json_kv_text(&m->w, "role", "tool");
     json_key(&m->w, "tool_call_id");
     json_put_raw(&m->w, member[0]);
-    put_escaped(m, "content", buf_view(&text));
+    chat_put_escaped(m, "content", buf_view(&text));
     json_object_end(&m->w);
     return 0;
 }
 
-static int take_block(struct rewrite *m, struct str block, bool user, struct parts *p)
+static int take_block(struct chat_rewrite *m, struct str block, bool user, struct chat_parts *p)
 {
     static const char *const names[] = { "type", "text" };
     struct str member[2];
     slice_members(block, names, member, COUNT_OF(names));
     if (slice_says(member[0], "text")) {
         if (!slice_is_text(member[1]))
-            return REFUSE(m, "messages", "messages: a text block without text.");
-        join(&p->text, &p->has_text, slice_inside(member[1]));
+            return CHAT_REFUSE(m, "messages", "messages: a text block without text.");
+        chat_join(&p->text, &p->has_text, slice_inside(member[1]));
         return 0;
     }
     if (user && slice_says(member[0], "tool_result")) return put_tool_result(m, block, p);
@@ -244,49 +185,46 @@ static int take_block(struct rewrite *m, struct str block, bool user, struct par
 
 /* ---- messages ---- */
 
-static int put_message(struct rewrite *m, struct str message, bool *ret_user)
+static int put_message(struct chat_rewrite *m, struct str message, bool *ret_user)
 {
     static const char *const names[] = { "role", "content" };
-    CLEANUP(parts_fini)
-    struct parts p = { .text.max = ANTHROPIC_CHAT_BYTES_MAX,
-                       .thinking.max = ANTHROPIC_CHAT_BYTES_MAX,
-                       .calls.max = ANTHROPIC_CHAT_BYTES_MAX };
+    CLEANUP(chat_parts_fini)
+    struct chat_parts p = { .text.max = ANTHROPIC_CHAT_BYTES_MAX,
+                            .thinking.max = ANTHROPIC_CHAT_BYTES_MAX,
+                            .calls.max = ANTHROPIC_CHAT_BYTES_MAX };
     struct str member[2], block;
     uint32_t count = 0;
     int rc = 0;
     slice_members(message, names, member, COUNT_OF(names));
     const bool user = *ret_user = slice_says(member[0], "user");
     if (!user && !slice_says(member[0], "assistant"))
-        return REFUSE(
+        return CHAT_REFUSE(
             m, "messages",
             "messages: a message needs the role \"user\" or \"assistant\"; instructions of "
             "the system go into system.");
     if (slice_is_text(member[1])) {
-        join(&p.text, &p.has_text, slice_inside(member[1]));
+        chat_join(&p.text, &p.has_text, slice_inside(member[1]));
     } else if (!slice_is_a(member[1], '[')) {
-        return REFUSE(m, "messages", "messages: content must be a string or an array of blocks.");
+        return CHAT_REFUSE(m, "messages",
+                           "messages: content must be a string or an array of blocks.");
     }
     for (struct json_reader r = slice_items(member[1]); rc == 0 && slice_next(&r, &block);) {
         if (++count > ANTHROPIC_BLOCKS_MAX)
-            return REFUSE(m, "messages", "messages: more than %d blocks in one message.",
-                          ANTHROPIC_BLOCKS_MAX);
+            return CHAT_REFUSE(m, "messages", "messages: more than %d blocks in one message.",
+                               ANTHROPIC_BLOCKS_MAX);
         rc = take_block(m, block, user, &p);
     }
     if (rc < 0) return rc;
-    if (user)
-        flush_user(m, &p);
-    else
-        put_assistant(m, &p);
-    return parts_rc(&p);
+    return user ? flush_user(m, &p) : chat_put_assistant(m, &p);
 }
 
-static int put_messages(struct rewrite *m)
+static int put_messages(struct chat_rewrite *m)
 {
     struct str message, system = m->value[KEY_SYSTEM];
     bool user = true;
     int rc = 0;
     if (!slice_is_a(m->value[KEY_MESSAGES], '['))
-        return REFUSE(m, "messages", "messages is missing, or is not an array.");
+        return CHAT_REFUSE(m, "messages", "messages is missing, or is not an array.");
     json_key(&m->w, "messages");
     json_array(&m->w);
     if (system.data) {
@@ -295,7 +233,7 @@ static int put_messages(struct rewrite *m)
         if (rc < 0) return rc;
         json_object(&m->w);
         json_kv_text(&m->w, "role", "system");
-        put_escaped(m, "content", buf_view(&text));
+        chat_put_escaped(m, "content", buf_view(&text));
         json_object_end(&m->w);
     }
     struct json_reader r = slice_items(m->value[KEY_MESSAGES]);
@@ -303,27 +241,29 @@ static int put_messages(struct rewrite *m)
         rc = put_message(m, message, &user);
     if (rc < 0) return rc;
     if (!user)
-        return UNSERVED(m, "messages",
-                        "messages: the last one is the assistant's. An answer that goes on from a "
-                        "beginning is not served: end with a message of the user.");
+        return CHAT_UNSERVED(
+            m, "messages",
+            "messages: the last one is the assistant's. An answer that goes on from a "
+            "beginning is not served: end with a message of the user.");
     json_array_end(&m->w);
     return 0;
 }
 
 /* ---- tools ---- */
 
-static int put_tool(struct rewrite *m, struct str tool)
+static int put_tool(struct chat_rewrite *m, struct str tool)
 {
     static const char *const names[] = { "type", "name", "description", "input_schema", "strict" };
     static const char *const ours[] = { NULL, "name", "description", "parameters", "strict" };
     struct str member[5];
     slice_members(tool, names, member, COUNT_OF(names));
     if (member[0].data && !slice_says(member[0], "custom"))
-        return UNSERVED(m, "tools", "tools: the type %.*s is not served; tools of the client are.",
-                        SHOWN(member[0]));
+        return CHAT_UNSERVED(m, "tools",
+                             "tools: the type %.*s is not served; tools of the client are.",
+                             CHAT_SHOWN(member[0]));
     if (!slice_is_text(member[1]) || !slice_is_a(member[3], '{'))
-        return REFUSE(m, "tools",
-                      "tools: a tool needs name, a string, and input_schema, an object.");
+        return CHAT_REFUSE(m, "tools",
+                           "tools: a tool needs name, a string, and input_schema, an object.");
     json_object(&m->w);
     json_kv_text(&m->w, "type", "function");
     json_key(&m->w, "function");
@@ -338,16 +278,17 @@ static int put_tool(struct rewrite *m, struct str tool)
     return 0;
 }
 
-static int put_choice(struct rewrite *m, struct str type, struct str name)
+static int put_choice(struct chat_rewrite *m, struct str type, struct str name)
 {
     if (slice_says(type, "auto") || slice_says(type, "any")) {
         json_kv_text(&m->w, "tool_choice", slice_says(type, "any") ? "required" : "auto");
         return 0;
     }
     if (!slice_says(type, "tool") || !slice_is_text(name))
-        return REFUSE(m, "tool_choice",
-                      "tool_choice: want {\"type\": \"auto\", \"any\" or \"none\"}, or {\"type\": "
-                      "\"tool\", \"name\": text}.");
+        return CHAT_REFUSE(
+            m, "tool_choice",
+            "tool_choice: want {\"type\": \"auto\", \"any\" or \"none\"}, or {\"type\": "
+            "\"tool\", \"name\": text}.");
     json_key(&m->w, "tool_choice");
     json_object(&m->w);
     json_kv_text(&m->w, "type", "function");
@@ -360,13 +301,13 @@ static int put_choice(struct rewrite *m, struct str type, struct str name)
     return 0;
 }
 
-static int put_tools(struct rewrite *m)
+static int put_tools(struct chat_rewrite *m)
 {
     static const char *const names[] = { "type", "name", "disable_parallel_tool_use" };
     struct str member[3], tool, tools = m->value[KEY_TOOLS], choice = m->value[KEY_TOOL_CHOICE];
     slice_members(choice, names, member, COUNT_OF(names));
     if (tools.data && !slice_is_a(tools, '['))
-        return REFUSE(m, "tools", "tools must be an array of objects.");
+        return CHAT_REFUSE(m, "tools", "tools must be an array of objects.");
     if (slice_says(member[0], "none")) return 0; /* the tools are not shown, either */
     if (tools.len > 0) {
         json_key(&m->w, "tools");
@@ -379,8 +320,8 @@ static int put_tools(struct rewrite *m)
     }
     if (!choice.data) return 0;
     if (member[2].data && !slice_is_a(member[2], 't') && !slice_is_a(member[2], 'f'))
-        return REFUSE(m, "tool_choice",
-                      "tool_choice: disable_parallel_tool_use must be true or false.");
+        return CHAT_REFUSE(m, "tool_choice",
+                           "tool_choice: disable_parallel_tool_use must be true or false.");
     if (slice_is_a(member[2], 't')) json_kv_bool(&m->w, "parallel_tool_calls", false);
     return put_choice(m, member[0], member[1]);
 }
@@ -388,7 +329,7 @@ static int put_tools(struct rewrite *m)
 /* ---- thinking, form of the output, other keys ---- */
 
 /* Gives the template what thinking and output_config.effort say, and the output its schema. */
-static int put_manner(struct rewrite *m)
+static int put_manner(struct chat_rewrite *m)
 {
     static const char *const thinking_names[] = { "type", "display" };
     static const char *const output_names[] = { "effort", "format" };
@@ -399,19 +340,23 @@ static int put_manner(struct rewrite *m)
     slice_members(output[1], format_names, format, COUNT_OF(format_names));
     const bool off = slice_says(thinking[0], "disabled");
     if (slice_says(thinking[0], "enabled"))
-        return UNSERVED(m, "thinking",
-                        "thinking: a budget for thinking alone is not served; ask with {\"type\": "
-                        "\"adaptive\"}, and max_tokens bounds thinking and answer together.");
+        return CHAT_UNSERVED(
+            m, "thinking",
+            "thinking: a budget for thinking alone is not served; ask with {\"type\": "
+            "\"adaptive\"}, and max_tokens bounds thinking and answer together.");
     if (mode.data && !off && !slice_says(thinking[0], "adaptive"))
-        return REFUSE(m, "thinking", "thinking: want {\"type\": \"adaptive\" or \"disabled\"}.");
+        return CHAT_REFUSE(m, "thinking",
+                           "thinking: want {\"type\": \"adaptive\" or \"disabled\"}.");
     if (thinking[1].data)
-        return UNSERVED(m, "thinking", "thinking.display is not served: thinking is sent whole.");
+        return CHAT_UNSERVED(m, "thinking",
+                             "thinking.display is not served: thinking is sent whole.");
     if (output[0].data && !slice_is_text(output[0]))
-        return REFUSE(m, "output_config", "output_config.effort must be a string.");
+        return CHAT_REFUSE(m, "output_config", "output_config.effort must be a string.");
     if (output[1].data && (!slice_says(format[0], "json_schema") || !slice_is_a(format[1], '{')))
-        return UNSERVED(m, "output_config",
-                        "output_config.format: {\"type\": \"json_schema\", \"schema\": object} is "
-                        "served.");
+        return CHAT_UNSERVED(
+            m, "output_config",
+            "output_config.format: {\"type\": \"json_schema\", \"schema\": object} is "
+            "served.");
     if (mode.data || output[0].data) {
         json_key(&m->w, "chat_template_kwargs");
         json_object(&m->w);
@@ -434,62 +379,31 @@ static int put_manner(struct rewrite *m)
     return 0;
 }
 
-static int put_others(struct rewrite *m)
+static int put_others(struct chat_rewrite *m)
 {
     static const char *const names[] = { "user_id" };
     struct str user[1], tier = m->value[KEY_TIER];
     slice_members(m->value[KEY_METADATA], names, user, COUNT_OF(names));
     if (m->value[KEY_METADATA].data && !slice_is_a(m->value[KEY_METADATA], '{'))
-        return REFUSE(m, "metadata", "metadata must be an object.");
+        return CHAT_REFUSE(m, "metadata", "metadata must be an object.");
     if (tier.data && !slice_says(tier, "auto") && !slice_says(tier, "standard_only"))
-        return UNSERVED(m, "service_tier",
-                        "service_tier: \"auto\" and \"standard_only\" are served.");
+        return CHAT_UNSERVED(m, "service_tier",
+                             "service_tier: \"auto\" and \"standard_only\" are served.");
     if (m->value[KEY_STOP].data && !slice_is_a(m->value[KEY_STOP], '['))
-        return REFUSE(m, "stop_sequences", "stop_sequences must be an array of strings.");
+        return CHAT_REFUSE(m, "stop_sequences", "stop_sequences must be an array of strings.");
     for (size_t i = 0; i < COUNT_OF(copied); i++) {
-        struct str value = m->value[copied[i].key];
-        if (!value.data) continue;
-        json_key(&m->w, copied[i].name);
-        json_put_raw(&m->w, value);
+        chat_put_member(m, copied[i].name, m->value[copied[i].key]);
     }
-    if (user[0].data) {
-        json_key(&m->w, "user");
-        json_put_raw(&m->w, user[0]);
-    }
+    chat_put_member(m, "user", user[0]);
     return 0;
 }
 
 /* ---- the body ---- */
 
-static int find_keys(struct rewrite *m, struct str body)
-{
-    struct json_reader r;
-    bool seen[KEY_COUNT] = { false };
-    json_reader_init(&r, body);
-    if (json_next(&r) != JSON_OBJECT && r.token != JSON_ERROR)
-        return REFUSE(m, NULL, "The body must be a JSON object.");
-    while (r.token != JSON_ERROR && json_next(&r) == JSON_KEY) {
-        struct str name = r.raw, value;
-        size_t k = 0;
-        while (k < KEY_COUNT && !json_key_is(&r, keys[k]))
-            k++;
-        if (k == KEY_COUNT)
-            return UNSERVED(m, NULL, "The key \"%.*s\" is not served.", SHOWN(name));
-        if (seen[k]) return REFUSE(m, keys[k], "%s stands there twice.", keys[k]);
-        seen[k] = true;
-        if (json_raw_value(&r, &value) < 0) break;
-        if (!str_eq(value, STR("null"))) m->value[k] = value;
-    }
-    if (r.token == JSON_OBJECT_END && json_next(&r) == JSON_END) return 0;
-    struct err err = { "" };
-    json_fail(&r, &err, "The body");
-    return REFUSE(m, NULL, "%s.", err.text);
-}
-
-static int rewrite_all(struct rewrite *m, enum anthropic_ask ask)
+static int rewrite_all(struct chat_rewrite *m, enum anthropic_ask ask)
 {
     if (ask == ANTHROPIC_MESSAGES && !m->value[KEY_MAX_TOKENS].data)
-        return REFUSE(m, "max_tokens", "max_tokens is missing.");
+        return CHAT_REFUSE(m, "max_tokens", "max_tokens is missing.");
     json_object(&m->w);
     int rc = put_others(m);
     if (rc == 0) rc = put_manner(m);
@@ -502,19 +416,11 @@ static int rewrite_all(struct rewrite *m, enum anthropic_ask ask)
 int anthropic_to_chat(enum anthropic_ask ask, struct str body, struct arena *arena, struct str *ret,
                       struct openai_error *e)
 {
-    struct rewrite m = { .e = e, .out.max = ANTHROPIC_CHAT_BYTES_MAX };
+    struct str value[KEY_COUNT] = { { 0 } };
+    struct chat_rewrite m = { .value = value, .e = e, .out.max = ANTHROPIC_CHAT_BYTES_MAX };
     json_writer_init(&m.w, &m.out);
     *e = (struct openai_error){ 0 };
-    int rc = find_keys(&m, body);
+    int rc = chat_find_keys(&m, body, keys, KEY_COUNT, false);
     if (rc == 0) rc = rewrite_all(&m, ask);
-    if (rc == 0) rc = m.out.rc;
-    struct str chat = rc == 0 ? arena_str(arena, buf_view(&m.out)) : (struct str){ 0 };
-    if (rc == 0 && !chat.data) rc = -ENOMEM;
-    buf_fini(&m.out);
-    if (rc == -E2BIG)
-        return openai_error_set(e, rc, OPENAI_TOO_LARGE, NULL, "The request is too large.");
-    if (rc == -ENOMEM)
-        return openai_error_set(e, rc, OPENAI_UNAVAILABLE, NULL, "no memory for the request");
-    if (rc == 0) *ret = chat;
-    return rc;
+    return chat_rewrite_end(&m, rc, arena, ret);
 }

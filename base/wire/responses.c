@@ -3,7 +3,7 @@
 
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "base/wire/json_slice.h"
+#include "base/wire/chat_rewrite.h"
 
 enum key {
     KEY_MODEL,
@@ -117,54 +117,6 @@ static const struct {
     { KEY_MAX_CALLS, "", "the server runs no tools" },
 };
 
-struct rewrite {
-    struct str value[KEY_COUNT]; /* raw; data NULL: absent or null */
-    struct buf out;
-    struct json_writer w;
-    struct openai_error *e;
-};
-
-/* The assistant's message that is being gathered; texts are still escaped, calls are JSON. */
-struct turn_parts {
-    struct buf text, thinking, calls;
-    bool has_text, has_thinking;
-};
-
-#define REFUSE(m, param, ...) openai_error_set((m)->e, -EINVAL, OPENAI_INVALID, param, __VA_ARGS__)
-#define UNSERVED(m, param, ...) \
-    openai_error_set((m)->e, -EINVAL, OPENAI_UNSUPPORTED, param, __VA_ARGS__)
-
-#define SHOWN(s) (int)min_size((s).len, 48), (s).data ? (s).data : ""
-
-static void turn_fini(struct turn_parts *t)
-{
-    buf_fini(&t->text);
-    buf_fini(&t->thinking);
-    buf_fini(&t->calls);
-}
-
-static void join(struct buf *to, bool *has, struct str escaped)
-{
-    if (*has) buf_text(to, "\\n");
-    buf_str(to, escaped);
-    *has = true;
-}
-
-static void put_member(struct rewrite *m, const char *name, struct str raw)
-{
-    if (!raw.data) return;
-    json_key(&m->w, name);
-    json_put_raw(&m->w, raw);
-}
-
-static void put_escaped(struct rewrite *m, const char *name, struct str escaped)
-{
-    json_key(&m->w, name);
-    buf_byte(&m->out, '"');
-    buf_str(&m->out, escaped);
-    json_put_raw(&m->w, STR("\"")); /* so that the writer knows of the value */
-}
-
 /* ---- items of the input ---- */
 
 static bool is_text_part(struct str type)
@@ -177,57 +129,44 @@ static bool is_text_part(struct str type)
 }
 
 /* Appends a text: a string, or parts that are texts, joined by line breaks. */
-static int text_of(struct rewrite *m, const char *where, struct str raw, struct buf *ret, bool *has)
+static int text_of(struct chat_rewrite *m, const char *where, struct str raw, struct buf *ret,
+                   bool *has)
 {
     static const char *const names[] = { "type", "text", "refusal" };
     struct str part, member[3];
     uint32_t count = 0;
     if (slice_is_text(raw)) {
-        join(ret, has, slice_inside(raw));
+        chat_join(ret, has, slice_inside(raw));
         return 0;
     }
     if (!slice_is_a(raw, '['))
-        return REFUSE(m, "input", "input: %s must be a string or an array of parts.", where);
+        return CHAT_REFUSE(m, "input", "input: %s must be a string or an array of parts.", where);
     for (struct json_reader r = slice_items(raw); slice_next(&r, &part);) {
         if (++count > RESPONSES_PARTS_MAX)
-            return REFUSE(m, "input", "input: more than %d parts in one item.",
-                          RESPONSES_PARTS_MAX);
+            return CHAT_REFUSE(m, "input", "input: more than %d parts in one item.",
+                               RESPONSES_PARTS_MAX);
         slice_members(part, names, member, COUNT_OF(names));
         const bool refusal = slice_says(member[0], "refusal");
         if (!refusal && !is_text_part(member[0]))
-            return UNSERVED(m, "input", "input: parts of type %.*s are not served in %s.",
-                            SHOWN(member[0]), where);
+            return CHAT_UNSERVED(m, "input", "input: parts of type %.*s are not served in %s.",
+                                 CHAT_SHOWN(member[0]), where);
         struct str text = member[refusal ? 2 : 1];
         if (!slice_is_text(text))
-            return REFUSE(m, "input", "input: a part of %s without text.", where);
-        join(ret, has, slice_inside(text));
+            return CHAT_REFUSE(m, "input", "input: a part of %s without text.", where);
+        chat_join(ret, has, slice_inside(text));
     }
     return ret->rc;
 }
 
 /* Writes the assistant's message that was gathered, if there is one. */
-static int flush(struct rewrite *m, struct turn_parts *t)
+static int flush(struct chat_rewrite *m, struct chat_parts *t)
 {
     if (!t->has_text && !t->has_thinking && t->calls.len == 0) return 0;
-    json_object(&m->w);
-    json_kv_text(&m->w, "role", "assistant");
-    put_escaped(m, "content", buf_view(&t->text));
-    if (t->has_thinking) put_escaped(m, "reasoning_content", buf_view(&t->thinking));
-    if (t->calls.len > 0) {
-        buf_byte(&t->calls, ']');
-        put_member(m, "tool_calls", buf_view(&t->calls));
-    }
-    json_object_end(&m->w);
-    int rc = t->text.rc < 0 ? t->text.rc : t->thinking.rc < 0 ? t->thinking.rc : t->calls.rc;
-    buf_clear(&t->text);
-    buf_clear(&t->thinking);
-    buf_clear(&t->calls);
-    t->has_text = t->has_thinking = false;
-    return rc;
+    return chat_put_assistant(m, t);
 }
 
-static int take_message(struct rewrite *m, struct str role, struct str content,
-                        struct turn_parts *t)
+static int take_message(struct chat_rewrite *m, struct str role, struct str content,
+                        struct chat_parts *t)
 {
     static const char *const roles[] = { "user", "system", "developer" };
     CLEANUP(buf_fini) struct buf text = { .max = RESPONSES_CHAT_BYTES_MAX };
@@ -240,27 +179,27 @@ static int take_message(struct rewrite *m, struct str role, struct str content,
     for (size_t i = 0; i < COUNT_OF(roles); i++)
         known |= slice_says(role, roles[i]);
     if (!known)
-        return REFUSE(m, "input",
-                      "input: a message needs the role user, assistant, system or developer.");
+        return CHAT_REFUSE(m, "input",
+                           "input: a message needs the role user, assistant, system or developer.");
     int rc = flush(m, t);
     if (rc == 0) rc = text_of(m, "a message", content, &text, &has);
     if (rc < 0) return rc;
     json_object(&m->w);
-    put_member(m, "role", role);
-    put_escaped(m, "content", buf_view(&text));
+    chat_put_member(m, "role", role);
+    chat_put_escaped(m, "content", buf_view(&text));
     json_object_end(&m->w);
     return 0;
 }
 
-static int take_call(struct rewrite *m, struct str item, struct turn_parts *t)
+static int take_call(struct chat_rewrite *m, struct str item, struct chat_parts *t)
 {
     static const char *const names[] = { "call_id", "name", "arguments" };
     struct str member[3];
     struct json_writer w;
     slice_members(item, names, member, COUNT_OF(names));
     if (!slice_is_text(member[0]) || !slice_is_text(member[1]) || !slice_is_text(member[2]))
-        return REFUSE(m, "input",
-                      "input: a function_call needs call_id, name and arguments, strings.");
+        return CHAT_REFUSE(m, "input",
+                           "input: a function_call needs call_id, name and arguments, strings.");
     buf_text(&t->calls, t->calls.len > 0 ? "," : "[");
     json_writer_init(&w, &t->calls);
     json_object(&w);
@@ -278,7 +217,7 @@ static int take_call(struct rewrite *m, struct str item, struct turn_parts *t)
     return 0;
 }
 
-static int take_output(struct rewrite *m, struct str item, struct turn_parts *t)
+static int take_output(struct chat_rewrite *m, struct str item, struct chat_parts *t)
 {
     static const char *const names[] = { "call_id", "output" };
     CLEANUP(buf_fini) struct buf text = { .max = RESPONSES_CHAT_BYTES_MAX };
@@ -286,19 +225,19 @@ static int take_output(struct rewrite *m, struct str item, struct turn_parts *t)
     bool has = false;
     slice_members(item, names, member, COUNT_OF(names));
     if (!slice_is_text(member[0]))
-        return REFUSE(m, "input", "input: a function_call_output without call_id.");
+        return CHAT_REFUSE(m, "input", "input: a function_call_output without call_id.");
     int rc = flush(m, t);
     if (rc == 0) rc = text_of(m, "output of a function_call_output", member[1], &text, &has);
     if (rc < 0) return rc;
     json_object(&m->w);
     json_kv_text(&m->w, "role", "tool");
-    put_member(m, "tool_call_id", member[0]);
-    put_escaped(m, "content", buf_view(&text));
+    chat_put_member(m, "tool_call_id", member[0]);
+    chat_put_escaped(m, "content", buf_view(&text));
     json_object_end(&m->w);
     return 0;
 }
 
-static int take_reasoning(struct rewrite *m, struct str item, struct turn_parts *t)
+static int take_reasoning(struct chat_rewrite *m, struct str item, struct chat_parts *t)
 {
     static const char *const names[] = { "content", "summary" };
     struct str member[2];
@@ -311,7 +250,7 @@ static int take_reasoning(struct rewrite *m, struct str item, struct turn_parts 
     return said.data ? text_of(m, "a reasoning item", said, &t->thinking, &t->has_thinking) : 0;
 }
 
-static int take_item(struct rewrite *m, struct str item, struct turn_parts *t)
+static int take_item(struct chat_rewrite *m, struct str item, struct chat_parts *t)
 {
     static const char *const names[] = { "type", "role", "content" };
     struct str member[3];
@@ -322,35 +261,36 @@ static int take_item(struct rewrite *m, struct str item, struct turn_parts *t)
     if (slice_says(type, "function_call")) return take_call(m, item, t);
     if (slice_says(type, "function_call_output")) return take_output(m, item, t);
     if (slice_says(type, "reasoning")) return take_reasoning(m, item, t);
-    if (!slice_is_text(type)) return REFUSE(m, "input", "input: an item needs a role or a type.");
-    return UNSERVED(m, "input", "input: items of type %.*s are not served.", SHOWN(type));
+    if (!slice_is_text(type))
+        return CHAT_REFUSE(m, "input", "input: an item needs a role or a type.");
+    return CHAT_UNSERVED(m, "input", "input: items of type %.*s are not served.", CHAT_SHOWN(type));
 }
 
-static int put_messages(struct rewrite *m)
+static int put_messages(struct chat_rewrite *m)
 {
-    CLEANUP(turn_fini)
-    struct turn_parts t = { .text.max = RESPONSES_CHAT_BYTES_MAX,
+    CLEANUP(chat_parts_fini)
+    struct chat_parts t = { .text.max = RESPONSES_CHAT_BYTES_MAX,
                             .thinking.max = RESPONSES_CHAT_BYTES_MAX,
                             .calls.max = RESPONSES_CHAT_BYTES_MAX };
     struct str item, input = m->value[KEY_INPUT], system = m->value[KEY_INSTRUCTIONS];
     uint32_t count = 0;
     int rc = 0;
     if (system.data && !slice_is_text(system))
-        return REFUSE(m, "instructions", "instructions must be a string.");
+        return CHAT_REFUSE(m, "instructions", "instructions must be a string.");
     if (!slice_is_text(input) && !slice_is_a(input, '['))
-        return REFUSE(m, "input", "input is missing, or is no string and no array of items.");
+        return CHAT_REFUSE(m, "input", "input is missing, or is no string and no array of items.");
     json_key(&m->w, "messages");
     json_array(&m->w);
     if (system.data) {
         json_object(&m->w);
         json_kv_text(&m->w, "role", "system");
-        put_member(m, "content", system);
+        chat_put_member(m, "content", system);
         json_object_end(&m->w);
     }
     if (slice_is_text(input)) rc = take_message(m, STR("\"user\""), input, &t);
     for (struct json_reader r = slice_items(input); rc == 0 && slice_next(&r, &item);) {
         if (++count > RESPONSES_ITEMS_MAX)
-            return REFUSE(m, "input", "input: more than %d items.", RESPONSES_ITEMS_MAX);
+            return CHAT_REFUSE(m, "input", "input: more than %d items.", RESPONSES_ITEMS_MAX);
         rc = take_item(m, item, &t);
     }
     if (rc == 0) rc = flush(m, &t);
@@ -360,28 +300,29 @@ static int put_messages(struct rewrite *m)
 
 /* ---- tools, form of the output, other keys ---- */
 
-static int put_tools(struct rewrite *m)
+static int put_tools(struct chat_rewrite *m)
 {
     static const char *const names[] = { "type", "name", "description", "parameters", "strict" };
     struct str member[5], tool, tools = m->value[KEY_TOOLS];
     if (!tools.data) return 0;
-    if (!slice_is_a(tools, '[')) return REFUSE(m, "tools", "tools must be an array of objects.");
+    if (!slice_is_a(tools, '['))
+        return CHAT_REFUSE(m, "tools", "tools must be an array of objects.");
     json_key(&m->w, "tools");
     json_array(&m->w);
     for (struct json_reader r = slice_items(tools); slice_next(&r, &tool);) {
         slice_members(tool, names, member, COUNT_OF(names));
         if (!slice_says(member[0], "function"))
-            return UNSERVED(m, "tools",
-                            "tools: the type %.*s is not served; functions of the client are.",
-                            SHOWN(member[0]));
+            return CHAT_UNSERVED(m, "tools",
+                                 "tools: the type %.*s is not served; functions of the client are.",
+                                 CHAT_SHOWN(member[0]));
         if (!slice_is_text(member[1]))
-            return REFUSE(m, "tools", "tools: a function needs a name, a string.");
+            return CHAT_REFUSE(m, "tools", "tools: a function needs a name, a string.");
         json_object(&m->w);
         json_kv_text(&m->w, "type", "function");
         json_key(&m->w, "function");
         json_object(&m->w);
         for (size_t i = 1; i < COUNT_OF(names); i++)
-            put_member(m, names[i], member[i]);
+            chat_put_member(m, names[i], member[i]);
         json_object_end(&m->w);
         json_object_end(&m->w);
     }
@@ -389,19 +330,19 @@ static int put_tools(struct rewrite *m)
     return 0;
 }
 
-static int put_tool_choice(struct rewrite *m)
+static int put_tool_choice(struct chat_rewrite *m)
 {
     static const char *const names[] = { "type", "name" };
     struct str member[2], choice = m->value[KEY_TOOL_CHOICE];
-    put_member(m, "parallel_tool_calls", m->value[KEY_PARALLEL]);
+    chat_put_member(m, "parallel_tool_calls", m->value[KEY_PARALLEL]);
     if (!choice.data) return 0;
     if (slice_is_text(choice)) {
-        put_member(m, "tool_choice", choice);
+        chat_put_member(m, "tool_choice", choice);
         return 0;
     }
     slice_members(choice, names, member, COUNT_OF(names));
     if (!slice_says(member[0], "function") || !slice_is_text(member[1]))
-        return UNSERVED(
+        return CHAT_UNSERVED(
             m, "tool_choice",
             "tool_choice: \"auto\", \"none\", \"required\" and {\"type\": \"function\", "
             "\"name\": text} are served.");
@@ -410,42 +351,42 @@ static int put_tool_choice(struct rewrite *m)
     json_kv_text(&m->w, "type", "function");
     json_key(&m->w, "function");
     json_object(&m->w);
-    put_member(m, "name", member[1]);
+    chat_put_member(m, "name", member[1]);
     json_object_end(&m->w);
     json_object_end(&m->w);
     return 0;
 }
 
 /* Writes text.format as response_format. */
-static int put_format(struct rewrite *m)
+static int put_format(struct chat_rewrite *m)
 {
     static const char *const text_names[] = { "format", "verbosity" };
     static const char *const names[] = { "type", "name", "schema", "strict", "description" };
     struct str text[2], member[5];
     slice_members(m->value[KEY_TEXT], text_names, text, COUNT_OF(text_names));
     if (text[1].data && !slice_says(text[1], "medium"))
-        return UNSERVED(m, "text", "text.verbosity is not served; only \"medium\" is.");
+        return CHAT_UNSERVED(m, "text", "text.verbosity is not served; only \"medium\" is.");
     slice_members(text[0], names, member, COUNT_OF(names));
     if (!text[0].data || slice_says(member[0], "text")) return 0;
     const bool schema = slice_says(member[0], "json_schema");
     if (!schema && !slice_says(member[0], "json_object"))
-        return UNSERVED(m, "text",
-                        "text.format: the types text, json_object and json_schema are served.");
+        return CHAT_UNSERVED(
+            m, "text", "text.format: the types text, json_object and json_schema are served.");
     json_key(&m->w, "response_format");
     json_object(&m->w);
-    put_member(m, "type", member[0]);
+    chat_put_member(m, "type", member[0]);
     if (schema) {
         json_key(&m->w, "json_schema");
         json_object(&m->w);
         for (size_t i = 1; i < COUNT_OF(names); i++)
-            put_member(m, names[i], member[i]);
+            chat_put_member(m, names[i], member[i]);
         json_object_end(&m->w);
     }
     json_object_end(&m->w);
     return 0;
 }
 
-static int check_bound(struct rewrite *m)
+static int check_bound(struct chat_rewrite *m)
 {
     struct str entry;
     for (size_t i = 0; i < COUNT_OF(bound); i++) {
@@ -454,55 +395,31 @@ static int check_bound(struct rewrite *m)
         while (only.len > 0 && !fits)
             fits = str_eq(value, str_cut(&only, '|'));
         if (!fits)
-            return UNSERVED(m, keys[bound[i].key], "%s: %.*s is not served: %s.",
-                            keys[bound[i].key], SHOWN(value), bound[i].why);
+            return CHAT_UNSERVED(m, keys[bound[i].key], "%s: %.*s is not served: %s.",
+                                 keys[bound[i].key], CHAT_SHOWN(value), bound[i].why);
     }
     for (struct json_reader r = slice_items(m->value[KEY_INCLUDE]); slice_next(&r, &entry);)
         if (!slice_says(entry,
                         "reasoning.encrypted_content")) /* there is none: reasoning is open */
-            return UNSERVED(m, "include", "include: %.*s is not served.", SHOWN(entry));
+            return CHAT_UNSERVED(m, "include", "include: %.*s is not served.", CHAT_SHOWN(entry));
     return 0;
 }
 
-static int put_others(struct rewrite *m)
+static int put_others(struct chat_rewrite *m)
 {
     static const char *const names[] = { "effort" };
     struct str effort[1];
     slice_members(m->value[KEY_REASONING], names, effort, COUNT_OF(names));
-    put_member(m, "reasoning_effort", effort[0]);
+    chat_put_member(m, "reasoning_effort", effort[0]);
     for (size_t i = 0; i < COUNT_OF(copied); i++)
-        put_member(m, copied[i].name, m->value[copied[i].key]);
+        chat_put_member(m, copied[i].name, m->value[copied[i].key]);
     return 0;
 }
 
 /* ---- the body ---- */
 
-static int find_keys(struct rewrite *m, struct str body)
-{
-    struct json_reader r;
-    bool seen[KEY_COUNT] = { false };
-    json_reader_init(&r, body);
-    if (json_next(&r) != JSON_OBJECT && r.token != JSON_ERROR)
-        return REFUSE(m, NULL, "The body must be a JSON object.");
-    while (r.token != JSON_ERROR && json_next(&r) == JSON_KEY) {
-        struct str value;
-        size_t k = 0;
-        while (k < KEY_COUNT && !json_key_is(&r, keys[k]))
-            k++;
-        if (k < KEY_COUNT && seen[k]) return REFUSE(m, keys[k], "%s stands there twice.", keys[k]);
-        if (json_raw_value(&r, &value) < 0) break;
-        if (k == KEY_COUNT) continue;
-        seen[k] = true;
-        if (!str_eq(value, STR("null"))) m->value[k] = value;
-    }
-    if (r.token == JSON_OBJECT_END && json_next(&r) == JSON_END) return 0;
-    struct err err = { "" };
-    json_fail(&r, &err, "The body");
-    return REFUSE(m, NULL, "%s.", err.text);
-}
-
 /* Writes what the response repeats of the request; what is absent has OpenAI's default. */
-static void put_repeated(const struct rewrite *m, struct buf *out)
+static void put_repeated(const struct chat_rewrite *m, struct buf *out)
 {
     static const struct {
         enum key key;
@@ -530,7 +447,7 @@ static void put_repeated(const struct rewrite *m, struct buf *out)
              "\"store\":false,\"top_logprobs\":0,\"truncation\":\"disabled\"");
 }
 
-static int rewrite_all(struct rewrite *m)
+static int rewrite_all(struct chat_rewrite *m)
 {
     int rc = check_bound(m);
     json_object(&m->w);
@@ -546,24 +463,18 @@ static int rewrite_all(struct rewrite *m)
 int responses_to_chat(struct str body, struct arena *arena, struct str *ret_chat,
                       struct str *ret_repeated, struct openai_error *e)
 {
-    struct rewrite m = { .e = e, .out.max = RESPONSES_CHAT_BYTES_MAX };
+    struct str value[KEY_COUNT] = { { 0 } };
+    struct chat_rewrite m = { .value = value, .e = e, .out.max = RESPONSES_CHAT_BYTES_MAX };
     CLEANUP(buf_fini) struct buf repeated = { .max = RESPONSES_CHAT_BYTES_MAX };
     json_writer_init(&m.w, &m.out);
     *e = (struct openai_error){ 0 };
-    int rc = find_keys(&m, body);
+    int rc = chat_find_keys(&m, body, keys, KEY_COUNT, true);
     if (rc == 0) rc = rewrite_all(&m);
     if (rc == 0) put_repeated(&m, &repeated);
     if (rc == 0) rc = repeated.rc;
-    struct str chat = rc == 0 ? arena_str(arena, buf_view(&m.out)) : (struct str){ 0 };
     struct str kept = rc == 0 ? arena_str(arena, buf_view(&repeated)) : (struct str){ 0 };
-    if (rc == 0 && (!chat.data || !kept.data)) rc = -ENOMEM;
-    buf_fini(&m.out);
-    if (rc == -E2BIG)
-        return openai_error_set(e, rc, OPENAI_TOO_LARGE, NULL, "The request is too large.");
-    if (rc == -ENOMEM)
-        return openai_error_set(e, rc, OPENAI_UNAVAILABLE, NULL, "no memory for the request");
-    if (rc < 0) return rc;
-    *ret_chat = chat;
-    *ret_repeated = kept;
-    return 0;
+    if (rc == 0 && !kept.data) rc = -ENOMEM;
+    rc = chat_rewrite_end(&m, rc, arena, ret_chat);
+    if (rc == 0) *ret_repeated = kept;
+    return rc;
 }
