@@ -16,23 +16,23 @@ static const struct {
     const char *name;
     int (*run)(int argc, char *const *argv);
 } below[] = {
-    { "convert", model_convert_run },
-    { "inspect", model_inspect_run },
-    { "make-random", model_make_random_run },
-    { "quantize", model_quantize_run },
+    { "convert", model_convert_run },         { "inspect", model_inspect_run },
+    { "make-random", model_make_random_run }, { "quantize", model_quantize_run },
+    { "verify", model_verify_run },
 };
 
 struct model_options {
     struct str action;
 };
 
-static const char *const actions[] = { "convert", "inspect", "make-random", "quantize", NULL };
+static const char *const actions[] = { "convert",  "inspect", "make-random",
+                                       "quantize", "verify",  NULL };
 static const struct opt_positional positionals[] = {
     { .name = "ACTION",
       .required = true,
       .words = actions,
       .offset = offsetof(struct model_options, action),
-      .about = "convert, inspect, make-random or quantize; each has its own --help." },
+      .about = "convert, inspect, make-random, quantize or verify; each has its own --help." },
 };
 static const struct config_record record = { .size = sizeof(struct model_options) };
 static const struct opt_command usage = {
@@ -52,7 +52,8 @@ static int no_such_action(const void *options, struct err *err)
 {
     const struct model_options *o = options;
     return err_set(err, COMMAND_MISUSED,
-                   "no action '" STR_FMT "': want convert, inspect, make-random or quantize",
+                   "no action '" STR_FMT
+                   "': want convert, inspect, make-random, quantize or verify",
                    STR_ARG(o->action));
 }
 

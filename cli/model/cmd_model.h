@@ -9,6 +9,7 @@ int model_convert_run(int argc, char *const *argv);
 int model_inspect_run(int argc, char *const *argv);
 int model_make_random_run(int argc, char *const *argv);
 int model_quantize_run(int argc, char *const *argv);
+int model_verify_run(int argc, char *const *argv);
 
 /* Reads --type. COMMAND_MISUSED with a sentence that lists the types that are written. */
 int model_type_read(struct str text, enum weight_type_id *ret, struct err *err);

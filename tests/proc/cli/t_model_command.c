@@ -96,12 +96,45 @@ static void perplexity_is_the_reference_s(void **state)
     assert_true(fabs(rounded / fast - 1) > 1e-3 && fabs(rounded / fast - 1) < .1);
 }
 
+#define SHA \
+    "74a38252271a068abc32c473feae3cb0dd79f01339908d5bcd751f0e6f7469f8" /* as sha256sum says */
+
+static void a_damaged_file_is_found(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    char path[RIG_PATH], line[1024];
+    const unsigned char nan[] = { 0, 0, 0xc0, 0x7f };
+    assert_int_equal(rig_muster("model", "verify " MODEL " --sha256 " SHA, &out), 0);
+    assert_non_null(strstr(out.data, "sha256     ok       " SHA "\n"));
+    assert_non_null(strstr(out.data, "weights    ok       56 tensors, "));
+    assert_non_null(strstr(out.data, "tokenizer  ok       4096 tokens, with a chat template\n"));
+    assert_non_null(strstr(out.data, "result     ok       logits differ by "));
+    assert_int_equal(rig_muster("model", "verify " MODEL " --no-run -o json --sha256 ab", &out), 1);
+    assert_non_null(
+        strstr(out.data, "{\"check\":\"sha256\",\"status\":\"failed\",\"why\":\"it is " SHA "\"}"));
+    assert_non_null(strstr(out.data, "{\"check\":\"result\",\"status\":\"skipped\","));
+    path_of(path, "damaged.gguf");
+    snprintf(line, sizeof line, "make-random " SHAPE " --type f32 %s", path);
+    assert_int_equal(rig_muster("model", line, &out), 0);
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, -4, SEEK_END), 0);
+    assert_int_equal(fwrite(nan, 1, sizeof nan, f), sizeof nan);
+    assert_int_equal(fclose(f), 0);
+    snprintf(line, sizeof line, "verify %s", path);
+    assert_int_equal(rig_muster("model", line, &out), 1);
+    assert_non_null(strstr(out.data, "weights    failed   tensor '"));
+    assert_non_null(strstr(out.data, " is nan\n"));
+    assert_non_null(strstr(out.data, "result     failed   logit "));
+}
+
 static void mistakes_are_explained(void **state)
 {
     (void)state;
     static const struct rig_row rows[] = {
         { "", 2, "ACTION is missing" },
-        { "prune", 2, "no action 'prune': want convert, inspect, make-random or quantize" },
+        { "prune", 2, "no action 'prune': want convert, inspect, make-random, quantize or verify" },
         { "inspect", 2, "FILE is missing" },
         { "inspect /nonexistent/a.gguf", 1, "muster model inspect: /nonexistent/a.gguf: No such" },
         { "inspect CMakeLists.txt", 1, "not a GGUF file: it does not start with 'GGUF'" },
@@ -134,6 +167,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_made_is_inspected_and_served),
         cmocka_unit_test(perplexity_is_the_reference_s),
+        cmocka_unit_test(a_damaged_file_is_found),
         cmocka_unit_test(mistakes_are_explained),
     };
     return rig_end(cmocka_run_group_tests(tests, NULL, NULL));
