@@ -59,12 +59,17 @@ class Cluster:
         wait("the API server", lambda: self.kubectl("get", "--raw", "/readyz") == "ok")
         self.kubectl("-n", "serving", "delete", "pods", "--all", "--force", "--grace-period=0", check=False)
         self.kubectl("delete", "namespace", "serving", "--ignore-not-found", "--wait=true", "--timeout=60s")
-        self.kubectl("create", "namespace", "serving")
+        self.make_namespace()
         self.kubectl("label", "namespace", "serving", "pod-security.kubernetes.io/enforce=restricted")
         for node in json.loads(self.kubectl("get", "nodes", "-o", "json"))["items"]:
             for taint in node["spec"].get("taints", []):
                 if not taint["key"].startswith("node.kubernetes.io/"):
                     self.kubectl("taint", "node", node["metadata"]["name"], f"{taint['key']}-")
+
+    def make_namespace(self):
+        """Makes the namespace, in which Pods can be made once it has an account for them."""
+        self.kubectl("create", "namespace", "serving")
+        wait("the account of the Pods", lambda: "default" in self.kubectl("-n", "serving", "get", "serviceaccounts"))
 
     def calls(self, since):
         """Returns the audit log's calls of the controller from a byte offset on: (verb, resource, code)."""

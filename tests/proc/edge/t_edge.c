@@ -255,7 +255,7 @@ static const struct json_row json_rows[] = {
     { 400, "detokenize: a list in a list", "/detokenize", RAW("{\"tokens\":[[1]]}") },
     { 400, "detokenize: an id out of range", "/detokenize", RAW("{\"tokens\":[4294967295]}") },
     { 400, "detokenize: text behind the end", "/detokenize", RAW("{\"tokens\":[1]}x") },
-    { 404, "no such path", "/v1/embeddings", RAW("{}") },
+    { 404, "no such path", "/v1/images/edits", RAW("{}") },
     { 405, "a path with another method", "/v1/models", RAW("{}") },
 };
 
