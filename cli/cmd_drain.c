@@ -130,6 +130,8 @@ static int send_order(const struct remote *api, const struct drain_options *o, s
 struct look {
     struct str ordered; /* the reply to the order */
     struct str instances;
+    struct str intents; /* read once an instance is gone: they outlive it, and know how it ended */
+    bool gone;
     struct json_writer w; /* {"instance":..,"state":..,"in_flight":..,"unfinished":..} each */
     struct buf *said;     /* progress, for people */
     uint32_t left, all;
@@ -137,6 +139,7 @@ struct look {
 };
 
 struct named {
+    const char *key; /* of the id */
     struct str id, item;
 };
 
@@ -144,7 +147,7 @@ static int find_item(void *ctx, struct str item)
 {
     struct named *n = ctx;
     CLEANUP(buf_fini) struct buf id = { 0 };
-    if (json_path_text(item, "instance", &id) < 0) return -EINVAL;
+    if (json_path_text(item, n->key, &id) < 0) return -EINVAL;
     if (!str_eq(buf_view(&id), n->id)) return 0;
     n->item = item;
     return 1;
@@ -168,20 +171,34 @@ static void put_one(struct look *l, struct str id, struct str state, double in_f
     json_object_end(&l->w);
 }
 
+static void count_unfinished(struct look *l, double unfinished)
+{
+    if (unfinished > l->unfinished) l->unfinished = unfinished;
+}
+
+static int look_at_gone(struct look *l, struct str id)
+{
+    struct named n = { .key = "id", .id = id };
+    l->gone = true;
+    int rc = l->intents.len > 0 ? json_path_each(l->intents, "intents", find_item, &n) : 0;
+    if (rc < 0) return rc;
+    double unfinished = n.item.data ? number(n.item, "unfinished") : 0;
+    count_unfinished(l, unfinished);
+    put_one(l, id, STR("gone"), 0, unfinished);
+    return 0;
+}
+
 static int look_at(void *ctx, struct str text)
 {
     struct look *l = ctx;
     CLEANUP(buf_fini) struct buf id = { 0 }, phase = { 0 };
     int rc = json_path_text(text, "", &id);
     if (rc < 0) return rc;
-    struct named n = { .id = buf_view(&id) };
+    struct named n = { .key = "instance", .id = buf_view(&id) };
     rc = json_path_each(l->instances, "instances", find_item, &n);
     if (rc < 0) return rc;
     l->all++;
-    if (!n.item.data) {
-        put_one(l, n.id, STR("gone"), 0, 0);
-        return 0;
-    }
+    if (!n.item.data) return look_at_gone(l, n.id);
     rc = json_path_text(n.item, "phase", &phase);
     if (rc < 0) return rc;
     double running = number(n.item, "engine.running") + number(n.item, "engine.waiting");
@@ -189,26 +206,40 @@ static int look_at(void *ctx, struct str text)
     double in_flight = routed > running ? routed : running;
     bool ends = str_eq(buf_view(&phase), STR("ending"));
     put_one(l, n.id, buf_view(&phase), in_flight, unfinished);
-    if (unfinished > l->unfinished) l->unfinished = unfinished;
+    count_unfinished(l, unfinished);
     if (ends) return 0;
     return buf_printf(l->said, "%s" STR_FMT " " STR_FMT " (%.0f in flight)",
                       l->left++ > 0 ? ", " : "", STR_ARG(n.id), STR_ARG(buf_view(&phase)),
                       in_flight);
 }
 
-static int look(const struct remote *api, struct look *l, struct buf *list, struct err *err)
+static int look_at_all(struct look *l, struct buf *list)
 {
-    CLEANUP(buf_fini) struct buf reply = { 0 };
-    int rc = remote_get(api, "/api/v1/instances", &reply, err);
-    if (rc < 0) return rc;
-    l->instances = buf_view(&reply);
     l->left = l->all = 0;
     buf_clear(l->said);
     buf_clear(list);
     json_writer_init(&l->w, list);
     json_array(&l->w);
-    rc = json_path_each(l->ordered, "instances", look_at, l);
+    int rc = json_path_each(l->ordered, "instances", look_at, l);
     json_array_end(&l->w);
+    return rc;
+}
+
+static int look(const struct remote *api, struct look *l, struct buf *list, struct err *err)
+{
+    CLEANUP(buf_fini) struct buf reply = { 0 }, intents = { 0 };
+    int rc = remote_get(api, "/api/v1/instances", &reply, err);
+    if (rc < 0) return rc;
+    l->instances = buf_view(&reply);
+    l->intents = (struct str){ 0 };
+    l->gone = false;
+    rc = look_at_all(l, list);
+    if (rc == 0 && l->gone) {
+        rc = remote_get(api, "/api/v1/intents", &intents, err);
+        if (rc < 0) return rc;
+        l->intents = buf_view(&intents);
+        rc = look_at_all(l, list);
+    }
     return rc < 0 ? err_set(err, -EPROTO, "the controller's list of instances is not understood")
                   : 0;
 }

@@ -337,6 +337,7 @@ static void put_intents(struct json_writer *w, const struct control *c)
         json_kv_text(w, "why", i->why);
         json_kv_bool(w, "adopted", i->adopted);
         json_kv_u64(w, "create_calls", i->calls);
+        json_kv_u64(w, "unfinished", c->observed.detail[at].unfinished);
         put_time(w, c, "wanted_us", i->wanted_us);
         put_time(w, c, "created_us", i->made_us);
         put_time(w, c, "registered_us", i->registered_us);

@@ -129,7 +129,7 @@ static void a_drain_waits_for_what_runs(void **state)
 {
     (void)state;
     char id[64];
-    struct asker asker;
+    static struct asker asker;
     write_config("0.05", ONE_POOL); /* slow enough to be caught at work */
     WANT(0, "API", UP);
     read_text(ARGS("get", "instances", STATE, "-o", "json"), "instance", id, sizeof id);
@@ -152,7 +152,7 @@ static void a_drain_that_cuts_says_so(void **state)
 {
     (void)state;
     char id[64];
-    struct asker asker[16];
+    static struct asker asker[16]; /* outlives a test that fails, and so may the threads */
     write_config_draining("1s", "0.05", ONE_POOL);
     WANT(0, "API", UP);
     read_text(ARGS("get", "instances", STATE, "-o", "json"), "instance", id, sizeof id);
