@@ -158,11 +158,22 @@ static void meter_services(struct decide *d)
     }
 }
 
+/* Without an endpoint a model keeps its last tokenizer, so that a prompt that killed all engines is known again while
+ * they start. */
+static void keep_bundle(struct decide *d, const struct snapshot *before, struct snapshot *f,
+                        struct snapshot_model *m)
+{
+    for (uint32_t i = 0; i < before->model_count; i++)
+        if (before->model[i].service == m->service) m->bundle = before->model[i].bundle;
+    bundle_pin(&d->board->pins, &f->pins, m->bundle);
+}
+
 void decide_publish(struct decide *d)
 {
     meter_services(d);
     struct snapshot *f = calloc(1, sizeof *f);
     if (!f) return; /* the old snapshot stays: nothing is lost but freshness */
+    struct snapshot *before = snapshot_get(d->board);
     f->keys = d->keys.need;
     f->informed = d->informed;
     f->tenants = tenant_keys_ref(d->tenant_keys);
@@ -181,7 +192,9 @@ void decide_publish(struct decide *d)
             m->context_tokens = ep->target.context_tokens;
             break;
         }
+        if (!m->bundle) keep_bundle(d, before, f, m);
     }
+    snapshot_unref(d->board, before);
     snapshot_publish(d->board, f);
 }
 

@@ -14,9 +14,10 @@
 
 struct snapshot_model {
     char name[SERVICE_NAME_MAX];
-    uint64_t service;                  /* hash, as dispatch_request.model */
-    uint32_t context_tokens;           /* 0: no instance has said yet */
-    const struct bundle_entry *bundle; /* NULL: not known yet */
+    uint64_t service;        /* hash, as dispatch_request.model */
+    uint32_t context_tokens; /* 0: no instance has said yet */
+    const struct bundle_entry
+        *bundle; /* of an instance now, or of the last one; NULL: not known yet */
 };
 
 struct snapshot {
