@@ -180,6 +180,11 @@ const struct expr *expr_repeat(struct builder *b, const struct expr *x, uint32_t
     if (max != EXPR_FOREVER && min > max) return &b->nothing;
     if (min > GRAMMAR_REPEAT_MAX || (max > GRAMMAR_REPEAT_MAX && max != EXPR_FOREVER))
         return builder_fail(b, -E2BIG, "a count of repetitions is above %u", GRAMMAR_REPEAT_MAX);
+    /* Loops of loops say no more than one, and a text could be read in very many ways: (y*){2,5} is y*, (y+){2,5} is
+     * y{2,}, and (y?)+ is y*. */
+    bool any = x->kind == EXPR_REPEAT && x->min <= 1 && x->max == EXPR_FOREVER;
+    bool lacks = x->kind == EXPR_REPEAT && x->min == 0 && max == EXPR_FOREVER;
+    if (any || lacks) return expr_repeat(b, x->item[0], x->min == 0 ? 0 : min, EXPR_FOREVER);
     struct expr *r = expr_new(b, EXPR_REPEAT);
     if (!r) return &b->nothing;
     r->item = arena_array(&b->arena, 1, sizeof *r->item);
