@@ -110,11 +110,12 @@ struct batch_item {
     uint32_t count; /* at least 1 */
     uint32_t position;
     const uint32_t *page_table;
-    uint32_t pages;   /* entries of page_table */
-    uint32_t drafted; /* the last of the tokens are guesses */
-    bool want_logits; /* of the last token that is no guess, and of each guess */
-    float *logits;    /* 1 + drafted rows of vocab_size floats, the caller's */
-    float *hidden;    /* MODEL_HIDDEN floats of the first row's token, or NULL */
+    uint32_t pages;       /* entries of page_table */
+    uint32_t drafted;     /* the last of the tokens are guesses */
+    bool want_logits;     /* of the last token that is no guess, and of each guess */
+    uint32_t rows_before; /* with want_logits: of so many tokens before that one, too */
+    float *logits;        /* rows_before + 1 + drafted rows of vocab_size floats, the caller's */
+    float *hidden;        /* MODEL_HIDDEN floats of the first row's token, or NULL */
     /* n_embd numbers, to which the states behind the last layer, normalised as for the logits, of the
      * tokens at positions from state_from on are added in ascending order; or NULL */
     double *state_sum;
