@@ -27,7 +27,7 @@
 
 #define MAGIC "MusterW1"
 #define WEIGHTS_AT ((size_t)2 << 20)
-#define NAME_MAX_BYTES 128
+#define NAME_MAX_BYTES 256 /* of a file in a folder */
 #define WAIT_STEP_NS 50000000
 
 struct header {
@@ -105,7 +105,7 @@ static void look_at(int folder, struct look *l)
             continue;
         if (l->count++ == 0 || is_before(&st.st_mtim, &l->when)) {
             l->when = st.st_mtim;
-            snprintf(l->oldest, sizeof l->oldest, "%s", e->d_name);
+            memcpy(l->oldest, e->d_name, strlen(e->d_name) + 1);
         }
         l->bytes += (uint64_t)st.st_blocks * 512;
     }
