@@ -161,7 +161,7 @@ static const struct config_field rows[] = {
       .about = "Make the engine fail on demand: POINT:NTH, as device.hang:20 (the device stops at its "
                "20th step), device.die_at_37:1 or device.hang_at_37:1 (at a prompt of 37 tokens)." },
     { .name = "kernels", .type = CONFIG_TEXT, .debug = true, AT(kernels),
-      .about = "Kernels to use (ref, avx2, avx512, avx512-vnni, amx) instead of the best." },
+      .about = "Kernels to use (ref, avx2, avx2-vnni, avx512, avx512-vnni, amx, neon, neon-dotprod) instead of the best." },
 };
 // clang-format on
 
