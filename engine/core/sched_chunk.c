@@ -90,6 +90,15 @@ static uint32_t aim(struct scheduler *s, const struct chunk_view *view)
     return s->policies.chunk->aim(view, &scene);
 }
 
+/* Returns all tokens that are left, when the step has room for them and the policy would not leave some of
+ * them for later, or when they are the first; 0: not in this step. */
+static uint32_t whole_or_none(const struct scheduler *s, const struct session *x, uint32_t allowed)
+{
+    const uint32_t left = x->total - x->computed;
+    if (left > s->config.batch_tokens_max - s->batch.tokens) return 0;
+    return allowed == left || s->batch.count == 0 ? left : 0;
+}
+
 uint32_t sched_chunk_tokens(struct scheduler *s, const struct session *session)
 {
     uint32_t budget = s->config.batch_tokens_max - s->batch.tokens;
@@ -111,5 +120,5 @@ uint32_t sched_chunk_tokens(struct scheduler *s, const struct session *session)
     view.aim = s->chunk.aim;
     uint32_t n = s->policies.chunk->decide(&view);
     must(n <= view.tokens_left && n <= budget && (n > 0 || s->batch.count > 0));
-    return n;
+    return s->config.whole_prompts ? whole_or_none(s, session, n) : n;
 }
