@@ -10,7 +10,8 @@
 static const char *const kv_names[] = { "f16", "f32", NULL }; /* in the order of enum kv_type */
 
 static const char *const generation_names[] = { "auto", "none", NULL };
-static const char *const pooling_names[] = { "last", "mean", NULL }; /* of enum pooling */
+static const char *const pooling_names[] = { "model", "last", "mean", "cls",
+                                             NULL }; /* of enum pooling */
 
 // clang-format off
 static const struct config_field rows[] = {
@@ -81,9 +82,9 @@ static const struct config_field rows[] = {
       AT(generation_config),
       .about = "The model's own temperature, top_p, top_k, min_p and repetition_penalty, for requests that name "
                "none: auto reads them (generation_config.json, or general.sampling of GGUF), none does not." },
-    { .name = "pooling", .type = CONFIG_ENUM, .default_text = "last", .names = pooling_names, AT(pooling),
-      .about = "What an embedding is made of: the state of the text's last token, which causal embedders "
-               "are trained for, or the mean of all tokens'." },
+    { .name = "pooling", .type = CONFIG_ENUM, .default_text = "model", .names = pooling_names, AT(pooling),
+      .about = "What an embedding is made of: the last token's state, the mean of all, the first token's (cls; "
+               "encoders only), or what the model's files say, else last, or mean of encoders." },
     { .name = "threads", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 256,
       .unit = "threads", AT(threads), .about = "Threads that compute; 0 for all cores." },
     { .name = "cpu_share", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 256,

@@ -75,7 +75,8 @@ struct openai_model {
     int64_t created_s;
     uint32_t context_tokens; /* max_model_len; 0: not known yet, not written */
     const struct sampling
-        *sampling; /* the model's defaults, written as default_sampling; NULL: not known */
+        *sampling;    /* the model's defaults, written as default_sampling; NULL: not known */
+    const char *task; /* "generate", "embed" or "score"; NULL: not known, not written */
 };
 int openai_models_render(const struct openai_model *model, uint32_t count, struct buf *out);
 

@@ -147,6 +147,21 @@ int loader_str(struct loader *l, const char *name, struct str *ret, struct err *
     return wanted(l, key, false) ? gguf_get_str(l->gguf, key, ret, err) : 0;
 }
 
+int loader_vocab_size(struct loader *l, uint32_t *ret, struct err *err)
+{
+    const struct gguf_value *tokens = gguf_find(l->gguf, STR("tokenizer.ggml.tokens"));
+    bool counted = tokens && tokens->type == GGUF_ARRAY && tokens->array.count > 0 &&
+                   tokens->array.count <= VOCAB_TOKENS_MAX;
+    uint32_t count = counted ? (uint32_t)tokens->array.count : 0, size = count;
+    int rc = loader_u32(l, "vocab_size", !counted, 1, VOCAB_TOKENS_MAX, &size, err);
+    if (rc < 0) return rc;
+    if (counted && size != count)
+        return err_set(err, -EINVAL, "%s: key '%s.vocab_size' is %u, but there are %u tokens",
+                       l->source->name, l->arch, size, count);
+    *ret = size;
+    return 0;
+}
+
 static bool is_zero(const struct gguf_value *v)
 {
     switch (v->type) {

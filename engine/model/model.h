@@ -18,6 +18,7 @@
 #include "base/core/own.h"
 #include "base/core/str.h"
 #include "base/text/vocab.h"
+#include "base/wire/model_task.h"
 #include "base/wire/sampling.h"
 #include "engine/kernels/kv_layout.h"
 
@@ -31,6 +32,14 @@ struct model_runner;
 #define MODEL_HIDDEN 32 /* numbers that a token's hidden state is folded into */
 
 const char *kv_type_name(enum kv_type type); /* "f16", "f32" */
+
+/* How the vector of a text is made of the states of its tokens at the end of the model. */
+enum pooling {
+    POOLING_MODEL, /* as the model's files say */
+    POOLING_LAST,  /* of its last token */
+    POOLING_MEAN,  /* of all tokens */
+    POOLING_CLS,   /* of its first token; encoders only */
+};
 
 /* { 0 } is a good default: the fastest kernels of this machine, K and V in F16. */
 struct model_load_options {
@@ -61,11 +70,16 @@ struct model_info {
     uint32_t head_dim;
     uint32_t vocab_size;
     uint32_t context_length;
-    uint64_t parameters;   /* elements of all tensors */
-    uint64_t weight_bytes; /* memory the packed weights hold */
-    uint64_t table_bytes;  /* of them the table of embeddings, if no product reads it */
-    bool tied;             /* the output reads the table of embeddings */
-    size_t kv_bytes_per_token;
+    uint64_t parameters;       /* elements of all tensors */
+    uint64_t weight_bytes;     /* memory the packed weights hold */
+    uint64_t table_bytes;      /* of them the table of embeddings, if no product reads it */
+    bool tied;                 /* the output reads the table of embeddings */
+    size_t kv_bytes_per_token; /* of an encoder: 0 */
+    enum model_task task;
+    enum pooling pooling; /* the model's own, never POOLING_MODEL */
+    uint32_t
+        token_types; /* of an encoder: the second text of a pair is of type 1 where there are two */
+    bool score_is_plain;       /* MODEL_SCORE: the head's number is the score, without a sigmoid */
     const struct vocab *vocab; /* NULL for "no_vocab", and without tokenizer.json */
 };
 
@@ -120,6 +134,10 @@ struct batch_item {
      * tokens at positions from state_from on are added in ascending order; or NULL */
     double *state_sum;
     uint32_t state_from;
+    /* Of an encoder, whose items are whole texts at position 0, without pages and logits: */
+    uint32_t state_to;    /* states are added up to this position; 0: to the end */
+    uint32_t second_from; /* where the second text of a pair begins; 0: there is none */
+    float *score;         /* MODEL_SCORE: the head's number; or NULL */
 };
 
 struct model_runner_options {

@@ -379,12 +379,25 @@ static const char *weights_text(const struct model_info *m)
     return !m->weights_mapped ? "own" : m->weights_found ? "mapped" : "packed";
 }
 
+/* Settles what embeddings are made of. */
+static int choose_pooling(struct http_api *api, struct err *err)
+{
+    const struct model_info *m = api->info->model;
+    if (api->config.pooling == POOLING_MODEL) api->config.pooling = m->pooling;
+    if (api->config.pooling != POOLING_CLS || m->task != MODEL_GENERATE) return 0;
+    return err_set(err, -EINVAL,
+                   "--pooling cls: the first token of a text does not see the others in a decoder, "
+                   "as '" STR_FMT "' is one; take last or mean",
+                   STR_ARG(m->architecture));
+}
+
 static void on_ready(void *arg, const struct device_info *info)
 {
     struct http_api *api = arg;
     struct err err = { "" };
     api->info = info;
-    int rc = make_bundle(api, &err);
+    int rc = choose_pooling(api, &err);
+    if (rc == 0) rc = make_bundle(api, &err);
     if (rc < 0) {
         api->info = NULL;
         on_failed(api, err_text(&err, rc));
@@ -399,13 +412,14 @@ static void on_ready(void *arg, const struct device_info *info)
         log_event(LOG_WARN, "weight_cache_unused", "error=%s", info->model->cache_trouble);
     char sampling[MODEL_SAMPLING_TEXT];
     model_sampling_text(&info->model->sampling, sampling);
-    log_event(LOG_INFO, "engine_ready",
-              "model=%.*s architecture=%.*s port=%u digest=%.12s context=%u pages=%u kv_mib=%.1f "
-              "kernels=%.*s weights=%s sampling=%s load_s=%.3f",
-              STR_ARG(api->config.model_name), STR_ARG(info->model->architecture),
-              http_api_port(api), api->digest, info->context_max, info->pages,
-              (double)info->kv_bytes / 1048576, STR_ARG(info->model->kernels),
-              weights_text(info->model), sampling, info->load_s);
+    log_event(
+        LOG_INFO, "engine_ready",
+        "model=%.*s architecture=%.*s task=%s port=%u digest=%.12s context=%u pages=%u kv_mib=%.1f "
+        "kernels=%.*s weights=%s sampling=%s load_s=%.3f",
+        STR_ARG(api->config.model_name), STR_ARG(info->model->architecture),
+        model_task_names[info->model->task], http_api_port(api), api->digest, info->context_max,
+        info->pages, (double)info->kv_bytes / 1048576, STR_ARG(info->model->kernels),
+        weights_text(info->model), sampling, info->load_s);
     notify_ready("the model is loaded");
 }
 

@@ -37,7 +37,7 @@ struct http_api_config {
     size_t host_count;
     struct tls *serve, *call; /* by its clients (NULL: plain HTTP), and to its peers */
     struct tracer *tracer;    /* NULL: no traces */
-    enum pooling pooling;     /* of embeddings */
+    enum pooling pooling;     /* of embeddings; POOLING_MODEL: the model's */
     uint64_t seed;            /* of requests that name none */
     uint32_t requests_max;    /* in the engine at once: 429 beyond */
     uint32_t waiting_max;     /* that wait for the device */

@@ -63,7 +63,8 @@ struct call {
 /* A prompt, ready to be computed. */
 struct prompt_made {
     struct ids ids;
-    struct str echo; /* text that its output begins with */
+    struct str echo;      /* text that its output begins with */
+    uint32_t second_from; /* of a pair for a cross-encoder; 0: it is none */
 };
 
 /* The parameters of a call, before it is a job. */

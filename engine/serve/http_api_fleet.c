@@ -88,7 +88,8 @@ int generate_check_bias(const struct http_api *api, const struct token_value *bi
 int generate_ids(const struct http_api *api, const struct generate_request *r, struct ids *ret,
                  struct err *err)
 {
-    int rc = generate_check_bias(api, r->logit_bias, r->bias_count, err);
+    int rc = model_task_generates(api->info->model->task, api->config.model_name, err);
+    if (rc == 0) rc = generate_check_bias(api, r->logit_bias, r->bias_count, err);
     if (rc < 0) return rc;
     for (uint32_t i = 0; i < r->id_count; i++) {
         if (r->ids[i] >= api->info->model->vocab_size)
@@ -187,6 +188,7 @@ void handle_info(struct http_api *api, struct http_exchange *x)
         .page_tokens = api->info ? api->info->page_tokens : 0,
         .context_tokens = api->info ? api->info->context_max : 0,
         .step_tokens = api->info ? api->info->step_tokens : 0,
+        .task = api->info ? api->info->model->task : MODEL_GENERATE,
         .kv_token_bytes = api->info ? (uint32_t)api->info->model->kv_bytes_per_token : 0,
         .running = s.counts.running,
         .running_max = api->config.seqs_max,
