@@ -2,6 +2,7 @@
 #include "base/wire/generate.h"
 
 #include "base/core/bits.h"
+#include "base/core/hash.h"
 #include "base/wire/sync.h"
 
 const char *const finish_names[FINISH_COUNT] = { "none",  "stop",  "length",
@@ -100,9 +101,22 @@ static const struct field marks_request_rows[] = {
 static const struct field_set marks_request_set =
     FIELD_SET(struct generate_request, marks_request_rows);
 
+static const struct field adapter_request_rows[] = {
+    FIELD_AS("v", struct generate_request, id, FIELD_VERSION, .max = GENERATE_ADAPTER_VERSION),
+    REQUEST_ROWS,
+    GRAMMAR_ROWS,
+    VALUES_ROWS,
+    FIELD(struct generate_request, marks, FIELD_BOOL),
+    FIELD(struct generate_request, adapter, FIELD_STR, .required = true, .min = 1,
+          .max = SHA256_HEX),
+};
+static const struct field_set adapter_request_set =
+    FIELD_SET(struct generate_request, adapter_request_rows);
+
 /* Rows by version, the oldest first: a call is written in the first one that has all it needs. */
 static const struct field_set *const request_sets[] = { &request_set, &grammar_request_set,
-                                                        &values_request_set, &marks_request_set };
+                                                        &values_request_set, &marks_request_set,
+                                                        &adapter_request_set };
 
 static const struct field usage_rows[] = {
     FIELD_AS("prompt", struct usage, prompt_tokens, FIELD_U32),
@@ -129,6 +143,7 @@ int generate_encode(const struct generate_request *req, struct buf *out)
     uint32_t version = req->grammar.kind != GRAMMAR_NONE;
     if (req->logprobs || req->bias_count > 0) version = 2;
     if (req->marks) version = 3;
+    if (req->adapter.len > 0) version = 4;
     return fields_encode(request_sets[version], req, out);
 }
 

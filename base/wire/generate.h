@@ -23,6 +23,7 @@
 #define GENERATE_GRAMMAR_VERSION 3 /* with a grammar: an engine that knows none refuses the call */
 #define GENERATE_VALUES_VERSION 4 /* with logprobs or logit_bias, and perhaps a grammar; likewise */
 #define GENERATE_MARKS_VERSION 5  /* with marks, and perhaps all that; likewise */
+#define GENERATE_ADAPTER_VERSION 6 /* with an adapter, and perhaps all that; likewise */
 #define GENERATE_IDS_MAX (1u << 20)
 #define GENERATE_STOP_MAX 16
 #define GENERATE_STOP_BYTES_MAX 256
@@ -58,6 +59,7 @@ struct generate_request {
     bool logprobs;         /* frames bring them */
     uint32_t top_logprobs; /* of the likeliest tokens, beside the chosen one; needs logprobs */
     bool marks;            /* write control tokens that are marks of dialects (dialect_is_mark) */
+    struct str adapter;    /* digest of the LoRA adapter that it is computed with; empty: none */
     uint32_t max_tokens;   /* still to generate; at least 1 */
     uint32_t min_tokens;   /* of the whole output, before it may end */
     const struct str *stop;

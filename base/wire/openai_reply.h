@@ -72,6 +72,7 @@ int openai_text_form_put(const struct openai_text_form *f, struct str text, stru
 
 struct openai_model {
     struct str id;
+    struct str parent; /* of an adapter: its base model; empty: not written */
     int64_t created_s;
     uint32_t context_tokens; /* max_model_len; 0: not known yet, not written */
     const struct sampling

@@ -42,7 +42,7 @@ struct arch_step {
     char *const *scratch; /* OP_SCRATCH_BYTES for each thread */
     const struct batch_item *items;
     uint32_t count;
-    uint32_t hidden_layer; /* from 1; below the last: the sum of residuals behind it */
+    uint32_t hidden_layer;         /* from 1; below the last: the sum of residuals behind it */
     struct adapter_step *adapters; /* NULL: no item has an adapter */
 };
 

@@ -118,10 +118,10 @@ struct batch_item {
 };
 
 struct model_runner_options {
-    uint32_t tokens_max;   /* tokens of all items of one step; at least seqs_max */
-    uint32_t seqs_max;     /* items of one step */
-    uint32_t threads;      /* with the calling thread; 0 and 1: no worker threads */
-    uint32_t hidden_layer; /* that `hidden` is read behind, from 1; 0: the last, normalised */
+    uint32_t tokens_max;    /* tokens of all items of one step; at least seqs_max */
+    uint32_t seqs_max;      /* items of one step */
+    uint32_t threads;       /* with the calling thread; 0 and 1: no worker threads */
+    uint32_t hidden_layer;  /* that `hidden` is read behind, from 1; 0: the last, normalised */
     uint32_t lora_rank_max; /* of adapters; 0: no item has one */
 };
 

@@ -21,6 +21,7 @@
 #include "engine/core/kv_index.h"
 #include "engine/core/session.h"
 #include "engine/model/model.h"
+#include "engine/serve/adapters.h"
 #include "engine/serve/executor.h"
 #include "engine/serve/metrics.h"
 #include "engine/serve/output.h"
@@ -120,12 +121,16 @@ struct device_config {
     const struct predict_policy *predict; /* as in executor.h */
     struct str predict_file;              /* as in executor.h, and so the two below */
     uint32_t predict_layer, predict_every;
-    struct str step_log; /* path; empty: none */
+    struct str step_log;            /* path; empty: none */
+    struct adapters *adapters;      /* borrowed; takes the modules when the model is there */
+    const struct str *lora_modules; /* NAME=PATH */
+    size_t lora_module_count;
 };
 
 /* Constant from on_ready on. */
 struct device_info {
     const struct model_info *model;
+    const struct model *loaded; /* it: for adapters, on any thread */
     uint32_t context_max, page_tokens, pages;
     uint32_t step_tokens; /* computed in one step at most */
     uint64_t kv_bytes;

@@ -80,7 +80,8 @@ struct embedding {
 };
 
 struct output_spec {
-    struct embedding *embedding; /* NULL: tokens are generated */
+    struct embedding *embedding;   /* NULL: tokens are generated */
+    const struct adapter *adapter; /* NULL: none */
     struct sampler_params sampling;
     uint32_t prompt_tokens; /* of the ids given; the rest was generated elsewhere */
     uint32_t min_tokens;    /* of the whole output, before an end is allowed */
