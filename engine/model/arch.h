@@ -44,9 +44,11 @@ struct arch_step {
     char *const *scratch; /* OP_SCRATCH_BYTES for each thread */
     const struct batch_item *items;
     uint32_t count;
-    uint32_t hidden_layer; /* from 1; below the last: the sum of residuals behind it */
+    uint32_t hidden_layer;         /* from 1; below the last: the sum of residuals behind it */
+    struct adapter_step *adapters; /* NULL: no item has an adapter */
 };
 
+struct adapter_step;
 struct decoder_form;
 
 struct model_arch {

@@ -71,6 +71,9 @@ struct row_order {
     uint32_t head_rows, pairs;
 };
 
+/* Returns the row of the file that becomes row `row`. */
+uint32_t row_order_from(const struct row_order *order, uint32_t row);
+
 /* Packs the tensor; it must have dims [cols, rows]. `order` may be NULL. */
 int loader_matrix(struct loader *l, const char *tensor, uint32_t rows, uint32_t cols,
                   const struct row_order *order, struct weight *ret, struct err *err);

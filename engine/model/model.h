@@ -25,6 +25,7 @@
 struct model;
 struct kv_store;
 struct model_runner;
+struct adapter;
 
 #define KV_PAGE_GRANULE KV_BLOCK /* page_tokens is a multiple of this: 16 */
 #define KV_PAGE_TOKENS_MAX 1024
@@ -134,6 +135,7 @@ struct batch_item {
      * tokens at positions from state_from on are added in ascending order; or NULL */
     double *state_sum;
     uint32_t state_from;
+    const struct adapter *adapter; /* of this model (adapter.h); NULL: none */
     /* Of an encoder, whose items are whole texts at position 0, without pages and logits: */
     uint32_t state_to;    /* states are added up to this position; 0: to the end */
     uint32_t second_from; /* where the second text of a pair begins; 0: there is none */
@@ -141,10 +143,11 @@ struct batch_item {
 };
 
 struct model_runner_options {
-    uint32_t tokens_max;   /* tokens of all items of one step; at least seqs_max */
-    uint32_t seqs_max;     /* items of one step */
-    uint32_t threads;      /* with the calling thread; 0 and 1: no worker threads */
-    uint32_t hidden_layer; /* that `hidden` is read behind, from 1; 0: the last, normalised */
+    uint32_t tokens_max;    /* tokens of all items of one step; at least seqs_max */
+    uint32_t seqs_max;      /* items of one step */
+    uint32_t threads;       /* with the calling thread; 0 and 1: no worker threads */
+    uint32_t hidden_layer;  /* that `hidden` is read behind, from 1; 0: the last, normalised */
+    uint32_t lora_rank_max; /* of adapters; 0: no item has one */
 };
 
 /* Takes all scratch memory of a step, so that model_step does not allocate. */
@@ -156,6 +159,7 @@ CLEANUP_FREEP(model_runner, struct model_runner)
 
 /* Runs one forward pass over all items; blocks until the logits are there. -EINVAL, before anything
  * was computed, for an id outside the vocabulary, a position outside context or page table, a
- * page outside the store, or more items or tokens than the runner was made for. */
+ * page outside the store, an adapter of another shape or rank, or more items or tokens than the runner was
+ * made for. */
 int model_step(struct model_runner *r, const struct batch_item *items, uint32_t count,
                struct err *err);

@@ -1,4 +1,5 @@
 /* runner.c - runs one step: checks the items and has the architecture compute them. */
+#include "engine/model/adapter_step.h"
 #include "engine/model/arch.h"
 
 #include <stdlib.h>
@@ -12,7 +13,8 @@ struct model_runner {
     struct workers *workers;
     char **scratch; /* one for each thread, all in scratch_memory */
     void *scratch_memory;
-    void *state; /* the architecture's */
+    void *state;                   /* the architecture's */
+    struct adapter_step *adapters; /* NULL: items have none */
 };
 
 static int take_scratch(struct model_runner *r)
@@ -51,6 +53,8 @@ int model_runner_new(const struct model *m, struct kv_store *kv,
     if (rc < 0) return rc;
     rc = take_scratch(r);
     if (rc == 0) rc = m->arch->state_new(m, opt->tokens_max, opt->seqs_max, &r->state);
+    if (rc == 0 && opt->lora_rank_max > 0)
+        rc = adapter_step_new(opt->tokens_max, opt->seqs_max, opt->lora_rank_max, &r->adapters);
     if (rc < 0)
         return err_set(err, rc, "no memory for steps of %u tokens and %u threads", opt->tokens_max,
                        opt->threads);
@@ -63,6 +67,7 @@ void model_runner_free(struct model_runner *r)
     if (!r) return;
     workers_free(r->workers);
     if (r->state) r->model->arch->state_free(r->state);
+    adapter_step_free(r->adapters);
     free(r->scratch);
     free(r->scratch_memory);
     free(r);
@@ -130,7 +135,20 @@ static int check_item(const struct model_runner *r, const struct batch_item *ite
                        "item %u of the batch wants logits and has no memory for "
                        "them",
                        index);
+    const struct adapter *a = item->adapter;
+    if (a && (a->rank > r->opt.lora_rank_max || a->layers != info->n_layers))
+        return err_set(err, -EINVAL,
+                       "item %u of the batch has an adapter of rank %u and %u layers, "
+                       "the runner was made for %u and %u",
+                       index, a->rank, a->layers, r->opt.lora_rank_max, info->n_layers);
     return 0;
+}
+
+static bool has_adapter(const struct batch_item *items, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (items[i].adapter) return true;
+    return false;
 }
 
 int model_step(struct model_runner *r, const struct batch_item *items, uint32_t count,
@@ -157,6 +175,7 @@ int model_step(struct model_runner *r, const struct batch_item *items, uint32_t 
         .items = items,
         .count = count,
         .hidden_layer = r->opt.hidden_layer > 0 ? r->opt.hidden_layer : layers,
+        .adapters = has_adapter(items, count) ? r->adapters : NULL,
     };
     r->model->arch->step(r->model, r->state, &step);
     return 0;

@@ -99,8 +99,17 @@ int device_load(const struct device_config *config, struct engine_metrics *metri
                        (unsigned long)config->kv_bytes, page_bytes);
     }
     sc.swap_pages = swap_pages(&sc, config->swap_bytes, page_bytes);
+    const uint32_t rank_max = config->adapters && adapters_config(config->adapters)->count_max > 0
+                                  ? adapters_config(config->adapters)->rank_max
+                                  : 0;
+    if (config->adapters) {
+        rc = adapters_load_all(config->adapters, model, config->lora_modules,
+                               config->lora_module_count, err);
+        if (rc < 0) return rc;
+    }
     const struct executor_config executor = { .sched = sc,
                                               .threads = config->threads,
+                                              .lora_rank_max = rank_max,
                                               .cpu_share = config->cpu_share,
                                               .perf = config->perf,
                                               .hardware = config->hardware,
@@ -113,6 +122,7 @@ int device_load(const struct device_config *config, struct engine_metrics *metri
     *ret = (struct device_loaded){ .x = x };
     ret->info = (struct device_info){
         .model = info,
+        .loaded = model,
         .context_max = context_max,
         .page_tokens = sc.page_tokens,
         .pages = sc.pages,

@@ -134,6 +134,7 @@ int executor_new(struct model *model, const struct executor_config *config,
         .threads = config->threads,
         .hidden_layer = config->predict_layer > 0 ? config->predict_layer
                                                   : predict_engine_layer(info->n_layers),
+        .lora_rank_max = config->lora_rank_max,
     };
     rc = model_runner_new(model, x->kv, &opt, &x->runner, err);
     if (rc < 0) return rc;
@@ -267,6 +268,7 @@ static void prepare(struct executor *x, const struct sched_batch *batch)
             .rows_before = sched_item_rows_before(from),
             .drafted = from->drafted,
             .logits = logits,
+            .adapter = output->spec.adapter,
             .hidden = reads ? output->looks.now : NULL,
         };
         if (output->spec.embedding)

@@ -59,6 +59,8 @@ static const struct route routes[] = {
     { "POST", "/detokenize",          GUARD_KEY,   true,  handle_detokenize },
     { "POST", "/apply-template",      GUARD_KEY,   true,  handle_apply_template },
     { "POST", "/reset_prefix_cache",  GUARD_FLEET,   true,  handle_reset_cache },
+    { "POST", "/v1/load_lora_adapter",   GUARD_FLEET, true,  handle_lora_load },
+    { "POST", "/v1/unload_lora_adapter", GUARD_FLEET, true,  handle_lora_unload },
     { "GET",  "/health",              GUARD_NONE,  false, health },
     { "GET",  "/metrics",             GUARD_METRICS, false, render_metrics },
     { "GET",  "/version",             GUARD_KEY,   false, version },
@@ -403,6 +405,7 @@ static void on_ready(void *arg, const struct device_info *info)
         on_failed(api, err_text(&err, rc));
         return;
     }
+    lora_ready(api);
     kv_fetches_set_device(api->fetches, api->device, info, str_from(api->digest));
     if (api->state == HTTP_API_LOADING) api->state = HTTP_API_READY;
     const struct str labels[] = { api->config.model_name, str_from(api->digest),
@@ -533,6 +536,7 @@ int http_api_new(struct loop *loop, const struct http_api_config *config,
     list_init(&api->watchers);
     list_init(&api->kv_reads);
     list_init(&api->kv_asks);
+    list_init(&api->lora_loads);
     arena_init(&api->arena, HTTP_API_ARENA_BYTES_MAX);
     if (getrandom(&api->boot, sizeof api->boot, 0) != sizeof api->boot) return -EIO;
     rng_seed(&api->rng, api->boot);
@@ -581,6 +585,7 @@ void http_api_free(struct http_api *api)
     if (!api) return;
     http_api_close(api);
     prompts_free(api);
+    lora_free(api);
     calls_free(api);
     embeds_free(api);
     blocks_free(api);

@@ -53,9 +53,10 @@ struct call {
     struct call_trace *trace; /* NULL: none */
     struct buf text;          /* of a whole reply */
     struct openai_logprobs logprobs;
-    struct turn_answer *turn;    /* NULL: the output is not parsed */
-    struct openai_message plain; /* then: of a stream in another form than that of chunks */
-    struct buf repeated;         /* reply.repeated */
+    struct adapter_entry *adapter; /* held; NULL: none */
+    struct turn_answer *turn;      /* NULL: the output is not parsed */
+    struct openai_message plain;   /* then: of a stream in another form than that of chunks */
+    struct buf repeated;           /* reply.repeated */
     struct loop_timer ping;
     int64_t written_us;
 };
@@ -77,10 +78,11 @@ struct call_ask {
     uint32_t bias_count;
     bool logprobs;
     uint32_t top_logprobs;
-    uint32_t score_from; /* as in job_ask; with logprobs */
-    bool prompt_only;    /* no token is generated */
-    struct str echo;     /* text that the output begins with */
-    uint32_t max_tokens; /* 0: as far as the context reaches */
+    uint32_t score_from;           /* as in job_ask; with logprobs */
+    bool prompt_only;              /* no token is generated */
+    struct str echo;               /* text that the output begins with */
+    struct adapter_entry *adapter; /* the call holds it once more; NULL: none */
+    uint32_t max_tokens;           /* 0: as far as the context reaches */
     uint32_t min_tokens;
     const struct str *stop;
     uint32_t stop_count;

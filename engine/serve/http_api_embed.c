@@ -247,7 +247,7 @@ static int submit_next(struct embed *e)
     *ids = (struct ids){ 0 };
     a->spec = (struct output_spec){ .embedding = &t->embedding, .prompt_tokens = a->id_count };
     a->output_max = 1;
-    a->salt = http_api_salt(api, tenant);
+    a->salt = http_api_salt(api, NULL, tenant);
     if (api->config.pooling == POOLING_MEAN)
         a->salt.lo ^= hash64(&a->number, sizeof a->number, api->boot);
     a->tenant = tenant.len > 0 ? hash64(tenant.data, tenant.len, 0) : 0;

@@ -127,7 +127,16 @@ void generate_start(struct http_api *api, struct http_exchange *x, const struct 
     const struct http_request *req = http_exchange_request(x);
     struct request_id id = { "" };
     memcpy(id.text, r->id.data, min_size(r->id.len, REQUEST_ID_BYTES_MAX));
+    struct adapter_entry *adapter =
+        r->adapter.len > 0 ? adapters_hold_digest(api->config.adapters, r->adapter) : NULL;
+    if (r->adapter.len > 0 &&
+        !adapter) { /* unloaded since the router heard of it: it goes elsewhere */
+        http_api_refuse(api, x, OPENAI_UNAVAILABLE, NULL,
+                        "no adapter with the digest " STR_FMT " is here", STR_ARG(r->adapter));
+        return;
+    }
     const struct call_ask ask = {
+        .adapter = adapter,
         .form = &frame_form,
         .ids = ids,
         .grammar = grammar,
@@ -165,6 +174,7 @@ void generate_start(struct http_api *api, struct http_exchange *x, const struct 
         .id = &id,
     };
     call_start(api, x, &ask);
+    adapters_drop(api->config.adapters, adapter);
 }
 
 /* ---- /internal/info, /internal/tokenizer --------------------------------------------------------- */

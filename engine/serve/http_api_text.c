@@ -221,13 +221,23 @@ static int prompt_encode(struct prompt *p)
 
 /* ---- generating endpoints ---------------------------------------------------------------------- */
 
-static int check_model(const struct http_api *api, struct str model, struct openai_error *e)
+static int no_such_model(const struct http_api *api, struct str model, struct openai_error *e)
 {
-    if (model.len == 0 || str_eq(model, api->config.model_name)) return 0;
     return openai_error_set(e, -ENOENT, OPENAI_MODEL_NOT_FOUND, "model",
                             "the model '" STR_FMT "' does not exist; this engine serves '" STR_FMT
                             "'",
                             STR_ARG(model), STR_ARG(api->config.model_name));
+}
+
+static bool is_base_model(const struct http_api *api, struct str model)
+{
+    return model.len == 0 || str_eq(model, api->config.model_name);
+}
+
+static int check_model(const struct http_api *api, struct str model, struct openai_error *e)
+{
+    if (is_base_model(api, model) || adapters_has(api->config.adapters, model)) return 0;
+    return no_such_model(api, model, e);
 }
 
 static int read_deadline(const struct http_request *req, int64_t *ret, struct openai_error *e)
@@ -409,14 +419,27 @@ static void refused(struct prompt *p)
     http_api_reply_error(p->api, p->x, &p->e);
 }
 
+/* Holds the adapter that the request names. Returns false if it was unloaded since its name was checked. */
+static bool hold_adapter(struct prompt *p, struct adapter_entry **ret)
+{
+    const struct http_api *api = p->api;
+    *ret = NULL;
+    if (is_base_model(api, p->r.model)) return true;
+    *ret = adapters_hold(api->config.adapters, p->r.model);
+    if (!*ret) no_such_model(api, p->r.model, &p->e);
+    return *ret != NULL;
+}
+
 static void made(struct prompt *p)
 {
     const struct openai_request *r = &p->r;
-    if (p->rc < 0) {
+    struct adapter_entry *adapter;
+    if (p->rc < 0 || !hold_adapter(p, &adapter)) {
         refused(p);
         return;
     }
     const struct call_ask ask = {
+        .adapter = adapter,
         .form = r->stream ? &call_form_stream : &call_form_whole,
         .ids = &p->prompts[0].ids,
         .prompt_tokens = (uint32_t)p->prompts[0].ids.count,
@@ -443,7 +466,7 @@ static void made(struct prompt *p)
         .reply = { .surface = r->surface,
                    .style = p->style,
                    .created_s = clock_wall_us() / 1000000,
-                   .model = p->api->config.model_name,
+                   .model = adapter ? adapter_entry_name(adapter) : p->api->config.model_name,
                    .fingerprint = str_from(p->api->info->model->numerics),
                    .repeated = p->repeated,
                    .include_usage = r->include_usage },
@@ -452,10 +475,11 @@ static void made(struct prompt *p)
     p->turn = NULL; /* taken */
     if (openai_outputs(r) == 1) {
         call_start(p->api, p->x, &ask);
-        return;
+    } else {
+        http_reply_header(p->x, "x-request-id", str_from(p->id.text));
+        call_fan_start(p->api, p->x, r, p->prompts, &ask);
     }
-    http_reply_header(p->x, "x-request-id", str_from(p->id.text));
-    call_fan_start(p->api, p->x, r, p->prompts, &ask);
+    adapters_drop(p->api->config.adapters, adapter); /* each call holds it, too */
 }
 
 static void generate(struct http_api *api, struct http_exchange *x, enum openai_surface surface,
@@ -499,7 +523,7 @@ static int make_vectors(struct prompt *p)
 {
     struct openai_request *r = &p->r;
     int rc = openai_parse(r->surface, p->body, &p->arena, r, &p->e);
-    if (rc == 0) rc = check_model(p->api, r->model, &p->e);
+    if (rc == 0 && !is_base_model(p->api, r->model)) rc = no_such_model(p->api, r->model, &p->e);
     if (rc == 0) rc = embed_check(p->api, r, &p->e);
     if (rc < 0) return rc;
     p->prompts = arena_array(&p->arena, r->prompt_count, sizeof *p->prompts);
@@ -546,19 +570,6 @@ void handle_vectors(struct http_api *api, struct http_exchange *x)
         return;
     }
     prompt_begin(api, x, &p);
-}
-
-void handle_models(struct http_api *api, struct http_exchange *x)
-{
-    const struct openai_model model = {
-        .id = api->config.model_name,
-        .created_s = api->created_s,
-        .context_tokens = api->info ? api->info->context_max : 0,
-        .task = api->info ? model_task_names[api->info->model->task] : NULL,
-        .sampling = api->info ? &api->info->model->sampling : NULL,
-    };
-    openai_models_render(&model, 1, &api->out);
-    http_api_reply(api, x, 200, buf_view(&api->out));
 }
 
 /* ---- /internal/generate with a grammar --------------------------------------------------------- */

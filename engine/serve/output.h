@@ -78,7 +78,8 @@ struct embedding {
 };
 
 struct output_spec {
-    struct embedding *embedding; /* NULL: tokens are generated */
+    struct embedding *embedding;   /* NULL: tokens are generated */
+    const struct adapter *adapter; /* NULL: none */
     struct sampler_params sampling;
     uint32_t prompt_tokens; /* of the ids given; the rest was generated elsewhere */
     bool prompt_only;       /* no token is generated */
