@@ -647,7 +647,7 @@ static const struct refused refusals[] = {
     { wire_decode_generate, "", "generate: JSON: the text ends too early" },
     { wire_decode_generate, "[]", "generate: must be an object" },
     { wire_decode_generate, "{\"v\":1}",
-      "generate: speaks protocol version 1 and this Muster speaks 6" },
+      "generate: speaks protocol version 1 and this Muster speaks 7" },
     { wire_decode_generate, "{\"v\":\"2\"}", "protocol version 2 and" },
     { wire_decode_generate, "{\"id\":\"x\"}", "generate: \"v\" is missing" },
     { wire_decode_generate, GEN(""), "generate: \"ids\" is missing" },
