@@ -220,6 +220,12 @@ static void encoders_say_what_they_are_and_what_not(void **state)
                        2);
     }
     BOTH("/tokenize", "{\"prompt\":\"a cat\"}", 200, "\"count\":4");
+    CLEANUP(buf_fini) struct buf card = { 0 }, verified = { 0 };
+    assert_int_equal(rig_run(&card, ARGS("model", "inspect", model_folder)), 0);
+    assert_non_null(strstr(card.data, "architecture  bert"));
+    assert_null(strstr(card.data, "KV in F16"));
+    assert_int_equal(rig_run(&verified, ARGS("model", "verify", model_folder)), 0);
+    assert_non_null(strstr(verified.data, "result     ok"));
     assert_int_equal(pair_end(state), 0);
 }
 
