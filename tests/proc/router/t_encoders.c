@@ -220,6 +220,12 @@ static void encoders_say_what_they_are_and_what_not(void **state)
                        2);
     }
     BOTH("/tokenize", "{\"prompt\":\"a cat\"}", 200, "\"count\":4");
+    CLEANUP(buf_fini) struct buf card = { 0 }, verified = { 0 };
+    assert_int_equal(rig_run(&card, ARGS("model", "inspect", model_folder)), 0);
+    assert_non_null(strstr(card.data, "architecture  bert"));
+    assert_null(strstr(card.data, "KV in F16"));
+    assert_int_equal(rig_run(&verified, ARGS("model", "verify", model_folder)), 0);
+    assert_non_null(strstr(verified.data, "result     ok"));
     assert_int_equal(pair_end(state), 0);
 }
 
@@ -238,6 +244,16 @@ static void the_official_client_is_served(void **state)
         assert_int_equal(rig_client("embeddings_client", argv, 4), 0);
     }
     assert_int_equal(pair_end(state), 0);
+}
+
+static void a_decoder_has_no_first_token_for_a_vector(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    assert_int_not_equal(rig_run(&out, ARGS("engine", "--model", MODEL, "--pooling", "cls",
+                                            "--listen", "127.0.0.1:0")),
+                         0);
+    assert_non_null(strstr(out.data, "the first token of a text does not see the others"));
 }
 
 /* ---- cross-encoders */
@@ -268,6 +284,7 @@ int main(void)
         cmocka_unit_test(texts_have_as_many_tokens_as_the_model_has_positions),
         cmocka_unit_test(encoders_say_what_they_are_and_what_not),
         cmocka_unit_test(the_official_client_is_served),
+        cmocka_unit_test(a_decoder_has_no_first_token_for_a_vector),
         cmocka_unit_test(pairs_are_scored_by_the_head),
     };
     return rig_end(cmocka_run_group_tests(tests, setup, teardown));

@@ -417,6 +417,27 @@ static void pooling_is_what_the_folder_says(void **state)
     rmdir(sub);
 }
 
+/* Causal embedders say it too; the first token alone is no vector of theirs. */
+static void decoders_have_their_own_pooling(void **state)
+{
+    (void)state;
+    CLEANUP(case_fini) struct arch_case c;
+    struct err err = { { 0 } };
+    case_load(&c, "qwen3");
+    for (uint32_t i = 0; i < 2; i++) {
+        struct model *m = NULL;
+        case_gguf(&c, "m.gguf", i ? &(struct case_damage){ .key = "qwen3.pooling_type" } : NULL);
+        assert_int_equal(model_load(folder_at("m.gguf"), NULL, &m, &err), 0);
+        assert_int_equal(model_info(m)->pooling, i ? POOLING_MEAN : POOLING_LAST); /* 1: mean */
+        assert_int_equal(model_info(m)->task, MODEL_GENERATE);
+        model_free(m);
+    }
+    must(c.line_count < CASE_LINES_MAX);
+    c.lines[c.line_count++] = "u32 qwen3.pooling_type 2";
+    case_gguf(&c, "m.gguf", NULL);
+    refused(folder_at("m.gguf"), "'qwen3.pooling_type' is 2; of a decoder, 1 (mean) and 3");
+}
+
 static void tensors_of_training_are_passed_over(void **state)
 {
     (void)state;
@@ -452,6 +473,7 @@ int main(void)
         cmocka_unit_test(wrong_keys_have_their_sentence),
         cmocka_unit_test(wrong_configurations_have_their_sentence),
         cmocka_unit_test(pooling_is_what_the_folder_says),
+        cmocka_unit_test(decoders_have_their_own_pooling),
         cmocka_unit_test(tensors_of_training_are_passed_over),
     };
     return cmocka_run_group_tests(tests, model_folder_make, model_folder_remove);
