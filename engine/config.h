@@ -29,6 +29,7 @@ struct engine_config {
     int64_t kv_cache_memory_bytes; /* 0: for max_num_seqs contexts, at most a quarter of the RAM */
     int kv_cache_dtype;            /* index into names of kv types */
     bool enable_prefix_caching;
+    bool enable_sleep_mode;
     int pooling;           /* enum pooling */
     int generation_config; /* 0: auto, 1: none */
     int64_t threads;       /* 0: all cores */

@@ -256,6 +256,7 @@ static int start_http_api(struct engine *e, struct err *err)
         .call = e->call,
         .tracer = e->tracer,
         .pooling = (enum pooling)c->pooling,
+        .sleep_mode = c->enable_sleep_mode,
         .seed = seed,
         /* Twice max_waiting, because the scheduler chooses which request a full queue refuses: as
          * many again may be on their way there or back. */

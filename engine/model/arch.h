@@ -26,6 +26,8 @@ struct model {
     char *weights; /* one mapping for all packed weights */
     size_t weights_bytes;
     struct vocab *vocab;
+    struct str path; /* and options that it was loaded with, for model_wake */
+    struct model_load_options options;
 };
 
 struct kv_store {

@@ -139,14 +139,39 @@ int model_load(const char *path, const struct model_load_options *opt, struct mo
     if (!m) return err_set(err, -ENOMEM, "%s: no memory", path);
     arena_init(&m->arena, MODEL_ARENA_BYTES_MAX);
     m->kv_type = opt->kv_type;
-    int rc = choose_kernels(m, opt->kernels, err);
+    m->options = *opt;
+    m->path = arena_str(&m->arena, str_from(path));
+    int rc = m->path.data ? choose_kernels(m, opt->kernels, err) : -ENOMEM;
     const bool sampling = !opt->no_sampling;
     m->info.sampling.unnamed = SAMPLING_ALL;
     if (rc == 0)
         rc =
             hf_model_is(path) ? load_hf(m, path, sampling, err) : load_gguf(m, path, sampling, err);
     if (rc < 0) return rc;
+    m->options.kernels = m->ops->name;
     *ret = TAKE(m);
+    return 0;
+}
+
+void model_sleep(struct model *m)
+{
+    must(madvise(m->weights, m->weights_bytes, MADV_DONTNEED) == 0);
+}
+
+/* Loads the model once more and moves the new weights to where the old ones were: pointers to them, which an
+ * architecture keeps in its own tables, stay right, because the same file is packed in the same order. */
+int model_wake(struct model *m, struct err *err)
+{
+    CLEANUP(model_freep) struct model *again = NULL;
+    int rc = model_load(m->path.data, &m->options, &again, err);
+    if (rc < 0) return rc;
+    if (strcmp(again->info.digest, m->info.digest) != 0 || again->weights_bytes != m->weights_bytes)
+        return err_set(err, -EINVAL, "%s is another model now than the one that went to sleep",
+                       m->path.data);
+    if (mremap(again->weights, m->weights_bytes, m->weights_bytes, MREMAP_MAYMOVE | MREMAP_FIXED,
+               m->weights) == MAP_FAILED)
+        return err_set(err, -errno, "%s: cannot move the weights to their place", m->path.data);
+    again->weights = NULL;
     return 0;
 }
 
@@ -226,6 +251,11 @@ void kv_store_free(struct kv_store *kv)
     if (!kv) return;
     if (kv->memory) munmap(kv->memory, kv->page_bytes * kv->pages);
     free(kv);
+}
+
+void kv_store_drop(struct kv_store *kv)
+{
+    must(madvise(kv->memory, kv->page_bytes * kv->pages, MADV_DONTNEED) == 0);
 }
 
 void kv_store_copy_page(struct kv_store *dst, uint32_t to, const struct kv_store *src,
