@@ -37,6 +37,9 @@ struct model_load_options {
     enum kv_type kv_type;
     bool no_sampling;    /* the model's own defaults of sampling are not read */
     const char *kernels; /* name in ops_table ("ref", "avx2", "amx"); NULL: the best */
+    const char
+        *weight_cache; /* folder of packed weights that engines share (packed_file.h); NULL: none */
+    uint64_t weight_cache_bytes_max;
 };
 
 struct model_info {
@@ -47,6 +50,9 @@ struct model_info {
     struct str template_source;  /* of the chat template; empty when there is none */
     char digest[SHA256_HEX + 1]; /* of the file: gguf_digest; of a folder: hf_folder_digest */
     char numerics[64];           /* equality holds between engines of one numerics id */
+    bool weights_mapped;         /* packed weights are those of the cache */
+    bool weights_found;          /* and were there */
+    char cache_trouble[160];     /* why they are not, where a cache is named */
     uint32_t n_layers;
     uint32_t n_embd;
     uint32_t n_ff;
@@ -72,8 +78,9 @@ int model_load(const char *path, const struct model_load_options *opt, struct mo
 void model_free(struct model *m);
 
 /* Gives the memory of the weights back to the system. The rest of the model stays: vocabulary, template,
- * facts. No step until model_wake reads the weights again from the same path, to the same place. -EINVAL: it
- * is another model now; else errors of model_load. The model sleeps on then. */
+ * facts. No step until model_wake reads the weights again from the same path, to the same place; those in a
+ * file that engines share are still mapped. -EINVAL: it is another model now; else errors of model_load. The
+ * model sleeps on then. */
 void model_sleep(struct model *m);
 int model_wake(struct model *m, struct err *err);
 CLEANUP_FREEP(model, struct model)

@@ -115,6 +115,25 @@ static void sleep_waits_for_the_last_request(void **state)
     rig_wait_endpoints(&pair.router, 1);
 }
 
+/* Weights in a file that engines share are mapped before and after. */
+static void shared_weights_sleep_too(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf before = { 0 }, after = { 0 }, reply = { 0 };
+    char cache[256];
+    snprintf(cache, sizeof cache, "%s/weights", rig_folder());
+    struct rig_process sharing =
+        rig_server("engine", rig_port(),
+                   ARGS("--model", MODEL, "--enable-sleep-mode", "--weight-cache", cache,
+                        "--served-model-name", "muster-tiny"));
+    struct str want = said(sharing.port, &before);
+    assert_int_equal(rig_call(sharing.port, "/sleep", "{}", &reply), 200);
+    assert_int_equal(rig_call(sharing.port, "/v1/completions", ASK, &reply), 503);
+    assert_int_equal(rig_call(sharing.port, "/wake_up", "{}", &reply), 200);
+    assert_true(str_eq(said(sharing.port, &after), want));
+    assert_int_equal(rig_stop(&sharing), 0);
+}
+
 static void mistakes_are_refused(void **state)
 {
     (void)state;
@@ -134,6 +153,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_comes_back_and_so_does_the_output),
         cmocka_unit_test(sleep_waits_for_the_last_request),
+        cmocka_unit_test(shared_weights_sleep_too),
         cmocka_unit_test(mistakes_are_refused),
     };
     return rig_end(cmocka_run_group_tests(tests, setup, pair_end));
