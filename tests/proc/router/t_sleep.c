@@ -1,6 +1,7 @@
 /* t_sleep.c - an engine that sleeps gives its memory back, is not sent requests, and says the same when it is
  * awake again. */
 #include "base/core/own.h"
+#include "base/io/file.h"
 #include "tests/proc/router/pair_rig.h"
 
 #include <stdio.h>
@@ -134,6 +135,39 @@ static void shared_weights_sleep_too(void **state)
     assert_int_equal(rig_stop(&sharing), 0);
 }
 
+/* The engine sleeps on while its file is another one or is gone. */
+static void another_model_does_not_wake(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf before = { 0 }, after = { 0 }, reply = { 0 }, model = { 0 };
+    char path[256], aside[256];
+    snprintf(path, sizeof path, "%s/model.gguf", rig_folder());
+    snprintf(aside, sizeof aside, "%s/aside.gguf", rig_folder());
+    assert_int_equal(file_read(MODEL, (size_t)64 << 20, &model, NULL), 0);
+    assert_int_equal(file_write_atomic(path, buf_view(&model), 0600, NULL), 0);
+    struct rig_process e = rig_server(
+        "engine", rig_port(),
+        ARGS("--model", path, "--enable-sleep-mode", "--served-model-name", "muster-tiny"));
+    struct str want = said(e.port, &before);
+    assert_int_equal(rig_call(e.port, "/sleep", "{}", &reply), 200);
+
+    assert_int_equal(rename(path, aside), 0);
+    buf_clear(&reply);
+    assert_int_equal(rig_call(e.port, "/wake_up", "{}", &reply), 500);
+    assert_non_null(strstr(reply.data, "sleeps on"));
+    model.data[model.len - 1] ^= 1; /* one weight is another */
+    assert_int_equal(file_write_atomic(path, buf_view(&model), 0600, NULL), 0);
+    buf_clear(&reply);
+    assert_int_equal(rig_call(e.port, "/wake_up", "{}", &reply), 500);
+    assert_non_null(strstr(reply.data, "is another model now"));
+    assert_int_equal(rig_call(e.port, "/v1/completions", ASK, &reply), 503);
+
+    assert_int_equal(rename(aside, path), 0);
+    assert_int_equal(rig_call(e.port, "/wake_up", "{}", &reply), 200);
+    assert_true(str_eq(said(e.port, &after), want));
+    assert_int_equal(rig_stop(&e), 0);
+}
+
 static void mistakes_are_refused(void **state)
 {
     (void)state;
@@ -154,6 +188,7 @@ int main(void)
         cmocka_unit_test(memory_comes_back_and_so_does_the_output),
         cmocka_unit_test(sleep_waits_for_the_last_request),
         cmocka_unit_test(shared_weights_sleep_too),
+        cmocka_unit_test(another_model_does_not_wake),
         cmocka_unit_test(mistakes_are_refused),
     };
     return rig_end(cmocka_run_group_tests(tests, setup, pair_end));
