@@ -79,6 +79,9 @@ static const struct config_field rows[] = {
       .about = "Disk that this folder may take; what was used longest ago goes first." },
     { .name = "enable_prefix_caching", .type = CONFIG_BOOL, .default_text = "true",
       AT(enable_prefix_caching), .about = "Reuse pages of equal prompt beginnings." },
+    { .name = "enable_sleep_mode", .type = CONFIG_BOOL, .default_text = "false", AT(enable_sleep_mode),
+      .about = "Serve /sleep and /wake_up, which take the weights out of memory and read them again; "
+               "for an engine without an agent." },
     { .name = "generation_config", .type = CONFIG_ENUM, .default_text = "auto", .names = generation_names,
       AT(generation_config),
       .about = "The model's own temperature, top_p, top_k, min_p and repetition_penalty, for requests that name "

@@ -31,6 +31,7 @@ struct engine_config {
     struct str weight_cache;       /* a folder; empty: none */
     int64_t weight_cache_max;      /* bytes */
     bool enable_prefix_caching;
+    bool enable_sleep_mode;
     int pooling; /* enum pooling */
     bool enable_lora, allow_runtime_lora_updating;
     struct config_texts lora_modules; /* NAME=PATH */

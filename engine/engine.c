@@ -285,6 +285,7 @@ static int start_http_api(struct engine *e, struct err *err)
         .pooling = (enum pooling)c->pooling,
         .adapters = e->adapters,
         .lora_updates = c->enable_lora && c->allow_runtime_lora_updating,
+        .sleep_mode = c->enable_sleep_mode,
         .seed = seed,
         /* Twice max_waiting, because the scheduler chooses which request a full queue refuses: as
          * many again may be on their way there or back. */

@@ -28,6 +28,8 @@ struct model {
     char *own_weights;
     struct packed_file *packed;
     struct vocab *vocab;
+    struct str path; /* that it was loaded from, for model_wake */
+    bool no_sampling;
 };
 
 struct kv_store {

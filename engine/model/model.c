@@ -158,7 +158,9 @@ static int load_once(const char *path, const struct model_load_options *opt, str
     arena_init(&m->arena, MODEL_ARENA_BYTES_MAX);
     m->kv_type = opt->kv_type;
     m->info.sampling.unnamed = SAMPLING_ALL;
-    int rc = choose_kernels(m, opt->kernels, err);
+    m->no_sampling = opt->no_sampling;
+    m->path = arena_str(&m->arena, str_from(path));
+    int rc = m->path.data ? choose_kernels(m, opt->kernels, err) : -ENOMEM;
     if (rc == 0) rc = hf_model_is(path) ? load_hf(m, path, opt, err) : load_gguf(m, path, opt, err);
     if (rc == 0) *ret = TAKE(m);
     return rc;
@@ -171,6 +173,39 @@ int model_load(const char *path, const struct model_load_options *opt, struct mo
     int rc = load_once(path, opt ? opt : &defaults, ret, err);
     /* Packed weights of another version of the loader are gone now. */
     return rc == -ESTALE ? load_once(path, opt, ret, err) : rc;
+}
+
+void model_sleep(struct model *m)
+{
+    if (m->packed)
+        packed_file_expect(m->packed, false);
+    else
+        must(madvise(m->own_weights, m->weights_bytes, MADV_DONTNEED) == 0);
+}
+
+/* Weights in a file of their own are mapped all the time. Else the model is loaded once more, and the new
+ * weights move to where the old ones were: pointers to them, which an architecture keeps in its own tables,
+ * stay right, because the same file is packed in the same order. */
+int model_wake(struct model *m, struct err *err)
+{
+    const struct model_load_options opt = { .kv_type = m->kv_type,
+                                            .no_sampling = m->no_sampling,
+                                            .kernels = m->ops->name };
+    CLEANUP(model_freep) struct model *again = NULL;
+    if (m->packed) {
+        packed_file_expect(m->packed, true);
+        return 0;
+    }
+    int rc = model_load(m->path.data, &opt, &again, err);
+    if (rc < 0) return rc;
+    if (strcmp(again->info.digest, m->info.digest) != 0 || again->weights_bytes != m->weights_bytes)
+        return err_set(err, -EINVAL, "%s is another model now than the one that went to sleep",
+                       m->path.data);
+    if (mremap(again->own_weights, m->weights_bytes, m->weights_bytes,
+               MREMAP_MAYMOVE | MREMAP_FIXED, m->own_weights) == MAP_FAILED)
+        return err_set(err, -errno, "%s: cannot move the weights to their place", m->path.data);
+    again->own_weights = NULL;
+    return 0;
 }
 
 void model_free(struct model *m)
@@ -255,6 +290,11 @@ void kv_store_free(struct kv_store *kv)
     if (!kv) return;
     if (kv->memory) munmap(kv->memory, kv->page_bytes * kv->pages);
     free(kv);
+}
+
+void kv_store_drop(struct kv_store *kv)
+{
+    must(madvise(kv->memory, kv->page_bytes * kv->pages, MADV_DONTNEED) == 0);
 }
 
 void kv_store_copy_page(struct kv_store *dst, uint32_t to, const struct kv_store *src,

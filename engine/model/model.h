@@ -91,6 +91,13 @@ struct model_info {
 int model_load(const char *path, const struct model_load_options *opt, struct model **ret,
                struct err *err);
 void model_free(struct model *m);
+
+/* Gives the memory of the weights back to the system. The rest of the model stays: vocabulary, template,
+ * facts. No step until model_wake reads the weights again from the same path, to the same place; those in a
+ * file that engines share are still mapped. -EINVAL: it is another model now; else errors of model_load. The
+ * model sleeps on then. */
+void model_sleep(struct model *m);
+int model_wake(struct model *m, struct err *err);
 CLEANUP_FREEP(model, struct model)
 
 /* Lives as long as the model. */
@@ -103,6 +110,9 @@ int kv_store_new(const struct model *m, uint32_t pages, uint32_t page_tokens, st
                  struct err *err);
 void kv_store_free(struct kv_store *kv);
 CLEANUP_FREEP(kv_store, struct kv_store)
+
+/* Gives the memory of all pages back to the system: they are zero from then on. Between steps. */
+void kv_store_drop(struct kv_store *kv);
 
 /* Copies all K and V of a page: for copy on write, and to and from a store that is the swap space,
  * made for the same model and page size. Between steps only. */

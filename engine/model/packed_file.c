@@ -353,6 +353,14 @@ int packed_file_seal(struct packed_file *p, uint64_t order, struct err *err)
     return 0;
 }
 
+void packed_file_expect(struct packed_file *p, bool read)
+{
+    if (read)
+        read_in(p);
+    else
+        (void)madvise(p->map, p->map_bytes, MADV_DONTNEED);
+}
+
 void packed_file_remove(struct packed_file *p)
 {
     char name[NAME_MAX_BYTES];

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 struct executor {
+    struct model *model;
     uint32_t vocab_size;
     bool encoder;
     struct executor_events events;
@@ -115,6 +116,7 @@ int executor_new(struct model *model, const struct executor_config *config,
     }
     CLEANUP(executor_freep) struct executor *x = calloc(1, sizeof *x);
     if (!x) return -ENOMEM;
+    x->model = model;
     x->vocab_size = info->vocab_size;
     x->encoder = info->task != MODEL_GENERATE;
     x->events = *events;
@@ -180,6 +182,20 @@ void executor_free(struct executor *x)
 void executor_save(struct executor *x)
 {
     if (x->predict_engine) predict_engine_save(x->predict_engine);
+}
+
+void executor_sleep(struct executor *x)
+{
+    must(!sched_has_work(x->sched));
+    kv_index_clear(sched_index(x->sched));
+    kv_store_drop(x->kv);
+    if (x->swap) kv_store_drop(x->swap);
+    model_sleep(x->model);
+}
+
+int executor_wake(struct executor *x, struct err *err)
+{
+    return model_wake(x->model, err);
 }
 
 struct scheduler *executor_sched(struct executor *x)

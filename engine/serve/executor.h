@@ -46,6 +46,11 @@ struct executor_events {
 
 struct executor;
 
+/* Gives the memory of weights and pages back to the system, with everything that is cached; between two steps,
+ * with no session. No step until executor_wake, whose errors are those of model_wake. */
+void executor_sleep(struct executor *x);
+int executor_wake(struct executor *x, struct err *err);
+
 /* Returns the model's shape as the closed form of step times needs it. */
 struct model_spec executor_spec(const struct model_info *m);
 

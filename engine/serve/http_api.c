@@ -61,6 +61,9 @@ static const struct route routes[] = {
     { "POST", "/reset_prefix_cache",  GUARD_FLEET,   true,  handle_reset_cache },
     { "POST", "/v1/load_lora_adapter",   GUARD_FLEET, true,  handle_lora_load },
     { "POST", "/v1/unload_lora_adapter", GUARD_FLEET, true,  handle_lora_unload },
+    { "POST", "/sleep",               GUARD_FLEET, true,  handle_sleep },
+    { "POST", "/wake_up",             GUARD_FLEET, true,  handle_wake_up },
+    { "GET",  "/is_sleeping",         GUARD_FLEET, true,  handle_is_sleeping },
     { "GET",  "/health",              GUARD_NONE,  false, health },
     { "GET",  "/metrics",             GUARD_METRICS, false, render_metrics },
     { "GET",  "/version",             GUARD_KEY,   false, version },
@@ -228,6 +231,8 @@ static void health(struct http_api *api, struct http_exchange *x)
     if (api->stalled) {
         http_api_refuse(api, x, OPENAI_UNAVAILABLE, NULL, STALLED_TEXT,
                         (double)api->stalled_us * 1e-6);
+    } else if (api->sleep != SLEEP_AWAKE) {
+        http_api_refuse(api, x, OPENAI_UNAVAILABLE, NULL, SLEEPING_TEXT);
     } else if (api->state == HTTP_API_READY) {
         http_api_reply(api, x, 200, STR("{\"status\":\"ok\"}"));
     } else if (api->state == HTTP_API_DRAINING) {
@@ -497,7 +502,8 @@ static void on_turn(void *arg)
     struct http_api *api = arg;
     int64_t now_us = loop_now_us(api->loop);
     if (now_us - api->pulse_due_us > LATE_US) api->pulse_excused_us = now_us;
-    /* Without a model there is no work to stall over. */
+    /* Without a model there is no work to stall over, and what sleep and waking take is no stall. */
+    if (api->sleep == SLEEP_FALLING || api->sleep == SLEEP_WAKING) api->pulse_excused_us = now_us;
     int64_t stalled_us =
         api->info ? pulse_stalled_us(device_pulse(api->device), api->pulse_excused_us, now_us) : 0;
     api->stalled_us = stalled_us;
@@ -590,6 +596,7 @@ void http_api_free(struct http_api *api)
     embeds_free(api);
     blocks_free(api);
     kv_free(api);
+    sleep_free(api);
     chat_template_free(api->chat_template);
     auth_gate_fini(&api->gate);
     job_mail_fini(&api->mail);

@@ -404,6 +404,8 @@ bool call_refused(struct http_api *api, struct http_exchange *x, uint32_t calls,
                         (double)api->stalled_us * 1e-6);
     } else if (api->state == HTTP_API_DRAINING && !entered) {
         http_api_refuse(api, x, OPENAI_UNAVAILABLE, NULL, "draining: no new requests are taken");
+    } else if (api->sleep > SLEEP_SETTLING || (api->sleep == SLEEP_SETTLING && !entered)) {
+        http_api_refuse(api, x, OPENAI_UNAVAILABLE, NULL, SLEEPING_TEXT);
     } else if (api->call_count + calls > api->config.requests_max) {
         metric_inc(engine_metric(api->metrics, EM_REFUSED));
         http_api_refuse(api, x, OPENAI_OVERLOADED, NULL, "%u requests are in the engine already",

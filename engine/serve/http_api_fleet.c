@@ -187,9 +187,9 @@ void handle_info(struct http_api *api, struct http_exchange *x)
         .host = api->config.host_shown,
         .port = http_api_port(api),
         .kind = ENGINE_MUSTER,
-        .health = api->stalled ? ENGINE_FAILING
-                  : api->info  ? ENGINE_READY
-                               : ENGINE_LOADING,
+        .health = api->stalled                             ? ENGINE_FAILING
+                  : api->info && api->sleep == SLEEP_AWAKE ? ENGINE_READY
+                                                           : ENGINE_LOADING,
         .stalled_s = api->stalled ? (double)api->stalled_us * 1e-6 : 0,
         .model = api->config.model_name,
         .digest = str_from(api->digest),
