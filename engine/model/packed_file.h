@@ -50,6 +50,9 @@ int packed_file_write(struct packed_file *p, size_t at, const void *data, size_t
 int packed_file_seal(struct packed_file *p, uint64_t order, struct err *err);
 uint64_t packed_file_order(const struct packed_file *p); /* of a sealed file */
 
+/* Tells the system whether the memory of a sealed file will be read soon; if not, it leaves this process. */
+void packed_file_expect(struct packed_file *p, bool read);
+
 void packed_file_remove(struct packed_file *p); /* from the folder; the memory stays */
 void packed_file_close(
     struct packed_file *p); /* with the memory; one that is not sealed is removed */
