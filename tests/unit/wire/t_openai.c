@@ -715,13 +715,17 @@ static void models(void **state)
                                   .top_k = 20,
                                   .unnamed =
                                       SAMPLING_ALL & ~(SAMPLING_TEMPERATURE | SAMPLING_TOP_K) };
-    struct openai_model list[] = { { STR("a"), 5, 2048, &own }, { STR("b"), 6, 0, NULL } };
+    struct openai_model list[] = {
+        { .id = STR("a"), .created_s = 5, .context_tokens = 2048, .sampling = &own },
+        { .id = STR("b"), .created_s = 6, .parent = STR("a") },
+    };
     openai_models_render(list, 2, &out);
     assert_string_equal(out.data,
                         "{\"object\":\"list\",\"data\":[{\"id\":\"a\",\"object\":\"model\","
                         "\"created\":5,\"owned_by\":\"muster\",\"max_model_len\":2048,\"default_"
                         "sampling\":{\"temperature\":0.6,\"top_k\":20}},{\"id\":\"b\","
-                        "\"object\":\"model\",\"created\":6,\"owned_by\":\"muster\"}]}");
+                        "\"object\":\"model\",\"created\":6,\"owned_by\":\"muster\","
+                        "\"parent\":\"a\"}]}");
 }
 
 /* What a request names stays, null names nothing, and the rest is the model's. */

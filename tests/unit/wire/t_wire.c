@@ -398,6 +398,14 @@ static void members_arrive(void **state)
         assert_true(g.marks && g.grammar.kind == with.grammar.kind);
     }
 
+    /* So has an adapter: an engine that knows none would answer with the base model. */
+    buf_clear(&text);
+    with.adapter = STR(DIGEST);
+    generate_encode(&with, &text);
+    assert_non_null(strstr(text.data, "{\"v\":6,"));
+    assert_int_equal(generate_decode(buf_view(&text), &arena, &g, NULL), 0);
+    assert_true(g.marks && str_eq(g.adapter, with.adapter));
+
     buf_clear(&text);
     block_event_encode(&wire_change, &text);
     assert_string_equal(
@@ -622,7 +630,7 @@ static const struct refused refusals[] = {
     { wire_decode_generate, "", "generate: JSON: the text ends too early" },
     { wire_decode_generate, "[]", "generate: must be an object" },
     { wire_decode_generate, "{\"v\":1}",
-      "generate: speaks protocol version 1 and this Muster speaks 5" },
+      "generate: speaks protocol version 1 and this Muster speaks 6" },
     { wire_decode_generate, "{\"v\":\"2\"}", "protocol version 2 and" },
     { wire_decode_generate, "{\"id\":\"x\"}", "generate: \"v\" is missing" },
     { wire_decode_generate, GEN(""), "generate: \"ids\" is missing" },
