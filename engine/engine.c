@@ -156,7 +156,9 @@ static int fill_device(const struct engine_config *c, struct device_config *ret,
         .model_path = c->model,
         .load = { .kv_type = (enum kv_type)c->kv_cache_dtype,
                   .no_sampling = c->generation_config == 1,
-                  .kernels = c->kernels.data },
+                  .kernels = c->kernels.data,
+                  .weight_cache = c->weight_cache.len ? c->weight_cache.data : NULL,
+                  .weight_cache_bytes_max = (uint64_t)c->weight_cache_max },
         .sched = { .page_tokens = (uint32_t)c->block_size,
                    .context_max = (uint32_t)c->max_model_len,
                    .seqs_max = (uint32_t)c->max_num_seqs,
@@ -283,6 +285,7 @@ static int start_http_api(struct engine *e, struct err *err)
         .pooling = (enum pooling)c->pooling,
         .adapters = e->adapters,
         .lora_updates = c->enable_lora && c->allow_runtime_lora_updating,
+        .sleep_mode = c->enable_sleep_mode,
         .seed = seed,
         /* Twice max_waiting, because the scheduler chooses which request a full queue refuses: as
          * many again may be on their way there or back. */

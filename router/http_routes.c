@@ -96,6 +96,7 @@ static void on_models(struct asked *a)
                                            .parent = str_from(adapter && m ? m->name : ""),
                                            .created_s = clock_wall_us() / 1000000,
                                            .context_tokens = m ? m->context_tokens : 0 };
+        if (models[i].context_tokens > 0) models[i].task = model_task_names[m->task];
     }
     openai_models_render(models, count, &body);
     free(models);

@@ -91,6 +91,7 @@ static struct endpoint endpoint_of(const struct fixed *f)
         .running_max = r->running_max,
         .step_tokens = r->step_tokens,
         .kv_token_bytes = r->kv_token_bytes,
+        .task = r->task,
         .has_perf = r->has_perf,
         .perf = r->perf,
         .clock = r->clock,
@@ -296,6 +297,7 @@ static void ask_controller(struct sync *s)
         again(s);
         return;
     }
+    s->d->quarantine_cleared = false;
     const struct controller_address *to = controllers_next(&s->controllers);
     const struct peer_question question = {
         .host = str_from(to->host),

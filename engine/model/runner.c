@@ -73,6 +73,26 @@ void model_runner_free(struct model_runner *r)
     free(r);
 }
 
+/* Checks an item of an encoder. */
+static int check_text(const struct model_runner *r, const struct batch_item *item, uint32_t index,
+                      struct err *err)
+{
+    if (item->position > 0)
+        return err_set(
+            err, -EINVAL,
+            "item %u of the batch begins at position %u; an encoder computes whole texts", index,
+            item->position);
+    if (item->want_logits || item->drafted > 0)
+        return err_set(err, -ENOTSUP,
+                       "'%s' is an encoder: it gives vectors or scores of texts and no logits, so "
+                       "that it cannot generate",
+                       r->model->arch->name);
+    if (item->score && r->model->info.task != MODEL_SCORE)
+        return err_set(err, -ENOTSUP, "item %u of the batch wants a score; the model has no head",
+                       index);
+    return 0;
+}
+
 static int check_item(const struct model_runner *r, const struct batch_item *item, uint32_t index,
                       struct err *err)
 {
@@ -85,18 +105,19 @@ static int check_item(const struct model_runner *r, const struct batch_item *ite
                        "item %u of the batch ends at position %llu, the model's "
                        "context is %u",
                        index, (unsigned long long)end, info->context_length);
-    if (end > (uint64_t)item->pages * page_tokens)
-        return err_set(err, -EINVAL,
-                       "item %u of the batch ends at position %llu, its %u pages "
-                       "hold %llu",
-                       index, (unsigned long long)end, item->pages,
-                       (unsigned long long)item->pages * page_tokens);
     for (uint32_t i = 0; i < item->count; i++)
         if (item->ids[i] >= info->vocab_size)
             return err_set(err, -EINVAL,
                            "item %u of the batch has token %u, the vocabulary ends "
                            "at %u",
                            index, item->ids[i], info->vocab_size);
+    if (info->task != MODEL_GENERATE) return check_text(r, item, index, err);
+    if (end > (uint64_t)item->pages * page_tokens)
+        return err_set(err, -EINVAL,
+                       "item %u of the batch ends at position %llu, its %u pages "
+                       "hold %llu",
+                       index, (unsigned long long)end, item->pages,
+                       (unsigned long long)item->pages * page_tokens);
     for (uint64_t i = 0; i * page_tokens < end; i++)
         if (item->page_table[i] >= r->kv->pages)
             return err_set(err, -EINVAL, "item %u of the batch has page %u, the store ends at %u",
@@ -104,6 +125,11 @@ static int check_item(const struct model_runner *r, const struct batch_item *ite
     if (item->drafted >= item->count || (item->drafted > 0 && !item->want_logits))
         return err_set(err, -EINVAL, "item %u of the batch has %u drafted tokens of %u", index,
                        item->drafted, item->count);
+    if (item->rows_before >= item->count - item->drafted ||
+        (item->rows_before > 0 && !item->want_logits))
+        return err_set(err, -EINVAL,
+                       "item %u of the batch wants the logits of %u tokens more than its %u", index,
+                       item->rows_before, item->count);
     if (item->want_logits && !item->logits)
         return err_set(err, -EINVAL,
                        "item %u of the batch wants logits and has no memory for "

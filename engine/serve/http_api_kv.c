@@ -186,6 +186,10 @@ void handle_kv_fetch(struct http_api *api, struct http_exchange *x)
         return;
     }
     if (refuse_ids(api, x, req.ids, req.id_count)) return;
+    if (api->sleep != SLEEP_AWAKE) {
+        http_api_refuse(api, x, OPENAI_UNAVAILABLE, NULL, SLEEPING_TEXT);
+        return;
+    }
     if (api->state == HTTP_API_DRAINING) {
         http_api_refuse(api, x, OPENAI_UNAVAILABLE, NULL, "draining: nothing is fetched any more");
         return;

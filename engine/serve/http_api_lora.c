@@ -194,10 +194,12 @@ void handle_models(struct http_api *api, struct http_exchange *x)
     uint64_t bytes;
     const struct sampling *sampling = api->info ? &api->info->model->sampling : NULL;
     const uint32_t count = adapters_list(api->config.adapters, seen, &bytes);
-    models[0] = (struct openai_model){ .id = api->config.model_name,
-                                       .created_s = api->created_s,
-                                       .context_tokens = api->info ? api->info->context_max : 0,
-                                       .sampling = sampling };
+    models[0] =
+        (struct openai_model){ .id = api->config.model_name,
+                               .created_s = api->created_s,
+                               .context_tokens = api->info ? api->info->context_max : 0,
+                               .task = api->info ? model_task_names[api->info->model->task] : NULL,
+                               .sampling = sampling };
     for (uint32_t i = 0; i < count; i++) {
         models[1 + i] = models[0];
         models[1 + i].id = str_from(seen[i].name);

@@ -29,7 +29,12 @@
 #define RETRY_AFTER_S "1"
 #define STALLED_TEXT "the engine has work and has made no step for %.0f s"
 
+#define SLEEPING_TEXT "the engine sleeps: its weights are out of memory until POST /wake_up"
+
 enum http_api_state { HTTP_API_LOADING, HTTP_API_READY, HTTP_API_DRAINING };
+
+/* How far the engine is asleep (http_api_sleep.c); beside its state. */
+enum sleep_phase { SLEEP_AWAKE, SLEEP_SETTLING, SLEEP_FALLING, SLEEP_ASLEEP, SLEEP_WAKING };
 
 struct http_api {
     struct http_api_config config;
@@ -40,7 +45,9 @@ struct http_api {
     struct device *device;
     const struct device_info *info; /* NULL while the model is loaded */
     enum http_api_state state;
-    bool leaving; /* http_api_drain was called: there is no way back */
+    enum sleep_phase sleep;
+    struct sleeper *sleeper; /* NULL: it was never asked to sleep */
+    bool leaving;            /* http_api_drain was called: there is no way back */
     void (*on_failed)(void *arg, const char *sentence);
     void *on_failed_arg;
 
@@ -122,6 +129,10 @@ void handle_undrain(struct http_api *api, struct http_exchange *x);
 void handle_clock(struct http_api *api, struct http_exchange *x);
 void handle_events(struct http_api *api, struct http_exchange *x);
 void handle_reset_cache(struct http_api *api, struct http_exchange *x);
+void handle_sleep(struct http_api *api, struct http_exchange *x);
+void handle_wake_up(struct http_api *api, struct http_exchange *x);
+void handle_is_sleeping(struct http_api *api, struct http_exchange *x);
+void sleep_free(struct http_api *api); /* after the device has gone */
 void handle_kv_read(struct http_api *api, struct http_exchange *x);
 void handle_kv_fetch(struct http_api *api, struct http_exchange *x);
 void handle_lora_load(struct http_api *api, struct http_exchange *x);

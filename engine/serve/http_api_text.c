@@ -281,6 +281,13 @@ static int compile(struct prompt *p, const struct grammar_spec *spec, const char
                             param, "%s", err.text);
 }
 
+static int check_task(struct prompt *p)
+{
+    struct err err = { "" };
+    int rc = model_task_generates(p->api->info->model->task, p->api->config.model_name, &err);
+    return rc < 0 ? openai_error_set(&p->e, rc, OPENAI_INVALID, "model", "%s", err.text) : 0;
+}
+
 static int check_bias(struct prompt *p)
 {
     struct err err = { "" };
@@ -303,6 +310,33 @@ static int keep_echo(struct prompt *p, struct str *ret)
     return openai_error_set(&p->e, -ENOMEM, OPENAI_UNAVAILABLE, NULL, "no memory for the prompt");
 }
 
+/* Checks the length of a text for an encoder. */
+static int check_text(struct prompt *p, size_t count)
+{
+    const uint32_t most = p->api->info->context_max;
+    if (count > 0 && count <= most) return 0;
+    return openai_error_set(&p->e, -EINVAL, count ? OPENAI_CONTEXT_LENGTH : OPENAI_INVALID,
+                            param_of(p->r.surface),
+                            count ? "a text, or a pair of them, has %zu tokens or more, and this "
+                                    "model reads at most %u; send shorter ones"
+                                  : "a text of %zu tokens; this model reads 1 to %u",
+                            count, most);
+}
+
+/* Makes ids of one text, or of a pair of them, beside each other as cross-encoders read them. */
+static int make_pair(struct prompt *p, uint32_t index, struct prompt_made *ret)
+{
+    const struct openai_request *r = &p->r;
+    const struct encode_model m = encode_model_of(p->api);
+    const uint32_t first = r->vectors.first_count > 1 ? index : 0;
+    struct err err = { "" };
+    int rc =
+        encode_pair(&m, r->prompts[first].text, r->prompts[r->vectors.first_count + index].text,
+                    (size_t)p->api->info->context_max + 1, &ret->ids, &ret->second_from, &err);
+    return rc < 0 && rc != -EFBIG ? prompt_failed(p, rc, &err, &p->e)
+                                  : check_text(p, ret->ids.count);
+}
+
 /* Makes ids of the prompt at hand. */
 static int make_prompt(struct prompt *p, struct prompt_made *ret)
 {
@@ -311,6 +345,7 @@ static int make_prompt(struct prompt *p, struct prompt_made *ret)
     const size_t count = p->ids.count;
     ret->ids = p->ids;
     p->ids = (struct ids){ 0 };
+    if (p->api->info->model->task != MODEL_GENERATE) return check_text(p, count);
     if (count == 0)
         return openai_error_set(&p->e, -EINVAL, OPENAI_INVALID, param_of(p->r.surface),
                                 "the prompt is empty");
@@ -360,6 +395,7 @@ static int make(struct prompt *p)
         rc = responses_to_chat(body, &p->arena, &body, &p->repeated, &p->e);
     if (rc == 0) rc = openai_parse(r->surface, body, &p->arena, r, &p->e);
     if (rc == 0) rc = check_model(api, r->model, &p->e);
+    if (rc == 0) rc = check_task(p);
     if (rc == 0) rc = check_bias(p);
     if (rc == 0) rc = compile(p, &r->grammar, r->grammar_key);
     if (rc < 0) return rc;
@@ -411,6 +447,8 @@ static void made(struct prompt *p)
         .bias = r->logit_bias,
         .bias_count = r->bias_count,
         .logprobs = r->logprobs,
+        .score_from = r->echo && r->logprobs, /* the first that has any before it */
+        .prompt_only = r->prompt_only,
         .echo = p->prompts[0].echo,
         .top_logprobs = r->top_logprobs,
         .max_tokens = r->max_tokens,
@@ -493,9 +531,10 @@ static int make_vectors(struct prompt *p)
         return openai_error_set(&p->e, -ENOMEM, OPENAI_UNAVAILABLE, NULL,
                                 "no memory for the texts");
     memset(p->prompts, 0, r->prompt_count * sizeof *p->prompts);
-    for (uint32_t i = 0; i < r->prompt_count && rc == 0; i++) {
+    const bool pairs = embed_pairs(p->api);
+    for (uint32_t i = 0; i < embed_texts(p->api, r) && rc == 0; i++) {
         openai_prompt_select(r, i);
-        rc = make_prompt(p, &p->prompts[i]);
+        rc = pairs ? make_pair(p, i, &p->prompts[i]) : make_prompt(p, &p->prompts[i]);
     }
     return rc;
 }

@@ -151,6 +151,7 @@ const struct metric_desc engine_metric_table[EM_COUNT] = {
     [EM_STALLED] = GAUGE("stalled_seconds", "seconds",
                             "Since the last step of a device that has stalled; 0: it has not."),
     [EM_THROTTLED] = TOTAL("throttled_seconds", "seconds", "Slept to keep the CPU share and the clock."),
+    [EM_SLEEPING] = GAUGE("sleeping", NULL, "1 while the weights are out of memory (/sleep)."),
     [EM_CLOCK] = GAUGE("clock_ratio", NULL, "Share of full speed that the engine keeps to."),
     [EM_INFO] = { .name = "muster_engine_info", .type = METRIC_GAUGE,
                      .help = "1, labelled with what is served.",

@@ -73,6 +73,7 @@ enum engine_metric {
     EM_STALLED,
     EM_THROTTLED,
     EM_CLOCK,
+    EM_SLEEPING,
     EM_INFO,
     EM_POLICY,
     EM_COUNT
