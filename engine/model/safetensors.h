@@ -14,7 +14,16 @@
 #define SAFETENSORS_HEADER_BYTES_MAX ((size_t)100 << 20)
 #define SAFETENSORS_MEMORY_BYTES_MAX ((size_t)256 << 20)
 
-enum safetensor_type { SAFETENSOR_F32, SAFETENSOR_F16, SAFETENSOR_BF16, SAFETENSOR_F8_E4M3 };
+enum safetensor_type {
+    SAFETENSOR_F32,
+    SAFETENSOR_F16,
+    SAFETENSOR_BF16,
+    SAFETENSOR_F8_E4M3,
+    SAFETENSOR_U8, /* integers: of packed weights (hf_packed.h) */
+    SAFETENSOR_I8,
+    SAFETENSOR_I32,
+    SAFETENSOR_I64
+};
 
 struct safetensor {
     struct str name;
@@ -37,6 +46,9 @@ struct safetensors {
 int safetensors_parse(const struct gguf_source *source, struct safetensors **ret, struct err *err);
 void safetensors_free(struct safetensors *s);
 CLEANUP_FREEP(safetensors, struct safetensors)
+
+/* Returns "F32", ... */
+const char *safetensor_type_name(enum safetensor_type type);
 
 /* Returns NULL if absent. */
 const struct safetensor *safetensors_find(const struct safetensors *s, struct str name);
