@@ -1,15 +1,16 @@
 /* t_packed.c - tests folders with weights of few bits against what the formats' own packages and transformers compute
  * from them (tests/vectors/packed), and damaged ones against their sentences. */
 #include "base/core/own.h"
+#include "engine/kernels/half.h"
 #include "engine/kernels/op.h"
 #include "engine/model/hf_folder.h"
 #include "engine/model/hf_model.h"
 #include "engine/model/model.h"
 #include "engine/model/rewrite_model.h"
-#include "engine/model/safetensors.h"
 #include "tests/unit/engine/gguf_make.h"
 #include "tests/unit/engine/hf_make.h"
 #include "tests/unit/engine/model_folder.h"
+#include "tests/unit/engine/stored.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -51,35 +52,6 @@ static const struct {
     { "gpt_oss",      "MXFP4", WEIGHT_MXFP4, 0, 1e-3 },
 };
 /* clang-format on */
-
-/* ---- what is stored */
-
-struct stored {
-    struct gguf_file file;
-    struct safetensors *table;
-};
-
-static void stored_open(struct stored *s, const char *path)
-{
-    struct err err = { { 0 } };
-    *s = (struct stored){ .file = { .fd = -1 } };
-    if (gguf_file_open(path, &s->file, &err) < 0 ||
-        safetensors_parse(&s->file.source, &s->table, &err) < 0)
-        fail_msg("%s", err.text);
-}
-
-static void stored_fini(struct stored *s)
-{
-    safetensors_free(s->table);
-    gguf_file_close(&s->file);
-}
-
-static void stored_read(const struct stored *s, const char *name, void *to, size_t bytes)
-{
-    const struct safetensor *t = safetensors_find(s->table, str_from(name));
-    must(t && t->bytes == bytes);
-    must(s->file.source.read(s->file.source.ctx, t->offset, to, bytes, NULL) == 0);
-}
 
 /* ---- rows */
 
@@ -320,9 +292,9 @@ static void copy_harmed(const char *name, const char *tensor, enum harm harm, ui
                         const char *text)
 {
     CLEANUP(stored_fini) struct stored s;
-    CLEANUP(buf_fini) struct buf header = { 0 }, data = { 0 }, all = { 0 };
+    CLEANUP(buf_fini) struct buf header = { 0 }, data = { 0 };
     char path[128];
-    uint32_t lines = 0, harmed = 0;
+    uint32_t harmed = 0;
     snprintf(path, sizeof path, VECTORS "%s/model.safetensors", name);
     stored_open(&s, path);
     for (uint32_t i = 0; i < s.table->count; i++) {
@@ -331,27 +303,17 @@ static void copy_harmed(const char *name, const char *tensor, enum harm harm, ui
         enum harm how = it ? harm : NONE;
         harmed += it;
         if (how == REMOVE) continue;
-        char *raw = malloc((size_t)t.bytes);
-        must(raw &&
-             s.file.source.read(s.file.source.ctx, t.offset, raw, (size_t)t.bytes, NULL) == 0);
+        char *raw = stored_raw(&s, &t);
+        size_t bytes = (size_t)t.bytes;
         if (how == POKE) memcpy(raw + at, text, 4);
-        size_t from = data.len, bytes = (size_t)t.bytes;
         if (how == SHORTER) bytes -= bytes / (size_t)t.dims[0], t.dims[0]--;
-        buf_append(&data, raw, bytes);
+        if (how == RENAME) t.name = str_from(text);
+        stored_put(&t, how == TYPE ? text : safetensor_type_name(t.type), raw, bytes, &header,
+                   &data);
         free(raw);
-        buf_printf(&header, "%s\"" STR_FMT "\":{\"dtype\":\"%s\",\"shape\":[", lines++ ? "," : "{",
-                   STR_ARG(how == RENAME ? str_from(text) : t.name),
-                   how == TYPE ? text : safetensor_type_name(t.type));
-        for (uint32_t d = 0; d < t.n_dims; d++)
-            buf_printf(&header, "%s%llu", d ? "," : "", (unsigned long long)t.dims[d]);
-        buf_printf(&header, "],\"data_offsets\":[%zu,%zu]}", from, data.len);
     }
     if (tensor && harmed != 1) fail_msg("%s: no tensor '%s'", name, tensor);
-    buf_byte(&header, '}');
-    make_u64_raw(&all, header.len);
-    buf_str(&all, buf_view(&header));
-    buf_str(&all, buf_view(&data));
-    hf_make_file(model_folder, "model.safetensors", buf_view(&all));
+    stored_write("model.safetensors", &header, &data);
 }
 
 /* Copies config.json with a text in it replaced. */
@@ -484,12 +446,113 @@ static void damaged_folders_have_their_sentence(void **state)
     }
 }
 
+/* ---- other forms of the same */
+
+static void put_whole(const struct stored *s, const struct safetensor *t, struct buf *header,
+                      struct buf *data)
+{
+    char *raw = stored_raw(s, t);
+    stored_put(t, safetensor_type_name(t->type), raw, (size_t)t->bytes, header, data);
+    free(raw);
+}
+
+static void same_logits(const char *what, const char *expected)
+{
+    CLEANUP(rig_fini) struct rig whole = { 0 }, other = { 0 };
+    const uint32_t ids[5] = { 3, 1, 4, 1, 5 };
+    float a[VOCAB], b[VOCAB];
+    rig_init(&whole, expected, NULL);
+    rig_init(&other, model_folder, NULL);
+    feed(&whole, ids, 0, 5, a);
+    feed(&other, ids, 0, 5, b);
+    if (memcmp(a, b, sizeof a) != 0) fail_msg("%s: other logits", what);
+}
+
+/* The tensors of each matrix are in two files. */
+static void matrices_may_lie_in_two_files(void **state)
+{
+    (void)state;
+    static const char *const files[2] = { "part-1.safetensors", "part-2.safetensors" };
+    for (size_t n = 0; n < COUNT_OF(cases); n++) {
+        CLEANUP(stored_fini) struct stored s;
+        CLEANUP(buf_fini) struct buf index = { 0 };
+        char path[128];
+        snprintf(path, sizeof path, VECTORS "%s/model.safetensors", cases[n].name);
+        stored_open(&s, path);
+        for (uint32_t f = 0; f < 2; f++) {
+            CLEANUP(buf_fini) struct buf header = { 0 }, data = { 0 };
+            for (uint32_t i = f; i < s.table->count; i += 2) {
+                put_whole(&s, &s.table->tensors[i], &header, &data);
+                buf_printf(&index, "%s\"" STR_FMT "\":\"%s\"", index.len ? "," : "",
+                           STR_ARG(s.table->tensors[i].name), files[f]);
+            }
+            stored_write(files[f], &header, &data);
+        }
+        hf_make_index(model_folder, buf_view(&index));
+        copy_config(cases[n].name, NULL, NULL);
+        snprintf(path, sizeof path, VECTORS "%s", cases[n].name);
+        same_logits(cases[n].name, path);
+    }
+    unlink(folder_at("model.safetensors.index.json"));
+}
+
+/* Here all of g_idx is 0, so that its bytes can stand for a bias; without it columns are in order. */
+static void biases_of_zeros_are_left_out(void **state)
+{
+    (void)state;
+    copy_config("gptq_whole", NULL, NULL);
+    copy_harmed("gptq_whole", Q "g_idx", RENAME, 0, Q "bias");
+    same_logits("a bias of zeros", VECTORS "gptq_whole");
+}
+
+/* compressed-tensors names the groups weight_g_idx. Odd columns get the scale of the second half here. */
+static void scattered_groups_take_their_own_scales(void **state)
+{
+    (void)state;
+    CLEANUP(stored_fini) struct stored s;
+    CLEANUP(buf_fini) struct buf header = { 0 }, data = { 0 };
+    CLEANUP(hf_model_freep) struct hf_model *plain = NULL, *hf = NULL;
+    float a[64], b[64];
+    uint16_t scales[32][2];
+    struct err err = { { 0 } };
+    stored_open(&s, VECTORS "ct_sym_32/model.safetensors");
+    for (uint32_t i = 0; i < s.table->count; i++)
+        put_whole(&s, &s.table->tensors[i], &header, &data);
+    buf_printf(&header,
+               ",\"" Q
+               "weight_g_idx\":{\"dtype\":\"I32\",\"shape\":[64],\"data_offsets\":[%zu,%zu]}",
+               data.len, data.len + 256);
+    for (uint32_t i = 0; i < 64; i++)
+        make_u32_raw(&data, i % 2);
+    stored_write("model.safetensors", &header, &data);
+    copy_config("ct_sym_32", NULL, NULL);
+    if (hf_model_open(VECTORS "ct_sym_32", &plain, &err) < 0 ||
+        hf_model_open(model_folder, &hf, &err) < 0)
+        fail_msg("%s", err.text);
+    const struct gguf_tensor *t = gguf_tensor_find(plain->gguf, STR("blk.0.attn_v.weight"));
+    const struct gguf_tensor *u = gguf_tensor_find(hf->gguf, STR("blk.0.attn_v.weight"));
+    assert_int_equal(u->type, WEIGHT_Q8_0);
+    stored_read(&s, Q "weight_scale", scales, sizeof scales);
+    for (uint32_t r = 0; r < 32; r++) {
+        read_row(plain, t, r, a);
+        read_row(hf, u, r, b);
+        for (uint32_t i = 0; i < 64; i++)
+            a[i] *= f16_to_f32(scales[r][i % 2]) / f16_to_f32(scales[r][i / 32]);
+        for (uint32_t i = 0; i < 64; i++)
+            if (!(fabs((double)a[i] - (double)b[i]) <= 5e-3 * largest(a, 64)))
+                fail_msg("row %u, column %u is %g, not %g", r, i, (double)b[i], (double)a[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_are_those_of_the_packages),
         cmocka_unit_test(logits_are_those_of_transformers),
         cmocka_unit_test(damaged_folders_have_their_sentence),
+        cmocka_unit_test(matrices_may_lie_in_two_files),
+        cmocka_unit_test(biases_of_zeros_are_left_out),
+        cmocka_unit_test(scattered_groups_take_their_own_scales),
     };
     return cmocka_run_group_tests(tests, model_folder_make, model_folder_remove);
 }
