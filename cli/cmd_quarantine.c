@@ -185,11 +185,15 @@ static int quarantine(const void *options, struct err *err)
     struct walk walk = { .api = &api, .o = o, .prompt = prompt, .err = err };
     json_writer_init(&walk.w, &walk.list);
     json_array(&walk.w);
-    rc = json_path_each(buf_view(&status), "routers", each_router, &walk);
+    bool clears = str_eq(o->act, STR("clear"));
+    /* Before the routers, which would be told again at once; and behind them, whose own words may have come
+     * in between. */
+    if (clears) rc = clear_told(&walk);
+    if (rc == 0) rc = json_path_each(buf_view(&status), "routers", each_router, &walk);
     json_array_end(&walk.w);
-    if (rc == 0 && str_eq(o->act, STR("list"))) rc = show(&walk, err);
-    if (rc == 0 && !str_eq(o->act, STR("list"))) rc = clear_told(&walk);
-    if (rc == 0 && !str_eq(o->act, STR("list")))
+    if (rc == 0 && !clears) rc = show(&walk, err);
+    if (rc == 0 && clears) rc = clear_told(&walk);
+    if (rc == 0 && clears)
         fprintf(stderr, "Cleared at %u router%s.\n", walk.routers, walk.routers == 1 ? "" : "s");
     buf_fini(&walk.list);
     return rc;

@@ -69,6 +69,12 @@ static const struct config_field rows[] = {
                "the machine's." },
     { .name = "kv_cache_dtype", .type = CONFIG_ENUM, .default_text = "f16", .names = kv_names,
       AT(kv_cache_dtype), .about = "How K and V are stored." },
+    { .name = "weight_cache", .type = CONFIG_TEXT, AT(weight_cache),
+      .about = "Folder in which weights are kept as they are computed with, under their digest: packed once, then "
+               "mapped by every engine of the machine, which share the memory; without it each packs its own." },
+    { .name = "weight_cache_max", .type = CONFIG_BYTES, .default_text = "100GiB", .min = 1 << 20,
+      .max = 1e15, AT(weight_cache_max),
+      .about = "Disk that this folder may take; what was used longest ago goes first." },
     { .name = "enable_prefix_caching", .type = CONFIG_BOOL, .default_text = "true",
       AT(enable_prefix_caching), .about = "Reuse pages of equal prompt beginnings." },
     { .name = "generation_config", .type = CONFIG_ENUM, .default_text = "auto", .names = generation_names,

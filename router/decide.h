@@ -48,6 +48,7 @@ struct decide {
     struct quarantine_board quarantine;
     struct ended_requests ended;
     struct quarantine_counts quarantine_told; /* to the metrics */
+    bool quarantine_cleared;                  /* since the controller was asked last */
     struct bundles_counts bundles_told;
     uint64_t metered[SYNC_SERVICES_MAX]; /* services by hash whose metrics are made */
     struct mailbox mailbox, entries;

@@ -129,6 +129,7 @@ static void clear_from_ask(void *arg)
     struct decide *d = arg;
     uint32_t cleared = quarantine_board_orders(&d->quarantine, dispatch_quarantine(d->dispatch));
     log_event(LOG_INFO, "quarantine_cleared", "prompts=%u", cleared);
+    d->quarantine_cleared = true;
     decide_quarantine_tell(d);
     decide_held_again(d);
 }
@@ -156,6 +157,7 @@ uint32_t decide_quarantine_list(struct decide *d, struct refused_prompt *ret)
 void decide_quarantine_told(struct decide *d, const struct router_rules *rules)
 {
     struct quarantine_item item[SYNC_ELSEWHERE_MAX];
+    if (d->quarantine_cleared) return; /* the reply may be older than that */
     for (uint32_t i = 0; i < rules->refused_count; i++)
         item[i] = (struct quarantine_item){ .fingerprint = rules->refused[i].fingerprint,
                                             .left_us = rules->refused[i].left_ms * INT64_C(1000) };

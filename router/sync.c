@@ -294,6 +294,7 @@ static void ask_controller(struct sync *s)
         again(s);
         return;
     }
+    s->d->quarantine_cleared = false;
     const struct controller_address *to = controllers_next(&s->controllers);
     const struct peer_question question = {
         .host = str_from(to->host),

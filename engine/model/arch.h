@@ -23,8 +23,10 @@ struct model {
     void *arch_model; /* the architecture's, in `arena` */
     enum kv_type kv_type;
     struct arena arena;
-    char *weights; /* one mapping for all packed weights */
+    const char *weights; /* one mapping for all packed weights: own_weights, or that of `packed` */
     size_t weights_bytes;
+    char *own_weights;
+    struct packed_file *packed;
     struct vocab *vocab;
 };
 

@@ -429,7 +429,7 @@ static void begin(struct decoder_state *s)
 static int64_t logit_row(const struct decoder_state *s, const struct decoder_row *row)
 {
     const struct batch_item *item = &s->step->items[row->item];
-    int64_t first = (int64_t)item->position + item->count - 1 - item->drafted;
+    int64_t first = (int64_t)item->position + item->count - 1 - item->drafted - item->rows_before;
     return item->want_logits ? (int64_t)row->position - first : -1;
 }
 

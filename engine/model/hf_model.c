@@ -449,9 +449,11 @@ static int join(struct hf_all *a, struct err *err)
     qsort(a->joint.segments, a->joint.segment_count, sizeof *a->joint.segments, by_place);
     rc = check_whole(a, err);
     if (rc < 0) return rc;
-    a->source = (struct gguf_source){
-        .name = a->folder, .bytes = a->end, .read = hf_joint_read, .ctx = &a->joint
-    };
+    a->source = (struct gguf_source){ .name = a->folder,
+                                      .bytes = a->end,
+                                      .identity = hf_folder_identity(a->folder),
+                                      .read = hf_joint_read,
+                                      .ctx = &a->joint };
     a->gguf = (struct gguf){ .file = str_from(a->folder),
                              .values = a->config.values,
                              .tensors = a->tensors,

@@ -15,11 +15,24 @@ struct loader {
     const char *arch;   /* prefix of the architecture's keys */
     bool *tensor_taken; /* for each tensor of gguf */
     size_t weights_used;
+    struct packed_file *packed; /* that the weights go to; NULL: to memory of this process */
+    uint64_t order;             /* what was packed where */
 };
 
-/* Maps memory for all tensors of the file. */
+/* Where weights are kept for all engines of the machine (packed_file.h). */
+struct weight_cache {
+    const char *folder; /* NULL: nowhere */
+    uint64_t bytes_max;
+};
+
+/* Takes memory for all tensors of the file: of the cache, or, where that cannot be had, of this process; then
+ * m->info.cache_trouble says why. m->info.digest is there. */
 int loader_init(struct loader *l, const struct gguf *g, const struct gguf_source *source,
-                struct model *m, struct err *err);
+                const struct weight_cache *cache, struct model *m, struct err *err);
+
+/* Ends the load: seals what was packed. -ESTALE: the cache had other weights than the loader would have packed;
+ * they are removed, and loading again packs them. */
+int loader_end(struct loader *l, struct err *err);
 
 /* Read the key "ARCH.name". If it is absent *ret stays, which is an error only if `required`. */
 int loader_u32(struct loader *l, const char *name, bool required, uint32_t min, uint32_t max,

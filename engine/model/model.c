@@ -7,6 +7,7 @@
 #include "engine/model/hf_folder.h"
 #include "engine/model/hf_model.h"
 #include "engine/model/model_sampling.h"
+#include "engine/model/packed_file.h"
 #include "engine/model/vocab_gguf.h"
 
 #include <stdio.h>
@@ -86,75 +87,96 @@ static int read_identity(struct model *m, const struct gguf *g, const char *path
     return 0;
 }
 
-/* Loads weights and geometry. */
+/* Loads weights and geometry; the digest is there. */
 static int load(struct model *m, const struct gguf *g, const struct gguf_source *source,
-                struct err *err)
+                const struct model_load_options *opt, struct err *err)
 {
     struct loader loader;
-    int rc = choose_arch(m, g, err);
-    if (rc == 0) rc = loader_init(&loader, g, source, m, err);
+    const struct weight_cache cache = { opt->weight_cache, opt->weight_cache_bytes_max };
+    int rc = loader_init(&loader, g, source, &cache, m, err);
     if (rc < 0) return rc;
     loader.arch = m->arch->name;
     rc = m->arch->load(&loader, m, err);
-    return rc < 0 ? rc : loader_check_tensors(&loader, err);
+    return rc < 0 ? rc : loader_end(&loader, err);
 }
 
-static int load_gguf(struct model *m, const char *path, bool sampling, struct err *err)
+/* Computes the digest of all that is loaded, or takes it from the cache, which knows it of these files. */
+static int find_digest(struct model *m, const struct gguf_source *source, bool is_folder,
+                       const char *cache, struct err *err)
+{
+    char *digest = m->info.digest;
+    if (cache && packed_digest_tell(cache, source->identity, digest)) return 0;
+    int rc =
+        is_folder ? hf_folder_digest(source->name, digest, err) : gguf_digest(source, digest, err);
+    if (rc == 0 && cache) packed_digest_keep(cache, source->identity, digest);
+    return rc;
+}
+
+static int load_gguf(struct model *m, const char *path, const struct model_load_options *opt,
+                     struct err *err)
 {
     CLEANUP(gguf_shards_freep) struct gguf_shards *file = NULL;
     struct str source = { "", 0 };
     int rc = gguf_shards_open(path, &file, err);
-    if (rc == 0) rc = load(m, file->gguf, file->source, err);
+    if (rc == 0) rc = choose_arch(m, file->gguf, err);
+    if (rc == 0) rc = find_digest(m, file->source, false, opt->weight_cache, err);
+    if (rc == 0) rc = load(m, file->gguf, file->source, opt, err);
     if (rc == 0) rc = vocab_from_gguf(file->gguf, &m->vocab, err);
-    if (rc == 0 && sampling) rc = model_sampling_gguf(file->gguf, &m->info.sampling, err);
+    if (rc == 0 && !opt->no_sampling) rc = model_sampling_gguf(file->gguf, &m->info.sampling, err);
     if (rc < 0) return rc;
     if (m->vocab && vocab_count(m->vocab) != m->info.vocab_size)
         return err_set(err, -EINVAL, "%s: %u tokens in the vocabulary, %u rows of weights", path,
                        vocab_count(m->vocab), m->info.vocab_size);
     rc = gguf_get_str(file->gguf, "tokenizer.chat_template", &source, err);
-    if (rc == 0 || rc == -ENOENT) rc = read_identity(m, file->gguf, path, source, err);
-    return rc < 0 ? rc : gguf_digest(file->source, m->info.digest, err);
+    return rc == 0 || rc == -ENOENT ? read_identity(m, file->gguf, path, source, err) : rc;
 }
 
-static int load_hf(struct model *m, const char *path, bool sampling, struct err *err)
+static int load_hf(struct model *m, const char *path, const struct model_load_options *opt,
+                   struct err *err)
 {
     CLEANUP(hf_model_freep) struct hf_model *file = NULL;
     CLEANUP(chat_template_freep) struct chat_template *template = NULL;
     int rc = hf_model_open(path, &file, err);
-    if (rc == 0) rc = load(m, file->gguf, file->source, err);
+    if (rc == 0) rc = choose_arch(m, file->gguf, err);
+    if (rc == 0) rc = find_digest(m, file->source, true, opt->weight_cache, err);
+    if (rc == 0) rc = load(m, file->gguf, file->source, opt, err);
     if (rc == 0) rc = hf_model_tokenizer(file, &m->vocab, &template, err);
-    if (rc == 0 && sampling) rc = model_sampling_folder(file->source->name, &m->info.sampling, err);
+    if (rc == 0 && !opt->no_sampling)
+        rc = model_sampling_folder(file->source->name, &m->info.sampling, err);
     if (rc < 0) return rc;
     const struct str source = template ? chat_template_source(template) : STR("");
-    rc = read_identity(m, file->gguf, file->source->name, source, err);
-    return rc < 0 ? rc : hf_folder_digest(file->source->name, m->info.digest, err);
+    return read_identity(m, file->gguf, file->source->name, source, err);
+}
+
+static int load_once(const char *path, const struct model_load_options *opt, struct model **ret,
+                     struct err *err)
+{
+    CLEANUP(model_freep) struct model *m = calloc(1, sizeof *m);
+    if (!m) return err_set(err, -ENOMEM, "%s: no memory", path);
+    arena_init(&m->arena, MODEL_ARENA_BYTES_MAX);
+    m->kv_type = opt->kv_type;
+    m->info.sampling.unnamed = SAMPLING_ALL;
+    int rc = choose_kernels(m, opt->kernels, err);
+    if (rc == 0) rc = hf_model_is(path) ? load_hf(m, path, opt, err) : load_gguf(m, path, opt, err);
+    if (rc == 0) *ret = TAKE(m);
+    return rc;
 }
 
 int model_load(const char *path, const struct model_load_options *opt, struct model **ret,
                struct err *err)
 {
     static const struct model_load_options defaults = { 0 };
-    if (!opt) opt = &defaults;
-    CLEANUP(model_freep) struct model *m = calloc(1, sizeof *m);
-    if (!m) return err_set(err, -ENOMEM, "%s: no memory", path);
-    arena_init(&m->arena, MODEL_ARENA_BYTES_MAX);
-    m->kv_type = opt->kv_type;
-    int rc = choose_kernels(m, opt->kernels, err);
-    const bool sampling = !opt->no_sampling;
-    m->info.sampling.unnamed = SAMPLING_ALL;
-    if (rc == 0)
-        rc =
-            hf_model_is(path) ? load_hf(m, path, sampling, err) : load_gguf(m, path, sampling, err);
-    if (rc < 0) return rc;
-    *ret = TAKE(m);
-    return 0;
+    int rc = load_once(path, opt ? opt : &defaults, ret, err);
+    /* Packed weights of another version of the loader are gone now. */
+    return rc == -ESTALE ? load_once(path, opt, ret, err) : rc;
 }
 
 void model_free(struct model *m)
 {
     if (!m) return;
     vocab_free(m->vocab);
-    if (m->weights) munmap(m->weights, m->weights_bytes);
+    if (m->own_weights) munmap(m->own_weights, m->weights_bytes);
+    packed_file_close(m->packed);
     arena_fini(&m->arena);
     free(m);
 }

@@ -37,6 +37,9 @@ struct model_load_options {
     enum kv_type kv_type;
     bool no_sampling;    /* the model's own defaults of sampling are not read */
     const char *kernels; /* name in ops_table ("ref", "avx2", "amx"); NULL: the best */
+    const char
+        *weight_cache; /* folder of packed weights that engines share (packed_file.h); NULL: none */
+    uint64_t weight_cache_bytes_max;
 };
 
 struct model_info {
@@ -47,6 +50,9 @@ struct model_info {
     struct str template_source;  /* of the chat template; empty when there is none */
     char digest[SHA256_HEX + 1]; /* of the file: gguf_digest; of a folder: hf_folder_digest */
     char numerics[64];           /* equality holds between engines of one numerics id */
+    bool weights_mapped;         /* packed weights are those of the cache */
+    bool weights_found;          /* and were there */
+    char cache_trouble[160];     /* why they are not, where a cache is named */
     uint32_t n_layers;
     uint32_t n_embd;
     uint32_t n_ff;
@@ -104,11 +110,12 @@ struct batch_item {
     uint32_t count; /* at least 1 */
     uint32_t position;
     const uint32_t *page_table;
-    uint32_t pages;   /* entries of page_table */
-    uint32_t drafted; /* the last of the tokens are guesses */
-    bool want_logits; /* of the last token that is no guess, and of each guess */
-    float *logits;    /* 1 + drafted rows of vocab_size floats, the caller's */
-    float *hidden;    /* MODEL_HIDDEN floats of the first row's token, or NULL */
+    uint32_t pages;       /* entries of page_table */
+    uint32_t drafted;     /* the last of the tokens are guesses */
+    bool want_logits;     /* of the last token that is no guess, and of each guess */
+    uint32_t rows_before; /* with want_logits: of so many tokens before that one, too */
+    float *logits;        /* rows_before + 1 + drafted rows of vocab_size floats, the caller's */
+    float *hidden;        /* MODEL_HIDDEN floats of the first row's token, or NULL */
     /* n_embd numbers, to which the states behind the last layer, normalised as for the logits, of the
      * tokens at positions from state_from on are added in ascending order; or NULL */
     double *state_sum;

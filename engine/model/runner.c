@@ -99,6 +99,11 @@ static int check_item(const struct model_runner *r, const struct batch_item *ite
     if (item->drafted >= item->count || (item->drafted > 0 && !item->want_logits))
         return err_set(err, -EINVAL, "item %u of the batch has %u drafted tokens of %u", index,
                        item->drafted, item->count);
+    if (item->rows_before >= item->count - item->drafted ||
+        (item->rows_before > 0 && !item->want_logits))
+        return err_set(err, -EINVAL,
+                       "item %u of the batch wants the logits of %u tokens more than its %u", index,
+                       item->rows_before, item->count);
     if (item->want_logits && !item->logits)
         return err_set(err, -EINVAL,
                        "item %u of the batch wants logits and has no memory for "

@@ -29,6 +29,7 @@
 #define JOB_MAIL_TOKENS 64      /* tokens that may lie unread */
 #define JOB_PAUSE_TOKENS 32     /* from here on the session takes no step */
 #define JOB_RESUME_TOKENS 8     /* and from here on down it does again */
+#define JOB_SCORES_BYTES 262144 /* of scores that lie unread: from here on it pauses, too */
 #define JOB_STOP_BYTES_MAX 4096 /* all stop strings together */
 
 /* When a session came how far, on the monotonic clock; 0: it did not. */
@@ -45,8 +46,9 @@ struct job_mail {
     uint32_t id_count;
     struct buf
         values; /* struct token_value: those of the ids, as a generate_frame has them; or empty */
-    bool accepted; /* waits or runs */
-    bool ended;    /* nothing comes after this */
+    struct buf scores; /* likewise: of the prompt's tokens that were scored since the last look */
+    bool accepted;     /* waits or runs */
+    bool ended;        /* nothing comes after this */
     enum session_end end;
     int refused; /* with ended: why it never ran: an error of sched_submit, or -EAGAIN when displaced */
     uint32_t cached_tokens;   /* known with the first token */
@@ -61,6 +63,7 @@ struct job_ask {
     uint32_t *ids; /* owned */
     uint32_t id_count;
     struct output_spec spec; /* its stop strings lie in stop_store */
+    uint32_t score_from;     /* the first of the prompt's tokens to score, at least 1; 0: none */
     uint32_t output_max;
     bool goes_on; /* elsewhere, when output_max tokens are there */
     struct block_key salt;

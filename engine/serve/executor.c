@@ -17,7 +17,7 @@ struct executor {
     struct sampler *sampler;
     struct batch_item *item;
     struct sched_result *result;
-    float *logits; /* a row for each item, and for each guess */
+    float *logits; /* a row for each item, for each guess, and SCHED_SCORED_MAX */
     const struct perf_policy *perf;
     void *perf_state;
     struct perf_coef coef;     /* of perf_state */
@@ -138,7 +138,7 @@ int executor_new(struct model *model, const struct executor_config *config,
     x->item = calloc(sc->seqs_max, sizeof *x->item);
     x->result = calloc(sc->seqs_max, sizeof *x->result);
     bool drafts = sched_policies(x->sched)->draft->propose != NULL;
-    uint32_t rows = sc->seqs_max + (drafts ? SCHED_DRAFT_MAX : 0);
+    uint32_t rows = sc->seqs_max + SCHED_SCORED_MAX + (drafts ? SCHED_DRAFT_MAX : 0);
     x->logits = calloc((size_t)rows * x->vocab_size, sizeof *x->logits);
     x->masked = calloc(sc->seqs_max, sizeof *x->masked);
     rc = masks_new(info->vocab, x->vocab_size, &x->masks, err);
@@ -248,13 +248,14 @@ static void prepare(struct executor *x, const struct sched_batch *batch)
             .position = from->start,
             .page_table = from->session->pages,
             .pages = from->session->page_count,
-            .want_logits = from->sample,
+            .want_logits = from->sample || from->scored > 0,
+            .rows_before = sched_item_rows_before(from),
             .drafted = from->drafted,
             .logits = logits,
             .hidden = reads ? output->looks.now : NULL,
         };
         if (output->spec.embedding) want_states(output->spec.embedding, from, &x->item[i]);
-        logits += (size_t)(1 + from->drafted) * x->vocab_size;
+        logits += (size_t)(x->item[i].rows_before + 1 + from->drafted) * x->vocab_size;
     }
 }
 
@@ -296,8 +297,8 @@ static void sample_item(struct executor *x, const struct sched_item *item, uint3
     struct session *session = item->session;
     struct output *output = session->owner;
     struct sched_result *ret = &x->result[at];
-    const float *logits = x->item[at].logits;
-    *ret = (struct sched_result){ .done = output->spec.embedding != NULL };
+    const float *logits = x->item[at].logits + (size_t)x->item[at].rows_before * x->vocab_size;
+    *ret = (struct sched_result){ .done = output->spec.embedding || output->spec.prompt_only };
     if (ret->done) return;
     if (x->predict_engine) predict_engine_look(x->predict_engine, session, &output->looks);
     for (uint32_t known = session->total;; known++) {
@@ -305,6 +306,20 @@ static void sample_item(struct executor *x, const struct sched_item *item, uint3
         if (ret->accepted == item->drafted || session->ids[known] != ret->id) return;
         ret->accepted++;
         logits += x->vocab_size;
+    }
+}
+
+/* Scores the tokens of an item, each by the logits before it. */
+static void score_item(struct executor *x, const struct sched_item *item, const float *logits)
+{
+    struct output *output = item->session->owner;
+    if (!x->events.on_scored) return;
+    for (uint32_t i = 0; i < item->scored; i++, logits += x->vocab_size) {
+        struct sampler_result got;
+        const uint32_t id = item->session->ids[item->score_from + i];
+        int rc = sampler_score(x->sampler, &output->spec.sampling, logits, id, &got);
+        if (rc < 0) got.chosen.logprob = -INFINITY;
+        x->events.on_scored(x->events.arg, output, item->session, &got);
     }
 }
 
@@ -333,6 +348,7 @@ int executor_step(struct executor *x, int64_t (*clock)(void), struct executor_st
     int rc = model_step(x->runner, x->item, batch->count, err);
     masks_wait(x->masks);
     for (uint32_t i = 0; i < batch->count && rc >= 0; i++) {
+        score_item(x, &batch->item[i], x->item[i].logits);
         if (batch->item[i].sample) sample_item(x, &batch->item[i], i);
     }
     if (rc < 0) {

@@ -35,6 +35,9 @@ struct executor_config {
 struct executor_events {
     void (*on_token)(void *arg, struct output *output, const struct session *session,
                      const struct sampler_result *got);
+    /* A token of the prompt was scored: `got` has its log-probability. In the order of the tokens; optional. */
+    void (*on_scored)(void *arg, struct output *output, const struct session *session,
+                      const struct sampler_result *got);
     void (*on_end)(void *arg, struct output *output, const struct session *session);
     void (*on_step)(void *arg, double predicted_s); /* before a batch is computed; optional */
     void *arg;

@@ -374,6 +374,11 @@ static void on_failed(void *arg, const char *sentence)
     api->on_failed(api->on_failed_arg, sentence);
 }
 
+static const char *weights_text(const struct model_info *m)
+{
+    return !m->weights_mapped ? "own" : m->weights_found ? "mapped" : "packed";
+}
+
 static void on_ready(void *arg, const struct device_info *info)
 {
     struct http_api *api = arg;
@@ -390,16 +395,17 @@ static void on_ready(void *arg, const struct device_info *info)
     const struct str labels[] = { api->config.model_name, str_from(api->digest),
                                   str_from(info->model->numerics), STR(MUSTER_VERSION) };
     metric_set(metric_series(api->metrics->metrics, EM_INFO, labels), 1);
+    if (info->model->cache_trouble[0])
+        log_event(LOG_WARN, "weight_cache_unused", "error=%s", info->model->cache_trouble);
     char sampling[MODEL_SAMPLING_TEXT];
     model_sampling_text(&info->model->sampling, sampling);
     log_event(LOG_INFO, "engine_ready",
               "model=%.*s architecture=%.*s port=%u digest=%.12s context=%u pages=%u kv_mib=%.1f "
-              "kernels=%.*s "
-              "sampling=%s load_s=%.3f",
+              "kernels=%.*s weights=%s sampling=%s load_s=%.3f",
               STR_ARG(api->config.model_name), STR_ARG(info->model->architecture),
               http_api_port(api), api->digest, info->context_max, info->pages,
-              (double)info->kv_bytes / 1048576, STR_ARG(info->model->kernels), sampling,
-              info->load_s);
+              (double)info->kv_bytes / 1048576, STR_ARG(info->model->kernels),
+              weights_text(info->model), sampling, info->load_s);
     notify_ready("the model is loaded");
 }
 

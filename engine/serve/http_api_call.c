@@ -257,10 +257,12 @@ void call_pump(struct call *c)
     while (!c->x || !c->form->stream || !c->begun || !http_stream_full(c->x)) {
         if (!device_take_mail(api->device, c->job, mail)) return;
         buf_clear(&api->out);
-        bool run = mail->accepted || mail->id_count > 0 || mail->text.len > 0;
+        bool brings = mail->id_count > 0 || mail->text.len > 0 || mail->scores.len > 0;
+        bool run = mail->accepted || brings;
         if (c->x && run && !mail->refused && !c->begun && c->form->stream) begin_stream(c);
-        if (mail->id_count > 0) call_fan_go_on(c);
-        if (c->x && (mail->id_count > 0 || mail->text.len > 0)) {
+        bool whole = mail->ended && !mail->refused; /* without a token, where none is asked for */
+        if (mail->id_count > 0 || whole) call_fan_go_on(c);
+        if (c->x && brings) {
             c->form->tokens(c, mail);
             if (c->form->stream) send_out(c);
         }
@@ -347,9 +349,11 @@ static struct job *make_job(struct http_api *api, const struct http_request *req
                       .logprobs = ask->top_logprobs,
                       .want_logprob = ask->logprobs },
         .prompt_tokens = ask->prompt_tokens,
+        .prompt_only = ask->prompt_only,
         .min_tokens = ask->min_tokens,
         .ignore_eos = ask->ignore_eos,
     };
+    a->score_from = ask->score_from;
     a->output_max = ask->max_tokens ? min_u32(ask->max_tokens, room) : room;
     a->goes_on = ask->goes_on;
     a->salt = http_api_salt(api, ask->tenant);
@@ -466,6 +470,9 @@ static void set_logprobs(struct call *c, const struct call_ask *ask)
     const struct openai_tokens tokens = { c->api->info->model->vocab, vocab_bytes, detok_heard,
                                           vocab_is_end };
     openai_logprobs_reset(&c->logprobs, &r, &tokens, BUF_BYTES_MAX);
+    if (ask->score_from == 0 || c->form->beats) return;
+    int rc = openai_logprobs_prompt(&c->logprobs, c->job->ask.ids, ask->prompt_tokens, ask->echo);
+    if (rc < 0) c->text.rc = rc; /* sticks until its end */
 }
 
 struct call *call_new(struct http_api *api, struct http_exchange *x, const struct call_ask *ask)
@@ -484,8 +491,8 @@ struct call *call_new(struct http_api *api, struct http_exchange *x, const struc
     c->id = *ask->id;
     c->reply = ask->reply;
     c->reply.id = str_from(c->id.text);
-    set_logprobs(c, ask);
     buf_str(&c->text, ask->echo); /* an error sticks until its end */
+    set_logprobs(c, ask);
     if (buf_str(&c->repeated, ask->reply.repeated) < 0) c->text.rc = c->repeated.rc;
     c->reply.repeated = buf_view(&c->repeated);
     c->turn = ask->turn;

@@ -76,6 +76,8 @@ struct call_ask {
     uint32_t bias_count;
     bool logprobs;
     uint32_t top_logprobs;
+    uint32_t score_from; /* as in job_ask; with logprobs */
+    bool prompt_only;    /* no token is generated */
     struct str echo;     /* text that the output begins with */
     uint32_t max_tokens; /* 0: as far as the context reaches */
     uint32_t min_tokens;

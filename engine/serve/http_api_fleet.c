@@ -14,8 +14,25 @@
 
 /* ---- /internal/generate ------------------------------------------------------------------------- */
 
+#define FRAME_SCORES 128 /* tokens of a frame that brings scores */
+
+/* Writes the log-probabilities of the prompt's tokens. */
+static void frame_scores(struct call *c, const struct job_mail *mail)
+{
+    const struct token_value *v = (const struct token_value *)(const void *)mail->scores.data;
+    const uint32_t count = (uint32_t)(mail->scores.len / sizeof *v);
+    const uint32_t most = FRAME_SCORES * (1 + c->job->ask.spec.sampling.logprobs);
+    for (uint32_t i = 0; i < count; i += most) {
+        const struct generate_frame frame = { .prompt_logprobs = v + i,
+                                              .prompt_logprob_count = min_u32(most, count - i) };
+        generate_frame_encode(&frame, &c->api->out);
+    }
+}
+
 static void frame_tokens(struct call *c, const struct job_mail *mail)
 {
+    frame_scores(c, mail);
+    if (mail->id_count == 0 && mail->text.len == 0) return;
     struct generate_frame frame = {
         .ids = mail->ids,
         .id_count = mail->id_count,
@@ -122,6 +139,8 @@ void generate_start(struct http_api *api, struct http_exchange *x, const struct 
         .bias_count = r->bias_count,
         .logprobs = r->logprobs,
         .top_logprobs = r->top_logprobs,
+        .score_from = r->prompt_logprobs_from,
+        .prompt_only = r->prompt_only,
         .max_tokens = r->max_tokens,
         .min_tokens = r->min_tokens,
         .stop = r->stop,

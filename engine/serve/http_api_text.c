@@ -388,6 +388,8 @@ static void made(struct prompt *p)
         .bias = r->logit_bias,
         .bias_count = r->bias_count,
         .logprobs = r->logprobs,
+        .score_from = r->echo && r->logprobs, /* the first that has any before it */
+        .prompt_only = r->prompt_only,
         .echo = p->prompts[0].echo,
         .top_logprobs = r->top_logprobs,
         .max_tokens = r->max_tokens,

@@ -83,6 +83,7 @@ struct output_spec {
     struct embedding *embedding; /* NULL: tokens are generated */
     struct sampler_params sampling;
     uint32_t prompt_tokens; /* of the ids given; the rest was generated elsewhere */
+    bool prompt_only;       /* no token is generated */
     uint32_t min_tokens;    /* of the whole output, before an end is allowed */
     bool ignore_eos;
     const struct str *stop;

@@ -20,6 +20,10 @@
 #define KUBE_LABEL_FLEET KUBE_DOMAIN "fleet"
 #define KUBE_LABEL_SERVICE KUBE_DOMAIN "service" /* kube_label of its name */
 #define KUBE_LABEL_STANDBY KUBE_DOMAIN "standby"
+#define KUBE_NAME_ANNOTATIONS                                          \
+    {                                                                  \
+        KUBE_DOMAIN "service", KUBE_DOMAIN "pool", KUBE_DOMAIN "offer" \
+    }
 #define KUBE_POD_BYTES_MAX ((size_t)1 << 20) /* of a template, and of a Pod that is written */
 #define KUBE_FOLDER "/run/muster"            /* as the containers of Pods see it */
 #define KUBE_STATE_FOLDER KUBE_FOLDER "/state"

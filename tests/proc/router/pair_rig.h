@@ -1,4 +1,5 @@
-/* pair_rig.h - an engine and a router before it, which must answer one request alike.
+/* pair_rig.h - an engine and a router before it, which must answer one request alike; and two engines behind a router,
+ * one of which a client kills.
  *
  * Layer: tests/proc (rig)
  */
@@ -23,6 +24,10 @@ void pair_must_have(const struct buf *reply, const char *const *text, size_t cou
 /* Posts a body to both: each must reply with the status and the texts, in their order. */
 void pair_expect(const char *path, const char *body, int status, const char *const *text,
                  size_t count);
+
+/* Starts a router and two slow engines with the shipped model, and runs a Python client that kills the one that serves
+ * it: `script URL static-0=PID static-1=PID`. Fails unless the client is content and an output went on elsewhere. */
+void pair_killed(const char *script);
 
 #define BOTH(path, body, status, ...)                                \
     pair_expect(path, body, status, (const char *[]){ __VA_ARGS__ }, \

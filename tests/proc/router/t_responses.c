@@ -103,29 +103,8 @@ static void the_official_client_is_served(void **state)
 static void a_stream_goes_on_at_another_engine(void **state)
 {
     (void)state;
-    char url[64], all[128], pid[2][64];
     if (!has_client()) skip();
-    struct rig_process two[2];
-    for (int i = 0; i < 2; i++)
-        two[i] = rig_server("engine", rig_port(),
-                            ARGS("--model", MODEL, "--served-model-name", "muster-tiny",
-                                 "--tool-call-parser", "hermes", "--cpu-share", "0.5"));
-    snprintf(all, sizeof all, "%s,%s", two[0].at, two[1].at);
-    struct rig_process before = rig_server("router", rig_port(), ARGS("--endpoints", all));
-    rig_wait_endpoints(&before, 2);
-    snprintf(url, sizeof url, "http://%s", before.at);
-    for (int i = 0; i < 2; i++)
-        snprintf(pid[i], sizeof pid[i], "static-%d=%lld", i, (long long)two[i].proc.id.pid);
-    const char *argv[] = { "python3", "tests/proc/router/responses_client.py", url, pid[0], pid[1],
-                           NULL };
-    int code = rig_client("responses_client", argv, 4);
-    double continued = rig_metric(before.port, "muster_router_continued_total");
-    for (int i = 0; i < 2; i++)
-        rig_stop(&two[i]); /* one was killed by the client */
-    int router_code = rig_stop(&before);
-    assert_int_equal(code, 0);
-    assert_int_equal(router_code, 0);
-    assert_true(continued >= 1);
+    pair_killed("tests/proc/router/responses_client.py");
 }
 
 int main(void)

@@ -354,6 +354,30 @@ static void values_arrive(void **state)
     }
 }
 
+/* Log-probabilities of a prompt have a version of their own, and their frames no tokens. */
+static void scores_arrive(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    CLEANUP(arena_fini) struct arena arena = { 0 };
+    struct generate_request g = { 0 }, with = wire_generate;
+    arena_init(&arena, 1 << 20);
+    with.logprobs = with.prompt_only = true;
+    with.prompt_logprobs_from = 2;
+    generate_encode(&with, &text);
+    assert_non_null(strstr(text.data, "{\"v\":6,"));
+    assert_int_equal(generate_decode(buf_view(&text), &arena, &g, NULL), 0);
+    assert_true(g.prompt_only && g.prompt_logprobs_from == 2);
+    buf_clear(&text);
+    const struct token_value value[] = { { 7, -0.5f }, { 8, LOGPROB_NONE } };
+    const struct generate_frame scores = { .prompt_logprobs = value, .prompt_logprob_count = 2 };
+    struct generate_frame heard;
+    generate_frame_encode(&scores, &text);
+    assert_int_equal(generate_frame_decode(buf_view(&text), &arena, &heard, NULL), 0);
+    assert_true(heard.prompt_logprob_count == 2 && heard.id_count == 0);
+    assert_memory_equal(heard.prompt_logprobs, value, sizeof value);
+}
+
 static void members_arrive(void **state)
 {
     (void)state;
@@ -622,7 +646,7 @@ static const struct refused refusals[] = {
     { wire_decode_generate, "", "generate: JSON: the text ends too early" },
     { wire_decode_generate, "[]", "generate: must be an object" },
     { wire_decode_generate, "{\"v\":1}",
-      "generate: speaks protocol version 1 and this Muster speaks 5" },
+      "generate: speaks protocol version 1 and this Muster speaks 6" },
     { wire_decode_generate, "{\"v\":\"2\"}", "protocol version 2 and" },
     { wire_decode_generate, "{\"id\":\"x\"}", "generate: \"v\" is missing" },
     { wire_decode_generate, GEN(""), "generate: \"ids\" is missing" },
@@ -660,6 +684,7 @@ static const struct refused refusals[] = {
     { wire_decode_generate_frame, "{\"logprobs\":\"AAADC_AAAA\"}", "item 0 is no id and number" },
     { wire_decode_generate_frame, "{\"logprobs\":\"AAADB/gAAA\"}", "item 0 is no id and number" },
     { wire_decode_generate_frame, "{\"logprobs\":\"AAADP/AAAA\"}", "item 0 is no id and number" },
+    { wire_decode_generate_frame, "{\"prompt_logprobs\":7}", "must be a string of token values" },
     { wire_decode_generate_frame, "{\"logprobs\":7}", "must be a string of token values" },
     { wire_decode_generate_frame, "{\"finish\":1}", "finish: must be a name" },
     { wire_decode_generate_frame, "{\"usage\":[]}", "usage: must be an object" },
@@ -747,6 +772,7 @@ static int wire_tests(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(there_and_back),
         cmocka_unit_test(members_arrive),
+        cmocka_unit_test(scores_arrive),
         cmocka_unit_test(values_arrive),
         cmocka_unit_test(torn_text_is_taken),
         cmocka_unit_test(absent_is_not_zero),
