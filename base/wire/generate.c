@@ -2,6 +2,7 @@
 #include "base/wire/generate.h"
 
 #include "base/core/bits.h"
+#include "base/core/hash.h"
 #include "base/wire/sync.h"
 
 const char *const finish_names[FINISH_COUNT] = { "none",  "stop",  "length",
@@ -100,22 +101,38 @@ static const struct field marks_request_rows[] = {
 static const struct field_set marks_request_set =
     FIELD_SET(struct generate_request, marks_request_rows);
 
+#define SCORES_ROWS                                                                           \
+    FIELD(struct generate_request, prompt_logprobs_from, FIELD_U32, .max = GENERATE_IDS_MAX), \
+        FIELD(struct generate_request, prompt_only, FIELD_BOOL)
+
 static const struct field scores_request_rows[] = {
     FIELD_AS("v", struct generate_request, id, FIELD_VERSION, .max = GENERATE_SCORES_VERSION),
     REQUEST_ROWS,
     GRAMMAR_ROWS,
     VALUES_ROWS,
     FIELD(struct generate_request, marks, FIELD_BOOL),
-    FIELD(struct generate_request, prompt_logprobs_from, FIELD_U32, .max = GENERATE_IDS_MAX),
-    FIELD(struct generate_request, prompt_only, FIELD_BOOL),
+    SCORES_ROWS,
 };
 static const struct field_set scores_request_set =
     FIELD_SET(struct generate_request, scores_request_rows);
 
+static const struct field adapter_request_rows[] = {
+    FIELD_AS("v", struct generate_request, id, FIELD_VERSION, .max = GENERATE_ADAPTER_VERSION),
+    REQUEST_ROWS,
+    GRAMMAR_ROWS,
+    VALUES_ROWS,
+    FIELD(struct generate_request, marks, FIELD_BOOL),
+    SCORES_ROWS,
+    FIELD(struct generate_request, adapter, FIELD_STR, .required = true, .min = 1,
+          .max = SHA256_HEX),
+};
+static const struct field_set adapter_request_set =
+    FIELD_SET(struct generate_request, adapter_request_rows);
+
 /* Rows by version, the oldest first: a call is written in the first one that has all it needs. */
-static const struct field_set *const request_sets[] = { &request_set, &grammar_request_set,
+static const struct field_set *const request_sets[] = { &request_set,        &grammar_request_set,
                                                         &values_request_set, &marks_request_set,
-                                                        &scores_request_set };
+                                                        &scores_request_set, &adapter_request_set };
 
 static const struct field usage_rows[] = {
     FIELD_AS("prompt", struct usage, prompt_tokens, FIELD_U32),
@@ -145,6 +162,7 @@ int generate_encode(const struct generate_request *req, struct buf *out)
     if (req->logprobs || req->bias_count > 0) version = 2;
     if (req->marks) version = 3;
     if (req->prompt_logprobs_from > 0 || req->prompt_only) version = 4;
+    if (req->adapter.len > 0) version = 5;
     return fields_encode(request_sets[version], req, out);
 }
 

@@ -24,6 +24,7 @@
 #define GENERATE_VALUES_VERSION 4 /* with logprobs or logit_bias, and perhaps a grammar; likewise */
 #define GENERATE_MARKS_VERSION 5  /* with marks, and perhaps all that; likewise */
 #define GENERATE_SCORES_VERSION 6 /* with prompt_logprobs_from or prompt_only; likewise */
+#define GENERATE_ADAPTER_VERSION 7 /* with an adapter, and perhaps all that; likewise */
 #define GENERATE_IDS_MAX (1u << 20)
 #define GENERATE_STOP_MAX 16
 #define GENERATE_STOP_BYTES_MAX 256
@@ -63,6 +64,7 @@ struct generate_request {
     uint32_t prompt_logprobs_from;
     bool prompt_only;    /* no token is generated; max_tokens is 1 */
     bool marks;          /* write control tokens that are marks of dialects (dialect_is_mark) */
+    struct str adapter;  /* digest of the LoRA adapter that it is computed with; empty: none */
     uint32_t max_tokens; /* still to generate; at least 1 */
     uint32_t min_tokens; /* of the whole output, before it may end */
     const struct str *stop;

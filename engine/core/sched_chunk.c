@@ -101,6 +101,15 @@ static uint32_t score_chunk(const struct scheduler *s, const struct session *x, 
     return end - x->computed;
 }
 
+/* Returns all tokens that are left, when the step has room for them and the policy would not leave some of
+ * them for later, or when they are the first; 0: not in this step. */
+static uint32_t whole_or_none(const struct scheduler *s, const struct session *x, uint32_t allowed)
+{
+    const uint32_t left = x->total - x->computed;
+    if (left > s->config.batch_tokens_max - s->batch.tokens) return 0;
+    return allowed == left || s->batch.count == 0 ? left : 0;
+}
+
 uint32_t sched_chunk_tokens(struct scheduler *s, const struct session *session)
 {
     uint32_t budget = s->config.batch_tokens_max - s->batch.tokens;
@@ -122,5 +131,5 @@ uint32_t sched_chunk_tokens(struct scheduler *s, const struct session *session)
     view.aim = s->chunk.aim;
     uint32_t n = s->policies.chunk->decide(&view);
     must(n <= view.tokens_left && n <= budget && (n > 0 || s->batch.count > 0));
-    return score_chunk(s, session, n);
+    return s->config.whole_prompts ? whole_or_none(s, session, n) : score_chunk(s, session, n);
 }

@@ -37,6 +37,9 @@ static int config_check(const struct sched_config *c, struct err *err)
                        "%u batched tokens a step are fewer than %u sessions: each needs one",
                        c->batch_tokens_max, c->seqs_max);
     }
+    if (c->whole_prompts && c->batch_tokens_max < c->context_max - 1)
+        return err_set(err, -EINVAL, "steps of %u tokens do not hold a whole prompt of %u",
+                       c->batch_tokens_max, c->context_max - 1);
     if ((uint64_t)c->pages * c->page_tokens < c->context_max) {
         return err_set(err, -EINVAL,
                        "%u pages of %u tokens cannot hold one context of %u tokens: give the KV "

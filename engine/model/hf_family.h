@@ -26,6 +26,8 @@ struct hf_family {
     bool biased;            /* config.json has attention_bias: true; all others have false */
     bool yarn_exact;        /* YaRN has truncate: false; all others have true */
     bool expert_ff;         /* intermediate_size is that of the experts */
+    bool encoder;           /* tensors and further keys are those of hf_encoder.h */
+    bool padded_positions;  /* begin behind the padding token */
     const struct hf_stack_row *stacks; /* NULL, or ends with { NULL } */
     const struct hf_row *rows; /* looked up before the rows that all have; ends with { NULL } */
 };

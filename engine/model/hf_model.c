@@ -9,6 +9,7 @@
 #include "base/core/json.h"
 #include "engine/kernels/kv_layout.h"
 #include "engine/model/hf_config.h"
+#include "engine/model/hf_encoder.h"
 #include "engine/model/hf_folder.h"
 #include "engine/model/hf_joint.h"
 #include "engine/model/hf_parts.h"
@@ -65,6 +66,8 @@ static int read_config(struct hf_all *a, struct err *err)
     CLEANUP(buf_fini) struct buf text = { 0 };
     int rc = hf_folder_read(a->folder, "config.json", HF_CONFIG_BYTES_MAX, &text, err);
     if (rc < 0) return rc;
+    rc = hf_pooling_read(a->folder, &a->config.pooling_type, err);
+    if (rc < 0) return rc;
     rc = hf_config_read(&a->config, buf_view(&text), &a->arena, err);
     return rc < 0 ? err_prefix(err, rc, "%s/config.json", a->folder) : 0;
 }
@@ -75,6 +78,7 @@ static int read_config(struct hf_all *a, struct err *err)
  * lm_head is a copy that is not read. */
 static bool is_spare(const struct hf_all *a, struct str name)
 {
+    if (a->config.family->encoder) return hf_encoder_is_spare(&a->config, name);
     return str_ends(name, STR(".rotary_emb.inv_freq")) ||
            (a->config.tied && str_eq(name, STR("lm_head.weight")));
 }
@@ -225,6 +229,23 @@ static int add_one_plus(struct hf_all *a, const struct hf_file *f, const struct 
     return rc;
 }
 
+/* Leaves out the rows of positions that no token has. */
+static int skip_rows(const struct hf_all *a, const char *name, struct entry *e,
+                     struct hf_segment *s, struct err *err)
+{
+    const uint64_t skip = a->config.position_skip;
+    if (skip == 0 || strcmp(name, "position_embd.weight") != 0) return 0;
+    if (e->n_dims != 2 || e->dims[1] <= skip)
+        return err_set(err, -EINVAL, "tensor '" STR_FMT "' has no more than %llu rows",
+                       STR_ARG(e->from), (unsigned long long)skip);
+    const size_t row_bytes = e->bytes / (size_t)e->dims[1];
+    e->dims[1] -= skip;
+    e->elements -= skip * e->dims[0];
+    e->bytes -= (size_t)skip * row_bytes;
+    s->from += skip * (s->f8 ? row_bytes / 2 : row_bytes);
+    return 0;
+}
+
 /* Adds an entry and its segment, which `s` describes but for its place. */
 static int take_entry(struct hf_all *a, struct entry *e, struct hf_segment *s,
                       const struct safetensor *norm, struct err *err)
@@ -236,8 +257,9 @@ static int take_entry(struct hf_all *a, struct entry *e, struct hf_segment *s,
         return err_set(err, -ENOTSUP, "tensor '" STR_FMT "' is not one that a %s has here",
                        STR_ARG(e->from), a->config.family->model_type);
     e->name = str_from(name);
-    int rc =
-        expert == HF_NO_EXPERT ? add_entry(a, e, 1, &g, err) : find_stack(a, e, expert, &g, err);
+    int rc = skip_rows(a, name, e, s, err);
+    if (rc < 0) return rc;
+    rc = expert == HF_NO_EXPERT ? add_entry(a, e, 1, &g, err) : find_stack(a, e, expert, &g, err);
     if (rc < 0) return rc;
     s->offset = g->offset + (expert == HF_NO_EXPERT ? 0 : expert * (uint64_t)e->bytes);
     s->bytes = e->bytes;
@@ -460,7 +482,8 @@ static int join(struct hf_all *a, struct err *err)
                              .value_count = a->config.value_count,
                              .tensor_count = a->used };
     a->model = (struct hf_model){ &a->gguf, &a->source, hf_quant_text(a->config.quant.method) };
-    if (!a->config.tied && !gguf_tensor_find(&a->gguf, STR("output.weight")))
+    if (!a->config.tied && !a->config.family->encoder &&
+        !gguf_tensor_find(&a->gguf, STR("output.weight")))
         return err_set(err, -EINVAL,
                        "%s: tensor 'lm_head.weight' is missing, and config.json does not say "
                        "tie_word_embeddings",

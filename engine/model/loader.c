@@ -147,6 +147,21 @@ int loader_str(struct loader *l, const char *name, struct str *ret, struct err *
     return wanted(l, key, false) ? gguf_get_str(l->gguf, key, ret, err) : 0;
 }
 
+int loader_vocab_size(struct loader *l, uint32_t *ret, struct err *err)
+{
+    const struct gguf_value *tokens = gguf_find(l->gguf, STR("tokenizer.ggml.tokens"));
+    bool counted = tokens && tokens->type == GGUF_ARRAY && tokens->array.count > 0 &&
+                   tokens->array.count <= VOCAB_TOKENS_MAX;
+    uint32_t count = counted ? (uint32_t)tokens->array.count : 0, size = count;
+    int rc = loader_u32(l, "vocab_size", !counted, 1, VOCAB_TOKENS_MAX, &size, err);
+    if (rc < 0) return rc;
+    if (counted && size != count)
+        return err_set(err, -EINVAL, "%s: key '%s.vocab_size' is %u, but there are %u tokens",
+                       l->source->name, l->arch, size, count);
+    *ret = size;
+    return 0;
+}
+
 static bool is_zero(const struct gguf_value *v)
 {
     switch (v->type) {
@@ -264,8 +279,7 @@ static void freep(char **p)
     free(*p);
 }
 
-/* Returns the row of the file that becomes row `row`. */
-static uint32_t file_row(const struct row_order *order, uint32_t row)
+uint32_t row_order_from(const struct row_order *order, uint32_t row)
 {
     if (!order || row >= order->rows) return row;
     uint32_t in_head = row % order->head_rows;
@@ -283,7 +297,7 @@ static int read_rows(struct loader *l, const struct gguf_tensor *t, uint64_t at,
     if (rc < 0)
         return err_prefix(err, rc, "%s: tensor '" STR_FMT "'", l->source->name, STR_ARG(t->name));
     for (uint32_t r = 0; moved && r < rows; r++)
-        memcpy(moved + r * row_bytes, raw + (file_row(order, first + r) - first) * row_bytes,
+        memcpy(moved + r * row_bytes, raw + (row_order_from(order, first + r) - first) * row_bytes,
                row_bytes);
     return 0;
 }
@@ -397,7 +411,7 @@ int loader_vector(struct loader *l, const char *tensor, uint32_t count,
         float *moved = arena_array(&l->model->arena, count, sizeof *moved);
         if (!moved) return err_set(err, -ENOMEM, "%s: no memory", l->source->name);
         for (uint32_t i = 0; i < count; i++)
-            moved[i] = values[file_row(order, i)];
+            moved[i] = values[row_order_from(order, i)];
         values = moved;
     }
     *ret = values;

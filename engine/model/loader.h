@@ -40,6 +40,18 @@ int loader_u32(struct loader *l, const char *name, bool required, uint32_t min, 
 int loader_f32(struct loader *l, const char *name, bool required, float *ret, struct err *err);
 int loader_str(struct loader *l, const char *name, struct str *ret, struct err *err);
 
+/* Reads how many tokens there are: from the key "ARCH.vocab_size" or the vocabulary, which must agree. */
+int loader_vocab_size(struct loader *l, uint32_t *ret, struct err *err);
+
+/* Values of the key "ARCH.pooling_type", as llama.cpp writes them. */
+enum {
+    GGUF_POOLING_NONE,
+    GGUF_POOLING_MEAN,
+    GGUF_POOLING_CLS,
+    GGUF_POOLING_LAST,
+    GGUF_POOLING_RANK
+};
+
 /* Kinds of keys below "ARCH.": those that are read, those that say nothing about the result
  * (IGNORED), and those that must be 0 or false (ZERO). */
 enum key_use { KEY_READ, KEY_IGNORED, KEY_ZERO };
@@ -58,6 +70,9 @@ struct row_order {
     uint32_t rows; /* whole heads; 0: all stay */
     uint32_t head_rows, pairs;
 };
+
+/* Returns the row of the file that becomes row `row`. */
+uint32_t row_order_from(const struct row_order *order, uint32_t row);
 
 /* Packs the tensor; it must have dims [cols, rows]. `order` may be NULL. */
 int loader_matrix(struct loader *l, const char *tensor, uint32_t rows, uint32_t cols,

@@ -17,8 +17,8 @@
 #define MODEL_ARENA_BYTES_MAX ((size_t)64 << 20) /* names, template, layer tables; not weights */
 
 const struct model_arch *const arch_table[] = {
-    &arch_llama, &arch_qwen2,  &arch_qwen3,  &arch_qwen3moe, &arch_smollm3,
-    &arch_phi3,  &arch_gemma2, &arch_gemma3, &arch_gpt_oss,  NULL,
+    &arch_llama,  &arch_qwen2,  &arch_qwen3,   &arch_qwen3moe, &arch_smollm3, &arch_phi3,
+    &arch_gemma2, &arch_gemma3, &arch_gpt_oss, &arch_bert,     NULL,
 };
 
 static int choose_kernels(struct model *m, const char *name, struct err *err)
@@ -79,11 +79,13 @@ static int read_identity(struct model *m, const struct gguf *g, const char *path
         return err_set(err, -ENOMEM, "%s: no memory", path);
     info->vocab = m->vocab;
     info->kernels = str_from(m->ops->name);
-    info->kv_bytes_per_token = 2 * (size_t)info->n_layers * info->n_kv_heads * info->head_dim *
-                               kv_element_bytes(m->kv_type);
+    const bool encoder = info->task != MODEL_GENERATE;
+    const size_t kv_layers = encoder ? 0 : info->n_layers;
+    info->kv_bytes_per_token =
+        2 * kv_layers * info->n_kv_heads * info->head_dim * kv_element_bytes(m->kv_type);
     info->weight_bytes = m->weights_bytes;
     snprintf(info->numerics, sizeof info->numerics, "%s+kv-%s", m->ops->numerics,
-             kv_type_name(m->kv_type));
+             encoder ? "none" : kv_type_name(m->kv_type));
     return 0;
 }
 
@@ -220,11 +222,12 @@ int kv_store_new(const struct model *m, uint32_t pages, uint32_t page_tokens, st
     if (pages == 0) return err_set(err, -EINVAL, "a KV store needs at least one page");
     CLEANUP(kv_store_freep) struct kv_store *kv = calloc(1, sizeof *kv);
     if (!kv) return err_set(err, -ENOMEM, "no memory for a KV store");
-    kv->layout = (struct kv_layout){ .type = m->kv_type,
-                                     .n_layers = m->info.n_layers,
-                                     .n_kv_heads = m->info.n_kv_heads,
-                                     .head_dim = m->info.head_dim,
-                                     .page_tokens = page_tokens };
+    kv->layout =
+        (struct kv_layout){ .type = m->kv_type,
+                            .n_layers = m->info.kv_bytes_per_token > 0 ? m->info.n_layers : 0,
+                            .n_kv_heads = m->info.n_kv_heads,
+                            .head_dim = m->info.head_dim,
+                            .page_tokens = page_tokens };
     kv->page_bytes = kv_page_bytes(&kv->layout);
     must(kv->page_bytes == m->info.kv_bytes_per_token * page_tokens); /* pools are sized by that */
     kv->pages = pages;
@@ -232,6 +235,10 @@ int kv_store_new(const struct model *m, uint32_t pages, uint32_t page_tokens, st
     void *memory = MAP_FAILED;
     /* Resident from the start: a pool that fills up later would look like a leak for hours, and a
      * machine that is too small should say so now. */
+    if (kv->page_bytes == 0) { /* an encoder's: its pages only count what is at work */
+        *ret = TAKE(kv);
+        return 0;
+    }
     if (mul_fits(kv->page_bytes, pages, &bytes) && !FAULT("kv_store.map"))
         memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);

@@ -18,12 +18,14 @@
 #include "base/core/own.h"
 #include "base/core/str.h"
 #include "base/text/vocab.h"
+#include "base/wire/model_task.h"
 #include "base/wire/sampling.h"
 #include "engine/kernels/kv_layout.h"
 
 struct model;
 struct kv_store;
 struct model_runner;
+struct adapter;
 
 #define KV_PAGE_GRANULE KV_BLOCK /* page_tokens is a multiple of this: 16 */
 #define KV_PAGE_TOKENS_MAX 1024
@@ -31,6 +33,14 @@ struct model_runner;
 #define MODEL_HIDDEN 32 /* numbers that a token's hidden state is folded into */
 
 const char *kv_type_name(enum kv_type type); /* "f16", "f32" */
+
+/* How the vector of a text is made of the states of its tokens at the end of the model. */
+enum pooling {
+    POOLING_MODEL, /* as the model's files say */
+    POOLING_LAST,  /* of its last token */
+    POOLING_MEAN,  /* of all tokens */
+    POOLING_CLS,   /* of its first token; encoders only */
+};
 
 /* { 0 } is a good default: the fastest kernels of this machine, K and V in F16. */
 struct model_load_options {
@@ -61,11 +71,16 @@ struct model_info {
     uint32_t head_dim;
     uint32_t vocab_size;
     uint32_t context_length;
-    uint64_t parameters;   /* elements of all tensors */
-    uint64_t weight_bytes; /* memory the packed weights hold */
-    uint64_t table_bytes;  /* of them the table of embeddings, if no product reads it */
-    bool tied;             /* the output reads the table of embeddings */
-    size_t kv_bytes_per_token;
+    uint64_t parameters;       /* elements of all tensors */
+    uint64_t weight_bytes;     /* memory the packed weights hold */
+    uint64_t table_bytes;      /* of them the table of embeddings, if no product reads it */
+    bool tied;                 /* the output reads the table of embeddings */
+    size_t kv_bytes_per_token; /* of an encoder: 0 */
+    enum model_task task;
+    enum pooling pooling; /* the model's own, never POOLING_MODEL */
+    uint32_t
+        token_types; /* of an encoder: the second text of a pair is of type 1 where there are two */
+    bool score_is_plain;       /* MODEL_SCORE: the head's number is the score, without a sigmoid */
     const struct vocab *vocab; /* NULL for "no_vocab", and without tokenizer.json */
 };
 
@@ -120,13 +135,19 @@ struct batch_item {
      * tokens at positions from state_from on are added in ascending order; or NULL */
     double *state_sum;
     uint32_t state_from;
+    const struct adapter *adapter; /* of this model (adapter.h); NULL: none */
+    /* Of an encoder, whose items are whole texts at position 0, without pages and logits: */
+    uint32_t state_to;    /* states are added up to this position; 0: to the end */
+    uint32_t second_from; /* where the second text of a pair begins; 0: there is none */
+    float *score;         /* MODEL_SCORE: the head's number; or NULL */
 };
 
 struct model_runner_options {
-    uint32_t tokens_max;   /* tokens of all items of one step; at least seqs_max */
-    uint32_t seqs_max;     /* items of one step */
-    uint32_t threads;      /* with the calling thread; 0 and 1: no worker threads */
-    uint32_t hidden_layer; /* that `hidden` is read behind, from 1; 0: the last, normalised */
+    uint32_t tokens_max;    /* tokens of all items of one step; at least seqs_max */
+    uint32_t seqs_max;      /* items of one step */
+    uint32_t threads;       /* with the calling thread; 0 and 1: no worker threads */
+    uint32_t hidden_layer;  /* that `hidden` is read behind, from 1; 0: the last, normalised */
+    uint32_t lora_rank_max; /* of adapters; 0: no item has one */
 };
 
 /* Takes all scratch memory of a step, so that model_step does not allocate. */
@@ -138,6 +159,7 @@ CLEANUP_FREEP(model_runner, struct model_runner)
 
 /* Runs one forward pass over all items; blocks until the logits are there. -EINVAL, before anything
  * was computed, for an id outside the vocabulary, a position outside context or page table, a
- * page outside the store, or more items or tokens than the runner was made for. */
+ * page outside the store, an adapter of another shape or rank, or more items or tokens than the runner was
+ * made for. */
 int model_step(struct model_runner *r, const struct batch_item *items, uint32_t count,
                struct err *err);

@@ -4,8 +4,10 @@
  *     weights: from WEIGHTS_AT on, so that huge pages can hold them
  *
  * Weights are written with pwrite and read through the mapping of the same file, which Linux keeps coherent: a disk
- * that fills up is an error to the writer, where a write to the mapping would be SIGBUS. Nothing is synced: a file
- * that a crash has torn fails its checksum and is packed anew. */
+ * that fills up is an error to the writer, where a write to the mapping would be SIGBUS. What was written lies in small
+ * pages of the page cache; so when it is sealed it goes to the disk, is dropped, and is read again through a mapping
+ * that asks for huge ones, in which all later engines find it. A file that a crash has torn fails its checksum and is
+ * packed anew. */
 #include "engine/model/packed_file.h"
 
 #include "base/core/bits.h"
@@ -25,7 +27,7 @@
 
 #define MAGIC "MusterW1"
 #define WEIGHTS_AT ((size_t)2 << 20)
-#define NAME_MAX_BYTES 128
+#define NAME_MAX_BYTES 256 /* of a file in a folder */
 #define WAIT_STEP_NS 50000000
 
 struct header {
@@ -103,7 +105,7 @@ static void look_at(int folder, struct look *l)
             continue;
         if (l->count++ == 0 || is_before(&st.st_mtim, &l->when)) {
             l->when = st.st_mtim;
-            snprintf(l->oldest, sizeof l->oldest, "%s", e->d_name);
+            memcpy(l->oldest, e->d_name, strlen(e->d_name) + 1);
         }
         l->bytes += (uint64_t)st.st_blocks * 512;
     }
@@ -136,16 +138,23 @@ static void remove_all(int folder, struct str kind, uint32_t keep)
 
 /* ---- a sealed file */
 
+/* Maps the file, to where it is mapped already if it is. */
 static int map_file(struct packed_file *p, size_t bytes, struct err *err)
 {
     p->map_bytes = WEIGHTS_AT + bytes;
-    void *map = FAULT("packed.map") ? MAP_FAILED
-                                    : mmap(NULL, p->map_bytes, PROT_READ, MAP_SHARED, p->fd, 0);
+    int flags = MAP_SHARED | (p->map ? MAP_FIXED : 0);
+    void *map =
+        FAULT("packed.map") ? MAP_FAILED : mmap(p->map, p->map_bytes, PROT_READ, flags, p->fd, 0);
     if (map == MAP_FAILED) return err_set(err, -ENOMEM, "%s: it cannot be mapped", p->path);
     p->map = map;
-    (void)madvise(map, p->map_bytes, MADV_HUGEPAGE); /* hints: all works without them */
-    (void)madvise(map, p->map_bytes, MADV_WILLNEED);
     return 0;
+}
+
+/* Reads all weights in, in huge pages where file system and kernel have them. Hints: all works without. */
+static void read_in(const struct packed_file *p)
+{
+    (void)madvise(p->map, p->map_bytes, MADV_HUGEPAGE);
+    (void)madvise(p->map + WEIGHTS_AT, p->map_bytes - WEIGHTS_AT, MADV_POPULATE_READ);
 }
 
 static void unmap(struct packed_file *p)
@@ -187,6 +196,7 @@ static int find_sealed(struct packed_file *p, const struct packed_ask *ask, stru
     if (S_ISREG(st.st_mode) && (size_t)st.st_size == WEIGHTS_AT + ask->bytes) {
         rc = map_file(p, ask->bytes, err);
         if (rc < 0) return rc;
+        read_in(p);
         if (is_whole(p, ask)) {
             (void)futimens(p->fd, NULL); /* it was used */
             p->sealed = true;
@@ -305,6 +315,20 @@ int packed_file_write(struct packed_file *p, size_t at, const void *data, size_t
     return write_at(p, WEIGHTS_AT + at, data, len, err);
 }
 
+/* Takes the weights out of the page cache's small pages and reads them into huge ones, at the same address. */
+static int read_again(struct packed_file *p, struct err *err)
+{
+    if (fdatasync(p->fd) < 0) return err_set(err, -errno, "%s: %s", p->path, strerror(errno));
+    /* Pages that are mapped are not dropped: the address is kept without them. */
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
+    if (mmap(p->map, p->map_bytes, PROT_NONE, flags, -1, 0) == MAP_FAILED)
+        return err_set(err, -errno, "%s: %s", p->path, strerror(errno));
+    (void)posix_fadvise(p->fd, 0, 0, POSIX_FADV_DONTNEED);
+    int rc = map_file(p, p->map_bytes - WEIGHTS_AT, err);
+    if (rc == 0) read_in(p);
+    return rc;
+}
+
 int packed_file_seal(struct packed_file *p, uint64_t order, struct err *err)
 {
     char part[NAME_MAX_BYTES], name[NAME_MAX_BYTES];
@@ -316,6 +340,7 @@ int packed_file_seal(struct packed_file *p, uint64_t order, struct err *err)
     memcpy(h.magic, MAGIC, sizeof h.magic);
     memcpy(h.digest, p->digest, sizeof h.digest);
     int rc = write_at(p, 0, &h, sizeof h, err);
+    if (rc == 0) rc = read_again(p, err);
     if (rc < 0) return rc;
     name_of(p->digest, "part", part);
     name_of(p->digest, "weights", name);

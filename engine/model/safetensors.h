@@ -19,7 +19,7 @@ enum safetensor_type {
     SAFETENSOR_F16,
     SAFETENSOR_BF16,
     SAFETENSOR_F8_E4M3,
-    SAFETENSOR_U8, /* integers: of packed weights (hf_packed.h) */
+    SAFETENSOR_U8, /* integers: of packed weights (hf_packed.h); counted positions */
     SAFETENSOR_I8,
     SAFETENSOR_I32,
     SAFETENSOR_I64

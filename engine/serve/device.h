@@ -21,6 +21,7 @@
 #include "engine/core/kv_index.h"
 #include "engine/core/session.h"
 #include "engine/model/model.h"
+#include "engine/serve/adapters.h"
 #include "engine/serve/executor.h"
 #include "engine/serve/metrics.h"
 #include "engine/serve/output.h"
@@ -34,8 +35,7 @@
 
 /* When a session came how far, on the monotonic clock; 0: it did not. */
 struct job_times {
-    int64_t admitted_us, first_us,
-        last_us; /* of the first admission, the first and the last token */
+    int64_t admitted_us, first_us, last_us; /* the first admission, the first and last token */
     uint32_t preemptions;
 };
 
@@ -44,8 +44,7 @@ struct job_mail {
     struct buf text;
     uint32_t ids[JOB_MAIL_TOKENS];
     uint32_t id_count;
-    struct buf
-        values; /* struct token_value: those of the ids, as a generate_frame has them; or empty */
+    struct buf values; /* struct token_value of the ids, as in a generate_frame; or empty */
     struct buf scores; /* likewise: of the prompt's tokens that were scored since the last look */
     bool accepted;     /* waits or runs */
     bool ended;        /* nothing comes after this */
@@ -67,12 +66,11 @@ struct job_ask {
     uint32_t output_max;
     bool goes_on; /* elsewhere, when output_max tokens are there */
     struct block_key salt;
-    uint64_t tenant; /* 0: none is named */
+    uint64_t tenant, group; /* 0: none is named */
     int64_t arrival_us, deadline_us;
     uint32_t predicted_p50, predicted_p90, predicted_mean;
     bool has_rank;
     double rank;                       /* with has_rank */
-    uint64_t group;                    /* 0: none is named */
     double weight;                     /* of the tenant; 0: 1 */
     bool marks;                        /* control tokens that are marks are written (masks.h) */
     struct grammar *grammar;           /* owned until the device takes it; NULL: none */
@@ -123,12 +121,16 @@ struct device_config {
     const struct predict_policy *predict; /* as in executor.h */
     struct str predict_file;              /* as in executor.h, and so the two below */
     uint32_t predict_layer, predict_every;
-    struct str step_log; /* path; empty: none */
+    struct str step_log;            /* path; empty: none */
+    struct adapters *adapters;      /* borrowed; takes the modules when the model is there */
+    const struct str *lora_modules; /* NAME=PATH */
+    size_t lora_module_count;
 };
 
 /* Constant from on_ready on. */
 struct device_info {
     const struct model_info *model;
+    const struct model *loaded; /* it: for adapters, on any thread */
     uint32_t context_max, page_tokens, pages;
     uint32_t step_tokens; /* computed in one step at most */
     uint64_t kv_bytes;

@@ -10,6 +10,7 @@
 
 struct executor {
     uint32_t vocab_size;
+    bool encoder;
     struct executor_events events;
     struct scheduler *sched;
     struct kv_store *kv, *swap; /* swap NULL: no swap space */
@@ -60,10 +61,12 @@ struct model_spec executor_spec(const struct model_info *m)
                                .head_dim = m->head_dim,
                                .ffn = m->n_ff,
                                .vocab = m->vocab_size,
-                               .gated = true };
+                               .gated = m->task == MODEL_GENERATE };
     double kv = 2.0 * m->n_layers * m->n_kv_heads * m->head_dim;
     spec.weight_bytes = (double)m->weight_bytes / (double)m->parameters;
-    spec.kv_element_bytes = (double)m->kv_bytes_per_token / kv;
+    /* An encoder keeps none, but moves those of a step in F32. */
+    spec.kv_element_bytes = m->task == MODEL_GENERATE ? (double)m->kv_bytes_per_token / kv
+                                                      : (double)kv_element_bytes(KV_F32);
     return spec;
 }
 
@@ -113,6 +116,7 @@ int executor_new(struct model *model, const struct executor_config *config,
     CLEANUP(executor_freep) struct executor *x = calloc(1, sizeof *x);
     if (!x) return -ENOMEM;
     x->vocab_size = info->vocab_size;
+    x->encoder = info->task != MODEL_GENERATE;
     x->events = *events;
     int rc = start_perf(x, info, config, err);
     if (rc < 0) return rc;
@@ -130,6 +134,7 @@ int executor_new(struct model *model, const struct executor_config *config,
         .threads = config->threads,
         .hidden_layer = config->predict_layer > 0 ? config->predict_layer
                                                   : predict_engine_layer(info->n_layers),
+        .lora_rank_max = config->lora_rank_max,
     };
     rc = model_runner_new(model, x->kv, &opt, &x->runner, err);
     if (rc < 0) return rc;
@@ -234,6 +239,17 @@ static void want_states(struct embedding *e, const struct sched_item *from, stru
     e->next = max_u32(e->next, end);
 }
 
+/* An encoder gives the states of a whole text at once. */
+static void want_text(struct embedding *e, const struct sched_item *from, struct batch_item *ret)
+{
+    ret->want_logits = false;
+    ret->second_from = e->second_from;
+    ret->state_sum = e->sum;
+    if (!e->sum) ret->score = &e->score;
+    if (e->pooling == POOLING_LAST) ret->state_from = from->count - 1;
+    if (e->pooling == POOLING_CLS) ret->state_to = 1;
+}
+
 static void prepare(struct executor *x, const struct sched_batch *batch)
 {
     float *logits = x->logits;
@@ -252,9 +268,11 @@ static void prepare(struct executor *x, const struct sched_batch *batch)
             .rows_before = sched_item_rows_before(from),
             .drafted = from->drafted,
             .logits = logits,
+            .adapter = output->spec.adapter,
             .hidden = reads ? output->looks.now : NULL,
         };
-        if (output->spec.embedding) want_states(output->spec.embedding, from, &x->item[i]);
+        if (output->spec.embedding)
+            (x->encoder ? want_text : want_states)(output->spec.embedding, from, &x->item[i]);
         logits += (size_t)(x->item[i].rows_before + 1 + from->drafted) * x->vocab_size;
     }
 }

@@ -24,6 +24,7 @@ struct executor_config {
     struct str predict_file;              /* of its state, NUL-terminated; empty: none */
     uint32_t predict_layer; /* layer whose state it reads, from 1; 0: predict_engine_layer */
     uint32_t predict_every; /* output tokens between two looks at it; 0: only the prompt's end */
+    uint32_t lora_rank_max; /* of adapters; 0: outputs have none */
     double cpu_share;       /* what the caller will throttle to, for the first estimates; 0: not */
     const struct perf_policy *perf;  /* NULL: the default for what is known */
     const struct hardware *hardware; /* NULL: not known */

@@ -59,6 +59,8 @@ static const struct route routes[] = {
     { "POST", "/detokenize",          GUARD_KEY,   true,  handle_detokenize },
     { "POST", "/apply-template",      GUARD_KEY,   true,  handle_apply_template },
     { "POST", "/reset_prefix_cache",  GUARD_FLEET,   true,  handle_reset_cache },
+    { "POST", "/v1/load_lora_adapter",   GUARD_FLEET, true,  handle_lora_load },
+    { "POST", "/v1/unload_lora_adapter", GUARD_FLEET, true,  handle_lora_unload },
     { "GET",  "/health",              GUARD_NONE,  false, health },
     { "GET",  "/metrics",             GUARD_METRICS, false, render_metrics },
     { "GET",  "/version",             GUARD_KEY,   false, version },
@@ -379,17 +381,31 @@ static const char *weights_text(const struct model_info *m)
     return !m->weights_mapped ? "own" : m->weights_found ? "mapped" : "packed";
 }
 
+/* Settles what embeddings are made of. */
+static int choose_pooling(struct http_api *api, struct err *err)
+{
+    const struct model_info *m = api->info->model;
+    if (api->config.pooling == POOLING_MODEL) api->config.pooling = m->pooling;
+    if (api->config.pooling != POOLING_CLS || m->task != MODEL_GENERATE) return 0;
+    return err_set(err, -EINVAL,
+                   "--pooling cls: the first token of a text does not see the others in a decoder, "
+                   "as '" STR_FMT "' is one; take last or mean",
+                   STR_ARG(m->architecture));
+}
+
 static void on_ready(void *arg, const struct device_info *info)
 {
     struct http_api *api = arg;
     struct err err = { "" };
     api->info = info;
-    int rc = make_bundle(api, &err);
+    int rc = choose_pooling(api, &err);
+    if (rc == 0) rc = make_bundle(api, &err);
     if (rc < 0) {
         api->info = NULL;
         on_failed(api, err_text(&err, rc));
         return;
     }
+    lora_ready(api);
     kv_fetches_set_device(api->fetches, api->device, info, str_from(api->digest));
     if (api->state == HTTP_API_LOADING) api->state = HTTP_API_READY;
     const struct str labels[] = { api->config.model_name, str_from(api->digest),
@@ -399,13 +415,14 @@ static void on_ready(void *arg, const struct device_info *info)
         log_event(LOG_WARN, "weight_cache_unused", "error=%s", info->model->cache_trouble);
     char sampling[MODEL_SAMPLING_TEXT];
     model_sampling_text(&info->model->sampling, sampling);
-    log_event(LOG_INFO, "engine_ready",
-              "model=%.*s architecture=%.*s port=%u digest=%.12s context=%u pages=%u kv_mib=%.1f "
-              "kernels=%.*s weights=%s sampling=%s load_s=%.3f",
-              STR_ARG(api->config.model_name), STR_ARG(info->model->architecture),
-              http_api_port(api), api->digest, info->context_max, info->pages,
-              (double)info->kv_bytes / 1048576, STR_ARG(info->model->kernels),
-              weights_text(info->model), sampling, info->load_s);
+    log_event(
+        LOG_INFO, "engine_ready",
+        "model=%.*s architecture=%.*s task=%s port=%u digest=%.12s context=%u pages=%u kv_mib=%.1f "
+        "kernels=%.*s weights=%s sampling=%s load_s=%.3f",
+        STR_ARG(api->config.model_name), STR_ARG(info->model->architecture),
+        model_task_names[info->model->task], http_api_port(api), api->digest, info->context_max,
+        info->pages, (double)info->kv_bytes / 1048576, STR_ARG(info->model->kernels),
+        weights_text(info->model), sampling, info->load_s);
     notify_ready("the model is loaded");
 }
 
@@ -519,6 +536,7 @@ int http_api_new(struct loop *loop, const struct http_api_config *config,
     list_init(&api->watchers);
     list_init(&api->kv_reads);
     list_init(&api->kv_asks);
+    list_init(&api->lora_loads);
     arena_init(&api->arena, HTTP_API_ARENA_BYTES_MAX);
     if (getrandom(&api->boot, sizeof api->boot, 0) != sizeof api->boot) return -EIO;
     rng_seed(&api->rng, api->boot);
@@ -567,6 +585,7 @@ void http_api_free(struct http_api *api)
     if (!api) return;
     http_api_close(api);
     prompts_free(api);
+    lora_free(api);
     calls_free(api);
     embeds_free(api);
     blocks_free(api);

@@ -33,7 +33,7 @@ static void trace_over(struct call *c, const struct job_mail *mail)
     bool completes = c->form->beats || c->reply.surface == OPENAI_COMPLETION;
     const struct call_trace_facts facts = {
         .id = str_from(c->id.text),
-        .model = c->api->config.model_name,
+        .model = c->adapter ? adapter_entry_name(c->adapter) : c->api->config.model_name,
         .operation = completes ? STR("text_completion") : STR("chat"),
         .prompt_tokens = c->prompt_tokens,
         .begun_tokens = c->begun_tokens,
@@ -53,6 +53,7 @@ static void call_free(struct call *c)
     list_remove(&c->link);
     api->call_count--;
     job_free(c->job);
+    adapters_drop(api->config.adapters, c->adapter);
     turn_answer_free(c->turn);
     openai_message_fini(&c->plain);
     buf_fini(&c->text);
@@ -317,9 +318,11 @@ static void on_drain(void *arg)
 
 /* ---- start --------------------------------------------------------------------------------------- */
 
-struct block_key http_api_salt(const struct http_api *api, struct str tenant)
+struct block_key http_api_salt(const struct http_api *api, const struct adapter *adapter,
+                               struct str tenant)
 {
-    return block_salt(api->key_seed, str_from(api->digest), (struct str){ 0 }, tenant);
+    struct str digest = adapter ? str_from(adapter->digest) : (struct str){ 0 };
+    return block_salt(api->key_seed, str_from(api->digest), digest, tenant);
 }
 
 static struct job *make_job(struct http_api *api, const struct http_request *req,
@@ -352,11 +355,12 @@ static struct job *make_job(struct http_api *api, const struct http_request *req
         .prompt_only = ask->prompt_only,
         .min_tokens = ask->min_tokens,
         .ignore_eos = ask->ignore_eos,
+        .adapter = ask->adapter ? adapter_entry_adapter(ask->adapter) : NULL,
     };
     a->score_from = ask->score_from;
     a->output_max = ask->max_tokens ? min_u32(ask->max_tokens, room) : room;
     a->goes_on = ask->goes_on;
-    a->salt = http_api_salt(api, ask->tenant);
+    a->salt = http_api_salt(api, a->spec.adapter, ask->tenant);
     a->tenant = ask->tenant.len > 0 ? hash64(ask->tenant.data, ask->tenant.len, 0) : 0;
     a->arrival_us = req->received_us;
     a->deadline_us = req->received_us + api->config.request_us_max;
@@ -436,11 +440,11 @@ static void on_fetched(void *arg, uint32_t tokens, uint32_t pulled)
     call_submit(c);
 }
 
-/* Starts the KV fetch of a call. Returns false if there is none: no peer is named, too many fetches
- * are under way, or memory is short. */
+/* Starts the KV fetch of a call. Returns false if there is none: no peer is named, the request has an
+ * adapter, too many fetches are under way, or memory is short. */
 static bool fetch_first(struct call *c, const struct call_ask *ask)
 {
-    if (ask->kv_host.len == 0) return false;
+    if (ask->kv_host.len == 0 || ask->adapter) return false;
     const struct job_ask *a = &c->job->ask;
     const struct kv_fetch_ask fetch = {
         .ids = a->ids,
@@ -490,6 +494,8 @@ struct call *call_new(struct http_api *api, struct http_exchange *x, const struc
     c->job = job;
     c->id = *ask->id;
     c->reply = ask->reply;
+    c->adapter = adapters_share(api->config.adapters, ask->adapter);
+    if (c->adapter) engine_metrics_adapter(api->metrics, adapter_entry_name(c->adapter));
     c->reply.id = str_from(c->id.text);
     buf_str(&c->text, ask->echo); /* an error sticks until its end */
     set_logprobs(c, ask);

@@ -88,7 +88,8 @@ int generate_check_bias(const struct http_api *api, const struct token_value *bi
 int generate_ids(const struct http_api *api, const struct generate_request *r, struct ids *ret,
                  struct err *err)
 {
-    int rc = generate_check_bias(api, r->logit_bias, r->bias_count, err);
+    int rc = model_task_generates(api->info->model->task, api->config.model_name, err);
+    if (rc == 0) rc = generate_check_bias(api, r->logit_bias, r->bias_count, err);
     if (rc < 0) return rc;
     for (uint32_t i = 0; i < r->id_count; i++) {
         if (r->ids[i] >= api->info->model->vocab_size)
@@ -126,7 +127,16 @@ void generate_start(struct http_api *api, struct http_exchange *x, const struct 
     const struct http_request *req = http_exchange_request(x);
     struct request_id id = { "" };
     memcpy(id.text, r->id.data, min_size(r->id.len, REQUEST_ID_BYTES_MAX));
+    struct adapter_entry *adapter =
+        r->adapter.len > 0 ? adapters_hold_digest(api->config.adapters, r->adapter) : NULL;
+    if (r->adapter.len > 0 &&
+        !adapter) { /* unloaded since the router heard of it: it goes elsewhere */
+        http_api_refuse(api, x, OPENAI_UNAVAILABLE, NULL,
+                        "no adapter with the digest " STR_FMT " is here", STR_ARG(r->adapter));
+        return;
+    }
     const struct call_ask ask = {
+        .adapter = adapter,
         .form = &frame_form,
         .ids = ids,
         .grammar = grammar,
@@ -164,6 +174,7 @@ void generate_start(struct http_api *api, struct http_exchange *x, const struct 
         .id = &id,
     };
     call_start(api, x, &ask);
+    adapters_drop(api->config.adapters, adapter);
 }
 
 /* ---- /internal/info, /internal/tokenizer --------------------------------------------------------- */
@@ -187,6 +198,7 @@ void handle_info(struct http_api *api, struct http_exchange *x)
         .page_tokens = api->info ? api->info->page_tokens : 0,
         .context_tokens = api->info ? api->info->context_max : 0,
         .step_tokens = api->info ? api->info->step_tokens : 0,
+        .task = api->info ? api->info->model->task : MODEL_GENERATE,
         .kv_token_bytes = api->info ? (uint32_t)api->info->model->kv_bytes_per_token : 0,
         .running = s.counts.running,
         .running_max = api->config.seqs_max,

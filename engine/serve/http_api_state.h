@@ -9,6 +9,7 @@
  *     http_api_embed.c  requests for vectors of texts: embeddings, scores, rankings
  *     http_api_fleet.c  /internal/..., streams of block events
  *     http_api_kv.c     pages of the prefix cache for peers
+ *     http_api_lora.c   adapters: load, unload, list
  * Layer:   engine/serve, private to http_api*.c
  * Threads: the loop's
  */
@@ -18,6 +19,7 @@
 #include "base/io/loop/text_pool.h"
 #include "base/text/bundle.h"
 #include "base/wire/openai.h"
+#include "engine/serve/adapters.h"
 #include "engine/serve/device.h"
 #include "engine/serve/http_api.h"
 #include "engine/serve/kv_fetch.h"
@@ -66,6 +68,7 @@ struct http_api {
     struct list kv_reads; /* peers that read pages */
     struct list kv_asks;  /* requests that asked for a fetch, and wait */
     uint32_t kv_read_count;
+    struct list lora_loads; /* adapters that a text worker reads */
     struct kv_fetches *fetches;
     struct arena arena;   /* of the request at hand; reset before each */
     struct job_mail mail; /* of the job at hand */
@@ -94,8 +97,9 @@ struct request_id {
 void http_api_request_id(struct http_api *api, const struct http_exchange *x,
                          struct request_id *ret);
 
-/* Returns the salt of a tenant's block keys. */
-struct block_key http_api_salt(const struct http_api *api, struct str tenant);
+/* Returns the salt of the block keys of a tenant, with an adapter or NULL. */
+struct block_key http_api_salt(const struct http_api *api, const struct adapter *adapter,
+                               struct str tenant);
 
 /* ---- handlers ---- */
 
@@ -120,7 +124,11 @@ void handle_events(struct http_api *api, struct http_exchange *x);
 void handle_reset_cache(struct http_api *api, struct http_exchange *x);
 void handle_kv_read(struct http_api *api, struct http_exchange *x);
 void handle_kv_fetch(struct http_api *api, struct http_exchange *x);
-void blocks_changed(void *http_api); /* device_events.on_blocks */
+void handle_lora_load(struct http_api *api, struct http_exchange *x);
+void handle_lora_unload(struct http_api *api, struct http_exchange *x);
+void lora_ready(struct http_api *api); /* the model is loaded */
+void lora_free(struct http_api *api);  /* after the text workers have gone */
+void blocks_changed(void *http_api);   /* device_events.on_blocks */
 void blocks_end_all(struct http_api *api);
 void blocks_free(struct http_api *api);                  /* after the device has gone */
 void kv_free(struct http_api *api);                      /* likewise */

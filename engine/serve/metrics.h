@@ -43,6 +43,9 @@ enum engine_metric {
     EM_FINISHED,
     EM_REFUSED,
     EM_EMBEDDED,
+    EM_ADAPTERS,
+    EM_ADAPTER_BYTES,
+    EM_ADAPTER_REQUESTS,
     EM_TEXT_BYTES,
     EM_TEXT_REFUSED,
     EM_TEXT_SECONDS,
@@ -103,6 +106,9 @@ void engine_metrics_ended(struct engine_metrics *m, const struct session *sessio
 
 /* Names the policy of a kind that decides here; NULL: none, and no metric is set. */
 void engine_metrics_policy(struct engine_metrics *m, const char *kind, const char *row);
+
+/* Counts a request of an adapter. */
+void engine_metrics_adapter(struct engine_metrics *m, struct str name);
 
 void engine_metrics_http(struct engine_metrics *m, struct str path, int status);
 

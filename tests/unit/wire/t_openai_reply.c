@@ -120,13 +120,17 @@ static void models(void **state)
                                   .top_k = 20,
                                   .unnamed =
                                       SAMPLING_ALL & ~(SAMPLING_TEMPERATURE | SAMPLING_TOP_K) };
-    struct openai_model list[] = { { STR("a"), 5, 2048, &own }, { STR("b"), 6, 0, NULL } };
+    struct openai_model list[] = {
+        { STR("a"), STR(""), 5, 2048, &own, "embed" },
+        { STR("b"), STR("a"), 6, 0, NULL, NULL },
+    };
     openai_models_render(list, 2, &out);
-    assert_string_equal(out.data,
-                        "{\"object\":\"list\",\"data\":[{\"id\":\"a\",\"object\":\"model\","
-                        "\"created\":5,\"owned_by\":\"muster\",\"max_model_len\":2048,\"default_"
-                        "sampling\":{\"temperature\":0.6,\"top_k\":20}},{\"id\":\"b\","
-                        "\"object\":\"model\",\"created\":6,\"owned_by\":\"muster\"}]}");
+    assert_string_equal(
+        out.data,
+        "{\"object\":\"list\",\"data\":[{\"id\":\"a\",\"object\":\"model\","
+        "\"created\":5,\"owned_by\":\"muster\",\"max_model_len\":2048,\"task\":\"embed\",\"default_"
+        "sampling\":{\"temperature\":0.6,\"top_k\":20}},{\"id\":\"b\","
+        "\"object\":\"model\",\"created\":6,\"owned_by\":\"muster\",\"parent\":\"a\"}]}");
 }
 
 /* What a request names stays, null names nothing, and the rest is the model's. */

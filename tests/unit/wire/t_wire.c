@@ -116,10 +116,10 @@ static const struct block_event load = {
         .agent_host = { "::1", 3 }, .agent_port = 8100, .agent_tls = true, .kv_events = true,     \
         .service = { "chat", 4 }, .model = { "m", 1 }, .digest = { "d", 1 },                      \
         .numerics = { "avx2", 4 }, .boot = 7, .page_tokens = 32, .context_tokens = 2048,          \
-        .step_tokens = 256, .kv_token_bytes = 1024, .running = 1, .running_max = 8, .waiting = 2, \
-        .pages_total = 100, .pages_free = 60, .pages_cached = 40, .has_perf = true,               \
-        .perf = { 0.001, 1e-4, 2e-4, 3e-7, 0, 1000, 1.25 }, .has_owed = true, .owed = { 900 },    \
-        .clock = 0.5, .cores = 2, .hardware = { "cpu", 3 }, .has_work = true,                     \
+        .step_tokens = 256, .kv_token_bytes = 1024, .task = MODEL_SCORE, .running = 1,            \
+        .running_max = 8, .waiting = 2, .pages_total = 100, .pages_free = 60, .pages_cached = 40, \
+        .has_perf = true, .perf = { 0.001, 1e-4, 2e-4, 3e-7, 0, 1000, 1.25 }, .has_owed = true,   \
+        .owed = { 900 }, .clock = 0.5, .cores = 2, .hardware = { "cpu", 3 }, .has_work = true,    \
         .work = { 9.5, 4.5, 3, 100, 2, 7, 900, 800 }, .has_spec = true,                           \
         .spec = { .layers = 4,                                                                    \
                   .hidden = 128,                                                                  \
@@ -231,6 +231,7 @@ static const struct endpoint endpoints[] = {
       .running_max = 6,
       .step_tokens = 8,
       .kv_token_bytes = 9,
+      .task = MODEL_EMBED,
       .has_perf = true,
       .perf = { 1, 2, 3, 4, 0, 5, 6 },
       .clock = 0.5 },
@@ -646,7 +647,7 @@ static const struct refused refusals[] = {
     { wire_decode_generate, "", "generate: JSON: the text ends too early" },
     { wire_decode_generate, "[]", "generate: must be an object" },
     { wire_decode_generate, "{\"v\":1}",
-      "generate: speaks protocol version 1 and this Muster speaks 6" },
+      "generate: speaks protocol version 1 and this Muster speaks 7" },
     { wire_decode_generate, "{\"v\":\"2\"}", "protocol version 2 and" },
     { wire_decode_generate, "{\"id\":\"x\"}", "generate: \"v\" is missing" },
     { wire_decode_generate, GEN(""), "generate: \"ids\" is missing" },
