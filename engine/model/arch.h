@@ -23,10 +23,10 @@ struct model {
     void *arch_model; /* the architecture's, in `arena` */
     enum kv_type kv_type;
     struct arena arena;
-    const char *weights; /* one mapping for all packed weights: own_weights, or that of `packed` */
+    const char *weights; /* one mapping for all packed weights: own_weights, or of weight_file */
     size_t weights_bytes;
     char *own_weights;
-    struct packed_file *packed;
+    struct weight_file *weight_file;
     struct vocab *vocab;
     struct str path; /* that it was loaded from, for model_wake */
     bool no_sampling;

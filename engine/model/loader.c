@@ -8,7 +8,7 @@
 
 #include "base/core/fault.h"
 #include "engine/model/arch.h"
-#include "engine/model/packed_file.h"
+#include "engine/model/weight_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,17 +60,17 @@ static void open_cache(struct loader *l, const struct weight_cache *cache)
 {
     struct model *m = l->model;
     struct err err = { 0 };
-    const struct packed_ask ask = { cache->folder, cache->bytes_max, m->info.digest,
-                                    m->weights_bytes };
-    if (packed_file_open(&ask, &m->packed, &err) < 0) {
+    const struct weight_file_ask ask = { cache->folder, cache->bytes_max, m->info.digest,
+                                         m->weights_bytes };
+    if (weight_file_open(&ask, &m->weight_file, &err) < 0) {
         snprintf(m->info.cache_trouble, sizeof m->info.cache_trouble, "%.*s",
                  (int)sizeof m->info.cache_trouble - 1, err.text);
         return;
     }
-    l->packed = m->packed;
-    m->weights = packed_file_memory(m->packed);
+    l->file = m->weight_file;
+    m->weights = weight_file_memory(m->weight_file);
     m->info.weights_mapped = true;
-    m->info.weights_found = packed_file_is_sealed(m->packed);
+    m->info.weights_found = weight_file_is_sealed(m->weight_file);
 }
 
 int loader_init(struct loader *l, const struct gguf *g, const struct gguf_source *source,
@@ -87,16 +87,16 @@ int loader_init(struct loader *l, const struct gguf *g, const struct gguf_source
     m->weights_bytes = total;
     *l = (struct loader){ .gguf = g, .source = source, .model = m, .tensor_taken = taken };
     if (cache->folder) open_cache(l, cache);
-    return l->packed ? 0 : map_memory(m, source->name, err);
+    return l->file ? 0 : map_memory(m, source->name, err);
 }
 
 int loader_end(struct loader *l, struct err *err)
 {
     int rc = loader_check_tensors(l, err);
-    if (rc < 0 || !l->packed) return rc;
-    if (!packed_file_is_sealed(l->packed)) return packed_file_seal(l->packed, l->order, err);
-    if (packed_file_order(l->packed) == l->order) return 0;
-    packed_file_remove(l->packed);
+    if (rc < 0 || !l->file) return rc;
+    if (!weight_file_is_sealed(l->file)) return weight_file_seal(l->file, l->order, err);
+    if (weight_file_order(l->file) == l->order) return 0;
+    weight_file_remove(l->file);
     return err_set(err, -ESTALE, "%s: its packed weights are of another version", l->source->name);
 }
 
@@ -271,7 +271,7 @@ static size_t take_place(struct loader *l, const struct gguf_tensor *t, uint64_t
 
 static bool is_filled(const struct loader *l)
 {
-    return l->packed && packed_file_is_sealed(l->packed);
+    return l->file && weight_file_is_sealed(l->file);
 }
 
 static void freep(char **p)
@@ -316,8 +316,8 @@ static int pack(struct loader *l, const struct gguf_tensor *t, uint64_t from,
     at_once = at_once == 0 ? unit : at_once * unit;
     CLEANUP(freep) char *raw = FAULT("model.read_buffer") ? NULL : malloc(at_once * row_bytes);
     CLEANUP(freep) char *moved = moves ? malloc(at_once * row_bytes) : NULL;
-    CLEANUP(freep) char *packed = l->packed ? malloc(at_once / TILE_ROWS * tile_bytes) : NULL;
-    if (!raw || (moves && !moved) || (l->packed && !packed))
+    CLEANUP(freep) char *packed = l->file ? malloc(at_once / TILE_ROWS * tile_bytes) : NULL;
+    if (!raw || (moves && !moved) || (l->file && !packed))
         return err_set(err, -ENOMEM, "%s: no memory to read weights", l->source->name);
     for (uint32_t row = 0; row < w->rows; row += at_once) {
         uint32_t rows = min_u32(at_once, w->rows - row);
@@ -329,7 +329,7 @@ static int pack(struct loader *l, const struct gguf_tensor *t, uint64_t from,
             weight_pack(w->type, row_data + r * row_bytes, min_u32(TILE_ROWS, rows - r), w->cols,
                         to);
         size_t bytes = (size_t)(to - first);
-        if (packed) rc = packed_file_write(l->packed, place, packed, bytes, err);
+        if (packed) rc = weight_file_write(l->file, place, packed, bytes, err);
         if (rc < 0) return rc;
         place += bytes;
     }
@@ -388,15 +388,15 @@ static int read_floats(struct loader *l, const struct gguf_tensor *t, const floa
     *ret = (const float *)(const void *)(m->weights + place);
     if (is_filled(l)) return 0;
     CLEANUP(freep) char *raw = malloc(t->bytes);
-    CLEANUP(freep) char *made = l->packed ? malloc(bytes) : NULL;
-    if (!raw || (l->packed && !made))
+    CLEANUP(freep) char *made = l->file ? malloc(bytes) : NULL;
+    if (!raw || (l->file && !made))
         return err_set(err, -ENOMEM, "%s: no memory to read weights", l->source->name);
     int rc = l->source->read(l->source->ctx, t->offset, raw, t->bytes, err);
     if (rc < 0)
         return err_prefix(err, rc, "%s: tensor '" STR_FMT "'", l->source->name, STR_ARG(t->name));
     weight_types[t->type].to_f32(raw, (uint32_t)t->elements,
                                  (float *)(void *)(made ? made : m->own_weights + place));
-    return made ? packed_file_write(l->packed, place, made, bytes, err) : 0;
+    return made ? weight_file_write(l->file, place, made, bytes, err) : 0;
 }
 
 int loader_vector(struct loader *l, const char *tensor, uint32_t count,

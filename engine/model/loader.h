@@ -15,11 +15,11 @@ struct loader {
     const char *arch;   /* prefix of the architecture's keys */
     bool *tensor_taken; /* for each tensor of gguf */
     size_t weights_used;
-    struct packed_file *packed; /* that the weights go to; NULL: to memory of this process */
-    uint64_t order;             /* what was packed where */
+    struct weight_file *file; /* that the weights go to; NULL: to memory of this process */
+    uint64_t order;           /* what was packed where */
 };
 
-/* Where weights are kept for all engines of the machine (packed_file.h). */
+/* Where weights are kept for all engines of the machine (weight_file.h). */
 struct weight_cache {
     const char *folder; /* NULL: nowhere */
     uint64_t bytes_max;

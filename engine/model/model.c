@@ -7,8 +7,8 @@
 #include "engine/model/hf_folder.h"
 #include "engine/model/hf_model.h"
 #include "engine/model/model_sampling.h"
-#include "engine/model/packed_file.h"
 #include "engine/model/vocab_gguf.h"
+#include "engine/model/weight_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,10 +107,10 @@ static int find_digest(struct model *m, const struct gguf_source *source, bool i
                        const char *cache, struct err *err)
 {
     char *digest = m->info.digest;
-    if (cache && packed_digest_tell(cache, source->identity, digest)) return 0;
+    if (cache && weight_digest_tell(cache, source->identity, digest)) return 0;
     int rc =
         is_folder ? hf_folder_digest(source->name, digest, err) : gguf_digest(source, digest, err);
-    if (rc == 0 && cache) packed_digest_keep(cache, source->identity, digest);
+    if (rc == 0 && cache) weight_digest_keep(cache, source->identity, digest);
     return rc;
 }
 
@@ -170,15 +170,16 @@ int model_load(const char *path, const struct model_load_options *opt, struct mo
                struct err *err)
 {
     static const struct model_load_options defaults = { 0 };
-    int rc = load_once(path, opt ? opt : &defaults, ret, err);
+    if (!opt) opt = &defaults;
+    int rc = load_once(path, opt, ret, err);
     /* Packed weights of another version of the loader are gone now. */
     return rc == -ESTALE ? load_once(path, opt, ret, err) : rc;
 }
 
 void model_sleep(struct model *m)
 {
-    if (m->packed)
-        packed_file_expect(m->packed, false);
+    if (m->weight_file)
+        weight_file_expect(m->weight_file, false);
     else
         must(madvise(m->own_weights, m->weights_bytes, MADV_DONTNEED) == 0);
 }
@@ -192,8 +193,8 @@ int model_wake(struct model *m, struct err *err)
                                             .no_sampling = m->no_sampling,
                                             .kernels = m->ops->name };
     CLEANUP(model_freep) struct model *again = NULL;
-    if (m->packed) {
-        packed_file_expect(m->packed, true);
+    if (m->weight_file) {
+        weight_file_expect(m->weight_file, true);
         return 0;
     }
     int rc = model_load(m->path.data, &opt, &again, err);
@@ -213,7 +214,7 @@ void model_free(struct model *m)
     if (!m) return;
     vocab_free(m->vocab);
     if (m->own_weights) munmap(m->own_weights, m->weights_bytes);
-    packed_file_close(m->packed);
+    weight_file_close(m->weight_file);
     arena_fini(&m->arena);
     free(m);
 }

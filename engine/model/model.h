@@ -48,7 +48,7 @@ struct model_load_options {
     bool no_sampling;    /* the model's own defaults of sampling are not read */
     const char *kernels; /* name in ops_table ("ref", "avx2", "amx"); NULL: the best */
     const char
-        *weight_cache; /* folder of packed weights that engines share (packed_file.h); NULL: none */
+        *weight_cache; /* folder of packed weights that engines share (weight_file.h); NULL: none */
     uint64_t weight_cache_bytes_max;
 };
 

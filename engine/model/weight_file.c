@@ -1,4 +1,4 @@
-/* packed_file.c - seals packed weights in a file, finds them again, and keeps the folder within its bound.
+/* weight_file.c - seals packed weights in a file, finds them again, and keeps the folder within its bound.
  *
  *     header:  magic, layout, bytes, order, checksum (XXH3 of the weights), digest     one page, then a hole
  *     weights: from WEIGHTS_AT on, so that huge pages can hold them
@@ -8,7 +8,7 @@
  * pages of the page cache; so when it is sealed it goes to the disk, is dropped, and is read again through a mapping
  * that asks for huge ones, in which all later engines find it. A file that a crash has torn fails its checksum and is
  * packed anew. */
-#include "engine/model/packed_file.h"
+#include "engine/model/weight_file.h"
 
 #include "base/core/bits.h"
 #include "base/core/fault.h"
@@ -36,7 +36,7 @@ struct header {
     char digest[SHA256_HEX];
 };
 
-struct packed_file {
+struct weight_file {
     int folder, fd, lock; /* -1: none */
     bool sealed;
     char *map; /* of the whole file */
@@ -47,7 +47,7 @@ struct packed_file {
 
 static void name_of(const char *stem, const char *kind, char ret[NAME_MAX_BYTES])
 {
-    snprintf(ret, NAME_MAX_BYTES, "%.64s-%d.%s", stem, PACKED_LAYOUT, kind);
+    snprintf(ret, NAME_MAX_BYTES, "%.64s-%d.%s", stem, WEIGHT_FILE_LAYOUT, kind);
 }
 
 /* ---- the folder */
@@ -113,7 +113,7 @@ static void look_at(int folder, struct look *l)
 }
 
 /* Removes what was opened longest ago until `bytes` more fit. */
-static int make_room(int folder, const struct packed_ask *ask, struct err *err)
+static int make_room(int folder, const struct weight_file_ask *ask, struct err *err)
 {
     if (ask->bytes > ask->bytes_max)
         return err_set(err, -EFBIG, "%s: %zu bytes of weights, its bound is %llu", ask->folder,
@@ -139,25 +139,25 @@ static void remove_all(int folder, struct str kind, uint32_t keep)
 /* ---- a sealed file */
 
 /* Maps the file, to where it is mapped already if it is. */
-static int map_file(struct packed_file *p, size_t bytes, struct err *err)
+static int map_file(struct weight_file *p, size_t bytes, struct err *err)
 {
     p->map_bytes = WEIGHTS_AT + bytes;
     int flags = MAP_SHARED | (p->map ? MAP_FIXED : 0);
-    void *map =
-        FAULT("packed.map") ? MAP_FAILED : mmap(p->map, p->map_bytes, PROT_READ, flags, p->fd, 0);
+    void *map = FAULT("weight_file.map") ? MAP_FAILED
+                                         : mmap(p->map, p->map_bytes, PROT_READ, flags, p->fd, 0);
     if (map == MAP_FAILED) return err_set(err, -ENOMEM, "%s: it cannot be mapped", p->path);
     p->map = map;
     return 0;
 }
 
 /* Reads all weights in, in huge pages where file system and kernel have them. Hints: all works without. */
-static void read_in(const struct packed_file *p)
+static void read_in(const struct weight_file *p)
 {
     (void)madvise(p->map, p->map_bytes, MADV_HUGEPAGE);
     (void)madvise(p->map + WEIGHTS_AT, p->map_bytes - WEIGHTS_AT, MADV_POPULATE_READ);
 }
 
-static void unmap(struct packed_file *p)
+static void unmap(struct weight_file *p)
 {
     if (p->map) munmap(p->map, p->map_bytes);
     if (p->fd >= 0) close(p->fd);
@@ -165,24 +165,24 @@ static void unmap(struct packed_file *p)
     p->fd = -1;
 }
 
-static uint64_t checksum_of(const struct packed_file *p)
+static uint64_t checksum_of(const struct weight_file *p)
 {
-    return hash64(p->map + WEIGHTS_AT, p->map_bytes - WEIGHTS_AT, PACKED_LAYOUT);
+    return hash64(p->map + WEIGHTS_AT, p->map_bytes - WEIGHTS_AT, WEIGHT_FILE_LAYOUT);
 }
 
 /* Returns true if the mapped file is what it says, and what is asked for. */
-static bool is_whole(struct packed_file *p, const struct packed_ask *ask)
+static bool is_whole(struct weight_file *p, const struct weight_file_ask *ask)
 {
     struct header h;
     memcpy(&h, p->map, sizeof h);
     p->order = h.order;
-    return memcmp(h.magic, MAGIC, sizeof h.magic) == 0 && h.layout == PACKED_LAYOUT &&
+    return memcmp(h.magic, MAGIC, sizeof h.magic) == 0 && h.layout == WEIGHT_FILE_LAYOUT &&
            h.bytes == ask->bytes && memcmp(h.digest, ask->digest, sizeof h.digest) == 0 &&
            h.checksum == checksum_of(p);
 }
 
 /* Returns 1 if the file is there and whole, 0 if it has to be made, or an error. */
-static int find_sealed(struct packed_file *p, const struct packed_ask *ask, struct err *err)
+static int find_sealed(struct weight_file *p, const struct weight_file_ask *ask, struct err *err)
 {
     char name[NAME_MAX_BYTES];
     struct stat st;
@@ -220,10 +220,10 @@ static int64_t now_s(void)
 }
 
 /* Takes the lock, unless another process has sealed the file meanwhile. Returns as find_sealed. */
-static int lock_or_find(struct packed_file *p, const struct packed_ask *ask, struct err *err)
+static int lock_or_find(struct weight_file *p, const struct weight_file_ask *ask, struct err *err)
 {
     const struct timespec step = { 0, WAIT_STEP_NS };
-    int64_t until_s = now_s() + PACKED_WAIT_S;
+    int64_t until_s = now_s() + WEIGHT_FILE_WAIT_S;
     p->lock = openat(p->folder, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (p->lock < 0) return err_set(err, -errno, "%s/lock: %s", ask->folder, strerror(errno));
     while (flock(p->lock, LOCK_EX | LOCK_NB) < 0) {
@@ -231,13 +231,13 @@ static int lock_or_find(struct packed_file *p, const struct packed_ask *ask, str
             return err_set(err, -errno, "%s/lock: %s", ask->folder, strerror(errno));
         if (now_s() >= until_s)
             return err_set(err, -EBUSY, "%s: another process has packed weights there for %d s",
-                           ask->folder, PACKED_WAIT_S);
+                           ask->folder, WEIGHT_FILE_WAIT_S);
         nanosleep(&step, NULL);
     }
     return find_sealed(p, ask, err);
 }
 
-static int begin(struct packed_file *p, const struct packed_ask *ask, struct err *err)
+static int begin(struct weight_file *p, const struct weight_file_ask *ask, struct err *err)
 {
     char name[NAME_MAX_BYTES];
     remove_all(p->folder, STR(".part"), 0); /* of processes that were killed: the lock is ours */
@@ -246,29 +246,29 @@ static int begin(struct packed_file *p, const struct packed_ask *ask, struct err
     name_of(ask->digest, "part", name);
     p->fd = openat(p->folder, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (p->fd < 0) return err_set(err, -errno, "%s/%s: %s", ask->folder, name, strerror(errno));
-    rc = FAULT("packed.room") ? ENOSPC
-                              : posix_fallocate(p->fd, (off_t)WEIGHTS_AT, (off_t)ask->bytes);
+    rc = FAULT("weight_file.room") ? ENOSPC
+                                   : posix_fallocate(p->fd, (off_t)WEIGHTS_AT, (off_t)ask->bytes);
     if (rc != 0)
         return err_set(err, -rc, "%s: no room for %zu bytes: %s", ask->folder, ask->bytes,
                        strerror(rc));
     return map_file(p, ask->bytes, err);
 }
 
-int packed_file_open(const struct packed_ask *ask, struct packed_file **ret, struct err *err)
+int weight_file_open(const struct weight_file_ask *ask, struct weight_file **ret, struct err *err)
 {
-    struct packed_file *p = calloc(1, sizeof *p);
+    struct weight_file *p = calloc(1, sizeof *p);
     if (!p) return err_set(err, -ENOMEM, "%s: no memory", ask->folder);
     must(strlen(ask->digest) == SHA256_HEX && ask->bytes > 0);
     p->fd = p->lock = -1;
     memcpy(p->digest, ask->digest, sizeof p->digest);
     snprintf(p->path, sizeof p->path, "%s/%.64s-%d.weights", ask->folder, ask->digest,
-             PACKED_LAYOUT);
+             WEIGHT_FILE_LAYOUT);
     int rc = p->folder = open_folder(ask->folder, err);
     if (rc >= 0) rc = find_sealed(p, ask, err);
     if (rc == 0) rc = lock_or_find(p, ask, err);
     if (rc == 0) rc = begin(p, ask, err);
     if (rc < 0) {
-        packed_file_close(p);
+        weight_file_close(p);
         return rc;
     }
     if (p->sealed && p->lock >= 0) { /* another one has made it */
@@ -279,28 +279,28 @@ int packed_file_open(const struct packed_ask *ask, struct packed_file **ret, str
     return 0;
 }
 
-bool packed_file_is_sealed(const struct packed_file *p)
+bool weight_file_is_sealed(const struct weight_file *p)
 {
     return p->sealed;
 }
 
-const char *packed_file_memory(const struct packed_file *p)
+const char *weight_file_memory(const struct weight_file *p)
 {
     return p->map + WEIGHTS_AT;
 }
 
-uint64_t packed_file_order(const struct packed_file *p)
+uint64_t weight_file_order(const struct weight_file *p)
 {
     must(p->sealed);
     return p->order;
 }
 
-static int write_at(struct packed_file *p, size_t at, const void *data, size_t len, struct err *err)
+static int write_at(struct weight_file *p, size_t at, const void *data, size_t len, struct err *err)
 {
     const char *from = data;
     while (len > 0) {
         ssize_t n =
-            FAULT("packed.write") ? (errno = ENOSPC, -1) : pwrite(p->fd, from, len, (off_t)at);
+            FAULT("weight_file.write") ? (errno = ENOSPC, -1) : pwrite(p->fd, from, len, (off_t)at);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return err_set(err, -errno, "%s: %s", p->path, strerror(errno));
         from += n, at += (size_t)n, len -= (size_t)n;
@@ -308,7 +308,7 @@ static int write_at(struct packed_file *p, size_t at, const void *data, size_t l
     return 0;
 }
 
-int packed_file_write(struct packed_file *p, size_t at, const void *data, size_t len,
+int weight_file_write(struct weight_file *p, size_t at, const void *data, size_t len,
                       struct err *err)
 {
     must(!p->sealed && at <= p->map_bytes - WEIGHTS_AT && len <= p->map_bytes - WEIGHTS_AT - at);
@@ -316,7 +316,7 @@ int packed_file_write(struct packed_file *p, size_t at, const void *data, size_t
 }
 
 /* Takes the weights out of the page cache's small pages and reads them into huge ones, at the same address. */
-static int read_again(struct packed_file *p, struct err *err)
+static int read_again(struct weight_file *p, struct err *err)
 {
     if (fdatasync(p->fd) < 0) return err_set(err, -errno, "%s: %s", p->path, strerror(errno));
     /* Pages that are mapped are not dropped: the address is kept without them. */
@@ -329,10 +329,10 @@ static int read_again(struct packed_file *p, struct err *err)
     return rc;
 }
 
-int packed_file_seal(struct packed_file *p, uint64_t order, struct err *err)
+int weight_file_seal(struct weight_file *p, uint64_t order, struct err *err)
 {
     char part[NAME_MAX_BYTES], name[NAME_MAX_BYTES];
-    struct header h = { .layout = PACKED_LAYOUT,
+    struct header h = { .layout = WEIGHT_FILE_LAYOUT,
                         .bytes = p->map_bytes - WEIGHTS_AT,
                         .order = order,
                         .checksum = checksum_of(p) };
@@ -353,7 +353,7 @@ int packed_file_seal(struct packed_file *p, uint64_t order, struct err *err)
     return 0;
 }
 
-void packed_file_expect(struct packed_file *p, bool read)
+void weight_file_expect(struct weight_file *p, bool read)
 {
     if (read)
         read_in(p);
@@ -361,14 +361,14 @@ void packed_file_expect(struct packed_file *p, bool read)
         (void)madvise(p->map, p->map_bytes, MADV_DONTNEED);
 }
 
-void packed_file_remove(struct packed_file *p)
+void weight_file_remove(struct weight_file *p)
 {
     char name[NAME_MAX_BYTES];
     name_of(p->digest, "weights", name);
     (void)unlinkat(p->folder, name, 0);
 }
 
-void packed_file_close(struct packed_file *p)
+void weight_file_close(struct weight_file *p)
 {
     if (!p) return;
     char part[NAME_MAX_BYTES];
@@ -392,7 +392,7 @@ static void fd_close(int *fd)
     if (*fd >= 0) close(*fd);
 }
 
-bool packed_digest_tell(const char *folder, uint64_t identity, char ret[SHA256_HEX + 1])
+bool weight_digest_tell(const char *folder, uint64_t identity, char ret[SHA256_HEX + 1])
 {
     char name[NAME_MAX_BYTES], text[SHA256_HEX + 1];
     uint8_t digest[SHA256_BYTES];
@@ -412,13 +412,13 @@ bool packed_digest_tell(const char *folder, uint64_t identity, char ret[SHA256_H
     return true;
 }
 
-void packed_digest_keep(const char *folder, uint64_t identity, const char *digest)
+void weight_digest_keep(const char *folder, uint64_t identity, const char *digest)
 {
     char name[NAME_MAX_BYTES], fresh[NAME_MAX_BYTES];
     if (identity == 0) return;
     CLEANUP(fd_close) int in = open_folder(folder, NULL);
     if (in < 0) return;
-    remove_all(in, STR(".source"), PACKED_SOURCES_MAX - 1);
+    remove_all(in, STR(".source"), WEIGHT_FILE_SOURCES_MAX - 1);
     source_name(identity, name);
     snprintf(fresh, sizeof fresh, "%016llx.%d", (unsigned long long)identity, (int)getpid());
     CLEANUP(fd_close) int fd = openat(in, fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);

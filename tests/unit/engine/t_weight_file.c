@@ -1,8 +1,8 @@
-/* t_packed_file.c - tests that packed weights are sealed once, found again, and never trusted when they are not whole. */
+/* t_weight_file.c - tests that packed weights are sealed once, found again, and never trusted when they are not whole. */
 #include "base/core/bits.h"
 #include "base/core/fault.h"
 #include "engine/kernels/weight.h"
-#include "engine/model/packed_file.h"
+#include "engine/model/weight_file.h"
 #include "tests/unit/engine/llama_bench.h"
 #include "tests/unit/engine/model_folder.h"
 #include "tests/unit/unit.h"
@@ -189,7 +189,7 @@ static void without_room_each_has_its_own(void **state)
     (void)state;
     static const struct {
         const char *point, *says;
-    } rows[] = { { "packed.room", "no room for" }, { "packed.map", "cannot be mapped" } };
+    } rows[] = { { "weight_file.room", "no room for" }, { "weight_file.map", "cannot be mapped" } };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         float logits[VOCAB];
         fault_arm(rows[i].point, 1);
@@ -206,7 +206,7 @@ static void without_room_each_has_its_own(void **state)
     struct err err = { { 0 } };
     const struct model_load_options opt = { .weight_cache = cache,
                                             .weight_cache_bytes_max = 1 << 30 };
-    fault_arm("packed.write", 3);
+    fault_arm("weight_file.write", 3);
     assert_int_equal(model_load(folder_at("a.gguf"), &opt, &m, &err), -ENOSPC);
     fault_disarm();
     assert_int_equal(each(".weights", NULL) + each(".part", NULL), 0);
@@ -260,7 +260,7 @@ static void many_processes_pack_once(void **state)
 }
 
 /* The hash of a tile of each type, of which rows are bytes made here. If one differs, weights are packed in another
- * way than before: raise PACKED_LAYOUT, then change the hash. A new type takes a row. */
+ * way than before: raise WEIGHT_FILE_LAYOUT, then change the hash. A new type takes a row. */
 static void the_layout_is_the_one_that_is_counted(void **state)
 {
     (void)state;
@@ -286,7 +286,7 @@ static void the_layout_is_the_one_that_is_counted(void **state)
         if (hash != layout_1[type])
             fail_msg("[WEIGHT_%s] = 0x%016llx,", weight_types[type].name, (unsigned long long)hash);
     }
-    assert_int_equal(PACKED_LAYOUT, 1);
+    assert_int_equal(WEIGHT_FILE_LAYOUT, 1);
 }
 
 int main(void)
