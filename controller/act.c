@@ -276,6 +276,7 @@ int control_remove_stray(struct control *c, uint32_t cloud, const struct listed 
 void control_drop_slot(struct control *c, uint32_t at)
 {
     uint32_t last = --c->money.count;
+    free(c->observed.detail[at].adapters);
     c->money.intent[at] = c->money.intent[last];
     c->observed.seen[at] = c->observed.seen[last];
     c->observed.detail[at] = c->observed.detail[last];

@@ -40,6 +40,13 @@ struct provider {
 
 /* An agent's report beyond the part that decisions need, and the calls about the instance. Parallel to
  * intents. */
+/* Adapters that an engine reports, in one piece of memory with their texts. */
+struct known_adapters {
+    uint32_t count;
+    struct wire_adapter list[WIRE_ADAPTERS_MAX];
+    char texts[];
+};
+
 struct detail {
     uint64_t agent_boot, agent_seq;
     uint32_t restarts;
@@ -53,7 +60,8 @@ struct detail {
     char model[REPORT_TEXT_BYTES_MAX + 1];
     char digest[REPORT_NAME_BYTES_MAX + 1], numerics[REPORT_NAME_BYTES_MAX + 1];
     bool has_engine;
-    struct engine_report engine; /* its strings point into this struct */
+    struct engine_report engine;     /* its strings point into this struct */
+    struct known_adapters *adapters; /* NULL: none, or no memory for them */
     bool lead_learned;
     struct lead lead;       /* phases of its launch that the offer has learned */
     bool doomed;            /* the provider takes it away, or has taken it */

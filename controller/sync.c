@@ -4,6 +4,7 @@
 #include "controller/control_state.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define SYNC_AGAIN_MS 500
@@ -87,6 +88,33 @@ static void keep_text(char *to, size_t size, struct str from)
     to[n] = 0;
 }
 
+static struct str keep_in(char **to, struct str from)
+{
+    char *at = *to;
+    memcpy(at, from.data, from.len);
+    *to += from.len;
+    return str_of(at, from.len);
+}
+
+/* Copies what an engine says of its adapters. Without memory they are unknown until its next report. */
+static void keep_adapters(struct detail *d, const struct engine_report *e)
+{
+    size_t bytes = 0;
+    free(d->adapters);
+    d->adapters = NULL;
+    for (uint32_t i = 0; i < e->adapter_count; i++)
+        bytes += e->adapters[i].name.len + e->adapters[i].digest.len;
+    if (e->adapter_count == 0) return;
+    struct known_adapters *k = calloc(1, sizeof *k + bytes);
+    if (!k) return;
+    char *to = k->texts;
+    for (; k->count < e->adapter_count; k->count++) {
+        k->list[k->count].name = keep_in(&to, e->adapters[k->count].name);
+        k->list[k->count].digest = keep_in(&to, e->adapters[k->count].digest);
+    }
+    d->adapters = k;
+}
+
 /* ---- agents ---- */
 
 static void keep_engine(struct detail *d, struct sighting *s, const struct engine_report *e)
@@ -96,8 +124,11 @@ static void keep_engine(struct detail *d, struct sighting *s, const struct engin
     keep_text(d->digest, sizeof d->digest, e->digest);
     keep_text(d->numerics, sizeof d->numerics, e->numerics);
     keep_text(d->agent_host, sizeof d->agent_host, e->agent_host);
+    keep_adapters(d, e);
     d->power.hardware = hardware_find(e->hardware);
     d->engine = *e;
+    d->engine.adapters = NULL;
+    d->engine.adapter_count = 0;
     d->engine.host = d->engine.model = d->engine.digest = d->engine.numerics = d->engine.hardware =
         d->engine.agent_host = d->engine.service =
             (struct str){ 0 }; /* the copies above are the strings */
@@ -257,6 +288,8 @@ static void fill_endpoint(const struct control *c, uint32_t at, int64_t now_us,
         .pool = str_from(i->pool),
         .model = str_from(d->model),
         .digest = str_from(d->digest),
+        .adapters = d->adapters ? d->adapters->list : NULL,
+        .adapter_count = d->adapters ? d->adapters->count : 0,
         .host = str_from(d->host),
         .port = d->engine.port,
         .tls = d->engine.tls,
@@ -348,10 +381,13 @@ static int fill_lists(struct control *c, int64_t now_us, struct arena *arena,
     struct service_rules *sv = arena_array(arena, PLAN_SERVICES_MAX, sizeof *sv);
     if (!e || !st || !sv) return -ENOMEM;
     bool coming[PLAN_SERVICES_MAX] = { false }, serving[PLAN_SERVICES_MAX] = { false };
+    uint32_t adapters = 0;
     for (uint32_t at = 0; at < c->money.count; at++) {
         uint32_t service = c->observed.detail[at].service;
         if (is_endpoint(c, at) && ret->endpoint_count < SYNC_ENDPOINTS_MAX) {
             fill_endpoint(c, at, now_us, &e[ret->endpoint_count]);
+            adapters += e[ret->endpoint_count].adapter_count;
+            if (adapters > SYNC_ADAPTERS_MAX) e[ret->endpoint_count].adapter_count = 0;
             if (service != PLAN_NONE && e[ret->endpoint_count].state == ENDPOINT_READY)
                 serving[service] = true;
             ret->endpoint_count++;

@@ -285,7 +285,8 @@ void bundles_counts_get(const struct bundles *b, struct bundles_counts *ret)
         ret->held += b->place[i].state == PLACE_READY;
 }
 
-struct block_key bundle_salt(const struct bundle_entry *e, struct str tenant_salt)
+struct block_key bundle_salt(const struct bundle_entry *e, struct str adapter,
+                             struct str tenant_salt)
 {
-    return block_salt(e->seed, str_from(e->digest), (struct str){ 0 }, tenant_salt);
+    return block_salt(e->seed, str_from(e->digest), adapter, tenant_salt);
 }

@@ -57,5 +57,6 @@ struct bundles_counts {
 void bundles_counts_get(const struct bundles *b, struct bundles_counts *ret);
 void bundles_on_ready(struct bundles *b, void (*on_ready)(void *arg), void *arg);
 
-/* Returns the start of the chain of a tenant's block keys. */
-struct block_key bundle_salt(const struct bundle_entry *e, struct str tenant_salt);
+/* Returns the start of the chain of block keys of a tenant, with the digest of an adapter or an empty one. */
+struct block_key bundle_salt(const struct bundle_entry *e, struct str adapter,
+                             struct str tenant_salt);

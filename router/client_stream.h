@@ -55,6 +55,7 @@ struct client_stream {
     struct openai_reply reply;
     struct str body;        /* of the client or rewritten, until the exchange is answered */
     struct str salt;        /* of the tenant's cache blocks */
+    struct str adapter;     /* digest of its adapter; empty: none */
     struct str echo;        /* text that the output begins with */
     struct ids ids;         /* of the prompt, then of the output so far */
     uint32_t prompt_tokens; /* the first of them */

@@ -181,6 +181,7 @@ static void take_arrival(struct request *r)
     const struct request_arrival *a = &r->mail.arrival;
     r->placed.routed = (struct director_request){ .is_question = r->is_question,
                                                   .dispatch = { .model = a->model,
+                                                                .adapter = a->adapter,
                                                                 .prompt_tokens = a->prompt_tokens,
                                                                 .keys = a->keys,
                                                                 .key_count = a->key_count,

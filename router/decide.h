@@ -19,6 +19,12 @@
 #include <stdatomic.h>
 
 /* How an endpoint is reached; the director keeps the rest of it. */
+/* The adapters that ready endpoints have. */
+struct adapter_list {
+    struct snapshot_adapter *item; /* SNAPSHOT_ADAPTERS_MAX */
+    uint32_t count;
+};
+
 struct endpoint_place {
     struct target target;
     uint64_t pins; /* of target.bundle */
@@ -43,6 +49,7 @@ struct decide {
     uint64_t tenants_version;
     struct keys keys;
     struct endpoint_place endpoint[DISPATCH_ENDPOINTS];
+    struct adapter_list adapters, adapters_next; /* the second of the list that is being applied */
     struct snapshot_board *board;
     struct metrics *metrics;
     struct quarantine_board quarantine;

@@ -17,6 +17,38 @@
 void decide_endpoints_begin(struct decide *d)
 {
     director_endpoints_begin(d->director);
+    d->adapters_next.count = 0;
+}
+
+/* Adds an adapter, unless one of this name is there for the service: where two engines give a name to different
+ * adapters, the first one's is meant. */
+static void adapter_add(struct adapter_list *l, const struct snapshot_adapter *a)
+{
+    for (uint32_t i = 0; i < l->count; i++)
+        if (l->item[i].service == a->service && strcmp(l->item[i].name, a->name) == 0) return;
+    if (l->count < SNAPSHOT_ADAPTERS_MAX) l->item[l->count++] = *a;
+}
+
+static void adapters_put(struct decide *d, const struct endpoint *ep, uint64_t service)
+{
+    for (uint32_t i = 0; ep->state == ENDPOINT_READY && i < ep->adapter_count; i++) {
+        const struct wire_adapter *from = &ep->adapters[i];
+        struct snapshot_adapter a = { .id = adapter_id(from->digest), .service = service };
+        if (from->name.len >= sizeof a.name || from->digest.len >= sizeof a.digest) continue;
+        memcpy(a.name, from->name.data, from->name.len);
+        memcpy(a.digest, from->digest.data, from->digest.len);
+        adapter_add(&d->adapters_next, &a);
+    }
+}
+
+/* Takes over the new list. One that is not complete adds to the old one. */
+static void adapters_end(struct decide *d, bool complete)
+{
+    for (uint32_t i = 0; !complete && i < d->adapters.count; i++)
+        adapter_add(&d->adapters_next, &d->adapters.item[i]);
+    const struct adapter_list old = d->adapters;
+    d->adapters = d->adapters_next;
+    d->adapters_next = old;
 }
 
 static bool copy_text(char *ret, size_t size, struct str s)
@@ -121,6 +153,7 @@ void decide_endpoint_put(struct decide *d, const struct endpoint *ep, struct err
     }
     struct endpoint_place *s = &d->endpoint[slot];
     place_put(d, s, had, ep, &target);
+    adapters_put(d, ep, known.known.model);
     /* Keys mean something only with the tokenizer; an engine of another kind tells its load even so. */
     bool follows = target.bundle || (told && !traits->takes_ids);
     if (follows && !s->feed && ep->state != ENDPOINT_STARTING) feed_open(d, slot);
@@ -142,6 +175,7 @@ void decide_endpoints_end(struct decide *d, bool complete)
         s->target.bundle = NULL; /* none of its requests is left that needs it */
         bundle_unpin(&d->board->pins, &s->pins);
     }
+    adapters_end(d, complete);
     const struct director_count count = director_endpoints_end(d->director);
     metric_set(metric_of(d->metrics, RM_ENDPOINTS), count.ready);
     metric_set(metric_of(d->metrics, RM_ENDPOINTS_UNNAMED), count.unlisted);
@@ -196,6 +230,10 @@ void decide_publish(struct decide *d)
         }
         if (!m->bundle) keep_bundle(d, before, f, m);
     }
+    if (d->adapters.count > 0) f->adapter = calloc(d->adapters.count, sizeof *f->adapter);
+    if (f->adapter) f->adapter_count = d->adapters.count;
+    for (uint32_t i = 0; i < f->adapter_count; i++)
+        f->adapter[i] = d->adapters.item[i];
     snapshot_unref(d->board, before);
     snapshot_publish(d->board, f);
 }

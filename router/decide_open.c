@@ -135,6 +135,16 @@ static int open_record(struct decide *d, struct dispatch_config *core, struct er
     return rc;
 }
 
+static int adapters_open(struct decide *d, struct err *err)
+{
+    struct adapter_list *const lists[] = { &d->adapters, &d->adapters_next };
+    for (size_t i = 0; i < COUNT_OF(lists); i++) {
+        lists[i]->item = calloc(SNAPSHOT_ADAPTERS_MAX, sizeof *lists[i]->item);
+        if (!lists[i]->item) return err_set(err, -ENOMEM, "router: no memory");
+    }
+    return 0;
+}
+
 int decide_new(const struct decide_config *config, struct decide **ret, struct err *err)
 {
     const struct router_config *c = config->router;
@@ -158,6 +168,7 @@ int decide_new(const struct decide_config *config, struct decide **ret, struct e
     d->held_timer = (struct loop_timer){ .fn = decide_on_held, .arg = d };
     rc = keys_init(&d->keys, c->keys_file, c->secret_file, c->require_key, router_has_controller(c),
                    err);
+    if (rc == 0) rc = adapters_open(d, err);
     if (rc == 0) rc = quarantine_board_init(&d->quarantine);
     if (rc == 0) rc = ended_init(&d->ended);
     if (rc == 0) rc = open_calls(d, config, err);
@@ -196,6 +207,8 @@ void decide_free(struct decide *d)
     keys_fini(&d->keys);
     migrate_plan_free(d->migrate);
     director_free(d->director);
+    free(d->adapters.item);
+    free(d->adapters_next.item);
     quarantine_board_fini(&d->quarantine);
     ended_fini(&d->ended);
     uint64_t left_out = record_close(d->record);

@@ -49,6 +49,8 @@ static int fill(struct request *s, const struct request *first, const struct sna
     s->client.reply = c->reply;
     s->client.reply.index = index;
     s->client.salt = c->salt;
+    s->client.adapter = c->adapter;
+    s->mail.arrival.adapter = first->mail.arrival.adapter;
     s->client.bundle = c->bundle;
     s->client.turn = c->turn;
     answer_forget(s);

@@ -91,10 +91,11 @@ static int make_ids(struct request *r, const struct bundle *bundle, size_t ids_m
     return encode_text(&m, r->client.api.prompt, true, ids_max, &r->client.ids, err);
 }
 
-/* Hashes the ids; where they are not known, the client's bytes. */
+/* Hashes the ids, with model and adapter; where they are not known, the client's bytes. */
 static void set_fingerprint(struct request *r)
 {
-    const struct hash_key key = { { r->home->print_seed, r->mail.arrival.model } };
+    const struct hash_key key = { { r->home->print_seed,
+                                    r->mail.arrival.model ^ r->mail.arrival.adapter } };
     uint64_t print = r->client.bundle
                          ? siphash(&key, r->client.ids.data,
                                    r->client.prompt_tokens * sizeof *r->client.ids.data)
@@ -205,8 +206,8 @@ static int make_keys(struct request *r, struct str salt)
         return openai_error_set(&r->client.problem, -ENOMEM, OPENAI_INTERNAL, NULL, "no memory");
     r->mail.arrival.keys = r->client.keys;
     r->mail.arrival.key_count =
-        block_keys(r->client.bundle->seed, bundle_salt(r->client.bundle, salt), r->client.ids.data,
-                   (uint32_t)r->client.ids.count, r->client.keys, count);
+        block_keys(r->client.bundle->seed, bundle_salt(r->client.bundle, r->client.adapter, salt),
+                   r->client.ids.data, (uint32_t)r->client.ids.count, r->client.keys, count);
     return 0;
 }
 
@@ -359,14 +360,24 @@ static int prepare(struct request *r, const struct snapshot *f, const struct sna
                                 "The router has just started and knows no model yet; try again "
                                 "in a second.");
     }
-    const struct snapshot_model *m = snapshot_model_find(f, r->client.api.model);
-    if (!m) {
-        return openai_error_set(&r->client.problem, -ENOENT, OPENAI_MODEL_NOT_FOUND, "model",
-                                "The model '" STR_FMT "' does not exist.",
-                                STR_ARG(r->client.api.model));
+    const struct snapshot_adapter *adapter;
+    const struct snapshot_model *m = snapshot_find(f, r->client.api.model, &adapter);
+    if (!m || (adapter && openai_wants_vectors(surface))) {
+        return openai_error_set(
+            &r->client.problem, -ENOENT, OPENAI_MODEL_NOT_FOUND, "model",
+            adapter ? "'" STR_FMT "' is an adapter: vectors are of base models only."
+                    : "The model '" STR_FMT "' does not exist, and no engine has an "
+                      "adapter of this name.",
+            STR_ARG(r->client.api.model));
     }
     if (!openai_wants_vectors(surface) && check_task(r, m) < 0) return -EINVAL;
-    struct str model = arena_str(&r->client.arena, str_from(m->name));
+    struct str model = arena_str(&r->client.arena, str_from(adapter ? adapter->name : m->name));
+    r->client.adapter =
+        adapter ? arena_str(&r->client.arena, str_from(adapter->digest)) : (struct str){ 0 };
+    if (!model.data || (adapter && !r->client.adapter.data))
+        return openai_error_set(&r->client.problem, -ENOMEM, OPENAI_INTERNAL, NULL,
+                                "out of memory");
+    r->mail.arrival.adapter = adapter ? adapter->id : 0;
     r->client.reply = (struct openai_reply){ .surface = surface,
                                              .style = r->client.style,
                                              .id = str_from(r->id),

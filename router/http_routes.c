@@ -13,6 +13,7 @@
 #include "router/decide.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 enum access {
     ACCESS_OPEN,    /* health: anybody */
@@ -78,16 +79,27 @@ static void on_vectors(struct asked *a)
 
 static void on_models(struct asked *a)
 {
-    struct openai_model models[SYNC_SERVICES_MAX];
+    const struct snapshot *f = a->snapshot;
     CLEANUP(buf_fini) struct buf body = { 0 };
-    for (uint32_t i = 0; i < a->snapshot->model_count; i++) {
-        models[i] = (struct openai_model){ .id = str_from(a->snapshot->model[i].name),
-                                           .created_s = clock_wall_us() / 1000000,
-                                           .context_tokens = a->snapshot->model[i].context_tokens };
-        if (models[i].context_tokens > 0)
-            models[i].task = model_task_names[a->snapshot->model[i].task];
+    const uint32_t count = f->model_count + f->adapter_count;
+    struct openai_model *models = calloc((size_t)count + 1, sizeof *models);
+    if (!models) {
+        reply_problem(a, OPENAI_UNAVAILABLE, "No memory for the list.");
+        return;
     }
-    openai_models_render(models, a->snapshot->model_count, &body);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct snapshot_adapter *adapter =
+            i < f->model_count ? NULL : &f->adapter[i - f->model_count];
+        const struct snapshot_model *m =
+            adapter ? snapshot_model_of(f, adapter->service) : &f->model[i];
+        models[i] = (struct openai_model){ .id = str_from(adapter ? adapter->name : m->name),
+                                           .parent = str_from(adapter && m ? m->name : ""),
+                                           .created_s = clock_wall_us() / 1000000,
+                                           .context_tokens = m ? m->context_tokens : 0 };
+        if (models[i].context_tokens > 0) models[i].task = model_task_names[m->task];
+    }
+    openai_models_render(models, count, &body);
+    free(models);
     answer_cors(a->b, a->x);
     http_reply(a->x, 200, json_type, buf_view(&body));
 }

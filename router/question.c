@@ -44,6 +44,8 @@ static bool fill(struct request *q, const struct request *r, const struct snapsh
     q->client.api.last_answer = arena_str(&q->client.arena, r->client.api.last_answer);
     q->client.api.last_system = arena_str(&q->client.arena, r->client.api.last_system);
     q->client.salt = arena_str(&q->client.arena, r->client.salt);
+    q->client.adapter = arena_str(&q->client.arena, r->client.adapter);
+    q->mail.arrival.adapter = r->mail.arrival.adapter;
     memcpy(q->mail.arrival.tenant_name, r->mail.arrival.tenant_name,
            sizeof q->mail.arrival.tenant_name);
     snprintf(q->id, sizeof q->id, "q-%.*s", REQUEST_ID_MAX - 2, r->id);

@@ -55,7 +55,7 @@ struct byte_loop;
 /* A request as the decision thread is told of it. `keys` live as long as the request. */
 struct request_arrival {
     char tenant_name[DISPATCH_NAME_MAX];
-    uint64_t model;
+    uint64_t model, adapter; /* as in dispatch_request */
     uint32_t prompt_tokens, key_count;
     const struct block_key *keys;
     struct predict_features features;

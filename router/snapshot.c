@@ -16,6 +16,7 @@ static void drop(struct snapshot_board *b, struct snapshot *f)
 {
     bundle_unpin(&b->pins, &f->pins);
     tenant_keys_unref(f->tenants);
+    free(f->adapter);
     free(f);
 }
 
@@ -56,11 +57,24 @@ void snapshot_publish(struct snapshot_board *b, struct snapshot *owned)
     if (last) drop(b, before);
 }
 
-const struct snapshot_model *snapshot_model_find(const struct snapshot *f, struct str name)
+const struct snapshot_model *snapshot_model_of(const struct snapshot *f, uint64_t service)
 {
+    for (uint32_t i = 0; i < f->model_count; i++)
+        if (f->model[i].service == service) return &f->model[i];
+    return NULL;
+}
+
+const struct snapshot_model *snapshot_find(const struct snapshot *f, struct str name,
+                                           const struct snapshot_adapter **ret_adapter)
+{
+    *ret_adapter = NULL;
     if (name.len == 0) return f->model_count == 1 ? &f->model[0] : NULL;
-    for (uint32_t i = 0; i < f->model_count; i++) {
+    for (uint32_t i = 0; i < f->model_count; i++)
         if (str_eq(str_from(f->model[i].name), name)) return &f->model[i];
+    for (uint32_t i = 0; i < f->adapter_count; i++) {
+        if (!str_eq(str_from(f->adapter[i].name), name)) continue;
+        *ret_adapter = &f->adapter[i];
+        return snapshot_model_of(f, f->adapter[i].service);
     }
     return NULL;
 }

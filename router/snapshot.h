@@ -21,6 +21,16 @@ struct snapshot_model {
         *bundle; /* of an instance now, or of the last one; NULL: not known yet */
 };
 
+/* A LoRA adapter that ready engines of a model have. */
+struct snapshot_adapter {
+    char name[REPORT_NAME_BYTES_MAX + 1];
+    char digest[SHA256_HEX + 1];
+    uint64_t id;      /* hash of the digest, as dispatch_request.adapter */
+    uint64_t service; /* of the base model */
+};
+
+#define SNAPSHOT_ADAPTERS_MAX 1024 /* of all models, by name and model; more are not found */
+
 struct snapshot {
     uint32_t refs; /* under the board's lock */
     bool informed; /* the controller has replied once, or there is none */
@@ -29,6 +39,8 @@ struct snapshot {
     uint64_t pins;               /* of the models' tokenizers */
     uint32_t model_count;
     struct snapshot_model model[SYNC_SERVICES_MAX];
+    uint32_t adapter_count;
+    struct snapshot_adapter *adapter; /* NULL: there is none */
 };
 
 struct snapshot_board {
@@ -44,5 +56,10 @@ struct snapshot *snapshot_get(struct snapshot_board *b); /* a reference */
 void snapshot_unref(struct snapshot_board *b, struct snapshot *f);
 void snapshot_publish(struct snapshot_board *b, struct snapshot *owned);
 
-/* Finds the model a client named; an empty name means the only one. NULL: there is none. */
-const struct snapshot_model *snapshot_model_find(const struct snapshot *f, struct str name);
+/* Returns NULL if there is none. */
+const struct snapshot_model *snapshot_model_of(const struct snapshot *f, uint64_t service);
+
+/* Finds the model that a client named, by its own name or by that of one of its adapters; an empty name means
+ * the only model. *ret_adapter is NULL for a model itself. NULL: there is none. */
+const struct snapshot_model *snapshot_find(const struct snapshot *f, struct str name,
+                                           const struct snapshot_adapter **ret_adapter);

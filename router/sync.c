@@ -72,6 +72,8 @@ static struct endpoint endpoint_of(const struct fixed *f)
         .service = r->service.len > 0 ? r->service : r->model,
         .model = r->model,
         .digest = r->digest,
+        .adapters = r->adapters,
+        .adapter_count = r->adapter_count,
         .host = agent ? r->host : f->at.host,
         .port = agent ? r->port : f->at.port,
         .tls = agent ? r->tls : f->at.tls,

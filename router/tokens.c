@@ -36,7 +36,8 @@ static int find_and_answer(struct token_call *c, const struct snapshot *f,
                            const struct token_ask *ask)
 {
     struct err err = { 0 };
-    const struct snapshot_model *m = snapshot_model_find(f, buf_view(&ask->model));
+    const struct snapshot_adapter *adapter; /* has the tokenizer of its model */
+    const struct snapshot_model *m = snapshot_find(f, buf_view(&ask->model), &adapter);
     if (!m) {
         return openai_error_set(&c->problem, -ENOENT, OPENAI_MODEL_NOT_FOUND, "model",
                                 "There is no such model.");

@@ -243,6 +243,7 @@ int leg_body(struct request *r, struct buf *out)
         .stop_count = r->client.api.stop_count,
         .ignore_eos = r->client.api.ignore_eos,
         .tenant = r->client.salt,
+        .adapter = r->client.adapter,
         .deadline_ms = (uint32_t)max_i64(left_us / 1000, 1),
         .predicted_p50 = still(t->length_p50, generated),
         .predicted_p90 = still(t->length_p90, generated),

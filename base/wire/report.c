@@ -2,6 +2,7 @@
 #include "base/wire/report.h"
 
 #include "base/core/bits.h"
+#include "base/core/hash.h"
 #include "base/wire/rows.h"
 
 const char *const engine_health_names[ENGINE_HEALTH_COUNT] = { "down", "loading", "ready",
@@ -54,6 +55,13 @@ static const struct field spec_rows[] = {
 };
 static const struct field_set spec_set = FIELD_SET(struct model_spec, spec_rows);
 
+static const struct field adapter_rows[] = {
+    FIELD(struct wire_adapter, name, FIELD_STR, .required = true, .min = 1,
+          .max = REPORT_NAME_BYTES_MAX),
+    FIELD(struct wire_adapter, digest, FIELD_STR, .required = true, .min = 1, .max = SHA256_HEX),
+};
+const struct field_set wire_adapter_set = FIELD_SET(struct wire_adapter, adapter_rows);
+
 static const struct field engine_rows[] = {
     FIELD_AS("v", struct engine_report, host, FIELD_VERSION),
     FIELD(struct engine_report, host, FIELD_STR, .max = REPORT_NAME_BYTES_MAX),
@@ -71,6 +79,8 @@ static const struct field engine_rows[] = {
     FIELD(struct engine_report, model, FIELD_STR, .max = REPORT_TEXT_BYTES_MAX),
     FIELD(struct engine_report, service, FIELD_STR, .max = REPORT_NAME_BYTES_MAX),
     FIELD(struct engine_report, digest, FIELD_STR, .max = REPORT_NAME_BYTES_MAX),
+    FIELD_ARRAY("adapters", struct engine_report, adapters, adapter_count, FIELD_LIST,
+                WIRE_ADAPTERS_MAX, .of = &wire_adapter_set),
     FIELD(struct engine_report, numerics, FIELD_STR, .max = REPORT_NAME_BYTES_MAX),
     FIELD(struct engine_report, boot, FIELD_HEX64),
     FIELD(struct engine_report, page_tokens, FIELD_U32),

@@ -14,6 +14,7 @@
 #define REPORT_NAME_BYTES_MAX 128 /* of ids and names */
 #define REPORT_TEXT_BYTES_MAX 512 /* of a sentence */
 #define REPORT_VERSION_BYTES_MAX 32
+#define WIRE_ADAPTERS_MAX 64 /* of one engine */
 
 /* Work that an engine has accepted and not done. Engines other than Muster's may leave it out. */
 struct wire_owed {
@@ -31,6 +32,13 @@ struct wire_work {
 };
 
 #define WIRE_CLOCK_MIN 0.2 /* least share of full speed that can be requested */
+
+/* A LoRA adapter that an engine has: requests name it as their model. */
+struct wire_adapter {
+    struct str name;
+    struct str digest; /* of what it computes: block keys are salted by it */
+};
+extern const struct field_set wire_adapter_set;
 
 enum engine_health {
     ENGINE_DOWN,
@@ -70,6 +78,8 @@ struct engine_report {
     struct str
         service;       /* that it belongs to, where an agent says so; empty: named like the model */
     struct str digest; /* of weights and tokenizer; empty while loading */
+    const struct wire_adapter *adapters;
+    uint32_t adapter_count;
     struct str numerics; /* instruction set and kernels: equal ones generate equal tokens */
     uint64_t boot;       /* drawn at each start */
     uint32_t page_tokens, context_tokens;

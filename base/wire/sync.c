@@ -116,6 +116,8 @@ static const struct field endpoint_rows[] = {
     FIELD(struct endpoint, pool, FIELD_STR, NAME),
     FIELD(struct endpoint, model, FIELD_STR, MODEL),
     FIELD(struct endpoint, digest, FIELD_STR, NAME),
+    FIELD_ARRAY("adapters", struct endpoint, adapters, adapter_count, FIELD_LIST, WIRE_ADAPTERS_MAX,
+                .of = &wire_adapter_set),
     FIELD(struct endpoint, host, FIELD_STR, NAME_NEEDED),
     FIELD(struct endpoint, port, FIELD_U32, .required = true, .min = 1, .max = 65535),
     FIELD(struct endpoint, tls, FIELD_BOOL),

@@ -13,6 +13,7 @@
 
 #define SYNC_SERVICES_MAX 64
 #define SYNC_ENDPOINTS_MAX 1024
+#define SYNC_ADAPTERS_MAX 8192 /* of all endpoints together; routers are not told of more */
 #define SYNC_TENANTS_MAX 10000
 #define SYNC_KEYS_MAX 16 /* API keys of one tenant */
 #define SYNC_TOKENS_MAX 100
@@ -95,6 +96,8 @@ extern const char *const endpoint_state_names[ENDPOINT_STATE_COUNT];
 /* An instance to which a router may send requests. */
 struct endpoint {
     struct str instance, service, pool, model, digest, host;
+    const struct wire_adapter *adapters; /* as in struct engine_report */
+    uint32_t adapter_count;
     uint32_t port;
     bool tls; /* it speaks TLS there */
     enum engine_kind kind;

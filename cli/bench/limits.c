@@ -46,36 +46,65 @@ double bench_best_s(void (*once)(void *ctx), void *ctx)
 
 static _Thread_local volatile float keep; /* results are kept, so that loops are not removed */
 
-#ifdef MUSTER_X86
+#if defined(MUSTER_X86) || defined(MUSTER_NEON)
 #    ifdef __clang__
 #        define UNROLL _Pragma("unroll")
 #    else
-#        define UNROLL _Pragma("GCC unroll 12")
+#        define UNROLL _Pragma("GCC unroll 16")
 #    endif
 #    define STEPS 20000
-#    define CHAINS 12 /* latency 4 times 2 units, and some more */
+#    ifdef MUSTER_X86
+#        define CHAINS 12 /* latency 4 times 2 units, and some more */
+#    else
+#        define CHAINS 16 /* latency 4 times 4 units */
+#    endif
 
 /* x * y + z of a vector type is one fused instruction: contraction is on by default. */
-#    define F32_LOOP(name, isa, bytes)                                     \
-        __attribute__((target(isa), noinline)) static void name(void *ctx) \
-        {                                                                  \
-            typedef float vector __attribute__((vector_size(bytes)));      \
-            vector acc[CHAINS], half = (vector){ 0 } + 0.5f;               \
-            (void)ctx;                                                     \
-            UNROLL                                                         \
-            for (int i = 0; i < CHAINS; i++)                               \
-                acc[i] = half;                                             \
-            for (int n = 0; n < STEPS; n++) {                              \
-                UNROLL                                                     \
-                for (int i = 0; i < CHAINS; i++)                           \
-                    acc[i] = acc[i] * half + half;                         \
-            }                                                              \
-            UNROLL                                                         \
-            for (int i = 0; i < CHAINS; i++)                               \
-                keep += acc[i][0];                                         \
+#    define F32_LOOP(name, attribute, bytes)                             \
+        __attribute__((attribute, noinline)) static void name(void *ctx) \
+        {                                                                \
+            typedef float vector __attribute__((vector_size(bytes)));    \
+            vector acc[CHAINS], half = (vector){ 0 } + 0.5f;             \
+            (void)ctx;                                                   \
+            UNROLL                                                       \
+            for (int i = 0; i < CHAINS; i++)                             \
+                acc[i] = half;                                           \
+            for (int n = 0; n < STEPS; n++) {                            \
+                UNROLL                                                   \
+                for (int i = 0; i < CHAINS; i++)                         \
+                    acc[i] = acc[i] * half + half;                       \
+            }                                                            \
+            UNROLL                                                       \
+            for (int i = 0; i < CHAINS; i++)                             \
+                keep += acc[i][0];                                       \
         }
-F32_LOOP(f32_avx512, "avx512f", 64)
-F32_LOOP(f32_avx2, "avx2,fma", 32)
+
+/* `code` multiplies the bytes of %1 by themselves and adds to %0, both of `bytes` bytes. */
+#    define INT8_LOOP(name, attribute, bytes, reg, code)                 \
+        __attribute__((attribute, noinline)) static void name(void *ctx) \
+        {                                                                \
+            typedef int ints __attribute__((vector_size(bytes)));        \
+            ints acc[CHAINS], x = (ints){ 0 } + 0x03030303;              \
+            (void)ctx;                                                   \
+            UNROLL                                                       \
+            for (int i = 0; i < CHAINS; i++)                             \
+                acc[i] = (ints){ 0 } + i;                                \
+            for (int n = 0; n < STEPS; n++) {                            \
+                UNROLL                                                   \
+                for (int i = 0; i < CHAINS; i++)                         \
+                    __asm__(code : "+" reg(acc[i]) : reg(x));            \
+            }                                                            \
+            UNROLL                                                       \
+            for (int i = 0; i < CHAINS; i++)                             \
+                keep += (float)acc[i][0];                                \
+        }
+#endif
+
+#ifdef MUSTER_X86
+F32_LOOP(f32_avx512, target("avx512f"), 64)
+F32_LOOP(f32_avx2, target("avx2,fma"), 32)
+INT8_LOOP(int8_vnni, target("avx512f"), 64, "v", "vpdpbusd %1, %1, %0")
+INT8_LOOP(int8_avx_vnni, target("avx2"), 32, "x", "%{vex%} vpdpbusd %1, %1, %0")
 
 /* The operands change from step to step, or the product would be computed once. */
 __attribute__((target("avx2"), noinline)) static void int8_avx2(void *ctx)
@@ -97,28 +126,6 @@ __attribute__((target("avx2"), noinline)) static void int8_avx2(void *ctx)
     for (int i = 0; i < CHAINS; i++)
         keep += (float)acc[i][0];
 }
-
-/* vpdpbusd in registers of `bytes` bytes, its encoding given by `instruction`. */
-#    define INT8_LOOP(name, isa, bytes, instruction)                            \
-        __attribute__((target(isa), noinline)) static void name(void *ctx)      \
-        {                                                                       \
-            typedef int ints __attribute__((vector_size(bytes)));               \
-            ints acc[CHAINS], x = (ints){ 0 } + 0x03030303;                     \
-            (void)ctx;                                                          \
-            UNROLL                                                              \
-            for (int i = 0; i < CHAINS; i++)                                    \
-                acc[i] = (ints){ 0 } + i;                                       \
-            for (int n = 0; n < STEPS; n++) {                                   \
-                UNROLL                                                          \
-                for (int i = 0; i < CHAINS; i++)                                \
-                    __asm__(instruction " %1, %1, %0" : "+v"(acc[i]) : "v"(x)); \
-            }                                                                   \
-            UNROLL                                                              \
-            for (int i = 0; i < CHAINS; i++)                                    \
-                keep += (float)acc[i][0];                                       \
-        }
-INT8_LOOP(int8_vnni, "avx512f", 64, "vpdpbusd")
-INT8_LOOP(int8_avx_vnni, "avx2", 32, "%{vex%} vpdpbusd")
 
 #    define AMX_TILES 4 /* of sums, 16 rows of 16; a step multiplies each by 64 columns */
 
@@ -142,6 +149,12 @@ static void int8_amx(void *ctx)
 }
 #endif
 
+#ifdef MUSTER_NEON
+F32_LOOP(f32_neon, noinline, 16)
+INT8_LOOP(int8_smlal, noinline, 16, "w", "smlal %0.8h, %1.8b, %1.8b")
+INT8_LOOP(int8_sdot, target("arch=armv8.2-a+dotprod"), 16, "w", "sdot %0.4s, %1.16b, %1.16b")
+#endif
+
 /* Measures the int8 rate of the instructions that the kernels multiply quantised weights with. */
 static double int8_gop_s(const struct ops *ops)
 {
@@ -152,6 +165,10 @@ static double int8_gop_s(const struct ops *ops)
     if (ops == &op_avx512_vnni) return step * 64 / bench_best_s(int8_vnni, NULL);
     if (ops == &op_avx2_vnni) return step * 32 / bench_best_s(int8_avx_vnni, NULL);
     if (ops != &op_ref) return step * 32 / bench_best_s(int8_avx2, NULL);
+#elif defined(MUSTER_NEON)
+    double step = 2e-9 * STEPS * CHAINS;
+    if (ops == &op_neon_dotprod) return step * 16 / bench_best_s(int8_sdot, NULL);
+    if (ops == &op_neon) return step * 8 / bench_best_s(int8_smlal, NULL);
 #endif
     (void)ops;
     return 0;
@@ -163,6 +180,8 @@ static double f32_gop_s(const struct ops *ops)
     double step = 2e-9 * STEPS * CHAINS;
     if (ops == &op_avx2 || ops == &op_avx2_vnni) return step * 8 / bench_best_s(f32_avx2, NULL);
     if (ops != &op_ref) return step * 16 / bench_best_s(f32_avx512, NULL);
+#elif defined(MUSTER_NEON)
+    if (ops != &op_ref) return 2e-9 * STEPS * CHAINS * 4 / bench_best_s(f32_neon, NULL);
 #endif
     (void)ops;
     return 0;

@@ -13,8 +13,8 @@
 struct bench_limits {
     double
         read_gb_s; /* reads of a buffer larger than the caches, in huge pages where there are any */
-    /* vpmaddubsw and vpaddw, vpdpbusd or tdpbssd from registers, as the kernels use; a multiply and an add are
-     * two; 0: not x86-64 */
+    /* vpmaddubsw and vpaddw, vpdpbusd or tdpbssd, smlal or sdot from registers, as the kernels use; a multiply and
+     * an add are two; 0: neither x86-64 nor AArch64 */
     double int8_gop_s;
     double f32_gop_s; /* fused multiply-adds from registers, as wide as the kernels'; 0 likewise */
 };

@@ -39,6 +39,7 @@ static const struct opt_command usage = {
 /* Zero and empty where the file does not say. */
 struct card {
     struct str file, name, architecture, vocab_kind, vocab_pre, rope_scaling;
+    const char *packing; /* how a folder stores weights of few bits; NULL: it has none */
     uint64_t file_bytes, parameters, weight_bytes;
     uint64_t type_bytes[WEIGHT_TYPE_COUNT];
     uint32_t type_tensors[WEIGHT_TYPE_COUNT];
@@ -166,6 +167,7 @@ static void write_json(const struct card *c, struct buf *out)
     for (uint32_t i = 0; i < WEIGHT_TYPE_COUNT; i++)
         if (c->type_tensors[i]) json_kv_u64(&w, weight_types[i].name, c->type_bytes[i]);
     json_object_end(&w);
+    if (c->packing) json_kv_text(&w, "packing", c->packing);
     json_kv_str(&w, "vocab_kind", c->vocab_kind);
     json_kv_str(&w, "vocab_pre", c->vocab_pre);
     json_key(&w, "chat_template");
@@ -234,6 +236,7 @@ static void write_text(const struct card *c, struct buf *out)
                    8.0 * (double)c->weight_bytes / (double)c->parameters);
     buf_byte(out, '\n');
     put_types(c, out);
+    if (c->packing) put_text(out, "stored as", str_from(c->packing));
     put_line(out, "shape");
     buf_printf(out, "%u layers of width %u, feed-forward %u, %u heads of %u, %u KV heads\n",
                c->layers, c->width, c->ff, c->heads, c->head_dim, c->kv_heads);
@@ -277,6 +280,7 @@ static int inspect(const void *options, struct err *err)
     if (rc < 0) return rc;
     read_card(is_hf ? hf->gguf : file->gguf, is_hf ? hf->source->bytes : file->source->bytes,
               &card);
+    card.packing = is_hf ? hf->packing : NULL;
     rc = is_hf ? read_tokenizer(hf, &vocab, &card, err) : 0;
     if (rc < 0) return rc;
     if (o->output == REMOTE_JSON)

@@ -54,3 +54,14 @@ static inline float bf16_to_f32(uint16_t b)
 {
     return f32_from_bits((uint32_t)b << 16);
 }
+
+/* E4M3 (OCP 8-bit floating point) has four bits of exponent (bias 7) and three of fraction, no infinity, and NaN
+ * in 0x7f. Every value is one of F16, too. */
+static inline float f8_e4m3_to_f32(uint8_t v)
+{
+    uint32_t sign = (uint32_t)(v & 0x80u) << 24, exponent = v >> 3 & 15u, fraction = v & 7u;
+    if ((v & 0x7fu) == 0x7fu) return f32_from_bits(sign | 0x7fc00000u);
+    if (exponent != 0) return f32_from_bits(sign | (exponent + 120) << 23 | fraction << 20);
+    float value = (float)fraction * 0x1p-9f;
+    return f32_from_bits(sign | f32_bits(value));
+}

@@ -6,6 +6,7 @@
 
 #include "base/core/bits.h"
 #include "base/core/json.h"
+#include "engine/kernels/op.h"
 #include "engine/model/hf_encoder.h"
 
 #include <math.h>
@@ -33,6 +34,9 @@ enum form {
     LAYER_TYPES,
     NOPE, /* a list of 1 and 0 */
     QUERY_SCALAR,
+    BIASED, /* attention_bias */
+    QUANT,
+    GATE, /* only the gate's own constant is computed */
 };
 
 /* clang-format off */
@@ -43,7 +47,7 @@ static const struct config_row { const char *name; enum form form; const char *k
     { "model_type",                 TYPE,  NULL, 0 },
     { "hidden_size",                COUNT, "embedding_length", AT(width) },
     { "num_hidden_layers",          COUNT, "block_count", AT(layers) },
-    { "intermediate_size",          COUNT, "feed_forward_length", 0 },
+    { "intermediate_size",          COUNT, "feed_forward_length", AT(ff) },
     { "num_attention_heads",        COUNT, "attention.head_count", AT(heads) },
     { "num_key_value_heads",        COUNT, "attention.head_count_kv", AT(kv_heads) },
     { "head_dim",                   COUNT, "attention.key_length", AT(head_dim) },
@@ -59,9 +63,11 @@ static const struct config_row { const char *name; enum form form; const char *k
     { "hidden_act",                 ACTIVATION, NULL, 0 },
     { "hidden_activation",          ACTIVATION, NULL, 0 },
     { "tie_word_embeddings",        TIED,  NULL, 0 },
-    { "attention_bias",             NOT,   NULL, 0 },
+    { "attention_bias",             BIASED, NULL, 0 },
     { "mlp_bias",                   NOT,   NULL, 0 },
-    { "quantization_config",        NOT,   NULL, 0 },
+    { "quantization_config",        QUANT, NULL, 0 },
+    { "swiglu_limit",               GATE,  NULL, 0 },
+    { "swiglu_alpha",               GATE,  NULL, 0 },
     { "use_bidirectional_attention", NOT,  NULL, 0 },
     { "sliding_window",             COUNT, NULL, AT(window) },
     { "use_sliding_window",         SWITCH, NULL, 0 },
@@ -111,7 +117,12 @@ static int take_real(struct json_reader *r, struct hf_config *c, const struct co
     double real = 0;
     if (json_f64(r, &real) < 0) return err_set(err, -EINVAL, "key '%s' is no number", row->name);
     struct hf_rope *rope = row->form == LOCAL_THETA ? &c->local_rope : &c->rope;
-    if (row->form == PARTIAL) {
+    if (row->form == GATE) {
+        const float want = strcmp(row->name, "swiglu_limit") == 0 ? GATE_LIMIT : GATE_ALPHA;
+        if (!(fabs(real - (double)want) < 1e-6))
+            return err_set(err, -ENOTSUP, "key '%s' is %g; computed is %g", row->name, real,
+                           (double)want);
+    } else if (row->form == PARTIAL) {
         rope->partial = real;
     } else if (row->form == QUERY_SCALAR) {
         if (!(real > 0)) return err_set(err, -EINVAL, "key '%s' is %g", row->name, real);
@@ -210,14 +221,20 @@ static int take_value(struct json_reader *r, struct hf_config *c, struct arena *
     case LOCAL_THETA:
     case PARTIAL:
     case QUERY_SCALAR:
+    case GATE:
         return take_real(r, c, row, err);
     case TYPE:
         return take_word(r, c, arena, row, &text, err);
     case ACTIVATION:
         return take_word(r, c, arena, row, activation, err);
+    case QUANT:
+        return hf_quant_read(r, &c->quant, err);
     case TIED:
     case SWITCH:
-        if (json_bool(r, row->form == TIED ? &c->tied : &c->uses_window) < 0)
+    case BIASED:
+        if (json_bool(r, row->form == TIED     ? &c->tied
+                         : row->form == BIASED ? &c->biased
+                                               : &c->uses_window) < 0)
             rc = err_set(err, -EINVAL, "key '%s' is neither true nor false", row->name);
         return rc;
     case ROPE:
@@ -243,6 +260,12 @@ static int check_keys(const struct hf_config *c, struct str activation, struct e
         return err_set(err, -ENOTSUP,
                        "key 'hidden_act' or 'hidden_activation' is '" STR_FMT "'; computed is '%s'",
                        STR_ARG(activation), c->family->activation);
+    if (c->biased && !c->family->biased)
+        return err_set(err, -ENOTSUP,
+                       "key 'attention_bias' asks for something that is not computed for %s",
+                       c->family->model_type);
+    if (c->quant.method == HF_QUANT_MXFP4 && !c->family->stacks)
+        return err_set(err, -ENOTSUP, "quant_method mxfp4 is read for gpt_oss only");
     if (c->heads == 0) return err_set(err, -EINVAL, "key 'num_attention_heads' is missing or 0");
     if (c->layer_windows && c->layer_window_count != c->layers)
         return err_set(err, -EINVAL, "key 'layer_types' has %u items, there are %u layers",
@@ -357,9 +380,9 @@ static int check_rope(const struct hf_config *c, struct err *err)
     if (!(rope->partial >= 0 && rope->partial <= 1))
         return err_set(err, -EINVAL, "key 'partial_rotary_factor' is %g, it lies within 0 and 1",
                        rope->partial);
-    if (rope->exact)
-        return err_set(err, -ENOTSUP, "truncate: false of YaRN is not computed for %s",
-                       c->family->model_type);
+    if (rope->exact != (rope->type == HF_ROPE_YARN && c->family->yarn_exact))
+        return err_set(err, -ENOTSUP, "truncate: %s of YaRN is not computed for %s",
+                       rope->exact ? "false" : "true", c->family->model_type);
     if (c->local_rope.type != HF_ROPE_DEFAULT)
         return err_set(err, -ENOTSUP, "sliding_attention scales positions; computed is default");
     if (rope->type == HF_ROPE_LONG && strcmp(c->family->arch, "phi3") != 0)
@@ -379,8 +402,10 @@ static int put_decoder(struct hf_config *c, struct arena *arena, struct err *err
 {
     int rc = check_rope(c, err);
     if (rc == 0) rc = put_windows(c, arena, err);
-    if (rc == 0) put_rope(c);
-    return rc;
+    if (rc < 0) return rc;
+    put_rope(c);
+    if (c->family->expert_ff) hf_config_put(c, "expert_feed_forward_length", GGUF_U32)->u = c->ff;
+    return 0;
 }
 
 int hf_config_read(struct hf_config *c, struct str text, struct arena *arena, struct err *err)

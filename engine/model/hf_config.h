@@ -9,6 +9,7 @@
 #include "base/core/arena.h"
 #include "engine/model/gguf.h"
 #include "engine/model/hf_family.h"
+#include "engine/model/hf_quant.h"
 #include "engine/model/hf_rope.h"
 
 #define HF_VALUES_MAX 48
@@ -18,15 +19,16 @@ struct hf_config {
     struct gguf_value values[HF_VALUES_MAX]; /* sorted by key */
     uint32_t value_count;
     /* 0: not said */
-    uint32_t heads, kv_heads, head_dim, width, layers, context, experts, original;
+    uint32_t heads, kv_heads, head_dim, width, layers, context, experts, original, ff;
     uint32_t window, window_period, window_first; /* first layer with the window */
     uint32_t *layer_windows;                      /* 0 or 1, one for each layer; NULL: not said */
     uint32_t layer_window_count, nope_count;
-    bool uses_window, tied;
+    bool uses_window, tied, biased;
     uint32_t pooling_type;  /* the caller's, before hf_config_read: of modules.json; 0: none */
     uint32_t position_skip; /* rows of the table of positions that are left out */
     bool classifies;        /* of an encoder: a head judges the first token's state */
     struct hf_rope rope, local_rope;
+    struct hf_quant quant;
 };
 
 /* Reads the text. -EINVAL and -ENOTSUP with a sentence that names the key. */

@@ -53,6 +53,24 @@ static const struct hf_row top_rows[] = {
     { "pre_feedforward_layernorm.weight", "ffn_norm.weight" },
     { "post_feedforward_layernorm.weight", "post_ffw_norm.weight" },
     { NULL, NULL },
+}, gpt_oss_rows[] = {
+    { "post_attention_layernorm.weight", "post_attention_norm.weight" },
+    { "self_attn.q_proj.bias", "attn_q.bias" },
+    { "self_attn.k_proj.bias", "attn_k.bias" },
+    { "self_attn.v_proj.bias", "attn_v.bias" },
+    { "self_attn.o_proj.bias", "attn_output.bias" },
+    { "self_attn.sinks", "attn_sinks.weight" },
+    { "mlp.router.weight", "ffn_gate_inp.weight" },
+    { "mlp.router.bias", "ffn_gate_inp.bias" },
+    { NULL, NULL },
+};
+
+/* Rows of gate and up take turns. */
+static const struct hf_stack_row gpt_oss_stacks[] = {
+    { "mlp.experts.gate_up_proj", "ffn_gate_exps", 0, 2 },
+    { "mlp.experts.gate_up_proj", "ffn_up_exps", 1, 2 },
+    { "mlp.experts.down_proj", "ffn_down_exps", 0, 1 },
+    { NULL, NULL, 0, 0 },
 };
 
 static const struct hf_family families[] = {
@@ -66,6 +84,8 @@ static const struct hf_family families[] = {
     { "phi3", "phi3", "silu", .rows = phi3_rows },
     { "gemma2", "gemma2", "gelu_pytorch_tanh", .one_plus = true, .rows = gemma_rows },
     { "gemma3_text", "gemma3", "gelu_pytorch_tanh", .one_plus = true, .rows = gemma_rows },
+    { "gpt_oss", "gpt-oss", "silu", .biased = true, .yarn_exact = true, .expert_ff = true,
+      .stacks = gpt_oss_stacks, .rows = gpt_oss_rows },
     { "bert", "bert", "gelu", .encoder = true, .rows = no_rows },
     { "roberta", "bert", "gelu", .encoder = true, .padded_positions = true, .rows = no_rows },
     { "xlm-roberta", "bert", "gelu", .encoder = true, .padded_positions = true, .rows = no_rows },
@@ -111,6 +131,36 @@ static const char *find_row(const struct hf_row *rows, struct str name, uint32_t
     return NULL;
 }
 
+/* Cuts "model.layers.N." off a name. */
+static bool cut_layer(struct str *name, uint32_t *ret)
+{
+    struct str rest = *name, prefix = STR("model.layers.");
+    if (!str_starts(rest, prefix)) return false;
+    rest = (struct str){ rest.data + prefix.len, rest.len - prefix.len };
+    struct str digits = str_cut(&rest, '.');
+    uint64_t layer = 0;
+    if (str_to_u64(digits, &layer) < 0 || layer > UINT32_MAX) return false;
+    *ret = (uint32_t)layer;
+    *name = rest;
+    return true;
+}
+
+const struct hf_stack_row *hf_family_stack(const struct hf_family *f, struct str name,
+                                           uint32_t index, char ret[GGUF_NAME_BYTES_MAX + 1],
+                                           struct str *ret_end)
+{
+    uint32_t layer = 0;
+    if (!f->stacks || !cut_layer(&name, &layer)) return NULL;
+    for (const struct hf_stack_row *row = f->stacks; row->from; row++) {
+        struct str from = str_from(row->from);
+        if (!str_starts(name, from) || index-- > 0) continue;
+        snprintf(ret, GGUF_NAME_BYTES_MAX + 1, "blk.%u.%s", layer, row->to);
+        *ret_end = (struct str){ name.data + from.len, name.len - from.len };
+        return row;
+    }
+    return NULL;
+}
+
 bool hf_family_tensor(const struct hf_family *f, struct str name, char ret[GGUF_NAME_BYTES_MAX + 1],
                       uint32_t *ret_expert)
 {
@@ -121,14 +171,11 @@ bool hf_family_tensor(const struct hf_family *f, struct str name, char ret[GGUF_
         snprintf(ret, GGUF_NAME_BYTES_MAX + 1, "%s", top_rows[i].to);
         return true;
     }
-    struct str rest = name, prefix = STR("model.layers.");
-    if (!str_starts(rest, prefix)) return false;
-    rest = (struct str){ rest.data + prefix.len, rest.len - prefix.len };
-    struct str digits = str_cut(&rest, '.');
-    uint64_t layer = 0;
-    if (str_to_u64(digits, &layer) < 0 || layer > UINT32_MAX) return false;
+    struct str rest = name;
+    uint32_t layer = 0;
+    if (!cut_layer(&rest, &layer)) return false;
     const char *to = find_row(f->rows, rest, ret_expert);
     if (!to) to = find_row(layer_rows, rest, ret_expert);
-    if (to) snprintf(ret, GGUF_NAME_BYTES_MAX + 1, "blk.%u.%s", (uint32_t)layer, to);
+    if (to) snprintf(ret, GGUF_NAME_BYTES_MAX + 1, "blk.%u.%s", layer, to);
     return to != NULL;
 }

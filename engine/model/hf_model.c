@@ -12,17 +12,16 @@
 #include "engine/model/hf_encoder.h"
 #include "engine/model/hf_folder.h"
 #include "engine/model/hf_joint.h"
+#include "engine/model/hf_parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
 #define HF_NAME_MAX 255
-#define HF_INDEX_NAME "model.safetensors.index.json"
 #define HF_ALIGN 64u
 #define HF_NORM_MAX 65536u
 #define HF_STACKS_MAX 4096u /* of experts: three a layer */
-#define HF_MADE_MAX 2u      /* tensors that follow from config.json */
 #define HF_MEMORY_BYTES_MAX ((size_t)256 << 20)
 
 struct hf_all {
@@ -36,6 +35,7 @@ struct hf_all {
     struct gguf_tensor *tensors;
     uint32_t used;                               /* of tensors */
     uint64_t end;                                /* of the joint space so far */
+    uint32_t segments_max, tensors_max;          /* room at joint.segments and at tensors */
     uint32_t stacks[HF_STACKS_MAX], stack_count; /* tensors of experts */
 };
 
@@ -48,12 +48,7 @@ void hf_model_free(struct hf_model *m)
 {
     if (!m) return;
     struct hf_all *a = all_of(m);
-    for (uint32_t i = 0; i < a->joint.file_count; i++) {
-        safetensors_free(a->joint.files[i].table);
-        gguf_file_close(&a->joint.files[i].file);
-    }
-    free(a->joint.files);
-    free(a->joint.segments);
+    hf_joint_fini(&a->joint);
     free(a->tensors);
     arena_fini(&a->arena);
     free(a);
@@ -77,104 +72,6 @@ static int read_config(struct hf_all *a, struct err *err)
     return rc < 0 ? err_prefix(err, rc, "%s/config.json", a->folder) : 0;
 }
 
-/* ---- files */
-
-static int open_file(struct hf_all *a, struct str name, struct err *err)
-{
-    struct hf_file *f = &a->joint.files[a->joint.file_count];
-    f->file.fd = -1;
-    a->joint.file_count++;
-    int len = snprintf(f->path, sizeof f->path, "%s/" STR_FMT, a->folder, STR_ARG(name));
-    if (len < 0 || (size_t)len >= sizeof f->path)
-        return err_set(err, -ENAMETOOLONG, "%s: a path of more than %d bytes", a->folder,
-                       HF_PATH_MAX - 1);
-    int rc = gguf_file_open(f->path, &f->file, err);
-    return rc < 0 ? rc : safetensors_parse(&f->file.source, &f->table, err);
-}
-
-static struct str base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return str_from(slash ? slash + 1 : path);
-}
-
-/* Returns the file of that name, or file_count. */
-static uint32_t file_named(const struct hf_all *a, struct str name)
-{
-    uint32_t i = 0;
-    while (i < a->joint.file_count && !str_eq(base_name(a->joint.files[i].path), name))
-        i++;
-    return i;
-}
-
-static int take_shard(struct hf_all *a, struct str tensor, struct str file, struct err *err)
-{
-    if (file.len == 0 || file.len > HF_NAME_MAX || memchr(file.data, '/', file.len) ||
-        memchr(file.data, 0, file.len) || file.data[0] == '.' ||
-        strlen(a->folder) + file.len + 2 > HF_PATH_MAX)
-        return err_set(err, -EINVAL,
-                       "tensor '" STR_FMT "' is in a file with a name of %zu bytes that "
-                       "is no plain file name",
-                       STR_ARG(tensor), file.len);
-    uint32_t i = file_named(a, file);
-    if (i == a->joint.file_count) {
-        if (i == HF_SHARDS_MAX) return err_set(err, -E2BIG, "more than %u files", HF_SHARDS_MAX);
-        int rc = open_file(a, file, err);
-        if (rc < 0) return rc;
-    }
-    if (safetensors_find(a->joint.files[i].table, tensor)) return 0;
-    return err_set(err, -EINVAL, "tensor '" STR_FMT "' is not in " STR_FMT, STR_ARG(tensor),
-                   STR_ARG(file));
-}
-
-/* Opens the files that "weight_map" names; returns how many tensors it lists. */
-static int read_index(struct hf_all *a, struct str text, size_t *ret, struct err *err)
-{
-    struct json_reader r;
-    json_reader_init(&r, text);
-    *ret = 0;
-    if (json_next(&r) != JSON_OBJECT) return json_fail(&r, err, "the index");
-    while (json_next(&r) == JSON_KEY) {
-        if (!json_key_is(&r, "weight_map")) {
-            json_skip(&r);
-            continue;
-        }
-        if (json_next(&r) != JSON_OBJECT) return json_fail(&r, err, "weight_map");
-        while (json_next(&r) == JSON_KEY) {
-            struct str tensor = { "", 0 }, file = { "", 0 };
-            int rc = json_text_arena(&r, &a->arena, &tensor);
-            json_next(&r);
-            if (rc == 0) rc = json_text_arena(&r, &a->arena, &file);
-            if (rc < 0) return err_set(err, rc, "weight_map holds something that is no file name");
-            rc = take_shard(a, tensor, file, err);
-            if (rc < 0) return rc;
-            ++*ret;
-        }
-    }
-    if (r.token != JSON_OBJECT_END) return json_fail(&r, err, "the index");
-    return *ret > 0 ? 0 : err_set(err, -EINVAL, "it has no weight_map");
-}
-
-static int open_files(struct hf_all *a, struct err *err)
-{
-    char path[HF_PATH_MAX + 32];
-    struct stat st;
-    a->joint.files = calloc(HF_SHARDS_MAX, sizeof *a->joint.files);
-    if (!a->joint.files) return err_set(err, -ENOMEM, "%s: no memory", a->folder);
-    snprintf(path, sizeof path, "%s/" HF_INDEX_NAME, a->folder);
-    if (stat(path, &st) < 0) return open_file(a, STR("model.safetensors"), err);
-    CLEANUP(buf_fini) struct buf text = { 0 };
-    size_t listed = 0, held = 0;
-    int rc = hf_folder_read(a->folder, HF_INDEX_NAME, HF_INDEX_BYTES_MAX, &text, err);
-    if (rc < 0) return rc;
-    rc = read_index(a, buf_view(&text), &listed, err);
-    for (uint32_t i = 0; i < a->joint.file_count && rc == 0; i++)
-        held += a->joint.files[i].table->count;
-    if (rc == 0 && held != listed)
-        rc = err_set(err, -EINVAL, "it lists %zu tensors, its files hold %zu", listed, held);
-    return rc < 0 ? err_prefix(err, rc, "%s", path) : 0;
-}
-
 /* ---- tensors */
 
 /* Older files store the rotary frequencies, which follow from rope_theta; with tied embeddings an
@@ -184,6 +81,16 @@ static bool is_spare(const struct hf_all *a, struct str name)
     if (a->config.family->encoder) return hf_encoder_is_spare(&a->config, name);
     return str_ends(name, STR(".rotary_emb.inv_freq")) ||
            (a->config.tied && str_eq(name, STR("lm_head.weight")));
+}
+
+/* GPTQ files may have a bias of zeros for modules that have none. */
+static bool is_empty_bias(const struct hf_all *a, uint32_t file, const struct safetensor *t)
+{
+    char name[GGUF_NAME_BYTES_MAX + 1];
+    uint32_t expert;
+    return str_ends(t->name, STR(".bias")) &&
+           !hf_family_tensor(a->config.family, t->name, name, &expert) &&
+           hf_parts_zeros(&a->joint.files.at[file], t);
 }
 
 /* Reserves `bytes` of the joint space; they begin at *ret. */
@@ -196,32 +103,62 @@ static int reserve(struct hf_all *a, size_t bytes, uint64_t *ret, struct err *er
     return 0;
 }
 
-/* Adds the entry of a tensor, or of a stack of `count` like it. */
-static int add_entry(struct hf_all *a, const struct safetensor *t, struct str name, size_t bytes,
-                     uint32_t count, struct gguf_tensor **ret, struct err *err)
+/* Makes room for one more; the address of earlier ones may change. */
+static int grow(void **list, uint32_t used, uint32_t *max, size_t size, struct err *err)
 {
-    static const enum weight_type_id types[] = { [SAFETENSOR_F32] = WEIGHT_F32,
-                                                 [SAFETENSOR_F16] = WEIGHT_F16,
-                                                 [SAFETENSOR_BF16] = WEIGHT_BF16,
-                                                 [SAFETENSOR_F8_E4M3] = WEIGHT_F16 };
+    if (used < *max) return 0;
+    uint32_t more = *max ? 2 * *max : 256;
+    void *p = more <= 64 * GGUF_TENSORS_MAX ? realloc(*list, more * size) : NULL;
+    if (!p) return err_set(err, -ENOMEM, "no memory for the tensor table");
+    *list = p;
+    *max = more;
+    return 0;
+}
+
+static int add_segment(struct hf_all *a, const struct hf_segment *s, struct err *err)
+{
+    int rc = grow((void **)(void *)&a->joint.segments, a->joint.segment_count, &a->segments_max,
+                  sizeof *s, err);
+    if (rc == 0) a->joint.segments[a->joint.segment_count++] = *s;
+    return rc;
+}
+
+/* What a tensor of the files, or a matrix that some of them are, is in a GGUF file. */
+struct entry {
+    struct str name, from; /* from: for messages */
+    enum weight_type_id type;
+    uint32_t n_dims;
+    uint64_t dims[GGUF_DIMS_MAX]; /* fastest first */
+    uint64_t elements;
+    size_t bytes;
+};
+
+/* Adds an entry, or that of a stack of `count` like it. */
+static int add_entry(struct hf_all *a, const struct entry *e, uint32_t count,
+                     struct gguf_tensor **ret, struct err *err)
+{
+    int rc = grow((void **)(void *)&a->tensors, a->used, &a->tensors_max, sizeof *a->tensors, err);
+    if (rc < 0) return rc;
+    if (a->used == GGUF_TENSORS_MAX)
+        return err_set(err, -E2BIG, "more than %u tensors", GGUF_TENSORS_MAX);
     struct gguf_tensor *g = &a->tensors[a->used];
-    *g = (struct gguf_tensor){ .name = arena_str(&a->arena, name),
-                               .n_dims = t->n_dims,
-                               .type = types[t->type],
-                               .elements = t->elements };
+    size_t bytes;
+    *g = (struct gguf_tensor){ .name = arena_str(&a->arena, e->name),
+                               .n_dims = e->n_dims,
+                               .type = e->type,
+                               .elements = e->elements };
     if (!g->name.data) return err_set(err, -ENOMEM, "no memory for the names");
-    if (!mul_fits(bytes, count, &bytes) || !mul_fits(t->elements, count, &(size_t){ 0 }))
+    if (!mul_fits(e->bytes, count, &bytes) || !mul_fits(e->elements, count, &(size_t){ 0 }))
         return err_set(err, -EINVAL, "its tensors have more than 2^64 bytes");
-    for (uint32_t i = 0; i < GGUF_DIMS_MAX; i++)
-        g->dims[i] = i < t->n_dims ? t->dims[t->n_dims - 1 - i] : 1;
+    memcpy(g->dims, e->dims, sizeof g->dims);
     if (count > 1) {
-        if (t->n_dims != 2) return err_set(err, -EINVAL, "an expert's tensor is no matrix");
+        if (e->n_dims != 2) return err_set(err, -EINVAL, "an expert's tensor is no matrix");
         g->n_dims = 3;
         g->dims[2] = count;
         g->elements *= count;
     }
     g->bytes = bytes;
-    int rc = reserve(a, bytes, &g->offset, err);
+    rc = reserve(a, bytes, &g->offset, err);
     if (rc < 0) return rc;
     a->used++;
     *ret = g;
@@ -229,42 +166,42 @@ static int add_entry(struct hf_all *a, const struct safetensor *t, struct str na
 }
 
 /* Finds the stack that an expert's tensor belongs to, or adds it. All of its experts have one shape. */
-static int find_stack(struct hf_all *a, const struct safetensor *t, struct str name, size_t bytes,
-                      uint32_t expert, struct gguf_tensor **ret, struct err *err)
+static int find_stack(struct hf_all *a, const struct entry *e, uint32_t expert,
+                      struct gguf_tensor **ret, struct err *err)
 {
     uint32_t experts = a->config.experts;
     if (expert >= experts)
         return err_set(err, -EINVAL, "tensor '" STR_FMT "' is of expert %u, there are %u",
-                       STR_ARG(t->name), expert, experts);
+                       STR_ARG(e->from), expert, experts);
     for (uint32_t i = a->stack_count; i > 0; i--) { /* the layer's own are the last */
         struct gguf_tensor *g = &a->tensors[a->stacks[i - 1]];
-        if (!str_eq(g->name, name)) continue;
-        if (t->n_dims != 2 || g->dims[0] != t->dims[1] || g->dims[1] != t->dims[0] ||
-            g->bytes != bytes * experts)
+        if (!str_eq(g->name, e->name)) continue;
+        if (e->n_dims != 2 || g->dims[0] != e->dims[0] || g->dims[1] != e->dims[1] ||
+            g->type != e->type)
             return err_set(err, -EINVAL, "tensor '" STR_FMT "' is unlike another expert's",
-                           STR_ARG(t->name));
+                           STR_ARG(e->from));
         *ret = g;
         return 0;
     }
     if (a->stack_count == HF_STACKS_MAX)
         return err_set(err, -E2BIG, "experts in more than %u tensors of layers", HF_STACKS_MAX);
     a->stacks[a->stack_count++] = a->used;
-    return add_entry(a, t, name, bytes, experts, ret, err);
+    return add_entry(a, e, experts, ret, err);
 }
 
 /* Says which rows move, for GGUF files that have them in another order. */
-static int set_order(const struct hf_all *a, const struct safetensor *t, struct str name,
-                     struct hf_segment *s, struct err *err)
+static int set_order(const struct hf_all *a, const struct entry *e, struct hf_segment *s,
+                     struct err *err)
 {
-    uint32_t heads = str_ends(name, STR(".attn_q.weight"))   ? a->config.heads
-                     : str_ends(name, STR(".attn_k.weight")) ? a->config.kv_heads
-                                                             : 0;
+    uint32_t heads = str_ends(e->name, STR(".attn_q.weight"))   ? a->config.heads
+                     : str_ends(e->name, STR(".attn_k.weight")) ? a->config.kv_heads
+                                                                : 0;
     if (heads == 0 || !a->config.family->pairs) return 0;
-    if (t->n_dims != 2 || t->dims[0] % heads != 0 || t->dims[0] / heads % 2 != 0 ||
-        t->dims[0] / heads > UINT32_MAX)
+    const uint64_t rows = e->dims[1];
+    if (e->n_dims != 2 || rows % heads != 0 || rows / heads % 2 != 0 || rows / heads > UINT32_MAX)
         return err_set(err, -EINVAL, "tensor '" STR_FMT "' has no rows for %u heads of even size",
-                       STR_ARG(t->name), heads);
-    s->head_rows = (uint32_t)(t->dims[0] / heads);
+                       STR_ARG(e->from), heads);
+    s->head_rows = (uint32_t)(rows / heads);
     return 0;
 }
 
@@ -293,57 +230,147 @@ static int add_one_plus(struct hf_all *a, const struct hf_file *f, const struct 
 }
 
 /* Leaves out the rows of positions that no token has. */
-static int skip_rows(const struct hf_all *a, const char *name, struct safetensor *t,
-                     struct err *err)
+static int skip_rows(const struct hf_all *a, const char *name, struct entry *e,
+                     struct hf_segment *s, struct err *err)
 {
     const uint64_t skip = a->config.position_skip;
     if (skip == 0 || strcmp(name, "position_embd.weight") != 0) return 0;
-    if (t->n_dims != 2 || t->dims[0] <= skip)
+    if (e->n_dims != 2 || e->dims[1] <= skip)
         return err_set(err, -EINVAL, "tensor '" STR_FMT "' has no more than %llu rows",
-                       STR_ARG(t->name), (unsigned long long)skip);
-    const uint64_t row_bytes = t->bytes / t->dims[0];
-    t->dims[0] -= skip;
-    t->elements -= skip * t->dims[1];
-    t->bytes -= skip * row_bytes;
-    t->offset += skip * row_bytes;
+                       STR_ARG(e->from), (unsigned long long)skip);
+    const size_t row_bytes = e->bytes / (size_t)e->dims[1];
+    e->dims[1] -= skip;
+    e->elements -= skip * e->dims[0];
+    e->bytes -= (size_t)skip * row_bytes;
+    s->from += skip * (s->f8 ? row_bytes / 2 : row_bytes);
     return 0;
 }
 
-static int take_tensor(struct hf_all *a, uint32_t file, const struct safetensor *given,
-                       struct err *err)
+/* Adds an entry and its segment, which `s` describes but for its place. */
+static int take_entry(struct hf_all *a, struct entry *e, struct hf_segment *s,
+                      const struct safetensor *norm, struct err *err)
 {
-    struct safetensor cut = *given;
-    const struct safetensor *t = &cut;
     char name[GGUF_NAME_BYTES_MAX + 1];
     uint32_t expert;
-    if (is_spare(a, t->name)) return 0;
-    if (!hf_family_tensor(a->config.family, t->name, name, &expert))
-        return err_set(err, -ENOTSUP, "tensor '" STR_FMT "' is not one that a %s has here",
-                       STR_ARG(t->name), a->config.family->model_type);
-    if (t->type == SAFETENSOR_I64)
-        return err_set(err, -ENOTSUP, "tensor '" STR_FMT "' has whole numbers", STR_ARG(t->name));
-    int rc = skip_rows(a, name, &cut, err);
-    if (rc < 0) return rc;
     struct gguf_tensor *g = NULL;
-    bool f8 = t->type == SAFETENSOR_F8_E4M3;
-    size_t bytes;
-    if (!mul_fits((size_t)t->bytes, f8 ? 2 : 1, &bytes))
-        return err_set(err, -EINVAL, "its tensors have more than 2^64 bytes");
-    rc = expert == HF_NO_EXPERT ? add_entry(a, t, str_from(name), bytes, 1, &g, err)
-                                : find_stack(a, t, str_from(name), bytes, expert, &g, err);
+    if (!hf_family_tensor(a->config.family, e->name, name, &expert))
+        return err_set(err, -ENOTSUP, "tensor '" STR_FMT "' is not one that a %s has here",
+                       STR_ARG(e->from), a->config.family->model_type);
+    e->name = str_from(name);
+    int rc = skip_rows(a, name, e, s, err);
     if (rc < 0) return rc;
-    struct hf_segment *s = &a->joint.segments[a->joint.segment_count++];
-    *s = (struct hf_segment){
-        .offset = g->offset + (expert == HF_NO_EXPERT ? 0 : expert * (uint64_t)bytes),
-        .bytes = bytes,
-        .from = t->offset,
-        .file = file,
-        .row_bytes = bytes / (t->elements / g->dims[0]),
-        .f8 = f8,
+    rc = expert == HF_NO_EXPERT ? add_entry(a, e, 1, &g, err) : find_stack(a, e, expert, &g, err);
+    if (rc < 0) return rc;
+    s->offset = g->offset + (expert == HF_NO_EXPERT ? 0 : expert * (uint64_t)e->bytes);
+    s->bytes = e->bytes;
+    s->row_bytes = e->bytes / (e->elements / e->dims[0]);
+    if (a->config.family->one_plus && norm && str_ends(e->name, STR("norm.weight")))
+        rc = add_one_plus(a, &a->joint.files.at[s->file], norm, g, s, err);
+    else
+        rc = set_order(a, e, s, err);
+    return rc < 0 ? rc : add_segment(a, s, err);
+}
+
+static int take_whole(struct hf_all *a, uint32_t file, const struct safetensor *t, struct err *err)
+{
+    static const enum weight_type_id types[] = { [SAFETENSOR_F32] = WEIGHT_F32,
+                                                 [SAFETENSOR_F16] = WEIGHT_F16,
+                                                 [SAFETENSOR_BF16] = WEIGHT_BF16,
+                                                 [SAFETENSOR_F8_E4M3] = WEIGHT_F16 };
+    const bool f8 = t->type == SAFETENSOR_F8_E4M3;
+    struct entry e = {
+        .name = t->name, .from = t->name, .n_dims = t->n_dims, .elements = t->elements
     };
-    if (a->config.family->one_plus && str_ends(g->name, STR("norm.weight")))
-        return add_one_plus(a, &a->joint.files[file], t, g, s, err);
-    return set_order(a, t, g->name, s, err);
+    struct hf_segment s = { .from = t->offset, .file = file, .f8 = f8 };
+    if (t->type >= COUNT_OF(types))
+        return err_set(err, -ENOTSUP,
+                       "tensor '" STR_FMT
+                       "' is %s, which is read of weights that quantization_config of config.json "
+                       "describes",
+                       STR_ARG(t->name), safetensor_type_name(t->type));
+    e.type = types[t->type];
+    if (!mul_fits((size_t)t->bytes, f8 ? 2 : 1, &e.bytes))
+        return err_set(err, -EINVAL, "its tensors have more than 2^64 bytes");
+    for (uint32_t i = 0; i < GGUF_DIMS_MAX; i++)
+        e.dims[i] = i < t->n_dims ? t->dims[t->n_dims - 1 - i] : 1;
+    return take_entry(a, &e, &s, t, err);
+}
+
+/* Keeps the description of a packed matrix. */
+static struct hf_packed *keep(struct hf_all *a, const struct hf_packed *p, struct err *err)
+{
+    struct hf_packed *kept = arena_alloc(&a->arena, sizeof *kept);
+    if (kept) *kept = *p;
+    if (!kept) err_set(err, -ENOMEM, "no memory for the packed weights");
+    return kept;
+}
+
+static struct entry entry_of(const struct hf_packed *p, struct str name)
+{
+    return (struct entry){ .name = name,
+                           .from = p->weights.tensor->name,
+                           .type = p->type,
+                           .n_dims = 2,
+                           .dims = { p->cols, p->rows, 1, 1 },
+                           .elements = (uint64_t)p->rows * p->cols,
+                           .bytes = hf_packed_bytes(p) };
+}
+
+/* Adds what one tensor with the weights of all experts is in a GGUF file: a stack, or two that take turns. */
+static int take_stack(struct hf_all *a, uint32_t file, const struct safetensor *t, bool *ret_taken,
+                      struct err *err)
+{
+    const struct hf_stack_row *row;
+    char name[GGUF_NAME_BYTES_MAX + 1], full[GGUF_NAME_BYTES_MAX + 8];
+    struct str end;
+    for (uint32_t i = 0; (row = hf_family_stack(a->config.family, t->name, i, name, &end)); i++) {
+        enum hf_role role;
+        struct hf_packed p = { 0 };
+        struct gguf_tensor *g = NULL;
+        uint32_t experts = 0;
+        uint64_t stride = 0;
+        *ret_taken = true;
+        int rc =
+            hf_parts_stack(row, end, &a->joint.files, file, t, &role, &p, &experts, &stride, err);
+        if (rc < 0 || role == HF_SIDE) return rc;
+        snprintf(full, sizeof full, "%s.%s", name, p.layout == HF_EVERY ? "bias" : "weight");
+        struct entry e = entry_of(&p, str_from(full));
+        if ((p.layout == HF_EVERY ? p.rows : experts) != a->config.experts)
+            return err_set(err, -EINVAL,
+                           "tensor '" STR_FMT "' is of %llu experts, config.json says %u",
+                           STR_ARG(t->name), (unsigned long long)t->dims[0], a->config.experts);
+        rc = add_entry(a, &e, experts, &g, err);
+        for (uint32_t x = 0; x < experts && rc == 0; x++) {
+            p.skip = x * stride;
+            const struct hf_segment s = { .offset = g->offset + x * (uint64_t)e.bytes,
+                                          .bytes = e.bytes,
+                                          .file = file,
+                                          .row_bytes = hf_packed_row_bytes(&p),
+                                          .packed = keep(a, &p, err) };
+            rc = s.packed ? add_segment(a, &s, err) : -ENOMEM;
+        }
+        if (rc < 0) return rc;
+    }
+    return 0;
+}
+
+static int take_tensor(struct hf_all *a, uint32_t file, const struct safetensor *t, struct err *err)
+{
+    enum hf_role role = HF_WHOLE;
+    struct hf_packed p;
+    struct str name;
+    bool taken = false;
+    if (is_spare(a, t->name)) return 0;
+    int rc = take_stack(a, file, t, &taken, err);
+    if (rc < 0 || taken) return rc;
+    rc = hf_parts_of(&a->config.quant, &a->joint.files, file, t, &a->arena, &role, &name, &p, err);
+    if (rc < 0 || role == HF_SIDE) return rc;
+    if (role == HF_WHOLE && a->config.quant.method == HF_QUANT_GPTQ && is_empty_bias(a, file, t))
+        return 0;
+    if (role == HF_WHOLE) return take_whole(a, file, t, err);
+    struct entry e = entry_of(&p, name);
+    struct hf_segment s = { .file = file, .packed = keep(a, &p, err) };
+    return s.packed ? take_entry(a, &e, &s, NULL, err) : -ENOMEM;
 }
 
 /* Adds a vector of floats that follows from config.json. */
@@ -351,20 +378,19 @@ static int add_made(struct hf_all *a, const char *name, const float *values, uin
                     struct err *err)
 {
     const size_t bytes = count * sizeof *values;
-    uint64_t offset;
-    int rc = reserve(a, bytes, &offset, err);
+    struct gguf_tensor *g = NULL;
+    const struct entry e = { .name = str_from(name),
+                             .n_dims = 1,
+                             .dims = { count, 1, 1, 1 },
+                             .type = WEIGHT_F32,
+                             .elements = count,
+                             .bytes = bytes };
+    int rc = add_entry(a, &e, 1, &g, err);
     if (rc < 0) return rc;
-    a->joint.segments[a->joint.segment_count++] = (struct hf_segment){
-        .offset = offset, .bytes = bytes, .memory = (const char *)values, .row_bytes = bytes
+    const struct hf_segment s = {
+        .offset = g->offset, .bytes = bytes, .memory = (const char *)values, .row_bytes = bytes
     };
-    a->tensors[a->used++] = (struct gguf_tensor){ .name = str_from(name),
-                                                  .n_dims = 1,
-                                                  .dims = { count, 1, 1, 1 },
-                                                  .type = WEIGHT_F32,
-                                                  .elements = count,
-                                                  .offset = offset,
-                                                  .bytes = bytes };
-    return 0;
+    return add_segment(a, &s, err);
 }
 
 /* Adds the factors that GGUF files have as tensors: of Llama 3.1, and LongRoPE's lists. */
@@ -421,20 +447,16 @@ static int check_whole(const struct hf_all *a, struct err *err)
 static int take_tensors(struct hf_all *a, struct err *err)
 {
     size_t count = 0;
-    for (uint32_t i = 0; i < a->joint.file_count; i++)
-        count += a->joint.files[i].table->count;
+    for (uint32_t i = 0; i < a->joint.files.count; i++)
+        count += a->joint.files.at[i].table->count;
     if (count > GGUF_TENSORS_MAX)
         return err_set(err, -E2BIG, "%s: %zu tensors, at most %u are read", a->folder, count,
                        GGUF_TENSORS_MAX);
-    a->joint.segments = calloc(count + HF_MADE_MAX, sizeof *a->joint.segments);
-    a->tensors = calloc(count + HF_MADE_MAX, sizeof *a->tensors);
-    if (!a->joint.segments || !a->tensors)
-        return err_set(err, -ENOMEM, "%s: no memory for the tensor table", a->folder);
-    for (uint32_t i = 0; i < a->joint.file_count; i++) {
-        const struct safetensors *table = a->joint.files[i].table;
+    for (uint32_t i = 0; i < a->joint.files.count; i++) {
+        const struct safetensors *table = a->joint.files.at[i].table;
         for (uint32_t t = 0; t < table->count; t++) {
             int rc = take_tensor(a, i, &table->tensors[t], err);
-            if (rc < 0) return err_prefix(err, rc, "%s", a->joint.files[i].path);
+            if (rc < 0) return err_prefix(err, rc, "%s", a->joint.files.at[i].path);
         }
     }
     return add_rope_factors(a, err);
@@ -459,7 +481,7 @@ static int join(struct hf_all *a, struct err *err)
                              .tensors = a->tensors,
                              .value_count = a->config.value_count,
                              .tensor_count = a->used };
-    a->model = (struct hf_model){ &a->gguf, &a->source };
+    a->model = (struct hf_model){ &a->gguf, &a->source, hf_quant_text(a->config.quant.method) };
     if (!a->config.tied && !a->config.family->encoder &&
         !gguf_tensor_find(&a->gguf, STR("output.weight")))
         return err_set(err, -EINVAL,
@@ -473,7 +495,8 @@ static int join(struct hf_all *a, struct err *err)
 static int find_folder(struct hf_all *a, const char *path, struct err *err)
 {
     struct str folder = str_from(path);
-    if (str_ends(folder, STR(".safetensors"))) folder.len -= base_name(path).len;
+    if (str_ends(folder, STR(".safetensors")))
+        folder.len -= strlen(strrchr(path, '/') ? strrchr(path, '/') + 1 : path);
     while (folder.len > 1 && folder.data[folder.len - 1] == '/')
         folder.len--;
     if (folder.len == 0) folder = STR(".");
@@ -492,7 +515,7 @@ int hf_model_open(const char *path, struct hf_model **ret, struct err *err)
     arena_init(&a->arena, HF_MEMORY_BYTES_MAX);
     int rc = find_folder(a, path, err);
     if (rc == 0) rc = read_config(a, err);
-    if (rc == 0) rc = open_files(a, err);
+    if (rc == 0) rc = hf_files_open(&a->joint.files, a->folder, &a->arena, err);
     if (rc == 0) rc = join(a, err);
     if (rc < 0) return rc;
     *ret = TAKE(m);

@@ -3,26 +3,26 @@
  * Layer:    engine/model
  * Lifetime: gguf and source live until hf_model_free; the files stay open until then
  * Reads:    model.safetensors, or the shards that model.safetensors.index.json names; F32, F16, BF16,
- *           and F8_E4M3, which is given as F16 (exactly). RoPE of Llama 3.1 becomes the tensor
+ *           and F8_E4M3, which is given as F16 (exactly); weights of few bits as hf_quant.h and hf_packed.h
+ *           say. RoPE of Llama 3.1 becomes the tensor
  *           rope_freqs.weight. Tokenizer and template are read by hf_model_tokenizer
  * Models:   hf_family.h lists them. Where their GGUF files differ from the checkpoint, tensors are given as
  *           these have them: rows of Q and K reordered for RoPE over adjacent pairs, norms as 1 + w,
  *           the experts of a layer in one tensor
- * Trust:    none. Names of shards are file names without a folder; a tensor must be in the shard that
- *           the index names, and every tensor must be one that the family has
+ * Threads:  one at a time; the source keeps one unpacked matrix
+ * Trust:    none, as hf_files.h; every tensor must be one that the family has
  */
 #pragma once
 #include "base/text/chat_template.h"
 #include "base/text/vocab.h"
 #include "engine/model/gguf.h"
 
-#define HF_SHARDS_MAX 1024u
 #define HF_CONFIG_BYTES_MAX ((size_t)4 << 20)
-#define HF_INDEX_BYTES_MAX ((size_t)16 << 20)
 
 struct hf_model {
     const struct gguf *gguf;
     const struct gguf_source *source; /* the tensors; its name is the folder */
+    const char *packing;              /* how weights of few bits are stored; NULL: there are none */
 };
 
 /* Returns true for a folder, and for a path that ends with .safetensors. */

@@ -14,9 +14,15 @@
 static const struct { const char *name; uint32_t bytes; } types[] = {
     [SAFETENSOR_F32] = { "F32", 4 },   [SAFETENSOR_F16] = { "F16", 2 },
     [SAFETENSOR_BF16] = { "BF16", 2 }, [SAFETENSOR_F8_E4M3] = { "F8_E4M3", 1 },
-    [SAFETENSOR_I64] = { "I64", 8 },
+    [SAFETENSOR_U8] = { "U8", 1 },     [SAFETENSOR_I8] = { "I8", 1 },
+    [SAFETENSOR_I32] = { "I32", 4 },   [SAFETENSOR_I64] = { "I64", 8 },
 };
 /* clang-format on */
+
+const char *safetensor_type_name(enum safetensor_type type)
+{
+    return types[type].name;
+}
 
 static int take_type(const struct json_reader *r, struct arena *a, struct safetensor *t,
                      struct err *err)
@@ -30,7 +36,8 @@ static int take_type(const struct json_reader *r, struct arena *a, struct safete
         t->type = (enum safetensor_type)i;
         return 0;
     }
-    return err_set(err, -ENOTSUP, "type " STR_FMT "; read are F32, F16, BF16 and F8_E4M3",
+    return err_set(err, -ENOTSUP,
+                   "type " STR_FMT "; read are F32, F16, BF16, F8_E4M3, U8, I8, I32 and I64",
                    STR_ARG(name));
 }
 

@@ -19,7 +19,10 @@ enum safetensor_type {
     SAFETENSOR_F16,
     SAFETENSOR_BF16,
     SAFETENSOR_F8_E4M3,
-    SAFETENSOR_I64 /* counted positions, which nothing reads */
+    SAFETENSOR_U8, /* integers: of packed weights (hf_packed.h); counted positions */
+    SAFETENSOR_I8,
+    SAFETENSOR_I32,
+    SAFETENSOR_I64
 };
 
 struct safetensor {
@@ -43,6 +46,9 @@ struct safetensors {
 int safetensors_parse(const struct gguf_source *source, struct safetensors **ret, struct err *err);
 void safetensors_free(struct safetensors *s);
 CLEANUP_FREEP(safetensors, struct safetensors)
+
+/* Returns "F32", ... */
+const char *safetensor_type_name(enum safetensor_type type);
 
 /* Returns NULL if absent. */
 const struct safetensor *safetensors_find(const struct safetensors *s, struct str name);

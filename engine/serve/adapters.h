@@ -15,7 +15,7 @@
 #include "base/core/str.h"
 #include "engine/model/adapter.h"
 
-#define ADAPTERS_MAX 64u
+#define ADAPTERS_MAX 64u /* as many as a report holds (WIRE_ADAPTERS_MAX) */
 #define ADAPTER_NAME_BYTES_MAX 128
 
 struct adapters;

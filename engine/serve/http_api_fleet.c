@@ -182,8 +182,16 @@ void generate_start(struct http_api *api, struct http_exchange *x, const struct 
 void handle_info(struct http_api *api, struct http_exchange *x)
 {
     struct device_stats s = { 0 };
+    struct adapter_seen seen[ADAPTERS_MAX];
+    struct wire_adapter adapters[ADAPTERS_MAX];
+    uint64_t bytes;
+    const uint32_t adapter_count = adapters_list(api->config.adapters, seen, &bytes);
+    for (uint32_t i = 0; i < adapter_count; i++)
+        adapters[i] = (struct wire_adapter){ str_from(seen[i].name), str_from(seen[i].digest) };
     device_stats_get(api->device, &s);
     struct engine_report r = {
+        .adapters = adapters,
+        .adapter_count = adapter_count,
         .host = api->config.host_shown,
         .port = http_api_port(api),
         .kind = ENGINE_MUSTER,

@@ -114,6 +114,8 @@ int director_endpoint_read(struct director *d, const struct endpoint *ep, bool r
     if (!s || ep->instance.len == 0 || ep->instance.len >= sizeof known->name) return -EINVAL;
     memcpy(known->name, ep->instance.data, ep->instance.len);
     known->model = s->hash;
+    for (uint32_t i = 0; takes_ids && i < ep->adapter_count; i++)
+        known->adapter[known->adapter_count++] = adapter_id(ep->adapters[i].digest);
     /* KV is copied only between engines of one model, recognised by the digest of their weights. */
     if (takes_ids) known->link_bytes_s = service_link(s, &d->config.service);
     if (takes_ids && reachable) ret->group = group_of(s, ep);
@@ -233,7 +235,7 @@ static void transfer_sent(struct director *d, struct director_request *r, bool p
 {
     if (!d->look_memory) return;
     kv_transfer_at(&r->kv, end_at(d, r->dispatch.slot));
-    r->kv.fixed = r->is_question;
+    r->kv.fixed = r->is_question || r->dispatch.adapter != 0;
     if (prefills) feed_bare(d, r, KVT_PREFILL, now_us);
 }
 

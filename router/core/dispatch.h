@@ -61,6 +61,7 @@ enum dispatch_state { DISPATCH_NEW, DISPATCH_HELD, DISPATCH_SENT, DISPATCH_ENDED
 struct dispatch_request {
     /* The caller's, before dispatch_arrive. */
     uint64_t model;
+    uint64_t adapter;       /* adapter_id: only endpoints that have it take the request; 0: none */
     uint32_t prompt_tokens; /* at least 1; an estimate where ids are not known */
     const struct block_key *keys;
     uint32_t key_count;

@@ -13,6 +13,14 @@ static bool was_tried(const struct dispatch_request *r, uint32_t slot)
     return false;
 }
 
+static bool has_adapter(const struct dispatch_endpoint *ep, uint64_t adapter)
+{
+    bool has = adapter == 0;
+    for (uint32_t i = 0; i < ep->adapter_count && !has; i++)
+        has = ep->adapter[i] == adapter;
+    return has;
+}
+
 /* Returns the tokens of the prompt that dispatch_view_fill found in the cache at `slot`, as far as its engine uses them. */
 uint32_t dispatch_hit_of(const struct dispatch *c, uint32_t slot)
 {
@@ -29,7 +37,7 @@ static void instance_fill(struct dispatch *c, uint32_t slot, const struct dispat
         .id = slot,
         .name_hash = c->name_hash[slot],
         .accepts = s->ep.ready && s->suspended_until_us <= now_us && !was_tried(r, slot) &&
-                   (r->acquitted_at == 0 || s->suspects == 0),
+                   (r->acquitted_at == 0 || s->suspects == 0) && has_adapter(&s->ep, r->adapter),
         .role = s->ep.role,
         .token_budget = max_u32(s->ep.token_budget, 1),
         .seqs_max = max_u32(s->ep.seqs_max, 1),
@@ -96,5 +104,5 @@ void dispatch_view_fill(struct dispatch *c, const struct dispatch_request *r, bo
                                 .instance_count = count,
                                 .has_load = rate >= 0 && accept > 0,
                                 .load = accept > 0 ? rate / (double)accept : 0 };
-    link_fill(c, ret);
+    if (r->adapter == 0) link_fill(c, ret); /* K and V of adapters are not copied */
 }

@@ -1,9 +1,11 @@
 /* endpoint.h - describes an engine as the dispatch knows it.
  *
- * Layer: router/core (base/perf). A plain value
+ * Layer: router/core (base/wire, base/perf). A plain value
  */
 #pragma once
+#include "base/core/hash.h"
 #include "base/perf/perf.h"
+#include "base/wire/report.h"
 
 #define DISPATCH_NAME_MAX 64
 
@@ -25,4 +27,12 @@ struct dispatch_endpoint {
     double link_bytes_s;         /* rate at which it is sent its peers' KV; 0: it is not */
     uint32_t kv_bytes_per_token; /* 0: unknown */
     double price_per_hour;
+    uint64_t adapter[WIRE_ADAPTERS_MAX]; /* adapter_id of those that it has */
+    uint32_t adapter_count;
 };
+
+/* Returns the number that requests and endpoints name an adapter by, never 0. */
+static inline uint64_t adapter_id(struct str digest)
+{
+    return hash64(digest.data, digest.len, 0) | 1;
+}

@@ -200,7 +200,7 @@ CASES = {
                    keys={"rope.freq_base": 100000.0, "rope.scaling.type": "linear", "rope.scaling.factor": 8.0,
                          "attention.sliding_window": 17,
                          "attention.sliding_window_pattern": [True, True, False, True]}),
-    "gpt_oss": dict(cls="GptOss", arch="gpt-oss", head_dim=32, folder=False,
+    "gpt_oss": dict(cls="GptOss", arch="gpt-oss", head_dim=32,
                     config=dict(num_local_experts=6, num_experts_per_tok=3, sliding_window=23,
                                 rope_parameters={"rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0,
                                                  "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
@@ -268,7 +268,7 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             config, model, plan = build(case, Path(folder))
             text = json.loads((Path(folder) / "config.json").read_text())
-            lines = ["config " + json.dumps(text, separators=(",", ":"))] if case.get("folder", True) else []
+            lines = ["config " + json.dumps(text, separators=(",", ":"))]
             lines += [f"tensor {n} {o!r} {s!r} " + " ".join(map(str, shape)) for n, (shape, o, s) in plan.items()]
             arch = case["arch"]
             head_dim = case.get("head_dim", WIDTH // HEADS)

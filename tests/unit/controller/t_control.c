@@ -161,6 +161,16 @@ static void routers_hear_what_they_need(void **state)
 {
     (void)state;
     struct world *w = world_new(NULL);
+    const struct wire_adapter adapters[] = { { STR("sql"), STR("d1") },
+                                             { STR("tone"), STR("d2") } };
+    const struct engine_report engine = { .host = STR("127.0.0.1"),
+                                          .port = 8200,
+                                          .health = ENGINE_READY,
+                                          .model = STR("chat"),
+                                          .running_max = 16,
+                                          .adapters = adapters,
+                                          .adapter_count = 2 };
+    w->engine = &engine;
     w->rate = 4;
     w->held = 1;
     world_run(w, 30);
@@ -174,6 +184,9 @@ static void routers_hear_what_they_need(void **state)
     assert_true(str_eq(rules.endpoints[0].host, STR("127.0.0.1")));
     assert_int_equal(rules.endpoints[0].port, 8200);
     assert_true(rules.endpoints[0].price_per_h > 0);
+    assert_int_equal(rules.endpoints[0].adapter_count, 2);
+    assert_true(str_eq(rules.endpoints[0].adapters[1].name, STR("tone")));
+    assert_true(str_eq(rules.endpoints[0].adapters[1].digest, STR("d2")));
     assert_int_equal(rules.service_count, 1);
     assert_true(rules.services[0].may_start);
     assert_false(rules.keys_required);

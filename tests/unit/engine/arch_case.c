@@ -128,12 +128,6 @@ static struct made make_named(const struct arch_case *c, const char *name)
 
 /* ---- the folder */
 
-bool case_has_folder(const struct arch_case *c)
-{
-    uint32_t at = 0;
-    return case_next(c, "config", &at) != NULL;
-}
-
 void case_folder(const struct arch_case *c, const struct case_damage *damage)
 {
     CLEANUP(buf_fini) struct buf header = { 0 }, data = { 0 }, all = { 0 };
@@ -152,7 +146,8 @@ void case_folder(const struct arch_case *c, const struct case_damage *damage)
         }
         buf_printf(&header, "%s\"%s\":{\"dtype\":\"F32\",\"shape\":[%llu", lines++ ? "," : "{",
                    name, (unsigned long long)m.dims[0]);
-        if (m.n_dims == 2) buf_printf(&header, ",%llu", (unsigned long long)m.dims[1]);
+        for (uint32_t d = 1; d < m.n_dims; d++)
+            buf_printf(&header, ",%llu", (unsigned long long)m.dims[d]);
         buf_printf(&header, "],\"data_offsets\":[%zu,%zu]}", from, data.len);
     }
     if (damage && damage->more) {

@@ -30,9 +30,6 @@ struct case_damage {
     const char *key;     /* a key that is added below the architecture's name (GGUF) */
 };
 
-/* Returns false for a model that is read from GGUF only. */
-bool case_has_folder(const struct arch_case *c);
-
 /* Write the model to a file of model_folder, or its tensors and config.json to model_folder. */
 void case_gguf(const struct arch_case *c, const char *file, const struct case_damage *damage);
 void case_folder(const struct arch_case *c, const struct case_damage *damage);

@@ -164,8 +164,11 @@ static void one_fetch_serves_a_digest_for_good(void **state)
     assert_null(get(&e, 2));
     wait_asked(&e, 2);
     assert_ptr_not_equal(get(&e, 2), one);
-    struct block_key a = bundle_salt(one, STR("a")), b = bundle_salt(one, STR("b"));
+    struct block_key a = bundle_salt(one, STR(""), STR("a")),
+                     b = bundle_salt(one, STR(""), STR("b"));
+    struct block_key c = bundle_salt(one, STR("adapter"), STR("a"));
     assert_memory_not_equal(&a, &b, sizeof a);
+    assert_memory_not_equal(&a, &c, sizeof a);
     assert_null(get_digest(&e, (struct str){ 0 }));
     assert_int_equal(e.asked, 2);
     stop(&e);

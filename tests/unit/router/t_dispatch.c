@@ -289,6 +289,33 @@ static void other_models_are_not_taken(void **state)
     dispatch_end(dispatch, &mine, 1, false, 0);
 }
 
+static void only_endpoints_with_its_adapter_take_a_request(void **state)
+{
+    (void)state;
+    struct dispatch_endpoint ep = endpoint_of("b");
+    endpoint("a", true);
+    ep.adapter[0] = adapter_id(STR("other"));
+    ep.adapter[1] = adapter_id(STR("sql"));
+    ep.adapter_count = 2;
+    const uint32_t has = endpoint_put(&ep);
+    for (int i = 0; i < 4; i++) {
+        struct dispatch_request r = request();
+        r.adapter = adapter_id(STR("sql"));
+        assert_int_equal(dispatch_arrive(dispatch, &r, i).answer, DISPATCH_SEND);
+        assert_int_equal(r.slot, has);
+        dispatch_end(dispatch, &r, 1, false, i);
+    }
+    struct dispatch_request held = request();
+    struct dispatch_verdict v;
+    held.adapter = adapter_id(STR("tone"));
+    assert_int_equal(dispatch_arrive(dispatch, &held, 5).answer, DISPATCH_WAIT);
+    ep.adapter[0] = held.adapter; /* it is loaded there */
+    endpoint_put(&ep);
+    assert_ptr_equal(dispatch_held_next(dispatch, 6, &v), &held);
+    assert_int_equal(held.slot, has);
+    dispatch_end(dispatch, &held, 1, false, 7);
+}
+
 static void siblings_follow_a_prefix_that_is_still_being_computed(void **state)
 {
     (void)state;
@@ -627,6 +654,7 @@ int main(void)
         CASE(an_unreachable_fleet_holds_and_comes_back),
         CASE(a_shortage_of_ours_rests_no_endpoint_and_waits_for_nothing),
         CASE(other_models_are_not_taken),
+        CASE(only_endpoints_with_its_adapter_take_a_request),
         CASE(siblings_follow_a_prefix_that_is_still_being_computed),
         CASE(rows_may_hold_until_a_time_refuse_and_are_told_outcomes),
         CASE(the_held_wait_for_a_place_in_flight),

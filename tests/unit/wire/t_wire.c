@@ -423,6 +423,14 @@ static void members_arrive(void **state)
         assert_true(g.marks && g.grammar.kind == with.grammar.kind);
     }
 
+    /* So has an adapter: an engine that knows none would answer with the base model. */
+    buf_clear(&text);
+    with.adapter = STR(DIGEST);
+    generate_encode(&with, &text);
+    assert_non_null(strstr(text.data, "{\"v\":7,"));
+    assert_int_equal(generate_decode(buf_view(&text), &arena, &g, NULL), 0);
+    assert_true(g.marks && str_eq(g.adapter, with.adapter));
+
     buf_clear(&text);
     block_event_encode(&wire_change, &text);
     assert_string_equal(
