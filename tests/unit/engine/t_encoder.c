@@ -452,10 +452,11 @@ static void tensors_of_training_are_passed_over(void **state)
         rig_init(&r, model_folder, NULL, 1);
         check(&c, &r, spare[i]);
     }
-    case_load(&c, "bert_cross");
-    case_folder(&c, NULL);
+    CLEANUP(case_fini) struct arch_case cross;
+    case_load(&cross, "bert_cross");
+    case_folder(&cross, NULL);
     write_config(
-        &c, "\"is_decoder\":false",
+        &cross, "\"is_decoder\":false",
         "\"sentence_transformers\":{\"activation_fn\":\"torch.nn.modules.linear.Identity\"}");
     CLEANUP(rig_fini) struct rig r;
     rig_init(&r, model_folder, NULL, 1);

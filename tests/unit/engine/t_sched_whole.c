@@ -55,18 +55,18 @@ static void run(const struct sched_config *config, const char *why)
 static void every_policy_leaves_prompts_whole(void **state)
 {
     (void)state;
-    for (const struct chunk_policy *const *chunk = chunk_table; *chunk; chunk++) {
+    for (uint32_t i = 0; i < chunk_count; i++) {
         struct sched_config config = rig_config();
-        config.policies.chunk = *chunk;
+        config.policies.chunk = chunk_table[i];
         config.whole_prompts = true;
         config.prefix_cache = false;
         config.context_max = PROMPT_MAX + 1;
         config.batch_tokens_max = PROMPT_MAX;
         config.step_s_max = 5e-3; /* fifty tokens: less than many prompts have */
         config.ttft_s_max = 1;
-        run(&config, (*chunk)->name);
+        run(&config, chunk_table[i]->name);
         config.pages = 9; /* one prompt's and a bit */
-        run(&config, (*chunk)->name);
+        run(&config, chunk_table[i]->name);
     }
 }
 
