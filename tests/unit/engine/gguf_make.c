@@ -2,6 +2,7 @@
 #include "tests/unit/engine/gguf_make.h"
 
 #include "engine/kernels/half.h"
+#include "tests/unit/engine/block_scales.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -115,22 +116,6 @@ static void put_block_q8(struct buf *b, const float *x)
         long q = step > 0 ? lroundf(x[i] / step) : 0;
         must(buf_byte(b, (char)(q > 127 ? 127 : q < -127 ? -127 : q)) == 0);
     }
-}
-
-void make_scales(enum weight_type_id type, char *block, float scale)
-{
-    static const uint8_t halves[WEIGHT_TYPE_COUNT][2] = {
-        [WEIGHT_Q4_1] = { 0, 2 },     [WEIGHT_Q5_1] = { 0, 2 }, [WEIGHT_Q2_K] = { 80, 82 },
-        [WEIGHT_Q4_K] = { 0, 2 },     [WEIGHT_Q5_K] = { 0, 2 }, [WEIGHT_Q3_K] = { 108, 108 },
-        [WEIGHT_Q6_K] = { 208, 208 },
-    };
-    uint16_t half = f32_to_f16(scale);
-    if (type == WEIGHT_MXFP4) {
-        block[0] = (char)(127 + ilogbf(scale));
-        return;
-    }
-    memcpy(block + halves[type][0], &half, sizeof half);
-    memcpy(block + halves[type][1], &half, sizeof half);
 }
 
 /* Fills blocks of a type that we do not write: random bits, and scales that suit `scale`. */

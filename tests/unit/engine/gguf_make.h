@@ -40,9 +40,6 @@ void make_tensor(struct gguf_make *m, const char *name, uint32_t n_dims, const u
 void make_random(struct gguf_make *m, const char *name, enum weight_type_id type, uint32_t rows,
                  uint32_t cols, float scale, struct rng *rng);
 
-/* Sets the F16 scales of a block (or the power of two of MXFP4) of any type with blocks. */
-void make_scales(enum weight_type_id type, char *block, float scale);
-
 /* Appends the whole file to `out`. */
 void make_finish(const struct gguf_make *m, struct buf *out);
 
