@@ -54,3 +54,11 @@ static inline float bf16_to_f32(uint16_t b)
 {
     return f32_from_bits((uint32_t)b << 16);
 }
+
+/* Rounds to nearest, ties to even; beyond the largest and half a step becomes infinity. */
+static inline uint16_t f32_to_bf16(float f)
+{
+    uint32_t bits = f32_bits(f);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(bits >> 16 | 0x40u);
+    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}

@@ -394,12 +394,12 @@ static void on_ready(void *arg, const struct device_info *info)
     model_sampling_text(&info->model->sampling, sampling);
     log_event(LOG_INFO, "engine_ready",
               "model=%.*s architecture=%.*s port=%u digest=%.12s context=%u pages=%u kv_mib=%.1f "
-              "kernels=%.*s "
+              "kv=%s kernels=%.*s "
               "sampling=%s load_s=%.3f",
               STR_ARG(api->config.model_name), STR_ARG(info->model->architecture),
               http_api_port(api), api->digest, info->context_max, info->pages,
-              (double)info->kv_bytes / 1048576, STR_ARG(info->model->kernels), sampling,
-              info->load_s);
+              (double)info->kv_bytes / 1048576, kv_type_name(info->kv.type),
+              STR_ARG(info->model->kernels), sampling, info->load_s);
     notify_ready("the model is loaded");
 }
 
