@@ -105,21 +105,25 @@ static void round_head(const struct kv_layout *l, const float *x, uint32_t lane,
     }
 }
 
+static char pair_of(uint8_t low, uint8_t high)
+{
+    return (char)(low | high << 4);
+}
+
 void kv_code_put(const struct kv_layout *l, const float *k, const float *v, uint32_t lane,
                  char *k_block, char *v_block)
 {
     uint8_t codes[KV_HEAD_DIM_MAX];
     const bool pairs = l->type == KV_Q4;
     round_head(l, k, lane, k_block, codes);
-    for (uint32_t d = 0; d < l->head_dim; d += pairs ? 2 : 1) {
-        uint8_t code = pairs ? (uint8_t)(codes[d] | codes[d + 1] << 4) : codes[d];
-        k_block[k_byte(l->type, d, lane)] = (char)code;
-    }
+    for (uint32_t d = 0; d < l->head_dim; d += pairs ? 2 : 1)
+        k_block[k_byte(l->type, d, lane)] =
+            pairs ? pair_of(codes[d], codes[d + 1]) : (char)codes[d];
     round_head(l, v, lane, v_block, codes);
     for (uint32_t d = 0; d < l->head_dim; d += pairs ? KV_Q4_GROUP : 16) {
         char *row = v_block + v_byte(l->type, d, lane);
         for (uint32_t i = 0; i < 16; i++)
-            row[i] = (char)(pairs ? codes[d + i] | codes[d + 16 + i] << 4 : codes[d + i]);
+            row[i] = pairs ? pair_of(codes[d + i], codes[d + 16 + i]) : (char)codes[d + i];
     }
 }
 
