@@ -4,12 +4,14 @@
 #include "base/io/log.h"
 #include "base/io/loop/text_pool.h"
 #include "engine/model/model.h"
+#include "engine/serve/adapters.h"
 #include "fleet/defaults.h"
 
 #define AT(member) .offset = offsetof(struct engine_config, member)
 
 static const char *const generation_names[] = { "auto", "none", NULL };
-static const char *const pooling_names[] = { "last", "mean", NULL }; /* of enum pooling */
+static const char *const pooling_names[] = { "model", "last", "mean", "cls",
+                                             NULL }; /* of enum pooling */
 
 // clang-format off
 static const struct config_field rows[] = {
@@ -70,15 +72,36 @@ static const struct config_field rows[] = {
       AT(kv_cache_dtype),
       .about = "How K and V are stored: auto is f16; q8 and q4 round them to integers, and the same memory holds "
                "1.9 and 3.6 times as many tokens (docs/models.md)." },
+    { .name = "weight_cache", .type = CONFIG_TEXT, AT(weight_cache),
+      .about = "Folder in which weights are kept as they are computed with, under their digest: packed once, then "
+               "mapped by every engine of the machine, which share the memory; without it each packs its own." },
+    { .name = "weight_cache_max", .type = CONFIG_BYTES, .default_text = "100GiB", .min = 1 << 20,
+      .max = 1e15, AT(weight_cache_max),
+      .about = "Disk that this folder may take; what was used longest ago goes first." },
     { .name = "enable_prefix_caching", .type = CONFIG_BOOL, .default_text = "true",
       AT(enable_prefix_caching), .about = "Reuse pages of equal prompt beginnings." },
+    { .name = "enable_sleep_mode", .type = CONFIG_BOOL, .default_text = "false", AT(enable_sleep_mode),
+      .about = "Serve /sleep and /wake_up, which take the weights out of memory and read them again; "
+               "for an engine without an agent." },
     { .name = "generation_config", .type = CONFIG_ENUM, .default_text = "auto", .names = generation_names,
       AT(generation_config),
       .about = "The model's own temperature, top_p, top_k, min_p and repetition_penalty, for requests that name "
                "none: auto reads them (generation_config.json, or general.sampling of GGUF), none does not." },
-    { .name = "pooling", .type = CONFIG_ENUM, .default_text = "last", .names = pooling_names, AT(pooling),
-      .about = "What an embedding is made of: the state of the text's last token, which causal embedders "
-               "are trained for, or the mean of all tokens'." },
+    { .name = "pooling", .type = CONFIG_ENUM, .default_text = "model", .names = pooling_names, AT(pooling),
+      .about = "What an embedding is made of: the last token's state, the mean of all, the first token's (cls; "
+               "encoders only), or what the model's files say, else last, or mean of encoders." },
+    { .name = "enable_lora", .type = CONFIG_BOOL, .default_text = "false", AT(enable_lora),
+      .about = "Take LoRA adapters, which requests name as their model (docs/models.md)." },
+    { .name = "lora_modules", .type = CONFIG_TEXTS, .min = 0, .max = ADAPTERS_MAX, AT(lora_modules),
+      .about = "Adapters to load at start, NAME=PATH: folders of PEFT, or GGUF adapters." },
+    { .name = "max_loras", .type = CONFIG_INT, .default_text = "8", .min = 1, .max = ADAPTERS_MAX,
+      .unit = "adapters", AT(max_loras), .about = "Adapters loaded at once; all of them may be in one step." },
+    { .name = "max_lora_rank", .type = CONFIG_INT, .default_text = "16", .min = 1, .max = ADAPTER_RANK_MAX,
+      AT(max_lora_rank), .about = "Largest rank of an adapter; bounds the memory of each, with the model's shape." },
+    { .name = "allow_runtime_lora_updating", .type = CONFIG_BOOL, .default_text = "false",
+      AT(allow_runtime_lora_updating),
+      .about = "Open /v1/load_lora_adapter and /v1/unload_lora_adapter, which read paths of this machine's disk, "
+               "to the fleet's secret (without one: to this machine)." },
     { .name = "threads", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 256,
       .unit = "threads", AT(threads), .about = "Threads that compute; 0 for all cores." },
     { .name = "cpu_share", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 256,
@@ -156,7 +179,7 @@ static const struct config_field rows[] = {
       .about = "Make the engine fail on demand: POINT:NTH, as device.hang:20 (the device stops at its "
                "20th step), device.die_at_37:1 or device.hang_at_37:1 (at a prompt of 37 tokens)." },
     { .name = "kernels", .type = CONFIG_TEXT, .debug = true, AT(kernels),
-      .about = "Kernels to use (ref, avx2, avx512, avx512-vnni, amx) instead of the best." },
+      .about = "Kernels to use (ref, avx2, avx2-vnni, avx512, avx512-vnni, amx, neon, neon-dotprod) instead of the best." },
 };
 // clang-format on
 

@@ -28,8 +28,14 @@ struct engine_config {
     int64_t block_size;
     int64_t kv_cache_memory_bytes; /* 0: for max_num_seqs contexts, at most a quarter of the RAM */
     int kv_cache_dtype;            /* index into kv_dtype_names */
+    struct str weight_cache;       /* a folder; empty: none */
+    int64_t weight_cache_max;      /* bytes */
     bool enable_prefix_caching;
-    int pooling;           /* enum pooling */
+    bool enable_sleep_mode;
+    int pooling; /* enum pooling */
+    bool enable_lora, allow_runtime_lora_updating;
+    struct config_texts lora_modules; /* NAME=PATH */
+    int64_t max_loras, max_lora_rank;
     int generation_config; /* 0: auto, 1: none */
     int64_t threads;       /* 0: all cores */
     double cpu_share;      /* 0: no limit */

@@ -33,6 +33,7 @@ struct engine {
     struct loop *loop;
     struct http_api *http_api;
     struct device *device;
+    struct adapters *adapters;
     struct engine_metrics metrics;
     struct addr listen;
     char host[ADDR_TEXT_MAX];
@@ -155,7 +156,9 @@ static int fill_device(const struct engine_config *c, struct device_config *ret,
         .model_path = c->model,
         .load = { .kv_type = kv_dtype_type(c->kv_cache_dtype),
                   .no_sampling = c->generation_config == 1,
-                  .kernels = c->kernels.data },
+                  .kernels = c->kernels.data,
+                  .weight_cache = c->weight_cache.len ? c->weight_cache.data : NULL,
+                  .weight_cache_bytes_max = (uint64_t)c->weight_cache_max },
         .sched = { .page_tokens = (uint32_t)c->block_size,
                    .context_max = (uint32_t)c->max_model_len,
                    .seqs_max = (uint32_t)c->max_num_seqs,
@@ -231,6 +234,30 @@ static void on_failed(void *arg, const char *sentence)
 
 /* ---- start ----------------------------------------------------------------------------------- */
 
+static struct str served_name(const struct engine_config *c)
+{
+    return c->served_model_name.len ? c->served_model_name : engine_model_name(c->model);
+}
+
+static int open_adapters(struct engine *e, struct device_config *device, struct err *err)
+{
+    const struct engine_config *c = e->config;
+    const struct adapters_config config = { .count_max =
+                                                c->enable_lora ? (uint32_t)c->max_loras : 0,
+                                            .rank_max = (uint32_t)c->max_lora_rank,
+                                            .model_name = served_name(c) };
+    if (!c->enable_lora && (c->lora_modules.count > 0 || c->allow_runtime_lora_updating))
+        return err_set(err, -EINVAL, "%s needs --enable-lora",
+                       c->lora_modules.count > 0 ? "--lora-modules"
+                                                 : "--allow-runtime-lora-updating");
+    int rc = adapters_new(&config, &e->adapters, err);
+    if (rc < 0) return rc;
+    device->adapters = e->adapters;
+    device->lora_modules = c->lora_modules.items;
+    device->lora_module_count = c->lora_modules.count;
+    return 0;
+}
+
 static int start_http_api(struct engine *e, struct err *err)
 {
     const struct engine_config *c = e->config;
@@ -245,7 +272,7 @@ static int start_http_api(struct engine *e, struct err *err)
         .host = e->host,
         .port = e->listen.port,
         .host_shown = str_from(e->host),
-        .model_name = c->served_model_name.len ? c->served_model_name : engine_model_name(c->model),
+        .model_name = served_name(c),
         .chat_template = buf_view(&e->chat_template),
         .held = &e->held,
         .keys = &e->keys,
@@ -256,6 +283,9 @@ static int start_http_api(struct engine *e, struct err *err)
         .call = e->call,
         .tracer = e->tracer,
         .pooling = (enum pooling)c->pooling,
+        .adapters = e->adapters,
+        .lora_updates = c->enable_lora && c->allow_runtime_lora_updating,
+        .sleep_mode = c->enable_sleep_mode,
         .seed = seed,
         /* Twice max_waiting, because the scheduler chooses which request a full queue refuses: as
          * many again may be on their way there or back. */
@@ -306,6 +336,7 @@ static int start(struct engine *e, struct err *err)
     if (rc >= 0) rc = fill_device(e->config, &device, err);
     /* The same seed as the HTTP API's salts and the router's chains. */
     if (rc >= 0) device.sched.key_seed = e->held.block_seed;
+    if (rc >= 0) rc = open_adapters(e, &device, err);
     if (rc >= 0) rc = engine_metrics_init(&e->metrics, err);
     if (rc >= 0) rc = loop_new(&e->loop, err);
     /* Before the device thread starts: it inherits the signal mask. */
@@ -340,6 +371,7 @@ int engine_main(const struct engine_config *config, struct err *err)
     if (e.http_api) http_api_close(e.http_api);
     device_free(e.device);
     http_api_free(e.http_api);
+    adapters_free(e.adapters);
     tracer_close(e.tracer);
     tls_free(e.serve);
     tls_free(e.call);

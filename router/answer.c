@@ -180,7 +180,10 @@ static bool begin(struct request *r)
         return true;
     }
     if (r->client.reply.surface == OPENAI_CHAT) openai_chunk_role(&r->client.reply, &r->client.out);
-    if (r->client.answer.len > 0) /* an echo */
+    if (r->client.logprobs.rows.len > 0) /* an echo, with the entry of its first token */
+        openai_chunk_logprobs(&r->client.reply, buf_view(&r->client.answer),
+                              openai_logprobs_take(&r->client.logprobs), &r->client.out);
+    else if (r->client.answer.len > 0)
         openai_chunk_text(&r->client.reply, buf_view(&r->client.answer), &r->client.out);
     buf_fini(&r->client.answer);
     if (openai_text_form_make(&r->client.reply, &r->client.form) < 0) {

@@ -43,7 +43,8 @@ static int target_from_wire(const struct endpoint *ep, struct target *ret)
                             .agent_port = (uint16_t)ep->agent_port,
                             .agent_tls = ep->agent_tls,
                             .context_tokens = ep->context_tokens,
-                            .page_tokens = ep->page_tokens };
+                            .page_tokens = ep->page_tokens,
+                            .task = ep->task };
     bool fits = ep->port <= UINT16_MAX && copy_text(ret->host, sizeof ret->host, ep->host) &&
                 copy_text(ret->instance, sizeof ret->instance, ep->instance);
     /* Its name for the model is only needed where the client's request goes on as it is. */
@@ -190,6 +191,7 @@ void decide_publish(struct decide *d)
             m->bundle = ep->target.bundle;
             bundle_pin(&d->board->pins, &f->pins, m->bundle);
             m->context_tokens = ep->target.context_tokens;
+            m->task = ep->target.task;
             break;
         }
         if (!m->bundle) keep_bundle(d, before, f, m);

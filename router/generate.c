@@ -329,6 +329,15 @@ static void make_id(struct byte_loop *b, const struct http_request *req,
     }
 }
 
+static int check_task(struct request *r, const struct snapshot_model *m)
+{
+    struct err err = { "" };
+    int rc = model_task_generates(m->task, str_from(m->name), &err);
+    return rc < 0
+               ? openai_error_set(&r->client.problem, rc, OPENAI_INVALID, "model", "%s", err.text)
+               : 0;
+}
+
 /* Reads the body and makes the prompt; for a large body, on a text worker. */
 static int prepare(struct request *r, const struct snapshot *f, const struct snapshot_model **ret)
 {
@@ -356,6 +365,7 @@ static int prepare(struct request *r, const struct snapshot *f, const struct sna
                                 "The model '" STR_FMT "' does not exist.",
                                 STR_ARG(r->client.api.model));
     }
+    if (!openai_wants_vectors(surface) && check_task(r, m) < 0) return -EINVAL;
     struct str model = arena_str(&r->client.arena, str_from(m->name));
     r->client.reply = (struct openai_reply){ .surface = surface,
                                              .style = r->client.style,

@@ -84,6 +84,8 @@ static void on_models(struct asked *a)
         models[i] = (struct openai_model){ .id = str_from(a->snapshot->model[i].name),
                                            .created_s = clock_wall_us() / 1000000,
                                            .context_tokens = a->snapshot->model[i].context_tokens };
+        if (models[i].context_tokens > 0)
+            models[i].task = model_task_names[a->snapshot->model[i].task];
     }
     openai_models_render(models, a->snapshot->model_count, &body);
     answer_cors(a->b, a->x);

@@ -16,6 +16,7 @@ struct snapshot_model {
     char name[SERVICE_NAME_MAX];
     uint64_t service;        /* hash, as dispatch_request.model */
     uint32_t context_tokens; /* 0: no instance has said yet */
+    enum model_task task;    /* where context_tokens is known */
     const struct bundle_entry
         *bundle; /* of an instance now, or of the last one; NULL: not known yet */
 };

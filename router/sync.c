@@ -89,6 +89,7 @@ static struct endpoint endpoint_of(const struct fixed *f)
         .running_max = r->running_max,
         .step_tokens = r->step_tokens,
         .kv_token_bytes = r->kv_token_bytes,
+        .task = r->task,
         .has_perf = r->has_perf,
         .perf = r->perf,
         .clock = r->clock,

@@ -25,6 +25,7 @@ struct target {
     uint16_t agent_port;
     bool agent_tls;
     uint32_t context_tokens, page_tokens;
+    enum model_task task;
     const struct bundle_entry *bundle;          /* NULL: not known, as of most other engines */
     double length_p50, length_p90, length_mean; /* predicted tokens */
     double rank, weight;                        /* predicted, with has_rank; of the tenant, 0: 1 */

@@ -108,6 +108,12 @@ static void reset_logprobs(struct request *r)
     openai_logprobs_reset(&r->client.logprobs, &r->client.api, &tokens, WHOLE_BYTES_MAX);
 }
 
+/* Returns true if the output begins with the log-probabilities of the prompt. */
+static bool echoes_logprobs(const struct request *r)
+{
+    return r->client.api.echo && r->client.api.logprobs && takes_ids(r);
+}
+
 /* Resets the request as if it had just come, but for its seed: every attempt generates alike. */
 static void forget(struct request *r)
 {
@@ -119,6 +125,7 @@ static void forget(struct request *r)
     answer_forget(r);
     r->client.usage = (struct usage){ 0 };
     reset_logprobs(r);
+    r->client.scored = 0; /* leg_body begins with them: only then are the ids known */
     r->client.logprob_sum = 0;
     if (!r->client.began) r->client.first_us = 0;
 }
@@ -141,8 +148,9 @@ int leg_begin(struct request *r)
         r->client.api.sampling.seed =
             rng_u64(&r->home->rng) >> 11; /* exact in JSON of any reader */
     }
-    bool goes_on = leg_generated(r) > 0 && same && !r->client.ids_lost;
-    if (!goes_on && leg_generated(r) > 0 && r->client.began) return -ESTALE;
+    bool some = leg_generated(r) > 0 || r->client.scored > 1;
+    bool goes_on = some && same && !r->client.ids_lost;
+    if (!goes_on && some && r->client.began) return -ESTALE;
     if (!goes_on) forget(r);
     if (goes_on && r->client.broken) metric_inc(metric_of(r->home->metrics, RM_CONTINUED));
     bool broken = r->client.broken;
@@ -188,8 +196,26 @@ static bool picks_best(const struct request *r)
     return r->client.api.best_of > r->client.api.n;
 }
 
+/* Returns the first token of the prompt whose log-probability the leg brings; 0: it brings none. */
+static uint32_t score_from(const struct request *r)
+{
+    return echoes_logprobs(r) && r->client.scored < r->client.prompt_tokens ? r->client.scored : 0;
+}
+
+/* Begins the log-probabilities with the prompt's first token. */
+static int begin_scores(struct request *r)
+{
+    r->client.logprobs.tokens.vocab = r->client.bundle->bundle.vocab;
+    if (!echoes_logprobs(r) || r->client.scored > 0) return 0;
+    r->client.scored = 1;
+    return openai_logprobs_prompt(&r->client.logprobs, r->client.ids.data, r->client.prompt_tokens,
+                                  r->client.echo);
+}
+
 int leg_body(struct request *r, struct buf *out)
 {
+    int rc = begin_scores(r);
+    if (rc < 0) return rc;
     const struct target *t = &r->client.target;
     uint32_t generated = leg_generated(r), most = leg_tokens(r);
     int64_t left_us = r->client.deadline_us - loop_now_us(r->home->loop);
@@ -207,6 +233,8 @@ int leg_body(struct request *r, struct buf *out)
         .bias_count = r->client.api.bias_count,
         .logprobs = r->client.api.logprobs || picks_best(r),
         .top_logprobs = r->client.api.top_logprobs,
+        .prompt_logprobs_from = score_from(r),
+        .prompt_only = r->client.api.prompt_only,
         .grammar = grammar_of(r),
         .marks = r->client.turn.marks,
         .max_tokens = most,
@@ -230,7 +258,6 @@ int leg_body(struct request *r, struct buf *out)
         .kv_key = str_from(ticket.key),
         .kv_tls = t->kv_tls,
     };
-    r->client.logprobs.tokens.vocab = r->client.bundle->bundle.vocab;
     return generate_encode(&g, out);
 }
 
@@ -340,15 +367,20 @@ static void attempt_done(struct request *r)
 static int take_logprobs(struct request *r, const struct generate_frame *frame, struct str *ret)
 {
     struct openai_logprobs *l = &r->client.logprobs;
-    if (frame->id_count == 0) return 0;
-    if (picks_best(r)) {
+    const uint32_t scores = frame->prompt_logprob_count / (1 + l->top);
+    if (frame->id_count + frame->prompt_logprob_count == 0) return 0;
+    if (scores > r->client.prompt_tokens - r->client.scored) return -EPROTO;
+    if (picks_best(r) && frame->id_count > 0) {
         if (frame->logprob_count < frame->id_count) return -EPROTO;
         const uint32_t stride = frame->logprob_count / frame->id_count;
         for (uint32_t i = 0; i < frame->id_count; i++)
             r->client.logprob_sum += (double)frame->logprobs[i * stride].value;
     }
     if (!l->wanted) return 0;
-    int rc = openai_logprobs_add(l, frame->logprobs, frame->logprob_count, frame->id_count);
+    int rc = openai_logprobs_add(l, frame->prompt_logprobs, frame->prompt_logprob_count, scores);
+    if (rc < 0) return rc;
+    r->client.scored += scores;
+    rc = openai_logprobs_add(l, frame->logprobs, frame->logprob_count, frame->id_count);
     if (rc < 0 || !r->client.api.stream) return rc;
     *ret = openai_logprobs_take(l);
     return l->json.rc;

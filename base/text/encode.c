@@ -73,6 +73,35 @@ int encode_text(const struct encode_model *m, struct str text, bool special, siz
     return finish(rc, ids_max, out, err);
 }
 
+static int push_all(struct ids *out, const uint32_t *ids, size_t count)
+{
+    int rc = 0;
+    for (size_t i = 0; i < count && rc == 0; i++)
+        rc = ids_push(out, ids[i]);
+    return rc;
+}
+
+int encode_pair(const struct encode_model *m, struct str a, struct str b, size_t ids_max,
+                struct ids *out, uint32_t *ret_second, struct err *err)
+{
+    const bool doubled = !str_eq(vocab_kind(m->vocab), STR("bert"));
+    const uint32_t *before, *after;
+    const size_t before_count = vocab_before(m->vocab, &before);
+    const size_t after_count = vocab_after(m->vocab, &after);
+    if (cannot_fit(m, a.len, ids_max) || cannot_fit(m, b.len, ids_max))
+        return too_many(ids_max, err);
+    out->max = ids_max;
+    int rc = push_all(out, before, before_count);
+    if (rc == 0) rc = tokenizer_encode(m->vocab, a, false, out, err);
+    if (rc == 0) rc = push_all(out, after, after_count);
+    const uint32_t second = (uint32_t)out->count;
+    if (rc == 0 && doubled) rc = push_all(out, after, after_count);
+    if (rc == 0) rc = tokenizer_encode(m->vocab, b, false, out, err);
+    if (rc == 0) rc = push_all(out, after, after_count);
+    if (rc == 0) *ret_second = second;
+    return finish(rc, ids_max, out, err);
+}
+
 int encode_ids(const struct encode_model *m, const uint32_t *ids, size_t count, size_t ids_max,
                struct ids *out, struct err *err)
 {

@@ -37,6 +37,16 @@ int encode_chat(const struct encode_model *m, const struct encode_chat *chat, si
 int encode_text(const struct encode_model *m, struct str text, bool special, size_t ids_max,
                 struct ids *out, struct err *err);
 
+/* Encodes two texts as one sequence, as encoders are trained on pairs:
+ *
+ *     [CLS] a [SEP] b [SEP]        a vocabulary of WordPiece (BERT)
+ *     <s> a </s></s> b </s>        any other (RoBERTa, XLM-RoBERTa)
+ *
+ * with the tokens that the vocabulary puts around one text. *ret_second is where the second begins: behind
+ * the first separator. */
+int encode_pair(const struct encode_model *m, struct str a, struct str b, size_t ids_max,
+                struct ids *out, uint32_t *ret_second, struct err *err);
+
 /* Copies ids that a client gives; -EPROTO for an id that the model does not have. */
 int encode_ids(const struct encode_model *m, const uint32_t *ids, size_t count, size_t ids_max,
                struct ids *out, struct err *err);

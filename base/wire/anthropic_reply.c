@@ -4,31 +4,13 @@
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "base/core/own.h"
+#include "base/wire/sse.h"
 
 static const char *const block_names[] = {
     [ANTHROPIC_TEXT] = "text", [ANTHROPIC_THINKING] = "thinking", [ANTHROPIC_TOOL_USE] = "tool_use"
 };
 
 /* ---- events ---- */
-
-/* Opens an event, whose object begins with its type. */
-static struct json_writer event_begin(const char *type, struct buf *out)
-{
-    struct json_writer w;
-    buf_text(out, "event: ");
-    buf_text(out, type);
-    buf_text(out, "\ndata: ");
-    json_writer_init(&w, out);
-    json_object(&w);
-    json_kv_text(&w, "type", type);
-    return w;
-}
-
-static void event_end(struct json_writer *w)
-{
-    json_object_end(w);
-    buf_text(w->out, "\n\n");
-}
 
 static void put_usage(struct json_writer *w, const struct usage *usage)
 {
@@ -74,7 +56,7 @@ static void put_head(struct json_writer *w, const struct openai_reply *r)
 
 void anthropic_start(const struct openai_reply *r, const struct usage *usage, struct buf *out)
 {
-    struct json_writer w = event_begin("message_start", out);
+    struct json_writer w = sse_event_begin(out, "message_start");
     json_key(&w, "message");
     json_object(&w);
     put_head(&w, r);
@@ -82,15 +64,15 @@ void anthropic_start(const struct openai_reply *r, const struct usage *usage, st
     put_stop(&w, FINISH_NONE, false, (struct str){ 0 });
     put_usage(&w, usage);
     json_object_end(&w);
-    event_end(&w);
+    sse_event_end(&w);
 }
 
 static void close_block(struct anthropic_blocks *b, struct buf *out)
 {
     if (b->open == ANTHROPIC_NO_BLOCK) return;
-    struct json_writer w = event_begin("content_block_stop", out);
+    struct json_writer w = sse_event_begin(out, "content_block_stop");
     json_kv_u64(&w, "index", b->count - 1);
-    event_end(&w);
+    sse_event_end(&w);
     b->open = ANTHROPIC_NO_BLOCK;
 }
 
@@ -99,7 +81,7 @@ static void open_block(struct anthropic_blocks *b, enum anthropic_block kind, st
                        struct str name, struct buf *out)
 {
     close_block(b, out);
-    struct json_writer w = event_begin("content_block_start", out);
+    struct json_writer w = sse_event_begin(out, "content_block_start");
     json_kv_u64(&w, "index", b->count++);
     json_key(&w, "content_block");
     json_object(&w);
@@ -115,21 +97,21 @@ static void open_block(struct anthropic_blocks *b, enum anthropic_block kind, st
         if (kind == ANTHROPIC_THINKING) json_kv_text(&w, "signature", "");
     }
     json_object_end(&w);
-    event_end(&w);
+    sse_event_end(&w);
     b->open = kind;
 }
 
 static void put_delta(const struct anthropic_blocks *b, const char *type, const char *member,
                       struct str text, struct buf *out)
 {
-    struct json_writer w = event_begin("content_block_delta", out);
+    struct json_writer w = sse_event_begin(out, "content_block_delta");
     json_kv_u64(&w, "index", b->count - 1);
     json_key(&w, "delta");
     json_object(&w);
     json_kv_text(&w, "type", type);
     json_kv_str(&w, member, text);
     json_object_end(&w);
-    event_end(&w);
+    sse_event_end(&w);
 }
 
 void anthropic_text(struct anthropic_blocks *b, enum anthropic_block kind, struct str text,
@@ -158,21 +140,21 @@ void anthropic_end(struct anthropic_blocks *b, const struct openai_reply *r, enu
                    struct str stopped, const struct usage *usage, struct buf *out)
 {
     close_block(b, out);
-    struct json_writer w = event_begin("message_delta", out);
+    struct json_writer w = sse_event_begin(out, "message_delta");
     json_key(&w, "delta");
     json_object(&w);
     put_stop(&w, finish, r->called, stopped);
     json_object_end(&w);
     put_usage(&w, usage);
-    event_end(&w);
-    w = event_begin("message_stop", out);
-    event_end(&w);
+    sse_event_end(&w);
+    w = sse_event_begin(out, "message_stop");
+    sse_event_end(&w);
 }
 
 void anthropic_ping(struct buf *out)
 {
-    struct json_writer w = event_begin("ping", out);
-    event_end(&w);
+    struct json_writer w = sse_event_begin(out, "ping");
+    sse_event_end(&w);
 }
 
 /* ---- whole ---- */

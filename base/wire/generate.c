@@ -2,6 +2,7 @@
 #include "base/wire/generate.h"
 
 #include "base/core/bits.h"
+#include "base/core/hash.h"
 #include "base/wire/sync.h"
 
 const char *const finish_names[FINISH_COUNT] = { "none",  "stop",  "length",
@@ -100,9 +101,38 @@ static const struct field marks_request_rows[] = {
 static const struct field_set marks_request_set =
     FIELD_SET(struct generate_request, marks_request_rows);
 
+#define SCORES_ROWS                                                                           \
+    FIELD(struct generate_request, prompt_logprobs_from, FIELD_U32, .max = GENERATE_IDS_MAX), \
+        FIELD(struct generate_request, prompt_only, FIELD_BOOL)
+
+static const struct field scores_request_rows[] = {
+    FIELD_AS("v", struct generate_request, id, FIELD_VERSION, .max = GENERATE_SCORES_VERSION),
+    REQUEST_ROWS,
+    GRAMMAR_ROWS,
+    VALUES_ROWS,
+    FIELD(struct generate_request, marks, FIELD_BOOL),
+    SCORES_ROWS,
+};
+static const struct field_set scores_request_set =
+    FIELD_SET(struct generate_request, scores_request_rows);
+
+static const struct field adapter_request_rows[] = {
+    FIELD_AS("v", struct generate_request, id, FIELD_VERSION, .max = GENERATE_ADAPTER_VERSION),
+    REQUEST_ROWS,
+    GRAMMAR_ROWS,
+    VALUES_ROWS,
+    FIELD(struct generate_request, marks, FIELD_BOOL),
+    SCORES_ROWS,
+    FIELD(struct generate_request, adapter, FIELD_STR, .required = true, .min = 1,
+          .max = SHA256_HEX),
+};
+static const struct field_set adapter_request_set =
+    FIELD_SET(struct generate_request, adapter_request_rows);
+
 /* Rows by version, the oldest first: a call is written in the first one that has all it needs. */
-static const struct field_set *const request_sets[] = { &request_set, &grammar_request_set,
-                                                        &values_request_set, &marks_request_set };
+static const struct field_set *const request_sets[] = { &request_set,        &grammar_request_set,
+                                                        &values_request_set, &marks_request_set,
+                                                        &scores_request_set, &adapter_request_set };
 
 static const struct field usage_rows[] = {
     FIELD_AS("prompt", struct usage, prompt_tokens, FIELD_U32),
@@ -116,6 +146,8 @@ static const struct field frame_rows[] = {
     FIELD(struct generate_frame, text, FIELD_STR, .max = GENERATE_FRAME_BYTES_MAX, .nul = true),
     FIELD_ARRAY("logprobs", struct generate_frame, logprobs, logprob_count, FIELD_VALUES,
                 GENERATE_FRAME_VALUES_MAX),
+    FIELD_ARRAY("prompt_logprobs", struct generate_frame, prompt_logprobs, prompt_logprob_count,
+                FIELD_VALUES, GENERATE_FRAME_VALUES_MAX),
     FIELD(struct generate_frame, finish, FIELD_ENUM, .names = finish_names, .max = FINISH_COUNT),
     FIELD(struct generate_frame, usage, FIELD_OBJECT, .of = &usage_set,
           .present_offset = offsetof(struct generate_frame, has_usage)),
@@ -129,6 +161,8 @@ int generate_encode(const struct generate_request *req, struct buf *out)
     uint32_t version = req->grammar.kind != GRAMMAR_NONE;
     if (req->logprobs || req->bias_count > 0) version = 2;
     if (req->marks) version = 3;
+    if (req->prompt_logprobs_from > 0 || req->prompt_only) version = 4;
+    if (req->adapter.len > 0) version = 5;
     return fields_encode(request_sets[version], req, out);
 }
 
@@ -142,6 +176,11 @@ int generate_decode(struct str text, struct arena *arena, struct generate_reques
     if (rc < 0) return rc;
     if (req.top_logprobs > 0 && !req.logprobs)
         return err_set(err, -EINVAL, "generate: top_logprobs needs logprobs");
+    if (req.prompt_logprobs_from > 0 && !req.logprobs)
+        return err_set(err, -EINVAL, "generate: prompt_logprobs_from needs logprobs");
+    if (req.prompt_logprobs_from > req.prompt_tokens)
+        return err_set(err, -EINVAL, "generate: prompt_logprobs_from %u is beyond the prompt of %u",
+                       req.prompt_logprobs_from, req.prompt_tokens);
     if (req.grammar.kind == GRAMMAR_NONE && req.grammar.text.len > 0)
         return err_set(err, -EINVAL, "generate: a grammar needs its grammar_kind");
     if (req.prompt_tokens > req.id_count)

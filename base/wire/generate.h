@@ -23,6 +23,8 @@
 #define GENERATE_GRAMMAR_VERSION 3 /* with a grammar: an engine that knows none refuses the call */
 #define GENERATE_VALUES_VERSION 4 /* with logprobs or logit_bias, and perhaps a grammar; likewise */
 #define GENERATE_MARKS_VERSION 5  /* with marks, and perhaps all that; likewise */
+#define GENERATE_SCORES_VERSION 6 /* with prompt_logprobs_from or prompt_only; likewise */
+#define GENERATE_ADAPTER_VERSION 7 /* with an adapter, and perhaps all that; likewise */
 #define GENERATE_IDS_MAX (1u << 20)
 #define GENERATE_STOP_MAX 16
 #define GENERATE_STOP_BYTES_MAX 256
@@ -57,9 +59,14 @@ struct generate_request {
     uint32_t bias_count;
     bool logprobs;         /* frames bring them */
     uint32_t top_logprobs; /* of the likeliest tokens, beside the chosen one; needs logprobs */
-    bool marks;            /* write control tokens that are marks of dialects (dialect_is_mark) */
-    uint32_t max_tokens;   /* still to generate; at least 1 */
-    uint32_t min_tokens;   /* of the whole output, before it may end */
+    /* Frames bring those of the prompt's tokens from this one on, too, before the first generated token;
+     * at least 1, because the first token has none; needs logprobs. 0: none */
+    uint32_t prompt_logprobs_from;
+    bool prompt_only;    /* no token is generated; max_tokens is 1 */
+    bool marks;          /* write control tokens that are marks of dialects (dialect_is_mark) */
+    struct str adapter;  /* digest of the LoRA adapter that it is computed with; empty: none */
+    uint32_t max_tokens; /* still to generate; at least 1 */
+    uint32_t min_tokens; /* of the whole output, before it may end */
     const struct str *stop;
     uint32_t stop_count;
     bool ignore_eos;
@@ -94,8 +101,11 @@ struct generate_frame {
      * parameter, mask or bias. */
     const struct token_value *logprobs;
     uint32_t logprob_count;
+    /* Likewise of the prompt's next tokens, from prompt_logprobs_from on. */
+    const struct token_value *prompt_logprobs;
+    uint32_t prompt_logprob_count;
     enum finish finish;
-    bool has_usage; /* on the first frame (cached_tokens is known) and on the last */
+    bool has_usage; /* on the first frame with tokens (cached_tokens is known) and on the last */
     struct usage usage;
     struct str stopped; /* the stop string that ended it, with FINISH_STOP; empty: none did */
     struct str error;   /* a sentence, with FINISH_ERROR, FINISH_ABORT and FINISH_REFUSED */

@@ -40,7 +40,8 @@ static const struct openai_key keys[] = {
     { "frequency_penalty",     ON_BOTH,       openai_take_f64,             AT(sampling.frequency_penalty), -2, 2, NULL },
     { "repetition_penalty",    ON_BOTH,       openai_take_f64,             AT(sampling.repetition_penalty), 0.01,10, NULL },
     { "seed",                  ON_BOTH,       openai_take_seed,            0,                             (double)INT64_MIN, (double)INT64_MAX, NULL },
-    { "max_tokens",            ON_BOTH,       openai_take_u32,             AT(max_tokens),                1, OPENAI_TOKENS_MAX, NULL },
+    { "max_tokens",            ON_CHAT,       openai_take_u32,             AT(max_tokens),                1, OPENAI_TOKENS_MAX, NULL },
+    { "max_tokens",            ON_COMPLETION, openai_take_output_max,      0,                             0, OPENAI_TOKENS_MAX, NULL },
     { "max_completion_tokens", ON_BOTH,       openai_take_u32,             offsetof(struct openai_walk, max_completion_tokens), 1, OPENAI_TOKENS_MAX, NULL },
     { "min_tokens",            ON_BOTH,       openai_take_u32,             AT(min_tokens),                0, OPENAI_TOKENS_MAX, NULL },
     { "logprobs",              ON_CHAT,       openai_take_bool,            AT(logprobs),                  0, 0, NULL },
@@ -210,10 +211,9 @@ static int settle(struct openai_walk *p)
                        q->max_tokens);
     int rc = settle_choices(p);
     if (rc < 0) return rc;
-    if (q->echo && q->logprobs)
-        return UNSERVED(
-            p, "echo",
-            "echo with logprobs is not served: those of a prompt's tokens are not kept.");
+    if (q->prompt_only && !q->echo)
+        return INVALID(p, "max_tokens",
+                       "max_tokens of 0 needs echo to be true: else nothing is sent.");
     if (q->top_logprobs > 0 && !q->logprobs)
         return INVALID(p, "top_logprobs", "top_logprobs needs logprobs to be true.");
     return openai_settle_tools(p);

@@ -108,9 +108,11 @@ struct openai_request {
     struct sampling sampling;
     const struct token_value *logit_bias; /* each id once; not checked against a vocabulary */
     uint32_t bias_count;
-    bool logprobs;         /* of each token of the output */
+    bool logprobs;         /* of each token of the output, and of the prompt with echo */
     uint32_t top_logprobs; /* the likeliest tokens beside it */
     uint32_t max_tokens;   /* 0: absent (chat only), as far as the context reaches */
+    bool
+        prompt_only; /* completion: max_tokens is 0, so no token is generated; max_tokens is set to 1 */
     uint32_t min_tokens;
     const struct str *stop;
     uint32_t stop_count;

@@ -15,6 +15,7 @@ void openai_logprobs_reset(struct openai_logprobs *l, const struct openai_reques
     l->ignore_eos = r->ignore_eos;
     l->tokens = *tokens;
     l->offset = 0;
+    l->prompt = 0;
     buf_clear(&l->rows);
     buf_clear(&l->json);
     l->rows.max = l->json.max = bytes_max;
@@ -31,6 +32,30 @@ int openai_logprobs_add(struct openai_logprobs *l, const struct token_value *val
 {
     if (value_count != (uint64_t)count * (1 + l->top)) return -EPROTO;
     return buf_append(&l->rows, value, value_count * sizeof *value);
+}
+
+static uint32_t characters(struct str bytes)
+{
+    uint32_t count = 0;
+    for (size_t i = 0; i < bytes.len; i++)
+        count += ((unsigned char)bytes.data[i] & 0xc0) != 0x80; /* begins a character */
+    return count;
+}
+
+/* The bytes of the tokens may have characters before the echo's first: SentencePiece puts a space there. */
+int openai_logprobs_prompt(struct openai_logprobs *l, const uint32_t *ids, uint32_t count,
+                           struct str echo)
+{
+    struct token_value row[1 + OPENAI_TOP_LOGPROBS_MAX];
+    int64_t all = 0;
+    for (uint32_t i = 0; i < count; i++)
+        all += characters(l->tokens.bytes(l->tokens.vocab, ids[i]));
+    l->offset = (int64_t)characters(echo) - all;
+    l->prompt = count;
+    row[0] = (struct token_value){ ids[0], LOGPROB_ABSENT };
+    for (uint32_t i = 1; i <= l->top; i++)
+        row[i] = (struct token_value){ 0, LOGPROB_NONE };
+    return openai_logprobs_add(l, row, 1 + l->top, 1);
 }
 
 static struct token_value value_at(const struct openai_logprobs *l, size_t at)
@@ -125,12 +150,9 @@ static void put_alternatives(struct json_writer *w, const struct openai_logprobs
     if (scratch.rc < 0) w->out->rc = scratch.rc;
 }
 
-static uint32_t characters(struct str bytes)
+static bool is_absent(const struct openai_logprobs *l, size_t at)
 {
-    uint32_t count = 0;
-    for (size_t i = 0; i < bytes.len; i++)
-        count += ((unsigned char)bytes.data[i] & 0xc0) != 0x80; /* begins a character */
-    return count;
+    return value_at(l, at).value >= LOGPROB_ABSENT;
 }
 
 static void put_completion(struct json_writer *w, struct openai_logprobs *l, size_t tokens)
@@ -140,14 +162,18 @@ static void put_completion(struct json_writer *w, struct openai_logprobs *l, siz
     json_key(w, "text_offset");
     json_array(w);
     for (size_t t = 0; t < tokens; t++) {
-        json_put_u64(w, l->offset);
+        json_put_u64(w, (uint64_t)max_i64(l->offset, 0));
         l->offset += characters(l->tokens.bytes(l->tokens.vocab, value_at(l, t * stride).id));
     }
     json_array_end(w);
     json_key(w, "token_logprobs");
     json_array(w);
-    for (size_t t = 0; t < tokens; t++)
-        json_put_f64(w, (double)value_at(l, t * stride).value);
+    for (size_t t = 0; t < tokens; t++) {
+        if (is_absent(l, t * stride))
+            json_put_null(w);
+        else
+            json_put_f64(w, (double)value_at(l, t * stride).value);
+    }
     json_array_end(w);
     json_key(w, "tokens");
     json_array(w);
@@ -156,8 +182,12 @@ static void put_completion(struct json_writer *w, struct openai_logprobs *l, siz
     json_array_end(w);
     json_key(w, "top_logprobs");
     json_array(w);
-    for (size_t t = 0; t < tokens; t++)
-        put_alternatives(w, l, t * stride);
+    for (size_t t = 0; t < tokens; t++) {
+        if (is_absent(l, t * stride))
+            json_put_null(w);
+        else
+            put_alternatives(w, l, t * stride);
+    }
     json_array_end(w);
     json_object_end(w);
 }
@@ -168,9 +198,10 @@ struct str openai_logprobs_take(struct openai_logprobs *l)
     size_t tokens = l->rows.len / sizeof(struct token_value) / stride;
     struct json_writer w;
     buf_clear(&l->json);
-    if (tokens > 0 && !l->ignore_eos &&
+    if (tokens > l->prompt && !l->ignore_eos &&
         l->tokens.is_end(l->tokens.vocab, value_at(l, (tokens - 1) * stride).id))
         tokens--; /* only the last token of an output can be one */
+    l->prompt -= min_u32(l->prompt, (uint32_t)tokens);
     if (tokens > 0) {
         json_writer_init(&w, &l->json);
         if (l->surface == OPENAI_CHAT)

@@ -8,6 +8,7 @@
  *           (2) an end token is part of the rows and not of what is written, because it has no text
  *           (3) a token that is not valid UTF-8 by itself is written as OpenAI does, bytes:\xe2\x80
  *           (4) text_offset counts characters, from the bytes of the tokens before
+ *           (5) of a completion that echoes its prompt, the prompt's tokens come first, each with a row
  */
 #pragma once
 #include "base/core/buf.h"
@@ -30,7 +31,8 @@ struct openai_logprobs {
     uint32_t top;    /* asked for, beside the chosen one */
     bool ignore_eos; /* end tokens are tokens like others */
     struct openai_tokens tokens;
-    uint32_t offset; /* characters of the tokens written so far */
+    int64_t offset;  /* characters of the tokens written so far; below 0: none of the text yet */
+    uint32_t prompt; /* tokens of the prompt that are not written yet: end tokens are among them */
     struct buf rows; /* struct token_value: not written yet */
     struct buf json;
 };
@@ -39,6 +41,11 @@ struct openai_logprobs {
 void openai_logprobs_reset(struct openai_logprobs *l, const struct openai_request *r,
                            const struct openai_tokens *tokens, size_t bytes_max);
 void openai_logprobs_fini(struct openai_logprobs *l);
+
+/* Begins with a prompt, whose first token has no log-probability; the rows of the others are added as
+ * those of generated tokens are. `echo`: its text. -ENOMEM. */
+int openai_logprobs_prompt(struct openai_logprobs *l, const uint32_t *ids, uint32_t count,
+                           struct str echo);
 
 /* Adds the rows of `count` tokens; -EPROTO if `value_count` is not theirs, -ENOMEM. */
 int openai_logprobs_add(struct openai_logprobs *l, const struct token_value *value,

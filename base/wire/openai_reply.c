@@ -275,7 +275,9 @@ int openai_models_render(const struct openai_model *model, uint32_t count, struc
         json_kv_text(&w, "object", "model");
         json_kv_i64(&w, "created", model[i].created_s);
         json_kv_text(&w, "owned_by", "muster");
+        if (model[i].parent.len > 0) json_kv_str(&w, "parent", model[i].parent);
         if (model[i].context_tokens) json_kv_u64(&w, "max_model_len", model[i].context_tokens);
+        if (model[i].task) json_kv_text(&w, "task", model[i].task);
         if (model[i].sampling) put_sampling(&w, model[i].sampling);
         json_object_end(&w);
     }

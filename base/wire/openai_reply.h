@@ -72,10 +72,11 @@ int openai_text_form_put(const struct openai_text_form *f, struct str text, stru
 
 struct openai_model {
     struct str id;
+    struct str parent; /* of an adapter: its base model; empty: not written */
     int64_t created_s;
-    uint32_t context_tokens; /* max_model_len; 0: not known yet, not written */
-    const struct sampling
-        *sampling; /* the model's defaults, written as default_sampling; NULL: not known */
+    uint32_t context_tokens;         /* max_model_len; 0: not known yet, not written */
+    const struct sampling *sampling; /* its defaults, as default_sampling; NULL: not known */
+    const char *task; /* "generate", "embed" or "score"; NULL: not known, not written */
 };
 int openai_models_render(const struct openai_model *model, uint32_t count, struct buf *out);
 

@@ -11,6 +11,17 @@ int openai_take_seed(struct openai_walk *p, const struct openai_key *k)
     return 0;
 }
 
+/* Reads max_tokens of a completion. 0 asks for the prompt alone. */
+int openai_take_output_max(struct openai_walk *p, const struct openai_key *k)
+{
+    int64_t v = 0;
+    int rc = walk_whole(p, k, &v);
+    if (rc < 0) return rc;
+    p->req.prompt_only = v == 0;
+    p->req.max_tokens = (uint32_t)max_i64(v, 1);
+    return 0;
+}
+
 /* Reads logprobs of a completion: the number of alternatives. False is what clients of chats send for none. */
 int openai_take_logprobs(struct openai_walk *p, const struct openai_key *k)
 {

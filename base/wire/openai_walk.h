@@ -65,6 +65,7 @@ int walk_count(struct openai_walk *p, const char *name, uint32_t most, uint32_t 
 
 int openai_take_f64(struct openai_walk *p, const struct openai_key *k);
 int openai_take_u32(struct openai_walk *p, const struct openai_key *k);
+int openai_take_output_max(struct openai_walk *p, const struct openai_key *k); /* of a completion */
 int openai_take_seed(struct openai_walk *p, const struct openai_key *k);
 int openai_take_bool(struct openai_walk *p, const struct openai_key *k);
 int openai_take_str(struct openai_walk *p, const struct openai_key *k);

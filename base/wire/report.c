@@ -77,6 +77,8 @@ static const struct field engine_rows[] = {
     FIELD(struct engine_report, context_tokens, FIELD_U32),
     FIELD(struct engine_report, step_tokens, FIELD_U32),
     FIELD(struct engine_report, kv_token_bytes, FIELD_U32),
+    FIELD(struct engine_report, task, FIELD_ENUM, .names = model_task_names,
+          .max = MODEL_TASK_COUNT),
     FIELD(struct engine_report, running, FIELD_U32),
     FIELD(struct engine_report, running_max, FIELD_U32),
     FIELD(struct engine_report, waiting, FIELD_U32),

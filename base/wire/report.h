@@ -9,6 +9,7 @@
 #include "base/perf/perf.h"
 #include "base/wire/engine_kind.h"
 #include "base/wire/field.h"
+#include "base/wire/model_task.h"
 
 #define REPORT_NAME_BYTES_MAX 128 /* of ids and names */
 #define REPORT_TEXT_BYTES_MAX 512 /* of a sentence */
@@ -73,7 +74,8 @@ struct engine_report {
     uint64_t boot;       /* drawn at each start */
     uint32_t page_tokens, context_tokens;
     uint32_t step_tokens;    /* most tokens of one step; 0: not reported */
-    uint32_t kv_token_bytes; /* K and V of one token; 0: not reported */
+    uint32_t kv_token_bytes; /* K and V of one token; 0: not reported, or it keeps none */
+    enum model_task task;
     uint32_t running, running_max, waiting;
     uint32_t pages_total, pages_free, pages_cached; /* cached: held by no session, reusable */
     bool has_perf; /* false: the model of its steps is not fitted yet */

@@ -4,6 +4,7 @@
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/wire/json_slice.h"
+#include "base/wire/sse.h"
 
 void responses_fini(struct responses_events *v)
 {
@@ -153,21 +154,9 @@ static void put_response(struct json_writer *w, const struct openai_reply *r, en
 
 static struct json_writer event_begin(struct responses_events *v, const char *type, struct buf *out)
 {
-    struct json_writer w;
-    buf_text(out, "event: ");
-    buf_text(out, type);
-    buf_text(out, "\ndata: ");
-    json_writer_init(&w, out);
-    json_object(&w);
-    json_kv_text(&w, "type", type);
+    struct json_writer w = sse_event_begin(out, type);
     json_kv_u64(&w, "sequence_number", v->number++);
     return w;
-}
-
-static void event_end(struct json_writer *w)
-{
-    json_object_end(w);
-    buf_text(w->out, "\n\n");
 }
 
 static void tell_response(struct responses_events *v, const char *type,
@@ -177,7 +166,7 @@ static void tell_response(struct responses_events *v, const char *type,
     struct json_writer w = event_begin(v, type, out);
     json_key(&w, "response");
     put_response(&w, r, finish, buf_view(&v->items), usage);
-    event_end(&w);
+    sse_event_end(&w);
 }
 
 void responses_start(struct responses_events *v, const struct openai_reply *r, struct buf *out)
@@ -206,7 +195,7 @@ static void tell_item(struct responses_events *v, const char *type, const struct
     json_kv_u64(&w, "output_index", item.index);
     json_key(&w, "item");
     put_item(&w, r, &item);
-    event_end(&w);
+    sse_event_end(&w);
 }
 
 /* Opens an event about the content of the open item. */
@@ -226,7 +215,7 @@ static void tell_part(struct responses_events *v, const char *type, const struct
     struct json_writer w = content_begin(v, type, r, out);
     json_key(&w, "part");
     put_part(&w, v->open, buf_view(&v->text));
-    event_end(&w);
+    sse_event_end(&w);
 }
 
 static void put_no_logprobs(struct json_writer *w, enum responses_item kind)
@@ -251,7 +240,7 @@ static void close_item(struct responses_events *v, const struct openai_reply *r,
     if (call) json_kv_str(&w, "name", buf_view(&v->name));
     json_kv_str(&w, call ? "arguments" : "text", buf_view(&v->text));
     put_no_logprobs(&w, v->open);
-    event_end(&w);
+    sse_event_end(&w);
     if (!call) tell_part(v, "response.content_part.done", r, out);
     tell_item(v, "response.output_item.done", r, finish, out);
     const struct item item = open_item(v, finish);
@@ -278,7 +267,7 @@ static void tell_delta(struct responses_events *v, const char *type, const struc
     struct json_writer w = content_begin(v, type, r, out);
     json_kv_str(&w, "delta", text);
     put_no_logprobs(&w, v->open);
-    event_end(&w);
+    sse_event_end(&w);
     buf_str(&v->text, text);
 }
 
@@ -325,7 +314,7 @@ void responses_error(struct responses_events *v, const struct openai_error *e, s
     json_kv_text(&w, "code", e->code ? e->code : e->type);
     json_kv_text(&w, "message", e->message);
     json_kv_text(&w, "param", e->param[0] ? e->param : NULL);
-    event_end(&w);
+    sse_event_end(&w);
 }
 
 /* ---- whole ---- */

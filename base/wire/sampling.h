@@ -40,6 +40,9 @@ struct token_value {
 
 #define LOGPROB_NONE (-9999.0f) /* stands for less: JSON has no infinity. vLLM's number */
 
+/* Stands for that of the first token of a prompt, which has none: no logarithm of a probability is above 0. */
+#define LOGPROB_ABSENT 1.0f
+
 #define SAMPLING_DEFAULT \
     ((struct sampling){ .temperature = 1, .top_p = 1, .repetition_penalty = 1 })
 

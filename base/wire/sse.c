@@ -10,6 +10,24 @@ int sse_data(struct buf *out, struct str data)
     return buf_text(out, "\n\n");
 }
 
+struct json_writer sse_event_begin(struct buf *out, const char *type)
+{
+    struct json_writer w;
+    buf_text(out, "event: ");
+    buf_text(out, type);
+    buf_text(out, "\ndata: ");
+    json_writer_init(&w, out);
+    json_object(&w);
+    json_kv_text(&w, "type", type);
+    return w;
+}
+
+void sse_event_end(struct json_writer *w)
+{
+    json_object_end(w);
+    buf_text(w->out, "\n\n");
+}
+
 int sse_comment(struct buf *out, struct str text)
 {
     buf_text(out, ": ");

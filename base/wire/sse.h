@@ -6,11 +6,17 @@
  */
 #pragma once
 #include "base/core/buf.h"
+#include "base/core/json.h"
 
 #define SSE_DONE STR("[DONE]") /* data of the last event of an OpenAI stream */
 
 /* Appends "data: JSON\n\n". The data must hold no line break (the JSON that Muster writes has none). */
 int sse_data(struct buf *out, struct str data);
+
+/* Opens an event of a stream of named events: its name, and its object, which begins with the name as
+ * its type. sse_event_end closes the object and the event. */
+struct json_writer sse_event_begin(struct buf *out, const char *type);
+void sse_event_end(struct json_writer *w);
 
 /* Appends ": text\n\n", which clients skip: it keeps proxies from closing a quiet stream. */
 int sse_comment(struct buf *out, struct str text);

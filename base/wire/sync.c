@@ -136,6 +136,7 @@ static const struct field endpoint_rows[] = {
     FIELD(struct endpoint, running_max, FIELD_U32),
     FIELD(struct endpoint, step_tokens, FIELD_U32),
     FIELD(struct endpoint, kv_token_bytes, FIELD_U32),
+    FIELD(struct endpoint, task, FIELD_ENUM, .names = model_task_names, .max = MODEL_TASK_COUNT),
     FIELD(struct endpoint, perf, FIELD_OBJECT, .of = &wire_perf_set,
           .present_offset = offsetof(struct endpoint, has_perf)),
     FIELD(struct endpoint, clock, FIELD_F64, .max = 1),

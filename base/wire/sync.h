@@ -109,6 +109,7 @@ struct endpoint {
     uint32_t context_tokens, page_tokens, pages_total, running_max;
     uint32_t step_tokens;    /* from the engine's report; 0: not reported */
     uint32_t kv_token_bytes; /* likewise */
+    enum model_task task;    /* likewise */
     bool has_perf;
     struct perf_coef perf; /* at full speed */
     double clock;          /* share of full speed in force; 0: it has no clock to set */

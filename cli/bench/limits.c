@@ -98,23 +98,27 @@ __attribute__((target("avx2"), noinline)) static void int8_avx2(void *ctx)
         keep += (float)acc[i][0];
 }
 
-__attribute__((target("avx512f"), noinline)) static void int8_vnni(void *ctx)
-{
-    typedef int ints __attribute__((vector_size(64)));
-    ints acc[CHAINS], x = (ints){ 0 } + 0x03030303;
-    (void)ctx;
-    UNROLL
-    for (int i = 0; i < CHAINS; i++)
-        acc[i] = (ints){ 0 } + i;
-    for (int n = 0; n < STEPS; n++) {
-        UNROLL
-        for (int i = 0; i < CHAINS; i++)
-            __asm__("vpdpbusd %1, %1, %0" : "+v"(acc[i]) : "v"(x));
-    }
-    UNROLL
-    for (int i = 0; i < CHAINS; i++)
-        keep += (float)acc[i][0];
-}
+/* vpdpbusd in registers of `bytes` bytes, its encoding given by `instruction`. */
+#    define INT8_LOOP(name, isa, bytes, instruction)                            \
+        __attribute__((target(isa), noinline)) static void name(void *ctx)      \
+        {                                                                       \
+            typedef int ints __attribute__((vector_size(bytes)));               \
+            ints acc[CHAINS], x = (ints){ 0 } + 0x03030303;                     \
+            (void)ctx;                                                          \
+            UNROLL                                                              \
+            for (int i = 0; i < CHAINS; i++)                                    \
+                acc[i] = (ints){ 0 } + i;                                       \
+            for (int n = 0; n < STEPS; n++) {                                   \
+                UNROLL                                                          \
+                for (int i = 0; i < CHAINS; i++)                                \
+                    __asm__(instruction " %1, %1, %0" : "+v"(acc[i]) : "v"(x)); \
+            }                                                                   \
+            UNROLL                                                              \
+            for (int i = 0; i < CHAINS; i++)                                    \
+                keep += (float)acc[i][0];                                       \
+        }
+INT8_LOOP(int8_vnni, "avx512f", 64, "vpdpbusd")
+INT8_LOOP(int8_avx_vnni, "avx2", 32, "%{vex%} vpdpbusd")
 
 #    define AMX_TILES 4 /* of sums, 16 rows of 16; a step multiplies each by 64 columns */
 
@@ -146,6 +150,7 @@ static double int8_gop_s(const struct ops *ops)
     if (ops == &op_amx)
         return 2e-9 * STEPS * AMX_TILES * 16 * 16 * 64 / bench_best_s(int8_amx, NULL);
     if (ops == &op_avx512_vnni) return step * 64 / bench_best_s(int8_vnni, NULL);
+    if (ops == &op_avx2_vnni) return step * 32 / bench_best_s(int8_avx_vnni, NULL);
     if (ops != &op_ref) return step * 32 / bench_best_s(int8_avx2, NULL);
 #endif
     (void)ops;
@@ -156,7 +161,7 @@ static double f32_gop_s(const struct ops *ops)
 {
 #ifdef MUSTER_X86
     double step = 2e-9 * STEPS * CHAINS;
-    if (ops == &op_avx2) return step * 8 / bench_best_s(f32_avx2, NULL);
+    if (ops == &op_avx2 || ops == &op_avx2_vnni) return step * 8 / bench_best_s(f32_avx2, NULL);
     if (ops != &op_ref) return step * 16 / bench_best_s(f32_avx512, NULL);
 #endif
     (void)ops;

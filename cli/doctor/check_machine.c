@@ -94,7 +94,7 @@ void check_processor(struct doctor *d)
     const char *best = ops_best()->name;
     bool slow = strcmp(best, op_ref.name) == 0;
     doctor_say(d, slow ? CHECK_WARNING : CHECK_OK,
-               slow ? "run engines where AVX2 or AVX-512 is there" : NULL,
+               slow ? "run engines where AVX2, AVX-512 or NEON is there" : NULL,
                slow ? "only the %s kernels run here: engines on this processor are slow"
                     : "%s kernels run here",
                best);

@@ -105,8 +105,11 @@ static void read_card(const struct gguf *g, uint64_t bytes, struct card *c)
         c->type_bytes[t->type] += t->bytes;
         c->type_tensors[t->type]++;
     }
-    for (const struct model_arch *const *row = arch_table; *row; row++)
-        c->known = c->known || str_eq(str_from((*row)->name), c->architecture);
+    for (const struct model_arch *const *row = arch_table; *row; row++) {
+        if (!str_eq(str_from((*row)->name), c->architecture)) continue;
+        c->known = true;
+        if (!(*row)->form) c->kv_bytes_per_token = 0; /* an encoder keeps none */
+    }
     bool no_tokenizer = c->vocab_kind.len == 0 || str_eq(c->vocab_kind, STR("no_vocab"));
     c->served = c->known && !no_tokenizer;
 }

@@ -181,7 +181,22 @@ static int check_tokenizer(const struct verify_options *o, struct err *ret)
                    template ? "with a" : "no");
 }
 
-/* Computes the logits behind the last of some tokens, by the kernels named or the best. */
+/* Computes the sum of an encoder's states of the tokens. */
+static int run_states(struct model_runner *runner, struct batch_item *item, uint32_t width,
+                      float *ret, struct err *err)
+{
+    double *sum = calloc(width, sizeof *sum);
+    if (!sum) return err_set(err, -ENOMEM, "no memory for the states");
+    item->state_sum = sum;
+    int rc = model_step(runner, item, 1, err);
+    for (uint32_t i = 0; i < width && rc == 0; i++)
+        ret[i] = (float)sum[i];
+    free(sum);
+    return rc;
+}
+
+/* Computes the logits behind the last of some tokens, or an encoder's states, by the kernels named or the
+ * best. */
 static int run_once(const char *path, const char *kernels, float **ret, uint32_t *ret_count,
                     struct err *err)
 {
@@ -195,19 +210,22 @@ static int run_once(const char *path, const char *kernels, float **ret, uint32_t
     if (rc == 0) rc = kv_store_new(model, 1, RUN_PAGE_TOKENS, &kv, err);
     if (rc == 0) rc = model_runner_new(model, kv, &run, &runner, err);
     if (rc < 0) return rc;
+    const bool encoder = model_info(model)->task != MODEL_GENERATE;
     const uint32_t vocab = model_info(model)->vocab_size;
+    const uint32_t count = encoder ? model_info(model)->n_embd : vocab;
     for (uint32_t i = 0; i < RUN_TOKENS; i++)
         ids[i] = (uint32_t)((7919ull * i + 13) % vocab);
-    *ret = calloc(vocab, sizeof **ret);
-    *ret_count = vocab;
+    *ret = calloc(count, sizeof **ret);
+    *ret_count = count;
     if (!*ret) return err_set(err, -ENOMEM, "no memory for the logits");
-    const struct batch_item item = { .ids = ids,
-                                     .count = RUN_TOKENS,
-                                     .page_table = &page,
-                                     .pages = 1,
-                                     .want_logits = true,
-                                     .logits = *ret };
-    return model_step(runner, &item, 1, err);
+    struct batch_item item = { .ids = ids,
+                               .count = min_u32(RUN_TOKENS, model_info(model)->context_length),
+                               .page_table = &page,
+                               .pages = 1,
+                               .want_logits = !encoder,
+                               .logits = *ret };
+    return encoder ? run_states(runner, &item, count, *ret, err)
+                   : model_step(runner, &item, 1, err);
 }
 
 static int check_result(const struct verify_options *o, struct err *ret)
@@ -219,8 +237,8 @@ static int check_result(const struct verify_options *o, struct err *ret)
     double most = 0, off = 0;
     for (uint32_t i = 0; i < count && rc == 0; i++) {
         if (!isfinite(fast[i]) || !isfinite(slow[i]))
-            rc = err_set(ret, -ERANGE, "logit %u is %g, by the slow kernels %g", i, (double)fast[i],
-                         (double)slow[i]);
+            rc = err_set(ret, -ERANGE, "result %u is %g, by the slow kernels %g", i,
+                         (double)fast[i], (double)slow[i]);
         most = fmax(most, fabs((double)slow[i]));
         off = fmax(off, fabs((double)fast[i] - (double)slow[i]));
     }
@@ -229,7 +247,7 @@ static int check_result(const struct verify_options *o, struct err *ret)
     if (rc < 0) return rc;
     double share = most > 0 ? off / most : 0;
     return err_set(ret, share > RESULT_MAX ? -ERANGE : 0,
-                   "logits differ by %.2f %% of the largest from those of the slow kernels",
+                   "results differ by %.2f %% of the largest from those of the slow kernels",
                    100 * share);
 }
 

@@ -211,11 +211,11 @@ static uint32_t draw(struct sampler *s, const struct sampler_params *p, uint32_t
 
 /* ---- log-probabilities ---------------------------------------------------------------------- */
 
-static void add_logprobs(struct sampler *s, const struct sampler_params *p, const float *logits,
-                         struct sampler_result *ret)
+static int add_logprobs(struct sampler *s, const struct sampler_params *p, const float *logits,
+                        struct sampler_result *ret)
 {
     uint32_t best = 0;
-    if (!best_token(logits, s->vocab_size, &best)) return;
+    if (!best_token(logits, s->vocab_size, &best)) return -EDOM;
     double sum = 0;
     for (uint32_t i = 0; i < s->vocab_size; i++)
         sum += weight(logits[i], logits[best], 1);
@@ -223,13 +223,14 @@ static void add_logprobs(struct sampler *s, const struct sampler_params *p, cons
     ret->chosen.logprob = (float)((double)logits[ret->chosen.id] - base);
 
     uint32_t wanted = min_u32(p->logprobs, SAMPLER_LOGPROBS_MAX);
-    if (wanted == 0) return;
+    if (wanted == 0) return 0;
     uint32_t most = min_u32(wanted, ranking_begin(&s->ranking, logits));
     while (ret->top_count < most) {
         struct ranked c = ranking_next(&s->ranking);
         ret->top[ret->top_count++] =
             (struct sampler_choice){ c.id, (float)((double)c.logit - base) };
     }
+    return 0;
 }
 
 int sampler_pick(struct sampler *s, const struct sampler_params *p, const struct sampler_input *in,
@@ -240,8 +241,17 @@ int sampler_pick(struct sampler *s, const struct sampler_params *p, const struct
     if (!best_token(s->logit, s->vocab_size, &best)) return -EDOM;
     ret->top_count = 0;
     ret->chosen = (struct sampler_choice){ .id = draw(s, p, best, in->count) };
-    if (p->want_logprob || p->logprobs > 0) add_logprobs(s, p, in->logits, ret);
+    /* A bias may have made a token of logits that are all -infinity: it has no log-probability. */
+    if (p->want_logprob || p->logprobs > 0) (void)add_logprobs(s, p, in->logits, ret);
     return 0;
+}
+
+int sampler_score(struct sampler *s, const struct sampler_params *p, const float *logits,
+                  uint32_t id, struct sampler_result *ret)
+{
+    ret->top_count = 0;
+    ret->chosen = (struct sampler_choice){ .id = id };
+    return add_logprobs(s, p, logits, ret);
 }
 
 /* The ranking pops the first tokens off a heap and sorts the rest by radix.

@@ -77,6 +77,11 @@ CLEANUP_FREEP(sampler, struct sampler)
 int sampler_pick(struct sampler *s, const struct sampler_params *p, const struct sampler_input *in,
                  struct sampler_result *ret);
 
+/* Computes the log-probability of the token `id` by the logits before it, and of the likeliest, as
+ * sampler_pick does for the token that it chooses. -EDOM: no logit is above -infinity. */
+int sampler_score(struct sampler *s, const struct sampler_params *p, const float *logits,
+                  uint32_t id, struct sampler_result *ret);
+
 /* A ranking gives out tokens from the likeliest down, as many as the caller asks for.
  *
  * Threads:  a ranking (scratch for one vocabulary) belongs to one thread

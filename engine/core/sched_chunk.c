@@ -90,6 +90,26 @@ static uint32_t aim(struct scheduler *s, const struct chunk_view *view)
     return s->policies.chunk->aim(view, &scene);
 }
 
+/* Shortens a chunk to the rows of logits that the step has left for tokens that are scored. A chunk ends
+ * with these tokens, so that its rows lie side by side. */
+static uint32_t score_chunk(const struct scheduler *s, const struct session *x, uint32_t tokens)
+{
+    if (!session_scores(x)) return tokens;
+    uint32_t first = max_u32(x->computed, x->score_next - 1);
+    uint32_t end = min_u32(x->computed + tokens, x->score_end);
+    end = min_u32(end, first + SCHED_SCORED_MAX - s->batch.score_rows);
+    return end - x->computed;
+}
+
+/* Returns all tokens that are left, when the step has room for them and the policy would not leave some of
+ * them for later, or when they are the first; 0: not in this step. */
+static uint32_t whole_or_none(const struct scheduler *s, const struct session *x, uint32_t allowed)
+{
+    const uint32_t left = x->total - x->computed;
+    if (left > s->config.batch_tokens_max - s->batch.tokens) return 0;
+    return allowed == left || s->batch.count == 0 ? left : 0;
+}
+
 uint32_t sched_chunk_tokens(struct scheduler *s, const struct session *session)
 {
     uint32_t budget = s->config.batch_tokens_max - s->batch.tokens;
@@ -111,5 +131,5 @@ uint32_t sched_chunk_tokens(struct scheduler *s, const struct session *session)
     view.aim = s->chunk.aim;
     uint32_t n = s->policies.chunk->decide(&view);
     must(n <= view.tokens_left && n <= budget && (n > 0 || s->batch.count > 0));
-    return n;
+    return s->config.whole_prompts ? whole_or_none(s, session, n) : score_chunk(s, session, n);
 }

@@ -118,7 +118,7 @@ static uint32_t find_pages(struct scheduler *s, struct session *x, uint32_t *ret
     if (!s->config.prefix_cache) return 0;
     session_extend_keys(x, s->config.key_seed);
     *ret_pages = kv_index_match(&s->memory.index, x->salt, x->keys, x->ids,
-                                x->total / s->config.page_tokens, s->memory.match);
+                                session_hit_max(x) / s->config.page_tokens, s->memory.match);
     return min_u32(*ret_pages * s->config.page_tokens, x->total - 1);
 }
 
@@ -399,7 +399,7 @@ bool sched_find_need(struct scheduler *s, struct session *x, struct sched_need *
     if (session_is_parked(x)) return may_admit(s, x, ret);
     if (!s->config.prefix_cache) return may_admit(s, x, ret);
     session_extend_keys(x, s->config.key_seed);
-    uint32_t pages_max = x->total / s->config.page_tokens;
+    uint32_t pages_max = session_hit_max(x) / s->config.page_tokens;
     ret->hit_pages = kv_index_probe(&s->memory.index, x->keys, pages_max);
     if (!may_admit(s, x, ret)) return false;
     if (ret->hit_pages == 0) return true;

@@ -16,8 +16,13 @@ static void batch_add(struct scheduler *s, struct session *session, uint32_t cou
 {
     struct sched_batch *b = &s->batch;
     must(b->count < s->config.seqs_max && count > 0);
+    const uint32_t end = session->computed + count;
+    const uint32_t score_to = min_u32(end + 1, session->score_end);
+    uint32_t scored = score_to > session->score_next ? score_to - session->score_next : 0;
     b->item[b->count++] = (struct sched_item){
         .session = session,
+        .score_from = session->score_next,
+        .scored = scored,
         .start = session->computed,
         .count = count,
         .import_from = session->imported_tokens ? session->import_from : session->computed,
@@ -25,6 +30,7 @@ static void batch_add(struct scheduler *s, struct session *session, uint32_t cou
     };
     session->item = b->count;
     b->tokens += count;
+    b->score_rows += sched_item_rows_before(&b->item[b->count - 1]);
 }
 
 void sched_batch_remove(struct scheduler *s, struct session *x)
@@ -33,6 +39,7 @@ void sched_batch_remove(struct scheduler *s, struct session *x)
     struct sched_batch *b = &s->batch;
     uint32_t at = x->item - 1;
     b->tokens -= b->item[at].count;
+    b->score_rows -= sched_item_rows_before(&b->item[at]);
     b->count--;
     for (uint32_t i = at; i < b->count; i++) {
         b->item[i] = b->item[i + 1];
@@ -178,6 +185,7 @@ static void plan_begun(struct scheduler *s)
             struct session *session = SESSION_OF(node);
             if (session_stands(session) || session->item) continue;
             uint32_t n = sched_chunk_tokens(s, session);
+            if (n == 0 && session_scores(session)) continue; /* others need no rows of logits */
             if (n == 0) return;
             uint32_t before = s->counts.running;
             if (sched_force_room(s, session, session->computed + n)) batch_add(s, session, n);
@@ -328,7 +336,7 @@ const struct sched_batch *sched_plan(struct scheduler *s, int64_t now_us,
     sched_chunk_begin(s);
     sched_memory_perf(s);
     s->batch_mean += BATCH_MEAN_RATE * ((double)s->counts.running - s->batch_mean);
-    b->count = b->tokens = b->move_count = b->swapped_out = b->swapped_in = 0;
+    b->count = b->tokens = b->score_rows = b->move_count = b->swapped_out = b->swapped_in = 0;
     sched_end_due(s, now_us);
     sched_refresh_ranks(s, now_us);
     if (s->policies.chunk->slice_tokens || s->policies.admit->outgrown) return_running(s);

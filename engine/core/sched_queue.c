@@ -273,8 +273,9 @@ static void probe(struct scheduler *s, struct session *x)
 {
     if (!s->config.prefix_cache) return;
     session_extend_keys(x, s->config.key_seed);
-    uint32_t pages =
-        kv_index_probe(&s->memory.index, x->keys, x->key_count / s->memory.index.granules);
+    uint32_t pages = kv_index_probe(&s->memory.index, x->keys,
+                                    min_u32(x->key_count / s->memory.index.granules,
+                                            session_hit_max(x) / s->config.page_tokens));
     x->hit_tokens = min_u32(pages * s->config.page_tokens, x->total - 1);
 }
 

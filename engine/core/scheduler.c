@@ -37,6 +37,9 @@ static int config_check(const struct sched_config *c, struct err *err)
                        "%u batched tokens a step are fewer than %u sessions: each needs one",
                        c->batch_tokens_max, c->seqs_max);
     }
+    if (c->whole_prompts && c->batch_tokens_max < c->context_max - 1)
+        return err_set(err, -EINVAL, "steps of %u tokens do not hold a whole prompt of %u",
+                       c->batch_tokens_max, c->context_max - 1);
     if ((uint64_t)c->pages * c->page_tokens < c->context_max) {
         return err_set(err, -EINVAL,
                        "%u pages of %u tokens cannot hold one context of %u tokens: give the KV "
@@ -126,6 +129,11 @@ int sched_submit(struct scheduler *s, const struct sched_request *req, struct se
     if (req->imported_tokens >= req->prompt_tokens) {
         return err_set(err, -EINVAL, "%u of %u tokens imported: the last is always computed",
                        req->imported_tokens, req->prompt_tokens);
+    }
+    if (req->score_end > req->prompt_tokens || (req->score_from == 0 && req->score_end > 0) ||
+        (req->score_end > 0 && req->imported_tokens > 0)) {
+        return err_set(err, -EINVAL, "tokens from %u to %u of %u cannot be scored", req->score_from,
+                       req->score_end, req->prompt_tokens);
     }
     if (req->prompt_tokens >= s->config.context_max) {
         return err_set(err, -E2BIG, "a prompt of %u tokens leaves no room in a context of %u",
@@ -329,6 +337,7 @@ void sched_commit(struct scheduler *s, const struct sched_result *results, int64
         item->session->computed += item->count - item->drafted + accepted;
         s->counts.generated_tokens += accepted;
         item->session->imported_tokens = 0;
+        item->session->score_next += item->scored;
         seal_full_pages(s, item->session);
         if (s->watched) {
             sched_tell(s, item->session,

@@ -29,7 +29,8 @@
 #include "engine/core/session.h"
 #include "policies/preset.h"
 
-#define SCHED_DRAFT_MAX 128 /* guessed tokens of a step */
+#define SCHED_DRAFT_MAX 128  /* guessed tokens of a step */
+#define SCHED_SCORED_MAX 128 /* rows of logits before tokens that a step scores */
 
 struct sched_config {
     uint32_t pages, page_tokens;
@@ -39,6 +40,8 @@ struct sched_config {
     uint32_t waiting_max;
     uint32_t events_max; /* block events kept */
     bool prefix_cache;
+    bool
+        whole_prompts; /* a prompt is computed in one step or not yet: batch_tokens_max holds any */
     uint64_t key_seed;
     double ttft_s_max;           /* TTFT of the SLO, for the chunk policy; 0: none */
     double step_s_max;           /* and TPOT; 0: none */
@@ -53,14 +56,24 @@ struct sched_config {
  * written into the pages before the step; import_from == start if none did.
  *
  * `drafted`: the last of the tokens are guesses, in ids behind the known ones. The executor samples
- * behind the last known token and goes on for as long as the token is the guess. */
+ * behind the last known token and goes on for as long as the token is the guess.
+ *
+ * `scored`: the tokens from score_from on are scored, by the logits behind the token before each; the
+ * first of those rows is that of the token score_from - 1, which the item computes. */
 struct sched_item {
     struct session *session;
     uint32_t start, count, import_from;
+    uint32_t score_from, scored;
     uint32_t drafted;
     uint32_t guessed, match; /* tokens guessed, and those that the guess rests on */
     bool sample;
 };
+
+/* Returns the tokens before the item's last one whose logits are wanted, for scores. */
+static inline uint32_t sched_item_rows_before(const struct sched_item *item)
+{
+    return item->scored > 0 ? item->start + item->count - item->score_from : 0;
+}
 
 /* A move copies a whole page before the step; moves are done one after the other, in order. COPY:
  * for a session about to write behind shared tokens; OUT: to a place of the swap space; IN: from
@@ -77,6 +90,7 @@ struct sched_batch {
     struct sched_item *item;
     uint32_t count;
     uint32_t tokens;
+    uint32_t score_rows; /* logits before the last token of each item that scores */
     struct sched_move *move;
     uint32_t move_count;
     uint32_t swapped_out, swapped_in; /* of the moves, pages out and in */
@@ -115,7 +129,7 @@ CLEANUP_FREEP(sched, struct scheduler)
 
 /* Queues a request as a session. -EAGAIN: waiting_max are waiting (reply 429), and the fair policy,
  * if any, displaces none of them. -E2BIG: prompt and one token exceed the context. -EINVAL: empty
- * prompt, output_max 0 or all of the prompt imported. -ENOMEM. */
+ * prompt, output_max 0, all of the prompt imported, or tokens to score beyond it. -ENOMEM. */
 int sched_submit(struct scheduler *s, const struct sched_request *req, struct session **ret,
                  struct err *err);
 

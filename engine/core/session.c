@@ -48,6 +48,8 @@ struct session *session_new(const struct sched_request *req, uint32_t total_max,
     s->predicted_p90 = req->predicted_p90;
     s->imported_tokens = req->imported_tokens;
     s->imported_from = req->imported_from;
+    s->score_next = req->score_from;
+    s->score_end = req->score_end;
     s->keep_pages = req->keep_pages;
     s->begun = req->begun;
     s->predicted_mean = req->predicted_mean;

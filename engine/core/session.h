@@ -60,8 +60,11 @@ struct sched_request {
     uint64_t group;           /* requests that share the beginning of their prompts */
     uint32_t imported_tokens; /* of ids: their K and V come with the request; < prompt_tokens */
     uint32_t imported_from;   /* the first of them that comes; those before must be cached */
-    bool begun;               /* elsewhere: it keeps its place in a full queue */
-    bool keep_pages;          /* at its end, until sched_release: they are being copied elsewhere */
+    /* Tokens at score_from and behind it, before score_end, have their log-probabilities computed: a chunk
+     * brings the logits before each, and no prefix hit reaches over one. 0 and 0: none have. */
+    uint32_t score_from, score_end;
+    bool begun;      /* elsewhere: it keeps its place in a full queue */
+    bool keep_pages; /* at its end, until sched_release: they are being copied elsewhere */
 };
 
 struct session {
@@ -94,6 +97,8 @@ struct session {
     uint32_t imported_tokens; /* brought along and not yet written into pages; 0: none */
     uint32_t imported_from;   /* the first that was brought */
     uint32_t import_from;     /* of them, those before it were found in the cache */
+
+    uint32_t score_next, score_end; /* the next token to score, and the end of those; or equal */
 
     struct block_key salt;
     struct block_key *keys; /* of full granules */
@@ -135,6 +140,19 @@ static inline uint32_t session_known(const struct session *s)
     if (s->state != SESSION_WAITING) return s->computed;
     uint32_t known = max_u32(s->computed, s->hit_tokens);
     return s->imported_from <= known ? max_u32(known, s->imported_tokens) : known;
+}
+
+/* Returns true if tokens are left to score (sched_request.score_from). */
+static inline bool session_scores(const struct session *s)
+{
+    return s->score_next < s->score_end;
+}
+
+/* Returns the tokens that may be taken from the prefix cache: the logits before the next token to score
+ * are computed with the token before it. */
+static inline uint32_t session_hit_max(const struct session *s)
+{
+    return session_scores(s) ? s->score_next - 1 : s->total;
 }
 
 /* Returns NULL without memory. `total_max` includes the prompt. */

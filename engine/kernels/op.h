@@ -120,9 +120,15 @@ struct ops {
 extern const struct ops op_ref;
 #ifdef MUSTER_X86
 extern const struct ops op_avx2;
+extern const struct ops op_avx2_vnni;
 extern const struct ops op_avx512;
 extern const struct ops op_avx512_vnni;
 extern const struct ops op_amx;
+#endif
+
+#ifdef MUSTER_NEON
+extern const struct ops op_neon;
+extern const struct ops op_neon_dotprod;
 #endif
 
 /* Returns true if a product with weights of this type reads x_q8. */
@@ -140,6 +146,9 @@ const struct ops *ops_find(struct str name); /* NULL: no such entry; does not as
 /* Return true if this processor can run the entry of that name. */
 
 bool op_avx2_supported(void);
+bool op_avx2_vnni_supported(void);
 bool op_avx512_supported(void);
 bool op_avx512_vnni_supported(void);
+bool op_neon_supported(void);
+bool op_neon_dotprod_supported(void);
 bool op_amx_supported(void); /* asks the kernel for the tiles' registers, once for the process */

@@ -225,6 +225,16 @@ bool op_avx2_supported(void)
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }
 
+#    define AVX_VNNI_BIT \
+        (1u << 4) /* of EAX of leaf 7, subleaf 1, which processors without it answer with 0 */
+
+bool op_avx2_vnni_supported(void)
+{
+    unsigned eax, ebx, ecx, edx;
+    return op_avx2_supported() && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) &&
+           (eax & AVX_VNNI_BIT) != 0;
+}
+
 bool op_avx512_supported(void)
 {
     return op_avx2_supported() && __builtin_cpu_supports("avx512f") &&
@@ -254,12 +264,31 @@ bool op_amx_supported(void)
 }
 
 #endif
+#ifdef MUSTER_NEON
+#    include <asm/hwcap.h>
+#    include <sys/auxv.h>
+
+bool op_neon_supported(void)
+{
+    return (getauxval(AT_HWCAP) & HWCAP_ASIMD) != 0;
+}
+
+bool op_neon_dotprod_supported(void)
+{
+    return op_neon_supported() && (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+}
+
+#endif
 const struct ops *const ops_table[] = {
 #ifdef MUSTER_X86
-    &op_amx,    &op_avx512_vnni,
-    &op_avx512, &op_avx2,
+    &op_amx,          &op_avx512_vnni,
+    &op_avx512,       &op_avx2_vnni,
+    &op_avx2,
 #endif
-    &op_ref,    NULL,
+#ifdef MUSTER_NEON
+    &op_neon_dotprod, &op_neon,
+#endif
+    &op_ref,          NULL,
 };
 
 const struct ops *ops_best(void)

@@ -23,9 +23,13 @@ struct model {
     void *arch_model; /* the architecture's, in `arena` */
     enum kv_type kv_type;
     struct arena arena;
-    char *weights; /* one mapping for all packed weights */
+    const char *weights; /* one mapping for all packed weights: own_weights, or that of `packed` */
     size_t weights_bytes;
+    char *own_weights;
+    struct packed_file *packed;
     struct vocab *vocab;
+    struct str path; /* that it was loaded from, for model_wake */
+    bool no_sampling;
 };
 
 struct kv_store {
@@ -42,15 +46,17 @@ struct arch_step {
     char *const *scratch; /* OP_SCRATCH_BYTES for each thread */
     const struct batch_item *items;
     uint32_t count;
-    uint32_t hidden_layer; /* from 1; below the last: the sum of residuals behind it */
+    uint32_t hidden_layer;         /* from 1; below the last: the sum of residuals behind it */
+    struct adapter_step *adapters; /* NULL: no item has an adapter */
 };
 
+struct adapter_step;
 struct decoder_form;
 
 struct model_arch {
     const char *name; /* general.architecture */
     const char *about;
-    const struct decoder_form *form; /* what of a decoder it has; see decoder.h */
+    const struct decoder_form *form; /* what of a decoder it has; see decoder.h. NULL: an encoder */
     /* Reads geometry into m->info and weights into m->arch_model. */
     int (*load)(struct loader *l, struct model *m, struct err *err);
     /* Takes memory for steps of up to tokens_max tokens and seqs_max items. */
@@ -60,7 +66,7 @@ struct model_arch {
 };
 
 extern const struct model_arch arch_llama, arch_qwen2, arch_qwen3, arch_qwen3moe, arch_smollm3,
-    arch_phi3, arch_gemma2, arch_gemma3, arch_gpt_oss;
+    arch_phi3, arch_gemma2, arch_gemma3, arch_gpt_oss, arch_bert;
 extern const struct model_arch *const arch_table[]; /* NULL behind the last */
 
 /* Folds a token's hidden state into a few numbers, for predictors of length:

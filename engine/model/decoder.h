@@ -103,6 +103,7 @@ struct decoder_form {
     { "rope.scaling.attn_factor", KEY_READ },                                                      \
     { "rope.scaling.yarn_beta_fast", KEY_READ },                                                   \
     { "rope.scaling.yarn_beta_slow", KEY_READ },                                                   \
+    { "pooling_type", KEY_READ },                                                                  \
     { "rope.scaling.finetuned", KEY_IGNORED },                                                     \
     { "tensor_data_layout", KEY_IGNORED }
 /* clang-format on */

@@ -55,18 +55,19 @@ static int load_geometry(struct loader *l, struct model_info *info, struct decod
     return rc;
 }
 
-static int load_vocab_size(struct loader *l, struct model_info *info, struct err *err)
+/* Causal embedders say how their vectors are made; the state of the first token alone says nothing of a
+ * text that it does not see. */
+static int decoder_pooling(struct loader *l, struct model_info *info, struct err *err)
 {
-    const struct gguf_value *tokens = gguf_find(l->gguf, STR("tokenizer.ggml.tokens"));
-    bool counted = tokens && tokens->type == GGUF_ARRAY && tokens->array.count > 0 &&
-                   tokens->array.count <= VOCAB_TOKENS_MAX;
-    uint32_t count = counted ? (uint32_t)tokens->array.count : 0;
-    info->vocab_size = count;
-    int rc = loader_u32(l, "vocab_size", !counted, 1, VOCAB_TOKENS_MAX, &info->vocab_size, err);
+    uint32_t type = GGUF_POOLING_NONE;
+    int rc = loader_u32(l, "pooling_type", false, 0, UINT32_MAX, &type, err);
     if (rc < 0) return rc;
-    if (counted && info->vocab_size != count)
-        return err_set(err, -EINVAL, "%s: key '%s.vocab_size' is %u, but there are %u tokens",
-                       l->source->name, l->arch, info->vocab_size, count);
+    if (type != GGUF_POOLING_NONE && type != GGUF_POOLING_MEAN && type != GGUF_POOLING_LAST)
+        return err_set(err, -ENOTSUP,
+                       "%s: key '%s.pooling_type' is %u; of a decoder, %d (mean) and %d (last "
+                       "token) are computed",
+                       l->source->name, l->arch, type, GGUF_POOLING_MEAN, GGUF_POOLING_LAST);
+    info->pooling = type == GGUF_POOLING_MEAN ? POOLING_MEAN : POOLING_LAST;
     return 0;
 }
 
@@ -310,7 +311,8 @@ int decoder_load(struct loader *l, struct model *model, struct err *err)
     if (rc == 0) rc = load_geometry(l, info, d, err);
     if (rc == 0) rc = loader_f32(l, "rope.freq_base", false, &base, err);
     if (rc == 0) rc = decoder_rope_load(l, d, info, 0, base, true, err);
-    if (rc == 0) rc = load_vocab_size(l, info, err);
+    if (rc == 0) rc = loader_vocab_size(l, &info->vocab_size, err);
+    if (rc == 0) rc = decoder_pooling(l, info, err);
     if (rc < 0) return rc;
     d->layers = arena_array(&model->arena, info->n_layers, sizeof *d->layers);
     if (!d->layers) return err_set(err, -ENOMEM, "%s: no memory", l->source->name);

@@ -2,6 +2,7 @@
  *
  * The last layer computes keys and values of all tokens, but everything behind them only for the
  * tokens that need logits: that saves a sixth of the prefill of a model of six layers. */
+#include "engine/model/adapter_step.h"
 #include "engine/model/decoder.h"
 #include "engine/model/experts.h"
 #include "engine/model/gemm_loop.h"
@@ -279,6 +280,15 @@ static void run_gemms(struct decoder_state *s, const struct gemm *gemms, uint32_
     gemm_loop_run(&l);
 }
 
+/* Adds what adapters bring to a product of x. */
+static void add_adapters(struct decoder_state *s, enum adapter_slot slot, const float *x,
+                         size_t x_stride, float *y, size_t y_stride)
+{
+    if (s->step->adapters)
+        adapter_step_add(s->step->adapters, s->model->ops, s->step, s->layer_index, slot, x,
+                         x_stride, y, y_stride);
+}
+
 static void project_kv(struct decoder_state *s)
 {
     const struct gemm kv[2] = {
@@ -286,6 +296,8 @@ static void project_kv(struct decoder_state *s)
         gemm_of(s, &s->layer->v, s->norm, s->embd_stride, s->v, s->kv_stride),
     };
     run_gemms(s, kv, 2, NULL);
+    add_adapters(s, ADAPTER_K, s->norm, s->embd_stride, s->k, s->kv_stride);
+    add_adapters(s, ADAPTER_V, s->norm, s->embd_stride, s->v, s->kv_stride);
 }
 
 static void add_back_unit(void *arg, uint32_t unit, uint32_t thread)
@@ -311,14 +323,32 @@ static void add_back(struct decoder_state *s, const float *bias, const float *po
 }
 
 /* x += post(w y + bias) */
-static void project_back(struct decoder_state *s, const struct weight *w, const float *y,
-                         size_t y_stride, const float *bias, const float *post)
+static void project_back(struct decoder_state *s, const struct weight *w, enum adapter_slot slot,
+                         const float *y, size_t y_stride, const float *bias, const float *post)
 {
     bool plain = !bias && !post;
     struct gemm back = gemm_of(s, w, y, y_stride, plain ? s->x : s->norm, s->embd_stride);
     back.accumulate = plain;
     run_gemms(s, &back, 1, NULL);
+    add_adapters(s, slot, y, y_stride, back.y, s->embd_stride);
     if (!plain) add_back(s, bias, post);
+}
+
+static bool adapted_gate(const struct decoder_state *s)
+{
+    const struct adapter_step *a = s->step->adapters;
+    return a && (adapter_step_has(a, s->layer_index, ADAPTER_GATE) ||
+                 adapter_step_has(a, s->layer_index, ADAPTER_UP));
+}
+
+/* Joins gate and up where adapters came between the products and this. */
+static void join_unit(void *arg, uint32_t unit, uint32_t thread)
+{
+    struct decoder_state *s = arg;
+    (void)thread;
+    decoder_gate_fn join = decoder_gate(s->decoder, s->model->ops);
+    uint32_t n = ceil_div_u32(s->model->info.n_ff, TILE_ROWS) * TILE_ROWS;
+    EACH_ROW_OF_UNIT(s, unit, r) join(s->gate + r * s->ff_stride, s->up + r * s->ff_stride, n);
 }
 
 static void feed_forward(struct decoder_state *s)
@@ -334,8 +364,15 @@ static void feed_forward(struct decoder_state *s)
         gemm_of(s, &layer->gate, s->norm, s->embd_stride, s->gate, s->ff_stride),
         gemm_of(s, &layer->up, s->norm, s->embd_stride, s->up, s->ff_stride),
     };
-    run_gemms(s, in, 2, decoder_gate(s->decoder, s->model->ops));
-    project_back(s, &layer->down, s->gate, s->ff_stride, NULL, layer->ffn_post_norm);
+    if (adapted_gate(s)) {
+        run_gemms(s, in, 2, NULL);
+        add_adapters(s, ADAPTER_GATE, s->norm, s->embd_stride, s->gate, s->ff_stride);
+        add_adapters(s, ADAPTER_UP, s->norm, s->embd_stride, s->up, s->ff_stride);
+        each_row(s, join_unit);
+    } else {
+        run_gemms(s, in, 2, decoder_gate(s->decoder, s->model->ops));
+    }
+    project_back(s, &layer->down, ADAPTER_DOWN, s->gate, s->ff_stride, NULL, layer->ffn_post_norm);
 }
 
 /* ---- attention */
@@ -390,6 +427,17 @@ static void attend_unit(void *arg, uint32_t unit, uint32_t thread)
     s->model->ops->attend(&a, s->step->scratch[thread]);
 }
 
+/* Tells the step's adapters which rows they have. */
+static void group_rows(struct decoder_state *s)
+{
+    if (!s->step->adapters) return;
+    adapter_step_clear(s->step->adapters);
+    for (uint32_t i = 0; i < s->run_count; i++) {
+        const struct adapter *a = s->step->items[s->runs[i].item].adapter;
+        if (a) adapter_step_rows(s->step->adapters, a, s->runs[i].row, s->runs[i].count);
+    }
+}
+
 /* Builds the runs from the rows: consecutive rows of an item are consecutive positions. */
 static void find_runs(struct decoder_state *s)
 {
@@ -407,20 +455,40 @@ static void find_runs(struct decoder_state *s)
         s->runs[i].unit_first = s->attend_units;
         s->attend_units += run_blocks(s, &s->runs[i]) * s->model->info.n_kv_heads;
     }
+    group_rows(s);
 }
 
 /* ---- the step */
 
-static void begin(struct decoder_state *s)
+/* Puts the rows of the items from `from` on that have this adapter. */
+static void put_rows(struct decoder_state *s, const struct adapter *adapter, uint32_t from)
 {
-    s->row_count = 0;
-    for (uint32_t i = 0; i < s->step->count; i++) {
+    for (uint32_t i = from; i < s->step->count; i++) {
         const struct batch_item *item = &s->step->items[i];
-        for (uint32_t j = 0; j < item->count; j++, s->row_count++)
+        for (uint32_t j = 0; item->adapter == adapter && j < item->count; j++, s->row_count++)
             s->rows[s->row_count] = (struct decoder_row){
                 .item = i, .token = s->row_count, .position = item->position + j, .id = item->ids[j]
             };
     }
+}
+
+/* Returns true if no item before this one has its adapter. */
+static bool is_first(const struct arch_step *step, uint32_t item)
+{
+    for (uint32_t i = 0; i < item; i++)
+        if (step->items[i].adapter == step->items[item].adapter) return false;
+    return true;
+}
+
+/* Orders the rows: those without an adapter, then those of each adapter together. No result depends on the
+ * order. */
+static void begin(struct decoder_state *s)
+{
+    s->row_count = 0;
+    put_rows(s, NULL, 0);
+    for (uint32_t i = 0; s->step->adapters && i < s->step->count; i++)
+        if (s->step->items[i].adapter && is_first(s->step, i))
+            put_rows(s, s->step->items[i].adapter, i);
     find_runs(s);
     each_row(s, embed_unit);
 }
@@ -429,7 +497,7 @@ static void begin(struct decoder_state *s)
 static int64_t logit_row(const struct decoder_state *s, const struct decoder_row *row)
 {
     const struct batch_item *item = &s->step->items[row->item];
-    int64_t first = (int64_t)item->position + item->count - 1 - item->drafted;
+    int64_t first = (int64_t)item->position + item->count - 1 - item->drafted - item->rows_before;
     return item->want_logits ? (int64_t)row->position - first : -1;
 }
 
@@ -481,9 +549,10 @@ static void layer_step(struct decoder_state *s, uint32_t index)
     if (s->row_count == 0) return;
     const struct gemm q = gemm_of(s, &s->layer->q, s->norm, s->embd_stride, s->q, s->q_stride);
     run_gemms(s, &q, 1, NULL);
+    add_adapters(s, ADAPTER_Q, s->norm, s->embd_stride, s->q, s->q_stride);
     each_row(s, finish_q_unit);
     workers_run(s->step->workers, s->attend_units, attend_unit, s);
-    project_back(s, &s->layer->out, s->attended, s->q_stride, s->layer->out_bias,
+    project_back(s, &s->layer->out, ADAPTER_OUT, s->attended, s->q_stride, s->layer->out_bias,
                  s->layer->attn_post_norm);
     feed_forward(s);
     if (index + 1 < s->model->info.n_layers && index + 1 == s->step->hidden_layer)

@@ -610,6 +610,18 @@ static int file_read(void *ctx, uint64_t offset, void *data, size_t len, struct 
     return 0;
 }
 
+uint64_t gguf_file_identity(const struct stat *st)
+{
+    const uint64_t what[] = { st->st_dev,
+                              st->st_ino,
+                              (uint64_t)st->st_size,
+                              (uint64_t)st->st_mtim.tv_sec,
+                              (uint64_t)st->st_mtim.tv_nsec,
+                              (uint64_t)st->st_ctim.tv_sec,
+                              (uint64_t)st->st_ctim.tv_nsec };
+    return hash64(what, sizeof what, 0);
+}
+
 int gguf_file_open(const char *path, struct gguf_file *ret, struct err *err)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -625,9 +637,11 @@ int gguf_file_open(const char *path, struct gguf_file *ret, struct err *err)
         return rc;
     }
     *ret = (struct gguf_file){ .fd = fd };
-    ret->source = (struct gguf_source){
-        .name = path, .bytes = (uint64_t)st.st_size, .read = file_read, .ctx = ret
-    };
+    ret->source = (struct gguf_source){ .name = path,
+                                        .bytes = (uint64_t)st.st_size,
+                                        .identity = gguf_file_identity(&st),
+                                        .read = file_read,
+                                        .ctx = ret };
     return 0;
 }
 

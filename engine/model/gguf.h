@@ -32,6 +32,8 @@
 struct gguf_source {
     const char *name; /* for messages */
     uint64_t bytes;
+    uint64_t
+        identity; /* of its files' places, sizes and times, which a change changes; 0: not known */
     /* Reads all `len` bytes at `offset`, or returns a negative errno with a sentence. Never
      * called beyond `bytes`. */
     int (*read)(void *ctx, uint64_t offset, void *data, size_t len, struct err *err);
@@ -121,6 +123,8 @@ struct gguf_file {
     struct gguf_source source;
 };
 int gguf_file_open(const char *path, struct gguf_file *ret, struct err *err);
+struct stat;
+uint64_t gguf_file_identity(const struct stat *st);
 void gguf_file_close(struct gguf_file *f);
 
 /* Writes the SHA-256 over the SHA-256 of each MiB of the source, as SHA256_HEX digits and a NUL:

@@ -2,6 +2,7 @@
 #include "engine/model/gguf_shards.h"
 
 #include "base/core/bits.h"
+#include "base/core/hash.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -115,11 +116,13 @@ static int join(struct all_shards *a, struct err *err)
 {
     const char *path = a->shard[0].path;
     size_t bytes = 0, tensors = 0, used = 0;
+    uint64_t identity = 0;
     uint32_t said = 0;
     for (uint32_t i = 0; i < a->count; i++) {
         a->shard[i].base = bytes;
         if (!add_fits(bytes, a->shard[i].file.source.bytes, &bytes))
             return err_set(err, -EINVAL, "%s: its shards have more than 2^64 bytes", path);
+        identity = hash64(&a->shard[i].file.source.identity, sizeof identity, identity);
         tensors += a->shard[i].gguf->tensor_count;
     }
     int rc = gguf_get_u32(a->shard[0].gguf, "split.tensors.count", &said, err);
@@ -146,7 +149,9 @@ static int join(struct all_shards *a, struct err *err)
     a->joint = *a->shard[0].gguf; /* the values are the first one's, which frees them */
     a->joint.tensors = a->tensors;
     a->joint.tensor_count = (uint32_t)tensors;
-    a->source = (struct gguf_source){ .name = path, .bytes = bytes, .read = read_joint, .ctx = a };
+    a->source = (struct gguf_source){
+        .name = path, .bytes = bytes, .identity = identity, .read = read_joint, .ctx = a
+    };
     a->shards = (struct gguf_shards){ &a->joint, &a->source };
     return 0;
 }

@@ -6,6 +6,7 @@
 
 #include "base/core/bits.h"
 #include "base/core/json.h"
+#include "engine/model/hf_encoder.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -82,7 +83,7 @@ static const struct config_row { const char *name; enum form form; const char *k
 /* clang-format on */
 
 /* Keys get their prefix when the family is known. */
-static struct gguf_value *put(struct hf_config *c, const char *key, enum gguf_type type)
+struct gguf_value *hf_config_put(struct hf_config *c, const char *key, enum gguf_type type)
 {
     must(c->value_count < HF_VALUES_MAX);
     struct gguf_value *v = &c->values[c->value_count++];
@@ -98,7 +99,7 @@ static int take_count(struct json_reader *r, struct hf_config *c, const struct c
     uint64_t count = 0;
     if (json_u64(r, &count) < 0 || count > UINT32_MAX)
         return err_set(err, -EINVAL, "key '%s' is no number from 0 to %u", row->name, UINT32_MAX);
-    if (row->key) put(c, row->key, GGUF_U32)->u = count;
+    if (row->key) hf_config_put(c, row->key, GGUF_U32)->u = count;
     const uint32_t value = (uint32_t)count;
     if (row->at > 0) memcpy((char *)c + row->at, &value, sizeof value);
     return 0;
@@ -114,9 +115,9 @@ static int take_real(struct json_reader *r, struct hf_config *c, const struct co
         rope->partial = real;
     } else if (row->form == QUERY_SCALAR) {
         if (!(real > 0)) return err_set(err, -EINVAL, "key '%s' is %g", row->name, real);
-        put(c, row->key, GGUF_F64)->f = 1 / sqrt(real);
+        hf_config_put(c, row->key, GGUF_F64)->f = 1 / sqrt(real);
     } else if (row->form == REAL) {
-        put(c, row->key, GGUF_F64)->f = real;
+        hf_config_put(c, row->key, GGUF_F64)->f = real;
     } else if (rope->has_theta) {
         return err_set(err, -EINVAL, "%s is there twice", row->name);
     } else {
@@ -281,10 +282,10 @@ static int put_windows(struct hf_config *c, struct arena *arena, struct err *err
 {
     bool switched_off = c->family->windows_by_switch && !c->uses_window;
     if (c->window == 0 || switched_off) return 0;
-    put(c, "attention.sliding_window", GGUF_U32)->u = c->window;
+    hf_config_put(c, "attention.sliding_window", GGUF_U32)->u = c->window;
     if (!c->layer_windows && !c->family->windows_by_switch) {
         if (c->window_period > 0)
-            put(c, "attention.sliding_window_pattern", GGUF_U32)->u = c->window_period;
+            hf_config_put(c, "attention.sliding_window_pattern", GGUF_U32)->u = c->window_period;
         return 0;
     }
     if (c->layers > HF_LAYERS_MAX)
@@ -294,7 +295,7 @@ static int put_windows(struct hf_config *c, struct arena *arena, struct err *err
     if (!list) return err_set(err, -ENOMEM, "no memory for the layers");
     for (uint32_t i = 0; i < c->layers; i++)
         list[i] = c->layer_windows ? c->layer_windows[i] != 0 : i >= c->window_first;
-    struct gguf_value *v = put(c, "attention.sliding_window_pattern", GGUF_ARRAY);
+    struct gguf_value *v = hf_config_put(c, "attention.sliding_window_pattern", GGUF_ARRAY);
     v->array.type = GGUF_BOOL;
     v->array.count = c->layers;
     v->array.items = list;
@@ -310,22 +311,26 @@ uint32_t hf_config_pairs(const struct hf_config *c)
 static void put_rope(struct hf_config *c)
 {
     const struct hf_rope *rope = &c->rope;
-    put(c, "rope.freq_base", GGUF_F64)->f = rope->theta;
-    if (c->local_rope.has_theta) put(c, "rope.freq_base_swa", GGUF_F64)->f = c->local_rope.theta;
-    if (rope->partial > 0) put(c, "rope.dimension_count", GGUF_U32)->u = 2 * hf_config_pairs(c);
+    hf_config_put(c, "rope.freq_base", GGUF_F64)->f = rope->theta;
+    if (c->local_rope.has_theta)
+        hf_config_put(c, "rope.freq_base_swa", GGUF_F64)->f = c->local_rope.theta;
+    if (rope->partial > 0)
+        hf_config_put(c, "rope.dimension_count", GGUF_U32)->u = 2 * hf_config_pairs(c);
     if (rope->type == HF_ROPE_LINEAR || rope->type == HF_ROPE_YARN) {
-        put(c, "rope.scaling.type", GGUF_STRING)->text =
+        hf_config_put(c, "rope.scaling.type", GGUF_STRING)->text =
             rope->type == HF_ROPE_YARN ? STR("yarn") : STR("linear");
-        put(c, "rope.scaling.factor", GGUF_F64)->f = rope->factor;
+        hf_config_put(c, "rope.scaling.factor", GGUF_F64)->f = rope->factor;
     }
     if (rope->type == HF_ROPE_YARN || rope->type == HF_ROPE_LONG) {
         double original = rope->original > 0 ? rope->original : c->original;
-        put(c, "rope.scaling.original_context_length", GGUF_U32)->u = (uint64_t)original;
+        hf_config_put(c, "rope.scaling.original_context_length", GGUF_U32)->u = (uint64_t)original;
         if (rope->attention_factor > 0)
-            put(c, "rope.scaling.attn_factor", GGUF_F64)->f = rope->attention_factor;
+            hf_config_put(c, "rope.scaling.attn_factor", GGUF_F64)->f = rope->attention_factor;
     }
-    if (rope->beta_fast > 0) put(c, "rope.scaling.yarn_beta_fast", GGUF_F64)->f = rope->beta_fast;
-    if (rope->beta_slow > 0) put(c, "rope.scaling.yarn_beta_slow", GGUF_F64)->f = rope->beta_slow;
+    if (rope->beta_fast > 0)
+        hf_config_put(c, "rope.scaling.yarn_beta_fast", GGUF_F64)->f = rope->beta_fast;
+    if (rope->beta_slow > 0)
+        hf_config_put(c, "rope.scaling.yarn_beta_slow", GGUF_F64)->f = rope->beta_slow;
 }
 
 /* Gives every key the architecture's name in front. */
@@ -370,19 +375,27 @@ static int check_rope(const struct hf_config *c, struct err *err)
     return 0;
 }
 
+static int put_decoder(struct hf_config *c, struct arena *arena, struct err *err)
+{
+    int rc = check_rope(c, err);
+    if (rc == 0) rc = put_windows(c, arena, err);
+    if (rc == 0) put_rope(c);
+    return rc;
+}
+
 int hf_config_read(struct hf_config *c, struct str text, struct arena *arena, struct err *err)
 {
     c->rope.theta = 10000;
     c->local_rope.theta = 10000;
     int rc = read_keys(c, text, arena, err);
-    if (rc == 0) rc = check_rope(c, err);
-    if (rc == 0) rc = put_windows(c, arena, err);
+    if (rc == 0)
+        rc = c->family->encoder ? hf_encoder_keys(c, text, err) : put_decoder(c, arena, err);
     if (rc < 0) return rc;
-    put_rope(c);
     if (c->kv_heads == 0) c->kv_heads = c->heads;
+    if (c->pooling_type > 0) hf_config_put(c, "pooling_type", GGUF_U32)->u = c->pooling_type;
     rc = add_prefix(c, arena, err);
-    put(c, "general.architecture", GGUF_STRING)->text = str_from(c->family->arch);
-    put(c, "tokenizer.ggml.model", GGUF_STRING)->text = STR("no_vocab");
+    hf_config_put(c, "general.architecture", GGUF_STRING)->text = str_from(c->family->arch);
+    hf_config_put(c, "tokenizer.ggml.model", GGUF_STRING)->text = STR("no_vocab");
     qsort(c->values, c->value_count, sizeof *c->values, by_key);
     for (uint32_t i = 1; i < c->value_count && rc == 0; i++)
         if (str_eq(c->values[i - 1].key, c->values[i].key))

@@ -23,11 +23,17 @@ struct hf_config {
     uint32_t *layer_windows;                      /* 0 or 1, one for each layer; NULL: not said */
     uint32_t layer_window_count, nope_count;
     bool uses_window, tied;
+    uint32_t pooling_type;  /* the caller's, before hf_config_read: of modules.json; 0: none */
+    uint32_t position_skip; /* rows of the table of positions that are left out */
+    bool classifies;        /* of an encoder: a head judges the first token's state */
     struct hf_rope rope, local_rope;
 };
 
 /* Reads the text. -EINVAL and -ENOTSUP with a sentence that names the key. */
 int hf_config_read(struct hf_config *c, struct str text, struct arena *arena, struct err *err);
+
+/* Adds a key below the architecture's name; the caller writes its value. */
+struct gguf_value *hf_config_put(struct hf_config *c, const char *key, enum gguf_type type);
 
 /* Returns the pairs of a head that are turned. */
 uint32_t hf_config_pairs(const struct hf_config *c);

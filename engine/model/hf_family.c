@@ -1,6 +1,8 @@
 /* hf_family.c - one row a model_type; one table of tensors for all, and one for what some have beside it. */
 #include "engine/model/hf_family.h"
 
+#include "engine/model/hf_encoder.h"
+
 #include <stdio.h>
 
 /* clang-format off */
@@ -64,6 +66,9 @@ static const struct hf_family families[] = {
     { "phi3", "phi3", "silu", .rows = phi3_rows },
     { "gemma2", "gemma2", "gelu_pytorch_tanh", .one_plus = true, .rows = gemma_rows },
     { "gemma3_text", "gemma3", "gelu_pytorch_tanh", .one_plus = true, .rows = gemma_rows },
+    { "bert", "bert", "gelu", .encoder = true, .rows = no_rows },
+    { "roberta", "bert", "gelu", .encoder = true, .padded_positions = true, .rows = no_rows },
+    { "xlm-roberta", "bert", "gelu", .encoder = true, .padded_positions = true, .rows = no_rows },
 };
 /* clang-format on */
 
@@ -110,6 +115,7 @@ bool hf_family_tensor(const struct hf_family *f, struct str name, char ret[GGUF_
                       uint32_t *ret_expert)
 {
     *ret_expert = HF_NO_EXPERT;
+    if (f->encoder) return hf_encoder_tensor(name, ret);
     for (size_t i = 0; i < COUNT_OF(top_rows); i++) {
         if (!str_eq(name, str_from(top_rows[i].from))) continue;
         snprintf(ret, GGUF_NAME_BYTES_MAX + 1, "%s", top_rows[i].to);

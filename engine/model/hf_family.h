@@ -16,6 +16,8 @@ struct hf_family {
     const char *activation;    /* hidden_act or hidden_activation */
     bool pairs;                /* GGUF files have the rows of Q and K reordered */
     bool one_plus;             /* norms multiply by 1 + w; GGUF files store that */
+    bool encoder;              /* tensors and further keys are those of hf_encoder.h */
+    bool padded_positions;     /* begin behind the padding token */
     bool windows_by_switch;    /* the window counts only with use_sliding_window */
     const struct hf_row *rows; /* looked up before the rows that all have; ends with { NULL } */
 };

@@ -95,13 +95,24 @@ int hf_folder_tokenizer(const char *folder, struct vocab **ret, struct chat_temp
 
 /* ---- the digest */
 
-static int add_digest(const char *path, struct buf *all, struct err *err)
+/* What is gathered of the files: their digests, or with `identity` only that. */
+struct sum {
+    struct buf digests;
+    uint64_t *identity;
+};
+
+static int add_sum(const char *path, struct sum *all, struct err *err)
 {
     CLEANUP(gguf_file_close) struct gguf_file file = { .fd = -1 };
     char one[SHA256_HEX + 1];
     int rc = gguf_file_open(path, &file, err);
-    if (rc == 0) rc = gguf_digest(&file.source, one, err);
-    if (rc == 0) buf_text(all, one);
+    if (rc < 0) return rc;
+    if (all->identity) {
+        *all->identity = hash64(&file.source.identity, sizeof *all->identity, *all->identity);
+        return 0;
+    }
+    rc = gguf_digest(&file.source, one, err);
+    if (rc == 0) buf_text(&all->digests, one);
     return rc;
 }
 
@@ -115,15 +126,15 @@ static int by_name(const struct dirent **a, const struct dirent **b)
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-static int add_file(const char *folder, const char *name, struct buf *all, struct err *err)
+static int add_file(const char *folder, const char *name, struct sum *all, struct err *err)
 {
     char path[FOLDER_PATH_MAX];
     int rc = path_in(folder, name, path, err);
-    return rc < 0 ? rc : add_digest(path, all, err);
+    return rc < 0 ? rc : add_sum(path, all, err);
 }
 
-/* Adds the digests of all tensor files. */
-static int add_tensors(const char *folder, struct buf *all, struct err *err)
+/* Adds all tensor files. */
+static int add_tensors(const char *folder, struct sum *all, struct err *err)
 {
     struct dirent **found = NULL;
     int count = scandir(folder, &found, is_tensors, by_name), rc = 0;
@@ -143,15 +154,30 @@ static int add_tensors(const char *folder, struct buf *all, struct err *err)
     return rc;
 }
 
+static int add_all(const char *folder, struct sum *all, struct err *err)
+{
+    int rc = add_file(folder, text_rows[MODEL].name, all, err);
+    return rc == 0 || rc == -ENOENT ? add_tensors(folder, all, err) : rc;
+}
+
 int hf_folder_digest(const char *folder, char ret[SHA256_HEX + 1], struct err *err)
 {
-    CLEANUP(buf_fini) struct buf all = { 0 };
+    struct sum all = { 0 };
     uint8_t digest[SHA256_BYTES];
-    int rc = add_file(folder, text_rows[MODEL].name, &all, err);
-    if (rc == 0 || rc == -ENOENT) rc = add_tensors(folder, &all, err);
-    if (rc < 0) return rc;
-    if (all.rc < 0) return err_set(err, all.rc, "%s: no memory for the digests", folder);
-    sha256(all.data, all.len, digest);
-    hex_from(digest, sizeof digest, ret);
-    return 0;
+    int rc = add_all(folder, &all, err);
+    if (rc == 0 && all.digests.rc < 0)
+        rc = err_set(err, all.digests.rc, "%s: no memory for the digests", folder);
+    if (rc == 0) {
+        sha256(all.digests.data, all.digests.len, digest);
+        hex_from(digest, sizeof digest, ret);
+    }
+    buf_fini(&all.digests);
+    return rc;
+}
+
+uint64_t hf_folder_identity(const char *folder)
+{
+    uint64_t identity = 0;
+    struct sum all = { .identity = &identity };
+    return add_all(folder, &all, NULL) == 0 ? identity : 0;
 }

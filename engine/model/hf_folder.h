@@ -30,3 +30,6 @@ int hf_folder_tokenizer(const char *folder, struct vocab **ret, struct chat_temp
 /* Computes the digest of what is computed with: SHA-256 over the digests (gguf_digest, in hex) of config.json,
  * where there is one, and of every *.safetensors in the order of their names. -ENOENT: there is none. */
 int hf_folder_digest(const char *folder, char ret[SHA256_HEX + 1], struct err *err);
+
+/* Returns the identity (gguf_source) of the files that the digest is of; 0: not known. */
+uint64_t hf_folder_identity(const char *folder);

@@ -9,6 +9,7 @@
 #include "base/core/json.h"
 #include "engine/kernels/kv_layout.h"
 #include "engine/model/hf_config.h"
+#include "engine/model/hf_encoder.h"
 #include "engine/model/hf_folder.h"
 #include "engine/model/hf_joint.h"
 
@@ -69,6 +70,8 @@ static int read_config(struct hf_all *a, struct err *err)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
     int rc = hf_folder_read(a->folder, "config.json", HF_CONFIG_BYTES_MAX, &text, err);
+    if (rc < 0) return rc;
+    rc = hf_pooling_read(a->folder, &a->config.pooling_type, err);
     if (rc < 0) return rc;
     rc = hf_config_read(&a->config, buf_view(&text), &a->arena, err);
     return rc < 0 ? err_prefix(err, rc, "%s/config.json", a->folder) : 0;
@@ -178,6 +181,7 @@ static int open_files(struct hf_all *a, struct err *err)
  * lm_head is a copy that is not read. */
 static bool is_spare(const struct hf_all *a, struct str name)
 {
+    if (a->config.family->encoder) return hf_encoder_is_spare(&a->config, name);
     return str_ends(name, STR(".rotary_emb.inv_freq")) ||
            (a->config.tied && str_eq(name, STR("lm_head.weight")));
 }
@@ -288,21 +292,45 @@ static int add_one_plus(struct hf_all *a, const struct hf_file *f, const struct 
     return rc;
 }
 
-static int take_tensor(struct hf_all *a, uint32_t file, const struct safetensor *t, struct err *err)
+/* Leaves out the rows of positions that no token has. */
+static int skip_rows(const struct hf_all *a, const char *name, struct safetensor *t,
+                     struct err *err)
 {
+    const uint64_t skip = a->config.position_skip;
+    if (skip == 0 || strcmp(name, "position_embd.weight") != 0) return 0;
+    if (t->n_dims != 2 || t->dims[0] <= skip)
+        return err_set(err, -EINVAL, "tensor '" STR_FMT "' has no more than %llu rows",
+                       STR_ARG(t->name), (unsigned long long)skip);
+    const uint64_t row_bytes = t->bytes / t->dims[0];
+    t->dims[0] -= skip;
+    t->elements -= skip * t->dims[1];
+    t->bytes -= skip * row_bytes;
+    t->offset += skip * row_bytes;
+    return 0;
+}
+
+static int take_tensor(struct hf_all *a, uint32_t file, const struct safetensor *given,
+                       struct err *err)
+{
+    struct safetensor cut = *given;
+    const struct safetensor *t = &cut;
     char name[GGUF_NAME_BYTES_MAX + 1];
     uint32_t expert;
     if (is_spare(a, t->name)) return 0;
     if (!hf_family_tensor(a->config.family, t->name, name, &expert))
         return err_set(err, -ENOTSUP, "tensor '" STR_FMT "' is not one that a %s has here",
                        STR_ARG(t->name), a->config.family->model_type);
+    if (t->type == SAFETENSOR_I64)
+        return err_set(err, -ENOTSUP, "tensor '" STR_FMT "' has whole numbers", STR_ARG(t->name));
+    int rc = skip_rows(a, name, &cut, err);
+    if (rc < 0) return rc;
     struct gguf_tensor *g = NULL;
     bool f8 = t->type == SAFETENSOR_F8_E4M3;
     size_t bytes;
     if (!mul_fits((size_t)t->bytes, f8 ? 2 : 1, &bytes))
         return err_set(err, -EINVAL, "its tensors have more than 2^64 bytes");
-    int rc = expert == HF_NO_EXPERT ? add_entry(a, t, str_from(name), bytes, 1, &g, err)
-                                    : find_stack(a, t, str_from(name), bytes, expert, &g, err);
+    rc = expert == HF_NO_EXPERT ? add_entry(a, t, str_from(name), bytes, 1, &g, err)
+                                : find_stack(a, t, str_from(name), bytes, expert, &g, err);
     if (rc < 0) return rc;
     struct hf_segment *s = &a->joint.segments[a->joint.segment_count++];
     *s = (struct hf_segment){
@@ -421,16 +449,19 @@ static int join(struct hf_all *a, struct err *err)
     qsort(a->joint.segments, a->joint.segment_count, sizeof *a->joint.segments, by_place);
     rc = check_whole(a, err);
     if (rc < 0) return rc;
-    a->source = (struct gguf_source){
-        .name = a->folder, .bytes = a->end, .read = hf_joint_read, .ctx = &a->joint
-    };
+    a->source = (struct gguf_source){ .name = a->folder,
+                                      .bytes = a->end,
+                                      .identity = hf_folder_identity(a->folder),
+                                      .read = hf_joint_read,
+                                      .ctx = &a->joint };
     a->gguf = (struct gguf){ .file = str_from(a->folder),
                              .values = a->config.values,
                              .tensors = a->tensors,
                              .value_count = a->config.value_count,
                              .tensor_count = a->used };
     a->model = (struct hf_model){ &a->gguf, &a->source };
-    if (!a->config.tied && !gguf_tensor_find(&a->gguf, STR("output.weight")))
+    if (!a->config.tied && !a->config.family->encoder &&
+        !gguf_tensor_find(&a->gguf, STR("output.weight")))
         return err_set(err, -EINVAL,
                        "%s: tensor 'lm_head.weight' is missing, and config.json does not say "
                        "tie_word_embeddings",

@@ -1,11 +1,14 @@
 /* loader.c - reads tensors from the file and packs them as weights.
  *
- * All weights lie in one anonymous mapping, with huge pages where the system has them: a decode
- * step walks through all of it, and with 4 KiB pages that costs a TLB miss every page. */
+ * All weights lie in one mapping: of a sealed file that all engines of the machine share, or an anonymous one,
+ * with huge pages where the system has them: a decode step walks through all of it, and with 4 KiB pages that costs
+ * a TLB miss every page. From a sealed file nothing is read: the loader takes the same places in the same order,
+ * which the file has a hash of. */
 #include "engine/model/loader.h"
 
 #include "base/core/fault.h"
 #include "engine/model/arch.h"
+#include "engine/model/packed_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,8 +41,40 @@ static bool packed_bytes(const struct gguf_tensor *t, size_t *total)
            add_fits(*total, bytes, total);
 }
 
+static int map_memory(struct model *m, const char *name, struct err *err)
+{
+    void *memory = MAP_FAILED;
+    if (!FAULT("model.map"))
+        memory = mmap(NULL, m->weights_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                      -1, 0);
+    if (memory == MAP_FAILED)
+        return err_set(err, -ENOMEM, "%s: no memory for %zu bytes of weights", name,
+                       m->weights_bytes);
+    madvise(memory, m->weights_bytes, MADV_HUGEPAGE); /* a hint: all works without it */
+    m->weights = m->own_weights = memory;
+    return 0;
+}
+
+/* Opens the cache; without it the weights go to memory. */
+static void open_cache(struct loader *l, const struct weight_cache *cache)
+{
+    struct model *m = l->model;
+    struct err err = { 0 };
+    const struct packed_ask ask = { cache->folder, cache->bytes_max, m->info.digest,
+                                    m->weights_bytes };
+    if (packed_file_open(&ask, &m->packed, &err) < 0) {
+        snprintf(m->info.cache_trouble, sizeof m->info.cache_trouble, "%.*s",
+                 (int)sizeof m->info.cache_trouble - 1, err.text);
+        return;
+    }
+    l->packed = m->packed;
+    m->weights = packed_file_memory(m->packed);
+    m->info.weights_mapped = true;
+    m->info.weights_found = packed_file_is_sealed(m->packed);
+}
+
 int loader_init(struct loader *l, const struct gguf *g, const struct gguf_source *source,
-                struct model *m, struct err *err)
+                const struct weight_cache *cache, struct model *m, struct err *err)
 {
     size_t total = 0;
     for (uint32_t i = 0; i < g->tensor_count; i++)
@@ -48,16 +83,21 @@ int loader_init(struct loader *l, const struct gguf *g, const struct gguf_source
                            source->name, STR_ARG(g->tensors[i].name));
     if (total == 0) return err_set(err, -EINVAL, "%s: no tensors", source->name);
     bool *taken = arena_array(&m->arena, g->tensor_count, sizeof *taken);
-    void *memory = MAP_FAILED;
-    if (taken && !FAULT("model.map"))
-        memory = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED)
-        return err_set(err, -ENOMEM, "%s: no memory for %zu bytes of weights", source->name, total);
-    madvise(memory, total, MADV_HUGEPAGE); /* a hint: all works without it */
-    m->weights = memory;
+    if (!taken) return err_set(err, -ENOMEM, "%s: no memory for its tensors", source->name);
     m->weights_bytes = total;
     *l = (struct loader){ .gguf = g, .source = source, .model = m, .tensor_taken = taken };
-    return 0;
+    if (cache->folder) open_cache(l, cache);
+    return l->packed ? 0 : map_memory(m, source->name, err);
+}
+
+int loader_end(struct loader *l, struct err *err)
+{
+    int rc = loader_check_tensors(l, err);
+    if (rc < 0 || !l->packed) return rc;
+    if (!packed_file_is_sealed(l->packed)) return packed_file_seal(l->packed, l->order, err);
+    if (packed_file_order(l->packed) == l->order) return 0;
+    packed_file_remove(l->packed);
+    return err_set(err, -ESTALE, "%s: its packed weights are of another version", l->source->name);
 }
 
 /* ---- keys */
@@ -105,6 +145,21 @@ int loader_str(struct loader *l, const char *name, struct str *ret, struct err *
     char text[KEY_MAX];
     const char *key = full_key(l, name, text);
     return wanted(l, key, false) ? gguf_get_str(l->gguf, key, ret, err) : 0;
+}
+
+int loader_vocab_size(struct loader *l, uint32_t *ret, struct err *err)
+{
+    const struct gguf_value *tokens = gguf_find(l->gguf, STR("tokenizer.ggml.tokens"));
+    bool counted = tokens && tokens->type == GGUF_ARRAY && tokens->array.count > 0 &&
+                   tokens->array.count <= VOCAB_TOKENS_MAX;
+    uint32_t count = counted ? (uint32_t)tokens->array.count : 0, size = count;
+    int rc = loader_u32(l, "vocab_size", !counted, 1, VOCAB_TOKENS_MAX, &size, err);
+    if (rc < 0) return rc;
+    if (counted && size != count)
+        return err_set(err, -EINVAL, "%s: key '%s.vocab_size' is %u, but there are %u tokens",
+                       l->source->name, l->arch, size, count);
+    *ret = size;
+    return 0;
 }
 
 static bool is_zero(const struct gguf_value *v)
@@ -197,13 +252,26 @@ static int take_tensor(struct loader *l, const char *name, uint32_t n_dims, cons
     return 0;
 }
 
-static char *take_memory(struct loader *l, size_t bytes)
+/* Returns the place in the mapping for what becomes of the tensor's bytes from `from` on. */
+static size_t take_place(struct loader *l, const struct gguf_tensor *t, uint64_t from, size_t bytes,
+                         const struct row_order *order)
 {
-    struct model *m = l->model;
-    char *at = m->weights + l->weights_used;
+    static const struct row_order none = { 0 };
+    size_t at = l->weights_used;
     l->weights_used += (bytes + WEIGHT_ALIGN - 1) / WEIGHT_ALIGN * WEIGHT_ALIGN;
-    must(l->weights_used <= m->weights_bytes); /* each tensor is taken once */
+    must(l->weights_used <= l->model->weights_bytes); /* each tensor is taken once */
+    if (!order) order = &none;
+    const uint64_t what[] = {
+        at, from, bytes, (uint64_t)t->type, order->rows, order->head_rows, order->pairs
+    };
+    l->order = hash64(t->name.data, t->name.len, l->order);
+    l->order = hash64(what, sizeof what, l->order);
     return at;
+}
+
+static bool is_filled(const struct loader *l)
+{
+    return l->packed && packed_file_is_sealed(l->packed);
 }
 
 static void freep(char **p)
@@ -211,8 +279,7 @@ static void freep(char **p)
     free(*p);
 }
 
-/* Returns the row of the file that becomes row `row`. */
-static uint32_t file_row(const struct row_order *order, uint32_t row)
+uint32_t row_order_from(const struct row_order *order, uint32_t row)
 {
     if (!order || row >= order->rows) return row;
     uint32_t in_head = row % order->head_rows;
@@ -230,14 +297,16 @@ static int read_rows(struct loader *l, const struct gguf_tensor *t, uint64_t at,
     if (rc < 0)
         return err_prefix(err, rc, "%s: tensor '" STR_FMT "'", l->source->name, STR_ARG(t->name));
     for (uint32_t r = 0; moved && r < rows; r++)
-        memcpy(moved + r * row_bytes, raw + (file_row(order, first + r) - first) * row_bytes,
+        memcpy(moved + r * row_bytes, raw + (row_order_from(order, first + r) - first) * row_bytes,
                row_bytes);
     return 0;
 }
 
-/* Packs the matrix that begins `at` bytes into the tensor. */
-static int pack(struct loader *l, const struct gguf_tensor *t, uint64_t at, const struct weight *w,
-                const struct row_order *order, char *to, struct err *err)
+/* Packs the matrix that begins `from` bytes into the tensor, to a place in the mapping: there, or in a buffer that
+ * goes to the file. */
+static int pack(struct loader *l, const struct gguf_tensor *t, uint64_t from,
+                const struct weight *w, const struct row_order *order, size_t place,
+                struct err *err)
 {
     size_t row_bytes = weight_row_bytes(w->type, w->cols);
     size_t tile_bytes = weight_tile_bytes(w);
@@ -247,15 +316,22 @@ static int pack(struct loader *l, const struct gguf_tensor *t, uint64_t at, cons
     at_once = at_once == 0 ? unit : at_once * unit;
     CLEANUP(freep) char *raw = FAULT("model.read_buffer") ? NULL : malloc(at_once * row_bytes);
     CLEANUP(freep) char *moved = moves ? malloc(at_once * row_bytes) : NULL;
-    if (!raw || (moves && !moved))
+    CLEANUP(freep) char *packed = l->packed ? malloc(at_once / TILE_ROWS * tile_bytes) : NULL;
+    if (!raw || (moves && !moved) || (l->packed && !packed))
         return err_set(err, -ENOMEM, "%s: no memory to read weights", l->source->name);
     for (uint32_t row = 0; row < w->rows; row += at_once) {
         uint32_t rows = min_u32(at_once, w->rows - row);
-        int rc = read_rows(l, t, at, row_bytes, order, row, rows, raw, moved, err);
+        int rc = read_rows(l, t, from, row_bytes, order, row, rows, raw, moved, err);
         if (rc < 0) return rc;
-        const char *from = moves ? moved : raw;
+        const char *row_data = moves ? moved : raw;
+        char *first = packed ? packed : l->model->own_weights + place, *to = first;
         for (uint32_t r = 0; r < rows; r += TILE_ROWS, to += tile_bytes)
-            weight_pack(w->type, from + r * row_bytes, min_u32(TILE_ROWS, rows - r), w->cols, to);
+            weight_pack(w->type, row_data + r * row_bytes, min_u32(TILE_ROWS, rows - r), w->cols,
+                        to);
+        size_t bytes = (size_t)(to - first);
+        if (packed) rc = packed_file_write(l->packed, place, packed, bytes, err);
+        if (rc < 0) return rc;
+        place += bytes;
     }
     return 0;
 }
@@ -272,9 +348,9 @@ static int take_matrix(struct loader *l, const struct gguf_tensor *t, uint64_t a
                        struct err *err)
 {
     struct weight w = { .type = t->type, .rows = rows, .cols = cols };
-    char *to = take_memory(l, weight_tiles(&w) * weight_tile_bytes(&w));
-    w.tiles = to;
-    int rc = pack(l, t, at, &w, order, to, err);
+    size_t place = take_place(l, t, at, weight_tiles(&w) * weight_tile_bytes(&w), order);
+    int rc = is_filled(l) ? 0 : pack(l, t, at, &w, order, place, err);
+    w.tiles = l->model->weights + place;
     if (rc == 0) *ret = w;
     return rc;
 }
@@ -307,15 +383,20 @@ int loader_stack(struct loader *l, const char *tensor, uint32_t count, uint32_t 
 static int read_floats(struct loader *l, const struct gguf_tensor *t, const float **ret,
                        struct err *err)
 {
+    struct model *m = l->model;
+    size_t bytes = t->elements * sizeof(float), place = take_place(l, t, 0, bytes, NULL);
+    *ret = (const float *)(const void *)(m->weights + place);
+    if (is_filled(l)) return 0;
     CLEANUP(freep) char *raw = malloc(t->bytes);
-    if (!raw) return err_set(err, -ENOMEM, "%s: no memory to read weights", l->source->name);
+    CLEANUP(freep) char *made = l->packed ? malloc(bytes) : NULL;
+    if (!raw || (l->packed && !made))
+        return err_set(err, -ENOMEM, "%s: no memory to read weights", l->source->name);
     int rc = l->source->read(l->source->ctx, t->offset, raw, t->bytes, err);
     if (rc < 0)
         return err_prefix(err, rc, "%s: tensor '" STR_FMT "'", l->source->name, STR_ARG(t->name));
-    float *values = (float *)(void *)take_memory(l, t->elements * sizeof *values);
-    weight_types[t->type].to_f32(raw, (uint32_t)t->elements, values);
-    *ret = values;
-    return 0;
+    weight_types[t->type].to_f32(raw, (uint32_t)t->elements,
+                                 (float *)(void *)(made ? made : m->own_weights + place));
+    return made ? packed_file_write(l->packed, place, made, bytes, err) : 0;
 }
 
 int loader_vector(struct loader *l, const char *tensor, uint32_t count,
@@ -330,7 +411,7 @@ int loader_vector(struct loader *l, const char *tensor, uint32_t count,
         float *moved = arena_array(&l->model->arena, count, sizeof *moved);
         if (!moved) return err_set(err, -ENOMEM, "%s: no memory", l->source->name);
         for (uint32_t i = 0; i < count; i++)
-            moved[i] = values[file_row(order, i)];
+            moved[i] = values[row_order_from(order, i)];
         values = moved;
     }
     *ret = values;

@@ -15,17 +15,42 @@ struct loader {
     const char *arch;   /* prefix of the architecture's keys */
     bool *tensor_taken; /* for each tensor of gguf */
     size_t weights_used;
+    struct packed_file *packed; /* that the weights go to; NULL: to memory of this process */
+    uint64_t order;             /* what was packed where */
 };
 
-/* Maps memory for all tensors of the file. */
+/* Where weights are kept for all engines of the machine (packed_file.h). */
+struct weight_cache {
+    const char *folder; /* NULL: nowhere */
+    uint64_t bytes_max;
+};
+
+/* Takes memory for all tensors of the file: of the cache, or, where that cannot be had, of this process; then
+ * m->info.cache_trouble says why. m->info.digest is there. */
 int loader_init(struct loader *l, const struct gguf *g, const struct gguf_source *source,
-                struct model *m, struct err *err);
+                const struct weight_cache *cache, struct model *m, struct err *err);
+
+/* Ends the load: seals what was packed. -ESTALE: the cache had other weights than the loader would have packed;
+ * they are removed, and loading again packs them. */
+int loader_end(struct loader *l, struct err *err);
 
 /* Read the key "ARCH.name". If it is absent *ret stays, which is an error only if `required`. */
 int loader_u32(struct loader *l, const char *name, bool required, uint32_t min, uint32_t max,
                uint32_t *ret, struct err *err);
 int loader_f32(struct loader *l, const char *name, bool required, float *ret, struct err *err);
 int loader_str(struct loader *l, const char *name, struct str *ret, struct err *err);
+
+/* Reads how many tokens there are: from the key "ARCH.vocab_size" or the vocabulary, which must agree. */
+int loader_vocab_size(struct loader *l, uint32_t *ret, struct err *err);
+
+/* Values of the key "ARCH.pooling_type", as llama.cpp writes them. */
+enum {
+    GGUF_POOLING_NONE,
+    GGUF_POOLING_MEAN,
+    GGUF_POOLING_CLS,
+    GGUF_POOLING_LAST,
+    GGUF_POOLING_RANK
+};
 
 /* Kinds of keys below "ARCH.": those that are read, those that say nothing about the result
  * (IGNORED), and those that must be 0 or false (ZERO). */
@@ -45,6 +70,9 @@ struct row_order {
     uint32_t rows; /* whole heads; 0: all stay */
     uint32_t head_rows, pairs;
 };
+
+/* Returns the row of the file that becomes row `row`. */
+uint32_t row_order_from(const struct row_order *order, uint32_t row);
 
 /* Packs the tensor; it must have dims [cols, rows]. `order` may be NULL. */
 int loader_matrix(struct loader *l, const char *tensor, uint32_t rows, uint32_t cols,

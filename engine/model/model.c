@@ -7,6 +7,7 @@
 #include "engine/model/hf_folder.h"
 #include "engine/model/hf_model.h"
 #include "engine/model/model_sampling.h"
+#include "engine/model/packed_file.h"
 #include "engine/model/vocab_gguf.h"
 
 #include <stdio.h>
@@ -16,8 +17,8 @@
 #define MODEL_ARENA_BYTES_MAX ((size_t)64 << 20) /* names, template, layer tables; not weights */
 
 const struct model_arch *const arch_table[] = {
-    &arch_llama, &arch_qwen2,  &arch_qwen3,  &arch_qwen3moe, &arch_smollm3,
-    &arch_phi3,  &arch_gemma2, &arch_gemma3, &arch_gpt_oss,  NULL,
+    &arch_llama,  &arch_qwen2,  &arch_qwen3,   &arch_qwen3moe, &arch_smollm3, &arch_phi3,
+    &arch_gemma2, &arch_gemma3, &arch_gpt_oss, &arch_bert,     NULL,
 };
 
 static int choose_kernels(struct model *m, const char *name, struct err *err)
@@ -65,8 +66,9 @@ static struct str base_name(const char *path)
 
 static struct kv_layout kv_layout_of(const struct model *m, uint32_t page_tokens)
 {
+    const bool encoder = m->info.task != MODEL_GENERATE; /* keeps nothing */
     return (struct kv_layout){ .type = m->kv_type,
-                               .n_layers = m->info.n_layers,
+                               .n_layers = encoder ? 0 : m->info.n_layers,
                                .n_kv_heads = m->info.n_kv_heads,
                                .head_dim = m->info.head_dim,
                                .page_tokens = page_tokens };
@@ -91,71 +93,126 @@ static int read_identity(struct model *m, const struct gguf *g, const char *path
     info->kv_bytes_per_token = kv_page_bytes(&block) / KV_BLOCK;
     info->weight_bytes = m->weights_bytes;
     snprintf(info->numerics, sizeof info->numerics, "%s+kv-%s", m->ops->numerics,
-             kv_type_name(m->kv_type));
+             block.n_layers == 0 ? "none" : kv_type_name(m->kv_type));
     return 0;
 }
 
-/* Loads weights and geometry. */
+/* Loads weights and geometry; the digest is there. */
 static int load(struct model *m, const struct gguf *g, const struct gguf_source *source,
-                struct err *err)
+                const struct model_load_options *opt, struct err *err)
 {
     struct loader loader;
-    int rc = choose_arch(m, g, err);
-    if (rc == 0) rc = loader_init(&loader, g, source, m, err);
+    const struct weight_cache cache = { opt->weight_cache, opt->weight_cache_bytes_max };
+    int rc = loader_init(&loader, g, source, &cache, m, err);
     if (rc < 0) return rc;
     loader.arch = m->arch->name;
     rc = m->arch->load(&loader, m, err);
-    return rc < 0 ? rc : loader_check_tensors(&loader, err);
+    return rc < 0 ? rc : loader_end(&loader, err);
 }
 
-static int load_gguf(struct model *m, const char *path, bool sampling, struct err *err)
+/* Computes the digest of all that is loaded, or takes it from the cache, which knows it of these files. */
+static int find_digest(struct model *m, const struct gguf_source *source, bool is_folder,
+                       const char *cache, struct err *err)
+{
+    char *digest = m->info.digest;
+    if (cache && packed_digest_tell(cache, source->identity, digest)) return 0;
+    int rc =
+        is_folder ? hf_folder_digest(source->name, digest, err) : gguf_digest(source, digest, err);
+    if (rc == 0 && cache) packed_digest_keep(cache, source->identity, digest);
+    return rc;
+}
+
+static int load_gguf(struct model *m, const char *path, const struct model_load_options *opt,
+                     struct err *err)
 {
     CLEANUP(gguf_shards_freep) struct gguf_shards *file = NULL;
     struct str source = { "", 0 };
     int rc = gguf_shards_open(path, &file, err);
-    if (rc == 0) rc = load(m, file->gguf, file->source, err);
+    if (rc == 0) rc = choose_arch(m, file->gguf, err);
+    if (rc == 0) rc = find_digest(m, file->source, false, opt->weight_cache, err);
+    if (rc == 0) rc = load(m, file->gguf, file->source, opt, err);
     if (rc == 0) rc = vocab_from_gguf(file->gguf, &m->vocab, err);
-    if (rc == 0 && sampling) rc = model_sampling_gguf(file->gguf, &m->info.sampling, err);
+    if (rc == 0 && !opt->no_sampling) rc = model_sampling_gguf(file->gguf, &m->info.sampling, err);
     if (rc < 0) return rc;
     if (m->vocab && vocab_count(m->vocab) != m->info.vocab_size)
         return err_set(err, -EINVAL, "%s: %u tokens in the vocabulary, %u rows of weights", path,
                        vocab_count(m->vocab), m->info.vocab_size);
     rc = gguf_get_str(file->gguf, "tokenizer.chat_template", &source, err);
-    if (rc == 0 || rc == -ENOENT) rc = read_identity(m, file->gguf, path, source, err);
-    return rc < 0 ? rc : gguf_digest(file->source, m->info.digest, err);
+    return rc == 0 || rc == -ENOENT ? read_identity(m, file->gguf, path, source, err) : rc;
 }
 
-static int load_hf(struct model *m, const char *path, bool sampling, struct err *err)
+static int load_hf(struct model *m, const char *path, const struct model_load_options *opt,
+                   struct err *err)
 {
     CLEANUP(hf_model_freep) struct hf_model *file = NULL;
     CLEANUP(chat_template_freep) struct chat_template *template = NULL;
     int rc = hf_model_open(path, &file, err);
-    if (rc == 0) rc = load(m, file->gguf, file->source, err);
+    if (rc == 0) rc = choose_arch(m, file->gguf, err);
+    if (rc == 0) rc = find_digest(m, file->source, true, opt->weight_cache, err);
+    if (rc == 0) rc = load(m, file->gguf, file->source, opt, err);
     if (rc == 0) rc = hf_model_tokenizer(file, &m->vocab, &template, err);
-    if (rc == 0 && sampling) rc = model_sampling_folder(file->source->name, &m->info.sampling, err);
+    if (rc == 0 && !opt->no_sampling)
+        rc = model_sampling_folder(file->source->name, &m->info.sampling, err);
     if (rc < 0) return rc;
     const struct str source = template ? chat_template_source(template) : STR("");
-    rc = read_identity(m, file->gguf, file->source->name, source, err);
-    return rc < 0 ? rc : hf_folder_digest(file->source->name, m->info.digest, err);
+    return read_identity(m, file->gguf, file->source->name, source, err);
+}
+
+static int load_once(const char *path, const struct model_load_options *opt, struct model **ret,
+                     struct err *err)
+{
+    CLEANUP(model_freep) struct model *m = calloc(1, sizeof *m);
+    if (!m) return err_set(err, -ENOMEM, "%s: no memory", path);
+    arena_init(&m->arena, MODEL_ARENA_BYTES_MAX);
+    m->kv_type = opt->kv_type;
+    m->info.sampling.unnamed = SAMPLING_ALL;
+    m->no_sampling = opt->no_sampling;
+    m->path = arena_str(&m->arena, str_from(path));
+    int rc = m->path.data ? choose_kernels(m, opt->kernels, err) : -ENOMEM;
+    if (rc == 0) rc = hf_model_is(path) ? load_hf(m, path, opt, err) : load_gguf(m, path, opt, err);
+    if (rc == 0) *ret = TAKE(m);
+    return rc;
 }
 
 int model_load(const char *path, const struct model_load_options *opt, struct model **ret,
                struct err *err)
 {
     static const struct model_load_options defaults = { 0 };
-    if (!opt) opt = &defaults;
-    CLEANUP(model_freep) struct model *m = calloc(1, sizeof *m);
-    if (!m) return err_set(err, -ENOMEM, "%s: no memory", path);
-    arena_init(&m->arena, MODEL_ARENA_BYTES_MAX);
-    m->kv_type = opt->kv_type;
-    int rc = choose_kernels(m, opt->kernels, err);
-    const bool sampling = !opt->no_sampling;
-    m->info.sampling.unnamed = SAMPLING_ALL;
-    if (rc == 0)
-        rc =
-            hf_model_is(path) ? load_hf(m, path, sampling, err) : load_gguf(m, path, sampling, err);
+    int rc = load_once(path, opt ? opt : &defaults, ret, err);
+    /* Packed weights of another version of the loader are gone now. */
+    return rc == -ESTALE ? load_once(path, opt, ret, err) : rc;
+}
+
+void model_sleep(struct model *m)
+{
+    if (m->packed)
+        packed_file_expect(m->packed, false);
+    else
+        must(madvise(m->own_weights, m->weights_bytes, MADV_DONTNEED) == 0);
+}
+
+/* Weights in a file of their own are mapped all the time. Else the model is loaded once more, and the new
+ * weights move to where the old ones were: pointers to them, which an architecture keeps in its own tables,
+ * stay right, because the same file is packed in the same order. */
+int model_wake(struct model *m, struct err *err)
+{
+    const struct model_load_options opt = { .kv_type = m->kv_type,
+                                            .no_sampling = m->no_sampling,
+                                            .kernels = m->ops->name };
+    CLEANUP(model_freep) struct model *again = NULL;
+    if (m->packed) {
+        packed_file_expect(m->packed, true);
+        return 0;
+    }
+    int rc = model_load(m->path.data, &opt, &again, err);
     if (rc < 0) return rc;
-    *ret = TAKE(m);
+    if (strcmp(again->info.digest, m->info.digest) != 0 || again->weights_bytes != m->weights_bytes)
+        return err_set(err, -EINVAL, "%s is another model now than the one that went to sleep",
+                       m->path.data);
+    if (mremap(again->own_weights, m->weights_bytes, m->weights_bytes,
+               MREMAP_MAYMOVE | MREMAP_FIXED, m->own_weights) == MAP_FAILED)
+        return err_set(err, -errno, "%s: cannot move the weights to their place", m->path.data);
+    again->own_weights = NULL;
     return 0;
 }
 
@@ -163,7 +220,8 @@ void model_free(struct model *m)
 {
     if (!m) return;
     vocab_free(m->vocab);
-    if (m->weights) munmap(m->weights, m->weights_bytes);
+    if (m->own_weights) munmap(m->own_weights, m->weights_bytes);
+    packed_file_close(m->packed);
     arena_fini(&m->arena);
     free(m);
 }
@@ -225,6 +283,10 @@ int kv_store_new(const struct model *m, uint32_t pages, uint32_t page_tokens, st
     void *memory = MAP_FAILED;
     /* Resident from the start: a pool that fills up later would look like a leak for hours, and a
      * machine that is too small should say so now. */
+    if (kv->page_bytes == 0) { /* an encoder's: its pages only count what is at work */
+        *ret = TAKE(kv);
+        return 0;
+    }
     if (mul_fits(kv->page_bytes, pages, &bytes) && !FAULT("kv_store.map"))
         memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
@@ -241,6 +303,11 @@ void kv_store_free(struct kv_store *kv)
     if (!kv) return;
     if (kv->memory) munmap(kv->memory, kv->page_bytes * kv->pages);
     free(kv);
+}
+
+void kv_store_drop(struct kv_store *kv)
+{
+    must(madvise(kv->memory, kv->page_bytes * kv->pages, MADV_DONTNEED) == 0);
 }
 
 void kv_store_copy_page(struct kv_store *dst, uint32_t to, const struct kv_store *src,

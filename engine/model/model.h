@@ -18,12 +18,14 @@
 #include "base/core/own.h"
 #include "base/core/str.h"
 #include "base/text/vocab.h"
+#include "base/wire/model_task.h"
 #include "base/wire/sampling.h"
 #include "engine/kernels/kv_layout.h"
 
 struct model;
 struct kv_store;
 struct model_runner;
+struct adapter;
 
 #define KV_PAGE_GRANULE KV_BLOCK /* page_tokens is a multiple of this: 16 */
 #define KV_PAGE_TOKENS_MAX 1024
@@ -37,11 +39,22 @@ const char *kv_type_name(enum kv_type type); /* "f16", "f32", "q8", "q4" */
 extern const char *const kv_dtype_names[]; /* NULL behind the last */
 enum kv_type kv_dtype_type(int dtype);
 
+/* How the vector of a text is made of the states of its tokens at the end of the model. */
+enum pooling {
+    POOLING_MODEL, /* as the model's files say */
+    POOLING_LAST,  /* of its last token */
+    POOLING_MEAN,  /* of all tokens */
+    POOLING_CLS,   /* of its first token; encoders only */
+};
+
 /* { 0 } is a good default: the fastest kernels of this machine, K and V in F16. */
 struct model_load_options {
     enum kv_type kv_type;
     bool no_sampling;    /* the model's own defaults of sampling are not read */
     const char *kernels; /* name in ops_table ("ref", "avx2", "amx"); NULL: the best */
+    const char
+        *weight_cache; /* folder of packed weights that engines share (packed_file.h); NULL: none */
+    uint64_t weight_cache_bytes_max;
 };
 
 struct model_info {
@@ -52,6 +65,9 @@ struct model_info {
     struct str template_source;  /* of the chat template; empty when there is none */
     char digest[SHA256_HEX + 1]; /* of the file: gguf_digest; of a folder: hf_folder_digest */
     char numerics[64];           /* equality holds between engines of one numerics id */
+    bool weights_mapped;         /* packed weights are those of the cache */
+    bool weights_found;          /* and were there */
+    char cache_trouble[160];     /* why they are not, where a cache is named */
     uint32_t n_layers;
     uint32_t n_embd;
     uint32_t n_ff;
@@ -60,11 +76,16 @@ struct model_info {
     uint32_t head_dim;
     uint32_t vocab_size;
     uint32_t context_length;
-    uint64_t parameters;   /* elements of all tensors */
-    uint64_t weight_bytes; /* memory the packed weights hold */
-    uint64_t table_bytes;  /* of them the table of embeddings, if no product reads it */
-    bool tied;             /* the output reads the table of embeddings */
-    size_t kv_bytes_per_token;
+    uint64_t parameters;       /* elements of all tensors */
+    uint64_t weight_bytes;     /* memory the packed weights hold */
+    uint64_t table_bytes;      /* of them the table of embeddings, if no product reads it */
+    bool tied;                 /* the output reads the table of embeddings */
+    size_t kv_bytes_per_token; /* of an encoder: 0 */
+    enum model_task task;
+    enum pooling pooling; /* the model's own, never POOLING_MODEL */
+    uint32_t
+        token_types; /* of an encoder: the second text of a pair is of type 1 where there are two */
+    bool score_is_plain;       /* MODEL_SCORE: the head's number is the score, without a sigmoid */
     const struct vocab *vocab; /* NULL for "no_vocab", and without tokenizer.json */
 };
 
@@ -75,6 +96,13 @@ struct model_info {
 int model_load(const char *path, const struct model_load_options *opt, struct model **ret,
                struct err *err);
 void model_free(struct model *m);
+
+/* Gives the memory of the weights back to the system. The rest of the model stays: vocabulary, template,
+ * facts. No step until model_wake reads the weights again from the same path, to the same place; those in a
+ * file that engines share are still mapped. -EINVAL: it is another model now; else errors of model_load. The
+ * model sleeps on then. */
+void model_sleep(struct model *m);
+int model_wake(struct model *m, struct err *err);
 CLEANUP_FREEP(model, struct model)
 
 /* Lives as long as the model. */
@@ -87,6 +115,9 @@ int kv_store_new(const struct model *m, uint32_t pages, uint32_t page_tokens, st
                  struct err *err);
 void kv_store_free(struct kv_store *kv);
 CLEANUP_FREEP(kv_store, struct kv_store)
+
+/* Gives the memory of all pages back to the system: they are zero from then on. Between steps. */
+void kv_store_drop(struct kv_store *kv);
 
 /* Copies all K and V of a page: for copy on write, and to and from a store that is the swap space,
  * made for the same model and page size. Between steps only. */
@@ -109,22 +140,29 @@ struct batch_item {
     uint32_t count; /* at least 1 */
     uint32_t position;
     const uint32_t *page_table;
-    uint32_t pages;   /* entries of page_table */
-    uint32_t drafted; /* the last of the tokens are guesses */
-    bool want_logits; /* of the last token that is no guess, and of each guess */
-    float *logits;    /* 1 + drafted rows of vocab_size floats, the caller's */
-    float *hidden;    /* MODEL_HIDDEN floats of the first row's token, or NULL */
+    uint32_t pages;       /* entries of page_table */
+    uint32_t drafted;     /* the last of the tokens are guesses */
+    bool want_logits;     /* of the last token that is no guess, and of each guess */
+    uint32_t rows_before; /* with want_logits: of so many tokens before that one, too */
+    float *logits;        /* rows_before + 1 + drafted rows of vocab_size floats, the caller's */
+    float *hidden;        /* MODEL_HIDDEN floats of the first row's token, or NULL */
     /* n_embd numbers, to which the states behind the last layer, normalised as for the logits, of the
      * tokens at positions from state_from on are added in ascending order; or NULL */
     double *state_sum;
     uint32_t state_from;
+    const struct adapter *adapter; /* of this model (adapter.h); NULL: none */
+    /* Of an encoder, whose items are whole texts at position 0, without pages and logits: */
+    uint32_t state_to;    /* states are added up to this position; 0: to the end */
+    uint32_t second_from; /* where the second text of a pair begins; 0: there is none */
+    float *score;         /* MODEL_SCORE: the head's number; or NULL */
 };
 
 struct model_runner_options {
-    uint32_t tokens_max;   /* tokens of all items of one step; at least seqs_max */
-    uint32_t seqs_max;     /* items of one step */
-    uint32_t threads;      /* with the calling thread; 0 and 1: no worker threads */
-    uint32_t hidden_layer; /* that `hidden` is read behind, from 1; 0: the last, normalised */
+    uint32_t tokens_max;    /* tokens of all items of one step; at least seqs_max */
+    uint32_t seqs_max;      /* items of one step */
+    uint32_t threads;       /* with the calling thread; 0 and 1: no worker threads */
+    uint32_t hidden_layer;  /* that `hidden` is read behind, from 1; 0: the last, normalised */
+    uint32_t lora_rank_max; /* of adapters; 0: no item has one */
 };
 
 /* Takes all scratch memory of a step, so that model_step does not allocate. */
@@ -136,6 +174,7 @@ CLEANUP_FREEP(model_runner, struct model_runner)
 
 /* Runs one forward pass over all items; blocks until the logits are there. -EINVAL, before anything
  * was computed, for an id outside the vocabulary, a position outside context or page table, a
- * page outside the store, or more items or tokens than the runner was made for. */
+ * page outside the store, an adapter of another shape or rank, or more items or tokens than the runner was
+ * made for. */
 int model_step(struct model_runner *r, const struct batch_item *items, uint32_t count,
                struct err *err);

@@ -1,4 +1,5 @@
 /* runner.c - runs one step: checks the items and has the architecture compute them. */
+#include "engine/model/adapter_step.h"
 #include "engine/model/arch.h"
 
 #include <stdlib.h>
@@ -12,7 +13,8 @@ struct model_runner {
     struct workers *workers;
     char **scratch; /* one for each thread, all in scratch_memory */
     void *scratch_memory;
-    void *state; /* the architecture's */
+    void *state;                   /* the architecture's */
+    struct adapter_step *adapters; /* NULL: items have none */
 };
 
 static int take_scratch(struct model_runner *r)
@@ -51,6 +53,8 @@ int model_runner_new(const struct model *m, struct kv_store *kv,
     if (rc < 0) return rc;
     rc = take_scratch(r);
     if (rc == 0) rc = m->arch->state_new(m, opt->tokens_max, opt->seqs_max, &r->state);
+    if (rc == 0 && opt->lora_rank_max > 0)
+        rc = adapter_step_new(opt->tokens_max, opt->seqs_max, opt->lora_rank_max, &r->adapters);
     if (rc < 0)
         return err_set(err, rc, "no memory for steps of %u tokens and %u threads", opt->tokens_max,
                        opt->threads);
@@ -63,9 +67,30 @@ void model_runner_free(struct model_runner *r)
     if (!r) return;
     workers_free(r->workers);
     if (r->state) r->model->arch->state_free(r->state);
+    adapter_step_free(r->adapters);
     free(r->scratch);
     free(r->scratch_memory);
     free(r);
+}
+
+/* Checks an item of an encoder. */
+static int check_text(const struct model_runner *r, const struct batch_item *item, uint32_t index,
+                      struct err *err)
+{
+    if (item->position > 0)
+        return err_set(
+            err, -EINVAL,
+            "item %u of the batch begins at position %u; an encoder computes whole texts", index,
+            item->position);
+    if (item->want_logits || item->drafted > 0)
+        return err_set(err, -ENOTSUP,
+                       "'%s' is an encoder: it gives vectors or scores of texts and no logits, so "
+                       "that it cannot generate",
+                       r->model->arch->name);
+    if (item->score && r->model->info.task != MODEL_SCORE)
+        return err_set(err, -ENOTSUP, "item %u of the batch wants a score; the model has no head",
+                       index);
+    return 0;
 }
 
 static int check_item(const struct model_runner *r, const struct batch_item *item, uint32_t index,
@@ -80,18 +105,19 @@ static int check_item(const struct model_runner *r, const struct batch_item *ite
                        "item %u of the batch ends at position %llu, the model's "
                        "context is %u",
                        index, (unsigned long long)end, info->context_length);
-    if (end > (uint64_t)item->pages * page_tokens)
-        return err_set(err, -EINVAL,
-                       "item %u of the batch ends at position %llu, its %u pages "
-                       "hold %llu",
-                       index, (unsigned long long)end, item->pages,
-                       (unsigned long long)item->pages * page_tokens);
     for (uint32_t i = 0; i < item->count; i++)
         if (item->ids[i] >= info->vocab_size)
             return err_set(err, -EINVAL,
                            "item %u of the batch has token %u, the vocabulary ends "
                            "at %u",
                            index, item->ids[i], info->vocab_size);
+    if (info->task != MODEL_GENERATE) return check_text(r, item, index, err);
+    if (end > (uint64_t)item->pages * page_tokens)
+        return err_set(err, -EINVAL,
+                       "item %u of the batch ends at position %llu, its %u pages "
+                       "hold %llu",
+                       index, (unsigned long long)end, item->pages,
+                       (unsigned long long)item->pages * page_tokens);
     for (uint64_t i = 0; i * page_tokens < end; i++)
         if (item->page_table[i] >= r->kv->pages)
             return err_set(err, -EINVAL, "item %u of the batch has page %u, the store ends at %u",
@@ -99,12 +125,30 @@ static int check_item(const struct model_runner *r, const struct batch_item *ite
     if (item->drafted >= item->count || (item->drafted > 0 && !item->want_logits))
         return err_set(err, -EINVAL, "item %u of the batch has %u drafted tokens of %u", index,
                        item->drafted, item->count);
+    if (item->rows_before >= item->count - item->drafted ||
+        (item->rows_before > 0 && !item->want_logits))
+        return err_set(err, -EINVAL,
+                       "item %u of the batch wants the logits of %u tokens more than its %u", index,
+                       item->rows_before, item->count);
     if (item->want_logits && !item->logits)
         return err_set(err, -EINVAL,
                        "item %u of the batch wants logits and has no memory for "
                        "them",
                        index);
+    const struct adapter *a = item->adapter;
+    if (a && (a->rank > r->opt.lora_rank_max || a->layers != info->n_layers))
+        return err_set(err, -EINVAL,
+                       "item %u of the batch has an adapter of rank %u and %u layers, "
+                       "the runner was made for %u and %u",
+                       index, a->rank, a->layers, r->opt.lora_rank_max, info->n_layers);
     return 0;
+}
+
+static bool has_adapter(const struct batch_item *items, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (items[i].adapter) return true;
+    return false;
 }
 
 int model_step(struct model_runner *r, const struct batch_item *items, uint32_t count,
@@ -131,6 +175,7 @@ int model_step(struct model_runner *r, const struct batch_item *items, uint32_t 
         .items = items,
         .count = count,
         .hidden_layer = r->opt.hidden_layer > 0 ? r->opt.hidden_layer : layers,
+        .adapters = has_adapter(items, count) ? r->adapters : NULL,
     };
     r->model->arch->step(r->model, r->state, &step);
     return 0;

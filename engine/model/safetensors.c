@@ -14,6 +14,7 @@
 static const struct { const char *name; uint32_t bytes; } types[] = {
     [SAFETENSOR_F32] = { "F32", 4 },   [SAFETENSOR_F16] = { "F16", 2 },
     [SAFETENSOR_BF16] = { "BF16", 2 }, [SAFETENSOR_F8_E4M3] = { "F8_E4M3", 1 },
+    [SAFETENSOR_I64] = { "I64", 8 },
 };
 /* clang-format on */
 

@@ -14,7 +14,13 @@
 #define SAFETENSORS_HEADER_BYTES_MAX ((size_t)100 << 20)
 #define SAFETENSORS_MEMORY_BYTES_MAX ((size_t)256 << 20)
 
-enum safetensor_type { SAFETENSOR_F32, SAFETENSOR_F16, SAFETENSOR_BF16, SAFETENSOR_F8_E4M3 };
+enum safetensor_type {
+    SAFETENSOR_F32,
+    SAFETENSOR_F16,
+    SAFETENSOR_BF16,
+    SAFETENSOR_F8_E4M3,
+    SAFETENSOR_I64 /* counted positions, which nothing reads */
+};
 
 struct safetensor {
     struct str name;

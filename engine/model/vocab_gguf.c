@@ -129,15 +129,26 @@ static int read_further_end(const struct gguf *g, struct vocab_parts *p, struct 
     return rc;
 }
 
-/* A BERT prompt stands between two tokens; the second key is spelled so in the files. */
+/* Takes a token of a frame where no key of its own says which: the begin or end token, or by its usual name. */
+static void find_frame(const struct vocab_parts *p, uint32_t special, struct str name,
+                       uint32_t *ids, uint32_t *count)
+{
+    for (size_t i = 0; i < p->token_count && special == VOCAB_NONE && *count == 0; i++)
+        if (str_eq(p->tokens[i], name)) special = (uint32_t)i;
+    if (*count == 0 && special != VOCAB_NONE) ids[(*count)++] = special;
+}
+
+/* A BERT prompt stands between two tokens; the second key is spelled so in the files. Newer ones name the
+ * first as the begin token. */
 static int read_bert_frame(const struct gguf *g, struct vocab_parts *p, struct err *err)
 {
     if (!str_eq(p->kind, STR("bert"))) return 0;
     int rc = read_frame(g, "tokenizer.ggml.cls_token_id", p->before, &p->before_count, err);
     if (rc == 0)
         rc = read_frame(g, "tokenizer.ggml.seperator_token_id", p->after, &p->after_count, err);
-    if (p->before_count > 0) p->special.add_bos = false;
-    if (p->after_count > 0) p->special.add_eos = false;
+    find_frame(p, p->special.bos, STR("[CLS]"), p->before, &p->before_count);
+    find_frame(p, p->special.eos, STR("[SEP]"), p->after, &p->after_count);
+    p->special.add_bos = p->special.add_eos = false;
     return rc;
 }
 

@@ -156,6 +156,8 @@ static bool begin(struct device *d, struct job *job)
         .group = a->group,
         .weight = a->weight,
         .begun = a->id_count > a->spec.prompt_tokens,
+        .score_from = a->score_from,
+        .score_end = a->score_from > 0 ? a->spec.prompt_tokens : 0,
     };
     struct output_spec spec = a->spec;
     int rc = open_grammar(d, job, &err);
@@ -182,16 +184,26 @@ static bool begin(struct device *d, struct job *job)
     return rc >= 0;
 }
 
+static bool is_unread(const struct job_mail *mail)
+{
+    return mail->id_count >= JOB_PAUSE_TOKENS || mail->scores.len >= JOB_SCORES_BYTES;
+}
+
+/* Returns true if so much of a mail was read that its session goes on. */
+static bool is_read(const struct job_mail *mail)
+{
+    return mail->id_count <= JOB_RESUME_TOKENS && mail->scores.len < JOB_SCORES_BYTES / 2;
+}
+
 /* Pauses sessions with a slow reader: they take no step until their mail was read. */
 static void update_pauses(struct device *d)
 {
     pthread_mutex_lock(&d->lock);
     LIST_EACH (&d->active, node) {
         struct job *job = CONTAINER_OF(node, struct job, device.active);
-        uint32_t unread = job->mail.id_count;
-        if (unread >= JOB_PAUSE_TOKENS) {
+        if (is_unread(&job->mail)) {
             sched_pause(executor_sched(d->x), job->device.session, true);
-        } else if (unread <= JOB_RESUME_TOKENS) {
+        } else if (is_read(&job->mail)) {
             sched_pause(executor_sched(d->x), job->device.session, false);
         }
     }
@@ -338,6 +350,21 @@ static void on_token(void *arg, struct output *output, const struct session *ses
     pthread_mutex_unlock(&d->lock);
 }
 
+static void on_scored(void *arg, struct output *output, const struct session *session,
+                      const struct sampler_result *got)
+{
+    struct device *d = arg;
+    struct job *job = job_of(output);
+    pthread_mutex_lock(&d->lock);
+    job->mail.cached_tokens = session->cached_tokens;
+    if (put_values(job, got, &job->mail.scores) < 0) {
+        output->failed = -ENOMEM;
+        sched_abort(executor_sched(d->x), job->device.session);
+    }
+    if (!list_linked(&job->link.to_http)) list_push_back(&d->out, &job->link.to_http);
+    pthread_mutex_unlock(&d->lock);
+}
+
 static const char *failure_text(int failed)
 {
     switch (failed) {
@@ -366,6 +393,8 @@ static void on_end(void *arg, struct output *output, const struct session *sessi
     publish(d, job, NULL);
     struct job_mail *mail = &job->mail;
     mail->end = session->end;
+    /* A prompt alone ends by its limit of no tokens. */
+    if (mail->end == SESSION_END_STOP && output->spec.prompt_only) mail->end = SESSION_END_LENGTH;
     mail->generated = session_generated(session);
     mail->times = (struct job_times){ session->admitted_us, session->first_token_us,
                                       job->device.last_token_us, session->preemptions };
@@ -486,7 +515,7 @@ static bool wait_for_work(struct device *d)
         bool resumable = false;
         LIST_EACH (&d->active, node) {
             struct job *job = CONTAINER_OF(node, struct job, device.active);
-            resumable |= job->device.session->paused && job->mail.id_count <= JOB_RESUME_TOKENS;
+            resumable |= job->device.session->paused && is_read(&job->mail);
         }
         bool mail = !list_empty(&d->out) || !list_empty(&d->done) || d->blocks_new;
         bool told = !mail || post(d);
@@ -563,7 +592,11 @@ static void *device_main(void *arg)
     struct device *d = arg;
     struct err err = { "" };
     const struct executor_events events = {
-        .on_token = on_token, .on_end = on_end, .on_step = on_step, .arg = d
+        .on_token = on_token,
+        .on_scored = on_scored,
+        .on_end = on_end,
+        .on_step = on_step,
+        .arg = d,
     };
     struct device_loaded loaded = { 0 };
     int rc = step_log_open(&d->step_log, d->config.step_log, &err);
@@ -677,16 +710,18 @@ bool device_take_mail(struct device *d, struct job *job, struct job_mail *mail)
 {
     pthread_mutex_lock(&d->lock);
     struct job_mail *from = &job->mail;
-    bool some = from->id_count > 0 || from->text.len > 0 || from->accepted || from->ended;
+    bool some = from->id_count > 0 || from->text.len > 0 || from->scores.len > 0 ||
+                from->accepted || from->ended;
     if (some) {
-        struct buf text = mail->text, values = mail->values;
+        struct buf text = mail->text, values = mail->values, scores = mail->scores;
         *mail = *from;
         buf_clear(&text);
         buf_clear(&values);
+        buf_clear(&scores);
         /* The number of cached tokens stays known. */
-        *from = (struct job_mail){ .text = text,
-                                   .values = values,
-                                   .cached_tokens = mail->cached_tokens };
+        *from = (struct job_mail){
+            .text = text, .values = values, .scores = scores, .cached_tokens = mail->cached_tokens
+        };
         pthread_cond_signal(&d->wake); /* it may have been paused for this */
     }
     if (mail->ended && some) {
@@ -794,4 +829,5 @@ void job_mail_fini(struct job_mail *mail)
 {
     buf_fini(&mail->text);
     buf_fini(&mail->values);
+    buf_fini(&mail->scores);
 }

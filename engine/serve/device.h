@@ -21,6 +21,7 @@
 #include "engine/core/kv_index.h"
 #include "engine/core/session.h"
 #include "engine/model/model.h"
+#include "engine/serve/adapters.h"
 #include "engine/serve/executor.h"
 #include "engine/serve/metrics.h"
 #include "engine/serve/output.h"
@@ -29,12 +30,12 @@
 #define JOB_MAIL_TOKENS 64      /* tokens that may lie unread */
 #define JOB_PAUSE_TOKENS 32     /* from here on the session takes no step */
 #define JOB_RESUME_TOKENS 8     /* and from here on down it does again */
+#define JOB_SCORES_BYTES 262144 /* of scores that lie unread: from here on it pauses, too */
 #define JOB_STOP_BYTES_MAX 4096 /* all stop strings together */
 
 /* When a session came how far, on the monotonic clock; 0: it did not. */
 struct job_times {
-    int64_t admitted_us, first_us,
-        last_us; /* of the first admission, the first and the last token */
+    int64_t admitted_us, first_us, last_us; /* the first admission, the first and last token */
     uint32_t preemptions;
 };
 
@@ -43,10 +44,10 @@ struct job_mail {
     struct buf text;
     uint32_t ids[JOB_MAIL_TOKENS];
     uint32_t id_count;
-    struct buf
-        values; /* struct token_value: those of the ids, as a generate_frame has them; or empty */
-    bool accepted; /* waits or runs */
-    bool ended;    /* nothing comes after this */
+    struct buf values; /* struct token_value of the ids, as in a generate_frame; or empty */
+    struct buf scores; /* likewise: of the prompt's tokens that were scored since the last look */
+    bool accepted;     /* waits or runs */
+    bool ended;        /* nothing comes after this */
     enum session_end end;
     int refused; /* with ended: why it never ran: an error of sched_submit, or -EAGAIN when displaced */
     uint32_t cached_tokens;   /* known with the first token */
@@ -61,15 +62,15 @@ struct job_ask {
     uint32_t *ids; /* owned */
     uint32_t id_count;
     struct output_spec spec; /* its stop strings lie in stop_store */
+    uint32_t score_from;     /* the first of the prompt's tokens to score, at least 1; 0: none */
     uint32_t output_max;
     bool goes_on; /* elsewhere, when output_max tokens are there */
     struct block_key salt;
-    uint64_t tenant; /* 0: none is named */
+    uint64_t tenant, group; /* 0: none is named */
     int64_t arrival_us, deadline_us;
     uint32_t predicted_p50, predicted_p90, predicted_mean;
     bool has_rank;
     double rank;                       /* with has_rank */
-    uint64_t group;                    /* 0: none is named */
     double weight;                     /* of the tenant; 0: 1 */
     bool marks;                        /* control tokens that are marks are written (masks.h) */
     struct grammar *grammar;           /* owned until the device takes it; NULL: none */
@@ -120,12 +121,16 @@ struct device_config {
     const struct predict_policy *predict; /* as in executor.h */
     struct str predict_file;              /* as in executor.h, and so the two below */
     uint32_t predict_layer, predict_every;
-    struct str step_log; /* path; empty: none */
+    struct str step_log;            /* path; empty: none */
+    struct adapters *adapters;      /* borrowed; takes the modules when the model is there */
+    const struct str *lora_modules; /* NAME=PATH */
+    size_t lora_module_count;
 };
 
 /* Constant from on_ready on. */
 struct device_info {
     const struct model_info *model;
+    const struct model *loaded; /* it: for adapters, on any thread */
     uint32_t context_max, page_tokens, pages;
     uint32_t step_tokens; /* computed in one step at most */
     uint64_t kv_bytes;

@@ -23,9 +23,9 @@ static uint32_t pages_wanted(const struct sched_config *sc, uint64_t bytes, size
 {
     uint64_t context_pages = ceil_div_u32(sc->context_max, sc->page_tokens);
     uint64_t pages = context_pages * sc->seqs_max;
-    if (bytes > 0) {
+    if (page_bytes > 0 && bytes > 0) {
         pages = bytes / page_bytes;
-    } else {
+    } else if (page_bytes > 0) { /* those of an encoder hold nothing */
         uint64_t most = memory_part_bytes() / page_bytes;
         if (pages > most) pages = most > context_pages ? most : context_pages;
     }
@@ -36,12 +36,23 @@ static uint32_t pages_wanted(const struct sched_config *sc, uint64_t bytes, size
  * the same part of the machine's memory that the pages may have. */
 static uint32_t swap_pages(const struct sched_config *sc, uint64_t bytes, size_t page_bytes)
 {
+    if (page_bytes == 0) return 0;
     uint64_t pages = bytes / page_bytes;
     if (bytes == 0 && sc->preset) {
         pages = min_size((size_t)(sc->preset->swap_ratio * (double)sc->pages),
                          memory_part_bytes() / page_bytes);
     }
     return pages < KV_PAGES_MAX ? (uint32_t)pages : KV_PAGES_MAX;
+}
+
+/* An encoder computes a text whole, and keeps nothing of it. The scheduler's context has room for one token
+ * behind a prompt, which an encoder's text may fill. */
+static void use_whole_texts(struct sched_config *sc)
+{
+    sc->whole_prompts = true;
+    sc->prefix_cache = false;
+    sc->batch_tokens_max = max_u32(sc->batch_tokens_max, sc->context_max);
+    sc->context_max++;
 }
 
 static void tell_policies(const struct device_config *config, struct executor *x,
@@ -78,6 +89,8 @@ int device_load(const struct device_config *config, struct engine_metrics *metri
                        "--max-model-len %u is more than the %u tokens this model was made for",
                        sc.context_max, info->context_length);
     }
+    const uint32_t context_max = sc.context_max;
+    if (info->task != MODEL_GENERATE) use_whole_texts(&sc);
     if (sc.batch_tokens_max < sc.seqs_max) sc.batch_tokens_max = sc.seqs_max;
     size_t page_bytes = info->kv_bytes_per_token * sc.page_tokens;
     if (sc.pages == 0) sc.pages = pages_wanted(&sc, config->kv_bytes, page_bytes);
@@ -86,8 +99,17 @@ int device_load(const struct device_config *config, struct engine_metrics *metri
                        (unsigned long)config->kv_bytes, page_bytes);
     }
     sc.swap_pages = swap_pages(&sc, config->swap_bytes, page_bytes);
+    const uint32_t rank_max = config->adapters && adapters_config(config->adapters)->count_max > 0
+                                  ? adapters_config(config->adapters)->rank_max
+                                  : 0;
+    if (config->adapters) {
+        rc = adapters_load_all(config->adapters, model, config->lora_modules,
+                               config->lora_module_count, err);
+        if (rc < 0) return rc;
+    }
     const struct executor_config executor = { .sched = sc,
                                               .threads = config->threads,
+                                              .lora_rank_max = rank_max,
                                               .cpu_share = config->cpu_share,
                                               .perf = config->perf,
                                               .hardware = config->hardware,
@@ -100,7 +122,8 @@ int device_load(const struct device_config *config, struct engine_metrics *metri
     *ret = (struct device_loaded){ .x = x };
     ret->info = (struct device_info){
         .model = info,
-        .context_max = sc.context_max,
+        .loaded = model,
+        .context_max = context_max,
         .page_tokens = sc.page_tokens,
         .pages = sc.pages,
         .step_tokens = sc.batch_tokens_max,

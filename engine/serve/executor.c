@@ -9,7 +9,9 @@
 #include <stdlib.h>
 
 struct executor {
+    struct model *model;
     uint32_t vocab_size;
+    bool encoder;
     struct executor_events events;
     struct scheduler *sched;
     struct kv_store *kv, *swap; /* swap NULL: no swap space */
@@ -17,7 +19,7 @@ struct executor {
     struct sampler *sampler;
     struct batch_item *item;
     struct sched_result *result;
-    float *logits; /* a row for each item, and for each guess */
+    float *logits; /* a row for each item, for each guess, and SCHED_SCORED_MAX */
     const struct perf_policy *perf;
     void *perf_state;
     struct perf_coef coef;     /* of perf_state */
@@ -60,10 +62,12 @@ struct model_spec executor_spec(const struct model_info *m)
                                .head_dim = m->head_dim,
                                .ffn = m->n_ff,
                                .vocab = m->vocab_size,
-                               .gated = true };
+                               .gated = m->task == MODEL_GENERATE };
     double kv = 2.0 * m->n_layers * m->n_kv_heads * m->head_dim;
     spec.weight_bytes = (double)m->weight_bytes / (double)m->parameters;
-    spec.kv_element_bytes = (double)m->kv_bytes_per_token / kv;
+    /* An encoder keeps none, but moves those of a step in F32. */
+    spec.kv_element_bytes = m->task == MODEL_GENERATE ? (double)m->kv_bytes_per_token / kv
+                                                      : (double)kv_element_bytes(KV_F32);
     return spec;
 }
 
@@ -112,7 +116,9 @@ int executor_new(struct model *model, const struct executor_config *config,
     }
     CLEANUP(executor_freep) struct executor *x = calloc(1, sizeof *x);
     if (!x) return -ENOMEM;
+    x->model = model;
     x->vocab_size = info->vocab_size;
+    x->encoder = info->task != MODEL_GENERATE;
     x->events = *events;
     int rc = start_perf(x, info, config, err);
     if (rc < 0) return rc;
@@ -130,6 +136,7 @@ int executor_new(struct model *model, const struct executor_config *config,
         .threads = config->threads,
         .hidden_layer = config->predict_layer > 0 ? config->predict_layer
                                                   : predict_engine_layer(info->n_layers),
+        .lora_rank_max = config->lora_rank_max,
     };
     rc = model_runner_new(model, x->kv, &opt, &x->runner, err);
     if (rc < 0) return rc;
@@ -138,7 +145,7 @@ int executor_new(struct model *model, const struct executor_config *config,
     x->item = calloc(sc->seqs_max, sizeof *x->item);
     x->result = calloc(sc->seqs_max, sizeof *x->result);
     bool drafts = sched_policies(x->sched)->draft->propose != NULL;
-    uint32_t rows = sc->seqs_max + (drafts ? SCHED_DRAFT_MAX : 0);
+    uint32_t rows = sc->seqs_max + SCHED_SCORED_MAX + (drafts ? SCHED_DRAFT_MAX : 0);
     x->logits = calloc((size_t)rows * x->vocab_size, sizeof *x->logits);
     x->masked = calloc(sc->seqs_max, sizeof *x->masked);
     rc = masks_new(info->vocab, x->vocab_size, &x->masks, err);
@@ -175,6 +182,20 @@ void executor_free(struct executor *x)
 void executor_save(struct executor *x)
 {
     if (x->predict_engine) predict_engine_save(x->predict_engine);
+}
+
+void executor_sleep(struct executor *x)
+{
+    must(!sched_has_work(x->sched));
+    kv_index_clear(sched_index(x->sched));
+    kv_store_drop(x->kv);
+    if (x->swap) kv_store_drop(x->swap);
+    model_sleep(x->model);
+}
+
+int executor_wake(struct executor *x, struct err *err)
+{
+    return model_wake(x->model, err);
 }
 
 struct scheduler *executor_sched(struct executor *x)
@@ -234,6 +255,17 @@ static void want_states(struct embedding *e, const struct sched_item *from, stru
     e->next = max_u32(e->next, end);
 }
 
+/* An encoder gives the states of a whole text at once. */
+static void want_text(struct embedding *e, const struct sched_item *from, struct batch_item *ret)
+{
+    ret->want_logits = false;
+    ret->second_from = e->second_from;
+    ret->state_sum = e->sum;
+    if (!e->sum) ret->score = &e->score;
+    if (e->pooling == POOLING_LAST) ret->state_from = from->count - 1;
+    if (e->pooling == POOLING_CLS) ret->state_to = 1;
+}
+
 static void prepare(struct executor *x, const struct sched_batch *batch)
 {
     float *logits = x->logits;
@@ -248,13 +280,16 @@ static void prepare(struct executor *x, const struct sched_batch *batch)
             .position = from->start,
             .page_table = from->session->pages,
             .pages = from->session->page_count,
-            .want_logits = from->sample,
+            .want_logits = from->sample || from->scored > 0,
+            .rows_before = sched_item_rows_before(from),
             .drafted = from->drafted,
             .logits = logits,
+            .adapter = output->spec.adapter,
             .hidden = reads ? output->looks.now : NULL,
         };
-        if (output->spec.embedding) want_states(output->spec.embedding, from, &x->item[i]);
-        logits += (size_t)(1 + from->drafted) * x->vocab_size;
+        if (output->spec.embedding)
+            (x->encoder ? want_text : want_states)(output->spec.embedding, from, &x->item[i]);
+        logits += (size_t)(x->item[i].rows_before + 1 + from->drafted) * x->vocab_size;
     }
 }
 
@@ -296,8 +331,8 @@ static void sample_item(struct executor *x, const struct sched_item *item, uint3
     struct session *session = item->session;
     struct output *output = session->owner;
     struct sched_result *ret = &x->result[at];
-    const float *logits = x->item[at].logits;
-    *ret = (struct sched_result){ .done = output->spec.embedding != NULL };
+    const float *logits = x->item[at].logits + (size_t)x->item[at].rows_before * x->vocab_size;
+    *ret = (struct sched_result){ .done = output->spec.embedding || output->spec.prompt_only };
     if (ret->done) return;
     if (x->predict_engine) predict_engine_look(x->predict_engine, session, &output->looks);
     for (uint32_t known = session->total;; known++) {
@@ -305,6 +340,20 @@ static void sample_item(struct executor *x, const struct sched_item *item, uint3
         if (ret->accepted == item->drafted || session->ids[known] != ret->id) return;
         ret->accepted++;
         logits += x->vocab_size;
+    }
+}
+
+/* Scores the tokens of an item, each by the logits before it. */
+static void score_item(struct executor *x, const struct sched_item *item, const float *logits)
+{
+    struct output *output = item->session->owner;
+    if (!x->events.on_scored) return;
+    for (uint32_t i = 0; i < item->scored; i++, logits += x->vocab_size) {
+        struct sampler_result got;
+        const uint32_t id = item->session->ids[item->score_from + i];
+        int rc = sampler_score(x->sampler, &output->spec.sampling, logits, id, &got);
+        if (rc < 0) got.chosen.logprob = -INFINITY;
+        x->events.on_scored(x->events.arg, output, item->session, &got);
     }
 }
 
@@ -333,6 +382,7 @@ int executor_step(struct executor *x, int64_t (*clock)(void), struct executor_st
     int rc = model_step(x->runner, x->item, batch->count, err);
     masks_wait(x->masks);
     for (uint32_t i = 0; i < batch->count && rc >= 0; i++) {
+        score_item(x, &batch->item[i], x->item[i].logits);
         if (batch->item[i].sample) sample_item(x, &batch->item[i], i);
     }
     if (rc < 0) {

@@ -24,6 +24,7 @@ struct executor_config {
     struct str predict_file;              /* of its state, NUL-terminated; empty: none */
     uint32_t predict_layer; /* layer whose state it reads, from 1; 0: predict_engine_layer */
     uint32_t predict_every; /* output tokens between two looks at it; 0: only the prompt's end */
+    uint32_t lora_rank_max; /* of adapters; 0: outputs have none */
     double cpu_share;       /* what the caller will throttle to, for the first estimates; 0: not */
     const struct perf_policy *perf;  /* NULL: the default for what is known */
     const struct hardware *hardware; /* NULL: not known */
@@ -35,12 +36,20 @@ struct executor_config {
 struct executor_events {
     void (*on_token)(void *arg, struct output *output, const struct session *session,
                      const struct sampler_result *got);
+    /* A token of the prompt was scored: `got` has its log-probability. In the order of the tokens; optional. */
+    void (*on_scored)(void *arg, struct output *output, const struct session *session,
+                      const struct sampler_result *got);
     void (*on_end)(void *arg, struct output *output, const struct session *session);
     void (*on_step)(void *arg, double predicted_s); /* before a batch is computed; optional */
     void *arg;
 };
 
 struct executor;
+
+/* Gives the memory of weights and pages back to the system, with everything that is cached; between two steps,
+ * with no session. No step until executor_wake, whose errors are those of model_wake. */
+void executor_sleep(struct executor *x);
+int executor_wake(struct executor *x, struct err *err);
 
 /* Returns the model's shape as the closed form of step times needs it. */
 struct model_spec executor_spec(const struct model_info *m);

@@ -59,6 +59,11 @@ static const struct route routes[] = {
     { "POST", "/detokenize",          GUARD_KEY,   true,  handle_detokenize },
     { "POST", "/apply-template",      GUARD_KEY,   true,  handle_apply_template },
     { "POST", "/reset_prefix_cache",  GUARD_FLEET,   true,  handle_reset_cache },
+    { "POST", "/v1/load_lora_adapter",   GUARD_FLEET, true,  handle_lora_load },
+    { "POST", "/v1/unload_lora_adapter", GUARD_FLEET, true,  handle_lora_unload },
+    { "POST", "/sleep",               GUARD_FLEET, true,  handle_sleep },
+    { "POST", "/wake_up",             GUARD_FLEET, true,  handle_wake_up },
+    { "GET",  "/is_sleeping",         GUARD_FLEET, true,  handle_is_sleeping },
     { "GET",  "/health",              GUARD_NONE,  false, health },
     { "GET",  "/metrics",             GUARD_METRICS, false, render_metrics },
     { "GET",  "/version",             GUARD_KEY,   false, version },
@@ -226,6 +231,8 @@ static void health(struct http_api *api, struct http_exchange *x)
     if (api->stalled) {
         http_api_refuse(api, x, OPENAI_UNAVAILABLE, NULL, STALLED_TEXT,
                         (double)api->stalled_us * 1e-6);
+    } else if (api->sleep != SLEEP_AWAKE) {
+        http_api_refuse(api, x, OPENAI_UNAVAILABLE, NULL, SLEEPING_TEXT);
     } else if (api->state == HTTP_API_READY) {
         http_api_reply(api, x, 200, STR("{\"status\":\"ok\"}"));
     } else if (api->state == HTTP_API_DRAINING) {
@@ -374,32 +381,53 @@ static void on_failed(void *arg, const char *sentence)
     api->on_failed(api->on_failed_arg, sentence);
 }
 
+static const char *weights_text(const struct model_info *m)
+{
+    return !m->weights_mapped ? "own" : m->weights_found ? "mapped" : "packed";
+}
+
+/* Settles what embeddings are made of. */
+static int choose_pooling(struct http_api *api, struct err *err)
+{
+    const struct model_info *m = api->info->model;
+    if (api->config.pooling == POOLING_MODEL) api->config.pooling = m->pooling;
+    if (api->config.pooling != POOLING_CLS || m->task != MODEL_GENERATE) return 0;
+    return err_set(err, -EINVAL,
+                   "--pooling cls: the first token of a text does not see the others in a decoder, "
+                   "as '" STR_FMT "' is one; take last or mean",
+                   STR_ARG(m->architecture));
+}
+
 static void on_ready(void *arg, const struct device_info *info)
 {
     struct http_api *api = arg;
     struct err err = { "" };
     api->info = info;
-    int rc = make_bundle(api, &err);
+    int rc = choose_pooling(api, &err);
+    if (rc == 0) rc = make_bundle(api, &err);
     if (rc < 0) {
         api->info = NULL;
         on_failed(api, err_text(&err, rc));
         return;
     }
+    lora_ready(api);
     kv_fetches_set_device(api->fetches, api->device, info, str_from(api->digest));
     if (api->state == HTTP_API_LOADING) api->state = HTTP_API_READY;
     const struct str labels[] = { api->config.model_name, str_from(api->digest),
                                   str_from(info->model->numerics), STR(MUSTER_VERSION) };
     metric_set(metric_series(api->metrics->metrics, EM_INFO, labels), 1);
+    if (info->model->cache_trouble[0])
+        log_event(LOG_WARN, "weight_cache_unused", "error=%s", info->model->cache_trouble);
     char sampling[MODEL_SAMPLING_TEXT];
     model_sampling_text(&info->model->sampling, sampling);
-    log_event(LOG_INFO, "engine_ready",
-              "model=%.*s architecture=%.*s port=%u digest=%.12s context=%u pages=%u kv_mib=%.1f "
-              "kv=%s kernels=%.*s "
-              "sampling=%s load_s=%.3f",
-              STR_ARG(api->config.model_name), STR_ARG(info->model->architecture),
-              http_api_port(api), api->digest, info->context_max, info->pages,
-              (double)info->kv_bytes / 1048576, kv_type_name(info->kv.type),
-              STR_ARG(info->model->kernels), sampling, info->load_s);
+    log_event(
+        LOG_INFO, "engine_ready",
+        "model=%.*s architecture=%.*s task=%s port=%u digest=%.12s context=%u pages=%u kv_mib=%.1f "
+        "kv=%s kernels=%.*s weights=%s sampling=%s load_s=%.3f",
+        STR_ARG(api->config.model_name), STR_ARG(info->model->architecture),
+        model_task_names[info->model->task], http_api_port(api), api->digest, info->context_max,
+        info->pages, (double)info->kv_bytes / 1048576, kv_type_name(info->kv.type),
+        STR_ARG(info->model->kernels), weights_text(info->model), sampling, info->load_s);
     notify_ready("the model is loaded");
 }
 
@@ -474,7 +502,8 @@ static void on_turn(void *arg)
     struct http_api *api = arg;
     int64_t now_us = loop_now_us(api->loop);
     if (now_us - api->pulse_due_us > LATE_US) api->pulse_excused_us = now_us;
-    /* Without a model there is no work to stall over. */
+    /* Without a model there is no work to stall over, and what sleep and waking take is no stall. */
+    if (api->sleep == SLEEP_FALLING || api->sleep == SLEEP_WAKING) api->pulse_excused_us = now_us;
     int64_t stalled_us =
         api->info ? pulse_stalled_us(device_pulse(api->device), api->pulse_excused_us, now_us) : 0;
     api->stalled_us = stalled_us;
@@ -513,6 +542,7 @@ int http_api_new(struct loop *loop, const struct http_api_config *config,
     list_init(&api->watchers);
     list_init(&api->kv_reads);
     list_init(&api->kv_asks);
+    list_init(&api->lora_loads);
     arena_init(&api->arena, HTTP_API_ARENA_BYTES_MAX);
     if (getrandom(&api->boot, sizeof api->boot, 0) != sizeof api->boot) return -EIO;
     rng_seed(&api->rng, api->boot);
@@ -561,10 +591,12 @@ void http_api_free(struct http_api *api)
     if (!api) return;
     http_api_close(api);
     prompts_free(api);
+    lora_free(api);
     calls_free(api);
     embeds_free(api);
     blocks_free(api);
     kv_free(api);
+    sleep_free(api);
     chat_template_free(api->chat_template);
     auth_gate_fini(&api->gate);
     job_mail_fini(&api->mail);

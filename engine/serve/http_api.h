@@ -6,12 +6,13 @@
  *           cuts open connections, then device_free, then http_api_free
  * Guard:    with a secret or API keys, everything but /health needs one of them; with neither, the
  *           Host, the Origin and the content type must not be those of a page of another site.
- *           /internal/ and /reset_prefix_cache take the fleet's secret, never an API key and never
- *           a request that a web page sent; with neither secret nor keys, they take requests from
- *           this machine. /metrics also takes a metrics key, and this machine's requests without a key
+ *           /internal/, /reset_prefix_cache, the paths of sleep and those of adapters take the fleet's secret, never
+ *           an API key and never a request that a web page sent; with neither secret nor keys, they take requests
+ *           from this machine. /metrics also takes a metrics key, and this machine's requests without a key
  *
  *     POST /v1/chat/completions /v1/completions     GET /v1/models
- *     POST /tokenize /detokenize /reset_prefix_cache
+ *     POST /tokenize /detokenize /reset_prefix_cache /v1/load_lora_adapter /v1/unload_lora_adapter
+ *     POST /sleep /wake_up     GET /is_sleeping
  *     GET  /health /metrics /version
  *     POST /internal/generate /internal/drain /internal/undrain /internal/clock
  *          /internal/kv/read /internal/kv/pull
@@ -21,6 +22,7 @@
 #include "base/io/auth/auth_gate.h"
 #include "base/io/auth/key_file.h"
 #include "base/io/trace/tracer.h"
+#include "engine/serve/adapters.h"
 #include "engine/serve/device.h"
 
 struct http_api_config {
@@ -35,12 +37,15 @@ struct http_api_config {
     const struct key_file *metrics_keys;           /* open /metrics and nothing else */
     const struct str *hosts;                       /* further Host values that requests may name */
     size_t host_count;
-    struct tls *serve, *call; /* by its clients (NULL: plain HTTP), and to its peers */
-    struct tracer *tracer;    /* NULL: no traces */
-    enum pooling pooling;     /* of embeddings */
-    uint64_t seed;            /* of requests that name none */
-    uint32_t requests_max;    /* in the engine at once: 429 beyond */
-    uint32_t waiting_max;     /* that wait for the device */
+    struct tls *serve, *call;  /* by its clients (NULL: plain HTTP), and to its peers */
+    struct tracer *tracer;     /* NULL: no traces */
+    enum pooling pooling;      /* of embeddings; POOLING_MODEL: the model's */
+    bool sleep_mode;           /* /sleep and /wake_up are served */
+    struct adapters *adapters; /* borrowed; one that takes none if adapters are off */
+    bool lora_updates;         /* adapters are loaded and unloaded while it runs */
+    uint64_t seed;             /* of requests that name none */
+    uint32_t requests_max;     /* in the engine at once: 429 beyond */
+    uint32_t waiting_max;      /* that wait for the device */
     uint32_t seqs_max;
     uint32_t text_threads;                             /* as text_pool_config */
     size_t text_queue_bytes;                           /* likewise */

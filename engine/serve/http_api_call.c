@@ -33,7 +33,7 @@ static void trace_over(struct call *c, const struct job_mail *mail)
     bool completes = c->form->beats || c->reply.surface == OPENAI_COMPLETION;
     const struct call_trace_facts facts = {
         .id = str_from(c->id.text),
-        .model = c->api->config.model_name,
+        .model = c->adapter ? adapter_entry_name(c->adapter) : c->api->config.model_name,
         .operation = completes ? STR("text_completion") : STR("chat"),
         .prompt_tokens = c->prompt_tokens,
         .begun_tokens = c->begun_tokens,
@@ -53,6 +53,7 @@ static void call_free(struct call *c)
     list_remove(&c->link);
     api->call_count--;
     job_free(c->job);
+    adapters_drop(api->config.adapters, c->adapter);
     turn_answer_free(c->turn);
     openai_message_fini(&c->plain);
     buf_fini(&c->text);
@@ -257,10 +258,12 @@ void call_pump(struct call *c)
     while (!c->x || !c->form->stream || !c->begun || !http_stream_full(c->x)) {
         if (!device_take_mail(api->device, c->job, mail)) return;
         buf_clear(&api->out);
-        bool run = mail->accepted || mail->id_count > 0 || mail->text.len > 0;
+        bool brings = mail->id_count > 0 || mail->text.len > 0 || mail->scores.len > 0;
+        bool run = mail->accepted || brings;
         if (c->x && run && !mail->refused && !c->begun && c->form->stream) begin_stream(c);
-        if (mail->id_count > 0) call_fan_go_on(c);
-        if (c->x && (mail->id_count > 0 || mail->text.len > 0)) {
+        bool whole = mail->ended && !mail->refused; /* without a token, where none is asked for */
+        if (mail->id_count > 0 || whole) call_fan_go_on(c);
+        if (c->x && brings) {
             c->form->tokens(c, mail);
             if (c->form->stream) send_out(c);
         }
@@ -315,9 +318,11 @@ static void on_drain(void *arg)
 
 /* ---- start --------------------------------------------------------------------------------------- */
 
-struct block_key http_api_salt(const struct http_api *api, struct str tenant)
+struct block_key http_api_salt(const struct http_api *api, const struct adapter *adapter,
+                               struct str tenant)
 {
-    return block_salt(api->key_seed, str_from(api->digest), (struct str){ 0 }, tenant);
+    struct str digest = adapter ? str_from(adapter->digest) : (struct str){ 0 };
+    return block_salt(api->key_seed, str_from(api->digest), digest, tenant);
 }
 
 static struct job *make_job(struct http_api *api, const struct http_request *req,
@@ -347,12 +352,15 @@ static struct job *make_job(struct http_api *api, const struct http_request *req
                       .logprobs = ask->top_logprobs,
                       .want_logprob = ask->logprobs },
         .prompt_tokens = ask->prompt_tokens,
+        .prompt_only = ask->prompt_only,
         .min_tokens = ask->min_tokens,
         .ignore_eos = ask->ignore_eos,
+        .adapter = ask->adapter ? adapter_entry_adapter(ask->adapter) : NULL,
     };
+    a->score_from = ask->score_from;
     a->output_max = ask->max_tokens ? min_u32(ask->max_tokens, room) : room;
     a->goes_on = ask->goes_on;
-    a->salt = http_api_salt(api, ask->tenant);
+    a->salt = http_api_salt(api, a->spec.adapter, ask->tenant);
     a->tenant = ask->tenant.len > 0 ? hash64(ask->tenant.data, ask->tenant.len, 0) : 0;
     a->arrival_us = req->received_us;
     a->deadline_us = req->received_us + api->config.request_us_max;
@@ -396,6 +404,8 @@ bool call_refused(struct http_api *api, struct http_exchange *x, uint32_t calls,
                         (double)api->stalled_us * 1e-6);
     } else if (api->state == HTTP_API_DRAINING && !entered) {
         http_api_refuse(api, x, OPENAI_UNAVAILABLE, NULL, "draining: no new requests are taken");
+    } else if (api->sleep > SLEEP_SETTLING || (api->sleep == SLEEP_SETTLING && !entered)) {
+        http_api_refuse(api, x, OPENAI_UNAVAILABLE, NULL, SLEEPING_TEXT);
     } else if (api->call_count + calls > api->config.requests_max) {
         metric_inc(engine_metric(api->metrics, EM_REFUSED));
         http_api_refuse(api, x, OPENAI_OVERLOADED, NULL, "%u requests are in the engine already",
@@ -432,11 +442,11 @@ static void on_fetched(void *arg, uint32_t tokens, uint32_t pulled)
     call_submit(c);
 }
 
-/* Starts the KV fetch of a call. Returns false if there is none: no peer is named, too many fetches
- * are under way, or memory is short. */
+/* Starts the KV fetch of a call. Returns false if there is none: no peer is named, the request has an
+ * adapter, too many fetches are under way, or memory is short. */
 static bool fetch_first(struct call *c, const struct call_ask *ask)
 {
-    if (ask->kv_host.len == 0) return false;
+    if (ask->kv_host.len == 0 || ask->adapter) return false;
     const struct job_ask *a = &c->job->ask;
     const struct kv_fetch_ask fetch = {
         .ids = a->ids,
@@ -466,6 +476,9 @@ static void set_logprobs(struct call *c, const struct call_ask *ask)
     const struct openai_tokens tokens = { c->api->info->model->vocab, vocab_bytes, detok_heard,
                                           vocab_is_end };
     openai_logprobs_reset(&c->logprobs, &r, &tokens, BUF_BYTES_MAX);
+    if (ask->score_from == 0 || c->form->beats) return;
+    int rc = openai_logprobs_prompt(&c->logprobs, c->job->ask.ids, ask->prompt_tokens, ask->echo);
+    if (rc < 0) c->text.rc = rc; /* sticks until its end */
 }
 
 struct call *call_new(struct http_api *api, struct http_exchange *x, const struct call_ask *ask)
@@ -483,9 +496,11 @@ struct call *call_new(struct http_api *api, struct http_exchange *x, const struc
     c->job = job;
     c->id = *ask->id;
     c->reply = ask->reply;
+    c->adapter = adapters_share(api->config.adapters, ask->adapter);
+    if (c->adapter) engine_metrics_adapter(api->metrics, adapter_entry_name(c->adapter));
     c->reply.id = str_from(c->id.text);
-    set_logprobs(c, ask);
     buf_str(&c->text, ask->echo); /* an error sticks until its end */
+    set_logprobs(c, ask);
     if (buf_str(&c->repeated, ask->reply.repeated) < 0) c->text.rc = c->repeated.rc;
     c->reply.repeated = buf_view(&c->repeated);
     c->turn = ask->turn;

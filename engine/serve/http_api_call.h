@@ -53,9 +53,10 @@ struct call {
     struct call_trace *trace; /* NULL: none */
     struct buf text;          /* of a whole reply */
     struct openai_logprobs logprobs;
-    struct turn_answer *turn;    /* NULL: the output is not parsed */
-    struct openai_message plain; /* then: of a stream in another form than that of chunks */
-    struct buf repeated;         /* reply.repeated */
+    struct adapter_entry *adapter; /* held; NULL: none */
+    struct turn_answer *turn;      /* NULL: the output is not parsed */
+    struct openai_message plain;   /* then: of a stream in another form than that of chunks */
+    struct buf repeated;           /* reply.repeated */
     struct loop_timer ping;
     int64_t written_us;
 };
@@ -63,7 +64,8 @@ struct call {
 /* A prompt, ready to be computed. */
 struct prompt_made {
     struct ids ids;
-    struct str echo; /* text that its output begins with */
+    struct str echo;      /* text that its output begins with */
+    uint32_t second_from; /* of a pair for a cross-encoder; 0: it is none */
 };
 
 /* The parameters of a call, before it is a job. */
@@ -76,8 +78,11 @@ struct call_ask {
     uint32_t bias_count;
     bool logprobs;
     uint32_t top_logprobs;
-    struct str echo;     /* text that the output begins with */
-    uint32_t max_tokens; /* 0: as far as the context reaches */
+    uint32_t score_from;           /* as in job_ask; with logprobs */
+    bool prompt_only;              /* no token is generated */
+    struct str echo;               /* text that the output begins with */
+    struct adapter_entry *adapter; /* the call holds it once more; NULL: none */
+    uint32_t max_tokens;           /* 0: as far as the context reaches */
     uint32_t min_tokens;
     const struct str *stop;
     uint32_t stop_count;

@@ -7,6 +7,7 @@
 #include "base/io/loop/clock.h"
 #include "base/wire/vectors_reply.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -26,6 +27,8 @@ struct embed {
     struct arena arena;
     struct prompt_made *prompts;
     int64_t arrival_us, deadline_us;
+    uint32_t count; /* texts, or pairs of them */
+    bool pairs;
     uint32_t slots;         /* calls that it counts as */
     uint32_t next, at_work; /* texts: the first that was not submitted, those at the device */
     struct usage usage;
@@ -39,10 +42,25 @@ static uint32_t kept_dimensions(const struct embed *e)
     return e->r.vectors.dimensions > 0 ? e->r.vectors.dimensions : all;
 }
 
+bool embed_pairs(const struct http_api *api)
+{
+    return api->info->model->task == MODEL_SCORE;
+}
+
+uint32_t embed_texts(const struct http_api *api, const struct openai_request *r)
+{
+    return embed_pairs(api) ? r->prompt_count - r->vectors.first_count : r->prompt_count;
+}
+
 int embed_check(const struct http_api *api, const struct openai_request *r, struct openai_error *e)
 {
     const uint32_t all = api->info->model->n_embd;
     const uint32_t kept = r->vectors.dimensions > 0 ? r->vectors.dimensions : all;
+    if (embed_pairs(api) && r->surface == OPENAI_EMBED)
+        return openai_error_set(e, -EINVAL, OPENAI_INVALID, "model",
+                                "'" STR_FMT "' is a cross-encoder: it scores pairs of texts "
+                                "(/v1/score, /v1/rerank) and has no vectors of single ones",
+                                STR_ARG(api->config.model_name));
     if (kept > all)
         return openai_error_set(e, -EINVAL, OPENAI_INVALID, "dimensions",
                                 "dimensions is %u, but vectors of this model have %u", kept, all);
@@ -66,7 +84,7 @@ static void text_drop(struct embed_text *t)
 
 static void embed_free(struct embed *e)
 {
-    for (uint32_t i = 0; i < e->r.prompt_count; i++) {
+    for (uint32_t i = 0; i < e->count; i++) {
         text_drop(&e->text[i]);
         free(e->text[i].vector);
         ids_fini(&e->prompts[i].ids);
@@ -83,8 +101,8 @@ static void embed_free(struct embed *e)
 static void leave(struct embed *e)
 {
     e->x = NULL;
-    e->next = e->r.prompt_count;
-    for (uint32_t i = 0; i < e->r.prompt_count; i++)
+    e->next = e->count;
+    for (uint32_t i = 0; i < e->count; i++)
         if (e->text[i].job) device_abort(e->api->device, e->text[i].job);
     if (e->at_work == 0) embed_free(e);
 }
@@ -139,9 +157,17 @@ void embeds_free(struct http_api *api)
 
 /* ---- the reply ---- */
 
+/* Makes a score of the head's number, as sentence-transformers' CrossEncoder does. */
+static double pair_score(const struct embed *e, const struct embedding *pair)
+{
+    const double x = (double)pair->score;
+    return e->api->info->model->score_is_plain ? x : 1 / (1 + exp(-x));
+}
+
 static double score_of(const struct embed *e, uint32_t index)
 {
     const uint32_t first = e->r.vectors.first_count;
+    if (e->pairs) return pair_score(e, &e->text[index].embedding);
     const float *a = e->text[first > 1 ? index : 0].vector, *b = e->text[first + index].vector;
     return vector_cosine(a, b, kept_dimensions(e));
 }
@@ -168,7 +194,7 @@ static void reply(struct embed *e)
                                         .model = api->config.model_name };
     buf_clear(&api->out);
     int rc = e->r.surface == OPENAI_EMBED
-                 ? embeddings_reply(&reply, e->rendered, e->r.prompt_count, &e->usage, &api->out)
+                 ? embeddings_reply(&reply, e->rendered, e->count, &e->usage, &api->out)
                  : render_scores(e, &reply, &api->out);
     if (rc < 0) {
         fail(e, OPENAI_UNAVAILABLE, "no memory for the answer");
@@ -183,6 +209,7 @@ static int make_vector(struct embed *e, uint32_t index)
 {
     struct embed_text *t = &e->text[index];
     const uint32_t kept = kept_dimensions(e);
+    if (e->pairs) return isfinite(t->embedding.score) ? 0 : -EDOM;
     t->vector = malloc(kept * sizeof *t->vector);
     if (!t->vector) return -ENOMEM;
     int rc = vector_normalise(t->embedding.sum, kept, t->vector);
@@ -204,10 +231,11 @@ static int submit_next(struct embed *e)
     struct embed_text *t = &e->text[index];
     struct ids *ids = &e->prompts[index].ids;
     t->embed = e;
-    t->embedding = (struct embedding){ .pooling = api->config.pooling };
-    t->embedding.sum = calloc(api->info->model->n_embd, sizeof *t->embedding.sum);
+    t->embedding = (struct embedding){ .pooling = api->config.pooling,
+                                       .second_from = e->prompts[index].second_from };
+    if (!e->pairs) t->embedding.sum = calloc(api->info->model->n_embd, sizeof *t->embedding.sum);
     t->job = job_new();
-    if (!t->job || !t->embedding.sum) {
+    if (!t->job || (!t->embedding.sum && !e->pairs)) {
         text_drop(t);
         return -ENOMEM;
     }
@@ -219,7 +247,7 @@ static int submit_next(struct embed *e)
     *ids = (struct ids){ 0 };
     a->spec = (struct output_spec){ .embedding = &t->embedding, .prompt_tokens = a->id_count };
     a->output_max = 1;
-    a->salt = http_api_salt(api, tenant);
+    a->salt = http_api_salt(api, NULL, tenant);
     if (api->config.pooling == POOLING_MEAN)
         a->salt.lo ^= hash64(&a->number, sizeof a->number, api->boot);
     a->tenant = tenant.len > 0 ? hash64(tenant.data, tenant.len, 0) : 0;
@@ -246,7 +274,7 @@ static void text_ended(struct embed_text *t, const struct job_mail *mail)
         int rc = make_vector(e, (uint32_t)(t - e->text));
         if (rc == -EDOM)
             fail(e, OPENAI_INTERNAL, "the model gave no usable state for a text");
-        else if (rc < 0 || (e->next < e->r.prompt_count && submit_next(e) < 0))
+        else if (rc < 0 || (e->next < e->count && submit_next(e) < 0))
             fail(e, OPENAI_UNAVAILABLE, "no memory for the answer");
     }
     text_drop(t);
@@ -264,7 +292,7 @@ void embed_mail(struct job *job)
 
 void embed_start(struct http_api *api, struct http_exchange *x, const struct embed_ask *ask)
 {
-    const uint32_t count = ask->r->prompt_count;
+    const uint32_t count = embed_texts(api, ask->r);
     const uint32_t slots = min_u32(count, min_u32(EMBED_AT_ONCE, api->config.waiting_max));
     struct embed *e = NULL;
     if (!call_refused(api, x, slots, ask->entered)) {
@@ -289,6 +317,8 @@ void embed_start(struct http_api *api, struct http_exchange *x, const struct emb
     e->arena = *ask->arena;
     *ask->arena = (struct arena){ 0 };
     e->prompts = ask->prompts;
+    e->count = count;
+    e->pairs = embed_pairs(api);
     e->slots = slots;
     e->arrival_us = req->received_us;
     e->deadline_us = req->received_us + api->config.request_us_max;

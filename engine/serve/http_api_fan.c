@@ -163,6 +163,7 @@ static int add_call(struct call_fan *f, struct http_exchange *x, const struct op
     ask.sampling = &sampling;
     ask.logprobs = r->logprobs || r->best_of > r->n; /* best_of needs those of the output */
     ask.prompt_tokens = (uint32_t)prompt->ids.count;
+    ask.score_from = r->echo && r->logprobs;
     ask.echo = prompt->echo;
     ask.reply.index = index;
     ids.data = malloc(prompt->ids.count * sizeof *ids.data); /* a prompt is not empty */

@@ -14,8 +14,25 @@
 
 /* ---- /internal/generate ------------------------------------------------------------------------- */
 
+#define FRAME_SCORES 128 /* tokens of a frame that brings scores */
+
+/* Writes the log-probabilities of the prompt's tokens. */
+static void frame_scores(struct call *c, const struct job_mail *mail)
+{
+    const struct token_value *v = (const struct token_value *)(const void *)mail->scores.data;
+    const uint32_t count = (uint32_t)(mail->scores.len / sizeof *v);
+    const uint32_t most = FRAME_SCORES * (1 + c->job->ask.spec.sampling.logprobs);
+    for (uint32_t i = 0; i < count; i += most) {
+        const struct generate_frame frame = { .prompt_logprobs = v + i,
+                                              .prompt_logprob_count = min_u32(most, count - i) };
+        generate_frame_encode(&frame, &c->api->out);
+    }
+}
+
 static void frame_tokens(struct call *c, const struct job_mail *mail)
 {
+    frame_scores(c, mail);
+    if (mail->id_count == 0 && mail->text.len == 0) return;
     struct generate_frame frame = {
         .ids = mail->ids,
         .id_count = mail->id_count,
@@ -71,7 +88,8 @@ int generate_check_bias(const struct http_api *api, const struct token_value *bi
 int generate_ids(const struct http_api *api, const struct generate_request *r, struct ids *ret,
                  struct err *err)
 {
-    int rc = generate_check_bias(api, r->logit_bias, r->bias_count, err);
+    int rc = model_task_generates(api->info->model->task, api->config.model_name, err);
+    if (rc == 0) rc = generate_check_bias(api, r->logit_bias, r->bias_count, err);
     if (rc < 0) return rc;
     for (uint32_t i = 0; i < r->id_count; i++) {
         if (r->ids[i] >= api->info->model->vocab_size)
@@ -109,7 +127,16 @@ void generate_start(struct http_api *api, struct http_exchange *x, const struct 
     const struct http_request *req = http_exchange_request(x);
     struct request_id id = { "" };
     memcpy(id.text, r->id.data, min_size(r->id.len, REQUEST_ID_BYTES_MAX));
+    struct adapter_entry *adapter =
+        r->adapter.len > 0 ? adapters_hold_digest(api->config.adapters, r->adapter) : NULL;
+    if (r->adapter.len > 0 &&
+        !adapter) { /* unloaded since the router heard of it: it goes elsewhere */
+        http_api_refuse(api, x, OPENAI_UNAVAILABLE, NULL,
+                        "no adapter with the digest " STR_FMT " is here", STR_ARG(r->adapter));
+        return;
+    }
     const struct call_ask ask = {
+        .adapter = adapter,
         .form = &frame_form,
         .ids = ids,
         .grammar = grammar,
@@ -122,6 +149,8 @@ void generate_start(struct http_api *api, struct http_exchange *x, const struct 
         .bias_count = r->bias_count,
         .logprobs = r->logprobs,
         .top_logprobs = r->top_logprobs,
+        .score_from = r->prompt_logprobs_from,
+        .prompt_only = r->prompt_only,
         .max_tokens = r->max_tokens,
         .min_tokens = r->min_tokens,
         .stop = r->stop,
@@ -145,6 +174,7 @@ void generate_start(struct http_api *api, struct http_exchange *x, const struct 
         .id = &id,
     };
     call_start(api, x, &ask);
+    adapters_drop(api->config.adapters, adapter);
 }
 
 /* ---- /internal/info, /internal/tokenizer --------------------------------------------------------- */
@@ -157,9 +187,9 @@ void handle_info(struct http_api *api, struct http_exchange *x)
         .host = api->config.host_shown,
         .port = http_api_port(api),
         .kind = ENGINE_MUSTER,
-        .health = api->stalled ? ENGINE_FAILING
-                  : api->info  ? ENGINE_READY
-                               : ENGINE_LOADING,
+        .health = api->stalled                             ? ENGINE_FAILING
+                  : api->info && api->sleep == SLEEP_AWAKE ? ENGINE_READY
+                                                           : ENGINE_LOADING,
         .stalled_s = api->stalled ? (double)api->stalled_us * 1e-6 : 0,
         .model = api->config.model_name,
         .digest = str_from(api->digest),
@@ -168,6 +198,7 @@ void handle_info(struct http_api *api, struct http_exchange *x)
         .page_tokens = api->info ? api->info->page_tokens : 0,
         .context_tokens = api->info ? api->info->context_max : 0,
         .step_tokens = api->info ? api->info->step_tokens : 0,
+        .task = api->info ? api->info->model->task : MODEL_GENERATE,
         .kv_token_bytes = api->info ? (uint32_t)api->info->model->kv_bytes_per_token : 0,
         .running = s.counts.running,
         .running_max = api->config.seqs_max,

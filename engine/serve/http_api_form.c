@@ -12,10 +12,16 @@ static enum finish finish_of(enum session_end end)
  * sticks until whole_end, and a stream loses its client. */
 static int add_logprobs(struct call *c, const struct job_mail *mail)
 {
-    if (!c->logprobs.wanted || mail->id_count == 0) return 0;
-    int rc = openai_logprobs_add(
-        &c->logprobs, (const struct token_value *)(const void *)mail->values.data,
-        (uint32_t)(mail->values.len / sizeof(struct token_value)), mail->id_count);
+    const uint32_t stride = 1 + c->logprobs.top;
+    const uint32_t scores = (uint32_t)(mail->scores.len / sizeof(struct token_value));
+    if (!c->logprobs.wanted || mail->id_count + scores == 0) return 0;
+    int rc = openai_logprobs_add(&c->logprobs,
+                                 (const struct token_value *)(const void *)mail->scores.data,
+                                 scores, scores / stride);
+    if (rc == 0)
+        rc = openai_logprobs_add(
+            &c->logprobs, (const struct token_value *)(const void *)mail->values.data,
+            (uint32_t)(mail->values.len / sizeof(struct token_value)), mail->id_count);
     if (rc < 0) c->api->out.rc = c->text.rc = rc;
     return rc;
 }
@@ -44,7 +50,11 @@ static void stream_begin(struct call *c)
         return;
     }
     if (c->reply.surface == OPENAI_CHAT) openai_chunk_role(&c->reply, out);
-    if (c->text.len > 0) openai_chunk_text(&c->reply, buf_view(&c->text), out); /* an echo */
+    if (c->logprobs.rows.len > 0) /* an echo, with the entry of its first token */
+        openai_chunk_logprobs(&c->reply, buf_view(&c->text), openai_logprobs_take(&c->logprobs),
+                              out);
+    else if (c->text.len > 0)
+        openai_chunk_text(&c->reply, buf_view(&c->text), out);
     if (c->text.rc < 0) out->rc = c->text.rc;
     buf_fini(&c->text);
 }

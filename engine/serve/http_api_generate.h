@@ -17,7 +17,7 @@ void generate_start(struct http_api *api, struct http_exchange *x, const struct 
 int generate_check_bias(const struct http_api *api, const struct token_value *bias, uint32_t count,
                         struct err *err);
 
-/* Checks the ids of a generate request against the vocabulary and copies them. */
+/* Checks the model and the ids of a generate request against the vocabulary, and copies them. */
 int generate_ids(const struct http_api *api, const struct generate_request *r, struct ids *ret,
                  struct err *err);
 

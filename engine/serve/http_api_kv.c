@@ -121,8 +121,8 @@ void handle_kv_read(struct http_api *api, struct http_exchange *x)
         return;
     }
     struct kv_read_call *r = calloc(1, sizeof *r);
-    rc = r ? kv_prefix_init(&r->prefix, api->key_seed, http_api_salt(api, req.tenant), req.ids,
-                            req.id_count, api->info->page_tokens)
+    rc = r ? kv_prefix_init(&r->prefix, api->key_seed, http_api_salt(api, NULL, req.tenant),
+                            req.ids, req.id_count, api->info->page_tokens)
            : -ENOMEM;
     if (rc < 0) {
         free(r);
@@ -186,6 +186,10 @@ void handle_kv_fetch(struct http_api *api, struct http_exchange *x)
         return;
     }
     if (refuse_ids(api, x, req.ids, req.id_count)) return;
+    if (api->sleep != SLEEP_AWAKE) {
+        http_api_refuse(api, x, OPENAI_UNAVAILABLE, NULL, SLEEPING_TEXT);
+        return;
+    }
     if (api->state == HTTP_API_DRAINING) {
         http_api_refuse(api, x, OPENAI_UNAVAILABLE, NULL, "draining: nothing is fetched any more");
         return;
@@ -196,7 +200,7 @@ void handle_kv_fetch(struct http_api *api, struct http_exchange *x)
         .id_count = req.id_count,
         .key_seed = api->key_seed,
         .tenant = req.tenant,
-        .salt = http_api_salt(api, req.tenant),
+        .salt = http_api_salt(api, NULL, req.tenant),
         .host = req.host,
         .port = (uint16_t)req.port,
         .ticket = req.ticket,

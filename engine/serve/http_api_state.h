@@ -9,6 +9,7 @@
  *     http_api_embed.c  requests for vectors of texts: embeddings, scores, rankings
  *     http_api_fleet.c  /internal/..., streams of block events
  *     http_api_kv.c     pages of the prefix cache for peers
+ *     http_api_lora.c   adapters: load, unload, list
  * Layer:   engine/serve, private to http_api*.c
  * Threads: the loop's
  */
@@ -18,6 +19,7 @@
 #include "base/io/loop/text_pool.h"
 #include "base/text/bundle.h"
 #include "base/wire/openai.h"
+#include "engine/serve/adapters.h"
 #include "engine/serve/device.h"
 #include "engine/serve/http_api.h"
 #include "engine/serve/kv_fetch.h"
@@ -27,7 +29,12 @@
 #define RETRY_AFTER_S "1"
 #define STALLED_TEXT "the engine has work and has made no step for %.0f s"
 
+#define SLEEPING_TEXT "the engine sleeps: its weights are out of memory until POST /wake_up"
+
 enum http_api_state { HTTP_API_LOADING, HTTP_API_READY, HTTP_API_DRAINING };
+
+/* How far the engine is asleep (http_api_sleep.c); beside its state. */
+enum sleep_phase { SLEEP_AWAKE, SLEEP_SETTLING, SLEEP_FALLING, SLEEP_ASLEEP, SLEEP_WAKING };
 
 struct http_api {
     struct http_api_config config;
@@ -38,7 +45,9 @@ struct http_api {
     struct device *device;
     const struct device_info *info; /* NULL while the model is loaded */
     enum http_api_state state;
-    bool leaving; /* http_api_drain was called: there is no way back */
+    enum sleep_phase sleep;
+    struct sleeper *sleeper; /* NULL: it was never asked to sleep */
+    bool leaving;            /* http_api_drain was called: there is no way back */
     void (*on_failed)(void *arg, const char *sentence);
     void *on_failed_arg;
 
@@ -66,6 +75,7 @@ struct http_api {
     struct list kv_reads; /* peers that read pages */
     struct list kv_asks;  /* requests that asked for a fetch, and wait */
     uint32_t kv_read_count;
+    struct list lora_loads; /* adapters that a text worker reads */
     struct kv_fetches *fetches;
     struct arena arena;   /* of the request at hand; reset before each */
     struct job_mail mail; /* of the job at hand */
@@ -94,8 +104,9 @@ struct request_id {
 void http_api_request_id(struct http_api *api, const struct http_exchange *x,
                          struct request_id *ret);
 
-/* Returns the salt of a tenant's block keys. */
-struct block_key http_api_salt(const struct http_api *api, struct str tenant);
+/* Returns the salt of the block keys of a tenant, with an adapter or NULL. */
+struct block_key http_api_salt(const struct http_api *api, const struct adapter *adapter,
+                               struct str tenant);
 
 /* ---- handlers ---- */
 
@@ -118,9 +129,17 @@ void handle_undrain(struct http_api *api, struct http_exchange *x);
 void handle_clock(struct http_api *api, struct http_exchange *x);
 void handle_events(struct http_api *api, struct http_exchange *x);
 void handle_reset_cache(struct http_api *api, struct http_exchange *x);
+void handle_sleep(struct http_api *api, struct http_exchange *x);
+void handle_wake_up(struct http_api *api, struct http_exchange *x);
+void handle_is_sleeping(struct http_api *api, struct http_exchange *x);
+void sleep_free(struct http_api *api); /* after the device has gone */
 void handle_kv_read(struct http_api *api, struct http_exchange *x);
 void handle_kv_fetch(struct http_api *api, struct http_exchange *x);
-void blocks_changed(void *http_api); /* device_events.on_blocks */
+void handle_lora_load(struct http_api *api, struct http_exchange *x);
+void handle_lora_unload(struct http_api *api, struct http_exchange *x);
+void lora_ready(struct http_api *api); /* the model is loaded */
+void lora_free(struct http_api *api);  /* after the text workers have gone */
+void blocks_changed(void *http_api);   /* device_events.on_blocks */
 void blocks_end_all(struct http_api *api);
 void blocks_free(struct http_api *api);                  /* after the device has gone */
 void kv_free(struct http_api *api);                      /* likewise */

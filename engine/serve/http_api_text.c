@@ -221,13 +221,23 @@ static int prompt_encode(struct prompt *p)
 
 /* ---- generating endpoints ---------------------------------------------------------------------- */
 
-static int check_model(const struct http_api *api, struct str model, struct openai_error *e)
+static int no_such_model(const struct http_api *api, struct str model, struct openai_error *e)
 {
-    if (model.len == 0 || str_eq(model, api->config.model_name)) return 0;
     return openai_error_set(e, -ENOENT, OPENAI_MODEL_NOT_FOUND, "model",
                             "the model '" STR_FMT "' does not exist; this engine serves '" STR_FMT
                             "'",
                             STR_ARG(model), STR_ARG(api->config.model_name));
+}
+
+static bool is_base_model(const struct http_api *api, struct str model)
+{
+    return model.len == 0 || str_eq(model, api->config.model_name);
+}
+
+static int check_model(const struct http_api *api, struct str model, struct openai_error *e)
+{
+    if (is_base_model(api, model) || adapters_has(api->config.adapters, model)) return 0;
+    return no_such_model(api, model, e);
 }
 
 static int read_deadline(const struct http_request *req, int64_t *ret, struct openai_error *e)
@@ -271,6 +281,13 @@ static int compile(struct prompt *p, const struct grammar_spec *spec, const char
                             param, "%s", err.text);
 }
 
+static int check_task(struct prompt *p)
+{
+    struct err err = { "" };
+    int rc = model_task_generates(p->api->info->model->task, p->api->config.model_name, &err);
+    return rc < 0 ? openai_error_set(&p->e, rc, OPENAI_INVALID, "model", "%s", err.text) : 0;
+}
+
 static int check_bias(struct prompt *p)
 {
     struct err err = { "" };
@@ -293,6 +310,33 @@ static int keep_echo(struct prompt *p, struct str *ret)
     return openai_error_set(&p->e, -ENOMEM, OPENAI_UNAVAILABLE, NULL, "no memory for the prompt");
 }
 
+/* Checks the length of a text for an encoder. */
+static int check_text(struct prompt *p, size_t count)
+{
+    const uint32_t most = p->api->info->context_max;
+    if (count > 0 && count <= most) return 0;
+    return openai_error_set(&p->e, -EINVAL, count ? OPENAI_CONTEXT_LENGTH : OPENAI_INVALID,
+                            param_of(p->r.surface),
+                            count ? "a text, or a pair of them, has %zu tokens or more, and this "
+                                    "model reads at most %u; send shorter ones"
+                                  : "a text of %zu tokens; this model reads 1 to %u",
+                            count, most);
+}
+
+/* Makes ids of one text, or of a pair of them, beside each other as cross-encoders read them. */
+static int make_pair(struct prompt *p, uint32_t index, struct prompt_made *ret)
+{
+    const struct openai_request *r = &p->r;
+    const struct encode_model m = encode_model_of(p->api);
+    const uint32_t first = r->vectors.first_count > 1 ? index : 0;
+    struct err err = { "" };
+    int rc =
+        encode_pair(&m, r->prompts[first].text, r->prompts[r->vectors.first_count + index].text,
+                    (size_t)p->api->info->context_max + 1, &ret->ids, &ret->second_from, &err);
+    return rc < 0 && rc != -EFBIG ? prompt_failed(p, rc, &err, &p->e)
+                                  : check_text(p, ret->ids.count);
+}
+
 /* Makes ids of the prompt at hand. */
 static int make_prompt(struct prompt *p, struct prompt_made *ret)
 {
@@ -301,6 +345,7 @@ static int make_prompt(struct prompt *p, struct prompt_made *ret)
     const size_t count = p->ids.count;
     ret->ids = p->ids;
     p->ids = (struct ids){ 0 };
+    if (p->api->info->model->task != MODEL_GENERATE) return check_text(p, count);
     if (count == 0)
         return openai_error_set(&p->e, -EINVAL, OPENAI_INVALID, param_of(p->r.surface),
                                 "the prompt is empty");
@@ -350,6 +395,7 @@ static int make(struct prompt *p)
         rc = responses_to_chat(body, &p->arena, &body, &p->repeated, &p->e);
     if (rc == 0) rc = openai_parse(r->surface, body, &p->arena, r, &p->e);
     if (rc == 0) rc = check_model(api, r->model, &p->e);
+    if (rc == 0) rc = check_task(p);
     if (rc == 0) rc = check_bias(p);
     if (rc == 0) rc = compile(p, &r->grammar, r->grammar_key);
     if (rc < 0) return rc;
@@ -373,14 +419,27 @@ static void refused(struct prompt *p)
     http_api_reply_error(p->api, p->x, &p->e);
 }
 
+/* Holds the adapter that the request names. Returns false if it was unloaded since its name was checked. */
+static bool hold_adapter(struct prompt *p, struct adapter_entry **ret)
+{
+    const struct http_api *api = p->api;
+    *ret = NULL;
+    if (is_base_model(api, p->r.model)) return true;
+    *ret = adapters_hold(api->config.adapters, p->r.model);
+    if (!*ret) no_such_model(api, p->r.model, &p->e);
+    return *ret != NULL;
+}
+
 static void made(struct prompt *p)
 {
     const struct openai_request *r = &p->r;
-    if (p->rc < 0) {
+    struct adapter_entry *adapter;
+    if (p->rc < 0 || !hold_adapter(p, &adapter)) {
         refused(p);
         return;
     }
     const struct call_ask ask = {
+        .adapter = adapter,
         .form = r->stream ? &call_form_stream : &call_form_whole,
         .ids = &p->prompts[0].ids,
         .prompt_tokens = (uint32_t)p->prompts[0].ids.count,
@@ -388,6 +447,8 @@ static void made(struct prompt *p)
         .bias = r->logit_bias,
         .bias_count = r->bias_count,
         .logprobs = r->logprobs,
+        .score_from = r->echo && r->logprobs, /* the first that has any before it */
+        .prompt_only = r->prompt_only,
         .echo = p->prompts[0].echo,
         .top_logprobs = r->top_logprobs,
         .max_tokens = r->max_tokens,
@@ -405,7 +466,7 @@ static void made(struct prompt *p)
         .reply = { .surface = r->surface,
                    .style = p->style,
                    .created_s = clock_wall_us() / 1000000,
-                   .model = p->api->config.model_name,
+                   .model = adapter ? adapter_entry_name(adapter) : p->api->config.model_name,
                    .fingerprint = str_from(p->api->info->model->numerics),
                    .repeated = p->repeated,
                    .include_usage = r->include_usage },
@@ -414,10 +475,11 @@ static void made(struct prompt *p)
     p->turn = NULL; /* taken */
     if (openai_outputs(r) == 1) {
         call_start(p->api, p->x, &ask);
-        return;
+    } else {
+        http_reply_header(p->x, "x-request-id", str_from(p->id.text));
+        call_fan_start(p->api, p->x, r, p->prompts, &ask);
     }
-    http_reply_header(p->x, "x-request-id", str_from(p->id.text));
-    call_fan_start(p->api, p->x, r, p->prompts, &ask);
+    adapters_drop(p->api->config.adapters, adapter); /* each call holds it, too */
 }
 
 static void generate(struct http_api *api, struct http_exchange *x, enum openai_surface surface,
@@ -461,7 +523,7 @@ static int make_vectors(struct prompt *p)
 {
     struct openai_request *r = &p->r;
     int rc = openai_parse(r->surface, p->body, &p->arena, r, &p->e);
-    if (rc == 0) rc = check_model(p->api, r->model, &p->e);
+    if (rc == 0 && !is_base_model(p->api, r->model)) rc = no_such_model(p->api, r->model, &p->e);
     if (rc == 0) rc = embed_check(p->api, r, &p->e);
     if (rc < 0) return rc;
     p->prompts = arena_array(&p->arena, r->prompt_count, sizeof *p->prompts);
@@ -469,9 +531,10 @@ static int make_vectors(struct prompt *p)
         return openai_error_set(&p->e, -ENOMEM, OPENAI_UNAVAILABLE, NULL,
                                 "no memory for the texts");
     memset(p->prompts, 0, r->prompt_count * sizeof *p->prompts);
-    for (uint32_t i = 0; i < r->prompt_count && rc == 0; i++) {
+    const bool pairs = embed_pairs(p->api);
+    for (uint32_t i = 0; i < embed_texts(p->api, r) && rc == 0; i++) {
         openai_prompt_select(r, i);
-        rc = make_prompt(p, &p->prompts[i]);
+        rc = pairs ? make_pair(p, i, &p->prompts[i]) : make_prompt(p, &p->prompts[i]);
     }
     return rc;
 }
@@ -507,18 +570,6 @@ void handle_vectors(struct http_api *api, struct http_exchange *x)
         return;
     }
     prompt_begin(api, x, &p);
-}
-
-void handle_models(struct http_api *api, struct http_exchange *x)
-{
-    const struct openai_model model = {
-        .id = api->config.model_name,
-        .created_s = api->created_s,
-        .context_tokens = api->info ? api->info->context_max : 0,
-        .sampling = api->info ? &api->info->model->sampling : NULL,
-    };
-    openai_models_render(&model, 1, &api->out);
-    http_api_reply(api, x, 200, buf_view(&api->out));
 }
 
 /* ---- /internal/generate with a grammar --------------------------------------------------------- */

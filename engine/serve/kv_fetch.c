@@ -90,8 +90,8 @@ int kv_prefix_read(struct executor *x, struct kv_prefix *p, uint32_t from, size_
 {
     const struct kv_store *kv = executor_kv(x);
     size_t page_bytes = kv_page_bytes(kv_store_layout(kv));
+    if (from >= p->pages || page_bytes == 0) return 0;
     uint32_t most = max_u32(1, (uint32_t)(bytes_max / page_bytes));
-    if (from >= p->pages) return 0;
     uint32_t upto = look(x, p, from + min_u32(most, p->pages - from));
     if (upto <= from) return 0;
     if (FAULT("kv_serve.read") || buf_reserve(out, (upto - from) * page_bytes) < 0) return -ENOMEM;
@@ -242,7 +242,9 @@ void kv_fetch_cancel(struct kv_fetch *p)
 
 static uint32_t response_pages(const struct kv_fetches *all)
 {
-    return max_u32(1, (uint32_t)(KV_READ_BYTES_MAX / kv_page_bytes(&all->info->kv)));
+    const size_t page_bytes =
+        kv_page_bytes(&all->info->kv); /* 0: an encoder's, which has no K and V */
+    return page_bytes > 0 ? max_u32(1, (uint32_t)(KV_READ_BYTES_MAX / page_bytes)) : 1;
 }
 
 static void on_head(void *arg, const struct http_response *head)

@@ -90,6 +90,12 @@ const struct metric_desc engine_metric_table[EM_COUNT] = {
     [EM_REFUSED] = TOTAL("requests_refused", NULL, "Requests refused because too many waited."),
     [EM_EMBEDDED] = TOTAL("embedded_texts", NULL,
                              "Texts whose vector was computed, for embeddings, scores and rankings."),
+    [EM_ADAPTERS] = GAUGE("adapters", NULL, "LoRA adapters that requests can name."),
+    [EM_ADAPTER_BYTES] = GAUGE("adapter_bytes", "bytes",
+                                  "Memory of LoRA adapters, those included that are unloaded and in use."),
+    [EM_ADAPTER_REQUESTS] = { .name = "muster_engine_adapter_requests_total", .type = METRIC_COUNTER,
+                                 .help = "Outputs begun with a LoRA adapter, by its name.",
+                                 .labels = { "adapter" }, .series_max = 128 },
     [EM_TEXT_BYTES] = GAUGE("text_bytes", "bytes",
                                "Large bodies that wait for a text worker or are at one."),
     [EM_TEXT_REFUSED] = TOTAL("text_refused", NULL,
@@ -145,6 +151,7 @@ const struct metric_desc engine_metric_table[EM_COUNT] = {
     [EM_STALLED] = GAUGE("stalled_seconds", "seconds",
                             "Since the last step of a device that has stalled; 0: it has not."),
     [EM_THROTTLED] = TOTAL("throttled_seconds", "seconds", "Slept to keep the CPU share and the clock."),
+    [EM_SLEEPING] = GAUGE("sleeping", NULL, "1 while the weights are out of memory (/sleep)."),
     [EM_CLOCK] = GAUGE("clock_ratio", NULL, "Share of full speed that the engine keeps to."),
     [EM_INFO] = { .name = "muster_engine_info", .type = METRIC_GAUGE,
                      .help = "1, labelled with what is served.",
@@ -247,6 +254,11 @@ void engine_metrics_policy(struct engine_metrics *m, const char *kind, const cha
     if (!row) return;
     const struct str labels[] = { str_from(kind), str_from(row) };
     metric_set(metric_series(m->metrics, EM_POLICY, labels), 1);
+}
+
+void engine_metrics_adapter(struct engine_metrics *m, struct str name)
+{
+    metric_inc(metric_series(m->metrics, EM_ADAPTER_REQUESTS, &name));
 }
 
 void engine_metrics_http(struct engine_metrics *m, struct str path, int status)

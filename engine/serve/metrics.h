@@ -43,6 +43,9 @@ enum engine_metric {
     EM_FINISHED,
     EM_REFUSED,
     EM_EMBEDDED,
+    EM_ADAPTERS,
+    EM_ADAPTER_BYTES,
+    EM_ADAPTER_REQUESTS,
     EM_TEXT_BYTES,
     EM_TEXT_REFUSED,
     EM_TEXT_SECONDS,
@@ -70,6 +73,7 @@ enum engine_metric {
     EM_STALLED,
     EM_THROTTLED,
     EM_CLOCK,
+    EM_SLEEPING,
     EM_INFO,
     EM_POLICY,
     EM_COUNT
@@ -103,6 +107,9 @@ void engine_metrics_ended(struct engine_metrics *m, const struct session *sessio
 
 /* Names the policy of a kind that decides here; NULL: none, and no metric is set. */
 void engine_metrics_policy(struct engine_metrics *m, const char *kind, const char *row);
+
+/* Counts a request of an adapter. */
+void engine_metrics_adapter(struct engine_metrics *m, struct str name);
 
 void engine_metrics_http(struct engine_metrics *m, struct str path, int status);
 

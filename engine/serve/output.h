@@ -67,22 +67,22 @@ int stop_flush(struct stop_matcher *m, struct buf *out);
 #define OUTPUT_STOP_MAX 16
 #define OUTPUT_ENDS_MAX (VOCAB_ENDS_MAX + 2) /* with eos and eot */
 
-/* Takes what a session without an output is for: the states of its tokens at the end of the model, added up. */
-enum pooling {
-    POOLING_LAST, /* of its last token */
-    POOLING_MEAN, /* of all tokens */
-};
-
+/* Takes what a session without an output is for: the states of its tokens at the end of the model, added up,
+ * or what a cross-encoder's head says of a pair of texts. */
 struct embedding {
-    double *sum; /* n_embd numbers, 0 at first */
-    enum pooling pooling;
-    uint32_t next; /* of the mean: the tokens before it are in the sum */
+    double *sum;          /* n_embd numbers, 0 at first; NULL: a score is wanted */
+    enum pooling pooling; /* not POOLING_MODEL */
+    uint32_t next;        /* of the mean: the tokens before it are in the sum */
+    uint32_t second_from; /* of a pair: where its second text begins; 0: there is none */
+    float score;
 };
 
 struct output_spec {
-    struct embedding *embedding; /* NULL: tokens are generated */
+    struct embedding *embedding;   /* NULL: tokens are generated */
+    const struct adapter *adapter; /* NULL: none */
     struct sampler_params sampling;
     uint32_t prompt_tokens; /* of the ids given; the rest was generated elsewhere */
+    bool prompt_only;       /* no token is generated */
     uint32_t min_tokens;    /* of the whole output, before an end is allowed */
     bool ignore_eos;
     const struct str *stop;

@@ -1,7 +1,8 @@
 /* dot.h - multiplies tiles of all quantised types by activations rounded to int8 (q8.h).
  *
  * Layer: engine/kernels, for cpu/ only. dot_avx2.c is compiled for AVX2 with FMA and F16C, which every processor
- *        with AVX-512 has too; dot_avx512.c for AVX-512 with VNNI and AMX.
+ *        with AVX-512 has too; dot_avx2_vnni.c for AVX-VNNI beside them; dot_avx512.c for AVX-512 with VNNI
+ *        and AMX.
  * Equality: all of them give the same bits.
  */
 #pragma once
@@ -15,8 +16,15 @@
 
 /* As ops.gemm, for weights of DOT_Q8_TYPES. */
 void dot_gemm(const struct gemm *g, uint32_t tile_first, uint32_t tile_count, void *scratch);
+void dot_gemm_avx2_vnni(const struct gemm *g, uint32_t tile_first, uint32_t tile_count,
+                        void *scratch);
 void dot_gemm_vnni(const struct gemm *g, uint32_t tile_first, uint32_t tile_count, void *scratch);
 void dot_gemm_amx(const struct gemm *g, uint32_t tile_first, uint32_t tile_count, void *scratch);
+
+#ifdef MUSTER_NEON
+void dot_gemm_dotprod(const struct gemm *g, uint32_t tile_first, uint32_t tile_count,
+                      void *scratch);
+#endif
 
 /* As q8_round, with the same bits. */
 void dot_round(const float *x, uint32_t cols, struct q8_super *ret);

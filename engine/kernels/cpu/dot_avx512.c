@@ -1,32 +1,24 @@
 /* dot_avx512.c - multiplies quantised weights by activations of int8 by VNNI, and by tiles of AMX.
  *
- * vpdpbusd multiplies four unsigned by four signed bytes and adds them to an int32. Signed weights become
- * unsigned by adding 128; the accumulator starts with -128 times the sum of x, which q8_round stores.
- *
  * AMX multiplies the rows of x of 16 tokens, as they lie in memory, by a block as it lies in a panel, and leaves
  * one register of sums a token. Only the scaling is left to the vector units, which therefore set the pace:
  * reading and writing tiles goes on beside it. */
 #define SIMD_HEADER "engine/kernels/cpu/ivec_avx512.h"
 #define DOT_TOKENS 8 /* with 8 accumulators, 8 sums and a block, 26 of 32 registers */
 #define DOT_PANELS 4 /* 24 KiB, beside 7 KiB of x */
-#include "engine/kernels/cpu/dot_product.h"
+#include "engine/kernels/cpu/simd.h"
 
-ALWAYS_INLINE void dot_sums(const struct dot_call *c, const struct dot_block *w, uint32_t b,
-                            enum dot_kind kind, uint32_t first, uint32_t pieces, ivec *sum,
-                            uint32_t tokens)
+ALWAYS_INLINE ivec ivec_raised(ivec q)
 {
-    UNROLL
-    for (uint32_t t = 0; t < tokens; t++)
-        sum[t] = ivec_set1_32(kind == DOT_SIGNED ? dot_row(c, t)->lift[b] : 0);
-    UNROLL
-    for (uint32_t j = first; j < first + pieces; j++) {
-        ivec q = w->q[j];
-        if (kind == DOT_SIGNED) q = _mm512_xor_si512(q, ivec_set1_8(-128));
-        UNROLL
-        for (uint32_t t = 0; t < tokens; t++)
-            sum[t] = _mm512_dpbusd_epi32(sum[t], q, dot_x(c, t, b * QUANT_BLOCK + j * 4));
-    }
+    return _mm512_xor_si512(q, ivec_set1_8(-128));
 }
+
+ALWAYS_INLINE ivec ivec_dot(ivec sum, ivec q, ivec x)
+{
+    return _mm512_dpbusd_epi32(sum, q, x);
+}
+
+#include "engine/kernels/cpu/dot_vnni.h"
 
 void dot_gemm_vnni(const struct gemm *g, uint32_t tile_first, uint32_t tile_count, void *scratch)
 {

@@ -93,8 +93,16 @@ ALWAYS_INLINE void fifth_bits(const char *field, uint32_t h, struct dot_block *t
         to->q[j] = ivec_or(to->q[j], ivec_sixteens(all, j));
 }
 
+static const int8_t iq4_nl_values[16] = { -127, -104, -83, -65, -49, -35, -22, -10,
+                                          1,    13,   25,  38,  53,  69,  89,  113 };
+
+/* Twice the values of E2M1, and 12. */
+static const int8_t mxfp4_values[16] = {
+    12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0
+};
+
 /* Replaces nibbles by the values of a table of 16. */
-ALWAYS_INLINE void look_up(__m128i table, struct dot_block *to)
+ALWAYS_INLINE void look_up(const int8_t table[16], struct dot_block *to)
 {
     UNROLL
     for (uint32_t j = 0; j < DOT_PIECES; j++)
@@ -143,13 +151,12 @@ BLOCK_SMALL(q8_0, 34,
 
 BLOCK_SMALL(iq4_nl, 18,
     nibbles(AFTER(2), h, to);
-    look_up(_mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113), to);
+    look_up(iq4_nl_values, to);
     to->scale[0] = halves(at, 0, h);)
 
-/* Twice the values of E2M1, and 12. */
 BLOCK_SMALL(mxfp4, 17,
     nibbles(AFTER(1), h, to);
-    look_up(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0), to);
+    look_up(mxfp4_values, to);
     to->scale[0] = ivec_e8m0_half(bytes(at, 0, h));
     to->min[0] = times(12, to->scale[0]);)
 /* clang-format on */

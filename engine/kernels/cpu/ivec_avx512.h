@@ -76,9 +76,10 @@ static inline vec ivec_to_f32(ivec a)
 }
 
 /* Replaces bytes of 0 .. 15 by those of a table. */
-static inline ivec ivec_look_up(__m128i table, ivec a)
+static inline ivec ivec_look_up(const int8_t table[16], ivec a)
 {
-    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), a);
+    __m128i from = _mm_loadu_si128((const __m128i_u *)table);
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(from), a);
 }
 
 /* Returns 16 in byte i of a lane if bit 4 j + i of the lane is set, i in 0 .. 3. */

@@ -104,9 +104,7 @@ ALWAYS_INLINE void fma_plain(const struct fma_call *c, load_fn load, size_t elem
 
 ALWAYS_INLINE vec load_f32(const char *p)
 {
-    vec v;
-    memcpy(&v, p, sizeof v);
-    return v;
+    return vec_load((const float *)(const void *)p);
 }
 
 /* clang-format off */

@@ -8,7 +8,6 @@
  */
 #pragma once
 #include "engine/kernels/op.h"
-#include SIMD_HEADER
 
 #ifdef __clang__
 #    define UNROLL _Pragma("unroll")
@@ -16,6 +15,8 @@
 #    define UNROLL _Pragma("GCC unroll 16")
 #endif
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+#include SIMD_HEADER
 
 static inline float lanes_sum(vec v)
 {

@@ -116,7 +116,7 @@ static void a_damaged_file_is_found(void **state)
     assert_non_null(strstr(out.data, "sha256     ok       " SHA "\n"));
     assert_non_null(strstr(out.data, "weights    ok       56 tensors, "));
     assert_non_null(strstr(out.data, "tokenizer  ok       4096 tokens, with a chat template\n"));
-    assert_non_null(strstr(out.data, "result     ok       logits differ by "));
+    assert_non_null(strstr(out.data, "result     ok       results differ by "));
     assert_int_equal(rig_muster("model", "verify " MODEL " --no-run -o json --sha256 ab", &out), 1);
     assert_non_null(
         strstr(out.data, "{\"check\":\"sha256\",\"status\":\"failed\",\"why\":\"it is " SHA "\"}"));
@@ -133,7 +133,7 @@ static void a_damaged_file_is_found(void **state)
     assert_int_equal(rig_muster("model", line, &out), 1);
     assert_non_null(strstr(out.data, "weights    failed   tensor '"));
     assert_non_null(strstr(out.data, " is nan\n"));
-    assert_non_null(strstr(out.data, "result     failed   logit "));
+    assert_non_null(strstr(out.data, "result     failed   result "));
 }
 
 static void mistakes_are_explained(void **state)

@@ -10,7 +10,12 @@ struct pair pair;
 
 void pair_start(const char *const *flags)
 {
-    const char *argv[RIG_ARGS_MAX] = { "--model", MODEL, "--served-model-name", "muster-tiny" };
+    pair_start_model(MODEL, flags);
+}
+
+void pair_start_model(const char *model, const char *const *flags)
+{
+    const char *argv[RIG_ARGS_MAX] = { "--model", model, "--served-model-name", "muster-tiny" };
     rig_add_args(argv, 4, flags);
     pair.engine = rig_server("engine", rig_port(), argv);
     pair.router = rig_server("router", rig_port(), ARGS("--endpoints", pair.engine.at));

@@ -14,6 +14,8 @@ extern struct pair pair;
 
 /* Starts both with the shipped model as "muster-tiny"; `flags` are further ones of the engine. */
 void pair_start(const char *const *flags);
+void pair_start_model(const char *model,
+                      const char *const *flags); /* another model as "muster-tiny" */
 
 /* A teardown of cmocka; fails if one of them ended badly. */
 int pair_end(void **state);

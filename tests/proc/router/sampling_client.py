@@ -211,10 +211,86 @@ def echoes(bases):
         ids = ask(base, "/tokenize", prompt=what["prompt"])["tokens"]
         same = complete(base, **{**what, "prompt": ids}, echo=True)
         assert same["choices"][0]["text"] == echo["choices"][0]["text"], (same, echo)
-        refused(base, "/v1/completions", "echo", "with logprobs", prompt="a", echo=True, logprobs=1)
         refused(base, "/v1/chat/completions", "echo", "not served", echo=True)
         refused(base, "/v1/chat/completions", "messages", 'messages[0]: the role "narrator"',
                 messages=[{"role": "narrator", "content": "hi"}])
+
+
+def echoed_values_equal_the_reference(bases):
+    """The stored logits behind a prefix say what a longer prompt's echo says of the token behind it."""
+    count, found = 0, vectors()
+    for ids, _ in found:
+        known = [(p, logits) for p, logits in found if len(p) < len(ids) and ids[: len(p)] == p]
+        for base in bases if known else []:
+            got = complete(base, prompt=ids, max_tokens=0, echo=True, logprobs=0)["choices"][0]["logprobs"]
+            assert len(got["tokens"]) == len(ids) and got["token_logprobs"][0] is None, got
+            for prefix, logits in known:
+                truth = log_softmax(logits)[ids[len(prefix)]]
+                assert abs(got["token_logprobs"][len(prefix)] - truth) <= 1e-2 * max(map(abs, logits)), (ids, truth)
+                count += 1
+    assert count >= 10, count
+    return f"{count} tokens"
+
+
+def echoes_have_log_probabilities(bases):
+    """A generated token has the same values, bit for bit, when it is a token of an echoed prompt."""
+    replies = []
+    for base in bases:
+        what = {"temperature": 0, "logprobs": 3, "ignore_eos": True}
+        told = "Once upon a time there was a king. " * 5 + "He had a boat, and one day"
+        start = ask(base, "/tokenize", prompt=told)["tokens"]
+        first = complete(base, prompt=start, max_tokens=40, **what)["choices"][0]
+        text = told + first["text"]
+        ids = ask(base, "/tokenize", prompt=text)["tokens"]
+        assert ids[: len(start)] == start and len(ids) > len(start) + 20, (ids, start)
+        hits = complete(base, prompt=ids, max_tokens=1)["usage"]["prompt_tokens_details"]["cached_tokens"]
+        assert hits > len(start), "the prompt lies in the prefix cache, and is not taken from there:"
+        whole = complete(base, prompt=ids, max_tokens=4, echo=True, **what)
+        assert whole["usage"]["prompt_tokens_details"]["cached_tokens"] == 0, whole["usage"]
+        got = whole["choices"][0]["logprobs"]
+        assert len(got["tokens"]) == len(ids) + 4, got
+        assert got["token_logprobs"][0] is None and got["top_logprobs"][0] is None, got
+        same = 0
+        for i, token in enumerate(first["logprobs"]["tokens"]):
+            if got["tokens"][len(start) : len(start) + i + 1] != first["logprobs"]["tokens"][: i + 1]:
+                break  # the text was cut into other tokens than the model had
+            for key in ("token_logprobs", "top_logprobs"):
+                assert got[key][len(start) + i] == first["logprobs"][key][i], (i, got, first)
+            same += 1
+        assert same >= 10, (same, got["tokens"], first["logprobs"]["tokens"])
+        said = whole["choices"][0]["text"]
+        assert said.startswith(text) and got["text_offset"][0] == 0
+        for token, offset in list(zip(got["tokens"], got["text_offset"]))[1:]:  # behind the beginning's mark
+            assert token.startswith("bytes:") or said.startswith(token, offset), (token, offset, said)
+        events = pieces(complete(base, prompt=ids, max_tokens=4, echo=True, stream=True, **what))
+        assert "".join(c["text"] for c in events) == said, events
+        for key in got:
+            assert sum((c["logprobs"][key] for c in events if c["logprobs"]), []) == got[key], key
+
+        alone = complete(base, prompt=ids, max_tokens=0, echo=True, **what)
+        assert alone["choices"][0]["finish_reason"] == "length" and alone["choices"][0]["text"] == text, alone
+        assert alone["usage"]["completion_tokens"] == 0, alone
+        for key in got:
+            assert alone["choices"][0]["logprobs"][key] == got[key][: len(ids)], key
+        events = pieces(complete(base, prompt=ids, max_tokens=0, echo=True, stream=True, **what))
+        assert events[-1]["finish_reason"] == "length" and "".join(c["text"] for c in events) == text, events
+        for key in got:
+            assert sum((c["logprobs"][key] for c in events if c["logprobs"]), []) == got[key][: len(ids)], key
+
+        for stream in (False, True):  # a prompt of one token; several prompts, several outputs
+            one = complete(base, prompt=[ids[0]], max_tokens=0, echo=True, logprobs=1, stream=stream)
+            one = pieces(one) if stream else one["choices"]
+            assert [c["logprobs"]["token_logprobs"] for c in one if c["logprobs"]] == [[None]], one
+        many = complete(base, prompt=[ids, start], n=2, max_tokens=0, echo=True, **what)
+        lengths = [len(c["logprobs"]["tokens"]) for c in many["choices"]]
+        assert lengths == [len(ids)] * 2 + [len(start)] * 2, lengths
+        assert many["choices"][1]["logprobs"] == alone["choices"][0]["logprobs"]
+        long = "word " * 700
+        got = complete(base, prompt=long, max_tokens=0, echo=True, logprobs=5)["choices"][0]["logprobs"]
+        assert len(got["tokens"]) == len(ask(base, "/tokenize", prompt=long)["tokens"]) > 600, len(got["tokens"])
+        refused(base, "/v1/completions", "max_tokens", "needs echo", prompt="a", max_tokens=0)
+        replies.append(whole["choices"][0]["logprobs"])
+    assert replies[0] == replies[1]
 
 
 def templates(bases):
@@ -351,6 +427,8 @@ CHECKS = [
     logprobs_refused,
     biases,
     echoes,
+    echoed_values_equal_the_reference,
+    echoes_have_log_probabilities,
     templates,
     outputs_are_those_of_single_requests,
     outputs_come_together,

@@ -216,6 +216,15 @@ static void so_do_log_probabilities(void **state)
     ask_more = "";
 }
 
+/* The first instance scores the prompt and hands the output on; what goes on elsewhere scores it no more. */
+static void so_do_those_of_the_prompt(void **state)
+{
+    (void)state;
+    ask_more = ",\"echo\":true,\"logprobs\":2";
+    outlives(same_logprobs);
+    ask_more = "";
+}
+
 /* The prefill instance fetches the K and V of a long prompt that it has lost and the other one still
  * holds. */
 static void a_peer_s_cache_is_fetched(void **state)
@@ -339,6 +348,7 @@ int main(void)
         CASE(so_does_one_under_a_grammar),
         CASE(so_does_one_with_drafts),
         CASE(so_do_log_probabilities),
+        CASE(so_do_those_of_the_prompt),
         CASE(so_do_several_outputs),
         CASE(a_peer_s_cache_is_fetched),
         CASE(answers_move_from_where_there_is_no_room),

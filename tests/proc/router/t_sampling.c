@@ -2,8 +2,18 @@
 #include "tests/proc/rig/rig.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 static struct rig_process engine, router;
+
+static void official_client(const char *at)
+{
+    const char *argv[] = { "python3", "tests/proc/router/echo_client.py", at, NULL };
+    if (system("python3 -c 'import openai' 2>/dev/null") != 0)
+        print_message("the Python package openai is not installed\n");
+    else
+        assert_int_equal(rig_client("echo_client", argv, 4), 0);
+}
 
 static void sampling_is_served_through_both(void **state)
 {
@@ -19,6 +29,8 @@ static void sampling_is_served_through_both(void **state)
     const char *argv[] = { "python3", "tests/proc/router/sampling_client.py", at_engine, at_router,
                            NULL };
     int code = rig_client("sampling_client", argv, 3);
+    official_client(at_engine);
+    official_client(at_router);
     int engine_code = rig_stop(&engine), router_code = rig_stop(&router);
     assert_int_equal(code, 0);
     assert_int_equal(engine_code, 0);

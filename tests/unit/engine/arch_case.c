@@ -298,12 +298,15 @@ static void put_line(const struct arch_case *c, struct gguf_make *m, const char 
         (how[0] == 't' ? put_turned : put_every)(m, name, &from, first, step, damage);
         return;
     }
+    size_t first = strcmp(how, "rows") == 0 ? strtoul(cut(&line, number), NULL, 10) : 0;
     CLEANUP(made_fini) struct made one = make_named(c, line);
+    const size_t skipped = one.count / one.dims[0] * first;
     if (heads > 0) to_pairs(&one, heads);
+    one.dims[0] -= first;
     for (size_t i = 0; strcmp(how, "one_plus") == 0 && i < one.count; i++)
         one.values[i] += 1;
     const uint64_t dims[2] = { one.dims[one.n_dims - 1], one.dims[0] };
-    put_tensor(m, name, one.values, one.n_dims, dims, damage);
+    put_tensor(m, name, one.values + skipped, one.n_dims, dims, damage);
 }
 
 void case_gguf(const struct arch_case *c, const char *file, const struct case_damage *damage)

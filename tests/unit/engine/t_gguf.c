@@ -313,7 +313,7 @@ static void put_list(struct gguf_make *m, const char *key, uint32_t type, uint64
     make_u64_raw(&m->values, count);
 }
 
-static void put_bert(struct gguf_make *m)
+static void put_bert_bare(struct gguf_make *m)
 {
     static const char *const tokens[] = { "[UNK]", "[CLS]", "[SEP]", "\xE2\x96\x81\x61", "b" };
     make_str(m, "tokenizer.ggml.model", "bert");
@@ -321,8 +321,22 @@ static void put_bert(struct gguf_make *m)
     for (size_t i = 0; i < COUNT_OF(tokens); i++)
         make_u64_raw(&m->values, strlen(tokens[i])), buf_text(&m->values, tokens[i]);
     make_u32(m, "tokenizer.ggml.unknown_token_id", 0);
+}
+
+static void put_bert(struct gguf_make *m)
+{
+    put_bert_bare(m);
     make_u32(m, "tokenizer.ggml.cls_token_id", 1);
     make_u32(m, "tokenizer.ggml.seperator_token_id", 2);
+}
+
+/* As the package gguf writes it today. */
+static void put_bert_begin(struct gguf_make *m)
+{
+    put_bert_bare(m);
+    make_u32(m, "tokenizer.ggml.bos_token_id", 1);
+    make_u32(m, "tokenizer.ggml.seperator_token_id", 2);
+    make_bool(m, "tokenizer.ggml.add_bos_token", 1);
 }
 
 /* Tokens <unk>, <s>, </s>, a, ab, b, U+2581 and U+2581 a, all with scores; begin and unknown token are not
@@ -365,6 +379,8 @@ static void kinds_follow_their_switches(void **state)
           "\xC3\x81\x62 A",
           { 1, 3, 4, 3, 2 },
           5 },
+        { "BERT: the begin token is its first", put_bert_begin, "ab", { 1, 3, 4, 2 }, 4 },
+        { "BERT: its two tokens by their names", put_bert_bare, "ab", { 1, 3, 4, 2 }, 4 },
         { "the best score first: ab, though U+2581 a comes before",
           put_llama,
           "ab",

@@ -1,7 +1,6 @@
 /* t_kernels.c - tests halves, packing, matrix products and rounding to int8 by every entry of ops_table against
  * op_ref at awkward shapes, and that an output's bits do not depend on what else a call computes. */
 #include "engine/kernels/half.h"
-#include "tests/unit/engine/block_scales.h"
 #include "tests/unit/engine/kernels_rig.h"
 
 #include <math.h>
@@ -31,44 +30,6 @@ static void halves_round_to_nearest_even(void **state)
     assert_int_equal(f32_to_f16(INFINITY), 0x7c00);
     assert_true(isnan(f16_to_f32(f32_to_f16(NAN))));
     assert_true(bf16_to_f32(0x3fc0) == 1.5f);
-}
-/* Returns rows of random finite values in the file's form of a type. */
-static char *random_rows(enum weight_type_id type, uint32_t rows, uint32_t cols, struct rng *rng)
-{
-    size_t bytes = rows * weight_row_bytes(type, cols);
-    char *data = take(bytes);
-    const struct weight_type *t = &weight_types[type];
-    for (size_t i = 0; i < bytes; i += t->block_bytes) {
-        float value = (float)rng_normal(rng);
-        uint16_t half = f32_to_f16(value / 64);
-        if (type == WEIGHT_F32) {
-            memcpy(data + i, &value, sizeof value);
-        } else if (type == WEIGHT_F16) {
-            memcpy(data + i, &half, sizeof half);
-        } else if (type == WEIGHT_BF16) {
-            half = (uint16_t)(f32_bits(value) >> 16);
-            memcpy(data + i, &half, sizeof half);
-        } else {
-            for (size_t j = 0; j < t->block_bytes; j++)
-                data[i + j] = (char)rng_u64(rng);
-            make_scales(type, data + i, value / 64);
-        }
-    }
-    return data;
-}
-
-/* Packs rows into tiles, which the caller frees. */
-static struct weight packed(enum weight_type_id type, const char *data, uint32_t rows,
-                            uint32_t cols)
-{
-    struct weight w = { .type = type, .rows = rows, .cols = cols };
-    size_t row_bytes = weight_row_bytes(type, cols), tile_bytes = weight_tile_bytes(&w);
-    char *tiles = take(weight_tiles(&w) * tile_bytes);
-    for (uint32_t r = 0; r < rows; r += TILE_ROWS)
-        weight_pack(type, data + r * row_bytes, min_u32(TILE_ROWS, rows - r), cols,
-                    tiles + r / TILE_ROWS * tile_bytes);
-    w.tiles = tiles;
-    return w;
 }
 static void packed_rows_read_back(void **state)
 {
@@ -225,7 +186,8 @@ static void check_product(const struct ops *o, enum weight_type_id type, struct 
     OWNED float *fast = outputs_by(o, &p);
     if (p.x_q8) {
         double cost = nmse(fast, truth, p.outputs);
-        if (!(cost < Q8_NMSE_MAX)) fail_msg("%s: rounding costs %g", what, cost);
+        /* A single output may cancel to nothing. */
+        if (shape.rows > 1 && !(cost < Q8_NMSE_MAX)) fail_msg("%s: rounding costs %g", what, cost);
         q8_truth(&p.g, truth);
     }
     double off = nmse(fast, truth, p.outputs);
@@ -252,7 +214,8 @@ static struct shape whole(enum weight_type_id type, struct shape shape)
     return shape;
 }
 
-/* Entries with one numerics id must agree bit for bit, since a sequence may move from one to the other. */
+/* One accumulator an output and ascending columns give all fast entries the same bits: those of one numerics id, between
+ * which a sequence may move, must agree, and the others have no reason to differ. */
 static void check_same_bits(const struct ops *o, const struct ops *other, enum weight_type_id type,
                             struct shape shape, float odd)
 {
@@ -267,7 +230,7 @@ static void check_same_bits(const struct ops *o, const struct ops *other, enum w
                  weight_types[type].name, shape.rows, shape.cols, shape.tokens);
 }
 
-static void entries_of_one_numerics_agree(void **state)
+static void products_of_all_entries_agree(void **state)
 {
     (void)state;
     static const struct shape shapes[] = {
@@ -277,7 +240,7 @@ static void entries_of_one_numerics_agree(void **state)
     EACH_FAST(o)
     {
         for (const struct ops *const *row = ops_table; *row != o; row++) {
-            if (!(*row)->supported() || strcmp((*row)->numerics, o->numerics) != 0) continue;
+            if (!(*row)->supported()) continue;
             for (uint32_t type = 0; type < WEIGHT_TYPE_COUNT; type++)
                 for (size_t i = 0; i < COUNT_OF(shapes) * COUNT_OF(odd); i++)
                     check_same_bits(o, *row, type, whole(type, shapes[i / COUNT_OF(odd)]),
@@ -398,7 +361,7 @@ int main(void)
         cmocka_unit_test(halves_round_to_nearest_even),
         cmocka_unit_test(packed_rows_read_back),
         cmocka_unit_test(products_equal_the_reference),
-        cmocka_unit_test(entries_of_one_numerics_agree),
+        cmocka_unit_test(products_of_all_entries_agree),
         cmocka_unit_test(activations_round_to_the_same_bits),
         cmocka_unit_test(odd_activations_reach_the_output),
         cmocka_unit_test(the_reference_multiplies),

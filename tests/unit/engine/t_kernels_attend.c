@@ -95,8 +95,8 @@ static void world_init(struct attend_world *w, const struct attend_case *c, uint
     for (uint32_t p = 0; p < end; p++) {
         float k[KV_HEAD_DIM_MAX], v[KV_HEAD_DIM_MAX];
         for (uint32_t d = 0; d < c->head_dim; d++) {
-            k[d] = (float)rng_normal(&values);
-            v[d] = (float)rng_normal(&values);
+            k[d] = random_float(&values);
+            v[d] = random_float(&values);
         }
         char *block =
             kv_block_at(&w->layout, w->pages + head, w->page_bytes, w->page_table, p / KV_BLOCK);

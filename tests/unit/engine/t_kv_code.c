@@ -126,7 +126,7 @@ static void t_nan_stays_and_zero_stays(void **state)
         assert_true(kv_code_v(&l, blocks + kv_block_bytes(&l), 40, 9) == 0);
         k[40] = -INFINITY;
         kv_code_put(&l, k, v, 9, blocks, blocks + kv_block_bytes(&l));
-        assert_false(isfinite(kv_code_k(&l, blocks, 63, 9)));
+        assert_true(!isfinite(kv_code_k(&l, blocks, 63, 9)));
     }
 }
 

@@ -202,5 +202,5 @@ int main(void)
         cmocka_unit_test(odd_blocks_stay_finite),
         cmocka_unit_test(the_table_is_whole),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name("quant", tests, NULL, NULL);
 }

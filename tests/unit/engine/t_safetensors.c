@@ -60,7 +60,7 @@ static const struct {
     { "{" ONE("a", "F32", "1,0", 0, 0) "}", 0, 0, -EINVAL, "dimension 1 is 0" },
     { "{" ONE("a", "F32", "4294967296,4294967296", 0, 0) "}", 0, 0, -EINVAL, "multiply to more than 2^64" },
     { "{" ONE("a", "F32", "4611686018427387904", 0, 0) "}", 0, 0, -EINVAL, "more than 2^64 bytes" },
-    { "{" ONE("a", "I64", "1", 0, 8) "}", 8, 0, -ENOTSUP, "type I64; read are F32, F16, BF16 and F8_E4M3" },
+    { "{" ONE("a", "I16", "4", 0, 8) "}", 8, 0, -ENOTSUP, "type I16; read are F32, F16, BF16 and F8_E4M3" },
     { "{" ONE("a", "F32", "2", 0, 4) "}", 4, 0, -EINVAL, "data_offsets 0 to 4, its shape has 8 bytes" },
     { "{" ONE("a", "F32", "1", 8, 4) "}", 8, 0, -EINVAL, "data_offsets 8 to 4" },
     { "{" ONE("a", "F32", "1", 18446744073709551612, 0) "}", 8, 0, -EINVAL, "data_offsets 1844674407370955" },

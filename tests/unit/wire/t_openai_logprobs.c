@@ -77,6 +77,31 @@ static void logprobs_of_completions(void **state)
                         "\"top_logprobs\":[{\"<e>\":-1}]}");
 }
 
+/* The first token has none, an end token within the prompt is written, and offsets begin with the echo's
+ * first character although the tokens have one before it. */
+static void logprobs_of_prompts(void **state)
+{
+    (void)state;
+    CLEANUP(openai_logprobs_fini) struct openai_logprobs l = { 0 };
+    const struct openai_tokens tokens = { NULL, word_shown, word_heard, word_ends };
+    const struct openai_request r = { .surface = OPENAI_COMPLETION,
+                                      .logprobs = true,
+                                      .top_logprobs = 1 };
+    const uint32_t prompt[] = { 3, 0, 4 };
+    openai_logprobs_reset(&l, &r, &tokens, 1 << 20);
+    assert_int_equal(openai_logprobs_prompt(&l, prompt, 3, STR(" a")), 0);
+    assert_string_equal(openai_logprobs_take(&l).data,
+                        "{\"text_offset\":[0],\"token_logprobs\":[null],\"tokens\":[\"<m>\"],"
+                        "\"top_logprobs\":[null]}");
+    add(&l, 2, (const struct token_value[]){ { 0, -1 }, { 0, -1 }, { 4, -2 }, { 4, -2 } });
+    assert_string_equal(
+        openai_logprobs_take(&l).data,
+        "{\"text_offset\":[0,2],\"token_logprobs\":[-1,-2],\"tokens\":["
+        "\"\xc3\xa9 a\",\"<e>\"],\"top_logprobs\":[{\"\xc3\xa9 a\":-1},{\"<e>\":-2}]}");
+    add(&l, 1, (const struct token_value[]){ { 4, -1 }, { 4, -1 } }); /* generated: the end */
+    assert_int_equal(openai_logprobs_take(&l).len, 0);
+}
+
 static void logprobs_of_chats(void **state)
 {
     (void)state;
@@ -108,6 +133,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logprobs_of_completions),
+        cmocka_unit_test(logprobs_of_prompts),
         cmocka_unit_test(logprobs_of_chats),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

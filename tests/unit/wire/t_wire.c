@@ -116,10 +116,10 @@ static const struct block_event load = {
         .agent_host = { "::1", 3 }, .agent_port = 8100, .agent_tls = true, .kv_events = true,     \
         .service = { "chat", 4 }, .model = { "m", 1 }, .digest = { "d", 1 },                      \
         .numerics = { "avx2", 4 }, .boot = 7, .page_tokens = 32, .context_tokens = 2048,          \
-        .step_tokens = 256, .kv_token_bytes = 1024, .running = 1, .running_max = 8, .waiting = 2, \
-        .pages_total = 100, .pages_free = 60, .pages_cached = 40, .has_perf = true,               \
-        .perf = { 0.001, 1e-4, 2e-4, 3e-7, 0, 1000, 1.25 }, .has_owed = true, .owed = { 900 },    \
-        .clock = 0.5, .cores = 2, .hardware = { "cpu", 3 }, .has_work = true,                     \
+        .step_tokens = 256, .kv_token_bytes = 1024, .task = MODEL_SCORE, .running = 1,            \
+        .running_max = 8, .waiting = 2, .pages_total = 100, .pages_free = 60, .pages_cached = 40, \
+        .has_perf = true, .perf = { 0.001, 1e-4, 2e-4, 3e-7, 0, 1000, 1.25 }, .has_owed = true,   \
+        .owed = { 900 }, .clock = 0.5, .cores = 2, .hardware = { "cpu", 3 }, .has_work = true,    \
         .work = { 9.5, 4.5, 3, 100, 2, 7, 900, 800 }, .has_spec = true,                           \
         .spec = { .layers = 4,                                                                    \
                   .hidden = 128,                                                                  \
@@ -231,6 +231,7 @@ static const struct endpoint endpoints[] = {
       .running_max = 6,
       .step_tokens = 8,
       .kv_token_bytes = 9,
+      .task = MODEL_EMBED,
       .has_perf = true,
       .perf = { 1, 2, 3, 4, 0, 5, 6 },
       .clock = 0.5 },
@@ -352,6 +353,30 @@ static void values_arrive(void **state)
         assert_int_equal(f.logprobs[i].id, values[i].id);
         assert_memory_equal(&f.logprobs[i].value, &values[i].value, sizeof(float));
     }
+}
+
+/* Log-probabilities of a prompt have a version of their own, and their frames no tokens. */
+static void scores_arrive(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    CLEANUP(arena_fini) struct arena arena = { 0 };
+    struct generate_request g = { 0 }, with = wire_generate;
+    arena_init(&arena, 1 << 20);
+    with.logprobs = with.prompt_only = true;
+    with.prompt_logprobs_from = 2;
+    generate_encode(&with, &text);
+    assert_non_null(strstr(text.data, "{\"v\":6,"));
+    assert_int_equal(generate_decode(buf_view(&text), &arena, &g, NULL), 0);
+    assert_true(g.prompt_only && g.prompt_logprobs_from == 2);
+    buf_clear(&text);
+    const struct token_value value[] = { { 7, -0.5f }, { 8, LOGPROB_NONE } };
+    const struct generate_frame scores = { .prompt_logprobs = value, .prompt_logprob_count = 2 };
+    struct generate_frame heard;
+    generate_frame_encode(&scores, &text);
+    assert_int_equal(generate_frame_decode(buf_view(&text), &arena, &heard, NULL), 0);
+    assert_true(heard.prompt_logprob_count == 2 && heard.id_count == 0);
+    assert_memory_equal(heard.prompt_logprobs, value, sizeof value);
 }
 
 static void members_arrive(void **state)
@@ -622,7 +647,7 @@ static const struct refused refusals[] = {
     { wire_decode_generate, "", "generate: JSON: the text ends too early" },
     { wire_decode_generate, "[]", "generate: must be an object" },
     { wire_decode_generate, "{\"v\":1}",
-      "generate: speaks protocol version 1 and this Muster speaks 5" },
+      "generate: speaks protocol version 1 and this Muster speaks 7" },
     { wire_decode_generate, "{\"v\":\"2\"}", "protocol version 2 and" },
     { wire_decode_generate, "{\"id\":\"x\"}", "generate: \"v\" is missing" },
     { wire_decode_generate, GEN(""), "generate: \"ids\" is missing" },
@@ -660,6 +685,7 @@ static const struct refused refusals[] = {
     { wire_decode_generate_frame, "{\"logprobs\":\"AAADC_AAAA\"}", "item 0 is no id and number" },
     { wire_decode_generate_frame, "{\"logprobs\":\"AAADB/gAAA\"}", "item 0 is no id and number" },
     { wire_decode_generate_frame, "{\"logprobs\":\"AAADP/AAAA\"}", "item 0 is no id and number" },
+    { wire_decode_generate_frame, "{\"prompt_logprobs\":7}", "must be a string of token values" },
     { wire_decode_generate_frame, "{\"logprobs\":7}", "must be a string of token values" },
     { wire_decode_generate_frame, "{\"finish\":1}", "finish: must be a name" },
     { wire_decode_generate_frame, "{\"usage\":[]}", "usage: must be an object" },
@@ -747,6 +773,7 @@ static int wire_tests(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(there_and_back),
         cmocka_unit_test(members_arrive),
+        cmocka_unit_test(scores_arrive),
         cmocka_unit_test(values_arrive),
         cmocka_unit_test(torn_text_is_taken),
         cmocka_unit_test(absent_is_not_zero),

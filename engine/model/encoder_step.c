@@ -1,0 +1,423 @@
+/* encoder_step.c - computes a step of any encoder that encoder.h describes: some whole texts.
+ *
+ * Attention runs through the kernels of decoders, which let a query see the positions up to its own: all
+ * queries of a text stand at its last position. A call takes the queries of one head as a group, so that
+ * they lie head by head (queries, attended), while products have token by token. K and V lie in blocks of
+ * the state, in F32, for one layer at a time. */
+#include "engine/kernels/op_encoder.h"
+#include "engine/model/encoder.h"
+#include "engine/model/gemm_loop.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#define TOKENS_PER_UNIT 8 /* of the loops over tokens: below that a thread is not worth waking */
+
+/* ---- the memory of a step */
+
+struct encoder_row {
+    uint32_t item, position, id, type;
+};
+
+/* The rows of one item, its blocks of K and V, and its share of attention's units. */
+struct encoder_run {
+    uint32_t row, count, block, unit_first;
+};
+
+struct encoder_state {
+    float *x, *y, *q, *k, *v, *queries, *attended, *ff;
+    size_t embd_stride, ff_stride;
+    struct encoder_row *rows;
+    struct encoder_run *runs;
+    uint32_t *blocks; /* block i is at place i: what kernels call a page table */
+    char *memory, *kv;
+    size_t memory_bytes;
+    struct kv_layout layout; /* of one layer: a page is a block */
+    size_t block_bytes;
+    /* of the step that runs */
+    const struct model *model;
+    const struct encoder *encoder;
+    const struct encoder_layer *layer;
+    const struct arch_step *step;
+    struct q8_super *x_q8;
+    const struct encoder_linear *added; /* of add_norm_unit */
+    const struct encoder_norm *norm;
+    uint32_t row_count, attend_units;
+};
+
+static uint32_t blocks_max(uint32_t tokens_max, uint32_t seqs_max)
+{
+    return tokens_max / KV_BLOCK + seqs_max; /* the last block of a text may be partly empty */
+}
+
+/* Hands out the memory at `base` and returns its bytes. With base NULL it only counts. */
+static size_t lay_out(struct encoder_state *s, const struct model *model, char *base,
+                      uint32_t tokens, uint32_t seqs)
+{
+    const struct model_info *info = &model->info;
+    s->embd_stride = activation_stride(info->n_embd);
+    s->ff_stride = activation_stride(info->n_ff);
+    struct {
+        float **to;
+        size_t floats;
+    } part[] = {
+        { &s->x, tokens * s->embd_stride },
+        { &s->y, tokens * s->embd_stride },
+        { &s->q, tokens * s->embd_stride },
+        { &s->k, tokens * s->embd_stride },
+        { &s->v, tokens * s->embd_stride },
+        { &s->queries, (size_t)tokens * info->n_embd },
+        { &s->attended, (size_t)tokens * info->n_embd },
+        { &s->ff, tokens * s->ff_stride },
+    };
+    size_t used = 0;
+    for (size_t i = 0; i < COUNT_OF(part); i++) {
+        if (base) *part[i].to = (float *)(void *)(base + used);
+        used += (part[i].floats * sizeof(float) + 63) / 64 * 64;
+    }
+    if (base) s->kv = base + used;
+    used += blocks_max(tokens, seqs) * s->block_bytes;
+    if (base) s->x_q8 = (struct q8_super *)(void *)(base + used);
+    return used +
+           (model->ops->q8_types ? tokens * q8_row_bytes(max_u32(info->n_embd, info->n_ff)) : 0);
+}
+
+void encoder_state_free(void *state)
+{
+    struct encoder_state *s = state;
+    if (!s) return;
+    if (s->memory) munmap(s->memory, s->memory_bytes);
+    free(s->rows);
+    free(s->runs);
+    free(s->blocks);
+    free(s);
+}
+
+int encoder_state_new(const struct model *model, uint32_t tokens_max, uint32_t seqs_max, void **ret)
+{
+    const struct model_info *info = &model->info;
+    const uint32_t blocks = blocks_max(tokens_max, seqs_max);
+    struct encoder_state *s = calloc(1, sizeof *s);
+    if (!s) return -ENOMEM;
+    s->layout = (struct kv_layout){ .type = KV_F32,
+                                    .n_layers = 1,
+                                    .n_kv_heads = info->n_heads,
+                                    .head_dim = info->head_dim,
+                                    .page_tokens = KV_BLOCK };
+    s->block_bytes = kv_page_bytes(&s->layout);
+    s->memory_bytes = lay_out(s, model, NULL, tokens_max, seqs_max);
+    s->rows = calloc(tokens_max, sizeof *s->rows);
+    s->runs = calloc(seqs_max, sizeof *s->runs);
+    s->blocks = calloc(blocks, sizeof *s->blocks);
+    void *memory =
+        mmap(NULL, s->memory_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    s->memory = memory == MAP_FAILED ? NULL : memory;
+    if (!s->rows || !s->runs || !s->blocks || !s->memory) {
+        encoder_state_free(s);
+        return -ENOMEM;
+    }
+    for (uint32_t i = 0; i < blocks; i++)
+        s->blocks[i] = i;
+    lay_out(s, model, s->memory, tokens_max, seqs_max);
+    s->model = model;
+    s->encoder = model->arch_model;
+    *ret = s;
+    return 0;
+}
+
+/* ---- loops over rows */
+
+static void each_row(struct encoder_state *s, worker_fn fn)
+{
+    workers_run(s->step->workers, ceil_div_u32(s->row_count, TOKENS_PER_UNIT), fn, s);
+}
+
+#define EACH_ROW_OF_UNIT(s, unit, r)                                                               \
+    for (uint32_t r = (unit)*TOKENS_PER_UNIT, end_ = min_u32(r + TOKENS_PER_UNIT, (s)->row_count); \
+         r < end_; r++)
+
+static void add_to(float *x, const float *more, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        x[i] += more[i];
+}
+
+static void embed_unit(void *arg, uint32_t unit, uint32_t thread)
+{
+    struct encoder_state *s = arg;
+    const struct encoder *e = s->encoder;
+    const uint32_t n = s->model->info.n_embd;
+    (void)thread;
+    EACH_ROW_OF_UNIT(s, unit, r)
+    {
+        const struct encoder_row *row = &s->rows[r];
+        float *x = s->x + r * s->embd_stride, *more = s->y + r * s->embd_stride;
+        weight_row(&e->words, row->id, x);
+        if (e->types.rows > 0) {
+            weight_row(&e->types, row->type, more);
+            add_to(x, more, n);
+        }
+        weight_row(&e->positions, row->position, more);
+        add_to(x, more, n);
+        layer_norm(x, e->norm.weight, e->norm.bias, e->eps, n, x);
+    }
+}
+
+/* Returns where the part of head 0 that belongs to a row's token begins in queries and attended; the next
+ * head's is ret_stride floats further. */
+static size_t head_major(const struct encoder_state *s, uint32_t r, size_t *ret_stride)
+{
+    const struct encoder_run *run = &s->runs[s->rows[r].item];
+    const uint32_t head_dim = s->model->info.head_dim;
+    *ret_stride = (size_t)run->count * head_dim;
+    return (size_t)run->row * s->model->info.n_embd + (size_t)(r - run->row) * head_dim;
+}
+
+/* Adds biases, moves the query to its heads, and stores K and V. */
+static void spread_unit(void *arg, uint32_t unit, uint32_t thread)
+{
+    struct encoder_state *s = arg;
+    const struct encoder_layer *layer = s->layer;
+    const uint32_t n = s->model->info.n_embd, head_dim = s->model->info.head_dim;
+    (void)thread;
+    EACH_ROW_OF_UNIT(s, unit, r)
+    {
+        const struct encoder_row *row = &s->rows[r];
+        float *q = s->q + r * s->embd_stride, *k = s->k + r * s->embd_stride,
+              *v = s->v + r * s->embd_stride;
+        const uint32_t block = s->runs[row->item].block + row->position / KV_BLOCK;
+        size_t stride, at = head_major(s, r, &stride);
+        add_to(q, layer->q.bias, n);
+        add_to(k, layer->k.bias, n);
+        add_to(v, layer->v.bias, n);
+        for (uint32_t h = 0, d = 0; h < s->model->info.n_heads; h++, d += head_dim) {
+            char *k_block = s->kv + block * s->block_bytes + kv_head_offset(&s->layout, 0, h);
+            memcpy(s->queries + at + h * stride, q + d, head_dim * sizeof *q);
+            s->model->ops->kv_put(&s->layout, k + d, v + d, row->position % KV_BLOCK, k_block,
+                                  k_block + kv_half_bytes(&s->layout));
+        }
+    }
+}
+
+static void gather_unit(void *arg, uint32_t unit, uint32_t thread)
+{
+    struct encoder_state *s = arg;
+    const uint32_t head_dim = s->model->info.head_dim;
+    (void)thread;
+    EACH_ROW_OF_UNIT(s, unit, r)
+    {
+        size_t stride, at = head_major(s, r, &stride);
+        for (uint32_t h = 0; h < s->model->info.n_heads; h++)
+            memcpy(s->q + r * s->embd_stride + (size_t)h * head_dim, s->attended + at + h * stride,
+                   head_dim * sizeof(float));
+    }
+}
+
+/* x = norm(x + y + bias) */
+static void add_norm_unit(void *arg, uint32_t unit, uint32_t thread)
+{
+    struct encoder_state *s = arg;
+    const uint32_t n = s->model->info.n_embd;
+    (void)thread;
+    EACH_ROW_OF_UNIT(s, unit, r)
+    {
+        float *x = s->x + r * s->embd_stride, *y = s->y + r * s->embd_stride;
+        add_to(y, s->added->bias, n);
+        add_to(x, y, n);
+        layer_norm(x, s->norm->weight, s->norm->bias, s->encoder->eps, n, x);
+    }
+}
+
+static void gelu_unit(void *arg, uint32_t unit, uint32_t thread)
+{
+    struct encoder_state *s = arg;
+    (void)thread;
+    EACH_ROW_OF_UNIT(s, unit, r)
+    {
+        gelu_erf_bias(s->ff + r * s->ff_stride, s->layer->up.bias, s->model->info.n_ff);
+    }
+}
+
+/* ---- matrices */
+
+static struct gemm gemm_of(const struct encoder_state *s, const struct encoder_linear *l,
+                           const float *x, size_t x_stride, float *y, size_t y_stride)
+{
+    return (struct gemm){ .w = &l->w,
+                          .x = x,
+                          .x_stride = x_stride,
+                          .x_q8 = s->x_q8,
+                          .y = y,
+                          .y_stride = y_stride,
+                          .tokens = s->row_count };
+}
+
+/* Runs products of one x. */
+static void run_gemms(struct encoder_state *s, const struct gemm *gemms, uint32_t count)
+{
+    struct gemm_loop l = { .ops = s->model->ops,
+                           .workers = s->step->workers,
+                           .scratch = s->step->scratch,
+                           .gemm = gemms,
+                           .count = count,
+                           .x = gemms[0].x,
+                           .x_stride = gemms[0].x_stride,
+                           .rows = gemms[0].tokens,
+                           .x_q8 = s->x_q8 };
+    gemm_loop_run(&l);
+}
+
+/* x = norm(x + w from + bias) */
+static void project_back(struct encoder_state *s, const struct encoder_linear *linear,
+                         const float *from, size_t stride, const struct encoder_norm *norm)
+{
+    const struct gemm back = gemm_of(s, linear, from, stride, s->y, s->embd_stride);
+    run_gemms(s, &back, 1);
+    s->added = linear;
+    s->norm = norm;
+    each_row(s, add_norm_unit);
+}
+
+/* ---- attention */
+
+static uint32_t run_blocks(const struct encoder_state *s, const struct encoder_run *run)
+{
+    return ceil_div_u32(run->count, s->model->ops->attend_rows);
+}
+
+static const struct encoder_run *run_of_unit(const struct encoder_state *s, uint32_t unit)
+{
+    uint32_t low = 0, high = s->step->count;
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (s->runs[middle].unit_first <= unit)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &s->runs[low];
+}
+
+/* Computes some queries of one head. Units are numbered by run, then head, then block of queries. */
+static void attend_unit(void *arg, uint32_t unit, uint32_t thread)
+{
+    struct encoder_state *s = arg;
+    const struct encoder_run *run = run_of_unit(s, unit);
+    const uint32_t head_dim = s->model->info.head_dim, blocks = run_blocks(s, run);
+    const uint32_t head = (unit - run->unit_first) / blocks;
+    const uint32_t first = (unit - run->unit_first) % blocks * s->model->ops->attend_rows;
+    const uint32_t rows = min_u32(s->model->ops->attend_rows, run->count - first);
+    const size_t at =
+        (size_t)run->row * s->model->info.n_embd + ((size_t)head * run->count + first) * head_dim;
+    const struct attend a = {
+        .layout = &s->layout,
+        .head = s->kv + kv_head_offset(&s->layout, 0, head),
+        .page_bytes = s->block_bytes,
+        .page_table = s->blocks + run->block,
+        .q = s->queries + at,
+        .out = s->attended + at,
+        .group = rows,
+        .position = run->count - 1,
+        .row_count = rows,
+        .scale = s->encoder->scale,
+    };
+    s->model->ops->attend(&a, s->step->scratch[thread]);
+}
+
+/* ---- the step */
+
+static void begin(struct encoder_state *s)
+{
+    uint32_t block = 0;
+    s->row_count = s->attend_units = 0;
+    for (uint32_t i = 0; i < s->step->count; i++) {
+        const struct batch_item *item = &s->step->items[i];
+        const uint32_t second = item->second_from > 0 ? item->second_from : item->count;
+        s->runs[i] = (struct encoder_run){
+            .row = s->row_count, .count = item->count, .block = block, .unit_first = s->attend_units
+        };
+        block += ceil_div_u32(item->count, KV_BLOCK);
+        s->attend_units += run_blocks(s, &s->runs[i]) * s->model->info.n_heads;
+        for (uint32_t j = 0; j < item->count; j++)
+            s->rows[s->row_count++] = (struct encoder_row){
+                .item = i,
+                .position = j,
+                .id = item->ids[j],
+                .type = j >= second && s->encoder->types.rows > 1,
+            };
+    }
+    each_row(s, embed_unit);
+}
+
+static void layer_step(struct encoder_state *s, const struct encoder_layer *layer)
+{
+    s->layer = layer;
+    const struct gemm in[3] = {
+        gemm_of(s, &layer->q, s->x, s->embd_stride, s->q, s->embd_stride),
+        gemm_of(s, &layer->k, s->x, s->embd_stride, s->k, s->embd_stride),
+        gemm_of(s, &layer->v, s->x, s->embd_stride, s->v, s->embd_stride),
+    };
+    run_gemms(s, in, 3);
+    each_row(s, spread_unit);
+    workers_run(s->step->workers, s->attend_units, attend_unit, s);
+    each_row(s, gather_unit);
+    project_back(s, &layer->out, s->q, s->embd_stride, &layer->attn_norm);
+    const struct gemm up = gemm_of(s, &layer->up, s->x, s->embd_stride, s->ff, s->ff_stride);
+    run_gemms(s, &up, 1);
+    each_row(s, gelu_unit);
+    project_back(s, &layer->down, s->ff, s->ff_stride, &layer->ffn_norm);
+}
+
+static void take_states(const struct encoder_state *s)
+{
+    for (uint32_t i = 0; i < s->step->count; i++) {
+        const struct batch_item *item = &s->step->items[i];
+        const uint32_t end =
+            item->state_to > 0 ? min_u32(item->state_to, item->count) : item->count;
+        for (uint32_t j = item->state_from; item->state_sum && j < end; j++) {
+            const float *state = s->x + (s->runs[i].row + j) * s->embd_stride;
+            for (uint32_t d = 0; d < s->model->info.n_embd; d++)
+                item->state_sum[d] += (double)state[d];
+        }
+    }
+}
+
+/* Has the head judge the first token's state of the texts that want a score. */
+static void take_scores(struct encoder_state *s)
+{
+    const struct encoder_head *head = &s->encoder->head;
+    const uint32_t n = s->model->info.n_embd, texts = s->step->count;
+    float *in = s->q, *out = s->q;
+    s->row_count = 0;
+    for (uint32_t i = 0; i < texts; i++)
+        if (s->step->items[i].score)
+            memcpy(in + s->row_count++ * s->embd_stride, s->x + s->runs[i].row * s->embd_stride,
+                   n * sizeof *in);
+    if (s->row_count > 0 && head->dense.w.rows > 0) {
+        out = s->y;
+        const struct gemm dense = gemm_of(s, &head->dense, in, s->embd_stride, out, s->embd_stride);
+        run_gemms(s, &dense, 1);
+    }
+    for (uint32_t i = 0, r = 0; i < texts; i++) {
+        if (!s->step->items[i].score) continue;
+        const float *state = out + r++ * s->embd_stride;
+        double sum = (double)head->out_bias;
+        for (uint32_t d = 0; d < n; d++) {
+            const float x = out == in ? state[d] : tanhf(state[d] + head->dense.bias[d]);
+            sum += (double)x * (double)head->out[d];
+        }
+        *s->step->items[i].score = (float)sum;
+    }
+}
+
+void encoder_step(const struct model *model, void *state, const struct arch_step *step)
+{
+    struct encoder_state *s = state;
+    s->step = step;
+    begin(s);
+    for (uint32_t i = 0; i < model->info.n_layers; i++)
+        layer_step(s, &s->encoder->layers[i]);
+    take_states(s);
+    if (s->encoder->head.out) take_scores(s);
+}
