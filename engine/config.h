@@ -27,7 +27,7 @@ struct engine_config {
     int64_t connections_max, connections_address_max;
     int64_t block_size;
     int64_t kv_cache_memory_bytes; /* 0: for max_num_seqs contexts, at most a quarter of the RAM */
-    int kv_cache_dtype;            /* index into names of kv types */
+    int kv_cache_dtype;            /* index into kv_dtype_names */
     struct str weight_cache;       /* a folder; empty: none */
     int64_t weight_cache_max;      /* bytes */
     bool enable_prefix_caching;

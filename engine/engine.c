@@ -154,7 +154,7 @@ static int fill_device(const struct engine_config *c, struct device_config *ret,
 {
     *ret = (struct device_config){
         .model_path = c->model,
-        .load = { .kv_type = (enum kv_type)c->kv_cache_dtype,
+        .load = { .kv_type = kv_dtype_type(c->kv_cache_dtype),
                   .no_sampling = c->generation_config == 1,
                   .kernels = c->kernels.data,
                   .weight_cache = c->weight_cache.len ? c->weight_cache.data : NULL,

@@ -55,7 +55,7 @@ int kv_fetch_reply_decode(struct str text, struct arena *arena, struct kv_fetch_
  * head_dim, page_tokens, first and tokens, each 32 bits, little-endian; the digest as hexadecimal
  * digits; numerics, padded with NUL. */
 struct kv_head {
-    uint32_t kv_type; /* how an element is stored: enum kv_type of the engines */
+    uint32_t kv_type; /* enum kv_type of the engines: how elements are stored */
     uint32_t layers, kv_heads, head_dim, page_tokens;
     uint32_t first, tokens;           /* whole pages */
     char digest[SHA256_HEX + 1];      /* of weights and tokenizer */

@@ -33,7 +33,7 @@
 struct engine_options {
     struct str model, kernels;
     int64_t prompt_tokens, gen_tokens, batch, threads;
-    int output;
+    int kv_cache_dtype, output;
 };
 
 #define AT(member) .offset = offsetof(struct engine_options, member)
@@ -49,6 +49,8 @@ static const struct config_field rows[] = {
       .about = "Sequences that decode together." },
     { .name = "threads", .type = CONFIG_INT, .default_text = "1", .min = 1, .max = BENCH_THREADS_MAX,
       AT(threads), .about = "Threads that compute." },
+    { .name = "kv_cache_dtype", .type = CONFIG_ENUM, .default_text = "auto", .names = kv_dtype_names,
+      AT(kv_cache_dtype), .about = "How K and V are stored: auto is f16." },
     { .name = "kernels", .type = CONFIG_TEXT, AT(kernels),
       .about = "Kernels, as avx2; the best that this processor runs by default." },
     REMOTE_OUTPUT_ROW(struct engine_options, output),
@@ -89,7 +91,8 @@ static void bench_fini(struct bench *b)
 static int bench_init(const struct engine_options *o, struct bench *b, struct err *err)
 {
     uint32_t batch = (uint32_t)o->batch, tokens = (uint32_t)(o->prompt_tokens + o->gen_tokens);
-    const struct model_load_options load = { .kernels = o->kernels.len ? o->kernels.data : NULL };
+    const struct model_load_options load = { .kv_type = kv_dtype_type(o->kv_cache_dtype),
+                                             .kernels = o->kernels.len ? o->kernels.data : NULL };
     int rc = model_load(o->model.data, &load, &b->model, err);
     if (rc < 0) return rc;
     const struct model_info *info = model_info(b->model);

@@ -165,9 +165,12 @@ static void time_attend(const struct ops *ops, enum kv_type type, uint32_t count
                                   .position = CONTEXT - count,
                                   .scale = 0.125f } };
     double s = bench_best_s(attend_once, &w), keys = (CONTEXT - count) + (count + 1) / 2.0;
-    report_row(r, type == KV_F16 ? "attention F16" : "attention F32", count, s,
-               4e-9 * keys * count * GROUP * HEAD_DIM, 1e-9 * (double)(pages * page_bytes),
-               r->limits->f32_gop_s);
+    static const char *const names[KV_TYPE_COUNT] = { [KV_F16] = "attention F16",
+                                                      [KV_F32] = "attention F32",
+                                                      [KV_Q8] = "attention Q8",
+                                                      [KV_Q4] = "attention Q4" };
+    report_row(r, names[type], count, s, 4e-9 * keys * count * GROUP * HEAD_DIM,
+               1e-9 * (double)(pages * page_bytes), r->limits->f32_gop_s);
 }
 
 static int check(const struct kernels_options *o, const struct ops **ret_ops, int *ret_type,

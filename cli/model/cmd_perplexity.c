@@ -29,7 +29,7 @@
 struct perplexity_options {
     struct str model, text, kernels;
     int64_t context, batch, threads, windows;
-    int output;
+    int kv_cache_dtype, output;
 };
 
 #define AT(member) .offset = offsetof(struct perplexity_options, member)
@@ -43,6 +43,8 @@ static const struct config_field rows[] = {
       .about = "Windows that are computed together." },
     { .name = "threads", .type = CONFIG_INT, .default_text = "1", .min = 1, .max = MODEL_THREADS_MAX,
       AT(threads), .about = "Threads that compute." },
+    { .name = "kv_cache_dtype", .type = CONFIG_ENUM, .default_text = "auto", .names = kv_dtype_names,
+      AT(kv_cache_dtype), .about = "How K and V are stored: auto is f16." },
     { .name = "kernels", .type = CONFIG_TEXT, AT(kernels),
       .about = "Kernels, as ref; the best that this processor runs by default." },
     REMOTE_OUTPUT_ROW(struct perplexity_options, output),
@@ -127,7 +129,8 @@ static int reserve(struct measurement *m, struct err *err)
 
 static int start(const struct perplexity_options *o, struct measurement *m, struct err *err)
 {
-    const struct model_load_options load = { .kernels = o->kernels.len ? o->kernels.data : NULL };
+    const struct model_load_options load = { .kv_type = kv_dtype_type(o->kv_cache_dtype),
+                                             .kernels = o->kernels.len ? o->kernels.data : NULL };
     m->context = (uint32_t)o->context;
     m->batch = (uint32_t)o->batch;
     m->threads = (uint32_t)o->threads;

@@ -65,3 +65,11 @@ static inline float f8_e4m3_to_f32(uint8_t v)
     float value = (float)fraction * 0x1p-9f;
     return f32_from_bits(sign | f32_bits(value));
 }
+
+/* Rounds to nearest, ties to even; beyond the largest and half a step becomes infinity. */
+static inline uint16_t f32_to_bf16(float f)
+{
+    uint32_t bits = f32_bits(f);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(bits >> 16 | 0x40u);
+    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}

@@ -8,30 +8,57 @@
  *                                       V [block][head_dim / 16][16 tokens][16] }
  *
  *         Scores of 16 keys come out in one vector; the sum over V takes 16 values of d at once.
+ * Codes:  Q8 and Q4 store codes in that place, and behind those of a block its scales, in BF16,
+ *         [group][16 tokens]. A group is all of a head for Q8, KV_Q4_GROUP values of d for Q4;
+ *         an element is scale * code (Q8) or scale * kv_q4_values[code] (Q4, kv_code.h). Q4 has
+ *         two codes in a byte, both of one token, so that tokens may be written at the same time:
+ *
+ *             K [group][16][16 tokens]: byte i has d = 2i of the group in its low four bits, 2i + 1
+ *             V [group][16 tokens][16]: byte i has d = i in its low four bits, 16 + i in the high
+ *
+ *         A head of 16, 48, 80 ... ends in half a group; the other half is not read as K, and 0 as V.
  */
 #pragma once
 #include "base/core/bits.h"
 
 #define KV_BLOCK 16
-#define KV_HEAD_DIM_MAX 512 /* sizes the scratch of attention; a multiple of 16 */
+#define KV_HEAD_DIM_MAX 512 /* sizes the scratch of attention; a multiple of KV_Q4_GROUP */
+#define KV_Q4_GROUP 32      /* values of d with one scale */
+#define KV_GROUPS_MAX (KV_HEAD_DIM_MAX / KV_Q4_GROUP)
 
-/* How K and V are stored. */
-enum kv_type { KV_F16, KV_F32, KV_TYPE_COUNT };
+/* How K and V are stored. Engines compare these numbers (kv_wire.h). */
+enum kv_type { KV_F16, KV_F32, KV_Q8, KV_Q4, KV_TYPE_COUNT };
 
 struct kv_layout {
     enum kv_type type;
     uint32_t n_layers, n_kv_heads, head_dim, page_tokens;
 };
 
+/* Returns the bytes of an element of a type without scales. */
 static inline size_t kv_element_bytes(enum kv_type type)
 {
     return type == KV_F16 ? 2 : 4;
 }
 
+/* Returns the scales of a head and token; 0: elements are floats. */
+static inline uint32_t kv_groups(const struct kv_layout *l)
+{
+    if (l->type == KV_Q4) return ceil_div_u32(l->head_dim, KV_Q4_GROUP);
+    return l->type == KV_Q8 ? 1 : 0;
+}
+
+/* Returns the bytes of elements or codes of K, or of V, of one block of one head. The scales of its
+ * groups lie behind them. */
+static inline size_t kv_code_bytes(const struct kv_layout *l)
+{
+    if (l->type == KV_Q4) return (size_t)kv_groups(l) * KV_Q4_GROUP / 2 * KV_BLOCK;
+    return KV_BLOCK * l->head_dim * (l->type == KV_Q8 ? 1 : kv_element_bytes(l->type));
+}
+
 /* Returns the bytes of K, or of V, of one block of one head. */
 static inline size_t kv_block_bytes(const struct kv_layout *l)
 {
-    return KV_BLOCK * l->head_dim * kv_element_bytes(l->type);
+    return kv_code_bytes(l) + (size_t)kv_groups(l) * KV_BLOCK * sizeof(uint16_t);
 }
 
 /* Returns the bytes of all K, or all V, of one head of one layer in a page. */

@@ -7,6 +7,7 @@
  * not in the sets' own files, because those are compiled for the very instruction set that it asks
  * about. */
 #include "engine/kernels/half.h"
+#include "engine/kernels/kv_code.h"
 #include "engine/kernels/op.h"
 
 #include <math.h>
@@ -116,15 +117,31 @@ static void put(enum kv_type type, char *block, size_t index, float value)
     }
 }
 
-static double get(enum kv_type type, const char *block, size_t index)
+static double get_float(enum kv_type type, const char *block, size_t index)
 {
     if (type == KV_F32) return (double)f32_from_bits(load_u32(block + index * sizeof(float)));
     return (double)f16_to_f32(load_u16(block + index * sizeof(uint16_t)));
 }
 
+static double k_value(const struct kv_layout *l, const char *k_block, uint32_t d, uint32_t lane)
+{
+    if (kv_groups(l) > 0) return (double)kv_code_k(l, k_block, d, lane);
+    return get_float(l->type, k_block, k_index(d, lane));
+}
+
+static double v_value(const struct kv_layout *l, const char *v_block, uint32_t d, uint32_t lane)
+{
+    if (kv_groups(l) > 0) return (double)kv_code_v(l, v_block, d, lane);
+    return get_float(l->type, v_block, v_index(d, lane));
+}
+
 static void ref_kv_put(const struct kv_layout *layout, const float *k, const float *v,
                        uint32_t lane, char *k_block, char *v_block)
 {
+    if (kv_groups(layout) > 0) {
+        kv_code_put(layout, k, v, lane, k_block, v_block);
+        return;
+    }
     for (uint32_t d = 0; d < layout->head_dim; d++) {
         put(layout->type, k_block, k_index(d, lane), k[d]);
         put(layout->type, v_block, v_index(d, lane), v[d]);
@@ -137,7 +154,7 @@ static double score(const struct attend *a, const float *q, uint32_t position)
     const char *k = kv_block_at(l, a->head, a->page_bytes, a->page_table, position / KV_BLOCK);
     double sum = 0;
     for (uint32_t d = 0; d < l->head_dim; d++)
-        sum += (double)q[d] * get(l->type, k, k_index(d, position % KV_BLOCK));
+        sum += (double)q[d] * k_value(l, k, d, position % KV_BLOCK);
     sum *= (double)a->scale;
     return a->cap > 0 ? soft_capped(sum, a->cap) : sum;
 }
@@ -161,7 +178,7 @@ static void attend_row(const struct attend *a, uint32_t row)
             kv_block_at(l, a->head, a->page_bytes, a->page_table, p / KV_BLOCK) + kv_half_bytes(l);
         weights += weight;
         for (uint32_t d = 0; d < l->head_dim; d++)
-            sums[d] += weight * get(l->type, v, v_index(d, p % KV_BLOCK));
+            sums[d] += weight * v_value(l, v, d, p % KV_BLOCK);
     }
     for (uint32_t d = 0; d < l->head_dim; d++)
         out[d] = (float)(sums[d] / weights);

@@ -64,6 +64,16 @@ static struct str base_name(const char *path)
     return str_from(slash ? slash + 1 : path);
 }
 
+static struct kv_layout kv_layout_of(const struct model *m, uint32_t page_tokens)
+{
+    const bool encoder = m->info.task != MODEL_GENERATE; /* keeps nothing */
+    return (struct kv_layout){ .type = m->kv_type,
+                               .n_layers = encoder ? 0 : m->info.n_layers,
+                               .n_kv_heads = m->info.n_kv_heads,
+                               .head_dim = m->info.head_dim,
+                               .page_tokens = page_tokens };
+}
+
 /* Copies the name and the chat template, whose files are freed after loading, and fills in what
  * follows from vocabulary, kernels, storage type and geometry. */
 static int read_identity(struct model *m, const struct gguf *g, const char *path, struct str source,
@@ -79,13 +89,11 @@ static int read_identity(struct model *m, const struct gguf *g, const char *path
         return err_set(err, -ENOMEM, "%s: no memory", path);
     info->vocab = m->vocab;
     info->kernels = str_from(m->ops->name);
-    const bool encoder = info->task != MODEL_GENERATE;
-    const size_t kv_layers = encoder ? 0 : info->n_layers;
-    info->kv_bytes_per_token =
-        2 * kv_layers * info->n_kv_heads * info->head_dim * kv_element_bytes(m->kv_type);
+    const struct kv_layout block = kv_layout_of(m, KV_BLOCK);
+    info->kv_bytes_per_token = kv_page_bytes(&block) / KV_BLOCK;
     info->weight_bytes = m->weights_bytes;
     snprintf(info->numerics, sizeof info->numerics, "%s+kv-%s", m->ops->numerics,
-             encoder ? "none" : kv_type_name(m->kv_type));
+             block.n_layers == 0 ? "none" : kv_type_name(m->kv_type));
     return 0;
 }
 
@@ -242,11 +250,21 @@ void hidden_fold(const float *x, uint32_t count, float ret[MODEL_HIDDEN])
  *
  * The mapping is resident from the start, and memory that was never written is zero. */
 
-static const char *const kv_type_names[KV_TYPE_COUNT] = { [KV_F16] = "f16", [KV_F32] = "f32" };
+static const char *const kv_type_names[KV_TYPE_COUNT] = {
+    [KV_F16] = "f16", [KV_F32] = "f32", [KV_Q8] = "q8", [KV_Q4] = "q4"
+};
 
 const char *kv_type_name(enum kv_type type)
 {
     return kv_type_names[type];
+}
+
+const char *const kv_dtype_names[] = { "auto", "f16", "f32", "q8", "q4", NULL };
+
+enum kv_type kv_dtype_type(int dtype)
+{
+    static const enum kv_type types[] = { KV_F16, KV_F16, KV_F32, KV_Q8, KV_Q4 };
+    return types[dtype];
 }
 
 int kv_store_new(const struct model *m, uint32_t pages, uint32_t page_tokens, struct kv_store **ret,
@@ -258,12 +276,7 @@ int kv_store_new(const struct model *m, uint32_t pages, uint32_t page_tokens, st
     if (pages == 0) return err_set(err, -EINVAL, "a KV store needs at least one page");
     CLEANUP(kv_store_freep) struct kv_store *kv = calloc(1, sizeof *kv);
     if (!kv) return err_set(err, -ENOMEM, "no memory for a KV store");
-    kv->layout =
-        (struct kv_layout){ .type = m->kv_type,
-                            .n_layers = m->info.kv_bytes_per_token > 0 ? m->info.n_layers : 0,
-                            .n_kv_heads = m->info.n_kv_heads,
-                            .head_dim = m->info.head_dim,
-                            .page_tokens = page_tokens };
+    kv->layout = kv_layout_of(m, page_tokens);
     kv->page_bytes = kv_page_bytes(&kv->layout);
     must(kv->page_bytes == m->info.kv_bytes_per_token * page_tokens); /* pools are sized by that */
     kv->pages = pages;

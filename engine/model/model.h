@@ -32,7 +32,12 @@ struct adapter;
 #define MODEL_THREADS_MAX 256
 #define MODEL_HIDDEN 32 /* numbers that a token's hidden state is folded into */
 
-const char *kv_type_name(enum kv_type type); /* "f16", "f32" */
+const char *kv_type_name(enum kv_type type); /* "f16", "f32", "q8", "q4" */
+
+/* The choices of --kv-cache-dtype: auto, which is F16, and the types by name. kv_dtype_type takes the
+ * index of one of them. */
+extern const char *const kv_dtype_names[]; /* NULL behind the last */
+enum kv_type kv_dtype_type(int dtype);
 
 /* How the vector of a text is made of the states of its tokens at the end of the model. */
 enum pooling {

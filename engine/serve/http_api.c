@@ -423,11 +423,11 @@ static void on_ready(void *arg, const struct device_info *info)
     log_event(
         LOG_INFO, "engine_ready",
         "model=%.*s architecture=%.*s task=%s port=%u digest=%.12s context=%u pages=%u kv_mib=%.1f "
-        "kernels=%.*s weights=%s sampling=%s load_s=%.3f",
+        "kv=%s kernels=%.*s weights=%s sampling=%s load_s=%.3f",
         STR_ARG(api->config.model_name), STR_ARG(info->model->architecture),
         model_task_names[info->model->task], http_api_port(api), api->digest, info->context_max,
-        info->pages, (double)info->kv_bytes / 1048576, STR_ARG(info->model->kernels),
-        weights_text(info->model), sampling, info->load_s);
+        info->pages, (double)info->kv_bytes / 1048576, kv_type_name(info->kv.type),
+        STR_ARG(info->model->kernels), weights_text(info->model), sampling, info->load_s);
     notify_ready("the model is loaded");
 }
 

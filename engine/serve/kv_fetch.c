@@ -265,6 +265,18 @@ static void on_data(void *arg, struct str data)
            rc == -E2BIG ? "more bytes than one answer may have" : "no memory");
 }
 
+static int other_type(uint32_t theirs, uint32_t ours, struct err *err)
+{
+    const char *name = kv_type_name((enum kv_type)ours);
+    if (theirs >= KV_TYPE_COUNT)
+        return err_set(err, -EINVAL, "its K and V are of type %u, which is unknown here, not %s",
+                       theirs, name);
+    return err_set(err, -EINVAL,
+                   "its K and V are %s, not %s: engines that copy K and V need one "
+                   "--kv-cache-dtype",
+                   kv_type_name((enum kv_type)theirs), name);
+}
+
 /* Returns 0 if the reply is for this model, covers the requested pages and is complete; else a
  * negative errno with a sentence. */
 static int check_answer(struct kv_fetch *p, struct err *err)
@@ -275,10 +287,11 @@ static int check_answer(struct kv_fetch *p, struct err *err)
     kv_head_of(p->all->info, p->all->digest, h->first, h->tokens, &ours);
     if (memcmp(h->digest, ours.digest, sizeof ours.digest) != 0)
         return err_set(err, -EINVAL, "it serves %.12s, not %.12s", h->digest, ours.digest);
+    if (h->kv_type != ours.kv_type) return other_type(h->kv_type, ours.kv_type, err);
     if (strncmp(h->numerics, ours.numerics, KV_NUMERICS_BYTES) != 0)
         return err_set(err, -EINVAL, "it computes by %.64s, not %.64s", h->numerics, ours.numerics);
-    if (h->kv_type != ours.kv_type || h->layers != ours.layers || h->kv_heads != ours.kv_heads ||
-        h->head_dim != ours.head_dim || h->page_tokens != ours.page_tokens)
+    if (h->layers != ours.layers || h->kv_heads != ours.kv_heads || h->head_dim != ours.head_dim ||
+        h->page_tokens != ours.page_tokens)
         return err_set(err, -EINVAL, "its pages are laid out in another way");
     uint32_t from = p->now.here * ours.page_tokens, pages = h->tokens / ours.page_tokens;
     if (h->first != from || pages > p->prefix.pages - p->now.here)

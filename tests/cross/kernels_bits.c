@@ -161,6 +161,8 @@ int main(void)
         if (*row == &op_ref) continue;
         print_attention(*row, KV_F32, "F32");
         print_attention(*row, KV_F16, "F16");
+        print_attention(*row, KV_Q8, "Q8");
+        print_attention(*row, KV_Q4, "Q4");
     }
     free(scratch);
     return 0;

@@ -1,10 +1,12 @@
 /* attend.h - computes attention over blocks of keys and values, and stores K and V in them.
  *
  * Layer: engine/kernels. A template over the vector of simd.h; product.h's kernel does both halves,
- * scores and weighted values, a span of keys at a time.
+ * scores and weighted values, a span of keys at a time. Where K and V are codes, kv_source.h reads them,
+ * and their scales are applied here.
  */
 #pragma once
 #include "engine/kernels/cpu/element.h"
+#include "engine/kernels/cpu/kv_source.h"
 #include "engine/kernels/cpu/product.h"
 
 #include <float.h>
@@ -17,6 +19,10 @@ _Static_assert(BLOCK_TOKENS <= ATTEND_ROWS_MAX, "attention's rows fit its scratc
 static void simd_kv_put(const struct kv_layout *layout, const float *k, const float *v,
                         uint32_t lane, char *k_block, char *v_block)
 {
+    if (kv_groups(layout) > 0) {
+        kv_code_put(layout, k, v, lane, k_block, v_block);
+        return;
+    }
     size_t bytes = kv_element_bytes(layout->type);
     for (uint32_t d = 0; d < layout->head_dim; d += TILE_ROWS) {
         char k_tile[TILE_ROWS * sizeof(float)];
@@ -40,10 +46,13 @@ static void simd_kv_put(const struct kv_layout *layout, const float *k, const fl
 
 /* Scratch of one call, for each row: the query, scores and then weights of a span, the sum of
  * weighted V, and for the running softmax the largest score and the sum of weights, a lane for each
- * position % lanes. */
+ * position % lanes. Behind the head's size q is not read; o has what the other half of a half group gives.
+ */
 struct attend_scratch {
     float q[ATTEND_ROWS_MAX][HEAD_STRIDE];
     float p[ATTEND_ROWS_MAX][SPAN + TILE_ROWS];
+    float part[ATTEND_ROWS_MAX][SPAN + TILE_ROWS]; /* of codes: the scores of one group, unscaled */
+    float scaled[ATTEND_ROWS_MAX][2 * KV_BLOCK];   /* the weights of a block times V's scales */
     float o[ATTEND_ROWS_MAX][HEAD_STRIDE];
     float weights[ATTEND_ROWS_MAX][VEC_LANES];
     float top[ATTEND_ROWS_MAX];
@@ -57,9 +66,51 @@ static const struct fma_source *kv_source(const struct kv_layout *l)
     return &fma_sources[l->type == KV_F16 ? WEIGHT_F16 : WEIGHT_F32];
 }
 
+/* Returns the scales of a group, one for each lane of a block. */
+static const char *scales_of(const struct kv_layout *l, const char *block, uint32_t group)
+{
+    return block + kv_code_bytes(l) + (size_t)group * KV_BLOCK * sizeof(uint16_t);
+}
+
 static const char *block_of(const struct attend *a, uint32_t block)
 {
     return kv_block_at(a->layout, a->head, a->page_bytes, a->page_table, block);
+}
+
+/* p = (p +) scale * part, for a group of the K of `run` blocks. */
+static void scale_scores(const struct attend *a, struct attend_scratch *s, const char *k,
+                         uint32_t group, uint32_t b, uint32_t run)
+{
+    for (uint32_t i = 0; i < run * KV_BLOCK; i += VEC_LANES) {
+        const char *block = k + i / KV_BLOCK * kv_block_bytes(a->layout);
+        vec scale = vec_load_bf16(scales_of(a->layout, block, group) + i % KV_BLOCK * 2);
+        for (uint32_t r = 0; r < a->row_count; r++) {
+            float *p = s->p[r] + (size_t)b * KV_BLOCK + i;
+            vec part = vec_load(s->part[r] + (size_t)b * KV_BLOCK + i);
+            vec_store(p, group > 0 ? vec_fma(scale, part, vec_load(p)) : vec_mul(scale, part));
+        }
+    }
+}
+
+/* As span_scores for `run` blocks that follow each other from `k` on, of codes. */
+static void code_scores(const struct attend *a, struct attend_scratch *s, const char *k, uint32_t b,
+                        uint32_t run)
+{
+    const struct kv_layout *l = a->layout;
+    const bool q4 = l->type == KV_Q4;
+    const uint32_t size = q4 ? KV_Q4_GROUP : l->head_dim;
+    for (uint32_t g = 0; g < kv_groups(l); g++) {
+        struct fma_call c = {
+            .x = s->q[0] + (size_t)g * size,
+            .x_stride = HEAD_STRIDE,
+            .y = s->part[0] + (size_t)b * KV_BLOCK,
+            .y_stride = SPAN + TILE_ROWS,
+            .k_count = min_u32(size, l->head_dim - g * size),
+        };
+        const char *codes = k + (size_t)g * KV_Q4_GROUP / 2 * KV_BLOCK; /* Q8 has one group */
+        fma_tiles(q4 ? &fma_q4_k : &fma_q8, &c, a->row_count, codes, kv_block_bytes(l), run);
+        scale_scores(a, s, k, g, b, run);
+    }
 }
 
 /* Computes p = q K for the blocks of the span that any row sees. Keys that a row does not see, and
@@ -74,6 +125,10 @@ static void span_scores(const struct attend *a, struct attend_scratch *s, uint32
         /* Blocks that follow each other in memory go through the kernel together. */
         for (run = 1; b + run < blocks; run++)
             if (block_of(a, start / KV_BLOCK + b + run) != k + run * block_bytes) break;
+        if (kv_groups(a->layout) > 0) {
+            code_scores(a, s, k, b, run);
+            continue;
+        }
         struct fma_call c = {
             .x = s->q[0],
             .x_stride = HEAD_STRIDE,
@@ -115,13 +170,63 @@ static void span_softmax(const struct attend *a, struct attend_scratch *s, uint3
         vec_store(s->o[r] + d, vec_mul(vec_load(s->o[r] + d), shrink));
 }
 
+/* Keys [first, end) of the block that begins `in_span` keys behind the span's first. */
+struct seen_keys {
+    uint32_t in_span, first, end;
+};
+
+/* Adds p V of these keys to o, for `rows` rows from r on. */
+static void float_values(const struct attend *a, struct attend_scratch *s, const char *v,
+                         struct seen_keys keys, uint32_t r, uint32_t rows)
+{
+    const struct kv_layout *l = a->layout;
+    size_t row_bytes = TILE_ROWS * kv_element_bytes(l->type);
+    struct fma_call c = {
+        .x = s->p[r] + keys.in_span + keys.first,
+        .x_stride = SPAN + TILE_ROWS,
+        .y = s->o[r],
+        .y_stride = HEAD_STRIDE,
+        .k_count = keys.end - keys.first,
+        .accumulate = true,
+    };
+    fma_tiles(kv_source(l), &c, rows, v + keys.first * row_bytes, KV_BLOCK * row_bytes,
+              l->head_dim / TILE_ROWS);
+}
+
+/* Does the same with codes: weights are multiplied by the scales of a group, then by its codes. */
+static void code_values(const struct attend *a, struct attend_scratch *s, const char *v,
+                        struct seen_keys keys, uint32_t r, uint32_t rows)
+{
+    const struct kv_layout *l = a->layout;
+    const bool q4 = l->type == KV_Q4;
+    for (uint32_t g = 0; g < kv_groups(l); g++) {
+        for (uint32_t i = 0; i < KV_BLOCK; i += VEC_LANES) {
+            vec scale = vec_load_bf16(scales_of(l, v, g) + (size_t)i * 2);
+            for (uint32_t j = r; j < r + rows; j++)
+                vec_store(s->scaled[j] + i, vec_mul(vec_load(s->p[j] + keys.in_span + i), scale));
+        }
+        struct fma_call c = {
+            .panel = { v + ((size_t)g * KV_BLOCK + keys.first) * TILE_ROWS },
+            .x = s->scaled[r] + keys.first,
+            .x_stride = 2 * KV_BLOCK,
+            .y = s->o[r] + (size_t)g * KV_Q4_GROUP,
+            .y_stride = HEAD_STRIDE,
+            .k_count = keys.end - keys.first,
+            .accumulate = true,
+        };
+        if (q4)
+            fma_q4_values(&c, rows);
+        else
+            fma_tiles(&fma_q8, &c, rows, c.panel[0], KV_BLOCK * TILE_ROWS, l->head_dim / TILE_ROWS);
+    }
+}
+
 /* Adds p V of one block to o. Only seen keys are read: an unwritten lane may hold a NaN, and weight
  * 0 times NaN is not 0. */
 static void block_values(const struct attend *a, struct attend_scratch *s, const char *v,
                          uint32_t in_span)
 {
-    const struct kv_layout *l = a->layout;
-    size_t tile_bytes = KV_BLOCK * TILE_ROWS * kv_element_bytes(l->type);
+    const bool codes = kv_groups(a->layout) > 0;
     bool all_seen = true;
     for (uint32_t r = 0; r < a->row_count; r++)
         all_seen &= s->from[r] <= in_span && s->seen[r] >= in_span + KV_BLOCK;
@@ -130,16 +235,8 @@ static void block_values(const struct attend *a, struct attend_scratch *s, const
         uint32_t first = s->from[r] > in_span ? s->from[r] - in_span : 0;
         uint32_t end = s->seen[r] > in_span ? min_u32(s->seen[r] - in_span, KV_BLOCK) : 0;
         if (first >= end) continue;
-        struct fma_call c = {
-            .x = s->p[r] + in_span + first,
-            .x_stride = SPAN + TILE_ROWS,
-            .y = s->o[r],
-            .y_stride = HEAD_STRIDE,
-            .k_count = end - first,
-            .accumulate = true,
-        };
-        const char *lanes = v + (size_t)first * (tile_bytes / KV_BLOCK);
-        fma_tiles(kv_source(l), &c, step, lanes, tile_bytes, l->head_dim / TILE_ROWS);
+        const struct seen_keys keys = { in_span, first, end };
+        (codes ? code_values : float_values)(a, s, v, keys, r, step);
     }
 }
 
@@ -152,7 +249,7 @@ static void attend_begin(const struct attend *a, struct attend_scratch *s)
         const float *q = a->q + r / a->group * a->q_stride + (size_t)(r % a->group) * head_dim;
         for (uint32_t d = 0; d < head_dim; d++)
             s->q[i][d] = q[d] * a->scale;
-        memset(s->o[i], 0, head_dim * sizeof(float));
+        memset(s->o[i], 0, sizeof s->o[i]);
         memset(s->weights[i], 0, sizeof s->weights[i]);
         s->top[i] = -FLT_MAX;
     }

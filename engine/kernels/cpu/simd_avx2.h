@@ -52,6 +52,30 @@ static inline vec vec_load_bf16(const char *p)
     return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
 }
 
+static inline vec vec_load_i8(const char *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i_u *)p)));
+}
+
+/* Returns what codes of four bits stand for (kv_code.h). */
+static inline vec q4_values(__m128i codes)
+{
+    const __m128i values =
+        _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
+    __m128i value = _mm_shuffle_epi8(values, _mm_and_si128(codes, _mm_set1_epi8(15)));
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(value));
+}
+
+static inline vec vec_load_q4_low(const char *p)
+{
+    return q4_values(_mm_loadl_epi64((const __m128i_u *)p));
+}
+
+static inline vec vec_load_q4_high(const char *p)
+{
+    return q4_values(_mm_srli_epi16(_mm_loadl_epi64((const __m128i_u *)p), 4));
+}
+
 /* a * b + c, rounded once */
 static inline vec vec_fma(vec a, vec b, vec c)
 {

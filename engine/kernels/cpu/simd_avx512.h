@@ -52,6 +52,30 @@ static inline vec vec_load_bf16(const char *p)
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
 
+static inline vec vec_load_i8(const char *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i_u *)p)));
+}
+
+/* Return what the low, or the high, four bits of each byte stand for (kv_code.h). The look-up reads
+ * four bits of an index. */
+
+static inline vec vec_load_q4_low(const char *p)
+{
+    const vec values =
+        _mm512_setr_ps(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
+    return _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i_u *)p)),
+                                 values);
+}
+
+static inline vec vec_load_q4_high(const char *p)
+{
+    const vec values =
+        _mm512_setr_ps(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
+    __m512i codes = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i_u *)p));
+    return _mm512_permutexvar_ps(_mm512_srli_epi32(codes, 4), values);
+}
+
 /* a * b + c, rounded once */
 static inline vec vec_fma(vec a, vec b, vec c)
 {

@@ -7,6 +7,8 @@
  * is that of AVX2 too, and so are the numbers of tokens and tiles.
  */
 #pragma once
+#include "engine/kernels/kv_code.h"
+
 #include <arm_neon.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -66,6 +68,31 @@ ALWAYS_INLINE vec vec_load_bf16(const char *p)
     uint16x8_t half = load_16(p);
     return (vec){ vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(half), 16)),
                   vreinterpretq_f32_u32(vshll_high_n_u16(half, 16)) };
+}
+
+ALWAYS_INLINE vec vec_of_i8(int8x8_t v)
+{
+    int16x8_t wide = vmovl_s8(v);
+    return (vec){ vcvtq_f32_s32(vmovl_s16(vget_low_s16(wide))),
+                  vcvtq_f32_s32(vmovl_high_s16(wide)) };
+}
+
+ALWAYS_INLINE vec vec_load_i8(const char *p)
+{
+    return vec_of_i8(vld1_s8((const int8_t *)p));
+}
+
+/* Return what the low, or the high, four bits of each byte stand for (kv_code.h). */
+
+ALWAYS_INLINE vec vec_load_q4_low(const char *p)
+{
+    return vec_of_i8(
+        vqtbl1_s8(vld1q_s8(kv_q4_values), vand_u8(vld1_u8((const uint8_t *)p), vdup_n_u8(15))));
+}
+
+ALWAYS_INLINE vec vec_load_q4_high(const char *p)
+{
+    return vec_of_i8(vqtbl1_s8(vld1q_s8(kv_q4_values), vshr_n_u8(vld1_u8((const uint8_t *)p), 4)));
 }
 
 /* a * b + c, rounded once */

@@ -89,6 +89,13 @@ static void perplexity_is_the_reference_s(void **state)
     double slow = perplexity(MODEL, "--kernels ref --windows 1", &out);
     assert_non_null(strstr(out.data, "\"tokens\":127,\"windows\":1,"));
     if (fabs(slow / first - 1) > 1e-4) fail_msg("%g instead of %g", slow, first);
+    const double eight = perplexity(MODEL, "--kv-cache-dtype q8", &out);
+    assert_non_null(strstr(out.data, "+kv-q8\""));
+    const double four = perplexity(MODEL, "--kv-cache-dtype q4", &out);
+    assert_non_null(strstr(out.data, "+kv-q4\""));
+    assert_true(eight != fast && four != eight);
+    if (fabs(eight / fast - 1) > 1e-3) fail_msg("%g with K and V in Q8, not %g", eight, fast);
+    if (fabs(four / fast - 1) > 1e-2) fail_msg("%g with K and V in Q4, not %g", four, fast);
     path_of(path, "again.gguf");
     snprintf(line, sizeof line, "quantize " MODEL " %s --type q4_0 --requantize", path);
     assert_int_equal(rig_muster("model", line, &out), 0);
@@ -158,6 +165,7 @@ static void mistakes_are_explained(void **state)
         { MODEL " models/README.md --context 2048", 1, "tokens, and a window takes 2048" },
         { MODEL " " TEXT " --context 4096", 2, "--context 4096: the model's context is 2048" },
         { MODEL " " TEXT " --kernels fast", 1, "fast" },
+        { MODEL " " TEXT " --kv-cache-dtype q5", 2, "'q5' is not one of auto, f16, f32, q8, q4" },
     };
     rig_expect("perplexity", measured, COUNT_OF(measured));
 }

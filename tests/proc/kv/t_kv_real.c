@@ -242,6 +242,41 @@ static void a_long_prefix_takes_several_reads(void **state)
     kv_engine_stop(&e);
 }
 
+/* Codes travel as they lie: engines of one type take each other's pages and answer as if alone; engines of
+ * another type, or floats, refuse them. */
+static void codes_are_fetched_by_their_own_type_alone(void **state)
+{
+    (void)state;
+    static const char *const types[] = { "q8", "q4" };
+    const double token_bytes =
+        2 * 2 * 2 * (16 + 2); /* of both: heads of 16 are half a group of Q4 */
+    for (uint32_t i = 0; i < COUNT_OF(types); i++) {
+        const char *const args[] = { "--kv-cache-dtype", types[i], NULL };
+        CLEANUP(kv_answer_fini) struct kv_answer there = { 0 };
+        CLEANUP(kv_answer_fini) struct kv_answer here = { 0 };
+        struct rig_process c = kv_engine(kv_tiny, args), d = kv_engine(kv_tiny, args);
+        struct generate_request req = kv_request(100, 80 + i);
+        kv_generate(&c, &req, &there);
+        kv_from(&req, &c);
+        kv_generate(&d, &req, &here);
+        assert_int_equal(here.usage.cached_tokens, 96);
+        same_answer(&there, &here);
+        assert_true(kv_metric(&c, SENT) == 96 * token_bytes);
+        double misfits = kv_metric(&kv_b, ENDED("misfit"));
+        struct kv_fetch_reply got = kv_fetch_now(&kv_b, req.ids, 100, "one", c.port);
+        assert_true(got.tokens == 0 && got.pulled == 0);
+        assert_true(kv_metric(&kv_b, ENDED("misfit")) == misfits + 1);
+        const char *const other[] = { "--kv-cache-dtype", types[1 - i], NULL };
+        struct rig_process e = kv_engine(kv_tiny, other);
+        got = kv_fetch_now(&e, req.ids, 100, "one", c.port);
+        assert_true(got.tokens == 0 && got.pulled == 0);
+        assert_true(kv_metric(&e, ENDED("misfit")) == 1);
+        kv_engine_stop(&c);
+        kv_engine_stop(&d);
+        kv_engine_stop(&e);
+    }
+}
+
 /* ---- outputs continued at another engine ------------------------------------------------------ */
 
 /* Generates the first `cut` tokens at A and the rest at B, which fetches K and V from A, and compares both
@@ -499,6 +534,7 @@ int main(void)
         CASE(a_fetch_says_what_is_here_and_what_came),
         CASE(routers_hear_of_what_came),
         CASE(a_long_prefix_takes_several_reads),
+        CASE(codes_are_fetched_by_their_own_type_alone),
         CASE(an_answer_in_two_legs_is_the_answer),
         CASE(a_stop_string_may_straddle_the_cut),
         CASE(a_running_answer_moves),

@@ -511,6 +511,23 @@ static void t_every_road_the_same_tokens(void **state)
     compare_roads(rows, COUNT_OF(rows));
 }
 
+/* The roads that read, copy, move or share pages; those above, where K and V are codes. */
+static void t_codes_on_every_road(void **state)
+{
+    (void)state;
+    static const struct setup rows[] = {
+        { "codes, chunks of 7", 7, 7, 100, 16, 1, true, false, HITS, "budget", NULL, 0, NULL },
+        { "codes, token by token", 1, 1, 60, 16, 1, true, false, HITS, "budget", NULL, 0, NULL },
+        { "codes, preempted by swap", 8, 64, 16, 16, 1, false, true, NO_HITS, "budget", "vllm", 64,
+          NULL },
+        { "codes, swapped and found again", 8, 64, 16, 16, 1, true, true, HITS, "budget", "vllm",
+          64, NULL },
+        { "codes, two threads, large pages", 8, 64, 30, 32, 2, true, false, MAYBE, "budget", NULL,
+          0, "suffix" },
+    };
+    compare_roads(rows, COUNT_OF(rows));
+}
+
 /* The same, under grammars. */
 static void t_grammars_on_every_road(void **state)
 {
@@ -723,10 +740,13 @@ static void t_min_tokens_and_ignore_eos(void **state)
     assert_true(ended > 0 && early > 0);
 }
 
+static enum kv_type kv_type; /* of the model that is loaded next */
+
 static int load(const char *path)
 {
     struct err err = { "" };
-    int rc = model_load(path, NULL, &model, &err);
+    const struct model_load_options opt = { .kv_type = kv_type };
+    int rc = model_load(path, &opt, &model, &err);
     if (rc < 0) print_error("%s\n", err_text(&err, rc));
     return rc;
 }
@@ -772,7 +792,14 @@ static int generate_tests(void)
         cmocka_unit_test(t_grammars_on_every_road),
 #endif
     };
+    const struct CMUnitTest codes[] = { cmocka_unit_test(t_codes_on_every_road),
+                                        cmocka_unit_test(t_continued_elsewhere) };
     int failed = cmocka_run_group_tests_name("random model", tests, setup_random, teardown);
+    kv_type = KV_Q8;
+    failed += cmocka_run_group_tests_name("random model, Q8", codes, setup_random, teardown);
+    kv_type = KV_Q4;
+    failed += cmocka_run_group_tests_name("random model, Q4", codes, setup_random, teardown);
+    kv_type = KV_F16;
     drafts_all =
         "suffix"; /* of all that name none; what is generated alone, without, stays the truth */
     failed += cmocka_run_group_tests_name("random model, drafts", tests, setup_random, teardown);

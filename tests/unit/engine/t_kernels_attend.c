@@ -1,5 +1,6 @@
 /* t_kernels_attend.c - tests attention over stored K and V by every implementation in ops_table: against op_ref, by
  * hand, and the same bits in any split. */
+#include "engine/kernels/half.h"
 #include "tests/unit/engine/kernels_rig.h"
 
 #include <math.h>
@@ -38,6 +39,21 @@ static const struct attend_case attend_cases[] = {
     { KV_F32, 64,  2, 16,  70,  20, "capped scores", 0, 2, false },
     { KV_F32, 64,  4, 16,  70,  20, "sinks", 0, 0, true },
     { KV_F16, 64,  8, 16,  130, 3,  "sinks, a window and a cap", 20, 1.5f, true },
+    { KV_Q8,  16,  1, 16,  0,   1,  "Q8, the first token", 0, 0, false },
+    { KV_Q8,  64,  4, 64,  200, 1,  "Q8, decode", 0, 0, false },
+    { KV_Q8,  128, 8, 32,  130, 1,  "Q8, decode, wide group", 0, 0, false },
+    { KV_Q8,  48,  3, 16,  0,  150, "Q8, a prefill that outgrows its window", 50, 0, false },
+    { KV_Q8,  80,  5, 16,  3,   70, "Q8, a chunk, odd everything", 0, 0, false },
+    { KV_Q8,  512, 1, 128, 20,  7,  "Q8, the largest head", 0, 0, false },
+    { KV_Q8,  64,  8, 16,  130, 3,  "Q8, sinks, a window and a cap", 20, 1.5f, true },
+    { KV_Q4,  16,  1, 16,  0,   1,  "Q4, the first token, half a group", 0, 0, false },
+    { KV_Q4,  64,  4, 64,  200, 1,  "Q4, decode", 0, 0, false },
+    { KV_Q4,  128, 8, 32,  130, 1,  "Q4, decode, wide group", 0, 0, false },
+    { KV_Q4,  48,  3, 16,  0,  150, "Q4, a prefill that outgrows its window", 50, 0, false },
+    { KV_Q4,  80,  5, 16,  3,   70, "Q4, a chunk, odd everything", 0, 0, false },
+    { KV_Q4,  512, 1, 128, 20,  7,  "Q4, the largest head", 0, 0, false },
+    { KV_Q4,  96,  2, 16,  57,  33, "Q4, a chunk across spans", 0, 0, false },
+    { KV_Q4,  64,  8, 16,  130, 3,  "Q4, sinks, a window and a cap", 20, 1.5f, true },
 };
 
 /* clang-format on */
@@ -69,7 +85,7 @@ static void world_init(struct attend_world *w, const struct attend_case *c, uint
                                     .page_tokens = c->page_tokens };
     w->page_bytes = kv_page_bytes(&w->layout);
     w->pages = take((pages + 3) * w->page_bytes);
-    memset(w->pages, 0x7e, (pages + 3) * w->page_bytes); /* F16: NaN; F32: 8e37 */
+    memset(w->pages, 0x7e, (pages + 3) * w->page_bytes); /* F16: NaN; F32, BF16: 8e37 */
     for (uint32_t i = 0; i < pages; i++)                 /* in reverse when the seed is odd */
         w->page_table[i] = seed % 2 ? pages + 2 - i : i;
     size_t head = kv_head_offset(&w->layout, 1, 1);
@@ -168,6 +184,39 @@ static void attention_has_the_same_bits_in_any_split(void **state)
     }
 }
 
+/* Pages may come from a peer: any byte is a code, for Q8 also -128, which rounding never gives. */
+static void attention_reads_any_bytes(void **state)
+{
+    (void)state;
+    static const struct attend_case cases[] = {
+        { KV_Q8, 64, 4, 16, 90, 20, "any bytes in Q8", 0, 0, false },
+        { KV_Q4, 80, 4, 16, 90, 20, "any bytes in Q4", 0, 0, false },
+    };
+    for (size_t n = 0; n < COUNT_OF(cases); n++) {
+        CLEANUP(world_fini) struct attend_world w;
+        struct rng rng;
+        rng_seed(&rng, n);
+        world_init(&w, &cases[n], 0);
+        size_t bytes = 10 * w.page_bytes, block = kv_block_bytes(&w.layout);
+        for (size_t i = 0; i < bytes; i++)
+            w.pages[i] = (char)rng_below(&rng, 256);
+        for (size_t at = kv_code_bytes(&w.layout); at < bytes; at += block)
+            for (size_t i = 0; i < block - kv_code_bytes(&w.layout); i += 2) {
+                uint16_t scale = f32_to_bf16((float)rng_normal(&rng) / 100);
+                memcpy(w.pages + at + i, &scale, sizeof scale);
+            }
+        attend_all(&op_ref, &w, 1);
+        OWNED float *truth = take(w.out_bytes);
+        memcpy(truth, w.out, w.out_bytes);
+        EACH_FAST(o)
+        {
+            attend_all(o, &w, o->attend_rows);
+            double off = nmse(w.out, truth, w.out_bytes / sizeof(float));
+            if (!(off < NMSE_MAX)) fail_msg("%s, %s: NMSE %g", o->name, cases[n].why, off);
+        }
+    }
+}
+
 /* Equal scores average V; a score far above all others picks its V. Both hold without a
  * reference. */
 static void attention_averages_and_picks(void **state)
@@ -224,6 +273,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_equals_the_reference),
         cmocka_unit_test(attention_has_the_same_bits_in_any_split),
+        cmocka_unit_test(attention_reads_any_bytes),
         cmocka_unit_test(attention_averages_and_picks),
         cmocka_unit_test(kv_is_stored_alike),
     };

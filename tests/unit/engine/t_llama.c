@@ -218,9 +218,12 @@ static void check_truth(size_t index, const char *kernels, enum kv_type kv_type,
         float logits[128];
         bench_feed(&b, ids, lengths[i], 300, bench_table_up(), logits);
         double off = off_by(logits, truth + (size_t)(lengths[i] - 1) * vocab, vocab);
-        double bound = kv_type == KV_F32 ? 1e-5 : 2e-3; /* F16 rounds K and V */
+        static const double bounds[KV_TYPE_COUNT] = {
+            [KV_F16] = 2e-3, [KV_F32] = 1e-5, [KV_Q8] = 0.02, [KV_Q4] = 0.2
+        };
+        double bound = bounds[kv_type]; /* all but F32 round K and V */
         enum weight_type_id type = bench_shapes[index].type;
-        if (ops_round(ops_find(str_from(kernels)), type)) bound = q8_off_max(type);
+        if (ops_round(ops_find(str_from(kernels)), type)) bound = fmax(bound, q8_off_max(type));
         if (!(off < bound))
             fail_msg("shape %zu, %s, KV %s, %u tokens: off by %g", index, kernels,
                      kv_type_name(kv_type), lengths[i], off);
@@ -428,9 +431,11 @@ static void the_shipped_model_computes_its_vectors(void **state)
     /* The vectors' activations are not rounded; those of fast kernels for Q8_0 are. The test above has
      * the reference at tight bounds. */
     bool rounds = ops_round(ops_best(), WEIGHT_Q8_0);
-    static const double bounds[KV_TYPE_COUNT] = { [KV_F16] = 1e-3, [KV_F32] = 1e-5 };
+    static const double bounds[KV_TYPE_COUNT] = {
+        [KV_F16] = 1e-3, [KV_F32] = 1e-5, [KV_Q8] = 0.02, [KV_Q4] = 0.1
+    };
     for (uint32_t kv_type = 0; kv_type < KV_TYPE_COUNT; kv_type++) {
-        double bound = rounds ? 0.02 : bounds[kv_type];
+        double bound = rounds ? fmax(0.02, bounds[kv_type]) : bounds[kv_type];
         FILE *text = fopen("tests/vectors/model/logits.txt", "r");
         if (!text) fail_msg("logits.txt ships with the tests");
         CLEANUP(bench_fini) struct bench b = { 0 };
@@ -591,7 +596,7 @@ static void logits_are_a_function_of_the_ids_alone(void **state)
             if (!(*row)->supported()) continue;
             if (*row == &op_ref && i > 0) continue; /* op_ref is slow and has no blocking to vary */
             CLEANUP(bench_fini) struct bench b;
-            bench_init(&b, &bench_shapes[i], (*row)->name, i % 2 == 0 ? KV_F16 : KV_F32);
+            bench_init(&b, &bench_shapes[i], (*row)->name, (enum kv_type)(i % KV_TYPE_COUNT));
             float expected[128];
             bench_feed(&b, ids, TOKENS, 300, bench_table_up(), expected);
             chunks_pages_and_threads_do_not_matter(&b, (*row)->name, ids, expected);
