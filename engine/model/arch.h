@@ -12,6 +12,8 @@
 #include "engine/model/model.h"
 #include "engine/model/workers.h"
 
+#include <pthread.h>
+
 #define MODEL_LAYERS_MAX 1024u
 #define MODEL_EMBD_MAX 65536u
 #define MODEL_CONTEXT_MAX (1u << 24)
@@ -37,7 +39,13 @@ struct kv_store {
     char *memory; /* one mapping */
     size_t page_bytes;
     uint32_t pages;
+    pthread_t resident; /* makes the memory resident, while it runs */
+    bool resident_runs;
+    _Atomic bool resident_ends;
 };
+
+/* Returns how K and V of this model lie in pages of so many tokens. */
+struct kv_layout kv_layout_of(const struct model *m, uint32_t page_tokens);
 
 /* One step as an architecture gets it; the items were checked. */
 struct arch_step {

@@ -109,7 +109,7 @@ CLEANUP_FREEP(model, struct model)
 const struct model_info *model_info(const struct model *m);
 
 /* Reserves KV memory: `pages` pages of `page_tokens` tokens, page-major (a page is one contiguous
- * piece with all layers). All of it is resident from here on. -EINVAL for a page size that is not a
+ * piece with all layers). All of it becomes resident, within moments. -EINVAL for a page size that is not a
  * multiple of KV_PAGE_GRANULE; -ENOMEM. */
 int kv_store_new(const struct model *m, uint32_t pages, uint32_t page_tokens, struct kv_store **ret,
                  struct err *err);
