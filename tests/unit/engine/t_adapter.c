@@ -8,6 +8,7 @@
 #include "tests/unit/engine/arch_case.h"
 #include "tests/unit/engine/hf_make.h"
 #include "tests/unit/engine/model_folder.h"
+#include "tests/unit/engine/model_rig.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -17,7 +18,6 @@
 #define OFF_MAX 1e-3 /* of the largest logit */
 #define IDS_MAX 128
 #define VOCAB_MAX 512
-#define PAGES 40
 #define SEQ_PAGES 10 /* of each of the sequences of a batch */
 #define RANK_MAX 8u
 
@@ -31,48 +31,17 @@ static const struct {
     { "gpt_oss", "gpt_oss", false, false },
 };
 
-struct rig {
-    struct model *model;
-    struct kv_store *kv;
-    struct model_runner *runner;
-    uint32_t table[PAGES];
-};
-
-static void rig_fini(struct rig *r)
-{
-    model_runner_free(r->runner);
-    kv_store_free(r->kv);
-    model_free(r->model);
-}
-
-static void rig_runner(struct rig *r, uint32_t threads, uint32_t rank_max)
-{
-    const struct model_runner_options opt = {
-        .tokens_max = 300, .seqs_max = 4, .threads = threads, .lora_rank_max = rank_max
-    };
-    struct err err = { { 0 } };
-    model_runner_free(r->runner);
-    r->runner = NULL;
-    if (model_runner_new(r->model, r->kv, &opt, &r->runner, &err) < 0) fail_msg("%s", err.text);
-}
-
 /* Makes the model of a case of tests/vectors/arch. */
-static void rig_init(struct rig *r, const char *base, const char *kernels)
+static void rig_of(struct model_rig *r, const char *base, const char *kernels)
 {
-    const struct model_load_options opt = { .kv_type = KV_F32, .kernels = kernels };
     CLEANUP(case_fini) struct arch_case c;
-    struct err err = { { 0 } };
-    *r = (struct rig){ 0 };
     case_load(&c, base);
     case_gguf(&c, "m.gguf", NULL);
-    if (model_load(folder_at("m.gguf"), &opt, &r->model, &err) < 0) fail_msg("%s", err.text);
-    if (kv_store_new(r->model, PAGES, 16, &r->kv, &err) < 0) fail_msg("%s", err.text);
-    rig_runner(r, 1, RANK_MAX);
-    for (uint32_t i = 0; i < PAGES; i++)
-        r->table[i] = (i * 13 + 5) % PAGES;
+    model_rig_init(r, folder_at("m.gguf"), kernels, KV_F32);
+    model_rig_runner(r, 16, 1, RANK_MAX);
 }
 
-static struct adapter *load(const struct rig *r, const char *name, const char *file)
+static struct adapter *load(const struct model_rig *r, const char *name, const char *file)
 {
     char path[128];
     struct adapter *a = NULL;
@@ -80,25 +49,6 @@ static struct adapter *load(const struct rig *r, const char *name, const char *f
     snprintf(path, sizeof path, "tests/vectors/lora/%s%s", name, file);
     if (adapter_load(path, r->model, RANK_MAX, &a, &err) < 0) fail_msg("%s", err.text);
     return a;
-}
-
-/* Feeds ids [from, to) in chunks; writes the last one's logits. */
-static void feed(struct rig *r, const struct adapter *a, const uint32_t *ids, uint32_t from,
-                 uint32_t to, uint32_t chunk, float *logits)
-{
-    struct err err = { { 0 } };
-    for (uint32_t at = from; at < to; at += chunk) {
-        uint32_t n = min_u32(chunk, to - at);
-        const struct batch_item item = { .ids = ids + at,
-                                         .count = n,
-                                         .position = at,
-                                         .page_table = r->table,
-                                         .pages = SEQ_PAGES,
-                                         .want_logits = at + n == to,
-                                         .logits = logits,
-                                         .adapter = a };
-        if (model_step(r->runner, &item, 1, &err) < 0) fail_msg("%s", err.text);
-    }
 }
 
 static uint32_t read_ids(const struct arch_case *c, const char *word, uint32_t *ids)
@@ -113,14 +63,6 @@ static uint32_t read_ids(const struct arch_case *c, const char *word, uint32_t *
     return count;
 }
 
-static double largest(const float *x, uint32_t n)
-{
-    double top = 0;
-    for (uint32_t i = 0; i < n; i++)
-        top = fmax(top, fabs((double)x[i]));
-    return top;
-}
-
 /* ---- against PEFT */
 
 static void check_logits(const struct arch_case *c, const float *logits, uint32_t vocab,
@@ -132,12 +74,12 @@ static void check_logits(const struct arch_case *c, const float *logits, uint32_
     memcpy(stored, c->bin.data, vocab * sizeof *stored);
     for (uint32_t i = 0; i < vocab; i++)
         off = fmax(off, fabs((double)logits[i] - (double)stored[i]));
-    if (!(off <= OFF_MAX * largest(stored, vocab)))
-        fail_msg("%s, %s: off by %g of %g", c->name, what, off, largest(stored, vocab));
+    if (!(off <= OFF_MAX * largest_of(stored, vocab)))
+        fail_msg("%s, %s: off by %g of %g", c->name, what, off, largest_of(stored, vocab));
 }
 
 /* Compares the tokens that PEFT chose, wherever its best logit was beyond doubt. */
-static void check_greedy(const struct arch_case *c, struct rig *r, const struct adapter *a,
+static void check_greedy(const struct arch_case *c, struct model_rig *r, const struct adapter *a,
                          uint32_t *ids, uint32_t count, float *logits)
 {
     uint32_t best[IDS_MAX], n = read_ids(c, "greedy", best), at = 0, sure = 0;
@@ -147,12 +89,12 @@ static void check_greedy(const struct arch_case *c, struct rig *r, const struct 
         uint32_t first = 0;
         for (uint32_t k = 1; k < vocab; k++)
             if (logits[k] > logits[first]) first = k;
-        bool is_sure = strtod(gaps, &gaps) > 2 * OFF_MAX * largest(logits, vocab);
+        bool is_sure = strtod(gaps, &gaps) > 2 * OFF_MAX * largest_of(logits, vocab);
         if (is_sure && first != best[i])
             fail_msg("%s: token %u is %u, not %u", c->name, i, first, best[i]);
         sure += is_sure;
         ids[count + i] = best[i];
-        feed(r, a, ids, count + i, count + i + 1, 1, logits);
+        model_rig_feed(r, a, ids, count + i, count + i + 1, 1, logits);
     }
     if (sure < n / 2) fail_msg("%s: only %u tokens are beyond doubt", c->name, sure);
 }
@@ -170,17 +112,17 @@ static void outputs_are_those_of_peft(void **state)
         const uint32_t count = read_ids(&c, "ids", ids);
         for (const struct ops *const *row = ops_table; *row; row++) {
             if (!(*row)->supported()) continue;
-            CLEANUP(rig_fini) struct rig r = { 0 };
-            rig_init(&r, cases[n].base, (*row)->name);
+            CLEANUP(model_rig_fini) struct model_rig r = { 0 };
+            rig_of(&r, cases[n].base, (*row)->name);
             CLEANUP(adapter_freep) struct adapter *folder = load(&r, cases[n].name, "");
             const uint32_t vocab = model_info(r.model)->vocab_size;
-            feed(&r, folder, ids, 0, count, 300, logits);
+            model_rig_feed(&r, folder, ids, 0, count, 300, logits);
             check_logits(&c, logits, vocab, (*row)->name);
             check_greedy(&c, &r, folder, ids, count, logits);
             if (!cases[n].gguf) continue;
             CLEANUP(adapter_freep) struct adapter *gguf = load(&r, cases[n].name, "/adapter.gguf");
-            feed(&r, folder, ids, 0, count, 300, logits);
-            feed(&r, gguf, ids, 0, count, 300, other);
+            model_rig_feed(&r, folder, ids, 0, count, 300, logits);
+            model_rig_feed(&r, gguf, ids, 0, count, 300, other);
             check_logits(&c, other, vocab, "GGUF");
             assert_true(!cases[n].same_bits || memcmp(logits, other, vocab * sizeof *other) == 0);
             assert_int_equal(folder->rank, gguf->rank);
@@ -194,8 +136,8 @@ static void memory_is_within_its_bound(void **state)
 {
     (void)state;
     for (size_t n = 0; n < COUNT_OF(cases); n++) {
-        CLEANUP(rig_fini) struct rig r = { 0 };
-        rig_init(&r, cases[n].base, NULL);
+        CLEANUP(model_rig_fini) struct model_rig r = { 0 };
+        rig_of(&r, cases[n].base, NULL);
         CLEANUP(adapter_freep) struct adapter *a = load(&r, cases[n].name, "");
         assert_true(a->memory_bytes > 0 && a->memory_bytes <= adapter_bytes_max(r.model, a->rank));
     }
@@ -210,8 +152,9 @@ static void same(const float *a, const float *b, uint32_t vocab, const char *wha
 
 /* Runs four sequences in one step after the other, `chunk` tokens of each at once, and compares the logits
  * behind the last tokens with those that each has alone. */
-static void check_batch(struct rig *r, const struct adapter *const adapters[4], const uint32_t *ids,
-                        uint32_t count, uint32_t chunk, float alone[4][VOCAB_MAX])
+static void check_batch(struct model_rig *r, const struct adapter *const adapters[4],
+                        const uint32_t *ids, uint32_t count, uint32_t chunk,
+                        float alone[4][VOCAB_MAX])
 {
     float logits[4][VOCAB_MAX];
     struct err err = { { 0 } };
@@ -236,13 +179,13 @@ static void check_batch(struct rig *r, const struct adapter *const adapters[4], 
 static void a_sequence_has_the_same_bits_in_any_company(void **state)
 {
     (void)state;
-    CLEANUP(rig_fini) struct rig r = { 0 };
+    CLEANUP(model_rig_fini) struct model_rig r = { 0 };
     CLEANUP(case_fini) struct arch_case c;
     static const uint32_t chunks[] = { 1, 3, 17, 66 };
     static float alone[4][VOCAB_MAX];
     float logits[VOCAB_MAX];
     uint32_t ids[IDS_MAX], vocab, count = 66; /* more than a piece of rows, and not whole */
-    rig_init(&r, "llama", NULL);
+    rig_of(&r, "llama", NULL);
     vocab = model_info(r.model)->vocab_size;
     case_load(&c, "llama");
     must(read_ids(&c, "ids", ids) + read_ids(&c, "greedy", ids + 40) >= count + 4);
@@ -251,29 +194,29 @@ static void a_sequence_has_the_same_bits_in_any_company(void **state)
     const struct adapter *const mixed[4] = { full, NULL, small, full };
     const struct adapter *const none[4] = { NULL };
     for (uint32_t i = 0; i < 4; i++)
-        feed(&r, mixed[i], ids + i, 0, count, 300, alone[i]);
+        model_rig_feed(&r, mixed[i], ids + i, 0, count, 300, alone[i]);
     assert_true(memcmp(alone[0], alone[2], vocab * sizeof(float)) != 0);
     for (size_t k = 0; k < COUNT_OF(chunks); k++) {
-        feed(&r, full, ids, 0, count, chunks[k], logits);
+        model_rig_feed(&r, full, ids, 0, count, chunks[k], logits);
         same(logits, alone[0], vocab, "chunks of", chunks[k]);
         check_batch(&r, mixed, ids, count, chunks[k], alone);
     }
-    rig_runner(&r, 3, RANK_MAX);
+    model_rig_runner(&r, 16, 3, RANK_MAX);
     check_batch(&r, mixed, ids, count, 17, alone);
     for (uint32_t i = 0; i < 4; i++)
-        feed(&r, NULL, ids + i, 0, count, 300, alone[i]);
-    rig_runner(&r, 2, 0); /* made for no adapters */
+        model_rig_feed(&r, NULL, ids + i, 0, count, 300, alone[i]);
+    model_rig_runner(&r, 16, 2, 0); /* made for no adapters */
     check_batch(&r, none, ids, count, 66, alone);
 }
 
 static void a_runner_refuses_adapters_that_it_was_not_made_for(void **state)
 {
     (void)state;
-    CLEANUP(rig_fini) struct rig r = { 0 };
+    CLEANUP(model_rig_fini) struct model_rig r = { 0 };
     struct err err = { { 0 } };
     const uint32_t id = 1;
     float logits[VOCAB_MAX];
-    rig_init(&r, "llama", NULL);
+    rig_of(&r, "llama", NULL);
     CLEANUP(adapter_freep) struct adapter *a = load(&r, "llama", "");
     const struct batch_item item = { .ids = &id,
                                      .count = 1,
@@ -282,17 +225,17 @@ static void a_runner_refuses_adapters_that_it_was_not_made_for(void **state)
                                      .want_logits = true,
                                      .logits = logits,
                                      .adapter = a };
-    rig_runner(&r, 1, a->rank - 1);
+    model_rig_runner(&r, 16, 1, a->rank - 1);
     assert_int_equal(model_step(r.runner, &item, 1, &err), -EINVAL);
     assert_non_null(strstr(err.text, "has an adapter of rank 4 and 4 layers"));
     a->layers++;
-    rig_runner(&r, 1, RANK_MAX);
+    model_rig_runner(&r, 16, 1, RANK_MAX);
     assert_int_equal(model_step(r.runner, &item, 1, &err), -EINVAL);
 }
 
 /* ---- refused */
 
-static void refused(const struct rig *r, const char *path, uint32_t rank_max, int code,
+static void refused(const struct model_rig *r, const char *path, uint32_t rank_max, int code,
                     const char *says)
 {
     struct adapter *a = NULL;
@@ -352,9 +295,9 @@ static void read_file(const char *path, struct buf *out)
 static void configurations_are_refused_by_key(void **state)
 {
     (void)state;
-    CLEANUP(rig_fini) struct rig r = { 0 };
+    CLEANUP(model_rig_fini) struct model_rig r = { 0 };
     CLEANUP(buf_fini) struct buf tensors = { 0 };
-    rig_init(&r, "llama", NULL);
+    rig_of(&r, "llama", NULL);
     refused(&r, model_folder, RANK_MAX, -ENOENT, "adapter_config.json");
     read_file(SMALL "/adapter_model.safetensors", &tensors);
     hf_make_file(model_folder, "adapter_model.safetensors", buf_view(&tensors));
@@ -383,9 +326,9 @@ static const struct { const char *from, *to; int code; const char *says; } edits
 static void tensors_are_refused_by_name(void **state)
 {
     (void)state;
-    CLEANUP(rig_fini) struct rig r = { 0 };
+    CLEANUP(model_rig_fini) struct model_rig r = { 0 };
     CLEANUP(buf_fini) struct buf tensors = { 0 }, config = { 0 };
-    rig_init(&r, "llama", NULL);
+    rig_of(&r, "llama", NULL);
     read_file(SMALL "/adapter_model.safetensors", &tensors);
     read_file(SMALL "/adapter_config.json", &config);
     hf_make_file(model_folder, "adapter_config.json", buf_view(&config));
@@ -423,10 +366,10 @@ static void adapters_of_other_models_are_refused(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT_OF(misfits); i++) {
-        CLEANUP(rig_fini) struct rig r = { 0 };
+        CLEANUP(model_rig_fini) struct model_rig r = { 0 };
         char path[96];
         snprintf(path, sizeof path, "tests/vectors/lora/%s", misfits[i].adapter);
-        rig_init(&r, misfits[i].base, NULL);
+        rig_of(&r, misfits[i].base, NULL);
         refused(&r, path, misfits[i].rank_max, misfits[i].code, misfits[i].says);
         refused(&r, folder_at("m.gguf"), RANK_MAX, -EINVAL, "no adapter file");
     }
@@ -435,8 +378,8 @@ static void adapters_of_other_models_are_refused(void **state)
 static void every_lack_of_memory_is_an_error(void **state)
 {
     (void)state;
-    CLEANUP(rig_fini) struct rig r = { 0 };
-    rig_init(&r, "llama", NULL);
+    CLEANUP(model_rig_fini) struct model_rig r = { 0 };
+    rig_of(&r, "llama", NULL);
     static const char *const points[] = { "adapter.map", "adapter.read", "arena.alloc" };
     for (size_t i = 0; i < COUNT_OF(points); i++) {
         fault_arm(points[i], 1);

@@ -5,6 +5,7 @@
 #include "engine/model/model.h"
 #include "tests/unit/engine/arch_case.h"
 #include "tests/unit/engine/model_folder.h"
+#include "tests/unit/engine/model_rig.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -16,70 +17,11 @@
 #define IDS_MAX 128
 #define VOCAB_MAX 512
 #define STATE_MAX 64
-#define PAGES 32
 #define GREEDY 64
 
 static const char *const names[] = { "llama",      "mistral", "mixtral",  "smollm3",
                                      "qwen2",      "qwen3",   "qwen3moe", "phi3",
                                      "phi3_short", "gemma2",  "gemma3",   "gpt_oss" };
-
-struct rig {
-    struct model *model;
-    struct kv_store *kv;
-    struct model_runner *runner;
-    uint32_t table[PAGES];
-};
-
-static void rig_fini(struct rig *r)
-{
-    model_runner_free(r->runner);
-    kv_store_free(r->kv);
-    model_free(r->model);
-}
-
-static void rig_runner(struct rig *r, uint32_t page_tokens, uint32_t threads)
-{
-    const struct model_runner_options opt = { .tokens_max = 300,
-                                              .seqs_max = 4,
-                                              .threads = threads };
-    struct err err = { { 0 } };
-    model_runner_free(r->runner);
-    kv_store_free(r->kv);
-    r->runner = NULL, r->kv = NULL;
-    if (kv_store_new(r->model, PAGES, page_tokens, &r->kv, &err) < 0 ||
-        model_runner_new(r->model, r->kv, &opt, &r->runner, &err) < 0)
-        fail_msg("%s", err.text);
-    for (uint32_t i = 0; i < PAGES; i++)
-        r->table[i] = (i * 13 + 5) % PAGES;
-}
-
-static void rig_init(struct rig *r, const char *path, const char *kernels, enum kv_type kv_type)
-{
-    const struct model_load_options opt = { .kv_type = kv_type, .kernels = kernels };
-    struct err err = { { 0 } };
-    *r = (struct rig){ 0 };
-    if (model_load(path, &opt, &r->model, &err) < 0) fail_msg("%s", err.text);
-    assert_true(model_info(r->model)->vocab_size <= VOCAB_MAX);
-    rig_runner(r, 16, 1);
-}
-
-/* Feeds ids [from, to) in chunks; writes the last one's logits. */
-static void feed(struct rig *r, const uint32_t *ids, uint32_t from, uint32_t to, uint32_t chunk,
-                 float *logits)
-{
-    struct err err = { { 0 } };
-    for (uint32_t at = from; at < to; at += chunk) {
-        uint32_t n = min_u32(chunk, to - at);
-        const struct batch_item item = { .ids = ids + at,
-                                         .count = n,
-                                         .position = at,
-                                         .page_table = r->table,
-                                         .pages = PAGES,
-                                         .want_logits = at + n == to,
-                                         .logits = logits };
-        if (model_step(r->runner, &item, 1, &err) < 0) fail_msg("%s", err.text);
-    }
-}
 
 /* The ids of the prompt, then those that transformers chose. */
 static uint32_t read_ids(const struct arch_case *c, uint32_t *ids, uint32_t *ret_prompt)
@@ -99,17 +41,9 @@ static uint32_t read_ids(const struct arch_case *c, uint32_t *ids, uint32_t *ret
     return count;
 }
 
-static double largest(const float *x, uint32_t n)
-{
-    double top = 0;
-    for (uint32_t i = 0; i < n; i++)
-        top = fmax(top, fabs((double)x[i]));
-    return top;
-}
-
 /* ---- against transformers */
 
-static void check_logits(const struct arch_case *c, struct rig *r, const uint32_t *ids,
+static void check_logits(const struct arch_case *c, struct model_rig *r, const uint32_t *ids,
                          const char *what)
 {
     uint32_t vocab = model_info(r->model)->vocab_size, at = 0, checked = 0;
@@ -121,18 +55,18 @@ static void check_logits(const struct arch_case *c, struct rig *r, const uint32_
         double off = 0;
         must(offset + vocab * sizeof *stored <= c->bin.len);
         memcpy(stored, c->bin.data + offset, vocab * sizeof *stored);
-        feed(r, ids, 0, position + 1, 300, logits);
+        model_rig_feed(r, NULL, ids, 0, position + 1, 300, logits);
         for (uint32_t i = 0; i < vocab; i++)
             off = fmax(off, fabs((double)logits[i] - (double)stored[i]));
-        if (!(off <= OFF_MAX * largest(stored, vocab)))
+        if (!(off <= OFF_MAX * largest_of(stored, vocab)))
             fail_msg("%s, %s: logits at %u are off by %g of %g", c->name, what, position, off,
-                     largest(stored, vocab));
+                     largest_of(stored, vocab));
     }
     assert_true(checked >= 2);
 }
 
 /* The states of the prompt's tokens are added up, in chunks, beside logits and without them. */
-static void check_states(const struct arch_case *c, struct rig *r, const uint32_t *ids,
+static void check_states(const struct arch_case *c, struct model_rig *r, const uint32_t *ids,
                          uint32_t prompt, const char *what)
 {
     uint32_t width = model_info(r->model)->n_embd, at = 0;
@@ -143,16 +77,16 @@ static void check_states(const struct arch_case *c, struct rig *r, const uint32_
     size_t offset = strtoul(line, NULL, 10);
     must(offset + 2 * width * sizeof *stored <= c->bin.len);
     memcpy(stored, c->bin.data + offset, 2 * width * sizeof *stored);
-    feed(r, ids, 0, prompt, 300, expected);
+    model_rig_feed(r, NULL, ids, 0, prompt, 300, expected);
     for (uint32_t k = 0; k < 4; k++) {
-        double sum[STATE_MAX] = { 0 }, off = 0, top = largest(stored + k % 2 * width, width);
+        double sum[STATE_MAX] = { 0 }, off = 0, top = largest_of(stored + k % 2 * width, width);
         for (uint32_t from = 0, chunk = k < 2 ? 300 : 7; from < prompt; from += chunk) {
             uint32_t n = min_u32(chunk, prompt - from);
             const struct batch_item item = { .ids = ids + from,
                                              .count = n,
                                              .position = from,
                                              .page_table = r->table,
-                                             .pages = PAGES,
+                                             .pages = RIG_PAGES,
                                              .want_logits = k >= 2 && from + n == prompt,
                                              .logits = logits,
                                              .state_sum = sum,
@@ -169,23 +103,23 @@ static void check_states(const struct arch_case *c, struct rig *r, const uint32_
 }
 
 /* Every token that transformers chose by more than the tolerance is chosen here, too. */
-static void check_greedy(const struct arch_case *c, struct rig *r, const uint32_t *ids,
+static void check_greedy(const struct arch_case *c, struct model_rig *r, const uint32_t *ids,
                          uint32_t prompt, const char *what)
 {
     uint32_t vocab = model_info(r->model)->vocab_size, at = 0, sure = 0;
     char *gaps = (char *)(uintptr_t)case_next(c, "gaps", &at);
     float logits[VOCAB_MAX];
-    feed(r, ids, 0, prompt, 300, logits);
+    model_rig_feed(r, NULL, ids, 0, prompt, 300, logits);
     for (uint32_t i = 0; i < GREEDY; i++) {
         uint32_t best = 0;
         for (uint32_t k = 1; k < vocab; k++)
             if (logits[k] > logits[best]) best = k;
         double gap = strtod(gaps, &gaps);
-        bool is_sure = gap > 2 * OFF_MAX * largest(logits, vocab);
+        bool is_sure = gap > 2 * OFF_MAX * largest_of(logits, vocab);
         if (is_sure && best != ids[prompt + i])
             fail_msg("%s, %s: token %u is %u, not %u", c->name, what, i, best, ids[prompt + i]);
         sure += is_sure;
-        feed(r, ids, prompt + i, prompt + i + 1, 1, logits);
+        model_rig_feed(r, NULL, ids, prompt + i, prompt + i + 1, 1, logits);
     }
     if (sure < GREEDY * 3 / 4) fail_msg("%s: only %u tokens are beyond doubt", c->name, sure);
 }
@@ -203,14 +137,14 @@ static void logits_are_those_of_transformers(void **state)
         case_folder(&c, NULL);
         for (const struct ops *const *row = ops_table; *row; row++) {
             if (!(*row)->supported()) continue;
-            CLEANUP(rig_fini) struct rig gguf = { 0 }, folder = { 0 };
-            rig_init(&gguf, folder_at("m.gguf"), (*row)->name, KV_F32);
+            CLEANUP(model_rig_fini) struct model_rig gguf = { 0 }, folder = { 0 };
+            model_rig_init(&gguf, folder_at("m.gguf"), (*row)->name, KV_F32);
             check_logits(&c, &gguf, ids, (*row)->name);
             check_states(&c, &gguf, ids, prompt, (*row)->name);
             if (*row != &op_ref) check_greedy(&c, &gguf, ids, prompt, (*row)->name);
-            rig_init(&folder, model_folder, (*row)->name, KV_F32);
-            feed(&gguf, ids, 0, count, 300, a);
-            feed(&folder, ids, 0, count, 300, b);
+            model_rig_init(&folder, model_folder, (*row)->name, KV_F32);
+            model_rig_feed(&gguf, NULL, ids, 0, count, 300, a);
+            model_rig_feed(&folder, NULL, ids, 0, count, 300, b);
             if (memcmp(a, b, model_info(gguf.model)->vocab_size * sizeof *a) != 0)
                 fail_msg("%s, %s: the folder's logits differ from the GGUF file's", c.name,
                          (*row)->name);
@@ -230,42 +164,42 @@ static void same(const struct arch_case *c, const float *a, const float *b, uint
 
 static void check_splits(const struct arch_case *c, enum kv_type kv_type)
 {
-    CLEANUP(rig_fini) struct rig r;
-    uint32_t ids[IDS_MAX], prompt, count = read_ids(c, ids, &prompt), other[PAGES / 2];
+    CLEANUP(model_rig_fini) struct model_rig r;
+    uint32_t ids[IDS_MAX], prompt, count = read_ids(c, ids, &prompt), other[RIG_PAGES / 2];
     static const uint32_t chunks[] = { 1, 3, 16, 17, 50 };
     float expected[VOCAB_MAX], logits[VOCAB_MAX], theirs[VOCAB_MAX];
     struct err err = { { 0 } };
-    rig_init(&r, folder_at("m.gguf"), NULL, kv_type);
+    model_rig_init(&r, folder_at("m.gguf"), NULL, kv_type);
     uint32_t vocab = model_info(r.model)->vocab_size;
-    feed(&r, ids, 0, count, 300, expected);
+    model_rig_feed(&r, NULL, ids, 0, count, 300, expected);
     for (size_t i = 0; i < COUNT_OF(chunks); i++) {
-        feed(&r, ids, 0, count, chunks[i], logits);
+        model_rig_feed(&r, NULL, ids, 0, count, chunks[i], logits);
         same(c, logits, expected, vocab, "chunks of", chunks[i]);
     }
-    for (uint32_t i = 0; i < PAGES / 2; i++)
-        other[i] = r.table[PAGES / 2 + i];
+    for (uint32_t i = 0; i < RIG_PAGES / 2; i++)
+        other[i] = r.table[RIG_PAGES / 2 + i];
     for (uint32_t at = 0; at < count; at += 26) { /* beside another sequence */
         const uint32_t n = min_u32(26, count - at);
         const struct batch_item items[2] = {
             { .ids = ids + 7,
               .count = at / 26 + 9,
               .page_table = other,
-              .pages = PAGES / 2,
+              .pages = RIG_PAGES / 2,
               .want_logits = true,
               .logits = theirs },
             { .ids = ids + at,
               .count = n,
               .position = at,
               .page_table = r.table,
-              .pages = PAGES / 2,
+              .pages = RIG_PAGES / 2,
               .want_logits = true,
               .logits = logits },
         };
         if (model_step(r.runner, items, 2, &err) < 0) fail_msg("%s", err.text);
     }
     same(c, logits, expected, vocab, "company of", 1);
-    rig_runner(&r, 48, 3);
-    feed(&r, ids, 0, count, 37, logits);
+    model_rig_runner(&r, 48, 3, 0);
+    model_rig_feed(&r, NULL, ids, 0, count, 37, logits);
     same(c, logits, expected, vocab, "threads", 3);
 }
 

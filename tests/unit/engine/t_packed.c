@@ -10,6 +10,7 @@
 #include "tests/unit/engine/gguf_make.h"
 #include "tests/unit/engine/hf_make.h"
 #include "tests/unit/engine/model_folder.h"
+#include "tests/unit/engine/model_rig.h"
 #include "tests/unit/engine/stored.h"
 #include "tests/unit/unit.h"
 
@@ -19,7 +20,6 @@
 #include <unistd.h>
 
 #define VECTORS "tests/vectors/packed/"
-#define PAGES 8
 #define VOCAB 64
 #define ROW_MAX 256
 #define OFF_MAX 1e-3         /* of the largest logit */
@@ -164,65 +164,15 @@ static void weights_are_those_of_the_packages(void **state)
 
 /* ---- logits */
 
-struct rig {
-    struct model *model;
-    struct kv_store *kv;
-    struct model_runner *runner;
-    uint32_t table[PAGES];
-};
-
-static void rig_fini(struct rig *r)
-{
-    model_runner_free(r->runner);
-    kv_store_free(r->kv);
-    model_free(r->model);
-}
-
-static void rig_init(struct rig *r, const char *path, const char *kernels)
-{
-    const struct model_load_options load = { .kv_type = KV_F32, .kernels = kernels };
-    const struct model_runner_options opt = { .tokens_max = 64, .seqs_max = 1, .threads = 1 };
-    struct err err = { { 0 } };
-    *r = (struct rig){ 0 };
-    if (model_load(path, &load, &r->model, &err) < 0 ||
-        kv_store_new(r->model, PAGES, 16, &r->kv, &err) < 0 ||
-        model_runner_new(r->model, r->kv, &opt, &r->runner, &err) < 0)
-        fail_msg("%s", err.text);
-    for (uint32_t i = 0; i < PAGES; i++)
-        r->table[i] = i;
-}
-
-static void feed(struct rig *r, const uint32_t *ids, uint32_t position, uint32_t count,
-                 float *logits)
-{
-    const struct batch_item item = { .ids = ids,
-                                     .count = count,
-                                     .position = position,
-                                     .page_table = r->table,
-                                     .pages = PAGES,
-                                     .want_logits = true,
-                                     .logits = logits };
-    struct err err = { { 0 } };
-    if (model_step(r->runner, &item, 1, &err) < 0) fail_msg("%s", err.text);
-}
-
-static double largest(const float *x, uint32_t n)
-{
-    double top = 0;
-    for (uint32_t i = 0; i < n; i++)
-        top = fmax(top, fabs((double)x[i]));
-    return top;
-}
-
 /* Compares the logits behind two tokens of the prompt. */
-static void check_prompt(size_t n, struct rig *r, const struct stored *s, const char *name,
+static void check_prompt(size_t n, struct model_rig *r, const struct stored *s, const char *name,
                          const uint32_t *ids, double tolerance)
 {
     float stored[2][VOCAB], logits[VOCAB];
     stored_read(s, name, stored, sizeof stored);
     for (uint32_t k = 0; k < 2; k++) {
-        double off = 0, top = largest(stored[k], VOCAB);
-        feed(r, ids, 0, k ? PROMPT : PROMPT / 2 + 1, logits);
+        double off = 0, top = largest_of(stored[k], VOCAB);
+        model_rig_feed(r, NULL, ids, 0, k ? PROMPT : PROMPT / 2 + 1, PROMPT, logits);
         for (uint32_t i = 0; i < VOCAB; i++)
             off = fmax(off, fabs((double)logits[i] - (double)stored[k][i]));
         if (!(off <= tolerance * top))
@@ -231,25 +181,25 @@ static void check_prompt(size_t n, struct rig *r, const struct stored *s, const 
 }
 
 /* `tolerance`: against the weights that our blocks hold. */
-static void check_logits(size_t n, struct rig *r, const struct stored *s, double tolerance)
+static void check_logits(size_t n, struct model_rig *r, const struct stored *s, double tolerance)
 {
-    uint32_t ids[PROMPT], greedy[GREEDY], sure = 0;
+    uint32_t ids[PROMPT + GREEDY], *greedy = ids + PROMPT, sure = 0;
     float gaps[GREEDY], logits[VOCAB];
-    stored_read(s, "ids", ids, sizeof ids);
-    stored_read(s, "greedy", greedy, sizeof greedy);
+    stored_read(s, "ids", ids, PROMPT * sizeof *ids);
+    stored_read(s, "greedy", greedy, GREEDY * sizeof *ids);
     stored_read(s, "gaps", gaps, sizeof gaps);
     check_prompt(n, r, s, "logits_package", ids, fmax(tolerance, cases[n].logits));
     check_prompt(n, r, s, "logits", ids, tolerance);
-    feed(r, ids, 0, PROMPT, logits);
+    model_rig_feed(r, NULL, ids, 0, PROMPT, PROMPT, logits);
     for (uint32_t i = 0; i < GREEDY; i++) {
         uint32_t best = 0;
         for (uint32_t k = 1; k < VOCAB; k++)
             if (logits[k] > logits[best]) best = k;
-        bool is_sure = (double)gaps[i] > 2 * tolerance * largest(logits, VOCAB);
+        bool is_sure = (double)gaps[i] > 2 * tolerance * largest_of(logits, VOCAB);
         if (is_sure && best != greedy[i])
             fail_msg("%s: token %u is %u, not %u", cases[n].name, i, best, greedy[i]);
         sure += is_sure;
-        feed(r, &greedy[i], PROMPT + i, 1, logits);
+        model_rig_feed(r, NULL, ids, PROMPT + i, PROMPT + i + 1, 1, logits);
     }
     if (tolerance <= OFF_MAX && sure < GREEDY * 3 / 4)
         fail_msg("%s: only %u tokens are beyond doubt", cases[n].name, sure);
@@ -261,7 +211,7 @@ static void logits_are_those_of_transformers(void **state)
     (void)state;
     for (size_t n = 0; n < COUNT_OF(cases); n++) {
         CLEANUP(stored_fini) struct stored s;
-        CLEANUP(rig_fini) struct rig plain = { 0 }, fast = { 0 }, file = { 0 };
+        CLEANUP(model_rig_fini) struct model_rig plain = { 0 }, fast = { 0 }, file = { 0 };
         struct quantise_result result;
         struct err err = { { 0 } };
         char path[128];
@@ -270,15 +220,15 @@ static void logits_are_those_of_transformers(void **state)
         snprintf(path, sizeof path, VECTORS "%s.safetensors", cases[n].name);
         stored_open(&s, path);
         snprintf(path, sizeof path, VECTORS "%s", cases[n].name);
-        rig_init(&plain, path, op_ref.name);
+        model_rig_init(&plain, path, op_ref.name, KV_F32);
         check_logits(n, &plain, &s, OFF_MAX);
-        rig_init(&fast, path, NULL);
+        model_rig_init(&fast, path, NULL, KV_F32);
         check_logits(n, &fast, &s, ROUNDED_OFF_MAX);
         if (convert_model(path, folder_at("m.gguf"), WEIGHT_TYPE_COUNT, NULL, &result, &err) < 0)
             fail_msg("%s", err.text);
-        rig_init(&file, folder_at("m.gguf"), NULL);
-        feed(&fast, ids, 0, 5, a);
-        feed(&file, ids, 0, 5, b);
+        model_rig_init(&file, folder_at("m.gguf"), NULL, KV_F32);
+        model_rig_feed(&fast, NULL, ids, 0, 5, 5, a);
+        model_rig_feed(&file, NULL, ids, 0, 5, 5, b);
         assert_memory_equal(a, b, sizeof a);
     }
 }
@@ -458,13 +408,13 @@ static void put_whole(const struct stored *s, const struct safetensor *t, struct
 
 static void same_logits(const char *what, const char *expected)
 {
-    CLEANUP(rig_fini) struct rig whole = { 0 }, other = { 0 };
+    CLEANUP(model_rig_fini) struct model_rig whole = { 0 }, other = { 0 };
     const uint32_t ids[5] = { 3, 1, 4, 1, 5 };
     float a[VOCAB], b[VOCAB];
-    rig_init(&whole, expected, NULL);
-    rig_init(&other, model_folder, NULL);
-    feed(&whole, ids, 0, 5, a);
-    feed(&other, ids, 0, 5, b);
+    model_rig_init(&whole, expected, NULL, KV_F32);
+    model_rig_init(&other, model_folder, NULL, KV_F32);
+    model_rig_feed(&whole, NULL, ids, 0, 5, 5, a);
+    model_rig_feed(&other, NULL, ids, 0, 5, 5, b);
     if (memcmp(a, b, sizeof a) != 0) fail_msg("%s: other logits", what);
 }
 
@@ -539,7 +489,7 @@ static void scattered_groups_take_their_own_scales(void **state)
         for (uint32_t i = 0; i < 64; i++)
             a[i] *= f16_to_f32(scales[r][i % 2]) / f16_to_f32(scales[r][i / 32]);
         for (uint32_t i = 0; i < 64; i++)
-            if (!(fabs((double)a[i] - (double)b[i]) <= 5e-3 * largest(a, 64)))
+            if (!(fabs((double)a[i] - (double)b[i]) <= 5e-3 * largest_of(a, 64)))
                 fail_msg("row %u, column %u is %g, not %g", r, i, (double)b[i], (double)a[i]);
     }
 }
