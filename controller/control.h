@@ -82,8 +82,8 @@ struct control_setup { /* borrowed for the control's life where not said otherwi
     const char *keys_file;  /* keeps whether keys are required when the store is lost; NULL: none */
     uint64_t seed;          /* of ids and chance; from the system in production */
     const char *crash_at;   /* a step, or NULL */
-    const struct offer
-        *offer; /* that clouds sell besides those of control_new: a commit copies them */
+    /* that clouds sell besides those of control_new: a commit copies them */
+    const struct offer *offer;
     uint32_t offer_count;
     /* Hears of agents that adopted an engine (cloud_adopted.h); NULL: they are unknown. */
     void (*adopted)(void *ctx, const struct agent_report *r, int64_t now_us);

@@ -91,8 +91,8 @@ struct client_stream {
     struct sse_reader events; /* of another engine's streamed reply */
     struct buf answer;        /* text of a whole response */
     struct openai_logprobs logprobs;
-    uint32_t
-        scored; /* tokens of the prompt whose log-probabilities are there; with an echo of them */
+    /* tokens of the prompt whose log-probabilities are there; with an echo of them */
+    uint32_t scored;
     double logprob_sum;      /* of its tokens, where best_of needs them */
     struct fan *fan;         /* with other outputs for the same client; NULL: it is alone */
     uint32_t fan_index;      /* there */

@@ -17,8 +17,8 @@ struct snapshot_model {
     uint64_t service;        /* hash, as dispatch_request.model */
     uint32_t context_tokens; /* 0: no instance has said yet */
     enum model_task task;    /* where context_tokens is known */
-    const struct bundle_entry
-        *bundle; /* of an instance now, or of the last one; NULL: not known yet */
+    /* of an instance now, or of the last one; NULL: not known yet */
+    const struct bundle_entry *bundle;
 };
 
 /* A LoRA adapter that ready engines of a model have. */

@@ -22,8 +22,8 @@ struct chain {
 
 struct block {
     struct block_key last;
-    uint32_t
-        copies; /* stored and not removed: vLLM computes the end of a prompt anew and keeps both */
+    /* stored and not removed: vLLM computes the end of a prompt anew and keeps both */
+    uint32_t copies;
     uint32_t key_count, tail_count;
     struct block_key key[]; /* key_count keys, then tail_count tokens */
 };

@@ -80,12 +80,12 @@ struct engine_driver {
     uint32_t ask_count;
     const struct meter_row *meter; /* of its /metrics */
     uint32_t meter_count;
-    int64_t
-        start_us; /* it may take so long to be ready, whatever agent.start says; 0: nothing known */
+    /* it may take so long to be ready, whatever agent.start says; 0: nothing known */
+    int64_t start_us;
     uint32_t page_tokens; /* of its KV memory, where it does not say; 0: unknown */
     bool publishes_kv;    /* it can publish KV events */
-    bool
-        tokenizer_in_model; /* its model file is a GGUF, whose tokenizer is read where none is named */
+    /* its model file is a GGUF, whose tokenizer is read where none is named */
+    bool tokenizer_in_model;
 };
 
 const struct engine_driver *engine_driver_of(enum engine_kind kind); /* never NULL */

@@ -27,9 +27,9 @@ enum meter {
 struct meter_row {
     const char *series;
     enum meter meter;
-    const char
-        *label; /* the value is this label's, as of series that only carry facts; NULL: the row's */
-    bool most;  /* the largest of several rows counts; else their sum */
+    /* the value is this label's, as of series that only carry facts; NULL: the row's */
+    const char *label;
+    bool most; /* the largest of several rows counts; else their sum */
 };
 
 #define METER(text, which, ...)                       \

@@ -37,8 +37,8 @@ struct chat_inputs {
     struct str tools;    /* JSON array; empty: the variable is none */
     struct str kwargs;   /* JSON object of further variables; empty: none */
     bool add_generation_prompt;
-    bool
-        open_arguments; /* a call's arguments that are a JSON object in a string become the object */
+    /* a call's arguments that are a JSON object in a string become the object */
+    bool open_arguments;
     struct str bos_token, eos_token; /* texts; not content */
     int64_t now_s;                   /* for strftime_now: seconds since 1970, shown as UTC */
     /* of the caller's thread, reset after the call; NULL: one for this call */

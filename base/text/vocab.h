@@ -89,8 +89,8 @@ struct vocab_parts {
 
     uint32_t flags;                        /* VOCAB_CUT_RULES ... */
     struct text_rules normal, cut, decode; /* text_rules.h */
-    struct str
-        continuing; /* bert: marks a piece that continues a word; empty: U+2581 marks the others */
+    /* bert: marks a piece that continues a word; empty: U+2581 marks the others */
+    struct str continuing;
     uint32_t word_chars_max; /* bert: a longer word is unknown; 0: no bound */
     uint32_t before[VOCAB_FRAME_MAX],
         after[VOCAB_FRAME_MAX]; /* of a prompt, beside add_bos, add_eos */

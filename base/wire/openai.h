@@ -111,8 +111,8 @@ struct openai_request {
     bool logprobs;         /* of each token of the output, and of the prompt with echo */
     uint32_t top_logprobs; /* the likeliest tokens beside it */
     uint32_t max_tokens;   /* 0: absent (chat only), as far as the context reaches */
-    bool
-        prompt_only; /* completion: max_tokens is 0, so no token is generated; max_tokens is set to 1 */
+    /* completion: max_tokens is 0, so no token is generated; max_tokens is set to 1 */
+    bool prompt_only;
     uint32_t min_tokens;
     const struct str *stop;
     uint32_t stop_count;

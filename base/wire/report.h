@@ -70,13 +70,13 @@ struct engine_report {
     struct str agent_host;
     uint32_t agent_port;
     bool agent_tls;
-    bool
-        kv_events; /* of an engine that does not serve them itself: they come, so its cache is known */
+    /* of an engine that does not serve them itself: they come, so its cache is known */
+    bool kv_events;
     enum engine_health health;
     double stalled_s; /* failing: seconds without a step while it has work; 0: another reason */
     struct str model; /* served name */
-    struct str
-        service;       /* that it belongs to, where an agent says so; empty: named like the model */
+    /* that it belongs to, where an agent says so; empty: named like the model */
+    struct str service;
     struct str digest; /* of weights and tokenizer; empty while loading */
     const struct wire_adapter *adapters;
     uint32_t adapter_count;
@@ -113,8 +113,8 @@ struct agent_report {
     uint32_t restarts;  /* of the engine, since boot */
     struct str trouble; /* sentence about the last failure; empty: none */
     struct str version; /* of the agent's program; empty: not reported */
-    int64_t
-        date_us; /* its wall clock when it wrote this, so that clocks can be compared; 0: not reported */
+    /* its wall clock when it wrote this, so that clocks can be compared; 0: not reported */
+    int64_t date_us;
     uint32_t unfinished; /* requests in flight when a drain's time was over */
     bool has_engine;
     struct engine_report engine;

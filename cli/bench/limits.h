@@ -11,8 +11,8 @@
 #define BENCH_HUGE_PAGE ((size_t)2 << 20)
 
 struct bench_limits {
-    double
-        read_gb_s; /* reads of a buffer larger than the caches, in huge pages where there are any */
+    /* reads of a buffer larger than the caches, in huge pages where there are any */
+    double read_gb_s;
     /* vpmaddubsw and vpaddw, vpdpbusd or tdpbssd, smlal or sdot from registers, as the kernels use; a multiply and
      * an add are two; 0: neither x86-64 nor AArch64 */
     double int8_gop_s;

@@ -147,8 +147,8 @@ struct cloud {
     int64_t lag_us;     /* of its listings */
     int64_t poll_us;    /* between two listings; 0: one with each tick */
     double calls_per_s; /* budget for all its calls together; 0: unlimited */
-    bool
-        in_parts; /* a create makes several things: it is repeated until a reply says that all are there */
+    /* a create makes several things: it is repeated until a reply says that all are there */
+    bool in_parts;
     const struct cloud_fence *fence; /* NULL: no other process makes calls */
 };
 

@@ -40,8 +40,8 @@ struct sched_config {
     uint32_t waiting_max;
     uint32_t events_max; /* block events kept */
     bool prefix_cache;
-    bool
-        whole_prompts; /* a prompt is computed in one step or not yet: batch_tokens_max holds any */
+    /* a prompt is computed in one step or not yet: batch_tokens_max holds any */
+    bool whole_prompts;
     uint64_t key_seed;
     double ttft_s_max;           /* TTFT of the SLO, for the chunk policy; 0: none */
     double step_s_max;           /* and TPOT; 0: none */

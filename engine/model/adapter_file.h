@@ -33,8 +33,8 @@ struct adapter_file {
     const struct gguf_source *source;
     const struct adapter_tensor *tensors;
     uint32_t count;
-    bool
-        hf_rows; /* rows of Q and K lie as in a checkpoint, whatever GGUF files of the model have */
+    /* rows of Q and K lie as in a checkpoint, whatever GGUF files of the model have */
+    bool hf_rows;
     double scale; /* of all parts; 0: alpha / rank, and 1 if alpha is 0 */
     float alpha;
     uint32_t rank; /* of all parts; 0: each has its own */

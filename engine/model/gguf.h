@@ -32,8 +32,8 @@
 struct gguf_source {
     const char *name; /* for messages */
     uint64_t bytes;
-    uint64_t
-        identity; /* of its files' places, sizes and times, which a change changes; 0: not known */
+    /* of its files' places, sizes and times, which a change changes; 0: not known */
+    uint64_t identity;
     /* Reads all `len` bytes at `offset`, or returns a negative errno with a sentence. Never
      * called beyond `bytes`. */
     int (*read)(void *ctx, uint64_t offset, void *data, size_t len, struct err *err);

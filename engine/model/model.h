@@ -52,8 +52,8 @@ struct model_load_options {
     enum kv_type kv_type;
     bool no_sampling;    /* the model's own defaults of sampling are not read */
     const char *kernels; /* name in ops_table ("ref", "avx2", "amx"); NULL: the best */
-    const char
-        *weight_cache; /* folder of packed weights that engines share (weight_file.h); NULL: none */
+    /* folder of packed weights that engines share (weight_file.h); NULL: none */
+    const char *weight_cache;
     uint64_t weight_cache_bytes_max;
 };
 
@@ -83,8 +83,8 @@ struct model_info {
     size_t kv_bytes_per_token; /* of an encoder: 0 */
     enum model_task task;
     enum pooling pooling; /* the model's own, never POOLING_MODEL */
-    uint32_t
-        token_types; /* of an encoder: the second text of a pair is of type 1 where there are two */
+    /* of an encoder: the second text of a pair is of type 1 where there are two */
+    uint32_t token_types;
     bool score_is_plain;       /* MODEL_SCORE: the head's number is the score, without a sigmoid */
     const struct vocab *vocab; /* NULL for "no_vocab", and without tokenizer.json */
 };

@@ -54,13 +54,7 @@ uint64_t weight_file_order(const struct weight_file *p); /* of a sealed file */
 void weight_file_expect(struct weight_file *p, bool read);
 
 void weight_file_remove(struct weight_file *p); /* from the folder; the memory stays */
-void weight_file_close(
-    struct weight_file *p); /* with the memory; one that is not sealed is removed */
-
-static inline void weight_file_closep(struct weight_file **p)
-{
-    weight_file_close(*p);
-}
+void weight_file_close(struct weight_file *p);  /* with the memory; an unsealed one is removed */
 
 /* Tell and keep the digest of files with this identity. Telling returns false if it is not known. */
 bool weight_digest_tell(const char *folder, uint64_t identity, char ret[SHA256_HEX + 1]);

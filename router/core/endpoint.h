@@ -17,8 +17,8 @@ struct dispatch_endpoint {
     bool takes_ids;     /* continues what another engine began: takes prompt and output as ids */
     enum role role;     /* a decode instance gets handoffs only */
     bool cache_guessed; /* no events confirm what it has cached: only its replies say */
-    uint32_t
-        hit_tokens; /* of its cache only whole multiples of so many are used; 0: all that is known */
+    /* of its cache only whole multiples of so many are used; 0: all that is known */
+    uint32_t hit_tokens;
     bool perf_learned; /* it reports no step times: its streams teach them, and other routers' */
     bool has_perf;
     struct perf_coef perf;

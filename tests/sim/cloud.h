@@ -20,8 +20,8 @@ struct cloud_node {
         uint32_t index; /* of the controller that calls */
         struct cloud_delay *delay;
     } caller[SIM_CONTROLLERS];
-    bool
-        cutting; /* calls of a process that is gone go through, because the provider had them already */
+    /* calls of a process that is gone go through, because the provider had them already */
+    bool cutting;
     struct offer offer[SIM_OFFERS];
     double speed[SIM_OFFERS];
     int64_t lag_us, poll_us;

@@ -50,8 +50,8 @@ struct kube_watch_state {
     enum kube_watch_step step;
     bool synced;    /* a list was told whole; stays true while the cluster is out of reach */
     bool connected; /* the server has accepted the watch */
-    int64_t
-        confirmed_us; /* when the server last confirmed this state, on the loop's clock; 0: never */
+    /* when the server last confirmed this state, on the loop's clock; 0: never */
+    int64_t confirmed_us;
     char version[KUBE_VERSION_BYTES];
     uint32_t objects;
     uint64_t lists, watches, events, bookmarks;

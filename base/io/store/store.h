@@ -170,8 +170,8 @@ struct store_redis_config {   /* borrowed for the call */
     struct str fleet; /* all keys begin with {fleet}, so that a cluster has them in one slot */
     struct str ca, certificate, key; /* rediss: PEM files; empty: the system's CAs, none */
     int64_t timeout_us;              /* the longest that a call may block */
-    int64_t
-        again_us_max; /* the longest time between tries while it is away; 0: STORE_AGAIN_US_MAX */
+    /* the longest time between tries while it is away; 0: STORE_AGAIN_US_MAX */
+    int64_t again_us_max;
 };
 int store_redis_open(const struct store_redis_config *config, struct store **ret, struct err *err);
 

@@ -34,8 +34,8 @@ struct kube_node {
     double cores, memory_bytes; /* allocatable */
     struct kube_kind kind[KUBE_KINDS_MAX];
     uint32_t kind_count;
-    const struct kube_pair
-        *spot; /* the label that says so; NULL: on demand, as far as labels say */
+    /* the label that says so; NULL: on demand, as far as labels say */
+    const struct kube_pair *spot;
 };
 
 /* Reads a node. `template` is the Pod whose tolerations count; empty: none. -EINVAL: no object with a name. */
