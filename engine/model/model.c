@@ -158,7 +158,8 @@ static int load_once(const char *path, const struct model_load_options *opt, str
     m->info.sampling.unnamed = SAMPLING_ALL;
     m->no_sampling = opt->no_sampling;
     m->path = arena_str(&m->arena, str_from(path));
-    int rc = m->path.data ? choose_kernels(m, opt->kernels, err) : -ENOMEM;
+    if (!m->path.data) return err_set(err, -ENOMEM, "%s: no memory", path);
+    int rc = choose_kernels(m, opt->kernels, err);
     if (rc == 0) rc = hf_model_is(path) ? load_hf(m, path, opt, err) : load_gguf(m, path, opt, err);
     if (rc == 0) *ret = TAKE(m);
     return rc;
