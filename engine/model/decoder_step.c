@@ -6,13 +6,13 @@
 #include "engine/model/decoder.h"
 #include "engine/model/experts.h"
 #include "engine/model/gemm_loop.h"
+#include "engine/model/row_loop.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#define TOKENS_PER_UNIT 8 /* of the loops over tokens: below that a thread is not worth waking */
-#define LOGIT_ROWS 24     /* rows of logits computed at once, bounds their scratch */
+#define LOGIT_ROWS 24 /* rows of logits computed at once, bounds their scratch */
 
 /* ---- the memory of a step */
 
@@ -131,10 +131,6 @@ static void each_row(struct decoder_state *s, worker_fn fn)
 {
     workers_run(s->step->workers, ceil_div_u32(s->row_count, TOKENS_PER_UNIT), fn, s);
 }
-
-#define EACH_ROW_OF_UNIT(s, unit, r)                                                               \
-    for (uint32_t r = (unit)*TOKENS_PER_UNIT, end_ = min_u32(r + TOKENS_PER_UNIT, (s)->row_count); \
-         r < end_; r++)
 
 /* Returns where the angles of a token begin in cos and sin. */
 static size_t angles_at(const struct decoder_state *s, uint32_t rope, uint32_t token)

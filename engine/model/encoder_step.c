@@ -7,12 +7,11 @@
 #include "engine/kernels/op_encoder.h"
 #include "engine/model/encoder.h"
 #include "engine/model/gemm_loop.h"
+#include "engine/model/row_loop.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-
-#define TOKENS_PER_UNIT 8 /* of the loops over tokens: below that a thread is not worth waking */
 
 /* ---- the memory of a step */
 
@@ -132,10 +131,6 @@ static void each_row(struct encoder_state *s, worker_fn fn)
 {
     workers_run(s->step->workers, ceil_div_u32(s->row_count, TOKENS_PER_UNIT), fn, s);
 }
-
-#define EACH_ROW_OF_UNIT(s, unit, r)                                                               \
-    for (uint32_t r = (unit)*TOKENS_PER_UNIT, end_ = min_u32(r + TOKENS_PER_UNIT, (s)->row_count); \
-         r < end_; r++)
 
 static void add_to(float *x, const float *more, uint32_t n)
 {

@@ -16,6 +16,7 @@
 #include "engine/serve/executor.h"
 #include "engine/serve/output.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/unit/engine/flat_perf.h"
 #include "tests/unit/engine/tiny_model.h"
 
 #include <stdio.h>
@@ -139,36 +140,6 @@ static int64_t clock_us(void)
     return now_us;
 }
 
-/* Estimates that a step costs the same whatever it computes, so that every guess is computed. */
-static void flat_init(void *state, const struct perf_setup *setup)
-{
-    (void)state, (void)setup;
-}
-
-static void flat_observe(void *state, const struct perf_shape *shape, double seconds)
-{
-    (void)state, (void)shape, (void)seconds;
-}
-
-static double flat_step_s(const void *state, const struct perf_shape *shape)
-{
-    (void)state, (void)shape;
-    return 1e-6 * STEP_US;
-}
-
-static void flat_coef(const void *state, struct perf_coef *ret)
-{
-    (void)state;
-    *ret = (struct perf_coef){ .step_s = 1e-6 * STEP_US };
-}
-
-static const struct perf_policy flat = { .name = "flat",
-                                         .state_size = 1,
-                                         .init = flat_init,
-                                         .observe = flat_observe,
-                                         .step_s = flat_step_s,
-                                         .coef = flat_coef };
-
 static struct sent *sent_of(struct output *output)
 {
     return CONTAINER_OF(output, struct sent, output);
@@ -230,7 +201,7 @@ static struct machine *open_grammar(struct executor *x, const struct grammar_spe
 
 static void open_life(struct life *f, const struct sched_config *sched)
 {
-    const struct executor_config config = { .sched = *sched, .threads = 1, .perf = &flat };
+    const struct executor_config config = { .sched = *sched, .threads = 1, .perf = &flat_perf };
     const struct executor_events events = {
         .on_token = on_token, .on_scored = on_scored, .on_end = on_end, .arg = f
     };

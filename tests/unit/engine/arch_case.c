@@ -5,6 +5,7 @@
 #include "tests/unit/engine/gguf_make.h"
 #include "tests/unit/engine/hf_make.h"
 #include "tests/unit/engine/model_folder.h"
+#include "tests/unit/read_file.h"
 #include "tests/unit/unit.h"
 
 #include <stdio.h>
@@ -13,25 +14,14 @@
 #define NAME_MAX_BYTES 96
 #define WORD_BYTES 96
 
-static void read_all(const char *path, struct buf *out)
-{
-    FILE *file = fopen(path, "rb");
-    char piece[4096];
-    size_t n;
-    if (!file) fail_msg("%s ships with the tests", path);
-    while ((n = fread(piece, 1, sizeof piece, file)) > 0)
-        buf_append(out, piece, n);
-    fclose(file);
-}
-
 void case_load(struct arch_case *c, const char *name)
 {
     char path[128];
     *c = (struct arch_case){ .name = name };
     snprintf(path, sizeof path, "tests/vectors/arch/%s.txt", name);
-    read_all(path, &c->text);
+    read_file(path, &c->text);
     snprintf(path, sizeof path, "tests/vectors/arch/%s.bin", name);
-    read_all(path, &c->bin);
+    read_file(path, &c->bin);
     for (size_t at = 0; at < c->text.len;) {
         char *line = c->text.data + at, *end = memchr(line, '\n', c->text.len - at);
         must(end && c->line_count < CASE_LINES_MAX);

@@ -9,6 +9,7 @@
 #include "tests/unit/engine/hf_make.h"
 #include "tests/unit/engine/model_folder.h"
 #include "tests/unit/engine/model_rig.h"
+#include "tests/unit/read_file.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -278,17 +279,6 @@ static const struct { const char *text, *says; } configs[] = {
     { "{\"peft_type\":\"LORA\",\"r\":3,\"lora_alpha\":6}", "has rank 2, adapter_config.json says 3" },
 };
 /* clang-format on */
-
-static void read_file(const char *path, struct buf *out)
-{
-    FILE *file = fopen(path, "rb");
-    char piece[4096];
-    size_t n;
-    if (!file) fail_msg("%s ships with the tests", path);
-    while ((n = fread(piece, 1, sizeof piece, file)) > 0)
-        buf_append(out, piece, n);
-    fclose(file);
-}
 
 #define SMALL "tests/vectors/lora/llama_small"
 

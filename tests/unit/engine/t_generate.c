@@ -5,6 +5,7 @@
 #include "base/text/tokenizer.h"
 #include "engine/serve/executor.h"
 #include "engine/serve/output.h"
+#include "tests/unit/engine/flat_perf.h"
 #include "tests/unit/engine/tiny_model.h"
 #include "tests/unit/unit.h"
 
@@ -313,35 +314,6 @@ static void check_clock(struct executor *x)
 
 static const char *drafts_all = "none"; /* the draft policy of setups that name none */
 
-/* Estimates that a step costs the same whatever it computes, so that every guess is computed. */
-static void flat_init(void *state, const struct perf_setup *setup)
-{
-    (void)state, (void)setup;
-}
-
-static void flat_observe(void *state, const struct perf_shape *shape, double seconds)
-{
-    (void)state, (void)shape, (void)seconds;
-}
-
-static double flat_step_s(const void *state, const struct perf_shape *shape)
-{
-    (void)state, (void)shape;
-    return 1e-3;
-}
-
-static void flat_coef(const void *state, struct perf_coef *ret)
-{
-    (void)state;
-    *ret = (struct perf_coef){ .step_s = 1e-3 };
-}
-
-static const struct perf_policy flat = { .name = "flat",
-                                         .state_size = 1,
-                                         .init = flat_init,
-                                         .observe = flat_observe,
-                                         .step_s = flat_step_s,
-                                         .coef = flat_coef };
 static uint64_t accepted; /* guesses, of all runs */
 
 static void run(const struct setup *s, struct request *requests, uint32_t count)
@@ -369,7 +341,7 @@ static void run(const struct setup *s, struct request *requests, uint32_t count)
                                  .draft = draft_find(str_from(draft)) } },
         .threads = s->threads,
         /* An estimate never changes a token. */
-        .perf = guesses ? &flat : perf_table[s->seqs % perf_count],
+        .perf = guesses ? &flat_perf : perf_table[s->seqs % perf_count],
         .hardware = hardware_find(STR("cpu")),
     };
     const struct executor_events events = { .on_token = on_token, .on_end = on_end, .arg = &open };

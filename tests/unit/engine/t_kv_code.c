@@ -7,22 +7,12 @@
 #include "engine/kernels/half.h"
 #include "engine/kernels/kv_code.h"
 #include "engine/kernels/op.h"
+#include "tests/unit/read_file.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-static void read_all(const char *path, struct buf *out)
-{
-    FILE *file = fopen(path, "rb");
-    if (!file) fail_msg("%s ships with the tests", path);
-    char piece[4096];
-    size_t n;
-    while ((n = fread(piece, 1, sizeof piece, file)) > 0)
-        buf_append(out, piece, n);
-    fclose(file);
-}
 
 /* Rounds 16 tokens by an entry of ops_table and compares both blocks. */
 static void check_block(const struct ops *o, const struct kv_layout *l, const char *vectors)
@@ -51,7 +41,7 @@ static void t_blocks_equal_numpys(void **state)
     uint32_t lines = 0, head_dim;
     size_t at;
     char type[8];
-    read_all("tests/vectors/kv/kv.bin", &bin);
+    read_file("tests/vectors/kv/kv.bin", &bin);
     FILE *text = fopen("tests/vectors/kv/kv.txt", "r");
     if (!text) fail_msg("kv.txt ships with the tests");
     while (fscanf(text, "%7s %u %zu", type, &head_dim, &at) == 3) {

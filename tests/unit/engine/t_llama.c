@@ -2,6 +2,7 @@
  * themselves in every split. */
 #include "tests/unit/engine/gguf_make.h"
 #include "tests/unit/engine/llama_bench.h"
+#include "tests/unit/read_file.h"
 #include "tests/unit/unit.h"
 
 #include <complex.h>
@@ -410,24 +411,13 @@ static void check_all_stored(struct bench *b, FILE *text, const struct str bin, 
     assert_true(chosen >= 15);
 }
 
-static void read_all(const char *path, struct buf *out)
-{
-    FILE *file = fopen(path, "rb");
-    if (!file) fail_msg("%s ships with the tests", path);
-    char piece[4096];
-    size_t n;
-    while ((n = fread(piece, 1, sizeof piece, file)) > 0)
-        buf_append(out, piece, n);
-    fclose(file);
-}
-
 #define MODEL_PATH "models/muster-tiny-q8_0.gguf"
 
 static void the_shipped_model_computes_its_vectors(void **state)
 {
     (void)state;
     CLEANUP(buf_fini) struct buf bin = { 0 };
-    read_all("tests/vectors/model/logits.bin", &bin);
+    read_file("tests/vectors/model/logits.bin", &bin);
     /* The vectors' activations are not rounded; those of fast kernels for Q8_0 are. The test above has
      * the reference at tight bounds. */
     bool rounds = ops_round(ops_best(), WEIGHT_Q8_0);

@@ -6,6 +6,7 @@
 #include "base/core/rng.h"
 #include "engine/kernels/half.h"
 #include "engine/kernels/weight.h"
+#include "tests/unit/read_file.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -15,17 +16,6 @@
 static void freep(void *p)
 {
     free(*(void **)p);
-}
-
-static void read_all(const char *path, struct buf *out)
-{
-    FILE *file = fopen(path, "rb");
-    if (!file) fail_msg("%s ships with the tests", path);
-    char piece[4096];
-    size_t n;
-    while ((n = fread(piece, 1, sizeof piece, file)) > 0)
-        buf_append(out, piece, n);
-    fclose(file);
 }
 
 static void check_read(const struct weight_type *t, const char *raw, const char *expected,
@@ -63,7 +53,7 @@ static void conversions_equal_those_of_gguf(void **state)
 {
     (void)state;
     CLEANUP(buf_fini) struct buf bin = { 0 };
-    read_all("tests/vectors/quant/quant.bin", &bin);
+    read_file("tests/vectors/quant/quant.bin", &bin);
     FILE *text = fopen("tests/vectors/quant/quant.txt", "r");
     assert_non_null(text);
     char what[8], name[16], line[128];
