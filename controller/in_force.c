@@ -2,6 +2,7 @@
  *
  * What may change comes from a file, from `muster apply` or from objects of Kubernetes. All take one path
  * (live_config.h): loaded, prepared (control_prepare), made durable, then done. */
+#include "base/core/bits.h"
 #include "base/core/json.h"
 #include "base/core/own.h"
 #include "base/io/log.h"
@@ -17,6 +18,9 @@
 #include <unistd.h>
 
 #define LOOK_US 2000000 /* between two looks at the configuration's file */
+/* From the end of a drain to its agent's word on it: the agent hears of the drain with the reply to its next report,
+ * and counts from there. */
+#define DRAIN_MARGIN_US 15000000
 
 /* The offers of all clouds, in the order in which control has them or will have them. */
 struct offers {
@@ -69,7 +73,7 @@ static int fill(const struct controller *c, struct in_force *f, struct control_s
     if (!offers.list) return err_set(err, -ENOMEM, "no memory for offers");
     setup->merge = MERGE_CONFIG_DEFAULT;
     setup->merge.boot_us = s->boot_us;
-    setup->merge.drain_us = s->drain_us + s->drain_us / 10; /* the agent's deadline comes first */
+    setup->merge.drain_us = s->drain_us + max_i64(s->drain_us / 10, DRAIN_MARGIN_US);
     setup->merge.silent_us = s->silent_us;
     setup->tick_us = s->tick_us;
     setup->lease_ms = (uint32_t)(s->lease_us / 1000);

@@ -283,12 +283,15 @@ static int drive_intent(struct control *c, uint32_t at, int64_t now_us)
     if (was_taken(&v, offer == PLAN_NONE ? NULL : &c->money.offer[offer], e))
         count_loss(c, at, now_us);
     char why[INTENT_WHY_BYTES] = "";
+    bool late = e == INTENT_LATE && i->state == INTENT_DRAINING;
+    bool ends_drain = late || e == INTENT_DRAINED;
+    if (late) d->unfinished = max_u32(d->unfinished, v.seen->in_flight);
     if (e == INTENT_DRAINED) heed_false_start(c, at, v.item, now_us);
     if (v.item && v.item->gone)
         snprintf(why, sizeof why, "%s", v.item->why);
     else if (e == INTENT_ABSENT && v.item)
         snprintf(why, sizeof why, "asked again: it may be there in part");
-    else if (e == INTENT_DRAINED && d->unfinished > 0)
+    else if (ends_drain && d->unfinished > 0)
         snprintf(why, sizeof why, "%s, with %u requests in flight when the drain's time was over",
                  intent_event_names[e], d->unfinished);
     else if (e == INTENT_DRAINED && i->state < INTENT_DRAINING && d->trouble[0])
