@@ -234,6 +234,32 @@ static void events_are_kept_by_name_and_orders_for_good(void **state)
     world_free(w);
 }
 
+/* A drain that the controller ends itself, because the agent never told of its end, counts what was last seen. */
+static void a_drain_that_is_cut_says_what_was_in_flight(void **state)
+{
+    (void)state;
+    struct world *w = world_of(1);
+    CLEANUP(buf_fini) struct buf events = { 0 };
+    const struct engine_report busy = { .host = STR("127.0.0.1"),
+                                        .port = 8200,
+                                        .health = ENGINE_READY,
+                                        .model = STR("chat"),
+                                        .running = 2,
+                                        .waiting = 1,
+                                        .running_max = 16 };
+    char id[NAME_BYTES];
+    snprintf(id, sizeof id, "%s", id_of(w, 0));
+    w->engine = &busy;
+    world_second(w);
+    assert_int_equal(order(w, &(struct drain_order){ .instance = str_from(id) }, id), 0);
+    w->agents_silent = true;
+    world_run(w, (int)(w->setup.merge.drain_us / SECOND) + 1);
+    assert_true(state_of(w, id) >= INTENT_ENDING);
+    happened(w, id, 100, &events);
+    assert_int_equal(count_of(&events, "over its deadline, with 3 requests in flight"), 1);
+    world_free(w);
+}
+
 static void events_are_bounded(void **state)
 {
     (void)state;
@@ -384,6 +410,7 @@ int main(void)
         cmocka_unit_test(load_moves_to_the_other_pool),
         cmocka_unit_test(a_node_is_drained_as_a_whole),
         cmocka_unit_test(events_are_kept_by_name_and_orders_for_good),
+        cmocka_unit_test(a_drain_that_is_cut_says_what_was_in_flight),
         cmocka_unit_test(events_are_bounded),
         cmocka_unit_test(nothing_of_a_healthy_fleet_is_collected),
         cmocka_unit_test(strangers_are_shown_and_kept_until_they_are_old),
