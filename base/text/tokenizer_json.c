@@ -1,7 +1,8 @@
-/* tokenizer_json.c - reads model, added tokens and frame, and joins them with the rules of rules_json.c.
+/* tokenizer_json.c - reads model and added tokens, and joins them with rules, frame and special tokens.
  *
- *     model.vocab, added_tokens -> tokens, types    normalizer, pre_tokenizer, decoder -> rules
- *     model.merges              -> merge_ids        post_processor, tokenizer_config   -> frame, special ids
+ *     model.vocab, added_tokens -> tokens, types    normalizer, pre_tokenizer, decoder -> rules (rules_json)
+ *     model.merges              -> merge_ids        post_processor -> frame (frame_json)
+ *     tokenizer_config, config, generation_config   -> special ids
  *
  * Ids come from the file in any order and may have gaps; a gap becomes an unused token without text. All
  * memory is of one arena whose bound follows from the file's length, and of arrays by id.
@@ -11,7 +12,9 @@
 #include "base/core/bits.h"
 #include "base/core/hash.h"
 #include "base/text/config_json.h"
+#include "base/text/frame_json.h"
 #include "base/text/rules_json.h"
+#include "base/text/tokenizer_config.h"
 
 #include <stdlib.h>
 
@@ -431,169 +434,12 @@ static int read_tokens(struct reader *r, const struct json_field *added, struct 
     return 0;
 }
 
-/* ---- the frame of a prompt ---- */
-
-/* Adds ids before the text, or behind it once `behind` is set. */
-static int add_frame(struct reader *r, const struct json_place *at, bool behind, uint32_t id,
-                     struct err *err)
-{
-    uint32_t *ids = behind ? r->parts.after : r->parts.before;
-    uint32_t *count = behind ? &r->parts.after_count : &r->parts.before_count;
-    if (*count == VOCAB_FRAME_MAX)
-        return json_bad(at, -E2BIG, err, "more than %d tokens before or behind", VOCAB_FRAME_MAX);
-    ids[(*count)++] = id;
-    return 0;
-}
-
-struct template
-{
-    struct reader *r;
-    struct str special; /* the raw special_tokens */
-    bool behind;        /* the text came */
-};
-
-static int read_frame_id(void *ctx, const struct json_place *at, struct str raw, struct err *err)
-{
-    struct template *t = ctx;
-    struct json_reader in;
-    uint64_t id;
-    json_reader_init(&in, raw);
-    json_next(&in);
-    if (json_u64(&in, &id) < 0 || id > UINT32_MAX) return json_bad(at, -EINVAL, err, "want an id");
-    return add_frame(t->r, at, t->behind, (uint32_t)id, err);
-}
-
-/* Finds special_tokens[name] and adds its ids. */
-static int add_special(struct template *t, const struct json_place *at, struct str name,
-                       struct err *err)
-{
-    struct json_reader in;
-    struct str raw;
-    if (t->special.len == 0) return json_bad(at, -EINVAL, err, "has no special_tokens");
-    json_reader_init(&in, t->special);
-    if (json_next(&in) != JSON_OBJECT) return json_bad(at, -EINVAL, err, "has no special_tokens");
-    while (json_next(&in) == JSON_KEY) {
-        struct str key;
-        if (json_text_arena(&in, at->arena, &key) < 0) return no_memory(err);
-        if (json_raw_value(&in, &raw) < 0) return json_fail(&in, err, at->path);
-        if (!str_eq(key, name)) continue;
-        struct json_field f[] = { { .name = "id" }, { .name = "ids" }, { .name = "tokens" } };
-        int rc = json_fields(at, raw, f, COUNT_OF(f), err);
-        return rc < 0 ? rc : json_items(at, &f[1], read_frame_id, t, err);
-    }
-    return json_bad(at, -EINVAL, err, "\"%.*s\" is not in special_tokens",
-                    (int)min_size(name.len, 64), name.data);
-}
-
-static int read_template_item(void *ctx, const struct json_place *at, struct str raw,
-                              struct err *err)
-{
-    struct template *t = ctx;
-    struct json_field f[] = { { .name = "SpecialToken" }, { .name = "Sequence" } };
-    struct json_field inner[] = { { .name = "id" }, { .name = "type_id" } };
-    struct str name = { 0 };
-    int rc = json_fields(at, raw, f, COUNT_OF(f), err);
-    if (rc < 0) return rc;
-    const bool special = f[0].raw.len > 0;
-    rc = json_fields(at, f[special ? 0 : 1].raw, inner, COUNT_OF(inner), err);
-    if (rc == 0) rc = json_field_text(at, &inner[0], &name, err);
-    if (rc < 0) return rc;
-    if (special) return add_special(t, at, name, err);
-    if (t->behind) return json_bad(at, -ENOTSUP, err, "the text may stand only once");
-    t->behind = true;
-    return 0;
-}
-
-static int read_template(struct reader *r, const struct json_place *at, struct str raw,
-                         struct err *err)
-{
-    struct json_field f[] = { { .name = "type" },
-                              { .name = "single" },
-                              { .name = "pair" }, /* of two texts, which no request has */
-                              { .name = "special_tokens" } };
-    int rc = json_fields(at, raw, f, COUNT_OF(f), err);
-    struct template t = { r, f[3].raw, false };
-    return rc < 0 ? rc : json_items(at, &f[1], read_template_item, &t, err);
-}
-
-/* Reads ["[SEP]", 102] and adds the id. */
-static int read_pair(struct reader *r, const struct json_place *at, const struct json_field *f,
-                     bool behind, struct err *err)
-{
-    struct json_reader in;
-    uint64_t id;
-    if (f->raw.len == 0) return json_bad(at, -EINVAL, err, "%s is missing", f->name);
-    json_reader_init(&in, f->raw);
-    bool good = json_next(&in) == JSON_ARRAY && json_next(&in) == JSON_STRING;
-    if (good) json_next(&in);
-    if (!good || json_u64(&in, &id) < 0 || id > UINT32_MAX)
-        return json_bad(at, -EINVAL, err, "%s: want [text, id]", f->name);
-    return add_frame(r, at, behind, (uint32_t)id, err);
-}
-
-static int read_bert_frame(struct reader *r, const struct json_place *at, struct str raw,
-                           struct err *err)
-{
-    struct json_field f[] = { { .name = "type" },
-                              { .name = "sep" },
-                              { .name = "cls" },
-                              { .name = "trim_offsets" }, /* of offsets, which we do not give */
-                              { .name = "add_prefix_space" } };
-    int rc = json_fields(at, raw, f, COUNT_OF(f), err);
-    if (rc == 0) rc = read_pair(r, at, &f[2], false, err);
-    return rc < 0 ? rc : read_pair(r, at, &f[1], true, err);
-}
-
-static int read_frame(struct reader *r, const struct json_place *at, struct str raw,
-                      struct err *err);
-
-static int read_frame_item(void *ctx, const struct json_place *at, struct str raw, struct err *err)
-{
-    return read_frame(ctx, at, raw, err);
-}
-
-static int read_frame(struct reader *r, const struct json_place *at, struct str raw,
-                      struct err *err)
-{
-    struct str type = { 0 };
-    if (raw.len == 0) return 0;
-    int rc = json_type(at, raw, &type, err);
-    if (rc < 0) return rc;
-    if (str_eq(type, STR("ByteLevel"))) return 0; /* trims offsets, which we do not give */
-    if (str_eq(type, STR("TemplateProcessing"))) return read_template(r, at, raw, err);
-    if (str_eq(type, STR("BertProcessing")) || str_eq(type, STR("RobertaProcessing")))
-        return read_bert_frame(r, at, raw, err);
-    if (!str_eq(type, STR("Sequence")))
-        return json_bad(at, -ENOTSUP, err, "type \"%.*s\" is not supported",
-                        (int)min_size(type.len, 64), type.data);
-    struct json_field f[] = { { .name = "type" }, { .name = "processors" } };
-    rc = json_fields(at, raw, f, COUNT_OF(f), err);
-    return rc < 0 ? rc : json_items(at, &f[1], read_frame_item, r, err);
-}
-
 /* ---- tokenizer_config.json ---- */
 
-/* Reads a token that is written as text or as an object with `content`. */
-static int config_token(const struct reader *r, struct str raw, const char *name, uint32_t *ret,
+static int config_token(const struct reader *r, struct str text, const char *name, uint32_t *ret,
                         struct err *err)
 {
-    if (raw.len == 0) return 0;
-    CLEANUP(arena_fini) struct arena arena;
-    arena_init(&arena, raw.len + 4096);
-    const struct json_place at = { "", &arena };
-    struct json_field f = { name, raw };
-    struct str text = { 0 };
-    if (raw.data[0] == '{') {
-        struct json_field parts[] = { { .name = "content" },     { .name = "__type" },
-                                      { .name = "lstrip" },      { .name = "rstrip" },
-                                      { .name = "single_word" }, { .name = "normalized" },
-                                      { .name = "special" },     { .name = "id" } };
-        int rc = json_fields(&at, raw, parts, COUNT_OF(parts), err);
-        if (rc < 0) return err_prefix(err, rc, "%s", name);
-        f.raw = parts[0].raw;
-    }
-    int rc = json_field_text(&at, &f, &text, err);
-    if (rc < 0 || text.len == 0) return rc;
+    if (text.len == 0) return 0;
     uint32_t id = find_token(&r->tokens, text);
     if (id == VOCAB_NONE)
         return err_set(err, -EINVAL, "%s: \"%.*s\" is no token", name, (int)min_size(text.len, 64),
@@ -602,60 +448,30 @@ static int config_token(const struct reader *r, struct str raw, const char *name
     return 0;
 }
 
-struct config {
-    struct str bos, eos, pad, add_bos, add_eos, chat_template; /* raw values */
-};
-
-/* Finds the members that matter; the others are of Python's classes. */
-static int find_config(struct str text, struct config *ret, struct err *err)
-{
-    const struct {
-        const char *name;
-        struct str *to;
-    } members[] = {
-        { "bos_token", &ret->bos },         { "eos_token", &ret->eos },
-        { "pad_token", &ret->pad },         { "add_bos_token", &ret->add_bos },
-        { "add_eos_token", &ret->add_eos }, { "chat_template", &ret->chat_template },
-    };
-    struct json_reader in;
-    json_reader_init(&in, text);
-    in.keys_max = VOCAB_TOKENS_MAX; /* added_tokens_decoder has a key for each token */
-    if (json_next(&in) != JSON_OBJECT) return json_fail(&in, err, "the file");
-    while (json_next(&in) == JSON_KEY) {
-        struct str *to = NULL, raw;
-        for (size_t i = 0; i < COUNT_OF(members); i++)
-            if (json_key_is(&in, members[i].name)) to = members[i].to;
-        if (json_raw_value(&in, &raw) < 0) return json_fail(&in, err, "the file");
-        if (to && !str_eq(raw, STR("null"))) *to = raw;
-    }
-    return in.token == JSON_OBJECT_END ? 0 : json_fail(&in, err, "the file");
-}
-
 /* Makes the frame begin (end) with the token, or not, as the file says. */
-static void set_edge(struct str raw, uint32_t id, bool at_start, uint32_t *ids, uint32_t *count)
+static void set_edge(enum config_edge edge, uint32_t id, bool at_start, uint32_t *ids,
+                     uint32_t *count)
 {
-    const bool add = str_eq(raw, STR("true"));
-    const uint32_t edge = at_start || *count == 0 ? 0 : *count - 1;
-    const bool there = *count > 0 && ids[edge] == id;
-    if (raw.len == 0 || id == VOCAB_NONE || there == add) return;
+    const bool add = edge == EDGE_ADDED;
+    const uint32_t last = at_start || *count == 0 ? 0 : *count - 1;
+    const bool there = *count > 0 && ids[last] == id;
+    if (edge == EDGE_UNSAID || id == VOCAB_NONE || there == add) return;
     if (add && *count < VOCAB_FRAME_MAX) {
         const uint32_t at = at_start ? 0 : *count;
         memmove(&ids[at + 1], &ids[at], (*count - at) * sizeof *ids);
         ids[at] = id;
         *count += 1;
     } else if (!add) {
-        memmove(&ids[edge], &ids[edge + 1], (*count - edge - 1) * sizeof *ids);
+        memmove(&ids[last], &ids[last + 1], (*count - last - 1) * sizeof *ids);
         *count -= 1;
     }
 }
 
-static int read_config(struct reader *r, struct str text, struct config *c, struct err *err)
+static int read_config(struct reader *r, struct str text, struct tokenizer_config *c,
+                       struct err *err)
 {
-    if (text.len == 0) return 0;
-    if (text.len > TOKENIZER_CONFIG_BYTES_MAX)
-        return err_set(err, -E2BIG, "%zu bytes: at most %zu", text.len, TOKENIZER_CONFIG_BYTES_MAX);
     struct vocab_special *s = &r->parts.special;
-    int rc = find_config(text, c, err);
+    int rc = tokenizer_config_read(text, &r->arena, c, err);
     if (rc == 0) rc = config_token(r, c->bos, "bos_token", &s->bos, err);
     if (rc == 0) rc = config_token(r, c->eos, "eos_token", &s->eos, err);
     return rc < 0 ? rc : config_token(r, c->pad, "pad_token", &s->pad, err);
@@ -701,39 +517,16 @@ static int read_model_files(struct reader *r, const struct tokenizer_texts *text
     return pad_tokens(r, model.vocab_size, err);
 }
 
-struct choice {
-    struct str raw; /* of the template named "default" */
-};
-
-static int read_named_template(void *ctx, const struct json_place *at, struct str raw,
-                               struct err *err)
-{
-    struct choice *c = ctx;
-    struct json_field f[] = { { .name = "name" }, { .name = "template" } };
-    struct str name = { 0 };
-    int rc = json_fields(at, raw, f, COUNT_OF(f), err);
-    if (rc == 0) rc = json_field_text(at, &f[0], &name, err);
-    if (rc == 0 && str_eq(name, STR("default"))) c->raw = f[1].raw;
-    return rc;
-}
-
-/* Compiles the template: the file's own, or the one in the configuration, which may be a list of named ones. */
+/* Compiles the template: the file's own, or the one in the configuration. */
 static int make_template(struct reader *r, const struct tokenizer_texts *texts,
-                         const struct config *c, struct chat_template **ret, struct err *err)
+                         const struct tokenizer_config *c, struct chat_template **ret,
+                         struct err *err)
 {
-    const struct json_place at = { "", &r->arena };
     struct str source = texts->chat_template;
-    if (source.len == 0 && c->chat_template.len > 0) {
-        struct json_field f = { "chat_template", c->chat_template };
-        struct choice choice = { 0 };
-        bool list = f.raw.data[0] == '[';
-        int rc = list ? json_items(&at, &f, read_named_template, &choice, err) : 0;
-        if (list) f.raw = choice.raw;
-        if (rc == 0) rc = json_field_text(&at, &f, &source, err);
-        if (rc < 0) return err_prefix(err, rc, "tokenizer_config.json");
-    }
+    int rc = source.len > 0 ? 0 : tokenizer_config_template(c, &r->arena, &source, err);
+    if (rc < 0) return err_prefix(err, rc, "tokenizer_config.json");
     if (source.len == 0) return 0;
-    int rc = chat_template_compile(source, ret, err);
+    rc = chat_template_compile(source, ret, err);
     return rc < 0 ? err_prefix(err, rc, "the chat template") : 0;
 }
 
@@ -802,7 +595,7 @@ static int read_all(struct reader *r, struct str text, struct err *err)
     if (rc == 0) rc = read_model(r, f[T_MODEL].raw, err);
     if (rc == 0) rc = join_rules(r, err);
     if (rc == 0) rc = read_tokens(r, &f[T_ADDED], err);
-    return rc < 0 ? rc : read_frame(r, &post, f[T_POST].raw, err);
+    return rc < 0 ? rc : frame_json_read(&post, f[T_POST].raw, &r->parts, err);
 }
 
 int tokenizer_json_load(const struct tokenizer_texts *texts, struct vocab **ret,
@@ -814,7 +607,7 @@ int tokenizer_json_load(const struct tokenizer_texts *texts, struct vocab **ret,
     CLEANUP(reader_fini) struct reader r = { .parts = { .special = VOCAB_SPECIAL_NONE } };
     CLEANUP(vocab_freep) struct vocab *vocab = NULL;
     CLEANUP(chat_template_freep) struct chat_template *template = NULL;
-    struct config config = { 0 };
+    struct tokenizer_config config;
     /* Each text is copied once; the shortest item of the file takes 4 bytes and 16 of the arena. */
     arena_init(&r.arena, 8 * (texts->tokenizer.len + texts->config.len) + (1u << 20));
     int rc = read_all(&r, texts->tokenizer, err);

@@ -19,7 +19,6 @@
 #include "base/text/vocab.h"
 
 #define TOKENIZER_JSON_BYTES_MAX ((size_t)64 << 20)
-#define TOKENIZER_CONFIG_BYTES_MAX ((size_t)4 << 20)
 
 /* The contents of the files; all borrowed for the call. Only the first must be there. */
 struct tokenizer_texts {

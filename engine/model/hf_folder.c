@@ -7,6 +7,7 @@
 
 #include "base/core/own.h"
 #include "base/text/config_json.h"
+#include "base/text/tokenizer_config.h"
 #include "base/text/tokenizer_json.h"
 #include "engine/model/gguf.h"
 

@@ -1,0 +1,31 @@
+/* tokenizer_config.h - reads what a tokenizer_config.json says of special tokens and of the chat template.
+ *
+ * Layer:   base/text (base/core)
+ * Threads: pure
+ * Format:  tokenizer_config.json of `transformers`; members that are of Python's classes are passed over
+ * Trust:   none. Texts are compared with the vocabulary by the caller
+ */
+#pragma once
+#include "base/core/arena.h"
+#include "base/core/err.h"
+#include "base/core/str.h"
+
+#define TOKENIZER_CONFIG_BYTES_MAX ((size_t)4 << 20)
+
+/* Whether the file wants a token at an edge of the text. */
+enum config_edge { EDGE_UNSAID, EDGE_ADDED, EDGE_BARE };
+
+struct tokenizer_config {
+    struct str bos, eos, pad; /* texts, of the arena; empty: not named */
+    enum config_edge add_bos, add_eos;
+    struct str chat_template; /* raw: a text, or a list of named ones; borrowed from the file */
+};
+
+/* Reads the text; an empty one says nothing. -EINVAL: malformed, -ENOTSUP: a member of a token that is not known,
+ * -E2BIG: a bound, -ENOMEM; the sentence names the key. */
+int tokenizer_config_read(struct str text, struct arena *arena, struct tokenizer_config *ret,
+                          struct err *err);
+
+/* Reads the chat template, or of several the one named "default"; empty: there is none. Errors as above. */
+int tokenizer_config_template(const struct tokenizer_config *c, struct arena *arena,
+                              struct str *ret, struct err *err);
