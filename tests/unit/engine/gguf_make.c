@@ -287,3 +287,9 @@ struct gguf_source memory_source(const struct str *file)
         .name = "test.gguf", .bytes = file->len, .read = memory_read, .ctx = (void *)(uintptr_t)file
     };
 }
+
+int parse_memory(struct str file, struct gguf **ret, struct err *err)
+{
+    const struct gguf_source source = memory_source(&file);
+    return gguf_parse(&source, ret, err);
+}

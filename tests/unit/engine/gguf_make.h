@@ -64,3 +64,6 @@ int make_path(const struct gguf_make *m, char ret_path[64]);
 
 /* Returns a source over memory; `file` must live as long as the source. */
 struct gguf_source memory_source(const struct str *file);
+
+/* Parses a file in memory, as gguf_parse does. */
+int parse_memory(struct str file, struct gguf **ret, struct err *err);
