@@ -59,7 +59,8 @@ static _Thread_local volatile float keep; /* results are kept, so that loops are
 #        define CHAINS 16 /* latency 4 times 4 units */
 #    endif
 
-/* x * y + z of a vector type is one fused instruction: contraction is on by default. */
+/* x * y + z of a vector type is one fused instruction: contraction is on by default. Chains that began with
+ * equal values would be computed once. */
 #    define F32_LOOP(name, attribute, bytes)                             \
         __attribute__((attribute, noinline)) static void name(void *ctx) \
         {                                                                \
@@ -68,7 +69,7 @@ static _Thread_local volatile float keep; /* results are kept, so that loops are
             (void)ctx;                                                   \
             UNROLL                                                       \
             for (int i = 0; i < CHAINS; i++)                             \
-                acc[i] = half;                                           \
+                acc[i] = half * (float)i;                                \
             for (int n = 0; n < STEPS; n++) {                            \
                 UNROLL                                                   \
                 for (int i = 0; i < CHAINS; i++)                         \
