@@ -126,14 +126,13 @@ static void t_the_fleet_side(void **state)
     200 /* after so many a waiting request is lifted (policies/order/learned_rank.c) */
 #define RANK_TRIES 3
 
-/* With one place, the waiting request of lower rank runs first, although it came second. The other one never
- * ends, so behind it the short one would never end either. Returns false if the clients were so late that a
- * request may have been lifted. */
+/* With one place, the waiting request of lower rank runs first, although it came second: behind the other one, which
+ * takes thousands of steps, it would not have ended yet. Returns false if it ended after so many steps that a request may
+ * have been lifted. */
 static bool lower_rank_runs_first(struct engine *e)
 {
     static const uint32_t ids[] = { 30, 31, 32, 33 };
-    struct buf seen[2] = { { 0 }, { 0 } };
-    CLEANUP(buf_fini) struct buf blocked = { 0 };
+    CLEANUP(buf_fini) struct buf blocked = { 0 }, seen = { 0 };
     int blocker = connect_raw(e), waits[2] = { connect_raw(e), connect_raw(e) };
     send_raw(blocker, "/v1/completions", ENDLESS_STREAM);
     read_raw(blocker, "data: ", &blocked);
@@ -154,16 +153,10 @@ static bool lower_rank_runs_first(struct engine *e)
         until_metric(e, "muster_engine_requests_waiting", i + 1);
     }
     close(blocker);
-    read_either_raw(waits, "\"finish\"", seen);
+    read_raw(waits[1], "\"finish\":\"length\"", &seen);
     bool in_time = metric(e, "muster_engine_step_seconds_count") - before < LIFT_STEPS;
-    if (in_time) {
-        assert_null(seen[0].data ? strstr(seen[0].data, "\"finish\"") : NULL);
-        assert_non_null(strstr(seen[1].data, "\"finish\""));
-    }
-    for (int i = 0; i < 2; i++) {
-        close(waits[i]);
-        buf_fini(&seen[i]);
-    }
+    close(waits[0]);
+    close(waits[1]);
     return in_time;
 }
 
