@@ -108,9 +108,8 @@ ENGINE_BOARD = Dashboard(
                   [(rate("muster_engine_prefix_cache_hits_total", ENGINE, "instance") + " / ("
                     + rate("muster_engine_prefix_cache_queries_total", ENGINE, "instance") + " > 0)",
                     "{{instance}}")], low=0, high=1, runbook="MusterHitRatioCollapse"),
-            Panel("Pages that move", "How many pages are evicted, copied on write or swapped?", "cps",
+            Panel("Pages that move", "How many pages are evicted or swapped?", "cps",
                   [(rate("muster_engine_kv_evictions_total", ENGINE), "evicted"),
-                   (rate("muster_engine_kv_pages_copied_total", ENGINE), "copied on write"),
                    (rate("muster_engine_kv_pages_swapped_total", ENGINE, "direction"), "swapped {{direction}}")],
                   low=0),
             Panel("KV between engines", "How do fetches of a prefix from a peer end?", "cps",

@@ -5,8 +5,7 @@
  * Lifetime: created with the engine; pages are numbers, their bytes belong to the executor
  * Rules:    (1) a page is free, held (one holder or more) or cached (no holder, but named in the
  *               index); free + held + cached == total, checked after every plan in debug builds
- *           (2) a page that has several holders, or is named in the index, is never written: the
- *               writer asks kv_pool_shared and copies first
+ *           (2) a page that has several holders, or is named in the index, is never written
  */
 #pragma once
 #include <stdbool.h>

@@ -17,8 +17,8 @@ int sched_memory_init(struct scheduler *s, struct err *err)
 {
     const struct sched_config *c = &s->config;
     struct sched_memory *m = &s->memory;
-    m->moves_max = c->swap_pages ? c->seqs_max + 2 * c->pages : c->seqs_max * 2;
-    s->batch.move = calloc(m->moves_max, sizeof *s->batch.move);
+    m->moves_max = c->swap_pages ? 2 * c->pages : 0;
+    s->batch.move = calloc((size_t)m->moves_max + 1, sizeof *s->batch.move);
     m->match = calloc(sched_pages_for(s, c->context_max), sizeof *m->match);
     m->swap_free = calloc((size_t)c->swap_pages + 1, sizeof *m->swap_free);
     m->admit_state = calloc(1, max_u32(s->policies.admit->state_size, 1));
@@ -85,28 +85,10 @@ void sched_release_pages(struct scheduler *s, struct session *x)
     x->computed = x->sealed_pages = 0;
 }
 
-/* Returns true if the next page to write is shared and must be copied first. That is so only if the
- * cache held all known tokens of the session: the last of them is computed again. */
-static bool copies_first(const struct scheduler *s, const struct session *x)
-{
-    uint32_t pt = s->config.page_tokens;
-    return x->computed < x->sealed_pages * pt &&
-           kv_pool_shared(&s->memory.pool, x->pages[x->computed / pt]);
-}
-
 bool sched_make_room(struct scheduler *s, struct session *x, uint32_t upto)
 {
-    bool copy = copies_first(s, x);
     uint32_t whole = max_u32(sched_pages_for(s, upto), x->page_count);
-    if (kv_index_available(&s->memory.index) < whole - x->page_count + copy) return false;
-    if (copy) {
-        uint32_t first = x->computed / s->config.page_tokens, from = x->pages[first];
-        if (s->batch.move_count == s->memory.moves_max) return false;
-        x->pages[first] = kv_index_take(&s->memory.index);
-        add_move(s, SCHED_COPY, from, x->pages[first]);
-        s->counts.pages_copied++;
-        kv_index_release(&s->memory.index, from);
-    }
+    if (kv_index_available(&s->memory.index) < whole - x->page_count) return false;
     while (x->page_count < whole)
         x->pages[x->page_count++] = kv_index_take(&s->memory.index);
     return true;
@@ -372,7 +354,7 @@ static bool may_admit(struct scheduler *s, struct session *x, const struct sched
     uint32_t held = n->hit_pages + (x->swapped ? 0 : x->page_count);
     struct admit_view view = {
         .pages_available = available > taken ? available - (uint32_t)taken : 0,
-        .pages_needed = (needed > held ? needed - held : 0) + n->copied,
+        .pages_needed = needed > held ? needed - held : 0,
         .pages_growth = max_u32(sched_pages_for(s, sched_expected_total(s, x)), needed) - needed,
         .running = s->memory.growing.sessions,
         .running_growth = (uint32_t)min_size(s->memory.growth, UINT32_MAX),
@@ -406,7 +388,6 @@ bool sched_find_need(struct scheduler *s, struct session *x, struct sched_need *
     *ret_hits = find_pages(s, x, &ret->hit_pages);
     for (uint32_t i = 0; i < ret->hit_pages; i++)
         ret->idle_hits += s->memory.pool.refs[s->memory.match[i]] == 0;
-    ret->copied = *ret_hits % s->config.page_tokens != 0 && ret->hit_pages > 0;
     return may_admit(s, x, ret);
 }
 

@@ -44,9 +44,8 @@ void sched_release_pages(struct scheduler *s, struct session *x);
 void sched_keep_pages(struct scheduler *s, const struct session *x);
 void sched_unkeep_pages(struct scheduler *s, const struct session *x);
 
-/* Makes tokens [computed, upto) writable: copies a shared first page, takes new ones. Returns false
- * and takes nothing if pages are missing: a page taken for a session that cannot go on would
- * be lost from the cache for nothing. */
+/* Takes pages for tokens up to `upto`. Returns false and takes nothing if pages are missing: a page taken
+ * for a session that cannot go on would be lost from the cache for nothing. */
 bool sched_make_room(struct scheduler *s, struct session *x, uint32_t upto);
 
 /* Makes room by taking pages from other sessions; returns false if `x` itself lost its pages. */
@@ -70,7 +69,6 @@ struct session *sched_victim(struct scheduler *s, bool paused_only); /* running;
 
 struct sched_need {
     uint32_t hit_pages, idle_hits; /* cached pages; those of them that no session holds now */
-    uint32_t copied;               /* a partly shared page is copied before the first write */
 };
 
 /* Sum the pages that running sessions still need: of all anew, or of one session more. */

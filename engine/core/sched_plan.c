@@ -17,6 +17,7 @@ static void batch_add(struct scheduler *s, struct session *session, uint32_t cou
     struct sched_batch *b = &s->batch;
     must(b->count < s->config.seqs_max && count > 0);
     const uint32_t end = session->computed + count;
+    const uint32_t sealed = session->sealed_pages * s->config.page_tokens;
     const uint32_t score_to = min_u32(end + 1, session->score_end);
     uint32_t scored = score_to > session->score_next ? score_to - session->score_next : 0;
     b->item[b->count++] = (struct sched_item){
@@ -26,6 +27,7 @@ static void batch_add(struct scheduler *s, struct session *session, uint32_t cou
         .start = session->computed,
         .count = count,
         .import_from = session->imported_tokens ? session->import_from : session->computed,
+        .stored = sealed > session->computed ? min_u32(sealed - session->computed, count) : 0,
         .sample = session->computed + count == session->total,
     };
     session->item = b->count;

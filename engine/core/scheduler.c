@@ -5,8 +5,8 @@
  * are served before begun prompts, so that a long prompt never delays a token that is due
  * (Sarathi-Serve's order). Admission asks whether the outputs will fit as well, because
  * preempting by recompute loses more than waiting does once memory is short. A session that loses
- * its place keeps its pages until they are needed. A full hit shares the last page too and copies
- * it on write, instead of recomputing a whole page for the sake of one token.
+ * its place keeps its pages until they are needed. A full hit shares the last page too: its last token
+ * is computed again for the logits, and its K and V, which are there, are not written.
  *
  * Running sessions are walked from end to end each step: they are at most seqs_max. Waiting ones
  * never are, because there may be thousands: see sched_queue.c.
@@ -469,6 +469,8 @@ static bool session_check(const struct scheduler *s, const struct session *x, ui
     if ((uint64_t)x->page_count * s->config.page_tokens < x->computed) return false;
     if (x->computed >= x->total || x->total > x->total_max) return false;
     if (x->swapped && x->state != SESSION_WAITING) return false;
+    for (uint32_t i = x->sealed_pages; i < x->page_count && !x->swapped; i++)
+        if (kv_pool_shared(&s->memory.pool, x->pages[i])) return false; /* it is written to */
     return x->page_count > 0 || x->computed == 0;
 }
 

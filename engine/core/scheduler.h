@@ -55,6 +55,9 @@ struct sched_config {
  * executor samples the next one. The K and V of [import_from, start) came with the request and are
  * written into the pages before the step; import_from == start if none did.
  *
+ * `stored`: K and V of so many tokens lie in the pages already, which others may share: they are computed
+ * for what follows from them and not written again. So it is with the last token of a prompt that was found whole.
+ *
  * `drafted`: the last of the tokens are guesses, in ids behind the known ones. The executor samples
  * behind the last known token and goes on for as long as the token is the guess.
  *
@@ -63,6 +66,7 @@ struct sched_config {
 struct sched_item {
     struct session *session;
     uint32_t start, count, import_from;
+    uint32_t stored;
     uint32_t score_from, scored;
     uint32_t drafted;
     uint32_t guessed, match; /* tokens guessed, and those that the guess rests on */
@@ -75,10 +79,9 @@ static inline uint32_t sched_item_rows_before(const struct sched_item *item)
     return item->scored > 0 ? item->start + item->count - item->score_from : 0;
 }
 
-/* A move copies a whole page before the step; moves are done one after the other, in order. COPY:
- * for a session about to write behind shared tokens; OUT: to a place of the swap space; IN: from
- * there. */
-enum sched_move_kind { SCHED_COPY, SCHED_SWAP_OUT, SCHED_SWAP_IN };
+/* A move copies a whole page before the step; moves are done one after the other, in order. OUT: to a
+ * place of the swap space; IN: from there. */
+enum sched_move_kind { SCHED_SWAP_OUT, SCHED_SWAP_IN };
 
 struct sched_move {
     enum sched_move_kind kind;
@@ -116,8 +119,7 @@ struct sched_counts {
     uint64_t prompt_tokens, generated_tokens; /* of admitted sessions */
     uint64_t query_tokens, hit_tokens;        /* prefix cache, at first admission */
     uint64_t drafted_tokens, accepted_tokens; /* guesses computed; those that came true */
-    uint64_t pages_copied;
-    uint32_t running, waiting, paused; /* now */
+    uint32_t running, waiting, paused;        /* now */
 };
 
 struct scheduler;

@@ -231,12 +231,13 @@ static void store_kv_unit(void *arg, uint32_t unit, uint32_t thread)
     EACH_ROW_OF_UNIT(s, unit, r)
     {
         const struct decoder_row *row = &s->rows[r];
-        const uint32_t *page_table = s->step->items[row->item].page_table;
+        const struct batch_item *item = &s->step->items[row->item];
+        if (row->position - item->position < item->stored) continue;
         float *k = s->k + r * s->kv_stride, *v = s->v + r * s->kv_stride;
         finish_heads(s, r, k, s->model->info.n_kv_heads, s->layer->k_bias, s->layer->k_norm);
         if (s->layer->v_bias) add_to(v, s->layer->v_bias, s->model->info.n_kv_heads * head_dim);
         for (uint32_t h = 0; h < s->model->info.n_kv_heads; h++) {
-            char *block = kv_block_at(&kv->layout, kv_head(s, h), kv->page_bytes, page_table,
+            char *block = kv_block_at(&kv->layout, kv_head(s, h), kv->page_bytes, item->page_table,
                                       row->position / KV_BLOCK);
             s->model->ops->kv_put(&kv->layout, k + (size_t)h * head_dim, v + (size_t)h * head_dim,
                                   row->position % KV_BLOCK, block,

@@ -119,7 +119,7 @@ CLEANUP_FREEP(kv_store, struct kv_store)
 /* Gives the memory of all pages back to the system: they are zero from then on. Between steps. */
 void kv_store_drop(struct kv_store *kv);
 
-/* Copies all K and V of a page: for copy on write, and to and from a store that is the swap space,
+/* Copies all K and V of a page: to and from a store that is the swap space,
  * made for the same model and page size. Between steps only. */
 void kv_store_copy_page(struct kv_store *dst, uint32_t to, const struct kv_store *src,
                         uint32_t from);
@@ -133,12 +133,13 @@ void kv_store_write_page(struct kv_store *kv, uint32_t page, const void *bytes);
 
 /* An item is `count` consecutive tokens of one sequence, the first at `position`. The K and V of
  * positions before it are in the store already (prefix hit or earlier chunk); the step writes those
- * of the item. page_table[i] holds positions [i * page_tokens, (i + 1) * page_tokens). No other
+ * of the item, its first `stored` ones excepted. page_table[i] holds positions [i * page_tokens, (i + 1) * page_tokens). No other
  * item of the same step may write to a page of this table, or read what this item writes. */
 struct batch_item {
     const uint32_t *ids;
     uint32_t count; /* at least 1 */
     uint32_t position;
+    uint32_t stored; /* the first tokens' K and V lie in the pages already, and are not written */
     const uint32_t *page_table;
     uint32_t pages;       /* entries of page_table */
     uint32_t drafted;     /* the last of the tokens are guesses */

@@ -122,6 +122,9 @@ static int check_item(const struct model_runner *r, const struct batch_item *ite
         if (item->page_table[i] >= r->kv->pages)
             return err_set(err, -EINVAL, "item %u of the batch has page %u, the store ends at %u",
                            index, item->page_table[i], r->kv->pages);
+    if (item->stored > item->count)
+        return err_set(err, -EINVAL, "item %u of the batch has %u stored tokens of %u", index,
+                       item->stored, item->count);
     if (item->drafted >= item->count || (item->drafted > 0 && !item->want_logits))
         return err_set(err, -EINVAL, "item %u of the batch has %u drafted tokens of %u", index,
                        item->drafted, item->count);

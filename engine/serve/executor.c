@@ -278,6 +278,7 @@ static void prepare(struct executor *x, const struct sched_batch *batch)
             .ids = from->session->ids + from->start,
             .count = from->count,
             .position = from->start,
+            .stored = from->stored,
             .page_table = from->session->pages,
             .pages = from->session->page_count,
             .want_logits = from->sample || from->scored > 0,

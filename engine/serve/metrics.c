@@ -72,7 +72,6 @@ const struct metric_desc engine_metric_table[EM_COUNT] = {
     [EM_PREEMPTIONS] = TOTAL("preemptions", NULL, "Sessions that gave their pages back."),
     [EM_PARKED] = TOTAL("parked", NULL,
                            "Sessions that gave their place to others and kept their pages."),
-    [EM_PAGES_COPIED] = TOTAL("kv_pages_copied", "pages", "Shared pages copied on write."),
     [EM_SWAPS] = TOTAL("swaps", NULL,
                           "Preempted sessions whose pages were copied to the swap space."),
     [EM_SWAPPED] = { .name = "muster_engine_kv_pages_swapped_total", .type = METRIC_COUNTER,
@@ -213,7 +212,6 @@ void engine_metrics_counts(struct engine_metrics *m, const struct sched_counts *
     rose(m, EM_PREFIX_HITS, before->hit_tokens, now->hit_tokens);
     rose(m, EM_PREEMPTIONS, before->preemptions, now->preemptions);
     rose(m, EM_PARKED, before->parked, now->parked);
-    rose(m, EM_PAGES_COPIED, before->pages_copied, now->pages_copied);
     rose(m, EM_SWAPS, before->swaps, now->swaps);
     series_rose(m->swapped[0], before->swapped_out, now->swapped_out);
     series_rose(m->swapped[1], before->swapped_in, now->swapped_in);

@@ -33,7 +33,6 @@ enum engine_metric {
     EM_PREFIX_HITS,
     EM_PREEMPTIONS,
     EM_PARKED,
-    EM_PAGES_COPIED,
     EM_SWAPS,
     EM_SWAPPED,
     EM_EVICTIONS,

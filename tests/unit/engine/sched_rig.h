@@ -28,7 +28,7 @@ struct rig {
     uint64_t *swap; /* the same in the swap space */
     struct sched_result *result;
     int64_t now_us;
-    uint64_t steps, tokens_max_seen, copies;
+    uint64_t steps, tokens_max_seen, stored; /* stored: of the items */
 };
 
 void rig_init(struct rig *r, const struct sched_config *config);

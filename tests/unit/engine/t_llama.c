@@ -552,7 +552,7 @@ static void guesses_do_not_matter(struct bench *b, const char *kernels, const ui
     }
 }
 
-/* A second sequence continues on the first one's pages, the last of them copied on write. */
+/* A second sequence continues on the first one's pages, in a page of its own. */
 static void a_cached_prefix_does_not_matter(struct bench *b, const char *kernels,
                                             const uint32_t *ids, const float *expected)
 {
@@ -576,6 +576,41 @@ static void a_cached_prefix_does_not_matter(struct bench *b, const char *kernels
     check_bits(logits, expected, vocab, kernels, "after a prefix of", 37);
 }
 
+static bool is_zero(const char *bytes, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (bytes[i] != 0) return false;
+    return true;
+}
+
+/* The last token of a prompt that lies in shared pages is computed for its logits, and nothing is written there. */
+static void a_stored_token_is_not_written(struct bench *b, const char *kernels, const uint32_t *ids)
+{
+    enum { WHOLE = 64 };
+    uint32_t vocab = model_info(b->model)->vocab_size;
+    const uint32_t *table = bench_table_up();
+    float expected[128], logits[128];
+    bench_feed(b, ids, WHOLE, 300, table, expected);
+    struct batch_item item = { .ids = ids + WHOLE - 1,
+                               .count = 1,
+                               .position = WHOLE - 1,
+                               .stored = 1,
+                               .page_table = table,
+                               .pages = PAGES,
+                               .want_logits = true,
+                               .logits = logits };
+    bench_step(b, &item, 1);
+    check_bits(logits, expected, vocab, kernels, "stored, of", WHOLE);
+    kv_store_drop(b->kv);
+    bench_step(b, &item, 1);
+    const struct kv_layout *layout = kv_store_layout(b->kv);
+    const char *page = kv_store_page(b->kv, table[(WHOLE - 1) / layout->page_tokens]);
+    assert_true(is_zero(page, kv_page_bytes(layout)));
+    item.stored = 0;
+    bench_step(b, &item, 1);
+    assert_false(is_zero(page, kv_page_bytes(layout)));
+}
+
 static void logits_are_a_function_of_the_ids_alone(void **state)
 {
     (void)state;
@@ -593,6 +628,7 @@ static void logits_are_a_function_of_the_ids_alone(void **state)
             company_does_not_matter(&b, (*row)->name, ids, expected);
             a_cached_prefix_does_not_matter(&b, (*row)->name, ids, expected);
             guesses_do_not_matter(&b, (*row)->name, ids);
+            a_stored_token_is_not_written(&b, (*row)->name, ids);
         }
     }
 }
