@@ -176,6 +176,9 @@ static void t_a_rank_orders_those_that_wait(void **state)
     assert_true(in_time);
 }
 
+/* Nothing is sent before its end: as a stream whose client does not read it would lose its place in time. */
+#define ENDLESS "{\"prompt\":\"once upon a time\",\"max_tokens\":4000,\"ignore_eos\":true}"
+
 /* One request runs and three of one tenant fill the queue: the last of them loses its place to
  * another tenant's request, and reports it in its kind of reply. */
 static void t_who_is_displaced_is_refused(void **state)
@@ -208,10 +211,11 @@ static void t_who_is_displaced_is_refused(void **state)
             buf_clear(&body);
             assert_int_equal(generate_encode(&req, &body), 0); /* no tenant, as the others */
             send_raw(asks[k], k < 3 ? "/v1/completions" : last[i].path,
-                     k < 3          ? ENDLESS_STREAM
+                     k == 0         ? ENDLESS
+                     : k < 3        ? ENDLESS_STREAM
                      : last[i].body ? last[i].body
                                     : body.data);
-            if (k == 0) read_raw(asks[0], "data: ", &others); /* it runs */
+            if (k == 0) until_metric(&e, "muster_engine_requests_running", 1);
             until_metric(&e, "muster_engine_requests_waiting", k);
         }
         struct generate_request other = req;
