@@ -12,6 +12,8 @@
 #include "engine/model/imatrix.h"
 
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #define PAGE_TOKENS 64
 #define STEP_TOKENS 128 /* their logits bound the memory */
@@ -81,13 +83,27 @@ static void gathering_fini(struct gathering *g)
     free(g->logits);
 }
 
+/* Refuses a file that could not be written when all is computed. */
+static int check_output(const struct imatrix_options *o, struct err *err)
+{
+    struct str folder = o->to;
+    int rc = model_output_free(o->to.data, o->force, err);
+    while (folder.len > 0 && folder.data[folder.len - 1] != '/')
+        folder.len--;
+    CLEANUP(buf_fini) struct buf path = { 0 };
+    buf_str(&path, folder.len > 0 ? folder : STR("."));
+    buf_byte(&path, 0);
+    if (rc < 0 || access(path.data, W_OK) == 0) return rc;
+    return err_set(err, -errno, "%s: cannot be written: %s", o->to.data, strerror(errno));
+}
+
 static int start(const struct imatrix_options *o, struct gathering *g, struct err *err)
 {
     const struct model_load_options load = { .kernels = o->kernels.len ? o->kernels.data : NULL };
     struct model_runner_options run = { .tokens_max = STEP_TOKENS,
                                         .seqs_max = 1,
                                         .threads = (uint32_t)o->threads };
-    int rc = model_output_free(o->to.data, o->force, err);
+    int rc = check_output(o, err);
     if (rc == 0) rc = model_load(o->model.data, &load, &g->model, err);
     if (rc == 0) rc = importance_new(g->model, &g->importance, err);
     if (rc == 0)
