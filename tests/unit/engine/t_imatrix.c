@@ -199,6 +199,36 @@ static void parts_of_a_tensor_count_once(void **state)
     assert_int_equal(entry_of(im, "blk.3.ffn_down.weight")->rows[0], count);
 }
 
+/* A folder's matrices have the names that its GGUF file gives them. */
+static void folders_give_the_same(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "mixtral", "phi3" };
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        CLEANUP(model_rig_fini) struct model_rig file, folder;
+        CLEANUP(case_fini) struct arch_case c;
+        uint32_t ids[IDS_MAX];
+        const uint32_t count = rig_of(&file, names[i], ids);
+        case_load(&c, names[i]);
+        case_folder(&c, NULL);
+        model_rig_init(&folder, model_folder, NULL, KV_F32);
+        struct importance *a = gather(&file, ids, count, 300, 1, NULL);
+        struct importance *b = gather(&folder, ids, count, 300, 1, NULL);
+        assert_int_equal(a->count, b->count);
+        for (uint32_t m = 0; m < a->count; m++) {
+            const struct importance_entry *e = &a->entries[m];
+            char name[GGUF_NAME_BYTES_MAX + 1];
+            snprintf(name, sizeof name, STR_FMT, STR_ARG(e->name));
+            const struct importance_entry *f = entry_of(b, name);
+            assert_true(f->cols == e->cols && f->count == e->count && f->rows[0] == e->rows[0]);
+            for (size_t k = 0; k < (size_t)e->cols * e->count; k++)
+                assert_true(fabs(f->sums[k] - e->sums[k]) <= 1e-4 * e->sums[k]);
+        }
+        importance_free(a);
+        importance_free(b);
+    }
+}
+
 static void encoders_are_refused(void **state)
 {
     (void)state;
@@ -479,6 +509,7 @@ int main(void)
         cmocka_unit_test(threads_chunks_and_gathering_change_no_bit),
         cmocka_unit_test(experts_share_what_the_router_sees),
         cmocka_unit_test(parts_of_a_tensor_count_once),
+        cmocka_unit_test(folders_give_the_same),
         cmocka_unit_test(encoders_are_refused),
         cmocka_unit_test(files_hold_what_was_gathered),
         cmocka_unit_test(rows_are_rounded_by_their_matrix),
