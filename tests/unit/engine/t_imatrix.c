@@ -497,7 +497,7 @@ static void a_refusal_leaves_no_file(void **state)
     ask.imatrix = "CMakeLists.txt";
     rc = quantise_model(folder_at("m.gguf"), folder_at("none.gguf"), &ask, &result, &err);
     expect(rc, -EINVAL, &err, "llama.cpp's older form (.dat) becomes one by");
-    im->entries[0].rows[0] = 1, im->entries[0].sums[0] = INFINITY;
+    im->entries[0].rows[0] = 1, im->entries[0].sums[0] = HUGE_VAL;
     rc = imatrix_write(folder_at("none.gguf"), im, &origin, &err);
     expect(rc, -EINVAL, &err, "adds up to inf");
 }
