@@ -4,6 +4,7 @@
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "base/core/own.h"
+#include "base/io/file.h"
 #include "cli/command.h"
 
 #include <stdio.h>
@@ -16,23 +17,24 @@ static const struct {
     const char *name;
     int (*run)(int argc, char *const *argv);
 } below[] = {
-    { "convert", model_convert_run },         { "inspect", model_inspect_run },
-    { "make-random", model_make_random_run }, { "quantize", model_quantize_run },
-    { "verify", model_verify_run },
+    { "convert", model_convert_run },   { "imatrix", model_imatrix_run },
+    { "inspect", model_inspect_run },   { "make-random", model_make_random_run },
+    { "quantize", model_quantize_run }, { "verify", model_verify_run },
 };
 
 struct model_options {
     struct str action;
 };
 
-static const char *const actions[] = { "convert",  "inspect", "make-random",
+static const char *const actions[] = { "convert",  "imatrix", "inspect", "make-random",
                                        "quantize", "verify",  NULL };
 static const struct opt_positional positionals[] = {
     { .name = "ACTION",
       .required = true,
       .words = actions,
       .offset = offsetof(struct model_options, action),
-      .about = "convert, inspect, make-random, quantize or verify; each has its own --help." },
+      .about =
+          "convert, imatrix, inspect, make-random, quantize or verify; each has its own --help." },
 };
 static const struct config_record record = { .size = sizeof(struct model_options) };
 static const struct opt_command usage = {
@@ -44,7 +46,8 @@ static const struct opt_command usage = {
     .notes =
         "`muster model inspect FILE` prints a card of the file, `muster model make-random` writes "
         "random\nweights of a shape, `muster model quantize FROM TO` rounds weights to a smaller "
-        "type,\n`muster model convert FOLDER TO` makes one file of a folder in Hugging Face's "
+        "type,\n`muster model imatrix MODEL TEXT TO` measures which columns of weights matter for "
+        "that,\n`muster model convert FOLDER TO` makes one file of a folder in Hugging Face's "
         "format.",
 };
 
@@ -53,7 +56,7 @@ static int no_such_action(const void *options, struct err *err)
     const struct model_options *o = options;
     return err_set(err, COMMAND_MISUSED,
                    "no action '" STR_FMT
-                   "': want convert, inspect, make-random, quantize or verify",
+                   "': want convert, imatrix, inspect, make-random, quantize or verify",
                    STR_ARG(o->action));
 }
 
@@ -88,6 +91,40 @@ int model_output_free(const char *path, bool replace, struct err *err)
 {
     if (replace || access(path, F_OK) != 0) return 0;
     return err_set(err, COMMAND_MISUSED, "%s exists; --force replaces it", path);
+}
+
+int model_windows_read(const struct model *m, struct str text, uint32_t context, uint32_t count_max,
+                       struct model_windows *ret, struct err *err)
+{
+    CLEANUP(buf_fini) struct buf bytes = { 0 };
+    const struct model_info *info = model_info(m);
+    const char *path = str_eq(text, STR("-")) ? "/dev/stdin" : text.data;
+    if (context > info->context_length)
+        return err_set(err, COMMAND_MISUSED, "--context %u: the model's context is %u", context,
+                       info->context_length);
+    if (!info->vocab)
+        return err_set(err, -EINVAL,
+                       "model '" STR_FMT "' has no tokenizer, so that a text has no ids",
+                       STR_ARG(info->name));
+    int rc = file_read(path, TOKENIZER_TEXT_BYTES_MAX, &bytes, err);
+    if (rc == 0) rc = tokenizer_encode(info->vocab, buf_view(&bytes), false, &ret->ids, err);
+    if (rc < 0) return rc;
+    size_t count = ret->ids.count / context;
+    if (count == 0)
+        return err_set(err, -EINVAL, "%s has %zu tokens, and a window takes %u; --context sets it",
+                       path, ret->ids.count, context);
+    if (count_max > 0) count = min_size(count, count_max);
+    ret->context = context;
+    ret->count = (uint32_t)count;
+    const uint32_t *frame;
+    for (size_t i = 0; i < count && vocab_before(info->vocab, &frame) > 0; i++)
+        ret->ids.data[i * context] = frame[0];
+    return 0;
+}
+
+void model_windows_fini(struct model_windows *w)
+{
+    ids_fini(&w->ids);
 }
 
 void model_progress_show(void *progress, uint64_t done, uint64_t total)
@@ -131,6 +168,11 @@ static void put_result(const char *path, uint64_t bytes, const struct quantise_r
     json_kv_u64(&w, "kept", r->kept);
     json_kv_u64(&w, "fallback", r->fallback);
     json_kv_f64(&w, "error", r->error);
+    if (r->has_imatrix) {
+        json_kv_u64(&w, "weighted", r->weighted);
+        json_kv_u64(&w, "unweighted", r->unweighted);
+        json_kv_u64(&w, "blank", r->blank);
+    }
     json_object_end(&w);
     buf_byte(out, '\n');
 }
@@ -151,5 +193,11 @@ int model_result_print(const char *path, const struct quantise_result *r, bool j
     if (r->fallback > 0)
         buf_printf(&out, " (%llu to Q8_0 or F16)", (unsigned long long)r->fallback);
     buf_printf(&out, ", %llu tensors kept, error %.4f\n", (unsigned long long)r->kept, r->error);
+    if (r->has_imatrix)
+        buf_printf(&out, "%llu weighted by their importance, %llu without an entry",
+                   (unsigned long long)r->weighted, (unsigned long long)r->unweighted);
+    if (r->blank > 0)
+        buf_printf(&out, ", %llu single matrices without data", (unsigned long long)r->blank);
+    if (r->has_imatrix) buf_byte(&out, '\n');
     return command_print(&out, err);
 }

@@ -39,6 +39,8 @@ static const struct opt_command usage = {
 /* Zero and empty where the file does not say. */
 struct card {
     struct str file, name, architecture, vocab_kind, vocab_pre, rope_scaling;
+    struct str imatrix, imatrix_dataset; /* files that its weights were rounded by */
+    uint32_t imatrix_entries, imatrix_chunks;
     const char *packing; /* how a folder stores weights of few bits; NULL: it has none */
     uint64_t file_bytes, parameters, weight_bytes;
     uint64_t type_bytes[WEIGHT_TYPE_COUNT];
@@ -98,6 +100,10 @@ static void read_card(const struct gguf *g, uint64_t bytes, struct card *c)
     (void)gguf_get_str(g, "tokenizer.chat_template", &template, NULL);
     c->chat_template = template.len > 0;
     read_shape(g, c);
+    (void)gguf_get_str(g, "quantize.imatrix.file", &c->imatrix, NULL);
+    (void)gguf_get_str(g, "quantize.imatrix.dataset", &c->imatrix_dataset, NULL);
+    (void)gguf_get_u32(g, "quantize.imatrix.entries_count", &c->imatrix_entries, NULL);
+    (void)gguf_get_u32(g, "quantize.imatrix.chunks_count", &c->imatrix_chunks, NULL);
     if (tokens && tokens->type == GGUF_ARRAY) c->vocab = (uint32_t)tokens->array.count;
     for (uint32_t i = 0; i < g->tensor_count; i++) {
         const struct gguf_tensor *t = &g->tensors[i];
@@ -168,6 +174,15 @@ static void write_json(const struct card *c, struct buf *out)
         if (c->type_tensors[i]) json_kv_u64(&w, weight_types[i].name, c->type_bytes[i]);
     json_object_end(&w);
     if (c->packing) json_kv_text(&w, "packing", c->packing);
+    if (c->imatrix.len > 0) {
+        json_key(&w, "imatrix");
+        json_object(&w);
+        json_kv_str(&w, "file", c->imatrix);
+        json_kv_str(&w, "dataset", c->imatrix_dataset);
+        json_kv_u64(&w, "entries", c->imatrix_entries);
+        json_kv_u64(&w, "chunks", c->imatrix_chunks);
+        json_object_end(&w);
+    }
     json_kv_str(&w, "vocab_kind", c->vocab_kind);
     json_kv_str(&w, "vocab_pre", c->vocab_pre);
     json_key(&w, "chat_template");
@@ -199,6 +214,19 @@ static void put_types(const struct card *c, struct buf *out)
         model_bytes_text((double)c->type_bytes[i], out);
         buf_printf(out, "  %.1f %%\n", 100.0 * (double)c->type_bytes[i] / (double)c->weight_bytes);
     }
+}
+
+static void put_imatrix(const struct card *c, struct buf *out)
+{
+    if (c->imatrix.len == 0) return;
+    put_line(out, "weighted by");
+    plain_whole(c->imatrix, out);
+    buf_printf(out, ", %u matrices", c->imatrix_entries);
+    if (c->imatrix_dataset.len > 0) {
+        buf_printf(out, ", %u windows of ", c->imatrix_chunks);
+        plain_whole(c->imatrix_dataset, out);
+    }
+    buf_byte(out, '\n');
 }
 
 static void put_memory(const struct card *c, struct buf *out)
@@ -237,6 +265,7 @@ static void write_text(const struct card *c, struct buf *out)
     buf_byte(out, '\n');
     put_types(c, out);
     if (c->packing) put_text(out, "stored as", str_from(c->packing));
+    put_imatrix(c, out);
     put_line(out, "shape");
     buf_printf(out, "%u layers of width %u, feed-forward %u, %u heads of %u, %u KV heads\n",
                c->layers, c->width, c->ff, c->heads, c->head_dim, c->kv_heads);

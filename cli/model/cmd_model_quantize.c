@@ -5,7 +5,7 @@
 #include "cli/remote.h"
 
 struct quantize_options {
-    struct str from, to, type;
+    struct str from, to, type, imatrix;
     bool force, requantize;
     int output;
 };
@@ -15,6 +15,8 @@ struct quantize_options {
 static const struct config_field rows[] = {
     { .name = "type", .letter = 't', .type = CONFIG_TEXT, .default_text = "q4_k", AT(type),
       .about = "Type of the matrices: q8_0, q6_k, q5_1, q5_0, q4_k, q4_1, q4_0, bf16, f16 or f32." },
+    { .name = "imatrix", .type = CONFIG_TEXT, AT(imatrix),
+      .about = "Importance matrix of the model, as `muster model imatrix` writes it." },
     { .name = "force", .type = CONFIG_BOOL, .default_text = "false", AT(force),
       .about = "Replace TO if it exists." },
     { .name = "requantize", .type = CONFIG_BOOL, .default_text = "false", AT(requantize),
@@ -36,7 +38,8 @@ static const struct opt_command usage = {
     .notes =
         "Vectors and metadata are copied. A matrix whose rows are no whole blocks of the type "
         "becomes\nQ8_0 or F16. The error that is printed is the root of the squared error over "
-        "the squares.",
+        "the squares.\nWith --imatrix, squared errors are weighted by the mean of squares that "
+        "each column is\nmultiplied with; matrices that it has no data of are rounded without.",
 };
 
 static int quantize(const void *options, struct err *err)
@@ -45,11 +48,13 @@ static int quantize(const void *options, struct err *err)
     struct quantise_result result = { 0 };
     struct model_progress bar = { 0 };
     const struct make_progress progress = { model_progress_show, &bar };
-    enum weight_type_id type = WEIGHT_F32;
-    int rc = model_type_read(o->type, &type, err);
+    struct quantise_ask ask = { .again = o->requantize,
+                                .imatrix = o->imatrix.len > 0 ? o->imatrix.data : NULL,
+                                .progress = &progress };
+    int rc = model_type_read(o->type, &ask.type, err);
     if (rc == 0) rc = model_output_free(o->to.data, o->force, err);
     if (rc < 0) return rc;
-    rc = quantise_model(o->from.data, o->to.data, type, o->requantize, &progress, &result, err);
+    rc = quantise_model(o->from.data, o->to.data, &ask, &result, err);
     model_progress_end(&bar);
     return rc < 0 ? rc : model_result_print(o->to.data, &result, o->output == REMOTE_JSON, err);
 }

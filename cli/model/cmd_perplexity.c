@@ -11,8 +11,6 @@
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "base/core/own.h"
-#include "base/io/file.h"
-#include "base/text/tokenizer.h"
 #include "cli/command.h"
 #include "cli/model/cmd_model.h"
 #include "cli/remote.h"
@@ -24,7 +22,6 @@
 #define BATCH_MAX 64
 #define PAGE_TOKENS 64
 #define PROMPT_STEP 512
-#define TEXT_BYTES_MAX TOKENIZER_TEXT_BYTES_MAX
 
 struct perplexity_options {
     struct str model, text, kernels;
@@ -69,10 +66,10 @@ struct measurement {
     struct model *model;
     struct kv_store *kv;
     struct model_runner *runner;
-    struct ids ids;  /* `windows` windows of `context` */
+    struct model_windows windows;
     uint32_t *pages; /* `window_pages` for each window of a batch */
     float *logits;   /* of each window of a batch */
-    uint32_t context, windows, batch, window_pages, threads;
+    uint32_t batch, window_pages, threads;
     uint64_t tokens;     /* predicted so far */
     double sum, squares; /* of their negative log-probabilities, in nats */
 };
@@ -82,38 +79,15 @@ static void measurement_fini(struct measurement *m)
     model_runner_free(m->runner);
     kv_store_free(m->kv);
     model_free(m->model);
-    ids_fini(&m->ids);
+    model_windows_fini(&m->windows);
     free(m->pages);
     free(m->logits);
 }
 
-static int read_ids(const struct perplexity_options *o, struct measurement *m, struct err *err)
-{
-    CLEANUP(buf_fini) struct buf text = { 0 };
-    const struct vocab *vocab = model_info(m->model)->vocab;
-    if (!vocab)
-        return err_set(err, -EINVAL, "%s has no tokenizer, so that a text has no ids",
-                       o->model.data);
-    const char *path = str_eq(o->text, STR("-")) ? "/dev/stdin" : o->text.data;
-    int rc = file_read(path, TEXT_BYTES_MAX, &text, err);
-    if (rc == 0) rc = tokenizer_encode(vocab, buf_view(&text), false, &m->ids, err);
-    if (rc < 0) return rc;
-    size_t windows = m->ids.count / m->context;
-    if (windows == 0)
-        return err_set(err, -EINVAL, "%s has %zu tokens, and a window takes %u; --context sets it",
-                       path, m->ids.count, m->context);
-    if (o->windows > 0) windows = min_size(windows, (size_t)o->windows);
-    m->windows = (uint32_t)windows;
-    const uint32_t *frame;
-    for (size_t i = 0; i < windows && vocab_before(vocab, &frame) > 0; i++)
-        m->ids.data[i * m->context] = frame[0];
-    return 0;
-}
-
 static int reserve(struct measurement *m, struct err *err)
 {
-    m->batch = min_u32(m->batch, m->windows);
-    m->window_pages = ceil_div_u32(m->context, PAGE_TOKENS);
+    m->batch = min_u32(m->batch, m->windows.count);
+    m->window_pages = ceil_div_u32(m->windows.context, PAGE_TOKENS);
     uint32_t pages = m->batch * m->window_pages;
     m->pages = calloc(pages, sizeof *m->pages);
     m->logits = calloc((size_t)m->batch * model_info(m->model)->vocab_size, sizeof *m->logits);
@@ -131,15 +105,12 @@ static int start(const struct perplexity_options *o, struct measurement *m, stru
 {
     const struct model_load_options load = { .kv_type = kv_dtype_type(o->kv_cache_dtype),
                                              .kernels = o->kernels.len ? o->kernels.data : NULL };
-    m->context = (uint32_t)o->context;
     m->batch = (uint32_t)o->batch;
     m->threads = (uint32_t)o->threads;
     int rc = model_load(o->model.data, &load, &m->model, err);
-    if (rc < 0) return rc;
-    if (m->context > model_info(m->model)->context_length)
-        return err_set(err, COMMAND_MISUSED, "--context %u: the model's context is %u", m->context,
-                       model_info(m->model)->context_length);
-    rc = read_ids(o, m, err);
+    if (rc == 0)
+        rc = model_windows_read(m->model, o->text, (uint32_t)o->context, (uint32_t)o->windows,
+                                &m->windows, err);
     return rc < 0 ? rc : reserve(m, err);
 }
 
@@ -161,7 +132,7 @@ static struct batch_item item_of(const struct measurement *m, uint32_t first, ui
                                  uint32_t position, uint32_t count, bool logits)
 {
     return (struct batch_item){
-        .ids = m->ids.data + (size_t)(first + i) * m->context + position,
+        .ids = m->windows.ids.data + (size_t)(first + i) * m->windows.context + position,
         .count = count,
         .position = position,
         .page_table = m->pages + (size_t)i * m->window_pages,
@@ -174,7 +145,7 @@ static struct batch_item item_of(const struct measurement *m, uint32_t first, ui
 /* Computes what lies before the first prediction of window `first` + i. */
 static int read_half(const struct measurement *m, uint32_t first, uint32_t i, struct err *err)
 {
-    uint32_t half = m->context / 2;
+    uint32_t half = m->windows.context / 2;
     for (uint32_t at = 0; at < half; at += PROMPT_STEP) {
         struct batch_item item = item_of(m, first, i, at, min_u32(PROMPT_STEP, half - at), false);
         int rc = model_step(m->runner, &item, 1, err);
@@ -190,7 +161,7 @@ static int predict(struct measurement *m, uint32_t first, uint32_t count, struct
     struct batch_item items[BATCH_MAX];
     double sum[BATCH_MAX] = { 0 }, squares[BATCH_MAX] = { 0 };
     const uint32_t vocab = model_info(m->model)->vocab_size;
-    for (uint32_t at = m->context / 2; at + 1 < m->context; at++) {
+    for (uint32_t at = m->windows.context / 2; at + 1 < m->windows.context; at++) {
         for (uint32_t i = 0; i < count; i++)
             items[i] = item_of(m, first, i, at, 1, true);
         int rc = model_step(m->runner, items, count, err);
@@ -211,12 +182,12 @@ static int measure(struct measurement *m, struct err *err)
 {
     struct model_progress bar = { .unit = "windows" };
     int rc = 0;
-    for (uint32_t first = 0; first < m->windows && rc == 0; first += m->batch) {
-        uint32_t count = min_u32(m->batch, m->windows - first);
+    for (uint32_t first = 0; first < m->windows.count && rc == 0; first += m->batch) {
+        uint32_t count = min_u32(m->batch, m->windows.count - first);
         for (uint32_t i = 0; i < count && rc == 0; i++)
             rc = read_half(m, first, i, err);
         if (rc == 0) rc = predict(m, first, count, err);
-        model_progress_show(&bar, first + count, m->windows);
+        model_progress_show(&bar, first + count, m->windows.count);
     }
     model_progress_end(&bar);
     return rc;
@@ -244,14 +215,14 @@ static int perplexity(const void *options, struct err *err)
         json_kv_f64(&w, "error", error);
         json_kv_f64(&w, "nats_per_token", mean);
         json_kv_u64(&w, "tokens", m.tokens);
-        json_kv_u64(&w, "windows", m.windows);
-        json_kv_u64(&w, "context", m.context);
+        json_kv_u64(&w, "windows", m.windows.count);
+        json_kv_u64(&w, "context", m.windows.context);
         json_kv_str(&w, "numerics", str_from(model_info(m.model)->numerics));
         json_object_end(&w);
         buf_byte(&out, '\n');
     } else {
         buf_printf(&out, "perplexity %.4f +- %.4f, %llu tokens of %u windows of %u\n", value, error,
-                   (unsigned long long)m.tokens, m.windows, m.context);
+                   (unsigned long long)m.tokens, m.windows.count, m.windows.context);
     }
     return command_print(&out, err);
 }

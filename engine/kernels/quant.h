@@ -60,3 +60,14 @@ void quantise_q5_1(const float *x, uint32_t count, char *ret);
 void quantise_q8_0(const float *x, uint32_t count, char *ret);
 void quantise_q4_k(const float *x, uint32_t count, char *ret);
 void quantise_q6_k(const float *x, uint32_t count, char *ret);
+
+/* Round with the squared error of element i weighted by w[i], finite and at least 0. No block has a larger weighted
+ * error than its plain rounding. */
+typedef void (*quantise_weighted_fn)(const float *x, const float *w, uint32_t count, char *ret);
+
+void quantise_q4_0_weighted(const float *x, const float *w, uint32_t count, char *ret);
+void quantise_q4_1_weighted(const float *x, const float *w, uint32_t count, char *ret);
+void quantise_q5_0_weighted(const float *x, const float *w, uint32_t count, char *ret);
+void quantise_q5_1_weighted(const float *x, const float *w, uint32_t count, char *ret);
+void quantise_q4_k_weighted(const float *x, const float *w, uint32_t count, char *ret);
+void quantise_q6_k_weighted(const float *x, const float *w, uint32_t count, char *ret);

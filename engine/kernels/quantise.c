@@ -8,10 +8,12 @@
  *     2. for the integers that a scale gives, take the scale (and offset) of least squares;
  *     3. round the scales to the block's own six or eight bits, and round the elements again.
  *
- * Weighting by an importance matrix is not done. */
+ * With weights the error is sum of w (x - y)^2, for all types of up to six bits. Elements of little weight may then
+ * be clipped, so that smaller scales are tried too, and steps 1 and 2 go on from the best scale until nothing is
+ * gained. A block keeps its plain rounding where that has no larger weighted error. */
 #include "base/core/bits.h"
 #include "engine/kernels/half.h"
-#include "engine/kernels/quant.h"
+#include "engine/kernels/weight.h"
 
 #include <math.h>
 
@@ -155,29 +157,203 @@ void quantise_q5_1(const float *x, uint32_t count, char *ret)
     }
 }
 
-/* ---- blocks of 256 */
+/* ---- scales of least squared error */
 
 #define TRIES 8       /* scales tried on either side of the plain one */
 #define TRY_STEP 0.1f /* of a level, between two of them */
-#define SUBS_MAX 16u  /* sub-blocks of a block */
+#define CLIP_TRIES \
+    16 /* smaller scales that are tried with weights, down to half of the plain one */
+#define REFINEMENTS_MAX 8
 
-/* Returns the scale d of least squared error for x ~ d q, q in -32 .. 31. */
-static float fit_signed(const float *x, uint32_t count)
+static float weight_at(const float *w, uint32_t i)
 {
-    float top = x[0], best = 0, best_gain = 0;
+    return w ? w[i] : 1;
+}
+
+/* Returns by how many levels a try is off the plain scale, of `levels`. */
+static float try_offset(int32_t t, float levels)
+{
+    return t <= TRIES ? (float)t * TRY_STEP : (float)(t - TRIES) * levels / CLIP_TRIES;
+}
+
+static int32_t tries_end(const float *w)
+{
+    return w ? TRIES + CLIP_TRIES : TRIES;
+}
+
+/* Returns the scale of least squares for the integers that x * id rounds to, and by how much it lowers the squared
+ * error: with d = xq / qq that is sum(x^2) - xq^2 / qq. */
+static float solve_signed(const float *x, const float *w, uint32_t count, int32_t half, float id,
+                          float *ret_gain)
+{
+    float xq = 0, qq = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        float q = (float)rounded(x[i] * id, -half, half - 1), wq = weight_at(w, i) * q;
+        xq += x[i] * wq, qq += q * wq;
+    }
+    *ret_gain = qq > 0 ? xq * xq / qq : 0;
+    return qq > 0 ? xq / qq : 0;
+}
+
+/* Returns the scale d of least squared error for x ~ d q, q in -half .. half - 1. */
+static float fit_signed(const float *x, const float *w, uint32_t count, int32_t half)
+{
+    float top = x[0], best = 0, best_gain = 0, gain;
     for (uint32_t i = 1; i < count; i++)
         if (fabsf(x[i]) > fabsf(top)) top = x[i];
-    for (int32_t t = -TRIES; t <= TRIES; t++) {
-        float id = inverse(top / -(32 + (float)t * TRY_STEP)), xq = 0, qq = 0;
-        for (uint32_t i = 0; i < count; i++) {
-            float q = (float)rounded(x[i] * id, -32, 31);
-            xq += x[i] * q, qq += q * q;
-        }
-        /* With d = xq / qq the squared error is sum(x^2) - xq^2 / qq. */
-        if (qq > 0 && xq * xq / qq > best_gain) best_gain = xq * xq / qq, best = xq / qq;
+    for (int32_t t = -TRIES; t <= tries_end(w); t++) {
+        float levels = (float)half + try_offset(t, (float)half);
+        float d = solve_signed(x, w, count, half, inverse(top / -levels), &gain);
+        if (gain > best_gain) best_gain = gain, best = d;
+    }
+    for (uint32_t n = 0; w && n < REFINEMENTS_MAX; n++) {
+        float d = solve_signed(x, w, count, half, inverse(best), &gain);
+        if (!(gain > best_gain)) break;
+        best_gain = gain, best = d;
     }
     return best;
 }
+
+/* Numbers that become d q - m, q in 0 .. top. */
+struct range {
+    const float *x, *w; /* w NULL: all weigh the same */
+    uint32_t count;
+    int32_t top;
+    bool m_positive; /* m cannot be below 0 */
+};
+
+/* Finds d and m of least squares for the integers that (x - min) * id rounds to. Returns the squared error that they
+ * leave, of the nearest integers. */
+static float solve_range(const struct range *r, float min, float id, float *ret_d, float *ret_m)
+{
+    float n = 0, q1 = 0, qq = 0, x1 = 0, xq = 0, off = 0;
+    for (uint32_t i = 0; i < r->count; i++) {
+        float q = (float)rounded((r->x[i] - min) * id, 0, r->top), w = weight_at(r->w, i);
+        n += w, q1 += w * q, qq += w * q * q, x1 += w * r->x[i], xq += w * r->x[i] * q;
+    }
+    float spread = n * qq - q1 * q1, d = 1 / id, m = -min;
+    if (spread > 0) d = (n * xq - x1 * q1) / spread, m = (d * q1 - x1) / n;
+    if (r->m_positive && m < 0) m = 0, d = qq > 0 ? xq / qq : 0;
+    for (uint32_t i = 0; i < r->count; i++) {
+        float q = d > 0 ? (float)rounded((r->x[i] + m) / d, 0, r->top) : 0;
+        float e = d * q - m - r->x[i];
+        off += weight_at(r->w, i) * e * e;
+    }
+    *ret_d = d, *ret_m = m;
+    return off;
+}
+
+static void fit_range(const struct range *r, float *ret_d, float *ret_m)
+{
+    float min = r->x[0], max = r->x[0], best = INFINITY, d, m;
+    for (uint32_t i = 1; i < r->count; i++)
+        min = fminf(min, r->x[i]), max = fmaxf(max, r->x[i]);
+    if (r->m_positive) min = fminf(min, 0);
+    *ret_d = 0, *ret_m = -min;
+    for (int32_t t = -TRIES; t <= tries_end(r->w) && max > min; t++) {
+        float id = ((float)r->top + try_offset(t, (float)r->top)) / (max - min);
+        if (!isfinite(id)) break;
+        float off = solve_range(r, min, id, &d, &m);
+        if (off < best && d >= 0) best = off, *ret_d = d, *ret_m = m;
+    }
+    for (uint32_t n = 0; r->w && *ret_d > 0 && n < REFINEMENTS_MAX; n++) {
+        float off = solve_range(r, -*ret_m, 1 / *ret_d, &d, &m);
+        if (!(off < best && d >= 0)) break;
+        best = off, *ret_d = d, *ret_m = m;
+    }
+}
+
+/* ---- weighted blocks */
+
+static double weighted_error(const float *x, const float *w, uint32_t count, const float *y)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        double e = (double)y[i] - (double)x[i];
+        sum += (double)w[i] * e * e;
+    }
+    return sum;
+}
+
+/* Replaces a block by its plain rounding unless it has the smaller weighted error. */
+static void keep_better(const float *x, const float *w, enum weight_type_id type, char *block)
+{
+    const struct weight_type *t = &weight_types[type];
+    char plain[WEIGHT_BLOCK_BYTES_MAX];
+    float y[QUANT_SUPER];
+    t->to_f32(block, t->block_elements, y);
+    double error = weighted_error(x, w, t->block_elements, y);
+    t->from_f32(x, t->block_elements, plain);
+    t->to_f32(plain, t->block_elements, y);
+    if (!(error < weighted_error(x, w, t->block_elements, y))) memcpy(block, plain, t->block_bytes);
+}
+
+static float load_half(const char *p)
+{
+    return f16_to_f32(load_u16(p));
+}
+
+/* Writes the scale and the integers of a block, those in `fifths` for 32 levels. */
+static void put_signed(const float *x, const float *w, char *scale, char *fifths, char *nibbles)
+{
+    const int32_t half = fifths ? 16 : 8;
+    uint8_t q[QUANT_BLOCK];
+    put_half(scale, fit_signed(x, w, QUANT_BLOCK, half));
+    float id = inverse(load_half(scale));
+    for (uint32_t i = 0; i < QUANT_BLOCK; i++)
+        q[i] = (uint8_t)(rounded(x[i] * id, -half, half - 1) + half);
+    put_bits(q, fifths, nibbles);
+}
+
+static void put_range(const float *x, const float *w, char *scale, char *fifths, char *nibbles)
+{
+    const struct range r = { x, w, QUANT_BLOCK, fifths ? 31 : 15, false };
+    uint8_t q[QUANT_BLOCK];
+    float d, m;
+    fit_range(&r, &d, &m);
+    put_half(scale, d);
+    put_half(scale + 2, -m);
+    float id = inverse(load_half(scale)), min = load_half(scale + 2);
+    for (uint32_t i = 0; i < QUANT_BLOCK; i++)
+        q[i] = (uint8_t)rounded((x[i] - min) * id, 0, r.top);
+    put_bits(q, fifths, nibbles);
+}
+
+void quantise_q4_0_weighted(const float *x, const float *w, uint32_t count, char *ret)
+{
+    for (; count > 0; count -= QUANT_BLOCK, x += QUANT_BLOCK, w += QUANT_BLOCK, ret += 18) {
+        put_signed(x, w, ret, NULL, ret + 2);
+        keep_better(x, w, WEIGHT_Q4_0, ret);
+    }
+}
+
+void quantise_q5_0_weighted(const float *x, const float *w, uint32_t count, char *ret)
+{
+    for (; count > 0; count -= QUANT_BLOCK, x += QUANT_BLOCK, w += QUANT_BLOCK, ret += 22) {
+        put_signed(x, w, ret, ret + 2, ret + 6);
+        keep_better(x, w, WEIGHT_Q5_0, ret);
+    }
+}
+
+void quantise_q4_1_weighted(const float *x, const float *w, uint32_t count, char *ret)
+{
+    for (; count > 0; count -= QUANT_BLOCK, x += QUANT_BLOCK, w += QUANT_BLOCK, ret += 20) {
+        put_range(x, w, ret, NULL, ret + 4);
+        keep_better(x, w, WEIGHT_Q4_1, ret);
+    }
+}
+
+void quantise_q5_1_weighted(const float *x, const float *w, uint32_t count, char *ret)
+{
+    for (; count > 0; count -= QUANT_BLOCK, x += QUANT_BLOCK, w += QUANT_BLOCK, ret += 24) {
+        put_range(x, w, ret, ret + 4, ret + 8);
+        keep_better(x, w, WEIGHT_Q5_1, ret);
+    }
+}
+
+/* ---- blocks of 256 */
+
+#define SUBS_MAX 16u /* sub-blocks of a block */
 
 static void pack_q6_k(const uint8_t q[QUANT_SUPER], char *ret)
 {
@@ -189,53 +365,37 @@ static void pack_q6_k(const uint8_t q[QUANT_SUPER], char *ret)
     }
 }
 
-void quantise_q6_k(const float *x, uint32_t count, char *ret)
+static void round_q6_k(const float *x, const float *w, char *ret)
 {
-    for (; count > 0; count -= QUANT_SUPER, x += QUANT_SUPER, ret += 210) {
-        float scale[SUBS_MAX], top = 0;
-        uint8_t q[QUANT_SUPER];
-        for (uint32_t s = 0; s < 16; s++) {
-            scale[s] = fit_signed(x + (size_t)s * 16, 16);
-            if (fabsf(scale[s]) > fabsf(top)) top = scale[s];
-        }
-        put_half(ret + 208, top / -128);
-        float d = f16_to_f32(load_u16(ret + 208)), id = inverse(d);
-        for (uint32_t s = 0; s < 16; s++) {
-            int32_t level = rounded(scale[s] * id, -128, 127);
-            float step = inverse(d * (float)level);
-            ret[192 + s] = (char)(int8_t)level;
-            for (uint32_t i = s * 16; i < s * 16 + 16; i++)
-                q[i] = (uint8_t)(rounded(x[i] * step, -32, 31) + 32);
-        }
-        pack_q6_k(q, ret);
+    float scale[SUBS_MAX], top = 0;
+    uint8_t q[QUANT_SUPER];
+    for (uint32_t s = 0; s < 16; s++) {
+        scale[s] = fit_signed(x + (size_t)s * 16, w ? w + (size_t)s * 16 : NULL, 16, 32);
+        if (fabsf(scale[s]) > fabsf(top)) top = scale[s];
     }
+    put_half(ret + 208, top / -128);
+    float d = load_half(ret + 208), id = inverse(d);
+    for (uint32_t s = 0; s < 16; s++) {
+        int32_t level = rounded(scale[s] * id, -128, 127);
+        float step = inverse(d * (float)level);
+        ret[192 + s] = (char)(int8_t)level;
+        for (uint32_t i = s * 16; i < s * 16 + 16; i++)
+            q[i] = (uint8_t)(rounded(x[i] * step, -32, 31) + 32);
+    }
+    pack_q6_k(q, ret);
 }
 
-/* Finds d and m >= 0 of least squared error for x ~ d q - m, q in 0 .. 15. */
-static void fit_range(const float *x, uint32_t count, float *ret_d, float *ret_m)
+void quantise_q6_k(const float *x, uint32_t count, char *ret)
 {
-    float min = fminf(x[0], 0), max = x[0], n = (float)count;
-    for (uint32_t i = 1; i < count; i++)
-        min = fminf(min, x[i]), max = fmaxf(max, x[i]);
-    float best = INFINITY;
-    *ret_d = 0, *ret_m = -min;
-    for (int32_t t = -TRIES; t <= TRIES && max > min; t++) {
-        float id = (15 + (float)t * TRY_STEP) / (max - min), q1 = 0, qq = 0, x1 = 0, xq = 0;
-        if (!isfinite(id)) break;
-        for (uint32_t i = 0; i < count; i++) {
-            float q = (float)rounded((x[i] - min) * id, 0, 15);
-            q1 += q, qq += q * q, x1 += x[i], xq += x[i] * q;
-        }
-        float spread = n * qq - q1 * q1, d = 1 / id, m = -min;
-        if (spread > 0) d = (n * xq - x1 * q1) / spread, m = (d * q1 - x1) / n;
-        if (m < 0) m = 0, d = qq > 0 ? xq / qq : 0;
-        float off = 0;
-        for (uint32_t i = 0; i < count; i++) {
-            float q = d > 0 ? (float)rounded((x[i] + m) / d, 0, 15) : 0;
-            float e = d * q - m - x[i];
-            off += e * e;
-        }
-        if (off < best && d >= 0) best = off, *ret_d = d, *ret_m = m;
+    for (; count > 0; count -= QUANT_SUPER, x += QUANT_SUPER, ret += 210)
+        round_q6_k(x, NULL, ret);
+}
+
+void quantise_q6_k_weighted(const float *x, const float *w, uint32_t count, char *ret)
+{
+    for (; count > 0; count -= QUANT_SUPER, x += QUANT_SUPER, w += QUANT_SUPER, ret += 210) {
+        round_q6_k(x, w, ret);
+        keep_better(x, w, WEIGHT_Q6_K, ret);
     }
 }
 
@@ -253,25 +413,39 @@ static void pack_q4_k(const uint8_t scale[8], const uint8_t min[8], const uint8_
     }
 }
 
+static void round_q4_k(const float *x, const float *w, char *ret)
+{
+    float d[8], m[8], d_top = 0, m_top = 0;
+    uint8_t scale[8], min[8], q[QUANT_SUPER];
+    for (uint32_t s = 0; s < 8; s++) {
+        const size_t at = (size_t)s * 32;
+        const struct range r = { x + at, w ? w + at : NULL, 32, 15, true };
+        fit_range(&r, &d[s], &m[s]);
+        d_top = fmaxf(d_top, d[s]), m_top = fmaxf(m_top, m[s]);
+    }
+    put_half(ret, d_top / 63);
+    put_half(ret + 2, m_top / 63);
+    float d_unit = load_half(ret), m_unit = load_half(ret + 2);
+    for (uint32_t s = 0; s < 8; s++) {
+        scale[s] = (uint8_t)rounded(d[s] * inverse(d_unit), 0, 63);
+        min[s] = (uint8_t)rounded(m[s] * inverse(m_unit), 0, 63);
+        float step = inverse(d_unit * (float)scale[s]), offset = m_unit * (float)min[s];
+        for (uint32_t i = s * 32; i < s * 32 + 32; i++)
+            q[i] = (uint8_t)rounded((x[i] + offset) * step, 0, 15);
+    }
+    pack_q4_k(scale, min, q, ret + 4);
+}
+
 void quantise_q4_k(const float *x, uint32_t count, char *ret)
 {
-    for (; count > 0; count -= QUANT_SUPER, x += QUANT_SUPER, ret += 144) {
-        float d[8], m[8], d_top = 0, m_top = 0;
-        uint8_t scale[8], min[8], q[QUANT_SUPER];
-        for (uint32_t s = 0; s < 8; s++) {
-            fit_range(x + (size_t)s * 32, 32, &d[s], &m[s]);
-            d_top = fmaxf(d_top, d[s]), m_top = fmaxf(m_top, m[s]);
-        }
-        put_half(ret, d_top / 63);
-        put_half(ret + 2, m_top / 63);
-        float d_unit = f16_to_f32(load_u16(ret)), m_unit = f16_to_f32(load_u16(ret + 2));
-        for (uint32_t s = 0; s < 8; s++) {
-            scale[s] = (uint8_t)rounded(d[s] * inverse(d_unit), 0, 63);
-            min[s] = (uint8_t)rounded(m[s] * inverse(m_unit), 0, 63);
-            float step = inverse(d_unit * (float)scale[s]), offset = m_unit * (float)min[s];
-            for (uint32_t i = s * 32; i < s * 32 + 32; i++)
-                q[i] = (uint8_t)rounded((x[i] + offset) * step, 0, 15);
-        }
-        pack_q4_k(scale, min, q, ret + 4);
+    for (; count > 0; count -= QUANT_SUPER, x += QUANT_SUPER, ret += 144)
+        round_q4_k(x, NULL, ret);
+}
+
+void quantise_q4_k_weighted(const float *x, const float *w, uint32_t count, char *ret)
+{
+    for (; count > 0; count -= QUANT_SUPER, x += QUANT_SUPER, w += QUANT_SUPER, ret += 144) {
+        round_q4_k(x, w, ret);
+        keep_better(x, w, WEIGHT_Q4_K, ret);
     }
 }

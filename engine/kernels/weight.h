@@ -56,6 +56,8 @@ struct weight_type {
     /* Convert `count` elements of a row as in the file; a multiple of block_elements. */
     dequantise_fn to_f32;
     quantise_fn from_f32; /* NULL: not written */
+    quantise_weighted_fn
+        from_f32_weighted; /* NULL: each element is rounded by itself, or not written */
 };
 
 extern const struct weight_type weight_types[WEIGHT_TYPE_COUNT];

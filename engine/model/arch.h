@@ -18,6 +18,13 @@
 #define MODEL_EMBD_MAX 65536u
 #define MODEL_CONTEXT_MAX (1u << 24)
 
+/* A tensor whose matrices lie packed from `place` in the weights on, `stride` bytes apart. */
+struct model_matrix {
+    struct str name; /* as a GGUF file names it */
+    size_t place, stride;
+    uint32_t cols, count;
+};
+
 struct model {
     struct model_info info;
     const struct ops *ops;
@@ -28,6 +35,8 @@ struct model {
     const char *weights; /* one mapping for all packed weights: own_weights, or of weight_file */
     size_t weights_bytes;
     char *own_weights;
+    struct model_matrix *matrices; /* by place */
+    uint32_t matrix_count;
     struct weight_file *weight_file;
     struct vocab *vocab;
     struct str path; /* that it was loaded from, for model_wake */
@@ -56,6 +65,7 @@ struct arch_step {
     uint32_t count;
     uint32_t hidden_layer;         /* from 1; below the last: the sum of residuals behind it */
     struct adapter_step *adapters; /* NULL: no item has an adapter */
+    struct importance *importance; /* NULL: not gathered */
 };
 
 struct adapter_step;

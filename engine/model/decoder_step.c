@@ -273,7 +273,8 @@ static void run_gemms(struct decoder_state *s, const struct gemm *gemms, uint32_
                            .x_stride = gemms[0].x_stride,
                            .rows = gemms[0].tokens,
                            .x_q8 = s->x_q8,
-                           .join = join };
+                           .join = join,
+                           .importance = s->step->importance };
     gemm_loop_run(&l);
 }
 

@@ -174,7 +174,8 @@ static struct gemm_loop loop_of(const struct experts *x, const float *from, size
                                .x = from,
                                .x_stride = stride,
                                .rows = rows,
-                               .x_q8 = x->x_q8 };
+                               .x_q8 = x->x_q8,
+                               .importance = x->step->importance };
 }
 
 static void add_gemm(struct experts *x, struct gemm_loop *l, uint32_t expert,

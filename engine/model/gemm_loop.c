@@ -3,6 +3,8 @@
  * Gate and up are computed range by range so that what the join reads is still in the cache. */
 #include "engine/model/gemm_loop.h"
 
+#include "engine/model/importance.h"
+
 #define TILES_PER_UNIT 4 /* the least of a matrix that a thread claims: 64 rows */
 #define ROWS_PER_UNIT 8  /* of x, to be rounded */
 
@@ -54,6 +56,7 @@ void gemm_loop_run(struct gemm_loop *l)
 {
     uint32_t threads = workers_threads(l->workers), units = 0, tiles = 0;
     bool rounds = false;
+    if (l->importance) importance_add(l->importance, l->workers, l->gemm, l->count);
     for (uint32_t i = 0; i < l->count; i++) {
         tiles += weight_tiles(l->gemm[i].w);
         rounds = rounds || ops_round(l->ops, l->gemm[i].w->type);

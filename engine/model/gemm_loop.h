@@ -8,6 +8,8 @@
 #include "engine/kernels/op.h"
 #include "engine/model/workers.h"
 
+struct importance;
+
 struct gemm_loop {
     const struct ops *ops;
     struct workers *workers;
@@ -23,7 +25,8 @@ struct gemm_loop {
     /* When given: gemm[0] and gemm[1] are gate and up of one shape, computed range by range, and
      * this joins them in gate's output. */
     void (*join)(float *gate, const float *up, uint32_t n);
-    uint32_t tiles_per_unit; /* chosen by gemm_loop_run */
+    struct importance *importance; /* what the products read is added to it; NULL: nowhere */
+    uint32_t tiles_per_unit;       /* chosen by gemm_loop_run */
 };
 
 void gemm_loop_run(struct gemm_loop *l);

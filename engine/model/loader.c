@@ -84,6 +84,8 @@ int loader_init(struct loader *l, const struct gguf *g, const struct gguf_source
     if (total == 0) return err_set(err, -EINVAL, "%s: no tensors", source->name);
     bool *taken = arena_array(&m->arena, g->tensor_count, sizeof *taken);
     if (!taken) return err_set(err, -ENOMEM, "%s: no memory for its tensors", source->name);
+    m->matrices = arena_array(&m->arena, g->tensor_count, sizeof *m->matrices);
+    if (!m->matrices) return err_set(err, -ENOMEM, "%s: no memory for its tensors", source->name);
     m->weights_bytes = total;
     *l = (struct loader){ .gguf = g, .source = source, .model = m, .tensor_taken = taken };
     if (cache->folder) open_cache(l, cache);
@@ -355,19 +357,36 @@ static int take_matrix(struct loader *l, const struct gguf_tensor *t, uint64_t a
     return rc;
 }
 
+/* Notes where the matrices of a tensor were packed, from `place` on. */
+static int note_matrices(struct loader *l, const struct gguf_tensor *t, size_t place, uint32_t cols,
+                         uint32_t count, struct err *err)
+{
+    struct model *m = l->model;
+    struct model_matrix *note = &m->matrices[m->matrix_count++]; /* each tensor is taken once */
+    *note = (struct model_matrix){ .name = arena_str(&m->arena, t->name),
+                                   .place = place,
+                                   .stride = (l->weights_used - place) / count,
+                                   .cols = cols,
+                                   .count = count };
+    return note->name.data ? 0 : err_set(err, -ENOMEM, "%s: no memory", l->source->name);
+}
+
 int loader_matrix(struct loader *l, const char *tensor, uint32_t rows, uint32_t cols,
                   const struct row_order *order, struct weight *ret, struct err *err)
 {
     const struct gguf_tensor *t = NULL;
+    const size_t place = l->weights_used;
     int rc = check_cols(l, tensor, cols, err);
     if (rc == 0) rc = take_tensor(l, tensor, 2, (uint64_t[3]){ cols, rows, 1 }, &t, err);
-    return rc < 0 ? rc : take_matrix(l, t, 0, rows, cols, order, ret, err);
+    if (rc == 0) rc = take_matrix(l, t, 0, rows, cols, order, ret, err);
+    return rc < 0 ? rc : note_matrices(l, t, place, cols, 1, err);
 }
 
 int loader_stack(struct loader *l, const char *tensor, uint32_t count, uint32_t rows, uint32_t cols,
                  struct weight **ret, struct err *err)
 {
     const struct gguf_tensor *t = NULL;
+    const size_t place = l->weights_used;
     int rc = check_cols(l, tensor, cols, err);
     if (rc == 0) rc = take_tensor(l, tensor, 3, (uint64_t[3]){ cols, rows, count }, &t, err);
     if (rc < 0) return rc;
@@ -376,7 +395,7 @@ int loader_stack(struct loader *l, const char *tensor, uint32_t count, uint32_t 
     for (uint32_t i = 0; i < count && rc == 0; i++)
         rc = take_matrix(l, t, i * (t->bytes / count), rows, cols, NULL, &w[i], err);
     if (rc == 0) *ret = w;
-    return rc;
+    return rc < 0 ? rc : note_matrices(l, t, place, cols, count, err);
 }
 
 /* Reads a tensor's elements as floats. */

@@ -26,6 +26,7 @@ struct model;
 struct kv_store;
 struct model_runner;
 struct adapter;
+struct importance;
 
 #define KV_PAGE_GRANULE KV_BLOCK /* page_tokens is a multiple of this: 16 */
 #define KV_PAGE_TOKENS_MAX 1024
@@ -164,6 +165,7 @@ struct model_runner_options {
     uint32_t threads;       /* with the calling thread; 0 and 1: no worker threads */
     uint32_t hidden_layer;  /* that `hidden` is read behind, from 1; 0: the last, normalised */
     uint32_t lora_rank_max; /* of adapters; 0: no item has one */
+    struct importance *importance; /* gathers from all steps (importance.h); NULL: nothing does */
 };
 
 /* Takes all scratch memory of a step, so that model_step does not allocate. */

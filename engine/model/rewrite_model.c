@@ -6,6 +6,7 @@
 #include "engine/model/gguf_shards.h"
 #include "engine/model/gguf_write.h"
 #include "engine/model/hf_model.h"
+#include "engine/model/imatrix.h"
 #include "engine/model/vocab_gguf.h"
 
 #include <math.h>
@@ -36,9 +37,10 @@ struct rounder {
     const struct make_progress *progress;
     struct quantise_result *result;
     struct err *err;
-    enum weight_type_id type; /* of matrices; WEIGHT_TYPE_COUNT: each keeps its own */
-    bool of_folder;           /* vectors become F32; else they keep theirs */
-    double off, all;          /* squares */
+    enum weight_type_id type;      /* of matrices; WEIGHT_TYPE_COUNT: each keeps its own */
+    bool of_folder;                /* vectors become F32; else they keep theirs */
+    const struct imatrix *imatrix; /* NULL: none */
+    double off, all;               /* squares */
     uint64_t done, total;
 };
 
@@ -84,13 +86,27 @@ static int copy_tensor(struct rounder *r, const struct gguf_tensor *t, char *pie
     return 0;
 }
 
-/* Rounds one row at `raw` in place of the types' rows: F32 in x, the result in `to`. */
+struct rows {
+    char *raw, *to;
+    float *x, *back, *weights; /* weights: of the columns of each matrix; NULL: none */
+};
+
+static void rows_fini(struct rows *b)
+{
+    free(b->raw), free(b->to), free(b->x), free(b->back), free(b->weights);
+}
+
+/* Rounds row `row` of the tensor, which is at `raw`, to `to`. */
 static int round_row(struct rounder *r, const struct gguf_tensor *t, enum weight_type_id type,
-                     const char *raw, float *x, float *back, char *to)
+                     const struct rows *b, uint64_t row, const char *raw, char *to)
 {
     uint32_t cols = (uint32_t)t->dims[0];
+    float *x = b->x, *back = b->back;
     weight_types[t->type].to_f32(raw, cols, x);
-    weight_types[type].from_f32(x, cols, to);
+    if (b->weights)
+        weight_types[type].from_f32_weighted(x, b->weights + row / t->dims[1] * cols, cols, to);
+    else
+        weight_types[type].from_f32(x, cols, to);
     weight_types[type].to_f32(to, cols, back);
     double off = 0, all = 0;
     for (uint32_t i = 0; i < cols; i++) {
@@ -105,14 +121,18 @@ static int round_row(struct rounder *r, const struct gguf_tensor *t, enum weight
                    weight_types[type].name);
 }
 
-struct rows {
-    char *raw, *to;
-    float *x, *back;
-};
-
-static void rows_fini(struct rows *b)
+/* Reads the weights of a tensor's columns, where there are some and the type can use them. */
+static int find_weights(struct rounder *r, const struct gguf_tensor *t, enum weight_type_id type,
+                        float **ret)
 {
-    free(b->raw), free(b->to), free(b->x), free(b->back);
+    uint32_t blank;
+    if (!r->imatrix || !weight_types[type].from_f32_weighted) return 0;
+    int rc = imatrix_weights(r->imatrix, t, ret, &blank, r->err);
+    if (rc < 0) return rc;
+    r->result->weighted += *ret != NULL;
+    r->result->unweighted += *ret == NULL;
+    r->result->blank += blank;
+    return 0;
 }
 
 static int round_tensor(struct rounder *r, const struct gguf_tensor *t, enum weight_type_id type)
@@ -122,14 +142,16 @@ static int round_tensor(struct rounder *r, const struct gguf_tensor *t, enum wei
     uint64_t rows = t->elements / cols, at_once = PIECE_BYTES / (cols * sizeof(float)) + 1;
     CLEANUP(rows_fini)
     struct rows b = { malloc(at_once * from_bytes), malloc(at_once * to_bytes),
-                      malloc(cols * sizeof(float)), malloc(cols * sizeof(float)) };
+                      malloc(cols * sizeof(float)), malloc(cols * sizeof(float)), NULL };
     if (!b.raw || !b.to || !b.x || !b.back) return err_set(r->err, -ENOMEM, "no memory for a row");
+    int rc = find_weights(r, t, type, &b.weights);
+    if (rc < 0) return rc;
     for (uint64_t row = 0; row < rows; row += at_once) {
         uint64_t n = min_u64(at_once, rows - row);
-        int rc = r->source->read(r->source->ctx, t->offset + row * from_bytes, b.raw,
-                                 (size_t)n * from_bytes, r->err);
+        rc = r->source->read(r->source->ctx, t->offset + row * from_bytes, b.raw,
+                             (size_t)n * from_bytes, r->err);
         for (uint64_t i = 0; i < n && rc == 0; i++)
-            rc = round_row(r, t, type, b.raw + i * from_bytes, b.x, b.back, b.to + i * to_bytes);
+            rc = round_row(r, t, type, &b, row + i, b.raw + i * from_bytes, b.to + i * to_bytes);
         if (rc == 0) rc = gguf_writer_data(r->writer, b.to, (size_t)n * to_bytes, r->err);
         if (rc < 0) return rc;
         r->done += n * to_bytes;
@@ -148,8 +170,8 @@ static void put_values(struct rounder *r, const struct gguf *g, bool own_tokeniz
         if (g->tensors[i].n_dims > 1) type = g->tensors[i].type;
     for (uint32_t i = 0; i < g->value_count; i++) {
         struct str key = g->values[i].key;
-        bool ours =
-            str_starts(key, STR("split.")) || (own_tokenizer && str_starts(key, STR("tokenizer.")));
+        bool ours = str_starts(key, STR("split.")) || str_starts(key, STR("quantize.")) ||
+                    (own_tokenizer && str_starts(key, STR("tokenizer.")));
         for (size_t j = 0; j < COUNT_OF(own); j++)
             ours = ours || str_eq(key, str_from(own[j]));
         if (ours) continue;
@@ -161,6 +183,15 @@ static void put_values(struct rounder *r, const struct gguf *g, bool own_tokeniz
     if (type == WEIGHT_TYPE_COUNT) return;
     gguf_put_u32(r->writer, "general.file_type", weight_types[type].file_type);
     gguf_put_u32(r->writer, "general.quantization_version", GGUF_QUANT_VERSION);
+}
+
+/* Puts which importance matrix the weights were rounded by, under llama.cpp's names. */
+static void put_imatrix(struct gguf_writer *w, const struct imatrix *im)
+{
+    gguf_put_str(w, "quantize.imatrix.file", str_from(im->source->name));
+    if (im->origin.dataset.len > 0) gguf_put_str(w, "quantize.imatrix.dataset", im->origin.dataset);
+    gguf_put_u32(w, "quantize.imatrix.entries_count", im->entries);
+    if (im->origin.chunks > 0) gguf_put_u32(w, "quantize.imatrix.chunks_count", im->origin.chunks);
 }
 
 static int rewrite_tensors(struct rounder *r, const struct gguf_tensor **order, uint32_t count)
@@ -201,25 +232,42 @@ static int rewrite_all(struct rounder *r, const struct gguf *g)
     return rc < 0 ? rc : gguf_writer_finish(r->writer, r->err);
 }
 
-int quantise_model(const char *from, const char *to, enum weight_type_id type, bool again,
-                   const struct make_progress *progress, struct quantise_result *ret,
-                   struct err *err)
+/* Opens the importance matrix and compares it with the model. */
+static int open_imatrix(const struct quantise_ask *ask, const struct gguf *g, struct imatrix **ret,
+                        struct err *err)
+{
+    if (!ask->imatrix) return 0;
+    if (!weight_types[ask->type].from_f32_weighted)
+        return err_set(err, -ENOTSUP,
+                       "%s rounds each weight by itself, an importance matrix changes nothing; "
+                       "types that it changes: Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q6_K",
+                       weight_types[ask->type].name);
+    int rc = imatrix_open(ask->imatrix, ret, err);
+    return rc < 0 ? rc : imatrix_check(*ret, g, err);
+}
+
+int quantise_model(const char *from, const char *to, const struct quantise_ask *ask,
+                   struct quantise_result *ret, struct err *err)
 {
     CLEANUP(gguf_shards_freep) struct gguf_shards *file = NULL;
     CLEANUP(gguf_writer_freep) struct gguf_writer *w = NULL;
-    struct quantise_result result = { 0 };
-    int rc = made_type_check(type, err);
+    CLEANUP(imatrix_freep) struct imatrix *imatrix = NULL;
+    struct quantise_result result = { .has_imatrix = ask->imatrix != NULL };
+    int rc = made_type_check(ask->type, err);
     if (rc == 0) rc = gguf_shards_open(from, &file, err);
-    if (rc == 0 && !again) rc = check_source(file->gguf, from, err);
+    if (rc == 0 && !ask->again) rc = check_source(file->gguf, from, err);
+    if (rc == 0) rc = open_imatrix(ask, file->gguf, &imatrix, err);
     if (rc == 0) rc = gguf_writer_new(to, &w, err);
     if (rc < 0) return rc;
     struct rounder r = { .source = file->source,
                          .writer = w,
-                         .progress = progress,
+                         .progress = ask->progress,
                          .result = &result,
                          .err = err,
-                         .type = type };
+                         .type = ask->type,
+                         .imatrix = imatrix };
     put_values(&r, file->gguf, false);
+    if (imatrix) put_imatrix(w, imatrix);
     rc = rewrite_all(&r, file->gguf);
     if (rc == 0) *ret = result;
     return rc;

@@ -179,6 +179,7 @@ int model_step(struct model_runner *r, const struct batch_item *items, uint32_t 
         .count = count,
         .hidden_layer = r->opt.hidden_layer > 0 ? r->opt.hidden_layer : layers,
         .adapters = has_adapter(items, count) ? r->adapters : NULL,
+        .importance = r->opt.importance,
     };
     r->model->arch->step(r->model, r->state, &step);
     return 0;

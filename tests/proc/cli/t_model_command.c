@@ -2,6 +2,7 @@
  * by `muster perplexity`. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
+#include "base/io/file.h"
 #include "tests/proc/rig/rig.h"
 
 #include <math.h>
@@ -103,6 +104,39 @@ static void perplexity_is_the_reference_s(void **state)
     assert_true(fabs(rounded / fast - 1) > 1e-3 && fabs(rounded / fast - 1) < .1);
 }
 
+/* The matrix is gathered, rounds a file, and the file says so; the same with any number of threads. */
+static void an_importance_matrix_is_made_and_used(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf out = { 0 }, one = { 0 }, two = { 0 };
+    char im[RIG_PATH], again[RIG_PATH], to[RIG_PATH], line[1024];
+    path_of(im, "im.gguf");
+    path_of(again, "im2.gguf");
+    path_of(to, "weighted.gguf");
+    snprintf(line, sizeof line, "imatrix " MODEL " " TEXT " %s --windows 3", im);
+    assert_int_equal(rig_muster("model", line, &out), 0);
+    assert_non_null(strstr(out.data, "43 of 43 matrices reached, 3 windows of 512 tokens"));
+    snprintf(line, sizeof line, "imatrix " MODEL " " TEXT " %s --windows 3 --threads 2 -o json",
+             again);
+    assert_int_equal(rig_muster("model", line, &out), 0);
+    assert_non_null(strstr(out.data, "\"matrices\":43,\"reached\":43,\"windows\":3,"));
+    assert_int_equal(file_read(im, 1 << 20, &one, NULL), 0);
+    assert_int_equal(file_read(again, 1 << 20, &two, NULL), 0);
+    assert_int_equal(one.len, two.len);
+    assert_memory_equal(one.data, two.data, one.len);
+    snprintf(line, sizeof line, "quantize " MODEL " %s --type q4_1 --requantize --imatrix %s", to,
+             im);
+    assert_int_equal(rig_muster("model", line, &out), 0);
+    assert_non_null(strstr(out.data, "43 weighted by their importance, 0 without an entry\n"));
+    snprintf(line, sizeof line, "inspect %s", to);
+    assert_int_equal(rig_muster("model", line, &out), 0);
+    assert_non_null(strstr(out.data, "im.gguf, 43 matrices, 3 windows of " TEXT "\n"));
+    snprintf(line, sizeof line, "inspect -o json %s", to);
+    assert_int_equal(rig_muster("model", line, &out), 0);
+    assert_non_null(strstr(out.data, "\"dataset\":\"" TEXT "\",\"entries\":43,\"chunks\":3}"));
+    ask(to, &out);
+}
+
 #define SHA \
     "74a38252271a068abc32c473feae3cb0dd79f01339908d5bcd751f0e6f7469f8" /* as sha256sum says */
 
@@ -141,7 +175,8 @@ static void mistakes_are_explained(void **state)
     (void)state;
     static const struct rig_row rows[] = {
         { "", 2, "ACTION is missing" },
-        { "prune", 2, "no action 'prune': want convert, inspect, make-random, quantize or verify" },
+        { "prune", 2,
+          "no action 'prune': want convert, imatrix, inspect, make-random, quantize or verify" },
         { "inspect", 2, "FILE is missing" },
         { "inspect /nonexistent/a.gguf", 1, "muster model inspect: /nonexistent/a.gguf: No such" },
         { "inspect CMakeLists.txt", 1, "not a GGUF file: it does not start with 'GGUF'" },
@@ -156,6 +191,19 @@ static void mistakes_are_explained(void **state)
         { "make-random --layers 0 /nonexistent/a", 2, "--layers" },
         { "make-random " MODEL, 2, MODEL " exists; --force replaces it" },
         { "quantize " MODEL " /nonexistent/a", 1, "is Q8_0 already; rounding twice loses more" },
+        { "quantize " MODEL " /nonexistent/a --requantize --imatrix /nonexistent/im", 1,
+          "/nonexistent/im: No such" },
+        { "quantize " MODEL " /nonexistent/a --requantize --imatrix " MODEL, 1,
+          "no importance matrix: general.type is" },
+        { "quantize " MODEL " /nonexistent/a --requantize -t q8_0 --imatrix " MODEL, 1,
+          "Q8_0 rounds each weight by itself, an importance matrix changes nothing" },
+        { "imatrix " MODEL " " TEXT, 2, "TO is missing" },
+        { "imatrix " MODEL " " TEXT " " MODEL, 2, MODEL " exists; --force replaces it" },
+        { "imatrix " MODEL " /nonexistent /tmp/muster-no-such-file", 1, "/nonexistent: No such" },
+        { "imatrix " MODEL " " TEXT " /tmp/muster-no-such-file --context 4096", 2,
+          "--context 4096: the model's context is 2048" },
+        { "imatrix " MODEL " " TEXT " /nonexistent/a", 1,
+          "/nonexistent/a: cannot be written: No such" },
         { "quantize CMakeLists.txt " MODEL, 2, MODEL " exists; --force replaces it" },
     };
     rig_expect("model", rows, COUNT_OF(rows));
@@ -175,6 +223,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_made_is_inspected_and_served),
         cmocka_unit_test(perplexity_is_the_reference_s),
+        cmocka_unit_test(an_importance_matrix_is_made_and_used),
         cmocka_unit_test(a_damaged_file_is_found),
         cmocka_unit_test(mistakes_are_explained),
     };

@@ -92,6 +92,14 @@ static void one_seed_gives_one_file(void **state)
     assert_string_equal(digest[0], digest[1]);
 }
 
+/* Rounds a file of the folder, or at a path, to to.gguf. */
+static int quantise(const char *path, enum weight_type_id type, struct quantise_result *ret,
+                    struct err *err)
+{
+    const struct quantise_ask ask = { .type = type };
+    return quantise_model(path, folder_at("to.gguf"), &ask, ret, err);
+}
+
 static void rounded_files_hold_rounded_rows(void **state)
 {
     (void)state;
@@ -101,9 +109,7 @@ static void rounded_files_hold_rounded_rows(void **state)
         CLEANUP(gguf_file_close) struct gguf_file from = { .fd = -1 }, to = { .fd = -1 };
         struct quantise_result result;
         struct err err = { { 0 } };
-        if (quantise_model(folder_at("f32.gguf"), folder_at("to.gguf"), type, false, NULL, &result,
-                           &err) < 0)
-            fail_msg("%s", err.text);
+        if (quantise(folder_at("f32.gguf"), type, &result, &err) < 0) fail_msg("%s", err.text);
         assert_int_equal(result.tensors, 16);
         assert_int_equal(result.kept, 5);
         assert_true(result.fallback == 0 && result.error < 0.11);
@@ -154,8 +160,7 @@ static void metadata_is_copied(void **state)
     int fd = make_path(&m, path);
     struct quantise_result result;
     struct err err = { { 0 } };
-    if (quantise_model(path, folder_at("to.gguf"), WEIGHT_Q4_K, false, NULL, &result, &err) < 0)
-        fail_msg("%s", err.text);
+    if (quantise(path, WEIGHT_Q4_K, &result, &err) < 0) fail_msg("%s", err.text);
     close(fd);
     assert_int_equal(result.fallback, 2);
     CLEANUP(gguf_file_close) struct gguf_file file = { .fd = -1 };
@@ -187,16 +192,13 @@ static void what_cannot_be_made_is_refused_and_leaves_nothing(void **state)
     unlink(folder_at("to.gguf"));
     make("q8.gguf", WEIGHT_Q8_0, true);
     make("f32.gguf", WEIGHT_F32, true);
-    int rc = quantise_model(folder_at("q8.gguf"), folder_at("to.gguf"), WEIGHT_Q4_0, false, NULL,
-                            &result, &err);
+    int rc = quantise(folder_at("q8.gguf"), WEIGHT_Q4_0, &result, &err);
     expect_refusal(rc, -ENOTSUP, &err, "is Q8_0 already");
-    rc = quantise_model(folder_at("f32.gguf"), folder_at("to.gguf"), WEIGHT_Q5_K, false, NULL,
-                        &result, &err);
+    rc = quantise(folder_at("f32.gguf"), WEIGHT_Q5_K, &result, &err);
     expect_refusal(rc, -ENOTSUP, &err, "type Q5_K is read but not written");
     for (uint32_t nth = 1; nth < 8; nth += 3) {
         fault_arm("gguf.write", nth);
-        rc = quantise_model(folder_at("f32.gguf"), folder_at("to.gguf"), WEIGHT_Q4_0, false, NULL,
-                            &result, &err);
+        rc = quantise(folder_at("f32.gguf"), WEIGHT_Q4_0, &result, &err);
         fault_disarm();
         expect_refusal(rc, -ENOSPC, &err, "cannot write");
     }
@@ -207,7 +209,7 @@ static void what_cannot_be_made_is_refused_and_leaves_nothing(void **state)
     make_init(&m);
     make_tensor(&m, "bad", 2, dims, 0, x, sizeof x);
     int fd = make_path(&m, path);
-    rc = quantise_model(path, folder_at("to.gguf"), WEIGHT_Q4_0, false, NULL, &result, &err);
+    rc = quantise(path, WEIGHT_Q4_0, &result, &err);
     close(fd);
     expect_refusal(rc, -EINVAL, &err, "tensor 'bad': a weight is infinite, NaN");
 

@@ -1,5 +1,5 @@
 /* t_quant.c - tests conversions of tensor types against the package `gguf` (tests/vectors/quant), and
- * the searched scales of Q4_K and Q6_K against plain ones. */
+ * the searched scales of Q4_K and Q6_K against plain ones, and of weighted rounding against unweighted. */
 #include "base/core/buf.h"
 #include "base/core/err.h"
 #include "base/core/own.h"
@@ -159,6 +159,107 @@ static void odd_blocks_stay_finite(void **state)
     }
 }
 
+/* ---- weights */
+
+/* Rounds a block with weights, or plainly without, and returns its error, weighted by `judge`. */
+static double block_error(const struct weight_type *t, const float *x, const float *w,
+                          const float *judge)
+{
+    char raw[QUANT_SUPER * sizeof(float)];
+    float back[QUANT_SUPER];
+    double off = 0;
+    if (w)
+        t->from_f32_weighted(x, w, t->block_elements, raw);
+    else
+        t->from_f32(x, t->block_elements, raw);
+    t->to_f32(raw, t->block_elements, back);
+    for (uint32_t i = 0; i < t->block_elements; i++) {
+        double d = (double)back[i] - (double)x[i];
+        off += (double)judge[i] * d * d;
+    }
+    return off;
+}
+
+/* Blocks of unequal spread, and weights of which few matter, as those of real models. */
+static void fill_skewed(struct rng *rng, float x[QUANT_SUPER], float w[QUANT_SUPER])
+{
+    for (uint32_t i = 0; i < QUANT_SUPER; i++) {
+        x[i] = (float)rng_normal(rng) * (1 + (float)(i / 32 % 7));
+        w[i] = (float)exp(2 * rng_normal(rng));
+    }
+}
+
+static void weights_lower_the_weighted_error(void **state)
+{
+    (void)state;
+    uint32_t types = 0;
+    for (uint32_t type = 0; type < WEIGHT_TYPE_COUNT; type++) {
+        const struct weight_type *t = &weight_types[type];
+        struct rng rng;
+        double with = 0, without = 0, scaled = 0;
+        if (!t->from_f32_weighted) continue;
+        types++;
+        rng_seed(&rng, 11);
+        for (uint32_t n = 0; n < 200; n++) {
+            float x[QUANT_SUPER], w[QUANT_SUPER], more[QUANT_SUPER];
+            fill_skewed(&rng, x, w);
+            for (uint32_t i = 0; i < QUANT_SUPER; i++)
+                more[i] = w[i] * 1024;
+            double a = block_error(t, x, w, w), b = block_error(t, x, NULL, w);
+            if (!(a <= b)) fail_msg("%s: block %u: %g with weights, %g without", t->name, n, a, b);
+            with += a, without += b, scaled += block_error(t, x, more, w);
+        }
+        /* Measured: 0.28 (Q4_1) to 0.51 (Q6_K) of the error. */
+        if (!(with < 0.6 * without)) fail_msg("%s: %g, not below %g", t->name, with, without);
+        if (!(fabs(scaled / with - 1) < 1e-9)) fail_msg("%s: weights have a scale", t->name);
+    }
+    assert_int_equal(types, 6);
+}
+
+static void equal_weights_lose_no_more(void **state)
+{
+    (void)state;
+    float x[QUANT_SUPER], w[QUANT_SUPER], even[QUANT_SUPER];
+    struct rng rng;
+    rng_seed(&rng, 12);
+    for (uint32_t i = 0; i < QUANT_SUPER; i++)
+        even[i] = 0.125f;
+    for (uint32_t n = 0; n < 200; n++) {
+        fill_skewed(&rng, x, w);
+        for (uint32_t type = 0; type < WEIGHT_TYPE_COUNT; type++) {
+            const struct weight_type *t = &weight_types[type];
+            if (!t->from_f32_weighted) continue;
+            double with = block_error(t, x, even, even), without = block_error(t, x, NULL, even);
+            if (!(with <= without)) fail_msg("%s: %g, not %g", t->name, with, without);
+        }
+    }
+}
+
+/* Weights of zero, far apart and near the ends of a float's range; blocks of zeros and of equals. */
+static void odd_weights_stay_finite(void **state)
+{
+    (void)state;
+    static const float odd[][2] = { { 0, 0 },         { 0, 1 },         { 1e-30f, 1e-30f },
+                                    { 1e25f, 1e25f }, { 1e-20f, 1e3f }, { 1e-4f, 2e4f } };
+    static const float fill[] = { 0, 1, -3, 1e-30f };
+    struct rng rng;
+    rng_seed(&rng, 13);
+    for (uint32_t n = 0; n < 60; n++) {
+        float x[QUANT_SUPER], w[QUANT_SUPER];
+        fill_skewed(&rng, x, w);
+        for (uint32_t i = 0; i < QUANT_SUPER; i++) {
+            w[i] = odd[n % COUNT_OF(odd)][i % 5 == 0];
+            if (n % 5 < COUNT_OF(fill)) x[i] = fill[n % 5];
+        }
+        for (uint32_t type = 0; type < WEIGHT_TYPE_COUNT; type++) {
+            const struct weight_type *t = &weight_types[type];
+            if (!t->from_f32_weighted) continue;
+            double with = block_error(t, x, w, w), without = block_error(t, x, NULL, w);
+            if (!(with <= without)) fail_msg("%s, %u: %g, not %g", t->name, n, with, without);
+        }
+    }
+}
+
 static void the_table_is_whole(void **state)
 {
     (void)state;
@@ -190,6 +291,9 @@ int main(void)
         cmocka_unit_test(searched_scales_lose_less),
         cmocka_unit_test(what_a_block_can_hold_comes_back),
         cmocka_unit_test(odd_blocks_stay_finite),
+        cmocka_unit_test(weights_lower_the_weighted_error),
+        cmocka_unit_test(equal_weights_lose_no_more),
+        cmocka_unit_test(odd_weights_stay_finite),
         cmocka_unit_test(the_table_is_whole),
     };
     return cmocka_run_group_tests_name("quant", tests, NULL, NULL);
