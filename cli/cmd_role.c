@@ -5,13 +5,17 @@
  */
 #include "agent/agent.h"
 #include "base/core/own.h"
+#include "base/io/file.h"
+#include "base/io/models.h"
 #include "base/io/net/descriptors.h"
 #include "base/io/notify.h"
 #include "base/io/proc.h"
 #include "cli/command.h"
 #include "cli/schema.h"
 #include "cli/tokenizer_load.h"
+#include "controller/config.h"
 #include "controller/controller.h"
+#include "engine/config.h"
 #include "engine/engine.h"
 #include "router/router.h"
 
@@ -111,9 +115,28 @@ static int controller(const struct config *config, const struct config_sources *
     return controller_main(&c, err);
 }
 
-static int engine(const void *section, struct err *err)
+/* Starts the engine with the file that its `model` means. A name of models.list brings its digest, and is what
+ * requests call the model unless another name is given. */
+static int engine(const struct config *config, const struct config_sources *sources,
+                  struct err *err)
 {
-    return engine_main(section, err);
+    struct engine_config c =
+        *(const struct engine_config *)config_section_get(config, engine_section.name);
+    const struct controller_section *cc = config_section_get(config, controller_section.name);
+    struct models_place model;
+    char stamps[PATH_MAX];
+    (void)sources;
+    int rc = models_resolve(config_section_get(config, models_section.name), c.model, &model, err);
+    if (rc < 0) return err_prefix(err, rc, "--model");
+    c.model = str_from(model.path);
+    if (!model.entry) return engine_main(&c, err);
+    if (c.served_model_name.len == 0) c.served_model_name = model.entry->name;
+    if (c.model_sha256.len == 0) c.model_sha256 = model.entry->sha256;
+    if (c.model_stamps.len == 0 && c.model_sha256.len > 0 &&
+        file_make_folders(cc->state.data, 0700, NULL) == 0 &&
+        snprintf(stamps, sizeof stamps, "%s/" MODELS_STAMPS, cc->state.data) < (int)sizeof stamps)
+        c.model_stamps = str_from(stamps);
+    return engine_main(&c, err);
 }
 
 static int router(const void *section, struct err *err)
@@ -149,7 +172,7 @@ static int run_engine(int argc, char *const *argv)
         .name = "muster engine",
         .about = "Serve one model on this machine.",
         .section = &engine_section,
-        .run = engine,
+        .run_whole = engine,
     };
     return role_run(&role, argc, argv);
 }

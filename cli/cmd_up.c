@@ -6,12 +6,15 @@
 #include "base/core/own.h"
 #include "base/io/file.h"
 #include "base/io/loop/clock.h"
+#include "base/io/models.h"
 #include "cli/cmd_override.h"
 #include "cli/command.h"
 #include "cli/daemons.h"
+#include "cli/model/cmd_model.h"
 #include "cli/remote.h"
 #include "cli/schema.h"
 #include "controller/config.h"
+#include "engine/model/model_check.h"
 #include "router/config.h"
 
 #include <stdio.h>
@@ -147,6 +150,47 @@ static int read_places(struct up *u, struct err *err)
         return err_set(err, rc, "%s: %s", u->o->config.data, strerror(-rc));
     }
     return find_secret(u, c, err);
+}
+
+/* ---- models ---- */
+
+static bool show_check(void *bar, uint64_t done, uint64_t total)
+{
+    model_progress_show(bar, done, total);
+    return true;
+}
+
+static int check_one(const struct up *u, struct str model, struct err *err)
+{
+    const struct models_section *m = config_section_get(u->config, models_section.name);
+    const struct models_entry *e = models_find(m, model);
+    struct model_progress bar = { 0 };
+    char path[PATH_MAX], stamps[PATH_MAX];
+    if (!e || e->sha256.len == 0) return 0;
+    int rc = models_path(m, e, path, err);
+    if (rc == 0) rc = fleet_file_path(u->state, MODELS_STAMPS, stamps, err);
+    const struct model_check check = { path, e->sha256, stamps, show_check, &bar };
+    if (rc == 0) rc = model_check(&check, NULL, err);
+    model_progress_end(&bar);
+    return rc;
+}
+
+/* Compares the models of this machine with their digests before anything starts. Engines find what was compared here;
+ * those of other kinds compare nothing themselves. */
+static int check_models(const struct up *u, struct err *err)
+{
+    const struct config_records *list = config_section_get(u->config, services_section.name);
+    const struct service_section *s = list->items;
+    for (size_t i = 0; i < list->count; i++) {
+        const struct pool_section *pool = s[i].pools.items;
+        for (size_t p = 0; p < s[i].pools.count; p++) {
+            if (!str_eq(pool[p].provider, STR("local"))) continue;
+            int rc = check_one(u, s[i].model, err);
+            if (rc == 0) rc = check_one(u, pool[p].model, err);
+            if (rc < 0) return err_prefix(err, rc, "service %s", s[i].name.data);
+        }
+    }
+    return 0;
 }
 
 /* ---- starting ---- */
@@ -380,7 +424,9 @@ static int go(struct up *u, struct err *err)
     if (rc < 0) return rc;
     rc = read_places(u, err);
     bool ran_already = u->started.controller.id.pid != 0 && u->started.router.id.pid != 0;
+    if (rc == 0 && !ran_already) rc = check_models(u, err);
     if (rc == 0 && !ran_already) {
+        u->until_us = clock_mono_us() + u->o->timeout_us;
         rc = start_parts(u, err);
         if (rc < 0) take_back(u);
         if (rc == 0) rc = wait_instances(u, err);
@@ -396,7 +442,7 @@ static int up(const void *options, struct err *err)
     CLEANUP(config_freep) struct config *config = NULL;
     int rc = check_file(o->config.data, &config, NULL, err);
     if (rc < 0) return rc;
-    struct up u = { .o = o, .config = config, .until_us = clock_mono_us() + o->timeout_us };
+    struct up u = { .o = o, .config = config };
     return go(&u, err);
 }
 

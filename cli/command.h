@@ -25,9 +25,9 @@ extern const struct command command_agent, command_apply, command_bench, command
     command_doctor, command_down, command_drain, command_engine, command_explain, command_gc,
     command_generate, command_get, command_keys, command_load, command_manifests, command_model,
     command_offers, command_pause, command_perf, command_perplexity, command_plan, command_policies,
-    command_predict, command_quarantine, command_replay, command_resume, command_router,
-    command_run_model, command_scale, command_simulate, command_status, command_tokenize,
-    command_tokenizer, command_tokens, command_up, command_version;
+    command_predict, command_pull, command_quarantine, command_replay, command_resume,
+    command_router, command_run_model, command_scale, command_simulate, command_status,
+    command_tokenize, command_tokenizer, command_tokens, command_up, command_version;
 
 /* The result of fn for arguments that are wrong in a way that the options' schema cannot express. */
 #define COMMAND_MISUSED (-EBADRQC)

@@ -71,7 +71,7 @@ const struct command *const command_table[] = {
     &command_perf, &command_tokenize, &command_doctor,
     &command_pause,  &command_resume, &command_scale, &command_drain, &command_apply, &command_gc, &command_keys, &command_tokens,          /* Act */
     &command_quarantine,
-    &command_config, &command_docs, &command_manifests, &command_model, &command_tokenizer,   /* Configure */
+    &command_config, &command_docs, &command_manifests, &command_pull, &command_model, &command_tokenizer,   /* Configure */
     &command_router, &command_controller, &command_engine, &command_agent,    /* Roles */
     &command_bench, &command_load, &command_simulate, &command_predict, &command_replay, &command_plan, &command_offers,
     &command_perplexity, /* Measure */

@@ -8,6 +8,7 @@
 #include "agent/agent.h"
 #include "base/core/own.h"
 #include "base/io/config/opt.h"
+#include "base/io/models.h"
 #include "controller/cloud/cloud_adopted.h"
 #include "controller/cloud/kube/kube_section.h"
 #include "controller/config.h"
@@ -25,7 +26,7 @@
 
 static const struct config_section *const sections[] = {
     &controller_section, &services_section, &local_section, &kube_section,
-    &router_section,     &engine_section,   &agent_section,
+    &router_section,     &engine_section,   &agent_section, &models_section,
 };
 
 const struct config_schema schema = { sections, COUNT_OF(sections), config_absent_policies };
@@ -106,11 +107,16 @@ static void check_service(struct checking *c, const struct service_section *s,
     bool is_here = s->pools.count == 0; /* instances of a cloud read a file of their own machine */
     for (size_t p = 0; p < s->pools.count; p++)
         is_here = is_here || str_eq(pool[p].provider, STR("local"));
-    if (is_here && access(s->model.data, R_OK) < 0) {
+    struct models_place model;
+    const struct models_section *models = config_section_get(c->config, models_section.name);
+    int found = models_resolve(models, s->model, &model, &err);
+    if (found == 0 && is_here && access(model.path, R_OK) < 0) {
         int rc = -errno;
+        bool has_url = model.entry && model.entry->url.len > 0;
         problem(c, &err,
-                err_set(&err, rc, "service %s: the model %s cannot be read: %s", s->name.data,
-                        s->model.data, strerror(-rc)));
+                err_set(&err, rc, "service %s: the model %s cannot be read: %s%s%s", s->name.data,
+                        model.path, strerror(-rc), has_url ? "; fetch it with muster pull " : "",
+                        has_url ? s->model.data : ""));
     }
     if (!launch) return;
     for (size_t p = 0; p < s->pools.count; p++)
@@ -169,6 +175,17 @@ static void check_fleet(struct checking *c)
     if (cc.service_count == 0) check_engine(c);
 }
 
+static void check_model_list(struct checking *c)
+{
+    const struct models_section *m = config_section_get(c->config, models_section.name);
+    const struct models_entry *e = m->list.items;
+    for (size_t i = 0; i < m->list.count; i++) {
+        struct err err = { 0 };
+        int rc = models_entry_check(&e[i], &err);
+        if (rc < 0) problem(c, &err, rc);
+    }
+}
+
 static void check_router(struct checking *c)
 {
     const struct router_config *r = config_section_get(c->config, router_section.name);
@@ -196,6 +213,7 @@ int check_loaded(const struct config *config, struct buf *problems, struct err *
 {
     CLEANUP(buf_fini) struct buf unread = { 0 };
     struct checking c = { .config = config, .out = problems ? problems : &unread };
+    check_model_list(&c);
     check_fleet(&c);
     check_router(&c);
     if (c.count > 1)

@@ -2,6 +2,7 @@
 #include "controller/config.h"
 
 #include "base/io/log.h"
+#include "base/io/models.h"
 #include "controller/cloud/cloud_local.h"
 #include "controller/cloud/kube/kube_section.h"
 #include "controller/core/plan.h"
@@ -183,7 +184,7 @@ static const struct config_field service_rows[] = {
     { .name = "name", .type = CONFIG_TEXT, .required = true, NAME, IN(service_section, name),
       .about = "Name of the service: the model that clients ask for." },
     { .name = "model", .type = CONFIG_TEXT, .required = true, IN(service_section, model),
-      .about = "GGUF file, or folder in Hugging Face's format." },
+      .about = "GGUF file, or folder in Hugging Face's format, or a name of `models.list`." },
     { .name = "slo_ttft", .type = CONFIG_DURATION, .default_text = "2s", .min = 1000, .max = 36e8,
       LIVE(service_section, slo_ttft_us), .about = "SLO of the time to the first token." },
     { .name = "slo_tpot", .type = CONFIG_DURATION, .default_text = "200ms", .min = 100, .max = 36e8,
@@ -398,6 +399,7 @@ void controller_config_fill(struct controller_config *c, const struct config *wh
     c->service = services->items;
     c->service_count = services->count;
     c->local = config_section_get(whole, local_section.name);
+    c->models = config_section_get(whole, models_section.name);
     c->kube = config_section_get(whole, kube_section.name);
     c->whole = whole;
 }

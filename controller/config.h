@@ -106,9 +106,10 @@ struct controller_config {
     const struct service_section *service;
     size_t service_count;
     const struct local_section *local;
-    const struct kube_section *kube; /* NULL: none */
-    const struct config *whole;      /* all engines begin with its `engine` section; NULL: none */
-    struct config_sources sources;   /* that `whole` was loaded from: for what is applied later */
+    const struct kube_section *kube;     /* NULL: none */
+    const struct models_section *models; /* NULL: every `model` is a path */
+    const struct config *whole;    /* all engines begin with its `engine` section; NULL: none */
+    struct config_sources sources; /* that `whole` was loaded from: for what is applied later */
     int (*check)(const struct config *config, struct err *err); /* of a later one; NULL: none */
 };
 

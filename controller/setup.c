@@ -4,6 +4,7 @@
  * The command line of an engine comes from four places of the configuration:
  *
  *     muster engine  --the file's `engine` section  --model PATH --served-model-name NAME
+ *                    --model-sha256 of models.list
  *                    --slo-ttft, --slo-tpot of the service
  *                    the service's `engine` policies, its engine_flags, the pool's engine_flags
  *
@@ -16,6 +17,7 @@
 #include "base/core/own.h"
 #include "base/io/config/config_value.h"
 #include "base/io/log.h"
+#include "base/io/models.h"
 #include "controller/cloud/cloud_adopted.h"
 #include "controller/cloud/kube/kube_section.h"
 #include "policies/catalog.h"
@@ -111,9 +113,48 @@ static struct str last_value(const struct line *l, const char *name)
     return value;
 }
 
+/* Finds what `model` of a service or a pool means, for the life of the arena. Engines of other kinds know models by
+ * names of their own: with `any_word` a word that is no name of the list is left to them. */
+static int find_model(const struct controller_config *config, struct str model, bool any_word,
+                      struct arena *arena, struct str *ret, const struct models_entry **ret_entry,
+                      struct err *err)
+{
+    struct models_place place;
+    *ret_entry = models_find(config->models, model);
+    if (any_word && !*ret_entry) {
+        *ret = model;
+        return 0;
+    }
+    int rc = models_resolve(config->models, model, &place, err);
+    if (rc < 0) return rc;
+    *ret = arena_str(arena, str_from(place.path));
+    return ret->data ? 0 : err_set(err, -ENOMEM, "no memory for a model's path");
+}
+
+/* Adds the model, and what it must hash to. On this machine its engines share what one of them has read. */
+static int add_model(struct line *l, const struct controller_config *config,
+                     const struct service_section *s, const struct pool_section *p, struct err *err)
+{
+    const struct models_entry *entry;
+    struct str path;
+    int rc = find_model(config, s->model, false, l->arena, &path, &entry, err);
+    if (rc < 0) return err_prefix(err, rc, "service %s", s->name.data);
+    add(l, STR("--model"));
+    add(l, path);
+    if (!entry || entry->sha256.len == 0 || s->engine_program.len > 0) return 0;
+    add_flag(l, "model_sha256", entry->sha256);
+    if (!str_eq(p->provider, STR("local"))) return 0;
+    CLEANUP(buf_fini) struct buf stamps = { 0 };
+    buf_printf(&stamps, STR_FMT "/" MODELS_STAMPS, STR_ARG(config->controller->state));
+    if (stamps.rc < 0) l->rc = stamps.rc;
+    add_flag(l, "model_stamps", buf_view(&stamps));
+    return 0;
+}
+
 /* Fills the launch of an engine of another kind: its agent makes the command line (agent/engines). */
-static int launch_other(const struct service_section *s, const struct pool_section *p,
-                        struct arena *arena, struct control_launch *ret, struct err *err)
+static int launch_other(const struct controller_config *config, const struct service_section *s,
+                        const struct pool_section *p, struct arena *arena,
+                        struct control_launch *ret, struct err *err)
 {
     const struct engine_traits *traits = &engine_traits[p->engine_kind];
     bool own_program = p->engine_command.count > 0;
@@ -129,8 +170,16 @@ static int launch_other(const struct service_section *s, const struct pool_secti
     for (const char *const *t = traits->program; !own_program && t && *t; t++)
         add(&l, str_from(*t));
     add_texts(&l, &p->engine_command);
-    struct str model = p->model.len > 0 ? p->model : s->model;
-    bool gguf = str_ends(s->model, STR(".gguf"));
+    const struct models_entry *entry;
+    struct str model, of_service, tokenizer = p->tokenizer;
+    int rc = find_model(config, s->model, true, arena, &of_service, &entry, err);
+    if (rc == 0)
+        rc = find_model(config, p->model.len > 0 ? p->model : s->model, true, arena, &model, &entry,
+                        err);
+    if (rc == 0 && p->tokenizer.len > 0)
+        rc = find_model(config, p->tokenizer, true, arena, &tokenizer, &entry, err);
+    if (rc < 0) return err_prefix(err, rc, "service %s", s->name.data);
+    bool gguf = str_ends(of_service, STR(".gguf"));
     *ret = (struct control_launch){
         .kind = (enum engine_kind)p->engine_kind,
         .engine_args = l.arg,
@@ -140,9 +189,9 @@ static int launch_other(const struct service_section *s, const struct pool_secti
         .model = model,
         .served_name = s->name,
         .device = p->device,
-        .tokenizer = p->tokenizer.len > 0 ? p->tokenizer
-                     : gguf               ? s->model
-                                          : (struct str){ 0 },
+        .tokenizer = tokenizer.len > 0 ? tokenizer
+                     : gguf            ? of_service
+                                       : (struct str){ 0 },
         .context_tokens = (uint32_t)p->context,
         .seqs_max = (uint32_t)p->max_num_seqs,
         .kv_events = p->kv_events,
@@ -154,15 +203,16 @@ int setup_launch(const struct controller_config *config, const struct service_se
                  const struct pool_section *p, struct str program, struct arena *arena,
                  struct control_launch *ret, struct err *err)
 {
-    if (!engine_traits[p->engine_kind].serves_itself) return launch_other(s, p, arena, ret, err);
+    if (!engine_traits[p->engine_kind].serves_itself)
+        return launch_other(config, s, p, arena, ret, err);
     struct line l = { arena, arena_array(arena, LAUNCH_ARGS_MAX, sizeof *l.arg), 0, 0 };
     if (!l.arg) return err_set(err, -ENOMEM, "no memory for engine flags");
     bool other = s->engine_program.len > 0;
     add(&l, other ? s->engine_program : program);
     if (!other) add(&l, STR("engine"));
     if (config->whole) add_shared(&l, config->whole);
-    add(&l, STR("--model"));
-    add(&l, s->model);
+    int rc = add_model(&l, config, s, p, err);
+    if (rc < 0) return rc;
     add(&l, STR("--served-model-name"));
     add(&l, s->name);
     if (!other) {

@@ -9,6 +9,7 @@
 
 struct engine_config {
     struct str model;
+    struct str model_sha256, model_stamps; /* empty: not compared; compared at every start */
     struct str listen;
     struct str served_model_name; /* empty: the name in the file */
     struct str tool_call_parser, reasoning_parser;

@@ -154,6 +154,8 @@ static int fill_device(const struct engine_config *c, struct device_config *ret,
 {
     *ret = (struct device_config){
         .model_path = c->model,
+        .model_sha256 = c->model_sha256,
+        .model_stamps = c->model_stamps,
         .load = { .kv_type = kv_dtype_type(c->kv_cache_dtype),
                   .no_sampling = c->generation_config == 1,
                   .kernels = c->kernels.data,

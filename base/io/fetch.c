@@ -411,6 +411,11 @@ static void call_follow(struct fetch_call *call)
         curl_easy_setopt(call->easy, CURLOPT_HTTPHEADER, NULL);
         curl_slist_free_all(call->headers);
         call->headers = NULL;
+        if (fetch_open_headers(call, NULL) < 0) {
+            call_end(call, FETCH_LOCAL, "out of memory");
+            return;
+        }
+        curl_easy_setopt(call->easy, CURLOPT_HTTPHEADER, call->headers);
     }
     curl_easy_setopt(call->easy, CURLOPT_CURLU, call->url);
     call_find(call);

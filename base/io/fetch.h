@@ -26,6 +26,7 @@
 #define FETCH_BODY_BYTES ((size_t)8 << 20) /* of a reply, where the request names no bound */
 #define FETCH_PROBLEM_BYTES 1024
 #define FETCH_REDIRECTS_MAX 8
+#define FETCH_VALIDATOR_BYTES 256 /* with its NUL */
 
 struct fetch;
 struct fetch_call;
@@ -97,6 +98,8 @@ struct fetch_request {
     int64_t deadline_us;    /* on the loop's clock; 0: none */
     int64_t idle_us;        /* the longest silence once the request is under way; 0: any */
     uint32_t redirects_max; /* GET and HEAD; another origin gets none of the headers. 0: none */
+    uint64_t range_from;    /* above 0: asks for the body from this byte on; redirects keep it */
+    struct str if_range;    /* with it: a validator, of which the part must be; redirects keep it */
     bool fresh;             /* on a new connection */
     bool http2;             /* where the server speaks it; else HTTP/1.1 */
 

@@ -46,6 +46,7 @@ struct fetch_call {
     char method[FETCH_METHOD_BYTES];
     char target[FETCH_TARGET_BYTES]; /* scheme, host and path, for sentences */
     char tls_name[FETCH_HOST_BYTES];
+    char if_range[FETCH_VALIDATOR_BYTES]; /* "": none */
     char curl_error[CURL_ERROR_SIZE];
     struct resolver_use name;
     struct loop_timer deadline, idle, name_timer;
@@ -76,6 +77,8 @@ void fetch_drive_fini(struct fetch *f);
 
 /* Fills a new call with what the request asks, and makes its handle. -EINVAL, -ENOMEM: the caller frees it. */
 int fetch_call_fill(struct fetch_call *call, const struct fetch_request *req, struct err *err);
+/* Adds the header lines that are no secrets, which redirects keep. -EINVAL, -ENOMEM. */
+int fetch_open_headers(struct fetch_call *call, struct err *err);
 /* Takes host and port from a URL; -EINVAL. */
 int fetch_endpoint_of(CURLU *url, struct fetch_endpoint *ret);
 /* Writes "HOST:PORT" as libcurl wants it. */

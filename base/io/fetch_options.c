@@ -149,10 +149,20 @@ static int header_add(struct fetch_call *call, struct str name, struct str value
     return 0;
 }
 
+int fetch_open_headers(struct fetch_call *call, struct err *err)
+{
+    return call->if_range[0] ? header_add(call, STR("If-Range"), str_from(call->if_range), err) : 0;
+}
+
 static int headers_set(struct fetch_call *call, const struct fetch_request *req, struct err *err)
 {
     CLEANUP(buf_fini) struct buf bearer = { 0 };
-    int rc = 0;
+    if (req->if_range.len >= sizeof call->if_range)
+        return err_set(err, -EINVAL, "the validator is longer than %d bytes",
+                       FETCH_VALIDATOR_BYTES - 1);
+    if (req->if_range.len > 0)
+        snprintf(call->if_range, sizeof call->if_range, STR_FMT, STR_ARG(req->if_range));
+    int rc = fetch_open_headers(call, err);
     for (size_t i = 0; i < req->header_count && rc == 0; i++)
         rc = header_add(call, req->headers[i].name, req->headers[i].value, err);
     if (rc == 0 && req->content_type.len > 0)
@@ -295,6 +305,9 @@ static CURLcode options_set(struct fetch_call *call, const struct fetch_request 
     SET(CURLOPT_TCP_KEEPIDLE, (long)KEEPALIVE_S);
     SET(CURLOPT_TCP_KEEPINTVL, (long)KEEPALIVE_S);
     SET(CURLOPT_FRESH_CONNECT, req->fresh ? 1L : 0L);
+    char range[32];
+    snprintf(range, sizeof range, "%llu-", (unsigned long long)req->range_from);
+    if (req->range_from > 0) SET(CURLOPT_RANGE, range); /* libcurl copies it */
     SET(CURLOPT_USERAGENT, "muster/" MUSTER_VERSION);
     SET(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
     if (!call->proxy.host[0]) SET(CURLOPT_PROXY, ""); /* "": not from the environment either */

@@ -1,6 +1,7 @@
 /* check_files.c - checks of what lies on this machine's disk: configuration, state, secret, store, models. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
+#include "base/io/models.h"
 #include "base/io/store/store.h"
 #include "base/text/bundle.h"
 #include "cli/doctor/doctor.h"
@@ -297,7 +298,8 @@ static int compare_digest(void *ctx, struct str instance)
     return 0;
 }
 
-static void say_digest(struct doctor *d, const struct service_section *s, const char *ours)
+static void say_digest(struct doctor *d, const struct service_section *s, const char *path,
+                       const char *ours)
 {
     struct served served = { .service = s->name, .ours = ours };
     if (d->answers)
@@ -307,7 +309,7 @@ static void say_digest(struct doctor *d, const struct service_section *s, const 
                    "%s: the file's digest is %.12s, and %u of %u instances serve another, %.12s",
                    s->name.data, ours, served.others, served.count, served.digest);
     else
-        doctor_say(d, CHECK_OK, NULL, "%s: %s, digest %.12s%s", s->name.data, s->model.data, ours,
+        doctor_say(d, CHECK_OK, NULL, "%s: %s, digest %.12s%s", s->name.data, path, ours,
                    served.count > 0 ? ", as its instances serve" : "");
 }
 
@@ -316,7 +318,10 @@ static void check_model(struct doctor *d, const struct service_section *s)
     CLEANUP(gguf_shards_freep) struct gguf_shards *file = NULL;
     struct err err = { 0 };
     char digest[SHA256_HEX + 1];
-    int rc = gguf_shards_open(s->model.data, &file, &err);
+    struct models_place model;
+    int rc =
+        models_resolve(config_section_get(d->config, models_section.name), s->model, &model, &err);
+    if (rc == 0) rc = gguf_shards_open(model.path, &file, &err);
     uint64_t bytes = rc == 0 ? file->source->bytes : 0;
     bool whole = rc == 0 && (bytes <= DIGEST_BYTES || d->o->digest);
     if (whole) rc = identity_of(file->source, file->gguf, digest, &err);
@@ -325,10 +330,10 @@ static void check_model(struct doctor *d, const struct service_section *s)
         doctor_say(d, CHECK_FAILED, "name a GGUF file in services[].model", "%s: %s", s->name.data,
                    err_text(&err, rc));
     else if (whole)
-        say_digest(d, s, digest);
+        say_digest(d, s, model.path, digest);
     else
         doctor_say(d, CHECK_OK, "--digest reads all of it", "%s: %s is well-formed, %.1f GiB",
-                   s->name.data, s->model.data, gib);
+                   s->name.data, model.path, gib);
 }
 
 void check_models(struct doctor *d)

@@ -109,7 +109,7 @@ void job_mail_fini(struct job_mail *mail);
 #define DEVICE_EVENTS_MAX 4096 /* block events that wait for readers; beyond: a snapshot */
 
 struct device_config {
-    struct str model_path;
+    struct str model_path, model_sha256, model_stamps; /* model_check.h; the latter may be empty */
     struct model_load_options load;
     struct sched_config sched; /* context_max 0: the model's; pages 0: from kv_bytes */
     uint64_t swap_bytes;       /* 0: what the preset asks for, at most a quarter */

@@ -6,7 +6,9 @@
 #include "engine/serve/device_load.h"
 
 #include "base/core/bits.h"
+#include "base/io/log.h"
 #include "base/io/loop/clock.h"
+#include "engine/model/model_check.h"
 
 #include <math.h>
 #include <unistd.h>
@@ -73,13 +75,33 @@ static void tell_policies(const struct device_config *config, struct executor *x
     engine_metrics_policy(metrics, "predict", predict ? predict->name : NULL);
 }
 
+/* Compares the model with the digest that it must have, before a byte of it is trusted. */
+static int check_model(const struct device_config *config, struct err *err)
+{
+    const struct model_check check = {
+        .path = config->model_path.data,
+        .sha256 = config->model_sha256,
+        .stamps = config->model_stamps.len > 0 ? config->model_stamps.data : NULL,
+    };
+    int64_t from_us = clock_mono_us();
+    bool read = false;
+    if (config->model_sha256.len == 0) return 0;
+    int rc = model_check(&check, &read, err);
+    if (rc < 0) return rc;
+    log_event(LOG_INFO, "model_checked", "model=%s sha256=%.12s read=%s seconds=%.1f",
+              config->model_path.data, config->model_sha256.data, read ? "yes" : "no",
+              (double)(clock_mono_us() - from_us) * 1e-6);
+    return 0;
+}
+
 int device_load(const struct device_config *config, struct engine_metrics *metrics,
                 const struct executor_events *events, struct device_loaded *ret, struct err *err)
 {
     CLEANUP(model_freep) struct model *model = NULL;
     struct executor *x;
     int64_t from_us = clock_mono_us();
-    int rc = model_load(config->model_path.data, &config->load, &model, err);
+    int rc = check_model(config, err);
+    if (rc == 0) rc = model_load(config->model_path.data, &config->load, &model, err);
     if (rc < 0) return rc;
     const struct model_info *info = model_info(model);
     struct sched_config sc = config->sched;

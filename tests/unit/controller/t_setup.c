@@ -1,6 +1,7 @@
 /* t_setup.c - tests the way from a configuration's text to services, pools and engine arguments. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
+#include "base/io/models.h"
 #include "controller/cloud/cloud_adopted.h"
 #include "controller/setup.h"
 #include "policies/scale/forecast.h"
@@ -39,7 +40,8 @@ static const struct config_section shared_section = { .name = "engine",
                                                       .record = &shared_record };
 
 static const struct config_section *const sections[] = { &controller_section, &services_section,
-                                                         &local_section, &shared_section };
+                                                         &local_section, &models_section,
+                                                         &shared_section };
 static const struct config_schema schema = { sections, COUNT_OF(sections), config_absent_policies };
 
 #define OFFERS                                                                          \
@@ -65,6 +67,7 @@ static int set_up(const struct config *config, struct arena *arena, struct contr
                                    .service = services->items,
                                    .service_count = services->count,
                                    .local = config_section_get(config, "local"),
+                                   .models = config_section_get(config, "models"),
                                    .whole = config };
     const struct local_offer *local;
     uint32_t count;
@@ -307,6 +310,64 @@ static void pools_may_have_engines_of_other_kinds(void **state)
                 setup.service[0].pool[2].offer[0] == 2);
 }
 
+static bool has_arg(const struct control_launch *l, const char *arg)
+{
+    bool has = false;
+    for (uint32_t i = 0; i < l->engine_arg_count; i++)
+        has = has || str_eq(l->engine_args[i], str_from(arg));
+    return has;
+}
+
+/* Engines get the path and the digest behind a name; only those of this machine share what was compared. */
+static void models_have_names(void **state)
+{
+    (void)state;
+#define HEX "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
+#define MODELS                                                                                 \
+    "models: { folder: /m, list: [ { name: chat, url: 'https://h/x.gguf', sha256: " HEX " }, " \
+    "{ name: plain, path: p.gguf } ] }\ncontroller: { state: st }\n"
+    CLEANUP(config_freep) struct config *config = NULL;
+    CLEANUP(config_freep) struct config *wrong = NULL;
+    CLEANUP(arena_fini) struct arena arena;
+    arena_init(&arena, 1 << 20);
+    struct err err = { 0 };
+    struct control_setup setup = { 0 };
+    int rc = load(
+        MODELS OFFERS
+        "services:\n"
+        "  - name: chat\n"
+        "    model: chat\n"
+        "    pools:\n"
+        "      - { name: m, offers: [small] }\n"
+        "      - { name: a, offers: [adopted], provider: adopted, engine_kind: openai }\n"
+        "      - { name: v, offers: [small], engine_kind: vllm, model: plain, tokenizer: chat }\n"
+        "      - { name: h, offers: [small], engine_kind: vllm, model: gpt2 }\n"
+        "  - { name: b, model: plain, pools: [ { name: a, offers: [small] } ] }\n"
+        "  - { name: c, model: x/y, pools: [ { name: a, offers: [small] } ] }\n",
+        &config, &err);
+    if (rc == 0) rc = set_up(config, &arena, &setup, &err);
+    if (rc < 0) fail_msg("%s", err.text);
+    const struct control_launch *l = setup.launch[0];
+    assert_true(has_arg(&l[0], "/m/chat.gguf") && has_arg(&l[0], "--model-sha256=" HEX));
+    assert_true(has_arg(&l[0], "--model-stamps=st/models"));
+    assert_true(str_eq(l[1].model, STR("/m/chat.gguf")) &&
+                str_eq(l[1].tokenizer, STR("/m/chat.gguf")));
+    assert_true(str_eq(l[2].model, STR("p.gguf")) && str_eq(l[2].tokenizer, STR("/m/chat.gguf")));
+    assert_true(str_eq(l[3].model, STR("gpt2")));
+    assert_true(has_arg(&setup.launch[1][0], "p.gguf") && has_arg(&setup.launch[2][0], "x/y"));
+    for (uint32_t i = 0; i < setup.launch[1][0].engine_arg_count; i++)
+        assert_false(str_starts(setup.launch[1][0].engine_args[i], STR("--model-s")));
+
+    assert_int_equal(load(MODELS OFFERS
+                          "services:\n  - { name: chat, model: chatt, pools: [ { name: a, "
+                          "offers: [small] } ] }\n",
+                          &wrong, &err),
+                     0);
+    assert_int_equal(set_up(wrong, &arena, &setup, &err), -ENOENT);
+    assert_non_null(
+        strstr(err.text, "service chat: 'chatt' is no name of models.list, which has chat, plain"));
+}
+
 #define SERVICE "services:\n  - name: chat\n    model: m\n"
 #define POOL "    pools: [ { name: a, offers: [small] } ]\n"
 
@@ -464,6 +525,7 @@ int main(void)
         cmocka_unit_test(engines_are_told_from_four_places),
         cmocka_unit_test(agents_are_told_of_their_engines_tls),
         cmocka_unit_test(pools_may_have_engines_of_other_kinds),
+        cmocka_unit_test(models_have_names),
         cmocka_unit_test(clocks_have_a_row),
         cmocka_unit_test(mistakes_are_named),
         cmocka_unit_test(every_row_is_accepted),

@@ -61,6 +61,47 @@ static void redirects_are_followed_only_when_asked(void **state)
     }
 }
 
+/* A part is asked for at both hosts, and the credentials are for the first alone. */
+static void a_redirect_keeps_the_range(void **state)
+{
+    (void)state;
+    struct world w = begin((struct fetch_config){ 0 });
+    struct seen s = { 0 };
+    char head[256];
+    snprintf(head, sizeof head,
+             "HTTP/1.1 302 Found\r\nLocation: http://localhost:%u/y\r\nContent-Length: 0\r\n\r\n",
+             w.port);
+    start(&w, &s,
+          (struct fetch_request){ .bearer = STR("secret"),
+                                  .redirects_max = 1,
+                                  .range_from = 5000000000,
+                                  .if_range = STR("\"v1\"") });
+    struct peer first = take(&w);
+    assert_true(peer_has(&first, "Range: bytes=5000000000-\r\n"));
+    assert_true(peer_has(&first, "If-Range: \"v1\"\r\n"));
+    assert_true(peer_has(&first, "secret"));
+    peer_send(w.loop, &first, str_from(head));
+    struct peer second = take(&w);
+    assert_true(peer_has(&second, "GET /y HTTP/1.1\r\n"));
+    assert_true(peer_has(&second, "Range: bytes=5000000000-\r\n"));
+    assert_true(peer_has(&second, "If-Range: \"v1\"\r\n"));
+    assert_false(peer_has(&second, "secret"));
+    peer_send(w.loop, &second, STR("HTTP/1.1 206 Partial Content\r\nContent-Length: 2\r\n\r\nok"));
+    TURN_UNTIL(w.loop, s.ends == 1);
+    assert_int_equal(s.reply.status, 206);
+    peer_close(&first);
+    peer_close(&second);
+    seen_fini(&s);
+
+    struct err err = { 0 };
+    const struct str long_one = { head, FETCH_VALIDATOR_BYTES };
+    assert_int_equal(try_start(&w, &s, (struct fetch_request){ .if_range = long_one }, &err),
+                     -EINVAL);
+    assert_int_equal(
+        try_start(&w, &s, (struct fetch_request){ .if_range = STR("a\r\nb: c") }, &err), -EINVAL);
+    end(&w);
+}
+
 /* ---- proxies ---- */
 
 static void a_proxy_is_used_only_when_the_caller_gives_one(void **state)
@@ -302,6 +343,7 @@ int main(void)
     if (!has_certs) printf("skipped: no openssl command makes certificates here: TLS of fetch\n");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(redirects_are_followed_only_when_asked),
+        cmocka_unit_test(a_redirect_keeps_the_range),
         cmocka_unit_test(a_proxy_is_used_only_when_the_caller_gives_one),
         cmocka_unit_test(the_environment_of_the_process_is_not_read),
         cmocka_unit_test(the_peer_is_who_the_caller_says),
