@@ -8,13 +8,15 @@
 #include "base/io/loop/clock.h"
 #include "tests/proc/rig/up_rig.h"
 
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #define BEGIN "{\"instance\":\""
-#define ANSWERS 150 /* enough to see one in a hundred */
+#define ASKERS 4 /* as many as the engine computes at once: none waits */
 
 /* Gets the object of the only instance of `service` from `muster get instances -o json`. */
 static void instance_of(const char *service, struct buf *ret)
@@ -54,14 +56,29 @@ static double number(const struct buf *text, const char *key)
     return strtod(at + strlen(name), NULL);
 }
 
-static void ask(const char *service, struct buf *reply)
+static int try_asking(const char *service, struct buf *reply)
 {
     char body[256];
     snprintf(body, sizeof body,
              "{\"model\":\"%s\",\"prompt\":\"The moon is\",\"max_tokens\":4,\"temperature\":0,"
              "\"ignore_eos\":true}",
              service);
-    assert_int_equal(rig_call(places.router_port, "/v1/completions", body, reply), 200);
+    return rig_call(places.router_port, "/v1/completions", body, reply);
+}
+
+static void ask(const char *service, struct buf *reply)
+{
+    assert_int_equal(try_asking(service, reply), 200);
+}
+
+static atomic_bool enough;
+static atomic_uint refused;
+
+static void *keep_asking(void *service)
+{
+    while (!atomic_load(&enough))
+        if (try_asking(service, NULL) != 200) atomic_fetch_add(&refused, 1);
+    return NULL;
 }
 
 /* Gets the text of a reply. */
@@ -139,9 +156,15 @@ static void slack_lowers_the_clock(void **state)
 {
     (void)state;
     CLEANUP(buf_fini) struct buf text = { 0 };
-    for (int i = 0; i < ANSWERS; i++)
-        ask("lazy", &text);
+    static char lazy[] = "lazy";
+    pthread_t asker[ASKERS]; /* a P99 takes a hundred answers within the router's window */
+    for (size_t i = 0; i < ASKERS; i++)
+        assert_int_equal(pthread_create(&asker[i], NULL, keep_asking, lazy), 0);
     await("lazy", "\"clock\":0.9", &text); /* 0.95, or further down by now */
+    atomic_store(&enough, true);
+    for (size_t i = 0; i < ASKERS; i++)
+        pthread_join(asker[i], NULL);
+    assert_int_equal(atomic_load(&refused), 0);
     double clock = number(&text, "clock");
     assert_true(clock >= 0.9 && clock < 0.96);
     assert_true(number(&text, "watts") > 0);
