@@ -105,7 +105,8 @@ static void allot(struct scheduler *s)
         .shape = b->shape,
         .most = verified_max(s, b->tokens),
     };
-    if (d->idle_steps == DRAFT_PROBE_STEPS) step.least = DRAFT_PROBE_TOKENS;
+    if (d->idle_steps == DRAFT_PROBE_STEPS || d->probes) step.least = DRAFT_PROBE_TOKENS;
+    d->probes = false;
     d->idle_steps = draft_allot(d->work, b->count, &d->all, &step) > 0 ? 0 : d->idle_steps + 1;
     d->idle_steps = min_u32(d->idle_steps, DRAFT_PROBE_STEPS);
 }
@@ -158,20 +159,28 @@ uint32_t sched_guess_list(struct scheduler *s, struct sched_guess *ret)
     return count;
 }
 
-/* Counts a step, in which the model was asked for `sum` tokens, towards the next time that it is asked for more
- * than is worth it. */
-static void count_asked(struct sched_draft *d, const struct draft_ask *ask, uint32_t sum)
+/* Asks for what is worth it; for a little more or in vain now and then, to learn. A probe has the model compute a
+ * token for each step since it was last asked, at most. A model that is always wrong is probed ever more seldom. */
+static uint32_t ask_model(struct sched_draft *d, uint32_t count, struct draft_ask *ask)
 {
-    if (ask->probe) {
-        d->unasked_steps = 0;
-        if (sum > 0) d->probe_gap = min_u32(2 * d->probe_gap, DRAFT_PROBE_GAP_MAX);
-    } else if (sum > 0) {
+    ask->longer = d->asked_steps >= DRAFT_PROBE_STEPS;
+    uint32_t sum = draft_ask(d->work, count, &d->all, ask);
+    d->probes = false;
+    if (sum > 0) {
         d->asked_steps = ask->longer ? 0 : d->asked_steps + 1;
         d->unasked_steps = 0;
         d->probe_gap = DRAFT_PROBE_STEPS;
-    } else {
-        d->unasked_steps++;
+        return sum;
     }
+    if (++d->unasked_steps < d->probe_gap || ask->step.most < DRAFT_PROBE_TOKENS) return 0;
+    sum = draft_probe(d->work, count, d->unasked_steps);
+    if (sum == 0) return 0;
+    const struct draft_rates none = { 0 };
+    bool wrong = draft_rate(&none, &d->all, 1) < DRAFT_RATE_MIN;
+    d->probe_gap = wrong ? min_u32(2 * d->probe_gap, DRAFT_PROBE_GAP_MAX) : DRAFT_PROBE_STEPS;
+    d->unasked_steps = 0;
+    d->probes = true;
+    return sum;
 }
 
 uint32_t sched_guess_lengths(struct scheduler *s, struct sched_guess *guess, uint32_t count,
@@ -179,8 +188,7 @@ uint32_t sched_guess_lengths(struct scheduler *s, struct sched_guess *guess, uin
 {
     struct sched_draft *d = &s->draft;
     struct draft_ask ask = { .step = { .perf = *perf, .most = verified_max(s, count) },
-                             .model = *model,
-                             .longer = d->asked_steps >= DRAFT_PROBE_STEPS };
+                             .model = *model };
     must(s->policies.draft->asks && count <= s->config.seqs_max);
     for (uint32_t i = 0; i < count; i++) {
         struct session *x = guess[i].session;
@@ -195,13 +203,7 @@ uint32_t sched_guess_lengths(struct scheduler *s, struct sched_guess *guess, uin
     }
     ask.step.shape.decoding_seqs = count;
     ask.step.shape.kv_tokens_read = ask.step.shape.kv_tokens_decoding;
-    uint32_t sum = draft_ask(d->work, count, &d->all, &ask);
-    count_asked(d, &ask, sum);
-    if (sum == 0 && d->unasked_steps >= d->probe_gap) {
-        ask.probe = true;
-        sum = draft_ask(d->work, count, &d->all, &ask);
-        count_asked(d, &ask, sum);
-    }
+    uint32_t sum = ask_model(d, count, &ask);
     for (uint32_t i = 0; i < count; i++)
         guess[i].count = d->work[i].take;
     return sum;

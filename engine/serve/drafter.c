@@ -24,6 +24,7 @@
 #define PASSES_MAX DRAFT_TOKENS_MAX
 #define MEASURED_PASSES 16
 #define MEASURED_SEQS 8 /* in every other of them; else one */
+#define TIMED_RUNS 128  /* without a pass; then two are timed, in case the price has changed */
 _Static_assert(MEASURED_PASSES <= PASSES_MAX, "they are kept as those of a run");
 
 struct place {
@@ -46,7 +47,8 @@ struct drafter {
     uint32_t *tables;    /* their page tables, context_pages each */
     uint32_t *free;      /* pages */
     uint32_t free_count, pages;
-    uint64_t run;   /* counts drafter_run */
+    uint64_t run;       /* counts drafter_run */
+    uint64_t timed_run; /* the last with a pass */
     double stretch; /* of the first passes, by the share of the processor that is to be kept to */
     struct sched_guess *guess;
     struct batch_item *item;
@@ -390,26 +392,49 @@ static void run_pass(struct drafter *d, uint32_t items, int64_t (*clock)(void))
     }
 }
 
-void drafter_measure(struct drafter *d, int64_t (*clock)(void))
+/* Times passes of one sequence and of several, in turn, on pages that are free. */
+static void time_some(struct drafter *d, uint32_t passes, int64_t (*clock)(void))
 {
     static const uint32_t id = 0;
-    const uint32_t most = min_u32(MEASURED_SEQS, min_u32(d->seqs_max, d->pages));
-    d->passes = 0;
-    for (uint32_t i = 0; i < MEASURED_PASSES; i++) {
+    const uint32_t most = min_u32(MEASURED_SEQS, min_u32(d->seqs_max, d->free_count));
+    const size_t vocab = model_info(d->model)->vocab_size;
+    for (uint32_t i = 0; i < passes && most > 0; i++) {
         uint32_t count = i % 2 ? most : 1;
         for (uint32_t k = 0; k < count; k++)
-            d->item[k] =
-                (struct batch_item){ .ids = &id,
-                                     .count = 1,
-                                     .page_table = &d->free[k],
-                                     .pages = 1,
-                                     .want_logits = true,
-                                     .logits =
-                                         d->logits + (size_t)k * model_info(d->model)->vocab_size };
+            d->item[k] = (struct batch_item){ .ids = &id,
+                                              .count = 1,
+                                              .page_table = &d->free[d->free_count - 1 - k],
+                                              .pages = 1,
+                                              .want_logits = true,
+                                              .logits = d->logits + k * vocab };
         time_pass(d, count, clock);
     }
+}
+
+/* Returns the middle one of every other pass: another process may have been in the way of some. */
+static double median_s(const struct drafter *d, uint32_t from)
+{
+    double s[MEASURED_PASSES / 2];
+    uint32_t count = 0;
+    for (uint32_t i = from; i < MEASURED_PASSES; i += 2) {
+        uint32_t at = count++;
+        for (; at > 0 && s[at - 1] > d->pass[i].seconds; at--)
+            s[at] = s[at - 1];
+        s[at] = d->pass[i].seconds;
+    }
+    return s[count / 2];
+}
+
+void drafter_measure(struct drafter *d, int64_t (*clock)(void))
+{
+    d->passes = 0;
+    time_some(d, MEASURED_PASSES, clock);
+    if (d->passes < MEASURED_PASSES) return;
+    double one_s = median_s(d, 0), some_s = median_s(d, 1);
+    for (uint32_t i = 0; i < d->passes; i++)
+        d->pass[i].seconds = i % 2 ? some_s : one_s;
     drafter_observe(d, d->stretch);
-    d->counts = (struct drafter_counts){ 0 };
+    d->counts.seconds = 0;
     d->predicted_s = 0;
 }
 
@@ -436,8 +461,14 @@ double drafter_run(struct drafter *d, struct scheduler *s, const struct perf_coe
     uint32_t sessions = sched_guess_list(s, d->guess);
     for (uint32_t i = 0; i < sessions; i++)
         look(d, &d->guess[i]);
-    if (sessions == 0 || sched_guess_lengths(s, d->guess, sessions, perf, &d->speed.now) == 0)
-        return 0;
+    if (sessions == 0) return 0;
+    uint32_t asked = sched_guess_lengths(s, d->guess, sessions, perf, &d->speed.now);
+    if (asked == 0 && d->run - d->timed_run >= TIMED_RUNS) {
+        time_some(d, 2, clock);
+        d->timed_run = d->run;
+    }
+    if (asked == 0) return (double)(clock() - from_us) * 1e-6;
+    d->timed_run = d->run;
     take_places(d, sessions);
     uint32_t items = first_items(d, sessions, catch_up_max(d, perf, sessions));
     for (uint32_t pass = 1; items > 0; pass++) {

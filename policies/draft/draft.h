@@ -111,15 +111,18 @@ uint32_t draft_allot(struct draft_place *place, uint32_t count, const struct dra
 
 /* ---- what a draft model is asked for (length.c) ---- */
 
-#define DRAFT_PROBE_GAP_MAX 1024 /* steps between two probes, after probes that led to nothing */
+#define DRAFT_PROBE_GAP_MAX 1024 /* steps between two probes of a model that is always wrong */
 
 struct draft_ask {
     struct draft_step step; /* `least` counts for nothing */
     struct perf_coef model; /* the draft model's */
     bool longer;            /* one token more than is worth it, to learn how often it comes true */
-    bool probe; /* one token of one sequence, where guesses that come true would be worth it */
 };
 
 /* Sets `take` of each place to the tokens to ask for, up to `guessed`, and returns their sum. */
 uint32_t draft_ask(struct draft_place *place, uint32_t count, const struct draft_rates *all,
                    const struct draft_ask *ask);
+
+/* Asks for up to DRAFT_PROBE_TOKENS of one sequence whatever they are worth: of the one that lacks the fewest tokens,
+ * if they are at most `lacks_max`. Sets `take` and returns the sum, as draft_ask. */
+uint32_t draft_probe(struct draft_place *place, uint32_t count, uint32_t lacks_max);

@@ -12,9 +12,9 @@
  * a token that raises E / T by itself may lower it, and several may raise it that alone would not: draft_ask goes
  * pass by pass.
  *
- * A draft model's guess that is not asked for is not compared either. Now and then it is asked all the same:
- * for one token more, to learn the rates of longer guesses; and for one token alone where nothing was
- * worth it, unless it could not be even if every guess came true, which is so under load. */
+ * A draft model's guess that is not asked for is not compared either, and nothing is learned of it. Now and then it
+ * is asked for all the same: one token more than is worth it, to learn the rates of longer guesses; and a few of
+ * one sequence where nothing was worth it, which also tells the step-time model what tokens cost. */
 #include "base/core/bits.h"
 #include "policies/draft/draft.h"
 
@@ -111,8 +111,8 @@ static uint32_t add_pass(struct draft_place *place, uint32_t count, uint32_t pas
     for (uint32_t i = 0; i < count && taken < most; i++) {
         struct draft_place *p = &place[i];
         if (p->take < pass || p->take == p->guessed) continue;
-        double rate = ask->probe ? 1 : draft_rate(p->own, all, p->match + p->take);
-        double gain = p->reach * rate, own_s = asked_s(p, ask);
+        double gain = p->reach * draft_rate(p->own, all, p->match + p->take);
+        double own_s = asked_s(p, ask);
         if (gain < DRAFT_RATE_MIN || gain * *seconds <= *tokens * own_s) continue;
         p->take++;
         p->reach = gain;
@@ -123,18 +123,6 @@ static uint32_t add_pass(struct draft_place *place, uint32_t count, uint32_t pas
     *tokens += more;
     *seconds += more_s;
     return taken;
-}
-
-/* Leaves the token of the sequence that costs the draft model least. */
-static uint32_t keep_one(struct draft_place *place, uint32_t count)
-{
-    struct draft_place *best = NULL;
-    for (uint32_t i = 0; i < count; i++) {
-        if (place[i].take > 0 && (!best || place[i].lacks < best->lacks)) best = &place[i];
-    }
-    for (uint32_t i = 0; i < count; i++)
-        place[i].take = &place[i] == best;
-    return best ? 1 : 0;
 }
 
 /* Tries one pass after the other, and keeps as many as give the largest E / T. */
@@ -158,11 +146,24 @@ uint32_t draft_ask(struct draft_place *place, uint32_t count, const struct draft
         place[i].take = min_u32(place[i].take, passes);
         sum += place[i].take;
     }
-    if (ask->probe) return keep_one(place, count);
     for (uint32_t i = 0; i < count && ask->longer; i++) {
         struct draft_place *p = &place[i];
         bool last = p->take > 0 && p->take == passes && p->take < p->guessed;
         if (last && sum < ask->step.most) p->take++, sum++;
     }
     return sum;
+}
+
+uint32_t draft_probe(struct draft_place *place, uint32_t count, uint32_t lacks_max)
+{
+    struct draft_place *best = NULL;
+    for (uint32_t i = 0; i < count; i++) {
+        struct draft_place *p = &place[i];
+        p->take = 0, p->reach = 1;
+        if (p->guessed == 0 || p->lacks > lacks_max) continue;
+        if (!best || p->lacks < best->lacks) best = p;
+    }
+    if (!best) return 0;
+    best->take = min_u32(best->guessed, DRAFT_PROBE_TOKENS);
+    return best->take;
 }

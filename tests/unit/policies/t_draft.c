@@ -382,22 +382,18 @@ static void t_a_draft_model_is_tried_again(void **state)
     (void)state;
     struct draft_rates all = { 0 }, own = { 0 };
     struct draft_place place[3];
-    struct draft_ask ask = ask_of(3, 1e-3);
-    /* One token of the sequence that has least to catch up, where right guesses would be worth it. */
-    ask.probe = true;
+    /* Two tokens of the sequence that has least to catch up, if that is not too much. */
     fill_asked(place, 3, &own, 0);
     place[0].lacks = 50, place[1].lacks = 3, place[2].lacks = 9;
-    assert_int_equal(draft_ask(place, 3, &all, &ask), 1);
-    assert_true(place[0].take == 0 && place[1].take == 1 && place[2].take == 0);
+    assert_int_equal(draft_probe(place, 3, 32), DRAFT_PROBE_TOKENS);
+    assert_true(place[0].take == 0 && place[1].take == 2 && place[2].take == 0);
     place[1].guessed = 0;
-    assert_int_equal(draft_ask(place, 3, &all, &ask), 1);
-    assert_int_equal(place[2].take, 1);
-    /* None, where even they would not. */
-    ask.model.step_s = 1;
-    assert_int_equal(draft_ask(place, 3, &all, &ask), 0);
-    assert_int_equal(place[0].take + place[1].take + place[2].take, 0);
+    place[2].guessed = 1;
+    assert_int_equal(draft_probe(place, 3, 32), 1);
+    assert_true(place[0].take == 0 && place[1].take == 0 && place[2].take == 1);
+    assert_int_equal(draft_probe(place, 3, 8), 0);
     /* A token more than is worth it, to learn the rates of longer guesses. */
-    ask = ask_of(3, 1e-3);
+    struct draft_ask ask = ask_of(3, 1e-3);
     fill_asked(place, 3, &own, 0.5);
     uint32_t usual = draft_ask(place, 3, &all, &ask);
     ask.longer = true;
