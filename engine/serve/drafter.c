@@ -20,7 +20,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define CATCH_UP_MIN 16 /* tokens of a pass, whatever they cost */
+#define CATCH_UP_MIN 16 /* tokens, whatever they cost */
 #define PASSES_MAX DRAFT_TOKENS_MAX
 #define MEASURED_PASSES 16
 #define MEASURED_SEQS 8 /* in every other of them; else one */
@@ -43,6 +43,7 @@ struct drafter {
     struct speed speed;
     uint32_t seqs_max, page_tokens, context_pages, context_max, tokens_max;
     uint32_t vocab_size; /* ids that both models have */
+    bool has_all_ids;    /* the target has no others */
     struct place *place; /* seqs_max */
     uint32_t *tables;    /* their page tables, context_pages each */
     uint32_t *free;      /* pages */
@@ -139,6 +140,7 @@ int drafter_new(const struct drafter_config *config, const struct model_info *ta
     d->tokens_max = sc->batch_tokens_max;
     d->pages = config->pages;
     d->vocab_size = min_u32(info->vocab_size, target->vocab_size);
+    d->has_all_ids = d->vocab_size == target->vocab_size;
     d->stretch =
         config->speed.cpu_share > 0 ? fmax(1, config->speed.threads / config->speed.cpu_share) : 1;
     const struct model_runner_options opt = { .tokens_max = d->tokens_max,
@@ -258,7 +260,7 @@ static void settle(struct place *p, const struct session *session)
 /* Returns true if the model knows all tokens from `from` on: the target may have more ids. */
 static bool has_ids(const struct drafter *d, const struct session *session, uint32_t from)
 {
-    for (uint32_t i = from; i < session->total; i++)
+    for (uint32_t i = from; i < session->total && !d->has_all_ids; i++)
         if (session->ids[i] >= d->vocab_size) return false;
     return true;
 }
@@ -278,7 +280,7 @@ static void look(struct drafter *d, struct sched_guess *g)
     if (g->max > 0 && !has_ids(d, session, known)) g->max = 0;
 }
 
-/* Returns the tokens that pass 0 may have: as many as take the target's step. */
+/* Returns the tokens that sequences may catch up on in pass 0: as many as take the target's step. */
 static uint32_t catch_up_max(const struct drafter *d, const struct perf_coef *perf, uint32_t seqs)
 {
     double s = perf->step_s + perf->decode_seq_s * seqs, each_s = d->speed.now.prefill_token_s;
@@ -307,10 +309,11 @@ static void add_item(struct drafter *d, uint32_t at, uint32_t *count, const uint
 }
 
 /* Puts what each session that is asked for lacks into pass 0: first of those that need little. */
-static uint32_t first_items(struct drafter *d, uint32_t sessions, uint32_t tokens_left)
+static uint32_t first_items(struct drafter *d, uint32_t sessions, uint32_t catch_up)
 {
-    uint32_t count = 0;
+    uint32_t count = 0, tokens_left = d->tokens_max;
     for (uint32_t i = 0; i < 2 * sessions && tokens_left > 0; i++) {
+        if (i == sessions) tokens_left = min_u32(tokens_left, catch_up);
         struct sched_guess *g = &d->guess[i % sessions];
         const struct session *session = g->session;
         bool little = g->lacks <= DRAFT_TOKENS_MAX;
