@@ -168,9 +168,7 @@ struct device;
 int device_new(struct loop *loop, const struct device_config *config,
                struct engine_metrics *metrics, const struct device_events *events,
                struct device **ret, struct err *err);
-
 void device_free(struct device *d);
-
 CLEANUP_FREEP(device, struct device)
 
 void device_submit(struct device *d, struct job *job);

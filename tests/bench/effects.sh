@@ -103,7 +103,7 @@ draft_flags() {
 # make_pair: makes a random model of which the first of 12 layers alone adds anything, and as draft models that
 # layer, which is always right, and another, which never is.
 make_pair() {
-    shape="--width 512 --ff 1536 --heads 8 --kv-heads 4 --tied --tokenizer $model"
+    shape="--width 512 --ff 1536 --heads 8 --kv-heads 4 --context 1024 --tied --tokenizer $model"
     # shellcheck disable=SC2086
     "$muster" model make-random $shape --layers 12 --idle-layers 11 "$work/large.gguf" >/dev/null
     # shellcheck disable=SC2086
