@@ -173,6 +173,10 @@ static const struct config_field engine_rows[] = {
     ENGINE_ROW(evict, "Which cached page is dropped first."),
     ENGINE_ROW(draft, "How the next tokens of a sequence are guessed, to compute several in a step; the "
                       "default none guesses nothing."),
+    { .name = "draft_model", .type = CONFIG_TEXT, .default_text = "",
+      LIVE(engine_rows_section, draft_model),
+      .about = "Small model with the same vocabulary that guesses for `draft: model`, as a file or folder like "
+               "`model`." },
     ENGINE_ROW(perf, "How step times are estimated."),
     ENGINE_ROW(predict, "Predictor of lengths in the engine itself, for policies that read the model's "
                         "hidden state; empty: the router's prediction is used."),
@@ -275,7 +279,7 @@ static const struct config_field service_rows[] = {
       .unit = "instances", LIVE(service_section, up_step_max),
       .about = "window: instances of a pool that one decision may launch; 0 for any number." },
     { .name = "engine", .type = CONFIG_RECORD, .record = &engine_record,
-      IN(service_section, engine), .about = "Policies of its engines, by name; empty: as the section `engine` of this file says." },
+      IN(service_section, engine), .about = "Policies of its engines, by name, and their draft model; empty: as the section `engine` of this file says." },
     { .name = "engine_flags", .type = CONFIG_TEXTS, .min = 0, .max = 64,
       LIVE(service_section, engine_flags), .about = "Flags of `muster engine` for all pools of kind muster." },
     { .name = "engine_program", .type = CONFIG_TEXT, IN(service_section, engine_program),

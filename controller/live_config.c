@@ -43,7 +43,7 @@ static const struct {
 /* Returns true for what is handed to an instance at its launch: those that run keep theirs. */
 static bool is_of_launch(const struct config_change *c)
 {
-    static const char *const names[] = { "engine_flags", "grace", "age_max" };
+    static const char *const names[] = { "engine_flags", "draft_model", "grace", "age_max" };
     for (size_t i = 0; i < COUNT_OF(names); i++)
         if (strcmp(c->field->name, names[i]) == 0) return true;
     for (size_t i = 0; i < setup_engine_policy_count; i++) {

@@ -6,7 +6,7 @@
  *     muster engine  --the file's `engine` section  --model PATH --served-model-name NAME
  *                    --model-sha256 of models.list
  *                    --slo-ttft, --slo-tpot of the service
- *                    the service's `engine` policies, its engine_flags, the pool's engine_flags
+ *                    the service's `engine` policies and draft model, its engine_flags, the pool's engine_flags
  *
  * The last value of a flag holds, so that the more specific place wins. Another program gets no SLO
  * flags: it would not know them. A pool of another engine kind gets none of these flags but its own: its
@@ -223,6 +223,7 @@ int setup_launch(const struct controller_config *config, const struct service_se
         struct str name = setup_policy_name(s, &setup_engine_policies[i]);
         if (name.len > 0) add_flag(&l, setup_engine_policies[i].kind, name);
     }
+    if (s->engine.draft_model.len > 0) add_flag(&l, "draft_model", s->engine.draft_model);
     add_texts(&l, &s->engine_flags);
     add_texts(&l, &p->engine_flags);
     if (l.rc < 0) return err_set(err, l.rc, "no memory for engine flags");

@@ -44,6 +44,7 @@ struct engine_config {
     int64_t seed; /* of requests that name none; 0: drawn at start */
 
     struct str preset, fair, order, admit, preempt, chunk, evict, draft; /* empty: the preset's */
+    struct str draft_model;           /* with a draft policy that asks for one; empty: none */
     struct str perf, hardware;        /* empty: default; not known */
     int64_t swap_space;               /* bytes; 0: the preset's */
     int64_t slo_ttft_us, slo_tpot_us; /* for the chunk policy */

@@ -88,6 +88,19 @@ static int find_predict_engine(struct str name, const struct predict_policy **re
                    STR_ARG(name), missing);
 }
 
+/* A draft model and a policy that asks for one belong together. */
+static int check_draft(const struct engine_config *c, const struct draft_policy *policy,
+                       struct err *err)
+{
+    bool asks = policy && policy->asks;
+    if (asks && c->draft_model.len == 0)
+        return err_set(err, -EINVAL, "--draft %s needs --draft-model: the small model that guesses",
+                       policy->name);
+    if (!asks && c->draft_model.len > 0)
+        return err_set(err, -EINVAL, "--draft-model needs --draft model: no other policy asks it");
+    return 0;
+}
+
 static int find_policies(const struct engine_config *c, struct sched_config *ret, struct err *err)
 {
     int rc = find_preset(c->preset, &ret->preset, err);
@@ -98,6 +111,7 @@ static int find_policies(const struct engine_config *c, struct sched_config *ret
     if (rc >= 0) rc = find_chunk(c->chunk, &ret->policies.chunk, err);
     if (rc >= 0) rc = find_evict(c->evict, &ret->policies.evict, err);
     if (rc >= 0) rc = find_draft(c->draft, &ret->policies.draft, err);
+    if (rc >= 0) rc = check_draft(c, ret->policies.draft, err);
     return rc;
 }
 
@@ -174,6 +188,7 @@ static int fill_device(const struct engine_config *c, struct device_config *ret,
         .swap_bytes = (uint64_t)c->swap_space,
         .threads = (uint32_t)c->threads,
         .cpu_share = c->cpu_share,
+        .draft_model = c->draft_model,
         .step_log = c->step_log,
         .predict_file = c->predict_file,
         .predict_layer = (uint32_t)c->predict_layer,

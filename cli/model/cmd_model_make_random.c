@@ -11,7 +11,7 @@
 
 struct make_options {
     struct str file, arch, type, tokenizer;
-    int64_t width, layers, ff, heads, kv_heads, vocab, context, seed;
+    int64_t width, layers, idle_layers, ff, heads, kv_heads, vocab, context, seed;
     bool tied, force;
     int output;
 };
@@ -25,6 +25,9 @@ static const struct config_field rows[] = {
       AT(width), .about = "Width of the residual stream." },
     { .name = "layers", .type = CONFIG_INT, .default_text = "4", .min = 1, .max = MAKE_LAYERS_MAX,
       AT(layers), .about = "Number of layers." },
+    { .name = "idle_layers", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = MAKE_LAYERS_MAX,
+      AT(idle_layers), .about = "Of them, the last so many add nothing: with --tied the model without them, of the "
+                                "same seed, is a draft model that is always right." },
     { .name = "ff", .type = CONFIG_INT, .default_text = "1024", .min = 1, .max = MAKE_WIDTH_MAX,
       AT(ff), .about = "Inner width of a feed-forward." },
     { .name = "heads", .type = CONFIG_INT, .default_text = "4", .min = 1, .max = MAKE_HEADS_MAX,
@@ -91,6 +94,7 @@ static int make_random(const void *options, struct err *err)
         .arch = o->arch.data,
         .width = (uint32_t)o->width,
         .layers = (uint32_t)o->layers,
+        .idle_layers = (uint32_t)o->idle_layers,
         .ff = (uint32_t)o->ff,
         .heads = (uint32_t)o->heads,
         .kv_heads = (uint32_t)(o->kv_heads ? o->kv_heads : o->heads),

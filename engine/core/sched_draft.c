@@ -5,7 +5,10 @@
  * for a guess is taken only where one is free or cached; no session loses pages for it.
  *
  * A session guesses from its second token of output on: the first one ends the wait for the prompt, and
- * is measured. */
+ * is measured.
+ *
+ * A draft model computes its guesses before the plan, for the sessions that decode by then. One that loses its
+ * place in the plan keeps its guess; until it has another token nothing is wrong with it. */
 #include "engine/core/sched_draft.h"
 
 #include "base/core/bits.h"
@@ -22,6 +25,7 @@ int sched_draft_init(struct scheduler *s)
     if (!policy->propose) return 0;
     d->work = calloc(seqs, sizeof *d->work);
     if (!d->work) return -ENOMEM;
+    d->probe_gap = DRAFT_PROBE_STEPS;
     if (policy->state_size == 0) return 0;
     d->state = calloc(seqs, policy->state_size);
     d->free = calloc(seqs, sizeof *d->free);
@@ -59,20 +63,35 @@ void sched_draft_leave(struct scheduler *s, struct session *x)
     x->draft_place = 0;
 }
 
+/* Returns the most tokens to guess; 0: none. */
+static uint32_t guess_max(const struct session *x)
+{
+    uint32_t room = x->total_max - x->total; /* one of them for the token that is chosen */
+    return session_generated(x) == 0 || room < 2 ? 0 : min_u32(room - 1, DRAFT_TOKENS_MAX);
+}
+
 static void guess(struct scheduler *s, struct sched_item *item, struct draft_place *ret)
 {
     struct session *x = item->session;
     *ret = (struct draft_place){ .own = &x->draft_rates, .context = x->total };
-    uint32_t room = x->total_max - x->total; /* one of them for the token that is chosen */
-    if (session_generated(x) == 0 || room < 2) return;
+    if (guess_max(x) == 0) return;
     const struct draft_view view = { .ids = x->ids,
                                      .count = x->total,
-                                     .max = min_u32(room - 1, DRAFT_TOKENS_MAX) };
+                                     .max = guess_max(x),
+                                     .given = x->given,
+                                     .given_count = x->given_at == x->total ? x->given_count : 0 };
     uint32_t *to = x->ids + x->total;
     ret->guessed = s->policies.draft->propose(state_of(s, x), &view, to, &ret->match);
     must(ret->guessed <= view.max);
     item->guessed = ret->guessed;
     item->match = ret->match;
+}
+
+/* Returns the most tokens that a step verifies. Half of the budget stays for prompts, so that guesses keep no
+ * session waiting. */
+static uint32_t verified_max(const struct scheduler *s, uint32_t decoding)
+{
+    return min_u32((s->config.batch_tokens_max - decoding) / 2, SCHED_DRAFT_MAX);
 }
 
 /* Asks how much of each guess is worth it. */
@@ -84,10 +103,10 @@ static void allot(struct scheduler *s)
     struct draft_step step = {
         .perf = s->perf,
         .shape = b->shape,
-        /* Half of the budget stays for prompts, so that guesses keep no session waiting. */
-        .most = min_u32((s->config.batch_tokens_max - b->tokens) / 2, SCHED_DRAFT_MAX),
+        .most = verified_max(s, b->tokens),
     };
-    if (d->idle_steps == DRAFT_PROBE_STEPS) step.least = DRAFT_PROBE_TOKENS;
+    if (d->idle_steps == DRAFT_PROBE_STEPS || d->probes) step.least = DRAFT_PROBE_TOKENS;
+    d->probes = false;
     d->idle_steps = draft_allot(d->work, b->count, &d->all, &step) > 0 ? 0 : d->idle_steps + 1;
     d->idle_steps = min_u32(d->idle_steps, DRAFT_PROBE_STEPS);
 }
@@ -124,4 +143,76 @@ void sched_draft_observe(struct scheduler *s, const struct sched_item *item, uin
     draft_rates_observe(&s->draft.all, item->match, accepted + equal, more && !equal);
     s->counts.drafted_tokens += item->drafted;
     s->counts.accepted_tokens += min_u32(accepted + equal, item->drafted);
+}
+
+/* ---- a draft model ---- */
+
+/* Lists what plan_decoding takes, but for sessions that lose their place in between. */
+uint32_t sched_guess_list(struct scheduler *s, struct sched_guess *ret)
+{
+    uint32_t count = 0;
+    LIST_EACH (&s->running, node) {
+        struct session *x = SESSION_OF(node);
+        if (x->total - x->computed != 1 || session_stands(x)) continue;
+        ret[count++] = (struct sched_guess){ .session = x, .max = guess_max(x) };
+    }
+    return count;
+}
+
+/* Asks for what is worth it; for a little more or in vain now and then, to learn. A probe has the model compute a
+ * token for each step since it was last asked, at most. A model that is always wrong is probed ever more seldom. */
+static uint32_t ask_model(struct sched_draft *d, uint32_t count, struct draft_ask *ask)
+{
+    ask->longer = d->asked_steps >= DRAFT_PROBE_STEPS;
+    uint32_t sum = draft_ask(d->work, count, &d->all, ask);
+    d->probes = false;
+    if (sum > 0) {
+        d->asked_steps = ask->longer ? 0 : d->asked_steps + 1;
+        d->unasked_steps = 0;
+        d->probe_gap = DRAFT_PROBE_STEPS;
+        return sum;
+    }
+    if (++d->unasked_steps < d->probe_gap || ask->step.most < DRAFT_PROBE_TOKENS) return 0;
+    sum = draft_probe(d->work, count, d->unasked_steps);
+    if (sum == 0) return 0;
+    const struct draft_rates none = { 0 };
+    bool wrong = draft_rate(&none, &d->all, 1) < DRAFT_RATE_MIN;
+    d->probe_gap = wrong ? min_u32(2 * d->probe_gap, DRAFT_PROBE_GAP_MAX) : DRAFT_PROBE_STEPS;
+    d->unasked_steps = 0;
+    d->probes = true;
+    return sum;
+}
+
+uint32_t sched_guess_lengths(struct scheduler *s, struct sched_guess *guess, uint32_t count,
+                             const struct perf_coef *perf, const struct perf_coef *model)
+{
+    struct sched_draft *d = &s->draft;
+    struct draft_ask ask = { .step = { .perf = *perf, .most = verified_max(s, count) },
+                             .model = *model };
+    must(s->policies.draft->asks && count <= s->config.seqs_max);
+    for (uint32_t i = 0; i < count; i++) {
+        struct session *x = guess[i].session;
+        d->work[i] = (struct draft_place){ .own = &x->draft_rates,
+                                           .guessed = guess[i].max,
+                                           .match = 1,
+                                           .context = x->total,
+                                           .lacks = guess[i].lacks,
+                                           .left = sched_expected_total(s, x) - x->total };
+        if (d->work[i].left < 1) d->work[i].left = 1;
+        ask.step.shape.kv_tokens_decoding += x->total;
+    }
+    ask.step.shape.decoding_seqs = count;
+    ask.step.shape.kv_tokens_read = ask.step.shape.kv_tokens_decoding;
+    uint32_t sum = ask_model(d, count, &ask);
+    for (uint32_t i = 0; i < count; i++)
+        guess[i].count = d->work[i].take;
+    return sum;
+}
+
+void sched_guess_give(struct session *session, const uint32_t *ids, uint32_t count)
+{
+    must(count <= DRAFT_TOKENS_MAX);
+    memcpy(session->given, ids, count * sizeof *ids);
+    session->given_count = count;
+    session->given_at = session->total;
 }

@@ -19,6 +19,10 @@ struct sched_draft {
     struct draft_place *work; /* scratch, one for each item of a batch */
     struct draft_rates all;   /* of all sessions */
     uint32_t idle_steps;      /* with guesses, and none of them computed */
+    uint32_t asked_steps; /* a draft model was asked, since it was last asked for a longer guess */
+    uint32_t unasked_steps; /* it was not, since it last was */
+    uint32_t probe_gap;     /* such steps until it is probed */
+    bool probes;            /* the guesses of the next plan are a probe */
 };
 
 int sched_draft_init(struct scheduler *s); /* -ENOMEM; call sched_draft_fini also then */

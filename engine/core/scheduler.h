@@ -122,6 +122,15 @@ struct sched_counts {
     uint32_t running, waiting, paused;        /* now */
 };
 
+/* A decoding session, for which a draft model may guess. The caller lowers `max` to what its model can. */
+struct sched_guess {
+    struct session *session;
+    uint32_t max; /* tokens that can be of use; 0: none */
+    uint32_t
+        lacks; /* the caller's: known tokens, without the last, that the model has to compute first */
+    uint32_t count; /* to guess now */
+};
+
 struct scheduler;
 
 /* -EINVAL with a sentence for a configuration that cannot work; -ENOMEM. */
@@ -144,6 +153,14 @@ void sched_hold(struct scheduler *s, struct session *session, bool held);
 
 /* Reports the measured seconds of copying a page to or from the swap space. */
 void sched_swap_observe(struct scheduler *s, double page_s);
+
+/* Before a plan, with a draft policy that asks for a draft model: sched_guess_list lists the sessions that will
+ * decode, at most seqs_max; sched_guess_lengths says how many tokens to guess for each and returns their
+ * sum; sched_guess_give takes a guess, which counts until the session has more tokens. */
+uint32_t sched_guess_list(struct scheduler *s, struct sched_guess *ret);
+uint32_t sched_guess_lengths(struct scheduler *s, struct sched_guess *guess, uint32_t count,
+                             const struct perf_coef *perf, const struct perf_coef *model);
+void sched_guess_give(struct session *session, const uint32_t *ids, uint32_t count);
 
 /* Plans one step. The batch is valid until commit or discard; it is empty if nothing can run now. A
  * now_us before the last one counts as the last one. */

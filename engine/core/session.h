@@ -122,6 +122,8 @@ struct session {
     uint32_t round;       /* place in the round of closed batches plus 1; 0: not in it */
     uint32_t draft_place; /* of the draft policy's state plus 1; 0: none */
     struct draft_rates draft_rates;
+    uint32_t given[DRAFT_TOKENS_MAX]; /* a draft model's guess, behind given_at known tokens */
+    uint32_t given_count, given_at;
     bool admitted_once;
     bool begun; /* its client already has tokens of it from another engine */
     bool keep_pages;

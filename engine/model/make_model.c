@@ -33,6 +33,7 @@ struct maker {
     uint32_t chunk;     /* elements of a chunk of it */
     size_t chunk_bytes;
     char *pool, *piece;
+    bool idle; /* the matrix that is written is zero */
 };
 
 /* The sum of twelve uniform numbers less their mean: near enough to normal. */
@@ -53,6 +54,12 @@ static void draw_chunk(struct maker *k, char *to)
     weight_types[k->m->type].from_f32(x, k->chunk, to);
 }
 
+static void zero_chunk(const struct maker *k, char *to)
+{
+    static const float zero[QUANT_SUPER];
+    weight_types[k->m->type].from_f32(zero, k->chunk, to);
+}
+
 static void choose_chunk(struct maker *k, uint32_t cols)
 {
     k->chunk = cols % QUANT_SUPER == 0 ? QUANT_SUPER : cols % QUANT_BLOCK == 0 ? QUANT_BLOCK : 1;
@@ -68,7 +75,9 @@ static int write_matrix(struct maker *k, uint32_t rows, uint32_t cols)
     if (k->pool_cols != cols) choose_chunk(k, cols);
     uint64_t chunks = (uint64_t)rows * (cols / k->chunk);
     for (uint64_t i = 0; i < chunks; i++) {
-        if (cols / k->chunk < ROW_CHUNKS)
+        if (k->idle)
+            zero_chunk(k, k->piece + used);
+        else if (cols / k->chunk < ROW_CHUNKS)
             draw_chunk(k, k->piece + used);
         else
             memcpy(k->piece + used, k->pool + rng_u64(&k->rng) % POOL_CHUNKS * k->chunk_bytes,
@@ -109,23 +118,22 @@ static int llama_layer(struct maker *k, bool data, uint32_t layer)
     const struct {
         const char *name;
         uint32_t rows, cols; /* rows 0: a norm */
+        bool adds;           /* to the residual stream */
     } tensor[] = {
-        { "attn_norm", 0, m->width },
-        { "attn_q", m->width, m->width },
-        { "attn_k", kv, m->width },
-        { "attn_v", kv, m->width },
-        { "attn_output", m->width, m->width },
-        { "ffn_norm", 0, m->width },
-        { "ffn_gate", m->ff, m->width },
-        { "ffn_up", m->ff, m->width },
-        { "ffn_down", m->width, m->ff },
+        { "attn_norm", 0, m->width, false },         { "attn_q", m->width, m->width, false },
+        { "attn_k", kv, m->width, false },           { "attn_v", kv, m->width, false },
+        { "attn_output", m->width, m->width, true }, { "ffn_norm", 0, m->width, false },
+        { "ffn_gate", m->ff, m->width, false },      { "ffn_up", m->ff, m->width, false },
+        { "ffn_down", m->width, m->ff, true },
     };
     int rc = 0;
     for (size_t i = 0; i < COUNT_OF(tensor) && rc == 0; i++) {
         char name[GGUF_NAME_BYTES_MAX + 1];
         snprintf(name, sizeof name, "blk.%u.%s.weight", layer, tensor[i].name);
+        k->idle = layer + m->idle_layers >= m->layers && tensor[i].adds;
         rc = each_tensor(k, data, name, tensor[i].rows, tensor[i].cols);
     }
+    k->idle = false;
     return rc;
 }
 
@@ -169,6 +177,9 @@ static int check_shape(const struct random_model *m, struct err *err)
         return err_set(err, -ENOTSUP, "architecture '%s' is not made; llama is", m->arch);
     int rc = made_type_check(m->type, err);
     if (rc < 0) return rc;
+    if (m->idle_layers >= m->layers)
+        return err_set(err, -EINVAL, "%u idle layers of %u: at least one computes something",
+                       m->idle_layers, m->layers);
     if (m->width % m->heads != 0)
         return err_set(err, -EINVAL, "a width of %u is no multiple of %u heads", m->width,
                        m->heads);

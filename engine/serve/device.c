@@ -58,14 +58,15 @@ struct device {
     struct pulse pulse; /* atomic */
 
     /* device thread only */
-    struct model *model;
+    struct model *model, *draft; /* draft NULL: none */
     struct executor *x;
     struct list active; /* jobs with a session */
     struct throttle throttle;
     struct step_log step_log;
-    struct sched_counts metered; /* as last added to the metrics */
-    uint64_t evictions;          /* likewise */
-    double predicted_s;          /* of the step under way */
+    struct sched_counts metered;   /* as last added to the metrics */
+    struct drafter_counts drafted; /* likewise */
+    uint64_t evictions;            /* likewise */
+    double predicted_s;            /* of the step under way */
     struct device_info info;
     int64_t began_us; /* constant */
     char failure[ERR_TEXT_MAX];
@@ -464,6 +465,11 @@ static void publish_state(struct device *d)
     metric_set(m->perf[4], now.perf.attend_s);
     metric_set(engine_metric(m, EM_PERF_SAMPLES), now.perf.samples);
     metric_set(engine_metric(m, EM_PERF_RATIO), now.perf.ratio_p90);
+    if (!executor_drafter(d->x)) return;
+    struct drafter_counts drafted;
+    drafter_counts_get(executor_drafter(d->x), &drafted);
+    engine_metrics_drafter(m, &d->drafted, &drafted);
+    d->drafted = drafted;
 }
 
 /* ---- the thread ------------------------------------------------------------------------------ */
@@ -560,13 +566,16 @@ static void one_step(struct device *d)
     post(d); /* refused by a full loop: wait_for_work tries again */
     pthread_mutex_unlock(&d->lock);
     if (rc <= 0) return;
+    double busy_s = (double)max_i64(clock_mono_us() - from_us, 1) * 1e-6;
     keep_share(d);
-    double seconds = (double)(clock_mono_us() - from_us) * 1e-6;
+    double seconds = (double)max_i64(clock_mono_us() - from_us, 1) * 1e-6;
     add_work(d, &step.shape, seconds);
     bool full = d->throttle.clock <= 0 || d->throttle.clock >= 1;
     if (step.pages_swapped == 0 && full) {
-        executor_observe(d->x, &step.shape, seconds);
-        step_log_add(&d->step_log, &step.shape, seconds);
+        double stretch = seconds / busy_s, step_s = seconds - step.draft_s * stretch;
+        executor_observe(d->x, &step.shape, step_s);
+        executor_observe_draft(d->x, stretch);
+        step_log_add(&d->step_log, &step.shape, step_s);
     }
     metric_observe(engine_metric(d->metrics, EM_STEP), seconds);
     metric_add(engine_metric(d->metrics, EM_STEP_PREDICTED), fmax(0, d->predicted_s));
@@ -602,6 +611,7 @@ static void *device_main(void *arg)
     int rc = step_log_open(&d->step_log, d->config.step_log, &err);
     if (rc == 0) rc = device_load(&d->config, d->metrics, &events, &loaded, &err);
     d->model = loaded.model;
+    d->draft = loaded.draft;
     d->x = loaded.x;
     d->info = loaded.info;
     if (rc < 0) snprintf(d->failure, sizeof d->failure, "%s", err_text(&err, rc));
@@ -668,6 +678,7 @@ void device_free(struct device *d)
         end_output(d, CONTAINER_OF(node, struct job, device.active));
     executor_free(d->x);
     model_free(d->model);
+    model_free(d->draft);
     pthread_mutex_destroy(&d->lock);
     pthread_cond_destroy(&d->wake);
     free(d->blocks);

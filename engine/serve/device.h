@@ -121,6 +121,7 @@ struct device_config {
     const struct predict_policy *predict; /* as in executor.h */
     struct str predict_file;              /* as in executor.h, and so the two below */
     uint32_t predict_layer, predict_every;
+    struct str draft_model;         /* path, with a draft policy that asks for one; empty: none */
     struct str step_log;            /* path; empty: none */
     struct adapters *adapters;      /* borrowed; takes the modules when the model is there */
     const struct str *lora_modules; /* NAME=PATH */
@@ -134,9 +135,10 @@ struct device_info {
     uint32_t context_max, page_tokens, pages;
     uint32_t step_tokens; /* computed in one step at most */
     uint64_t kv_bytes;
-    struct kv_layout kv;             /* of a page */
-    bool prefix_cache;               /* false: nothing is kept for others */
-    double cores;                    /* that it may use */
+    uint64_t draft_kv_bytes; /* of the draft model's pages, beside those; 0: there is none */
+    struct kv_layout kv;     /* of a page */
+    bool prefix_cache;       /* false: nothing is kept for others */
+    double cores;            /* that it may use */
     const struct hardware *hardware; /* NULL: not known */
     double load_s;
 };
@@ -166,9 +168,7 @@ struct device;
 int device_new(struct loop *loop, const struct device_config *config,
                struct engine_metrics *metrics, const struct device_events *events,
                struct device **ret, struct err *err);
-
 void device_free(struct device *d);
-
 CLEANUP_FREEP(device, struct device)
 
 void device_submit(struct device *d, struct job *job);

@@ -2,7 +2,10 @@
  *
  *     pages = kv_bytes / page, or as many as seqs_max whole contexts take, within a quarter of the memory
  *
- * One context always fits, whatever the memory: an engine that cannot serve one full request is of no use. */
+ * One context always fits, whatever the memory: an engine that cannot serve one full request is of no use.
+ *
+ * A draft model has as many pages of its own, within the same memory, and never more than seqs_max whole contexts
+ * take: it keeps nothing of sequences that have ended. */
 #include "engine/serve/device_load.h"
 
 #include "base/core/bits.h"
@@ -57,6 +60,36 @@ static void use_whole_texts(struct sched_config *sc)
     sc->context_max++;
 }
 
+/* Sizes the pages of both models: those of the target have `page_bytes`, those of the draft model `draft_bytes`, 0
+ * without one. Returns the draft model's. */
+static uint32_t size_pages(struct sched_config *sc, uint64_t bytes, size_t page_bytes,
+                           size_t draft_bytes)
+{
+    uint64_t most = (uint64_t)ceil_div_u32(sc->context_max, sc->page_tokens) * sc->seqs_max;
+    bool given = sc->pages > 0;
+    if (!given) sc->pages = pages_wanted(sc, bytes, page_bytes + draft_bytes);
+    if (draft_bytes == 0) return 0;
+    if (sc->pages <= most) return sc->pages;
+    if (!given) sc->pages = pages_wanted(sc, bytes - most * draft_bytes, page_bytes);
+    return (uint32_t)most;
+}
+
+/* Loads the draft model and checks that it can guess for the other. */
+static int load_draft(const struct device_config *config, const struct model_info *target,
+                      struct model **ret, struct err *err)
+{
+    struct model_load_options opt = config->load;
+    opt.no_sampling = true;
+    CLEANUP(model_freep) struct model *model = NULL;
+    int rc = model_load(config->draft_model.data, &opt, &model, err);
+    if (rc >= 0) rc = drafter_check(model_info(model), target, err);
+    if (rc < 0) {
+        return err_prefix(err, rc, "--draft-model " STR_FMT, STR_ARG(config->draft_model));
+    }
+    *ret = TAKE(model);
+    return 0;
+}
+
 static void tell_policies(const struct device_config *config, struct executor *x,
                           struct engine_metrics *metrics)
 {
@@ -98,12 +131,15 @@ int device_load(const struct device_config *config, struct engine_metrics *metri
                 const struct executor_events *events, struct device_loaded *ret, struct err *err)
 {
     CLEANUP(model_freep) struct model *model = NULL;
+    CLEANUP(model_freep) struct model *draft = NULL;
     struct executor *x;
     int64_t from_us = clock_mono_us();
     int rc = check_model(config, err);
     if (rc == 0) rc = model_load(config->model_path.data, &config->load, &model, err);
     if (rc < 0) return rc;
     const struct model_info *info = model_info(model);
+    if (config->draft_model.len > 0) rc = load_draft(config, info, &draft, err);
+    if (rc < 0) return rc;
     struct sched_config sc = config->sched;
     if (sc.context_max == 0) sc.context_max = info->context_length;
     if (sc.context_max > info->context_length) {
@@ -115,10 +151,11 @@ int device_load(const struct device_config *config, struct engine_metrics *metri
     if (info->task != MODEL_GENERATE) use_whole_texts(&sc);
     if (sc.batch_tokens_max < sc.seqs_max) sc.batch_tokens_max = sc.seqs_max;
     size_t page_bytes = info->kv_bytes_per_token * sc.page_tokens;
-    if (sc.pages == 0) sc.pages = pages_wanted(&sc, config->kv_bytes, page_bytes);
+    size_t draft_bytes = draft ? model_info(draft)->kv_bytes_per_token * sc.page_tokens : 0;
+    uint32_t draft_pages = size_pages(&sc, config->kv_bytes, page_bytes, draft_bytes);
     if (sc.pages == 0) {
         return err_set(err, -EINVAL, "--kv-cache-memory-bytes %lu holds no page of %zu bytes",
-                       (unsigned long)config->kv_bytes, page_bytes);
+                       (unsigned long)config->kv_bytes, page_bytes + draft_bytes);
     }
     sc.swap_pages = swap_pages(&sc, config->swap_bytes, page_bytes);
     const uint32_t rank_max = config->adapters && adapters_config(config->adapters)->count_max > 0
@@ -135,12 +172,15 @@ int device_load(const struct device_config *config, struct engine_metrics *metri
                                               .cpu_share = config->cpu_share,
                                               .perf = config->perf,
                                               .hardware = config->hardware,
+                                              .draft_model = draft,
+                                              .draft_pages = draft_pages,
                                               .predict = config->predict,
                                               .predict_file = config->predict_file,
                                               .predict_layer = config->predict_layer,
                                               .predict_every = config->predict_every };
     rc = executor_new(model, &executor, events, &x, err);
     if (rc < 0) return rc;
+    executor_measure(x, clock_mono_us);
     *ret = (struct device_loaded){ .x = x };
     ret->info = (struct device_info){
         .model = info,
@@ -150,6 +190,7 @@ int device_load(const struct device_config *config, struct engine_metrics *metri
         .pages = sc.pages,
         .step_tokens = sc.batch_tokens_max,
         .kv_bytes = (uint64_t)sc.pages * page_bytes,
+        .draft_kv_bytes = (uint64_t)draft_pages * draft_bytes,
         .kv = *kv_store_layout(executor_kv(x)),
         .prefix_cache = sc.prefix_cache,
         .cores = config->threads,
@@ -158,6 +199,8 @@ int device_load(const struct device_config *config, struct engine_metrics *metri
     };
     if (config->cpu_share > 0) ret->info.cores = fmin(ret->info.cores, config->cpu_share);
     tell_policies(config, x, metrics);
+    metric_set(engine_metric(metrics, EM_DRAFT_KV_BYTES), (double)ret->info.draft_kv_bytes);
+    ret->draft = TAKE(draft);
     ret->model = TAKE(model);
     return 0;
 }

@@ -2,13 +2,14 @@
  *
  * Layer:    engine/serve, private to the device
  * Threads:  device thread; it blocks for as long as the model's file takes to read
- * Lifetime: the executor uses the model: free it first
+ * Lifetime: the executor uses the models: free it first
  */
 #pragma once
 #include "engine/serve/device.h"
 
 struct device_loaded {
     struct model *model; /* the caller's, as the executor is */
+    struct model *draft; /* likewise; NULL: none */
     struct executor *x;
     struct device_info info;
 };

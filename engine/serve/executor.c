@@ -1,5 +1,7 @@
 /* executor.c - turns the scheduler's batch into the model's, and logits into tokens.
  *
+ *     draft model (drafter.c) ─► plan ─► moves of pages ─► forward pass ─► samples ─► commit
+ *
  * Planning and sampling are on the same thread as the forward pass: on a processor there is
  * nothing to overlap them with, and a step stays a function that tests can call.
  */
@@ -20,89 +22,15 @@ struct executor {
     struct batch_item *item;
     struct sched_result *result;
     float *logits; /* a row for each item, for each guess, and SCHED_SCORED_MAX */
-    const struct perf_policy *perf;
-    void *perf_state;
-    struct perf_coef coef;     /* of perf_state */
-    struct perf_coef coef_now; /* at `clock`, a share of full speed */
-    double clock;
-    double swap_page_s; /* running mean; 0: nothing was swapped yet */
+    struct speed speed;
+    struct drafter *drafter; /* NULL: no draft model */
+    double swap_page_s;      /* running mean; 0: nothing was swapped yet */
     struct predict_engine *predict_engine;
     struct masks *masks;
     struct matcher **masked; /* of the batch, those whose mask is not made yet */
 };
 
 #define SWAP_RATE 0.1
-
-/* Guesses the step times of this model on a processor of today, before the first step was timed:
- * right within a factor of three or so, and forgotten after twenty steps. Rates: bytes read and
- * operations done per second by one thread, measured on two server processors. */
-static struct perf_coef guess_perf(const struct model_info *m, const struct executor_config *c)
-{
-    const double read_s = 12e9, compute_s = 80e9, thread_most = 4; /* then memory is the limit */
-    double threads = c->threads > 1 ? fmin((double)c->threads, thread_most) : 1;
-    double share = c->cpu_share > 0 ? fmin(c->cpu_share / threads, 1) : 1;
-    double speed = threads * share;
-    return (struct perf_coef){
-        .step_s = (1e-4 + (double)m->weight_bytes / read_s) / speed,
-        .prefill_token_s = 2 * (double)m->parameters / compute_s / speed,
-        .decode_seq_s = (5e-5 + 10e-9 * (double)m->vocab_size) / share,
-        .kv_read_s = (double)m->kv_bytes_per_token / read_s / speed,
-        .attend_s = (double)m->kv_bytes_per_token / read_s / speed,
-    };
-}
-
-/* The weights are as wide as the packed ones. */
-struct model_spec executor_spec(const struct model_info *m)
-{
-    struct model_spec spec = { .name = "served",
-                               .layers = m->n_layers,
-                               .hidden = m->n_embd,
-                               .heads = m->n_heads,
-                               .kv_heads = m->n_kv_heads,
-                               .head_dim = m->head_dim,
-                               .ffn = m->n_ff,
-                               .vocab = m->vocab_size,
-                               .gated = m->task == MODEL_GENERATE };
-    double kv = 2.0 * m->n_layers * m->n_kv_heads * m->head_dim;
-    spec.weight_bytes = (double)m->weight_bytes / (double)m->parameters;
-    /* An encoder keeps none, but moves those of a step in F32. */
-    spec.kv_element_bytes = m->task == MODEL_GENERATE ? (double)m->kv_bytes_per_token / kv
-                                                      : (double)kv_element_bytes(KV_F32);
-    return spec;
-}
-
-/* Starts the estimates: with the closed form where the hardware is known, else with a guess. A
- * CPU's row has the peaks of all its cores, so they are scaled to the share that this process may
- * use. */
-static int start_perf(struct executor *x, const struct model_info *m,
-                      const struct executor_config *c, struct err *err)
-{
-    const struct perf_coef guess = guess_perf(m, c);
-    struct perf_setup setup = { .prior = &guess };
-    struct roofline roofline;
-    x->perf = c->perf;
-    if (!x->perf) x->perf = perf_find(c->hardware ? STR(PERF_DEFAULT) : STR(PERF_DEFAULT_UNKNOWN));
-    if (c->hardware) {
-        const struct model_spec spec = executor_spec(m);
-        double cores = c->threads;
-        if (c->cpu_share > 0) cores = fmin(cores, c->cpu_share);
-        if (!roofline_init(&roofline, c->hardware, &spec, 1)) {
-            return err_set(err, -EINVAL, "--hardware %s: the model does not fit it",
-                           c->hardware->name);
-        }
-        double slower = c->hardware->cores > 0 ? c->hardware->cores / cores : 1;
-        const double factor[ROOFLINE_PARTS] = { slower, slower, slower, slower, slower };
-        roofline_scale(&roofline, factor);
-        setup.roofline = &roofline;
-    }
-    must(setup.roofline || !x->perf->needs_roofline); /* the configuration was checked */
-    x->perf_state = calloc(1, x->perf->state_size);
-    if (!x->perf_state) return -ENOMEM;
-    x->perf->init(x->perf_state, &setup);
-    x->perf->coef(x->perf_state, &x->coef);
-    executor_clock_set(x, 1);
-    return 0;
-}
 
 int executor_new(struct model *model, const struct executor_config *config,
                  const struct executor_events *events, struct executor **ret, struct err *err)
@@ -120,7 +48,9 @@ int executor_new(struct model *model, const struct executor_config *config,
     x->vocab_size = info->vocab_size;
     x->encoder = info->task != MODEL_GENERATE;
     x->events = *events;
-    int rc = start_perf(x, info, config, err);
+    const struct speed_config speed = { config->perf, config->hardware, config->threads,
+                                        config->cpu_share };
+    int rc = speed_init(&x->speed, info, &speed, err);
     if (rc < 0) return rc;
     rc = sched_new(sc, &x->sched, err);
     if (rc < 0) return rc;
@@ -148,6 +78,9 @@ int executor_new(struct model *model, const struct executor_config *config,
     uint32_t rows = sc->seqs_max + SCHED_SCORED_MAX + (drafts ? SCHED_DRAFT_MAX : 0);
     x->logits = calloc((size_t)rows * x->vocab_size, sizeof *x->logits);
     x->masked = calloc(sc->seqs_max, sizeof *x->masked);
+    const struct drafter_config drafter = { config->draft_model, sc, config->draft_pages, speed };
+    rc = config->draft_model ? drafter_new(&drafter, info, &x->drafter, err) : 0;
+    if (rc < 0) return rc;
     rc = masks_new(info->vocab, x->vocab_size, &x->masks, err);
     if (rc < 0) return rc;
     if (!x->item || !x->result || !x->logits || !x->masked) {
@@ -172,11 +105,17 @@ void executor_free(struct executor *x)
     free(x->item);
     free(x->result);
     free(x->logits);
-    free(x->perf_state);
+    speed_fini(&x->speed);
+    drafter_free(x->drafter);
     predict_engine_free(x->predict_engine);
     masks_free(x->masks);
     free(x->masked);
     free(x);
+}
+
+void executor_measure(struct executor *x, int64_t (*clock)(void))
+{
+    if (x->drafter) drafter_measure(x->drafter, clock);
 }
 
 void executor_save(struct executor *x)
@@ -190,12 +129,17 @@ void executor_sleep(struct executor *x)
     kv_index_clear(sched_index(x->sched));
     kv_store_drop(x->kv);
     if (x->swap) kv_store_drop(x->swap);
+    if (x->drafter) drafter_sleep(x->drafter);
     model_sleep(x->model);
 }
 
 int executor_wake(struct executor *x, struct err *err)
 {
-    return model_wake(x->model, err);
+    int rc = model_wake(x->model, err);
+    if (rc < 0 || !x->drafter) return rc;
+    rc = drafter_wake(x->drafter, err);
+    if (rc < 0) model_sleep(x->model);
+    return rc;
 }
 
 struct scheduler *executor_sched(struct executor *x)
@@ -213,11 +157,17 @@ struct masks *executor_masks(struct executor *x)
     return x->masks;
 }
 
+const struct drafter *executor_drafter(const struct executor *x)
+{
+    return x->drafter;
+}
+
 /* Gives sessions that ended since the last call back to their owners. */
 static void return_ended(struct executor *x)
 {
     for (struct session *s; (s = sched_next_ended(x->sched));) {
-        const struct output *output = s->owner;
+        struct output *output = s->owner;
+        if (x->drafter) drafter_leave(x->drafter, output);
         if (x->predict_engine && !output->spec.embedding)
             predict_engine_end(x->predict_engine, s, &output->looks);
         x->events.on_end(x->events.arg, s->owner, s);
@@ -361,15 +311,17 @@ static void score_item(struct executor *x, const struct sched_item *item, const 
 static void tell_step(const struct executor *x, const struct sched_batch *batch)
 {
     if (!x->events.on_step) return;
-    double swap_s = x->swap_page_s * (batch->swapped_out + batch->swapped_in);
-    x->events.on_step(x->events.arg, perf_step_s(&x->coef_now, &batch->shape) + swap_s);
+    double more_s = x->swap_page_s * (batch->swapped_out + batch->swapped_in);
+    if (x->drafter) more_s += drafter_predicted_s(x->drafter);
+    x->events.on_step(x->events.arg, perf_step_s(&x->speed.now, &batch->shape) + more_s);
 }
 
 int executor_step(struct executor *x, int64_t (*clock)(void), struct executor_step_info *ret,
                   struct err *err)
 {
     *ret = (struct executor_step_info){ 0 };
-    const struct sched_batch *batch = sched_plan(x->sched, clock(), &x->coef_now);
+    double draft_s = x->drafter ? drafter_run(x->drafter, x->sched, &x->speed.now, clock) : 0;
+    const struct sched_batch *batch = sched_plan(x->sched, clock(), &x->speed.now);
     tell_step(x, batch);
     move_pages(x, batch, clock);
     if (batch->count == 0) {
@@ -378,7 +330,7 @@ int executor_step(struct executor *x, int64_t (*clock)(void), struct executor_st
     }
     prepare(x, batch);
     *ret = (struct executor_step_info){ batch->tokens, batch->count, batch->shape,
-                                        batch->swapped_out + batch->swapped_in };
+                                        batch->swapped_out + batch->swapped_in, draft_s };
     begin_masks(x, batch);
     int rc = model_step(x->runner, x->item, batch->count, err);
     masks_wait(x->masks);
@@ -397,28 +349,31 @@ int executor_step(struct executor *x, int64_t (*clock)(void), struct executor_st
 
 void executor_observe(struct executor *x, const struct perf_shape *shape, double seconds)
 {
-    x->perf->observe(x->perf_state, shape, seconds);
-    x->perf->coef(x->perf_state, &x->coef);
-    executor_clock_set(x, x->clock);
+    speed_observe(&x->speed, shape, seconds);
+}
+
+void executor_observe_draft(struct executor *x, double stretch)
+{
+    if (x->drafter) drafter_observe(x->drafter, stretch);
 }
 
 void executor_clock_set(struct executor *x, double clock)
 {
-    x->clock = clock;
-    x->coef_now = perf_at_clock(&x->coef, clock);
+    speed_clock_set(&x->speed, clock);
+    if (x->drafter) drafter_clock_set(x->drafter, clock);
 }
 
 const struct perf_coef *executor_perf_now(const struct executor *x)
 {
-    return &x->coef_now;
+    return &x->speed.now;
 }
 
 const struct perf_policy *executor_perf_policy(const struct executor *x)
 {
-    return x->perf;
+    return x->speed.policy;
 }
 
 const struct perf_coef *executor_perf(const struct executor *x)
 {
-    return &x->coef;
+    return &x->speed.coef;
 }

@@ -1,8 +1,8 @@
-/* executor.h - runs one step of the engine: plan, compute, sample, commit.
+/* executor.h - runs one step of the engine: guess, plan, compute, sample, commit.
  *
  * Layer:    engine/serve (engine/core, engine/model)
- * Threads:  the device thread; the model's own workers run only inside executor_step
- * Lifetime: the model outlives it. Outputs belong to the caller that submitted them, until on_end.
+ * Threads:  the device thread; the models' own workers run only inside executor_step
+ * Lifetime: the models outlive it. Outputs belong to the caller that submitted them, until on_end.
  * Rules:    (1) session->owner is the struct output of that session
  *           (2) executor_step blocks on no thread but the model's workers and the mask thread, and
  *               never allocates, except for text and grammars
@@ -12,10 +12,11 @@
 #pragma once
 #include "engine/core/scheduler.h"
 #include "engine/model/model.h"
+#include "engine/serve/drafter.h"
 #include "engine/serve/masks.h"
 #include "engine/serve/output.h"
 #include "engine/serve/predict_engine.h"
-#include "policies/perf/perf_model.h"
+#include "engine/serve/speed.h"
 
 struct executor_config {
     struct sched_config sched; /* pages and seqs_max included */
@@ -28,6 +29,8 @@ struct executor_config {
     double cpu_share;       /* what the caller will throttle to, for the first estimates; 0: not */
     const struct perf_policy *perf;  /* NULL: the default for what is known */
     const struct hardware *hardware; /* NULL: not known */
+    struct model *draft_model;       /* for a draft policy that asks for one; NULL: none */
+    uint32_t draft_pages;            /* of its K and V */
 };
 
 /* Callbacks of the outputs' owner, on the device thread. on_token comes right after output_take and
@@ -51,23 +54,25 @@ struct executor;
 void executor_sleep(struct executor *x);
 int executor_wake(struct executor *x, struct err *err);
 
-/* Returns the model's shape as the closed form of step times needs it. */
-struct model_spec executor_spec(const struct model_info *m);
-
 int executor_new(struct model *model, const struct executor_config *config,
                  const struct executor_events *events, struct executor **ret, struct err *err);
 void executor_free(struct executor *x); /* on_end is not called for what is still open */
 CLEANUP_FREEP(executor, struct executor)
 
+/* Times the draft model, if there is one, before the first step: drafter_measure. */
+void executor_measure(struct executor *x, int64_t (*clock)(void));
+
 void executor_save(struct executor *x); /* what the predictor learned, at a clean end */
 struct scheduler *executor_sched(struct executor *x); /* to submit, abort and pause */
 struct kv_store *executor_kv(struct executor *x);     /* the pages' bytes, between steps */
 struct masks *executor_masks(struct executor *x);     /* machines of grammars, between steps */
+const struct drafter *executor_drafter(const struct executor *x); /* NULL: no draft model */
 
 struct executor_step_info {
     uint32_t tokens, seqs; /* computed */
     struct perf_shape shape;
     uint32_t pages_swapped; /* copied in its time: then it says little of the model's speed */
+    double draft_s;         /* of its seconds, those that the draft model took before it */
 };
 
 /* Runs one step; `clock` gives microseconds at its begin and end (clock_mono_us). Returns 1
@@ -76,8 +81,11 @@ struct executor_step_info {
 int executor_step(struct executor *x, int64_t (*clock)(void), struct executor_step_info *ret,
                   struct err *err);
 
-/* Gives the performance model the wall seconds of a step; sleep for a CPU share counts too. */
+/* Gives the performance model the wall seconds of a step, without the draft model's; sleep for a CPU share counts
+ * too. executor_observe_draft gives that of the draft model its own, which lasted `stretch` times as long as was
+ * measured, for the same reason. */
 void executor_observe(struct executor *x, const struct perf_shape *shape, double seconds);
+void executor_observe_draft(struct executor *x, double stretch);
 const struct perf_coef *executor_perf(const struct executor *x);
 
 /* Sets the share of full speed that the caller keeps to from now on, (0, 1]: steps are planned by

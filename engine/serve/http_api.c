@@ -418,6 +418,8 @@ static void on_ready(void *arg, const struct device_info *info)
     metric_set(metric_series(api->metrics->metrics, EM_INFO, labels), 1);
     if (info->model->cache_trouble[0])
         log_event(LOG_WARN, "weight_cache_unused", "error=%s", info->model->cache_trouble);
+    if (info->draft_kv_bytes > 0)
+        log_event(LOG_INFO, "draft_model", "kv_mib=%.1f", (double)info->draft_kv_bytes / 1048576);
     char sampling[MODEL_SAMPLING_TEXT];
     model_sampling_text(&info->model->sampling, sampling);
     log_event(

@@ -229,7 +229,7 @@ void handle_info(struct http_api *api, struct http_exchange *x)
         r.hardware = str_from(api->info->hardware ? api->info->hardware->name : "");
         r.has_work = r.has_spec = true;
         r.work = s.work;
-        r.spec = executor_spec(api->info->model);
+        r.spec = speed_spec(api->info->model);
     }
     engine_report_encode(&r, &api->out);
     http_api_reply(api, x, 200, buf_view(&api->out));

@@ -65,6 +65,15 @@ const struct metric_desc engine_metric_table[EM_COUNT] = {
                             "Guessed tokens that steps computed, by the draft policy."),
     [EM_ACCEPTED] = TOTAL("draft_accepted_tokens", "tokens",
                              "Of them, those that were the output's next tokens."),
+    [EM_DRAFT_GUESSED] = TOTAL("draft_guessed_tokens", "tokens",
+                                  "Tokens that the draft model guessed, those included that no step computed."),
+    [EM_DRAFT_COMPUTED] = TOTAL("draft_model_tokens", "tokens",
+                                   "Tokens that the draft model computed, those included that it caught up on."),
+    [EM_DRAFT_SECONDS] = TOTAL("draft_model_seconds", "seconds",
+                                  "Time of steps that the draft model took."),
+    [EM_DRAFT_KV_BYTES] = GAUGE("draft_kv_bytes", "bytes", "Memory of the draft model's KV pages, all of them."),
+    [EM_DRAFT_KV_PAGES] = { .name = "muster_engine_draft_kv_pages", .type = METRIC_GAUGE, .unit = "pages",
+                               .help = "The draft model's KV pages by state.", .labels = { "state" } },
     [EM_PREFIX_QUERIES] = TOTAL("prefix_cache_queries", "tokens",
                                    "Prompt tokens looked up in the prefix cache."),
     [EM_PREFIX_HITS] = TOTAL("prefix_cache_hits", "tokens",
@@ -174,6 +183,8 @@ int engine_metrics_init(struct engine_metrics *m, struct err *err)
     for (size_t i = 0; i < COUNT_OF(states); i++) {
         m->pages[i] = metric_series(m->metrics, EM_KV_PAGES, &states[i]);
     }
+    for (size_t i = 0; i < COUNT_OF(m->draft_pages); i++)
+        m->draft_pages[i] = metric_series(m->metrics, EM_DRAFT_KV_PAGES, &states[i]);
     const struct str ways[] = { STR("out"), STR("in") };
     for (size_t i = 0; i < COUNT_OF(ways); i++)
         m->swapped[i] = metric_series(m->metrics, EM_SWAPPED, &ways[i]);
@@ -221,6 +232,17 @@ void engine_metrics_counts(struct engine_metrics *m, const struct sched_counts *
     metric_set(engine_metric(m, EM_RUNNING), now->running);
     metric_set(engine_metric(m, EM_WAITING), now->waiting);
     metric_set(engine_metric(m, EM_PAUSED), now->paused);
+}
+
+void engine_metrics_drafter(struct engine_metrics *m, const struct drafter_counts *before,
+                            const struct drafter_counts *now)
+{
+    rose(m, EM_DRAFT_GUESSED, before->guessed, now->guessed);
+    rose(m, EM_DRAFT_COMPUTED, before->computed, now->computed);
+    if (now->seconds > before->seconds)
+        metric_add(engine_metric(m, EM_DRAFT_SECONDS), now->seconds - before->seconds);
+    metric_set(m->draft_pages[0], now->pages_free);
+    metric_set(m->draft_pages[1], now->pages_held);
 }
 
 static double seconds(int64_t from_us, int64_t to_us)

@@ -9,6 +9,7 @@
 #include "base/io/metrics.h"
 #include "base/perf/perf.h"
 #include "engine/core/scheduler.h"
+#include "engine/serve/drafter.h"
 
 #include <stdio.h>
 
@@ -29,6 +30,11 @@ enum engine_metric {
     EM_GENERATED_TOKENS,
     EM_DRAFTED,
     EM_ACCEPTED,
+    EM_DRAFT_GUESSED,
+    EM_DRAFT_COMPUTED,
+    EM_DRAFT_SECONDS,
+    EM_DRAFT_KV_BYTES,
+    EM_DRAFT_KV_PAGES,
     EM_PREFIX_QUERIES,
     EM_PREFIX_HITS,
     EM_PREEMPTIONS,
@@ -83,9 +89,10 @@ extern const struct metric_desc engine_metric_table[EM_COUNT];
 struct engine_metrics {
     struct metrics *metrics;
     struct metric_series *finished[SESSION_END_COUNT];
-    struct metric_series *pages[3];   /* free, held, cached */
-    struct metric_series *swapped[2]; /* out, in */
-    struct metric_series *perf[5];    /* a b c d e */
+    struct metric_series *pages[3];       /* free, held, cached */
+    struct metric_series *draft_pages[2]; /* free, held */
+    struct metric_series *swapped[2];     /* out, in */
+    struct metric_series *perf[5];        /* a b c d e */
 };
 
 int engine_metrics_init(struct engine_metrics *m, struct err *err);
@@ -100,6 +107,10 @@ static inline struct metric_series *engine_metric(const struct engine_metrics *m
 /* Adds what the scheduler has counted since `before`, and sets its gauges. */
 void engine_metrics_counts(struct engine_metrics *m, const struct sched_counts *before,
                            const struct sched_counts *now);
+
+/* Adds what the draft model has done since `before`, and sets its gauges. */
+void engine_metrics_drafter(struct engine_metrics *m, const struct drafter_counts *before,
+                            const struct drafter_counts *now);
 
 /* Observes lengths and times of a session that has ended; last_us is the time of its last token. */
 void engine_metrics_ended(struct engine_metrics *m, const struct session *session, int64_t last_us);

@@ -105,6 +105,7 @@ struct output {
     int failed;         /* why it ended by itself; 0: it did not */
     uint32_t ends[OUTPUT_ENDS_MAX], end_count;
     struct predict_looks looks; /* of the engine's own predictor, where there is one */
+    uint32_t draft_place;       /* of the draft model's places plus 1; 0: none (drafter.c) */
 };
 
 /* `ids`: prompt and what was generated elsewhere. -ENOMEM; -EINVAL: the grammar does not allow that;

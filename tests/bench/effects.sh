@@ -1,7 +1,7 @@
 #!/bin/sh
 # effects.sh - measures techniques of the engine: the same load with each and without it.
 #
-#     tests/bench/effects.sh [batching|chunks|prefix_cache|order|drafts ...]
+#     tests/bench/effects.sh [batching|chunks|prefix_cache|order|drafts|draft_model ...]
 #
 # Each effect compares two engines that differ in one flag. The runs are interleaved, five of each,
 # and the medians are compared as a ratio. Needs a built build/muster and two quiet cores.
@@ -92,13 +92,35 @@ decode() {
         '{ print n / (e - s), n * hz / ($14 + $15 - t) }' "/proc/$engine/stat"
 }
 
-# compare_drafts NAME PROMPT TEMPERATURE BATCH: prints the medians of decode without drafts and with those of
-# each policy, and their ratios. The texts must be equal.
+# draft_flags ARM: prints the flags of a policy by its name, or of a draft model that make_pair has made.
+draft_flags() {
+    case $1 in
+    right | wrong) echo "--draft model --draft-model $work/$1.gguf" ;;
+    *) echo "--draft $1" ;;
+    esac
+}
+
+# make_pair: makes a random model of which the first of 12 layers alone adds anything, and as draft models that
+# layer, which is always right, and another, which never is.
+make_pair() {
+    shape="--width 512 --ff 1536 --heads 8 --kv-heads 4 --context 1024 --tied --tokenizer $model"
+    # shellcheck disable=SC2086
+    "$muster" model make-random $shape --layers 12 --idle-layers 11 "$work/large.gguf" >/dev/null
+    # shellcheck disable=SC2086
+    "$muster" model make-random $shape --layers 1 "$work/right.gguf" >/dev/null
+    # shellcheck disable=SC2086
+    "$muster" model make-random $shape --layers 1 --seed 2 "$work/wrong.gguf" >/dev/null
+}
+
+# compare_drafts ARMS NAME PROMPT TEMPERATURE BATCH: prints the medians of decode of each arm, and their ratios to the
+# first, which has no drafts. The texts must be equal.
 compare_drafts() {
+    arms=$1
+    shift
     rm -f "$work"/tokens.*
     for _ in $(seq "$rounds"); do
-        for draft in none ngram suffix; do
-            start "--served-model-name m --draft $draft"
+        for draft in $arms; do
+            start "--served-model-name m $(draft_flags "$draft")"
             decode "$2" "$3" "$4" >>"$work/tokens.$draft"
             stop
             sed 's/.*"text"://; s/,"usage".*//' "$work"/out.* >"$work/texts"
@@ -107,7 +129,7 @@ compare_drafts() {
         done
     done
     for column in 1 2; do
-        for draft in none ngram suffix; do
+        for draft in $arms; do
             cut -d ' ' -f $column "$work/tokens.$draft" >"$work/column"
             b=$(median "$work/column")
             [ $draft != none ] || a=$b
@@ -118,7 +140,7 @@ compare_drafts() {
     done
 }
 
-[ $# -gt 0 ] || set -- batching chunks prefix_cache order drafts
+[ $# -gt 0 ] || set -- batching chunks prefix_cache order drafts draft_model
 for effect in "$@"; do
     case $effect in
     batching)
@@ -140,12 +162,21 @@ for effect in "$@"; do
     drafts)
         king="the king came with the queen. the prince came with the queen."
         for batch in 1 8; do
-            compare_drafts repeated "List the guests. $king $king $king the king came with" 0 $batch
-            compare_drafts sampled "In the morning the old man" 1 $batch
+            compare_drafts "none ngram suffix" repeated "List the guests. $king $king $king the king came with" 0 $batch
+            compare_drafts "none ngram suffix" sampled "In the morning the old man" 1 $batch
         done
         ;;
+    draft_model)
+        make_pair
+        shipped=$model
+        model=$work/large.gguf
+        for batch in 1 8; do
+            compare_drafts "none right wrong" greedy "In the morning the old man" 0 $batch
+        done
+        model=$shipped
+        ;;
     *)
-        echo "effects.sh: no effect '$effect'; there are batching chunks prefix_cache order drafts" >&2
+        echo "effects.sh: no effect '$effect'; there are batching chunks prefix_cache order drafts draft_model" >&2
         exit 2
         ;;
     esac

@@ -244,6 +244,8 @@ static struct fleet start_fleet(const char *fleet, uint32_t from, uint32_t count
         buf_printf(&yaml, "    engine:\n");
         for (size_t i = 0; i < COUNT_OF(engine_kinds); i++)
             buf_printf(&yaml, "      %s: %s\n", engine_kinds[i], engine_row(engine_kinds[i], k));
+        if (strcmp(engine_row("draft", k), "model") == 0)
+            buf_text(&yaml, "      draft_model: " MODEL "\n");
     }
     assert_int_equal(file_write_atomic(path, buf_view(&yaml), 0600, NULL), 0);
     f.controller = rig_server("controller", rig_port(), ARGS("--config", path));

@@ -208,6 +208,8 @@ static void engines_are_told_from_four_places(void **state)
         "--slo-tpot=200ms",
         "--fair=vtc",
         "--order=sjf_work",
+        "--draft=model",
+        "--draft-model=small.gguf",
         "--order",
         "srtf",
         "--order",
@@ -218,15 +220,15 @@ static void engines_are_told_from_four_places(void **state)
     arena_init(&arena, 1 << 20);
     struct err err = { 0 };
     struct control_setup setup = { 0 };
-    int rc =
-        load(OFFERS "engine: { order: fcfs, max_num_seqs: 4 }\n"
-                    "services:\n"
-                    "  - name: chat\n"
-                    "    model: m\n"
-                    "    engine: { order: sjf_work, fair: vtc }\n"
-                    "    engine_flags: [--order, srtf]\n"
-                    "    pools: [ { name: a, offers: [small], engine_flags: [--order, mlfq] } ]\n",
-             &config, &err);
+    int rc = load(
+        OFFERS "engine: { order: fcfs, max_num_seqs: 4 }\n"
+               "services:\n"
+               "  - name: chat\n"
+               "    model: m\n"
+               "    engine: { order: sjf_work, fair: vtc, draft: model, draft_model: small.gguf }\n"
+               "    engine_flags: [--order, srtf]\n"
+               "    pools: [ { name: a, offers: [small], engine_flags: [--order, mlfq] } ]\n",
+        &config, &err);
     if (rc == 0) rc = set_up(config, &arena, &setup, &err);
     if (rc < 0) fail_msg("%s", err.text);
     const struct control_launch *l = &setup.launch[0][0];

@@ -224,6 +224,7 @@ static void make_layer(struct gguf_make *m, const struct llama_shape *s, uint32_
         snprintf(name, sizeof name, "blk.%u.%s.weight", layer, matrix[i].name);
         if (skip && strcmp(skip, name) == 0) continue;
         float scale = 1.2f / sqrtf((float)matrix[i].cols);
+        if (s->idle_from > 0 && layer >= s->idle_from && matrix[i].rows == s->embd) scale = 0;
         make_random(m, name, s->type, matrix[i].rows, matrix[i].cols, scale, rng);
     }
     snprintf(name, sizeof name, "blk.%u.attn_norm.weight", layer);

@@ -51,6 +51,7 @@ struct llama_shape {
     float rope_scale;   /* 0: none */
     bool rope_factors;
     float norm_offset;  /* norm weights are this plus noise */
+    uint32_t idle_from; /* layers from this one on add nothing; 0: all do */
     bool own_tokenizer; /* the caller adds the tokenizer's keys instead of "no_vocab" */
 };
 

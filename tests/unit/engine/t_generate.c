@@ -148,6 +148,7 @@ struct request {
 };
 
 static struct model *model;
+static struct model *guesser; /* of setups whose draft policy asks for a draft model */
 static struct request truth[REQUESTS];
 
 static void on_token(void *arg, struct output *output, const struct session *session,
@@ -291,10 +292,21 @@ static int64_t step_clock(void)
     return now_us;
 }
 
+/* The same where a draft model runs: its passes take a microsecond each. */
+static int64_t pass_clock(void)
+{
+    return now_us++;
+}
+
 static int one_step(struct executor *x, struct executor_step_info *info, struct err *err)
 {
     now_us += 1000;
-    return executor_step(x, step_clock, info, err);
+    int rc = executor_step(x, executor_drafter(x) ? pass_clock : step_clock, info, err);
+    if (rc <= 0) return rc;
+    /* Beside a draft model a step is so slow that guesses are worth it. */
+    executor_observe(x, &info->shape, executor_drafter(x) ? 1e-2 : 1e-3);
+    executor_observe_draft(x, 1);
+    return rc;
 }
 
 /* Checks that at half the clock a step is predicted to take twice as long. */
@@ -316,10 +328,16 @@ static const char *drafts_all = "none"; /* the draft policy of setups that name 
 
 static uint64_t accepted; /* guesses, of all runs */
 
+/* Returns false where guesses are so often right that outputs end before many run. */
+static bool preempts_surely(const struct setup *s)
+{
+    return s->draft || strcmp(drafts_all, "model") != 0;
+}
+
 static void run(const struct setup *s, struct request *requests, uint32_t count)
 {
     const char *draft = s->draft ? s->draft : drafts_all;
-    bool guesses = strcmp(draft, "none") != 0;
+    bool guesses = strcmp(draft, "none") != 0, asks = draft_find(str_from(draft))->asks;
     uint32_t open = 0;
     now_us = 0;
     CLEANUP(executor_freep) struct executor *x = NULL;
@@ -341,12 +359,17 @@ static void run(const struct setup *s, struct request *requests, uint32_t count)
                                  .draft = draft_find(str_from(draft)) } },
         .threads = s->threads,
         /* An estimate never changes a token. */
-        .perf = guesses ? &flat_perf : perf_table[s->seqs % perf_count],
+        .perf = asks      ? perf_find(STR("linear"))
+                : guesses ? &flat_perf
+                          : perf_table[s->seqs % perf_count],
         .hardware = hardware_find(STR("cpu")),
+        .draft_model = asks ? guesser : NULL,
+        .draft_pages = s->pages,
     };
     const struct executor_events events = { .on_token = on_token, .on_end = on_end, .arg = &open };
     int rc = executor_new(model, &config, &events, &x, &err);
     if (rc < 0) fail_msg("%s: %s", s->why, err_text(&err, rc));
+    executor_measure(x, pass_clock);
     for (uint32_t i = 0; i < count; i++) {
         struct request *r = &requests[i];
         struct session *session;
@@ -372,14 +395,19 @@ static void run(const struct setup *s, struct request *requests, uint32_t count)
         struct executor_step_info info;
         rc = one_step(x, &info, &err);
         if (rc < 0) fail_msg("%s: %s", s->why, err_text(&err, rc));
-        if (rc > 0) executor_observe(x, &info.shape, 1e-3);
         assert_true(sched_check(executor_sched(x)));
         if (steps == STEPS_MAX) fail_msg("%s: %u steps and no end", s->why, STEPS_MAX);
     }
     assert_int_equal(sched_index(executor_sched(x))->pool->held_count, 0);
+    if (asks) {
+        struct drafter_counts d;
+        drafter_counts_get(executor_drafter(x), &d);
+        assert_int_equal(d.pages_held, 0);
+    }
     struct sched_counts c;
     sched_counts_get(executor_sched(x), &c);
-    if (s->swap && s->preempts && c.swapped_in == 0) fail_msg("%s: nothing was swapped", s->why);
+    if (s->swap && s->preempts && c.swapped_in == 0 && preempts_surely(s))
+        fail_msg("%s: nothing was swapped", s->why);
     if (guesses && count > 1 && s->batch > 2 * s->seqs && c.drafted_tokens == 0)
         fail_msg("%s: no guesses", s->why);
     accepted += c.accepted_tokens;
@@ -414,6 +442,7 @@ static void check(const struct setup *s, const struct request *got)
         preemptions += got[i].preemptions;
     }
     uint32_t least = s->draft || strcmp(drafts_all, "none") != 0 ? 1 : 3; /* outputs end sooner */
+    if (!preempts_surely(s)) least = 0;
     if (s->preempts && preemptions < least) fail_msg("%s: %u preemptions", s->why, preemptions);
     if (s->hits != MAYBE && (s->hits == HITS) != (cached > 0))
         fail_msg("%s: %u cached tokens", s->why, cached);
@@ -479,8 +508,18 @@ static void t_every_road_the_same_tokens(void **state)
           "ngram" },
         { "suffix, two threads, large pages", 8, 64, 30, 32, 2, true, false, MAYBE, "budget", NULL,
           0, "suffix" },
+        { "model", 1, 64, 60, 16, 1, false, false, NO_HITS, "budget", NULL, 0, "model" },
+        { "model, chunks of 11", 5, 11, 100, 16, 1, true, false, HITS, "budget", NULL, 0, "model" },
+        { "model, very few pages", 8, 64, 11, 16, 1, true, false, MAYBE, "budget", "vllm", 0,
+          "model" },
+        { "model, few pages and swap", 8, 64, 12, 16, 1, true, false, MAYBE, "budget", "vllm", 64,
+          "model" },
+        { "model, feedback queues", 3, 64, 16, 16, 1, true, false, MAYBE, "budget", "fastserve", 64,
+          "model" },
+        { "model, two threads, large pages", 8, 64, 30, 32, 2, true, false, MAYBE, "budget", NULL,
+          0, "model" },
     };
-    compare_roads(rows, COUNT_OF(rows));
+    assert_true(compare_roads(rows, COUNT_OF(rows)) > 0);
 }
 
 /* The roads that read, copy, move or share pages; those above, where K and V are codes. */
@@ -515,6 +554,7 @@ static void t_grammars_on_every_road(void **state)
         { "ngram", 8, 64, 100, 16, 1, true, false, MAYBE, "budget", NULL, 0, "ngram" },
         { "suffix, few pages and swap", 8, 64, 13, 16, 1, true, false, MAYBE, "budget", "vllm", 64,
           "suffix" },
+        { "model, few pages", 8, 64, 13, 16, 1, true, false, MAYBE, "budget", "vllm", 0, "model" },
     };
     with_grammars = true;
     uint32_t preemptions = compare_roads(rows, COUNT_OF(rows));
@@ -671,6 +711,7 @@ static void t_sampled_distribution_is_the_same(void **state)
         { "sampled", 8, 256, 100, 16, 1, true, false, MAYBE, "budget", NULL, 0, "none" },
         { "sampled, ngram", 8, 256, 100, 16, 1, true, false, MAYBE, "budget", NULL, 0, "ngram" },
         { "sampled, suffix", 8, 256, 100, 16, 1, true, false, MAYBE, "budget", NULL, 0, "suffix" },
+        { "sampled, model", 8, 256, 100, 16, 1, true, false, MAYBE, "budget", NULL, 0, "model" },
     };
     static uint32_t count[COUNT_OF(ways)][SAMPLED][KINDS];
     memset(count, 0, sizeof count);
@@ -730,20 +771,34 @@ static int setup_random(void **state)
     int fd = tiny_model_path(TINY_CONTEXT, path);
     int rc = load(path);
     close(fd);
+    guesser = model;
+    return rc;
+}
+
+/* A draft model that knows nothing of the other. */
+static int setup_strangers(void **state)
+{
+    char path[64];
+    int rc = setup_random(state), fd = layered_model_path(1, 7, path);
+    if (rc == 0) rc = model_load(path, NULL, &guesser, NULL);
+    close(fd);
     return rc;
 }
 
 static int setup_shipped(void **state)
 {
     (void)state;
-    return load(SHIPPED);
+    int rc = load(SHIPPED);
+    guesser = model;
+    return rc;
 }
 
 static int teardown(void **state)
 {
     (void)state;
+    if (guesser != model) model_free(guesser);
     model_free(model);
-    model = NULL;
+    model = guesser = NULL;
     return 0;
 }
 
@@ -775,6 +830,11 @@ static int generate_tests(void)
     drafts_all =
         "suffix"; /* of all that name none; what is generated alone, without, stays the truth */
     failed += cmocka_run_group_tests_name("random model, drafts", tests, setup_random, teardown);
+    drafts_all = "model"; /* the model itself, which may have other penalties and masks to heed */
+    failed += cmocka_run_group_tests_name("random model, its own draft model", tests, setup_random,
+                                          teardown);
+    failed += cmocka_run_group_tests_name("random model, a stranger as draft model", tests,
+                                          setup_strangers, teardown);
     drafts_all = "none";
     if (access(SHIPPED, R_OK) < 0) {
         print_message("no %s beside the tests: the random model alone was tried\n", SHIPPED);

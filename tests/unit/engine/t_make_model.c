@@ -23,11 +23,13 @@ static struct gguf *opened(const char *name, struct gguf_file *file)
     return g;
 }
 
-static void make(const char *name, enum weight_type_id type, bool tied)
+static void make_layers(const char *name, enum weight_type_id type, bool tied, uint32_t layers,
+                        uint32_t idle)
 {
     const struct random_model m = { .arch = "llama",
                                     .width = 256,
-                                    .layers = 2,
+                                    .layers = layers,
+                                    .idle_layers = idle,
                                     .ff = 512,
                                     .heads = 4,
                                     .kv_heads = 2,
@@ -38,6 +40,11 @@ static void make(const char *name, enum weight_type_id type, bool tied)
                                     .seed = 5 };
     struct err err = { { 0 } };
     if (random_model_write(&m, folder_at(name), NULL, &err) < 0) fail_msg("%s", err.text);
+}
+
+static void make(const char *name, enum weight_type_id type, bool tied)
+{
+    make_layers(name, type, tied, 2, 0);
 }
 
 static float *values_of(const struct gguf_file *f, const struct gguf_tensor *t)
@@ -98,6 +105,37 @@ static int quantise(const char *path, enum weight_type_id type, struct quantise_
 {
     const struct quantise_ask ask = { .type = type };
     return quantise_model(path, folder_at("to.gguf"), &ask, ret, err);
+}
+
+/* The model without its idle layers is the same to the bit, and what those add is zero. */
+static void idle_layers_add_nothing(void **state)
+{
+    (void)state;
+    static const char *const same[] = { "token_embd.weight", "blk.0.attn_q.weight",
+                                        "blk.0.attn_output.weight", "blk.0.ffn_down.weight" };
+    static const char *const zero[] = { "blk.1.attn_output.weight", "blk.2.ffn_down.weight" };
+    for (uint32_t type = 0; type < WEIGHT_TYPE_COUNT; type++) {
+        if (!weight_types[type].from_f32) continue;
+        CLEANUP(gguf_file_close) struct gguf_file small = { .fd = -1 }, large = { .fd = -1 };
+        make_layers("small.gguf", type, true, 1, 0);
+        make_layers("large.gguf", type, true, 3, 2);
+        CLEANUP(gguf_freep) struct gguf *a = opened("small.gguf", &small);
+        CLEANUP(gguf_freep) struct gguf *b = opened("large.gguf", &large);
+        for (size_t i = 0; i < COUNT_OF(same); i++) {
+            const struct gguf_tensor *t = gguf_tensor_find(a, str_from(same[i]));
+            float *x = values_of(&small, t);
+            float *y = values_of(&large, gguf_tensor_find(b, str_from(same[i])));
+            assert_memory_equal(x, y, t->elements * sizeof *x);
+            free(x), free(y);
+        }
+        for (size_t i = 0; i < COUNT_OF(zero); i++) {
+            const struct gguf_tensor *t = gguf_tensor_find(b, str_from(zero[i]));
+            float *x = values_of(&large, t);
+            for (uint64_t k = 0; k < t->elements; k++)
+                assert_true(fabsf(x[k]) <= 0);
+            free(x);
+        }
+    }
 }
 
 static void rounded_files_hold_rounded_rows(void **state)
@@ -230,6 +268,9 @@ static void what_cannot_be_made_is_refused_and_leaves_nothing(void **state)
     shape.kv_heads = 2, shape.type = WEIGHT_Q4_K;
     expect_refusal(random_model_write(&shape, folder_at("to.gguf"), NULL, &err), -EINVAL, &err,
                    "rows of 32 elements; Q4_K comes in blocks of 256");
+    shape.idle_layers = 1;
+    expect_refusal(random_model_write(&shape, folder_at("to.gguf"), NULL, &err), -EINVAL, &err,
+                   "1 idle layers of 1: at least one computes something");
     shape.arch = "bert";
     expect_refusal(random_model_write(&shape, folder_at("to.gguf"), NULL, &err), -ENOTSUP, &err,
                    "architecture 'bert' is not made");
@@ -240,6 +281,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_models_load_and_look_random),
         cmocka_unit_test(one_seed_gives_one_file),
+        cmocka_unit_test(idle_layers_add_nothing),
         cmocka_unit_test(rounded_files_hold_rounded_rows),
         cmocka_unit_test(metadata_is_copied),
         cmocka_unit_test(what_cannot_be_made_is_refused_and_leaves_nothing),

@@ -43,7 +43,7 @@ static void put_tokenizer(struct gguf_make *m, const struct vocab_parts *v)
     make_str(m, "tokenizer.chat_template", template);
 }
 
-static int model_path(struct llama_shape shape, char ret_path[64])
+static int model_path(struct llama_shape shape, uint64_t seed, char ret_path[64])
 {
     struct gguf_make m;
     struct vocab_parts vocab = small_vocab_parts("gpt-2");
@@ -55,7 +55,7 @@ static int model_path(struct llama_shape shape, char ret_path[64])
     int fd;
     make_init(&m);
     put_tokenizer(&m, &vocab);
-    make_llama(&m, &shape, 42, NULL);
+    make_llama(&m, &shape, seed, NULL);
     fd = make_path(&m, path);
     make_fini(&m);
     snprintf(ret_path, 64, "/proc/%d/fd/%d", (int)getpid(), fd);
@@ -73,7 +73,7 @@ int tiny_model_path(uint32_t context, char ret_path[64])
         .ff = 128,
         .context = context,
     };
-    return model_path(shape, ret_path);
+    return model_path(shape, 42, ret_path);
 }
 
 int wide_model_path(char ret_path[64])
@@ -87,5 +87,20 @@ int wide_model_path(char ret_path[64])
         .ff = 128,
         .context = TINY_CONTEXT_LONG,
     };
-    return model_path(shape, ret_path);
+    return model_path(shape, 42, ret_path);
+}
+
+int layered_model_path(uint32_t layers, uint64_t seed, char ret_path[64])
+{
+    const struct llama_shape shape = {
+        .layers = layers,
+        .embd = 256,
+        .heads = 4,
+        .kv_heads = 2,
+        .head_dim = 64,
+        .ff = 512,
+        .context = TINY_CONTEXT_LONG,
+        .idle_from = 1,
+    };
+    return model_path(shape, seed, ret_path);
 }

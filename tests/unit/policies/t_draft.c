@@ -24,7 +24,7 @@ static uint32_t guess(const struct draft_policy *p, const char *text, uint32_t m
     assert_true(state && length <= TEXT_MAX);
     for (uint32_t i = 0; i < length; i++) {
         ids[i] = (uint32_t)text[i];
-        const struct draft_view view = { ids, i + 1, max };
+        const struct draft_view view = { .ids = ids, .count = i + 1, .max = max };
         count = p->propose(state, &view, ret, ret_match);
         assert_true(count <= max);
     }
@@ -96,7 +96,7 @@ static void t_suffix_matches_the_slow_search(void **state)
     for (uint32_t i = 0; i < COUNT; i++)
         ids[i] = i > 100 && rng_below(&rng, 12) > 0 ? ids[i - 97] : (uint32_t)rng_below(&rng, 4000);
     for (uint32_t count = 1; count <= COUNT; count += 1 + (uint32_t)rng_below(&rng, 3)) {
-        const struct draft_view view = { ids, count, 1 };
+        const struct draft_view view = { .ids = ids, .count = count, .max = 1 };
         uint32_t match = 0, guessed = p->propose(kept, &view, ret, &match);
         if (count % 16 > 1) continue;
         uint32_t longest = longest_match(ids, count);
@@ -128,7 +128,7 @@ static void t_guesses_are_the_sequences_own_tokens(void **state)
                 ids[n - 1] = 1000 + (uint32_t)rng_below(&rng, kinds);
                 uint32_t max = 1 + (uint32_t)rng_below(&rng, DRAFT_TOKENS_MAX);
                 uint32_t ret[DRAFT_TOKENS_MAX], match = 0;
-                const struct draft_view view = { ids, n, max };
+                const struct draft_view view = { .ids = ids, .count = n, .max = max };
                 uint32_t count = p->propose(kept, &view, ret, &match);
                 assert_true(count <= max && (count == 0 || match > 0));
                 for (uint32_t k = 0; k < count; k++)
@@ -252,6 +252,156 @@ static void t_length_goes_where_guesses_come_true(void **state)
     assert_true(place[0].take == 0 && place[1].take == 0);
 }
 
+/* ---- a draft model ---- */
+
+static void t_model_passes_on_what_is_given(void **state)
+{
+    (void)state;
+    const struct draft_policy *p = draft_find(STR("model"));
+    const uint32_t ids[] = { 1, 2, 3 }, given[] = { 7, 8, 9 };
+    uint32_t ret[DRAFT_TOKENS_MAX] = { 0 }, match = 0;
+    struct draft_view view = { .ids = ids, .count = 3, .max = 2, .given = given, .given_count = 3 };
+    assert_true(p->asks);
+    assert_int_equal(p->propose(NULL, &view, ret, &match), 2);
+    assert_true(ret[0] == 7 && ret[1] == 8 && ret[2] == 0 && match == 1);
+    view.given_count = 1;
+    assert_int_equal(p->propose(NULL, &view, ret, &match), 1);
+    view.given_count = 0;
+    assert_int_equal(p->propose(NULL, &view, ret, &match), 0);
+}
+
+/* A step reads the target's weights in 10 ms and a token costs 0.1 ms of arithmetic; a pass of the draft model takes
+ * `pass_s`, and a tenth of a millisecond for each token. */
+static struct draft_ask ask_of(uint32_t batch, double pass_s)
+{
+    return (struct draft_ask){
+        .step = { .perf = { .step_s = 10e-3, .decode_seq_s = 1e-4 },
+                  .shape = { .decoding_seqs = batch },
+                  .most = 128 },
+        .model = { .step_s = pass_s, .decode_seq_s = 1e-4, .prefill_token_s = 1e-4 },
+    };
+}
+
+static void fill_asked(struct draft_place *place, uint32_t count, struct draft_rates *own,
+                       double rate)
+{
+    for (uint32_t k = 0; k < DRAFT_CLASSES; k++)
+        own->compared[k] = 1e6f, own->equal[k] = (float)(1e6 * rate);
+    for (uint32_t i = 0; i < count; i++)
+        place[i] = (struct draft_place){
+            .own = own, .guessed = DRAFT_TOKENS_MAX, .match = 1, .context = 100, .left = 100
+        };
+}
+
+static uint32_t asked(uint32_t batch, double rate, const struct draft_ask *ask, uint32_t lacks)
+{
+    struct draft_rates all = { 0 }, own = { 0 };
+    struct draft_place place[64];
+    fill_asked(place, batch, &own, rate);
+    for (uint32_t i = 0; i < batch; i++)
+        place[i].lacks = lacks;
+    uint32_t sum = 0, ret = draft_ask(place, batch, &all, ask);
+    for (uint32_t i = 0; i < batch; i++)
+        sum += place[i].take;
+    assert_int_equal(sum, ret);
+    return sum;
+}
+
+/* Returns the tokens for a second with k passes, which all sequences take part in. */
+static double rate_of_passes(uint32_t batch, double pass_s, double rate, uint32_t k)
+{
+    double tokens = 0;
+    for (uint32_t i = 0; i <= k; i++)
+        tokens += batch * pow(rate, i);
+    return tokens / (10e-3 + batch * 1e-4 + k * pass_s + batch * k * 2e-4);
+}
+
+/* As many passes as give the most tokens for a second, tried one by one, whatever a pass costs. */
+static void t_passes(void **state)
+{
+    (void)state;
+    uint32_t none = 0, most = 0;
+    for (uint32_t batch = 1; batch <= 8; batch++) {
+        for (double pass_s = 1e-4; pass_s < 20e-3; pass_s *= 1.7) {
+            for (double rate = 0.3; rate < 0.99; rate += 0.1) {
+                struct draft_ask ask = ask_of(batch, pass_s);
+                ask.step.most = batch * DRAFT_TOKENS_MAX;
+                double best = 0;
+                for (uint32_t k = 0; k <= DRAFT_TOKENS_MAX; k++)
+                    if (pow(rate, k) >= DRAFT_RATE_MIN)
+                        best = fmax(best, rate_of_passes(batch, pass_s, rate, k));
+                uint32_t got = asked(batch, rate, &ask, 0);
+                assert_int_equal(got % batch, 0);
+                if (rate_of_passes(batch, pass_s, rate, got / batch) < best * (1 - 1e-4))
+                    fail_msg("batch %u, pass of %g s, rate %g: %u tokens", batch, pass_s, rate,
+                             got);
+                none += got == 0;
+                most += got >= 4 * batch;
+            }
+        }
+    }
+    assert_true(none > 20 && most > 20);
+}
+
+static void t_what_a_draft_model_is_asked_for(void **state)
+{
+    (void)state;
+    struct draft_ask ask = ask_of(1, 1e-3);
+    uint32_t alone = asked(1, 0.8, &ask, 0);
+    assert_true(alone >= 4);
+    /* No more than the step verifies. */
+    ask.step.most = 3;
+    assert_int_equal(asked(1, 0.8, &ask, 0), 3);
+    ask = ask_of(8, 1e-3), ask.step.most = 11;
+    assert_true(asked(8, 0.8, &ask, 0) <= 11);
+    /* A pass that several sequences share is worth it where one alone would not pay for it. */
+    ask = ask_of(1, 9e-3);
+    assert_int_equal(asked(1, 0.8, &ask, 0), 0);
+    ask = ask_of(8, 5e-3);
+    assert_true(asked(8, 0.9, &ask, 0) > 0);
+    /* A model as slow as the target is worth nothing, nor is one that is always wrong. */
+    ask = ask_of(1, 10e-3);
+    assert_int_equal(asked(1, 1, &ask, 0), 0);
+    ask = ask_of(1, 1e-4);
+    assert_int_equal(asked(1, 0, &ask, 0), 0);
+    /* What the model has to compute first is paid by the tokens that are left: 100 of them. */
+    ask = ask_of(1, 1e-3);
+    assert_int_equal(asked(1, 0.8, &ask, 100), alone);
+    assert_int_equal(asked(1, 0.8, &ask, 100000), 0);
+    /* Under load: where a step costs its arithmetic, nothing is asked for. */
+    ask = ask_of(64, 1e-3);
+    ask.step.perf = (struct perf_coef){ .step_s = 1e-3, .decode_seq_s = 1e-3 };
+    assert_int_equal(asked(64, 0.9, &ask, 0), 0);
+    /* Without an estimate of the target neither. */
+    ask.step.perf = ask.model = (struct perf_coef){ 0 };
+    assert_int_equal(asked(4, 0.9, &ask, 0), 0);
+}
+
+static void t_a_draft_model_is_tried_again(void **state)
+{
+    (void)state;
+    struct draft_rates all = { 0 }, own = { 0 };
+    struct draft_place place[3];
+    /* Two tokens of the sequence that has least to catch up, if that is not too much. */
+    fill_asked(place, 3, &own, 0);
+    place[0].lacks = 50, place[1].lacks = 3, place[2].lacks = 9;
+    assert_int_equal(draft_probe(place, 3, 32), DRAFT_PROBE_TOKENS);
+    assert_true(place[0].take == 0 && place[1].take == 2 && place[2].take == 0);
+    place[1].guessed = 0;
+    place[2].guessed = 1;
+    assert_int_equal(draft_probe(place, 3, 32), 1);
+    assert_true(place[0].take == 0 && place[1].take == 0 && place[2].take == 1);
+    assert_int_equal(draft_probe(place, 3, 8), 0);
+    /* A token more than is worth it, to learn the rates of longer guesses. */
+    struct draft_ask ask = ask_of(3, 1e-3);
+    fill_asked(place, 3, &own, 0.5);
+    uint32_t usual = draft_ask(place, 3, &all, &ask);
+    ask.longer = true;
+    assert_int_equal(draft_ask(place, 3, &all, &ask), usual + 3);
+    ask.step.most = usual + 1;
+    assert_int_equal(draft_ask(place, 3, &all, &ask), usual + 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -261,6 +411,10 @@ int main(void)
         cmocka_unit_test(t_rates),
         cmocka_unit_test(t_length),
         cmocka_unit_test(t_length_goes_where_guesses_come_true),
+        cmocka_unit_test(t_model_passes_on_what_is_given),
+        cmocka_unit_test(t_passes),
+        cmocka_unit_test(t_what_a_draft_model_is_asked_for),
+        cmocka_unit_test(t_a_draft_model_is_tried_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
