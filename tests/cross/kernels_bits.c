@@ -139,6 +139,7 @@ static void print_attention(const struct ops *o, enum kv_type type, const char *
                         .q_stride = GROUP * HEAD_DIM,
                         .out = out,
                         .out_stride = GROUP * HEAD_DIM,
+                        .out_head = HEAD_DIM,
                         .group = GROUP,
                         .position = KEYS - 2,
                         .row_count = 2 * GROUP,

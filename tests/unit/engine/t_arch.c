@@ -21,7 +21,8 @@
 
 static const char *const names[] = { "llama",      "mistral", "mixtral",  "smollm3",
                                      "qwen2",      "qwen3",   "qwen3moe", "phi3",
-                                     "phi3_short", "gemma2",  "gemma3",   "gpt_oss" };
+                                     "phi3_short", "gemma2",  "gemma3",   "gpt_oss",
+                                     "deepseek_v2", "deepseek_v2_lite", "deepseek_v3" };
 
 /* The ids of the prompt, then those that transformers chose. */
 static uint32_t read_ids(const struct arch_case *c, uint32_t *ids, uint32_t *ret_prompt)
