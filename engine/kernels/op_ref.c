@@ -175,9 +175,8 @@ static void attend_row(const struct attend *a, uint32_t row)
     double sums[KV_HEAD_DIM_MAX] = { 0 };
     for (uint32_t p = first; p <= last; p++) {
         double weight = exp(score(a, q, p) - top);
-        const char *v =
-            kv_block_at(l, a->head, a->page_bytes, a->page_table, p / KV_BLOCK) +
-            (l->latent > 0 ? 0 : kv_half_bytes(l));
+        const char *v = kv_block_at(l, a->head, a->page_bytes, a->page_table, p / KV_BLOCK) +
+                        (l->latent > 0 ? 0 : kv_half_bytes(l));
         weights += weight;
         for (uint32_t d = 0; d < kv_value_dim(l); d++)
             sums[d] += weight * v_value(l, v, d, p % KV_BLOCK);

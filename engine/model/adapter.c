@@ -111,7 +111,8 @@ static int check_target(const struct plan *p, const struct adapter_tensor *t, st
                        STR_ARG(t->name), p->model->info.n_layers);
     if (p->decoder->form->latent)
         return err_set(err, -ENOTSUP,
-                       "%s: tensor '" STR_FMT "': adapters of models with latent attention (%s) are "
+                       "%s: tensor '" STR_FMT
+                       "': adapters of models with latent attention (%s) are "
                        "not computed",
                        file, STR_ARG(t->name), p->model->arch->name);
     const struct decoder_layer *layer = &p->decoder->layers[t->layer];

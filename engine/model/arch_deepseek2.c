@@ -53,10 +53,9 @@ static int read_groups(struct loader *l, struct decoder *d, struct err *err)
                        l->source->name, d->n_experts, r->groups,
                        r->sigmoid ? ", at least 2, by whose sum they are chosen" : "");
     if (d->experts_used > each * r->groups_used)
-        return err_set(err, -EINVAL,
-                       "%s: a token uses %u experts, but %u groups of %u have only %u",
-                       l->source->name, d->experts_used, r->groups_used, each,
-                       each * r->groups_used);
+        return err_set(
+            err, -EINVAL, "%s: a token uses %u experts, but %u groups of %u have only %u",
+            l->source->name, d->experts_used, r->groups_used, each, each * r->groups_used);
     return 0;
 }
 
@@ -66,7 +65,8 @@ static int read_router(struct loader *l, struct decoder *d, struct err *err)
     uint32_t gating = GATING_SOFTMAX;
     bool norm = false;
     float scale = 1;
-    int rc = loader_u32(l, "expert_gating_func", false, GATING_SOFTMAX, GATING_SIGMOID, &gating, err);
+    int rc =
+        loader_u32(l, "expert_gating_func", false, GATING_SOFTMAX, GATING_SIGMOID, &gating, err);
     if (rc == 0) rc = loader_bool(l, "expert_weights_norm", &norm, err);
     if (rc == 0) rc = loader_f32(l, "expert_weights_scale", false, &scale, err);
     if (rc < 0) return rc;

@@ -64,7 +64,7 @@ struct decoder_experts {
     struct weight router;            /* [experts][width] */
     struct weight *gate, *up, *down; /* one for each expert; NULL: the layer has no experts */
     const float *router_bias;
-    const float *choice_bias; /* takes part in the choice, not in the weights */
+    const float *choice_bias;                     /* takes part in the choice, not in the weights */
     const float *gate_bias, *up_bias, *down_bias; /* [experts][rows] */
 };
 

@@ -1,5 +1,7 @@
 /* hf_latent.c - checks the words that choose experts, and adds up what GGUF files have as sums.
  *
+ * Sizes are given as in files with attn_kv_b, which the folder's kv_b_proj is: latent_load.c says what others have.
+ *
  * YaRN's two numbers mscale and mscale_all_dim make two factors (modeling_rope_utils.py of transformers):
  *
  *     f(m) = 1 + 0.1 m ln(factor)     cosine and sine: f(mscale) / f(mscale_all_dim), scores: f(mscale_all_dim)^2
@@ -25,11 +27,11 @@ static int check_words(const struct hf_config *c, bool *ret_groups, struct err *
                        "key 'scoring_func' is '" STR_FMT "'; computed for %s is " STR_FMT,
                        STR_ARG(s->scoring), c->family->model_type, STR_ARG(scoring));
     *ret_groups = s->method.len > 0 ? str_eq(s->method, grouped) : sigmoid;
-    if (*ret_groups || s->method.len == 0 || (!sigmoid && str_eq(s->method, STR("greedy")))) return 0;
-    return err_set(err, -ENOTSUP,
-                   "key 'topk_method' is '" STR_FMT "'; computed for %s is " STR_FMT "%s",
-                   STR_ARG(s->method), c->family->model_type, STR_ARG(grouped),
-                   sigmoid ? "" : " and greedy");
+    if (*ret_groups || s->method.len == 0 || (!sigmoid && str_eq(s->method, STR("greedy"))))
+        return 0;
+    return err_set(
+        err, -ENOTSUP, "key 'topk_method' is '" STR_FMT "'; computed for %s is " STR_FMT "%s",
+        STR_ARG(s->method), c->family->model_type, STR_ARG(grouped), sigmoid ? "" : " and greedy");
 }
 
 static void put_yarn(struct hf_config *c)
@@ -39,9 +41,8 @@ static void put_yarn(struct hf_config *c)
     const double log_factor = 0.1 * log(rope->factor);
     const bool both = rope->mscale > 0 && rope->mscale_all_dim > 0;
     if (!(rope->attention_factor > 0))
-        rope->attention_factor =
-            (1 + (both ? rope->mscale : 1) * log_factor) /
-            (1 + (both ? rope->mscale_all_dim : 0) * log_factor);
+        rope->attention_factor = (1 + (both ? rope->mscale : 1) * log_factor) /
+                                 (1 + (both ? rope->mscale_all_dim : 0) * log_factor);
     hf_config_put(c, "rope.scaling.yarn_log_multiplier", GGUF_F64)->f = 0.1 * rope->mscale_all_dim;
 }
 
@@ -80,8 +81,8 @@ int hf_latent_keys(struct hf_config *c, struct err *err)
     int rc = check_words(c, &groups, err);
     if (rc == 0) rc = check_sizes(c, err);
     if (rc < 0) return rc;
-    hf_config_put(c, "attention.key_length_mla", GGUF_U32)->u = s->plain + s->turned;
-    hf_config_put(c, "attention.value_length_mla", GGUF_U32)->u = s->value;
+    hf_config_put(c, "attention.key_length", GGUF_U32)->u = s->plain + s->turned;
+    hf_config_put(c, "attention.value_length", GGUF_U32)->u = s->value;
     hf_config_put(c, "rope.dimension_count", GGUF_U32)->u = s->turned;
     hf_config_put(c, "expert_gating_func", GGUF_U32)->u =
         c->family->sigmoid ? GATING_SIGMOID : GATING_SOFTMAX;

@@ -16,16 +16,16 @@
 struct latent {
     const struct model *model;
     const struct decoder *decoder;
-    uint32_t rows_max;                 /* of a piece */
+    uint32_t rows_max; /* of a piece */
     float *kv, *low, *q, *plain, *query, *sum;
-    size_t embd_stride;                /* of the step's rows */
-    size_t kv_stride, low_stride;      /* [row]: what Wkv_a and Wq_a make */
-    size_t q_stride;                   /* [row][head]: queries as the file's matrix makes them */
-    size_t plain_stride;               /* [head][row]: their part that is not turned */
-    size_t query_stride;               /* [row][head]: absorbed, then the turned part */
-    size_t sum_stride;                 /* [head][row]: sums of weighted vectors */
-    struct q8_super *x_q8;             /* of the products that run */
-    struct gemm *gemms;                /* one for each head */
+    size_t embd_stride;           /* of the step's rows */
+    size_t kv_stride, low_stride; /* [row]: what Wkv_a and Wq_a make */
+    size_t q_stride;              /* [row][head]: queries as the file's matrix makes them */
+    size_t plain_stride;          /* [head][row]: their part that is not turned */
+    size_t query_stride;          /* [row][head]: absorbed, then the turned part */
+    size_t sum_stride;            /* [head][row]: sums of weighted vectors */
+    struct q8_super *x_q8;        /* of the products that run */
+    struct gemm *gemms;           /* one for each head */
     char *memory;
     size_t memory_bytes;
     /* of the piece that is computed */
@@ -50,12 +50,9 @@ static size_t lay_out(struct latent *x, char *base)
         float **to;
         size_t floats;
     } part[] = {
-        { &x->kv, rows * x->kv_stride },
-        { &x->low, rows * x->low_stride },
-        { &x->q, rows * x->q_stride },
-        { &x->plain, rows * heads * x->plain_stride },
-        { &x->query, rows * x->query_stride },
-        { &x->sum, rows * heads * x->sum_stride },
+        { &x->kv, rows * x->kv_stride },       { &x->low, rows * x->low_stride },
+        { &x->q, rows * x->q_stride },         { &x->plain, rows * heads * x->plain_stride },
+        { &x->query, rows * x->query_stride }, { &x->sum, rows * heads * x->sum_stride },
     };
     size_t used = 0;
     for (size_t i = 0; i < COUNT_OF(part); i++) {
@@ -201,9 +198,9 @@ static void store_unit(void *arg, uint32_t unit, uint32_t thread)
         ops->rms_norm(c, x->all->layer->latent.kv_norm, x->decoder->eps, x->decoder->latent.kv_rank,
                       c);
         turn(x, r, c, 1);
-        char *block = kv_block_at(&kv->layout, stored_head(x), kv->page_bytes,
-                                  x->all->step->items[row->item].page_table,
-                                  row->position / KV_BLOCK);
+        char *block =
+            kv_block_at(&kv->layout, stored_head(x), kv->page_bytes,
+                        x->all->step->items[row->item].page_table, row->position / KV_BLOCK);
         ops->kv_put(&kv->layout, c, NULL, row->position % KV_BLOCK, block, NULL);
     }
 }

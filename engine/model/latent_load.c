@@ -58,10 +58,11 @@ static int check_shape(const struct loader *l, const struct decoder_latent_shape
         return err_set(err, -ENOTSUP, "%s: %u + %u numbers are stored for a token; up to %d are",
                        l->source->name, s->kv_rank, s->turned, KV_HEAD_DIM_MAX);
     if (key <= s->turned || (key - s->turned) % TILE_ROWS != 0)
-        return err_set(err, -ENOTSUP,
-                       "%s: keys of %u, of which %u turn; the others must be a multiple of %d above "
-                       "0",
-                       l->source->name, key, s->turned, TILE_ROWS);
+        return err_set(
+            err, -ENOTSUP,
+            "%s: keys of %u, of which %u turn; the others must be a multiple of %d above "
+            "0",
+            l->source->name, key, s->turned, TILE_ROWS);
     return 0;
 }
 
@@ -71,10 +72,11 @@ static int check_kv_heads(struct loader *l, const struct model_info *info, struc
     uint32_t heads = 1;
     int rc = loader_u32(l, "attention.head_count_kv", false, 1, info->n_heads, &heads, err);
     if (rc < 0 || heads == 1 || heads == info->n_heads) return rc;
-    return err_set(err, -EINVAL,
-                   "%s: key '%s.attention.head_count_kv' is %u; with latent attention it is 1 or %u, "
-                   "the number of heads",
-                   l->source->name, l->arch, heads, info->n_heads);
+    return err_set(
+        err, -EINVAL,
+        "%s: key '%s.attention.head_count_kv' is %u; with latent attention it is 1 or %u, "
+        "the number of heads",
+        l->source->name, l->arch, heads, info->n_heads);
 }
 
 int latent_geometry(struct loader *l, struct decoder *d, struct model_info *info, struct err *err)
@@ -116,7 +118,8 @@ static int load_heads(struct loader *l, const struct decoder *d, const struct mo
     }
     LAYER_NAME(name, index, "attn_k_b.weight");
     if (!loader_has(l, name))
-        return err_set(err, -EINVAL, "%s: tensor '%s' is missing, and 'blk.%u.attn_kv_b.weight', too",
+        return err_set(err, -EINVAL,
+                       "%s: tensor '%s' is missing, and 'blk.%u.attn_kv_b.weight', too",
                        l->source->name, name, index);
     int rc = loader_stack(l, name, info->n_heads, s->kv_rank, s->plain, &to->k_b, err);
     LAYER_NAME(name, index, "attn_v_b.weight");

@@ -498,8 +498,7 @@ int loader_split(struct loader *l, const char *tensor, const struct split_heads 
         v[h].tiles = l->model->weights + v_at;
         if (is_filled(l)) continue;
         rc = read_head(l, t, s, h, &work, err);
-        if (rc == 0)
-            rc = put_tiles(l, &k[h], work.turned, s->cols, work.packed, k_at, &bytes, err);
+        if (rc == 0) rc = put_tiles(l, &k[h], work.turned, s->cols, work.packed, k_at, &bytes, err);
         if (rc == 0)
             rc = put_tiles(l, &v[h], work.rows + s->k_rows * weight_row_bytes(type, s->cols),
                            s->v_rows, work.packed, v_at, &bytes, err);

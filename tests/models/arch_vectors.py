@@ -23,7 +23,7 @@ from safetensors.numpy import save_file
 GREEDY = 64
 PROMPT = 40
 LAYERS, WIDTH, HEADS, KV_HEADS, FF, VOCAB = 4, 64, 4, 2, 96, 300
-RANK, PLAIN, TURNED, VALUE = 48, 32, 16, 16  # of latent attention
+RANK, PLAIN, TURNED, VALUE, QUERY_RANK = 32, 64, 16, 16, 96  # of latent attention
 
 
 def values(name, shape, offset, scale):
@@ -225,12 +225,12 @@ CASES = {
                          "attention.sliding_window": 17,
                          "attention.sliding_window_pattern": [True, True, False, True]}),
     "deepseek_v2": dict(cls="DeepseekV2", arch="deepseek2", latent=True, experts=8,
-                        config=LATENT_SIZES | dict(q_lora_rank=40, n_routed_experts=8, n_shared_experts=2, n_group=4,
+                        config=LATENT_SIZES | dict(q_lora_rank=QUERY_RANK, n_routed_experts=8, n_shared_experts=2, n_group=4,
                                                    topk_group=2, topk_method="group_limited_greedy",
                                                    num_experts_per_tok=3, routed_scaling_factor=4.0,
                                                    norm_topk_prob=False, rope_parameters=MSCALE),
                         keys=EXPERT_KEYS | MSCALE_KEYS | {
-                            "attention.q_lora_rank": 40, "attention.key_length": PLAIN + TURNED,
+                            "attention.q_lora_rank": QUERY_RANK, "attention.key_length": PLAIN + TURNED,
                             "attention.value_length": VALUE, "attention.head_count_kv": HEADS, "expert_count": 8,
                             "expert_used_count": 3, "expert_shared_count": 2, "expert_group_count": 4,
                             "expert_group_used_count": 2, "expert_weights_scale": 4.0,
@@ -244,12 +244,12 @@ CASES = {
                                  "rope.freq_base": 10000.0, "expert_count": 6, "expert_used_count": 2,
                                  "expert_shared_count": 1, "expert_gating_func": 1, "expert_weights_norm": False}),
     "deepseek_v3": dict(cls="DeepseekV3", arch="deepseek2", latent=True, split=True, experts=8,
-                        config=LATENT_SIZES | dict(q_lora_rank=40, n_routed_experts=8, n_shared_experts=1, n_group=4,
+                        config=LATENT_SIZES | dict(q_lora_rank=QUERY_RANK, n_routed_experts=8, n_shared_experts=1, n_group=4,
                                                    topk_group=2, num_experts_per_tok=3, routed_scaling_factor=2.5,
                                                    norm_topk_prob=True, num_mtp_layers=0,
                                                    rope_parameters=MSCALE | {"mscale": 1.2, "mscale_all_dim": 0.9}),
                         keys=EXPERT_KEYS | ABSORBED_KEYS | MSCALE_KEYS | {
-                            "attention.q_lora_rank": 40, "expert_count": 8, "expert_used_count": 3,
+                            "attention.q_lora_rank": QUERY_RANK, "expert_count": 8, "expert_used_count": 3,
                             "expert_shared_count": 1, "expert_gating_func": 2, "expert_weights_norm": True,
                             "expert_group_count": 4, "expert_group_used_count": 2, "expert_weights_scale": 2.5,
                             "rope.scaling.yarn_log_multiplier": 0.1 * 0.9,
