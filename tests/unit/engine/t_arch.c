@@ -15,7 +15,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define OFF_MAX 1e-3 /* of the largest logit */
+#define OFF_MAX 1e-3        /* of the largest logit */
+#define ROUNDED_OFF_MAX 0.1 /* with activations rounded to int8 */
 #define IDS_MAX 128
 #define VOCAB_MAX 512
 #define STATE_MAX 64
@@ -308,6 +309,24 @@ static void check_cache(const struct arch_case *c, const char *file, const uint3
     remove_cache(cache);
 }
 
+/* With activations rounded to int8: a head's queries and sums lie apart from those of others then, too. */
+static void check_close(const struct arch_case *c, const char *file, const uint32_t *ids,
+                        uint32_t count, const float *expected)
+{
+    for (const struct ops *const *row = ops_table; *row; row++) {
+        if (!(*row)->supported() || *row == &op_ref) continue;
+        CLEANUP(model_rig_fini) struct model_rig r = { 0 };
+        float logits[VOCAB_MAX];
+        double off = 0;
+        model_rig_init(&r, file, (*row)->name, KV_F32);
+        model_rig_feed(&r, NULL, ids, 0, count, 300, logits);
+        for (uint32_t i = 0; i < model_info(r.model)->vocab_size; i++)
+            off = fmax(off, fabs((double)logits[i] - (double)expected[i]));
+        if (!(off <= ROUNDED_OFF_MAX * largest_of(expected, model_info(r.model)->vocab_size)))
+            fail_msg("%s, %s: quantised, logits are off by %g", c->name, (*row)->name, off);
+    }
+}
+
 /* Quantised, with the heads' matrices in one tensor or two. Where activations are not rounded, the same numbers in F32
  * give the same bits: the one tensor is unpacked exactly, though it is transposed. */
 static void quantised_heads_are_those_of_the_file(void **state)
@@ -336,6 +355,7 @@ static void quantised_heads_are_those_of_the_file(void **state)
         model_rig_feed(&b, NULL, ids, 0, prompt, 300, expected);
         same(&c, logits, expected, model_info(a.model)->vocab_size, "weights of type", WEIGHT_Q8_0);
         check_cache(&c, small, ids, prompt, expected);
+        check_close(&c, small, ids, prompt, expected);
         if (rename(small, folder_at("m.gguf")) < 0) fail_msg("rename");
         check_splits(&c, KV_F16);
         unlink(large);
@@ -511,6 +531,73 @@ static void wrong_keys_and_factors_have_their_sentence(void **state)
     }
 }
 
+/* clang-format off */
+static const struct {
+    const char *name, *from, *to, *says; /* what of config.json is replaced */
+} wrong_configs[] = {
+    { "deepseek_v2", "\"kv_lora_rank\":32", "\"kv_lora_rank\":0", "is 0, it must be 1 to 576" },
+    { "deepseek_v2", "\"qk_nope_head_dim\":64,", "", "'qk_nope_head_dim' is missing or 0" },
+    { "deepseek_v2", "\"qk_rope_head_dim\":16", "\"qk_rope_head_dim\":5000", "'qk_rope_head_dim' is missing or 5000" },
+    { "deepseek_v2", "\"v_head_dim\":16", "\"v_head_dim\":20", "a head's value is 20; multiples of 16" },
+    { "deepseek_v2", "\"norm_topk_prob\":false", "\"norm_topk_prob\":true", "'norm_topk_prob' is true" },
+    { "deepseek_v2", "\"topk_method\":\"group_limited_greedy\"", "\"topk_method\":\"noaux_tc\"",
+      "'topk_method' is 'noaux_tc'; computed for deepseek_v2 is group_limited_greedy and greedy" },
+    { "deepseek_v2", "\"topk_group\":2", "\"topk_group\":1", "1 groups of 2 have only 2" },
+    { "deepseek_v2", "\"n_group\":4", "\"n_group\":5", "8 experts cannot form 5 groups" },
+    { "deepseek_v2", "\"mscale\":0.707", "\"mscale\":-1", "mscale and mscale_all_dim are -1" },
+    { "deepseek_v2", "\"attention_bias\":false", "\"attention_bias\":true", "'attention_bias' asks for" },
+    { "deepseek_v2", "\"rms_norm_eps\":1e-06", "\"rms_norm_eps\":1e-06,\"moe_layer_freq\":2", "'moe_layer_freq' asks for" },
+    { "deepseek_v3", "\"n_group\":4", "\"n_group\":4,\"scoring_func\":\"softmax\"",
+      "'scoring_func' is 'softmax'; computed for deepseek_v3 is sigmoid" },
+    { "deepseek_v3", "\"n_group\":4", "\"n_group\":4,\"topk_method\":\"greedy\"", "computed for deepseek_v3 is noaux_tc" },
+    { "deepseek_v3", "\"rope_interleave\":true", "\"rope_interleave\":false", "'rope_interleave' asks for" },
+    { "qwen3", "\"rope_type\":\"yarn\"", "\"rope_type\":\"yarn\",\"mscale\":1", "mscale and mscale_all_dim of YaRN" },
+};
+/* clang-format on */
+
+/* Replaces a part of the case's config.json by another. */
+static void case_config(struct arch_case *c, struct buf *line, const char *from, const char *to)
+{
+    uint32_t at = 0;
+    const char *text = case_next(c, "config", &at), *part = strstr(text, from);
+    if (!part) fail_msg("%s: no %s in config.json", c->name, from);
+    buf_printf(line, "config %.*s%s%s", (int)(part - text), text, to, part + strlen(from));
+    buf_byte(line, 0);
+    c->lines[at - 1] = line->data;
+}
+
+static void wrong_configs_have_their_sentence(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(wrong_configs); i++) {
+        CLEANUP(case_fini) struct arch_case c;
+        CLEANUP(buf_fini) struct buf line = { 0 };
+        case_load(&c, wrong_configs[i].name);
+        case_config(&c, &line, wrong_configs[i].from, wrong_configs[i].to);
+        case_folder(&c, NULL);
+        refused(&c, model_folder, wrong_configs[i].says);
+    }
+}
+
+/* A layer behind the last predicts a further token; without num_nextn_predict_layers it is one too many. */
+static void layers_of_further_tokens_are_passed_over(void **state)
+{
+    (void)state;
+    static const char *const further = "model.layers.4.shared_head.norm.weight";
+    CLEANUP(case_fini) struct arch_case c;
+    CLEANUP(buf_fini) struct buf line = { 0 };
+    CLEANUP(model_freep) struct model *m = NULL;
+    struct err err = { { 0 } };
+    case_load(&c, "deepseek_v3");
+    case_folder(&c, &(struct case_damage){ .more = further });
+    refused(&c, model_folder, further);
+    case_config(&c, &line, "\"num_nextn_predict_layers\":0", "\"num_nextn_predict_layers\":1");
+    case_folder(&c, &(struct case_damage){ .more = further });
+    if (model_load(model_folder, NULL, &m, &err) < 0) fail_msg("%s", err.text);
+    case_folder(&c, &(struct case_damage){ .more = "model.layers.5.shared_head.norm.weight" });
+    refused(&c, model_folder, "model.layers.5.shared_head");
+}
+
 static void damaged_folders_are_refused(void **state)
 {
     (void)state;
@@ -548,6 +635,8 @@ int main(void)
         cmocka_unit_test(rounding_a_latent_changes_little),
         cmocka_unit_test(damaged_files_are_refused_by_name),
         cmocka_unit_test(wrong_keys_and_factors_have_their_sentence),
+        cmocka_unit_test(wrong_configs_have_their_sentence),
+        cmocka_unit_test(layers_of_further_tokens_are_passed_over),
         cmocka_unit_test(damaged_folders_are_refused),
     };
     return cmocka_run_group_tests(tests, model_folder_make, model_folder_remove);
