@@ -21,7 +21,7 @@ import tempfile
 try:
     import sentencepiece
     import tokenizers
-    from make import GPT4O, LLAMA3, QWEN2, TEXTS
+    from make import DEEPSEEK_LLM, GPT4O, LLAMA3, QWEN2, TEXTS
 except ImportError as missing:
     print(f"skipped: {missing}; pip install tokenizers sentencepiece regex")
     sys.exit(77)
@@ -103,6 +103,13 @@ def hf_models():
                                                pre_tokenizers.ByteLevel(add_prefix_space=False)])
     t.decoder = decoders.ByteLevel()
     train("byte-digits", t, bpe(400, ["<|endoftext|>"], bytes256))
+
+    t = Tokenizer(models.BPE())
+    t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(regex), "isolated") for regex in DEEPSEEK_LLM] +
+                                              [pre_tokenizers.Digits(individual_digits=True),
+                                               pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    t.decoder = decoders.ByteLevel()
+    train("byte-deepseek", t, bpe(420, ["<|begin_of_text|>"], bytes256))
 
     byte_tokens = [f"<0x{i:02X}>" for i in range(256)]
     for name in ("char-llama2", "char-metaspace"):
