@@ -45,7 +45,9 @@ static void t_blocks_equal_numpys(void **state)
     FILE *text = fopen("tests/vectors/kv/kv.txt", "r");
     if (!text) fail_msg("kv.txt ships with the tests");
     while (fscanf(text, "%7s %u %zu", type, &head_dim, &at) == 3) {
-        const struct kv_layout l = { strcmp(type, "q8") ? KV_Q4 : KV_Q8, 1, 1, head_dim, KV_BLOCK, 0 };
+        const struct kv_layout l = {
+            strcmp(type, "q8") ? KV_Q4 : KV_Q8, 1, 1, head_dim, KV_BLOCK, 0
+        };
         must(head_dim <= KV_HEAD_DIM_MAX);
         must(at + 2 * (KV_BLOCK * head_dim * sizeof(float) + kv_block_bytes(&l)) <= bin.len);
         for (const struct ops *const *row = ops_table; *row; row++)
