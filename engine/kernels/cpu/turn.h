@@ -4,7 +4,7 @@
  *        here has: elements are moved, not computed with, so that bits stay what they are.
  *
  * A square of n rows is turned by log2 n rounds, each of which interleaves row i with row i + n / 2. Rows are
- * copied one by one: in one copy of 64 bytes, AVX-512 would wait for the stores of four, for ten times as long.
+ * copied one by one: one copy of 64 bytes, as AVX-512 has it, would wait for the stores of four.
  */
 #pragma once
 #include "engine/kernels/kv_layout.h"
