@@ -107,7 +107,8 @@ static void run(struct latent *x, uint32_t count, const float *from, size_t stri
                            .x = from,
                            .x_stride = stride,
                            .rows = rows,
-                           .x_q8 = x->x_q8 };
+                           .x_q8 = x->x_q8,
+                           .importance = x->all->step->importance };
     gemm_loop_run(&l);
 }
 
