@@ -345,9 +345,10 @@ static void quantised_heads_are_those_of_the_file(void **state)
         case_load(&c, latent_names[n]);
         read_ids(&c, ids, &prompt);
         case_gguf(&c, "m.gguf", NULL);
-        if (quantise_model(folder_at("m.gguf"), small, WEIGHT_Q8_0, false, NULL, &result, &err) < 0)
-            fail_msg("%s", err.text);
-        if (quantise_model(small, large, WEIGHT_F32, true, NULL, &result, &err) < 0)
+        const struct quantise_ask to_small = { .type = WEIGHT_Q8_0 };
+        const struct quantise_ask to_large = { .type = WEIGHT_F32, .again = true };
+        if (quantise_model(folder_at("m.gguf"), small, &to_small, &result, &err) < 0 ||
+            quantise_model(small, large, &to_large, &result, &err) < 0)
             fail_msg("%s", err.text);
         model_rig_init(&a, small, "ref", KV_F32);
         model_rig_init(&b, large, "ref", KV_F32);
