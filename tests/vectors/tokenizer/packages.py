@@ -314,7 +314,7 @@ def compare(binary, count=COUNT):
                 failed += bad
             else:  # bytes come back as they were, unless a normalizer or a marker changes the text around them
                 raw = invalid(count // 5)
-                keep = [x for x in raw if name.startswith(("byte-llama3", "byte-gpt4o", "byte-digits")) and b"[MASK]" not in x]
+                keep = [x for x in raw if name.startswith(("byte-llama3", "byte-gpt4o", "byte-digits", "byte-deepseek")) and b"[MASK]" not in x]
                 data = b"".join(x + b"\0" for x in keep)
                 back = muster(binary, path, ["-0", "-d"], muster(binary, path, ["-0"], data)).split(b"\0")[:-1]
                 bad = sum(b != x for b, x in zip(back, keep)) + (len(back) != len(keep))
