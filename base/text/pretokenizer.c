@@ -394,10 +394,15 @@ static size_t match_ranges(struct str text, size_t at, const uint32_t (*ranges)[
     for (;;) {
         uint32_t cp, classes;
         size_t len = char_at(text, end, &cp, &classes);
-        bool in = false;
-        for (size_t i = 0; i < count; i++)
-            in = in || (cp >= ranges[i][0] && cp <= ranges[i][1]);
-        if (len == 0 || !in) return end - at;
+        size_t low = 0, high = count; /* the last range that begins at or before cp, from 1 */
+        while (low < high) {
+            size_t middle = low + (high - low) / 2;
+            if (cp >= ranges[middle][0])
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        if (len == 0 || low == 0 || cp > ranges[low - 1][1]) return end - at;
         end += len;
     }
 }
@@ -412,8 +417,59 @@ static size_t match_cjk(struct str text, size_t at)
 /* [U+4E00-U+9FA5 hiragana katakana]+ */
 static size_t match_han_kana(struct str text, size_t at)
 {
-    static const uint32_t ranges[][2] = { { 0x4E00, 0x9FA5 }, { 0x3040, 0x30FF } };
+    static const uint32_t ranges[][2] = { { 0x3040, 0x30FF }, { 0x4E00, 0x9FA5 } };
     return match_ranges(text, at, ranges, COUNT_OF(ranges));
+}
+
+/* \s?[RANGES]+ */
+static size_t blank_and_ranges(struct str text, size_t at, const uint32_t (*ranges)[2],
+                               size_t count)
+{
+    uint32_t cp, classes;
+    size_t lead = char_at(text, at, &cp, &classes);
+    if (!(classes & WHITE)) lead = 0;
+    size_t len = match_ranges(text, at + lead, ranges, count);
+    return len > 0 ? lead + len : 0;
+}
+
+/* DeepSeek lists cased letters, but not the small ones of Armenian, Georgian and Coptic, nor mathematical ones. */
+static size_t match_blank_cased(struct str text, size_t at)
+{
+    /* clang-format off */
+    static const uint32_t ranges[][2] = {
+        { 0x0041, 0x005A }, { 0x0061, 0x007A }, { 0x00B5, 0x00B5 }, { 0x00C0, 0x00D6 },
+        { 0x00D8, 0x00F6 }, { 0x00F8, 0x01BA }, { 0x01BC, 0x01BF }, { 0x01C4, 0x0293 },
+        { 0x0295, 0x02AF }, { 0x0370, 0x0373 }, { 0x0376, 0x0377 }, { 0x037B, 0x037D },
+        { 0x037F, 0x037F }, { 0x0386, 0x0386 }, { 0x0388, 0x038A }, { 0x038C, 0x038C },
+        { 0x038E, 0x03A1 }, { 0x03A3, 0x03F5 }, { 0x03F7, 0x0481 }, { 0x048A, 0x052F },
+        { 0x0531, 0x0556 }, { 0x10A0, 0x10C5 }, { 0x13A0, 0x13F5 }, { 0x13F8, 0x13FD },
+        { 0x1C90, 0x1CBA }, { 0x1CBD, 0x1CBF }, { 0x1D00, 0x1D2B }, { 0x1D6B, 0x1D77 },
+        { 0x1D79, 0x1D9A }, { 0x1E00, 0x1F15 }, { 0x1F18, 0x1F1D }, { 0x1F20, 0x1F45 },
+        { 0x1F48, 0x1F4D }, { 0x1F50, 0x1F57 }, { 0x1F59, 0x1F59 }, { 0x1F5B, 0x1F5B },
+        { 0x1F5D, 0x1F5D }, { 0x1F5F, 0x1F7D }, { 0x1F80, 0x1FB4 }, { 0x1FB6, 0x1FBC },
+        { 0x1FBE, 0x1FBE }, { 0x1FC2, 0x1FC4 }, { 0x1FC6, 0x1FCC }, { 0x1FD0, 0x1FD3 },
+        { 0x1FD6, 0x1FDB }, { 0x1FE0, 0x1FEC }, { 0x1FF2, 0x1FF4 }, { 0x1FF6, 0x1FFC },
+        { 0x2102, 0x2102 }, { 0x2107, 0x2107 }, { 0x210A, 0x2113 }, { 0x2115, 0x2115 },
+        { 0x2119, 0x211D }, { 0x2124, 0x2124 }, { 0x2126, 0x2126 }, { 0x2128, 0x2128 },
+        { 0x212A, 0x212D }, { 0x212F, 0x2134 }, { 0x2139, 0x2139 }, { 0x213C, 0x213F },
+        { 0x2145, 0x2149 }, { 0x214E, 0x214E }, { 0x2183, 0x2184 }, { 0x2C00, 0x2C7B },
+        { 0x2C7E, 0x2CE4 }, { 0x2CEB, 0x2CEE }, { 0x2CF2, 0x2CF3 }, { 0xA640, 0xA66D },
+        { 0xA680, 0xA69B }, { 0xA722, 0xA76F }, { 0xA771, 0xA787 }, { 0xA78B, 0xA78E },
+        { 0xAB70, 0xABBF }, { 0xFB00, 0xFB06 }, { 0xFB13, 0xFB17 }, { 0xFF21, 0xFF3A },
+        { 0xFF41, 0xFF5A }, { 0x10400, 0x1044F }, { 0x104B0, 0x104D3 }, { 0x104D8, 0x104FB },
+        { 0x10C80, 0x10CB2 }, { 0x10CC0, 0x10CF2 }, { 0x118A0, 0x118DF }, { 0x1E900, 0x1E943 },
+    };
+    /* clang-format on */
+    return blank_and_ranges(text, at, ranges, COUNT_OF(ranges));
+}
+
+/* ASCII punctuation, with the letters between its parts, the same in full width, quotation marks and CJK stops */
+static size_t match_blank_marks(struct str text, size_t at)
+{
+    static const uint32_t ranges[][2] = { { 0x21, 0x2F },     { 0x3A, 0x7E },
+                                          { 0x2018, 0x201F }, { 0x3000, 0x3002 },
+                                          { 0xFF01, 0xFF0F }, { 0xFF1A, 0xFF5E } };
+    return blank_and_ranges(text, at, ranges, COUNT_OF(ranges));
 }
 
 static bool find_with(match_fn match, struct str text, size_t from, size_t *ret_start,
@@ -432,6 +488,24 @@ static bool find_with(match_fn match, struct str text, size_t from, size_t *ret_
     return false;
 }
 
+/* \s+$ */
+static bool find_last_blanks(struct str text, size_t from, size_t *ret_start, size_t *ret_end)
+{
+    size_t start = text.len;
+    for (size_t at = from, len; at < text.len; at += len) {
+        uint32_t cp, classes;
+        len = char_at(text, at, &cp, &classes);
+        if (!(classes & WHITE))
+            start = text.len;
+        else if (start == text.len)
+            start = at;
+    }
+    work_add(text.len - from + 1);
+    *ret_start = start;
+    *ret_end = text.len;
+    return start < text.len;
+}
+
 #define FIND(name)                                                                            \
     static bool find_##name(struct str text, size_t from, size_t *ret_start, size_t *ret_end) \
     {                                                                                         \
@@ -448,6 +522,8 @@ FIND(deepseek_v3)
 FIND(newline)
 FIND(blank_letters)
 FIND(blank_punctuation)
+FIND(blank_cased)
+FIND(blank_marks)
 FIND(cjk)
 FIND(han_kana)
 FIND(number)
@@ -473,6 +549,8 @@ static const struct pretokenizer table[] = {
     { "falcon",           { find_marks_falcon, find_gpt2, find_3_digits }, false },
     { "deepseek-coder",   { find_newline, find_blank_letters, find_blank_punctuation, find_cjk,
                             find_number }, false },
+    { "deepseek-llm",     { find_newline, find_blank_cased, find_blank_marks, find_last_blanks,
+                            find_cjk, find_numbers }, false },
     { "deepseek-v3",      { find_numbers3, find_han_kana, find_deepseek_v3 }, false },
     { "llama-bpe",        { find_llama3 }, true },
     { "llama3",           { find_llama3 }, true },
@@ -491,6 +569,9 @@ static const struct pretokenizer table[] = {
     { "stage-newline",     { find_newline }, false },
     { "stage-letters",     { find_blank_letters }, false },
     { "stage-punctuation", { find_blank_punctuation }, false },
+    { "stage-cased",       { find_blank_cased }, false },
+    { "stage-marks",       { find_blank_marks }, false },
+    { "stage-last-blanks", { find_last_blanks }, false },
     { "stage-cjk",         { find_cjk }, false },
     { "stage-han-kana",    { find_han_kana }, false },
     { "stage-number",      { find_number }, false },
@@ -529,6 +610,24 @@ static const struct {
     { "[\r\n]", "stage-newline" },
     { "\\s?" L "+", "stage-letters" },
     { "\\s?\\p{P}+", "stage-punctuation" },
+    { "\\s?["
+      "A-Za-z\u00B5\u00C0-\u00D6\u00D8-\u00F6\u00F8-\u01BA\u01BC-\u01BF\u01C4-\u0293"
+      "\u0295-\u02AF\u0370-\u0373\u0376\u0377\u037B-\u037D\u037F\u0386\u0388-\u038A"
+      "\u038C\u038E-\u03A1\u03A3-\u03F5\u03F7-\u0481\u048A-\u052F\u0531-\u0556"
+      "\u10A0-\u10C5\u13A0-\u13F5\u13F8-\u13FD\u1C90-\u1CBA\u1CBD-\u1CBF\u1D00-\u1D2B"
+      "\u1D6B-\u1D77\u1D79-\u1D9A\u1E00-\u1F15\u1F18-\u1F1D\u1F20-\u1F45\u1F48-\u1F4D"
+      "\u1F50-\u1F57\u1F59\u1F5B\u1F5D\u1F5F-\u1F7D\u1F80-\u1FB4\u1FB6-\u1FBC\u1FBE"
+      "\u1FC2-\u1FC4\u1FC6-\u1FCC\u1FD0-\u1FD3\u1FD6-\u1FDB\u1FE0-\u1FEC\u1FF2-\u1FF4"
+      "\u1FF6-\u1FFC\u2102\u2107\u210A-\u2113\u2115\u2119-\u211D\u2124\u2126\u2128"
+      "\u212A-\u212D\u212F-\u2134\u2139\u213C-\u213F\u2145-\u2149\u214E\u2183\u2184"
+      "\u2C00-\u2C7B\u2C7E-\u2CE4\u2CEB-\u2CEE\u2CF2\u2CF3\uA640-\uA66D\uA680-\uA69B"
+      "\uA722-\uA76F\uA771-\uA787\uA78B-\uA78E\uAB70-\uABBF\uFB00-\uFB06\uFB13-\uFB17"
+      "\uFF21-\uFF3A\uFF41-\uFF5A\U00010400-\U0001044F\U000104B0-\U000104D3"
+      "\U000104D8-\U000104FB\U00010C80-\U00010CB2\U00010CC0-\U00010CF2"
+      "\U000118A0-\U000118DF\U0001E900-\U0001E943"
+      "]+", "stage-cased" },
+    { "\\s?[!-/:-~\uFF01-\uFF0F\uFF1A-\uFF5E\u2018-\u201F\u3000-\u3002]+", "stage-marks" },
+    { "\\s+$", "stage-last-blanks" },
     { "[\xE4\xB8\x80-\xE9\xBE\xA5\xE0\xA0\x80-\xE4\xB8\x80\xEA\xB0\x80-\xED\x9F\xBF]+", "stage-cjk" },
     { "[\xE4\xB8\x80-\xE9\xBE\xA5\xE3\x81\x80-\xE3\x82\x9F\xE3\x82\xA0-\xE3\x83\xBF]+",
       "stage-han-kana" },

@@ -9,7 +9,7 @@
 #pragma once
 #include "base/core/str.h"
 
-#define PRETOKENIZER_STAGES_MAX 5
+#define PRETOKENIZER_STAGES_MAX 6
 
 /* Finds the first match at or behind `from` in `text`; false when there is none. */
 typedef bool (*pretokenizer_find_fn)(struct str text, size_t from, size_t *ret_start,

@@ -47,6 +47,7 @@ struct card {
     uint32_t type_tensors[WEIGHT_TYPE_COUNT];
     uint32_t tensors, layers, width, ff, heads, kv_heads, head_dim, context, vocab;
     uint32_t experts, experts_used, window;
+    uint32_t latent, turned; /* numbers of a latent KV vector, and those of its keys that turn */
     float rope_base;
     bool chat_template;
     bool known, served;          /* this engine has the architecture; and there is a tokenizer */
@@ -77,13 +78,22 @@ static void read_shape(const struct gguf *g, struct card *c)
     c->experts = number(g, arch, "expert_count");
     c->experts_used = number(g, arch, "expert_used_count");
     c->window = number(g, arch, "attention.sliding_window");
+    c->latent = number(g, arch, "attention.kv_lora_rank");
+    if (c->latent > 0) { /* newer files have the latent's length as key_length */
+        const uint32_t of_head = number(g, arch, "attention.key_length_mla");
+        c->turned = number(g, arch, "rope.dimension_count");
+        c->head_dim = of_head > 0 ? of_head : c->head_dim;
+        c->kv_heads = 1;
+    }
     if (c->kv_heads == 0) c->kv_heads = c->heads;
     if (c->head_dim == 0 && c->heads > 0) c->head_dim = c->width / c->heads;
     snprintf(key, sizeof key, STR_FMT ".rope.freq_base", STR_ARG(arch));
     (void)gguf_get_f32(g, key, &c->rope_base, NULL);
     snprintf(key, sizeof key, STR_FMT ".rope.scaling.type", STR_ARG(arch));
     (void)gguf_get_str(g, key, &c->rope_scaling, NULL);
-    c->kv_bytes_per_token = (uint64_t)2 * c->layers * c->kv_heads * c->head_dim * 2;
+    c->kv_bytes_per_token =
+        (uint64_t)2 * c->layers *
+        (c->latent > 0 ? c->latent + c->turned : 2 * (uint64_t)c->kv_heads * c->head_dim);
 }
 
 static void read_card(const struct gguf *g, uint64_t bytes, struct card *c)
@@ -152,6 +162,7 @@ static void write_json(const struct card *c, struct buf *out)
         { "heads", c->heads },
         { "kv_heads", c->kv_heads },
         { "head_dim", c->head_dim },
+        { "kv_latent", c->latent + c->turned },
         { "context", c->context },
         { "vocab", c->vocab },
         { "experts", c->experts },
@@ -267,8 +278,12 @@ static void write_text(const struct card *c, struct buf *out)
     if (c->packing) put_text(out, "stored as", str_from(c->packing));
     put_imatrix(c, out);
     put_line(out, "shape");
-    buf_printf(out, "%u layers of width %u, feed-forward %u, %u heads of %u, %u KV heads\n",
-               c->layers, c->width, c->ff, c->heads, c->head_dim, c->kv_heads);
+    buf_printf(out, "%u layers of width %u, feed-forward %u, %u heads of %u, ", c->layers, c->width,
+               c->ff, c->heads, c->head_dim);
+    if (c->latent > 0)
+        buf_printf(out, "latent KV of %u + %u\n", c->latent, c->turned);
+    else
+        buf_printf(out, "%u KV heads\n", c->kv_heads);
     if (c->experts > 0) {
         put_line(out, "experts");
         buf_printf(out, "%u, of which a token uses %u\n", c->experts, c->experts_used);

@@ -85,7 +85,7 @@ static size_t k_byte(enum kv_type type, uint32_t d, uint32_t lane)
 
 static size_t v_byte(enum kv_type type, uint32_t d, uint32_t lane)
 {
-    uint32_t tile = type == KV_Q4 ? d / KV_Q4_GROUP : d / 16;
+    uint32_t tile = type == KV_Q4 ? d / KV_GROUP : d / 16;
     return ((size_t)tile * KV_BLOCK + lane) * 16 + d % 16;
 }
 
@@ -94,14 +94,11 @@ static void round_head(const struct kv_layout *l, const float *x, uint32_t lane,
                        uint8_t codes[KV_HEAD_DIM_MAX])
 {
     uint16_t *scales = (uint16_t *)(void *)(block + kv_code_bytes(l)) + lane;
-    if (l->type == KV_Q8) {
-        round_q8(x, l->head_dim, codes, scales);
-        return;
-    }
-    for (uint32_t d = 0; d < l->head_dim; d += KV_Q4_GROUP, scales += KV_BLOCK) {
-        uint32_t count = min_u32(KV_Q4_GROUP, l->head_dim - d);
-        memset(codes + d, 0, KV_Q4_GROUP);
-        round_q4(x + d, count, codes + d, scales);
+    const uint32_t group = kv_group_dim(l);
+    for (uint32_t d = 0; d < l->head_dim; d += group, scales += KV_BLOCK) {
+        uint32_t count = min_u32(group, l->head_dim - d);
+        memset(codes + d, 0, group);
+        (l->type == KV_Q8 ? round_q8 : round_q4)(x + d, count, codes + d, scales);
     }
 }
 
@@ -119,8 +116,9 @@ void kv_code_put(const struct kv_layout *l, const float *k, const float *v, uint
     for (uint32_t d = 0; d < l->head_dim; d += pairs ? 2 : 1)
         k_block[k_byte(l->type, d, lane)] =
             pairs ? pair_of(codes[d], codes[d + 1]) : (char)codes[d];
+    if (l->latent > 0) return;
     round_head(l, v, lane, v_block, codes);
-    for (uint32_t d = 0; d < l->head_dim; d += pairs ? KV_Q4_GROUP : 16) {
+    for (uint32_t d = 0; d < l->head_dim; d += pairs ? KV_GROUP : 16) {
         char *row = v_block + v_byte(l->type, d, lane);
         for (uint32_t i = 0; i < 16; i++)
             row[i] = pairs ? pair_of(codes[d + i], codes[d + 16 + i]) : (char)codes[d + i];
@@ -130,7 +128,7 @@ void kv_code_put(const struct kv_layout *l, const float *k, const float *v, uint
 static float value_of(const struct kv_layout *l, const char *block, size_t byte, bool high,
                       uint32_t d, uint32_t lane)
 {
-    uint32_t group = l->type == KV_Q4 ? d / KV_Q4_GROUP : 0;
+    uint32_t group = d / kv_group_dim(l);
     uint16_t scale;
     memcpy(&scale, block + kv_code_bytes(l) + (group * KV_BLOCK + lane) * sizeof scale,
            sizeof scale);

@@ -2,7 +2,8 @@
  *
  * Layer:   engine/kernels (base/core)
  * Threads: pure; calls for different tokens may write to the same block at the same time
- * Q8:      one scale for a head and token, the largest |x| / 127; codes are rounded to nearest
+ * Q8:      one scale for a head and token, or for each 32 elements of a latent vector, the largest |x| / 127;
+ *          codes are rounded to nearest
  * Q4:      a scale for each 32 elements of a head and token, the element of largest |x| (with its
  *          sign) / -127; a code is the nearest of the 16 values of IQ4_NL (quant.h)
  *
@@ -22,7 +23,8 @@
 /* What a code of Q4 stands for, times the scale: ascending. */
 extern const int8_t kv_q4_values[16];
 
-/* Writes K and V of one token and head, for a layout with groups, at `lane` of the given blocks. NaN and
+/* Writes K and V of one token and head, for a layout with groups, at `lane` of the given blocks; of a latent
+ * layout K alone. NaN and
  * infinity make the scale NaN or infinite, so that everything read with it is NaN. */
 void kv_code_put(const struct kv_layout *layout, const float *k, const float *v, uint32_t lane,
                  char *k_block, char *v_block);

@@ -52,8 +52,8 @@ struct attend {
     const uint32_t *page_table;
     const float *q; /* of row 0: q + (r / group) * q_stride + (r % group) * head_dim */
     size_t q_stride;
-    float *out; /* shaped like q */
-    size_t out_stride;
+    float *out; /* of row r: out + (r / group) * out_stride + (r % group) * out_head */
+    size_t out_stride, out_head;
     uint32_t group;
     uint32_t position;
     uint32_t row_first, row_count; /* row_count <= attend_rows of the ops */
@@ -104,7 +104,7 @@ struct ops {
     void (*soft_cap)(float *x, float cap, uint32_t n);
 
     /* Rounds K and V of one token and head to the storage type, at `lane` (position % 16) of
-     * the given blocks. */
+     * the given blocks. Of a latent layout v and v_block are not read. */
     void (*kv_put)(const struct kv_layout *layout, const float *k, const float *v, uint32_t lane,
                    char *k_block, char *v_block);
 

@@ -131,6 +131,7 @@ static double k_value(const struct kv_layout *l, const char *k_block, uint32_t d
 
 static double v_value(const struct kv_layout *l, const char *v_block, uint32_t d, uint32_t lane)
 {
+    if (l->latent > 0) return k_value(l, v_block, d, lane);
     if (kv_groups(l) > 0) return (double)kv_code_v(l, v_block, d, lane);
     return get_float(l->type, v_block, v_index(d, lane));
 }
@@ -144,7 +145,7 @@ static void ref_kv_put(const struct kv_layout *layout, const float *k, const flo
     }
     for (uint32_t d = 0; d < layout->head_dim; d++) {
         put(layout->type, k_block, k_index(d, lane), k[d]);
-        put(layout->type, v_block, v_index(d, lane), v[d]);
+        if (layout->latent == 0) put(layout->type, v_block, v_index(d, lane), v[d]);
     }
 }
 
@@ -163,7 +164,7 @@ static void attend_row(const struct attend *a, uint32_t row)
 {
     const struct kv_layout *l = a->layout;
     const float *q = a->q + row / a->group * a->q_stride + row % a->group * l->head_dim;
-    float *out = a->out + row / a->group * a->out_stride + row % a->group * l->head_dim;
+    float *out = a->out + row / a->group * a->out_stride + row % a->group * a->out_head;
     uint32_t last = a->position + row / a->group;
     uint32_t first = a->window > 0 && last >= a->window ? last - a->window + 1 : 0;
 
@@ -174,13 +175,13 @@ static void attend_row(const struct attend *a, uint32_t row)
     double sums[KV_HEAD_DIM_MAX] = { 0 };
     for (uint32_t p = first; p <= last; p++) {
         double weight = exp(score(a, q, p) - top);
-        const char *v =
-            kv_block_at(l, a->head, a->page_bytes, a->page_table, p / KV_BLOCK) + kv_half_bytes(l);
+        const char *v = kv_block_at(l, a->head, a->page_bytes, a->page_table, p / KV_BLOCK) +
+                        (l->latent > 0 ? 0 : kv_half_bytes(l));
         weights += weight;
-        for (uint32_t d = 0; d < l->head_dim; d++)
+        for (uint32_t d = 0; d < kv_value_dim(l); d++)
             sums[d] += weight * v_value(l, v, d, p % KV_BLOCK);
     }
-    for (uint32_t d = 0; d < l->head_dim; d++)
+    for (uint32_t d = 0; d < kv_value_dim(l); d++)
         out[d] = (float)(sums[d] / weights);
 }
 

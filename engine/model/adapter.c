@@ -109,6 +109,12 @@ static int check_target(const struct plan *p, const struct adapter_tensor *t, st
     if (t->layer >= p->model->info.n_layers)
         return err_set(err, -EINVAL, "%s: tensor '" STR_FMT "': the model has %u layers", file,
                        STR_ARG(t->name), p->model->info.n_layers);
+    if (p->decoder->form->latent)
+        return err_set(err, -ENOTSUP,
+                       "%s: tensor '" STR_FMT
+                       "': adapters of models with latent attention (%s) are "
+                       "not computed",
+                       file, STR_ARG(t->name), p->model->arch->name);
     const struct decoder_layer *layer = &p->decoder->layers[t->layer];
     if (slot_weight(layer, target->first)->rows == 0)
         return err_set(err, -ENOTSUP,

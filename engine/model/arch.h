@@ -84,7 +84,7 @@ struct model_arch {
 };
 
 extern const struct model_arch arch_llama, arch_qwen2, arch_qwen3, arch_qwen3moe, arch_smollm3,
-    arch_phi3, arch_gemma2, arch_gemma3, arch_gpt_oss, arch_bert;
+    arch_phi3, arch_gemma2, arch_gemma3, arch_gpt_oss, arch_deepseek2, arch_bert;
 extern const struct model_arch *const arch_table[]; /* NULL behind the last */
 
 /* Folds a token's hidden state into a few numbers, for predictors of length:

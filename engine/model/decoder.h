@@ -5,7 +5,7 @@
  *     x += post(Wdown (act(Wgate n) * (Wup n)))      or the sum of some experts' outputs
  *     logits = cap(Wout (rms_norm(x) * output_norm))
  *
- * with n = rms_norm(x) * weight before each half. What an architecture lacks is NULL or 0 here.
+ * with n = rms_norm(x) * weight before each half. latent.h has another way of attention. What an architecture lacks is NULL or 0 here.
  *
  * Layer:    engine/model
  * Lifetime: all of it lives in the model's arena and its mapping of weights
@@ -28,11 +28,43 @@ struct decoder_rope {
     double magnitude;   /* of cosine and sine: 1, or the attention factor of YaRN and LongRoPE */
 };
 
+/* The token that a row of activations stands for. After the last layer's keys and values only the
+ * rows that end in logits are left. */
+struct decoder_row {
+    uint32_t item;
+    uint32_t token; /* its index in the step, finds its angles */
+    uint32_t position;
+    uint32_t id;
+};
+
+/* The sizes of latent attention; kv_rank is 0 where there is none. */
+struct decoder_latent_shape {
+    uint32_t q_rank;        /* 0: queries are made of n at once */
+    uint32_t kv_rank;       /* of c */
+    uint32_t plain, turned; /* of a head's query: what is absorbed, what RoPE turns */
+    uint32_t value;         /* of a head's value */
+};
+
+struct decoder_latent {
+    struct weight q_a, kv_a; /* queries of heads are those of struct decoder_layer's q */
+    const float *q_norm, *kv_norm;
+    struct weight *k_b, *v_b; /* one for each head: [kv_rank][plain], [value][kv_rank] */
+};
+
+/* How the numbers of a router become choice and weights, see experts.h. */
+struct decoder_router {
+    bool sigmoid;                 /* of each number; else softmax */
+    bool plain;                   /* weights of the chosen are not divided by their sum */
+    float scale;                  /* of weights; 0: 1 */
+    uint32_t groups, groups_used; /* experts are chosen from the best groups; 0: from all */
+};
+
 /* Feed-forward networks of which a router chooses some for each token. */
 struct decoder_experts {
     struct weight router;            /* [experts][width] */
     struct weight *gate, *up, *down; /* one for each expert; NULL: the layer has no experts */
     const float *router_bias;
+    const float *choice_bias;                     /* takes part in the choice, not in the weights */
     const float *gate_bias, *up_bias, *down_bias; /* [experts][rows] */
 };
 
@@ -42,7 +74,10 @@ struct decoder_layer {
     const float *q_norm, *k_norm; /* of each head */
     const float *q_bias, *k_bias, *v_bias, *out_bias;
     const float *sinks; /* of each query head */
-    struct weight q, k, v, out, gate, up, down;
+    struct weight q, k, v, out;
+    struct decoder_latent latent;
+    /* Of a layer with experts: those that all tokens have. No rows: there are none. */
+    struct weight gate, up, down;
     struct decoder_experts experts;
     uint32_t window; /* positions that a query sees, with its own; 0: all */
     uint32_t rope;   /* an index of decoder.rope, or DECODER_NO_ROPE */
@@ -60,6 +95,10 @@ struct decoder {
     float scale; /* of scores */
     float embedding_scale, attn_cap, logit_cap;
     uint32_t n_experts, experts_used, expert_ff;
+    uint32_t dense_layers; /* the first ones, which have no experts */
+    uint32_t shared_ff;    /* of the experts that all tokens have; 0: there are none */
+    struct decoder_router router;
+    struct decoder_latent_shape latent;
 };
 
 /* What an architecture's files always have. */
@@ -73,6 +112,8 @@ struct decoder_form {
     bool fused;      /* q, k, v in one tensor, gate and up in another */
     bool long_rope;  /* two tensors of factors, for short and for long contexts */
     bool yarn_exact; /* YaRN's bounds are not rounded to whole dimensions */
+    bool yarn_plain; /* YaRN does not multiply cosine and sine unless the file says by what */
+    bool latent;     /* attention of latent.h */
     bool sinks;
     bool experts_bias;
     const char *ffn_norm; /* names of tensors of a layer */

@@ -1,5 +1,6 @@
 /* decoder_load.c - reads geometry and tensors of the decoders of decoder.h. */
 #include "engine/model/decoder.h"
+#include "engine/model/latent.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -50,6 +51,7 @@ static int load_geometry(struct loader *l, struct model_info *info, struct decod
                        "%s: key '%s.attention.layer_norm_rms_epsilon' is %g, it "
                        "must lie between 0 and 1",
                        l->source->name, l->arch, (double)d->eps);
+    if (d->form->latent) return latent_geometry(l, d, info, err);
     rc = load_heads(l, info, err);
     if (rc == 0) d->scale = (float)(1 / sqrt((double)info->head_dim));
     return rc;
@@ -172,7 +174,10 @@ static int load_matrices(struct loader *l, const struct decoder *d, const struct
                          uint32_t index, struct decoder_layer *layer, struct err *err)
 {
     uint32_t q_rows = info->n_heads * info->head_dim, kv_rows = info->n_kv_heads * info->head_dim;
-    bool fused = d->form->fused, dense = d->n_experts == 0;
+    bool fused = d->form->fused, plain = !fused && !d->form->latent;
+    bool dense = d->n_experts == 0 || index < d->dense_layers;
+    bool shared = !dense && d->shared_ff > 0;
+    uint32_t out_cols = d->form->latent ? info->n_heads * d->latent.value : q_rows;
     struct row_order q = order_of(d, info, info->n_heads);
     struct row_order k = order_of(d, info, info->n_kv_heads);
     const struct {
@@ -182,15 +187,20 @@ static int load_matrices(struct loader *l, const struct decoder *d, const struct
         uint32_t rows, cols;
         const struct row_order *order;
     } matrix[] = {
-        { !fused, "attn_q.weight", &layer->q, q_rows, info->n_embd, &q },
-        { !fused, "attn_k.weight", &layer->k, kv_rows, info->n_embd, &k },
-        { !fused, "attn_v.weight", &layer->v, kv_rows, info->n_embd, NULL },
-        { true, "attn_output.weight", &layer->out, info->n_embd, q_rows, NULL },
+        { plain, "attn_q.weight", &layer->q, q_rows, info->n_embd, &q },
+        { plain, "attn_k.weight", &layer->k, kv_rows, info->n_embd, &k },
+        { plain, "attn_v.weight", &layer->v, kv_rows, info->n_embd, NULL },
+        { true, "attn_output.weight", &layer->out, info->n_embd, out_cols, NULL },
         { dense && !fused, "ffn_gate.weight", &layer->gate, info->n_ff, info->n_embd, NULL },
         { dense && !fused, "ffn_up.weight", &layer->up, info->n_ff, info->n_embd, NULL },
         { dense, "ffn_down.weight", &layer->down, info->n_embd, info->n_ff, NULL },
+        { shared, "ffn_gate_shexp.weight", &layer->gate, d->shared_ff, info->n_embd, NULL },
+        { shared, "ffn_up_shexp.weight", &layer->up, d->shared_ff, info->n_embd, NULL },
+        { shared, "ffn_down_shexp.weight", &layer->down, info->n_embd, d->shared_ff, NULL },
     };
-    int rc = fused ? load_fused(l, d, info, index, layer, err) : 0;
+    int rc = fused             ? load_fused(l, d, info, index, layer, err)
+             : d->form->latent ? latent_tensors(l, d, info, index, layer, err)
+                               : 0;
     for (size_t i = 0; i < COUNT_OF(matrix) && rc == 0; i++) {
         char name[GGUF_NAME_BYTES_MAX + 1];
         if (!matrix[i].has) continue;
@@ -259,6 +269,9 @@ static int load_experts(struct loader *l, const struct decoder *d, const struct 
     LAYER_NAME(name, index, "ffn_gate_inp.bias");
     if (rc == 0 && d->form->experts_bias)
         rc = loader_vector(l, name, count, NULL, &e->router_bias, err);
+    LAYER_NAME(name, index, "exp_probs_b.bias");
+    if (rc == 0 && d->router.sigmoid)
+        rc = loader_vector(l, name, count, NULL, &e->choice_bias, err);
     for (size_t i = 0; i < COUNT_OF(stack) && rc == 0; i++) {
         LAYER_NAME(name, index, stack[i].name);
         rc = loader_stack(l, name, count, stack[i].rows, stack[i].cols, stack[i].to, err);
@@ -275,7 +288,8 @@ static int load_layer(struct loader *l, const struct decoder *d, const struct mo
     struct decoder_layer *layer = &d->layers[index];
     int rc = load_matrices(l, d, info, index, layer, err);
     if (rc == 0) rc = load_vectors(l, d, info, index, layer, err);
-    if (rc == 0 && d->n_experts > 0) rc = load_experts(l, d, info, index, &layer->experts, err);
+    if (rc == 0 && d->n_experts > 0 && index >= d->dense_layers)
+        rc = load_experts(l, d, info, index, &layer->experts, err);
     return rc;
 }
 

@@ -143,10 +143,10 @@ int decoder_rope_load(struct loader *l, struct decoder *d, const struct model_in
             pow((double)freq_base, -2.0 * i / dims) /
             ((factors ? (double)factors[i] : 1) * (s.linear ? (double)s.factor : 1));
     if (s.yarn) yarn_angles(&s, d->form, dims, (double)freq_base, rope->angle_step);
-    rope->magnitude = s.magnitude > 0                 ? (double)s.magnitude
-                      : s.yarn                        ? 1 + 0.1 * log((double)s.factor)
-                      : d->form->long_rope && factors ? (double)long_magnitude(info, &s)
-                                                      : 1;
+    rope->magnitude = s.magnitude > 0                  ? (double)s.magnitude
+                      : s.yarn && !d->form->yarn_plain ? 1 + 0.1 * log((double)s.factor)
+                      : d->form->long_rope && factors  ? (double)long_magnitude(info, &s)
+                                                       : 1;
     d->ropes = index + 1;
     return 0;
 }

@@ -6,6 +6,7 @@
 #include "engine/model/decoder.h"
 #include "engine/model/experts.h"
 #include "engine/model/gemm_loop.h"
+#include "engine/model/latent.h"
 #include "engine/model/row_loop.h"
 
 #include <math.h>
@@ -16,15 +17,6 @@
 
 /* ---- the memory of a step */
 
-/* The token that a row of activations stands for. After the last layer's keys and values only the
- * rows that end in logits are left. */
-struct decoder_row {
-    uint32_t item;
-    uint32_t token; /* its index in the step, finds its angles */
-    uint32_t position;
-    uint32_t id;
-};
-
 /* Consecutive rows of one item, and its share of attention's units. */
 struct decoder_run {
     uint32_t item, row, count, position;
@@ -33,7 +25,7 @@ struct decoder_run {
 
 struct decoder_state {
     float *x, *norm, *q, *k, *v, *attended, *gate, *up, *cos, *sin, *logits;
-    size_t embd_stride, q_stride, kv_stride, ff_stride, vocab_stride;
+    size_t embd_stride, q_stride, kv_stride, attended_stride, ff_stride, vocab_stride;
     struct decoder_row *rows;
     struct decoder_run *runs;
     char *memory;
@@ -43,6 +35,7 @@ struct decoder_state {
     const struct model *model;
     const struct decoder *decoder;
     struct experts *experts; /* NULL: the model has none */
+    struct latent *latent;   /* NULL: attention is the ordinary one */
     struct q8_super *x_q8;   /* of the products that run */
     const struct arch_step *step;
     const struct decoder_layer *layer;
@@ -60,9 +53,13 @@ static size_t lay_out(struct decoder_state *s, const struct model *model, char *
     const struct model_info *info = &model->info;
     const struct decoder *m = model->arch_model;
     s->embd_stride = activation_stride(info->n_embd);
-    s->q_stride = activation_stride(info->n_heads * info->head_dim);
-    s->kv_stride = activation_stride(info->n_kv_heads * info->head_dim);
-    s->ff_stride = activation_stride(info->n_ff);
+    const bool latent = m->form->latent; /* which has queries and keys of its own */
+    const uint32_t attended = info->n_heads * (latent ? m->latent.value : info->head_dim);
+    const uint32_t ff = max_u32(info->n_ff, m->shared_ff);
+    s->q_stride = latent ? 0 : activation_stride(attended);
+    s->kv_stride = latent ? 0 : activation_stride(info->n_kv_heads * info->head_dim);
+    s->attended_stride = activation_stride(attended);
+    s->ff_stride = activation_stride(ff);
     s->vocab_stride = activation_stride(info->vocab_size);
     struct {
         float **to;
@@ -71,7 +68,7 @@ static size_t lay_out(struct decoder_state *s, const struct model *model, char *
         { &s->x, tokens * s->embd_stride },
         { &s->norm, tokens * s->embd_stride },
         { &s->q, tokens * s->q_stride },
-        { &s->attended, tokens * s->q_stride },
+        { &s->attended, tokens * s->attended_stride },
         { &s->k, tokens * s->kv_stride },
         { &s->v, tokens * s->kv_stride },
         { &s->gate, tokens * s->ff_stride },
@@ -85,7 +82,7 @@ static size_t lay_out(struct decoder_state *s, const struct model *model, char *
         if (base) *part[i].to = (float *)(void *)(base + used);
         used += (part[i].floats * sizeof(float) + 63) / 64 * 64;
     }
-    uint32_t widest = max_u32(max_u32(info->n_heads * info->head_dim, info->n_embd), info->n_ff);
+    uint32_t widest = max_u32(max_u32(attended, info->n_embd), ff);
     if (base) s->x_q8 = (struct q8_super *)(void *)(base + used);
     return used + (model->ops->q8_types ? tokens * q8_row_bytes(widest) : 0);
 }
@@ -96,6 +93,7 @@ void decoder_state_free(void *state)
     if (!s) return;
     if (s->memory) munmap(s->memory, s->memory_bytes);
     experts_free(s->experts);
+    latent_free(s->latent);
     free(s->rows);
     free(s->runs);
     free(s);
@@ -114,6 +112,7 @@ int decoder_state_new(const struct model *model, uint32_t tokens_max, uint32_t s
     s->memory = memory == MAP_FAILED ? NULL : memory;
     const struct decoder *d = model->arch_model;
     int rc = d->n_experts > 0 ? experts_new(model, tokens_max, &s->experts) : 0;
+    if (rc == 0 && d->form->latent) rc = latent_new(model, tokens_max, &s->latent);
     if (rc < 0 || !s->rows || !s->runs || !s->memory) {
         decoder_state_free(s);
         return -ENOMEM;
@@ -345,19 +344,14 @@ static void join_unit(void *arg, uint32_t unit, uint32_t thread)
     struct decoder_state *s = arg;
     (void)thread;
     decoder_gate_fn join = decoder_gate(s->decoder, s->model->ops);
-    uint32_t n = ceil_div_u32(s->model->info.n_ff, TILE_ROWS) * TILE_ROWS;
+    uint32_t n = ceil_div_u32(s->layer->gate.rows, TILE_ROWS) * TILE_ROWS;
     EACH_ROW_OF_UNIT(s, unit, r) join(s->gate + r * s->ff_stride, s->up + r * s->ff_stride, n);
 }
 
-static void feed_forward(struct decoder_state *s)
+/* gate = act(Wgate n) * (Wup n) */
+static void join_gate(struct decoder_state *s)
 {
     const struct decoder_layer *layer = s->layer;
-    norm_rows(s, layer->ffn_norm);
-    if (layer->experts.gate) {
-        experts_run(s->experts, s->step, &layer->experts, s->norm, s->norm, s->row_count);
-        add_back(s, NULL, layer->ffn_post_norm);
-        return;
-    }
     const struct gemm in[2] = {
         gemm_of(s, &layer->gate, s->norm, s->embd_stride, s->gate, s->ff_stride),
         gemm_of(s, &layer->up, s->norm, s->embd_stride, s->up, s->ff_stride),
@@ -370,7 +364,21 @@ static void feed_forward(struct decoder_state *s)
     } else {
         run_gemms(s, in, 2, decoder_gate(s->decoder, s->model->ops));
     }
-    project_back(s, &layer->down, ADAPTER_DOWN, s->gate, s->ff_stride, NULL, layer->ffn_post_norm);
+}
+
+static void feed_forward(struct decoder_state *s)
+{
+    const struct decoder_layer *layer = s->layer;
+    const bool for_all = layer->gate.rows > 0;
+    norm_rows(s, layer->ffn_norm);
+    if (for_all) join_gate(s);
+    if (layer->experts.gate) {
+        experts_run(s->experts, s->step, &layer->experts, s->norm, s->norm, s->row_count);
+        add_back(s, NULL, layer->ffn_post_norm);
+    }
+    if (for_all)
+        project_back(s, &layer->down, ADAPTER_DOWN, s->gate, s->ff_stride, NULL,
+                     layer->ffn_post_norm);
 }
 
 /* ---- attention */
@@ -411,8 +419,9 @@ static void attend_unit(void *arg, uint32_t unit, uint32_t thread)
         .page_table = s->step->items[run->item].page_table,
         .q = s->q + run->row * s->q_stride + column,
         .q_stride = s->q_stride,
-        .out = s->attended + run->row * s->q_stride + column,
-        .out_stride = s->q_stride,
+        .out = s->attended + run->row * s->attended_stride + column,
+        .out_stride = s->attended_stride,
+        .out_head = s->model->info.head_dim,
         .group = group,
         .position = run->position,
         .row_first = first,
@@ -536,22 +545,55 @@ static void fold_hidden(const struct decoder_state *s, const float *rows)
     }
 }
 
-static void layer_step(struct decoder_state *s, uint32_t index)
+static struct latent_rows latent_rows_of(const struct decoder_state *s)
 {
-    s->layer = &s->decoder->layers[index];
-    s->layer_index = index;
-    norm_rows(s, s->layer->attn_norm);
+    return (struct latent_rows){ .step = s->step,
+                                 .layer = s->layer,
+                                 .layer_index = s->layer_index,
+                                 .rows = s->rows,
+                                 .count = s->row_count,
+                                 .n = s->norm,
+                                 .cos = s->cos,
+                                 .sin = s->sin };
+}
+
+/* Stores what later tokens need of the rows. */
+static void store_rows(struct decoder_state *s)
+{
+    if (s->latent) {
+        const struct latent_rows rows = latent_rows_of(s);
+        latent_store(s->latent, &rows);
+        return;
+    }
     project_kv(s);
     each_row(s, store_kv_unit);
-    if (index + 1 == s->model->info.n_layers) keep_wanted(s);
-    if (s->row_count == 0) return;
+}
+
+static void attend_rows(struct decoder_state *s)
+{
+    if (s->latent) {
+        const struct latent_rows rows = latent_rows_of(s);
+        latent_attend(s->latent, &rows, s->attended, s->attended_stride);
+        return;
+    }
     const struct gemm q = gemm_of(s, &s->layer->q, s->norm, s->embd_stride, s->q, s->q_stride);
     run_gemms(s, &q, 1, NULL);
     add_adapters(s, ADAPTER_Q, s->norm, s->embd_stride, s->q, s->q_stride);
     each_row(s, finish_q_unit);
     workers_run(s->step->workers, s->attend_units, attend_unit, s);
-    project_back(s, &s->layer->out, ADAPTER_OUT, s->attended, s->q_stride, s->layer->out_bias,
-                 s->layer->attn_post_norm);
+}
+
+static void layer_step(struct decoder_state *s, uint32_t index)
+{
+    s->layer = &s->decoder->layers[index];
+    s->layer_index = index;
+    norm_rows(s, s->layer->attn_norm);
+    store_rows(s);
+    if (index + 1 == s->model->info.n_layers) keep_wanted(s);
+    if (s->row_count == 0) return;
+    attend_rows(s);
+    project_back(s, &s->layer->out, ADAPTER_OUT, s->attended, s->attended_stride,
+                 s->layer->out_bias, s->layer->attn_post_norm);
     feed_forward(s);
     if (index + 1 < s->model->info.n_layers && index + 1 == s->step->hidden_layer)
         fold_hidden(s, s->x);

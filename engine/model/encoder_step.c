@@ -312,6 +312,7 @@ static void attend_unit(void *arg, uint32_t unit, uint32_t thread)
         .page_table = s->blocks + run->block,
         .q = s->queries + at,
         .out = s->attended + at,
+        .out_head = head_dim,
         .group = rows,
         .position = run->count - 1,
         .row_count = rows,

@@ -15,6 +15,7 @@
 
 #define ROWS_AT_ONCE 256u
 #define ROWS_PER_UNIT 8u
+#define SUM_LEAST 1e-20 /* sigmoids may all be 0; as DeepSeek has it */
 
 struct choice {
     uint32_t expert, place;
@@ -108,13 +109,81 @@ void experts_free(struct experts *x)
 
 /* ---- choosing */
 
-/* Chooses the experts of a row, by descending score. */
+static double sigmoid(float x)
+{
+    return 1 / (1 + exp(-(double)x));
+}
+
+/* Returns by what a group is chosen: its largest rank, or the sum of the largest two. */
+static float rank_of_group(const float *ranks, uint32_t count, bool of_two)
+{
+    float first = -HUGE_VALF, second = -HUGE_VALF;
+    for (uint32_t i = 0; i < count; i++) {
+        if (ranks[i] > first)
+            second = first, first = ranks[i];
+        else if (ranks[i] > second)
+            second = ranks[i];
+    }
+    return of_two ? first + second : first;
+}
+
+/* Lowers the ranks of experts whose groups are not among the best. */
+static void choose_groups(const struct decoder *d, float *ranks)
+{
+    const struct decoder_router *r = &d->router;
+    const uint32_t each = d->n_experts / r->groups;
+    float group[DECODER_EXPERTS_MAX];
+    for (uint32_t g = 0; g < r->groups; g++)
+        group[g] = rank_of_group(ranks + (size_t)g * each, each, r->sigmoid);
+    for (uint32_t g = 0; g < r->groups; g++) {
+        uint32_t better = 0;
+        for (uint32_t i = 0; i < r->groups; i++)
+            better += group[i] > group[g] || (i < g && !(group[g] > group[i]));
+        for (uint32_t e = 0; better >= r->groups_used && e < each; e++)
+            ranks[(size_t)g * each + e] = -HUGE_VALF;
+    }
+}
+
+/* Writes what the experts of a row are chosen by. */
+static void rank(const struct experts *x, const float *scores, float ranks[DECODER_EXPERTS_MAX])
+{
+    const struct decoder *d = x->decoder;
+    const float *bias = x->e->choice_bias;
+    for (uint32_t i = 0; i < d->n_experts; i++) {
+        ranks[i] = d->router.sigmoid ? (float)sigmoid(scores[i]) : scores[i];
+        if (bias) ranks[i] += bias[i];
+    }
+    if (d->router.groups > 1) choose_groups(d, ranks);
+}
+
+/* Writes the weights of the chosen experts. */
+static void weigh(const struct experts *x, const float *scores, struct choice *ret)
+{
+    const struct decoder_router *r = &x->decoder->router;
+    const uint32_t used = x->decoder->experts_used;
+    double weights[DECODER_EXPERTS_USED_MAX], sum = 0, top = (double)scores[ret[0].expert];
+    for (uint32_t i = 0; i < used; i++) {
+        const float score = scores[ret[i].expert];
+        weights[i] = r->sigmoid ? sigmoid(score) : exp((double)score - top);
+        sum += weights[i];
+    }
+    if (r->sigmoid) sum += SUM_LEAST;
+    if (r->plain) sum = r->sigmoid ? 1 : 0;
+    for (uint32_t i = 0; r->plain && !r->sigmoid && i < x->decoder->n_experts; i++)
+        sum += exp((double)scores[i] - top);
+    for (uint32_t i = 0; i < used; i++)
+        ret[i].weight = (float)(weights[i] / sum * (r->scale > 0 ? (double)r->scale : 1));
+}
+
+/* Chooses the experts of a row, by descending rank. */
 static void choose(const struct experts *x, const float *scores, struct choice *ret)
 {
     uint32_t used = x->decoder->experts_used, count = 0;
+    float ranks[DECODER_EXPERTS_MAX];
+    rank(x, scores, ranks);
     for (uint32_t i = 0; i < x->decoder->n_experts; i++) {
         uint32_t at = count;
-        while (at > 0 && scores[i] > scores[ret[at - 1].expert])
+        while (at > 0 && ranks[i] > ranks[ret[at - 1].expert])
             at--;
         if (at == used) continue;
         if (count < used) count++;
@@ -122,11 +191,7 @@ static void choose(const struct experts *x, const float *scores, struct choice *
             ret[j] = ret[j - 1];
         ret[at].expert = i;
     }
-    double sum = 0, top = (double)scores[ret[0].expert];
-    for (uint32_t i = 0; i < used; i++)
-        sum += exp((double)scores[ret[i].expert] - top);
-    for (uint32_t i = 0; i < used; i++)
-        ret[i].weight = (float)(exp((double)scores[ret[i].expert] - top) / sum);
+    weigh(x, scores, ret);
 }
 
 static void choose_unit(void *arg, uint32_t unit, uint32_t thread)

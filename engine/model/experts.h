@@ -4,11 +4,14 @@
  *     y = sum over the chosen e of softmax(s of the chosen)_e * expert_e(n)
  *
  * (Shazeer 2017, with the softmax over the chosen alone, as Mixtral and gpt-oss have it; Qwen3's
- * softmax over all, divided by the sum over the chosen, is the same.)
+ * softmax over all, divided by the sum over the chosen, is the same.) What struct decoder_router adds is
+ * DeepSeek's: weights that are not divided by their sum, and a factor; sigmoid(s) in place of softmax, with a
+ * bias for the choice only, which balances the experts' load (2024); and groups, of which a token uses a few:
+ * those with the largest s, or with sigmoid the largest sum of two.
  *
  * Layer:    engine/model
  * Threads:  as gemm_loop.h
- * Equality: a token's sum goes by descending s, whatever other tokens choose
+ * Equality: a token's sum goes by descending rank of the choice, whatever other tokens choose
  */
 #pragma once
 #include "engine/model/decoder.h"

@@ -37,6 +37,8 @@ enum form {
     BIASED, /* attention_bias */
     QUANT,
     GATE, /* only the gate's own constant is computed */
+    WORD, /* for hf_latent.h, as is NORM */
+    NORM,
 };
 
 /* clang-format off */
@@ -50,7 +52,7 @@ static const struct config_row { const char *name; enum form form; const char *k
     { "intermediate_size",          COUNT, "feed_forward_length", AT(ff) },
     { "num_attention_heads",        COUNT, "attention.head_count", AT(heads) },
     { "num_key_value_heads",        COUNT, "attention.head_count_kv", AT(kv_heads) },
-    { "head_dim",                   COUNT, "attention.key_length", AT(head_dim) },
+    { "head_dim",                   COUNT, NULL, AT(head_dim) },
     { "max_position_embeddings",    COUNT, "context_length", AT(context) },
     { "vocab_size",                 COUNT, "vocab_size", 0 },
     { "rms_norm_eps",               REAL,  "attention.layer_norm_rms_epsilon", 0 },
@@ -82,9 +84,25 @@ static const struct config_row { const char *name; enum form form; const char *k
     { "num_experts",                COUNT, "expert_count", AT(experts) },
     { "num_experts_per_tok",        COUNT, "expert_used_count", 0 },
     { "moe_intermediate_size",      COUNT, "expert_feed_forward_length", 0 },
-    { "norm_topk_prob",             YES,   NULL, 0 },
+    { "norm_topk_prob",             NORM,  NULL, 0 },
     { "decoder_sparse_step",        ONE,   NULL, 0 },
     { "mlp_only_layers",            NONE_OF, NULL, 0 },
+    { "q_lora_rank",                COUNT, "attention.q_lora_rank", 0 },
+    { "kv_lora_rank",               COUNT, "attention.kv_lora_rank", 0 },
+    { "qk_nope_head_dim",           COUNT, NULL, AT(latent.plain) },
+    { "qk_rope_head_dim",           COUNT, NULL, AT(latent.turned) },
+    { "v_head_dim",                 COUNT, NULL, AT(latent.value) },
+    { "rope_interleave",            YES,   NULL, 0 },
+    { "first_k_dense_replace",      COUNT, "leading_dense_block_count", 0 },
+    { "moe_layer_freq",             ONE,   NULL, 0 },
+    { "n_routed_experts",           COUNT, "expert_count", AT(experts) },
+    { "n_shared_experts",           COUNT, "expert_shared_count", 0 },
+    { "n_group",                    COUNT, NULL, AT(latent.groups) },
+    { "topk_group",                 COUNT, NULL, AT(latent.groups_used) },
+    { "topk_method",                WORD,  NULL, AT(latent.method) },
+    { "scoring_func",               WORD,  NULL, AT(latent.scoring) },
+    { "routed_scaling_factor",      REAL,  "expert_weights_scale", 0 },
+    { "num_nextn_predict_layers",   COUNT, NULL, AT(latent.further_layers) },
 };
 /* clang-format on */
 
@@ -146,6 +164,7 @@ static int take_word(struct json_reader *r, struct hf_config *c, struct arena *a
     int rc = json_text_arena(r, arena, &text);
     if (rc == -ENOMEM) return err_set(err, rc, "no memory for the configuration");
     *ret = text;
+    if (row->form == WORD) memcpy((char *)c + row->at, &text, sizeof text);
     if (row->form != TYPE) return 0;
     c->family = hf_family_of(text);
     if (c->family) return 0;
@@ -224,6 +243,7 @@ static int take_value(struct json_reader *r, struct hf_config *c, struct arena *
     case GATE:
         return take_real(r, c, row, err);
     case TYPE:
+    case WORD:
         return take_word(r, c, arena, row, &text, err);
     case ACTIVATION:
         return take_word(r, c, arena, row, activation, err);
@@ -232,8 +252,11 @@ static int take_value(struct json_reader *r, struct hf_config *c, struct arena *
     case TIED:
     case SWITCH:
     case BIASED:
+    case NORM:
+        if (row->form == NORM) c->latent.norm_said = true;
         if (json_bool(r, row->form == TIED     ? &c->tied
                          : row->form == BIASED ? &c->biased
+                         : row->form == NORM   ? &c->latent.norm
                                                : &c->uses_window) < 0)
             rc = err_set(err, -EINVAL, "key '%s' is neither true nor false", row->name);
         return rc;
@@ -266,6 +289,10 @@ static int check_keys(const struct hf_config *c, struct str activation, struct e
                        c->family->model_type);
     if (c->quant.method == HF_QUANT_MXFP4 && !c->family->stacks)
         return err_set(err, -ENOTSUP, "quant_method mxfp4 is read for gpt_oss only");
+    if (c->latent.norm_said && !c->latent.norm && !c->family->latent)
+        return err_set(err, -ENOTSUP,
+                       "key 'norm_topk_prob' asks for something that is not computed for %s",
+                       c->family->model_type);
     if (c->heads == 0) return err_set(err, -EINVAL, "key 'num_attention_heads' is missing or 0");
     if (c->layer_windows && c->layer_window_count != c->layers)
         return err_set(err, -EINVAL, "key 'layer_types' has %u items, there are %u layers",
@@ -383,6 +410,9 @@ static int check_rope(const struct hf_config *c, struct err *err)
     if (rope->exact != (rope->type == HF_ROPE_YARN && c->family->yarn_exact))
         return err_set(err, -ENOTSUP, "truncate: %s of YaRN is not computed for %s",
                        rope->exact ? "false" : "true", c->family->model_type);
+    if ((rope->mscale > 0 || rope->mscale_all_dim > 0) && !c->family->latent)
+        return err_set(err, -ENOTSUP, "mscale and mscale_all_dim of YaRN are not computed for %s",
+                       c->family->model_type);
     if (c->local_rope.type != HF_ROPE_DEFAULT)
         return err_set(err, -ENOTSUP, "sliding_attention scales positions; computed is default");
     if (rope->type == HF_ROPE_LONG && strcmp(c->family->arch, "phi3") != 0)
@@ -402,8 +432,11 @@ static int put_decoder(struct hf_config *c, struct arena *arena, struct err *err
 {
     int rc = check_rope(c, err);
     if (rc == 0) rc = put_windows(c, arena, err);
+    if (rc == 0 && c->family->latent) rc = hf_latent_keys(c, err);
     if (rc < 0) return rc;
     put_rope(c);
+    if (c->head_dim > 0 && !c->family->latent)
+        hf_config_put(c, "attention.key_length", GGUF_U32)->u = c->head_dim;
     if (c->family->expert_ff) hf_config_put(c, "expert_feed_forward_length", GGUF_U32)->u = c->ff;
     return 0;
 }

@@ -9,10 +9,11 @@
 #include "base/core/arena.h"
 #include "engine/model/gguf.h"
 #include "engine/model/hf_family.h"
+#include "engine/model/hf_latent.h"
 #include "engine/model/hf_quant.h"
 #include "engine/model/hf_rope.h"
 
-#define HF_VALUES_MAX 48
+#define HF_VALUES_MAX 64
 
 struct hf_config {
     const struct hf_family *family;
@@ -27,6 +28,7 @@ struct hf_config {
     uint32_t pooling_type;  /* the caller's, before hf_config_read: of modules.json; 0: none */
     uint32_t position_skip; /* rows of the table of positions that are left out */
     bool classifies;        /* of an encoder: a head judges the first token's state */
+    struct hf_latent latent;
     struct hf_rope rope, local_rope;
     struct hf_quant quant;
 };

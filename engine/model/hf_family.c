@@ -53,6 +53,22 @@ static const struct hf_row top_rows[] = {
     { "pre_feedforward_layernorm.weight", "ffn_norm.weight" },
     { "post_feedforward_layernorm.weight", "post_ffw_norm.weight" },
     { NULL, NULL },
+}, deepseek_rows[] = {
+    { "self_attn.q_a_proj.weight", "attn_q_a.weight" },
+    { "self_attn.q_a_layernorm.weight", "attn_q_a_norm.weight" },
+    { "self_attn.q_b_proj.weight", "attn_q_b.weight" },
+    { "self_attn.kv_a_proj_with_mqa.weight", "attn_kv_a_mqa.weight" },
+    { "self_attn.kv_a_layernorm.weight", "attn_kv_a_norm.weight" },
+    { "self_attn.kv_b_proj.weight", "attn_kv_b.weight" },
+    { "mlp.gate.weight", "ffn_gate_inp.weight" },
+    { "mlp.gate.e_score_correction_bias", "exp_probs_b.bias" },
+    { "mlp.experts.*.gate_proj.weight", "ffn_gate_exps.weight" },
+    { "mlp.experts.*.up_proj.weight", "ffn_up_exps.weight" },
+    { "mlp.experts.*.down_proj.weight", "ffn_down_exps.weight" },
+    { "mlp.shared_experts.gate_proj.weight", "ffn_gate_shexp.weight" },
+    { "mlp.shared_experts.up_proj.weight", "ffn_up_shexp.weight" },
+    { "mlp.shared_experts.down_proj.weight", "ffn_down_shexp.weight" },
+    { NULL, NULL },
 }, gpt_oss_rows[] = {
     { "post_attention_layernorm.weight", "post_attention_norm.weight" },
     { "self_attn.q_proj.bias", "attn_q.bias" },
@@ -86,6 +102,8 @@ static const struct hf_family families[] = {
     { "gemma3_text", "gemma3", "gelu_pytorch_tanh", .one_plus = true, .rows = gemma_rows },
     { "gpt_oss", "gpt-oss", "silu", .biased = true, .yarn_exact = true, .expert_ff = true,
       .stacks = gpt_oss_stacks, .rows = gpt_oss_rows },
+    { "deepseek_v2", "deepseek2", "silu", .latent = true, .rows = deepseek_rows },
+    { "deepseek_v3", "deepseek2", "silu", .latent = true, .sigmoid = true, .rows = deepseek_rows },
     { "bert", "bert", "gelu", .encoder = true, .rows = no_rows },
     { "roberta", "bert", "gelu", .encoder = true, .padded_positions = true, .rows = no_rows },
     { "xlm-roberta", "bert", "gelu", .encoder = true, .padded_positions = true, .rows = no_rows },
@@ -143,6 +161,11 @@ static bool cut_layer(struct str *name, uint32_t *ret)
     *ret = (uint32_t)layer;
     *name = rest;
     return true;
+}
+
+bool hf_family_layer(struct str name, uint32_t *ret)
+{
+    return cut_layer(&name, ret);
 }
 
 const struct hf_stack_row *hf_family_stack(const struct hf_family *f, struct str name,

@@ -27,6 +27,8 @@ struct hf_family {
     bool yarn_exact;        /* YaRN has truncate: false; all others have true */
     bool expert_ff;         /* intermediate_size is that of the experts */
     bool encoder;           /* tensors and further keys are those of hf_encoder.h */
+    bool latent;            /* latent attention, and experts in groups: keys of hf_latent.h */
+    bool sigmoid;           /* of these: the router takes sigmoids, and weights sum to 1 */
     bool padded_positions;  /* begin behind the padding token */
     const struct hf_stack_row *stacks; /* NULL, or ends with { NULL } */
     const struct hf_row *rows; /* looked up before the rows that all have; ends with { NULL } */
@@ -40,6 +42,9 @@ const struct hf_family *hf_family_of(struct str model_type);
 /* Writes "llama, mistral, ..." for messages. */
 #define HF_FAMILY_NAMES_BYTES 256
 void hf_family_names(char ret[HF_FAMILY_NAMES_BYTES]);
+
+/* Returns true for a tensor of a layer, and its number. */
+bool hf_family_layer(struct str name, uint32_t *ret);
 
 /* Writes the GGUF name of a tensor, and which expert's it is in a stack of them. Returns false for a
  * tensor that the family does not have. */

@@ -75,10 +75,11 @@ static int read_config(struct hf_all *a, struct err *err)
 /* ---- tensors */
 
 /* Older files store the rotary frequencies, which follow from rope_theta; with tied embeddings an
- * lm_head is a copy that is not read. */
+ * lm_head is a copy that is not read; layers behind the last predict further tokens. */
 static bool is_spare(const struct hf_all *a, struct str name)
 {
     if (a->config.family->encoder) return hf_encoder_is_spare(&a->config, name);
+    if (hf_latent_is_further(&a->config, name)) return true;
     return str_ends(name, STR(".rotary_emb.inv_freq")) ||
            (a->config.tied && str_eq(name, STR("lm_head.weight")));
 }

@@ -19,6 +19,8 @@ enum {
     BETA_FAST,
     BETA_SLOW,
     ATTENTION,
+    MSCALE,
+    MSCALE_ALL,
     NUMBERS,
     TRUNCATE = NUMBERS,
     SHORT,
@@ -34,6 +36,8 @@ static const char *const member_names[MEMBERS] = {
     [BETA_FAST] = "beta_fast",
     [BETA_SLOW] = "beta_slow",
     [ATTENTION] = "attention_factor",
+    [MSCALE] = "mscale",
+    [MSCALE_ALL] = "mscale_all_dim",
     [TRUNCATE] = "truncate",
     [SHORT] = "short_factor",
     [LONG] = "long_factor",
@@ -48,7 +52,8 @@ static const struct {
     [HF_ROPE_LINEAR] = { "linear", 1u << FACTOR, 0 },
     [HF_ROPE_LLAMA3] = { "llama3", 1u << FACTOR | 1u << LOW | 1u << HIGH | 1u << ORIGINAL, 0 },
     [HF_ROPE_YARN] = { "yarn", 1u << FACTOR | 1u << ORIGINAL,
-                       1u << BETA_FAST | 1u << BETA_SLOW | 1u << ATTENTION | 1u << TRUNCATE },
+                       1u << BETA_FAST | 1u << BETA_SLOW | 1u << ATTENTION | 1u << TRUNCATE |
+                           1u << MSCALE | 1u << MSCALE_ALL },
     [HF_ROPE_LONG] = { "longrope", 1u << SHORT | 1u << LONG,
                        1u << FACTOR | 1u << ORIGINAL | 1u << ATTENTION },
 };
@@ -125,6 +130,8 @@ static int take_member(struct json_reader *r, const char *name, struct arena *ar
         [BETA_FAST] = &rope->beta_fast,
         [BETA_SLOW] = &rope->beta_slow,
         [ATTENTION] = &rope->attention_factor,
+        [MSCALE] = &rope->mscale,
+        [MSCALE_ALL] = &rope->mscale_all_dim,
     };
     bool truncate;
     if (i == SHORT)

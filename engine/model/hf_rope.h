@@ -20,7 +20,8 @@ struct hf_rope {
     double theta; /* 10000 unless has_theta */
     double factor, low, high, original;
     double beta_fast, beta_slow, attention_factor, partial; /* 0: not said */
-    bool exact;                                             /* truncate: false */
+    double mscale, mscale_all_dim; /* of YaRN with latent attention; likewise */
+    bool exact;                    /* truncate: false */
     float *short_factors, *long_factors;
     uint32_t short_count, long_count;
 };

@@ -40,7 +40,8 @@ struct kv_layout kv_layout_of(const struct model *m, uint32_t page_tokens)
                                .n_layers = encoder ? 0 : m->info.n_layers,
                                .n_kv_heads = m->info.n_kv_heads,
                                .head_dim = m->info.head_dim,
-                               .page_tokens = page_tokens };
+                               .page_tokens = page_tokens,
+                               .latent = m->info.kv_latent };
 }
 
 /* ---- resident memory ---- */

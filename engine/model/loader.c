@@ -24,6 +24,12 @@ static bool is_floats(const struct gguf_tensor *t)
     return t->n_dims == 1 || str_ends(t->name, STR(".bias"));
 }
 
+/* Returns the type that weights of loader_split become. */
+static enum weight_type_id split_type(enum weight_type_id type)
+{
+    return weight_types[type].block_elements == 1 ? type : WEIGHT_F32;
+}
+
 /* Adds to *total the bytes of the packed tensor: floats, or a matrix, or a stack of these. Returns
  * false if they overflow. */
 static bool packed_bytes(const struct gguf_tensor *t, size_t *total)
@@ -33,6 +39,9 @@ static bool packed_bytes(const struct gguf_tensor *t, size_t *total)
     size_t rows = 0, bytes, count = 1;
     if (is_floats(t)) {
         if (!mul_fits(t->elements, sizeof(float), &bytes)) return false;
+    } else if (str_ends(t->name, STR(".attn_kv_b.weight"))) {
+        row = weight_types[split_type(t->type)].block_bytes;
+        if (!mul_fits(t->elements, row, &bytes)) return false;
     } else {
         if (!align_fits(t->dims[1], TILE_ROWS, &rows) || !mul_fits(rows, row, &bytes)) return false;
         if (!mul_fits(t->dims[2], t->dims[3], &count)) return false;
@@ -140,6 +149,13 @@ int loader_f32(struct loader *l, const char *name, bool required, float *ret, st
     if (!wanted(l, key, required)) return 0;
     int rc = gguf_get_f32(l->gguf, key, ret, err);
     return rc == -ENOENT ? -EINVAL : rc;
+}
+
+int loader_bool(struct loader *l, const char *name, bool *ret, struct err *err)
+{
+    char text[KEY_MAX];
+    const char *key = full_key(l, name, text);
+    return wanted(l, key, false) ? gguf_get_bool(l->gguf, key, ret, err) : 0;
 }
 
 int loader_str(struct loader *l, const char *name, struct str *ret, struct err *err)
@@ -304,8 +320,20 @@ static int read_rows(struct loader *l, const struct gguf_tensor *t, uint64_t at,
     return 0;
 }
 
-/* Packs the matrix that begins `from` bytes into the tensor, to a place in the mapping: there, or in a buffer that
- * goes to the file. */
+/* Packs whole tiles of `rows` rows to a place in the mapping: there, or in the buffer `packed`, which goes to the file.
+ * Writes the bytes that they take. */
+static int put_tiles(struct loader *l, const struct weight *w, const char *data, uint32_t rows,
+                     char *packed, size_t place, size_t *ret_bytes, struct err *err)
+{
+    size_t row_bytes = weight_row_bytes(w->type, w->cols), tile_bytes = weight_tile_bytes(w);
+    char *first = packed ? packed : l->model->own_weights + place, *to = first;
+    for (uint32_t r = 0; r < rows; r += TILE_ROWS, to += tile_bytes)
+        weight_pack(w->type, data + r * row_bytes, min_u32(TILE_ROWS, rows - r), w->cols, to);
+    *ret_bytes = (size_t)(to - first);
+    return packed ? weight_file_write(l->file, place, packed, *ret_bytes, err) : 0;
+}
+
+/* Packs the matrix that begins `from` bytes into the tensor, to a place in the mapping. */
 static int pack(struct loader *l, const struct gguf_tensor *t, uint64_t from,
                 const struct weight *w, const struct row_order *order, size_t place,
                 struct err *err)
@@ -325,13 +353,8 @@ static int pack(struct loader *l, const struct gguf_tensor *t, uint64_t from,
         uint32_t rows = min_u32(at_once, w->rows - row);
         int rc = read_rows(l, t, from, row_bytes, order, row, rows, raw, moved, err);
         if (rc < 0) return rc;
-        const char *row_data = moves ? moved : raw;
-        char *first = packed ? packed : l->model->own_weights + place, *to = first;
-        for (uint32_t r = 0; r < rows; r += TILE_ROWS, to += tile_bytes)
-            weight_pack(w->type, row_data + r * row_bytes, min_u32(TILE_ROWS, rows - r), w->cols,
-                        to);
-        size_t bytes = (size_t)(to - first);
-        if (packed) rc = weight_file_write(l->file, place, packed, bytes, err);
+        size_t bytes = 0;
+        rc = put_tiles(l, w, moves ? moved : raw, rows, packed, place, &bytes, err);
         if (rc < 0) return rc;
         place += bytes;
     }
@@ -396,6 +419,93 @@ int loader_stack(struct loader *l, const char *tensor, uint32_t count, uint32_t 
         rc = take_matrix(l, t, i * (t->bytes / count), rows, cols, NULL, &w[i], err);
     if (rc == 0) *ret = w;
     return rc < 0 ? rc : note_matrices(l, t, place, cols, count, err);
+}
+
+/* Memory to split one head at a time. */
+struct split_work {
+    char *raw;    /* the head's rows as they are in the file */
+    char *rows;   /* the same in the type that they become */
+    char *turned; /* those of K, transposed */
+    char *packed; /* NULL: tiles go to the mapping */
+};
+
+static void split_work_fini(struct split_work *w)
+{
+    free(w->raw);
+    free(w->rows);
+    free(w->turned);
+    free(w->packed);
+}
+
+static int split_work_init(const struct loader *l, const struct gguf_tensor *t,
+                           const struct split_heads *s, struct split_work *w, struct err *err)
+{
+    const enum weight_type_id type = split_type(t->type);
+    const size_t count = s->k_rows + s->v_rows;
+    w->raw = malloc(count * weight_row_bytes(t->type, s->cols));
+    w->rows = malloc(count * weight_row_bytes(type, s->cols));
+    w->turned = malloc(s->k_rows * weight_row_bytes(type, s->cols));
+    w->packed = l->file ? malloc(count * weight_row_bytes(type, s->cols)) : NULL;
+    if (w->raw && w->rows && w->turned && (w->packed || !l->file)) return 0;
+    return err_set(err, -ENOMEM, "%s: no memory to read weights", l->source->name);
+}
+
+/* Reads a head's rows and transposes those of K. */
+static int read_head(struct loader *l, const struct gguf_tensor *t, const struct split_heads *s,
+                     uint32_t head, struct split_work *w, struct err *err)
+{
+    const enum weight_type_id type = split_type(t->type);
+    const uint32_t count = s->k_rows + s->v_rows;
+    const size_t bytes = weight_types[type].block_bytes, row = weight_row_bytes(type, s->cols);
+    int rc = read_rows(l, t, 0, weight_row_bytes(t->type, s->cols), NULL, head * count, count,
+                       w->raw, NULL, err);
+    if (rc < 0) return rc;
+    if (type == t->type)
+        memcpy(w->rows, w->raw, count * row);
+    else
+        weight_types[t->type].to_f32(w->raw, count * s->cols, (float *)(void *)w->rows);
+    for (uint32_t r = 0; r < s->k_rows; r++)
+        for (uint32_t c = 0; c < s->cols; c++)
+            memcpy(w->turned + (c * (size_t)s->k_rows + r) * bytes, w->rows + r * row + c * bytes,
+                   bytes);
+    return 0;
+}
+
+int loader_split(struct loader *l, const char *tensor, const struct split_heads *s,
+                 struct weight **ret_k, struct weight **ret_v, struct err *err)
+{
+    const struct gguf_tensor *t = NULL;
+    const uint32_t count = s->k_rows + s->v_rows;
+    CLEANUP(split_work_fini) struct split_work work = { 0 };
+    int rc = check_cols(l, tensor, s->cols, err);
+    if (rc == 0)
+        rc = take_tensor(l, tensor, 2, (uint64_t[3]){ s->cols, s->heads * count, 1 }, &t, err);
+    if (rc == 0 && !is_filled(l)) rc = split_work_init(l, t, s, &work, err);
+    if (rc < 0) return rc;
+    struct weight *k = arena_array(&l->model->arena, s->heads, sizeof *k);
+    struct weight *v = arena_array(&l->model->arena, s->heads, sizeof *v);
+    if (!k || !v) return err_set(err, -ENOMEM, "%s: no memory", l->source->name);
+    for (uint32_t h = 0; h < s->heads && rc == 0; h++) {
+        const enum weight_type_id type = split_type(t->type);
+        k[h] = (struct weight){ .type = type, .rows = s->cols, .cols = s->k_rows };
+        v[h] = (struct weight){ .type = type, .rows = s->v_rows, .cols = s->cols };
+        const size_t k_bytes = weight_tiles(&k[h]) * weight_tile_bytes(&k[h]);
+        const size_t v_bytes = weight_tiles(&v[h]) * weight_tile_bytes(&v[h]);
+        const size_t k_at = take_place(l, t, h, k_bytes, NULL);
+        const size_t v_at = take_place(l, t, h, v_bytes, NULL);
+        size_t bytes;
+        k[h].tiles = l->model->weights + k_at;
+        v[h].tiles = l->model->weights + v_at;
+        if (is_filled(l)) continue;
+        rc = read_head(l, t, s, h, &work, err);
+        if (rc == 0) rc = put_tiles(l, &k[h], work.turned, s->cols, work.packed, k_at, &bytes, err);
+        if (rc == 0)
+            rc = put_tiles(l, &v[h], work.rows + s->k_rows * weight_row_bytes(type, s->cols),
+                           s->v_rows, work.packed, v_at, &bytes, err);
+    }
+    *ret_k = k;
+    *ret_v = v;
+    return rc;
 }
 
 /* Reads a tensor's elements as floats. */

@@ -38,6 +38,7 @@ int loader_end(struct loader *l, struct err *err);
 int loader_u32(struct loader *l, const char *name, bool required, uint32_t min, uint32_t max,
                uint32_t *ret, struct err *err);
 int loader_f32(struct loader *l, const char *name, bool required, float *ret, struct err *err);
+int loader_bool(struct loader *l, const char *name, bool *ret, struct err *err); /* not required */
 int loader_str(struct loader *l, const char *name, struct str *ret, struct err *err);
 
 /* Reads how many tokens there are: from the key "ARCH.vocab_size" or the vocabulary, which must agree. */
@@ -82,6 +83,17 @@ int loader_matrix(struct loader *l, const char *tensor, uint32_t rows, uint32_t 
  * arena. */
 int loader_stack(struct loader *l, const char *tensor, uint32_t count, uint32_t rows, uint32_t cols,
                  struct weight **ret, struct err *err);
+
+/* A matrix whose rows are, for each head, those of K and then those of V. */
+struct split_heads {
+    uint32_t heads, k_rows, v_rows, cols;
+};
+
+/* Packs such a tensor, which is named *.attn_kv_b.weight, as two matrices for each head: the rows of K
+ * transposed, and those of V. All sizes are multiples of TILE_ROWS. Quantised weights become F32: transposed, their
+ * blocks would go across others. */
+int loader_split(struct loader *l, const char *tensor, const struct split_heads *split,
+                 struct weight **ret_k, struct weight **ret_v, struct err *err);
 
 /* Reads a tensor of one dimension as floats; they live as long as the model. `order` may be NULL. */
 int loader_vector(struct loader *l, const char *tensor, uint32_t count,

@@ -17,8 +17,8 @@
 #define MODEL_ARENA_BYTES_MAX ((size_t)64 << 20) /* names, template, layer tables; not weights */
 
 const struct model_arch *const arch_table[] = {
-    &arch_llama,  &arch_qwen2,  &arch_qwen3,   &arch_qwen3moe, &arch_smollm3, &arch_phi3,
-    &arch_gemma2, &arch_gemma3, &arch_gpt_oss, &arch_bert,     NULL,
+    &arch_llama,  &arch_qwen2,  &arch_qwen3,   &arch_qwen3moe,  &arch_smollm3, &arch_phi3,
+    &arch_gemma2, &arch_gemma3, &arch_gpt_oss, &arch_deepseek2, &arch_bert,    NULL,
 };
 
 static int choose_kernels(struct model *m, const char *name, struct err *err)
@@ -82,8 +82,9 @@ static int read_identity(struct model *m, const struct gguf *g, const char *path
     const struct kv_layout block = kv_layout_of(m, KV_BLOCK);
     info->kv_bytes_per_token = kv_page_bytes(&block) / KV_BLOCK;
     info->weight_bytes = m->weights_bytes;
-    snprintf(info->numerics, sizeof info->numerics, "%s+kv-%s", m->ops->numerics,
-             block.n_layers == 0 ? "none" : kv_type_name(m->kv_type));
+    snprintf(info->numerics, sizeof info->numerics, "%s+kv-%s%s", m->ops->numerics,
+             block.n_layers == 0 ? "none" : kv_type_name(m->kv_type),
+             block.latent > 0 ? "-latent" : "");
     return 0;
 }
 

@@ -74,7 +74,8 @@ struct model_info {
     uint32_t n_ff;
     uint32_t n_heads;
     uint32_t n_kv_heads;
-    uint32_t head_dim;
+    uint32_t head_dim;  /* of a latent layout: of the vector that is stored */
+    uint32_t kv_latent; /* as latent of struct kv_layout */
     uint32_t vocab_size;
     uint32_t context_length;
     uint64_t parameters;       /* elements of all tensors */

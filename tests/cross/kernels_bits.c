@@ -108,9 +108,11 @@ static void print_elements(const struct ops *o)
 #define PAGES 4
 #define GROUP 3
 #define HEAD_DIM 48
+#define LATENT 32
 #define KEYS 200
 
-static void print_attention(const struct ops *o, enum kv_type type, const char *name)
+static void print_attention(const struct ops *o, enum kv_type type, uint32_t latent,
+                            const char *name)
 {
     struct rng rng;
     rng_seed(&rng, 3);
@@ -118,7 +120,8 @@ static void print_attention(const struct ops *o, enum kv_type type, const char *
                                 .n_layers = 1,
                                 .n_kv_heads = 1,
                                 .head_dim = HEAD_DIM,
-                                .page_tokens = PAGE_TOKENS };
+                                .page_tokens = PAGE_TOKENS,
+                                .latent = latent };
     size_t page_bytes = kv_page_bytes(&layout);
     const uint32_t page_table[PAGES] = { 2, 0, 3, 1 };
     OWNED char *pages = take(PAGES * page_bytes);
@@ -139,6 +142,7 @@ static void print_attention(const struct ops *o, enum kv_type type, const char *
                         .q_stride = GROUP * HEAD_DIM,
                         .out = out,
                         .out_stride = GROUP * HEAD_DIM,
+                        .out_head = HEAD_DIM,
                         .group = GROUP,
                         .position = KEYS - 2,
                         .row_count = 2 * GROUP,
@@ -159,10 +163,14 @@ int main(void)
         print_products(*row);
         print_elements(*row);
         if (*row == &op_ref) continue;
-        print_attention(*row, KV_F32, "F32");
-        print_attention(*row, KV_F16, "F16");
-        print_attention(*row, KV_Q8, "Q8");
-        print_attention(*row, KV_Q4, "Q4");
+        print_attention(*row, KV_F32, 0, "F32");
+        print_attention(*row, KV_F32, LATENT, "latent_F32");
+        print_attention(*row, KV_F16, 0, "F16");
+        print_attention(*row, KV_F16, LATENT, "latent_F16");
+        print_attention(*row, KV_Q8, 0, "Q8");
+        print_attention(*row, KV_Q8, LATENT, "latent_Q8");
+        print_attention(*row, KV_Q4, 0, "Q4");
+        print_attention(*row, KV_Q4, LATENT, "latent_Q4");
     }
     free(scratch);
     return 0;

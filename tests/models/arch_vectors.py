@@ -23,6 +23,7 @@ from safetensors.numpy import save_file
 GREEDY = 64
 PROMPT = 40
 LAYERS, WIDTH, HEADS, KV_HEADS, FF, VOCAB = 4, 64, 4, 2, 96, 300
+RANK, PLAIN, TURNED, VALUE, QUERY_RANK = 32, 64, 16, 16, 96  # of latent attention
 
 
 def values(name, shape, offset, scale):
@@ -49,7 +50,7 @@ def spread(name, shape, one_plus):
         return 0.0, 0.15 if one_plus else 1.0  # those are multiplied by sqrt(width)
     if name.endswith("experts.gate_up_proj") or name.endswith("experts.down_proj"):
         return 0.0, round(math.sqrt(3 / shape[-2]), 4)  # [expert][in][out]
-    sharp = 1.6 if re.search(r"q_proj|k_proj|qkv|gate\.weight|router", name) else 1.0
+    sharp = 1.6 if re.search(r"q_proj|k_proj|qkv|q_b_proj|kv_a_proj|gate\.weight|router", name) else 1.0
     return 0.0, round(sharp * math.sqrt(3 / shape[-1]), 4)
 
 
@@ -63,6 +64,11 @@ LAYER = {"input_layernorm.weight": "attn_norm.weight", "self_attn.q_proj": "attn
          "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
          "mlp.gate_up_proj": "ffn_up", "mlp.gate": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp"}
 NORMS = {"post_attention_layernorm": "ffn_norm"}
+LATENT = {"self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "attn_q_a_norm", "self_attn.q_b_proj": "attn_q_b",
+          "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa", "self_attn.kv_a_layernorm": "attn_kv_a_norm",
+          "self_attn.kv_b_proj": "attn_kv_b", "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
+          "mlp.shared_experts.gate_proj": "ffn_gate_shexp", "mlp.shared_experts.up_proj": "ffn_up_shexp",
+          "mlp.shared_experts.down_proj": "ffn_down_shexp"} | NORMS
 OSS_NORMS = {"post_attention_layernorm": "post_attention_norm", "mlp.router": "ffn_gate_inp",
              "self_attn.sinks": "attn_sinks.weight"}
 OSS_EXPERTS = {"gate_up_proj": [("ffn_gate_exps.weight", "turned 0 2"), ("ffn_up_exps.weight", "turned 1 2")],
@@ -93,7 +99,12 @@ def gguf_lines(names, case):
             if rest.startswith("mlp.experts."):
                 lines += [f"gguf blk.{layer[1]}.{to} {how} {name}" for to, how in OSS_EXPERTS[rest.split(".")[2]]]
                 continue
-            table = LAYER | (OSS_NORMS if case["cls"] == "GptOss" else GEMMA_NORMS if case.get("one_plus") else NORMS)
+            if rest.startswith("self_attn.kv_b_proj") and case.get("split"):
+                lines += [f"gguf blk.{layer[1]}.attn_{part}_b.weight heads_{part} {HEADS} {PLAIN} {VALUE} {name}"
+                          for part in "kv"]
+                continue
+            table = LAYER | (OSS_NORMS if case["cls"] == "GptOss" else GEMMA_NORMS if case.get("one_plus")
+                             else LATENT if case.get("latent") else NORMS)
             stem, dot, suffix = rest.rpartition(".")
             to = f"blk.{layer[1]}." + (table.get(rest) or table[stem] + dot + suffix)
         how = "copy"
@@ -118,6 +129,8 @@ def key_lines(keys):
     for key, value in keys.items():
         if isinstance(value, list):
             yield f"bools {key} " + " ".join(str(int(v)) for v in value)
+        elif isinstance(value, bool):
+            yield f"bool {key} {int(value)}"
         else:
             kind = {int: "u32", float: "f32", str: "str"}[type(value)]
             yield f"{kind} {key} {value!r}" if kind != "str" else f"str {key} {value}"
@@ -137,6 +150,17 @@ def llama3_factors(pairs):
     share = np.clip((64 / wave - 1) / 3, 0, 1)
     return [float(f) for f in 1 / ((1 - share) / 8 + share)]
 
+
+LATENT_SIZES = dict(kv_lora_rank=RANK, qk_nope_head_dim=PLAIN, qk_rope_head_dim=TURNED, v_head_dim=VALUE,
+                    num_key_value_heads=HEADS, first_k_dense_replace=1, moe_intermediate_size=48)
+EXPERT_KEYS = {"attention.kv_lora_rank": RANK, "rope.dimension_count": TURNED, "leading_dense_block_count": 1,
+               "expert_feed_forward_length": 48}
+ABSORBED_KEYS = {"attention.key_length": RANK + TURNED, "attention.value_length": RANK, "attention.head_count_kv": 1,
+                 "attention.key_length_mla": PLAIN + TURNED, "attention.value_length_mla": VALUE}
+MSCALE = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 8.0, "beta_fast": 32.0, "beta_slow": 1.0,
+          "mscale": 0.707, "mscale_all_dim": 0.707, "original_max_position_embeddings": 32}
+MSCALE_KEYS = {"rope.freq_base": 10000.0, "rope.scaling.type": "yarn", "rope.scaling.factor": 8.0,
+               "rope.scaling.original_context_length": 32}
 
 CASES = {
     "llama": dict(cls="Llama", arch="llama", pairs=True, config=dict(rope_parameters=LLAMA3),
@@ -200,6 +224,36 @@ CASES = {
                    keys={"rope.freq_base": 100000.0, "rope.scaling.type": "linear", "rope.scaling.factor": 8.0,
                          "attention.sliding_window": 17,
                          "attention.sliding_window_pattern": [True, True, False, True]}),
+    "deepseek_v2": dict(cls="DeepseekV2", arch="deepseek2", latent=True, experts=8,
+                        config=LATENT_SIZES | dict(q_lora_rank=QUERY_RANK, n_routed_experts=8, n_shared_experts=2, n_group=4,
+                                                   topk_group=2, topk_method="group_limited_greedy",
+                                                   num_experts_per_tok=3, routed_scaling_factor=4.0,
+                                                   norm_topk_prob=False, rope_parameters=MSCALE),
+                        keys=EXPERT_KEYS | MSCALE_KEYS | {
+                            "attention.q_lora_rank": QUERY_RANK, "attention.key_length": PLAIN + TURNED,
+                            "attention.value_length": VALUE, "attention.head_count_kv": HEADS, "expert_count": 8,
+                            "expert_used_count": 3, "expert_shared_count": 2, "expert_group_count": 4,
+                            "expert_group_used_count": 2, "expert_weights_scale": 4.0,
+                            "rope.scaling.yarn_log_multiplier": 0.1 * 0.707, "rope.scaling.attn_factor": 1.0}),
+    "deepseek_v2_lite": dict(cls="DeepseekV2", arch="deepseek2", latent=True, split=True, experts=6,
+                             config=LATENT_SIZES | dict(q_lora_rank=None, n_routed_experts=6, n_shared_experts=1,
+                                                        topk_method="greedy", num_experts_per_tok=2,
+                                                        routed_scaling_factor=1.0, norm_topk_prob=False,
+                                                        rope_parameters=ROPE),
+                             keys=EXPERT_KEYS | ABSORBED_KEYS | {
+                                 "rope.freq_base": 10000.0, "expert_count": 6, "expert_used_count": 2,
+                                 "expert_shared_count": 1, "expert_gating_func": 1, "expert_weights_norm": False}),
+    "deepseek_v3": dict(cls="DeepseekV3", arch="deepseek2", latent=True, split=True, experts=8,
+                        config=LATENT_SIZES | dict(q_lora_rank=QUERY_RANK, n_routed_experts=8, n_shared_experts=1, n_group=4,
+                                                   topk_group=2, num_experts_per_tok=3, routed_scaling_factor=2.5,
+                                                   norm_topk_prob=True, num_mtp_layers=0,
+                                                   rope_parameters=MSCALE | {"mscale": 1.2, "mscale_all_dim": 0.9}),
+                        keys=EXPERT_KEYS | ABSORBED_KEYS | MSCALE_KEYS | {
+                            "attention.q_lora_rank": QUERY_RANK, "expert_count": 8, "expert_used_count": 3,
+                            "expert_shared_count": 1, "expert_gating_func": 2, "expert_weights_norm": True,
+                            "expert_group_count": 4, "expert_group_used_count": 2, "expert_weights_scale": 2.5,
+                            "rope.scaling.yarn_log_multiplier": 0.1 * 0.9,
+                            "rope.scaling.attn_factor": (1 + 1.2 * 0.1 * math.log(8)) / (1 + 0.9 * 0.1 * math.log(8))}),
     "gpt_oss": dict(cls="GptOss", arch="gpt-oss", head_dim=32,
                     config=dict(num_local_experts=6, num_experts_per_tok=3, sliding_window=23,
                                 rope_parameters={"rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0,
@@ -272,7 +326,10 @@ def main():
             lines += [f"tensor {n} {o!r} {s!r} " + " ".join(map(str, shape)) for n, (shape, o, s) in plan.items()]
             arch = case["arch"]
             head_dim = case.get("head_dim", WIDTH // HEADS)
-            keys = common_keys(arch, config, head_dim) | {f"{arch}.{k}": v for k, v in case["keys"].items()}
+            keys = common_keys(arch, config, head_dim)
+            if case.get("latent"):
+                keys = {k: v for k, v in keys.items() if not k.endswith(("_length", "_kv")) or "attention" not in k}
+            keys |= {f"{arch}.{k}": v for k, v in case["keys"].items()}
             lines += key_lines(keys)
             lines += gguf_lines(plan, case)
             lines += [f"gguf {n} values " + " ".join(repr(v) for v in list_) for n, list_ in

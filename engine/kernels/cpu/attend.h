@@ -8,6 +8,7 @@
 #include "engine/kernels/cpu/element.h"
 #include "engine/kernels/cpu/kv_source.h"
 #include "engine/kernels/cpu/product.h"
+#include "engine/kernels/cpu/turn.h"
 
 #include <float.h>
 
@@ -15,6 +16,18 @@
 
 _Static_assert(TILE_ROWS == KV_BLOCK, "a block of keys is shaped like a tile of weights");
 _Static_assert(BLOCK_TOKENS <= ATTEND_ROWS_MAX, "attention's rows fit its scratch");
+
+/* Writes 16 elements of F16 or F32. */
+static void put_tile(enum kv_type type, const float *x, char *to)
+{
+    size_t bytes = kv_element_bytes(type);
+    for (uint32_t i = 0; i < TILE_ROWS; i += VEC_LANES) {
+        if (type == KV_F16)
+            vec_store_f16(to + i * bytes, vec_load(x + i));
+        else
+            memcpy(to + i * bytes, x + i, VEC_LANES * bytes);
+    }
+}
 
 static void simd_kv_put(const struct kv_layout *layout, const float *k, const float *v,
                         uint32_t lane, char *k_block, char *v_block)
@@ -26,19 +39,12 @@ static void simd_kv_put(const struct kv_layout *layout, const float *k, const fl
     size_t bytes = kv_element_bytes(layout->type);
     for (uint32_t d = 0; d < layout->head_dim; d += TILE_ROWS) {
         char k_tile[TILE_ROWS * sizeof(float)];
-        char *v_tile = v_block + (size_t)(d + lane) * TILE_ROWS * bytes;
-        for (uint32_t i = 0; i < TILE_ROWS; i += VEC_LANES) {
-            if (layout->type == KV_F16) {
-                vec_store_f16(k_tile + i * bytes, vec_load(k + d + i));
-                vec_store_f16(v_tile + i * bytes, vec_load(v + d + i));
-            } else {
-                memcpy(k_tile + i * bytes, k + d + i, VEC_LANES * bytes);
-                memcpy(v_tile + i * bytes, v + d + i, VEC_LANES * bytes);
-            }
-        }
+        put_tile(layout->type, k + d, k_tile);
         for (uint32_t i = 0; i < TILE_ROWS; i++)
             memcpy(k_block + ((size_t)(d + i) * KV_BLOCK + lane) * bytes, k_tile + i * bytes,
                    bytes);
+        if (layout->latent == 0)
+            put_tile(layout->type, v + d, v_block + (size_t)(d + lane) * TILE_ROWS * bytes);
     }
 }
 
@@ -55,6 +61,7 @@ struct attend_scratch {
     float scaled[ATTEND_ROWS_MAX][2 * KV_BLOCK];   /* the weights of a block times V's scales */
     float o[ATTEND_ROWS_MAX][HEAD_STRIDE];
     float weights[ATTEND_ROWS_MAX][VEC_LANES];
+    char turned[KV_BLOCK * KV_HEAD_DIM_MAX * sizeof(float)]; /* V of a latent block */
     float top[ATTEND_ROWS_MAX];
     /* The row sees positions from .. seen of the span, none when these are equal. */
     uint32_t from[ATTEND_ROWS_MAX], seen[ATTEND_ROWS_MAX];
@@ -98,7 +105,7 @@ static void code_scores(const struct attend *a, struct attend_scratch *s, const 
 {
     const struct kv_layout *l = a->layout;
     const bool q4 = l->type == KV_Q4;
-    const uint32_t size = q4 ? KV_Q4_GROUP : l->head_dim;
+    const uint32_t size = kv_group_dim(l);
     for (uint32_t g = 0; g < kv_groups(l); g++) {
         struct fma_call c = {
             .x = s->q[0] + (size_t)g * size,
@@ -107,7 +114,7 @@ static void code_scores(const struct attend *a, struct attend_scratch *s, const 
             .y_stride = SPAN + TILE_ROWS,
             .k_count = min_u32(size, l->head_dim - g * size),
         };
-        const char *codes = k + (size_t)g * KV_Q4_GROUP / 2 * KV_BLOCK; /* Q8 has one group */
+        const char *codes = k + (size_t)g * size * KV_BLOCK / (q4 ? 2 : 1);
         fma_tiles(q4 ? &fma_q4_k : &fma_q8, &c, a->row_count, codes, kv_block_bytes(l), run);
         scale_scores(a, s, k, g, b, run);
     }
@@ -166,7 +173,7 @@ static void span_softmax(const struct attend *a, struct attend_scratch *s, uint3
     }
     vec_store(s->weights[r], weights);
     s->top[r] = highest > s->top[r] ? highest : s->top[r];
-    for (uint32_t d = 0; d < a->layout->head_dim; d += VEC_LANES)
+    for (uint32_t d = 0; d < kv_value_dim(a->layout); d += VEC_LANES)
         vec_store(s->o[r] + d, vec_mul(vec_load(s->o[r] + d), shrink));
 }
 
@@ -175,8 +182,13 @@ struct seen_keys {
     uint32_t in_span, first, end;
 };
 
+/* V of a block: elements or codes, and the block behind whose codes its scales lie. */
+struct block_v {
+    const char *at, *block;
+};
+
 /* Adds p V of these keys to o, for `rows` rows from r on. */
-static void float_values(const struct attend *a, struct attend_scratch *s, const char *v,
+static void float_values(const struct attend *a, struct attend_scratch *s, struct block_v v,
                          struct seen_keys keys, uint32_t r, uint32_t rows)
 {
     const struct kv_layout *l = a->layout;
@@ -189,27 +201,28 @@ static void float_values(const struct attend *a, struct attend_scratch *s, const
         .k_count = keys.end - keys.first,
         .accumulate = true,
     };
-    fma_tiles(kv_source(l), &c, rows, v + keys.first * row_bytes, KV_BLOCK * row_bytes,
-              l->head_dim / TILE_ROWS);
+    fma_tiles(kv_source(l), &c, rows, v.at + keys.first * row_bytes, KV_BLOCK * row_bytes,
+              kv_value_dim(l) / TILE_ROWS);
 }
 
 /* Does the same with codes: weights are multiplied by the scales of a group, then by its codes. */
-static void code_values(const struct attend *a, struct attend_scratch *s, const char *v,
+static void code_values(const struct attend *a, struct attend_scratch *s, struct block_v v,
                         struct seen_keys keys, uint32_t r, uint32_t rows)
 {
     const struct kv_layout *l = a->layout;
     const bool q4 = l->type == KV_Q4;
-    for (uint32_t g = 0; g < kv_groups(l); g++) {
+    const uint32_t size = kv_group_dim(l), end = kv_value_dim(l);
+    for (uint32_t g = 0; g * size < end; g++) {
         for (uint32_t i = 0; i < KV_BLOCK; i += VEC_LANES) {
-            vec scale = vec_load_bf16(scales_of(l, v, g) + (size_t)i * 2);
+            vec scale = vec_load_bf16(scales_of(l, v.block, g) + (size_t)i * 2);
             for (uint32_t j = r; j < r + rows; j++)
                 vec_store(s->scaled[j] + i, vec_mul(vec_load(s->p[j] + keys.in_span + i), scale));
         }
         struct fma_call c = {
-            .panel = { v + ((size_t)g * KV_BLOCK + keys.first) * TILE_ROWS },
+            .panel = { v.at + (size_t)g * size * KV_BLOCK / (q4 ? 2 : 1) + keys.first * TILE_ROWS },
             .x = s->scaled[r] + keys.first,
             .x_stride = 2 * KV_BLOCK,
-            .y = s->o[r] + (size_t)g * KV_Q4_GROUP,
+            .y = s->o[r] + (size_t)g * size,
             .y_stride = HEAD_STRIDE,
             .k_count = keys.end - keys.first,
             .accumulate = true,
@@ -217,13 +230,14 @@ static void code_values(const struct attend *a, struct attend_scratch *s, const 
         if (q4)
             fma_q4_values(&c, rows);
         else
-            fma_tiles(&fma_q8, &c, rows, c.panel[0], KV_BLOCK * TILE_ROWS, l->head_dim / TILE_ROWS);
+            fma_tiles(&fma_q8, &c, rows, c.panel[0], KV_BLOCK * TILE_ROWS,
+                      min_u32(size, end - g * size) / TILE_ROWS);
     }
 }
 
 /* Adds p V of one block to o. Only seen keys are read: an unwritten lane may hold a NaN, and weight
  * 0 times NaN is not 0. */
-static void block_values(const struct attend *a, struct attend_scratch *s, const char *v,
+static void block_values(const struct attend *a, struct attend_scratch *s, struct block_v v,
                          uint32_t in_span)
 {
     const bool codes = kv_groups(a->layout) > 0;
@@ -257,10 +271,10 @@ static void attend_begin(const struct attend *a, struct attend_scratch *s)
 
 static void attend_end(const struct attend *a, struct attend_scratch *s)
 {
-    uint32_t head_dim = a->layout->head_dim;
+    uint32_t value_dim = kv_value_dim(a->layout);
     for (uint32_t i = 0; i < a->row_count; i++) {
         uint32_t r = a->row_first + i;
-        float *out = a->out + r / a->group * a->out_stride + (size_t)(r % a->group) * head_dim;
+        float *out = a->out + r / a->group * a->out_stride + r % a->group * a->out_head;
         float weights = lanes_sum(vec_load(s->weights[i]));
         if (a->sinks) {
             float lane[VEC_LANES];
@@ -268,7 +282,7 @@ static void attend_end(const struct attend *a, struct attend_scratch *s)
             weights += lane[0];
         }
         float factor = 1 / weights;
-        for (uint32_t d = 0; d < head_dim; d++)
+        for (uint32_t d = 0; d < value_dim; d++)
             out[d] = s->o[i][d] * factor;
     }
 }
@@ -284,6 +298,15 @@ static uint32_t sees_from(const struct attend *a, uint32_t i)
 {
     uint32_t end = sees_end(a, i);
     return a->window > 0 && end > a->window ? end - a->window : 0;
+}
+
+/* Returns V of the block whose K is at `k`. */
+static struct block_v values_of(const struct attend *a, struct attend_scratch *s, const char *k)
+{
+    const char *v = k + kv_half_bytes(a->layout);
+    if (a->layout->latent == 0) return (struct block_v){ v, v };
+    turn_block(a->layout, k, s->turned);
+    return (struct block_v){ s->turned, k };
 }
 
 static void simd_attend(const struct attend *a, void *scratch)
@@ -302,7 +325,7 @@ static void simd_attend(const struct attend *a, void *scratch)
         }
         for (uint32_t b = 0; b < blocks; b++) {
             const char *k = block_of(a, start / KV_BLOCK + b);
-            block_values(a, s, k + kv_half_bytes(a->layout), b * KV_BLOCK);
+            block_values(a, s, values_of(a, s, k), b * KV_BLOCK);
         }
     }
     attend_end(a, s);

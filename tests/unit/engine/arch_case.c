@@ -162,13 +162,17 @@ static void put_keys(const struct arch_case *c, struct gguf_make *m)
         char kind[WORD_BYTES], key[WORD_BYTES];
         cut(&rest, kind);
         if (strcmp(kind, "u32") != 0 && strcmp(kind, "f32") != 0 && strcmp(kind, "str") != 0 &&
-            strcmp(kind, "bools") != 0)
+            strcmp(kind, "bool") != 0 && strcmp(kind, "bools") != 0)
             continue;
         cut(&rest, key);
         if (kind[0] == 'u') make_u32(m, key, (uint32_t)strtoul(rest, NULL, 10));
         if (kind[0] == 'f') make_f32(m, key, strtof(rest, NULL));
         if (kind[0] == 's') make_str(m, key, rest);
-        if (kind[0] != 'b') continue;
+        if (strcmp(kind, "bool") == 0) {
+            make_key(m, key, GGUF_BOOL);
+            buf_byte(&m->values, *rest == '1');
+        }
+        if (strcmp(kind, "bools") != 0) continue;
         make_key(m, key, GGUF_ARRAY);
         make_u32_raw(&m->values, GGUF_BOOL);
         make_u64_raw(&m->values, (strlen(rest) + 1) / 2);
@@ -255,6 +259,26 @@ static void put_every(struct gguf_make *m, const char *name, const struct made *
     free(to);
 }
 
+/* Puts the rows of K, transposed, or those of V of each head, whose rows begin with those of K. */
+static void put_heads(struct gguf_make *m, const char *name, const struct made *from,
+                      const char *line, bool of_k, const struct case_damage *damage)
+{
+    char word[WORD_BYTES];
+    const size_t heads = strtoul(cut(&line, word), NULL, 10), cols = from->dims[1];
+    const size_t k_rows = strtoul(cut(&line, word), NULL, 10);
+    const size_t v_rows = strtoul(cut(&line, word), NULL, 10), rows = of_k ? k_rows : v_rows;
+    const uint64_t dims[3] = { of_k ? rows : cols, of_k ? cols : rows, heads };
+    float *to = calloc(heads * rows * cols, sizeof *to);
+    must(to && from->dims[0] == heads * (k_rows + v_rows));
+    for (size_t h = 0; h < heads; h++)
+        for (size_t r = 0; r < rows; r++)
+            for (size_t i = 0; i < cols; i++)
+                to[h * rows * cols + (of_k ? i * rows + r : r * cols + i)] =
+                    from->values[(h * (k_rows + v_rows) + (of_k ? 0 : k_rows) + r) * cols + i];
+    put_tensor(m, name, to, 3, dims, damage);
+    free(to);
+}
+
 static void put_line(const struct arch_case *c, struct gguf_make *m, const char *line,
                      const struct case_damage *damage)
 {
@@ -281,6 +305,11 @@ static void put_line(const struct arch_case *c, struct gguf_make *m, const char 
         size_t step = strtoul(cut(&line, number), NULL, 10);
         CLEANUP(made_fini) struct made from = make_named(c, line);
         (how[0] == 't' ? put_turned : put_every)(m, name, &from, first, step, damage);
+        return;
+    }
+    if (strcmp(how, "heads_k") == 0 || strcmp(how, "heads_v") == 0) {
+        CLEANUP(made_fini) struct made from = make_named(c, strrchr(line, ' ') + 1);
+        put_heads(m, name, &from, line, how[6] == 'k', damage);
         return;
     }
     size_t first = strcmp(how, "rows") == 0 ? strtoul(cut(&line, number), NULL, 10) : 0;

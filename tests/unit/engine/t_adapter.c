@@ -347,6 +347,7 @@ static const struct { const char *base, *adapter; uint32_t rank_max; int code; c
     { "phi3", "llama_small", 8, -EINVAL, "the model has Q, K and V, and gate and up, in one matrix each" },
     { "llama", "phi3", 8, -EINVAL, "in matrices of their own" },
     { "qwen3moe", "llama", 8, -ENOTSUP, "the model's feed-forward networks are experts" },
+    { "deepseek_v2", "llama_small", 8, -ENOTSUP, "adapters of models with latent attention (deepseek2)" },
     { "qwen2", "llama/adapter.gguf", 8, -EINVAL, "made for models of architecture 'llama', this one is 'qwen2'" },
     { "llama", "none", 8, -ENOENT, "none" },
 };

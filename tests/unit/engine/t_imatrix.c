@@ -142,7 +142,8 @@ static uint32_t rig_of(struct model_rig *r, const char *name, uint32_t ids[IDS_M
 static void threads_chunks_and_gathering_change_no_bit(void **state)
 {
     (void)state;
-    static const char *const names[] = { "llama", "mixtral", "phi3" };
+    static const char *const names[] = { "llama", "mixtral", "phi3", "deepseek_v2",
+                                         "deepseek_v2_lite" };
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         CLEANUP(model_rig_fini) struct model_rig r;
         float with[512], without[512];
@@ -197,6 +198,36 @@ static void parts_of_a_tensor_count_once(void **state)
     assert_int_equal(entry_of(im, "blk.0.attn_qkv.weight")->rows[0], count);
     assert_int_equal(entry_of(im, "blk.3.ffn_up.weight")->rows[0], count);
     assert_int_equal(entry_of(im, "blk.3.ffn_down.weight")->rows[0], count);
+}
+
+/* Each head's matrix of latent attention reads its own rows. Where both of a head are one tensor, of which a part is
+ * transposed, that has no entry. */
+static void heads_of_latent_attention_are_counted_each(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "deepseek_v2_lite", "deepseek_v2" };
+    for (size_t n = 0; n < COUNT_OF(names); n++) {
+        CLEANUP(model_rig_fini) struct model_rig r;
+        uint32_t ids[IDS_MAX], heads = 0, whole = 0;
+        const uint32_t count = rig_of(&r, names[n], ids);
+        CLEANUP(importance_freep) struct importance *im = gather(&r, ids, count, 300, 1, NULL);
+        for (uint32_t i = 0; i < im->count; i++) {
+            const struct importance_entry *e = &im->entries[i];
+            heads += str_ends(e->name, STR(".attn_k_b.weight")) ||
+                     str_ends(e->name, STR(".attn_v_b.weight"));
+            whole += str_ends(e->name, STR(".attn_kv_b.weight"));
+        }
+        assert_true(heads == (n == 0 ? 8 : 0) && whole == 0);
+        assert_int_equal(entry_of(im, "blk.1.attn_kv_a_mqa.weight")->rows[0], count);
+        if (n > 0) continue;
+        const struct importance_entry *k = entry_of(im, "blk.1.attn_k_b.weight");
+        assert_true(k->count == model_info(r.model)->n_heads && k->rows[0] == count);
+        for (uint32_t h = 1; h < k->count; h++) {
+            assert_int_equal(k->rows[h], count);
+            assert_memory_not_equal(k->sums, k->sums + (size_t)h * k->cols,
+                                    k->cols * sizeof *k->sums);
+        }
+    }
 }
 
 /* A folder's matrices have the names that its GGUF file gives them. */
@@ -509,6 +540,7 @@ int main(void)
         cmocka_unit_test(threads_chunks_and_gathering_change_no_bit),
         cmocka_unit_test(experts_share_what_the_router_sees),
         cmocka_unit_test(parts_of_a_tensor_count_once),
+        cmocka_unit_test(heads_of_latent_attention_are_counted_each),
         cmocka_unit_test(folders_give_the_same),
         cmocka_unit_test(encoders_are_refused),
         cmocka_unit_test(files_hold_what_was_gathered),

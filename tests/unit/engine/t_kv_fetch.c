@@ -29,6 +29,7 @@ struct rig {
     struct http_server *peer;
     struct http_exchange *open; /* a request that the peer holds */
     bool silent;                /* the peer holds requests */
+    uint32_t misfit;            /* which part of the peer's head is another's; 0: none */
     uint32_t asked, pages;      /* requests to the peer; pages in its replies */
     uint32_t ended, tokens, pulled;
     int fd;
@@ -61,6 +62,20 @@ static void peer_left(void *arg, enum http_abort why)
     ((struct rig *)arg)->open = NULL;
 }
 
+enum { OTHER_TYPE = 1, OTHER_LAYERS, OTHER_HEADS, OTHER_SIZE, LATENT, MISFITS };
+
+/* Says that the pages are laid out as those of another engine of the model. */
+static void change_head(uint32_t misfit, struct kv_head *head)
+{
+    const struct kv_head ours = *head;
+    head->kv_type = misfit == OTHER_TYPE ? ours.kv_type + 1 : ours.kv_type;
+    head->layers += misfit == OTHER_LAYERS;
+    head->kv_heads += misfit == OTHER_HEADS;
+    head->head_dim += misfit == OTHER_SIZE ? 16 : 0;
+    if (misfit == LATENT) /* as model.c names the layout */
+        snprintf(head->numerics, sizeof head->numerics, "%.40s-latent", ours.numerics);
+}
+
 /* Replies with pages of zeros, because no engine computes with them. */
 static void peer_answers(void *ctx, struct http_exchange *x)
 {
@@ -81,6 +96,7 @@ static void peer_answers(void *ctx, struct http_exchange *x)
         return;
     }
     kv_head_of(r->info, STR(DIGEST), req.from, r->pages * r->info->page_tokens, &head);
+    change_head(r->misfit, &head);
     kv_head_encode(&head, bytes);
     buf_append(&out, bytes, sizeof bytes);
     for (size_t i = r->pages * kv_page_bytes(&r->info->kv); i > 0; i--)
@@ -239,6 +255,26 @@ static void t_a_fetch_from_end_to_end(void **state)
     rig_close(&r);
 }
 
+/* A peer with the same weights may keep K and V in another way: a latent vector, or what an older version kept. */
+static void t_pages_of_another_layout_are_refused(void **state)
+{
+    (void)state;
+    struct rig r;
+    struct kv_fetch *p;
+    rig_open(&r);
+    for (r.misfit = 1; r.misfit < MISFITS; r.misfit++) {
+        assert_int_equal(start(&r, 1, 0, &p), 0);
+        until_ended(&r, r.misfit);
+        assert_true(r.tokens == 0 && r.pulled == 0);
+        assert_true(ended_as(&r, KV_FETCH_MISFIT) == r.misfit);
+    }
+    r.misfit = 0;
+    assert_int_equal(start(&r, 1, 0, &p), 0);
+    until_ended(&r, MISFITS);
+    assert_int_equal(r.pulled, TOKENS);
+    rig_close(&r);
+}
+
 static void t_cancelled_at_each_stage(void **state)
 {
     (void)state;
@@ -338,6 +374,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(t_a_fetch_from_end_to_end),
+        cmocka_unit_test(t_pages_of_another_layout_are_refused),
         cmocka_unit_test(t_cancelled_at_each_stage),
         cmocka_unit_test(t_the_end_of_an_engine),
         cmocka_unit_test(t_bounds_and_memory),

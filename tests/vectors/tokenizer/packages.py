@@ -21,7 +21,7 @@ import tempfile
 try:
     import sentencepiece
     import tokenizers
-    from make import GPT4O, LLAMA3, QWEN2, TEXTS
+    from make import DEEPSEEK_LLM, GPT4O, LLAMA3, QWEN2, TEXTS
 except ImportError as missing:
     print(f"skipped: {missing}; pip install tokenizers sentencepiece regex")
     sys.exit(77)
@@ -103,6 +103,13 @@ def hf_models():
                                                pre_tokenizers.ByteLevel(add_prefix_space=False)])
     t.decoder = decoders.ByteLevel()
     train("byte-digits", t, bpe(400, ["<|endoftext|>"], bytes256))
+
+    t = Tokenizer(models.BPE())
+    t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(regex), "isolated") for regex in DEEPSEEK_LLM] +
+                                              [pre_tokenizers.Digits(individual_digits=True),
+                                               pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    t.decoder = decoders.ByteLevel()
+    train("byte-deepseek", t, bpe(420, ["<|begin_of_text|>"], bytes256))
 
     byte_tokens = [f"<0x{i:02X}>" for i in range(256)]
     for name in ("char-llama2", "char-metaspace"):
@@ -307,7 +314,7 @@ def compare(binary, count=COUNT):
                 failed += bad
             else:  # bytes come back as they were, unless a normalizer or a marker changes the text around them
                 raw = invalid(count // 5)
-                keep = [x for x in raw if name.startswith(("byte-llama3", "byte-gpt4o", "byte-digits")) and b"[MASK]" not in x]
+                keep = [x for x in raw if name.startswith(("byte-llama3", "byte-gpt4o", "byte-digits", "byte-deepseek")) and b"[MASK]" not in x]
                 data = b"".join(x + b"\0" for x in keep)
                 back = muster(binary, path, ["-0", "-d"], muster(binary, path, ["-0"], data)).split(b"\0")[:-1]
                 bad = sum(b != x for b, x in zip(back, keep)) + (len(back) != len(keep))
