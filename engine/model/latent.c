@@ -195,13 +195,14 @@ static void store_unit(void *arg, uint32_t unit, uint32_t thread)
     EACH_ROW_OF_UNIT(x, unit, r)
     {
         const struct decoder_row *row = row_at(x, r);
+        const struct batch_item *item = &x->all->step->items[row->item];
+        if (row->position - item->position < item->stored) continue;
         float *c = x->kv + r * x->kv_stride;
         ops->rms_norm(c, x->all->layer->latent.kv_norm, x->decoder->eps, x->decoder->latent.kv_rank,
                       c);
         turn(x, r, c, 1);
-        char *block =
-            kv_block_at(&kv->layout, stored_head(x), kv->page_bytes,
-                        x->all->step->items[row->item].page_table, row->position / KV_BLOCK);
+        char *block = kv_block_at(&kv->layout, stored_head(x), kv->page_bytes, item->page_table,
+                                  row->position / KV_BLOCK);
         ops->kv_put(&kv->layout, c, NULL, row->position % KV_BLOCK, block, NULL);
     }
 }

@@ -135,8 +135,9 @@ void kv_store_write_page(struct kv_store *kv, uint32_t page, const void *bytes);
 
 /* An item is `count` consecutive tokens of one sequence, the first at `position`. The K and V of
  * positions before it are in the store already (prefix hit or earlier chunk); the step writes those
- * of the item, its first `stored` ones excepted. page_table[i] holds positions [i * page_tokens, (i + 1) * page_tokens). No other
- * item of the same step may write to a page of this table, or read what this item writes. */
+ * of the item, its first `stored` ones excepted. page_table[i] holds positions
+ * [i * page_tokens, (i + 1) * page_tokens). No other item of the same step may write to a page of this
+ * table, or read what this item writes. */
 struct batch_item {
     const uint32_t *ids;
     uint32_t count; /* at least 1 */
