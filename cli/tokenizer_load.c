@@ -4,9 +4,9 @@
 
 #include "base/core/own.h"
 #include "base/io/file.h"
-#include "engine/model/gguf_shards.h"
-#include "engine/model/hf_folder.h"
-#include "engine/model/vocab_gguf.h"
+#include "engine/files/gguf_shards.h"
+#include "engine/files/hf_folder.h"
+#include "engine/files/vocab_gguf.h"
 
 #include <errno.h>
 #include <limits.h>

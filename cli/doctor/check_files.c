@@ -8,8 +8,8 @@
 #include "cli/schema.h"
 #include "controller/cloud/kube/kube_section.h"
 #include "controller/setup.h"
-#include "engine/model/gguf_shards.h"
-#include "engine/model/vocab_gguf.h"
+#include "engine/files/gguf_shards.h"
+#include "engine/files/vocab_gguf.h"
 
 #include <stdio.h>
 #include <sys/stat.h>

@@ -7,9 +7,9 @@
 #include "cli/model/cmd_model.h"
 #include "cli/remote.h"
 #include "cli/table.h"
+#include "engine/files/gguf_shards.h"
+#include "engine/files/hf_model.h"
 #include "engine/model/arch.h"
-#include "engine/model/gguf_shards.h"
-#include "engine/model/hf_model.h"
 
 #include <stdio.h>
 

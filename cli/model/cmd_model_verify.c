@@ -16,8 +16,8 @@
 #include "cli/model/cmd_model.h"
 #include "cli/remote.h"
 #include "cli/tokenizer_load.h"
-#include "engine/model/gguf_shards.h"
-#include "engine/model/hf_model.h"
+#include "engine/files/gguf_shards.h"
+#include "engine/files/hf_model.h"
 #include "engine/model/model.h"
 
 #include <math.h>

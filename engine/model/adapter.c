@@ -7,9 +7,9 @@
 #include "engine/model/adapter.h"
 
 #include "base/core/fault.h"
+#include "engine/files/hf_folder.h"
 #include "engine/model/adapter_file.h"
 #include "engine/model/decoder.h"
-#include "engine/model/hf_folder.h"
 
 #include <math.h>
 #include <stdio.h>

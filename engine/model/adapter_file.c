@@ -6,8 +6,8 @@
 #include "engine/model/adapter_file.h"
 
 #include "base/core/bits.h"
+#include "engine/files/safetensors.h"
 #include "engine/model/arch.h"
-#include "engine/model/safetensors.h"
 
 /* clang-format off */
 static const struct adapter_target targets[] = {

@@ -6,8 +6,8 @@
  */
 #pragma once
 #include "base/core/arena.h"
+#include "engine/files/gguf.h"
 #include "engine/model/adapter.h"
-#include "engine/model/gguf.h"
 
 #define ADAPTER_FILE_MEMORY_MAX ((size_t)32 << 20) /* of the list */
 

@@ -6,7 +6,7 @@
 #include "engine/model/imatrix.h"
 
 #include "base/core/bits.h"
-#include "engine/model/gguf_write.h"
+#include "engine/files/gguf_write.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
  */
 #pragma once
 #include "base/core/own.h"
-#include "engine/model/gguf.h"
+#include "engine/files/gguf.h"
 #include "engine/model/importance.h"
 
 /* Where a matrix comes from. Absent numbers are 0, an absent text is empty. */

@@ -4,7 +4,7 @@
  * Errors: sentences name the file, the key or tensor, and what was expected
  */
 #pragma once
-#include "engine/model/gguf.h"
+#include "engine/files/gguf.h"
 
 struct model;
 
@@ -43,15 +43,6 @@ int loader_str(struct loader *l, const char *name, struct str *ret, struct err *
 
 /* Reads how many tokens there are: from the key "ARCH.vocab_size" or the vocabulary, which must agree. */
 int loader_vocab_size(struct loader *l, uint32_t *ret, struct err *err);
-
-/* Values of the key "ARCH.pooling_type", as llama.cpp writes them. */
-enum {
-    GGUF_POOLING_NONE,
-    GGUF_POOLING_MEAN,
-    GGUF_POOLING_CLS,
-    GGUF_POOLING_LAST,
-    GGUF_POOLING_RANK
-};
 
 /* Kinds of keys below "ARCH.": those that are read, those that say nothing about the result
  * (IGNORED), and those that must be 0 or false (ZERO). */

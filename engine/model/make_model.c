@@ -7,7 +7,7 @@
 
 #include "base/core/bits.h"
 #include "base/core/rng.h"
-#include "engine/model/gguf_write.h"
+#include "engine/files/gguf_write.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -2,12 +2,12 @@
 #include "engine/model/model.h"
 
 #include "base/core/fault.h"
+#include "engine/files/gguf_shards.h"
+#include "engine/files/hf_folder.h"
+#include "engine/files/hf_model.h"
+#include "engine/files/vocab_gguf.h"
 #include "engine/model/arch.h"
-#include "engine/model/gguf_shards.h"
-#include "engine/model/hf_folder.h"
-#include "engine/model/hf_model.h"
 #include "engine/model/model_sampling.h"
-#include "engine/model/vocab_gguf.h"
 #include "engine/model/weight_file.h"
 
 #include <stdio.h>

@@ -8,7 +8,7 @@
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/models.h"
-#include "engine/model/gguf.h"
+#include "engine/files/gguf.h"
 #include "engine/model/weight_file.h"
 
 #include <dirent.h>

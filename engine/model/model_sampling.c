@@ -5,7 +5,7 @@
 #include "base/core/json.h"
 #include "base/core/own.h"
 #include "base/text/config_json.h"
-#include "engine/model/hf_folder.h"
+#include "engine/files/hf_folder.h"
 
 #include <stdio.h>
 

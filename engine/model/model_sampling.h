@@ -9,7 +9,7 @@
  */
 #pragma once
 #include "base/wire/sampling.h"
-#include "engine/model/gguf.h"
+#include "engine/files/gguf.h"
 
 #define MODEL_SAMPLING_TEXT 160
 

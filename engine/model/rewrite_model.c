@@ -3,11 +3,11 @@
 #include "engine/model/rewrite_model.h"
 
 #include "base/core/bits.h"
-#include "engine/model/gguf_shards.h"
-#include "engine/model/gguf_write.h"
-#include "engine/model/hf_model.h"
+#include "engine/files/gguf_shards.h"
+#include "engine/files/gguf_write.h"
+#include "engine/files/hf_model.h"
+#include "engine/files/vocab_gguf.h"
 #include "engine/model/imatrix.h"
-#include "engine/model/vocab_gguf.h"
 
 #include <math.h>
 #include <stdlib.h>

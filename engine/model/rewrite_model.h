@@ -5,7 +5,7 @@
  * Errors: sentences name the file and the tensor; nothing is left behind after one
  */
 #pragma once
-#include "engine/model/gguf.h"
+#include "engine/files/gguf.h"
 
 /* Called now and then with the bytes written so far and in all. */
 struct make_progress {

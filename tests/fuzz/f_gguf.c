@@ -1,9 +1,9 @@
 /* f_gguf.c - reads any bytes as a model file: the reader refuses them with a sentence or gives a struct
  * that keeps its invariants. Files that parse go on to the vocabulary and the architecture. */
 #include "base/core/err.h"
-#include "engine/model/gguf.h"
+#include "engine/files/gguf.h"
+#include "engine/files/vocab_gguf.h"
 #include "engine/model/model.h"
-#include "engine/model/vocab_gguf.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/engine/gguf_make.h"
 

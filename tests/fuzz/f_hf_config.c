@@ -1,7 +1,7 @@
 /* f_hf_config.c - reads any bytes as config.json of a model: the reader refuses them with a sentence or gives
  * keys of the family's architecture, sorted and each once. */
 #include "base/core/own.h"
-#include "engine/model/hf_config.h"
+#include "engine/files/hf_config.h"
 #include "tests/fuzz/fuzz.h"
 
 const struct fuzz_cost fuzz_cost = { 200000, 200 };

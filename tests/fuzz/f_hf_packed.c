@@ -2,7 +2,7 @@
  * another, or is the first of a matrix that unpacks whole or is refused with a sentence.
  *
  * Two bytes come first: the method, and what config.json says of zero points and groups. */
-#include "engine/model/hf_parts.h"
+#include "engine/files/hf_parts.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/engine/gguf_make.h"
 

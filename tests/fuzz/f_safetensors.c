@@ -1,7 +1,7 @@
 /* f_safetensors.c - reads any bytes as a safetensors file: the reader refuses them with a sentence or gives
  * tensors that cover the data, each found by its name. */
 #include "base/core/err.h"
-#include "engine/model/safetensors.h"
+#include "engine/files/safetensors.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/engine/gguf_make.h"
 

@@ -3,7 +3,7 @@
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "base/core/own.h"
-#include "engine/model/hf_folder.h"
+#include "engine/files/hf_folder.h"
 #include "engine/model/make_model.h"
 #include "tests/proc/rig/rig.h"
 #include "tests/unit/engine/gguf_make.h"

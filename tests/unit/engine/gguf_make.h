@@ -6,8 +6,8 @@
 #pragma once
 #include "base/core/buf.h"
 #include "base/core/rng.h"
+#include "engine/files/gguf.h"
 #include "engine/kernels/weight.h"
-#include "engine/model/gguf.h"
 
 #define MAKE_TENSORS_MAX 64
 

@@ -4,7 +4,7 @@
  */
 #pragma once
 #include "base/core/buf.h"
-#include "engine/model/gguf.h"
+#include "engine/files/gguf.h"
 
 #define HF_MAKE_LAYERS 2u /* at most */
 

@@ -4,7 +4,7 @@
  */
 #pragma once
 #include "base/core/buf.h"
-#include "engine/model/safetensors.h"
+#include "engine/files/safetensors.h"
 
 struct stored {
     struct gguf_file file;

@@ -1,7 +1,7 @@
 /* t_gguf_shards.c - tests that the shards of a file are one model, and that foreign shards are refused. */
 #include "base/core/own.h"
-#include "engine/model/gguf_shards.h"
-#include "engine/model/gguf_write.h"
+#include "engine/files/gguf_shards.h"
+#include "engine/files/gguf_write.h"
 #include "engine/model/model.h"
 #include "tests/unit/engine/model_folder.h"
 #include "tests/unit/unit.h"

@@ -1,7 +1,7 @@
 /* t_make_model.c - tests that made files read back: random models, and weights rounded to each type. */
 #include "base/core/fault.h"
 #include "base/core/own.h"
-#include "engine/model/gguf_write.h"
+#include "engine/files/gguf_write.h"
 #include "engine/model/make_model.h"
 #include "engine/model/model.h"
 #include "tests/unit/engine/gguf_make.h"

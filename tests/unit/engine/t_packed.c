@@ -1,10 +1,10 @@
 /* t_packed.c - tests folders with weights of few bits against what the formats' own packages and transformers compute
  * from them (tests/vectors/packed), and damaged ones against their sentences. */
 #include "base/core/own.h"
+#include "engine/files/hf_folder.h"
+#include "engine/files/hf_model.h"
 #include "engine/kernels/half.h"
 #include "engine/kernels/op.h"
-#include "engine/model/hf_folder.h"
-#include "engine/model/hf_model.h"
 #include "engine/model/model.h"
 #include "engine/model/rewrite_model.h"
 #include "tests/unit/engine/gguf_make.h"

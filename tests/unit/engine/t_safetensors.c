@@ -1,12 +1,12 @@
 /* t_safetensors.c - tests the safetensors reader against damaged headers, and that a folder of them gives
  * the same model as the GGUF file it was made from. */
 #include "base/core/own.h"
+#include "engine/files/hf_folder.h"
+#include "engine/files/hf_model.h"
+#include "engine/files/safetensors.h"
 #include "engine/kernels/half.h"
-#include "engine/model/hf_folder.h"
-#include "engine/model/hf_model.h"
 #include "engine/model/make_model.h"
 #include "engine/model/model.h"
-#include "engine/model/safetensors.h"
 #include "tests/unit/engine/gguf_make.h"
 #include "tests/unit/engine/hf_make.h"
 #include "tests/unit/engine/model_folder.h"

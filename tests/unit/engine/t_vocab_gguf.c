@@ -1,6 +1,6 @@
 /* t_vocab_gguf.c - tests vocabularies of GGUF files: each kind with its switches, and what is refused. */
 #include "base/text/tokenizer.h"
-#include "engine/model/vocab_gguf.h"
+#include "engine/files/vocab_gguf.h"
 #include "tests/unit/engine/gguf_make.h"
 #include "tests/unit/unit.h"
 
