@@ -262,6 +262,45 @@ static bool all_run(void *arg)
            ASKERS;
 }
 
+static void set_clock(uint32_t i, const char *clock)
+{
+    char body[64];
+    snprintf(body, sizeof body, "{\"v\":1,\"clock\":%s}", clock);
+    assert_int_equal(rig_call(engine[i].port, "/internal/clock", body, NULL), 200);
+}
+
+static bool one_has_moved(void *arg)
+{
+    (void)arg;
+    return counted("migrations") >= 1;
+}
+
+static bool the_second_works(void *arg)
+{
+    (void)arg;
+    return generated_by(1) > 0;
+}
+
+/* Starts the second engine while the first one is slow: its requests must not end before. */
+static void join(void (*start)(void), bool (*joined)(void *), const char *what)
+{
+    rig_wait(all_run, NULL, "all requests are at the first engine");
+    set_clock(0, "0.2");
+    start();
+    rig_wait(joined, NULL, what);
+    set_clock(0, "1");
+}
+
+static void start_second(void)
+{
+    start_real(1, "24MiB", SHARE);
+}
+
+static void start_second_of_slices(void)
+{
+    start_preset(1, "24MiB", SHARE, "scls");
+}
+
 /* More requests run than the first engine has pages for; then a second engine comes up. Requests that
  * migrate there continue from their pages, and every text equals that of one engine alone. */
 static void answers_move_from_where_there_is_no_room(void **state)
@@ -283,8 +322,7 @@ static void answers_move_from_where_there_is_no_room(void **state)
     start_router(both, ARGS("--migrate", "llumnix"));
     for (uint32_t i = 0; i < ASKERS; i++)
         assert_int_equal(pthread_create(&asker[i].thread, NULL, asker_run, &asker[i]), 0);
-    rig_wait(all_run, NULL, "all answers are at the first engine");
-    start_real(1, "24MiB", SHARE);
+    join(start_second, one_has_moved, "a request moves to the second engine");
     for (uint32_t i = 0; i < ASKERS; i++)
         pthread_join(asker[i].thread, NULL);
     print_message("moves %.0f, dropped %.0f, continued %.0f, pulled %.0f tokens\n",
@@ -322,8 +360,7 @@ static void slices_go_where_the_load_is_least(void **state)
     start_router(both, ARGS("--route", "scls"));
     for (uint32_t i = 0; i < ASKERS; i++)
         assert_int_equal(pthread_create(&asker[i].thread, NULL, asker_run, &asker[i]), 0);
-    rig_wait(all_run, NULL, "all requests are at the first engine");
-    start_preset(1, "24MiB", SHARE, "scls");
+    join(start_second_of_slices, the_second_works, "slices go to the second engine");
     for (uint32_t i = 0; i < ASKERS; i++)
         pthread_join(asker[i].thread, NULL);
     for (uint32_t i = 0; i < ASKERS; i++) {
