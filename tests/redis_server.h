@@ -5,6 +5,7 @@
  */
 #pragma once
 #include "base/core/bits.h"
+#include "tests/free_port.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -34,18 +35,6 @@ static inline bool redis_server_exists(void)
     if (system("command -v redis-server >/dev/null 2>&1") == 0) return true;
     printf("skipped: redis-server is not installed\n");
     return false;
-}
-
-static inline uint16_t redis_free_port(void)
-{
-    struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    socklen_t bytes = sizeof at;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&at, bytes) < 0 ||
-        getsockname(fd, (struct sockaddr *)&at, &bytes) < 0)
-        abort();
-    close(fd);
-    return ntohs(at.sin_port);
 }
 
 /* Sends one command as a line and copies the first bytes of the reply. Returns false when none came. */
@@ -93,7 +82,7 @@ static inline void redis_start(struct redis_server *s, const char *folder, const
     snprintf(log, sizeof log, "%s/log", s->folder);
     mkdir(s->folder, 0700);
     unlink(s->socket);
-    if (!s->port) s->port = redis_free_port();
+    if (!s->port) s->port = free_port();
     snprintf(port, sizeof port, "%u", s->port);
     bool sentinel = more && more[0][0] == '/'; /* its configuration file comes first */
     union {

@@ -5,6 +5,7 @@
 #include "base/io/file.h"
 #include "base/io/loop/clock.h"
 #include "base/io/net/addr.h"
+#include "tests/free_port.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -95,14 +96,7 @@ int rig_end(int failed)
 
 uint16_t rig_port(void)
 {
-    struct sockaddr_in in = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    socklen_t len = sizeof in;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_true(fd >= 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&in, len), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&in, &len), 0);
-    close(fd);
-    return ntohs(in.sin_port);
+    return free_port();
 }
 
 static void show_log(const struct rig_process *p)

@@ -787,7 +787,7 @@ static void a_cluster_has_a_fleet_in_one_slot(void **state)
     struct redis_server other = { 0 };
     char reply[256], line[64], bus[2][8];
     for (int i = 0; i < 2; i++) {
-        snprintf(bus[i], sizeof bus[i], "%u", redis_free_port());
+        snprintf(bus[i], sizeof bus[i], "%u", free_port());
         const char *const cluster[] = { "--cluster-enabled", "yes", "--cluster-port", bus[i],
                                         NULL };
         redis_start(i ? &other : &server, folder, i ? "two" : "one", cluster);

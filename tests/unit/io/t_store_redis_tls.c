@@ -71,7 +71,7 @@ static void start(struct tls_server *s, const char *at, const char *name, const 
     char file[3][128], port[8];
     const char *option[OPTIONS_MAX] = { NULL };
     size_t n = 0;
-    if (!s->port) s->port = redis_free_port();
+    if (!s->port) s->port = free_port();
     snprintf(port, sizeof port, "%u", s->port);
     bool sentinel = more && more[0] && more[0][0] == '/';
     if (sentinel) option[n++] = *more++;
@@ -329,7 +329,7 @@ static void cluster_make(struct tls_server node[NODES])
     static const char *const at[NODES] = { "one", "two", "three" };
     char line[96], bus[8];
     for (int i = 0; i < NODES; i++) {
-        node[i].bus = redis_free_port();
+        node[i].bus = free_port();
         snprintf(bus, sizeof bus, "%u", node[i].bus);
         start(&node[i], at[i], i ? "again" : "good",
               (const char *const[]){ "--cluster-enabled", "yes", "--cluster-port", bus,
