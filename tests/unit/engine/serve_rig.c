@@ -17,6 +17,8 @@
 #include <unistd.h>
 
 #define WAIT_US 60000000
+#define METRIC_POLL_US \
+    100000 /* a look costs the engine processor time, of which SLOW gives it little */
 #define ARGS_MAX 32
 
 /* ---- the process ---- */
@@ -183,7 +185,7 @@ void until_metric(struct engine *e, const char *name, double want)
     double seen;
     while ((seen = metric(e, name)) < want || seen > want) {
         if (clock_mono_us() > until) fail_msg("%s stays %g, not %g", name, seen, want);
-        usleep(5000);
+        usleep(METRIC_POLL_US);
     }
 }
 
