@@ -98,7 +98,7 @@ static int parse_http(struct pull_url *ret, struct err *err)
     rest = str_of(rest.data + 2, rest.len - 2);
     bool has_path = memchr(rest.data, '/', rest.len) != NULL;
     struct str base = models_url_base(rest);
-    if (!has_path || !part_is_safe(base) || memchr(base.data, '%', base.len))
+    if (!has_path || !pull_name_is_safe(base) || memchr(base.data, '%', base.len))
         return err_set(
             err, -EINVAL,
             "the URL %s does not end in a plain file name; give the model a name and a path in "

@@ -52,6 +52,7 @@ static void wrong_urls_are_refused(void **state)
         "http://h/.m",
         "http://h/a:b",
         "http://h/a\\b",
+        "http://h/a\xff",
         "hf://",
         "hf://o",
         "hf://o/",
