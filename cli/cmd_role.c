@@ -123,12 +123,16 @@ static int engine(const struct config *config, const struct config_sources *sour
     struct engine_config c =
         *(const struct engine_config *)config_section_get(config, engine_section.name);
     const struct controller_section *cc = config_section_get(config, controller_section.name);
-    struct models_place model;
+    const struct models_section *names = config_section_get(config, models_section.name);
+    struct models_place model, draft;
     char stamps[PATH_MAX];
     (void)sources;
-    int rc = models_resolve(config_section_get(config, models_section.name), c.model, &model, err);
+    int rc = models_resolve(names, c.model, &model, err);
     if (rc < 0) return err_prefix(err, rc, "--model");
     c.model = str_from(model.path);
+    rc = c.draft_model.len > 0 ? models_resolve(names, c.draft_model, &draft, err) : 0;
+    if (rc < 0) return err_prefix(err, rc, "--draft-model");
+    if (c.draft_model.len > 0) c.draft_model = str_from(draft.path);
     if (!model.entry) return engine_main(&c, err);
     if (c.served_model_name.len == 0) c.served_model_name = model.entry->name;
     if (c.model_sha256.len == 0) c.model_sha256 = model.entry->sha256;

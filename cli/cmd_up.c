@@ -187,6 +187,7 @@ static int check_models(const struct up *u, struct err *err)
             if (!str_eq(pool[p].provider, STR("local"))) continue;
             int rc = check_one(u, s[i].model, err);
             if (rc == 0) rc = check_one(u, pool[p].model, err);
+            if (rc == 0) rc = check_one(u, s[i].engine.draft_model, err);
             if (rc < 0) return err_prefix(err, rc, "service %s", s[i].name.data);
         }
     }

@@ -175,8 +175,8 @@ static const struct config_field engine_rows[] = {
                       "default none guesses nothing."),
     { .name = "draft_model", .type = CONFIG_TEXT, .default_text = "",
       LIVE(engine_rows_section, draft_model),
-      .about = "Small model with the same vocabulary that guesses for `draft: model`, as a file or folder like "
-               "`model`." },
+      .about = "Small model with the same vocabulary that guesses for `draft: model`, as a name, file or "
+               "folder like `model`." },
     ENGINE_ROW(perf, "How step times are estimated."),
     ENGINE_ROW(predict, "Predictor of lengths in the engine itself, for policies that read the model's "
                         "hidden state; empty: the router's prediction is used."),

@@ -53,7 +53,7 @@ struct pool_section {
 /* Policies of the engine's kinds by name; empty: the engine's own default. */
 struct engine_rows_section {
     struct str preset, fair, order, admit, preempt, chunk, evict, draft, perf, predict;
-    struct str draft_model; /* a path */
+    struct str draft_model; /* as `model` */
 };
 
 struct service_section {

@@ -151,6 +151,18 @@ static int add_model(struct line *l, const struct controller_config *config,
     return 0;
 }
 
+static int add_draft_model(struct line *l, const struct controller_config *config,
+                           const struct service_section *s, struct err *err)
+{
+    const struct models_entry *entry;
+    struct str path;
+    if (s->engine.draft_model.len == 0) return 0;
+    int rc = find_model(config, s->engine.draft_model, false, l->arena, &path, &entry, err);
+    if (rc < 0) return err_prefix(err, rc, "service %s: draft_model", s->name.data);
+    add_flag(l, "draft_model", path);
+    return 0;
+}
+
 /* Fills the launch of an engine of another kind: its agent makes the command line (agent/engines). */
 static int launch_other(const struct controller_config *config, const struct service_section *s,
                         const struct pool_section *p, struct arena *arena,
@@ -223,7 +235,8 @@ int setup_launch(const struct controller_config *config, const struct service_se
         struct str name = setup_policy_name(s, &setup_engine_policies[i]);
         if (name.len > 0) add_flag(&l, setup_engine_policies[i].kind, name);
     }
-    if (s->engine.draft_model.len > 0) add_flag(&l, "draft_model", s->engine.draft_model);
+    rc = add_draft_model(&l, config, s, err);
+    if (rc < 0) return rc;
     add_texts(&l, &s->engine_flags);
     add_texts(&l, &p->engine_flags);
     if (l.rc < 0) return err_set(err, l.rc, "no memory for engine flags");

@@ -132,8 +132,8 @@ static const struct config_field rows[] = {
       .about = "How the next tokens of a sequence are guessed, so that a step computes several of them; "
                "the output stays the same. `muster policies draft`; without it none." },
     { .name = "draft_model", .type = CONFIG_TEXT, AT(draft_model),
-      .about = "Small model with the same vocabulary that guesses for `draft: model`, as a file or folder like "
-               "`model`; its KV comes out of the same memory (docs/models.md)." },
+      .about = "Small model with the same vocabulary that guesses for `draft: model`, as a name, file or "
+               "folder like `model`; its KV comes out of the same memory (docs/models.md)." },
     { .name = "swap_space", .type = CONFIG_BYTES, .default_text = "0", .min = 0, .max = 1e14,
       AT(swap_space),
       .about = "Memory to which pages of preempted sessions are copied; 0 for what the preset asks "

@@ -344,7 +344,8 @@ static void models_have_names(void **state)
         "      - { name: a, offers: [adopted], provider: adopted, engine_kind: openai }\n"
         "      - { name: v, offers: [small], engine_kind: vllm, model: plain, tokenizer: chat }\n"
         "      - { name: h, offers: [small], engine_kind: vllm, model: gpt2 }\n"
-        "  - { name: b, model: plain, pools: [ { name: a, offers: [small] } ] }\n"
+        "  - { name: b, model: plain, engine: { draft: model, draft_model: chat },\n"
+        "      pools: [ { name: a, offers: [small] } ] }\n"
         "  - { name: c, model: x/y, pools: [ { name: a, offers: [small] } ] }\n",
         &config, &err);
     if (rc == 0) rc = set_up(config, &arena, &setup, &err);
@@ -357,6 +358,7 @@ static void models_have_names(void **state)
     assert_true(str_eq(l[2].model, STR("p.gguf")) && str_eq(l[2].tokenizer, STR("/m/chat.gguf")));
     assert_true(str_eq(l[3].model, STR("gpt2")));
     assert_true(has_arg(&setup.launch[1][0], "p.gguf") && has_arg(&setup.launch[2][0], "x/y"));
+    assert_true(has_arg(&setup.launch[1][0], "--draft-model=/m/chat.gguf"));
     for (uint32_t i = 0; i < setup.launch[1][0].engine_arg_count; i++)
         assert_false(str_starts(setup.launch[1][0].engine_args[i], STR("--model-s")));
 
@@ -368,6 +370,14 @@ static void models_have_names(void **state)
     assert_int_equal(set_up(wrong, &arena, &setup, &err), -ENOENT);
     assert_non_null(
         strstr(err.text, "service chat: 'chatt' is no name of models.list, which has chat, plain"));
+    config_freep(&wrong);
+    assert_int_equal(load(MODELS OFFERS
+                          "services:\n  - { name: chat, model: chat, engine: { draft: model, "
+                          "draft_model: chatt }, pools: [ { name: a, offers: [small] } ] }\n",
+                          &wrong, &err),
+                     0);
+    assert_int_equal(set_up(wrong, &arena, &setup, &err), -ENOENT);
+    assert_non_null(strstr(err.text, "service chat: draft_model: 'chatt' is no name"));
 }
 
 #define SERVICE "services:\n  - name: chat\n    model: m\n"
