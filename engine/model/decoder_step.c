@@ -8,10 +8,10 @@
 #include "engine/model/gemm_loop.h"
 #include "engine/model/latent.h"
 #include "engine/model/row_loop.h"
+#include "engine/model/step_memory.h"
 
 #include <math.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 
 #define LOGIT_ROWS 24 /* rows of logits computed at once, bounds their scratch */
 
@@ -61,10 +61,7 @@ static size_t lay_out(struct decoder_state *s, const struct model *model, char *
     s->attended_stride = activation_stride(attended);
     s->ff_stride = activation_stride(ff);
     s->vocab_stride = activation_stride(info->vocab_size);
-    struct {
-        float **to;
-        size_t floats;
-    } part[] = {
+    const struct step_part part[] = {
         { &s->x, tokens * s->embd_stride },
         { &s->norm, tokens * s->embd_stride },
         { &s->q, tokens * s->q_stride },
@@ -77,11 +74,7 @@ static size_t lay_out(struct decoder_state *s, const struct model *model, char *
         { &s->sin, (size_t)m->ropes * tokens * m->pairs },
         { &s->logits, min_u32(tokens, LOGIT_ROWS) * s->vocab_stride },
     };
-    size_t used = 0;
-    for (size_t i = 0; i < COUNT_OF(part); i++) {
-        if (base) *part[i].to = (float *)(void *)(base + used);
-        used += (part[i].floats * sizeof(float) + 63) / 64 * 64;
-    }
+    size_t used = step_parts_place(part, COUNT_OF(part), base);
     uint32_t widest = max_u32(max_u32(attended, info->n_embd), ff);
     if (base) s->x_q8 = (struct q8_super *)(void *)(base + used);
     return used + (model->ops->q8_types ? tokens * q8_row_bytes(widest) : 0);
@@ -107,9 +100,7 @@ int decoder_state_new(const struct model *model, uint32_t tokens_max, uint32_t s
     s->memory_bytes = lay_out(s, model, NULL, tokens_max);
     s->rows = calloc(tokens_max, sizeof *s->rows);
     s->runs = calloc(seqs_max, sizeof *s->runs);
-    void *memory =
-        mmap(NULL, s->memory_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    s->memory = memory == MAP_FAILED ? NULL : memory;
+    s->memory = step_memory_new(s->memory_bytes);
     const struct decoder *d = model->arch_model;
     int rc = d->n_experts > 0 ? experts_new(model, tokens_max, &s->experts) : 0;
     if (rc == 0 && d->form->latent) rc = latent_new(model, tokens_max, &s->latent);

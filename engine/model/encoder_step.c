@@ -8,10 +8,10 @@
 #include "engine/model/encoder.h"
 #include "engine/model/gemm_loop.h"
 #include "engine/model/row_loop.h"
+#include "engine/model/step_memory.h"
 
 #include <math.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 
 /* ---- the memory of a step */
 
@@ -57,10 +57,7 @@ static size_t lay_out(struct encoder_state *s, const struct model *model, char *
     const struct model_info *info = &model->info;
     s->embd_stride = activation_stride(info->n_embd);
     s->ff_stride = activation_stride(info->n_ff);
-    struct {
-        float **to;
-        size_t floats;
-    } part[] = {
+    const struct step_part part[] = {
         { &s->x, tokens * s->embd_stride },
         { &s->y, tokens * s->embd_stride },
         { &s->q, tokens * s->embd_stride },
@@ -70,11 +67,7 @@ static size_t lay_out(struct encoder_state *s, const struct model *model, char *
         { &s->attended, (size_t)tokens * info->n_embd },
         { &s->ff, tokens * s->ff_stride },
     };
-    size_t used = 0;
-    for (size_t i = 0; i < COUNT_OF(part); i++) {
-        if (base) *part[i].to = (float *)(void *)(base + used);
-        used += (part[i].floats * sizeof(float) + 63) / 64 * 64;
-    }
+    size_t used = step_parts_place(part, COUNT_OF(part), base);
     if (base) s->kv = base + used;
     used += blocks_max(tokens, seqs) * s->block_bytes;
     if (base) s->x_q8 = (struct q8_super *)(void *)(base + used);
@@ -109,9 +102,7 @@ int encoder_state_new(const struct model *model, uint32_t tokens_max, uint32_t s
     s->rows = calloc(tokens_max, sizeof *s->rows);
     s->runs = calloc(seqs_max, sizeof *s->runs);
     s->blocks = calloc(blocks, sizeof *s->blocks);
-    void *memory =
-        mmap(NULL, s->memory_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    s->memory = memory == MAP_FAILED ? NULL : memory;
+    s->memory = step_memory_new(s->memory_bytes);
     if (!s->rows || !s->runs || !s->blocks || !s->memory) {
         encoder_state_free(s);
         return -ENOMEM;

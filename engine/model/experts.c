@@ -8,10 +8,10 @@
 #include "engine/model/experts.h"
 
 #include "engine/model/gemm_loop.h"
+#include "engine/model/step_memory.h"
 
 #include <math.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 
 #define ROWS_AT_ONCE 256u
 #define ROWS_PER_UNIT 8u
@@ -43,7 +43,7 @@ struct experts {
     uint32_t rows;
 };
 
-/* As lay_out in decoder_step.c: with base NULL it only counts. */
+/* Returns the bytes of the memory, and hands it out from `base` on unless that is NULL. */
 static size_t lay_out(struct experts *x, char *base)
 {
     const struct model_info *info = &x->model->info;
@@ -51,20 +51,13 @@ static size_t lay_out(struct experts *x, char *base)
     x->score_stride = activation_stride(x->decoder->n_experts);
     x->embd_stride = activation_stride(info->n_embd);
     x->ff_stride = activation_stride(x->decoder->expert_ff);
-    const struct {
-        float **to;
-        size_t floats;
-    } part[] = {
+    const struct step_part part[] = {
         { &x->scores, x->rows_max * x->score_stride },
         { &x->x, places * x->embd_stride },
         { &x->gate, places * x->ff_stride },
         { &x->up, places * x->ff_stride },
     };
-    size_t used = 0;
-    for (size_t i = 0; i < COUNT_OF(part); i++) {
-        if (base) *part[i].to = (float *)(void *)(base + used);
-        used += (part[i].floats * sizeof(float) + 63) / 64 * 64;
-    }
+    size_t used = step_parts_place(part, COUNT_OF(part), base);
     if (base) x->x_q8 = (struct q8_super *)(void *)(base + used);
     size_t row = q8_row_bytes(max_u32(info->n_embd, x->decoder->expert_ff));
     return used + (x->model->ops->q8_types ? places * row : 0);
@@ -84,9 +77,7 @@ int experts_new(const struct model *m, uint32_t rows_max, struct experts **ret)
     x->firsts = calloc(d->n_experts + 1, sizeof *x->firsts);
     x->gemms = calloc(2 * (size_t)d->n_experts, sizeof *x->gemms);
     x->memory_bytes = lay_out(x, NULL);
-    void *memory =
-        mmap(NULL, x->memory_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    x->memory = memory == MAP_FAILED ? NULL : memory;
+    x->memory = step_memory_new(x->memory_bytes);
     if (!x->choices || !x->expert_of || !x->firsts || !x->gemms || !x->memory) {
         experts_free(x);
         return -ENOMEM;

@@ -7,9 +7,9 @@
 
 #include "engine/model/gemm_loop.h"
 #include "engine/model/row_loop.h"
+#include "engine/model/step_memory.h"
 
 #include <stdlib.h>
-#include <sys/mman.h>
 
 #define ROWS_AT_ONCE 64u
 
@@ -33,7 +33,7 @@ struct latent {
     uint32_t first, row_count;
 };
 
-/* As lay_out in decoder_step.c: with base NULL it only counts. */
+/* Returns the bytes of the memory, and hands it out from `base` on unless that is NULL. */
 static size_t lay_out(struct latent *x, char *base)
 {
     const struct model_info *info = &x->model->info;
@@ -46,19 +46,12 @@ static size_t lay_out(struct latent *x, char *base)
     x->plain_stride = activation_stride(s->plain);
     x->query_stride = activation_stride(info->n_heads * info->head_dim);
     x->sum_stride = activation_stride(s->kv_rank);
-    const struct {
-        float **to;
-        size_t floats;
-    } part[] = {
+    const struct step_part part[] = {
         { &x->kv, rows * x->kv_stride },       { &x->low, rows * x->low_stride },
         { &x->q, rows * x->q_stride },         { &x->plain, rows * heads * x->plain_stride },
         { &x->query, rows * x->query_stride }, { &x->sum, rows * heads * x->sum_stride },
     };
-    size_t used = 0;
-    for (size_t i = 0; i < COUNT_OF(part); i++) {
-        if (base) *part[i].to = (float *)(void *)(base + used);
-        used += (part[i].floats * sizeof(float) + 63) / 64 * 64;
-    }
+    size_t used = step_parts_place(part, COUNT_OF(part), base);
     if (base) x->x_q8 = (struct q8_super *)(void *)(base + used);
     const size_t of_row = q8_row_bytes(max_u32(info->n_embd, s->q_rank));
     const size_t of_heads = heads * q8_row_bytes(max_u32(s->plain, s->kv_rank));
@@ -74,9 +67,7 @@ int latent_new(const struct model *m, uint32_t rows_max, struct latent **ret)
     x->rows_max = min_u32(rows_max, ROWS_AT_ONCE);
     x->gemms = calloc(m->info.n_heads, sizeof *x->gemms);
     x->memory_bytes = lay_out(x, NULL);
-    void *memory =
-        mmap(NULL, x->memory_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    x->memory = memory == MAP_FAILED ? NULL : memory;
+    x->memory = step_memory_new(x->memory_bytes);
     if (!x->gemms || !x->memory) {
         latent_free(x);
         return -ENOMEM;

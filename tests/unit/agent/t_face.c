@@ -2,6 +2,7 @@
 #include "agent/face.h"
 #include "base/core/own.h"
 #include "base/io/http/http_fetch.h"
+#include "tests/free_port.h"
 #include "tests/unit/unit.h"
 
 #include <arpa/inet.h>
@@ -17,17 +18,6 @@ static bool ready(void *arg, const char **ret_state)
     (void)arg;
     *ret_state = state;
     return is_ready;
-}
-
-static uint16_t free_port(void)
-{
-    struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    socklen_t len = sizeof at;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &len), 0);
-    close(fd);
-    return ntohs(at.sin_port);
 }
 
 /* What the thread beside the loop asks, one row after the other. */

@@ -3,6 +3,7 @@
 
 #include "base/core/own.h"
 #include "engine/model/make_model.h"
+#include "tests/unit/unit.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -52,4 +53,13 @@ void folder_llama(const char *name, enum weight_type_id type, bool tied, uint64_
                                     .tied = tied,
                                     .seed = seed };
     must(random_model_write(&m, folder_at(name), NULL, NULL) == 0);
+}
+
+struct gguf *folder_open(const char *name, struct gguf_file *file)
+{
+    struct err err = { { 0 } };
+    struct gguf *g = NULL;
+    if (gguf_file_open(folder_at(name), file, &err) < 0) fail_msg("%s", err.text);
+    if (gguf_parse(&file->source, &g, &err) < 0) fail_msg("%s", err.text);
+    return g;
 }

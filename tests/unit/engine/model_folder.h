@@ -3,7 +3,7 @@
  * Failures end the program: the folder is the ground that the tests stand on.
  */
 #pragma once
-#include "engine/kernels/weight.h"
+#include "engine/files/gguf.h"
 
 extern char model_folder[]; /* its path, from model_folder_make on */
 
@@ -16,3 +16,6 @@ const char *folder_at(const char *name);
 
 /* Writes a Llama of two layers, 64 wide, with 40 tokens, as GGUF. */
 void folder_llama(const char *name, enum weight_type_id type, bool tied, uint64_t seed);
+
+/* Opens and parses a GGUF file of the folder. */
+struct gguf *folder_open(const char *name, struct gguf_file *file);

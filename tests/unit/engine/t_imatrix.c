@@ -279,15 +279,6 @@ static void encoders_are_refused(void **state)
 
 static const struct imatrix_origin origin = { { "some text.txt", 13 }, 3, 512 };
 
-static struct gguf *opened(const char *name, struct gguf_file *file)
-{
-    struct err err = { { 0 } };
-    struct gguf *g = NULL;
-    if (gguf_file_open(folder_at(name), file, &err) < 0) fail_msg("%s", err.text);
-    if (gguf_parse(&file->source, &g, &err) < 0) fail_msg("%s", err.text);
-    return g;
-}
-
 /* Writes the importance of the mixture, of a prompt so short that some experts see nothing. */
 static struct importance *write_mixture(struct model_rig *r, uint32_t prompt)
 {
@@ -306,8 +297,8 @@ static void files_hold_what_was_gathered(void **state)
     CLEANUP(imatrix_freep) struct imatrix *read = NULL;
     CLEANUP(model_rig_fini) struct model_rig rig;
     CLEANUP(importance_freep) struct importance *im = write_mixture(&rig, 2);
-    CLEANUP(gguf_freep) struct gguf *g = opened("im.gguf", &file);
-    CLEANUP(gguf_freep) struct gguf *model = opened("m.gguf", &model_file);
+    CLEANUP(gguf_freep) struct gguf *g = folder_open("im.gguf", &file);
+    CLEANUP(gguf_freep) struct gguf *model = folder_open("m.gguf", &model_file);
     struct err err = { { 0 } };
     uint32_t blanks = 0;
     const struct gguf_tensor *counts = gguf_tensor_find(g, STR("blk.0.ffn_up_exps.weight.counts"));
@@ -382,8 +373,8 @@ static void rows_are_rounded_by_their_matrix(void **state)
     if (quantise_model(folder_at("m.gguf"), folder_at("to.gguf"), &ask, &result, &err) < 0)
         fail_msg("%s", err.text);
     if (imatrix_open(folder_at("im.gguf"), &read, &err) < 0) fail_msg("%s", err.text);
-    CLEANUP(gguf_freep) struct gguf *a = opened("m.gguf", &from);
-    CLEANUP(gguf_freep) struct gguf *b = opened("to.gguf", &to);
+    CLEANUP(gguf_freep) struct gguf *a = folder_open("m.gguf", &from);
+    CLEANUP(gguf_freep) struct gguf *b = folder_open("to.gguf", &to);
     uint32_t blanks = 0, weighted = 0, number = 0;
     for (uint32_t i = 0; i < a->tensor_count; i++) {
         const struct gguf_tensor *t = &a->tensors[i], *u = &b->tensors[i];
@@ -419,7 +410,7 @@ static void a_second_rounding_forgets_the_matrix(void **state)
     const struct quantise_ask ask = { .type = WEIGHT_Q4_1, .again = true };
     if (quantise_model(folder_at("to.gguf"), folder_at("again.gguf"), &ask, &result, &err) < 0)
         fail_msg("%s", err.text);
-    CLEANUP(gguf_freep) struct gguf *g = opened("again.gguf", &file);
+    CLEANUP(gguf_freep) struct gguf *g = folder_open("again.gguf", &file);
     assert_null(gguf_find(g, STR("quantize.imatrix.file")));
     assert_false(result.has_imatrix);
 }

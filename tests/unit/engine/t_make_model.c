@@ -13,16 +13,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Opens and parses a file of the folder; fails with the sentence. */
-static struct gguf *opened(const char *name, struct gguf_file *file)
-{
-    struct err err = { { 0 } };
-    struct gguf *g = NULL;
-    if (gguf_file_open(folder_at(name), file, &err) < 0) fail_msg("%s", err.text);
-    if (gguf_parse(&file->source, &g, &err) < 0) fail_msg("%s", err.text);
-    return g;
-}
-
 static void make_layers(const char *name, enum weight_type_id type, bool tied, uint32_t layers,
                         uint32_t idle)
 {
@@ -70,7 +60,7 @@ static void random_models_load_and_look_random(void **state)
         if (model_load(folder_at("random.gguf"), NULL, &model, &err) < 0) fail_msg("%s", err.text);
         assert_int_equal(model_info(model)->vocab_size, 300);
         assert_null(model_info(model)->vocab);
-        CLEANUP(gguf_freep) struct gguf *g = opened("random.gguf", &file);
+        CLEANUP(gguf_freep) struct gguf *g = folder_open("random.gguf", &file);
         const struct gguf_tensor *t = gguf_tensor_find(g, STR("blk.1.ffn_down.weight"));
         assert_non_null(t);
         assert_int_equal(t->type, type);
@@ -119,8 +109,8 @@ static void idle_layers_add_nothing(void **state)
         CLEANUP(gguf_file_close) struct gguf_file small = { .fd = -1 }, large = { .fd = -1 };
         make_layers("small.gguf", type, true, 1, 0);
         make_layers("large.gguf", type, true, 3, 2);
-        CLEANUP(gguf_freep) struct gguf *a = opened("small.gguf", &small);
-        CLEANUP(gguf_freep) struct gguf *b = opened("large.gguf", &large);
+        CLEANUP(gguf_freep) struct gguf *a = folder_open("small.gguf", &small);
+        CLEANUP(gguf_freep) struct gguf *b = folder_open("large.gguf", &large);
         for (size_t i = 0; i < COUNT_OF(same); i++) {
             const struct gguf_tensor *t = gguf_tensor_find(a, str_from(same[i]));
             float *x = values_of(&small, t);
@@ -151,8 +141,8 @@ static void rounded_files_hold_rounded_rows(void **state)
         assert_int_equal(result.tensors, 16);
         assert_int_equal(result.kept, 5);
         assert_true(result.fallback == 0 && result.error < 0.11);
-        CLEANUP(gguf_freep) struct gguf *a = opened("f32.gguf", &from);
-        CLEANUP(gguf_freep) struct gguf *b = opened("to.gguf", &to);
+        CLEANUP(gguf_freep) struct gguf *a = folder_open("f32.gguf", &from);
+        CLEANUP(gguf_freep) struct gguf *b = folder_open("to.gguf", &to);
         assert_int_equal(a->tensor_count, b->tensor_count);
         for (uint32_t i = 0; i < a->tensor_count; i++) {
             const struct gguf_tensor *t = &a->tensors[i], *u = &b->tensors[i];
@@ -202,7 +192,7 @@ static void metadata_is_copied(void **state)
     close(fd);
     assert_int_equal(result.fallback, 2);
     CLEANUP(gguf_file_close) struct gguf_file file = { .fd = -1 };
-    CLEANUP(gguf_freep) struct gguf *g = opened("to.gguf", &file);
+    CLEANUP(gguf_freep) struct gguf *g = folder_open("to.gguf", &file);
     assert_int_equal(gguf_tensor_find(g, STR("odd"))->type, WEIGHT_F16);
     assert_int_equal(gguf_tensor_find(g, STR("small"))->type, WEIGHT_Q8_0);
     assert_null(gguf_find(g, STR("general.alignment")));

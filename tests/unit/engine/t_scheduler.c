@@ -256,6 +256,14 @@ static void t_decodes_go_before_prompts(void **state)
     rig_fini(&r);
 }
 
+/* Submits the first prompt, of 64 tokens, once more as request `i`. */
+static void submit_same(struct rig *r, struct load *l, uint32_t i, uint32_t output_max)
+{
+    l->count[i] = 64, l->output_max[i] = output_max;
+    memcpy(l->ids[i], l->ids[0], sizeof l->ids[0]);
+    load_submit(r, l, i, 0, false);
+}
+
 static void t_hits_leave_one_token(void **state)
 {
     (void)state;
@@ -265,9 +273,7 @@ static void t_hits_leave_one_token(void **state)
     load_fill(&l, 8);
     rig_init(&r, &config);
     for (uint32_t i = 0; i < 2; i++) {
-        l.count[i] = 64, l.output_max[i] = 1;
-        memcpy(l.ids[i], l.ids[0], sizeof l.ids[0]);
-        load_submit(&r, &l, i, 0, false);
+        submit_same(&r, &l, i, 1);
         const struct sched_batch *batch = sched_plan(r.s, ++r.now_us, &rig_perf);
         assert_int_equal(batch->tokens, i == 0 ? 64 : 1); /* prompt - 1 tokens at most */
         assert_int_equal(l.session[i]->cached_tokens, i == 0 ? 0 : 63);
@@ -291,9 +297,7 @@ static void t_samples_share_every_whole_page(void **state)
     load_fill(&l, 9);
     rig_init(&r, &config);
     for (uint32_t i = 0; i < SAMPLES; i++) {
-        l.count[i] = 64, l.output_max[i] = 16;
-        memcpy(l.ids[i], l.ids[0], sizeof l.ids[0]);
-        load_submit(&r, &l, i, 0, false);
+        submit_same(&r, &l, i, 16);
         sched_plan(r.s, ++r.now_us, &rig_perf);
         for (uint32_t k = 0; k <= i; k++)
             r.result[k] = (struct sched_result){ .id = 7 };
