@@ -29,6 +29,12 @@ struct dot_panel {
 
 #define DOT_SPARE_BYTES ((size_t)4096)
 
+/* One token reads the fields of a block of 256 columns back and forth, which prefetchers do not follow: a Zen 4 read
+ * Q6_K at 9 GB/s of 22. So blocks are asked for so many ahead; into the first cache it was slower. */
+#define AHEAD 4
+#define TO_SECOND_CACHE 2
+#define CACHE_LINE ((size_t)64)
+
 _Static_assert(DOT_PANELS * sizeof(struct dot_panel) + DOT_SPARE_BYTES <= OP_SCRATCH_BYTES,
                "panels fit");
 
@@ -169,6 +175,8 @@ ALWAYS_INLINE void dot_one(const struct dot_call *whole, const char *tile, size_
     for (uint32_t left = c.blocks; left > 0; tile += step, c.x += sizeof(struct q8_super)) {
         uint32_t count = min_u32(left, DOT_BLOCKS);
         if (super) {
+            for (size_t i = 0; i < step; i += CACHE_LINE)
+                __builtin_prefetch(tile + AHEAD * step + i, 0, TO_SECOND_CACHE);
             UNROLL
             for (uint32_t b = 0; b < DOT_BLOCKS; b++)
                 dot_one_block(&c, tile, b, block, kind, acc);
