@@ -29,9 +29,10 @@ struct dot_panel {
 
 #define DOT_SPARE_BYTES ((size_t)4096)
 
-/* One token reads the fields of a block of 256 columns back and forth, which prefetchers do not follow: a Zen 4 read
- * Q6_K at 9 GB/s of 22. So blocks are asked for so many ahead; into the first cache it was slower. */
-#define AHEAD 4
+/* One token reads the fields of a block of 256 columns back and forth. Prefetchers follow, except in Q6_K, which a Zen 4
+ * read from memory at 8 GB/s of 22: its blocks are asked for so many ahead. Into the first cache that was slower, and so
+ * it was for Q4_K. */
+#define Q6_K_AHEAD 4
 #define TO_SECOND_CACHE 2
 #define CACHE_LINE ((size_t)64)
 
@@ -162,9 +163,9 @@ ALWAYS_INLINE void dot_one_block(const struct dot_call *c, const char *tile, uin
     }
 }
 
-/* `super` is true for types whose blocks are 256 columns. */
+/* `super` is true for types whose blocks are 256 columns; `ahead`: so many of them are asked for, 0: none. */
 ALWAYS_INLINE void dot_one(const struct dot_call *whole, const char *tile, size_t block_bytes,
-                           bool super, dot_block_fn block, enum dot_kind kind)
+                           bool super, uint32_t ahead, dot_block_fn block, enum dot_kind kind)
 {
     struct dot_call c = *whole;
     const size_t step = TILE_ROWS * block_bytes * (super ? 1 : DOT_BLOCKS);
@@ -175,8 +176,8 @@ ALWAYS_INLINE void dot_one(const struct dot_call *whole, const char *tile, size_
     for (uint32_t left = c.blocks; left > 0; tile += step, c.x += sizeof(struct q8_super)) {
         uint32_t count = min_u32(left, DOT_BLOCKS);
         if (super) {
-            for (size_t i = 0; i < step; i += CACHE_LINE)
-                __builtin_prefetch(tile + AHEAD * step + i, 0, TO_SECOND_CACHE);
+            for (size_t i = 0; ahead > 0 && i < step; i += CACHE_LINE)
+                __builtin_prefetch(tile + ahead * step + i, 0, TO_SECOND_CACHE);
             UNROLL
             for (uint32_t b = 0; b < DOT_BLOCKS; b++)
                 dot_one_block(&c, tile, b, block, kind, acc);
@@ -198,7 +199,7 @@ ALWAYS_INLINE void dot_one(const struct dot_call *whole, const char *tile, size_
             block_##name(tile, b, h, &ret->block[b][h]);
 
 /* clang-format off */
-#define DOT_TYPE(name, kind, block_bytes, super)                                           \
+#define DOT_TYPE(name, kind, block_bytes, super, ahead)                                    \
     static void unpack_##name(const char *tile, uint32_t blocks, struct dot_panel *ret)    \
     {                                                                                      \
         (void)blocks;                                                                      \
@@ -206,23 +207,23 @@ ALWAYS_INLINE void dot_one(const struct dot_call *whole, const char *tile, size_
     }                                                                                      \
     static void one_##name(const struct dot_call *c, const char *tile)                     \
     {                                                                                      \
-        dot_one(c, tile, block_bytes, super, block_##name, kind);                          \
+        dot_one(c, tile, block_bytes, super, ahead, block_##name, kind);                   \
     }
 #define DOT_UNPACK_0(name) DOT_UNPACK_LOOP(name, blocks)
 #define DOT_UNPACK_1(name) UNROLL DOT_UNPACK_LOOP(name, DOT_BLOCKS)
 
-DOT_TYPE(q8_0,   DOT_SIGNED, 34,  0)
-DOT_TYPE(q4_0,   DOT_FIVE,   18,  0)
-DOT_TYPE(q4_1,   DOT_FIVE,   20,  0)
-DOT_TYPE(q5_0,   DOT_FIVE,   22,  0)
-DOT_TYPE(q5_1,   DOT_FIVE,   24,  0)
-DOT_TYPE(q2_k,   DOT_SIX,    84,  1)
-DOT_TYPE(q3_k,   DOT_SIX,    110, 1)
-DOT_TYPE(q4_k,   DOT_FIVE,   144, 1)
-DOT_TYPE(q5_k,   DOT_FIVE,   176, 1)
-DOT_TYPE(q6_k,   DOT_SIX,    210, 1)
-DOT_TYPE(iq4_nl, DOT_SIGNED, 18,  0)
-DOT_TYPE(mxfp4,  DOT_FIVE,   17,  0)
+DOT_TYPE(q8_0,   DOT_SIGNED, 34,  0, 0)
+DOT_TYPE(q4_0,   DOT_FIVE,   18,  0, 0)
+DOT_TYPE(q4_1,   DOT_FIVE,   20,  0, 0)
+DOT_TYPE(q5_0,   DOT_FIVE,   22,  0, 0)
+DOT_TYPE(q5_1,   DOT_FIVE,   24,  0, 0)
+DOT_TYPE(q2_k,   DOT_SIX,    84,  1, 0)
+DOT_TYPE(q3_k,   DOT_SIX,    110, 1, 0)
+DOT_TYPE(q4_k,   DOT_FIVE,   144, 1, 0)
+DOT_TYPE(q5_k,   DOT_FIVE,   176, 1, 0)
+DOT_TYPE(q6_k,   DOT_SIX,    210, 1, Q6_K_AHEAD)
+DOT_TYPE(iq4_nl, DOT_SIGNED, 18,  0, 0)
+DOT_TYPE(mxfp4,  DOT_FIVE,   17,  0, 0)
 
 static const struct dot_type dot_types[WEIGHT_TYPE_COUNT] = {
     [WEIGHT_Q8_0]   = { unpack_q8_0,   one_q8_0,   DOT_SIGNED },
