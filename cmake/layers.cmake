@@ -14,7 +14,7 @@ set(MUSTER_LONG_TESTS
     t_abuse t_clock_fleet t_control_faults t_controller t_cross t_cuts t_date t_drain t_edge t_failover t_fleet t_generate
     t_hung t_leaders t_legs_real t_live t_llama t_plan_command t_poison t_predict_engine t_predict t_resolver t_restart
     t_rows t_serve_life t_sim_fleet t_sim_worlds t_simulate t_mix t_spot t_store_kube t_leaders_kube
-    t_redis_lost t_store_redis t_store_redis_tls t_up)
+    t_redis_lost t_store_redis t_store_redis_tls t_store_redis_url t_up)
 function(muster_test_properties name)
     set_tests_properties(${name} PROPERTIES TIMEOUT ${MUSTER_TEST_TIMEOUT} SKIP_RETURN_CODE 77)
     if(name IN_LIST MUSTER_LONG_TESTS)

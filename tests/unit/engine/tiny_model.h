@@ -17,6 +17,6 @@ int tiny_model_path(uint32_t context, char ret_path[64]);
 #define WIDE_KV_BYTES 16384
 int wide_model_path(char ret_path[64]);
 
-/* Does the same with `layers` layers, up to 6, of which the first alone adds anything: models of one seed give the
+/* Does the same with `layers` layers, of which the first alone adds anything: models of one seed give the
  * same logits, so that a small one is a draft model of a large one and always right. */
 int layered_model_path(uint32_t layers, uint64_t seed, char ret_path[64]);

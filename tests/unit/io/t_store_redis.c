@@ -1,13 +1,10 @@
 /* t_store_redis.c - tests the store on real Redis servers: the cases of every backend, then servers that hang,
- * restart, lose their data or go back in time, replies that are lost, log-in, Sentinel and Cluster. TLS has a file
- * of its own. */
+ * restart, lose their data or go back in time, and replies that are lost. How a server is found and logged in to,
+ * Sentinel and Cluster are in t_store_redis_url, TLS in t_store_redis_tls. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "base/io/file.h"
 #include "base/io/loop/clock.h"
-#include "base/io/store/store.h"
-#include "tests/redis_server.h"
-#include "tests/unit/io/store_suite.h"
+#include "tests/unit/io/redis_store.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -17,81 +14,7 @@
 
 #include <cmocka.h>
 
-#define PATIENT_US 20000000 /* where no test waits for its end */
-#define FAILOVER_US 1000000
-#define TIMEOUT_US 300000
-#define SLACK_US 150000 /* of a busy machine, on top of a bound */
 #define KEEPS_ALL ((const char *const[]){ "--appendonly", "yes", "--appendfsync", "always", NULL })
-
-static char folder[] = "/tmp/t_store_redis.XXXXXX";
-static struct redis_server server;
-static char url[160];
-static int number; /* of the fleet in use: each test has one of its own */
-static const char *password = "";
-static int64_t timeout_us = PATIENT_US;
-
-static int open_at(const char *at, const char *password_file, struct store **ret, struct err *err)
-{
-    char fleet[32];
-    snprintf(fleet, sizeof fleet, "fleet-%d", number);
-    const struct store_redis_config config = { .url = str_from(at),
-                                               .password_file = str_from(password_file),
-                                               .fleet = str_from(fleet),
-                                               .timeout_us = timeout_us };
-    return store_redis_open(&config, ret, err);
-}
-
-static struct store *open_or_fail(const char *at)
-{
-    struct store *s = NULL;
-    struct err err = { 0 };
-    if (open_at(at, password, &s, &err) < 0) fail_msg("%s", err.text);
-    return s;
-}
-
-/* An empty store, of another fleet than the last one. */
-static struct store *open_new(void)
-{
-    number++;
-    return open_or_fail(url);
-}
-
-static struct store *join(struct store *first)
-{
-    (void)first;
-    return open_or_fail(url);
-}
-
-static void use_tcp(void)
-{
-    snprintf(url, sizeof url, "redis://127.0.0.1:%u", server.port);
-}
-
-static void use_socket(void)
-{
-    snprintf(url, sizeof url, "redis+unix://%s?db=3", server.socket);
-}
-
-static void start(const char *const *more)
-{
-    redis_start(&server, folder, "one", more);
-    use_tcp();
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    redis_remove(&server);
-    server = (struct redis_server){ 0 };
-    timeout_us = PATIENT_US;
-    return 0;
-}
-
-/* Takes the lease as soon as the server can be reached again, and a replica has it where there is one. */
-static void lead_again(struct store *s)
-{
-    suite_lead_again(s, REDIS_STARTS_US);
-}
 
 /* ---- the cases of every backend ---- */
 
@@ -197,40 +120,6 @@ static void a_server_that_restarts_with_its_data_goes_on(void **state)
 
 /* ---- a server that forgets ---- */
 
-static const struct store_log decisions = { "decisions", 10 };
-
-static void fill(struct store *s, uint64_t *ret_version)
-{
-    for (int i = 0; i < 100; i++) {
-        char key[16];
-        snprintf(key, sizeof key, "k/%03d", i);
-        assert_int_equal(store_put_if(s, str_from(key), STR("v"), STORE_ABSENT, ret_version, NULL),
-                         0);
-    }
-    for (int i = 0; i < 3; i++)
-        assert_int_equal(store_append(s, &decisions, STR("d"), NULL, NULL), 0);
-}
-
-static int count_entry(void *ctx, const struct store_entry *e)
-{
-    (void)e;
-    ++*(uint32_t *)ctx;
-    return 0;
-}
-
-static void assert_whole(struct store *s, uint64_t version)
-{
-    uint32_t count = 0;
-    uint64_t seq = 0, later = 0;
-    assert_int_equal(store_list(s, STR("k/"), count_entry, &count, NULL), 0);
-    assert_int_equal(count, 100);
-    /* Versions and numbers of records go on where they were. */
-    assert_int_equal(store_append(s, &decisions, STR("e"), &seq, NULL), 0);
-    assert_int_equal(seq, 4);
-    assert_int_equal(store_put_if(s, STR("new"), STR("v"), STORE_ABSENT, &later, NULL), 0);
-    assert_true(later > version);
-}
-
 static void an_empty_server_is_no_empty_store(void **state)
 {
     (void)state;
@@ -273,22 +162,19 @@ static void an_empty_server_without_any_copy_is_an_empty_store(void **state)
     (void)state;
     start(NULL);
     struct store *a = open_new(), *b = join(a);
-    uint32_t count = 0;
     uint64_t version = 0;
     suite_lead(a, "a");
     fill(a, &version);
     redis_kill(&server);
     start(NULL);
     lead_again(b);
-    assert_int_equal(store_list(b, STR(""), count_entry, &count, NULL), 0);
-    assert_int_equal(count, 0);
+    assert_int_equal(entry_count(b, STR("")), 0);
     /* The other's copy is of a content that is over. */
     assert_int_equal(store_get(a, STR("k/000"), NULL, NULL, NULL), -EKEYREVOKED);
     assert_int_equal(store_put_if(b, STR("n"), STR("v"), STORE_ABSENT, NULL, NULL), 0);
     store_lease_release(b);
     lead_again(a);
-    assert_int_equal(store_list(a, STR(""), count_entry, &count, NULL), 0);
-    assert_int_equal(count, 1);
+    assert_int_equal(entry_count(a, STR("")), 1);
     store_close(a);
     store_close(b);
 }
@@ -598,229 +484,10 @@ static void a_reply_is_bounded(void **state)
     }
 }
 
-/* ---- log-in and URLs ---- */
-
-static void users_and_passwords(void **state)
-{
-    (void)state;
-    char right[128], wrong[128];
-    struct err err = { 0 };
-    struct store *s = NULL;
-    snprintf(right, sizeof right, "%s/password", folder);
-    snprintf(wrong, sizeof wrong, "%s/wrong", folder);
-    assert_int_equal(file_write_atomic(right, STR("open sesame\n"), 0600, NULL), 0);
-    assert_int_equal(file_write_atomic(wrong, STR("close\n"), 0600, NULL), 0);
-    /* The user of docs/controllers.md; its keys are those of the test's fleets. */
-    static const char *const users[] = { "--user",
-                                         "default",
-                                         "on",
-                                         ">open sesame",
-                                         "~*",
-                                         "+@all",
-                                         "--user",
-                                         "muster",
-                                         "on",
-                                         ">open sesame",
-                                         "~{fleet-*",
-                                         "-@all",
-                                         "+multi",
-                                         "+exec",
-                                         "+watch",
-                                         "+unwatch",
-                                         "+get",
-                                         "+mget",
-                                         "+set",
-                                         "+del",
-                                         "+getrange",
-                                         "+zadd",
-                                         "+zrem",
-                                         "+zcard",
-                                         "+zcount",
-                                         "+zrange",
-                                         "+zrangebylex",
-                                         "+zrangebyscore",
-                                         "+zremrangebyscore",
-                                         "+hget",
-                                         "+hset",
-                                         "+hgetall",
-                                         "+select",
-                                         "+role",
-                                         "+wait",
-                                         NULL };
-    redis_start(&server, folder, "one", users);
-    use_tcp();
-    number++;
-    assert_int_equal(open_at(url, "", &s, NULL), 0);
-    assert_int_equal(store_get(s, STR("k"), NULL, NULL, &err), -EACCES);
-    assert_non_null(strstr(err.text, "store_password_file"));
-    store_close(s);
-    assert_int_equal(open_at(url, wrong, &s, NULL), 0);
-    assert_int_equal(store_get(s, STR("k"), NULL, NULL, &err), -EACCES);
-    store_close(s);
-    assert_int_equal(open_at(url, right, &s, NULL), 0);
-    suite_lead(s, "a");
-    store_close(s);
-    password = right;
-    snprintf(url, sizeof url, "redis://muster@127.0.0.1:%u/0", server.port);
-    suite_run(open_new);
-    suite_share(open_new, join);
-    password = "";
-    assert_int_equal(open_at(url, "/nonexistent", &s, NULL), 0);
-    assert_int_equal(store_get(s, STR("k"), NULL, NULL, &err), -EHOSTUNREACH);
-    store_close(s);
-    s = open_or_fail("redis+unix:///nonexistent");
-    assert_int_equal(store_get(s, STR("k"), NULL, NULL, &err), -EHOSTUNREACH);
-    store_close(s);
-}
-
-static void urls(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *url, *says;
-    } rows[] = {
-        { "mysql://x", "this is no store" },
-        { "redis://", "a host is missing" },
-        { "redis://host:0", "the port" },
-        { "redis://host:http", "the port" },
-        { "redis://host/x", "the database" },
-        { "redis://user:word@host", "store_password_file" },
-        { "redis://@host", "the user" },
-        { "redis+unix://", "the path" },
-        { "redis+unix:///x?timeout=1", "only ?db=N" },
-        { "redis+sentinel://a,b", "the master's name" },
-        { "redis://1,2,3,4,5,6,7,8,9", "too many hosts" },
-    };
-    struct store *s = NULL;
-    for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        struct err err = { 0 };
-        assert_int_equal(open_at(rows[i].url, "", &s, &err), -EINVAL);
-        if (!strstr(err.text, rows[i].says)) fail_msg("%s: %s", rows[i].url, err.text);
-    }
-    static const char *const good[] = {
-        "redis://host",         "redis://u@[::1]:7/3",
-        "redis+unix:///a?db=1", "redis+sentinel://a,b:1,[::1]:2/main/2",
-        "rediss://host",        "rediss+sentinel://a,b/main"
-    };
-    for (size_t i = 0; i < COUNT_OF(good); i++)
-        store_close(open_or_fail(good[i]));
-    struct err err = { 0 };
-    const struct store_redis_config odd = { .url = STR("redis://host"), .fleet = STR("a}b") };
-    assert_int_equal(store_redis_open(&odd, &s, &err), -EINVAL);
-}
-
-/* A name that the system cannot resolve in time costs the bound, like a server that hangs. */
-static void names_are_resolved_within_the_bound(void **state)
-{
-    (void)state;
-    struct err err = { 0 };
-    start(NULL);
-    char at[64];
-    snprintf(at, sizeof at, "redis://ip6-localhost:%u,localhost:%u", server.port, server.port);
-    number++;
-    timeout_us = TIMEOUT_US;
-    struct store *s = open_or_fail("redis://no-such-host.invalid");
-    int64_t before = clock_mono_us();
-    int rc = store_get(s, STR("k"), NULL, NULL, &err);
-    assert_true(rc == -EHOSTUNREACH || rc == -ETIMEDOUT); /* not -ENOENT: the key may be there */
-    assert_true(clock_mono_us() - before <= TIMEOUT_US + SLACK_US);
-    store_close(s);
-    /* The second name is tried when the first does not serve. */
-    s = open_or_fail(at);
-    rc = -1;
-    for (int i = 0; i < 500 && rc != -ENOENT; i++, usleep(20000))
-        rc = store_get(s, STR("k"), NULL, NULL, &err);
-    if (rc != -ENOENT) fail_msg("%s", err.text);
-    assert_true(store_is_reached(s));
-    store_close(s);
-}
-
-/* ---- Sentinel and Cluster ---- */
-
-static void write_sentinel(const char *path, const struct redis_server *master)
-{
-    CLEANUP(buf_fini) struct buf text = { 0 };
-    buf_printf(&text,
-               "sentinel monitor main 127.0.0.1 %u 1\nsentinel down-after-milliseconds main 500\n"
-               "sentinel failover-timeout main 3000\n",
-               master->port);
-    assert_int_equal(file_write_atomic(path, buf_view(&text), 0600, NULL), 0);
-}
-
-static void sentinel_names_the_master_and_the_next(void **state)
-{
-    (void)state;
-    struct redis_server replica = { 0 }, sentinel = { 0 };
-    char port[8], path[96], at[96];
-    start(NULL);
-    timeout_us = FAILOVER_US; /* of the master that is stopped */
-    snprintf(port, sizeof port, "%u", server.port);
-    redis_start(&replica, folder, "two",
-                (const char *const[]){ "--replicaof", "127.0.0.1", port, NULL });
-    assert_true(redis_await(&replica, "INFO replication", "master_link_status:up"));
-    snprintf(path, sizeof path, "%s/sentinel.conf", folder);
-    write_sentinel(path, &server);
-    redis_start(&sentinel, folder, "three", (const char *const[]){ path, "--sentinel", NULL });
-    assert_true(redis_await(&sentinel, "SENTINEL master main", "num-slaves\r\n$1\r\n1"));
-    /* The first sentinel does not exist. */
-    snprintf(at, sizeof at, "redis+sentinel://127.0.0.1:1,127.0.0.1:%u/main", sentinel.port);
-    number++;
-    struct store *s = open_or_fail(at);
-    uint64_t version = 0;
-    lead_again(s);
-    fill(s, &version);
-
-    redis_signal(&server, SIGSTOP); /* the old master hangs, and comes back as a replica */
-    assert_true(redis_await(&replica, "ROLE", "master"));
-    lead_again(s);
-    assert_whole(s, version);
-    redis_signal(&server, SIGCONT);
-    store_close(s);
-    redis_remove(&sentinel);
-    redis_remove(&replica);
-    unlink(path);
-}
-
-static void a_cluster_has_a_fleet_in_one_slot(void **state)
-{
-    (void)state;
-    struct redis_server other = { 0 };
-    char reply[256], line[64], bus[2][8];
-    for (int i = 0; i < 2; i++) {
-        snprintf(bus[i], sizeof bus[i], "%u", free_port());
-        const char *const cluster[] = { "--cluster-enabled", "yes", "--cluster-port", bus[i],
-                                        NULL };
-        redis_start(i ? &other : &server, folder, i ? "two" : "one", cluster);
-    }
-    assert_true(redis_await(&server, "PING", "PONG") && redis_await(&other, "PING", "PONG"));
-    assert_true(redis_says(&server, "CLUSTER ADDSLOTSRANGE 0 8191", "OK"));
-    assert_true(redis_says(&other, "CLUSTER ADDSLOTSRANGE 8192 16383", "OK"));
-    snprintf(line, sizeof line, "CLUSTER MEET 127.0.0.1 %u %s", other.port, bus[1]);
-    assert_true(redis_says(&server, line, "OK"));
-    assert_true(redis_await(&server, "CLUSTER INFO", "cluster_state:ok"));
-    assert_true(redis_await(&other, "CLUSTER INFO", "cluster_state:ok"));
-    uint32_t here = 0;
-    for (int i = 0; i < 8; i++) { /* fleets of both halves, asked for at one server */
-        use_tcp();
-        struct store *s = open_new();
-        snprintf(line, sizeof line, "CLUSTER KEYSLOT {fleet-%d}:state", number);
-        assert_true(redis_ask(&server, line, reply, sizeof reply));
-        here += strtol(reply + 1, NULL, 10) < 8192;
-        suite_lead(s, "a");
-        uint64_t version = 0;
-        fill(s, &version);
-        assert_whole(s, version);
-        store_close(s);
-    }
-    print_message("%u of 8 fleets have their slot at the server that was named\n", here);
-    assert_true(here > 0 && here < 8);
-    redis_remove(&other);
-}
-
 int main(void)
 {
     if (!redis_server_exists()) return 77;
-    if (!mkdtemp(folder)) return 1;
+    if (!folder_make()) return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(it_answers_as_the_others_do, stop),
         cmocka_unit_test_teardown(random_operations_agree_with_memory, stop),
@@ -837,15 +504,8 @@ int main(void)
         cmocka_unit_test_teardown(writing_anew_that_was_cut_off_is_done_by_whoever_has_a_copy,
                                   stop),
         cmocka_unit_test(a_reply_is_bounded),
-        cmocka_unit_test_teardown(users_and_passwords, stop),
-        cmocka_unit_test(urls),
-        cmocka_unit_test_teardown(names_are_resolved_within_the_bound, stop),
-        cmocka_unit_test_teardown(sentinel_names_the_master_and_the_next, stop),
-        cmocka_unit_test_teardown(a_cluster_has_a_fleet_in_one_slot, stop),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    char line[160];
-    snprintf(line, sizeof line, "rm -rf '%s'", folder);
-    if (failed == 0 && system(line) != 0) printf("%s stays\n", folder);
+    if (failed == 0) folder_remove();
     return failed;
 }
