@@ -166,13 +166,26 @@ int generate_encode(const struct generate_request *req, struct buf *out)
     return fields_encode(request_sets[version], req, out);
 }
 
+/* Returns the rows of the version that a call names, which stands at its beginning; the newest if it names none that
+ * is known, to refuse it. */
+static const struct field_set *set_of(struct str text)
+{
+    struct json_reader r;
+    uint64_t version = 0;
+    json_reader_init(&r, text);
+    if (json_next(&r) == JSON_OBJECT)
+        while (json_next(&r) == JSON_KEY && !json_key_is(&r, "v"))
+            json_skip(&r);
+    if (r.token == JSON_KEY) json_next(&r), (void)json_u64(&r, &version);
+    bool known = version >= GENERATE_VERSION && version <= GENERATE_ADAPTER_VERSION;
+    return request_sets[known ? version - GENERATE_VERSION : COUNT_OF(request_sets) - 1];
+}
+
 int generate_decode(struct str text, struct arena *arena, struct generate_request *ret,
                     struct err *err)
 {
     struct generate_request req;
-    int rc = -EPROTO;
-    for (size_t i = 0; i < COUNT_OF(request_sets) && rc == -EPROTO; i++)
-        rc = fields_decode(request_sets[i], text, arena, &req, "generate", err);
+    int rc = fields_decode(set_of(text), text, arena, &req, "generate", err);
     if (rc < 0) return rc;
     if (req.top_logprobs > 0 && !req.logprobs)
         return err_set(err, -EINVAL, "generate: top_logprobs needs logprobs");

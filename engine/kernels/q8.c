@@ -29,10 +29,7 @@ void q8_round(const float *x, uint32_t cols, struct q8_super *ret)
         }
         float scale = top < Q8_TINY ? 0 : top / 127;
         to->scale[b] = scale;
-        to->sum[b] = scale * (float)(sum[0] + sum[1]);
-        to->lift[b] = -128 * (sum[0] + sum[1]);
-        to->half[2 * b] = scale * (float)sum[0];
-        to->half[2 * b + 1] = scale * (float)sum[1];
+        q8_sums_set(to, b, sum[0], sum[1]);
     }
 }
 

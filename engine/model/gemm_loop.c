@@ -6,6 +6,7 @@
 #include "engine/model/importance.h"
 
 #define TILES_PER_UNIT 4 /* the least of a matrix that a thread claims: 64 rows */
+#define CLAIMS 8         /* of a thread: they even out threads that lose their core for a while */
 #define ROWS_PER_UNIT 8  /* of x, to be rounded */
 
 static uint32_t units_of(const struct gemm_loop *l, uint32_t i)
@@ -62,9 +63,9 @@ void gemm_loop_run(struct gemm_loop *l)
         rounds = rounds || ops_round(l->ops, l->gemm[i].w->type);
     }
     if (rounds) workers_run(l->workers, ceil_div_u32(l->rows, ROWS_PER_UNIT), round_unit, l);
-    /* Four claims a thread even out threads that lose their core for a while. */
     l->tiles_per_unit =
-        threads == 1 ? tiles : ceil_div_u32(tiles, threads * 4 * TILES_PER_UNIT) * TILES_PER_UNIT;
+        threads == 1 ? tiles
+                     : ceil_div_u32(tiles, threads * CLAIMS * TILES_PER_UNIT) * TILES_PER_UNIT;
     for (uint32_t i = 0; i < (l->join ? 1 : l->count); i++)
         units += units_of(l, i);
     workers_run(l->workers, units, l->join ? joined_unit : product_unit, l);

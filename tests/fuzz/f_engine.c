@@ -2,7 +2,7 @@
  * over a drawn configuration, in one thread and on a clock of its own.
  *
  * Every request comes out of a list of KINDS: prompts with common beginnings, sampling with seeds, grammars,
- * scores of the prompt. Its truth is the output that it has alone, whole, without a cache. In a run requests
+ * adapters, scores of the prompt. Its truth is the output that it has alone, whole, without a cache. In a run requests
  * come, are paused and cancelled and go on from the middle of their truth, as after the death of another
  * engine, while pages are few, guesses are verified and prefixes are shared. What a request has brought at
  * its end is its truth, or a beginning of it where it was cut short; there is an end, and all pages are free
@@ -13,10 +13,12 @@
 #include "base/core/bits.h"
 #include "base/core/rng.h"
 #include "base/text/encode.h"
+#include "engine/model/adapter_file.h"
 #include "engine/serve/executor.h"
 #include "engine/serve/output.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/engine/flat_perf.h"
+#include "tests/unit/engine/gguf_make.h"
 #include "tests/unit/engine/tiny_model.h"
 
 #include <stdio.h>
@@ -67,7 +69,10 @@ struct life {
     uint32_t count, open;
 };
 
+#define ADAPTERS 2
+
 static struct model *model;
+static struct adapter *adapters[ADAPTERS];
 static struct kind kinds[KINDS];
 static int64_t now_us;
 
@@ -130,6 +135,7 @@ static void make_kind(struct kind *k, uint32_t i)
         k->spec.stop = stops;
         k->spec.stop_count = COUNT_OF(stops);
     }
+    if (i / 2 % 5 < ADAPTERS) k->spec.adapter = adapters[i / 2 % 5];
     if (i % 4 == 3) k->grammar = grammars[i / 4 % COUNT_OF(grammars)];
 }
 
@@ -201,7 +207,9 @@ static struct machine *open_grammar(struct executor *x, const struct grammar_spe
 
 static void open_life(struct life *f, const struct sched_config *sched)
 {
-    const struct executor_config config = { .sched = *sched, .threads = 1, .perf = &flat_perf };
+    const struct executor_config config = {
+        .sched = *sched, .threads = 1, .lora_rank_max = TINY_ADAPTER_RANK, .perf = &flat_perf
+    };
     const struct executor_events events = {
         .on_token = on_token, .on_scored = on_scored, .on_end = on_end, .arg = f
     };
@@ -216,6 +224,13 @@ static void close_life(struct life *f)
     executor_free(f->x);
 }
 
+/* Keys of pages are the adapter's own, as http_api_salt makes them. */
+static struct block_key salt_of(const struct kind *k)
+{
+    const struct str none = { 0 };
+    return block_salt(1, none, k->spec.adapter ? str_from(k->spec.adapter->digest) : none, none);
+}
+
 /* Submits a request, which goes on from `from` tokens of its truth. False: the queue is full. */
 static bool submit(struct life *f, const struct kind *k, uint32_t from, struct sched_request *req)
 {
@@ -225,6 +240,7 @@ static bool submit(struct life *f, const struct kind *k, uint32_t from, struct s
     req->id = f->count;
     req->owner = &s->output;
     req->ids = k->ids;
+    req->salt = salt_of(k);
     req->prompt_tokens = k->prompt_tokens + from;
     req->output_max = k->output_max - from;
     req->begun = from > 0;
@@ -277,14 +293,34 @@ static void find_truth(struct kind *k)
     close_life(&f);
 }
 
+/* Digests stand for files, which adapter_load reads; here they are numbers. */
+static struct adapter *make_adapter(uint64_t seed)
+{
+    CLEANUP(buf_fini) struct buf bytes = { 0 };
+    CLEANUP(adapter_file_fini) struct adapter_file file = { 0 };
+    struct adapter *a = NULL;
+    tiny_adapter(seed, &bytes);
+    const struct str all = buf_view(&bytes);
+    const struct gguf_source source = memory_source(&all);
+    must(adapter_file_gguf(&source, "llama", false, &file, NULL) == 0);
+    must(adapter_pack(&file, model, TINY_ADAPTER_RANK, &a, NULL) == 0);
+    snprintf(a->digest, sizeof a->digest, "%064x", (unsigned)seed);
+    return a;
+}
+
+static void open_model(void)
+{
+    char path[64];
+    int fd = tiny_model_path(TINY_CONTEXT, path);
+    must(model_load(path, NULL, &model, NULL) == 0);
+    close(fd);
+    for (uint32_t i = 0; i < ADAPTERS; i++)
+        adapters[i] = make_adapter(1 + i);
+}
+
 static struct kind *kind_of(uint32_t i)
 {
-    if (!model) {
-        char path[64];
-        int fd = tiny_model_path(TINY_CONTEXT, path);
-        must(model_load(path, NULL, &model, NULL) == 0);
-        close(fd);
-    }
+    if (!model) open_model();
     if (kinds[i].prompt_tokens == 0) make_kind(&kinds[i], i);
     if (!kinds[i].known) find_truth(&kinds[i]);
     return &kinds[i];

@@ -6,7 +6,7 @@
  * their sign to x. */
 #define SIMD_HEADER "engine/kernels/cpu/ivec_avx2.h"
 #define DOT_TOKENS 4 /* with 4 accumulators and 8 sums, 15 of 16 registers */
-#define DOT_PANELS 2 /* 12 KiB, beside 7 KiB of x */
+#define DOT_PANELS 2 /* 12 KiB, beside 8 KiB of x */
 #include "engine/kernels/cpu/dot_product.h"
 
 /* Adds pairs of int16. */
@@ -25,7 +25,7 @@ ALWAYS_INLINE void dot_sums(const struct dot_call *c, const struct dot_block *w,
                             enum dot_kind kind, uint32_t first, uint32_t pieces, ivec *sum,
                             uint32_t tokens)
 {
-    const uint32_t chain = kind == DOT_FIVE ? 4 : kind == DOT_SIX ? 2 : 1;
+    const uint32_t chain = kind == DOT_SIGNED ? 1 : dot_halved(kind) ? 2 : 4;
     UNROLL
     for (uint32_t i = first; i < first + pieces; i += chain) {
         __m256i part[DOT_TOKENS];
@@ -45,7 +45,7 @@ ALWAYS_INLINE void dot_sums(const struct dot_call *c, const struct dot_block *w,
 
 void dot_gemm(const struct gemm *g, uint32_t tile_first, uint32_t tile_count, void *scratch)
 {
-    dot_product(g, tile_first, tile_count, scratch, dot_rows);
+    dot_product(g, tile_first, tile_count, scratch, dot_rows, NULL);
 }
 
 /* ---- activations */
@@ -89,10 +89,7 @@ ALWAYS_INLINE void dot_round_block(const float *x, uint32_t b, struct q8_super *
                         _mm256_permutevar8x32_epi32(bytes, order));
     scale = scale < Q8_TINY ? 0 : scale / 127;
     to->scale[b] = scale;
-    to->sum[b] = scale * (float)(low + high);
-    to->lift[b] = -128 * (low + high);
-    to->half[2 * b] = scale * (float)low;
-    to->half[2 * b + 1] = scale * (float)high;
+    q8_sums_set(to, b, low, high);
 }
 
 void dot_round(const float *x, uint32_t cols, struct q8_super *ret)

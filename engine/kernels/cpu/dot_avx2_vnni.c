@@ -3,13 +3,8 @@
 #define SIMD_HEADER "engine/kernels/cpu/ivec_avx2.h"
 #define DOT_TOKENS \
     4 /* with 4 accumulators, 4 sums, x and a register of the block, 10 of 16 registers */
-#define DOT_PANELS 2 /* 12 KiB, beside 7 KiB of x */
+#define DOT_PANELS 2 /* 12 KiB, beside 8 KiB of x */
 #include "engine/kernels/cpu/simd.h"
-
-ALWAYS_INLINE ivec ivec_raised(ivec q)
-{
-    return _mm256_xor_si256(q, ivec_set1_8(-128));
-}
 
 ALWAYS_INLINE ivec ivec_dot(ivec sum, ivec q, ivec x)
 {
@@ -21,5 +16,5 @@ ALWAYS_INLINE ivec ivec_dot(ivec sum, ivec q, ivec x)
 void dot_gemm_avx2_vnni(const struct gemm *g, uint32_t tile_first, uint32_t tile_count,
                         void *scratch)
 {
-    dot_product(g, tile_first, tile_count, scratch, dot_rows);
+    dot_product_vnni(g, tile_first, tile_count, scratch);
 }

@@ -5,13 +5,8 @@
  * reading and writing tiles goes on beside it. */
 #define SIMD_HEADER "engine/kernels/cpu/ivec_avx512.h"
 #define DOT_TOKENS 8 /* with 8 accumulators, 8 sums and a block, 26 of 32 registers */
-#define DOT_PANELS 4 /* 24 KiB, beside 7 KiB of x */
+#define DOT_PANELS 4 /* 24 KiB, beside 8 KiB of x */
 #include "engine/kernels/cpu/simd.h"
-
-ALWAYS_INLINE ivec ivec_raised(ivec q)
-{
-    return _mm512_xor_si512(q, ivec_set1_8(-128));
-}
 
 ALWAYS_INLINE ivec ivec_dot(ivec sum, ivec q, ivec x)
 {
@@ -22,7 +17,7 @@ ALWAYS_INLINE ivec ivec_dot(ivec sum, ivec q, ivec x)
 
 void dot_gemm_vnni(const struct gemm *g, uint32_t tile_first, uint32_t tile_count, void *scratch)
 {
-    dot_product(g, tile_first, tile_count, scratch, dot_rows);
+    dot_product_vnni(g, tile_first, tile_count, scratch);
 }
 
 /* ---- tiles of AMX */
@@ -89,7 +84,7 @@ ALWAYS_INLINE void amx_scale(const struct dot_call *c, enum dot_kind kind, uint3
     UNROLL
     for (uint32_t t = 0; t < AMX_TOKENS; t++)
         acc[t] = dot_scaled(acc[t], ivec_load((const char *)(*sums)[t]), &c->panel->block[b][0],
-                            dot_row(c, t), b, 0, kind);
+                            dot_row(c, t), b, 0, kind, c->centre);
 }
 
 /* While the sums of a block are scaled, the tiles multiply the next one. */
@@ -117,6 +112,8 @@ static void amx_rows(struct dot_call *c, enum dot_kind kind, uint32_t tokens)
     for (; tokens >= AMX_TOKENS; tokens -= AMX_TOKENS) {
         if (kind == DOT_SIGNED)
             amx_panel_add(c, DOT_SIGNED);
+        else if (kind == DOT_FIVE_CENTRED)
+            amx_panel_add(c, DOT_FIVE_CENTRED);
         else
             amx_panel_add(c, DOT_FIVE);
         dot_advance(c, AMX_TOKENS);
@@ -127,11 +124,11 @@ static void amx_rows(struct dot_call *c, enum dot_kind kind, uint32_t tokens)
 void dot_gemm_amx(const struct gemm *g, uint32_t tile_first, uint32_t tile_count, void *scratch)
 {
     /* Two scales a block leave the tiles half empty, and were no faster. */
-    if (g->tokens < AMX_TOKENS || dot_types[g->w->type].kind == DOT_SIX) {
+    if (g->tokens < AMX_TOKENS || dot_halved(dot_types[g->w->type].kind)) {
         dot_gemm_vnni(g, tile_first, tile_count, scratch);
         return;
     }
     amx_configure();
-    dot_product(g, tile_first, tile_count, scratch, amx_rows);
+    dot_product(g, tile_first, tile_count, scratch, amx_rows, NULL);
     _tile_release(); /* without it the tiles would be saved at each switch of threads */
 }

@@ -6,7 +6,7 @@
  * 2 x 2 x 63 x 127 = 32,004; one of signed bytes: 2 x 128 x 127 = 32,512), then as int32. */
 #define SIMD_HEADER "engine/kernels/cpu/ivec_neon.h"
 #define DOT_TOKENS 4 /* with 8 accumulators, 8 sums and 8 of int16, 26 of 32 registers */
-#define DOT_PANELS 2 /* 12 KiB, beside 7 KiB of x */
+#define DOT_PANELS 2 /* 12 KiB, beside 8 KiB of x */
 #include "engine/kernels/cpu/dot_product.h"
 
 struct dot_part {
@@ -44,7 +44,7 @@ ALWAYS_INLINE void dot_sums(const struct dot_call *c, const struct dot_block *w,
                             enum dot_kind kind, uint32_t first, uint32_t pieces, ivec *sum,
                             uint32_t tokens)
 {
-    const uint32_t chain = kind == DOT_FIVE ? 4 : kind == DOT_SIX ? 2 : 1;
+    const uint32_t chain = kind == DOT_SIGNED ? 1 : dot_halved(kind) ? 2 : 4;
     UNROLL
     for (uint32_t t = 0; t < tokens; t++)
         sum[t] = ivec_set1_32(0);
@@ -64,7 +64,7 @@ ALWAYS_INLINE void dot_sums(const struct dot_call *c, const struct dot_block *w,
 
 void dot_gemm(const struct gemm *g, uint32_t tile_first, uint32_t tile_count, void *scratch)
 {
-    dot_product(g, tile_first, tile_count, scratch, dot_rows);
+    dot_product(g, tile_first, tile_count, scratch, dot_rows, NULL);
 }
 
 /* ---- activations */
@@ -99,10 +99,7 @@ ALWAYS_INLINE void dot_round_block(const float *x, uint32_t b, struct q8_super *
     }
     scale = scale < Q8_TINY ? 0 : scale / 127;
     to->scale[b] = scale;
-    to->sum[b] = scale * (float)(sum[0] + sum[1]);
-    to->lift[b] = -128 * (sum[0] + sum[1]);
-    to->half[2 * b] = scale * (float)sum[0];
-    to->half[2 * b + 1] = scale * (float)sum[1];
+    q8_sums_set(to, b, sum[0], sum[1]);
 }
 
 void dot_round(const float *x, uint32_t cols, struct q8_super *ret)

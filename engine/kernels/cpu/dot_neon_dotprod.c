@@ -4,7 +4,7 @@
  * register, so 16 activations are loaded at once. */
 #define SIMD_HEADER "engine/kernels/cpu/ivec_neon.h"
 #define DOT_TOKENS 4 /* with 8 accumulators, 8 sums and 4 of x, 22 of 32 registers */
-#define DOT_PANELS 2 /* 12 KiB, beside 7 KiB of x */
+#define DOT_PANELS 2 /* 12 KiB, beside 8 KiB of x */
 #include "engine/kernels/cpu/dot_product.h"
 
 ALWAYS_INLINE int8x16_t dot_load(const struct dot_call *c, uint32_t t, uint32_t k)
@@ -47,5 +47,5 @@ ALWAYS_INLINE void dot_sums(const struct dot_call *c, const struct dot_block *w,
 
 void dot_gemm_dotprod(const struct gemm *g, uint32_t tile_first, uint32_t tile_count, void *scratch)
 {
-    dot_product(g, tile_first, tile_count, scratch, dot_rows);
+    dot_product(g, tile_first, tile_count, scratch, dot_rows, NULL);
 }

@@ -47,6 +47,7 @@ struct dot_call {
     size_t x_stride;
     float *y;
     size_t y_stride;
+    float centre; /* of kinds that have one */
     bool accumulate;
     void *spare; /* DOT_SPARE_BYTES of the thread, aligned to 64 */
 };
@@ -69,27 +70,32 @@ ALWAYS_INLINE void dot_sums(const struct dot_call *c, const struct dot_block *w,
                             enum dot_kind kind, uint32_t first, uint32_t pieces, ivec *sum,
                             uint32_t tokens);
 
-/* Adds sub-block `s` of block `b`, its integers summed, to the output of a token. */
+/* Adds sub-block `s` of block `b`, its integers summed, to the output of a token. What is subtracted of a sum for a
+ * centre is exact, so that raised kinds, whose sums lack it already, give the same bits. */
 ALWAYS_INLINE vec dot_scaled(vec acc, ivec sum, const struct dot_block *w, const struct q8_super *x,
-                             uint32_t b, uint32_t s, enum dot_kind kind)
+                             uint32_t b, uint32_t s, enum dot_kind kind, float centre)
 {
-    acc = vec_fma(ivec_to_f32(sum), vec_mul(w->scale[s], vec_set1(x->scale[b])), acc);
-    if (kind == DOT_SIGNED) return acc;
-    return vec_fnma(w->min[s], vec_set1(kind == DOT_SIX ? x->half[2 * b + s] : x->sum[b]), acc);
+    vec whole = ivec_to_f32(sum), x_scale = vec_set1(x->scale[b]);
+    vec x_sum = vec_set1(dot_halved(kind) ? x->half[2 * b + s] : x->sum[b]);
+    if (kind == DOT_FIVE || kind == DOT_SIX)
+        return vec_fma(vec_fnma(w->min[s], x_sum, vec_mul(w->scale[s], whole)), x_scale, acc);
+    if (kind == DOT_FIVE_CENTRED || kind == DOT_SIX_CENTRED)
+        whole = vec_fnma(vec_set1(centre), x_sum, whole);
+    return vec_fma(whole, vec_mul(w->scale[s], x_scale), acc);
 }
 
 /* Adds block `b` to the outputs; `kind` and `tokens` are constants in every caller. */
 ALWAYS_INLINE void dot_block_add(const struct dot_call *c, const struct dot_block *w, uint32_t b,
                                  enum dot_kind kind, vec *acc, uint32_t tokens)
 {
-    const uint32_t subs = kind == DOT_SIX ? 2 : 1, pieces = DOT_PIECES / subs;
+    const uint32_t subs = dot_halved(kind) ? 2 : 1, pieces = DOT_PIECES / subs;
     UNROLL
     for (uint32_t s = 0; s < subs; s++) {
         ivec sum[DOT_TOKENS];
         dot_sums(c, w, b, kind, s * pieces, pieces, sum, tokens);
         UNROLL
         for (uint32_t t = 0; t < tokens; t++)
-            acc[t] = dot_scaled(acc[t], sum[t], w, dot_row(c, t), b, s, kind);
+            acc[t] = dot_scaled(acc[t], sum[t], w, dot_row(c, t), b, s, kind, c->centre);
     }
 }
 
@@ -129,13 +135,17 @@ ALWAYS_INLINE void dot_panel_add(const struct dot_call *c, enum dot_kind kind, u
 #endif
 
 DOT_KERNELS(dot_five, DOT_FIVE)
+DOT_KERNELS(dot_five_centred, DOT_FIVE_CENTRED)
 DOT_KERNELS(dot_six, DOT_SIX)
+DOT_KERNELS(dot_six_centred, DOT_SIX_CENTRED)
 DOT_KERNELS(dot_signed, DOT_SIGNED)
 
-static const dot_fn dot_kernels[DOT_KIND_COUNT][DOT_TOKENS] = {
-    [DOT_FIVE]   = DOT_ROW(dot_five),
-    [DOT_SIX]    = DOT_ROW(dot_six),
-    [DOT_SIGNED] = DOT_ROW(dot_signed),
+static const dot_fn dot_kernels[][DOT_TOKENS] = {
+    [DOT_FIVE]         = DOT_ROW(dot_five),
+    [DOT_FIVE_CENTRED] = DOT_ROW(dot_five_centred),
+    [DOT_SIX]          = DOT_ROW(dot_six),
+    [DOT_SIX_CENTRED]  = DOT_ROW(dot_six_centred),
+    [DOT_SIGNED]       = DOT_ROW(dot_signed),
 };
 /* clang-format on */
 
@@ -147,6 +157,7 @@ struct dot_type {
     /* Multiplies one token by all columns of a tile. */
     void (*one)(const struct dot_call *c, const char *tile);
     enum dot_kind kind;
+    uint8_t centre; /* of kinds that have one; else 0 */
 };
 
 typedef void (*dot_block_fn)(const char *tile, uint32_t b, uint32_t h, struct dot_block *to);
@@ -165,7 +176,8 @@ ALWAYS_INLINE void dot_one_block(const struct dot_call *c, const char *tile, uin
 
 /* `super` is true for types whose blocks are 256 columns; `ahead`: so many of them are asked for, 0: none. */
 ALWAYS_INLINE void dot_one(const struct dot_call *whole, const char *tile, size_t block_bytes,
-                           bool super, uint32_t ahead, dot_block_fn block, enum dot_kind kind)
+                           bool super, uint32_t ahead, dot_block_fn block, enum dot_kind kind,
+                           uint8_t centre)
 {
     struct dot_call c = *whole;
     const size_t step = TILE_ROWS * block_bytes * (super ? 1 : DOT_BLOCKS);
@@ -173,6 +185,7 @@ ALWAYS_INLINE void dot_one(const struct dot_call *whole, const char *tile, size_
     UNROLL
     for (uint32_t h = 0; h < DOT_HALVES; h++)
         acc[h] = c.accumulate ? vec_load(c.y + h * VEC_LANES) : vec_zero();
+    c.centre = centre;
     for (uint32_t left = c.blocks; left > 0; tile += step, c.x += sizeof(struct q8_super)) {
         uint32_t count = min_u32(left, DOT_BLOCKS);
         if (super) {
@@ -199,7 +212,7 @@ ALWAYS_INLINE void dot_one(const struct dot_call *whole, const char *tile, size_
             block_##name(tile, b, h, &ret->block[b][h]);
 
 /* clang-format off */
-#define DOT_TYPE(name, kind, block_bytes, super, ahead)                                    \
+#define DOT_TYPE(name, kind, centre, block_bytes, super, ahead)                            \
     static void unpack_##name(const char *tile, uint32_t blocks, struct dot_panel *ret)    \
     {                                                                                      \
         (void)blocks;                                                                      \
@@ -207,37 +220,39 @@ ALWAYS_INLINE void dot_one(const struct dot_call *whole, const char *tile, size_
     }                                                                                      \
     static void one_##name(const struct dot_call *c, const char *tile)                     \
     {                                                                                      \
-        dot_one(c, tile, block_bytes, super, ahead, block_##name, kind);                   \
+        dot_one(c, tile, block_bytes, super, ahead, block_##name, kind, centre);           \
     }
 #define DOT_UNPACK_0(name) DOT_UNPACK_LOOP(name, blocks)
 #define DOT_UNPACK_1(name) UNROLL DOT_UNPACK_LOOP(name, DOT_BLOCKS)
 
-DOT_TYPE(q8_0,   DOT_SIGNED, 34,  0, 0)
-DOT_TYPE(q4_0,   DOT_FIVE,   18,  0, 0)
-DOT_TYPE(q4_1,   DOT_FIVE,   20,  0, 0)
-DOT_TYPE(q5_0,   DOT_FIVE,   22,  0, 0)
-DOT_TYPE(q5_1,   DOT_FIVE,   24,  0, 0)
-DOT_TYPE(q2_k,   DOT_SIX,    84,  1, 0)
-DOT_TYPE(q3_k,   DOT_SIX,    110, 1, 0)
-DOT_TYPE(q4_k,   DOT_FIVE,   144, 1, 0)
-DOT_TYPE(q5_k,   DOT_FIVE,   176, 1, 0)
-DOT_TYPE(q6_k,   DOT_SIX,    210, 1, Q6_K_AHEAD)
-DOT_TYPE(iq4_nl, DOT_SIGNED, 18,  0, 0)
-DOT_TYPE(mxfp4,  DOT_FIVE,   17,  0, 0)
+DOT_TYPE(q8_0,   DOT_SIGNED,       0,  34,  0, 0)
+DOT_TYPE(q4_0,   DOT_FIVE_CENTRED, 8,  18,  0, 0)
+DOT_TYPE(q4_1,   DOT_FIVE,         0,  20,  0, 0)
+DOT_TYPE(q5_0,   DOT_FIVE_CENTRED, 16, 22,  0, 0)
+DOT_TYPE(q5_1,   DOT_FIVE,         0,  24,  0, 0)
+DOT_TYPE(q2_k,   DOT_SIX,          0,  84,  1, 0)
+DOT_TYPE(q3_k,   DOT_SIX_CENTRED,  4,  110, 1, 0)
+DOT_TYPE(q4_k,   DOT_FIVE,         0,  144, 1, 0)
+DOT_TYPE(q5_k,   DOT_FIVE,         0,  176, 1, 0)
+DOT_TYPE(q6_k,   DOT_SIX_CENTRED,  32, 210, 1, Q6_K_AHEAD)
+DOT_TYPE(iq4_nl, DOT_SIGNED,       0,  18,  0, 0)
+DOT_TYPE(mxfp4,  DOT_FIVE_CENTRED, 12, 17,  0, 0)
+
+#define DOT_TYPE_ROW(name, kind, centre) { unpack_##name, one_##name, kind, centre }
 
 static const struct dot_type dot_types[WEIGHT_TYPE_COUNT] = {
-    [WEIGHT_Q8_0]   = { unpack_q8_0,   one_q8_0,   DOT_SIGNED },
-    [WEIGHT_Q4_0]   = { unpack_q4_0,   one_q4_0,   DOT_FIVE },
-    [WEIGHT_Q4_1]   = { unpack_q4_1,   one_q4_1,   DOT_FIVE },
-    [WEIGHT_Q5_0]   = { unpack_q5_0,   one_q5_0,   DOT_FIVE },
-    [WEIGHT_Q5_1]   = { unpack_q5_1,   one_q5_1,   DOT_FIVE },
-    [WEIGHT_Q2_K]   = { unpack_q2_k,   one_q2_k,   DOT_SIX },
-    [WEIGHT_Q3_K]   = { unpack_q3_k,   one_q3_k,   DOT_SIX },
-    [WEIGHT_Q4_K]   = { unpack_q4_k,   one_q4_k,   DOT_FIVE },
-    [WEIGHT_Q5_K]   = { unpack_q5_k,   one_q5_k,   DOT_FIVE },
-    [WEIGHT_Q6_K]   = { unpack_q6_k,   one_q6_k,   DOT_SIX },
-    [WEIGHT_IQ4_NL] = { unpack_iq4_nl, one_iq4_nl, DOT_SIGNED },
-    [WEIGHT_MXFP4]  = { unpack_mxfp4,  one_mxfp4,  DOT_FIVE },
+    [WEIGHT_Q8_0]    = DOT_TYPE_ROW(q8_0,   DOT_SIGNED,       0),
+    [WEIGHT_Q4_0]    = DOT_TYPE_ROW(q4_0,   DOT_FIVE_CENTRED, 8),
+    [WEIGHT_Q4_1]    = DOT_TYPE_ROW(q4_1,   DOT_FIVE,         0),
+    [WEIGHT_Q5_0]    = DOT_TYPE_ROW(q5_0,   DOT_FIVE_CENTRED, 16),
+    [WEIGHT_Q5_1]    = DOT_TYPE_ROW(q5_1,   DOT_FIVE,         0),
+    [WEIGHT_Q2_K]    = DOT_TYPE_ROW(q2_k,   DOT_SIX,          0),
+    [WEIGHT_Q3_K]    = DOT_TYPE_ROW(q3_k,   DOT_SIX_CENTRED,  4),
+    [WEIGHT_Q4_K]    = DOT_TYPE_ROW(q4_k,   DOT_FIVE,         0),
+    [WEIGHT_Q5_K]    = DOT_TYPE_ROW(q5_k,   DOT_FIVE,         0),
+    [WEIGHT_Q6_K]    = DOT_TYPE_ROW(q6_k,   DOT_SIX_CENTRED,  32),
+    [WEIGHT_IQ4_NL]  = DOT_TYPE_ROW(iq4_nl, DOT_SIGNED,       0),
+    [WEIGHT_MXFP4]   = DOT_TYPE_ROW(mxfp4,  DOT_FIVE_CENTRED, 12),
 };
 /* clang-format on */
 
@@ -246,34 +261,47 @@ static const struct dot_type dot_types[WEIGHT_TYPE_COUNT] = {
 /* Multiplies `tokens` tokens, any number, by a panel. */
 typedef void (*dot_rows_fn)(struct dot_call *c, enum dot_kind kind, uint32_t tokens);
 
+/* Changes a panel for the tokens that use it, and returns its kind. */
+typedef enum dot_kind (*dot_change_fn)(struct dot_panel *panel, uint32_t blocks,
+                                       const struct dot_type *type);
+
 static void dot_advance(struct dot_call *c, uint32_t tokens)
 {
     c->x += tokens * c->x_stride;
     c->y += tokens * c->y_stride;
 }
 
-static void dot_rows(struct dot_call *c, enum dot_kind kind, uint32_t tokens)
+/* Multiplies by the kernels of one kind. */
+static void dot_rows_by(const dot_fn kernel[DOT_TOKENS], struct dot_call *c, uint32_t tokens)
 {
     /* Groups of even size: 9 rows as 5 + 4 rather than 8 + 1. */
     for (uint32_t groups = ceil_div_u32(tokens, DOT_TOKENS); groups > 0; groups--) {
         uint32_t rows = tokens / groups;
-        dot_kernels[kind][rows - 1](c);
+        kernel[rows - 1](c);
         dot_advance(c, rows);
         tokens -= rows;
     }
 }
 
+static void dot_rows(struct dot_call *c, enum dot_kind kind, uint32_t tokens)
+{
+    dot_rows_by(dot_kernels[kind], c, tokens);
+}
+
 /* Multiplies all tokens by columns k .. k + QUANT_SUPER, or those that are left, of up to DOT_PANELS tiles. */
 static void dot_part(const struct gemm *g, uint32_t tile, uint32_t tiles, uint32_t k,
-                     struct dot_panel *panels, dot_rows_fn rows)
+                     struct dot_panel *panels, dot_rows_fn rows, dot_change_fn change)
 {
     const struct weight *w = g->w;
     const struct dot_type *type = &dot_types[w->type];
     const uint32_t blocks = min_u32(QUANT_SUPER, w->cols - k) / QUANT_BLOCK;
-    for (uint32_t i = 0; i < tiles; i++)
+    enum dot_kind kind = type->kind;
+    for (uint32_t i = 0; i < tiles; i++) {
         type->unpack(w->tiles + (tile + i) * weight_tile_bytes(w) +
                          TILE_ROWS * weight_row_bytes(w->type, k),
                      blocks, &panels[i]);
+        if (change) kind = change(&panels[i], blocks, type);
+    }
     const uint32_t at_once = tiles == 1 ? g->tokens : DOT_GROUP;
     for (uint32_t t = 0; t < g->tokens; t += at_once) {
         for (uint32_t i = 0; i < tiles; i++) {
@@ -281,11 +309,12 @@ static void dot_part(const struct gemm *g, uint32_t tile, uint32_t tiles, uint32
                                   .blocks = blocks,
                                   .x_stride = q8_row_bytes(w->cols),
                                   .y_stride = g->y_stride,
+                                  .centre = type->centre,
                                   .accumulate = g->accumulate || k > 0,
                                   .spare = panels + DOT_PANELS };
             c.x = (const char *)(g->x_q8 + k / QUANT_SUPER) + t * c.x_stride;
             c.y = g->y + t * g->y_stride + (size_t)(tile + i) * TILE_ROWS;
-            rows(&c, type->kind, min_u32(at_once, g->tokens - t));
+            rows(&c, kind, min_u32(at_once, g->tokens - t));
         }
     }
 }
@@ -302,8 +331,9 @@ static void dot_one_token(const struct gemm *g, uint32_t tile_first, uint32_t ti
     }
 }
 
+/* `change` may be NULL. */
 static void dot_product(const struct gemm *g, uint32_t tile_first, uint32_t tile_count,
-                        void *scratch, dot_rows_fn rows)
+                        void *scratch, dot_rows_fn rows, dot_change_fn change)
 {
     if (g->tokens == 1) {
         dot_one_token(g, tile_first, tile_count);
@@ -315,6 +345,6 @@ static void dot_product(const struct gemm *g, uint32_t tile_first, uint32_t tile
         uint32_t end = min_u32(i + group, tile_count);
         for (uint32_t k = 0; k < g->w->cols; k += QUANT_SUPER)
             for (uint32_t j = i; j < end; j += panels)
-                dot_part(g, tile_first + j, min_u32(panels, end - j), k, scratch, rows);
+                dot_part(g, tile_first + j, min_u32(panels, end - j), k, scratch, rows, change);
     }
 }

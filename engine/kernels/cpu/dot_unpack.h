@@ -2,18 +2,21 @@
  *
  * Layer:  engine/kernels. A template over the vector of simd.h, for dot_product.h
  * Format: a block holds 32 columns of as many rows as a register has lanes. A register of q holds columns
- *         4 i .. 4 i + 3 of these rows, and a weight is
+ *         4 i .. 4 i + 3 of these rows, and a weight is, with s 0, or 0 and 1 for halves of 16 columns,
  *
- *             scale[s] q - min[s]       s: 0, or 0 and 1 for halves of 16 columns
+ *             scale[s] q - min[s]       or       scale[s] (q - centre)
  *
+ *         where a type has the same centre everywhere (8 of Q4_0, 32 of Q6_K). q is not negative, so that
+ *         instructions that multiply unsigned by signed bytes can take it, but in DOT_SIGNED.
  * Kinds:  by the range of q, which decides how far sums of q times int8 fit int16
- *             DOT_FIVE   0 .. 31, one scale
- *             DOT_SIX    0 .. 63, two scales
- *             DOT_SIGNED -128 .. 127, one scale, no min
+ *             DOT_FIVE, DOT_FIVE_CENTRED    0 .. 31, one scale
+ *             DOT_SIX, DOT_SIX_CENTRED      0 .. 63, two scales
+ *             DOT_SIGNED                    -128 .. 127, one scale, neither min nor centre
+ *             DOT_RAISED, DOT_SIX_RAISED    what was signed or centred, raised to a centre of 128 for the
+ *                                           panel of many tokens: one or two scales
  *
  * The bit layouts are those of dequantise.c, over the pieces of four columns that weight.c packs: a register
- * holds one piece of the rows. A type's constant offset (8 of Q4_0, 32 of Q6_K) becomes a min, so that q is
- * not negative and instructions that multiply unsigned by signed bytes can take it.
+ * holds one piece of the rows.
  *
  * block_NAME unpacks block `b` of 8 of the tile's columns that begin at `tile`, rows from h * VEC_LANES on. A
  * block stays in registers if it is multiplied at once. */
@@ -30,7 +33,22 @@ struct dot_block {
     vec scale[2], min[2];
 };
 
-enum dot_kind { DOT_FIVE, DOT_SIX, DOT_SIGNED, DOT_KIND_COUNT };
+enum dot_kind {
+    DOT_FIVE,
+    DOT_FIVE_CENTRED,
+    DOT_SIX,
+    DOT_SIX_CENTRED,
+    DOT_SIGNED,
+    DOT_RAISED,
+    DOT_SIX_RAISED,
+    DOT_KIND_COUNT
+};
+
+/* Returns true if halves of a block have scales of their own. */
+ALWAYS_INLINE bool dot_halved(enum dot_kind kind)
+{
+    return kind == DOT_SIX || kind == DOT_SIX_CENTRED || kind == DOT_SIX_RAISED;
+}
 
 /* Loads piece `i` of a field of pieces of four bytes. */
 ALWAYS_INLINE ivec piece(const char *field, size_t i, uint32_t h)
@@ -123,8 +141,7 @@ ALWAYS_INLINE void look_up(const int8_t table[16], struct dot_block *to)
 /* clang-format off */
 BLOCK_SMALL(q4_0, 18,
     nibbles(AFTER(2), h, to);
-    to->scale[0] = halves(at, 0, h);
-    to->min[0] = times(8, to->scale[0]);)
+    to->scale[0] = halves(at, 0, h);)
 
 BLOCK_SMALL(q4_1, 20,
     nibbles(AFTER(4), h, to);
@@ -134,8 +151,7 @@ BLOCK_SMALL(q4_1, 20,
 BLOCK_SMALL(q5_0, 22,
     nibbles(AFTER(6), h, to);
     fifth_bits(AFTER(2), h, to);
-    to->scale[0] = halves(at, 0, h);
-    to->min[0] = times(16, to->scale[0]);)
+    to->scale[0] = halves(at, 0, h);)
 
 BLOCK_SMALL(q5_1, 24,
     nibbles(AFTER(8), h, to);
@@ -157,8 +173,7 @@ BLOCK_SMALL(iq4_nl, 18,
 BLOCK_SMALL(mxfp4, 17,
     nibbles(AFTER(1), h, to);
     look_up(mxfp4_values, to);
-    to->scale[0] = ivec_e8m0_half(bytes(at, 0, h));
-    to->min[0] = times(12, to->scale[0]);)
+    to->scale[0] = ivec_e8m0_half(bytes(at, 0, h));)
 /* clang-format on */
 
 /* ---- blocks of 256 columns, `at`, whose sub-block or pair of sub-blocks `b` is a constant after inlining */
@@ -239,7 +254,6 @@ ALWAYS_INLINE void block_q3_k(const char *at, uint32_t b, uint32_t h, struct dot
         ivec high = bits32(bytes(AFTER(104), s % 4, h), s / 4 * 2, 3);
         ivec whole = ivec_or(low, ivec_left_32(high, 4));
         to->scale[i] = scaled(d, ivec_sub_32(whole, ivec_set1_32(32)));
-        to->min[i] = times(4, to->scale[i]);
     }
 }
 
@@ -255,6 +269,5 @@ ALWAYS_INLINE void block_q6_k(const char *at, uint32_t b, uint32_t h, struct dot
     for (uint32_t i = 0; i < 2; i++) {
         const char *s = AFTER(192) + (size_t)(2 * b + i) * TILE_ROWS + (size_t)h * VEC_LANES;
         to->scale[i] = scaled(d, ivec_load_s8(s));
-        to->min[i] = times(32, to->scale[i]);
     }
 }

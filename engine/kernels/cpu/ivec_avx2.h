@@ -33,6 +33,11 @@ static inline ivec ivec_or(ivec a, ivec b)
     return _mm256_or_si256(a, b);
 }
 
+static inline ivec ivec_add_8(ivec a, ivec b)
+{
+    return _mm256_add_epi8(a, b);
+}
+
 static inline ivec ivec_sub_32(ivec a, ivec b)
 {
     return _mm256_sub_epi32(a, b);

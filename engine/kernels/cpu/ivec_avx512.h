@@ -33,6 +33,11 @@ static inline ivec ivec_or(ivec a, ivec b)
     return _mm512_or_si512(a, b);
 }
 
+static inline ivec ivec_add_8(ivec a, ivec b)
+{
+    return _mm512_add_epi8(a, b);
+}
+
 static inline ivec ivec_sub_32(ivec a, ivec b)
 {
     return _mm512_sub_epi32(a, b);

@@ -19,7 +19,7 @@ static void dotprod_gemm(const struct gemm *g, uint32_t tile_first, uint32_t til
 }
 
 #define NEON_OPS                                                                           \
-    .numerics = "neon-1", .q8_types = DOT_Q8_TYPES, .q8_round = dot_round,                 \
+    .numerics = "neon-2", .q8_types = DOT_Q8_TYPES, .q8_round = dot_round,                 \
     .rms_norm = simd_rms_norm, .rope = simd_rope, .silu_mul = simd_silu_mul,               \
     .gelu_mul = simd_gelu_mul, .clamped_mul = simd_clamped_mul, .soft_cap = simd_soft_cap, \
     .kv_put = simd_kv_put, .attend_rows = BLOCK_TOKENS, .attend = simd_attend

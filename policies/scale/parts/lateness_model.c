@@ -304,6 +304,10 @@ void speed_average_observe(struct speed_average *p, const struct scale_view *vie
 #define NOBODY 1e-3     /* instances; fractions above it serve in proportion */
 #define HALF_STEP 0.5   /* of a step, which passes before the first chunk */
 
+/* Beyond these a share is below 1e-18: most steps of a fleet that suffices. */
+#define NEVER_SD 9.0
+#define NEVER_EXP 42.0
+
 /* Returns the sessions an instance may have before its steps exceed the TPOT SLO, at r prompts a
  * second. */
 static double tpot_sessions(const struct scale_load *l, double tpot_slo_s, double r)
@@ -315,7 +319,8 @@ static double tpot_sessions(const struct scale_load *l, double tpot_slo_s, doubl
 /* Returns Phi(-z). */
 static double tail(double z)
 {
-    return 0.5 * erfc(z * M_SQRT1_2);
+    if (z > NEVER_SD) return 0;
+    return z < -NEVER_SD ? 1 : 0.5 * erfc(z * M_SQRT1_2);
 }
 
 /* Returns the share of requests that meet more prompts of others during their decode than the TPOT SLO
@@ -337,8 +342,8 @@ static double prompt_late(const struct fluid_ask *a, double n, double r, double 
     double s = scale_load_prompt_s(l, batch, HALF_STEP);
     double rho = fmin(r * s, RHO_MAX), x = a->ttft_slo_s - s;
     if (x <= 0) return 1;
-    double busy = pow(rho, sqrt(2 * (n + 1)));
-    return busy * exp(-x * 2 * n * (1 - rho) / (s * (1 + l->prefill_scv)));
+    double patience = x * 2 * n * (1 - rho) / (s * (1 + l->prefill_scv));
+    return patience > NEVER_EXP ? 0 : pow(rho, sqrt(2 * (n + 1))) * exp(-patience);
 }
 
 /* The state of the fluid at the end of a step. */

@@ -2,7 +2,6 @@
  * in steps, with drafts and under preemption; loaded and unloaded while it runs. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "tests/unit/engine/gguf_make.h"
 #include "tests/unit/engine/hf_make.h"
 #include "tests/unit/engine/model_folder.h"
 #include "tests/unit/engine/serve_rig.h"
@@ -12,46 +11,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#define RANK 4
-
-/* Writes an adapter of the tiny model: all matrices of both layers, random. */
-static void make_adapter(const char *file, uint64_t seed)
-{
-    static const struct {
-        const char *name;
-        uint32_t rows, cols;
-    } matrix[] = { { "attn_q", 64, 64 },      { "attn_k", 32, 64 },    { "attn_v", 32, 64 },
-                   { "attn_output", 64, 64 }, { "ffn_gate", 128, 64 }, { "ffn_up", 128, 64 },
-                   { "ffn_down", 64, 128 } };
-    CLEANUP(make_fini) struct gguf_make m;
-    CLEANUP(buf_fini) struct buf all = { 0 };
-    struct rng rng;
-    rng_seed(&rng, seed);
-    make_init(&m);
-    make_str(&m, "general.architecture", "llama");
-    make_str(&m, "general.type", "adapter");
-    make_str(&m, "adapter.type", "lora");
-    make_f32(&m, "adapter.lora.alpha", 8);
-    for (uint32_t layer = 0; layer < 2; layer++) {
-        for (size_t i = 0; i < COUNT_OF(matrix); i++) {
-            char name[96];
-            snprintf(name, sizeof name, "blk.%u.%s.weight.lora_a", layer, matrix[i].name);
-            make_random(&m, name, WEIGHT_F32, RANK, matrix[i].cols, 0.3f, &rng);
-            snprintf(name, sizeof name, "blk.%u.%s.weight.lora_b", layer, matrix[i].name);
-            make_random(&m, name, WEIGHT_F16, matrix[i].rows, RANK, 0.3f, &rng);
-        }
-    }
-    make_finish(&m, &all);
-    hf_make_file(model_folder, file, buf_view(&all));
-}
-
 static int make_files(void **state)
 {
     int rc = model_folder_make(state);
     for (uint32_t i = 0; i < 4 && rc == 0; i++) {
         char name[16];
         snprintf(name, sizeof name, "%c.gguf", (char)('a' + i));
-        make_adapter(name, 7 + i);
+        CLEANUP(buf_fini) struct buf file = { 0 };
+        tiny_adapter(7 + i, &file);
+        hf_make_file(model_folder, name, buf_view(&file));
     }
     return rc;
 }

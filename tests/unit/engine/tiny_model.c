@@ -76,6 +76,35 @@ int tiny_model_path(uint32_t context, char ret_path[64])
     return model_path(shape, 42, ret_path);
 }
 
+void tiny_adapter(uint64_t seed, struct buf *ret)
+{
+    static const struct {
+        const char *name;
+        uint32_t rows, cols;
+    } matrix[] = { { "attn_q", 64, 64 },      { "attn_k", 32, 64 },    { "attn_v", 32, 64 },
+                   { "attn_output", 64, 64 }, { "ffn_gate", 128, 64 }, { "ffn_up", 128, 64 },
+                   { "ffn_down", 64, 128 } };
+    struct gguf_make m;
+    struct rng rng;
+    rng_seed(&rng, seed);
+    make_init(&m);
+    make_str(&m, "general.architecture", "llama");
+    make_str(&m, "general.type", "adapter");
+    make_str(&m, "adapter.type", "lora");
+    make_f32(&m, "adapter.lora.alpha", 8);
+    for (uint32_t layer = 0; layer < 2; layer++) {
+        for (size_t i = 0; i < COUNT_OF(matrix); i++) {
+            char name[96];
+            snprintf(name, sizeof name, "blk.%u.%s.weight.lora_a", layer, matrix[i].name);
+            make_random(&m, name, WEIGHT_F32, TINY_ADAPTER_RANK, matrix[i].cols, 0.3f, &rng);
+            snprintf(name, sizeof name, "blk.%u.%s.weight.lora_b", layer, matrix[i].name);
+            make_random(&m, name, WEIGHT_F16, matrix[i].rows, TINY_ADAPTER_RANK, 0.3f, &rng);
+        }
+    }
+    make_finish(&m, ret);
+    make_fini(&m);
+}
+
 int wide_model_path(char ret_path[64])
 {
     const struct llama_shape shape = {

@@ -3,6 +3,8 @@
  * Its output is noise, but the same noise for the same ids, which suffices to test all around it.
  */
 #pragma once
+#include "base/core/buf.h"
+
 #include <stdint.h>
 
 #define TINY_CONTEXT 256
@@ -12,11 +14,15 @@
  * open too while the descriptor is open. */
 int tiny_model_path(uint32_t context, char ret_path[64]);
 
-/* Does the same with wide heads: K and V of a token take WIDE_KV_BYTES in F32, so 512 tokens take 8
+/* Appends a GGUF file with an adapter of it: all matrices of both layers, random. */
+#define TINY_ADAPTER_RANK 4
+void tiny_adapter(uint64_t seed, struct buf *ret);
+
+/* As tiny_model_path, with wide heads: K and V of a token take WIDE_KV_BYTES in F32, so 512 tokens take 8
  * MiB. */
 #define WIDE_KV_BYTES 16384
 int wide_model_path(char ret_path[64]);
 
-/* Does the same with `layers` layers, of which the first alone adds anything: models of one seed give the
+/* The same with `layers` layers, of which the first alone adds anything: models of one seed give the
  * same logits, so that a small one is a draft model of a large one and always right. */
 int layered_model_path(uint32_t layers, uint64_t seed, char ret_path[64]);
