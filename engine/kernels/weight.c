@@ -8,36 +8,38 @@
 
 /* clang-format off */
 const struct weight_type weight_types[WEIGHT_TYPE_COUNT] = {
-    /*                   name      gguf file block bytes  fields of a block, as bytes and pieces        */
-    [WEIGHT_F32]    = { "F32",     0,   0,   1,   4,   { { 4, 4 } },
+    /*                   name      gguf file block bytes  fields of a block in a tile: bytes, pieces, place in the file's */
+    [WEIGHT_F32]    = { "F32",     0,   0,   1,   4,   { { 4, 4, 0 } },
                         dequantise_f32, quantise_f32, NULL },
-    [WEIGHT_F16]    = { "F16",     1,   1,   1,   2,   { { 2, 2 } },
+    [WEIGHT_F16]    = { "F16",     1,   1,   1,   2,   { { 2, 2, 0 } },
                         dequantise_f16, quantise_f16, NULL },
-    [WEIGHT_BF16]   = { "BF16",    30,  32,  1,   2,   { { 2, 2 } },
+    [WEIGHT_BF16]   = { "BF16",    30,  32,  1,   2,   { { 2, 2, 0 } },
                         dequantise_bf16, quantise_bf16, NULL },
-    [WEIGHT_Q8_0]   = { "Q8_0",    8,   7,   32,  34,  { { 2, 2 }, { 32, 4 } },
+    [WEIGHT_Q8_0]   = { "Q8_0",    8,   7,   32,  34,  { { 2, 2, 0 }, { 32, 4, 2 } },
                         dequantise_q8_0, quantise_q8_0, NULL },
-    [WEIGHT_Q4_0]   = { "Q4_0",    2,   2,   32,  18,  { { 2, 2 }, { 16, 4 } },
+    [WEIGHT_Q4_0]   = { "Q4_0",    2,   2,   32,  18,  { { 2, 2, 0 }, { 16, 4, 2 } },
                         dequantise_q4_0, quantise_q4_0, quantise_q4_0_weighted },
-    [WEIGHT_Q4_1]   = { "Q4_1",    3,   3,   32,  20,  { { 4, 2 }, { 16, 4 } },
+    [WEIGHT_Q4_1]   = { "Q4_1",    3,   3,   32,  20,  { { 4, 2, 0 }, { 16, 4, 4 } },
                         dequantise_q4_1, quantise_q4_1, quantise_q4_1_weighted },
-    [WEIGHT_Q5_0]   = { "Q5_0",    6,   8,   32,  22,  { { 2, 2 }, { 20, 4 } },
+    [WEIGHT_Q5_0]   = { "Q5_0",    6,   8,   32,  22,  { { 2, 2, 0 }, { 20, 4, 2 } },
                         dequantise_q5_0, quantise_q5_0, quantise_q5_0_weighted },
-    [WEIGHT_Q5_1]   = { "Q5_1",    7,   9,   32,  24,  { { 4, 2 }, { 20, 4 } },
+    [WEIGHT_Q5_1]   = { "Q5_1",    7,   9,   32,  24,  { { 4, 2, 0 }, { 20, 4, 4 } },
                         dequantise_q5_1, quantise_q5_1, quantise_q5_1_weighted },
-    [WEIGHT_Q2_K]   = { "Q2_K",    10,  10,  256, 84,  { { 16, 1 }, { 64, 4 }, { 4, 2 } },
+    [WEIGHT_Q2_K]   = { "Q2_K",    10,  10,  256, 84,  { { 16, 1, 0 }, { 64, 4, 16 }, { 4, 2, 80 } },
                         dequantise_q2_k, NULL, NULL },
-    [WEIGHT_Q3_K]   = { "Q3_K",    11,  12,  256, 110, { { 96, 4 }, { 12, 1 }, { 2, 2 } },
+    [WEIGHT_Q3_K]   = { "Q3_K",    11,  12,  256, 110, { { 96, 4, 0 }, { 12, 1, 96 }, { 2, 2, 108 } },
                         dequantise_q3_k, NULL, NULL },
-    [WEIGHT_Q4_K]   = { "Q4_K",    12,  14,  256, 144, { { 4, 2 }, { 12, 1 }, { 128, 4 } },
+    [WEIGHT_Q4_K]   = { "Q4_K",    12,  14,  256, 144, { { 4, 2, 0 }, { 12, 1, 4 }, { 128, 4, 16 } },
                         dequantise_q4_k, quantise_q4_k, quantise_q4_k_weighted },
-    [WEIGHT_Q5_K]   = { "Q5_K",    13,  16,  256, 176, { { 4, 2 }, { 12, 1 }, { 160, 4 } },
+    [WEIGHT_Q5_K]   = { "Q5_K",    13,  16,  256, 176, { { 4, 2, 0 }, { 12, 1, 4 }, { 160, 4, 16 } },
                         dequantise_q5_k, NULL, NULL },
-    [WEIGHT_Q6_K]   = { "Q6_K",    14,  18,  256, 210, { { 192, 4 }, { 16, 1 }, { 2, 2 } },
+    [WEIGHT_Q6_K]   = { "Q6_K",    14,  18,  256, 210, { { 2, 2, 208 }, { 16, 1, 192 },
+                                                         { 32, 4, 0 }, { 32, 4, 128 }, { 32, 4, 32 },
+                                                         { 32, 4, 64 }, { 32, 4, 160 }, { 32, 4, 96 } },
                         dequantise_q6_k, quantise_q6_k, quantise_q6_k_weighted },
-    [WEIGHT_IQ4_NL] = { "IQ4_NL",  20,  25,  32,  18,  { { 2, 2 }, { 16, 4 } },
+    [WEIGHT_IQ4_NL] = { "IQ4_NL",  20,  25,  32,  18,  { { 2, 2, 0 }, { 16, 4, 2 } },
                         dequantise_iq4_nl, NULL, NULL },
-    [WEIGHT_MXFP4]  = { "MXFP4",   39,  38,  32,  17,  { { 1, 1 }, { 16, 4 } },
+    [WEIGHT_MXFP4]  = { "MXFP4",   39,  38,  32,  17,  { { 1, 1, 0 }, { 16, 4, 1 } },
                         dequantise_mxfp4, NULL, NULL },
 };
 /* clang-format on */
@@ -127,8 +129,8 @@ void weight_pack(enum weight_type_id type, const char *data, uint32_t rows, uint
         EACH_FIELD(field, t)
         {
             for (uint32_t r = 0; r < rows; r++)
-                put_pieces(data + r * row_bytes + at, field->bytes, field->piece, r,
-                           ret_tile + TILE_ROWS * at);
+                put_pieces(data + r * row_bytes + block + field->from, field->bytes, field->piece,
+                           r, ret_tile + TILE_ROWS * at);
             at += field->bytes;
         }
     }
@@ -142,10 +144,12 @@ static void get_blocks(const struct weight_type *t, const char *tile, uint32_t l
         get_pieces(tile, bytes, t->field[0].piece, lane, ret);
         return;
     }
-    for (size_t at = 0; at < bytes;) {
+    for (size_t block = 0; block < bytes; block += t->block_bytes) {
+        size_t at = block;
         EACH_FIELD(field, t)
         {
-            get_pieces(tile + TILE_ROWS * at, field->bytes, field->piece, lane, ret + at);
+            get_pieces(tile + TILE_ROWS * at, field->bytes, field->piece, lane,
+                       ret + block + field->from);
             at += field->bytes;
         }
     }

@@ -6,10 +6,12 @@
  *           of 16 rows, an output element is one lane with one accumulator, and a sum needs no
  *           reduction across lanes. A tile takes exactly the bytes that its rows take in the
  *           file: for each block of the rows, for each field of the block (weight_field), the
- *           field's pieces in order, each piece 16 times, once a row:
+ *           field's pieces in order, each piece 16 times, once a row. Fields follow each other as one
+ *           token needs them, which is what prefetchers expect:
  *               F32, F16, BF16   [k][16 rows]
  *               Q8_0             for each block of 32 k: 16 scales (F16), then [8][16 rows][4] int8
  *               Q4_0             for each block: 16 scales, then [4][16 rows][4 bytes] of nibbles
+ *               Q6_K             for each block of 256 k: d, scales, then low and high bits in turns
  *           The last tile is filled up with zero rows.
  */
 #pragma once
@@ -39,12 +41,14 @@ enum weight_type_id {
     WEIGHT_TYPE_COUNT
 };
 
-/* A run of bytes of a block, cut into pieces of 1, 2 or 4 bytes that stay together in a tile. */
+/* A run of bytes of a block, cut into pieces of 1, 2 or 4 bytes that stay together in a tile; fields are listed as they
+ * lie there. */
 struct weight_field {
     uint8_t bytes, piece;
+    uint8_t from; /* its place in the block of the file */
 };
 
-#define WEIGHT_FIELDS_MAX 5
+#define WEIGHT_FIELDS_MAX 8
 
 struct weight_type {
     const char *name;

@@ -18,7 +18,7 @@
 
 /* Counts the layouts that weight_pack and the loader have had: with any change of one, this is raised, so that
  * older files are packed anew (t_weight_file has the packed bytes of every type). */
-#define WEIGHT_FILE_LAYOUT 1
+#define WEIGHT_FILE_LAYOUT 2
 
 #define WEIGHT_FILE_SOURCES_MAX 256 /* *.source files; the oldest goes */
 

@@ -29,9 +29,8 @@ struct dot_panel {
 
 #define DOT_SPARE_BYTES ((size_t)4096)
 
-/* One token reads the fields of a block of 256 columns back and forth. Prefetchers follow, except in Q6_K, which a Zen 4
- * read from memory at 8 GB/s of 22: its blocks are asked for so many ahead. Into the first cache that was slower, and so
- * it was for Q4_K. */
+/* Of Q6_K a Zen 4 prefetches too little: one token asks for its blocks so many ahead. Asked for in smaller parts, or into
+ * the first cache, they came later, and Q4_K lost a quarter by it. */
 #define Q6_K_AHEAD 4
 #define TO_SECOND_CACHE 2
 #define CACHE_LINE ((size_t)64)

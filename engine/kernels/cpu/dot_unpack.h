@@ -257,17 +257,20 @@ ALWAYS_INLINE void block_q3_k(const char *at, uint32_t b, uint32_t h, struct dot
     }
 }
 
+/* A tile has d, the scales, and in turns runs of 32 bytes: of low bits, for two runs of 32 columns, and of high bits, for
+ * four (weight.c). */
 ALWAYS_INLINE void block_q6_k(const char *at, uint32_t b, uint32_t h, struct dot_block *to)
 {
-    vec d = halves(AFTER(208), 0, h);
+    static const uint8_t low_at[4] = { 18, 82, 114, 178 }, high_at[2] = { 50, 146 };
+    const char *low = AFTER(low_at[b / 4 * 2 + b % 2]), *high = AFTER(high_at[b / 4]);
+    vec d = halves(at, 0, h);
     UNROLL
-    for (uint32_t j = 0; j < DOT_PIECES; j++) {
-        ivec low = bits(piece(at, b / 4 * 16 + b % 2 * 8 + j, h), b % 4 / 2 * 4, 15);
-        to->q[j] = ivec_or(low, ivec_left_16(two_bits(AFTER(128), b, j, h), 4));
-    }
+    for (uint32_t j = 0; j < DOT_PIECES; j++)
+        to->q[j] = ivec_or(bits(piece(low, j, h), b % 4 / 2 * 4, 15),
+                           ivec_left_16(two_bits(high, b % 4, j, h), 4));
     UNROLL
     for (uint32_t i = 0; i < 2; i++) {
-        const char *s = AFTER(192) + (size_t)(2 * b + i) * TILE_ROWS + (size_t)h * VEC_LANES;
+        const char *s = AFTER(2) + (size_t)(2 * b + i) * TILE_ROWS + (size_t)h * VEC_LANES;
         to->scale[i] = scaled(d, ivec_load_s8(s));
     }
 }
