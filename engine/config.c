@@ -4,6 +4,7 @@
 #include "base/io/log.h"
 #include "base/io/loop/text_pool.h"
 #include "engine/model/model.h"
+#include "engine/numa.h"
 #include "engine/serve/adapters.h"
 #include "fleet/defaults.h"
 
@@ -111,6 +112,9 @@ static const struct config_field rows[] = {
     { .name = "cpu_share", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 256,
       .unit = "cores", AT(cpu_share),
       .about = "Share of a core this process may use in the long run, from 0.05; 0 for all." },
+    { .name = "numa", .type = CONFIG_ENUM, .default_text = "auto", .names = numa_mode_names, AT(numa),
+      .about = "Memory on machines with several nodes: interleave spreads it over all of them, auto does so "
+               "where there are several and the kernel permits it, off leaves it where it is first written." },
     { .name = "seed", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 9e15, AT(seed),
       .about = "Seed from which requests without one get theirs; 0 draws it at start." },
     { .name = "preset", .type = CONFIG_TEXT, AT(preset),
@@ -186,7 +190,7 @@ static const struct config_field rows[] = {
       .about = "Make the engine fail on demand: POINT:NTH, as device.hang:20 (the device stops at its "
                "20th step), device.die_at_37:1 or device.hang_at_37:1 (at a prompt of 37 tokens)." },
     { .name = "kernels", .type = CONFIG_TEXT, .debug = true, AT(kernels),
-      .about = "Kernels to use (ref, avx2, avx2-vnni, avx512, avx512-vnni, amx, neon, neon-dotprod) instead of the best." },
+      .about = "Kernels to use (ref, avx2, avx2-vnni, avx512, avx512-vnni, avx512-bf16, amx, neon, neon-dotprod) instead of the best." },
 };
 // clang-format on
 

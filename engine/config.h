@@ -40,6 +40,7 @@ struct engine_config {
     int generation_config; /* 0: auto, 1: none */
     int64_t threads;       /* 0: all cores */
     double cpu_share;      /* 0: no limit */
+    int numa;              /* enum numa_mode */
     struct str kernels;
     int64_t seed; /* of requests that name none; 0: drawn at start */
 

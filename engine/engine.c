@@ -15,6 +15,7 @@
 #include "base/io/loop/clock.h"
 #include "base/io/net/descriptors.h"
 #include "base/io/notify.h"
+#include "engine/numa.h"
 #include "engine/serve/http_api.h"
 #include "engine/serve/pace.h"
 #include "policies/catalog.h"
@@ -351,6 +352,7 @@ static int start(struct engine *e, struct err *err)
     int rc = read_inputs(e, err);
     if (rc >= 0) rc = arm_fault(e, err);
     if (rc >= 0) rc = fill_device(e->config, &device, err);
+    if (rc >= 0) rc = numa_spread((enum numa_mode)e->config->numa, err);
     /* The same seed as the HTTP API's salts and the router's chains. */
     if (rc >= 0) device.sched.key_seed = e->held.block_seed;
     if (rc >= 0) rc = open_adapters(e, &device, err);

@@ -5,7 +5,8 @@
  *     decode_tok_s     tokens of all sequences / time, one step a token of each
  *     bytes_per_token  (weights that a step reads + K and V of all sequences, in the mean) / sequences
  *     bandwidth_share  decode_tok_s * bytes_per_token / read bandwidth
- *     peak_share       prefill_tok_s * operations a prompt token / int8 rate (F32 rate for F32, F16, BF16)
+ *     peak_share       prefill_tok_s * operations a prompt token / int8 rate (F32 rate for F32, F16 and BF16, that of
+ *                      BF16 where kernels round to it)
  *
  * Time is that of the clock; with one thread, which computes all itself, it is processor time, so that other work
  * on the machine counts little.
@@ -24,6 +25,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define PROMPT_STEP 512
 #define PAGE_TOKENS 64
@@ -31,7 +33,7 @@
 #define TOKENS_MAX 65536
 
 struct engine_options {
-    struct str model, kernels;
+    struct str model, kernels, weight_cache;
     int64_t prompt_tokens, gen_tokens, batch, threads;
     int kv_cache_dtype, output;
 };
@@ -51,6 +53,8 @@ static const struct config_field rows[] = {
       AT(threads), .about = "Threads that compute." },
     { .name = "kv_cache_dtype", .type = CONFIG_ENUM, .default_text = "auto", .names = kv_dtype_names,
       AT(kv_cache_dtype), .about = "How K and V are stored: auto is f16." },
+    { .name = "weight_cache", .type = CONFIG_TEXT, AT(weight_cache),
+      .about = "Folder of packed weights to map, as of `muster engine`; without it they are packed anew." },
     { .name = "kernels", .type = CONFIG_TEXT, AT(kernels),
       .about = "Kernels, as avx2; the best that this processor runs by default." },
     REMOTE_OUTPUT_ROW(struct engine_options, output),
@@ -91,8 +95,12 @@ static void bench_fini(struct bench *b)
 static int bench_init(const struct engine_options *o, struct bench *b, struct err *err)
 {
     uint32_t batch = (uint32_t)o->batch, tokens = (uint32_t)(o->prompt_tokens + o->gen_tokens);
-    const struct model_load_options load = { .kv_type = kv_dtype_type(o->kv_cache_dtype),
-                                             .kernels = o->kernels.len ? o->kernels.data : NULL };
+    const struct model_load_options load = {
+        .kv_type = kv_dtype_type(o->kv_cache_dtype),
+        .kernels = o->kernels.len ? o->kernels.data : NULL,
+        .weight_cache = o->weight_cache.len ? o->weight_cache.data : NULL,
+        .weight_cache_bytes_max = UINT64_MAX,
+    };
     int rc = model_load(o->model.data, &load, &b->model, err);
     if (rc < 0) return rc;
     const struct model_info *info = model_info(b->model);
@@ -194,10 +202,13 @@ static struct result judge(const struct engine_options *o, const struct bench *b
     double body = (double)info->parameters - head * (info->tied ? 1 : 2);
     /* Weights of a quantised type take less than two bytes. */
     bool int8 = (double)info->weight_bytes < 1.9 * (double)info->parameters;
-    double peak = int8 ? limits->int8_gop_s : limits->f32_gop_s;
+    bool bf16 = !int8 && strstr(info->numerics, "+bf16");
+    double peak = int8 ? limits->int8_gop_s : bf16 ? limits->bf16_gop_s : limits->f32_gop_s;
     struct result r = { .prefill_tok_s = batch * prompt / prompt_s,
                         .decode_tok_s = batch * (double)o->gen_tokens / output_s,
-                        .peak_name = int8 ? "int8" : "F32" };
+                        .peak_name = int8   ? "int8"
+                                     : bf16 ? "BF16"
+                                            : "F32" };
     r.bytes_per_token = (double)(info->weight_bytes - info->table_bytes) / batch +
                         context * (double)info->kv_bytes_per_token;
     r.gb_s = 1e-9 * r.decode_tok_s * r.bytes_per_token;
@@ -224,6 +235,7 @@ static void write_json(const struct engine_options *o, const struct bench *b,
     json_kv_str(&w, "kernels", model_info(b->model)->kernels);
     json_kv_f64(&w, "read_gb_s", limits->read_gb_s);
     json_kv_f64(&w, "int8_gop_s", limits->int8_gop_s);
+    json_kv_f64(&w, "bf16_gop_s", limits->bf16_gop_s);
     json_kv_f64(&w, "f32_gop_s", limits->f32_gop_s);
     json_object_end(&w);
     buf_byte(out, '\n');

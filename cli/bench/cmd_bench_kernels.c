@@ -124,7 +124,9 @@ static void time_gemm(const struct ops *ops, enum weight_type_id type,
                                 .tokens = tokens } };
     double s = bench_best_s(gemm_once, &w), gop = 2e-9 * weight.rows * weight.cols * tokens;
     report_row(r, weight_types[type].name, tokens, s, gop, 1e-9 * (double)bytes,
-               ops_round(ops, type) ? r->limits->int8_gop_s : r->limits->f32_gop_s);
+               ops_round(ops, type)                      ? r->limits->int8_gop_s
+               : ops->rounds_bf16 && type == WEIGHT_BF16 ? r->limits->bf16_gop_s
+                                                         : r->limits->f32_gop_s);
 }
 
 static void attend_once(void *ctx)
@@ -229,6 +231,7 @@ static int bench_kernels(const void *options, struct err *err)
         json_kv_text(&w, "kernels", ops->name);
         json_kv_f64(&w, "read_gb_s", limits.read_gb_s);
         json_kv_f64(&w, "int8_gop_s", limits.int8_gop_s);
+        json_kv_f64(&w, "bf16_gop_s", limits.bf16_gop_s);
         json_kv_f64(&w, "f32_gop_s", limits.f32_gop_s);
         json_key(&w, "operations");
         json_array(&w);

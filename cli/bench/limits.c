@@ -80,7 +80,7 @@ static _Thread_local volatile float keep; /* results are kept, so that loops are
                 keep += acc[i][0];                                       \
         }
 
-/* `code` multiplies the bytes of %1 by themselves and adds to %0, both of `bytes` bytes. */
+/* `code` multiplies the bytes, or the pairs of BF16, of %1 by themselves and adds to %0, both of `bytes` bytes. */
 #    define INT8_LOOP(name, attribute, bytes, reg, code)                 \
         __attribute__((attribute, noinline)) static void name(void *ctx) \
         {                                                                \
@@ -105,6 +105,7 @@ static _Thread_local volatile float keep; /* results are kept, so that loops are
 F32_LOOP(f32_avx512, target("avx512f"), 64)
 F32_LOOP(f32_avx2, target("avx2,fma"), 32)
 INT8_LOOP(int8_vnni, target("avx512f"), 64, "v", "vpdpbusd %1, %1, %0")
+INT8_LOOP(bf16_avx512, target("avx512f"), 64, "v", "vdpbf16ps %1, %1, %0")
 INT8_LOOP(int8_avx_vnni, target("avx2"), 32, "x", "%{vex%} vpdpbusd %1, %1, %0")
 
 /* The operands change from step to step, or the product would be computed once. */
@@ -163,13 +164,23 @@ static double int8_gop_s(const struct ops *ops)
     double step = 2e-9 * STEPS * CHAINS;
     if (ops == &op_amx)
         return 2e-9 * STEPS * AMX_TILES * 16 * 16 * 64 / bench_best_s(int8_amx, NULL);
-    if (ops == &op_avx512_vnni) return step * 64 / bench_best_s(int8_vnni, NULL);
+    if (ops == &op_avx512_vnni || ops == &op_avx512_bf16)
+        return step * 64 / bench_best_s(int8_vnni, NULL);
     if (ops == &op_avx2_vnni) return step * 32 / bench_best_s(int8_avx_vnni, NULL);
     if (ops != &op_ref) return step * 32 / bench_best_s(int8_avx2, NULL);
 #elif defined(MUSTER_NEON)
     double step = 2e-9 * STEPS * CHAINS;
     if (ops == &op_neon_dotprod) return step * 16 / bench_best_s(int8_sdot, NULL);
     if (ops == &op_neon) return step * 8 / bench_best_s(int8_smlal, NULL);
+#endif
+    (void)ops;
+    return 0;
+}
+
+static double bf16_gop_s(const struct ops *ops)
+{
+#ifdef MUSTER_X86
+    if (ops->rounds_bf16) return 2e-9 * STEPS * CHAINS * 32 / bench_best_s(bf16_avx512, NULL);
 #endif
     (void)ops;
     return 0;
@@ -225,6 +236,8 @@ static void *measure(void *ctx)
     pthread_barrier_wait(m->start);
     m->got.int8_gop_s = int8_gop_s(m->ops);
     pthread_barrier_wait(m->start);
+    m->got.bf16_gop_s = bf16_gop_s(m->ops);
+    pthread_barrier_wait(m->start);
     m->got.f32_gop_s = f32_gop_s(m->ops);
     return NULL;
 }
@@ -249,6 +262,7 @@ int bench_limits_measure(const struct ops *ops, uint32_t threads, struct bench_l
         pthread_join(thread[i], NULL);
         ret->read_gb_s += m[i].got.read_gb_s;
         ret->int8_gop_s += m[i].got.int8_gop_s;
+        ret->bf16_gop_s += m[i].got.bf16_gop_s;
         ret->f32_gop_s += m[i].got.f32_gop_s;
         no_memory = no_memory || m[i].no_memory;
     }

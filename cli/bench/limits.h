@@ -16,7 +16,8 @@ struct bench_limits {
     /* vpmaddubsw and vpaddw, vpdpbusd or tdpbssd, smlal or sdot from registers, as the kernels use; a multiply and
      * an add are two; 0: neither x86-64 nor AArch64 */
     double int8_gop_s;
-    double f32_gop_s; /* fused multiply-adds from registers, as wide as the kernels'; 0 likewise */
+    double bf16_gop_s; /* vdpbf16ps, where the kernels use it; else 0 */
+    double f32_gop_s;  /* fused multiply-adds from registers, as wide as the kernels'; 0 likewise */
 };
 
 /* Measures with `threads` threads. -ENOMEM, or the error of a thread that could not start. */

@@ -73,6 +73,8 @@ struct ops {
         numerics; /* changes whenever a result of this entry may change; entries with one id agree bit for bit */
     const char *about;
     bool (*supported)(void);
+    bool
+        rounds_bf16; /* products with BF16 weights round x to BF16: `numerics` and "+bf16" name their bits */
     uint32_t q8_types; /* bit i: products with weight type i want x rounded to int8, see q8.h */
 
     /* As q8_round of q8.h, with the same bits; NULL if q8_types is 0. */
@@ -123,6 +125,7 @@ extern const struct ops op_avx2;
 extern const struct ops op_avx2_vnni;
 extern const struct ops op_avx512;
 extern const struct ops op_avx512_vnni;
+extern const struct ops op_avx512_bf16;
 extern const struct ops op_amx;
 #endif
 
@@ -149,6 +152,7 @@ bool op_avx2_supported(void);
 bool op_avx2_vnni_supported(void);
 bool op_avx512_supported(void);
 bool op_avx512_vnni_supported(void);
+bool op_avx512_bf16_supported(void);
 bool op_neon_supported(void);
 bool op_neon_dotprod_supported(void);
 bool op_amx_supported(void); /* asks the kernel for the tiles' registers, once for the process */

@@ -248,6 +248,11 @@ bool op_avx512_vnni_supported(void)
     return op_avx512_supported() && __builtin_cpu_supports("avx512vnni");
 }
 
+bool op_avx512_bf16_supported(void)
+{
+    return op_avx512_vnni_supported() && __builtin_cpu_supports("avx512bf16");
+}
+
 #    define AMX_TILE_BIT (1u << 24) /* of EDX of leaf 7 */
 #    define AMX_INT8_BIT (1u << 25)
 #    define ARCH_REQ_XCOMP_PERM 0x1023 /* asm/prctl.h of Linux 5.16 */
@@ -282,9 +287,9 @@ bool op_neon_dotprod_supported(void)
 #endif
 const struct ops *const ops_table[] = {
 #ifdef MUSTER_X86
-    &op_amx,          &op_avx512_vnni,
-    &op_avx512,       &op_avx2_vnni,
-    &op_avx2,
+    &op_amx,          &op_avx512_bf16,
+    &op_avx512_vnni,  &op_avx512,
+    &op_avx2_vnni,    &op_avx2,
 #endif
 #ifdef MUSTER_NEON
     &op_neon_dotprod, &op_neon,

@@ -45,9 +45,11 @@ static const struct weight *slot_weight(const struct decoder_layer *layer, enum 
     return slots[slot];
 }
 
-static enum weight_type_id kept_type(enum weight_type_id type)
+/* Outputs with an adapter have the bits that the model's numerics id says: no BF16 where kernels would round to it. */
+static enum weight_type_id kept_type(const struct model *m, enum weight_type_id type)
 {
-    return type == WEIGHT_F16 || type == WEIGHT_BF16 ? type : WEIGHT_F32;
+    bool kept = type == WEIGHT_F16 || (type == WEIGHT_BF16 && !m->ops->rounds_bf16);
+    return kept ? type : WEIGHT_F32;
 }
 
 static bool add_matrix(size_t *total, enum weight_type_id type, uint32_t rows, uint32_t cols)
@@ -191,7 +193,7 @@ static int check_halves(const struct plan *p, size_t *ret_bytes, struct err *err
                            (unsigned long long)h->a->rows, (unsigned long long)h->b->cols);
         const struct adapter_tensor *const both[] = { h->a, h->b };
         for (size_t k = 0; k < 2; k++)
-            if (!add_matrix(ret_bytes, kept_type(both[k]->type), (uint32_t)both[k]->rows,
+            if (!add_matrix(ret_bytes, kept_type(p->model, both[k]->type), (uint32_t)both[k]->rows,
                             (uint32_t)both[k]->cols))
                 return err_set(err, -EINVAL, "%s: it does not fit in memory", file);
     }
@@ -242,7 +244,7 @@ static int pack_matrix(const struct plan *p, const struct adapter_tensor *t,
                        struct err *err)
 {
     const struct gguf_source *source = p->file->source;
-    struct weight w = { .type = kept_type(t->type),
+    struct weight w = { .type = kept_type(p->model, t->type),
                         .rows = (uint32_t)t->rows,
                         .cols = (uint32_t)t->cols,
                         .tiles = *to };

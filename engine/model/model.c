@@ -64,6 +64,13 @@ static struct str base_name(const char *path)
     return str_from(slash ? slash + 1 : path);
 }
 
+static bool has_bf16(const struct gguf *g)
+{
+    for (uint32_t i = 0; i < g->tensor_count; i++)
+        if (g->tensors[i].type == WEIGHT_BF16) return true;
+    return false;
+}
+
 /* Copies the name and the chat template, whose files are freed after loading, and fills in what
  * follows from vocabulary, kernels, storage type and geometry. */
 static int read_identity(struct model *m, const struct gguf *g, const char *path, struct str source,
@@ -82,7 +89,8 @@ static int read_identity(struct model *m, const struct gguf *g, const char *path
     const struct kv_layout block = kv_layout_of(m, KV_BLOCK);
     info->kv_bytes_per_token = kv_page_bytes(&block) / KV_BLOCK;
     info->weight_bytes = m->weights_bytes;
-    snprintf(info->numerics, sizeof info->numerics, "%s+kv-%s%s", m->ops->numerics,
+    snprintf(info->numerics, sizeof info->numerics, "%s%s+kv-%s%s", m->ops->numerics,
+             m->ops->rounds_bf16 && has_bf16(g) ? "+bf16" : "",
              block.n_layers == 0 ? "none" : kv_type_name(m->kv_type),
              block.latent > 0 ? "-latent" : "");
     return 0;

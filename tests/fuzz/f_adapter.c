@@ -3,6 +3,7 @@
  *
  * The first byte says which of the three the rest is. */
 #include "base/core/own.h"
+#include "engine/kernels/op.h"
 #include "engine/model/adapter_file.h"
 #include "engine/model/decoder.h"
 #include "tests/fuzz/fuzz.h"
@@ -25,7 +26,7 @@ static void make_model(struct model *m, struct decoder *d, struct decoder_layer 
             .q = square, .k = kv, .v = kv, .out = square, .gate = wide, .up = wide, .down = down
         };
     *d = (struct decoder){ .form = arch_llama.form, .layers = layers, .pairs = 8 };
-    *m = (struct model){ .arch = &arch_llama, .arch_model = d };
+    *m = (struct model){ .ops = &op_ref, .arch = &arch_llama, .arch_model = d };
     m->info.n_layers = LAYERS;
     m->info.n_embd = 64;
     m->info.n_ff = 96;

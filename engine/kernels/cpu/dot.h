@@ -1,8 +1,8 @@
-/* dot.h - multiplies tiles of all quantised types by activations rounded to int8 (q8.h).
+/* dot.h - multiplies tiles of all quantised types by activations rounded to int8 (q8.h), and of BF16 by BF16.
  *
  * Layer: engine/kernels, for cpu/ only. dot_avx2.c is compiled for AVX2 with FMA and F16C, which every processor
  *        with AVX-512 has too; dot_avx2_vnni.c for AVX-VNNI beside them; dot_avx512.c for AVX-512 with VNNI
- *        and AMX.
+ *        and AMX; bf16_avx512.c for AVX-512 with BF16.
  * Equality: all of them give the same bits.
  */
 #pragma once
@@ -20,6 +20,10 @@ void dot_gemm_avx2_vnni(const struct gemm *g, uint32_t tile_first, uint32_t tile
                         void *scratch);
 void dot_gemm_vnni(const struct gemm *g, uint32_t tile_first, uint32_t tile_count, void *scratch);
 void dot_gemm_amx(const struct gemm *g, uint32_t tile_first, uint32_t tile_count, void *scratch);
+
+/* As ops.gemm, for weights of BF16: x is rounded to BF16 as well. */
+void bf16_gemm_avx512(const struct gemm *g, uint32_t tile_first, uint32_t tile_count,
+                      void *scratch);
 
 #ifdef MUSTER_NEON
 void dot_gemm_dotprod(const struct gemm *g, uint32_t tile_first, uint32_t tile_count,

@@ -1,7 +1,8 @@
-/* ops_avx512.c - defines the entries of ops_table for AVX-512 (F, BW, DQ, VL), with VNNI, and with AMX beside it.
+/* ops_avx512.c - defines the entries of ops_table for AVX-512 (F, BW, DQ, VL), with VNNI, and with BF16 or AMX beside it.
  *
- * Only this file and dot_avx512.c are compiled for these instruction sets; all that it needs but the products of
- * quantised weights is static. The three entries differ in these products alone, and not in their bits. */
+ * Only this file, dot_avx512.c and bf16_avx512.c are compiled for these instruction sets; all that it needs but the
+ * products of quantised weights and of BF16 is static. The entries differ in these products alone, and in their bits
+ * only where x is rounded to BF16. */
 #define SIMD_HEADER "engine/kernels/cpu/simd_avx512.h"
 #include "engine/kernels/cpu/attend.h"
 #include "engine/kernels/cpu/element.h"
@@ -14,6 +15,14 @@ static void vnni_gemm(const struct gemm *g, uint32_t tile_first, uint32_t tile_c
         dot_gemm_vnni(g, tile_first, tile_count, scratch);
     else
         simd_gemm(g, tile_first, tile_count, scratch);
+}
+
+static void bf16_gemm(const struct gemm *g, uint32_t tile_first, uint32_t tile_count, void *scratch)
+{
+    if (g->w->type == WEIGHT_BF16)
+        bf16_gemm_avx512(g, tile_first, tile_count, scratch);
+    else
+        vnni_gemm(g, tile_first, tile_count, scratch);
 }
 
 static void amx_gemm(const struct gemm *g, uint32_t tile_first, uint32_t tile_count, void *scratch)
@@ -43,6 +52,15 @@ const struct ops op_avx512_vnni = {
     .about = "AVX-512 with VNNI: quantised weights by integer dot products",
     .supported = op_avx512_vnni_supported,
     .gemm = vnni_gemm,
+    AVX512_OPS,
+};
+
+const struct ops op_avx512_bf16 = {
+    .name = "avx512-bf16",
+    .about = "AVX-512 with VNNI and BF16: BF16 weights times activations rounded to BF16",
+    .supported = op_avx512_bf16_supported,
+    .rounds_bf16 = true,
+    .gemm = bf16_gemm,
     AVX512_OPS,
 };
 

@@ -156,6 +156,8 @@ static void t_adapters_are_preempted(void **state)
                                  "--no-enable-prefix-caching",
                                  "--admit",
                                  "all",
+                                 "--cpu-share", /* so that all four are there at once */
+                                 SLOW,
                                  NULL };
     check_together(args, "muster_engine_preemptions_total");
 }
