@@ -379,6 +379,7 @@ static int read_added(void *ctx, const struct json_place *at, struct str raw, st
     for (size_t i = 0; i < COUNT_OF(bits) && rc == 0; i++)
         rc = json_field_bool(at, &f[i + 2], &on[i], err);
     if (rc == 0) rc = json_field_bool(at, &f[6], &special, err);
+    if (rc == 0 && id == VOCAB_NONE) rc = json_bad(at, -EINVAL, err, "has no id");
     if (rc == 0 && text.len == 0) rc = json_bad(at, -EINVAL, err, "has no content");
     if (rc == 0) rc = place_added(r, at, id, text, err);
     if (rc < 0) return rc;

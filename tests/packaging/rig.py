@@ -17,7 +17,7 @@ MUSTER = os.environ.get("MUSTER_BIN", "build/muster")
 BUILD = os.environ.get("MUSTER_BUILD", "build")
 SOURCE = os.environ.get("MUSTER_SOURCE", os.getcwd())
 MODEL = os.path.join(SOURCE, "models/muster-tiny-q8_0.gguf")
-WAIT_S = 120  # ends what hangs; no test decides by it
+WAIT_S = 600  # ends what hangs; no test decides by it
 SKIPPED = 77
 
 

@@ -122,6 +122,9 @@ static void t_the_fleet_side(void **state)
     rmdir(folder);
 }
 
+/* Nothing is sent before its end: as a stream whose client does not read it would lose its place in time. */
+#define ENDLESS "{\"prompt\":\"once upon a time\",\"max_tokens\":4000,\"ignore_eos\":true}"
+
 #define LIFT_STEPS \
     200 /* after so many a waiting request is lifted (policies/order/learned_rank.c) */
 #define RANK_TRIES 3
@@ -132,10 +135,10 @@ static void t_the_fleet_side(void **state)
 static bool lower_rank_runs_first(struct engine *e)
 {
     static const uint32_t ids[] = { 30, 31, 32, 33 };
-    CLEANUP(buf_fini) struct buf blocked = { 0 }, seen = { 0 };
+    CLEANUP(buf_fini) struct buf seen = { 0 };
     int blocker = connect_raw(e), waits[2] = { connect_raw(e), connect_raw(e) };
-    send_raw(blocker, "/v1/completions", ENDLESS_STREAM);
-    read_raw(blocker, "data: ", &blocked);
+    send_raw(blocker, "/v1/completions", ENDLESS);
+    until_metric(e, "muster_engine_requests_running", 1);
     double before = metric(e, "muster_engine_step_seconds_count");
     for (int i = 0; i < 2; i++) {
         CLEANUP(buf_fini) struct buf body = { 0 };
@@ -175,9 +178,6 @@ static void t_a_rank_orders_those_that_wait(void **state)
     }
     assert_true(in_time);
 }
-
-/* Nothing is sent before its end: as a stream whose client does not read it would lose its place in time. */
-#define ENDLESS "{\"prompt\":\"once upon a time\",\"max_tokens\":4000,\"ignore_eos\":true}"
 
 /* One request runs and three of one tenant fill the queue: the last of them loses its place to
  * another tenant's request, and reports it in its kind of reply. */

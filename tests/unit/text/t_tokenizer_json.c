@@ -329,6 +329,10 @@ static const struct {
 } refused[] = {
     { "no JSON", "{", -EINVAL, "tokenizer.json: " },
     { "no model", "{}", -EINVAL, "model: " },
+    { "an added token without an id", "{" MODEL ",\"added_tokens\":[{\"content\":\"x\"}]}", -EINVAL,
+      "added_tokens[0]: has no id" },
+    { "an added token with the largest id",
+      "{" MODEL ",\"added_tokens\":[{\"id\":4294967295,\"content\":\"x\"}]}", -EINVAL, "added_tokens[0]: " },
     { "another version", "{\"version\":\"2.0\"," MODEL "}", -ENOTSUP, "version: 2.0" },
     { "an unknown member", "{" MODEL ",\"extra\":1}", -ENOTSUP, "\"extra\"" },
     { "an unknown model", "{\"model\":{\"type\":\"Neural\",\"vocab\":{}}}", -ENOTSUP,
