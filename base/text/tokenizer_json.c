@@ -19,11 +19,17 @@
 #include <stdlib.h>
 
 /* Tokens by id, while they are collected; and where a text's id is found. */
+/* Ids without a token are allowed, as vocabularies are filled up for the hardware; a short file with a huge id would
+ * have tables of that size made. */
+#define GAPS_MAX 8192u
+#define TOKEN_BYTES_MIN 5 /* "":0, */
+
 struct tokens {
     struct str *text;
     uint8_t *types, *added;
     double *scores;
     uint32_t count, cap;
+    uint64_t ids_max;  /* of this file */
     uint32_t *by_text; /* open addressing: ids; made when the model's tokens are all there */
     uint32_t mask;
 };
@@ -96,6 +102,9 @@ static int set_token(struct tokens *t, const struct json_place *at, uint32_t id,
 {
     if (id >= VOCAB_TOKENS_MAX)
         return json_bad(at, -E2BIG, err, "token id %u: below %u are allowed", id, VOCAB_TOKENS_MAX);
+    if (id >= t->ids_max)
+        return json_bad(at, -EINVAL, err, "token id %u: more than %u ids before it have no token",
+                        id, GAPS_MAX);
     int rc = add_gaps(t, id + 1, err);
     if (rc < 0) return rc;
     if (t->types[id] != TOKEN_UNUSED)
@@ -605,7 +614,11 @@ int tokenizer_json_load(const struct tokenizer_texts *texts, struct vocab **ret,
     if (texts->tokenizer.len > TOKENIZER_JSON_BYTES_MAX)
         return err_set(err, -E2BIG, "tokenizer.json: %zu bytes, at most %zu", texts->tokenizer.len,
                        TOKENIZER_JSON_BYTES_MAX);
-    CLEANUP(reader_fini) struct reader r = { .parts = { .special = VOCAB_SPECIAL_NONE } };
+    CLEANUP(reader_fini)
+    struct reader r = {
+        .tokens = { .ids_max = texts->tokenizer.len / TOKEN_BYTES_MIN + GAPS_MAX },
+        .parts = { .special = VOCAB_SPECIAL_NONE },
+    };
     CLEANUP(vocab_freep) struct vocab *vocab = NULL;
     CLEANUP(chat_template_freep) struct chat_template *template = NULL;
     struct tokenizer_config config;
