@@ -20,7 +20,6 @@
 
 static const struct kube_resource secrets = { "", "v1", "secrets", false };
 static const char *const secret[] = { "tenant/", "keys" };
-static const struct store_log decisions = { "decisions", 10 };
 static struct kube_server fake, real, *server;
 static int number; /* of the fleet in use: each test has one of its own */
 static int64_t timeout_us = PATIENT_US;
@@ -227,19 +226,11 @@ static void *write_on(void *arg)
     return NULL;
 }
 
-static int count_entry(void *ctx, const struct store_entry *e)
-{
-    (void)e;
-    ++*(uint32_t *)ctx;
-    return 0;
-}
-
 /* One leader writes while another takes over: what the first was told is stored is there, and nothing else. */
 static void take_over_once(uint32_t after)
 {
     struct old_leader o = { .store = open_new() };
     struct store *b = join(o.store), *c = join(b);
-    uint32_t known = 0, stored = 0;
     pthread_t thread;
     suite_lead(o.store, "a");
     assert_int_equal(pthread_create(&thread, NULL, write_on, &o), 0);
@@ -249,10 +240,8 @@ static void take_over_once(uint32_t after)
     assert_int_equal(store_put_if(b, STR("new"), STR("v"), STORE_ABSENT, NULL, NULL), 0);
     pthread_join(thread, NULL);
     assert_int_equal(o.rc, -EKEYREVOKED);
-    assert_int_equal(store_list(b, STR("w/"), count_entry, &known, NULL), 0);
-    assert_int_equal(store_list(c, STR("w/"), count_entry, &stored, NULL), 0);
-    assert_int_equal(known, atomic_load(&o.written));
-    assert_int_equal(stored, known);
+    assert_int_equal(suite_count(b, STR("w/")), atomic_load(&o.written));
+    assert_int_equal(suite_count(c, STR("w/")), atomic_load(&o.written));
     store_close(o.store);
     store_close(b);
     store_close(c);
@@ -346,31 +335,6 @@ static void a_server_that_hangs_costs_the_bound_and_then_nothing(void **state)
 
 /* ---- what others do to the objects ---- */
 
-static void fill(struct store *s, uint64_t *ret_version)
-{
-    for (int i = 0; i < 100; i++) {
-        char key[16];
-        snprintf(key, sizeof key, "k/%03d", i);
-        assert_int_equal(store_put_if(s, str_from(key), STR("v"), STORE_ABSENT, ret_version, NULL),
-                         0);
-    }
-    for (int i = 0; i < 3; i++)
-        assert_int_equal(store_append(s, &decisions, STR("d"), NULL, NULL), 0);
-}
-
-static void assert_whole(struct store *s, uint64_t version)
-{
-    uint32_t count = 0;
-    uint64_t seq = 0, later = 0;
-    assert_int_equal(store_list(s, STR("k/"), count_entry, &count, NULL), 0);
-    assert_int_equal(count, 100);
-    /* Versions and numbers of records go on where they were. */
-    assert_int_equal(store_append(s, &decisions, STR("e"), &seq, NULL), 0);
-    assert_int_equal(seq, 4);
-    assert_int_equal(store_put_if(s, STR("new"), STR("v"), STORE_ABSENT, &later, NULL), 0);
-    assert_true(later > version);
-}
-
 static void everything_is_deleted_and_the_leader_writes_it_anew(void **state)
 {
     (void)state;
@@ -378,17 +342,15 @@ static void everything_is_deleted_and_the_leader_writes_it_anew(void **state)
     uint64_t version = 0;
     struct err err = { 0 };
     suite_lead(s, "a");
-    fill(s, &version);
+    suite_fill(s, &version);
     kube_rig_post(&fake, "/restart", "{\"empty\":true}");
     assert_int_equal(store_put_if(s, STR("x"), STR("v"), STORE_ANY, NULL, &err), -EKEYREVOKED);
     assert_int_equal(store_epoch(s), 0);
     lead_again(s);
-    assert_whole(s, version);
+    suite_assert_whole(s, version);
     struct store *b = join(s); /* and it is stored, not only known */
     store_close(s);
-    uint32_t count = 0;
-    assert_int_equal(store_list(b, STR("k/"), count_entry, &count, NULL), 0);
-    assert_int_equal(count, 100);
+    assert_int_equal(suite_count(b, STR("k/")), 100);
     store_close(b);
 }
 
@@ -400,7 +362,7 @@ static void one_that_stood_by_writes_what_was_deleted_anew(void **state)
     struct err err = { 0 };
     struct store_lease seen;
     suite_lead(a, "a");
-    fill(a, &version);
+    suite_fill(a, &version);
     assert_int_equal(store_lease_renew(a, NULL), 0); /* says how often each object was written */
     assert_int_equal(store_lease_see(b, &seen, NULL), 0);
     assert_int_equal(store_refresh(b, NULL), 0);
@@ -417,7 +379,7 @@ static void one_that_stood_by_writes_what_was_deleted_anew(void **state)
     assert_non_null(strstr(err.text, "-store-r0 is gone"));
     assert_int_equal(store_epoch(c), 0);
     lead_again(b);
-    assert_whole(b, version);
+    suite_assert_whole(b, version);
     store_close(c);
     store_close(b);
 }
@@ -562,7 +524,7 @@ static void calls_are_counted(void **state)
     assert_int_equal(store_lease_renew(s, NULL), 0);
     at[2] = calls();
     assert_int_equal(store_put_if(s, STR("k"), STR("1"), STORE_ABSENT, NULL, NULL), 0);
-    assert_int_equal(store_append(s, &decisions, STR("d"), NULL, NULL), 0);
+    assert_int_equal(store_append(s, &suite_log, STR("d"), NULL, NULL), 0);
     at[3] = calls();
     assert_int_equal(store_get(s, STR("k"), NULL, NULL, NULL), 0);
     at[4] = calls();

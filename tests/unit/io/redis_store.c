@@ -1,4 +1,4 @@
-/* redis_store.c - starts the server, opens stores there, and fills them. */
+/* redis_store.c - starts the server, and opens stores there. */
 #include "tests/unit/io/redis_store.h"
 
 #include <setjmp.h>
@@ -85,43 +85,4 @@ void folder_remove(void)
     char line[160];
     snprintf(line, sizeof line, "rm -rf '%s'", folder);
     if (system(line) != 0) printf("%s stays\n", folder);
-}
-
-const struct store_log decisions = { "decisions", 10 };
-
-void fill(struct store *s, uint64_t *ret_version)
-{
-    for (int i = 0; i < 100; i++) {
-        char key[16];
-        snprintf(key, sizeof key, "k/%03d", i);
-        assert_int_equal(store_put_if(s, str_from(key), STR("v"), STORE_ABSENT, ret_version, NULL),
-                         0);
-    }
-    for (int i = 0; i < 3; i++)
-        assert_int_equal(store_append(s, &decisions, STR("d"), NULL, NULL), 0);
-}
-
-static int count_entry(void *ctx, const struct store_entry *e)
-{
-    (void)e;
-    ++*(uint32_t *)ctx;
-    return 0;
-}
-
-uint32_t entry_count(struct store *s, struct str prefix)
-{
-    uint32_t count = 0;
-    assert_int_equal(store_list(s, prefix, count_entry, &count, NULL), 0);
-    return count;
-}
-
-void assert_whole(struct store *s, uint64_t version)
-{
-    uint64_t seq = 0, later = 0;
-    assert_int_equal(entry_count(s, STR("k/")), 100);
-    /* Versions and numbers of records go on where they were. */
-    assert_int_equal(store_append(s, &decisions, STR("e"), &seq, NULL), 0);
-    assert_int_equal(seq, 4);
-    assert_int_equal(store_put_if(s, STR("new"), STR("v"), STORE_ABSENT, &later, NULL), 0);
-    assert_true(later > version);
 }

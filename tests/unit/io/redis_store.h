@@ -18,7 +18,6 @@ extern char url[160];
 extern int number;           /* of the fleet in use */
 extern const char *password; /* the file with it */
 extern int64_t timeout_us;
-extern const struct store_log decisions;
 
 bool folder_make(void); /* false: it cannot be made */
 void folder_remove(void);
@@ -34,8 +33,3 @@ int stop(void **state);
 
 /* Takes the lease as soon as the server can be reached again, and a replica has it where there is one. */
 void lead_again(struct store *s);
-
-/* Writes records and a log; checks that they are all there, and that versions go on behind `version`. */
-void fill(struct store *s, uint64_t *ret_version);
-void assert_whole(struct store *s, uint64_t version);
-uint32_t entry_count(struct store *s, struct str prefix);

@@ -371,3 +371,44 @@ void suite_share(struct store *(*open)(void), struct store *(*join)(struct store
         store_close(b);
     }
 }
+
+/* ---- content that is lost or comes back ---- */
+
+const struct store_log suite_log = { "decisions", 10 };
+
+void suite_fill(struct store *s, uint64_t *ret_version)
+{
+    for (int i = 0; i < 100; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "k/%03d", i);
+        assert_int_equal(store_put_if(s, str_from(key), STR("v"), STORE_ABSENT, ret_version, NULL),
+                         0);
+    }
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(store_append(s, &suite_log, STR("d"), NULL, NULL), 0);
+}
+
+static int count_entry(void *ctx, const struct store_entry *e)
+{
+    (void)e;
+    ++*(uint32_t *)ctx;
+    return 0;
+}
+
+uint32_t suite_count(struct store *s, struct str prefix)
+{
+    uint32_t count = 0;
+    assert_int_equal(store_list(s, prefix, count_entry, &count, NULL), 0);
+    return count;
+}
+
+void suite_assert_whole(struct store *s, uint64_t version)
+{
+    uint64_t seq = 0, later = 0;
+    assert_int_equal(suite_count(s, STR("k/")), 100);
+    /* Versions and numbers of records go on where they were. */
+    assert_int_equal(store_append(s, &suite_log, STR("e"), &seq, NULL), 0);
+    assert_int_equal(seq, 4);
+    assert_int_equal(store_put_if(s, STR("new"), STR("v"), STORE_ABSENT, &later, NULL), 0);
+    assert_true(later > version);
+}

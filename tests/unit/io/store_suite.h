@@ -27,3 +27,10 @@ void assert_value(struct store *s, struct str key, struct str value, uint64_t ve
 /* Append "KEY=VALUE " and "SEQ:VALUE " to the buffer `ctx`. A value "stop" ends the walk. */
 int keep_key(void *ctx, const struct store_entry *e);
 int keep_record(void *ctx, const struct store_record *r);
+
+/* Content by which a test sees whether a store comes back whole: suite_fill writes 100 records and three of suite_log;
+ * suite_assert_whole checks that they are all there, and that versions go on behind `version`. Once for a store. */
+extern const struct store_log suite_log;
+void suite_fill(struct store *s, uint64_t *ret_version);
+void suite_assert_whole(struct store *s, uint64_t version);
+uint32_t suite_count(struct store *s, struct str prefix);

@@ -128,7 +128,7 @@ static void an_empty_server_is_no_empty_store(void **state)
     struct err err = { 0 };
     uint64_t version = 0;
     suite_lead(s, "a");
-    fill(s, &version);
+    suite_fill(s, &version);
     redis_kill(&server);
     start(NULL);
     assert_int_equal(store_get(s, STR("k/000"), NULL, NULL, &err), -EKEYREVOKED);
@@ -136,7 +136,7 @@ static void an_empty_server_is_no_empty_store(void **state)
     assert_int_equal(store_epoch(s), 0);
     assert_int_equal(store_put_if(s, STR("x"), STR("v"), STORE_ANY, NULL, &err), -EKEYREVOKED);
     lead_again(s);
-    assert_whole(s, version);
+    suite_assert_whole(s, version);
     store_close(s);
 }
 
@@ -147,13 +147,13 @@ static void a_process_that_stood_by_writes_the_lost_store_anew(void **state)
     struct store *a = open_new(), *b = join(a);
     uint64_t version = 0;
     suite_lead(a, "a");
-    fill(a, &version);
+    suite_fill(a, &version);
     assert_int_equal(store_refresh(b, NULL), 0);
     store_close(a); /* it dies: nothing is given back */
     redis_kill(&server);
     start(NULL);
     lead_again(b);
-    assert_whole(b, version);
+    suite_assert_whole(b, version);
     store_close(b);
 }
 
@@ -164,17 +164,17 @@ static void an_empty_server_without_any_copy_is_an_empty_store(void **state)
     struct store *a = open_new(), *b = join(a);
     uint64_t version = 0;
     suite_lead(a, "a");
-    fill(a, &version);
+    suite_fill(a, &version);
     redis_kill(&server);
     start(NULL);
     lead_again(b);
-    assert_int_equal(entry_count(b, STR("")), 0);
+    assert_int_equal(suite_count(b, STR("")), 0);
     /* The other's copy is of a content that is over. */
     assert_int_equal(store_get(a, STR("k/000"), NULL, NULL, NULL), -EKEYREVOKED);
     assert_int_equal(store_put_if(b, STR("n"), STR("v"), STORE_ABSENT, NULL, NULL), 0);
     store_lease_release(b);
     lead_again(a);
-    assert_int_equal(entry_count(a, STR("")), 1);
+    assert_int_equal(suite_count(a, STR("")), 1);
     store_close(a);
     store_close(b);
 }
@@ -189,11 +189,11 @@ static void go_back(bool by_read)
     uint64_t version = 0;
     suite_lead(s, "a");
     assert_int_equal(store_put_if(s, STR("old"), STR("1"), STORE_ABSENT, NULL, NULL), 0);
-    assert_int_equal(store_append(s, &decisions, STR("d"), NULL, NULL), 0);
+    assert_int_equal(store_append(s, &suite_log, STR("d"), NULL, NULL), 0);
     assert_true(redis_says(&server, "SAVE", "OK"));
     assert_int_equal(store_put_if(s, STR("new"), STR("1"), STORE_ABSENT, &version, NULL), 0);
     assert_int_equal(store_delete_if(s, STR("old"), STORE_ANY, NULL), 0);
-    assert_int_equal(store_append(s, &decisions, STR("e"), NULL, NULL), 0);
+    assert_int_equal(store_append(s, &suite_log, STR("e"), NULL, NULL), 0);
     redis_kill(&server);
     start(NULL);
     /* A read of the old content is refused as a write is. */
@@ -206,7 +206,7 @@ static void go_back(bool by_read)
     assert_int_equal(store_list(s, STR(""), keep_key, &out, NULL), 0);
     assert_string_equal(out.data, "new=1 ");
     uint64_t seq = 0, later = 0;
-    assert_int_equal(store_append(s, &decisions, STR("f"), &seq, NULL), 0);
+    assert_int_equal(store_append(s, &suite_log, STR("f"), &seq, NULL), 0);
     assert_int_equal(seq, 3); /* the second was given once */
     assert_int_equal(store_put_if(s, STR("new"), STR("2"), STORE_ANY, &later, NULL), 0);
     assert_true(later > version);
@@ -255,7 +255,7 @@ static void a_store_with_holes_is_refused(void **state)
         char line[64], reply[64];
         uint64_t version = 0, epoch;
         suite_lead(s, "a");
-        fill(s, &version);
+        suite_fill(s, &version);
         store_lease_release(s);
         snprintf(line, sizeof line, "DEL {fleet-%d}:%s", number, holes[i]);
         assert_true(redis_ask(&server, line, reply, sizeof reply));
@@ -397,7 +397,7 @@ static void writing_anew_that_was_cut_off_is_done_by_whoever_has_a_copy(void **s
         snprintf(at, sizeof at, "redis://127.0.0.1:%u", relay.port);
         struct store *s = open_or_fail(at), *other = join(s), *new = join(s);
         suite_lead(s, "a");
-        fill(s, &version);
+        suite_fill(s, &version);
         assert_int_equal(store_refresh(other, NULL), 0);
         redis_kill(&server);
         start(NULL);
@@ -418,7 +418,7 @@ static void writing_anew_that_was_cut_off_is_done_by_whoever_has_a_copy(void **s
         assert_non_null(strstr(err.text, "no copy of it"));
         struct store *writer = by_other ? other : s;
         lead_again(writer);
-        assert_whole(writer, version);
+        suite_assert_whole(writer, version);
         assert_int_equal(store_lease_see(new, &seen, &err), 0);
         assert_false(seen.lost);
         store_close(s);

@@ -182,12 +182,12 @@ static void sentinel_names_the_master_and_the_next(void **state)
     struct store *s = open_or_fail(at);
     uint64_t version = 0;
     lead_again(s);
-    fill(s, &version);
+    suite_fill(s, &version);
 
     redis_signal(&server, SIGSTOP); /* the old master hangs, and comes back as a replica */
     assert_true(redis_await(&replica, "ROLE", "master"));
     lead_again(s);
-    assert_whole(s, version);
+    suite_assert_whole(s, version);
     redis_signal(&server, SIGCONT);
     store_close(s);
     redis_remove(&sentinel);
@@ -222,8 +222,8 @@ static void a_cluster_has_a_fleet_in_one_slot(void **state)
         here += strtol(reply + 1, NULL, 10) < 8192;
         suite_lead(s, "a");
         uint64_t version = 0;
-        fill(s, &version);
-        assert_whole(s, version);
+        suite_fill(s, &version);
+        suite_assert_whole(s, version);
         store_close(s);
     }
     print_message("%u of 8 fleets have their slot at the server that was named\n", here);
