@@ -218,7 +218,22 @@ ALWAYS_INLINE void dot_one(const struct dot_call *whole, const char *tile, size_
             block_##name(tile, b, h, &ret->block[b][h]);
 
 /* clang-format off */
-#define DOT_TYPE(name, kind, centre, block_bytes, super, ahead)                            \
+/* type, name, kind, centre, bytes of a block, blocks of 256 columns, ahead */
+#define DOT_EACH_TYPE(DO)                                         \
+    DO(Q8_0,   q8_0,   DOT_SIGNED,       0,  34,  0, 0)           \
+    DO(Q4_0,   q4_0,   DOT_FIVE_CENTRED, 8,  18,  0, 0)           \
+    DO(Q4_1,   q4_1,   DOT_FIVE,         0,  20,  0, 0)           \
+    DO(Q5_0,   q5_0,   DOT_FIVE_CENTRED, 16, 22,  0, 0)           \
+    DO(Q5_1,   q5_1,   DOT_FIVE,         0,  24,  0, 0)           \
+    DO(Q2_K,   q2_k,   DOT_SIX,          0,  84,  1, 0)           \
+    DO(Q3_K,   q3_k,   DOT_SIX_CENTRED,  4,  110, 1, 0)           \
+    DO(Q4_K,   q4_k,   DOT_FIVE,         0,  144, 1, 0)           \
+    DO(Q5_K,   q5_k,   DOT_FIVE,         0,  176, 1, 0)           \
+    DO(Q6_K,   q6_k,   DOT_SIX_CENTRED,  32, 210, 1, Q6_K_AHEAD)  \
+    DO(IQ4_NL, iq4_nl, DOT_SIGNED,       0,  18,  0, 0)           \
+    DO(MXFP4,  mxfp4,  DOT_FIVE_CENTRED, 12, 17,  0, 0)
+
+#define DOT_TYPE(type, name, kind, centre, block_bytes, super, ahead)                      \
     static void unpack_##name(const char *tile, uint32_t blocks, struct dot_panel *ret)    \
     {                                                                                      \
         (void)blocks;                                                                      \
@@ -231,35 +246,12 @@ ALWAYS_INLINE void dot_one(const struct dot_call *whole, const char *tile, size_
 #define DOT_UNPACK_0(name) DOT_UNPACK_LOOP(name, blocks)
 #define DOT_UNPACK_1(name) UNROLL DOT_UNPACK_LOOP(name, DOT_BLOCKS)
 
-DOT_TYPE(q8_0,   DOT_SIGNED,       0,  34,  0, 0)
-DOT_TYPE(q4_0,   DOT_FIVE_CENTRED, 8,  18,  0, 0)
-DOT_TYPE(q4_1,   DOT_FIVE,         0,  20,  0, 0)
-DOT_TYPE(q5_0,   DOT_FIVE_CENTRED, 16, 22,  0, 0)
-DOT_TYPE(q5_1,   DOT_FIVE,         0,  24,  0, 0)
-DOT_TYPE(q2_k,   DOT_SIX,          0,  84,  1, 0)
-DOT_TYPE(q3_k,   DOT_SIX_CENTRED,  4,  110, 1, 0)
-DOT_TYPE(q4_k,   DOT_FIVE,         0,  144, 1, 0)
-DOT_TYPE(q5_k,   DOT_FIVE,         0,  176, 1, 0)
-DOT_TYPE(q6_k,   DOT_SIX_CENTRED,  32, 210, 1, Q6_K_AHEAD)
-DOT_TYPE(iq4_nl, DOT_SIGNED,       0,  18,  0, 0)
-DOT_TYPE(mxfp4,  DOT_FIVE_CENTRED, 12, 17,  0, 0)
+DOT_EACH_TYPE(DOT_TYPE)
 
-#define DOT_TYPE_ROW(name, kind, centre) { unpack_##name, one_##name, kind, centre }
+#define DOT_TYPE_ROW(type, name, kind, centre, block_bytes, super, ahead) \
+    [WEIGHT_##type] = { unpack_##name, one_##name, kind, centre },
 
-static const struct dot_type dot_types[WEIGHT_TYPE_COUNT] = {
-    [WEIGHT_Q8_0]    = DOT_TYPE_ROW(q8_0,   DOT_SIGNED,       0),
-    [WEIGHT_Q4_0]    = DOT_TYPE_ROW(q4_0,   DOT_FIVE_CENTRED, 8),
-    [WEIGHT_Q4_1]    = DOT_TYPE_ROW(q4_1,   DOT_FIVE,         0),
-    [WEIGHT_Q5_0]    = DOT_TYPE_ROW(q5_0,   DOT_FIVE_CENTRED, 16),
-    [WEIGHT_Q5_1]    = DOT_TYPE_ROW(q5_1,   DOT_FIVE,         0),
-    [WEIGHT_Q2_K]    = DOT_TYPE_ROW(q2_k,   DOT_SIX,          0),
-    [WEIGHT_Q3_K]    = DOT_TYPE_ROW(q3_k,   DOT_SIX_CENTRED,  4),
-    [WEIGHT_Q4_K]    = DOT_TYPE_ROW(q4_k,   DOT_FIVE,         0),
-    [WEIGHT_Q5_K]    = DOT_TYPE_ROW(q5_k,   DOT_FIVE,         0),
-    [WEIGHT_Q6_K]    = DOT_TYPE_ROW(q6_k,   DOT_SIX_CENTRED,  32),
-    [WEIGHT_IQ4_NL]  = DOT_TYPE_ROW(iq4_nl, DOT_SIGNED,       0),
-    [WEIGHT_MXFP4]   = DOT_TYPE_ROW(mxfp4,  DOT_FIVE_CENTRED, 12),
-};
+static const struct dot_type dot_types[WEIGHT_TYPE_COUNT] = { DOT_EACH_TYPE(DOT_TYPE_ROW) };
 /* clang-format on */
 
 /* ---- products */
