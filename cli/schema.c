@@ -11,6 +11,7 @@
 #include "base/io/models.h"
 #include "controller/cloud/cloud_adopted.h"
 #include "controller/cloud/kube/kube_section.h"
+#include "controller/cloud/web/web_section.h"
 #include "controller/config.h"
 #include "controller/setup.h"
 #include "engine/config.h"
@@ -25,7 +26,7 @@
 #include <unistd.h>
 
 static const struct config_section *const sections[] = {
-    &controller_section, &services_section, &local_section, &kube_section,
+    &controller_section, &services_section, &local_section, &kube_section,   &clouds_section,
     &router_section,     &engine_section,   &agent_section, &models_section,
 };
 
@@ -166,6 +167,11 @@ static void check_fleet(struct checking *c)
     if (rc == 0) rc = setup_kube(&cc, &arena, &kube, &err);
     for (uint32_t i = 0; rc == 0 && i < kube.sold_count && sold < PLAN_OFFERS_MAX; i++)
         offer[sold++] = kube.sold[i].offer;
+    struct web_settings *web = NULL;
+    if (rc == 0) rc = web_settings_make_all(cc.cloud, cc.cloud_count, &arena, &web, &err);
+    for (size_t k = 0; rc == 0 && k < cc.cloud_count; k++)
+        for (uint32_t i = 0; i < web[k].offer_count && sold < PLAN_OFFERS_MAX; i++)
+            offer[sold++] = web[k].offer[i].offer;
     if (rc == 0 && setup_adopts(&cc) && sold < PLAN_OFFERS_MAX) cloud_adopted_offer(&offer[sold++]);
     if (rc == 0) rc = setup_services(&cc, offer, sold, STR("muster"), &arena, &setup, &err);
     if (rc < 0) problem(c, &err, rc);

@@ -5,6 +5,7 @@
 #include "base/io/models.h"
 #include "controller/cloud/cloud_local.h"
 #include "controller/cloud/kube/kube_section.h"
+#include "controller/cloud/web/web_section.h"
 #include "controller/core/plan.h"
 #include "fleet/controllers.h"
 #include "fleet/defaults.h"
@@ -403,6 +404,9 @@ void controller_config_fill(struct controller_config *c, const struct config *wh
     c->service = services->items;
     c->service_count = services->count;
     c->local = config_section_get(whole, local_section.name);
+    const struct config_records *clouds = config_section_get(whole, clouds_section.name);
+    c->cloud = clouds->items;
+    c->cloud_count = clouds->count;
     c->models = config_section_get(whole, models_section.name);
     c->kube = config_section_get(whole, kube_section.name);
     c->whole = whole;

@@ -1,5 +1,5 @@
 /* config.h - holds the sections of muster.yaml that the controller reads: controller, services, local; the
- * section `kubernetes` is its driver's (cloud/kube/kube_section.h).
+ * sections `kubernetes` and `clouds` are their drivers' (cloud/kube/kube_section.h, cloud/web/web_section.h).
  *
  * Layer: controller (base/io)
  */
@@ -12,6 +12,7 @@
 
 struct control_setup;
 struct kube_section;
+struct web_section;
 struct local_config;
 
 struct controller_section {
@@ -107,7 +108,9 @@ struct controller_config {
     const struct service_section *service;
     size_t service_count;
     const struct local_section *local;
-    const struct kube_section *kube;     /* NULL: none */
+    const struct kube_section *kube; /* NULL: none */
+    const struct web_section *cloud; /* of `clouds` */
+    size_t cloud_count;
     const struct models_section *models; /* NULL: every `model` is a path */
     const struct config *whole;    /* all engines begin with its `engine` section; NULL: none */
     struct config_sources sources; /* that `whole` was loaded from: for what is applied later */

@@ -26,7 +26,7 @@
 #include "controller/cloud/cloud.h"
 #include "controller/core/plan.h"
 
-#define CONTROL_CLOUDS_MAX 4
+#define CONTROL_CLOUDS_MAX 16      /* those of `clouds`, this machine, a cluster, adopted engines */
 #define CONTROL_INSTANCES_MAX 1024 /* live intents */
 #define CONTROL_TOMBSTONES_MAX 256 /* ended intents that are remembered */
 #define CONTROL_ROUTERS_MAX 16

@@ -193,6 +193,18 @@ const struct metric_desc control_metric_table[CONTROL_M_COUNT] = {
         .help = "Terms of leadership that this process has begun." },
     [CONTROL_M_STORE_REACHED] = { .name = "muster_controller_store_reached", .type = METRIC_GAUGE,
         .help = "1 if the store could be reached when it was last tried, else 0." },
+    [CONTROL_M_CLOUD_REQUESTS] = { .name = "muster_controller_cloud_requests_total",
+        .type = METRIC_COUNTER, .labels = { "provider", "call", "result" }, .series_max = 512,
+        .help = "Requests to the HTTP APIs of `clouds`, by the class of the reply's status, or why "
+                "none came." },
+    [CONTROL_M_CLOUD_SECONDS] = { .name = "muster_controller_cloud_request_seconds",
+        .type = METRIC_HISTOGRAM, .unit = "seconds", .labels = { "provider", "call" },
+        .buckets = ready_bounds, .bucket_count = COUNT_OF(ready_bounds),
+        .help = "Length of such a request." },
+    [CONTROL_M_CLOUD_WAITED] = { .name = "muster_controller_cloud_waited_seconds_total",
+        .type = METRIC_COUNTER, .unit = "seconds", .labels = { "provider" },
+        .help = "Time that calls waited for the provider's budget (calls_per_s), or because it asked "
+                "for it." },
     [CONTROL_M_KUBE_CALLS] = { .name = "muster_controller_kube_calls_total", .type = METRIC_COUNTER,
         .labels = { "verb", "resource", "code" }, .series_max = 256,
         .help = "Calls to the API server of Kubernetes, by its status, or why none came." },

@@ -10,6 +10,7 @@
 #include "base/io/notify.h"
 #include "controller/api.h"
 #include "controller/cloud/kube/kube_section.h"
+#include "controller/cloud/web/web_section.h"
 #include "controller/config.h"
 #include "controller/control.h"
 #include "controller/fleet_clock.h"
@@ -44,7 +45,8 @@ struct controller {
     const struct cloud *cluster; /* of Kubernetes, likewise */
     struct cloud_fence fence;
     struct kube_settings kube;
-    uint64_t tokens_at; /* store_changes when the tokens of one that stands by were read */
+    struct web_settings *web; /* one a cloud of `clouds`; in the arena */
+    uint64_t tokens_at;       /* store_changes when the tokens of one that stands by were read */
     struct api *api;
     struct metrics *metrics;
     struct control_setup setup;

@@ -5,6 +5,7 @@
 #include "controller/cloud/cloud_local.h"
 #include "controller/cloud/cloud_thread.h"
 #include "controller/cloud/kube/kube_cloud.h"
+#include "controller/cloud/web/web_cloud.h"
 #include "controller/control_metrics.h"
 #include "controller/process.h"
 #include "controller/setup.h"
@@ -118,14 +119,40 @@ static int open_kube(struct controller *c, struct err *err)
     return 0;
 }
 
-/* Without offers of a cluster there is this machine, with offers or without. */
+static int open_web(struct controller *c, struct err *err)
+{
+    const struct controller_config *config = c->config;
+    if (config->cloud_count > 0 && config->controller->send_secret)
+        return err_set(err, -EINVAL,
+                       "controller.send_secret: machines of `clouds` get keys of their own, and "
+                       "never the fleet's secret");
+    int rc = web_settings_make_all(config->cloud, config->cloud_count, &c->arena, &c->web, err);
+    for (size_t i = 0; i < config->cloud_count && rc == 0; i++) {
+        struct web_settings *s = &c->web[i];
+        uint64_t seed;
+        if (getrandom(&seed, sizeof seed, 0) != sizeof seed)
+            return err_set(err, -EIO, "the system gives no random bytes");
+        s->fence = &c->fence;
+        s->meters = (struct web_meters){ .metrics = c->metrics,
+                                         .requests = CONTROL_M_CLOUD_REQUESTS,
+                                         .seconds = CONTROL_M_CLOUD_SECONDS,
+                                         .waited_seconds = CONTROL_M_CLOUD_WAITED };
+        rc = web_cloud_open(c->loop, s, (const char *const *)environ, seed,
+                            &c->cloud[c->cloud_count], err);
+        c->cloud_count += rc == 0;
+    }
+    return rc;
+}
+
+/* Without other clouds there is this machine, with offers or without. */
 static int open_clouds(struct controller *c, struct err *err)
 {
     bool kube = kube_is_wanted(c->config->kube);
+    bool only_local = !kube && c->config->cloud_count == 0;
     int rc = proc_self_path(c->program, sizeof c->program);
-    if (rc == 0 && (!kube || c->config->local->offers.count > 0)) rc = open_local(c, err);
+    if (rc == 0 && (only_local || c->config->local->offers.count > 0)) rc = open_local(c, err);
     if (rc == 0 && kube) rc = open_kube(c, err);
-    return rc;
+    return rc < 0 ? rc : open_web(c, err);
 }
 
 /* Splits controller.agents_reach, with or without "https://", into host and port. */

@@ -1,0 +1,175 @@
+/* web_user_data.c - fills the template of user data.
+ *
+ * The default is a shell script, which cloud-init and its likes of other providers run once. It asks the routing
+ * table for the address under which the machine reaches the controller, because that is where routers find it. */
+#include "controller/cloud/web/web_user_data.h"
+
+#include "base/core/base64.h"
+#include "base/core/bits.h"
+#include "base/core/own.h"
+
+#include <string.h>
+
+// clang-format off
+const struct str web_user_data_default = STR(
+"#!/bin/sh\n"
+"# Makes this machine the instance ${INTENT} of a Muster fleet.\n"
+"set -eu\n"
+"umask 077\n"
+"mkdir -p " WEB_FOLDER "\n"
+"echo '${LAUNCH}' | base64 -d > " WEB_LAUNCH_FILE "\n"
+"echo '${KEY}' | base64 -d > " WEB_KEY_FILE "\n"
+"url='${MUSTER_URL}'\n"
+"if [ -n \"$url\" ]; then\n"
+"    new=" WEB_FOLDER "/fetched\n"
+"    for pause in 1 2 4 8 16 32 0; do\n"
+"        curl -fsSL --max-time 600 -o $new \"$url\" && break || sleep $pause\n"
+"    done\n"
+"    echo \"${MUSTER_SHA256}  $new\" | sha256sum -c -\n"
+"    case \"$url\" in\n"
+"    *.deb)\n"
+"        mv $new $new.deb\n"
+"        apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy $new.deb ;;\n"
+"    *)\n"
+"        install -m 755 $new /usr/local/bin/muster && rm -f $new ;;\n"
+"    esac\n"
+"fi\n"
+"to=$(getent ahostsv4 '${CONTROLLER}' | awk 'NR == 1 { print $1 }')\n"
+"here=$(ip -o route get \"${to:-1.1.1.1}\" | sed -n 's/.* src \\([0-9.]*\\).*/\\1/p')\n"
+"cat > /etc/systemd/system/muster-instance.service <<END\n"
+"[Unit]\n"
+"Description=Muster instance ${INTENT}\n"
+"Wants=network-online.target\n"
+"After=network-online.target\n"
+"[Service]\n"
+"Environment=MUSTER_AGENT_LISTEN=0.0.0.0:8100\n"
+"Environment=MUSTER_AGENT_ENGINE_HOST=$here\n"
+"ExecStart=$(command -v muster) agent --spec " WEB_LAUNCH_FILE "\n"
+"Restart=on-failure\n"
+"[Install]\n"
+"WantedBy=multi-user.target\n"
+"END\n"
+"systemctl daemon-reload\n"
+"systemctl enable --now muster-instance.service\n");
+// clang-format on
+
+struct fill {
+    const struct web_settings *settings;
+    struct str launch, key, intent, controller;
+};
+
+struct name {
+    const char *name;
+    size_t offset; /* in struct fill; SIZE_MAX: of the section */
+    size_t section_offset;
+};
+
+#define OWN(member) offsetof(struct fill, member), 0
+#define SECTION(member) SIZE_MAX, offsetof(struct web_section, member)
+static const struct name names[] = {
+    { "LAUNCH", OWN(launch) },
+    { "KEY", OWN(key) },
+    { "INTENT", OWN(intent) },
+    { "CONTROLLER", OWN(controller) },
+    { "MUSTER_URL", SECTION(muster_url) },
+    { "MUSTER_SHA256", SECTION(muster_sha256) },
+};
+
+static const struct name *find_name(struct str name)
+{
+    for (size_t i = 0; i < COUNT_OF(names); i++)
+        if (str_eq(name, str_from(names[i].name))) return &names[i];
+    return NULL;
+}
+
+static struct str value_of(const struct fill *f, const struct name *n)
+{
+    const char *base = n->offset == SIZE_MAX ? (const char *)f->settings->section : (const char *)f;
+    return *(const struct str *)(base + (n->offset == SIZE_MAX ? n->section_offset : n->offset));
+}
+
+/* Cuts *rest behind the next ${NAME} with a name in upper case, which is what templates of ours have; others are
+ * the shell's. Returns the text before it; *ret_name is empty at the end. */
+static struct str cut_name(struct str *rest, struct str *ret_name)
+{
+    struct str all = *rest;
+    for (size_t at = 0; at + 2 < all.len; at++) {
+        if (all.data[at] != '$' || all.data[at + 1] != '{') continue;
+        size_t end = at + 2;
+        while (end < all.len &&
+               ((all.data[end] >= 'A' && all.data[end] <= 'Z') || all.data[end] == '_' ||
+                (all.data[end] >= '0' && all.data[end] <= '9')))
+            end++;
+        if (end == at + 2 || end == all.len || all.data[end] != '}') continue;
+        *ret_name = str_of(all.data + at + 2, end - at - 2);
+        *rest = str_of(all.data + end + 1, all.len - end - 1);
+        return str_of(all.data, at);
+    }
+    *ret_name = (struct str){ 0 };
+    *rest = (struct str){ 0 };
+    return all;
+}
+
+int web_user_data_check(const struct web_settings *s, struct err *err)
+{
+    struct str rest = s->user_data, name;
+    bool launch = false, key = false;
+    if (s->kind->user_data_bytes == 0)
+        return s->section->user_data.len == 0
+                   ? 0
+                   : err_set(err, -EINVAL, "user_data: kind %s takes none", s->kind->name);
+    for (;;) {
+        cut_name(&rest, &name);
+        if (name.len == 0) break;
+        if (!find_name(name))
+            return err_set(err, -EINVAL,
+                           "user_data: there is no ${" STR_FMT "}; want LAUNCH, KEY, INTENT, "
+                           "CONTROLLER, MUSTER_URL or MUSTER_SHA256",
+                           STR_ARG(name));
+        launch = launch || str_eq(name, STR("LAUNCH"));
+        key = key || str_eq(name, STR("KEY"));
+    }
+    if (launch && key) return 0;
+    return err_set(err, -EINVAL, "user_data: without ${%s} no instance can report",
+                   launch ? "KEY" : "LAUNCH");
+}
+
+static int fill(const struct fill *f, struct buf *out)
+{
+    struct str rest = f->settings->user_data, name;
+    do {
+        buf_str(out, cut_name(&rest, &name));
+        const struct name *n = find_name(name);
+        if (n) buf_str(out, value_of(f, n));
+    } while (name.len > 0);
+    return out->rc;
+}
+
+int web_user_data_write(const struct web_settings *s, const struct launch_spec *spec,
+                        struct str key, struct buf *out, struct err *err)
+{
+    CLEANUP(buf_fini) struct buf json = { .max = LAUNCH_BYTES_MAX };
+    CLEANUP(buf_fini) struct buf launch = { 0 };
+    CLEANUP(buf_fini) struct buf secret = { 0 };
+    struct launch_spec here = *spec;
+    here.folder = STR(WEB_FOLDER "/instance");
+    here.secret_file = STR(WEB_KEY_FILE);
+    int rc = launch_spec_encode(&here, &json);
+    if (rc < 0) return err_set(err, rc, "the launch document");
+    base64_put(&launch, buf_view(&json));
+    base64_put(&secret, key);
+    const struct fill f = { .settings = s,
+                            .launch = buf_view(&launch),
+                            .key = buf_view(&secret),
+                            .intent = spec->instance,
+                            .controller = spec->controller_host };
+    rc = launch.rc < 0 || secret.rc < 0 ? -ENOMEM : fill(&f, out);
+    if (secret.data) explicit_bzero(secret.data, secret.len);
+    if (rc < 0) return err_set(err, rc, "no memory for user data");
+    if (out->len <= s->kind->user_data_bytes) return 0;
+    return err_set(
+        err, -E2BIG,
+        "user data of %zu bytes, and %s takes %zu: shorten the pool's engine_flags or the "
+        "template",
+        out->len, s->kind->name, s->kind->user_data_bytes);
+}
