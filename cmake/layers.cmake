@@ -9,16 +9,28 @@ endfunction()
 # on two idle cores, so a machine a quarter as fast that is shared by four passes too.
 set(MUSTER_TEST_TIMEOUT 7200)
 
-# Tests of a quarter of a minute and more, which start first: the last to end is then a short one.
+# What a developer waits for is ten minutes (./check); the tests that take longest wait for ./check --gates, which runs
+# them in both builds: most of them wait for minutes, or compute for half of one.
 set(MUSTER_LONG_TESTS
-    t_abuse t_clock_fleet t_control_faults t_controller t_cross t_cuts t_date t_drain t_edge t_failover t_fleet t_generate
-    t_hung t_leaders t_legs_real t_live t_llama t_plan_command t_poison t_predict_engine t_predict t_resolver t_restart
-    t_rows t_serve_life t_sim_fleet t_sim_worlds t_simulate t_mix t_spot t_store_kube t_leaders_kube
-    t_redis_lost t_store_redis t_store_redis_tls t_store_redis_url t_up)
+    sim_faults_all sim_mutants t_commands t_cross t_cuts t_date t_failover t_kube_offers t_kube_services t_leaders
+    t_leaders_kube t_pull t_redis_lost t_sim_fleet)
+# These only under the sanitizers, where they compute for as long; the release build has them in ./check.
+set(MUSTER_LONG_CHECKED_TESTS
+    t_abuse t_arch t_control_faults t_controller t_encoder t_generate t_legs_real t_llama t_model_command
+    t_plan_command t_serve_draft t_serve_fleet t_sim_worlds t_spot)
+# Tests of a quarter of a minute and more, which start first: the last to end is then a short one.
+set(MUSTER_EARLY_TESTS
+    t_abuse t_clock_fleet t_control_faults t_controller t_drain t_edge t_fleet t_generate
+    t_hung t_legs_real t_live t_llama t_plan_command t_poison t_predict_engine t_predict t_resolver t_restart
+    t_rows t_serve_life t_sim_worlds t_simulate t_mix t_spot t_store_kube
+    t_store_redis t_store_redis_tls t_store_redis_url t_up)
 function(muster_test_properties name)
     set_tests_properties(${name} PROPERTIES TIMEOUT ${MUSTER_TEST_TIMEOUT} SKIP_RETURN_CODE 77)
-    if(name IN_LIST MUSTER_LONG_TESTS)
+    if(name IN_LIST MUSTER_EARLY_TESTS)
         set_tests_properties(${name} PROPERTIES COST 15)
+    endif()
+    if(name IN_LIST MUSTER_LONG_TESTS OR (MUSTER_SANITIZE AND name IN_LIST MUSTER_LONG_CHECKED_TESTS))
+        set_tests_properties(${name} PROPERTIES LABELS long COST 60)
     endif()
 endfunction()
 
