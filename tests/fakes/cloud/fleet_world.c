@@ -1,0 +1,225 @@
+/* fleet_world.c - runs a controller over a fake of a provider, and kills it. */
+#include "tests/fakes/cloud/fleet_world.h"
+
+#include "base/core/bits.h"
+#include "base/core/fault.h"
+#include "base/io/log.h"
+#include "controller/cloud/cloud_fake.h"
+#include "controller/cloud/web/web_tags.h"
+#include "policies/place/place.h"
+#include "policies/scale/scale.h"
+#include "tests/unit/unit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DOWN_S 60         /* when the pool is scaled to none */
+#define FAULTY_DOWN_S 900 /* likewise, where offers are left alone for minutes after a refusal */
+#define LATEST_S 900
+#define QUIET_S 20 /* without a machine, at the end */
+#define WANTED 2
+
+struct agent { /* parallel to the fleet's machines */
+    uint64_t seq;
+    bool draining, stopped;
+};
+
+struct run {
+    struct fleet_ground *g;
+    struct cloud_backend backend; /* under the cloud's name */
+    struct cloud_delay *delay;
+    struct cloud cloud;
+    struct store *store;
+    struct plan_service service;
+    struct control_launch launch[1][SCALE_POOLS_MAX];
+    struct control_setup setup;
+    struct control *control;
+    struct agent agent[FLEET_MACHINES_MAX];
+    int64_t now_us;
+    uint32_t running_max, crashes;
+    char doubled[FLEET_TEXT]; /* an intent that had two machines at once */
+};
+
+static int64_t latency(void *ctx, const struct cloud_call *call)
+{
+    (void)ctx;
+    return call->op == CLOUD_LIST ? 0 : RIG_SECOND / 2;
+}
+
+static void begin(struct run *r, struct fleet_ground *g, uint64_t seed)
+{
+    static const struct str args[] = { { "muster", 6 }, { "engine", 6 } };
+    const struct web_settings *s = &g->rig->settings[0];
+    *r = (struct run){ .g = g, .backend = web_drive_backend, .now_us = RIG_START };
+    log_set_level(LOG_LEVEL_COUNT - 1);
+    r->backend.name = s->name.data;
+    must(store_memory_open(4096, &r->store, NULL) == 0);
+    must(cloud_delay_new(&r->backend, &g->rig->drive, latency, &r->delay) == 0);
+    r->cloud = cloud_delay_cloud(r->delay, &(struct cloud){ .lag_us = s->kind->lag_us });
+    r->service = (struct plan_service){
+        .name = "chat",
+        .pool_count = 1,
+        .max = 4,
+        .ttft_slo_s = 2,
+        .tpot_slo_s = 0.1,
+        .policy = &scale_work,
+        .place = &place_joint,
+        .scale = SCALE_CONFIG_DEFAULT,
+        .pool = { { .name = "small", .offer = { 0 }, .offer_count = 1, .max = 4, .manual = -1 } },
+    };
+    snprintf(r->service.pool[0].provider, NAME_BYTES, STR_FMT, STR_ARG(s->name));
+    r->launch[0][0] = (struct control_launch){ .engine_args = args, .engine_arg_count = 2 };
+    r->setup =
+        (struct control_setup){ .service = &r->service,
+                                .service_count = 1,
+                                .launch =
+                                    (const struct control_launch(*)[SCALE_POOLS_MAX])r->launch,
+                                .cloud = &r->cloud,
+                                .cloud_count = 1,
+                                .store = r->store,
+                                .merge = MERGE_CONFIG_DEFAULT,
+                                .host = STR("10.0.0.1"),
+                                .port = 8090,
+                                .engine_host = STR("127.0.0.1"),
+                                .secret = STR("0123456789abcdef0123456789abcdef"),
+                                .lease_ms = 15000,
+                                .decisions_max = 200,
+                                .seed = seed };
+    r->setup.merge.boot_us = 120 * RIG_SECOND;
+}
+
+static void start(struct run *r)
+{
+    struct err err = { 0 };
+    r->setup.seed += 100; /* as in production: no two starts share a seed */
+    if (control_new(&r->setup, r->now_us, &r->control, &err) < 0) fail_msg("%s", err.text);
+}
+
+static void end(struct run *r)
+{
+    control_free(r->control);
+    cloud_delay_free(r->delay);
+    store_close(r->store);
+}
+
+static void report(struct run *r, const struct fleet_machine *m, struct agent *a)
+{
+    const struct agent_report report = {
+        .instance = str_from(m->name),
+        .intent = str_from(m->name),
+        .boot = m->id,
+        .seq = ++a->seq,
+        .state = a->stopped    ? AGENT_STOPPED
+                 : a->draining ? AGENT_DRAINING
+                               : AGENT_UP,
+        .has_engine = !a->stopped,
+        .engine = { .host = STR("10.0.0.2"),
+                    .port = 8200,
+                    .health = ENGINE_READY,
+                    .model = STR("chat"),
+                    .running_max = 16 },
+    };
+    struct agent_reply reply;
+    control_report(r->control, &report, r->now_us, &reply);
+    a->stopped = a->stopped || reply.stop || a->draining;
+    a->draining = a->draining || reply.drain;
+}
+
+/* One second: agents report, the controller ticks; looks at the fleet afterwards. */
+static int second(struct run *r)
+{
+    struct fake_fleet *f = r->g->fleet;
+    r->now_us += RIG_SECOND;
+    for (uint32_t i = 0; i < f->count; i++) {
+        const struct fleet_machine *m = &f->machine[i];
+        bool up = m->ready_us <= r->now_us && (m->removed_us == 0 || m->removed_us > r->now_us);
+        if (up && m->made_us <= r->now_us) report(r, m, &r->agent[i]);
+    }
+    int rc = control_tick(r->control, r->now_us);
+    r->running_max = (uint32_t)max_i64(r->running_max, fake_fleet_running(f, r->now_us));
+    for (uint32_t i = 0; i < f->count; i++)
+        if (fake_fleet_of_tag(f, WEB_TAG_INTENT, fleet_tag_of(&f->machine[i], WEB_TAG_INTENT),
+                              r->now_us) > 1)
+            snprintf(r->doubled, sizeof r->doubled, "%s", f->machine[i].name);
+    return rc;
+}
+
+/* Scales to none after down_s and runs until no machine is left for a while. Returns how many ran at down_s. */
+static uint32_t live(struct run *r, bool made, int down_s, int latest_s)
+{
+    uint32_t at_peak = 0;
+    int quiet_s = 0;
+    for (int t = 0; t < down_s + QUIET_S || (t < latest_s && quiet_s < QUIET_S); t++) {
+        if (t == down_s) {
+            at_peak = fake_fleet_running(r->g->fleet, r->now_us);
+            must(control_scale(r->control, STR("chat"), STR("small"), 0, NULL) == 0);
+        }
+        if (second(r) == -ECANCELED) {
+            r->crashes++;
+            control_free(r->control);
+            cloud_delay_cut(r->delay, made, r->now_us);
+            start(r);
+        }
+        quiet_s = fake_fleet_running(r->g->fleet, r->now_us) > 0 ? 0 : quiet_s + 1;
+    }
+    return at_peak;
+}
+
+static uint32_t made_in_all(const struct fake_fleet *f)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < f->count; i++)
+        n += f->machine[i].removed_us == 0 || f->machine[i].removed_us > f->machine[i].made_us;
+    return n;
+}
+
+bool fleet_world_up_and_down(struct fleet_ground *g, uint64_t seed, int seconds)
+{
+    struct run *r = malloc(sizeof *r);
+    must(r);
+    begin(r, g, seed);
+    start(r);
+    must(control_scale(r->control, STR("chat"), STR("small"), WANTED, NULL) == 0);
+    live(r, true, FAULTY_DOWN_S, FAULTY_DOWN_S + seconds);
+    uint32_t left = fake_fleet_running(g->fleet, r->now_us);
+    bool fine = r->running_max >= WANTED && left == 0;
+    if (!fine) fprintf(stderr, "%u at most, %u left\n", r->running_max, left);
+    end(r);
+    free(r);
+    return fine;
+}
+
+static void one_kill(fleet_ground_open_fn open, fleet_ground_close_fn close, bool made,
+                     const char *step, uint64_t nth)
+{
+    struct fleet_ground g = { 0 };
+    struct run *r = malloc(sizeof *r);
+    must(r);
+    open(&g);
+    begin(r, &g, nth);
+    start(r);
+    must(control_scale(r->control, STR("chat"), STR("small"), WANTED, NULL) == 0);
+    fault_arm(step, nth);
+    uint32_t at_peak = live(r, made, DOWN_S, LATEST_S);
+    fault_disarm();
+    uint32_t left = fake_fleet_running(g.fleet, r->now_us);
+    uint32_t all = made_in_all(g.fleet);
+    if (r->crashes != 1 || at_peak != WANTED || left != 0 || all != WANTED || r->doubled[0] ||
+        g.fleet->refused_form > 0)
+        fail_msg("%s, time %llu: %u crashes, %u at the peak, %u left, %u in all, doubled '%s', %u "
+                 "requests of a wrong form (%s)",
+                 step, (unsigned long long)nth, r->crashes, at_peak, left, all, r->doubled,
+                 g.fleet->refused_form, g.fleet->last_refused);
+    end(r);
+    close(&g);
+    free(r);
+}
+
+void fleet_world_killed_at_every_step(fleet_ground_open_fn open, fleet_ground_close_fn close,
+                                      bool made)
+{
+    for (uint32_t s = 0; s < control_step_count; s++)
+        for (uint64_t nth = 1; nth <= WANTED; nth++)
+            one_kill(open, close, made, control_steps[s], nth);
+}
