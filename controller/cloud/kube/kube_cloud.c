@@ -56,6 +56,24 @@ static struct cloud_event *finish(struct errand *er)
     return put(k, op, id);
 }
 
+/* The API server has one status for a missing right and for what admission refuses: its words tell them apart. */
+static const struct {
+    const char *words;
+    enum offer_error class;
+} refusals[] = {
+    { "exceeded quota", OFFER_QUOTA },
+    { "error looking up service account", OFFER_TRANSIENT }, /* it is not made yet */
+    { "no PriorityClass with name", OFFER_INVALID },
+    { "violates PodSecurity", OFFER_INVALID },
+};
+
+static enum offer_error class_of_refusal(const char *message)
+{
+    for (size_t i = 0; i < COUNT_OF(refusals); i++)
+        if (strstr(message, refusals[i].words)) return refusals[i].class;
+    return OFFER_AUTH;
+}
+
 /* Says what a reply that is no success means for an offer. A reply that leaves open whether something was
  * made is transient, whatever its status. */
 static enum offer_error class_of(const struct kube_reply *r)
@@ -64,8 +82,8 @@ static enum offer_error class_of(const struct kube_reply *r)
     switch (r->rc) {
     case -EACCES:
         return OFFER_AUTH;
-    case -EPERM: /* ResourceQuota speaks through the same status as a missing right */
-        return strstr(r->status.message, "exceeded quota") ? OFFER_QUOTA : OFFER_AUTH;
+    case -EPERM:
+        return class_of_refusal(r->status.message);
     case -EBUSY:
         return OFFER_THROTTLE;
     case -EINVAL:

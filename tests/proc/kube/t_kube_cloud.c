@@ -250,23 +250,37 @@ static void refusals_have_classes(void **state)
     (void)state;
     static const struct {
         int code;
+        const char *message; /* of a real API server; empty: any */
         enum offer_error class;
-    } rows[] = { { 403, OFFER_AUTH },
-                 { 422, OFFER_INVALID },
-                 { 404, OFFER_INVALID },
-                 { 500, OFFER_TRANSIENT } };
+    } rows[] = {
+        { 403, "", OFFER_AUTH },
+        { 403, "pods is forbidden: User system:anonymous cannot create resource pods", OFFER_AUTH },
+        { 403, "pods i-1 is forbidden: exceeded quota: few, requested: pods=1", OFFER_QUOTA },
+        { 403,
+          "pods i-1 is forbidden: error looking up service account serving/late: serviceaccount "
+          "late not found",
+          OFFER_TRANSIENT },
+        { 403, "pods i-1 is forbidden: no PriorityClass with name serving was found",
+          OFFER_INVALID },
+        { 403, "pods i-1 is forbidden: violates PodSecurity restricted:latest: hostPath volumes",
+          OFFER_INVALID },
+        { 422, "", OFFER_INVALID },
+        { 404, "", OFFER_INVALID },
+        { 500, "", OFFER_TRANSIENT },
+    };
     struct ground *g = ground_open(60000000);
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        char text[128];
+        char text[320];
         snprintf(text, sizeof text,
                  "{\"verb\":\"create\",\"fault\":\"status\",\"code\":%d,\"count\":1,"
-                 "\"resource\":\"pods\"}",
-                 rows[i].code);
+                 "\"resource\":\"pods\",\"message\":\"%s\"}",
+                 rows[i].code, rows[i].message);
         script(text);
         assert_true(create(g, "i-000000000051")->rc < 0);
         if (g->event.class != rows[i].class)
             fail_msg("%d: %s", rows[i].code, offer_error_names[g->event.class]);
         assert_true(g->event.err.text[0]);
+        assert_non_null(strstr(g->event.err.text, rows[i].message));
     }
     ground_close(g);
 }

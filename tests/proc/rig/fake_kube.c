@@ -11,9 +11,11 @@
  *
  * Port C is plain HTTP, for the test:
  *
- *     POST /script   {"verb": V, "fault": F, "count": N, "code": N, "retry_after": N, "ms": N, "resource": R}
+ *     POST /script   {"verb": V, "fault": F, "count": N, "code": N, "retry_after": N, "ms": N, "resource": R,
+ *                     "message": M}
  *                    the next N requests of that verb ("" is any) and resource fail so:
- *                        status   this code, with Retry-After       hang      no byte of a reply
+ *                        status   this code, with Retry-After and the message
+ *                        hang     no byte of a reply
  *                        cut      the connection ends mid-reply     lost      carried out, then cut
  *                        slow     a byte every ms                   garbage   a body that is no JSON
  *                        html     this code, a proxy's page         stale     of a list: its next chunk is 410
@@ -279,7 +281,8 @@ static void on_request(void *ctx, struct http_exchange *x)
     if (strcmp(fault, "hang") == 0) {
         hold(f, x, STR(""), 0);
     } else if (strcmp(fault, "status") == 0) {
-        fake_say(&a, (int)rule->code, "", "as the script says", NULL, rule->retry_after);
+        fake_say(&a, (int)rule->code, "", rule->message[0] ? rule->message : "as the script says",
+                 NULL, rule->retry_after);
         fake_answer_send(x, &a);
     } else if (strcmp(fault, "html") == 0) {
         http_reply(x, (int)rule->code, STR("text/html"), STR("<html>Bad gateway</html>"));
@@ -330,6 +333,7 @@ static bool on_script(struct fake *f, struct str body)
         { "verb", NULL, r.verb, sizeof r.verb },
         { "fault", NULL, r.fault, sizeof r.fault },
         { "resource", NULL, r.resource, sizeof r.resource },
+        { "message", NULL, r.message, sizeof r.message },
         { "count", &r.count, NULL, 0 },
         { "code", &r.code, NULL, 0 },
         { "retry_after", &r.retry_after, NULL, 0 },

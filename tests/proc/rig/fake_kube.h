@@ -29,7 +29,7 @@ struct fake_options {
 };
 
 struct fake_rule {
-    char verb[16], fault[16], resource[64];
+    char verb[16], fault[16], resource[64], message[200];
     int64_t count, code, retry_after, ms;
 };
 
