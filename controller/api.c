@@ -187,8 +187,8 @@ static void health(struct call *k)
     call_answer(k, ready ? 200 : 503, &k->api->out);
 }
 
-/* Sends a browser to the leader's console. */
-static bool lead_on(struct call *k)
+/* Sends the caller to the same on the leader. Returns false if we lead. */
+static bool lead_on(struct call *k, const char *path)
 {
     CLEANUP(buf_fini) struct buf url = { 0 };
     struct str leader = api_leader(k->api);
@@ -197,17 +197,24 @@ static bool lead_on(struct call *k)
         call_refuse_standby(k);
         return true;
     }
-    buf_printf(&url, "%s" STR_FMT "/", str_starts(leader, STR("https://")) ? "" : "http://",
-               STR_ARG(leader));
+    buf_printf(&url, "%s" STR_FMT "%s", str_starts(leader, STR("https://")) ? "" : "http://",
+               STR_ARG(leader), path);
     if (url.rc == 0) http_reply_header(k->x, "location", buf_view(&url));
     http_reply_header(k->x, "cache-control", STR("no-store"));
     http_reply(k->x, 307, STR("text/plain"), STR("another controller leads\n"));
     return true;
 }
 
+/* For scalers that ask any controller for what the leader alone knows. Go's HTTP client, and so KEDA, keeps its key over
+ * the redirect where the leader's name is below the name that was asked for: a headless Service and a Pod of it. */
+static void show_leader_metrics(struct call *k)
+{
+    if (!lead_on(k, "/metrics")) show_metrics(k);
+}
+
 static void console(struct call *k)
 {
-    if (lead_on(k)) return;
+    if (lead_on(k, "/")) return;
     http_reply_header(k->x, "content-security-policy",
                       STR("default-src 'none'; style-src 'unsafe-inline'; "
                           "script-src 'unsafe-inline'; connect-src *; img-src data:; "
@@ -260,6 +267,7 @@ static const struct route routes[] = {
     { "GET",    "/api/v1/stream",             GUARD_READ,  call_open_stream, 0 },
     { "GET",    "/api/v1/targets",            GUARD_SCRAPE, show_targets,  0 },
     { "GET",    "/metrics",                   GUARD_SCRAPE, show_metrics,  0 },
+    { "GET",    "/metrics/leader",            GUARD_SCRAPE, show_leader_metrics, 0 },
     { "GET",    "/",                          GUARD_NONE,  console,        0 },
 };
 // clang-format on
@@ -267,7 +275,7 @@ static const struct route routes[] = {
 /* Returns true if a controller that stands by serves the path, too. */
 static bool is_always(const struct route *r)
 {
-    return r->guard == GUARD_NONE || r->fn == show_metrics;
+    return r->guard == GUARD_NONE || r->fn == show_metrics || r->fn == show_leader_metrics;
 }
 
 static bool path_matches(const char *pattern, struct str path, struct str *ret_part)

@@ -43,6 +43,10 @@ class Node(Cluster):
         found = self.get("pods", "-l", f"{policy.INSTANCE}={RELEASE}")
         return [p for p in found if part in (None, p["metadata"]["labels"][policy.COMPONENT])]
 
+    def secret(self, name, key):
+        text = self.kubectl("-n", NAMESPACE, "get", "secret", name, "-o", "json")[1]
+        return base64.b64decode(json.loads(text)["data"][key]).decode()
+
     def service_ip(self, part):
         for service in self.get("services"):
             if service["metadata"]["labels"].get(policy.COMPONENT) == part:

@@ -19,9 +19,6 @@
 {{- if and $v.router.autoscaling.enabled $v.router.keda.enabled -}}
 {{- fail "router.autoscaling and router.keda would both set the router's replicas; enable one of them" -}}
 {{- end -}}
-{{- if and $v.router.keda.enabled (gt (int $v.controller.replicas) 1) -}}
-{{- fail "router.keda: of several controllers the leader alone knows the requests, and KEDA asks any; set controller.replicas to 1, or router.autoscaling instead" -}}
-{{- end -}}
 {{- if and $v.router.keda.enabled (not $v.services) -}}
 {{- fail "router.keda: it counts the requests of `services`, and there are none; name one, or set router.autoscaling instead" -}}
 {{- end -}}

@@ -184,6 +184,21 @@ affinity:
 {{- printf "%s%s:%v" (.Values.tls.enabled | ternary "https://" "") $name .Values.controller.service.port -}}
 {{- end -}}
 
+{{/* The name of the controllers' headless Service; each controller's own name is below it. */}}
+{{- define "muster.controllersName" -}}
+{{- printf "%s-controllers.%s.svc" (include "muster.fullname" .) .Release.Namespace -}}
+{{- end -}}
+
+{{/* URL of the metrics that the controller which leads has; a controller that stands by redirects to it. */}}
+{{- define "muster.leaderMetrics" -}}
+{{- $scheme := ternary "https" "http" .Values.tls.enabled -}}
+{{- if gt (int .Values.controller.replicas) 1 -}}
+{{- printf "%s://%s:8090/metrics/leader" $scheme (include "muster.controllersName" .) -}}
+{{- else -}}
+{{- printf "%s://%s/metrics" $scheme (include "muster.controllerAt" . | trimPrefix "https://") -}}
+{{- end -}}
+{{- end -}}
+
 {{/* (dict "hosts" LIST "names" TEXT): MUSTER_..._HOSTS: the Pod's address, its Service's names, further ones. */}}
 {{- define "muster.hosts" -}}
 {{- concat (list "$(POD_IP)") (splitList "\n" .names) (default (list) .hosts) | join "," -}}

@@ -226,6 +226,7 @@ static void a_scraper_s_key_opens_metrics_alone(void **state)
         { "GET", "/metrics", NULL, NULL, NULL, NULL, 401, "secret", "metrics without a key" },
         { "GET", "/metrics", NULL, NULL, NULL, "Bearer a-scraper-s-kex", 401, "secret", "another" },
         { "GET", "/metrics", NULL, NULL, NULL, key, 200, "muster_controller_", "its key" },
+        { "GET", "/metrics/leader", NULL, NULL, NULL, key, 200, "muster_controller_", "who leads" },
         { "GET", "/metrics", NULL, NULL, NULL, BEARER, 200, "muster_controller_", "the secret" },
         { "GET", "/api/v1/targets", NULL, NULL, NULL, key, 200, "targets", "what to scrape" },
         { "GET", "/api/v1/status", NULL, NULL, NULL, key, 401, "secret", "a view" },
@@ -522,6 +523,9 @@ static void a_controller_that_stands_by_names_the_leader(void **state)
         { "GET", "/metrics", NULL, NULL, NULL, BEARER, 200, "muster_controller_leader 0",
           "metrics" },
         { "GET", "/metrics", NULL, NULL, NULL, NULL, 401, NULL, "metrics ask for the secret" },
+        { "GET", "/metrics/leader", NULL, NULL, NULL, BEARER, 307, "another controller leads",
+          "the leader's metrics" },
+        { "GET", "/metrics/leader", NULL, NULL, NULL, NULL, 401, NULL, "so do the leader's" },
         { "GET", "/", NULL, NULL, NULL, NULL, 307, "another controller leads", "console" },
         { "GET", "/api/v1/status", NULL, NULL, NULL, BEARER, 503, "https://h:7 leads", "a view" },
         { "GET", "/api/v1/stream", NULL, NULL, NULL, BEARER, 503, "\"reason\":\"standby\"",
@@ -561,6 +565,7 @@ static void without_a_leader_an_agent_keeps_its_lease(void **state)
         { "GET", "/health", NULL, NULL, NULL, NULL, 200, "\"leader\":\"\"", "health" },
         { "GET", "/", NULL, NULL, NULL, NULL, 503, "knows of none", "console" },
         { "GET", "/metrics", NULL, NULL, NULL, NULL, 503, NULL, "there are no metrics yet" },
+        { "GET", "/metrics/leader", NULL, NULL, NULL, NULL, 503, NULL, "nor the leader's" },
     };
     check(f, rows, COUNT_OF(rows));
     CLEANUP(arena_fini) struct arena arena;
