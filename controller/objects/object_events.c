@@ -4,6 +4,7 @@
 #include "base/core/bits.h"
 #include "base/core/hash.h"
 #include "base/core/own.h"
+#include "base/io/date.h"
 #include "base/io/log.h"
 #include "base/io/loop/clock.h"
 
@@ -100,10 +101,10 @@ static void put_regarding(struct json_writer *w, const struct object_event *v)
 static bool create(struct object_events *e, const struct recent *r, const struct object_event *v)
 {
     CLEANUP(buf_fini) struct buf body = { 0 };
-    char date[KUBE_TIME_BYTES];
+    char date[DATE_BYTES];
     struct json_writer w;
     size_t note = min_size(strlen(v->note), OBJECT_EVENT_NOTE_BYTES - 1);
-    kube_time_print(clock_wall_us(), date);
+    date_print(clock_wall_us(), date);
     json_writer_init(&w, &body);
     json_object(&w);
     put_head(&w, r);
@@ -124,8 +125,8 @@ static bool create(struct object_events *e, const struct recent *r, const struct
 static bool patch(struct object_events *e, const struct recent *r)
 {
     CLEANUP(buf_fini) struct buf body = { 0 };
-    char date[KUBE_TIME_BYTES];
-    kube_time_print(clock_wall_us(), date);
+    char date[DATE_BYTES];
+    date_print(clock_wall_us(), date);
     buf_printf(&body, "{\"series\":{\"count\":%llu,\"lastObservedTime\":\"%s\"}}",
                (unsigned long long)r->count, date);
     return body.rc == 0 && post(e, (struct kube_request){ .verb = KUBE_PATCH,

@@ -7,6 +7,7 @@
 #include "base/core/bits.h"
 #include "base/core/json_path.h"
 #include "base/core/own.h"
+#include "base/io/date.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -150,7 +151,7 @@ static int read_condition(void *ctx, struct str item)
         for (size_t t = 0; t < COUNT_OF(truth_names); t++)
             if (str_eq(buf_view(&truth), str_from(truth_names[t])))
                 state[i].truth = (enum service_truth)t;
-        (void)kube_time_parse(buf_view(&since), &state[i].since_us);
+        (void)date_parse(buf_view(&since), &state[i].since_us);
     }
     return 0;
 }
@@ -170,8 +171,8 @@ static void put_number(struct json_writer *w, const char *name, double value, do
 static void put_condition(struct json_writer *w, const char *name, const struct service_state *s,
                           int64_t generation)
 {
-    char since[KUBE_TIME_BYTES];
-    kube_time_print(s->since_us - s->since_us % 1000000, since);
+    char since[DATE_BYTES];
+    date_print(s->since_us - s->since_us % 1000000, since);
     snprintf(since + 19, sizeof since - 19, "Z"); /* the conditions of others have whole seconds */
     json_object(w);
     json_kv_text(w, "type", name);

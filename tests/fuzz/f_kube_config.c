@@ -1,6 +1,7 @@
 /* f_kube_config.c - reads any bytes as a kubeconfig, as an ExecCredential and as a time: they are accepted whole or
  * refused with a sentence, and what is accepted keeps the rules of kube_config.h. */
 #include "base/core/own.h"
+#include "base/io/date.h"
 #include "base/io/kube/kube_api.h"
 #include "base/io/kube/kube_config.h"
 #include "base/io/kube/kube_exec.h"
@@ -40,12 +41,12 @@ static void read_credential(struct str text)
 static void read_time(struct str text)
 {
     int64_t us = 0, again = 0;
-    char printed[KUBE_TIME_BYTES];
-    if (kube_time_parse(text, &us) < 0) return;
+    char printed[DATE_BYTES];
+    if (date_parse(text, &us) < 0) return;
     if (us < 0 || us > 253402300799000000)
         return; /* the printed form has four digits of the year */
-    kube_time_print(us, printed);
-    must(kube_time_parse(str_from(printed), &again) == 0 && again == us);
+    date_print(us, printed);
+    must(date_parse(str_from(printed), &again) == 0 && again == us);
 }
 
 const struct fuzz_cost fuzz_cost = { 300000, 2000 };

@@ -16,8 +16,7 @@
 #define KUBE_VERSION_BYTES 64 /* of a resourceVersion, which is opaque text */
 #define KUBE_REASON_BYTES 64
 #define KUBE_MESSAGE_BYTES 400 /* longer messages are cut */
-#define KUBE_TIME_BYTES 32
-#define KUBE_LABEL_BYTES 64 /* a label's value, and a NUL */
+#define KUBE_LABEL_BYTES 64    /* a label's value, and a NUL */
 #define KUBE_RETRY_AFTER_S_MAX 3600
 
 /* One kind of object, as it is addressed. Usually a static const of the code that uses it. */
@@ -126,14 +125,6 @@ void kube_put_delete(struct buf *out, const struct kube_delete *d);
 void kube_put_eviction(struct buf *out, struct str ns, struct str name,
                        const struct kube_delete *d);
 void kube_put_scale(struct buf *out, int64_t replicas);
-
-/* ---- times ---- */
-
-/* Prints a MicroTime: 2026-03-01T12:00:00.000000Z. `date_us` is since 1970, before the year 10000. */
-void kube_time_print(int64_t date_us, char ret[KUBE_TIME_BYTES]);
-
-/* Reads RFC 3339 with any fraction and zone. -EINVAL. */
-int kube_time_parse(struct str text, int64_t *ret_date_us);
 
 /* ---- labels ---- */
 

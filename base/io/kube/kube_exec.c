@@ -6,6 +6,7 @@
 
 #include "base/core/fault.h"
 #include "base/core/json.h"
+#include "base/io/date.h"
 #include "base/io/kube/kube_api.h"
 #include "base/io/proc.h"
 
@@ -77,7 +78,7 @@ static int read_status(struct json_reader *r, struct kube_credential *ret, struc
         } else if (json_key_is(r, "expirationTimestamp")) {
             json_next(r);
             if (kube_text(r, expires, sizeof expires) < 0 ||
-                (expires[0] && kube_time_parse(str_from(expires), &ret->expires_us) < 0))
+                (expires[0] && date_parse(str_from(expires), &ret->expires_us) < 0))
                 return err_set(err, -EINVAL,
                                "ExecCredential: status.expirationTimestamp is no RFC 3339 time");
         } else {

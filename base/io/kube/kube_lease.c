@@ -9,6 +9,7 @@
 
 #include "base/core/bits.h"
 #include "base/core/hash.h"
+#include "base/io/date.h"
 #include "base/io/loop/clock.h"
 
 #include <stdio.h>
@@ -92,8 +93,8 @@ static void lease_put(const struct kube_lease *l, const struct kube_lease_record
                       bool acquired, struct buf *out)
 {
     struct json_writer w;
-    char now[KUBE_TIME_BYTES];
-    kube_time_print(clock_wall_us(), now); /* for people: nobody compares it */
+    char now[DATE_BYTES];
+    date_print(clock_wall_us(), now); /* for people: nobody compares it */
     json_writer_init(&w, out);
     json_object(&w);
     json_kv_text(&w, "apiVersion", "coordination.k8s.io/v1");

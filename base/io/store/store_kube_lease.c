@@ -8,6 +8,7 @@
 
 #include "base/core/bits.h"
 #include "base/core/own.h"
+#include "base/io/date.h"
 #include "base/io/loop/clock.h"
 
 #include <inttypes.h>
@@ -163,8 +164,8 @@ void lease_object_print(const struct lease_object *l, const char *name, bool acq
                         struct buf *out)
 {
     struct json_writer w;
-    char now[KUBE_TIME_BYTES];
-    kube_time_print(clock_wall_us(), now);
+    char now[DATE_BYTES];
+    date_print(clock_wall_us(), now);
     json_writer_init(&w, out);
     json_object(&w);
     json_kv_text(&w, "apiVersion", "coordination.k8s.io/v1");

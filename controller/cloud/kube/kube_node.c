@@ -4,6 +4,7 @@
 #include "base/core/bits.h"
 #include "base/core/json_path.h"
 #include "base/core/own.h"
+#include "base/io/date.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -394,7 +395,7 @@ int kube_node_read(struct str json, struct str template, struct kube_node *ret, 
     if (rc < 0) return rc;
     if (!n.meta.name[0]) return err_set(err, -EINVAL, "a node without a name");
     if (json_path_text(json, "metadata.creationTimestamp", &created) == 0)
-        (void)kube_time_parse(buf_view(&created), &n.created_us);
+        (void)date_parse(buf_view(&created), &n.created_us);
     (void)json_path_each_member(json, "status.allocatable", read_resource, &r);
     add_whole(&r);
     (void)json_path_each_member(json, "metadata.labels", read_label, &r);

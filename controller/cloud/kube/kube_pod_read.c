@@ -3,6 +3,7 @@
 #include "base/core/bits.h"
 #include "base/core/json_path.h"
 #include "base/core/own.h"
+#include "base/io/date.h"
 #include "controller/cloud/kube/kube_pod.h"
 
 #include <stdio.h>
@@ -29,7 +30,7 @@ static int64_t read_time(struct str json, const char *path)
     char text[64];
     int64_t us = 0;
     read_text(json, path, text, sizeof text);
-    return text[0] && kube_time_parse(str_from(text), &us) == 0 ? us : 0;
+    return text[0] && date_parse(str_from(text), &us) == 0 ? us : 0;
 }
 
 static int read_annotation(void *ctx, struct str name, struct str value)

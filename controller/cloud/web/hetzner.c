@@ -15,7 +15,7 @@
 #include "base/core/json.h"
 #include "base/core/json_path.h"
 #include "base/core/own.h"
-#include "base/io/kube/kube_api.h" /* kube_time_parse reads RFC 3339 */
+#include "base/io/date.h"
 #include "controller/cloud/web/provider.h"
 #include "controller/cloud/web/web_section.h"
 #include "controller/cloud/web/web_step.h"
@@ -153,7 +153,7 @@ static int read_server(struct str json, struct reading *r)
     if (rc < 0 && rc != -ENOENT) return rc;
     struct str status = text_at(arena, json, "status");
     web_text_copy(l->node, sizeof l->node, text_at(arena, json, "name"));
-    if (kube_time_parse(text_at(arena, json, "created"), &created_us) == 0)
+    if (date_parse(text_at(arena, json, "created"), &created_us) == 0)
         l->created_us = max_i64(1, r->now_us - (r->wall_us - created_us));
     l->unreadable = r->rc < 0 || !l->service[0] || !l->pool[0];
     l->gone = str_eq(status, STR("off"));

@@ -8,7 +8,7 @@
 #include "base/core/json.h"
 #include "base/core/json_path.h"
 #include "base/core/own.h"
-#include "base/io/kube/kube_api.h"
+#include "base/io/date.h"
 #include "tests/fakes/cloud/fake_form.h"
 
 #include <stdio.h>
@@ -88,8 +88,8 @@ static bool refuse_fault(struct answer *a)
 
 static void put_time(struct json_writer *w, const struct answer *a, const char *key, int64_t us)
 {
-    char text[KUBE_TIME_BYTES];
-    kube_time_print(us + a->h->date_us, text);
+    char text[DATE_BYTES];
+    date_print(us + a->h->date_us, text);
     json_kv_text(w, key, text);
 }
 

@@ -1,5 +1,5 @@
-/* t_kube_api.c - tests request targets, errors, metadata, lists, bodies and times of the Kubernetes API, and the
- * frames of a watch cut at every byte. */
+/* t_kube_api.c - tests request targets, errors, metadata, lists and bodies of the Kubernetes API, and the frames
+ * of a watch cut at every byte. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/kube/kube_api.h"
@@ -292,42 +292,6 @@ static void bodies_say_what_was_asked(void **state)
         "\"gracePeriodSeconds\":0}}");
 }
 
-static void times_are_read_and_written(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *text;
-        int64_t us; /* -1: refused */
-    } rows[] = {
-        { "1970-01-01T00:00:00Z", 0 },
-        { "2026-03-01T12:00:00Z", 1772366400000000 },
-        { "2026-03-01T12:00:00.5Z", 1772366400500000 },
-        { "2026-03-01T12:00:00.123456789Z", 1772366400123456 },
-        { "2026-03-01T14:30:00+02:30", 1772366400000000 },
-        { "2026-03-01T05:00:00-07:00", 1772366400000000 },
-        { "2024-02-29T00:00:00Z", 1709164800000000 },
-        { "2026-02-29T00:00:00Z", -1 },
-        { "2026-04-31T00:00:00Z", -1 },
-        { "2026-13-01T00:00:00Z", -1 },
-        { "2026-03-01T24:00:00Z", -1 },
-        { "2026-03-01T12:00:00", -1 },
-        { "2026-03-01T12:00:00.Z", -1 },
-        { "2026-03-01 12:00:00Z", -1 },
-        { "2026-03-01T12:00:00Zx", -1 },
-        { "2026-03-01T12:00:00+2:30", -1 },
-        { "", -1 },
-    };
-    for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        int64_t us = -1;
-        int rc = kube_time_parse(str_from(rows[i].text), &us);
-        if (us != rows[i].us || (rc == 0) != (rows[i].us >= 0))
-            fail_msg("row %zu: %ld", i, (long)us);
-    }
-    char text[KUBE_TIME_BYTES];
-    kube_time_print(1772366400000007, text);
-    assert_string_equal(text, "2026-03-01T12:00:00.000007Z");
-}
-
 /* ---- frames ---- */
 
 struct frames_seen {
@@ -475,7 +439,6 @@ int main(void)
         cmocka_unit_test(a_list_gives_its_objects_and_its_version),
         cmocka_unit_test(a_scale_counts_what_is_left_out_as_zero),
         cmocka_unit_test(bodies_say_what_was_asked),
-        cmocka_unit_test(times_are_read_and_written),
         cmocka_unit_test(any_text_has_a_label_of_its_own),
         cmocka_unit_test(frames_are_the_same_however_the_stream_is_cut),
         cmocka_unit_test(a_frame_has_a_bound_and_a_form),
