@@ -19,6 +19,18 @@
 {{- if and $v.router.autoscaling.enabled $v.router.keda.enabled -}}
 {{- fail "router.autoscaling and router.keda would both set the router's replicas; enable one of them" -}}
 {{- end -}}
+{{- if and $v.router.autoscaling.enabled (not $v.router.autoscaling.metrics) -}}
+{{- $resources := default (dict) $v.router.resources -}}
+{{- $cpu := dig "requests" "cpu" (dig "limits" "cpu" "" $resources) $resources -}}
+{{- $target := $v.router.autoscaling.targetCPUUtilizationPercentage -}}
+{{- if not $cpu -}}
+{{- fail "router.autoscaling: a share of router.resources.requests.cpu is its goal, and there is none; set it, or router.autoscaling.metrics" -}}
+{{- end -}}
+{{- /* Two routers at rest take 8m. Where that is above the goal of one, they stay two, and three stay three. */ -}}
+{{- if lt (mulf (include "muster.millicores" $cpu | float64) (divf $target 100.0)) 10.0 -}}
+{{- fail (printf "router.autoscaling: %v %% of %v are less than 10m, and a router at rest takes 4m, so that no router would ever go; raise router.resources.requests.cpu" $target $cpu) -}}
+{{- end -}}
+{{- end -}}
 {{- if and $v.router.keda.enabled (not $v.services) -}}
 {{- fail "router.keda: it counts the requests of `services`, and there are none; name one, or set router.autoscaling instead" -}}
 {{- end -}}

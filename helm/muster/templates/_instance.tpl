@@ -15,14 +15,19 @@ the name where it can be one, else what is legal of it and eight digits of its S
 {{- end -}}
 {{- end -}}
 
-{{/* Cores of a CPU quantity, rounded up: an engine's threads. */}}
-{{- define "muster.cores" -}}
+{{/* Thousandths of a core of a CPU quantity. */}}
+{{- define "muster.millicores" -}}
 {{- $text := toString . -}}
 {{- if hasSuffix "m" $text -}}
-{{- divf (float64 (trimSuffix "m" $text)) 1000.0 | ceil | int64 -}}
+{{- trimSuffix "m" $text -}}
 {{- else -}}
-{{- float64 $text | ceil | int64 -}}
+{{- mulf (float64 $text) 1000.0 -}}
 {{- end -}}
+{{- end -}}
+
+{{/* Cores of a CPU quantity, rounded up: an engine's threads. */}}
+{{- define "muster.cores" -}}
+{{- divf (include "muster.millicores" . | float64) 1000.0 | ceil | int64 -}}
 {{- end -}}
 
 {{/* The volume that a service's model is in; nothing where it is in the image. */}}
