@@ -156,8 +156,8 @@ static void make_claim(struct errand *er)
         errand_succeed(er);
         return;
     }
-    int rc = kube_claim_write(er->claims, str_from(c->intent), er->cloud->settings->section->fleet,
-                              str_from(er->uid), &body);
+    int rc = kube_claim_write(er->claims, KUBE_INSTANCE, str_from(c->intent),
+                              er->cloud->settings->section->fleet, str_from(er->uid), &body);
     if (rc < 0) {
         struct err err = { 0 };
         errand_refuse(er, OFFER_TRANSIENT, &err, err_set(&err, rc, "no memory for a claim"));
@@ -386,6 +386,12 @@ static int ask_of_offer(const struct kube_cloud *k, struct kube_sold *sold, stru
     return 0;
 }
 
+/* Returns true if its Pods claim their devices; what there is to claim is known. */
+static bool is_claimed(const struct kube_sold *sold)
+{
+    return sold->found && sold->found->driver[0];
+}
+
 /* Writes a Pod that holds a place; a kube_standby_write_fn. */
 static int write_standby(void *ctx, struct kube_sold *sold, const char *name, struct buf *out,
                          struct err *err)
@@ -395,7 +401,9 @@ static int write_standby(void *ctx, struct kube_sold *sold, const char *name, st
     struct asking a = { .ask = { .priority = s->standby_class } };
     if (!nodes_are_known(k) || !owner_is_known(k)) return -EAGAIN;
     int rc = ask_of_offer(k, sold, &a, err);
-    return rc < 0 ? rc : kube_standby_write(&a.ask, name, s->standby_image, out, err);
+    if (rc < 0) return rc;
+    if (is_claimed(sold)) a.ask.claim = str_from(name);
+    return kube_standby_write(&a.ask, name, s->standby_image, out, err);
 }
 
 static int write_pod(const struct kube_cloud *k, const struct cloud_kept *c, struct buf *out,
@@ -421,7 +429,7 @@ static int write_pod(const struct kube_cloud *k, const struct cloud_kept *c, str
     ask->pull_policy = k->settings->pull_policy;
     ask->grace_s = k->grace_s;
     ask->priority = s->priority_class;
-    if (sold->found && sold->found->driver[0]) ask->claim = str_from(c->intent);
+    if (is_claimed(sold)) ask->claim = str_from(c->intent);
     return kube_pod_write(ask, out, err);
 }
 
@@ -438,7 +446,7 @@ static void create(struct errand *er)
         return;
     }
     struct kube_sold *sold = find_sold(er->cloud, er->kept.offer.name);
-    if (sold && sold->found && sold->found->driver[0]) er->claims = sold->found;
+    if (sold && is_claimed(sold)) er->claims = sold->found;
     struct kube_request req = { .verb = KUBE_CREATE,
                                 .resource = &errand_pods,
                                 .body = buf_view(&body) };
@@ -752,7 +760,10 @@ static int connect_cluster(struct kube_cloud *k, const char *const *environment,
     if (rc == 0) rc = kube_place_open(k, err);
     bool standby = s->standby_class.len > 0; /* none are wanted any more: those that are there go */
     if (rc < 0 || !standby) return rc;
-    return kube_standby_new(k->client, k->ns, k->settings, write_standby, k, &k->standby, err);
+    const struct kube_standby_config config = {
+        .ns = k->ns, .settings = k->settings, .view = k->view, .write = write_standby, .ctx = k
+    };
+    return kube_standby_new(k->client, &config, &k->standby, err);
 }
 
 int kube_cloud_open(struct loop *l, struct kube_settings *settings, int64_t drain_us,

@@ -389,11 +389,11 @@ static int put_nodes(struct pod_writer *p)
 }
 
 /* Writes the Pod's claims: those of the template, and ours, which is called as the Pod. */
-static int put_pod_claims(struct pod_writer *p)
+static int put_pod_claims(struct pod_writer *p, struct str template)
 {
     json_key(&p->w, "resourceClaims");
     json_array(&p->w);
-    int rc = copy_items(p, p->ask->template, "spec.resourceClaims");
+    int rc = copy_items(p, template, "spec.resourceClaims");
     json_object(&p->w);
     json_kv_text(&p->w, "name", CLAIM);
     json_kv_str(&p->w, "resourceClaimName", p->ask->claim);
@@ -437,7 +437,7 @@ static int put_spec(struct pod_writer *p)
     if (ask->avoid_count > 0) ours[count++] = "affinity";
     if (rc == 0 && ask->avoid_count > 0) rc = put_affinity(p);
     if (ask->claim.len > 0) ours[count++] = "resourceClaims";
-    if (rc == 0 && ask->claim.len > 0) rc = put_pod_claims(p);
+    if (rc == 0 && ask->claim.len > 0) rc = put_pod_claims(p, ask->template);
     if (rc == 0) rc = copy_members(p, ask->template, "spec", ours);
     json_object_end(&p->w);
     return rc;
@@ -462,12 +462,13 @@ static const char *const label_names[] = { "app.kubernetes.io/name",
                                            KUBE_LABEL_SERVICE,
                                            NULL };
 
-static void put_labels(struct json_writer *w, struct str fleet)
+static void put_labels(struct json_writer *w, const char *component, struct str fleet)
 {
+    bool standby = strcmp(component, KUBE_STANDBY) == 0;
     json_kv_text(w, label_names[0], "muster");
-    json_kv_text(w, label_names[1], "instance");
+    json_kv_text(w, label_names[1], component);
     json_kv_text(w, label_names[2], "muster");
-    json_kv_str(w, KUBE_LABEL_FLEET, fleet);
+    json_kv_str(w, standby ? KUBE_LABEL_STANDBY : KUBE_LABEL_FLEET, fleet);
 }
 
 void kube_pod_selector(struct str fleet, struct str service, char ret[KUBE_POD_SELECTOR_BYTES])
@@ -495,7 +496,7 @@ static int put_metadata(struct pod_writer *p)
     char service[KUBE_LABEL_BYTES];
     kube_label(spec->service, service);
     int rc = copy_members(p, ask->template, "metadata.labels", label_names);
-    put_labels(&p->w, ask->fleet);
+    put_labels(&p->w, KUBE_INSTANCE, ask->fleet);
     json_kv_text(&p->w, KUBE_LABEL_SERVICE, service);
     json_object_end(&p->w);
     json_key(&p->w, "annotations");
@@ -551,7 +552,7 @@ static int put_standby_spec(struct pod_writer *p, struct str image)
     json_key(w, "containers");
     json_array(w);
     json_object(w);
-    json_kv_text(w, "name", "standby");
+    json_kv_text(w, "name", KUBE_STANDBY);
     json_kv_str(w, "image", image);
     json_key(w, "securityContext");
     json_put_raw(w, STR("{\"allowPrivilegeEscalation\":false,\"readOnlyRootFilesystem\":true,"
@@ -565,6 +566,7 @@ static int put_standby_spec(struct pod_writer *p, struct str image)
     }
     int rc = put_nodes(p);
     if (rc == 0 && (p->ask->avoid_count > 0 || has(t, "spec.affinity"))) rc = put_affinity(p);
+    if (rc == 0 && p->ask->claim.len > 0) rc = put_pod_claims(p, (struct str){ 0 });
     json_object_end(w);
     return rc;
 }
@@ -582,10 +584,7 @@ int kube_standby_write(const struct kube_pod_ask *ask, const char *name, struct 
     json_kv_text(&p.w, "name", name);
     json_key(&p.w, "labels");
     json_object(&p.w);
-    json_kv_text(&p.w, "app.kubernetes.io/name", "muster");
-    json_kv_text(&p.w, "app.kubernetes.io/component", "standby");
-    json_kv_text(&p.w, "app.kubernetes.io/managed-by", "muster");
-    json_kv_str(&p.w, KUBE_LABEL_STANDBY, ask->fleet);
+    put_labels(&p.w, KUBE_STANDBY, ask->fleet);
     json_object_end(&p.w);
     if (ask->owner.len > 0) {
         json_key(&p.w, "ownerReferences");
@@ -601,21 +600,21 @@ int kube_standby_write(const struct kube_pod_ask *ask, const char *name, struct 
     return rc < 0 ? err_set(err, rc, "the standby Pod cannot be written") : 0;
 }
 
-void kube_owned_write(struct json_writer *w, struct str intent, struct str fleet,
-                      struct str pod_uid)
+void kube_owned_write(struct json_writer *w, const char *component, struct str name,
+                      struct str fleet, struct str pod_uid)
 {
     json_object(w);
-    json_kv_str(w, "name", intent);
+    json_kv_str(w, "name", name);
     json_key(w, "labels");
     json_object(w);
-    put_labels(w, fleet);
+    put_labels(w, component, fleet);
     json_object_end(w);
     json_key(w, "ownerReferences");
     json_array(w);
     json_object(w);
     json_kv_text(w, "apiVersion", "v1");
     json_kv_text(w, "kind", "Pod");
-    json_kv_str(w, "name", intent);
+    json_kv_str(w, "name", name);
     json_kv_str(w, "uid", pod_uid);
     json_object_end(w);
     json_array_end(w);
@@ -631,7 +630,7 @@ int kube_secret_write(struct str intent, struct str fleet, struct str pod_uid, s
     json_kv_text(&w, "apiVersion", "v1");
     json_kv_text(&w, "kind", "Secret");
     json_key(&w, "metadata");
-    kube_owned_write(&w, intent, fleet, pod_uid);
+    kube_owned_write(&w, KUBE_INSTANCE, intent, fleet, pod_uid);
     json_kv_text(&w, "type", "Opaque");
     json_key(&w, "stringData");
     json_object(&w);

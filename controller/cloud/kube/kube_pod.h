@@ -20,6 +20,8 @@
 #define KUBE_LABEL_FLEET KUBE_DOMAIN "fleet"
 #define KUBE_LABEL_SERVICE KUBE_DOMAIN "service" /* kube_label of its name */
 #define KUBE_LABEL_STANDBY KUBE_DOMAIN "standby"
+#define KUBE_INSTANCE "instance" /* components: values of app.kubernetes.io/component */
+#define KUBE_STANDBY "standby"
 #define KUBE_NAME_ANNOTATIONS                                          \
     {                                                                  \
         KUBE_DOMAIN "service", KUBE_DOMAIN "pool", KUBE_DOMAIN "offer" \
@@ -59,7 +61,7 @@ struct kube_pod_ask {
 int kube_pod_write(const struct kube_pod_ask *ask, struct buf *out, struct err *err);
 
 /* Appends a Pod that holds the place of such an instance and does nothing: the template's nodes, tolerations and
- * affinity, the same resources, `image` and the class ask->priority. ask->request is not read. */
+ * affinity, the same resources and claim, `image` and the class ask->priority. ask->request is not read. */
 int kube_standby_write(const struct kube_pod_ask *ask, const char *name, struct str image,
                        struct buf *out, struct err *err);
 
@@ -67,9 +69,10 @@ int kube_standby_write(const struct kube_pod_ask *ask, const char *name, struct 
 #define KUBE_POD_SELECTOR_BYTES 256
 void kube_pod_selector(struct str fleet, struct str service, char ret[KUBE_POD_SELECTOR_BYTES]);
 
-/* Writes the metadata of an object that goes when the instance's Pod goes, and is called as it. */
-void kube_owned_write(struct json_writer *w, struct str intent, struct str fleet,
-                      struct str pod_uid);
+/* Writes the metadata of an object that goes when the Pod of that name goes, and is called as it. The component is
+ * KUBE_INSTANCE or KUBE_STANDBY. */
+void kube_owned_write(struct json_writer *w, const char *component, struct str name,
+                      struct str fleet, struct str pod_uid);
 
 /* Appends the Secret with the instance's key, which goes when its Pod goes. */
 int kube_secret_write(struct str intent, struct str fleet, struct str pod_uid, struct str key,

@@ -223,12 +223,6 @@ static int make_found(const struct kube_offer_section *from, struct arena *arena
     ret->price_given = from->price_h >= 0;
     ret->offer.spot = found.spot;
     ret->offer.price_known = ret->price_given;
-    if (kube_found_is_claimed(&found) && from->standby > 0)
-        return err_set(
-            err, -EINVAL,
-            "kubernetes offer %s: standby: a Pod that holds claimed devices does not give "
-            "them away; leave it out",
-            name);
     return 0;
 }
 

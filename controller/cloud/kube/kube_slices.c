@@ -429,8 +429,8 @@ void kube_slices_names(struct kube_slices *s, char *ret, size_t bytes)
 
 /* ---- claims ---- */
 
-int kube_claim_write(const struct kube_found *f, struct str intent, struct str fleet,
-                     struct str pod_uid, struct buf *out)
+int kube_claim_write(const struct kube_found *f, const char *component, struct str name,
+                     struct str fleet, struct str pod_uid, struct buf *out)
 {
     struct json_writer w;
     json_writer_init(&w, out);
@@ -438,7 +438,7 @@ int kube_claim_write(const struct kube_found *f, struct str intent, struct str f
     json_kv_text(&w, "apiVersion", "resource.k8s.io/v1");
     json_kv_text(&w, "kind", "ResourceClaim");
     json_key(&w, "metadata");
-    kube_owned_write(&w, intent, fleet, pod_uid);
+    kube_owned_write(&w, component, name, fleet, pod_uid);
     json_key(&w, "spec");
     json_object(&w);
     json_key(&w, "devices");

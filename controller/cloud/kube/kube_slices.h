@@ -43,8 +43,8 @@ void kube_slices_fill(struct kube_slices *s, struct kube_found *f);
 /* Appends the names of the offers that devices make now, with ", " between. */
 void kube_slices_names(struct kube_slices *s, char *ret, size_t bytes);
 
-/* Appends the ResourceClaim of one instance, which goes when its Pod goes. */
-int kube_claim_write(const struct kube_found *f, struct str intent, struct str fleet,
-                     struct str pod_uid, struct buf *out);
+/* Appends the ResourceClaim of the Pod `name` of an instance or a standby, which goes when the Pod goes. */
+int kube_claim_write(const struct kube_found *f, const char *component, struct str name,
+                     struct str fleet, struct str pod_uid, struct buf *out);
 
 extern const struct kube_resource kube_slices_resource, kube_claims_resource;

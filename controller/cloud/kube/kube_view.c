@@ -194,6 +194,17 @@ uint32_t kube_view_count(const struct kube_view *v, const char *offer)
     return count;
 }
 
+uint32_t kube_view_waiting(const struct kube_view *v, const char *offer)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < v->pod_count; i++) {
+        const struct kube_pod *p = &v->pod[i].pod;
+        count += p->wait == KUBE_WAIT_SCHEDULE && !p->listed.gone && !p->meta.deleting &&
+                 strcmp(p->listed.offer, offer) == 0;
+    }
+    return count;
+}
+
 int64_t kube_view_patience_us(const struct kube_view *v, const char *offer)
 {
     const struct offer_waits *w = find_waits(v, offer);

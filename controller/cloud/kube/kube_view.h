@@ -44,6 +44,9 @@ int kube_view_list(struct kube_view *v, int64_t now_us, struct listed *ret, uint
 /* Counts the offer's Pods that hold, or wait for, their devices. */
 uint32_t kube_view_count(const struct kube_view *v, const char *offer);
 
+/* Counts the offer's Pods that the scheduler finds no node for. */
+uint32_t kube_view_waiting(const struct kube_view *v, const char *offer);
+
 /* Returns how long the offer's Pods may wait for a node. */
 int64_t kube_view_patience_us(const struct kube_view *v, const char *offer);
 

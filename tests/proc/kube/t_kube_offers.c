@@ -15,8 +15,9 @@ static struct kube_server server;
 static struct rig_process controller;
 static struct kube_world world; /* who makes nodes */
 static char config[RIG_PATH];
-static int runs, min;     /* instances of the pool */
-static const char *fault; /* scripted from the start on; NULL: none */
+static int runs, min;         /* instances of the pool */
+static const char *more = ""; /* settings of the section, after a comma */
+static const char *fault;     /* scripted from the start on; NULL: none */
 
 static const struct kube_resource nodes = { "", "v1", "nodes", true };
 static const struct kube_resource slices = { "resource.k8s.io", "v1", "resourceslices", true };
@@ -28,10 +29,10 @@ static void write_config(const char *prices, const char *offers)
     snprintf(text, sizeof text,
              "controller: { state: %s/state%d, tick: 100ms }\n"
              "kubernetes: { kubeconfig: %s, namespace: " KUBE_RIG_NS ", image: i, discover: true, "
-             "calls_per_s: 1000, poll: 100ms,\n  prices: [ %s ] }\n"
+             "calls_per_s: 1000, poll: 100ms,\n  prices: [ %s ]%s }\n"
              "services:\n  - name: chat\n    model: " MODEL "\n    pools:\n"
              "      - { name: p, provider: kubernetes, offers: [%s], min: %d, max: 4 }\n",
-             rig_folder(), runs, server.kubeconfig, prices, offers, min);
+             rig_folder(), runs, server.kubeconfig, prices, more, offers, min);
     snprintf(name, sizeof name, "offers%d.yaml", runs);
     rig_file(config, name, text);
 }
@@ -272,6 +273,130 @@ static void devices_are_claimed(void **state)
     stop();
 }
 
+/* ---- standby Pods of claimed devices ---- */
+
+#define PODS_MAX 8
+
+struct pods {
+    struct str prefix; /* of their names */
+    uint32_t count, placed;
+    char name[PODS_MAX][KUBE_NAME_BYTES];
+};
+
+static int read_pod(void *ctx, struct str item)
+{
+    struct pods *p = ctx;
+    struct kube_meta meta;
+    struct str node;
+    assert_int_equal(kube_meta_read(item, &meta, NULL), 0);
+    if (!str_starts(str_from(meta.name), p->prefix)) return 0;
+    assert_true(p->count < PODS_MAX);
+    snprintf(p->name[p->count++], KUBE_NAME_BYTES, "%s", meta.name);
+    p->placed += json_path(item, "spec.nodeName", &node) == 0;
+    return 0;
+}
+
+static struct pods list_pods(const char *prefix)
+{
+    struct pods p = { .prefix = str_from(prefix) };
+    struct kube_seen s = { 0 };
+    kube_do(
+        &world, &s,
+        (struct kube_request){ .verb = KUBE_LIST, .resource = &kube_pods, .ns = STR(KUBE_RIG_NS) });
+    assert_int_equal(s.reply.rc, 0);
+    (void)json_path_each(buf_view(&s.body), "items", read_pod, &p);
+    kube_seen_fini(&s);
+    return p;
+}
+
+struct pods_wanted {
+    const char *prefix;
+    uint32_t count, placed;
+};
+
+static bool pods_are(void *arg)
+{
+    const struct pods_wanted *want = arg;
+    struct pods p = list_pods(want->prefix);
+    return p.count == want->count && p.placed == want->placed;
+}
+
+static void expect_pods(const char *prefix, uint32_t count, uint32_t placed, const char *what)
+{
+    struct pods_wanted want = { prefix, count, placed };
+    rig_wait(pods_are, &want, what);
+}
+
+static void patch_pod(const char *name, const char *subresource, const char *body)
+{
+    (void)kube_must(&world, (struct kube_request){ .verb = KUBE_PATCH,
+                                                   .resource = &kube_pods,
+                                                   .ns = STR(KUBE_RIG_NS),
+                                                   .name = str_from(name),
+                                                   .subresource = subresource,
+                                                   .body = str_from(body) });
+}
+
+#define ON_A "{\"spec\":{\"nodeName\":\"a\"}}"
+#define SCHEDULED(status, reason)                                                               \
+    "{\"status\":{\"phase\":\"Pending\",\"conditions\":[{\"type\":\"PodScheduled\",\"status\":" \
+    "\"" status "\",\"reason\":\"" reason "\"}]}}"
+
+static void start_claimed_standby(void)
+{
+    more =
+        ", standby_class: low, offers: [ { name: held, from_nodes: dra-nvidia-l4, standby: 3 } ]";
+    start(ROW_L4, "held");
+    make_node("a", L4, "\"cpu\":\"8\"");
+    (void)kube_must(
+        &world, (struct kube_request){ .verb = KUBE_CREATE,
+                                       .resource = &claims,
+                                       .ns = STR(KUBE_RIG_NS),
+                                       .body = STR("{\"metadata\":{\"name\":\"standby-held-1\"},"
+                                                   "\"spec\":{\"of\":\"its predecessor\"}}") });
+    make_slice("new", "a", 1, GPU("g0") "," GPU("g1"));
+    expect_pods("standby-held-", 3, 0, "standby Pods");
+}
+
+/* A standby Pod has a claim of its own, also where its predecessor's was still there. One gives way to an instance
+ * that finds no node, one without a node is no rival, and both are made anew once no instance waits. */
+static void claimed_standby_pods_give_way(void **state)
+{
+    (void)state;
+    start_claimed_standby();
+    rig_wait(claim_says,
+             (void *)(uintptr_t)ARGS("\"kind\":\"Pod\",\"name\":\"standby-held-0\"",
+                                     "\"kind\":\"Pod\",\"name\":\"standby-held-2\"",
+                                     "\"muster.dev/standby\":\"muster\"", "its predecessor"),
+             "claims of standby Pods");
+    rig_wait(pod_says,
+             (void *)(uintptr_t)ARGS("\"resourceClaimName\":\"standby-held-1\"",
+                                     "\"resources\":{\"claims\":[{\"name\":\"muster-devices\"}]}"),
+             "a standby Pod with a claim");
+    (void)kube_must(&world, (struct kube_request){ .verb = KUBE_DELETE,
+                                                   .resource = &claims,
+                                                   .ns = STR(KUBE_RIG_NS),
+                                                   .name = STR("standby-held-1"),
+                                                   .del = { .grace_s = -1 } });
+    rig_wait(claim_says, (void *)(uintptr_t)ARGS("\"kind\":\"Pod\",\"name\":\"standby-held-1\""),
+             "the claim after its predecessor's");
+    patch_pod("standby-held-0", NULL, ON_A);
+    patch_pod("standby-held-1", NULL, ON_A);
+    min = 1;
+    write_config(ROW_L4, "held");
+    expect_pods("i-", 1, 0, "an instance");
+    struct pods instance = list_pods("i-");
+    expect_pods("standby-held-", 3, 2, "no standby Pod gone before the scheduler speaks");
+    patch_pod(instance.name[0], "status", SCHEDULED("False", "Unschedulable"));
+    expect_pods("standby-held-", 1, 1, "one with a place gone, and the one without");
+    patch_pod(instance.name[0], NULL, ON_A);
+    patch_pod(instance.name[0], "status", SCHEDULED("True", ""));
+    expect_pods("standby-held-", 3, 1, "standby Pods anew");
+    min = 0;
+    more = "";
+    stop();
+}
+
 static const struct kube_resource nodepools = { "karpenter.sh", "v1", "nodepools", true };
 
 /* Makes a NodePool of one product, with a limit of eight GPUs and so many in use, or sets the latter. */
@@ -371,9 +496,13 @@ static void an_api_may_be_missing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(prices_change),        cmocka_unit_test(offers_are_added),
-        cmocka_unit_test(slices_are_bought),    cmocka_unit_test(devices_are_claimed),
-        cmocka_unit_test(nodepools_are_offers), cmocka_unit_test(an_api_may_be_missing),
+        cmocka_unit_test(prices_change),
+        cmocka_unit_test(offers_are_added),
+        cmocka_unit_test(slices_are_bought),
+        cmocka_unit_test(devices_are_claimed),
+        cmocka_unit_test(claimed_standby_pods_give_way),
+        cmocka_unit_test(nodepools_are_offers),
+        cmocka_unit_test(an_api_may_be_missing),
     };
     if (!rig_can_run(ARGS("MUSTER_BIN", MODEL)) || !kube_rig_fake(&server, ARGS(NULL)))
         return RIG_SKIP;

@@ -180,7 +180,8 @@ static void a_claim_is_of_its_pod(void **state)
     add_node(&s, "a", "");
     add_slice(&s, KUBE_ADDED, "one", "gpu.nvidia.com", 1, MIG("1g.10gb", "10Gi"));
     struct kube_found f = found(&s, "dra-nvidia-h100-mig-1g-10gb");
-    assert_int_equal(kube_claim_write(&f, STR("i-1"), STR("fleet"), STR("uid-1"), &claim), 0);
+    assert_int_equal(
+        kube_claim_write(&f, KUBE_INSTANCE, STR("i-1"), STR("fleet"), STR("uid-1"), &claim), 0);
     struct str text = buf_view(&claim);
     assert_int_equal(json_path(text, "spec.devices.requests", &first), 0);
     assert_true(str_starts(
