@@ -239,6 +239,8 @@ void answer_forget(struct request *r)
     dialogue_fini(&r->client.parser);
     openai_message_fini(&r->client.message);
     dialogue_init(&r->client.parser, &setup);
+    reasoning_fini(&r->client.reasoning);
+    reasoning_init(&r->client.reasoning, t);
     openai_message_init(&r->client.message, &r->client.reply,
                         r->client.api.stream ? &r->client.out : NULL);
 }
@@ -248,6 +250,8 @@ static bool parse(struct request *r, struct str text, bool ends)
 {
     struct dialogue_parser *p = &r->client.parser;
     int rc = ends ? dialogue_end(p) : dialogue_push(p, text);
+    if (rc == 0) rc = ends ? reasoning_end(&r->client.reasoning) : r->client.reasoning.parser.rc;
+    r->client.usage.reasoning_tokens = r->client.reasoning.tokens;
     r->client.reply.called = r->client.message.call_count > 0;
     if (rc == 0) rc = openai_message_rc(&r->client.message);
     if (rc == 0 || !r->client.x) return r->client.x != NULL;

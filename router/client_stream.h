@@ -8,7 +8,7 @@
 #include "base/io/auth/signed_call.h"
 #include "base/io/http/http_server.h"
 #include "base/io/loop/text_pool.h"
-#include "base/text/dialogue/turn.h"
+#include "base/text/dialogue/reasoning.h"
 #include "base/text/tokenizer.h"
 #include "base/wire/openai_calls.h"
 #include "base/wire/openai_logprobs.h"
@@ -66,6 +66,7 @@ struct client_stream {
     struct block_key *keys;
     struct turn turn;              /* how the output is parsed; its texts are in the arena */
     struct dialogue_parser parser; /* with turn.parses */
+    struct reasoning reasoning;    /* likewise */
     struct openai_message message; /* likewise: the parts so far */
     int64_t arrived_us, first_us, last_us, deadline_us;
     struct loop_timer deadline; /* at deadline_us, whether held, sent or between attempts */

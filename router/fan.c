@@ -132,6 +132,7 @@ void fan_count(struct request *r)
     struct fan *f = r->client.fan;
     const struct usage *u = &r->client.usage;
     f->usage.generated_tokens += u->generated_tokens;
+    f->usage.reasoning_tokens += u->reasoning_tokens;
     if (r->client.fan_index % f->best_of != 0) return; /* a prompt counts once */
     f->usage.prompt_tokens += u->prompt_tokens;
     f->usage.cached_tokens += u->cached_tokens;

@@ -202,6 +202,7 @@ void request_release(struct request *r)
     buf_fini(&r->client.answer);
     openai_logprobs_fini(&r->client.logprobs);
     dialogue_fini(&r->client.parser);
+    reasoning_fini(&r->client.reasoning);
     openai_message_fini(&r->client.message);
     buf_fini(&r->client.refusal);
     buf_fini(&r->client.out);

@@ -273,6 +273,8 @@ void leg_frame(struct request *r, const struct generate_frame *frame)
         r->client.usage.generated_tokens += frame->id_count;
         request_tokens(r, frame->id_count);
     }
+    /* Its error ends the request with the text (answer.c). */
+    reasoning_take(&r->client.reasoning, frame->ids, frame->id_count);
     if (!frame->has_usage) return;
     if (first) r->client.cached_known = true;
     if (first) r->client.usage = frame->usage;

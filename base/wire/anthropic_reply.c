@@ -21,6 +21,10 @@ static void put_usage(struct json_writer *w, const struct usage *usage)
     json_kv_u64(w, "cache_creation_input_tokens", 0);
     json_kv_u64(w, "cache_read_input_tokens", cached);
     json_kv_u64(w, "output_tokens", usage->generated_tokens);
+    json_key(w, "output_tokens_details");
+    json_object(w);
+    json_kv_u64(w, "thinking_tokens", usage->reasoning_tokens);
+    json_object_end(w);
     json_object_end(w);
 }
 

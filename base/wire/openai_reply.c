@@ -17,7 +17,8 @@ const char *openai_finish_name(enum finish finish)
     return finish == FINISH_STOP || finish == FINISH_LENGTH ? finish_names[finish] : NULL;
 }
 
-static void put_usage(struct json_writer *w, const struct usage *usage)
+static void put_usage(struct json_writer *w, const struct openai_reply *r,
+                      const struct usage *usage)
 {
     json_key(w, "usage");
     json_object(w);
@@ -28,6 +29,12 @@ static void put_usage(struct json_writer *w, const struct usage *usage)
     json_object(w);
     json_kv_u64(w, "cached_tokens", usage->cached_tokens);
     json_object_end(w);
+    if (r->surface == OPENAI_CHAT) {
+        json_key(w, "completion_tokens_details");
+        json_object(w);
+        json_kv_u64(w, "reasoning_tokens", usage->reasoning_tokens);
+        json_object_end(w);
+    }
     json_object_end(w);
 }
 
@@ -131,7 +138,7 @@ int openai_reply_whole(const struct openai_reply *r, const struct openai_choice 
     for (uint32_t i = 0; i < count; i++)
         put_whole_choice(&w, r, i, &choice[i]);
     json_array_end(&w);
-    put_usage(&w, usage);
+    put_usage(&w, r, usage);
     json_object_end(&w);
     return out->rc;
 }
@@ -238,7 +245,7 @@ int openai_chunk_usage(const struct openai_reply *r, const struct usage *usage, 
     json_key(&w, "choices");
     json_array(&w);
     json_array_end(&w);
-    put_usage(&w, usage);
+    put_usage(&w, r, usage);
     json_object_end(&w);
     return buf_text(out, "\n\n");
 }
@@ -360,6 +367,12 @@ static int details_key(struct delta *d)
     return take_count(d, &d->ret.usage.cached_tokens);
 }
 
+static int output_details_key(struct delta *d)
+{
+    if (!json_key_is(&d->r, "reasoning_tokens")) return skip(d);
+    return take_count(d, &d->ret.usage.reasoning_tokens);
+}
+
 static int usage_key(struct delta *d)
 {
     d->ret.has_usage = true;
@@ -367,6 +380,7 @@ static int usage_key(struct delta *d)
     if (json_key_is(&d->r, "completion_tokens"))
         return take_count(d, &d->ret.usage.generated_tokens);
     if (json_key_is(&d->r, "prompt_tokens_details")) return take_object(d, details_key);
+    if (json_key_is(&d->r, "completion_tokens_details")) return take_object(d, output_details_key);
     return skip(d);
 }
 

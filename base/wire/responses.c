@@ -40,6 +40,7 @@ enum key {
     KEY_IGNORE_EOS,
     KEY_MIN_TOKENS,
     KEY_KWARGS,
+    KEY_BIAS,
     KEY_COUNT
 };
 
@@ -77,6 +78,7 @@ static const char *const keys[KEY_COUNT] = {
     [KEY_IGNORE_EOS] = "ignore_eos",
     [KEY_MIN_TOKENS] = "min_tokens",
     [KEY_KWARGS] = "chat_template_kwargs",
+    [KEY_BIAS] = "logit_bias",
 };
 
 /* Keys whose value goes to the chat as it stands, and the chat's name for it. */
@@ -99,6 +101,7 @@ static const struct {
     { KEY_IGNORE_EOS, "ignore_eos" },
     { KEY_MIN_TOKENS, "min_tokens" },
     { KEY_KWARGS, "chat_template_kwargs" },
+    { KEY_BIAS, "logit_bias" },
 };
 
 /* Keys that are not served but with some values, separated by |, and why not. */

@@ -116,7 +116,7 @@ static void put_usage(struct json_writer *w, const struct usage *usage)
     json_kv_u64(w, "output_tokens", usage->generated_tokens);
     json_key(w, "output_tokens_details");
     json_object(w);
-    json_kv_u64(w, "reasoning_tokens", 0);
+    json_kv_u64(w, "reasoning_tokens", usage->reasoning_tokens);
     json_object_end(w);
     json_kv_u64(w, "total_tokens", (uint64_t)usage->prompt_tokens + usage->generated_tokens);
     json_object_end(w);

@@ -7,8 +7,6 @@
  *          a time: a message, reasoning or a function_call. Events are numbered from 0
  * Memory:  a stream keeps its items, which its last event repeats; at most RESPONSES_ITEMS_BYTES_MAX
  * Errors:  sticky in out->rc and in responses_rc
- *
- * Reasoning tokens are not counted apart: reasoning_tokens is 0.
  */
 #pragma once
 #include "base/wire/openai_reply.h"

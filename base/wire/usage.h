@@ -9,6 +9,7 @@ struct usage {
     uint32_t prompt_tokens;
     uint32_t cached_tokens; /* of the prompt: found in the KV cache */
     uint32_t generated_tokens;
+    uint32_t reasoning_tokens; /* of the generated: of a chat's reasoning */
 };
 
 enum finish {

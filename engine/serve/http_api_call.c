@@ -394,6 +394,7 @@ struct usage call_usage(const struct call *c, const struct job_mail *mail)
         .prompt_tokens = c->prompt_tokens,
         .cached_tokens = min_u32(mail->cached_tokens, c->prompt_tokens),
         .generated_tokens = mail->generated,
+        .reasoning_tokens = c->turn ? c->turn->reasoning.tokens : 0,
     };
 }
 

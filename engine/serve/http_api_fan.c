@@ -59,9 +59,11 @@ void call_fan_leave(struct call *c)
 
 void call_fan_count(struct call *c, const struct job_mail *mail)
 {
+    if (c->turn) reasoning_end(&c->turn->reasoning);
     struct usage usage = call_usage(c, mail);
     struct call_fan *f = c->fan;
     f->usage.generated_tokens += usage.generated_tokens;
+    f->usage.reasoning_tokens += usage.reasoning_tokens;
     if (c->index % f->best_of != 0) return; /* a prompt counts once */
     f->usage.prompt_tokens += usage.prompt_tokens;
     f->usage.cached_tokens += usage.cached_tokens;

@@ -75,7 +75,7 @@ static void stream_tokens(struct call *c, const struct job_mail *mail)
         /* Parts come when the parser knows them, what was said of the tokens at once. */
         if (logprobs.len > 0)
             openai_chunk_logprobs(&c->reply, (struct str){ 0 }, logprobs, &c->api->out);
-        turn_answer_push(c->turn, text);
+        turn_answer_push(c->turn, mail->ids, mail->id_count, text);
         return;
     }
     /* Half a character or the beginning of a stop string makes no chunk. */
@@ -137,7 +137,7 @@ const struct call_form call_form_stream = {
 static void whole_tokens(struct call *c, const struct job_mail *mail)
 {
     if (c->turn)
-        turn_answer_push(c->turn, buf_view(&mail->text));
+        turn_answer_push(c->turn, mail->ids, mail->id_count, buf_view(&mail->text));
     else
         buf_str(&c->text, buf_view(&mail->text)); /* an error sticks until whole_end */
     add_logprobs(c, mail);
@@ -147,8 +147,8 @@ static void whole_tokens(struct call *c, const struct job_mail *mail)
 static void whole_end(struct call *c, const struct job_mail *mail)
 {
     struct http_api *api = c->api;
-    struct usage usage = call_usage(c, mail);
     if (c->turn) turn_ends(c);
+    struct usage usage = call_usage(c, mail);
     if (c->fan) {
         call_fan_keep(c, mail, finish_of(mail->end));
         return;

@@ -55,6 +55,7 @@ static struct turn_answer *answer_new(struct turn_shared *s)
         .arg = t,
     };
     dialogue_init(&t->parser, &setup);
+    reasoning_init(&t->reasoning, &s->turn);
     t->shared = s;
     s->users++;
     return t;
@@ -86,6 +87,7 @@ void turn_answer_free(struct turn_answer *t)
 {
     if (!t) return;
     dialogue_fini(&t->parser);
+    reasoning_fini(&t->reasoning);
     openai_message_fini(&t->message);
     shared_drop(t->shared);
     free(t);
@@ -96,19 +98,21 @@ const struct turn *turn_answer_plan(const struct turn_answer *t)
     return &t->shared->turn;
 }
 
-void turn_answer_push(struct turn_answer *t, struct str text)
+void turn_answer_push(struct turn_answer *t, const uint32_t *ids, uint32_t count, struct str text)
 {
+    reasoning_take(&t->reasoning, ids, count);
     dialogue_push(&t->parser, text);
 }
 
 void turn_answer_end(struct turn_answer *t)
 {
+    reasoning_end(&t->reasoning);
     dialogue_end(&t->parser);
 }
 
 bool turn_answer_failed(const struct turn_answer *t)
 {
-    return t->parser.rc < 0 || openai_message_rc(&t->message) < 0;
+    return t->parser.rc < 0 || t->reasoning.parser.rc < 0 || openai_message_rc(&t->message) < 0;
 }
 
 struct openai_choice turn_answer_choice(struct turn_answer *t, const struct buf *text)

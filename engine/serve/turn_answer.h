@@ -3,10 +3,10 @@
  * Layer:    engine/serve (base/text, base/wire)
  * Threads:  one at a time: a text worker makes the first answer of a request, the loop has all later
  * Lifetime: several outputs of a request share its plan; each has a parser and a message of its own. The
- *           vocabulary outlives the making, the message's reply the answer
+ *           vocabulary and the message's reply outlive the answer
  */
 #pragma once
-#include "base/text/dialogue/turn.h"
+#include "base/text/dialogue/reasoning.h"
 #include "base/text/tokenizer.h"
 #include "base/wire/openai_calls.h"
 
@@ -15,6 +15,7 @@ struct turn_shared;
 struct turn_answer {
     struct turn_shared *shared;
     struct dialogue_parser parser;
+    struct reasoning reasoning;
     struct openai_message message; /* its owner calls openai_message_init */
 };
 
@@ -28,8 +29,9 @@ void turn_answer_free(struct turn_answer *t); /* NULL is allowed */
 
 const struct turn *turn_answer_plan(const struct turn_answer *t);
 
-/* Gives the parser more of the output, or its end: what it held becomes part of the message. */
-void turn_answer_push(struct turn_answer *t, struct str text);
+/* Gives the parser more of the output, which is that of these ids and of some before them, or its end: what it held
+ * becomes part of the message. */
+void turn_answer_push(struct turn_answer *t, const uint32_t *ids, uint32_t count, struct str text);
 void turn_answer_end(struct turn_answer *t);
 
 /* A parser or message without memory cannot go on: its client must not take a part for the whole. */

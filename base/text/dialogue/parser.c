@@ -16,8 +16,6 @@
 
 #include "base/core/bits.h"
 
-#define MARK_BYTES_MAX 128
-
 enum state {
     AT_CONTENT,
     AT_THINKING,
@@ -342,7 +340,7 @@ static void at_name_end(struct dialogue_parser *p, char c)
         blank = blank && is_space(p->held.data[i]);
     if (c == '{' && blank) {
         p->state = AT_BODY;
-    } else if (p->held.len == MARK_BYTES_MAX) {
+    } else if (p->held.len == DIALOGUE_MARK_BYTES_MAX) {
         break_at(p, c);
         return;
     } else {
@@ -411,6 +409,20 @@ static struct marks marks_of(const struct dialogue_parser *p)
             add(&m, all->silent[i]);
     }
     return m;
+}
+
+/* Returns true if a mark may begin with the byte. Most bytes of an output begin none; to collect the marks for each
+ * byte doubles the time that content takes. */
+static bool begins_mark(struct dialogue_parser *p, char c)
+{
+    if (p->first_of != p->state + 1) {
+        const struct marks m = marks_of(p);
+        memset(p->first, 0, sizeof p->first);
+        for (uint32_t i = 0; i < m.count; i++)
+            p->first[(uint8_t)m.mark[i].data[0] / 64] |= 1ULL << (uint8_t)m.mark[i].data[0] % 64;
+        p->first_of = (uint8_t)(p->state + 1);
+    }
+    return p->first[(uint8_t)c / 64] >> (uint8_t)c % 64 & 1;
 }
 
 static void thinking_begins(struct dialogue_parser *p)
@@ -505,6 +517,7 @@ static void content_byte(struct dialogue_parser *p, char c)
 
 static void thinking_byte(struct dialogue_parser *p, char c)
 {
+    if (p->setup.reasoned) p->setup.reasoned(p->setup.arg, p->taken - p->again - 1);
     if (p->lead == LEAD_DROP && is_space(c)) return;
     p->lead = LEAD_NONE;
     buf_byte(run_of(p, DIALOGUE_REASONING), c);
@@ -551,7 +564,7 @@ static void text_byte(struct dialogue_parser *p, char c)
  * first byte is text; the rest is read again. */
 static void settle(struct dialogue_parser *p, const struct marks *m)
 {
-    char rest[MARK_BYTES_MAX];
+    char rest[DIALOGUE_MARK_BYTES_MAX];
     struct str held = buf_view(&p->held), longest = { 0 };
     for (uint32_t i = 0; i < m->count; i++)
         if (str_starts(held, m->mark[i]) && m->mark[i].len > longest.len) longest = m->mark[i];
@@ -559,16 +572,23 @@ static void settle(struct dialogue_parser *p, const struct marks *m)
     size_t used = max_size(longest.len, 1), left = min_size(held.len - used, sizeof rest);
     memcpy(rest, held.data + used, left);
     buf_clear(&p->held);
+    p->again += (uint32_t)left;
     if (longest.len > 0)
         met(p, longest);
     else
         text_byte(p, first);
-    for (size_t i = 0; i < left; i++)
+    for (size_t i = 0; i < left; i++) {
+        p->again--;
         step(p, rest[i]);
+    }
 }
 
 static void at_marks(struct dialogue_parser *p, char c)
 {
+    if (p->held.len == 0 && !begins_mark(p, c)) {
+        text_byte(p, c);
+        return;
+    }
     const struct marks m = marks_of(p);
     bool goes_on = false;
     buf_byte(&p->held, c);
@@ -630,15 +650,17 @@ static int status(struct dialogue_parser *p)
 
 int dialogue_push(struct dialogue_parser *p, struct str piece)
 {
-    for (size_t i = 0; i < piece.len && p->rc == 0; i++)
+    for (size_t i = 0; i < piece.len && p->rc == 0; i++) {
+        p->taken++;
         step(p, piece.data[i]);
+    }
     if (status(p) == 0) tell_run(p);
     return status(p);
 }
 
 int dialogue_end(struct dialogue_parser *p)
 {
-    for (uint32_t i = 0; i <= 2 * MARK_BYTES_MAX && p->held.len > 0; i++) {
+    for (uint32_t i = 0; i <= 2 * DIALOGUE_MARK_BYTES_MAX && p->held.len > 0; i++) {
         if (p->state != AT_CONTENT && p->state != AT_THINKING) break;
         const struct marks m = marks_of(p);
         settle(p, &m);

@@ -24,6 +24,7 @@
 #define DIALOGUE_SPACE_BYTES_MAX 256
 #define DIALOGUE_CALLS_MAX 128
 #define DIALOGUE_NAME_BYTES_MAX 128
+#define DIALOGUE_MARK_BYTES_MAX 128
 
 enum dialogue_part {
     DIALOGUE_CONTENT,
@@ -43,17 +44,26 @@ struct dialogue_event {
 
 typedef void (*dialogue_fn)(void *arg, const struct dialogue_event *event);
 
+/* Byte `at` of the output, from 0, is reasoning; white space that no event has, too. Told in their order, once no mark
+ * can begin there. */
+typedef void (*dialogue_byte_fn)(void *arg, uint64_t at);
+
 struct dialogue_setup {
     struct dialogue dialects;
     const struct str *tool; /* names; none: calls are content */
     uint32_t tool_count;
     bool thinking; /* the prompt has begun the reasoning */
     dialogue_fn event;
+    dialogue_byte_fn reasoned; /* NULL: no byte is told */
     void *arg;
 };
 
 struct dialogue_parser {
     struct dialogue_setup setup;
+    uint64_t taken;          /* bytes of the output */
+    uint32_t again;          /* of them, those still to be read again behind `held` */
+    uint64_t first[4];       /* bytes with which a mark may begin in state `first_of`, by bits */
+    uint8_t first_of;        /* 1 + state; 0: not known */
     uint8_t state;           /* enum state (parser.c) */
     uint8_t json;            /* of a call in JSON: enum json_state */
     uint8_t key;             /* of it: the key whose value is read */

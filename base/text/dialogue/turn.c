@@ -42,7 +42,7 @@ int turn_plan(const struct dialogue *d, const struct vocab *v, const struct turn
               const uint32_t *ids, size_t count, struct arena *arena, struct turn *ret,
               struct err *err)
 {
-    struct turn t = { .dialects = *d };
+    struct turn t = { .dialects = *d, .vocab = v };
     bool calls = ask->tools.len > 0 && (d->call || ask->required);
     t.parses = !ask->bound && (calls || d->think);
     if (!t.parses) {

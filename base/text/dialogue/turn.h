@@ -20,6 +20,7 @@ struct turn {
     bool thinking;
     bool marks; /* the engine writes control tokens that are marks of the dialects */
     struct dialogue dialects;
+    const struct vocab *vocab; /* borrowed; with `parses` */
     struct call_tools tools;
     struct str tag; /* structural tag; empty: the text is free */
 };

@@ -49,15 +49,16 @@ void pair_expect(const char *path, const char *body, int status, const char *con
     }
 }
 
-void pair_killed(const char *script)
+void pair_killed(const char *script, const char *const *flags)
 {
     char url[64], both[128], pid[2][64];
     struct rig_process two[2];
     for (int i = 0; i < 2; i++) {
         /* At a tenth of a core, an output is not at its end before the client has read its beginning. */
-        two[i] = rig_server("engine", rig_port(),
-                            ARGS("--model", MODEL, "--served-model-name", "muster-tiny",
-                                 "--tool-call-parser", "hermes", "--cpu-share", "0.1"));
+        const char *args[RIG_ARGS_MAX] = { "--model",     MODEL,         "--served-model-name",
+                                           "muster-tiny", "--cpu-share", "0.1" };
+        rig_add_args(args, 6, flags);
+        two[i] = rig_server("engine", rig_port(), args);
         snprintf(pid[i], sizeof pid[i], "static-%d=%lld", i, (long long)two[i].proc.id.pid);
     }
     snprintf(both, sizeof both, "%s,%s", two[0].at, two[1].at);

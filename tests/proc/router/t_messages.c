@@ -27,11 +27,11 @@ static void a_text_comes_whole_and_streamed(void **state)
     BOTH(PATH, "{\"max_tokens\":3,\"temperature\":0," HI "}", 200, "{\"id\":\"msg_",
          "\"type\":\"message\",\"role\":\"assistant\"",
          "\"content\":[{\"type\":\"text\",\"text\":\"",
-         "\"stop_reason\":\"max_tokens\",\"stop_sequence\":null", "\"output_tokens\":3}}");
+         "\"stop_reason\":\"max_tokens\",\"stop_sequence\":null", "\"output_tokens\":3");
     BOTH(PATH, "{\"max_tokens\":3,\"temperature\":0,\"stream\":true," HI "}", 200,
          "event: message_start\ndata: ", "event: content_block_start\ndata: ",
          "{\"type\":\"text_delta\",\"text\":\"", "event: content_block_stop\ndata: ",
-         "event: message_delta\ndata: ", "\"stop_reason\":\"max_tokens\"", "\"output_tokens\":3}}",
+         "event: message_delta\ndata: ", "\"stop_reason\":\"max_tokens\"", "\"output_tokens\":3",
          "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n");
 }
 

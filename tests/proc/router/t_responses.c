@@ -104,7 +104,7 @@ static void a_stream_goes_on_at_another_engine(void **state)
 {
     (void)state;
     if (!has_client()) skip();
-    pair_killed("tests/proc/router/responses_client.py");
+    pair_killed("tests/proc/router/responses_client.py", ARGS("--tool-call-parser", "hermes"));
 }
 
 int main(void)

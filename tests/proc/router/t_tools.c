@@ -25,7 +25,7 @@ static void calls_are_valid(void **state)
 static void a_call_goes_on_at_another_engine(void **state)
 {
     (void)state;
-    pair_killed("tests/proc/router/tools.py");
+    pair_killed("tests/proc/router/tools.py", ARGS("--tool-call-parser", "hermes"));
 }
 
 int main(int argc, char **argv)

@@ -202,7 +202,9 @@ static const struct openai_reply reply = {
     .surface = OPENAI_CHAT, .style = REPLY_ANTHROPIC, .id = { "r1", 2 }, .model = { "m", 1 }
 };
 static const struct usage before = { .prompt_tokens = 12 };
-static const struct usage all = { .prompt_tokens = 12, .cached_tokens = 8, .generated_tokens = 5 };
+static const struct usage all = {
+    .prompt_tokens = 12, .cached_tokens = 8, .generated_tokens = 5, .reasoning_tokens = 2
+};
 
 static void a_stream_has_every_event(void **state)
 {
@@ -231,7 +233,8 @@ static void a_stream_has_every_event(void **state)
         "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_r1\","
         "\"type\":\"message\",\"role\":\"assistant\",\"model\":\"m\",\"content\":[],"
         "\"stop_reason\":null,\"stop_sequence\":null,\"usage\":{\"input_tokens\":12,"
-        "\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":0,\"output_tokens\":0}}}\n\n"
+        "\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":0,\"output_tokens\":0,"
+        "\"output_tokens_details\":{\"thinking_tokens\":0}}}}\n\n"
         "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,"
         "\"content_block\":{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}}\n\n"
         "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,"
@@ -255,7 +258,8 @@ static void a_stream_has_every_event(void **state)
         "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":2}\n\n"
         "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":"
         "\"tool_use\",\"stop_sequence\":null},\"usage\":{\"input_tokens\":4,"
-        "\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":8,\"output_tokens\":5}}\n\n"
+        "\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":8,\"output_tokens\":5,"
+        "\"output_tokens_details\":{\"thinking_tokens\":2}}}\n\n"
         "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n");
 }
 
@@ -324,7 +328,7 @@ static void a_whole_message_has_blocks_and_a_reason(void **state)
                    "{\"id\":\"msg_r1\",\"type\":\"message\",\"role\":\"assistant\",\"model\":\"m\","
                    "\"content\":%s,\"stop_reason\":%s,\"usage\":{\"input_tokens\":4,"
                    "\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":8,"
-                   "\"output_tokens\":5}}",
+                   "\"output_tokens\":5,\"output_tokens_details\":{\"thinking_tokens\":2}}}",
                    wholes[i].content, wholes[i].stop);
         assert_int_equal(openai_reply_whole(&reply, &wholes[i].choice, 1, &all, &out), 0);
         assert_string_equal(out.data, want.data);

@@ -16,7 +16,7 @@
 
 /* ---- replies byte for byte, and back through the delta reader ---- */
 
-static const struct usage used = { 10, 8, 3 };
+static const struct usage used = { 10, 8, 3, 2 };
 
 static struct openai_reply reply(enum openai_surface surface)
 {
@@ -32,7 +32,9 @@ static struct openai_reply reply(enum openai_surface surface)
 #define TEXT_CHUNK "data: " HEAD("cmpl", "text_completion")
 #define USAGE                                                                      \
     "\"usage\":{\"prompt_tokens\":10,\"completion_tokens\":3,\"total_tokens\":13," \
-    "\"prompt_tokens_details\":{\"cached_tokens\":8}}"
+    "\"prompt_tokens_details\":{\"cached_tokens\":8}"
+#define CHAT_USAGE USAGE ",\"completion_tokens_details\":{\"reasoning_tokens\":2}}"
+#define TEXT_USAGE USAGE "}"
 
 static int whole(const struct openai_reply *r, struct str text, enum finish finish, struct buf *out)
 {
@@ -47,16 +49,17 @@ static void whole_replies(void **state)
     struct openai_reply r = reply(OPENAI_CHAT);
     assert_int_equal(whole(&r, STR("hé"), FINISH_STOP, &out), 0);
     assert_string_equal(
-        out.data, HEAD("chatcmpl", "chat.completion") "{\"index\":0,\"message\":{\"role\":"
-                                                      "\"assistant\",\"content\":\"hé\","
-                                                      "\"refusal\":null},\"logprobs\":null,"
-                                                      "\"finish_reason\":\"stop\"}]," USAGE "}");
+        out.data,
+        HEAD("chatcmpl", "chat.completion") "{\"index\":0,\"message\":{\"role\":"
+                                            "\"assistant\",\"content\":\"hé\","
+                                            "\"refusal\":null},\"logprobs\":null,"
+                                            "\"finish_reason\":\"stop\"}]," CHAT_USAGE "}");
     buf_clear(&out);
     r = reply(OPENAI_COMPLETION);
     assert_int_equal(whole(&r, STR(""), FINISH_LENGTH, &out), 0);
     assert_string_equal(
         out.data, HEAD("cmpl", "text_completion") "{\"index\":0,\"text\":\"\",\"logprobs\":null,"
-                                                  "\"finish_reason\":\"length\"}]," USAGE "}");
+                                                  "\"finish_reason\":\"length\"}]," TEXT_USAGE "}");
     buf_clear(&out);
     r.fingerprint = STR("avx2-1");
     whole(&r, STR(""), FINISH_LENGTH, &out);
@@ -87,7 +90,7 @@ static void chat_stream(void **state)
     assert_string_equal(out.data,
                         CHAT_CHUNK "{\"index\":0,\"delta\":{\"content\":\"x\"},\"logprobs\":null,"
                                    "\"finish_reason\":null}],\"usage\":null}\n\n" CHAT_CHUNK
-                                   "]," USAGE "}\n\n");
+                                   "]," CHAT_USAGE "}\n\n");
 }
 
 static void completion_stream(void **state)
@@ -313,6 +316,19 @@ static void absent_cached_tokens_are_not_zero(void **state)
     }
 }
 
+static void another_engine_counts_reasoning(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    struct openai_delta d = { 0 };
+    struct str json = STR("{\"choices\":[],\"usage\":{\"completion_tokens\":9,"
+                          "\"completion_tokens_details\":{\"audio_tokens\":null,"
+                          "\"reasoning_tokens\":6}}}");
+    assert_int_equal(openai_delta_parse(json, &text, &d, NULL), 0);
+    assert_int_equal(d.usage.generated_tokens, 9);
+    assert_int_equal(d.usage.reasoning_tokens, 6);
+}
+
 /* A message in parts: whole, and as the chunks of a stream. */
 static void writes_messages_in_parts(void **state)
 {
@@ -372,6 +388,7 @@ int main(void)
         cmocka_unit_test(text_forms_equal_chunks),
         cmocka_unit_test(foreign_replies),
         cmocka_unit_test(absent_cached_tokens_are_not_zero),
+        cmocka_unit_test(another_engine_counts_reasoning),
         cmocka_unit_test(writes_messages_in_parts),
     };
     return cmocka_run_group_tests_name("openai_reply", tests, NULL, NULL);

@@ -43,9 +43,11 @@ static const struct {
       "[\"reasoning.encrypted_content\"],\"reasoning\":{\"effort\":\"low\",\"summary\":\"auto\"},"
       "\"text\":{\"format\":{\"type\":\"text\"},\"verbosity\":\"medium\"},\"truncation\":"
       "\"disabled\","
-      "\"prompt_cache_key\":\"k\",\"top_k\":3,\"stream_options\":{\"include_obfuscation\":false}}",
+      "\"prompt_cache_key\":\"k\",\"top_k\":3,\"logit_bias\":{\"7\":1},\"stream_options\":{"
+      "\"include_obfuscation\":false}}",
       "{\"reasoning_effort\":\"low\",\"model\":\"m\",\"max_tokens\":9,\"temperature\":0.5,"
-      "\"top_p\":0.9,\"stream\":true,\"prompt_cache_key\":\"k\",\"top_k\":3,\"messages\":["
+      "\"top_p\":0.9,\"stream\":true,\"prompt_cache_key\":\"k\",\"top_k\":3,\"logit_bias\":{\"7\":"
+      "1},\"messages\":["
       "{\"role\":\"system\",\"content\":\"be "
       "\\\"b\\\"\"},{\"role\":\"user\",\"content\":\"h\\ni\"}]}" },
     { "{\"input\":[{\"role\":\"developer\",\"content\":[{\"type\":\"input_text\",\"text\":\"a\"},"
@@ -171,7 +173,9 @@ static void read_events(const struct buf *out, struct buf *names)
     }
 }
 
-static const struct usage usage = { .prompt_tokens = 5, .cached_tokens = 4, .generated_tokens = 7 };
+static const struct usage usage = {
+    .prompt_tokens = 5, .cached_tokens = 4, .generated_tokens = 7, .reasoning_tokens = 3
+};
 
 static void has(const struct buf *out, const char *text)
 {
@@ -249,7 +253,7 @@ static void streams_and_whole_responses_are_alike(void **state)
     assert_true(str_find(last, buf_view(&whole_out)) != SIZE_MAX);
     has(&whole_out, "\"name\":\"f\",\"arguments\":\"{\\\"x\\\":1\"}]");
     has(&whole_out, "\"usage\":{\"input_tokens\":5,\"input_tokens_details\":{\"cached_tokens\":4},"
-                    "\"output_tokens\":7,");
+                    "\"output_tokens\":7,\"output_tokens_details\":{\"reasoning_tokens\":3},");
     has(&whole_out, "\"total_tokens\":12},\"tools\":[]}");
 }
 
