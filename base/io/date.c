@@ -1,4 +1,4 @@
-/* date.c - writes and reads dates of RFC 3339 by gmtime and timegm of the C library, which know no zone but UTC. */
+/* date.c - writes and reads dates by gmtime and timegm of the C library, which know no zone but UTC. */
 #include "base/io/date.h"
 
 #include <errno.h>
@@ -64,10 +64,22 @@ static int64_t cut_fraction(struct str *s)
     return us;
 }
 
+/* -EINVAL: the calendar has no such moment. */
+static int count_seconds(const struct tm *t, int64_t *ret)
+{
+    bool in_range = t->tm_mon >= 0 && t->tm_mon <= 11 && t->tm_mday >= 1 && t->tm_mday <= 31 &&
+                    t->tm_hour <= 23 && t->tm_min <= 59 && t->tm_sec <= 60;
+    if (!in_range) return -EINVAL;
+    struct tm whole = *t; /* timegm carries over: a 31st of April would become the 1st of May */
+    *ret = (int64_t)timegm(&whole);
+    return whole.tm_mday != t->tm_mday && t->tm_sec < 60 ? -EINVAL : 0;
+}
+
 int date_parse(struct str text, int64_t *ret_date_us)
 {
     struct str s = text;
     struct tm t = { 0 };
+    int64_t seconds;
     int zone_s;
     bool ok =
         cut_number(&s, 4, &t.tm_year) && cut_byte(&s, '-', '-') && cut_number(&s, 2, &t.tm_mon) &&
@@ -76,14 +88,38 @@ int date_parse(struct str text, int64_t *ret_date_us)
         cut_byte(&s, ':', ':') && cut_number(&s, 2, &t.tm_sec);
     int64_t fraction_us = ok ? cut_fraction(&s) : -1;
     if (fraction_us < 0 || !cut_zone(&s, &zone_s) || s.len > 0) return -EINVAL;
-    bool in_range = t.tm_mon >= 1 && t.tm_mon <= 12 && t.tm_mday >= 1 && t.tm_mday <= 31 &&
-                    t.tm_hour <= 23 && t.tm_min <= 59 && t.tm_sec <= 60;
-    if (!in_range) return -EINVAL;
     t.tm_year -= 1900;
     t.tm_mon--;
-    struct tm whole = t; /* timegm carries over: a 31st of April would become the 1st of May */
-    int64_t seconds = (int64_t)timegm(&whole);
-    if (whole.tm_mday != t.tm_mday && t.tm_sec < 60) return -EINVAL;
+    if (count_seconds(&t, &seconds) < 0) return -EINVAL;
     *ret_date_us = (seconds - zone_s) * 1000000 + fraction_us;
+    return 0;
+}
+
+static bool cut_month(struct str *s, int *ret)
+{
+    static const char names[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
+    if (s->len < 3) return false;
+    size_t at = str_find(str_from(names), str_of(s->data, 3));
+    if (at == SIZE_MAX || at % 3 != 0) return false;
+    *s = str_of(s->data + 3, s->len - 3);
+    *ret = (int)(at / 3);
+    return true;
+}
+
+int date_parse_http(struct str text, int64_t *ret_date_us)
+{
+    struct tm t = { 0 };
+    int64_t seconds;
+    if (text.len < 3) return -EINVAL;
+    struct str s = str_of(text.data + 3, text.len - 3); /* the day of the week says nothing more */
+    bool ok = cut_byte(&s, ',', ',') && cut_byte(&s, ' ', ' ') && cut_number(&s, 2, &t.tm_mday) &&
+              cut_byte(&s, ' ', ' ') && cut_month(&s, &t.tm_mon) && cut_byte(&s, ' ', ' ') &&
+              cut_number(&s, 4, &t.tm_year) && cut_byte(&s, ' ', ' ') &&
+              cut_number(&s, 2, &t.tm_hour) && cut_byte(&s, ':', ':') &&
+              cut_number(&s, 2, &t.tm_min) && cut_byte(&s, ':', ':') &&
+              cut_number(&s, 2, &t.tm_sec) && str_eq(s, STR(" GMT"));
+    t.tm_year -= 1900;
+    if (!ok || count_seconds(&t, &seconds) < 0) return -EINVAL;
+    *ret_date_us = seconds * 1000000;
     return 0;
 }

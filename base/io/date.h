@@ -1,4 +1,4 @@
-/* date.h - writes and reads dates as text, in the form of RFC 3339.
+/* date.h - writes and reads dates as text: in the form of RFC 3339, and as HTTP headers have them.
  *
  * Layer:   base/io (base/core)
  * Threads: pure
@@ -14,3 +14,6 @@ void date_print(int64_t date_us, char ret[DATE_BYTES]);
 
 /* Reads a date with any fraction of a second and any zone. -EINVAL. */
 int date_parse(struct str text, int64_t *ret_date_us);
+
+/* Reads Sun, 06 Nov 1994 08:49:37 GMT: the one form that RFC 9110 lets senders write. -EINVAL. */
+int date_parse_http(struct str text, int64_t *ret_date_us);

@@ -11,13 +11,13 @@
 #include "base/core/json_path.h"
 #include "base/core/list.h"
 #include "base/core/rng.h"
+#include "base/io/date.h"
 #include "base/io/log.h"
 #include "base/io/loop/clock.h"
 #include "base/io/loop/lock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #define SCHEMA_URL "https://opentelemetry.io/schemas/1.41.0"
 #define SCOPE_NAME "muster"
@@ -148,38 +148,16 @@ static void batch_over(struct trace_export *e)
 
 /* ---- replies ---- */
 
-/* IMF-fixdate only, which RFC 9110 asks senders to write. */
-static bool date_read(struct str text, int64_t *ret_s)
-{
-    static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
-    char copy[40], month[4] = "";
-    struct tm t = { 0 };
-    if (text.len >= sizeof copy) return false;
-    memcpy(copy, text.data, text.len);
-    copy[text.len] = '\0';
-    int end = 0;
-    if (sscanf(copy, "%*3s, %2d %3s %4d %2d:%2d:%2d GMT%n", &t.tm_mday, month, &t.tm_year,
-               &t.tm_hour, &t.tm_min, &t.tm_sec, &end) != 6 ||
-        end != (int)text.len)
-        return false;
-    const char *at = strstr(months, month);
-    if (!at || strlen(month) != 3 || (at - months) % 3 != 0) return false;
-    t.tm_mon = (int)((at - months) / 3);
-    t.tm_year -= 1900;
-    *ret_s = (int64_t)timegm(&t);
-    return true;
-}
-
 int64_t trace_retry_after_s(struct str text, int64_t wall_us)
 {
     uint64_t seconds;
-    int64_t date_s;
+    int64_t date_us;
     struct str trimmed = str_trim(text);
     if (trimmed.len == 0) return 0;
     if (str_to_u64(trimmed, &seconds) == 0)
         return (int64_t)min_u64(seconds, TRACE_RETRY_AFTER_S_MAX);
-    if (!date_read(trimmed, &date_s)) return 0;
-    return min_i64(max_i64(date_s - wall_us / 1000000, 0), TRACE_RETRY_AFTER_S_MAX);
+    if (date_parse_http(trimmed, &date_us) < 0) return 0;
+    return min_i64(max_i64(date_us / 1000000 - wall_us / 1000000, 0), TRACE_RETRY_AFTER_S_MAX);
 }
 
 static void refused(struct trace_export *e, const char *why)

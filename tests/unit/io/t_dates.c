@@ -39,10 +39,37 @@ static void dates_are_read_and_written(void **state)
     assert_string_equal(text, "2026-03-01T12:00:00.000007Z");
 }
 
+static void dates_of_headers_are_read(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t us; /* -1: refused */
+    } rows[] = {
+        { "Sun, 06 Nov 1994 08:49:37 GMT", 784111777000000 },
+        { "Thu, 01 Jan 1970 00:00:00 GMT", 0 },
+        { "Thu, 29 Feb 2024 23:59:59 GMT", 1709251199000000 },
+        { "Sun, 29 Feb 2026 00:00:00 GMT", -1 },
+        { "Sun, 06 anF 1994 08:49:37 GMT", -1 },
+        { "Sun, 06 Nov 1994 24:00:00 GMT", -1 },
+        { "Sun, 06 Nov 1994 08:49:37 UTC", -1 },
+        { "Sunday, 06-Nov-94 08:49:37 GMT", -1 },
+        { "Sun Nov  6 08:49:37 1994", -1 },
+        { "", -1 },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        int64_t us = -1;
+        int rc = date_parse_http(str_from(rows[i].text), &us);
+        if (us != rows[i].us || (rc == 0) != (rows[i].us >= 0))
+            fail_msg("row %zu: %ld", i, (long)us);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dates_are_read_and_written),
+        cmocka_unit_test(dates_of_headers_are_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
