@@ -55,6 +55,7 @@ struct web_ask {
     struct web_header header[WEB_HEADERS_MAX];
     uint32_t header_count;
     int64_t deadline_us; /* after it began; 0: WEB_CALL_US */
+    bool reads;          /* it changes nothing, although its method is not GET */
 };
 
 /* A reply; its texts live during the step. */
@@ -90,8 +91,10 @@ struct web_op {
     struct str user_data;           /* CREATE: what the machine runs at its first boot */
     struct arena *arena;            /* until the op's end */
     uint32_t stage;                 /* 0 at its beginning */
-    char note[WEB_NOTE_BYTES];      /* a page token, an operation's URL */
-    uint32_t asks;                  /* requests made so far */
+    uint32_t
+        resume; /* CREATE: the stage of this call's earlier try that may have made something; 0: none */
+    char note[WEB_NOTE_BYTES]; /* a page token, an operation's URL */
+    uint32_t asks;             /* requests made so far */
     /* results */
     struct listed made;
     struct listed *item;       /* LIST: room for CLOUD_LIST_MAX */

@@ -181,7 +181,11 @@ static bool login_is_due(const struct web_run *r, int64_t now_us)
 static void clear_op(struct web_run *r, enum web_op_kind kind)
 {
     arena_reset(&r->arena);
-    r->op = (struct web_op){ .kind = kind, .arena = &r->arena, .item = r->item, .price = r->price };
+    r->op = (struct web_op){ .kind = kind,
+                             .arena = &r->arena,
+                             .resume = kind == WEB_CREATE ? r->resume : 0,
+                             .item = r->item,
+                             .price = r->price };
     r->risky = false;
 }
 
@@ -256,8 +260,11 @@ static void step(struct web_run *r, const struct web_reply *reply, int64_t now_u
 static void take_reply(struct web_run *r, const struct web_reply *reply, int64_t now_us,
                        int64_t wall_us)
 {
-    bool reads = str_eq(r->step.ask.method, STR("GET"));
-    if (r->op.kind == WEB_CREATE && !reads && (reply->sent || reply->status != 0)) r->risky = true;
+    bool reads = r->step.ask.reads || str_eq(r->step.ask.method, STR("GET"));
+    if (r->op.kind == WEB_CREATE && !reads && (reply->sent || reply->status != 0)) {
+        r->risky = true;
+        r->resume = r->op.stage;
+    }
     step(r, reply, now_us, wall_us);
 }
 

@@ -63,6 +63,7 @@ struct web_run {
     uint64_t login_used; /* api->logins when the op began */
     bool risky;          /* of a create: a request was sent that may have made something */
     bool lost;           /* and of an earlier try so */
+    uint32_t resume;     /* the op's stage at the last such request */
     int64_t wait_us, until_us;
     struct listed *item;
     struct cloud_price *price;

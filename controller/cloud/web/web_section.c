@@ -34,6 +34,9 @@ static const struct config_field offer_rows[] = {
     { .name = "spot_price_max", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 1e4,
       .unit = "dollars", IN(web_offer_section, spot_price_max_h),
       .about = "spot: the most to pay for an hour, where the provider takes a bid; 0: its price on demand." },
+    { .name = "capacity_reservation", .type = CONFIG_TEXT, .default_text = "", .max = 127,
+      IN(web_offer_section, capacity_reservation),
+      .about = "Reserved capacity that its instances use up, by the provider's id; empty: none." },
     { .name = "gpus", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 64, .unit = "GPUs",
       IN(web_offer_section, gpus),
       .about = "GPUs to ask for, where the provider sells them apart from the type; else what it has." },
@@ -199,6 +202,7 @@ static int check_offer(const struct web_kind *kind, const struct web_offer_secti
     } own[] = {
         { "offers.spot", from->spot },
         { "offers.spot_price_max", from->spot_price_max_h > 0 },
+        { "offers.capacity_reservation", from->capacity_reservation.len > 0 },
         { "offers.gpus", from->gpus > 0 },
         { "offers.zones", from->zones.count > 0 },
     };

@@ -19,8 +19,9 @@ struct web_offer_section {
     struct str name, type;
     struct config_texts zones;
     bool spot;
-    double price_h;          /* below 0: not said */
-    double spot_price_max_h; /* 0: the provider's own limit */
+    double price_h;                  /* below 0: not said */
+    double spot_price_max_h;         /* 0: the provider's own limit */
+    struct str capacity_reservation; /* empty: none */
     int64_t gpus;
     int64_t lead_us, max_num_seqs;
     double perf_step_s, perf_prefill_s, perf_decode_s, perf_read_s;
