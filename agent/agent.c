@@ -222,6 +222,21 @@ void agent_on_signal(void *arg, int signo)
     agent_feed(a, SUP_WANT_DOWN);
 }
 
+/* Reports the notice at once: what runs here has this long to go elsewhere. */
+void agent_on_notice(void *arg, int64_t left_us, const char *why)
+{
+    struct agent *a = arg;
+    int64_t leaves_us = loop_now_us(a->loop) + left_us;
+    if (a->noticed_us && a->noticed_us <= leaves_us) return;
+    log_event(LOG_WARN, "notice", "instance=%.*s leaves_in_s=%.1f source=%s why=%s",
+              STR_ARG(a->in.spec.instance), (double)left_us * 1e-6,
+              notice_source_names[a->config->notice], why);
+    a->noticed_us = leaves_us;
+    if (!a->leaves_us || leaves_us < a->leaves_us) a->leaves_us = leaves_us;
+    snprintf(a->notice_why, sizeof a->notice_why, "%s", why);
+    agent_tell(a);
+}
+
 /* The agent is ready when it supervises; whether its engine is ready it tells the controller. */
 static void tell_ready(const struct agent *a)
 {

@@ -160,7 +160,8 @@ static void heed(struct agent *a, const struct agent_reply *r)
     if (r->leaves_ms > 0 && !a->leaves_us)
         log_event(LOG_WARN, "notice", "instance=%.*s leaves_in_s=%.1f",
                   STR_ARG(a->in.spec.instance), r->leaves_ms / 1e3);
-    if (r->leaves_ms > 0) a->leaves_us = now + (int64_t)r->leaves_ms * 1000;
+    int64_t leaves_us = now + (int64_t)r->leaves_ms * 1000;
+    if (r->leaves_ms > 0 && (!a->noticed_us || leaves_us < a->noticed_us)) a->leaves_us = leaves_us;
     if (r->drain != a->drain_wished) {
         a->drain_wished = r->drain;
         agent_feed(a, r->drain ? SUP_DRAIN : SUP_KEEP);
@@ -230,6 +231,11 @@ void agent_tell(struct agent *a)
     if (a->in.adopts) {
         r.service = a->in.spec.service;
         r.pool = a->in.spec.pool;
+    }
+    if (a->noticed_us) {
+        int64_t left_ms = (a->noticed_us - loop_now_us(a->loop)) / 1000;
+        r.leaves_ms = (uint32_t)min_i64(max_i64(left_ms, 1), UINT32_MAX);
+        r.leaves_why = str_from(a->notice_why);
     }
     if (a->translator) translator_fill(a->translator, &r.engine);
     CLEANUP(buf_fini) struct buf body = { 0 };

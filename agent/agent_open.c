@@ -219,6 +219,13 @@ int agent_build(struct agent *a, tokenizer_load_fn *load, struct err *err)
     if (rc == 0) rc = loop_signal(a->loop, SIGTERM, agent_on_signal, a, err);
     if (rc == 0) rc = loop_signal(a->loop, SIGINT, agent_on_signal, a, err);
     if (rc < 0) return rc;
+    if (c->notice != NOTICE_NONE) {
+        const struct metadata service = { .source = (enum notice_source)c->notice,
+                                          .base = c->notice_url,
+                                          .machine = s->instance };
+        rc = notice_open(a->loop, &service, agent_on_notice, a, &a->notice, err);
+        if (rc < 0) return rc;
+    }
     look_init(&a->look, a->loop, a->signer, a->driver);
     a->look.on_seen = agent_on_seen;
     a->look.arg = a;
@@ -234,6 +241,7 @@ void agent_teardown(struct agent *a)
 {
     if (a->look.loop) agent_forget_engine(a); /* closes our descriptors; an engine lives on */
     face_close(a->face);
+    notice_close(a->notice);
     translator_free(a->translator);
     peer_call_fini(&a->tell.call);
     look_fini(&a->look);

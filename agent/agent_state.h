@@ -9,6 +9,7 @@
 #include "agent/face.h"
 #include "agent/instance.h"
 #include "agent/look.h"
+#include "agent/notice.h"
 #include "agent/translator.h"
 #include "base/io/auth/credentials.h"
 #include "base/io/auth/peer_call.h"
@@ -35,9 +36,10 @@ struct agent {
     struct signer *signer;
     struct loop_timer tick;
     struct notify_watch manager;
-    struct loop_watch watch; /* the engine's pidfd */
-    struct face *face;       /* NULL: none */
-    struct proc engine;      /* id.pid 0: none */
+    struct loop_watch watch;     /* the engine's pidfd */
+    struct face *face;           /* NULL: none */
+    struct notice_watch *notice; /* NULL: no metadata service is asked */
+    struct proc engine;          /* id.pid 0: none */
     uint16_t engine_port;
     struct credentials held;
     struct key_file scrapers;
@@ -57,7 +59,9 @@ struct agent {
 
     uint64_t boot, seq;
     int64_t lease_until_us, report_due_us;
-    int64_t leaves_us;   /* the provider takes the machine away then; 0: no notice */
+    int64_t leaves_us;  /* the provider takes the machine away then; 0: no notice */
+    int64_t noticed_us; /* the same as the machine's own metadata service said; 0: it has not */
+    char notice_why[NOTICE_WHY_BYTES];
     int64_t adopted_us;  /* when the agent started and found an engine; 0: found none */
     double clock_wished; /* 0: none */
     double clock_asked;  /* in the order under way */
@@ -78,6 +82,7 @@ bool agent_has_engine(const struct agent *a);
 void agent_forget_engine(struct agent *a); /* closes our descriptors; the engine lives on */
 void agent_on_tick(void *agent);
 void agent_on_signal(void *agent, int signo);
+void agent_on_notice(void *agent, int64_t left_us, const char *why);
 
 /* ---- agent_calls.c ---- */
 

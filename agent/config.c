@@ -1,6 +1,7 @@
 /* config.c - lists the settings of section `agent`. */
 #include "agent/config.h"
 
+#include "agent/metadata.h"
 #include "base/io/log.h"
 #include "base/wire/launch.h"
 #include "base/wire/report.h"
@@ -55,6 +56,11 @@ static const struct config_field rows[] = {
     { .name = "engine_host", .type = CONFIG_TEXT, .default_text = "", AT(engine_host),
       .about = "Address at which the engine listens and routers reach it, where only the machine "
                "itself knows it; empty: the launch document's." },
+    { .name = "notice", .type = CONFIG_ENUM, .default_text = "none", .names = notice_source_names, AT(notice),
+      .about = "Metadata service of the machine that is asked whether its provider takes it away: the drain then begins "
+               "with the notice, not with the provider's next listing." },
+    { .name = "notice_url", .type = CONFIG_TEXT, .default_text = "", .max = 127, AT(notice_url),
+      .about = "http://HOST[:PORT] of that service; empty: where the provider has it." },
     { .name = "report", .type = CONFIG_DURATION, .default_text = REPORT_PERIOD_TEXT, .min = 1e5,
       .max = 6e7, AT(report_us), .about = "How often the engine is asked and the controller is told." },
     { .name = "start", .type = CONFIG_DURATION, .default_text = "2m", .min = 1e6, .max = 864e8,

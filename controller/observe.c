@@ -189,18 +189,19 @@ static bool was_taken(const struct merge_view *v, const struct offer *o, enum in
     return o && o->spot && served && gone && v->seen->state != AGENT_STOPPED;
 }
 
-/* Drains an instance that the provider is about to take away, while there is time. One that we are ending
- * leaves because we said so. */
+/* Drains an instance that the provider is about to take away, while there is time: its listing says so, or the
+ * machine was told, which is often sooner. One that we are ending leaves because we said so. */
 static int heed_notice(struct control *c, uint32_t at, const struct listed *item, int64_t now_us)
 {
     struct detail *d = &c->observed.detail[at];
     char why[INTENT_WHY_BYTES];
-    if (!item || !item->leaves_us || d->doomed) return 0;
+    bool is_listed = item && item->leaves_us;
+    if ((!is_listed && !d->noticed_us) || d->doomed) return 0;
     if (c->money.intent[at].state >= INTENT_ENDING) return 0;
-    d->leaves_us = item->leaves_us;
+    d->leaves_us = is_listed ? item->leaves_us : d->noticed_us;
+    const char *words = is_listed ? item->why : d->notice_why;
     count_loss(c, at, now_us);
-    snprintf(why, sizeof why, "the provider takes it away%s%.150s", item->why[0] ? ": " : "",
-             item->why);
+    snprintf(why, sizeof why, "the provider takes it away%s%.150s", words[0] ? ": " : "", words);
     return control_apply(c, at, INTENT_DRAIN, why, NULL, now_us);
 }
 

@@ -200,6 +200,9 @@ void control_report(struct control *c, const struct agent_report *r, int64_t now
         keep_text(d->trouble, sizeof d->trouble, r->trouble);
         keep_text(d->version, sizeof d->version, r->version);
         d->unfinished = r->unfinished;
+        c->urgent |= r->leaves_ms > 0 && !d->noticed_us;
+        d->noticed_us = r->leaves_ms > 0 ? now_us + r->leaves_ms * 1000LL : d->noticed_us;
+        if (r->leaves_ms > 0) keep_text(d->notice_why, sizeof d->notice_why, r->leaves_why);
         d->has_clock = r->date_us > 0 && c->date_known;
         d->clock_ahead_us = r->date_us - (now_us + c->date_ahead_us);
         *s = (struct sighting){ .heard_us = now_us, .state = r->state };

@@ -135,6 +135,8 @@ static const struct field agent_rows[] = {
     FIELD(struct agent_report, version, FIELD_STR, .max = REPORT_VERSION_BYTES_MAX),
     FIELD(struct agent_report, date_us, FIELD_I64, .max = 9e15),
     FIELD(struct agent_report, unfinished, FIELD_U32),
+    FIELD(struct agent_report, leaves_ms, FIELD_U32),
+    FIELD(struct agent_report, leaves_why, FIELD_STR, .max = REPORT_TEXT_BYTES_MAX),
     FIELD(struct agent_report, engine, FIELD_OBJECT, .of = &engine_set,
           .present_offset = offsetof(struct agent_report, has_engine)),
 };

@@ -116,6 +116,9 @@ struct agent_report {
     /* its wall clock when it wrote this, so that clocks can be compared; 0: not reported */
     int64_t date_us;
     uint32_t unfinished; /* requests in flight when a drain's time was over */
+    /* time until the provider takes the machine away, as the machine itself was told; 0: it was not */
+    uint32_t leaves_ms;
+    struct str leaves_why; /* the provider's words; may be empty */
     bool has_engine;
     struct engine_report engine;
 };

@@ -264,6 +264,38 @@ static void a_notice_reaches_the_agent(void **state)
     world_free(w);
 }
 
+/* A machine that was told of its end says so before its provider's listing does: it drains, another is made, and the
+ * loss is counted once. */
+static void a_notice_of_the_machine_is_heeded(void **state)
+{
+    (void)state;
+    struct world *w = world_new(&(struct fake_config){ .boot_us = WORLD_BOOT_US });
+    world_run(w, 2);
+    want(w, "small", 1);
+    world_run(w, 20);
+    uint32_t count;
+    const struct fake_instance *in = fake_cloud_instances(w->fake, &count);
+    struct agent_report r = { .instance = str_from(in[0].intent),
+                              .intent = str_from(in[0].intent),
+                              .boot = 1,
+                              .leaves_ms = 38000,
+                              .leaves_why = STR("spot instance-action terminate") };
+    struct agent_reply reply;
+    r.seq = ++w->agent[0].seq;
+    control_report(w->control, &r, w->now, &reply);
+    world_second(w);
+    r.seq = ++w->agent[0].seq;
+    r.leaves_ms = 37000;
+    control_report(w->control, &r, w->now, &reply);
+    assert_true(reply.drain);
+    assert_true(reply.leaves_ms > 36000 && reply.leaves_ms <= 38000);
+    assert_true(counted(w, CONTROL_M_LOST, "s1") == 1);
+    assert_int_equal(world_made(w), 2);
+    world_run(w, 60);
+    assert_true(counted(w, CONTROL_M_LOST, "s1") == 1);
+    world_free(w);
+}
+
 /* Prices follow the market; a price that was not heard for long is unknown. */
 static void prices_follow_the_market(void **state)
 {
@@ -296,6 +328,7 @@ static int calls_tests(void)
         cmocka_unit_test(a_stale_listing_ends_nothing),
         cmocka_unit_test(losses_are_heeded_and_counted),
         cmocka_unit_test(a_notice_reaches_the_agent),
+        cmocka_unit_test(a_notice_of_the_machine_is_heeded),
         cmocka_unit_test(prices_follow_the_market),
     };
     return cmocka_run_group_tests_name("calls", tests, NULL, NULL);
