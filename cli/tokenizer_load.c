@@ -63,7 +63,7 @@ static int load_model(const char *path, bool folder, struct tokenizer_source *re
     CLEANUP(parts_fini) struct parts p = { 0 };
     int rc = folder ? hf_folder_tokenizer(path, &p.vocab, &p.template, err)
                     : read_gguf(path, &p, t.weights, err);
-    if (rc == 0 && folder) rc = hf_folder_digest(path, t.weights, err);
+    if (rc == 0 && folder) rc = hf_folder_digest(path, NULL, t.weights, err);
     if (rc == 0) rc = seal(&p, &t, err);
     if (rc < 0) return rc;
     *ret = t;

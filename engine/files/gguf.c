@@ -651,6 +651,21 @@ void gguf_file_close(struct gguf_file *f)
     f->fd = -1;
 }
 
+static int read_watched(void *ctx, uint64_t offset, void *data, size_t len, struct err *err)
+{
+    const struct gguf_watched *w = ctx;
+    if (w->watch.goes_on && !w->watch.goes_on(w->watch.arg)) return err_set(err, -EINTR, "stopped");
+    return w->inner->read(w->inner->ctx, offset, data, len, err);
+}
+
+void gguf_watched_init(struct gguf_watched *w, const struct gguf_source *inner,
+                       const struct gguf_watch *watch)
+{
+    *w = (struct gguf_watched){ .source = *inner, .inner = inner, .watch = *watch };
+    w->source.read = read_watched;
+    w->source.ctx = w;
+}
+
 static void freep(char **p)
 {
     free(*p);

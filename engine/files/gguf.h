@@ -49,6 +49,21 @@ struct gguf_source {
     void *ctx;
 };
 
+/* Says whether a long reading goes on; called between pieces, on the reader's thread. goes_on NULL: it always does. */
+struct gguf_watch {
+    bool (*goes_on)(void *arg);
+    void *arg;
+};
+
+/* A source that reads another one, and nothing more (-EINTR) once its watch says so. */
+struct gguf_watched {
+    struct gguf_source source;
+    const struct gguf_source *inner;
+    struct gguf_watch watch;
+};
+void gguf_watched_init(struct gguf_watched *w, const struct gguf_source *inner,
+                       const struct gguf_watch *watch);
+
 /* The numbers are the file's. */
 enum gguf_type {
     GGUF_U8,

@@ -98,6 +98,7 @@ int hf_folder_tokenizer(const char *folder, struct vocab **ret, struct chat_temp
 
 /* What is gathered of the files: their digests, or with `identity` only that. */
 struct sum {
+    struct gguf_watch watch;
     struct buf digests;
     uint64_t *identity;
 };
@@ -105,6 +106,7 @@ struct sum {
 static int add_sum(const char *path, struct sum *all, struct err *err)
 {
     CLEANUP(gguf_file_close) struct gguf_file file = { .fd = -1 };
+    struct gguf_watched watched;
     char one[SHA256_HEX + 1];
     int rc = gguf_file_open(path, &file, err);
     if (rc < 0) return rc;
@@ -112,7 +114,8 @@ static int add_sum(const char *path, struct sum *all, struct err *err)
         *all->identity = hash64(&file.source.identity, sizeof *all->identity, *all->identity);
         return 0;
     }
-    rc = gguf_digest(&file.source, one, err);
+    gguf_watched_init(&watched, &file.source, &all->watch);
+    rc = gguf_digest(&watched.source, one, err);
     if (rc == 0) buf_text(&all->digests, one);
     return rc;
 }
@@ -161,9 +164,10 @@ static int add_all(const char *folder, struct sum *all, struct err *err)
     return rc == 0 || rc == -ENOENT ? add_tensors(folder, all, err) : rc;
 }
 
-int hf_folder_digest(const char *folder, char ret[SHA256_HEX + 1], struct err *err)
+int hf_folder_digest(const char *folder, const struct gguf_watch *watch, char ret[SHA256_HEX + 1],
+                     struct err *err)
 {
-    struct sum all = { 0 };
+    struct sum all = { .watch = watch ? *watch : (struct gguf_watch){ 0 } };
     uint8_t digest[SHA256_BYTES];
     int rc = add_all(folder, &all, err);
     if (rc == 0 && all.digests.rc < 0)

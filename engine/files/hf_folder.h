@@ -11,6 +11,7 @@
 #include "base/core/hash.h"
 #include "base/text/chat_template.h"
 #include "base/text/vocab.h"
+#include "engine/files/gguf.h"
 
 #define HF_FOLDER_FILES_MAX 4096 /* whose digests are joined */
 
@@ -28,8 +29,10 @@ int hf_folder_tokenizer(const char *folder, struct vocab **ret, struct chat_temp
                         struct err *err);
 
 /* Computes the digest of what is computed with: SHA-256 over the digests (gguf_digest, in hex) of config.json,
- * where there is one, and of every *.safetensors in the order of their names. -ENOENT: there is none. */
-int hf_folder_digest(const char *folder, char ret[SHA256_HEX + 1], struct err *err);
+ * where there is one, and of every *.safetensors in the order of their names. -ENOENT: there is none. -EINTR:
+ * the watch (NULL: none) stopped it. */
+int hf_folder_digest(const char *folder, const struct gguf_watch *watch, char ret[SHA256_HEX + 1],
+                     struct err *err);
 
 /* Returns the identity (gguf_source) of the files that the digest is of; 0: not known. */
 uint64_t hf_folder_identity(const char *folder);

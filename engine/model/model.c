@@ -111,12 +111,13 @@ static int load(struct model *m, const struct gguf *g, const struct gguf_source 
 
 /* Computes the digest of all that is loaded, or takes it from the cache, which knows it of these files. */
 static int find_digest(struct model *m, const struct gguf_source *source, bool is_folder,
-                       const char *cache, struct err *err)
+                       const struct model_load_options *opt, struct err *err)
 {
+    const char *cache = opt->weight_cache;
     char *digest = m->info.digest;
     if (cache && weight_digest_tell(cache, source->identity, digest)) return 0;
-    int rc =
-        is_folder ? hf_folder_digest(source->name, digest, err) : gguf_digest(source, digest, err);
+    int rc = is_folder ? hf_folder_digest(source->name, &opt->watch, digest, err)
+                       : gguf_digest(source, digest, err);
     if (rc == 0 && cache) weight_digest_keep(cache, source->identity, digest);
     return rc;
 }
@@ -125,11 +126,13 @@ static int load_gguf(struct model *m, const char *path, const struct model_load_
                      struct err *err)
 {
     CLEANUP(gguf_shards_freep) struct gguf_shards *file = NULL;
+    struct gguf_watched watched;
     struct str source = { "", 0 };
     int rc = gguf_shards_open(path, &file, err);
     if (rc == 0) rc = choose_arch(m, file->gguf, err);
-    if (rc == 0) rc = find_digest(m, file->source, false, opt->weight_cache, err);
-    if (rc == 0) rc = load(m, file->gguf, file->source, opt, err);
+    if (rc == 0) gguf_watched_init(&watched, file->source, &opt->watch);
+    if (rc == 0) rc = find_digest(m, &watched.source, false, opt, err);
+    if (rc == 0) rc = load(m, file->gguf, &watched.source, opt, err);
     if (rc == 0) rc = vocab_from_gguf(file->gguf, &m->vocab, err);
     if (rc == 0 && !opt->no_sampling) rc = model_sampling_gguf(file->gguf, &m->info.sampling, err);
     if (rc < 0) return rc;
@@ -145,10 +148,12 @@ static int load_hf(struct model *m, const char *path, const struct model_load_op
 {
     CLEANUP(hf_model_freep) struct hf_model *file = NULL;
     CLEANUP(chat_template_freep) struct chat_template *template = NULL;
+    struct gguf_watched watched;
     int rc = hf_model_open(path, &file, err);
     if (rc == 0) rc = choose_arch(m, file->gguf, err);
-    if (rc == 0) rc = find_digest(m, file->source, true, opt->weight_cache, err);
-    if (rc == 0) rc = load(m, file->gguf, file->source, opt, err);
+    if (rc == 0) gguf_watched_init(&watched, file->source, &opt->watch);
+    if (rc == 0) rc = find_digest(m, &watched.source, true, opt, err);
+    if (rc == 0) rc = load(m, file->gguf, &watched.source, opt, err);
     if (rc == 0) rc = hf_model_tokenizer(file, &m->vocab, &template, err);
     if (rc == 0 && !opt->no_sampling)
         rc = model_sampling_folder(file->source->name, &m->info.sampling, err);

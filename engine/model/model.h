@@ -20,6 +20,7 @@
 #include "base/text/vocab.h"
 #include "base/wire/model_task.h"
 #include "base/wire/sampling.h"
+#include "engine/files/gguf.h"
 #include "engine/kernels/kv_layout.h"
 
 struct model;
@@ -56,6 +57,7 @@ struct model_load_options {
     /* folder of packed weights that engines share (weight_file.h); NULL: none */
     const char *weight_cache;
     uint64_t weight_cache_bytes_max;
+    struct gguf_watch watch; /* stops the digest and the reading of weights with -EINTR */
 };
 
 struct model_info {

@@ -557,6 +557,16 @@ static void tell_failed(void *arg)
     d->events.on_failed(d->events.arg, d->failure);
 }
 
+/* Returns false once the device is to end. */
+static bool is_wanted(void *arg)
+{
+    struct device *d = arg;
+    pthread_mutex_lock(&d->lock);
+    bool stop = d->stop;
+    pthread_mutex_unlock(&d->lock);
+    return !stop;
+}
+
 static void *device_main(void *arg)
 {
     struct device *d = arg;
@@ -596,6 +606,7 @@ int device_new(struct loop *loop, const struct device_config *config,
     struct device *d = calloc(1, sizeof *d);
     if (!d) return -ENOMEM;
     d->config = *config;
+    d->config.load.watch = (struct gguf_watch){ is_wanted, d };
     d->events = *events;
     d->metrics = metrics;
     d->loop = loop;

@@ -108,13 +108,23 @@ static void tell_policies(const struct device_config *config, struct executor *x
     engine_metrics_policy(metrics, "predict", predict ? predict->name : NULL);
 }
 
+static bool goes_on(void *arg, uint64_t done, uint64_t total)
+{
+    const struct gguf_watch *watch = arg;
+    (void)done, (void)total;
+    return !watch->goes_on || watch->goes_on(watch->arg);
+}
+
 /* Compares the model with the digest that it must have, before a byte of it is trusted. */
 static int check_model(const struct device_config *config, struct err *err)
 {
+    struct gguf_watch watch = config->load.watch;
     const struct model_check check = {
         .path = config->model_path.data,
         .sha256 = config->model_sha256,
         .stamps = config->model_stamps.len > 0 ? config->model_stamps.data : NULL,
+        .progress = goes_on,
+        .arg = &watch,
     };
     int64_t from_us = clock_mono_us();
     bool read = false;

@@ -15,6 +15,7 @@ struct device_loaded {
 };
 
 /* Loads, and names the policies in the metrics. Refuses (-EINVAL) a context that the model was not made for and
- * a memory for KV that holds no page. On failure *ret is untouched and nothing stays loaded. */
+ * a memory for KV that holds no page. -EINTR: load.watch stopped it. On failure *ret is untouched and nothing stays
+ * loaded. */
 int device_load(const struct device_config *config, struct engine_metrics *metrics,
                 const struct executor_events *events, struct device_loaded *ret, struct err *err);

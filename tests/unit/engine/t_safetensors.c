@@ -317,7 +317,7 @@ static void folders_bring_their_tokenizer(void **state)
     assert_int_equal(model_info(a)->sampling.unnamed, SAMPLING_ALL);
     assert_true(str_eq(info->template_source, STR("{{ bos_token }}")));
     /* One digest for engine and router, of what is computed with: tensors and config.json. */
-    assert_int_equal(hf_folder_digest(model_folder, digest, &err), 0);
+    assert_int_equal(hf_folder_digest(model_folder, NULL, digest, &err), 0);
     assert_string_equal(info->digest, digest);
     assert_string_equal(info->digest, model_info(a)->digest);
     write_config(",\"tie_word_embeddings\":true,\"rope_theta\":9000");
@@ -360,7 +360,7 @@ static void tokenizers_that_do_not_fit_are_refused(void **state)
     expect_refused(
         "41 tokens (tokenizer.json, with those that vocab_size of config.json adds), but 40");
     clean();
-    assert_int_equal(hf_folder_digest(model_folder, digest, &err), -ENOENT);
+    assert_int_equal(hf_folder_digest(model_folder, NULL, digest, &err), -ENOENT);
     assert_non_null(strstr(err.text, "no *.safetensors, whose digest names the model"));
 }
 

@@ -73,6 +73,53 @@ static void t_wrong_starts(void **state)
     close(model);
 }
 
+/* Returns the bytes that a process has read. */
+static uint64_t read_by(pid_t pid)
+{
+    char path[64];
+    unsigned long long bytes = 0;
+    snprintf(path, sizeof path, "/proc/%d/io", (int)pid);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "rchar: %llu", &bytes), 1);
+    fclose(f);
+    return bytes;
+}
+
+#define LONG_READ ((off_t)1 << 40) /* takes ten minutes and more, holes as they are */
+
+/* Both ways to read a whole file, to compare its digest and to name the model by its own, end at the first signal. */
+static void t_a_signal_ends_the_reading_of_a_model(void **state)
+{
+    (void)state;
+    static const char zeros[] = "0000000000000000000000000000000000000000000000000000000000000000";
+    const char *const *const args[] = {
+        (const char *const[]){ "--model-sha256", zeros, NULL },
+        (const char *const[]){ NULL },
+    };
+    for (size_t i = 0; i < COUNT_OF(args); i++) {
+        struct engine e = { .model_fd = -1 };
+        char path[64];
+        int model = tiny_model_path(TINY_CONTEXT_LONG, path);
+        assert_int_equal(ftruncate(model, LONG_READ), 0);
+        engine_spawn(&e, path, args[i]);
+        assert_true(engine_log_has(&e, "engine_loading"));
+        int64_t from_us = clock_mono_us();
+        while (read_by(e.pid) < 64u << 20) {
+            assert_true(clock_mono_us() - from_us < 60000000);
+            usleep(10000);
+        }
+        from_us = clock_mono_us();
+        assert_int_equal(kill(e.pid, SIGTERM), 0);
+        assert_int_equal(engine_wait(&e), 0);
+        double seconds = (double)(clock_mono_us() - from_us) * 1e-6;
+        print_message("it ended %.2f s after the signal\n", seconds);
+        assert_true(seconds < 10);
+        engine_fini(&e);
+        close(model);
+    }
+}
+
 static double cpu_s(pid_t pid)
 {
     char path[64], text[1024];
@@ -366,6 +413,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(t_loading_is_503_and_a_bad_file_ends_it),
         cmocka_unit_test(t_wrong_starts),
+        cmocka_unit_test(t_a_signal_ends_the_reading_of_a_model),
         cmocka_unit_test(t_cpu_share_is_kept),
         cmocka_unit_test(t_sigterm_drains),
         cmocka_unit_test(t_a_client_that_never_reads_costs_no_cpu),
