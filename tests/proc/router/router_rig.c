@@ -70,6 +70,7 @@ static void gather(const struct buf *reply, struct buf *text)
     buf_byte(text, 0);
 }
 
+const char *ask_temperature = "0.8";
 const char *ask_more = "";
 
 /* Asks for one output; `text` and the reply are C strings. Returns true if it came whole. */
@@ -78,9 +79,9 @@ static bool is_answered(uint16_t port, const char *prompt, uint32_t tokens, bool
 {
     CLEANUP(buf_fini) struct buf body = { 0 };
     buf_printf(&body,
-               "{\"prompt\":\"%s\",\"max_tokens\":%u,\"ignore_eos\":true,\"temperature\":0.8,"
+               "{\"prompt\":\"%s\",\"max_tokens\":%u,\"ignore_eos\":true,\"temperature\":%s,"
                "\"seed\":7,\"stream\":%s%s%s}",
-               prompt, tokens, stream ? "true" : "false",
+               prompt, tokens, ask_temperature, stream ? "true" : "false",
                stream ? ",\"stream_options\":{\"include_usage\":true}" : "", ask_more);
     buf_byte(&body, 0);
     int status = rig_call(port, TEXT, body.data, reply);

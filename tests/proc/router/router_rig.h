@@ -31,6 +31,7 @@ double counted(const char *what);           /* muster_router_WHAT_total */
 void ask_at(uint16_t port, const char *prompt, uint32_t tokens, bool stream, struct buf *text,
             struct buf *reply);
 
+extern const char *ask_temperature; /* "0.8" */
 extern const char *ask_more; /* further members of every request: ",\"key\":value"; empty: none */
 
 /* Asks the router and compares text and usage with the output of one engine alone. */
