@@ -7,7 +7,8 @@
 /* The one list of kinds: a row here, a file KIND.c with `const struct web_kind web_kind_KIND`. */
 // clang-format off
 #define KINDS(KIND) \
-    KIND(hetzner)
+    KIND(hetzner) \
+    KIND(lambda)
 // clang-format on
 
 #define DECLARE(kind) extern const struct web_kind web_kind_##kind;

@@ -156,10 +156,14 @@ int64_t fake_fleet_bill_udollars(const struct fake_fleet *f, int64_t now_us);
 void fake_fleet_bad_form(struct fake_fleet *f, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* A fake of an API: what web_drive.h and the fake's server ask. ctx is the fake's own struct, which begins with
- * a pointer to its fleet. */
+/* A fake of an API: what web_drive.h and the fake's server ask. */
 struct cloud_fake {
     const char *name; /* kind of cloud */
+
+    /* For fake_cloud_server: what it sells there, and a ctx over a fleet, which free() frees. */
+    const struct fleet_config *fleet;
+    void *(*open)(struct fake_fleet *fleet, const char *token, int64_t date_us);
+
     int64_t (*respond)(void *ctx, const struct web_ask *ask, int64_t now_us, struct arena *arena,
                        struct web_reply *ret);
 };

@@ -643,4 +643,31 @@ static int64_t respond(void *ctx, const struct web_ask *ask, int64_t now_us, str
     return took_us;
 }
 
-const struct cloud_fake fake_hetzner = { .name = "hetzner", .respond = respond };
+static void *open_fake(struct fake_fleet *fleet, const char *token, int64_t date_us)
+{
+    struct fake_hetzner *h = calloc(1, sizeof *h);
+    must(h);
+    *h = (struct fake_hetzner){ .fleet = fleet, .token = token, .date_us = date_us };
+    return h;
+}
+
+static const struct fleet_config sold = {
+    .names_unique = true,
+    .type = { { .name = "cx22",
+                .price_udollars_h = 6480,
+                .price = 0.006,
+                .cores = 2,
+                .memory_gib = 4 },
+              { .name = "ccx33",
+                .price_udollars_h = 86400,
+                .price = 0.08,
+                .cores = 8,
+                .memory_gib = 32 } },
+    .type_count = 2,
+    .zone = { "fsn1", "nbg1", "hel1" },
+    .zone_count = 3,
+};
+
+const struct cloud_fake fake_hetzner = {
+    .name = "hetzner", .fleet = &sold, .open = open_fake, .respond = respond
+};

@@ -1,0 +1,132 @@
+/* fake_answer.c - makes replies of fakes of JSON APIs with a bearer token. */
+#include "tests/fakes/cloud/fake_answer.h"
+
+#include "base/core/bits.h"
+#include "base/core/json_path.h"
+#include "base/core/own.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct json_writer *fake_reply(struct fake_answer *a, int status)
+{
+    buf_clear(&a->body);
+    json_writer_init(&a->w, &a->body);
+    a->status = status;
+    return &a->w;
+}
+
+void fake_refuse(struct fake_answer *a, int status, const char *code, const char *message)
+{
+    fake_reply(a, status);
+    a->api->put_error(a, code, message);
+}
+
+static const struct fake_words *words_of(const struct fake_answer *a, enum fleet_fault fault)
+{
+    const struct fake_words *w = a->api->words;
+    while (w->fault != FLEET_FINE && w->fault != fault)
+        w++;
+    return w->fault == fault ? w : NULL;
+}
+
+void fake_refuse_form(struct fake_answer *a, const char *why)
+{
+    const struct fake_words *w = words_of(a, FLEET_INVALID);
+    must(w);
+    fake_fleet_bad_form(a->fleet, STR_FMT " " STR_FMT ": %s", STR_ARG(a->ask->method),
+                        STR_ARG(a->at.path), why);
+    fake_refuse(a, w->status, w->code, why);
+}
+
+static bool refuse_fault(struct fake_answer *a, const struct fleet_row *row)
+{
+    const struct fake_words *w = row ? words_of(a, row->fault) : NULL;
+    if (!w) return false;
+    fake_refuse(a, w->status, w->code, w->message);
+    if (w->fault == FLEET_THROTTLE && a->api->retry_after) a->retry_after_us = row->delay_us;
+    return true;
+}
+
+bool fake_meets(struct fake_answer *a, enum fleet_op op, const char *type, const char *zone)
+{
+    a->row = fake_fleet_meet(a->fleet, op, type, zone, a->now_us);
+    return refuse_fault(a, a->row);
+}
+
+bool fake_is_undone(const struct fake_answer *a)
+{
+    enum fleet_fault fault = a->row ? a->row->fault : FLEET_FINE;
+    return fault == FLEET_LOST_REQUEST || fault == FLEET_UNREACHABLE;
+}
+
+bool fake_make(struct fake_answer *a, const struct fleet_order *o, struct fleet_machine **ret)
+{
+    enum fleet_fault fault = a->row ? a->row->fault : FLEET_FINE;
+    struct fleet_machine *twin;
+    if (fake_is_undone(a)) return false;
+    enum fleet_fault made =
+        fake_fleet_create(a->fleet, o, fault == FLEET_LATE_SUCCESS ? a->row->delay_us : 0,
+                          fault == FLEET_SLOW_BOOT ? a->row->delay_us : 0, a->now_us, ret);
+    if (made != FLEET_FINE) {
+        refuse_fault(a, &(struct fleet_row){ .fault = made });
+        a->row = NULL;
+        return false;
+    }
+    if (fault == FLEET_DUPLICATE) fake_fleet_create(a->fleet, o, 0, 0, a->now_us, &twin);
+    return true;
+}
+
+const char *fake_text(struct fake_answer *a, const char *path)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    if (json_path_text(a->ask->body, path, &text) < 0) return "";
+    return arena_str(a->arena, buf_view(&text)).data;
+}
+
+bool fake_is(const struct fake_answer *a, const char *method, const char *path)
+{
+    return str_eq(a->ask->method, str_from(method)) && str_eq(a->at.path, str_from(path));
+}
+
+static bool is_authorized(const struct web_ask *ask, const char *token)
+{
+    char want[512];
+    struct str has = form_header(ask, "authorization");
+    snprintf(want, sizeof want, "Bearer %s", token);
+    return has.data && str_eq(has, str_from(want));
+}
+
+int64_t fake_answer(const struct fake_api *api, struct fake_fleet *fleet, void *own,
+                    const char *token, int64_t date_us, const struct web_ask *ask, int64_t now_us,
+                    struct arena *arena, struct web_reply *ret)
+{
+    struct fake_answer a = { .api = api,
+                             .fleet = fleet,
+                             .own = own,
+                             .ask = ask,
+                             .arena = arena,
+                             .now_us = now_us,
+                             .date_us = date_us };
+    int64_t took_us;
+    if (form_target(ask->url, str_from(api->base), &a.at) < 0)
+        fake_refuse_form(&a, "no URL of this API");
+    else if (!is_authorized(ask, token))
+        refuse_fault(&a, &(struct fleet_row){ .fault = FLEET_AUTH });
+    else if (ask->body.len > 0 && !str_eq(ask->content_type, STR("application/json")))
+        fake_refuse_form(&a, "content-type");
+    else
+        api->route(&a);
+    *ret = (struct web_reply){ .status = a.status,
+                               .sent = true,
+                               .body = arena_str(arena, buf_view(&a.body)) };
+    if (a.retry_after_us > 0) {
+        char text[32];
+        snprintf(text, sizeof text, "%lld", (long long)(a.retry_after_us / 1000000));
+        ret->header[ret->header_count++] =
+            (struct web_header){ STR("retry-after"), arena_str(arena, str_from(text)) };
+    }
+    fleet_break_reply(a.row, ret, &took_us);
+    buf_fini(&a.body);
+    return took_us;
+}
