@@ -243,6 +243,9 @@ static const struct table_column service_columns[] = {
 static const struct table_column service_wide[] = {
     { "SLO TTFT", "slo_ttft_s", TABLE_AGE },     { "SLO TPOT", "slo_tpot_s", TABLE_FACTOR },
     { "BUDGET $/H", "budget_per_h", TABLE_MONEY },
+    { "TODAY $", "cost_today", TABLE_MONEY },    { "BUDGET $/DAY", "budget_per_day", TABLE_MONEY },
+    { "MONTH $", "cost_this_month", TABLE_MONEY },
+    { "BUDGET $/MONTH", "budget_per_month", TABLE_MONEY },
     { "SHAPER", "shaper", TABLE_TEXT },          { "MIX", "mix", TABLE_TEXT },
     { "PLACE", "place", TABLE_TEXT },            { "ROUTERS FRESH", "routers_fresh", TABLE_YES },
     { "LACKS", "policy_lacks", TABLE_TEXT },     { "HELD BACK", "blocked", TABLE_TEXT },

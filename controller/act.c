@@ -282,22 +282,24 @@ void control_drop_slot(struct control *c, uint32_t at)
     c->observed.detail[at] = c->observed.detail[last];
 }
 
-/* Folds an intent's cost into the total, then deletes it. A crash between the two writes counts the
+/* Folds an intent's cost into the bill, then deletes it. A crash between the two writes counts the
  * cost of this one instance twice: a bounded error on the safe side. */
 static int forget(struct control *c, uint32_t at, int64_t now_us)
 {
     struct intent *i = &c->money.intent[at];
     char key[64];
     intent_key(i, key);
-    double folded = c->money.folded_cost + intent_cost(i, now_us);
-    int rc = control_store_cost(c, folded);
+    struct bill folded = c->money.bill;
+    const struct bill_periods period = bill_periods_at(now_us, c->date_ahead_us);
+    bill_fold(&folded, i, &period);
+    int rc = control_store_cost(c, &folded);
     struct err err = { 0 };
     if (rc == 0) rc = store_delete_if(c->setup.store, str_from(key), i->version, &err);
     if (rc < 0 && rc != -ENOENT) {
         control_count(c, CONTROL_M_STORE_FAILURES, NULL);
         return rc;
     }
-    c->money.folded_cost = folded;
+    c->money.bill = folded;
     control_drop_slot(c, at);
     return 0;
 }

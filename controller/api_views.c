@@ -180,6 +180,7 @@ static void put_services(struct json_writer *w, const struct control *c, int64_t
     json_array(w);
     for (uint32_t s = 0; s < c->setup.service_count; s++) {
         const struct plan_service *sv = &c->desired.service[s];
+        const struct bill_spent spent = control_spent(c, s);
         struct tally t;
         uint32_t sum[PHASE_COUNT] = { 0 };
         tally_service(c, s, &t);
@@ -207,7 +208,11 @@ static void put_services(struct json_writer *w, const struct control *c, int64_t
         json_kv_f64(w, "slo_ttft_s", sv->ttft_slo_s);
         json_kv_f64(w, "slo_tpot_s", sv->tpot_slo_s);
         kv_known_f64(w, "budget_per_h", sv->budget_h > 0, sv->budget_h);
+        kv_known_f64(w, "budget_per_day", sv->budget.day > 0, sv->budget.day);
+        kv_known_f64(w, "budget_per_month", sv->budget.month > 0, sv->budget.month);
         json_kv_f64(w, "cost_per_h", t.cost_h);
+        json_kv_f64(w, "cost_today", spent.day);
+        json_kv_f64(w, "cost_this_month", spent.month);
         put_counts(w, sum);
         const struct plan_decision *d =
             s < c->desired.plan.decision_count ? &c->desired.plan.decision[s] : NULL;
@@ -395,6 +400,10 @@ static void put_cost(struct json_writer *w, const struct control *c, int64_t now
         json_object(w);
         json_kv_text(w, "service", c->desired.service[s].name);
         json_kv_f64(w, "per_h", t.cost_h);
+        const struct bill_spent spent = control_spent(c, s);
+        json_kv_f64(w, "today", spent.day);
+        json_kv_f64(w, "this_month", spent.month);
+        json_kv_f64(w, "total", spent.total);
         json_object_end(w);
     }
     json_array_end(w);

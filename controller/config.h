@@ -61,7 +61,7 @@ struct service_section {
     struct str name, model;
     int64_t slo_ttft_us, slo_tpot_us;
     int overload; /* enum route_overload_rule */
-    double budget_h;
+    double budget_h, budget_day, budget_month;
     int64_t min, max;
     struct str scale, shaper, forecast, mix, place, role, power;
     double power_limit_watts, row_watts; /* the latter: former name of the same */

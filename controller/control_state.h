@@ -15,6 +15,7 @@
 #include "controller/aside.h"
 #include "controller/control.h"
 #include "controller/control_metrics.h"
+#include "controller/core/bill.h"
 #include "controller/core/record.h"
 #include "controller/events.h"
 #include "controller/observed.h"
@@ -66,7 +67,8 @@ struct money {
     uint32_t offer_count;
     struct intent *intent; /* live and ended, in no order */
     uint32_t count;
-    double folded_cost; /* of forgotten intents */
+    struct bill bill;           /* of forgotten intents */
+    struct bill_periods period; /* as of this tick */
     uint64_t cost_version;
     struct cloud_event event; /* the one that is being taken */
     uint64_t call_last;       /* id of the last call; the upper half is the epoch's */
@@ -167,9 +169,10 @@ int control_restore_memory(struct control *c, const struct plan_service *s, stru
                            struct err *err); /* *ret stays where there is none of this service */
 void control_place(struct control *c, uint32_t at,
                    int64_t now_us); /* begins the observed part of an intent's slot */
-int control_store_cost(struct control *c, double folded);
+int control_store_cost(struct control *c, const struct bill *l);
 int control_flush_memory(struct control *c, int64_t now_us);
 double control_cost_total(const struct control *c, int64_t now_us);
+struct bill_spent control_spent(const struct control *c, uint32_t service); /* as of this tick */
 
 /* tenants.c */
 int tenants_restore(struct control *c, struct err *err);

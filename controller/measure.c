@@ -206,7 +206,11 @@ static void measure_services(struct control *c)
     for (uint32_t s = 0; s < c->setup.service_count; s++) {
         const struct plan_service *sv = &c->desired.service[s];
         struct str label = str_from(sv->name);
+        const struct bill_spent spent = control_spent(c, s);
+        const struct str day[] = { label, STR("day") }, month[] = { label, STR("month") };
         set(c, CONTROL_M_COST_PER_HOUR, &label, tally[s].cost_h);
+        set(c, CONTROL_M_SPENT, day, spent.day);
+        set(c, CONTROL_M_SPENT, month, spent.month);
         measure_settings(c, sv);
         measure_pools(c, s, &tally[s]);
     }

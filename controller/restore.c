@@ -6,7 +6,7 @@
  *                      overrides
  *     memory/SERVICE   the state of its policies (core/record.h); ignored when its policies or
  *                      pools have changed
- *     cost             {"v":1,"folded":dollars}: the cost of forgotten instances
+ *     cost             {"v":1,"folded":dollars,"services":[...]}: the cost of forgotten instances, core/bill.h
  *     clock            fleet_clock.c
  *     aside/KEY        a copy of a record that could not be read under KEY (aside.h)
  */
@@ -24,7 +24,6 @@
 
 #define RECORD_ARENA_BYTES ((size_t)64 << 10)
 #define OVERRIDE_VERSION 1 /* of these records only; for its rules see core/intent.c */
-#define COST_VERSION 1
 
 /* ---- intents ---- */
 
@@ -330,21 +329,10 @@ int control_flush_memory(struct control *c, int64_t now_us)
 
 /* ---- cost ---- */
 
-struct cost_record {
-    uint32_t v;
-    double folded;
-};
-static const struct field cost_fields[] = {
-    FIELD(struct cost_record, v, FIELD_U32, .required = true, .min = 1, .max = COST_VERSION),
-    FIELD(struct cost_record, folded, FIELD_F64, .required = true, FIELD_POSITIVE),
-};
-static const struct field_set cost_set = FIELD_SET(struct cost_record, cost_fields);
-
-int control_store_cost(struct control *c, double folded)
+int control_store_cost(struct control *c, const struct bill *l)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
-    const struct cost_record r = { COST_VERSION, folded };
-    int rc = fields_encode(&cost_set, &r, &text);
+    int rc = bill_encode(l, &text);
     if (rc < 0) return rc;
     return store_put_if(c->setup.store, STR("cost"), buf_view(&text), STORE_ANY,
                         &c->money.cost_version, NULL);
@@ -358,18 +346,19 @@ static int restore_cost(struct control *c, struct err *err)
     if (rc < 0) return rc;
     CLEANUP(arena_fini) struct arena arena;
     arena_init(&arena, RECORD_ARENA_BYTES);
-    struct cost_record r;
-    rc = fields_decode(&cost_set, buf_view(&text), &arena, &r, "the stored cost", NULL);
-    if (rc == 0) c->money.folded_cost = r.folded;
+    rc = bill_decode(buf_view(&text), &arena, &c->money.bill, NULL);
     return rc == 0 ? 0 : copy_aside(c, STR("cost"), buf_view(&text), err);
 }
 
 double control_cost_total(const struct control *c, int64_t now_us)
 {
-    double sum = c->money.folded_cost;
-    for (uint32_t i = 0; i < c->money.count; i++)
-        sum += intent_cost(&c->money.intent[i], now_us);
-    return sum;
+    return bill_total(&c->money.bill, c->money.intent, c->money.count, now_us);
+}
+
+struct bill_spent control_spent(const struct control *c, uint32_t service)
+{
+    return bill_spent(&c->money.bill, c->desired.service[service].name, c->money.intent,
+                        c->money.count, &c->money.period);
 }
 
 /* ---- all of it ---- */

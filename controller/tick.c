@@ -227,6 +227,18 @@ static void note_lateness(struct control *c, int64_t now_us)
     log_event(LOG_WARN, "controller_late", "seconds=%.3f", (double)late_us / 1e6);
 }
 
+/* Sets what each service with a ceiling for a day or a month may cost an hour, from what it has spent. */
+static void set_paces(struct control *c, int64_t now_us)
+{
+    c->money.period = bill_periods_at(now_us, c->date_ahead_us);
+    for (uint32_t s = 0; s < c->setup.service_count; s++) {
+        struct plan_service *sv = &c->desired.service[s];
+        if (sv->budget.day <= 0 && sv->budget.month <= 0) continue;
+        struct bill_spent spent = control_spent(c, s);
+        sv->budget_h = bill_pace_h(&sv->budget, &spent, &c->money.period);
+    }
+}
+
 int control_tick(struct control *c, int64_t now_us)
 {
     int64_t began = clock_mono_us();
@@ -236,6 +248,7 @@ int control_tick(struct control *c, int64_t now_us)
     if (rc == -ECANCELED) return rc;
     control_sum_demand(c, now_us); /* first: a silent instance may still be routed to */
     rc = control_observe(c, now_us);
+    set_paces(c, now_us);
     if (rc == 0 && control_has_observed(c)) rc = control_carry_out(c, now_us);
     if (rc == 0) rc = control_calls(c, now_us);
     if (rc == -ECANCELED) return rc;

@@ -193,14 +193,20 @@ enum intent_action intent_step(struct intent *i, enum intent_event e, const char
 }
 
 /* Counts from the moment at which the provider may bill the instance until it is known to be gone. */
-double intent_cost(const struct intent *i, int64_t now_us)
+double intent_cost_since(const struct intent *i, int64_t since_us, int64_t now_us)
 {
     int64_t from = i->made_us ? i->made_us : i->called_us;
     if (from == 0) return 0;
     if (i->made_us == 0 && i->state == INTENT_ENDED) return 0; /* refused: it was never made */
     int64_t until = i->state == INTENT_ENDED ? i->ended_us : now_us;
+    if (from < since_us) from = since_us;
     if (until <= from) return 0;
     return i->price_h * (double)(until - from) / 3.6e9;
+}
+
+double intent_cost(const struct intent *i, int64_t now_us)
+{
+    return intent_cost_since(i, INT64_MIN, now_us);
 }
 
 int name_copy(char *to, size_t size, struct str from)

@@ -110,6 +110,9 @@ int intent_decode(struct str text, struct arena *arena, struct intent *ret, stru
 /* Returns the dollars that it has cost until now. */
 double intent_cost(const struct intent *i, int64_t now_us);
 
+/* The part of it since a moment. */
+double intent_cost_since(const struct intent *i, int64_t since_us, int64_t now_us);
+
 /* Copies a name into a fixed field; -E2BIG when it does not fit (nothing is cut). */
 int name_copy(char *to, size_t size, struct str from);
 

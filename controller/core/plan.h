@@ -18,6 +18,7 @@
  *              fewest requests, then holds the least cache
  */
 #pragma once
+#include "controller/core/bill.h"
 #include "controller/core/intent.h"
 #include "controller/core/merge.h"
 #include "controller/core/pool_mix.h"
@@ -57,8 +58,9 @@ struct plan_service {
     uint32_t min, max; /* of all its pools together */
     double ttft_slo_s, tpot_slo_s;
     bool refuse_late; /* its routers refuse late requests while its fleet is overloaded */
-    double budget_h;  /* dollars an hour; 0: none */
-    bool paused;      /* the fleet stays as it is */
+    double budget_h;  /* dollars an hour that all ceilings allow now; 0: none */
+    struct bill_ceilings budget; /* as configured */
+    bool paused;                 /* the fleet stays as it is */
     const struct scale_policy *policy;
     struct scale_config scale;
     const struct scale_shaper *shaper; /* NULL: window */

@@ -1,0 +1,67 @@
+/* bill.h - counts what each service has cost today, this month and in all, and turns ceilings for a day and a
+ * month into dollars an hour.
+ *
+ * Layer:   controller/core (base/wire, base/core)
+ * Threads: pure; the controller's loop calls
+ * Periods: days and months of the date in UTC. Times of intents are fleet time, so a period is given in both
+ * Rules:   (1) intents that are still known are counted from their own times; only forgotten ones are folded into
+ *              rows, so that nothing has to be written while instances run
+ *          (2) an hour may cost what is left of the ceiling, divided by the hours that are left of the period:
+ *              what is unspent may be spent later, and at this rate the period ends at its ceiling. Within
+ *              BILL_LEAST_US of the end it is divided by that
+ *          (3) what was billed from the create call on counts, launches under way included: intent_cost
+ *          (4) a fold that is cut between its two writes counts one instance twice: on the safe side
+ */
+#pragma once
+#include "controller/core/intent.h"
+
+#define BILL_ROWS_MAX \
+    64 /* services that ever cost something; of more, the one spent on longest ago goes */
+#define BILL_LEAST_US 3600000000
+
+/* The day and the month that hold a moment. */
+struct bill_periods {
+    int64_t now_us; /* fleet time, as the next four */
+    int64_t day_us, day_end_us, month_us, month_end_us;
+    int64_t day, month; /* since 1970 */
+};
+struct bill_periods bill_periods_at(int64_t now_us, int64_t date_ahead_us);
+
+/* What forgotten intents of one service cost; the parts are of `day` and `month`, and 0 in others. */
+struct bill_row {
+    char service[NAME_BYTES];
+    int64_t day, month;
+    double in_day, in_month, total;
+};
+struct bill {
+    struct bill_row row[BILL_ROWS_MAX];
+    uint32_t count;
+    double lost; /* of rows that had to go */
+};
+
+/* Adds an intent that is about to be forgotten. */
+void bill_fold(struct bill *l, const struct intent *i, const struct bill_periods *p);
+
+struct bill_spent {
+    double day, month, total;
+};
+
+/* Returns what the service has cost: its row and those of the intents that are its own. */
+struct bill_spent bill_spent(const struct bill *l, const char *service, const struct intent *intent,
+                             uint32_t count, const struct bill_periods *p);
+double bill_total(const struct bill *l, const struct intent *intent, uint32_t count,
+                  int64_t now_us);
+
+/* Ceilings in dollars; 0: none. */
+struct bill_ceilings {
+    double hour, day, month;
+};
+#define BILL_NOTHING_LEFT 1e-9 /* dollars an hour: 0 would mean that there is no ceiling */
+
+/* Returns the dollars an hour that keep all ceilings; 0: there is none. */
+double bill_pace_h(const struct bill_ceilings *c, const struct bill_spent *spent,
+                   const struct bill_periods *p);
+
+/* The stored form. Decode takes version 1 of the record, which had the total alone, as well. */
+int bill_encode(const struct bill *l, struct buf *out);
+int bill_decode(struct str text, struct arena *arena, struct bill *ret, struct err *err);
