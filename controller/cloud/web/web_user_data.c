@@ -41,7 +41,10 @@ const struct str web_user_data_default = STR(
 "Description=Muster instance ${INTENT}\n"
 "Wants=network-online.target\n"
 "After=network-online.target\n"
+"# An instance that has ended, or that nobody claims, switches its machine off.\n"
+"SuccessAction=poweroff\n"
 "[Service]\n"
+"Environment=MUSTER_AGENT_NOTICE=${NOTICE}\n"
 "Environment=MUSTER_AGENT_LISTEN=0.0.0.0:8100\n"
 "Environment=MUSTER_AGENT_ENGINE_HOST=$here\n"
 "ExecStart=$(command -v muster) agent --spec " WEB_LAUNCH_FILE "\n"
@@ -55,7 +58,7 @@ const struct str web_user_data_default = STR(
 
 struct fill {
     const struct web_settings *settings;
-    struct str launch, key, intent, controller;
+    struct str launch, key, intent, controller, notice;
 };
 
 struct name {
@@ -71,6 +74,7 @@ static const struct name names[] = {
     { "KEY", OWN(key) },
     { "INTENT", OWN(intent) },
     { "CONTROLLER", OWN(controller) },
+    { "NOTICE", OWN(notice) },
     { "MUSTER_URL", SECTION(muster_url) },
     { "MUSTER_SHA256", SECTION(muster_sha256) },
 };
@@ -124,7 +128,7 @@ int web_user_data_check(const struct web_settings *s, struct err *err)
         if (!find_name(name))
             return err_set(err, -EINVAL,
                            "user_data: there is no ${" STR_FMT "}; want LAUNCH, KEY, INTENT, "
-                           "CONTROLLER, MUSTER_URL or MUSTER_SHA256",
+                           "CONTROLLER, NOTICE, MUSTER_URL or MUSTER_SHA256",
                            STR_ARG(name));
         launch = launch || str_eq(name, STR("LAUNCH"));
         key = key || str_eq(name, STR("KEY"));
@@ -152,7 +156,7 @@ int web_user_data_write(const struct web_settings *s, const struct launch_spec *
     CLEANUP(buf_fini) struct buf launch = { 0 };
     CLEANUP(buf_fini) struct buf secret = { 0 };
     struct launch_spec here = *spec;
-    here.folder = STR(WEB_FOLDER "/instance");
+    here.folder = STR(WEB_FOLDER); /* the agent makes none */
     here.secret_file = STR(WEB_KEY_FILE);
     int rc = launch_spec_encode(&here, &json);
     if (rc < 0) return err_set(err, rc, "the launch document");
@@ -162,7 +166,8 @@ int web_user_data_write(const struct web_settings *s, const struct launch_spec *
                             .launch = buf_view(&launch),
                             .key = buf_view(&secret),
                             .intent = spec->instance,
-                            .controller = spec->controller_host };
+                            .controller = spec->controller_host,
+                            .notice = str_from(s->kind->notice ? s->kind->notice : "none") };
     rc = launch.rc < 0 || secret.rc < 0 ? -ENOMEM : fill(&f, out);
     if (secret.data) explicit_bzero(secret.data, secret.len);
     if (rc < 0) return err_set(err, rc, "no memory for user data");

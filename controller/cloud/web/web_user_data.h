@@ -4,6 +4,7 @@
  *     ${KEY}            the instance's own key, base64; empty where the fleet sends none
  *     ${INTENT}         id of the intent and of the instance
  *     ${CONTROLLER}     host at which the controller is reached
+ *     ${NOTICE}         setting agent.notice of machines of this kind
  *     ${MUSTER_URL}     where to fetch muster; empty: the image has it
  *     ${MUSTER_SHA256}  its digest
  *
