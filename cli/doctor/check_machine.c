@@ -6,6 +6,7 @@
 #include "cli/doctor/doctor.h"
 #include "controller/cloud/cloud_local.h"
 #include "controller/cloud/kube/kube_check.h"
+#include "controller/cloud/web/web_check.h"
 #include "controller/config.h"
 #include "controller/setup.h"
 #include "engine/kernels/op.h"
@@ -182,9 +183,31 @@ static bool is_used(const struct doctor *d, const char *name)
     return false;
 }
 
+/* Checks those of `clouds` that pools name. Returns how many they are. */
+static uint32_t check_clouds(struct doctor *d)
+{
+    CLEANUP(arena_fini) struct arena arena;
+    struct controller_config config = { 0 };
+    struct web_settings *all;
+    struct err err = { 0 };
+    uint32_t used = 0;
+    arena_init(&arena, (size_t)4 << 20);
+    controller_config_fill(&config, d->config);
+    int rc = web_settings_make_all(config.cloud, config.cloud_count, &arena, &all, &err);
+    for (size_t i = 0; i < config.cloud_count && rc == 0; i++) {
+        if (!is_used(d, config.cloud[i].name.data)) continue;
+        used++;
+        rc = web_check(&all[i], (const char *const *)environ, on_finding, d, &err);
+    }
+    if (rc < 0)
+        doctor_say(d, CHECK_FAILED, "mend its section of the configuration", "%s",
+                   err_text(&err, rc));
+    return used;
+}
+
 void check_providers(struct doctor *d)
 {
-    uint32_t used = 0;
+    uint32_t used = d->config ? check_clouds(d) : 0;
     for (size_t i = 0; d->config && i < COUNT_OF(providers); i++) {
         struct err err = { 0 };
         if (!is_used(d, providers[i].name)) continue;

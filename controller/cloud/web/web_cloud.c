@@ -52,8 +52,7 @@ int web_read_secret(void *ctx, const char *path, struct buf *out, struct err *er
     (void)ctx;
     int rc = file_check_private(path, err);
     if (rc < 0) return rc;
-    size_t max = out->max > 0 ? out->max : SECRET_FILE_BYTES_MAX;
-    return file_read(path, max, out, err);
+    return file_read(path, SECRET_FILE_BYTES_MAX, out, err);
 }
 
 /* ---- metrics and logs ---- */

@@ -7,7 +7,6 @@
 
 #include <string.h>
 
-#define SECRET_BYTES_MAX ((size_t)64 << 10)
 #define RETRY_AFTER_S_MAX 3600
 #define MESSAGE_MAX 300 /* of a provider's own words in a sentence of ours */
 
@@ -26,7 +25,7 @@ int web_credentials(const struct web_provider *p, struct web_op *op, struct str 
                     struct err *err)
 {
     const struct web_section *s = p->settings->section;
-    CLEANUP(buf_fini) struct buf text = { .max = SECRET_BYTES_MAX };
+    CLEANUP(buf_fini) struct buf text = { 0 };
     struct str found = { 0 };
     struct str variable =
         s->credentials_env.len > 0 ? s->credentials_env : str_from(p->kind->credentials_env);
