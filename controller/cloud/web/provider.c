@@ -8,7 +8,8 @@
 // clang-format off
 #define KINDS(KIND) \
     KIND(hetzner) \
-    KIND(lambda)
+    KIND(lambda) \
+    KIND(gce)
 // clang-format on
 
 #define DECLARE(kind) extern const struct web_kind web_kind_##kind;

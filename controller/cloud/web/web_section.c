@@ -40,6 +40,9 @@ static const struct config_field offer_rows[] = {
     { .name = "gpus", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 64, .unit = "GPUs",
       IN(web_offer_section, gpus),
       .about = "GPUs to ask for, where the provider sells them apart from the type; else what it has." },
+    { .name = "gpu_type", .type = CONFIG_TEXT, .default_text = "", .max = 63,
+      IN(web_offer_section, gpu_type),
+      .about = "Type of GPUs to attach, where the provider sells them apart from the type; empty: none." },
     { .name = "lead", .type = CONFIG_DURATION, .default_text = "3m", .min = 0, .max = 36e8,
       IN(web_offer_section, lead_us),
       .about = "First guess of the time from the order to readiness, boot and model included; learned from "
@@ -204,12 +207,15 @@ static int check_offer(const struct web_kind *kind, const struct web_offer_secti
         { "offers.spot_price_max", from->spot_price_max_h > 0 },
         { "offers.capacity_reservation", from->capacity_reservation.len > 0 },
         { "offers.gpus", from->gpus > 0 },
+        { "offers.gpu_type", from->gpu_type.len > 0 },
         { "offers.zones", from->zones.count > 0 },
     };
     for (size_t i = 0; i < COUNT_OF(own); i++)
         if (own[i].is_set && !is_listed(kind->takes, own[i].name))
             return err_set(err, -EINVAL, "%s: kind %s reads no such setting",
                            own[i].name + strlen("offers."), kind->name);
+    if (from->gpu_type.len > 0 && from->gpus == 0)
+        return err_set(err, -EINVAL, "gpu_type: how many is said by gpus");
     if (!from->spot && from->spot_price_max_h > 0)
         return err_set(err, -EINVAL, "spot_price_max: it is not spot");
     return 0;

@@ -23,6 +23,7 @@ struct web_offer_section {
     double spot_price_max_h;         /* 0: the provider's own limit */
     struct str capacity_reservation; /* empty: none */
     int64_t gpus;
+    struct str gpu_type; /* empty: the machine's type has them */
     int64_t lead_us, max_num_seqs;
     double perf_step_s, perf_prefill_s, perf_decode_s, perf_read_s;
 };

@@ -1,0 +1,14 @@
+/* gce_order.h - writes the instance that is asked for of Google Compute Engine.
+ *
+ * Layer:   controller/cloud/web (base/core)
+ * Threads: pure
+ */
+#pragma once
+#include "controller/cloud/web/web_section.h"
+
+/* Refuses settings that the API would refuse at the first create. -EINVAL and a sentence that names the setting. */
+int gce_order_check(const struct web_settings *s, struct err *err);
+
+/* Appends the body of an instances.insert. -EINVAL and a sentence: a tag does not fit; -ENOMEM. */
+int gce_order_write(const struct web_settings *s, const struct web_op *op, struct str zone,
+                    struct buf *out, struct err *err);

@@ -1,0 +1,74 @@
+/* fake_gce.h - speaks the API of Google Compute Engine over a fake fleet, with Google's token endpoint and the metadata
+ * server beside it.
+ *
+ * Layer:  tests/fakes/cloud (base/core)
+ * Has:    instances insert, get, delete and aggregatedList; zone operations get and wait; the token endpoint, which
+ *         checks signature and dates of assertions; the metadata server's token. Requests with members, parameters or
+ *         values that the API does not document are refused as the API does, and counted in fleet->refused_form
+ * Script: FLEET_PRICES stands for looks at operations: this API tells no prices. FLEET_STOCK_OUT fails the operation,
+ *         as the provider does it, not the request
+ * Names:  unique in a zone; the fleet's names_unique and keys_unique stay off
+ */
+#pragma once
+#include "tests/fakes/cloud/fake_fleet.h"
+
+#define FAKE_GCE_OPERATIONS_MAX 4096
+#define FAKE_GCE_ACCOUNT "muster@p-1.iam.gserviceaccount.com"
+#define FAKE_GCE_KEY_ID "0123456789abcdef0123456789abcdef01234567"
+
+struct fake_gce_operation {
+    char request_id[40]; /* empty: none */
+    const char *type;    /* insert, delete */
+    char zone[FLEET_TEXT], name[FLEET_TEXT];
+    uint64_t machine;
+    int64_t from_us, done_us; /* known to the API, and ended */
+    const char *code;         /* of its failure; NULL: it succeeds */
+};
+
+enum fake_gce_permission {
+    GCE_CREATE,
+    GCE_DISK,
+    GCE_SUBNET,
+    GCE_ADDRESS,
+    GCE_METADATA,
+    GCE_LABELS,
+    GCE_TAGS,
+    GCE_ACCOUNT,
+    GCE_IMAGE,
+    GCE_GET,
+    GCE_LIST,
+    GCE_DELETE,
+    GCE_OPERATION,
+    GCE_PERMISSION_COUNT
+};
+extern const char *const fake_gce_permissions[GCE_PERMISSION_COUNT];
+
+struct fake_gce {
+    struct fake_fleet *fleet;
+    const char *project;
+    const char *failure;  /* code with which each insert's operation fails; NULL: none */
+    const char *missing;  /* zone that cannot be reached: listings say so */
+    bool by_unreachables; /* in `unreachables`, not in a warning */
+    bool on_machine;      /* there is a metadata server */
+    bool forgets_ids;     /* request ids say nothing */
+    uint32_t page;        /* instances of a page at most; 0: as asked */
+    int64_t date_us;      /* the date less the fleet's time */
+    int64_t operation_us; /* how long one takes */
+    int64_t token_us;     /* how long a token is good; 0: an hour */
+    uint32_t denied;      /* bit p: permission p */
+    uint32_t needed;      /* bit p: a request needed permission p */
+    char token[40];       /* the one that is good */
+    int64_t expires_us;
+    uint32_t tokens;
+    uint32_t operation_count;
+    struct fake_gce_operation operation[FAKE_GCE_OPERATIONS_MAX];
+};
+
+extern const struct cloud_fake fake_gce; /* ctx: struct fake_gce */
+
+/* Answers the token endpoint and the metadata server; false: the request is for neither. */
+bool fake_gce_login(struct fake_gce *g, const struct web_ask *ask, int64_t now_us,
+                    struct arena *arena, struct web_reply *ret, const struct fleet_row **ret_row);
+
+/* Appends a service account's key as the console hands it out. */
+void fake_gce_key(struct buf *out);
