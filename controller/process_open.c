@@ -2,6 +2,7 @@
 #include "base/core/own.h"
 #include "base/io/file.h"
 #include "base/io/proc.h"
+#include "controller/cloud/cloud_exec.h"
 #include "controller/cloud/cloud_local.h"
 #include "controller/cloud/cloud_thread.h"
 #include "controller/cloud/kube/kube_cloud.h"
@@ -137,8 +138,10 @@ static int open_web(struct controller *c, struct err *err)
                                          .requests = CONTROL_M_CLOUD_REQUESTS,
                                          .seconds = CONTROL_M_CLOUD_SECONDS,
                                          .waited_seconds = CONTROL_M_CLOUD_WAITED };
-        rc = web_cloud_open(c->loop, s, (const char *const *)environ, seed,
-                            &c->cloud[c->cloud_count], err);
+        rc = s->kind->step
+                 ? web_cloud_open(c->loop, s, (const char *const *)environ, seed,
+                                  &c->cloud[c->cloud_count], err)
+                 : cloud_exec_open(s, (const char *const *)environ, &c->cloud[c->cloud_count], err);
         c->cloud_count += rc == 0;
     }
     return rc;

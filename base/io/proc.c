@@ -225,8 +225,8 @@ struct plan {
     const char *cwd;
     char **env;
     pid_t parent;
-    int null_fd, log_fd; /* log_fd -1: our stdout and stderr */
-    int out_fd, err_fd;  /* -1: as log_fd says */
+    int in_fd, log_fd;  /* log_fd -1: our stdout and stderr */
+    int out_fd, err_fd; /* -1: as log_fd says */
     int status_fd;
     bool detached;
 };
@@ -256,7 +256,7 @@ _Noreturn static void child_run(const struct plan *p)
         if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0) child_fail(status, STEP_SESSION);
         if (getppid() != p->parent) _exit(126); /* died before it could be noticed */
     }
-    if (dup2(p->null_fd, 0) < 0) child_fail(status, STEP_STDIO);
+    if (dup2(p->in_fd, 0) < 0) child_fail(status, STEP_STDIO);
     if (p->log_fd >= 0 && (dup2(p->log_fd, 1) < 0 || dup2(p->log_fd, 2) < 0))
         child_fail(status, STEP_STDIO);
     if (p->out_fd >= 0 && dup2(p->out_fd, 1) < 0) child_fail(status, STEP_STDIO);
@@ -300,12 +300,12 @@ static bool env_has(const char *const *add, const char *entry)
     return false;
 }
 
-/* Makes the child's environment: ours without the names in `add`, then `add`. The strings are borrowed,
- * the array is malloc'd. */
-static int env_make(const char *const *add, char ***ret)
+/* Makes the child's environment: ours without the names in `add`, unless it is `alone`, then `add`. The
+ * strings are borrowed, the array is malloc'd. */
+static int env_make(const char *const *add, bool alone, char ***ret)
 {
     size_t ours = 0, more = 0, n = 0;
-    while (environ && environ[ours])
+    while (!alone && environ && environ[ours])
         ours++;
     while (add && add[more])
         more++;
@@ -341,7 +341,7 @@ static int copy_above(int fd, int *ret)
 
 static void plan_fini(struct plan *p)
 {
-    if (p->null_fd >= 0) close(p->null_fd);
+    if (p->in_fd >= 0) close(p->in_fd);
     if (p->log_fd >= 0) close(p->log_fd);
     if (p->out_fd >= 0) close(p->out_fd);
     if (p->err_fd >= 0) close(p->err_fd);
@@ -358,10 +358,11 @@ static int plan_make(const struct proc_spec *spec, struct plan *p, int *ret_stat
     if (args > PROC_ARGS_MAX) return err_set(err, -E2BIG, "more than %d arguments", PROC_ARGS_MAX);
     int rc = path_find(spec->argv[0], p->path);
     if (rc < 0) return err_set(err, rc, "cannot run %s: %s", spec->argv[0], strerror(-rc));
-    rc = env_make(spec->env_add, &p->env);
+    rc = env_make(spec->env_add, spec->env_alone, &p->env);
     if (rc < 0) return err_set(err, rc, "cannot run %s: %s", spec->argv[0], strerror(-rc));
-    p->null_fd = above_standard(open("/dev/null", O_RDONLY | O_CLOEXEC));
-    if (p->null_fd < 0) return err_set(err, -errno, "cannot open /dev/null: %s", strerror(errno));
+    if (spec->in_fd == 0) p->in_fd = above_standard(open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (spec->in_fd == 0 && p->in_fd < 0)
+        return err_set(err, -errno, "cannot open /dev/null: %s", strerror(errno));
     if (spec->log_path) {
         int flags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC;
         p->log_fd = above_standard(open(spec->log_path, flags, 0600));
@@ -369,7 +370,8 @@ static int plan_make(const struct proc_spec *spec, struct plan *p, int *ret_stat
             return err_set(err, -errno, "cannot open the log %s: %s", spec->log_path,
                            strerror(errno));
     }
-    rc = copy_above(spec->out_fd, &p->out_fd);
+    rc = copy_above(spec->in_fd, &p->in_fd);
+    if (rc == 0) rc = copy_above(spec->out_fd, &p->out_fd);
     if (rc == 0) rc = copy_above(spec->err_fd, &p->err_fd);
     if (rc < 0) return err_set(err, rc, "cannot run %s: %s", spec->argv[0], strerror(-rc));
     int ends[2];
@@ -440,7 +442,7 @@ int proc_spawn(const struct proc_spec *spec, struct proc *ret, struct err *err)
                       .cwd = spec->cwd,
                       .detached = spec->detached,
                       .parent = getpid(),
-                      .null_fd = -1,
+                      .in_fd = -1,
                       .log_fd = -1,
                       .out_fd = -1,
                       .err_fd = -1,

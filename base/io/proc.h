@@ -37,14 +37,16 @@ struct proc_spec {
     const char *const *argv; /* NULL-terminated; argv[0] is searched in PATH without a slash */
     const char *const
         *env_add;         /* NULL-terminated NAME=value, replacing ours of that name; or NULL */
+    bool env_alone;       /* env_add is the whole environment */
     const char *cwd;      /* NULL: ours */
     const char *log_path; /* stdout and stderr are appended there, mode 0600; NULL: ours */
+    int in_fd;            /* stdin; borrowed for the call; 0: /dev/null */
     int out_fd, err_fd; /* where stdout and stderr go instead; borrowed for the call; 0: as above */
     bool detached;      /* lives on when we die; otherwise it is killed with the spawning thread */
 };
 
-/* Starts the program in a session of its own with stdin from /dev/null, default signals, an empty mask
- * and no descriptor but 0, 1, 2. Returns after exec succeeded, or with the error of exec. *ret is closed
+/* Starts the program in a session of its own with default signals, an empty mask and no descriptor but
+ * 0, 1, 2. Returns after exec succeeded, or with the error of exec. *ret is closed
  * with proc_close. */
 int proc_spawn(const struct proc_spec *spec, struct proc *ret, struct err *err);
 

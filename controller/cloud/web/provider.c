@@ -7,9 +7,11 @@
 /* The one list of kinds: a row here, a file KIND.c with `const struct web_kind web_kind_KIND`. */
 // clang-format off
 #define KINDS(KIND) \
-    KIND(hetzner) \
-    KIND(lambda) \
-    KIND(gce)
+    KIND(exec)      \
+    KIND(gce)       \
+    KIND(hetzner)   \
+    KIND(lambda)    \
+    KIND(webhook)
 // clang-format on
 
 #define DECLARE(kind) extern const struct web_kind web_kind_##kind;

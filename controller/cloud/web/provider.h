@@ -152,11 +152,15 @@ struct web_kind {
     const char *const *wants; /* those of them that must be set; ends with NULL; NULL: none */
     const char *const *reply_headers; /* that it reads, in lower case; ends with NULL; NULL: none */
 
-    /* Checks what the schema cannot, and makes p->own. -EINVAL and a sentence that names the setting. Optional. */
+    /* Checks what the schema cannot, with the rest of the section (web_settings_make). -EINVAL and a sentence that
+     * names the setting. Optional. */
+    int (*check)(const struct web_settings *s, struct err *err);
+
+    /* Makes p->own, and checks what needs it. -EINVAL likewise. Optional. */
     int (*open)(struct web_provider *p, struct err *err);
     void (*close)(struct web_provider *p); /* frees p->own; optional */
 
-    /* `reply` NULL: it begins, or the wait is over. */
+    /* `reply` NULL: it begins, or the wait is over. NULL: the kind makes no requests; cloud_exec.h makes its calls. */
     void (*step)(struct web_provider *p, struct web_op *op, const struct web_reply *reply,
                  int64_t now_us, int64_t wall_us, struct web_step *ret);
 };

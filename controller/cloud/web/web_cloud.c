@@ -272,7 +272,7 @@ int web_cloud_open(struct loop *l, const struct web_settings *settings,
               settings->kind->name, STR_ARG(settings->endpoint));
     *ret = (struct cloud){ .driver = &c->driver,
                            .ctx = c,
-                           .lag_us = settings->kind->lag_us,
+                           .lag_us = settings->lag_us,
                            .poll_us = settings->poll_us,
                            .calls_per_s = settings->calls_per_s,
                            .fence = settings->fence };

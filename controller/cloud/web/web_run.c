@@ -14,10 +14,9 @@
 
 #define BACK_OFF_US 500000 /* doubles with each try; the wait is drawn from 0 to it */
 #define BACK_OFF_US_MAX 16000000
-#define BUDGET_S 5         /* seconds of the budget that may be saved up */
-#define LOOK_US 50000      /* between looks at a login that another run makes */
-#define TURNS_MAX 256      /* steps without a request in one turn: more is a defect of a kind */
-#define SECRET_BYTES_MIN 6 /* shorter texts of a login are no secrets */
+#define BUDGET_S 5    /* seconds of the budget that may be saved up */
+#define LOOK_US 50000 /* between looks at a login that another run makes */
+#define TURNS_MAX 256 /* steps without a request in one turn: more is a defect of a kind */
 
 static const enum web_op_kind op_of[CLOUD_OP_COUNT] = { [CLOUD_NONE] = WEB_LOGIN,
                                                         [CLOUD_CREATE] = WEB_CREATE,
@@ -68,10 +67,7 @@ static bool take_token(struct web_api *a, int64_t now_us, int64_t *ret_when_us)
 
 static void blot(char *text, const char *secret)
 {
-    size_t len = secret ? strlen(secret) : 0;
-    if (len < SECRET_BYTES_MIN) return;
-    for (char *at = text; (at = strstr(at, secret));)
-        memset(at, '*', len);
+    web_blot(text, strlen(text), str_from(secret));
 }
 
 static enum web_turn done(struct web_run *r)

@@ -122,6 +122,17 @@ static const struct config_field rows[] = {
                "empty: its image has it." },
     { .name = "muster_sha256", .type = CONFIG_TEXT, .default_text = "", .max = 64,
       IN(web_section, muster_sha256), .about = "SHA-256 of what `muster_url` gives; needed with it." },
+    { .name = "program", .type = CONFIG_TEXTS, .min = 0, .max = WEB_WORDS_MAX, IN(web_section, program),
+      .about = "Program that makes the calls, by its absolute path, and its arguments." },
+    { .name = "environment", .type = CONFIG_TEXTS, .min = 0, .max = WEB_WORDS_MAX,
+      IN(web_section, environment),
+      .about = "Variables of the controller's environment that the program gets; it gets no others." },
+    { .name = "timeout", .type = CONFIG_DURATION, .default_text = "0", .min = 0, .max = 9e7,
+      IN(web_section, timeout_us),
+      .about = "Longest time for one call of the program, or one request to the server; 0: as the kind has it." },
+    { .name = "lag", .type = CONFIG_DURATION, .default_text = "0", .min = 0, .max = 36e8,
+      IN(web_section, lag_us),
+      .about = "How long an instance that was made may be missing from listings; 0: as the kind has it." },
     { .name = "poll", .type = CONFIG_DURATION, .default_text = "0", .min = 0, .max = 36e8,
       IN(web_section, poll_us),
       .about = "Time between two listings of instances; after a call of ours one comes sooner. 0: as the kind "
@@ -137,7 +148,7 @@ static const struct config_record record = CONFIG_LIST_OF(struct web_section, ro
 
 const struct config_section clouds_section = {
     .name = "clouds",
-    .about = "Providers of machines that are reached over HTTP; an instance is a machine.",
+    .about = "Providers of machines, reached over HTTP or with a program; an instance is a machine.",
     .record = &record,
     .list = true,
 };
@@ -175,7 +186,7 @@ static bool is_set(const struct web_section *s, const struct config_field *f)
     const void *at = (const char *)s + f->offset;
     if (f->type == CONFIG_TEXT) return ((const struct str *)at)->len > 0;
     if (f->type == CONFIG_TEXTS) return ((const struct config_texts *)at)->count > 0;
-    if (f->type == CONFIG_BYTES) return *(const int64_t *)at != 0;
+    if (f->type == CONFIG_BYTES || f->type == CONFIG_DURATION) return *(const int64_t *)at != 0;
     must(f->type == CONFIG_BOOL);
     return !*(const bool *)at; /* their default is true */
 }
@@ -353,6 +364,7 @@ static int make(const struct web_section *section, struct arena *arena, struct w
     if (!s->offer) return err_set(err, -ENOMEM, "no memory for offers");
     int rc = check_names(section, err);
     if (rc == 0) rc = check_rows(section, s->kind, err);
+    if (rc == 0 && s->kind->check) rc = s->kind->check(s, err);
     if (rc == 0) rc = read_rates(&section->exchange_rates, s, err);
     if (rc == 0) rc = check_binary(section, err);
     if (rc == 0) rc = read_template(section, arena, &s->user_data, err);
@@ -375,6 +387,8 @@ int web_settings_make(const struct web_section *section, struct arena *arena,
         .name = section->name,
         .endpoint = endpoint,
         .fleet = section->fleet,
+        .timeout_us = section->timeout_us,
+        .lag_us = section->lag_us > 0 ? section->lag_us : kind->lag_us,
         .poll_us = section->poll_us > 0 ? section->poll_us : kind->poll_us,
         .calls_per_s = section->calls_per_s > 0 ? section->calls_per_s : kind->calls_per_s,
     };

@@ -12,6 +12,7 @@
 
 #define WEB_CLOUDS_MAX 12
 #define WEB_ZONES_MAX 16
+#define WEB_WORDS_MAX 32 /* of a program and its arguments */
 #define WEB_RATES_MAX 8
 #define WEB_CURRENCY_BYTES 8
 
@@ -40,6 +41,8 @@ struct web_section {
     bool public_address;
     struct config_texts exchange_rates; /* EUR=1.08 */
     struct str user_data, muster_url, muster_sha256;
+    struct config_texts program, environment;
+    int64_t timeout_us, lag_us;   /* 0: the kind's */
     int64_t poll_us;              /* 0: the kind's */
     double calls_per_s;           /* 0: the kind's */
     struct config_records offers; /* struct web_offer_section */
@@ -79,7 +82,8 @@ struct web_settings {
     struct web_rate rate[WEB_RATES_MAX];
     uint32_t rate_count;
     struct str user_data; /* the template's text */
-    int64_t poll_us;
+    int64_t timeout_us;   /* of one call, where the kind reads the setting; 0: the kind's own */
+    int64_t lag_us, poll_us;
     double calls_per_s;
     struct web_meters meters;        /* the caller sets it */
     const struct cloud_fence *fence; /* NULL: no other process makes calls; the caller sets it */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define RETRY_AFTER_S_MAX 3600
+#define SECRET_BYTES_MIN 6
 #define MESSAGE_MAX 300 /* of a provider's own words in a sentence of ours */
 
 /* ---- credentials ---- */
@@ -190,6 +191,17 @@ int web_url_part(struct buf *out, struct str text)
             buf_printf(out, "%%%02X", c);
     }
     return out->rc;
+}
+
+void web_blot(char *text, size_t len, struct str secret)
+{
+    if (secret.len < SECRET_BYTES_MIN) return;
+    for (size_t at = 0; at + secret.len <= len;) {
+        size_t found = str_find(str_of(text + at, len - at), secret);
+        if (found == SIZE_MAX) return;
+        memset(text + at + found, '*', secret.len);
+        at += found + secret.len;
+    }
 }
 
 void web_text_copy(char *to, size_t bytes, struct str from)

@@ -53,6 +53,9 @@ int web_credentials(const struct web_provider *p, struct web_op *op, struct str 
 /* Returns a variable of the environment; data NULL: it is not set. */
 struct str web_environment(const struct web_host *host, struct str name);
 
+/* Overwrites each occurrence of a secret in a text that others wrote. One below 6 bytes is none. */
+void web_blot(char *text, size_t len, struct str secret);
+
 /* Appends a text as a part of a URL: all but letters, digits and -._~ is percent-encoded. */
 int web_url_part(struct buf *out, struct str text);
 

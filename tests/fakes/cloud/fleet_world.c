@@ -56,7 +56,7 @@ static void begin(struct run *r, struct fleet_ground *g, uint64_t seed)
     r->backend.name = s->name.data;
     must(store_memory_open(4096, &r->store, NULL) == 0);
     must(cloud_delay_new(&r->backend, &g->rig->drive, latency, &r->delay) == 0);
-    r->cloud = cloud_delay_cloud(r->delay, &(struct cloud){ .lag_us = s->kind->lag_us });
+    r->cloud = cloud_delay_cloud(r->delay, &(struct cloud){ .lag_us = s->lag_us });
     r->service = (struct plan_service){
         .name = "chat",
         .pool_count = 1,

@@ -82,6 +82,30 @@ static void child_runs_as_asked(void **state)
     assert_string_equal(out.data, expected);
 }
 
+/* It reads what it is given, and with env_alone has no variable but those that it was given. */
+static void child_gets_input_and_no_more(void **state)
+{
+    (void)state;
+    const char *const argv[] = { "/bin/sh", "-c", "cat; /usr/bin/env | grep -c MUSTER", NULL };
+    const char *const env[] = { "MUSTER_TEST=new", NULL };
+    int ends[2];
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    setenv("MUSTER_KEPT", "kept", 1);
+    struct proc_spec spec = {
+        .argv = argv, .env_add = env, .env_alone = true, .log_path = log_path, .in_fd = ends[0]
+    };
+    struct proc p = { 0 };
+    assert_int_equal(proc_spawn(&spec, &p, NULL), 0);
+    close(ends[0]);
+    assert_int_equal(write(ends[1], "given\n", 6), 6);
+    close(ends[1]);
+    wait_for(&p);
+    proc_close(&p);
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    assert_int_equal(file_read(log_path, 100, &out, NULL), 0);
+    assert_string_equal(out.data, "given\n1\n");
+}
+
 static void log_is_appended(void **state)
 {
     (void)state;
@@ -344,6 +368,7 @@ int main(void)
 #define PROC_TEST(name) cmocka_unit_test_setup(name, clean)
     const struct CMUnitTest tests[] = {
         PROC_TEST(child_runs_as_asked),          PROC_TEST(log_is_appended),
+        PROC_TEST(child_gets_input_and_no_more),
         PROC_TEST(ends_are_told_apart),          PROC_TEST(zombie_is_not_alive),
         PROC_TEST(strangers_get_no_signal),      PROC_TEST(group_dies_with_its_leader),
         PROC_TEST(refusals_are_told_here),       PROC_TEST(no_descriptor_is_lost),
