@@ -237,6 +237,8 @@ int leg_body(struct request *r, struct buf *out)
         .prompt_only = r->client.api.prompt_only,
         .grammar = grammar_of(r),
         .marks = r->client.turn.marks,
+        .think_max =
+            r->client.turn.parses && r->client.turn.dialects.think ? r->client.api.think_max : 0,
         .max_tokens = most,
         .min_tokens = r->client.api.min_tokens,
         .stop = r->client.api.stop,

@@ -328,25 +328,33 @@ static int put_tools(struct chat_rewrite *m)
 
 /* ---- thinking, form of the output, other keys ---- */
 
+static bool is_budget(struct str value)
+{
+    struct json_reader r;
+    uint64_t tokens = 0;
+    json_reader_init(&r, value);
+    return json_next(&r) == JSON_NUMBER && json_u64(&r, &tokens) == 0 && tokens >= 1 &&
+           tokens <= OPENAI_TOKENS_MAX;
+}
+
 /* Gives the template what thinking and output_config.effort say, and the output its schema. */
 static int put_manner(struct chat_rewrite *m)
 {
-    static const char *const thinking_names[] = { "type", "display" };
+    static const char *const thinking_names[] = { "type", "display", "budget_tokens" };
     static const char *const output_names[] = { "effort", "format" };
     static const char *const format_names[] = { "type", "schema" };
-    struct str thinking[2], output[2], format[2], mode = m->value[KEY_THINKING];
+    struct str thinking[3], output[2], format[2], mode = m->value[KEY_THINKING];
     slice_members(mode, thinking_names, thinking, COUNT_OF(thinking_names));
     slice_members(m->value[KEY_OUTPUT], output_names, output, COUNT_OF(output_names));
     slice_members(output[1], format_names, format, COUNT_OF(format_names));
     const bool off = slice_says(thinking[0], "disabled");
-    if (slice_says(thinking[0], "enabled"))
-        return CHAT_UNSERVED(
-            m, "thinking",
-            "thinking: a budget for thinking alone is not served; ask with {\"type\": "
-            "\"adaptive\"}, and max_tokens bounds thinking and answer together.");
-    if (mode.data && !off && !slice_says(thinking[0], "adaptive"))
+    const bool on = slice_says(thinking[0], "enabled");
+    if (on && !is_budget(thinking[2]))
         return CHAT_REFUSE(m, "thinking",
-                           "thinking: want {\"type\": \"adaptive\" or \"disabled\"}.");
+                           "thinking.budget_tokens must be a whole number of at least 1.");
+    if (mode.data && !off && !on && !slice_says(thinking[0], "adaptive"))
+        return CHAT_REFUSE(m, "thinking",
+                           "thinking: want {\"type\": \"enabled\", \"adaptive\" or \"disabled\"}.");
     if (thinking[1].data)
         return CHAT_UNSERVED(m, "thinking",
                              "thinking.display is not served: thinking is sent whole.");
@@ -365,6 +373,7 @@ static int put_manner(struct chat_rewrite *m)
         if (output[0].data) json_put_raw(&m->w, output[0]);
         json_object_end(&m->w);
     }
+    if (on) chat_put_member(m, "thinking_token_budget", thinking[2]);
     if (!output[1].data) return 0;
     json_key(&m->w, "response_format");
     json_object(&m->w);

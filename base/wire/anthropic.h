@@ -15,7 +15,8 @@
  *     tool_use, tool_result       tool_calls, a message of the tool ("Error: " before the text with is_error)
  *     tools, tool_choice          tools, tool_choice, parallel_tool_calls
  *     stop_sequences              stop
- *     thinking, output_config     chat_template_kwargs (enable_thinking, reasoning_effort), response_format
+ *     thinking, output_config     chat_template_kwargs (enable_thinking, reasoning_effort), response_format,
+ *                                 thinking_token_budget
  *     metadata.user_id            user
  *
  * Reference: the types of Anthropic's Python client (anthropic.types.MessageCreateParams)

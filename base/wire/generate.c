@@ -129,10 +129,25 @@ static const struct field adapter_request_rows[] = {
 static const struct field_set adapter_request_set =
     FIELD_SET(struct generate_request, adapter_request_rows);
 
+static const struct field think_request_rows[] = {
+    FIELD_AS("v", struct generate_request, id, FIELD_VERSION, .max = GENERATE_THINK_VERSION),
+    REQUEST_ROWS,
+    GRAMMAR_ROWS,
+    VALUES_ROWS,
+    FIELD(struct generate_request, marks, FIELD_BOOL),
+    SCORES_ROWS,
+    FIELD(struct generate_request, adapter, FIELD_STR, .max = SHA256_HEX),
+    FIELD(struct generate_request, think_max, FIELD_U32, .required = true, .min = 1,
+          .max = INT32_MAX),
+};
+static const struct field_set think_request_set =
+    FIELD_SET(struct generate_request, think_request_rows);
+
 /* Rows by version, the oldest first: a call is written in the first one that has all it needs. */
 static const struct field_set *const request_sets[] = { &request_set,        &grammar_request_set,
                                                         &values_request_set, &marks_request_set,
-                                                        &scores_request_set, &adapter_request_set };
+                                                        &scores_request_set, &adapter_request_set,
+                                                        &think_request_set };
 
 static const struct field usage_rows[] = {
     FIELD_AS("prompt", struct usage, prompt_tokens, FIELD_U32),
@@ -163,6 +178,7 @@ int generate_encode(const struct generate_request *req, struct buf *out)
     if (req->marks) version = 3;
     if (req->prompt_logprobs_from > 0 || req->prompt_only) version = 4;
     if (req->adapter.len > 0) version = 5;
+    if (req->think_max > 0) version = 6;
     return fields_encode(request_sets[version], req, out);
 }
 
@@ -177,7 +193,7 @@ static const struct field_set *set_of(struct str text)
         while (json_next(&r) == JSON_KEY && !json_key_is(&r, "v"))
             json_skip(&r);
     if (r.token == JSON_KEY) json_next(&r), (void)json_u64(&r, &version);
-    bool known = version >= GENERATE_VERSION && version <= GENERATE_ADAPTER_VERSION;
+    bool known = version >= GENERATE_VERSION && version <= GENERATE_THINK_VERSION;
     return request_sets[known ? version - GENERATE_VERSION : COUNT_OF(request_sets) - 1];
 }
 

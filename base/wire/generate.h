@@ -25,6 +25,7 @@
 #define GENERATE_MARKS_VERSION 5  /* with marks, and perhaps all that; likewise */
 #define GENERATE_SCORES_VERSION 6 /* with prompt_logprobs_from or prompt_only; likewise */
 #define GENERATE_ADAPTER_VERSION 7 /* with an adapter, and perhaps all that; likewise */
+#define GENERATE_THINK_VERSION 8   /* with think_max, and perhaps all that; likewise */
 #define GENERATE_IDS_MAX (1u << 20)
 #define GENERATE_STOP_MAX 16
 #define GENERATE_STOP_BYTES_MAX 256
@@ -67,6 +68,7 @@ struct generate_request {
     struct str adapter;  /* digest of the LoRA adapter that it is computed with; empty: none */
     uint32_t max_tokens; /* still to generate; at least 1 */
     uint32_t min_tokens; /* of the whole output, before it may end */
+    uint32_t think_max;  /* tokens of the whole output's reasoning (reasoning.h); 0: no limit */
     const struct str *stop;
     uint32_t stop_count;
     bool ignore_eos;

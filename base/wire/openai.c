@@ -44,6 +44,7 @@ static const struct openai_key keys[] = {
     { "max_tokens",            ON_COMPLETION, openai_take_output_max,      0,                             0, OPENAI_TOKENS_MAX, NULL },
     { "max_completion_tokens", ON_BOTH,       openai_take_u32,             offsetof(struct openai_walk, max_completion_tokens), 1, OPENAI_TOKENS_MAX, NULL },
     { "min_tokens",            ON_BOTH,       openai_take_u32,             AT(min_tokens),                0, OPENAI_TOKENS_MAX, NULL },
+    { "thinking_token_budget", ON_CHAT,       openai_take_u32,             AT(think_max),                 1, OPENAI_TOKENS_MAX, NULL }, /* vLLM's */
     { "logprobs",              ON_CHAT,       openai_take_bool,            AT(logprobs),                  0, 0, NULL },
     { "logprobs",              ON_COMPLETION, openai_take_logprobs,        0,                             0, OPENAI_COMPLETION_LOGPROBS_MAX, NULL },
     { "top_logprobs",          ON_CHAT,       openai_take_u32,             AT(top_logprobs),              0, OPENAI_TOP_LOGPROBS_MAX, NULL },

@@ -114,6 +114,7 @@ struct openai_request {
     /* completion: max_tokens is 0, so no token is generated; max_tokens is set to 1 */
     bool prompt_only;
     uint32_t min_tokens;
+    uint32_t think_max; /* of a chat: tokens of its reasoning; 0: no limit */
     const struct str *stop;
     uint32_t stop_count;
     bool ignore_eos;

@@ -41,6 +41,7 @@ enum key {
     KEY_MIN_TOKENS,
     KEY_KWARGS,
     KEY_BIAS,
+    KEY_BUDGET,
     KEY_COUNT
 };
 
@@ -79,6 +80,7 @@ static const char *const keys[KEY_COUNT] = {
     [KEY_MIN_TOKENS] = "min_tokens",
     [KEY_KWARGS] = "chat_template_kwargs",
     [KEY_BIAS] = "logit_bias",
+    [KEY_BUDGET] = "thinking_token_budget",
 };
 
 /* Keys whose value goes to the chat as it stands, and the chat's name for it. */
@@ -102,6 +104,7 @@ static const struct {
     { KEY_MIN_TOKENS, "min_tokens" },
     { KEY_KWARGS, "chat_template_kwargs" },
     { KEY_BIAS, "logit_bias" },
+    { KEY_BUDGET, "thinking_token_budget" },
 };
 
 /* Keys that are not served but with some values, separated by |, and why not. */

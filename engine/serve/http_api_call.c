@@ -354,6 +354,7 @@ static struct job *make_job(struct http_api *api, const struct http_request *req
         .prompt_tokens = ask->prompt_tokens,
         .prompt_only = ask->prompt_only,
         .min_tokens = ask->min_tokens,
+        .limit = ask->limit,
         .ignore_eos = ask->ignore_eos,
         .adapter = ask->adapter ? adapter_entry_adapter(ask->adapter) : NULL,
     };

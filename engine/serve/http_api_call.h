@@ -89,7 +89,8 @@ struct call_ask {
     bool ignore_eos;
     struct grammar **grammar; /* taken where not NULL; *grammar NULL: none */
     const struct grammar_spec *grammar_spec;
-    bool marks;               /* as in generate_request */
+    bool marks; /* as in generate_request */
+    struct reasoning_limit limit;
     struct turn_answer *turn; /* taken, or NULL: the output is not parsed */
     struct str tenant;
     bool goes_on;

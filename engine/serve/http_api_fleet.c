@@ -135,8 +135,19 @@ void generate_start(struct http_api *api, struct http_exchange *x, const struct 
                         "no adapter with the digest " STR_FMT " is here", STR_ARG(r->adapter));
         return;
     }
+    struct reasoning_limit limit;
+    struct err err = { "" };
+    int rc = reasoning_limit_make(&api->dialogue, api->info->model->vocab, r->think_max, ids->data,
+                                  r->prompt_tokens, &limit, &err);
+    if (rc < 0) {
+        if (adapter) adapters_drop(api->config.adapters, adapter);
+        http_api_refuse(api, x, rc == -ENOTSUP ? OPENAI_UNSUPPORTED : OPENAI_UNAVAILABLE, NULL,
+                        "%s", err_text(&err, rc));
+        return;
+    }
     const struct call_ask ask = {
         .adapter = adapter,
+        .limit = limit,
         .form = &frame_form,
         .ids = ids,
         .grammar = grammar,

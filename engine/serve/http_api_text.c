@@ -47,7 +47,8 @@ struct prompt {
     struct ids ids;              /* of a router's call, or of the prompt at hand */
     struct prompt_made *prompts; /* r.prompt_count, in the arena */
     struct turn_answer *turn;    /* NULL: the output is not parsed */
-    struct grammar_spec spec;    /* of the grammar: the client's, or of the tools */
+    struct reasoning_limit limit;
+    struct grammar_spec spec; /* of the grammar: the client's, or of the tools */
 
     /* /tokenize and its like */
     enum token_ask_kind kind;
@@ -376,6 +377,13 @@ static int plan_turn(struct prompt *p)
     if (rc < 0)
         return openai_error_set(&p->e, rc, rc == -ENOTSUP ? OPENAI_UNSUPPORTED : OPENAI_INVALID,
                                 "tools", "%s", err_text(&err, rc));
+    if (p->turn) {
+        rc = reasoning_limit_make(&p->api->dialogue, p->api->info->model->vocab, r->think_max,
+                                  ids->data, ids->count, &p->limit, &err);
+        if (rc < 0)
+            return openai_error_set(&p->e, rc, rc == -ENOTSUP ? OPENAI_UNSUPPORTED : OPENAI_INVALID,
+                                    "thinking_token_budget", "%s", err_text(&err, rc));
+    }
     struct str tag = p->turn ? turn_answer_plan(p->turn)->tag : (struct str){ 0 };
     if (tag.len == 0) return 0;
     p->spec = (struct grammar_spec){ GRAMMAR_TAGS, tag };
@@ -459,6 +467,7 @@ static void made(struct prompt *p)
         .grammar = &p->grammar,
         .grammar_spec = &p->spec,
         .marks = p->turn && turn_answer_plan(p->turn)->marks,
+        .limit = p->limit,
         .turn = p->turn,
         .entered = p->entered,
         .group = r->group.len > 0 ? hash64(r->group.data, r->group.len, 0) | 1 : 0,

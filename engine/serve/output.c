@@ -45,6 +45,7 @@ int output_init(struct output *a, const struct vocab *vocab, const struct output
     a->detok.shown = spec->shown;
     a->detok.shown_count = spec->shown_count;
     stop_init(&a->stop, spec->stop, spec->stop_count);
+    if (spec->limit.tokens > 0) reasoning_init(&a->reasoning, &spec->limit.turn);
     if (spec->machine) {
         int rc = matcher_init(&a->matcher, spec->machine);
         if (rc < 0) return rc;
@@ -61,8 +62,32 @@ void output_fini(struct output *a)
 {
     stop_fini(&a->stop);
     matcher_fini(&a->matcher);
+    reasoning_fini(&a->reasoning);
     buf_fini(&a->text);
     buf_fini(&a->scratch);
+}
+
+/* Returns the token that the limit on reasoning wants next; NULL: none. A function of the tokens so far. */
+static const uint32_t *wanted(const struct output *a)
+{
+    const struct reasoning_limit *l = &a->spec.limit;
+    uint32_t tokens;
+    if (a->closing > 0) return &l->end[a->closing];
+    if (l->tokens == 0 || !reasoning_is_open(&a->reasoning, &tokens)) return NULL;
+    return tokens >= l->tokens ? &l->end[0] : NULL;
+}
+
+static int count_reasoning(struct output *a, uint32_t id)
+{
+    const uint32_t *next = wanted(a);
+    bool goes_on = next && *next == id && a->closing + 1 < a->spec.limit.end_count;
+    a->closing = goes_on ? a->closing + 1 : 0;
+    return reasoning_take(&a->reasoning, &id, 1);
+}
+
+static bool allows(const uint64_t *mask, uint32_t id)
+{
+    return !mask || mask[id / 64] >> id % 64 & 1;
 }
 
 int output_pick(struct output *a, struct sampler *sampler, const float *logits, const uint32_t *ids,
@@ -78,9 +103,12 @@ int output_pick(struct output *a, struct sampler *sampler, const float *logits, 
         .forbidden = a->ends,
         .forbidden_count = a->generated < a->spec.min_tokens ? a->end_count : 0,
     };
-    if (!a->spec.machine) return sampler_pick(sampler, &a->spec.sampling, &in, ret);
-    int rc = matcher_mask(&a->matcher, &in.allowed);
+    const uint32_t *next = wanted(a);
+    int rc = a->spec.machine ? matcher_mask(&a->matcher, &in.allowed) : 0;
     if (rc < 0) return rc;
+    if (next && allows(in.allowed, *next))
+        return sampler_score(sampler, &a->spec.sampling, logits, *next, ret);
+    if (!a->spec.machine) return sampler_pick(sampler, &a->spec.sampling, &in, ret);
     bool may_end = matcher_may_end(&a->matcher) && !a->spec.ignore_eos && in.forbidden_count == 0;
     if (may_end) {
         in.also = a->ends;
@@ -95,7 +123,8 @@ int output_pick(struct output *a, struct sampler *sampler, const float *logits, 
 int output_take(struct output *a, uint32_t id)
 {
     a->generated++;
-    return take(a, id, a->generated < a->spec.min_tokens);
+    int rc = count_reasoning(a, id);
+    return rc < 0 ? rc : take(a, id, a->generated < a->spec.min_tokens);
 }
 
 int output_close(struct output *a)

@@ -10,7 +10,9 @@
  *           (4) with a grammar, only tokens that it allows are chosen, an end token where it may end, and
  *               the output ends where nothing may follow. A grammar goes before min_tokens and ignore_eos:
  *               the first keeps end tokens away, the second does so always, but a whole text ends
- *           (5) looks are the hidden states that the engine's predictor read of this output. looks[0] is
+ *           (5) with a limit on reasoning, the mark that ends it is chosen behind so many tokens of it, where the
+ *               grammar allows that
+ *           (6) looks are the hidden states that the engine's predictor read of this output. looks[0] is
  *               the prompt's end; of the later ones a uniform sample is kept, so that an output of any
  *               length takes the same memory
  */
@@ -18,6 +20,7 @@
 #include "base/core/buf.h"
 #include "base/grammar/matcher.h"
 #include "base/text/detok.h"
+#include "base/text/dialogue/reasoning.h"
 #include "engine/core/sampler.h"
 #include "engine/model/model.h"
 #include "policies/predict/predict.h"
@@ -90,6 +93,7 @@ struct output_spec {
     struct machine *machine; /* of its grammar; NULL: none */
     const struct token_value *bias;
     uint32_t bias_count;
+    struct reasoning_limit limit;
     const uint32_t *shown; /* control tokens that are written all the same */
     uint32_t shown_count;
 };
@@ -101,8 +105,10 @@ struct output {
     struct matcher matcher; /* with spec.machine */
     struct buf text;        /* certain and not fetched yet; the fetcher clears it */
     struct buf scratch;
-    uint32_t generated; /* elsewhere and here */
-    int failed;         /* why it ended by itself; 0: it did not */
+    uint32_t generated;         /* elsewhere and here */
+    struct reasoning reasoning; /* with spec.limit */
+    uint32_t closing;           /* tokens of the mark that ends it so far */
+    int failed;                 /* why it ended by itself; 0: it did not */
     uint32_t ends[OUTPUT_ENDS_MAX], end_count;
     struct predict_looks looks; /* of the engine's own predictor, where there is one */
     uint32_t draft_place;       /* of the draft model's places plus 1; 0: none (drafter.c) */

@@ -648,6 +648,11 @@ static int status(struct dialogue_parser *p)
     return p->rc;
 }
 
+bool dialogue_is_reasoning(const struct dialogue_parser *p)
+{
+    return p->state == AT_THINKING;
+}
+
 int dialogue_push(struct dialogue_parser *p, struct str piece)
 {
     for (size_t i = 0; i < piece.len && p->rc == 0; i++) {

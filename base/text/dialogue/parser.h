@@ -94,6 +94,9 @@ struct dialogue_parser {
 void dialogue_init(struct dialogue_parser *p, const struct dialogue_setup *setup);
 void dialogue_fini(struct dialogue_parser *p); /* { 0 } is allowed */
 
+/* Returns true amid reasoning; what is held may still be the beginning of its end. */
+bool dialogue_is_reasoning(const struct dialogue_parser *p);
+
 /* Takes a piece of the output. -ENOMEM, sticky. */
 int dialogue_push(struct dialogue_parser *p, struct str piece);
 

@@ -30,5 +30,24 @@ void reasoning_fini(struct reasoning *c); /* { 0 } is allowed */
 /* Takes the next tokens. -ENOMEM, sticky. */
 int reasoning_take(struct reasoning *c, const uint32_t *ids, uint32_t count);
 
+/* Returns true amid reasoning. *ret_tokens: the tokens so far, if what may become its end does not. */
+bool reasoning_is_open(const struct reasoning *c, uint32_t *ret_tokens);
+
 /* The output has ended: what might have become a mark is reasoning. -ENOMEM. */
 int reasoning_end(struct reasoning *c);
+
+#define REASONING_END_MAX 16 /* tokens of the mark that ends reasoning */
+
+/* A limit on the tokens of an output's reasoning: once they are there, the mark that ends it comes next, whatever the
+ * model would choose. Constant. */
+struct reasoning_limit {
+    uint32_t tokens;  /* 0: no limit */
+    struct turn turn; /* without calls: a mark of reasoning inside one counts, too */
+    uint32_t end[REASONING_END_MAX], end_count;
+};
+
+/* No limit (*ret is { 0 }) for 0 tokens, and where the model has no dialect of reasoning. `prompt` has no output.
+ * -ENOTSUP: a token of the mark would end the output, or there are too many; -ENOMEM. */
+int reasoning_limit_make(const struct dialogue *d, const struct vocab *v, uint32_t tokens,
+                         const uint32_t *prompt, size_t count, struct reasoning_limit *ret,
+                         struct err *err);

@@ -9,11 +9,12 @@
 
 #define TAIL_TOKENS 16 /* of a prompt, in which a mark of reasoning may stand last */
 
-static int is_thinking(const struct dialogue *d, const struct vocab *v, const uint32_t *ids,
-                       size_t count, bool *ret)
+int turn_is_thinking(const struct dialogue *d, const struct vocab *v, const uint32_t *ids,
+                     size_t count, bool *ret)
 {
     CLEANUP(buf_fini) struct buf tail = { 0 };
     size_t few = min_size(count, TAIL_TOKENS);
+    *ret = false;
     if (!d->think) return 0;
     int rc = detok_bytes(v, ids + (count - few), few, false, &tail);
     *ret = dialogue_is_thinking(d, buf_view(&tail));
@@ -49,7 +50,7 @@ int turn_plan(const struct dialogue *d, const struct vocab *v, const struct turn
         *ret = t;
         return 0;
     }
-    int rc = is_thinking(d, v, ids, count, &t.thinking);
+    int rc = turn_is_thinking(d, v, ids, count, &t.thinking);
     if (rc == 0 && calls) rc = call_tools_read(ask->tools, arena, &t.tools, err);
     if (rc == 0 && t.tools.count > 0) rc = write_tag(ask, &t, arena, err);
     if (rc < 0) return rc;

@@ -31,6 +31,10 @@ int turn_plan(const struct dialogue *d, const struct vocab *v, const struct turn
               const uint32_t *ids, size_t count, struct arena *arena, struct turn *ret,
               struct err *err);
 
+/* Tells whether a prompt has begun the reasoning. -ENOMEM. */
+int turn_is_thinking(const struct dialogue *d, const struct vocab *v, const uint32_t *ids,
+                     size_t count, bool *ret);
+
 #define TURN_MARKS_MAX 64
 
 /* Lists the control tokens that are marks of dialects and end no output, up to TURN_MARKS_MAX; returns how many. */

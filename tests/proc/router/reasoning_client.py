@@ -78,11 +78,48 @@ def one_seed(url, seed):
     return want, END in b"".join(tokens_of(reply["choices"])).partition(BEGIN)[2]
 
 
+def limited(url, seed):
+    """A budget changes nothing up to its end, then ends the reasoning: whole, streamed and as a response alike."""
+    ask = {**ASK, "messages": SAY, "max_tokens": TOKENS, "seed": seed, "logprobs": True}
+    free = tokens_of(whole(url, "/v1/chat/completions", ask)["choices"])
+    for budget in (1, 7, 20):
+        ask["thinking_token_budget"] = budget
+        reply = whole(url, "/v1/chat/completions", ask)
+        tokens = tokens_of(reply["choices"])
+        want = counted(tokens)
+        assert reply["usage"]["completion_tokens_details"] == {"reasoning_tokens": want}, reply["usage"]
+        assert max(budget - 3, 1) <= want <= budget and len(tokens) == TOKENS, (want, budget)
+        same = next(i for i, (a, b) in enumerate(zip(free, tokens)) if a != b)
+        assert END in b"".join(tokens[same - 3:same + 4]), (same, tokens[same - 3:same + 4])
+        stream = {**ask, "stream": True, "stream_options": {"include_usage": True}}
+        chunks = list(events(post(url, "/v1/chat/completions", stream)))
+        assert [t for c in chunks for t in tokens_of(c["choices"])] == tokens
+        response = {**ASK, "input": "Hi", "max_output_tokens": TOKENS, "seed": seed, "thinking_token_budget": budget}
+        usage = whole(url, "/v1/responses", response)["usage"]
+        assert usage["output_tokens_details"] == {"reasoning_tokens": want}, usage
+
+
+def limited_before_a_call(url):
+    """The grammar of a call that must come lets the budget end the reasoning before it."""
+    tool = {"type": "function", "function": {"name": "f", "parameters": {
+        "type": "object", "properties": {}, "additionalProperties": False}}}
+    ask = {**ASK, "messages": SAY, "max_tokens": TOKENS, "seed": 1, "thinking_token_budget": 20, "tools": [tool],
+           "tool_choice": "required", "parallel_tool_calls": False}
+    ask["logit_bias"] = {**PIECES, "3713": 100}
+    reply = whole(url, "/v1/chat/completions", ask)
+    choice = reply["choices"][0]
+    assert choice["finish_reason"] == "tool_calls", reply
+    assert [c["function"]["name"] for c in choice["message"]["tool_calls"]] == ["f"], reply
+    assert 17 <= reply["usage"]["completion_tokens_details"]["reasoning_tokens"] <= 20, reply
+    assert choice["message"]["reasoning_content"] and not choice["message"]["content"], reply
+
+
 def several(url, by_seed):
     ask = {**ASK, "messages": SAY, "max_tokens": TOKENS, "seed": 0, "n": 3}
     usage = whole(url, "/v1/chat/completions", ask)["usage"]
     assert usage["completion_tokens_details"]["reasoning_tokens"] == sum(by_seed[:3]), (usage, by_seed)
-    ask = {"model": "muster-tiny", "messages": SAY, "max_tokens": 4}
+    ask = {"model": "muster-tiny", "messages": SAY, "max_tokens": 4,
+           "thinking": {"type": "enabled", "budget_tokens": 1024}}
     usage = whole(url, "/v1/messages", ask)["usage"]
     assert usage["output_tokens_details"] == {"thinking_tokens": 0}, usage
 
@@ -101,7 +138,7 @@ def by_the_official_client(url, seed, want):
 
 
 def killed(url, pids):
-    """Reasoning that one engine began and another goes on with is counted once and whole."""
+    """Reasoning that one engine began and another goes on with is counted once, whole, and keeps its budget."""
     for seed in range(4, 100):
         ask = {**ASK, "messages": SAY, "max_tokens": 400, "seed": seed, "logprobs": True}
         reply = whole(url, "/v1/chat/completions", ask)
@@ -109,6 +146,10 @@ def killed(url, pids):
         if want > 200:
             break
     assert want == counted(tokens_of(reply["choices"])) > 200, want
+    ask["thinking_token_budget"] = 150
+    reply = whole(url, "/v1/chat/completions", ask)
+    want = reply["usage"]["completion_tokens_details"]["reasoning_tokens"]
+    assert 140 < want == counted(tokens_of(reply["choices"])) <= 150, want
     stream = post(url, "/v1/chat/completions", {**ask, "stream": True, "stream_options": {"include_usage": True}})
     tokens, usage, alive = [], None, True
     for chunk in events(stream):
@@ -117,7 +158,7 @@ def killed(url, pids):
         if alive and counted(tokens) > 20:
             os.kill(pids[stream.headers["x-muster-instance"]], signal.SIGKILL)
             alive = False
-    assert not alive and len(tokens) == 400 and counted(tokens) == want, (len(tokens), want)
+    assert not alive and tokens == tokens_of(reply["choices"]), (len(tokens), want)
     assert usage["completion_tokens_details"]["reasoning_tokens"] == want, (usage, want)
 
 
@@ -130,6 +171,8 @@ def main():
     assert sum(0 < n < TOKENS for n in by_seed) >= 4 and any(ended), (by_seed, ended)
     several(url, by_seed)
     seed = max(range(SEEDS), key=by_seed.__getitem__)
+    limited(url, seed)
+    limited_before_a_call(url)
     by_the_official_client(url, seed, by_seed[seed])
     print(f"{url}: of {SEEDS} outputs of {TOKENS} tokens {list(by_seed)} are reasoning, {sum(ended)} end it")
 

@@ -1,17 +1,23 @@
-/* t_reasoning_tokens.c - counts the tokens of reasoning of outputs at an engine and at a router, by what the outputs' own
- * tokens say. */
+/* t_reasoning_tokens.c - counts the tokens of reasoning of outputs at an engine with drafts and at a router, by what the
+ * outputs' own tokens say, with and without a budget. */
 #include "tests/proc/router/pair_rig.h"
 
 #include <stdio.h>
 
 #define CLIENT "tests/proc/router/reasoning_client.py"
-#define FLAGS ARGS("--reasoning-parser", "deepseek_r1", "--tool-call-parser", "hermes")
+#define FLAGS "--reasoning-parser", "deepseek_r1", "--tool-call-parser", "hermes"
 
 static int setup(void **state)
 {
     (void)state;
-    pair_start(FLAGS);
+    pair_start(ARGS(FLAGS, "--draft", "ngram"));
     return 0;
+}
+
+/* Guesses come true often in such outputs. */
+static void must_have_drafted(void)
+{
+    assert_true(rig_metric(pair.engine.port, "muster_engine_draft_accepted_tokens_total") > 100);
 }
 
 static void tokens_of_reasoning_are_counted(void **state)
@@ -24,12 +30,13 @@ static void tokens_of_reasoning_are_counted(void **state)
         const char *argv[] = { "python3", CLIENT, url, NULL };
         assert_int_equal(rig_client("reasoning", argv, 4), 0);
     }
+    must_have_drafted();
 }
 
 static void those_of_two_engines_are_added(void **state)
 {
     (void)state;
-    pair_killed(CLIENT, FLAGS);
+    pair_killed(CLIENT, ARGS(FLAGS));
 }
 
 int main(void)

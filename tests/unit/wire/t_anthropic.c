@@ -90,6 +90,10 @@ static const struct {
       "\"reasoning_effort\":\"low\"},\"response_format\":{\"type\":\"json_schema\",\"json_schema\":"
       "{\"name\":\"output\",\"schema\":{\"type\":\"object\"}}},"
       "\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}" },
+    { "{" HEAD HI ",\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":1024}}",
+      "{\"model\":\"m\",\"max_tokens\":9,\"chat_template_kwargs\":{\"enable_thinking\":true},"
+      "\"thinking_token_budget\":1024,"
+      "\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}" },
 };
 
 static void a_request_becomes_a_chat(void **state)
@@ -148,7 +152,9 @@ static const struct {
       "\"web_search_20250305\" is not served" },
     { "{" HEAD HI ",\"tools\":[{\"name\":\"f\"}]}", "input_schema" },
     { "{" HEAD HI ",\"tool_choice\":\"any\"}", "tool_choice: want" },
-    { "{" HEAD HI ",\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":1024}}", "a budget" },
+    { "{" HEAD HI ",\"thinking\":{\"type\":\"enabled\"}}", "thinking.budget_tokens must be" },
+    { "{" HEAD HI ",\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":0}}", "at least 1" },
+    { "{" HEAD HI ",\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":\"9\"}}", "at least 1" },
     { "{" HEAD HI ",\"thinking\":{\"type\":\"often\"}}", "thinking: want" },
     { "{" HEAD HI ",\"output_config\":{\"format\":{\"type\":\"xml\"}}}", "output_config.format" },
     { "{" HEAD HI ",\"stop_sequences\":\"a\"}", "must be an array" },

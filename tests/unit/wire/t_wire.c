@@ -379,6 +379,27 @@ static void scores_arrive(void **state)
     assert_memory_equal(heard.prompt_logprobs, value, sizeof value);
 }
 
+/* A limit on reasoning has a version of its own, with an adapter and without: an engine that knows none would go on
+ * thinking. */
+static void a_limit_on_reasoning_arrives(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    CLEANUP(arena_fini) struct arena arena = { 0 };
+    struct generate_request g = { 0 }, with = wire_generate;
+    arena_init(&arena, 1 << 20);
+    with.think_max = 9;
+    with.marks = true;
+    for (int i = 0; i < 2; i++) {
+        buf_clear(&text);
+        generate_encode(&with, &text);
+        assert_non_null(strstr(text.data, "{\"v\":8,"));
+        assert_int_equal(generate_decode(buf_view(&text), &arena, &g, NULL), 0);
+        assert_true(g.think_max == 9 && g.marks && str_eq(g.adapter, with.adapter));
+        with.adapter = STR(DIGEST);
+    }
+}
+
 static void members_arrive(void **state)
 {
     (void)state;
@@ -655,7 +676,7 @@ static const struct refused refusals[] = {
     { wire_decode_generate, "", "generate: JSON: the text ends too early" },
     { wire_decode_generate, "[]", "generate: must be an object" },
     { wire_decode_generate, "{\"v\":1}",
-      "generate: speaks protocol version 1 and this Muster speaks 7" },
+      "generate: speaks protocol version 1 and this Muster speaks 8" },
     { wire_decode_generate, "{\"v\":\"2\"}", "protocol version 2 and" },
     { wire_decode_generate, "{\"id\":\"x\"}", "generate: \"v\" is missing" },
     { wire_decode_generate, GEN(""), "generate: \"ids\" is missing" },
@@ -781,6 +802,7 @@ static int wire_tests(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(there_and_back),
         cmocka_unit_test(members_arrive),
+        cmocka_unit_test(a_limit_on_reasoning_arrives),
         cmocka_unit_test(scores_arrive),
         cmocka_unit_test(values_arrive),
         cmocka_unit_test(torn_text_is_taken),
