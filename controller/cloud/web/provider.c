@@ -11,7 +11,8 @@
     KIND(gce)       \
     KIND(hetzner)   \
     KIND(lambda)    \
-    KIND(webhook)
+    KIND(webhook) \
+    KIND(runpod)
 // clang-format on
 
 #define DECLARE(kind) extern const struct web_kind web_kind_##kind;

@@ -144,7 +144,9 @@ struct web_kind {
     double calls_per_s;   /* requests, all ops together */
     size_t
         user_data_bytes; /* longest that the provider takes, before any encoding of the request; 0: it takes none */
-    const char *notice;   /* what its machines are told of their end by, as agent.notice; NULL: nothing */
+    const char
+        *notice; /* what its machines are told of their end by, as agent.notice; NULL: nothing */
+    bool is_container;    /* user data becomes the agent, without systemd: web_container.h */
     bool create_is_keyed; /* rule 2 */
     const char *const
         *takes; /* optional settings of the section that it reads, those of an offer as offers.ROW;

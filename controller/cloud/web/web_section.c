@@ -7,6 +7,7 @@
 #include "base/core/own.h"
 #include "base/io/file.h"
 #include "controller/cloud/cloud_adopted.h"
+#include "controller/cloud/web/web_container.h"
 #include "controller/cloud/web/web_step.h"
 #include "controller/cloud/web/web_user_data.h"
 
@@ -326,7 +327,7 @@ static int read_template(const struct web_section *s, struct arena *arena, struc
                          struct err *err)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
-    *ret = web_user_data_default;
+    *ret = web_kinds[s->kind]->is_container ? web_user_data_container : web_user_data_default;
     if (s->user_data.len == 0) return 0;
     int rc = file_read(s->user_data.data, TEMPLATE_BYTES_MAX, &text, err);
     if (rc < 0) return err_prefix(err, rc, "user_data");

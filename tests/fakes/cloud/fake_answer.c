@@ -5,6 +5,7 @@
 #include "base/core/json_path.h"
 #include "base/core/own.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -82,6 +83,32 @@ const char *fake_text(struct fake_answer *a, const char *path)
     CLEANUP(buf_fini) struct buf text = { 0 };
     if (json_path_text(a->ask->body, path, &text) < 0) return "";
     return arena_str(a->arena, buf_view(&text)).data;
+}
+
+struct tags {
+    struct fleet_tag *tag;
+    uint32_t count;
+};
+
+static int take_variable(void *ctx, struct str name, struct str value)
+{
+    struct tags *t = ctx;
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    if (!str_starts(name, STR("TAG_")) || t->count == FLEET_TAGS_MAX) return 0;
+    if (json_path_text(value, "", &text) < 0) return 0;
+    struct fleet_tag *tag = &t->tag[t->count++];
+    snprintf(tag->name, sizeof tag->name, "%.*s", (int)name.len - 4, name.data + 4);
+    snprintf(tag->value, sizeof tag->value, STR_FMT, STR_ARG(buf_view(&text)));
+    for (char *c = tag->name; *c; c++)
+        *c = *c == '_' ? '-' : (char)tolower((unsigned char)*c);
+    return 0;
+}
+
+uint32_t fake_tags_of_env(struct str env, struct fleet_tag *ret)
+{
+    struct tags t = { .tag = ret };
+    json_path_each_member(env, "", take_variable, &t);
+    return t.count;
 }
 
 bool fake_is(const struct fake_answer *a, const char *method, const char *path)

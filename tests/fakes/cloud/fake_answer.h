@@ -56,6 +56,10 @@ bool fake_is_undone(const struct fake_answer *a);
 bool fake_make(struct fake_answer *a, const struct fleet_order *o, struct fleet_machine **ret);
 
 const char *fake_text(struct fake_answer *a, const char *path); /* of the request's body; "" */
+/* What oracles and fleet_world.h look for: the variables TAG_MUSTER_INTENT and the like of a JSON object, as tags under
+ * their own names. Returns how many of FLEET_TAGS_MAX. */
+uint32_t fake_tags_of_env(struct str env, struct fleet_tag *ret);
+
 bool fake_is(const struct fake_answer *a, const char *method, const char *path);
 
 int64_t fake_answer(const struct fake_api *api, struct fake_fleet *fleet, void *own,

@@ -3,6 +3,9 @@
 #include "tests/fakes/cloud/keyless_tests.h"
 
 #include "base/core/bits.h"
+#include "base/core/json_path.h"
+#include "base/core/own.h"
+#include "controller/cloud/web/web_container.h"
 #include "controller/cloud/web/web_tags.h"
 
 #include <stdio.h>
@@ -115,6 +118,7 @@ void keyless_others_machines_are_left(void **state)
     assert_int_equal(fake_fleet_create(&g->fleet, &order, 0, 0, g->rig.now_us, &m), FLEET_FINE);
     order.tag = tags;
     order.tag_count = COUNT_OF(tags);
+    order.user_data = keyless_kind.others_data;
     assert_int_equal(fake_fleet_create(&g->fleet, &order, 0, 0, g->rig.now_us, &m), FLEET_FINE);
     assert_int_equal(web_rig_list(&g->rig)->count, 0);
     assert_int_equal(web_rig_remove(&g->rig, "", "i-1")->rc, 0);
@@ -123,6 +127,43 @@ void keyless_others_machines_are_left(void **state)
     assert_int_equal(web_rig_list(&g->rig)->count, 1);
     assert_int_equal(keyless_running(g), 3);
     keyless_close(g);
+}
+
+static int put_variable(void *ctx, struct str name, struct str value)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    if (json_path_text(value, "", &text) < 0) return -EINVAL;
+    return buf_printf(ctx, "'" STR_FMT "=" STR_FMT "' ", STR_ARG(name), STR_ARG(buf_view(&text)));
+}
+
+static void check_script(const char *script)
+{
+    assert_non_null(strstr(script, "umask 077"));
+    assert_non_null(strstr(script, "| base64 -d > " WEB_LAUNCH_FILE));
+    assert_non_null(
+        strstr(script, "echo 'a2V5LW9mLXRoZS1pbnN0YW5jZQ==' | base64 -d > " WEB_KEY_FILE));
+    assert_non_null(strstr(script, "exec $muster agent --spec " WEB_LAUNCH_FILE));
+    assert_null(strstr(script, "systemctl"));
+    assert_null(strstr(script, "${LAUNCH}"));
+    FILE *sh = popen("sh -n", "w");
+    must(sh);
+    fputs(script, sh);
+    assert_int_equal(pclose(sh), 0);
+}
+
+void keyless_check_container(struct str env)
+{
+    CLEANUP(buf_fini) struct buf command = { 0 };
+    char script[16384];
+    buf_text(&command, "env -i PATH=\"$PATH\" ");
+    assert_int_equal(json_path_each_member(env, "", put_variable, &command), 0);
+    buf_printf(&command, "sh -c '%s'", WEB_CONTAINER_DECODE);
+    FILE *sh = popen(command.data, "r");
+    must(sh);
+    size_t len = fread(script, 1, sizeof script - 1, sh);
+    script[len] = 0;
+    assert_int_equal(pclose(sh), 0);
+    check_script(script);
 }
 
 /* ---- what a provider may do ---- */

@@ -15,6 +15,7 @@ struct keyless_kind {
     const char *token;
     bool
         several; /* another zone, or another machine of the market, is asked when one is sold out */
+    const char *others_data; /* user data of a machine of another fleet, where tags stand in it */
 };
 extern struct keyless_kind keyless_kind;
 
@@ -28,6 +29,10 @@ struct keyless_ground *keyless_open(const struct fleet_row *script, uint32_t cou
 void keyless_close(struct keyless_ground *g); /* fails if a request had a wrong form */
 uint32_t keyless_running(const struct keyless_ground *g);
 struct cloud_price keyless_price(const struct cloud_event *e, const char *offer);
+
+/* Runs the start command's decoding with the variables of a JSON object, as a container would, and fails the test unless
+ * it gives the script with the launch document and the instance's own key. */
+void keyless_check_container(struct str env);
 
 void keyless_one_intent_is_one_machine(void **state);
 void keyless_a_lost_create_is_removed_by_its_intent(void **state);
