@@ -6,6 +6,7 @@
 #include "base/io/file.h"
 #include "base/perf/hardware.h"
 #include "cli/command.h"
+#include "cli/offers_clouds.h"
 #include "cli/remote.h"
 #include "cli/table.h"
 
@@ -59,7 +60,7 @@ int64_t offers_age_s(const struct price *p)
 }
 
 struct offers_options {
-    struct str hardware, prices;
+    struct str hardware, prices, clouds;
     int output;
 };
 
@@ -69,6 +70,8 @@ static const struct config_field rows[] = {
       .about = "Only this accelerator." },
     { .name = "prices", .type = CONFIG_TEXT, .offset = offsetof(struct offers_options, prices),
       .about = "File of prices in place of the list that is compiled in." },
+    { .name = "clouds", .type = CONFIG_TEXT, .offset = offsetof(struct offers_options, clouds),
+      .about = "Configuration whose clouds are asked for their prices now, in place of a list." },
     REMOTE_OUTPUT_ROW(struct offers_options, output),
 };
 static const struct table_column columns[] = {
@@ -77,11 +80,19 @@ static const struct table_column columns[] = {
     { "$/H", "price_per_h", TABLE_MONEY },   { "AGE", "age_s", TABLE_AGE },
     { "SOURCE", "source", TABLE_TEXT },
 };
+static const struct table_column cloud_columns[] = {
+    { "OFFER", "offer", TABLE_TEXT },        { "TYPE", "type", TABLE_TEXT },
+    { "HARDWARE", "hardware", TABLE_TEXT },  { "PROVIDER", "provider", TABLE_TEXT },
+    { "ZONE", "zone", TABLE_TEXT },          { "PURCHASE", "purchase", TABLE_TEXT },
+    { "$/H", "price_per_h", TABLE_MONEY },   { "AGE", "age_s", TABLE_AGE },
+    { "ROOM", "room", TABLE_COUNT },         { "SOURCE", "source", TABLE_TEXT },
+};
 // clang-format on
 static const struct config_record record = CONFIG_RECORD_OF(struct offers_options, rows);
 static const struct opt_command usage = {
     .name = "muster offers",
-    .about = "List what accelerators cost, from a dated list: what `muster plan` reckons with.",
+    .about = "List what accelerators cost, from a dated list, or as clouds say now: what `muster "
+             "plan` reckons with.",
     .options = &record,
 };
 
@@ -103,12 +114,53 @@ static void put_offer(struct json_writer *w, const struct price *p)
     json_object_end(w);
 }
 
+static void put_answer(void *arg, const struct offers_answer *a)
+{
+    struct json_writer *w = arg;
+    const struct offer *o = &a->offer->offer;
+    json_object(w);
+    json_kv_text(w, "offer", o->name);
+    json_kv_str(w, "type", a->offer->type);
+    if (a->offer->section->hardware.len > 0)
+        json_kv_str(w, "hardware", a->offer->section->hardware);
+    json_kv_text(w, "provider", o->provider);
+    json_kv_text(w, "zone", o->zone[0] ? o->zone : NULL);
+    json_kv_text(w, "purchase", o->spot ? "spot" : "on_demand");
+    if (a->price->known) json_kv_f64(w, "price_per_h", a->price->price_h);
+    if (a->price->known && !a->offer->price_given) json_kv_u64(w, "age_s", 0);
+    if (a->price->room_known) json_kv_u64(w, "room", a->price->room);
+    json_kv_str(w, "source", a->offer->price_given ? STR("price_per_hour") : a->cloud->endpoint);
+    json_object_end(w);
+}
+
+static int offers_of_clouds(const struct offers_options *o, struct err *err)
+{
+    CLEANUP(buf_fini) struct buf json = { 0 };
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    struct json_writer w;
+    if (o->hardware.len > 0 || o->prices.len > 0)
+        return err_set(err, COMMAND_MISUSED, "--clouds: not with --hardware or --prices");
+    json_writer_init(&w, &json);
+    json_array(&w);
+    int rc = offers_ask(o->clouds, put_answer, &w, err);
+    json_array_end(&w);
+    if (rc < 0) return err_prefix(err, rc, "--clouds");
+    if (o->output == REMOTE_JSON) {
+        buf_byte(&json, '\n');
+        return command_print(&json, err);
+    }
+    struct table t = { cloud_columns, COUNT_OF(cloud_columns), 0, colour_wanted(stdout) };
+    rc = table_print(&t, buf_view(&json), &out);
+    return rc < 0 ? err_set(err, rc, "the table cannot be made") : command_print(&out, err);
+}
+
 static int offers(const void *options, struct err *err)
 {
     const struct offers_options *o = options;
     CLEANUP(buf_fini) struct buf json = { 0 };
     CLEANUP(buf_fini) struct buf out = { 0 };
     struct prices prices;
+    if (o->clouds.len > 0) return offers_of_clouds(o, err);
     const struct hardware *only = o->hardware.len ? hardware_find(o->hardware) : NULL;
     if (o->hardware.len && !only) {
         hardware_unknown(o->hardware, err);
@@ -141,6 +193,6 @@ static int run(int argc, char *const *argv)
 const struct command command_offers = {
     .name = "offers",
     .group = "Measure",
-    .about = "what accelerators cost, from a dated list",
+    .about = "what accelerators cost, from a dated list or from clouds",
     .run = run,
 };

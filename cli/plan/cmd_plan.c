@@ -9,6 +9,7 @@
 #include "base/core/own.h"
 #include "cli/command.h"
 #include "cli/input_file.h"
+#include "cli/offers_clouds.h"
 #include "cli/remote.h"
 #include "policies/catalog.h"
 
@@ -160,7 +161,7 @@ void planner_ask(struct planner *p, const struct mix_policy *policy, struct mix_
 #define OUTPUT_TOKENS 256
 
 struct plan_options {
-    struct str model, trace, mix, place, prices;
+    struct str model, trace, mix, place, prices, clouds;
     double rate_s, prompt_tokens, output_tokens, budget_h;
     int64_t slo_ttft_us, slo_tpot_us;
     struct config_texts compare, hardware;
@@ -203,6 +204,9 @@ static const struct config_field rows[] = {
       .about = "Offers that the provider may take away are asked too." },
     { .name = "prices", .type = CONFIG_TEXT, AT(prices),
       .about = "File of prices in place of the list that is compiled in." },
+    { .name = "clouds", .type = CONFIG_TEXT, AT(clouds),
+      .about = "Configuration whose clouds are asked for their prices now, in place of a list: what to buy where. Their "
+               "offers need `hardware`." },
     REMOTE_OUTPUT_ROW(struct plan_options, output),
 };
 
@@ -269,6 +273,12 @@ static int read_workload(const struct plan_options *o, struct planner *p, struct
 
 /* ---- output ---- */
 
+/* Returns what a million tokens of output cost, when the work comes at its mean rate. */
+static double per_million(const struct planner *p, const struct mix_verdict *v)
+{
+    return v->cost_h / (p->mean.rate_s * v->served * p->mean.output_tokens * 3600) * 1e6;
+}
+
 static void put_mix(struct json_writer *w, const struct planner *p, const struct mix_verdict *v)
 {
     json_object(w);
@@ -281,6 +291,7 @@ static void put_mix(struct json_writer *w, const struct planner *p, const struct
     else
         json_put_null(w);
     json_kv_f64(w, "served", v->served);
+    if (v->found && v->served > 0) json_kv_f64(w, "dollars_per_million_tokens", per_million(p, v));
     json_key(w, "types");
     json_array(w);
     for (uint32_t t = 0; v->found && t < p->mix.type_count; t++) {
@@ -291,6 +302,7 @@ static void put_mix(struct json_writer *w, const struct planner *p, const struct
         json_kv_text(w, "hardware", type->price->hardware);
         json_kv_u64(w, "tp", type->tp);
         json_kv_text(w, "provider", type->price->provider);
+        json_kv_text(w, "source", type->price->source);
         json_kv_text(w, "purchase", type->price->spot ? "spot" : "on_demand");
         json_kv_f64(w, "price_per_h", p->mix.type[t].price_h);
         json_kv_f64(w, "rate_alone_rps", type->rate_alone);
@@ -310,6 +322,7 @@ static void say_mix(struct buf *out, const struct planner *p, const char *what,
         return;
     }
     buf_printf(out, "$%.2f an hour", v->cost_h);
+    if (v->served > 0) buf_printf(out, ", $%.2f a million tokens of output", per_million(p, v));
     if (v->served < 1) buf_printf(out, " for %.0f %% of the work", 100 * v->served);
     buf_printf(out, " (%s)\n", v->why);
     for (uint32_t t = 0; t < p->mix.type_count; t++) {
@@ -317,9 +330,10 @@ static void say_mix(struct buf *out, const struct planner *p, const char *what,
         const struct planner_type *type = &p->type[t];
         buf_printf(out, "%14s%u x %s", "", v->count[t], type->price->hardware);
         if (type->tp > 1) buf_printf(out, ":tp%u", type->tp);
-        buf_printf(out, " %s %s, $%.2f each, %.2f requests/s alone%s\n", type->price->provider,
-                   type->price->spot ? "spot" : "on demand", p->mix.type[t].price_h,
-                   type->rate_alone, type->extrapolated ? ", extrapolated" : "");
+        buf_printf(out, " %s (%s) %s, $%.2f each, %.2f requests/s alone%s\n", type->price->provider,
+                   type->price->source, type->price->spot ? "spot" : "on demand",
+                   p->mix.type[t].price_h, type->rate_alone,
+                   type->extrapolated ? ", extrapolated" : "");
     }
 }
 
@@ -398,7 +412,11 @@ static int plan_fleet(const void *options, struct err *err)
     int rc = model_file_find(o->model, &model, err);
     if (rc < 0) return err_prefix(err, rc == -EINVAL ? COMMAND_MISUSED : rc, "--model");
     rc = check_hardware(&o->hardware, err);
-    if (rc == 0) rc = offers_load(o->prices, &prices, err);
+    if (rc == 0 && o->clouds.len > 0 && o->prices.len > 0)
+        rc = err_set(err, COMMAND_MISUSED, "--clouds: not with --prices");
+    if (rc == 0)
+        rc = o->clouds.len > 0 ? offers_ask_prices(o->clouds, &prices, err)
+                               : offers_load(o->prices, &prices, err);
     if (rc == 0) rc = read_workload(o, &planner, err);
     if (rc < 0) return rc;
     struct planner_slo slo = { (double)o->slo_ttft_us / 1e6, (double)o->slo_tpot_us / 1e6,

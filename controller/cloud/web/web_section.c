@@ -6,6 +6,7 @@
 #include "base/core/hash.h"
 #include "base/core/own.h"
 #include "base/io/file.h"
+#include "base/perf/hardware.h"
 #include "controller/cloud/cloud_adopted.h"
 #include "controller/cloud/web/web_container.h"
 #include "controller/cloud/web/web_step.h"
@@ -24,6 +25,10 @@ static const struct config_field offer_rows[] = {
       .about = "Name of the offer." },
     { .name = "type", .type = CONFIG_TEXT, .required = true, .min = 1, .max = 127,
       IN(web_offer_section, type), .about = "Type of machine, as the provider names it." },
+    { .name = "hardware", .type = CONFIG_TEXT, .default_text = "", .max = NAME_BYTES - 1,
+      IN(web_offer_section, hardware),
+      .about = "What an instance computes with, as `muster offers` names it: `muster plan --clouds` then knows how "
+               "fast it is; empty: not said." },
     { .name = "zones", .type = CONFIG_TEXTS, .min = 0, .max = WEB_ZONES_MAX,
       IN(web_offer_section, zones),
       .about = "Zones, or locations, that sell it, tried in this order; none: what the cloud's kind says." },
@@ -228,6 +233,10 @@ static int check_offer(const struct web_kind *kind, const struct web_offer_secti
                            own[i].name + strlen("offers."), kind->name);
     if (from->gpu_type.len > 0 && from->gpus == 0)
         return err_set(err, -EINVAL, "gpu_type: how many is said by gpus");
+    if (from->hardware.len > 0 && !hardware_find(from->hardware)) {
+        hardware_unknown(from->hardware, err);
+        return err_prefix(err, -EINVAL, "hardware");
+    }
     if (!from->spot && from->spot_price_max_h > 0)
         return err_set(err, -EINVAL, "spot_price_max: it is not spot");
     return 0;

@@ -17,7 +17,7 @@
 #define WEB_CURRENCY_BYTES 8
 
 struct web_offer_section {
-    struct str name, type;
+    struct str name, type, hardware;
     struct config_texts zones;
     bool spot;
     double price_h;                  /* below 0: not said */
