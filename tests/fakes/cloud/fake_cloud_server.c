@@ -19,6 +19,7 @@
 #include "base/io/config/opt.h"
 #include "base/io/http/http_server.h"
 #include "base/io/loop/clock.h"
+#include "tests/fakes/cloud/fake_gce.h"
 #include "tests/fakes/cloud/fake_hetzner.h"
 
 #include <signal.h>
@@ -31,8 +32,8 @@
 #define CUT_US 60000000 /* a reply that takes longer never comes */
 
 /* The fakes that can be served; a row for each. */
-static const struct cloud_fake *const fakes[] = { &fake_hetzner };
-static const char *const fake_names[] = { "hetzner", NULL };
+static const struct cloud_fake *const fakes[] = { &fake_gce, &fake_hetzner };
+static const char *const fake_names[] = { "gce", "hetzner", NULL };
 
 struct options {
     int plays;

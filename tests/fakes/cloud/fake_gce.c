@@ -561,7 +561,10 @@ static bool is_authorized(const struct answer *a)
     char want[64];
     struct str has = form_header(a->ask, "authorization");
     snprintf(want, sizeof want, "Bearer %s", a->g->token);
-    return has.data && str_eq(has, str_from(want)) && a->now_us < a->g->expires_us;
+    if (!has.data) return false;
+    if (str_eq(has, str_from(want)) && a->now_us < a->g->expires_us) return true;
+    snprintf(want, sizeof want, "Bearer %s", a->g->always ? a->g->always : "");
+    return a->g->always && str_eq(has, str_from(want));
 }
 
 static void answer(struct answer *a)
@@ -599,4 +602,32 @@ static int64_t respond(void *ctx, const struct web_ask *ask, int64_t now_us, str
     return took_us;
 }
 
-const struct cloud_fake fake_gce = { .name = "gce", .respond = respond };
+static void *open_fake(struct fake_fleet *fleet, const char *token, int64_t date_us)
+{
+    struct fake_gce *g = calloc(1, sizeof *g);
+    must(g);
+    g->fleet = fleet;
+    g->project = "p-1";
+    g->always = token;
+    g->date_us = date_us;
+    g->on_machine = true;
+    g->operation_us = 500000;
+    return g;
+}
+
+static const struct fleet_config sold = {
+    .type = { { .name = "e2-standard-4", .price_udollars_h = 134000, .cores = 4, .memory_gib = 16 },
+              { .name = "g2-standard-8",
+                .price_udollars_h = 850000,
+                .spot_udollars_h = 340000,
+                .cores = 8,
+                .gpus = 1,
+                .memory_gib = 32 } },
+    .type_count = 2,
+    .zone = { "europe-west4-a", "europe-west4-b", "us-central1-a" },
+    .zone_count = 3,
+};
+
+const struct cloud_fake fake_gce = {
+    .name = "gce", .fleet = &sold, .open = open_fake, .respond = respond
+};

@@ -46,6 +46,7 @@ extern const char *const fake_gce_permissions[GCE_PERMISSION_COUNT];
 struct fake_gce {
     struct fake_fleet *fleet;
     const char *project;
+    const char *always;   /* a token that is good at any time; NULL: none */
     const char *failure;  /* code with which each insert's operation fails; NULL: none */
     const char *missing;  /* zone that cannot be reached: listings say so */
     bool by_unreachables; /* in `unreachables`, not in a warning */

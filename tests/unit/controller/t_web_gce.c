@@ -44,7 +44,7 @@ struct ground {
     struct fake_gce gce;
     struct web_rig rig;
     struct buf key;
-    FILE *record; /* of requests, for tests/proc/cloud/t_gce_schema.py; NULL: none */
+    FILE *record; /* of requests, for tests/proc/cloud/t_gce.py; NULL: none */
 };
 
 static const struct fleet_config plain = {
@@ -87,7 +87,6 @@ static struct ground *ground_of(const struct fleet_config *config, const char *t
                                 const char *const *environ)
 {
     struct ground *g = calloc(1, sizeof *g);
-    const char *path = getenv("MUSTER_GCE_RECORD");
     must(g);
     fake_fleet_init(&g->fleet, config);
     g->gce = (struct fake_gce){
@@ -96,9 +95,18 @@ static struct ground *ground_of(const struct fleet_config *config, const char *t
     fake_gce_key(&g->key);
     buf_byte(&g->key, 0);
     must(g->key.rc == 0);
-    if (path) g->record = fopen(path, "a");
     web_rig_open(&g->rig, text, &recorded, g, environ);
     g->rig.secret = g->key.data;
+    return g;
+}
+
+/* Has requests recorded where the environment names a file. */
+static struct ground *recorded_ground(const struct fleet_config *config, const char *text,
+                                      const char *const *environ)
+{
+    struct ground *g = ground_of(config, text, environ);
+    const char *path = getenv("MUSTER_GCE_RECORD");
+    if (path) g->record = fopen(path, "a");
     return g;
 }
 
@@ -107,7 +115,7 @@ static struct ground *ground(const struct fleet_row *script, uint32_t count)
     struct fleet_config config = plain;
     config.script_count = count;
     if (count > 0) memcpy(config.script, script, count * sizeof *script);
-    return ground_of(&config, yaml, NULL);
+    return recorded_ground(&config, yaml, NULL);
 }
 
 static void ground_free(struct ground *g)
@@ -173,7 +181,7 @@ static void every_setting_is_understood(void **state)
 {
     (void)state;
     static const char *const offers[] = { "small", "one", "spot", "t4" };
-    struct ground *g = ground_of(&plain, all_settings, NULL);
+    struct ground *g = recorded_ground(&plain, all_settings, NULL);
     for (size_t i = 0; i < COUNT_OF(offers); i++) {
         char intent[16];
         snprintf(intent, sizeof intent, "i-%zu", i);
@@ -599,7 +607,7 @@ static void keys_that_are_refused(void **state)
 static void the_page_lists_the_rights(void **state)
 {
     (void)state;
-    struct ground *g = ground_of(&plain, all_settings, NULL);
+    struct ground *g = recorded_ground(&plain, all_settings, NULL);
     CLEANUP(buf_fini) struct buf page = { 0 };
     must(file_read(MUSTER_SOURCE "/docs/clouds/gce.md", 1 << 20, &page, NULL) == 0);
     g->gce.forgets_ids = true;
