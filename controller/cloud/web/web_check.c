@@ -3,20 +3,14 @@
  * It is the driver itself that calls, so that what is checked is what the controller does. */
 #include "controller/cloud/web/web_check.h"
 
-#include "base/core/bits.h"
 #include "base/core/own.h"
-#include "controller/cloud/web/web_cloud.h"
+#include "controller/cloud/web/web_once.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-
-#define TURN_US 20000
 
 struct check {
     const struct web_settings *settings;
-    struct loop *loop;
-    struct cloud cloud;
-    struct cloud_event event;
+    struct web_once *once;
     cloud_finding_fn fn;
     void *arg;
 };
@@ -37,21 +31,9 @@ static void say(struct check *c, const char *what, enum cloud_health health, con
     c->fn(c->arg, &f);
 }
 
-/* Makes a call and waits for its event. */
-static const struct cloud_event *call(struct check *c, enum cloud_op op)
-{
-    const struct cloud_call what = { .op = op, .id = 1 };
-    const struct cloud_driver *d = c->cloud.driver;
-    c->event = (struct cloud_event){ 0 };
-    c->event.rc = d->submit(c->cloud.ctx, &what, loop_now_us(c->loop), &c->event.err);
-    while (c->event.rc == 0 && !d->next(c->cloud.ctx, loop_now_us(c->loop), &c->event))
-        if (loop_turn(c->loop, TURN_US) < 0) break;
-    return &c->event;
-}
-
 static bool check_list(struct check *c)
 {
-    const struct cloud_event *e = call(c, CLOUD_LIST);
+    const struct cloud_event *e = web_once_call(c->once, CLOUD_LIST);
     if (e->rc == 0) {
         say(c, "credentials", CLOUD_FINE, NULL, "they are taken, and %u instances are listed",
             e->count);
@@ -69,7 +51,7 @@ static bool check_list(struct check *c)
 
 static void check_prices(struct check *c)
 {
-    const struct cloud_event *e = call(c, CLOUD_PRICES);
+    const struct cloud_event *e = web_once_call(c->once, CLOUD_PRICES);
     uint32_t unknown = 0;
     const char *first = "";
     if (e->rc < 0) {
@@ -92,16 +74,10 @@ static void check_prices(struct check *c)
 int web_check(const struct web_settings *settings, const char *const *environment,
               cloud_finding_fn fn, void *arg, struct err *err)
 {
-    struct check *c = calloc(1, sizeof *c);
-    must(c);
-    c->settings = settings;
-    c->fn = fn;
-    c->arg = arg;
-    int rc = loop_new(&c->loop, err);
-    if (rc == 0) rc = web_cloud_open(c->loop, settings, environment, 1, &c->cloud, err);
-    if (rc == 0 && check_list(c)) check_prices(c);
-    if (rc == 0) cloud_close(&c->cloud);
-    loop_free(c->loop);
-    free(c);
-    return rc;
+    CLEANUP(web_once_freep) struct web_once *once = NULL;
+    int rc = web_once_open(settings, environment, &once, err);
+    if (rc < 0) return rc;
+    struct check c = { .settings = settings, .once = once, .fn = fn, .arg = arg };
+    if (check_list(&c)) check_prices(&c);
+    return 0;
 }
