@@ -306,10 +306,11 @@ static void create(const struct web_provider *p, struct web_op *op, const struct
             web_refuse(ret, OFFER_TRANSIENT, "the server %s was there and is gone",
                        op->call->intent);
     } else if (r->status == 201) {
-        if (json_path(r->body, "server", &server) == 0 && read_server(server, read) == 0)
+        if (json_path(r->body, "server", &server) == 0 && read_server(server, read) == 0 &&
+            strcmp(op->made.intent, op->call->intent) == 0)
             web_succeed(ret);
         else
-            web_refuse(ret, OFFER_TRANSIENT, "create of hetzner: the reply has no server");
+            web_refuse(ret, OFFER_TRANSIENT, "create of hetzner: the reply has no server of ours");
     } else if (is_error(op, r, "uniqueness_error")) {
         ask_name(p, op, op->call->intent, ret);
     } else {

@@ -83,13 +83,11 @@ static enum web_turn done(struct web_run *r)
     return WEB_TURN_DONE;
 }
 
-/* Notes before the login is cleared what its words must not be found in. */
+/* Wants a new login, unless another run has made one since. The texts of the old one stay until they are replaced:
+ * other runs are in the middle of ops that read them. */
 static void forget_login(struct web_run *r)
 {
-    struct web_login *l = &r->api->provider.login;
-    blot(r->step.err.text, l->token);
-    blot(r->step.err.text, l->key);
-    if (r->login_used == r->api->logins) web_login_clear(l);
+    if (r->login_used == r->api->logins) r->api->provider.login.made = false;
 }
 
 static int64_t jitter_us(struct web_run *r)
@@ -141,7 +139,7 @@ static enum web_turn end_login(struct web_run *r, int64_t now_us)
     }
     blot(r->step.err.text, a->provider.login.token);
     blot(r->step.err.text, a->provider.login.key);
-    web_login_clear(&a->provider.login);
+    a->provider.login.made = false;
     err_prefix(&r->step.err, r->step.rc, "login");
     if (may_repeat(r)) return repeat(r, now_us);
     a->login_again_us = now_us + WEB_LOGIN_AGAIN_US;
