@@ -154,7 +154,8 @@ static const struct config_record record = CONFIG_LIST_OF(struct web_section, ro
 
 const struct config_section clouds_section = {
     .name = "clouds",
-    .about = "Providers of machines, reached over HTTP or with a program; an instance is a machine.",
+    .about =
+        "Providers of machines, reached over HTTP or with a program; an instance is a machine.",
     .record = &record,
     .list = true,
 };
