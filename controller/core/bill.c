@@ -94,12 +94,13 @@ struct bill_spent bill_spent(const struct bill *l, const char *service, const st
                              uint32_t count, const struct bill_periods *p)
 {
     uint32_t at = find_row(l, service);
-    const struct bill_row *r = &l->row[at];
     struct bill_spent s = { 0 };
-    if (at != UINT32_MAX)
+    if (at != UINT32_MAX) {
+        const struct bill_row *r = &l->row[at];
         s = (struct bill_spent){ .day = r->day == p->day ? r->in_day : 0,
                                  .month = r->month == p->month ? r->in_month : 0,
                                  .total = r->total };
+    }
     for (uint32_t i = 0; i < count; i++) {
         if (strcmp(intent[i].service, service) != 0) continue;
         s.day += intent_cost_since(&intent[i], p->day_us, p->now_us);
