@@ -11,8 +11,9 @@
     KIND(gce)       \
     KIND(hetzner)   \
     KIND(lambda)    \
-    KIND(webhook) \
-    KIND(runpod)
+    KIND(nova)      \
+    KIND(runpod)    \
+    KIND(webhook)
 // clang-format on
 
 #define DECLARE(kind) extern const struct web_kind web_kind_##kind;

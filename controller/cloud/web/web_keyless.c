@@ -13,6 +13,7 @@
 
 #define STAGE_LOOK 0xF0000000u   /* of a create and of a remove: the listing is asked for */
 #define STAGE_REMOVE 0xF0000001u /* the end of a machine is asked for */
+#define STAGE_HANDLE 0xF0000002u /* likewise, of the one that the caller knows */
 
 int web_note_push(struct web_op *op, struct str word)
 {
@@ -60,6 +61,14 @@ static int take(void *ctx, struct str item)
     return 0;
 }
 
+static struct str next_of(const struct web_keyless *k, struct arena *arena, struct str body)
+{
+    CLEANUP(buf_fini) struct buf next = { 0 };
+    if (k->find_next) return k->find_next(arena, body);
+    if (!k->next_page || json_path_text(body, k->next_page, &next) < 0) return (struct str){ 0 };
+    return arena_str(arena, buf_view(&next));
+}
+
 /* Takes a page. True: it was the last. Otherwise the op goes on with the next, or has ended. */
 static bool take_page(const struct web_keyless *k, const struct web_provider *p, struct web_op *op,
                       const struct web_reply *r, const struct web_moment *at, struct web_step *ret)
@@ -80,10 +89,9 @@ static bool take_page(const struct web_keyless *k, const struct web_provider *p,
                    web_op_names[op->kind], p->kind->name);
         return false;
     }
-    CLEANUP(buf_fini) struct buf next = { 0 };
-    if (!k->next_page || json_path_text(r->body, k->next_page, &next) < 0 || next.len == 0)
-        return true;
-    k->ask_page(p, op, buf_view(&next), ret);
+    struct str next = next_of(k, op->arena, r->body);
+    if (next.len == 0) return true;
+    k->ask_page(p, op, next, ret);
     return false;
 }
 
@@ -154,12 +162,14 @@ static void remove_machine(const struct web_keyless *k, const struct web_provide
                            const struct web_moment *at, struct web_step *ret)
 {
     if (!r && op->call->handle[0]) {
-        op->stage = STAGE_REMOVE;
+        op->stage = STAGE_HANDLE;
         k->ask_remove(p, op, str_from(op->call->handle), ret);
     } else if (!r) {
         look(k, p, op, ret);
     } else if (op->stage == STAGE_LOOK) {
         if (take_page(k, p, op, r, at, ret)) remove_next(k, p, op, ret);
+    } else if (op->stage == STAGE_HANDLE && r->status == 404) {
+        look(k, p, op, ret); /* it is gone, and what still has the intent is a late duplicate */
     } else if (r->status == 404 || (r->status >= 200 && r->status < 300)) {
         remove_next(k, p, op, ret);
     } else {

@@ -3,7 +3,8 @@
  *
  *     create:  listing, page by page ──none has the intent──► order ──► made
  *                        └── one has it ──► made
- *     remove:  by handle; without one, listing ──► every machine that has the intent, one after the other
+ *     remove:  by handle; without one, or where it is gone, listing ──► every machine that has the intent, one
+ *              after the other
  *     list:    page by page
  *
  * Layer:   controller/cloud/web (base/core)
@@ -34,6 +35,8 @@ struct web_keyless {
                      struct web_step *ret);
     const char *list;      /* path of the machines in its reply */
     const char *next_page; /* path of what ask_page wants for the next; NULL: there is one page */
+    /* Finds it where no path leads there, in the arena; empty: that page was the last. NULL: next_page. */
+    struct str (*find_next)(struct arena *arena, struct str body);
 
     /* Reads a machine. -EINVAL: it is none. Strangers' machines are read, too. */
     int (*read)(const struct web_moment *at, struct web_op *op, struct str item,

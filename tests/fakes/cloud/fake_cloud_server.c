@@ -21,6 +21,7 @@
 #include "base/io/loop/clock.h"
 #include "tests/fakes/cloud/fake_gce.h"
 #include "tests/fakes/cloud/fake_hetzner.h"
+#include "tests/fakes/cloud/fake_nova.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -32,8 +33,8 @@
 #define CUT_US 60000000 /* a reply that takes longer never comes */
 
 /* The fakes that can be served; a row for each. */
-static const struct cloud_fake *const fakes[] = { &fake_gce, &fake_hetzner };
-static const char *const fake_names[] = { "gce", "hetzner", NULL };
+static const struct cloud_fake *const fakes[] = { &fake_gce, &fake_hetzner, &fake_nova };
+static const char *const fake_names[] = { "gce", "hetzner", "nova", NULL };
 
 struct options {
     int plays;

@@ -1,0 +1,21 @@
+/* fake_nova.h - speaks OpenStack's Compute API 2.1 and Identity v3 over a fake fleet.
+ *
+ * Layer: tests/fakes/cloud (base/core)
+ * Has:   /identity/v3/auth/tokens (password, application credential), /compute/v2.1: /servers and /servers/detail (name,
+ *        pages), get, create, delete, /flavors. The token of open() is the password and the secret. A machine that is
+ *        ordered where there is none is made in ERROR, as Nova makes it
+ */
+#pragma once
+#include "tests/fakes/cloud/fake_fleet.h"
+
+struct fake_nova {
+    struct fake_fleet *fleet;
+    const char *password;
+    int64_t date_us;
+    int64_t token_us; /* that a token lives; 0: an hour */
+    bool two_regions; /* the catalogue has Compute in two */
+    uint32_t logins;
+    int64_t issued_us; /* the last token */
+};
+
+extern const struct cloud_fake fake_nova; /* ctx: struct fake_nova */
