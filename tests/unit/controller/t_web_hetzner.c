@@ -239,6 +239,44 @@ static void the_machine_gets_its_document_and_its_own_key(void **state)
     ground_free(g);
 }
 
+/* What is too long is refused with both sizes, and nothing is asked of the provider. */
+static void user_data_has_a_limit(void **state)
+{
+    (void)state;
+    struct ground *g = ground(NULL, 0);
+    static char template[40000];
+    memset(template, '#', sizeof template - 1);
+    memcpy(template, "${LAUNCH}${KEY}\n", 16);
+    g->rig.settings[0].user_data = str_from(template);
+    const struct cloud_event *e = web_rig_create(&g->rig, "i-1", "small");
+    assert_int_equal(e->class, OFFER_INVALID);
+    assert_non_null(strstr(e->err.text, "hetzner takes 32768"));
+    assert_int_equal(g->rig.drive.asks, 0);
+    ground_free(g);
+}
+
+static void templates_that_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *problem;
+    } rows[] = {
+        { "echo ${LAUNCH} ${KEY} ${NOTHING}", "there is no ${NOTHING}" },
+        { "echo ${LAUNCH}", "without ${KEY}" },
+        { "echo ${KEY} ${SHELL_VARIABLE_in_part}", "without ${LAUNCH}" },
+        { "echo ${LAUNCH} ${KEY} ${here:-x} $PATH ${lower}", "" }, /* the shell's own */
+    };
+    struct ground *g = ground(NULL, 0);
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct err err = { 0 };
+        g->rig.settings[0].user_data = str_from(rows[i].text);
+        int rc = web_user_data_check(&g->rig.settings[0], &err);
+        if ((rc < 0) != (rows[i].problem[0] != 0) || !strstr(err.text, rows[i].problem))
+            fail_msg("%s: %s", rows[i].text, err.text);
+    }
+    ground_free(g);
+}
+
 /* ---- what a provider may do ---- */
 
 struct faulty {
@@ -499,6 +537,8 @@ int main(void)
         cmocka_unit_test(many_servers_are_many_pages),
         cmocka_unit_test(a_server_on_its_way_out_is_listed_so),
         cmocka_unit_test(the_machine_gets_its_document_and_its_own_key),
+        cmocka_unit_test(user_data_has_a_limit),
+        cmocka_unit_test(templates_that_are_refused),
         cmocka_unit_test(faults_of_a_create),
         cmocka_unit_test(faults_of_other_calls),
         cmocka_unit_test(a_throttle_is_everybodys),
