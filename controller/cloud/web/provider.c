@@ -13,6 +13,7 @@
     KIND(lambda)    \
     KIND(nova)      \
     KIND(runpod)    \
+    KIND(vast)      \
     KIND(webhook)
 // clang-format on
 

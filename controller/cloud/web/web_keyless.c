@@ -157,6 +157,12 @@ static void remove_next(const struct web_keyless *k, const struct web_provider *
         web_succeed(ret);
 }
 
+static bool is_removed(const struct web_keyless *k, const struct web_reply *r)
+{
+    if (r->status == 404) return true;
+    return k->is_removed ? k->is_removed(r) : r->status >= 200 && r->status < 300;
+}
+
 static void remove_machine(const struct web_keyless *k, const struct web_provider *p,
                            struct web_op *op, const struct web_reply *r,
                            const struct web_moment *at, struct web_step *ret)
@@ -170,7 +176,7 @@ static void remove_machine(const struct web_keyless *k, const struct web_provide
         if (take_page(k, p, op, r, at, ret)) remove_next(k, p, op, ret);
     } else if (op->stage == STAGE_HANDLE && r->status == 404) {
         look(k, p, op, ret); /* it is gone, and what still has the intent is a late duplicate */
-    } else if (r->status == 404 || (r->status >= 200 && r->status < 300)) {
+    } else if (is_removed(k, r)) {
         remove_next(k, p, op, ret);
     } else {
         k->refuse(p, op, r, ret);

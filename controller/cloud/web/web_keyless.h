@@ -46,6 +46,9 @@ struct web_keyless {
     void (*ask_remove)(const struct web_provider *p, struct web_op *op, struct str handle,
                        struct web_step *ret);
 
+    /* True if the reply means that the machine ends; NULL: its status does. A 404 always does. Optional. */
+    bool (*is_removed)(const struct web_reply *reply);
+
     /* Orders the machine. `reply` NULL: it begins, with stage 0 and an empty note, which are then its own. On success
      * it has set op->made.handle; the rest is filled here. */
     void (*order)(const struct web_provider *p, struct web_op *op, const struct web_reply *reply,
