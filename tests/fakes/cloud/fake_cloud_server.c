@@ -19,6 +19,7 @@
 #include "base/io/config/opt.h"
 #include "base/io/http/http_server.h"
 #include "base/io/loop/clock.h"
+#include "tests/fakes/cloud/fake_ec2.h"
 #include "tests/fakes/cloud/fake_gce.h"
 #include "tests/fakes/cloud/fake_hetzner.h"
 #include "tests/fakes/cloud/fake_lambda.h"
@@ -36,11 +37,11 @@
 #define CUT_US 60000000 /* a reply that takes longer never comes */
 
 /* The fakes that can be served; a row for each. */
-static const struct cloud_fake *const fakes[] = { &fake_gce,    &fake_hetzner, &fake_nova,
-                                                  &fake_lambda, &fake_runpod,  &fake_vast };
-static const char *const fake_names[] = {
-    "gce", "hetzner", "nova", "lambda", "runpod", "vast", NULL
-};
+static const struct cloud_fake *const fakes[] = { &fake_ec2,  &fake_gce,    &fake_hetzner,
+                                                  &fake_nova, &fake_lambda, &fake_runpod,
+                                                  &fake_vast };
+static const char *const fake_names[] = { "ec2",    "gce",    "hetzner", "nova",
+                                          "lambda", "runpod", "vast",    NULL };
 
 struct options {
     int plays;

@@ -145,12 +145,18 @@ static int second(struct run *r)
     return rc;
 }
 
+/* A controller that begins anew, and one that sees an end, wait for listings that prove what is there. */
+static int proofs_s(const struct run *r)
+{
+    return 4 * (int)(r->cloud.lag_us / RIG_SECOND);
+}
+
 /* Scales to none after down_s and runs until no machine is left for a while. Returns how many ran at down_s. */
 static uint32_t live(struct run *r, bool made, int down_s, int latest_s)
 {
     uint32_t at_peak = 0;
-    int quiet_s = 0;
-    for (int t = 0; t < down_s + QUIET_S || (t < latest_s && quiet_s < QUIET_S); t++) {
+    int quiet_s = 0, wanted_s = QUIET_S + proofs_s(r);
+    for (int t = 0; t < down_s + wanted_s || (t < latest_s && quiet_s < wanted_s); t++) {
         if (t == down_s) {
             at_peak = fake_fleet_running(r->g->fleet, r->now_us);
             must(control_scale(r->control, STR("chat"), STR("small"), 0, NULL) == 0);
@@ -201,7 +207,7 @@ static void one_kill(fleet_ground_open_fn open, fleet_ground_close_fn close, boo
     start(r);
     must(control_scale(r->control, STR("chat"), STR("small"), WANTED, NULL) == 0);
     fault_arm(step, nth);
-    uint32_t at_peak = live(r, made, DOWN_S, LATEST_S);
+    uint32_t at_peak = live(r, made, DOWN_S + proofs_s(r), LATEST_S);
     fault_disarm();
     uint32_t left = fake_fleet_running(g.fleet, r->now_us);
     uint32_t all = made_in_all(g.fleet);

@@ -1,0 +1,252 @@
+/* ec2_prices.c - asks what EC2's offers cost: DescribeSpotPriceHistory once for all spot types, and GetProducts of
+ * the price list for each type that is sold on demand.
+ *
+ *     begin ──► spot page ──► spot page ──► type ──► type ──► end
+ *
+ * The history from now on has the price that is in force, once for each type, zone and product. Of several zones the
+ * dearest counts: the instance may be there. A zone without a price does not sell the type, and is passed over.
+ *
+ * The price list is another service, with an own right. Without that right prices on demand stay unknown, and spot
+ * prices are told all the same. */
+#include "base/core/bits.h"
+#include "base/core/json.h"
+#include "base/core/json_path.h"
+#include "base/core/own.h"
+#include "base/io/date.h"
+#include "controller/cloud/web/ec2.h"
+
+#include <string.h>
+
+static const struct web_offer *offer_at(const struct web_provider *p, uint32_t i)
+{
+    return &p->settings->offer[i];
+}
+
+static bool is_asked(const struct web_offer *o, bool spot)
+{
+    return !o->price_given && o->offer.spot == spot;
+}
+
+/* True if an offer before this one has its type and purchase, so that its price is taken with that one's. */
+static bool is_repeat(const struct web_provider *p, uint32_t at)
+{
+    const struct web_offer *o = offer_at(p, at);
+    for (uint32_t i = 0; i < at; i++)
+        if (is_asked(offer_at(p, i), o->offer.spot) && str_eq(offer_at(p, i)->type, o->type))
+            return true;
+    return false;
+}
+
+static void begin(const struct web_provider *p, struct web_op *op)
+{
+    for (uint32_t i = 0; i < p->settings->offer_count; i++) {
+        const struct web_offer *o = offer_at(p, i);
+        struct cloud_price *c = &op->price[op->count++];
+        *c = (struct cloud_price){ .known = o->price_given, .price_h = o->offer.price_h };
+        must(name_copy(c->offer, sizeof c->offer, str_from(o->offer.name)) == 0);
+        web_text_copy(c->hardware, sizeof c->hardware, o->type);
+    }
+}
+
+static void take_price(struct cloud_price *c, double price_h)
+{
+    if (c->known && c->price_h >= price_h) return;
+    c->known = true;
+    c->price_h = price_h;
+}
+
+/* ---- spot ---- */
+
+/* False: no offer wants it. */
+static bool ask_spot(const struct web_provider *p, struct web_op *op, struct str next,
+                     int64_t wall_us, struct web_step *ret)
+{
+    CLEANUP(buf_fini) struct buf body = { 0 };
+    char date[DATE_BYTES];
+    uint32_t types = 0;
+    aws_form(&body, "DescribeSpotPriceHistory", EC2_VERSION);
+    for (uint32_t i = 0; i < op->count; i++)
+        if (is_asked(offer_at(p, i), true) && !is_repeat(p, i))
+            aws_put(&body, offer_at(p, i)->type, "InstanceType.%u", ++types);
+    if (types == 0) return false;
+    date_print(wall_us + p->login.skew_us, date);
+    aws_put_text(&body, date, "StartTime");
+    aws_put_text(&body, "Linux/UNIX", "ProductDescription.1");
+    aws_put_text(&body, "Linux/UNIX (Amazon VPC)", "ProductDescription.2");
+    if (next.len > 0) aws_put(&body, next, "NextToken");
+    ec2_ask(p, op, &body, wall_us, ret);
+    return true;
+}
+
+static bool may_be_in(const struct web_provider *p, const struct web_offer *o, struct str zone)
+{
+    struct ec2_place place[WEB_ZONES_MAX];
+    uint32_t count = ec2_places(p->settings, o, place);
+    for (uint32_t i = 0; i < count; i++)
+        if (place[i].zone.len == 0 || str_eq(place[i].zone, zone)) return true;
+    return false;
+}
+
+static void take_spot(const struct web_provider *p, struct web_op *op, const struct xml_node *item)
+{
+    double price_h;
+    struct str type = xml_text(item, "instanceType"), zone = xml_text(item, "availabilityZone");
+    if (str_to_f64(xml_text(item, "spotPrice"), &price_h) < 0 || !(price_h > 0)) return;
+    for (uint32_t i = 0; i < op->count; i++) {
+        const struct web_offer *o = offer_at(p, i);
+        if (is_asked(o, true) && str_eq(o->type, type) && may_be_in(p, o, zone))
+            take_price(&op->price[i], price_h);
+    }
+}
+
+/* ---- on demand ---- */
+
+static void put_filter(struct json_writer *w, const char *field, struct str value)
+{
+    json_object(w);
+    json_kv_text(w, "Type", "TERM_MATCH");
+    json_kv_text(w, "Field", field);
+    json_kv_str(w, "Value", value);
+    json_object_end(w);
+}
+
+static int write_products(const struct web_provider *p, struct str type, struct buf *out)
+{
+    struct json_writer w;
+    json_writer_init(&w, out);
+    json_object(&w);
+    json_kv_text(&w, "ServiceCode", "AmazonEC2");
+    json_kv_text(&w, "FormatVersion", "aws_v1");
+    json_key(&w, "Filters");
+    json_array(&w);
+    put_filter(&w, "regionCode", p->settings->section->region);
+    put_filter(&w, "instanceType", type);
+    put_filter(&w, "operatingSystem", STR("Linux"));
+    put_filter(&w, "preInstalledSw", STR("NA"));
+    put_filter(&w, "tenancy", STR("Shared"));
+    put_filter(&w, "capacitystatus", STR("Used"));
+    json_array_end(&w);
+    json_object_end(&w);
+    return out->rc;
+}
+
+/* Asks for the next type from offer `from` on; the stage is the offer's index and one. Without one the op ends. */
+static void ask_type(const struct web_provider *p, struct web_op *op, uint32_t from,
+                     int64_t wall_us, struct web_step *ret)
+{
+    CLEANUP(buf_fini) struct buf body = { 0 };
+    const struct aws_service service = { .endpoint = ec2_of(p)->pricing,
+                                         .region = ec2_of(p)->pricing_region,
+                                         .name = STR("pricing"),
+                                         .target = STR("AWSPriceListService.GetProducts") };
+    uint32_t i = from;
+    while (i < op->count && (!is_asked(offer_at(p, i), false) || is_repeat(p, i)))
+        i++;
+    op->stage = i + 1;
+    if (i == op->count || service.endpoint.len == 0)
+        web_succeed(ret);
+    else if (write_products(p, offer_at(p, i)->type, &body) < 0)
+        web_refuse(ret, OFFER_TRANSIENT, "no memory for a request");
+    else
+        aws_ask(p, op, &service, &body, wall_us, ret);
+}
+
+struct products {
+    const struct web_provider *p;
+    double price_h; /* the dearest; below 0: none */
+};
+
+static int take_unit(void *ctx, struct str name, struct str value)
+{
+    struct products *r = ctx;
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    double price, dollars;
+    if (json_path_text(value, "", &text) < 0 || str_to_f64(buf_view(&text), &price) < 0) return 0;
+    if (price > 0 && web_dollars(r->p->settings, name, price, &dollars) && dollars > r->price_h)
+        r->price_h = dollars;
+    return 0;
+}
+
+static int take_dimension(void *ctx, struct str name, struct str value)
+{
+    CLEANUP(buf_fini) struct buf unit = { 0 };
+    (void)name;
+    if (json_path_text(value, "unit", &unit) < 0 || !str_eq(buf_view(&unit), STR("Hrs"))) return 0;
+    (void)json_path_each_member(value, "pricePerUnit", take_unit, ctx);
+    return 0;
+}
+
+static int take_term(void *ctx, struct str name, struct str value)
+{
+    (void)name;
+    (void)json_path_each_member(value, "priceDimensions", take_dimension, ctx);
+    return 0;
+}
+
+/* A product is a text that is JSON itself. */
+static int take_product(void *ctx, struct str item)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    if (json_path_text(item, "", &text) == 0)
+        (void)json_path_each_member(buf_view(&text), "terms.OnDemand", take_term, ctx);
+    return 0;
+}
+
+static void take_type(const struct web_provider *p, struct web_op *op, const struct web_reply *r)
+{
+    struct str type = offer_at(p, op->stage - 1)->type;
+    struct products found = { .p = p, .price_h = -1 };
+    (void)json_path_each(r->body, "PriceList", take_product, &found);
+    for (uint32_t i = 0; i < op->count && found.price_h > 0; i++)
+        if (is_asked(offer_at(p, i), false) && str_eq(offer_at(p, i)->type, type))
+            take_price(&op->price[i], found.price_h);
+}
+
+/* ---- the op ---- */
+
+static void spot_page(const struct web_provider *p, struct web_op *op, const struct web_reply *r,
+                      int64_t wall_us, struct web_step *ret)
+{
+    CLEANUP(arena_fini) struct arena tree = { 0 };
+    struct xml_node *root;
+    if (!ec2_read(op, r, &tree, &root, ret)) return;
+    if (!str_eq(root->name, STR("DescribeSpotPriceHistoryResponse"))) {
+        web_refuse(ret, OFFER_TRANSIENT, "prices of ec2: the reply is no history of prices");
+        return;
+    }
+    const struct xml_node *item = xml_at(root, "spotPriceHistorySet.item");
+    for (; item; item = xml_next(item))
+        take_spot(p, op, item);
+    struct str next = xml_text(root, "nextToken");
+    if (next.len > 0)
+        ask_spot(p, op, next, wall_us, ret);
+    else
+        ask_type(p, op, 0, wall_us, ret);
+}
+
+void ec2_prices(const struct web_provider *p, struct web_op *op, const struct web_reply *r,
+                int64_t wall_us, struct web_step *ret)
+{
+    if (!r) {
+        begin(p, op);
+        if (!ask_spot(p, op, STR(""), wall_us, ret)) ask_type(p, op, 0, wall_us, ret);
+        return;
+    }
+    if (r->status != 200) {
+        ec2_refuse(p, op, r, ret);
+        bool no_right = ret->class == OFFER_AUTH && !ret->login_refused;
+        if (op->stage > 0 && no_right) web_succeed(ret);
+        return;
+    }
+    if (op->stage == 0) {
+        spot_page(p, op, r, wall_us, ret);
+        return;
+    }
+    struct str list;
+    if (json_path(r->body, "PriceList", &list) < 0) {
+        web_refuse(ret, OFFER_TRANSIENT, "prices of ec2: the reply has no PriceList");
+        return;
+    }
+    take_type(p, op, r);
+    ask_type(p, op, op->stage, wall_us, ret);
+}

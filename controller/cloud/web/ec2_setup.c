@@ -1,0 +1,133 @@
+/* ec2_setup.c - checks the settings of an EC2 cloud, and finds where its services and its instances are. */
+#include "base/core/own.h"
+#include "controller/cloud/web/ec2.h"
+
+#include <stdlib.h>
+
+/* ---- places ---- */
+
+static bool network_of(const struct web_settings *s, struct str zone, struct str *ret)
+{
+    const struct config_texts *n = &s->section->networks;
+    for (size_t i = 0; i < n->count; i++) {
+        struct str subnet = n->items[i], of = str_cut(&subnet, '=');
+        if (!subnet.data || !str_eq(of, zone)) continue;
+        *ret = subnet;
+        return true;
+    }
+    return false;
+}
+
+uint32_t ec2_places(const struct web_settings *s, const struct web_offer *o,
+                    struct ec2_place ret[WEB_ZONES_MAX])
+{
+    const struct config_texts *n = &s->section->networks;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < o->zone_count && i < WEB_ZONES_MAX; i++) {
+        ret[count] = (struct ec2_place){ .zone = o->zone[i] };
+        (void)network_of(s, o->zone[i], &ret[count++].subnet);
+    }
+    for (size_t i = 0; o->zone_count == 0 && i < n->count && i < WEB_ZONES_MAX; i++) {
+        struct str subnet = n->items[i], zone = str_cut(&subnet, '=');
+        ret[count++] =
+            subnet.data ? (struct ec2_place){ zone, subnet } : (struct ec2_place){ .subnet = zone };
+    }
+    if (count == 0) ret[count++] = (struct ec2_place){ 0 };
+    return count;
+}
+
+/* ---- settings ---- */
+
+static int check_offer(const struct web_settings *s, const struct web_offer_section *o,
+                       struct err *err)
+{
+    struct str subnet;
+    for (size_t i = 0; s->section->networks.count > 0 && i < o->zones.count; i++)
+        if (!network_of(s, o->zones.items[i], &subnet))
+            return err_set(
+                err, -EINVAL,
+                "offer " STR_FMT ": zone " STR_FMT ": networks has no " STR_FMT "=SUBNET",
+                STR_ARG(o->name), STR_ARG(o->zones.items[i]), STR_ARG(o->zones.items[i]));
+    if (o->spot && o->capacity_reservation.len > 0)
+        return err_set(err, -EINVAL, "offer " STR_FMT ": capacity_reservation: it is spot",
+                       STR_ARG(o->name));
+    return 0;
+}
+
+int ec2_check(const struct web_settings *s, struct err *err)
+{
+    const struct web_section *c = s->section;
+    for (size_t i = 0; i < c->region.len; i++) {
+        char b = c->region.data[i];
+        if (!(b >= 'a' && b <= 'z') && !(b >= '0' && b <= '9') && b != '-')
+            return err_set(err, -EINVAL, "region: '" STR_FMT "': want the like of eu-central-1",
+                           STR_ARG(c->region));
+    }
+    for (size_t i = 0; i < c->networks.count; i++) {
+        struct str subnet = c->networks.items[i], first = str_cut(&subnet, '=');
+        if (!str_starts(subnet.data ? subnet : first, STR("subnet-")))
+            return err_set(err, -EINVAL, "networks: '" STR_FMT "': want SUBNET or ZONE=SUBNET",
+                           STR_ARG(c->networks.items[i]));
+    }
+    for (size_t i = 0; i < c->firewalls.count; i++)
+        if (!str_starts(c->firewalls.items[i], STR("sg-")))
+            return err_set(err, -EINVAL,
+                           "firewalls: '" STR_FMT "': want the id of a security group",
+                           STR_ARG(c->firewalls.items[i]));
+    if (c->ssh_keys.count > 1) return err_set(err, -EINVAL, "ssh_keys: EC2 takes one key pair");
+    if (c->disk_bytes > 0 && !str_starts(c->image, STR("ami-")))
+        return err_set(err, -EINVAL, "disk: needs an image ami-..., whose root disk is looked up");
+    const struct web_offer_section *offer = c->offers.items;
+    int rc = 0;
+    for (size_t i = 0; i < c->offers.count && rc == 0; i++)
+        rc = check_offer(s, &offer[i], err);
+    return rc;
+}
+
+static struct str endpoint_of(struct ec2 *e, const struct web_provider *p, const char *service,
+                              const char *variable, struct str region)
+{
+    CLEANUP(buf_fini) struct buf url = { 0 };
+    const char *zone = str_starts(region, STR("cn-")) ? "amazonaws.com.cn" : "amazonaws.com";
+    struct str named = web_environment(p->host, str_from(variable));
+    while (named.len > 0 && named.data[named.len - 1] == '/')
+        named.len--;
+    if (named.len > 0) return arena_str(&e->arena, named);
+    buf_printf(&url, "https://%s." STR_FMT ".%s", service, STR_ARG(region), zone);
+    return arena_str(&e->arena, buf_view(&url));
+}
+
+/* Prices are told in few regions. Where `endpoint` is set the prices of Amazon itself say nothing, unless the
+ * variable of Amazon's clients names a service for them too. */
+static void find_pricing(struct ec2 *e, const struct web_provider *p, struct str region)
+{
+    static const char variable[] = "AWS_ENDPOINT_URL_PRICING";
+    bool named = web_environment(p->host, str_from(variable)).len > 0;
+    if (p->settings->section->endpoint.len > 0 && !named) return;
+    e->pricing_region = str_starts(region, STR("cn-")) ? STR("cn-northwest-1") : STR("us-east-1");
+    e->pricing = endpoint_of(e, p, "api.pricing", variable, e->pricing_region);
+}
+
+int ec2_open(struct web_provider *p, struct err *err)
+{
+    const struct web_settings *s = p->settings;
+    (void)err;
+    struct ec2 *e = calloc(1, sizeof *e);
+    must(e);
+    arena_init(&e->arena, 4096);
+    struct str region = s->section->region;
+    e->endpoint = s->endpoint.len > 0 ? s->endpoint
+                                      : endpoint_of(e, p, "ec2", "AWS_ENDPOINT_URL_EC2", region);
+    e->sts = endpoint_of(e, p, "sts", "AWS_ENDPOINT_URL_STS", region);
+    find_pricing(e, p, region);
+    p->own = e;
+    return 0;
+}
+
+void ec2_close(struct web_provider *p)
+{
+    if (!p->own) return;
+    arena_fini(&ec2_of(p)->arena);
+    free(p->own);
+    p->own = NULL;
+}

@@ -1,0 +1,33 @@
+/* fake_ec2.h - speaks the API of Amazon EC2 over a fake fleet, with the token service, the price list and a machine's
+ * metadata behind the same address.
+ *
+ * Layer: tests/fakes/cloud (base/core)
+ * Has:   RunInstances, DescribeInstances, TerminateInstances, DescribeImages, DescribeSpotPriceHistory of 2016-11-15;
+ *        GetProducts; what fake_aws.h has. A parameter that these actions do not document, one that is missing or of
+ *        another form is refused as the API does, and counted in fleet->refused_form
+ * As EC2: a client token holds in its zone, and with other parameters is refused; an instance that has ended is
+ *        listed for an hour; subnets are named subnet-ZONE
+ */
+#pragma once
+#include "base/core/hash.h"
+#include "tests/fakes/cloud/fake_aws.h"
+#include "tests/fakes/cloud/fake_fleet.h"
+
+struct ec2_extra {
+    struct hash128 form; /* of the parameters that made it */
+    const char *reason;  /* why it ended, in place of what the fleet knows; NULL: that */
+};
+
+struct fake_ec2 {
+    struct fake_fleet *fleet;
+    struct fake_aws aws;
+    bool no_price_list;                         /* the key has no right to it */
+    struct ec2_extra extra[FLEET_MACHINES_MAX]; /* beside fleet->machine */
+    uint32_t actions; /* a bit for each in ec2_action_names that was asked for */
+};
+
+/* Actions as policies name them, "ec2:RunInstances", with the tagging that one of RunInstances asks for; ends with
+ * NULL. */
+extern const char *const ec2_action_names[];
+
+extern const struct cloud_fake fake_ec2; /* ctx: struct fake_ec2 */
