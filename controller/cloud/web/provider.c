@@ -7,6 +7,7 @@
 /* The one list of kinds: a row here, a file KIND.c with `const struct web_kind web_kind_KIND`. */
 // clang-format off
 #define KINDS(KIND) \
+    KIND(azure)     \
     KIND(ec2)       \
     KIND(exec)      \
     KIND(gce)       \
