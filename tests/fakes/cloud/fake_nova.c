@@ -21,6 +21,7 @@
 #define VALUE_MAX 255
 #define USER_DATA_MAX 65535
 #define TOKEN_US ((int64_t)3600 * 1000000)
+#define TOKEN_MARK "gAAAAAB-of-the-fake-"
 #define NO_HOST "No valid host was found. There are not enough hosts available."
 #define FAULT_TAG "fake fault" /* of a machine in ERROR; no metadata */
 
@@ -50,9 +51,19 @@ static void put_error(struct fake_answer *a, const char *code, const char *messa
 
 /* ---- identity ---- */
 
-static void token_text(const struct fake_nova *n, char ret[64])
+/* A token tells when it was issued: several are good at a time. */
+static void token_text(int64_t issued_us, char ret[64])
 {
-    snprintf(ret, 64, "gAAAAAB-%u-of-the-fake", n->logins);
+    snprintf(ret, 64, TOKEN_MARK "%020lld", (long long)issued_us);
+}
+
+static bool token_is_good(const struct fake_nova *n, struct str token, int64_t now_us)
+{
+    int64_t issued_us, lives_us = n->token_us > 0 ? n->token_us : TOKEN_US;
+    if (!str_starts(token, STR(TOKEN_MARK))) return false;
+    struct str digits = str_of(token.data + strlen(TOKEN_MARK), token.len - strlen(TOKEN_MARK));
+    return str_to_i64(digits, &issued_us) == 0 && issued_us >= n->revoked_us &&
+           now_us < issued_us + lives_us;
 }
 
 static void put_date(struct json_writer *w, const struct fake_answer *a, const char *key,
@@ -157,7 +168,6 @@ static void login(struct fake_answer *a, struct str origin)
         return;
     }
     n->logins++;
-    n->issued_us = a->now_us;
     put_token(a, origin);
 }
 
@@ -468,27 +478,27 @@ static void route_compute(struct fake_answer *a)
         fake_refuse_form(a, "no such path or method");
 }
 
-static bool is_authorized(const struct fake_answer *a)
+/* Scheme and host of the request, which the catalogue's endpoints are to have. A server is asked by path and Host. */
+static struct str origin_of(struct fake_answer *a)
 {
-    const struct fake_nova *n = a->own;
-    char want[64];
-    struct str has = form_header(a->ask, "x-auth-token");
-    int64_t lives_us = n->token_us > 0 ? n->token_us : TOKEN_US;
-    token_text(n, want);
-    return has.data && str_eq(has, str_from(want)) && a->now_us < n->issued_us + lives_us;
+    char text[256];
+    struct str whole = a->ask->url, host = form_header(a->ask, "host");
+    if (whole.len > 0 && whole.data[0] != '/')
+        return str_of(whole.data, str_find(whole, a->at.path));
+    snprintf(text, sizeof text, "http://" STR_FMT, STR_ARG(host));
+    return arena_str(a->arena, str_from(text));
 }
 
 static void route(struct fake_answer *a)
 {
-    struct str path = a->at.path, whole = a->ask->url;
-    struct str origin = str_of(whole.data, str_find(whole, path));
+    struct str path = a->at.path, origin = origin_of(a);
     if (a->ask->body.len > 0 && !str_eq(a->ask->content_type, STR("application/json"))) {
         fake_refuse_form(a, "content-type");
     } else if (fake_is(a, "POST", IDENTITY "/auth/tokens")) {
         login(a, origin);
     } else if (!str_starts(path, STR(COMPUTE "/"))) {
         fake_refuse_form(a, "no such path or method");
-    } else if (!is_authorized(a)) {
+    } else if (!token_is_good(a->own, form_header(a->ask, "x-auth-token"), a->now_us)) {
         fake_refuse(a, 401, "unauthorized", "The token has expired.");
     } else {
         a->at.path = str_of(path.data + strlen(COMPUTE), path.len - strlen(COMPUTE));
@@ -528,7 +538,7 @@ static int64_t respond(void *ctx, const struct web_ask *ask, int64_t now_us, str
                                .sent = true,
                                .body = arena_str(arena, buf_view(&a.body)) };
     if (a.status == 201) {
-        token_text(n, text);
+        token_text(now_us, text);
         put_header(arena, ret, STR("x-subject-token"), text);
     }
     if (a.retry_after_us > 0) {

@@ -15,7 +15,7 @@ struct fake_nova {
     int64_t token_us; /* that a token lives; 0: an hour */
     bool two_regions; /* the catalogue has Compute in two */
     uint32_t logins;
-    int64_t issued_us; /* the last token */
+    int64_t revoked_us; /* tokens that were issued before are refused */
 };
 
 extern const struct cloud_fake fake_nova; /* ctx: struct fake_nova */
