@@ -321,6 +321,20 @@ static bool is_url(struct str s)
     return true;
 }
 
+/* Credentials go over TLS, but to this machine. */
+static bool is_secret_safe(struct str url)
+{
+    static const char *const here[] = { "http://127.0.0.1", "http://localhost", "http://[::1]" };
+    if (str_starts(url, STR("https://"))) return true;
+    for (size_t i = 0; i < COUNT_OF(here); i++) {
+        struct str prefix = str_from(here[i]);
+        bool ends =
+            url.len == prefix.len || (url.len > prefix.len && strchr(":/", url.data[prefix.len]));
+        if (str_starts(url, prefix) && ends) return true;
+    }
+    return false;
+}
+
 static int check_binary(const struct web_section *s, struct err *err)
 {
     uint8_t digest[SHA256_BYTES];
@@ -363,6 +377,11 @@ static int check_names(const struct web_section *s, struct err *err)
     }
     if (s->endpoint.len > 0 && !is_url(s->endpoint))
         return err_set(err, -EINVAL, "endpoint: '" STR_FMT "' is no URL", STR_ARG(s->endpoint));
+    if (s->endpoint.len > 0 && !is_secret_safe(s->endpoint))
+        return err_set(err, -EINVAL,
+                       "endpoint: '" STR_FMT
+                       "': credentials go over https://, unless to this machine",
+                       STR_ARG(s->endpoint));
     return 0;
 }
 

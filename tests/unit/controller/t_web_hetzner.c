@@ -460,6 +460,8 @@ static void settings_that_are_refused(void **state)
         { YAML_HEAD "    offers:\n      - {name: a, type: b, gpus: 1}\n", "gpus: kind hetzner" },
         { YAML_HEAD "    fleet: Muster\n" OFFERS, "fleet" },
         { YAML_HEAD "    endpoint: api.hetzner.cloud\n" OFFERS, "endpoint" },
+        { YAML_HEAD "    endpoint: http://api.hetzner.cloud/v1\n" OFFERS, "over https" },
+        { YAML_HEAD "    endpoint: http://127.0.0.1.example.org/v1\n" OFFERS, "over https" },
         { "clouds:\n  - name: eu\n    kind: hetzner\n    image: x\n    muster_url: "
           "https://x/y\n" OFFERS,
           "muster_sha256" },
