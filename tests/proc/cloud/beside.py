@@ -63,8 +63,12 @@ class Beside(unittest.TestCase):
         return process
 
     def get(self, path):
+        return self.get_of(self.port, path)
+
+    @staticmethod
+    def get_of(port, path):
         try:
-            with urllib.request.urlopen(f"{self.url}{path}", timeout=10) as reply:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as reply:
                 return json.load(reply)
         except OSError:
             return None
