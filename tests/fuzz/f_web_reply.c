@@ -22,11 +22,32 @@ static const char *const yaml[] = {
     "    exchange_rates: [EUR=1.1]\n"
     "    offers:\n"
     "      - {name: o, type: t, zones: [a, b]}\n",
+    "clouds:\n"
+    "  - name: c\n"
+    "    kind: gce\n"
+    "    project: p\n"
+    "    image: i\n"
+    "    offers:\n"
+    "      - {name: o, type: t, zones: [a, b]}\n",
+    "clouds:\n"
+    "  - name: c\n"
+    "    kind: azure\n"
+    "    project: p\n"
+    "    group: g\n"
+    "    tenant: t\n"
+    "    region: r\n"
+    "    image: a:b:c:d\n"
+    "    networks: [/subscriptions/s]\n"
+    "    ssh_keys: [k]\n"
+    "    offers:\n"
+    "      - {name: o, type: t, zones: ['1', '2']}\n",
 };
 
 static const struct config_section *const sections[] = { &clouds_section };
 static const struct config_schema schema = { sections, 1, NULL };
-static const char *const environ_of_tokens[] = { "HCLOUD_TOKEN=token-of-the-fuzzer", NULL };
+static const char *const environ_of_tokens[] = { "HCLOUD_TOKEN=token-of-the-fuzzer",
+                                                 "AZURE_CLIENT_ID=c",
+                                                 "AZURE_CLIENT_SECRET=token-of-the-fuzzer", NULL };
 
 static int no_file(void *ctx, const char *path, struct buf *out, struct err *err)
 {
@@ -49,6 +70,11 @@ static int64_t respond(void *ctx, const struct web_ask *ask, int64_t now_us, str
     const void *end = c->len > 0 ? memchr(c->data, 0, c->len) : NULL;
     size_t len = end ? (size_t)((const uint8_t *)end - c->data) : c->len;
     ret->body = str_of(c->data, len);
+    /* A login mostly succeeds, so that what follows it is reached. */
+    if (str_find(ask->url, STR("token")) != SIZE_MAX && fuzz_below(c, 4) != 0) {
+        ret->status = 200;
+        ret->body = STR("{\"access_token\": \"token-of-the-fuzzer\", \"expires_in\": 3600}");
+    }
     c->data += len + (end != NULL);
     c->len -= len + (end != NULL);
     return (int64_t)fuzz_below(c, 3) * SECOND;

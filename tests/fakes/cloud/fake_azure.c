@@ -452,6 +452,26 @@ static void make(struct answer *a, const struct fleet_order *order)
     a->status = 201;
 }
 
+/* Without a condition a PUT changes what is there: whoever's machine it is then has these tags. */
+static void put_over(struct answer *a, struct fleet_machine *there, const struct made *m)
+{
+    struct json_writer w;
+    bool conditional = str_eq(form_header(a->ask, "if-none-match"), STR("*"));
+    if (conditional && !a->z->ignores_condition) {
+        refuse(a, 412, "PreconditionFailed", "a resource of this name exists");
+        return;
+    }
+    if (conditional) {
+        refuse(a, 409, "PropertyChangeNotAllowed", "Changing property 'customData' is not allowed");
+        return;
+    }
+    memcpy(there->tag, m->tag, sizeof m->tag);
+    there->tag_count = m->tag_count;
+    json_writer_init(&w, &a->body);
+    put_machine(&w, a, there, false);
+    a->status = 200;
+}
+
 static void put_vm(struct answer *a, const char *name)
 {
     char why[FORM_WHY_BYTES];
@@ -475,13 +495,9 @@ static void put_vm(struct answer *a, const char *name)
         return;
     }
     if (lacks_for_put(a) || refuse_fault(a)) return;
-    bool conditional = str_eq(form_header(a->ask, "if-none-match"), STR("*"));
-    if (named(a, name)) {
-        if (conditional && !a->z->ignores_condition)
-            refuse(a, 412, "PreconditionFailed", "a resource of this name exists");
-        else
-            refuse(a, 409, "PropertyChangeNotAllowed",
-                   "Changing property 'customData' is not allowed");
+    struct fleet_machine *there = named(a, name);
+    if (there) {
+        put_over(a, there, &m);
         return;
     }
     CLEANUP(buf_fini) struct buf data = { 0 };

@@ -30,8 +30,8 @@ def library_or_skip():
 
         return googleapiclient
     except ImportError:
-        other = os.environ.get("MUSTER_GCE_PYTHON")
-        if other and os.path.realpath(other) != os.path.realpath(sys.executable):
+        other = os.environ.pop("MUSTER_GCE_PYTHON", None)  # tried once
+        if other:
             os.execv(other, [other, *sys.argv])
         print("skipped: the Python library google-api-python-client is not installed")
         sys.exit(SKIPPED)
