@@ -20,7 +20,7 @@ set(MUSTER_LONG_CHECKED_TESTS
     t_plan_command t_serve_draft t_serve_fleet t_sim_worlds t_spot)
 # Tests of a quarter of a minute and more, which start first: the last to end is then a short one.
 set(MUSTER_EARLY_TESTS
-    t_abuse t_clock_fleet t_control_faults t_controller t_drain t_edge t_fleet t_generate
+    t_abuse t_clock_fleet t_cloud_exec t_control_faults t_controller t_drain t_edge t_fleet t_generate
     t_hung t_legs_real t_live t_llama t_plan_command t_poison t_predict_engine t_predict t_resolver t_restart
     t_rows t_serve_life t_sim_worlds t_simulate t_mix t_spot t_store_kube
     t_store_redis t_store_redis_tls t_store_redis_url t_up)
