@@ -142,7 +142,7 @@ static struct words read_json(const struct web_op *op, struct str body)
 /* EC2 writes <Response><Errors><Error>, others <ErrorResponse><Error>. */
 static struct words read_words(const struct web_op *op, const struct web_reply *r)
 {
-    CLEANUP(arena_fini) struct arena tree;
+    CLEANUP(arena_fini) struct arena tree = { 0 };
     struct xml_node *root;
     if (r->body.len > 0 && r->body.data[0] == '{') return read_json(op, r->body);
     arena_init(&tree, AWS_TREE_BYTES);

@@ -201,7 +201,7 @@ static void ask_role(struct web_provider *p, struct web_op *op, struct str sts,
 static void take_role(struct web_provider *p, const struct web_op *op, const struct web_reply *r,
                       int64_t now_us, int64_t wall_us, struct web_step *ret)
 {
-    CLEANUP(arena_fini) struct arena tree;
+    CLEANUP(arena_fini) struct arena tree = { 0 };
     struct xml_node *root = NULL;
     arena_init(&tree, AWS_TREE_BYTES);
     aws_learn_clock(p, r, wall_us);
