@@ -140,20 +140,18 @@ int control_remove_stray(struct control *c, uint32_t cloud, const struct listed 
                          int64_t now_us);            /* -EAGAIN: not now; it will be listed again */
 int control_bury(struct control *c, int64_t now_us); /* forgets old tombstones */
 void control_drop_slot(struct control *c, uint32_t at); /* the last one takes its place */
-
-/* observe.c */
-bool control_pool_is_known(const void *ctx, const char *service, const char *pool,
-                           const char *provider); /* a pool_known_fn; ctx: the control */
-void control_see_phase(struct control *c, uint32_t at, int64_t now_us);
-int control_observe(struct control *c, int64_t now_us);
-
-/* act.c */
 void control_build_view(struct control *c, int64_t now_us, struct plan_view *ret); /* borrows c's */
 int control_carry_out(struct control *c,
                       int64_t now_us); /* makes a plan and carries out its actions */
 
 /* Appends a decision to the log that people read and sets decision_last to its id. */
 int control_keep_decision(struct control *c, uint32_t service, struct str text);
+
+/* observe.c */
+bool control_pool_is_known(const void *ctx, const char *service, const char *pool,
+                           const char *provider); /* a pool_known_fn; ctx: the control */
+void control_see_phase(struct control *c, uint32_t at, int64_t now_us);
+int control_observe(struct control *c, int64_t now_us);
 
 /* sync.c */
 void control_sum_demand(struct control *c, int64_t now_us);
@@ -186,7 +184,6 @@ void control_measure(struct control *c, int64_t now_us); /* sets the gauges */
 void measure_zeros(struct control *c); /* of counters: a rate needs a zero to rise from */
 void measure_create(struct control *c, uint32_t offer, enum offer_error e); /* a provider's reply */
 void measure_ready(struct control *c, const struct intent *i, int64_t now_us); /* of a launch */
-
 void measure_lead(struct control *c, const struct intent *i, const char *phase, double seconds);
 
 /* tick.c */

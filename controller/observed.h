@@ -63,10 +63,10 @@ struct detail {
     struct engine_report engine;     /* its strings point into this struct */
     struct known_adapters *adapters; /* NULL: none, or no memory for them */
     bool lead_learned;
-    struct lead lead;       /* phases of its launch that the offer has learned */
-    bool doomed;            /* the provider takes it away, or has taken it */
-    int64_t leaves_us;      /* when, as the provider says; 0: not said */
-    int64_t noticed_us;     /* when, as its own machine was told; 0: it was not */
+    struct lead lead;   /* phases of its launch that the offer has learned */
+    bool doomed;        /* the provider takes it away, or has taken it */
+    int64_t leaves_us;  /* when, as the provider says; 0: not said */
+    int64_t noticed_us; /* when, as its own machine was told; 0: it was not */
     char notice_why[INTENT_WHY_BYTES];
     enum cloud_op due;      /* a call that is wanted and not submitted */
     uint64_t call;          /* under way; 0: none */

@@ -358,7 +358,7 @@ double control_cost_total(const struct control *c, int64_t now_us)
 struct bill_spent control_spent(const struct control *c, uint32_t service)
 {
     return bill_spent(&c->money.bill, c->desired.service[service].name, c->money.intent,
-                        c->money.count, &c->money.period);
+                      c->money.count, &c->money.period);
 }
 
 /* ---- all of it ---- */

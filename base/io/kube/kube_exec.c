@@ -4,6 +4,7 @@
  * them open. What is in the pipes when the process has ended is read, no more. */
 #include "base/io/kube/kube_exec.h"
 
+#include "base/core/base64.h"
 #include "base/core/fault.h"
 #include "base/core/json.h"
 #include "base/io/date.h"
@@ -144,18 +145,6 @@ int kube_credential_read(struct str json, struct str api_version, struct kube_cr
 
 /* ---- the request ---- */
 
-static void put_base64(struct buf *out, struct str s)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    for (size_t i = 0; i < s.len; i += 3) {
-        uint32_t bits = 0;
-        for (size_t k = 0; k < 3; k++)
-            bits = bits << 8 | (i + k < s.len ? (unsigned char)s.data[i + k] : 0u);
-        for (size_t k = 0; k < 4; k++)
-            buf_byte(out, i + k > s.len ? '=' : digits[bits >> (18 - 6 * k) & 63]);
-    }
-}
-
 static void put_info(struct buf *out, const struct kube_config *c, struct str ca)
 {
     struct json_writer w;
@@ -168,7 +157,7 @@ static void put_info(struct buf *out, const struct kube_config *c, struct str ca
     json_kv_bool(&w, "interactive", false);
     if (c->exec->cluster_info) {
         CLEANUP(buf_fini) struct buf pem = { 0 };
-        put_base64(&pem, ca);
+        base64_put(&pem, ca);
         json_key(&w, "cluster");
         json_object(&w);
         json_kv_str(&w, "server", c->server);

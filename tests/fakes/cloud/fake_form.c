@@ -171,11 +171,11 @@ static struct str decode(struct arena *arena, struct str text)
     size_t len = 0;
     must(out);
     for (size_t i = 0; i < text.len; i++) {
-        bool escaped = text.data[i] == '%' && i + 2 < text.len && digit(text.data[i + 1]) >= 0 &&
+        char c = text.data[i];
+        bool escaped = c == '%' && i + 2 < text.len && digit(text.data[i + 1]) >= 0 &&
                        digit(text.data[i + 2]) >= 0;
-        out[len++] = escaped ? (char)(digit(text.data[i + 1]) << 4 | digit(text.data[i + 2]))
-                     : text.data[i] == '+' ? ' '
-                                           : text.data[i];
+        if (escaped) c = (char)(digit(text.data[i + 1]) * 16 + digit(text.data[i + 2]));
+        out[len++] = !escaped && c == '+' ? ' ' : c;
         i += escaped ? 2 : 0;
     }
     return str_of(out, len);

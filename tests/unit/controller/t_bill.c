@@ -199,8 +199,7 @@ static void a_fleet_stays_within_its_day(void **state)
         if (s % 3000 == 2999) world_kill(w), world_start(w);
         most = max_u32(most, world_running(w));
     }
-    double before = billed(w, midnight - DAY, midnight),
-           after = billed(w, midnight, w->now);
+    double before = billed(w, midnight - DAY, midnight), after = billed(w, midnight, w->now);
     print_message("%u at once at most; %.2f dollars before midnight, %.2f in five hours after it\n",
                   most, before, after);
     assert_true(before <= 30 &&

@@ -367,13 +367,13 @@ int main(void)
     if (!mkdtemp(folder)) return 1;
 #define PROC_TEST(name) cmocka_unit_test_setup(name, clean)
     const struct CMUnitTest tests[] = {
-        PROC_TEST(child_runs_as_asked),          PROC_TEST(log_is_appended),
-        PROC_TEST(child_gets_input_and_no_more),
-        PROC_TEST(ends_are_told_apart),          PROC_TEST(zombie_is_not_alive),
-        PROC_TEST(strangers_get_no_signal),      PROC_TEST(group_dies_with_its_leader),
-        PROC_TEST(refusals_are_told_here),       PROC_TEST(no_descriptor_is_lost),
-        PROC_TEST(detached_outlives_its_parent), PROC_TEST(signals_start_plain),
-        PROC_TEST(identity_is_text_and_back),    PROC_TEST(each_process_has_its_own_hash),
+        PROC_TEST(child_runs_as_asked),           PROC_TEST(log_is_appended),
+        PROC_TEST(child_gets_input_and_no_more),  PROC_TEST(ends_are_told_apart),
+        PROC_TEST(zombie_is_not_alive),           PROC_TEST(strangers_get_no_signal),
+        PROC_TEST(group_dies_with_its_leader),    PROC_TEST(refusals_are_told_here),
+        PROC_TEST(no_descriptor_is_lost),         PROC_TEST(detached_outlives_its_parent),
+        PROC_TEST(signals_start_plain),           PROC_TEST(identity_is_text_and_back),
+        PROC_TEST(each_process_has_its_own_hash),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     clean(NULL);
