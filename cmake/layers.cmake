@@ -12,7 +12,7 @@ set(MUSTER_TEST_TIMEOUT 7200)
 # What a developer waits for is ten minutes (./check); the tests that take longest wait for ./check --gates, which runs
 # them in both builds: most of them wait for minutes, or compute for half of one.
 set(MUSTER_LONG_TESTS
-    sim_faults_all sim_mutants t_commands t_cross t_cuts t_date t_failover t_kube_offers t_kube_services t_leaders
+    sim_faults_all sim_mutants t_commands t_cross t_cuts t_date t_ec2 t_failover t_kube_offers t_kube_services t_leaders
     t_leaders_kube t_pull t_redis_lost t_sim_fleet)
 # These only under the sanitizers, where they compute for as long; the release build has them in ./check.
 set(MUSTER_LONG_CHECKED_TESTS
