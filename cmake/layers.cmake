@@ -16,8 +16,9 @@ set(MUSTER_LONG_TESTS
     t_leaders_kube t_pull t_redis_lost t_sim_fleet)
 # These only under the sanitizers, where they compute for as long; the release build has them in ./check.
 set(MUSTER_LONG_CHECKED_TESTS
-    t_abuse t_arch t_cloud_exec t_control_faults t_controller t_encoder t_generate t_legs_real t_llama t_model_command
-    t_plan_command t_serve_draft t_serve_fleet t_sim_worlds t_spot)
+    t_abuse t_arch t_cloud_exec t_control_faults t_controller t_encoder t_generate t_legs_draft t_legs_real
+    t_llama t_model_command t_plan_command t_reasoning_tokens t_serve_draft t_serve_fleet t_sim_worlds t_spot
+    t_web_azure t_web_ec2 t_web_hetzner t_web_lambda t_web_runpod t_web_vast)
 # Tests of a quarter of a minute and more, which start first: the last to end is then a short one.
 set(MUSTER_EARLY_TESTS
     t_abuse t_clock_fleet t_cloud_exec t_control_faults t_controller t_drain t_edge t_fleet t_generate
