@@ -45,13 +45,13 @@ def await_(what, condition, seconds=WAIT_S):
 class Fleet:
     """A fleet on loopback, in a folder of its own."""
 
-    def __init__(self, folder, configuration):
+    def __init__(self, folder, configuration, **more):
         self.folder = pathlib.Path(folder)
         self.state = self.folder / "state"
         self.controller, self.router = port(), port()
         path = self.folder / "muster.yaml"
         path.write_text(configuration.format(state=self.state, controller=self.controller, router=self.router,
-                                             model=MODEL))
+                                             model=MODEL, **more))
         self.path = path
 
     def muster(self, *arguments, status=0):
@@ -77,6 +77,21 @@ class Fleet:
         return subprocess.Popen([MUSTER, "load", "--url", f"http://127.0.0.1:{self.router}", "--trace", str(TRACE),
                                  *map(str, arguments)], cwd=checks.ROOT, stdout=subprocess.PIPE,
                                 stderr=subprocess.STDOUT, text=True)
+
+
+class Cloud:
+    """A fake of a provider's API that sells machines, and the file with the token for it."""
+
+    def __init__(self, folder):
+        self.port, self.token = port(), pathlib.Path(folder) / "cloud-token"
+        self.token.write_text("token")
+        self.token.chmod(0o600)
+        self.process = subprocess.Popen([os.environ["FAKE_CLOUD_BIN"], "--plays", "hetzner", "--port", str(self.port),
+                                         "--token", "token"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
 
 
 class StandIn:

@@ -2,7 +2,7 @@
 """t_panels_live.py - runs every panel, rule and alert against a real fleet under load and a real Prometheus.
 
 The fleet serves the shipped model on loopback: one service under load whose budget is too small, one that sleeps at
-zero instances, spot instances that are taken away and sell out. `muster load` sends requests of a tenant. Then each
+zero instances, spot instances that are taken away and sell out, a cloud that is a fake. `muster load` sends requests of a tenant. Then each
 query must return data, or be in the list of those that cannot here, with the reason. Faults are made, and the alerts
 on them must become pending: their `for` is tested with promtool (t_alerts.py). At the end all dashboards are drawn;
 MUSTER_PICTURES keeps the pictures.
@@ -57,6 +57,15 @@ local:
     - {{ name: spot, share: 0.25, price_per_hour: 0.04, launch_delay: 500ms, lead: 2s, max_num_seqs: 4,
         perf_step: 0.001, perf_prefill: 0.0005, perf_decode: 0.0015,
         spot: true, zone: z1, spot_life: 12s, spot_notice: 2s, spot_outage: 20s }}
+clouds:
+  - name: eu
+    kind: hetzner
+    endpoint: http://127.0.0.1:{cloud}/v1
+    credentials_file: {token}
+    image: debian-12
+    poll: 1s
+    calls_per_s: 0.5
+    offers: [ {{ name: far, type: cx22, zones: [fsn1], price_per_hour: 9 }} ]
 """
 LOAD_S = 45
 RATE = "20s"
@@ -74,6 +83,9 @@ EMPTY = {
         "Ready, as agents see it", "Load, as agents see it", "KV, as agents see it", "Prefix cache since their start",
         "Done since their start", "KV events", "KV events that failed", "Agents and routers")},
 }
+# Likewise, of what only a fleet with `clouds` has; here there is one.
+NO_CLOUDS = {("muster-autoscaler", panel, "*"): "no provider is one of `clouds`" for panel in (
+    "Requests to clouds", "Time of requests to clouds")}
 # Likewise, of what only a cluster has.
 NO_CLUSTER = {("muster-autoscaler", panel, legend): "no provider is a Kubernetes cluster" for panel, legend in (
     ("Learned lead by phase", "*"), ("Launches by phase, P90", "*"), ("Calls to Kubernetes", "*"),
@@ -86,6 +98,7 @@ RARE = {
     ("muster-engine", "Connections of engines", "cut {{reason}}"): "a router leaves an engine",
     ("muster-autoscaler", "Orphans", "removed at {{provider}}"): "an instance runs without an intent",
     ("muster-autoscaler", "Calls that wait", "{{provider}} deferred"): "calls exceed the provider's budget",
+    ("muster-autoscaler", "Time of requests to clouds", "{{provider}} waited, each second"): "likewise",
     ("muster-autoscaler", "Calls that wait", "{{provider}} lists failed"): "a listing fails",
 }
 # Alerts with a part that has no series here, and why; and those with one that may have none.
@@ -122,7 +135,9 @@ class Live(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.folder.cleanup)
-        cls.fleet = rig.Fleet(cls.folder.name, CONFIGURATION)
+        cloud = rig.Cloud(cls.folder.name)
+        cls.addClassCleanup(cloud.stop)
+        cls.fleet = rig.Fleet(cls.folder.name, CONFIGURATION, cloud=cloud.port, token=cloud.token)
         cls.addClassCleanup(cls.fleet.down)
         cls.fleet.up()
         stand_in = rig.StandIn((pathlib.Path(__file__).parent / "stand_in.txt").read_text())
