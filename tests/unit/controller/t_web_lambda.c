@@ -3,7 +3,7 @@
 #include "base/core/bits.h"
 #include "controller/cloud/web/web_tags.h"
 #include "tests/fakes/cloud/fake_lambda.h"
-#include "tests/fakes/cloud/keyless_tests.h"
+#include "tests/fakes/cloud/kind_suite.h"
 
 #include <string.h>
 
@@ -27,7 +27,7 @@ static const char *const environ_of_token[] = { "LAMBDA_API_KEY=" TOKEN, NULL };
 static void regions_are_tried_in_order(void **state)
 {
     (void)state;
-    struct keyless_ground *g = keyless_open(NULL, 0);
+    struct kind_ground *g = kind_open(NULL, 0);
     assert_int_equal(web_rig_create(&g->rig, "i-1", "small")->rc, 0);
     assert_string_equal(g->fleet.machine[0].zone, "us-east-1");
     assert_string_equal(g->fleet.machine[0].image, "lambda-stack-24-04");
@@ -43,16 +43,14 @@ static void regions_are_tried_in_order(void **state)
     assert_int_equal(g->fleet.calls[FLEET_CREATE], 2);
     assert_int_equal(web_rig_create(&g->rig, "i-3", "any")->rc, 0);
     assert_string_equal(g->fleet.machine[2].zone, "europe-central-1");
-    keyless_close(g);
+    kind_close(g);
 }
 
 static void launches_keep_their_distance(void **state)
 {
     (void)state;
-    const char *quick = keyless_kind.yaml;
-    keyless_kind.yaml = "clouds:\n  - name: gpu\n    kind: lambda\n    ssh_keys: [me]\n" OFFERS;
-    struct keyless_ground *g = keyless_open(NULL, 0);
-    keyless_kind.yaml = quick;
+    struct kind_ground *g = kind_open_as(
+        NULL, "clouds:\n  - name: gpu\n    kind: lambda\n    ssh_keys: [me]\n" OFFERS, NULL);
     for (int i = 0; i < 4; i++) {
         const char *const intents[] = { "i-1", "i-2", "i-3", "i-4" };
         assert_int_equal(web_rig_create(&g->rig, intents[i], "small")->rc, 0);
@@ -60,13 +58,13 @@ static void launches_keep_their_distance(void **state)
     for (uint32_t i = 1; i < 4; i++)
         assert_true(g->fleet.machine[i].made_us - g->fleet.machine[i - 1].made_us >=
                     12 * RIG_SECOND);
-    keyless_close(g);
+    kind_close(g);
 }
 
 static void an_instance_that_goes_is_listed_so(void **state)
 {
     (void)state;
-    struct keyless_ground *g = keyless_open(NULL, 0);
+    struct kind_ground *g = kind_open(NULL, 0);
     const struct cloud_event *e = web_rig_create(&g->rig, "i-1", "small");
     assert_int_equal(web_rig_remove(&g->rig, e->made.handle, "i-1")->rc, 0);
     e = web_rig_list(&g->rig);
@@ -81,59 +79,55 @@ static void an_instance_that_goes_is_listed_so(void **state)
     e = web_rig_list(&g->rig);
     assert_int_equal(e->count, 1);
     assert_true(e->item[0].gone);
-    keyless_close(g);
+    kind_close(g);
 }
 
 static void prices_are_dollars_and_say_what_is_sold_out(void **state)
 {
     (void)state;
-    struct keyless_ground *g = keyless_open(NULL, 0);
+    struct kind_ground *g = kind_open(NULL, 0);
     const struct cloud_event *e = web_rig_prices(&g->rig);
-    struct cloud_price p = keyless_price(e, "small");
+    struct cloud_price p = kind_price(e, "small");
     assert_true(p.known && p.price_h > 0.7499 && p.price_h < 0.7501);
     assert_false(p.room_known); /* some, and nobody says how many */
-    p = keyless_price(e, "given");
+    p = kind_price(e, "given");
     assert_true(p.known && p.price_h > 0.4999 && p.price_h < 0.5001);
-    p = keyless_price(e, "none");
+    p = kind_price(e, "none");
     assert_false(p.known || p.room_known);
     fake_fleet_stock(&g->fleet, "gpu_8x_h100_sxm5", "europe-central-1", 0);
-    p = keyless_price(web_rig_prices(&g->rig), "big");
+    p = kind_price(web_rig_prices(&g->rig), "big");
     assert_true(p.known && p.price_h > 23.91 && p.price_h < 23.93);
     assert_true(p.room_known && p.room == 0);
-    keyless_close(g);
+    kind_close(g);
 }
 
 static void an_unknown_type_is_refused(void **state)
 {
     (void)state;
-    struct keyless_ground *g = keyless_open(NULL, 0);
+    struct kind_ground *g = kind_open(NULL, 0);
     const struct cloud_event *e = web_rig_create(&g->rig, "i-1", "none");
     assert_int_equal(e->class, OFFER_INVALID);
     assert_non_null(strstr(e->err.text, "gpu_1x_abacus"));
-    keyless_close(g);
+    kind_close(g);
 }
 
 static void settings_that_are_refused(void **state)
 {
     (void)state;
-    static const struct {
-        const char *text, *problem;
-    } rows[] = {
+    static const struct kind_refused rows[] = {
         { YAML_HEAD OFFERS, "ssh_keys: kind lambda needs it" },
         { YAML_HEAD "    ssh_keys: [me]\n    region: us-west-1\n" OFFERS,
           "region: kind lambda reads no such setting" },
         { YAML_HEAD "    ssh_keys: [me]\n    offers:\n      - {name: a, type: b, spot: true}\n",
           "spot: kind lambda" },
     };
-    for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        const char *problem = web_rig_problem(rows[i].text);
-        if (!strstr(problem, rows[i].problem)) fail_msg("%s: %s", rows[i].problem, problem);
-    }
+    kind_check_refused(rows, COUNT_OF(rows));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        KIND_TESTS,
         KEYLESS_TESTS,
         cmocka_unit_test(regions_are_tried_in_order),
         cmocka_unit_test(launches_keep_their_distance),
@@ -142,10 +136,12 @@ int main(void)
         cmocka_unit_test(an_unknown_type_is_refused),
         cmocka_unit_test(settings_that_are_refused),
     };
-    keyless_kind = (struct keyless_kind){ .fake = &fake_lambda,
-                                          .yaml = YAML_HEAD "    ssh_keys: [me]\n" OFFERS,
-                                          .environ = environ_of_token,
-                                          .token = TOKEN,
-                                          .several = true };
+    kind_suite = (struct kind_suite){ .keyless = true,
+                                      .ageless = true,
+                                      .fake = &fake_lambda,
+                                      .yaml = YAML_HEAD "    ssh_keys: [me]\n" OFFERS,
+                                      .environ = environ_of_token,
+                                      .token = TOKEN,
+                                      .several = true };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

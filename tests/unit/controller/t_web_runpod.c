@@ -5,7 +5,7 @@
 #include "base/core/own.h"
 #include "controller/cloud/web/web_tags.h"
 #include "tests/fakes/cloud/fake_runpod.h"
-#include "tests/fakes/cloud/keyless_tests.h"
+#include "tests/fakes/cloud/kind_suite.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static const char *const environ_of_token[] = { "RUNPOD_API_KEY=" TOKEN, NULL };
 static void data_centers_are_preferred_in_order(void **state)
 {
     (void)state;
-    struct keyless_ground *g = keyless_open(NULL, 0);
+    struct kind_ground *g = kind_open(NULL, 0);
     assert_int_equal(web_rig_create(&g->rig, "i-1", "small")->rc, 0);
     assert_string_equal(g->fleet.machine[0].zone, "EU-RO-1");
     assert_string_equal(g->fleet.machine[0].image, "example.org/muster-cuda:0.1.0");
@@ -43,26 +43,26 @@ static void data_centers_are_preferred_in_order(void **state)
     assert_int_equal(web_rig_create(&g->rig, "i-3", "any")->rc, 0);
     assert_string_equal(g->fleet.machine[2].zone, "US-KS-2");
     assert_int_equal(web_rig_create(&g->rig, "i-4", "none")->class, OFFER_CAPACITY);
-    keyless_close(g);
+    kind_close(g);
 }
 
 static void the_container_gets_its_document_and_its_own_key(void **state)
 {
     (void)state;
-    struct keyless_ground *g = keyless_open(NULL, 0);
+    struct kind_ground *g = kind_open(NULL, 0);
     CLEANUP(buf_fini) struct buf value = { 0 };
     assert_int_equal(web_rig_create(&g->rig, "i-1", "small")->rc, 0);
     struct str env = str_from(g->fleet.machine[0].user_data);
     assert_int_equal(json_path_text(env, "TAG_MUSTER_SERVICE", &value), 0);
     assert_true(str_eq(buf_view(&value), STR("org/chat model")));
-    keyless_check_container(env);
-    keyless_close(g);
+    kind_check_container(env);
+    kind_close(g);
 }
 
 static void a_pod_that_stopped_is_gone(void **state)
 {
     (void)state;
-    struct keyless_ground *g = keyless_open(NULL, 0);
+    struct kind_ground *g = kind_open(NULL, 0);
     assert_int_equal(web_rig_create(&g->rig, "i-1", "small")->rc, 0);
     const struct fleet_machine *m = &g->fleet.machine[0];
     assert_true(llabs(web_rig_list(&g->rig)->item[0].created_us - m->made_us) < RIG_SECOND);
@@ -74,48 +74,44 @@ static void a_pod_that_stopped_is_gone(void **state)
     assert_string_equal(e->item[0].why, "the Pod is EXITED");
     assert_int_equal(web_rig_remove(&g->rig, "", "i-1")->rc, 0); /* its disk is billed until then */
     assert_int_equal(web_rig_list(&g->rig)->count, 0);
-    keyless_close(g);
+    kind_close(g);
 }
 
 static void prices_count_gpus_and_say_what_is_sold_out(void **state)
 {
     (void)state;
-    struct keyless_ground *g = keyless_open(NULL, 0);
+    struct kind_ground *g = kind_open(NULL, 0);
     const struct cloud_event *e = web_rig_prices(&g->rig);
-    struct cloud_price p = keyless_price(e, "small");
+    struct cloud_price p = kind_price(e, "small");
     assert_true(p.known && p.price_h > 0.6899 && p.price_h < 0.6901 && !p.room_known);
-    p = keyless_price(e, "eight");
+    p = kind_price(e, "eight");
     assert_true(p.known && p.price_h > 8 * 2.99 - 1e-6 && p.price_h < 8 * 2.99 + 1e-6);
-    p = keyless_price(e, "given");
+    p = kind_price(e, "given");
     assert_true(p.known && p.price_h > 0.4999 && p.price_h < 0.5001);
-    p = keyless_price(e, "none");
+    p = kind_price(e, "none");
     assert_false(p.known || p.room_known);
     assert_int_equal(g->fleet.calls[FLEET_PRICES], 2); /* one for each number of GPUs */
     fake_fleet_stock(&g->fleet, "NVIDIA H100 80GB HBM3", "US-KS-2", 0);
-    p = keyless_price(web_rig_prices(&g->rig), "eight");
+    p = kind_price(web_rig_prices(&g->rig), "eight");
     assert_true(p.room_known && p.room == 0);
-    keyless_close(g);
+    kind_close(g);
 }
 
 static void settings_that_are_refused(void **state)
 {
     (void)state;
-    static const struct {
-        const char *text, *problem;
-    } rows[] = {
+    static const struct kind_refused rows[] = {
         { "clouds:\n  - name: pods\n    kind: runpod\n" OFFERS, "image: kind runpod needs it" },
         { YAML_HEAD "    ssh_keys: [me]\n" OFFERS, "ssh_keys: kind runpod reads no such setting" },
         { YAML_HEAD "    offers:\n      - {name: a, type: b, spot: true}\n", "spot: kind runpod" },
     };
-    for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        const char *problem = web_rig_problem(rows[i].text);
-        if (!strstr(problem, rows[i].problem)) fail_msg("%s: %s", rows[i].problem, problem);
-    }
+    kind_check_refused(rows, COUNT_OF(rows));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        KIND_TESTS,
         KEYLESS_TESTS,
         cmocka_unit_test(data_centers_are_preferred_in_order),
         cmocka_unit_test(the_container_gets_its_document_and_its_own_key),
@@ -123,7 +119,8 @@ int main(void)
         cmocka_unit_test(prices_count_gpus_and_say_what_is_sold_out),
         cmocka_unit_test(settings_that_are_refused),
     };
-    keyless_kind = (struct keyless_kind){
+    kind_suite = (struct kind_suite){
+        .keyless = true,
         .fake = &fake_runpod,
         .yaml = YAML_HEAD OFFERS,
         .environ = environ_of_token,

@@ -2,7 +2,7 @@
  * container gets, pages. */
 #include "base/core/bits.h"
 #include "tests/fakes/cloud/fake_vast.h"
-#include "tests/fakes/cloud/keyless_tests.h"
+#include "tests/fakes/cloud/kind_suite.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@ static bool is_near(double a, double b)
 static void asks_are_tried_one_after_the_other(void **state)
 {
     (void)state;
-    struct keyless_ground *g = keyless_open(NULL, 0);
+    struct kind_ground *g = kind_open(NULL, 0);
     assert_int_equal(web_rig_create(&g->rig, "i-1", "small")->rc, 0);
     assert_string_equal(g->fleet.machine[0].zone, "DE");
     assert_string_equal(g->fleet.machine[0].name, "i-1");
@@ -46,13 +46,13 @@ static void asks_are_tried_one_after_the_other(void **state)
     assert_int_equal(web_rig_create(&g->rig, "i-3", "small")->class, OFFER_CAPACITY);
     assert_int_equal(g->fleet.calls[FLEET_CREATE], 2);
     assert_int_equal(web_rig_create(&g->rig, "i-3", "any")->rc, 0);
-    keyless_close(g);
+    kind_close(g);
 }
 
 static void what_can_be_interrupted_is_bid_for(void **state)
 {
     (void)state;
-    struct keyless_ground *g = keyless_open(NULL, 0);
+    struct kind_ground *g = kind_open(NULL, 0);
     assert_int_equal(web_rig_create(&g->rig, "i-1", "cheap")->rc, 0);
     assert_true(g->fleet.machine[0].spot);
     assert_int_equal(web_rig_create(&g->rig, "i-2", "poor")->class, OFFER_CAPACITY);
@@ -64,79 +64,65 @@ static void what_can_be_interrupted_is_bid_for(void **state)
     assert_string_equal(e->item[0].why, "the instance is exited: outbid");
     assert_int_equal(web_rig_remove(&g->rig, e->item[0].handle, "i-1")->rc, 0);
     assert_int_equal(web_rig_list(&g->rig)->count, 0);
-    keyless_close(g);
+    kind_close(g);
 }
 
 static void prices_are_the_cheapest_and_counted(void **state)
 {
     (void)state;
-    struct keyless_ground *g = keyless_open(NULL, 0);
+    struct kind_ground *g = kind_open(NULL, 0);
     const struct cloud_event *e = web_rig_prices(&g->rig);
-    struct cloud_price p = keyless_price(e, "small");
+    struct cloud_price p = kind_price(e, "small");
     assert_true(p.known && is_near(p.price_h, 0.41)); /* with the disk */
     assert_true(p.room_known && p.room == 2);
-    p = keyless_price(e, "cheap"); /* the bid would be 0.22 */
+    p = kind_price(e, "cheap"); /* the bid would be 0.22 */
     assert_true(p.known && is_near(p.price_h, 0.21 + 0.01) && p.room == 3);
-    p = keyless_price(e, "bid");
+    p = kind_price(e, "bid");
     assert_true(p.known && is_near(p.price_h, 1.65 + 0.01));
-    p = keyless_price(e, "poor");
+    p = kind_price(e, "poor");
     assert_true(!p.known && p.room_known && p.room == 0);
-    p = keyless_price(e, "given");
+    p = kind_price(e, "given");
     assert_true(p.known && is_near(p.price_h, 0.5));
-    keyless_close(g);
+    kind_close(g);
 }
 
 static void the_container_gets_its_document_and_its_own_key(void **state)
 {
     (void)state;
-    struct keyless_ground *g = keyless_open(NULL, 0);
+    struct kind_ground *g = kind_open(NULL, 0);
     assert_int_equal(web_rig_create(&g->rig, "i-1", "small")->rc, 0);
     assert_non_null(strstr(g->fleet.machine[0].user_data, "BOOT_MUSTER_101"));
-    keyless_check_container(str_from(g->fleet.machine[0].user_data));
-    keyless_close(g);
+    kind_check_container(str_from(g->fleet.machine[0].user_data));
+    kind_close(g);
 }
 
 static void many_instances_are_many_pages(void **state)
 {
     (void)state;
-    struct keyless_ground *g = keyless_open(NULL, 0);
-    for (int i = 0; i < 60; i++) {
-        char intent[16];
-        snprintf(intent, sizeof intent, "i-%d", i);
-        assert_int_equal(web_rig_create(&g->rig, intent, "any")->rc, 0);
-    }
-    const struct cloud_event *e = web_rig_list(&g->rig);
-    assert_int_equal(e->rc, 0);
-    assert_int_equal(e->count, 60);
-    for (uint32_t i = 0; i < 60; i++)
-        for (uint32_t k = 0; k < i; k++)
-            assert_string_not_equal(e->item[i].handle, e->item[k].handle);
+    struct kind_ground *g = kind_open(NULL, 0);
+    const struct cloud_event *e = kind_check_pages(g, 60, "any", "any");
     assert_int_equal(web_rig_create(&g->rig, "i-59", "any")->rc, 0); /* on the last page */
     assert_int_equal(g->fleet.count, 60);
     assert_true(llabs(e->item[0].created_us - g->fleet.machine[0].made_us) < RIG_SECOND);
-    keyless_close(g);
+    kind_close(g);
 }
 
 static void settings_that_are_refused(void **state)
 {
     (void)state;
-    static const struct {
-        const char *text, *problem;
-    } rows[] = {
+    static const struct kind_refused rows[] = {
         { "clouds:\n  - name: market\n    kind: vast\n" OFFERS, "image: kind vast needs it" },
         { YAML_HEAD "    ssh_keys: [me]\n" OFFERS, "ssh_keys: kind vast reads no such setting" },
         { YAML_HEAD "    offers:\n      - {name: a, type: b, spot_price_max: 1}\n",
           "spot_price_max: it is not spot" },
     };
-    for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        const char *problem = web_rig_problem(rows[i].text);
-        if (!strstr(problem, rows[i].problem)) fail_msg("%s: %s", rows[i].problem, problem);
-    }
+    kind_check_refused(rows, COUNT_OF(rows));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        KIND_TESTS,
         KEYLESS_TESTS,
         cmocka_unit_test(asks_are_tried_one_after_the_other),
         cmocka_unit_test(what_can_be_interrupted_is_bid_for),
@@ -145,7 +131,8 @@ int main(void)
         cmocka_unit_test(many_instances_are_many_pages),
         cmocka_unit_test(settings_that_are_refused),
     };
-    keyless_kind = (struct keyless_kind){
+    kind_suite = (struct kind_suite){
+        .keyless = true,
         .fake = &fake_vast,
         .yaml = YAML_HEAD OFFERS,
         .environ = environ_of_token,
