@@ -471,13 +471,21 @@ static void one_kill(const char *step, uint64_t nth, bool carried_out)
     ground_free(g);
 }
 
+/* Each call is a process, and under the sanitizers it takes a tenth of a second to start: there each step is met once, and
+ * in the release build four times. */
+#ifdef MUSTER_DEBUG
+#    define NTH_MAX 1
+#else
+#    define NTH_MAX 2
+#endif
+
 static void killed_at_every_step(void **state)
 {
     (void)state;
     for (uint32_t s = 0; s < control_step_count; s++)
-        for (uint64_t nth = 1; nth <= 2; nth++) {
-            one_kill(control_steps[s], nth, true);
-            one_kill(control_steps[s], nth, false);
+        for (uint64_t nth = 1; nth <= NTH_MAX; nth++) {
+            one_kill(control_steps[s], nth, (s + nth) % 2 == 0);
+            if (NTH_MAX > 1) one_kill(control_steps[s], nth, (s + nth) % 2 == 1);
         }
 }
 
