@@ -23,17 +23,18 @@ void fake_refuse(struct fake_answer *a, int status, const char *code, const char
     a->api->put_error(a, code, message);
 }
 
-static const struct fake_words *words_of(const struct fake_answer *a, enum fleet_fault fault)
+const struct fake_words *fake_words_of(const struct fake_words *words, const struct fleet_row *row)
 {
-    const struct fake_words *w = a->api->words;
-    while (w->fault != FLEET_FINE && w->fault != fault)
-        w++;
-    return w->fault == fault ? w : NULL;
+    if (!row || row->fault == FLEET_FINE) return NULL;
+    while (words->fault != FLEET_FINE && words->fault != row->fault)
+        words++;
+    return words->fault == row->fault ? words : NULL;
 }
 
 void fake_refuse_form(struct fake_answer *a, const char *why)
 {
-    const struct fake_words *w = words_of(a, FLEET_INVALID);
+    const struct fleet_row invalid = { .fault = FLEET_INVALID };
+    const struct fake_words *w = fake_words_of(a->api->words, &invalid);
     must(w);
     fake_fleet_bad_form(a->fleet, STR_FMT " " STR_FMT ": %s", STR_ARG(a->ask->method),
                         STR_ARG(a->at.path), why);
@@ -42,7 +43,7 @@ void fake_refuse_form(struct fake_answer *a, const char *why)
 
 static bool refuse_fault(struct fake_answer *a, const struct fleet_row *row)
 {
-    const struct fake_words *w = row ? words_of(a, row->fault) : NULL;
+    const struct fake_words *w = fake_words_of(a->api->words, row);
     if (!w) return false;
     fake_refuse(a, w->status, w->code, w->message);
     if (w->fault == FLEET_THROTTLE && a->api->retry_after) a->retry_after_us = row->delay_us;
@@ -116,12 +117,31 @@ bool fake_is(const struct fake_answer *a, const char *method, const char *path)
     return str_eq(a->ask->method, str_from(method)) && str_eq(a->at.path, str_from(path));
 }
 
-static bool is_authorized(const struct web_ask *ask, const char *token)
+bool fake_is_bearer(const struct web_ask *ask, const char *token)
 {
     char want[512];
     struct str has = form_header(ask, "authorization");
     snprintf(want, sizeof want, "Bearer %s", token);
     return has.data && str_eq(has, str_from(want));
+}
+
+void fake_put_header(struct web_reply *ret, struct arena *arena, const char *name,
+                     const char *value)
+{
+    ret->header[ret->header_count++] =
+        (struct web_header){ str_from(name), arena_str(arena, str_from(value)) };
+}
+
+void fake_fill(struct web_reply *ret, struct arena *arena, int status, struct buf *body,
+               int64_t retry_after_us)
+{
+    char text[32];
+    *ret = (struct web_reply){ .status = status,
+                               .sent = true,
+                               .body = arena_str(arena, buf_view(body)) };
+    snprintf(text, sizeof text, "%lld", (long long)(retry_after_us / 1000000));
+    if (retry_after_us > 0) fake_put_header(ret, arena, "retry-after", text);
+    buf_fini(body);
 }
 
 int64_t fake_answer(const struct fake_api *api, struct fake_fleet *fleet, void *own,
@@ -138,22 +158,13 @@ int64_t fake_answer(const struct fake_api *api, struct fake_fleet *fleet, void *
     int64_t took_us;
     if (form_target(ask->url, str_from(api->base), &a.at) < 0)
         fake_refuse_form(&a, "no URL of this API");
-    else if (!is_authorized(ask, token))
+    else if (!fake_is_bearer(ask, token))
         refuse_fault(&a, &(struct fleet_row){ .fault = FLEET_AUTH });
     else if (ask->body.len > 0 && !str_eq(ask->content_type, STR("application/json")))
         fake_refuse_form(&a, "content-type");
     else
         api->route(&a);
-    *ret = (struct web_reply){ .status = a.status,
-                               .sent = true,
-                               .body = arena_str(arena, buf_view(&a.body)) };
-    if (a.retry_after_us > 0) {
-        char text[32];
-        snprintf(text, sizeof text, "%lld", (long long)(a.retry_after_us / 1000000));
-        ret->header[ret->header_count++] =
-            (struct web_header){ STR("retry-after"), arena_str(arena, str_from(text)) };
-    }
+    fake_fill(ret, arena, a.status, &a.body, a.retry_after_us);
     fleet_break_reply(a.row, ret, &took_us);
-    buf_fini(&a.body);
     return took_us;
 }

@@ -1,4 +1,5 @@
-/* fake_answer.h - has what fakes of JSON APIs with a bearer token share: one request and the reply that is made to it.
+/* fake_answer.h - has what fakes share: words of faults, headers, replies; and for JSON APIs with a bearer
+ * token one request and the reply that is made to it.
  *
  * Layer: tests/fakes/cloud (base/core)
  */
@@ -15,6 +16,18 @@ struct fake_words {
     int status;
     const char *code, *message;
 };
+
+/* NULL: there is no fault, or the API has no words for it. */
+const struct fake_words *fake_words_of(const struct fake_words *words, const struct fleet_row *row);
+
+bool fake_is_bearer(const struct web_ask *ask, const char *token);
+
+/* Makes a reply, which then gets the API's own headers and fleet_break_reply. Frees the body. No retry_after_us: no such
+ * header. */
+void fake_fill(struct web_reply *ret, struct arena *arena, int status, struct buf *body,
+               int64_t retry_after_us);
+void fake_put_header(struct web_reply *ret, struct arena *arena, const char *name,
+                     const char *value);
 
 struct fake_api {
     const char *base;               /* of all paths */

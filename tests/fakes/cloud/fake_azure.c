@@ -10,6 +10,7 @@
 #include "base/core/json_path.h"
 #include "base/core/own.h"
 #include "base/io/date.h"
+#include "tests/fakes/cloud/fake_answer.h"
 #include "tests/fakes/cloud/fake_form.h"
 
 #include <inttypes.h>
@@ -85,11 +86,7 @@ static void refuse_form(struct answer *a, const char *why)
 
 static bool refuse_fault(struct answer *a)
 {
-    static const struct {
-        enum fleet_fault fault;
-        int status;
-        const char *code, *message;
-    } rows[] = {
+    static const struct fake_words words[] = {
         { FLEET_QUOTA, 409, "OperationNotAllowed",
           "exceeding approved standardNCFamily Cores quota" },
         { FLEET_THROTTLE, 429, "TooManyRequests", "the request was throttled" },
@@ -98,14 +95,13 @@ static bool refuse_fault(struct answer *a)
         { FLEET_INVALID, 400, "InvalidParameter", "the value of vmSize is invalid" },
         { FLEET_SERVER_ERROR, 503, "ServerTimeout", "try later" },
         { FLEET_UNKNOWN_CODE, 409, "NewKindOfError", "words that are in no table" },
+        { 0 },
     };
-    for (size_t i = 0; a->row && i < COUNT_OF(rows); i++) {
-        if (rows[i].fault != a->row->fault) continue;
-        refuse(a, rows[i].status, rows[i].code, rows[i].message);
-        a->retry_after_us = rows[i].fault == FLEET_THROTTLE ? a->row->delay_us : 0;
-        return true;
-    }
-    return false;
+    const struct fake_words *w = fake_words_of(words, a->row);
+    if (!w) return false;
+    refuse(a, w->status, w->code, w->message);
+    a->retry_after_us = w->fault == FLEET_THROTTLE ? a->row->delay_us : 0;
+    return true;
 }
 
 static bool lacks(struct answer *a, enum fake_azure_action action)
@@ -615,10 +611,7 @@ static void route(struct answer *a)
 
 static bool is_authorized(const struct answer *a)
 {
-    char want[64];
-    struct str given = form_header(a->ask, "authorization");
-    snprintf(want, sizeof want, "Bearer %s", a->z->token);
-    return given.data && str_eq(given, str_from(want)) && a->now_us < a->z->expires_us;
+    return fake_is_bearer(a->ask, a->z->token) && a->now_us < a->z->expires_us;
 }
 
 static void answer(struct answer *a)
@@ -635,33 +628,20 @@ static void answer(struct answer *a)
         route(a);
 }
 
-static void put_header(struct web_reply *r, struct arena *arena, const char *name,
-                       const char *value)
-{
-    r->header[r->header_count++] =
-        (struct web_header){ str_from(name), arena_str(arena, str_from(value)) };
-}
-
 static int64_t respond(void *ctx, const struct web_ask *ask, int64_t now_us, struct arena *arena,
                        struct web_reply *ret)
 {
     struct fake_azure *z = ctx;
     struct answer a = { .z = z, .fleet = z->fleet, .ask = ask, .arena = arena, .now_us = now_us };
     int64_t took_us;
-    char text[32];
     if (fake_azure_login(z, ask, now_us, arena, ret, &a.row)) {
         fleet_break_reply(a.row, ret, &took_us);
         return took_us;
     }
     answer(&a);
-    *ret = (struct web_reply){ .status = a.status,
-                               .sent = true,
-                               .body = arena_str(arena, buf_view(&a.body)) };
-    snprintf(text, sizeof text, "%lld", (long long)(a.retry_after_us / 1000000));
-    if (a.retry_after_us > 0) put_header(ret, arena, "retry-after", text);
-    if (a.operation[0]) put_header(ret, arena, "azure-asyncoperation", a.operation);
+    fake_fill(ret, arena, a.status, &a.body, a.retry_after_us);
+    if (a.operation[0]) fake_put_header(ret, arena, "azure-asyncoperation", a.operation);
     fleet_break_reply(a.row, ret, &took_us);
-    buf_fini(&a.body);
     return took_us;
 }
 

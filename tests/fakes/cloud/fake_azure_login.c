@@ -4,6 +4,7 @@
  * with Azure virtual machines". */
 #include "base/core/buf.h"
 #include "base/core/own.h"
+#include "tests/fakes/cloud/fake_answer.h"
 #include "tests/fakes/cloud/fake_azure.h"
 #include "tests/fakes/cloud/fake_form.h"
 
@@ -102,23 +103,17 @@ static void take_metadata(struct fake_azure *z, const struct web_ask *ask, int64
 
 static bool refuse_fault(const struct fleet_row *row, struct arena *arena, struct web_reply *ret)
 {
-    static const struct {
-        enum fleet_fault fault;
-        int status;
-        const char *code, *why;
-    } rows[] = {
+    static const struct fake_words words[] = {
         { FLEET_AUTH, 401, "invalid_client", "AADSTS7000222: the secret has expired." },
         { FLEET_FORBIDDEN, 400, "unauthorized_client", "AADSTS7000112: disabled" },
         { FLEET_THROTTLE, 429, "too_many", "AADSTS50196" },
         { FLEET_SERVER_ERROR, 503, "temporarily_unavailable", "try later" },
         { FLEET_UNKNOWN_CODE, 418, "new_kind_of_error", "words that are in no table" },
+        { 0 },
     };
-    for (size_t i = 0; row && i < COUNT_OF(rows); i++)
-        if (rows[i].fault == row->fault) {
-            refuse(ret, arena, rows[i].status, rows[i].code, rows[i].why);
-            return true;
-        }
-    return false;
+    const struct fake_words *w = fake_words_of(words, row);
+    if (w) refuse(ret, arena, w->status, w->code, w->message);
+    return w != NULL;
 }
 
 bool fake_azure_login(struct fake_azure *z, const struct web_ask *ask, int64_t now_us,

@@ -10,6 +10,7 @@
 #include "base/core/json_path.h"
 #include "base/core/own.h"
 #include "base/io/date.h"
+#include "tests/fakes/cloud/fake_answer.h"
 #include "tests/fakes/cloud/fake_form.h"
 #include "tests/fakes/cloud/fake_gce_form.h"
 
@@ -87,21 +88,18 @@ static void refuse_form(struct answer *a, const char *why)
 /* Answers what the fault stands for in this API; false: it is none of those. */
 static bool refuse_fault(struct answer *a)
 {
-    static const struct {
-        enum fleet_fault fault;
-        int status;
-        const char *reason, *message;
-    } rows[] = {
+    static const struct fake_words words[] = {
         { FLEET_QUOTA, 403, "quotaExceeded", "Quota 'CPUS' exceeded.  Limit: 24.0 in region r." },
         { FLEET_AUTH, 401, "authError", "Invalid Credentials" },
         { FLEET_FORBIDDEN, 403, "forbidden", "Required permission is missing" },
         { FLEET_INVALID, 400, "invalid", "Invalid value for field 'resource.machineType'" },
         { FLEET_SERVER_ERROR, 503, "backendError", "Backend Error" },
         { FLEET_UNKNOWN_CODE, 409, "newKindOfError", "words that are in no table" },
+        { 0 },
     };
-    for (size_t i = 0; a->row && i < COUNT_OF(rows); i++) {
-        if (rows[i].fault != a->row->fault) continue;
-        refuse(a, rows[i].status, rows[i].reason, rows[i].message);
+    const struct fake_words *w = fake_words_of(words, a->row);
+    if (w) {
+        refuse(a, w->status, w->code, w->message);
         return true;
     }
     if (!a->row || a->row->fault != FLEET_THROTTLE) return false;
@@ -558,13 +556,8 @@ static void route(struct answer *a)
 
 static bool is_authorized(const struct answer *a)
 {
-    char want[64];
-    struct str has = form_header(a->ask, "authorization");
-    snprintf(want, sizeof want, "Bearer %s", a->g->token);
-    if (!has.data) return false;
-    if (str_eq(has, str_from(want)) && a->now_us < a->g->expires_us) return true;
-    snprintf(want, sizeof want, "Bearer %s", a->g->always ? a->g->always : "");
-    return a->g->always && str_eq(has, str_from(want));
+    if (fake_is_bearer(a->ask, a->g->token) && a->now_us < a->g->expires_us) return true;
+    return a->g->always && fake_is_bearer(a->ask, a->g->always);
 }
 
 static void answer(struct answer *a)
@@ -588,17 +581,8 @@ static int64_t respond(void *ctx, const struct web_ask *ask, int64_t now_us, str
         return took_us;
     }
     answer(&a);
-    *ret = (struct web_reply){ .status = a.status,
-                               .sent = true,
-                               .body = arena_str(arena, buf_view(&a.body)) };
-    if (a.retry_after_us > 0) {
-        char text[32];
-        snprintf(text, sizeof text, "%lld", (long long)(a.retry_after_us / 1000000));
-        ret->header[ret->header_count++] =
-            (struct web_header){ STR("retry-after"), arena_str(arena, str_from(text)) };
-    }
+    fake_fill(ret, arena, a.status, &a.body, a.retry_after_us);
     fleet_break_reply(a.row, ret, &took_us);
-    buf_fini(&a.body);
     return took_us;
 }
 

@@ -5,6 +5,7 @@
 #include "base/core/json.h"
 #include "base/core/json_path.h"
 #include "base/core/own.h"
+#include "tests/fakes/cloud/fake_answer.h"
 #include "tests/fakes/cloud/fake_form.h"
 #include "tests/fakes/cloud/fake_gce.h"
 #include "tests/fakes/cloud/jwt_check.h"
@@ -138,23 +139,17 @@ static void take_assertion(struct fake_gce *g, const struct web_ask *ask, int64_
 
 static bool refuse_fault(const struct fleet_row *row, struct arena *arena, struct web_reply *ret)
 {
-    static const struct {
-        enum fleet_fault fault;
-        int status;
-        const char *code, *why;
-    } rows[] = {
+    static const struct fake_words words[] = {
         { FLEET_AUTH, 400, "invalid_grant", "Invalid JWT Signature." },
         { FLEET_FORBIDDEN, 401, "disabled_client", "The OAuth client was disabled." },
         { FLEET_THROTTLE, 429, "rate_limit_exceeded", "too many" },
         { FLEET_SERVER_ERROR, 503, "temporarily_unavailable", "try later" },
         { FLEET_UNKNOWN_CODE, 418, "new_kind_of_error", "words that are in no table" },
+        { 0 },
     };
-    for (size_t i = 0; row && i < COUNT_OF(rows); i++)
-        if (rows[i].fault == row->fault) {
-            refuse(ret, arena, rows[i].status, rows[i].code, rows[i].why);
-            return true;
-        }
-    return false;
+    const struct fake_words *w = fake_words_of(words, row);
+    if (w) refuse(ret, arena, w->status, w->code, w->message);
+    return w != NULL;
 }
 
 static void put_date(const struct fake_gce *g, int64_t now_us, struct arena *arena,

@@ -9,6 +9,7 @@
 #include "base/core/json_path.h"
 #include "base/core/own.h"
 #include "base/io/date.h"
+#include "tests/fakes/cloud/fake_answer.h"
 #include "tests/fakes/cloud/fake_form.h"
 
 #include <stdio.h>
@@ -61,11 +62,7 @@ static void refuse_form(struct answer *a, const char *why)
 /* Answers what the fault stands for in this API; false: it is none of those. */
 static bool refuse_fault(struct answer *a)
 {
-    static const struct {
-        enum fleet_fault fault;
-        int status;
-        const char *code, *message;
-    } rows[] = {
+    static const struct fake_words words[] = {
         { FLEET_STOCK_OUT, 412, "resource_unavailable", "server type is not available here" },
         { FLEET_QUOTA, 403, "resource_limit_exceeded", "server limit exceeded" },
         { FLEET_THROTTLE, 429, "rate_limit_exceeded", "limit of 3600 requests per hour reached" },
@@ -74,14 +71,13 @@ static bool refuse_fault(struct answer *a)
         { FLEET_INVALID, 422, "invalid_input", "invalid input in field" },
         { FLEET_SERVER_ERROR, 503, "service_error", "something went wrong" },
         { FLEET_UNKNOWN_CODE, 409, "new_kind_of_error", "words that are in no table" },
+        { 0 },
     };
-    for (size_t i = 0; a->row && i < COUNT_OF(rows); i++) {
-        if (rows[i].fault != a->row->fault) continue;
-        refuse(a, rows[i].status, rows[i].code, rows[i].message);
-        a->retry_after_us = rows[i].fault == FLEET_THROTTLE ? a->row->delay_us : 0;
-        return true;
-    }
-    return false;
+    const struct fake_words *w = fake_words_of(words, a->row);
+    if (!w) return false;
+    refuse(a, w->status, w->code, w->message);
+    a->retry_after_us = w->fault == FLEET_THROTTLE ? a->row->delay_us : 0;
+    return true;
 }
 
 /* ---- objects ---- */
@@ -609,14 +605,6 @@ static void route(struct answer *a)
     refuse_form(a, "no such path");
 }
 
-static bool is_authorized(const struct answer *a)
-{
-    char want[256];
-    struct str has = form_header(a->ask, "authorization");
-    snprintf(want, sizeof want, "Bearer %s", a->h->token);
-    return has.data && str_eq(has, str_from(want));
-}
-
 static int64_t respond(void *ctx, const struct web_ask *ask, int64_t now_us, struct arena *arena,
                        struct web_reply *ret)
 {
@@ -625,21 +613,12 @@ static int64_t respond(void *ctx, const struct web_ask *ask, int64_t now_us, str
     int64_t took_us;
     if (form_target(ask->url, STR("/v1"), &a.at) < 0)
         refuse_form(&a, "no URL of this API");
-    else if (!is_authorized(&a))
+    else if (!fake_is_bearer(ask, h->token))
         refuse(&a, 401, "unauthorized", "unable to authenticate");
     else
         route(&a);
-    *ret = (struct web_reply){ .status = a.status,
-                               .sent = true,
-                               .body = arena_str(arena, buf_view(&a.body)) };
-    if (a.retry_after_us > 0) {
-        char text[32];
-        snprintf(text, sizeof text, "%lld", (long long)(a.retry_after_us / 1000000));
-        ret->header[ret->header_count++] =
-            (struct web_header){ STR("retry-after"), arena_str(arena, str_from(text)) };
-    }
+    fake_fill(ret, arena, a.status, &a.body, a.retry_after_us);
     fleet_break_reply(a.row, ret, &took_us);
-    buf_fini(&a.body);
     return took_us;
 }
 

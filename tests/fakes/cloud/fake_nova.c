@@ -510,13 +510,6 @@ static const struct fake_api api = {
     .base = "", .words = words, .retry_after = true, .put_error = put_error, .route = route
 };
 
-static void put_header(struct arena *arena, struct web_reply *ret, struct str name,
-                       const char *value)
-{
-    ret->header[ret->header_count++] =
-        (struct web_header){ name, arena_str(arena, str_from(value)) };
-}
-
 static int64_t respond(void *ctx, const struct web_ask *ask, int64_t now_us, struct arena *arena,
                        struct web_reply *ret)
 {
@@ -534,19 +527,12 @@ static int64_t respond(void *ctx, const struct web_ask *ask, int64_t now_us, str
         fake_refuse_form(&a, "no URL of this API");
     else
         route(&a);
-    *ret = (struct web_reply){ .status = a.status,
-                               .sent = true,
-                               .body = arena_str(arena, buf_view(&a.body)) };
+    fake_fill(ret, arena, a.status, &a.body, a.retry_after_us);
     if (a.status == 201) {
         token_text(now_us, text);
-        put_header(arena, ret, STR("x-subject-token"), text);
-    }
-    if (a.retry_after_us > 0) {
-        snprintf(text, sizeof text, "%lld", (long long)(a.retry_after_us / 1000000));
-        put_header(arena, ret, STR("retry-after"), text);
+        fake_put_header(ret, arena, "x-subject-token", text);
     }
     fleet_break_reply(a.row, ret, &took_us);
-    buf_fini(&a.body);
     return took_us;
 }
 

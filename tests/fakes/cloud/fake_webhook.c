@@ -8,6 +8,7 @@
 #include "base/core/json.h"
 #include "base/core/json_path.h"
 #include "base/core/own.h"
+#include "tests/fakes/cloud/fake_answer.h"
 #include "tests/fakes/cloud/fake_form.h"
 
 #include <stdio.h>
@@ -264,14 +265,6 @@ static void route(struct answer *a)
     refuse_form(a, "no such call");
 }
 
-static bool is_authorized(const struct answer *a)
-{
-    char want[256];
-    struct str has = form_header(a->ask, "authorization");
-    snprintf(want, sizeof want, "Bearer %s", a->h->token);
-    return has.data && str_eq(has, str_from(want));
-}
-
 static int64_t respond(void *ctx, const struct web_ask *ask, int64_t now_us, struct arena *arena,
                        struct web_reply *ret)
 {
@@ -282,15 +275,12 @@ static int64_t respond(void *ctx, const struct web_ask *ask, int64_t now_us, str
     int64_t took_us;
     if (!str_eq(ask->method, STR("POST")) || !str_eq(ask->content_type, STR("application/json")))
         refuse_form(&a, "method or content-type");
-    else if (!is_authorized(&a))
+    else if (!fake_is_bearer(ask, h->token))
         a.status = 401;
     else
         route(&a);
-    *ret = (struct web_reply){ .status = a.status,
-                               .sent = true,
-                               .body = arena_str(arena, buf_view(&a.body)) };
+    fake_fill(ret, arena, a.status, &a.body, 0);
     fleet_break_reply(a.row, ret, &took_us);
-    buf_fini(&a.body);
     return took_us;
 }
 
