@@ -25,6 +25,7 @@ show() { # prints an instance as Muster reads it
     state=up
     [ ! -e "$1/started" ] || [ -n "$(processes "$1")" ] || state=gone
     age=$(($(date +%s) - $(stat -c %Y "$1/tags")))
+    [ "$age" -ge 0 ] || age=0
     jq -c --arg handle "$1" --arg state $state --argjson age $age \
         '{handle: $handle, tags: ., state: $state, age_s: $age}' "$1/tags"
 }

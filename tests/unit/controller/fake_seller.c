@@ -64,7 +64,9 @@ static void put_instance(struct json_writer *w, const char *intent, struct str t
     json_kv_text(w, "handle", intent);
     json_key(w, "tags");
     json_put_raw(w, tags);
-    json_kv_f64(w, "age_s", (double)(time(NULL) - st.st_mtime));
+    /* time() may be a tick behind the clock that the file system dates with. */
+    time_t age_s = time(NULL) - st.st_mtime;
+    json_kv_f64(w, "age_s", age_s > 0 ? (double)age_s : 0);
     if (is("stuck")) {
         json_kv_text(w, "state", "stuck");
         json_kv_text(w, "class", "capacity");
