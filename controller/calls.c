@@ -164,9 +164,12 @@ static int submit_remove(struct control *c, uint32_t at, int64_t now_us)
         c->observed.detail[at].due = CLOUD_NONE;
         return 0;
     }
-    struct cloud_call call = {
-        .op = CLOUD_REMOVE, .id = ++c->money.call_last, .handle = i->handle, .intent = i->id
-    };
+    /* A twin that came late has another handle than the one that is gone: it is removed by its own. */
+    const struct listed *item = control_find_item(&c->observed.provider[cloud].listing, i);
+    struct cloud_call call = { .op = CLOUD_REMOVE,
+                               .id = ++c->money.call_last,
+                               .handle = item ? item->handle : i->handle,
+                               .intent = i->id };
     if (submit(c, &c->observed.provider[cloud], &call, now_us) == 0) sent(c, at, call.id, now_us);
     return 0;
 }

@@ -150,6 +150,8 @@ int control_keep_decision(struct control *c, uint32_t service, struct str text);
 /* observe.c */
 bool control_pool_is_known(const void *ctx, const char *service, const char *pool,
                            const char *provider); /* a pool_known_fn; ctx: the control */
+const struct listed *control_find_item(const struct listing *l,
+                                       const struct intent *i); /* or NULL */
 void control_see_phase(struct control *c, uint32_t at, int64_t now_us);
 int control_observe(struct control *c, int64_t now_us);
 
@@ -195,5 +197,4 @@ void control_bound_reached(struct control *c, const char *bound);
 void control_count(struct control *c, enum control_metric m, const char *label);
 
 /* Counts a failed write of `what` and logs it as `event`, every ten seconds at most. */
-void control_store_failed(struct control *c, const char *event, const char *what,
-                          const char *error);
+void control_store_failed(struct control *c, const char *event, const char *what, const char *why);

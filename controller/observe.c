@@ -83,7 +83,7 @@ static int settle_strays(struct control *c, uint32_t cloud, int64_t now_us)
     return 0;
 }
 
-static const struct listed *find_item(const struct listing *l, const struct intent *i)
+const struct listed *control_find_item(const struct listing *l, const struct intent *i)
 {
     const struct listed *found = NULL;
     for (uint32_t k = 0; l && l->ok && k < l->count; k++) {
@@ -265,12 +265,12 @@ static int drive_intent(struct control *c, uint32_t at, int64_t now_us)
     uint32_t offer = control_find_offer(c, i->provider, i->offer);
     const struct listing *l = cloud == PLAN_NONE ? NULL : &c->observed.provider[cloud].listing;
     /* First: an agent whose engine was ended for it reports the end in the same moment. */
-    int rc = heed_notice(c, at, find_item(l, i), now_us);
+    int rc = heed_notice(c, at, control_find_item(l, i), now_us);
     if (rc == -ECANCELED) return rc;
     struct merge_view v = { .intent = i,
                             .seen = &c->observed.seen[at],
                             .listing = l,
-                            .item = find_item(l, i),
+                            .item = control_find_item(l, i),
                             .may_ask = offer_is_askable(c, i, now_us),
                             .routed = may_be_routed(c, at, now_us),
                             .in_parts =

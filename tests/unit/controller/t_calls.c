@@ -296,6 +296,30 @@ static void a_notice_of_the_machine_is_heeded(void **state)
     world_free(w);
 }
 
+/* A create that comes through twice, the second time when the first instance is long gone, leaves one behind that has
+ * another handle than the intent: it is removed by its own. */
+static void a_late_twin_is_removed(void **state)
+{
+    (void)state;
+    struct world *w = world_new(&(struct fake_config){ .boot_us = WORLD_BOOT_US });
+    world_run(w, 2);
+    want(w, "small", 1);
+    world_run(w, 20);
+    uint32_t count;
+    char intent[NAME_BYTES];
+    const struct fake_instance *in = fake_cloud_instances(w->fake, &count);
+    assert_int_equal(count, 1);
+    memcpy(intent, in[0].intent, sizeof intent);
+    want(w, "small", 0);
+    world_run(w, 30);
+    assert_int_equal(world_running(w), 0);
+    fake_cloud_plant(w->fake, intent, "chat", "small", "s1", w->now);
+    assert_int_equal(world_running(w), 1);
+    world_run(w, 30);
+    assert_int_equal(world_running(w), 0);
+    world_free(w);
+}
+
 /* Prices follow the market; a price that was not heard for long is unknown. */
 static void prices_follow_the_market(void **state)
 {
@@ -329,6 +353,7 @@ static int calls_tests(void)
         cmocka_unit_test(losses_are_heeded_and_counted),
         cmocka_unit_test(a_notice_reaches_the_agent),
         cmocka_unit_test(a_notice_of_the_machine_is_heeded),
+        cmocka_unit_test(a_late_twin_is_removed),
         cmocka_unit_test(prices_follow_the_market),
     };
     return cmocka_run_group_tests_name("calls", tests, NULL, NULL);

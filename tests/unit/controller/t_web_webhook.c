@@ -123,7 +123,6 @@ int main(void)
                                       .token = TOKEN,
                                       .several = true,
                                       .late_wins = true,
-                                      .unique = true,
                                       .zone = "a",
                                       .data = "#!/bin/sh" };
     const struct CMUnitTest tests[] = {
