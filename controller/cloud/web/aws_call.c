@@ -25,7 +25,8 @@ int aws_form(struct buf *out, const char *action, const char *version)
     return buf_printf(out, "Action=%s&Version=%s", action, version);
 }
 
-static int put(struct buf *out, struct str value, const char *name, va_list ap)
+__attribute__((format(printf, 3, 0))) static int put(struct buf *out, struct str value,
+                                                     const char *name, va_list ap)
 {
     buf_byte(out, '&');
     buf_vprintf(out, name, ap);

@@ -131,7 +131,8 @@ void web_refuse_reply(const struct web_provider *p, const struct web_op *op,
 
 /* ---- requests ---- */
 
-static struct str print(struct arena *a, const char *format, va_list ap)
+__attribute__((format(printf, 2, 0))) static struct str print(struct arena *a, const char *format,
+                                                              va_list ap)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
     buf_vprintf(&text, format, ap);
