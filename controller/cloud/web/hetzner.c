@@ -17,6 +17,7 @@
 #include "base/core/own.h"
 #include "base/io/date.h"
 #include "controller/cloud/web/provider.h"
+#include "controller/cloud/web/web_bearer.h"
 #include "controller/cloud/web/web_section.h"
 #include "controller/cloud/web/web_step.h"
 #include "controller/cloud/web/web_tags.h"
@@ -62,62 +63,17 @@ static const struct web_code codes[] = {
     { 0 },
 };
 
-static struct str text_at(struct arena *arena, struct str json, const char *path)
-{
-    CLEANUP(buf_fini) struct buf text = { 0 };
-    if (json_path_text(json, path, &text) < 0) return (struct str){ 0 };
-    return arena_str(arena, buf_view(&text));
-}
-
 static void refuse(const struct web_provider *p, const struct web_op *op, const struct web_reply *r,
                    struct web_step *ret)
 {
-    web_refuse_reply(p, op, r, codes, text_at(op->arena, r->body, "error.code"),
-                     text_at(op->arena, r->body, "error.message"), ret);
+    web_refuse_reply(p, op, r, codes, web_text_at(op->arena, r->body, "error.code"),
+                     web_text_at(op->arena, r->body, "error.message"), ret);
 }
 
 static bool is_error(const struct web_op *op, const struct web_reply *r, const char *code)
 {
-    return r->status >= 400 && str_eq(text_at(op->arena, r->body, "error.code"), str_from(code));
-}
-
-static int ask(const struct web_provider *p, struct web_op *op, const char *method, struct str path,
-               struct web_step *ret)
-{
-    int rc =
-        web_ask(op, ret, method, STR_FMT STR_FMT, STR_ARG(p->settings->endpoint), STR_ARG(path));
-    return rc < 0 ? rc : web_ask_header(op, ret, "authorization", "Bearer %s", p->login.token);
-}
-
-static void ask_path(const struct web_provider *p, struct web_op *op, const char *method,
-                     const struct buf *path, struct web_step *ret)
-{
-    if (path->rc < 0)
-        web_refuse(ret, OFFER_TRANSIENT, "no memory for a request");
-    else
-        ask(p, op, method, buf_view(path), ret);
-}
-
-/* ---- login ---- */
-
-static void login(struct web_provider *p, struct web_op *op, struct web_step *ret)
-{
-    struct err err = { 0 };
-    struct str token;
-    int rc = web_credentials(p, op, &token, &err);
-    if (rc < 0) {
-        web_refuse(ret, rc == -ENOMEM ? OFFER_TRANSIENT : OFFER_AUTH, "%s", err.text);
-        return;
-    }
-    for (size_t i = 0; i < token.len; i++)
-        if (token.data[i] <= ' ' || token.data[i] > '~') {
-            web_refuse(ret, OFFER_AUTH, "the credentials are no token: one line without blanks");
-            return;
-        }
-    if (web_login_set(&p->login.token, token) < 0)
-        web_refuse(ret, OFFER_TRANSIENT, "no memory for a token");
-    else
-        web_succeed(ret);
+    return r->status >= 400 &&
+           str_eq(web_text_at(op->arena, r->body, "error.code"), str_from(code));
 }
 
 /* ---- servers ---- */
@@ -151,9 +107,9 @@ static int read_server(struct str json, struct reading *r)
     snprintf(l->handle, sizeof l->handle, "%llu", (unsigned long long)id);
     int rc = json_path_each_member(json, "labels", take_label, r);
     if (rc < 0 && rc != -ENOENT) return rc;
-    struct str status = text_at(arena, json, "status");
-    web_text_copy(l->node, sizeof l->node, text_at(arena, json, "name"));
-    if (date_parse(text_at(arena, json, "created"), &created_us) == 0)
+    struct str status = web_text_at(arena, json, "status");
+    web_text_copy(l->node, sizeof l->node, web_text_at(arena, json, "name"));
+    if (date_parse(web_text_at(arena, json, "created"), &created_us) == 0)
         l->created_us = max_i64(1, r->now_us - (r->wall_us - created_us));
     l->unreadable = r->rc < 0 || !l->service[0] || !l->pool[0];
     l->gone = str_eq(status, STR("off"));
@@ -245,13 +201,15 @@ static struct str location_of(const struct web_op *op)
 /* Asks for a server in the location of this stage. */
 static void ask_create(const struct web_provider *p, struct web_op *op, struct web_step *ret)
 {
+    CLEANUP(buf_fini) struct buf path = { 0 };
     CLEANUP(buf_fini) struct buf body = { 0 };
     struct err err = { 0 };
+    buf_text(&path, "/servers");
     int rc = write_server(p, op, location_of(op), &body, &err);
     if (rc < 0)
         web_refuse(ret, rc == -ENOMEM ? OFFER_TRANSIENT : OFFER_INVALID, "%s", err_text(&err, rc));
-    else if (ask(p, op, "POST", STR("/servers"), ret) == 0)
-        web_ask_body(op, ret, "application/json", &body);
+    else
+        web_bearer_send(p, op, "POST", &path, &body, ret);
     if (body.data) explicit_bzero(body.data, body.len);
 }
 
@@ -264,7 +222,7 @@ static void ask_name(const struct web_provider *p, struct web_op *op, const char
     buf_text(&path, "/servers?name=");
     web_url_part(&path, str_from(name));
     op->stage = STAGE_NAME;
-    ask_path(p, op, "GET", &path, ret);
+    web_bearer_ask(p, op, "GET", &path, ret);
 }
 
 static int take_first(void *ctx, struct str item)
@@ -331,7 +289,7 @@ static void ask_delete(const struct web_provider *p, struct web_op *op, const ch
     buf_text(&path, "/servers/");
     web_url_part(&path, str_from(id));
     op->stage = 0;
-    ask_path(p, op, "DELETE", &path, ret);
+    web_bearer_ask(p, op, "DELETE", &path, ret);
 }
 
 static void remove_server(const struct web_provider *p, struct web_op *op,
@@ -366,7 +324,7 @@ static void ask_page(const struct web_provider *p, struct web_op *op, uint64_t p
     buf_text(&path, "/servers?label_selector=" WEB_TAG_FLEET "%3D");
     web_url_part(&path, p->settings->fleet);
     buf_printf(&path, "&per_page=%d&page=%llu", PAGE, (unsigned long long)page);
-    ask_path(p, op, "GET", &path, ret);
+    web_bearer_ask(p, op, "GET", &path, ret);
 }
 
 static int take_listed(void *ctx, struct str item)
@@ -413,12 +371,6 @@ struct wanted {
     double price;              /* the highest that was found; < 0: none */
 };
 
-static bool text_is(struct str json, const char *path, struct str want)
-{
-    CLEANUP(buf_fini) struct buf text = { 0 };
-    return json_path_text(json, path, &text) == 0 && str_eq(buf_view(&text), want);
-}
-
 /* Takes the net price of an hour, which is a text. Of several locations the dearest counts: the instance may be
  * there. */
 static int take_place(void *ctx, struct str item)
@@ -426,7 +378,7 @@ static int take_place(void *ctx, struct str item)
     struct wanted *w = ctx;
     CLEANUP(buf_fini) struct buf text = { 0 };
     double net;
-    if (w->location.len > 0 && !text_is(item, "location", w->location)) return 0;
+    if (w->location.len > 0 && !web_text_is(item, "location", w->location)) return 0;
     if (json_path_text(item, "price_hourly.net", &text) < 0) return 0;
     if (str_to_f64(buf_view(&text), &net) == 0 && net >= 0 && net > w->price) w->price = net;
     return 0;
@@ -435,7 +387,7 @@ static int take_place(void *ctx, struct str item)
 static int take_type(void *ctx, struct str item)
 {
     struct wanted *w = ctx;
-    return text_is(item, w->key, w->type) ? json_path_each(item, "prices", take_place, w) : 0;
+    return web_text_is(item, w->key, w->type) ? json_path_each(item, "prices", take_place, w) : 0;
 }
 
 /* Returns the dearest price of the type over the offer's locations; below 0: one of them has none. */
@@ -474,15 +426,17 @@ static void read_prices(const struct web_provider *p, struct web_op *op, struct 
 static void prices(const struct web_provider *p, struct web_op *op, const struct web_reply *r,
                    struct web_step *ret)
 {
+    CLEANUP(buf_fini) struct buf path = { 0 };
     struct str pricing;
     if (!r) {
-        ask(p, op, "GET", STR("/pricing"), ret);
+        buf_text(&path, "/pricing");
+        web_bearer_ask(p, op, "GET", &path, ret);
     } else if (r->status != 200) {
         refuse(p, op, r, ret);
     } else if (json_path(r->body, "pricing", &pricing) < 0) {
         web_refuse(ret, OFFER_TRANSIENT, "prices of hetzner: the reply has no pricing");
     } else {
-        read_prices(p, op, pricing, text_at(op->arena, pricing, "currency"));
+        read_prices(p, op, pricing, web_text_at(op->arena, pricing, "currency"));
         web_succeed(ret);
     }
 }
@@ -495,7 +449,7 @@ static void step(struct web_provider *p, struct web_op *op, const struct web_rep
     struct reading read = { .op = op, .now_us = now_us, .wall_us = wall_us };
     switch (op->kind) {
     case WEB_LOGIN:
-        login(p, op, ret);
+        web_bearer_login(p, op, ret);
         break;
     case WEB_CREATE:
         create(p, op, reply, &read, ret);
