@@ -5,6 +5,7 @@
 #include "base/io/models.h"
 #include "controller/cloud/cloud_local.h"
 #include "controller/cloud/kube/kube_section.h"
+#include "controller/cloud/offer_rows.h"
 #include "controller/cloud/web/web_section.h"
 #include "controller/core/plan.h"
 #include "fleet/controllers.h"
@@ -330,18 +331,7 @@ static const struct config_field offer_rows[] = {
     { .name = "lead", .type = CONFIG_DURATION, .default_text = "3s", .min = 0, .max = 36e8,
       IN(offer_section, lead_us),
       .about = "First guess of the time from machine to readiness; learned from launches." },
-    { .name = "max_num_seqs", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 4096,
-      .unit = "requests", IN(offer_section, max_num_seqs),
-      .about = "Requests that its engine runs at once, for planning before one has reported." },
-    { .name = "perf_step", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 100,
-      .unit = "seconds", IN(offer_section, perf_a),
-      .about = "Prior of the step-time model: a step; all four 0: unknown until one reports." },
-    { .name = "perf_prefill", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 100,
-      .unit = "seconds", IN(offer_section, perf_b), .about = "Prior: a prompt token." },
-    { .name = "perf_decode", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 100,
-      .unit = "seconds", IN(offer_section, perf_c), .about = "Prior: a sequence that decodes." },
-    { .name = "perf_read", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 100,
-      .unit = "seconds", IN(offer_section, perf_d), .about = "Prior: a cached token that is read." },
+    OFFER_PRIOR_ROWS(struct offer_section),
     { .name = "zone", .type = CONFIG_TEXT, .default_text = "", .max = NAME_BYTES - 1,
       IN(offer_section, zone), .about = "Zone of the offer; losses of one zone come together." },
     { .name = "spot", .type = CONFIG_BOOL, .default_text = "false", IN(offer_section, spot),

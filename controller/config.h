@@ -80,7 +80,7 @@ struct offer_section {
     struct str name;
     double share, price_h;
     int64_t launch_us, lead_us, max_num_seqs;
-    double perf_a, perf_b, perf_c, perf_d;
+    double perf_step_s, perf_prefill_s, perf_decode_s, perf_read_s;
     struct str zone;
     bool spot;
     int64_t spot_life_us, spot_notice_us, spot_outage_us, spot_step_us;

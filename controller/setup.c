@@ -349,10 +349,10 @@ int setup_local(const struct local_section *local, struct arena *arena,
                                       .launch_us = from[i].launch_us,
                                       .lead_us = from[i].lead_us,
                                       .seqs_max = from[i].max_num_seqs,
-                                      .perf_a = from[i].perf_a,
-                                      .perf_b = from[i].perf_b,
-                                      .perf_c = from[i].perf_c,
-                                      .perf_d = from[i].perf_d };
+                                      .perf_step_s = from[i].perf_step_s,
+                                      .perf_prefill_s = from[i].perf_prefill_s,
+                                      .perf_decode_s = from[i].perf_decode_s,
+                                      .perf_read_s = from[i].perf_read_s };
         int rc = fill_market(&from[i], &to[i], err);
         if (rc < 0) return rc;
     }

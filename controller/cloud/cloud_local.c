@@ -473,10 +473,10 @@ static int take_offer(struct local *l, const struct local_offer *from, struct er
     o->share = from->share;
     o->lead_s = (double)(from->launch_us + from->lead_us) / 1e6;
     o->seqs_max = from->seqs_max > 0 ? (uint32_t)from->seqs_max : LOCAL_SEQS_MAX;
-    o->prior = (struct perf_coef){ .step_s = from->perf_a,
-                                   .prefill_token_s = from->perf_b,
-                                   .decode_seq_s = from->perf_c,
-                                   .kv_read_s = from->perf_d };
+    o->prior = (struct perf_coef){ .step_s = from->perf_step_s,
+                                   .prefill_token_s = from->perf_prefill_s,
+                                   .decode_seq_s = from->perf_decode_s,
+                                   .kv_read_s = from->perf_read_s };
     o->has_prior = perf_coef_valid(&o->prior);
     o->spot = from->spot;
     if (name_copy(o->zone, sizeof o->zone, from->zone) < 0 ||

@@ -5,6 +5,7 @@
 #include "base/core/own.h"
 #include "base/io/config/config_tree.h"
 #include "base/io/file.h"
+#include "controller/cloud/offer_rows.h"
 
 #include <string.h>
 
@@ -55,20 +56,7 @@ static const struct config_field offer_rows[] = {
     { .name = "standby", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 64, .unit = "Pods",
       IN(kube_offer_section, standby),
       .about = "Pods that hold places for its instances and give way to them; see `standby_class`." },
-    { .name = "max_num_seqs", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 4096,
-      .unit = "requests", IN(kube_offer_section, max_num_seqs),
-      .about = "Requests that its engine runs at once, for planning before one has reported." },
-    { .name = "perf_step", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 100,
-      .unit = "seconds", IN(kube_offer_section, perf_step_s),
-      .about = "Prior of the step-time model: a step; all four 0: unknown until one reports." },
-    { .name = "perf_prefill", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 100,
-      .unit = "seconds", IN(kube_offer_section, perf_prefill_s), .about = "Prior: a prompt token." },
-    { .name = "perf_decode", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 100,
-      .unit = "seconds", IN(kube_offer_section, perf_decode_s),
-      .about = "Prior: a sequence that decodes." },
-    { .name = "perf_read", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 100,
-      .unit = "seconds", IN(kube_offer_section, perf_read_s),
-      .about = "Prior: a cached token that is read." },
+    OFFER_PRIOR_ROWS(struct kube_offer_section),
 };
 static const struct config_record offer_record =
     CONFIG_LIST_OF(struct kube_offer_section, offer_rows, "name");

@@ -8,6 +8,7 @@
 #include "base/io/file.h"
 #include "base/perf/hardware.h"
 #include "controller/cloud/cloud_adopted.h"
+#include "controller/cloud/offer_rows.h"
 #include "controller/cloud/web/web_container.h"
 #include "controller/cloud/web/web_step.h"
 #include "controller/cloud/web/web_user_data.h"
@@ -53,20 +54,7 @@ static const struct config_field offer_rows[] = {
       IN(web_offer_section, lead_us),
       .about = "First guess of the time from the order to readiness, boot and model included; learned from "
                "launches." },
-    { .name = "max_num_seqs", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 4096,
-      .unit = "requests", IN(web_offer_section, max_num_seqs),
-      .about = "Requests that its engine runs at once, for planning before one has reported." },
-    { .name = "perf_step", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 100,
-      .unit = "seconds", IN(web_offer_section, perf_step_s),
-      .about = "Prior of the step-time model: a step; all four 0: unknown until one reports." },
-    { .name = "perf_prefill", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 100,
-      .unit = "seconds", IN(web_offer_section, perf_prefill_s), .about = "Prior: a prompt token." },
-    { .name = "perf_decode", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 100,
-      .unit = "seconds", IN(web_offer_section, perf_decode_s),
-      .about = "Prior: a sequence that decodes." },
-    { .name = "perf_read", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 100,
-      .unit = "seconds", IN(web_offer_section, perf_read_s),
-      .about = "Prior: a cached token that is read." },
+    OFFER_PRIOR_ROWS(struct web_offer_section),
 };
 static const struct config_record offer_record =
     CONFIG_LIST_OF(struct web_offer_section, offer_rows, "name");
