@@ -19,7 +19,9 @@ static const struct config_field entry_rows[] = {
     { .name = "path", .type = CONFIG_TEXT, AT(path),
       .about = "GGUF file (the first of several), or folder in Hugging Face's format; without one it lies in `folder` under its name." },
     { .name = "url", .type = CONFIG_TEXT, AT(url),
-      .about = "Where `muster pull` fetches it: https://..., or hf://ORG/REPO[@REV][/FILE] (docs/models.md)." },
+      .about = "Where `muster pull` fetches it: https://, hf://, s3://, gs:// or az:// (docs/models.md)." },
+    { .name = "endpoint", .type = CONFIG_TEXT, .max = 511, AT(endpoint),
+      .about = "Where an s3, gs or az URL's store is, unless it is the provider's own: https://minio:9000." },
     { .name = "sha256", .type = CONFIG_TEXT, .max = SHA256_DIGITS, AT(sha256),
       .about = "SHA-256 in hex that the file must have before it is loaded; of several files that of their list (docs/models.md)." },
 };

@@ -20,6 +20,7 @@
 
 struct models_entry {
     struct str name, path, url, sha256; /* one of path and url at least */
+    struct str endpoint;                /* of an object store; empty: the provider's own */
 };
 
 struct models_section {

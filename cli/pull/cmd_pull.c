@@ -23,7 +23,7 @@
 #define SHARD_TAIL_BYTES 20 /* -00001-of-00003.gguf */
 
 struct pull_options {
-    struct str what, config, to, sha256;
+    struct str what, config, to, sha256, endpoint;
     int64_t retries;
     bool evict;
     int output;
@@ -38,6 +38,8 @@ static const struct config_field rows[] = {
       .about = "Folder to write to, instead of the model's own place; `models.max` does not hold there." },
     { .name = "sha256", .type = CONFIG_TEXT, .max = SHA256_HEX, AT(sha256),
       .about = "SHA-256 in hex that a model by URL must have; of several files that of their list (docs/models.md)." },
+    { .name = "endpoint", .type = CONFIG_TEXT, .max = 512, AT(endpoint),
+      .about = "Object store in place of the provider's own, such as https://minio:9000: s3, gs and az by URL." },
     { .name = "evict", .type = CONFIG_BOOL, .default_text = "false", AT(evict),
       .about = "Where room is lacking, remove models of models.list that nothing uses, the one read longest ago first." },
     { .name = "retries", .type = CONFIG_INT, .default_text = "8", .min = 0, .max = 100, .unit = "tries", AT(retries),
@@ -46,7 +48,7 @@ static const struct config_field rows[] = {
 };
 static const struct opt_positional positionals[] = {
     { .name = "MODEL", .required = true, AT(what),
-      .about = "Name in models.list, or https://HOST/FILE, or hf://ORG/REPO[@REV][/FILE]." },
+      .about = "Name in models.list, or a URL: https://, hf://, s3://, gs://, az:// (docs/models.md)." },
 };
 // clang-format on
 static const struct config_record record = CONFIG_RECORD_OF(struct pull_options, rows);
@@ -58,7 +60,9 @@ static const struct opt_command usage = {
     .positional_count = COUNT_OF(positionals),
     .notes =
         "What was cut goes on with the same command. The hub is HF_ENDPOINT, or " PULL_HUB ";\n"
-        "HF_TOKEN is sent to it and to no other host. Proxies are those of https_proxy, http_proxy "
+        "HF_TOKEN is sent to it and to no other host. Object stores are asked with the credentials "
+        "of the\nenvironment, of the usual files, or of the machine. Proxies are those of "
+        "https_proxy, http_proxy "
         "and no_proxy.",
 };
 
@@ -69,6 +73,7 @@ struct pulling {
     const struct models_entry *entry; /* NULL: by URL */
     struct pull_model m;
     struct pull_room room;
+    char store[512]; /* the object store's endpoint; "": the provider's own */
     char endpoint[512], folder[PATH_MAX], item[NAME_MAX + 1], dest[PATH_MAX];
     char path[PATH_MAX + NAME_MAX]; /* what `model` of a service would say */
     char stamps[PATH_MAX];          /* "": none */
@@ -120,6 +125,36 @@ static int find_hub(struct pulling *p, struct err *err)
     snprintf(p->endpoint, sizeof p->endpoint, STR_FMT, STR_ARG(endpoint));
     p->m.endpoint = str_from(p->endpoint);
     p->m.token = token;
+    return 0;
+}
+
+/* ---- object stores */
+
+/* The entry's endpoint, or that of the command, or what the usual variables name. */
+static int find_store(struct pulling *p, struct err *err)
+{
+    static const char *const names[][2] = {
+        [PULL_STORE_S3] = { "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL" },
+        [PULL_STORE_GCS] = { "STORAGE_EMULATOR_HOST" },
+        [PULL_STORE_BLOB] = { NULL },
+    };
+    struct str at = p->entry ? p->entry->endpoint : p->o->endpoint;
+    if (p->m.url.store == PULL_STORE_NONE) {
+        return at.len == 0
+                   ? 0
+                   : err_set(err, -EINVAL, "endpoint is for URLs of object stores: s3, gs and az");
+    }
+    for (size_t i = 0; at.len == 0 && i < 2; i++)
+        if (names[p->m.url.store][i]) at = env_text(names[p->m.url.store][i]);
+    bool has_scheme = str_starts(at, STR("http://")) || str_starts(at, STR("https://"));
+    if (at.len > 0 && (!has_scheme || at.len >= sizeof p->store))
+        return err_set(err, -EINVAL,
+                       "the endpoint of a store must be a URL such as https://minio:9000");
+    for (size_t i = 0; i < at.len; i++)
+        if (at.data[i] <= ' ' || at.data[i] > '~' || strchr("?#@", at.data[i]))
+            return err_set(err, -EINVAL, "the endpoint of a store is a host, a port and a path");
+    snprintf(p->store, sizeof p->store, STR_FMT, STR_ARG(at));
+    p->m.store_endpoint = str_from(p->store);
     return 0;
 }
 
@@ -274,8 +309,17 @@ static int fetch(struct pulling *p, struct err *err)
 {
     struct pull_wire wire = { 0 };
     struct pull_result r = { 0 };
-    int rc = pull_wire_open(&wire, (uint32_t)p->o->retries, (const char *const *)environ, err);
+    const char *const *environment = (const char *const *)environ;
+    int rc = pull_wire_open(&wire, (uint32_t)p->o->retries, environment, err);
+    const struct pull_login_config login = { .store = p->m.url.store,
+                                             .endpoint = p->m.store_endpoint,
+                                             .environment = environment,
+                                             .loop = wire.loop,
+                                             .fetch = wire.fetch,
+                                             .stopped = &wire.stopped };
+    if (rc == 0 && login.store != PULL_STORE_NONE) rc = pull_login_open(&login, &p->m.login, err);
     if (rc == 0) rc = pull_model(&wire, &p->m, &r, err);
+    pull_login_free(TAKE(p->m.login));
     pull_wire_close(&wire);
     if (rc < 0) return rc;
     if (p->stamps[0]) model_check_keep(p->path, p->stamps, r.sha256);
@@ -289,6 +333,7 @@ static int pull(const void *options, struct err *err)
     int rc = find_hub(&p, err);
     if (rc == 0) rc = load(&p, err);
     if (rc == 0) rc = find_source(&p, err);
+    if (rc == 0) rc = find_store(&p, err);
     if (rc == 0) rc = find_place(&p, err);
     if (rc < 0) return rc;
     set_room(&p);

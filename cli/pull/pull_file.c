@@ -317,6 +317,7 @@ int pull_file(struct pull_wire *w, const struct pull_file *file, struct pull_got
     };
     p.ask = (struct pull_ask){ .url = file->url,
                                .bearer = file->bearer,
+                               .login = file->login,
                                .before = before,
                                .on_head = on_head,
                                .on_data = on_data,
@@ -337,7 +338,7 @@ int pull_file(struct pull_wire *w, const struct pull_file *file, struct pull_got
     if (rc == 0) return finish(&p, ret, err);
     char shown[256];
     pull_url_shown(file->url, shown, sizeof shown);
-    if (p.have > 0 && rc != -EBADMSG)
+    if (p.have > 0 && rc != -EBADMSG && rc != PULL_MOVED)
         fprintf(stderr, "%s: %llu bytes stay in %s; the same command goes on from there\n", shown,
                 (unsigned long long)p.have, p.part);
     return rc;

@@ -20,6 +20,7 @@ struct pull_progress {
 
 struct pull_file {
     struct str url, bearer;
+    struct pull_login *login; /* NULL: none */
     const char *path;
     uint64_t bytes;    /* or PULL_BYTES_UNKNOWN */
     struct str sha256; /* in hex; empty: not known */

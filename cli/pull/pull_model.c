@@ -12,6 +12,7 @@
 #include "base/io/file.h"
 #include "base/io/models.h"
 #include "cli/model/cmd_model.h"
+#include "cli/pull/pull_store.h"
 #include "engine/model/model_check.h"
 
 #include <ftw.h>
@@ -48,7 +49,8 @@ static void run_fini(struct run *r)
 
 bool pull_url_is_many(const struct pull_url *url)
 {
-    return models_shards(str_from(url->name)) > 0 || (url->hub && url->file.len == 0);
+    return models_shards(str_from(url->name)) > 0 || (url->hub && url->file.len == 0) ||
+           url->folder;
 }
 
 /* ---- progress */
@@ -76,8 +78,8 @@ static int hub_commit(struct run *r, struct err *err)
     CLEANUP(buf_fini) struct buf reply = { 0 };
     if (pull_hub_commit_url(m->endpoint, &m->url, &url) < 0)
         return err_set(err, -ENOMEM, "out of memory");
-    int rc = pull_wire_text(r->wire, buf_view(&url), m->token, PULL_LISTING_BYTES_MAX, &reply, NULL,
-                            err);
+    int rc = pull_wire_text(r->wire, buf_view(&url), m->token, NULL, PULL_LISTING_BYTES_MAX, &reply,
+                            NULL, err);
     if (rc < 0) return rc;
     uint8_t id[20];
     if (json_path_text(buf_view(&reply), "sha", &r->commit) < 0 ||
@@ -100,7 +102,7 @@ static int hub_list(struct run *r, struct err *err)
         if (page == PULL_PAGES_MAX)
             return err_set(err, -E2BIG, "the repository's listing has more than %u pages",
                            PULL_PAGES_MAX);
-        rc = pull_wire_text(r->wire, buf_view(&url), m->token, PULL_LISTING_BYTES_MAX, &reply,
+        rc = pull_wire_text(r->wire, buf_view(&url), m->token, NULL, PULL_LISTING_BYTES_MAX, &reply,
                             &link, err);
         if (rc == 0) rc = pull_listing_add(&r->list, buf_view(&reply), err);
         if (rc == 0) rc = pull_next_page(buf_view(&link), m->endpoint, &next, err);
@@ -109,6 +111,46 @@ static int hub_list(struct run *r, struct err *err)
     }
     return rc < 0 ? err_prefix(err, rc, STR_FMT, STR_ARG(m->url.repo))
                   : pull_listing_choose(&r->list, &m->url, err);
+}
+
+static struct pull_store_place place_of(const struct run *r)
+{
+    return (struct pull_store_place){ r->m->store_endpoint, pull_login_region(r->m->login) };
+}
+
+/* Gets one page of a store's listing; once more if the bucket turns out to be in another region. */
+static int store_page(struct run *r, struct str next, struct buf *ret, struct err *err)
+{
+    int rc = PULL_MOVED;
+    for (int tries = 0; rc == PULL_MOVED && tries < 2; tries++) {
+        CLEANUP(buf_fini) struct buf url = { 0 };
+        const struct pull_store_place at = place_of(r);
+        if (pull_store_list_url(&r->m->url, &at, next, &url) < 0)
+            return err_set(err, -ENOMEM, "out of memory");
+        rc = pull_wire_text(r->wire, buf_view(&url), (struct str){ 0 }, r->m->login,
+                            PULL_LISTING_BYTES_MAX, ret, NULL, err);
+    }
+    return rc;
+}
+
+/* Lists the folder that a store's URL names. */
+static int store_list(struct run *r, struct err *err)
+{
+    CLEANUP(buf_fini) struct buf next = { 0 };
+    int rc = 0;
+    for (uint32_t page = 0; rc == 0 && (page == 0 || next.len > 0); page++) {
+        CLEANUP(buf_fini) struct buf reply = { 0 };
+        CLEANUP(buf_fini) struct buf after = { 0 };
+        if (page == PULL_PAGES_MAX)
+            return err_set(err, -E2BIG, "the folder's listing has more than %u pages",
+                           PULL_PAGES_MAX);
+        rc = store_page(r, buf_view(&next), &reply, err);
+        if (rc == 0) rc = pull_store_add(&r->list, &r->m->url, buf_view(&reply), &after, err);
+        buf_clear(&next);
+        if (rc == 0) rc = buf_str(&next, buf_view(&after));
+    }
+    return rc < 0 ? err_prefix(err, rc, STR_FMT, STR_ARG(r->m->url.text))
+                  : pull_listing_choose(&r->list, &r->m->url, err);
 }
 
 /* Lists the file that a URL names, or all shards of which it names the first. */
@@ -136,6 +178,10 @@ static int item_url(const struct run *r, const struct pull_item *item, struct bu
 {
     const struct pull_url *u = &r->m->url;
     if (u->hub) return pull_hub_file_url(r->m->endpoint, u, buf_view(&r->commit), item->name, out);
+    if (u->store) {
+        const struct pull_store_place at = place_of(r);
+        return pull_store_object_url(u, &at, item->name, out);
+    }
     struct str base = models_url_base(u->text);
     buf_str(out, str_of(u->text.data, (size_t)(base.data - u->text.data)));
     buf_str(out, item->name);
@@ -235,16 +281,40 @@ static int is_there(struct run *r, const struct pull_item *item, const char *pat
     return item->sha256.len == 0 || str_eq_nocase(item->sha256, str_from(line->digest));
 }
 
+/* Fetches an item to its path; once more if its bucket turns out to be in another region. */
+static int fetch_to(struct run *r, const struct pull_item *item, const char *path,
+                    struct pull_got *ret, struct err *err)
+{
+    const struct pull_model *m = r->m;
+    int rc = PULL_MOVED;
+    for (int tries = 0; rc == PULL_MOVED && tries < 2; tries++) {
+        CLEANUP(buf_fini) struct buf url = { 0 };
+        if (item_url(r, item, &url) < 0) return err_set(err, -ENOMEM, "out of memory");
+        const struct pull_file file = {
+            .url = buf_view(&url),
+            .bearer = m->url.hub ? m->token : (struct str){ 0 },
+            .login = m->login,
+            .path = path,
+            .bytes = item->bytes,
+            .sha256 = item->sha256.len > 0 ? item->sha256
+                      : r->many            ? (struct str){ 0 }
+                                           : m->sha256,
+            .room = item->bytes == PULL_BYTES_UNKNOWN ? m->room : NULL,
+            .progress = { r->total, show, r },
+        };
+        rc = pull_file(r->wire, &file, ret, err);
+    }
+    return rc;
+}
+
 static int fetch_item(struct run *r, uint32_t i, struct err *err)
 {
     const struct pull_model *m = r->m;
     const struct pull_item *item = &r->list.items[i];
-    CLEANUP(buf_fini) struct buf url = { 0 };
     char path[PATH_MAX];
     struct pull_got got = { 0 };
     struct stat st;
     int rc = item_path(r, item, path, err);
-    if (rc == 0 && item_url(r, item, &url) < 0) rc = err_set(err, -ENOMEM, "out of memory");
     if (rc == 0 && r->many) rc = is_there(r, item, path, &r->lines[i], err);
     r->lines[i].name = m->url.file.len > 0 ? models_base(item->name).data : item->name.data;
     if (rc < 0) return rc;
@@ -254,18 +324,7 @@ static int fetch_item(struct run *r, uint32_t i, struct err *err)
         r->bytes += bytes;
         return 0;
     }
-    const struct pull_file file = {
-        .url = buf_view(&url),
-        .bearer = m->url.hub ? m->token : (struct str){ 0 },
-        .path = path,
-        .bytes = item->bytes,
-        .sha256 = item->sha256.len > 0 ? item->sha256
-                  : r->many            ? (struct str){ 0 }
-                                       : m->sha256,
-        .room = item->bytes == PULL_BYTES_UNKNOWN ? m->room : NULL,
-        .progress = { r->total, show, r },
-    };
-    rc = pull_file(r->wire, &file, &got, err);
+    rc = fetch_to(r, item, path, &got, err);
     r->fetched += got.fetched;
     r->done += got.bytes;
     r->bytes += got.bytes;
@@ -309,7 +368,9 @@ int pull_model(struct pull_wire *w, const struct pull_model *m, struct pull_resu
     if (snprintf(r.part, sizeof r.part, "%s.part", m->dest) >= (int)sizeof r.part - 32)
         return err_set(err, -ENAMETOOLONG, "%s: the path is longer than %d bytes", m->dest,
                        PATH_MAX - 32);
-    int rc = m->url.hub ? hub_list(&r, err) : plain_list(&r, err);
+    int rc = m->url.hub      ? hub_list(&r, err)
+             : m->url.folder ? store_list(&r, err)
+                             : plain_list(&r, err);
     if (rc == 0) rc = check_expected(&r, err);
     if (rc < 0) return rc;
     r.lines = calloc(r.list.count, sizeof *r.lines);

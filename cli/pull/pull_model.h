@@ -15,6 +15,8 @@
 struct pull_model {
     struct pull_url url;
     struct str endpoint, token; /* of the hub; empty token: none */
+    struct pull_login *login;   /* of an object store; NULL: the URL is of none */
+    struct str store_endpoint;  /* empty: the provider's own */
     const char *dest;           /* the file, or the folder of several */
     struct str sha256;          /* of the whole model (model_check.h); empty: not known */
     struct pull_room *room;

@@ -10,12 +10,15 @@
 #include "base/core/json_path.h"
 #include "base/core/own.h"
 #include "base/io/models.h"
+#include "cli/pull/pull_store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #define ARENA_BYTES ((size_t)16 << 20)
-#define WANTED "https://HOST/FILE, http://HOST/FILE or hf://ORG/REPO[@REV][/FILE]"
+#define WANTED                                                                           \
+    "https://HOST/FILE, http://HOST/FILE, hf://ORG/REPO[@REV][/FILE], s3://BUCKET/KEY, " \
+    "gs://BUCKET/KEY or az://ACCOUNT/CONTAINER/BLOB"
 #define SHOWN_NAMES 8 /* of a repository's GGUF files, in a sentence */
 
 /* ---- names and URLs */
@@ -117,10 +120,14 @@ int pull_url_parse(struct str text, struct pull_url *ret, struct err *err)
     for (size_t i = 0; i < text.len; i++)
         if ((unsigned char)text.data[i] <= ' ' || text.data[i] == 0x7f)
             return err_set(err, -EINVAL, "the URL has a blank or a control character");
-    if (!u.hub && !http)
+    bool store = str_starts(text, STR("s3://")) || str_starts(text, STR("gs://")) ||
+                 str_starts(text, STR("az://")) || pull_store_is_blob(text);
+    if (!u.hub && !http && !store)
         return err_set(err, -EINVAL, "'%.*s' is not a URL that can be fetched: want " WANTED,
                        (int)min_size(text.len, 200), text.data);
-    int rc = u.hub ? parse_hub(&u, err) : parse_http(&u, err);
+    int rc = u.hub   ? parse_hub(&u, err)
+             : store ? pull_store_parse(text, &u, err)
+                     : parse_http(&u, err);
     if (rc == 0) *ret = u;
     return rc;
 }
@@ -216,13 +223,24 @@ static void name_shown(struct str name, char ret[80])
     snprintf(ret + n, 80 - n, "%s", n < name.len ? "..." : "");
 }
 
-static int keep(struct pull_listing *l, struct str name, uint64_t bytes, struct str sha256,
-                struct err *err)
+static int make_items(struct pull_listing *l, struct err *err)
+{
+    if (l->items) return 0;
+    l->items = calloc(PULL_LISTED_MAX, sizeof *l->items);
+    if (!l->items) return err_set(err, -ENOMEM, "no memory for the listing");
+    arena_init(&l->arena, ARENA_BYTES);
+    return 0;
+}
+
+int pull_listing_keep(struct pull_listing *l, struct str name, uint64_t bytes, struct str sha256,
+                      struct err *err)
 {
     uint8_t digest[SHA256_BYTES];
     char shown[80];
     name_shown(name, shown);
     if (is_hidden(name)) return 0;
+    int rc = make_items(l, err);
+    if (rc < 0) return rc;
     if (!pull_name_is_safe(name))
         return err_set(
             err, -EINVAL,
@@ -265,24 +283,21 @@ static int add_entry(void *ctx, struct str item)
     (void)json_path_u64(item, "lfs.size", &bytes);
     (void)json_path_text(item, "lfs.oid",
                          &sha256); /* absent: a small file, which lies in git itself */
-    return keep(p->l, buf_view(&path), bytes, buf_view(&sha256), p->err);
+    return pull_listing_keep(p->l, buf_view(&path), bytes, buf_view(&sha256), p->err);
 }
 
 int pull_listing_add(struct pull_listing *l, struct str json, struct err *err)
 {
     struct page page = { l, err };
-    if (!l->items) {
-        l->items = calloc(PULL_LISTED_MAX, sizeof *l->items);
-        if (!l->items) return err_set(err, -ENOMEM, "no memory for the listing");
-        arena_init(&l->arena, ARENA_BYTES);
-    }
+    int rc = make_items(l, err);
+    if (rc < 0) return rc;
     struct str start = json;
     while (start.len > 0 && strchr(" \t\r\n", start.data[0]))
         start = str_of(start.data + 1, start.len - 1);
     if (!str_starts(start, STR("[")))
         return err_set(err, -EINVAL, "the hub's listing is not a list of files");
     if (err) err->text[0] = 0;
-    int rc = json_path_each(json, "", add_entry, &page);
+    rc = json_path_each(json, "", add_entry, &page);
     if (rc < 0 && err && !err->text[0]) err_set(err, rc, "the hub's listing is not JSON");
     return rc;
 }

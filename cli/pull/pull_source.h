@@ -1,7 +1,7 @@
 /* pull_source.h - reads what a URL names, and what a repository of the Hugging Face hub lists.
  *
  * Layer: cli (base/core, base/io/models.h). Pure.
- * URLs:  https://HOST/..., http://HOST/..., hf://ORG/REPO[@REV][/FILE]
+ * URLs:  https://HOST/..., http://HOST/..., hf://ORG/REPO[@REV][/FILE], and those of object stores (pull_store.h)
  * Trust: none. A name that could leave its folder is refused, and with it the whole listing
  * Bound: PULL_FILES_MAX files; PULL_NAME_BYTES_MAX a name, PULL_DEPTH_MAX folders in it
  */
@@ -19,11 +19,16 @@
 #define PULL_HUB "https://huggingface.co"
 #define PULL_BYTES_UNKNOWN UINT64_MAX
 
+enum pull_store { PULL_STORE_NONE, PULL_STORE_S3, PULL_STORE_GCS, PULL_STORE_BLOB };
+
 struct pull_url {
     struct str text;
     bool hub;
     struct str repo, rev,
         file; /* of the hub: ORG/REPO; "main" unless said; empty: the whole model */
+    enum pull_store store;
+    struct str account, bucket, key;    /* of a store; the account is Azure's */
+    bool folder;                        /* the key is that of all objects below it */
     char name[PULL_PART_BYTES_MAX + 1]; /* of the file or the folder that it becomes */
 };
 
@@ -53,6 +58,10 @@ struct pull_listing { /* starts as { 0 } */
     uint32_t count;
 };
 void pull_listing_fini(struct pull_listing *l);
+
+/* Adds a file to a listing, unless a part of its name begins with a dot. The errors of pull_listing_add. */
+int pull_listing_keep(struct pull_listing *l, struct str name, uint64_t bytes, struct str sha256,
+                      struct err *err);
 
 /* Adds a page of the hub's reply to api/models/ORG/REPO/tree/REV. Files with a part that begins with a dot are passed
  * over. -EINVAL: not such a reply, or a name that is not safe; -E2BIG, -ENOMEM. */

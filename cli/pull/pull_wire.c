@@ -63,7 +63,7 @@ struct attempt {
     struct pull_ask *ask;
     struct fetch_call *call;
     struct err *err;
-    bool over, again;
+    bool over, again, free; /* free: not counted as a failure, nor waited for */
     int rc;
     int64_t wait_us;         /* as the server asks; 0: it does not */
     char shown[SHOWN_BYTES]; /* the URL, for sentences */
@@ -103,13 +103,38 @@ static int64_t retry_after_us(struct str text)
     return seconds > PULL_RETRY_AFTER_US_MAX / 1000000 ? -1 : (int64_t)seconds * 1000000;
 }
 
+/* Lets the login answer for a refusal: with another key, or another region. Returns true if it does. */
+static bool try_login(struct attempt *a, int status)
+{
+    struct pull_login *l = a->ask->login;
+    if (!l) return false;
+    switch (pull_login_refused(l, status, fetch_header(a->call, "x-amz-bucket-region"))) {
+    case PULL_LOGIN_AGAIN:
+        a->free = true;
+        stop(a, PULL_AGAIN);
+        return true;
+    case PULL_LOGIN_MOVED:
+        stop(a, err_set(a->err, PULL_MOVED, "%s: the bucket is in region " STR_FMT, a->shown,
+                        STR_ARG(pull_login_region(l))));
+        return true;
+    case PULL_LOGIN_NO:
+        break;
+    }
+    return false;
+}
+
+static const char *hint_of(const struct attempt *a)
+{
+    if (a->ask->login) return "; may these credentials read it?";
+    return a->ask->bearer.len > 0
+               ? "; may the token in HF_TOKEN read it, and are its terms accepted on its page?"
+               : "; a model of the hub that is not open needs a token in HF_TOKEN";
+}
+
 static void on_refusal(struct attempt *a, int status)
 {
+    if (try_login(a, status)) return;
     bool passes = status == 408 || status == 429 || status >= 500;
-    const char *token =
-        a->ask->bearer.len > 0
-            ? "; may the token in HF_TOKEN read it, and are its terms accepted on its page?"
-            : "; a model of the hub that is not open needs a token in HF_TOKEN";
     a->wait_us = passes ? retry_after_us(fetch_header(a->call, "retry-after")) : 0;
     if (a->wait_us < 0)
         stop(a, err_set(a->err, -EIO,
@@ -118,8 +143,8 @@ static void on_refusal(struct attempt *a, int status)
     else if (passes)
         stop_again(a, status);
     else if (status == 401 || status == 403)
-        stop(a,
-             err_set(a->err, -EACCES, "%s: the server refuses it (%d)%s", a->shown, status, token));
+        stop(a, err_set(a->err, -EACCES, "%s: the server refuses it (%d)%s", a->shown, status,
+                        hint_of(a)));
     else if (status == 404 || status == 410)
         stop(a, err_set(a->err, -ENOENT, "%s: the server has no such file (%d)", a->shown, status));
     else if (status >= 300 && status < 400)
@@ -172,8 +197,17 @@ static void on_end(void *arg, const struct fetch_reply *reply)
 
 static int try_once(struct pull_wire *w, struct attempt *a)
 {
+    const struct fetch_header *headers = NULL;
+    size_t header_count = 0;
+    int rc = a->ask->login ? pull_login_ready(a->ask->login, a->err) : 0;
+    if (rc == 0 && a->ask->login &&
+        pull_login_sign(a->ask->login, a->ask->url, &headers, &header_count) < 0)
+        rc = err_set(a->err, -ENOMEM, "no memory for a signature");
+    if (rc < 0) return rc;
     const struct fetch_request req = {
         .url = a->ask->url,
+        .headers = headers,
+        .header_count = header_count,
         .bearer = a->ask->bearer,
         .range_from = a->ask->from,
         .if_range = a->ask->from > 0 ? a->ask->if_range : (struct str){ 0 },
@@ -186,7 +220,7 @@ static int try_once(struct pull_wire *w, struct attempt *a)
         .arg = a,
     };
     pull_url_shown(a->ask->url, a->shown, sizeof a->shown);
-    int rc = fetch_start(w->fetch, &req, &a->call, a->err);
+    rc = fetch_start(w->fetch, &req, &a->call, a->err);
     if (rc < 0) return rc;
     while (!a->over && !w->stopped && rc == 0)
         rc = loop_turn(w->loop, -1);
@@ -236,6 +270,7 @@ int pull_wire_get(struct pull_wire *w, struct pull_ask *ask, struct err *err)
         if (rc == 0) return 0;
         if (w->stopped) return err_set(err, -EINTR, "stopped");
         if (rc != PULL_AGAIN) return rc;
+        if (a.free && tries < PULL_TRIES_MAX) continue;
         failures = ask->reached > reached ? 1 : failures + 1;
         reached = ask->reached;
         if (failures > w->retries || tries == PULL_TRIES_MAX) {
@@ -283,12 +318,13 @@ static int text_data(void *arg, struct str data, struct err *err)
     return err_set(err, t->body->rc, "the server's reply is longer than %zu bytes", t->body->max);
 }
 
-int pull_wire_text(struct pull_wire *w, struct str url, struct str bearer, size_t bytes_max,
-                   struct buf *ret_body, struct buf *ret_link, struct err *err)
+int pull_wire_text(struct pull_wire *w, struct str url, struct str bearer, struct pull_login *login,
+                   size_t bytes_max, struct buf *ret_body, struct buf *ret_link, struct err *err)
 {
     struct text t = { ret_body, ret_link };
     struct pull_ask ask = { .url = url,
                             .bearer = bearer,
+                            .login = login,
                             .before = text_before,
                             .on_head = text_head,
                             .on_data = text_data,

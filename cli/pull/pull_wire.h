@@ -6,11 +6,13 @@
  *          to PULL_WAIT_US_MAX, less up to half by chance; Retry-After counts up to PULL_RETRY_AFTER_US_MAX
  * Bounds:  `retries` in a row that bring nothing new, PULL_TRIES_MAX in all; PULL_IDLE_US without a byte;
  *          FETCH_REDIRECTS_MAX redirects. The body's bound is its reader's
+ * Login:   of an object store: it is asked for before a try, and once more when it is refused (pull_login.h)
  * Secrets: the bearer goes to the first origin only (fetch.h); sentences hold no query of a URL
  */
 #pragma once
 #include "base/core/rng.h"
 #include "base/io/fetch.h"
+#include "cli/pull/pull_login.h"
 
 #define PULL_WAIT_US 500000
 #define PULL_WAIT_US_MAX 30000000
@@ -18,6 +20,8 @@
 #define PULL_TRIES_MAX 1000u
 #define PULL_IDLE_US 60000000
 #define PULL_AGAIN (-ERESTART) /* of a reader: ask once more */
+#define PULL_MOVED \
+    (-EREMCHG) /* of pull_wire_get: the bucket is in another region, make the URL anew */
 
 struct pull_wire {
     struct loop *loop;
@@ -43,7 +47,8 @@ struct pull_head {
 };
 
 struct pull_ask {
-    struct str url, bearer; /* empty bearer: none */
+    struct str url, bearer;   /* empty bearer: none */
+    struct pull_login *login; /* signs each try; NULL: none */
     /* The members below are called with `arg`. A result other than 0 ends the call and is returned, except
      * PULL_AGAIN. */
     int (*before)(void *arg, struct pull_ask *ask,
@@ -57,9 +62,9 @@ struct pull_ask {
         reached; /* the furthest byte that the reader ever had; a try that moves it is no failure */
 };
 
-/* Returns 0 once a body is whole. -EINTR: stopped; -EACCES: 401 or 403; -ENOENT: 404; -EIO: given up. */
+/* Returns 0 once a body is whole. -EINTR: stopped; -EACCES: 401 or 403; -ENOENT: 404; -EIO: given up; PULL_MOVED. */
 int pull_wire_get(struct pull_wire *w, struct pull_ask *ask, struct err *err);
 
 /* Gets a small body whole, at most `bytes_max`, and the Link header into ret_link (may be NULL). */
-int pull_wire_text(struct pull_wire *w, struct str url, struct str bearer, size_t bytes_max,
-                   struct buf *ret_body, struct buf *ret_link, struct err *err);
+int pull_wire_text(struct pull_wire *w, struct str url, struct str bearer, struct pull_login *login,
+                   size_t bytes_max, struct buf *ret_body, struct buf *ret_link, struct err *err);

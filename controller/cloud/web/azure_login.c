@@ -20,10 +20,8 @@
 #include <string.h>
 
 #define AUTHORITY "https://login.microsoftonline.com"
-#define SCOPE "https://management.azure.com/.default"
-#define METADATA                                                                   \
-    "http://169.254.169.254/metadata/identity/oauth2/token?api-version=2018-02-01" \
-    "&resource=https%3A%2F%2Fmanagement.azure.com%2F"
+#define RESOURCE "https://management.azure.com"
+#define METADATA "http://169.254.169.254/metadata/identity/oauth2/token?api-version=2018-02-01"
 #define TOKEN_BYTES_MAX ((size_t)64 << 10)
 #define SECRET_ENV "AZURE_CLIENT_SECRET"
 
@@ -43,6 +41,12 @@ static const struct web_code codes[] = {
 static struct str variable(const struct web_provider *p, const char *name)
 {
     return web_environment(p->host, str_from(name));
+}
+
+/* What tokens are asked for. */
+static const char *resource_of(const struct web_provider *p)
+{
+    return p->kind->token_for ? p->kind->token_for : RESOURCE;
 }
 
 static struct str tenant_of(const struct web_provider *p)
@@ -70,6 +74,7 @@ static void ask_token(const struct web_provider *p, struct web_op *op, const cha
                       struct str secret, struct web_step *ret)
 {
     CLEANUP(buf_fini) struct buf body = { 0 };
+    CLEANUP(buf_fini) struct buf scope = { 0 };
     struct str host = variable(p, "AZURE_AUTHORITY_HOST"), tenant = tenant_of(p);
     struct str client = variable(p, "AZURE_CLIENT_ID");
     if (tenant.len == 0 || client.len == 0) {
@@ -87,7 +92,8 @@ static void ask_token(const struct web_provider *p, struct web_op *op, const cha
     }
     put(&body, "grant_type", STR("client_credentials"));
     put(&body, "client_id", client);
-    put(&body, "scope", STR(SCOPE));
+    buf_printf(&scope, "%s/.default", resource_of(p));
+    put(&body, "scope", buf_view(&scope));
     if (strcmp(name, "client_assertion") == 0)
         put(&body, "client_assertion_type",
             STR("urn:ietf:params:oauth:client-assertion-type:jwt-bearer"));
@@ -128,8 +134,11 @@ static void ask_with_federation(const struct web_provider *p, struct web_op *op,
 static void ask_metadata(const struct web_provider *p, struct web_op *op, struct web_step *ret)
 {
     CLEANUP(buf_fini) struct buf url = { 0 };
+    CLEANUP(buf_fini) struct buf resource = { 0 };
     struct str client = variable(p, "AZURE_CLIENT_ID");
+    buf_printf(&resource, "%s/", resource_of(p));
     buf_text(&url, METADATA);
+    put(&url, "resource", buf_view(&resource));
     if (client.len > 0) put(&url, "client_id", client);
     if (web_ask(op, ret, "GET", "%.*s", (int)url.len, url.data) == 0)
         web_ask_header(op, ret, "metadata", "true");

@@ -80,9 +80,10 @@ static bool is_safe(struct str uri)
            str_starts(uri, STR("http://localhost:"));
 }
 
-static int sign(struct web_op *op, struct str key, struct str uri, int64_t date_us, struct buf *out,
-                struct err *err)
+static int sign(const struct web_provider *p, struct web_op *op, struct str key, struct str uri,
+                int64_t date_us, struct buf *out, struct err *err)
 {
+    const char *scope = p->kind->token_for ? p->kind->token_for : SCOPE;
     CLEANUP(buf_fini) struct buf header = { 0 };
     CLEANUP(buf_fini) struct buf claims = { 0 };
     struct json_writer w;
@@ -95,7 +96,7 @@ static int sign(struct web_op *op, struct str key, struct str uri, int64_t date_
     json_writer_init(&w, &claims);
     json_object(&w);
     json_kv_str(&w, "iss", member(op, key, "client_email"));
-    json_kv_text(&w, "scope", SCOPE);
+    json_kv_text(&w, "scope", scope);
     json_kv_str(&w, "aud", uri);
     json_kv_i64(&w, "iat", date_us / 1000000);
     json_kv_i64(&w, "exp", date_us / 1000000 + ASSERTION_S);
@@ -121,7 +122,7 @@ static void ask_with_key(const struct web_provider *p, struct web_op *op, struct
         return;
     }
     buf_text(&body, "grant_type=urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Ajwt-bearer&assertion=");
-    int rc = sign(op, key, uri, wall_us + p->login.skew_us, &body, &err);
+    int rc = sign(p, op, key, uri, wall_us + p->login.skew_us, &body, &err);
     if (rc < 0)
         web_refuse(ret, rc == -ENOMEM ? OFFER_TRANSIENT : OFFER_AUTH, "%s", err_text(&err, rc));
     else if (web_ask(op, ret, "POST", STR_FMT, STR_ARG(uri)) == 0)

@@ -138,10 +138,11 @@ struct web_kind {
     const char
         *endpoint; /* unless the section names one; NULL: the kind makes it from the region */
     const char
-        *credentials_env; /* variable that is read unless the section names a source; NULL: none */
-    int64_t lag_us;       /* how far its listings may be behind */
-    int64_t poll_us;      /* between two listings */
-    double calls_per_s;   /* requests, all ops together */
+        *credentials_env;  /* variable that is read unless the section names a source; NULL: none */
+    const char *token_for; /* scope or resource of its tokens; NULL: its login's usual one */
+    int64_t lag_us;        /* how far its listings may be behind */
+    int64_t poll_us;       /* between two listings */
+    double calls_per_s;    /* requests, all ops together */
     size_t
         user_data_bytes; /* longest that the provider takes, before any encoding of the request; 0: it takes none */
     const char

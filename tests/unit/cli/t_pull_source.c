@@ -1,7 +1,7 @@
 /* t_pull_source.c - tests what a URL names and which files of a repository a model is. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "cli/pull/pull_source.h"
+#include "cli/pull/pull_store.h"
 #include "tests/unit/unit.h"
 
 #include <stdio.h>
@@ -274,6 +274,73 @@ static void the_next_page_is_the_hubs(void **state)
     }
 }
 
+static void urls_of_stores_become_requests(void **state)
+{
+    static const struct {
+        const char *text, *endpoint, *region, *url, *list; /* url NULL: refused */
+    } rows[] = {
+        { "s3://b-1/d/m.gguf", "", "eu-west-1", "https://b-1.s3.eu-west-1.amazonaws.com/d/m.gguf",
+          NULL },
+        { "s3://b.c/m", "", "us-east-1", "https://s3.us-east-1.amazonaws.com/b.c/m", NULL },
+        { "s3://b/m", "", "cn-north-1", "https://b.s3.cn-north-1.amazonaws.com.cn/m", NULL },
+        { "s3://b/a+b?#%.gguf", "http://minio:9000/", "r",
+          "http://minio:9000/b/a%2Bb%3F%23%25.gguf", NULL },
+        { "s3://b/d/e/", "https://m", "r", "https://m/b/d/e/",
+          "https://m/b/?list-type=2&max-keys=1000&prefix=d%2Fe%2F&continuation-token=n%3D" },
+        { "gs://b/d/m", "", "", "https://storage.googleapis.com/b/d/m", NULL },
+        { "gs://b/d/", "", "", "https://storage.googleapis.com/b/d/",
+          "https://storage.googleapis.com/b/"
+          "?list-type=2&max-keys=1000&prefix=d%2F&continuation-token=n%3D" },
+        { "az://acc/c/m", "", "", "https://acc.blob.core.windows.net/c/m", NULL },
+        { "az://acc/c/d/", "", "", "https://acc.blob.core.windows.net/c/d/",
+          "https://acc.blob.core.windows.net/c"
+          "?restype=container&comp=list&maxresults=1000&prefix=d%2F&marker=n%3D" },
+        { "https://acc.blob.core.windows.net/c/m", "http://127.0.0.1:1/acc", "",
+          "http://127.0.0.1:1/acc/c/m", NULL },
+        { "s3://", "", "", NULL, NULL },
+        { "s3://b", "", "", NULL, NULL },
+        { "s3://b/", "", "", NULL, NULL },
+        { "s3:///k", "", "", NULL, NULL },
+        { "s3://b/..", "", "", NULL, NULL },
+        { "s3://b/../k", "", "", NULL, NULL },
+        { "s3://b/./k", "", "", NULL, NULL },
+        { "s3://b/.k", "", "", NULL, NULL },
+        { "s3://b@h/k", "", "", NULL, NULL },
+        { "az://acc/c", "", "", NULL, NULL },
+        { "az:///c/k", "", "", NULL, NULL },
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        CLEANUP(buf_fini) struct buf out = { 0 };
+        struct pull_url u;
+        struct pull_store_place at = { str_from(rows[i].endpoint), str_from(rows[i].region) };
+        int rc = pull_url_parse(str_from(rows[i].text), &u, NULL);
+        if (rc != (rows[i].url ? 0 : -EINVAL)) fail_msg("%s: %d", rows[i].text, rc);
+        if (rc < 0) continue;
+        assert_int_equal(pull_store_object_url(&u, &at, (struct str){ 0 }, &out), 0);
+        assert_string_equal(out.data, rows[i].url);
+        assert_int_equal(u.folder, rows[i].list != NULL);
+        buf_clear(&out);
+        pull_store_list_url(&u, &at, STR("n="), &out);
+        if (rows[i].list) assert_string_equal(out.data, rows[i].list);
+    }
+    struct pull_url signed_url;
+    assert_int_equal(
+        pull_url_parse(STR("https://a.blob.core.windows.net/c/m?sig=1"), &signed_url, NULL), 0);
+    assert_int_equal(signed_url.store, PULL_STORE_NONE);
+}
+
+static void tokens_go_to_safe_endpoints_alone(void **state)
+{
+    (void)state;
+    assert_true(pull_store_is_safe(STR("https://h")));
+    assert_true(pull_store_is_safe(STR("http://127.0.0.1:9000/x")));
+    assert_true(pull_store_is_safe(STR("http://localhost")));
+    assert_false(pull_store_is_safe(STR("http://127.0.0.1.evil")));
+    assert_false(pull_store_is_safe(STR("http://localhost.evil:1")));
+    assert_false(pull_store_is_safe(STR("http://minio:9000")));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -285,6 +352,8 @@ int main(void)
         cmocka_unit_test(a_listing_has_a_bound),
         cmocka_unit_test(urls_of_the_hub_are_encoded),
         cmocka_unit_test(the_next_page_is_the_hubs),
+        cmocka_unit_test(urls_of_stores_become_requests),
+        cmocka_unit_test(tokens_go_to_safe_endpoints_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
