@@ -211,6 +211,13 @@ static void on_head(void *arg, const struct http_response *head)
     if (c->req.on_head) c->req.on_head(c->req.arg, head);
 }
 
+/* The head, which granted it, was found to be the receiver's. */
+static void on_upgrade(void *arg, struct conn *conn)
+{
+    struct signed_call *c = arg;
+    c->req.on_upgrade(c->req.arg, conn);
+}
+
 static void on_data(void *arg, struct str data)
 {
     struct signed_call *c = arg;
@@ -271,6 +278,7 @@ static int send_now(struct signed_call *c, struct err *err)
     req.on_head = on_head;
     req.on_data = on_data;
     req.on_end = on_end;
+    if (req.on_upgrade) req.on_upgrade = on_upgrade;
     req.arg = c;
     sha256_drop(c->run);
     c->run = NULL;

@@ -6,6 +6,7 @@
 
 #include "base/core/bits.h"
 #include "base/core/hash.h"
+#include "base/io/tunnel/tunnel.h"
 
 #include <stdlib.h>
 
@@ -133,10 +134,16 @@ static void on_name_late(void *arg)
 int call_find(struct http_call *call, struct str host, uint16_t port, struct err *err)
 {
     struct http_client *c = call->client;
-    if (call->host.len) { /* a certificate is for one host, so its connections are too */
+    if (call->host
+            .len) { /* a tunnel, or a certificate is for one host, so its connections are too */
         uint8_t digest[SHA256_BYTES];
         sha256(host.data, host.len, digest);
         memcpy(call->to.host, digest, sizeof call->to.host);
+    }
+    if (tunnel_is_host(host)) {
+        call->to.addr.port = port;
+        take_link(call);
+        return 0;
     }
     if (addr_from_literal(&call->to.addr, host, port) == 0) {
         take_link(call);
@@ -219,6 +226,28 @@ static void reply_cut(struct http_call *call, ssize_t how)
         call_end(call, HTTP_END_RESET_AFTER_HEAD);
 }
 
+/* Ends the call with its connection handed to the protocol that was asked for. */
+static void hand_over(struct http_call *call, size_t head_len)
+{
+    struct http_link *l = call->link;
+    struct http_response *resp = &call->response;
+    call->head_seen = true;
+    resp->keep_alive = false;
+    if (call->on_head) call->on_head(call->arg, resp);
+    if (call->ended) return;
+    if (!str_eq(http_response_header(resp, "upgrade"), call->upgrade)) {
+        call_end(call, HTTP_END_MALFORMED);
+        return;
+    }
+    buf_consume(&l->conn.in, head_len);
+    struct conn conn = l->conn;
+    loop_watch_del(call->client->loop, &l->watch);
+    conn_init(&l->conn, -1, 0, 0);
+    call->on_upgrade(call->arg, &conn);
+    conn_close(&conn);
+    call_end(call, HTTP_END_OK);
+}
+
 /* Reads the head. Returns false when it is not whole yet, or the call has ended. */
 static bool read_head(struct http_call *call)
 {
@@ -231,6 +260,10 @@ static bool read_head(struct http_call *call)
     struct http_response *resp = &call->response;
     if (rc == 0)
         rc = http1_response_parse(str_of(in->data, len), limits, call->to_head, resp, &fault);
+    if (rc == 0 && resp->status == 101 && call->upgrade.len > 0) {
+        hand_over(call, len);
+        return false;
+    }
     if (rc == 0 && resp->status < 200) {
         call->scan = (struct http1_scan){ 0 };
         buf_consume(in, len);

@@ -26,8 +26,9 @@ struct http_client {
 };
 
 struct upstream_key { /* without padding */
-    struct addr addr;
-    uint8_t host[UPSTREAM_HOST_BYTES]; /* TLS: name on the certificate; else zero */
+    struct addr addr; /* family AF_UNSPEC: by a tunnel; only the port is set */
+    uint8_t host
+        [UPSTREAM_HOST_BYTES]; /* TLS: name on the certificate; by tunnel: its name; else zero */
 };
 
 struct upstream { /* one peer; exists while it has links */
@@ -51,6 +52,7 @@ struct http_link { /* one connection; has a call, or is pooled, or is dead */
     struct http_call *call;
     int64_t begun_us; /* when it got its call */
     bool connecting;  /* TLS handshake included */
+    bool dialled;     /* through a tunnel: connected when TUNNEL_READY has come */
     bool shaking;     /* in the TLS handshake */
     bool reused, send_failed, dead;
 };
@@ -64,7 +66,7 @@ struct http_call {
     struct resolver_use name;     /* of a host that is no literal */
     struct loop_timer name_timer; /* gives up on the resolver */
     struct buf request;           /* kept until the reply begins, for the one retry */
-    struct buf host;              /* TLS: for the handshake */
+    struct buf host;              /* TLS: for the handshake; by tunnel: its name */
     char *problem;                /* or NULL */
     struct loop_timer deadline;
     struct loop_task task; /* begins, goes on after a pause, or frees */
@@ -79,14 +81,16 @@ struct http_call {
     void (*on_head)(void *arg, const struct http_response *head);
     void (*on_data)(void *arg, struct str data);
     void (*on_end)(void *arg, enum http_end end);
+    struct str upgrade;
+    void (*on_upgrade)(void *arg, struct conn *conn);
     void *arg;
 };
 
 /* http_link.c */
 struct http_link *link_take_idle(struct http_client *c,
                                  const struct upstream_key *to); /* or NULL */
-int link_connect(struct http_client *c, const struct upstream_key *to, struct str tls_host,
-                 struct http_link **ret); /* an empty host: plain */
+int link_connect(struct http_client *c, const struct upstream_key *to, struct str host,
+                 struct http_link **ret); /* host: for TLS, or of a tunnel; empty: plain */
 void link_give_back(struct http_link *l); /* to the pool, or closed when that is full */
 void link_close(struct http_link *l);     /* freed at the end of the turn */
 void link_free(struct http_link *l);      /* at once */

@@ -6,6 +6,7 @@
 #include "base/core/bits.h"
 #include "base/core/fault.h"
 #include "base/io/http/http_call.h"
+#include "base/io/tunnel/tunnel.h"
 
 #include <stdlib.h>
 
@@ -145,14 +146,18 @@ static int write_request(struct buf *out, const struct http_call_request *req)
 {
     if (buf_reserve(out, req->body.len + HEAD_BYTES) < 0) return out->rc;
     struct str method = method_of(req);
-    bool bare_v6 = req->host.data[0] != '[' && memchr(req->host.data, ':', req->host.len);
+    /* What is reached by a tunnel listens on its own machine, and may check that it was meant. */
+    const struct str host = tunnel_is_host(req->host) ? STR("127.0.0.1") : req->host;
+    bool bare_v6 = host.data[0] != '[' && memchr(host.data, ':', host.len);
     buf_str(out, method);
     buf_byte(out, ' ');
     buf_str(out, req->path);
     buf_str(out, STR(" HTTP/1.1\r\nhost: "));
     buf_text(out, bare_v6 ? "[" : "");
-    buf_str(out, req->host);
+    buf_str(out, host);
     buf_printf(out, "%s:%u\r\n", bare_v6 ? "]" : "", req->port);
+    if (req->upgrade.len > 0)
+        buf_printf(out, "connection: upgrade\r\nupgrade: " STR_FMT "\r\n", STR_ARG(req->upgrade));
     const struct str none = STR("");
     for (size_t i = 0; i < req->header_count; i++)
         write_header(out, req->headers[i].name, none, req->headers[i].value);
@@ -193,11 +198,13 @@ static struct http_call *call_new(struct http_client *c, const struct http_call_
     call->on_head = req->on_head;
     call->on_data = req->on_data;
     call->on_end = req->on_end;
+    call->upgrade = req->upgrade;
+    call->on_upgrade = req->on_upgrade;
     call->arg = req->arg;
     call->deadline = (struct loop_timer){ .fn = on_deadline, .arg = call };
     call->task = (struct loop_task){ .fn = on_task, .arg = call };
     list_push_back(&c->calls, &call->node);
-    if ((req->tls && buf_str(&call->host, req->host) < 0) ||
+    if (((req->tls || tunnel_is_host(req->host)) && buf_str(&call->host, req->host) < 0) ||
         write_request(&call->request, req) < 0 ||
         (req->deadline_us > 0 && loop_timer_set(c->loop, &call->deadline, req->deadline_us) < 0)) {
         call_free(call);
@@ -210,11 +217,18 @@ struct http_call *http_call_start(struct http_client *c, const struct http_call_
                                   struct err *err)
 {
     must(req->on_end);
+    must(!req->upgrade.len == !req->on_upgrade);
     if (c->freeing) {
         err_set(err, -ECANCELED, "the HTTP client is being freed");
         return NULL;
     }
     if (check_request(req, err) < 0) return NULL;
+    if (tunnel_is_host(req->host) && (req->tls || !c->config.dial)) {
+        err_set(err, -EINVAL,
+                req->tls ? "a tunnel has TLS beneath it, not within"
+                         : "this client has no tunnels");
+        return NULL;
+    }
     if (req->tls && !c->config.tls) {
         err_set(err, -EINVAL, "this client has no TLS");
         return NULL;

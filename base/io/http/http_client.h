@@ -14,6 +14,7 @@
  * Names:   a host name is resolved beside the loop (resolver.h). A known name needs no new answer of
  *          the resolver, so its pooled connections are used at once. When a first answer does not
  *          come within connect_us, the call ends HTTP_END_NAME.
+ * Tunnels: a host that begins with TUNNEL_HOST is reached by config.dial, not by a network address; in plain
  * Flow:    while a call is paused nothing is read from its socket, so TCP holds the peer back
  */
 #pragma once
@@ -25,6 +26,7 @@
 
 #define HTTP_STALE_US 1000000
 
+struct conn;
 struct http_client;
 struct http_call;
 
@@ -44,7 +46,13 @@ enum http_end {
 };
 const char *http_end_text(enum http_end end);
 
-struct http_client_config {     /* 0: the default */
+/* Connects to a host that is written TUNNEL_HOST NAME (tunnel.h). Returns a socket, on which TUNNEL_READY comes
+ * before anything is sent, or a negative errno. Any thread. */
+typedef int http_dial_fn(void *arg, struct str host, uint16_t port);
+
+struct http_client_config { /* 0: the default */
+    http_dial_fn *dial;     /* NULL: there are no such hosts */
+    void *dial_arg;
     struct tls *tls;            /* for calls with `tls`; borrowed */
     struct name_book *names;    /* shared with other clients; NULL: none */
     int64_t connect_us;         /* 2 s */
@@ -78,6 +86,10 @@ struct http_call_request {
     struct str body;     /* copied */
     bool json;           /* content-type: application/json is written, with or without a body */
     int64_t deadline_us; /* on the loop's clock, for the whole call; 0: none */
+    /* A protocol to speak instead (RFC 9110, 7.8), static: it is asked for, and on_upgrade called, after on_head,
+     * if the reply is 101. It may take *conn over and leave { .fd = -1 }; the call then ends HTTP_END_OK. */
+    struct str upgrade;
+    void (*on_upgrade)(void *arg, struct conn *conn);
 
     void (*on_head)(void *arg, const struct http_response *head); /* optional */
     void (*on_data)(void *arg, struct str data);                  /* optional */

@@ -3,6 +3,7 @@
  * Pooled connections stay watched, so one that the peer closes leaves the pool in the same turn;
  * only the race between its close and our next request is left to the retry of http_call.c. */
 #include "base/io/http/http_call.h"
+#include "base/io/tunnel/tunnel.h"
 
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -152,6 +153,17 @@ static void shake(struct http_link *l)
     if (rc < 0 && rc != -EAGAIN) call_tls_failed(l->call, tls_problem(l->conn.tls));
 }
 
+/* The byte says that the other end of the tunnel is connected; an end without it, that it is not. */
+static void finish_dial(struct http_link *l)
+{
+    char ready = 0;
+    ssize_t count = conn_receive(&l->conn, &ready, 1);
+    if (count == 1 && ready == TUNNEL_READY)
+        connected(l);
+    else if (count != -EAGAIN)
+        call_connect_failed(l->call, -ECONNREFUSED);
+}
+
 static void finish_connect(struct http_link *l)
 {
     int problem = 0;
@@ -179,6 +191,8 @@ static void on_event(void *arg, uint32_t events)
     }
     if (l->shaking && l->connecting) {
         shake(l);
+    } else if (l->connecting && l->dialled) {
+        finish_dial(l);
     } else if (l->connecting) {
         finish_connect(l);
     } else {
@@ -211,8 +225,8 @@ void link_update(struct http_link *l)
 {
     if (l->dead) return;
     uint32_t events = 0;
-    bool reads = l->connecting ? l->shaking : !(l->call && l->call->paused);
-    bool writes = conn_unsent(&l->conn) > 0 || (l->connecting && !l->shaking);
+    bool reads = l->connecting ? l->shaking || l->dialled : !(l->call && l->call->paused);
+    bool writes = conn_unsent(&l->conn) > 0 || (l->connecting && !reads);
     if (reads && conn_read_waits_to_write(&l->conn)) {
         reads = false;
         writes = true;
@@ -245,10 +259,11 @@ static bool make_room(struct http_client *c)
     return true;
 }
 
-static int link_open(struct http_link *l, const struct addr *to, struct str tls_host)
+static int link_open(struct http_link *l, const struct addr *to, struct str host)
 {
     struct http_client *c = l->client;
-    int fd = conn_connect(to);
+    l->dialled = to->family == AF_UNSPEC;
+    int fd = l->dialled ? c->config.dial(c->config.dial_arg, host, to->port) : conn_connect(to);
     if (fd < 0) return fd;
     conn_init(&l->conn, fd, c->config.head_bytes_max + READ_BEYOND_HEAD_MAX, BUF_BYTES_MAX);
     l->watch = (struct loop_watch){ .fd = fd, .fn = on_event, .arg = l };
@@ -256,17 +271,17 @@ static int link_open(struct http_link *l, const struct addr *to, struct str tls_
     l->free_task = (struct loop_task){ .fn = on_free_task, .arg = l };
     l->read_task = (struct loop_task){ .fn = on_read_task, .arg = l };
     l->connecting = true;
-    int rc = tls_host.len ? tls_connect(c->config.tls, fd, tls_host, &l->conn.tls) : 0;
+    int rc = host.len && !l->dialled ? tls_connect(c->config.tls, fd, host, &l->conn.tls) : 0;
     if (rc == 0)
         rc = loop_timer_set(c->loop, &l->timer, loop_now_us(c->loop) + c->config.connect_us);
-    if (rc == 0) rc = loop_watch_add(c->loop, &l->watch, EPOLLOUT);
+    if (rc == 0) rc = loop_watch_add(c->loop, &l->watch, l->dialled ? EPOLLIN : EPOLLOUT);
     if (rc == 0) return 0;
     loop_timer_clear(c->loop, &l->timer);
     conn_close(&l->conn);
     return rc;
 }
 
-int link_connect(struct http_client *c, const struct upstream_key *to, struct str tls_host,
+int link_connect(struct http_client *c, const struct upstream_key *to, struct str host,
                  struct http_link **ret)
 {
     if (!make_room(c)) {
@@ -280,7 +295,7 @@ int link_connect(struct http_client *c, const struct upstream_key *to, struct st
     if (l) {
         l->client = c;
         l->upstream = up;
-        rc = link_open(l, &to->addr, tls_host);
+        rc = link_open(l, &to->addr, host);
     }
     if (rc < 0) {
         free(l);

@@ -203,6 +203,40 @@ int http_reply(struct http_exchange *x, int status, struct str content_type, str
     return end_exchange(x);
 }
 
+/* ---- another protocol ---- */
+
+bool http_upgrade_asked(const struct http_request *req, struct str protocol)
+{
+    struct str options = http_request_header(req, "connection");
+    if (req->minor == 0 || !str_eq(req->method, STR("GET"))) return false;
+    if (!str_eq(str_trim(http_request_header(req, "upgrade")), protocol)) return false;
+    while (options.len > 0)
+        if (str_eq_nocase(str_trim(str_cut(&options, ',')), STR("upgrade"))) return true;
+    return false;
+}
+
+int http_upgrade(struct http_exchange *x, struct str protocol, struct conn *ret)
+{
+    must(x->stage == SERVE_OPEN && !x->streaming);
+    struct http_server *s = x->server;
+    struct buf *out = &x->conn.out;
+    size_t before = out->len;
+    if (s->config.on_reply) s->config.on_reply(s->config.ctx, x, 101, NULL);
+    buf_str(out, STR("HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: "));
+    buf_str(out, protocol);
+    buf_str(out, STR("\r\n"));
+    buf_str(out, buf_view(&x->headers));
+    buf_str(out, STR("\r\n"));
+    if (out->rc < 0 || x->headers.rc < 0) {
+        out->len = before;
+        out->rc = 0;
+        return -ENOMEM;
+    }
+    forget_caller(x);
+    serve_hand_over(x, ret);
+    return 0;
+}
+
 /* ---- streams ---- */
 
 int http_stream_begin(struct http_exchange *x, int status, struct str content_type)

@@ -59,6 +59,16 @@ void serve_abort(struct http_exchange *x, enum http_abort why)
     if (fn) fn(x->arg, why);
 }
 
+void serve_hand_over(struct http_exchange *x, struct conn *ret)
+{
+    must(!x->pinned);
+    kill_conn(x);
+    buf_consume(&x->conn.in, x->body_pos); /* what came behind the request is the new protocol's */
+    *ret = x->conn;
+    conn_init(&x->conn, -1, 0, 0);
+    held_count(x);
+}
+
 void serve_free(struct http_exchange *x)
 {
     struct http_server *s = x->server;

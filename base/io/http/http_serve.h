@@ -101,8 +101,9 @@ struct http_exchange { /* the connection: it has one exchange at a time */
 /* http_serve.c */
 /* Makes a connection. NULL: no memory, and fd is still the caller's. */
 struct http_exchange *serve_new(struct http_server *s, int fd, const struct addr *peer);
-void serve_free(struct http_exchange *x);                       /* at once; on_abort not called */
-void serve_abort(struct http_exchange *x, enum http_abort why); /* calls on_abort when open */
+void serve_hand_over(struct http_exchange *x, struct conn *ret); /* the connection; x is gone */
+void serve_free(struct http_exchange *x);                        /* at once; on_abort not called */
+void serve_abort(struct http_exchange *x, enum http_abort why);  /* calls on_abort when open */
 void serve_enter(struct http_exchange *x, enum serve_stage stage);
 void serve_refuse(struct http_exchange *x, enum http_fault fault); /* the request being read */
 bool serve_make_room(struct http_server *s); /* closes a connection without a request, at once */

@@ -44,6 +44,7 @@ struct http_limits {         /* 0: the default */
     uint32_t connections_trusted_max; /* the same for loopback and proxies: connections_max */
 };
 
+struct conn;
 struct http_server;
 struct http_exchange; /* one request and its reply */
 
@@ -150,6 +151,13 @@ int http_reply_header(struct http_exchange *x, const char *name, struct str valu
  * whatever is returned: 0, or -ENOMEM (503 was answered instead, or the connection was cut). An empty
  * content_type leaves the header out. */
 int http_reply(struct http_exchange *x, int status, struct str content_type, struct str body);
+
+/* Returns true if the request asks for its connection to speak `protocol` from here on (RFC 9110, 7.8). */
+bool http_upgrade_asked(const struct http_request *req, struct str protocol);
+
+/* Grants that: the reply is 101 and *ret gets the connection, with what it has received and still has to send
+ * (the reply, at first). The exchange is gone, unless -ENOMEM is returned: then nothing was done. */
+int http_upgrade(struct http_exchange *x, struct str protocol, struct conn *ret);
 
 /* Begins a streamed reply: chunked, or until the end of the connection for HTTP/1.0. On failure
  * (-ENOMEM) the exchange stays open and nothing was sent. */

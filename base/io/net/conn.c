@@ -60,8 +60,9 @@ void conn_close(struct conn *c)
     c->out_pos = 0;
 }
 
-static ssize_t receive(struct conn *c, void *to, size_t bytes_max)
+ssize_t conn_receive(struct conn *c, void *to, size_t bytes_max)
 {
+    if (FAULT("conn.read")) return -ECONNRESET;
     if (c->tls) return tls_read(c->tls, to, bytes_max);
     ssize_t count;
     do {
@@ -93,8 +94,7 @@ ssize_t conn_read(struct conn *c, size_t bytes_max)
         if (rc < 0) return rc;
     }
     bytes_max = min_size(bytes_max, room);
-    if (FAULT("conn.read")) return -ECONNRESET;
-    ssize_t count = receive(c, c->in.data + c->in.len, bytes_max);
+    ssize_t count = conn_receive(c, c->in.data + c->in.len, bytes_max);
     if (count < 0) return count;
     c->in.len += (size_t)count;
     c->in.data[c->in.len] = 0;

@@ -41,6 +41,9 @@ void conn_end(struct conn *c);
  * another negative errno. */
 ssize_t conn_read(struct conn *c, size_t bytes_max);
 
+/* Receives into `to` instead; the same otherwise, but for -E2BIG. */
+ssize_t conn_receive(struct conn *c, void *to, size_t bytes_max);
+
 /* Sends as much of `out` as it can: 0 when nothing is left, -EAGAIN when some is, or another errno. */
 int conn_flush(struct conn *c);
 
