@@ -209,7 +209,11 @@ static int take_created(struct control *c, uint32_t at, const struct cloud_event
         offer_answered(&c->money.health[offer], e->class, e->err.text, now_us);
         measure_create(c, offer, e->class);
     }
-    if (e->rc == 0) return control_apply(c, at, INTENT_MADE, NULL, e->made.handle, now_us);
+    if (e->rc == 0) {
+        /* Of an offer with several prices the provider says which it is; the ledger counts by it. */
+        if (e->made.price_h > 0) c->money.intent[at].price_h = e->made.price_h;
+        return control_apply(c, at, INTENT_MADE, NULL, e->made.handle, now_us);
+    }
     log_event(LOG_WARN, "create_failed", "id=%s offer=%s class=%s error=%s", i->id, i->offer,
               offer_error_names[e->class], err_text(&e->err, e->rc));
     char why[INTENT_WHY_BYTES];

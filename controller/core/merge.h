@@ -38,6 +38,7 @@ struct listed {
                                    empty */
     struct lead lead;          /* of its launch; a phase is known once it is over */
     bool unreadable; /* it exists, and of its tags only the intent is known: never removed */
+    double price_h;  /* of this one, where its offer has several prices; 0: as its offer */
 };
 
 struct listing {

@@ -11,11 +11,8 @@
  * EC2 keeps a client token for each zone: the same token makes a second instance in another zone ("RunInstances
  * idempotency" of the EC2 developer guide). So a create with several places looks for its intent first, and one that
  * begins again after a lost reply goes to the place of that reply (op->resume). An offer without zones and subnets
- * is one request, and its token holds for the region.
- *
- * Rejected: CreateFleet of type instant, which would try all zones in one call. Its user data stands in a launch
- * template, and ours is another for each instance: a template would be made and deleted with each, and be left over
- * by a crash between.
+ * is one request, and its token holds for the region. An offer of several types is EC2's to choose from
+ * (ec2_fleet.c); without the right to that its places are tried in turn, as above.
  *
  * Sources: API reference 2016-11-15, botocore's model of it; "Error codes for the Amazon EC2 API". */
 #include "controller/cloud/web/ec2.h"
@@ -31,9 +28,6 @@
 #include <string.h>
 
 #define PAGE "200" /* instances of a page: about a megabyte */
-
-/* Stages of a create from here on; below, the stage is the place that is asked. */
-enum { STAGE_IMAGE = 1000, STAGE_LOOK, STAGE_MISMATCH, STAGE_TERMINATE };
 
 /* Codes of "Error codes for the Amazon EC2 API", by its sections. */
 static const struct web_code codes[] = {
@@ -145,6 +139,20 @@ void ec2_refuse(const struct web_provider *p, const struct web_op *op, const str
     aws_refuse(p, op, r, codes, ret);
 }
 
+void ec2_refuse_code(const struct web_provider *p, const struct web_op *op, struct str code,
+                     struct str message, struct web_step *ret)
+{
+    const struct web_reply fine = { .status = 200, .sent = true };
+    web_refuse_reply(p, op, &fine, codes, code, message, ret);
+}
+
+enum offer_error ec2_class(struct str code)
+{
+    for (const struct web_code *row = codes; row->code; row++)
+        if (str_eq(code, str_from(row->code))) return row->class;
+    return OFFER_OK;
+}
+
 bool ec2_read(const struct web_op *op, const struct web_reply *r, struct arena *tree,
               struct xml_node **ret_root, struct web_step *ret)
 {
@@ -155,13 +163,6 @@ bool ec2_read(const struct web_op *op, const struct web_reply *r, struct arena *
 }
 
 /* ---- instances ---- */
-
-/* What one reply is read with. */
-struct reading {
-    const struct web_provider *p;
-    struct web_op *op;
-    int64_t now_us, wall_us;
-};
 
 static bool is_cleared(const struct ec2 *e, struct str id)
 {
@@ -184,7 +185,7 @@ static enum offer_error reason_of(struct str code)
     return OFFER_OK;
 }
 
-static void read_state(const struct xml_node *item, const struct reading *r, struct listed *l)
+static void read_state(const struct xml_node *item, const struct ec2_reading *r, struct listed *l)
 {
     struct str state = xml_text(item, "instanceState.name");
     struct str message = xml_text(item, "stateReason.message");
@@ -200,7 +201,7 @@ static void read_state(const struct xml_node *item, const struct reading *r, str
 }
 
 /* Fills what an item of an instancesSet says. -EINVAL: it has no id. */
-static int read_instance(const struct xml_node *item, const struct reading *r, struct listed *l)
+static int read_instance(const struct xml_node *item, const struct ec2_reading *r, struct listed *l)
 {
     int64_t launched_us;
     int rc = 0;
@@ -217,6 +218,8 @@ static int read_instance(const struct xml_node *item, const struct reading *r, s
         int64_t wall_us = r->wall_us + r->p->login.skew_us;
         l->created_us = max_i64(1, r->now_us - (wall_us - launched_us));
     }
+    l->price_h = ec2_price_of(r->p, str_from(l->offer), xml_text(item, "instanceType"),
+                              xml_text(item, "placement.availabilityZone"));
     read_state(item, r, l);
     return 0;
 }
@@ -231,8 +234,8 @@ static bool is_over(const struct xml_node *item, const struct ec2 *e)
 
 /* ---- looking for an intent ---- */
 
-static void ask_intent(const struct web_provider *p, struct web_op *op, uint32_t stage,
-                       int64_t wall_us, struct web_step *ret)
+void ec2_ask_intent(const struct web_provider *p, struct web_op *op, enum ec2_stage stage,
+                    int64_t wall_us, struct web_step *ret)
 {
     CLEANUP(buf_fini) struct buf body = { 0 };
     aws_form(&body, "DescribeInstances", EC2_VERSION);
@@ -262,7 +265,7 @@ static int each_instance(const struct xml_node *root,
 /* One that runs is taken before one that has ended. */
 static int take_made(void *ctx, const struct xml_node *item)
 {
-    const struct reading *r = ctx;
+    const struct ec2_reading *r = ctx;
     struct listed one, *made = &r->op->made;
     bool ended = made->gone || made->stuck != OFFER_OK;
     if (read_instance(item, r, &one) < 0) return -EINVAL;
@@ -272,11 +275,11 @@ static int take_made(void *ctx, const struct xml_node *item)
 
 /* ---- create ---- */
 
-static void ask_run(const struct web_provider *p, struct web_op *op, uint32_t place,
-                    int64_t wall_us, struct web_step *ret)
+void ec2_ask_run(const struct web_provider *p, struct web_op *op, uint32_t place, int64_t wall_us,
+                 struct web_step *ret)
 {
     CLEANUP(buf_fini) struct buf body = { 0 };
-    struct ec2_place places[WEB_ZONES_MAX];
+    struct ec2_place places[EC2_PLACES_MAX];
     uint32_t count = ec2_places(p->settings, op->offer, places);
     op->stage = min_u32(place, count - 1);
     if (ec2_order(p, op, &places[op->stage], &body) < 0)
@@ -292,20 +295,22 @@ static void ask_image(const struct web_provider *p, struct web_op *op, int64_t w
     CLEANUP(buf_fini) struct buf body = { 0 };
     aws_form(&body, "DescribeImages", EC2_VERSION);
     aws_put(&body, p->settings->section->image, "ImageId.1");
-    op->stage = STAGE_IMAGE;
+    op->stage = EC2_IMAGE;
     ec2_ask(p, op, &body, wall_us, ret);
     ret->ask.reads = true;
 }
 
-/* Goes on to the first RunInstances of this try. One place needs no look: its token finds the instance. */
+/* Goes on to the first order of this try. One place needs no look: its token finds the instance. */
 static void look_or_run(const struct web_provider *p, struct web_op *op, int64_t wall_us,
                         struct web_step *ret)
 {
-    struct ec2_place places[WEB_ZONES_MAX];
+    struct ec2_place places[EC2_PLACES_MAX];
     if (op->resume == 0 && ec2_places(p->settings, op->offer, places) > 1)
-        ask_intent(p, op, STAGE_LOOK, wall_us, ret);
+        ec2_ask_intent(p, op, EC2_LOOK, wall_us, ret);
+    else if (op->resume >= EC2_IMAGE)
+        ec2_fleet_ask(p, op, max_u32(op->resume, EC2_FLEET), wall_us, ret);
     else
-        ask_run(p, op, op->resume, wall_us, ret);
+        ec2_ask_run(p, op, op->resume, wall_us, ret);
 }
 
 static void take_image(const struct web_provider *p, struct web_op *op, const struct web_reply *r,
@@ -324,7 +329,7 @@ static void take_image(const struct web_provider *p, struct web_op *op, const st
     look_or_run(p, op, wall_us, ret);
 }
 
-static void take_look(struct reading *read, const struct web_reply *r, struct web_step *ret)
+static void take_look(struct ec2_reading *read, const struct web_reply *r, struct web_step *ret)
 {
     CLEANUP(arena_fini) struct arena tree = { 0 };
     struct xml_node *root;
@@ -334,14 +339,16 @@ static void take_look(struct reading *read, const struct web_reply *r, struct we
         web_refuse(ret, OFFER_TRANSIENT, "create of ec2: an instance without an id");
     else if (op->made.handle[0])
         web_succeed(ret);
-    else if (op->stage == STAGE_LOOK)
-        ask_run(read->p, op, 0, read->wall_us, ret);
+    else if (op->stage == EC2_LOOK && ec2_is_chosen(op->offer))
+        ec2_fleet_ask(read->p, op, EC2_FLEET, read->wall_us, ret);
+    else if (op->stage == EC2_LOOK)
+        ec2_ask_run(read->p, op, 0, read->wall_us, ret);
     else /* it is not listed yet */
         web_refuse(ret, OFFER_TRANSIENT, "create of ec2: %s was made with other settings",
                    op->call->intent);
 }
 
-static void take_run(struct reading *read, const struct web_reply *r, struct web_step *ret)
+static void take_run(struct ec2_reading *read, const struct web_reply *r, struct web_step *ret)
 {
     CLEANUP(arena_fini) struct arena tree = { 0 };
     struct xml_node *root;
@@ -353,22 +360,22 @@ static void take_run(struct reading *read, const struct web_reply *r, struct web
         web_refuse(ret, OFFER_TRANSIENT, "create of ec2: the reply has no instance");
 }
 
-static void run_was_refused(const struct reading *read, const struct web_reply *r,
+static void run_was_refused(const struct ec2_reading *read, const struct web_reply *r,
                             struct web_step *ret)
 {
     struct web_op *op = read->op;
-    struct ec2_place places[WEB_ZONES_MAX];
+    struct ec2_place places[EC2_PLACES_MAX];
     if (str_eq(aws_error_code(op, r), STR("IdempotentParameterMismatch"))) {
-        ask_intent(read->p, op, STAGE_MISMATCH, read->wall_us, ret);
+        ec2_ask_intent(read->p, op, EC2_MISMATCH, read->wall_us, ret);
         return;
     }
     ec2_refuse(read->p, op, r, ret);
     bool more = op->stage + 1 < ec2_places(read->p->settings, op->offer, places);
     if (ret->class == OFFER_CAPACITY && more)
-        ask_run(read->p, op, op->stage + 1, read->wall_us, ret);
+        ec2_ask_run(read->p, op, op->stage + 1, read->wall_us, ret);
 }
 
-static void create(struct reading *read, const struct web_reply *r, struct web_step *ret)
+static void create(struct ec2_reading *read, const struct web_reply *r, struct web_step *ret)
 {
     const struct web_provider *p = read->p;
     struct web_op *op = read->op;
@@ -377,13 +384,15 @@ static void create(struct reading *read, const struct web_reply *r, struct web_s
         ask_image(p, op, read->wall_us, ret);
     else if (!r)
         look_or_run(p, op, read->wall_us, ret);
-    else if (r->status != 200 && op->stage < STAGE_IMAGE)
+    else if (op->stage == EC2_TEMPLATE || op->stage >= EC2_FLEET)
+        ec2_fleet_take(read, r, ret);
+    else if (r->status != 200 && op->stage < EC2_IMAGE)
         run_was_refused(read, r, ret);
     else if (r->status != 200)
         ec2_refuse(p, op, r, ret);
-    else if (op->stage == STAGE_IMAGE)
+    else if (op->stage == EC2_IMAGE)
         take_image(p, op, r, read->wall_us, ret);
-    else if (op->stage < STAGE_IMAGE)
+    else if (op->stage < EC2_IMAGE)
         take_run(read, r, ret);
     else
         take_look(read, r, ret);
@@ -414,12 +423,13 @@ static void ask_end(const struct web_provider *p, struct web_op *op, int64_t wal
     CLEANUP(buf_fini) struct buf body = { 0 };
     aws_form(&body, "TerminateInstances", EC2_VERSION);
     aws_put_text(&body, op->call->handle, "InstanceId.1");
-    op->stage = STAGE_TERMINATE;
+    op->stage = EC2_TERMINATE;
     ec2_ask(p, op, &body, wall_us, ret);
 }
 
 /* Ends all under the intent: a lost create may have been made twice. */
-static void end_found(const struct reading *read, const struct web_reply *r, struct web_step *ret)
+static void end_found(const struct ec2_reading *read, const struct web_reply *r,
+                      struct web_step *ret)
 {
     CLEANUP(arena_fini) struct arena tree = { 0 };
     struct xml_node *root;
@@ -427,7 +437,7 @@ static void end_found(const struct reading *read, const struct web_reply *r, str
     if (!ec2_read(read->op, r, &tree, &root, ret)) return;
     aws_form(&e.body, "TerminateInstances", EC2_VERSION);
     each_instance(root, take_end, &e);
-    read->op->stage = STAGE_TERMINATE;
+    read->op->stage = EC2_TERMINATE;
     if (e.count == 0)
         web_succeed(ret);
     else
@@ -435,7 +445,7 @@ static void end_found(const struct reading *read, const struct web_reply *r, str
     buf_fini(&e.body);
 }
 
-static void remove_instance(const struct reading *read, const struct web_reply *r,
+static void remove_instance(const struct ec2_reading *read, const struct web_reply *r,
                             struct web_step *ret)
 {
     const struct web_provider *p = read->p;
@@ -443,8 +453,8 @@ static void remove_instance(const struct reading *read, const struct web_reply *
     if (!r && op->call->handle[0]) {
         ask_end(p, op, read->wall_us, ret);
     } else if (!r) {
-        ask_intent(p, op, STAGE_LOOK, read->wall_us, ret);
-    } else if (r->status == 200 && op->stage == STAGE_LOOK) {
+        ec2_ask_intent(p, op, EC2_LOOK, read->wall_us, ret);
+    } else if (r->status == 200 && op->stage == EC2_LOOK) {
         end_found(read, r, ret);
     } else if (r->status == 200 ||
                str_eq(aws_error_code(op, r), STR("InvalidInstanceID.NotFound"))) {
@@ -457,7 +467,7 @@ static void remove_instance(const struct reading *read, const struct web_reply *
 
 /* ---- list ---- */
 
-static void ask_page(const struct reading *read, struct str next, struct web_step *ret)
+static void ask_page(const struct ec2_reading *read, struct str next, struct web_step *ret)
 {
     CLEANUP(buf_fini) struct buf body = { 0 };
     aws_form(&body, "DescribeInstances", EC2_VERSION);
@@ -470,7 +480,7 @@ static void ask_page(const struct reading *read, struct str next, struct web_ste
 
 static int take_listed(void *ctx, const struct xml_node *item)
 {
-    const struct reading *r = ctx;
+    const struct ec2_reading *r = ctx;
     struct web_op *op = r->op;
     if (is_over(item, ec2_of(r->p))) return 0;
     if (op->count == CLOUD_LIST_MAX) return -E2BIG;
@@ -479,7 +489,7 @@ static int take_listed(void *ctx, const struct xml_node *item)
     return rc;
 }
 
-static void list(struct reading *read, const struct web_reply *r, struct web_step *ret)
+static void list(struct ec2_reading *read, const struct web_reply *r, struct web_step *ret)
 {
     CLEANUP(arena_fini) struct arena tree = { 0 };
     struct xml_node *root;
@@ -510,7 +520,7 @@ static void list(struct reading *read, const struct web_reply *r, struct web_ste
 static void step(struct web_provider *p, struct web_op *op, const struct web_reply *reply,
                  int64_t now_us, int64_t wall_us, struct web_step *ret)
 {
-    struct reading read = { .p = p, .op = op, .now_us = now_us, .wall_us = wall_us };
+    struct ec2_reading read = { .p = p, .op = op, .now_us = now_us, .wall_us = wall_us };
     if (reply && op->kind != WEB_LOGIN) aws_learn_clock(p, reply, wall_us);
     switch (op->kind) {
     case WEB_LOGIN:
@@ -542,6 +552,7 @@ static const char *const takes[] = { "region",
                                      "ssh_keys",
                                      "disk",
                                      "public_address",
+                                     "offers.types",
                                      "offers.zones",
                                      "offers.spot",
                                      "offers.spot_price_max",

@@ -1,7 +1,13 @@
-/* ec2_order.c - writes what RunInstances is asked for: one instance in one place.
+/* ec2_order.c - writes what is asked for: RunInstances one instance in one place, CreateFleet one instance in one of
+ * several, and CreateLaunchTemplate what those of a fleet have in common.
  *
  * The instance and its disk carry the tags from their first moment. A network interface is written out, since only
- * there an address of the internet can be asked for or refused; the interface then has subnet and firewalls. */
+ * there an address of the internet can be asked for or refused; the interface then has subnet and firewalls. A fleet
+ * puts the subnet of its choice there.
+ *
+ * A template has the settings of the cloud and no secret: type, place, price, tags and user data are the fleet's own
+ * (LaunchTemplateSpecificationUserData, of fleets of type instant alone). Its name has a digest of its settings, so
+ * that other settings have another template and nothing is ever changed under a controller of another version. */
 #include "base/core/base64.h"
 #include "base/core/bits.h"
 #include "base/core/hash.h"
@@ -9,6 +15,7 @@
 #include "controller/cloud/web/ec2.h"
 #include "controller/cloud/web/web_tags.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -44,26 +51,68 @@ static void put_tags(struct buf *body, const struct web_provider *p, const struc
     }
 }
 
-static void put_network(struct buf *body, const struct web_section *s, const struct ec2_place *at)
+/* Where parameters of an instance stand: at the top of a form, or below a template's. */
+struct form {
+    struct buf *body;
+    const char *prefix;
+};
+
+__attribute__((format(printf, 3, 4))) static void put(const struct form *f, struct str value,
+                                                      const char *format, ...)
 {
-    const char *public = s->public_address ? "true" : "false";
-    aws_put_text(body, "0", "NetworkInterface.1.DeviceIndex");
-    aws_put_text(body, public, "NetworkInterface.1.AssociatePublicIpAddress");
-    if (at->subnet.len > 0) aws_put(body, at->subnet, "NetworkInterface.1.SubnetId");
-    for (size_t i = 0; i < s->firewalls.count; i++)
-        aws_put(body, s->firewalls.items[i], "NetworkInterface.1.SecurityGroupId.%zu", i + 1);
-    if (at->zone.len > 0) aws_put(body, at->zone, "Placement.AvailabilityZone");
+    char name[160];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(name, sizeof name, format, ap);
+    va_end(ap);
+    aws_put(f->body, value, "%s%s", f->prefix, name);
 }
 
-static void put_disk(struct buf *body, const struct ec2 *e, const struct web_section *s)
+static void put_network(const struct form *f, const struct web_section *s, struct str subnet)
+{
+    struct str public = s->public_address ? STR("true") : STR("false");
+    put(f, STR("0"), "NetworkInterface.1.DeviceIndex");
+    put(f, public, "NetworkInterface.1.AssociatePublicIpAddress");
+    if (subnet.len > 0) put(f, subnet, "NetworkInterface.1.SubnetId");
+    for (size_t i = 0; i < s->firewalls.count; i++)
+        put(f, s->firewalls.items[i], "NetworkInterface.1.SecurityGroupId.%zu", i + 1);
+}
+
+static void put_disk(const struct form *f, const struct ec2 *e, const struct web_section *s)
 {
     char gib[24];
     if (s->disk_bytes == 0) return;
     snprintf(gib, sizeof gib, "%lld", (long long)((s->disk_bytes + GIB - 1) / GIB));
-    aws_put_text(body, e->root_device, "BlockDeviceMapping.1.DeviceName");
-    aws_put_text(body, gib, "BlockDeviceMapping.1.Ebs.VolumeSize");
-    aws_put_text(body, "gp3", "BlockDeviceMapping.1.Ebs.VolumeType");
-    aws_put_text(body, "true", "BlockDeviceMapping.1.Ebs.DeleteOnTermination");
+    put(f, str_from(e->root_device), "BlockDeviceMapping.1.DeviceName");
+    put(f, str_from(gib), "BlockDeviceMapping.1.Ebs.VolumeSize");
+    put(f, STR("gp3"), "BlockDeviceMapping.1.Ebs.VolumeType");
+    put(f, STR("true"), "BlockDeviceMapping.1.Ebs.DeleteOnTermination");
+}
+
+static void put_profile(const struct form *f, struct str account)
+{
+    if (account.len == 0) return;
+    bool arn = str_starts(account, STR("arn:"));
+    put(f, account, "IamInstanceProfile.%s", arn ? "Arn" : "Name");
+}
+
+/* What the settings of the cloud say of each of its machines. */
+static void put_machine(const struct form *f, const struct web_provider *p, struct str subnet)
+{
+    const struct web_section *s = p->settings->section;
+    put(f, s->image, "ImageId");
+    /* An agent that nobody claims shuts its machine down, which then is no longer paid for. */
+    put(f, STR("terminate"), "InstanceInitiatedShutdownBehavior");
+    put(f, STR("required"), "MetadataOptions.HttpTokens");
+    if (s->ssh_keys.count > 0) put(f, s->ssh_keys.items[0], "KeyName");
+    put_profile(f, s->account);
+    put_network(f, s, subnet);
+    put_disk(f, ec2_of(p), s);
+}
+
+static void print_price(double price_h, char ret[32])
+{
+    snprintf(ret, 32, "%.6f", price_h);
 }
 
 static void put_purchase(struct buf *body, const struct web_offer_section *o)
@@ -78,19 +127,15 @@ static void put_purchase(struct buf *body, const struct web_offer_section *o)
     aws_put_text(body, "terminate",
                  "InstanceMarketOptions.SpotOptions.InstanceInterruptionBehavior");
     if (!(o->spot_price_max_h > 0)) return;
-    snprintf(price, sizeof price, "%.6f", o->spot_price_max_h);
+    print_price(o->spot_price_max_h, price);
     aws_put_text(body, price, "InstanceMarketOptions.SpotOptions.MaxPrice");
 }
 
-/* A token for each place: with other parameters the same one would be refused. */
-static void make_token(const struct web_provider *p, const struct web_op *op,
-                       const struct ec2_place *at, char ret[TOKEN_BYTES])
+static void hash_parts(const struct str *parts, size_t count, char ret[TOKEN_BYTES])
 {
-    const struct str parts[] = { p->settings->fleet, str_from(op->call->intent), at->zone,
-                                 at->subnet };
     struct sha256_run *run = sha256_begin();
     uint8_t digest[SHA256_BYTES];
-    for (size_t i = 0; i < COUNT_OF(parts); i++) {
+    for (size_t i = 0; i < count; i++) {
         sha256_more(run, parts[i].data, parts[i].len);
         sha256_more(run, "", 1); /* a NUL ends each */
     }
@@ -98,43 +143,122 @@ static void make_token(const struct web_provider *p, const struct web_op *op,
     hex_from(digest, sizeof digest, ret);
 }
 
-static int put_user_data(struct buf *body, const struct web_op *op)
+/* A token for each place: with other parameters the same one would be refused. */
+static void make_token(const struct web_provider *p, const struct web_op *op,
+                       const struct ec2_place *at, char ret[TOKEN_BYTES])
+{
+    struct str parts[5] = { p->settings->fleet, str_from(op->call->intent), at->zone, at->subnet,
+                            at->type };
+    /* That of an offer's first type is the one that earlier versions made. */
+    hash_parts(parts, str_eq(at->type, op->offer->type) ? 4 : 5, ret);
+}
+
+static int put_user_data(struct buf *body, const struct web_op *op, const char *name)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
     base64_put(&text, op->user_data);
-    if (text.rc == 0) aws_put(body, buf_view(&text), "UserData");
+    if (text.rc == 0) aws_put(body, buf_view(&text), "%s", name);
     if (text.data) explicit_bzero(text.data, text.len);
     return text.rc;
-}
-
-static int put_profile(struct buf *body, struct str account)
-{
-    if (account.len == 0) return 0;
-    bool arn = str_starts(account, STR("arn:"));
-    return aws_put(body, account, arn ? "IamInstanceProfile.Arn" : "IamInstanceProfile.Name");
 }
 
 int ec2_order(const struct web_provider *p, const struct web_op *op, const struct ec2_place *at,
               struct buf *body)
 {
-    const struct web_section *s = p->settings->section;
     char token[TOKEN_BYTES];
     make_token(p, op, at, token);
     aws_form(body, "RunInstances", EC2_VERSION);
     aws_put_text(body, token, "ClientToken");
     aws_put_text(body, "1", "MinCount");
     aws_put_text(body, "1", "MaxCount");
-    aws_put(body, s->image, "ImageId");
-    aws_put(body, op->offer->type, "InstanceType");
-    /* An agent that nobody claims shuts its machine down, which then is no longer paid for. */
-    aws_put_text(body, "terminate", "InstanceInitiatedShutdownBehavior");
-    aws_put_text(body, "required", "MetadataOptions.HttpTokens");
-    if (s->ssh_keys.count > 0) aws_put(body, s->ssh_keys.items[0], "KeyName");
-    put_profile(body, s->account);
-    put_network(body, s, at);
-    put_disk(body, ec2_of(p), s);
+    aws_put(body, at->type, "InstanceType");
+    put_machine(&(struct form){ body, "" }, p, at->subnet);
+    if (at->zone.len > 0) aws_put(body, at->zone, "Placement.AvailabilityZone");
     put_purchase(body, op->offer->section);
     put_tags(body, p, op);
-    int rc = put_user_data(body, op);
+    int rc = put_user_data(body, op, "UserData");
+    return rc < 0 ? rc : body->rc;
+}
+
+/* ---- fleets ---- */
+
+int ec2_template_name(const struct web_provider *p, char ret[EC2_TEMPLATE_BYTES], size_t *ret_kept)
+{
+    CLEANUP(buf_fini) struct buf data = { 0 };
+    char cloud[TOKEN_BYTES], settings[TOKEN_BYTES];
+    put_machine(&(struct form){ &data, "" }, p, STR(""));
+    if (data.rc < 0) return data.rc;
+    hash_parts(&p->settings->name, 1, cloud);
+    hash_parts((struct str[]){ buf_view(&data) }, 1, settings);
+    int kept = snprintf(ret, EC2_TEMPLATE_BYTES, "muster-" STR_FMT "-%.8s-",
+                        STR_ARG(p->settings->fleet), cloud);
+    must(kept > 0 && kept + 17 < EC2_TEMPLATE_BYTES); /* the schema bounds the fleet's name */
+    snprintf(ret + kept, 17, "%.16s", settings);
+    *ret_kept = (size_t)kept;
+    return 0;
+}
+
+int ec2_template_order(const struct web_provider *p, struct buf *body)
+{
+    char name[EC2_TEMPLATE_BYTES];
+    size_t kept;
+    int rc = ec2_template_name(p, name, &kept);
+    if (rc < 0) return rc;
+    aws_form(body, "CreateLaunchTemplate", EC2_VERSION);
+    aws_put_text(body, name, "LaunchTemplateName");
+    put_machine(&(struct form){ body, "LaunchTemplateData." }, p, STR(""));
+    aws_put_text(body, "launch-template", "TagSpecification.1.ResourceType");
+    put_tag(body, 1, 1, WEB_TAG_FLEET, p->settings->fleet);
+    return body->rc;
+}
+
+static void put_override(struct buf *body, uint32_t at, const struct ec2_place *place,
+                         const struct web_offer_section *o)
+{
+    static const char prefix[] = "LaunchTemplateConfigs.1.Overrides";
+    char price[32];
+    aws_put(body, place->type, "%s.%u.InstanceType", prefix, at);
+    if (place->subnet.len > 0)
+        aws_put(body, place->subnet, "%s.%u.SubnetId", prefix, at);
+    else if (place->zone.len > 0)
+        aws_put(body, place->zone, "%s.%u.AvailabilityZone", prefix, at);
+    if (!(o->spot_price_max_h > 0)) return;
+    print_price(o->spot_price_max_h, price);
+    aws_put_text(body, price, "%s.%u.MaxPrice", prefix, at);
+}
+
+int ec2_fleet_order(const struct web_provider *p, const struct web_op *op, uint32_t nth,
+                    struct buf *body)
+{
+    static const char of_template[] = "LaunchTemplateConfigs.1.LaunchTemplateSpecification";
+    const struct web_offer_section *o = op->offer->section;
+    struct ec2_place places[EC2_PLACES_MAX];
+    char token[TOKEN_BYTES], name[EC2_TEMPLATE_BYTES], number[12];
+    size_t kept;
+    int rc = ec2_template_name(p, name, &kept);
+    if (rc < 0) return rc;
+    snprintf(number, sizeof number, "%u", nth);
+    hash_parts((struct str[]){ STR("fleet"), p->settings->fleet, str_from(op->call->intent),
+                               str_from(number) },
+               4, token);
+    aws_form(body, "CreateFleet", EC2_VERSION);
+    aws_put_text(body, token, "ClientToken");
+    aws_put_text(body, "instant", "Type");
+    if (o->spot)
+        aws_put_text(body, "price-capacity-optimized", "SpotOptions.AllocationStrategy");
+    else
+        aws_put_text(body, "lowest-price", "OnDemandOptions.AllocationStrategy");
+    aws_put_text(body, "1", "TargetCapacitySpecification.TotalTargetCapacity");
+    aws_put_text(body, o->spot ? "spot" : "on-demand",
+                 "TargetCapacitySpecification.DefaultTargetCapacityType");
+    aws_put_text(body, name, "%s.LaunchTemplateName", of_template);
+    aws_put_text(body, "1", "%s.Version", of_template);
+    uint32_t count = ec2_places(p->settings, op->offer, places);
+    for (uint32_t i = 0; i < count; i++)
+        put_override(body, i + 1, &places[i], o);
+    put_tags(body, p, op);
+    rc = put_user_data(body, op,
+                       "LaunchTemplateConfigs.1.LaunchTemplateSpecification."
+                       "LaunchTemplateSpecificationUserData");
     return rc < 0 ? rc : body->rc;
 }

@@ -1,10 +1,11 @@
 /* ec2_prices.c - asks what EC2's offers cost: DescribeSpotPriceHistory once for all spot types, and GetProducts of
  * the price list for each type that is sold on demand.
  *
- *     begin ──► spot page ──► spot page ──► type ──► type ──► end
+ *     begin ──► spot page ──► spot page ──► type ──► type ──► (a template is cleared away ──►) end
  *
- * The history from now on has the price that is in force, once for each type, zone and product. Of several zones the
- * dearest counts: the instance may be there. A zone without a price does not sell the type, and is passed over.
+ * The history from now on has the price that is in force, once for each type, zone and product. Of several zones and
+ * types the dearest counts: the instance may be that one. A zone without a price does not sell the type, and is passed
+ * over. What an instance is and where it is told when it is made, and it is then paid for as that.
  *
  * The price list is another service, with an own right. Without that right prices on demand stay unknown, and spot
  * prices are told all the same. */
@@ -27,14 +28,24 @@ static bool is_asked(const struct web_offer *o, bool spot)
     return !o->price_given && o->offer.spot == spot;
 }
 
-/* True if an offer before this one has its type and purchase, so that its price is taken with that one's. */
-static bool is_repeat(const struct web_provider *p, uint32_t at)
+/* The types of all offers in a row: an offer's index, and that of the type. */
+#define TYPES_EACH (WEB_TYPES_MAX + 1)
+
+static struct str type_at(const struct web_provider *p, uint32_t at)
 {
-    const struct web_offer *o = offer_at(p, at);
+    return ec2_type(offer_at(p, at / TYPES_EACH), at % TYPES_EACH);
+}
+
+/* True if the price of this type is to be asked for: no offer before has the type and the purchase, so that its price
+ * is taken with that one's. */
+static bool is_first(const struct web_provider *p, uint32_t at, bool spot)
+{
+    struct str type = type_at(p, at);
+    if (!type.data || !is_asked(offer_at(p, at / TYPES_EACH), spot)) return false;
     for (uint32_t i = 0; i < at; i++)
-        if (is_asked(offer_at(p, i), o->offer.spot) && str_eq(offer_at(p, i)->type, o->type))
-            return true;
-    return false;
+        if (is_asked(offer_at(p, i / TYPES_EACH), spot) && str_eq(type_at(p, i), type))
+            return false;
+    return true;
 }
 
 static void begin(const struct web_provider *p, struct web_op *op)
@@ -45,14 +56,44 @@ static void begin(const struct web_provider *p, struct web_op *op)
         *c = (struct cloud_price){ .known = o->price_given, .price_h = o->offer.price_h };
         must(name_copy(c->offer, sizeof c->offer, str_from(o->offer.name)) == 0);
         web_text_copy(c->hardware, sizeof c->hardware, o->type);
+        memset(ec2_of(p)->price_h[i], 0, sizeof ec2_of(p)->price_h[i]);
     }
 }
 
-static void take_price(struct cloud_price *c, double price_h)
+/* Takes what a type costs in a zone, or in all of them where `zone` is empty. */
+static void take_price(const struct web_provider *p, struct web_op *op, bool spot, struct str type,
+                       struct str zone, double price_h)
 {
-    if (c->known && c->price_h >= price_h) return;
-    c->known = true;
-    c->price_h = price_h;
+    struct ec2_place place[EC2_PLACES_MAX];
+    for (uint32_t i = 0; i < op->count; i++) {
+        const struct web_offer *o = offer_at(p, i);
+        struct cloud_price *c = &op->price[i];
+        uint32_t count = is_asked(o, spot) ? ec2_places(p->settings, o, place) : 0;
+        for (uint32_t k = 0; k < count; k++) {
+            bool is_there = zone.len == 0 || place[k].zone.len == 0 || str_eq(place[k].zone, zone);
+            if (!is_there || !str_eq(place[k].type, type)) continue;
+            double *has = &ec2_of(p)->price_h[i][k];
+            *has = *has > price_h ? *has : price_h;
+            if (c->known && c->price_h >= price_h) continue;
+            c->known = true;
+            c->price_h = price_h;
+        }
+    }
+}
+
+double ec2_price_of(const struct web_provider *p, struct str offer, struct str type,
+                    struct str zone)
+{
+    struct ec2_place place[EC2_PLACES_MAX];
+    for (uint32_t i = 0; i < p->settings->offer_count; i++) {
+        if (!str_eq(str_from(offer_at(p, i)->offer.name), offer)) continue;
+        uint32_t count = ec2_places(p->settings, offer_at(p, i), place);
+        for (uint32_t k = 0; k < count; k++)
+            if (str_eq(place[k].type, type) &&
+                (place[k].zone.len == 0 || str_eq(place[k].zone, zone)))
+                return ec2_of(p)->price_h[i][k];
+    }
+    return 0;
 }
 
 /* ---- spot ---- */
@@ -65,9 +106,8 @@ static bool ask_spot(const struct web_provider *p, struct web_op *op, struct str
     char date[DATE_BYTES];
     uint32_t types = 0;
     aws_form(&body, "DescribeSpotPriceHistory", EC2_VERSION);
-    for (uint32_t i = 0; i < op->count; i++)
-        if (is_asked(offer_at(p, i), true) && !is_repeat(p, i))
-            aws_put(&body, offer_at(p, i)->type, "InstanceType.%u", ++types);
+    for (uint32_t i = 0; i < op->count * TYPES_EACH; i++)
+        if (is_first(p, i, true)) aws_put(&body, type_at(p, i), "InstanceType.%u", ++types);
     if (types == 0) return false;
     date_print(wall_us + p->login.skew_us, date);
     aws_put_text(&body, date, "StartTime");
@@ -78,25 +118,12 @@ static bool ask_spot(const struct web_provider *p, struct web_op *op, struct str
     return true;
 }
 
-static bool may_be_in(const struct web_provider *p, const struct web_offer *o, struct str zone)
-{
-    struct ec2_place place[WEB_ZONES_MAX];
-    uint32_t count = ec2_places(p->settings, o, place);
-    for (uint32_t i = 0; i < count; i++)
-        if (place[i].zone.len == 0 || str_eq(place[i].zone, zone)) return true;
-    return false;
-}
-
 static void take_spot(const struct web_provider *p, struct web_op *op, const struct xml_node *item)
 {
     double price_h;
     struct str type = xml_text(item, "instanceType"), zone = xml_text(item, "availabilityZone");
-    if (str_to_f64(xml_text(item, "spotPrice"), &price_h) < 0 || !(price_h > 0)) return;
-    for (uint32_t i = 0; i < op->count; i++) {
-        const struct web_offer *o = offer_at(p, i);
-        if (is_asked(o, true) && str_eq(o->type, type) && may_be_in(p, o, zone))
-            take_price(&op->price[i], price_h);
-    }
+    if (str_to_f64(xml_text(item, "spotPrice"), &price_h) == 0 && price_h > 0 && zone.len > 0)
+        take_price(p, op, true, type, zone, price_h);
 }
 
 /* ---- on demand ---- */
@@ -130,7 +157,7 @@ static int write_products(const struct web_provider *p, struct str type, struct 
     return out->rc;
 }
 
-/* Asks for the next type from offer `from` on; the stage is the offer's index and one. Without one the op ends. */
+/* Asks for the next type from `from` on; the stage is its index and one. Without one the op goes on to its end. */
 static void ask_type(const struct web_provider *p, struct web_op *op, uint32_t from,
                      int64_t wall_us, struct web_step *ret)
 {
@@ -140,12 +167,12 @@ static void ask_type(const struct web_provider *p, struct web_op *op, uint32_t f
                                          .name = STR("pricing"),
                                          .target = STR("AWSPriceListService.GetProducts") };
     uint32_t i = from;
-    while (i < op->count && (!is_asked(offer_at(p, i), false) || is_repeat(p, i)))
+    while (i < op->count * TYPES_EACH && !is_first(p, i, false))
         i++;
     op->stage = i + 1;
-    if (i == op->count || service.endpoint.len == 0)
-        web_succeed(ret);
-    else if (write_products(p, offer_at(p, i)->type, &body) < 0)
+    if (i == op->count * TYPES_EACH || service.endpoint.len == 0)
+        ec2_fleet_sweep(p, op, NULL, wall_us, ret);
+    else if (write_products(p, type_at(p, i), &body) < 0)
         web_refuse(ret, OFFER_TRANSIENT, "no memory for a request");
     else
         aws_ask(p, op, &service, &body, wall_us, ret);
@@ -194,12 +221,10 @@ static int take_product(void *ctx, struct str item)
 
 static void take_type(const struct web_provider *p, struct web_op *op, const struct web_reply *r)
 {
-    struct str type = offer_at(p, op->stage - 1)->type;
     struct products found = { .p = p, .price_h = -1 };
     (void)json_path_each(r->body, "PriceList", take_product, &found);
-    for (uint32_t i = 0; i < op->count && found.price_h > 0; i++)
-        if (is_asked(offer_at(p, i), false) && str_eq(offer_at(p, i)->type, type))
-            take_price(&op->price[i], found.price_h);
+    if (found.price_h > 0)
+        take_price(p, op, false, type_at(p, op->stage - 1), STR(""), found.price_h);
 }
 
 /* ---- the op ---- */
@@ -232,10 +257,14 @@ void ec2_prices(const struct web_provider *p, struct web_op *op, const struct we
         if (!ask_spot(p, op, STR(""), wall_us, ret)) ask_type(p, op, 0, wall_us, ret);
         return;
     }
+    if (op->stage >= EC2_IMAGE) {
+        ec2_fleet_sweep(p, op, r, wall_us, ret);
+        return;
+    }
     if (r->status != 200) {
         ec2_refuse(p, op, r, ret);
         bool no_right = ret->class == OFFER_AUTH && !ret->login_refused;
-        if (op->stage > 0 && no_right) web_succeed(ret);
+        if (op->stage > 0 && no_right) ec2_fleet_sweep(p, op, NULL, wall_us, ret);
         return;
     }
     if (op->stage == 0) {

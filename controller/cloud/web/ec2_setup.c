@@ -18,8 +18,9 @@ static bool network_of(const struct web_settings *s, struct str zone, struct str
     return false;
 }
 
-uint32_t ec2_places(const struct web_settings *s, const struct web_offer *o,
-                    struct ec2_place ret[WEB_ZONES_MAX])
+/* Fills where instances of the offer may be; returns their number, 1 or more. */
+static uint32_t places(const struct web_settings *s, const struct web_offer *o,
+                       struct ec2_place ret[WEB_ZONES_MAX])
 {
     const struct config_texts *n = &s->section->networks;
     uint32_t count = 0;
@@ -29,10 +30,38 @@ uint32_t ec2_places(const struct web_settings *s, const struct web_offer *o,
     }
     for (size_t i = 0; o->zone_count == 0 && i < n->count && i < WEB_ZONES_MAX; i++) {
         struct str subnet = n->items[i], zone = str_cut(&subnet, '=');
-        ret[count++] =
-            subnet.data ? (struct ec2_place){ zone, subnet } : (struct ec2_place){ .subnet = zone };
+        ret[count++] = subnet.data ? (struct ec2_place){ .zone = zone, .subnet = subnet }
+                                   : (struct ec2_place){ .subnet = zone };
     }
     if (count == 0) ret[count++] = (struct ec2_place){ 0 };
+    return count;
+}
+
+/* One that is named twice counts once. */
+struct str ec2_type(const struct web_offer *o, uint32_t at)
+{
+    const struct config_texts *more = &o->section->types;
+    uint32_t n = 0;
+    if (at == 0) return o->type;
+    for (size_t i = 0; i < more->count; i++) {
+        bool again = str_eq(more->items[i], o->type);
+        for (size_t k = 0; k < i; k++)
+            again = again || str_eq(more->items[i], more->items[k]);
+        if (!again && ++n == at) return more->items[i];
+    }
+    return (struct str){ 0 };
+}
+
+uint32_t ec2_places(const struct web_settings *s, const struct web_offer *o,
+                    struct ec2_place ret[EC2_PLACES_MAX])
+{
+    struct ec2_place of_type[WEB_ZONES_MAX];
+    uint32_t each = places(s, o, of_type), count = 0;
+    for (uint32_t t = 0; ec2_type(o, t).data; t++)
+        for (uint32_t i = 0; i < each && count < EC2_PLACES_MAX; i++) {
+            ret[count] = of_type[i];
+            ret[count++].type = ec2_type(o, t);
+        }
     return count;
 }
 
@@ -48,6 +77,14 @@ static int check_offer(const struct web_settings *s, const struct web_offer_sect
                 err, -EINVAL,
                 "offer " STR_FMT ": zone " STR_FMT ": networks has no " STR_FMT "=SUBNET",
                 STR_ARG(o->name), STR_ARG(o->zones.items[i]), STR_ARG(o->zones.items[i]));
+    size_t zones = o->zones.count > 0 ? o->zones.count : s->section->networks.count;
+    if ((o->types.count + 1) * zones > EC2_PLACES_MAX)
+        return err_set(err, -EINVAL,
+                       "offer " STR_FMT ": types: with %zu zones; %d together at most",
+                       STR_ARG(o->name), zones, EC2_PLACES_MAX);
+    if (o->types.count > 0 && o->capacity_reservation.len > 0)
+        return err_set(err, -EINVAL, "offer " STR_FMT ": types: a capacity_reservation is of one",
+                       STR_ARG(o->name));
     if (o->spot && o->capacity_reservation.len > 0)
         return err_set(err, -EINVAL, "offer " STR_FMT ": capacity_reservation: it is spot",
                        STR_ARG(o->name));

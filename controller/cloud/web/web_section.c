@@ -26,6 +26,10 @@ static const struct config_field offer_rows[] = {
       .about = "Name of the offer." },
     { .name = "type", .type = CONFIG_TEXT, .required = true, .min = 1, .max = 127,
       IN(web_offer_section, type), .about = "Type of machine, as the provider names it." },
+    { .name = "types", .type = CONFIG_TEXTS, .min = 0, .max = WEB_TYPES_MAX,
+      IN(web_offer_section, types),
+      .about = "Further types that do as well: the provider chooses among all of them and the zones; none: `type` "
+               "alone." },
     { .name = "hardware", .type = CONFIG_TEXT, .default_text = "", .max = NAME_BYTES - 1,
       IN(web_offer_section, hardware),
       .about = "What an instance computes with, as `muster offers` names it: `muster plan --clouds` then knows how "
@@ -215,6 +219,7 @@ static int check_offer(const struct web_kind *kind, const struct web_offer_secti
         { "offers.gpus", from->gpus > 0 },
         { "offers.gpu_type", from->gpu_type.len > 0 },
         { "offers.zones", from->zones.count > 0 },
+        { "offers.types", from->types.count > 0 },
     };
     for (size_t i = 0; i < COUNT_OF(own); i++)
         if (own[i].is_set && !is_listed(kind->takes, own[i].name))

@@ -12,13 +12,14 @@
 
 #define WEB_CLOUDS_MAX 12
 #define WEB_ZONES_MAX 16
+#define WEB_TYPES_MAX 7  /* beside the first */
 #define WEB_WORDS_MAX 32 /* of a program and its arguments */
 #define WEB_RATES_MAX 8
 #define WEB_CURRENCY_BYTES 8
 
 struct web_offer_section {
     struct str name, type, hardware;
-    struct config_texts zones;
+    struct config_texts types, zones;
     bool spot;
     double price_h;                  /* below 0: not said */
     double spot_price_max_h;         /* 0: the provider's own limit */

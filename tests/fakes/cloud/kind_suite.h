@@ -33,6 +33,7 @@ struct kind_suite {
     /* How the kind differs from others. */
     bool keyless; /* a create that may have made something is not repeated within its call */
     bool several; /* the next zone, or the next on the market, is asked where one is sold out */
+    bool several_types;   /* another type is given where that of `small` is sold out */
     bool takes_any_order; /* one without stock too, of which a listing tells later */
     bool late_wins; /* a repeated create gives the first one's machine, which comes through later */
     bool remembers_refusals; /* of an intent that was sold out, as long as a request id lives */

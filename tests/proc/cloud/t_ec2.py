@@ -321,6 +321,18 @@ class Recorded(Processes):
         self.check("", ", zones: [eu-central-1b], capacity_reservation: cr-0123456789abcdef0", {"RunInstances"})
 
 
+    def test_fleet(self):
+        more = """
+    account: machine
+    networks: [eu-central-1a=subnet-eu-central-1a, eu-central-1b=subnet-eu-central-1b]
+    firewalls: [sg-1, sg-2]
+    ssh_keys: [me]
+    disk: 100GiB
+"""
+        offer = ", types: [g6.xlarge], zones: [eu-central-1a, eu-central-1b], spot: true, spot_price_max: 0.5"
+        self.check(more, offer, {"CreateFleet", "CreateLaunchTemplate", "DescribeLaunchTemplates"})
+
+
 class Beside(Processes):
     """Amazon's own clients on our fake."""
 
@@ -352,6 +364,26 @@ class Beside(Processes):
         self.assertEqual(refused.exception.response["Error"]["Code"], "IdempotentParameterMismatch")
         elsewhere = client.run_instances(**ask, Placement={"AvailabilityZone": "eu-central-1c"})
         self.assertNotIn(elsewhere["Instances"][0]["InstanceId"], ids)
+
+    def test_fleet(self):
+        """Amazon's client reads what the fake says of a fleet."""
+        self.start_fake()
+        client = self.client(self.port)
+        config = {"LaunchTemplateSpecification": {"LaunchTemplateName": "mine", "Version": "1"},
+                  "Overrides": [{"InstanceType": "g6.xlarge"}, {"InstanceType": "t3.large"}]}
+        ask = dict(Type="instant", ClientToken="twice", LaunchTemplateConfigs=[config],
+                   TargetCapacitySpecification={"TotalTargetCapacity": 1, "DefaultTargetCapacityType": "on-demand"})
+        with self.assertRaises(ClientError) as refused:
+            client.create_fleet(**ask)
+        self.assertEqual(refused.exception.response["Error"]["Code"], "InvalidLaunchTemplateName.NotFoundException")
+        client.create_launch_template(LaunchTemplateName="mine", LaunchTemplateData={"ImageId": "ami-1"})
+        self.assertEqual([t["LaunchTemplateName"] for t in client.describe_launch_templates()["LaunchTemplates"]],
+                         ["mine"])
+        made = [client.create_fleet(**ask)["Instances"][0] for _ in range(2)]
+        self.assertEqual(made[0]["InstanceIds"], made[1]["InstanceIds"])
+        self.assertEqual(made[0]["InstanceType"], "t3.large")
+        (found,) = client.describe_instances(InstanceIds=made[0]["InstanceIds"])["Reservations"]
+        self.assertEqual(found["Instances"][0]["InstanceType"], "t3.large")
 
     def test_refusals(self):
         self.start_fake()
@@ -390,6 +422,12 @@ class OfMoto(Processes):
     """The driver on an emulator that we did not write. It keeps no tokens and has no faults: shapes alone."""
 
     def test_create_list_remove(self):
+        self.buy(", zones: [eu-central-1b]", "eu-central-1b")
+
+    def test_fleet(self):
+        self.buy(", types: [m5.large], zones: [eu-central-1c]", None)
+
+    def buy(self, offer, zone):
         port = free_port()
         code = f"from moto.server import main; main(['-H', '127.0.0.1', '-p', '{port}'])"
         self.start([sys.executable, "-c", code])
@@ -403,12 +441,15 @@ class OfMoto(Processes):
         wait(images, "moto answers")
         image = next(i["ImageId"] for i in images() if i.get("RootDeviceName"))
         process = self.start_controller(port, 2, image=image, more="    disk: 30GiB\n",
-                                        offer=", zones: [eu-central-1b]")
+                                        offer=offer)
         wait(lambda: len(self.ours(client)) == 2, "two instances of ours")
         time.sleep(3)  # further listings would show a third, or take the two for lost
         found = self.ours(client)
         self.assertEqual(len(found), 2)
-        self.assertEqual({i["Placement"]["AvailabilityZone"] for i in found}, {"eu-central-1b"})
+        self.assertEqual({t["Key"] for i in found for t in i["Tags"]} >= {"muster-intent", "muster-fleet"}, True)
+        if not zone:  # moto knows neither zones nor user data of fleets
+            return
+        self.assertEqual({i["Placement"]["AvailabilityZone"] for i in found}, {zone})
         data = client.describe_instance_attribute(InstanceId=found[0]["InstanceId"], Attribute="userData")
         self.assertTrue(base64.b64decode(data["UserData"]["Value"]).startswith(b"#!"))
         client.terminate_instances(InstanceIds=[found[0]["InstanceId"]])

@@ -32,15 +32,18 @@
     "    ssh_keys: [me]\n"                                     \
     "    disk: 100GiB\n"                                       \
     "    public_address: false\n"
-#define OFFERS                                                                               \
-    "    offers:\n"                                                                          \
-    "      - {name: small, type: t3.large, zones: [" A ", " B "]}\n"                         \
-    "      - {name: one, type: t3.large, zones: [" B "]}\n"                                  \
-    "      - {name: any, type: t3.large}\n"                                                  \
-    "      - {name: cheap, type: g6.xlarge, zones: [" A ", " B "], spot: true, "             \
-    "spot_price_max: 0.9}\n"                                                                 \
-    "      - {name: reserved, type: t3.large, zones: [" A "], capacity_reservation: cr-1}\n" \
-    "      - {name: given, type: g6.xlarge, price_per_hour: 0.5}\n"
+#define OFFERS                                                                                   \
+    "    offers:\n"                                                                              \
+    "      - {name: small, type: t3.large, zones: [" A ", " B "]}\n"                             \
+    "      - {name: one, type: t3.large, zones: [" B "]}\n"                                      \
+    "      - {name: any, type: t3.large}\n"                                                      \
+    "      - {name: cheap, type: g6.xlarge, zones: [" A ", " B "], spot: true, "                 \
+    "spot_price_max: 0.9}\n"                                                                     \
+    "      - {name: reserved, type: t3.large, zones: [" A "], capacity_reservation: cr-1}\n"     \
+    "      - {name: given, type: g6.xlarge, price_per_hour: 0.5}\n"                              \
+    "      - {name: pick, type: g6.xlarge, types: [t3.large], zones: [" A ", " B "]}\n"          \
+    "      - {name: pick-spot, type: g6.xlarge, types: [t3.large, g6.xlarge], zones: [" A ", " B \
+    "], spot: true, spot_price_max: 0.9}\n"
 static const char yaml[] = YAML_HEAD OFFERS;
 static const char *const environ_of_keys[] = { "AWS_ACCESS_KEY_ID=" KEY_ID,
                                                "AWS_SECRET_ACCESS_KEY=" SECRET, NULL };
@@ -156,6 +159,137 @@ static void other_settings_find_the_first_instance(void **state)
                         ec2(g), &err) == 0);
     arena_fini(&other.arena);
     config_free(other.config);
+    kind_close(g);
+}
+
+/* ---- fleets ---- */
+
+/* EC2 chooses the cheapest that has one; the instance is paid for as what it is. */
+static void a_fleet_is_one_instance_of_what_there_is(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *offer, *none_of, *none_in, *type, *zone;
+        double price_h;
+    } rows[] = {
+        { "pick", NULL, NULL, "t3.large", A, 0.096 },
+        { "pick", "t3.large", A, "t3.large", B, 0.096 },
+        { "pick", "t3.large", NULL, "g6.xlarge", A, 1.006 },
+        { "pick-spot", NULL, NULL, "t3.large", A, 0.03 },
+        { "pick-spot", "t3.large", A, "t3.large", B, 0.033 },
+        { "pick-spot", "t3.large", NULL, "g6.xlarge", A, 0.4 },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct kind_ground *g = kind_open_as(NULL, YAML_FULL OFFERS, NULL);
+        const char *const zones[] = { A, B, C };
+        for (size_t z = 0; rows[i].none_of && z < COUNT_OF(zones); z++)
+            if (!rows[i].none_in || strcmp(rows[i].none_in, zones[z]) == 0)
+                fake_fleet_stock(&g->fleet, rows[i].none_of, zones[z], 0);
+        /* YAML_FULL has subnets of two zones. */
+        kind_well(web_rig_prices(&g->rig));
+        const struct cloud_event *e = kind_well(web_rig_create(&g->rig, "i-1", rows[i].offer));
+        double price_h = e->made.price_h;
+        const struct fleet_machine *m = &g->fleet.machine[0];
+        assert_string_equal(m->type, rows[i].type);
+        assert_string_equal(m->zone, rows[i].zone);
+        assert_true(price_h > rows[i].price_h - 1e-9 && price_h < rows[i].price_h + 1e-9);
+        assert_int_equal(strncmp(m->user_data, "#!", 2), 0);
+        m = kind_make_once(g, rows[i].offer);
+        assert_int_equal(m->spot, i >= 3);
+        kind_end_once(g);
+        assert_int_equal(ec2(g)->template_count, 1);
+        kind_close(g);
+    }
+}
+
+static void a_fleet_without_capacity_says_so(void **state)
+{
+    (void)state;
+    const struct fleet_row none = { .op = FLEET_CREATE, .fault = FLEET_STOCK_OUT };
+    struct kind_ground *g = kind_open(&none, 1);
+    const struct cloud_event *e = web_rig_create(&g->rig, "i-1", "pick");
+    assert_int_equal(e->class, OFFER_CAPACITY);
+    assert_non_null(strstr(e->err.text, "InsufficientInstanceCapacity"));
+    assert_int_equal(g->fleet.count, 0);
+
+    /* One pool is at our limit, the others are sold out: what passes first counts. */
+    const struct fleet_row mixed[] = {
+        { .op = FLEET_CREATE, .type = "t3.large", .fault = FLEET_QUOTA },
+        { .op = FLEET_CREATE, .type = "g6.xlarge", .zone = A, .fault = FLEET_STOCK_OUT },
+        { .op = FLEET_CREATE, .type = "g6.xlarge", .zone = B, .fault = FLEET_QUOTA },
+    };
+    g->fleet.config.script_count = COUNT_OF(mixed);
+    memcpy(g->fleet.config.script, mixed, sizeof mixed);
+    assert_int_equal(web_rig_create(&g->rig, "i-2", "pick")->class, OFFER_CAPACITY);
+    g->fleet.config.script[1].fault = FLEET_QUOTA;
+    assert_int_equal(web_rig_create(&g->rig, "i-3", "pick")->class, OFFER_QUOTA);
+    assert_int_equal(g->fleet.count, 0);
+    kind_close(g);
+}
+
+/* Without the right to fleets types and zones are asked for in turn, as they are written. */
+static void without_the_right_the_places_are_tried_in_turn(void **state)
+{
+    (void)state;
+    const struct fleet_row row = { .op = FLEET_CREATE,
+                                   .type = "g6.xlarge",
+                                   .fault = FLEET_STOCK_OUT };
+    struct kind_ground *g = kind_open(&row, 1);
+    ec2(g)->no_fleets = true;
+    kind_well(web_rig_create(&g->rig, "i-1", "pick"));
+    assert_string_equal(g->fleet.machine[0].type, "t3.large");
+    assert_string_equal(g->fleet.machine[0].zone, A);
+    assert_int_equal(g->fleet.calls[FLEET_CREATE], 3);
+    kind_make_once(g, "pick");
+    kind_end_once(g);
+    kind_close(g);
+}
+
+/* A reply that is lost is asked for again with its token, also where another pool would be chosen now. */
+static void a_lost_reply_of_a_fleet_brings_its_instance(void **state)
+{
+    (void)state;
+    const struct fleet_row row = { .op = FLEET_CREATE, .nth = 1, .fault = FLEET_LOST_REPLY };
+    struct fleet_config config = plain;
+    config.lag_us = 30 * RIG_SECOND;
+    config.script_count = 1;
+    config.script[0] = row;
+    struct kind_ground *g = kind_open_as(&config, NULL, NULL);
+    kind_well(web_rig_create(&g->rig, "i-1", "pick"));
+    assert_int_equal(g->fleet.count, 1);
+    g->rig.now_us += 31 * RIG_SECOND;
+    kind_well(web_rig_create(&g->rig, "i-1", "pick"));
+    assert_int_equal(g->fleet.count, 1);
+    kind_close(g);
+}
+
+/* A template that somebody deletes is made again; one of other settings goes a day after it was made. */
+static void templates_are_made_and_cleared_away(void **state)
+{
+    (void)state;
+    struct kind_ground *g = kind_open(NULL, 0);
+    struct fake_ec2 *e = ec2(g);
+    kind_well(web_rig_create(&g->rig, "i-1", "pick"));
+    assert_int_equal(e->template_count, 1);
+    e->template_count = 0;
+    kind_well(web_rig_create(&g->rig, "i-2", "pick"));
+    assert_int_equal(e->template_count, 1);
+    char *digit = e->template[0].name + strlen(e->template[0].name) - 1;
+    *digit = *digit == '0' ? '1' : '0'; /* it is of other settings now */
+    kind_well(web_rig_create(&g->rig, "i-3", "pick"));
+    assert_int_equal(e->template_count, 2);
+    e->template[2] = e->template[0];
+    e->template[2].id = ++e->template_last;
+    snprintf(e->template[2].name, sizeof e->template[2].name, "muster-muster-a-persons-own");
+    e->template_count = 3;
+    kind_well(web_rig_prices(&g->rig));
+    assert_int_equal(e->template_count, 3);
+    g->rig.now_us += 25 * 3600 * RIG_SECOND;
+    for (int i = 0; i < 3; i++)
+        kind_well(web_rig_prices(&g->rig));
+    assert_int_equal(e->template_count, 2);
+    kind_well(web_rig_create(&g->rig, "i-4", "pick"));
+    assert_int_equal(e->template_count, 2);
     kind_close(g);
 }
 
@@ -356,12 +490,13 @@ static void prices_are_the_dearest_of_the_zones(void **state)
     struct kind_ground *g = kind_open(NULL, 0);
     const struct cloud_event *e = web_rig_prices(&g->rig);
     assert_int_equal(e->rc, 0);
-    assert_int_equal(e->count, 6);
+    assert_int_equal(e->count, 8);
     assert_true(kind_costs(e, "small", 0.096) && kind_costs(e, "any", 0.096) &&
                 kind_costs(e, "reserved", 0.096));
     assert_true(kind_costs(e, "cheap", 0.44)); /* the second zone is a tenth dearer */
     assert_true(kind_costs(e, "given", 0.5));
-    assert_int_equal(g->fleet.calls[FLEET_PRICES], 4); /* three pages, one type */
+    assert_true(kind_costs(e, "pick", 1.006) && kind_costs(e, "pick-spot", 0.44));
+    assert_int_equal(g->fleet.calls[FLEET_PRICES], 5); /* three pages, two types */
     ec2(g)->no_price_list = true;
     e = web_rig_prices(&g->rig);
     assert_int_equal(e->rc, 0);
@@ -398,6 +533,12 @@ static void settings_that_are_refused(void **state)
         { YAML_HEAD
           "    offers:\n      - {name: a, type: b, spot: true, capacity_reservation: c}\n",
           "it is spot" },
+        { YAML_HEAD
+          "    offers:\n      - {name: a, type: b, types: [c], capacity_reservation: d}\n",
+          "types: a capacity_reservation is of one" },
+        { YAML_HEAD "    offers:\n      - {name: a, type: b, types: [c, d, e, f, g, h, i], zones: "
+                    "[z1, z2, z3, z4, z5, z6, z7]}\n",
+          "48 together at most" },
         { YAML_HEAD "    offers:\n      - {name: a, type: b, gpus: 1}\n", "gpus: kind ec2" },
     };
     kind_check_refused(rows, COUNT_OF(rows));
@@ -438,6 +579,10 @@ static void the_policy_has_what_is_asked_for(void **state)
     struct kind_ground *g = kind_open_as(NULL, YAML_FULL OFFERS, NULL);
     kind_well(web_rig_create(&g->rig, "i-1", "small"));
     kind_well(web_rig_create(&g->rig, "i-2", "cheap"));
+    kind_well(web_rig_create(&g->rig, "i-3", "pick"));
+    char *digit = ec2(g)->template[0].name + strlen(ec2(g)->template[0].name) - 1;
+    *digit = *digit == '0' ? '1' : '0';
+    g->rig.now_us += 25 * 3600 * RIG_SECOND;
     assert_int_equal(web_rig_list(&g->rig)->rc, 0);
     assert_int_equal(web_rig_prices(&g->rig)->rc, 0);
     assert_int_equal(web_rig_remove(&g->rig, "", "i-1")->rc, 0);
@@ -448,10 +593,22 @@ static void the_policy_has_what_is_asked_for(void **state)
         if (!has_right(buf_view(&doc), ec2_action_names[i]))
             fail_msg("%s is asked for, and the policy does not allow it", ec2_action_names[i]);
     }
-    assert_int_equal(asked, 7);
+    assert_int_equal(asked, 11);
     check_rights(buf_view(&doc), "\"ec2:");
     check_rights(buf_view(&doc), "\"pricing:");
     kind_close(g);
+}
+
+static int use_fleets(void **state)
+{
+    (void)state;
+    kind_suite.yaml = YAML_HEAD "    offers:\n"
+                                "      - {name: small, type: t3.large, types: [g6.xlarge], zones: "
+                                "[" A ", " B "]}\n"
+                                "      - {name: any, type: t3.large}\n";
+    kind_suite.several_types = true;
+    kind_suite.remembers_refusals = true;
+    return 0;
 }
 
 int main(void)
@@ -477,6 +634,11 @@ int main(void)
         cmocka_unit_test(many_instances_are_many_pages),
         cmocka_unit_test(a_lost_reply_of_the_second_zone_is_asked_there_again),
         cmocka_unit_test(other_settings_find_the_first_instance),
+        cmocka_unit_test(a_fleet_is_one_instance_of_what_there_is),
+        cmocka_unit_test(a_fleet_without_capacity_says_so),
+        cmocka_unit_test(without_the_right_the_places_are_tried_in_turn),
+        cmocka_unit_test(a_lost_reply_of_a_fleet_brings_its_instance),
+        cmocka_unit_test(templates_are_made_and_cleared_away),
         cmocka_unit_test(ends_are_told_as_they_are),
         cmocka_unit_test(an_end_by_a_call_is_absence),
         cmocka_unit_test(a_lost_look_makes_nothing),
@@ -488,5 +650,13 @@ int main(void)
         cmocka_unit_test(settings_that_are_refused),
         cmocka_unit_test(the_policy_has_what_is_asked_for),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    /* The same offer as EC2's to choose from. */
+    const struct CMUnitTest of_fleets[] = {
+        cmocka_unit_test(kind_one_intent_is_one_machine),
+        cmocka_unit_test(kind_a_lost_create_is_removed_by_its_intent),
+        cmocka_unit_test(kind_faults_of_a_create),
+        cmocka_unit_test(kind_killed_at_every_step),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    return failed + cmocka_run_group_tests(of_fleets, use_fleets, NULL);
 }
