@@ -246,6 +246,7 @@ static const struct table_column service_wide[] = {
     { "TODAY $", "cost_today", TABLE_MONEY },    { "BUDGET $/DAY", "budget_per_day", TABLE_MONEY },
     { "MONTH $", "cost_this_month", TABLE_MONEY },
     { "BUDGET $/MONTH", "budget_per_month", TABLE_MONEY },
+    { "MONTH $/MTOK", "cost_per_mtoken_this_month", TABLE_MONEY },
     { "SHAPER", "shaper", TABLE_TEXT },          { "MIX", "mix", TABLE_TEXT },
     { "PLACE", "place", TABLE_TEXT },            { "ROUTERS FRESH", "routers_fresh", TABLE_YES },
     { "LACKS", "policy_lacks", TABLE_TEXT },     { "HELD BACK", "blocked", TABLE_TEXT },
@@ -372,6 +373,26 @@ static const struct table_column tenant_columns[] = {
     { "AGE", "created_us", TABLE_SINCE },
 };
 
+static const struct table_column tenant_wide[] = {
+    { "MTOK/MONTH", "mtokens_this_month", TABLE_DECIMAL },
+    { "TODAY $", "cost_today", TABLE_MONEY },  { "MONTH $", "cost_this_month", TABLE_MONEY },
+};
+
+static const struct table_column cost_columns[] = {
+    { "SERVICE", "service", TABLE_TEXT },      { "POOL", "pool", TABLE_TEXT },
+    { "$/H", "per_h", TABLE_MONEY },           { "TODAY $", "today", TABLE_MONEY },
+    { "MONTH $", "this_month", TABLE_MONEY },  { "TOTAL $", "total", TABLE_MONEY },
+    { "MONTH $/MTOK", "per_mtoken_this_month", TABLE_MONEY },
+};
+
+static const struct table_column cost_wide[] = {
+    { "MTOK TODAY", "mtokens_today", TABLE_DECIMAL },
+    { "MTOK/MONTH", "mtokens_this_month", TABLE_DECIMAL },
+    { "MTOK TOTAL", "mtokens_total", TABLE_DECIMAL },
+    { "TODAY $/MTOK", "per_mtoken_today", TABLE_MONEY },
+    { "TOTAL $/MTOK", "per_mtoken", TABLE_MONEY },
+};
+
 static const struct table_column token_columns[] = {
     { "TOKEN", "token", TABLE_TEXT }, { "ROLE", "role", TABLE_TEXT },
     { "AGE", "created_us", TABLE_SINCE },
@@ -401,7 +422,9 @@ const struct resource kind_table[] = {
     { "tenants", "/api/v1/tenants", "tenants", "tenant",
       "There is no tenant. `muster keys create NAME` makes one; `muster keys open` serves requests "
       "without a key once there was one.",
-      COLUMNS(tenant_columns) },
+      COLUMNS(tenant_columns), WIDE(tenant_wide) },
+    { "cost", "/api/v1/cost", "cost.bill", "service",
+      "The configuration names no service.", COLUMNS(cost_columns), WIDE(cost_wide) },
     { "tokens", "/api/v1/tokens", "tokens", "token",
       "There is no token. `muster tokens create NAME --role admin` makes one.",
       COLUMNS(token_columns) },

@@ -40,9 +40,10 @@ struct tenant {
     struct tenant_limits limits;
     int64_t created_us;
     struct usage usage;
-    uint64_t serial;  /* never given twice in this process */
-    uint64_t version; /* of its record */
-    bool dirty;       /* usage not written yet */
+    struct cost mtokens; /* millions of tokens that were computed for it, by the bill's periods */
+    uint64_t serial;     /* never given twice in this process */
+    uint64_t version;    /* of its record */
+    bool dirty;          /* usage not written yet */
 };
 
 struct token {
@@ -77,3 +78,14 @@ int tokens_rules(const struct control *c, struct arena *arena, const struct toke
 int keys_restore(struct control *c, struct err *err); /* after the tenants */
 int keys_close(struct control *c, struct err *err);   /* durable on return */
 bool keys_needed(const struct control *c);
+
+struct control;
+struct router;
+struct router_sync;
+struct tenant_rules;
+
+int tenants_restore(struct control *c, struct err *err);
+void tenants_take_usage(struct control *c, struct router *r, const struct router_sync *s);
+int tenants_flush(struct control *c, int64_t now_us);
+int tenants_rules(const struct control *c, struct arena *arena, const struct tenant_rules **ret,
+                  uint32_t *ret_count);

@@ -17,6 +17,7 @@
 #include "base/core/bits.h"
 #include "base/core/fault.h"
 #include "base/io/log.h"
+#include "controller/charges.h"
 #include "controller/control_state.h"
 #include "controller/core/plan_view.h"
 
@@ -51,7 +52,7 @@ static int intent_key(const struct intent *i, char ret[64])
 }
 
 /* Stores `i` over the version it was read at, and updates i->version. */
-static int store_intent(struct control *c, struct intent *i)
+int control_store_intent(struct control *c, struct intent *i)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
     char key[64];
@@ -108,7 +109,7 @@ static int adopt_change(struct control *c, uint32_t at, struct intent *copy,
                         enum intent_action action, int64_t now_us)
 {
     enum intent_state before = c->money.intent[at].state;
-    int rc = store_intent(c, copy);
+    int rc = control_store_intent(c, copy);
     if (rc < 0) return rc;
     c->money.intent[at] = *copy;
     note_change(c, copy, before, now_us);
@@ -130,6 +131,7 @@ int control_apply(struct control *c, uint32_t at, enum intent_event e, const cha
     struct intent copy = c->money.intent[at];
     enum intent_state before = copy.state;
     enum intent_action action = intent_step(&copy, e, why, now_us);
+    control_settle_charge(c, at, &copy, now_us);
     bool learned = handle && handle[0] && !copy.handle[0];
     if (learned && name_copy(copy.handle, sizeof copy.handle, str_from(handle)) < 0)
         learned = false;
@@ -143,6 +145,7 @@ int control_let_go(struct control *c, uint32_t at, bool let_go, const char *why,
     struct intent copy = c->money.intent[at];
     enum intent_action action =
         intent_step(&copy, let_go ? INTENT_DRAIN : INTENT_KEEP, why, now_us);
+    control_settle_charge(c, at, &copy, now_us);
     copy.let_go = let_go && intent_is_live(&copy);
     int rc = adopt_change(c, at, &copy, action, now_us);
     control_see_phase(c, at, now_us); /* views show the order at once, not after the next tick */
@@ -167,7 +170,7 @@ static int add_intent(struct control *c, struct intent *i, uint32_t service, uin
         control_bound_reached(c, "intents");
         return -ENOSPC;
     }
-    int rc = store_intent(c, i);
+    int rc = control_store_intent(c, i);
     if (rc < 0) return rc;
     uint32_t at = c->money.count++;
     c->money.intent[at] = *i;
@@ -188,6 +191,7 @@ int control_launch_one(struct control *c, const struct plan_action *a, int64_t n
     const struct offer *o = &c->money.offer[a->offer];
     struct intent i = { .state = INTENT_WANTED,
                         .price_h = o->price_h,
+                        .charge = { .billing = o->billing },
                         .age_limit_us = (int64_t)c->setup.age_ms * 1000,
                         .wanted_us = now_us,
                         .state_us = now_us };
@@ -243,6 +247,8 @@ int control_adopt(struct control *c, uint32_t cloud, const struct listed *item, 
         for (uint32_t p = 0; p < c->desired.service[s].pool_count; p++)
             if (strcmp(c->desired.service[s].pool[p].name, i.pool) == 0) pool = p;
     }
+    i.charge.from_us = i.made_us; /* it is billed from there */
+    if (offer != PLAN_NONE) i.charge.billing = c->money.offer[offer].billing;
     i.made_us = now_us; /* its boot deadline runs from now: it could not report to us before */
     int rc = add_intent(c, &i, service, pool, now_us, &at);
     if (rc < 0) return rc;
@@ -282,8 +288,8 @@ void control_drop_slot(struct control *c, uint32_t at)
     c->observed.detail[at] = c->observed.detail[last];
 }
 
-/* Folds an intent's cost into the bill, then deletes it. A crash between the two writes counts the
- * cost of this one instance twice: a bounded error on the safe side. */
+/* Folds an intent's cost into the bill, then deletes it. After a crash between the two writes the bill says that
+ * it has taken this one already. */
 static int forget(struct control *c, uint32_t at, int64_t now_us)
 {
     struct intent *i = &c->money.intent[at];

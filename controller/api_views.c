@@ -3,6 +3,7 @@
  * An absent value is null, never zero: an unknown price, a latency that was not measured. */
 #include "base/core/bits.h"
 #include "base/core/json.h"
+#include "controller/charges.h"
 #include "controller/control_state.h"
 #include "controller/core/record.h"
 #include "controller/orders.h"
@@ -174,13 +175,20 @@ static bool is_drained(const struct plan_service *s)
     return drained;
 }
 
+/* Writes dollars for a million tokens; null where none was counted. */
+static void put_per_mtoken(struct json_writer *w, const char *name, double dollars, double mtokens)
+{
+    kv_known_f64(w, name, mtokens > 0, mtokens > 0 ? dollars / mtokens : 0);
+}
+
 static void put_services(struct json_writer *w, const struct control *c, int64_t now_us)
 {
     json_key(w, "services");
     json_array(w);
     for (uint32_t s = 0; s < c->setup.service_count; s++) {
         const struct plan_service *sv = &c->desired.service[s];
-        const struct bill_spent spent = control_spent(c, s);
+        const struct bill_spent spent = control_spent(c, s, NULL);
+        const struct cost mtokens = bill_mtokens(&c->money.bill, sv->name, &c->money.period);
         struct tally t;
         uint32_t sum[PHASE_COUNT] = { 0 };
         tally_service(c, s, &t);
@@ -213,6 +221,7 @@ static void put_services(struct json_writer *w, const struct control *c, int64_t
         json_kv_f64(w, "cost_per_h", t.cost_h);
         json_kv_f64(w, "cost_today", spent.day);
         json_kv_f64(w, "cost_this_month", spent.month);
+        put_per_mtoken(w, "cost_per_mtoken_this_month", spent.month, mtokens.in_month);
         put_counts(w, sum);
         const struct plan_decision *d =
             s < c->desired.plan.decision_count ? &c->desired.plan.decision[s] : NULL;
@@ -290,7 +299,7 @@ static void put_instance(struct json_writer *w, const struct control *c, uint32_
     json_kv_text(w, "role", role_names[d->role]);
     json_kv_text(w, "why", i->why);
     json_kv_f64(w, "price_per_h", i->price_h);
-    json_kv_f64(w, "cost", intent_cost(i, now_us));
+    json_kv_f64(w, "cost", charge_total(i, now_us));
     json_kv_f64(w, "age_s", (double)(now_us - i->wanted_us) / 1e6);
     json_kv_text(w, "agent", s->heard_us ? agent_state_names[s->state] : NULL);
     kv_known_f64(w, "report_age_s", s->heard_us != 0, (double)(now_us - s->heard_us) / 1e6);
@@ -385,12 +394,67 @@ static void put_offers(struct json_writer *w, const struct control *c, int64_t n
     json_array_end(w);
 }
 
+/* One line of the bill: a service, or one pool of it. */
+static void put_spent(struct json_writer *w, const char *service, const char *pool, double per_h,
+                      const struct bill_spent *spent)
+{
+    json_kv_text(w, "service", service);
+    json_kv_text(w, "pool", pool);
+    json_kv_f64(w, "per_h", per_h);
+    json_kv_f64(w, "today", spent->day);
+    json_kv_f64(w, "this_month", spent->month);
+    json_kv_f64(w, "total", spent->total);
+}
+
+static double pool_per_h(const struct control *c, uint32_t service, uint32_t pool)
+{
+    double sum = 0;
+    for (uint32_t at = 0; at < c->money.count; at++) {
+        const struct detail *d = &c->observed.detail[at];
+        if (d->service == service && d->pool == pool && intent_is_billed(&c->money.intent[at]))
+            sum += c->money.intent[at].price_h;
+    }
+    return sum;
+}
+
+/* Lists the services with their tokens, each followed by its pools. */
+static void put_bill(struct json_writer *w, const struct control *c)
+{
+    json_key(w, "bill");
+    json_array(w);
+    for (uint32_t s = 0; s < c->setup.service_count; s++) {
+        const struct plan_service *sv = &c->desired.service[s];
+        const struct bill_spent all = control_spent(c, s, NULL);
+        const struct cost m = bill_mtokens(&c->money.bill, sv->name, &c->money.period);
+        struct tally t;
+        tally_service(c, s, &t);
+        json_object(w);
+        put_spent(w, sv->name, NULL, t.cost_h, &all);
+        json_kv_f64(w, "mtokens_today", m.in_day);
+        json_kv_f64(w, "mtokens_this_month", m.in_month);
+        json_kv_f64(w, "mtokens_total", m.total);
+        put_per_mtoken(w, "per_mtoken_today", all.day, m.in_day);
+        put_per_mtoken(w, "per_mtoken_this_month", all.month, m.in_month);
+        put_per_mtoken(w, "per_mtoken", all.total, m.total);
+        json_object_end(w);
+        for (uint32_t p = 0; p < sv->pool_count; p++) {
+            const struct bill_spent spent = control_spent(c, s, sv->pool[p].name);
+            json_object(w);
+            put_spent(w, sv->name, sv->pool[p].name, pool_per_h(c, s, p), &spent);
+            json_object_end(w);
+        }
+    }
+    json_array_end(w);
+}
+
 static void put_cost(struct json_writer *w, const struct control *c, int64_t now_us)
 {
     double per_h = 0;
     json_key(w, "cost");
     json_object(w);
     json_kv_f64(w, "total", control_cost_total(c, now_us));
+    json_kv_f64(w, "unsure", control_cost_unsure(c, now_us));
+    put_bill(w, c);
     json_key(w, "services");
     json_array(w);
     for (uint32_t s = 0; s < c->setup.service_count; s++) {
@@ -400,7 +464,7 @@ static void put_cost(struct json_writer *w, const struct control *c, int64_t now
         json_object(w);
         json_kv_text(w, "service", c->desired.service[s].name);
         json_kv_f64(w, "per_h", t.cost_h);
-        const struct bill_spent spent = control_spent(c, s);
+        const struct bill_spent spent = control_spent(c, s, NULL);
         json_kv_f64(w, "today", spent.day);
         json_kv_f64(w, "this_month", spent.month);
         json_kv_f64(w, "total", spent.total);
@@ -411,8 +475,28 @@ static void put_cost(struct json_writer *w, const struct control *c, int64_t now
     json_object_end(w);
 }
 
+/* Writes the tenant's part of a sum, by its share of the tokens that all tenants had computed. */
+static void put_share(struct json_writer *w, const char *name, double dollars, double mine,
+                      double all)
+{
+    kv_known_f64(w, name, all > 0, all > 0 ? dollars * mine / all : 0);
+}
+
 static void put_tenants(struct json_writer *w, const struct control *c)
 {
+    const struct bill_periods *p = &c->money.period;
+    struct bill_spent spent = { 0 };
+    struct cost all = { 0 };
+    for (uint32_t s = 0; s < c->setup.service_count; s++) {
+        const struct bill_spent one = control_spent(c, s, NULL);
+        spent.day += one.day;
+        spent.month += one.month;
+    }
+    for (uint32_t i = 0; i < c->people.tenant_count; i++) {
+        const struct cost one = cost_in(&c->people.tenant[i].mtokens, p);
+        all.in_day += one.in_day;
+        all.in_month += one.in_month;
+    }
     json_key(w, "tenants");
     json_array(w);
     for (uint32_t i = 0; i < c->people.tenant_count; i++) {
@@ -429,6 +513,10 @@ static void put_tenants(struct json_writer *w, const struct control *c)
         json_kv_u64(w, "prompt_tokens_total", t->usage.prompt_tokens);
         json_kv_u64(w, "cached_tokens_total", t->usage.cached_tokens);
         json_kv_u64(w, "generated_tokens_total", t->usage.generated_tokens);
+        const struct cost m = cost_in(&t->mtokens, p);
+        json_kv_f64(w, "mtokens_this_month", m.in_month);
+        put_share(w, "cost_today", spent.day, m.in_day, all.in_day);
+        put_share(w, "cost_this_month", spent.month, m.in_month, all.in_month);
         json_object_end(w);
     }
     json_array_end(w);

@@ -17,6 +17,7 @@
 #include "base/core/bits.h"
 #include "base/io/auth/credentials.h"
 #include "base/io/log.h"
+#include "controller/charges.h"
 #include "controller/control_state.h"
 
 #include <math.h>
@@ -210,8 +211,9 @@ static int take_created(struct control *c, uint32_t at, const struct cloud_event
         measure_create(c, offer, e->class);
     }
     if (e->rc == 0) {
-        /* Of an offer with several prices the provider says which it is; the ledger counts by it. */
-        if (e->made.price_h > 0) c->money.intent[at].price_h = e->made.price_h;
+        /* Of an offer with several prices the provider says which it is; the bill counts by it. */
+        c->observed.detail[at].told_price_h = e->made.price_h;
+        c->observed.detail[at].told_us = e->made.created_us;
         return control_apply(c, at, INTENT_MADE, NULL, e->made.handle, now_us);
     }
     log_event(LOG_WARN, "create_failed", "id=%s offer=%s class=%s error=%s", i->id, i->offer,
@@ -230,7 +232,7 @@ static int take_created(struct control *c, uint32_t at, const struct cloud_event
                          NULL, now_us);
 }
 
-static int take_removed(struct control *c, uint32_t at, const struct cloud_event *e)
+static int take_removed(struct control *c, uint32_t at, const struct cloud_event *e, int64_t now_us)
 {
     int stop = control_step_at(c, "end.called");
     if (stop < 0) return stop;
@@ -238,6 +240,8 @@ static int take_removed(struct control *c, uint32_t at, const struct cloud_event
     count_call(c, i->provider, "remove", e->rc < 0 ? "failed" : "ok");
     if (e->rc < 0)
         log_event(LOG_WARN, "remove_failed", "id=%s error=%s", i->id, err_text(&e->err, e->rc));
+    struct detail *d = &c->observed.detail[at];
+    if (e->rc == 0 && (d->taken_us == 0 || d->taken_us < d->shown_us)) d->taken_us = now_us;
     return 0; /* the listing shows if it is gone; until then the call is repeated */
 }
 
@@ -248,7 +252,8 @@ static int take_of_intent(struct control *c, const struct cloud_event *e, int64_
         if (d->call != e->id) continue;
         d->call = 0;
         d->answered_us = now_us;
-        int rc = e->op == CLOUD_CREATE ? take_created(c, at, e, now_us) : take_removed(c, at, e);
+        int rc =
+            e->op == CLOUD_CREATE ? take_created(c, at, e, now_us) : take_removed(c, at, e, now_us);
         return rc == -ECANCELED ? rc : 0; /* a record that was not written was logged and counted */
     }
     return 0;
@@ -299,8 +304,8 @@ static void take_prices(struct control *c, uint32_t cloud, const struct cloud_ev
     for (uint32_t i = 0; i < e->count; i++) {
         uint32_t o = control_find_offer(c, p->cloud.driver->name, e->price[i].offer);
         if (o == PLAN_NONE) continue;
+        if (e->price[i].known) control_reprice(c, o, e->price[i].price_h, now_us);
         c->money.offer[o].price_known = e->price[i].known;
-        if (e->price[i].known) c->money.offer[o].price_h = e->price[i].price_h;
         c->money.priced_us[o] = now_us;
         take_stock(&c->money.offer[o], &e->price[i]);
     }

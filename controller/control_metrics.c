@@ -52,6 +52,10 @@ const struct metric_desc control_metric_table[CONTROL_M_COUNT] = {
     [CONTROL_M_SPENT] = { .name = "muster_controller_spent_dollars", .type = METRIC_GAUGE,
         .unit = "dollars", .labels = { "service", "period" },
         .help = "What the service has cost in this day and this month (UTC); period: day, month." },
+    [CONTROL_M_BILL_DIFFERENCES] = { .name = "muster_controller_bill_differences_total",
+        .type = METRIC_COUNTER, .labels = { "provider", "what" },
+        .help = "Instances whose bill was corrected by their provider's listing; what: orphan (billed without "
+        "an intent), gone (ended by nobody here), price, time." },
     [CONTROL_M_ACTIONS] = { .name = "muster_controller_actions_total", .type = METRIC_COUNTER,
         .help = "Actions of decisions.", .labels = { "act" } },
     [CONTROL_M_CALLS] = { .name = "muster_controller_cloud_calls_total", .type = METRIC_COUNTER,

@@ -3,7 +3,7 @@
  * Layer:   controller, private to it
  * Owner:   observed: sync.c (agents, routers), calls.c (providers), roles.c, power.c
  *          desired:  act.c decides, restore.c keeps people's overrides
- *          money:    act.c is the only one that changes intents, calls.c offers and calls
+ *          money:    act.c is the only one that changes intents, charges.c what they cost, calls.c offers and calls
  *          people:   tenants.c, aside.c
  *          tick.c makes and frees all of it; a slot of money.intent moves with its observed twins
  */
@@ -27,6 +27,7 @@
 #define MEMORY_FLUSH_US 10000000        /* policy state is written so often */
 #define MEMORY_FLUSH_COSTLY_US 60000000 /* on a store whose writes cost others something */
 #define TOMBSTONE_US 3600000000         /* an ended intent is remembered so long */
+#define STRAYS_MAX 64                   /* of which the cost is counted */
 
 /* The last reports of providers, agents and routers. Nothing of it is stored. */
 struct observed {
@@ -67,7 +68,11 @@ struct money {
     uint32_t offer_count;
     struct intent *intent; /* live and ended, in no order */
     uint32_t count;
+    struct intent stray[STRAYS_MAX]; /* billed instances that no intent stands for */
+    uint32_t stray_count;
     struct bill bill;           /* of forgotten intents */
+    bool bill_grown;            /* since it was written: tokens were counted */
+    int64_t bill_us;            /* when it was written */
     struct bill_periods period; /* as of this tick */
     uint64_t cost_version;
     struct cloud_event event; /* the one that is being taken */
@@ -123,6 +128,9 @@ int control_call_stray(struct control *c, uint32_t cloud, const struct listed *i
  * to die here; with crash_at it does. */
 int control_step_at(struct control *c, const char *name);
 
+/* Stores an intent over the version it was read at, and updates its version. */
+int control_store_intent(struct control *c, struct intent *i);
+
 /* Applies an event to intent `at`: stores the change, then submits the call that it asks for. `handle`
  * (may be NULL) is stored as the provider's name of the instance. */
 int control_apply(struct control *c, uint32_t at, enum intent_event e, const char *why,
@@ -171,15 +179,6 @@ void control_place(struct control *c, uint32_t at,
                    int64_t now_us); /* begins the observed part of an intent's slot */
 int control_store_cost(struct control *c, const struct bill *l);
 int control_flush_memory(struct control *c, int64_t now_us);
-double control_cost_total(const struct control *c, int64_t now_us);
-struct bill_spent control_spent(const struct control *c, uint32_t service); /* as of this tick */
-
-/* tenants.c */
-int tenants_restore(struct control *c, struct err *err);
-void tenants_take_usage(struct control *c, struct router *r, const struct router_sync *s);
-int tenants_flush(struct control *c, int64_t now_us);
-int tenants_rules(const struct control *c, struct arena *arena, const struct tenant_rules **ret,
-                  uint32_t *ret_count);
 
 /* measure.c */
 void control_measure(struct control *c, int64_t now_us); /* sets the gauges */

@@ -5,6 +5,7 @@
  * service without a budget has no budget's metric at all. */
 #include "base/core/bits.h"
 #include "base/io/log.h"
+#include "controller/charges.h"
 #include "controller/control_state.h"
 
 #include <math.h>
@@ -65,11 +66,18 @@ static void count_failure(struct control *c, const struct offer *o, enum offer_e
 void measure_zeros(struct control *c)
 {
     static const char *const bounds[] = { "intents", "plan_actions", "records_unreadable",
-                                          "routers", "tenants",      "tokens" };
+                                          "routers", "strays",       "tenants",
+                                          "tokens" };
     for (size_t i = 0; i < COUNT_OF(bounds); i++) {
         struct str label = str_from(bounds[i]);
         metric_series(c->metrics, CONTROL_M_BOUNDS, &label);
     }
+    for (uint32_t k = 0; k < c->setup.cloud_count; k++)
+        for (int d = CHARGE_SAME + 1; d < CHARGE_DIFFERENCE_COUNT; d++) {
+            const struct str of[] = { str_from(c->setup.cloud[k].driver->name),
+                                      str_from(charge_difference_names[d]) };
+            metric_series(c->metrics, CONTROL_M_BILL_DIFFERENCES, of);
+        }
     for (uint32_t o = 0; o < c->money.offer_count; o++) {
         struct str offer = str_from(c->money.offer[o].name);
         metric_series(c->metrics, CONTROL_M_LOST, &offer);
@@ -206,7 +214,7 @@ static void measure_services(struct control *c)
     for (uint32_t s = 0; s < c->setup.service_count; s++) {
         const struct plan_service *sv = &c->desired.service[s];
         struct str label = str_from(sv->name);
-        const struct bill_spent spent = control_spent(c, s);
+        const struct bill_spent spent = control_spent(c, s, NULL);
         const struct str day[] = { label, STR("day") }, month[] = { label, STR("month") };
         set(c, CONTROL_M_COST_PER_HOUR, &label, tally[s].cost_h);
         set(c, CONTROL_M_SPENT, day, spent.day);

@@ -8,6 +8,7 @@
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "base/io/log.h"
+#include "controller/charges.h"
 #include "controller/control_state.h"
 #include "controller/observed.h"
 
@@ -62,7 +63,10 @@ static int settle_strays(struct control *c, uint32_t cloud, int64_t now_us)
             control_shadow(c, cloud, &l->item[i], now_us);
             continue;
         }
-        p->orphans += is_orphan(&c->observed.claimed[i], &l->item[i]);
+        if (is_orphan(&c->observed.claimed[i], &l->item[i])) {
+            p->orphans++;
+            control_see_stray(c, cloud, &l->item[i], now_us);
+        }
         switch (c->observed.claimed[i].claim) {
         case CLAIM_ADOPT:
             rc = control_adopt(c, cloud, &l->item[i], now_us);
@@ -80,6 +84,7 @@ static int settle_strays(struct control *c, uint32_t cloud, int64_t now_us)
         }
         if (rc == -ECANCELED) return rc;
     }
+    control_end_strays(c, cloud, now_us);
     return 0;
 }
 
@@ -280,6 +285,8 @@ static int drive_intent(struct control *c, uint32_t at, int64_t now_us)
                             .listening_us = c->observed.listening_us };
     enum intent_event e = merge_event(&v, &c->setup.merge, now_us);
     const char *handle = v.item ? v.item->handle : NULL;
+    if (v.item) d->told_us = v.item->created_us;
+    if (v.item && !v.item->gone) d->shown_us = max_i64(d->shown_us, l->taken_us - l->lag_us);
     if (v.item && v.item->node[0]) memcpy(d->node, v.item->node, sizeof d->node);
     if (was_taken(&v, offer == PLAN_NONE ? NULL : &c->money.offer[offer], e))
         count_loss(c, at, now_us);
@@ -288,6 +295,9 @@ static int drive_intent(struct control *c, uint32_t at, int64_t now_us)
     bool ends_drain = late || e == INTENT_DRAINED;
     if (late) d->unfinished = max_u32(d->unfinished, v.seen->in_flight);
     if (e == INTENT_DRAINED) heed_false_start(c, at, v.item, now_us);
+    bool ended = v.item && v.item->gone;
+    if (ended && d->gone_us == 0) d->gone_us = l->taken_us;
+    if (e == INTENT_ABSENT || (e == INTENT_DRAINED && ended)) control_note_gone(c, at, now_us);
     if (v.item && v.item->gone)
         snprintf(why, sizeof why, "%s", v.item->why);
     else if (e == INTENT_ABSENT && v.item)
@@ -300,6 +310,7 @@ static int drive_intent(struct control *c, uint32_t at, int64_t now_us)
     rc = e == INTENT_EVENT_COUNT ? 0 : control_apply(c, at, e, why[0] ? why : NULL, handle, now_us);
     if (rc == 0) rc = heed_stuck(c, at, v.item, now_us);
     if (rc == -ECANCELED) return rc;
+    if (v.item) control_reconcile(c, at, v.item, now_us);
     control_see_phase(c, at, now_us);
     learn_phases(c, at, v.item);
     return 0;

@@ -72,6 +72,11 @@ struct detail {
     uint64_t call;          /* under way; 0: none */
     int64_t call_us;        /* when it was submitted */
     int64_t answered_us;    /* when the last one completed; 0: none since the start */
+    double told_price_h;    /* its own price, as its provider said at the create; 0: not said */
+    int64_t told_us;        /* when its provider says that it was made; 0: not said */
+    int64_t shown_us;       /* the latest moment at which a listing proves it to be there */
+    int64_t gone_us;        /* when a listing first showed it as ended; 0: none did */
+    int64_t taken_us;       /* when the provider took a remove; 0: not since the start */
     uint32_t service, pool; /* PLAN_NONE: not configured */
     enum phase phase;       /* as the last tick saw it */
     int64_t phase_us;

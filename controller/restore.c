@@ -31,6 +31,7 @@ struct restoring {
     struct control *c;
     int64_t now_us;
     struct err *err;
+    uint64_t folded; /* version of a record that the bill has taken; 0: none */
 };
 
 void control_place(struct control *c, uint32_t at, int64_t now_us)
@@ -53,8 +54,10 @@ void control_place(struct control *c, uint32_t at, int64_t now_us)
  * deadline until then. */
 static void take_as_past(struct intent *i, int64_t now_us)
 {
-    int64_t *const times[] = { &i->wanted_us, &i->called_us,  &i->made_us,  &i->registered_us,
-                               &i->drain_us,  &i->removed_us, &i->ended_us, &i->state_us };
+    int64_t *const times[] = { &i->wanted_us,     &i->called_us,       &i->made_us,
+                               &i->registered_us, &i->drain_us,        &i->removed_us,
+                               &i->ended_us,      &i->state_us,        &i->charge.from_us,
+                               &i->charge.to_us,  &i->charge.priced_us };
     for (size_t k = 0; k < COUNT_OF(times); k++)
         if (*times[k] > now_us) *times[k] = now_us;
 }
@@ -73,6 +76,10 @@ static int restore_intent(void *ctx, const struct store_entry *e)
     if (rc == -ENOMEM) return err_set(r->err, rc, "%s", err_text(&why, rc));
     if (rc < 0) {
         control_set_aside(c, e->key, err_text(&why, rc));
+        return 0;
+    }
+    if (bill_has_folded(&c->money.bill, &i)) {
+        r->folded = e->version;
         return 0;
     }
     take_as_past(&i, r->now_us);
@@ -350,24 +357,23 @@ static int restore_cost(struct control *c, struct err *err)
     return rc == 0 ? 0 : copy_aside(c, STR("cost"), buf_view(&text), err);
 }
 
-double control_cost_total(const struct control *c, int64_t now_us)
+/* Deletes the record of the intent that the bill took last, which a crash has left. */
+static int finish_fold(struct control *c, uint64_t version, struct err *err)
 {
-    return bill_total(&c->money.bill, c->money.intent, c->money.count, now_us);
-}
-
-struct bill_spent control_spent(const struct control *c, uint32_t service)
-{
-    return bill_spent(&c->money.bill, c->desired.service[service].name, c->money.intent,
-                      c->money.count, &c->money.period);
+    CLEANUP(buf_fini) struct buf key = { 0 };
+    buf_printf(&key, "intent/%s", c->money.bill.last);
+    int rc = store_delete_if(c->setup.store, buf_view(&key), version, err);
+    return rc == -ENOENT ? 0 : rc;
 }
 
 /* ---- all of it ---- */
 
 int control_restore(struct control *c, int64_t now_us, struct err *err)
 {
-    struct restoring r = { c, now_us, err };
-    int rc = store_list(c->setup.store, STR("intent/"), restore_intent, &r, err);
-    if (rc == 0) rc = restore_cost(c, err);
+    struct restoring r = { c, now_us, err, 0 };
+    int rc = restore_cost(c, err);
+    if (rc == 0) rc = store_list(c->setup.store, STR("intent/"), restore_intent, &r, err);
+    if (rc == 0 && r.folded) rc = finish_fold(c, r.folded, err);
     for (uint32_t s = 0; s < c->setup.service_count && rc == 0; s++)
         rc = control_restore_memory(c, &c->desired.service[s], &c->desired.memory[s], err);
     if (rc == 0) rc = store_list(c->setup.store, STR("aside/"), restore_aside, &r, err);

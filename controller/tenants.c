@@ -30,6 +30,7 @@ struct record {
     double weight;
     int64_t created_us;
     uint64_t requests, rejected, prompt_tokens, cached_tokens, generated_tokens;
+    struct cost mtokens;
 };
 
 static const struct field record_fields[] = {
@@ -47,6 +48,11 @@ static const struct field record_fields[] = {
     FIELD(struct record, prompt_tokens, FIELD_U64),
     FIELD(struct record, cached_tokens, FIELD_U64),
     FIELD(struct record, generated_tokens, FIELD_U64),
+    FIELD_AS("tokens_day", struct record, mtokens.day, FIELD_I64, .max = 1e9),
+    FIELD_AS("tokens_month", struct record, mtokens.month, FIELD_I64, .max = 1e9),
+    FIELD_AS("mtokens_in_day", struct record, mtokens.in_day, FIELD_F64, FIELD_POSITIVE),
+    FIELD_AS("mtokens_in_month", struct record, mtokens.in_month, FIELD_F64, FIELD_POSITIVE),
+    FIELD_AS("mtokens", struct record, mtokens.total, FIELD_F64, FIELD_POSITIVE),
 };
 static const struct field_set record_set = FIELD_SET(struct record, record_fields);
 
@@ -65,7 +71,8 @@ static int store_tenant(struct control *c, struct tenant *t, struct err *err)
                         .rejected = t->usage.rejected,
                         .prompt_tokens = t->usage.prompt_tokens,
                         .cached_tokens = t->usage.cached_tokens,
-                        .generated_tokens = t->usage.generated_tokens };
+                        .generated_tokens = t->usage.generated_tokens,
+                        .mtokens = t->mtokens };
     CLEANUP(buf_fini) struct buf key = { 0 }, text = { 0 };
     buf_printf(&key, "tenant/%s", t->name);
     int rc = key.rc ? key.rc : fields_encode(&record_set, &r, &text);
@@ -100,6 +107,7 @@ static int restore_tenant(void *ctx, const struct store_entry *e)
                         .created_us = r.created_us,
                         .usage = { r.requests, r.rejected, r.prompt_tokens, r.cached_tokens,
                                    r.generated_tokens },
+                        .mtokens = r.mtokens,
                         .serial = ++c->people.tenant_serial,
                         .version = e->version };
     must(name_copy(t.name, sizeof t.name, r.name) == 0);
@@ -236,7 +244,19 @@ static uint64_t grown(uint64_t now, uint64_t before)
     return now > before ? now - before : 0;
 }
 
-static void add_usage(struct tenant *t, const struct usage *now, const struct usage *before)
+/* Adds computed tokens to the tenant's part of the bill. */
+static void add_tokens(struct tenant *t, uint64_t prompt, uint64_t cached, uint64_t generated,
+                       const struct bill_periods *p)
+{
+    double m = (double)(prompt - min_u64(cached, prompt) + generated) / 1e6;
+    t->mtokens = cost_in(&t->mtokens, p);
+    t->mtokens.in_day += m;
+    t->mtokens.in_month += m;
+    t->mtokens.total += m;
+}
+
+static void add_usage(struct tenant *t, const struct usage *now, const struct usage *before,
+                      const struct bill_periods *p)
 {
     struct usage *u = &t->usage;
     uint64_t sum = u->requests + u->rejected;
@@ -245,6 +265,9 @@ static void add_usage(struct tenant *t, const struct usage *now, const struct us
     u->prompt_tokens += grown(now->prompt_tokens, before->prompt_tokens);
     u->cached_tokens += grown(now->cached_tokens, before->cached_tokens);
     u->generated_tokens += grown(now->generated_tokens, before->generated_tokens);
+    add_tokens(t, grown(now->prompt_tokens, before->prompt_tokens),
+               grown(now->cached_tokens, before->cached_tokens),
+               grown(now->generated_tokens, before->generated_tokens), p);
     if (u->requests + u->rejected != sum) t->dirty = true;
 }
 
@@ -267,9 +290,9 @@ void tenants_take_usage(struct control *c, struct router *r, const struct router
         bool known = seen->tenant == t->serial && same_boot;
         struct usage zero = { 0 };
         if (known)
-            add_usage(t, &now, &seen->last);
+            add_usage(t, &now, &seen->last, &c->money.period);
         else if (!first)
-            add_usage(t, &now, &zero);
+            add_usage(t, &now, &zero, &c->money.period);
         *seen = (struct usage_seen){ t->serial, now };
     }
 }

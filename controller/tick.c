@@ -2,6 +2,7 @@
 #include "base/core/bits.h"
 #include "base/io/log.h"
 #include "base/io/loop/clock.h"
+#include "controller/charges.h"
 #include "controller/control.h"
 #include "controller/control_state.h"
 
@@ -228,13 +229,12 @@ static void note_lateness(struct control *c, int64_t now_us)
 }
 
 /* Sets what each service with a ceiling for a day or a month may cost an hour, from what it has spent. */
-static void set_paces(struct control *c, int64_t now_us)
+static void set_paces(struct control *c)
 {
-    c->money.period = bill_periods_at(now_us, c->date_ahead_us);
     for (uint32_t s = 0; s < c->setup.service_count; s++) {
         struct plan_service *sv = &c->desired.service[s];
         if (sv->budget.day <= 0 && sv->budget.month <= 0) continue;
-        struct bill_spent spent = control_spent(c, s);
+        struct bill_spent spent = control_spent(c, s, NULL);
         sv->budget_h = bill_pace_h(&sv->budget, &spent, &c->money.period);
     }
 }
@@ -244,11 +244,13 @@ int control_tick(struct control *c, int64_t now_us)
     int64_t began = clock_mono_us();
     owner_assert(&c->owner);
     note_lateness(c, now_us);
+    c->money.period = bill_periods_at(now_us, c->date_ahead_us);
     int rc = control_calls(c, now_us);
     if (rc == -ECANCELED) return rc;
     control_sum_demand(c, now_us); /* first: a silent instance may still be routed to */
+    control_count_tokens(c, now_us);
     rc = control_observe(c, now_us);
-    set_paces(c, now_us);
+    set_paces(c);
     if (rc == 0 && control_has_observed(c)) rc = control_carry_out(c, now_us);
     if (rc == 0) rc = control_calls(c, now_us);
     if (rc == -ECANCELED) return rc;
@@ -259,6 +261,7 @@ int control_tick(struct control *c, int64_t now_us)
     (void)control_bury(c, now_us);
     (void)control_flush_memory(c, now_us);
     (void)tenants_flush(c, now_us);
+    (void)control_flush_cost(c, now_us);
     last_hour_keep(c, now_us);
     control_measure(c, now_us);
     metric_observe(metric_of(c->metrics, CONTROL_M_TICK_SECONDS),

@@ -10,6 +10,11 @@
 
 /* ---- one router ---- */
 
+static uint64_t risen(uint64_t now, uint64_t before)
+{
+    return now > before ? now - before : 0;
+}
+
 /* Adds what the router's counters rose by since its last report. */
 static void count(struct demand_counted *c, const struct demand_seen *d,
                   const struct service_demand *now, bool same_boot)
@@ -23,6 +28,10 @@ static void count(struct demand_counted *c, const struct demand_seen *d,
         c->met += now->slo_met_total - last->slo_met_total;
     if (now->slo_missed_total > last->slo_missed_total)
         c->missed += now->slo_missed_total - last->slo_missed_total;
+    uint64_t prompt = risen(now->prompt_tokens_total, last->prompt_tokens_total);
+    uint64_t cached = risen(now->cached_tokens_total, last->cached_tokens_total);
+    c->tokens += prompt - min_u64(cached, prompt) +
+                 risen(now->generated_tokens_total, last->generated_tokens_total);
 }
 
 void demand_heard(struct demand_seen *d, struct demand_counted *counted,

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define DAY_US INT64_C(86400000000)
-#define VERSION 1 /* rows were added to it: older releases skip them, and keep the total */
+#define VERSION 1 /* lists were added to it: older releases skip them, and keep the total */
 
 /* ---- periods ---- */
 
@@ -48,18 +48,32 @@ struct bill_periods bill_periods_at(int64_t now_us, int64_t date_ahead_us)
     };
 }
 
+struct cost cost_in(const struct cost *c, const struct bill_periods *p)
+{
+    return (struct cost){ .day = p->day,
+                          .month = p->month,
+                          .in_day = c->day == p->day ? c->in_day : 0,
+                          .in_month = c->month == p->month ? c->in_month : 0,
+                          .total = c->total };
+}
+
 /* ---- rows ---- */
 
 /* Returns its index; UINT32_MAX: it has no row. */
-static uint32_t find_row(const struct bill *l, const char *service)
+static uint32_t find_row(const struct bill *l, const char *service, const char *pool)
 {
     for (uint32_t i = 0; i < l->count; i++)
-        if (strcmp(l->row[i].service, service) == 0) return i;
+        if (strcmp(l->row[i].service, service) == 0 && strcmp(l->row[i].pool, pool) == 0) return i;
     return UINT32_MAX;
 }
 
+static int64_t last_day(const struct bill_row *r)
+{
+    return max_i64(r->cost.day, r->mtokens.day);
+}
+
 /* Makes a row; in a full bill in the place of the one that was spent on longest ago. */
-static struct bill_row *add_row(struct bill *l, const char *service)
+static struct bill_row *add_row(struct bill *l, const char *service, const char *pool)
 {
     uint32_t at = l->count;
     if (at < BILL_ROWS_MAX) {
@@ -67,56 +81,75 @@ static struct bill_row *add_row(struct bill *l, const char *service)
     } else {
         at = 0;
         for (uint32_t i = 1; i < l->count; i++)
-            if (l->row[i].day < l->row[at].day) at = i;
-        l->lost += l->row[at].total;
+            if (last_day(&l->row[i]) < last_day(&l->row[at])) at = i;
+        l->lost += l->row[at].cost.total;
     }
     l->row[at] = (struct bill_row){ 0 };
     must(name_copy(l->row[at].service, NAME_BYTES, str_from(service)) == 0);
+    must(name_copy(l->row[at].pool, NAME_BYTES, str_from(pool)) == 0);
     return &l->row[at];
+}
+
+static struct bill_row *row_of(struct bill *l, const char *service, const char *pool)
+{
+    uint32_t at = find_row(l, service, pool);
+    return at == UINT32_MAX ? add_row(l, service, pool) : &l->row[at];
+}
+
+static struct cost add_cost(struct cost a, struct cost b)
+{
+    a.in_day += b.in_day;
+    a.in_month += b.in_month;
+    a.total += b.total;
+    return a;
 }
 
 void bill_fold(struct bill *l, const struct intent *i, const struct bill_periods *p)
 {
-    double total = intent_cost(i, p->now_us);
-    if (total <= 0) return;
-    uint32_t at = find_row(l, i->service);
-    struct bill_row *r = at == UINT32_MAX ? add_row(l, i->service) : &l->row[at];
-    if (r->day != p->day) r->in_day = 0;
-    if (r->month != p->month) r->in_month = 0;
-    r->day = p->day;
-    r->month = p->month;
-    r->in_day += intent_cost_since(i, p->day_us, p->now_us);
-    r->in_month += intent_cost_since(i, p->month_us, p->now_us);
-    r->total += total;
+    struct cost c = charge_of(i, p);
+    memcpy(l->last, i->id, sizeof l->last);
+    if (c.total <= 0) return;
+    struct bill_row *r = row_of(l, i->service, i->pool);
+    r->cost = add_cost(cost_in(&r->cost, p), c);
 }
 
-struct bill_spent bill_spent(const struct bill *l, const char *service, const struct intent *intent,
-                             uint32_t count, const struct bill_periods *p)
+void bill_count_tokens(struct bill *l, const char *service, uint64_t tokens,
+                       const struct bill_periods *p)
 {
-    uint32_t at = find_row(l, service);
-    struct bill_spent s = { 0 };
-    if (at != UINT32_MAX) {
-        const struct bill_row *r = &l->row[at];
-        s = (struct bill_spent){ .day = r->day == p->day ? r->in_day : 0,
-                                 .month = r->month == p->month ? r->in_month : 0,
-                                 .total = r->total };
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        if (strcmp(intent[i].service, service) != 0) continue;
-        s.day += intent_cost_since(&intent[i], p->day_us, p->now_us);
-        s.month += intent_cost_since(&intent[i], p->month_us, p->now_us);
-        s.total += intent_cost(&intent[i], p->now_us);
-    }
-    return s;
+    double m = (double)tokens / 1e6;
+    if (tokens == 0) return;
+    struct bill_row *r = row_of(l, service, "");
+    r->mtokens =
+        add_cost(cost_in(&r->mtokens, p), (struct cost){ .in_day = m, .in_month = m, .total = m });
+}
+
+struct cost bill_mtokens(const struct bill *l, const char *service, const struct bill_periods *p)
+{
+    uint32_t at = find_row(l, service, "");
+    return at == UINT32_MAX ? (struct cost){ 0 } : cost_in(&l->row[at].mtokens, p);
+}
+
+struct bill_spent bill_spent(const struct bill *l, const char *service, const char *pool,
+                             const struct intent *intent, uint32_t count,
+                             const struct bill_periods *p)
+{
+    struct cost sum = { 0 };
+    for (uint32_t i = 0; i < l->count; i++)
+        if (strcmp(l->row[i].service, service) == 0 && (!pool || strcmp(l->row[i].pool, pool) == 0))
+            sum = add_cost(sum, cost_in(&l->row[i].cost, p));
+    for (uint32_t i = 0; i < count; i++)
+        if (strcmp(intent[i].service, service) == 0 && (!pool || strcmp(intent[i].pool, pool) == 0))
+            sum = add_cost(sum, charge_of(&intent[i], p));
+    return (struct bill_spent){ sum.in_day, sum.in_month, sum.total };
 }
 
 double bill_total(const struct bill *l, const struct intent *intent, uint32_t count, int64_t now_us)
 {
     double sum = l->lost;
     for (uint32_t i = 0; i < l->count; i++)
-        sum += l->row[i].total;
+        sum += l->row[i].cost.total;
     for (uint32_t i = 0; i < count; i++)
-        sum += intent_cost(&intent[i], now_us);
+        sum += charge_total(&intent[i], now_us);
     return sum;
 }
 
@@ -141,31 +174,40 @@ double bill_pace_h(const struct bill_ceilings *c, const struct bill_spent *spent
 /* ---- the stored form ---- */
 
 struct row_record {
-    struct str service;
-    int64_t day, month;
-    double in_day, in_month, total;
+    struct str service, pool;
+    struct cost cost, mtokens;
 };
+#define SUM(T, key, member, kind, ...) FIELD_AS(key, T, member, kind, __VA_ARGS__)
 static const struct field row_fields[] = {
     FIELD(struct row_record, service, FIELD_STR, .required = true, .min = 1, .max = NAME_BYTES - 1),
-    FIELD(struct row_record, day, FIELD_I64, .required = true, .max = 1e9),
-    FIELD(struct row_record, month, FIELD_I64, .required = true, .max = 1e9),
-    FIELD(struct row_record, in_day, FIELD_F64, .required = true, FIELD_POSITIVE),
-    FIELD(struct row_record, in_month, FIELD_F64, .required = true, FIELD_POSITIVE),
-    FIELD(struct row_record, total, FIELD_F64, .required = true, FIELD_POSITIVE),
+    FIELD(struct row_record, pool, FIELD_STR, .max = NAME_BYTES - 1),
+    SUM(struct row_record, "day", cost.day, FIELD_I64, .required = true, .max = 1e9),
+    SUM(struct row_record, "month", cost.month, FIELD_I64, .required = true, .max = 1e9),
+    SUM(struct row_record, "in_day", cost.in_day, FIELD_F64, .required = true, FIELD_POSITIVE),
+    SUM(struct row_record, "in_month", cost.in_month, FIELD_F64, .required = true, FIELD_POSITIVE),
+    SUM(struct row_record, "total", cost.total, FIELD_F64, .required = true, FIELD_POSITIVE),
+    SUM(struct row_record, "tokens_day", mtokens.day, FIELD_I64, .max = 1e9),
+    SUM(struct row_record, "tokens_month", mtokens.month, FIELD_I64, .max = 1e9),
+    SUM(struct row_record, "mtokens_in_day", mtokens.in_day, FIELD_F64, FIELD_POSITIVE),
+    SUM(struct row_record, "mtokens_in_month", mtokens.in_month, FIELD_F64, FIELD_POSITIVE),
+    SUM(struct row_record, "mtokens", mtokens.total, FIELD_F64, FIELD_POSITIVE),
 };
 static const struct field_set row_set = FIELD_SET(struct row_record, row_fields);
 
 struct record {
     uint32_t v;
     double folded; /* of all rows, as older releases read and write it */
-    const struct row_record *rows;
-    uint32_t row_count;
+    struct str last;
+    const struct row_record *rows, *services; /* services: of a release without pools */
+    uint32_t row_count, service_count;
 };
 static const struct field record_fields[] = {
     FIELD(struct record, v, FIELD_U32, .required = true, .min = 1, .max = VERSION),
     FIELD(struct record, folded, FIELD_F64, .required = true, FIELD_POSITIVE),
-    FIELD_ARRAY("services", struct record, rows, row_count, FIELD_LIST, BILL_ROWS_MAX,
+    FIELD(struct record, last, FIELD_STR, .max = INTENT_ID_BYTES - 1),
+    FIELD_ARRAY("services", struct record, services, service_count, FIELD_LIST, BILL_ROWS_MAX,
                 .of = &row_set),
+    FIELD_ARRAY("pools", struct record, rows, row_count, FIELD_LIST, BILL_ROWS_MAX, .of = &row_set),
 };
 static const struct field_set record_set = FIELD_SET(struct record, record_fields);
 
@@ -174,13 +216,34 @@ int bill_encode(const struct bill *l, struct buf *out)
     struct row_record row[BILL_ROWS_MAX];
     for (uint32_t i = 0; i < l->count; i++) {
         const struct bill_row *r = &l->row[i];
-        row[i] = (struct row_record){ str_from(r->service), r->day,  r->month, r->in_day,
-                                      r->in_month,          r->total };
+        row[i] =
+            (struct row_record){ str_from(r->service), str_from(r->pool), r->cost, r->mtokens };
     }
-    const struct record r = {
-        .v = VERSION, .folded = bill_total(l, NULL, 0, 0), .rows = row, .row_count = l->count
-    };
+    const struct record r = { .v = VERSION,
+                              .folded = bill_total(l, NULL, 0, 0),
+                              .last = str_from(l->last),
+                              .rows = row,
+                              .row_count = l->count };
     return fields_encode(&record_set, &r, out);
+}
+
+static int take_rows(struct bill *l, const struct row_record *rows, uint32_t count, struct err *err)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        char service[NAME_BYTES], pool[NAME_BYTES];
+        must(name_copy(service, sizeof service, rows[i].service) == 0); /* the field bounds it */
+        must(name_copy(pool, sizeof pool, rows[i].pool) == 0);
+        if (find_row(l, service, pool) != UINT32_MAX)
+            return err_set(err, -EINVAL, "the stored cost has pool '%s' of service %s twice", pool,
+                           service);
+        if (l->count == BILL_ROWS_MAX)
+            return err_set(err, -E2BIG, "the stored cost has more than %d rows", BILL_ROWS_MAX);
+        struct bill_row *to = add_row(l, service, pool);
+        to->cost = rows[i].cost;
+        to->mtokens = rows[i].mtokens;
+        l->lost -= rows[i].cost.total;
+    }
+    return 0;
 }
 
 int bill_decode(struct str text, struct arena *arena, struct bill *ret, struct err *err)
@@ -189,20 +252,10 @@ int bill_decode(struct str text, struct arena *arena, struct bill *ret, struct e
     int rc = fields_decode(&record_set, text, arena, &r, "the stored cost", err);
     if (rc < 0) return rc;
     struct bill l = { .lost = r.folded };
-    for (uint32_t i = 0; i < r.row_count; i++) {
-        const struct row_record *from = &r.rows[i];
-        char service[NAME_BYTES];
-        must(name_copy(service, sizeof service, from->service) == 0); /* the field bounds it */
-        if (find_row(&l, service) != UINT32_MAX)
-            return err_set(err, -EINVAL, "the stored cost has service %s twice", service);
-        struct bill_row *to = add_row(&l, service);
-        to->day = from->day;
-        to->month = from->month;
-        to->in_day = from->in_day;
-        to->in_month = from->in_month;
-        to->total = from->total;
-        l.lost -= from->total;
-    }
+    must(name_copy(l.last, sizeof l.last, r.last) == 0);
+    rc = take_rows(&l, r.rows, r.row_count, err);
+    if (rc == 0) rc = take_rows(&l, r.services, r.service_count, err);
+    if (rc < 0) return rc;
     l.lost = fmax(l.lost, 0);
     *ret = l;
     return 0;

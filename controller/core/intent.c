@@ -192,23 +192,6 @@ enum intent_action intent_step(struct intent *i, enum intent_event e, const char
     return cell.action;
 }
 
-/* Counts from the moment at which the provider may bill the instance until it is known to be gone. */
-double intent_cost_since(const struct intent *i, int64_t since_us, int64_t now_us)
-{
-    int64_t from = i->made_us ? i->made_us : i->called_us;
-    if (from == 0) return 0;
-    if (i->made_us == 0 && i->state == INTENT_ENDED) return 0; /* refused: it was never made */
-    int64_t until = i->state == INTENT_ENDED ? i->ended_us : now_us;
-    if (from < since_us) from = since_us;
-    if (until <= from) return 0;
-    return i->price_h * (double)(until - from) / 3.6e9;
-}
-
-double intent_cost(const struct intent *i, int64_t now_us)
-{
-    return intent_cost_since(i, INT64_MIN, now_us);
-}
-
 int name_copy(char *to, size_t size, struct str from)
 {
     if (from.len >= size) return -E2BIG;
@@ -230,6 +213,11 @@ struct record {
     int64_t age_limit_us, wanted_us, called_us, made_us, registered_us, drain_us, removed_us,
         ended_us, state_us;
     bool adopted, let_go;
+    /* of its charge */
+    int64_t billed_from_us, billed_to_us, priced_us, unsure_us, bill_unit_us, bill_least_us;
+    int64_t before_day, before_month;
+    double before_in_day, before_in_month, before_total;
+    bool price_told;
 };
 
 #define TIME_MAX 9e15 /* microseconds; doubles are exact below */
@@ -281,6 +269,18 @@ static const struct field record_fields[] = {
     TIME(removed_us),
     TIME(ended_us),
     TIME(state_us),
+    TIME(billed_from_us),
+    TIME(billed_to_us),
+    TIME(priced_us),
+    TIME(unsure_us),
+    TIME(bill_unit_us),
+    TIME(bill_least_us),
+    TIME(before_day),
+    TIME(before_month),
+    FIELD(struct record, before_in_day, FIELD_F64, FIELD_POSITIVE),
+    FIELD(struct record, before_in_month, FIELD_F64, FIELD_POSITIVE),
+    FIELD(struct record, before_total, FIELD_F64, FIELD_POSITIVE),
+    { .name = "price_told", .type = FIELD_BOOL, .offset = offsetof(struct record, price_told) },
 };
 
 static const struct field_set record_set = { record_fields, COUNT_OF(record_fields),
@@ -311,6 +311,18 @@ int intent_encode(const struct intent *i, struct buf *out)
         .state_us = i->state_us,
         .adopted = i->adopted,
         .let_go = i->let_go,
+        .billed_from_us = i->charge.from_us,
+        .billed_to_us = i->charge.to_us,
+        .priced_us = i->charge.priced_us,
+        .unsure_us = i->charge.unsure_us,
+        .bill_unit_us = i->charge.billing.unit_us,
+        .bill_least_us = i->charge.billing.least_us,
+        .before_day = i->charge.before.day,
+        .before_month = i->charge.before.month,
+        .before_in_day = i->charge.before.in_day,
+        .before_in_month = i->charge.before.in_month,
+        .before_total = i->charge.before.total,
+        .price_told = i->charge.told,
     };
     return fields_encode(&record_set, &r, out);
 }
@@ -335,6 +347,14 @@ int intent_decode(struct str text, struct arena *arena, struct intent *ret, stru
                         .state_us = r.state_us,
                         .adopted = r.adopted,
                         .let_go = r.let_go,
+                        .charge = { .from_us = r.billed_from_us,
+                                    .to_us = r.billed_to_us,
+                                    .priced_us = r.priced_us,
+                                    .unsure_us = r.unsure_us,
+                                    .before = { r.before_day, r.before_month, r.before_in_day,
+                                                r.before_in_month, r.before_total },
+                                    .billing = { r.bill_unit_us, r.bill_least_us },
+                                    .told = r.price_told },
                         .version = ret->version };
     /* The table bounds each length below its field's size. */
     must(name_copy(i.id, sizeof i.id, r.id) == 0);

@@ -24,6 +24,7 @@
 #include "base/core/buf.h"
 #include "base/core/err.h"
 #include "base/perf/perf.h"
+#include "controller/core/cost.h"
 
 #define NAME_BYTES 64 /* of ids and names, NUL included */
 #define INTENT_WHY_BYTES 192
@@ -76,10 +77,11 @@ struct intent {
     char handle[NAME_BYTES]; /* the provider's own name; empty until it is known */
     enum intent_state state;
     char why[INTENT_WHY_BYTES]; /* of the last change, for people */
-    double price_h;             /* agreed at launch */
+    double price_h;             /* agreed at launch, then as the provider bills it */
     int64_t age_limit_us;       /* hard limit on its life; 0: none */
     int64_t wanted_us, called_us, made_us, registered_us, drain_us, removed_us, ended_us;
     int64_t state_us; /* since when it is in this state */
+    struct charge charge;
     uint32_t calls;   /* create calls made */
     bool adopted;     /* found at the provider without an intent */
     bool let_go;      /* a person drains it: the plan does not withdraw that */
@@ -106,12 +108,6 @@ enum intent_action intent_step(struct intent *i, enum intent_event e, const char
 /* The stored form. Decode leaves version alone. */
 int intent_encode(const struct intent *i, struct buf *out);
 int intent_decode(struct str text, struct arena *arena, struct intent *ret, struct err *err);
-
-/* Returns the dollars that it has cost until now. */
-double intent_cost(const struct intent *i, int64_t now_us);
-
-/* The part of it since a moment. */
-double intent_cost_since(const struct intent *i, int64_t since_us, int64_t now_us);
 
 /* Copies a name into a fixed field; -E2BIG when it does not fit (nothing is cut). */
 int name_copy(char *to, size_t size, struct str from);
@@ -151,6 +147,7 @@ struct offer {
     char zone[NAME_BYTES]; /* losses of one zone come together; empty: the provider's only one */
     double price_h;
     bool price_known;
+    struct billing billing;
     bool spot;        /* the provider may take it away */
     double lead_s;    /* from the create call to ready: learned, or the provider's figure */
     struct lead lead; /* its phases, learned; none known: the provider does not tell them */

@@ -566,7 +566,9 @@ const struct web_kind web_kind_ec2 = {
     .about = "Amazon EC2: instances in zones of a region, on demand and spot",
     .lag_us = 30000000, /* eventual consistency has no bound that is promised */
     .poll_us = 10000000,
-    .calls_per_s = 2, /* what RunInstances' bucket is refilled with */
+    .billing = { 1000000,
+                 60000000 }, /* aws.amazon.com/ec2/pricing: Linux by the second, a minute at least */
+    .calls_per_s = 2,        /* what RunInstances' bucket is refilled with */
     .notice = "ec2",
     .user_data_bytes = (size_t)16 << 10,
     .create_is_keyed = true,

@@ -458,7 +458,9 @@ const struct web_kind web_kind_gce = {
     .endpoint = "https://compute.googleapis.com/compute/v1",
     .lag_us = 10000000,
     .poll_us = 10000000,
-    .calls_per_s = 10, /* half of the default quota of requests, which is 1,500 a minute */
+    .billing = { 1000000,
+                 60000000 }, /* cloud.google.com/compute/all-pricing: by the second, a minute at least */
+    .calls_per_s = 10,       /* half of the default quota of requests, which is 1,500 a minute */
     /* The provider takes 256 KiB; the requests to 16 zones fit an op's arena. */
     .user_data_bytes = (size_t)32 << 10,
     .notice = "gce",

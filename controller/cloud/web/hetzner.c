@@ -479,6 +479,8 @@ const struct web_kind web_kind_hetzner = {
     .credentials_env = "HCLOUD_TOKEN",
     .lag_us = 5000000,
     .poll_us = 10000000,
+    .billing = { INT64_C(3600000000),
+                 0 }, /* docs.hetzner.com/cloud/billing/faq: by the hour, rounded up */
     .calls_per_s = 1, /* 3,600 requests an hour for a project */
     .user_data_bytes = (size_t)32 << 10,
     .create_is_keyed = true,

@@ -96,6 +96,9 @@ static int read_machine(const struct web_moment *at, struct web_op *op, struct s
     if (id.len == 0 || id.len >= sizeof l->handle) return -EINVAL;
     web_text_copy(l->handle, sizeof l->handle, id);
     web_text_copy(l->node, sizeof l->node, web_text_at(op->arena, item, "hostname"));
+    double cents;
+    if (json_path_f64(item, "instance_type.price_cents_per_hour", &cents) == 0 && cents > 0)
+        l->price_h = cents / 100;
     int rc = json_path_each(item, "tags", take_tag, ret);
     if (rc < 0 && rc != -ENOENT) return rc;
     l->unreadable = l->unreadable || !l->service[0] || !l->pool[0];
@@ -408,6 +411,7 @@ const struct web_kind web_kind_lambda = {
     .credentials_env = "LAMBDA_API_KEY",
     .lag_us = 10000000,
     .poll_us = 10000000,
+    .billing = { 60000000, 0 },           /* docs.lambda.ai/public-cloud/billing: by the minute */
     .calls_per_s = 1,                     /* of an account */
     .user_data_bytes = (size_t)512 << 10, /* the API takes 1 MB, an op's memory twice this */
     .takes = takes,

@@ -143,6 +143,7 @@ struct web_kind {
     int64_t lag_us;        /* how far its listings may be behind */
     int64_t poll_us;       /* between two listings */
     double calls_per_s;    /* requests, all ops together */
+    struct billing billing; /* how it counts the time of a machine, with its source; 0: as it is */
     size_t
         user_data_bytes; /* longest that the provider takes, before any encoding of the request; 0: it takes none */
     const char

@@ -86,6 +86,7 @@ static int read_pod(const struct web_moment *at, struct web_op *op, struct str i
     if (rc < 0 && rc != -ENOENT) return rc;
     if (date_parse(web_text_at(op->arena, item, "createdAt"), &created_us) == 0)
         l->created_us = max_i64(1, at->now_us - (at->wall_us - created_us));
+    if (json_path_f64(item, "cost", &l->price_h) < 0 || !(l->price_h > 0)) l->price_h = 0;
     l->unreadable = l->unreadable || !l->service[0] || !l->pool[0];
     ret->ended = str_eq(status, STR("TERMINATED"));
     l->gone = ret->ended || str_eq(status, STR("EXITED")) || str_eq(status, STR("ERROR"));
@@ -349,6 +350,7 @@ const struct web_kind web_kind_runpod = {
     .credentials_env = "RUNPOD_API_KEY",
     .lag_us = 10000000,
     .poll_us = 10000000,
+    .billing = { 1000000, 0 }, /* docs.runpod.io/accounts-billing/billing: by the second */
     .calls_per_s = 1,
     /* base64 of it is one variable, and Linux bounds one to 128 KiB */
     .user_data_bytes = (size_t)64 << 10,

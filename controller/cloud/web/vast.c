@@ -124,6 +124,7 @@ static int read_instance(const struct web_moment *at, struct web_op *op, struct 
         snprintf(l->node, sizeof l->node, "machine %llu", (unsigned long long)id);
     if (json_path_f64(item, "start_date", &start_s) == 0 && start_s > 0 && start_s < 1e11)
         l->created_us = max_i64(1, at->now_us - (at->wall_us - (int64_t)(start_s * 1e6)));
+    if (json_path_f64(item, "dph_total", &l->price_h) < 0 || !(l->price_h > 0)) l->price_h = 0;
     l->unreadable = l->unreadable || !l->service[0] || !l->pool[0];
     read_state(op, item, ret);
     return 0;
@@ -414,7 +415,8 @@ const struct web_kind web_kind_vast = {
     .credentials_env = "VAST_API_KEY",
     .lag_us = 10000000,
     .poll_us = 15000000,
-    .calls_per_s = 0.5, /* the limits are for each endpoint, and not published as rates */
+    .billing = { 1000000, 0 }, /* docs.vast.ai/documentation/reference/billing: by the second */
+    .calls_per_s = 0.5,        /* the limits are for each endpoint, and not published as rates */
     .user_data_bytes = (size_t)20 << 10, /* with base64 and names within 32 KiB of environment */
     .is_container = true,
     .takes = takes,

@@ -249,6 +249,7 @@ static int make_offer(const struct web_settings *s, const struct web_offer_secti
     struct offer *o = &ret->offer;
     *o = (struct offer){ .price_h = from->price_h > 0 ? from->price_h : 0,
                          .price_known = ret->price_given,
+                         .billing = s->kind->billing,
                          .spot = from->spot,
                          .lead_s = (double)from->lead_us / 1e6,
                          .seqs_max = (uint32_t)from->max_num_seqs,

@@ -166,6 +166,7 @@ enum fleet_fault fake_fleet_create(struct fake_fleet *f, const struct fleet_orde
     const struct fleet_type *t = &f->config.type[type];
     int64_t price = o->spot ? t->spot_udollars_h : t->price_udollars_h;
     if (price == 0) return FLEET_INVALID;
+    price += f->config.address_udollars_h;
     if (f->stock[type][zone] == 0) return FLEET_STOCK_OUT;
     if (f->config.quota > 0 && fake_fleet_running(f, now_us) >= f->config.quota) return FLEET_QUOTA;
     for (uint32_t i = 0; i < f->count && f->config.names_unique; i++) {
@@ -267,6 +268,9 @@ int64_t fake_fleet_bill_udollars(const struct fake_fleet *f, int64_t now_us)
         int64_t end_us = m->removed_us > 0 ? min_i64(m->removed_us, now_us) : now_us;
         if (end_us <= m->made_us) continue;
         int64_t seconds = (end_us - m->made_us + 999999) / 1000000;
+        int64_t unit_s = max_i64(f->config.bill_unit_s, 1);
+        seconds = max_i64(seconds, f->config.bill_least_s);
+        seconds = (seconds + unit_s - 1) / unit_s * unit_s;
         hours_3600 += seconds * m->price_udollars_h;
     }
     return hours_3600 / 3600;

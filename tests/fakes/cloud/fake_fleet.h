@@ -5,7 +5,7 @@
  * Threads: one at a time; time is an argument
  * Script:  { operation, nth call, type, zone, from, to, fault }: each row that fits a call counts it; the first that
  *          fits and is due applies. Calls without a row succeed
- * Bill:    whole seconds from made_us to the end, in micro-dollars; exact
+ * Bill:    whole units of bill_unit_s from made_us to the end, bill_least_s at least, in micro-dollars; exact
  * Lag:     listings and look-ups show the world lag_us ago; creates and removes meet the world as it is
  */
 #pragma once
@@ -95,7 +95,9 @@ struct fleet_order {
 
 struct fleet_config {
     int64_t boot_us, lag_us;
-    uint32_t quota; /* machines at once; 0: none */
+    int64_t bill_unit_s, bill_least_s; /* 0: a second */
+    int64_t address_udollars_h;        /* of each machine, on top of its type's price */
+    uint32_t quota;                    /* machines at once; 0: none */
     bool names_unique, keys_unique;
     struct fleet_type type[FLEET_TYPES_MAX];
     uint32_t type_count;

@@ -600,6 +600,7 @@ static void *open_fake(struct fake_fleet *fleet, const char *token, int64_t date
 }
 
 static const struct fleet_config sold = {
+    .bill_least_s = 60, /* as its price list says */
     .type = { { .name = "e2-standard-4", .price_udollars_h = 134000, .cores = 4, .memory_gib = 16 },
               { .name = "g2-standard-8",
                 .price_udollars_h = 850000,

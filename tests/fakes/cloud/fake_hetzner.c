@@ -631,6 +631,7 @@ static void *open_fake(struct fake_fleet *fleet, const char *token, int64_t date
 }
 
 static const struct fleet_config sold = {
+    .bill_unit_s = 3600, /* as its price list says */
     .names_unique = true,
     .type = { { .name = "cx22",
                 .price_udollars_h = 6480,

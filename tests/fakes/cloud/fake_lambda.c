@@ -420,6 +420,7 @@ static void *open_fake(struct fake_fleet *fleet, const char *token, int64_t date
 }
 
 static const struct fleet_config sold = {
+    .bill_unit_s = 60, /* as its price list says */
     .type = { { .name = "gpu_1x_a10",
                 .price_udollars_h = 750000,
                 .cores = 30,

@@ -4,12 +4,15 @@
 #include "base/core/bits.h"
 #include "base/core/fault.h"
 #include "base/io/log.h"
+#include "controller/charges.h"
 #include "controller/cloud/cloud_fake.h"
 #include "controller/cloud/web/web_tags.h"
+#include "controller/control_state.h"
 #include "policies/place/place.h"
 #include "policies/scale/scale.h"
 #include "tests/unit/unit.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,13 +44,17 @@ struct run {
     char doubled[FLEET_TEXT]; /* an intent that had two machines at once */
 };
 
+static struct rng *chance; /* of the run: latencies are drawn; NULL: they are fixed */
+
 static int64_t latency(void *ctx, const struct cloud_call *call)
 {
     (void)ctx;
+    if (chance && call->op != CLOUD_LIST)
+        return 1 + (int64_t)rng_below(chance, 3 * (uint64_t)RIG_SECOND / 2);
     return call->op == CLOUD_LIST ? 0 : RIG_SECOND / 2;
 }
 
-static void begin(struct run *r, struct fleet_ground *g, uint64_t seed)
+static void begin(struct run *r, struct fleet_ground *g, uint64_t seed, int64_t poll_us)
 {
     static const struct str args[] = { { "muster", 6 }, { "engine", 6 } };
     const struct web_settings *s = &g->rig->settings[0];
@@ -56,7 +63,8 @@ static void begin(struct run *r, struct fleet_ground *g, uint64_t seed)
     r->backend.name = s->name.data;
     must(store_memory_open(4096, &r->store, NULL) == 0);
     must(cloud_delay_new(&r->backend, &g->rig->drive, latency, &r->delay) == 0);
-    r->cloud = cloud_delay_cloud(r->delay, &(struct cloud){ .lag_us = s->lag_us });
+    r->cloud =
+        cloud_delay_cloud(r->delay, &(struct cloud){ .lag_us = s->lag_us, .poll_us = poll_us });
     r->service = (struct plan_service){
         .name = "chat",
         .pool_count = 1,
@@ -184,7 +192,7 @@ bool fleet_world_up_and_down(struct fleet_ground *g, uint64_t seed, int seconds)
 {
     struct run *r = malloc(sizeof *r);
     must(r);
-    begin(r, g, seed);
+    begin(r, g, seed, 0);
     start(r);
     must(control_scale(r->control, STR("chat"), STR("small"), WANTED, NULL) == 0);
     live(r, true, FAULTY_DOWN_S, FAULTY_DOWN_S + seconds);
@@ -203,7 +211,7 @@ static void one_kill(fleet_ground_open_fn open, fleet_ground_close_fn close, boo
     struct run *r = malloc(sizeof *r);
     must(r);
     open(&g);
-    begin(r, &g, nth);
+    begin(r, &g, nth, 0);
     start(r);
     must(control_scale(r->control, STR("chat"), STR("small"), WANTED, NULL) == 0);
     fault_arm(step, nth);
@@ -228,4 +236,194 @@ void fleet_world_killed_at_every_step(fleet_ground_open_fn open, fleet_ground_cl
     for (uint32_t s = 0; s < control_step_count; s++)
         for (uint64_t nth = 1; nth <= WANTED; nth++)
             one_kill(open, close, made, control_steps[s], nth);
+}
+
+/* ---- crash points ---- */
+
+#define BUDGET_MACHINES 2.5 /* that the budget of an hour pays for; one more is asked for by hand */
+#define POLL_US (2 * RIG_SECOND)
+#define LIFE_S_MAX 120 /* that instances stay up, without a look at them */
+#define AWAY_S_MAX 10  /* a killed controller stays away */
+#define UNOWNED_S_MAX 60
+#define WAY_S_MAX 400 /* a way up or down that takes longer hangs */
+#define CENT 0.01
+#define NOISE 0.001 /* dollars: dates of providers are whole seconds */
+
+struct crash {
+    struct run *r;
+    struct rng rng;
+    const char *step;
+    bool at_once, killed;
+    int64_t kill_us, back_us; /* 0: not yet */
+    uint32_t unowned_s[FLEET_MACHINES_MAX];
+    double ledger, bill, worst, budget_h, over; /* dollars; over: ledger less bill, of all ways */
+    uint32_t exact, ways;
+};
+
+static void kill_controller(struct crash *k)
+{
+    struct run *r = k->r;
+    control_free(r->control);
+    r->control = NULL;
+    cloud_delay_cut(r->delay, rng_below(&k->rng, 2) == 0, r->now_us);
+    k->killed = true;
+    k->back_us = r->now_us + (int64_t)rng_below(&k->rng, AWAY_S_MAX + 1) * RIG_SECOND;
+    fault_disarm();
+}
+
+static bool has_intent(const struct control *c, const char *id)
+{
+    uint32_t at = control_find(c, id);
+    return at != UINT32_MAX && intent_is_live(&c->money.intent[at]);
+}
+
+static void judge_moment(struct crash *k)
+{
+    struct run *r = k->r;
+    struct fake_fleet *f = r->g->fleet;
+    double cost_h = 0;
+    for (uint32_t i = 0; i < f->count; i++) {
+        const struct fleet_machine *m = &f->machine[i];
+        bool up = m->made_us <= r->now_us && (m->removed_us == 0 || m->removed_us > r->now_us);
+        const char *intent = fleet_tag_of(m, WEB_TAG_INTENT);
+        if (!up) continue;
+        cost_h += (double)m->price_udollars_h / 1e6;
+        if (!r->control) continue;
+        k->unowned_s[i] = has_intent(r->control, intent) ? 0 : k->unowned_s[i] + 1;
+        if (k->unowned_s[i] > UNOWNED_S_MAX)
+            fail_msg("%s: %s is without an intent", k->step, m->name);
+    }
+    if (cost_h > k->budget_h)
+        fail_msg("%s: %.4f dollars an hour of %.4f", k->step, cost_h, k->budget_h);
+    if (r->doubled[0]) fail_msg("%s: %s is there twice", k->step, r->doubled);
+}
+
+/* One second of a way on which the controller is killed once. */
+static void crash_second(struct crash *k)
+{
+    struct run *r = k->r;
+    if (!r->control && r->now_us >= k->back_us) start(r);
+    if (!r->control) {
+        r->now_us += RIG_SECOND;
+        judge_moment(k);
+        return;
+    }
+    if (second(r) == -ECANCELED) {
+        if (k->at_once) {
+            kill_controller(k);
+        } else { /* what the step would have done next is done at the next tick, or not any more */
+            k->kill_us = r->now_us + (int64_t)rng_below(&k->rng, 4) * RIG_SECOND;
+        }
+    }
+    if (k->kill_us && !k->killed && r->now_us >= k->kill_us) kill_controller(k);
+    judge_moment(k);
+}
+
+static uint32_t live_intents(const struct control *c)
+{
+    uint32_t n = 0;
+    for (uint32_t at = 0; c && at < c->money.count; at++)
+        n += intent_is_live(&c->money.intent[at]);
+    return n;
+}
+
+static uint32_t ready_instances(const struct control *c)
+{
+    uint32_t n = 0;
+    for (uint32_t at = 0; c && at < c->money.count; at++)
+        n += c->money.intent[at].state == INTENT_REGISTERED;
+    return n;
+}
+
+/* Scales to `count` and runs until that is so; the kill has to have come if it can on this way. */
+static void crash_way(struct crash *k, int32_t count, uint32_t want, bool wants_kill)
+{
+    struct run *r = k->r;
+    must(control_scale(r->control, STR("chat"), STR("small"), count, NULL) == 0);
+    for (int t = 0; t < WAY_S_MAX; t++) {
+        crash_second(k);
+        bool there = r->control && live_intents(r->control) == want &&
+                     fake_fleet_running(r->g->fleet, r->now_us) == want &&
+                     (want == 0 || ready_instances(r->control) == want);
+        if (there && (k->killed || !wants_kill)) return;
+    }
+    fail_msg("%s: %u live intents and %u machines after %d s, %u wanted%s", k->step,
+             live_intents(r->control), fake_fleet_running(r->g->fleet, r->now_us), WAY_S_MAX, want,
+             wants_kill && !k->killed ? ", never killed" : "");
+}
+
+/* The bill of what this way up and down has cost. What a provider tells of its end to nobody is not known better than
+ * the bill says. */
+static void judge_bill(struct crash *k)
+{
+    struct run *r = k->r;
+    double ledger = control_cost_total(r->control, r->now_us);
+    double bill = (double)fake_fleet_bill_udollars(r->g->fleet, r->now_us) / 1e6;
+    double unsure = 0, over = (ledger - k->ledger) - (bill - k->bill);
+    for (uint32_t at = 0; at < r->control->money.count; at++) {
+        const struct intent *i = &r->control->money.intent[at];
+        if (i->wanted_us > r->now_us - 2 * (int64_t)WAY_S_MAX * RIG_SECOND)
+            unsure += charge_unsure(i, r->now_us);
+    }
+    if (over < -NOISE || over > fmax(CENT, unsure + NOISE))
+        fail_msg("%s: %.5f dollars by the controller, %.5f by the provider, %.5f unsure", k->step,
+                 ledger - k->ledger, bill - k->bill, unsure);
+    k->exact += over <= CENT;
+    k->worst = fmax(k->worst, over);
+    k->over += over;
+    k->ways++;
+    k->ledger = ledger;
+    k->bill = bill;
+}
+
+static bool is_on_the_way_down(const char *step)
+{
+    return strncmp(step, "drain.", 6) == 0 || strncmp(step, "end.", 4) == 0;
+}
+
+static void crash_cycle(struct crash *k, const char *step)
+{
+    bool down = is_on_the_way_down(step);
+    k->step = step;
+    k->at_once = rng_below(&k->rng, 2) == 0;
+    k->killed = false;
+    k->kill_us = k->back_us = 0;
+    if (!down) fault_arm(step, 1 + rng_below(&k->rng, WANTED));
+    crash_way(k, WANTED + 1, WANTED, !down);
+    k->r->now_us += (int64_t)rng_below(&k->rng, LIFE_S_MAX) * RIG_SECOND;
+    if (down) fault_arm(step, 1 + rng_below(&k->rng, WANTED));
+    crash_way(k, 0, 0, down);
+    judge_bill(k);
+}
+
+void fleet_world_crash_points(fleet_ground_open_fn open, fleet_ground_close_fn close,
+                              uint32_t times)
+{
+    struct fleet_ground g = { 0 };
+    struct run *r = malloc(sizeof *r);
+    struct crash *k = calloc(1, sizeof *k);
+    must(r && k);
+    open(&g);
+    begin(r, &g, 1, POLL_US);
+    k->r = r;
+    rng_seed(&k->rng, 1);
+    chance = &k->rng;
+    const struct fleet_config *f = &g.fleet->config;
+    k->budget_h =
+        BUDGET_MACHINES * (double)(f->type[0].price_udollars_h + f->address_udollars_h) / 1e6;
+    r->service.budget.hour = r->service.budget_h = k->budget_h;
+    start(r);
+    for (uint32_t n = 0; n < times; n++)
+        for (uint32_t s = 0; s < control_step_count; s++)
+            crash_cycle(k, control_steps[s]);
+    print_message(
+        "%u crashes: %.4f dollars billed, the controller's sum is %.4f more; %u of %u to the "
+        "cent, the worst %.4f\n",
+        k->ways, k->bill, k->over, k->exact, k->ways, k->worst);
+    if (g.fleet->refused_form > 0) fail_msg("%s", g.fleet->last_refused);
+    chance = NULL;
+    end(r);
+    close(&g);
+    free(k);
+    free(r);
 }

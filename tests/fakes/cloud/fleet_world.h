@@ -24,6 +24,14 @@ typedef void (*fleet_ground_close_fn)(struct fleet_ground *g);
 void fleet_world_killed_at_every_step(fleet_ground_open_fn open, fleet_ground_close_fn close,
                                       bool made);
 
+/* Scales up and down again and again, and kills the controller once on each way: at each of its steps `times` times,
+ * at the step itself or up to three seconds later, with calls under way that come through or do not, and lets it stay
+ * away for a while. Fails the test unless at each moment no intent has two machines, no machine is without an intent
+ * for longer than a minute in which a controller runs, and the machines cost at most the service's budget an hour;
+ * and unless after each way down none is left and the controller's bill is the fake's. */
+void fleet_world_crash_points(fleet_ground_open_fn open, fleet_ground_close_fn close,
+                              uint32_t times);
+
 /* The same without kills, for a fleet with faults of its own: true once two machines ran, and none is left `seconds`
  * after the pool was scaled to none. */
 bool fleet_world_up_and_down(struct fleet_ground *g, uint64_t seed, int seconds);

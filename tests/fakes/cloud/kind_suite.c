@@ -499,6 +499,22 @@ void kind_killed_at_every_step(void **state)
     fleet_world_killed_at_every_step(open_ground, close_ground, false);
 }
 
+/* How often the controller is killed at each step: CRASH_TIMES unless the environment says, as it does for ./check
+ * --gates (100). Under the sanitizers each step is met once: what is judged there is memory. */
+#ifdef MUSTER_DEBUG
+#    define CRASH_TIMES 1
+#else
+#    define CRASH_TIMES 3
+#endif
+
+void kind_crash_points(void **state)
+{
+    (void)state;
+    const char *times = getenv("MUSTER_CRASH_TIMES");
+    fleet_world_crash_points(open_ground, close_ground,
+                             times ? (uint32_t)strtoul(times, NULL, 10) : CRASH_TIMES);
+}
+
 /* The provider makes two of one order: the controller ends the second. */
 void keyless_duplicates_go(void **state)
 {

@@ -87,6 +87,7 @@ void kind_faults_of_other_calls(void **state);
 void kind_outage(void **state);
 void kind_expired_credentials(void **state);
 void kind_killed_at_every_step(void **state);
+void kind_crash_points(void **state);
 void kind_random_faults(void **state);
 void keyless_others_machines_are_left(void **state);
 void keyless_duplicates_go(void **state);
@@ -96,6 +97,7 @@ void keyless_duplicates_go(void **state);
         cmocka_unit_test(kind_a_lost_create_is_removed_by_its_intent),                           \
         cmocka_unit_test(kind_faults_of_a_create), cmocka_unit_test(kind_faults_of_other_calls), \
         cmocka_unit_test(kind_outage), cmocka_unit_test(kind_expired_credentials),               \
-        cmocka_unit_test(kind_killed_at_every_step), cmocka_unit_test(kind_random_faults)
+        cmocka_unit_test(kind_killed_at_every_step), cmocka_unit_test(kind_crash_points),        \
+        cmocka_unit_test(kind_random_faults)
 #define KEYLESS_TESTS \
     cmocka_unit_test(keyless_others_machines_are_left), cmocka_unit_test(keyless_duplicates_go)

@@ -3,6 +3,7 @@
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/core/rng.h"
+#include "controller/charges.h"
 #include "controller/control_state.h"
 #include "controller/core/bill.h"
 #include "tests/unit/controller/world.h"
@@ -79,9 +80,9 @@ static void costs_count_in_the_periods_that_they_fell_in(void **state)
     bill_fold(&l, &over, &p);
     bill_fold(&l, &before, &p);
     struct intent live[] = { other, an_intent("chat", midnight + HOUR, 0) };
-    struct bill_spent s = bill_spent(&l, "chat", live, 2, &p);
+    struct bill_spent s = bill_spent(&l, "chat", NULL, live, 2, &p);
     assert_true(near(s.day, 4) && near(s.month, 4) && near(s.total, 10));
-    s = bill_spent(&l, "code", live, 2, &p);
+    s = bill_spent(&l, "code", NULL, live, 2, &p);
     assert_true(near(s.day, 4) && near(s.month, 4) && near(s.total, 4));
     assert_true(near(bill_total(&l, live, 2, p.now_us), 14));
     assert_int_equal(bill_encode(&l, &text), 0);
@@ -90,9 +91,9 @@ static void costs_count_in_the_periods_that_they_fell_in(void **state)
     /* The next day, and the next month, begin at nothing. */
     struct bill_periods day = bill_periods_at(midnight + 25 * HOUR, 0),
                         month = bill_periods_at(midnight + 32 * DAY, 0);
-    s = bill_spent(&l, "chat", NULL, 0, &day);
+    s = bill_spent(&l, "chat", NULL, NULL, 0, &day);
     assert_true(s.day == 0 && near(s.month, 2) && near(s.total, 8));
-    s = bill_spent(&l, "chat", NULL, 0, &month);
+    s = bill_spent(&l, "chat", NULL, NULL, 0, &month);
     assert_true(s.day == 0 && s.month == 0 && near(s.total, 8));
     /* The record of a release that kept the total alone. */
     assert_int_equal(bill_decode(STR("{\"v\":1,\"folded\":12.5}"), &arena, &again, &err), 0);
@@ -125,8 +126,8 @@ static void a_full_bill_keeps_its_sum(void **state)
     assert_int_equal(l.count, BILL_ROWS_MAX);
     assert_true(near(bill_total(&l, NULL, 0, 0), 4.0 * BILL_ROWS_MAX));
     struct bill_periods p = bill_periods_at(0, 0);
-    assert_true(bill_spent(&l, "service-0", NULL, 0, &p).total == 0);
-    assert_true(near(bill_spent(&l, name, NULL, 0, &p).total, 2));
+    assert_true(bill_spent(&l, "service-0", NULL, NULL, 0, &p).total == 0);
+    assert_true(near(bill_spent(&l, name, NULL, NULL, 0, &p).total, 2));
 }
 
 /* Whoever spends at most the pace, and now and then less, stays below both ceilings, and comes close to one. */
@@ -205,9 +206,204 @@ static void a_fleet_stays_within_its_day(void **state)
     assert_true(before <= 30 &&
                 before > 20); /* ten dollars an hour are allowed, as nothing was spent */
     assert_true(after <= 30.0 * 5 / 24 + 0.5 && after > 4);
-    struct bill_spent spent = control_spent(w->control, 0);
+    struct bill_spent spent = control_spent(w->control, 0, NULL);
     assert_true(fabs(spent.day - after) < 0.05 && fabs(spent.total - before - after) < 0.1);
     world_free(w);
+}
+
+/* ---- one instance ---- */
+
+static struct intent sold(int64_t from_us, int64_t until_us, int64_t unit_us, int64_t least_us)
+{
+    struct intent i = an_intent("chat", from_us, until_us);
+    i.charge.billing = (struct billing){ unit_us, least_us };
+    return i;
+}
+
+static void time_is_billed_in_the_units_of_the_provider(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t life_us, unit_us, least_us, billed_us;
+        const char *why;
+    } rows[] = {
+        { 90 * SECOND + 1, 0, 0, 90 * SECOND + 1, "as it is" },
+        { 90 * SECOND + 1, SECOND, 60 * SECOND, 91 * SECOND, "by the second" },
+        { 5 * SECOND, SECOND, 60 * SECOND, 60 * SECOND, "a minute at least" },
+        { 61 * SECOND, 60 * SECOND, 0, 120 * SECOND, "by the minute" },
+        { HOUR, HOUR, 0, HOUR, "a whole hour" },
+        { HOUR + 1, HOUR, 0, 2 * HOUR, "the second has begun" },
+    };
+    for (size_t k = 0; k < COUNT_OF(rows); k++) {
+        struct intent i = sold(DAY, DAY + rows[k].life_us, rows[k].unit_us, rows[k].least_us);
+        struct intent live = sold(DAY, 0, rows[k].unit_us, rows[k].least_us);
+        double dollars = 2 * (double)rows[k].billed_us / 3.6e9;
+        if (!near(charge_total(&i, 9 * DAY), dollars) ||
+            !near(charge_total(&live, DAY + rows[k].life_us), dollars))
+            fail_msg("%s: %.6f and not %.6f", rows[k].why, charge_total(&i, 9 * DAY), dollars);
+    }
+}
+
+/* Two hours at two dollars, then four: by the second, and where a begun hour is owed at the old price. */
+static void a_new_price_holds_from_the_next_unit(void **state)
+{
+    (void)state;
+    int64_t midnight = 20513 * DAY;
+    struct intent i = sold(midnight - HOUR, 0, SECOND, 0);
+    struct bill_periods p = bill_periods_at(midnight + HOUR, 0);
+    charge_price(&i, 4, &p);
+    p = bill_periods_at(midnight + 2 * HOUR, 0);
+    struct cost c = charge_of(&i, &p);
+    assert_true(near(c.total, 2 * 2 + 4) && near(c.in_day, 2 + 4) && near(c.in_month, 2 + 4));
+    struct intent hourly = sold(midnight, 0, HOUR, 0);
+    p = bill_periods_at(midnight + HOUR / 2, 0);
+    charge_price(&hourly, 4, &p);
+    assert_true(near(charge_total(&hourly, midnight + HOUR / 2), 2));
+    assert_true(near(charge_total(&hourly, midnight + HOUR + 1), 2 + 4));
+    /* All of it survives the store. */
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    CLEANUP(arena_fini) struct arena arena;
+    struct intent again = { 0 };
+    struct err err = { 0 };
+    arena_init(&arena, (size_t)1 << 16);
+    snprintf(hourly.id, sizeof hourly.id, "i-1");
+    snprintf(hourly.pool, sizeof hourly.pool, "p");
+    snprintf(hourly.provider, sizeof hourly.provider, "c");
+    snprintf(hourly.offer, sizeof hourly.offer, "o");
+    assert_int_equal(intent_encode(&hourly, &text), 0);
+    if (intent_decode(buf_view(&text), &arena, &again, &err) < 0) fail_msg("%s", err.text);
+    assert_true(near(charge_total(&again, midnight + HOUR + 1), 2 + 4));
+    assert_memory_equal(&hourly.charge, &again.charge, sizeof again.charge);
+}
+
+static void a_listing_corrects_the_charge(void **state)
+{
+    (void)state;
+    struct bill_periods p = bill_periods_at(DAY + 10 * SECOND, 0);
+    struct intent i = an_intent("chat", DAY, 0);
+    i.made_us = DAY + 4 * SECOND;
+    bool changed;
+    struct charge_entry e = { .made_us = DAY + 2 * SECOND };
+    assert_int_equal(charge_reconcile(&i, &e, &p, &changed), CHARGE_SAME);
+    assert_true(changed && i.charge.from_us == DAY + 2 * SECOND);
+    assert_int_equal(charge_reconcile(&i, &e, &p, &changed), CHARGE_SAME);
+    assert_false(changed);
+    /* What this machine was sold for holds from its beginning, and a later price from then on. */
+    e = (struct charge_entry){ .made_us = DAY, .price_known = true, .price_h = 3 };
+    assert_int_equal(charge_reconcile(&i, &e, &p, &changed), CHARGE_PRICE);
+    assert_true(changed && near(charge_total(&i, DAY + 2 * SECOND + HOUR), 3));
+    e.price_h = 6;
+    p = bill_periods_at(DAY + 2 * SECOND + HOUR, 0);
+    assert_int_equal(charge_reconcile(&i, &e, &p, &changed),
+                     CHARGE_SAME); /* it moves, it is no error */
+    assert_true(changed);
+    assert_true(near(charge_total(&i, DAY + 2 * SECOND + 2 * HOUR), 3 + 6));
+    struct intent late = an_intent("chat", DAY, 0);
+    late.made_us = DAY + 100 * SECOND;
+    e = (struct charge_entry){ .made_us = DAY + SECOND };
+    assert_int_equal(charge_reconcile(&late, &e, &p, &changed), CHARGE_TIME);
+    /* Its end: what the provider took counts, unless it goes on showing it; else the first listing without it. */
+    i = an_intent("chat", DAY, DAY + 90 * SECOND);
+    charge_close(&i, &(struct charge_end){ .asked_us = DAY + 50 * SECOND,
+                                           .removed_us = DAY + 51 * SECOND,
+                                           .shown_us = DAY + 48 * SECOND,
+                                           .absent_us = DAY + 60 * SECOND });
+    assert_true(i.charge.to_us == DAY + 51 * SECOND && i.charge.unsure_us == SECOND);
+    charge_close(&i, &(struct charge_end){ .asked_us = DAY + 50 * SECOND,
+                                           .removed_us = DAY + 51 * SECOND,
+                                           .shown_us = DAY + 57 * SECOND,
+                                           .absent_us = DAY + 60 * SECOND });
+    assert_true(i.charge.to_us == DAY + 60 * SECOND && i.charge.unsure_us == 3 * SECOND);
+    /* It came late: the second life is added to the first. */
+    p = bill_periods_at(DAY + 200 * SECOND, 0);
+    i.state = INTENT_ENDING;
+    charge_reopen(&i, DAY + 190 * SECOND, &p);
+    assert_true(near(charge_total(&i, DAY + 200 * SECOND), 2 * 70 / 3600.0));
+}
+
+/* A fold is two writes; the controller dies between them. */
+static void a_fold_that_is_cut_counts_once(void **state)
+{
+    (void)state;
+    struct world *w = world_new(NULL);
+    CLEANUP(buf_fini) struct buf record = { 0 }, bill = { 0 };
+    struct intent i = an_intent("chat", w->now - 2 * HOUR, w->now - HOUR);
+    snprintf(i.id, sizeof i.id, "i-00000000abcd");
+    snprintf(i.pool, sizeof i.pool, "small");
+    snprintf(i.provider, sizeof i.provider, "fake");
+    snprintf(i.offer, sizeof i.offer, "s1");
+    struct bill l = { 0 };
+    struct bill_periods p = bill_periods_at(w->now, 0);
+    world_kill(w);
+    bill_fold(&l, &i, &p);
+    assert_int_equal(bill_encode(&l, &bill), 0);
+    assert_int_equal(intent_encode(&i, &record), 0);
+    assert_int_equal(store_put_if(w->store, STR("cost"), buf_view(&bill), STORE_ANY, NULL, NULL),
+                     0);
+    assert_int_equal(store_put_if(w->store, STR("intent/i-00000000abcd"), buf_view(&record),
+                                  STORE_ANY, NULL, NULL),
+                     0);
+    world_start(w);
+    assert_true(near(control_cost_total(w->control, w->now), 2));
+    buf_clear(&record);
+    assert_int_equal(store_get(w->store, STR("intent/i-00000000abcd"), &record, NULL, NULL),
+                     -ENOENT);
+    world_free(w);
+}
+
+/* An instance of no configured pool is ended after a minute; until then it costs what it costs. */
+static void a_stray_is_told_and_billed(void **state)
+{
+    (void)state;
+    struct world *w = world_new(NULL);
+    fake_cloud_plant(w->fake, "i-00000000beef", "chat", "another", "s2", w->now);
+    world_run(w, 30);
+    assert_int_equal(world_running(w), 1);
+    assert_true(fabs(control_cost_total(w->control, w->now) - 1.2 * 30 / 3600) < 0.001);
+    world_run(w, 90);
+    assert_int_equal(world_running(w), 0);
+    double truth = billed(w, 0, w->now), told = control_cost_total(w->control, w->now);
+    assert_true(truth > 1.2 * 50 / 3600);
+    if (fabs(truth - told) > 0.002) fail_msg("%.5f dollars billed, %.5f counted", truth, told);
+    const struct str orphan[] = { STR("fake"), STR("orphan") },
+                     gone[] = { STR("fake"), STR("gone") };
+    struct metrics *m = control_metrics(w->control);
+    assert_true(metric_value(metric_series(m, CONTROL_M_BILL_DIFFERENCES, orphan)) >= 1);
+    assert_true(metric_value(metric_series(m, CONTROL_M_BILL_DIFFERENCES, gone)) <= 0);
+    /* It is in the store by now. */
+    world_kill(w);
+    world_start(w);
+    assert_true(near(control_cost_total(w->control, w->now), told));
+    /* One that dies by itself is told too, and is not billed on. */
+    assert_int_equal(control_scale(w->control, STR("chat"), STR("small"), 1, NULL), 0);
+    world_run(w, 60);
+    uint32_t count;
+    fake_cloud_instances(w->fake, &count);
+    assert_int_equal(control_scale(w->control, STR("chat"), STR("small"), -1, NULL), 0);
+    w->agents_silent = true;
+    fake_cloud_kill(w->fake, count - 1);
+    world_run(w, 20);
+    truth = billed(w, 0, w->now), told = control_cost_total(w->control, w->now);
+    if (fabs(truth - told) > 0.003) fail_msg("%.5f dollars billed, %.5f counted", truth, told);
+    m = control_metrics(w->control);
+    assert_true(metric_value(metric_series(m, CONTROL_M_BILL_DIFFERENCES, gone)) >= 1);
+    world_free(w);
+}
+
+static void tokens_are_counted_by_period(void **state)
+{
+    (void)state;
+    struct bill l = { 0 };
+    struct bill_periods p = bill_periods_at(20513 * DAY + HOUR, 0);
+    bill_count_tokens(&l, "chat", 2000000, &p);
+    bill_count_tokens(&l, "chat", 500000, &p);
+    struct cost c = bill_mtokens(&l, "chat", &p);
+    assert_true(near(c.in_day, 2.5) && near(c.in_month, 2.5) && near(c.total, 2.5));
+    p = bill_periods_at(20514 * DAY, 0);
+    bill_count_tokens(&l, "chat", 1000000, &p);
+    c = bill_mtokens(&l, "chat", &p);
+    assert_true(near(c.in_day, 1) && near(c.in_month, 3.5) && near(c.total, 3.5));
+    assert_true(bill_spent(&l, "chat", NULL, NULL, 0, &p).total <= 0);
 }
 
 int main(void)
@@ -218,6 +414,12 @@ int main(void)
         cmocka_unit_test(a_full_bill_keeps_its_sum),
         cmocka_unit_test(no_pace_leads_above_a_ceiling),
         cmocka_unit_test(a_fleet_stays_within_its_day),
+        cmocka_unit_test(time_is_billed_in_the_units_of_the_provider),
+        cmocka_unit_test(a_new_price_holds_from_the_next_unit),
+        cmocka_unit_test(a_listing_corrects_the_charge),
+        cmocka_unit_test(a_fold_that_is_cut_counts_once),
+        cmocka_unit_test(a_stray_is_told_and_billed),
+        cmocka_unit_test(tokens_are_counted_by_period),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

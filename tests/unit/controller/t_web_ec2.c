@@ -49,6 +49,7 @@ static const char *const environ_of_keys[] = { "AWS_ACCESS_KEY_ID=" KEY_ID,
                                                "AWS_SECRET_ACCESS_KEY=" SECRET, NULL };
 
 static const struct fleet_config plain = {
+    .bill_least_s = 60,
     .boot_us = 30 * RIG_SECOND,
     .keys_unique = true,
     .type = { { .name = "t3.large", .price_udollars_h = 96000, .spot_udollars_h = 30000 },

@@ -34,6 +34,8 @@ static const char yaml[] = YAML_HEAD "    exchange_rates: [EUR=1.1]\n" OFFERS;
 static const char *const environ_of_token[] = { "HCLOUD_TOKEN=" TOKEN, NULL };
 
 static const struct fleet_config plain = {
+    .bill_unit_s = 3600,
+    .address_udollars_h = 1100,
     .names_unique = true,
     .type = { { .name = "cx22",
                 .price_udollars_h = 6600,
