@@ -3,6 +3,7 @@
 #include "base/io/log.h"
 #include "controller/control_state.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -356,24 +357,28 @@ static void fill_starting(const struct control *c, uint32_t at, int64_t now_us,
 {
     const struct intent *i = &c->money.intent[at];
     uint32_t offer = control_find_offer(c, i->provider, i->offer);
-    double lead = offer == PLAN_NONE ? 0 : c->money.offer[offer].lead_s;
-    double passed = i->called_us ? (double)(now_us - i->called_us) / 1e6 : 0;
-    double left = lead > passed ? lead - passed : 1; /* late: guesses a second */
+    double left = offer == PLAN_NONE ? 1 : offer_left_s(&c->money.offer[offer], i, now_us);
     *ret = (struct starting){ .service = str_from(i->service), .eta_ms = (uint32_t)(left * 1e3) };
 }
 
-static bool may_start(const struct control *c, uint32_t service, bool any_coming, int64_t now_us)
+/* Returns true if an instance is coming or would be asked for. *ret_wake_s is how long the quickest offer that would
+ * be asked takes; 0: none would. */
+static bool may_start(const struct control *c, uint32_t service, bool any_coming, int64_t now_us,
+                      double *ret_wake_s)
 {
     const struct plan_service *s = &c->desired.service[service];
-    if (any_coming) return true;
-    if (s->paused) return false;
+    *ret_wake_s = 0;
+    if (s->paused) return any_coming;
     for (uint32_t p = 0; p < s->pool_count; p++) {
         const struct plan_pool *pool = &s->pool[p];
         if (pool->max == 0 || pool->manual == 0 || pool->drained) continue;
-        for (uint32_t o = 0; o < pool->offer_count; o++)
-            if (offer_may_be_asked(&c->money.health[pool->offer[o]], now_us)) return true;
+        for (uint32_t o = 0; o < pool->offer_count; o++) {
+            if (!offer_may_be_asked(&c->money.health[pool->offer[o]], now_us)) continue;
+            double lead_s = fmax(1, c->money.offer[pool->offer[o]].lead_s);
+            if (*ret_wake_s == 0 || lead_s < *ret_wake_s) *ret_wake_s = lead_s;
+        }
     }
-    return false;
+    return any_coming || *ret_wake_s > 0;
 }
 
 static int fill_lists(struct control *c, int64_t now_us, struct arena *arena,
@@ -402,10 +407,13 @@ static int fill_lists(struct control *c, int64_t now_us, struct arena *arena,
     }
     for (uint32_t s = 0; s < c->setup.service_count; s++) {
         const struct plan_service *p = &c->desired.service[s];
+        double wake_s;
+        bool starts = may_start(c, s, coming[s], now_us, &wake_s);
         /* A paused service goes on with its instances; without any, waiting would be for ever. */
         sv[s] = (struct service_rules){ .service = str_from(p->name),
                                         .paused = p->paused && !serving[s] && !coming[s],
-                                        .may_start = may_start(c, s, coming[s], now_us),
+                                        .may_start = starts,
+                                        .wake_ms = (uint32_t)(wake_s * 1e3),
                                         .slo_ttft_s = p->ttft_slo_s,
                                         .slo_tpot_s = p->tpot_slo_s,
                                         .refuse_late = p->refuse_late,

@@ -1,7 +1,8 @@
 /* answer.c - writes the response shapes of OpenAI's APIs, or of Anthropic's, to the client's connection.
  *
  * A streamed response begins with its first text; until then nothing has been promised and the
- * request may still go elsewhere. A whole response is gathered and sent at its end.
+ * request may still go elsewhere. One that is held for long begins with comments, which promise nothing
+ * but the status: what refuses it then is an event. A whole response is gathered and sent at its end.
  */
 #include "base/core/json.h"
 #include "base/core/own.h"
@@ -102,10 +103,9 @@ static void on_ping(void *arg)
     if (r->client.x) (void)loop_timer_set(r->home->loop, &r->client.ping, quiet_from + ping_us);
 }
 
-/* Begins the pings of a stream; of several outputs the first one's timer serves all. */
+/* Begins the pings of a stream, with its head; of several outputs the timer of that one serves all. */
 static void begin_pings(struct request *r)
 {
-    if (r->client.fan && r->client.fan_index > 0) return;
     r->client.ping.fn = on_ping;
     r->client.ping.arg = r;
     r->client.written_us = loop_now_us(r->home->loop);
@@ -154,26 +154,32 @@ void answer_drained(struct request *r)
     }
 }
 
-/* Returns true if a byte of the client's response was sent. */
-static bool has_begun(const struct request *r)
+bool answer_has_begun(const struct request *r)
 {
-    return r->client.fan ? r->client.fan->began : r->client.began;
+    return r->client.fan ? r->client.fan->headed : r->client.headed;
+}
+
+/* Sends the head of the client's response, once. */
+static bool begin_head(struct request *r)
+{
+    if (answer_has_begun(r)) return true;
+    reply_headers(r);
+    if (http_stream_begin(r->client.x, 200, STR("text/event-stream")) < 0) {
+        http_exchange_abort(r->client.x);
+        lost(r);
+        return false;
+    }
+    r->client.headed = true;
+    if (r->client.fan) r->client.fan->headed = true;
+    begin_pings(r);
+    return true;
 }
 
 static bool begin(struct request *r)
 {
     if (r->client.began) return true;
-    if (!has_begun(r)) {
-        reply_headers(r);
-        if (http_stream_begin(r->client.x, 200, STR("text/event-stream")) < 0) {
-            http_exchange_abort(r->client.x);
-            lost(r);
-            return false;
-        }
-    }
+    if (!begin_head(r)) return false;
     r->client.began = true;
-    if (r->client.fan) r->client.fan->began = true;
-    begin_pings(r);
     if (r->client.style != REPLY_OPENAI) {
         const struct usage usage = { .prompt_tokens = r->client.prompt_tokens };
         openai_message_start(&r->client.message, &usage);
@@ -192,6 +198,18 @@ static bool begin(struct request *r)
         return false;
     }
     return true;
+}
+
+void answer_waiting(struct request *r, double eta_s)
+{
+    char text[64] = "waiting for an instance";
+    if (!r->client.x || !r->client.api.stream || r->client.ending) return;
+    if (r->client.fan && r->client.fan_index > 0) return; /* the first one tells for all */
+    if (r->client.out.len > 0 || !begin_head(r) || http_stream_full(r->client.x)) return;
+    if (eta_s > 0)
+        snprintf(text, sizeof text, "waiting for an instance, about %.0f s", ceil(eta_s));
+    sse_comment(&r->client.out, str_from(text));
+    write_out(r);
 }
 
 /* ---- an output that is parsed ---- */
@@ -372,7 +390,7 @@ void answer_problem(struct request *r, double retry_after_s)
     if (!r->client.x) return;
     struct http_exchange *x = r->client.x;
     if (r->client.fan) fan_drop(r);
-    if (has_begun(r)) {
+    if (answer_has_begun(r)) {
         /* The client must not take a part for the whole: an error event, then no [DONE]. */
         if (r->client.problem.status == 0) {
             openai_error_set(&r->client.problem, 0, OPENAI_UPSTREAM, NULL, "The engine failed.");

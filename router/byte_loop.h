@@ -139,5 +139,8 @@ void answer_drained(struct request *r); /* the client has room again */
 /* Writes the end of the response, then calls request_over: at once, or when the client has read the rest. */
 void answer_finish(struct request *r);
 void answer_problem(struct request *r, double retry_after_s); /* client.problem; breaks a stream */
+bool answer_has_begun(const struct request *r); /* a byte of the client's response was sent */
+/* Tells the client of a stream that it waits for an instance, eta_s > 0: for how long. This begins the response. */
+void answer_waiting(struct request *r, double eta_s);
 void answer_relay(struct request *r, int status, struct str content_type, struct str body);
 void answer_cors(struct byte_loop *b, struct http_exchange *x); /* headers, when allowed */

@@ -107,7 +107,8 @@ struct client_stream {
     enum finish finish;
     struct str stopped; /* the stop string that ended it, of api.stop; empty: none, or not known */
     int upstream_status;
-    bool began;               /* a byte of the response is on its way to the client */
+    bool headed;              /* the head of a stream is sent, so that its status is 200 */
+    bool began;               /* a byte of the output is on its way to the client */
     bool paused;              /* the client reads slower than the engine writes */
     bool ending;              /* the response is rendered to its end */
     bool over;                /* ASK_OVER was said */

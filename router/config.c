@@ -85,6 +85,9 @@ static const struct config_field rows[] = {
                "most gives way to one that has fewer; 503." },
     { .name = "hold_max", .type = CONFIG_DURATION, .default_text = ROUTER_HOLD_TEXT, .min = 0, .max = 36e8,
       AT(hold_us_max), .about = "The longest a request waits for an instance." },
+    { .name = "held_comment", .type = CONFIG_DURATION, .default_text = "10s", .min = 0, .max = 36e8,
+      AT(held_comment_us), .about = "Pause after which a streamed request that is held is answered with a comment that says "
+                                    "how long an instance will take, again and again; 0: never." },
     { .name = "index_bytes", .type = CONFIG_BYTES, .default_text = ROUTER_INDEX_TEXT, .min = 65536,
       .max = 64e9, AT(index_bytes), .about = "Memory of the prefix index." },
     { .name = "ping", .type = CONFIG_DURATION, .default_text = "15s", .min = 100000, .max = 36e8,

@@ -30,7 +30,7 @@ struct router_config {
     struct config_texts proxies;
     int64_t index_bytes;
     int64_t request_us_max;
-    int64_t ping_us;
+    int64_t ping_us, held_comment_us;
     int64_t engine_head_us, engine_gap_us, other_first_us, other_gap_us;
     int64_t sync_us;
     int64_t slo_ttft_us, slo_tpot_us;

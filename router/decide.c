@@ -100,6 +100,7 @@ static void refuse(struct decide *d, struct request *r, int status, double retry
     r->mail.tell_rate_limited = !r->placed.counted;
     r->mail.tell_late = r->placed.routed.dispatch.route.late;
     r->mail.tell_retry_after_s = retry_after_s;
+    r->mail.tell_eta_s = r->placed.routed.dispatch.eta_s;
     mailbox_send_turn(&r->home->telling, &r->mail.tell_item);
     mailbox_unlock(mailbox);
 }
@@ -111,6 +112,47 @@ static void kv_name(const struct target *from, struct target *to)
     to->kv_port = from->port;
     memcpy(to->kv_instance, from->instance, sizeof to->kv_instance);
     to->kv_tls = from->tls;
+}
+
+/* A request that is held from now on is told of first after the pause; earlier ones have set the timer already. */
+static void waiting_timer_set(struct decide *d)
+{
+    if (d->config->held_comment_us == 0 || loop_timer_is_set(&d->waiting_timer)) return;
+    (void)loop_timer_set(d->loop, &d->waiting_timer,
+                         loop_now_us(d->loop) + d->config->held_comment_us);
+}
+
+struct waiting {
+    struct decide *d;
+    int64_t now_us, next_us; /* next_us: when the first of them is to be told again */
+};
+
+static void tell_waiting(void *arg, struct director_request *c)
+{
+    struct waiting *w = arg;
+    struct request *r = CONTAINER_OF(c, struct request, placed.routed);
+    int64_t from_us = max_i64(r->placed.told_us, c->dispatch.held_us);
+    int64_t due_us = from_us + w->d->config->held_comment_us;
+    if (due_us <= w->now_us) {
+        struct mailbox *mailbox = &r->home->mailbox;
+        mailbox_lock(mailbox);
+        r->mail.tell |= TELL_HELD;
+        r->mail.tell_eta_s = c->dispatch.eta_s;
+        mailbox_send_turn(&r->home->telling, &r->mail.tell_item);
+        mailbox_unlock(mailbox);
+        r->placed.told_us = w->now_us;
+        due_us = w->now_us + w->d->config->held_comment_us;
+    }
+    w->next_us = min_i64(w->next_us, due_us);
+}
+
+void decide_on_waiting(void *arg)
+{
+    struct decide *d = arg;
+    struct waiting w = { .d = d, .now_us = loop_now_us(d->loop), .next_us = INT64_MAX };
+    director_held_each(d->director, tell_waiting, &w);
+    /* Without memory for it they are held without being told. */
+    if (w.next_us < INT64_MAX) (void)loop_timer_set(d->loop, &d->waiting_timer, w.next_us);
 }
 
 /* Mails the verdict to the byte loop: the target, and the engine that has KV of the prompt. */
@@ -126,6 +168,7 @@ static void answer(struct decide *d, struct request *r, const struct director_ve
             metric_inc(metric_of(d->metrics, RM_LATE_REFUSED));
         refuse(d, r, v->status, v->retry_after_s, refusal_names[v->why]);
     }
+    if (v->answer == DISPATCH_WAIT) waiting_timer_set(d);
     if (v->answer != DISPATCH_SEND) return;
     struct target to = d->endpoint[v->slot].target;
     to.pd_handoff = v->prefills;

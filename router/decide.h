@@ -59,7 +59,7 @@ struct decide {
     struct bundles_counts bundles_told;
     uint64_t metered[SYNC_SERVICES_MAX]; /* services by hash whose metrics are made */
     struct mailbox mailbox, entries;
-    struct loop_timer held_timer;
+    struct loop_timer held_timer, waiting_timer;
     struct sync *sync;
     _Atomic(const struct route_policy *) route_asked;
     uint64_t boot;
@@ -97,6 +97,7 @@ void decide_publish(struct decide *d); /* a new snapshot */
 void decide_on_mail(void *decide, struct mailbox_item *item);
 void decide_on_entry(void *decide, struct mailbox_item *item);
 void decide_on_held(void *decide);
+void decide_on_waiting(void *decide);
 /* Tenants and API keys. */
 void decide_tenants_heed(struct decide *d, const struct router_rules *rules);
 void decide_tenants_recall(struct decide *d); /* the rules heard last */

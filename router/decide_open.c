@@ -166,6 +166,7 @@ int decide_new(const struct decide_config *config, struct decide **ret, struct e
     d->boot = (uint64_t)clock_wall_us();
     d->informed = !router_has_controller(c);
     d->held_timer = (struct loop_timer){ .fn = decide_on_held, .arg = d };
+    d->waiting_timer = (struct loop_timer){ .fn = decide_on_waiting, .arg = d };
     rc = keys_init(&d->keys, c->keys_file, c->secret_file, c->require_key, router_has_controller(c),
                    err);
     if (rc == 0) rc = adapters_open(d, err);

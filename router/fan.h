@@ -30,7 +30,7 @@ struct fan {
     uint32_t count,
         held; /* outputs; those whose requests the decision thread still knows or will */
     uint32_t n, best_of;
-    bool began; /* the head of a stream is sent */
+    bool headed; /* the head of a stream is sent */
     struct usage usage;
     struct fan_output output[];
 };

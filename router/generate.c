@@ -563,7 +563,7 @@ void generate_begin(struct byte_loop *b, struct http_exchange *x, enum openai_su
 
 /* Sets the sentence of a refusal that the dispatch or a limit decided. */
 static void refusal(struct request *r, int status, bool rate_limited, bool late,
-                    double retry_after_s)
+                    double retry_after_s, double eta_s)
 {
     if (status == 422 && retry_after_s > 0) {
         openai_error_set(&r->client.problem, 0, OPENAI_POISONOUS, NULL,
@@ -586,6 +586,11 @@ static void refusal(struct request *r, int status, bool rate_limited, bool late,
     } else if (status == 429) {
         openai_error_set(&r->client.problem, 0, OPENAI_OVERLOADED, NULL,
                          "Too many requests are in flight; try again shortly.");
+    } else if (status == 503 && eta_s > 0) {
+        openai_error_set(
+            &r->client.problem, 0, OPENAI_UNAVAILABLE, NULL,
+            "No instance can take the request now; the next is expected in about %.0f s.",
+            ceil(eta_s));
     } else if (status == 503) {
         openai_error_set(&r->client.problem, 0, OPENAI_UNAVAILABLE, NULL,
                          "No instance can take the request now; try again in %.0f s.",
@@ -607,6 +612,7 @@ void generate_on_mail(void *arg, struct mailbox_item *item)
     struct route_told told = r->mail.tell_route;
     int status = r->mail.tell_status;
     double retry_after_s = r->mail.tell_retry_after_s;
+    double eta_s = r->mail.tell_eta_s;
     bool rate_limited = r->mail.tell_rate_limited, late = r->mail.tell_late;
     mailbox_unlock(&b->mailbox);
 
@@ -619,8 +625,10 @@ void generate_on_mail(void *arg, struct mailbox_item *item)
     }
     if (!r->client.over && tell & TELL_TEXT) give_to_worker(r, run_prepare, done_prepare);
     if (!r->client.over && tell & TELL_MIGRATE) migrate_request_begin(r, &migrate);
+    if (!r->client.over && (tell & (TELL_HELD | TELL_SEND | TELL_REFUSE)) == TELL_HELD)
+        answer_waiting(r, eta_s);
     if (!r->client.over && tell & TELL_REFUSE) {
-        refusal(r, status, rate_limited, late, retry_after_s);
+        refusal(r, status, rate_limited, late, retry_after_s, eta_s);
         answer_problem(r, retry_after_s);
         request_over(r);
     }

@@ -11,6 +11,7 @@ struct tenant;
 struct placement {
     struct director_request routed;
     struct tenant *tenant;
+    int64_t told_us;    /* when its client was last told that it is held; 0: never */
     bool counted;       /* in its tenant's concurrency and requests */
     uint64_t told_pins; /* of the tokenizers of targets mailed to the byte loop */
 };

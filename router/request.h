@@ -48,6 +48,7 @@ enum request_tell {
     TELL_DONE = 4,
     TELL_MIGRATE = 8,
     TELL_TEXT = 16,
+    TELL_HELD = 32,
 };
 
 struct byte_loop;
@@ -81,7 +82,8 @@ struct request_mail {
     int tell_status;
     double tell_retry_after_s;
     bool tell_rate_limited; /* refused by the tenant's limits, not for want of instances */
-    bool tell_late;         /* refused as late for its SLO in an overloaded fleet */
+    double tell_eta_s; /* until another instance is expected; 0: not known; with REFUSE and HELD */
+    bool tell_late;    /* refused as late for its SLO in an overloaded fleet */
 };
 
 struct request {

@@ -517,7 +517,7 @@ static void on_refusal(struct request *r)
         openai_error_set(&r->client.problem, 0, OPENAI_INVALID, NULL,
                          "The engine refused the request with status %d.", status);
         r->client.problem.status = status;
-        if (r->client.style == REPLY_ANTHROPIC) {
+        if (r->client.style == REPLY_ANTHROPIC || answer_has_begun(r)) {
             say_its_words(r, words);
             answer_problem(r, 1);
         } else if (str_starts(words, STR("{"))) {

@@ -162,6 +162,7 @@ static const struct field service_rows[] = {
     FIELD(struct service_rules, refuse_late, FIELD_BOOL),
     FIELD(struct service_rules, has_kv_link, FIELD_BOOL),
     FIELD(struct service_rules, kv_link_bytes_s, FIELD_F64, FIELD_POSITIVE),
+    FIELD(struct service_rules, wake_ms, FIELD_U32),
 };
 static const struct field_set service_set = FIELD_SET(struct service_rules, service_rows);
 

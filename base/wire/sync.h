@@ -134,6 +134,7 @@ struct service_rules {
     bool refuse_late;              /* refuse late requests while the fleet is overloaded */
     bool has_kv_link;              /* kv_link_bytes_s is given; false: the router's own setting */
     double kv_link_bytes_s;        /* rate at which engines copy K and V; 0: they do not */
+    uint32_t wake_ms; /* an instance that were asked for now would be ready then; 0: not known */
 };
 
 /* Bounds of a tenant's weight: with a wider range, the share of one tenant would hide all others. */

@@ -8,6 +8,7 @@
 #include "base/core/bits.h"
 #include "base/wire/field.h"
 
+#include <math.h>
 #include <stdio.h>
 
 const char *const intent_state_names[INTENT_STATE_COUNT] = {
@@ -370,6 +371,8 @@ int intent_decode(struct str text, struct arena *arena, struct intent *ret, stru
 
 #define SECOND ((int64_t)1000000)
 #define LEAD_WEIGHT 0.3 /* of the newest launch: three launches forget most of a wrong prior */
+#define LATE_SHARE \
+    0.25 /* of the time that a launch has taken: what one that is late may still take */
 
 const char *const offer_error_names[OFFER_ERROR_COUNT] = {
     [OFFER_OK] = "ok",
@@ -415,6 +418,18 @@ void offer_learn_lead(struct offer *o, double seconds)
 {
     if (!(seconds >= 0)) return;
     o->lead_s += LEAD_WEIGHT * (seconds - o->lead_s);
+}
+
+double offer_left_s(const struct offer *o, const struct intent *i, int64_t now_us)
+{
+    double passed = i->called_us ? (double)(now_us - i->called_us) / 1e6 : 0;
+    double whole = o->lead_s;
+    if (i->registered_us && o->lead.known[LEAD_LOAD]) { /* its machine and image are there */
+        passed = (double)(now_us - i->registered_us) / 1e6;
+        whole = o->lead.s[LEAD_LOAD] + (o->lead.known[LEAD_WARM] ? o->lead.s[LEAD_WARM] : 0);
+    }
+    double left = whole - passed;
+    return fmax(1, left > 0 ? left : LATE_SHARE * passed);
 }
 
 const char *const lead_phase_names[] = {

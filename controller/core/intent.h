@@ -183,5 +183,10 @@ static inline bool offer_may_be_asked(const struct offer_health *h, int64_t now_
 /* Updates the learned lead time: an exponential mean over launches that begins at the provider's figure. */
 void offer_learn_lead(struct offer *o, double seconds);
 
+/* Returns the seconds until an instance of the offer that is being started is expected to serve: what was learned of
+ * the whole launch, or of its last phases once the agent has reported. One that is late takes longer by a part of
+ * the time that it has taken. 1 at least. */
+double offer_left_s(const struct offer *o, const struct intent *i, int64_t now_us);
+
 /* The same for the phases that are known of a launch. */
 void offer_learn_phases(struct offer *o, const struct lead *launch);

@@ -66,15 +66,18 @@ struct services *director_services(struct director *d)
 
 /* ---- what the controller says ---- */
 
+/* Sets when another instance of the request's service is expected. */
+static void tell_eta(void *director, struct dispatch_request *r)
+{
+    struct director *d = director;
+    const struct router_service *s = services_by_hash(&d->services, r->model);
+    r->eta_s = s ? s->eta_s : 0;
+}
+
 void director_rules(struct director *d, const struct router_rules *rules)
 {
     services_rules(&d->services, rules, &d->config.service);
-    double eta_s = -1;
-    for (uint32_t i = 0; i < rules->starting_count; i++) {
-        double one_s = (double)rules->starting[i].eta_ms * 1e-3;
-        if (eta_s < 0 || one_s < eta_s) eta_s = one_s;
-    }
-    dispatch_starting_set(d->dispatch, eta_s);
+    dispatch_held_each(d->dispatch, tell_eta, d);
     if (rules->router_index < rules->router_count)
         dispatch_peers_set(d->dispatch, rules->router_index, rules->router_count);
 }
@@ -397,6 +400,7 @@ void director_arrive(struct director *d, struct director_request *r, int64_t now
     c->slo_ttft_s = s->slo_ttft_s;
     c->slo_tpot_s = s->slo_tpot_s;
     c->refuse_late = s->refuse_late;
+    c->eta_s = s->eta_s;
     struct dispatch_verdict v = dispatch_arrive(d->dispatch, c, now_us);
     telemetry_arrived(&s->telemetry, c->prompt_tokens, c->length.mean, now_us);
     telemetry_queued(&s->telemetry, &r->told, c->prompt_tokens - c->hit_tokens, c->length.mean,
@@ -426,6 +430,7 @@ void director_fail(struct director *d, struct director_request *r, enum retry_fa
     const struct director_endpoint *at = &d->endpoint[r->dispatch.slot];
     if (failure == RETRY_DIED && at->leaves_us > 0) failure = RETRY_TAKEN;
     transfer_over(d, r, now_us);
+    tell_eta(d, &r->dispatch);
     struct dispatch_verdict v = dispatch_fail(d->dispatch, &r->dispatch, failure, now_us);
     decided(d, r, &v, now_us, ret);
     ret->failure = failure;
@@ -435,6 +440,7 @@ void director_slice_end(struct director *d, struct director_request *r, int64_t 
                         struct director_verdict *ret)
 {
     transfer_over(d, r, now_us);
+    tell_eta(d, &r->dispatch);
     struct dispatch_verdict v = dispatch_slice_end(d->dispatch, &r->dispatch, now_us);
     decided(d, r, &v, now_us, ret);
 }
@@ -493,6 +499,23 @@ struct director_request *director_held_next(struct director *d, int64_t now_us,
     struct director_request *r = CONTAINER_OF(c, struct director_request, dispatch);
     decided(d, r, &v, now_us, ret);
     return r;
+}
+
+struct each {
+    void (*fn)(void *arg, struct director_request *r);
+    void *arg;
+};
+
+static void each_held(void *each, struct dispatch_request *c)
+{
+    const struct each *e = each;
+    e->fn(e->arg, CONTAINER_OF(c, struct director_request, dispatch));
+}
+
+void director_held_each(struct director *d, void (*fn)(void *arg, struct director_request *r),
+                        void *arg)
+{
+    dispatch_held_each(d->dispatch, each_held, &(struct each){ fn, arg });
 }
 
 /* ---- what the controller is told ---- */

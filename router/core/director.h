@@ -34,7 +34,7 @@ struct services *director_services(struct director *d);
 
 /* ---- what the controller says ---- */
 
-/* Takes the services, the time until the next instance has started and this router's number among
+/* Takes the services, the times until their next instances have started and this router's number among
  * all. The host sets the routing policy, because it knows the policies' names. */
 void director_rules(struct director *d, const struct router_rules *rules);
 
@@ -128,6 +128,10 @@ enum slo_result director_end(struct director *d, struct director_request *r,
 /* Returns one held request that can go now or is refused; NULL: none. */
 struct director_request *director_held_next(struct director *d, int64_t now_us,
                                             struct director_verdict *ret);
+
+/* Calls fn with each held request; its dispatch.eta_s is as told last. */
+void director_held_each(struct director *d, void (*fn)(void *arg, struct director_request *r),
+                        void *arg);
 
 /* ---- migrations; only with a policy ---- */
 

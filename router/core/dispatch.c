@@ -29,7 +29,6 @@ int dispatch_new(const struct dispatch_config *config, struct dispatch **ret, st
     if (c->config.endpoints_max == 0) c->config.endpoints_max = DISPATCH_ENDPOINTS;
     const uint32_t slots = c->config.endpoints_max;
     must(slots <= ROUTE_INSTANCES_MAX);
-    c->starting_eta_s = -1;
     list_init(&c->held);
     rng_seed(&c->rng, config->seed);
     retry_budget_init(&c->budget);
@@ -90,11 +89,6 @@ const struct predict_policy *dispatch_predict(const struct dispatch *c)
 void *dispatch_predict_state(struct dispatch *c)
 {
     return c->predict_state;
-}
-
-void dispatch_starting_set(struct dispatch *c, double eta_s)
-{
-    c->starting_eta_s = eta_s;
 }
 
 struct quarantine *dispatch_quarantine(struct dispatch *c)
@@ -236,19 +230,19 @@ static bool place(struct dispatch *c, struct dispatch_request *r, int64_t now_us
     return true;
 }
 
-/* Returns how long a refused client should wait: until the start that is under way, or a second and
- * another for every ten held requests, whichever is longer. */
-static double retry_after_s(const struct dispatch *c)
+/* Returns how long a refused client should wait: until another instance is expected, or a second and another for
+ * every ten held requests, whichever is longer. */
+static double retry_after_s(const struct dispatch *c, const struct dispatch_request *r)
 {
     double queue_s = 1 + (double)c->held_count / 10;
-    return c->starting_eta_s > queue_s ? c->starting_eta_s : queue_s;
+    return r->eta_s > queue_s ? r->eta_s : queue_s;
 }
 
 static struct dispatch_verdict refuse(struct dispatch *c, struct dispatch_request *r, int status,
                                       enum refusal why)
 {
     r->state = DISPATCH_ENDED;
-    return (struct dispatch_verdict){ DISPATCH_REFUSE, status, retry_after_s(c), why };
+    return (struct dispatch_verdict){ DISPATCH_REFUSE, status, retry_after_s(c, r), why };
 }
 
 /* Refuses a request that the policy rejects, or that is late in an overloaded fleet. */
@@ -536,6 +530,13 @@ int64_t dispatch_held_deadline_us(const struct dispatch *c, int64_t now_us)
         }
     }
     return deadline;
+}
+
+void dispatch_held_each(struct dispatch *c, void (*fn)(void *arg, struct dispatch_request *r),
+                        void *arg)
+{
+    LIST_EACH_SAFE (&c->held, node)
+        fn(arg, CONTAINER_OF(node, struct dispatch_request, link));
 }
 
 void dispatch_demand(const struct dispatch *c, int64_t now_us, struct dispatch_demand *ret)

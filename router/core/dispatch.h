@@ -70,6 +70,7 @@ struct dispatch_request {
     double weight;                 /* its tenant's, for places among held requests; 0: 1 */
     bool refuse_late;              /* while its fleet is overloaded (policies/route/overload.h) */
     uint64_t fingerprint;          /* of model and prompt (quarantine.h); 0: none */
+    double eta_s; /* until another instance is expected; 0: not known; the caller's at any time */
 
     uint32_t generated; /* output so far; the caller's, before dispatch_fail and _slice_end */
     bool cached_known;  /* the engine named cached_tokens; the caller's, before dispatch_end */
@@ -143,7 +144,6 @@ uint32_t dispatch_in_flight(const struct dispatch *c, uint32_t slot);
 /* Returns until when an endpoint gets no requests after a failure; a past time: it may get some. */
 int64_t dispatch_rests_until_us(const struct dispatch *c, uint32_t slot);
 
-void dispatch_starting_set(struct dispatch *c, double eta_s); /* < 0: no instance is starting */
 struct prefix_index *dispatch_index(struct dispatch *c);
 struct quarantine *dispatch_quarantine(struct dispatch *c);
 struct dispatch_verdict dispatch_arrive(struct dispatch *c, struct dispatch_request *r,
@@ -180,6 +180,9 @@ void dispatch_end(struct dispatch *c, struct dispatch_request *r, uint32_t gener
 struct dispatch_request *dispatch_held_next(struct dispatch *c, int64_t now_us,
                                             struct dispatch_verdict *ret);
 int64_t dispatch_held_deadline_us(const struct dispatch *c, int64_t now_us);
+/* Calls fn with each held request, in order of arrival; it changes no state of any. */
+void dispatch_held_each(struct dispatch *c, void (*fn)(void *arg, struct dispatch_request *r),
+                        void *arg);
 void dispatch_demand(const struct dispatch *c, int64_t now_us, struct dispatch_demand *ret);
 
 /* Adds the dispatch's part to a service's report: held, in flight, queued seconds. */

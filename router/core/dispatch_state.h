@@ -45,8 +45,7 @@ struct dispatch {
     uint64_t held_tokens;
     struct held_share *held_share;
     struct dispatch_request *displaced; /* until dispatch_displaced returns it */
-    double starting_eta_s;
-    struct dispatch_demand total; /* the running counters only */
+    struct dispatch_demand total;       /* the running counters only */
 };
 
 /* ---- dispatch_endpoint.c ---- */

@@ -45,6 +45,17 @@ void services_remove(struct services *s, uint32_t at)
     s->item[at] = s->item[--s->count];
 }
 
+/* Returns when the first of the service's instances that start is expected, or else one that were asked for now. */
+static double eta_of(const struct router_rules *rules, const struct service_rules *r)
+{
+    uint32_t ms = 0;
+    for (uint32_t i = 0; i < rules->starting_count; i++) {
+        const struct starting *st = &rules->starting[i];
+        if (str_eq(st->service, r->service) && (ms == 0 || st->eta_ms < ms)) ms = st->eta_ms;
+    }
+    return (double)(ms > 0 ? ms : r->wake_ms) * 1e-3;
+}
+
 void services_rules(struct services *s, const struct router_rules *rules,
                     const struct service_defaults *open)
 {
@@ -52,6 +63,7 @@ void services_rules(struct services *s, const struct router_rules *rules,
         s->item[i].from_controller = false;
         s->item[i].may_start = s->item[i].paused = false;
         s->item[i].has_kv_link = s->item[i].refuse_late = false;
+        s->item[i].eta_s = 0;
     }
     for (uint32_t i = 0; i < rules->service_count; i++) {
         const struct service_rules *r = &rules->services[i];
@@ -65,6 +77,7 @@ void services_rules(struct services *s, const struct router_rules *rules,
         one->refuse_late = r->refuse_late;
         one->slo_ttft_s = r->slo_ttft_s > 0 ? r->slo_ttft_s : open->slo_ttft_s;
         one->slo_tpot_s = r->slo_tpot_s > 0 ? r->slo_tpot_s : open->slo_tpot_s;
+        one->eta_s = eta_of(rules, r);
     }
 }
 

@@ -20,6 +20,7 @@ struct router_service {
     bool refuse_late;           /* while its fleet is overloaded */
     bool has_kv_link;           /* the controller has set the next */
     double kv_link_bytes_s;     /* 0: its engines copy no K and V */
+    double eta_s;               /* until another instance is expected, as told last; 0: not known */
     struct telemetry telemetry; /* demand for it */
 };
 

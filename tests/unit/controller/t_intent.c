@@ -274,6 +274,29 @@ static void phases_of_a_lead_are_learned(void **state)
     assert_true(o.lead.s[LEAD_PULL] > 9.9);
 }
 
+/* What is left of a launch: of the whole, of its last phases once the agent has reported, of one that is late. */
+static void what_is_left_of_a_launch_is_told(void **state)
+{
+    (void)state;
+    const int64_t s = 1000000;
+    struct offer o = { .lead_s = 100 };
+    struct intent i = { 0 };
+    assert_float_equal(offer_left_s(&o, &i, 5000 * s), 100, 1e-9); /* not asked for yet */
+    i.called_us = 1000 * s;
+    assert_float_equal(offer_left_s(&o, &i, 1030 * s), 70, 1e-9);
+    assert_float_equal(offer_left_s(&o, &i, 1200 * s), 50, 1e-9); /* late: a quarter of 200 */
+    i.registered_us = 1030 * s;
+    assert_float_equal(offer_left_s(&o, &i, 1040 * s), 60, 1e-9); /* phases are not known */
+    o.lead.known[LEAD_LOAD] = o.lead.known[LEAD_WARM] = true;
+    o.lead.s[LEAD_LOAD] = 20;
+    o.lead.s[LEAD_WARM] = 2;
+    assert_float_equal(offer_left_s(&o, &i, 1040 * s), 12, 1e-9);
+    assert_float_equal(offer_left_s(&o, &i, 1130 * s), 25, 1e-9);
+    o.lead.s[LEAD_LOAD] = 0;
+    o.lead.s[LEAD_WARM] = 0;
+    assert_float_equal(offer_left_s(&o, &i, 1030 * s), 1, 1e-9);
+}
+
 static int intent_tests(void)
 {
     const struct CMUnitTest tests[] = {
@@ -288,6 +311,7 @@ static int intent_tests(void)
         cmocka_unit_test(back_off_depends_on_the_error),
         cmocka_unit_test(lead_time_is_learned),
         cmocka_unit_test(phases_of_a_lead_are_learned),
+        cmocka_unit_test(what_is_left_of_a_launch_is_told),
     };
     return cmocka_run_group_tests_name("intent", tests, NULL, NULL);
 }

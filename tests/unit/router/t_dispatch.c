@@ -80,13 +80,14 @@ static void holds_are_bounded_in_count_and_time(void **state)
     assert_int_equal(v.status, 503);
     assert_int_equal(v.why, REFUSAL_HELD_FULL);
     assert_true(v.retry_after_s >= 1);
-    dispatch_starting_set(dispatch, 7);
+    for (uint32_t i = 1; i < 4; i++)
+        r[i].eta_s = 7 * i;                    /* each of its own service */
     dispatch_end(dispatch, &r[0], 0, true, 0); /* the client left */
     for (uint32_t i = 1; i < 4; i++) {
         assert_ptr_equal(dispatch_held_next(dispatch, 10 * SECOND, &v), &r[i]);
         assert_int_equal(v.status, 503);
         assert_int_equal(v.why, REFUSAL_HELD_LONG);
-        assert_true(v.retry_after_s == 7);
+        assert_true(v.retry_after_s == 7 * i);
     }
     assert_null(dispatch_held_next(dispatch, 10 * SECOND, &v));
 }

@@ -241,7 +241,7 @@ static const struct endpoint endpoints[] = {
 static const struct starting starts[] = { { { "m", 1 }, 4000 } };
 
 static const struct service_rules services[] = {
-    { { "m", 1 }, { "random", 6 }, true, true, 2, 0.1, true, true, 1e9 }
+    { { "m", 1 }, { "random", 6 }, true, true, 2, 0.1, true, true, 1e9, 90000 }
 };
 
 static const struct str hashes[] = { { DIGEST, 64 } };
