@@ -25,7 +25,8 @@ enum ec2_stage {
     EC2_MISMATCH,
     EC2_TERMINATE,
     EC2_TEMPLATE,
-    EC2_SWEEP, /* of prices, as the next */
+    EC2_RESERVED, /* of prices, as the next two */
+    EC2_SWEEP,
     EC2_DROP,
     EC2_FLEET /* and the number of its client token */
 };
@@ -41,6 +42,7 @@ struct ec2 {
     char cleared[EC2_CLEARED_MAX][EC2_ID_BYTES];
     uint32_t cleared_next;
     double price_h[CLOUD_PRICES_MAX][EC2_PLACES_MAX]; /* of each offer's places; 0: not known */
+    bool is_paid[CLOUD_PRICES_MAX]; /* its reservation is active: EC2 bills that, used or not */
 };
 
 /* What one reply is read with. */

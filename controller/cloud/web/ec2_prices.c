@@ -1,11 +1,14 @@
 /* ec2_prices.c - asks what EC2's offers cost: DescribeSpotPriceHistory once for all spot types, and GetProducts of
  * the price list for each type that is sold on demand.
  *
- *     begin ──► spot page ──► spot page ──► type ──► type ──► (a template is cleared away ──►) end
+ *     begin ──► (reservations ──►) spot page ──► spot page ──► type ──► type ──► (a template is cleared away ──►) end
  *
  * The history from now on has the price that is in force, once for each type, zone and product. Of several zones and
  * types the dearest counts: the instance may be that one. A zone without a price does not sell the type, and is passed
  * over. What an instance is and where it is told when it is made, and it is then paid for as that.
+ *
+ * An instance of a capacity reservation costs nothing beside it: the reservation is billed whether it is used or not.
+ * Without the right to look at reservations their offers have the price on demand, which Amazon then bills for them.
  *
  * The price list is another service, with an own right. Without that right prices on demand stay unknown, and spot
  * prices are told all the same. */
@@ -23,9 +26,10 @@ static const struct web_offer *offer_at(const struct web_provider *p, uint32_t i
     return &p->settings->offer[i];
 }
 
-static bool is_asked(const struct web_offer *o, bool spot)
+static bool is_asked(const struct web_provider *p, uint32_t i, bool spot)
 {
-    return !o->price_given && o->offer.spot == spot;
+    const struct web_offer *o = offer_at(p, i);
+    return !o->price_given && !ec2_of(p)->is_paid[i] && o->offer.spot == spot;
 }
 
 /* The types of all offers in a row: an offer's index, and that of the type. */
@@ -41,10 +45,9 @@ static struct str type_at(const struct web_provider *p, uint32_t at)
 static bool is_first(const struct web_provider *p, uint32_t at, bool spot)
 {
     struct str type = type_at(p, at);
-    if (!type.data || !is_asked(offer_at(p, at / TYPES_EACH), spot)) return false;
+    if (!type.data || !is_asked(p, at / TYPES_EACH, spot)) return false;
     for (uint32_t i = 0; i < at; i++)
-        if (is_asked(offer_at(p, i / TYPES_EACH), spot) && str_eq(type_at(p, i), type))
-            return false;
+        if (is_asked(p, i / TYPES_EACH, spot) && str_eq(type_at(p, i), type)) return false;
     return true;
 }
 
@@ -57,6 +60,7 @@ static void begin(const struct web_provider *p, struct web_op *op)
         must(name_copy(c->offer, sizeof c->offer, str_from(o->offer.name)) == 0);
         web_text_copy(c->hardware, sizeof c->hardware, o->type);
         memset(ec2_of(p)->price_h[i], 0, sizeof ec2_of(p)->price_h[i]);
+        ec2_of(p)->is_paid[i] = false;
     }
 }
 
@@ -68,7 +72,7 @@ static void take_price(const struct web_provider *p, struct web_op *op, bool spo
     for (uint32_t i = 0; i < op->count; i++) {
         const struct web_offer *o = offer_at(p, i);
         struct cloud_price *c = &op->price[i];
-        uint32_t count = is_asked(o, spot) ? ec2_places(p->settings, o, place) : 0;
+        uint32_t count = is_asked(p, i, spot) ? ec2_places(p->settings, o, place) : 0;
         for (uint32_t k = 0; k < count; k++) {
             bool is_there = zone.len == 0 || place[k].zone.len == 0 || str_eq(place[k].zone, zone);
             if (!is_there || !str_eq(place[k].type, type)) continue;
@@ -227,7 +231,76 @@ static void take_type(const struct web_provider *p, struct web_op *op, const str
         take_price(p, op, false, type_at(p, op->stage - 1), STR(""), found.price_h);
 }
 
+/* ---- reservations ---- */
+
+/* False: no offer has one. */
+static bool ask_reservations(const struct web_provider *p, struct web_op *op, struct str next,
+                             int64_t wall_us, struct web_step *ret)
+{
+    CLEANUP(buf_fini) struct buf body = { 0 };
+    bool any = false;
+    for (uint32_t i = 0; i < op->count; i++)
+        any = any || offer_at(p, i)->section->capacity_reservation.len > 0;
+    if (!any) return false;
+    aws_form(&body, "DescribeCapacityReservations", EC2_VERSION);
+    aws_put_text(&body, "state", "Filter.1.Name");
+    aws_put_text(&body, "active", "Filter.1.Value.1");
+    aws_put_text(&body, "200", "MaxResults");
+    if (next.len > 0) aws_put(&body, next, "NextToken");
+    op->stage = EC2_RESERVED;
+    ec2_ask(p, op, &body, wall_us, ret);
+    return true;
+}
+
+static void take_reservation(const struct web_provider *p, struct web_op *op,
+                             const struct xml_node *item)
+{
+    uint64_t total, free;
+    struct str id = xml_text(item, "capacityReservationId");
+    if (str_to_u64(xml_text(item, "totalInstanceCount"), &total) < 0 ||
+        str_to_u64(xml_text(item, "availableInstanceCount"), &free) < 0)
+        return;
+    for (uint32_t i = 0; i < op->count; i++) {
+        struct cloud_price *c = &op->price[i];
+        if (!str_eq(offer_at(p, i)->section->capacity_reservation, id)) continue;
+        c->room_known = true;
+        c->nodes = (uint32_t)min_u64(total, UINT32_MAX);
+        c->room = (uint32_t)min_u64(free, UINT32_MAX);
+        if (offer_at(p, i)->price_given) continue;
+        ec2_of(p)->is_paid[i] = c->known = true;
+        c->price_h = 0;
+    }
+}
+
 /* ---- the op ---- */
+
+static void begin_prices(const struct web_provider *p, struct web_op *op, int64_t wall_us,
+                         struct web_step *ret)
+{
+    op->stage = 0;
+    if (!ask_spot(p, op, STR(""), wall_us, ret)) ask_type(p, op, 0, wall_us, ret);
+}
+
+/* Takes a page of reservations. Without the right to them, or with ids that nobody has, prices go on without. */
+static void take_reservations(const struct web_provider *p, struct web_op *op,
+                              const struct web_reply *r, int64_t wall_us, struct web_step *ret)
+{
+    CLEANUP(arena_fini) struct arena tree = { 0 };
+    struct xml_node *root;
+    if (r->status != 200) {
+        ec2_refuse(p, op, r, ret);
+        bool passes = ret->class == OFFER_TRANSIENT || ret->class == OFFER_THROTTLE;
+        if (!passes && !ret->login_refused) begin_prices(p, op, wall_us, ret);
+        return;
+    }
+    if (!ec2_read(op, r, &tree, &root, ret)) return;
+    const struct xml_node *item = xml_at(root, "capacityReservationSet.item");
+    for (; item; item = xml_next(item))
+        take_reservation(p, op, item);
+    struct str next = xml_text(root, "nextToken");
+    if (next.len == 0 || !ask_reservations(p, op, next, wall_us, ret))
+        begin_prices(p, op, wall_us, ret);
+}
 
 static void spot_page(const struct web_provider *p, struct web_op *op, const struct web_reply *r,
                       int64_t wall_us, struct web_step *ret)
@@ -254,7 +327,11 @@ void ec2_prices(const struct web_provider *p, struct web_op *op, const struct we
 {
     if (!r) {
         begin(p, op);
-        if (!ask_spot(p, op, STR(""), wall_us, ret)) ask_type(p, op, 0, wall_us, ret);
+        if (!ask_reservations(p, op, STR(""), wall_us, ret)) begin_prices(p, op, wall_us, ret);
+        return;
+    }
+    if (op->stage == EC2_RESERVED) {
+        take_reservations(p, op, r, wall_us, ret);
         return;
     }
     if (op->stage >= EC2_IMAGE) {

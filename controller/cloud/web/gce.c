@@ -6,7 +6,7 @@
  *                  └── no capacity, in the reply or in the operation ──► the next zone
  *     remove:  DELETE zones/Z/instances/NAME ──► going; 404 ──► gone
  *     list:    GET aggregated/instances by the fleet's label, page by page
- *     prices:  those of the file: the API tells none
+ *     prices:  those of the file: the API tells none; GET zones/Z/reservations/NAME, whose VMs cost nothing more
  *
  * A name is unique in a zone, and so is a request id, which is made from the intent and the zone: a create that is
  * repeated gets its first operation back. Of several zones an earlier one may have got capacity meanwhile, so that
@@ -397,7 +397,7 @@ static void remove_instances(const struct web_provider *p, struct web_op *op,
 
 /* ---- prices ---- */
 
-static void prices(const struct web_provider *p, struct web_op *op, struct web_step *ret)
+static void begin_prices(const struct web_provider *p, struct web_op *op)
 {
     const struct web_settings *s = p->settings;
     for (uint32_t i = 0; i < s->offer_count; i++) {
@@ -407,7 +407,61 @@ static void prices(const struct web_provider *p, struct web_op *op, struct web_s
         must(name_copy(c->offer, sizeof c->offer, str_from(o->offer.name)) == 0);
         web_text_copy(c->hardware, sizeof c->hardware, o->type);
     }
+}
+
+/* Asks for the next reservation from zone `at` of all offers' on; the stage is its number and one. */
+static void ask_reservation(const struct web_provider *p, struct web_op *op, uint32_t at,
+                            struct web_step *ret)
+{
+    CLEANUP(buf_fini) struct buf path = { 0 };
+    for (; at < op->count * WEB_ZONES_MAX; at++) {
+        const struct web_offer *o = &p->settings->offer[at / WEB_ZONES_MAX];
+        struct str name = o->section->capacity_reservation;
+        if (name.len == 0 || at % WEB_ZONES_MAX >= o->zone_count) continue;
+        op->stage = at + 1;
+        zone_path(&path, o->zone[at % WEB_ZONES_MAX], "reservations", name);
+        ask(p, op, "GET", &path, ret);
+        return;
+    }
     web_succeed(ret);
+}
+
+/* It is billed whether it is used or not: what its VMs cost beside it is nothing. */
+static void take_reservation(const struct web_provider *p, struct web_op *op,
+                             const struct web_reply *r)
+{
+    uint32_t i = (op->stage - 1) / WEB_ZONES_MAX;
+    struct cloud_price *c = &op->price[i];
+    uint64_t count, used = 0;
+    if (!str_eq(gce_text(op, r->body, "status"), STR("READY")) ||
+        str_to_u64(gce_text(op, r->body, "specificReservation.count"), &count) < 0)
+        return;
+    (void)str_to_u64(gce_text(op, r->body, "specificReservation.inUseCount"), &used);
+    c->room_known = true;
+    c->nodes += (uint32_t)min_u64(count, UINT32_MAX / WEB_ZONES_MAX);
+    if (used < count) c->room += (uint32_t)min_u64(count - used, UINT32_MAX / WEB_ZONES_MAX);
+    if (p->settings->offer[i].price_given) return;
+    c->known = true;
+    c->price_h = 0;
+}
+
+/* Without the right to reservations, or without the reservation, prices go on without. */
+static void prices(const struct web_provider *p, struct web_op *op, const struct web_reply *r,
+                   struct web_step *ret)
+{
+    if (!r) {
+        begin_prices(p, op);
+        ask_reservation(p, op, 0, ret);
+        return;
+    }
+    if (r->status == 200) {
+        take_reservation(p, op, r);
+    } else {
+        gce_refuse(p, op, r, ret);
+        if (ret->login_refused || ret->class == OFFER_TRANSIENT || ret->class == OFFER_THROTTLE)
+            return;
+    }
+    ask_reservation(p, op, op->stage, ret);
 }
 
 /* ---- the kind ---- */
@@ -435,7 +489,7 @@ static void step(struct web_provider *p, struct web_op *op, const struct web_rep
         list(p, op, reply, &read, ret);
         break;
     case WEB_PRICES:
-        prices(p, op, ret);
+        prices(p, op, reply, ret);
         break;
     case WEB_OP_COUNT:
         break;

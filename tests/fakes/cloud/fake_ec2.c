@@ -31,6 +31,7 @@ const char *const ec2_action_names[] = {
     [CREATE_TEMPLATE] = "ec2:CreateLaunchTemplate",
     [LIST_TEMPLATES] = "ec2:DescribeLaunchTemplates",
     [DROP_TEMPLATE] = "ec2:DeleteLaunchTemplate",
+    [RESERVATIONS] = "ec2:DescribeCapacityReservations",
     NULL,
 };
 
@@ -264,6 +265,10 @@ static void run_instances(struct ec2_answer *a)
     if (!subnet.data) subnet = fake_ec2_get(a, "SubnetId");
     const char *zone = fake_ec2_zone_of(a, fake_ec2_get(a, "Placement.AvailabilityZone"), subnet);
     const char *type = fake_ec2_text(a, "InstanceType");
+    const struct ec2_reservation *r = &a->e->reservation;
+    struct str named = fake_ec2_get(
+        a, "CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId");
+    bool reserved = r->id && named.data && str_eq(named, str_from(r->id));
     a->row = fake_fleet_meet(a->fleet, FLEET_CREATE, type, zone, a->now_us);
     if (!fake_ec2_check_names(a, run_names)) return;
     if (base64_take(&user_data, fake_ec2_get(a, "UserData")) < 0) {
@@ -295,7 +300,14 @@ static void run_instances(struct ec2_answer *a)
     };
     if (order.tag_count > 0) a->e->actions |= 1u << TAG_AT_CREATE;
     struct fleet_machine *m;
-    if (fake_ec2_make(a, &order, &m)) put_run(a, m);
+    if (reserved && (strcmp(r->type, type) != 0 || strcmp(r->zone, zone) != 0 ||
+                     fake_ec2_reserved(a) == r->total)) {
+        fake_ec2_refuse(a, 400, "ReservationCapacityExceeded", "no capacity in the reservation");
+        return;
+    }
+    if (!fake_ec2_make(a, &order, &m)) return;
+    a->e->extra[m - a->fleet->machine].reserved = reserved;
+    put_run(a, m);
 }
 
 /* ---- DescribeInstances ---- */
@@ -452,6 +464,7 @@ static void route(struct ec2_answer *a)
         { "CreateFleet", CREATE_FLEET, fake_ec2_create_fleet },
         { "CreateLaunchTemplate", CREATE_TEMPLATE, fake_ec2_create_template },
         { "DescribeLaunchTemplates", LIST_TEMPLATES, fake_ec2_list_templates },
+        { "DescribeCapacityReservations", RESERVATIONS, fake_ec2_describe_reservations },
         { "DeleteLaunchTemplate", DROP_TEMPLATE, fake_ec2_drop_template },
     };
     const char *why, *code = fake_aws_check(&a->e->aws, a->ask, a->json ? "pricing" : "ec2",

@@ -18,6 +18,7 @@
 
 struct ec2_extra {
     struct hash128 form; /* of the parameters that made it */
+    bool reserved;       /* it uses up the reservation */
     const char *reason;  /* why it ended, in place of what the fleet knows; NULL: that */
 };
 
@@ -33,12 +34,19 @@ struct ec2_refused {
     char errors[512]; /* of the reply */
 };
 
+struct ec2_reservation {
+    const char *id, *type, *zone; /* id NULL: there is none */
+    uint32_t total;
+};
+
 struct fake_ec2 {
     struct fake_fleet *fleet;
     struct fake_aws aws;
     bool no_price_list;                         /* the key has no right to it */
     struct ec2_extra extra[FLEET_MACHINES_MAX]; /* beside fleet->machine */
-    bool no_fleets;                             /* the key has no right to CreateFleet */
+    bool no_reservations;                       /* nor to reservations */
+    struct ec2_reservation reservation;
+    bool no_fleets; /* the key has no right to CreateFleet */
     struct ec2_template template[EC2_TEMPLATES_MAX];
     uint32_t template_count;
     uint64_t template_last;

@@ -18,6 +18,7 @@ enum ec2_action {
     CREATE_TEMPLATE,
     LIST_TEMPLATES,
     DROP_TEMPLATE,
+    RESERVATIONS,
 };
 
 /* What one request is answered with. */
@@ -64,6 +65,8 @@ bool fake_ec2_make(struct ec2_answer *a, const struct fleet_order *o, struct fle
 /* Prices (fake_ec2_prices.c). */
 void fake_ec2_describe_spot_prices(struct ec2_answer *a);
 void fake_ec2_get_products(struct ec2_answer *a);
+void fake_ec2_describe_reservations(struct ec2_answer *a);
+uint32_t fake_ec2_reserved(const struct ec2_answer *a); /* instances that use it up */
 
 /* Launch templates and fleets (fake_ec2_fleet.c). */
 void fake_ec2_create_fleet(struct ec2_answer *a);

@@ -57,6 +57,46 @@ void fake_ec2_describe_spot_prices(struct ec2_answer *a)
     fake_ec2_end(a, "DescribeSpotPriceHistory");
 }
 
+/* ---- reservations ---- */
+
+uint32_t fake_ec2_reserved(const struct ec2_answer *a)
+{
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < a->fleet->count; i++) {
+        const struct fleet_machine *m = &a->fleet->machine[i];
+        bool there = m->removed_us == 0 || m->removed_us > a->now_us;
+        used += there && a->e->extra[i].reserved;
+    }
+    return used;
+}
+
+/* Behind another's, on a page of its own. */
+void fake_ec2_describe_reservations(struct ec2_answer *a)
+{
+    static const char *const names[] = { "Filter.#.Name", "Filter.#.Value.#", "MaxResults",
+                                         "NextToken", NULL };
+    const struct ec2_reservation *r = &a->e->reservation;
+    bool second = fake_ec2_get(a, "NextToken").data;
+    a->row = fake_fleet_meet(a->fleet, FLEET_PRICES, NULL, NULL, a->now_us);
+    if (!fake_ec2_check_names(a, names)) return;
+    if (a->e->no_reservations) {
+        fake_ec2_refuse(a, 403, "UnauthorizedOperation", "not authorized for this operation");
+        return;
+    }
+    if (fake_ec2_refuse_fault(a)) return;
+    fake_ec2_begin(a, "DescribeCapacityReservations");
+    buf_text(&a->out.body, "<capacityReservationSet><item>");
+    fake_ec2_put(a, "capacityReservationId", second ? r->id : "cr-of-others");
+    fake_ec2_put(a, "state", "active");
+    buf_printf(&a->out.body,
+               "<totalInstanceCount>%u</totalInstanceCount>"
+               "<availableInstanceCount>%u</availableInstanceCount>",
+               r->total, r->total - min_u32(fake_ec2_reserved(a), r->total));
+    buf_text(&a->out.body, "</item></capacityReservationSet>");
+    if (r->id && !second) fake_ec2_put(a, "nextToken", "more");
+    fake_ec2_end(a, "DescribeCapacityReservations");
+}
+
 /* ---- GetProducts ---- */
 
 static int take_filter(void *ctx, struct str item)

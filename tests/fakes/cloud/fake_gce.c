@@ -37,6 +37,7 @@ const char *const fake_gce_permissions[GCE_PERMISSION_COUNT] = {
     [GCE_LIST] = "compute.instances.list",
     [GCE_DELETE] = "compute.instances.delete",
     [GCE_OPERATION] = "compute.zoneOperations.get",
+    [GCE_RESERVATION] = "compute.reservations.get",
 };
 
 /* What one request is answered with. */
@@ -513,6 +514,31 @@ static void show_operation(struct answer *a, const char *zone, struct str name)
         put_operation(a, &a->g->operation[index]);
 }
 
+static void get_reservation(struct answer *a, const char *zone, struct str name)
+{
+    struct json_writer w;
+    a->row = fake_fleet_meet(a->fleet, FLEET_PRICES, NULL, zone, a->now_us);
+    if (lacks(a, GCE_RESERVATION) || refuse_fault(a)) return;
+    if (!a->g->reserved || !str_eq(name, str_from(a->g->reserved))) {
+        refuse(a, 404, "notFound", "The resource was not found");
+        return;
+    }
+    json_writer_init(&w, &a->body);
+    json_object(&w);
+    json_kv_text(&w, "kind", "compute#reservation");
+    json_kv_text(&w, "name", a->g->reserved);
+    put_url(&w, a, "zone", "zones/%s", zone);
+    json_kv_text(&w, "status", "READY");
+    json_kv_bool(&w, "specificReservationRequired", true);
+    json_key(&w, "specificReservation");
+    json_object(&w);
+    json_kv_text(&w, "count", "4"); /* 64-bit numbers are texts in this API */
+    json_kv_text(&w, "inUseCount", "1");
+    json_object_end(&w);
+    json_object_end(&w);
+    a->status = 200;
+}
+
 /* ---- requests ---- */
 
 static const char *text_of(struct answer *a, struct str s)
@@ -533,6 +559,8 @@ static void route_zone(struct answer *a, struct str rest)
         get_instance(a, zone, text_of(a, name));
     else if (instances && str_eq(method, STR("DELETE")) && name.len > 0)
         delete_instance(a, zone, text_of(a, name));
+    else if (str_eq(collection, STR("reservations")) && get && name.len > 0 && rest.len == 0)
+        get_reservation(a, zone, name);
     else if (str_eq(collection, STR("operations")) &&
              ((get && rest.len == 0) || (post && str_eq(rest, STR("wait")))))
         show_operation(a, zone, name);

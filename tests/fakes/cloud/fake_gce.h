@@ -2,7 +2,7 @@
  * server beside it.
  *
  * Layer:  tests/fakes/cloud (base/core)
- * Has:    instances insert, get, delete and aggregatedList; zone operations get and wait; the token endpoint, which
+ * Has:    instances insert, get, delete and aggregatedList; zone operations get and wait; reservations get; the token endpoint, which
  *         checks signature and dates of assertions; the metadata server's token. Requests with members, parameters or
  *         values that the API does not document are refused as the API does, and counted in fleet->refused_form
  * Script: FLEET_PRICES stands for looks at operations: this API tells no prices. FLEET_STOCK_OUT fails the operation,
@@ -39,6 +39,7 @@ enum fake_gce_permission {
     GCE_LIST,
     GCE_DELETE,
     GCE_OPERATION,
+    GCE_RESERVATION,
     GCE_PERMISSION_COUNT
 };
 extern const char *const fake_gce_permissions[GCE_PERMISSION_COUNT];
@@ -52,6 +53,7 @@ struct fake_gce {
     bool by_unreachables; /* in `unreachables`, not in a warning */
     bool on_machine;      /* there is a metadata server */
     bool forgets_ids;     /* request ids say nothing */
+    const char *reserved; /* name of a reservation of four, of which one is used; NULL: none */
     uint32_t page;        /* instances of a page at most; 0: as asked */
     int64_t date_us;      /* the date less the fleet's time */
     int64_t operation_us; /* how long one takes */

@@ -318,7 +318,8 @@ class Recorded(Processes):
         self.check(more, offer, {"RunInstances", "DescribeInstances", "DescribeImages", "DescribeSpotPriceHistory"})
 
     def test_reservation(self):
-        self.check("", ", zones: [eu-central-1b], capacity_reservation: cr-0123456789abcdef0", {"RunInstances"})
+        self.check("", ", zones: [eu-central-1b], capacity_reservation: cr-0123456789abcdef0",
+                   {"RunInstances", "DescribeCapacityReservations"})
 
 
     def test_fleet(self):

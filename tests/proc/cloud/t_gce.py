@@ -162,7 +162,8 @@ class Document(unittest.TestCase):
             requests = [json.loads(line) for line in record.read_text().splitlines()]
         called = {check_request(r) for r in requests if r["url"].startswith(API)}
         self.assertEqual(called, {"compute.instances.insert", "compute.instances.get", "compute.instances.delete",
-                                  "compute.instances.aggregatedList", "compute.zoneOperations.get"})
+                                  "compute.instances.aggregatedList", "compute.zoneOperations.get",
+                                  "compute.reservations.get"})
         self.assertGreater(len(requests), 500)
 
     def test_the_judge_sees_what_is_wrong(self):

@@ -497,7 +497,7 @@ static void prices_are_the_dearest_of_the_zones(void **state)
     assert_true(kind_costs(e, "cheap", 0.44)); /* the second zone is a tenth dearer */
     assert_true(kind_costs(e, "given", 0.5));
     assert_true(kind_costs(e, "pick", 1.006) && kind_costs(e, "pick-spot", 0.44));
-    assert_int_equal(g->fleet.calls[FLEET_PRICES], 5); /* three pages, two types */
+    assert_int_equal(g->fleet.calls[FLEET_PRICES], 6); /* reservations, three pages, two types */
     ec2(g)->no_price_list = true;
     e = web_rig_prices(&g->rig);
     assert_int_equal(e->rc, 0);
@@ -511,6 +511,32 @@ static void prices_are_the_dearest_of_the_zones(void **state)
     assert_int_equal(e->rc, 0);
     assert_false(kind_price(e, "small").known); /* another cloud's prices are not Amazon's */
     kind_close(h);
+}
+
+/* An active reservation is paid already, and says what it has room for. Full, it is a lack of capacity. */
+static void a_reservation_is_paid_and_has_room(void **state)
+{
+    (void)state;
+    struct kind_ground *g = kind_open(NULL, 0);
+    const struct cloud_event *e = kind_well(web_rig_prices(&g->rig));
+    assert_true(kind_costs(e, "reserved", 0.096)); /* there is none of that name */
+    assert_false(kind_price(e, "reserved").room_known);
+    ec2(g)->reservation =
+        (struct ec2_reservation){ .id = "cr-1", .type = "t3.large", .zone = A, .total = 2 };
+    kind_well(web_rig_create(&g->rig, "i-1", "reserved"));
+    e = kind_well(web_rig_prices(&g->rig));
+    assert_true(kind_costs(e, "reserved", 0) && kind_costs(e, "one", 0.096));
+    assert_true(kind_price(e, "reserved").room_known);
+    assert_int_equal(kind_price(e, "reserved").nodes, 2);
+    assert_int_equal(kind_price(e, "reserved").room, 1);
+    kind_well(web_rig_create(&g->rig, "i-2", "reserved"));
+    assert_int_equal(web_rig_create(&g->rig, "i-3", "reserved")->class, OFFER_CAPACITY);
+    e = kind_well(web_rig_prices(&g->rig));
+    assert_int_equal(kind_price(e, "reserved").room, 0);
+    ec2(g)->no_reservations = true; /* a right that may be missing */
+    e = kind_well(web_rig_prices(&g->rig));
+    assert_true(kind_costs(e, "reserved", 0.096));
+    kind_close(g);
 }
 
 /* ---- settings ---- */
@@ -594,7 +620,7 @@ static void the_policy_has_what_is_asked_for(void **state)
         if (!has_right(buf_view(&doc), ec2_action_names[i]))
             fail_msg("%s is asked for, and the policy does not allow it", ec2_action_names[i]);
     }
-    assert_int_equal(asked, 11);
+    assert_int_equal(asked, 12);
     check_rights(buf_view(&doc), "\"ec2:");
     check_rights(buf_view(&doc), "\"pricing:");
     kind_close(g);
@@ -648,6 +674,7 @@ int main(void)
         cmocka_unit_test(a_session_that_ends_early_is_replaced),
         cmocka_unit_test(a_wrong_clock_is_made_up_for),
         cmocka_unit_test(prices_are_the_dearest_of_the_zones),
+        cmocka_unit_test(a_reservation_is_paid_and_has_room),
         cmocka_unit_test(settings_that_are_refused),
         cmocka_unit_test(the_policy_has_what_is_asked_for),
     };

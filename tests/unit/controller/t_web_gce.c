@@ -267,6 +267,22 @@ static void prices_are_those_of_the_file(void **state)
     kind_close(g);
 }
 
+/* A reservation is paid already, and says what it has room for. */
+static void a_reservation_is_paid_and_has_room(void **state)
+{
+    (void)state;
+    struct kind_ground *g = kind_open(NULL, 0);
+    gce(g)->reserved = "mine";
+    const struct cloud_event *e = kind_well(web_rig_prices(&g->rig));
+    assert_true(kind_costs(e, "t4", 0) && kind_costs(e, "one", 0.2));
+    assert_int_equal(kind_price(e, "t4").nodes, 4);
+    assert_int_equal(kind_price(e, "t4").room, 3);
+    gce(g)->denied = 1u << GCE_RESERVATION;
+    e = kind_well(web_rig_prices(&g->rig));
+    assert_false(kind_price(e, "t4").known || kind_price(e, "t4").room_known);
+    kind_close(g);
+}
+
 /* ---- logins ---- */
 
 /* A clock that is off by an hour is noticed by the date of the refusal. */
@@ -401,13 +417,15 @@ static void the_page_lists_the_rights(void **state)
     kind_well(web_rig_create(&g->rig, "i-1", "one"));
     kind_well(web_rig_create(&g->rig, "i-1", "one")); /* looks at what has the name */
     kind_well(web_rig_list(&g->rig));
+    kind_well(web_rig_prices(&g->rig));
     kind_well(web_rig_remove(&g->rig, "eu-a/i-1", "i-1"));
     for (uint32_t p = 0; p < GCE_PERMISSION_COUNT; p++) {
         bool needed = gce(g)->needed >> p & 1;
         bool listed = str_find(buf_view(&page), str_from(fake_gce_permissions[p])) != SIZE_MAX;
         /* Images of other projects need none here, and stand on the page for those of one's own. */
         if (!listed || (!needed && p != GCE_IMAGE)) fail_msg("%s", fake_gce_permissions[p]);
-        if (p == GCE_LIST || p == GCE_GET || p == GCE_DELETE || p == GCE_OPERATION || !needed)
+        if (p == GCE_LIST || p == GCE_GET || p == GCE_DELETE || p == GCE_OPERATION ||
+            p == GCE_RESERVATION || !needed)
             continue;
         gce(g)->denied = 1u << p;
         const struct cloud_event *e = web_rig_create(&g->rig, "i-9", "one");
@@ -469,6 +487,7 @@ int main(void)
         cmocka_unit_test(a_zone_that_is_missing_is_an_error),
         cmocka_unit_test(a_spot_vm_on_its_way_out_is_listed_so),
         cmocka_unit_test(prices_are_those_of_the_file),
+        cmocka_unit_test(a_reservation_is_paid_and_has_room),
         cmocka_unit_test(a_wrong_clock_costs_one_request),
         cmocka_unit_test(a_token_is_renewed_before_it_ends),
         cmocka_unit_test(faults_of_a_login),
