@@ -226,6 +226,15 @@ void agent_on_signal(void *arg, int signo)
 void agent_on_notice(void *arg, int64_t left_us, const char *why)
 {
     struct agent *a = arg;
+    if (left_us < 0 && (a->at_risk || a->noticed_us)) return;
+    if (left_us < 0) {
+        log_event(LOG_WARN, "at_risk", "instance=%.*s source=%s why=%s",
+                  STR_ARG(a->in.spec.instance), notice_source_names[a->config->notice], why);
+        a->at_risk = true;
+        snprintf(a->notice_why, sizeof a->notice_why, "%s", why);
+        agent_tell(a);
+        return;
+    }
     int64_t leaves_us = loop_now_us(a->loop) + left_us;
     if (a->noticed_us && a->noticed_us <= leaves_us) return;
     log_event(LOG_WARN, "notice", "instance=%.*s leaves_in_s=%.1f source=%s why=%s",

@@ -232,6 +232,8 @@ void agent_tell(struct agent *a)
         r.service = a->in.spec.service;
         r.pool = a->in.spec.pool;
     }
+    r.at_risk = a->at_risk;
+    if (a->at_risk) r.leaves_why = str_from(a->notice_why);
     if (a->noticed_us) {
         int64_t left_ms = (a->noticed_us - loop_now_us(a->loop)) / 1000;
         r.leaves_ms = (uint32_t)min_i64(max_i64(left_ms, 1), UINT32_MAX);

@@ -61,6 +61,7 @@ struct agent {
     int64_t lease_until_us, report_due_us;
     int64_t leaves_us;  /* the provider takes the machine away then; 0: no notice */
     int64_t noticed_us; /* the same as the machine's own metadata service said; 0: it has not */
+    bool at_risk;       /* the same service said that it may be taken away, without a time */
     char notice_why[NOTICE_WHY_BYTES];
     int64_t adopted_us;  /* when the agent started and found an engine; 0: found none */
     double clock_wished; /* 0: none */

@@ -1,6 +1,7 @@
 /* metadata.c - knows the metadata services that tell a machine of its end.
  *
  *     ec2:    PUT a session's token ──► GET the action with it; 401: the token is too old
+ *             └── there is none ──► GET the recommendation to replace it
  *     gce:    GET "TRUE" or "FALSE"
  *     azure:  GET the events that are to come, for this machine and its neighbours */
 #include "agent/metadata.h"
@@ -31,6 +32,8 @@ static const struct service services[NOTICE_SOURCE_COUNT] = {
     [NOTICE_AZURE] = { "http://169.254.169.254", "/metadata/scheduledevents?api-version=2020-07-01",
                        "metadata", "true" },
 };
+static const struct service ec2_risk = { NULL, "/latest/meta-data/events/recommendations/rebalance",
+                                         "x-aws-ec2-metadata-token", NULL };
 static const struct service ec2_token = { NULL, "/latest/api/token",
                                           "x-aws-ec2-metadata-token-ttl-seconds", "21600" };
 
@@ -41,7 +44,9 @@ static bool wants_token(const struct metadata *n)
 
 int metadata_ask(const struct metadata *n, struct metadata_request *ret)
 {
-    const struct service *s = wants_token(n) ? &ec2_token : &services[n->source];
+    const struct service *s = wants_token(n) ? &ec2_token
+                              : n->asks_risk ? &ec2_risk
+                                             : &services[n->source];
     struct str base = n->base.len > 0 ? n->base : str_from(services[n->source].base);
     *ret = (struct metadata_request){ .method = wants_token(n) ? "PUT" : "GET",
                                       .header = s->header,
@@ -77,6 +82,16 @@ static enum notice_found take_ec2(struct metadata *n, int status, struct str bod
     if (!n->token[0]) return status == 200 && keep_token(n, body) ? NOTICE_AGAIN : NOTICE_NOTHING;
     if (status == 401) {
         n->token[0] = 0;
+        return NOTICE_AGAIN;
+    }
+    if (n->asks_risk) {
+        n->asks_risk = false;
+        if (status != 200 || json_path_text(body, "noticeTime", &time) < 0) return NOTICE_NOTHING;
+        snprintf(why, NOTICE_WHY_BYTES, "rebalance recommendation of %.32s", time.data);
+        return NOTICE_AT_RISK;
+    }
+    if (status == 404) { /* it stays, as far as is known */
+        n->asks_risk = true;
         return NOTICE_AGAIN;
     }
     if (status != 200 || json_path_text(body, "action", &action) < 0 ||

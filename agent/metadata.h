@@ -7,7 +7,7 @@
  * Rules:   (1) a service that does not answer, or answers what nobody knows, is no notice: a machine is not given
  *              up by mistake
  *          (2) a notice is not taken back: what it says later may only be sooner
- * Sources: Amazon EC2 User Guide, "Spot Instance interruption notices"; Compute Engine, "Spot VMs" (a machine has
+ * Sources: Amazon EC2 User Guide, "Spot Instance interruption notices", "EC2 instance rebalance recommendations"; Compute Engine, "Spot VMs" (a machine has
  *          30 s); Azure, "Scheduled Events" (Preempt, Terminate)
  */
 #pragma once
@@ -26,6 +26,7 @@ struct metadata {
     struct str base;    /* of the service, without a slash at its end; empty: the source's own */
     struct str machine; /* the name that its provider knows it by */
     char token[METADATA_TOKEN_BYTES]; /* of EC2; empty: it has to be asked for */
+    bool asks_risk;                   /* of EC2: the next question is whether it is at risk */
 };
 
 struct metadata_request {
@@ -38,6 +39,7 @@ struct metadata_request {
 enum notice_found {
     NOTICE_NOTHING, /* the machine stays, as far as is known: ask again later */
     NOTICE_AGAIN,   /* ask now: this reply was a step on the way */
+    NOTICE_AT_RISK, /* it may be taken sooner than others: no date, and not certain */
     NOTICE_LEAVES,
 };
 
@@ -45,6 +47,6 @@ enum notice_found {
 int metadata_ask(const struct metadata *n, struct metadata_request *ret);
 
 /* Takes the reply to the last request; `status` 0: none came. LEAVES: *ret_left_us is the time that is left by the
- * date `wall_us`, 0 and above, and `why` has the provider's words. */
+ * date `wall_us`, 0 and above, and `why` has the provider's words, as with AT_RISK. */
 enum notice_found metadata_take(struct metadata *n, int status, struct str body, int64_t wall_us,
                                 int64_t *ret_left_us, char why[NOTICE_WHY_BYTES]);

@@ -62,6 +62,7 @@ static void on_end(void *arg, const struct fetch_reply *r)
     enum notice_found found =
         metadata_take(&w->metadata, status, r->body, clock_wall_us(), &left_us, why);
     if (found == NOTICE_LEAVES) w->fn(w->arg, left_us, why);
+    if (found == NOTICE_AT_RISK) w->fn(w->arg, -1, why);
     if (found == NOTICE_AGAIN && w->asks < NOTICE_ASKS_MAX)
         ask(w);
     else

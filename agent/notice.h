@@ -11,11 +11,11 @@
 #define NOTICE_POLL_US 5000000
 #define NOTICE_POLL_SHORT_US 1000000 /* where the whole notice is 30 s */
 #define NOTICE_ASK_US 2000000        /* deadline of a request */
-#define NOTICE_ASKS_MAX 3
+#define NOTICE_ASKS_MAX 4
 
 struct notice_watch;
 
-/* Is called at each notice: the machine goes in left_us. */
+/* Is called at each notice: the machine goes in left_us; left_us < 0: it is at risk, and may stay. */
 typedef void notice_fn(void *arg, int64_t left_us, const char *why);
 
 /* Begins to ask. `metadata` names source, service and machine, whose texts are borrowed. */

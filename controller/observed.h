@@ -67,6 +67,7 @@ struct detail {
     bool doomed;        /* the provider takes it away, or has taken it */
     int64_t leaves_us;  /* when, as the provider says; 0: not said */
     int64_t noticed_us; /* when, as its own machine was told; 0: it was not */
+    bool at_risk;       /* its provider may take it away sooner than others; its machine was told */
     char notice_why[INTENT_WHY_BYTES];
     enum cloud_op due;      /* a call that is wanted and not submitted */
     uint64_t call;          /* under way; 0: none */

@@ -171,6 +171,23 @@ static void note_trouble(struct control *c, uint32_t at, const struct agent_repo
     control_note(c, &note, now_us);
 }
 
+/* A machine at risk is replaced while it serves on: people see why. */
+static void note_risk(struct control *c, uint32_t at, int64_t now_us)
+{
+    const struct intent *i = &c->money.intent[at];
+    log_event(LOG_WARN, "at_risk", "id=%s offer=%s why=%s", i->id, i->offer,
+              c->observed.detail[at].notice_why);
+    const struct event_note note = { .what = "at_risk",
+                                     .by = i->provider,
+                                     .service = i->service,
+                                     .pool = i->pool,
+                                     .instance = i->id,
+                                     .offer = i->offer,
+                                     .text = c->observed.detail[at].notice_why };
+    control_note(c, &note, now_us);
+    c->urgent = true;
+}
+
 void control_report(struct control *c, const struct agent_report *r, int64_t now_us,
                     struct agent_reply *ret)
 {
@@ -203,7 +220,10 @@ void control_report(struct control *c, const struct agent_report *r, int64_t now
         d->unfinished = r->unfinished;
         c->urgent |= r->leaves_ms > 0 && !d->noticed_us;
         d->noticed_us = r->leaves_ms > 0 ? now_us + r->leaves_ms * 1000LL : d->noticed_us;
-        if (r->leaves_ms > 0) keep_text(d->notice_why, sizeof d->notice_why, r->leaves_why);
+        if (r->leaves_ms > 0 || r->at_risk)
+            keep_text(d->notice_why, sizeof d->notice_why, r->leaves_why);
+        if (r->at_risk && !d->at_risk) note_risk(c, at, now_us);
+        d->at_risk = d->at_risk || r->at_risk; /* it is not taken back */
         d->has_clock = r->date_us > 0 && c->date_known;
         d->clock_ahead_us = r->date_us - (now_us + c->date_ahead_us);
         *s = (struct sighting){ .heard_us = now_us, .state = r->state };
@@ -317,6 +337,7 @@ static void fill_endpoint(const struct control *c, uint32_t at, int64_t now_us,
         .perf = c->observed.seen[at].perf,
         .clock = d->engine.clock,
         .leaves_ms = leaves_ms(d, now_us),
+        .at_risk = d->at_risk,
     };
 }
 

@@ -118,7 +118,8 @@ struct agent_report {
     uint32_t unfinished; /* requests in flight when a drain's time was over */
     /* time until the provider takes the machine away, as the machine itself was told; 0: it was not */
     uint32_t leaves_ms;
-    struct str leaves_why; /* the provider's words; may be empty */
+    struct str leaves_why; /* the provider's words, of it or of the next; may be empty */
+    bool at_risk; /* the provider may take the machine away sooner than others; it names no time */
     bool has_engine;
     struct engine_report engine;
 };

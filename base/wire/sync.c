@@ -143,6 +143,7 @@ static const struct field endpoint_rows[] = {
           .present_offset = offsetof(struct endpoint, has_perf)),
     FIELD(struct endpoint, clock, FIELD_F64, .max = 1),
     FIELD(struct endpoint, leaves_ms, FIELD_U32),
+    FIELD(struct endpoint, at_risk, FIELD_BOOL),
 };
 static const struct field_set endpoint_set = FIELD_SET(struct endpoint, endpoint_rows);
 

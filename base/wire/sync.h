@@ -117,6 +117,7 @@ struct endpoint {
     struct perf_coef perf; /* at full speed */
     double clock;          /* share of full speed in force; 0: it has no clock to set */
     uint32_t leaves_ms;    /* time until the provider takes it away; 0: not announced */
+    bool at_risk;          /* it may be: as in struct agent_report */
 };
 
 /* An instance that launches: tells the router whether and how long to hold requests. */

@@ -210,6 +210,8 @@ static void decide_service(struct plan_desk *d)
         plan_grow(d, p);
     for (uint32_t p = 0; p < d->service->pool_count; p++)
         plan_shrink(d, p);
+    for (uint32_t p = 0; p < d->service->pool_count && !missing_proof(d); p++)
+        plan_relieve(d, p);
     r->action_count = d->plan->action_count - r->action_from;
 }
 

@@ -13,7 +13,9 @@
  *              pool with spot offers its spares and replacements are followed too, when nothing
  *              else is under way
  *          (4) a draining instance that is wanted again is kept before another is bought
- *          (5) launches are cancelled before ready instances are drained; the first victim is
+ *          (5) an instance at risk counts as leaving, so that another takes its place; it serves on until
+ *              the others are as many as are wanted, and is drained then
+ *          (6) launches are cancelled before ready instances are drained; the first victim is
  *              the one whose work costs the most (its speed and its price), then serves the
  *              fewest requests, then holds the least cache
  */
@@ -79,6 +81,7 @@ struct plan_instance {
     uint32_t offer;         /* it was bought at this one; PLAN_NONE likewise */
     enum phase phase;
     bool fresh;         /* its agent reported within fresh_us */
+    bool at_risk;       /* its provider may take it away soon: replaced, and given up then */
     bool doomed;        /* the provider takes it away, or a person: its drain is not withdrawn */
     bool pinned;        /* it cannot be ended: counted, but never a victim */
     uint32_t in_flight; /* the larger of its own count and the routers' */

@@ -125,7 +125,7 @@ static uint32_t best_to_keep(const struct plan_desk *d, uint32_t pool)
     for (uint32_t i = 0; i < d->view->instance_count; i++) {
         const struct plan_instance *in = &d->view->instance[i];
         if (!plan_is_mine(d, in, pool) || in->phase != PHASE_DRAINING || d->taken[i]) continue;
-        if (in->doomed) continue;
+        if (in->doomed || in->at_risk) continue;
         const struct plan_instance *b = best == PLAN_NONE ? NULL : &d->view->instance[best];
         if (!b || in->in_flight > b->in_flight ||
             (in->in_flight == b->in_flight && in->pages_cached > b->pages_cached))
@@ -211,7 +211,7 @@ static uint32_t victim(struct plan_desk *d, uint32_t pool, enum phase phase)
     for (uint32_t i = 0; i < d->view->instance_count; i++) {
         const struct plan_instance *in = &d->view->instance[i];
         if (!plan_is_mine(d, in, pool) || in->phase != phase || d->taken[i]) continue;
-        if (in->pinned) continue;
+        if (in->pinned || (phase == PHASE_READY && in->at_risk)) continue;
         if (best == PLAN_NONE || goes_first(d, pool, in, &d->view->instance[best])) best = i;
     }
     return best;
@@ -237,6 +237,23 @@ void plan_shrink(struct plan_desk *d, uint32_t pool)
         uint32_t *surplus = surplus_of(d, pool, &d->view->instance[at]);
         if (surplus && *surplus > 0) --*surplus;
         r->cost_h_after -= d->view->instance[at].price_h;
+    }
+}
+
+/* While a person has paused the service its instances stay as they are. */
+void plan_relieve(struct plan_desk *d, uint32_t pool)
+{
+    struct plan_decision *r = d->decision;
+    if (d->service->paused || r->ready[pool] < r->target[pool]) return;
+    for (uint32_t i = 0; i < d->view->instance_count; i++) {
+        const struct plan_instance *in = &d->view->instance[i];
+        if (!plan_is_mine(d, in, pool) || in->phase != PHASE_READY || !in->at_risk) continue;
+        if (in->pinned || d->taken[i]) continue;
+        struct plan_action a = { PLAN_DRAIN, d->index, pool,
+                                 PLAN_NONE,  i,        "others serve in place of one at risk" };
+        if (!push(d, &a)) return;
+        d->taken[i] = true;
+        r->cost_h_after -= in->price_h;
     }
 }
 

@@ -32,6 +32,12 @@ static inline bool plan_is_mine(const struct plan_desk *d, const struct plan_ins
     return in->service == d->index && in->pool == pool;
 }
 
+/* Returns true if an instance serves and nothing is known against it. */
+static inline bool plan_is_ready(const struct plan_instance *in)
+{
+    return in->phase == PHASE_READY && !in->at_risk;
+}
+
 /* Returns true if a person has paused the service, drained the pool or set its count: then neither the
  * scaling policy nor the shaper changes it. */
 static inline bool plan_is_overridden(const struct plan_desk *d, uint32_t pool)
@@ -53,7 +59,8 @@ bool plan_offer_is_usable(const struct plan_view *view, const struct plan_servic
 
 /* ---- plan_act.c ---- */
 
-void plan_place(struct plan_desk *d, uint32_t pool);  /* asks the placement policy for offers */
-void plan_grow(struct plan_desk *d, uint32_t pool);   /* keeps and launches up to the target */
-void plan_shrink(struct plan_desk *d, uint32_t pool); /* cancels and drains down to it */
-void plan_retire(struct plan_desk *d);                /* ends instances of no configured pool */
+void plan_place(struct plan_desk *d, uint32_t pool);   /* asks the placement policy for offers */
+void plan_grow(struct plan_desk *d, uint32_t pool);    /* keeps and launches up to the target */
+void plan_shrink(struct plan_desk *d, uint32_t pool);  /* cancels and drains down to it */
+void plan_relieve(struct plan_desk *d, uint32_t pool); /* drains those at risk once others serve */
+void plan_retire(struct plan_desk *d);                 /* ends instances of no configured pool */

@@ -44,7 +44,7 @@ void plan_place_view(const struct plan_view *view, uint32_t service, uint32_t po
         if (in->service != service || in->pool != pool) continue;
         for (uint32_t i = 0; i < p->offer_count; i++) {
             if (p->offer[i] != in->offer) continue;
-            ret->offer[i].ready += in->phase == PHASE_READY;
+            ret->offer[i].ready += plan_is_ready(in);
             ret->offer[i].starting += in->phase == PHASE_STARTING;
         }
     }
@@ -154,12 +154,12 @@ static void fill_pool(struct plan_desk *d, uint32_t pool)
         if (!plan_is_mine(d, in, pool)) continue;
         d->decision->cost_h += in->price_h;
         double left = left_s(d, in, s);
-        if (in->phase == PHASE_STARTING || in->phase == PHASE_READY) fill_seen(d, in, pool, left);
+        if (in->phase == PHASE_STARTING || plan_is_ready(in)) fill_seen(d, in, pool, left);
         if (in->phase == PHASE_STARTING) {
             s->left_s += left;
             s->starting++;
         }
-        if (in->phase == PHASE_READY) {
+        if (plan_is_ready(in)) {
             s->ready++;
             d->decision->expected++;
             if (in->fresh) d->decision->fresh++;
@@ -178,7 +178,8 @@ static double budget_left(const struct plan_desk *d)
     double leaving = 0;
     for (uint32_t i = 0; i < d->view->instance_count; i++) {
         const struct plan_instance *in = &d->view->instance[i];
-        if (in->service == d->index && in->phase >= PHASE_DRAINING) leaving += in->price_h;
+        bool goes = in->phase >= PHASE_DRAINING || (in->phase == PHASE_READY && in->at_risk);
+        if (in->service == d->index && goes) leaving += in->price_h;
     }
     return fmax(d->service->budget_h - leaving, DBL_MIN); /* 0 would mean: no ceiling */
 }

@@ -14,6 +14,7 @@ struct instance_facts {
     uint32_t service, pool, offer;
     enum phase phase;
     bool fresh;      /* its agent reported within fresh_us */
+    bool at_risk;    /* the provider may, and names no time */
     bool doomed;     /* the provider takes it away */
     bool pinned;     /* it cannot be ended */
     uint32_t routed; /* requests that routers have in flight there */

@@ -501,6 +501,7 @@ static void on_fleet_event(void *ctx, const struct fleet_event *v)
     } rows[] = {
         { "refused", "LaunchRefused", "Launch" },
         { "taken_away", "InstanceLost", "Replace" },
+        { "at_risk", "InstanceAtRisk", "Replace" },
         { "trouble", "InstanceTrouble", "Restart" },
     };
     struct telling *t = ctx;

@@ -102,6 +102,7 @@ int director_endpoint_read(struct director *d, const struct endpoint *ep, bool r
                    .hit_tokens = traits->serves_itself ? 0 : ep->page_tokens,
                    .perf_learned = !traits->serves_itself,
                    .ready = ep->state == ENDPOINT_READY && reachable,
+                   .at_risk = ep->at_risk,
                    .role = ep->role,
                    .has_perf = ep->has_perf,
                    .token_budget = ep->step_tokens > 0 ? ep->step_tokens : STEP_TOKENS_GUESS,

@@ -85,19 +85,33 @@ static void link_fill(const struct dispatch *c, struct route_view *view)
     }
 }
 
+/* Lets no instance at risk take the request where another does. Returns how many take it. */
+static uint32_t spare_risk(struct dispatch *c, uint32_t count)
+{
+    uint32_t safe = 0, all = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct route_instance *in = &c->instance[i];
+        all += route_takes(in);
+        safe += route_takes(in) && !c->slot[in->id].ep.at_risk;
+    }
+    for (uint32_t i = 0; i < count && safe > 0 && safe < all; i++)
+        if (c->slot[c->instance[i].id].ep.at_risk) c->instance[i].accepts = false;
+    return safe > 0 ? safe : all;
+}
+
 void dispatch_view_fill(struct dispatch *c, const struct dispatch_request *r, bool handed_over,
                         int64_t now_us, struct route_view *ret)
 {
     prefix_index_match(c->index, r->keys, r->key_count, now_us, c->hit_blocks);
-    uint32_t count = 0, accept = 0;
+    uint32_t count = 0;
     for (uint32_t i = 0; i < c->slots_end; i++) {
         if (!c->slot[i].used || c->slot[i].ep.model != r->model) continue;
         struct route_instance *in = &c->instance[count++];
         instance_fill(c, i, r, now_us, in);
         if (handed_over) in->accepts = in->accepts && in->role != ROLE_PREFILL;
         if (handed_over || r->generated > 0) in->accepts &= c->slot[i].ep.takes_ids;
-        accept += route_takes(in);
     }
+    uint32_t accept = spare_risk(c, count);
     expect_peers(c, count, r);
     double rate = dispatch_work_rate(c, r->model, now_us);
     *ret = (struct route_view){ .instance = c->instance,

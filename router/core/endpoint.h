@@ -14,8 +14,9 @@ struct dispatch_endpoint {
     uint64_t model;               /* hash of the served model's name; requests match on it */
     uint64_t boot;                /* the engine's boot id: another one means its blocks are gone */
     bool ready;                   /* not starting, not draining */
-    bool takes_ids;     /* continues what another engine began: takes prompt and output as ids */
-    enum role role;     /* a decode instance gets handoffs only */
+    bool at_risk;   /* it may be taken away soon: gets requests only where no other takes them */
+    bool takes_ids; /* continues what another engine began: takes prompt and output as ids */
+    enum role role; /* a decode instance gets handoffs only */
     bool cache_guessed; /* no events confirm what it has cached: only its replies say */
     /* of its cache only whole multiples of so many are used; 0: all that is known */
     uint32_t hit_tokens;

@@ -1,8 +1,9 @@
-/* t_notice.c - a machine's metadata service announces its end while an output runs: the agent hears it, the
- * controller has another instance made, and the output is whole.
+/* t_notice.c - a machine's metadata service recommends to replace it: another is made, serves, and takes its place. The
+ * service announces the end of that one while an output runs: the agent hears it, the controller has a third made, and
+ * the output is whole.
  *
  * Real controller, router, agents and engines with the shipped model; the service is a thread of this test that
- * speaks as EC2's does. Each agent gets a token of its own, and only the first one's machine is taken away. */
+ * speaks as EC2's does. Each agent gets a token of its own: the first one's machine is at risk, the second's is taken. */
 #include "tests/proc/rig/fleet_rig.h"
 
 #include <netinet/in.h>
@@ -22,7 +23,7 @@ static struct {
     int fd;
     uint16_t port;
     atomic_uint tokens; /* given */
-    atomic_bool takes;
+    atomic_bool risks, takes;
     atomic_long until_s;
 } service;
 
@@ -45,7 +46,10 @@ static void answer(int fd)
         snprintf(body, sizeof body, "token-%u", atomic_fetch_add(&service.tokens, 1));
     } else if (!strstr(q, "x-aws-ec2-metadata-token: token-")) {
         status = 401;
-    } else if (strstr(q, "token-0\r\n") && service.takes) {
+    } else if (strncmp(q, "GET /latest/meta-data/events/recommendations/rebalance ", 55) == 0) {
+        status = strstr(q, "token-0\r\n") && service.risks ? 200 : 404;
+        snprintf(body, sizeof body, "{\"noticeTime\":\"2026-03-01T12:00:00Z\"}");
+    } else if (strstr(q, "token-1\r\n") && service.takes) {
         time_t until = service.until_s;
         struct tm t;
         gmtime_r(&until, &t);
@@ -111,11 +115,26 @@ static bool is_replaced(void *arg)
     return fleet_is_at(1);
 }
 
-static void a_machine_that_is_told_of_its_end_is_replaced(void **state)
+/* The second agent has asked for its token: it is there, and the first has gone. */
+static bool is_relieved(void *arg)
+{
+    (void)arg;
+    return service.tokens >= 2 && fleet_is_at(1);
+}
+
+static void has_event(const char *words)
+{
+    struct buf text = { 0 };
+    assert_int_equal(rig_call(controller.port, "/api/v1/events", NULL, &text), 200);
+    if (!strstr(text.data, words)) fail_msg("no %s in %s", words, text.data);
+    buf_fini(&text);
+}
+
+static pthread_t thread;
+
+static void a_machine_at_risk_is_replaced_before_it_goes(void **state)
 {
     (void)state;
-    pthread_t thread, asker;
-    struct output o = { 0 };
     char url[64];
     open_service(&thread);
     snprintf(url, sizeof url, "http://127.0.0.1:%u", service.port);
@@ -133,6 +152,17 @@ static void a_machine_that_is_told_of_its_end_is_replaced(void **state)
                         "    engine_flags: ['--max-num-seqs', '4', '--threads', '1']\n"
                         "    pools: [ { name: only, offers: [spot], min: 1, max: 1 } ]\n");
     fleet_wait(1);
+    service.risks = true;
+    rig_wait(is_relieved, NULL, "another has the place of the one at risk");
+    has_event("rebalance recommendation of 2026-03-01T12:00:00Z");
+    assert_true(!is_lost(NULL)); /* it was no loss */
+}
+
+static void a_machine_that_is_told_of_its_end_is_replaced(void **state)
+{
+    (void)state;
+    pthread_t asker;
+    struct output o = { 0 };
     assert_int_equal(pthread_create(&asker, NULL, ask, &o), 0);
     service.until_s = time(NULL) + LEFT_S;
     service.takes = true;
@@ -142,11 +172,8 @@ static void a_machine_that_is_told_of_its_end_is_replaced(void **state)
     assert_non_null(strstr(o.text.data, "\"completion_tokens\":1800"));
     buf_fini(&o.text);
     rig_wait(is_replaced, NULL, "another instance is there");
-    assert_true(service.tokens >= 2); /* the other one asks, too */
-    struct buf text = { 0 };
-    assert_int_equal(rig_call(controller.port, "/api/v1/events", NULL, &text), 200);
-    assert_non_null(strstr(text.data, "announced by the provider"));
-    buf_fini(&text);
+    assert_true(service.tokens >= 3); /* the other one asks, too */
+    has_event("announced by the provider");
     assert_int_equal(rig_stop(&router), 0);
     assert_int_equal(rig_stop(&controller), 0);
     shutdown(service.fd, SHUT_RDWR);
@@ -157,7 +184,9 @@ static void a_machine_that_is_told_of_its_end_is_replaced(void **state)
 int main(void)
 {
     if (!rig_can_run(ARGS("MUSTER_BIN", MODEL))) return RIG_SKIP;
-    const struct CMUnitTest tests[] = { cmocka_unit_test(
-        a_machine_that_is_told_of_its_end_is_replaced) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_machine_at_risk_is_replaced_before_it_goes),
+        cmocka_unit_test(a_machine_that_is_told_of_its_end_is_replaced),
+    };
     return rig_end(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -25,7 +25,7 @@ static void replies_are_understood(void **state)
           NOTICE_LEAVES, 120000000 },
         { NOTICE_EC2, 200, "{\"action\":\"stop\",\"time\":\"2026-03-01T11:59:00Z\"}", NOTICE_LEAVES,
           0 },
-        { NOTICE_EC2, 404, "<html>404 - Not Found</html>", NOTICE_NOTHING, UNKNOWN },
+        { NOTICE_EC2, 404, "<html>404 - Not Found</html>", NOTICE_AGAIN, UNKNOWN },
         { NOTICE_EC2, 200, "{\"action\":\"terminate\",\"time\":\"soon\"}", NOTICE_NOTHING,
           UNKNOWN },
         { NOTICE_EC2, 200, "{\"time\":\"2026-03-01T12:02:00Z\"}", NOTICE_NOTHING, UNKNOWN },
@@ -103,9 +103,43 @@ static void a_session_of_ec2_has_a_token(void **state)
     assert_int_equal(take(&m, 200, "AQAE=="), NOTICE_AGAIN);
     ask_is(&m, "GET", "http://127.0.0.1:7/latest/meta-data/spot/instance-action",
            "x-aws-ec2-metadata-token", "AQAE==");
+    assert_int_equal(take(&m, 404, ""), NOTICE_AGAIN);
+    ask_is(&m, "GET", "http://127.0.0.1:7/latest/meta-data/events/recommendations/rebalance",
+           "x-aws-ec2-metadata-token", "AQAE==");
     assert_int_equal(take(&m, 404, ""), NOTICE_NOTHING);
+    ask_is(&m, "GET", "http://127.0.0.1:7/latest/meta-data/spot/instance-action",
+           "x-aws-ec2-metadata-token", "AQAE==");
     assert_int_equal(take(&m, 401, ""), NOTICE_AGAIN);
     ask_is(&m, "PUT", token_url, ttl, "21600");
+}
+
+/* A recommendation has no end; what is none says nothing. The next round asks for the action first again. */
+static void a_recommendation_is_a_risk(void **state)
+{
+    (void)state;
+    static const struct {
+        int status;
+        const char *body;
+        enum notice_found found;
+    } rows[] = {
+        { 200, "{\"noticeTime\": \"2026-03-01T11:59:58Z\"}", NOTICE_AT_RISK },
+        { 200, "{\"noticeTime\": 7", NOTICE_NOTHING },
+        { 200, "", NOTICE_NOTHING },
+        { 500, "{\"noticeTime\": \"2026-03-01T11:59:58Z\"}", NOTICE_NOTHING },
+        { 0, "", NOTICE_NOTHING },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct metadata m = { .source = NOTICE_EC2, .token = "t" };
+        int64_t left_us = UNKNOWN;
+        char why[NOTICE_WHY_BYTES] = "";
+        assert_int_equal(take(&m, 404, ""), NOTICE_AGAIN);
+        enum notice_found found =
+            metadata_take(&m, rows[i].status, str_from(rows[i].body), NOW, &left_us, why);
+        if (found != rows[i].found || (found == NOTICE_AT_RISK) != (why[0] != 0))
+            fail_msg("row %zu: found %d, why '%s'", i, (int)found, why);
+        ask_is(&m, "GET", "http://169.254.169.254/latest/meta-data/spot/instance-action",
+               "x-aws-ec2-metadata-token", "t");
+    }
 }
 
 static void others_have_a_header(void **state)
@@ -128,6 +162,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(replies_are_understood),
         cmocka_unit_test(a_session_of_ec2_has_a_token),
+        cmocka_unit_test(a_recommendation_is_a_risk),
         cmocka_unit_test(others_have_a_header),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -296,6 +296,40 @@ static void a_notice_of_the_machine_is_heeded(void **state)
     world_free(w);
 }
 
+/* One that its machine calls at risk serves on until another is ready; it is no loss. */
+static void an_instance_at_risk_is_replaced_first(void **state)
+{
+    (void)state;
+    struct world *w = world_new(&(struct fake_config){ .boot_us = WORLD_BOOT_US });
+    world_run(w, 2);
+    want(w, "small", 1);
+    world_run(w, 20);
+    uint32_t count;
+    const struct fake_instance *in = fake_cloud_instances(w->fake, &count);
+    struct agent_report r = { .instance = str_from(in[0].intent),
+                              .intent = str_from(in[0].intent),
+                              .boot = 1,
+                              .at_risk = true,
+                              .leaves_why = STR("rebalance recommendation") };
+    struct agent_reply reply;
+    r.seq = ++w->agent[0].seq;
+    control_report(w->control, &r, w->now, &reply);
+    assert_int_equal(reply.leaves_ms, 0);
+    world_second(w);
+    world_second(w);
+    assert_int_equal(world_made(w), 2);
+    r.seq = ++w->agent[0].seq;
+    control_report(w->control, &r, w->now, &reply);
+    assert_false(reply.drain); /* the other boots */
+    world_run(w, 60);
+    assert_int_equal(world_made(w), 2);
+    assert_true(counted(w, CONTROL_M_LOST, "s1") == 0);
+    in = fake_cloud_instances(w->fake, &count);
+    assert_true(in[0].removed_us > 0 || in[0].dead);
+    assert_int_equal(in[1].removed_us, 0);
+    world_free(w);
+}
+
 /* A create that comes through twice, the second time when the first instance is long gone, leaves one behind that has
  * another handle than the intent: it is removed by its own. */
 static void a_late_twin_is_removed(void **state)
@@ -353,6 +387,7 @@ static int calls_tests(void)
         cmocka_unit_test(losses_are_heeded_and_counted),
         cmocka_unit_test(a_notice_reaches_the_agent),
         cmocka_unit_test(a_notice_of_the_machine_is_heeded),
+        cmocka_unit_test(an_instance_at_risk_is_replaced_first),
         cmocka_unit_test(a_late_twin_is_removed),
         cmocka_unit_test(prices_follow_the_market),
     };

@@ -116,6 +116,54 @@ struct zero_row {
     const char *why;
 };
 
+/* Another is launched first, and takes its place; then the one at risk goes, though it has the most work. */
+static void one_at_risk_is_replaced_and_goes_then(void **state)
+{
+    (void)state;
+    struct scene *s = scene_new();
+    s->service.pool[0].min = s->service.pool[0].max = 2;
+    struct plan_instance *risk = scene_add(s, 0, PHASE_READY);
+    scene_add(s, 0, PHASE_READY);
+    risk->at_risk = true;
+    risk->in_flight = 9;
+    scene_busy(s, 0.1);
+    scene_decide(s);
+    assert_int_equal(s->plan.action_count, 1);
+    assert_int_equal(s->plan.action[0].act, PLAN_LAUNCH);
+    struct plan_instance *next = scene_add(s, 0, PHASE_STARTING);
+    scene_decide(s);
+    assert_int_equal(s->plan.action_count, 0);
+
+    next->phase = PHASE_READY;
+    s->service.paused = true;
+    scene_decide(s);
+    assert_int_equal(s->plan.action_count, 0);
+    s->service.paused = false;
+    s->demand.all_fresh = false; /* nothing goes down without proof */
+    scene_decide(s);
+    assert_int_equal(s->plan.action_count, 0);
+    s->demand.all_fresh = true;
+    scene_decide(s);
+    assert_int_equal(s->plan.action_count, 1);
+    assert_int_equal(s->plan.action[0].act, PLAN_DRAIN);
+    assert_int_equal(s->plan.action[0].instance, 0);
+
+    /* Its drain is not withdrawn: another is bought. */
+    risk->phase = PHASE_DRAINING;
+    next->phase = PHASE_ENDING;
+    scene_decide(s);
+    assert_int_equal(scene_count(s, PLAN_LAUNCH), 1);
+    assert_int_equal(scene_count(s, PLAN_KEEP), 0);
+
+    /* Where no offer can be had it serves on. */
+    risk->phase = PHASE_READY;
+    for (uint32_t o = 0; o < 3; o++)
+        offer_answered(&s->health[o], OFFER_CAPACITY, NULL, s->now);
+    scene_decide(s);
+    assert_int_equal(s->plan.action_count, 0);
+    free(s);
+}
+
 static void zero_needs_proof(void **state)
 {
     (void)state;
@@ -301,6 +349,7 @@ static void random_fleets_keep_the_rules(void **state)
                                                  (enum phase)rng_below(&rng, PHASE_COUNT));
             in->fresh = rng_below(&rng, 4) != 0;
             in->in_flight = (uint32_t)rng_below(&rng, 3);
+            in->at_risk = rng_below(&rng, 6) == 0;
         }
         s->service.policy = scale_table[rng_below(&rng, scale_count)];
         s->service.pool[0].manual = rng_below(&rng, 5) ? -1 : (int32_t)rng_below(&rng, 4);
@@ -354,6 +403,7 @@ static int plan_tests(void)
         cmocka_unit_test(launches_are_cancelled_before_drains),
         cmocka_unit_test(a_drain_is_withdrawn_before_another_is_bought),
         cmocka_unit_test(what_the_provider_takes_is_not_kept),
+        cmocka_unit_test(one_at_risk_is_replaced_and_goes_then),
         cmocka_unit_test(zero_needs_proof),
         cmocka_unit_test(nine_fresh_reports_in_ten_are_enough),
         cmocka_unit_test(minimums_hold_without_demand),

@@ -46,6 +46,28 @@ static void held_until_an_instance_is_ready(void **state)
     dispatch_end(dispatch, &r, 5, false, 2 * SECOND);
 }
 
+/* One at risk gets requests only where no other takes them. */
+static void one_at_risk_is_the_last_that_is_chosen(void **state)
+{
+    (void)state;
+    struct dispatch_endpoint risk = endpoint_of("a"), other = endpoint_of("b");
+    struct dispatch_request r[3];
+    risk.at_risk = true;
+    risk.perf.step_s = 0.001; /* it would be the better one */
+    uint32_t a = endpoint_put(&risk), b = endpoint_put(&other);
+    for (int i = 0; i < 3; i++) {
+        r[i] = request();
+        if (i == 2) { /* the other has gone */
+            other.ready = false;
+            endpoint_put(&other);
+        }
+        assert_int_equal(dispatch_arrive(dispatch, &r[i], 0).answer, DISPATCH_SEND);
+        assert_int_equal(r[i].slot, i < 2 ? b : a);
+    }
+    for (int i = 0; i < 3; i++)
+        dispatch_end(dispatch, &r[i], 5, false, SECOND);
+}
+
 static void a_service_that_says_so_refuses_late_requests_in_an_overload(void **state)
 {
     (void)state;
@@ -647,6 +669,7 @@ int main(void)
 #define CASE(fn) cmocka_unit_test_setup_teardown(fn, fresh, core_drop)
     const struct CMUnitTest tests[] = {
         CASE(held_until_an_instance_is_ready),
+        CASE(one_at_risk_is_the_last_that_is_chosen),
         CASE(a_service_that_says_so_refuses_late_requests_in_an_overload),
         CASE(holds_are_bounded_in_count_and_time),
         CASE(the_last_place_of_who_holds_most_is_given_to_another),
