@@ -4,7 +4,9 @@
  *              POST zones/Z/instances?requestId=, one zone after the other ──► operation ──DONE──► made
  *                  ├── alreadyExists ──► GET zones/Z/instances/NAME ──► it is ours: made
  *                  └── no capacity, in the reply or in the operation ──► the next zone
- *     remove:  DELETE zones/Z/instances/NAME ──► going; 404 ──► gone
+ *              of an offer of several types: POST regions/R/instances/bulkInsert?requestId= ──► operation ──DONE──►
+ *              made where the operation says; without the right: as above
+ *     remove:  GCE_DELETE zones/Z/instances/NAME ──► going; 404 ──► gone
  *     list:    GET aggregated/instances by the fleet's label, page by page
  *     prices:  those of the file: the API tells none; GET zones/Z/reservations/NAME, whose VMs cost nothing more
  *
@@ -13,18 +15,21 @@
  * the intent is looked for in all of them first. An operation that has failed made nothing. If its failure was a
  * passing one, the next try has a request id of its own, because the old one would only bring back the failure.
  *
- * Rejected: bulkInsert, which takes names by pattern only; a request id for deletes, whose names do it already, and
+ * A bulk insert of one instance lets Google choose type and zone; its name is the intent's as well, but is unique only
+ * in a zone, so that the intent is looked for first there, too, and its request id is made from intent and region.
+ *
+ * Rejected: a request id for deletes, whose names do it already, and
  * which would bring back a delete that failed; regional quota as a reason to ask another zone.
  *
  * A listing that a zone is missing from proves nothing and is an error. It asks for few members: metadata has the
  * instances' own keys. */
+#include "controller/cloud/web/gce.h"
+
 #include "base/core/bits.h"
 #include "base/core/hash.h"
 #include "base/core/json_path.h"
 #include "base/core/own.h"
 #include "controller/cloud/web/gce_login.h"
-#include "controller/cloud/web/gce_order.h"
-#include "controller/cloud/web/gce_read.h"
 #include "controller/cloud/web/web_section.h"
 #include "controller/cloud/web/web_step.h"
 #include "controller/cloud/web/web_tags.h"
@@ -37,22 +42,11 @@
     "nextPageToken,unreachables,warning/code,"         \
     "items/*(warning/code,instances(name,zone,status," \
     "statusMessage,labels,creationTimestamp))"
-#define POLL_US 2000000 /* between looks at an operation; most take 5 to 20 s */
-#define ROUNDS_MAX 8    /* request ids of one create in a zone */
-#define ID_BYTES 37
-
-/* op->stage: what was asked for, in which of the offer's zones, with which request id. */
-enum gce_phase { BEGIN, LOOK, INSERT, POLL, NAMED, DELETE };
-#define STAGE(phase, zone, round) ((uint32_t)(phase) | (zone) << 8 | (round) << 16)
-#define PHASE(stage) ((enum gce_phase)((stage)&0xff))
-#define ZONE(stage) ((stage) >> 8 & 0xff)
-#define ROUND(stage) ((stage) >> 16)
-
 /* ---- requests ---- */
 
 /* Asks for a path below the project. */
-static int ask(const struct web_provider *p, struct web_op *op, const char *method,
-               const struct buf *path, struct web_step *ret)
+int gce_ask(const struct web_provider *p, struct web_op *op, const char *method,
+            const struct buf *path, struct web_step *ret)
 {
     const struct web_settings *s = p->settings;
     if (path->rc < 0) {
@@ -80,22 +74,23 @@ static struct str zone_of(const struct web_op *op)
     return op->offer->zone[ZONE(op->stage)];
 }
 
-/* Writes a UUID that is the same for each try of a create: of version 8, whose bits are the writer's own. */
-static void write_request_id(const struct web_provider *p, const struct web_op *op,
-                             char ret[ID_BYTES])
+/* Writes a UUID that is the same for each try of a create in a zone, or a region: of version 8, whose bits are the
+ * writer's own. */
+void gce_request_id(const struct web_provider *p, const struct web_op *op, struct str where,
+                    char ret[GCE_ID_BYTES])
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
     uint8_t d[SHA256_BYTES];
     char hex[SHA256_HEX + 1];
     buf_printf(&text, "muster " STR_FMT " " STR_FMT " %s %u",
-               STR_ARG(p->settings->section->project), STR_ARG(zone_of(op)), op->call->intent,
+               STR_ARG(p->settings->section->project), STR_ARG(where), op->call->intent,
                ROUND(op->stage));
     must(text.rc == 0);
     sha256(text.data, text.len, d);
     d[6] = (uint8_t)(0x80 | (d[6] & 0x0f));
     d[8] = (uint8_t)(0x80 | (d[8] & 0x3f));
     hex_from(d, 16, hex);
-    snprintf(ret, ID_BYTES, "%.8s-%.4s-%.4s-%.4s-%.12s", hex, hex + 8, hex + 12, hex + 16,
+    snprintf(ret, GCE_ID_BYTES, "%.8s-%.4s-%.4s-%.4s-%.12s", hex, hex + 8, hex + 12, hex + 16,
              hex + 20);
 }
 
@@ -112,7 +107,7 @@ static void ask_list(const struct web_provider *p, struct web_op *op, const char
     web_url_part(&path, STR(FIELDS));
     if (page.len > 0) buf_text(&path, "&pageToken=");
     web_url_part(&path, page);
-    ask(p, op, "GET", &path, ret);
+    gce_ask(p, op, "GET", &path, ret);
 }
 
 static int take_instance(void *ctx, struct str item)
@@ -171,6 +166,17 @@ static bool take_page(const struct web_provider *p, struct web_op *op, const str
     return false;
 }
 
+void gce_ask_intent(const struct web_provider *p, struct web_op *op, struct web_step *ret)
+{
+    ask_list(p, op, WEB_TAG_INTENT, str_from(op->call->intent), (struct str){ 0 }, ret);
+}
+
+bool gce_take_intent(const struct web_provider *p, struct web_op *op, const struct web_reply *r,
+                     struct gce_reading *read, struct web_step *ret)
+{
+    return take_page(p, op, r, read, WEB_TAG_INTENT, str_from(op->call->intent), ret);
+}
+
 static void list(const struct web_provider *p, struct web_op *op, const struct web_reply *r,
                  struct gce_reading *read, struct web_step *ret)
 {
@@ -189,22 +195,22 @@ static void ask_insert(const struct web_provider *p, struct web_op *op, struct w
     CLEANUP(buf_fini) struct buf body = { 0 };
     CLEANUP(buf_fini) struct buf path = { 0 };
     struct err err = { 0 };
-    char id[ID_BYTES];
-    write_request_id(p, op, id);
+    char id[GCE_ID_BYTES];
+    gce_request_id(p, op, zone_of(op), id);
     zone_path(&path, zone_of(op), "instances", (struct str){ 0 });
     buf_printf(&path, "?requestId=%s", id);
     int rc = gce_order_write(p->settings, op, zone_of(op), &body, &err);
     if (rc < 0)
         web_refuse(ret, rc == -ENOMEM ? OFFER_TRANSIENT : OFFER_INVALID, "%s", err_text(&err, rc));
-    else if (ask(p, op, "POST", &path, ret) == 0)
+    else if (gce_ask(p, op, "POST", &path, ret) == 0)
         web_ask_body(op, ret, "application/json", &body);
     if (body.data) explicit_bzero(body.data, body.len);
 }
 
-static void insert(const struct web_provider *p, struct web_op *op, uint32_t zone, uint32_t round,
-                   struct web_step *ret)
+void gce_insert(const struct web_provider *p, struct web_op *op, uint32_t zone, uint32_t round,
+                struct web_step *ret)
 {
-    op->stage = STAGE(INSERT, zone, round);
+    op->stage = STAGE(GCE_INSERT, zone, round);
     ask_insert(p, op, ret);
 }
 
@@ -213,8 +219,8 @@ static void ask_named(const struct web_provider *p, struct web_op *op, struct we
 {
     CLEANUP(buf_fini) struct buf path = { 0 };
     zone_path(&path, zone_of(op), "instances", str_from(op->call->intent));
-    op->stage = STAGE(NAMED, ZONE(op->stage), ROUND(op->stage));
-    ask(p, op, "GET", &path, ret);
+    op->stage = STAGE(GCE_NAMED, ZONE(op->stage), ROUND(op->stage));
+    gce_ask(p, op, "GET", &path, ret);
 }
 
 static void take_named(const struct web_provider *p, struct web_op *op, const struct web_reply *r,
@@ -232,12 +238,12 @@ static void take_named(const struct web_provider *p, struct web_op *op, const st
         web_refuse(ret, OFFER_INVALID, "a VM %s is there that is not ours", op->call->intent);
 }
 
-/* The operation says no more than that it is done; the rest is what was ordered. */
-static void make(struct web_op *op, int64_t now_us, struct web_step *ret)
+/* The operation says no more than that it is done, and where; the rest is what was ordered. */
+void gce_make(struct web_op *op, struct str zone, int64_t now_us, struct web_step *ret)
 {
     struct listed *l = &op->made;
     *l = (struct listed){ .created_us = now_us };
-    must(gce_handle(zone_of(op), str_from(op->call->intent), l->handle) == 0); /* checked at open */
+    must(gce_handle(zone, str_from(op->call->intent), l->handle) == 0); /* checked at open */
     snprintf(l->intent, sizeof l->intent, "%s", op->call->intent);
     snprintf(l->node, sizeof l->node, "%s", op->call->intent);
     web_text_copy(l->service, sizeof l->service, op->spec->service);
@@ -252,9 +258,9 @@ static void go_on(const struct web_provider *p, struct web_op *op, bool by_opera
 {
     bool passing = ret->class == OFFER_TRANSIENT || ret->class == OFFER_THROTTLE;
     if (ret->class == OFFER_CAPACITY && ZONE(op->stage) + 1 < op->offer->zone_count)
-        insert(p, op, ZONE(op->stage) + 1, 0, ret);
-    else if (by_operation && passing && ROUND(op->stage) + 1 < ROUNDS_MAX)
-        insert(p, op, ZONE(op->stage), ROUND(op->stage) + 1, ret);
+        gce_insert(p, op, ZONE(op->stage) + 1, 0, ret);
+    else if (by_operation && passing && ROUND(op->stage) + 1 < GCE_ROUNDS_MAX)
+        gce_insert(p, op, ZONE(op->stage), ROUND(op->stage) + 1, ret);
 }
 
 /* Takes an operation. One that had failed when it was asked for is of an earlier try. */
@@ -263,20 +269,20 @@ static void take_operation(const struct web_provider *p, struct web_op *op,
 {
     struct str name = gce_text(op, r->body, "name"), status = gce_text(op, r->body, "status");
     struct str code = gce_code(op, r->body);
-    bool is_old = PHASE(op->stage) == INSERT, failed = gce_first(r->body, "error.errors").data;
+    bool is_old = PHASE(op->stage) == GCE_INSERT, failed = gce_first(r->body, "error.errors").data;
     if (name.len == 0 || name.len >= sizeof op->note || status.len == 0) {
         web_refuse(ret, OFFER_TRANSIENT, "create of gce: the reply is no operation");
     } else if (!str_eq(status, STR("DONE"))) {
         web_text_copy(op->note, sizeof op->note, name);
-        op->stage = STAGE(POLL, ZONE(op->stage), ROUND(op->stage));
-        *ret = (struct web_step){ .next = WEB_WAIT, .wait_us = POLL_US };
+        op->stage = STAGE(GCE_POLL, ZONE(op->stage), ROUND(op->stage));
+        *ret = (struct web_step){ .next = WEB_WAIT, .wait_us = GCE_POLL_US };
     } else if (failed && str_eq(code, STR("RESOURCE_ALREADY_EXISTS"))) {
         ask_named(p, op, ret);
     } else if (failed) {
         gce_refuse(p, op, r, ret);
         go_on(p, op, is_old, ret);
     } else {
-        make(op, now_us, ret);
+        gce_make(op, zone_of(op), now_us, ret);
     }
 }
 
@@ -284,7 +290,7 @@ static void ask_operation(const struct web_provider *p, struct web_op *op, struc
 {
     CLEANUP(buf_fini) struct buf path = { 0 };
     zone_path(&path, zone_of(op), "operations", str_from(op->note));
-    ask(p, op, "GET", &path, ret);
+    gce_ask(p, op, "GET", &path, ret);
 }
 
 static void take_insert(const struct web_provider *p, struct web_op *op, const struct web_reply *r,
@@ -313,39 +319,54 @@ static void take_poll(const struct web_provider *p, struct web_op *op, const str
     ret->rc = web_class_errno(OFFER_TRANSIENT);
 }
 
+static bool is_chosen(const struct web_op *op)
+{
+    return op->offer->section->types.count > 0;
+}
+
 static void create(const struct web_provider *p, struct web_op *op, const struct web_reply *r,
                    struct gce_reading *read, struct web_step *ret)
 {
-    struct str intent = str_from(op->call->intent);
     switch (PHASE(op->stage)) {
-    case BEGIN:
-        if (op->resume || op->offer->zone_count == 1) {
-            insert(p, op, ZONE(op->resume), ROUND(op->resume), ret);
+    case GCE_BEGIN:
+        if (op->resume && PHASE(op->resume) == GCE_BULK) {
+            gce_bulk(p, op, ROUND(op->resume), ret);
             break;
         }
-        op->stage = STAGE(LOOK, 0, 0);
-        ask_list(p, op, WEB_TAG_INTENT, intent, (struct str){ 0 }, ret);
+        if (op->resume || (op->offer->zone_count == 1 && !is_chosen(op))) {
+            gce_insert(p, op, ZONE(op->resume), ROUND(op->resume), ret);
+            break;
+        }
+        op->stage = STAGE(GCE_LOOK, 0, 0);
+        gce_ask_intent(p, op, ret);
         break;
-    case LOOK:
-        if (!take_page(p, op, r, read, WEB_TAG_INTENT, intent, ret)) break;
+    case GCE_LOOK:
+        if (!gce_take_intent(p, op, r, read, ret)) break;
         if (op->made.handle[0])
             web_succeed(ret);
+        else if (is_chosen(op))
+            gce_bulk(p, op, 0, ret);
         else
-            insert(p, op, 0, 0, ret);
+            gce_insert(p, op, 0, 0, ret);
         break;
-    case INSERT:
+    case GCE_BULK:
+    case GCE_BULK_POLL:
+    case GCE_BULK_LOOK:
+        gce_bulk_step(p, op, r, read, ret);
+        break;
+    case GCE_INSERT:
         take_insert(p, op, r, read->now_us, ret);
         break;
-    case POLL:
+    case GCE_POLL:
         if (r)
             take_poll(p, op, r, read->now_us, ret);
         else
             ask_operation(p, op, ret);
         break;
-    case NAMED:
+    case GCE_NAMED:
         take_named(p, op, r, read, ret);
         break;
-    case DELETE:
+    case GCE_DELETE:
         break;
     }
 }
@@ -357,13 +378,13 @@ static void ask_delete(const struct web_provider *p, struct web_op *op, struct w
 {
     CLEANUP(buf_fini) struct buf path = { 0 };
     struct str rest = str_from(op->note), name = str_cut(&rest, ' '), zone = str_cut(&name, '/');
-    op->stage = STAGE(DELETE, 0, 0);
+    op->stage = STAGE(GCE_DELETE, 0, 0);
     if (name.len == 0) {
         web_succeed(ret); /* a handle without a zone is not one of ours */
         return;
     }
     zone_path(&path, zone, "instances", name);
-    ask(p, op, "DELETE", &path, ret);
+    gce_ask(p, op, "DELETE", &path, ret);
 }
 
 static void drop_first(struct web_op *op)
@@ -377,15 +398,14 @@ static void remove_instances(const struct web_provider *p, struct web_op *op,
                              const struct web_reply *r, struct gce_reading *read,
                              struct web_step *ret)
 {
-    struct str intent = str_from(op->call->intent);
-    if (PHASE(op->stage) == BEGIN && op->call->handle[0]) {
+    if (PHASE(op->stage) == GCE_BEGIN && op->call->handle[0]) {
         snprintf(op->note, sizeof op->note, "%s ", op->call->handle);
         ask_delete(p, op, ret);
-    } else if (PHASE(op->stage) == BEGIN) {
-        op->stage = STAGE(LOOK, 0, 0);
-        ask_list(p, op, WEB_TAG_INTENT, intent, (struct str){ 0 }, ret);
-    } else if (PHASE(op->stage) == LOOK) {
-        if (!take_page(p, op, r, read, WEB_TAG_INTENT, intent, ret)) return;
+    } else if (PHASE(op->stage) == GCE_BEGIN) {
+        op->stage = STAGE(GCE_LOOK, 0, 0);
+        gce_ask_intent(p, op, ret);
+    } else if (PHASE(op->stage) == GCE_LOOK) {
+        if (!gce_take_intent(p, op, r, read, ret)) return;
         ask_delete(p, op, ret);
     } else if (r->status == 404 || (r->status >= 200 && r->status < 300)) {
         drop_first(op);
@@ -420,7 +440,7 @@ static void ask_reservation(const struct web_provider *p, struct web_op *op, uin
         if (name.len == 0 || at % WEB_ZONES_MAX >= o->zone_count) continue;
         op->stage = at + 1;
         zone_path(&path, o->zone[at % WEB_ZONES_MAX], "reservations", name);
-        ask(p, op, "GET", &path, ret);
+        gce_ask(p, op, "GET", &path, ret);
         return;
     }
     web_succeed(ret);
@@ -496,13 +516,20 @@ static void step(struct web_provider *p, struct web_op *op, const struct web_rep
     }
 }
 
-static const char *const takes[] = {
-    "project",     "image",           "disk",
-    "networks",    "firewalls",       "public_address",
-    "account",     "offers.zones",    "offers.spot",
-    "offers.gpus", "offers.gpu_type", "offers.capacity_reservation",
-    NULL
-};
+static const char *const takes[] = { "project",
+                                     "image",
+                                     "disk",
+                                     "networks",
+                                     "firewalls",
+                                     "public_address",
+                                     "account",
+                                     "offers.zones",
+                                     "offers.types",
+                                     "offers.spot",
+                                     "offers.gpus",
+                                     "offers.gpu_type",
+                                     "offers.capacity_reservation",
+                                     NULL };
 static const char *const wants[] = { "project", "image", NULL };
 static const char *const reply_headers[] = { "retry-after", "date", NULL };
 

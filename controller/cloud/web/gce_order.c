@@ -1,4 +1,5 @@
-/* gce_order.c - writes instances for the API of Google Compute Engine.
+/* gce_order.c - writes instances for the API of Google Compute Engine: one in a zone, or one in the zone and of the type
+ * that Google chooses among several (bulkInsert), whose types are names and no URLs.
  *
  * Spot VMs are deleted at their end, so that no disk of a lost VM is billed on, and are not restarted. A VM with GPUs
  * cannot move to another host and says so.
@@ -32,6 +33,13 @@ static bool is_word(struct str s)
     return fine;
 }
 
+struct str gce_region(struct str zone)
+{
+    while (zone.len > 0 && zone.data[zone.len - 1] != '-')
+        zone.len--;
+    return str_of(zone.data, zone.len > 0 ? zone.len - 1 : 0);
+}
+
 static int check_offer(const struct web_offer *o, struct err *err)
 {
     const char *name = o->offer.name;
@@ -44,6 +52,16 @@ static int check_offer(const struct web_offer *o, struct err *err)
     if (gpu.len > 0 && !is_word(gpu))
         return err_set(err, -EINVAL, "offer %s: gpu_type: '" STR_FMT "' is no accelerator type",
                        name, STR_ARG(gpu));
+    const struct config_texts *types = &o->section->types;
+    for (size_t i = 0; i < types->count; i++)
+        if (!is_word(types->items[i]))
+            return err_set(err, -EINVAL, "offer %s: types: '" STR_FMT "' is no machine type", name,
+                           STR_ARG(types->items[i]));
+    for (uint32_t i = 1; i < o->zone_count && types->count > 0; i++)
+        if (!str_eq(gce_region(o->zone[i]), gce_region(o->zone[0])))
+            return err_set(
+                err, -EINVAL,
+                "offer %s: types: Google chooses in one region, and the zones are of two", name);
     for (uint32_t i = 0; i < o->zone_count; i++)
         if (!is_word(o->zone[i]) || o->zone[i].len + INTENT_ID_BYTES >= NAME_BYTES)
             return err_set(err, -EINVAL, "offer %s: zones: '" STR_FMT "' is no zone", name,
@@ -201,8 +219,10 @@ static void put_gpus(struct json_writer *w, const struct web_settings *s,
 {
     if (o->gpu_type.len == 0) return;
     CLEANUP(buf_fini) struct buf url = { 0 };
-    buf_printf(&url, "projects/" STR_FMT "/zones/" STR_FMT "/acceleratorTypes/" STR_FMT,
-               STR_ARG(s->section->project), STR_ARG(zone), STR_ARG(o->gpu_type));
+    if (zone.len > 0)
+        buf_printf(&url, "projects/" STR_FMT "/zones/" STR_FMT "/acceleratorTypes/",
+                   STR_ARG(s->section->project), STR_ARG(zone));
+    buf_str(&url, o->gpu_type);
     json_key(w, "guestAccelerators");
     json_array(w);
     json_object(w);
@@ -243,26 +263,98 @@ static void put_account(struct json_writer *w, struct str account)
     json_array_end(w);
 }
 
+/* Writes the members that an instance has wherever it is; `zone` empty: it is not known. */
+static int put_instance(struct json_writer *w, const struct web_settings *s,
+                        const struct web_op *op, struct str zone, struct err *err)
+{
+    const struct web_offer_section *o = op->offer->section;
+    json_key(w, "labels");
+    json_object(w);
+    int rc = web_tags_each(op, s->fleet, put_label, &(struct label_put){ .w = w, .err = err });
+    json_object_end(w);
+    put_disk(w, s->section);
+    put_networks(w, s->section);
+    put_user_data(w, op->user_data);
+    put_scheduling(w, o);
+    put_gpus(w, s, o, zone);
+    put_reservation(w, o->capacity_reservation);
+    put_account(w, s->section->account);
+    return rc;
+}
+
 int gce_order_write(const struct web_settings *s, const struct web_op *op, struct str zone,
                     struct buf *out, struct err *err)
 {
-    const struct web_offer_section *o = op->offer->section;
     struct json_writer w;
     json_writer_init(&w, out);
     json_object(&w);
     json_kv_text(&w, "name", op->call->intent);
     put_url(&w, "machineType", "zones/", zone, "/machineTypes/", op->offer->type);
-    json_key(&w, "labels");
-    json_object(&w);
-    int rc = web_tags_each(op, s->fleet, put_label, &(struct label_put){ .w = &w, .err = err });
+    int rc = put_instance(&w, s, op, zone, err);
     json_object_end(&w);
-    put_disk(&w, s->section);
-    put_networks(&w, s->section);
-    put_user_data(&w, op->user_data);
-    put_scheduling(&w, o);
-    put_gpus(&w, s, o, zone);
-    put_reservation(&w, o->capacity_reservation);
-    put_account(&w, s->section->account);
+    return rc < 0 ? rc : out->rc;
+}
+
+static void put_zones(struct json_writer *w, const struct web_offer *o)
+{
+    json_key(w, "locationPolicy");
+    json_object(w);
+    json_kv_text(w, "targetShape", "ANY");
+    json_key(w, "locations");
+    json_object(w);
+    for (uint32_t i = 0; i < o->zone_count; i++) {
+        char name[NAME_BYTES + 8];
+        snprintf(name, sizeof name, "zones/" STR_FMT, STR_ARG(o->zone[i]));
+        json_key(w, name);
+        json_object(w);
+        json_kv_text(w, "preference", "ALLOW");
+        json_object_end(w);
+    }
+    json_object_end(w);
+    json_object_end(w);
+}
+
+/* Types of one rank are alike: which of them it is, Google says by what it has. */
+static void put_types(struct json_writer *w, const struct web_offer *o)
+{
+    json_key(w, "instanceFlexibilityPolicy");
+    json_object(w);
+    json_key(w, "instanceSelections");
+    json_object(w);
+    json_key(w, "any");
+    json_object(w);
+    json_key(w, "machineTypes");
+    json_array(w);
+    json_put_str(w, o->type);
+    for (size_t i = 0; i < o->section->types.count; i++)
+        if (!str_eq(o->section->types.items[i], o->type))
+            json_put_str(w, o->section->types.items[i]);
+    json_array_end(w);
+    json_object_end(w);
+    json_object_end(w);
+    json_object_end(w);
+}
+
+int gce_order_write_bulk(const struct web_settings *s, const struct web_op *op, struct buf *out,
+                         struct err *err)
+{
+    struct json_writer w;
+    json_writer_init(&w, out);
+    json_object(&w);
+    json_kv_text(&w, "count", "1"); /* 64-bit numbers are texts in this API */
+    json_kv_text(&w, "minCount", "1");
+    json_key(&w, "perInstanceProperties");
+    json_object(&w);
+    json_key(&w, op->call->intent);
+    json_object(&w); /* its key is the name */
+    json_object_end(&w);
+    json_object_end(&w);
+    put_zones(&w, op->offer);
+    put_types(&w, op->offer);
+    json_key(&w, "instanceProperties");
+    json_object(&w);
+    int rc = put_instance(&w, s, op, (struct str){ 0 }, err);
+    json_object_end(&w);
     json_object_end(&w);
     return rc < 0 ? rc : out->rc;
 }

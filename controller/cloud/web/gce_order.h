@@ -9,6 +9,13 @@
 /* Refuses settings that the API would refuse at the first create. -EINVAL and a sentence that names the setting. */
 int gce_order_check(const struct web_settings *s, struct err *err);
 
+/* Returns the region of a zone. */
+struct str gce_region(struct str zone);
+
+/* Appends the body of a regionInstances.bulkInsert of one instance. Errors as gce_order_write. */
+int gce_order_write_bulk(const struct web_settings *s, const struct web_op *op, struct buf *out,
+                         struct err *err);
+
 /* Appends the body of an instances.insert. -EINVAL and a sentence: a tag does not fit; -ENOMEM. */
 int gce_order_write(const struct web_settings *s, const struct web_op *op, struct str zone,
                     struct buf *out, struct err *err);

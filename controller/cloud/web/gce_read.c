@@ -21,7 +21,8 @@ static const struct web_code codes[] = {
     { "RESOURCE_POOL_EXHAUSTED", OFFER_CAPACITY, false },
     { "INSUFFICIENT_CAPACITY", OFFER_CAPACITY, false },
     { "insufficientCapacity", OFFER_CAPACITY, false },
-    { "IP_SPACE_EXHAUSTED", OFFER_CAPACITY, false }, /* of the subnet in this zone's region */
+    { "VM_MIN_COUNT_NOT_REACHED", OFFER_CAPACITY, false }, /* of a bulk insert */
+    { "IP_SPACE_EXHAUSTED", OFFER_CAPACITY, false },       /* of the subnet in this zone's region */
     { "IP_SPACE_EXHAUSTED_WITH_DETAILS", OFFER_CAPACITY, false },
     { "QUOTA_EXCEEDED", OFFER_QUOTA, false },
     { "quotaExceeded", OFFER_QUOTA, false },

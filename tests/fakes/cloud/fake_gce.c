@@ -37,6 +37,8 @@ const char *const fake_gce_permissions[GCE_PERMISSION_COUNT] = {
     [GCE_LIST] = "compute.instances.list",
     [GCE_DELETE] = "compute.instances.delete",
     [GCE_OPERATION] = "compute.zoneOperations.get",
+    [GCE_BULK] = "compute.instances.create",
+    [GCE_REGION_OPERATION] = "compute.regionOperations.get",
     [GCE_RESERVATION] = "compute.reservations.get",
 };
 
@@ -225,6 +227,22 @@ static void put_operation(struct answer *a, const struct fake_gce_operation *o)
     put_time(&w, a, "startTime", o->from_us);
     if (done) put_time(&w, a, "endTime", o->done_us);
     if (done && o->code) put_failure(&w, o);
+    if (o->made_in && done && !a->g->mute_bulk) {
+        char location[FLEET_TEXT + 8];
+        snprintf(location, sizeof location, "zones/%s", o->made_in);
+        json_key(&w, "instancesBulkInsertOperationMetadata");
+        json_object(&w);
+        json_key(&w, "perLocationStatus");
+        json_object(&w);
+        json_key(&w, location);
+        json_object(&w);
+        json_kv_text(&w, "status", "DONE");
+        json_kv_i64(&w, "targetVmCount", 1);
+        json_kv_i64(&w, "createdVmCount", 1);
+        json_object_end(&w);
+        json_object_end(&w);
+        json_object_end(&w);
+    }
     json_object_end(&w);
     a->status = 200;
 }
@@ -342,6 +360,83 @@ static void insert_instance(struct answer *a, const char *zone)
         else
             insert(a, &f.order, id);
     }
+}
+
+/* ---- bulk inserts ---- */
+
+/* Makes the first that can be had, type by type. NULL: none; *ret_code says why. */
+static struct fleet_machine *make_any(struct answer *a, struct gce_form *f, const char **ret_code)
+{
+    struct fleet_machine *m = NULL;
+    const struct fleet_row *row = NULL; /* of the first that is looked at: what befalls the call */
+    *ret_code = "VM_MIN_COUNT_NOT_REACHED";
+    for (uint32_t t = 0; t < f->type_count; t++)
+        for (uint32_t z = 0; z < f->zone_count && !m; z++) {
+            const struct fleet_row *now =
+                fake_fleet_meet(a->fleet, FLEET_CREATE, f->types[t], f->zones[z], a->now_us);
+            enum fleet_fault fault = now ? now->fault : FLEET_FINE;
+            if (t == 0 && z == 0) row = now;
+            if (fault == FLEET_STOCK_OUT) continue;
+            a->row = now;
+            if (refuse_fault(a) || fault == FLEET_LOST_REQUEST || fault == FLEET_UNREACHABLE)
+                return NULL;
+            f->order.type = f->types[t];
+            f->order.zone = f->zones[z];
+            if (named(a, f->order.zone, f->order.name)) {
+                *ret_code = "RESOURCE_ALREADY_EXISTS";
+                return NULL;
+            }
+            end_late(a, f->order.zone, f->order.name);
+            enum fleet_fault made = fake_fleet_create(
+                a->fleet, &f->order, fault == FLEET_LATE_SUCCESS ? now->delay_us : 0,
+                fault == FLEET_SLOW_BOOT ? now->delay_us : 0, a->now_us, &m);
+            if (made == FLEET_QUOTA) *ret_code = operation_code(made);
+            row = now;
+        }
+    a->row = row && row->fault == FLEET_STOCK_OUT ? NULL : row;
+    if (m) *ret_code = NULL;
+    return m;
+}
+
+static void bulk_insert(struct answer *a, const char *region)
+{
+    static const char *const parameters[] = { "requestId", "$alt", "alt", NULL };
+    struct gce_form f = { .project = a->g->project };
+    char why[FORM_WHY_BYTES];
+    const char *code = a->g->failure;
+    struct fleet_machine *m = NULL;
+    struct str id = form_query(a->arena, a->at.query, "requestId");
+    if (gce_form_read_bulk(a->ask, a->arena, &f, why) < 0 ||
+        form_query_check(a->at.query, parameters, why) < 0) {
+        refuse_form(a, why);
+        return;
+    }
+    if (id.data && !gce_form_is_uuid(id)) refuse_form(a, "requestId is no UUID");
+    for (uint32_t z = 0; z < f.zone_count; z++)
+        if (strncmp(f.zones[z], region, strlen(region)) != 0)
+            refuse_form(a, "a zone of another region");
+    if (a->status || lacks(a, GCE_BULK) || lacks_for_insert(a, &f)) return;
+    const struct fake_gce_operation *known = of_request(a, id);
+    if (known) {
+        put_operation(a, known);
+        return;
+    }
+    if (!code) m = make_any(a, &f, &code);
+    if (a->status ||
+        (a->row && (a->row->fault == FLEET_LOST_REQUEST || a->row->fault == FLEET_UNREACHABLE)))
+        return;
+    struct fake_gce_operation *o = operate(a, "bulkInsert", region, f.order.name);
+    snprintf(o->request_id, sizeof o->request_id, STR_FMT, STR_ARG(id));
+    o->code = code;
+    o->machine = m ? m->id : 0;
+    o->made_in = m ? f.order.zone : NULL;
+    for (uint32_t z = 0; z < a->fleet->config.zone_count && m; z++) /* a text that lives */
+        if (strcmp(a->fleet->config.zone[z], m->zone) == 0) o->made_in = a->fleet->config.zone[z];
+    if (a->row && a->row->fault == FLEET_LATE_SUCCESS) {
+        o->from_us += a->row->delay_us;
+        o->done_us += a->row->delay_us;
+    }
+    put_operation(a, o);
 }
 
 /* ---- lists ---- */
@@ -500,12 +595,12 @@ static void delete_instance(struct answer *a, const char *zone, const char *name
     put_operation(a, operate(a, "delete", zone, name));
 }
 
-static void show_operation(struct answer *a, const char *zone, struct str name)
+static void show_operation(struct answer *a, const char *zone, struct str name, bool in_region)
 {
     uint64_t index = 0;
     struct str number = name;
     a->row = fake_fleet_meet(a->fleet, FLEET_PRICES, NULL, NULL, a->now_us);
-    if (lacks(a, GCE_OPERATION) || refuse_fault(a)) return;
+    if (lacks(a, in_region ? GCE_REGION_OPERATION : GCE_OPERATION) || refuse_fault(a)) return;
     str_cut(&number, '-');
     if (str_to_u64(number, &index) < 0 || index >= a->g->operation_count ||
         strcmp(a->g->operation[index].zone, zone) != 0)
@@ -563,7 +658,21 @@ static void route_zone(struct answer *a, struct str rest)
         get_reservation(a, zone, name);
     else if (str_eq(collection, STR("operations")) &&
              ((get && rest.len == 0) || (post && str_eq(rest, STR("wait")))))
-        show_operation(a, zone, name);
+        show_operation(a, zone, name, false);
+    else
+        refuse_form(a, "no such path or method");
+}
+
+static void route_region(struct answer *a, struct str rest)
+{
+    const char *region = text_of(a, str_cut(&rest, '/'));
+    struct str collection = str_cut(&rest, '/'), name = str_cut(&rest, '/');
+    if (str_eq(collection, STR("instances")) && str_eq(name, STR("bulkInsert")) &&
+        str_eq(a->ask->method, STR("POST")))
+        bulk_insert(a, region);
+    else if (str_eq(collection, STR("operations")) && str_eq(a->ask->method, STR("GET")) &&
+             rest.len == 0)
+        show_operation(a, region, name, true);
     else
         refuse_form(a, "no such path or method");
 }
@@ -575,6 +684,8 @@ static void route(struct answer *a)
         refuse(a, 404, "notFound", "The resource was not found");
     else if (str_eq(what, STR("zones")))
         route_zone(a, rest);
+    else if (str_eq(what, STR("regions")))
+        route_region(a, rest);
     else if (str_eq(what, STR("aggregated")) && str_eq(rest, STR("instances")) &&
              str_eq(a->ask->method, STR("GET")))
         list_instances(a);

@@ -2,7 +2,7 @@
  * server beside it.
  *
  * Layer:  tests/fakes/cloud (base/core)
- * Has:    instances insert, get, delete and aggregatedList; zone operations get and wait; reservations get; the token endpoint, which
+ * Has:    instances insert, get, delete and aggregatedList; regionInstances bulkInsert of one; zone operations get and wait; reservations get; the token endpoint, which
  *         checks signature and dates of assertions; the metadata server's token. Requests with members, parameters or
  *         values that the API does not document are refused as the API does, and counted in fleet->refused_form
  * Script: FLEET_PRICES stands for looks at operations: this API tells no prices. FLEET_STOCK_OUT fails the operation,
@@ -18,11 +18,12 @@
 
 struct fake_gce_operation {
     char request_id[40]; /* empty: none */
-    const char *type;    /* insert, delete */
+    const char *type;    /* insert, delete, bulkInsert: its zone is a region */
     char zone[FLEET_TEXT], name[FLEET_TEXT];
     uint64_t machine;
     int64_t from_us, done_us; /* known to the API, and ended */
     const char *code;         /* of its failure; NULL: it succeeds */
+    const char *made_in;      /* of a bulk insert: the zone; NULL: none */
 };
 
 enum fake_gce_permission {
@@ -39,6 +40,8 @@ enum fake_gce_permission {
     GCE_LIST,
     GCE_DELETE,
     GCE_OPERATION,
+    GCE_BULK, /* the right is that of inserts; a test denies it alone */
+    GCE_REGION_OPERATION,
     GCE_RESERVATION,
     GCE_PERMISSION_COUNT
 };
@@ -52,6 +55,7 @@ struct fake_gce {
     const char *missing;  /* zone that cannot be reached: listings say so */
     bool by_unreachables; /* in `unreachables`, not in a warning */
     bool on_machine;      /* there is a metadata server */
+    bool mute_bulk;       /* operations of bulk inserts say not where */
     bool forgets_ids;     /* request ids say nothing */
     const char *reserved; /* name of a reservation of four, of which one is used; NULL: none */
     uint32_t page;        /* instances of a page at most; 0: as asked */

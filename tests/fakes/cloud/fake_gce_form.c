@@ -75,6 +75,29 @@ static const struct form_field instance_form[] = {
     { "minCpuPlatform", FORM_TEXT, false, NULL },
     { "reservationAffinity", FORM_OBJECT, false, reservation_form }, { 0 },
 };
+static const struct form_field properties_form[] = {
+    { "description", FORM_TEXT, false, NULL }, { "machineType", FORM_TEXT, false, NULL },
+    { "labels", FORM_MAP, false, NULL }, { "disks", FORM_OBJECTS, true, disk_form },
+    { "networkInterfaces", FORM_OBJECTS, true, nic_form },
+    { "metadata", FORM_OBJECT, false, metadata_form }, { "tags", FORM_OBJECT, false, tags_form },
+    { "scheduling", FORM_OBJECT, false, scheduling_form },
+    { "guestAccelerators", FORM_OBJECTS, false, gpu_form },
+    { "serviceAccounts", FORM_OBJECTS, false, account_form },
+    { "reservationAffinity", FORM_OBJECT, false, reservation_form }, { 0 },
+};
+static const struct form_field location_form[] = {
+    { "targetShape", FORM_TEXT, false, NULL }, { "locations", FORM_ANY, true, NULL }, { 0 },
+};
+static const struct form_field flexibility_form[] = {
+    { "instanceSelections", FORM_ANY, true, NULL }, { 0 },
+};
+static const struct form_field bulk_form[] = {
+    { "count", FORM_TEXT, true, NULL }, { "minCount", FORM_TEXT, false, NULL },
+    { "namePattern", FORM_TEXT, false, NULL }, { "perInstanceProperties", FORM_ANY, false, NULL },
+    { "locationPolicy", FORM_OBJECT, false, location_form },
+    { "instanceFlexibilityPolicy", FORM_OBJECT, false, flexibility_form },
+    { "instanceProperties", FORM_OBJECT, true, properties_form }, { 0 },
+};
 // clang-format on
 
 /* ---- values ---- */
@@ -251,7 +274,8 @@ static const char *check_scheduling(struct reading *r, struct str body, bool *re
     return r->gpus > 0 && stays ? "VMs with GPUs do not move" : NULL;
 }
 
-static const char *check_values(struct reading *r, struct str body)
+/* The type and the zone of an instance in a zone. */
+static const char *check_place(struct reading *r, struct str body)
 {
     struct str type = text_at(r->arena, body, "machineType"), in_zone = type;
     char prefix[160];
@@ -260,14 +284,19 @@ static const char *check_values(struct reading *r, struct str body)
     if (at == SIZE_MAX) return "machineType is no URL of this zone";
     in_zone = str_of(type.data + at + strlen(prefix), type.len - at - strlen(prefix));
     r->f->order.type = arena_str(r->arena, in_zone).data;
-    if (!is_name(text_at(r->arena, body, "name"))) return "name";
+    r->f->order.name = text_at(r->arena, body, "name").data;
+    return is_name(str_from(r->f->order.name)) ? NULL : "name";
+}
+
+static const char *check_values(struct reading *r, struct str body)
+{
     if (r->boots != 1) return "one disk boots";
     if (r->nics == 0) return "networkInterfaces is empty";
     return check_scheduling(r, body, &r->f->order.spot);
 }
 
-int gce_form_read(const struct web_ask *ask, struct arena *arena, struct gce_form *f,
-                  char why[FORM_WHY_BYTES])
+/* Reads what an instance has wherever it is. */
+static int read_members(struct reading *r, struct str body, char why[FORM_WHY_BYTES])
 {
     const struct {
         const char *path;
@@ -277,16 +306,82 @@ int gce_form_read(const struct web_ask *ask, struct arena *arena, struct gce_for
         { "metadata.items", take_item }, { "guestAccelerators", take_gpu },
         { "tags.items", take_name },     { "serviceAccounts", take_account },
     };
+    int rc = json_path_each_member(body, "labels", take_label, r);
+    for (size_t i = 0; i < COUNT_OF(lists) && (rc == 0 || rc == -ENOENT); i++)
+        rc = json_path_each(body, lists[i].path, lists[i].take, r);
+    if (rc < 0 && rc != -ENOENT) return refuse(why, "no JSON");
+    r->f->order.tag = r->f->tag;
+    if (!r->wrong) r->wrong = check_values(r, body);
+    return r->wrong ? refuse(why, r->wrong) : 0;
+}
+
+int gce_form_read(const struct web_ask *ask, struct arena *arena, struct gce_form *f,
+                  char why[FORM_WHY_BYTES])
+{
     struct reading r = { .f = f, .arena = arena };
     if (!str_starts(ask->content_type, STR("application/json"))) return refuse(why, "content-type");
     if (form_check(ask->body, instance_form, why) < 0) return -EINVAL;
-    int rc = json_path_each_member(ask->body, "labels", take_label, &r);
-    for (size_t i = 0; i < COUNT_OF(lists) && (rc == 0 || rc == -ENOENT); i++)
-        rc = json_path_each(ask->body, lists[i].path, lists[i].take, &r);
-    if (rc < 0 && rc != -ENOENT) return refuse(why, "no JSON");
-    f->order.name = text_at(arena, ask->body, "name").data;
     f->order.zone = f->zone;
-    f->order.tag = f->tag;
-    if (!r.wrong) r.wrong = check_values(&r, ask->body);
-    return r.wrong ? refuse(why, r.wrong) : 0;
+    r.wrong = check_place(&r, ask->body);
+    return read_members(&r, ask->body, why);
+}
+
+/* ---- bulk inserts ---- */
+
+static int take_member(void *ctx, struct str name, struct str value)
+{
+    struct reading *r = ctx;
+    struct gce_form *f = r->f;
+    if (f->zone_count == FLEET_ZONES_MAX) return -E2BIG;
+    if (!str_starts(name, STR("zones/")) ||
+        !str_eq(text_at(r->arena, value, "preference"), STR("ALLOW")))
+        r->wrong = "locations";
+    else
+        f->zones[f->zone_count++] = arena_str(r->arena, str_of(name.data + 6, name.len - 6)).data;
+    return 0;
+}
+
+static int take_type(void *ctx, struct str item)
+{
+    struct reading *r = ctx;
+    struct gce_form *f = r->f;
+    if (f->type_count == FLEET_TYPES_MAX) return -E2BIG;
+    struct str type = text_at(r->arena, item, "");
+    if (!is_name(type)) r->wrong = "a machine type is a name";
+    f->types[f->type_count++] = type.data;
+    return 0;
+}
+
+static int take_selection(void *ctx, struct str name, struct str value)
+{
+    (void)name;
+    return json_path_each(value, "machineTypes", take_type, ctx);
+}
+
+/* The key is the name; the member `name` is the provider's to say. */
+static int take_instance_name(void *ctx, struct str name, struct str value)
+{
+    struct reading *r = ctx;
+    struct str its_own;
+    if (r->f->order.name || !is_name(name) || json_path(value, "name", &its_own) == 0)
+        r->wrong = "perInstanceProperties";
+    r->f->order.name = arena_str(r->arena, name).data;
+    return 0;
+}
+
+int gce_form_read_bulk(const struct web_ask *ask, struct arena *arena, struct gce_form *f,
+                       char why[FORM_WHY_BYTES])
+{
+    struct reading r = { .f = f, .arena = arena };
+    struct str properties;
+    if (!str_starts(ask->content_type, STR("application/json"))) return refuse(why, "content-type");
+    if (form_check(ask->body, bulk_form, why) < 0) return -EINVAL;
+    if (!str_eq(text_at(arena, ask->body, "count"), STR("1"))) return refuse(why, "count");
+    if (json_path_each_member(ask->body, "locationPolicy.locations", take_member, &r) < 0 ||
+        json_path_each_member(ask->body, "instanceFlexibilityPolicy.instanceSelections",
+                              take_selection, &r) < 0 ||
+        json_path_each_member(ask->body, "perInstanceProperties", take_instance_name, &r) < 0 ||
+        json_path(ask->body, "instanceProperties", &properties) < 0 || !f->order.name)
+        return refuse(why, "a policy or a name is missing");
+    return read_members(&r, properties, why);
 }

@@ -25,7 +25,9 @@
     "      - {name: one, type: n2-standard-4, zones: [eu-a], price_per_hour: 0.2}\n"           \
     "      - {name: spot, type: g2-standard-8, zones: [us-a], spot: true, gpus: 1}\n"          \
     "      - {name: t4, type: n2-standard-4, zones: [us-a], gpus: 2, "                         \
-    "gpu_type: nvidia-tesla-t4, capacity_reservation: mine}\n"
+    "gpu_type: nvidia-tesla-t4, capacity_reservation: mine}\n"                                 \
+    "      - {name: pick, type: g2-standard-8, types: [n2-standard-4, g2-standard-8], "        \
+    "zones: [eu-a, eu-b]}\n"
 static const char yaml[] = YAML_HEAD "    credentials_file: /k\n" OFFERS;
 static const char all_settings[] = YAML_HEAD
     "    credentials_file: /k\n"
@@ -79,7 +81,7 @@ static void a_create_lasts_as_its_operation(void **state)
 static void every_setting_is_understood(void **state)
 {
     (void)state;
-    static const char *const offers[] = { "small", "one", "spot", "t4" };
+    static const char *const offers[] = { "small", "one", "spot", "t4", "pick" };
     struct kind_ground *g = kind_record(kind_open_as(NULL, all_settings, NULL));
     for (size_t i = 0; i < COUNT_OF(offers); i++) {
         char intent[16];
@@ -87,7 +89,7 @@ static void every_setting_is_understood(void **state)
         kind_well(web_rig_create(&g->rig, intent, offers[i]));
         assert_int_equal(g->fleet.machine[i].spot, strcmp(offers[i], "spot") == 0);
     }
-    assert_int_equal(kind_running(g), 4);
+    assert_int_equal(kind_running(g), 5);
     kind_close(g);
 }
 
@@ -153,6 +155,70 @@ static void a_failed_operation_is_not_the_last_word(void **state)
     gce(g)->failure = NULL;
     kind_well(web_rig_create(&g->rig, "i-1", "one"));
     assert_int_equal(kind_running(g), 1);
+    kind_close(g);
+}
+
+/* Google chooses type and zone, and its operation says where it is; else a listing does. */
+static void one_of_several_is_where_the_operation_says(void **state)
+{
+    (void)state;
+    const struct fleet_row rows[] = {
+        { .op = FLEET_CREATE, .type = "g2-standard-8", .fault = FLEET_STOCK_OUT },
+        { .op = FLEET_CREATE, .zone = "eu-a", .fault = FLEET_STOCK_OUT },
+    };
+    for (int mute = 0; mute <= 1; mute++) {
+        struct kind_ground *g = kind_open(rows, COUNT_OF(rows));
+        gce(g)->mute_bulk = mute;
+        const struct cloud_event *e = kind_well(web_rig_create(&g->rig, "i-1", "pick"));
+        assert_string_equal(e->made.handle, "eu-b/i-1");
+        assert_string_equal(e->made.service, "org/chat model");
+        assert_int_equal(g->fleet.calls[FLEET_LIST], 1 + mute);
+        assert_string_equal(g->fleet.machine[0].type, "n2-standard-4");
+        assert_string_equal(kind_well(web_rig_create(&g->rig, "i-1", "pick"))->made.handle,
+                            "eu-b/i-1");
+        assert_int_equal(g->fleet.count, 1);
+        kind_close(g);
+    }
+}
+
+static void a_failed_bulk_insert_made_nothing(void **state)
+{
+    (void)state;
+    const struct fleet_row none = { .op = FLEET_CREATE, .fault = FLEET_STOCK_OUT };
+    struct kind_ground *g = kind_open(&none, 1);
+    const struct cloud_event *e = web_rig_create(&g->rig, "i-1", "pick");
+    assert_int_equal(e->class, OFFER_CAPACITY);
+    assert_non_null(strstr(e->err.text, "VM_MIN_COUNT_NOT_REACHED"));
+    assert_int_equal(g->fleet.count, 0);
+    g->fleet.config.script_count = 0;
+
+    /* A passing failure is asked for again with another request id, which the first one would bring back. */
+    gce(g)->failure = "INTERNAL_ERROR";
+    assert_int_equal(web_rig_create(&g->rig, "i-2", "pick")->class, OFFER_TRANSIENT);
+    gce(g)->failure = NULL;
+    kind_well(web_rig_create(&g->rig, "i-2", "pick"));
+    assert_int_equal(kind_running(g), 1);
+
+    /* The name is there: ours is found, wherever it is. */
+    gce(g)->forgets_ids = true;
+    g->fleet.config.lag_us = 120 * RIG_SECOND;
+    kind_well(web_rig_create(&g->rig, "i-3", "pick"));
+    assert_int_equal(web_rig_create(&g->rig, "i-3", "pick")->class, OFFER_TRANSIENT);
+    g->rig.now_us += 130 * RIG_SECOND;
+    kind_well(web_rig_create(&g->rig, "i-3", "pick"));
+    assert_int_equal(kind_running(g), 2);
+    kind_close(g);
+}
+
+/* Without bulk inserts the zones are asked for in turn. */
+static void without_bulk_inserts_zones_are_tried_in_turn(void **state)
+{
+    (void)state;
+    const struct fleet_row row = { .op = FLEET_CREATE, .zone = "eu-a", .fault = FLEET_STOCK_OUT };
+    struct kind_ground *g = kind_open(&row, 1);
+    gce(g)->denied = 1u << GCE_BULK;
+    assert_string_equal(kind_well(web_rig_create(&g->rig, "i-1", "pick"))->made.handle, "eu-b/i-1");
+    assert_string_equal(g->fleet.machine[0].type, "g2-standard-8");
     kind_close(g);
 }
 
@@ -260,7 +326,7 @@ static void prices_are_those_of_the_file(void **state)
     (void)state;
     struct kind_ground *g = kind_open(NULL, 0);
     const struct cloud_event *e = kind_well(web_rig_prices(&g->rig));
-    assert_int_equal(e->count, 4);
+    assert_int_equal(e->count, 5);
     for (uint32_t i = 0; i < e->count; i++)
         assert_int_equal(e->price[i].known, strcmp(e->price[i].offer, "one") == 0 ||
                                                 strcmp(e->price[i].offer, "small") == 0);
@@ -416,6 +482,7 @@ static void the_page_lists_the_rights(void **state)
     gce(g)->forgets_ids = true;
     kind_well(web_rig_create(&g->rig, "i-1", "one"));
     kind_well(web_rig_create(&g->rig, "i-1", "one")); /* looks at what has the name */
+    kind_well(web_rig_create(&g->rig, "i-2", "pick"));
     kind_well(web_rig_list(&g->rig));
     kind_well(web_rig_prices(&g->rig));
     kind_well(web_rig_remove(&g->rig, "eu-a/i-1", "i-1"));
@@ -425,7 +492,7 @@ static void the_page_lists_the_rights(void **state)
         /* Images of other projects need none here, and stand on the page for those of one's own. */
         if (!listed || (!needed && p != GCE_IMAGE)) fail_msg("%s", fake_gce_permissions[p]);
         if (p == GCE_LIST || p == GCE_GET || p == GCE_DELETE || p == GCE_OPERATION ||
-            p == GCE_RESERVATION || !needed)
+            p == GCE_RESERVATION || p == GCE_BULK || p == GCE_REGION_OPERATION || !needed)
             continue;
         gce(g)->denied = 1u << p;
         const struct cloud_event *e = web_rig_create(&g->rig, "i-9", "one");
@@ -449,6 +516,35 @@ static void settings_that_are_refused(void **state)
           "spot_price_max: kind gce" },
     };
     kind_check_refused(rows, COUNT_OF(rows));
+}
+
+static void types_are_chosen_in_one_region(void **state)
+{
+    (void)state;
+    struct kind_ground *g = kind_open(NULL, 0);
+    struct web_drive drive;
+    struct err err = { 0 };
+    struct web_rig other = { 0 };
+    web_rig_settings(&other, YAML_HEAD
+                     "    offers:\n      - {name: a, type: b, types: [c], zones: [eu-a, us-a]}\n");
+    assert_true(web_drive_open(&drive, &other.settings[0], &g->rig.host, 1, fake_gce.respond,
+                               gce(g), &err) < 0);
+    assert_non_null(strstr(err.text, "Google chooses in one region"));
+    arena_fini(&other.arena);
+    config_free(other.config);
+    kind_close(g);
+}
+
+static int use_bulk(void **state)
+{
+    (void)state;
+    kind_suite.yaml =
+        YAML_HEAD "    credentials_file: /k\n"
+                  "    offers:\n"
+                  "      - {name: small, type: n2-standard-4, types: [g2-standard-8], "
+                  "zones: [eu-a, eu-b]}\n";
+    kind_suite.several_types = true;
+    return 0;
 }
 
 int main(void)
@@ -481,6 +577,9 @@ int main(void)
         cmocka_unit_test(a_taken_name_is_looked_at),
         cmocka_unit_test(no_second_vm_in_another_zone),
         cmocka_unit_test(a_failed_operation_is_not_the_last_word),
+        cmocka_unit_test(one_of_several_is_where_the_operation_says),
+        cmocka_unit_test(a_failed_bulk_insert_made_nothing),
+        cmocka_unit_test(without_bulk_inserts_zones_are_tried_in_turn),
         cmocka_unit_test(codes_of_operations),
         cmocka_unit_test(faults_of_looks_at_operations),
         cmocka_unit_test(many_vms_are_many_pages),
@@ -496,6 +595,15 @@ int main(void)
         cmocka_unit_test(keys_that_are_refused),
         cmocka_unit_test(the_page_lists_the_rights),
         cmocka_unit_test(settings_that_are_refused),
+        cmocka_unit_test(types_are_chosen_in_one_region),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    /* The same offer as Google's to choose from. */
+    const struct CMUnitTest of_bulk[] = {
+        cmocka_unit_test(kind_one_intent_is_one_machine),
+        cmocka_unit_test(kind_a_lost_create_is_removed_by_its_intent),
+        cmocka_unit_test(kind_faults_of_a_create),
+        cmocka_unit_test(kind_killed_at_every_step),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    return failed + cmocka_run_group_tests(of_bulk, use_bulk, NULL);
 }
