@@ -13,7 +13,7 @@
 #define SECOND ((int64_t)1000000)
 #define START (1000 * SECOND)
 
-/* A cloud of each kind; a row for each. */
+/* Clouds of several kinds; those of offers of several types and of reservations behind the others. */
 static const char *const yaml[] = {
     "clouds:\n"
     "  - name: c\n"
@@ -41,13 +41,31 @@ static const char *const yaml[] = {
     "    ssh_keys: [k]\n"
     "    offers:\n"
     "      - {name: o, type: t, zones: ['1', '2']}\n",
+    "clouds:\n"
+    "  - name: c\n"
+    "    kind: ec2\n"
+    "    region: r\n"
+    "    image: i\n"
+    "    offers:\n"
+    "      - {name: o, type: t, types: [u], zones: [a, b], spot: true}\n"
+    "      - {name: q, type: t, capacity_reservation: cr-1}\n",
+    "clouds:\n"
+    "  - name: c\n"
+    "    kind: gce\n"
+    "    project: p\n"
+    "    image: i\n"
+    "    offers:\n"
+    "      - {name: o, type: t, types: [u], zones: [r-a, r-b]}\n"
+    "      - {name: q, type: t, zones: [r-a], capacity_reservation: mine}\n",
 };
 
 static const struct config_section *const sections[] = { &clouds_section };
 static const struct config_schema schema = { sections, 1, NULL };
-static const char *const environ_of_tokens[] = { "HCLOUD_TOKEN=token-of-the-fuzzer",
-                                                 "AZURE_CLIENT_ID=c",
-                                                 "AZURE_CLIENT_SECRET=token-of-the-fuzzer", NULL };
+static const char *const environ_of_tokens[] = {
+    "HCLOUD_TOKEN=token-of-the-fuzzer",          "AZURE_CLIENT_ID=c",
+    "AZURE_CLIENT_SECRET=token-of-the-fuzzer",   "AWS_ACCESS_KEY_ID=k",
+    "AWS_SECRET_ACCESS_KEY=token-of-the-fuzzer", NULL
+};
 
 static int no_file(void *ctx, const char *path, struct buf *out, struct err *err)
 {

@@ -262,13 +262,14 @@ static int each_instance(const struct xml_node *root,
     return rc;
 }
 
-/* One that runs is taken before one that has ended. */
+/* One that runs is taken before one that has ended; one of another intent is not taken. */
 static int take_made(void *ctx, const struct xml_node *item)
 {
     const struct ec2_reading *r = ctx;
     struct listed one, *made = &r->op->made;
     bool ended = made->gone || made->stuck != OFFER_OK;
     if (read_instance(item, r, &one) < 0) return -EINVAL;
+    if (strcmp(one.intent, r->op->call->intent) != 0) return 0;
     if (!made->handle[0] || ended) *made = one;
     return 0;
 }
@@ -354,7 +355,7 @@ static void take_run(struct ec2_reading *read, const struct web_reply *r, struct
     struct xml_node *root;
     if (!ec2_read(read->op, r, &tree, &root, ret)) return;
     const struct xml_node *item = xml_at(root, "instancesSet.item");
-    if (item && take_made(read, item) == 0)
+    if (item && take_made(read, item) == 0 && read->op->made.handle[0])
         web_succeed(ret);
     else
         web_refuse(ret, OFFER_TRANSIENT, "create of ec2: the reply has no instance");
