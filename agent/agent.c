@@ -97,6 +97,7 @@ static void spawn_engine(struct agent *a)
         agent_feed(a, SUP_EXITED);
         return;
     }
+    a->spawned_us = loop_now_us(a->loop);
     log_event(LOG_INFO, "engine_started", "instance=%.*s pid=%lld port=%u",
               STR_ARG(a->in.spec.instance), (long long)a->engine.id.pid, a->engine_port);
 }
@@ -169,6 +170,8 @@ void agent_look(struct agent *a)
         log_event(LOG_WARN, "agent_late", "instance=%.*s seconds=%.3f",
                   STR_ARG(a->in.spec.instance), (double)(now - looked_us) * 1e-6);
     if (a->sup.state != before) note_late_drain(a, &v);
+    if (a->sup.state == SUP_UP && before == SUP_STARTING && a->spawned_us)
+        weights_loaded(a->weights, now - a->spawned_us);
     if (a->sup.state != before)
         log_event(LOG_INFO, "engine_state", "instance=%.*s from=%s to=%s why=%s",
                   STR_ARG(a->in.spec.instance), sup_state_text(before),
@@ -187,6 +190,23 @@ static bool is_finding_out(const struct agent *a)
            passed_us < AGENT_CALL_US;
 }
 
+static void on_weights(void *arg, int rc, const char *why)
+{
+    struct agent *a = arg;
+    if (a->sup.state != SUP_DOWN) return;
+    if (rc < 0) snprintf(a->trouble, sizeof a->trouble, "%s", why);
+    agent_feed(a, rc < 0 ? SUP_WANT_DOWN : SUP_WANT_UP);
+}
+
+/* Starts the engine, once its model is there. */
+static void begin(struct agent *a)
+{
+    struct err err = { 0 };
+    int rc = a->in.adopts ? 0 : weights_open(a->loop, &a->in, on_weights, a, &a->weights, &err);
+    if (rc < 0) snprintf(a->trouble, sizeof a->trouble, "%s", err_text(&err, rc));
+    if (!weights_is_coming(a->weights)) agent_feed(a, SUP_WANT_UP);
+}
+
 void agent_on_tick(void *arg)
 {
     struct agent *a = arg;
@@ -194,7 +214,7 @@ void agent_on_tick(void *arg)
     int64_t now = loop_now_us(a->loop);
     if (!a->started && now >= a->in.start_us) {
         a->started = true;
-        agent_feed(a, SUP_WANT_UP);
+        begin(a);
     }
     agent_look(a);
     agent_probe(a);

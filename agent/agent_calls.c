@@ -208,6 +208,13 @@ static void on_tell_reply(struct peer_call *call, enum http_end end)
     if (a->sup.state == SUP_ENDED) agent_tell(a); /* ended while the last report was under way */
 }
 
+/* An engine that waits for its model is one that starts. */
+static enum agent_state state_of(const struct agent *a)
+{
+    bool waits = a->sup.state == SUP_DOWN && weights_is_coming(a->weights);
+    return waits ? AGENT_STARTING : sup_reported(a->sup.state);
+}
+
 void agent_tell(struct agent *a)
 {
     bool ended = a->sup.state == SUP_ENDED;
@@ -216,18 +223,21 @@ void agent_tell(struct agent *a)
         return;
     }
     a->report_due_us = loop_now_us(a->loop) + a->config->report_us;
+    bool coming = weights_is_coming(a->weights);
     struct agent_report r = { .instance = a->in.spec.instance,
                               .intent = a->in.spec.instance,
                               .boot = a->boot,
                               .seq = ++a->seq,
-                              .state = sup_reported(a->sup.state),
+                              .state = state_of(a),
                               .restarts = sup_restarts(&a->sup),
-                              .trouble = str_from(a->trouble),
+                              .trouble =
+                                  str_from(coming ? weights_trouble(a->weights) : a->trouble),
                               .version = STR(MUSTER_VERSION),
                               .date_us = clock_wall_us(),
                               .unfinished = a->unfinished,
                               .has_engine = a->has_info,
                               .engine = a->info };
+    r.has_weights = weights_report(a->weights, &r.weights);
     if (a->in.adopts) {
         r.service = a->in.spec.service;
         r.pool = a->in.spec.pool;

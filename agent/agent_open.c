@@ -243,6 +243,7 @@ void agent_teardown(struct agent *a)
     face_close(a->face);
     notice_close(a->notice);
     translator_free(a->translator);
+    weights_close(a->weights);
     peer_call_fini(&a->tell.call);
     look_fini(&a->look);
     peer_call_fini(&a->order.call);

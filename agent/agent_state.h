@@ -11,6 +11,7 @@
 #include "agent/look.h"
 #include "agent/notice.h"
 #include "agent/translator.h"
+#include "agent/weights.h"
 #include "base/io/auth/credentials.h"
 #include "base/io/auth/peer_call.h"
 #include "base/io/log.h"
@@ -49,6 +50,8 @@ struct agent {
     struct look look;
     char engine_id[AUTH_ID_BYTES_MAX]; /* that signs the look's calls */
     struct translator *translator;     /* NULL: the engine serves routers itself */
+    struct weights *weights; /* NULL: the launch document does not say where they come from */
+    int64_t spawned_us;      /* the engine; 0: no start of this agent's is measured */
     struct agent_question tell, order;
     struct controllers controllers;
     struct engine_report info; /* as last seen; strings are the look's */

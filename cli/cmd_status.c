@@ -36,7 +36,7 @@ static const struct table_column latency_columns[] = {
 static const struct table_column instance_columns[] = {
     { "INSTANCE", "instance", TABLE_TEXT },       { "SERVICE", "service", TABLE_TEXT },
     { "POOL", "pool", TABLE_TEXT },               { "ROLE", "role", TABLE_TEXT },
-    { "PHASE", "phase", TABLE_STATE },
+    { "PHASE", "phase", TABLE_STATE },           { "WEIGHTS %", "weights.percent", TABLE_RARE },
     { "AGE", "age_s", TABLE_AGE },                { "RUNNING", "engine.running", TABLE_COUNT },
     { "WAITING", "engine.waiting", TABLE_COUNT },
     { "PAGES CACHED", "engine.pages_cached", TABLE_COUNT },

@@ -271,6 +271,7 @@ static const struct table_column instance_columns[] = {
     { "INSTANCE", "instance", TABLE_TEXT },   { "SERVICE", "service", TABLE_TEXT },
     { "POOL", "pool", TABLE_TEXT },           { "ROLE", "role", TABLE_TEXT },
     { "PHASE", "phase", TABLE_STATE },
+    { "WEIGHTS %", "weights.percent", TABLE_RARE },
     { "AGENT", "agent", TABLE_STATE },        { "ENGINE", "engine.health", TABLE_STATE },
     { "PORT", "engine.port", TABLE_COUNT },   { "AGE", "age_s", TABLE_AGE },
     { "RUNNING", "engine.running", TABLE_COUNT },

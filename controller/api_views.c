@@ -282,6 +282,23 @@ static void put_engine(struct json_writer *w, const struct detail *d)
     json_object_end(w);
 }
 
+static void put_weights(struct json_writer *w, const struct detail *d)
+{
+    const struct wire_weights *m = &d->weights;
+    if (!open_known(w, "weights", d->has_weights)) return;
+    json_kv_text(w, "sha256", d->weights_sha256[0] ? d->weights_sha256 : NULL);
+    json_kv_bool(w, "whole", m->whole);
+    kv_known_i64(w, "bytes", m->bytes > 0, (int64_t)min_u64(m->bytes, INT64_MAX));
+    kv_known_i64(w, "total", m->total > 0, (int64_t)min_u64(m->total, INT64_MAX));
+    kv_known_i64(w, "seed_bytes", m->bytes > 0, (int64_t)min_u64(m->seed_bytes, INT64_MAX));
+    kv_known_f64(w, "rate", m->rate > 0, m->rate);
+    kv_known_f64(w, "percent", !m->whole && m->total > 0,
+                 100 * (double)m->bytes / (double)m->total);
+    kv_known_f64(w, "fetch_s", m->fetch_s > 0, m->fetch_s);
+    kv_known_f64(w, "load_s", m->load_s > 0, m->load_s);
+    json_object_end(w);
+}
+
 static void put_instance(struct json_writer *w, const struct control *c, uint32_t at,
                          int64_t now_us)
 {
@@ -314,6 +331,7 @@ static void put_instance(struct json_writer *w, const struct control *c, uint32_
     bool managed = d->service != PLAN_NONE && c->desired.service[d->service].power;
     kv_known_f64(w, "clock", managed && d->has_engine && d->engine.clock > 0, d->engine.clock);
     kv_known_f64(w, "watts", managed && d->power.watts_known, d->power.watts);
+    put_weights(w, d);
     put_engine(w, d);
     put_perf(w, s);
     json_object_end(w);

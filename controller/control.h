@@ -52,6 +52,8 @@ struct control_launch {
     const struct str *engine_flags;
     uint32_t engine_flag_count;
     struct str model, served_name, device, tokenizer;
+    struct str weights_url, weights_endpoint, weights_path, weights_sha256; /* likewise, of all */
+    uint64_t weights_max;
     uint32_t context_tokens, seqs_max;
     bool kv_events;
     struct str tls_certificate, tls_key; /* as the arguments say; empty: it speaks plain HTTP */

@@ -94,8 +94,8 @@ const struct metric_desc control_metric_table[CONTROL_M_COUNT] = {
     [CONTROL_M_TIME_TO_READY] = { .name = "muster_controller_time_to_ready_seconds",
         .type = METRIC_HISTOGRAM, .unit = "seconds", .labels = { "service", "pool", "phase" },
         .series_max = 640, .buckets = ready_bounds, .bucket_count = COUNT_OF(ready_bounds),
-        .help = "Launches by phase: call (until the provider is asked), create (until it has made the "
-        "instance), boot (until the agent reports), load (until it serves), total." },
+        .help = "Launches by phase: call, create, boot (until the agent reports), load (until it serves), total; "
+        "as agents say, weights (until the model is there), engine (its start to ready)." },
     [CONTROL_M_LEAD_PHASE] = { .name = "muster_controller_lead_phase_seconds",
         .type = METRIC_HISTOGRAM, .unit = "seconds", .labels = { "service", "pool", "phase" },
         .series_max = 640, .buckets = ready_bounds, .bucket_count = COUNT_OF(ready_bounds),

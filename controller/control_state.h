@@ -184,7 +184,7 @@ int control_flush_memory(struct control *c, int64_t now_us);
 void control_measure(struct control *c, int64_t now_us); /* sets the gauges */
 void measure_zeros(struct control *c); /* of counters: a rate needs a zero to rise from */
 void measure_create(struct control *c, uint32_t offer, enum offer_error e); /* a provider's reply */
-void measure_ready(struct control *c, const struct intent *i, int64_t now_us); /* of a launch */
+void measure_ready(struct control *c, uint32_t at, int64_t now_us);         /* of a launch */
 void measure_lead(struct control *c, const struct intent *i, const char *phase, double seconds);
 
 /* tick.c */

@@ -102,8 +102,19 @@ static void observe_phase(struct control *c, const struct intent *i, const char 
                    (double)(to_us - from_us) / 1e6);
 }
 
-void measure_ready(struct control *c, const struct intent *i, int64_t now_us)
+/* The agent's own account of what the phase `load` consists of. */
+static void observe_parts(struct control *c, const struct intent *i, const struct wire_weights *w)
 {
+    int64_t fetch_us = (int64_t)(w->fetch_s * 1e6), load_us = (int64_t)(w->load_s * 1e6);
+    if (w->whole && fetch_us > 0) observe_phase(c, i, "weights", 0, fetch_us);
+    if (load_us > 0) observe_phase(c, i, "engine", 0, load_us);
+}
+
+void measure_ready(struct control *c, uint32_t at, int64_t now_us)
+{
+    const struct intent *i = &c->money.intent[at];
+    const struct detail *d = &c->observed.detail[at];
+    if (d->has_weights) observe_parts(c, i, &d->weights);
     observe_phase(c, i, "call", i->wanted_us, i->called_us);
     observe_phase(c, i, "create", i->called_us, i->made_us);
     observe_phase(c, i, "boot", i->made_us, i->registered_us);

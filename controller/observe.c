@@ -114,7 +114,7 @@ static void learn_lead(struct control *c, uint32_t at, int64_t now_us)
     if (offer == PLAN_NONE) return;
     d->lead_learned = true;
     offer_learn_lead(&c->money.offer[offer], (double)(now_us - i->called_us) / 1e6);
-    measure_ready(c, i, now_us);
+    measure_ready(c, at, now_us);
 }
 
 /* Learns the phases of a launch as they become known, each once. An instance of an earlier run of the controller

@@ -9,6 +9,7 @@
  *              dashboards keep more (metrics)
  */
 #pragma once
+#include "base/core/hash.h"
 #include "base/wire/sync.h"
 #include "controller/cloud/cloud.h"
 #include "controller/core/plan.h"
@@ -59,6 +60,9 @@ struct detail {
     char host[REPORT_NAME_BYTES_MAX + 1], agent_host[REPORT_NAME_BYTES_MAX + 1];
     char model[REPORT_TEXT_BYTES_MAX + 1];
     char digest[REPORT_NAME_BYTES_MAX + 1], numerics[REPORT_NAME_BYTES_MAX + 1];
+    bool has_weights;
+    struct wire_weights weights; /* its sha256 points into the next */
+    char weights_sha256[SHA256_HEX + 1];
     bool has_engine;
     struct engine_report engine;     /* its strings point into this struct */
     struct known_adapters *adapters; /* NULL: none, or no memory for them */

@@ -131,14 +131,28 @@ static int find_model(const struct controller_config *config, struct str model, 
     return ret->data ? 0 : err_set(err, -ENOMEM, "no memory for a model's path");
 }
 
+/* Says where an agent fetches a model that its machine has not. */
+static void set_weights(const struct controller_config *config, const struct models_entry *entry,
+                        struct str path, struct control_launch *ret)
+{
+    if (!entry || entry->url.len == 0) return;
+    ret->weights_url = entry->url;
+    ret->weights_endpoint = entry->endpoint;
+    ret->weights_sha256 = entry->sha256;
+    ret->weights_path = path;
+    ret->weights_max = (uint64_t)config->models->max;
+}
+
 /* Adds the model, and what it must hash to. On this machine its engines share what one of them has read. */
 static int add_model(struct line *l, const struct controller_config *config,
-                     const struct service_section *s, const struct pool_section *p, struct err *err)
+                     const struct service_section *s, const struct pool_section *p,
+                     struct control_launch *ret, struct err *err)
 {
     const struct models_entry *entry;
     struct str path;
     int rc = find_model(config, s->model, false, l->arena, &path, &entry, err);
     if (rc < 0) return err_prefix(err, rc, "service %s", s->name.data);
+    set_weights(config, entry, path, ret);
     add(l, STR("--model"));
     add(l, path);
     if (!entry || entry->sha256.len == 0 || s->engine_program.len > 0) return 0;
@@ -188,8 +202,9 @@ static int launch_other(const struct controller_config *config, const struct ser
     if (rc == 0)
         rc = find_model(config, p->model.len > 0 ? p->model : s->model, true, arena, &model, &entry,
                         err);
+    const struct models_entry *of_tokenizer;
     if (rc == 0 && p->tokenizer.len > 0)
-        rc = find_model(config, p->tokenizer, true, arena, &tokenizer, &entry, err);
+        rc = find_model(config, p->tokenizer, true, arena, &tokenizer, &of_tokenizer, err);
     if (rc < 0) return err_prefix(err, rc, "service %s", s->name.data);
     bool gguf = str_ends(of_service, STR(".gguf"));
     *ret = (struct control_launch){
@@ -208,6 +223,7 @@ static int launch_other(const struct controller_config *config, const struct ser
         .seqs_max = (uint32_t)p->max_num_seqs,
         .kv_events = p->kv_events,
     };
+    set_weights(config, entry, model, ret);
     return 0;
 }
 
@@ -223,7 +239,8 @@ int setup_launch(const struct controller_config *config, const struct service_se
     add(&l, other ? s->engine_program : program);
     if (!other) add(&l, STR("engine"));
     if (config->whole) add_shared(&l, config->whole);
-    int rc = add_model(&l, config, s, p, err);
+    struct control_launch launch = { .kind = ENGINE_MUSTER };
+    int rc = add_model(&l, config, s, p, &launch, err);
     if (rc < 0) return rc;
     add(&l, STR("--served-model-name"));
     add(&l, s->name);
@@ -243,11 +260,11 @@ int setup_launch(const struct controller_config *config, const struct service_se
     if (l.count > LAUNCH_ARGS_MAX)
         return err_set(err, -E2BIG, "service %s: more than %d engine arguments", s->name.data,
                        LAUNCH_ARGS_MAX);
-    *ret = (struct control_launch){ .kind = ENGINE_MUSTER,
-                                    .engine_args = l.arg,
-                                    .engine_arg_count = (uint32_t)l.count,
-                                    .tls_certificate = last_value(&l, "--tls-certificate"),
-                                    .tls_key = last_value(&l, "--tls-key") };
+    launch.engine_args = l.arg;
+    launch.engine_arg_count = (uint32_t)l.count;
+    launch.tls_certificate = last_value(&l, "--tls-certificate");
+    launch.tls_key = last_value(&l, "--tls-key");
+    *ret = launch;
     return 0;
 }
 

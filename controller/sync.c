@@ -136,6 +136,14 @@ static void keep_engine(struct detail *d, struct sighting *s, const struct engin
     sighting_take(s, e);
 }
 
+static void keep_weights(struct detail *d, const struct agent_report *r)
+{
+    d->has_weights = r->has_weights;
+    d->weights = r->weights;
+    keep_text(d->weights_sha256, sizeof d->weights_sha256, r->weights.sha256);
+    d->weights.sha256 = str_from(d->weights_sha256);
+}
+
 /* Returns the time until the provider takes the instance away; 0: none is announced. A moment that has
  * passed counts as a millisecond away: the instance is there as long as it reports. */
 static uint32_t leaves_ms(const struct detail *d, int64_t now_us)
@@ -227,6 +235,7 @@ void control_report(struct control *c, const struct agent_report *r, int64_t now
         d->has_clock = r->date_us > 0 && c->date_known;
         d->clock_ahead_us = r->date_us - (now_us + c->date_ahead_us);
         *s = (struct sighting){ .heard_us = now_us, .state = r->state };
+        keep_weights(d, r);
         d->has_engine = r->has_engine;
         if (r->has_engine) keep_engine(d, s, &r->engine);
         c->urgent |= was != s->state || was_ready != s->engine_ready;

@@ -44,6 +44,10 @@ struct launch_spec {
     uint32_t engine_flag_count;
     struct str model, served_name, device;
     struct str tokenizer; /* GGUF file, or a bundle of ours, with the tokenizer that `model` has */
+    /* Where the agent fetches the engine's model before its start, if it is not at weights_path. Empty: nowhere. */
+    struct str weights_url, weights_endpoint; /* as `url` and `endpoint` of models.list */
+    struct str weights_path, weights_sha256;  /* the digest may be empty */
+    uint64_t weights_max;                     /* bytes that the folder it lies in may have */
     uint32_t context_tokens, seqs_max;
     bool kv_events;        /* it is to publish them, where its kind can */
     struct str folder;     /* of this instance on its machine: identity, lock, logs */

@@ -138,6 +138,8 @@ static const struct field agent_rows[] = {
     FIELD(struct agent_report, leaves_ms, FIELD_U32),
     FIELD(struct agent_report, leaves_why, FIELD_STR, .max = REPORT_TEXT_BYTES_MAX),
     FIELD(struct agent_report, at_risk, FIELD_BOOL),
+    FIELD(struct agent_report, weights, FIELD_OBJECT, .of = &wire_weights_set,
+          .present_offset = offsetof(struct agent_report, has_weights)),
     FIELD(struct agent_report, engine, FIELD_OBJECT, .of = &engine_set,
           .present_offset = offsetof(struct agent_report, has_engine)),
 };

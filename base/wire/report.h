@@ -10,6 +10,7 @@
 #include "base/wire/engine_kind.h"
 #include "base/wire/field.h"
 #include "base/wire/model_task.h"
+#include "base/wire/weights.h"
 
 #define REPORT_NAME_BYTES_MAX 128 /* of ids and names */
 #define REPORT_TEXT_BYTES_MAX 512 /* of a sentence */
@@ -120,6 +121,8 @@ struct agent_report {
     uint32_t leaves_ms;
     struct str leaves_why; /* the provider's words, of it or of the next; may be empty */
     bool at_risk; /* the provider may take the machine away sooner than others; it names no time */
+    bool has_weights; /* the launch document names where its model comes from */
+    struct wire_weights weights;
     bool has_engine;
     struct engine_report engine;
 };

@@ -23,9 +23,9 @@
 #define SHARD_TAIL_BYTES 20 /* -00001-of-00003.gguf */
 
 struct pull_options {
-    struct str what, config, to, sha256, endpoint;
-    int64_t retries;
-    bool evict;
+    struct str what, config, to, sha256, endpoint, at;
+    int64_t retries, max;
+    bool evict, report;
     int output;
 };
 
@@ -36,6 +36,12 @@ static const struct config_field rows[] = {
       .about = "Configuration file with the section `models`; a URL needs none." },
     { .name = "to", .type = CONFIG_TEXT, .max = 1024, AT(to),
       .about = "Folder to write to, instead of the model's own place; `models.max` does not hold there." },
+    { .name = "at", .type = CONFIG_TEXT, .max = PATH_MAX - 1, .debug = true, AT(at),
+      .about = "Path that a model by URL is to have: of several files that of the first, or their folder. Agents say it." },
+    { .name = "max", .type = CONFIG_BYTES, .default_text = "0", .min = 0, .max = 1e15, .debug = true, AT(max),
+      .about = "at: disk that all files of its folder may take; 0: any." },
+    { .name = "report", .type = CONFIG_BOOL, .default_text = "false", .debug = true, AT(report),
+      .about = "Print a line each quarter of a second: bytes that are there, of all, and of these from other agents." },
     { .name = "sha256", .type = CONFIG_TEXT, .max = SHA256_HEX, AT(sha256),
       .about = "SHA-256 in hex that a model by URL must have; of several files that of their list (docs/models.md)." },
     { .name = "endpoint", .type = CONFIG_TEXT, .max = 512, AT(endpoint),
@@ -165,6 +171,7 @@ static int load(struct pulling *p, struct err *err)
     const struct config_sources sources = { .path = p->o->config.data,
                                             .environ = (const char *const *)environ };
     bool by_url = pull_url_is(p->o->what);
+    if (by_url && p->o->at.len > 0) return 0;
     if (by_url && access(p->o->config.data, F_OK) < 0) return 0;
     int rc = config_load(&schema, &sources, &p->config, NULL, err);
     if (rc < 0) return rc;
@@ -222,13 +229,16 @@ static int find_place(struct pulling *p, struct err *err)
     uint32_t shards = models_shards(str_from(name));
     char path[PATH_MAX];
     int rc = 0, len;
-    if (p->entry) {
-        rc = models_path(p->models, p->entry, path, err);
+    if (p->entry || p->o->at.len > 0) {
+        if (p->entry)
+            rc = models_path(p->models, p->entry, path, err);
+        else
+            snprintf(path, sizeof path, STR_FMT, STR_ARG(p->o->at));
         struct str base = models_base(str_from(path));
         if (rc == 0 && shards > 0 && !str_eq(base, str_from(name)))
             rc =
                 err_set(err, -EINVAL, "models.list: the path of %s must end in %s, as its url does",
-                        p->entry->name.data, name);
+                        p->entry ? p->entry->name.data : "the model", name);
         if (rc == 0 && shards > 0)
             path[strlen(path) - base.len - (strlen(path) > base.len ? 1 : 0)] = 0;
     } else {
@@ -249,13 +259,17 @@ static int find_place(struct pulling *p, struct err *err)
 static void set_room(struct pulling *p)
 {
     char folder[PATH_MAX], models[PATH_MAX];
+    bool named = p->o->at.len > 0 && p->o->max > 0;
     bool bound = p->models && realpath(p->folder, folder) &&
                  realpath(p->models->folder.data, models) && strcmp(folder, models) == 0;
     p->room = (struct pull_room){ .folder = p->folder,
                                   .config = bound ? p->config : NULL,
-                                  .max = bound ? (uint64_t)p->models->max : UINT64_MAX,
+                                  .max = bound   ? (uint64_t)p->models->max
+                                         : named ? (uint64_t)p->o->max
+                                                 : UINT64_MAX,
                                   .item = p->item,
                                   .evict = p->o->evict };
+    p->m.report = p->o->report;
     p->m.room = &p->room;
     p->m.dest = p->dest;
 }
@@ -266,6 +280,7 @@ static int report(const struct pulling *p, const struct pull_result *r, bool pre
                   struct err *err)
 {
     CLEANUP(buf_fini) struct buf out = { 0 };
+    if (p->o->report) return 0;
     if (p->o->output == REMOTE_JSON) {
         struct json_writer w;
         json_writer_init(&w, &out);

@@ -10,6 +10,7 @@
 #include "base/core/json_path.h"
 #include "base/core/own.h"
 #include "base/io/file.h"
+#include "base/io/loop/clock.h"
 #include "base/io/models.h"
 #include "cli/model/cmd_model.h"
 #include "cli/pull/pull_store.h"
@@ -25,6 +26,7 @@
 #define WALK_DEPTH 16
 #define LINE_PER_MILLE 100 /* between two lines of progress, where there is no terminal */
 #define LINE_BYTES ((uint64_t)256 << 20)
+#define REPORT_US 250000
 
 struct run {
     struct pull_wire *wire;
@@ -37,11 +39,16 @@ struct run {
     uint64_t total, done; /* bytes of all files, 0: not known; of those that are whole */
     uint64_t bytes, fetched;
     struct model_progress bar;
-    uint64_t line; /* of the last line of progress */
+    uint64_t line;              /* of the last line of progress */
+    struct loop_timer reporter; /* of m->report */
+    uint64_t shown_done, shown_total;
 };
+
+static void report_end(struct run *r);
 
 static void run_fini(struct run *r)
 {
+    report_end(r);
     pull_listing_fini(&r->list);
     buf_fini(&r->commit);
     free(r->lines);
@@ -55,10 +62,37 @@ bool pull_url_is_many(const struct pull_url *url)
 
 /* ---- progress */
 
+static void report(void *arg)
+{
+    struct run *r = arg;
+    char line[80];
+    int len = snprintf(line, sizeof line, "%llu %llu %llu\n", (unsigned long long)r->shown_done,
+                       (unsigned long long)r->shown_total, 0ULL);
+    /* A reader that lags, or has gone, loses lines: the fetch does not wait for it. */
+    if (write(STDOUT_FILENO, line, (size_t)len) < 0) return;
+    (void)loop_timer_set(r->wire->loop, &r->reporter, clock_mono_us() + REPORT_US);
+}
+
+static void report_begin(struct run *r)
+{
+    r->reporter = (struct loop_timer){ .fn = report, .arg = r };
+    if (r->m->report) report(r);
+}
+
+static void report_end(struct run *r)
+{
+    if (!r->m->report || !r->reporter.fn) return;
+    report(r);
+    loop_timer_clear(r->wire->loop, &r->reporter);
+}
+
 static void show(void *arg, uint64_t done, uint64_t total)
 {
     struct run *r = arg;
     uint64_t all = r->done + done, most = r->total ? r->total : total;
+    r->shown_done = all;
+    r->shown_total = most > all ? most : all;
+    if (r->m->report) return;
     if (isatty(STDERR_FILENO)) {
         model_progress_show(&r->bar, all, most > all ? most : all);
         return;
@@ -368,6 +402,7 @@ int pull_model(struct pull_wire *w, const struct pull_model *m, struct pull_resu
     if (snprintf(r.part, sizeof r.part, "%s.part", m->dest) >= (int)sizeof r.part - 32)
         return err_set(err, -ENAMETOOLONG, "%s: the path is longer than %d bytes", m->dest,
                        PATH_MAX - 32);
+    report_begin(&r);
     int rc = m->url.hub      ? hub_list(&r, err)
              : m->url.folder ? store_list(&r, err)
                              : plain_list(&r, err);

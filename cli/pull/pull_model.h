@@ -20,6 +20,7 @@ struct pull_model {
     const char *dest;           /* the file, or the folder of several */
     struct str sha256;          /* of the whole model (model_check.h); empty: not known */
     struct pull_room *room;
+    bool report; /* lines of numbers for an agent go to stdout (agent/weights.c) */
 };
 
 struct pull_result {
