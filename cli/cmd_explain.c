@@ -106,6 +106,17 @@ static int tell_refused(void *ctx, struct str refused)
     return 0;
 }
 
+static int tell_sold_out(void *ctx, struct str offer)
+{
+    struct teller *t = ctx;
+    buf_text(t->out, "sold out   ");
+    table_cell(TABLE_TEXT, offer, "offer", 0, t->out);
+    buf_text(t->out, ", as refusals of the last hours tell: by a chance of ");
+    table_cell(TABLE_DECIMAL, offer, "chance", 0, t->out);
+    buf_byte(t->out, '\n');
+    return 0;
+}
+
 static void tell_fleet(struct teller *t)
 {
     buf_text(t->out, "had        ");
@@ -128,6 +139,7 @@ static void tell_fleet(struct teller *t)
         buf_byte(t->out, '\n');
         (void)json_path_each(t->d, "refused", tell_refused, t); /* in decisions of this version */
     }
+    (void)json_path_each(t->d, "sold_out", tell_sold_out, t);
     if (has(t, "estimate_ttft_s")) {
         say(t, "expected   first token after ", TABLE_DECIMAL, "estimate_ttft_s");
         buf_text(t->out, " s once that is ready\n");

@@ -311,12 +311,14 @@ static const struct table_column offer_columns[] = {
     { "OFFER", "offer", TABLE_TEXT },          { "PROVIDER", "provider", TABLE_TEXT },
     { "$/H", "price_per_h", TABLE_MONEY },     { "SHARE", "share", TABLE_DECIMAL },
     { "LEAD", "lead_s", TABLE_AGE },           { "AVAILABLE", "available", TABLE_YES },
+    { "SOLD OUT", "sold_out", TABLE_DECIMAL },
     { "AGAIN IN", "again_in_s", TABLE_AGE },   { "LAST ERROR", "last_error", TABLE_TEXT },
     { "ERROR", "error", TABLE_TEXT },
 };
 
 static const struct table_column offer_wide[] = {
-    { "SPOT", "spot", TABLE_YES },             { "HARDWARE", "hardware", TABLE_TEXT },
+    { "SPOT", "spot", TABLE_YES },             { "RESERVED", "reserved", TABLE_COUNT },
+    { "START $", "start_cost", TABLE_MONEY },  { "HARDWARE", "hardware", TABLE_TEXT },
     { "NODES", "nodes", TABLE_COUNT },         { "ROOM", "room", TABLE_COUNT },
     { "SCHEDULE", "lead.schedule", TABLE_AGE }, { "NODE", "lead.node", TABLE_AGE },
     { "PULL", "lead.pull", TABLE_AGE },        { "LOAD", "lead.load", TABLE_AGE },

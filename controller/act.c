@@ -190,7 +190,7 @@ int control_launch_one(struct control *c, const struct plan_action *a, int64_t n
     const struct plan_service *s = &c->desired.service[a->service];
     const struct offer *o = &c->money.offer[a->offer];
     struct intent i = { .state = INTENT_WANTED,
-                        .price_h = o->price_h,
+                        .price_h = control_price_of_next(c, a->offer),
                         .charge = { .billing = o->billing },
                         .age_limit_us = (int64_t)c->setup.age_ms * 1000,
                         .wanted_us = now_us,
@@ -380,6 +380,7 @@ void control_build_view(struct control *c, int64_t now_us, struct plan_view *ret
                                .service_count = c->setup.service_count,
                                .offer = c->money.offer,
                                .health = c->money.health,
+                               .sold_out = c->money.stock.sold_out,
                                .instance = c->desired.view_instance,
                                .instance_count = n,
                                .demand = c->observed.demand,

@@ -395,6 +395,8 @@ static void put_offers(struct json_writer *w, const struct control *c, int64_t n
         record_put_lead(w, &of->lead);
         json_kv_bool(w, "spot", of->spot);
         if (of->hardware[0]) json_kv_text(w, "hardware", of->hardware);
+        if (of->reserved) json_kv_u64(w, "reserved", of->reserved);
+        if (of->start_usd > 0) json_kv_f64(w, "start_cost", of->start_usd);
         if (of->price_default) json_kv_bool(w, "price_default", true);
         if (of->room_known) {
             json_kv_u64(w, "nodes", of->nodes);
@@ -402,6 +404,11 @@ static void put_offers(struct json_writer *w, const struct control *c, int64_t n
         }
         json_kv_f64(w, "share", of->share);
         json_kv_bool(w, "available", offer_may_be_asked(h, now_us));
+        const struct stock *stock = stock_find(&c->money.stock.stocks, of);
+        if (stock && stock->refused_us) {
+            json_kv_f64(w, "sold_out", stock_out(stock, now_us));
+            json_kv_f64(w, "sold_out_age_s", (double)(now_us - stock->refused_us) / 1e6);
+        }
         if (h->last != OFFER_OK) {
             json_kv_text(w, "last_error", offer_error_names[h->last]);
             json_kv_text(w, "error", h->text);
@@ -461,6 +468,15 @@ static void put_bill(struct json_writer *w, const struct control *c)
             put_spent(w, sv->name, sv->pool[p].name, pool_per_h(c, s, p), &spent);
             json_object_end(w);
         }
+    }
+    for (uint32_t o = 0; o < c->money.offer_count; o++) {
+        const struct offer *of = &c->money.offer[o];
+        if (of->reserved == 0) continue;
+        const struct bill_spent spent =
+            bill_spent(&c->money.bill, BILL_RESERVED, of->name, NULL, 0, &c->money.period);
+        json_object(w);
+        put_spent(w, BILL_RESERVED, of->name, of->reserved * of->price_h, &spent);
+        json_object_end(w);
     }
     json_array_end(w);
 }

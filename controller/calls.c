@@ -309,7 +309,8 @@ static void take_prices(struct control *c, uint32_t cloud, const struct cloud_ev
     for (uint32_t i = 0; i < e->count; i++) {
         uint32_t o = control_find_offer(c, p->cloud.driver->name, e->price[i].offer);
         if (o == PLAN_NONE) continue;
-        if (e->price[i].known) control_reprice(c, o, e->price[i].price_h, now_us);
+        if (e->price[i].known)
+            control_reprice(c, o, e->price[i].price_h + c->money.offer[o].disk_h, now_us);
         c->money.offer[o].price_known = e->price[i].known;
         c->money.priced_us[o] = now_us;
         take_stock(&c->money.offer[o], &e->price[i]);

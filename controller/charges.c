@@ -46,12 +46,21 @@ static void keep(struct control *c, uint32_t at, struct intent *copy)
     if (control_store_intent(c, copy) == 0) c->money.intent[at] = *copy;
 }
 
+/* What a provider tells of a machine's price, with what it does not tell. 0: nothing, or a reserved one, which is
+ * paid for in another way. */
+static double told_price(const struct control *c, const struct intent *i, double price_h)
+{
+    uint32_t offer = control_find_offer(c, i->provider, i->offer);
+    if (price_h <= 0 || offer == PLAN_NONE) return price_h;
+    const struct offer *o = &c->money.offer[offer];
+    return o->reserved > 0 ? 0 : price_h + o->disk_h;
+}
+
 void control_reconcile(struct control *c, uint32_t at, const struct listed *item, int64_t now_us)
 {
     struct intent copy = c->money.intent[at];
-    const struct charge_entry e = { .made_us = item->created_us,
-                                    .price_known = item->price_h > 0,
-                                    .price_h = item->price_h };
+    const double told_h = told_price(c, &copy, item->price_h);
+    const struct charge_entry e = { item->created_us, told_h > 0, told_h };
     const struct bill_periods p = periods(c, now_us);
     char text[INTENT_WHY_BYTES];
     bool changed;
@@ -61,8 +70,8 @@ void control_reconcile(struct control *c, uint32_t at, const struct listed *item
     if (!changed) return;
     keep(c, at, &copy);
     if (d == CHARGE_PRICE)
-        snprintf(text, sizeof text, "its provider asks %.4f dollars an hour and not %.4f",
-                 item->price_h, price_h);
+        snprintf(text, sizeof text, "its provider asks %.4f dollars an hour and not %.4f", told_h,
+                 price_h);
     else if (d == CHARGE_TIME)
         snprintf(text, sizeof text, "its provider has billed it since %.0f s before our record",
                  (double)(copy.made_us - item->created_us) / 1e6);
@@ -83,11 +92,16 @@ void control_settle_charge(const struct control *c, uint32_t at, struct intent *
     const struct detail *d = &c->observed.detail[at];
     const struct bill_periods p = periods(c, now_us);
     if (copy->charge.from_us == 0 && intent_is_billed(copy)) {
-        const struct charge_entry e = { d->told_us, d->told_price_h > 0, d->told_price_h };
+        const double told_h = told_price(c, copy, d->told_price_h);
+        const struct charge_entry e = { d->told_us, told_h > 0, told_h };
         bool changed;
         (void)charge_reconcile(copy, &e, &p, &changed);
     }
     if (copy->state == before->state) return;
+    uint32_t offer = control_find_offer(c, copy->provider, copy->offer);
+    bool is_made = before->made_us == 0 && copy->made_us != 0;
+    if (is_made && offer != PLAN_NONE && c->money.offer[offer].start_usd > 0)
+        charge_add(copy, c->money.offer[offer].start_usd, &p);
     if (before->state == INTENT_ENDED)
         charge_reopen(copy, d->told_us > before->ended_us ? d->told_us : now_us, &p);
     if (copy->state != INTENT_ENDED) return;
@@ -189,6 +203,70 @@ void control_reprice(struct control *c, uint32_t offer, double price_h, int64_t 
             copy.price_h = price_h;
         keep(c, at, &copy);
     }
+}
+
+/* ---- reserved instances ---- */
+
+static bool is_of(const struct intent *i, const struct offer *o)
+{
+    return intent_is_live(i) && strcmp(i->offer, o->name) == 0 &&
+           strcmp(i->provider, o->provider) == 0;
+}
+
+/* Returns how many live instances of the offer are older; at == money.count: than one that is made now. */
+static uint32_t older(const struct control *c, const struct offer *o, uint32_t at)
+{
+    uint32_t n = 0;
+    const struct intent *mine = at < c->money.count ? &c->money.intent[at] : NULL;
+    for (uint32_t k = 0; k < c->money.count; k++) {
+        const struct intent *i = &c->money.intent[k];
+        if (k == at || !is_of(i, o)) continue;
+        bool before = !mine || i->wanted_us < mine->wanted_us ||
+                      (i->wanted_us == mine->wanted_us && strcmp(i->id, mine->id) < 0);
+        n += before;
+    }
+    return n;
+}
+
+double control_price_of_next(const struct control *c, uint32_t offer)
+{
+    const struct offer *o = &c->money.offer[offer];
+    return o->reserved > 0 && older(c, o, c->money.count) < o->reserved ? 0 : o->price_h;
+}
+
+static void cover(struct control *c, const struct offer *o, const struct bill_periods *p)
+{
+    for (uint32_t at = 0; at < c->money.count; at++) {
+        const struct intent *i = &c->money.intent[at];
+        if (!is_of(i, o) || i->aside) continue;
+        double price_h = older(c, o, at) < o->reserved ? 0 : o->price_h;
+        if (fabs(i->price_h - price_h) <= 1e-9) continue;
+        struct intent copy = *i;
+        if (intent_is_billed(&copy))
+            charge_price(&copy, price_h, p);
+        else
+            copy.price_h = price_h;
+        keep(c, at, &copy);
+    }
+}
+
+void control_use_reserved(struct control *c, int64_t now_us)
+{
+    const struct bill_periods p = periods(c, now_us);
+    struct bill *l = &c->money.bill;
+    double hours = l->reserved_us > 0 ? fmax(0, (double)(now_us - l->reserved_us) / 3.6e9) : 0;
+    bool any = false;
+    for (uint32_t o = 0; o < c->money.offer_count; o++) {
+        const struct offer *of = &c->money.offer[o];
+        if (of->reserved == 0) continue;
+        any = true;
+        cover(c, of, &p);
+        if (of->price_known && hours > 0)
+            bill_reserve(l, of->name, hours * of->reserved * of->price_h, &p);
+    }
+    if (!any) return;
+    l->reserved_us = now_us;
+    c->money.bill_grown = true;
 }
 
 void control_count_tokens(struct control *c, int64_t now_us)

@@ -18,6 +18,11 @@ void control_note_gone(struct control *c, uint32_t at, int64_t now_us);
 void control_see_stray(struct control *c, uint32_t cloud, const struct listed *item,
                        int64_t now_us);
 void control_end_strays(struct control *c, uint32_t cloud, int64_t now_us);
+/* Sets which instances of offers with reserved ones cost nothing more, the oldest, and counts what all reserved ones
+ * have cost. */
+void control_use_reserved(struct control *c, int64_t now_us);
+/* Returns what one more instance of the offer costs an hour. */
+double control_price_of_next(const struct control *c, uint32_t offer);
 /* Sets what running instances of an offer cost from now on. */
 void control_reprice(struct control *c, uint32_t offer, double price_h, int64_t now_us);
 void control_count_tokens(struct control *c, int64_t now_us);

@@ -21,6 +21,7 @@
 #include "controller/observed.h"
 #include "controller/power.h"
 #include "controller/roles.h"
+#include "controller/stocks.h"
 
 #define SLOTS_MAX (CONTROL_INSTANCES_MAX + CONTROL_TOMBSTONES_MAX)
 #define TENANT_FLUSH_US 30000000        /* usage counters are written so often */
@@ -66,7 +67,8 @@ struct money {
     struct offer_health health[PLAN_OFFERS_MAX];
     int64_t priced_us[PLAN_OFFERS_MAX]; /* when the provider last gave a price; 0: never */
     uint32_t offer_count;
-    struct intent *intent; /* live and ended, in no order */
+    struct stock_watch stock; /* where providers are sold out */
+    struct intent *intent;    /* live and ended, in no order */
     uint32_t count;
     struct intent stray[STRAYS_MAX]; /* billed instances that no intent stands for */
     uint32_t stray_count;
@@ -128,8 +130,7 @@ int control_call_stray(struct control *c, uint32_t cloud, const struct listed *i
  * to die here; with crash_at it does. */
 int control_step_at(struct control *c, const char *name);
 
-/* Stores an intent over the version it was read at, and updates its version. */
-int control_store_intent(struct control *c, struct intent *i);
+int control_store_intent(struct control *c, struct intent *i); /* over the version it was read at */
 
 /* Applies an event to intent `at`: stores the change, then submits the call that it asks for. `handle`
  * (may be NULL) is stored as the provider's name of the instance. */

@@ -7,6 +7,7 @@
  *     memory/SERVICE   the state of its policies (core/record.h); ignored when its policies or
  *                      pools have changed
  *     cost             {"v":1,"folded":dollars,"services":[...]}: the cost of forgotten instances, core/bill.h
+ *     stock            stocks.c
  *     clock            fleet_clock.c
  *     aside/KEY        a copy of a record that could not be read under KEY (aside.h)
  */
@@ -19,6 +20,7 @@
 #include "controller/control_state.h"
 #include "controller/core/record.h"
 #include "controller/orders.h"
+#include "controller/stocks.h"
 
 #include <string.h>
 
@@ -372,6 +374,7 @@ int control_restore(struct control *c, int64_t now_us, struct err *err)
 {
     struct restoring r = { c, now_us, err, 0 };
     int rc = restore_cost(c, err);
+    if (rc == 0) rc = control_restore_stock(c, now_us, err);
     if (rc == 0) rc = store_list(c->setup.store, STR("intent/"), restore_intent, &r, err);
     if (rc == 0 && r.folded) rc = finish_fold(c, r.folded, err);
     for (uint32_t s = 0; s < c->setup.service_count && rc == 0; s++)

@@ -5,6 +5,7 @@
 #include "controller/charges.h"
 #include "controller/control.h"
 #include "controller/control_state.h"
+#include "controller/stocks.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -104,6 +105,8 @@ static int load_offers(struct control *c, struct err *err)
         int rc = cl->driver->offers(cl->ctx, c->money.offer + c->money.offer_count,
                                     PLAN_OFFERS_MAX - c->money.offer_count, &count, err);
         if (rc < 0) return err_prefix(err, rc, "offers of %s", cl->driver->name);
+        for (uint32_t o = c->money.offer_count; o < c->money.offer_count + count; o++)
+            c->money.offer[o].price_h += c->money.offer[o].disk_h;
         c->money.offer_count += count;
     }
     return 0;
@@ -250,6 +253,8 @@ int control_tick(struct control *c, int64_t now_us)
     control_sum_demand(c, now_us); /* first: a silent instance may still be routed to */
     control_count_tokens(c, now_us);
     rc = control_observe(c, now_us);
+    control_watch_stock(c, now_us);
+    control_use_reserved(c, now_us);
     set_paces(c);
     if (rc == 0 && control_has_observed(c)) rc = control_carry_out(c, now_us);
     if (rc == 0) rc = control_calls(c, now_us);
@@ -262,6 +267,7 @@ int control_tick(struct control *c, int64_t now_us)
     (void)control_flush_memory(c, now_us);
     (void)tenants_flush(c, now_us);
     (void)control_flush_cost(c, now_us);
+    (void)control_flush_stock(c, now_us);
     last_hour_keep(c, now_us);
     control_measure(c, now_us);
     metric_observe(metric_of(c->metrics, CONTROL_M_TICK_SECONDS),

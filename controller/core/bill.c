@@ -113,6 +113,13 @@ void bill_fold(struct bill *l, const struct intent *i, const struct bill_periods
     r->cost = add_cost(cost_in(&r->cost, p), c);
 }
 
+void bill_reserve(struct bill *l, const char *offer, double dollars, const struct bill_periods *p)
+{
+    struct bill_row *r = row_of(l, BILL_RESERVED, offer);
+    r->cost = add_cost(cost_in(&r->cost, p),
+                       (struct cost){ .in_day = dollars, .in_month = dollars, .total = dollars });
+}
+
 void bill_count_tokens(struct bill *l, const char *service, uint64_t tokens,
                        const struct bill_periods *p)
 {
@@ -198,6 +205,7 @@ struct record {
     uint32_t v;
     double folded; /* of all rows, as older releases read and write it */
     struct str last;
+    int64_t reserved_us;
     const struct row_record *rows, *services; /* services: of a release without pools */
     uint32_t row_count, service_count;
 };
@@ -205,6 +213,7 @@ static const struct field record_fields[] = {
     FIELD(struct record, v, FIELD_U32, .required = true, .min = 1, .max = VERSION),
     FIELD(struct record, folded, FIELD_F64, .required = true, FIELD_POSITIVE),
     FIELD(struct record, last, FIELD_STR, .max = INTENT_ID_BYTES - 1),
+    FIELD(struct record, reserved_us, FIELD_I64, .max = 9e15),
     FIELD_ARRAY("services", struct record, services, service_count, FIELD_LIST, BILL_ROWS_MAX,
                 .of = &row_set),
     FIELD_ARRAY("pools", struct record, rows, row_count, FIELD_LIST, BILL_ROWS_MAX, .of = &row_set),
@@ -222,6 +231,7 @@ int bill_encode(const struct bill *l, struct buf *out)
     const struct record r = { .v = VERSION,
                               .folded = bill_total(l, NULL, 0, 0),
                               .last = str_from(l->last),
+                              .reserved_us = l->reserved_us,
                               .rows = row,
                               .row_count = l->count };
     return fields_encode(&record_set, &r, out);
@@ -251,7 +261,7 @@ int bill_decode(struct str text, struct arena *arena, struct bill *ret, struct e
     struct record r;
     int rc = fields_decode(&record_set, text, arena, &r, "the stored cost", err);
     if (rc < 0) return rc;
-    struct bill l = { .lost = r.folded };
+    struct bill l = { .lost = r.folded, .reserved_us = r.reserved_us };
     must(name_copy(l.last, sizeof l.last, r.last) == 0);
     rc = take_rows(&l, r.rows, r.row_count, err);
     if (rc == 0) rc = take_rows(&l, r.services, r.service_count, err);

@@ -43,6 +43,7 @@ struct bill {
     struct bill_row row[BILL_ROWS_MAX];
     uint32_t count;
     double lost;                /* of rows that had to go */
+    int64_t reserved_us;        /* until when reserved instances are counted; 0: not yet */
     char last[INTENT_ID_BYTES]; /* the intent that was folded last; empty: none */
 };
 
@@ -54,6 +55,10 @@ static inline bool bill_has_folded(const struct bill *l, const struct intent *i)
 {
     return i->state == INTENT_ENDED && strcmp(l->last, i->id) == 0;
 }
+
+/* Adds what the reserved instances of an offer have cost, whether they ran or not. */
+#define BILL_RESERVED "(reserved)" /* the service of such rows; their pool is the offer */
+void bill_reserve(struct bill *l, const char *offer, double dollars, const struct bill_periods *p);
 
 /* Adds tokens that a service's routers have counted. */
 void bill_count_tokens(struct bill *l, const char *service, uint64_t tokens,

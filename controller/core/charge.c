@@ -76,6 +76,15 @@ double charge_unsure(const struct intent *i, int64_t now_us)
     return since(i, INT64_MIN, now_us) - since(&least, INT64_MIN, now_us);
 }
 
+void charge_add(struct intent *i, double dollars, const struct bill_periods *p)
+{
+    struct cost *b = &i->charge.before;
+    *b = cost_in(b, p);
+    b->in_day += dollars;
+    b->in_month += dollars;
+    b->total += dollars;
+}
+
 void charge_price(struct intent *i, double price_h, const struct bill_periods *p)
 {
     i->charge.before = charge_of(i, p);

@@ -23,6 +23,9 @@ double charge_total(const struct intent *i, int64_t now_us);
 /* Returns the dollars by which the charge may be too large. */
 double charge_unsure(const struct intent *i, int64_t now_us);
 
+/* Adds what its start costs beside its time. */
+void charge_add(struct intent *i, double dollars, const struct bill_periods *p);
+
 /* Sets the price from p->now_us on. */
 void charge_price(struct intent *i, double price_h, const struct bill_periods *p);
 

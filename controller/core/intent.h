@@ -145,13 +145,16 @@ struct lead {
 struct offer {
     char name[NAME_BYTES], provider[NAME_BYTES];
     char zone[NAME_BYTES]; /* losses of one zone come together; empty: the provider's only one */
-    double price_h;
+    double price_h;        /* disk included */
     bool price_known;
     struct billing billing;
-    bool spot;        /* the provider may take it away */
-    double lead_s;    /* from the create call to ready: learned, or the provider's figure */
-    struct lead lead; /* its phases, learned; none known: the provider does not tell them */
-    double share;     /* of a core or device; for people */
+    double disk_h;     /* the part of the price that providers do not tell */
+    double start_usd;  /* of each start: what it pulls */
+    uint32_t reserved; /* instances that are paid for whether they run or not */
+    bool spot;         /* the provider may take it away */
+    double lead_s;     /* from the create call to ready: learned, or the provider's figure */
+    struct lead lead;  /* its phases, learned; none known: the provider does not tell them */
+    double share;      /* of a core or device; for people */
     char hardware[NAME_BYTES]; /* of an instance; for people; empty: not said */
     bool room_known;           /* the next two are said */
     uint32_t nodes, room;      /* machines that it is made of, and instances that they hold */

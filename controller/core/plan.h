@@ -108,6 +108,7 @@ struct plan_view {
     uint32_t service_count;
     const struct offer *offer;
     const struct offer_health *health; /* parallel to offer */
+    const double *sold_out;            /* likewise: the chance of it (stock.h); NULL: not known */
     const struct plan_instance *instance;
     uint32_t instance_count;
     const struct plan_demand *demand; /* parallel to service */

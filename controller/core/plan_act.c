@@ -16,7 +16,8 @@
 
 /* ---- where the next instances come from ---- */
 
-/* Takes the cheapest offer that the policy still wants instances of; the earlier one at equal prices. A
+/* Takes the cheapest offer that the policy still wants instances of, by its price and the chance that it is sold out;
+ * the earlier one at equal prices. A
  * policy may want more than the target, spares for instance: the target bounds the launches, so that
  * the dearest are left out. */
 static uint32_t take_next_offer(struct plan_desk *d, uint32_t pool)
@@ -25,10 +26,10 @@ static uint32_t take_next_offer(struct plan_desk *d, uint32_t pool)
     const struct plan_pool *p = &d->service->pool[pool];
     uint32_t next = PLACE_NONE;
     for (uint32_t i = 0; i < p->offer_count; i++) {
-        const struct offer *o = &d->view->offer[p->offer[i]];
         if (v->want[i] == 0) continue;
         if (!plan_offer_is_usable(d->view, d->service, p->offer[i], d->now_us)) continue;
-        if (next != PLACE_NONE && o->price_h >= d->view->offer[p->offer[next]].price_h) continue;
+        double price = place_price(&d->offers[pool], i);
+        if (next != PLACE_NONE && price >= place_price(&d->offers[pool], next)) continue;
         next = i;
     }
     if (next == PLACE_NONE) next = v->next;
@@ -88,14 +89,14 @@ static uint32_t needed(const struct plan_desk *d, uint32_t pool)
 void plan_place(struct plan_desk *d, uint32_t pool)
 {
     struct place_verdict *w = &d->where[pool];
-    struct place_view v;
-    plan_place_view(d->view, d->index, pool, needed(d, pool), d->now_us, &v);
-    d->service->place->choose(d->memory->place[pool], &v, d->now_us, d->rng, w);
+    struct place_view *v = &d->offers[pool];
+    plan_place_view(d->view, d->index, pool, needed(d, pool), d->now_us, v);
+    d->service->place->choose(d->memory->place[pool], v, d->now_us, d->rng, w);
     d->decision->placed[pool] = (struct plan_placed){ w->reason, w->cost_h, w->missing };
     memset(d->surplus[pool], 0, sizeof d->surplus[pool]);
-    follow_row(d, pool, &v);
-    for (uint32_t i = 0; i < v.offer_count; i++)
-        w->want[i] -= min_u32(w->want[i], place_have(&v.offer[i]));
+    follow_row(d, pool, v);
+    for (uint32_t i = 0; i < v->offer_count; i++)
+        w->want[i] -= min_u32(w->want[i], place_have(&v->offer[i]));
 }
 
 /* ---- from targets to actions ---- */
@@ -115,6 +116,14 @@ static uint32_t launches(const struct plan *plan)
     uint32_t n = 0;
     for (uint32_t i = 0; i < plan->action_count; i++)
         n += plan->action[i].act == PLAN_LAUNCH;
+    return n;
+}
+
+static uint32_t launches_at(const struct plan *plan, uint32_t offer)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < plan->action_count; i++)
+        n += plan->action[i].act == PLAN_LAUNCH && plan->action[i].offer == offer;
     return n;
 }
 
@@ -151,7 +160,7 @@ void plan_grow(struct plan_desk *d, uint32_t pool)
             r->blocked = "no offer of the pool can be had now";
             return;
         }
-        double price = d->view->offer[offer].price_h;
+        double price = plan_price_of_next(d->view, offer, launches_at(d->plan, offer));
         double ceiling = d->service->budget_h * (1 + BUDGET_SLACK);
         if (d->service->budget_h > 0 && r->cost_h_after + price > ceiling) {
             r->blocked = PLAN_BLOCKED_BUDGET;

@@ -21,6 +21,7 @@ struct plan_desk {
     struct plan_memory *memory;
     struct rng *rng;
     bool *taken;                                         /* by index in the view: has an action */
+    struct place_view offers[SCALE_POOLS_MAX];           /* as the placement policy saw them */
     struct place_verdict where[SCALE_POOLS_MAX];         /* want: instances missing at each offer */
     uint32_t surplus[SCALE_POOLS_MAX][PLACE_OFFERS_MAX]; /* instances beyond what is wanted there */
     uint32_t next[SCALE_POOLS_MAX]; /* the pool's offer that is taken next, or PLACE_NONE */
@@ -45,6 +46,10 @@ static inline bool plan_is_overridden(const struct plan_desk *d, uint32_t pool)
     const struct plan_pool *p = &d->service->pool[pool];
     return d->service->paused || p->drained || p->manual >= 0;
 }
+
+/* Returns what one more instance of the offer costs an hour: nothing while reserved ones are free. `more`: launches
+ * that are decided already. */
+double plan_price_of_next(const struct plan_view *view, uint32_t offer, uint32_t more);
 
 /* ---- plan_see.c ---- */
 

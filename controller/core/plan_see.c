@@ -19,6 +19,33 @@ bool plan_offer_is_usable(const struct plan_view *view, const struct plan_servic
     return o->price_known || service->budget_h <= 0; /* an unknown price fits no budget */
 }
 
+static uint32_t at_offer(const struct plan_view *view, uint32_t offer)
+{
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < view->instance_count; k++)
+        n += view->instance[k].offer == offer;
+    return n;
+}
+
+double plan_price_of_next(const struct plan_view *view, uint32_t offer, uint32_t more)
+{
+    const struct offer *o = &view->offer[offer];
+    if (o->reserved > 0 && at_offer(view, offer) + more < o->reserved) return 0;
+    return o->price_h;
+}
+
+/* Returns the price at which `target` instances of the pool would run at the offer, each: those that are reserved and
+ * that no other pool uses cost nothing. */
+static double price_for(const struct plan_view *view, uint32_t offer, uint32_t mine,
+                        uint32_t target)
+{
+    const struct offer *o = &view->offer[offer];
+    if (o->reserved == 0 || target == 0) return plan_price_of_next(view, offer, 0);
+    uint32_t others = at_offer(view, offer) - mine;
+    uint32_t free = o->reserved > others ? o->reserved - others : 0;
+    return target > free ? o->price_h * (target - free) / target : 0;
+}
+
 /* Fills the placement policy's view: the pool's offers, and our instances at each. */
 void plan_place_view(const struct plan_view *view, uint32_t service, uint32_t pool, uint32_t target,
                      int64_t now_us, struct place_view *ret)
@@ -34,8 +61,9 @@ void plan_place_view(const struct plan_view *view, uint32_t service, uint32_t po
         ret->offer[i] =
             (struct place_offer){ .usable = plan_offer_is_usable(view, s, p->offer[i], now_us),
                                   .spot = o->spot,
-                                  .price_h = o->price_h,
+                                  .start_usd = o->start_usd,
                                   .lead_s = o->lead_s,
+                                  .out = view->sold_out ? view->sold_out[p->offer[i]] : 0,
                                   .lost = h->lost,
                                   .refused = h->refused };
     }
@@ -48,6 +76,8 @@ void plan_place_view(const struct plan_view *view, uint32_t service, uint32_t po
             ret->offer[i].starting += in->phase == PHASE_STARTING;
         }
     }
+    for (uint32_t i = 0; i < p->offer_count; i++)
+        ret->offer[i].price_h = price_for(view, p->offer[i], place_have(&ret->offer[i]), target);
 }
 
 /* Returns the offer that one more instance would come from, or PLAN_NONE. Asks the placement policy on
@@ -146,7 +176,7 @@ static void fill_pool(struct plan_desk *d, uint32_t pool)
     *s = (struct scale_pool){ .min = p->min, .max = p->max, .available = usable != PLAN_NONE };
     if (p->drained) *s = (struct scale_pool){ .available = false };
     if (o) {
-        s->price_h = o->price_h;
+        s->price_h = plan_price_of_next(d->view, shown, 0);
         s->lead_s = o->lead_s;
     }
     for (uint32_t i = 0; i < d->view->instance_count; i++) {

@@ -10,7 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define REFUSED_MAX 4 /* offers of a service whose refusals a record has */
+#define SOLD_OUT_LEAST 0.05 /* a smaller chance decides nothing */
+#define REFUSED_MAX 4       /* offers of a service whose refusals a record has */
 
 static void put_counts(struct json_writer *w, const char *name, const struct plan_service *s,
                        const uint32_t count[SCALE_POOLS_MAX])
@@ -173,6 +174,27 @@ static void put_refused(struct json_writer *w, const struct plan_view *view,
     json_array_end(w);
 }
 
+/* Lists the service's offers that may be sold out, likeliest to matter first: in the order of its pools. */
+static void put_sold_out(struct json_writer *w, const struct plan_view *view,
+                         const struct plan_service *s)
+{
+    uint32_t n = 0;
+    for (uint32_t p = 0; view->sold_out && p < s->pool_count; p++)
+        for (uint32_t o = 0; o < s->pool[p].offer_count && n < REFUSED_MAX; o++) {
+            uint32_t at = s->pool[p].offer[o];
+            if (view->sold_out[at] < SOLD_OUT_LEAST) continue;
+            if (n++ == 0) {
+                json_key(w, "sold_out");
+                json_array(w);
+            }
+            json_object(w);
+            json_kv_text(w, "offer", view->offer[at].name);
+            json_kv_f64(w, "chance", view->sold_out[at]);
+            json_object_end(w);
+        }
+    if (n > 0) json_array_end(w);
+}
+
 int record_encode(const struct plan_view *view, const struct plan *plan,
                   const struct plan_decision *decision, const char (*launched)[INTENT_ID_BYTES],
                   int64_t at_us, struct buf *out)
@@ -206,6 +228,7 @@ int record_encode(const struct plan_view *view, const struct plan *plan,
     json_kv_f64(&w, "cost_per_h_after", decision->cost_h_after);
     if (s->budget_h > 0) json_kv_f64(&w, "budget_per_h", s->budget_h);
     put_placed(&w, s, decision);
+    put_sold_out(&w, view, s);
     put_actions(&w, view, plan, decision, launched);
     json_object_end(&w);
     return out->rc;

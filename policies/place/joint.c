@@ -49,7 +49,6 @@
 #define PAIRS_PRIOR 5.0    /* weight of the prior of q, in pairs of zones */
 #define TOGETHER_PRIOR 0.5 /* of those, lost together */
 #define STAY 0.05          /* relative gain below which running instances are not replaced */
-#define HORIZON_S 3600.0   /* how long a new instance is expected to be of use */
 #define SURE 0.95          /* chance of capacity at which no further zone is asked */
 #define PATIENCE_US \
     (120 * (int64_t)1000000) /* with launches that are neither accepted nor refused */
@@ -126,6 +125,13 @@ static void learn(struct joint *m, const struct place_view *view, int64_t now_us
     m->last_us = now_us;
 }
 
+/* Returns the price of an instance on demand that would have to be started. */
+static double fresh_price(const struct place_view *view, uint32_t i)
+{
+    const struct place_offer *o = &view->offer[i];
+    return o->price_h + o->start_usd * HOUR_S / PLACE_HORIZON_S;
+}
+
 static void price_gaps(struct desk *d)
 {
     const struct place_view *v = d->view;
@@ -139,7 +145,7 @@ static void price_gaps(struct desk *d)
         ready += o->ready;
         d->dear = fmax(d->dear, o->price_h);
         if (o->spot || !o->usable) continue;
-        if (d->on_demand == PLACE_NONE || o->price_h < v->offer[d->on_demand].price_h)
+        if (d->on_demand == PLACE_NONE || fresh_price(v, i) < fresh_price(v, d->on_demand))
             d->on_demand = i;
     }
     if (d->on_demand != PLACE_NONE) d->dear = v->offer[d->on_demand].price_h;
@@ -171,7 +177,8 @@ static void weigh(struct desk *d)
         d->up[i] = 1;
         if (!o->spot) continue;
         d->hazard[i] = hazard_rate_h(&d->memory->zone[i]);
-        d->up[i] = hazard_up(&d->memory->zone[i], d->now_us);
+        /* Refusals at other pools' offers of the same zone and type count too. */
+        d->up[i] = fmin(hazard_up(&d->memory->zone[i], d->now_us), 1 - o->out);
         d->gap_h[i] = hazard_gap_h(o->lead_s);
         d->price[i] = o->price_h * (1 + d->hazard[i] * o->lead_s / HOUR_S);
         if (!holds(d, i) && !o->usable) continue;
@@ -191,7 +198,8 @@ static void weigh_in(struct desk *d, struct arrangement *a)
         const struct place_offer *o = &d->view->offer[i];
         uint32_t have = place_have(o), fresh = a->want[i] > have ? a->want[i] - have : 0;
         a->cost_h += a->want[i] * d->price[i];
-        a->cost_h += fresh * o->price_h * (o->lead_s / HORIZON_S + STAY);
+        a->cost_h += fresh * o->price_h * (o->lead_s / PLACE_HORIZON_S + STAY);
+        a->cost_h += fresh * o->start_usd * HOUR_S / PLACE_HORIZON_S;
     }
     a->cost_h += d->kappa * d->view->target * a->missing;
     if (d->has_best && a->cost_h >= d->best.cost_h) return;
@@ -258,7 +266,7 @@ static void try_on_demand(struct desk *d)
     uint32_t best = PLACE_NONE;
     for (uint32_t i = 0; i < view->offer_count; i++) {
         if (view->offer[i].spot || !view->offer[i].usable) continue;
-        if (best == PLACE_NONE || d->price[i] < d->price[best]) best = i;
+        if (best == PLACE_NONE || fresh_price(view, i) < fresh_price(view, best)) best = i;
     }
     uint32_t left = view->target;
     for (uint32_t i = 0; i < view->offer_count; i++) { /* running ones stay, unless too dear */

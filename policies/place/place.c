@@ -7,6 +7,7 @@
 #include <math.h>
 
 #define HOUR_US 3600e6
+#define HOUR_S 3600.0
 
 static double hours(int64_t from_us, int64_t to_us)
 {
@@ -82,12 +83,22 @@ const struct place_policy *place_find(struct str name)
     return NULL;
 }
 
+double place_price(const struct place_view *view, uint32_t offer)
+{
+    const struct place_offer *o = &view->offer[offer];
+    double price = o->price_h + o->start_usd * HOUR_S / PLACE_HORIZON_S, dearest = price;
+    if (o->out <= 0) return price;
+    for (uint32_t i = 0; i < view->offer_count; i++)
+        if (view->offer[i].usable) dearest = fmax(dearest, view->offer[i].price_h);
+    return price * (1 - o->out) + dearest * o->out;
+}
+
 uint32_t place_cheapest(const struct place_view *view, const bool *fits)
 {
     uint32_t best = PLACE_NONE;
     for (uint32_t i = 0; i < view->offer_count; i++) {
         if (!view->offer[i].usable || (fits && !fits[i])) continue;
-        if (best == PLACE_NONE || view->offer[i].price_h < view->offer[best].price_h) best = i;
+        if (best == PLACE_NONE || place_price(view, i) < place_price(view, best)) best = i;
     }
     return best;
 }
@@ -100,7 +111,8 @@ void place_finish(const struct place_view *view, struct place_verdict *ret)
         const struct place_offer *o = &view->offer[i];
         ret->cost_h += ret->want[i] * o->price_h;
         if (!o->usable || ret->want[i] <= place_have(o)) continue;
-        if (ret->next != PLACE_NONE && o->price_h >= view->offer[ret->next].price_h) continue;
+        if (ret->next != PLACE_NONE && place_price(view, i) >= place_price(view, ret->next))
+            continue;
         ret->next = i;
     }
 }

@@ -39,6 +39,8 @@ struct place_offer {
     bool usable; /* may be asked now: no back-off forbids it, its price is known and affordable */
     bool spot;   /* cheaper, and may be taken away */
     double price_h, lead_s;
+    double start_usd; /* of each start, beside its time: what it pulls */
+    double out; /* chance that it is sold out now, as refusals of the last hours tell; 0: none */
     uint32_t ready, starting;
     uint32_t lost;    /* instances that the provider took away, counted since we know the offer */
     uint32_t refused; /* launches that it had no capacity for, counted likewise */
@@ -78,6 +80,7 @@ extern const struct place_policy *const place_table[];
 extern const uint32_t place_count;
 
 #define PLACE_DEFAULT "joint"
+#define PLACE_HORIZON_S 3600.0 /* how long a new instance is expected to be of use */
 
 const struct place_policy *place_find(struct str name); /* NULL when there is none */
 
@@ -88,11 +91,15 @@ static inline uint32_t place_have(const struct place_offer *o)
     return o->ready + o->starting;
 }
 
+/* Returns the price of an offer with its start, spread over PLACE_HORIZON_S, and with the chance that it is sold out: it then costs the time until the dearest offer
+ * is asked in its place, which is priced as that offer. */
+double place_price(const struct place_view *view, uint32_t offer);
+
 /* Returns the cheapest usable offer whose `fits` is true (NULL: any usable offer), the earlier one
  * on equal prices; PLACE_NONE when there is none. */
 uint32_t place_cheapest(const struct place_view *view, const bool *fits);
 
-/* Fills next and cost_h from want. next is the cheapest usable offer that has fewer instances than
+/* Fills next and cost_h from want. next is the cheapest usable offer, by place_price, that has fewer instances than
  * wanted, the earlier one on equal prices. */
 void place_finish(const struct place_view *view, struct place_verdict *ret);
 

@@ -42,6 +42,19 @@ static const struct config_field offer_rows[] = {
     { .name = "price_per_hour", .type = CONFIG_FLOAT, .default_text = "-1", .min = -1, .max = 1e4,
       .unit = "dollars", IN(web_offer_section, price_h),
       .about = "What an instance costs; below 0: what the provider says." },
+    { .name = "reserved", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 1024,
+      .unit = "instances", IN(web_offer_section, reserved),
+      .about = "Instances of it that are paid for whether they run or not, by a commitment or a reservation: they are "
+               "used first, cost a service nothing more, and stand in the bill with their price at all times." },
+    { .name = "disk_price_per_hour", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 1e4,
+      .unit = "dollars", IN(web_offer_section, disk_price_h),
+      .about = "What the disk of an instance costs, where the price of the machine does not have it." },
+    { .name = "pull", .type = CONFIG_BYTES, .default_text = "0", .min = 0, .max = 1e15,
+      IN(web_offer_section, pull_bytes),
+      .about = "What an instance fetches when it starts: weights and image." },
+    { .name = "pull_price_per_gb", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 1e3,
+      .unit = "dollars", IN(web_offer_section, pull_price_gb),
+      .about = "What a GB of it costs to move, egress of where it lies included; each start is priced by it." },
     { .name = "spot_price_max", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 1e4,
       .unit = "dollars", IN(web_offer_section, spot_price_max_h),
       .about = "spot: the most to pay for an hour, where the provider takes a bid; 0: its price on demand." },
@@ -231,6 +244,8 @@ static int check_offer(const struct web_kind *kind, const struct web_offer_secti
         hardware_unknown(from->hardware, err);
         return err_prefix(err, -EINVAL, "hardware");
     }
+    if (from->spot && from->reserved > 0)
+        return err_set(err, -EINVAL, "reserved: it is spot, which may be taken away");
     if (!from->spot && from->spot_price_max_h > 0)
         return err_set(err, -EINVAL, "spot_price_max: it is not spot");
     return 0;
@@ -251,6 +266,9 @@ static int make_offer(const struct web_settings *s, const struct web_offer_secti
                          .price_known = ret->price_given,
                          .billing = s->kind->billing,
                          .spot = from->spot,
+                         .reserved = (uint32_t)from->reserved,
+                         .disk_h = from->disk_price_h,
+                         .start_usd = from->pull_price_gb * (double)from->pull_bytes / 1e9,
                          .lead_s = (double)from->lead_us / 1e6,
                          .seqs_max = (uint32_t)from->max_num_seqs,
                          .has_prior = perf[0] > 0 || perf[1] > 0 || perf[2] > 0 || perf[3] > 0,

@@ -21,7 +21,9 @@ struct web_offer_section {
     struct str name, type, hardware;
     struct config_texts types, zones;
     bool spot;
-    double price_h;                  /* below 0: not said */
+    double price_h; /* below 0: not said */
+    int64_t reserved, pull_bytes;
+    double disk_price_h, pull_price_gb;
     double spot_price_max_h;         /* 0: the provider's own limit */
     struct str capacity_reservation; /* empty: none */
     int64_t gpus;

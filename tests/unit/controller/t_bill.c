@@ -390,6 +390,58 @@ static void a_stray_is_told_and_billed(void **state)
     world_free(w);
 }
 
+/* One reserved instance at a dollar: it costs that at all times, and a service pays for the second one only. */
+static void reserved_instances_are_paid_for_always(void **state)
+{
+    (void)state;
+    struct world *w = world_new(NULL);
+    world_start(w);
+    uint32_t s1 = control_find_offer(w->control, "fake", "s1");
+    w->control->money.offer[s1].reserved = 1;
+    world_run(w, 1800);
+    double before = control_cost_total(w->control, w->now);
+    if (fabs(before - 0.5) > 0.01) fail_msg("%.5f dollars for half an hour of none", before);
+    assert_int_equal(control_scale(w->control, STR("chat"), STR("small"), 2, NULL), 0);
+    world_run(w, 1800);
+    assert_int_equal(world_running(w), 2);
+    struct bill_spent spent = control_spent(w->control, 0, NULL);
+    double paid = control_cost_total(w->control, w->now) - spent.total;
+    if (fabs(paid - 1) > 0.01) fail_msg("%.5f dollars for an hour of one", paid);
+    if (spent.total < 0.45 || spent.total > 0.65) /* of s1 or s2, for half an hour */
+        fail_msg("%.5f dollars for the second", spent.total);
+    world_run(w, 120);
+    world_kill(w);
+    w->now += 1800 * SECOND;
+    world_start(w);
+    w->control->money.offer[s1].reserved = 1;
+    world_run(w, 5);
+    paid = control_cost_total(w->control, w->now) - control_spent(w->control, 0, NULL).total;
+    if (fabs(paid - 1 - 1925.0 / 3600) > 0.01) fail_msg("%.5f dollars with the time away", paid);
+    world_free(w);
+}
+
+static void stock_is_remembered_over_restarts(void **state)
+{
+    (void)state;
+    struct fake_config config = { .step_count = 1 };
+    config.script[0] =
+        (struct fake_step){ .op = FAKE_CREATE, .fault = FAKE_STOCK_OUT, .offer = "s1" };
+    struct world *w = world_new(&config);
+    world_start(w);
+    assert_int_equal(control_scale(w->control, STR("chat"), STR("small"), 1, NULL), 0);
+    world_run(w, 60);
+    uint32_t s1 = control_find_offer(w->control, "fake", "s1");
+    assert_true(w->control->money.stock.sold_out[s1] > 0.9);
+    world_kill(w);
+    world_start(w);
+    world_run(w, 5);
+    assert_true(w->control->money.stock.sold_out[s1] > 0.9);
+    CLEANUP(buf_fini) struct buf view = { 0 };
+    assert_int_equal(control_view(w->control, CONTROL_OFFERS, w->now, &view), 0);
+    assert_non_null(strstr(view.data, "\"sold_out\":0.9"));
+    world_free(w);
+}
+
 static void tokens_are_counted_by_period(void **state)
 {
     (void)state;
@@ -420,6 +472,8 @@ int main(void)
         cmocka_unit_test(a_fold_that_is_cut_counts_once),
         cmocka_unit_test(a_stray_is_told_and_billed),
         cmocka_unit_test(tokens_are_counted_by_period),
+        cmocka_unit_test(reserved_instances_are_paid_for_always),
+        cmocka_unit_test(stock_is_remembered_over_restarts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,8 @@
 #include "base/core/hash.h"
 #include "base/core/own.h"
 #include "controller/core/record.h"
+#include "controller/core/stock.h"
+#include "policies/place/place.h"
 #include "policies/scale/scale.h"
 #include "tests/unit/controller/plan_scene.h"
 #include "tests/unit/unit.h"
@@ -609,7 +611,147 @@ static int policy_memory_tests(void)
     return cmocka_run_group_tests_name("policy_memory", tests, NULL, NULL);
 }
 
+/* ---- what is sold out, and what is paid for anyway ---- */
+
+static uint32_t launched_at(const struct scene *s, uint32_t offer)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->plan.action_count; i++)
+        n += s->plan.action[i].act == PLAN_LAUNCH && s->plan.action[i].offer == offer;
+    return n;
+}
+
+/* s1 costs 1 and s2 1.2: the dearer one is taken while the cheaper one is likely to refuse. */
+static void what_is_likely_sold_out_comes_later(void **state)
+{
+    (void)state;
+    struct scene *s = scene_new();
+    double sold_out[3] = { 0 };
+    s->service.place = place_find(STR("on_demand"));
+    s->service.pool_count = 1;
+    s->view.sold_out = sold_out;
+    s->demand.sum.held = 1;
+    s->demand.sum.idle_s = 0;
+    scene_decide(s);
+    assert_int_equal(launched_at(s, 0), 1);
+    sold_out[0] = 1; /* it then costs what the dearest does, and the earlier offer wins a tie */
+    s->offer[1].price_h = 1.1;
+    s->service.pool[0].offer[2] = 2;
+    s->service.pool[0].offer_count = 3;
+    scene_decide(s);
+    assert_int_equal(launched_at(s, 1), 1);
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    char ids[PLAN_ACTIONS_MAX][INTENT_ID_BYTES] = { { 0 } };
+    const char(*launched)[INTENT_ID_BYTES] = (const char(*)[INTENT_ID_BYTES])ids;
+    assert_int_equal(record_encode(&s->view, &s->plan, &s->plan.decision[0], launched, 0, &text),
+                     0);
+    assert_non_null(strstr(text.data, "\"sold_out\":[{\"offer\":\"s1\",\"chance\":1"));
+    free(s);
+}
+
+/* Two of l1, the dearest, are paid for: they come first, no budget is in their way, and the third is not free. */
+static void what_is_reserved_is_used_first(void **state)
+{
+    (void)state;
+    struct scene *s = scene_new();
+    s->offer[2].reserved = 2;
+    s->demand.sum.held = 1;
+    s->demand.sum.idle_s = 0;
+    s->service.budget_h = 0.5; /* nothing else can be had for it */
+    const struct plan_decision *d = scene_decide(s);
+    assert_int_equal(launched_at(s, 2), 1);
+    assert_true(d->cost_h_after <= 0);
+    s->service.pool[1].manual = 3;
+    d = scene_decide(s);
+    assert_int_equal(launched_at(s, 2), 2);
+    assert_string_equal(d->blocked, PLAN_BLOCKED_BUDGET);
+    s->service.budget_h = 2;
+    d = scene_decide(s);
+    assert_int_equal(launched_at(s, 2), 3);
+    assert_true(fabs(d->cost_h_after - 1.9) < 1e-9);
+    free(s);
+}
+
+/* A start that costs three dollars makes s1 the dearer one for an hour. */
+static void what_a_start_pulls_is_priced(void **state)
+{
+    (void)state;
+    static const char *const rows[] = { "joint", "on_demand" };
+    for (size_t k = 0; k < COUNT_OF(rows); k++) {
+        struct scene *s = scene_new();
+        s->service.pool_count = 1;
+        s->demand.sum.held = 1;
+        s->demand.sum.idle_s = 0;
+        s->service.place = place_find(str_from(rows[k]));
+        s->offer[0].start_usd = 3;
+        scene_decide(s);
+        if (launched_at(s, 1) != 1) fail_msg("%s: %u at s1", rows[k], launched_at(s, 0));
+        free(s);
+    }
+}
+
+/* ---- the memory of stock ---- */
+
+static void stock_decays_and_learns(void **state)
+{
+    (void)state;
+    struct stocks all = { 0 };
+    struct offer o = { .name = "a", .provider = "p", .zone = "z", .hardware = "h100" }, other = o;
+    snprintf(other.name, sizeof other.name, "b"); /* another pool's offer of the same */
+    struct stock *s = stock_of(&all, &o);
+    assert_ptr_equal(stock_of(&all, &other), s);
+    other.spot = true;
+    assert_ptr_not_equal(stock_of(&all, &other), s);
+    int64_t now = 1000 * SECOND, hour = 3600 * SECOND;
+    struct stock_seen seen = { 0 };
+    assert_false(stock_observe(s, &seen, 0, now));
+    assert_true(stock_out(s, now) <= 0); /* never refused: nothing is known against it */
+    seen.refused = 1;
+    assert_true(stock_observe(s, &seen, 0, now));
+    assert_true(stock_out(s, now) > 0.99);
+    double half = stock_out(s, now + hour / 2), one = stock_out(s, now + hour);
+    double day = stock_out(s, now + 24 * hour);
+    assert_true(half < 0.7 && half > one && one > day && day < 0.2);
+    /* It was there again after six hours, twice: its runs last longer, so the chance decays more slowly. */
+    for (int k = 0; k < 2; k++) {
+        seen.held = 0;
+        seen.refused++;
+        (void)stock_observe(s, &seen, 0, now += hour);
+        seen.refused++;
+        (void)stock_observe(s, &seen, 0, now += 6 * hour);
+        seen.held = 1;
+        assert_true(stock_observe(s, &seen, 0, now += 60 * SECOND));
+        assert_true(stock_out(s, now) < 0.01);
+    }
+    seen.held = 0;
+    seen.refused++;
+    (void)stock_observe(s, &seen, 0, now);
+    double slow = stock_out(s, now + hour / 2);
+    assert_true(slow > half + 0.1);
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    CLEANUP(arena_fini) struct arena arena;
+    struct stocks again;
+    struct err err = { 0 };
+    arena_init(&arena, (size_t)1 << 16);
+    assert_int_equal(stocks_encode(&all, &text), 0);
+    if (stocks_decode(buf_view(&text), &arena, &again, &err) < 0) fail_msg("%s", err.text);
+    assert_int_equal(again.count, 1); /* of the other there is nothing to keep */
+    assert_true(fabs(stock_out(stock_find(&again, &o), now + hour / 2) - slow) < 1e-6);
+    assert_true(stocks_decode(STR("{\"v\":2}"), &arena, &again, &err) < 0);
+}
+
+static int market_tests(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_likely_sold_out_comes_later),
+        cmocka_unit_test(what_is_reserved_is_used_first),
+        cmocka_unit_test(what_a_start_pulls_is_priced),
+        cmocka_unit_test(stock_decays_and_learns),
+    };
+    return cmocka_run_group_tests_name("market", tests, NULL, NULL);
+}
+
 int main(void)
 {
-    return plan_tests() + policy_memory_tests();
+    return plan_tests() + market_tests() + policy_memory_tests();
 }
