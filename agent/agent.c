@@ -294,6 +294,8 @@ int agent_main(const struct agent_config *config, tokenizer_load_fn *load, struc
         a->in.spec.engine_host = config->engine_host;
         a->in.alone = true; /* an address of its own */
     }
+    a->in.spec.tunnel |= config->tunnel;
+    if (a->in.spec.tunnel && !a->in.adopts) a->in.spec.engine_host = STR("127.0.0.1");
     a->in.shares_log = config->engine_log == ENGINE_LOG_INHERIT;
     if (rc == 0 && config->engine_port)
         rc = instance_become_engine(&a->in, (uint16_t)config->engine_port, err);

@@ -52,9 +52,9 @@ static void take_report(struct agent *a)
 {
     const struct launch_spec *s = &a->in.spec;
     a->info = a->look.sight.report;
-    a->info.host = s->engine_host;
+    a->info.host = a->dialler ? str_from(a->tunnel_host) : s->engine_host;
     a->info.port = a->engine_port;
-    a->info.tls = s->engine_tls;
+    a->info.tls = s->engine_tls && !a->dialler; /* a tunnel has TLS beneath it */
     a->info.kind = s->kind;
     if (a->translator) a->info.service = s->service;
     a->has_info = true;
@@ -66,6 +66,13 @@ static void take_report(struct agent *a)
         snprintf(a->trouble, sizeof a->trouble, "the engine made no step for %.0f s",
                  a->info.stalled_s);
     if (a->healthy_us && a->sup.state == SUP_STARTING) a->trouble[0] = 0;
+}
+
+void agent_fill(const struct agent *a, struct engine_report *r)
+{
+    if (!a->translator) return;
+    translator_fill(a->translator, r);
+    if (a->dialler) r->agent_host = str_from(a->tunnel_host);
 }
 
 void agent_on_seen(void *arg, enum look_end how, enum http_end http)
@@ -156,6 +163,7 @@ static void heed(struct agent *a, const struct agent_reply *r)
 {
     int64_t now = loop_now_us(a->loop);
     a->lease_until_us = now + (int64_t)r->lease_ms * 1000;
+    if (a->dialler) dialler_set(a->dialler, r->routers, r->router_count);
     if (!r->known) return; /* the controller does not know the instance yet: no wishes */
     if (r->leaves_ms > 0 && !a->leaves_us)
         log_event(LOG_WARN, "notice", "instance=%.*s leaves_in_s=%.1f",
@@ -174,16 +182,14 @@ static void heed(struct agent *a, const struct agent_reply *r)
 /* Returns true if the reply is the leader's, and of no earlier term than the last. Otherwise another controller
  * is asked next; at once, if this one stands by and names the leader. */
 static bool is_heeded(struct agent *a, const struct peer_call *call, enum http_end end,
-                      struct agent_reply *reply)
+                      struct arena *arena, struct agent_reply *reply)
 {
-    CLEANUP(arena_fini) struct arena arena;
     struct standby_reply standby;
-    arena_init(&arena, ANSWER_BYTES_MAX);
     if (peer_call_is_good(call, end) &&
-        agent_reply_decode(buf_view(&call->body), &arena, reply, NULL) == 0)
+        agent_reply_decode(buf_view(&call->body), arena, reply, NULL) == 0)
         return controllers_heard(&a->controllers, reply->epoch, loop_now_us(a->loop));
     bool stands_by = end == HTTP_END_OK && call->status == 503 &&
-                     standby_reply_decode(buf_view(&call->body), &arena, &standby) == 0;
+                     standby_reply_decode(buf_view(&call->body), arena, &standby) == 0;
     if (stands_by && standby.lease_ms > 0)
         a->lease_until_us = loop_now_us(a->loop) + (int64_t)standby.lease_ms * 1000;
     if (!stands_by)
@@ -198,7 +204,9 @@ static void on_tell_reply(struct peer_call *call, enum http_end end)
     struct agent *a = CONTAINER_OF(call, struct agent, tell.call);
     if (end != HTTP_END_OK) log_unheard(a, "report_not_heard", end, &a->tell.call, &a->tell.log);
     struct agent_reply reply;
-    bool good = is_heeded(a, call, end, &reply);
+    CLEANUP(arena_fini) struct arena arena;
+    arena_init(&arena, ANSWER_BYTES_MAX);
+    bool good = is_heeded(a, call, end, &arena, &reply);
     if (a->last_words && a->report_due_us > 0) {
         loop_stop(a->loop);
         return;
@@ -249,7 +257,7 @@ void agent_tell(struct agent *a)
         r.leaves_ms = (uint32_t)min_i64(max_i64(left_ms, 1), UINT32_MAX);
         r.leaves_why = str_from(a->notice_why);
     }
-    if (a->translator) translator_fill(a->translator, &r.engine);
+    agent_fill(a, &r.engine);
     CLEANUP(buf_fini) struct buf body = { 0 };
     int64_t now = loop_now_us(a->loop);
     const struct controller_address *to = controllers_next(&a->controllers);

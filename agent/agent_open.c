@@ -79,7 +79,7 @@ static bool report_of(void *arg, struct engine_report *ret)
     const struct agent *a = arg;
     if (!a->has_info) return false;
     *ret = a->info;
-    translator_fill(a->translator, ret);
+    agent_fill(a, ret);
     return true;
 }
 
@@ -112,7 +112,7 @@ static int open_translator(struct agent *a, tokenizer_load_fn *load, struct err 
 {
     const struct launch_spec *s = &a->in.spec;
     char events[INSTANCE_SOCKET_BYTES + 8], replay[INSTANCE_SOCKET_BYTES + 8], host[256];
-    struct str at = a->in.adopts ? STR("127.0.0.1") : s->engine_host;
+    struct str at = a->in.adopts || a->dialler ? STR("127.0.0.1") : s->engine_host;
     uint32_t port = 0;
     if (engine_traits[s->kind].serves_itself) return 0;
     if (a->config->serve_at.len > 0) {
@@ -123,7 +123,7 @@ static int open_translator(struct agent *a, tokenizer_load_fn *load, struct err 
     struct translator_config c = { .loop = a->loop,
                                    .held = &a->held,
                                    .scrapers = &a->scrapers,
-                                   .tls = a->serve,
+                                   .tls = a->dialler ? NULL : a->serve,
                                    .host = host,
                                    .port = (uint16_t)port,
                                    .tokenizer = s->tokenizer,
@@ -183,6 +183,55 @@ static bool engine_is_ready(void *arg, const char **ret_state)
     return a->sup.state == SUP_UP && !a->drain_wished;
 }
 
+/* Leads routers to the engine and to the agent's own API, and nowhere else on this machine. */
+static bool on_dial(void *arg, uint16_t port, struct tunnel_target *ret)
+{
+    const struct agent *a = arg;
+    struct engine_report own = { 0 };
+    if (a->translator) translator_fill(a->translator, &own);
+    if (port != 0 && port == own.agent_port)
+        return addr_from_literal(&ret->addr, STR("127.0.0.1"), port) == 0;
+    if (port == 0 || port != a->engine_port) return false;
+    ret->addr = a->engine_addr;
+    ret->addr.port = port;
+    ret->tls = a->in.spec.engine_tls ? a->tls : NULL;
+    ret->host = a->in.spec.engine_host;
+    return true;
+}
+
+static int open_dialler(struct agent *a, struct err *err)
+{
+    const struct agent_config *c = a->config;
+    const struct str instance = a->in.spec.instance, host = a->in.spec.engine_host;
+    struct signed_as as;
+    if (!a->in.spec.tunnel)
+        return c->routers.count == 0
+                   ? 0
+                   : err_set(err, -EINVAL,
+                             "agent.routers: set agent.tunnel, they are dialled by it");
+    snprintf(a->tunnel_host, sizeof a->tunnel_host, TUNNEL_HOST STR_FMT, STR_ARG(instance));
+    snprintf(a->agent_id, sizeof a->agent_id, "agent/" STR_FMT, STR_ARG(instance));
+    if (credentials_key(&a->held, str_from(a->agent_id), &as.key) < 0)
+        return err_set(err, -EINVAL,
+                       "agent.tunnel: routers take tunnels that are signed only; set "
+                       "secret_file");
+    as.id = str_from(a->agent_id);
+    if (addr_from_literal(&a->engine_addr, host, 0) < 0)
+        return err_set(err, -EINVAL,
+                       "agent.adopt: '" STR_FMT
+                       "' is a name; with agent.tunnel give the engine's address",
+                       STR_ARG(host));
+    const struct dialler_config config = { .loop = a->loop,
+                                           .signer = a->signer,
+                                           .as = as,
+                                           .instance = instance,
+                                           .fixed = c->routers.items,
+                                           .fixed_count = (uint32_t)c->routers.count,
+                                           .on_dial = on_dial,
+                                           .arg = a };
+    return dialler_new(&config, &a->dialler, err);
+}
+
 int agent_build(struct agent *a, tokenizer_load_fn *load, struct err *err)
 {
     const struct agent_config *c = a->config;
@@ -216,6 +265,7 @@ int agent_build(struct agent *a, tokenizer_load_fn *load, struct err *err)
     if (rc == 0 && c->listen.len > 0)
         rc = face_open(a->loop, c->listen, engine_is_ready, a, &a->face, err);
     if (rc == 0) rc = open_calls(a, err);
+    if (rc == 0) rc = open_dialler(a, err);
     if (rc == 0) rc = loop_signal(a->loop, SIGTERM, agent_on_signal, a, err);
     if (rc == 0) rc = loop_signal(a->loop, SIGINT, agent_on_signal, a, err);
     if (rc < 0) return rc;
@@ -247,6 +297,7 @@ void agent_teardown(struct agent *a)
     peer_call_fini(&a->tell.call);
     look_fini(&a->look);
     peer_call_fini(&a->order.call);
+    dialler_free(a->dialler);
     http_client_free(a->client);
     signer_free(a->signer);
     tls_free(a->tls);

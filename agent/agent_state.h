@@ -6,6 +6,7 @@
 #pragma once
 #include "agent/agent.h"
 #include "agent/core/supervise.h"
+#include "agent/dialler.h"
 #include "agent/face.h"
 #include "agent/instance.h"
 #include "agent/look.h"
@@ -49,9 +50,13 @@ struct agent {
     const struct engine_driver *driver;
     struct look look;
     char engine_id[AUTH_ID_BYTES_MAX]; /* that signs the look's calls */
-    struct translator *translator;     /* NULL: the engine serves routers itself */
-    struct weights *weights; /* NULL: the launch document does not say where they come from */
-    int64_t spawned_us;      /* the engine; 0: no start of this agent's is measured */
+    struct dialler *dialler;           /* NULL: routers reach the engine themselves */
+    struct addr engine_addr;           /* with a dialler: where it leads routers to */
+    char agent_id[AUTH_ID_BYTES_MAX];  /* that signs the dialler's calls */
+    char tunnel_host[REPORT_NAME_BYTES_MAX + sizeof TUNNEL_HOST]; /* as routers call it then */
+    struct translator *translator; /* NULL: the engine serves routers itself */
+    struct weights *weights;       /* NULL: the launch document does not say where they come from */
+    int64_t spawned_us;            /* the engine; 0: no start of this agent's is measured */
     struct agent_question tell, order;
     struct controllers controllers;
     struct engine_report info; /* as last seen; strings are the look's */
@@ -92,6 +97,8 @@ void agent_on_notice(void *agent, int64_t left_us, const char *why);
 
 void agent_probe(struct agent *a); /* asks the engine about itself */
 void agent_tell(struct agent *a);  /* reports to the controller, if no report is under way */
+void agent_fill(const struct agent *a,
+                struct engine_report *r); /* where routers reach engine and agent */
 void agent_on_seen(void *agent, enum look_end how, enum http_end http);
 
 /* ---- agent_open.c ---- */

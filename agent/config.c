@@ -1,6 +1,7 @@
 /* config.c - lists the settings of section `agent`. */
 #include "agent/config.h"
 
+#include "agent/dialler.h"
 #include "agent/metadata.h"
 #include "base/io/log.h"
 #include "base/wire/launch.h"
@@ -56,6 +57,11 @@ static const struct config_field rows[] = {
     { .name = "engine_host", .type = CONFIG_TEXT, .default_text = "", AT(engine_host),
       .about = "Address at which the engine listens and routers reach it, where only the machine "
                "itself knows it; empty: the launch document's." },
+    { .name = "tunnel", .type = CONFIG_BOOL, .default_text = "false", AT(tunnel),
+      .about = "Routers cannot reach this machine: the agent dials each, and they call the engine through that. An engine "
+               "that it starts then listens on 127.0.0.1." },
+    { .name = "routers", .type = CONFIG_TEXTS, .min = 0, .max = DIALLER_ROUTERS_MAX, AT(routers),
+      .about = "tunnel: [https://]HOST:PORT of routers to dial, besides those that the controller names." },
     { .name = "notice", .type = CONFIG_ENUM, .default_text = "none", .names = notice_source_names, AT(notice),
       .about = "Metadata service of the machine that is asked whether its provider takes it away: the drain then begins "
                "with the notice, not with the provider's next listing." },

@@ -19,7 +19,9 @@ struct agent_config {
     struct str serve_at; /* of the agent's own API; empty: where the engine is, on a free port */
     struct str metrics_key_file;
     struct tls_section tls;
-    struct str listen;      /* for probes; empty: none */
+    struct str listen; /* for probes; empty: none */
+    bool tunnel;       /* routers cannot reach this machine: they are dialled */
+    struct config_texts routers;
     struct str engine_host; /* instead of the launch document's; empty: that */
     int notice;             /* enum notice_source */
     struct str notice_url;

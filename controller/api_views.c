@@ -3,6 +3,7 @@
  * An absent value is null, never zero: an unknown price, a latency that was not measured. */
 #include "base/core/bits.h"
 #include "base/core/json.h"
+#include "base/io/tunnel/tunnel.h"
 #include "controller/charges.h"
 #include "controller/control_state.h"
 #include "controller/core/record.h"
@@ -624,6 +625,12 @@ int control_view(struct control *c, enum control_view view, int64_t now_us, stru
 
 /* ---- targets of a scraper ---- */
 
+/* A scraper reaches what is behind a tunnel no better than a router does. */
+static bool is_scraped(const char *host)
+{
+    return host[0] && !tunnel_is_host(str_from(host));
+}
+
 static void begin_target(struct json_writer *w, const char *host, uint32_t port, const char *job,
                          const char *instance)
 {
@@ -677,7 +684,7 @@ int control_targets(const struct control *c, struct buf *out)
     json_array(&w);
     for (uint32_t at = 0; at < c->money.count; at++) {
         const struct detail *d = &c->observed.detail[at];
-        bool serves = intent_is_live(&c->money.intent[at]) && d->has_engine && d->host[0];
+        bool serves = intent_is_live(&c->money.intent[at]) && d->has_engine && is_scraped(d->host);
         if (serves && d->engine.port) put_engine_target(&w, &c->money.intent[at], d);
     }
     for (uint32_t r = 0; r < CONTROL_ROUTERS_MAX; r++) {

@@ -119,6 +119,7 @@ static int fill_spec(struct control *c, const struct intent *i, const struct det
                                  .context_tokens = l->context_tokens,
                                  .seqs_max = l->seqs_max,
                                  .kv_events = l->kv_events,
+                                 .tunnel = l->tunnel,
                                  .grace_ms = s->grace_ms,
                                  .age_ms = s->age_ms,
                                  .drain_ms = s->drain_ms };

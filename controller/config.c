@@ -148,6 +148,9 @@ static const struct config_field pool_rows[] = {
       .about = "Other kinds: requests that an engine runs at once; 0: its own default." },
     { .name = "device", .type = CONFIG_TEXT, .max = REPORT_NAME_BYTES_MAX, LIVE(pool_section, device),
       .about = "Other kinds: CUDA_VISIBLE_DEVICES of vllm, --device of sglang and llama_server; empty: all." },
+    { .name = "tunnel", .type = CONFIG_BOOL, .default_text = "false", LIVE(pool_section, tunnel),
+      .about = "Routers cannot reach its machines: agents dial the routers (`router.agents_reach`), which call the "
+               "engines through that. Engines copy no KV then." },
     { .name = "kv_events", .type = CONFIG_BOOL, .default_text = "true", LIVE(pool_section, kv_events),
       .about = "vllm, sglang: the engine publishes what it caches, on a Unix socket for its agent." },
     { .name = "role", .type = CONFIG_ENUM, .default_text = "both", .names = role_names,

@@ -47,6 +47,7 @@ struct pool_section {
     struct str model, tokenizer, device;
     int64_t context, max_num_seqs;
     bool kv_events;
+    bool tunnel;
     int role;     /* enum role */
     int priority; /* enum priority */
 };

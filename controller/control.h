@@ -56,6 +56,7 @@ struct control_launch {
     uint64_t weights_max;
     uint32_t context_tokens, seqs_max;
     bool kv_events;
+    bool tunnel;                         /* its agent dials the routers */
     struct str tls_certificate, tls_key; /* as the arguments say; empty: it speaks plain HTTP */
 };
 

@@ -24,7 +24,6 @@
 #include "controller/stocks.h"
 
 #define SLOTS_MAX (CONTROL_INSTANCES_MAX + CONTROL_TOMBSTONES_MAX)
-#define TENANT_FLUSH_US 30000000        /* usage counters are written so often */
 #define MEMORY_FLUSH_US 10000000        /* policy state is written so often */
 #define MEMORY_FLUSH_COSTLY_US 60000000 /* on a store whose writes cost others something */
 #define TOMBSTONE_US 3600000000         /* an ended intent is remembered so long */
@@ -37,6 +36,7 @@ struct observed {
     struct sighting *seen;   /* parallel to money.intent, as is the next */
     struct detail *detail;
     struct router router[CONTROL_ROUTERS_MAX];
+    struct str reach[CONTROL_ROUTERS_MAX]; /* those that agents may dial, in the reply at hand */
     struct plan_demand demand[PLAN_SERVICES_MAX];
     struct demand_counted counted[PLAN_SERVICES_MAX];
     struct service_power power[PLAN_SERVICES_MAX];

@@ -107,6 +107,7 @@ struct usage_seen {
 struct router {
     char id[REPORT_NAME_BYTES_MAX + 1]; /* empty: a free place */
     char host[REPORT_NAME_BYTES_MAX + 1];
+    char reach[REPORT_NAME_BYTES_MAX + 1]; /* where agents may dial it; empty: they may not */
     uint32_t port;
     uint64_t boot, seq;
     int64_t heard_us;

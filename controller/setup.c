@@ -222,6 +222,7 @@ static int launch_other(const struct controller_config *config, const struct ser
         .context_tokens = (uint32_t)p->context,
         .seqs_max = (uint32_t)p->max_num_seqs,
         .kv_events = p->kv_events,
+        .tunnel = p->tunnel,
     };
     set_weights(config, entry, model, ret);
     return 0;

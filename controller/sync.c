@@ -1,6 +1,7 @@
 /* sync.c - takes the reports of agents and the syncs of routers, and makes the replies to them. */
 #include "base/core/bits.h"
 #include "base/io/log.h"
+#include "base/io/tunnel/tunnel.h"
 #include "controller/control_state.h"
 
 #include <math.h>
@@ -196,11 +197,22 @@ static void note_risk(struct control *c, uint32_t at, int64_t now_us)
     c->urgent = true;
 }
 
+/* Names the routers to an agent that dials them. */
+static void name_routers(struct control *c, struct agent_reply *ret)
+{
+    struct str *names = c->observed.reach;
+    for (uint32_t r = 0; r < CONTROL_ROUTERS_MAX; r++)
+        if (c->observed.router[r].id[0] && c->observed.router[r].reach[0])
+            names[ret->router_count++] = str_from(c->observed.router[r].reach);
+    ret->routers = names;
+}
+
 void control_report(struct control *c, const struct agent_report *r, int64_t now_us,
                     struct agent_reply *ret)
 {
     owner_assert(&c->owner);
     *ret = (struct agent_reply){ .lease_ms = c->setup.lease_ms, .epoch = c->setup.term.epoch };
+    if (r->has_engine && tunnel_is_host(r->engine.host)) name_routers(c, ret);
     if (r->service.len > 0 && c->setup.adopted) c->setup.adopted(c->setup.adopted_ctx, r, now_us);
     char id[INTENT_ID_BYTES];
     struct str name = r->intent.len ? r->intent : r->instance;
@@ -278,6 +290,7 @@ static void keep_sync(struct control *c, struct router *r, const struct router_s
     r->heard_us = now_us;
     r->port = s->port;
     keep_text(r->host, sizeof r->host, s->host);
+    keep_text(r->reach, sizeof r->reach, s->reach);
     keep_text(r->version, sizeof r->version, s->version);
     r->has_clock = s->date_us > 0 && c->date_known;
     r->clock_ahead_us = s->date_us - (now_us + c->date_ahead_us);

@@ -15,7 +15,8 @@
 #include <string.h>
 #include <sys/random.h>
 
-#define KEY_RANDOM_BYTES 20 /* 160 bits */
+#define TENANT_FLUSH_US 30000000 /* usage counters are written so often */
+#define KEY_RANDOM_BYTES 20      /* 160 bits */
 #define SALT_RANDOM_BYTES 16
 #define FLUSH_BATCH 16 /* records written by one tick: each is an fsync */
 _Static_assert(sizeof "muster-" + 2 * KEY_RANDOM_BYTES <= TENANT_KEY_BYTES, "TENANT_KEY_BYTES");

@@ -157,6 +157,11 @@ ROUTER_BOARD = Dashboard(
                   [(f"sum by (instance) (muster_router_http_connections{{{ROUTER}}})", "{{instance}} clients"),
                    (f"sum by (instance, state) (muster_router_upstream_connections{{{ROUTER}}})",
                     "{{instance}} upstream {{state}}")], low=0),
+            Panel("Tunnels", "How many agents have dialled in, how many connections go through that, and how often is "
+                  "one lost?", "short",
+                  [(f"sum by (instance) (muster_router_tunnels{{{ROUTER}}})", "{{instance}} tunnels"),
+                   (f"sum by (instance) (muster_router_tunnel_streams{{{ROUTER}}})", "{{instance}} connections"),
+                   (gained("muster_router_tunnels_lost_total", ROUTER, "instance"), "{{instance}} lost")], low=0),
             Panel("Requests that never came to a handler", "What does the edge turn away? malformed, too large, late; "
                   "cut and closed connections too.", "reqps",
                   [(rate("muster_router_text_refused_total", ROUTER), "large bodies refused"),

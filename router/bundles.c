@@ -256,16 +256,18 @@ static struct place *find_place(struct bundles *b)
     return stalest;
 }
 
-const struct bundle_entry *bundles_get(struct bundles *b, const struct endpoint *ep)
+const struct bundle_entry *bundles_get(struct bundles *b, const struct endpoint *ep, bool reachable)
 {
     if (ep->digest.len == 0 || ep->digest.len > SHA256_HEX) return NULL;
     for (size_t i = 0; i < BUNDLES_MAX; i++) {
         struct place *p = &b->place[i];
         if (p->state == PLACE_EMPTY || !str_eq(str_from(p->entry.digest), ep->digest)) continue;
         p->used_us = loop_now_us(b->loop);
-        if (p->state == PLACE_FAILED && loop_now_us(b->loop) >= p->retry_us) fetch(p, ep);
+        if (reachable && p->state == PLACE_FAILED && loop_now_us(b->loop) >= p->retry_us)
+            fetch(p, ep);
         return p->state == PLACE_READY ? &p->entry : NULL;
     }
+    if (!reachable) return NULL;
     struct place *p = find_place(b);
     if (!p) {
         log_full(b, ep);

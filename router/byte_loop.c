@@ -59,6 +59,7 @@ int byte_loop_new(const struct byte_loop_config *config, struct byte_loop **ret,
     b->link = config->link;
     b->print_seed = config->link->held.block_seed;
     b->board = config->board;
+    b->tunnels = config->tunnels;
     b->metrics = config->metrics;
     b->loopback = addr_is_loopback(&listen);
     const struct predict_policy *predict = predict_find(rc->predict);
@@ -93,6 +94,8 @@ int byte_loop_new(const struct byte_loop_config *config, struct byte_loop **ret,
     struct http_client_config upstream = {
         .names = config->names,
         .tls = config->call,
+        .dial = tunnels_dial,
+        .dial_arg = config->tunnels,
         .connections_max =
             descriptors_share(ROUTER_UPSTREAM_SHARE, (uint32_t)rc->threads, UPSTREAM_MAX),
     };

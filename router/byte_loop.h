@@ -16,11 +16,13 @@
 #include "router/metrics.h"
 #include "router/request.h"
 #include "router/snapshot.h"
+#include "router/tunnels.h"
 
 struct decide;
 
 struct byte_loop_config {
     const struct router_config *router;
+    struct tunnels *tunnels;
     struct fleet_link *link;
     struct snapshot_board *board;
     struct metrics *metrics;
@@ -60,6 +62,7 @@ struct byte_loop {
     struct mailbox_sender telling; /* the decision thread's, for `mailbox` */
     struct decide *decide;
     struct snapshot_board *board;
+    struct tunnels *tunnels;
     struct metrics *metrics;
     struct pool requests;
     struct tracer *tracer;

@@ -3,6 +3,7 @@
 
 #include "base/io/http/http_peers.h"
 #include "base/io/loop/text_pool.h"
+#include "base/io/tunnel/tunnel.h"
 #include "fleet/defaults.h"
 
 #define AT(member) .offset = offsetof(struct router_config, member)
@@ -23,10 +24,18 @@ static const struct config_field rows[] = {
                "while a fleet goes from or to a release of before them." },
     { .name = "name", .type = CONFIG_TEXT, .default_text = "router-0", .max = 64, AT(name),
       .about = "Name of this router, stable over restarts." },
+    { .name = "agents_reach", .type = CONFIG_TEXT, .max = REPORT_NAME_BYTES_MAX, AT(agents_reach),
+      .about = "[https://]HOST:PORT at which agents that dial out (`agent.tunnel`) reach this router itself, "
+               "not a balancer before several; empty: they are not told of it." },
+    { .name = "tunnels_max", .type = CONFIG_INT, .default_text = "256", .min = 0, .max = 1024,
+      .unit = "tunnels", AT(tunnels_max),
+      .about = "Tunnels of agents that it takes, one an instance; 503 beyond." },
+    { .name = "tunnel_silence", .type = CONFIG_DURATION, .default_text = "15s", .min = 1e6, .max = 36e8,
+      AT(tunnel_silence_us),
+      .about = "A tunnel that brought no byte for so long is lost; it is asked after a third of that." },
     { .name = "endpoints", .type = CONFIG_TEXTS, .min = 0, .max = 64, AT(endpoints),
-      .about = "Addresses of engines to send to besides those the controller names; "
-               "`HOST:PORT/prefill` computes prompts only, `HOST:PORT/decode` decodes only; "
-               "`https://` before it: TLS." },
+      .about = "Engines besides those the controller names; `HOST:PORT/prefill` computes prompts only, "
+               "`HOST:PORT/decode` decodes only; `https://` before it: TLS; `tunnel:NAME:PORT`: by its agent's tunnel." },
     { .name = "cors_origins", .type = CONFIG_TEXTS, .min = 0, .max = 16, AT(cors_origins),
       .about = "Origins whose pages may call the API, such as the console's." },
     { .name = "hosts", .type = CONFIG_TEXTS, .min = 0, .max = 16, AT(hosts),
@@ -164,6 +173,10 @@ int router_endpoint(struct str text, struct router_endpoint *ret, struct err *er
                        STR_ARG(text), STR_ARG(role));
     }
     int rc = router_address(address, &e.host, &e.port, err);
+    if (rc == 0 && e.tls && tunnel_is_host(e.host))
+        return err_set(err, -EINVAL,
+                       "'" STR_FMT "': a tunnel has TLS beneath it, where its agent dials https://",
+                       STR_ARG(text));
     e.role = (enum role)named;
     if (rc == 0) *ret = e;
     return rc;

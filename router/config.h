@@ -15,6 +15,8 @@ struct router_config {
     struct str secret_file;          /* the fleet's; empty: none */
     bool send_secret;
     struct str name;
+    struct str agents_reach; /* where agents may dial it; empty: they are not told */
+    int64_t tunnels_max, tunnel_silence_us;
     struct config_texts endpoints; /* [https://]host:port[/role], besides the controller's */
     struct config_texts cors_origins, hosts;
     struct str metrics_key_file; /* opens /metrics and nothing else */

@@ -494,3 +494,15 @@ void decide_stop(struct decide *d)
 {
     loop_stop(d->loop);
 }
+
+static void hurry(void *arg)
+{
+    struct decide *d = arg;
+    sync_hurry(d->sync);
+}
+
+void decide_tunnels_changed(void *decide)
+{
+    struct decide *d = decide;
+    (void)loop_post(d->loop, hurry, d); /* where it is full, the next sync sees it */
+}

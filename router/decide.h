@@ -15,6 +15,7 @@
 #include "router/record.h"
 #include "router/request.h"
 #include "router/snapshot.h"
+#include "router/tunnels.h"
 
 #include <stdatomic.h>
 
@@ -34,6 +35,7 @@ struct endpoint_place {
 
 struct decide {
     const struct router_config *config;
+    struct tunnels *tunnels;
     struct fleet_link *link;
     struct loop *loop;
     struct http_client *client;
@@ -69,6 +71,7 @@ struct decide {
 
 struct decide_config {
     const struct router_config *router;
+    struct tunnels *tunnels;
     struct fleet_link *link;
     uint16_t port; /* where clients reach us, for the controller */
     struct snapshot_board *board;
@@ -82,6 +85,8 @@ void decide_free(struct decide *d); /* after the thread has ended */
 int decide_run(struct decide *d);
 void decide_stop(struct decide *d);                                         /* any thread */
 void decide_route_ask(struct decide *d, const struct route_policy *policy); /* any thread */
+void decide_tunnels_changed(
+    void *decide); /* any thread: an endpoint can be reached, or cannot any more */
 int decide_quarantine_clear(struct decide *d, uint64_t fingerprint); /* any thread; -EAGAIN */
 struct mailbox *decide_mailbox(struct decide *d);
 struct mailbox *decide_entries(struct decide *d); /* for struct entry (tenants.h) */

@@ -130,12 +130,19 @@ void decide_endpoint_put(struct decide *d, const struct endpoint *ep, struct err
      * as text; with its tokenizer, prefixes in its cache are found. */
     const struct engine_traits *traits = &engine_traits[ep->kind];
     bool told = traits->serves_itself || ep->agent_port > 0;
-    if (usable && told) target.bundle = bundles_get(d->bundles, ep);
-    bool reachable = !traits->takes_ids || target.bundle;
+    bool by_tunnel =
+        usable && tunnel_is_host(ep->host); /* of an agent that may not have dialled yet */
+    bool joined = !by_tunnel || tunnels_has(d->tunnels, tunnel_name(ep->host));
+    if (usable && told) target.bundle = bundles_get(d->bundles, ep, joined);
+    bool reachable = joined && (!traits->takes_ids || target.bundle);
     if (!usable ||
         director_endpoint_read(d->director, ep, reachable, loop_now_us(d->loop), &known) < 0) {
         err_set(err, -EINVAL, "endpoint '" STR_FMT "' is not usable", STR_ARG(ep->instance));
         return;
+    }
+    if (by_tunnel) { /* no other engine reaches it, and it reaches none: it copies no KV */
+        known.group = 0;
+        known.known.link_bytes_s = 0;
     }
     uint32_t slot = dispatch_endpoint_find(d->dispatch, known.known.name);
     const struct director_endpoint *was =

@@ -119,6 +119,8 @@ static int open_calls(struct decide *d, const struct decide_config *config, stru
     const struct http_client_config calls = {
         .names = config->names,
         .tls = config->call,
+        .dial = tunnels_dial,
+        .dial_arg = config->tunnels,
         .connections_max = descriptors_share(ROUTER_DECIDE_SHARE, 1, DECIDE_CONNECTIONS_MAX),
     };
     if (rc == 0) rc = http_client_new(d->loop, &calls, &d->client, err);
@@ -161,6 +163,7 @@ int decide_new(const struct decide_config *config, struct decide **ret, struct e
     d->config = c;
     d->link = config->link;
     d->board = config->board;
+    d->tunnels = config->tunnels;
     d->metrics = config->metrics;
     meter_bounds(d, &core);
     d->boot = (uint64_t)clock_wall_us();

@@ -7,7 +7,7 @@
 int fleet_link_init(struct fleet_link *l, struct str secret_file, bool send_secret, int64_t now_us,
                     struct err *err)
 {
-    static const char *const ids[] = { "cli/", NULL };
+    static const char *const ids[] = { "cli/", FLEET_AGENT, NULL };
     uint64_t epoch;
     *l = (struct fleet_link){ .send_secret = send_secret };
     if (getrandom(&epoch, sizeof epoch, 0) != sizeof epoch)

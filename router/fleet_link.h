@@ -13,6 +13,7 @@
 #include "base/io/auth/signed_call.h"
 
 #define FLEET_TICKET_US 60000000 /* a fetch takes ten seconds at most, and may wait before it */
+#define FLEET_AGENT "agent/"     /* begins the ids of agents, which dial in */
 #define FLEET_STATIC "static-"   /* begins the names of engines that the configuration lists */
 
 struct fleet_link {

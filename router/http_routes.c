@@ -8,6 +8,7 @@
 #include "base/core/own.h"
 #include "base/io/http/http_browser.h"
 #include "base/io/loop/clock.h"
+#include "base/io/net/conn.h"
 #include "base/wire/order.h"
 #include "router/byte_loop.h"
 #include "router/decide.h"
@@ -20,6 +21,7 @@ enum access {
     ACCESS_CLIENT,  /* an API key where keys are required, or the fleet's secret */
     ACCESS_METRICS, /* a token, a scraper's key, the secret; this machine; or no keys needed */
     ACCESS_FLEET,   /* the fleet's secret, a command's signature, an admin's token */
+    ACCESS_AGENT,   /* an agent's signature */
 };
 
 #define OPEN_BODY_BYTES_MAX 4096 /* of a path that is open to anybody */
@@ -27,6 +29,7 @@ enum access {
 /* The exchange's note, which on_head fills. */
 struct passed {
     bool fleet; /* the fleet's secret was there, or a command's signature */
+    bool agent; /* an agent's signature */
     struct auth_note auth;
 };
 
@@ -211,6 +214,29 @@ static void on_quarantine_clear(struct asked *a)
     }
 }
 
+/* Turns the connection of an agent into its instance's tunnel. */
+static void on_tunnel(struct asked *a)
+{
+    const struct str id = auth_gate_id(a->req), skip = STR(FLEET_AGENT);
+    char name[DISPATCH_NAME_MAX];
+    struct conn conn;
+    if (!http_upgrade_asked(a->req, STR(TUNNEL_PROTOCOL))) {
+        reply_problem(a, OPENAI_INVALID, "Want an upgrade to " TUNNEL_PROTOCOL ".");
+        return;
+    }
+    struct str instance = str_of(id.data + skip.len, id.len - skip.len);
+    if (tunnels_is_full(a->b->tunnels, instance)) {
+        reply_problem(a, OPENAI_UNAVAILABLE, "No more tunnels are taken: router.tunnels_max.");
+        return;
+    }
+    memcpy(name, instance.data, instance.len); /* the request goes with the connection */
+    instance.data = name;
+    if (http_upgrade(a->x, STR(TUNNEL_PROTOCOL), &conn) < 0)
+        http_exchange_abort(a->x);
+    else if (tunnels_take(a->b->tunnels, instance, &conn) < 0)
+        conn_close(&conn); /* another took the place: the agent comes again */
+}
+
 // clang-format off
 static const struct path {
     struct str method, path;
@@ -236,6 +262,7 @@ static const struct path {
     { STR("GET"),   STR("/ready"),                 ACCESS_OPEN,    on_ready },
     { STR("GET"),   STR("/version"),               ACCESS_CLIENT,  on_version },
     { STR("GET"),   STR("/metrics"),               ACCESS_METRICS, on_metrics },
+    { STR("GET"),   STR(TUNNELS_PATH),             ACCESS_AGENT,   on_tunnel },
     { STR("POST"),  STR("/admin/route"),           ACCESS_FLEET,   on_route },
     { STR("GET"),   STR("/admin/quarantine"),      ACCESS_FLEET,   on_quarantine },
     { STR("GET"),   STR("/admin/requests"),        ACCESS_FLEET,   on_ended },
@@ -271,6 +298,11 @@ static struct http_names names_of(const struct byte_loop *b)
                                 .origin_count = b->config->cors_origins.count };
 }
 
+static bool is_agent(const struct asked *a)
+{
+    return a->passed->auth.who == AUTH_PART && str_starts(auth_gate_id(a->req), STR(FLEET_AGENT));
+}
+
 /* Returns true for an admin's token and for a command signed for this router: a command's id names the
  * router it goes to, so that its signature means nothing to another one. */
 static bool is_fleet(const struct asked *a)
@@ -278,7 +310,7 @@ static bool is_fleet(const struct asked *a)
     const struct http_names names = names_of(a->b);
     struct str id = auth_gate_id(a->req), skip = STR("cli/");
     if (a->passed->auth.who == AUTH_PERSON) return true;
-    return a->passed->auth.who == AUTH_PART &&
+    return a->passed->auth.who == AUTH_PART && str_starts(id, skip) &&
            browser_host_is_ours(&names, str_of(id.data + skip.len, id.len - skip.len));
 }
 
@@ -316,6 +348,8 @@ static bool pass_without_key(struct asked *a, bool is_metrics)
 static bool authorise(struct asked *a, enum access access)
 {
     if (access == ACCESS_OPEN) return true;
+    if (access == ACCESS_AGENT)
+        return a->passed->agent || refuse_key(a, "This path is for the fleet's own agents.");
     if (a->passed->fleet) return true;
     struct str given = presented(a->req);
     bool is_admin = false;
@@ -385,6 +419,7 @@ void http_routes_on_head(void *ctx, struct http_exchange *x)
     struct asked a = asked_of(b, x, snapshot);
     auth_gate_head(&b->link->gate, x, &a.passed->auth, loop_now_us(b->loop));
     a.passed->fleet = is_fleet(&a);
+    a.passed->agent = is_agent(&a);
     const struct path *path = admit(&a);
     if (path && path->access == ACCESS_OPEN) http_exchange_body_max(x, OPEN_BODY_BYTES_MAX);
     snapshot_unref(b->board, snapshot);

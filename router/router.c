@@ -28,6 +28,7 @@ struct router {
     struct snapshot_board board;
     struct metrics *metrics;
     struct text_pool *texts;
+    struct tunnels *tunnels;
     struct decide *decide;
     struct byte_loop *byte[BYTE_LOOPS_MAX];
     uint32_t byte_count;
@@ -129,7 +130,11 @@ static int build(struct router *r, struct err *err)
         .meters = { r->metrics, RM_TEXT_BYTES, RM_TEXT_REFUSED, RM_TEXT_SECONDS },
     };
     if (rc == 0) rc = text_pool_new(&texts, &r->texts, err);
+    if (rc == 0)
+        rc = tunnels_new((uint32_t)c->tunnels_max, c->tunnel_silence_us, r->metrics, &r->tunnels,
+                         err);
     struct byte_loop_config bytes = { .router = c,
+                                      .tunnels = r->tunnels,
                                       .link = &r->link,
                                       .board = &r->board,
                                       .metrics = r->metrics,
@@ -144,6 +149,7 @@ static int build(struct router *r, struct err *err)
         if (rc == 0) bytes.port = byte_loop_port(r->byte[0]);
     }
     struct decide_config decide = { .router = c,
+                                    .tunnels = r->tunnels,
                                     .link = &r->link,
                                     .port = bytes.port,
                                     .board = &r->board,
@@ -157,11 +163,12 @@ static int build(struct router *r, struct err *err)
 /* Watches every loop that a request may depend on. */
 static int start_watch(struct router *r, struct err *err)
 {
-    struct loop *loops[BYTE_LOOPS_MAX + 1];
+    struct loop *loops[BYTE_LOOPS_MAX + 2];
     uint32_t count = 0;
     for (; count < r->byte_count; count++)
         loops[count] = r->byte[count]->loop;
     loops[count++] = r->decide->loop;
+    loops[count++] = tunnels_loop(r->tunnels);
     return notify_watch_start(&r->watch, r->signals, loops, count, err);
 }
 
@@ -189,6 +196,8 @@ static int start(struct router *r, struct err *err)
         return err_set(err, -EAGAIN, "router: cannot start a thread");
     }
     r->deciding = true;
+    rc = tunnels_start(r->tunnels, decide_tunnels_changed, r->decide, err);
+    if (rc < 0) return rc;
     for (uint32_t i = 0; i < r->byte_count; i++) {
         byte_loop_attach(r->byte[i], r->decide);
         rc = byte_loop_start(r->byte[i], err);
@@ -207,6 +216,7 @@ static void teardown(struct router *r)
         byte_loop_join(r->byte[i]);
     }
     if (r->texts) text_pool_stop(r->texts);
+    tunnels_stop(r->tunnels); /* it tells the decision thread of changes */
     if (r->deciding) {
         decide_stop(r->decide);
         pthread_join(r->decide_thread, NULL);
@@ -214,6 +224,7 @@ static void teardown(struct router *r)
     decide_free(r->decide);
     for (uint32_t i = 0; i < r->byte_count; i++)
         byte_loop_free(r->byte[i]);
+    tunnels_free(r->tunnels);
     tracer_close(r->tracer);
     name_book_free(r->names);
     tls_free(r->serve);

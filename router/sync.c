@@ -268,6 +268,7 @@ static int write_message(struct sync *s, struct buf *out)
             .seq = ++s->seq,
             .host = host,
             .port = s->port,
+            .reach = d->config->agents_reach,
             .window_s = (double)TELEMETRY_WINDOW_US * 1e-6,
             .tenants_version = d->tenants_version,
             .version = STR(MUSTER_VERSION),

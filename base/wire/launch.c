@@ -41,6 +41,7 @@ static const struct field rows[] = {
     FIELD(struct launch_spec, context_tokens, FIELD_U32),
     FIELD(struct launch_spec, seqs_max, FIELD_U32),
     FIELD(struct launch_spec, kv_events, FIELD_BOOL),
+    FIELD(struct launch_spec, tunnel, FIELD_BOOL),
     FIELD(struct launch_spec, folder, FIELD_STR, PATH),
     FIELD(struct launch_spec, share, FIELD_F64, FIELD_POSITIVE),
     FIELD(struct launch_spec, start_wall_us, FIELD_I64, .min = 0, .max = 9e15),

@@ -50,6 +50,7 @@ struct launch_spec {
     uint64_t weights_max;                     /* bytes that the folder it lies in may have */
     uint32_t context_tokens, seqs_max;
     bool kv_events;        /* it is to publish them, where its kind can */
+    bool tunnel;           /* no router reaches it: its agent dials them */
     struct str folder;     /* of this instance on its machine: identity, lock, logs */
     double share;          /* part of a core or device that it may use; 0: all */
     int64_t start_wall_us; /* earliest start of the engine: models the launch delay of the offer */

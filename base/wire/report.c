@@ -154,6 +154,8 @@ static const struct field reply_rows[] = {
     FIELD(struct agent_reply, lease_ms, FIELD_U32, .required = true),
     FIELD(struct agent_reply, leaves_ms, FIELD_U32),
     FIELD(struct agent_reply, epoch, FIELD_U64),
+    FIELD_ARRAY("routers", struct agent_reply, routers, router_count, FIELD_STRS, WIRE_ROUTERS_MAX,
+                .each_bytes_max = REPORT_NAME_BYTES_MAX),
 };
 static const struct field_set reply_set = FIELD_SET(struct agent_reply, reply_rows);
 

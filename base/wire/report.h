@@ -16,6 +16,7 @@
 #define REPORT_TEXT_BYTES_MAX 512 /* of a sentence */
 #define REPORT_VERSION_BYTES_MAX 32
 #define WIRE_ADAPTERS_MAX 64 /* of one engine */
+#define WIRE_ROUTERS_MAX 16
 
 /* Work that an engine has accepted and not done. Engines other than Muster's may leave it out. */
 struct wire_owed {
@@ -62,7 +63,7 @@ extern const char *const agent_state_names[AGENT_STATE_COUNT]; /* down starting 
 
 /* The state of an engine: the response to GET /internal/info, and part of an agent's report. */
 struct engine_report {
-    struct str host; /* address at which routers reach it */
+    struct str host; /* address at which routers reach it; tunnel:INSTANCE: by its agent's tunnel */
     uint32_t port;
     bool tls; /* it speaks TLS there */
     enum engine_kind kind;
@@ -153,6 +154,9 @@ struct agent_reply {
     uint32_t lease_ms;  /* length of the lease from arrival, unless a newer reply renews it */
     uint32_t leaves_ms; /* time until the provider takes the machine away; 0: not announced */
     uint64_t epoch;     /* of the controller's term; 0: not given */
+    /* [https://]HOST:PORT of the routers, for an agent whose engine is reached by tunnel */
+    const struct str *routers;
+    uint32_t router_count;
 };
 
 int agent_reply_encode(const struct agent_reply *r, struct buf *out);

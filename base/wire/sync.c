@@ -95,6 +95,7 @@ static const struct field sync_rows[] = {
     FIELD(struct router_sync, seq, FIELD_U64, .required = true),
     FIELD(struct router_sync, host, FIELD_STR, NAME),
     FIELD(struct router_sync, port, FIELD_U32, .max = 65535),
+    FIELD(struct router_sync, reach, FIELD_STR, NAME),
     FIELD(struct router_sync, window_s, FIELD_F64, .required = true, .max = 86400),
     FIELD(struct router_sync, tenants_version, FIELD_U64),
     FIELD(struct router_sync, version, FIELD_STR, .max = REPORT_VERSION_BYTES_MAX),

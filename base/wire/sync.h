@@ -72,6 +72,7 @@ struct router_sync {
     uint64_t boot, seq;
     struct str host; /* address at which clients reach it */
     uint32_t port;
+    struct str reach; /* [https://]HOST:PORT at which agents may dial it; empty: they may not */
     double window_s;
     uint64_t tenants_version; /* of the list of tenants that it holds; 0: none */
     struct str version;       /* of its program; empty: not reported */

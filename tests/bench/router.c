@@ -10,7 +10,8 @@
  * one thread for clients; they take turns in each round, and the medians over the rounds are printed as
  * CSV. The CPU time is that of the whole process, user and system. `relay` is the floor of a proxy that
  * sends each chunk at once: it copies bytes between two sockets, with one wait, one read and one send,
- * and looks at none of them.
+ * and looks at none of them. `tunnel` is a router that calls the engine through an agent's tunnel; `agent` is
+ * that agent.
  *
  * The router does more than the two: it reads JSON, renders the template, tokenises with a
  * vocabulary of 50,000 tokens, hashes blocks, chooses the engine and makes OpenAI's chunks of frames. */
@@ -123,6 +124,7 @@ struct way {
     const char *name;
     struct rig_process process;
     double request_us[ROUNDS_MAX], chunk_us[ROUNDS_MAX];
+    struct way *agent; /* measured beside it; NULL: none */
 };
 
 /* ---- the bare relay --------------------------------------------------------------------------- */
@@ -248,12 +250,28 @@ static void set_token_ms(int ms)
     must(rig_call(engine.port, "/script", script, &reply) == 200);
 }
 
-static void start_router(struct way *w, const char *vocabulary)
+static void start_routers(struct way *w, struct way *through, const char *vocabulary)
 {
-    engine = rig_fake_engine(rig_port(), ARGS("--tokens", "1000000", "--running-max", "4096",
-                                              "--context", "100000", "--vocab", vocabulary));
+    static char secret[RIG_PATH];
+    char far[32], url[32], at[24];
+    rig_file(secret, "secret",
+             "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\n");
+    engine = rig_fake_engine(rig_port(),
+                             ARGS("--tokens", "1000000", "--running-max", "8192", "--context",
+                                  "100000", "--vocab", vocabulary, "--secret-file", secret));
     w->process = rig_server("router", rig_port(), ARGS("--endpoints", engine.at));
     rig_wait_endpoints(&w->process, 1);
+    snprintf(far, sizeof far, "tunnel:e:%u", engine.port);
+    through->process =
+        rig_server("router", rig_port(), ARGS("--endpoints", far, "--secret-file", secret));
+    snprintf(url, sizeof url, "http://%s", engine.at);
+    snprintf(at, sizeof at, "%s", through->process.at);
+    through->agent->process =
+        rig_start("agent",
+                  ARGS(getenv("MUSTER_BIN"), "agent", "--adopt", url, "--engine-kind", "muster",
+                       "--name", "e", "--secret-file", secret, "--tunnel", "--routers", at),
+                  0, NULL, 0);
+    rig_wait_endpoints(&through->process, 1);
 }
 
 /* ---- clients ---------------------------------------------------------------------------------- */
@@ -383,14 +401,14 @@ static uint32_t count_events(struct client *c)
     return events;
 }
 
-static double chunk_us(const struct way *w)
+static double chunk_us(const struct way *w, uint64_t round)
 {
     static struct client client[STREAMS];
     static struct epoll_event ev[STREAMS];
     int at = open_clients(w, client, STREAMS);
     uint32_t asked = 0;
     uint64_t events = 0;
-    double from_us = 0;
+    double from_us = 0, agent_from_us = 0;
     int64_t begun_us = clock_mono_us(), counted_us = 0, now_us = begun_us;
     while (counted_us == 0 || now_us < counted_us + CHUNKS_US) {
         while (asked < STREAMS && now_us >= begun_us + (int64_t)asked * TOKEN_US * 2 / STREAMS)
@@ -404,9 +422,12 @@ static double chunk_us(const struct way *w)
             counted_us = now_us;
             events = 0;
             from_us = cpu_us(w);
+            if (w->agent) agent_from_us = cpu_us(w->agent);
         }
     }
     double us = (cpu_us(w) - from_us) / (double)max_u64(events, 1);
+    if (w->agent)
+        w->agent->chunk_us[round] = (cpu_us(w->agent) - agent_from_us) / (double)max_u64(events, 1);
     fprintf(stderr, "%s: %llu chunks in %.1f s, %.2f us each\n", w->name,
             (unsigned long long)events, (double)(now_us - counted_us) * 1e-6, us);
     close_clients(at, client, STREAMS);
@@ -427,9 +448,12 @@ static void show(const char *what, const char *name, double *us, size_t rounds)
 
 int main(int argc, char **argv)
 {
-    static struct way way[] = {
-        { .name = "router" }, { .name = "nginx" }, { .name = "haproxy" }, { .name = "relay" }
-    };
+    static struct way agent = { .name = "agent" };
+    static struct way way[] = { { .name = "router" },
+                                { .name = "nginx" },
+                                { .name = "haproxy" },
+                                { .name = "relay" },
+                                { .name = "tunnel", .agent = &agent } };
     static char vocabulary[512], book[512];
     uint64_t rounds = 5;
     const char *shared = getenv("MUSTER_SHARED");
@@ -452,7 +476,7 @@ int main(int argc, char **argv)
     make_prompts(book);
     uint16_t origin = rig_port();
     origin_start(origin);
-    start_router(&way[0], vocabulary);
+    start_routers(&way[0], &way[4], vocabulary);
     start_nginx(&way[1], origin);
     start_haproxy(&way[2], origin);
     start_relay(&way[3], origin);
@@ -463,11 +487,12 @@ int main(int argc, char **argv)
     set_token_ms(TOKEN_US / 1000);
     for (uint64_t r = 0; chunks && r < rounds; r++)
         for (size_t i = 0; i < COUNT_OF(way); i++)
-            way[i].chunk_us[r] = chunk_us(&way[i]);
+            way[i].chunk_us[r] = chunk_us(&way[i], r);
     printf("what,way,cpu_us,least,most\n");
     for (size_t i = 0; requests && i < COUNT_OF(way); i++)
         show("request", way[i].name, way[i].request_us, rounds);
     for (size_t i = 0; chunks && i < COUNT_OF(way); i++)
         show("chunk", way[i].name, way[i].chunk_us, rounds);
+    if (chunks) show("chunk", agent.name, agent.chunk_us, rounds);
     return rig_end(0);
 }

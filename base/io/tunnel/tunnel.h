@@ -22,8 +22,8 @@
 #define TUNNEL_PROTOCOL "muster-tunnel/1" /* in the upgrade header of HTTP */
 #define TUNNEL_HOST "tunnel:" /* then a name: a host of http_client.h that is reached by a tunnel */
 #define TUNNEL_READY '+'
-#define TUNNEL_PING_US 10000000
-#define TUNNEL_SILENCE_US 30000000
+#define TUNNEL_PING_US 5000000
+#define TUNNEL_SILENCE_US 15000000
 #define TUNNEL_HELD_BYTES_MAX ((size_t)64 << 20)
 
 struct tunnel;
@@ -31,6 +31,13 @@ struct tunnel;
 static inline bool tunnel_is_host(struct str host)
 {
     return str_starts(host, STR(TUNNEL_HOST));
+}
+
+/* Returns the name in such a host. */
+static inline struct str tunnel_name(struct str host)
+{
+    const size_t skip = sizeof TUNNEL_HOST - 1;
+    return str_of(host.data + skip, host.len - skip);
 }
 
 /* Where a stream leads. */

@@ -150,6 +150,8 @@ static void tell_lengths(uint32_t count, double prompt, double output, double ag
     ret->bin[place / LENGTH_BINS][place % LENGTH_BINS] = (float)count;
 }
 
+static struct str reach; /* where the next router that syncs may be dialled */
+
 static void sync_router(struct world *w, const char *name, struct service_demand *d)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
@@ -159,6 +161,7 @@ static void sync_router(struct world *w, const char *name, struct service_demand
                                .boot = 5,
                                .seq = ++w->router_seq,
                                .window_s = 15,
+                               .reach = reach,
                                .services = d,
                                .service_count = 1 };
     struct router_sync in;
@@ -180,6 +183,36 @@ static const struct scale_demand *demand_seen(struct world *w)
 static bool is_near(double a, double b)
 {
     return fabs(a - b) <= 1e-9 * fmax(1, fabs(b));
+}
+
+/* An agent whose engine is reached by tunnel is told where the routers are that may be dialled; others are not. */
+static void agents_hear_of_routers(void **state)
+{
+    (void)state;
+    struct world *w = world_with_one(&scale_work);
+    struct service_demand d = { .service = STR("chat") };
+    struct engine_report engine = ENGINE_WORD;
+    uint32_t count;
+    const struct fake_instance *in = fake_cloud_instances(w->fake, &count);
+    sync_router(w, "r1", &d);
+    reach = STR("https://r2.example:8443");
+    sync_router(w, "r2", &d);
+    reach = (struct str){ 0 };
+    for (int tunnelled = 0; tunnelled < 2; tunnelled++) {
+        struct agent_report r = { .instance = str_from(in[0].intent),
+                                  .intent = str_from(in[0].intent),
+                                  .boot = 1,
+                                  .seq = ++w->agent[0].seq,
+                                  .state = AGENT_UP,
+                                  .has_engine = true,
+                                  .engine = engine };
+        struct agent_reply reply;
+        if (tunnelled) r.engine.host = STR("tunnel:i-1");
+        control_report(w->control, &r, w->now, &reply);
+        assert_int_equal(reply.router_count, tunnelled);
+        if (tunnelled) assert_true(str_eq(reply.routers[0], STR("https://r2.example:8443")));
+    }
+    world_free(w);
 }
 
 static void lengths_of_two_routers_are_joined(void **state)
@@ -347,6 +380,7 @@ int main(void)
         cmocka_unit_test(what_engines_owe_is_seen),
         cmocka_unit_test(the_rows_that_read_it_act_on_it),
         cmocka_unit_test(lengths_of_two_routers_are_joined),
+        cmocka_unit_test(agents_hear_of_routers),
         cmocka_unit_test(memory_is_of_its_rows_and_pools),
         cmocka_unit_test(an_engine_that_never_starts_counts_against_its_offer),
         cmocka_unit_test(an_engine_that_dies_later_does_not),

@@ -284,7 +284,8 @@ static void pools_may_have_engines_of_other_kinds(void **state)
         "    engine_flags: [--threads, '1']\n" /* of our engines only */
         "    pools:\n"
         "      - { name: v, offers: [small], engine_kind: vllm, model: /srv/m, tokenizer: m.tok,\n"
-        "          context: 4096, max_num_seqs: 8, device: '0', engine_flags: [--dtype, half] }\n"
+        "          context: 4096, max_num_seqs: 8, device: '0', tunnel: true,\n"
+        "          engine_flags: [--dtype, half] }\n"
         "      - { name: l, offers: [small], engine_kind: llama_server, kv_events: false,\n"
         "          engine_command: [/opt/llama-server] }\n"
         "      - { name: t, offers: [adopted], provider: adopted, engine_kind: openai }\n",
@@ -301,6 +302,7 @@ static void pools_may_have_engines_of_other_kinds(void **state)
     assert_true(str_eq(v->model, STR("/srv/m")) && str_eq(v->served_name, STR("chat")));
     assert_true(str_eq(v->tokenizer, STR("m.tok")) && str_eq(v->device, STR("0")));
     assert_true(v->context_tokens == 4096 && v->seqs_max == 8 && v->kv_events);
+    assert_true(v->tunnel && !l->tunnel);
     assert_int_equal(l->engine_arg_count, 1);
     assert_true(str_eq(l->engine_args[0], STR("/opt/llama-server")));
     assert_int_equal(l->engine_flag_count, 0);

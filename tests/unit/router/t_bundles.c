@@ -110,7 +110,7 @@ static const struct bundle_entry *get_digest(struct engine *e, struct str digest
                            .host = STR("127.0.0.1"),
                            .port = http_server_port(e->server),
                            .digest = digest };
-    return bundles_get(e->bundles, &ep);
+    return bundles_get(e->bundles, &ep, true);
 }
 
 static const struct bundle_entry *get(struct engine *e, uint32_t number)

@@ -151,9 +151,14 @@ static const struct agent_report agent = {
     .engine = ENGINE,
 };
 
-static const struct agent_reply wishes = {
-    .known = true, .drain = true, .clock = 0.85, .lease_ms = 15000
-};
+static const struct str dialled[] = { { "https://r:8080", 14 }, { "[::1]:80", 8 } };
+
+static const struct agent_reply wishes = { .known = true,
+                                           .drain = true,
+                                           .clock = 0.85,
+                                           .lease_ms = 15000,
+                                           .routers = dialled,
+                                           .router_count = 2 };
 
 static const struct engine_clock engine_clock = { 0.2 };
 
@@ -198,6 +203,7 @@ static const struct router_sync sync_full = {
     .seq = 2,
     .host = { "h", 1 },
     .port = 8080,
+    .reach = { "https://r:8080", 14 },
     .window_s = 5,
     .tenants_version = 3,
     .services = demands,
