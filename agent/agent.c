@@ -207,6 +207,15 @@ static void begin(struct agent *a)
     if (!weights_is_coming(a->weights)) agent_feed(a, SUP_WANT_UP);
 }
 
+/* Says that a driver does not answer, which is a sign of a fault and none by itself. */
+static void watch_driver(struct agent *a)
+{
+    int64_t us = gpu_watch_silent_us(a->gpus);
+    if (us > 0)
+        snprintf(a->trouble, sizeof a->trouble, "the driver of the GPUs does not answer for %.0f s",
+                 (double)us * 1e-6);
+}
+
 void agent_on_tick(void *arg)
 {
     struct agent *a = arg;
@@ -218,6 +227,7 @@ void agent_on_tick(void *arg)
     }
     agent_look(a);
     agent_probe(a);
+    watch_driver(a);
     if (!a->in.adopts) instance_bound_log(&a->in, (uint64_t)a->config->log_max);
     /* Before its start the instance does not report: its machine counts as not there yet. */
     if (a->started && now >= a->report_due_us && !is_finding_out(a)) agent_tell(a);
@@ -264,6 +274,27 @@ void agent_on_notice(void *arg, int64_t left_us, const char *why)
     if (!a->leaves_us || leaves_us < a->leaves_us) a->leaves_us = leaves_us;
     snprintf(a->notice_why, sizeof a->notice_why, "%s", why);
     agent_tell(a);
+}
+
+void agent_on_gpus(void *arg)
+{
+    ((struct agent *)arg)->report_due_us = 0;
+}
+
+/* Does what a fault of a GPU calls for. An engine that somebody else started is theirs to start again or to take
+ * away: its machine's state is reported. A machine that is broken is given up without being told to: nothing runs there,
+ * and a controller that is away must not keep it billed. */
+void agent_on_fault(void *arg, const struct gpu_event *e)
+{
+    struct agent *a = arg;
+    if (e->action != GPU_IGNORE) snprintf(a->trouble, sizeof a->trouble, "%s", e->why);
+    if (e->action == GPU_IGNORE)
+        a->report_due_us = 0;
+    else
+        agent_tell(a);
+    if (a->in.adopts) return;
+    if (e->action == GPU_RESTART) agent_feed(a, SUP_FAULT);
+    if (e->action == GPU_BROKEN) agent_feed(a, SUP_DRAIN);
 }
 
 /* The agent is ready when it supervises; whether its engine is ready it tells the controller. */

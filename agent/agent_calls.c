@@ -257,6 +257,9 @@ void agent_tell(struct agent *a)
         r.leaves_ms = (uint32_t)min_i64(max_i64(left_ms, 1), UINT32_MAX);
         r.leaves_why = str_from(a->notice_why);
     }
+    struct wire_gpu gpu[WIRE_GPUS_MAX];
+    struct wire_fault fault[WIRE_FAULTS_MAX];
+    gpu_watch_fill(a->gpus, gpu, fault, &r);
     agent_fill(a, &r.engine);
     CLEANUP(buf_fini) struct buf body = { 0 };
     int64_t now = loop_now_us(a->loop);

@@ -232,6 +232,22 @@ static int open_dialler(struct agent *a, struct err *err)
     return dialler_new(&config, &a->dialler, err);
 }
 
+/* An engine of another kind gets its devices by CUDA_VISIBLE_DEVICES, whose names NVML shares. */
+static int open_gpus(struct agent *a, struct err *err)
+{
+    const struct agent_config *c = a->config;
+    const struct launch_spec *s = &a->in.spec;
+    if (str_eq(c->gpus, STR("none"))) return 0;
+    bool listed = c->gpus.len == 0 && s->kind == ENGINE_VLLM;
+    const struct gpu_watch_config gpus = { .loop = a->loop,
+                                           .sysfs = c->sysfs,
+                                           .use = listed ? s->device : c->gpus,
+                                           .on_found = agent_on_gpus,
+                                           .on_event = agent_on_fault,
+                                           .arg = a };
+    return gpu_watch_open(&gpus, &a->gpus, err);
+}
+
 int agent_build(struct agent *a, tokenizer_load_fn *load, struct err *err)
 {
     const struct agent_config *c = a->config;
@@ -276,6 +292,8 @@ int agent_build(struct agent *a, tokenizer_load_fn *load, struct err *err)
         rc = notice_open(a->loop, &service, agent_on_notice, a, &a->notice, err);
         if (rc < 0) return rc;
     }
+    rc = open_gpus(a, err);
+    if (rc < 0) return rc;
     look_init(&a->look, a->loop, a->signer, a->driver);
     a->look.on_seen = agent_on_seen;
     a->look.arg = a;
@@ -292,6 +310,7 @@ void agent_teardown(struct agent *a)
     if (a->look.loop) agent_forget_engine(a); /* closes our descriptors; an engine lives on */
     face_close(a->face);
     notice_close(a->notice);
+    gpu_watch_close(a->gpus);
     translator_free(a->translator);
     weights_close(a->weights);
     peer_call_fini(&a->tell.call);

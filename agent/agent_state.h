@@ -8,6 +8,7 @@
 #include "agent/core/supervise.h"
 #include "agent/dialler.h"
 #include "agent/face.h"
+#include "agent/gpu_watch.h"
 #include "agent/instance.h"
 #include "agent/look.h"
 #include "agent/notice.h"
@@ -41,6 +42,7 @@ struct agent {
     struct loop_watch watch;     /* the engine's pidfd */
     struct face *face;           /* NULL: none */
     struct notice_watch *notice; /* NULL: no metadata service is asked */
+    struct gpu_watch *gpus;      /* NULL: none are looked for */
     struct proc engine;          /* id.pid 0: none */
     uint16_t engine_port;
     struct credentials held;
@@ -92,6 +94,8 @@ void agent_forget_engine(struct agent *a); /* closes our descriptors; the engine
 void agent_on_tick(void *agent);
 void agent_on_signal(void *agent, int signo);
 void agent_on_notice(void *agent, int64_t left_us, const char *why);
+void agent_on_gpus(void *agent);
+void agent_on_fault(void *agent, const struct gpu_event *e);
 
 /* ---- agent_calls.c ---- */
 

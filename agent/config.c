@@ -67,6 +67,11 @@ static const struct config_field rows[] = {
                "with the notice, not with the provider's next listing." },
     { .name = "notice_url", .type = CONFIG_TEXT, .default_text = "", .max = 127, AT(notice_url),
       .about = "http://HOST[:PORT] of that service; empty: where the provider has it." },
+    { .name = "gpus", .type = CONFIG_TEXT, .default_text = "", .max = 1023, AT(gpus),
+      .about = "GPUs that the engine uses and the agent watches, by index or UUID, by commas; empty: those of the "
+               "pool's `device`, or all; none: it looks for none." },
+    { .name = "sysfs", .type = CONFIG_TEXT, .default_text = "/sys", .max = 255, .debug = true, AT(sysfs),
+      .about = "Root of the file system in which the kernel shows its devices." },
     { .name = "report", .type = CONFIG_DURATION, .default_text = REPORT_PERIOD_TEXT, .min = 1e5,
       .max = 6e7, AT(report_us), .about = "How often the engine is asked and the controller is told." },
     { .name = "start", .type = CONFIG_DURATION, .default_text = "2m", .min = 1e6, .max = 864e8,

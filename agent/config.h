@@ -25,6 +25,7 @@ struct agent_config {
     struct str engine_host; /* instead of the launch document's; empty: that */
     int notice;             /* enum notice_source */
     struct str notice_url;
+    struct str gpus, sysfs;
     int64_t report_us;
     int64_t start_us, sick_us, settle_us, stop_us;
     int64_t back_off_min_us, back_off_max_us, stable_us;

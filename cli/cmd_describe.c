@@ -84,6 +84,8 @@ static const struct line instance_lines[] = {
     { "bytes a second", "weights.rate", TABLE_COUNT },
     { "weights (s)", "weights.fetch_s", TABLE_FACTOR },
     { "load (s)", "weights.load_s", TABLE_FACTOR },
+    { "hardware", "machine.hardware", TABLE_TEXT },  { "machine", "machine.health", TABLE_TEXT },
+    { "machine trouble", "machine.why", TABLE_TEXT },
     { "restarts", "restarts", TABLE_COUNT },         { "engine", "engine.health", TABLE_TEXT },
     { "engine kind", "engine.kind", TABLE_TEXT },    { "host", "engine.host", TABLE_TEXT },
     { "port", "engine.port", TABLE_COUNT },          { "model", "engine.model", TABLE_TEXT },

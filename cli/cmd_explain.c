@@ -123,6 +123,7 @@ static void tell_fleet(struct teller *t)
     counts(t, "ready");
     buf_text(t->out, " ready; with those starting ");
     counts(t, "have");
+    if (has(t, "failing")) say(t, ", without those on failing machines: ", TABLE_COUNT, "failing");
     buf_text(t->out, "\nwanted     ");
     counts(t, "want");
     buf_text(t->out, "; decided ");
@@ -203,6 +204,7 @@ static int tell_action(void *ctx, struct str action)
         say(&t, " an hour, ready in about ", TABLE_AGE, "lead_s");
         tell_lead(&t);
     }
+    if (has(&t, "why")) say(&t, ": ", TABLE_TEXT, "why");
     return buf_byte(t.out, '\n');
 }
 

@@ -285,7 +285,8 @@ static const struct table_column instance_columns[] = {
 
 static const struct table_column instance_wide[] = {
     { "PROVIDER", "provider", TABLE_TEXT },   { "OFFER", "offer", TABLE_TEXT },
-    { "NODE", "node", TABLE_TEXT },           { "VERSION", "version", TABLE_TEXT },
+    { "NODE", "node", TABLE_TEXT },           { "HARDWARE", "machine.hardware", TABLE_TEXT },
+    { "MACHINE", "machine.health", TABLE_STATE }, { "VERSION", "version", TABLE_TEXT },
     { "INTENT", "intent", TABLE_STATE },      { "HOST", "engine.host", TABLE_TEXT },
     { "KIND", "engine.kind", TABLE_TEXT },    { "MODEL", "engine.model", TABLE_TEXT },
     { "ROUTED", "routed", TABLE_COUNT },      { "PAGES FREE", "engine.pages_free", TABLE_COUNT },

@@ -21,8 +21,8 @@ static const struct {
 } state_colours[] = {
     { "ready", "\033[32m" },    { "up", "\033[32m" },      { "starting", "\033[33m" },
     { "draining", "\033[33m" }, { "waiting", "\033[33m" }, { "loading", "\033[33m" },
-    { "failing", "\033[31m" },  { "down", "\033[31m" },    { "ending", "\033[90m" },
-    { "ended", "\033[90m" },
+    { "failing", "\033[31m" },  { "broken", "\033[31m" },  { "down", "\033[31m" },
+    { "ending", "\033[90m" },   { "ended", "\033[90m" },
 };
 
 bool colour_wanted(FILE *out)

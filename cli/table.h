@@ -17,7 +17,7 @@
 
 #include <stdio.h>
 
-#define TABLE_COLUMNS_MAX 32
+#define TABLE_COLUMNS_MAX 40
 
 enum table_form {
     TABLE_TEXT,

@@ -283,6 +283,7 @@ void control_drop_slot(struct control *c, uint32_t at)
 {
     uint32_t last = --c->money.count;
     free(c->observed.detail[at].adapters);
+    free(c->observed.detail[at].machine.known);
     c->money.intent[at] = c->money.intent[last];
     c->observed.seen[at] = c->observed.seen[last];
     c->observed.detail[at] = c->observed.detail[last];
@@ -353,6 +354,7 @@ static void fill_instance(const struct control *c, uint32_t at, int64_t now_us,
         .fresh = sighting_is_fresh(s, &c->setup.merge, now_us),
         .doomed = d->doomed || i->let_go,
         .at_risk = d->at_risk,
+        .failing = d->machine.health == MACHINE_FAILING,
         .pinned = i->aside,
         .routed = d->routed,
         .price_h = i->price_h,
@@ -372,6 +374,7 @@ void control_build_view(struct control *c, int64_t now_us, struct plan_view *ret
         fill_instance(c, at, now_us, &c->desired.view_instance[n]);
         c->desired.view_slot[n++] = at;
     }
+    plan_pick_failing(c->desired.view_instance, n);
     /* Live intents that may exist and cannot be read. */
     uint32_t unseen = c->people.aside.intents;
     for (uint32_t at = 0; at < c->money.count && unseen > 0; at++)
@@ -400,8 +403,12 @@ static int carry_out_one(struct control *c, const struct plan_action *a, int64_t
     };
     control_count(c, CONTROL_M_ACTIONS, plan_act_names[a->act]);
     if (a->act == PLAN_LAUNCH) return control_launch_one(c, a, now_us, ret_id);
-    return control_apply(c, c->desired.view_slot[a->instance], events[a->act], a->why, NULL,
-                         now_us);
+    uint32_t at = c->desired.view_slot[a->instance];
+    char why[INTENT_WHY_BYTES];
+    snprintf(why, sizeof why, "%s", a->why);
+    if (c->desired.view_instance[a->instance].failing)
+        snprintf(why, sizeof why, "%s: %.120s", a->why, c->observed.detail[at].machine.why);
+    return control_apply(c, at, events[a->act], why, NULL, now_us);
 }
 
 int control_keep_decision(struct control *c, uint32_t service, struct str text)

@@ -333,6 +333,7 @@ static void put_instance(struct json_writer *w, const struct control *c, uint32_
     kv_known_f64(w, "clock", managed && d->has_engine && d->engine.clock > 0, d->engine.clock);
     kv_known_f64(w, "watts", managed && d->power.watts_known, d->power.watts);
     put_weights(w, d);
+    machine_put(w, &d->machine);
     put_engine(w, d);
     put_perf(w, s);
     json_object_end(w);

@@ -133,6 +133,10 @@ const struct metric_desc control_metric_table[CONTROL_M_COUNT] = {
     [CONTROL_M_RESTARTS] = { .name = "muster_controller_engine_restarts_total",
         .type = METRIC_COUNTER, .labels = { "service", "pool" }, .series_max = 128,
         .help = "Engines that their agents started again." },
+    [CONTROL_M_GPU_FAULTS] = { .name = "muster_controller_gpu_faults_total",
+        .type = METRIC_COUNTER, .labels = { "code" }, .series_max = 64,
+        .help = "Faults of GPUs that agents told of, by their code: xid_79, ecc, row_remap, lost and "
+                "others of docs/gpus.md." },
     [CONTROL_M_SYNCS] = { .name = "muster_controller_router_syncs_total", .type = METRIC_COUNTER,
         .help = "Syncs of routers." },
     [CONTROL_M_ROUTERS] = { .name = "muster_controller_routers", .type = METRIC_GAUGE,

@@ -46,7 +46,10 @@ static int undo_one(struct control *c, uint32_t at, int64_t now_us, struct err *
     if (i->state == INTENT_ENDING)
         return err_set(err, -EINVAL, "%s ends already: its drain cannot be taken back", i->id);
     if (c->observed.detail[at].doomed)
-        return err_set(err, -EINVAL, "%s cannot be kept: its provider takes it away", i->id);
+        return err_set(err, -EINVAL, "%s cannot be kept: its %s", i->id,
+                       c->observed.detail[at].machine.health == MACHINE_BROKEN
+                           ? "machine is broken"
+                           : "provider takes it away");
     if (!i->let_go)
         return err_set(err, -EINVAL, "%s is not drained by hand%s%s%s", i->id,
                        i->state == INTENT_DRAINING ? " (it drains: " : "",

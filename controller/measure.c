@@ -78,6 +78,14 @@ void measure_zeros(struct control *c)
                                       str_from(charge_difference_names[d]) };
             metric_series(c->metrics, CONTROL_M_BILL_DIFFERENCES, of);
         }
+    /* Those that end machines; others appear with their first fault. */
+    static const char *const faults[] = {
+        "xid_48", "xid_64", "xid_74", "xid_79", "xid_95", "lost"
+    };
+    for (size_t i = 0; i < COUNT_OF(faults); i++) {
+        struct str label = str_from(faults[i]);
+        metric_series(c->metrics, CONTROL_M_GPU_FAULTS, &label);
+    }
     for (uint32_t o = 0; o < c->money.offer_count; o++) {
         struct str offer = str_from(c->money.offer[o].name);
         metric_series(c->metrics, CONTROL_M_LOST, &offer);

@@ -271,6 +271,7 @@ static int drive_intent(struct control *c, uint32_t at, int64_t now_us)
     const struct listing *l = cloud == PLAN_NONE ? NULL : &c->observed.provider[cloud].listing;
     /* First: an agent whose engine was ended for it reports the end in the same moment. */
     int rc = heed_notice(c, at, control_find_item(l, i), now_us);
+    if (rc == 0) rc = control_heed_machine(c, at, now_us);
     if (rc == -ECANCELED) return rc;
     struct merge_view v = { .intent = i,
                             .seen = &c->observed.seen[at],

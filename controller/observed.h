@@ -13,6 +13,7 @@
 #include "base/wire/sync.h"
 #include "controller/cloud/cloud.h"
 #include "controller/core/plan.h"
+#include "controller/machine.h"
 #include "controller/power.h"
 #include "fleet/demand.h"
 
@@ -66,9 +67,10 @@ struct detail {
     bool has_engine;
     struct engine_report engine;     /* its strings point into this struct */
     struct known_adapters *adapters; /* NULL: none, or no memory for them */
+    struct machine_detail machine;
     bool lead_learned;
     struct lead lead;   /* phases of its launch that the offer has learned */
-    bool doomed;        /* the provider takes it away, or has taken it */
+    bool doomed;        /* the provider takes it away, or has taken it; or its machine is broken */
     int64_t leaves_us;  /* when, as the provider says; 0: not said */
     int64_t noticed_us; /* when, as its own machine was told; 0: it was not */
     bool at_risk;       /* its provider may take it away sooner than others; its machine was told */

@@ -230,6 +230,7 @@ void control_report(struct control *c, const struct agent_report *r, int64_t now
         bool was_ready = s->engine_ready;
         enum agent_state was = s->state;
         count_restarts(c, at, r);
+        control_keep_machine(c, at, r, now_us);
         d->agent_boot = r->boot;
         d->agent_seq = r->seq;
         d->restarts = r->restarts;
@@ -359,7 +360,7 @@ static void fill_endpoint(const struct control *c, uint32_t at, int64_t now_us,
         .perf = c->observed.seen[at].perf,
         .clock = d->engine.clock,
         .leaves_ms = leaves_ms(d, now_us),
-        .at_risk = d->at_risk,
+        .at_risk = d->at_risk || d->machine.health == MACHINE_FAILING,
     };
 }
 

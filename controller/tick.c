@@ -199,8 +199,10 @@ void control_free(struct control *c)
     free(c->desired.view_slot);
     free(c->desired.view_instance);
     free(c->observed.claimed);
-    for (uint32_t i = 0; c->observed.detail && i < c->money.count; i++)
+    for (uint32_t i = 0; c->observed.detail && i < c->money.count; i++) {
         free(c->observed.detail[i].adapters);
+        free(c->observed.detail[i].machine.known);
+    }
     free(c->observed.detail);
     free(c->observed.seen);
     free(c->money.intent);

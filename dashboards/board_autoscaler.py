@@ -119,9 +119,10 @@ AUTOSCALER = Dashboard(
                    (gained("muster_controller_bill_differences_total", "", "what"), "bill corrected: {{what}}")],
                   low=0,
                   runbook="MusterOrphans"),
-            Panel("Engine restarts", "Do agents start engines again?", "short",
+            Panel("Engine restarts, GPU faults", "Do agents start engines again, and do GPUs tell why?", "short",
                   [(gained("muster_controller_engine_restarts_total", POOL, "service, pool"),
-                    "{{service}}/{{pool}}")], stack=True, low=0, runbook="MusterInstanceRestartLoop"),
+                    "{{service}}/{{pool}}"),
+                   (gained("muster_controller_gpu_faults_total", "", "code"), "GPU {{code}}")], stack=True, low=0, runbook="MusterInstanceRestartLoop"),
         ]),
         Row("Providers", [
             Panel("Calls by result", "What is asked of each provider, and does it answer?", "cps",

@@ -47,6 +47,7 @@ enum sup_event {
     SUP_DRAIN,
     SUP_KEEP,   /* the wish to drain was withdrawn */
     SUP_EXITED, /* the process is gone, or could not be started */
+    SUP_FAULT,  /* its GPU has thrown it out: its process is of no use any more */
     /* found by sup_tick */
     SUP_READY,
     SUP_SICK,       /* not ready within start_us, or silent for sick_us */

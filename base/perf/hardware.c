@@ -9,6 +9,8 @@
 
 #include "base/core/bits.h"
 
+#include <string.h>
+
 #define GIB 1073741824.0
 #define LARGE (5.5 * GIB)   /* 8,192 tokens a step */
 #define SMALL (1.375 * GIB) /* 2,048 tokens a step */
@@ -86,6 +88,57 @@ const struct hardware *hardware_find(struct str name)
         const struct hardware *h = &hardware_table[i];
         if (str_eq(str_from(h->name), name)) return h;
         if (h->alias && str_eq(str_from(h->alias), name)) return h;
+    }
+    return NULL;
+}
+
+/* Words that a driver's name of a product has, and that it has not. */
+static const struct {
+    const char *name, *words[3], *without[3];
+} products[] = {
+    { "t4", { "T4" }, { 0 } },
+    { "a10g", { "A10G" }, { 0 } },
+    { "l4", { "L4" }, { 0 } },
+    { "l40s", { "L40S" }, { 0 } },
+    { "a40", { "A40" }, { 0 } },
+    { "a100-80", { "A100" }, { 0 } },
+    { "h100", { "H100" }, { "PCIe", "NVL" } },
+    { "h200", { "H200" }, { "NVL" } },
+    { "mi300x", { "MI300X" }, { 0 } },
+    { "rtx4090", { "RTX", "4090" }, { "Laptop" } },
+    { "rtxpro6000", { "RTX", "PRO", "6000" }, { "Max" } },
+};
+
+static bool is_alnum(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+/* Returns true if `text` has the word, between anything but letters and digits. */
+static bool has_word(struct str text, const char *word)
+{
+    struct str w = str_from(word);
+    for (size_t at = 0; at + w.len <= text.len; at++) {
+        if (memcmp(text.data + at, w.data, w.len) != 0) continue;
+        bool begins = at == 0 || !is_alnum(text.data[at - 1]);
+        size_t end = at + w.len;
+        if (begins && (end == text.len || !is_alnum(text.data[end]))) return true;
+    }
+    return false;
+}
+
+const struct hardware *hardware_of_product(struct str product, double mem_bytes)
+{
+    for (size_t i = 0; i < COUNT_OF(products); i++) {
+        bool is = true;
+        for (size_t k = 0; k < COUNT_OF(products[i].words); k++) {
+            const char *with = products[i].words[k], *without = products[i].without[k];
+            is = is && (!with || has_word(product, with));
+            is = is && (!without || !has_word(product, without));
+        }
+        const struct hardware *h = is ? hardware_find(str_from(products[i].name)) : NULL;
+        /* A100 and others are sold in sizes; drivers keep a little of what data sheets say. */
+        if (h && (mem_bytes <= 0 || mem_bytes > 0.85 * h->mem_bytes)) return h;
     }
     return NULL;
 }

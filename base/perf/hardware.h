@@ -52,5 +52,9 @@ extern const uint32_t hardware_count;
 /* Finds hardware by name or alias; NULL when there is none. */
 const struct hardware *hardware_find(struct str name);
 
+/* Finds the hardware that a driver names as a product ("NVIDIA H100 80GB HBM3"), with its memory; NULL: none of the
+ * table's. A PCIe board of a product whose row has the figures of the faster module is none of them. */
+const struct hardware *hardware_of_product(struct str product, double mem_bytes);
+
 /* Sets err to say that no hardware has this name, with the nearest name or all names; returns -ENOENT. */
 int hardware_unknown(struct str name, struct err *err);

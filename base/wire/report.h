@@ -9,6 +9,7 @@
 #include "base/perf/perf.h"
 #include "base/wire/engine_kind.h"
 #include "base/wire/field.h"
+#include "base/wire/gpu.h"
 #include "base/wire/model_task.h"
 #include "base/wire/weights.h"
 
@@ -124,6 +125,13 @@ struct agent_report {
     bool at_risk; /* the provider may take the machine away sooner than others; it names no time */
     bool has_weights; /* the launch document names where its model comes from */
     struct wire_weights weights;
+    enum machine_health machine;
+    struct str machine_code; /* of the fault that made it so, as in `faults`; empty: none */
+    struct str machine_why;  /* a sentence about it; empty: it is well */
+    const struct wire_gpu *gpus;
+    uint32_t gpu_count;
+    const struct wire_fault *faults;
+    uint32_t fault_count;
     bool has_engine;
     struct engine_report engine;
 };

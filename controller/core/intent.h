@@ -62,6 +62,8 @@ enum intent_event {
 extern const char *const intent_event_names[INTENT_EVENT_COUNT];
 enum intent_action { INTENT_NOTHING, INTENT_CALL_CREATE, INTENT_CALL_REMOVE, INTENT_ACTION_COUNT };
 
+struct hardware;
+
 struct intent_cell {
     bool possible;
     enum intent_state next;
@@ -155,10 +157,11 @@ struct offer {
     double lead_s;     /* from the create call to ready: learned, or the provider's figure */
     struct lead lead;  /* its phases, learned; none known: the provider does not tell them */
     double share;      /* of a core or device; for people */
-    char hardware[NAME_BYTES]; /* of an instance; for people; empty: not said */
-    bool room_known;           /* the next two are said */
-    uint32_t nodes, room;      /* machines that it is made of, and instances that they hold */
-    bool price_default;        /* its price is a default of the configuration, not the provider's */
+    char hardware[NAME_BYTES];   /* of an instance; for people; empty: not said */
+    const struct hardware *sold; /* what it is said to compute with; NULL: not said */
+    bool room_known;             /* the next two are said */
+    uint32_t nodes, room;        /* machines that it is made of, and instances that they hold */
+    bool price_default; /* its price is a default of the configuration, not the provider's */
     uint32_t seqs_max;
     uint64_t kv_tokens_max; /* of an instance; 0: unknown */
     uint32_t step_tokens;   /* prompt tokens that a step of it carries; 0: unknown */

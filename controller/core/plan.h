@@ -14,7 +14,8 @@
  *              else is under way
  *          (4) a draining instance that is wanted again is kept before another is bought
  *          (5) an instance at risk counts as leaving, so that another takes its place; it serves on until
- *              the others are as many as are wanted, and is drained then
+ *              the others are as many as are wanted, and is drained then. Where none can be bought it goes
+ *              on: what works is not given up
  *          (6) launches are cancelled before ready instances are drained; the first victim is
  *              the one whose work costs the most (its speed and its price), then serves the
  *              fewest requests, then holds the least cache
@@ -37,6 +38,8 @@
 #define PLAN_ACTIONS_MAX 64     /* of one decision; the rest come with the next */
 #define PLAN_FRESH_SHARE 0.9
 #define PLAN_AVAILABILITY 0.99 /* share of time in which a pool should have its target */
+#define PLAN_FAILING_SHARE \
+    0.2 /* of a pool: so many failing machines, or one, are replaced at a time */
 #define PLAN_NONE UINT32_MAX
 #define PLAN_BLOCKED_BUDGET "the budget" /* what a decision says was in the way */
 
@@ -82,6 +85,7 @@ struct plan_instance {
     enum phase phase;
     bool fresh;         /* its agent reported within fresh_us */
     bool at_risk;       /* its provider may take it away soon: replaced, and given up then */
+    bool failing;       /* at risk, as its machine's GPU is failing */
     bool doomed;        /* the provider takes it away, or a person: its drain is not withdrawn */
     bool pinned;        /* it cannot be ended: counted, but never a victim */
     uint32_t in_flight; /* the larger of its own count and the routers' */
@@ -159,6 +163,7 @@ struct plan_decision {
     const char *reason;       /* static: the rule that decided */
     const char *blocked;      /* static: the rule that held something back; NULL: none */
     double hold_s;            /* of a stabilisation window that has begun; 0 else */
+    uint32_t failing;         /* ready instances whose machine is failing */
     uint32_t fresh, expected; /* ready instances: with a fresh report; all */
     bool routers_fresh;
     double cost_h, cost_h_after; /* billed now, and once the actions are done */

@@ -260,6 +260,7 @@ void plan_relieve(struct plan_desk *d, uint32_t pool)
         if (in->pinned || d->taken[i]) continue;
         struct plan_action a = { PLAN_DRAIN, d->index, pool,
                                  PLAN_NONE,  i,        "others serve in place of one at risk" };
+        if (in->failing) a.why = "its machine is failing and has been replaced";
         if (!push(d, &a)) return;
         d->taken[i] = true;
         r->cost_h_after -= in->price_h;

@@ -183,6 +183,7 @@ static void fill_pool(struct plan_desk *d, uint32_t pool)
         const struct plan_instance *in = &d->view->instance[i];
         if (!plan_is_mine(d, in, pool)) continue;
         d->decision->cost_h += in->price_h;
+        d->decision->failing += in->phase == PHASE_READY && in->failing;
         double left = left_s(d, in, s);
         if (in->phase == PHASE_STARTING || plan_is_ready(in)) fill_seen(d, in, pool, left);
         if (in->phase == PHASE_STARTING) {

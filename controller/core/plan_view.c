@@ -3,6 +3,7 @@
 
 #include "base/core/bits.h"
 
+#include <math.h>
 #include <string.h>
 
 void plan_instance_see(const struct instance_facts *f, const struct sighting *s,
@@ -16,6 +17,7 @@ void plan_instance_see(const struct instance_facts *f, const struct sighting *s,
         .fresh = f->fresh,
         .at_risk = f->at_risk,
         .doomed = f->doomed,
+        .failing = f->failing,
         .pinned = f->pinned,
         .in_flight = max_u32(s->in_flight, f->routed),
         .pages_cached = s->pages_cached,
@@ -38,6 +40,22 @@ void plan_instance_see(const struct instance_facts *f, const struct sighting *s,
     size_t bytes = strlen(f->id) + 1;
     must(bytes <= sizeof ret->id);
     memcpy(ret->id, f->id, bytes);
+}
+
+void plan_pick_failing(struct plan_instance *list, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t there = 0, before = 0;
+        if (!list[i].failing) continue;
+        for (uint32_t k = 0; k < count; k++) {
+            const struct plan_instance *in = &list[k];
+            if (in->service != list[i].service || in->pool != list[i].pool) continue;
+            there += in->phase <= PHASE_READY;
+            before += k < i && in->failing && in->phase <= PHASE_READY;
+        }
+        list[i].failing = before < fmax(1, PLAN_FAILING_SHARE * there);
+        list[i].at_risk |= list[i].failing;
+    }
 }
 
 void role_instance_see(const struct role_facts *f, const struct sighting *s,

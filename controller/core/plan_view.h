@@ -16,6 +16,7 @@ struct instance_facts {
     bool fresh;      /* its agent reported within fresh_us */
     bool at_risk;    /* the provider may, and names no time */
     bool doomed;     /* the provider takes it away */
+    bool failing;    /* its machine has to be replaced, and may still serve */
     bool pinned;     /* it cannot be ended */
     uint32_t routed; /* requests that routers have in flight there */
     double price_h, lead_s;
@@ -25,6 +26,11 @@ struct instance_facts {
 
 void plan_instance_see(const struct instance_facts *f, const struct sighting *s,
                        struct plan_instance *ret);
+
+/* Puts instances of failing machines at risk, so that they are replaced first: PLAN_FAILING_SHARE of each pool at most,
+ * of the others `failing` is cleared. A wave of faults is likelier to have a cause that new machines share, as a driver,
+ * than to be of their hardware. */
+void plan_pick_failing(struct plan_instance *list, uint32_t count);
 
 /* A role policy's facts about an instance beside its agent's report. */
 struct role_facts {

@@ -147,6 +147,7 @@ static void put_actions(struct json_writer *w, const struct plan_view *view,
             record_put_lead(w, &o->lead);
         } else {
             json_kv_text(w, "instance", view->instance[a->instance].id);
+            if (view->instance[a->instance].failing) json_kv_text(w, "why", a->why);
         }
         json_object_end(w);
     }
@@ -215,6 +216,7 @@ int record_encode(const struct plan_view *view, const struct plan *plan,
     put_inputs(&w, decision);
     put_counts(&w, "ready", s, decision->ready);
     put_counts(&w, "have", s, decision->have);
+    if (decision->failing > 0) json_kv_u64(&w, "failing", decision->failing);
     put_counts(&w, "want", s, v->choice.want);
     put_counts(&w, "target", s, decision->target);
     json_kv_f64(&w, "load", v->load);

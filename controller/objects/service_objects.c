@@ -503,6 +503,9 @@ static void on_fleet_event(void *ctx, const struct fleet_event *v)
         { "taken_away", "InstanceLost", "Replace" },
         { "at_risk", "InstanceAtRisk", "Replace" },
         { "trouble", "InstanceTrouble", "Restart" },
+        { "machine_failing", "MachineFailing", "Replace" },
+        { "machine_broken", "MachineBroken", "Replace" },
+        { "hardware_differs", "HardwareDiffers", "Launch" },
     };
     struct telling *t = ctx;
     char note[NAME_BYTES * 2 + INTENT_WHY_BYTES + 32];

@@ -271,6 +271,7 @@ static int make_offer(const struct web_settings *s, const struct web_offer_secti
                          .start_usd = from->pull_price_gb * (double)from->pull_bytes / 1e9,
                          .lead_s = (double)from->lead_us / 1e6,
                          .seqs_max = (uint32_t)from->max_num_seqs,
+                         .sold = hardware_find(from->hardware),
                          .has_prior = perf[0] > 0 || perf[1] > 0 || perf[2] > 0 || perf[3] > 0,
                          .prior = { .step_s = perf[0],
                                     .prefill_token_s = perf[1],

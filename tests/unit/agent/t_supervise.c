@@ -24,15 +24,15 @@ static struct sup_config config(void)
  * f forgive. Written by hand from the prologue's rules, not from the table. */
 // clang-format off
 static const char *const expected[SUP_STATE_COUNT] = {
-    /*            up     down   drain  keep exited ready sick  empty late  stopl retry hopel stab  forsk aged */
-    [SUP_DOWN] = "STsr   ENer   ENer   DO   DO     -     -     -     -     -     -     -     -     ENer  ENer",
-    [SUP_STARTING] = "ST SPtr   SPtr   ST   BOwr   UPr   CUkr  -     -     -     -     -     -     SPtr  SPtr",
-    [SUP_UP] = "UP       SPtr   DRr    UP   BOwr   -     CUkr  -     -     -     -     -     UPf   SPtr  SPtr",
-    [SUP_DRAINING] = "DR SPtr   DR     UPr  ENer   -     SPkr  SPtr  SPtr  -     -     -     -     SPtr  SPtr",
-    [SUP_CURING] = "CU   SPkr   SPkr   CU   BOwr   -     -     -     -     CUk   -     -     -     -     -",
-    [SUP_BACK_OFF] = "BO ENer   ENer   BO   BO     -     -     -     -     -     STsr  ENer  -     ENer  ENer",
-    [SUP_STOPPING] = "SP SP     SP     SP   ENer   -     -     -     -     SPk   -     -     -     -     -",
-    [SUP_ENDED] = "EN    EN     EN     EN   EN     -     -     -     -     -     -     -     -     -     -",
+    /*            up     down   drain  keep exited fault ready sick  empty late  stopl retry hopel stab  forsk aged */
+    [SUP_DOWN] = "STsr   ENer   ENer   DO   DO     DO    -     -     -     -     -     -     -     -     ENer  ENer",
+    [SUP_STARTING] = "ST SPtr   SPtr   ST   BOwr   CUkr  UPr   CUkr  -     -     -     -     -     -     SPtr  SPtr",
+    [SUP_UP] = "UP       SPtr   DRr    UP   BOwr   CUkr  -     CUkr  -     -     -     -     -     UPf   SPtr  SPtr",
+    [SUP_DRAINING] = "DR SPtr   DR     UPr  ENer   SPkr  -     SPkr  SPtr  SPtr  -     -     -     -     SPtr  SPtr",
+    [SUP_CURING] = "CU   SPkr   SPkr   CU   BOwr   CU    -     -     -     -     CUk   -     -     -     -     -",
+    [SUP_BACK_OFF] = "BO ENer   ENer   BO   BO     BO    -     -     -     -     -     STsr  ENer  -     ENer  ENer",
+    [SUP_STOPPING] = "SP SP     SP     SP   ENer   SP    -     -     -     -     SPk   -     -     -     -     -",
+    [SUP_ENDED] = "EN    EN     EN     EN   EN     EN    -     -     -     -     -     -     -     -     -     -",
 };
 // clang-format on
 static const char *const letters[SUP_STATE_COUNT] = {

@@ -330,6 +330,59 @@ static void an_instance_at_risk_is_replaced_first(void **state)
     world_free(w);
 }
 
+static struct agent_report report_of(struct world *w, uint32_t at)
+{
+    uint32_t count;
+    const struct fake_instance *in = fake_cloud_instances(w->fake, &count);
+    must(at < count);
+    return (struct agent_report){ .instance = str_from(in[at].intent),
+                                  .intent = str_from(in[at].intent),
+                                  .boot = 1,
+                                  .seq = ++w->agent[at].seq };
+}
+
+/* A machine that is broken drains at once, and its faults are counted by their rise. */
+static void a_broken_machine_is_replaced(void **state)
+{
+    (void)state;
+    struct world *w = world_new(&(struct fake_config){ .boot_us = WORLD_BOOT_US });
+    struct agent_reply reply;
+    world_run(w, 2);
+    want(w, "small", 1);
+    world_run(w, 20);
+    const struct wire_gpu gpu = { .name = STR("NVIDIA A100-SXM4-40GB"),
+                                  .memory_bytes = UINT64_C(40960) << 20 };
+    struct wire_fault fault[] = { { STR("xid_13"), 2 }, { STR("xid_79"), 1 } };
+    struct agent_report r = report_of(w, 0);
+    r.gpus = &gpu, r.gpu_count = 1;
+    r.faults = fault, r.fault_count = 1;
+    control_report(w->control, &r, w->now, &reply);
+    assert_false(reply.drain);
+    assert_true(counted(w, CONTROL_M_GPU_FAULTS, "xid_13") == 2);
+    fault[0].count = 3;
+    r = report_of(w, 0);
+    r.gpus = &gpu, r.gpu_count = 1;
+    r.faults = fault, r.fault_count = 2;
+    r.machine = MACHINE_BROKEN;
+    r.machine_why = STR("GPU 0: Xid 79, it has fallen off the bus");
+    w->agents_silent = true; /* this test's words are the last */
+    control_report(w->control, &r, w->now, &reply);
+    assert_true(counted(w, CONTROL_M_GPU_FAULTS, "xid_13") == 3);
+    assert_true(counted(w, CONTROL_M_GPU_FAULTS, "xid_79") == 1);
+    world_second(w);
+    r.seq = ++w->agent[0].seq;
+    control_report(w->control, &r, w->now, &reply);
+    assert_true(reply.drain);
+    assert_int_equal(world_made(w), 2);
+    assert_true(counted(w, CONTROL_M_LOST, "s1") == 0); /* it is no loss of the market */
+    assert_true(counted(w, CONTROL_M_GPU_FAULTS, "xid_79") == 1);
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    assert_int_equal(control_view(w->control, CONTROL_INSTANCES, w->now, &text), 0);
+    assert_non_null(strstr(text.data, "its machine is broken: GPU 0: Xid 79, it has fallen off"));
+    assert_non_null(strstr(text.data, "\"hardware\":\"1 x NVIDIA A100-SXM4-40GB\""));
+    world_free(w);
+}
+
 /* A create that comes through twice, the second time when the first instance is long gone, leaves one behind that has
  * another handle than the intent: it is removed by its own. */
 static void a_late_twin_is_removed(void **state)
@@ -388,6 +441,7 @@ static int calls_tests(void)
         cmocka_unit_test(a_notice_reaches_the_agent),
         cmocka_unit_test(a_notice_of_the_machine_is_heeded),
         cmocka_unit_test(an_instance_at_risk_is_replaced_first),
+        cmocka_unit_test(a_broken_machine_is_replaced),
         cmocka_unit_test(a_late_twin_is_removed),
         cmocka_unit_test(prices_follow_the_market),
     };

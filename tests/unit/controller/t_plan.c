@@ -2,6 +2,7 @@
 #include "base/core/bits.h"
 #include "base/core/hash.h"
 #include "base/core/own.h"
+#include "controller/core/plan_view.h"
 #include "controller/core/record.h"
 #include "controller/core/stock.h"
 #include "policies/place/place.h"
@@ -107,6 +108,81 @@ static void what_the_provider_takes_is_not_kept(void **state)
     scene_decide(s);
     assert_int_equal(scene_count(s, PLAN_KEEP), 0);
     assert_int_equal(scene_count(s, PLAN_LAUNCH), 1);
+    free(s);
+}
+
+/* A failing machine's instance serves until another does in its place; nothing is bought twice, and where nothing can be
+ * bought it goes on. */
+static void what_fails_is_replaced_first(void **state)
+{
+    (void)state;
+    struct scene *s = scene_new();
+    s->service.pool[0].manual = 2;
+    scene_add(s, 0, PHASE_READY)->failing = true;
+    scene_add(s, 0, PHASE_READY);
+    plan_pick_failing(s->instance, 2);
+    for (uint32_t o = 0; o < 3; o++)
+        offer_answered(&s->health[o], OFFER_CAPACITY, NULL, s->now);
+    const struct plan_decision *d = scene_decide(s);
+    assert_int_equal(s->plan.action_count, 0);
+    assert_non_null(d->blocked);
+    for (uint32_t o = 0; o < 3; o++)
+        offer_answered(&s->health[o], OFFER_OK, NULL, s->now);
+    scene_decide(s);
+    assert_int_equal(s->plan.action_count, 1);
+    assert_int_equal(s->plan.action[0].act, PLAN_LAUNCH);
+    struct plan_instance *new = scene_add(s, 0, PHASE_STARTING);
+    scene_decide(s);
+    assert_int_equal(s->plan.action_count, 0);
+    new->phase = PHASE_READY;
+    s->service.paused = true;
+    scene_decide(s);
+    assert_int_equal(s->plan.action_count, 0);
+    s->service.paused = false;
+    s->demand.all_fresh = false; /* nothing goes down unseen */
+    scene_decide(s);
+    assert_int_equal(s->plan.action_count, 0);
+    s->demand.all_fresh = true;
+    d = scene_decide(s);
+    assert_int_equal(s->plan.action_count, 1);
+    assert_int_equal(s->plan.action[0].act, PLAN_DRAIN);
+    assert_int_equal(s->plan.action[0].instance, 0);
+    assert_non_null(strstr(s->plan.action[0].why, "failing"));
+    assert_true(d->cost_h_after < d->cost_h);
+    free(s);
+}
+
+/* Its price counts while it serves: a budget that is full keeps it. */
+static void a_full_budget_keeps_what_fails(void **state)
+{
+    (void)state;
+    struct scene *s = scene_new();
+    struct plan_instance *in = scene_add(s, 0, PHASE_READY);
+    s->service.pool[0].manual = 1;
+    in->failing = true;
+    plan_pick_failing(in, 1);
+    s->service.budget_h = in->price_h;
+    const struct plan_decision *d = scene_decide(s);
+    assert_int_equal(s->plan.action_count, 0);
+    assert_string_equal(d->blocked, PLAN_BLOCKED_BUDGET);
+    free(s);
+}
+
+static void a_wave_of_failures_is_replaced_by_parts(void **state)
+{
+    (void)state;
+    struct scene *s = scene_new();
+    for (int i = 0; i < 10; i++)
+        scene_add(s, 0, PHASE_READY)->failing = true;
+    scene_add(s, 1, PHASE_READY)->failing = true; /* another pool */
+    plan_pick_failing(s->instance, 11);
+    uint32_t left[2] = { 0 };
+    for (int i = 0; i < 11; i++) {
+        left[s->instance[i].pool] += s->instance[i].failing;
+        assert_true(s->instance[i].failing == s->instance[i].at_risk);
+    }
+    assert_int_equal(left[0], 2);
+    assert_int_equal(left[1], 1);
     free(s);
 }
 
@@ -406,6 +482,9 @@ static int plan_tests(void)
         cmocka_unit_test(a_drain_is_withdrawn_before_another_is_bought),
         cmocka_unit_test(what_the_provider_takes_is_not_kept),
         cmocka_unit_test(one_at_risk_is_replaced_and_goes_then),
+        cmocka_unit_test(what_fails_is_replaced_first),
+        cmocka_unit_test(a_full_budget_keeps_what_fails),
+        cmocka_unit_test(a_wave_of_failures_is_replaced_by_parts),
         cmocka_unit_test(zero_needs_proof),
         cmocka_unit_test(nine_fresh_reports_in_ten_are_enough),
         cmocka_unit_test(minimums_hold_without_demand),

@@ -137,6 +137,18 @@ static const struct block_event load = {
 
 static const struct engine_report engine = ENGINE;
 
+static const struct wire_gpu gpus[] = { { .name = { "NVIDIA H100 80GB HBM3", 21 },
+                                          .uuid = { "GPU-1", 5 },
+                                          .hardware = { "h100", 4 },
+                                          .memory_bytes = UINT64_C(85899345920),
+                                          .measured = true,
+                                          .memory_used_bytes = 1,
+                                          .busy = 0.5,
+                                          .celsius = 60,
+                                          .watts = 500 },
+                                        { .name = { "A100", 4 }, .mig = true } };
+static const struct wire_fault faults[] = { { { "xid_79", 6 }, 1 } };
+
 static const struct agent_report agent = {
     .instance = { "i-1", 3 },
     .intent = { "n-1", 3 },
@@ -147,6 +159,13 @@ static const struct agent_report agent = {
     .state = AGENT_DRAINING,
     .restarts = 3,
     .trouble = { "it \"broke\"", 10 },
+    .machine = MACHINE_BROKEN,
+    .machine_code = { "xid_79", 6 },
+    .machine_why = { "GPU 0: Xid 79", 13 },
+    .gpus = gpus,
+    .gpu_count = COUNT_OF(gpus),
+    .faults = faults,
+    .fault_count = COUNT_OF(faults),
     .has_engine = true,
     .engine = ENGINE,
 };
