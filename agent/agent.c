@@ -10,6 +10,7 @@
 #include "agent/agent.h"
 
 #include "agent/agent_state.h"
+#include "agent/local_disk.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -311,6 +312,28 @@ static void tell_ready(const struct agent *a)
     notify_ready(status);
 }
 
+/* Lets an engine of another kind download to a disk of this machine's own. What its environment says already holds. */
+static void use_local_disk(const struct agent_config *c, const struct instance *in)
+{
+    struct local_disks disks = { 0 };
+    char sysfs[LOCAL_DISK_PATH_BYTES], home[LOCAL_DISK_PATH_BYTES + 32];
+    struct str folder = c->local_disk;
+    if (str_eq(folder, STR("none")) || engine_traits[in->spec.kind].serves_itself) return;
+    if (str_eq(folder, STR("auto"))) {
+        snprintf(sysfs, sizeof sysfs, STR_FMT, STR_ARG(c->sysfs));
+        local_disks_find(sysfs, "/proc/self/mountinfo", &disks);
+        if (disks.count > disks.mounted)
+            log_event(LOG_WARN, "local_disk_unused", "disks=%u mounted=%u", disks.count,
+                      disks.mounted);
+        folder = str_from(disks.folder);
+    }
+    if (folder.len == 0) return;
+    snprintf(home, sizeof home, STR_FMT "/huggingface", STR_ARG(folder));
+    log_event(LOG_INFO, "local_disk", "folder=%s bytes=%llu", home,
+              (unsigned long long)disks.bytes);
+    if (setenv("HF_HOME", home, 0) < 0) log_event(LOG_WARN, "local_disk_unused", "why=no memory");
+}
+
 int agent_main(const struct agent_config *config, tokenizer_load_fn *load, struct err *err)
 {
     signal(SIGPIPE, SIG_IGN);
@@ -328,6 +351,7 @@ int agent_main(const struct agent_config *config, tokenizer_load_fn *load, struc
     a->in.spec.tunnel |= config->tunnel;
     if (a->in.spec.tunnel && !a->in.adopts) a->in.spec.engine_host = STR("127.0.0.1");
     a->in.shares_log = config->engine_log == ENGINE_LOG_INHERIT;
+    if (rc == 0 && config->engine_port) use_local_disk(config, &a->in);
     if (rc == 0 && config->engine_port)
         rc = instance_become_engine(&a->in, (uint16_t)config->engine_port, err);
     if (rc == 0 && !a->in.adopts) rc = instance_lock(&a->in, err);

@@ -70,6 +70,9 @@ static const struct config_field rows[] = {
     { .name = "gpus", .type = CONFIG_TEXT, .default_text = "", .max = 1023, AT(gpus),
       .about = "GPUs that the engine uses and the agent watches, by index or UUID, by commas; empty: those of the "
                "pool's `device`, or all; none: it looks for none." },
+    { .name = "local_disk", .type = CONFIG_TEXT, .default_text = "none", .max = 191, AT(local_disk),
+      .about = "Folder on a disk of the machine's own to which an engine of another kind downloads models (HF_HOME); auto: "
+               "a mounted one is looked for; none: it is not said." },
     { .name = "sysfs", .type = CONFIG_TEXT, .default_text = "/sys", .max = 255, .debug = true, AT(sysfs),
       .about = "Root of the file system in which the kernel shows its devices." },
     { .name = "report", .type = CONFIG_DURATION, .default_text = REPORT_PERIOD_TEXT, .min = 1e5,

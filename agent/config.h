@@ -26,6 +26,7 @@ struct agent_config {
     int notice;             /* enum notice_source */
     struct str notice_url;
     struct str gpus, sysfs;
+    struct str local_disk;
     int64_t report_us;
     int64_t start_us, sick_us, settle_us, stop_us;
     int64_t back_off_min_us, back_off_max_us, stable_us;

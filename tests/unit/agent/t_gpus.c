@@ -6,6 +6,7 @@
 #include "agent/gpu_nvml.h"
 #include "agent/gpu_sysfs.h"
 #include "agent/gpu_watch.h"
+#include "agent/local_disk.h"
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/log.h"
@@ -350,6 +351,113 @@ static void a_watch_without_gpus_ends_at_once(void **state)
     loop_free(s.loop);
 }
 
+/* ---- disks of the machine's own ---- */
+
+static void only_own_disks_are_own(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model;
+        bool own;
+    } rows[] = {
+        { "Amazon EC2 NVMe Instance Storage", true },
+        { "Amazon EC2 NVMe Instance Storage        ", true },
+        { "Amazon Elastic Block Store", false },
+        { "nvme_card", true },
+        { "nvme_card12", true },
+        { "nvme_card-pd", false },
+        { "Microsoft NVMe Direct Disk v2", true },
+        { "MSFT NVMe Accelerator v1.0", false },
+        { "Samsung SSD 980", false },
+        { "", false },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        if (local_disk_is_own(str_from(rows[i].model)) != rows[i].own)
+            fail_msg("%s", rows[i].model);
+}
+
+#define BLOCK(disk, file) "sys/class/block/" disk "/" file
+#define EC2 "Amazon EC2 NVMe Instance Storage\n"
+
+static void a_mounted_disk_is_found(void **state)
+{
+    (void)state;
+    char root[128], mounts[128], text[1024];
+    struct local_disks d;
+    snprintf(root, sizeof root, "%s/sys", folder);
+    snprintf(mounts, sizeof mounts, "%s/mountinfo", folder);
+    local_disks_find("/nowhere", "/nowhere", &d);
+    assert_true(d.count == 0 && !d.folder[0]);
+    write_file(BLOCK("nvme0n1", "device/model"), "Amazon Elastic Block Store\n");
+    write_file(BLOCK("nvme1n1", "device/model"), EC2);
+    write_file(BLOCK("nvme1n1", "size"), "1000\n");
+    write_file(BLOCK("nvme10n1", "device/model"), EC2);
+    write_file(BLOCK("nvme10n1", "size"), "3000\n");
+    write_file(BLOCK("nvme2n1", "device/model"), EC2);
+    write_file(BLOCK("nvme2n1", "size"), "2000\n");
+    write_file(BLOCK("nvme2n1p1", "device/model"), EC2);
+    write_file("one/x", "");
+    write_file("two/x", "");
+    snprintf(text, sizeof text,
+             "22 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p1 rw\n"
+             "36 22 259:1 / %s/one rw shared:2 - ext4 /dev/nvme1n1 rw\n"
+             "37 22 259:5 / %s/two rw shared:3 master:1 - xfs /dev/nvme2n1p1 rw\n"
+             "38 22 259:9 / /nowhere\\040else rw - xfs /dev/nvme2n1p2 rw\nshort\n",
+             folder, folder);
+    write_file("mountinfo", text);
+    local_disks_find(root, mounts, &d);
+    assert_int_equal(d.count, 3);
+    assert_int_equal(d.mounted, 2); /* the one of ten is not the one of one */
+    assert_true(d.bytes == 2000 * 512);
+    assert_string_equal(d.folder + strlen(folder), "/two");
+}
+
+/* Runs docs/clouds/local-disk.sh on files in place of disks, with the real mkfs and wipefs; only mount is ours. */
+static void the_script_formats_what_is_empty_only(void **state)
+{
+    (void)state;
+    char line[1024], name[32];
+    if (system("PATH=$PATH:/usr/sbin:/sbin; command -v wipefs >/dev/null && command -v mkfs.ext4 "
+               ">/dev/null"))
+        skip();
+    write_file("bin/mount", "#!/bin/sh\necho mount \"$@\" >> \"$MOUNTED\"\n");
+    write_file(BLOCK("nvme3n1", "device/model"), "nvme_card-pd\n");
+    write_file("mounted", "");
+    for (int i = 0; i <= 10; i++) { /* a file for each disk */
+        snprintf(name, sizeof name, "dev/nvme%dn1", i);
+        write_file(name, "");
+        snprintf(line, sizeof line, "truncate -s 4M %s/%s", folder, name);
+        assert_int_equal(system(line), 0);
+    }
+    /* Somebody's data: a file system on 1, a swap space on 2 whose signature is not at its beginning. */
+    snprintf(
+        line, sizeof line,
+        "export PATH=$PATH:/usr/sbin:/sbin; cd %s/dev && chmod +x ../bin/mount && mkfs.ext4 -q -L "
+        "keep nvme1n1 && "
+        "mkswap nvme2n1 >/dev/null && cat nvme1n1 nvme2n1 nvme0n1 nvme3n1 | sha256sum > ../before",
+        folder);
+    assert_int_equal(system(line), 0);
+    snprintf(line, sizeof line,
+             "PATH=%s/bin:$PATH:/usr/sbin:/sbin MOUNTED=%s/mounted DEV=%s/dev SYS=%s/sys "
+             "docs/clouds/local-disk.sh %s/scratch > %s/said",
+             folder, folder, folder, folder, folder, folder);
+    assert_int_equal(system(line), 0);
+    snprintf(line, sizeof line,
+             "cd %s/dev && cat nvme1n1 nvme2n1 nvme0n1 nvme3n1 | sha256sum | cmp - ../before && "
+             "test $(wc -l < ../mounted) = 1 && grep -q 'dev/nvme10n1 .*/scratch$' ../mounted",
+             folder);
+    assert_int_equal(system(line), 0);
+    /* Again: now nothing is free. */
+    snprintf(line, sizeof line,
+             "PATH=%s/bin:$PATH:/usr/sbin:/sbin MOUNTED=%s/mounted DEV=%s/dev SYS=%s/sys "
+             "docs/clouds/local-disk.sh %s/scratch > %s/said && cd %s/dev && "
+             "grep -q 'is free' ../said && test $(wc -l < ../mounted) = 1 && "
+             "grep -q 'nvme1n1: has .*ext4' ../said && grep -q 'nvme2n1: has .*swap' ../said && "
+             "cat nvme1n1 nvme2n1 nvme0n1 nvme3n1 | sha256sum | cmp - ../before",
+             folder, folder, folder, folder, folder, folder, folder);
+    assert_int_equal(system(line), 0);
+}
+
 /* ---- the stand-ins ---- */
 
 static int run_kind(const char *kind)
@@ -360,6 +468,9 @@ static int run_kind(const char *kind)
         cmocka_unit_test(a_watch_of_sysfs_counts_errors),
         cmocka_unit_test(a_watch_without_gpus_ends_at_once),
         cmocka_unit_test(lists_of_gpus_are_as_cudas),
+        cmocka_unit_test(only_own_disks_are_own),
+        cmocka_unit_test(a_mounted_disk_is_found),
+        cmocka_unit_test(the_script_formats_what_is_empty_only),
     };
     const struct CMUnitTest ancient[] = { cmocka_unit_test(
         a_driver_of_before_version_2_is_refused) };
