@@ -240,7 +240,7 @@ int setup_launch(const struct controller_config *config, const struct service_se
     add(&l, other ? s->engine_program : program);
     if (!other) add(&l, STR("engine"));
     if (config->whole) add_shared(&l, config->whole);
-    struct control_launch launch = { .kind = ENGINE_MUSTER };
+    struct control_launch launch = { .kind = ENGINE_MUSTER, .tunnel = p->tunnel };
     int rc = add_model(&l, config, s, p, &launch, err);
     if (rc < 0) return rc;
     add(&l, STR("--served-model-name"));

@@ -2,7 +2,7 @@
  *
  * First a router over scripted engines, to which only their agents connect: many streams at once, a client that does
  * not read, agents that die, hang and come back in the midst of streams, an agent with a foreign key, TLS. Then a
- * fleet with a controller, from which agents learn where the routers are. */
+ * fleet with a controller, from which agents learn where the routers are; and two networks, where the kernel permits. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/file.h"
@@ -10,9 +10,12 @@
 #include "tests/proc/rig/fleet_rig.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define TEXT "/v1/completions"
@@ -135,7 +138,7 @@ static void wait_for(const char *name, double least)
 static int close_all(void **state)
 {
     (void)state;
-    int code = rig_stop(&router);
+    int code = router.port ? rig_stop(&router) : 0;
     for (uint32_t i = 0; i < 2; i++) {
         rig_kill(&agent[i]);
         rig_kill(&engine[i]);
@@ -361,13 +364,18 @@ static void agents_learn_of_routers(void **state)
 {
     (void)state;
     CLEANUP(buf_fini) struct buf reply = { 0 };
-    char reach[32];
+    CLEANUP(buf_fini) struct buf yaml = { 0 };
     router.port = rig_port();
-    snprintf(reach, sizeof reach, "127.0.0.1:%u", router.port);
-    setenv("MUSTER_AGENT_TUNNEL", "true", 1); /* the agents inherit it from the controller */
-    setenv("MUSTER_ROUTER_AGENTS_REACH", reach, 1);
-    fleet_open("200ms", FLEET_OF_THIRDS);
-    unsetenv("MUSTER_AGENT_TUNNEL");
+    buf_printf(&yaml,
+               "router: { sync: 100ms, agents_reach: '127.0.0.1:%u' }\n"
+               "local: { cores: 1, offers: [ { name: third, share: 0.33, price_per_hour: 1 } ] }\n"
+               "services:\n"
+               "  - name: tiny\n"
+               "    model: " MODEL "\n"
+               "    engine_flags: ['--max-num-seqs', '4', '--threads', '1']\n"
+               "    pools: [ { name: only, offers: [third], max: 2, tunnel: true } ]\n",
+               router.port);
+    fleet_open("200ms", yaml.data);
     fleet_scale(1);
     fleet_wait(1);
     ask_fleet();
@@ -381,6 +389,102 @@ static void agents_learn_of_routers(void **state)
     fleet_start_router();
     fleet_wait(1);
     ask_fleet();
+    fleet_scale(0);
+    fleet_wait(0);
+    assert_int_equal(rig_stop(&router), 0);
+    assert_int_equal(rig_stop(&controller), 0);
+    router = controller = (struct rig_process){ 0 };
+}
+
+/* ---- machines of their own: network namespaces ---- */
+
+static void shell(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+static void shell(const char *format, ...)
+{
+    char command[512];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(command, sizeof command, format, ap);
+    va_end(ap);
+    if (system(command) != 0) fail_msg("%s", command);
+}
+
+/* Starts a process that holds a network of its own; -1: not permitted here. */
+static pid_t network_new(void)
+{
+    int told[2];
+    char ok = 0;
+    assert_int_equal(pipe(told), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        ok = unshare(CLONE_NEWNET) == 0;
+        if (write(told[1], &ok, 1) != 1 || !ok) _exit(1);
+        for (;;)
+            pause();
+    }
+    close(told[1]);
+    if (read(told[0], &ok, 1) != 1) ok = 0;
+    close(told[0]);
+    if (ok) return pid;
+    waitpid(pid, NULL, 0);
+    return -1;
+}
+
+/* Engine and agent on a machine that has an address in the router's network and lets nobody in: the engine listens on
+ * that machine's own loopback. */
+static void another_machine(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    char enter[32], port[8], url[48], at[48], list[64], bearer[RIG_BEARER];
+    if (system("ip -V >/dev/null 2>&1 && nsenter --version >/dev/null") != 0 ||
+        unshare(CLONE_NEWNET) != 0) {
+        printf("skipped: no network namespaces here\n");
+        skip();
+    }
+    pid_t far = network_new();
+    assert_true(far > 0);
+    snprintf(enter, sizeof enter, "%d", (int)far);
+    shell("ip link set lo up && ip link add near type veth peer name far netns %s", enter);
+    shell("ip addr add 10.77.0.1/24 dev near && ip link set near up");
+    shell("nsenter -t %s -n sh -c 'ip link set lo up && ip addr add 10.77.0.2/24 dev far && "
+          "ip link set far up'",
+          enter);
+    /* Ports of the other machine need not be free here, nor these there. */
+    engine[0].port = rig_port();
+    snprintf(port, sizeof port, "%u", engine[0].port);
+    engine[0] = rig_start("engine",
+                          ARGS("/usr/bin/nsenter", "-t", enter, "-n", getenv("FAKE_ENGINE_BIN"),
+                               "--port", port, "--secret-file", secret),
+                          0, NULL, 0);
+    controller = rig_server("controller", rig_port(),
+                            ARGS("--state", rig_folder(), "--secret-file", secret));
+    router.port = rig_port();
+    snprintf(at, sizeof at, "0.0.0.0:%u", router.port);
+    snprintf(list, sizeof list, "tunnel:e0:%s", port);
+    router = rig_start("router",
+                       ARGS(getenv("MUSTER_BIN"), "router", "--listen", at, "--controller",
+                            controller.at, "--endpoints", list, "--sync", "100ms", "--secret-file",
+                            secret),
+                       router.port, "/health", 200);
+    snprintf(url, sizeof url, "http://127.0.0.1:%s", port);
+    snprintf(at, sizeof at, "10.77.0.1:%u", router.port);
+    agent[0] = rig_start("agent",
+                         ARGS("/usr/bin/nsenter", "-t", enter, "-n", getenv("MUSTER_BIN"), "agent",
+                              "--adopt", url, "--engine-kind", "muster", "--name", "e0",
+                              "--secret-file", secret, "--tunnel", "--routers", at),
+                         0, NULL, 0);
+    wait_for("muster_router_endpoints", 1);
+    rig_bearer(secret, bearer);
+    int status = rig_call_with(router.port, TEXT, bearer,
+                               "{\"prompt\":\"x\",\"max_tokens\":4,\"ignore_eos\":true}", &reply);
+    if (status != 200) fail_msg("%d %s", status, reply.data ? reply.data : "");
+    rig_kill(&controller);
+    kill(far, SIGKILL);
+    waitpid(far, NULL, 0);
 }
 
 int main(void)
@@ -397,6 +501,7 @@ int main(void)
         cmocka_unit_test_teardown(strangers_are_refused, close_all),
         cmocka_unit_test_teardown(over_tls, close_all),
         cmocka_unit_test(agents_learn_of_routers),
+        cmocka_unit_test_teardown(another_machine, close_all), /* the last: it changes networks */
     };
     return rig_end(cmocka_run_group_tests(tests, NULL, NULL));
 }
