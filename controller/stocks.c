@@ -72,7 +72,7 @@ int control_flush_stock(struct control *c, int64_t now_us)
 int control_restore_stock(struct control *c, int64_t now_us, struct err *err)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
-    CLEANUP(arena_fini) struct arena arena;
+    CLEANUP(arena_fini) struct arena arena = { 0 };
     struct err why = { 0 };
     int rc = store_get(c->setup.store, STR("stock"), &text, NULL, err);
     if (rc == -ENOENT) return 0;
