@@ -292,6 +292,7 @@ static void take_stock(struct offer *o, const struct cloud_price *p)
     o->room_known = p->room_known;
     o->nodes = p->nodes;
     o->room = p->room;
+    if (p->reserved_known) o->reserved = p->reserved;
     if (p->hardware[0]) memcpy(o->hardware, p->hardware, sizeof o->hardware);
 }
 

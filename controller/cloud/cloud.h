@@ -75,6 +75,8 @@ struct cloud_price {
     bool is_default; /* as offer.price_default; the next ones as in struct offer too */
     bool room_known;
     uint32_t nodes, room;
+    bool reserved_known; /* the next is the provider's own word, in place of the configuration's */
+    uint32_t reserved;   /* as in struct offer */
     char hardware[NAME_BYTES];
 };
 

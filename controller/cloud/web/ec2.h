@@ -42,7 +42,6 @@ struct ec2 {
     char cleared[EC2_CLEARED_MAX][EC2_ID_BYTES];
     uint32_t cleared_next;
     double price_h[CLOUD_PRICES_MAX][EC2_PLACES_MAX]; /* of each offer's places; 0: not known */
-    bool is_paid[CLOUD_PRICES_MAX]; /* its reservation is active: EC2 bills that, used or not */
 };
 
 /* What one reply is read with. */

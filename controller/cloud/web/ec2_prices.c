@@ -7,8 +7,8 @@
  * types the dearest counts: the instance may be that one. A zone without a price does not sell the type, and is passed
  * over. What an instance is and where it is told when it is made, and it is then paid for as that.
  *
- * An instance of a capacity reservation costs nothing beside it: the reservation is billed whether it is used or not.
- * Without the right to look at reservations their offers have the price on demand, which Amazon then bills for them.
+ * A capacity reservation is billed whether it is used or not: as many instances as it has are reserved, unless the
+ * offer says how many. Without the right to look at reservations none is.
  *
  * The price list is another service, with an own right. Without that right prices on demand stay unknown, and spot
  * prices are told all the same. */
@@ -29,7 +29,7 @@ static const struct web_offer *offer_at(const struct web_provider *p, uint32_t i
 static bool is_asked(const struct web_provider *p, uint32_t i, bool spot)
 {
     const struct web_offer *o = offer_at(p, i);
-    return !o->price_given && !ec2_of(p)->is_paid[i] && o->offer.spot == spot;
+    return !o->price_given && o->offer.spot == spot;
 }
 
 /* The types of all offers in a row: an offer's index, and that of the type. */
@@ -60,7 +60,6 @@ static void begin(const struct web_provider *p, struct web_op *op)
         must(name_copy(c->offer, sizeof c->offer, str_from(o->offer.name)) == 0);
         web_text_copy(c->hardware, sizeof c->hardware, o->type);
         memset(ec2_of(p)->price_h[i], 0, sizeof ec2_of(p)->price_h[i]);
-        ec2_of(p)->is_paid[i] = false;
     }
 }
 
@@ -266,9 +265,7 @@ static void take_reservation(const struct web_provider *p, struct web_op *op,
         c->room_known = true;
         c->nodes = (uint32_t)min_u64(total, UINT32_MAX);
         c->room = (uint32_t)min_u64(free, UINT32_MAX);
-        if (offer_at(p, i)->price_given) continue;
-        ec2_of(p)->is_paid[i] = c->known = true;
-        c->price_h = 0;
+        if (offer_at(p, i)->section->reserved == 0) c->reserved = c->nodes;
     }
 }
 
@@ -294,6 +291,13 @@ static void take_reservations(const struct web_provider *p, struct web_op *op,
         return;
     }
     if (!ec2_read(op, r, &tree, &root, ret)) return;
+    for (uint32_t i = 0; i < op->count; i++) {
+        const struct web_offer_section *o = offer_at(p, i)->section;
+        struct cloud_price *c = &op->price[i];
+        if (o->capacity_reservation.len == 0 || c->reserved_known) continue;
+        c->reserved_known = true; /* one that is not active any more holds none */
+        c->reserved = (uint32_t)o->reserved;
+    }
     const struct xml_node *item = xml_at(root, "capacityReservationSet.item");
     for (; item; item = xml_next(item))
         take_reservation(p, op, item);

@@ -8,7 +8,7 @@
  *              made where the operation says; without the right: as above
  *     remove:  GCE_DELETE zones/Z/instances/NAME ──► going; 404 ──► gone
  *     list:    GET aggregated/instances by the fleet's label, page by page
- *     prices:  those of the file: the API tells none; GET zones/Z/reservations/NAME, whose VMs cost nothing more
+ *     prices:  those of the file: the API tells none; GET zones/Z/reservations/NAME
  *
  * A name is unique in a zone, and so is a request id, which is made from the intent and the zone: a create that is
  * repeated gets its first operation back. Of several zones an earlier one may have got capacity meanwhile, so that
@@ -446,23 +446,22 @@ static void ask_reservation(const struct web_provider *p, struct web_op *op, uin
     web_succeed(ret);
 }
 
-/* It is billed whether it is used or not: what its VMs cost beside it is nothing. */
+/* It is billed whether it is used or not: as many VMs as it has are reserved, unless the offer says how many. */
 static void take_reservation(const struct web_provider *p, struct web_op *op,
                              const struct web_reply *r)
 {
     uint32_t i = (op->stage - 1) / WEB_ZONES_MAX;
     struct cloud_price *c = &op->price[i];
     uint64_t count, used = 0;
+    int64_t said = p->settings->offer[i].section->reserved;
     if (!str_eq(gce_text(op, r->body, "status"), STR("READY")) ||
         str_to_u64(gce_text(op, r->body, "specificReservation.count"), &count) < 0)
         return;
     (void)str_to_u64(gce_text(op, r->body, "specificReservation.inUseCount"), &used);
-    c->room_known = true;
+    c->room_known = c->reserved_known = true;
     c->nodes += (uint32_t)min_u64(count, UINT32_MAX / WEB_ZONES_MAX);
     if (used < count) c->room += (uint32_t)min_u64(count - used, UINT32_MAX / WEB_ZONES_MAX);
-    if (p->settings->offer[i].price_given) return;
-    c->known = true;
-    c->price_h = 0;
+    c->reserved = said > 0 ? (uint32_t)said : c->nodes;
 }
 
 /* Without the right to reservations, or without the reservation, prices go on without. */

@@ -518,17 +518,18 @@ static void a_reservation_is_paid_and_has_room(void **state)
 {
     (void)state;
     struct kind_ground *g = kind_open(NULL, 0);
-    const struct cloud_event *e = kind_well(web_rig_prices(&g->rig));
-    assert_true(kind_costs(e, "reserved", 0.096)); /* there is none of that name */
-    assert_false(kind_price(e, "reserved").room_known);
+    struct cloud_price p = kind_price(kind_well(web_rig_prices(&g->rig)), "reserved");
+    assert_true(p.reserved_known && p.reserved == 0 &&
+                !p.room_known); /* there is none of that name */
     ec2(g)->reservation =
         (struct ec2_reservation){ .id = "cr-1", .type = "t3.large", .zone = A, .total = 2 };
     kind_well(web_rig_create(&g->rig, "i-1", "reserved"));
-    e = kind_well(web_rig_prices(&g->rig));
-    assert_true(kind_costs(e, "reserved", 0) && kind_costs(e, "one", 0.096));
-    assert_true(kind_price(e, "reserved").room_known);
-    assert_int_equal(kind_price(e, "reserved").nodes, 2);
-    assert_int_equal(kind_price(e, "reserved").room, 1);
+    const struct cloud_event *e = kind_well(web_rig_prices(&g->rig));
+    assert_true(kind_costs(e, "reserved", 0.096));
+    assert_false(kind_price(e, "one").reserved_known);
+    p = kind_price(e, "reserved");
+    assert_true(p.reserved_known && p.reserved == 2);
+    assert_true(p.room_known && p.nodes == 2 && p.room == 1);
     kind_well(web_rig_create(&g->rig, "i-2", "reserved"));
     assert_int_equal(web_rig_create(&g->rig, "i-3", "reserved")->class, OFFER_CAPACITY);
     e = kind_well(web_rig_prices(&g->rig));
@@ -536,6 +537,7 @@ static void a_reservation_is_paid_and_has_room(void **state)
     ec2(g)->no_reservations = true; /* a right that may be missing */
     e = kind_well(web_rig_prices(&g->rig));
     assert_true(kind_costs(e, "reserved", 0.096));
+    assert_false(kind_price(e, "reserved").reserved_known);
     kind_close(g);
 }
 

@@ -340,12 +340,13 @@ static void a_reservation_is_paid_and_has_room(void **state)
     struct kind_ground *g = kind_open(NULL, 0);
     gce(g)->reserved = "mine";
     const struct cloud_event *e = kind_well(web_rig_prices(&g->rig));
-    assert_true(kind_costs(e, "t4", 0) && kind_costs(e, "one", 0.2));
+    assert_true(kind_price(e, "t4").reserved_known && kind_costs(e, "one", 0.2));
+    assert_int_equal(kind_price(e, "t4").reserved, 4);
     assert_int_equal(kind_price(e, "t4").nodes, 4);
     assert_int_equal(kind_price(e, "t4").room, 3);
     gce(g)->denied = 1u << GCE_RESERVATION;
     e = kind_well(web_rig_prices(&g->rig));
-    assert_false(kind_price(e, "t4").known || kind_price(e, "t4").room_known);
+    assert_false(kind_price(e, "t4").reserved_known || kind_price(e, "t4").room_known);
     kind_close(g);
 }
 
