@@ -12,43 +12,40 @@
 #define STOCK_FLUSH_US 10000000
 #define GAP_H_MAX 0.25 /* a longer pause between ticks is no time of watching */
 
-/* Sums up over the offers that share a memory. */
-static struct stock_seen seen_of(const struct control *c, const struct stock *s)
+/* Sums up over the offers that share a memory, and over the instances that were made since its last refusal: those
+ * from before say nothing about new ones. */
+static void look(struct control *c, struct stock_seen seen[STOCKS_MAX])
 {
-    struct stock_seen sum = { 0 };
+    struct stocks *all = &c->money.stock.stocks;
+    uint32_t of[PLAN_OFFERS_MAX];
     for (uint32_t o = 0; o < c->money.offer_count; o++) {
-        if (stock_find(&c->money.stock.stocks, &c->money.offer[o]) != s) continue;
-        sum.refused += c->money.health[o].refused;
-        sum.lost += c->money.health[o].lost;
+        of[o] = (uint32_t)(stock_of(all, &c->money.offer[o]) - all->at);
+        seen[of[o]].refused += c->money.health[o].refused;
+        seen[of[o]].lost += c->money.health[o].lost;
     }
     for (uint32_t at = 0; at < c->money.count; at++) {
         const struct intent *i = &c->money.intent[at];
         if (i->state < INTENT_CREATED || i->state > INTENT_DRAINING) continue;
-        if (i->made_us <= s->refused_us) continue; /* from before: it says nothing about new ones */
         uint32_t o = control_find_offer(c, i->provider, i->offer);
-        if (o != PLAN_NONE && !c->observed.detail[at].doomed &&
-            stock_find(&c->money.stock.stocks, &c->money.offer[o]) == s)
-            sum.held++;
+        if (o == PLAN_NONE || c->observed.detail[at].doomed) continue;
+        seen[of[o]].held += i->made_us > all->at[of[o]].refused_us;
     }
-    return sum;
 }
+
+_Static_assert(PLAN_OFFERS_MAX <= STOCKS_MAX, "no offer's memory gives way to another's");
 
 void control_watch_stock(struct control *c, int64_t now_us)
 {
-    double dt_h = (double)(now_us - c->money.stock.looked_us) / 3600e6;
-    if (c->money.stock.looked_us == 0 || dt_h < 0 || dt_h > GAP_H_MAX) dt_h = 0;
-    c->money.stock.looked_us = now_us;
+    struct stock_watch *w = &c->money.stock;
+    struct stock_seen seen[STOCKS_MAX] = { { 0 } };
+    double dt_h = (double)(now_us - w->looked_us) / 3600e6;
+    if (w->looked_us == 0 || dt_h < 0 || dt_h > GAP_H_MAX) dt_h = 0;
+    w->looked_us = now_us;
+    look(c, seen);
+    for (uint32_t i = 0; i < w->stocks.count; i++)
+        w->news |= stock_observe(&w->stocks.at[i], &seen[i], dt_h, now_us);
     for (uint32_t o = 0; o < c->money.offer_count; o++)
-        (void)stock_of(&c->money.stock.stocks, &c->money.offer[o]);
-    for (uint32_t i = 0; i < c->money.stock.stocks.count; i++) {
-        struct stock *s = &c->money.stock.stocks.at[i];
-        const struct stock_seen seen = seen_of(c, s);
-        c->money.stock.news |= stock_observe(s, &seen, dt_h, now_us);
-    }
-    for (uint32_t o = 0; o < c->money.offer_count; o++) {
-        const struct stock *s = stock_find(&c->money.stock.stocks, &c->money.offer[o]);
-        c->money.stock.sold_out[o] = s ? stock_out(s, now_us) : 0;
-    }
+        w->sold_out[o] = stock_out(stock_of(&w->stocks, &c->money.offer[o]), now_us);
 }
 
 int control_flush_stock(struct control *c, int64_t now_us)
@@ -74,10 +71,10 @@ int control_restore_stock(struct control *c, int64_t now_us, struct err *err)
     CLEANUP(buf_fini) struct buf text = { 0 };
     CLEANUP(arena_fini) struct arena arena = { 0 };
     struct err why = { 0 };
+    arena_init(&arena, RECORD_ARENA_BYTES);
     int rc = store_get(c->setup.store, STR("stock"), &text, NULL, err);
     if (rc == -ENOENT) return 0;
     if (rc < 0) return rc;
-    arena_init(&arena, RECORD_ARENA_BYTES);
     rc = stocks_decode(buf_view(&text), &arena, &c->money.stock.stocks, &why);
     if (rc < 0) log_event(LOG_WARN, "stock_unreadable", "error=%s", err_text(&why, rc));
     for (uint32_t i = 0; i < c->money.stock.stocks.count;

@@ -22,6 +22,7 @@ void sighting_take(struct sighting *s, const struct engine_report *e)
     s->kv_tokens_max = (uint64_t)e->pages_total * e->page_tokens;
     s->kv_tokens = idle < e->pages_total ? (e->pages_total - idle) * e->page_tokens : 0;
     s->pages_cached = e->pages_cached;
+    s->cached_tokens = (uint64_t)e->pages_cached * e->page_tokens;
     s->prefill_known = e->has_owed;
     s->prefill_tokens = e->owed.prompt_tokens;
     s->seqs_max = e->running_max;

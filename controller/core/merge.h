@@ -61,6 +61,7 @@ struct sighting {
     bool prefill_known;                /* the next is reported */
     uint64_t prefill_tokens;           /* of accepted prompts, not computed */
     uint32_t pages_cached;
+    uint64_t cached_tokens; /* that they hold */
     bool has_perf;
     struct perf_coef perf;
     uint32_t seqs_max;

@@ -149,11 +149,54 @@ static void cap_growth(struct plan_desk *d)
     }
 }
 
+/* Returns how many instances of `a` do the work of one of `b`, by a step that decodes; 1 where a speed is not known. */
+static double worth(const struct scale_pool *a, const struct scale_pool *b)
+{
+    const struct perf_shape shape = { .decoding_seqs = 1 };
+    if (!a->perf_known || !b->perf_known) return 1;
+    double sa = perf_step_s(&a->perf, &shape), sb = perf_step_s(&b->perf, &shape);
+    return sa > 0 && sb > 0 ? sa / sb : 1;
+}
+
+/* Returns true if the budget lets the pool grow beside all that runs: else what runs would be in the way of its own
+ * replacement for ever. */
+static bool may_grow_beside(const struct plan_desk *d, uint32_t pool)
+{
+    if (d->service->budget_h <= 0) return true;
+    return d->decision->cost_h + d->scale.pool[pool].price_h <= d->service->budget_h;
+}
+
+/* Keeps ready instances of a pool that shrinks while those of another pool that are to replace them are not ready: their
+ * launch may be refused, and nothing would work then. */
+static void keep_until_replaced(struct plan_desk *d)
+{
+    struct plan_decision *r = d->decision;
+    uint32_t total = 0;
+    for (uint32_t p = 0; p < d->service->pool_count; p++)
+        total += r->target[p];
+    for (uint32_t q = 0; q < d->service->pool_count; q++) {
+        if (r->target[q] <= r->ready[q] || !may_grow_beside(d, q)) continue;
+        double missing = r->target[q] - r->ready[q]; /* in instances of q */
+        for (uint32_t p = 0; p < d->service->pool_count && missing > 0; p++) {
+            if (p == q || plan_is_overridden(d, p) || r->target[p] >= r->ready[p]) continue;
+            double each = worth(&d->scale.pool[p], &d->scale.pool[q]);
+            uint32_t keep = min_u32(r->ready[p] - r->target[p], (uint32_t)ceil(missing * each));
+            keep = min_u32(keep, d->service->max - min_u32(total, d->service->max));
+            if (keep == 0) continue;
+            r->target[p] += keep;
+            total += keep;
+            missing -= keep / each;
+            r->blocked = "what would replace it is not ready yet";
+        }
+    }
+}
+
 static void set_targets(struct plan_desk *d)
 {
     shape_targets(d);
     demand_proof(d);
     cap_growth(d);
+    keep_until_replaced(d);
 }
 
 /* ---- one decision ---- */

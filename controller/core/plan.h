@@ -19,6 +19,8 @@
  *          (6) launches are cancelled before ready instances are drained; the first victim is
  *              the one whose work costs the most (its speed and its price), then serves the
  *              fewest requests, then holds the least cache
+ *          (6) what works is not given up before its replacement in another pool is ready, as long as the
+ *              service's maximum and its budget have room for both
  */
 #pragma once
 #include "controller/core/bill.h"
@@ -90,6 +92,7 @@ struct plan_instance {
     bool pinned;        /* it cannot be ended: counted, but never a victim */
     uint32_t in_flight; /* the larger of its own count and the routers' */
     uint32_t pages_cached;
+    uint64_t cached_tokens; /* that they hold */
     bool has_perf;
     struct perf_coef perf;
     uint32_t seqs_max; /* 0: unknown */

@@ -46,6 +46,18 @@ static double price_for(const struct plan_view *view, uint32_t offer, uint32_t m
     return target > free ? o->price_h * (target - free) / target : 0;
 }
 
+/* Returns the seconds of an instance's time that are lost when it is given up: until its requests have ended, and for
+ * prompts whose cache is gone. */
+static double leave_s(const struct plan_view *view, uint32_t service,
+                      const struct plan_instance *in)
+{
+    if (!in->has_perf || in->phase != PHASE_READY) return 0;
+    const struct perf_shape step = { .decoding_seqs = in->in_flight };
+    double outputs = in->in_flight > 0 ? view->demand[service].sum.output_tokens : 0;
+    return outputs * perf_step_s(&in->perf, &step) +
+           (double)in->cached_tokens * in->perf.prefill_token_s;
+}
+
 /* Fills the placement policy's view: the pool's offers, and our instances at each. */
 void plan_place_view(const struct plan_view *view, uint32_t service, uint32_t pool, uint32_t target,
                      int64_t now_us, struct place_view *ret)
@@ -74,8 +86,11 @@ void plan_place_view(const struct plan_view *view, uint32_t service, uint32_t po
             if (p->offer[i] != in->offer) continue;
             ret->offer[i].ready += plan_is_ready(in);
             ret->offer[i].starting += in->phase == PHASE_STARTING;
+            ret->offer[i].leave_s += leave_s(view, service, in);
         }
     }
+    for (uint32_t i = 0; i < p->offer_count; i++)
+        if (ret->offer[i].ready > 0) ret->offer[i].leave_s /= ret->offer[i].ready;
     for (uint32_t i = 0; i < p->offer_count; i++)
         ret->offer[i].price_h = price_for(view, p->offer[i], place_have(&ret->offer[i]), target);
 }

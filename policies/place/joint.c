@@ -14,7 +14,7 @@
  * models common losses as shocks, each of which strikes a zone with probability one half. The
  * policy takes the arrangement with the least
  *
- *     cost of the wanted instances, start-ups included  +  N kappa felt
+ *     cost of the wanted instances, start-ups included  +  N kappa felt  +  what moves lose
  *
  * where kappa is the price of a missing hour. kappa is not a setting; it follows the target
  * availability. With `missed`, the share of the last day (for a younger fleet: of its life) in
@@ -22,6 +22,9 @@
  *
  *     kappa = price on demand * FINE / (1 - availability) * exp(GAIN * (missed / b - 1)),
  *     b = (1 - availability) * SAFETY
+ *
+ * A move, from on demand back to spot for one, loses a drain and what was cached (place_moved); it is made where the
+ * difference of the prices, over the time until the next expected loss, is more than that.
  *
  * Unreliable zones are therefore used without spares while the availability is kept with room to
  * spare, and with spares while it is not. On demand comes last: spares over k zones cost 1 / (k - 1)
@@ -192,6 +195,16 @@ static void weigh(struct desk *d)
     }
 }
 
+/* Returns the hours until the first loss that is expected among the zones that get fresh instances. */
+static double rest_h(const struct desk *d, const struct arrangement *a)
+{
+    double rest = PLACE_REST_H_MAX;
+    for (uint32_t i = 0; i < d->view->offer_count; i++)
+        if (a->want[i] > place_have(&d->view->offer[i]) && d->hazard[i] > 0)
+            rest = fmin(rest, 1 / d->hazard[i]);
+    return rest;
+}
+
 static void weigh_in(struct desk *d, struct arrangement *a)
 {
     for (uint32_t i = 0; i < d->view->offer_count; i++) {
@@ -201,6 +214,7 @@ static void weigh_in(struct desk *d, struct arrangement *a)
         a->cost_h += fresh * o->price_h * (o->lead_s / PLACE_HORIZON_S + STAY);
         a->cost_h += fresh * o->start_usd * HOUR_S / PLACE_HORIZON_S;
     }
+    a->cost_h += place_moved(d->view, a->want, rest_h(d, a));
     a->cost_h += d->kappa * d->view->target * a->missing;
     if (d->has_best && a->cost_h >= d->best.cost_h) return;
     d->best = *a;

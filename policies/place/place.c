@@ -93,6 +93,23 @@ double place_price(const struct place_view *view, uint32_t offer)
     return price * (1 - o->out) + dearest * o->out;
 }
 
+double place_moved(const struct place_view *view, const uint32_t want[PLACE_OFFERS_MAX],
+                   double rest_h)
+{
+    uint32_t given_up = 0, fresh = 0;
+    double lost = 0;
+    for (uint32_t i = 0; i < view->offer_count; i++) {
+        const struct place_offer *o = &view->offer[i];
+        if (want[i] > place_have(o)) fresh += want[i] - place_have(o);
+        if (want[i] >= o->ready) continue;
+        given_up += o->ready - want[i];
+        lost += (o->ready - want[i]) * o->leave_s / HOUR_S * o->price_h;
+    }
+    if (given_up == 0 || fresh == 0) return 0; /* a fleet that only shrinks or grows moves none */
+    double moves = fresh < given_up ? (double)fresh / given_up : 1;
+    return lost * moves / fmax(rest_h, 1 / HOUR_S);
+}
+
 uint32_t place_cheapest(const struct place_view *view, const bool *fits)
 {
     uint32_t best = PLACE_NONE;

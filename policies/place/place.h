@@ -40,6 +40,9 @@ struct place_offer {
     bool spot;   /* cheaper, and may be taken away */
     double price_h, lead_s;
     double start_usd; /* of each start, beside its time: what it pulls */
+    double
+        leave_s; /* of the time of one that runs there, lost if it is given up for another: its drain, and
+                         computing again what it has cached; 0: unknown or nothing */
     double out; /* chance that it is sold out now, as refusals of the last hours tell; 0: none */
     uint32_t ready, starting;
     uint32_t lost;    /* instances that the provider took away, counted since we know the offer */
@@ -94,6 +97,12 @@ static inline uint32_t place_have(const struct place_offer *o)
 /* Returns the price of an offer with its start, spread over PLACE_HORIZON_S, and with the chance that it is sold out: it then costs the time until the dearest offer
  * is asked in its place, which is priced as that offer. */
 double place_price(const struct place_view *view, uint32_t offer);
+
+/* Returns the dollars an hour that giving up ready instances for fresh ones elsewhere costs, spread over the time
+ * until the fresh ones are expected to be lost: a move pays where it saves more an hour. rest_h: that time, in hours. */
+#define PLACE_REST_H_MAX 24.0 /* plans are not made for longer */
+double place_moved(const struct place_view *view, const uint32_t want[PLACE_OFFERS_MAX],
+                   double rest_h);
 
 /* Returns the cheapest usable offer whose `fits` is true (NULL: any usable offer), the earlier one
  * on equal prices; PLACE_NONE when there is none. */

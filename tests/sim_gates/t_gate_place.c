@@ -62,6 +62,10 @@ static const struct zones worlds[] = {
 
 static bool up[TICKS][ZONES];
 
+/* What giving up a ready instance loses, in seconds of its time; told: the policy knows of it. */
+static double leave_s;
+static bool leave_told;
+
 /* Draws when each zone is up. Shocks strike each zone with a chance in proportion to its own rate of
  * losses, the shakiest with SHOCK_HITS, so often that they make up `correlation` of every zone's
  * losses; a zone's own losses are the rest, so that its MTBF stays as given. */
@@ -163,7 +167,7 @@ static void launch(struct fleet *f, uint32_t o, uint32_t n, uint32_t t, struct o
         f->instance[f->count++] = (struct instance){ o, t + LEAD_TICKS };
 }
 
-static void end(struct fleet *f, uint32_t o, uint32_t n, uint32_t t)
+static void end(struct fleet *f, uint32_t o, uint32_t n, uint32_t t, struct outcome *out)
 {
     for (int pass = 0; pass < 2; pass++) /* starting instances before ready ones */
         for (uint32_t i = 0; i < f->count && n > 0;) {
@@ -172,6 +176,7 @@ static void end(struct fleet *f, uint32_t o, uint32_t n, uint32_t t)
                 i++;
                 continue;
             }
+            if (!starting) out->cost += price(o) * leave_s / 3600;
             f->instance[i] = f->instance[--f->count];
             n--;
         }
@@ -189,8 +194,10 @@ static struct outcome run(const struct place_policy *policy)
                                   .target = TARGET,
                                   .availability = AVAILABILITY };
     for (uint32_t o = 0; o < OFFERS; o++)
-        f.view.offer[o] =
-            (struct place_offer){ .spot = o < ZONES, .price_h = price(o), .lead_s = LEAD_S };
+        f.view.offer[o] = (struct place_offer){ .spot = o < ZONES,
+                                                .price_h = price(o),
+                                                .lead_s = LEAD_S,
+                                                .leave_s = leave_told ? leave_s : 0 };
     for (uint32_t t = 0; t < TICKS; t++) {
         lose(&f, t);
         uint32_t ready = count_up(&f, t);
@@ -204,7 +211,7 @@ static struct outcome run(const struct place_policy *policy)
         for (uint32_t o = 0; o < OFFERS; o++) {
             uint32_t have = place_have(&f.view.offer[o]);
             if (v.want[o] > have) launch(&f, o, v.want[o] - have, t, &out);
-            if (v.want[o] < have) end(&f, o, have - v.want[o], t);
+            if (v.want[o] < have) end(&f, o, have - v.want[o], t, &out);
         }
         for (uint32_t i = 0; i < f.count; i++)
             out.cost += price(f.instance[i].offer) * TICK_S / 3600.0;
@@ -324,6 +331,29 @@ static void spot_is_there_and_cheap(void **state)
     }
 }
 
+/* Where zones go every hour and an instance that is given up loses an hour of work, joint moves less often once it knows
+ * that, and pays less than one that always returns to what is cheapest. */
+static void a_move_that_does_not_pay_is_not_made(void **state)
+{
+    (void)state;
+    const struct zones flaky = { "MTBF 1 h", { 1, 1, 1, 1, 1 }, { 1, 1, 1, 1, 1 }, 0.2, 0 };
+    double more[10], available[10];
+    leave_s = 3600;
+    for (uint32_t seed = 0; seed < COUNT_OF(more); seed++) {
+        draw(&flaky, seed + 1);
+        leave_told = true;
+        struct outcome told = run(&place_joint);
+        leave_told = false;
+        struct outcome always = run(&place_joint);
+        more[seed] = 100 * (told.cost / always.cost - 1);
+        available[seed] = 100 * (told.available - always.available);
+    }
+    leave_s = 0;
+    /* measured -31.5 +-4.7 %, available 0.6 points more */
+    gate_interval_below("cost against always returning, %", stats_mean(more, COUNT_OF(more)), -20);
+    gate_interval_above("available more, points", stats_mean(available, COUNT_OF(more)), 0);
+}
+
 /* Runs the real plan in the simulator: a pool with one spot offer that goes every twenty minutes. A
  * policy that did not ask it again would serve no request afterwards. */
 static void the_only_offer_is_asked_again(void **state)
@@ -403,6 +433,7 @@ static void every_policy_is_held_against_something(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(spot_is_there_and_cheap),
+                                        cmocka_unit_test(a_move_that_does_not_pay_is_not_made),
                                         cmocka_unit_test(the_only_offer_is_asked_again),
                                         cmocka_unit_test(joint_costs_less_where_zones_go_often),
                                         cmocka_unit_test(what_is_ready_first_keeps_the_slo),

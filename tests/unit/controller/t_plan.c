@@ -769,6 +769,62 @@ static void what_a_start_pulls_is_priced(void **state)
     }
 }
 
+/* A policy that wants two of the large pool and none of the small one. */
+static void wants_large(void *state, const struct scale_config *config,
+                        const struct scale_view *view, int64_t now_us, struct rng *rng,
+                        struct scale_verdict *ret)
+{
+    (void)state, (void)config, (void)view, (void)now_us, (void)rng;
+    *ret = (struct scale_verdict){ .choice = { .want = { 0, 2 } },
+                                   .estimate_s = -1,
+                                   .reason = "test" };
+}
+
+/* Two instances of a pool are to be replaced by two of another, which is sold out at first. */
+static void what_works_stays_until_its_replacement_is_ready(void **state)
+{
+    (void)state;
+    static const struct scale_policy policy = { .name = "test", .decide = wants_large };
+    struct scene *s = scene_new();
+    s->service.policy = &policy;
+    s->service.shape.down_window_s = 0;
+    scene_busy(s, 1);
+    for (int i = 0; i < 2; i++)
+        scene_add(s, 0, PHASE_READY);
+    for (int i = 0; i < 3; i++)
+        s->offer[i].has_prior = false; /* as fast as each other */
+    s->health[2].until_us = INT64_MAX; /* sold out */
+    for (int k = 0; k < 20; k++, s->now += SECOND) {
+        scene_decide(s);
+        assert_int_equal(scene_count(s, PLAN_DRAIN), 0);
+    }
+    s->health[2].until_us = 0;
+    scene_decide(s);
+    assert_int_equal(launched_at(s, 2), 2);
+    assert_int_equal(scene_count(s, PLAN_DRAIN), 0);
+    struct plan_instance *first = scene_add(s, 1, PHASE_STARTING);
+    struct plan_instance *second = scene_add(s, 1, PHASE_STARTING);
+    s->now += SECOND;
+    const struct plan_decision *d = scene_decide(s);
+    assert_int_equal(scene_count(s, PLAN_DRAIN), 0);
+    assert_string_equal(d->blocked, "what would replace it is not ready yet");
+    first->phase = PHASE_READY;
+    s->now += SECOND;
+    scene_decide(s);
+    assert_int_equal(scene_count(s, PLAN_DRAIN), 1);
+    second->phase = PHASE_READY;
+    s->now += SECOND;
+    scene_decide(s);
+    assert_int_equal(scene_count(s, PLAN_DRAIN), 2);
+    /* Where the budget has no room for both, what runs is not in the way. */
+    s->view.instance_count = 2;
+    s->service.budget_h = 2.5;
+    s->now += SECOND;
+    scene_decide(s);
+    assert_int_equal(scene_count(s, PLAN_DRAIN), 2);
+    free(s);
+}
+
 /* ---- the memory of stock ---- */
 
 static void stock_decays_and_learns(void **state)
@@ -825,6 +881,7 @@ static int market_tests(void)
         cmocka_unit_test(what_is_likely_sold_out_comes_later),
         cmocka_unit_test(what_is_reserved_is_used_first),
         cmocka_unit_test(what_a_start_pulls_is_priced),
+        cmocka_unit_test(what_works_stays_until_its_replacement_is_ready),
         cmocka_unit_test(stock_decays_and_learns),
     };
     return cmocka_run_group_tests_name("market", tests, NULL, NULL);

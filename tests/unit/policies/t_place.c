@@ -57,6 +57,50 @@ static uint32_t place_rig_sum(const struct place_verdict *r, uint32_t count)
     return n;
 }
 
+/* Two instances run on demand, and a zone sells spot again: the move is made where the price saved until the next
+ * expected loss is more than a drain and a lost cache. */
+static void a_return_to_spot_is_priced(void **state)
+{
+    (void)state;
+    static const struct {
+        double spot_price, leave_s, losses;
+        uint32_t back;
+        const char *why;
+    } rows[] = {
+        { 0.35, 0, 0, 2, "nothing is lost" },
+        { 0.35, 600, 0, 2, "ten minutes of one are saved in sixteen" },
+        { 0.85, 36000, 0, 0, "a day's cache for a few cents an hour" },
+        { 0.35, 14400, 0, 2, "four hours of work, for the eight until the next loss" },
+        { 0.35, 14400, 40, 0, "four hours of work, for a quarter of one" },
+    };
+    for (size_t k = 0; k < COUNT_OF(rows); k++) {
+        struct place_memory m = { 0 };
+        struct place_view v = place_rig_view(1, 2);
+        v.offer[1].price_h = rows[k].spot_price;
+        v.offer[1].lead_s = 1; /* so that the gaps of losses do not decide */
+        v.offer[0].ready = 2;
+        v.offer[0].leave_s = rows[k].leave_s;
+        int64_t now = HOUR;
+        v.offer[1].usable = false;
+        for (int n = 0; n < 100; n++, now += HOUR / 20) { /* the zone's losses are learned */
+            v.offer[1].lost += n < rows[k].losses;
+            (void)place_rig_ask(&place_joint, &m, &v, now);
+        }
+        v.offer[1].usable = true;
+        struct place_verdict r = place_rig_ask(&place_joint, &m, &v, now);
+        if (r.want[1] != rows[k].back)
+            fail_msg("%s: %u on demand, %u spot", rows[k].why, r.want[0], r.want[1]);
+        assert_int_equal(r.want[0], 2); /* what works stays until the others are ready */
+    }
+    const uint32_t back[PLACE_OFFERS_MAX] = { 0, 2 }, none[PLACE_OFFERS_MAX] = { 0 };
+    struct place_view v = place_rig_view(1, 2);
+    v.offer[0].ready = 2;
+    v.offer[0].leave_s = 1800;
+    assert_true(fabs(place_moved(&v, back, 2) - 0.5) <
+                1e-9); /* two halves of a dollar, in two hours */
+    assert_true(place_moved(&v, none, 2) <= 0);
+}
+
 /* ---- placement among offers ---- */
 
 static void order_takes_the_first_that_may_be_asked(void **state)
@@ -332,6 +376,7 @@ static void planners_are_found_by_name(void **state)
 static int place_tests(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_return_to_spot_is_priced),
         cmocka_unit_test(hazard_outlives_clocks_and_counters),
         cmocka_unit_test(counters_that_begin_anew_mark_no_zone),
         cmocka_unit_test(on_demand_ends_no_stand_in_for_a_cheaper_one),
