@@ -246,8 +246,7 @@ struct room {
 };
 
 /* Returns true if n instances suffice in place of `most`, given how much more is late with n. */
-static bool suffices(const struct plan *p, double n, double most, double more_late,
-                     struct room room)
+static bool suffices(struct plan *p, double n, double most, double more_late, struct room room)
 {
     if (more_late <= room.least * p->allowed) return true;
     if (more_late > room.paid * p->allowed || !is_calm(p)) return false;
@@ -255,12 +254,14 @@ static bool suffices(const struct plan *p, double n, double most, double more_la
 }
 
 /* Returns the least fleet that suffices in place of `most`, to NEAR_INSTANCES. */
-static double least_of(const struct plan *p, double most, bool from_now, struct room room)
+static double least_of(struct plan *p, double most, bool from_now, struct room room)
 {
     double late = lateness_share(&p->lateness, most, from_now), low = 0, high = most;
+    double enough = fmax(room.least, room.paid) * p->allowed; /* above it nothing suffices */
     for (int i = 0; i < BISECTIONS && high - low > NEAR_INSTANCES; i++) {
         double mid = (low + high) / 2;
-        if (suffices(p, mid, most, lateness_share(&p->lateness, mid, from_now) - late, room))
+        double more = lateness_more(&p->lateness, mid, from_now, late, enough);
+        if (suffices(p, mid, most, more, room))
             high = mid;
         else
             low = mid;
@@ -270,7 +271,7 @@ static double least_of(const struct plan *p, double most, bool from_now, struct 
 
 /* Returns the least fleet that suffices a lead from now and, if it is smaller than the present one, also
  * from now on. */
-static double least_need(const struct plan *p, double most, struct room room)
+static double least_need(struct plan *p, double most, struct room room)
 {
     double have = lateness_have(&p->lateness);
     bool hopeless = lateness_share(&p->lateness, most, false) > HOPELESS;
@@ -290,7 +291,7 @@ static double shrink_parts(const struct plan *p)
 }
 
 /* Returns true if the present fleet suffices until more could be ready. */
-static bool have_does(const struct plan *p, double most)
+static bool have_does(struct plan *p, double most)
 {
     double have = lateness_have(&p->lateness);
     double late =
@@ -315,7 +316,7 @@ static void note_fewest(struct work *w, const struct lateness_model *s, double n
 
 /* Returns the least fleet that the budget pays for: it suffices now, and is no smaller than its mean over
  * a lead, the time that an instance given up takes to come back. DBL_MAX: nothing may be spent. */
-static double spent_need(const struct plan *p, double most, int64_t now_us)
+static double spent_need(struct plan *p, double most, int64_t now_us)
 {
     double lead_s = p->lateness.lead_s, dwell_s = fmax(DWELL_S, DWELL_LEADS * lead_s);
     struct room room = { shrink_parts(p), parts_for(p, lead_s + HELP_S + dwell_s) };

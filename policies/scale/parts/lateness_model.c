@@ -3,6 +3,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <string.h>
 
 #define PATH_STRIDE 7 /* neighbours in time get unlike deviations */
 _Static_assert(LATENESS_PATHS % PATH_STRIDE != 0, "every deviation once: the stride is a prime");
@@ -166,6 +167,8 @@ void lateness_look(struct lateness_model *s, double factor)
     s->clear_steps = step_of(s->config->clear_s, LATENESS_CLEAR_STEPS_MAX);
     s->steps = s->lead_steps + s->clear_steps + LATENESS_LOOK_STEPS;
     s->look_from = s->lead_steps;
+    s->seen_count = 0;
+    s->lead_known = false;
     fill_demand(s, factor);
     fill_fleet(s);
 }
@@ -189,44 +192,109 @@ static struct fluid_ask ask_now(const struct lateness_model *s)
                                .tpot_slo_s = s->view->tpot_slo_s };
 }
 
-/* Computes the late requests of each path and returns their share of all requests. */
-static double late_by_path(const struct lateness_model *s, double n, bool from_now,
-                           double ret_late[LATENESS_PATHS])
+static void flow_advance(const struct fluid_ask *a, struct flow *f, double n, double rate);
+static void flow_late(const struct fluid_ask *ask, struct flow f, uint32_t first, uint32_t from,
+                      double *ret_late, double *ret_all);
+
+/* Fills the steps' instances with a fleet of n. */
+static void fill_instances(const struct lateness_model *s, double n, float ret[FLUID_STEPS_MAX])
 {
-    float fleet[FLUID_STEPS_MAX];
     double have = lateness_have(s);
     for (uint32_t k = 0; k < s->steps; k++) {
         double at = (double)s->existing[k];
         if (n < have) at = fmax(0, fmin(at, n));
         if (n > have && k >= s->lead_steps) at += n - have;
-        fleet[k] = (float)at;
+        ret[k] = (float)at;
     }
+}
+
+/* Follows each path until new instances could be ready. */
+static void find_lead(struct lateness_model *s)
+{
+    struct fluid_ask ask = ask_now(s);
+    for (uint32_t p = 0; p < LATENESS_PATHS; p++) {
+        struct flow f = { ask.sessions, ask.waiting, 0 };
+        for (uint32_t k = 0; k < s->lead_steps; k++)
+            flow_advance(&ask, &f, (double)s->existing[k], (double)s->demand[p][k]);
+        s->at_lead[p] = f;
+    }
+    s->lead_known = true;
+}
+
+/* Returns what was computed of a fleet in this look; NULL: nothing. */
+static const struct lateness_seen *find_seen(const struct lateness_model *s, double n,
+                                             bool from_now)
+{
+    uint32_t count = s->seen_count < LATENESS_SEEN_MAX ? s->seen_count : LATENESS_SEEN_MAX;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct lateness_seen *seen = &s->seen[i];
+        bool same_look = seen->from_now == from_now && seen->look_from == s->look_from;
+        if (same_look && seen->n == n) return seen;
+    }
+    return NULL;
+}
+
+/* Returns the requests of all paths from step `from` on. */
+static double arrivals_from(const struct lateness_model *s, uint32_t from)
+{
+    double all = 0;
+    for (uint32_t p = 0; p < LATENESS_PATHS; p++) {
+        double arrived = 0;
+        for (uint32_t k = from; k < s->look_from + LATENESS_LOOK_STEPS; k++)
+            arrived += (double)s->demand[p][k] * FLUID_STEP_S;
+        all += arrived;
+    }
+    return all;
+}
+
+/* Computes the late requests of each path. Returns NULL as soon as their share is sure to be more than
+ * `enough` above `base`: each path only adds to it. */
+static const struct lateness_seen *late_by_path(struct lateness_model *s, double n, bool from_now,
+                                                double base, double enough)
+{
+    const struct lateness_seen *known = find_seen(s, n, from_now);
+    if (known) return known;
+    float fleet[FLUID_STEPS_MAX];
+    fill_instances(s, n, fleet);
+    bool leaps = !from_now && n >= lateness_have(s);
+    if (leaps && !s->lead_known) find_lead(s);
     struct fluid_ask ask = ask_now(s);
     ask.steps = s->look_from + LATENESS_LOOK_STEPS;
     ask.instances = fleet;
-    double late = 0, all = 0;
+    uint32_t from = from_now ? 0 : s->look_from;
+    double late = 0, all = arrivals_from(s, from);
+    struct lateness_seen now = { .n = n, .from_now = from_now, .look_from = s->look_from };
     for (uint32_t p = 0; p < LATENESS_PATHS; p++) {
+        struct flow f = leaps ? s->at_lead[p] : (struct flow){ ask.sessions, ask.waiting, 0 };
         double arrived;
         ask.rate = s->demand[p];
-        fluid_late(&ask, from_now ? 0 : s->look_from, &ret_late[p], &arrived);
-        late += ret_late[p];
-        all += arrived;
+        flow_late(&ask, f, leaps ? s->lead_steps : 0, from, &now.late[p], &arrived);
+        late += now.late[p];
+        if (all > 0 && late / all - base > enough) return NULL;
     }
-    return all > 0 ? late / all : 0;
+    now.share = all > 0 ? late / all : 0;
+    struct lateness_seen *place = &s->seen[s->seen_count++ % LATENESS_SEEN_MAX];
+    *place = now;
+    return place;
 }
 
-double lateness_share(const struct lateness_model *s, double n, bool from_now)
+double lateness_share(struct lateness_model *s, double n, bool from_now)
 {
-    double late[LATENESS_PATHS];
-    return late_by_path(s, n, from_now, late);
+    return late_by_path(s, n, from_now, 0, DBL_MAX)->share;
 }
 
-double lateness_worst_loss(const struct lateness_model *s, double n, double most)
+double lateness_more(struct lateness_model *s, double n, bool from_now, double base, double enough)
 {
-    double few[LATENESS_PATHS], many[LATENESS_PATHS];
+    const struct lateness_seen *seen = late_by_path(s, n, from_now, base, enough);
+    return seen ? seen->share - base : HUGE_VAL;
+}
+
+double lateness_worst_loss(struct lateness_model *s, double n, double most)
+{
     double worst[WORST_PATHS] = { 0 }, sum = 0; /* largest first */
-    late_by_path(s, n, true, few);
-    late_by_path(s, most, true, many);
+    double few[LATENESS_PATHS];
+    memcpy(few, late_by_path(s, n, true, 0, DBL_MAX)->late, sizeof few);
+    const double *many = late_by_path(s, most, true, 0, DBL_MAX)->late;
     for (uint32_t p = 0; p < LATENESS_PATHS; p++) {
         double loss = few[p] - many[p];
         for (uint32_t i = 0; i < WORST_PATHS; i++) {
@@ -304,6 +372,17 @@ void speed_average_observe(struct speed_average *p, const struct scale_view *vie
 #define NOBODY 1e-3     /* instances; fractions above it serve in proportion */
 #define HALF_STEP 0.5   /* of a step, which passes before the first chunk */
 
+/* fmax and fmin are calls, a tenth of a decision's time; here the bound is never NaN. */
+static double at_least(double x, double least)
+{
+    return x > least ? x : least;
+}
+
+static double at_most(double x, double most)
+{
+    return x < most ? x : most;
+}
+
 /* Beyond these a share is below 1e-18: most steps of a fleet that suffices. */
 #define NEVER_SD 9.0
 #define NEVER_EXP 42.0
@@ -312,8 +391,8 @@ void speed_average_observe(struct speed_average *p, const struct scale_view *vie
  * second. */
 static double tpot_sessions(const struct scale_load *l, double tpot_slo_s, double r)
 {
-    double left = fmax(1 - r * l->prefill_s, 1 - RHO_MAX);
-    return fmax((tpot_slo_s * left - l->step_s) / fmax(l->seq_s, DBL_MIN), 0);
+    double left = at_least(1 - r * l->prefill_s, 1 - RHO_MAX);
+    return at_least((tpot_slo_s * left - l->step_s) / at_least(l->seq_s, DBL_MIN), 0);
 }
 
 /* Returns Phi(-z). */
@@ -330,9 +409,9 @@ static double answer_late(const struct fluid_ask *a, double n, double r, double 
     const struct scale_load *l = a->load;
     double left = a->tpot_slo_s * (1 - r * l->prefill_s) - l->step_s - l->seq_s * batch;
     double prompts = r * l->prefill_s * l->prefill_s * (1 + l->prefill_scv);
-    double life_s = fmax(SHORT_SHARE * l->output * a->tpot_slo_s, DBL_MIN);
-    double spread = a->tpot_slo_s * sqrt(prompts / life_s / sqrt(fmax(n, 1)));
-    return tail(left / fmax(spread, DBL_MIN));
+    double life_s = at_least(SHORT_SHARE * l->output * a->tpot_slo_s, DBL_MIN);
+    double spread = a->tpot_slo_s * sqrt(prompts / life_s / sqrt(at_least(n, 1)));
+    return tail(left / at_least(spread, DBL_MIN));
 }
 
 /* Returns the share of requests with a prompt that waits longer than the TTFT SLO allows. */
@@ -340,26 +419,20 @@ static double prompt_late(const struct fluid_ask *a, double n, double r, double 
 {
     const struct scale_load *l = a->load;
     double s = scale_load_prompt_s(l, batch, HALF_STEP);
-    double rho = fmin(r * s, RHO_MAX), x = a->ttft_slo_s - s;
+    double rho = at_most(r * s, RHO_MAX), x = a->ttft_slo_s - s;
     if (x <= 0) return 1;
     double patience = x * 2 * n * (1 - rho) / (s * (1 + l->prefill_scv));
     return patience > NEVER_EXP ? 0 : pow(rho, sqrt(2 * (n + 1))) * exp(-patience);
 }
 
-/* The state of the fluid at the end of a step. */
-struct flow {
-    double sessions, waiting;
-    double out; /* ended a second */
-};
-
 /* Returns the sessions that n instances have room for within the TPOT SLO. */
 static double room_of(const struct fluid_ask *a, double n, double r)
 {
-    return n * fmin(a->load->seqs_max, tpot_sessions(a->load, a->tpot_slo_s, r));
+    return n * at_most(tpot_sessions(a->load, a->tpot_slo_s, r), a->load->seqs_max);
 }
 
 /* Advances the fluid by a step in which `rate` requests a second arrive at n instances. */
-static void advance(const struct fluid_ask *a, struct flow *f, double n, double rate)
+static void flow_advance(const struct fluid_ask *a, struct flow *f, double n, double rate)
 {
     const struct scale_load *l = a->load;
     if (n < NOBODY) {
@@ -367,16 +440,17 @@ static void advance(const struct fluid_ask *a, struct flow *f, double n, double 
         return;
     }
     double r = rate / n, batch = f->sessions / n, room = room_of(a, n, r);
-    double step = scale_load_step_s(l, batch, fmin(r, RHO_MAX / fmax(l->prefill_s, DBL_MIN)));
+    double step =
+        scale_load_step_s(l, batch, at_most(r, RHO_MAX / at_least(l->prefill_s, DBL_MIN)));
     /* Sessions approach their steady number at the pace of a session's duration. That is stable for
      * sessions shorter than FLUID_STEP_S too. */
-    double session_s = fmax(l->output * step, DBL_MIN), decay = exp(-FLUID_STEP_S / session_s);
+    double session_s = at_least(l->output * step, DBL_MIN), decay = exp(-FLUID_STEP_S / session_s);
     double each = scale_load_prompt_s(l, batch, 0);
-    double prompts = n * RHO_MAX / fmax(each, DBL_MIN);
-    double in = fmin(rate + f->waiting / FLUID_STEP_S, prompts);
-    double fits = fmax(0, room - f->sessions * decay) / (session_s * (1 - decay));
-    in = fmin(in, fits);
-    f->waiting = fmax(0, f->waiting + (rate - in) * FLUID_STEP_S);
+    double prompts = n * RHO_MAX / at_least(each, DBL_MIN);
+    double in = at_most(rate + f->waiting / FLUID_STEP_S, prompts);
+    double fits = at_least(room - f->sessions * decay, 0) / (session_s * (1 - decay));
+    in = at_most(fits, in); /* without sessions that end, fits is NaN */
+    f->waiting = at_least(f->waiting + (rate - in) * FLUID_STEP_S, 0);
     f->sessions = in * session_s * (1 - decay) + f->sessions * decay;
     f->out = f->sessions / session_s;
 }
@@ -387,24 +461,32 @@ static double late_of(const struct fluid_ask *a, const struct flow *f, double n,
     if (n < NOBODY) return 1;
     const struct scale_load *l = a->load;
     double r = rate / n, batch = f->sessions / n, room = room_of(a, n, r);
-    double spread = f->sessions * (l->step_s + l->seq_s * batch) / fmax(l->step_s, DBL_MIN);
-    double slack = room + f->out * fmax(0, a->ttft_slo_s - l->prefill_s) - f->sessions - f->waiting;
-    double p = tail(slack / sqrt(fmax(spread, 1))) + prompt_late(a, n, r, batch);
+    double spread = f->sessions * (l->step_s + l->seq_s * batch) / at_least(l->step_s, DBL_MIN);
+    double slack =
+        room + f->out * at_least(a->ttft_slo_s - l->prefill_s, 0) - f->sessions - f->waiting;
+    double p = tail(slack / sqrt(at_least(spread, 1))) + prompt_late(a, n, r, batch);
     p += answer_late(a, n, r, batch);
-    return fmin(p, 1);
+    return at_most(p, 1);
 }
 
-void fluid_late(const struct fluid_ask *ask, uint32_t from, double *ret_late, double *ret_all)
+/* Follows the fluid from step `first` on and sums up the requests from `from` on. */
+static void flow_late(const struct fluid_ask *ask, struct flow f, uint32_t first, uint32_t from,
+                      double *ret_late, double *ret_all)
 {
-    struct flow f = { ask->sessions, ask->waiting, 0 };
     double late = 0, all = 0;
-    for (uint32_t k = 0; k < ask->steps; k++) {
+    for (uint32_t k = first; k < ask->steps; k++) {
         double rate = (double)ask->rate[k], n = (double)ask->instances[k];
-        advance(ask, &f, n, rate);
+        flow_advance(ask, &f, n, rate);
         if (k < from) continue;
         late += late_of(ask, &f, n, rate) * rate * FLUID_STEP_S;
         all += rate * FLUID_STEP_S;
     }
     *ret_late = late;
     *ret_all = all;
+}
+
+void fluid_late(const struct fluid_ask *ask, uint32_t from, double *ret_late, double *ret_all)
+{
+    struct flow f = { ask->sessions, ask->waiting, 0 };
+    flow_late(ask, f, 0, from, ret_late, ret_all);
 }

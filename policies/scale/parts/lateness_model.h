@@ -1,7 +1,7 @@
 /* lateness_model.h - predicts the requests that a fleet of n serves late on paths that demand may take.
  *
  * Layer: policies (base/core)
- * Rules: a model is built anew for each decision and keeps nothing
+ * Rules: a model is built anew for each decision; what it keeps only spares it computing the same again
  *
  * One pool, the *main* one, stands for all in the fluid: the cheapest for its rate of those that can
  * grow. The rates of the others are counted in its instances. A fleet of n is the present fleet until
@@ -87,6 +87,22 @@ void speed_average_observe(struct speed_average *p, const struct scale_view *vie
 #define LATENESS_CLEAR_STEPS_MAX 60 /* of clear_s: five minutes */
 #define LATENESS_LEAD_STEPS_MAX (FLUID_STEPS_MAX - LATENESS_LOOK_STEPS - LATENESS_CLEAR_STEPS_MAX)
 
+#define LATENESS_SEEN_MAX 32 /* a decision asks of some twenty fleets, of many of them again */
+
+/* The state of the fluid at the end of a step. */
+struct flow {
+    double sessions, waiting;
+    double out; /* ended a second */
+};
+
+/* Late requests of a fleet of n on each path, and their share of all requests. */
+struct lateness_seen {
+    double n;
+    bool from_now;
+    uint32_t look_from;
+    double share, late[LATENESS_PATHS];
+};
+
 struct lateness_model {
     const struct scale_config *config;
     const struct scale_view *view;
@@ -105,6 +121,12 @@ struct lateness_model {
     uint32_t look_from;                            /* lead_steps, or later */
     float demand[LATENESS_PATHS][FLUID_STEPS_MAX]; /* requests a second */
     float existing[FLUID_STEPS_MAX]; /* serving instances, in instances of the main pool */
+    /* What this look has computed: fleets, the latest at the place of the oldest, and the fluid at lead_steps,
+     * which is that of every fleet that is not smaller than the present one. */
+    struct lateness_seen seen[LATENESS_SEEN_MAX];
+    uint32_t seen_count;
+    bool lead_known;
+    struct flow at_lead[LATENESS_PATHS];
 };
 
 void lateness_level(struct lateness_model *s, const struct scale_config *config,
@@ -136,11 +158,15 @@ double lateness_have(const struct lateness_model *s);
 
 /* Returns the share of requests that are late with a fleet of n, counted from look_from, or from now,
  * to the end of the look. */
-double lateness_share(const struct lateness_model *s, double n, bool from_now);
+double lateness_share(struct lateness_model *s, double n, bool from_now);
+
+/* Returns how much more than `base` that share is; as soon as it is sure to be above `enough`, any value above
+ * that. */
+double lateness_more(struct lateness_model *s, double n, bool from_now, double base, double enough);
 
 /* Returns how many more requests are late from now on with `n` than with `most`: the mean of the worst
  * paths. */
-double lateness_worst_loss(const struct lateness_model *s, double n, double most);
+double lateness_worst_loss(struct lateness_model *s, double n, double most);
 
 /* Returns the share of requests that the ready instances serve late at the present level, with work
  * multiplied by `factor`. It needs a main pool but no lateness_look. */

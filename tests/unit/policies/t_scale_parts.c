@@ -416,6 +416,66 @@ static void more_is_never_later(void **state)
     }
 }
 
+/* Follows each path from its first step on, whatever the model has computed before. */
+static double share_anew(const struct lateness_model *s, double n, bool from_now)
+{
+    const struct scale_demand *d = &s->view->demand;
+    float fleet[FLUID_STEPS_MAX];
+    double have = lateness_have(s), late = 0, all = 0;
+    for (uint32_t k = 0; k < s->steps; k++) {
+        double at = (double)s->existing[k];
+        fleet[k] = (float)(n < have ? fmin(at, n) : k < s->lead_steps ? at : at + (n - have));
+    }
+    struct fluid_ask ask = { .load = &s->load[s->main],
+                             .sessions = d->in_flight > d->waiting ? d->in_flight - d->waiting : 0,
+                             .waiting = d->waiting + d->held,
+                             .ttft_slo_s = s->view->ttft_slo_s,
+                             .tpot_slo_s = s->view->tpot_slo_s,
+                             .steps = s->look_from + LATENESS_LOOK_STEPS,
+                             .instances = fleet };
+    for (uint32_t p = 0; p < LATENESS_PATHS; p++) {
+        double l, a;
+        ask.rate = s->demand[p];
+        fluid_late(&ask, from_now ? 0 : s->look_from, &l, &a);
+        late += l;
+        all += a;
+    }
+    return all > 0 ? late / all : 0;
+}
+
+/* What a look keeps, and where it stops early, changes no bit of what it says. */
+static void a_look_says_the_same_again(void **state)
+{
+    (void)state;
+    static struct lateness_model s;
+    static const double lead_s[] = { 0, 10, 100, 900 };
+    uint32_t stopped = 0;
+    struct rng rng;
+    rng_seed(&rng, 9);
+    for (uint32_t round = 0; round < 20; round++) {
+        struct scale_view v = a_view(1);
+        v.pool[0].ready = (uint32_t)rng_below(&rng, 9);
+        v.pool[0].starting = (uint32_t)rng_below(&rng, 3);
+        v.pool[0].lead_s = lead_s[rng_below(&rng, COUNT_OF(lead_s))];
+        v.demand.arrivals_s = rng_f64(&rng) * 60;
+        v.demand.in_flight = (uint32_t)rng_below(&rng, 900);
+        build(&s, &v);
+        for (uint32_t i = 0; i < 2 * LATENESS_SEEN_MAX; i++) {
+            double n = (double)rng_below(&rng, 24) / 2, enough = rng_f64(&rng) / 4;
+            bool from_now = rng_below(&rng, 2);
+            if (i == LATENESS_SEEN_MAX) s.look_from += (uint32_t)rng_below(&rng, s.clear_steps + 1);
+            double anew = share_anew(&s, n, from_now), base = anew * rng_f64(&rng);
+            double more = lateness_more(&s, n, from_now, base, enough);
+            if (more > enough ? !(anew - base > enough) : more != anew - base)
+                fail_msg("round %u: %a more than %a late with %g, not %a", round, more, base, n,
+                         anew);
+            stopped += more > 1;
+            if (i % 3 == 0) assert_true(lateness_share(&s, n, from_now) == anew);
+        }
+    }
+    assert_true(stopped > 0); /* else nothing stopped early */
+}
+
 static int scale_parts_tests(void)
 {
     const struct CMUnitTest tests[] = {
@@ -434,6 +494,7 @@ static int scale_parts_tests(void)
         cmocka_unit_test(the_forecast_is_the_mean_of_the_paths),
         cmocka_unit_test(what_starts_is_there_in_its_time),
         cmocka_unit_test(more_is_never_later),
+        cmocka_unit_test(a_look_says_the_same_again),
     };
     return cmocka_run_group_tests_name("scale_parts", tests, NULL, NULL);
 }
