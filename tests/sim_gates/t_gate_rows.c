@@ -7,7 +7,6 @@
 #include <stdio.h>
 
 #define ROWS_MAX 64
-#define WORKLOADS_MAX 2
 
 /* Conversations of unlike tenants over shared prefixes, somewhat more than one instance can serve. */
 #define TALKS                                                                              \
@@ -32,9 +31,9 @@
 #define TEXTS "--trace traces/text-5000.jsonl --requests 1500 --speed 8 "
 
 struct workload {
-    const char *kind;                   /* the option, which may go on behind a "-" */
-    const char *options[WORKLOADS_MAX]; /* two policies may be alike on one */
-    const char *rows;                   /* policies; NULL: all of the kind */
+    const char *kind;       /* the option, which may go on behind a "-" */
+    const char *options[2]; /* two policies may be alike on one; NULL: there is only one */
+    const char *rows;       /* policies; NULL: all of the kind */
 };
 
 static const struct workload workloads[] = {
@@ -117,29 +116,74 @@ static bool is_same(const struct sim_arm *a, const struct sim_arm *b)
     return a->run->digest == b->run->digest;
 }
 
-/* Returns how many pairs of the policies in `list` are alike on every workload. */
-static uint32_t check(const struct workload *w, const char *list)
+/* Policies by their place in the list of their kind. */
+struct alike {
+    uint32_t count, place[ROWS_MAX]; /* those of the run */
+    bool pair[ROWS_MAX][ROWS_MAX];   /* [later][earlier]: alike on every workload so far */
+};
+
+/* Runs a workload and keeps the pairs that are alike on it too. */
+static void compare(const struct workload *w, const char *options, const char *list,
+                    struct alike *alike)
 {
-    bool alike[ROWS_MAX][ROWS_MAX] = { 0 };
-    uint32_t pairs = 0;
-    for (uint32_t n = 0; n < WORKLOADS_MAX && w->options[n]; n++) {
-        CLEANUP(buf_fini) struct buf line = { 0 };
-        buf_printf(&line, "%s --compare %s=%s", w->options[n], w->kind, list);
-        struct gate g = gate_run(line.data);
-        assert_in_range(g.arms.count, 2, ROWS_MAX);
-        for (uint32_t i = 0; i < g.arms.count; i++) {
-            for (uint32_t k = 0; k < i; k++) {
-                bool same = is_same(&g.arms.arm[i], &g.arms.arm[k]);
-                alike[i][k] = same && (n == 0 || alike[i][k]);
-                bool last = n + 1 == WORKLOADS_MAX || !w->options[n + 1];
-                if (last && alike[i][k])
-                    printf("ALIKE: %s and %s\n", g.arms.arm[i].name.data, g.arms.arm[k].name.data);
-                pairs += last && alike[i][k];
-            }
+    CLEANUP(buf_fini) struct buf line = { 0 };
+    buf_printf(&line, "%s --compare %s=%s", options, w->kind, list);
+    struct gate g = gate_run(line.data);
+    assert_in_range(g.arms.count, 2, ROWS_MAX);
+    assert_int_equal(g.arms.count, alike->count);
+    for (uint32_t i = 0; i < g.arms.count; i++) {
+        for (uint32_t k = 0; k < i; k++) {
+            bool *pair = &alike->pair[alike->place[i]][alike->place[k]];
+            *pair = *pair && is_same(&g.arms.arm[i], &g.arms.arm[k]);
+            if (*pair)
+                printf("alike: %s and %s\n", g.arms.arm[i].name.data, g.arms.arm[k].name.data);
         }
-        gate_free(&g);
+    }
+    gate_free(&g);
+}
+
+/* Leaves the policies of `list` that are like another, in order. Returns the pairs. */
+static uint32_t keep_alike(const char *list, struct alike *alike, struct buf *ret)
+{
+    struct str names = str_from(list);
+    uint32_t pairs = 0, all = alike->count;
+    alike->count = 0;
+    for (uint32_t i = 0; i < all; i++) {
+        struct str name = str_cut(&names, ',');
+        uint32_t before = 0, after = 0;
+        for (uint32_t k = 0; k < all; k++) {
+            before += alike->pair[i][k];
+            after += alike->pair[k][i];
+        }
+        pairs += before;
+        if (before + after == 0) continue;
+        buf_printf(ret, "%s%.*s", alike->count > 0 ? "," : "", (int)name.len, name.data);
+        alike->place[alike->count++] = i;
     }
     return pairs;
+}
+
+/* Returns how many pairs of the policies in `list` are alike on every workload. The second workload runs only
+ * what the first leaves alike. */
+static uint32_t check(const struct workload *w, const char *list)
+{
+    static struct alike alike;
+    CLEANUP(buf_fini) struct buf left = { 0 }, still = { 0 };
+    alike = (struct alike){ 0 };
+    for (struct str names = str_from(list); names.len > 0; alike.count++) {
+        assert_true(alike.count < ROWS_MAX);
+        str_cut(&names, ',');
+        alike.place[alike.count] = alike.count;
+        for (uint32_t k = 0; k < alike.count; k++)
+            alike.pair[alike.count][k] = true;
+    }
+    uint32_t all = alike.count;
+    compare(w, w->options[0], list, &alike);
+    uint32_t pairs = keep_alike(list, &alike, &left);
+    if (pairs == 0 || !w->options[1]) return pairs;
+    compare(w, w->options[1], left.data, &alike);
+    alike.count = all;
+    return keep_alike(list, &alike, &still);
 }
 
 static uint32_t check_kind(const struct workload *w)
