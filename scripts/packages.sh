@@ -41,5 +41,5 @@ need_packages() {
 BUILD_PACKAGES="gcc libc6-dev cmake ninja-build pkg-config libssl-dev libxxhash-dev libyaml-dev
     libsqlite3-dev libutf8proc-dev libzstd-dev libcurl4-openssl-dev libhiredis-dev
     libexpat1-dev"
-CHECK_PACKAGES="libcmocka-dev"
+CHECK_PACKAGES="libcmocka-dev mold"
 FUZZ_PACKAGES="clang libclang-rt-dev"
