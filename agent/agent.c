@@ -10,7 +10,9 @@
 #include "agent/agent.h"
 
 #include "agent/agent_state.h"
+#include "agent/join.h"
 #include "agent/local_disk.h"
+#include "base/io/loop/clock.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -355,6 +357,11 @@ int agent_main(const struct agent_config *config, tokenizer_load_fn *load, struc
     if (rc == 0 && config->engine_port)
         rc = instance_become_engine(&a->in, (uint16_t)config->engine_port, err);
     if (rc == 0 && !a->in.adopts) rc = instance_lock(&a->in, err);
+    if (rc == 0) first_boot_open(&a->first_boot, a->in.spec.folder, clock_mono_us());
+    if (rc == 0) rc = agent_find_controllers(a, err);
+    if (rc == 0) rc = join_fleet(&a->in, &a->controllers, err);
+    bool stays_out = rc == -EACCES || rc == -ETIMEDOUT || rc == -ECANCELED;
+    if (stays_out) log_event(LOG_ERROR, "not_joined", "why=%s", err_text(err, rc));
     if (rc == 0) rc = agent_build(a, load, err);
     if (rc == 0) rc = notify_watch_start(&a->manager, a->loop, NULL, 0, err);
     if (rc == 0) {
@@ -366,5 +373,5 @@ int agent_main(const struct agent_config *config, tokenizer_load_fn *load, struc
     agent_teardown(a);
     instance_close(&a->in);
     free(a);
-    return rc;
+    return stays_out ? 0 : rc;
 }

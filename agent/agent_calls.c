@@ -246,6 +246,8 @@ void agent_tell(struct agent *a)
                               .has_engine = a->has_info,
                               .engine = a->info };
     r.has_weights = weights_report(a->weights, &r.weights);
+    if (a->sup.state == SUP_UP) first_boot_loaded(&a->first_boot, loop_now_us(a->loop));
+    first_boot_fill(&a->first_boot, loop_now_us(a->loop), &r);
     if (a->in.adopts) {
         r.service = a->in.spec.service;
         r.pool = a->in.spec.pool;

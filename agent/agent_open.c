@@ -162,7 +162,7 @@ static int open_calls(struct agent *a, struct err *err)
 }
 
 /* Takes the controllers that the launch document names: the one that wrote it, and all. */
-static int find_controllers(struct agent *a, struct err *err)
+int agent_find_controllers(struct agent *a, struct err *err)
 {
     const struct launch_spec *s = &a->in.spec;
     if (s->controller_host.len == 0) return 0; /* an adopted engine may have none */
@@ -271,8 +271,7 @@ int agent_build(struct agent *a, tokenizer_load_fn *load, struct err *err)
         .leave_us = LEAVE_US,
         .late_us = c->report_us + LATE_US,
     };
-    int rc = find_controllers(a, err);
-    if (rc == 0 && s->secret_file.len) rc = credentials_load(s->secret_file.data, &a->held, err);
+    int rc = s->secret_file.len ? credentials_load(s->secret_file.data, &a->held, err) : 0;
     if (rc == 0) rc = key_file_load(c->metrics_key_file, &a->scrapers, err);
     if (rc == 0 && getrandom(&a->boot, sizeof a->boot, 0) != sizeof a->boot)
         rc = err_set(err, -EIO, "the system gives no random bytes");

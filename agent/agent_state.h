@@ -8,6 +8,7 @@
 #include "agent/core/supervise.h"
 #include "agent/dialler.h"
 #include "agent/face.h"
+#include "agent/first_boot.h"
 #include "agent/gpu_watch.h"
 #include "agent/instance.h"
 #include "agent/look.h"
@@ -67,6 +68,7 @@ struct agent {
     struct log_limit look_log;
     int64_t asked_us; /* silence before this is judged: last probe sent or excused */
 
+    struct first_boot first_boot;
     uint64_t boot, seq;
     int64_t lease_until_us, report_due_us;
     int64_t leaves_us;  /* the provider takes the machine away then; 0: no notice */
@@ -109,6 +111,8 @@ void agent_on_seen(void *agent, enum look_end how, enum http_end http);
 
 /* Opens the instance that the configuration names: a launch document's, or one that adopts an engine. */
 int agent_open_instance(struct agent *a, struct err *err);
+/* Takes the controllers that the launch document names. */
+int agent_find_controllers(struct agent *a, struct err *err);
 /* Makes the agent's parts. Call agent_teardown also when it fails. */
 int agent_build(struct agent *a, tokenizer_load_fn *load, struct err *err);
 void agent_teardown(struct agent *a);

@@ -98,6 +98,10 @@ static const struct line instance_lines[] = {
     { "step (s)", "perf.step_s", TABLE_FACTOR },
     { "prompt token (s)", "perf.prefill_token_s", TABLE_FACTOR },
     { "clock", "clock", TABLE_DECIMAL },             { "watts", "watts", TABLE_DECIMAL },
+    /* of its launch */
+    { "to schedule", "lead.schedule", TABLE_AGE },   { "to a new node", "lead.node", TABLE_AGE },
+    { "to boot", "lead.boot", TABLE_AGE },           { "to pull", "lead.pull", TABLE_AGE },
+    { "to load", "lead.load", TABLE_AGE },           { "to warm", "lead.warm", TABLE_AGE },
     /* of one that has ended: its intent */
     { "state", "state", TABLE_TEXT },                { "wanted ago", "wanted_us", TABLE_SINCE },
     { "ended ago", "ended_us", TABLE_SINCE },        { "handle", "handle", TABLE_TEXT },
@@ -106,8 +110,9 @@ static const struct line offer_lines[] = {
     { "provider", "provider", TABLE_TEXT },          { "price $/h", "price_per_h", TABLE_MONEY },
     { "share", "share", TABLE_DECIMAL },             { "lead", "lead_s", TABLE_AGE },
     { "to schedule", "lead.schedule", TABLE_AGE },   { "to a new node", "lead.node", TABLE_AGE },
-    { "to pull", "lead.pull", TABLE_AGE },           { "to load", "lead.load", TABLE_AGE },
-    { "to warm", "lead.warm", TABLE_AGE },           { "hardware", "hardware", TABLE_TEXT },
+    { "to boot", "lead.boot", TABLE_AGE },           { "to pull", "lead.pull", TABLE_AGE },
+    { "to load", "lead.load", TABLE_AGE },           { "to warm", "lead.warm", TABLE_AGE },
+    { "hardware", "hardware", TABLE_TEXT },
     { "spot", "spot", TABLE_YES },                   { "price is a default", "price_default", TABLE_YES },
     { "nodes", "nodes", TABLE_COUNT },               { "room", "room", TABLE_COUNT },
     { "available", "available", TABLE_YES },         { "last error", "last_error", TABLE_TEXT },

@@ -176,11 +176,10 @@ static int tell_placed(void *ctx, struct str placed)
 /* Tells the phases that the offer's launches took so far. */
 static void tell_lead(const struct teller *t)
 {
-    static const char *const phases[][2] = { { " schedule ", "lead.schedule" },
-                                             { " node ", "lead.node" },
-                                             { " pull ", "lead.pull" },
-                                             { " load ", "lead.load" },
-                                             { " warm ", "lead.warm" } };
+    static const char *const phases[][2] = {
+        { " schedule ", "lead.schedule" }, { " node ", "lead.node" }, { " boot ", "lead.boot" },
+        { " pull ", "lead.pull" },         { " load ", "lead.load" }, { " warm ", "lead.warm" }
+    };
     bool any = false;
     for (size_t i = 0; i < COUNT_OF(phases); i++) {
         if (!has(t, phases[i][1])) continue;

@@ -73,7 +73,8 @@ static int role_run(const struct role_command *role, int argc, char *const *argv
     int rc = opt_parse(&usage, argc, argv, &options, &parsed, &err);
     if (rc < 0) return opt_fail(&usage, &err);
     if (parsed.help) return opt_show_help(&usage);
-    rc = proc_hash_key_draw(&err);
+    rc = proc_guard_memory(&err);
+    if (rc == 0) rc = proc_hash_key_draw(&err);
     if (rc == 0) rc = notify_open((const char *const *)environ, &err);
     if (rc < 0) {
         fprintf(stderr, "%s: %s\n", role->name, err_text(&err, rc));

@@ -292,6 +292,9 @@ static const struct table_column instance_wide[] = {
     { "ROUTED", "routed", TABLE_COUNT },      { "PAGES FREE", "engine.pages_free", TABLE_COUNT },
     { "CACHED", "engine.pages_cached", TABLE_COUNT },
     { "HEARD", "report_age_s", TABLE_AGE },   { "DIGEST", "engine.digest", TABLE_TEXT },
+    { "TO SCHEDULE", "lead.schedule", TABLE_AGE }, { "TO NODE", "lead.node", TABLE_AGE },
+    { "TO BOOT", "lead.boot", TABLE_AGE },    { "TO PULL", "lead.pull", TABLE_AGE },
+    { "TO LOAD", "lead.load", TABLE_AGE },    { "TO WARM", "lead.warm", TABLE_AGE },
 };
 
 static const struct table_column intent_columns[] = {
@@ -322,8 +325,9 @@ static const struct table_column offer_wide[] = {
     { "START $", "start_cost", TABLE_MONEY },  { "HARDWARE", "hardware", TABLE_TEXT },
     { "NODES", "nodes", TABLE_COUNT },         { "ROOM", "room", TABLE_COUNT },
     { "SCHEDULE", "lead.schedule", TABLE_AGE }, { "NODE", "lead.node", TABLE_AGE },
-    { "PULL", "lead.pull", TABLE_AGE },        { "LOAD", "lead.load", TABLE_AGE },
-    { "WARM", "lead.warm", TABLE_AGE },        { "DEFAULT PRICE", "price_default", TABLE_YES },
+    { "BOOT", "lead.boot", TABLE_AGE },        { "PULL", "lead.pull", TABLE_AGE },
+    { "LOAD", "lead.load", TABLE_AGE },        { "WARM", "lead.warm", TABLE_AGE },
+    { "DEFAULT PRICE", "price_default", TABLE_YES },
 };
 
 static const struct table_column decision_columns[] = {

@@ -12,6 +12,7 @@
 #include "controller/cloud/cloud_adopted.h"
 #include "controller/cloud/kube/kube_section.h"
 #include "controller/cloud/web/web_section.h"
+#include "controller/cloud/web/web_user_data.h"
 #include "controller/config.h"
 #include "controller/setup.h"
 #include "engine/config.h"
@@ -174,6 +175,15 @@ static void check_fleet(struct checking *c)
             offer[sold++] = web[k].offer[i].offer;
     if (rc == 0 && setup_adopts(&cc) && sold < PLAN_OFFERS_MAX) cloud_adopted_offer(&offer[sold++]);
     if (rc == 0) rc = setup_services(&cc, offer, sold, STR("muster"), &arena, &setup, &err);
+    struct str ca = { 0 };
+    setup.tls_ca = cc.controller->tls.ca;
+    /* A file that only the controller's machine has is no fault of the configuration. */
+    if (rc == 0 && cc.cloud_count > 0 &&
+        access(setup.tls_ca.len ? setup.tls_ca.data : "", R_OK) == 0)
+        rc = web_user_data_ca(setup.tls_ca, &arena, &ca, &err);
+    for (size_t k = 0; k < cc.cloud_count && web; k++)
+        web[k].ca = ca;
+    if (rc == 0 && web) rc = setup_user_data(&cc, web, &setup, &err);
     if (rc < 0) problem(c, &err, rc);
     for (size_t s = 0; s < cc.service_count; s++)
         check_service(c, &cc.service[s], rc < 0 ? NULL : setup.launch[s]);

@@ -20,6 +20,7 @@
 #include "controller/charges.h"
 #include "controller/control_state.h"
 #include "controller/core/plan_view.h"
+#include "controller/joins.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -150,6 +151,18 @@ int control_let_go(struct control *c, uint32_t at, bool let_go, const char *why,
     int rc = adopt_change(c, at, &copy, action, now_us);
     control_see_phase(c, at, now_us); /* views show the order at once, not after the next tick */
     return rc;
+}
+
+int control_keep_join(struct control *c, uint32_t at, const char *mark, int64_t now_us)
+{
+    struct intent copy = c->money.intent[at];
+    if (!mark) {
+        copy.contested_us = now_us;
+    } else {
+        must(name_copy(copy.joined, sizeof copy.joined, str_from(mark)) == 0);
+        copy.joined_us = now_us;
+    }
+    return adopt_change(c, at, &copy, INTENT_NOTHING, now_us);
 }
 
 /* ---- new intents ---- */

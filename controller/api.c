@@ -235,6 +235,7 @@ struct route {
 static const struct route routes[] = {
     { "GET",    "/health",                    GUARD_NONE,  health,         0 },
     { "POST",   "/api/v1/agents/report",      GUARD_AGENT, agents_report,  0 },
+    { "POST",   "/api/v1/agents/join",        GUARD_JOIN,  agents_join,    0 },
     { "POST",   "/api/v1/routers/sync",       GUARD_ROUTER, routers_sync,   0 },
     { "GET",    "/api/v1/status",             GUARD_READ,  show_view,      CONTROL_STATUS },
     { "GET",    "/api/v1/services",           GUARD_READ,  show_view,      CONTROL_SERVICES },
@@ -336,7 +337,8 @@ static void on_head(void *ctx, struct http_exchange *x)
             call_refuse(&k, 404, "not_found", "nothing is served at this path");
         return;
     }
-    if (call_pass(&k, route->guard, is_always(route)) && route->guard == GUARD_NONE)
+    bool is_open = route->guard == GUARD_NONE || route->guard == GUARD_JOIN;
+    if (call_pass(&k, route->guard, is_always(route)) && is_open)
         http_exchange_body_max(x, OPEN_BODY_BYTES_MAX);
 }
 

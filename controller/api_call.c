@@ -216,7 +216,8 @@ bool call_pass(struct call *k, enum call_guard guard, bool always)
     if (note->who == AUTH_ASKED_AGAIN)
         return refuse_401(k, "signature", "sign for the epoch and the time of this reply");
     if (guard == GUARD_NONE) return true;
-    if ((guard >= GUARD_WRITE || a->config.require_secret) && !may(k, guard))
+    bool asks = guard >= GUARD_WRITE || a->config.require_secret;
+    if (asks && guard != GUARD_JOIN && !may(k, guard))
         return refuse_401(
             k, "secret",
             "send the fleet's secret, or a token that may do this: authorization: Bearer TOKEN");

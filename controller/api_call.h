@@ -20,6 +20,7 @@ enum call_guard {
     GUARD_WRITE,  /* the same, always: other users of this machine reach loopback too */
     GUARD_AGENT,  /* the agent of an instance, under any Host; never a web page */
     GUARD_ROUTER, /* a router, likewise */
+    GUARD_JOIN,   /* anybody, likewise: the body proves who asks */
 };
 
 struct api {
@@ -81,6 +82,8 @@ const char *call_by(const struct call *k, char ret_by[BY_BYTES]);
 
 void call_open_stream(struct call *k);
 void api_streams_end(struct api *a); /* their clients come again, and find the leader */
+
+void agents_join(struct call *k); /* api_join.c */
 
 /* The routes of api_orders.c. */
 void order_pause(struct call *k);

@@ -326,6 +326,7 @@ static void put_instance(struct json_writer *w, const struct control *c, uint32_
     json_kv_text(w, "node", control_node(c, at)[0] ? control_node(c, at) : NULL);
     json_kv_text(w, "version", d->version[0] ? d->version : NULL);
     kv_known_f64(w, "clock_ahead_s", d->has_clock, (double)d->clock_ahead_us / 1e6);
+    record_put_lead(w, &d->lead);
     json_kv_bool(w, "let_go", i->let_go);
     json_kv_u64(w, "unfinished", d->unfinished);
     json_kv_u64(w, "routed", d->routed);

@@ -15,7 +15,7 @@
  * will show the effect of the call. An event that comes even later belongs to no call and changes
  * nothing. */
 #include "base/core/bits.h"
-#include "base/io/auth/credentials.h"
+#include "base/io/auth/join.h"
 #include "base/io/log.h"
 #include "controller/charges.h"
 #include "controller/control_state.h"
@@ -80,18 +80,10 @@ static int submit(struct control *c, struct provider *p, const struct cloud_call
 
 /* ---- calls about one intent ---- */
 
-/* Fills the instance's launch document from its service and pool. -ENOENT: not configured any more. */
-static int fill_spec(struct control *c, const struct intent *i, const struct detail *d,
-                     struct launch_spec *ret)
+void control_launch_spec(const struct control_setup *s, const struct control_launch *l,
+                         struct launch_spec *ret)
 {
-    if (d->service == PLAN_NONE || d->pool == PLAN_NONE) return -ENOENT;
-    const struct control_setup *s = &c->setup;
-    const struct control_launch *l = &s->launch[d->service][d->pool];
-    *ret = (struct launch_spec){ .instance = str_from(i->id),
-                                 .service = str_from(i->service),
-                                 .pool = str_from(i->pool),
-                                 .offer = str_from(i->offer),
-                                 .controllers = s->controllers,
+    *ret = (struct launch_spec){ .controllers = s->controllers,
                                  .controller_count = s->controller_count,
                                  .controller_host = s->host,
                                  .controller_port = s->port,
@@ -123,7 +115,31 @@ static int fill_spec(struct control *c, const struct intent *i, const struct det
                                  .grace_ms = s->grace_ms,
                                  .age_ms = s->age_ms,
                                  .drain_ms = s->drain_ms };
+}
+
+/* Fills the instance's launch document from its service and pool. -ENOENT: not configured any more. */
+static int fill_spec(struct control *c, const struct intent *i, const struct detail *d,
+                     struct launch_spec *ret)
+{
+    if (d->service == PLAN_NONE || d->pool == PLAN_NONE) return -ENOENT;
+    struct launch_spec spec;
+    control_launch_spec(&c->setup, &c->setup.launch[d->service][d->pool], &spec);
+    spec.instance = str_from(i->id);
+    spec.service = str_from(i->service);
+    spec.pool = str_from(i->pool);
+    spec.offer = str_from(i->offer);
+    *ret = spec;
     return 0;
+}
+
+/* Appends what lets the instance in: its own key, or a token where others may read it. Nothing without a secret: then
+ * instances have the fleet's. */
+static int put_key(const struct control *c, uint32_t cloud, const struct intent *i, struct buf *out)
+{
+    struct str secret = c->setup.secret, id = str_from(i->id);
+    if (secret.len == 0) return 0;
+    return c->observed.provider[cloud].cloud.joins ? join_token_print(secret, id, out)
+                                                   : credentials_print_instance(secret, id, out);
 }
 
 static void sent(struct control *c, uint32_t at, uint64_t id, int64_t now_us)
@@ -147,9 +163,7 @@ static int submit_create(struct control *c, uint32_t at, int64_t now_us)
                              now_us);
     }
     CLEANUP(buf_fini) struct buf key = { 0 };
-    if (c->setup.secret.len > 0 &&
-        credentials_print_instance(c->setup.secret, str_from(i->id), &key) < 0)
-        return 0; /* no memory: it stays due */
+    if (put_key(c, cloud, i, &key) < 0) return 0; /* no memory: it stays due */
     struct cloud_call call = {
         .op = CLOUD_CREATE,
         .id = ++c->money.call_last,
@@ -159,6 +173,7 @@ static int submit_create(struct control *c, uint32_t at, int64_t now_us)
                     .key = buf_view(&key) },
     };
     if (submit(c, &c->observed.provider[cloud], &call, now_us) == 0) sent(c, at, call.id, now_us);
+    if (key.data) explicit_bzero(key.data, key.len);
     return 0;
 }
 

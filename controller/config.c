@@ -18,6 +18,8 @@
 #define DAY_US 864e8
 _Static_assert(LAUNCH_CONTROLLERS_MAX == 8 && CONTROLLERS_MAX == 8, "as the rows say");
 
+static const char *const join_twice_names[] = { "replace", "report", NULL };
+
 // clang-format off
 static const struct config_field controller_rows[] = {
     { .name = "listen", .type = CONFIG_TEXT, .default_text = "127.0.0.1:8090",
@@ -91,6 +93,12 @@ static const struct config_field controller_rows[] = {
     { .name = "boot", .type = CONFIG_DURATION, .default_text = "5m", .min = 1e6, .max = DAY_US,
       LIVE(controller_section, boot_us),
       .about = "From the create call to an agent's first report, launch delays included." },
+    { .name = "join_within", .type = CONFIG_DURATION, .default_text = "0", .min = 0, .max = DAY_US,
+      LIVE(controller_section, join_within_us),
+      .about = "A machine's one-time token is valid for so long from its create call; 0: as long as `boot`." },
+    { .name = "join_twice", .type = CONFIG_ENUM, .default_text = "replace", .names = join_twice_names,
+      LIVE(controller_section, join_twice),
+      .about = "Two agents used one token: `replace` ends the instance, and another is made; `report` only tells." },
     { .name = "silent", .type = CONFIG_DURATION, .default_text = "10m", .min = 1e7, .max = DAY_US,
       LIVE(controller_section, silent_us),
       .about = "A silent instance that serves no router is ended after so long." },

@@ -30,12 +30,16 @@ struct controller_section {
     bool require_secret, require_keys, send_secret;
     int64_t tick_us;
     int64_t lease_us, grace_us, age_us, drain_us, boot_us, silent_us;
+    int64_t join_within_us; /* 0: boot_us */
+    int join_twice;         /* enum join_twice */
     int64_t decisions_max;
     int64_t seed;
     struct str crash_at;
     int64_t log_max;
     int log_level;
 };
+
+enum join_twice { JOIN_TWICE_REPLACE, JOIN_TWICE_REPORT };
 
 struct pool_section {
     struct str name, provider;

@@ -24,6 +24,7 @@
 #include "base/io/store/store.h"
 #include "base/wire/sync.h"
 #include "controller/cloud/cloud.h"
+#include "controller/core/join.h"
 #include "controller/core/plan.h"
 
 #define CONTROL_CLOUDS_MAX 16      /* those of `clouds`, this machine, a cluster, adopted engines */
@@ -70,6 +71,7 @@ struct control_setup { /* borrowed for the control's life where not said otherwi
     struct control_term term;
     struct metrics *metrics; /* of control_metric_table, kept over terms; NULL: it makes its own */
     struct merge_config merge;
+    struct join_config join;
     struct str host;               /* where agents reach the controller */
     const struct str *controllers; /* addresses of all controllers, for agents; may be none */
     uint32_t controller_count, port;
@@ -94,6 +96,10 @@ struct control_setup { /* borrowed for the control's life where not said otherwi
 };
 
 struct control;
+
+/* Fills the launch document of an instance of this pool, but for its names. */
+void control_launch_spec(const struct control_setup *s, const struct control_launch *l,
+                         struct launch_spec *ret);
 
 /* Restores intents, overrides, policies' state, tenants and cost from the store. A record that cannot be
  * read is set aside (aside.h). */

@@ -99,7 +99,7 @@ const struct metric_desc control_metric_table[CONTROL_M_COUNT] = {
     [CONTROL_M_LEAD_PHASE] = { .name = "muster_controller_lead_phase_seconds",
         .type = METRIC_HISTOGRAM, .unit = "seconds", .labels = { "service", "pool", "phase" },
         .series_max = 640, .buckets = ready_bounds, .bucket_count = COUNT_OF(ready_bounds),
-        .help = "Launches by the phases that their provider tells: schedule, node, pull, load, warm." },
+        .help = "Launches by the phases that their provider or machine tells: schedule, node, boot, pull, load, warm." },
     [CONTROL_M_ORPHANS] = { .name = "muster_controller_orphans", .type = METRIC_GAUGE,
         .labels = { "provider" }, .help = "Instances in the last listing that belong to no intent, or "
         "are the second of one, and are not adopted." },
@@ -125,6 +125,10 @@ const struct metric_desc control_metric_table[CONTROL_M_COUNT] = {
         .type = METRIC_COUNTER, .labels = { "what", "result" },
         .help = "Writes of statuses and events of MusterService objects; dropped: beyond their "
         "rate." },
+    [CONTROL_M_JOINS] = { .name = "muster_controller_joins_total",
+        .type = METRIC_COUNTER, .labels = { "result" },
+        .help = "Agents that showed the token of an instance: first, again (the reply was lost), taken (another had "
+        "joined with it), late, closed; foreign: not its token." },
     [CONTROL_M_REPORTS] = { .name = "muster_controller_agent_reports_total",
         .type = METRIC_COUNTER, .help = "Reports of agents.", .labels = { "result" } },
     [CONTROL_M_REPORTING] = { .name = "muster_controller_reporting_instances",

@@ -110,7 +110,7 @@ struct control {
     int64_t started_us, memory_us, usage_us, ticked_us;
     int64_t date_ahead_us; /* date less fleet time */
     bool date_known;
-    struct log_limit store_trouble;
+    struct log_limit store_trouble, refused_joins;
     bool urgent;
 };
 

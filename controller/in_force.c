@@ -75,6 +75,8 @@ static int fill(const struct controller *c, struct in_force *f, struct control_s
     setup->merge.boot_us = s->boot_us;
     setup->merge.drain_us = s->drain_us + max_i64(s->drain_us / 10, DRAIN_MARGIN_US);
     setup->merge.silent_us = s->silent_us;
+    setup->join.within_us = s->join_within_us ? s->join_within_us : s->boot_us;
+    setup->join.replaces = s->join_twice == JOIN_TWICE_REPLACE;
     setup->tick_us = s->tick_us;
     setup->lease_ms = (uint32_t)(s->lease_us / 1000);
     setup->grace_ms = (uint64_t)s->grace_us / 1000;
@@ -87,6 +89,7 @@ static int fill(const struct controller *c, struct in_force *f, struct control_s
     if (rc == 0)
         rc = setup_services(&f->config, offers.list, offers.count, str_from(c->program), &f->arena,
                             setup, err);
+    if (rc == 0 && c->web) rc = setup_user_data(&f->config, c->web, setup, err);
     if (rc < 0) return rc;
     *ret_change = TAKE(change);
     return 0;

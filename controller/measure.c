@@ -86,6 +86,10 @@ void measure_zeros(struct control *c)
         struct str label = str_from(faults[i]);
         metric_series(c->metrics, CONTROL_M_GPU_FAULTS, &label);
     }
+    for (int v = 0; v < JOIN_VERDICT_COUNT; v++) {
+        struct str verdict = str_from(join_verdict_names[v]);
+        metric_series(c->metrics, CONTROL_M_JOINS, &verdict);
+    }
     for (uint32_t o = 0; o < c->money.offer_count; o++) {
         struct str offer = str_from(c->money.offer[o].name);
         metric_series(c->metrics, CONTROL_M_LOST, &offer);

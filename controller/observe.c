@@ -10,6 +10,7 @@
 #include "base/io/log.h"
 #include "controller/charges.h"
 #include "controller/control_state.h"
+#include "controller/joins.h"
 #include "controller/observed.h"
 
 #include <math.h>
@@ -117,23 +118,32 @@ static void learn_lead(struct control *c, uint32_t at, int64_t now_us)
     measure_ready(c, at, now_us);
 }
 
+/* Returns true if any phase is known. */
+static bool is_told(const struct lead *l)
+{
+    for (int p = 0; p < LEAD_PHASE_COUNT; p++)
+        if (l->known[p]) return true;
+    return false;
+}
+
 /* Learns the phases of a launch as they become known, each once. An instance of an earlier run of the controller
- * teaches too: its provider knows the times. */
+ * teaches too: its provider, or its agent, knows the times. */
 static void learn_phases(struct control *c, uint32_t at, const struct listed *item)
 {
     const struct intent *i = &c->money.intent[at];
     struct detail *d = &c->observed.detail[at];
     struct lead fresh = { 0 };
     uint32_t offer = control_find_offer(c, i->provider, i->offer);
-    if (!item || offer == PLAN_NONE || d->lead.known[LEAD_WARM]) return;
+    const struct lead *told = item && is_told(&item->lead) ? &item->lead : &d->told;
+    if (offer == PLAN_NONE || d->lead.known[LEAD_WARM]) return;
     double told_s = 0;
     for (int p = 0; p < LEAD_PHASE_COUNT; p++) {
-        if (!item->lead.known[p]) continue;
-        told_s += item->lead.s[p];
+        if (!told->known[p]) continue;
+        told_s += told->s[p];
         fresh.known[p] = !d->lead.known[p];
-        fresh.s[p] = item->lead.s[p];
+        fresh.s[p] = told->s[p];
     }
-    if (item->lead.known[LEAD_LOAD] && d->lead_learned && d->phase == PHASE_READY &&
+    if (told->known[LEAD_LOAD] && d->lead_learned && d->phase == PHASE_READY &&
         i->called_us >= c->observed.listening_us) {
         fresh.known[LEAD_WARM] = true;
         fresh.s[LEAD_WARM] = fmax(0, (double)(d->phase_us - i->called_us) / 1e6 - told_s);
@@ -272,6 +282,8 @@ static int drive_intent(struct control *c, uint32_t at, int64_t now_us)
     /* First: an agent whose engine was ended for it reports the end in the same moment. */
     int rc = heed_notice(c, at, control_find_item(l, i), now_us);
     if (rc == 0) rc = control_heed_machine(c, at, now_us);
+    if (rc == -ECANCELED) return rc;
+    if (rc == 0) rc = control_heed_contest(c, at, now_us);
     if (rc == -ECANCELED) return rc;
     struct merge_view v = { .intent = i,
                             .seen = &c->observed.seen[at],

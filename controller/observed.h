@@ -69,7 +69,8 @@ struct detail {
     struct known_adapters *adapters; /* NULL: none, or no memory for them */
     struct machine_detail machine;
     bool lead_learned;
-    struct lead lead;   /* phases of its launch that the offer has learned */
+    struct lead told;   /* phases of its launch by its agent */
+    struct lead lead;   /* those that the offer has learned */
     bool doomed;        /* the provider takes it away, or has taken it; or its machine is broken */
     int64_t leaves_us;  /* when, as the provider says; 0: not said */
     int64_t noticed_us; /* when, as its own machine was told; 0: it was not */

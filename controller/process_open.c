@@ -7,7 +7,9 @@
 #include "controller/cloud/cloud_thread.h"
 #include "controller/cloud/kube/kube_cloud.h"
 #include "controller/cloud/web/web_cloud.h"
+#include "controller/cloud/web/web_user_data.h"
 #include "controller/control_metrics.h"
+#include "controller/joins.h"
 #include "controller/process.h"
 #include "controller/setup.h"
 #include "fleet/controllers.h"
@@ -127,12 +129,15 @@ static int open_web(struct controller *c, struct err *err)
         return err_set(err, -EINVAL,
                        "controller.send_secret: machines of `clouds` get keys of their own, and "
                        "never the fleet's secret");
+    struct str ca;
     int rc = web_settings_make_all(config->cloud, config->cloud_count, &c->arena, &c->web, err);
+    if (rc == 0) rc = web_user_data_ca(config->controller->tls.ca, &c->arena, &ca, err);
     for (size_t i = 0; i < config->cloud_count && rc == 0; i++) {
         struct web_settings *s = &c->web[i];
         uint64_t seed;
         if (getrandom(&seed, sizeof seed, 0) != sizeof seed)
             return err_set(err, -EIO, "the system gives no random bytes");
+        s->ca = ca;
         s->fence = &c->fence;
         s->meters = (struct web_meters){ .metrics = c->metrics,
                                          .requests = CONTROL_M_CLOUD_REQUESTS,
@@ -302,6 +307,7 @@ static int check_crash_step(const struct controller_section *s, struct err *err)
     if (s->crash_at.len == 0) return 0;
     for (uint32_t i = 0; i < control_step_count; i++)
         if (str_eq(s->crash_at, str_from(control_steps[i]))) return 0;
+    if (str_eq(s->crash_at, str_from(control_join_step))) return 0;
     const char *near = str_nearest(s->crash_at, control_steps, control_step_count);
     return err_set(err, -EINVAL, "controller.crash_at: there is no step '%s'%s%s", s->crash_at.data,
                    near ? "; did you mean " : "", near ? near : "");

@@ -15,11 +15,13 @@
 
 #include "base/core/bits.h"
 #include "base/core/own.h"
+#include "base/io/auth/join.h"
 #include "base/io/config/config_value.h"
 #include "base/io/log.h"
 #include "base/io/models.h"
 #include "controller/cloud/cloud_adopted.h"
 #include "controller/cloud/kube/kube_section.h"
+#include "controller/cloud/web/web_user_data.h"
 #include "policies/catalog.h"
 #include "policies/route/overload.h"
 #include "policies/scale/forecast.h"
@@ -664,4 +666,48 @@ int setup_services(const struct controller_config *config, const struct offer *o
     setup->service_count = (uint32_t)count;
     setup->launch = (const struct control_launch(*)[SCALE_POOLS_MAX])launch;
     return 0;
+}
+
+static const struct web_settings *settings_of(const struct controller_config *config,
+                                              const struct web_settings *web, struct str provider)
+{
+    for (size_t k = 0; k < config->cloud_count; k++)
+        if (str_eq(web[k].name, provider) && web[k].kind->user_data_bytes > 0) return &web[k];
+    return NULL;
+}
+
+/* An instance's names have as many bytes as this one's. */
+static int write_user_data(const struct controller_config *config, const struct web_settings *web,
+                           const struct control_setup *setup, uint32_t s, uint32_t p,
+                           struct err *err)
+{
+    CLEANUP(buf_fini) struct buf token = { 0 };
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    const struct pool_section *pool = config->service[s].pools.items;
+    struct launch_spec spec;
+    control_launch_spec(setup, &setup->launch[s][p], &spec);
+    spec.instance = STR("i-000000000000");
+    spec.service = config->service[s].name;
+    spec.pool = pool[p].name;
+    spec.offer = pool[p].offers.items[0];
+    if (spec.controller_host.len == 0) spec.controller_host = config->controller->agents_reach;
+    int rc = join_token_print(STR("any"), spec.instance, &token);
+    if (rc == 0) rc = web_user_data_write(web, &spec, buf_view(&token), &out, err);
+    return rc < 0 ? err_prefix(err, rc, "services: " STR_FMT ": pool " STR_FMT,
+                               STR_ARG(spec.service), STR_ARG(spec.pool))
+                  : 0;
+}
+
+int setup_user_data(const struct controller_config *config, const struct web_settings *web,
+                    const struct control_setup *setup, struct err *err)
+{
+    int rc = 0;
+    for (uint32_t s = 0; s < config->service_count; s++) {
+        const struct pool_section *pool = config->service[s].pools.items;
+        for (uint32_t p = 0; p < config->service[s].pools.count && rc == 0; p++) {
+            const struct web_settings *of = settings_of(config, web, pool[p].provider);
+            if (of) rc = write_user_data(config, of, setup, s, p, err);
+        }
+    }
+    return rc;
 }

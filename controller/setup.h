@@ -6,6 +6,7 @@
 #include "base/core/arena.h"
 #include "controller/cloud/cloud_local.h"
 #include "controller/cloud/kube/kube_change.h"
+#include "controller/cloud/web/web_section.h"
 #include "controller/config.h"
 #include "controller/control.h"
 
@@ -45,6 +46,11 @@ double setup_power_limit_watts(const struct service_section *s);
 int setup_services(const struct controller_config *config, const struct offer *offers,
                    uint32_t offer_count, struct str program, struct arena *arena,
                    struct control_setup *setup, struct err *err);
+
+/* Writes the user data of a machine of each pool and drops it: -E2BIG where a provider does not take as much. `web` has
+ * the settings of config->cloud; `setup` is filled by setup_services. */
+int setup_user_data(const struct controller_config *config, const struct web_settings *web,
+                    const struct control_setup *setup, struct err *err);
 
 /* A policy that a service names: its kind, its key there, and where the name is. */
 struct setup_policy {

@@ -245,6 +245,7 @@ void control_report(struct control *c, const struct agent_report *r, int64_t now
             keep_text(d->notice_why, sizeof d->notice_why, r->leaves_why);
         if (r->at_risk && !d->at_risk) note_risk(c, at, now_us);
         d->at_risk = d->at_risk || r->at_risk; /* it is not taken back */
+        lead_take(r, now_us - c->money.intent[at].called_us, &d->told);
         d->has_clock = r->date_us > 0 && c->date_known;
         d->clock_ahead_us = r->date_us - (now_us + c->date_ahead_us);
         *s = (struct sighting){ .heard_us = now_us, .state = r->state };

@@ -86,13 +86,17 @@ AUTOSCALER = Dashboard(
                   [(highest("muster_controller_offer_lead_seconds", "", "provider, offer"),
                     "{{offer}} ({{provider}})")], low=0),
             Panel("Learned lead by phase", "Which part of an offer's lead is long? schedule and node: until a node takes "
-                  "it; pull: until its container runs; load; warm.", "s",
+                  "it; boot: until that runs user data; pull: until the agent runs; load; warm.", "s",
                   [(highest("muster_controller_offer_phase_seconds", "", "offer, phase"), "{{offer}} {{phase}}")],
-                  stack=True, low=0, quiet="no provider tells the phases of its launches"),
+                  stack=True, low=0, quiet="neither a provider nor a machine has told the phases of a launch"),
             Panel("Launches by phase, P90", "How long do the slowest launches take in each phase? Launches of an hour.",
                   "s", [(f'histogram_quantile(0.9, sum by (le, phase) (increase(muster_controller_lead_phase_seconds_'
                          f'bucket{{{POOL}}}[1h])))', "{{phase}}")], low=0,
-                  quiet="no provider tells the phases of its launches"),
+                  quiet="neither a provider nor a machine has told the phases of a launch"),
+            Panel("Agents that join", "Does each machine's one-time token let one agent in? taken: a second agent showed it; "
+                  "late: it had expired.", "short",
+                  [(gained("muster_controller_joins_total", "", "result") + " > 0", "{{result}}")], stack=True, low=0,
+                  runbook="MusterTokenStolen", quiet="no machine of a cloud has joined"),
             Panel("Room of offers", "How many instances do the machines behind an offer hold?", "short",
                   [(highest("muster_controller_offer_room_instances", "", "provider, offer"),
                     "{{offer}} ({{provider}})")], low=0, quiet="no offer is made of nodes"),

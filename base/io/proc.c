@@ -28,6 +28,7 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -79,6 +80,18 @@ static int stat_read(pid_t pid, char *ret_state, uint64_t *ret_start)
     *ret_state = state.data[0];
     *ret_start = start;
     return 0;
+}
+
+/* A limit of 0 stops core files, but not a program to which the kernel hands the dump (core(5), core_pattern). */
+int proc_guard_memory(struct err *err)
+{
+    struct rlimit core;
+    int rc = getrlimit(RLIMIT_CORE, &core);
+    core.rlim_cur = 0;
+    if (rc == 0) rc = setrlimit(RLIMIT_CORE, &core);
+    if (rc == 0) rc = prctl(PR_SET_DUMPABLE, 0);
+    return rc < 0 ? err_set(err, -errno, "core dumps cannot be turned off: %s", strerror(errno))
+                  : 0;
 }
 
 int proc_hash_key_draw(struct err *err)

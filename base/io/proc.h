@@ -68,6 +68,11 @@ int proc_wait(struct proc *p, int64_t timeout_us, struct proc_exit *ret);
  * table exists. -EIO without random bytes: a role does not serve under a key that is known. */
 int proc_hash_key_draw(struct err *err);
 
+/* Keeps this process's memory, which has keys in it, out of core dumps, of files and of programs that take them, and from
+ * other processes of the same user. Root may still read and trace it. Programs that it starts inherit the limit on
+ * core files and no more. */
+int proc_guard_memory(struct err *err);
+
 int proc_id_of(pid_t pid, struct proc_id *ret); /* -ESRCH */
 struct proc_id proc_id_self(void);
 bool proc_id_eq(const struct proc_id *a, const struct proc_id *b);

@@ -1,4 +1,4 @@
-/* launch.c - encodes and decodes the launch document. */
+/* launch.c - encodes and decodes the launch document and the messages of a join. */
 #include "base/wire/launch.h"
 
 #include "base/core/bits.h"
@@ -22,6 +22,7 @@ static const struct field rows[] = {
     FIELD(struct launch_spec, tls_certificate, FIELD_STR, PATH),
     FIELD(struct launch_spec, tls_key, FIELD_STR, PATH),
     FIELD(struct launch_spec, secret_file, FIELD_STR, PATH),
+    FIELD(struct launch_spec, join_file, FIELD_STR, PATH),
     FIELD(struct launch_spec, kind, FIELD_ENUM, .names = engine_kind_names,
           .max = ENGINE_KIND_COUNT),
     FIELD(struct launch_spec, engine_host, FIELD_STR, .required = true, .min = 1, NAME),
@@ -58,7 +59,7 @@ static const struct field_set set = FIELD_SET(struct launch_spec, rows);
 int launch_spec_encode(const struct launch_spec *s, struct buf *out)
 {
     struct launch_spec now = *s;
-    now.v = LAUNCH_VERSION;
+    now.v = s->join_file.len > 0 ? LAUNCH_VERSION : 1;
     return fields_encode(&set, &now, out);
 }
 
@@ -72,4 +73,40 @@ int launch_spec_decode(struct str text, struct arena *arena, struct launch_spec 
         return err_set(err, -EINVAL, "the launch document: engine_args: name the program");
     *ret = s;
     return 0;
+}
+
+#define HEX .max = JOIN_HEX_BYTES_MAX, .required = true, .min = 1
+
+static const struct field request_rows[] = {
+    FIELD(struct join_request, instance, FIELD_STR, .required = true, .min = 1, NAME),
+    FIELD(struct join_request, enc, FIELD_STR, HEX),
+    FIELD(struct join_request, seal, FIELD_STR, HEX),
+};
+static const struct field_set request_set = FIELD_SET(struct join_request, request_rows);
+
+static const struct field reply_rows[] = {
+    FIELD(struct join_reply, nonce, FIELD_STR, HEX),
+    FIELD(struct join_reply, seal, FIELD_STR, HEX),
+};
+static const struct field_set reply_set = FIELD_SET(struct join_reply, reply_rows);
+
+int join_request_encode(const struct join_request *r, struct buf *out)
+{
+    return fields_encode(&request_set, r, out);
+}
+
+int join_request_decode(struct str text, struct arena *arena, struct join_request *ret,
+                        struct err *err)
+{
+    return fields_decode(&request_set, text, arena, ret, "the join", err);
+}
+
+int join_reply_encode(const struct join_reply *r, struct buf *out)
+{
+    return fields_encode(&reply_set, r, out);
+}
+
+int join_reply_decode(struct str text, struct arena *arena, struct join_reply *ret, struct err *err)
+{
+    return fields_decode(&reply_set, text, arena, ret, "the reply to a join", err);
 }

@@ -1,4 +1,5 @@
-/* launch.h - defines the launch document: settings of a new instance, read by its agent.
+/* launch.h - defines the launch document: settings of a new instance, read by its agent; and the messages with which
+ * an agent joins the fleet.
  *
  * Layer:    base/wire (base/core)
  * Use:      the controller writes it, a cloud driver passes it on (as a file, or as user data), the
@@ -14,14 +15,14 @@
 #define LAUNCH_BYTES_MAX ((size_t)256 << 10)
 
 /* The version of the document alone, which outlives the release that wrote it. It is raised when an older
- * agent must not guess; members that an agent can do without are added under the same number. */
-#define LAUNCH_VERSION 1
+ * agent must not guess; members that an agent can do without are added under the same number. 2: with join_file. */
+#define LAUNCH_VERSION 2
 
 /* As engine_args[0]: the agent's own program, wherever its machine has it. */
 #define LAUNCH_SELF "muster"
 
 struct launch_spec {
-    uint32_t v;          /* as read; encode writes LAUNCH_VERSION */
+    uint32_t v;          /* as read; encode writes the least that the members need */
     struct str instance; /* also the id of its intent */
     struct str service, pool, offer;
     struct str controller_host; /* where to report */
@@ -34,6 +35,8 @@ struct launch_spec {
     struct str tls_ca;                   /* file with their CAs; empty: the system's */
     struct str tls_certificate, tls_key; /* files that the agent presents to them; empty: none */
     struct str secret_file; /* on that machine: the instance's own key, or the fleet's secret */
+    /* a one-time token, by which the agent gets that key and writes secret_file; empty: the key is there */
+    struct str join_file;
     enum engine_kind kind;
     struct str engine_host;        /* the engine listens there, on a port the agent chooses */
     const struct str *engine_args; /* program and arguments; the agent adds --listen HOST:PORT */
@@ -68,3 +71,22 @@ struct launch_spec {
 int launch_spec_encode(const struct launch_spec *s, struct buf *out);
 int launch_spec_decode(struct str text, struct arena *arena, struct launch_spec *ret,
                        struct err *err);
+
+/* A join: POST /api/v1/agents/join. Keys, nonce and seals are hexadecimal (base/io/auth/join.h says what they are).
+ * The reply is sealed also where it refuses; it comes with 200 or 403. Other replies are no one's word. */
+#define JOIN_HEX_BYTES_MAX 4096
+
+struct join_request {
+    struct str instance, enc, seal;
+};
+
+struct join_reply {
+    struct str nonce, seal;
+};
+
+int join_request_encode(const struct join_request *r, struct buf *out);
+int join_request_decode(struct str text, struct arena *arena, struct join_request *ret,
+                        struct err *err);
+int join_reply_encode(const struct join_reply *r, struct buf *out);
+int join_reply_decode(struct str text, struct arena *arena, struct join_reply *ret,
+                      struct err *err);

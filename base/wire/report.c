@@ -119,6 +119,7 @@ static const struct field clock_rows[] = {
 };
 static const struct field_set clock_set = FIELD_SET(struct engine_clock, clock_rows);
 
+#define AGE .max = 1e13 /* milliseconds */
 static const struct field agent_rows[] = {
     FIELD_AS("v", struct agent_report, instance, FIELD_VERSION),
     FIELD(struct agent_report, instance, FIELD_STR, .required = true, .min = 1,
@@ -136,6 +137,10 @@ static const struct field agent_rows[] = {
     FIELD(struct agent_report, date_us, FIELD_I64, .max = 9e15),
     FIELD(struct agent_report, unfinished, FIELD_U32),
     FIELD(struct agent_report, leaves_ms, FIELD_U32),
+    FIELD(struct agent_report, booted_ms, FIELD_U64, AGE),
+    FIELD(struct agent_report, begun_ms, FIELD_U64, AGE),
+    FIELD(struct agent_report, started_ms, FIELD_U64, AGE),
+    FIELD(struct agent_report, loaded_ms, FIELD_U64, AGE),
     FIELD(struct agent_report, leaves_why, FIELD_STR, .max = REPORT_TEXT_BYTES_MAX),
     FIELD(struct agent_report, at_risk, FIELD_BOOL),
     FIELD(struct agent_report, weights, FIELD_OBJECT, .of = &wire_weights_set,

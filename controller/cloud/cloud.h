@@ -44,7 +44,7 @@ struct cloud_request {
     const struct offer *offer;
     const struct launch_spec *spec; /* handed to the instance as it is, see launch.h */
     struct str key; /* for a private file of the instance, which spec.secret_file then names; empty:
-                       spec.secret_file is the fleet's own */
+                       spec.secret_file is the fleet's own. Where the cloud `joins`: a one-time token */
 };
 
 /* The term of this process. The loop writes it, drivers read it on any thread. */
@@ -151,6 +151,8 @@ struct cloud {
     double calls_per_s; /* budget for all its calls together; 0: unlimited */
     /* a create makes several things: it is repeated until a reply says that all are there */
     bool in_parts;
+    /* Whoever reads the provider's records reads what instances are given: a one-time token instead of a key (core/join.h) */
+    bool joins;
     const struct cloud_fence *fence; /* NULL: no other process makes calls */
 };
 

@@ -451,6 +451,7 @@ int cloud_exec_open(const struct web_settings *settings, const char *const *envi
     const struct cloud pace = { .lag_us = settings->lag_us,
                                 .poll_us = settings->poll_us,
                                 .calls_per_s = settings->calls_per_s,
+                                .joins = true,
                                 .fence = settings->fence };
     log_event(LOG_INFO, "cloud_opened", "provider=%s kind=exec program=%s", x->backend.name,
               x->argv[0]);

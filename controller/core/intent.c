@@ -208,11 +208,11 @@ int name_copy(char *to, size_t size, struct str from)
 
 /* The stored record, with names as borrowed strings, so that the tables of base/wire serve here too. */
 struct record {
-    struct str id, service, pool, provider, offer, handle, why;
+    struct str id, service, pool, provider, offer, handle, why, joined;
     uint32_t v, state, calls;
     double price_h;
     int64_t age_limit_us, wanted_us, called_us, made_us, registered_us, drain_us, removed_us,
-        ended_us, state_us;
+        ended_us, state_us, joined_us, contested_us;
     bool adopted, let_go;
     /* of its charge */
     int64_t billed_from_us, billed_to_us, priced_us, unsure_us, bill_unit_us, bill_least_us;
@@ -247,6 +247,7 @@ static const struct field record_fields[] = {
     TEXT(offer, true, NAME_BYTES),
     TEXT(handle, false, NAME_BYTES),
     TEXT(why, false, INTENT_WHY_BYTES),
+    TEXT(joined, false, INTENT_MARK_BYTES),
     { .name = "state",
       .type = FIELD_ENUM,
       .required = true,
@@ -282,6 +283,8 @@ static const struct field record_fields[] = {
     FIELD(struct record, before_in_month, FIELD_F64, FIELD_POSITIVE),
     FIELD(struct record, before_total, FIELD_F64, FIELD_POSITIVE),
     { .name = "price_told", .type = FIELD_BOOL, .offset = offsetof(struct record, price_told) },
+    TIME(joined_us),
+    TIME(contested_us),
 };
 
 static const struct field_set record_set = { record_fields, COUNT_OF(record_fields),
@@ -298,6 +301,7 @@ int intent_encode(const struct intent *i, struct buf *out)
         .offer = str_from(i->offer),
         .handle = str_from(i->handle),
         .why = str_from(i->why),
+        .joined = str_from(i->joined),
         .state = i->state,
         .calls = i->calls,
         .price_h = i->price_h,
@@ -310,6 +314,8 @@ int intent_encode(const struct intent *i, struct buf *out)
         .removed_us = i->removed_us,
         .ended_us = i->ended_us,
         .state_us = i->state_us,
+        .joined_us = i->joined_us,
+        .contested_us = i->contested_us,
         .adopted = i->adopted,
         .let_go = i->let_go,
         .billed_from_us = i->charge.from_us,
@@ -346,6 +352,8 @@ int intent_decode(struct str text, struct arena *arena, struct intent *ret, stru
                         .removed_us = r.removed_us,
                         .ended_us = r.ended_us,
                         .state_us = r.state_us,
+                        .joined_us = r.joined_us,
+                        .contested_us = r.contested_us,
                         .adopted = r.adopted,
                         .let_go = r.let_go,
                         .charge = { .from_us = r.billed_from_us,
@@ -365,6 +373,7 @@ int intent_decode(struct str text, struct arena *arena, struct intent *ret, stru
     must(name_copy(i.offer, sizeof i.offer, r.offer) == 0);
     must(name_copy(i.handle, sizeof i.handle, r.handle) == 0);
     must(name_copy(i.why, sizeof i.why, r.why) == 0);
+    must(name_copy(i.joined, sizeof i.joined, r.joined) == 0);
     *ret = i;
     return 0;
 }
@@ -433,8 +442,8 @@ double offer_left_s(const struct offer *o, const struct intent *i, int64_t now_u
 }
 
 const char *const lead_phase_names[] = {
-    [LEAD_SCHEDULE] = "schedule", [LEAD_NODE] = "node", [LEAD_PULL] = "pull",
-    [LEAD_LOAD] = "load",         [LEAD_WARM] = "warm",
+    [LEAD_SCHEDULE] = "schedule", [LEAD_NODE] = "node", [LEAD_BOOT] = "boot",
+    [LEAD_PULL] = "pull",         [LEAD_LOAD] = "load", [LEAD_WARM] = "warm",
 };
 _Static_assert(sizeof lead_phase_names / sizeof lead_phase_names[0] == LEAD_PHASE_COUNT,
                "a name each");

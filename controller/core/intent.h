@@ -28,7 +28,8 @@
 
 #define NAME_BYTES 64 /* of ids and names, NUL included */
 #define INTENT_WHY_BYTES 192
-#define INTENT_ID_BYTES 16 /* "i-" and 12 hexadecimal digits, NUL and one spare */
+#define INTENT_MARK_BYTES 33 /* JOIN_MARK_BYTES of base/io/auth/join.h */
+#define INTENT_ID_BYTES 16   /* "i-" and 12 hexadecimal digits, NUL and one spare */
 
 enum intent_state {
     INTENT_WANTED,     /* written; nothing was asked of the provider */
@@ -84,9 +85,11 @@ struct intent {
     int64_t wanted_us, called_us, made_us, registered_us, drain_us, removed_us, ended_us;
     int64_t state_us; /* since when it is in this state */
     struct charge charge;
-    uint32_t calls;   /* create calls made */
-    bool adopted;     /* found at the provider without an intent */
-    bool let_go;      /* a person drains it: the plan does not withdraw that */
+    uint32_t calls;                  /* create calls made */
+    char joined[INTENT_MARK_BYTES];  /* mark of the agent that joined (join.h); empty: none */
+    int64_t joined_us, contested_us; /* contested: another agent showed the same token then */
+    bool adopted;                    /* found at the provider without an intent */
+    bool let_go;                     /* a person drains it: the plan does not withdraw that */
     bool aside;       /* its record cannot be read: in memory only, and never ended */
     uint64_t version; /* of the stored record; 0: never stored */
 };
@@ -127,10 +130,11 @@ enum offer_error {
 
 extern const char *const offer_error_names[OFFER_ERROR_COUNT];
 
-/* Where the time of a launch goes, as far as a provider tells it. */
+/* Where the time of a launch goes, as far as a provider, or the machine itself, tells it. */
 enum lead_phase {
     LEAD_SCHEDULE, /* until a machine that was there takes it */
     LEAD_NODE,     /* until a machine that had to be added takes it */
+    LEAD_BOOT,     /* until that machine runs its user data */
     LEAD_PULL,     /* from there until its program runs: image, volumes, what comes before it */
     LEAD_LOAD,     /* until its engine takes requests */
     LEAD_WARM,     /* until the controller counts it as serving */
@@ -186,13 +190,11 @@ static inline bool offer_may_be_asked(const struct offer_health *h, int64_t now_
     return now_us >= h->until_us;
 }
 
-/* Updates the learned lead time: an exponential mean over launches that begins at the provider's figure. */
+/* Update the learned lead time, or its known phases: an exponential mean that begins at the provider's figure. */
 void offer_learn_lead(struct offer *o, double seconds);
+void offer_learn_phases(struct offer *o, const struct lead *launch);
 
 /* Returns the seconds until an instance of the offer that is being started is expected to serve: what was learned of
  * the whole launch, or of its last phases once the agent has reported. One that is late takes longer by a part of
  * the time that it has taken. 1 at least. */
 double offer_left_s(const struct offer *o, const struct intent *i, int64_t now_us);
-
-/* The same for the phases that are known of a launch. */
-void offer_learn_phases(struct offer *o, const struct lead *launch);

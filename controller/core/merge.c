@@ -30,6 +30,28 @@ void sighting_take(struct sighting *s, const struct engine_report *e)
     s->has_perf = e->has_perf && perf_coef_valid(&s->perf);
 }
 
+static void set_phase(struct lead *l, enum lead_phase p, double from_s, double to_s)
+{
+    l->known[p] = true;
+    l->s[p] = from_s > to_s ? from_s - to_s : 0;
+}
+
+void lead_take(const struct agent_report *r, int64_t launched_us, struct lead *ret)
+{
+    double launched_s = (double)launched_us / 1e6, booted_s = (double)r->booted_ms / 1e3;
+    double begun_s = (double)r->begun_ms / 1e3, started_s = (double)r->started_ms / 1e3;
+    if (r->begun_ms == 0 || launched_us <= 0) return;
+    *ret = (struct lead){ 0 };
+    if (r->booted_ms > 0 && booted_s <= launched_s) {
+        set_phase(ret, LEAD_NODE, launched_s, booted_s);
+        set_phase(ret, LEAD_BOOT, booted_s, begun_s);
+    } else {
+        set_phase(ret, LEAD_SCHEDULE, launched_s, begun_s);
+    }
+    if (r->started_ms > 0) set_phase(ret, LEAD_PULL, begun_s, started_s);
+    if (r->loaded_ms > 0) set_phase(ret, LEAD_LOAD, started_s, (double)r->loaded_ms / 1e3);
+}
+
 bool sighting_is_fresh(const struct sighting *s, const struct merge_config *config, int64_t now_us)
 {
     return s->heard_us != 0 && now_us - s->heard_us <= config->fresh_us;

@@ -7,5 +7,5 @@ set -eu
 umask 077
 mkdir -p instance
 echo '${LAUNCH}' | base64 -d | sed "s|/var/lib/muster|$PWD|g" >launch.json
-echo '${KEY}' | base64 -d >instance.key
+echo '${TOKEN}' | base64 -d >join.token
 until muster agent --spec launch.json; do sleep 1; done

@@ -328,6 +328,12 @@ static void mend_router_rules(struct router_rules *m)
             memcpy((void *)(uintptr_t)&m->tenants[i].key_hashes[k], &hash, sizeof hash);
 }
 
+/* The version is the one that the members need. */
+static void mend_launch_spec(struct launch_spec *m)
+{
+    m->v = m->join_file.len > 0 ? LAUNCH_VERSION : 1;
+}
+
 static void mend_nothing(void *m)
 {
     (void)m;
@@ -336,7 +342,6 @@ static void mend_nothing(void *m)
 #define mend_engine_clock mend_nothing
 #define mend_kv_read_request mend_nothing
 #define mend_kv_fetch_request mend_nothing
-#define mend_launch_spec mend_nothing
 
 #define GO_ROUND(name, type, draw_kind)                                                     \
     static void name##_round(struct fill *f)                                                \

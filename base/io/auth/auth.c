@@ -32,6 +32,13 @@ void auth_instance_key(struct str secret, struct str name, struct auth_key *ret)
     derive(secret, "instance", name, ret);
 }
 
+void auth_join_keys(struct str secret, struct str name, struct auth_key *ret_token,
+                    struct auth_key *ret_seed)
+{
+    derive(secret, "join-token", name, ret_token);
+    derive(secret, "join", (struct str){ 0 }, ret_seed);
+}
+
 static bool after(struct str id, const char *prefix, struct str *ret)
 {
     struct str p = str_from(prefix);

@@ -9,7 +9,8 @@
  *                      │                 └─ engine   router, agent ──► engine/NAME
  *                      │                      └─ ticket/...   one engine ──► another
  *                      ├─ router                     router ──► controller
- *                      └─ cli                        commands ──► controller, cli/HOST:PORT: router
+ *                      ├─ cli                        commands ──► controller, cli/HOST:PORT: router
+ *                      └─ join, join NAME            see join.h
  *
  * Request: authorization: Muster-HMAC id=.., epoch=.., nonce=SESSION-COUNTER, time=.., body=.., mac=..
  *          The mac covers this text, the method and the target; the text holds the body's SHA-256.
@@ -47,6 +48,10 @@ struct auth_key {
 
 /* Derives the key of instance NAME, the only part of the secret that the instance gets. */
 void auth_instance_key(struct str secret, struct str name, struct auth_key *ret);
+
+/* Derives what a join of instance NAME is made with (join.h): its token, and the seed of the controllers' key pair. */
+void auth_join_keys(struct str secret, struct str name, struct auth_key *ret_token,
+                    struct auth_key *ret_seed);
 
 /* Derives the key of `id` from the secret. -ENOENT: there is no such kind of id. */
 int auth_key_of(struct str secret, struct str id, struct auth_key *ret);

@@ -280,6 +280,7 @@ int web_cloud_open(struct loop *l, const struct web_settings *settings,
                            .lag_us = settings->lag_us,
                            .poll_us = settings->poll_us,
                            .calls_per_s = settings->calls_per_s,
+                           .joins = settings->kind->user_data_bytes > 0,
                            .fence = settings->fence };
     return 0;
 }

@@ -6,7 +6,7 @@
  *          start command runs it. TAG_MUSTER_INTENT and the like are the tags. Neither begins with MUSTER_: the agent
  *          refuses variables of that kind which are no setting of its own
  * Secrecy: whoever may read containers of the account reads the environment, and so does every process of the
- *          container that runs as the agent's user. The key in it is the instance's own (web_user_data.h)
+ *          container that runs as the agent's user. The token in it lets one agent in, once
  */
 #pragma once
 #include "controller/cloud/web/web_keyless.h"

@@ -85,7 +85,9 @@ struct web_settings {
     struct web_rate rate[WEB_RATES_MAX];
     uint32_t rate_count;
     struct str user_data; /* the template's text */
-    int64_t timeout_us;   /* of one call, where the kind reads the setting; 0: the kind's own */
+    struct str
+        ca; /* PEM of the CAs that agents trust; the caller sets it; empty: they are on the machines */
+    int64_t timeout_us; /* of one call, where the kind reads the setting; 0: the kind's own */
     int64_t lag_us, poll_us;
     double calls_per_s;
     struct web_meters meters;        /* the caller sets it */

@@ -7,6 +7,7 @@
 #include "base/core/base64.h"
 #include "base/core/bits.h"
 #include "base/core/own.h"
+#include "base/io/file.h"
 
 #include <string.h>
 
@@ -17,8 +18,10 @@ const struct str web_user_data_default = STR(
 "set -eu\n"
 "umask 077\n"
 "mkdir -p " WEB_FOLDER "\n"
+"read up idle < /proc/uptime && echo \"machine $up\" > " WEB_BEGUN_FILE "\n"
 "echo '${LAUNCH}' | base64 -d > " WEB_LAUNCH_FILE "\n"
-"echo '${KEY}' | base64 -d > " WEB_KEY_FILE "\n"
+"echo '${TOKEN}' | base64 -d > " WEB_TOKEN_FILE "\n"
+"echo '${CA}' | base64 -d > " WEB_CA_FILE "\n"
 "url='${MUSTER_URL}'\n"
 "if [ -n \"$url\" ]; then\n"
 "    new=" WEB_FOLDER "/fetched\n"
@@ -56,9 +59,11 @@ const struct str web_user_data_default = STR(
 "systemctl enable --now muster-instance.service\n");
 // clang-format on
 
+#define CA_BYTES_MAX ((size_t)64 << 10)
+
 struct fill {
     const struct web_settings *settings;
-    struct str launch, key, intent, controller, notice;
+    struct str launch, token, ca, intent, controller, notice;
 };
 
 struct name {
@@ -71,7 +76,8 @@ struct name {
 #define SECTION(member) SIZE_MAX, offsetof(struct web_section, member)
 static const struct name names[] = {
     { "LAUNCH", OWN(launch) },
-    { "KEY", OWN(key) },
+    { "TOKEN", OWN(token) },
+    { "CA", OWN(ca) },
     { "INTENT", OWN(intent) },
     { "CONTROLLER", OWN(controller) },
     { "NOTICE", OWN(notice) },
@@ -117,7 +123,7 @@ static struct str cut_name(struct str *rest, struct str *ret_name)
 int web_user_data_check(const struct web_settings *s, struct err *err)
 {
     struct str rest = s->user_data, name;
-    bool launch = false, key = false;
+    bool launch = false, token = false;
     if (s->kind->user_data_bytes == 0)
         return s->section->user_data.len == 0
                    ? 0
@@ -127,15 +133,28 @@ int web_user_data_check(const struct web_settings *s, struct err *err)
         if (name.len == 0) break;
         if (!find_name(name))
             return err_set(err, -EINVAL,
-                           "user_data: there is no ${" STR_FMT "}; want LAUNCH, KEY, INTENT, "
-                           "CONTROLLER, NOTICE, MUSTER_URL or MUSTER_SHA256",
+                           "user_data: there is no ${" STR_FMT "}; want LAUNCH, TOKEN, CA, "
+                           "INTENT, CONTROLLER, NOTICE, MUSTER_URL or MUSTER_SHA256",
                            STR_ARG(name));
         launch = launch || str_eq(name, STR("LAUNCH"));
-        key = key || str_eq(name, STR("KEY"));
+        token = token || str_eq(name, STR("TOKEN"));
     }
-    if (launch && key) return 0;
+    if (launch && token) return 0;
     return err_set(err, -EINVAL, "user_data: without ${%s} no instance can report",
-                   launch ? "KEY" : "LAUNCH");
+                   launch ? "TOKEN" : "LAUNCH");
+}
+
+int web_user_data_ca(struct str path, struct arena *arena, struct str *ret, struct err *err)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    *ret = (struct str){ 0 };
+    if (path.len == 0) return 0;
+    int rc = file_read(path.data, CA_BYTES_MAX, &text, err);
+    if (rc < 0) return err_prefix(err, rc, "controller.tls_ca");
+    if (str_find(buf_view(&text), STR("-----BEGIN CERTIFICATE-----")) == SIZE_MAX)
+        return err_set(err, -EINVAL, "controller.tls_ca: %s has no certificate in PEM", path.data);
+    *ret = arena_str(arena, buf_view(&text));
+    return ret->data ? 0 : err_set(err, -ENOMEM, "no memory for controller.tls_ca");
 }
 
 static int fill(const struct fill *f, struct buf *out)
@@ -150,25 +169,31 @@ static int fill(const struct fill *f, struct buf *out)
 }
 
 int web_user_data_write(const struct web_settings *s, const struct launch_spec *spec,
-                        struct str key, struct buf *out, struct err *err)
+                        struct str token, struct buf *out, struct err *err)
 {
     CLEANUP(buf_fini) struct buf json = { .max = LAUNCH_BYTES_MAX };
     CLEANUP(buf_fini) struct buf launch = { 0 };
     CLEANUP(buf_fini) struct buf secret = { 0 };
+    CLEANUP(buf_fini) struct buf ca = { 0 };
     struct launch_spec here = *spec;
+    bool brings_ca = s->ca.len > 0 && str_find(s->user_data, STR("${CA}")) != SIZE_MAX;
     here.folder = STR(WEB_FOLDER); /* the agent makes none */
     here.secret_file = STR(WEB_KEY_FILE);
+    here.join_file = STR(WEB_TOKEN_FILE);
+    if (brings_ca) here.tls_ca = STR(WEB_CA_FILE);
     int rc = launch_spec_encode(&here, &json);
     if (rc < 0) return err_set(err, rc, "the launch document");
     base64_put(&launch, buf_view(&json));
-    base64_put(&secret, key);
+    base64_put(&secret, token);
+    base64_put(&ca, s->ca);
     const struct fill f = { .settings = s,
                             .launch = buf_view(&launch),
-                            .key = buf_view(&secret),
+                            .token = buf_view(&secret),
+                            .ca = buf_view(&ca),
                             .intent = spec->instance,
                             .controller = spec->controller_host,
                             .notice = str_from(s->kind->notice ? s->kind->notice : "none") };
-    rc = launch.rc < 0 || secret.rc < 0 ? -ENOMEM : fill(&f, out);
+    rc = launch.rc < 0 || secret.rc < 0 || ca.rc < 0 ? -ENOMEM : fill(&f, out);
     if (secret.data) explicit_bzero(secret.data, secret.len);
     if (rc < 0) return err_set(err, rc, "no memory for user data");
     if (out->len <= s->kind->user_data_bytes) return 0;

@@ -241,7 +241,7 @@ static void check_script(const char *script)
     assert_non_null(strstr(script, "umask 077"));
     assert_non_null(strstr(script, "| base64 -d > " WEB_LAUNCH_FILE));
     assert_non_null(
-        strstr(script, "echo 'a2V5LW9mLXRoZS1pbnN0YW5jZQ==' | base64 -d > " WEB_KEY_FILE));
+        strstr(script, "echo 'a2V5LW9mLXRoZS1pbnN0YW5jZQ==' | base64 -d > " WEB_TOKEN_FILE));
     assert_non_null(strstr(script, "exec $muster agent --spec " WEB_LAUNCH_FILE));
     assert_null(strstr(script, "systemctl"));
     assert_null(strstr(script, "${LAUNCH}"));

@@ -76,7 +76,8 @@ services:
         except AssertionError:
             print(log.read_text()[-3000:])
             raise
-        self.assertFalse((root / "var/lib/muster/boot.sh").exists())  # it has the key in it
+        for spent in ("boot.sh", "join.token", "join.seed"):
+            self.assertFalse((root / "var/lib/muster" / spent).exists(), spent)
         self.assertEqual((root / "var/lib/muster/instance.key").stat().st_mode & 0o777, 0o600)
         kept = pathlib.Path(f"/proc/{agent.pid}/environ").read_bytes()
         self.assertIn(b"muster", pathlib.Path(f"/proc/{agent.pid}/cmdline").read_bytes())  # the shell became the agent

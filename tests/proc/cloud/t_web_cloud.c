@@ -92,7 +92,7 @@ static void start_controller(const char *more)
         "umask 077\n"
         "here='%s/${INTENT}'\n"
         "mkdir -p \"$here\"\n"
-        "echo '${KEY}' | base64 -d > \"$here/instance.key\"\n"
+        "echo '${TOKEN}' | base64 -d > \"$here/join.token\"\n"
         "echo '${LAUNCH}' | base64 -d | sed \"s|/var/lib/muster|$here|g\" > \"$here/launch.json\"\n"
         "exec '%s' agent --spec \"$here/launch.json\"\n",
         machines, getenv("MUSTER_BIN"));

@@ -111,7 +111,7 @@ static void damaged_documents_are_refused(void **state)
     } rows[] = {
         { "", "empty" },
         { "{\"v\":1}", "members missing" },
-        { "{\"v\":2,\"instance\":\"a\",\"service\":\"s\",\"pool\":\"p\",\"offer\":\"o\","
+        { "{\"v\":3,\"instance\":\"a\",\"service\":\"s\",\"pool\":\"p\",\"offer\":\"o\","
           "\"controller_host\":\"h\",\"controller_port\":1,\"engine_host\":\"h\","
           "\"engine_args\":[\"x\"]}",
           "another version" },

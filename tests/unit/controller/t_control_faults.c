@@ -5,6 +5,7 @@
 #include "controller/control_metrics.h"
 #include "controller/core/fleet_time.h"
 #include "controller/fleet_clock.h"
+#include "controller/joins.h"
 #include "tests/unit/controller/world.h"
 #include "tests/unit/unit.h"
 
@@ -236,6 +237,73 @@ static void killed_again_and_again(void **state)
     }
 }
 
+/* ---- joins: the token of an instance is used, then used again ---- */
+
+static struct world *world_with_tokens(bool replaces)
+{
+    struct world *w = world_new(NULL);
+    world_kill(w);
+    w->cloud.joins = true;
+    w->agents_silent = true; /* none reports without a key */
+    w->setup.join = (struct join_config){ .within_us = 60 * SECOND, .replaces = replaces };
+    world_start(w);
+    world_run(w, 2);
+    hand(w, 1);
+    world_run(w, 3);
+    assert_int_equal(world_made(w), 1);
+    return w;
+}
+
+static enum join_verdict join(struct world *w, const char *mark)
+{
+    uint32_t count;
+    enum join_verdict v = JOIN_VERDICT_COUNT;
+    const struct fake_instance *in = fake_cloud_instances(w->fake, &count);
+    assert_true(control_may_join(w->control, str_from(in[0].intent)));
+    assert_int_equal(control_join(w->control, str_from(in[0].intent), mark, w->now, &v), 0);
+    return v;
+}
+
+/* What was told to an agent, or could have been, holds for the next controller. */
+static void a_join_outlives_the_controller(void **state)
+{
+    (void)state;
+    struct world *w = world_with_tokens(true);
+    uint32_t count;
+    enum join_verdict v;
+    struct str id = str_from(fake_cloud_instances(w->fake, &count)[0].intent);
+    fault_arm("store.write", 1);
+    assert_int_equal(control_join(w->control, id, "a", w->now, &v), -EAGAIN); /* nobody is in */
+    fault_disarm();
+    fault_arm(control_join_step, 1);
+    assert_int_equal(control_join(w->control, id, "b", w->now, &v), -ECANCELED);
+    fault_disarm();
+    world_kill(w);
+    world_start(w);
+    assert_int_equal(join(w, "b"), JOIN_AGAIN);
+    assert_int_equal(join(w, "a"), JOIN_TAKEN);
+    assert_false(control_may_join(w->control, STR("i-unknown")));
+    world_kill(w); /* before the tick that ends it */
+    world_start(w);
+    world_run(w, 20);
+    assert_int_equal(world_made(w), 2);
+    assert_int_equal(world_running(w), 1);
+    assert_int_equal(join(w, "b"), JOIN_CLOSED);
+    world_free(w);
+}
+
+static void people_may_look_at_a_contested_instance_first(void **state)
+{
+    (void)state;
+    struct world *w = world_with_tokens(false);
+    assert_int_equal(join(w, "a"), JOIN_FIRST);
+    assert_int_equal(join(w, "b"), JOIN_TAKEN);
+    world_run(w, 10);
+    assert_int_equal(world_made(w), 1);
+    assert_int_equal(world_running(w), 1);
+    world_free(w);
+}
+
 static int control_faults_tests(void)
 {
     const struct CMUnitTest tests[] = {
@@ -244,6 +312,8 @@ static int control_faults_tests(void)
         cmocka_unit_test(every_mischief_ends_well),
         cmocka_unit_test(mischief_and_a_kill_at_every_step),
         cmocka_unit_test(killed_again_and_again),
+        cmocka_unit_test(a_join_outlives_the_controller),
+        cmocka_unit_test(people_may_look_at_a_contested_instance_first),
     };
     return cmocka_run_group_tests_name("control_faults", tests, NULL, NULL);
 }

@@ -3,7 +3,7 @@
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "controller/core/charge.h"
-#include "controller/core/intent.h"
+#include "controller/core/join.h"
 #include "controller/core/merge.h"
 #include "tests/unit/unit.h"
 
@@ -131,6 +131,9 @@ static void stored_form_reads_back(void **state)
     name_copy(i.handle, sizeof i.handle, STR("pid 7"));
     i.adopted = true;
     i.age_limit_us = 3600 * SECOND;
+    name_copy(i.joined, sizeof i.joined, STR("0123456789abcdef0123456789abcdef"));
+    i.joined_us = 13 * SECOND;
+    i.contested_us = 14 * SECOND;
 
     CLEANUP(buf_fini) struct buf text = { 0 };
     assert_int_equal(intent_encode(&i, &text), 0);
@@ -148,6 +151,8 @@ static void stored_form_reads_back(void **state)
     assert_int_equal(back.made_us, i.made_us);
     assert_int_equal(back.age_limit_us, i.age_limit_us);
     assert_true(back.adopted);
+    assert_string_equal(back.joined, i.joined);
+    assert_true(back.joined_us == i.joined_us && back.contested_us == i.contested_us);
     assert_true(fabs(back.price_h - i.price_h) < 1e-12);
 }
 
@@ -255,6 +260,91 @@ static void lead_time_is_learned(void **state)
     assert_true(o.lead_s < 11);
 }
 
+static void a_token_lets_one_agent_in(void **state)
+{
+    (void)state;
+    static const struct {
+        enum intent_state is;
+        const char *joined, *mark;
+        int64_t called_s, made_s;
+        bool adopted;
+        enum join_verdict want;
+        const char *why;
+    } rows[] = {
+        { INTENT_CREATING, "", "a", 100, 0, false, JOIN_FIRST, "before the create's reply" },
+        { INTENT_CREATED, "", "a", 100, 0, false, JOIN_FIRST, "as it should be" },
+        { INTENT_CREATED, "", "a", 39, 0, false, JOIN_LATE, "its minute is over" },
+        { INTENT_CREATED, "", "a", 40, 0, false, JOIN_FIRST, "the last moment" },
+        { INTENT_CREATED, "", "a", 10, 90, false, JOIN_FIRST, "the machine was long in coming" },
+        { INTENT_CREATED, "a", "a", 100, 0, false, JOIN_AGAIN, "the reply was lost" },
+        { INTENT_REGISTERED, "a", "a", 1, 0, false, JOIN_AGAIN, "the same agent, much later" },
+        { INTENT_CREATED, "a", "b", 100, 0, false, JOIN_TAKEN, "two have the token" },
+        { INTENT_REGISTERED, "a", "b", 100, 0, false, JOIN_TAKEN, "and one of them serves" },
+        { INTENT_DRAINING, "a", "b", 100, 0, false, JOIN_TAKEN, "or leaves" },
+        { INTENT_REGISTERED, "a", "b", 39, 0, false, JOIN_LATE, "old user data contests nothing" },
+        { INTENT_WANTED, "", "a", 0, 0, false, JOIN_CLOSED, "no token was given out" },
+        { INTENT_REGISTERED, "", "a", 100, 0, false, JOIN_CLOSED, "its agent has a key" },
+        { INTENT_CREATED, "", "a", 100, 0, true, JOIN_CLOSED,
+          "the record was lost: it may be used" },
+        { INTENT_ENDING, "a", "a", 100, 0, false, JOIN_CLOSED, "nobody comes any more" },
+        { INTENT_ENDED, "", "a", 100, 0, false, JOIN_CLOSED, "likewise" },
+    };
+    for (size_t r = 0; r < COUNT_OF(rows); r++) {
+        struct intent i = { .state = rows[r].is,
+                            .adopted = rows[r].adopted,
+                            .called_us = rows[r].called_s * SECOND,
+                            .made_us = rows[r].made_s * SECOND };
+        must(name_copy(i.joined, sizeof i.joined, str_from(rows[r].joined)) == 0);
+        enum join_verdict got = join_judge(&i, rows[r].mark, 60 * SECOND, 100 * SECOND);
+        if (got != rows[r].want) fail_msg("%s: %s", rows[r].why, join_verdict_names[got]);
+    }
+}
+
+static void a_machine_tells_where_its_launch_went(void **state)
+{
+    (void)state;
+    static const struct {
+        struct agent_report r; /* ms */
+        int64_t launched_s;
+        double want[LEAD_PHASE_COUNT]; /* below 0: not known */
+        const char *why;
+    } rows[] = {
+        { { .booted_ms = 70000, .begun_ms = 50000, .started_ms = 30000, .loaded_ms = 10000 },
+          100,
+          { -1, 30, 20, 20, 20, -1 },
+          "a machine that was made" },
+        { { .booted_ms = 70000, .begun_ms = 50000, .started_ms = 30000 },
+          100,
+          { -1, 30, 20, 20, -1, -1 },
+          "its engine still loads" },
+        { { .booted_ms = 5000000, .begun_ms = 50000, .started_ms = 30000, .loaded_ms = 10000 },
+          100,
+          { 50, -1, -1, 20, 20, -1 },
+          "one that ran before" },
+        { { .begun_ms = 50000, .started_ms = 30000, .loaded_ms = 10000 },
+          100,
+          { 50, -1, -1, 20, 20, -1 },
+          "a container" },
+        { { .begun_ms = 50000, .started_ms = 60000, .loaded_ms = 70000 },
+          10,
+          { 0, -1, -1, 0, 0, -1 },
+          "times that cannot be" },
+        { { .booted_ms = 70000, .started_ms = 1 },
+          100,
+          { -1, -1, -1, -1, -1, -1 },
+          "a later boot" },
+        { { .begun_ms = 50000 }, 0, { -1, -1, -1, -1, -1, -1 }, "it was never called for" },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct lead l = { 0 };
+        lead_take(&rows[i].r, rows[i].launched_s * SECOND, &l);
+        for (int p = 0; p < LEAD_PHASE_COUNT; p++)
+            if (l.known[p] != (rows[i].want[p] >= 0) ||
+                (l.known[p] && fabs(l.s[p] - rows[i].want[p]) > 1e-6))
+                fail_msg("%s: %s is %d %g", rows[i].why, lead_phase_names[p], l.known[p], l.s[p]);
+    }
+}
+
 static void phases_of_a_lead_are_learned(void **state)
 {
     (void)state;
@@ -310,6 +400,8 @@ static int intent_tests(void)
         cmocka_unit_test(damaged_records_are_refused),
         cmocka_unit_test(back_off_depends_on_the_error),
         cmocka_unit_test(lead_time_is_learned),
+        cmocka_unit_test(a_token_lets_one_agent_in),
+        cmocka_unit_test(a_machine_tells_where_its_launch_went),
         cmocka_unit_test(phases_of_a_lead_are_learned),
         cmocka_unit_test(what_is_left_of_a_launch_is_told),
     };

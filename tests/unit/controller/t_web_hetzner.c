@@ -113,7 +113,7 @@ static const char *between(const char *text, const char *before, const char *aft
     return ret;
 }
 
-static void the_machine_gets_its_document_and_its_own_key(void **state)
+static void the_machine_gets_its_document_and_a_token(void **state)
 {
     (void)state;
     struct kind_ground *g = kind_open(NULL, 0);
@@ -133,8 +133,10 @@ static void the_machine_gets_its_document_and_its_own_key(void **state)
     assert_int_equal(base64_take(&json, str_from(text)), 0);
     assert_int_equal(launch_spec_decode(buf_view(&json), &arena, &spec, NULL), 0);
     assert_true(str_eq(spec.secret_file, STR(WEB_KEY_FILE)));
+    assert_true(str_eq(spec.join_file, STR(WEB_TOKEN_FILE)));
+    assert_int_equal(spec.v, LAUNCH_VERSION); /* an agent that knows no tokens refuses it */
     assert_true(str_eq(spec.instance, STR("i-1")));
-    between(script, WEB_LAUNCH_FILE "\necho '", "' | base64 -d > " WEB_KEY_FILE, text);
+    between(script, WEB_LAUNCH_FILE "\necho '", "' | base64 -d > " WEB_TOKEN_FILE, text);
     assert_int_equal(base64_take(&key, str_from(text)), 0);
     assert_true(str_eq(buf_view(&key), STR("key-of-the-instance")));
     assert_int_equal(system("command -v sh > /dev/null"), 0);
@@ -152,7 +154,7 @@ static void user_data_has_a_limit(void **state)
     struct kind_ground *g = kind_open(NULL, 0);
     static char template[40000];
     memset(template, '#', sizeof template - 1);
-    memcpy(template, "${LAUNCH}${KEY}\n", 16);
+    memcpy(template, "${LAUNCH}${TOKEN}\n", 18);
     g->rig.settings[0].user_data = str_from(template);
     const struct cloud_event *e = web_rig_create(&g->rig, "i-1", "small");
     assert_int_equal(e->class, OFFER_INVALID);
@@ -167,10 +169,10 @@ static void templates_that_are_refused(void **state)
     static const struct {
         const char *text, *problem;
     } rows[] = {
-        { "echo ${LAUNCH} ${KEY} ${NOTHING}", "there is no ${NOTHING}" },
-        { "echo ${LAUNCH}", "without ${KEY}" },
-        { "echo ${KEY} ${SHELL_VARIABLE_in_part}", "without ${LAUNCH}" },
-        { "echo ${LAUNCH} ${KEY} ${here:-x} $PATH ${lower}", "" }, /* the shell's own */
+        { "echo ${LAUNCH} ${TOKEN} ${NOTHING}", "there is no ${NOTHING}" },
+        { "echo ${LAUNCH}", "without ${TOKEN}" },
+        { "echo ${TOKEN} ${SHELL_VARIABLE_in_part}", "without ${LAUNCH}" },
+        { "echo ${LAUNCH} ${TOKEN} ${here:-x} $PATH ${lower}", "" }, /* the shell's own */
     };
     struct kind_ground *g = kind_open(NULL, 0);
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
@@ -277,7 +279,7 @@ int main(void)
         cmocka_unit_test(another_ones_server_is_left),
         cmocka_unit_test(many_servers_are_many_pages),
         cmocka_unit_test(a_server_on_its_way_out_is_listed_so),
-        cmocka_unit_test(the_machine_gets_its_document_and_its_own_key),
+        cmocka_unit_test(the_machine_gets_its_document_and_a_token),
         cmocka_unit_test(user_data_has_a_limit),
         cmocka_unit_test(templates_that_are_refused),
         cmocka_unit_test(a_throttle_is_everybodys),

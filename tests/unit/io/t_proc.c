@@ -17,6 +17,8 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -362,6 +364,24 @@ static void each_process_has_its_own_hash(void **state)
     assert_true(err.text[0] && hash_keyed("key", 3) == first);
 }
 
+/* Of the child alone: this process goes on to be traced and dumped as it was. */
+static void memory_is_guarded(void **state)
+{
+    (void)state;
+    int status;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct rlimit core;
+        int rc = proc_guard_memory(NULL);
+        bool fine = rc == 0 && prctl(PR_GET_DUMPABLE) == 0 && getrlimit(RLIMIT_CORE, &core) == 0 &&
+                    core.rlim_cur == 0;
+        _exit(fine ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
 int main(void)
 {
     if (!mkdtemp(folder)) return 1;
@@ -373,7 +393,7 @@ int main(void)
         PROC_TEST(group_dies_with_its_leader),    PROC_TEST(refusals_are_told_here),
         PROC_TEST(no_descriptor_is_lost),         PROC_TEST(detached_outlives_its_parent),
         PROC_TEST(signals_start_plain),           PROC_TEST(identity_is_text_and_back),
-        PROC_TEST(each_process_has_its_own_hash),
+        PROC_TEST(each_process_has_its_own_hash), PROC_TEST(memory_is_guarded),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     clean(NULL);
