@@ -205,7 +205,11 @@ static void on_weights(void *arg, int rc, const char *why)
 static void begin(struct agent *a)
 {
     struct err err = { 0 };
-    int rc = a->in.adopts ? 0 : weights_open(a->loop, &a->in, on_weights, a, &a->weights, &err);
+    const struct weights_config config = { .held = &a->held,
+                                           .gives = a->config->give_weights,
+                                           .rate = (uint64_t)a->config->give_rate };
+    int rc =
+        a->in.adopts ? 0 : weights_open(a->loop, &a->in, &config, on_weights, a, &a->weights, &err);
     if (rc < 0) snprintf(a->trouble, sizeof a->trouble, "%s", err_text(&err, rc));
     if (!weights_is_coming(a->weights)) agent_feed(a, SUP_WANT_UP);
 }

@@ -174,6 +174,7 @@ static void heed(struct agent *a, const struct agent_reply *r)
         a->drain_wished = r->drain;
         agent_feed(a, r->drain ? SUP_DRAIN : SUP_KEEP);
     }
+    weights_told(a->weights, r->seeds, r->seed_count);
     if (r->clock > 0) a->clock_wished = r->clock;
     set_clock(a);
     if (r->stop) agent_feed(a, SUP_WANT_DOWN);
@@ -203,8 +204,8 @@ static void on_tell_reply(struct peer_call *call, enum http_end end)
 {
     struct agent *a = CONTAINER_OF(call, struct agent, tell.call);
     if (end != HTTP_END_OK) log_unheard(a, "report_not_heard", end, &a->tell.call, &a->tell.log);
-    struct agent_reply reply;
     CLEANUP(arena_fini) struct arena arena;
+    struct agent_reply reply;
     arena_init(&arena, ANSWER_BYTES_MAX);
     bool good = is_heeded(a, call, end, &arena, &reply);
     if (a->last_words && a->report_due_us > 0) {

@@ -75,6 +75,11 @@ static const struct config_field rows[] = {
                "a mounted one is looked for; none: it is not said." },
     { .name = "sysfs", .type = CONFIG_TEXT, .default_text = "/sys", .max = 255, .debug = true, AT(sysfs),
       .about = "Root of the file system in which the kernel shows its devices." },
+    { .name = "give_weights", .type = CONFIG_BOOL, .default_text = "true", AT(give_weights),
+      .about = "Give a model that was fetched here to other agents of the fleet, on a port from 8101 on of the engine's "
+               "address; where engines speak TLS none is given." },
+    { .name = "give_rate", .type = CONFIG_BYTES, .default_text = "1GB", .min = 0, .max = 1e12, .unit = "bytes/s", AT(give_rate),
+      .about = "Bytes a second of all that is given so; 0: any." },
     { .name = "report", .type = CONFIG_DURATION, .default_text = REPORT_PERIOD_TEXT, .min = 1e5,
       .max = 6e7, AT(report_us), .about = "How often the engine is asked and the controller is told." },
     { .name = "start", .type = CONFIG_DURATION, .default_text = "2m", .min = 1e6, .max = 864e8,

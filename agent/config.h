@@ -27,6 +27,8 @@ struct agent_config {
     struct str notice_url;
     struct str gpus, sysfs;
     struct str local_disk;
+    bool give_weights; /* to other agents of the fleet */
+    int64_t give_rate; /* bytes a second; 0: any */
     int64_t report_us;
     int64_t start_us, sick_us, settle_us, stop_us;
     int64_t back_off_min_us, back_off_max_us, stable_us;

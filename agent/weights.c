@@ -4,7 +4,9 @@
  * to weights.log in the instance's folder, whose last line says why it failed. */
 #include "agent/weights.h"
 
+#include "agent/seed.h"
 #include "base/core/bits.h"
+#include "base/core/hash.h"
 #include "base/core/own.h"
 #include "base/io/file.h"
 #include "base/io/log.h"
@@ -27,11 +29,14 @@
 #define RETRIES "100"   /* of one process, in a row that bring nothing */
 #define LOG_BYTES_MAX ((size_t)1 << 20)
 
-enum stage { NONE, FETCHING, WAITING, THERE, FAILED };
+enum stage { ASKING, FETCHING, WAITING, THERE, FAILED };
 
 struct weights {
     struct loop *loop;
     const struct instance *in;
+    struct weights_config config;
+    struct seed *seed;   /* gives the model to others; NULL: it does not */
+    uint64_t seeds_hash; /* of the file with those that were named */
     void (*on_end)(void *arg, int rc, const char *why);
     void *arg;
     enum stage stage;
@@ -104,10 +109,15 @@ static bool is_there(const struct weights *w)
     return access(w->in->spec.weights_path.data, F_OK) == 0;
 }
 
+static int path_of(const struct weights *w, const char *name, char ret[PATH_MAX])
+{
+    int n = snprintf(ret, PATH_MAX, STR_FMT "/%s", STR_ARG(w->in->spec.folder), name);
+    return n < PATH_MAX ? 0 : -ENAMETOOLONG;
+}
+
 static int log_path(const struct weights *w, char ret[PATH_MAX])
 {
-    int n = snprintf(ret, PATH_MAX, STR_FMT "/weights.log", STR_ARG(w->in->spec.folder));
-    return n < PATH_MAX ? 0 : -ENAMETOOLONG;
+    return path_of(w, "weights.log", ret);
 }
 
 /* Takes the last line of the log as the reason. */
@@ -147,9 +157,34 @@ static void close_lines(struct weights *w)
     w->lines.fd = -1;
 }
 
+/* Gives the model to others, if there is a seal of it. */
+static void give(struct weights *w)
+{
+    const struct launch_spec *s = &w->in->spec;
+    char seal[PATH_MAX], host[256];
+    struct err err = { 0 };
+    if (!w->config.gives || s->weights_sha256.len == 0 || s->engine_tls) return;
+    if (path_of(w, "weights.seal", seal) < 0 || access(seal, F_OK) < 0) return;
+    snprintf(host, sizeof host, STR_FMT, STR_ARG(s->engine_host));
+    const struct seed_config c = { .host = host,
+                                   .instance = s->instance,
+                                   .held = w->config.held,
+                                   .seal = seal,
+                                   .model = s->weights_path.data,
+                                   .rate = w->config.rate };
+    int rc = seed_open(&c, s->weights_sha256, &w->seed, &err);
+    if (rc < 0)
+        log_event(LOG_WARN, "weights_not_given", "instance=%.*s error=%s", STR_ARG(s->instance),
+                  err_text(&err, rc));
+    else
+        log_event(LOG_INFO, "weights_given", "instance=%.*s port=%u", STR_ARG(s->instance),
+                  seed_port(w->seed));
+}
+
 static void finish(struct weights *w, enum stage stage)
 {
     w->stage = stage;
+    if (stage == THERE) give(w);
     w->rate = 0;
     w->fetch_us = loop_now_us(w->loop) - w->since_us;
     log_event(stage == THERE ? LOG_INFO : LOG_ERROR,
@@ -213,14 +248,19 @@ static int watch(struct weights *w, int fd)
 static int spawn(struct weights *w, struct err *err)
 {
     const struct launch_spec *s = &w->in->spec;
-    char program[PATH_MAX], log[PATH_MAX], max[24];
+    char program[PATH_MAX], log[PATH_MAX], seeds[PATH_MAX], seal[PATH_MAX], max[24];
     int pipe[2];
     const char *argv[24] = { program,     "pull",    s->weights_url.data,  "--config",
                              "/dev/null", "--at",    s->weights_path.data, "--retries",
                              RETRIES,     "--report" };
     size_t n = 10;
     snprintf(max, sizeof max, "%llu", (unsigned long long)s->weights_max);
+    int rc = path_of(w, "weights.seeds", seeds);
+    if (rc == 0) rc = path_of(w, "weights.seal", seal);
+    bool digest = s->weights_sha256.len > 0;
     const char *const pairs[][2] = { { "--sha256", s->weights_sha256.data },
+                                     { "--seeds", digest ? seeds : NULL },
+                                     { "--seal", digest ? seal : NULL },
                                      { "--endpoint", s->weights_endpoint.data },
                                      { "--max", s->weights_max ? max : NULL } };
     for (size_t i = 0; i < COUNT_OF(pairs); i++) {
@@ -228,7 +268,7 @@ static int spawn(struct weights *w, struct err *err)
         argv[n++] = pairs[i][0];
         argv[n++] = pairs[i][1];
     }
-    int rc = proc_self_path(program, sizeof program);
+    if (rc == 0) rc = proc_self_path(program, sizeof program);
     if (rc == 0) rc = log_path(w, log);
     if (rc < 0) return err_set(err, rc, "our own program, or the log's path");
     (void)unlink(log); /* its last line is to be of this try */
@@ -262,23 +302,56 @@ static void on_time(void *arg)
 
 /* ---- the agent's side */
 
-int weights_open(struct loop *loop, const struct instance *in,
+/* What pull_seed.c reads. */
+struct seed_list {
+    const struct wire_seed *seeds;
+    uint32_t seed_count;
+};
+static const struct field list_rows[] = {
+    FIELD_ARRAY("seeds", struct seed_list, seeds, seed_count, FIELD_LIST, WIRE_SEEDS_MAX,
+                .of = &wire_seed_set),
+};
+static const struct field_set list_set = FIELD_SET(struct seed_list, list_rows);
+
+int weights_open(struct loop *loop, const struct instance *in, const struct weights_config *config,
                  void (*on_end)(void *arg, int rc, const char *why), void *arg,
                  struct weights **ret, struct err *err)
 {
     if (in->spec.weights_url.len == 0 || in->spec.weights_path.len == 0) return 0;
     struct weights *w = calloc(1, sizeof *w);
     if (!w) return err_set(err, -ENOMEM, "no memory for the model's fetch");
-    *w = (struct weights){ .loop = loop, .in = in, .on_end = on_end, .arg = arg };
+    *w =
+        (struct weights){ .loop = loop, .in = in, .config = *config, .on_end = on_end, .arg = arg };
     w->lines.fd = -1;
     w->timer = (struct loop_timer){ .fn = on_time, .arg = w };
     w->since_us = loop_now_us(loop);
     *ret = w;
-    if (is_there(w))
+    if (is_there(w)) {
         w->stage = THERE;
-    else
-        fetch(w);
+        give(w);
+    } else if (in->spec.weights_sha256.len == 0 ||
+               loop_timer_set(loop, &w->timer, w->since_us + WEIGHTS_ASK_US) < 0) {
+        fetch(w); /* without a digest nobody else is believed */
+    }
     return 0;
+}
+
+void weights_told(struct weights *w, const struct wire_seed *seeds, uint32_t count)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    const struct seed_list list = { seeds, count };
+    char path[PATH_MAX];
+    if (!weights_is_coming(w) || w->in->spec.weights_sha256.len == 0) return;
+    bool written =
+        fields_encode(&list_set, &list, &text) == 0 && path_of(w, "weights.seeds", path) == 0;
+    uint64_t hash = hash64(text.data, text.len, 0);
+    if (written && (hash != w->seeds_hash || w->stage == ASKING) &&
+        file_write_atomic(path, buf_view(&text), 0600, NULL) == 0)
+        w->seeds_hash = hash;
+    if (text.data) explicit_bzero(text.data, text.len); /* it has keys */
+    if (w->stage != ASKING) return;
+    loop_timer_clear(w->loop, &w->timer);
+    fetch(w);
 }
 
 void weights_close(struct weights *w)
@@ -295,12 +368,13 @@ void weights_close(struct weights *w)
         w->pull = (struct proc){ 0 };
     }
     close_lines(w);
+    seed_close(w->seed);
     free(w);
 }
 
 bool weights_is_coming(const struct weights *w)
 {
-    return w && (w->stage == FETCHING || w->stage == WAITING);
+    return w && (w->stage == ASKING || w->stage == FETCHING || w->stage == WAITING);
 }
 
 const char *weights_trouble(const struct weights *w)
@@ -324,6 +398,7 @@ bool weights_report(const struct weights *w, struct wire_weights *ret)
                                   .seed_bytes = w->seeded,
                                   .rate = w->rate,
                                   .fetch_s = (double)us * 1e-6,
-                                  .load_s = (double)w->load_us * 1e-6 };
+                                  .load_s = (double)w->load_us * 1e-6,
+                                  .port = w->seed ? seed_port(w->seed) : 0 };
     return true;
 }

@@ -34,6 +34,7 @@ static void agents_report(struct call *k)
     }
     if (!call_is_agent_of(k, r.intent.len ? r.intent : r.instance)) return;
     control_report(k->api->control, &r, api_now(k->api), &reply);
+    control_seeds(k->api->control, &r, api_now(k->api), &k->api->arena, &reply);
     agent_reply_encode(&reply, &k->api->out);
     call_answer(k, 200, &k->api->out);
     call_tell_urgent(k->api);

@@ -148,6 +148,10 @@ bool control_is_urgent(struct control *c);
 void control_report(struct control *c, const struct agent_report *r, int64_t now_us,
                     struct agent_reply *ret);
 
+/* Adds to the reply of control_report the agents that have the model which this one fetches; texts live in `arena`. */
+void control_seeds(const struct control *c, const struct agent_report *r, int64_t now_us,
+                   struct arena *arena, struct agent_reply *ret);
+
 /* Takes a router's sync and returns its rules, whose lists live in `arena`. -ENOSPC: more than
  * CONTROL_ROUTERS_MAX routers; -ENOMEM. */
 int control_sync(struct control *c, const struct router_sync *s, int64_t now_us,

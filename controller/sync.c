@@ -1,5 +1,8 @@
 /* sync.c - takes the reports of agents and the syncs of routers, and makes the replies to them. */
 #include "base/core/bits.h"
+#include "base/core/hash.h"
+#include "base/core/own.h"
+#include "base/io/auth/auth.h"
 #include "base/io/log.h"
 #include "base/io/tunnel/tunnel.h"
 #include "controller/control_state.h"
@@ -260,6 +263,49 @@ void control_report(struct control *c, const struct agent_report *r, int64_t now
     ret->stop = state == INTENT_ENDING || state == INTENT_ENDED;
     ret->clock = control_clock(c, at);
     ret->leaves_ms = leaves_ms(d, now_us);
+}
+
+/* ---- agents that have a model ---- */
+
+/* Names one that has the model that `reader` fetches, and gives the key that reads it there. */
+static int put_seed(const struct control *c, uint32_t at, struct str reader, struct arena *arena,
+                    struct wire_seed *ret)
+{
+    const struct detail *d = &c->observed.detail[at];
+    CLEANUP(buf_fini) struct buf id = { 0 };
+    struct auth_key key;
+    char hex[2 * AUTH_KEY_BYTES + 1];
+    *ret = (struct wire_seed){ .host = str_from(d->host), .port = d->weights.port };
+    if (c->setup.secret.len == 0) return 0; /* a fleet without one: peers of one machine */
+    buf_printf(&id, "weights/%s/" STR_FMT, c->money.intent[at].id, STR_ARG(reader));
+    if (id.rc < 0 || auth_key_of(c->setup.secret, buf_view(&id), &key) < 0) return -ENOMEM;
+    hex_from(key.byte, sizeof key.byte, hex);
+    ret->id = arena_str(arena, buf_view(&id));
+    ret->key = arena_str(arena, str_from(hex));
+    explicit_bzero(&key, sizeof key);
+    explicit_bzero(hex, sizeof hex);
+    return ret->id.data && ret->key.data ? 0 : -ENOMEM;
+}
+
+/* Those that come first depend on the reader, so that many readers do not all ask the same few. */
+void control_seeds(const struct control *c, const struct agent_report *r, int64_t now_us,
+                   struct arena *arena, struct agent_reply *ret)
+{
+    const struct wire_weights *w = &r->weights;
+    uint32_t n = c->money.count;
+    if (!r->has_weights || w->whole || w->sha256.len == 0 || n == 0 || !ret->known) return;
+    struct wire_seed *list = arena_array(arena, WIRE_SEEDS_MAX, sizeof *list);
+    uint32_t first = (uint32_t)(hash64(r->instance.data, r->instance.len, 0) % n);
+    for (uint32_t k = 0; list && k < n && ret->seed_count < WIRE_SEEDS_MAX; k++) {
+        uint32_t at = (first + k) % n;
+        const struct detail *d = &c->observed.detail[at];
+        bool fresh = sighting_is_fresh(&c->observed.seen[at], &c->setup.merge, now_us);
+        if (!d->has_weights || !d->weights.whole || d->weights.port == 0 || !d->host[0] || !fresh ||
+            !str_eq_nocase(str_from(d->weights_sha256), w->sha256))
+            continue;
+        if (put_seed(c, at, r->instance, arena, &list[ret->seed_count]) == 0) ret->seed_count++;
+    }
+    ret->seeds = list;
 }
 
 /* ---- routers ---- */

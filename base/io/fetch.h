@@ -99,6 +99,7 @@ struct fetch_request {
     int64_t idle_us;        /* the longest silence once the request is under way; 0: any */
     uint32_t redirects_max; /* GET and HEAD; another origin gets none of the headers. 0: none */
     uint64_t range_from;    /* above 0: asks for the body from this byte on; redirects keep it */
+    uint64_t range_to;      /* above 0: up to this byte, itself included */
     struct str if_range;    /* with it: a validator, of which the part must be; redirects keep it */
     bool fresh;             /* on a new connection */
     bool http2;             /* where the server speaks it; else HTTP/1.1 */

@@ -307,7 +307,10 @@ static CURLcode options_set(struct fetch_call *call, const struct fetch_request 
     SET(CURLOPT_FRESH_CONNECT, req->fresh ? 1L : 0L);
     char range[32];
     snprintf(range, sizeof range, "%llu-", (unsigned long long)req->range_from);
-    if (req->range_from > 0) SET(CURLOPT_RANGE, range); /* libcurl copies it */
+    if (req->range_to > 0)
+        snprintf(range, sizeof range, "%llu-%llu", (unsigned long long)req->range_from,
+                 (unsigned long long)req->range_to);
+    if (req->range_from > 0 || req->range_to > 0) SET(CURLOPT_RANGE, range); /* libcurl copies it */
     SET(CURLOPT_USERAGENT, "muster/" MUSTER_VERSION);
     SET(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
     if (!call->proxy.host[0]) SET(CURLOPT_PROXY, ""); /* "": not from the environment either */

@@ -169,6 +169,8 @@ static const struct field reply_rows[] = {
     FIELD(struct agent_reply, epoch, FIELD_U64),
     FIELD_ARRAY("routers", struct agent_reply, routers, router_count, FIELD_STRS, WIRE_ROUTERS_MAX,
                 .each_bytes_max = REPORT_NAME_BYTES_MAX),
+    FIELD_ARRAY("seeds", struct agent_reply, seeds, seed_count, FIELD_LIST, WIRE_SEEDS_MAX,
+                .of = &wire_seed_set),
 };
 static const struct field_set reply_set = FIELD_SET(struct agent_reply, reply_rows);
 

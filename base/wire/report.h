@@ -168,6 +168,8 @@ struct agent_reply {
     /* [https://]HOST:PORT of the routers, for an agent whose engine is reached by tunnel */
     const struct str *routers;
     uint32_t router_count;
+    const struct wire_seed *seeds; /* agents that have the model which this one fetches */
+    uint32_t seed_count;
 };
 
 int agent_reply_encode(const struct agent_reply *r, struct buf *out);

@@ -23,7 +23,7 @@
 #define SHARD_TAIL_BYTES 20 /* -00001-of-00003.gguf */
 
 struct pull_options {
-    struct str what, config, to, sha256, endpoint, at;
+    struct str what, config, to, sha256, endpoint, at, seeds, seal;
     int64_t retries, max;
     bool evict, report;
     int output;
@@ -40,6 +40,10 @@ static const struct config_field rows[] = {
       .about = "Path that a model by URL is to have: of several files that of the first, or their folder. Agents say it." },
     { .name = "max", .type = CONFIG_BYTES, .default_text = "0", .min = 0, .max = 1e15, .debug = true, AT(max),
       .about = "at: disk that all files of its folder may take; 0: any." },
+    { .name = "seeds", .type = CONFIG_TEXT, .max = PATH_MAX - 1, .debug = true, AT(seeds),
+      .about = "File with the agents that may have the model; it is read again when it changes. Needs --sha256." },
+    { .name = "seal", .type = CONFIG_TEXT, .max = PATH_MAX - 1, .debug = true, AT(seal),
+      .about = "File to write the digests of the model's chunks to, from which an agent gives it to others." },
     { .name = "report", .type = CONFIG_BOOL, .default_text = "false", .debug = true, AT(report),
       .about = "Print a line each quarter of a second: bytes that are there, of all, and of these from other agents." },
     { .name = "sha256", .type = CONFIG_TEXT, .max = SHA256_HEX, AT(sha256),
@@ -269,6 +273,7 @@ static void set_room(struct pulling *p)
                                                  : UINT64_MAX,
                                   .item = p->item,
                                   .evict = p->o->evict };
+    p->m.seal = p->o->seal.len > 0 ? p->o->seal.data : NULL;
     p->m.report = p->o->report;
     p->m.room = &p->room;
     p->m.dest = p->dest;
@@ -333,7 +338,15 @@ static int fetch(struct pulling *p, struct err *err)
                                              .fetch = wire.fetch,
                                              .stopped = &wire.stopped };
     if (rc == 0 && login.store != PULL_STORE_NONE) rc = pull_login_open(&login, &p->m.login, err);
+    if (rc == 0 && p->o->seeds.len > 0 && p->m.sha256.len > 0) {
+        p->m.seeds = calloc(1, sizeof *p->m.seeds);
+        must(p->m.seeds);
+        rc = pull_seeds_open(p->m.seeds, wire.loop, p->o->seeds.data, p->m.sha256, err);
+    }
     if (rc == 0) rc = pull_model(&wire, &p->m, &r, err);
+    if (p->m.seeds) pull_seeds_close(p->m.seeds);
+    free(p->m.seeds);
+    p->m.seeds = NULL;
     pull_login_free(TAKE(p->m.login));
     pull_wire_close(&wire);
     if (rc < 0) return rc;

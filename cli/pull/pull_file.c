@@ -9,6 +9,7 @@
 #include "base/core/own.h"
 #include "base/io/file.h"
 #include "base/io/models.h"
+#include "cli/pull/pull_chunks.h"
 #include "cli/pull/pull_source.h"
 
 #include <fcntl.h>
@@ -30,12 +31,17 @@ struct pulling {
     uint64_t have, fetched, total, max;
     char validator[VALIDATOR_BYTES_MAX]; /* of what the part holds; "": none */
     bool asked_room, whole;              /* whole: the server has nothing behind `have` */
+    bool in_chunks;                      /* an earlier command has begun it so */
+    struct sha256_run *one;              /* of the chunk that `have` is in */
+    struct buf chunks;                   /* digests of those before it */
 };
 
 static void pulling_fini(struct pulling *p)
 {
     if (p->fd >= 0) close(p->fd);
     sha256_drop(p->run);
+    sha256_drop(p->one);
+    buf_fini(&p->chunks);
 }
 
 static int fail(const struct pulling *p, const char *verb, struct err *err)
@@ -87,12 +93,46 @@ static void show(const struct pulling *p)
                                                  : p->total);
 }
 
+static void end_chunk(struct pulling *p)
+{
+    uint8_t digest[SHA256_BYTES];
+    sha256_end(TAKE(p->one), digest);
+    buf_str(&p->chunks, str_of(digest, sizeof digest));
+}
+
+/* Adds bytes to the digest of the file, and to those of its chunks. */
+static void hash_more(struct pulling *p, const char *data, size_t len)
+{
+    sha256_more(p->run, data, len);
+    while (len > 0) {
+        if (!p->one) p->one = sha256_begin();
+        size_t n = (size_t)min_u64(len, SEAL_CHUNK_BYTES - p->have % SEAL_CHUNK_BYTES);
+        sha256_more(p->one, data, n);
+        p->have += n;
+        data += n;
+        len -= n;
+        if (p->have % SEAL_CHUNK_BYTES == 0) end_chunk(p);
+    }
+}
+
+static void hash_anew(struct pulling *p)
+{
+    sha256_drop(p->run);
+    sha256_drop(p->one);
+    p->run = sha256_begin();
+    p->one = NULL;
+    buf_clear(&p->chunks);
+    p->have = 0;
+}
+
 static int start_over(struct pulling *p, struct err *err)
 {
+    char map[PATH_MAX + 8];
+    snprintf(map, sizeof map, "%s.map", p->part);
+    if (p->in_chunks) unlink(map);
+    p->in_chunks = false;
     if (ftruncate(p->fd, 0) < 0 || lseek(p->fd, 0, SEEK_SET) < 0) return fail(p, "empty", err);
-    sha256_drop(p->run);
-    p->run = sha256_begin();
-    p->have = 0;
+    hash_anew(p);
     p->whole = false;
     return 0;
 }
@@ -110,8 +150,7 @@ static int take_up(struct pulling *p, struct err *err)
     for (ssize_t n; (n = read(p->fd, piece, PIECE_BYTES)) != 0;) {
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return fail(p, "read", err);
-        sha256_more(p->run, piece, (size_t)n);
-        p->have += (uint64_t)n;
+        hash_more(p, piece, (size_t)n);
         if (pull_wire_stopped(p->wire)) return err_set(err, -EINTR, "stopped");
     }
     char shown[256];
@@ -129,9 +168,11 @@ static int open_part(struct pulling *p, struct err *err)
         return err_set(err, -ENAMETOOLONG, "%s: the path is longer than %d bytes", path, PATH_MAX);
     p->fd = open(p->part, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (p->fd < 0) return fail(p, "write", err);
-    p->run = sha256_begin();
+    hash_anew(p);
+    p->in_chunks = pull_chunks_has_part(path);
+    if (p->in_chunks && p->file->large) return 0; /* whether it goes on so, the reply tells */
     source_read(p);
-    int rc = p->validator[0] ? take_up(p, err) : start_over(p, err);
+    int rc = p->validator[0] && !p->in_chunks ? take_up(p, err) : start_over(p, err);
     if (rc == 0 && p->have > p->max) rc = start_over(p, err);
     return rc;
 }
@@ -235,6 +276,15 @@ static int on_whole(struct pulling *p, const struct pull_head *head, struct err 
     }
     validator_of(head, p->validator);
     int rc = learn_total(p, head->length, err);
+    if (rc == 0 && p->file->large && p->validator[0] && p->total != PULL_BYTES_UNKNOWN &&
+        p->total >= PULL_CHUNKED_BYTES) {
+        *p->file->large = p->total;
+        return PULL_LARGE;
+    }
+    if (rc == 0 && p->in_chunks) {
+        rc = start_over(p, err);
+        validator_of(head, p->validator);
+    }
     return rc < 0 ? rc : source_write(p, err);
 }
 
@@ -263,8 +313,7 @@ static int on_data(void *arg, struct str data, struct err *err)
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) return fail(p, "write", err);
         rest = str_of(rest.data + n, rest.len - (size_t)n);
-        sha256_more(p->run, data.data + (data.len - rest.len - (size_t)n), (size_t)n);
-        p->have += (uint64_t)n;
+        hash_more(p, data.data + (data.len - rest.len - (size_t)n), (size_t)n);
     }
     p->fetched += data.len;
     if (p->have > p->ask.reached) p->ask.reached = p->have;
@@ -293,6 +342,7 @@ static int finish(struct pulling *p, struct pull_got *ret, struct err *err)
     struct pull_got got = { .bytes = p->have, .fetched = p->fetched };
     sha256_end(TAKE(p->run), digest);
     hex_from(digest, sizeof digest, got.sha256);
+    if (p->one) end_chunk(p);
     if (f->sha256.len > 0 && !str_eq_nocase(f->sha256, str_from(got.sha256))) {
         unlink(p->part);
         unlink(p->source);
@@ -304,6 +354,8 @@ static int finish(struct pulling *p, struct pull_got *ret, struct err *err)
     if (fsync(p->fd) < 0) return fail(p, "sync", err);
     if (rename(p->part, f->path) < 0) return fail(p, "rename", err);
     unlink(p->source);
+    buf_byte(&p->chunks, 0); /* so that there is memory of an empty file's, too */
+    if (p->chunks.rc == 0) got.chunk = (void *)TAKE(p->chunks.data);
     *ret = got;
     return pull_sync_folder(f->path, err);
 }
@@ -338,7 +390,7 @@ int pull_file(struct pull_wire *w, const struct pull_file *file, struct pull_got
     if (rc == 0) return finish(&p, ret, err);
     char shown[256];
     pull_url_shown(file->url, shown, sizeof shown);
-    if (p.have > 0 && rc != -EBADMSG && rc != PULL_MOVED)
+    if (p.have > 0 && rc != -EBADMSG && rc != PULL_MOVED && rc != PULL_LARGE)
         fprintf(stderr, "%s: %llu bytes stay in %s; the same command goes on from there\n", shown,
                 (unsigned long long)p.have, p.part);
     return rc;

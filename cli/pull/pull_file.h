@@ -16,7 +16,10 @@ struct pull_progress {
     uint64_t total; /* 0: not known */
     void (*show)(void *arg, uint64_t done, uint64_t total);
     void *arg;
+    uint64_t *seeded; /* counts what comes from other agents; NULL: nothing does */
 };
+
+#define PULL_LARGE (-EFBIG - 4096) /* of pull_file: it is to come in chunks; *large has its size */
 
 struct pull_file {
     struct str url, bearer;
@@ -27,11 +30,14 @@ struct pull_file {
     struct pull_room
         *room; /* asked when the size is first known; NULL: there is room for `bytes` */
     struct pull_progress progress;
+    uint64_t *large; /* NULL: in one piece, however large */
 };
 
 struct pull_got {
     char sha256[SHA256_HEX + 1];
     uint64_t bytes, fetched; /* of the file; over the network */
+    uint8_t (
+        *chunk)[SHA256_BYTES]; /* of each SEAL_CHUNK_BYTES, the caller's to free; NULL: no memory */
 };
 
 /* Fetches the file to its path. -EBADMSG: its digest is another one; it is removed. -EFBIG: more than its bound.

@@ -13,6 +13,7 @@
 #include "base/io/loop/clock.h"
 #include "base/io/models.h"
 #include "cli/model/cmd_model.h"
+#include "cli/pull/pull_chunks.h"
 #include "cli/pull/pull_store.h"
 #include "engine/model/model_check.h"
 
@@ -34,6 +35,8 @@ struct run {
     struct pull_listing list;
     struct buf commit;
     struct model_check_line *lines;
+    struct seal seal; /* of what was fetched; files with a chunk of NULL are not known */
+    uint64_t seeded;
     char part[PATH_MAX]; /* of several files: their folder */
     bool many;
     uint64_t total, done; /* bytes of all files, 0: not known; of those that are whole */
@@ -51,6 +54,9 @@ static void run_fini(struct run *r)
     report_end(r);
     pull_listing_fini(&r->list);
     buf_fini(&r->commit);
+    for (uint32_t i = 0; r->seal.file && i < r->list.count; i++)
+        free(r->seal.file[i].chunk);
+    free(r->seal.file);
     free(r->lines);
 }
 
@@ -67,7 +73,7 @@ static void report(void *arg)
     struct run *r = arg;
     char line[80];
     int len = snprintf(line, sizeof line, "%llu %llu %llu\n", (unsigned long long)r->shown_done,
-                       (unsigned long long)r->shown_total, 0ULL);
+                       (unsigned long long)r->shown_total, (unsigned long long)r->seeded);
     /* A reader that lags, or has gone, loses lines: the fetch does not wait for it. */
     if (write(STDOUT_FILENO, line, (size_t)len) < 0) return;
     (void)loop_timer_set(r->wire->loop, &r->reporter, clock_mono_us() + REPORT_US);
@@ -254,11 +260,17 @@ static int open_folder(struct run *r, struct err *err)
     return rc < 0 ? rc : file_write_atomic(path, buf_view(&is), 0600, err);
 }
 
+/* Returns an item's name in the model's folder. */
+static struct str name_below(const struct run *r, const struct pull_item *item)
+{
+    return r->m->url.file.len > 0 ? models_base(item->name) : item->name;
+}
+
 /* Writes the path of an item: DEST itself, or below DEST.part, whose folders are made. */
 static int item_path(const struct run *r, const struct pull_item *item, char ret[PATH_MAX],
                      struct err *err)
 {
-    struct str name = r->m->url.file.len > 0 ? models_base(item->name) : item->name;
+    struct str name = name_below(r, item);
     char folder[PATH_MAX];
     int len = r->many ? snprintf(ret, PATH_MAX, "%s/" STR_FMT, r->part, STR_ARG(name))
                       : snprintf(ret, PATH_MAX, "%s", r->m->dest);
@@ -278,7 +290,8 @@ static uint64_t bytes_there(const struct run *r, const struct pull_item *item)
     if (item_path(r, item, path, NULL) < 0) return 0;
     snprintf(part, sizeof part, "%s.part", path);
     if (stat(path, &st) < 0 && stat(part, &st) < 0) return 0;
-    return (uint64_t)st.st_size < item->bytes ? (uint64_t)st.st_size : item->bytes;
+    /* Blocks, because a part that came in chunks has holes. */
+    return min_u64(min_u64((uint64_t)st.st_size, (uint64_t)st.st_blocks * 512), item->bytes);
 }
 
 /* Adds up the sizes, where all are known, and makes room. */
@@ -315,6 +328,76 @@ static int is_there(struct run *r, const struct pull_item *item, const char *pat
     return item->sha256.len == 0 || str_eq_nocase(item->sha256, str_from(line->digest));
 }
 
+/* ---- agents that have the model */
+
+/* Waits for the seals of the agents that are known, and takes digests and sizes from the first. */
+static void hear_seeds(struct run *r)
+{
+    struct pull_seeds *s = r->m->seeds;
+    if (!s) return;
+    pull_seeds_look(s);
+    while (pull_seeds_wait(s) && !r->wire->stopped && loop_turn(r->wire->loop, -1) == 0)
+        ;
+    uint32_t first = pull_seeds_next(s, 0);
+    const struct seal *seal = first < PULL_SEEDS_MAX ? &s->list[first].seal : NULL;
+    for (uint32_t f = 0; seal && f < seal->file_count; f++) {
+        for (uint32_t i = 0; i < r->list.count; i++) {
+            struct pull_item *item = &r->list.items[i];
+            bool same = r->many ? str_eq(name_below(r, item), seal->file[f].name)
+                                : str_eq(seal->file[f].name, STR(SEAL_ONE_FILE));
+            if (!same) continue;
+            if (item->sha256.len == 0) item->sha256 = str_from(seal->file[f].sha256);
+            if (item->bytes == PULL_BYTES_UNKNOWN) item->bytes = seal->file[f].bytes;
+        }
+    }
+}
+
+/* Returns the number of an item in the seals of agents; UINT32_MAX: they do not have it. */
+static uint32_t seal_index(const struct run *r, const struct pull_item *item)
+{
+    const struct pull_seeds *s = r->m->seeds;
+    uint32_t first = s ? pull_seeds_next(s, 0) : PULL_SEEDS_MAX;
+    if (first == PULL_SEEDS_MAX) return UINT32_MAX;
+    const struct seal *seal = &s->list[first].seal;
+    for (uint32_t f = 0; f < seal->file_count; f++)
+        if (!r->many || str_eq(name_below(r, item), seal->file[f].name)) return f;
+    return UINT32_MAX;
+}
+
+/* Writes the seal, for the agent to give the model to others. Without it nothing is given. */
+static void write_seal(struct run *r, const char *sha256)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    if (!r->m->seal) return;
+    snprintf(r->seal.sha256, sizeof r->seal.sha256, "%s", sha256);
+    for (uint32_t i = 0; i < r->list.count; i++)
+        if (!r->seal.file[i].chunk) return;
+    r->seal.file_count = r->list.count;
+    if (seal_write(&r->seal, &text) == 0 && text.len <= SEAL_BYTES_MAX)
+        (void)file_write_atomic(r->m->seal, buf_view(&text), 0600, NULL);
+}
+
+/* Fetches an item in chunks, where it is large or agents have it, else in one piece. */
+static int fetch_parts(struct run *r, struct pull_file *file, const struct pull_item *item,
+                       struct pull_got *ret, struct err *err)
+{
+    uint32_t index = seal_index(r, item);
+    struct pull_seeds *seeds = index != UINT32_MAX && file->sha256.len > 0 ? r->m->seeds : NULL;
+    uint64_t large = 0;
+    bool known = file->bytes != PULL_BYTES_UNKNOWN && file->bytes > 0;
+    int rc = PULL_ONE_PIECE;
+    if (known && (seeds || file->bytes >= PULL_CHUNKED_BYTES))
+        rc = pull_chunks(r->wire, file, seeds, index, ret, err);
+    if (rc != PULL_ONE_PIECE) return rc;
+    file->large = known ? NULL : &large;
+    rc = pull_file(r->wire, file, ret, err);
+    if (rc != PULL_LARGE) return rc;
+    file->bytes = large;
+    file->large = NULL;
+    rc = pull_chunks(r->wire, file, NULL, 0, ret, err);
+    return rc == PULL_ONE_PIECE ? pull_file(r->wire, file, ret, err) : rc;
+}
+
 /* Fetches an item to its path; once more if its bucket turns out to be in another region. */
 static int fetch_to(struct run *r, const struct pull_item *item, const char *path,
                     struct pull_got *ret, struct err *err)
@@ -324,7 +407,7 @@ static int fetch_to(struct run *r, const struct pull_item *item, const char *pat
     for (int tries = 0; rc == PULL_MOVED && tries < 2; tries++) {
         CLEANUP(buf_fini) struct buf url = { 0 };
         if (item_url(r, item, &url) < 0) return err_set(err, -ENOMEM, "out of memory");
-        const struct pull_file file = {
+        struct pull_file file = {
             .url = buf_view(&url),
             .bearer = m->url.hub ? m->token : (struct str){ 0 },
             .login = m->login,
@@ -334,23 +417,22 @@ static int fetch_to(struct run *r, const struct pull_item *item, const char *pat
                       : r->many            ? (struct str){ 0 }
                                            : m->sha256,
             .room = item->bytes == PULL_BYTES_UNKNOWN ? m->room : NULL,
-            .progress = { r->total, show, r },
+            .progress = { r->total, show, r, &r->seeded },
         };
-        rc = pull_file(r->wire, &file, ret, err);
+        rc = fetch_parts(r, &file, item, ret, err);
     }
     return rc;
 }
 
 static int fetch_item(struct run *r, uint32_t i, struct err *err)
 {
-    const struct pull_model *m = r->m;
     const struct pull_item *item = &r->list.items[i];
     char path[PATH_MAX];
     struct pull_got got = { 0 };
     struct stat st;
     int rc = item_path(r, item, path, err);
     if (rc == 0 && r->many) rc = is_there(r, item, path, &r->lines[i], err);
-    r->lines[i].name = m->url.file.len > 0 ? models_base(item->name).data : item->name.data;
+    r->lines[i].name = name_below(r, item).data;
     if (rc < 0) return rc;
     if (rc == 1) {
         uint64_t bytes = stat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
@@ -359,6 +441,11 @@ static int fetch_item(struct run *r, uint32_t i, struct err *err)
         return 0;
     }
     rc = fetch_to(r, item, path, &got, err);
+    struct seal_file *sealed = &r->seal.file[i];
+    sealed->chunk = got.chunk;
+    sealed->bytes = got.bytes;
+    sealed->name = r->many ? name_below(r, item) : STR(SEAL_ONE_FILE);
+    memcpy(sealed->sha256, got.sha256, sizeof sealed->sha256);
     r->fetched += got.fetched;
     r->done += got.bytes;
     r->bytes += got.bytes;
@@ -409,7 +496,9 @@ int pull_model(struct pull_wire *w, const struct pull_model *m, struct pull_resu
     if (rc == 0) rc = check_expected(&r, err);
     if (rc < 0) return rc;
     r.lines = calloc(r.list.count, sizeof *r.lines);
-    if (!r.lines) return err_set(err, -ENOMEM, "out of memory");
+    r.seal.file = calloc(r.list.count, sizeof *r.seal.file);
+    if (!r.lines || !r.seal.file) return err_set(err, -ENOMEM, "out of memory");
+    hear_seeds(&r);
     if (r.many) rc = open_folder(&r, err);
     if (rc == 0) rc = make_room(&r, err);
     for (uint32_t i = 0; i < r.list.count && rc == 0; i++)
@@ -422,6 +511,8 @@ int pull_model(struct pull_wire *w, const struct pull_model *m, struct pull_resu
         rc = finish_many(&r, got.sha256, err);
     else
         memcpy(got.sha256, r.lines[0].digest, sizeof got.sha256);
-    if (rc == 0) *ret = got;
-    return rc;
+    if (rc < 0) return rc;
+    write_seal(&r, got.sha256);
+    *ret = got;
+    return 0;
 }

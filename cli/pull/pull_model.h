@@ -7,6 +7,7 @@
  */
 #pragma once
 #include "cli/pull/pull_file.h"
+#include "cli/pull/pull_seed.h"
 #include "cli/pull/pull_source.h"
 
 #define PULL_PAGES_MAX 64u /* of a repository's listing */
@@ -20,7 +21,9 @@ struct pull_model {
     const char *dest;           /* the file, or the folder of several */
     struct str sha256;          /* of the whole model (model_check.h); empty: not known */
     struct pull_room *room;
-    bool report; /* lines of numbers for an agent go to stdout (agent/weights.c) */
+    struct pull_seeds *seeds; /* agents that may have it; NULL: none */
+    const char *seal;         /* file to write its seal to; NULL: none */
+    bool report;              /* lines of numbers for an agent go to stdout (agent/weights.c) */
 };
 
 struct pull_result {

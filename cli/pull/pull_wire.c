@@ -10,6 +10,7 @@
 
 #include "base/core/bits.h"
 #include "base/io/loop/clock.h"
+#include "cli/pull/pull_file.h"
 #include "cli/pull/pull_source.h"
 
 #include <signal.h>
@@ -86,7 +87,7 @@ static void stop(struct attempt *a, int rc)
 /* Likewise with a reader's error, or its wish for another try. */
 static void stop_read(struct attempt *a, int rc)
 {
-    if (rc != -ENOSPC) err_prefix(a->err, rc, "%s", a->shown);
+    if (rc != -ENOSPC && rc != PULL_LARGE) err_prefix(a->err, rc, "%s", a->shown);
     stop(a, rc);
 }
 

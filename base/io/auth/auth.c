@@ -57,6 +57,15 @@ static struct str ticket_owner(struct str id)
     return str_cut(&rest, '/');
 }
 
+/* Returns the owner in weights/OWNER/READER; empty for another id. */
+static struct str weights_owner(struct str id)
+{
+    struct str rest;
+    if (!after(id, "weights/", &rest)) return (struct str){ 0 };
+    struct str owner = str_cut(&rest, '/');
+    return rest.len > 0 ? owner : (struct str){ 0 };
+}
+
 int auth_key_of(struct str secret, struct str id, struct auth_key *ret)
 {
     struct auth_key instance;
@@ -66,8 +75,9 @@ int auth_key_of(struct str secret, struct str id, struct auth_key *ret)
         return 0;
     }
     if (!after(id, "agent/", &name) && !after(id, "engine/", &name)) {
-        if (!str_starts(id, STR(TICKET))) return -ENOENT;
-        name = ticket_owner(id);
+        name = weights_owner(id);
+        if (name.len == 0 && !str_starts(id, STR(TICKET))) return -ENOENT;
+        if (name.len == 0) name = ticket_owner(id);
     }
     auth_instance_key(secret, name, &instance);
     return auth_instance_key_of(&instance, name, id, ret);
@@ -81,6 +91,12 @@ int auth_instance_key_of(const struct auth_key *instance, struct str name, struc
     if (is_agent || is_engine) {
         if (!str_eq(named, name)) return -ENOENT;
         derive(key_str(instance), is_agent ? "agent" : "engine", none, ret);
+        return 0;
+    }
+    struct str owner = weights_owner(id);
+    if (owner.len > 0) {
+        if (!str_eq(owner, name)) return -ENOENT;
+        derive(key_str(instance), "weights", id, ret);
         return 0;
     }
     if (!str_starts(id, STR(TICKET)) || !str_eq(ticket_owner(id), name)) return -ENOENT;

@@ -6,6 +6,7 @@
  *          one instance is valid for that instance only.
  *
  *              secret ─┬─ instance NAME ─┬─ agent    agent/NAME  ──► controller
+ *                      │                 ├─ weights/NAME/READER  agent of READER ──► agent of NAME
  *                      │                 └─ engine   router, agent ──► engine/NAME
  *                      │                      └─ ticket/...   one engine ──► another
  *                      ├─ router                     router ──► controller
@@ -56,7 +57,8 @@ void auth_join_keys(struct str secret, struct str name, struct auth_key *ret_tok
 /* Derives the key of `id` from the secret. -ENOENT: there is no such kind of id. */
 int auth_key_of(struct str secret, struct str id, struct auth_key *ret);
 
-/* Derives the key of `id` from an instance's key: for its agent, its engine, and tickets for its engine. */
+/* Derives the key of `id` from an instance's key: for its agent, its engine, tickets for its engine, and readers of its
+ * model file. */
 int auth_instance_key_of(const struct auth_key *instance, struct str name, struct str id,
                          struct auth_key *ret);
 
