@@ -13,7 +13,7 @@ set(MUSTER_TEST_TIMEOUT 7200)
 # quarter of an hour (./check): most of them wait for minutes, or compute for half of one.
 set(MUSTER_LONG_TESTS
     sim_faults_all sim_mutants t_commands t_cross t_cuts t_date t_ec2 t_failover t_kube_offers t_kube_services t_leaders
-    t_leaders_kube t_pull t_redis_lost t_sim_fleet)
+    t_leaders_kube t_pull t_redis_lost t_sim_fleet t_two_clouds)
 # These only under the sanitizers, where they compute for as long; the release build has them in ./check. sim_faults
 # (32 s of processor time there) and t_store_kube (20 s) were the two longest left.
 set(MUSTER_LONG_CHECKED_TESTS
