@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define STREAMS 4
+#define CUTS_MAX 1024 /* of what one end sends at once: more single bytes show no more */
 
 struct side {
     struct tunnel_core core;
@@ -126,6 +127,7 @@ static void carry(struct side *from, struct side *to, size_t step)
     CLEANUP(buf_fini) struct buf way = from->out;
     from->out = (struct buf){ 0 };
     from->sent = 0;
+    if (way.len / step > CUTS_MAX) step = way.len / CUTS_MAX + 1;
     for (size_t pos = 0; pos < way.len; pos += step) {
         size_t n = step < way.len - pos ? step : way.len - pos;
         must(tunnel_core_feed(&to->core, str_of(way.data + pos, n)) == 0);
