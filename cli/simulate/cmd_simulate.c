@@ -1,6 +1,7 @@
 /* cmd_simulate.c - `muster simulate`: replay a trace over a fleet in virtual time. */
 #include "cli/command.h"
 #include "cli/input_file.h"
+#include "cli/simulate/cmd_simulate_clouds.h"
 #include "cli/simulate/sim_arms.h"
 #include "cli/simulate/sim_file.h"
 
@@ -8,6 +9,7 @@
 #include <string.h>
 
 static const char notes[] =
+    "`muster simulate clouds` runs the controller over generated spot markets instead.\n"
     "Requests that are rejected, unfinished or too long are misses with infinite TTFT. Equal\n"
     "options and seed give an equal digest. Generated traces, which differ by seed:\n";
 
@@ -54,12 +56,16 @@ static int simulate(int argc, char *const *argv, const struct sim_options *o, st
     return rc < 0 ? err_set(err, rc, "no memory for the report") : command_print(&out, err);
 }
 
+static const char *const below[] = { "clouds", NULL };
+
 static int run(int argc, char *const *argv)
 {
     CLEANUP(opt_parsed_fini) struct opt_parsed parsed = { 0 };
     CLEANUP(buf_fini) struct buf help = { 0 };
     struct sim_options options;
     struct err err = { 0 };
+    if (argc > 0 && str_eq(str_from(argv[0]), str_from(below[0])))
+        return simulate_clouds_run(argc - 1, argv + 1);
     buf_text(&help, notes);
     generate_help(&help);
     model_file_help(&help);
@@ -77,5 +83,6 @@ const struct command command_simulate = {
     .name = "simulate",
     .group = "Measure",
     .about = "replay a trace over a fleet in virtual time; compare policies",
+    .below = below,
     .run = run,
 };

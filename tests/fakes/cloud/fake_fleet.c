@@ -44,6 +44,7 @@ void fake_fleet_init(struct fake_fleet *f, const struct fleet_config *config)
     f->machine = calloc(FLEET_MACHINES_MAX, sizeof *f->machine);
     must(f->machine);
     memset(f->stock, -1, sizeof f->stock);
+    memset(f->spot_stock, -1, sizeof f->spot_stock);
 }
 
 void fake_fleet_fini(struct fake_fleet *f)
@@ -167,7 +168,8 @@ enum fleet_fault fake_fleet_create(struct fake_fleet *f, const struct fleet_orde
     int64_t price = o->spot ? t->spot_udollars_h : t->price_udollars_h;
     if (price == 0) return FLEET_INVALID;
     price += f->config.address_udollars_h;
-    if (f->stock[type][zone] == 0) return FLEET_STOCK_OUT;
+    if (f->stock[type][zone] == 0 || (o->spot && f->spot_stock[type][zone] == 0))
+        return FLEET_STOCK_OUT;
     if (f->config.quota > 0 && fake_fleet_running(f, now_us) >= f->config.quota) return FLEET_QUOTA;
     for (uint32_t i = 0; i < f->count && f->config.names_unique; i++) {
         struct fleet_machine *late = &f->machine[i];

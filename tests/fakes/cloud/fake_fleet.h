@@ -112,6 +112,8 @@ struct fake_fleet {
     struct fleet_machine *machine; /* FLEET_MACHINES_MAX */
     uint32_t count;
     int32_t stock[FLEET_TYPES_MAX][FLEET_ZONES_MAX]; /* machines that can be had; -1: any number */
+    int32_t spot_stock[FLEET_TYPES_MAX]
+                      [FLEET_ZONES_MAX]; /* 0: of these none as spot; else as stock says */
     uint32_t calls[FLEET_OP_COUNT];
     uint32_t refused_form; /* requests that the API would not have understood: a driver's defect */
     char last_refused[256];

@@ -1,0 +1,48 @@
+/* market_bound.h - what a service needs of a market, and what one who knew its future would pay for it.
+ *
+ * Layer:   simulator (base/core)
+ * Threads: a need is read-only once it is made
+ *
+ * Need.  Requests a second by day and week: a sinusoid with its peak in the afternoon, less at the weekend, times slow
+ *   noise (an autoregression of hours; assumed: nothing published gives a year). Between the moments of the list it is
+ *   linear.
+ * Clairvoyant.  It knows the year. Its cost is the larger of two estimates, in steps of MARKET_NEED_STEP_S:
+ *
+ *     whole    dynamic programming over the capacity that is ready. Holding it costs the cheapest whole numbers of
+ *              instances, of what can be had then, that give it; more of it costs start-ups at their cheapest; less
+ *              costs nothing. Instances may be exchanged for others for nothing, so that lost zones cost no start-up: a
+ *              bound from below
+ *     layers   the need in MARKET_LAYERS layers. Each has a place at a time (a type in a zone, spot or on demand) or,
+ *              where it is not needed, none; every change of place pays a start-up, begun in time. Instances may be
+ *              fractions. It is the cost of a plan that divides instances: whole ones cost more, except that layers may
+ *              not trade places, which would save a start-up now and then
+ *
+ *   Both keep the need at every moment at which the market can.
+ */
+#pragma once
+#include "simulator/market.h"
+
+#define MARKET_NEED_STEP_S 300
+#define MARKET_LAYERS 40
+#define MARKET_UNITS 400 /* of capacity at the highest need */
+
+struct market_need {
+    float *rate_s; /* requests a second at each step */
+    uint32_t count;
+    double most_s;
+};
+
+/* Draws a need with so many requests a second at its usual peak. False: no memory. */
+bool market_need_init(struct market_need *ret, uint64_t seed, uint32_t days, double peak_s);
+void market_need_fini(struct market_need *n);
+double market_need_at(const struct market_need *n, double at_s);
+
+/* What may be bought: pools by their requests a second (0: not this one), spot or on demand alone. */
+struct market_choice {
+    double rate_s[MARKET_POOLS];
+    bool no_spot;
+};
+
+/* Returns the dollars that a clairvoyant pays for the need. */
+double market_clairvoyant(const struct market *m, const struct market_need *n,
+                          const struct market_choice *may);
