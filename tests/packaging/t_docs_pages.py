@@ -22,7 +22,7 @@ def help_of(command):
 def commands():
     """All commands, those below others too: {"plan layers", ...}."""
     top = re.findall(r"^  ([a-z]+) +\S", rig.muster("--help").stdout, re.M)
-    below = [f"plan {name}" for name in ("layers", "move", "load")]
+    below = ["simulate clouds"] + [f"plan {name}" for name in ("layers", "move", "load")]
     below += [f"model {name}" for name in ("convert", "imatrix", "inspect", "make-random", "quantize", "verify")]
     below += [f"bench {name}" for name in ("engine", "kernels")]
     assert len(top) > 20 and "simulate" in top
