@@ -20,7 +20,8 @@
 /* ---- providers ---- */
 
 #define STALE_POLLS 3
-#define STALE_US 30000000 /* on top, for a slow provider's latency */
+#define DRAIN_AHEAD_US 30000000 /* an instance is drained so long before its provider takes it */
+#define STALE_US 30000000       /* on top, for a slow provider's latency */
 
 static int64_t stale_after_us(const struct cloud *cl)
 {
@@ -204,18 +205,22 @@ static bool was_taken(const struct merge_view *v, const struct offer *o, enum in
     return o && o->spot && served && gone && v->seen->state != AGENT_STOPPED;
 }
 
-/* Drains an instance that the provider is about to take away, while there is time: its listing says so, or the
- * machine was told, which is often sooner. One that we are ending leaves because we said so. */
+/* Heeds that the provider is about to take an instance away: its listing says so, or the machine was told, which is
+ * often sooner. From then on it counts as gone where another is bought in its place (plan.h), but it serves: it is
+ * drained only when DRAIN_AHEAD_US are left, which requests need to end or to move. With two minutes of notice most of
+ * the replacement's start-up is so bridged. One that we are ending leaves because we said so. */
 static int heed_notice(struct control *c, uint32_t at, const struct listed *item, int64_t now_us)
 {
     struct detail *d = &c->observed.detail[at];
     char why[INTENT_WHY_BYTES];
     bool is_listed = item && item->leaves_us;
-    if ((!is_listed && !d->noticed_us) || d->doomed) return 0;
-    if (c->money.intent[at].state >= INTENT_ENDING) return 0;
+    if ((!is_listed && !d->noticed_us) || (d->doomed && !d->leaves_us)) return 0;
+    enum intent_state state = c->money.intent[at].state;
+    if (state >= INTENT_ENDING) return 0;
     d->leaves_us = is_listed ? item->leaves_us : d->noticed_us;
     const char *words = is_listed ? item->why : d->notice_why;
     count_loss(c, at, now_us);
+    if (state == INTENT_REGISTERED && d->leaves_us - now_us > DRAIN_AHEAD_US) return 0;
     snprintf(why, sizeof why, "the provider takes it away%s%.150s", words[0] ? ": " : "", words);
     return control_apply(c, at, INTENT_DRAIN, why, NULL, now_us);
 }

@@ -39,7 +39,8 @@
 #define PLAN_INSTANCES_MAX 4096 /* live intents in one view */
 #define PLAN_ACTIONS_MAX 64     /* of one decision; the rest come with the next */
 #define PLAN_FRESH_SHARE 0.9
-#define PLAN_AVAILABILITY 0.99 /* share of time in which a pool should have its target */
+/* Share of time in which a pool should have its target, where the service names no attainment. */
+#define PLAN_AVAILABILITY 0.99
 #define PLAN_FAILING_SHARE \
     0.2 /* of a pool: so many failing machines, or one, are replaced at a time */
 #define PLAN_NONE UINT32_MAX
@@ -88,7 +89,8 @@ struct plan_instance {
     bool fresh;         /* its agent reported within fresh_us */
     bool at_risk;       /* its provider may take it away soon: replaced, and given up then */
     bool failing;       /* at risk, as its machine's GPU is failing */
-    bool doomed;        /* the provider takes it away, or a person: its drain is not withdrawn */
+    bool doomed;        /* the provider takes it away, or a person: it counts as gone, even while it
+                         * still serves, and its drain is not withdrawn */
     bool pinned;        /* it cannot be ended: counted, but never a victim */
     uint32_t in_flight; /* the larger of its own count and the routers' */
     uint32_t pages_cached;

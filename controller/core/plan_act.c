@@ -220,7 +220,7 @@ static uint32_t victim(struct plan_desk *d, uint32_t pool, enum phase phase)
     for (uint32_t i = 0; i < d->view->instance_count; i++) {
         const struct plan_instance *in = &d->view->instance[i];
         if (!plan_is_mine(d, in, pool) || in->phase != phase || d->taken[i]) continue;
-        if (in->pinned || (phase == PHASE_READY && in->at_risk)) continue;
+        if (in->pinned || in->doomed || (phase == PHASE_READY && in->at_risk)) continue;
         if (best == PLAN_NONE || goes_first(d, pool, in, &d->view->instance[best])) best = i;
     }
     return best;

@@ -36,7 +36,7 @@ static inline bool plan_is_mine(const struct plan_desk *d, const struct plan_ins
 /* Returns true if an instance serves and nothing is known against it. */
 static inline bool plan_is_ready(const struct plan_instance *in)
 {
-    return in->phase == PHASE_READY && !in->at_risk;
+    return in->phase == PHASE_READY && !in->at_risk && !in->doomed;
 }
 
 /* Returns true if a person has paused the service, drained the pool or set its count: then neither the

@@ -66,7 +66,8 @@ void plan_place_view(const struct plan_view *view, uint32_t service, uint32_t po
     const struct plan_pool *p = &s->pool[pool];
     *ret = (struct place_view){ .offer_count = p->offer_count,
                                 .target = target,
-                                .availability = PLAN_AVAILABILITY };
+                                .availability = s->scale.attainment > 0 ? s->scale.attainment
+                                                                        : PLAN_AVAILABILITY };
     for (uint32_t i = 0; i < p->offer_count; i++) {
         const struct offer *o = &view->offer[p->offer[i]];
         const struct offer_health *h = &view->health[p->offer[i]];
@@ -85,6 +86,7 @@ void plan_place_view(const struct plan_view *view, uint32_t service, uint32_t po
         for (uint32_t i = 0; i < p->offer_count; i++) {
             if (p->offer[i] != in->offer) continue;
             ret->offer[i].ready += plan_is_ready(in);
+            ret->offer[i].leaving += in->phase == PHASE_READY && !plan_is_ready(in);
             ret->offer[i].starting += in->phase == PHASE_STARTING;
             ret->offer[i].leave_s += leave_s(view, service, in);
         }
@@ -199,6 +201,7 @@ static void fill_pool(struct plan_desk *d, uint32_t pool)
         if (!plan_is_mine(d, in, pool)) continue;
         d->decision->cost_h += in->price_h;
         d->decision->failing += in->phase == PHASE_READY && in->failing;
+        if (in->doomed) continue; /* it serves for a while, and another has to be bought now */
         double left = left_s(d, in, s);
         if (in->phase == PHASE_STARTING || plan_is_ready(in)) fill_seen(d, in, pool, left);
         if (in->phase == PHASE_STARTING) {
@@ -224,7 +227,7 @@ static double budget_left(const struct plan_desk *d)
     double leaving = 0;
     for (uint32_t i = 0; i < d->view->instance_count; i++) {
         const struct plan_instance *in = &d->view->instance[i];
-        bool goes = in->phase >= PHASE_DRAINING || (in->phase == PHASE_READY && in->at_risk);
+        bool goes = in->phase >= PHASE_DRAINING || (in->phase == PHASE_READY && !plan_is_ready(in));
         if (in->service == d->index && goes) leaving += in->price_h;
     }
     return fmax(d->service->budget_h - leaving, DBL_MIN); /* 0 would mean: no ceiling */

@@ -19,6 +19,7 @@
 #define CELLS (LENGTH_BINS / STEP)
 #define LEAST_SHARE 0.01
 #define FIRST_BIN_TOKENS 16
+#define PRICE_LEAST 1e-6 /* dollars an hour, where an instance is free */
 
 _Static_assert(CELLS *CELLS <= MIX_BUCKETS_MAX, "every cell may be a bucket");
 _Static_assert(SCALE_POOLS_MAX <= MIX_TYPES_MAX, "every pool is a type");
@@ -81,28 +82,129 @@ static void fill_buckets(const struct lengths *l, double rate_s, struct mix_prob
     }
 }
 
+/* Returns what the losses of an offer cost, in dollars for each hour of one instance. */
+static double missing_h(const struct hazard *zone, const struct place_offer *o, double fine_h)
+{
+    return o->spot ? fine_h * hazard_rate_h(zone) * hazard_gap_h(o->lead_s) : 0;
+}
+
 void pool_mix_watch(struct pool_mix *last, uint32_t pool, const struct place_view *offers,
                     uint32_t next, double dt_h, int64_t now_us)
 {
-    for (uint32_t i = 0; i < offers->offer_count; i++)
+    double dear_h = 0, kept = 0, missing = 0;
+    for (uint32_t i = 0; i < offers->offer_count; i++) {
         hazard_observe(&last->zone[pool][i], &offers->offer[i], dt_h, now_us);
-    bool is_spot = next != PLACE_NONE && offers->offer[next].spot;
-    last->hazard_h[pool] = is_spot ? hazard_rate_h(&last->zone[pool][next]) : 0;
+        dear_h = fmax(dear_h, offers->offer[i].price_h);
+    }
+    double fine_h = dear_h * PLACE_FINE / fmax(1 - offers->availability, 1e-6);
+    for (uint32_t i = 0; i < offers->offer_count; i++) {
+        const struct place_offer *o = &offers->offer[i];
+        kept += place_have(o);
+        missing += place_have(o) * missing_h(&last->zone[pool][i], o, fine_h);
+    }
+    last->missing_kept_h[pool] = kept > 0 ? missing / kept : 0;
+    last->missing_h[pool] =
+        next == PLACE_NONE ? 0 : missing_h(&last->zone[pool][next], &offers->offer[next], fine_h);
 }
 
-static void fill_types(const struct scale_view *v, const double hazard_h[SCALE_POOLS_MAX],
+/* What the service has of a pool, and what one more costs. */
+struct stock {
+    uint32_t have; /* ready and starting */
+    double kept_h; /* dollars an hour of one of these, mean */
+    double new_h,
+        moved; /* of one more; moved: the part of new_h that its lead costs, over its life */
+};
+
+static void fill_stock(const struct scale_view *v, const struct scale_config *config,
+                       const struct pool_mix *last, struct stock ret[SCALE_POOLS_MAX])
+{
+    for (uint32_t p = 0; p < v->pool_count; p++) {
+        const struct scale_pool *s = &v->pool[p];
+        ret[p] = (struct stock){ .have = min_u32(scale_have(s), SOLVER_COUNT_MAX),
+                                 .new_h = fmax(s->price_h, PRICE_LEAST) };
+        ret[p].moved = ret[p].new_h * s->lead_s / fmax(config->life_s, 1);
+        ret[p].new_h += last->missing_h[p];
+    }
+    for (uint32_t i = 0; i < v->instance_count; i++)
+        ret[v->instance[i].pool].kept_h += v->instance[i].price_h;
+    for (uint32_t p = 0; p < v->pool_count; p++)
+        ret[p].kept_h = ret[p].have == 0
+                            ? 0
+                            : fmax(ret[p].kept_h / scale_have(&v->pool[p]), PRICE_LEAST) +
+                                  last->missing_kept_h[p];
+}
+
+/* Returns what counts cost an hour, the lead of instances that have to be started included. */
+static double cost_of(const struct stock *stock, uint32_t pools, const uint32_t *count)
+{
+    double sum = 0;
+    for (uint32_t p = 0; p < pools; p++) {
+        uint32_t kept = min_u32(count[p], stock[p].have);
+        sum += kept * stock[p].kept_h + (count[p] - kept) * (stock[p].new_h + stock[p].moved);
+    }
+    return sum;
+}
+
+/* A problem to which only some pools may add. */
+#define ALL UINT32_MAX
+#define NONE (UINT32_MAX - 1)
+
+/* Pools that may grow are priced as their next instance; of the others there is what there is. */
+static void fill_types(const struct scale_view *v, const struct stock *stock, uint32_t grows,
                        struct mix_problem *m)
 {
     m->type_count = v->pool_count;
     for (uint32_t p = 0; p < v->pool_count; p++) {
         const struct scale_pool *s = &v->pool[p];
-        uint32_t reach = s->available ? s->max : min_u32(s->max, s->ready + s->starting);
-        m->type[p] = (struct mix_type){ .price_h = fmax(s->price_h, 1e-6),
+        bool may = (grows == ALL || grows == p) && s->available;
+        uint32_t reach = may ? s->max : min_u32(s->max, stock[p].have);
+        m->type[p] = (struct mix_type){ .price_h = may ? stock[p].new_h : stock[p].kept_h,
                                         .max = s->perf_known ? min_u32(reach, SOLVER_COUNT_MAX) : 0,
-                                        .spot = hazard_h[p] > 0,
-                                        .hazard_h = hazard_h[p],
                                         .lead_s = s->lead_s };
+        if (m->type[p].price_h <= 0)
+            m->type[p].price_h = PRICE_LEAST; /* none of it: its max is 0 */
     }
+}
+
+/* The best so far. */
+struct found {
+    bool any;
+    uint32_t want[SCALE_POOLS_MAX];
+    double cost_h;
+};
+
+struct search {
+    const struct mix_policy *policy;
+    const struct scale_view *view;
+    struct stock stock[SCALE_POOLS_MAX];
+    struct pool_mix_room *room;
+    struct found best;
+};
+
+/* Solves with some pools growing, and keeps the result if it costs less than the best. */
+static bool try(struct search *s, uint32_t grows)
+{
+    struct mix_problem *m = &s->room->problem;
+    fill_types(s->view, s->stock, grows, m);
+    s->policy->choose(m, &s->room->memory, &s->room->verdict);
+    const struct mix_verdict *v = &s->room->verdict;
+    if (!v->found) return false;
+    double cost = cost_of(s->stock, s->view->pool_count, v->count);
+    if (s->best.any && cost >= s->best.cost_h) return true;
+    s->best.any = true;
+    s->best.cost_h = cost;
+    memcpy(s->best.want, v->count, s->view->pool_count * sizeof *v->count);
+    return true;
+}
+
+/* Moves only where it pays: the mix among all pools is held against the cheapest part of the present fleet that does
+ * the work or, where the whole of it does not, against that fleet with one pool grown. */
+static void search(struct search *s)
+{
+    bool suffices = try(s, NONE);
+    for (uint32_t p = 0; p < s->view->pool_count && !suffices; p++)
+        if (s->view->pool[p].available) try(s, p);
+    try(s, ALL);
 }
 
 void pool_mix_solve(const struct mix_policy *policy, const struct scale_view *view,
@@ -123,10 +225,11 @@ void pool_mix_solve(const struct mix_policy *policy, const struct scale_view *vi
         .budget_h = view->budget_h, .eval = score, .ctx = &ctx, .nodes_max = POOL_MIX_NODES_MAX
     };
     fill_buckets(&d->expected, d->arrivals_s * config->margin, m);
-    fill_types(view, last->hazard_h, m);
-    policy->choose(m, &room->memory, &room->verdict);
+    struct search s = { .policy = policy, .view = view, .room = room };
+    fill_stock(view, config, last, s.stock);
+    search(&s);
     last->solved_us = now_us;
-    last->found = room->verdict.found;
-    memcpy(last->want, room->verdict.count, view->pool_count * sizeof *last->want);
+    last->found = s.best.any;
+    memcpy(last->want, s.best.want, view->pool_count * sizeof *last->want);
     m->ctx = NULL; /* it ends with this call */
 }

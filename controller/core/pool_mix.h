@@ -7,9 +7,14 @@
  *              is taken stays the placement policy's choice
  *          (2) without expected lengths, without arrivals, or when no mix serves the load, there are
  *              no counts, and the scaling policy's choice stands
- *          (3) a pool whose next instance is spot counts with the losses an hour that its zone has
- *              shown since the controller started, as the placement policy joint learns them
- *          (4) the mix is solved every POOL_MIX_EVERY_US at most: it is for minutes, backlogs are the
+ *          (3) spot counts with what its losses cost: the hours that they leave missing, from the losses an hour that
+ *              the zone has shown since the controller started and the time until another instance serves, at the price
+ *              that an hour has for the placement policy joint while it keeps the availability (PLACE_FINE). A pool
+ *              whose zones last is so worth its price; spares are the placement policy's part
+ *          (4) it moves only where that pays: instances that are there cost what they were bought for, others also
+ *              their lead, spread over scale_config.life_s. A mix that keeps the present fleet, or adds to one pool,
+ *              is held against the cheapest of all
+ *          (5) the mix is solved every POOL_MIX_EVERY_US at most: it is for minutes, backlogs are the
  *              scaling policy's
  */
 #pragma once
@@ -23,7 +28,10 @@
 /* The last counts for one service, and the learned hazards of its zones. */
 struct pool_mix {
     struct hazard zone[SCALE_POOLS_MAX][PLACE_OFFERS_MAX]; /* by pool and its offers */
-    double hazard_h[SCALE_POOLS_MAX]; /* of the offer that is taken next; 0: it is not spot */
+    double missing_h
+        [SCALE_POOLS_MAX]; /* what the losses of the offer that is taken next cost, dollars an hour */
+    double
+        missing_kept_h[SCALE_POOLS_MAX]; /* those of the offers that there are instances of, mean */
     int64_t watched_us;
     int64_t solved_us; /* 0: never */
     bool found;

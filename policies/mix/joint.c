@@ -1,25 +1,28 @@
 /* joint.c - chooses counts, types, providers and spot together, within the SLO and the budget.
  *
- * Every (type, provider, purchase) is a column of melange's integer programme. Three things differ:
+ * Every (type, provider, purchase) is a column of melange's integer programme. Four things differ:
  *
  *     spot      a spot instance counts with the share of time in which it is there, 1 - u with
  *               u = hazard * start-up; its price includes the start-ups after losses,
- *               price * (1 + u). It is left out where u exceeds 1 - AVAILABILITY
+ *               price * (1 + u). It is left out where u exceeds MIX_MISSING_MAX
  *     together  loads of different buckets do not simply add up on one instance. After solving, each
  *               type is evaluated at the mean lengths that it would get; a type that falls short
  *               counts for less, and the programme is solved again
+ *     slices    a bucket is cut into enough slices that all together have SLICES_ALL: with a few buckets a slice would
+ *               else be the work of many instances, and types could not be mixed
  *     budget    a mix above the budget is cut to the largest share of the work that fits
  */
+#include "base/core/bits.h"
 #include "policies/mix/mix.h"
 #include "policies/place/place.h"
 
 #include <math.h>
 
-#define SLICES 4
-#define NODES_MAX 2000 /* of each solution; there may be dozens */
-#define ROUNDS 4       /* of solving again */
-#define BISECTIONS 8   /* of the share that a budget allows: one part in 256 */
-#define AVAILABILITY 0.99
+#define SLICES 4 /* of a bucket, at least */
+#define SLICES_ALL 64
+#define NODES_MAX 2000    /* of each solution; there may be dozens */
+#define ROUNDS 4          /* of solving again */
+#define BISECTIONS 8      /* of the share that a budget allows: one part in 256 */
 #define BUDGET_ROUND 1e-9 /* relative: 3 x 3.43 is a little more than 10.29 in binary */
 
 static double missing(const struct mix_type *t)
@@ -27,9 +30,14 @@ static double missing(const struct mix_type *t)
     return t->spot ? t->hazard_h * hazard_gap_h(t->lead_s) : 0;
 }
 
-static bool is_reliable(const struct mix_type *type, double availability)
+static bool is_reliable(const struct mix_type *type)
 {
-    return missing(type) <= 1 - availability;
+    return missing(type) <= MIX_MISSING_MAX;
+}
+
+static uint32_t slices_of(const struct mix_problem *m)
+{
+    return max_u32(SLICES, SLICES_ALL / max_u32(m->bucket_count, 1));
 }
 
 /* Returns the share of its assigned load that type t can serve, at most 1. */
@@ -60,7 +68,7 @@ static void solve(const struct mix_problem *m, const struct mix_problem *priced,
     for (uint32_t t = 0; t < m->type_count; t++)
         fill[t] = 1 - missing(&m->type[t]);
     for (uint32_t round = 0;; round++) {
-        mix_program(priced, SLICES, scale, fill, memory);
+        mix_program(priced, slices_of(priced), scale, fill, memory);
         solver_run(&memory->problem, m->nodes_max ? m->nodes_max : NODES_MAX, &memory->solver,
                    &memory->answer);
         if (!memory->answer.found || round == ROUNDS) return;
@@ -91,7 +99,7 @@ static void choose(const struct mix_problem *problem, struct mix_memory *memory,
     struct mix_problem priced = *problem;
     for (uint32_t t = 0; t < priced.type_count; t++) {
         struct mix_type *type = &priced.type[t];
-        if (!is_reliable(type, AVAILABILITY)) type->max = 0;
+        if (!is_reliable(type)) type->max = 0;
         /* Rounded up to whole cents: the solver then knows by how much a cheaper mix is cheaper. */
         type->price_h = ceil(type->price_h * (1 + missing(type)) * 100 - 1e-6) / 100;
     }

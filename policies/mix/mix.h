@@ -14,6 +14,9 @@
 #define MIX_TYPES_MAX SOLVER_TYPES_MAX
 #define MIX_BUCKETS_MAX SOLVER_GROUPS_MAX
 
+/* Share of time in which a spot type may be missing; joint leaves out what is missing for longer. */
+#define MIX_MISSING_MAX 0.01
+
 /* A type of instance that can be bought. */
 struct mix_type {
     double price_h;

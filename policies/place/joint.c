@@ -20,7 +20,7 @@
  * availability. With `missed`, the share of the last day (for a younger fleet: of its life) in
  * which the fleet was short after losses,
  *
- *     kappa = price on demand * FINE / (1 - availability) * exp(GAIN * (missed / b - 1)),
+ *     kappa = price on demand * PLACE_FINE / (1 - availability) * exp(GAIN * (missed / b - 1)),
  *     b = (1 - availability) * SAFETY
  *
  * A move, from on demand back to spot for one, loses a drain and what was cached (place_moved); it is made where the
@@ -44,7 +44,6 @@
 #include <string.h>
 
 #define SAFETY 0.8
-#define FINE 0.07 /* cost of missing all the time that may be missed, as a share of on demand */
 #define GAIN 3.0
 #define GAIN_MAX 3.0 /* of the exponent, either way */
 #define MEMORY_H 24.0
@@ -62,6 +61,7 @@ struct joint {
     int64_t last_us, asked_us; /* asked_us: since when a provider's reply is waited for */
     double missed;             /* share of time short of the target after losses, see above */
     double watched_h;          /* hours that `missed` is a share of, before it forgets */
+    bool lost_some;            /* fewer stay than the target, because of a loss */
     bool after_loss;           /* short of the target now, because of a loss */
     float pairs, together;     /* other zones held when one was lost; those lost with it */
     struct hazard zone[PLACE_OFFERS_MAX];
@@ -112,9 +112,10 @@ static void learn(struct joint *m, const struct place_view *view, int64_t now_us
     double part = m->after_loss ? 1 : 0;
     m->watched_h += dt_h;
     m->missed += (part - m->missed) * (1 - exp(-dt_h / fmin(MEMORY_H, PRIOR_H + m->watched_h)));
-    uint32_t ready = 0, held = 0, lost = 0;
+    uint32_t stay = 0, leave = 0, held = 0, lost = 0;
     for (uint32_t i = 0; i < view->offer_count; i++) {
-        ready += view->offer[i].ready;
+        stay += view->offer[i].ready;
+        leave += view->offer[i].leaving;
         if (!view->offer[i].spot) continue;
         held += m->zone[i].ready > 0;
         lost += m->zone[i].ready > 0 && view->offer[i].lost > m->zone[i].lost;
@@ -124,7 +125,9 @@ static void learn(struct joint *m, const struct place_view *view, int64_t now_us
         m->pairs += (float)(lost * (held - 1));
         m->together += (float)(lost * (lost - 1));
     }
-    m->after_loss = ready < view->target && (m->after_loss || lost > 0);
+    /* What leaves serves still: hours are missed only once it is gone. */
+    m->lost_some = stay < view->target && (m->lost_some || lost > 0);
+    m->after_loss = stay + leave < view->target && m->lost_some;
     m->last_us = now_us;
 }
 
@@ -153,7 +156,7 @@ static void price_gaps(struct desk *d)
     }
     if (d->on_demand != PLACE_NONE) d->dear = v->offer[d->on_demand].price_h;
     d->is_short = ready < v->target;
-    d->kappa = d->dear * FINE / allowed * exp(fmin(fmax(push, -GAIN_MAX), GAIN_MAX));
+    d->kappa = d->dear * PLACE_FINE / allowed * exp(fmin(fmax(push, -GAIN_MAX), GAIN_MAX));
     d->with = (TOGETHER_PRIOR + (double)m->together) / (PAIRS_PRIOR + (double)m->pairs);
 }
 

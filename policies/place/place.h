@@ -45,7 +45,9 @@ struct place_offer {
                          computing again what it has cached; 0: unknown or nothing */
     double out; /* chance that it is sold out now, as refusals of the last hours tell; 0: none */
     uint32_t ready, starting;
-    uint32_t lost;    /* instances that the provider took away, counted since we know the offer */
+    uint32_t
+        leaving;   /* beside them: they still serve, and the provider has said that it takes them */
+    uint32_t lost; /* instances that the provider took away, counted since we know the offer */
     uint32_t refused; /* launches that it had no capacity for, counted likewise */
 };
 
@@ -115,6 +117,10 @@ void place_finish(const struct place_view *view, struct place_verdict *ret);
 #define HAZARD_PRIOR_H 8.0 /* a middle zone of the public spot traces: 5 to 11 h between drops */
 #define REPAIR_PRIOR_H 1.0
 #define HAZARD_REACT_S 30.0 /* until a loss is seen, decided on and the provider has answered */
+
+/* Cost of missing all the time that may be missed, as a share of what on demand costs: by it an hour that is missing
+ * counts in dollars, in placement as in mixes. */
+#define PLACE_FINE 0.07
 
 /* Hours from a loss until another instance serves in its place. */
 static inline double hazard_gap_h(double lead_s)

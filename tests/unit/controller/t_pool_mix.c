@@ -80,20 +80,23 @@ static void zones_are_watched(void **state)
 {
     (void)state;
     static struct pool_mix mix;
-    struct place_view offers = { .offer_count = 2 };
-    offers.offer[1] = (struct place_offer){ .spot = true, .ready = 1 };
+    struct place_view offers = { .offer_count = 2, .availability = 0.99 };
+    offers.offer[0] = (struct place_offer){ .price_h = 4 };
+    offers.offer[1] = (struct place_offer){ .spot = true, .ready = 1, .price_h = 1, .lead_s = 90 };
+    double each = 4 * PLACE_FINE / 0.01 * hazard_gap_h(90); /* dollars for one loss an hour */
     pool_mix_watch(&mix, 0, &offers, 0, 0, 1);
-    assert_float_equal(mix.hazard_h[0], 0, 0);
+    assert_float_equal(mix.missing_h[0], 0, 0);
     pool_mix_watch(&mix, 0, &offers, 1, 0, 1);
-    double first = mix.hazard_h[0];
-    assert_true(fabs(first - 1 / HAZARD_PRIOR_H) < 1e-9);
+    assert_true(fabs(mix.missing_h[0] - each / HAZARD_PRIOR_H) < 1e-9);
+    assert_true(fabs(mix.missing_kept_h[0] - each / HAZARD_PRIOR_H) < 1e-9);
     for (int i = 0; i < 4; i++) {
         offers.offer[1].lost++;
         pool_mix_watch(&mix, 0, &offers, 1, 0.5, 2 + i);
     }
-    assert_true(fabs(mix.hazard_h[0] - (1 + 4) / (HAZARD_PRIOR_H + 4 * 0.5)) < 1e-9);
+    assert_true(fabs(mix.missing_h[0] - each * (1 + 4) / (HAZARD_PRIOR_H + 4 * 0.5)) < 1e-9);
     pool_mix_watch(&mix, 0, &offers, PLACE_NONE, 0, 9);
-    assert_float_equal(mix.hazard_h[0], 0, 0);
+    assert_float_equal(mix.missing_h[0], 0, 0);
+    assert_true(mix.missing_kept_h[0] > 0);
 }
 
 /* In a plan, the losses of a spot zone reach the mix, and outlast a time without demand. */
@@ -103,17 +106,17 @@ static void the_plan_tells_a_mix_of_losses(void **state)
     struct scene *s = two_kinds(20, 1);
     s->offer[0].spot = s->offer[1].spot = true;
     planned(s, &mix_joint);
-    double before = s->view.mix[0].hazard_h[0];
+    double before = s->view.mix[0].missing_h[0];
     assert_true(before > 0);
-    assert_float_equal(s->view.mix[0].hazard_h[1], 0, 0); /* the large pool is on demand */
+    assert_float_equal(s->view.mix[0].missing_h[1], 0, 0); /* the large pool is on demand */
     s->health[0].lost += 2;
     s->health[1].lost += 2;
     scene_decide(s);
-    assert_true(s->view.mix[0].hazard_h[0] > before);
+    assert_true(s->view.mix[0].missing_h[0] > before);
     s->demand.sum.expected.count = 0;
     scene_decide(s);
     assert_false(s->view.mix[0].found);
-    assert_true(s->view.mix[0].hazard_h[0] > before);
+    assert_true(s->view.mix[0].missing_h[0] > before);
     scene_free(s);
 }
 
@@ -333,6 +336,41 @@ static void another_pool_steps_in(void **state)
     free(s);
 }
 
+/* Another type has become a little cheaper for the same work. A running fleet does not move for less than what the lead of
+ * the new instances costs; it moves where that pays, and what it has goes only once the new instances are ready. */
+static void a_mix_moves_where_it_pays(void **state)
+{
+    (void)state;
+    struct scene *s = two_kinds(20, 0);
+    struct plan_decision d = planned(s, &mix_joint);
+    assert_true(d.target[0] >= 2 && d.target[1] == 0);
+    uint32_t small = d.target[0];
+    for (uint32_t i = 0; i < small; i++)
+        scene_add(s, 0, PHASE_READY)->price_h = 1;
+    s->offer[2].prior = s->offer[0].prior; /* as fast as a small one */
+    s->service.scale.life_s = 600;
+    s->offer[2].lead_s = 60;
+    s->offer[2].price_h = 0.95; /* 5 % less, and 10 % for the lead */
+    d = planned(s, &mix_joint);
+    assert_int_equal(d.target[0], small);
+    assert_int_equal(d.target[1], 0);
+    s->offer[2].price_h = 0.6;
+    d = planned(s, &mix_joint);
+    assert_int_equal(d.target[1], small);
+    assert_int_equal(d.target[0], small);
+    assert_int_equal(scene_count(s, PLAN_DRAIN), 0);
+    assert_non_null(d.blocked);
+    for (uint32_t i = 0; i < small; i++)
+        scene_add(s, 1, PHASE_STARTING)->price_h = 0.6;
+    assert_int_equal(planned(s, &mix_joint).target[0], small); /* on their way */
+    for (uint32_t i = 0; i < s->view.instance_count; i++)
+        s->instance[i].phase = PHASE_READY;
+    d = planned(s, &mix_joint);
+    assert_int_equal(d.target[0], 0);
+    assert_int_equal(scene_count(s, PLAN_DRAIN), small);
+    scene_free(s);
+}
+
 static void the_budget_counts_launches_and_drains(void **state)
 {
     (void)state;
@@ -370,6 +408,7 @@ int main(void)
         cmocka_unit_test(a_move_keeps_to_the_pools_maximum),
         cmocka_unit_test(a_spare_is_bought_once),
         cmocka_unit_test(another_pool_steps_in),
+        cmocka_unit_test(a_mix_moves_where_it_pays),
         cmocka_unit_test(the_budget_counts_launches_and_drains),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
