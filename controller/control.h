@@ -56,8 +56,7 @@ struct control_launch {
     struct str weights_url, weights_endpoint, weights_path, weights_sha256; /* likewise, of all */
     uint64_t weights_max;
     uint32_t context_tokens, seqs_max;
-    bool kv_events;
-    bool tunnel;                         /* its agent dials the routers */
+    bool kv_events, tunnel;              /* tunnel: its agent dials the routers */
     struct str tls_certificate, tls_key; /* as the arguments say; empty: it speaks plain HTTP */
 };
 
@@ -87,8 +86,7 @@ struct control_setup { /* borrowed for the control's life where not said otherwi
     const char *keys_file;  /* keeps whether keys are required when the store is lost; NULL: none */
     uint64_t seed;          /* of ids and chance; from the system in production */
     const char *crash_at;   /* a step, or NULL */
-    /* that clouds sell besides those of control_new: a commit copies them */
-    const struct offer *offer;
+    const struct offer *offer; /* that clouds sell besides those of control_new: a commit copies */
     uint32_t offer_count;
     /* Hears of agents that adopted an engine (cloud_adopted.h); NULL: they are unknown. */
     void (*adopted)(void *ctx, const struct agent_report *r, int64_t now_us);
@@ -101,8 +99,7 @@ struct control;
 void control_launch_spec(const struct control_setup *s, const struct control_launch *l,
                          struct launch_spec *ret);
 
-/* Restores intents, overrides, policies' state, tenants and cost from the store. A record that cannot be
- * read is set aside (aside.h). */
+/* Restores what the store has. A record that cannot be read is set aside (aside.h). */
 int control_new(const struct control_setup *setup, int64_t now_us, struct control **ret,
                 struct err *err);
 void control_free(struct control *c); /* writes nothing: all that matters is durable already */
