@@ -6,17 +6,16 @@
  *           provider), and only then plan: nothing is launched or ended before that
  * Rules:    (1) intents are durable before the calls they stand for (intent.h)
  *           (2) an intent whose record cannot be written is not acted upon; the old state stands
- *           (3) time is an argument: fleet time (core/fleet_time.h), which no step of the date
- *               moves; dates that people read are made from it when they are written
+ *           (3) time is an argument: fleet time (core/fleet_time.h), which no step of the date moves; dates that
+ *               people read are made from it when they are written
  *           (4) one control is one term of leadership. When the term ends, in the middle of a tick too,
  *               every further write is refused by the store and every call to a provider here; the
  *               object is then dropped, and the next term begins with another one
  *           (5) a tick that came late is no evidence: an agent or router that was unheard meanwhile
  *               counts as unknown until it is heard or its whole limit has passed again
- * Testing:  each step has a fault point (control_steps). Armed, the call returns -ECANCELED and has
- *           done nothing beyond the point, as if the process had been killed there; a test then
- *           drops the object and opens a new one on the same store. `crash_at` does the same to a
- *           real process with SIGKILL.
+ * Testing:  each step has a fault point (control_steps). Armed, the call returns -ECANCELED and has done nothing
+ *           beyond the point, as if the process had been killed there; a test then drops the object and opens a new
+ *           one on the same store. `crash_at` does the same to a real process with SIGKILL.
  */
 #pragma once
 #include "base/core/own.h"
