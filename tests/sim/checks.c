@@ -164,9 +164,10 @@ static void check_shrink(struct world *w)
         check_fail(w, CHECK_BLIND_SHRINK, "%u of %u ready agents were heard lately", fresh, ready);
 }
 
-static bool counts(enum intent_state s)
+/* Of one whose provider has said that it takes it another takes the place at once, although it serves for a while. */
+static bool counts(const struct control *c, const struct intent *i)
 {
-    return s <= INTENT_REGISTERED;
+    return i->state <= INTENT_REGISTERED && !c->observed.detail[i - c->money.intent].doomed;
 }
 
 /* Returns true if the agent has said that it stopped; the intent may not be marked as ending yet. */
@@ -183,12 +184,12 @@ static void check_counts(struct world *w)
     const struct plan_service *s = &w->controller->service;
     uint32_t total = 0, runs = 0;
     for (uint32_t i = 0; i < c->money.count; i++)
-        total += counts(c->money.intent[i].state) && !c->money.intent[i].adopted &&
+        total += counts(c, &c->money.intent[i]) && !c->money.intent[i].adopted &&
                  !has_stopped(&c->observed.seen[i]);
     for (uint32_t i = 0; i < w->agent_count; i++) {
         const struct intent *in = find_intent(w, w->agent[i]->id);
         bool stopped = w->agent[i]->sup.state == SUP_ENDED;
-        runs += cloud_runs(w, i) && !stopped && (in ? counts(in->state) : w->agent[i]->booted);
+        runs += cloud_runs(w, i) && !stopped && (in ? counts(c, in) : w->agent[i]->booted);
     }
     /* An unreadable intent counts again once a person has put it back. */
     bool put_back = w->controller->was_damaged && w->time.now_us < w->heal_us + STEADY_US;
