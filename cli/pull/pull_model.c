@@ -52,11 +52,11 @@ static void report_end(struct run *r);
 static void run_fini(struct run *r)
 {
     report_end(r);
-    pull_listing_fini(&r->list);
-    buf_fini(&r->commit);
     for (uint32_t i = 0; r->seal.file && i < r->list.count; i++)
         free(r->seal.file[i].chunk);
     free(r->seal.file);
+    pull_listing_fini(&r->list);
+    buf_fini(&r->commit);
     free(r->lines);
 }
 
