@@ -9,8 +9,8 @@ endfunction()
 # on two idle cores, so a machine a quarter as fast that is shared by four passes too.
 set(MUSTER_TEST_TIMEOUT 7200)
 
-# The tests that take longest wait for ./check --gates, which runs them in both builds, so that a developer waits for a
-# quarter of an hour (./check): most of them wait for minutes, or compute for half of one.
+# The tests that take longest wait for ./check --gates, which runs them in both builds, so that a developer waits for
+# eleven minutes (./check): most of them wait for minutes, or compute for half of one.
 set(MUSTER_LONG_TESTS
     sim_faults_all sim_mutants t_commands t_cross t_cuts t_date t_ec2 t_failover t_kube_offers t_kube_services t_leaders
     t_leaders_kube t_pull t_redis_lost t_sim_fleet t_two_clouds)
