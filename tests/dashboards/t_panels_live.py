@@ -83,9 +83,10 @@ EMPTY = {
         "Ready, as agents see it", "Load, as agents see it", "KV, as agents see it", "Prefix cache since their start",
         "Done since their start", "KV events", "KV events that failed", "Agents and routers")},
 }
-# Likewise, of what only a fleet with `clouds` has; here there is one.
+# Likewise, of what only a fleet with `clouds` has; here there is one, whose machines do not boot.
 NO_CLOUDS = {("muster-autoscaler", panel, "*"): "no provider is one of `clouds`" for panel in (
     "Requests to clouds", "Time of requests to clouds")}
+NO_MACHINES = {("muster-autoscaler", "Agents that join", "*"): "no machine of a cloud boots"}
 # Likewise, of what only a cluster has.
 NO_CLUSTER = {("muster-autoscaler", panel, legend): "no provider is a Kubernetes cluster" for panel, legend in (
     ("Learned lead by phase", "*"), ("Launches by phase, P90", "*"), ("Calls to Kubernetes", "*"),
@@ -128,7 +129,7 @@ def parts_of(expression):
 
 class Live(unittest.TestCase):
     maxDiff = None
-    empty, rare = {**EMPTY, **NO_CLUSTER}, RARE
+    empty, rare = {**EMPTY, **NO_CLUSTER, **NO_MACHINES}, RARE
     no_series, rare_series = NO_SERIES, RARE_SERIES  # of this fleet; others have their own
 
     @classmethod
