@@ -11,10 +11,12 @@ lie behind a gateway that translates addresses, so that they can dial out and no
 """
 
 import ctypes
+import fcntl
 import http.server
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -25,6 +27,7 @@ import urllib.error
 import urllib.request
 
 BRIDGE = "muster-dc"
+LOCK = "/run/muster-dc.lock"
 CORE = "10.77.0.1"  # controller, router and the providers' file server
 METADATA = "169.254.169.254"
 POLL_S = 0.2
@@ -60,6 +63,19 @@ def sh(command):
     done = subprocess.run(command, shell=True, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{command}: {done.stderr.strip()}")
+
+
+def names(command):
+    """The first words of the lines that a command prints."""
+    lines = subprocess.run(command.split(), capture_output=True, text=True).stdout.split("\n")
+    return [line.split()[0] for line in lines if line.strip()]
+
+
+def kill(pid):
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
 
 
 def call(port, path, body=None):
@@ -161,12 +177,8 @@ class Machine:
     def off(self):
         """Cuts the power: nothing on it is asked, and no peer hears that its connections end."""
         subprocess.run(["ip", "-n", self.space, "link", "set", "eth0", "down"], check=False)
-        pids = subprocess.run(["ip", "netns", "pids", self.space], capture_output=True, text=True).stdout.split()
-        for pid in pids:
-            try:
-                os.kill(int(pid), signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        for pid in names(f"ip netns pids {self.space}"):
+            kill(int(pid))
         self.metadata.shutdown()
         self.metadata.server_close()
         self.process.wait()
@@ -261,6 +273,8 @@ class Hypervisor:
         self.began = time.monotonic()
 
     def __enter__(self):
+        self.lock = open(LOCK, "w")  # names of namespaces and links are this machine's: one at a time
+        fcntl.flock(self.lock, fcntl.LOCK_EX)
         self.clean()
         sh(f"ip link add {BRIDGE} type bridge && ip addr add {CORE}/24 dev {BRIDGE} && ip link set {BRIDGE} up")
         return self
@@ -274,15 +288,20 @@ class Hypervisor:
                 machine.off()
         self.clean()
         shutil.rmtree(self.folder, ignore_errors=True)
+        self.lock.close()
 
     @staticmethod
     def clean():
-        spaces = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout.split("\n")
-        for line in spaces:
-            name = line.split(" ")[0]
+        """Ends what a run that was killed has left."""
+        for name in names("ip netns list"):
             if name.startswith(("muster-m", "muster-gw")):
+                for pid in names(f"ip netns pids {name}"):
+                    kill(int(pid))
                 subprocess.run(["ip", "netns", "del", name], check=False)
-        subprocess.run(["ip", "link", "del", BRIDGE], capture_output=True, check=False)
+        for name in names("ip -br link"):
+            name = name.split("@")[0]
+            if name == BRIDGE or re.fullmatch("(mm|mgw)[0-9]+", name):
+                subprocess.run(["ip", "link", "del", name], capture_output=True, check=False)
 
     def site(self, name, fake_port, private, ends_what_is_off):
         """ends_what_is_off: a machine that switches itself off is gone, as at EC2; else it stays, and is billed."""

@@ -74,12 +74,17 @@ services:
     clear: 5s
     stabilisation: 8s
     life: 2m
-    engine_flags: ["--max-num-seqs", "8", "--threads", "1", "--cpu-share", "0.3"]
+    engine_flags: ["--max-num-seqs", "8", "--threads", "1", "--cpu-share", "{share:.3f}"]
     pools:
       - {{ name: eu, provider: eu, offers: [small], min: 1, max: 4 }}
       - {{ name: us, provider: us, offers: [spot, steady], min: 0, max: 4, tunnel: true }}
 """
 PERF = "max_num_seqs: 8, perf_step: 0.001, perf_prefill: 0.0005, perf_decode: 0.0015"
+
+# The trace at --speed 1 with --divide 8: tokens a second of prompts and of outputs.
+PROMPT_TOK_S, OUTPUT_TOK_S = 2100, 115
+INSTANCES = 3  # that the load should need, on any machine
+SHARE_MIN, SHARE_MAX = 0.05, 0.3  # of a core, for one instance
 
 
 def free_port():
@@ -105,14 +110,25 @@ class Fleet:
         self.environment.update(HCLOUD_TOKEN=HETZNER_TOKEN, AWS_ACCESS_KEY_ID=EC2_KEY, AWS_SECRET_ACCESS_KEY=EC2_SECRET,
                                 AWS_ENDPOINT_URL_PRICING=f"http://127.0.0.1:{self.port['us']}")
 
+    def size(self):
+        """Measures the engine; sets instances' share of a core and the trace's speed so that the load needs INSTANCES."""
+        bench = json.loads(self.run("bench", "engine", "--model", str(MODEL), "--threads", "1", "--prompt-tokens", "512",
+                                    "--gen-tokens", "32", "--batch", "4", "-o", "json"))
+        cores = PROMPT_TOK_S / bench["prefill_tok_s"] + OUTPUT_TOK_S / bench["decode_tok_s"]  # at speed 1
+        self.share = min(max(2 * cores / INSTANCES, SHARE_MIN), SHARE_MAX)
+        self.speed = INSTANCES * self.share / cores
+        self.h.say(f"an instance has {self.share:.3f} of a core; the trace runs at speed {self.speed:.1f}")
+
     def start(self):
+        self.size()
         for name, plays, token in (("eu", "hetzner", HETZNER_TOKEN), ("us", "ec2", EC2_SECRET)):
             self.spawn(name, [os.environ["FAKE_CLOUD_BIN"], "--plays", plays, "--port", str(self.port[name]), "--token",
                               token, "--lag-ms", "500", "--boot-ms", "1500"])
             self.wait(lambda: self.get(name, "/fake/state"), f"the fake {plays} answers")
         self.serve_files()
         digest = hashlib.sha256(pathlib.Path(self.muster).read_bytes()).hexdigest()
-        self.config.write_text(CONFIG.format(core=CORE, folder=self.h.folder, digest=digest, model=MODEL, perf=PERF, **self.port))
+        self.config.write_text(CONFIG.format(core=CORE, folder=self.h.folder, digest=digest, model=MODEL, perf=PERF, share=self.share,
+                                             **self.port))
         self.spawn("controller", [self.muster, "controller", "--config", str(self.config)])
         self.wait(lambda: self.ask("services"), "the controller answers")
         self.spawn("router", [self.muster, "router", "--config", str(self.config)])
@@ -194,7 +210,7 @@ def send_load(fleet, key):
 
     def run():
         out = fleet.run_anyway("load", "--trace", str(TRACE), "--url", f"http://127.0.0.1:{fleet.port['router']}",
-                        "--api-key", key, "--speed", "2", "--divide", "8", "--max-tokens", "64", "-o", "json")
+                        "--api-key", key, "--speed", f"{fleet.speed:.2f}", "--divide", "8", "--max-tokens", "64", "-o", "json")
         reports.append(json.loads(out.stdout))
 
     thread = threading.Thread(target=run)
