@@ -323,6 +323,9 @@ class Recorded(Processes):
 
 
     def test_fleet(self):
+        known = model_of("ec2").shape_for("FleetLaunchTemplateSpecificationRequest").members
+        if "LaunchTemplateSpecificationUserData" not in known:
+            self.skipTest("this botocore does not know user data of instant fleets; 1.44.8 does")
         more = """
     account: machine
     networks: [eu-central-1a=subnet-eu-central-1a, eu-central-1b=subnet-eu-central-1b]
