@@ -78,7 +78,7 @@ static void on_left(void *arg, enum http_abort why)
     stream_free(arg);
 }
 
-/* Takes bytes out of the budget; 0: none are left for now. */
+/* Takes bytes out of the budget; 0: none until it has grown again. */
 static size_t take_budget(struct seed *s, size_t wanted)
 {
     double rate = (double)s->config.rate;

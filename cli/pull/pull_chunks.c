@@ -1,8 +1,8 @@
 /* pull_chunks.c - keeps calls for chunks under way until every chunk is there, then judges the file.
  *
- *     TODO ──a place is free──► BUSY ──whole, as the seal says──► HERE ──all──► judge ──► the file's digest holds: done
+ *     WANTED ──a place is free──► BUSY ──whole, as the seal says──► HERE ──all──► judge ──► the file's digest holds: done
  *       ▲                        │                                                └──► chunks that another seal, or
- *       └── cut, silent, not as the seal says ◄──┘                                     the source, has otherwise: TODO
+ *       └── cut, silent, not as the seal says ◄──┘                                     the source, has otherwise: WANTED
  *
  * Callbacks of calls only write to the file and note how a call ended; chunks change hands in the loop below. */
 #include "cli/pull/pull_chunks.h"
@@ -28,7 +28,7 @@
 #define SEED_QUIET_US 30000000
 #define PIECE_BYTES ((size_t)1 << 20)
 
-enum chunk_state { TODO, BUSY, HERE };
+enum chunk_state { WANTED, BUSY, HERE };
 
 struct chunk {
     uint8_t state, giver, accused; /* who gave it; an agent whose chunk was not as the seal says */
@@ -190,7 +190,7 @@ static void mark(struct chunks *k, uint32_t c, bool here)
     uint64_t bytes = seal_chunk_bytes(k->total, c);
     if (here == (h->state == HERE)) return;
     if (!here && c < k->hashed_to) hash_again(k);
-    h->state = here ? HERE : TODO;
+    h->state = here ? HERE : WANTED;
     if (here)
         k->here_bytes += bytes;
     else
@@ -452,7 +452,7 @@ static void assign(struct chunks *k)
         uint32_t giver = NOBODY;
         if (k->slot[i].used) continue;
         for (; c < k->count && giver == NOBODY; c++) {
-            if (k->chunk[c].state == TODO) giver = giver_of(k, &k->chunk[c], now_us);
+            if (k->chunk[c].state == WANTED) giver = giver_of(k, &k->chunk[c], now_us);
             if (giver != NOBODY) break;
         }
         if (giver == NOBODY) return;
@@ -521,7 +521,7 @@ static void take_chunk(struct chunks *k, struct slot *t)
     struct chunk *h = &k->chunk[t->chunk];
     sha256_end(TAKE(t->run), h->digest);
     h->hashed = true;
-    h->state = TODO;
+    h->state = WANTED;
     if (!judge_chunk(k, t)) return;
     h->giver = (uint8_t)t->giver;
     mark(k, t->chunk, true);
@@ -546,7 +546,7 @@ static void reap(struct chunks *k)
         if (t->whole) {
             take_chunk(k, t);
         } else {
-            k->chunk[t->chunk].state = TODO;
+            k->chunk[t->chunk].state = WANTED;
             if (t->giver == ORIGIN)
                 origin_failed(k, t);
             else

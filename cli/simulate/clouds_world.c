@@ -327,10 +327,11 @@ static void sync(struct world *w)
     must(control_sync(w->control, &s, w->now_us, &w->arena, &rules, NULL) == 0);
 }
 
-/* Adds up what is ready, and notes whether anything differs from the turn before. */
+/* Adds up what is ready, and notes whether anything differs from the turn before or has yet to end. */
 static void count_ready(struct world *w)
 {
     uint64_t shape = 0;
+    bool leaves = false;
     w->ready_s = 0;
     for (uint32_t p = 0; p < MARKET_PROVIDERS; p++)
         for (uint32_t i = 0; i < w->count[p]; i++) {
@@ -341,9 +342,10 @@ static void count_ready(struct world *w)
             uint64_t state =
                 a->seen + 2 * a->draining + 4 * a->stopped + 8 * m->lost + 16 * a->known;
             shape += rng_at(m->number * 32 + state, p);
+            leaves = leaves || ((a->draining || a->stopped || !a->known) && !m->lost);
         }
     shape += control_epoch_seen(w->control);
-    if (shape != w->shape) w->busy_until_us = w->now_us + SETTLE_US;
+    if (leaves || shape != w->shape) w->busy_until_us = w->now_us + SETTLE_US;
     w->shape = shape;
 }
 
@@ -387,18 +389,24 @@ static void check_drains(struct world *w)
     w->gone_s = w->drained_s = 0;
 }
 
+/* The price at which a machine was bought, as the controller may have known it. */
+static double bought_h(const struct world *w, uint32_t provider, const struct clouds_machine *m)
+{
+    const struct market_pool *p = &market_pool[m->pool];
+    if (w->setup->seller[provider].tells_no_prices) return m->spot ? p->spot_h : p->price_h;
+    int64_t at_s = (m->made_us - CLOUDS_START) / CLOUDS_SECOND;
+    return fmin(market_price_h(w->setup->market, m->pool, m->spot, at_s),
+                market_price_h(w->setup->market, m->pool, m->spot, at_s - PRICE_AGE_S));
+}
+
 /* What was bought at prices of the moments of the launches, or shortly before, keeps the ceiling. */
 static void check_budget(struct world *w)
 {
     double sum = 0;
     if (w->setup->budget_h <= 0) return;
     for (uint32_t p = 0; p < MARKET_PROVIDERS; p++)
-        for (uint32_t i = 0; i < w->count[p]; i++) {
-            const struct clouds_machine *m = &w->machine[p][i];
-            int64_t at_s = (m->made_us - CLOUDS_START) / CLOUDS_SECOND;
-            sum += fmin(market_price_h(w->setup->market, m->pool, m->spot, at_s),
-                        market_price_h(w->setup->market, m->pool, m->spot, at_s - PRICE_AGE_S));
-        }
+        for (uint32_t i = 0; i < w->count[p]; i++)
+            sum += bought_h(w, p, &w->machine[p][i]);
     if (sum > w->setup->budget_h * (1 + ROUND))
         broken(w, &w->result->over_budget, "more than the ceiling is spent", SERVICE);
 }

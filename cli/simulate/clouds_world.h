@@ -46,6 +46,7 @@ struct clouds_machine {
 struct clouds_seller {
     struct cloud cloud;
     void *ctx;
+    bool tells_no_prices;                    /* its offers keep those of the market's beginning */
     void (*turn)(void *ctx, int64_t now_us); /* it is now_us, and the market is as it then is */
     /* Returns how many machines are there, and the first of them. */
     uint32_t (*machines)(void *ctx, int64_t now_us, struct clouds_machine *ret);

@@ -22,6 +22,7 @@
 #define AZURE_SECRET "Zx8Q~the-secret-of-the-application"
 #define CREATE_US (2 * CLOUDS_SECOND)
 #define REMOVE_US CLOUDS_SECOND
+#define GCE 1                      /* place of Compute Engine in market_provider */
 #define LAG_US (5 * CLOUDS_SECOND) /* of what listings show */
 
 /* What each provider calls its machines, in the order of the market's pools. */
@@ -221,7 +222,7 @@ static void write_offers(const struct stall *s, struct buf *out)
         buf_printf(out, "], spot: %s, lead: %.0fs, max_num_seqs: %u", o->spot ? "true" : "false",
                    o->lead_s, o->seqs_max);
         /* Compute Engine's API tells no prices. */
-        if (s->provider == 1) buf_printf(out, ", gpus: 1, price_per_hour: %.6f", o->price_h);
+        if (s->provider == GCE) buf_printf(out, ", gpus: 1, price_per_hour: %.6f", o->price_h);
         buf_printf(
             out, ", perf_step: %.9f, perf_prefill: %.9f, perf_decode: %.9f, perf_read: %.12f}\n",
             o->prior.step_s, o->prior.prefill_token_s, o->prior.decode_seq_s, o->prior.kv_read_s);
@@ -249,6 +250,7 @@ static void open_stall(struct market_stalls *f, uint32_t p, struct clouds_seller
         .cloud = cloud_delay_cloud(s->delay, &(struct cloud){ .lag_us = s->rig.settings[0].lag_us,
                                                               .poll_us = CLOUDS_BUSY_US }),
         .ctx = s,
+        .tells_no_prices = s->provider == GCE,
         .turn = turn,
         .machines = machines,
         .take = take,

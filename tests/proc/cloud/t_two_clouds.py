@@ -13,6 +13,7 @@ import http.server
 import json
 import os
 import pathlib
+import shutil
 import socket
 import subprocess
 import sys
@@ -103,7 +104,7 @@ class Fleet:
 
     def __init__(self, h):
         self.h, self.processes = h, []
-        self.muster = os.path.abspath(os.environ["MUSTER_BIN"])
+        self.muster = shutil.copy(os.environ["MUSTER_BIN"], h.folder / "muster")  # a build meanwhile changes nothing
         self.port = {name: free_port() for name in ("eu", "us", "controller", "router", "files")}
         self.config = h.folder / "muster.yaml"
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith("AWS_")}
