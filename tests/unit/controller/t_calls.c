@@ -233,33 +233,52 @@ static void losses_are_heeded_and_counted(void **state)
     }
 }
 
+static struct agent_report report_of(struct world *w, uint32_t at)
+{
+    uint32_t count;
+    const struct fake_instance *in = fake_cloud_instances(w->fake, &count);
+    must(at < count);
+    return (struct agent_report){ .instance = str_from(in[at].intent),
+                                  .intent = str_from(in[at].intent),
+                                  .boot = 1,
+                                  .seq = ++w->agent[at].seq };
+}
+
+/* Reports once more of the first instance. */
+static struct agent_reply tell(struct world *w, struct agent_report *r)
+{
+    struct agent_reply reply;
+    r->seq = ++w->agent[0].seq;
+    control_report(w->control, r, w->now, &reply);
+    return reply;
+}
+
+/* A world with one instance, which serves. */
+static struct world *world_of_one(const struct fake_config *config)
+{
+    struct world *w = world_new(config);
+    world_run(w, 2);
+    want(w, "small", 1);
+    world_run(w, 20);
+    return w;
+}
+
 /* The agent hears how long its instance has left. */
 static void a_notice_reaches_the_agent(void **state)
 {
     (void)state;
     struct world *w =
-        world_new(&(struct fake_config){ .boot_us = WORLD_BOOT_US,
-                                         .market = { { .offer = "s1",
-                                                       .takes = true,
-                                                       .at_us = WORLD_START + 60 * SECOND,
-                                                       .notice_us = 30 * SECOND } },
-                                         .market_count = 1 });
-    world_run(w, 2);
-    want(w, "small", 1);
-    world_run(w, 20);
-    uint32_t count;
-    const struct fake_instance *in = fake_cloud_instances(w->fake, &count);
-    struct agent_report r = { .instance = str_from(in[0].intent),
-                              .intent = str_from(in[0].intent),
-                              .boot = 1 };
-    struct agent_reply reply;
-    r.seq = ++w->agent[0].seq;
-    control_report(w->control, &r, w->now, &reply);
-    assert_int_equal(reply.leaves_ms, 0);
+        world_of_one(&(struct fake_config){ .boot_us = WORLD_BOOT_US,
+                                            .market = { { .offer = "s1",
+                                                          .takes = true,
+                                                          .at_us = WORLD_START + 60 * SECOND,
+                                                          .notice_us = 30 * SECOND } },
+                                            .market_count = 1 });
+    struct agent_report r = report_of(w, 0);
+    assert_int_equal(tell(w, &r).leaves_ms, 0);
     while (w->now < WORLD_START + 32 * SECOND)
         world_second(w);
-    r.seq = ++w->agent[0].seq;
-    control_report(w->control, &r, w->now, &reply);
+    struct agent_reply reply = tell(w, &r);
     assert_true(reply.drain);
     assert_int_equal(reply.leaves_ms, 28000);
     world_free(w);
@@ -270,31 +289,19 @@ static void a_notice_reaches_the_agent(void **state)
 static void a_notice_of_the_machine_is_heeded(void **state)
 {
     (void)state;
-    struct world *w = world_new(&(struct fake_config){ .boot_us = WORLD_BOOT_US });
-    world_run(w, 2);
-    want(w, "small", 1);
-    world_run(w, 20);
-    uint32_t count;
-    const struct fake_instance *in = fake_cloud_instances(w->fake, &count);
-    struct agent_report r = { .instance = str_from(in[0].intent),
-                              .intent = str_from(in[0].intent),
-                              .boot = 1,
-                              .leaves_ms = 38000,
-                              .leaves_why = STR("spot instance-action terminate") };
-    struct agent_reply reply;
-    r.seq = ++w->agent[0].seq;
-    control_report(w->control, &r, w->now, &reply);
+    struct world *w = world_of_one(&(struct fake_config){ .boot_us = WORLD_BOOT_US });
+    struct agent_report r = report_of(w, 0);
+    r.leaves_ms = 38000;
+    r.leaves_why = STR("spot instance-action terminate");
+    tell(w, &r);
     world_second(w);
-    r.seq = ++w->agent[0].seq;
     r.leaves_ms = 37000;
-    control_report(w->control, &r, w->now, &reply);
+    struct agent_reply reply = tell(w, &r);
     assert_false(reply.drain);
     assert_true(reply.leaves_ms > 36000 && reply.leaves_ms <= 38000);
     world_run(w, 8);
-    r.seq = ++w->agent[0].seq;
     r.leaves_ms = 29000;
-    control_report(w->control, &r, w->now, &reply);
-    assert_true(reply.drain);
+    assert_true(tell(w, &r).drain);
     assert_true(counted(w, CONTROL_M_LOST, "s1") == 1);
     assert_int_equal(world_made(w), 2);
     world_run(w, 60);
@@ -306,45 +313,23 @@ static void a_notice_of_the_machine_is_heeded(void **state)
 static void an_instance_at_risk_is_replaced_first(void **state)
 {
     (void)state;
-    struct world *w = world_new(&(struct fake_config){ .boot_us = WORLD_BOOT_US });
-    world_run(w, 2);
-    want(w, "small", 1);
-    world_run(w, 20);
-    uint32_t count;
-    const struct fake_instance *in = fake_cloud_instances(w->fake, &count);
-    struct agent_report r = { .instance = str_from(in[0].intent),
-                              .intent = str_from(in[0].intent),
-                              .boot = 1,
-                              .at_risk = true,
-                              .leaves_why = STR("rebalance recommendation") };
-    struct agent_reply reply;
-    r.seq = ++w->agent[0].seq;
-    control_report(w->control, &r, w->now, &reply);
-    assert_int_equal(reply.leaves_ms, 0);
+    struct world *w = world_of_one(&(struct fake_config){ .boot_us = WORLD_BOOT_US });
+    struct agent_report r = report_of(w, 0);
+    r.at_risk = true;
+    r.leaves_why = STR("rebalance recommendation");
+    assert_int_equal(tell(w, &r).leaves_ms, 0);
     world_second(w);
     world_second(w);
     assert_int_equal(world_made(w), 2);
-    r.seq = ++w->agent[0].seq;
-    control_report(w->control, &r, w->now, &reply);
-    assert_false(reply.drain); /* the other boots */
+    assert_false(tell(w, &r).drain); /* the other boots */
     world_run(w, 60);
     assert_int_equal(world_made(w), 2);
     assert_true(counted(w, CONTROL_M_LOST, "s1") == 0);
-    in = fake_cloud_instances(w->fake, &count);
+    uint32_t count;
+    const struct fake_instance *in = fake_cloud_instances(w->fake, &count);
     assert_true(in[0].removed_us > 0 || in[0].dead);
     assert_int_equal(in[1].removed_us, 0);
     world_free(w);
-}
-
-static struct agent_report report_of(struct world *w, uint32_t at)
-{
-    uint32_t count;
-    const struct fake_instance *in = fake_cloud_instances(w->fake, &count);
-    must(at < count);
-    return (struct agent_report){ .instance = str_from(in[at].intent),
-                                  .intent = str_from(in[at].intent),
-                                  .boot = 1,
-                                  .seq = ++w->agent[at].seq };
 }
 
 /* A machine that is broken drains at once, and its faults are counted by their rise. */
