@@ -8,7 +8,7 @@
 #include "agent/core/gpu_health.h"
 #include "base/core/str.h"
 
-/* What does not change while the machine runs. Texts are of printable ASCII. */
+/* Describes a GPU by what does not change while the machine runs. Texts are of printable ASCII. */
 struct gpu_device {
     char name[WIRE_GPU_TEXT_BYTES_MAX + 1]; /* of the product */
     char uuid[WIRE_GPU_TEXT_BYTES_MAX + 1]; /* empty: the driver has none */

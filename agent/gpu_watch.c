@@ -25,7 +25,7 @@
 
 #define UUID_LEAST 8 /* of a cut one: "GPU-" and a few digits */
 
-/* What the thread has found and the loop has not taken. */
+/* Holds the thread's findings that the loop has not taken yet. */
 struct news {
     uint32_t count;
     bool found;

@@ -39,7 +39,7 @@ struct gpu_watch_config {
 int gpu_watch_open(const struct gpu_watch_config *config, struct gpu_watch **ret, struct err *err);
 void gpu_watch_close(struct gpu_watch *w); /* NULL is fine */
 
-/* What is known on the loop now. NULL: nothing. */
+/* Return the GPUs that the loop knows of now, and their health. NULL: none. */
 uint32_t gpu_watch_count(const struct gpu_watch *w);
 const struct gpu_health *gpu_watch_health(const struct gpu_watch *w);
 /* Returns how long the driver has kept a call, once that is longer than GPU_SILENT_US; else 0. */

@@ -302,7 +302,7 @@ static void on_time(void *arg)
 
 /* ---- the agent's side */
 
-/* What pull_seed.c reads. */
+/* Holds the list of seeds that pull_seed.c reads. */
 struct seed_list {
     const struct wire_seed *seeds;
     uint32_t seed_count;

@@ -177,7 +177,7 @@ static const struct opt_command usage = {
              "that ended.",
 };
 
-/* What is gathered for the page; each list is JSON. */
+/* Holds the lists that a page is made of; each is JSON. */
 struct page {
     const struct describe_options *o;
     const struct kind *kind;

@@ -87,7 +87,7 @@ static void gather(void *arg, const struct offers_answer *a)
         g->rc = err_set(g->err, -E2BIG, "more than %d offers have a price", PRICES_MAX);
         return;
     }
-    /* What was given in the file is as old as the file: nobody knows its day. */
+    /* A price of the file is as old as the file: nobody knows its day. */
     struct price *p = &g->prices->row[g->prices->count++];
     *p = (struct price){ .spot = a->offer->offer.spot,
                          .price_h = a->price->price_h,

@@ -46,7 +46,7 @@ static void keep(struct control *c, uint32_t at, struct intent *copy)
     if (control_store_intent(c, copy) == 0) c->money.intent[at] = *copy;
 }
 
-/* What a provider tells of a machine's price, with what it does not tell. 0: nothing, or a reserved one, which is
+/* Returns the price that a provider tells of a machine, with the parts that it does not tell. 0: none, or a reserved one, which is
  * paid for in another way. */
 static double told_price(const struct control *c, const struct intent *i, double price_h)
 {
@@ -183,7 +183,7 @@ void control_end_strays(struct control *c, uint32_t cloud, int64_t now_us)
 
 /* ---- prices and tokens ---- */
 
-/* What an offer costs, its running instances cost too, unless their provider has told theirs. */
+/* Sets an offer's price, and that of its running instances unless their provider has told theirs. */
 void control_reprice(struct control *c, uint32_t offer, double price_h, int64_t now_us)
 {
     struct offer *o = &c->money.offer[offer];

@@ -32,5 +32,5 @@ double control_cost_total(const struct control *c, int64_t now_us);
 /* Returns the dollars by which the total may be too large. */
 double control_cost_unsure(const struct control *c, int64_t now_us);
 
-/* What a service, or one pool of it (NULL: all), has cost; as of this tick. */
+/* Returns the cost of a service, or of one pool of it (NULL: all), as of this tick. */
 struct bill_spent control_spent(const struct control *c, uint32_t service, const char *pool);

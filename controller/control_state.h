@@ -82,7 +82,7 @@ struct money {
     uint64_t epoch_seen;      /* by a provider, later than ours; 0: none */
 };
 
-/* Who may send requests, and who may give orders. */
+/* The tenants that may send requests, and the people that may give orders. */
 struct people {
     struct aside aside;
     struct tenant *tenant;

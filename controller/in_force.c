@@ -281,7 +281,7 @@ int in_force_apply(void *arg, const struct config_order *o, const char *by, stru
             "%llu",
             (unsigned long long)c->live.generation, (unsigned long long)o->generation);
     if (buf_str(&name, o->name) < 0) return err_set(err, -ENOMEM, "no memory for the order");
-    /* What was written into the file until now is older than this order. */
+    /* Changes of the file until now are older than this order. */
     if (!o->dry_run) (void)live_config_read(&c->live, &file, NULL);
     struct live_candidate candidate = {
         .source = LIVE_APPLIED, .text = o->text, .name = name.data, .by = by

@@ -15,7 +15,7 @@
 struct control;
 struct json_writer;
 
-/* What an agent reports of its machine, in one piece of memory with its texts. */
+/* Holds an agent's report of its machine, in one piece of memory with its texts. */
 struct known_machine {
     uint32_t gpu_count, fault_count;
     struct wire_gpu gpu[WIRE_GPUS_MAX];

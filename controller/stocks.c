@@ -65,7 +65,7 @@ int control_flush_stock(struct control *c, int64_t now_us)
     return 0;
 }
 
-/* What cannot be read is learned anew: nothing is lost but patience. */
+/* Reads what was learned before. A record that cannot be read is learned anew: nothing is lost but patience. */
 int control_restore_stock(struct control *c, int64_t now_us, struct err *err)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };

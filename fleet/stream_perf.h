@@ -23,7 +23,7 @@ struct stream_perf {
     struct perf_linear fit;
 };
 
-/* What an engine does at a moment, as far as its router knows. */
+/* Describes an engine's work at a moment, as far as its router knows. */
 struct stream_moment {
     uint32_t decoding, waiting; /* sequences past their first token; before it */
     uint64_t kv_tokens;         /* read by those that decode */

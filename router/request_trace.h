@@ -24,7 +24,7 @@
 struct request;
 struct byte_loop;
 
-/* What the decision thread knows of a leg. Fields are zero where the request is not traced. */
+/* Holds the decision thread's part of a leg's trace. Fields are zero where the request is not traced. */
 struct route_told {
     const char *policy;  /* static; NULL: not decided by one, as after a handoff */
     uint32_t candidates; /* instances that the policy saw */

@@ -68,7 +68,7 @@ struct market;
 struct market *market_new(uint64_t seed, uint32_t days);
 void market_free(struct market *m);
 
-/* What can be had `at_s` seconds after the beginning. Times beyond the end are as the end. */
+/* Return the market's state `at_s` seconds after the beginning. Times beyond the end are as the end. */
 bool market_has(const struct market *m, uint32_t pool, uint32_t zone, bool spot, int64_t at_s);
 double market_price_h(const struct market *m, uint32_t pool, bool spot, int64_t at_s);
 bool market_answers(const struct market *m, uint32_t provider, int64_t at_s);

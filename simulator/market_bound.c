@@ -127,7 +127,7 @@ static double bound(const struct market *m, const struct market_need *n,
 #define PLACES \
     (MARKET_POOLS * (MARKET_ZONES + 1)) /* on demand in any zone is one; no place: the last state */
 
-/* What can be had in a step, for all layers. */
+/* Holds the prices of a step, for all layers. */
 struct row {
     float price_h[PLACES]; /* dollars an hour for a layer's capacity; 0: it cannot be had */
 };

@@ -37,7 +37,7 @@ bool market_need_init(struct market_need *ret, uint64_t seed, uint32_t days, dou
 void market_need_fini(struct market_need *n);
 double market_need_at(const struct market_need *n, double at_s);
 
-/* What may be bought: pools by their requests a second (0: not this one), spot or on demand alone. */
+/* Names the pools that may be bought, by their requests a second (0: not this one), spot or on demand alone. */
 struct market_choice {
     double rate_s[MARKET_POOLS];
     bool no_spot;

@@ -54,7 +54,7 @@ void command_kv_events(struct engine_command *c, const struct engine_start *star
 
 /* ---- asking ---- */
 
-/* What is known of one engine. */
+/* Holds what is known of one engine. */
 struct engine_sight {
     const struct engine_driver *driver;
     struct engine_report report; /* as the last whole round found it; strings in this struct */

@@ -59,7 +59,7 @@ int base64_take(struct buf *out, struct str text)
         held -= 8;
         buf_byte(out, (char)(bits >> held & 255));
     }
-    /* What is left of the last digit must be nothing, or the same bytes would have several texts. */
+    /* No bit of the last digit may be left over, or the same bytes would have several texts. */
     bool whole = digits % 4 != 1 && (bits & ((1u << held) - 1)) == 0;
     if (padding > 0) whole = whole && (digits + padding) % 4 == 0 && padding < 3;
     return whole ? out->rc : -EINVAL;

@@ -40,7 +40,7 @@ struct set {
     uint32_t depth;       /* return sets below it, at most */
 };
 
-/* What a machine has learned; dropped as a whole. */
+/* Holds the sets that a machine has learned; dropped as a whole. */
 struct sets {
     struct set *set;
     uint32_t count;

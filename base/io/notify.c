@@ -32,7 +32,7 @@ struct notify_watched {
     bool refused;      /* it could not be posted: the loop's queue was full */
 };
 
-/* What the manager said. Written by notify_open only, before other threads start. */
+/* Holds the manager's settings. Written by notify_open only, before other threads start. */
 static struct {
     struct sockaddr_un address;
     socklen_t length; /* 0: no manager */

@@ -62,7 +62,7 @@ enum {
     RULE_INVERT = 16, /* cut rules: what matches and what does not change places */
 };
 
-/* What a cut rule does with its matches. */
+/* Names the ways in which a cut rule treats its matches. */
 enum rule_behavior {
     BEHAVIOR_ISOLATED, /* each is a piece */
     BEHAVIOR_REMOVED,

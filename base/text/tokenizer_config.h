@@ -12,7 +12,7 @@
 
 #define TOKENIZER_CONFIG_BYTES_MAX ((size_t)4 << 20)
 
-/* Whether the file wants a token at an edge of the text. */
+/* Says if the file wants a token at an edge of the text. */
 enum config_edge { EDGE_UNSAID, EDGE_ADDED, EDGE_BARE };
 
 struct tokenizer_config {

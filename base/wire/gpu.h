@@ -13,7 +13,7 @@
 #define WIRE_GPU_TEXT_BYTES_MAX 96
 #define WIRE_FAULT_CODE_BYTES_MAX 24
 
-/* Whether a machine's accelerators can go on. */
+/* Says if a machine's accelerators can go on. */
 enum machine_health {
     MACHINE_WELL,
     MACHINE_FAILING, /* it may still serve: it is replaced first, and drained then */

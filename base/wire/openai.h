@@ -54,7 +54,7 @@ struct openai_prompt {
     uint32_t id_count;
 };
 
-/* What is to be done with the vectors of a request's prompts. Of a score the prompts are those of text_1, then
+/* Says how the vectors of a request's prompts are used. Of a score the prompts are those of text_1, then
  * those of text_2; of a ranking the query, then the documents. */
 struct openai_vectors {
     uint32_t first_count;  /* prompts of text_1, one or as many as of text_2 */

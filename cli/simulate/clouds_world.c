@@ -399,7 +399,7 @@ static double bought_h(const struct world *w, uint32_t provider, const struct cl
                 market_price_h(w->setup->market, m->pool, m->spot, at_s - PRICE_AGE_S));
 }
 
-/* What was bought at prices of the moments of the launches, or shortly before, keeps the ceiling. */
+/* Checks that the fleet keeps the ceiling, at the prices of the launches or of shortly before. */
 static void check_budget(struct world *w)
 {
     double sum = 0;

@@ -68,7 +68,7 @@ struct clouds_setup {
     double margin;                    /* on the measured load; 0: none */
 };
 
-/* What came of it. */
+/* Holds the figures of a run. */
 struct clouds_result {
     double hours, short_h;      /* in all; with less ready capacity than the need */
     double requests, unserved;  /* beyond the ready capacity */

@@ -94,7 +94,7 @@ struct cloud_event {
     struct cloud_price price[CLOUD_PRICES_MAX];
 };
 
-/* What a provider's side keeps without an instance, for `muster gc`. */
+/* Describes a thing that a provider keeps without an instance, for `muster gc`. */
 struct cloud_leftover {
     const char *name;
     const char *why; /* static; where it stays, the reason */

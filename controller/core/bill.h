@@ -33,7 +33,7 @@ struct bill_periods bill_periods_at(int64_t now_us, int64_t date_ahead_us);
 /* Returns the sums as of these periods: the parts of earlier ones are over. */
 struct cost cost_in(const struct cost *c, const struct bill_periods *p);
 
-/* What forgotten intents of one pool cost, and the tokens that a service's routers counted. */
+/* Holds the cost of forgotten intents of one pool, and the tokens that a service's routers counted. */
 struct bill_row {
     char service[NAME_BYTES], pool[NAME_BYTES]; /* pool empty: the service's tokens */
     struct cost cost;

@@ -29,7 +29,7 @@ void charge_add(struct intent *i, double dollars, const struct bill_periods *p);
 /* Sets the price from p->now_us on. */
 void charge_price(struct intent *i, double price_h, const struct bill_periods *p);
 
-/* What a provider says of a billed instance that differs from what we held. */
+/* Names the differences between a provider's word on a billed instance and ours. */
 enum charge_difference {
     CHARGE_SAME,
     CHARGE_TIME,   /* it was made at another time, by more than CHARGE_TIME_US */

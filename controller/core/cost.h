@@ -18,7 +18,7 @@ struct billing {
     int64_t unit_us, least_us;
 };
 
-/* What an instance costs, as its provider bills it (charge.h). */
+/* The cost of an instance, as its provider bills it (charge.h). */
 struct charge {
     int64_t from_us, to_us; /* its billed life; 0: not known, so from made_us to ended_us */
     int64_t priced_us;      /* since when the intent's price holds; 0: from the beginning */

@@ -107,7 +107,7 @@ void pool_mix_watch(struct pool_mix *last, uint32_t pool, const struct place_vie
         next == PLACE_NONE ? 0 : missing_h(&last->zone[pool][next], &offers->offer[next], fine_h);
 }
 
-/* What the service has of a pool, and what one more costs. */
+/* Counts the service's instances of a pool, and prices one more. */
 struct stock {
     uint32_t have; /* ready and starting */
     double kept_h; /* dollars an hour of one of these, mean */

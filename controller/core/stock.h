@@ -38,7 +38,7 @@ struct stock *stock_of(struct stocks *s, const struct offer *o);
 /* Returns NULL where there is none. */
 const struct stock *stock_find(const struct stocks *s, const struct offer *o);
 
-/* What happened at all offers that share a memory, counted since the controller's start. */
+/* Counts the events at all offers that share a memory, since the controller's start. */
 struct stock_seen {
     uint32_t refused, lost;
     uint32_t

@@ -37,7 +37,7 @@ struct service_state { /* one condition */
     uint32_t ready;   /* StockedOut: instances that were ready when it became true */
 };
 
-/* What was decided about the newest specification of the object. */
+/* Holds the decision about the newest specification of the object. */
 struct service_verdict {
     bool tried;
     int64_t generation;  /* of the object that it is about */

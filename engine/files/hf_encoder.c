@@ -105,7 +105,7 @@ static struct str last_part(struct str name)
     return (struct str){ name.data + from, name.len - from };
 }
 
-/* What a score is made of the head's number, by sentence-transformers: a sigmoid unless it says otherwise. */
+/* Reads the function that turns the head's number into a score, by sentence-transformers: a sigmoid by default. */
 static int take_activation(struct hf_config *c, struct json_reader *r, struct err *err)
 {
     if (r->token == JSON_NULL) return 0;

@@ -96,7 +96,7 @@ int hf_folder_tokenizer(const char *folder, struct vocab **ret, struct chat_temp
 
 /* ---- the digest */
 
-/* What is gathered of the files: their digests, or with `identity` only that. */
+/* Gathers the files' digests, or with `identity` only that. */
 struct sum {
     struct gguf_watch watch;
     struct buf digests;

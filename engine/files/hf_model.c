@@ -124,7 +124,7 @@ static int add_segment(struct hf_all *a, const struct hf_segment *s, struct err 
     return rc;
 }
 
-/* What a tensor of the files, or a matrix that some of them are, is in a GGUF file. */
+/* Describes a tensor of the files, or a matrix made of several, as a GGUF file has it. */
 struct entry {
     struct str name, from; /* from: for messages */
     enum weight_type_id type;

@@ -10,7 +10,7 @@
 
 #define TEXT_MAX 32
 
-/* What was found; `said` has a bit for each number and truth that is there. */
+/* Holds the settings that were found; `said` has a bit for each number and truth that is there. */
 struct found {
     char method[TEXT_MAX], format[TEXT_MAX], checkpoint_format[TEXT_MAX], version[TEXT_MAX],
         fmt[TEXT_MAX];

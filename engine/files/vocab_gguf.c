@@ -79,7 +79,7 @@ static int read_scores(const struct gguf *g, struct vocab_parts *parts, struct a
     return 0;
 }
 
-/* What files of a kind leave out. */
+/* Fills the special tokens that files of a kind leave out. */
 static void default_special(struct str kind, struct vocab_special *s)
 {
     if (str_eq(kind, STR("llama")))

@@ -20,7 +20,7 @@
 #pragma once
 #include "engine/kernels/kv_layout.h"
 
-/* What a code of Q4 stands for, times the scale: ascending. */
+/* The values of the codes of Q4, times the scale: ascending. */
 extern const int8_t kv_q4_values[16];
 
 /* Writes K and V of one token and head, for a layout with groups, at `lane` of the given blocks; of a latent

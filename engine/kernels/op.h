@@ -63,7 +63,7 @@ struct attend {
     const float *sinks; /* one for each query head of the group; NULL: none */
 };
 
-/* What GATE_CLAMPED does; the names are those of gpt-oss' model card. */
+/* The constants of GATE_CLAMPED; the names are those of gpt-oss' model card. */
 #define GATE_LIMIT 7.0f
 #define GATE_ALPHA 1.702f
 

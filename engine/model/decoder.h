@@ -101,7 +101,7 @@ struct decoder {
     struct decoder_latent_shape latent;
 };
 
-/* What an architecture's files always have. */
+/* Describes the parts that an architecture's files always have. */
 struct decoder_form {
     const struct key_rule *keys;
     size_t key_count;

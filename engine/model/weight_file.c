@@ -74,7 +74,7 @@ static int open_folder(const char *path, struct err *err)
     return rc;
 }
 
-/* What one look at the folder finds. */
+/* Holds the findings of one look at the folder. */
 struct look {
     struct str kind; /* ".weights" */
     uint64_t bytes;  /* of all */

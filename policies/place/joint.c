@@ -125,7 +125,7 @@ static void learn(struct joint *m, const struct place_view *view, int64_t now_us
         m->pairs += (float)(lost * (held - 1));
         m->together += (float)(lost * (lost - 1));
     }
-    /* What leaves serves still: hours are missed only once it is gone. */
+    /* An instance that leaves still serves: hours are missed only once it is gone. */
     m->lost_some = stay < view->target && (m->lost_some || lost > 0);
     m->after_loss = stay + leave < view->target && m->lost_some;
     m->last_us = now_us;

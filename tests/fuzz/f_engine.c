@@ -34,7 +34,7 @@
 /* More steps than can pass without a new token, score or end: as in f_scheduler. */
 #define QUIET_STEPS_MAX (SENT_MAX * CONTEXT * 4)
 
-/* What a request has brought. */
+/* Holds the output of a request. */
 struct brought {
     uint32_t ids[OUTPUT_MAX], count;
     float logprobs[OUTPUT_MAX];

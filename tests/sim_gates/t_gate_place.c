@@ -62,7 +62,7 @@ static const struct zones worlds[] = {
 
 static bool up[TICKS][ZONES];
 
-/* What giving up a ready instance loses, in seconds of its time; told: the policy knows of it. */
+/* The loss of giving up a ready instance, in seconds of its time; told: the policy knows of it. */
 static double leave_s;
 static bool leave_told;
 

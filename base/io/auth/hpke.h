@@ -19,7 +19,7 @@ struct hpke_key {
     uint8_t byte[HPKE_KEY_BYTES];
 };
 
-/* What both sides know before. */
+/* Holds what both sides know before the exchange. */
 struct hpke_known {
     struct hpke_key psk;
     struct str psk_id, info;

@@ -146,7 +146,7 @@ static int write_request(struct buf *out, const struct http_call_request *req)
 {
     if (buf_reserve(out, req->body.len + HEAD_BYTES) < 0) return out->rc;
     struct str method = method_of(req);
-    /* What is reached by a tunnel listens on its own machine, and may check that it was meant. */
+    /* A server behind a tunnel listens on its own machine, and may check that it was meant. */
     const struct str host = tunnel_is_host(req->host) ? STR("127.0.0.1") : req->host;
     bool bare_v6 = host.data[0] != '[' && memchr(host.data, ':', host.len);
     buf_str(out, method);

@@ -19,7 +19,7 @@
 
 struct kube_auth;
 
-/* What a call shows and trusts; borrowed until the loop turns. */
+/* Holds the credentials that a call shows and the ones that it trusts; borrowed until the loop turns. */
 struct kube_identity {
     struct str token; /* empty: none */
     struct fetch_tls tls;

@@ -16,7 +16,7 @@
 #define KUBE_EXEC_US 60000000
 #define KUBE_EXEC_BYTES_MAX ((size_t)256 << 10)
 
-/* What a program gave. { 0 } is empty; kube_credential_fini wipes and frees it. */
+/* Holds the credentials that a program printed. { 0 } is empty; kube_credential_fini wipes and frees it. */
 struct kube_credential {
     struct buf token, certificate, key; /* PEM */
     int64_t expires_us;                 /* a date; 0: does not expire */

@@ -415,7 +415,7 @@ static bool on_frame(void *arg, const struct kube_frame *frame)
     if (rc == -ENOSPC)
         err_set(&err, rc, "there are more than %u %s", w->req.objects_max, w->req.resource->plural);
     if (rc < 0) {
-        /* What this frame said is lost, so only a list can tell. */
+        /* The content of this frame is lost, so only a list can tell. */
         w->relist = true;
         stream_lost(w, false, err_text(&err, rc));
         return false;

@@ -7,7 +7,7 @@
 
 #define DIALOGUE_DEPTH_MAX 64 /* brackets inside each other */
 
-/* What a byte did to the value. */
+/* Says where a byte stands to the value. */
 enum arguments_step {
     ARGUMENTS_MORE,   /* it belongs to the value */
     ARGUMENTS_DONE,   /* and is its last one */

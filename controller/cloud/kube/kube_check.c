@@ -374,7 +374,7 @@ static void check_offer_of_nodes(struct check *c, const struct kube_sold *sold)
     }
 }
 
-/* Who may not list them is refused also where the cluster has no Karpenter. */
+/* Checks the right to list NodePools. Without it the list is refused also where the cluster has no Karpenter. */
 static void check_nodepools(struct check *c)
 {
     if (list(c, &kube_nodepools_resource, on_nodepool) == -EPERM)

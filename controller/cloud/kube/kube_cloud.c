@@ -287,7 +287,7 @@ static void price_sold(const struct kube_cloud *k, struct kube_sold *sold, bool 
     sold->offer.price_h = *ret_default ? price_h : f->price_h;
 }
 
-/* What a Pod asks for, while it is written. */
+/* Holds the requests of a Pod while it is written. */
 struct asking {
     struct kube_pair resource[KUBE_PAIRS_MAX + 2], label[KUBE_PAIRS_MAX + 2], tolerate[16];
     struct kube_pod_ask ask;

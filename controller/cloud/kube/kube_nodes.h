@@ -74,7 +74,7 @@ void kube_nodes_reprice(struct kube_nodes *n, const struct kube_prices *prices);
 /* Returns when the node was made, by the API server's clock; 0: it is not known. */
 int64_t kube_nodes_created(const struct kube_nodes *n, const char *node);
 
-/* What a node is to devices that something else than the node tells. */
+/* Describes a node to devices that something else than the node reports. */
 struct kube_site {
     bool usable; /* Pods that tolerate taints of devices may run there */
     const struct kube_pair *spot;

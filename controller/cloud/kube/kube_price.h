@@ -20,7 +20,7 @@ struct kube_price_section {
     double price_h, spot_price_h;
 };
 
-/* What nodes with these labels cost. */
+/* Prices nodes with these labels. */
 struct kube_price {
     const struct kube_pair *label;
     uint32_t label_count;

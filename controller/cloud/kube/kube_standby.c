@@ -35,7 +35,7 @@ struct standby_pod {
     int64_t claim_us;     /* the next try is not before */
 };
 
-/* What standby Pods of an offer have given up for instances that still wait. */
+/* Counts the standby Pods of an offer that were given up for instances that still wait. */
 struct giving {
     uint32_t waiting, given;
     int64_t given_us; /* the last one */

@@ -109,7 +109,7 @@ static void take_file(struct web_provider *p, struct str text, int64_t now_us, i
         take(p, &f, now_us, wall_us, ret);
 }
 
-/* What the section names. */
+/* Takes the credentials that the section names. */
 static void take_named(struct web_provider *p, struct web_op *op, int64_t now_us, int64_t wall_us,
                        struct web_step *ret)
 {

@@ -113,7 +113,7 @@ static void clean(const struct web_provider *p, struct web_op *op, enum offer_er
     ask(p, op, "DELETE", op->call->intent, "&forceDeletion=true", ret);
 }
 
-/* What a create left is gone: the next zone, or the end. */
+/* Goes on after the leftovers of a create are gone: with the next zone, or to the end. */
 static void cleaned(const struct web_provider *p, struct web_op *op, struct web_step *ret)
 {
     enum offer_error class = CLASS(op->stage);

@@ -43,7 +43,7 @@ static struct str variable(const struct web_provider *p, const char *name)
     return web_environment(p->host, str_from(name));
 }
 
-/* What tokens are asked for. */
+/* Returns the resource that tokens are asked for. */
 static const char *resource_of(const struct web_provider *p)
 {
     return p->kind->token_for ? p->kind->token_for : RESOURCE;

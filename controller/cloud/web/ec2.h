@@ -13,7 +13,7 @@
 #define EC2_PLACES_MAX 48 /* types times zones of an offer: fewer than an op's requests */
 #define EC2_TEMPLATE_BYTES 128
 
-/* What an instance may be and where; zone and subnet empty: EC2 chooses. */
+/* Names a type that an instance may have, and its place; zone and subnet empty: EC2 chooses. */
 struct ec2_place {
     struct str type, zone, subnet;
 };
@@ -44,7 +44,7 @@ struct ec2 {
     double price_h[CLOUD_PRICES_MAX][EC2_PLACES_MAX]; /* of each offer's places; 0: not known */
 };
 
-/* What one reply is read with. */
+/* Holds the state in which one reply is read. */
 struct ec2_reading {
     const struct web_provider *p;
     struct web_op *op;

@@ -96,7 +96,7 @@ static void put_profile(const struct form *f, struct str account)
     put(f, account, "IamInstanceProfile.%s", arn ? "Arn" : "Name");
 }
 
-/* What the settings of the cloud say of each of its machines. */
+/* Writes the settings that all machines of the cloud share. */
 static void put_machine(const struct form *f, const struct web_provider *p, struct str subnet)
 {
     const struct web_section *s = p->settings->section;

@@ -140,7 +140,7 @@ static int take_label(void *ctx, struct str name, struct str value)
     return 0;
 }
 
-/* What the life cycle says of an instance ("Instance lifecycle"). A VM that is stopped is not started again by
+/* Reads an instance's state of the life cycle ("Instance lifecycle"). A VM that is stopped is not started again by
  * anybody, and its disk is billed on. */
 static void read_status(struct str status, struct str message, int64_t now_us, struct listed *l)
 {

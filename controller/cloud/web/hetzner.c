@@ -364,7 +364,7 @@ static void list(const struct web_provider *p, struct web_op *op, const struct w
 
 /* ---- prices ---- */
 
-/* What is looked for in a list of /pricing. */
+/* Describes an entry that is looked for in a list of /pricing. */
 struct wanted {
     const char *list, *key;    /* "server_types", and the member with the type's name */
     struct str type, location; /* location empty: any */

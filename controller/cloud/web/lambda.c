@@ -129,7 +129,7 @@ static void ask_remove(const struct web_provider *p, struct web_op *op, struct s
 
 /* ---- stock ---- */
 
-/* What /instance-types says of one type. */
+/* Holds the entry of one type in /instance-types. */
 struct stock {
     struct str type;
     struct web_op *op;             /* of an order: its note gets the regions to try */

@@ -155,7 +155,7 @@ static int take_metadata(void *ctx, struct str name, struct str value)
     return 0;
 }
 
-/* What a server in ERROR says. One that never had a host is a refusal that came late. */
+/* Reads the fault of a server in ERROR. One that never had a host is a refusal that came late. */
 static void read_error(const struct web_moment *at, struct web_op *op, struct str item,
                        const struct reading *r, struct own *own)
 {

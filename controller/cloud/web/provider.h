@@ -68,7 +68,7 @@ struct web_reply {
     uint32_t header_count;
 };
 
-/* Who we are to the provider, until expires_us. A kind uses what it needs; the texts are its own memory. */
+/* Holds the credentials for the provider, until expires_us. A kind uses what it needs; the texts are its own memory. */
 struct web_login {
     bool made;
     char *token;             /* bearer, session or subject token */
@@ -82,7 +82,7 @@ void web_login_clear(struct web_login *login); /* wipes and frees */
 /* Replaces a text of the login by a copy. -ENOMEM. */
 int web_login_set(char **member, struct str text);
 
-/* What the steps of an op are called with. The run owns it; `stage` and `note` are the provider's. */
+/* Holds the arguments of an op's steps. The run owns it; `stage` and `note` are the provider's. */
 struct web_op {
     enum web_op_kind kind;
     const struct cloud_kept *call;  /* CREATE, REMOVE; else NULL */
@@ -116,7 +116,7 @@ struct web_step {
     struct err err;
 };
 
-/* What a login may read of its machine. Tests hand out texts of their own. */
+/* Gives a login what it may read of its machine. Tests hand out texts of their own. */
 struct web_host {
     const char *const *environ; /* NAME=value, ends with NULL */
     /* Appends a file with a secret. -EPERM if others may read it. */

@@ -119,7 +119,7 @@ static void ask_stock(const struct web_provider *p, struct web_op *op, int64_t g
     web_bearer_ask(p, op, "GET", &path, ret);
 }
 
-/* What the catalog says of one offer. */
+/* Holds the catalog's entry for one offer. */
 struct stock {
     const struct web_offer *offer;
     bool found, some; /* the type is known; a data center of the offer has it */

@@ -207,7 +207,7 @@ static void ask_search(const struct web_provider *p, struct web_op *op, const st
     if (web_bearer_send(p, op, "POST", &path, &body, ret) == 0) ret->ask.reads = true;
 }
 
-/* What a search has found for an offer. */
+/* Holds the findings of a search for an offer. */
 struct market {
     const struct web_offer *offer;
     struct web_op *op; /* of an order: its note gets the asks to try, "ID" or "ID:BID" */

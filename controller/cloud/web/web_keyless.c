@@ -113,7 +113,7 @@ static void look(const struct web_keyless *k, const struct web_provider *p, stru
     k->ask_page(p, op, (struct str){ 0 }, ret);
 }
 
-/* What was ordered carries what the order said, until a listing shows it. */
+/* Fills a new instance from its order, until a listing shows it. */
 static void fill_made(struct web_op *op)
 {
     struct listed *l = &op->made;

@@ -83,7 +83,7 @@ struct str web_reply_header(const struct web_reply *r, const char *name)
     return (struct str){ 0 };
 }
 
-/* What a status means without a code that is known. */
+/* Returns the class of a status that comes without a known code. */
 static enum offer_error class_of_status(const struct web_op *op, const struct web_reply *r,
                                         bool *ret_login_refused)
 {

@@ -13,7 +13,7 @@ ALWAYS_INLINE ivec dot_raised(ivec q, uint8_t centre)
     return ivec_add_8(q, ivec_set1_8((char)(128 - centre)));
 }
 
-/* What the sum of registers from `first` on begins with. */
+/* Returns the number that the sum of registers from `first` on begins with. */
 ALWAYS_INLINE int32_t dot_lift(const struct q8_super *x, uint32_t b, enum dot_kind kind,
                                uint32_t first)
 {

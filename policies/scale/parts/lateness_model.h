@@ -121,7 +121,7 @@ struct lateness_model {
     uint32_t look_from;                            /* lead_steps, or later */
     float demand[LATENESS_PATHS][FLUID_STEPS_MAX]; /* requests a second */
     float existing[FLUID_STEPS_MAX]; /* serving instances, in instances of the main pool */
-    /* What this look has computed: fleets, the latest at the place of the oldest, and the fluid at lead_steps,
+    /* The fleets that this look has computed, the latest at the place of the oldest, and the fluid at lead_steps,
      * which is that of every fleet that is not smaller than the present one. */
     struct lateness_seen seen[LATENESS_SEEN_MAX];
     uint32_t seen_count;

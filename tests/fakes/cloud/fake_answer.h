@@ -10,7 +10,7 @@
 
 struct fake_answer;
 
-/* What a fault says in the API's words. */
+/* Words a fault as the API does. */
 struct fake_words {
     enum fleet_fault fault; /* FLEET_FINE ends the table */
     int status;
@@ -69,7 +69,7 @@ bool fake_is_undone(const struct fake_answer *a);
 bool fake_make(struct fake_answer *a, const struct fleet_order *o, struct fleet_machine **ret);
 
 const char *fake_text(struct fake_answer *a, const char *path); /* of the request's body; "" */
-/* What oracles and fleet_world.h look for: the variables TAG_MUSTER_INTENT and the like of a JSON object, as tags under
+/* Reads the tags that oracles and fleet_world.h look for: the variables TAG_MUSTER_INTENT and the like of a JSON object, as tags under
  * their own names. Returns how many of FLEET_TAGS_MAX. */
 uint32_t fake_tags_of_env(struct str env, struct fleet_tag *ret);
 

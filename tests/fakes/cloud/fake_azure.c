@@ -40,7 +40,7 @@ const char *const fake_azure_actions[AZURE_ACTION_COUNT] = {
     [AZURE_LOOK] = "Microsoft.Compute/locations/operations/read",
 };
 
-/* What one request is answered with. */
+/* Holds the reply to one request. */
 struct answer {
     struct fake_azure *z;
     struct fake_fleet *fleet;

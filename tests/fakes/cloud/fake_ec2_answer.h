@@ -21,7 +21,7 @@ enum ec2_action {
     RESERVATIONS,
 };
 
-/* What one request is answered with. */
+/* Holds the reply to one request. */
 struct ec2_answer {
     struct fake_ec2 *e;
     struct fake_fleet *fleet;

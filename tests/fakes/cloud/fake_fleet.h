@@ -85,7 +85,7 @@ struct fleet_machine {
     int64_t price_udollars_h;
 };
 
-/* What a create asks for. */
+/* Describes the machine that a create asks for. */
 struct fleet_order {
     const char *name, *key, *type, *zone, *image, *user_data;
     bool spot;

@@ -7,7 +7,7 @@
 #include "tests/fakes/cloud/fake_form.h"
 #include "tests/fakes/cloud/fake_gce.h"
 
-/* What one request is answered with. */
+/* Holds the reply to one request. */
 struct gce_answer {
     struct fake_gce *g;
     struct fake_fleet *fleet;

@@ -21,7 +21,7 @@
 #define PER_PAGE 25
 #define PER_PAGE_MAX 50
 
-/* What one request is answered with. */
+/* Holds the reply to one request. */
 struct answer {
     struct fake_hetzner *h;
     struct fake_fleet *fleet;

@@ -359,7 +359,7 @@ static void of_instance(struct fake_answer *a, struct str id_text)
 
 /* ---- requests ---- */
 
-/* What stands between a prefix and the slash at the end; empty: the path is another. */
+/* Returns the id between a prefix and the slash at the end; empty: the path is another. */
 static struct str id_behind(const struct fake_answer *a, const char *prefix)
 {
     struct str path = a->at.path, before = str_from(prefix);

@@ -45,7 +45,7 @@ struct kind_suite {
     const char *quiet_offer; /* its create asks for no listing and no prices; NULL: `small` */
     int64_t end_us;          /* from a remove to the end of its machine */
 
-    /* What the machine of `small` has; NULL: the kind's own tests look. */
+    /* The machine of `small` has these; NULL: the kind's own tests look. */
     const char *zone, *image, *service_tag, *data /* in its user data */, *handle;
     const char *others_data; /* user data of a machine of another fleet, where tags stand in it */
 };

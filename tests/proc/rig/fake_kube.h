@@ -48,7 +48,7 @@ struct fake {
     struct list held;    /* struct slow: replies that come in pieces, or never */
 };
 
-/* What a request leads to, before a fault changes what is sent. */
+/* Holds the reply to a request, before a fault changes it. */
 struct fake_answer {
     int code;
     int64_t retry_after;
