@@ -289,8 +289,8 @@ void agent_on_gpus(void *arg)
 }
 
 /* Does what a fault of a GPU calls for. An engine that somebody else started is theirs to start again or to take
- * away: its machine's state is reported. A machine that is broken is given up without being told to: nothing runs there,
- * and a controller that is away must not keep it billed. */
+ * away: its machine's state is reported. A machine that is broken is given up without being told to: nothing runs
+ * there, and a controller that is away must not keep it billed. */
 void agent_on_fault(void *arg, const struct gpu_event *e)
 {
     struct agent *a = arg;

@@ -1,8 +1,8 @@
 /* agent_calls.c - asks the engine, sets its clock, and reports to the controller that leads.
  *
- * The calls are independent, and each has one under way at most. The clock that the controller asks for is compared with
- * the engine's clock at each reply of either: a new wish is passed on at once, and passed on again to an engine that has
- * restarted at full clock.
+ * The calls are independent, and each has one under way at most. The clock that the controller asks for is compared
+ * with the engine's clock at each reply of either: a new wish is passed on at once, and passed on again to an engine
+ * that has restarted at full clock.
  *
  * Of several controllers one leads. A question that gets no reply goes to the next of them, and one that
  * stands by names the leader (fleet/controllers.h). */

@@ -21,7 +21,8 @@ uint32_t nvml_count(const struct nvml *n);
 const struct gpu_device *nvml_device(const struct nvml *n, uint32_t i);
 void nvml_read(const struct nvml *n, uint32_t i, struct gpu_sample *ret);
 
-/* Waits `ms` for an Xid, which *ret_gpu and *ret_xid name. False: none came. Where this driver tells of none, sleeps. */
+/* Waits `ms` for an Xid, which *ret_gpu and *ret_xid name. False: none came. Where this driver tells of none,
+ * sleeps. */
 bool nvml_wait(struct nvml *n, uint32_t ms, uint32_t *ret_gpu, uint32_t *ret_xid);
 
 /* Returns NULL, or why no Xid can be heard here. */

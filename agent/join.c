@@ -1,7 +1,7 @@
 /* join.c - asks to be let in, and keeps the key that it gets.
  *
- * Only a reply that opens with the token is believed, so that nobody on the way can send an agent away: anything else is
- * no reply, and another controller is asked. The request is the same each time, byte for byte: a controller that has
+ * Only a reply that opens with the token is believed, so that nobody on the way can send an agent away: anything else
+ * is no reply, and another controller is asked. The request is the same each time, byte for byte: a controller that has
  * let the agent in and could not tell it does so when it is asked again, a later one too. */
 #include "agent/join.h"
 

@@ -2,8 +2,8 @@
  *
  * Layer:   agent (base/io)
  * Threads: any; reads a few small files of the kernel's, before an engine starts
- * Rules:   (1) nothing is formatted, mounted or removed: docs/clouds/local-disk.sh does that, as root, at a machine's first
- *              boot
+ * Rules:   (1) nothing is formatted, mounted or removed: docs/clouds/local-disk.sh does that, as root, at a machine's
+ *              first boot
  *          (2) a disk is local by the model that its firmware tells, never by its name or size: a volume over the
  *              network may be an NVMe device, too
  * Sources: Amazon EC2 User Guide, "Instance store volumes"; Compute Engine, "Local SSD disks"; Azure, "Temp disks by

@@ -7,8 +7,8 @@
  * Rules:   (1) a service that does not answer, or answers what nobody knows, is no notice: a machine is not given
  *              up by mistake
  *          (2) a notice is not taken back: what it says later may only be sooner
- * Sources: Amazon EC2 User Guide, "Spot Instance interruption notices", "EC2 instance rebalance recommendations"; Compute Engine, "Spot VMs" (a machine has
- *          30 s); Azure, "Scheduled Events" (Preempt, Terminate)
+ * Sources: Amazon EC2 User Guide, "Spot Instance interruption notices", "EC2 instance rebalance recommendations";
+ *          Compute Engine, "Spot VMs" (a machine has 30 s); Azure, "Scheduled Events" (Preempt, Terminate)
  */
 #pragma once
 #include "base/core/buf.h"

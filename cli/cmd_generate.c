@@ -197,7 +197,8 @@ static const char *read_body(const struct batch *b, struct str line, struct buf 
     return NULL;
 }
 
-/* Starts the request of a line in a free place. Returns a sentence if it cannot be sent; `id` is set if there is one. */
+/* Starts the request of a line in a free place. Returns a sentence if it cannot be sent; `id` is set if there is
+ * one. */
 static const char *send_line(struct batch *b, struct str line, struct flight *f, struct buf *id)
 {
     CLEANUP(buf_fini) struct buf url = { 0 }, method = { 0 }, body = { 0 };

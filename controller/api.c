@@ -206,8 +206,9 @@ static bool lead_on(struct call *k, const char *path)
     return true;
 }
 
-/* For scalers that ask any controller for what the leader alone knows. Go's HTTP client, and so KEDA, keeps its key over
- * the redirect where the leader's name is below the name that was asked for: a headless Service and a Pod of it. */
+/* For scalers that ask any controller for what the leader alone knows. Go's HTTP client, and so KEDA, keeps its key
+ * over the redirect where the leader's name is below the name that was asked for: a headless Service and a Pod of
+ * it. */
 static void show_leader_metrics(struct call *k)
 {
     if (!lead_on(k, "/metrics")) show_metrics(k);

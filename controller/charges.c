@@ -46,8 +46,8 @@ static void keep(struct control *c, uint32_t at, struct intent *copy)
     if (control_store_intent(c, copy) == 0) c->money.intent[at] = *copy;
 }
 
-/* Returns the price that a provider tells of a machine, with the parts that it does not tell. 0: none, or a reserved one, which is
- * paid for in another way. */
+/* Returns the price that a provider tells of a machine, with the parts that it does not tell. 0: none, or a reserved
+ * one, which is paid for in another way. */
 static double told_price(const struct control *c, const struct intent *i, double price_h)
 {
     uint32_t offer = control_find_offer(c, i->provider, i->offer);

@@ -6,8 +6,8 @@
 #pragma once
 #include "controller/control.h"
 
-/* Returns true if an agent may ask: there is such an instance, and its provider was given a token for it. What comes for
- * others is not looked at. */
+/* Returns true if an agent may ask: there is such an instance, and its provider was given a token for it. What comes
+ * for others is not looked at. */
 bool control_may_join(const struct control *c, struct str instance);
 
 /* Judges an agent that has proven the instance's token, and keeps the mark of the first. Where another agent has joined

@@ -3,8 +3,9 @@
  * Layer:   engine (base/core, base/io)
  * Threads: numa_spread comes before all other threads, which inherit its policy
  *
- * Linux puts a page on the node of the thread that writes it first, so that weights lie where they were read and packed,
- * and all threads read them from there. Spread page by page, they are read with the bandwidth of all nodes together.
+ * Linux puts a page on the node of the thread that writes it first, so that weights lie where they were read and
+ * packed, and all threads read them from there. Spread page by page, they are read with the bandwidth of all nodes
+ * together.
  */
 #pragma once
 #include "base/core/err.h"

@@ -46,7 +46,8 @@ void bundles_free(struct bundles *b);
 
 /* Returns the entry for an endpoint's digest, for the caller to pin before the next call; or NULL: a
  * fetch from that endpoint is then under way, or will be tried again a second after it failed, or
- * there is no place, or the endpoint is not `reachable` and none is begun. `on_ready` (set at most once) is called after a tokenizer has arrived. */
+ * there is no place, or the endpoint is not `reachable` and none is begun. `on_ready` (set at most once) is called
+ * after a tokenizer has arrived. */
 const struct bundle_entry *bundles_get(struct bundles *b, const struct endpoint *ep,
                                        bool reachable);
 

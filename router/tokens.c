@@ -1,5 +1,5 @@
-/* tokens.c - answers /tokenize and its like, and counts the tokens of a message: small bodies on the byte loop, large ones on a text worker.
- * A call of a tenant that has limits enters first.
+/* tokens.c - answers /tokenize and its like, and counts the tokens of a message: small bodies on the byte loop, large
+ * ones on a text worker. A call of a tenant that has limits enters first.
  *
  *     limited ──► ENTRY_ENTER ──► ENTRY_MAY ──┐            ┌──► reply ──► ENTRY_END, if it entered
  *     others ─────────────────────────────────┴─► small ───┤

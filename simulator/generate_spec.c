@@ -1,5 +1,5 @@
-/* generate_spec.c - parses the specification of a generated trace, and prints its help, by two tables: its keys, and its
- * distributions.
+/* generate_spec.c - parses the specification of a generated trace, and prints its help, by two tables: its keys, and
+ * its distributions.
  */
 #include "base/core/bits.h"
 #include "simulator/generate.h"

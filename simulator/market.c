@@ -1,7 +1,7 @@
 /* market.c - draws the zones, prices and outages of a market as lists of moments at which they change.
  *
- * A line of time is a list of moments at which a thing that was there at the beginning, or was not, changes. What can be
- * had is looked up by bisection, so that readers need no order. */
+ * A line of time is a list of moments at which a thing that was there at the beginning, or was not, changes. What can
+ * be had is looked up by bisection, so that readers need no order. */
 #include "simulator/market.h"
 
 #include "base/core/bits.h"

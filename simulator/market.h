@@ -11,21 +11,22 @@
  *   17 to 91 %, 94 to 343 drops a zone); each type in each zone is drawn as one of the five.
  * Shape.  Times are Weibull with a shape below 1, so that short ones come in runs between long ones: as the traces look
  *   to us, no paper gives a number. Assumed: MARKET_UP_SHAPE, MARKET_DOWN_SHAPE.
- * Together.  Zones of a region lose a type together: SkyServe (arXiv 2411.01438) spreads over regions because of it, and
- *   we found no share. Assumed: MARKET_TOGETHER of all losses are shocks to a region, which strike a zone by chance.
+ * Together.  Zones of a region lose a type together: SkyServe (arXiv 2411.01438) spreads over regions because of it,
+ *   and we found no share. Assumed: MARKET_TOGETHER of all losses are shocks to a region, which strike a zone by
+ *   chance.
  * On demand.  Scarce types are sold out in runs, in a whole region; then there is no spot either. The source is prose
  *   (on AWS launches of A100 and H100 fail for hours or days without a reservation); mean times are assumed, in
  *   market_pool's table.
- * Prices.  prices/offers-2026-11.txt. A provider without a price in it asks what another asks for that type; spot without
- *   a price is MARKET_SPOT_SHARE of on demand, the mean of the pairs in that file. Spot moves day by day about its mean
- *   (assumed: 3 % a day, a stationary deviation of 9 %); on demand stays.
- * Notice.  EC2 two minutes, Compute Engine 30 s (their documents); Azure promises at least 30 s, and none is assumed for
- *   MARKET_UNTOLD of all losses anywhere, as notices are best effort.
+ * Prices.  prices/offers-2026-11.txt. A provider without a price in it asks what another asks for that type; spot
+ *   without a price is MARKET_SPOT_SHARE of on demand, the mean of the pairs in that file. Spot moves day by day
+ *   about its mean (assumed: 3 % a day, a stationary deviation of 9 %); on demand stays.
+ * Notice.  EC2 two minutes, Compute Engine 30 s (their documents); Azure promises at least 30 s, and none is assumed
+ *   for MARKET_UNTOLD of all losses anywhere, as notices are best effort.
  * Start-up.  100 s from the machine's boot until an engine serves (llm-d's measured warm-up) and the boot, assumed by
  *   provider; each launch takes up to MARKET_LEAD_SPREAD more or less.
- * API.  One outage of MARKET_LONG_OUTAGE_S a year at one provider (AWS, 20 October 2025: launches failed for eight hours);
- *   short ones of minutes once in a month (assumed). In an outage no call is answered. MARKET_LOST of all replies to
- *   creates and removes are lost (assumed).
+ * API.  One outage of MARKET_LONG_OUTAGE_S a year at one provider (AWS, 20 October 2025: launches failed for eight
+ *   hours); short ones of minutes once in a month (assumed). In an outage no call is answered. MARKET_LOST of all
+ *   replies to creates and removes are lost (assumed).
  */
 #pragma once
 #include <stdbool.h>

@@ -1,7 +1,8 @@
 /* market_bound.c - draws what a service needs, and bounds what a clairvoyant pays for it.
  *
- * cost[u] is the least cost so far of a schedule that has capacity u now. A step first lets capacity go down for nothing
- * (a running minimum from above) or up at the price of start-ups (one from below), then adds what holding u costs. */
+ * cost[u] is the least cost so far of a schedule that has capacity u now. A step first lets capacity go down for
+ * nothing (a running minimum from above) or up at the price of start-ups (one from below), then adds what holding u
+ * costs. */
 #include "simulator/market_bound.h"
 
 #include "base/core/bits.h"

@@ -43,8 +43,8 @@ struct notify_watch {
 };
 
 /* Begins to watch. `loops` (count at most NOTIFY_LOOPS_MAX, may be 0) are asked besides `loop`, on which the
- * timer runs; they must run until notify_watch_release or _stop, and their threads end before notify_watch_fini. The caller sets
- * is_well and arg before. -ENOMEM. */
+ * timer runs; they must run until notify_watch_release or _stop, and their threads end before notify_watch_fini. The
+ * caller sets is_well and arg before. -ENOMEM. */
 int notify_watch_start(struct notify_watch *w, struct loop *loop, struct loop *const *loops,
                        uint32_t count, struct err *err);
 void notify_watch_release(

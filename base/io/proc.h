@@ -68,8 +68,8 @@ int proc_wait(struct proc *p, int64_t timeout_us, struct proc_exit *ret);
  * table exists. -EIO without random bytes: a role does not serve under a key that is known. */
 int proc_hash_key_draw(struct err *err);
 
-/* Keeps this process's memory, which has keys in it, out of core dumps, of files and of programs that take them, and from
- * other processes of the same user. Root may still read and trace it. Programs that it starts inherit the limit on
+/* Keeps this process's memory, which has keys in it, out of core dumps, of files and of programs that take them, and
+ * from other processes of the same user. Root may still read and trace it. Programs that it starts inherit the limit on
  * core files and no more. */
 int proc_guard_memory(struct err *err);
 

@@ -29,8 +29,8 @@ struct perf_coef {
 /* Describes the batch of one step. kv_tokens_read counts, for each token that is computed, the cached
  * tokens it attends to: a decoding session adds its length, a chunk of n tokens behind m others adds
  * n * m + n (n + 1) / 2. A decoding session that has guessed tokens verified counts once for each of its
- * tokens, since each has logits; it reads its pages once, and the guesses attend like a chunk. On an accelerator the two cost differently: attention of a decoding session is
- * bound by memory, attention of a chunk by arithmetic. */
+ * tokens, since each has logits; it reads its pages once, and the guesses attend like a chunk. On an accelerator the
+ * two cost differently: attention of a decoding session is bound by memory, attention of a chunk by arithmetic. */
 struct perf_shape {
     uint32_t prefill_tokens;
     uint32_t decoding_seqs;

@@ -6,8 +6,8 @@
  * Errors:   sticky: openai_message_rc
  *
  * Streamed, each part is a chunk in `out`; whole, the parts gather here until openai_message_choice. The id of a call
- * is nine letters and digits (Mistral's templates take no other), made of the reply's id, the output's and the call's index, so
- * that it is the same on whatever engine the output goes on.
+ * is nine letters and digits (Mistral's templates take no other), made of the reply's id, the output's and the call's
+ * index, so that it is the same on whatever engine the output goes on.
  */
 #pragma once
 #include "base/wire/anthropic_reply.h"

@@ -132,8 +132,8 @@ struct agent_report {
     uint32_t gpu_count;
     const struct wire_fault *faults;
     uint32_t fault_count;
-    /* Of a machine's first start, time since it booted, its user data began, the agent started, the engine took requests;
-     * 0: not reported, not yet, or before the launch */
+    /* Of a machine's first start, time since it booted, its user data began, the agent started, the engine took
+     * requests; 0: not reported, not yet, or before the launch */
     uint64_t booted_ms, begun_ms, started_ms, loaded_ms;
     bool has_engine;
     struct engine_report engine;

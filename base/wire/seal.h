@@ -6,8 +6,8 @@
  *     chunk SHA256                of each SEAL_CHUNK_BYTES of the file before, the last may be shorter
  *
  * Layer: base/wire (base/core). Pure.
- * Trust: seal_read takes a seal only if the digests of its files make the model's, which the reader knows. Its sizes and
- *        chunks are claims of whoever wrote it until the file they describe has its digest
+ * Trust: seal_read takes a seal only if the digests of its files make the model's, which the reader knows. Its sizes
+ *        and chunks are claims of whoever wrote it until the file they describe has its digest
  *        (docs/decisions/0033-agents-give-each-other-weights.md)
  * Bound: SEAL_BYTES_MAX of text, SEAL_FILES_MAX files
  */

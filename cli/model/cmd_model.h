@@ -30,8 +30,8 @@ struct model_windows {
     uint32_t context, count;
 };
 
-/* Reads the file `text` (- is standard input) in at most `count_max` windows; 0: all. A begin token, where the model has
- * one, replaces the first id of each. COMMAND_MISUSED for a context that is longer than the model's. */
+/* Reads the file `text` (- is standard input) in at most `count_max` windows; 0: all. A begin token, where the model
+ * has one, replaces the first id of each. COMMAND_MISUSED for a context that is longer than the model's. */
 int model_windows_read(const struct model *m, struct str text, uint32_t context, uint32_t count_max,
                        struct model_windows *ret, struct err *err);
 void model_windows_fini(struct model_windows *w);

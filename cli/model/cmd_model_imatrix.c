@@ -1,8 +1,9 @@
 /* cmd_model_imatrix.c - `muster model imatrix`: runs a model over a text and writes its importance matrix, by which
  * `muster model quantize --imatrix` weights errors.
  *
- * The text is cut into windows as `muster perplexity` cuts it, and each is computed whole, STEP_TOKENS at a time. Logits of
- * all tokens are asked for, so that the last layer and the output matrix see every token too; they are thrown away. */
+ * The text is cut into windows as `muster perplexity` cuts it, and each is computed whole, STEP_TOKENS at a time.
+ * Logits of all tokens are asked for, so that the last layer and the output matrix see every token too; they are
+ * thrown away. */
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "base/core/own.h"

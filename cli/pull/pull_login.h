@@ -1,4 +1,5 @@
-/* pull_login.h - finds credentials for an object store and signs requests by them, as the cloud kinds of the controller do.
+/* pull_login.h - finds credentials for an object store and signs requests by them, as the cloud kinds of the
+ * controller do.
  *
  *     s3   variables, web identity, ~/.aws/credentials, the machine's role    aws_login.h, aws_sign.h
  *     gs   GOOGLE_APPLICATION_CREDENTIALS, the metadata server                gce_login.h

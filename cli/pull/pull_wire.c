@@ -4,8 +4,8 @@
  *                     ├─► may pass (cut, 429, 5xx) ─► wait ─► before
  *                     └─► will not pass (404, a reader's error) ─► its sentence
  *
- * A try that got further than all before clears the count of failures, so that a line that is cut every minute still fetches a large
- * file, and one that is dead is given up after a few waits. */
+ * A try that got further than all before clears the count of failures, so that a line that is cut every minute still
+ * fetches a large file, and one that is dead is given up after a few waits. */
 #include "cli/pull/pull_wire.h"
 
 #include "base/core/bits.h"

@@ -1,8 +1,8 @@
 /* clouds_world.c - a controller, its machines' agents and one router over a market in virtual time.
  *
  * A turn: the market takes what it takes; agents of machines that have booted report; the router says what came; the
- * controller ticks; rules are looked at; then time goes on to the next moment at which anything can differ, and what was
- * ready until then is held against the need. */
+ * controller ticks; rules are looked at; then time goes on to the next moment at which anything can differ, and what
+ * was ready until then is held against the need. */
 #include "cli/simulate/clouds_world.h"
 
 #include "base/core/arena.h"

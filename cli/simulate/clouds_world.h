@@ -8,12 +8,14 @@
  *                   └─► machines ─► agents ──┴── a router: demand
  *
  * Real:     struct control as it runs: store, intents, merge, plan with its policies, offers with their back-off, bill
- *           and ceilings; and the providers' drivers, where the caller's sellers have them (tests/sim_gates/t_gate_year)
+ *           and ceilings; and the providers' drivers, where the caller's sellers have them
+ *           (tests/sim_gates/t_gate_year)
  * Modelled: requests are a rate, no events. An instance serves within the SLO what policies/scale/capacity.h gives for
  *           its hardware by base/perf, and exactly that; lengths are one distribution. Agents obey; a drain takes
  *           CLOUDS_DRAIN_US
  * Time:     the controller ticks every CLOUDS_BUSY_US while something is under way, and else every CLOUDS_IDLE_US; it
- *           also ticks when a zone that it has machines in changes, and when a machine has booted. It lists at each tick
+ *           also ticks when a zone that it has machines in changes, and when a machine has booted. It lists at each
+ *           tick
  */
 #pragma once
 #include "controller/control.h"

@@ -1,8 +1,8 @@
 /* cmd_simulate_clouds.c - `muster simulate clouds`: what a service costs on three providers' spot markets, and how
  * often it has what it needs, by strategy.
  *
- * Each strategy is a run of the controller over the same markets (clouds_world.h): all that is sold, each provider alone,
- * each type of GPU alone, on demand alone. Costs are held against a clairvoyant that may buy everything. */
+ * Each strategy is a run of the controller over the same markets (clouds_world.h): all that is sold, each provider
+ * alone, each type of GPU alone, on demand alone. Costs are held against a clairvoyant that may buy everything. */
 #include "cli/simulate/cmd_simulate_clouds.h"
 
 #include "base/core/bits.h"

@@ -151,7 +151,8 @@ struct cloud {
     double calls_per_s; /* budget for all its calls together; 0: unlimited */
     /* a create makes several things: it is repeated until a reply says that all are there */
     bool in_parts;
-    /* Whoever reads the provider's records reads what instances are given: a one-time token instead of a key (core/join.h) */
+    /* Whoever reads the provider's records reads what instances are given: a one-time token instead of a key
+     * (core/join.h) */
     bool joins;
     const struct cloud_fence *fence; /* NULL: no other process makes calls */
 };

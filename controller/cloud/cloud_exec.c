@@ -186,8 +186,8 @@ static struct str last_words(const struct run *r)
     return last;
 }
 
-/* Ends what still runs, and says how the process ended. That is not known where cloud_local has collected it first, with
- * its own children: the reply alone then decides. */
+/* Ends what still runs, and says how the process ended. That is not known where cloud_local has collected it first,
+ * with its own children: the reply alone then decides. */
 static int judge(struct run *r, int rc, struct err *err)
 {
     struct proc_exit how = { 0 };

@@ -4,8 +4,8 @@
  *                                                   └── watch fn, which wakes the loop
  *
  * `waiting` and `done` together never hold more than CLOUD_CALLS_MAX calls: a call gives its place
- * up when its event is taken. A call whose term is over when its turn comes is not made. The thread holds the lock only while it takes a call and while it puts
- * an event, so that the loop never waits for a provider.
+ * up when its event is taken. A call whose term is over when its turn comes is not made. The thread holds the lock
+ * only while it takes a call and while it puts an event, so that the loop never waits for a provider.
  *
  * Rejected: a thread for each call. Providers limit the rate of calls, and calls about one instance
  * have to be made in their order. */

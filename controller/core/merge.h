@@ -103,8 +103,8 @@ struct merge_view {
 enum intent_event merge_event(const struct merge_view *view, const struct merge_config *config,
                               int64_t now_us);
 
-/* Takes the phases of a launch from an agent's report that came launched_us after the create call. *ret is as it was where
- * the report tells none. A machine that had booted before the call was there: no phase is its boot. */
+/* Takes the phases of a launch from an agent's report that came launched_us after the create call. *ret is as it was
+ * where the report tells none. A machine that had booted before the call was there: no phase is its boot. */
 void lead_take(const struct agent_report *r, int64_t launched_us, struct lead *ret);
 
 /* Takes the engine's part of an agent's report. */

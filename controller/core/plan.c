@@ -166,8 +166,8 @@ static bool may_grow_beside(const struct plan_desk *d, uint32_t pool)
     return d->decision->cost_h + d->scale.pool[pool].price_h <= d->service->budget_h;
 }
 
-/* Keeps ready instances of a pool that shrinks while those of another pool that are to replace them are not ready: their
- * launch may be refused, and nothing would work then. */
+/* Keeps ready instances of a pool that shrinks while those of another pool that are to replace them are not ready:
+ * their launch may be refused, and nothing would work then. */
 static void keep_until_replaced(struct plan_desk *d)
 {
     struct plan_decision *r = d->decision;

@@ -28,8 +28,8 @@ void plan_instance_see(const struct instance_facts *f, const struct sighting *s,
                        struct plan_instance *ret);
 
 /* Puts instances of failing machines at risk, so that they are replaced first: PLAN_FAILING_SHARE of each pool at most,
- * of the others `failing` is cleared. A wave of faults is likelier to have a cause that new machines share, as a driver,
- * than to be of their hardware. */
+ * of the others `failing` is cleared. A wave of faults is likelier to have a cause that new machines share, as a
+ * driver, than to be of their hardware. */
 void plan_pick_failing(struct plan_instance *list, uint32_t count);
 
 /* A role policy's facts about an instance beside its agent's report. */

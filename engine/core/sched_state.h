@@ -2,8 +2,8 @@
  *
  * Layer:    engine/core, private to scheduler.c and sched_*.c
  * Rules:    `queue` is written by sched_queue.c alone, `memory` by sched_memory.c alone, `round` by
- *           sched_round.c alone, `chunk` by sched_chunk.c alone, `draft` by sched_draft.c alone; lists of sessions and counts by
- *           scheduler.c and sched_plan.c and, where a session gives up its place, by sched_memory.c
+ *           sched_round.c alone, `chunk` by sched_chunk.c alone, `draft` by sched_draft.c alone; lists of sessions
+ *           and counts by scheduler.c and sched_plan.c and, where a session gives up its place, by sched_memory.c
  */
 #pragma once
 #include "engine/core/sched_chunk.h"

@@ -15,8 +15,8 @@
  *               sessions do not take turns for ever
  *
  * A plan goes through: aborts and deadlines -> running sessions that the order policy replaces by a
- * better one -> decoding sessions, one token each and what the draft policy guesses -> begun prompts, in chunks -> waiting sessions,
- * by tenant (fair) and in order, while they are admitted; or, where the admit policy forms batches,
+ * better one -> decoding sessions, one token each and what the draft policy guesses -> begun prompts, in chunks ->
+ * waiting sessions, by tenant (fair) and in order, while they are admitted; or, where the admit policy forms batches,
  * the members of the open one (sched_round.h). A preempted session keeps its tokens and, if it is
  * parked, its pages until another session needs them; then they go to the swap space or are
  * dropped, and tokens that the prefix cache does not hold are computed again.

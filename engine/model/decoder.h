@@ -5,7 +5,8 @@
  *     x += post(Wdown (act(Wgate n) * (Wup n)))      or the sum of some experts' outputs
  *     logits = cap(Wout (rms_norm(x) * output_norm))
  *
- * with n = rms_norm(x) * weight before each half. latent.h has another way of attention. What an architecture lacks is NULL or 0 here.
+ * with n = rms_norm(x) * weight before each half. latent.h has another way of attention. What an architecture lacks
+ * is NULL or 0 here.
  *
  * Layer:    engine/model
  * Lifetime: all of it lives in the model's arena and its mapping of weights

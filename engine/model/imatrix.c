@@ -1,8 +1,8 @@
 /* imatrix.c - importance matrices as GGUF files.
  *
  * Sums are read one tensor at a time, so that memory is that of the largest one. A file is checked whole before it is
- * used: a matrix of another model would weight columns at random, and nothing would look wrong. Columns that were always
- * zero in the text get the weight WEIGHT_MIN instead of none, for another text may use them. */
+ * used: a matrix of another model would weight columns at random, and nothing would look wrong. Columns that were
+ * always zero in the text get the weight WEIGHT_MIN instead of none, for another text may use them. */
 #include "engine/model/imatrix.h"
 
 #include "base/core/bits.h"

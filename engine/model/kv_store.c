@@ -2,7 +2,8 @@
  *
  * All of it becomes resident at once, not page by page as it is used: a pool that fills up over hours would look like
  * a leak, and a machine that is too small should say so at the start. The first RESIDENT_BYTES are there when the store
- * is; a thread of its own populates the rest, while the engine serves already. Memory that was never written is zero. */
+ * is; a thread of its own populates the rest, while the engine serves already. Memory that was never written is
+ * zero. */
 #include "base/core/bits.h"
 #include "base/core/fault.h"
 #include "engine/model/arch.h"

@@ -23,7 +23,8 @@ struct random_model {
     const struct gguf *tokenizer; /* its tokenizer.* are copied and `vocab` is theirs; or NULL */
 };
 
-/* Writes a model of random weights, without a tokenizer ("no_vocab") if none is given: matrices of mean 0 and variance 1 / columns, norms of 1. The same shape and seed give the same bytes. -EINVAL for
- * a shape that no model can have, with a sentence. */
+/* Writes a model of random weights, without a tokenizer ("no_vocab") if none is given: matrices of mean 0 and
+ * variance 1 / columns, norms of 1. The same shape and seed give the same bytes. -EINVAL for a shape that no model
+ * can have, with a sentence. */
 int random_model_write(const struct random_model *m, const char *path,
                        const struct make_progress *progress, struct err *err);

@@ -32,7 +32,8 @@ struct weight_file_ask {
 };
 
 /* Maps the sealed weights, or begins the file that they are written to. A negative errno with a sentence: the
- * folder cannot be used, or has no room, or another process has packed for WEIGHT_FILE_WAIT_S; the caller goes without. */
+ * folder cannot be used, or has no room, or another process has packed for WEIGHT_FILE_WAIT_S; the caller goes
+ * without. */
 #define WEIGHT_FILE_WAIT_S 600
 int weight_file_open(const struct weight_file_ask *ask, struct weight_file **ret, struct err *err);
 

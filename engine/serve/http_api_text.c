@@ -607,7 +607,7 @@ void generate_with_grammar(struct http_api *api, struct http_exchange *x)
     to_worker(api, x, &p);
 }
 
-/* ---- /tokenize, /detokenize, /apply-template, /v1/messages/count_tokens ------------------------------------------------------------------- */
+/* ---- /tokenize, /detokenize, /apply-template, /v1/messages/count_tokens ---- */
 
 static int make_tokens(struct prompt *p)
 {

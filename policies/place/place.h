@@ -96,12 +96,13 @@ static inline uint32_t place_have(const struct place_offer *o)
     return o->ready + o->starting;
 }
 
-/* Returns the price of an offer with its start, spread over PLACE_HORIZON_S, and with the chance that it is sold out: it then costs the time until the dearest offer
- * is asked in its place, which is priced as that offer. */
+/* Returns the price of an offer with its start, spread over PLACE_HORIZON_S, and with the chance that it is sold out:
+ * it then costs the time until the dearest offer is asked in its place, which is priced as that offer. */
 double place_price(const struct place_view *view, uint32_t offer);
 
 /* Returns the dollars an hour that giving up ready instances for fresh ones elsewhere costs, spread over the time
- * until the fresh ones are expected to be lost: a move pays where it saves more an hour. rest_h: that time, in hours. */
+ * until the fresh ones are expected to be lost: a move pays where it saves more an hour. rest_h: that time, in
+ * hours. */
 #define PLACE_REST_H_MAX 24.0 /* plans are not made for longer */
 double place_moved(const struct place_view *view, const uint32_t want[PLACE_OFFERS_MAX],
                    double rest_h);

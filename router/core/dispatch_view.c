@@ -1,5 +1,5 @@
-/* dispatch_view.c - fills a policy's view for one request: the instances of its model, as the prefix index, the ledger and
- * the engines' reports show them together.
+/* dispatch_view.c - fills a policy's view for one request: the instances of its model, as the prefix index, the
+ * ledger and the engines' reports show them together.
  */
 #include "base/core/bits.h"
 #include "router/core/dispatch_state.h"
@@ -21,7 +21,8 @@ static bool has_adapter(const struct dispatch_endpoint *ep, uint64_t adapter)
     return has;
 }
 
-/* Returns the tokens of the prompt that dispatch_view_fill found in the cache at `slot`, as far as its engine uses them. */
+/* Returns the tokens of the prompt that dispatch_view_fill found in the cache at `slot`, as far as its engine uses
+ * them. */
 uint32_t dispatch_hit_of(const struct dispatch *c, uint32_t slot)
 {
     uint32_t tokens = c->hit_blocks[slot] * c->config.key_tokens;

@@ -1,5 +1,5 @@
-/* kernels_bits.c - prints a hash of what every operation of every entry of ops_table computes here, a line each, so that
- * the bits of two processors can be compared.
+/* kernels_bits.c - prints a hash of what every operation of every entry of ops_table computes here, a line each, so
+ * that the bits of two processors can be compared.
  *
  *     kernels_bits      "best NAME", then "ENTRY OPERATION CASE HASH"
  *

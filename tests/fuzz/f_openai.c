@@ -1,5 +1,5 @@
-/* f_openai.c - reads request bodies of all surfaces, of responses and of Anthropic's messages, replies of foreign servers
- * and event streams; the first byte selects which. Accepted input must be well-formed and inside its bounds. */
+/* f_openai.c - reads request bodies of all surfaces, of responses and of Anthropic's messages, replies of foreign
+ * servers and event streams; the first byte selects which. Accepted input must be well-formed and inside its bounds. */
 #include "base/core/json.h"
 #include "base/core/own.h"
 #include "base/wire/anthropic.h"

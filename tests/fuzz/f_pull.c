@@ -1,5 +1,5 @@
-/* f_pull.c - reads any text as a URL for `muster pull`, a line end, and the listing of a hub's repository or of a store's
- * folder. What is chosen of it can be written below a folder, and has a URL of the hub's or the store's own. */
+/* f_pull.c - reads any text as a URL for `muster pull`, a line end, and the listing of a hub's repository or of a
+ * store's folder. What is chosen of it can be written below a folder, and has a URL of the hub's or the store's own. */
 #include "base/core/own.h"
 #include "cli/pull/pull_store.h"
 #include "tests/fuzz/fuzz.h"

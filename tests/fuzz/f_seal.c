@@ -1,5 +1,5 @@
-/* f_seal.c - reads any text as the seal of a model, under the digest that its second line names. One that is taken has the
- * chunks that its sizes need, plain names, and is written as it was read. */
+/* f_seal.c - reads any text as the seal of a model, under the digest that its second line names. One that is taken
+ * has the chunks that its sizes need, plain names, and is written as it was read. */
 #include "base/core/own.h"
 #include "base/wire/seal.h"
 #include "tests/fuzz/fuzz.h"

@@ -331,8 +331,8 @@ static void spot_is_there_and_cheap(void **state)
     }
 }
 
-/* Where zones go every hour and an instance that is given up loses an hour of work, joint moves less often once it knows
- * that, and pays less than one that always returns to what is cheapest. */
+/* Where zones go every hour and an instance that is given up loses an hour of work, joint moves less often once it
+ * knows that, and pays less than one that always returns to what is cheapest. */
 static void a_move_that_does_not_pay_is_not_made(void **state)
 {
     (void)state;

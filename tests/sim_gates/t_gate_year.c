@@ -1,6 +1,6 @@
-/* t_gate_year.c - runs the controller over generated spot markets of three providers, through the drivers of EC2, Compute
- * Engine and Azure against their fakes, in virtual time: no rule is broken, and what it has and pays is held against the
- * need and a clairvoyant.
+/* t_gate_year.c - runs the controller over generated spot markets of three providers, through the drivers of EC2,
+ * Compute Engine and Azure against their fakes, in virtual time: no rule is broken, and what it has and pays is held
+ * against the need and a clairvoyant.
  *
  *     t_gate_year              all of it: rules through the drivers, and the claims, on ten seeds each
  *     t_gate_year quick        the market itself, and a day of one seed through the drivers
@@ -22,8 +22,8 @@
 #define MARGIN 1.03
 #define SEEDS 10
 #define DAYS 4
-/* Held by whole intervals, but for the cost, which does not hold. Measured on these ten seeds, four days each: 99.30 +-0.27 %
- * of the time, 99.61 +-0.09 % of the requests, 1.42 +-0.17 of the clairvoyant's cost. */
+/* Held by whole intervals, but for the cost, which does not hold. Measured on these ten seeds, four days each: 99.30
+ * +-0.27 % of the time, 99.61 +-0.09 % of the requests, 1.42 +-0.17 of the clairvoyant's cost. */
 #define AVAILABLE 99.0
 #define SERVED 99.3
 #define RATIO 1.4

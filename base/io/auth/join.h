@@ -9,10 +9,10 @@
  *              enc, seal = HPKE to S, psk = token, by seed  ────► opens it; `enc` is the first, or the same again?
  *              reads the reply                              ◄──── nonce, seal of the key file, or of a refusal
  *
- * Single:  the controller keeps a mark of the first `enc`. The same `enc` again is the same agent, which did not hear the
- *          reply: it gets the same. Only who holds its seed can read what comes back
- * Attacks: who has read the token, and all that went over the wire, still lacks the seed and the controllers' secret key:
- *          it learns no key and cannot answer for the controller. It can join before the agent does; then the
+ * Single:  the controller keeps a mark of the first `enc`. The same `enc` again is the same agent, which did not hear
+ *          the reply: it gets the same. Only who holds its seed can read what comes back
+ * Attacks: who has read the token, and all that went over the wire, still lacks the seed and the controllers' secret
+ *          key: it learns no key and cannot answer for the controller. It can join before the agent does; then the
  *          agent is refused (controller/core/join.h)
  * Form:    the token's file, in user data:
  *

@@ -1,4 +1,5 @@
-/* mailbox.h - carries items from other threads to a loop: an item queues at most once, its mail is merged while it waits.
+/* mailbox.h - carries items from other threads to a loop: an item queues at most once, its mail is merged while it
+ * waits.
  *
  * Layer:   base/io (loop)
  * Threads: mailbox_send from any thread; mailbox_send_turn and mailbox_send_later on the thread of the sender's

@@ -11,7 +11,8 @@
  * Names are unique in a group, which makes them idempotency keys. A create that fails may leave a machine, which is
  * billed: only once it is gone does a class say that nothing was made.
  *
- * Sources: the reference of "Virtual Machines", "Track asynchronous Azure operations", "Azure Retail Prices overview". */
+ * Sources: the reference of "Virtual Machines", "Track asynchronous Azure operations", "Azure Retail Prices
+ *          overview". */
 #include "base/core/bits.h"
 #include "base/core/json_path.h"
 #include "base/core/own.h"

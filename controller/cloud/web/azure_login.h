@@ -1,5 +1,5 @@
-/* azure_login.h - gets access tokens of Microsoft Entra: for an application, by its secret or by a token of a workload's
- * own, or for the machine that the controller runs on.
+/* azure_login.h - gets access tokens of Microsoft Entra: for an application, by its secret or by a token of a
+ * workload's own, or for the machine that the controller runs on.
  *
  * Layer:   controller/cloud/web (base/core)
  * Threads: pure

@@ -37,8 +37,8 @@ int gce_ask(const struct web_provider *p, struct web_op *op, const char *method,
 void gce_request_id(const struct web_provider *p, const struct web_op *op, struct str where,
                     char ret[GCE_ID_BYTES]);
 
-/* Asks for the instances with the op's intent, and takes a page of them. True: it was the last; false: *ret has the next
- * request, or the end. What is ours is in op->made. */
+/* Asks for the instances with the op's intent, and takes a page of them. True: it was the last; false: *ret has the
+ * next request, or the end. What is ours is in op->made. */
 void gce_ask_intent(const struct web_provider *p, struct web_op *op, struct web_step *ret);
 bool gce_take_intent(const struct web_provider *p, struct web_op *op, const struct web_reply *r,
                      struct gce_reading *read, struct web_step *ret);

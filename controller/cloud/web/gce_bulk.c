@@ -1,4 +1,5 @@
-/* gce_bulk.c - creates an instance where Google chooses among several types and zones: regionInstances.bulkInsert of one.
+/* gce_bulk.c - creates an instance where Google chooses among several types and zones: regionInstances.bulkInsert of
+ * one.
  *
  *     POST regions/R/instances/bulkInsert?requestId= ──► operation ──DONE──► made, in the zone that it names
  *         ├── failed: its class; a passing failure of an earlier try: once more, with the next request id

@@ -1,5 +1,5 @@
-/* gce_order.c - writes instances for the API of Google Compute Engine: one in a zone, or one in the zone and of the type
- * that Google chooses among several (bulkInsert), whose types are names and no URLs.
+/* gce_order.c - writes instances for the API of Google Compute Engine: one in a zone, or one in the zone and of the
+ * type that Google chooses among several (bulkInsert), whose types are names and no URLs.
  *
  * Spot VMs are deleted at their end, so that no disk of a lost VM is billed on, and are not restarted. A VM with GPUs
  * cannot move to another host and says so.

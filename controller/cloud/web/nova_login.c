@@ -1,7 +1,7 @@
 /* nova_login.c - logs in at Keystone.
  *
- * Rejected: clouds.yaml, whose many forms of authentication come from plug-ins. An openrc is what Horizon hands out, and
- * holds one account, as a credentials file here does. */
+ * Rejected: clouds.yaml, whose many forms of authentication come from plug-ins. An openrc is what Horizon hands out,
+ * and holds one account, as a credentials file here does. */
 #include "controller/cloud/web/nova_login.h"
 
 #include "base/core/bits.h"

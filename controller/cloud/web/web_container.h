@@ -15,8 +15,8 @@
 /* The template of user data where a container has no systemd: the script becomes the agent. */
 extern const struct str web_user_data_container;
 
-/* The start command is `sh -c` with this. It has neither quotes nor dollars, which providers handle in various ways, and
- * ends as the agent, so that a stop of the container reaches it. */
+/* The start command is `sh -c` with this. It has neither quotes nor dollars, which providers handle in various ways,
+ * and ends as the agent, so that a stop of the container reaches it. */
 #define WEB_CONTAINER_DECODE "env | sort | sed -n s/^BOOT_MUSTER[_0-9]*=//p | base64 -d"
 #define WEB_CONTAINER_FILE WEB_FOLDER "/boot.sh"
 #define WEB_CONTAINER_START                                                              \

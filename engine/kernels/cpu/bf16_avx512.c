@@ -3,8 +3,8 @@
  *
  * A part of the activations is rounded once for all tiles of a call, as many columns as fit the scratch for its tokens.
  * A register of weights is two columns of a tile's 16 rows, which lie one behind the other and are interleaved as they
- * are read. Each output has one accumulator and adds pairs in ascending order, so that its bits depend on neither tokens
- * nor tiles nor parts. */
+ * are read. Each output has one accumulator and adds pairs in ascending order, so that its bits depend on neither
+ * tokens nor tiles nor parts. */
 #define SIMD_HEADER "engine/kernels/cpu/simd_avx512.h"
 #include "engine/kernels/cpu/dot.h"
 #include "engine/kernels/cpu/simd.h"

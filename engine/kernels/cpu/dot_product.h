@@ -29,8 +29,8 @@ struct dot_panel {
 
 #define DOT_SPARE_BYTES ((size_t)4096)
 
-/* Of Q6_K a Zen 4 prefetches too little: one token asks for its blocks so many ahead, a half at a time. Asked for in smaller
- * parts, or into the first cache, they came later, and Q4_K lost a quarter by it. */
+/* Of Q6_K a Zen 4 prefetches too little: one token asks for its blocks so many ahead, a half at a time. Asked for in
+ * smaller parts, or into the first cache, they came later, and Q4_K lost a quarter by it. */
 #define Q6_K_AHEAD 2
 #define TO_SECOND_CACHE 2
 #define CACHE_LINE ((size_t)64)

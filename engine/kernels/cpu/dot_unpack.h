@@ -257,8 +257,8 @@ ALWAYS_INLINE void block_q3_k(const char *at, uint32_t b, uint32_t h, struct dot
     }
 }
 
-/* A tile has d, the scales, and in turns runs of 32 bytes: of low bits, for two runs of 32 columns, and of high bits, for
- * four (weight.c). */
+/* A tile has d, the scales, and in turns runs of 32 bytes: of low bits, for two runs of 32 columns, and of high bits,
+ * for four (weight.c). */
 ALWAYS_INLINE void block_q6_k(const char *at, uint32_t b, uint32_t h, struct dot_block *to)
 {
     static const uint8_t low_at[4] = { 18, 82, 114, 178 }, high_at[2] = { 50, 146 };

@@ -1,4 +1,5 @@
-/* ops_avx512.c - defines the entries of ops_table for AVX-512 (F, BW, DQ, VL), with VNNI, and with BF16 or AMX beside it.
+/* ops_avx512.c - defines the entries of ops_table for AVX-512 (F, BW, DQ, VL), with VNNI, and with BF16 or AMX beside
+ * it.
  *
  * Only this file, dot_avx512.c and bf16_avx512.c are compiled for these instruction sets; all that it needs but the
  * products of quantised weights and of BF16 is static. The entries differ in these products alone, and in their bits

@@ -1,4 +1,5 @@
-/* cmocka.h - stands in for cmocka where its library does not exist for the target: the part that the kernels' tests use.
+/* cmocka.h - stands in for cmocka where its library does not exist for the target: the part that the kernels' tests
+ * use.
  *
  * A failed assertion ends the program with its text, file and line, instead of the test.
  */

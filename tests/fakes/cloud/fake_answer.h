@@ -22,8 +22,8 @@ const struct fake_words *fake_words_of(const struct fake_words *words, const str
 
 bool fake_is_bearer(const struct web_ask *ask, const char *token);
 
-/* Makes a reply, which then gets the API's own headers and fleet_break_reply. Frees the body. No retry_after_us: no such
- * header. */
+/* Makes a reply, which then gets the API's own headers and fleet_break_reply. Frees the body. No retry_after_us: no
+ * such header. */
 void fake_fill(struct web_reply *ret, struct arena *arena, int status, struct buf *body,
                int64_t retry_after_us);
 void fake_put_header(struct web_reply *ret, struct arena *arena, const char *name,
@@ -69,8 +69,8 @@ bool fake_is_undone(const struct fake_answer *a);
 bool fake_make(struct fake_answer *a, const struct fleet_order *o, struct fleet_machine **ret);
 
 const char *fake_text(struct fake_answer *a, const char *path); /* of the request's body; "" */
-/* Reads the tags that oracles and fleet_world.h look for: the variables TAG_MUSTER_INTENT and the like of a JSON object, as tags under
- * their own names. Returns how many of FLEET_TAGS_MAX. */
+/* Reads the tags that oracles and fleet_world.h look for: the variables TAG_MUSTER_INTENT and the like of a JSON
+ * object, as tags under their own names. Returns how many of FLEET_TAGS_MAX. */
 uint32_t fake_tags_of_env(struct str env, struct fleet_tag *ret);
 
 bool fake_is(const struct fake_answer *a, const char *method, const char *path);

@@ -1,7 +1,8 @@
 /* fake_azure.c - speaks Azure's Compute API over a fake fleet.
  *
  * Written from the reference of "Virtual Machines", version 2024-11-01: the members of a machine, what deleteOption and
- * evictionPolicy may say, If-None-Match; from "Track asynchronous Azure operations" and "Azure Retail Prices overview". */
+ * evictionPolicy may say, If-None-Match; from "Track asynchronous Azure operations" and "Azure Retail Prices
+ * overview". */
 #include "tests/fakes/cloud/fake_azure.h"
 
 #include "base/core/base64.h"

@@ -1,10 +1,10 @@
-/* fake_azure.h - speaks Azure's Compute API over a fake fleet, with Entra's token endpoint, the metadata service's tokens
- * and the retail prices beside it.
+/* fake_azure.h - speaks Azure's Compute API over a fake fleet, with Entra's token endpoint, the metadata service's
+ * tokens and the retail prices beside it.
  *
  * Layer:  tests/fakes/cloud (base/core)
- * Has:    virtual machines: create, get, delete, list of a group; their operations; tokens by secret, by federated token
- *         and of a machine. Requests with members, parameters or values that the API does not document are refused as
- *         the API does, and counted in fleet->refused_form
+ * Has:    virtual machines: create, get, delete, list of a group; their operations; tokens by secret, by federated
+ *         token and of a machine. Requests with members, parameters or values that the API does not document are
+ *         refused as the API does, and counted in fleet->refused_form
  * Script: FLEET_STOCK_OUT fails the operation, and its machine stays, as the provider does it; a size without stock is
  *         refused at once. FLEET_LOGIN's faults are the token endpoint's
  * Names:  unique in the group; the fleet's names_unique and keys_unique stay off

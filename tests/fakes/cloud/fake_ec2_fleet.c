@@ -1,5 +1,5 @@
-/* fake_ec2_fleet.c - has launch templates, and makes fleets of type instant for one instance: the cheapest pool that has
- * one, of the types and zones that the request names. */
+/* fake_ec2_fleet.c - has launch templates, and makes fleets of type instant for one instance: the cheapest pool that
+ * has one, of the types and zones that the request names. */
 #include "base/core/base64.h"
 #include "base/core/bits.h"
 #include "base/core/own.h"

@@ -2,9 +2,10 @@
  * server beside it.
  *
  * Layer:  tests/fakes/cloud (base/core)
- * Has:    instances insert, get, delete and aggregatedList; regionInstances bulkInsert of one; zone operations get and wait; reservations get; the token endpoint, which
- *         checks signature and dates of assertions; the metadata server's token. Requests with members, parameters or
- *         values that the API does not document are refused as the API does, and counted in fleet->refused_form
+ * Has:    instances insert, get, delete and aggregatedList; regionInstances bulkInsert of one; zone operations get
+ *         and wait; reservations get; the token endpoint, which checks signature and dates of assertions; the
+ *         metadata server's token. Requests with members, parameters or values that the API does not document are
+ *         refused as the API does, and counted in fleet->refused_form
  * Script: FLEET_PRICES stands for looks at operations: this API tells no prices. FLEET_STOCK_OUT fails the operation,
  *         as the provider does it, not the request
  * Names:  unique in a zone; the fleet's names_unique and keys_unique stay off

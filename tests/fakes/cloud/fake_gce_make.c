@@ -1,4 +1,5 @@
-/* fake_gce_make.c - makes instances of the fake of Google Compute Engine: in a zone, or one of several types and zones. */
+/* fake_gce_make.c - makes instances of the fake of Google Compute Engine: in a zone, or one of several types and
+ * zones. */
 #include "tests/fakes/cloud/fake_gce_answer.h"
 #include "tests/fakes/cloud/fake_gce_form.h"
 

@@ -1,7 +1,8 @@
 /* fake_nova.c - speaks OpenStack's Compute and Identity APIs over a fake fleet.
  *
  * Written from docs.openstack.org/api-ref: members of a create request of microversion 2.1, faults, links of pages, the
- * token's catalogue. A name is matched as Nova does it, by a regular expression, of which ^...$ without signs is known. */
+ * token's catalogue. A name is matched as Nova does it, by a regular expression, of which ^...$ without signs is
+ * known. */
 #include "tests/fakes/cloud/fake_nova.h"
 
 #include "base/core/base64.h"

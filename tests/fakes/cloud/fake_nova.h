@@ -1,9 +1,9 @@
 /* fake_nova.h - speaks OpenStack's Compute API 2.1 and Identity v3 over a fake fleet.
  *
  * Layer: tests/fakes/cloud (base/core)
- * Has:   /identity/v3/auth/tokens (password, application credential), /compute/v2.1: /servers and /servers/detail (name,
- *        pages), get, create, delete, /flavors. The token of open() is the password and the secret. A machine that is
- *        ordered where there is none is made in ERROR, as Nova makes it
+ * Has:   /identity/v3/auth/tokens (password, application credential), /compute/v2.1: /servers and /servers/detail
+ *        (name, pages), get, create, delete, /flavors. The token of open() is the password and the secret. A machine
+ *        that is ordered where there is none is made in ERROR, as Nova makes it
  */
 #pragma once
 #include "tests/fakes/cloud/fake_fleet.h"

@@ -1,7 +1,7 @@
 /* fake_vast.c - speaks the API of Vast.ai over a fake fleet.
  *
- * Written from the provider's OpenAPI documents of "create instance", "search offers" and "show instances", and from what
- * its Python library sends. The environment that an order sends is kept as its JSON, in place of user data. */
+ * Written from the provider's OpenAPI documents of "create instance", "search offers" and "show instances", and from
+ * what its Python library sends. The environment that an order sends is kept as its JSON, in place of user data. */
 #include "tests/fakes/cloud/fake_vast.h"
 
 #include "base/core/bits.h"

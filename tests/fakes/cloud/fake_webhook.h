@@ -1,4 +1,5 @@
-/* fake_webhook.h - a server of the hook protocol over a fake fleet, as somebody would write one from docs/clouds/exec.md.
+/* fake_webhook.h - a server of the hook protocol over a fake fleet, as somebody would write one from
+ * docs/clouds/exec.md.
  *
  * Layer: tests/fakes/cloud (base/core)
  * Has:   create, list, remove, prices. Creates are idempotent by intent. Calls with members that the protocol does not

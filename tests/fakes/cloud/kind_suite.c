@@ -1,5 +1,5 @@
-/* kind_suite.c - drives a kind of cloud over a fake of its API, in virtual time: one machine an intent whatever is lost,
- * errors as classes of offers, and a controller that is killed at every step. */
+/* kind_suite.c - drives a kind of cloud over a fake of its API, in virtual time: one machine an intent whatever is
+ * lost, errors as classes of offers, and a controller that is killed at every step. */
 #include "tests/fakes/cloud/kind_suite.h"
 
 #include "base/core/bits.h"

@@ -76,8 +76,8 @@ struct kind_refused {
 };
 void kind_check_refused(const struct kind_refused *rows, size_t count);
 
-/* Runs the start command's decoding with the variables of a JSON object, as a container would, and fails the test unless
- * it gives the script with the launch document and the instance's own key. */
+/* Runs the start command's decoding with the variables of a JSON object, as a container would, and fails the test
+ * unless it gives the script with the launch document and the instance's own key. */
 void kind_check_container(struct str env);
 
 void kind_one_intent_is_one_machine(void **state);

@@ -1,7 +1,9 @@
-/* fake_nvml.c - stands in for NVIDIA's management library: a libnvidia-ml.so.1 that says what the files of a folder say.
+/* fake_nvml.c - stands in for NVIDIA's management library: a libnvidia-ml.so.1 that says what the files of a folder
+ * say.
  *
  * It has the functions that agent/gpu_nvml.c calls, under their names in NVIDIA's reference, and is opened as the real
- * one is: LD_LIBRARY_PATH names its folder. $FAKE_NVML names the folder of the files nvml.NAME, which are read at each call:
+ * one is: LD_LIBRARY_PATH names its folder. $FAKE_NVML names the folder of the files nvml.NAME, which are read at
+ * each call:
  *
  *     gpus    a line a GPU: NAME|UUID|MEMORY IN MIB|MIG
  *     init    what nvmlInit_v2 answers; without the file 0

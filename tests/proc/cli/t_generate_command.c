@@ -1,5 +1,5 @@
-/* t_generate_command.c - runs `muster generate` over a file of requests in the form of OpenAI's Batch API, good lines and
- * bad ones, and over one prompt. */
+/* t_generate_command.c - runs `muster generate` over a file of requests in the form of OpenAI's Batch API, good lines
+ * and bad ones, and over one prompt. */
 #include "base/core/bits.h"
 #include "base/core/json_path.h"
 #include "base/core/own.h"

@@ -1,8 +1,9 @@
-/* t_gpu_fleet.c - GPUs fail under a fleet: a fault of the program costs an engine's restart, one of the memory a machine
- * once another serves, and a lost GPU its machine at once.
+/* t_gpu_fleet.c - GPUs fail under a fleet: a fault of the program costs an engine's restart, one of the memory a
+ * machine once another serves, and a lost GPU its machine at once.
  *
- * Real controller, router, agents and engines with the shipped model; the agents' NVIDIA library is a stand-in, opened as
- * the real one is, which says what this test writes. Each line of faults names the instance that it is for. */
+ * Real controller, router, agents and engines with the shipped model; the agents' NVIDIA library is a stand-in,
+ * opened as the real one is, which says what this test writes. Each line of faults names the instance that it is
+ * for. */
 #include "base/core/own.h"
 #include "tests/proc/rig/fleet_rig.h"
 

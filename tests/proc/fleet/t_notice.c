@@ -3,7 +3,8 @@
  * the output is whole.
  *
  * Real controller, router, agents and engines with the shipped model; the service is a thread of this test that
- * speaks as EC2's does. Each agent gets a token of its own: the first one's machine is at risk, the second's is taken. */
+ * speaks as EC2's does. Each agent gets a token of its own: the first one's machine is at risk, the second's is
+ * taken. */
 #include "tests/proc/rig/fleet_rig.h"
 
 #include <netinet/in.h>

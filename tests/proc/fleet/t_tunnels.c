@@ -2,7 +2,8 @@
  *
  * First a router over scripted engines, to which only their agents connect: many streams at once, a client that does
  * not read, agents that die, hang and come back in the midst of streams, an agent with a foreign key, TLS. Then a
- * fleet with a controller, from which agents learn where the routers are; and two networks, where the kernel permits. */
+ * fleet with a controller, from which agents learn where the routers are; and two networks, where the kernel
+ * permits. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/file.h"

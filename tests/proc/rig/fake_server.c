@@ -9,8 +9,8 @@
  * prompts only. An unknown flag ends it, so that a wrong command line shows.
  *
  * GET /seen counts the calls (calls), the open ones (open), those that the client left (left), the tokens found
- * in its cache (cached) and its subscribers (subscribers), and shows the last call's salt and traceparent. POST /lose sends the
- * next K batches of events to nobody ({"count": K}); POST /clear empties the cache.
+ * in its cache (cached) and its subscribers (subscribers), and shows the last call's salt and traceparent. POST /lose
+ * sends the next K batches of events to nobody ({"count": K}); POST /clear empties the cache.
  */
 #include "agent/tokenizer.h"
 #include "base/core/bits.h"

@@ -14,7 +14,8 @@
 
 #include <cmocka.h>
 
-/* Ends what hangs. Under the sanitizers an engine makes a token in 8 ms on a slow machine, and more tests run at once. */
+/* Ends what hangs. Under the sanitizers an engine makes a token in 8 ms on a slow machine, and more tests run at
+ * once. */
 #ifdef MUSTER_DEBUG
 #    define RIG_WAIT_US 240000000
 #else

@@ -28,8 +28,8 @@ void pair_expect(const char *path, const char *body, int status, const char *con
                  size_t count);
 
 /* Starts a router and two slow engines with the shipped model, and runs a Python client that kills the one that serves
- * it: `script URL static-0=PID static-1=PID`. `flags` are further ones of the engines. Fails unless the client is content
- * and an output went on elsewhere. */
+ * it: `script URL static-0=PID static-1=PID`. `flags` are further ones of the engines. Fails unless the client is
+ * content and an output went on elsewhere. */
 void pair_killed(const char *script, const char *const *flags);
 
 #define BOTH(path, body, status, ...)                                \

@@ -1,5 +1,5 @@
-/* t_messages.c - tests /v1/messages at a router and at its engine: by plain HTTP, and by Anthropic's Python client where
- * it is installed. */
+/* t_messages.c - tests /v1/messages at a router and at its engine: by plain HTTP, and by Anthropic's Python client
+ * where it is installed. */
 #include "base/core/own.h"
 #include "tests/proc/router/pair_rig.h"
 

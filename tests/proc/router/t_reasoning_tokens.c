@@ -1,5 +1,5 @@
-/* t_reasoning_tokens.c - counts the tokens of reasoning of outputs at an engine with drafts and at a router, by what the
- * outputs' own tokens say, with and without a budget. */
+/* t_reasoning_tokens.c - counts the tokens of reasoning of outputs at an engine with drafts and at a router, by what
+ * the outputs' own tokens say, with and without a budget. */
 #include "tests/proc/router/pair_rig.h"
 
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* t_redis_lost.c - kills Redis and starts it empty, again and again, while people give orders and clients ask: no order
  * that was acknowledged is missing afterwards, and no instance was launched twice.
  *
- * The Redis keeps nothing. It comes back at once, or after the leader's term is over; the leader may be killed later and
- * the other go on. Orders are tokens that are made (each has a name of its own) and the count of the pool. */
+ * The Redis keeps nothing. It comes back at once, or after the leader's term is over; the leader may be killed later
+ * and the other go on. Orders are tokens that are made (each has a name of its own) and the count of the pool. */
 #include "base/core/own.h"
 #include "tests/proc/shared_store/shared_rig.h"
 

@@ -1,4 +1,5 @@
-/* t_gpu_health.c - tests what follows from Xids and counters, row by row and in sequences, and the names of hardware. */
+/* t_gpu_health.c - tests what follows from Xids and counters, row by row and in sequences, and the names of
+ * hardware. */
 #include "agent/core/gpu_health.h"
 #include "base/core/bits.h"
 #include "base/perf/hardware.h"
@@ -201,7 +202,8 @@ static void what_is_wrong_from_the_start_counts(void **state)
     assert_int_equal(e.action, GPU_RESTART);
 }
 
-/* Three uncorrectable errors within half an hour replace the machine, as three Xids do; an error and its Xid are one. */
+/* Three uncorrectable errors within half an hour replace the machine, as three Xids do; an error and its Xid are
+ * one. */
 static void errors_and_their_xids_are_one(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* t_gpus.c - tests the search for accelerators, their readings and the watch: against stand-ins of NVIDIA's library, which
- * are opened as the real one is, and against trees of files like sysfs's.
+/* t_gpus.c - tests the search for accelerators, their readings and the watch: against stand-ins of NVIDIA's library,
+ * which are opened as the real one is, and against trees of files like sysfs's.
  *
  * The dynamic linker reads LD_LIBRARY_PATH when a program starts, so that this one starts itself again, once for each
  * stand-in. */

@@ -198,7 +198,8 @@ static void make_spot(struct world *w)
 }
 
 /* The market takes an offer's instances away, with notices of two minutes, half a minute and none:
- * each counts once as a loss of its offer, and another instance takes its place. With two minutes both serve for a while. */
+ * each counts once as a loss of its offer, and another instance takes its place. With two minutes both serve for a
+ * while. */
 static void losses_are_heeded_and_counted(void **state)
 {
     (void)state;

@@ -471,8 +471,8 @@ static void one_kill(const char *step, uint64_t nth, bool carried_out)
     ground_free(g);
 }
 
-/* Each call is a process, and under the sanitizers it takes a tenth of a second to start: there each step is met once, and
- * in the release build four times. */
+/* Each call is a process, and under the sanitizers it takes a tenth of a second to start: there each step is met
+ * once, and in the release build four times. */
 #ifdef MUSTER_DEBUG
 #    define NTH_MAX 1
 #else

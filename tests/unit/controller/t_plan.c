@@ -111,8 +111,8 @@ static void what_the_provider_takes_is_not_kept(void **state)
     free(s);
 }
 
-/* A failing machine's instance serves until another does in its place; nothing is bought twice, and where nothing can be
- * bought it goes on. */
+/* A failing machine's instance serves until another does in its place; nothing is bought twice, and where nothing can
+ * be bought it goes on. */
 static void what_fails_is_replaced_first(void **state)
 {
     (void)state;

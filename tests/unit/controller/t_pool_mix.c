@@ -336,8 +336,9 @@ static void another_pool_steps_in(void **state)
     free(s);
 }
 
-/* Another type has become a little cheaper for the same work. A running fleet does not move for less than what the lead of
- * the new instances costs; it moves where that pays, and what it has goes only once the new instances are ready. */
+/* Another type has become a little cheaper for the same work. A running fleet does not move for less than what the
+ * lead of the new instances costs; it moves where that pays, and what it has goes only once the new instances are
+ * ready. */
 static void a_mix_moves_where_it_pays(void **state)
 {
     (void)state;

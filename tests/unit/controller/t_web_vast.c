@@ -1,5 +1,5 @@
-/* t_web_vast.c - drives the Vast.ai kind over a fake of its API: what all keyless kinds must do, the market, bids, what a
- * container gets, pages. */
+/* t_web_vast.c - drives the Vast.ai kind over a fake of its API: what all keyless kinds must do, the market, bids,
+ * what a container gets, pages. */
 #include "base/core/bits.h"
 #include "tests/fakes/cloud/fake_vast.h"
 #include "tests/fakes/cloud/kind_suite.h"

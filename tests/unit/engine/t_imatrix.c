@@ -1,5 +1,5 @@
-/* t_imatrix.c - tests importance matrices: what is gathered against numpy's sums (tests/vectors/imatrix) and against what
- * experts and fused matrices must share, the files, what files round by, and files that are refused. */
+/* t_imatrix.c - tests importance matrices: what is gathered against numpy's sums (tests/vectors/imatrix) and against
+ * what experts and fused matrices must share, the files, what files round by, and files that are refused. */
 #include "base/core/own.h"
 #include "engine/model/decoder.h"
 #include "engine/model/imatrix.h"

@@ -223,8 +223,8 @@ static struct shape whole(enum weight_type_id type, struct shape shape)
     return shape;
 }
 
-/* One accumulator an output and ascending columns give all fast entries the same bits: those of one numerics id, between
- * which a sequence may move, must agree, and the others have no reason to differ. */
+/* One accumulator an output and ascending columns give all fast entries the same bits: those of one numerics id,
+ * between which a sequence may move, must agree, and the others have no reason to differ. */
 static void check_same_bits(const struct ops *o, const struct ops *other, enum weight_type_id type,
                             struct shape shape, float odd)
 {

@@ -130,8 +130,8 @@ static void t_the_fleet_side(void **state)
 #define RANK_TRIES 3
 
 /* With one place, the waiting request of lower rank runs first, although it came second: behind the other one, which
- * takes thousands of steps, it would not have ended yet. Returns false if it ended after so many steps that a request may
- * have been lifted. */
+ * takes thousands of steps, it would not have ended yet. Returns false if it ended after so many steps that a request
+ * may have been lifted. */
 static bool lower_rank_runs_first(struct engine *e)
 {
     static const uint32_t ids[] = { 30, 31, 32, 33 };

@@ -1,5 +1,5 @@
-/* t_think_limit.c - tests outputs with a limit on reasoning: how many of their tokens are reasoning, that they are those
- * without a limit up to it, and that they go on alike from any place. */
+/* t_think_limit.c - tests outputs with a limit on reasoning: how many of their tokens are reasoning, that they are
+ * those without a limit up to it, and that they go on alike from any place. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/core/rng.h"

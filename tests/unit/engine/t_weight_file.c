@@ -1,4 +1,5 @@
-/* t_weight_file.c - tests that packed weights are sealed once, found again, and never trusted when they are not whole. */
+/* t_weight_file.c - tests that packed weights are sealed once, found again, and never trusted when they are not
+ * whole. */
 #include "base/core/bits.h"
 #include "base/core/fault.h"
 #include "engine/kernels/weight.h"

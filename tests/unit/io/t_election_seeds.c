@@ -2,9 +2,9 @@
  * replies, and a store that is away, empties or goes back, while orders are acknowledged.
  *
  * No two ever believe at one time, epochs rise, and a content that is written anew has every order that was
- * acknowledged. These things excuse missing ones, and are counted: the last leader has restarted; it stood still or could
- * not reach the server since that came back; the one that took the lease had led, was cut off while another led, and saw
- * the store again only after the loss; or it has begun since, and cannot know that the data is old. */
+ * acknowledged. These things excuse missing ones, and are counted: the last leader has restarted; it stood still or
+ * could not reach the server since that came back; the one that took the lease had led, was cut off while another
+ * led, and saw the store again only after the loss; or it has begun since, and cannot know that the data is old. */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
 #include "base/io/store/store_election.h"

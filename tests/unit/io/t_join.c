@@ -172,7 +172,8 @@ static void an_agent_gets_its_key(void **state)
     close_scene(&s);
 }
 
-/* The same seed says the same, and has the same mark; another seed has another, and cannot read the first one's reply. */
+/* The same seed says the same, and has the same mark; another seed has another, and cannot read the first one's
+ * reply. */
 static void a_mark_tells_agents_apart(void **state)
 {
     (void)state;

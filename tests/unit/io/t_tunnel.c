@@ -1,5 +1,5 @@
-/* t_tunnel.c - tests tunnels: frames cut anywhere, frames that no honest peer sends, credit, streams that stand still, and
- * whole tunnels between real sockets. */
+/* t_tunnel.c - tests tunnels: frames cut anywhere, frames that no honest peer sends, credit, streams that stand
+ * still, and whole tunnels between real sockets. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/http/http_client.h"
