@@ -7,7 +7,7 @@
  *
  * A page stays named after its parent was evicted, though no lookup reaches it. Releasing tails
  * first makes that rare, and such a page is the next to go under any rank that grows with the
- * clock.
+ * releases.
  */
 #include "engine/core/kv_index.h"
 
@@ -127,7 +127,7 @@ void kv_index_release(struct kv_index *x, uint32_t page)
     if (!kv_pool_unref(x->pool, page) || !x->pool->indexed[page]) return;
     struct kv_entry *e = &x->entry[page];
     struct evict_page view = {
-        .clock = ++x->clock,
+        .releases = ++x->releases,
         .hits = e->hits,
         .pages_total = x->pool->total,
         .floor = x->floor,

@@ -38,7 +38,7 @@ struct kv_index {
     struct kv_entry *entry; /* one a page */
     uint32_t *entry_ids;    /* page_tokens a page */
     struct heap evictable;  /* cached pages by rank */
-    uint64_t clock;         /* releases so far */
+    uint64_t releases;      /* so far */
     uint64_t evictions;
     int64_t floor;     /* rank of the page dropped last */
     uint32_t released; /* plus 1: the page released last; it may continue the next one */

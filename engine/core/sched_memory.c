@@ -72,7 +72,7 @@ static void add_move(struct scheduler *s, enum sched_move_kind kind, uint32_t fr
 
 void sched_release_pages(struct scheduler *s, struct session *x)
 {
-    /* Tail first: under a clock of releases the tail is then the first to be evicted. */
+    /* Tail first: where time is counted in releases the tail is then the first to be evicted. */
     while (x->page_count > 0) {
         uint32_t page = x->pages[--x->page_count];
         if (x->swapped) {

@@ -149,8 +149,9 @@ const struct metric_desc engine_metric_table[EM_COUNT] = {
                          .help = "KV pages by state.", .labels = { "state" } },
     [EM_PERF] = { .name = "muster_engine_perf_coefficient_seconds", .type = METRIC_GAUGE,
                      .unit = "seconds",
-                     .help = "Step-time model: a (step), b (prompt token), c (decoding session), "
-                             "d (token read), e (prompt token attending to one).",
+                     .help = "Step-time model: step_s, prefill_token_s (a prompt token), decode_seq_s (a "
+                             "decoding sequence), kv_read_s (a cached token that one reads), attend_s (a "
+                             "prompt token attending to one).",
                      .labels = { "term" } },
     [EM_PERF_SAMPLES] = GAUGE("perf_samples", NULL, "Steps behind the step-time model."),
     [EM_PERF_RATIO] = GAUGE("perf_ratio_p90", NULL,

@@ -5,7 +5,7 @@
  * Rules:   (1) a page is ranked once, when its last session releases it; the lowest rank is dropped
  *              first, equal ranks in the order of release (the tail of a sequence is released
  *              before its head)
- *          (2) the clock counts releases, so a page's age is a number of pages, not seconds
+ *          (2) time is counted in releases, so a page's age is a number of pages, not seconds
  */
 #pragma once
 #include "base/core/str.h"
@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 struct evict_page {
-    uint64_t clock;       /* pages released since start, this one included */
+    uint64_t releases;    /* pages released since start, this one included */
     uint32_t hits;        /* sessions that found this page in the cache since it was filled */
     uint32_t pages_total; /* of the whole pool */
     int64_t floor;        /* rank of the page dropped last; 0: none yet */

@@ -3,7 +3,7 @@
 
 static int64_t rank(const struct evict_page *page)
 {
-    return (int64_t)page->clock;
+    return (int64_t)page->releases;
 }
 
 const struct evict_policy evict_lru = {

@@ -1,6 +1,6 @@
 /* probation_2hit.c - drops pages that were never found again before pages that were.
  *
- *     rank = clock + (hits > 0 ? pages_total : 0)
+ *     rank = releases + (hits > 0 ? pages_total : 0)
  *
  * Most prompts come once; under plain LRU a burst of them evicts the system prompts that all
  * requests share. A page that was hit survives one whole turnover of the pool, but not longer: a
@@ -9,7 +9,7 @@
 
 static int64_t rank(const struct evict_page *page)
 {
-    return (int64_t)(page->clock + (page->hits > 0 ? page->pages_total : 0));
+    return (int64_t)(page->releases + (page->hits > 0 ? page->pages_total : 0));
 }
 
 const struct evict_policy evict_probation_2hit = {

@@ -1,6 +1,6 @@
 /* dispatch_state.h - defines the members of a dispatch.
  *
- * Layer:   router/core, private to dispatch.c, dispatch_endpoint.c and dispatch_view.c
+ * Layer:   router/core, private to dispatch.c and dispatch_endpoint.c
  * Threads: the decision thread
  * Rules:   `slot` and `name_hash` are written by dispatch_endpoint.c, but for loads, rests and suspects, which
  *          requests change; `hit_blocks` and `instance` are scratch of the view that was filled last
@@ -63,12 +63,3 @@ void dispatch_learn_belief(struct dispatch *c, const struct dispatch_request *r,
 void dispatch_watch_stream(struct dispatch *c, struct dispatch_request *r, uint32_t slot,
                            int64_t now_us);
 void dispatch_learn_stream(struct dispatch *c, struct dispatch_request *r, int64_t now_us);
-
-/* ---- dispatch_view.c ---- */
-
-/* Fills the view. `handed_over`: of the instances that may decode what another has prefilled. */
-void dispatch_view_fill(struct dispatch *c, const struct dispatch_request *r, bool handed_over,
-                        int64_t now_us, struct route_view *ret);
-/* Returns the tokens of the prompt that dispatch_view_fill found in the cache at `slot`, as far as its engine uses
- * them. */
-uint32_t dispatch_hit_of(const struct dispatch *c, uint32_t slot);

@@ -5,6 +5,7 @@
 # lists; cells of tables stay short; links, files, tests and benches that documents name exist; the commands
 # that they show have these options, and a shell can parse them.
 set -eu
+. "$(cd "$(dirname "$0")" && pwd)/files.sh"
 cd "$1"
 muster=$2
 work=$(mktemp -d)
@@ -12,6 +13,7 @@ trap 'rm -rf "$work"' EXIT
 bad=$work/bad
 : >"$bad"
 pages="README.md CONTRIBUTING.md $(echo docs/*.md docs/*/*.md)"
+readmes=$(sources . README.md)
 
 for page in configuration metrics; do
     "$muster" docs "$page" | cmp -s - "docs/$page.md" ||
@@ -40,7 +42,7 @@ awk -F' *[|] *' '
         print FILENAME ":" FNR ": a cell of " length($i) " characters, 200 at most" }
     /^\|/ && FILENAME == "docs/systems.md" && NF == 7 && length($5) > 80 {
         print FILENAME ":" FNR ": a figure of " length($5) " characters, 80 at most" }
-' $pages >>"$bad"
+' $pages $readmes >>"$bad"
 
 # slugs FILE: prints the anchors of its headings.
 slugs() {

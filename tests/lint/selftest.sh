@@ -65,6 +65,9 @@ plant banned 'banned, with a space' cli/c.c 'int v = atoi (x);\n'
 plant banned 'a comment may stand before it' cli/c.c '/* x */ int v = rand();\n'
 plant banned 'a decision may not print' router/core/c.c 'void f(void) { printf("x"); }\n'
 plant banned 'a policy owns no memory' policies/p.c 'void *f(void) { return malloc(1); }\n'
+plant prose 'a comment that begins with What' cli/c.c '/* What it holds. */\n'
+plant prose 'a member whose comment begins with Who' router/r.h '    /* Who asks. */\n'
+plant sizes 'a noun that was cut' cli/c_part.h '#pragma once\n'
 plant paths 'the checkout itself' cli/c.c "/* $tree/t/cli */\n"
 plant paths "somebody's home" cli/c.c "/* /ho""me/x */\n"
 
@@ -78,6 +81,12 @@ expect sizes fails 'a function of 81 lines'
 fresh
 seq 201 | sed 's/.*/extern int x;/' >cli/long.h
 expect sizes fails 'a header of 201 lines'
+fresh
+mkdir cli/many
+for i in $(seq 61); do echo 'extern int x;' >"cli/many/f$i.c"; done
+expect sizes fails 'a folder of 61 files'
+rm cli/many/f61.c
+expect sizes passes 'a folder of 60'
 fresh
 seq 1501 | sed 's/.*/extern int x;/' >cli/long.c
 expect sizes fails 'a file of 1,501 lines'

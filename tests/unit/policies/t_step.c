@@ -44,11 +44,11 @@ static void t_evict(void **state)
     (void)state;
     const struct evict_policy *lru = evict_find(STR("lru"));
     const struct evict_policy *probation = evict_find(STR("probation_2hit"));
-    struct evict_page cold = { .clock = 50, .pages_total = 100 };
-    struct evict_page hot = { .clock = 10, .hits = 1, .pages_total = 100 };
+    struct evict_page cold = { .releases = 50, .pages_total = 100 };
+    struct evict_page hot = { .releases = 10, .hits = 1, .pages_total = 100 };
     assert_true(lru->rank(&hot) < lru->rank(&cold));
     assert_true(probation->rank(&cold) < probation->rank(&hot));
-    cold.clock = 111; /* more than one turnover later */
+    cold.releases = 111; /* more than one turnover later */
     assert_true(probation->rank(&hot) < probation->rank(&cold));
 
     const struct evict_policy *gdsf = evict_find(STR("gdsf"));

@@ -280,13 +280,13 @@ static void t_hits_keep_pages(void **state)
     struct rng rng;
     rng_seed(&rng, 8);
     for (int k = 0; k < 2000; k++) {
-        struct evict_page page = { .clock = 1 + rng_below(&rng, 1000000),
+        struct evict_page page = { .releases = 1 + rng_below(&rng, 1000000),
                                    .hits = (uint32_t)rng_below(&rng, 50),
                                    .pages_total = 1000,
                                    .floor = (int64_t)rng_below(&rng, 1000000),
                                    .cost = 1 + (double)rng_below(&rng, 9) };
         struct evict_page hit = page, later = page;
-        hit.hits++, later.clock++, later.floor += 5;
+        hit.hits++, later.releases++, later.floor += 5;
         for (uint32_t i = 0; i < evict_count; i++) {
             int64_t rank = evict_table[i]->rank(&page);
             assert_true(evict_table[i]->rank(&hit) >= rank);
