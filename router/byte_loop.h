@@ -4,7 +4,7 @@
  * Threads: one thread a loop; all loops share the port. `asks` leads to the decision thread, which
  *          decides all that needs the state of the whole fleet, and `mailbox` leads back (request.h)
  *
- *     http_routes ──► generate ──► question, upstream (migrate_request) ──► answer ──► request
+ *     http_routes ──► generate ──► question, upstream (migrate_request) ──► response ──► request
  *          └────────► tokens
  */
 #pragma once
@@ -123,27 +123,28 @@ void leg_frame(struct request *r, const struct generate_frame *frame); /* takes 
 void migrate_request_begin(struct request *r, const struct target *to);
 void migrate_request_forget(struct request *r); /* drops it without mail */
 
-/* answer.c: writes the response to the client, which may have left (r->client.x NULL). */
-void answer_text(struct request *r, struct str text,
-                 struct str logprobs); /* JSON of a streamed piece's tokens; empty: none */
+/* response.c: writes the response to the client, which may have left (r->client.x NULL). */
+void response_text(struct request *r, struct str text,
+                   struct str logprobs); /* JSON of a streamed piece's tokens; empty: none */
 
 /* Sends what a chunk of another engine's says of reasoning and calls: as it wrote it, or in Anthropic's form.
  * -EINVAL: it cannot be read. */
-int answer_delta(struct request *r, const struct openai_delta *delta);
+int response_delta(struct request *r, const struct openai_delta *delta);
 
 /* Renders another engine's whole reply, of this text, in the client's style into client.out. */
-int answer_whole(struct request *r, struct str text, const struct openai_delta *delta);
-void answer_forget(struct request *r); /* of a parsed output: it begins anew */
+int response_whole(struct request *r, struct str text, const struct openai_delta *delta);
+void response_forget(struct request *r); /* of a parsed output: it begins anew */
 
 /* Returns an output as a choice that points into it: the parts of its message, or `text` where it is not parsed. */
-struct openai_choice answer_choice(struct request *r, const struct buf *text);
-void answer_drained(struct request *r); /* the client has room again */
+struct openai_choice response_choice(struct request *r, const struct buf *text);
+void response_drained(struct request *r); /* the client has room again */
 
 /* Writes the end of the response, then calls request_over: at once, or when the client has read the rest. */
-void answer_finish(struct request *r);
-void answer_problem(struct request *r, double retry_after_s); /* client.problem; breaks a stream */
-bool answer_has_begun(const struct request *r); /* a byte of the client's response was sent */
+void response_finish(struct request *r);
+void response_problem(struct request *r,
+                      double retry_after_s);      /* client.problem; breaks a stream */
+bool response_has_begun(const struct request *r); /* a byte of the client's response was sent */
 /* Tells the client of a stream that it waits for an instance, eta_s > 0: for how long. This begins the response. */
-void answer_waiting(struct request *r, double eta_s);
-void answer_relay(struct request *r, int status, struct str content_type, struct str body);
-void answer_cors(struct byte_loop *b, struct http_exchange *x); /* headers, when allowed */
+void response_waiting(struct request *r, double eta_s);
+void response_relay(struct request *r, int status, struct str content_type, struct str body);
+void response_cors(struct byte_loop *b, struct http_exchange *x); /* headers, when allowed */

@@ -90,7 +90,7 @@ struct client_stream {
     int64_t written_us;       /* when the client was last sent bytes */
     struct line_reader lines; /* of an internal reply */
     struct sse_reader events; /* of another engine's streamed reply */
-    struct buf answer;        /* text of a whole response */
+    struct buf output;        /* the text so far, of a response that is sent whole */
     struct openai_logprobs logprobs;
     /* tokens of the prompt whose log-probabilities are there; with an echo of them */
     uint32_t scored;

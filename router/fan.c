@@ -53,7 +53,7 @@ static int fill(struct request *s, const struct request *first, const struct sna
     s->mail.arrival.adapter = first->mail.arrival.adapter;
     s->client.bundle = c->bundle;
     s->client.turn = c->turn;
-    answer_forget(s);
+    response_forget(s);
     s->client.fan = c->fan;
     s->client.fan_index = index;
     s->client.x = c->x;
@@ -227,7 +227,7 @@ int fan_keep(struct request *r, struct buf *out)
     struct openai_choice choice[OPENAI_CHOICES_MAX];
     uint32_t count = 0, generated = leg_generated(r);
     openai_logprobs_take(&r->client.logprobs);
-    kept->text = take_buf(&r->client.answer);
+    kept->text = take_buf(&r->client.output);
     kept->logprobs = take_buf(&r->client.logprobs.json);
     kept->finish = r->client.finish;
     kept->mean = generated > 0 ? r->client.logprob_sum / generated : 0;
@@ -237,7 +237,7 @@ int fan_keep(struct request *r, struct buf *out)
     for (uint32_t i = 0; i < f->count; i++) {
         if (i % f->best_of >= f->n) continue;
         struct fan_output *o = f->best_of > f->n ? take_best(f, i - i % f->best_of) : &f->output[i];
-        choice[count] = answer_choice(o->r, &o->text);
+        choice[count] = response_choice(o->r, &o->text);
         choice[count].logprobs = buf_view(&o->logprobs);
         choice[count++].finish = o->finish;
     }

@@ -145,7 +145,7 @@ static int plan_turn(struct request *r, const struct bundle *bundle)
     int rc = turn_plan(&bundle->dialogue, bundle->vocab, &ask, r->client.ids.data,
                        r->client.ids.count, &r->client.arena, &r->client.turn, &err);
     if (rc == 0) {
-        answer_forget(r);
+        response_forget(r);
         return 0;
     }
     return openai_error_set(&r->client.problem, rc,
@@ -306,9 +306,9 @@ static void on_drain(void *arg)
 {
     struct request *r = arg;
     struct fan *f = r->client.fan;
-    if (!f) answer_drained(r);
+    if (!f) response_drained(r);
     for (uint32_t i = 0; f && i < f->count; i++)
-        answer_drained(f->output[i].r);
+        response_drained(f->output[i].r);
 }
 
 static void make_id(struct byte_loop *b, const struct http_request *req,
@@ -439,7 +439,7 @@ static bool back_from_text(struct request *r)
     } else if (loop_now_us(r->home->loop) >= r->client.deadline_us) {
         upstream_deadline(r);
     } else if (r->client.text_rc < 0) {
-        answer_problem(r, 1);
+        response_problem(r, 1);
         request_over(r);
     }
     return !r->client.over;
@@ -450,7 +450,7 @@ static void done_prepare(void *arg)
     struct request *r = arg;
     if (!back_from_text(r)) return;
     if (openai_outputs(&r->client.api) > 1 && fan_make(r, r->client.model) < 0) {
-        answer_problem(r, 1);
+        response_problem(r, 1);
         request_over(r);
         return;
     }
@@ -476,7 +476,7 @@ static void give_to_worker(struct request *r, void (*run)(void *), void (*done)(
     http_exchange_unpin(r->client.pinned);
     openai_error_set(&r->client.problem, 0, OPENAI_OVERLOADED, NULL,
                      "Too many large prompts are waiting to be tokenised; try again shortly.");
-    answer_problem(r, 1);
+    response_problem(r, 1);
     request_over(r);
 }
 
@@ -514,7 +514,7 @@ void generate_begin(struct byte_loop *b, struct http_exchange *x, enum openai_su
         reply_error(style, &full, &body);
         router_metric_count(b->metrics, RM_REQUESTS, "refused", (struct str){ 0 });
         http_reply_header(x, "retry-after", STR("1"));
-        answer_cors(b, x);
+        response_cors(b, x);
         http_reply(x, full.status, STR("application/json"), buf_view(&body));
         return;
     }
@@ -541,7 +541,7 @@ void generate_begin(struct byte_loop *b, struct http_exchange *x, enum openai_su
     if (several) rc = fan_make(r, model);
     if (rc < 0) {
         router_metric_count(b->metrics, RM_REQUESTS, "refused", r->client.reply.model);
-        answer_problem(r, 1);
+        response_problem(r, 1);
         request_trace_over(r);
         if (r->client.fan)
             fan_done(r);
@@ -595,7 +595,8 @@ static void refusal(struct request *r, int status, bool rate_limited, bool late,
         openai_error_set(&r->client.problem, 0, OPENAI_UNAVAILABLE, NULL,
                          "No instance can take the request now; try again in %.0f s.",
                          retry_after_s < 1 ? 1 : retry_after_s);
-    } else if (!r->client.began) { /* a stream that broke has the engine's message, or answer.c's */
+    } else if (!r->client
+                    .began) { /* a stream that broke has the engine's message, or response.c's */
         openai_error_set(&r->client.problem, 0, OPENAI_UPSTREAM, NULL,
                          "The engine failed before it answered.");
     }
@@ -626,10 +627,10 @@ void generate_on_mail(void *arg, struct mailbox_item *item)
     if (!r->client.over && tell & TELL_TEXT) give_to_worker(r, run_prepare, done_prepare);
     if (!r->client.over && tell & TELL_MIGRATE) migrate_request_begin(r, &migrate);
     if (!r->client.over && (tell & (TELL_HELD | TELL_SEND | TELL_REFUSE)) == TELL_HELD)
-        answer_waiting(r, eta_s);
+        response_waiting(r, eta_s);
     if (!r->client.over && tell & TELL_REFUSE) {
         refusal(r, status, rate_limited, late, retry_after_s, eta_s);
-        answer_problem(r, retry_after_s);
+        response_problem(r, retry_after_s);
         request_over(r);
     }
     if (tell & TELL_DONE) {

@@ -50,7 +50,7 @@ static void reply_problem(struct asked *a, enum openai_problem problem, const ch
     CLEANUP(buf_fini) struct buf body = { 0 };
     openai_error_set(&e, 0, problem, NULL, "%s", message);
     reply_error(reply_style_of(a->req->path), &e, &body);
-    answer_cors(a->b, a->x);
+    response_cors(a->b, a->x);
     http_reply(a->x, e.status, json_type, buf_view(&body));
 }
 
@@ -103,13 +103,13 @@ static void on_models(struct asked *a)
     }
     openai_models_render(models, count, &body);
     free(models);
-    answer_cors(a->b, a->x);
+    response_cors(a->b, a->x);
     http_reply(a->x, 200, json_type, buf_view(&body));
 }
 
 static void on_health(struct asked *a)
 {
-    answer_cors(a->b, a->x);
+    response_cors(a->b, a->x);
     http_reply(a->x, 200, json_type, STR("{\"status\":\"ok\"}"));
 }
 
@@ -372,7 +372,7 @@ static bool authorise(struct asked *a, enum access access)
 
 static void on_preflight(struct asked *a)
 {
-    answer_cors(a->b, a->x);
+    response_cors(a->b, a->x);
     http_reply_header(a->x, "access-control-allow-methods", STR("GET, POST"));
     http_reply_header(
         a->x, "access-control-allow-headers",

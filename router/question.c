@@ -94,6 +94,6 @@ void question_answered(struct request *q)
     if (!r) return;
     q->client.asker = r->client.question = NULL;
     if (q->client.outcome.ok)
-        r->mail.arrival.features.reported_tokens = first_number(buf_view(&q->client.answer));
+        r->mail.arrival.features.reported_tokens = first_number(buf_view(&q->client.output));
     request_arrive(r);
 }

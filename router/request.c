@@ -199,7 +199,7 @@ void request_release(struct request *r)
     arena_fini(&r->client.arena);
     line_reader_fini(&r->client.lines);
     sse_reader_fini(&r->client.events);
-    buf_fini(&r->client.answer);
+    buf_fini(&r->client.output);
     openai_logprobs_fini(&r->client.logprobs);
     dialogue_fini(&r->client.parser);
     reasoning_fini(&r->client.reasoning);

@@ -93,7 +93,7 @@ static void reply(struct token_call *c)
         if (status == 429 || status == 503)
             http_reply_header(c->x, "retry-after", str_from(seconds));
     }
-    answer_cors(c->home, c->x);
+    response_cors(c->home, c->x);
     http_reply(c->x, status ? status : 200, STR("application/json"), buf_view(&c->out));
 }
 

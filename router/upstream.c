@@ -119,10 +119,10 @@ static void forget(struct request *r)
 {
     r->client.ids.count = r->client.prompt_tokens;
     r->client.ids_lost = false;
-    buf_fini(&r->client.answer);
-    buf_init(&r->client.answer, WHOLE_BYTES_MAX);
-    if (takes_ids(r)) buf_str(&r->client.answer, r->client.echo); /* others echo themselves */
-    answer_forget(r);
+    buf_fini(&r->client.output);
+    buf_init(&r->client.output, WHOLE_BYTES_MAX);
+    if (takes_ids(r)) buf_str(&r->client.output, r->client.echo); /* others echo themselves */
+    response_forget(r);
     r->client.usage = (struct usage){ 0 };
     reset_logprobs(r);
     r->client.scored = 0; /* leg_body begins with them: only then are the ids known */
@@ -275,7 +275,7 @@ void leg_frame(struct request *r, const struct generate_frame *frame)
         r->client.usage.generated_tokens += frame->id_count;
         request_tokens(r, frame->id_count);
     }
-    /* Its error ends the request with the text (answer.c). */
+    /* Its error ends the request with the text (response.c). */
     reasoning_take(&r->client.reasoning, frame->ids, frame->id_count);
     if (!frame->has_usage) return;
     if (first) r->client.cached_known = true;
@@ -361,7 +361,7 @@ static void attempt_done(struct request *r)
         request_tokens(r, 0);        /* an output without text has its end as TTFT */
     if (r->client.fan) fan_go_on(r); /* an output without a token */
     if (r->client.x) {
-        answer_finish(r);
+        response_finish(r);
     } else {
         request_over(r);
     }
@@ -415,7 +415,7 @@ static int on_frame(void *arg, struct str line)
     if (rc < 0) return rc;
     leg_frame(r, &frame);
     if (frame.id_count > 0 && r->client.fan) fan_go_on(r);
-    if (frame.text.len > 0 || logprobs.len > 0) answer_text(r, frame.text, logprobs);
+    if (frame.text.len > 0 || logprobs.len > 0) response_text(r, frame.text, logprobs);
     if (frame.finish != FINISH_NONE) r->client.finish = frame.finish;
     for (uint32_t i = 0; i < r->client.api.stop_count; i++)
         if (str_eq(frame.stopped, r->client.api.stop[i])) r->client.stopped = r->client.api.stop[i];
@@ -440,12 +440,12 @@ static int on_event(void *arg, struct str data)
     if (delta.has_text) {
         request_tokens(r, 1);
         r->client.usage.generated_tokens += !delta.has_usage;
-        answer_text(r, buf_view(&text),
-                    r->client.api.logprobs ? delta.logprobs : (struct str){ 0 });
+        response_text(r, buf_view(&text),
+                      r->client.api.logprobs ? delta.logprobs : (struct str){ 0 });
     } else if (delta.reasoning.len > 0 || delta.tool_calls.len > 0) {
         request_tokens(r, 1);
         r->client.usage.generated_tokens += !delta.has_usage;
-        rc = answer_delta(r, &delta);
+        rc = response_delta(r, &delta);
         if (rc < 0) return rc;
     } else if (delta.finish != FINISH_NONE) {
         request_tokens(r, 0); /* the end token has no text, but took its time */
@@ -477,7 +477,7 @@ static void on_data(void *arg, struct str data)
     } else if (r->client.api.stream) {
         rc = sse_reader_feed(&r->client.events, data, on_event, r);
     } else {
-        rc = buf_str(&r->client.answer, data);
+        rc = buf_str(&r->client.output, data);
     }
     if (rc < 0 && !r->client.over) attempt_failed(r, RETRY_ERROR);
 }
@@ -490,7 +490,7 @@ void upstream_deadline(void *request)
     r->client.call = NULL;
     openai_error_set(&r->client.problem, 0, OPENAI_DEADLINE, NULL,
                      "The request's deadline passed.");
-    answer_problem(r, 1);
+    response_problem(r, 1);
     request_over(r);
 }
 
@@ -517,13 +517,13 @@ static void on_refusal(struct request *r)
         openai_error_set(&r->client.problem, 0, OPENAI_INVALID, NULL,
                          "The engine refused the request with status %d.", status);
         r->client.problem.status = status;
-        if (r->client.style == REPLY_ANTHROPIC || answer_has_begun(r)) {
+        if (r->client.style == REPLY_ANTHROPIC || response_has_begun(r)) {
             say_its_words(r, words);
-            answer_problem(r, 1);
+            response_problem(r, 1);
         } else if (str_starts(words, STR("{"))) {
-            answer_relay(r, status, STR("application/json"), words);
+            response_relay(r, status, STR("application/json"), words);
         } else {
-            answer_problem(r, 1);
+            response_problem(r, 1);
         }
         request_over(r);
     } else {
@@ -538,7 +538,7 @@ static void on_whole(struct request *r)
 {
     struct openai_delta delta;
     CLEANUP(buf_fini) struct buf text = { 0 };
-    if (openai_delta_parse(buf_view(&r->client.answer), &text, &delta, NULL) < 0 ||
+    if (openai_delta_parse(buf_view(&r->client.output), &text, &delta, NULL) < 0 ||
         delta.has_error) {
         attempt_failed(r, RETRY_ERROR);
         return;
@@ -550,14 +550,14 @@ static void on_whole(struct request *r)
     r->client.outcome.cut = r->client.finish == FINISH_LENGTH;
     request_tokens(r, r->client.usage.generated_tokens);
     if (r->client.style == REPLY_OPENAI) {
-        answer_relay(r, 200, STR("application/json"), buf_view(&r->client.answer));
-    } else if (answer_whole(r, buf_view(&text), &delta) == 0) {
-        answer_relay(r, 200, STR("application/json"), buf_view(&r->client.out));
+        response_relay(r, 200, STR("application/json"), buf_view(&r->client.output));
+    } else if (response_whole(r, buf_view(&text), &delta) == 0) {
+        response_relay(r, 200, STR("application/json"), buf_view(&r->client.out));
     } else {
         r->client.outcome.ok = r->client.outcome.cut = false;
         openai_error_set(&r->client.problem, 0, OPENAI_UPSTREAM, NULL,
                          "The engine's answer could not be read.");
-        answer_problem(r, 1);
+        response_problem(r, 1);
     }
     request_over(r);
 }
@@ -648,7 +648,7 @@ static bool make_body(struct request *r, struct buf *body)
     }
     if (rc == 0) rc = prompt_check_context(r, c->target.context_tokens);
     if (rc < 0) {
-        answer_problem(r, 1);
+        response_problem(r, 1);
         request_over(r);
         return false;
     }
@@ -683,7 +683,7 @@ static void refuse_grammar(struct request *r)
         "%s asks for a grammar (%s), which the engine of this model, %s, does not take.",
         c->api.grammar_key, grammar_kind_names[c->api.grammar.kind],
         engine_traits[c->target.kind].about);
-    answer_problem(r, 1);
+    response_problem(r, 1);
     request_over(r);
 }
 
@@ -697,7 +697,7 @@ static void refuse_outputs(struct request *r)
         "Several outputs of one request are not served by the engine of this model, %s: "
         "send a request for each.",
         engine_traits[c->target.kind].about);
-    answer_problem(r, 1);
+    response_problem(r, 1);
     request_over(r);
 }
 

@@ -54,7 +54,7 @@ static void call_free(struct call *c)
     api->call_count--;
     job_free(c->job);
     adapters_drop(api->config.adapters, c->adapter);
-    turn_answer_free(c->turn);
+    turn_output_free(c->turn);
     openai_message_fini(&c->plain);
     buf_fini(&c->text);
     buf_fini(&c->repeated);
@@ -488,7 +488,7 @@ struct call *call_new(struct http_api *api, struct http_exchange *x, const struc
     struct call *c = calloc(1, sizeof *c);
     struct job *job = c ? make_job(api, http_exchange_request(x), ask) : NULL;
     if (!job) {
-        turn_answer_free(ask->turn);
+        turn_output_free(ask->turn);
         free(c);
         return NULL;
     }
@@ -524,7 +524,7 @@ void call_start(struct http_api *api, struct http_exchange *x, const struct call
 {
     http_reply_header(x, "x-request-id", str_from(ask->id->text));
     if (call_refused(api, x, 1, ask->entered) || too_long(api, x, ask)) {
-        turn_answer_free(ask->turn);
+        turn_output_free(ask->turn);
         return;
     }
     struct call *c = call_new(api, x, ask);

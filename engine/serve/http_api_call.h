@@ -10,7 +10,7 @@
 #include "base/wire/openai_reply.h"
 #include "engine/serve/call_trace.h"
 #include "engine/serve/http_api_state.h"
-#include "engine/serve/turn_answer.h"
+#include "engine/serve/turn_output.h"
 
 struct call;
 struct call_fan;
@@ -54,7 +54,7 @@ struct call {
     struct buf text;          /* of a whole reply */
     struct openai_logprobs logprobs;
     struct adapter_entry *adapter; /* held; NULL: none */
-    struct turn_answer *turn;      /* NULL: the output is not parsed */
+    struct turn_output *turn;      /* NULL: the output is not parsed */
     struct openai_message plain;   /* then: of a stream in another form than that of chunks */
     struct buf repeated;           /* reply.repeated */
     struct loop_timer ping;
@@ -91,7 +91,7 @@ struct call_ask {
     const struct grammar_spec *grammar_spec;
     bool marks; /* as in generate_request */
     struct reasoning_limit limit;
-    struct turn_answer *turn; /* taken, or NULL: the output is not parsed */
+    struct turn_output *turn; /* taken, or NULL: the output is not parsed */
     struct str tenant;
     bool goes_on;
     bool entered;       /* before a drain began, which then waits for it */

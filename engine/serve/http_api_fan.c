@@ -12,7 +12,7 @@ static void call_fan_free(struct call_fan *f)
     for (uint32_t i = 0; i < f->count; i++) {
         buf_fini(&f->output[i].text);
         buf_fini(&f->output[i].logprobs);
-        turn_answer_free(f->output[i].turn);
+        turn_output_free(f->output[i].turn);
     }
     free(f);
 }
@@ -83,7 +83,7 @@ static struct call_output *take_best(struct call_fan *f, uint32_t from)
 
 static int output_rc(const struct call_output *o)
 {
-    if (o->turn && turn_answer_failed(o->turn)) return -ENOMEM;
+    if (o->turn && turn_output_failed(o->turn)) return -ENOMEM;
     return o->text.rc < 0 ? o->text.rc : o->logprobs.rc;
 }
 
@@ -97,7 +97,7 @@ static void reply_all(struct call_fan *f, struct call *c)
         if (i % f->best_of >= f->n) continue;
         struct call_output *o =
             f->best_of > f->n ? take_best(f, i - i % f->best_of) : &f->output[i];
-        choice[count] = turn_answer_choice(o->turn, &o->text);
+        choice[count] = turn_output_choice(o->turn, &o->text);
         choice[count].logprobs = buf_view(&o->logprobs);
         choice[count++].finish = o->finish;
     }
@@ -175,7 +175,7 @@ static int add_call(struct call_fan *f, struct http_exchange *x, const struct op
     ask.ids = &ids;
     struct grammar *grammar = ask.grammar && *ask.grammar ? grammar_ref(*ask.grammar) : NULL;
     ask.grammar = &grammar;
-    ask.turn = with->turn ? turn_answer_another(with->turn) : NULL;
+    ask.turn = with->turn ? turn_output_another(with->turn) : NULL;
     struct call *c = with->turn && !ask.turn ? NULL : call_new(f->api, x, &ask);
     grammar_free(grammar);
     if (!c) return -ENOMEM;
@@ -215,5 +215,5 @@ void call_fan_start(struct http_api *api, struct http_exchange *x, const struct 
                     const struct prompt_made *prompts, const struct call_ask *ask)
 {
     start(api, x, r, prompts, ask);
-    turn_answer_free(ask->turn);
+    turn_output_free(ask->turn);
 }

@@ -20,7 +20,7 @@
 struct call_output {
     struct call *call; /* NULL: it has ended */
     struct buf text, logprobs;
-    struct turn_answer *turn; /* the parts of the text; NULL: it is not parsed */
+    struct turn_output *turn; /* the parts of the text; NULL: it is not parsed */
     enum finish finish;
     double mean; /* log-probability of a token; with best_of above n */
 };

@@ -62,7 +62,7 @@ static void stream_begin(struct call *c)
 /* Ends the parsed output; what it held goes out. */
 static void turn_ends(struct call *c)
 {
-    turn_answer_end(c->turn);
+    turn_output_end(c->turn);
     c->reply.called = c->turn->message.call_count > 0;
 }
 
@@ -75,7 +75,7 @@ static void stream_tokens(struct call *c, const struct job_mail *mail)
         /* Parts come when the parser knows them, what was said of the tokens at once. */
         if (logprobs.len > 0)
             openai_chunk_logprobs(&c->reply, (struct str){ 0 }, logprobs, &c->api->out);
-        turn_answer_push(c->turn, mail->ids, mail->id_count, text);
+        turn_output_push(c->turn, mail->ids, mail->id_count, text);
         return;
     }
     /* Half a character or the beginning of a stop string makes no chunk. */
@@ -107,7 +107,7 @@ static void stream_end(struct call *c, const struct job_mail *mail)
     struct buf *out = &c->api->out;
     bool whole = mail->end == SESSION_END_STOP || mail->end == SESSION_END_LENGTH;
     if (c->turn && whole) turn_ends(c);
-    if (whole && c->turn && turn_answer_failed(c->turn)) {
+    if (whole && c->turn && turn_output_failed(c->turn)) {
         struct openai_error e;
         openai_error_set(&e, 0, OPENAI_UNAVAILABLE, NULL, "no memory for the answer");
         openai_message_error(message_of(c), &e, out);
@@ -137,7 +137,7 @@ const struct call_form call_form_stream = {
 static void whole_tokens(struct call *c, const struct job_mail *mail)
 {
     if (c->turn)
-        turn_answer_push(c->turn, mail->ids, mail->id_count, buf_view(&mail->text));
+        turn_output_push(c->turn, mail->ids, mail->id_count, buf_view(&mail->text));
     else
         buf_str(&c->text, buf_view(&mail->text)); /* an error sticks until whole_end */
     add_logprobs(c, mail);
@@ -153,11 +153,11 @@ static void whole_end(struct call *c, const struct job_mail *mail)
         call_fan_keep(c, mail, finish_of(mail->end));
         return;
     }
-    struct openai_choice choice = turn_answer_choice(c->turn, &c->text);
+    struct openai_choice choice = turn_output_choice(c->turn, &c->text);
     choice.logprobs = openai_logprobs_take(&c->logprobs);
     choice.finish = finish_of(mail->end);
     choice.stopped = mail->stopped;
-    if (c->text.rc < 0 || c->logprobs.json.rc < 0 || (c->turn && turn_answer_failed(c->turn))) {
+    if (c->text.rc < 0 || c->logprobs.json.rc < 0 || (c->turn && turn_output_failed(c->turn))) {
         http_api_refuse(api, c->x, OPENAI_UNAVAILABLE, NULL, "no memory for the answer");
     } else {
         buf_clear(&api->out);

@@ -46,7 +46,7 @@ struct prompt {
     int64_t deadline_us;         /* 0: none named */
     struct ids ids;              /* of a router's call, or of the prompt at hand */
     struct prompt_made *prompts; /* r.prompt_count, in the arena */
-    struct turn_answer *turn;    /* NULL: the output is not parsed */
+    struct turn_output *turn;    /* NULL: the output is not parsed */
     struct reasoning_limit limit;
     struct grammar_spec spec; /* of the grammar: the client's, or of the tools */
 
@@ -61,7 +61,7 @@ static void prompt_fini(struct prompt *p)
     for (uint32_t i = 0; p->prompts && i < p->r.prompt_count; i++)
         ids_fini(&p->prompts[i].ids);
     grammar_free(p->grammar);
-    turn_answer_free(p->turn);
+    turn_output_free(p->turn);
     buf_fini(&p->out);
     arena_fini(&p->arena);
 }
@@ -373,7 +373,7 @@ static int plan_turn(struct prompt *p)
     };
     struct err err = { "" };
     int rc =
-        turn_answer_new(&p->api->dialogue, p->api->info->model->vocab, &ask, ids, &p->turn, &err);
+        turn_output_new(&p->api->dialogue, p->api->info->model->vocab, &ask, ids, &p->turn, &err);
     if (rc < 0)
         return openai_error_set(&p->e, rc, rc == -ENOTSUP ? OPENAI_UNSUPPORTED : OPENAI_INVALID,
                                 "tools", "%s", err_text(&err, rc));
@@ -384,7 +384,7 @@ static int plan_turn(struct prompt *p)
             return openai_error_set(&p->e, rc, rc == -ENOTSUP ? OPENAI_UNSUPPORTED : OPENAI_INVALID,
                                     "thinking_token_budget", "%s", err_text(&err, rc));
     }
-    struct str tag = p->turn ? turn_answer_plan(p->turn)->tag : (struct str){ 0 };
+    struct str tag = p->turn ? turn_output_plan(p->turn)->tag : (struct str){ 0 };
     if (tag.len == 0) return 0;
     p->spec = (struct grammar_spec){ GRAMMAR_TAGS, tag };
     return compile(p, &p->spec, "tools");
@@ -466,7 +466,7 @@ static void made(struct prompt *p)
         .ignore_eos = r->ignore_eos,
         .grammar = &p->grammar,
         .grammar_spec = &p->spec,
-        .marks = p->turn && turn_answer_plan(p->turn)->marks,
+        .marks = p->turn && turn_output_plan(p->turn)->marks,
         .limit = p->limit,
         .turn = p->turn,
         .entered = p->entered,

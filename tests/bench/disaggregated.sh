@@ -46,20 +46,20 @@ run() {
 
 for round in $(seq "$rounds"); do
     run whole both both
-    run parted prefill decode
+    run split prefill decode
     echo "round $round of $rounds" >&2
 done
-python3 - "$work/whole.jsonl" "$work/parted.jsonl" <<'PY'
+python3 - "$work/whole.jsonl" "$work/split.jsonl" <<'PY'
 import json, statistics, sys
 arms = [[json.loads(line) for line in open(path)] for path in sys.argv[1:]]
 rows = [("TTFT p50 s", "ttft_s", "p50"), ("TTFT p99 s", "ttft_s", "p99"), ("TPOT p50 s", "tpot_s", "p50"),
         ("TPOT p99 s", "tpot_s", "p99"), ("ITL p99 s", "itl_s", "p99")]
-print(f"{'':12}{'whole':>10}{'parted':>10}{'ratio':>8}")
+print(f"{'':12}{'whole':>10}{'split':>10}{'ratio':>8}")
 for name, key, quantile in rows:
     both = [[r[key][quantile] for r in arm] for arm in arms]
     ratio = statistics.median(p / w for w, p in zip(*both))
     print(f"{name:12}{statistics.median(both[0]):10.4f}{statistics.median(both[1]):10.4f}{ratio:8.2f}")
-for name, arm in zip(("whole", "parted"), arms):
+for name, arm in zip(("whole", "split"), arms):
     print(f"{name}: {sum(r['requests']['ok'] for r in arm)} answered, "
           f"{sum(r['requests']['failed'] for r in arm)} failed")
 PY

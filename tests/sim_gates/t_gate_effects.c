@@ -65,10 +65,10 @@ static const struct gate_effects effects[] = {
           { "order=round_robin", "order=fcfs", "ttft_s.p99", -0.45 },
           { "order=round_robin", "order=fcfs", "jct_s.mean", -0.08 },
       } },
-    { "slices against answers at one go, in turn",
+    { "slices against outputs at one go, in turn",
       SLOTS "--order round_robin --compare chunk=budget,scls",
       { { "chunk=scls", "chunk=budget", "ttft_s.p99", -0.45 } } },
-    { "orders by work: where prompts are the bottleneck the answer's length says less",
+    { "orders by work: where prompts are the bottleneck the output's length says less",
       PROMPTS "--chunk sarathi --admit fit --compare order=fcfs,response_ratio,sjf_output,"
               "sjf_prompt,sjf_work",
       {
@@ -85,7 +85,7 @@ static const struct gate_effects effects[] = {
           { "preset=split_sjf", "preset=vllm", "ttft_s.mean", -0.40 },
           { "preset=split_sjf", "preset=vllm", "ttft_s.p99", -0.05 },
       } },
-    { "decode pool by feedback queues: few places, answers that vary much",
+    { "decode pool by feedback queues: few places, outputs that vary much",
       "--trace gen:poisson,rate=4,prompt=lognormal(4000,1),output=lognormal(343,4),n=1500 "
       "--fleet 1xh100:prefill,1xh100:decode --seqs-max 16 --seeds 10 "
       "--compare order=sjf_prompt,prefill_sjf",
@@ -98,7 +98,7 @@ static const struct gate_effects effects[] = {
           { "order=batch_llm", "order=longest_prefix", "jct_s.mean", -0.08 },
           { "order=longest_prefix", "order=fcfs", "token_hit_ratio", 3 },
       } },
-    { "chunks: who decodes does not wait for whole prompts",
+    { "chunks: sequences that decode do not wait for whole prompts",
       "--trace gen:poisson,rate=3.5,prompt=lognormal(1155,1),output=lognormal(211,0.6),n=1500 "
       "--fleet 1xa100 --batch-tokens 16384 --order fcfs --seeds 10 "
       "--compare chunk=whole,sarathi,slack,deadline",

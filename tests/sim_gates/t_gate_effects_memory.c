@@ -39,7 +39,7 @@ static const struct gate_effects effects[] = {
           { "admit=fit", "admit=all", "jct_s.mean", -0.6 },
           { "admit=fit", "admit=max_reserve", "jct_s.mean", -0.8 },
       } },
-    { "unbounded queue, more than memory lets pass: being on the safe side costs waits that paging "
+    { "unbounded queue, more than memory lets pass: the safe side costs waits that paging "
       "does not",
       "--trace gen:poisson,rate=0.9," SHORT UNBOUNDED
       "--order fcfs --compare admit=fit,reserve,reserve_p90",
@@ -47,16 +47,16 @@ static const struct gate_effects effects[] = {
           { "admit=reserve_p90", "admit=fit", "preemptions", -0.35 },
           { "admit=reserve", "admit=reserve_p90", "jct_s.mean", -0.04 },
       } },
-    { "long answers, lengths known: nobody is preempted, and tokens come more evenly",
+    { "long outputs, lengths known: nobody is preempted, and tokens come more evenly",
       LONG "--predict oracle --order fcfs --compare admit=fit,reserve",
       {
           { "admit=reserve", "admit=fit", "preemptions", -0.95 },
           { "admit=reserve", "admit=fit", "itl_s.p99", -0.05 },
       } },
-    { "long answers, lengths learned: means keep what the safe side loses",
+    { "long outputs, lengths learned: means keep what the safe side loses",
       LONG "--order fcfs --compare admit=reserve_p90,reserve",
       { { "admit=reserve", "admit=reserve_p90", "jct_s.mean", -0.10 } } },
-    { "unbounded queue, who gives way, by recompute, first come first served",
+    { "unbounded queue, which sequence is preempted, by recompute, first come first served",
       "--trace gen:poisson,rate=0.9," SHORT UNBOUNDED
       "--order fcfs --admit fit --compare preempt=newest,least_computed",
       { { "preempt=least_computed", "preempt=newest", "jct_s.mean", -0.02 } } },

@@ -40,14 +40,14 @@ static const struct gate_effects effects[] = {
           { "chunk=deadline", "chunk=whole", "itl_s.p99", -0.50 },
           { "chunk=deadline", "chunk=sarathi", "ttft_s.mean", -0.05 },
       } },
-    { "admission on conversations, lengths learned: expected answers cost nothing and spare some",
+    { "admission on conversations, lengths learned: expected outputs cost nothing and spare some",
       SHORT "--compare admit=fit,reserve,reserve_p90",
       {
           { "admit=reserve", "admit=fit", "preemptions", -0.05 },
           { "admit=reserve", "admit=reserve_p90", "jct_s.mean", -0.005 },
           { "admit=reserve_p90", "admit=fit", "preemptions", -0.50 },
       } },
-    { "who gives way on conversations",
+    { "which sequence is preempted on conversations",
       SHORT "--admit fit --compare preempt=newest,least_computed,most_remaining",
       {
           { "preempt=least_computed", "preempt=newest", "ttft_s.mean", -0.04 },

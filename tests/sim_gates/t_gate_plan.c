@@ -37,7 +37,7 @@ static void rates_keep_the_slo(void **state)
                  score.rate_s, cases[i].prompt, cases[i].output, cases[i].hardware);
         struct gate g = gate_run(command);
         char what[128];
-        snprintf(what, sizeof what, "%s, prompt %u, answer %u: attainment at %.2f requests/s",
+        snprintf(what, sizeof what, "%s, prompt %u, output %u: attainment at %.2f requests/s",
                  cases[i].hardware, cases[i].prompt, cases[i].output, score.rate_s);
         gate_interval_above(what, gate_mean(&g, NULL, "slo.attainment"), cases[i].least);
         gate_free(&g);

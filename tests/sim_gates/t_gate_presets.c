@@ -14,7 +14,8 @@
     "--seqs-max 4 --predict noisy_oracle --seeds 10 "
 
 /* 100 groups of 20 requests that share 1,024 tokens arrive at once, in any order; the cache holds some
- * 20 of the shared beginnings. */
+ * 20 of the shared beginnings. A batch job of 2,000 queues whole: the product's bound of 256 would
+ * refuse most of it. */
 #define GROUPS                                                                             \
     "--trace gen:poisson,rate=2000,prompt=40,output=lognormal(30,0.5),n=2000,system=1024," \
     "systems=100,tenants=100 --fleet 1xa100 --kv-tokens 20000 --chunk budget --seeds 10 "  \
@@ -38,7 +39,7 @@ static const struct gate_effects effects[] = {
           { "preset=skip_predict", "preset=vllm", "jct_s.mean", -0.25 },
           { "preset=ltr", "preset=vllm", "jct_s.mean", -0.01 },
       } },
-    { "groups with a shared beginning at one go",
+    { "groups with a shared beginning at one go, the whole batch in the queue",
       GROUPS "--compare preset=vllm,batch_llm",
       { { "preset=batch_llm", "preset=vllm", "jct_s.p99", -0.70 } } },
     { "sequences that decode do not wait for whole prompts",

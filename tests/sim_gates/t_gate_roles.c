@@ -228,7 +228,7 @@ static const struct {
 
 /* The planner's fleet is as good as the best of all fixed ones, 3P1D included, on both sides of the
  * point at which a split begins to pay. */
-static void the_planner_parts_the_phases_where_that_wins(void **state)
+static void the_planner_disaggregates_where_that_wins(void **state)
 {
     (void)state;
     uint32_t missed = 0;
@@ -306,7 +306,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(migration_ends_preemptions_and_shortens_the_tail),
         cmocka_unit_test(migration_is_better_than_the_best_routing_without_it),
-        cmocka_unit_test(the_planner_parts_the_phases_where_that_wins),
+        cmocka_unit_test(the_planner_disaggregates_where_that_wins),
         cmocka_unit_test(moves_survive_lost_instances),
         cmocka_unit_test(a_slow_link_takes_the_gain),
     };

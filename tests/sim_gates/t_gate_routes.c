@@ -54,10 +54,10 @@ static const struct gate_effects effects[] = {
           { "route=completion", "route=shortest_ttft", "jct_s.mean", -0.05 },
           { "route=completion", "route=shortest_ttft", "slo.attainment", 0.02 },
       } },
-    { "twice as many: who refuses what cannot keep its SLO keeps more of the others",
+    { "twice as many: refusing requests that cannot keep their SLO keeps more of the others",
       TALKS("3") "--compare route=shortest_ttft,min_ttft",
       { { "route=min_ttft", "route=shortest_ttft", "slo.attainment", 0.20 } } },
-    { "prompts and answers of unlike lengths, nothing shared: the penalty of mixing them",
+    { "prompts and outputs of unlike lengths, nothing shared: the penalty of mixing them",
       "--trace gen:poisson,rate=7,prompt=lognormal(600,2),output=lognormal(150,3),n=1500 "
       "--fleet 4xmeasured:a=0.02:b=4e-4:c=0.002:d=2e-7 --kv-tokens 60000 --slo-ttft 2s "
       "--slo-tpot 150ms --seeds 10 --compare route=round_robin,least_request,intelligent_router",
@@ -65,7 +65,7 @@ static const struct gate_effects effects[] = {
           { "route=least_request", "route=round_robin", "jct_s.mean", -0.02 },
           { "route=intelligent_router", "route=round_robin", "jct_s.mean", -0.04 },
       } },
-    { "the same where prompts weigh more and answers less",
+    { "the same where prompts weigh more and outputs less",
       "--trace gen:poisson,rate=6,prompt=lognormal(600,2),output=lognormal(150,3),n=1500 "
       "--fleet 4xmeasured:a=0.02:b=8e-4:c=0.0005:d=2e-7 --kv-tokens 60000 --slo-ttft 2s "
       "--slo-tpot 150ms --seeds 10 "
@@ -91,7 +91,7 @@ static const struct gate_effects effects[] = {
            * time: -5.4 +-1.0 % of JCT, was -9.6 +-1.1, for first tokens that are not later. */
           { "route=completion", "route=shortest_ttft", "jct_s.mean", -0.03 },
       } },
-    { "memory is short: room for the answer is asked for first",
+    { "memory is short: room for the output is asked for first",
       "--trace gen:poisson,rate=5,prompt=lognormal(300,1),output=lognormal(200,4),n=1500 "
       "--slo-ttft 2s --slo-tpot 80ms --seeds 10 --fleet 6xmeasured:a=0.02:b=1e-4:c=0.002:d=1e-6 "
       "--kv-tokens 6000 "

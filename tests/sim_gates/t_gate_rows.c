@@ -198,7 +198,7 @@ static uint32_t check_kind(const struct workload *w)
     return pairs;
 }
 
-static void every_row_changes_something(void **state)
+static void every_policy_changes_something(void **state)
 {
     (void)state;
     uint32_t same = 0;
@@ -229,6 +229,6 @@ static void every_kind_is_looked_at(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(every_kind_is_looked_at),
-                                        cmocka_unit_test(every_row_changes_something) };
+                                        cmocka_unit_test(every_policy_changes_something) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

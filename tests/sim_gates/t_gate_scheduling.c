@@ -66,7 +66,7 @@ static void the_study_of_orders_with_an_unbounded_queue_known_speeds_and_lengths
             gate_within(order[k], jct(&g, order[k]), rows[i].jct_s[k], THIRD);
         double ratio = jct(&g, "order=response_ratio") / jct(&g, "order=fcfs");
         gate_within("response ratio against fcfs", ratio, rows[i].ratio, THIRD);
-        gate_below("work against the answer alone", jct(&g, "order=sjf_work"),
+        gate_below("work against the output alone", jct(&g, "order=sjf_work"),
                    jct(&g, "order=sjf_output"));
         gate_free(&g);
     }

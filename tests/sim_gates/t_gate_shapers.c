@@ -12,7 +12,7 @@
  * minute (measured then: window -31 +-15 % of the actions, hpa +34 +-11 % of the cost, constant
  * against arima -30 +-18, kalman -20 +-16, holt -36 +-17 % of the attainment). */
 static const struct gate_effects shapers[] = {
-    { "a queue that empties: who forgets it at once, after a minute, after five",
+    { "a queue that empties: forgotten at once, after a minute, after five",
       "--trace gen:poisson,rate=steps(1:300,5:300,1:600)," WORDS "--fleet 1-12x" MACHINE
       "--slo-ttft 3s --lead-time 30s --scale-policy keda_queue --seeds 10 "
       "--compare shaper=none,window,hpa",
@@ -21,7 +21,7 @@ static const struct gate_effects shapers[] = {
           { "shaper=window", "shaper=none", "scale_actions", -0.15 },
           { "shaper=hpa", "shaper=window", "slo.attainment", 0.08 },
       } },
-    { "answers of half a second: halves every two seconds serve some that `none` leaves waiting",
+    { "outputs of half a second: halves every two seconds serve some that `none` leaves waiting",
       "--trace gen:poisson,rate=steps(2:200,12:1200),prompt=100,output=4 --slo-ttft 1s "
       "--slo-tpot 300ms --lead-time 20s --fleet 1-20xmeasured:a=0.05:b=2e-3:c=0.001@1 "
       "--kv-tokens 40000 --scale-policy keda_queue --seeds 10 --compare shaper=none,kpa",

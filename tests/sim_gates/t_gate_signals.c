@@ -60,7 +60,7 @@ static const struct gate_effects effects[] = {
       "--slo-ttft 10s --lead-time 30s --fleet 1-12x" MACHINE
       "--seeds 10 --compare scale-policy=keda_queue,token_aware",
       { { "scale-policy=token_aware", "scale-policy=keda_queue", "slo.attainment", 0.15 } } },
-    { "long answers, seventy at once in an instance: panic comes before a queue",
+    { "long outputs, seventy at once in an instance: panic comes before a queue",
       "--trace gen:poisson,rate=steps(1:300,8:300,1:600),prompt=100,output=lognormal(400,0.5) "
       "--fleet 1-12xmeasured:a=0.03:b=1e-4:c=0.0005@1 --kv-tokens 100000 --slo-ttft 1s "
       "--slo-tpot 70ms --lead-time 30s --seeds 10 --compare scale-policy=keda_queue,kpa",
@@ -68,7 +68,7 @@ static const struct gate_effects effects[] = {
           { "scale-policy=kpa", "scale-policy=keda_queue", "ttft_s.mean", -0.20 },
           { "scale-policy=kpa", "scale-policy=keda_queue", "cost_usd", -0.40 },
       } },
-    { "llm-d's episode at half the rates and a fifth of the answers: latency is the signal",
+    { "llm-d's episode at half the rates and a fifth of the outputs: latency is the signal",
       "--trace gen:poisson,rate=steps(1.5:330,3:360,4.5:360,6:360,7.5:360,3:360,1:300),"
       "prompt=normal(4000,300,3500,4500),output=normal(200,16,180,220) --slo-ttft 3s "
       "--slo-tpot 100ms --lead-time 100s --kv-tokens 480000 "

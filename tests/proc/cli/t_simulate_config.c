@@ -96,7 +96,7 @@ static void a_fleets_file_is_taken_in_part_and_says_so(void **state)
 
 /* The roles of the only service have effect: its role policy, its link, its pools' roles in the fleet's
  * order; flags win. */
-#define PARTED                                           \
+#define SPLIT                                            \
     "pools: [ { name: a, offers: [a], role: prefill }, " \
     "{ name: b, offers: [a], role: decode } ]"
 
@@ -109,16 +109,16 @@ static void a_fleets_file_says_its_roles(void **state)
         const char *service;
         struct as_flags as;
     } rows[] = {
-        { PARTED,
+        { SPLIT,
           { "1xl4,2xl4",
             "services[0].kv_link, services[0].pools[0].role, services[0].pools[1].role;",
             "1xl4:prefill,2xl4:decode --link 1GB" } },
-        { PARTED,
+        { SPLIT,
           { "1xl4:decode,2xl4:prefill --link 3GB", "services[0].kv_link",
             "1xl4:decode,2xl4:prefill --link 3GB" } },
         { "pools: [ { name: a, offers: [a], role: prefill }, { name: b, offers: [a] } ]",
           { "1xl4:both,2xl4", "services[0].pools[0].role;", "3xl4 --link 1GB" } },
-        { PARTED, { "3xl4", "taken: services[0].kv_link; left", "3xl4 --link 1GB" } },
+        { SPLIT, { "3xl4", "taken: services[0].kv_link; left", "3xl4 --link 1GB" } },
         { "role: pd_serve, kv_link: 2GB, pools: [ { name: a, offers: [a] } ]",
           { "3xl4", "services[0].role, services[0].kv_link;", "3xl4 --role pd_serve --link 2GB" } },
         { "role: pd_serve, pools: [ { name: a, offers: [a] } ]",

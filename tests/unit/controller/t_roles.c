@@ -180,8 +180,8 @@ static void one_phase_alone_serves_whole_requests(void **state)
     run(&f, 12);
     want(&f, 0, 2, 1, "both phases");
     const char *joined = "\"was\":\"prefill\",\"role\":\"both\"";
-    const char *parted = "\"was\":\"both\",\"role\":\"prefill\"";
-    uint32_t before = kept(&f, joined), back = kept(&f, parted);
+    const char *split = "\"was\":\"both\",\"role\":\"prefill\"";
+    uint32_t before = kept(&f, joined), back = kept(&f, split);
     assert_int_equal(control_scale(f.w->control, STR("chat"), STR("large"), 0, NULL), 0);
     run(&f, 12);
     want(&f, 2, 0, 0, "nobody decodes");
@@ -190,7 +190,7 @@ static void one_phase_alone_serves_whole_requests(void **state)
     assert_int_equal(control_scale(f.w->control, STR("chat"), STR("large"), 1, NULL), 0);
     run(&f, 12);
     want(&f, 0, 2, 1, "somebody decodes again");
-    assert_int_equal(kept(&f, parted), back + 2);
+    assert_int_equal(kept(&f, split), back + 2);
     assert_true(metric(&f, "role_changes_total{service=\"chat\",role=\"prefill\"} ") >= 2);
     fleet_free(&f);
 }
@@ -202,7 +202,7 @@ static void a_row_gives_roles(void **state)
     f.w->service.role = role_find(STR("distserve"));
     run(&f, 20);
     if (f.of[ROLE_BOTH] || !f.of[ROLE_PREFILL] || !f.of[ROLE_DECODE])
-        want(&f, 0, 2, 2, "parted, somehow");
+        want(&f, 0, 2, 2, "split, somehow");
     uint32_t prefill = f.of[ROLE_PREFILL];
     says(&f, CONTROL_SERVICES, "\"role\":\"distserve\",\"role_reason\":\"as many of each");
     says(&f, CONTROL_SERVICES, "\"role_goodput_rps\":");
@@ -294,7 +294,7 @@ static void speeds_are_lent_within_an_offer(void **state)
     world_second(f.w);
     f.w->control->money.offer[2].has_prior = false;
     run(&f, 20);
-    want(&f, 4, 0, 0, "nobody knows his speed");
+    want(&f, 4, 0, 0, "its speed is not known");
 
     struct control *c = f.w->control;
     c->observed.seen[2].has_perf = true;

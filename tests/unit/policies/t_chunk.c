@@ -147,7 +147,7 @@ static void t_chunk_deadline_aims(void **state)
           0,
           0,
           450 },
-        { "nor is it done for him", { 3000, -0.01, 200 }, 1, 0, 0, 0 },
+        { "nor is it done for this one", { 3000, -0.01, 200 }, 1, 0, 0, 0 },
         { "more comes than small steps compute", { 3000, 10, 200 }, 0, 8, 8000, 2048 },
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {

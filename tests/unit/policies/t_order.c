@@ -75,7 +75,7 @@ static void t_who_goes_first(void **state)
         { "srtf: two thousand seconds since it came are one of work", "srtf",
           { .arrival_us = NOW - 4001 * (int64_t)SECOND, .work_s = 3, .waiting_us = NOW },
           { .arrival_us = NOW, .work_s = 1, .waiting_us = NOW } },
-        { "srtf: who runs keeps his age", "srtf",
+        { "srtf: a running one keeps its age", "srtf",
           { .arrival_us = NOW - 4001 * (int64_t)SECOND, .work_s = 3, .running = true },
           { .arrival_us = NOW, .work_s = 1 } },
         { "mlfq: the shorter prefill joins higher", "mlfq",

@@ -1,5 +1,5 @@
-/* turn_answer.c - leads what the parser of an output tells into the message. */
-#include "engine/serve/turn_answer.h"
+/* turn_output.c - leads what the parser of an output tells into the message. */
+#include "engine/serve/turn_output.h"
 
 #include "base/core/own.h"
 
@@ -22,7 +22,7 @@ static void shared_drop(struct turn_shared *s)
 
 static void on_part(void *arg, const struct dialogue_event *e)
 {
-    struct turn_answer *t = arg;
+    struct turn_output *t = arg;
     switch (e->part) {
     case DIALOGUE_CONTENT:
         openai_message_text(&t->message, e->text);
@@ -42,9 +42,9 @@ static void on_part(void *arg, const struct dialogue_event *e)
     }
 }
 
-static struct turn_answer *answer_new(struct turn_shared *s)
+static struct turn_output *output_new(struct turn_shared *s)
 {
-    struct turn_answer *t = calloc(1, sizeof *t);
+    struct turn_output *t = calloc(1, sizeof *t);
     if (!t) return NULL;
     const struct dialogue_setup setup = {
         .dialects = s->turn.dialects,
@@ -61,8 +61,8 @@ static struct turn_answer *answer_new(struct turn_shared *s)
     return t;
 }
 
-int turn_answer_new(const struct dialogue *d, const struct vocab *v, const struct turn_ask *ask,
-                    const struct ids *prompt, struct turn_answer **ret, struct err *err)
+int turn_output_new(const struct dialogue *d, const struct vocab *v, const struct turn_ask *ask,
+                    const struct ids *prompt, struct turn_output **ret, struct err *err)
 {
     struct turn_shared *s = calloc(1, sizeof *s);
     *ret = NULL;
@@ -71,19 +71,19 @@ int turn_answer_new(const struct dialogue *d, const struct vocab *v, const struc
     arena_init(&s->arena, PLAN_BYTES_MAX);
     int rc = turn_plan(d, v, ask, prompt->data, prompt->count, &s->arena, &s->turn, err);
     if (rc == 0 && s->turn.parses) {
-        *ret = answer_new(s);
+        *ret = output_new(s);
         if (!*ret) rc = err_set(err, -ENOMEM, "no memory for the tools");
     }
     shared_drop(s);
     return rc;
 }
 
-struct turn_answer *turn_answer_another(const struct turn_answer *t)
+struct turn_output *turn_output_another(const struct turn_output *t)
 {
-    return answer_new(t->shared);
+    return output_new(t->shared);
 }
 
-void turn_answer_free(struct turn_answer *t)
+void turn_output_free(struct turn_output *t)
 {
     if (!t) return;
     dialogue_fini(&t->parser);
@@ -93,29 +93,29 @@ void turn_answer_free(struct turn_answer *t)
     free(t);
 }
 
-const struct turn *turn_answer_plan(const struct turn_answer *t)
+const struct turn *turn_output_plan(const struct turn_output *t)
 {
     return &t->shared->turn;
 }
 
-void turn_answer_push(struct turn_answer *t, const uint32_t *ids, uint32_t count, struct str text)
+void turn_output_push(struct turn_output *t, const uint32_t *ids, uint32_t count, struct str text)
 {
     reasoning_take(&t->reasoning, ids, count);
     dialogue_push(&t->parser, text);
 }
 
-void turn_answer_end(struct turn_answer *t)
+void turn_output_end(struct turn_output *t)
 {
     reasoning_end(&t->reasoning);
     dialogue_end(&t->parser);
 }
 
-bool turn_answer_failed(const struct turn_answer *t)
+bool turn_output_failed(const struct turn_output *t)
 {
     return t->parser.rc < 0 || t->reasoning.parser.rc < 0 || openai_message_rc(&t->message) < 0;
 }
 
-struct openai_choice turn_answer_choice(struct turn_answer *t, const struct buf *text)
+struct openai_choice turn_output_choice(struct turn_output *t, const struct buf *text)
 {
     if (t) return openai_message_choice(&t->message);
     return (struct openai_choice){ .text = buf_view(text) };

@@ -1,4 +1,4 @@
-/* answer.c - writes the response shapes of OpenAI's APIs, or of Anthropic's, to the client's connection.
+/* response.c - writes the response shapes of OpenAI's APIs, or of Anthropic's, to the client's connection.
  *
  * A streamed response begins with its first text; until then nothing has been promised and the
  * request may still go elsewhere. One that is held for long begins with comments, which promise nothing
@@ -12,7 +12,7 @@
 #include <math.h>
 #include <stdio.h>
 
-void answer_cors(struct byte_loop *b, struct http_exchange *x)
+void response_cors(struct byte_loop *b, struct http_exchange *x)
 {
     struct str origin = http_request_header(http_exchange_request(x), "origin");
     for (size_t i = 0; i < b->config->cors_origins.count && origin.len > 0; i++) {
@@ -40,7 +40,7 @@ static void reply_headers(struct request *r)
         snprintf(number, sizeof number, "%.0f", r->client.target.length_p90);
         http_reply_header(r->client.x, "x-muster-predicted-p90", str_from(number));
     }
-    answer_cors(r->home, r->client.x);
+    response_cors(r->home, r->client.x);
 }
 
 /* Ends a request whose connection cannot be written, as if its client had left. */
@@ -62,7 +62,7 @@ static void pause_engine(struct request *r)
 }
 
 /* Sends the rendered bytes. Those that the client has no room for stay in r->client.out, the engine is
- * paused, and answer_drained goes on; at most one slice of the engine's bytes gathers meanwhile. */
+ * paused, and response_drained goes on; at most one slice of the engine's bytes gathers meanwhile. */
 static void write_out(struct request *r)
 {
     int rc = r->client.out.rc;
@@ -140,7 +140,7 @@ static void end_stream(struct request *r)
     request_over(r);
 }
 
-void answer_drained(struct request *r)
+void response_drained(struct request *r)
 {
     if (!r->client.x) return;
     write_out(r);
@@ -154,7 +154,7 @@ void answer_drained(struct request *r)
     }
 }
 
-bool answer_has_begun(const struct request *r)
+bool response_has_begun(const struct request *r)
 {
     return r->client.fan ? r->client.fan->headed : r->client.headed;
 }
@@ -162,7 +162,7 @@ bool answer_has_begun(const struct request *r)
 /* Sends the head of the client's response, once. */
 static bool begin_head(struct request *r)
 {
-    if (answer_has_begun(r)) return true;
+    if (response_has_begun(r)) return true;
     reply_headers(r);
     if (http_stream_begin(r->client.x, 200, STR("text/event-stream")) < 0) {
         http_exchange_abort(r->client.x);
@@ -187,11 +187,11 @@ static bool begin(struct request *r)
     }
     if (r->client.reply.surface == OPENAI_CHAT) openai_chunk_role(&r->client.reply, &r->client.out);
     if (r->client.logprobs.rows.len > 0) /* an echo, with the entry of its first token */
-        openai_chunk_logprobs(&r->client.reply, buf_view(&r->client.answer),
+        openai_chunk_logprobs(&r->client.reply, buf_view(&r->client.output),
                               openai_logprobs_take(&r->client.logprobs), &r->client.out);
-    else if (r->client.answer.len > 0)
-        openai_chunk_text(&r->client.reply, buf_view(&r->client.answer), &r->client.out);
-    buf_fini(&r->client.answer);
+    else if (r->client.output.len > 0)
+        openai_chunk_text(&r->client.reply, buf_view(&r->client.output), &r->client.out);
+    buf_fini(&r->client.output);
     if (openai_text_form_make(&r->client.reply, &r->client.form) < 0) {
         http_exchange_abort(r->client.x);
         lost(r);
@@ -200,7 +200,7 @@ static bool begin(struct request *r)
     return true;
 }
 
-void answer_waiting(struct request *r, double eta_s)
+void response_waiting(struct request *r, double eta_s)
 {
     char text[64] = "waiting for an instance";
     if (!r->client.x || !r->client.api.stream || r->client.ending) return;
@@ -243,7 +243,7 @@ static void on_part(void *arg, const struct dialogue_event *e)
     }
 }
 
-void answer_forget(struct request *r)
+void response_forget(struct request *r)
 {
     const struct turn *t = &r->client.turn;
     const struct dialogue_setup setup = {
@@ -283,7 +283,7 @@ static void put_member(struct request *r, const char *name, struct str json)
     if (json.len > 0) openai_chunk_member(&r->client.reply, name, json, &r->client.out);
 }
 
-int answer_delta(struct request *r, const struct openai_delta *delta)
+int response_delta(struct request *r, const struct openai_delta *delta)
 {
     if (!r->client.x || !begin(r)) return 0;
     if (r->client.style != REPLY_OPENAI) {
@@ -308,13 +308,13 @@ static void parsed_text(struct request *r, struct str text, struct str logprobs)
     if (parse(r, text, false) && stream && r->client.out.len > 0) write_out(r);
 }
 
-struct openai_choice answer_choice(struct request *r, const struct buf *text)
+struct openai_choice response_choice(struct request *r, const struct buf *text)
 {
     if (is_parsed(r)) return openai_message_choice(&r->client.message);
     return (struct openai_choice){ .text = buf_view(text) };
 }
 
-void answer_text(struct request *r, struct str text, struct str logprobs)
+void response_text(struct request *r, struct str text, struct str logprobs)
 {
     if (!r->client.x && !r->is_question) return;
     if (is_parsed(r)) {
@@ -322,7 +322,7 @@ void answer_text(struct request *r, struct str text, struct str logprobs)
         return;
     }
     if (!r->client.api.stream) {
-        buf_str(&r->client.answer, text);
+        buf_str(&r->client.output, text);
         return;
     }
     if (!begin(r)) return;
@@ -339,11 +339,11 @@ void answer_text(struct request *r, struct str text, struct str logprobs)
 static int render_whole(struct request *r)
 {
     if (r->client.fan) return fan_keep(r, &r->client.out);
-    struct openai_choice choice = answer_choice(r, &r->client.answer);
+    struct openai_choice choice = response_choice(r, &r->client.output);
     choice.logprobs = openai_logprobs_take(&r->client.logprobs);
     choice.finish = r->client.finish;
     choice.stopped = r->client.stopped;
-    if (r->client.answer.rc < 0) return r->client.answer.rc;
+    if (r->client.output.rc < 0) return r->client.output.rc;
     if (r->client.logprobs.json.rc < 0) return r->client.logprobs.json.rc;
     int rc = openai_reply_whole(&r->client.reply, &choice, 1, &r->client.usage, &r->client.out);
     return rc < 0 ? rc : 1;
@@ -356,8 +356,8 @@ static void finish_whole(struct request *r)
     if (rc < 0) { /* a part must not go out as the whole */
         r->client.outcome.ok = r->client.outcome.cut = false;
         openai_error_set(&r->client.problem, 0, OPENAI_UPSTREAM, NULL,
-                         "The answer is larger than the router can send whole; stream it.");
-        answer_problem(r, 1);
+                         "The response is larger than the router can send whole; stream it.");
+        response_problem(r, 1);
         request_over(r);
         return;
     }
@@ -367,7 +367,7 @@ static void finish_whole(struct request *r)
     request_over(r);
 }
 
-void answer_finish(struct request *r)
+void response_finish(struct request *r)
 {
     if (!r->client.x) return;
     if (is_parsed(r) && !parse(r, (struct str){ 0 }, true)) return;
@@ -385,12 +385,12 @@ void answer_finish(struct request *r)
     end_stream(r);
 }
 
-void answer_problem(struct request *r, double retry_after_s)
+void response_problem(struct request *r, double retry_after_s)
 {
     if (!r->client.x) return;
     struct http_exchange *x = r->client.x;
     if (r->client.fan) fan_drop(r);
-    if (answer_has_begun(r)) {
+    if (response_has_begun(r)) {
         /* The client must not take a part for the whole: an error event, then no [DONE]. */
         if (r->client.problem.status == 0) {
             openai_error_set(&r->client.problem, 0, OPENAI_UPSTREAM, NULL, "The engine failed.");
@@ -418,7 +418,7 @@ void answer_problem(struct request *r, double retry_after_s)
     http_reply(x, r->client.problem.status, STR("application/json"), buf_view(&r->client.out));
 }
 
-int answer_whole(struct request *r, struct str text, const struct openai_delta *delta)
+int response_whole(struct request *r, struct str text, const struct openai_delta *delta)
 {
     CLEANUP(buf_fini) struct buf reasoning = { 0 };
     struct str quoted = delta->reasoning;
@@ -434,7 +434,7 @@ int answer_whole(struct request *r, struct str text, const struct openai_delta *
     return rc;
 }
 
-void answer_relay(struct request *r, int status, struct str content_type, struct str body)
+void response_relay(struct request *r, int status, struct str content_type, struct str body)
 {
     if (!r->client.x) return;
     struct http_exchange *x = r->client.x;
