@@ -9,6 +9,7 @@
 #include "base/core/own.h"
 #include "base/io/file.h"
 #include "base/io/log.h"
+#include "base/io/loop/lock.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@
 
 /* The reading of a tokenizer's file. The thread and the translator share it; the last frees it. */
 struct reading {
-    pthread_mutex_t lock;
+    struct lock lock;
     int holders;
     struct loop *loop; /* NULL: the translator has left */
     struct translator *owner;
@@ -45,12 +46,12 @@ struct translator {
 
 static void let_go(struct reading *r)
 {
-    pthread_mutex_lock(&r->lock);
+    lock_take(&r->lock);
     bool last = --r->holders == 0;
-    pthread_mutex_unlock(&r->lock);
+    lock_drop(&r->lock);
     if (!last) return;
     tokenizer_source_fini(&r->found);
-    pthread_mutex_destroy(&r->lock);
+    lock_fini(&r->lock);
     free(r);
 }
 
@@ -115,10 +116,10 @@ static void *read_file(void *arg)
 {
     struct reading *r = arg;
     r->rc = r->load ? r->load(r->path, &r->found, &r->err) : read_ours(r->path, &r->found, &r->err);
-    pthread_mutex_lock(&r->lock);
+    lock_take(&r->lock);
     r->holders++; /* the post's */
     bool told = r->loop && loop_post(r->loop, on_read, r) == 0;
-    pthread_mutex_unlock(&r->lock);
+    lock_drop(&r->lock);
     if (!told) let_go(r);
     let_go(r);
     return NULL;
@@ -133,7 +134,7 @@ static int start_reading(struct translator *t, struct err *err)
     struct reading *r = calloc(1, sizeof *r);
     if (!r) return err_set(err, -ENOMEM, "no memory");
     memcpy(r->path, c->tokenizer.data, c->tokenizer.len);
-    pthread_mutex_init(&r->lock, NULL);
+    lock_init(&r->lock);
     r->holders = 2; /* the translator and the thread */
     r->loop = c->loop;
     r->owner = t;
@@ -221,10 +222,10 @@ void translator_free(struct translator *t)
 {
     if (!t) return;
     if (t->reading) {
-        pthread_mutex_lock(&t->reading->lock);
+        lock_take(&t->reading->lock);
         t->reading->loop = NULL;
         t->reading->owner = NULL;
-        pthread_mutex_unlock(&t->reading->lock);
+        lock_drop(&t->reading->lock);
         let_go(t->reading);
     }
     kv_feed_free(t->feed);

@@ -434,6 +434,7 @@ static void held_timer_set(struct decide *d, int64_t now_us)
 
 void decide_held_again(struct decide *d)
 {
+    loop_assert_owner(d->loop);
     int64_t now_us = loop_now_us(d->loop);
     struct director_verdict v;
     struct director_request *c;

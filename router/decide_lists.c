@@ -123,6 +123,7 @@ static void feed_open(struct decide *d, uint32_t slot)
 
 void decide_endpoint_put(struct decide *d, const struct endpoint *ep, struct err *err)
 {
+    loop_assert_owner(d->loop);
     struct director_endpoint known;
     struct target target;
     bool usable = target_from_wire(ep, &target) == 0;
@@ -212,6 +213,7 @@ static void keep_bundle(struct decide *d, const struct snapshot *before, struct 
 
 void decide_publish(struct decide *d)
 {
+    loop_assert_owner(d->loop);
     meter_services(d);
     struct snapshot *f = calloc(1, sizeof *f);
     if (!f) return; /* the old snapshot stays: nothing is lost but freshness */

@@ -11,39 +11,39 @@ int ended_init(struct ended_requests *f)
 {
     *f = (struct ended_requests){ .request = calloc(ENDED_MAX, sizeof *f->request) };
     if (!f->request) return -ENOMEM;
-    pthread_mutex_init(&f->lock, NULL);
+    lock_init(&f->lock);
     return 0;
 }
 
 void ended_fini(struct ended_requests *f)
 {
     if (!f->request) return;
-    pthread_mutex_destroy(&f->lock);
+    lock_fini(&f->lock);
     free(f->request);
     f->request = NULL;
 }
 
 void ended_put(struct ended_requests *f, const struct ended_request *one)
 {
-    pthread_mutex_lock(&f->lock);
+    lock_take(&f->lock);
     if (f->count == ENDED_MAX) {
         f->first = (f->first + 1) % ENDED_MAX;
         f->count--;
     }
     f->request[(f->first + f->count++) % ENDED_MAX] = *one;
-    pthread_mutex_unlock(&f->lock);
+    lock_drop(&f->lock);
 }
 
 static bool find(struct ended_requests *f, struct str id, struct ended_request *ret)
 {
     bool found = false;
-    pthread_mutex_lock(&f->lock);
+    lock_take(&f->lock);
     for (uint32_t i = f->count; i-- > 0 && !found;) {
         const struct ended_request *one = &f->request[(f->first + i) % ENDED_MAX];
         found = str_eq(str_from(one->id), id);
         if (found) *ret = *one;
     }
-    pthread_mutex_unlock(&f->lock);
+    lock_drop(&f->lock);
     return found;
 }
 

@@ -8,9 +8,8 @@
 #pragma once
 #include "base/core/buf.h"
 #include "base/core/trace_context.h"
+#include "base/io/loop/lock.h"
 #include "router/core/dispatch.h"
-
-#include <pthread.h>
 
 #define ENDED_MAX 2048
 #define ENDED_ID_BYTES 65 /* as REQUEST_ID_MAX, NUL included */
@@ -32,7 +31,7 @@ struct ended_request {
 };
 
 struct ended_requests {
-    pthread_mutex_t lock;
+    struct lock lock;
     struct ended_request *request; /* ENDED_MAX */
     uint32_t first, count;
 };

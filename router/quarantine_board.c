@@ -15,14 +15,14 @@ int quarantine_board_init(struct quarantine_board *b)
     *b = (struct quarantine_board){ 0 };
     b->item = calloc(QUARANTINE_MAX, sizeof *b->item);
     if (!b->item) return -ENOMEM;
-    pthread_mutex_init(&b->lock, NULL);
+    lock_init(&b->lock);
     return 0;
 }
 
 void quarantine_board_fini(struct quarantine_board *b)
 {
     if (!b->item) return;
-    pthread_mutex_destroy(&b->lock);
+    lock_fini(&b->lock);
     free(b->item);
     b->item = NULL;
 }
@@ -31,21 +31,21 @@ void quarantine_board_publish(struct quarantine_board *b, const struct quarantin
                               int64_t now_us)
 {
     if (quarantine_changes(q) == b->changes) return; /* written by this thread only */
-    pthread_mutex_lock(&b->lock);
+    lock_take(&b->lock);
     b->count = quarantine_list(q, now_us, b->item, QUARANTINE_MAX);
     b->as_of_us = now_us;
     b->changes = quarantine_changes(q);
-    pthread_mutex_unlock(&b->lock);
+    lock_drop(&b->lock);
 }
 
 uint32_t quarantine_board_orders(struct quarantine_board *b, struct quarantine *q)
 {
     uint32_t cleared = 0;
-    pthread_mutex_lock(&b->lock);
+    lock_take(&b->lock);
     for (uint32_t i = 0; i < b->order_count; i++)
         cleared += quarantine_clear(q, b->order[i]);
     b->order_count = 0;
-    pthread_mutex_unlock(&b->lock);
+    lock_drop(&b->lock);
     return cleared;
 }
 
@@ -56,7 +56,7 @@ int quarantine_board_render(struct quarantine_board *b, int64_t now_us, struct b
     json_object(&w);
     json_key(&w, "quarantine");
     json_array(&w);
-    pthread_mutex_lock(&b->lock);
+    lock_take(&b->lock);
     for (uint32_t i = 0; i < b->count; i++) {
         const struct quarantine_item *item = &b->item[i];
         int64_t left_us = item->left_us - (now_us - b->as_of_us);
@@ -72,7 +72,7 @@ int quarantine_board_render(struct quarantine_board *b, int64_t now_us, struct b
         json_kv_f64(&w, "left_s", (double)left_us * 1e-6);
         json_object_end(&w);
     }
-    pthread_mutex_unlock(&b->lock);
+    lock_drop(&b->lock);
     json_array_end(&w);
     json_object_end(&w);
     return out->rc;
@@ -91,13 +91,13 @@ static void drop(struct quarantine_board *b, uint64_t fingerprint)
 int quarantine_board_ask(struct quarantine_board *b, uint64_t fingerprint)
 {
     int rc = -EAGAIN;
-    pthread_mutex_lock(&b->lock);
+    lock_take(&b->lock);
     if (b->order_count < QUARANTINE_ORDERS_MAX) {
         b->order[b->order_count++] = fingerprint;
         drop(b, fingerprint);
         rc = 0;
     }
-    pthread_mutex_unlock(&b->lock);
+    lock_drop(&b->lock);
     return rc;
 }
 

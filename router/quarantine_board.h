@@ -6,14 +6,13 @@
  */
 #pragma once
 #include "base/core/buf.h"
+#include "base/io/loop/lock.h"
 #include "router/core/quarantine.h"
-
-#include <pthread.h>
 
 #define QUARANTINE_ORDERS_MAX 16
 
 struct quarantine_board {
-    pthread_mutex_t lock;
+    struct lock lock;
     struct quarantine_item *item; /* QUARANTINE_MAX of them */
     uint32_t count;
     int64_t as_of_us;

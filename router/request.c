@@ -41,6 +41,7 @@ void request_arrive(struct request *r)
 
 void request_tokens(struct request *r, uint32_t count)
 {
+    loop_assert_owner(r->home->loop);
     must(!r->client.over);
     int64_t now_us = loop_now_us(r->home->loop);
     bool first = r->client.first_us == 0;
@@ -61,6 +62,7 @@ void request_tokens(struct request *r, uint32_t count)
 
 void request_failed(struct request *r, enum retry_failure failure)
 {
+    loop_assert_owner(r->home->loop);
     must(!r->client.over);
     r->client.broken = true;
     request_trace_leg_over(r, retry_failure_names[failure], true);
@@ -158,6 +160,7 @@ static void drop_question(struct request *r)
 
 void request_over(struct request *r)
 {
+    loop_assert_owner(r->home->loop);
     if (r->client.over) return;
     r->client.over = true;
     loop_timer_clear(r->home->loop, &r->client.deadline);

@@ -8,7 +8,7 @@ int snapshot_board_init(struct snapshot_board *b)
     b->current = calloc(1, sizeof *b->current);
     if (!b->current) return -ENOMEM;
     b->current->refs = 1;
-    pthread_mutex_init(&b->lock, NULL);
+    lock_init(&b->lock);
     return 0;
 }
 
@@ -26,34 +26,34 @@ void snapshot_board_fini(struct snapshot_board *b)
     must(b->current->refs == 1);
     drop(b, b->current);
     b->current = NULL;
-    pthread_mutex_destroy(&b->lock);
+    lock_fini(&b->lock);
 }
 
 struct snapshot *snapshot_get(struct snapshot_board *b)
 {
-    pthread_mutex_lock(&b->lock);
+    lock_take(&b->lock);
     struct snapshot *f = b->current;
     f->refs++;
-    pthread_mutex_unlock(&b->lock);
+    lock_drop(&b->lock);
     return f;
 }
 
 void snapshot_unref(struct snapshot_board *b, struct snapshot *f)
 {
-    pthread_mutex_lock(&b->lock);
+    lock_take(&b->lock);
     bool last = --f->refs == 0;
-    pthread_mutex_unlock(&b->lock);
+    lock_drop(&b->lock);
     if (last) drop(b, f);
 }
 
 void snapshot_publish(struct snapshot_board *b, struct snapshot *owned)
 {
     owned->refs = 1;
-    pthread_mutex_lock(&b->lock);
+    lock_take(&b->lock);
     struct snapshot *before = b->current;
     b->current = owned;
     bool last = --before->refs == 0;
-    pthread_mutex_unlock(&b->lock);
+    lock_drop(&b->lock);
     if (last) drop(b, before);
 }
 

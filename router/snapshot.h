@@ -5,12 +5,11 @@
  * Lifetime: a reference is good until snapshot_unref
  */
 #pragma once
+#include "base/io/loop/lock.h"
 #include "base/wire/sync.h"
 #include "router/bundles.h"
 #include "router/core/services.h"
 #include "router/tenants.h"
-
-#include <pthread.h>
 
 struct snapshot_model {
     char name[SERVICE_NAME_MAX];
@@ -45,7 +44,7 @@ struct snapshot {
 
 struct snapshot_board {
     struct bundle_pins pins; /* outlives every holder of a pin */
-    pthread_mutex_t lock;
+    struct lock lock;
     struct snapshot *current;
 };
 

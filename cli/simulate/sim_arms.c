@@ -7,6 +7,7 @@
 #include "cli/simulate/sim_arms.h"
 
 #include "base/core/bits.h"
+#include "base/io/loop/lock.h"
 #include "cli/input_file.h"
 #include "cli/simulate/sim_config.h"
 #include "cli/simulate/sim_file.h"
@@ -202,7 +203,7 @@ void sim_arms_fini(struct sim_arms *a)
 
 struct workers {
     struct sim_arms *arms;
-    pthread_mutex_t lock;        /* guards what follows */
+    struct lock lock;            /* guards what follows */
     uint32_t next, done, failed; /* failed: the first run in order that did; UINT32_MAX: none */
     int rc;
     struct err err;
@@ -242,6 +243,7 @@ static int run_one(const struct sim_arm *arm, uint32_t index, struct report *ret
 
 static void note(struct workers *w, uint32_t number, int rc, const struct err *err)
 {
+    lock_assert_held(&w->lock);
     uint32_t count = w->arms->count * w->arms->seeds;
     w->done++;
     if (rc == -ENODATA && w->arms->count > 1) {
@@ -260,17 +262,17 @@ static void *work(void *arg)
 {
     struct workers *w = arg;
     uint32_t count = w->arms->count * w->arms->seeds;
-    pthread_mutex_lock(&w->lock);
+    lock_take(&w->lock);
     while (w->next < count && w->failed == UINT32_MAX) {
         uint32_t number = w->next++, seed = number % w->arms->seeds;
         struct sim_arm *arm = &w->arms->arm[number / w->arms->seeds];
         struct err err = { 0 };
-        pthread_mutex_unlock(&w->lock);
+        lock_drop(&w->lock);
         int rc = run_one(arm, seed, &arm->run[seed], &err);
-        pthread_mutex_lock(&w->lock);
+        lock_take(&w->lock);
         note(w, number, rc, &err);
     }
-    pthread_mutex_unlock(&w->lock);
+    lock_drop(&w->lock);
     return NULL;
 }
 
@@ -287,7 +289,7 @@ int sim_arms_run(struct sim_arms *a, uint32_t jobs, struct err *err)
     uint32_t count = a->count * a->seeds, started = 0;
     pthread_t thread[JOBS_MAX];
     struct workers w = { .arms = a,
-                         .lock = PTHREAD_MUTEX_INITIALIZER,
+                         .lock = LOCK_INIT,
                          .failed = UINT32_MAX,
                          .show = count > 1 && isatty(STDERR_FILENO) };
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -299,7 +301,7 @@ int sim_arms_run(struct sim_arms *a, uint32_t jobs, struct err *err)
     work(&w);
     for (uint32_t i = 0; i < started; i++)
         pthread_join(thread[i], NULL);
-    pthread_mutex_destroy(&w.lock);
+    lock_fini(&w.lock);
     if (w.show) fputs("\r\033[K", stderr);
     if (w.rc < 0) return err_set(err, w.rc, "%s", err_text(&w.err, w.rc));
     return 0;

@@ -3,6 +3,7 @@
 #include "engine/serve/adapters.h"
 
 #include "base/core/bits.h"
+#include "base/io/loop/lock.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -18,7 +19,7 @@ struct adapter_entry {
 
 struct adapters {
     struct adapters_config config;
-    pthread_mutex_t lock;
+    struct lock lock;
     struct adapter_entry entry[ADAPTERS_MAX];
 };
 
@@ -28,7 +29,7 @@ int adapters_new(const struct adapters_config *config, struct adapters **ret, st
     struct adapters *a = calloc(1, sizeof *a);
     if (!a) return err_set(err, -ENOMEM, "no memory for adapters");
     a->config = *config;
-    pthread_mutex_init(&a->lock, NULL);
+    lock_init(&a->lock);
     *ret = a;
     return 0;
 }
@@ -40,7 +41,7 @@ void adapters_free(struct adapters *a)
         must(a->entry[i].held == 0);
         adapter_free(a->entry[i].adapter);
     }
-    pthread_mutex_destroy(&a->lock);
+    lock_fini(&a->lock);
     free(a);
 }
 
@@ -65,9 +66,10 @@ static bool name_is_valid(struct str name)
     return true;
 }
 
-/* Finds an entry by name that is read or READY; with the lock. */
+/* Finds an entry by name that is read or READY. */
 static struct adapter_entry *find(struct adapters *a, struct str name)
 {
+    lock_assert_held(&a->lock);
     for (uint32_t i = 0; i < ADAPTERS_MAX; i++) {
         struct adapter_entry *e = &a->entry[i];
         bool named = e->state == ENTRY_READING || e->state == ENTRY_READY;
@@ -102,7 +104,7 @@ int adapters_reserve(struct adapters *a, struct str name, struct adapter_entry *
 {
     int rc = check_name(a, name, err);
     if (rc < 0) return rc;
-    pthread_mutex_lock(&a->lock);
+    lock_take(&a->lock);
     struct adapter_entry *place = NULL, *old = find(a, name);
     uint32_t leaving = 0;
     for (uint32_t i = a->config.count_max; i-- > 0;) {
@@ -123,25 +125,25 @@ int adapters_reserve(struct adapters *a, struct str name, struct adapter_entry *
         memcpy(place->name, name.data, name.len);
         *ret = place;
     }
-    pthread_mutex_unlock(&a->lock);
+    lock_drop(&a->lock);
     return rc;
 }
 
 void adapters_fill(struct adapters *a, struct adapter_entry *e, struct adapter *owned)
 {
-    pthread_mutex_lock(&a->lock);
+    lock_take(&a->lock);
     must(e->state == ENTRY_READING);
     e->adapter = owned;
     e->state = ENTRY_READY;
-    pthread_mutex_unlock(&a->lock);
+    lock_drop(&a->lock);
 }
 
 void adapters_abandon(struct adapters *a, struct adapter_entry *e)
 {
-    pthread_mutex_lock(&a->lock);
+    lock_take(&a->lock);
     must(e->state == ENTRY_READING);
     entry_clear(e);
-    pthread_mutex_unlock(&a->lock);
+    lock_drop(&a->lock);
 }
 
 static int load_one(struct adapters *a, const struct model *m, struct str module, struct err *err)
@@ -176,14 +178,14 @@ int adapters_load_all(struct adapters *a, const struct model *m, const struct st
 
 int adapters_remove(struct adapters *a, struct str name, uint32_t *ret_held)
 {
-    pthread_mutex_lock(&a->lock);
+    lock_take(&a->lock);
     struct adapter_entry *e = find_ready(a, name);
     if (e) {
         *ret_held = e->held;
         e->state = ENTRY_LEAVING;
         if (e->held == 0) entry_clear(e);
     }
-    pthread_mutex_unlock(&a->lock);
+    lock_drop(&a->lock);
     return e ? 0 : -ENOENT;
 }
 
@@ -191,51 +193,51 @@ int adapters_remove(struct adapters *a, struct str name, uint32_t *ret_held)
 
 struct adapter_entry *adapters_hold(struct adapters *a, struct str name)
 {
-    pthread_mutex_lock(&a->lock);
+    lock_take(&a->lock);
     struct adapter_entry *e = find_ready(a, name);
     if (e) e->held++;
-    pthread_mutex_unlock(&a->lock);
+    lock_drop(&a->lock);
     return e;
 }
 
 struct adapter_entry *adapters_hold_digest(struct adapters *a, struct str digest)
 {
     struct adapter_entry *found = NULL;
-    pthread_mutex_lock(&a->lock);
+    lock_take(&a->lock);
     for (uint32_t i = 0; i < ADAPTERS_MAX && !found; i++) {
         struct adapter_entry *e = &a->entry[i];
         if (e->state == ENTRY_READY && str_eq(str_from(e->adapter->digest), digest)) found = e;
     }
     if (found) found->held++;
-    pthread_mutex_unlock(&a->lock);
+    lock_drop(&a->lock);
     return found;
 }
 
 struct adapter_entry *adapters_share(struct adapters *a, struct adapter_entry *e)
 {
     if (!e) return NULL;
-    pthread_mutex_lock(&a->lock);
+    lock_take(&a->lock);
     must(e->held > 0);
     e->held++;
-    pthread_mutex_unlock(&a->lock);
+    lock_drop(&a->lock);
     return e;
 }
 
 void adapters_drop(struct adapters *a, struct adapter_entry *e)
 {
     if (!e) return;
-    pthread_mutex_lock(&a->lock);
+    lock_take(&a->lock);
     must(e->held > 0);
     e->held--;
     if (e->held == 0 && e->state == ENTRY_LEAVING) entry_clear(e);
-    pthread_mutex_unlock(&a->lock);
+    lock_drop(&a->lock);
 }
 
 bool adapters_has(struct adapters *a, struct str name)
 {
-    pthread_mutex_lock(&a->lock);
+    lock_take(&a->lock);
     bool has = find_ready(a, name) != NULL;
-    pthread_mutex_unlock(&a->lock);
+    lock_drop(&a->lock);
     return has;
 }
 
@@ -260,7 +262,7 @@ uint32_t adapters_list(struct adapters *a, struct adapter_seen ret[ADAPTERS_MAX]
 {
     uint32_t count = 0;
     *ret_bytes = 0;
-    pthread_mutex_lock(&a->lock);
+    lock_take(&a->lock);
     for (uint32_t i = 0; i < ADAPTERS_MAX; i++) {
         const struct adapter_entry *e = &a->entry[i];
         if (e->adapter) *ret_bytes += e->adapter->memory_bytes;
@@ -272,7 +274,7 @@ uint32_t adapters_list(struct adapters *a, struct adapter_seen ret[ADAPTERS_MAX]
         memcpy(seen->name, e->name, sizeof seen->name);
         memcpy(seen->digest, e->adapter->digest, sizeof seen->digest);
     }
-    pthread_mutex_unlock(&a->lock);
+    lock_drop(&a->lock);
     qsort(ret, count, sizeof *ret, by_name);
     return count;
 }

@@ -38,38 +38,41 @@
 static void device_deliver(void *arg)
 {
     struct device *d = arg;
-    pthread_mutex_lock(&d->lock);
+    loop_assert_owner(d->loop);
+    lock_take(&d->lock);
     d->posted = false;
     struct list *node;
     while ((node = list_pop_front(&d->out))) {
         struct job *job = CONTAINER_OF(node, struct job, link.to_http);
-        pthread_mutex_unlock(&d->lock);
+        lock_drop(&d->lock);
         d->events.on_mail(d->events.arg, job);
-        pthread_mutex_lock(&d->lock);
+        lock_take(&d->lock);
     }
     while ((node = list_pop_front(&d->done))) {
         struct device_call *call = CONTAINER_OF(node, struct device_call, link);
-        pthread_mutex_unlock(&d->lock);
+        lock_drop(&d->lock);
         call->done(call);
-        pthread_mutex_lock(&d->lock);
+        lock_take(&d->lock);
     }
     bool blocks_new = d->blocks_new;
     d->blocks_new = false;
-    pthread_mutex_unlock(&d->lock);
+    lock_drop(&d->lock);
     if (blocks_new) d->events.on_blocks(d->events.arg);
 }
 
 /* ---- the device's side: from the mailbox to the scheduler ------------------------------------ */
 
-static bool post(struct device *d) /* with the lock */
+static bool post(struct device *d)
 {
+    lock_assert_held(&d->lock);
     if (d->posted) return true;
     d->posted = loop_post(d->loop, device_deliver, d) == 0;
     return d->posted;
 }
 
-static void mail_end(struct device *d, struct job *job) /* with the lock */
+static void mail_end(struct device *d, struct job *job)
 {
+    lock_assert_held(&d->lock);
     job->mail.ended = true;
     if (!list_linked(&job->link.to_http)) list_push_back(&d->out, &job->link.to_http);
 }
@@ -132,7 +135,7 @@ static bool begin(struct device *d, struct job *job)
         if (rc >= 0) rc = sched_submit(executor_sched(d->x), &req, &job->device.session, &err);
         if (rc < 0) end_output(d, job);
     }
-    pthread_mutex_lock(&d->lock);
+    lock_take(&d->lock);
     if (rc >= 0) {
         list_push_back(&d->active, &job->device.active);
         job->mail.accepted = true;
@@ -142,7 +145,7 @@ static bool begin(struct device *d, struct job *job)
         memcpy(job->mail.error, err.text, sizeof job->mail.error);
         mail_end(d, job);
     }
-    pthread_mutex_unlock(&d->lock);
+    lock_drop(&d->lock);
     return rc >= 0;
 }
 
@@ -160,7 +163,7 @@ static bool is_read(const struct job_mail *mail)
 /* Pauses sessions with a slow reader: they take no step until their mail was read. */
 static void update_pauses(struct device *d)
 {
-    pthread_mutex_lock(&d->lock);
+    lock_take(&d->lock);
     LIST_EACH (&d->active, node) {
         struct job *job = CONTAINER_OF(node, struct job, device.active);
         if (is_unread(&job->mail)) {
@@ -169,26 +172,27 @@ static void update_pauses(struct device *d)
             sched_pause(executor_sched(d->x), job->device.session, false);
         }
     }
-    pthread_mutex_unlock(&d->lock);
+    lock_drop(&d->lock);
 }
 
 static void run_calls(struct device *d)
 {
-    pthread_mutex_lock(&d->lock);
+    lock_take(&d->lock);
     struct list *node;
     while ((node = list_pop_front(&d->calls))) {
         struct device_call *call = CONTAINER_OF(node, struct device_call, link);
-        pthread_mutex_unlock(&d->lock);
+        lock_drop(&d->lock);
         call->fn(call, d->x);
-        pthread_mutex_lock(&d->lock);
+        lock_take(&d->lock);
         list_push_back(&d->done, &call->link);
     }
-    pthread_mutex_unlock(&d->lock);
+    lock_drop(&d->lock);
 }
 
 static void read_mailbox(struct device *d)
 {
-    pthread_mutex_lock(&d->lock);
+    owner_assert(&d->owner);
+    lock_take(&d->lock);
     d->throttle.clock = d->clock;
     executor_clock_set(d->x, d->clock > 0 ? d->clock : 1);
     struct list *node;
@@ -197,9 +201,9 @@ static void read_mailbox(struct device *d)
         bool submit = job->link.submit, aborted = job->link.abort, alive = true;
         job->link.submit = false;
         if (submit) {
-            pthread_mutex_unlock(&d->lock);
+            lock_drop(&d->lock);
             alive = begin(d, job);
-            pthread_mutex_lock(&d->lock);
+            lock_take(&d->lock);
         }
         /* A job that is in the list under the lock is not freed; one that was accepted can be ended
          * by this thread only. */
@@ -209,7 +213,7 @@ static void read_mailbox(struct device *d)
     }
     /* Jobs that were taken in are told before the step, which may be long, or the last. */
     if (!list_empty(&d->out)) post(d);
-    pthread_mutex_unlock(&d->lock);
+    lock_drop(&d->lock);
     run_calls(d);
     update_pauses(d);
 }
@@ -242,10 +246,11 @@ static int put_values(const struct job *job, const struct sampler_result *got, s
 _Static_assert(JOB_PAUSE_TOKENS + DRAFT_TOKENS_MAX < JOB_MAIL_TOKENS,
                "a session that is not paused has room for all tokens of a step");
 
-/* Moves a token and the new text into the job's mail; with the lock. Text is moved even where no
- * token came: an end flushes what was held back. */
+/* Moves a token and the new text into the job's mail. Text is moved even where no token came: an end
+ * flushes what was held back. */
 static void publish(struct device *d, struct job *job, const struct sampler_result *got)
 {
+    lock_assert_held(&d->lock);
     struct job_mail *mail = &job->mail;
     struct buf *text = &job->device.output.text;
     int rc = 0;
@@ -297,6 +302,7 @@ static void on_token(void *arg, struct output *output, const struct session *ses
     struct device *d = arg;
     struct job *job = job_of(output);
     int64_t now_us = clock_mono_us();
+    owner_assert(&d->owner);
     if (__atomic_load_n(&fault_armed, __ATOMIC_RELAXED)) fail_at_prompt(session);
     if (session_generated(session) == 0) {
         metric_observe(engine_metric(d->metrics, EM_TTFT),
@@ -306,10 +312,10 @@ static void on_token(void *arg, struct output *output, const struct session *ses
                        (double)(now_us - job->device.last_token_us) * 1e-6);
     }
     job->device.last_token_us = now_us;
-    pthread_mutex_lock(&d->lock);
+    lock_take(&d->lock);
     job->mail.cached_tokens = session->cached_tokens;
     publish(d, job, got);
-    pthread_mutex_unlock(&d->lock);
+    lock_drop(&d->lock);
 }
 
 static void on_scored(void *arg, struct output *output, const struct session *session,
@@ -317,14 +323,14 @@ static void on_scored(void *arg, struct output *output, const struct session *se
 {
     struct device *d = arg;
     struct job *job = job_of(output);
-    pthread_mutex_lock(&d->lock);
+    lock_take(&d->lock);
     job->mail.cached_tokens = session->cached_tokens;
     if (put_values(job, got, &job->mail.scores) < 0) {
         output->failed = -ENOMEM;
         sched_abort(executor_sched(d->x), job->device.session);
     }
     if (!list_linked(&job->link.to_http)) list_push_back(&d->out, &job->link.to_http);
-    pthread_mutex_unlock(&d->lock);
+    lock_drop(&d->lock);
 }
 
 static const char *failure_text(int failed)
@@ -337,7 +343,7 @@ static const char *failure_text(int failed)
     case -E2BIG:
         return GRAMMAR_FULL_TEXT;
     default:
-        return "no memory for the text of the answer";
+        return "no memory for the text of the output";
     }
 }
 
@@ -345,13 +351,14 @@ static void on_end(void *arg, struct output *output, const struct session *sessi
 {
     struct device *d = arg;
     struct job *job = job_of(output);
+    owner_assert(&d->owner);
     engine_metrics_ended(d->metrics, session, job->device.last_token_us);
     /* An engine that continues this output is primed with the ids and so holds the same text back.
      * At the end of the context none can continue it. */
     bool goes_on = job->ask.goes_on && session->end == SESSION_END_LENGTH &&
                    session->total < d->info.context_max;
     if (session->end != SESSION_END_STOP && !goes_on) output_close(output);
-    pthread_mutex_lock(&d->lock);
+    lock_take(&d->lock);
     publish(d, job, NULL);
     struct job_mail *mail = &job->mail;
     mail->end = session->end;
@@ -376,12 +383,13 @@ static void on_end(void *arg, struct output *output, const struct session *sessi
     end_output(d, job);
     job->device.session = NULL;
     mail_end(d, job);
-    pthread_mutex_unlock(&d->lock);
+    lock_drop(&d->lock);
 }
 
 /* Copies new block events for the readers on the loop's side and updates the gauges. */
 static void publish_state(struct device *d)
 {
+    owner_assert(&d->owner);
     struct device_stats now = { .perf = *executor_perf(d->x) };
     struct kv_index *index = sched_index(executor_sched(d->x));
     sched_counts_get(executor_sched(d->x), &now.counts);
@@ -392,7 +400,7 @@ static void publish_state(struct device *d)
     now.head_pages = sched_head_pages(executor_sched(d->x));
     now.prefill_owed = sched_prefill_owed(executor_sched(d->x));
 
-    pthread_mutex_lock(&d->lock);
+    lock_take(&d->lock);
     uint64_t seen = d->stats.event_seq;
     struct kv_event ev[EVENTS_A_COPY];
     int n;
@@ -405,7 +413,7 @@ static void publish_state(struct device *d)
     }
     if (now.event_seq != d->stats.event_seq) d->blocks_new = true;
     d->stats = now;
-    pthread_mutex_unlock(&d->lock);
+    lock_drop(&d->lock);
 
     struct engine_metrics *m = d->metrics;
     engine_metrics_counts(m, &d->metered, &now.counts);
@@ -442,11 +450,11 @@ static int64_t cpu_us(void)
     return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
-/* Waits for the wake-up or until `at_us`; with the lock. */
+/* Waits for the wake-up or until `at_us`; the lock is held before and after. */
 static void wait_until(struct device *d, int64_t at_us)
 {
     if (at_us == INT64_MAX) {
-        pthread_cond_wait(&d->wake, &d->lock);
+        lock_wait(&d->lock, &d->wake);
         return;
     }
     /* Condition variables know CLOCK_MONOTONIC only: what is left is turned into its time. */
@@ -455,7 +463,7 @@ static void wait_until(struct device *d, int64_t at_us)
     int64_t us = at.tv_nsec / 1000 + max_i64(0, at_us - clock_mono_us());
     at.tv_sec += us / 1000000;
     at.tv_nsec = us % 1000000 * 1000;
-    pthread_cond_timedwait(&d->wake, &d->lock, &at);
+    lock_wait_until(&d->lock, &d->wake, &at);
 }
 
 /* Sleeps until what the step used is within the share; only a stop ends it early. */
@@ -466,17 +474,17 @@ static void keep_share(struct device *d)
     if (wait_us <= 0) return;
     int64_t until_us = now_us + wait_us;
     pulse_rest(&d->pulse, until_us);
-    pthread_mutex_lock(&d->lock);
+    lock_take(&d->lock);
     while (!d->stop && clock_mono_us() < until_us)
         wait_until(d, until_us);
-    pthread_mutex_unlock(&d->lock);
+    lock_drop(&d->lock);
     metric_add(engine_metric(d->metrics, EM_THROTTLED), (double)wait_us * 1e-6);
 }
 
 /* Waits until there is work. Returns false to stop. */
 static bool wait_for_work(struct device *d)
 {
-    pthread_mutex_lock(&d->lock);
+    lock_take(&d->lock);
     for (;;) {
         /* A session resumes when its reader has caught up. */
         bool resumable = false;
@@ -495,13 +503,13 @@ static bool wait_for_work(struct device *d)
     }
     bool go = !d->stop;
     if (go) pulse_turn(&d->pulse, clock_mono_us());
-    pthread_mutex_unlock(&d->lock);
+    lock_drop(&d->lock);
     return go;
 }
 
 static void add_work(struct device *d, const struct perf_shape *s, double seconds)
 {
-    pthread_mutex_lock(&d->lock);
+    lock_take(&d->lock);
     struct wire_work *w = &d->work;
     w->busy_s += seconds;
     w->steps++;
@@ -510,7 +518,7 @@ static void add_work(struct device *d, const struct perf_shape *s, double second
     w->decoding_seqs += s->decoding_seqs;
     w->kv_tokens += s->kv_tokens_read;
     w->kv_tokens_decoding += s->kv_tokens_decoding;
-    pthread_mutex_unlock(&d->lock);
+    lock_drop(&d->lock);
 }
 
 static void one_step(struct device *d)
@@ -523,9 +531,9 @@ static void one_step(struct device *d)
         log_event(LOG_ERROR, "step_failed", "error=%s", err_text(&err, rc));
     }
     publish_state(d);
-    pthread_mutex_lock(&d->lock);
+    lock_take(&d->lock);
     post(d); /* refused by a full loop: wait_for_work tries again */
-    pthread_mutex_unlock(&d->lock);
+    lock_drop(&d->lock);
     if (rc <= 0) return;
     double busy_s = (double)max_i64(clock_mono_us() - from_us, 1) * 1e-6;
     keep_share(d);
@@ -561,9 +569,9 @@ static void tell_failed(void *arg)
 static bool is_wanted(void *arg)
 {
     struct device *d = arg;
-    pthread_mutex_lock(&d->lock);
+    lock_take(&d->lock);
     bool stop = d->stop;
-    pthread_mutex_unlock(&d->lock);
+    lock_drop(&d->lock);
     return !stop;
 }
 
@@ -579,6 +587,7 @@ static void *device_main(void *arg)
         .arg = d,
     };
     struct device_loaded loaded = { 0 };
+    owner_claim(&d->owner);
     int rc = step_log_open(&d->step_log, d->config.step_log, &err);
     if (rc == 0) rc = device_load(&d->config, d->metrics, &events, &loaded, &err);
     d->model = loaded.model;
@@ -588,14 +597,16 @@ static void *device_main(void *arg)
     if (rc < 0) snprintf(d->failure, sizeof d->failure, "%s", err_text(&err, rc));
     /* The first post of this loop's life: there is room. */
     must(loop_post(d->loop, rc < 0 ? tell_failed : tell_ready, d) == 0);
-    if (rc < 0) return NULL;
-    publish_state(d);
-    while (wait_for_work(d)) {
-        read_mailbox(d);
-        one_step(d);
+    if (rc == 0) {
+        publish_state(d);
+        while (wait_for_work(d)) {
+            read_mailbox(d);
+            one_step(d);
+        }
+        step_log_close(&d->step_log);
+        executor_save(d->x);
     }
-    step_log_close(&d->step_log);
-    executor_save(d->x);
+    owner_release(&d->owner);
     return NULL;
 }
 
@@ -622,7 +633,7 @@ int device_new(struct loop *loop, const struct device_config *config,
     list_init(&d->out);
     list_init(&d->done);
     list_init(&d->active);
-    pthread_mutex_init(&d->lock, NULL);
+    lock_init(&d->lock);
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -641,17 +652,17 @@ int device_new(struct loop *loop, const struct device_config *config,
 void device_free(struct device *d)
 {
     if (!d) return;
-    pthread_mutex_lock(&d->lock);
+    lock_take(&d->lock);
     d->stop = true;
     pthread_cond_signal(&d->wake);
-    pthread_mutex_unlock(&d->lock);
+    lock_drop(&d->lock);
     pthread_join(d->thread, NULL);
     LIST_EACH (&d->active, node)
         end_output(d, CONTAINER_OF(node, struct job, device.active));
     executor_free(d->x);
     model_free(d->model);
     model_free(d->draft);
-    pthread_mutex_destroy(&d->lock);
+    lock_fini(&d->lock);
     pthread_cond_destroy(&d->wake);
     free(d->blocks);
     free(d);

@@ -5,10 +5,10 @@
 
 #include <stdlib.h>
 
-/* Wakes the device thread; with the lock, which that thread holds from its look at the lists until
- * it waits. */
+/* Wakes the device thread, which holds the lock from its look at the lists until it waits. */
 static void wake(struct device *d)
 {
+    lock_assert_held(&d->lock);
     pulse_work(&d->pulse, clock_mono_us());
     pthread_cond_signal(&d->wake);
 }
@@ -21,23 +21,23 @@ static void ask(struct device *d, struct job *job)
 
 void device_submit(struct device *d, struct job *job)
 {
-    pthread_mutex_lock(&d->lock);
+    lock_take(&d->lock);
     job->link.submit = true;
     ask(d, job);
-    pthread_mutex_unlock(&d->lock);
+    lock_drop(&d->lock);
 }
 
 void device_abort(struct device *d, struct job *job)
 {
-    pthread_mutex_lock(&d->lock);
+    lock_take(&d->lock);
     job->link.abort = true;
     ask(d, job);
-    pthread_mutex_unlock(&d->lock);
+    lock_drop(&d->lock);
 }
 
 bool device_take_mail(struct device *d, struct job *job, struct job_mail *mail)
 {
-    pthread_mutex_lock(&d->lock);
+    lock_take(&d->lock);
     struct job_mail *from = &job->mail;
     bool some = from->id_count > 0 || from->text.len > 0 || from->scores.len > 0 ||
                 from->accepted || from->ended;
@@ -57,17 +57,17 @@ bool device_take_mail(struct device *d, struct job *job, struct job_mail *mail)
         if (list_linked(&job->link.to_http)) list_remove(&job->link.to_http);
         if (list_linked(&job->link.to_device)) list_remove(&job->link.to_device);
     }
-    pthread_mutex_unlock(&d->lock);
+    lock_drop(&d->lock);
     return some;
 }
 
 void device_stats_get(struct device *d, struct device_stats *ret)
 {
-    pthread_mutex_lock(&d->lock);
+    lock_take(&d->lock);
     *ret = d->stats;
     ret->clock = d->clock > 0 ? d->clock : 1;
     ret->work = d->work;
-    pthread_mutex_unlock(&d->lock);
+    lock_drop(&d->lock);
     ret->work.span_s = (double)(clock_mono_us() - d->began_us) * 1e-6;
 }
 
@@ -78,16 +78,16 @@ const struct pulse *device_pulse(const struct device *d)
 
 void device_clock_set(struct device *d, double clock)
 {
-    pthread_mutex_lock(&d->lock);
+    lock_take(&d->lock);
     d->clock = clock;
-    pthread_mutex_unlock(&d->lock);
+    lock_drop(&d->lock);
     metric_set(engine_metric(d->metrics, EM_CLOCK), clock);
 }
 
 int device_blocks(struct device *d, uint64_t after, struct kv_event *ret, uint32_t max)
 {
     int rc = -ESTALE;
-    pthread_mutex_lock(&d->lock);
+    lock_take(&d->lock);
     uint64_t last = d->stats.event_seq;
     if (after >= last) {
         rc = 0;
@@ -99,16 +99,16 @@ int device_blocks(struct device *d, uint64_t after, struct kv_event *ret, uint32
             if (ret[i].seq != after + 1 + i) rc = -ESTALE; /* lost on the way here */
         }
     }
-    pthread_mutex_unlock(&d->lock);
+    lock_drop(&d->lock);
     return rc;
 }
 
 void device_call(struct device *d, struct device_call *call)
 {
-    pthread_mutex_lock(&d->lock);
+    lock_take(&d->lock);
     list_push_back(&d->calls, &call->link);
     wake(d);
-    pthread_mutex_unlock(&d->lock);
+    lock_drop(&d->lock);
 }
 
 /* ---- jobs ------------------------------------------------------------------------------------ */

@@ -4,12 +4,12 @@
  * Threads: as the members say; the lock is held to splice lists and to append to a mail, never across a step
  */
 #pragma once
+#include "base/core/owner.h"
+#include "base/io/loop/lock.h"
 #include "engine/serve/device.h"
 #include "engine/serve/device_load.h"
 #include "engine/serve/metrics.h"
 #include "engine/serve/pace.h"
-
-#include <pthread.h>
 
 struct device {
     struct device_config config;
@@ -18,7 +18,8 @@ struct device {
     struct loop *loop;
     pthread_t thread;
 
-    pthread_mutex_t lock; /* guards all below up to `blocks` */
+    struct owner owner; /* the device thread, while it runs */
+    struct lock lock;   /* guards all below up to `blocks` */
     pthread_cond_t wake;
     bool stop;
     struct list in;    /* jobs with a submit or an abort */

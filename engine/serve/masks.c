@@ -5,6 +5,7 @@
 #include "engine/serve/masks.h"
 
 #include "base/core/bits.h"
+#include "base/io/loop/lock.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -21,7 +22,7 @@ struct masks {
     uint32_t vocab_size;
     uint32_t mark[TURN_MARKS_MAX], mark_count;
     pthread_t thread;
-    pthread_mutex_t lock; /* guards all up to `busy` */
+    struct lock lock; /* guards all up to `busy` */
     pthread_cond_t wake, done;
     bool stop, built;
     int build_rc;
@@ -58,7 +59,7 @@ static void *masks_main(void *arg)
     struct token_trie *trie = NULL, *marked = NULL;
     int rc = build_trie(m, false, &trie);
     if (rc == 0 && m->mark_count > 0) rc = build_trie(m, true, &marked);
-    pthread_mutex_lock(&m->lock);
+    lock_take(&m->lock);
     m->trie = trie;
     m->marked = marked;
     m->build_rc = rc;
@@ -66,17 +67,17 @@ static void *masks_main(void *arg)
     pthread_cond_signal(&m->done);
     for (;;) {
         while (!m->stop && !m->busy)
-            pthread_cond_wait(&m->wake, &m->lock);
+            lock_wait(&m->lock, &m->wake);
         if (m->stop) break;
-        pthread_mutex_unlock(&m->lock);
+        lock_drop(&m->lock);
         const uint64_t *unread;
         for (uint32_t i = 0; i < m->count; i++)
             (void)matcher_mask(m->matcher[i], &unread);
-        pthread_mutex_lock(&m->lock);
+        lock_take(&m->lock);
         m->busy = false;
         pthread_cond_signal(&m->done);
     }
-    pthread_mutex_unlock(&m->lock);
+    lock_drop(&m->lock);
     return NULL;
 }
 
@@ -89,7 +90,7 @@ int masks_new(const struct vocab *vocab, uint32_t vocab_size, struct masks **ret
     m->mark_count = turn_marks(vocab, m->mark);
     list_init(&m->used);
     list_init(&m->idle);
-    pthread_mutex_init(&m->lock, NULL);
+    lock_init(&m->lock);
     pthread_cond_init(&m->wake, NULL);
     pthread_cond_init(&m->done, NULL);
     int rc = -pthread_create(&m->thread, NULL, masks_main, m);
@@ -113,16 +114,16 @@ static void free_all(struct list *list)
 void masks_free(struct masks *m)
 {
     if (!m) return;
-    pthread_mutex_lock(&m->lock);
+    lock_take(&m->lock);
     m->stop = true;
     pthread_cond_signal(&m->wake);
-    pthread_mutex_unlock(&m->lock);
+    lock_drop(&m->lock);
     pthread_join(m->thread, NULL);
     free_all(&m->used);
     free_all(&m->idle);
     token_trie_free(m->trie);
     token_trie_free(m->marked);
-    pthread_mutex_destroy(&m->lock);
+    lock_fini(&m->lock);
     pthread_cond_destroy(&m->wake);
     pthread_cond_destroy(&m->done);
     free(m);
@@ -130,10 +131,10 @@ void masks_free(struct masks *m)
 
 static int wait_for_trie(struct masks *m)
 {
-    pthread_mutex_lock(&m->lock);
+    lock_take(&m->lock);
     while (!m->built)
-        pthread_cond_wait(&m->done, &m->lock);
-    pthread_mutex_unlock(&m->lock);
+        lock_wait(&m->lock, &m->done);
+    lock_drop(&m->lock);
     return m->build_rc;
 }
 
@@ -208,18 +209,18 @@ void masks_close(struct masks *m, struct machine *machine)
 void masks_begin(struct masks *m, struct matcher *const *matcher, uint32_t count)
 {
     if (count == 0) return;
-    pthread_mutex_lock(&m->lock);
+    lock_take(&m->lock);
     m->matcher = matcher;
     m->count = count;
     m->busy = true;
     pthread_cond_signal(&m->wake);
-    pthread_mutex_unlock(&m->lock);
+    lock_drop(&m->lock);
 }
 
 void masks_wait(struct masks *m)
 {
-    pthread_mutex_lock(&m->lock);
+    lock_take(&m->lock);
     while (m->busy)
-        pthread_cond_wait(&m->done, &m->lock);
-    pthread_mutex_unlock(&m->lock);
+        lock_wait(&m->lock, &m->done);
+    lock_drop(&m->lock);
 }

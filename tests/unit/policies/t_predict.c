@@ -12,6 +12,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -19,13 +20,15 @@
 
 static const struct predict_policy *by_default;
 static void *memory;
+static const char guard[] = "what lies behind the state is not the policy's";
 
 static int fresh(void **state)
 {
     (void)state;
     by_default = predict_find(STR(PREDICT_DEFAULT));
-    memory = malloc(by_default->state_size);
+    memory = malloc(by_default->state_size + sizeof guard);
     assert_non_null(memory);
+    memcpy((char *)memory + by_default->state_size, guard, sizeof guard);
     by_default->init(memory);
     return 0;
 }
@@ -33,9 +36,10 @@ static int fresh(void **state)
 static int drop(void **state)
 {
     (void)state;
+    bool kept = memcmp((char *)memory + by_default->state_size, guard, sizeof guard) == 0;
     free(memory);
     memory = NULL;
-    return 0;
+    return kept ? 0 : -1;
 }
 
 static struct predict_features features(uint64_t tenant, uint64_t prefix, uint64_t ask)
@@ -132,6 +136,10 @@ static void a_flood_of_keys_stays_within_the_state(void **state)
         by_default->observe(memory, &f, (uint32_t)(i % 500) + 1, false);
         if (i % 1000 == 0) said(&f);
     }
+    assert_memory_equal((char *)memory + by_default->state_size, guard, sizeof guard);
+    struct predict_features strange = features(1 << 20, 1 << 20, 1 << 20);
+    double mean = said(&strange).mean; /* of 1 to 500 in turn */
+    assert_true(mean > 200 && mean < 300);
 }
 
 /* ---- every predictor on thousands of random ends, wild ones among them ----
