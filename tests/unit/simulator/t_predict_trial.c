@@ -168,7 +168,8 @@ static void text_is_read(void **state)
     for (uint32_t i = 0; i < COUNT_OF(worse); i++)
         assert_true(trial(f, worse[i]).concordance < keys);
     struct predict_trial skip = trial(f, "skip_predict");
-    assert_true(skip.concordance - keys >= 0.75 * (ngram - keys) && skip.costly_share <= 0.6);
+    /* Measured 0.89 and 0.51; the paper has 0.95 and 0.30. */
+    assert_true(skip.concordance - keys >= 0.85 * (ngram - keys) && skip.costly_share <= 0.55);
 }
 
 int main(void)
