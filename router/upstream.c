@@ -56,13 +56,13 @@ static struct grammar_spec grammar_of(const struct request *r)
 static bool grammar_is_over(const struct request *r)
 {
     CLEANUP(grammar_freep) struct grammar *g = NULL;
-    CLEANUP(machine_freep) struct machine *m = NULL;
+    CLEANUP(automaton_freep) struct automaton *m = NULL;
     const struct client_stream *c = &r->client;
     struct matcher t = { 0 };
     const struct grammar_spec spec = grammar_of(r);
     if (spec.kind == GRAMMAR_NONE) return false;
     if (grammar_compile(&spec, &g, NULL) < 0) return false;
-    if (machine_new(g, NULL, &m) < 0) return false;
+    if (automaton_new(g, NULL, &m) < 0) return false;
     g = NULL;
     int rc = matcher_init(&t, m);
     for (uint32_t i = c->prompt_tokens; i < c->ids.count && rc == 0; i++)

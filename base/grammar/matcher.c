@@ -1,4 +1,4 @@
-/* matcher.c - makes the states of a machine as outputs reach them.
+/* matcher.c - makes the states of an automaton as outputs reach them.
  *
  * States and return sets are both sets of pairs (place, return set), and one table holds them: a set's id is
  * its content. Set 0 is the bottom: { (END, 0) }. A state has the pair (END, 0) when the output may
@@ -24,10 +24,10 @@
 #define BOTTOM 0u
 #define NOT_KNOWN 0xffffu /* a step that was not taken yet */
 #define DEAD 0xfffeu      /* a step that the grammar forbids */
-#define TABLE_PLACES (4 * MACHINE_SETS_MAX)
-#define VISITED_PLACES (4 * MACHINE_SET_PAIRS_MAX)
+#define TABLE_PLACES (4 * AUTOMATON_SETS_MAX)
+#define VISITED_PLACES (4 * AUTOMATON_SET_PAIRS_MAX)
 
-_Static_assert(MACHINE_SETS_MAX < DEAD, "a set's id fits a step");
+_Static_assert(AUTOMATON_SETS_MAX < DEAD, "a set's id fits a step");
 
 struct pair {
     uint32_t place, back;
@@ -40,7 +40,7 @@ struct set {
     uint32_t depth;       /* return sets below it, at most */
 };
 
-/* Holds the sets that a machine has learned; dropped as a whole. */
+/* Holds the sets that an automaton has learned; dropped as a whole. */
 struct sets {
     struct set *set;
     uint32_t count;
@@ -58,7 +58,7 @@ struct call_list {
     uint32_t first, count; /* in calls.pair, linked through next */
 };
 
-struct machine {
+struct automaton {
     struct grammar *g;
     const struct token_trie *trie;
     struct list matchers;
@@ -82,14 +82,14 @@ struct machine {
     bool ends;
 
     uint32_t *path; /* of the walk: the state at each depth */
-    struct machine_stats stats;
+    struct automaton_stats stats;
 };
 
 /* ---- the table of sets ---- */
 
 static int sets_init(struct sets *s)
 {
-    *s = (struct sets){ .set = calloc(MACHINE_SETS_MAX, sizeof *s->set),
+    *s = (struct sets){ .set = calloc(AUTOMATON_SETS_MAX, sizeof *s->set),
                         .table = calloc(TABLE_PLACES, sizeof *s->table) };
     return s->set && s->table ? 0 : -ENOMEM;
 }
@@ -112,7 +112,7 @@ static int compare_pairs(const void *a, const void *b)
 static int pair_room(struct sets *s, uint32_t count)
 {
     uint32_t cap = s->pair_cap ? s->pair_cap : 256;
-    if (s->pair_count + count > MACHINE_PAIRS_MAX) return -E2BIG;
+    if (s->pair_count + count > AUTOMATON_PAIRS_MAX) return -E2BIG;
     while (cap < s->pair_count + count)
         cap *= 2;
     if (cap == s->pair_cap) return 0;
@@ -142,7 +142,7 @@ static int64_t set_of(struct sets *s, struct pair *pair, uint32_t count)
     uint32_t depth = 0;
     for (uint32_t i = 0; i < kept; i++)
         if (pair[i].place != END) depth = max_u32(depth, s->set[pair[i].back].depth + 1);
-    if (s->count == MACHINE_SETS_MAX || depth > MACHINE_DEPTH_MAX) return -E2BIG;
+    if (s->count == AUTOMATON_SETS_MAX || depth > AUTOMATON_DEPTH_MAX) return -E2BIG;
     int rc = pair_room(s, kept);
     if (rc < 0) return rc;
     if (kept > 0) memcpy(&s->pair[s->pair_count], pair, kept * sizeof *pair);
@@ -156,13 +156,13 @@ static int64_t set_of(struct sets *s, struct pair *pair, uint32_t count)
 
 static int push(struct pairs *p, struct pair pair)
 {
-    if (p->count == MACHINE_SET_PAIRS_MAX) return -E2BIG;
+    if (p->count == AUTOMATON_SET_PAIRS_MAX) return -E2BIG;
     p->pair[p->count++] = pair;
     return 0;
 }
 
 /* Returns 1 at the first visit of a pair in this closing, 0 later, -E2BIG when there are too many. */
-static int visit(struct machine *m, struct pair pair)
+static int visit(struct automaton *m, struct pair pair)
 {
     uint32_t at = (uint32_t)hash64(&pair, sizeof pair, 0) & (VISITED_PLACES - 1), seen = 0;
     for (; m->visited_stamp[at] == m->stamp; at = (at + 1) & (VISITED_PLACES - 1)) {
@@ -175,15 +175,15 @@ static int visit(struct machine *m, struct pair pair)
     return 1;
 }
 
-static int add_open(struct machine *m, struct pair pair)
+static int add_open(struct automaton *m, struct pair pair)
 {
     int rc = visit(m, pair);
     return rc > 0 ? push(&m->open, pair) : rc;
 }
 
-static int add_call(struct machine *m, uint32_t rule, struct pair back)
+static int add_call(struct automaton *m, uint32_t rule, struct pair back)
 {
-    if (m->call_count == MACHINE_SET_PAIRS_MAX) return -E2BIG;
+    if (m->call_count == AUTOMATON_SET_PAIRS_MAX) return -E2BIG;
     if (m->rule_calls[rule] == 0) m->pending[m->pending_count++] = rule;
     m->call[m->call_count] = back;
     m->call_next[m->call_count] = m->rule_calls[rule];
@@ -191,7 +191,7 @@ static int add_call(struct machine *m, uint32_t rule, struct pair back)
     return 0;
 }
 
-static int follow(struct machine *m, struct pair at)
+static int follow(struct automaton *m, struct pair at)
 {
     const struct grammar *g = m->g;
     int rc = 0;
@@ -218,7 +218,7 @@ static int follow(struct machine *m, struct pair at)
     return rc;
 }
 
-static int follow_open(struct machine *m)
+static int follow_open(struct automaton *m)
 {
     int rc = 0;
     while (m->open.count > 0 && rc >= 0)
@@ -227,7 +227,7 @@ static int follow_open(struct machine *m)
 }
 
 /* Takes the pending rule that comes first in the program's order. */
-static uint32_t take_pending(struct machine *m)
+static uint32_t take_pending(struct automaton *m)
 {
     uint32_t best = 0;
     for (uint32_t i = 1; i < m->pending_count; i++)
@@ -238,7 +238,7 @@ static uint32_t take_pending(struct machine *m)
     return rule;
 }
 
-static int enter(struct machine *m, uint32_t rule)
+static int enter(struct automaton *m, uint32_t rule)
 {
     int rc = 0;
     m->returns.count = 0;
@@ -259,7 +259,7 @@ static int enter(struct machine *m, uint32_t rule)
     return add_open(m, (struct pair){ m->g->rule[rule].start, (uint32_t)back });
 }
 
-static void closing_begin(struct machine *m)
+static void closing_begin(struct automaton *m)
 {
     m->open.count = m->result.count = m->call_count = m->pending_count = 0;
     m->ends = false;
@@ -270,7 +270,7 @@ static void closing_begin(struct machine *m)
 }
 
 /* Closes what was put into m->open. Returns the state, or -EINVAL if nothing fits, -E2BIG, -ENOMEM. */
-static int64_t close_open(struct machine *m)
+static int64_t close_open(struct automaton *m)
 {
     int rc = follow_open(m);
     while (rc >= 0 && m->pending_count > 0) {
@@ -293,7 +293,7 @@ static bool set_has_end(const struct sets *s, uint32_t state)
     return set->count > 0 && s->pair[set->from + set->count - 1].place == END;
 }
 
-static int64_t compute_step(struct machine *m, uint32_t state, uint8_t byte)
+static int64_t compute_step(struct automaton *m, uint32_t state, uint8_t byte)
 {
     const struct grammar *g = m->g;
     const struct set set = m->sets.set[state];
@@ -313,11 +313,11 @@ static int64_t compute_step(struct machine *m, uint32_t state, uint8_t byte)
 }
 
 /* Gives a state its table of steps. */
-static int steps_make(struct machine *m, uint32_t state)
+static int steps_make(struct automaton *m, uint32_t state)
 {
     if (m->steps_count == m->steps_cap) {
         uint32_t cap = m->steps_cap ? 2 * m->steps_cap : 64;
-        if (cap > MACHINE_STEPS_MAX) return -E2BIG;
+        if (cap > AUTOMATON_STEPS_MAX) return -E2BIG;
         uint16_t(*more)[256] = realloc(m->steps, cap * sizeof *more);
         if (!more) return -ENOMEM;
         m->steps = more;
@@ -330,7 +330,7 @@ static int steps_make(struct machine *m, uint32_t state)
 }
 
 /* Returns the state behind a byte; -EINVAL if the grammar forbids it. */
-static int64_t step(struct machine *m, uint32_t state, uint8_t byte)
+static int64_t step(struct automaton *m, uint32_t state, uint8_t byte)
 {
     if (m->sets.set[state].steps == 0) {
         int rc = steps_make(m, state);
@@ -372,17 +372,17 @@ static int64_t copy_set(const struct sets *from, struct sets *to, uint32_t id, u
 
 /* Half of what is free now may be filled before the next drop, so that drops stay few when the outputs in
  * progress take much of the tables. */
-static void set_full(struct machine *m)
+static void set_full(struct automaton *m)
 {
-    m->sets_full = m->sets.count + (MACHINE_SETS_MAX - m->sets.count) / 2;
-    m->pairs_full = m->sets.pair_count + (MACHINE_PAIRS_MAX - m->sets.pair_count) / 2;
+    m->sets_full = m->sets.count + (AUTOMATON_SETS_MAX - m->sets.count) / 2;
+    m->pairs_full = m->sets.pair_count + (AUTOMATON_PAIRS_MAX - m->sets.pair_count) / 2;
 }
 
 /* Drops steps and masks, and all states and return sets but those that matchers are in. */
-static int drop(struct machine *m)
+static int drop(struct automaton *m)
 {
     struct sets fresh;
-    uint32_t *copied = calloc(MACHINE_SETS_MAX, sizeof *copied);
+    uint32_t *copied = calloc(AUTOMATON_SETS_MAX, sizeof *copied);
     int64_t rc = sets_init(&fresh);
     if (!copied) rc = -ENOMEM;
     if (rc >= 0) rc = copy_set(&m->sets, &fresh, BOTTOM, copied);
@@ -408,25 +408,25 @@ static int drop(struct machine *m)
 }
 
 /* Makes room before a call that may add states. */
-static int make_room(struct machine *m)
+static int make_room(struct automaton *m)
 {
     bool full = m->sets.count > m->sets_full || m->sets.pair_count > m->pairs_full ||
-                m->steps_count > MACHINE_STEPS_MAX / 2;
+                m->steps_count > AUTOMATON_STEPS_MAX / 2;
     return full ? drop(m) : 0;
 }
 
-/* ---- machines and matchers ---- */
+/* ---- automata and matchers ---- */
 
-static int scratch_init(struct machine *m)
+static int scratch_init(struct automaton *m)
 {
     const uint32_t rules = m->g->rule_count;
-    m->open.pair = calloc(MACHINE_SET_PAIRS_MAX, sizeof *m->open.pair);
-    m->result.pair = calloc(MACHINE_SET_PAIRS_MAX, sizeof *m->result.pair);
-    m->returns.pair = calloc(MACHINE_SET_PAIRS_MAX, sizeof *m->returns.pair);
+    m->open.pair = calloc(AUTOMATON_SET_PAIRS_MAX, sizeof *m->open.pair);
+    m->result.pair = calloc(AUTOMATON_SET_PAIRS_MAX, sizeof *m->result.pair);
+    m->returns.pair = calloc(AUTOMATON_SET_PAIRS_MAX, sizeof *m->returns.pair);
     m->visited = calloc(VISITED_PLACES, sizeof *m->visited);
     m->visited_stamp = calloc(VISITED_PLACES, sizeof *m->visited_stamp);
-    m->call = calloc(MACHINE_SET_PAIRS_MAX, sizeof *m->call);
-    m->call_next = calloc(MACHINE_SET_PAIRS_MAX, sizeof *m->call_next);
+    m->call = calloc(AUTOMATON_SET_PAIRS_MAX, sizeof *m->call);
+    m->call_next = calloc(AUTOMATON_SET_PAIRS_MAX, sizeof *m->call_next);
     m->rule_calls = calloc(rules, sizeof *m->rule_calls);
     m->pending = calloc(rules, sizeof *m->pending);
     bool all = m->open.pair && m->result.pair && m->returns.pair && m->visited &&
@@ -434,19 +434,19 @@ static int scratch_init(struct machine *m)
     return all ? 0 : -ENOMEM;
 }
 
-static int masks_init(struct machine *m, const struct token_trie *trie)
+static int masks_init(struct automaton *m, const struct token_trie *trie)
 {
     size_t bytes = mask_words(trie->vocab_size) * sizeof(uint64_t);
     m->trie = trie;
-    m->mask_max = (uint32_t)max_size(MACHINE_MASK_BYTES_MAX / max_size(bytes, 64), 1);
+    m->mask_max = (uint32_t)max_size(AUTOMATON_MASK_BYTES_MAX / max_size(bytes, 64), 1);
     m->mask = calloc(m->mask_max, sizeof *m->mask);
     m->path = calloc((size_t)trie->depth_max + 1, sizeof *m->path);
     return m->mask && m->path ? 0 : -ENOMEM;
 }
 
-int machine_new(struct grammar *g_owned, const struct token_trie *trie, struct machine **ret)
+int automaton_new(struct grammar *g_owned, const struct token_trie *trie, struct automaton **ret)
 {
-    struct machine *m = calloc(1, sizeof *m);
+    struct automaton *m = calloc(1, sizeof *m);
     struct pair end = { END, BOTTOM };
     if (!m) return -ENOMEM;
     m->g = g_owned;
@@ -458,14 +458,14 @@ int machine_new(struct grammar *g_owned, const struct token_trie *trie, struct m
     if (rc == 0 && set_of(&m->sets, &end, 1) != BOTTOM) rc = -ENOMEM;
     if (rc < 0) {
         m->g = NULL;
-        machine_free(m);
+        automaton_free(m);
         return rc;
     }
     *ret = m;
     return 0;
 }
 
-void machine_free(struct machine *m)
+void automaton_free(struct automaton *m)
 {
     if (!m) return;
     grammar_free(m->g);
@@ -487,13 +487,13 @@ void machine_free(struct machine *m)
     free(m);
 }
 
-void machine_stats_get(const struct machine *m, struct machine_stats *ret)
+void automaton_stats_get(const struct automaton *m, struct automaton_stats *ret)
 {
     *ret = m->stats;
     ret->sets = m->sets.count;
 }
 
-int matcher_init(struct matcher *t, struct machine *m)
+int matcher_init(struct matcher *t, struct automaton *m)
 {
     *t = (struct matcher){ 0 };
     int64_t rc = make_room(m);
@@ -502,7 +502,7 @@ int matcher_init(struct matcher *t, struct machine *m)
     rc = add_open(m, (struct pair){ m->g->rule[0].start, BOTTOM });
     if (rc >= 0) rc = close_open(m);
     if (rc < 0) return (int)rc;
-    t->machine = m;
+    t->automaton = m;
     t->state = (uint32_t)rc;
     list_push_back(&m->matchers, &t->link);
     return 0;
@@ -510,17 +510,17 @@ int matcher_init(struct matcher *t, struct machine *m)
 
 void matcher_fini(struct matcher *t)
 {
-    if (t->machine) list_remove(&t->link);
+    if (t->automaton) list_remove(&t->link);
     *t = (struct matcher){ 0 };
 }
 
 int matcher_advance(struct matcher *t, struct str bytes)
 {
-    int rc = make_room(t->machine);
+    int rc = make_room(t->automaton);
     if (rc < 0) return rc;
     int64_t state = t->state;
     for (size_t i = 0; i < bytes.len && state >= 0; i++)
-        state = step(t->machine, (uint32_t)state, (uint8_t)bytes.data[i]);
+        state = step(t->automaton, (uint32_t)state, (uint8_t)bytes.data[i]);
     if (state < 0) return (int)state;
     t->state = (uint32_t)state;
     return 0;
@@ -528,24 +528,24 @@ int matcher_advance(struct matcher *t, struct str bytes)
 
 bool matcher_may_end(const struct matcher *t)
 {
-    return set_has_end(&t->machine->sets, t->state);
+    return set_has_end(&t->automaton->sets, t->state);
 }
 
 bool matcher_is_over(const struct matcher *t)
 {
-    return matcher_may_end(t) && t->machine->sets.set[t->state].count == 1;
+    return matcher_may_end(t) && t->automaton->sets.set[t->state].count == 1;
 }
 
 /* ---- masks ---- */
 
 /* Looks a step up: a state, DEAD or NOT_KNOWN. */
-static inline int64_t known_step(const struct machine *m, uint32_t state, uint8_t byte)
+static inline int64_t known_step(const struct automaton *m, uint32_t state, uint8_t byte)
 {
     uint32_t row = m->sets.set[state].steps;
     return row > 0 ? m->steps[row - 1][byte] : NOT_KNOWN;
 }
 
-static int walk(struct machine *m, uint32_t state, uint64_t *mask)
+static int walk(struct automaton *m, uint32_t state, uint64_t *mask)
 {
     const struct token_trie *trie = m->trie;
     uint64_t walked = 0;
@@ -571,12 +571,12 @@ static int walk(struct machine *m, uint32_t state, uint64_t *mask)
 
 bool matcher_has_mask(const struct matcher *t)
 {
-    return t->machine->sets.set[t->state].mask > 0;
+    return t->automaton->sets.set[t->state].mask > 0;
 }
 
 int matcher_mask(struct matcher *t, const uint64_t **ret)
 {
-    struct machine *m = t->machine;
+    struct automaton *m = t->automaton;
     int rc = 0;
     if (!matcher_has_mask(t)) rc = make_room(m);
     if (rc < 0) return rc;

@@ -79,13 +79,13 @@ static void mail_end(struct device *d, struct job *job)
 
 #define GRAMMAR_FULL_TEXT "the output needs more of its grammar at once than is kept for one"
 
-/* Finds or makes the machine of the job's grammar. */
+/* Finds or makes the automaton of the job's grammar. */
 static int open_grammar(struct device *d, struct job *job, struct err *err)
 {
     struct job_ask *a = &job->ask;
     if (!a->grammar) return 0;
     int rc = masks_open(executor_masks(d->x), a->grammar_key, a->marks, &a->grammar,
-                        &job->device.machine);
+                        &job->device.automaton);
     if (rc == -E2BIG) err_set(err, rc, "the model's vocabulary is too large for grammars");
     return rc;
 }
@@ -93,8 +93,8 @@ static int open_grammar(struct device *d, struct job *job, struct err *err)
 static void end_output(struct device *d, struct job *job)
 {
     output_fini(&job->device.output);
-    if (job->device.machine) masks_close(executor_masks(d->x), job->device.machine);
-    job->device.machine = NULL;
+    if (job->device.automaton) masks_close(executor_masks(d->x), job->device.automaton);
+    job->device.automaton = NULL;
 }
 
 /* Submits the job to the scheduler, or mails why not; returns false then, and the job may be
@@ -126,7 +126,7 @@ static bool begin(struct device *d, struct job *job)
     };
     struct output_spec spec = a->spec;
     int rc = open_grammar(d, job, &err);
-    spec.machine = job->device.machine;
+    spec.automaton = job->device.automaton;
     if (a->marks) spec.shown = masks_marks(executor_masks(d->x), &spec.shown_count);
     if (rc >= 0) {
         rc = output_init(&job->device.output, d->info.model->vocab, &spec, a->ids, a->id_count);

@@ -86,7 +86,7 @@ struct job {
     struct {
         struct output output;
         struct session *session;
-        struct machine *machine; /* of its grammar; NULL: none */
+        struct automaton *automaton; /* of its grammar; NULL: none */
         struct list active;
         int64_t last_token_us;
     } device;

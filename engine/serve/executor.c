@@ -250,7 +250,7 @@ static void begin_masks(struct executor *x, const struct sched_batch *batch)
     uint32_t count = 0;
     for (uint32_t i = 0; i < batch->count; i++) {
         struct output *output = batch->item[i].session->owner;
-        bool wanted = batch->item[i].sample && output->spec.machine;
+        bool wanted = batch->item[i].sample && output->spec.automaton;
         if (wanted && !matcher_has_mask(&output->matcher)) x->masked[count++] = &output->matcher;
     }
     masks_begin(x->masks, x->masked, count);

@@ -65,7 +65,7 @@ void executor_measure(struct executor *x, int64_t (*clock)(void));
 void executor_save(struct executor *x); /* what the predictor learned, at a clean end */
 struct scheduler *executor_sched(struct executor *x); /* to submit, abort and pause */
 struct kv_store *executor_kv(struct executor *x);     /* the pages' bytes, between steps */
-struct masks *executor_masks(struct executor *x);     /* machines of grammars, between steps */
+struct masks *executor_masks(struct executor *x);     /* automata of grammars, between steps */
 const struct drafter *executor_drafter(const struct executor *x); /* NULL: no draft model */
 
 struct executor_step_info {

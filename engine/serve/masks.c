@@ -1,4 +1,4 @@
-/* masks.c - hands batches of matchers to one thread, and shares machines by the digest of their grammar.
+/* masks.c - hands batches of matchers to one thread, and shares automata by the digest of their grammar.
  *
  * A mask that cannot be made here is not missing: the sampler asks for it again and gets the error. The
  * thread sleeps on a condition; a step without new masks never wakes it. */
@@ -10,10 +10,10 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-struct shared_machine {
+struct shared_automaton {
     struct list link; /* in `used` or `idle` */
     uint8_t key[SHA256_BYTES];
-    struct machine *machine;
+    struct automaton *automaton;
     uint32_t users;
 };
 
@@ -105,8 +105,8 @@ int masks_new(const struct vocab *vocab, uint32_t vocab_size, struct masks **ret
 static void free_all(struct list *list)
 {
     LIST_EACH_SAFE (list, node) {
-        struct shared_machine *s = CONTAINER_OF(node, struct shared_machine, link);
-        machine_free(s->machine);
+        struct shared_automaton *s = CONTAINER_OF(node, struct shared_automaton, link);
+        automaton_free(s->automaton);
         free(s);
     }
 }
@@ -138,21 +138,22 @@ static int wait_for_trie(struct masks *m)
     return m->build_rc;
 }
 
-static struct shared_machine *find(struct list *list, const uint8_t *key)
+static struct shared_automaton *find(struct list *list, const uint8_t *key)
 {
     LIST_EACH (list, node) {
-        struct shared_machine *s = CONTAINER_OF(node, struct shared_machine, link);
+        struct shared_automaton *s = CONTAINER_OF(node, struct shared_automaton, link);
         if (memcmp(s->key, key, SHA256_BYTES) == 0) return s;
     }
     return NULL;
 }
 
 static int make(struct masks *m, const uint8_t *key, bool marks, struct grammar **grammar,
-                struct shared_machine **ret)
+                struct shared_automaton **ret)
 {
-    struct shared_machine *s = calloc(1, sizeof *s);
+    struct shared_automaton *s = calloc(1, sizeof *s);
     int rc = s ? wait_for_trie(m) : -ENOMEM;
-    if (rc == 0) rc = machine_new(*grammar, marks && m->marked ? m->marked : m->trie, &s->machine);
+    if (rc == 0)
+        rc = automaton_new(*grammar, marks && m->marked ? m->marked : m->trie, &s->automaton);
     if (rc < 0) {
         free(s);
         return rc;
@@ -171,9 +172,9 @@ const uint32_t *masks_marks(const struct masks *m, uint32_t *ret_count)
 }
 
 int masks_open(struct masks *m, const uint8_t key[SHA256_BYTES], bool marks,
-               struct grammar **grammar, struct machine **ret)
+               struct grammar **grammar, struct automaton **ret)
 {
-    struct shared_machine *s = find(&m->used, key);
+    struct shared_automaton *s = find(&m->used, key);
     int rc = 0;
     if (!s && (s = find(&m->idle, key))) {
         list_remove(&s->link);
@@ -185,24 +186,24 @@ int masks_open(struct masks *m, const uint8_t key[SHA256_BYTES], bool marks,
     *grammar = NULL;
     if (rc < 0) return rc;
     s->users++;
-    *ret = s->machine;
+    *ret = s->automaton;
     return 0;
 }
 
-void masks_close(struct masks *m, struct machine *machine)
+void masks_close(struct masks *m, struct automaton *automaton)
 {
     LIST_EACH_SAFE (&m->used, node) {
-        struct shared_machine *s = CONTAINER_OF(node, struct shared_machine, link);
-        if (s->machine != machine || --s->users > 0) continue;
+        struct shared_automaton *s = CONTAINER_OF(node, struct shared_automaton, link);
+        if (s->automaton != automaton || --s->users > 0) continue;
         list_remove(&s->link);
         list_push_front(&m->idle, &s->link);
         m->idle_count++;
     }
     if (m->idle_count <= MASKS_IDLE_MAX) return;
-    struct shared_machine *oldest = CONTAINER_OF(m->idle.prev, struct shared_machine, link);
+    struct shared_automaton *oldest = CONTAINER_OF(m->idle.prev, struct shared_automaton, link);
     list_remove(&oldest->link);
     m->idle_count--;
-    machine_free(oldest->machine);
+    automaton_free(oldest->automaton);
     free(oldest);
 }
 

@@ -23,12 +23,12 @@ static int take(struct output *a, uint32_t id, bool early)
     }
     buf_clear(&a->scratch);
     int rc = detok_push(&a->detok, id, &a->scratch);
-    if (rc == 0 && a->spec.machine)
+    if (rc == 0 && a->spec.automaton)
         rc = matcher_advance(&a->matcher, vocab_bytes(a->detok.vocab, id));
     if (rc < 0) return rc;
     rc = early ? buf_str(&a->text, buf_view(&a->scratch))
                : stop_push(&a->stop, buf_view(&a->scratch), &a->text);
-    if (rc != 0 || !a->spec.machine || !matcher_is_over(&a->matcher)) return rc;
+    if (rc != 0 || !a->spec.automaton || !matcher_is_over(&a->matcher)) return rc;
     rc = output_close(a);
     return rc < 0 ? rc : 1;
 }
@@ -46,8 +46,8 @@ int output_init(struct output *a, const struct vocab *vocab, const struct output
     a->detok.shown_count = spec->shown_count;
     stop_init(&a->stop, spec->stop, spec->stop_count);
     if (spec->limit.tokens > 0) reasoning_init(&a->reasoning, &spec->limit.turn);
-    if (spec->machine) {
-        int rc = matcher_init(&a->matcher, spec->machine);
+    if (spec->automaton) {
+        int rc = matcher_init(&a->matcher, spec->automaton);
         if (rc < 0) return rc;
     }
     for (uint32_t i = spec->prompt_tokens; i < count; i++) {
@@ -104,11 +104,11 @@ int output_pick(struct output *a, struct sampler *sampler, const float *logits, 
         .forbidden_count = a->generated < a->spec.min_tokens ? a->end_count : 0,
     };
     const uint32_t *next = wanted(a);
-    int rc = a->spec.machine ? matcher_mask(&a->matcher, &in.allowed) : 0;
+    int rc = a->spec.automaton ? matcher_mask(&a->matcher, &in.allowed) : 0;
     if (rc < 0) return rc;
     if (next && allows(in.allowed, *next))
         return sampler_score(sampler, &a->spec.sampling, logits, *next, ret);
-    if (!a->spec.machine) return sampler_pick(sampler, &a->spec.sampling, &in, ret);
+    if (!a->spec.automaton) return sampler_pick(sampler, &a->spec.sampling, &in, ret);
     bool may_end = matcher_may_end(&a->matcher) && !a->spec.ignore_eos && in.forbidden_count == 0;
     if (may_end) {
         in.also = a->ends;

@@ -90,7 +90,7 @@ struct output_spec {
     bool ignore_eos;
     const struct str *stop;
     uint32_t stop_count;
-    struct machine *machine; /* of its grammar; NULL: none */
+    struct automaton *automaton; /* of its grammar; NULL: none */
     const struct token_value *bias;
     uint32_t bias_count;
     struct reasoning_limit limit;
@@ -102,7 +102,7 @@ struct output {
     struct output_spec spec;
     struct detok detok;
     struct stop_matcher stop;
-    struct matcher matcher; /* with spec.machine */
+    struct matcher matcher; /* with spec.automaton */
     struct buf text;        /* certain and not fetched yet; the fetcher clears it */
     struct buf scratch;
     uint32_t generated;         /* elsewhere and here */

@@ -5,7 +5,7 @@
  *
  * VOCAB.gguf is any model or vocabulary file. For each grammar an output is drawn from the masks, token by
  * token; "new" masks are walked, "kept" ones found by their state. Each grammar runs five times on fresh
- * machines; figures are processor time, medians over the runs, but for the slowest mask, which is of all. */
+ * automata; figures are processor time, medians over the runs, but for the slowest mask, which is of all. */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
 #include "base/grammar/matcher.h"
@@ -93,7 +93,7 @@ static void run(size_t which, uint32_t round, const struct vocab *v, const struc
                 struct figures *f)
 {
     struct grammar *g = NULL;
-    struct machine *m = NULL;
+    struct automaton *m = NULL;
     struct matcher t;
     struct rng rng;
     struct err err = { "" };
@@ -106,7 +106,7 @@ static void run(size_t which, uint32_t round, const struct vocab *v, const struc
         exit(1);
     }
     f->compile_us[round] = now_us() - from;
-    must(machine_new(g, trie, &m) == 0);
+    must(automaton_new(g, trie, &m) == 0);
     rng_seed(&rng, round);
     must(matcher_init(&t, m) == 0);
     for (uint32_t i = 0; i < OUTPUT_TOKENS && !matcher_is_over(&t); i++) {
@@ -126,7 +126,7 @@ static void run(size_t which, uint32_t round, const struct vocab *v, const struc
     f->masks_made += made;
     f->tokens += made + kept;
     matcher_fini(&t);
-    machine_free(m);
+    automaton_free(m);
 }
 
 int main(int argc, char **argv)

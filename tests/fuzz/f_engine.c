@@ -182,27 +182,27 @@ static void on_end(void *arg, struct output *output, const struct session *sessi
 {
     struct life *f = arg;
     struct sent *s = sent_of(output);
-    struct machine *machine = output->spec.machine;
+    struct automaton *automaton = output->spec.automaton;
     if (session->end != SESSION_END_STOP) must(output_close(output) == 0);
     take_text(s);
     must(output->failed == 0 && session_generated(session) == s->got.count);
     s->got.end = session->end;
     s->session = NULL;
     output_fini(output);
-    if (machine) masks_close(executor_masks(f->x), machine);
+    if (automaton) masks_close(executor_masks(f->x), automaton);
     f->open--;
 }
 
-static struct machine *open_grammar(struct executor *x, const struct grammar_spec *spec)
+static struct automaton *open_grammar(struct executor *x, const struct grammar_spec *spec)
 {
     struct grammar *g = NULL;
-    struct machine *machine = NULL;
+    struct automaton *automaton = NULL;
     uint8_t key[SHA256_BYTES];
     if (spec->kind == GRAMMAR_NONE) return NULL;
     must(grammar_compile(spec, &g, NULL) == 0);
     sha256(spec->text.data, spec->text.len, key);
-    must(masks_open(executor_masks(x), key, false, &g, &machine) == 0);
-    return machine;
+    must(masks_open(executor_masks(x), key, false, &g, &automaton) == 0);
+    return automaton;
 }
 
 static void open_life(struct life *f, const struct sched_config *sched)
@@ -246,11 +246,11 @@ static bool submit(struct life *f, const struct kind *k, uint32_t from, struct s
     req->begun = from > 0;
     req->score_from = k->scores && from == 0;
     req->score_end = req->score_from ? k->prompt_tokens : 0;
-    spec.machine = open_grammar(f->x, &k->grammar);
+    spec.automaton = open_grammar(f->x, &k->grammar);
     must(output_init(&s->output, model_info(model)->vocab, &spec, k->ids, req->prompt_tokens) == 0);
     if (sched_submit(executor_sched(f->x), req, &s->session, NULL) < 0) {
         output_fini(&s->output);
-        if (spec.machine) masks_close(executor_masks(f->x), spec.machine);
+        if (spec.automaton) masks_close(executor_masks(f->x), spec.automaton);
         return false;
     }
     f->count++;

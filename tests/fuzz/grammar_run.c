@@ -35,7 +35,7 @@ static bool go_on(struct matcher *t, uint8_t chosen, char *ret)
     return false;
 }
 
-static void check_mask(struct machine *m, struct matcher *t, struct str said)
+static void check_mask(struct automaton *m, struct matcher *t, struct str said)
 {
     const uint64_t *mask;
     int rc = matcher_mask(t, &mask);
@@ -59,7 +59,7 @@ static void check_json(struct str text)
     must(json_skip(&r) != JSON_ERROR && json_next(&r) == JSON_END);
 }
 
-static void follow(struct machine *m, bool json, struct fuzz_choices *c)
+static void follow(struct automaton *m, bool json, struct fuzz_choices *c)
 {
     char text[OUTPUT_BYTES];
     size_t len = 0;
@@ -79,14 +79,14 @@ void grammar_run(enum grammar_kind kind, bool json, const uint8_t *data, size_t 
     size_t described = zero ? (size_t)(zero - data) : len;
     struct fuzz_choices c = { data + described, len - described };
     struct grammar *g = NULL;
-    struct machine *m = NULL;
+    struct automaton *m = NULL;
     struct err err = { "" };
     const struct grammar_spec spec = { kind, str_of(data, described) };
     if (grammar_compile(&spec, &g, &err) < 0) {
         must(err.text[0]);
         return;
     }
-    must(machine_new(g, vocabulary(), &m) == 0);
+    must(automaton_new(g, vocabulary(), &m) == 0);
     follow(m, json, &c);
-    machine_free(m);
+    automaton_free(m);
 }

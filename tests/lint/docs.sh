@@ -44,6 +44,10 @@ awk -F' *[|] *' '
         print FILENAME ":" FNR ": a figure of " length($5) " characters, 80 at most" }
 ' $pages $readmes >>"$bad"
 
+# One word, one idea.
+sed -n 's/^| \([a-z][^|]*\) |.*/\1/p' docs/words.md | tr ',' '\n' | sed 's/^ *//; s/ *$//' | sort | uniq -d |
+    sed 's/^/docs\/words.md has two meanings of /' >>"$bad"
+
 # slugs FILE: prints the anchors of its headings.
 slugs() {
     sed -n 's/^##* //p' "$1" | tr 'A-Z' 'a-z' | sed "s/[^a-z0-9 _-]//g; s/ /-/g"

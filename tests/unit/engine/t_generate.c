@@ -132,7 +132,7 @@ static void fill(struct request *r, uint32_t i)
     if (with_grammars) r->grammar = grammars[i % COUNT_OF(grammars)];
 }
 
-/* Gives the request the machine of its grammar, if it has one. */
+/* Gives the request the automaton of its grammar, if it has one. */
 static void open_grammar(struct executor *x, struct request *r)
 {
     struct grammar *g = NULL;
@@ -140,19 +140,19 @@ static void open_grammar(struct executor *x, struct request *r)
     if (r->grammar.kind == GRAMMAR_NONE) return;
     assert_int_equal(grammar_compile(&r->grammar, &g, NULL), 0);
     sha256(r->grammar.text.data, r->grammar.text.len, key);
-    assert_int_equal(masks_open(executor_masks(x), key, false, &g, &r->spec.machine), 0);
+    assert_int_equal(masks_open(executor_masks(x), key, false, &g, &r->spec.automaton), 0);
     assert_null(g);
 }
 
-/* Checks by a machine of its own that the text is one of the grammar's, whole if the output stopped. */
+/* Checks by an automaton of its own that the text is one of the grammar's, whole if the output stopped. */
 static void check_grammar(const struct request *r)
 {
     struct grammar *g = NULL;
-    struct machine *m = NULL;
+    struct automaton *m = NULL;
     struct matcher t;
     if (r->grammar.kind == GRAMMAR_NONE) return;
     assert_int_equal(grammar_compile(&r->grammar, &g, NULL), 0);
-    assert_int_equal(machine_new(g, NULL, &m), 0);
+    assert_int_equal(automaton_new(g, NULL, &m), 0);
     assert_int_equal(matcher_init(&t, m), 0);
     struct str text = buf_view(&r->text);
     if (r->end == SESSION_END_LENGTH && str_ends(text, STR("\xef\xbf\xbd")))
@@ -160,7 +160,7 @@ static void check_grammar(const struct request *r)
     assert_int_equal(matcher_advance(&t, text), 0);
     if (r->end == SESSION_END_STOP) assert_true(matcher_may_end(&t));
     matcher_fini(&t);
-    machine_free(m);
+    automaton_free(m);
 }
 
 static void request_fini(struct request *r)

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 /* Follows a text byte by byte. Returns 1: a whole output; 0: the beginning of one; -1: forbidden. */
-static int follow(struct machine *m, struct str text)
+static int follow(struct automaton *m, struct str text)
 {
     struct matcher t;
     assert_int_equal(matcher_init(&t, m), 0);
@@ -20,17 +20,17 @@ static int follow(struct machine *m, struct str text)
     return verdict;
 }
 
-static struct machine *machine_of(enum grammar_kind kind, const char *text)
+static struct automaton *automaton_of(enum grammar_kind kind, const char *text)
 {
     struct err err = { "" };
     struct grammar *g = NULL;
-    struct machine *m = NULL;
+    struct automaton *m = NULL;
     const struct grammar_spec spec = { kind, str_from(text) };
     if (grammar_compile(&spec, &g, &err) < 0) {
         fprintf(stderr, "%s: %s\n", text, err.text);
         fail();
     }
-    assert_int_equal(machine_new(g, NULL, &m), 0);
+    assert_int_equal(automaton_new(g, NULL, &m), 0);
     return m;
 }
 
@@ -247,7 +247,7 @@ static const struct row rows[] = {
       { "x", "ab2", "b1" } },
 };
 
-static void verdict(struct machine *m, const struct row *row, const char *text, int want)
+static void verdict(struct automaton *m, const struct row *row, const char *text, int want)
 {
     int got = follow(m, str_from(text));
     if (got == want) return;
@@ -259,7 +259,7 @@ static void test_texts(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        struct machine *m = machine_of(rows[i].kind, rows[i].grammar);
+        struct automaton *m = automaton_of(rows[i].kind, rows[i].grammar);
         for (size_t k = 0; k < COUNT_OF(rows[i].whole) && rows[i].whole[k]; k++)
             verdict(m, &rows[i], rows[i].whole[k], 1);
         for (size_t k = 0; k < COUNT_OF(rows[i].begun) && rows[i].begun[k]; k++)
@@ -267,7 +267,7 @@ static void test_texts(void **state)
                 verdict(m, &rows[i], rows[i].begun[k], 0);
         for (size_t k = 0; k < COUNT_OF(rows[i].wrong) && rows[i].wrong[k]; k++)
             verdict(m, &rows[i], rows[i].wrong[k], -1);
-        machine_free(m);
+        automaton_free(m);
     }
 }
 
@@ -337,12 +337,12 @@ static void test_refusals(void **state)
     }
 }
 
-/* Outputs over the same grammar share a machine; its tables are dropped now and then, and no output is
+/* Outputs over the same grammar share an automaton; its tables are dropped now and then, and no output is
  * lost by that. An ambiguous grammar stays linear where the number of ways doubles with each byte. */
 static void test_bounds(void **state)
 {
     (void)state;
-    struct machine *m = machine_of(G, "root ::= \"a\" root \"b\" | \"a\" root \"c\" | \"x\"");
+    struct automaton *m = automaton_of(G, "root ::= \"a\" root \"b\" | \"a\" root \"c\" | \"x\"");
     struct matcher t;
     assert_int_equal(matcher_init(&t, m), 0);
     for (int i = 0; i < 900; i++)
@@ -352,41 +352,41 @@ static void test_bounds(void **state)
         assert_int_equal(matcher_advance(&t, i % 2 ? STR("b") : STR("c")), 0);
     assert_true(matcher_is_over(&t));
     matcher_fini(&t);
-    machine_free(m);
+    automaton_free(m);
 
-    m = machine_of(GRAMMAR_REGEX, "[a-z]{20000}");
+    m = automaton_of(GRAMMAR_REGEX, "[a-z]{20000}");
     assert_int_equal(matcher_init(&t, m), 0);
     for (int i = 0; i < 20000; i++)
         assert_int_equal(matcher_advance(&t, STR("q")), 0);
     assert_true(matcher_is_over(&t));
-    struct machine_stats stats;
-    machine_stats_get(m, &stats);
+    struct automaton_stats stats;
+    automaton_stats_get(m, &stats);
     assert_true(stats.drops > 0);
     matcher_fini(&t);
-    machine_free(m);
+    automaton_free(m);
 }
 
-/* An output that nests too deep is given up where it stands; others of the machine go on meanwhile. */
+/* An output that nests too deep is given up where it stands; others of the automaton go on meanwhile. */
 static void test_too_deep(void **state)
 {
     (void)state;
-    struct machine *m = machine_of(GRAMMAR_JSON_OBJECT, "");
+    struct automaton *m = automaton_of(GRAMMAR_JSON_OBJECT, "");
     struct matcher deep, flat;
     int rc = 0;
     assert_int_equal(matcher_init(&flat, m), 0);
     assert_int_equal(matcher_init(&deep, m), 0);
     assert_int_equal(matcher_advance(&deep, STR("{\"a\":")), 0);
     int levels = 0;
-    for (; levels < 2 * MACHINE_DEPTH_MAX && rc == 0; levels++)
+    for (; levels < 2 * AUTOMATON_DEPTH_MAX && rc == 0; levels++)
         rc = matcher_advance(&deep, levels % 2 ? STR("{\"k\":") : STR("["));
     assert_int_equal(rc, -E2BIG);
-    assert_true(levels > MACHINE_DEPTH_MAX / 4);
+    assert_true(levels > AUTOMATON_DEPTH_MAX / 4);
     assert_int_equal(matcher_advance(&flat, STR("{\"a\": 1}")), 0);
     assert_true(matcher_is_over(&flat));
     assert_false(matcher_may_end(&deep));
     matcher_fini(&deep);
     matcher_fini(&flat);
-    machine_free(m);
+    automaton_free(m);
 }
 
 int main(void)

@@ -74,7 +74,7 @@ static void make_grammar(struct rng *rng, struct buf *out)
     }
 }
 
-static bool allowed_slowly(struct machine *slow, struct str before, struct str token)
+static bool allowed_slowly(struct automaton *slow, struct str before, struct str token)
 {
     struct matcher t;
     if (token.len == 0) return false;
@@ -90,15 +90,15 @@ static uint32_t compare(struct rng *rng, const struct grammar_spec *spec,
                         const struct vocabulary *v, const struct token_trie *trie)
 {
     struct grammar *g = NULL, *g_slow = NULL;
-    struct machine *fast = NULL, *slow = NULL;
+    struct automaton *fast = NULL, *slow = NULL;
     struct matcher t;
     struct err err;
     uint32_t compared = 0;
     CLEANUP(buf_fini) struct buf said = { 0 };
     if (grammar_compile(spec, &g, &err) < 0) return 0; /* left recursion, or no text */
     assert_int_equal(grammar_compile(spec, &g_slow, &err), 0);
-    assert_int_equal(machine_new(g, trie, &fast), 0);
-    assert_int_equal(machine_new(g_slow, NULL, &slow), 0);
+    assert_int_equal(automaton_new(g, trie, &fast), 0);
+    assert_int_equal(automaton_new(g_slow, NULL, &slow), 0);
     assert_int_equal(matcher_init(&t, fast), 0);
     for (uint32_t step = 0; step < STEPS; step++) {
         const uint64_t *mask;
@@ -118,8 +118,8 @@ static uint32_t compare(struct rng *rng, const struct grammar_spec *spec,
         buf_str(&said, v->token[pick]);
     }
     matcher_fini(&t);
-    machine_free(fast);
-    machine_free(slow);
+    automaton_free(fast);
+    automaton_free(slow);
     return compared;
 }
 
@@ -153,17 +153,17 @@ static void test_found_again(void **state)
     static const char *const words[] = { "a", "b", "ab", "abc", "" };
     struct str token[COUNT_OF(words)];
     struct grammar *g = NULL;
-    struct machine *m = NULL;
+    struct automaton *m = NULL;
     struct token_trie *trie = NULL;
     struct matcher one, two;
-    struct machine_stats stats;
+    struct automaton_stats stats;
     const uint64_t *mask;
     const struct grammar_spec spec = { GRAMMAR_REGEX, STR("(ab)*") };
     for (size_t i = 0; i < COUNT_OF(words); i++)
         token[i] = str_from(words[i]);
     assert_int_equal(token_trie_new(token, COUNT_OF(words), &trie), 0);
     assert_int_equal(grammar_compile(&spec, &g, NULL), 0);
-    assert_int_equal(machine_new(g, trie, &m), 0);
+    assert_int_equal(automaton_new(g, trie, &m), 0);
     assert_int_equal(matcher_init(&one, m), 0);
     assert_int_equal(matcher_init(&two, m), 0);
     assert_false(matcher_has_mask(&one));
@@ -176,11 +176,11 @@ static void test_found_again(void **state)
     assert_int_equal(matcher_advance(&two, STR("a")), 0);
     assert_int_equal(matcher_mask(&two, &mask), 0);
     assert_int_equal(mask[0], 1 << 1);
-    machine_stats_get(m, &stats);
+    automaton_stats_get(m, &stats);
     assert_true(stats.masks_made <= 3);
     matcher_fini(&one);
     matcher_fini(&two);
-    machine_free(m);
+    automaton_free(m);
     token_trie_free(trie);
 }
 

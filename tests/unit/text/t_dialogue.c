@@ -313,26 +313,26 @@ static const char tools_json[] =
     "{\"a\":{\"type\":\"array\",\"items\":{\"type\":\"null\"},\"maxItems\":3}}}}},"
     "{\"type\":\"function\",\"function\":{\"name\":\"a.b-c\"}}]";
 
-static struct machine *machine_of(const struct call_grammar *g)
+static struct automaton *automaton_of(const struct call_grammar *g)
 {
     struct buf text = { 0 };
     struct err err = { "" };
     struct grammar *grammar = NULL;
-    struct machine *m = NULL;
+    struct automaton *m = NULL;
     assert_int_equal(call_grammar_write(g, &text, &err), 0);
     const struct grammar_spec spec = { GRAMMAR_TAGS, buf_view(&text) };
     if (grammar_compile(&spec, &grammar, &err) < 0) {
         fprintf(stderr, "%s\n%.*s\n", err.text, (int)text.len, text.data);
         fail();
     }
-    assert_int_equal(machine_new(grammar, NULL, &m), 0);
+    assert_int_equal(automaton_new(grammar, NULL, &m), 0);
     buf_fini(&text);
     return m;
 }
 
 /* Draws an output: each byte is the first that is allowed from a drawn one on. It ends soon where it may, and
  * its reasoning ends soon. Empty: it became too long. */
-static struct buf draw(struct machine *m, struct rng *rng, const struct dialogue *d)
+static struct buf draw(struct automaton *m, struct rng *rng, const struct dialogue *d)
 {
     struct buf out = { 0 };
     struct matcher t;
@@ -397,7 +397,7 @@ static void test_forced(void **state)
                 .parallel = way != 2,
                 .thinking = way == 3,
             };
-            struct machine *m = machine_of(&g);
+            struct automaton *m = automaton_of(&g);
             for (uint32_t k = 0; k < 40; k++) {
                 struct buf out = draw(m, &rng, &g.dialects);
                 if (out.len > 0) {
@@ -409,7 +409,7 @@ static void test_forced(void **state)
                 }
                 buf_fini(&out);
             }
-            machine_free(m);
+            automaton_free(m);
         }
     print_message("%u forced outputs\n", drawn);
     assert_true(drawn > 1500);
@@ -452,7 +452,7 @@ static void test_free_calls(void **state)
         const struct call_grammar g = { .dialects = dialects_of(free_rows[i].call, "none"),
                                         .tools = &all,
                                         .parallel = true };
-        struct machine *m = machine_of(&g);
+        struct automaton *m = automaton_of(&g);
         struct matcher t;
         assert_int_equal(matcher_init(&t, m), 0);
         int rc = matcher_advance(&t, str_from(free_rows[i].text));
@@ -461,7 +461,7 @@ static void test_free_calls(void **state)
             fprintf(stderr, "%s %s: %d\n", free_rows[i].call, free_rows[i].text, verdict);
         assert_int_equal(verdict, free_rows[i].verdict);
         matcher_fini(&t);
-        machine_free(m);
+        automaton_free(m);
     }
     arena_fini(&arena);
 }
