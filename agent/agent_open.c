@@ -278,7 +278,7 @@ int agent_build(struct agent *a, tokenizer_load_fn *load, struct err *err)
     if (rc == 0) rc = loop_new(&a->loop, err);
     /* Before the translator, which takes the first port that is free. */
     if (rc == 0 && c->listen.len > 0)
-        rc = face_open(a->loop, c->listen, engine_is_ready, a, &a->face, err);
+        rc = probes_open(a->loop, c->listen, engine_is_ready, a, &a->probes, err);
     if (rc == 0) rc = open_calls(a, err);
     if (rc == 0) rc = open_dialler(a, err);
     if (rc == 0) rc = loop_signal(a->loop, SIGTERM, agent_on_signal, a, err);
@@ -307,7 +307,7 @@ int agent_build(struct agent *a, tokenizer_load_fn *load, struct err *err)
 void agent_teardown(struct agent *a)
 {
     if (a->look.loop) agent_forget_engine(a); /* closes our descriptors; an engine lives on */
-    face_close(a->face);
+    probes_close(a->probes);
     notice_close(a->notice);
     gpu_watch_close(a->gpus);
     translator_free(a->translator);

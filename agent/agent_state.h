@@ -7,12 +7,12 @@
 #include "agent/agent.h"
 #include "agent/core/supervise.h"
 #include "agent/dialler.h"
-#include "agent/face.h"
 #include "agent/first_boot.h"
 #include "agent/gpu_watch.h"
 #include "agent/instance.h"
 #include "agent/look.h"
 #include "agent/notice.h"
+#include "agent/probes.h"
 #include "agent/translator.h"
 #include "agent/weights.h"
 #include "base/io/auth/credentials.h"
@@ -41,7 +41,7 @@ struct agent {
     struct loop_timer tick;
     struct notify_watch manager;
     struct loop_watch watch;     /* the engine's pidfd */
-    struct face *face;           /* NULL: none */
+    struct probes *probes;       /* NULL: none */
     struct notice_watch *notice; /* NULL: no metadata service is asked */
     struct gpu_watch *gpus;      /* NULL: none are looked for */
     struct proc engine;          /* id.pid 0: none */

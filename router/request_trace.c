@@ -313,14 +313,14 @@ static void put_request(struct request *r, struct otlp_writer *w)
     CLEANUP(buf_fini) struct buf name = { 0 };
     static const struct {
         struct str operation, path;
-    } faces[] = {
+    } surfaces[] = {
         [OPENAI_CHAT] = { STR("chat"), STR("/v1/chat/completions") },
         [OPENAI_COMPLETION] = { STR("text_completion"), STR("/v1/completions") },
         [OPENAI_EMBED] = { STR("embeddings"), STR("/v1/embeddings") },
         [OPENAI_SCORE] = { STR("embeddings"), STR("/v1/score") },
         [OPENAI_RERANK] = { STR("embeddings"), STR("/v1/rerank") },
     };
-    struct str operation = faces[api->surface].operation;
+    struct str operation = surfaces[api->surface].operation;
     /* A name that no service has is the client's own: in a span's name it would make one of its own. */
     buf_printf(&name, STR_FMT "%s" STR_FMT, STR_ARG(operation), c->reply.model.len > 0 ? " " : "",
                STR_ARG(c->reply.model));
@@ -339,7 +339,7 @@ static void put_request(struct request *r, struct otlp_writer *w)
     otlp_f64(w, "gen_ai.request.temperature", api->sampling.temperature);
     otlp_f64(w, "gen_ai.request.top_p", api->sampling.top_p);
     otlp_str(w, "http.request.method", STR("POST"));
-    otlp_str(w, "url.path", faces[api->surface].path);
+    otlp_str(w, "url.path", surfaces[api->surface].path);
     otlp_str(w, "muster.request.id", str_from(r->id));
     otlp_bool(w, "muster.stream", api->stream);
     if (r->mail.arrival.tenant_name[0])

@@ -19,7 +19,7 @@
 #define BEARER "Bearer " SECRET
 #define SCRAPER "a-scraper-s-key"
 
-struct face {
+struct served {
     struct world *w;
     struct credentials held;
     struct loop *loop;
@@ -37,11 +37,11 @@ static uint32_t urgent;
 
 static void *run(void *arg)
 {
-    loop_run(((struct face *)arg)->loop);
+    loop_run(((struct served *)arg)->loop);
     return NULL;
 }
 
-/* A face that stands by: `metrics` are the process's, `leader` the one that leads. */
+/* An API that stands by: `metrics` are the process's, `leader` the one that leads. */
 struct standby {
     struct metrics *metrics;
     struct str leader;
@@ -67,10 +67,10 @@ static void set_standby(struct api_config *config, struct standby *s)
     config->arg = s;
 }
 
-static struct face *face_of(bool require_secret, bool attach, struct standby *standby)
+static struct served *served_of(bool require_secret, bool attach, struct standby *standby)
 {
     static const struct str hosts[] = { { "fleet.example", 13 } };
-    struct face *f = calloc(1, sizeof *f);
+    struct served *f = calloc(1, sizeof *f);
     must(f);
     f->w = calloc(1, sizeof *f->w);
     must(f->w);
@@ -100,12 +100,12 @@ static struct face *face_of(bool require_secret, bool attach, struct standby *st
     return f;
 }
 
-static struct face *face(bool require_secret, bool attach)
+static struct served *serve(bool require_secret, bool attach)
 {
-    return face_of(require_secret, attach, NULL);
+    return served_of(require_secret, attach, NULL);
 }
 
-static void face_free(struct face *f)
+static void served_free(struct served *f)
 {
     loop_stop(f->loop);
     pthread_join(f->thread, NULL);
@@ -124,7 +124,7 @@ struct ask {
     const char *why;
 };
 
-static int ask(const struct face *f, const struct ask *a, struct buf *reply)
+static int ask(const struct served *f, const struct ask *a, struct buf *reply)
 {
     struct http_header headers[3];
     size_t n = 0;
@@ -146,7 +146,7 @@ static int ask(const struct face *f, const struct ask *a, struct buf *reply)
     return status;
 }
 
-static void check(const struct face *f, const struct ask *rows, size_t count)
+static void check(const struct served *f, const struct ask *rows, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         CLEANUP(buf_fini) struct buf reply = { 0 };
@@ -165,7 +165,7 @@ static void check(const struct face *f, const struct ask *rows, size_t count)
 static void the_guard(void **state)
 {
     (void)state;
-    struct face *f = face(false, true);
+    struct served *f = serve(false, true);
     char ours[64], local[64];
     snprintf(ours, sizeof ours, "http://127.0.0.1:%u", f->port);
     snprintf(local, sizeof local, "http://localhost:%u", f->port);
@@ -214,13 +214,13 @@ static void the_guard(void **state)
         { "GET", "/api/v1/decisions/a/b", NULL, NULL, NULL, NULL, 404, NULL, "one part only" },
     };
     check(f, rows, COUNT_OF(rows));
-    face_free(f);
+    served_free(f);
 }
 
 static void a_scraper_s_key_opens_metrics_alone(void **state)
 {
     (void)state;
-    struct face *f = face(true, true);
+    struct served *f = serve(true, true);
     static const char key[] = "Bearer " SCRAPER;
     const struct ask rows[] = {
         { "GET", "/metrics", NULL, NULL, NULL, NULL, 401, "secret", "metrics without a key" },
@@ -234,13 +234,13 @@ static void a_scraper_s_key_opens_metrics_alone(void **state)
         { "POST", "/api/v1/routers/sync", SYNC, NULL, NULL, key, 401, "secret", "a router's" },
     };
     check(f, rows, COUNT_OF(rows));
-    face_free(f);
+    served_free(f);
 }
 
 static void a_foreign_host_is_refused(void **state)
 {
     (void)state;
-    struct face *f = face(false, true);
+    struct served *f = serve(false, true);
     /* http_fetch writes the Host it connects to, so these requests are written by hand. */
     static const struct {
         const char *host;
@@ -269,13 +269,13 @@ static void a_foreign_host_is_refused(void **state)
         pclose(p);
         if (strncmp(line, rows[i].answer, 12) != 0) fail_msg("%s: %s", rows[i].why, line);
     }
-    face_free(f);
+    served_free(f);
 }
 
 static void everything_needs_the_secret_when_asked(void **state)
 {
     (void)state;
-    struct face *f = face(true, true);
+    struct served *f = serve(true, true);
     const struct ask rows[] = {
         { "GET", "/health", NULL, NULL, NULL, NULL, 200, NULL, "health is open" },
         { "GET", "/api/v1/status", NULL, NULL, NULL, NULL, 401, NULL, "status" },
@@ -288,25 +288,25 @@ static void everything_needs_the_secret_when_asked(void **state)
           "all but its last letter" },
     };
     check(f, rows, COUNT_OF(rows));
-    face_free(f);
+    served_free(f);
 }
 
 static void before_the_control_is_there(void **state)
 {
     (void)state;
-    struct face *f = face(false, false);
+    struct served *f = serve(false, false);
     const struct ask rows[] = {
         { "GET", "/health", NULL, NULL, NULL, NULL, 503, "observing", "not ready" },
         { "GET", "/api/v1/status", NULL, NULL, NULL, NULL, 503, "starting", "not there" },
     };
     check(f, rows, COUNT_OF(rows));
-    face_free(f);
+    served_free(f);
 }
 
 static void acts(void **state)
 {
     (void)state;
-    struct face *f = face(false, true);
+    struct served *f = serve(false, true);
     static const char scale[] = "/api/v1/services/chat/scale";
     static const char tenants[] = "/api/v1/tenants";
     const struct ask rows[] = {
@@ -365,13 +365,13 @@ static void acts(void **state)
     urgent = 0;
     check(f, rows, COUNT_OF(rows));
     assert_true(urgent >= 3); /* a person's actions are not delayed */
-    face_free(f);
+    served_free(f);
 }
 
 static void looks_after_the_fleet(void **state)
 {
     (void)state;
-    struct face *f = face(false, true);
+    struct served *f = serve(false, true);
     static const char drain[] = "/api/v1/drain";
     const struct ask rows[] = {
         { "POST", drain, "{\"service\":\"chat\",\"pool\":\"small\"}", NULL, NULL, BEARER, 200,
@@ -403,11 +403,11 @@ static void looks_after_the_fleet(void **state)
           "anybody on this machine" },
     };
     check(f, rows, COUNT_OF(rows));
-    face_free(f);
+    served_free(f);
 }
 
 /* Makes a token; returns it as "Bearer TOKEN". */
-static void make_token(const struct face *f, const char *body, char ret[128])
+static void make_token(const struct served *f, const char *body, char ret[128])
 {
     CLEANUP(buf_fini) struct buf reply = { 0 };
     const struct ask make = { .method = "POST",
@@ -426,7 +426,7 @@ static void make_token(const struct face *f, const char *body, char ret[128])
 static void tokens_open_what_their_role_may(void **state)
 {
     (void)state;
-    struct face *f = face(true, true);
+    struct served *f = serve(true, true);
     char admin[128], reader[128];
     make_token(f, "{\"name\":\"ann\",\"role\":\"admin\"}", admin);
     make_token(f, "{\"name\":\"prom\",\"role\":\"read\"}", reader);
@@ -467,7 +467,7 @@ static void tokens_open_what_their_role_may(void **state)
     assert_int_equal(ask(f, &list, &reply), 200);
     assert_null(strstr(reply.data, admin + strlen("Bearer "))); /* no token, no digest */
     assert_null(strstr(reply.data, "hash"));
-    face_free(f);
+    served_free(f);
 }
 
 static void broadcast(void *arg)
@@ -476,7 +476,7 @@ static void broadcast(void *arg)
 }
 
 struct heard {
-    struct face *f;
+    struct served *f;
     struct buf text;
     bool posted;
 };
@@ -498,7 +498,7 @@ static int on_data(void *arg, struct str data)
 static void streams_tell_the_status(void **state)
 {
     (void)state;
-    struct face *f = face(false, true);
+    struct served *f = serve(false, true);
     struct heard h = { .f = f };
     struct http_fetch_request req = { .host = STR("127.0.0.1"),
                                       .port = f->port,
@@ -510,7 +510,7 @@ static void streams_tell_the_status(void **state)
     assert_int_equal(status, 200);
     assert_non_null(strstr(h.text.data, "\"instances\""));
     buf_fini(&h.text);
-    face_free(f); /* closes the stream, if its end is not noticed yet */
+    served_free(f); /* closes the stream, if its end is not noticed yet */
 }
 
 /* A controller that stands by names the leader, shows its health and metrics, and takes nothing. So does one whose
@@ -544,10 +544,10 @@ static void a_controller_that_stands_by_names_the_leader(void **state)
         struct standby s = { .leader = STR("https://h:7") };
         struct err err;
         must(metrics_new(control_metric_table, CONTROL_M_COUNT, NULL, 0, &s.metrics, &err) == 0);
-        struct face *f = face_of(true, attached, &s);
+        struct served *f = served_of(true, attached, &s);
         check(f, rows, COUNT_OF(rows));
         assert_int_equal(f->w->control->people.tenant_count, 0);
-        face_free(f);
+        served_free(f);
         metrics_free(s.metrics);
     }
 }
@@ -558,7 +558,7 @@ static void without_a_leader_an_agent_keeps_its_lease(void **state)
 {
     (void)state;
     struct standby s = { 0 };
-    struct face *f = face_of(false, false, &s);
+    struct served *f = served_of(false, false, &s);
     const struct ask rows[] = {
         { "POST", "/api/v1/agents/report", REPORT, NULL, NULL, BEARER, 503, "\"lease_ms\":15000",
           "a report" },
@@ -576,7 +576,7 @@ static void without_a_leader_an_agent_keeps_its_lease(void **state)
     assert_int_equal(standby_reply_decode(buf_view(&reply), &arena, &told), 0);
     assert_int_equal(told.leader.len, 0);
     assert_int_equal(told.lease_ms, 15000);
-    face_free(f);
+    served_free(f);
 }
 
 static int api_tests(void)

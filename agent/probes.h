@@ -1,4 +1,4 @@
-/* face.h - answers an orchestrator's probes of an agent over HTTP.
+/* probes.h - answers an orchestrator's probes of an agent over HTTP.
  *
  * Layer:   agent (base/io)
  * Threads: the agent's loop
@@ -11,12 +11,12 @@
 #include "base/core/str.h"
 #include "base/io/loop/loop.h"
 
-struct face;
+struct probes;
 
 /* Returns true if the engine takes requests; *ret_state gets the state in a word. */
-typedef bool face_ready_fn(void *arg, const char **ret_state);
+typedef bool probes_ready_fn(void *arg, const char **ret_state);
 
 /* Listens at `listen`, HOST:PORT. */
-int face_open(struct loop *l, struct str listen, face_ready_fn *ready, void *arg, struct face **ret,
-              struct err *err);
-void face_close(struct face *f);
+int probes_open(struct loop *l, struct str listen, probes_ready_fn *ready, void *arg,
+                struct probes **ret, struct err *err);
+void probes_close(struct probes *f);

@@ -1,8 +1,8 @@
-/* face.c - serves two paths that tell whether the agent lives and whether its engine takes requests.
+/* probes.c - serves two paths that tell whether the agent lives and whether its engine takes requests.
  *
  * A kubelet takes a Pod out of a Service by the second and kills a container by the first. So the first
  * knows nothing of the engine: the supervisor restarts it, and a model may load for as long as it needs. */
-#include "agent/face.h"
+#include "agent/probes.h"
 
 #include "base/core/buf.h"
 #include "base/core/own.h"
@@ -15,15 +15,15 @@
 #define CONNECTIONS_MAX 64 /* probes come one at a time, from few askers */
 #define BODY_BYTES_MAX ((size_t)1 << 10)
 
-struct face {
+struct probes {
     struct http_server *server;
-    face_ready_fn *ready;
+    probes_ready_fn *ready;
     void *arg;
 };
 
 static void on_request(void *ctx, struct http_exchange *x)
 {
-    struct face *f = ctx;
+    struct probes *f = ctx;
     const struct http_request *q = http_exchange_request(x);
     bool reads = str_eq(q->method, STR("GET")) || str_eq(q->method, STR("HEAD"));
     CLEANUP(buf_fini) struct buf body = { .max = BODY_BYTES_MAX };
@@ -40,14 +40,14 @@ static void on_request(void *ctx, struct http_exchange *x)
     http_reply(x, status, STR("text/plain"), buf_view(&body));
 }
 
-int face_open(struct loop *l, struct str listen, face_ready_fn *ready, void *arg, struct face **ret,
-              struct err *err)
+int probes_open(struct loop *l, struct str listen, probes_ready_fn *ready, void *arg,
+                struct probes **ret, struct err *err)
 {
     struct addr at;
     char host[ADDR_TEXT_MAX];
     int rc = addr_parse(&at, listen, err);
     if (rc < 0) return err_prefix(err, rc, "agent.listen");
-    struct face *f = calloc(1, sizeof *f);
+    struct probes *f = calloc(1, sizeof *f);
     must(f);
     f->ready = ready;
     f->arg = arg;
@@ -68,7 +68,7 @@ int face_open(struct loop *l, struct str listen, face_ready_fn *ready, void *arg
     return 0;
 }
 
-void face_close(struct face *f)
+void probes_close(struct probes *f)
 {
     if (!f) return;
     http_server_free(f->server);

@@ -1,5 +1,5 @@
-/* t_face.c - tests what an agent answers to an orchestrator's probes. */
-#include "agent/face.h"
+/* t_probes.c - tests what an agent answers to an orchestrator's probes. */
+#include "agent/probes.h"
 #include "base/core/own.h"
 #include "base/io/http/http_fetch.h"
 #include "tests/free_port.h"
@@ -69,12 +69,12 @@ static void probes_are_answered(void **test_state)
         { "ready", true, "GET", "/metrics", 404, "no such path\n" },
     };
     struct asker a = { .port = free_port() };
-    struct face *face = NULL;
+    struct probes *probes = NULL;
     struct err err = { 0 };
     char listen[32];
     snprintf(listen, sizeof listen, "127.0.0.1:%u", a.port);
     assert_int_equal(loop_new(&a.loop, &err), 0);
-    assert_int_equal(face_open(a.loop, str_from(listen), ready, NULL, &face, &err), 0);
+    assert_int_equal(probes_open(a.loop, str_from(listen), ready, NULL, &probes, &err), 0);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         state = rows[i].state;
         is_ready = rows[i].is_ready;
@@ -86,11 +86,11 @@ static void probes_are_answered(void **test_state)
         assert_int_equal(a.status, rows[i].status);
         assert_string_equal(a.body, rows[i].body);
     }
-    struct face *second = NULL;
-    assert_true(face_open(a.loop, str_from(listen), ready, NULL, &second, &err) < 0);
+    struct probes *second = NULL;
+    assert_true(probes_open(a.loop, str_from(listen), ready, NULL, &second, &err) < 0);
     assert_non_null(strstr(err.text, "agent.listen"));
-    assert_int_equal(face_open(a.loop, STR("nowhere"), ready, NULL, &second, &err), -EINVAL);
-    face_close(face);
+    assert_int_equal(probes_open(a.loop, STR("nowhere"), ready, NULL, &second, &err), -EINVAL);
+    probes_close(probes);
     loop_free(a.loop);
 }
 
