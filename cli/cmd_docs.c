@@ -7,7 +7,7 @@
 #include "cli/docs/completion.h"
 #include "cli/docs/man.h"
 #include "cli/schema.h"
-#include "controller/control_metrics.h"
+#include "controller/metrics.h"
 #include "engine/serve/metrics.h"
 #include "router/metrics.h"
 

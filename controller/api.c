@@ -9,7 +9,7 @@
 #include "base/io/net/descriptors.h"
 #include "base/wire/sync.h"
 #include "controller/api_call.h"
-#include "controller/control_metrics.h"
+#include "controller/metrics.h"
 #include "controller/orders.h"
 
 #include <stdlib.h>

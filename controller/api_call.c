@@ -8,7 +8,7 @@
 #include "base/core/bits.h"
 #include "base/io/http/http_browser.h"
 #include "base/io/loop/clock.h"
-#include "controller/control_metrics.h"
+#include "controller/metrics.h"
 
 #include <stdio.h>
 

@@ -14,8 +14,8 @@
 #include "base/io/notify.h"
 #include "controller/access.h"
 #include "controller/aside.h"
-#include "controller/control_metrics.h"
 #include "controller/events.h"
+#include "controller/metrics.h"
 #include "controller/process.h"
 #include "fleet/defaults.h"
 

@@ -8,7 +8,7 @@
 #include "base/io/log.h"
 #include "base/io/loop/clock.h"
 #include "controller/cloud/cloud_adopted.h"
-#include "controller/control_metrics.h"
+#include "controller/metrics.h"
 #include "controller/orders.h"
 #include "controller/process.h"
 #include "controller/setup.h"

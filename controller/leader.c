@@ -12,7 +12,7 @@
 #include "base/io/log.h"
 #include "base/io/loop/clock.h"
 #include "base/io/store/store_election.h"
-#include "controller/control_metrics.h"
+#include "controller/metrics.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* t_control.c - tests a whole controller over an obedient cloud: growth and shrinking, finds and
  * replacements, overrides, routers, tenants, and its reports. */
 #include "controller/access.h"
-#include "controller/control_metrics.h"
+#include "controller/metrics.h"
 #include "tests/unit/controller/world.h"
 #include "tests/unit/unit.h"
 

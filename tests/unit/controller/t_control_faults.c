@@ -2,10 +2,10 @@
  * that jump. */
 #include "base/core/bits.h"
 #include "base/core/fault.h"
-#include "controller/control_metrics.h"
 #include "controller/core/fleet_time.h"
 #include "controller/fleet_clock.h"
 #include "controller/joins.h"
+#include "controller/metrics.h"
 #include "tests/unit/controller/world.h"
 #include "tests/unit/unit.h"
 

@@ -1,7 +1,7 @@
 /* t_measure.c - tests the controller's metrics of decisions, launches, refusals and orphans, and the list
  * of targets that a scraper reads. */
 #include "base/core/bits.h"
-#include "controller/control_metrics.h"
+#include "controller/metrics.h"
 #include "tests/unit/controller/world.h"
 #include "tests/unit/unit.h"
 

@@ -1,5 +1,5 @@
-/* control_metrics.c - declares the controller's metrics. */
-#include "controller/control_metrics.h"
+/* metrics.c - declares the controller's metrics. */
+#include "controller/metrics.h"
 
 #include "base/core/bits.h"
 

@@ -1,4 +1,4 @@
-/* control_metrics.h - lists the controller's metrics in one table.
+/* metrics.h - lists the controller's metrics in one table.
  *
  * Layer: controller (base/io)
  */
