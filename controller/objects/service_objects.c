@@ -13,8 +13,8 @@
 #include "base/io/kube/kube_watch.h"
 #include "base/io/log.h"
 #include "base/io/loop/clock.h"
-#include "controller/metrics.h"
 #include "controller/events.h"
+#include "controller/metrics.h"
 #include "controller/objects/object_events.h"
 #include "controller/orders.h"
 
