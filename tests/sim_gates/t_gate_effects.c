@@ -37,83 +37,83 @@ static const struct gate_effects effects[] = {
     { "orders by predicted length: decode places are what is short",
       SLOTS "--compare order=fcfs,response_ratio,sjf_output,sjf_work,srtf,skip_predict,mlfq",
       {
-          { "order=response_ratio", "order=fcfs", "jct_s.mean", -0.15 },
-          { "order=response_ratio", "order=sjf_work", "jct_s.p99", -0.05 },
-          { "order=sjf_output", "order=fcfs", "jct_s.mean", -0.20 },
-          { "order=srtf", "order=sjf_work", "jct_s.mean", -0.05 },
-          { "order=skip_predict", "order=sjf_output", "ttft_s.mean", -0.75 },
-          { "order=skip_predict", "order=sjf_output", "jct_s.mean", -0.05 },
-          { "order=mlfq", "order=fcfs", "jct_s.mean", -0.15 },
+          { "order=response_ratio", "order=fcfs", "jct_s.mean", -0.15, .measured = -0.263 },
+          { "order=response_ratio", "order=sjf_work", "jct_s.p99", -0.05, .measured = -0.117 },
+          { "order=sjf_output", "order=fcfs", "jct_s.mean", -0.20, .measured = -0.315 },
+          { "order=srtf", "order=sjf_work", "jct_s.mean", -0.05, .measured = -0.104 },
+          { "order=skip_predict", "order=sjf_output", "ttft_s.mean", -0.75, .measured = -0.838 },
+          { "order=skip_predict", "order=sjf_output", "jct_s.mean", -0.05, .measured = -0.104 },
+          { "order=mlfq", "order=fcfs", "jct_s.mean", -0.15, .measured = -0.217 },
       } },
     { "learned rank: with waits of less than 200 steps the guard against starving leaves it alone",
       "--trace gen:poisson,rate=1.3,prompt=lognormal(64,1),output=lognormal(150,1),n=2500 "
       "--fleet 1xl4 --seqs-max 16 --predict noisy_oracle --seeds 10 "
       "--compare order=fcfs,learned_rank",
       {
-          { "order=learned_rank", "order=fcfs", "ttft_s.mean", -0.12 },
+          { "order=learned_rank", "order=fcfs", "ttft_s.mean", -0.12, .measured = -0.184 },
       } },
     { "the same by ListMLE's rank, learned from the words of the text trace",
       "--trace traces/text-5000.jsonl --requests 2500 --speed 0.5 --fleet 1xl4 --seqs-max 4 "
       "--predict ngram_rank --seeds 10 --compare order=fcfs,learned_rank",
       {
-          { "order=learned_rank", "order=fcfs", "ttft_s.mean", -0.25 },
-          { "order=learned_rank", "order=fcfs", "jct_s.mean", -0.06 },
+          { "order=learned_rank", "order=fcfs", "ttft_s.mean", -0.25, .measured = -0.332 },
+          { "order=learned_rank", "order=fcfs", "jct_s.mean", -0.06, .measured = -0.131 },
       } },
     { "slices go back to the end of the pool: neither half does it alone",
       SLOTS "--chunk scls --compare order=fcfs,round_robin",
       {
-          { "order=round_robin", "order=fcfs", "ttft_s.p99", -0.45 },
-          { "order=round_robin", "order=fcfs", "jct_s.mean", -0.08 },
+          { "order=round_robin", "order=fcfs", "ttft_s.p99", -0.45, .measured = -0.594 },
+          { "order=round_robin", "order=fcfs", "jct_s.mean", -0.08, .measured = -0.143 },
       } },
     { "slices against outputs at one go, in turn",
       SLOTS "--order round_robin --compare chunk=budget,scls",
-      { { "chunk=scls", "chunk=budget", "ttft_s.p99", -0.45 } } },
+      { { "chunk=scls", "chunk=budget", "ttft_s.p99", -0.45, .measured = -0.594 } } },
     { "orders by work: where prompts are the bottleneck the output's length says less",
       PROMPTS "--chunk sarathi --admit fit --compare order=fcfs,response_ratio,sjf_output,"
               "sjf_prompt,sjf_work",
       {
-          { "order=response_ratio", "order=fcfs", "ttft_s.mean", -0.25 },
-          { "order=sjf_prompt", "order=fcfs", "ttft_s.mean", -0.50 },
-          { "order=sjf_prompt", "order=sjf_output", "ttft_s.mean", -0.03 },
-          { "order=sjf_work", "order=fcfs", "ttft_s.mean", -0.50 },
-          { "order=sjf_work", "order=sjf_output", "ttft_s.mean", -0.03 },
+          { "order=response_ratio", "order=fcfs", "ttft_s.mean", -0.25, .measured = -0.335 },
+          { "order=sjf_prompt", "order=fcfs", "ttft_s.mean", -0.50, .measured = -0.644 },
+          { "order=sjf_prompt", "order=sjf_output", "ttft_s.mean", -0.03, .measured = -0.086 },
+          { "order=sjf_work", "order=fcfs", "ttft_s.mean", -0.50, .measured = -0.643 },
+          { "order=sjf_work", "order=sjf_output", "ttft_s.mean", -0.03, .measured = -0.085 },
       } },
     { "prefill pool by shortest prompt",
       "--trace gen:poisson,rate=1.5,prompt=lognormal(12000,2),output=lognormal(343,0.5),n=1500 "
       "--fleet 1xh100:prefill,1xh100:decode --seeds 10 --compare preset=vllm,split_sjf",
       {
-          { "preset=split_sjf", "preset=vllm", "ttft_s.mean", -0.40 },
-          { "preset=split_sjf", "preset=vllm", "ttft_s.p99", -0.05 },
+          { "preset=split_sjf", "preset=vllm", "ttft_s.mean", -0.40, .measured = -0.481 },
+          { "preset=split_sjf", "preset=vllm", "ttft_s.p99", -0.05, .measured = -0.191 },
       } },
     { "decode pool by feedback queues: few places, outputs that vary much",
       "--trace gen:poisson,rate=4,prompt=lognormal(4000,1),output=lognormal(343,4),n=1500 "
       "--fleet 1xh100:prefill,1xh100:decode --seqs-max 16 --seeds 10 "
       "--compare order=sjf_prompt,prefill_sjf",
-      { { "order=prefill_sjf", "order=sjf_prompt", "tpot_s.mean", -0.40 } } },
+      { { "order=prefill_sjf", "order=sjf_prompt", "tpot_s.mean", -0.40, .measured = -0.634 } } },
     { "groups with a shared beginning at one go, the whole batch in the queue",
       GROUPS "--compare order=fcfs,batch_llm,longest_prefix",
       {
-          { "order=batch_llm", "order=fcfs", "token_hit_ratio", 3 },
-          { "order=batch_llm", "order=fcfs", "jct_s.p99", -0.70 },
-          { "order=batch_llm", "order=longest_prefix", "jct_s.mean", -0.08 },
-          { "order=longest_prefix", "order=fcfs", "token_hit_ratio", 3 },
+          { "order=batch_llm", "order=fcfs", "token_hit_ratio", 3, .measured = 4.291 },
+          { "order=batch_llm", "order=fcfs", "jct_s.p99", -0.70, .measured = -0.789 },
+          { "order=batch_llm", "order=longest_prefix", "jct_s.mean", -0.08, .measured = -0.128 },
+          { "order=longest_prefix", "order=fcfs", "token_hit_ratio", 3, .measured = 4.327 },
       } },
     { "chunks: sequences that decode do not wait for whole prompts",
       "--trace gen:poisson,rate=3.5,prompt=lognormal(1155,1),output=lognormal(211,0.6),n=1500 "
       "--fleet 1xa100 --batch-tokens 16384 --order fcfs --seeds 10 "
       "--compare chunk=whole,sarathi,slack,deadline",
       {
-          { "chunk=sarathi", "chunk=whole", "itl_s.p99", -0.60 },
-          { "chunk=slack", "chunk=whole", "itl_s.p99", -0.60 },
-          { "chunk=deadline", "chunk=whole", "itl_s.p99", -0.55 },
+          { "chunk=sarathi", "chunk=whole", "itl_s.p99", -0.60, .measured = -0.678 },
+          { "chunk=slack", "chunk=whole", "itl_s.p99", -0.60, .measured = -0.675 },
+          { "chunk=deadline", "chunk=whole", "itl_s.p99", -0.55, .measured = -0.665 },
       } },
     { "SLOs counted against a limit on every step, near saturation",
       "--trace gen:poisson,rate=6,prompt=lognormal(1155,1),output=lognormal(211,0.6),n=2000 "
       "--fleet 1xa100 --order fcfs --seeds 10 --compare chunk=slack,deadline",
-      { { "chunk=deadline", "chunk=slack", "ttft_s.mean", -0.40 } } },
+      { { "chunk=deadline", "chunk=slack", "ttft_s.mean", -0.40, .measured = -0.652 } } },
     { "prompts split and packed to the budget, against prompts that must fit it whole",
       PACKING "--order fcfs --compare chunk=whole,budget",
-      { { "chunk=budget", "chunk=whole", "ttft_s.mean", -0.05 } } },
+      { { "chunk=budget", "chunk=whole", "ttft_s.mean", -0.05, .measured = -0.088 } } },
 };
 
 static void policies_are_worth_what_is_claimed(void **state)

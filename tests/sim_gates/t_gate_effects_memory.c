@@ -33,44 +33,46 @@ static const struct gate_effects effects[] = {
       "--trace gen:poisson,rate=0.6," SHORT
       "--order fcfs --compare admit=fit,reserve,all,max_reserve,infermax,s3",
       {
-          { "admit=reserve", "admit=max_reserve", "jct_s.mean", -0.80 },
-          { "admit=infermax", "admit=max_reserve", "jct_s.mean", -0.80 },
-          { "admit=s3", "admit=max_reserve", "jct_s.mean", -0.80 },
-          { "admit=fit", "admit=all", "jct_s.mean", -0.6 },
-          { "admit=fit", "admit=max_reserve", "jct_s.mean", -0.8 },
+          { "admit=reserve", "admit=max_reserve", "jct_s.mean", -0.80, .measured = -0.911 },
+          { "admit=infermax", "admit=max_reserve", "jct_s.mean", -0.80, .measured = -0.910 },
+          { "admit=s3", "admit=max_reserve", "jct_s.mean", -0.80, .measured = -0.899 },
+          { "admit=fit", "admit=all", "jct_s.mean", -0.6, .measured = -0.832 },
+          { "admit=fit", "admit=max_reserve", "jct_s.mean", -0.8, .measured = -0.911 },
       } },
     { "unbounded queue, more than memory lets pass: the safe side costs waits that paging "
       "does not",
       "--trace gen:poisson,rate=0.9," SHORT UNBOUNDED
       "--order fcfs --compare admit=fit,reserve,reserve_p90",
       {
-          { "admit=reserve_p90", "admit=fit", "preemptions", -0.35 },
-          { "admit=reserve", "admit=reserve_p90", "jct_s.mean", -0.04 },
+          { "admit=reserve_p90", "admit=fit", "preemptions", -0.35, .measured = -0.498 },
+          { "admit=reserve", "admit=reserve_p90", "jct_s.mean", -0.04, .measured = -0.098 },
       } },
     { "long outputs, lengths known: nobody is preempted, and tokens come more evenly",
       LONG "--predict oracle --order fcfs --compare admit=fit,reserve",
       {
-          { "admit=reserve", "admit=fit", "preemptions", -0.95 },
-          { "admit=reserve", "admit=fit", "itl_s.p99", -0.05 },
+          { "admit=reserve", "admit=fit", "preemptions", -0.95, .measured = -1.000 },
+          { "admit=reserve", "admit=fit", "itl_s.p99", -0.05, .measured = -0.130 },
       } },
     { "long outputs, lengths learned: means keep what the safe side loses",
       LONG "--order fcfs --compare admit=reserve_p90,reserve",
-      { { "admit=reserve", "admit=reserve_p90", "jct_s.mean", -0.10 } } },
+      { { "admit=reserve", "admit=reserve_p90", "jct_s.mean", -0.10, .measured = -0.610 } } },
     { "unbounded queue, which sequence is preempted, by recompute, first come first served",
       "--trace gen:poisson,rate=0.9," SHORT UNBOUNDED
       "--order fcfs --admit fit --compare preempt=newest,least_computed",
-      { { "preempt=least_computed", "preempt=newest", "jct_s.mean", -0.02 } } },
+      { { "preempt=least_computed", "preempt=newest", "jct_s.mean", -0.02, .measured = -0.038 } } },
     { "unbounded queue, shortest remaining first, by recompute: most preemptions are not worth it",
       "--trace gen:poisson,rate=0.9," SHORT UNBOUNDED
       "--order srtf --admit fit --compare preempt=most_remaining,newest,cost_checked",
       {
-          { "preempt=cost_checked", "preempt=most_remaining", "jct_s.mean", -0.10 },
-          { "preempt=cost_checked", "preempt=newest", "jct_s.mean", -0.10 },
-          { "preempt=cost_checked", "preempt=most_remaining", "preemptions", -0.70 },
+          { "preempt=cost_checked", "preempt=most_remaining", "jct_s.mean", -0.10,
+            .measured = -0.164 },
+          { "preempt=cost_checked", "preempt=newest", "jct_s.mean", -0.10, .measured = -0.159 },
+          { "preempt=cost_checked", "preempt=most_remaining", "preemptions", -0.70,
+            .measured = -0.854 },
       } },
     { "a new batch each step against one that is not refilled",
       BATCHES "--order fcfs --compare admit=static_batch,max_reserve",
-      { { "admit=max_reserve", "admit=static_batch", "jct_s.mean", -0.90 } } },
+      { { "admit=max_reserve", "admit=static_batch", "jct_s.mean", -0.90, .measured = -0.964 } } },
     { "static batches of slices: of all that waits, against the first that come",
       BATCHES "--preset scls --compare admit=static_batch,scls",
       { { "admit=scls", "admit=static_batch", "jct_s.mean", -0.03, .measured = -0.063 } } },
@@ -79,10 +81,10 @@ static const struct gate_effects effects[] = {
       "tenants=40,zipf=1,system=512,systems=40 --fleet 1xa100 --kv-tokens 40000 --seeds 10 "
       "--compare evict=lru,probation_2hit,gdsf,gdsf_cost",
       {
-          { "evict=probation_2hit", "evict=lru", "token_hit_ratio", 0.08 },
-          { "evict=probation_2hit", "evict=lru", "ttft_s.mean", -0.02 },
-          { "evict=gdsf", "evict=lru", "token_hit_ratio", 0.10 },
-          { "evict=gdsf_cost", "evict=lru", "token_hit_ratio", 0.10 },
+          { "evict=probation_2hit", "evict=lru", "token_hit_ratio", 0.08, .measured = 0.098 },
+          { "evict=probation_2hit", "evict=lru", "ttft_s.mean", -0.02, .measured = -0.037 },
+          { "evict=gdsf", "evict=lru", "token_hit_ratio", 0.10, .measured = 0.140 },
+          { "evict=gdsf_cost", "evict=lru", "token_hit_ratio", 0.10, .measured = 0.138 },
       } },
 };
 
