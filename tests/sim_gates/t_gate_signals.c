@@ -59,7 +59,9 @@ static const struct gate_effects effects[] = {
       "--trace gen:poisson,rate=steps(0.5:300,2:300,0.5:600),prompt=lognormal(4000,3),output=50 "
       "--slo-ttft 10s --lead-time 30s --fleet 1-12x" MACHINE
       "--seeds 10 --compare scale-policy=keda_queue,token_aware",
-      { { "scale-policy=token_aware", "scale-policy=keda_queue", "slo.attainment", 0.15 } } },
+      /* Was 0.25 at first, which is not met: 23.5 +-4.4 %. */
+      { { "scale-policy=token_aware", "scale-policy=keda_queue", "slo.attainment", 0.15,
+          .measured = 0.235 } } },
     { "long outputs, seventy at once in an instance: panic comes before a queue",
       "--trace gen:poisson,rate=steps(1:300,8:300,1:600),prompt=100,output=lognormal(400,0.5) "
       "--fleet 1-12xmeasured:a=0.03:b=1e-4:c=0.0005@1 --kv-tokens 100000 --slo-ttft 1s "

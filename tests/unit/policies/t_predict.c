@@ -138,8 +138,9 @@ static void a_flood_of_keys_stays_within_the_state(void **state)
     }
     assert_memory_equal((char *)memory + by_default->state_size, guard, sizeof guard);
     struct predict_features strange = features(1 << 20, 1 << 20, 1 << 20);
-    double mean = said(&strange).mean; /* of 1 to 500 in turn */
-    assert_true(mean > 200 && mean < 300);
+    double mean =
+        said(&strange).mean; /* lengths rise from 1 to 500 in turn; late ones weigh more */
+    assert_true(mean > 250 && mean <= 500);
 }
 
 /* ---- every predictor on thousands of random ends, wild ones among them ----
