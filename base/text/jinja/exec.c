@@ -375,7 +375,7 @@ static size_t param_index(const char *params, struct str name, size_t *ret_count
 int jinja_call_row(struct jinja_run *run, const struct jinja_row *row, struct jinja_value *self,
                    const struct jinja_args *args, struct jinja_value *ret)
 {
-    if (!row->params) return row->fn(run, self, args, ret);
+    if (!row->params) return row->fn(run, row->form, self, args, ret);
     struct jinja_value bound[JINJA_PARAMS_MAX] = { 0 };
     size_t count;
     param_index(row->params, STR(""), &count);
@@ -396,7 +396,7 @@ int jinja_call_row(struct jinja_run *run, const struct jinja_row *row, struct ji
         if (bound[i].kind == JINJA_ABSENT)
             return jinja_fail(run, -EDOM, "%s needs %zu arguments", row->name, row->required);
     struct jinja_args all = { .at = bound, .count = count };
-    return row->fn(run, self, &all, ret);
+    return row->fn(run, row->form, self, &all, ret);
 }
 
 int jinja_call_value(struct jinja_run *run, struct jinja_value *callee,

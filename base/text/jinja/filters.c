@@ -14,29 +14,17 @@
 #define INDENT_MAX 1000
 #define PATH_PARTS_MAX 32
 
+enum { IS_SAFE = 1 };
+enum { BY_ATTRIBUTE = 1, REJECTS = 2 };
+
 /* ---- text: applied to str() of any value, as jinja2's soft_str does ---- */
 
-static int change(struct jinja_run *run, const struct jinja_value *self, enum jinja_case to,
-                  struct jinja_value *ret)
+/* form: an enum jinja_case. */
+JINJA_FN(filter_case)
 {
     struct jinja_text t;
     int rc = jinja_to_text(run, self, &t);
-    return rc < 0 ? rc : jinja_change_case(run, t, to, ret);
-}
-
-JINJA_FN(filter_upper)
-{
-    return change(run, self, JINJA_UPPER, ret);
-}
-
-JINJA_FN(filter_lower)
-{
-    return change(run, self, JINJA_LOWER, ret);
-}
-
-JINJA_FN(filter_capitalize)
-{
-    return change(run, self, JINJA_CAPITALIZE, ret);
+    return rc < 0 ? rc : jinja_change_case(run, t, form, ret);
 }
 
 JINJA_FN(filter_trim)
@@ -59,18 +47,13 @@ JINJA_FN(filter_replace)
     return rc < 0 ? rc : jinja_replace(run, t, from, to, count, ret);
 }
 
+/* form: IS_SAFE, or 0 for a string that stays what it is. */
 JINJA_FN(filter_string)
 {
     struct jinja_text t;
     int rc = jinja_to_text(run, self, &t);
+    if (form == IS_SAFE) t.safe = true;
     if (rc == 0) *ret = jinja_string(t);
-    return rc;
-}
-
-JINJA_FN(filter_safe)
-{
-    int rc = filter_string(run, self, args, ret);
-    if (rc == 0) ret->text.safe = true;
     return rc;
 }
 
@@ -267,15 +250,14 @@ JINJA_FN(filter_map)
     return rc;
 }
 
-/* Implements select, reject and their attr forms: keeps the items for which the test gives `wanted`. */
-static int choose(struct jinja_run *run, struct jinja_value *self, const struct jinja_args *args,
-                  bool by_attribute, bool wanted, struct jinja_value *ret)
+/* Implements select, reject and their attr forms: keeps the items for which the test is true, or with REJECTS false. */
+JINJA_FN(filter_select)
 {
     struct jinja_list *items = NULL, *list = NULL;
     const struct jinja_row *row = NULL;
     struct jinja_args rest;
-    size_t skip = by_attribute;
-    if (by_attribute && args->count == 0)
+    size_t skip = form & BY_ATTRIBUTE;
+    if (skip && args->count == 0)
         return jinja_fail(run, -EDOM, "the name of an attribute is missing");
     int rc = jinja_list_new(run, 0, &list);
     if (rc == 0) rc = items_if_true(run, self, &items);
@@ -283,34 +265,14 @@ static int choose(struct jinja_run *run, struct jinja_value *self, const struct 
         rc = named_row(run, args, skip, jinja_test_find, &row, &rest);
     for (size_t i = 0; rc == 0 && i < items->count; i++) {
         struct jinja_value item = items->items[i], answer;
-        if (by_attribute) rc = follow_path(run, item, &args->at[0], &item);
+        if (skip) rc = follow_path(run, item, &args->at[0], &item);
         answer = item;
         if (rc == 0 && row) rc = jinja_call_row(run, row, &item, &rest, &answer);
-        if (rc == 0 && jinja_truth(&answer) == wanted)
+        if (rc == 0 && jinja_truth(&answer) == !(form & REJECTS))
             rc = jinja_list_push(run, list, items->items[i]);
     }
     if (rc == 0) *ret = iterator(list);
     return rc;
-}
-
-JINJA_FN(filter_select)
-{
-    return choose(run, self, args, false, true, ret);
-}
-
-JINJA_FN(filter_reject)
-{
-    return choose(run, self, args, false, false, ret);
-}
-
-JINJA_FN(filter_selectattr)
-{
-    return choose(run, self, args, true, true, ret);
-}
-
-JINJA_FN(filter_rejectattr)
-{
-    return choose(run, self, args, true, false, ret);
 }
 
 /* ---- order ---- */
@@ -481,117 +443,103 @@ JINJA_FN(filter_from_json)
                            ret);
 }
 
+static const struct jinja_row *find_row(const struct jinja_row *row, size_t count, struct str name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (str_eq(name, str_from(row[i].name))) return &row[i];
+    return NULL;
+}
+
 static const struct jinja_row table[] = {
-    { "capitalize", "", 0, filter_capitalize },
-    { "count", "", 0, filter_length },
-    { "d", "default_value,boolean", 0, filter_default },
-    { "default", "default_value,boolean", 0, filter_default },
-    { "dictsort", "case_sensitive", 0, filter_dictsort },
-    { "first", "", 0, filter_first },
-    { "from_json", "", 0, filter_from_json },
-    { "indent", "width,first,blank", 0, filter_indent },
-    { "int", "default", 0, filter_int },
-    { "items", "", 0, filter_items },
-    { "join", "d", 0, filter_join },
-    { "last", "", 0, filter_last },
-    { "length", "", 0, filter_length },
-    { "list", "", 0, filter_list },
-    { "lower", "", 0, filter_lower },
-    { "map", NULL, 0, filter_map },
-    { "reject", NULL, 0, filter_reject },
-    { "rejectattr", NULL, 0, filter_rejectattr },
-    { "replace", "old,new,count", 2, filter_replace },
-    { "safe", "", 0, filter_safe },
-    { "select", NULL, 0, filter_select },
-    { "selectattr", NULL, 0, filter_selectattr },
-    { "sort", "reverse,case_sensitive,attribute", 0, filter_sort },
-    { "string", "", 0, filter_string },
-    { "tojson", "ensure_ascii,indent", 0, filter_tojson },
-    { "trim", "chars", 0, filter_trim },
-    { "unique", "case_sensitive,attribute", 0, filter_unique },
-    { "upper", "", 0, filter_upper },
+    { "capitalize", "", 0, filter_case, JINJA_CAPITALIZE },
+    { "count", "", 0, filter_length, 0 },
+    { "d", "default_value,boolean", 0, filter_default, 0 },
+    { "default", "default_value,boolean", 0, filter_default, 0 },
+    { "dictsort", "case_sensitive", 0, filter_dictsort, 0 },
+    { "first", "", 0, filter_first, 0 },
+    { "from_json", "", 0, filter_from_json, 0 },
+    { "indent", "width,first,blank", 0, filter_indent, 0 },
+    { "int", "default", 0, filter_int, 0 },
+    { "items", "", 0, filter_items, 0 },
+    { "join", "d", 0, filter_join, 0 },
+    { "last", "", 0, filter_last, 0 },
+    { "length", "", 0, filter_length, 0 },
+    { "list", "", 0, filter_list, 0 },
+    { "lower", "", 0, filter_case, JINJA_LOWER },
+    { "map", NULL, 0, filter_map, 0 },
+    { "reject", NULL, 0, filter_select, REJECTS },
+    { "rejectattr", NULL, 0, filter_select, REJECTS | BY_ATTRIBUTE },
+    { "replace", "old,new,count", 2, filter_replace, 0 },
+    { "safe", "", 0, filter_string, IS_SAFE },
+    { "select", NULL, 0, filter_select, 0 },
+    { "selectattr", NULL, 0, filter_select, BY_ATTRIBUTE },
+    { "sort", "reverse,case_sensitive,attribute", 0, filter_sort, 0 },
+    { "string", "", 0, filter_string, 0 },
+    { "tojson", "ensure_ascii,indent", 0, filter_tojson, 0 },
+    { "trim", "chars", 0, filter_trim, 0 },
+    { "unique", "case_sensitive,attribute", 0, filter_unique, 0 },
+    { "upper", "", 0, filter_case, JINJA_UPPER },
 };
 
 const struct jinja_row *jinja_filter_find(struct str name)
 {
-    for (size_t i = 0; i < COUNT_OF(table); i++)
-        if (str_eq(name, str_from(table[i].name))) return &table[i];
-    return NULL;
+    return find_row(table, COUNT_OF(table), name);
 }
 
-/* The functions below are tests, the names behind "is". */
+/* ---- tests, the names behind "is" ---- */
 
-#define TEST(name, condition)         \
-    JINJA_FN(test_##name)             \
-    {                                 \
-        *ret = jinja_bool(condition); \
-        return 0;                     \
-    }
+#define KIND(name) (1u << JINJA_##name)
 
-/* Returns true for sequences. jinja2's Undefined has a length and an item function, so it is one. */
-static bool is_sequence(enum jinja_kind kind)
+/* jinja2's Undefined has a length and an item function, so it is a sequence. */
+#define SEQUENCES (KIND(STRING) | KIND(LIST) | KIND(TUPLE) | KIND(DICT) | KIND(UNDEFINED))
+#define ITERABLES (SEQUENCES | KIND(VIEW) | KIND(ITERATOR) | KIND(LOOP))
+
+/* form: the kinds for which it is true. */
+JINJA_FN(test_kind)
 {
-    return kind == JINJA_STRING || kind == JINJA_LIST || kind == JINJA_TUPLE ||
-           kind == JINJA_DICT || kind == JINJA_UNDEFINED;
+    *ret = jinja_bool(form >> self->kind & 1);
+    return 0;
 }
 
-static bool is_iterable(enum jinja_kind kind)
+/* form: the truth value that it wants of a boolean. */
+JINJA_FN(test_boolean)
 {
-    return is_sequence(kind) || kind == JINJA_VIEW || kind == JINJA_ITERATOR || kind == JINJA_LOOP;
+    *ret = jinja_bool(self->kind == JINJA_BOOL && self->boolean == (form == 1));
+    return 0;
 }
 
-TEST(defined, self->kind != JINJA_UNDEFINED)
-TEST(undefined, self->kind == JINJA_UNDEFINED)
-TEST(none, self->kind == JINJA_NONE)
-TEST(boolean, self->kind == JINJA_BOOL)
-TEST(true, self->kind == JINJA_BOOL && self->boolean)
-TEST(false, self->kind == JINJA_BOOL && !self->boolean)
-TEST(integer, self->kind == JINJA_INT)
-TEST(float, self->kind == JINJA_FLOAT)
-TEST(number, jinja_is_number(self))
-TEST(string, self->kind == JINJA_STRING)
-TEST(mapping, self->kind == JINJA_DICT)
-TEST(sequence, is_sequence(self->kind))
-TEST(iterable, is_iterable(self->kind))
-
-#define COMPARISON(name, op)                                         \
-    JINJA_FN(test_##name)                                            \
-    {                                                                \
-        bool holds = false;                                          \
-        int rc = jinja_compare(run, op, self, &args->at[0], &holds); \
-        if (rc == 0) *ret = jinja_bool(holds);                       \
-        return rc;                                                   \
-    }
-
-COMPARISON(eq, OP_EQ)
-COMPARISON(ne, OP_NE)
-COMPARISON(in, OP_IN)
+/* form: an enum jinja_op. */
+JINJA_FN(test_compare)
+{
+    bool holds = false;
+    int rc = jinja_compare(run, (int)form, self, &args->at[0], &holds);
+    if (rc == 0) *ret = jinja_bool(holds);
+    return rc;
+}
 
 static const struct jinja_row tests[] = {
-    { "defined", "", 0, test_defined },
-    { "undefined", "", 0, test_undefined },
-    { "none", "", 0, test_none },
-    { "boolean", "", 0, test_boolean },
-    { "true", "", 0, test_true },
-    { "false", "", 0, test_false },
-    { "integer", "", 0, test_integer },
-    { "float", "", 0, test_float },
-    { "number", "", 0, test_number },
-    { "string", "", 0, test_string },
-    { "mapping", "", 0, test_mapping },
-    { "sequence", "", 0, test_sequence },
-    { "iterable", "", 0, test_iterable },
-    { "eq", "b", 1, test_eq },
-    { "==", "b", 1, test_eq },
-    { "equalto", "b", 1, test_eq },
-    { "ne", "b", 1, test_ne },
-    { "!=", "b", 1, test_ne },
-    { "in", "seq", 1, test_in },
+    { "defined", "", 0, test_kind, ~KIND(UNDEFINED) },
+    { "undefined", "", 0, test_kind, KIND(UNDEFINED) },
+    { "none", "", 0, test_kind, KIND(NONE) },
+    { "boolean", "", 0, test_kind, KIND(BOOL) },
+    { "true", "", 0, test_boolean, true },
+    { "false", "", 0, test_boolean, false },
+    { "integer", "", 0, test_kind, KIND(INT) },
+    { "float", "", 0, test_kind, KIND(FLOAT) },
+    { "number", "", 0, test_kind, KIND(BOOL) | KIND(INT) | KIND(FLOAT) },
+    { "string", "", 0, test_kind, KIND(STRING) },
+    { "mapping", "", 0, test_kind, KIND(DICT) },
+    { "sequence", "", 0, test_kind, SEQUENCES },
+    { "iterable", "", 0, test_kind, ITERABLES },
+    { "eq", "b", 1, test_compare, OP_EQ },
+    { "==", "b", 1, test_compare, OP_EQ },
+    { "equalto", "b", 1, test_compare, OP_EQ },
+    { "ne", "b", 1, test_compare, OP_NE },
+    { "!=", "b", 1, test_compare, OP_NE },
+    { "in", "seq", 1, test_compare, OP_IN },
 };
 
 const struct jinja_row *jinja_test_find(struct str name)
 {
-    for (size_t i = 0; i < COUNT_OF(tests); i++)
-        if (str_eq(name, str_from(tests[i].name))) return &tests[i];
-    return NULL;
+    return find_row(tests, COUNT_OF(tests), name);
 }

@@ -38,9 +38,8 @@ JINJA_FN(fn_range)
     return rc;
 }
 
-/* Implements dict(mapping, a=1) and namespace(mapping, a=1). */
-static int new_mapping(struct jinja_run *run, const struct jinja_args *args, enum jinja_kind kind,
-                       struct jinja_value *ret)
+/* Implements dict(mapping, a=1) and namespace(mapping, a=1). form: the kind that it makes. */
+JINJA_FN(fn_mapping)
 {
     struct jinja_dict *dict = NULL;
     int rc = jinja_dict_new(run, &dict);
@@ -52,18 +51,8 @@ static int new_mapping(struct jinja_run *run, const struct jinja_args *args, enu
         rc = jinja_dict_put(run, dict, from->entries[i].key, from->entries[i].value);
     for (size_t i = 0; rc == 0 && i < args->named_count; i++)
         rc = jinja_dict_set(run, dict, args->named[i].name, args->named[i].value);
-    if (rc == 0) *ret = (struct jinja_value){ .kind = kind, .dict = dict };
+    if (rc == 0) *ret = (struct jinja_value){ .kind = form, .dict = dict };
     return rc;
-}
-
-JINJA_FN(fn_dict)
-{
-    return new_mapping(run, args, JINJA_DICT, ret);
-}
-
-JINJA_FN(fn_namespace)
-{
-    return new_mapping(run, args, JINJA_NAMESPACE, ret);
 }
 
 JINJA_FN(fn_raise)
@@ -147,15 +136,15 @@ JINJA_FN(fn_strftime)
     int rc = jinja_arg_text(run, args, 0, &given);
     if (rc < 0) return rc;
     struct moment m = moment_of(max_i64(0, min_i64(run->now_s, SECONDS_MAX)));
-    for (struct str form = jinja_bytes(given); form.len > 0 && plain.rc == 0;) {
-        size_t at = min_size(str_find(form, STR("%")), form.len);
-        jinja_put_str(&plain, str_of(form.data, at));
-        form = str_of(form.data + at, form.len - at);
-        if (form.len == 0) break;
-        char directive = form.len > 1 ? form.data[1] : '%';
+    for (struct str rest = jinja_bytes(given); rest.len > 0 && plain.rc == 0;) {
+        size_t at = min_size(str_find(rest, STR("%")), rest.len);
+        jinja_put_str(&plain, str_of(rest.data, at));
+        rest = str_of(rest.data + at, rest.len - at);
+        if (rest.len == 0) break;
+        char directive = rest.len > 1 ? rest.data[1] : '%';
         if (!put_directive(&plain, directive, &m))
             return jinja_fail(run, -EDOM, "strftime_now: no directive %%%c here", directive);
-        form = str_of(form.data + 2, form.len - 2);
+        rest = str_of(rest.data + 2, rest.len - 2);
     }
     rc = jinja_built(&plain, &time);
     if (rc < 0) return rc;
@@ -164,9 +153,11 @@ JINJA_FN(fn_strftime)
 }
 
 static const struct jinja_row table[] = {
-    { "range", "start,stop,step", 1, fn_range },  { "dict", NULL, 0, fn_dict },
-    { "namespace", NULL, 0, fn_namespace },       { "raise_exception", "message", 1, fn_raise },
-    { "strftime_now", "format", 1, fn_strftime },
+    { "range", "start,stop,step", 1, fn_range, 0 },
+    { "dict", NULL, 0, fn_mapping, JINJA_DICT },
+    { "namespace", NULL, 0, fn_mapping, JINJA_NAMESPACE },
+    { "raise_exception", "message", 1, fn_raise, 0 },
+    { "strftime_now", "format", 1, fn_strftime, 0 },
 };
 
 int jinja_add_globals(struct jinja_run *run)

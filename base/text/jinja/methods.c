@@ -8,53 +8,28 @@
 
 /* ---- strings ---- */
 
-static int strip(struct jinja_run *run, struct jinja_value *self, const struct jinja_args *args,
-                 int sides, struct jinja_value *ret)
+/* form: JINJA_LEFT, JINJA_RIGHT or both. */
+JINJA_FN(method_strip)
 {
     struct jinja_text chars = { 0 };
     bool named = jinja_arg_given(args, 0) && args->at[0].kind != JINJA_NONE;
     int rc = named ? jinja_arg_text(run, args, 0, &chars) : 0;
     if (rc < 0) return rc;
     if (named && !chars.data) chars.data = "";
-    *ret = jinja_string(jinja_strip(self->text, jinja_bytes(chars), sides));
+    *ret = jinja_string(jinja_strip(self->text, jinja_bytes(chars), (int)form));
     return 0;
 }
 
-JINJA_FN(method_strip)
+/* form: an enum jinja_case. */
+JINJA_FN(method_case)
 {
-    return strip(run, self, args, JINJA_LEFT | JINJA_RIGHT, ret);
+    return jinja_change_case(run, self->text, form, ret);
 }
 
-JINJA_FN(method_lstrip)
+/* Tests for a prefix (form: JINJA_LEFT) or suffix, or for any of a tuple of them. */
+JINJA_FN(method_has_end)
 {
-    return strip(run, self, args, JINJA_LEFT, ret);
-}
-
-JINJA_FN(method_rstrip)
-{
-    return strip(run, self, args, JINJA_RIGHT, ret);
-}
-
-JINJA_FN(method_upper)
-{
-    return jinja_change_case(run, self->text, JINJA_UPPER, ret);
-}
-
-JINJA_FN(method_lower)
-{
-    return jinja_change_case(run, self->text, JINJA_LOWER, ret);
-}
-
-JINJA_FN(method_capitalize)
-{
-    return jinja_change_case(run, self->text, JINJA_CAPITALIZE, ret);
-}
-
-/* Tests for a prefix or suffix, or for any of a tuple of them. */
-static int has_end(struct jinja_run *run, const struct jinja_value *self,
-                   const struct jinja_value *end, bool at_start, struct jinja_value *ret)
-{
-    const struct jinja_value *ends = end;
+    const struct jinja_value *end = &args->at[0], *ends = end;
     size_t count = 1;
     if (end->kind == JINJA_TUPLE) ends = end->list->items, count = end->list->count;
     bool found = false;
@@ -62,20 +37,10 @@ static int has_end(struct jinja_run *run, const struct jinja_value *self,
         if (ends[i].kind != JINJA_STRING)
             return jinja_type_error(run, "a string or a tuple of strings is needed", &ends[i]);
         struct str s = jinja_bytes(self->text), part = jinja_bytes(ends[i].text);
-        found = found || (at_start ? str_starts(s, part) : str_ends(s, part));
+        found = found || (form == JINJA_LEFT ? str_starts(s, part) : str_ends(s, part));
     }
     *ret = jinja_bool(found);
     return 0;
-}
-
-JINJA_FN(method_startswith)
-{
-    return has_end(run, self, &args->at[0], true, ret);
-}
-
-JINJA_FN(method_endswith)
-{
-    return has_end(run, self, &args->at[0], false, ret);
 }
 
 JINJA_FN(method_replace)
@@ -134,37 +99,28 @@ JINJA_FN(method_pop)
 
 /* ---- dicts ---- */
 
-/* Makes a view of a dict. It is a snapshot, which no template can notice: no method changes a dict. */
-static int view(struct jinja_run *run, const struct jinja_dict *d, const char *name, bool keys,
-                bool values, struct jinja_value *ret)
+enum { KEYS = 1, VALUES = 2 };
+
+/* Makes a view of a dict: of its KEYS, its VALUES or both. It is a snapshot, which no template can notice: no method
+ * changes a dict. */
+JINJA_FN(method_view)
 {
+    static const char *const names[] = {
+        [KEYS] = "dict_keys", [VALUES] = "dict_values", [KEYS | VALUES] = "dict_items"
+    };
+    const struct jinja_dict *d = self->dict;
     struct jinja_list *list = NULL;
     int rc = jinja_list_new(run, d->count, &list);
     for (size_t i = 0; rc == 0 && i < d->count; i++) {
         const struct jinja_entry *e = &d->entries[i];
-        struct jinja_value item = keys ? e->key : e->value;
-        if (keys && values) rc = jinja_pair(run, e->key, e->value, &item);
+        struct jinja_value item = form & KEYS ? e->key : e->value;
+        if (form == (KEYS | VALUES)) rc = jinja_pair(run, e->key, e->value, &item);
         if (rc == 0) rc = jinja_list_push(run, list, item);
     }
     if (rc < 0) return rc;
-    list->view = name;
+    list->view = names[form];
     *ret = jinja_list_value(JINJA_VIEW, list);
     return 0;
-}
-
-JINJA_FN(method_items)
-{
-    return view(run, self->dict, "dict_items", true, true, ret);
-}
-
-JINJA_FN(method_keys)
-{
-    return view(run, self->dict, "dict_keys", true, false, ret);
-}
-
-JINJA_FN(method_values)
-{
-    return view(run, self->dict, "dict_values", false, true, ret);
 }
 
 JINJA_FN(method_get)
@@ -180,22 +136,22 @@ static const struct {
     enum jinja_kind kind;
     struct jinja_row row;
 } table[] = {
-    { JINJA_STRING, { "capitalize", "", 0, method_capitalize } },
-    { JINJA_STRING, { "endswith", "suffix", 1, method_endswith } },
-    { JINJA_STRING, { "lower", "", 0, method_lower } },
-    { JINJA_STRING, { "lstrip", "chars", 0, method_lstrip } },
-    { JINJA_STRING, { "replace", "old,new,count", 2, method_replace } },
-    { JINJA_STRING, { "rstrip", "chars", 0, method_rstrip } },
-    { JINJA_STRING, { "split", "sep,maxsplit", 1, method_split } },
-    { JINJA_STRING, { "startswith", "prefix", 1, method_startswith } },
-    { JINJA_STRING, { "strip", "chars", 0, method_strip } },
-    { JINJA_STRING, { "upper", "", 0, method_upper } },
-    { JINJA_LIST, { "append", "object", 1, method_append } },
-    { JINJA_LIST, { "pop", "index", 0, method_pop } },
-    { JINJA_DICT, { "get", "key,default", 1, method_get } },
-    { JINJA_DICT, { "items", "", 0, method_items } },
-    { JINJA_DICT, { "keys", "", 0, method_keys } },
-    { JINJA_DICT, { "values", "", 0, method_values } },
+    { JINJA_STRING, { "capitalize", "", 0, method_case, JINJA_CAPITALIZE } },
+    { JINJA_STRING, { "endswith", "suffix", 1, method_has_end, JINJA_RIGHT } },
+    { JINJA_STRING, { "lower", "", 0, method_case, JINJA_LOWER } },
+    { JINJA_STRING, { "lstrip", "chars", 0, method_strip, JINJA_LEFT } },
+    { JINJA_STRING, { "replace", "old,new,count", 2, method_replace, 0 } },
+    { JINJA_STRING, { "rstrip", "chars", 0, method_strip, JINJA_RIGHT } },
+    { JINJA_STRING, { "split", "sep,maxsplit", 1, method_split, 0 } },
+    { JINJA_STRING, { "startswith", "prefix", 1, method_has_end, JINJA_LEFT } },
+    { JINJA_STRING, { "strip", "chars", 0, method_strip, JINJA_LEFT | JINJA_RIGHT } },
+    { JINJA_STRING, { "upper", "", 0, method_case, JINJA_UPPER } },
+    { JINJA_LIST, { "append", "object", 1, method_append, 0 } },
+    { JINJA_LIST, { "pop", "index", 0, method_pop, 0 } },
+    { JINJA_DICT, { "get", "key,default", 1, method_get, 0 } },
+    { JINJA_DICT, { "items", "", 0, method_view, KEYS | VALUES } },
+    { JINJA_DICT, { "keys", "", 0, method_view, KEYS } },
+    { JINJA_DICT, { "values", "", 0, method_view, VALUES } },
 };
 
 const struct jinja_row *jinja_method_find(enum jinja_kind kind, struct str name)

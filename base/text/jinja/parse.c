@@ -162,20 +162,12 @@ static int parse_generation(struct jinja_parser *p, struct jinja_node **ret)
     return rc < 0 ? rc : parse_to(p, "endgeneration", &(*ret)->list);
 }
 
-static int parse_jump(struct jinja_parser *p, enum jinja_node_kind kind, struct jinja_node **ret)
+/* Parses break and continue; the tag's name is the token before. */
+static int parse_jump(struct jinja_parser *p, struct jinja_node **ret)
 {
+    bool is_break = parser_is_word(p->at - 1, "break");
     if (p->loops == 0) return parser_fail(p, -EINVAL, "break or continue outside of a loop");
-    return parser_node(p, kind, ret);
-}
-
-static int parse_break(struct jinja_parser *p, struct jinja_node **ret)
-{
-    return parse_jump(p, JINJA_BREAK_LOOP, ret);
-}
-
-static int parse_continue(struct jinja_parser *p, struct jinja_node **ret)
-{
-    return parse_jump(p, JINJA_CONTINUE_LOOP, ret);
+    return parser_node(p, is_break ? JINJA_BREAK_LOOP : JINJA_CONTINUE_LOOP, ret);
 }
 
 static const struct {
@@ -188,8 +180,8 @@ static const struct {
     { "macro", parse_macro },
     { "filter", parse_filter_block },
     { "generation", parse_generation },
-    { "break", parse_break },
-    { "continue", parse_continue },
+    { "break", parse_jump },
+    { "continue", parse_jump },
     { "autoescape", NULL },
     { "block", NULL },
     { "call", NULL },

@@ -20,13 +20,14 @@ struct jinja_args {
 };
 
 /* The type of the functions in these rows. self: the filtered or tested value, the method's object; NULL for
- * global functions. */
-typedef int (*jinja_fn)(struct jinja_run *run, struct jinja_value *self,
+ * global functions. form: the row's. */
+typedef int (*jinja_fn)(struct jinja_run *run, unsigned form, struct jinja_value *self,
                         const struct jinja_args *args, struct jinja_value *ret);
 
 /* Writes the head of a jinja_fn: JINJA_FN(filter_upper) { ... } */
 #define JINJA_FN(name)                                                     \
     static int name(struct jinja_run *run __attribute__((unused)),         \
+                    unsigned form __attribute__((unused)),                 \
                     struct jinja_value *self __attribute__((unused)),      \
                     const struct jinja_args *args __attribute__((unused)), \
                     struct jinja_value *ret __attribute__((unused)))
@@ -36,6 +37,7 @@ struct jinja_row {
     const char *params; /* "width,first": names of the parameters; NULL: any, checked by fn */
     size_t required;    /* the first so many must be given */
     jinja_fn fn;
+    unsigned form; /* which of several alike: the function says what it means */
 };
 
 /* Puts named arguments into their places and calls the function: it sees args->at[i] for each parameter,
