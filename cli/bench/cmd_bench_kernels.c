@@ -113,20 +113,22 @@ static void time_gemm(const struct ops *ops, enum weight_type_id type,
     CLEANUP(freep) float *y = take(tokens * activation_stride(weight.rows) * sizeof(float));
     CLEANUP(freep) struct q8_super *x_q8 = take(tokens * q8_row_bytes(weight.cols));
     weight.tiles = tiles;
+    bool rounded = ops->bf16_round && type == WEIGHT_BF16;
     struct work w = { .ops = ops,
                       .scratch = scratch,
                       .gemm = { .w = &weight,
                                 .x = x,
                                 .x_stride = activation_stride(weight.cols),
                                 .x_q8 = x_q8,
+                                .x_bf16 = rounded ? (const uint16_t *)(const void *)x_q8 : NULL,
                                 .y = y,
                                 .y_stride = activation_stride(weight.rows),
                                 .tokens = tokens } };
     double s = bench_best_s(gemm_once, &w), gop = 2e-9 * weight.rows * weight.cols * tokens;
     report_row(r, weight_types[type].name, tokens, s, gop, 1e-9 * (double)bytes,
-               ops_round(ops, type)                      ? r->limits->int8_gop_s
-               : ops->rounds_bf16 && type == WEIGHT_BF16 ? r->limits->bf16_gop_s
-                                                         : r->limits->f32_gop_s);
+               ops_round(ops, type)               ? r->limits->int8_gop_s
+               : ops->bf16 && type == WEIGHT_BF16 ? r->limits->bf16_gop_s
+                                                  : r->limits->f32_gop_s);
 }
 
 static void attend_once(void *ctx)

@@ -129,26 +129,37 @@ __attribute__((target("avx2"), noinline)) static void int8_avx2(void *ctx)
         keep += (float)acc[i][0];
 }
 
-#    define AMX_TILES 4 /* of sums, 16 rows of 16; a step multiplies each by 64 columns */
+#    define AMX_TILES 4 /* of sums, 16 rows of 16; a step multiplies each by 64 bytes of columns */
 
-static void int8_amx(void *ctx)
+/* Zeroes the tiles of sums, and two that are multiplied by one another. */
+static void amx_begin(void)
 {
     struct {
         uint8_t palette, start_row, unused[14];
         uint16_t row_bytes[16];
         uint8_t rows[16];
     } config = { .palette = 1 };
-    (void)ctx;
     for (int i = 0; i < AMX_TILES + 2; i++) {
         config.row_bytes[i] = 64;
         config.rows[i] = 16;
     }
     __asm__ volatile("ldtilecfg %0\n\ttilezero %%tmm4\n\ttilezero %%tmm5" : : "m"(config));
-    for (int n = 0; n < STEPS; n++)
-        __asm__ volatile("tdpbssd %tmm5, %tmm4, %tmm0\n\ttdpbssd %tmm5, %tmm4, %tmm1\n\t"
-                         "tdpbssd %tmm5, %tmm4, %tmm2\n\ttdpbssd %tmm5, %tmm4, %tmm3");
-    __asm__ volatile("tilerelease");
 }
+
+#    define AMX_LOOP(name, code)                                                               \
+        static void name(void *ctx)                                                            \
+        {                                                                                      \
+            (void)ctx;                                                                         \
+            amx_begin();                                                                       \
+            for (int n = 0; n < STEPS; n++)                                                    \
+                __asm__ volatile(code " %tmm5, %tmm4, %tmm0\n\t" code                          \
+                                      " %tmm5, %tmm4, %tmm1\n\t" code                          \
+                                      " %tmm5, %tmm4, %tmm2\n\t" code " %tmm5, %tmm4, %tmm3"); \
+            __asm__ volatile("tilerelease");                                                   \
+        }
+
+AMX_LOOP(int8_amx, "tdpbssd")
+AMX_LOOP(bf16_amx, "tdpbf16ps")
 #endif
 
 #ifdef MUSTER_NEON
@@ -180,7 +191,9 @@ static double int8_gop_s(const struct ops *ops)
 static double bf16_gop_s(const struct ops *ops)
 {
 #ifdef MUSTER_X86
-    if (ops->rounds_bf16) return 2e-9 * STEPS * CHAINS * 32 / bench_best_s(bf16_avx512, NULL);
+    if (ops == &op_amx)
+        return 2e-9 * STEPS * AMX_TILES * 16 * 16 * 32 / bench_best_s(bf16_amx, NULL);
+    if (ops->bf16) return 2e-9 * STEPS * CHAINS * 32 / bench_best_s(bf16_avx512, NULL);
 #endif
     (void)ops;
     return 0;

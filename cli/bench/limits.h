@@ -16,7 +16,7 @@ struct bench_limits {
     /* vpmaddubsw and vpaddw, vpdpbusd or tdpbssd, smlal or sdot from registers, as the kernels use; a multiply and
      * an add are two; 0: neither x86-64 nor AArch64 */
     double int8_gop_s;
-    double bf16_gop_s; /* vdpbf16ps, where the kernels use it; else 0 */
+    double bf16_gop_s; /* of the instruction that the kernels multiply BF16 with; 0: none */
     double f32_gop_s;  /* fused multiply-adds from registers, as wide as the kernels'; 0 likewise */
 };
 

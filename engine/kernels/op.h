@@ -34,6 +34,9 @@ struct gemm {
     /* x rounded by ops.q8_round, rows q8_row_bytes(w->cols) apart, aligned to 64. Read instead of x if
      * q8_types of the ops has the type of w. */
     const struct q8_super *x_q8;
+    /* x rounded by ops.bf16_round, as far apart. Read instead of x by products with BF16 weights, which round
+     * themselves if it is NULL, with the same bits. */
+    const uint16_t *x_bf16;
     float *y;
     size_t y_stride;
     uint32_t tokens;
@@ -73,12 +76,15 @@ struct ops {
         numerics; /* changes whenever a result of this entry may change; entries with one id agree bit for bit */
     const char *about;
     bool (*supported)(void);
-    bool
-        rounds_bf16; /* products with BF16 weights round x to BF16: `numerics` and "+bf16" name their bits */
+    /* Products with BF16 weights round x to BF16: `numerics` and this name their bits. NULL: they do not round. */
+    const char *bf16;
     uint32_t q8_types; /* bit i: products with weight type i want x rounded to int8, see q8.h */
 
     /* As q8_round of q8.h, with the same bits; NULL if q8_types is 0. */
     void (*q8_round)(const float *x, uint32_t cols, struct q8_super *ret);
+
+    /* Rounds to nearest, ties to even; columns up to a multiple of 32 become 0. NULL: no product reads x_bf16. */
+    void (*bf16_round)(const float *x, uint32_t cols, uint16_t *ret);
 
     /* Computes tiles [tile_first, tile_first + tile_count) of all tokens. `scratch`:
      * OP_SCRATCH_BYTES, aligned to 64, of the calling thread. */

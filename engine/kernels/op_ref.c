@@ -255,6 +255,8 @@ bool op_avx512_bf16_supported(void)
 
 #    define AMX_TILE_BIT (1u << 24) /* of EDX of leaf 7 */
 #    define AMX_INT8_BIT (1u << 25)
+#    define AMX_BF16_BIT (1u << 22)
+#    define AMX_BITS (AMX_TILE_BIT | AMX_INT8_BIT | AMX_BF16_BIT)
 #    define ARCH_REQ_XCOMP_PERM 0x1023 /* asm/prctl.h of Linux 5.16 */
 #    define XFEATURE_XTILEDATA 18
 
@@ -263,9 +265,9 @@ bool op_avx512_bf16_supported(void)
 bool op_amx_supported(void)
 {
     unsigned eax, ebx, ecx, edx;
-    if (!op_avx512_vnni_supported() || !__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx))
+    if (!op_avx512_bf16_supported() || !__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx))
         return false;
-    if ((edx & (AMX_TILE_BIT | AMX_INT8_BIT)) != (AMX_TILE_BIT | AMX_INT8_BIT)) return false;
+    if ((edx & AMX_BITS) != AMX_BITS) return false;
     return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }
 

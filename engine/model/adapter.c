@@ -48,7 +48,7 @@ static const struct weight *slot_weight(const struct decoder_layer *layer, enum 
 /* Outputs with an adapter have the bits that the model's numerics id says: no BF16 where kernels would round to it. */
 static enum weight_type_id kept_type(const struct model *m, enum weight_type_id type)
 {
-    bool kept = type == WEIGHT_F16 || (type == WEIGHT_BF16 && !m->ops->rounds_bf16);
+    bool kept = type == WEIGHT_F16 || (type == WEIGHT_BF16 && !m->ops->bf16);
     return kept ? type : WEIGHT_F32;
 }
 

@@ -16,8 +16,8 @@ struct gemm_loop {
     char *const *scratch; /* OP_SCRATCH_BYTES for each thread */
     const struct gemm *gemm;
     uint32_t count;
-    /* The rows that the products read, all as wide as gemm[0].w has columns. They are rounded to int8 once, into
-     * x_q8 (rows q8_row_bytes apart), if weights of a product ask for it. */
+    /* The rows that the products read, all as wide as gemm[0].w has columns. They are rounded once, into x_q8 (rows
+     * q8_row_bytes apart), to int8 if weights of a product ask for it, to BF16 if all weights are BF16 and kernels round. */
     const float *x;
     size_t x_stride;
     uint32_t rows;
@@ -26,7 +26,9 @@ struct gemm_loop {
      * this joins them in gate's output. */
     void (*join)(float *gate, const float *up, uint32_t n);
     struct importance *importance; /* what the products read is added to it; NULL: nowhere */
-    uint32_t tiles_per_unit;       /* chosen by gemm_loop_run */
+    /* Chosen by gemm_loop_run: */
+    uint32_t tiles_per_unit;
+    bool bf16; /* x_q8 holds BF16 */
 };
 
 void gemm_loop_run(struct gemm_loop *l);

@@ -90,7 +90,7 @@ static int read_identity(struct model *m, const struct gguf *g, const char *path
     info->kv_bytes_per_token = kv_page_bytes(&block) / KV_BLOCK;
     info->weight_bytes = m->weights_bytes;
     snprintf(info->numerics, sizeof info->numerics, "%s%s+kv-%s%s", m->ops->numerics,
-             m->ops->rounds_bf16 && has_bf16(g) ? "+bf16" : "",
+             m->ops->bf16 && has_bf16(g) ? m->ops->bf16 : "",
              block.n_layers == 0 ? "none" : kv_type_name(m->kv_type),
              block.latent > 0 ? "-latent" : "");
     return 0;

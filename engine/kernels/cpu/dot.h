@@ -2,8 +2,8 @@
  *
  * Layer: engine/kernels, for cpu/ only. dot_avx2.c is compiled for AVX2 with FMA and F16C, which every processor
  *        with AVX-512 has too; dot_avx2_vnni.c for AVX-VNNI beside them; dot_avx512.c for AVX-512 with VNNI
- *        and AMX; bf16_avx512.c for AVX-512 with BF16.
- * Equality: all of them give the same bits.
+ *        and AMX; bf16_avx512.c and bf16_amx.c for AVX-512 with BF16, and AMX with it.
+ * Equality: all of them give the same bits but the products of BF16, whose sums differ.
  */
 #pragma once
 #include "engine/kernels/op.h"
@@ -24,6 +24,8 @@ void dot_gemm_amx(const struct gemm *g, uint32_t tile_first, uint32_t tile_count
 /* As ops.gemm, for weights of BF16: x is rounded to BF16 as well. */
 void bf16_gemm_avx512(const struct gemm *g, uint32_t tile_first, uint32_t tile_count,
                       void *scratch);
+void bf16_gemm_amx(const struct gemm *g, uint32_t tile_first, uint32_t tile_count, void *scratch);
+void bf16_round_amx(const float *x, uint32_t cols, uint16_t *ret); /* ops.bf16_round */
 
 #ifdef MUSTER_NEON
 void dot_gemm_dotprod(const struct gemm *g, uint32_t tile_first, uint32_t tile_count,

@@ -6,6 +6,7 @@
 #define SIMD_HEADER "engine/kernels/cpu/ivec_avx512.h"
 #define DOT_TOKENS 8 /* with 8 accumulators, 8 sums and a block, 26 of 32 registers */
 #define DOT_PANELS 4 /* 24 KiB, beside 8 KiB of x */
+#include "engine/kernels/cpu/amx.h"
 #include "engine/kernels/cpu/simd.h"
 
 ALWAYS_INLINE ivec ivec_dot(ivec sum, ivec q, ivec x)
@@ -24,30 +25,15 @@ void dot_gemm_vnni(const struct gemm *g, uint32_t tile_first, uint32_t tile_coun
 
 #define AMX_TOKENS 16
 
-/* Has what was written to memory, at `p` for one, be there: the intrinsics that load do not say that they read. */
-ALWAYS_INLINE void amx_written(const void *p)
-{
-    __asm__ volatile("" : : "r"(p) : "memory");
-}
-
 /* Registers 0 and 3: sums, 1 and 4: rows of x, 2 and 5: a sub-block of weights. */
-struct amx_config {
-    uint8_t palette, start_row, unused[14];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
-};
-
-_Static_assert(sizeof(struct amx_config) == 64, "as ldtilecfg reads it");
-
-static void amx_configure(void)
+static void amx_dot_configure(void)
 {
     struct amx_config config = { .palette = 1 };
     for (uint32_t i = 0; i < 6; i++) {
         config.row_bytes[i] = i % 3 == 1 ? QUANT_BLOCK : TILE_ROWS * 4;
         config.rows[i] = i % 3 == 2 ? QUANT_BLOCK / 4 : AMX_TOKENS;
     }
-    amx_written(&config);
-    _tile_loadconfig(&config);
+    amx_configure(&config);
 }
 
 /* Sums of a block: [token][row]. */
@@ -112,13 +98,24 @@ static void amx_rows(struct dot_call *c, enum dot_kind kind, uint32_t tokens)
     for (; tokens >= AMX_TOKENS; tokens -= AMX_TOKENS) {
         if (kind == DOT_SIGNED)
             amx_panel_add(c, DOT_SIGNED);
-        else if (kind == DOT_FIVE_CENTRED)
-            amx_panel_add(c, DOT_FIVE_CENTRED);
         else
             amx_panel_add(c, DOT_FIVE);
         dot_advance(c, AMX_TOKENS);
     }
     if (tokens > 0) dot_rows(c, kind, tokens);
+}
+
+/* Tiles multiply signed bytes as well: without their centre, weights save each token an instruction a block. */
+static enum dot_kind amx_lower(struct dot_panel *panel, uint32_t blocks,
+                               const struct dot_type *type)
+{
+    if (type->kind != DOT_FIVE_CENTRED) return type->kind;
+    for (uint32_t b = 0; b < blocks; b++) {
+        ivec *q = panel->block[b][0].q;
+        for (uint32_t j = 0; j < DOT_PIECES; j++)
+            q[j] = ivec_add_8(q[j], ivec_set1_8((char)-type->centre));
+    }
+    return DOT_SIGNED;
 }
 
 void dot_gemm_amx(const struct gemm *g, uint32_t tile_first, uint32_t tile_count, void *scratch)
@@ -128,7 +125,7 @@ void dot_gemm_amx(const struct gemm *g, uint32_t tile_first, uint32_t tile_count
         dot_gemm_vnni(g, tile_first, tile_count, scratch);
         return;
     }
-    amx_configure();
-    dot_product(g, tile_first, tile_count, scratch, amx_rows, NULL);
+    amx_dot_configure();
+    dot_product(g, tile_first, tile_count, scratch, amx_rows, amx_lower);
     _tile_release(); /* without it the tiles would be saved at each switch of threads */
 }

@@ -1,7 +1,7 @@
 /* ops_avx512.c - defines the entries of ops_table for AVX-512 (F, BW, DQ, VL), with VNNI, and with BF16 or AMX beside
  * it.
  *
- * Only this file, dot_avx512.c and bf16_avx512.c are compiled for these instruction sets; all that it needs but the
+ * Only this file, dot_avx512.c, bf16_avx512.c and bf16_amx.c are compiled for these instruction sets; all that it needs but the
  * products of quantised weights and of BF16 is static. The entries differ in these products alone, and in their bits
  * only where x is rounded to BF16. */
 #define SIMD_HEADER "engine/kernels/cpu/simd_avx512.h"
@@ -30,6 +30,8 @@ static void amx_gemm(const struct gemm *g, uint32_t tile_first, uint32_t tile_co
 {
     if (DOT_Q8_TYPES >> g->w->type & 1)
         dot_gemm_amx(g, tile_first, tile_count, scratch);
+    else if (g->w->type == WEIGHT_BF16)
+        bf16_gemm_amx(g, tile_first, tile_count, scratch);
     else
         simd_gemm(g, tile_first, tile_count, scratch);
 }
@@ -60,15 +62,19 @@ const struct ops op_avx512_bf16 = {
     .name = "avx512-bf16",
     .about = "AVX-512 with VNNI and BF16: BF16 weights times activations rounded to BF16",
     .supported = op_avx512_bf16_supported,
-    .rounds_bf16 = true,
+    .bf16 = "+bf16",
     .gemm = bf16_gemm,
     AVX512_OPS,
 };
 
 const struct ops op_amx = {
     .name = "amx",
-    .about = "AVX-512 with VNNI, and AMX for quantised weights times many tokens",
+    .about = "AVX-512 with VNNI, and AMX: quantised weights times many tokens; BF16 weights times "
+             "activations "
+             "rounded to BF16",
     .supported = op_amx_supported,
+    .bf16 = "+bf16-amx",
+    .bf16_round = bf16_round_amx,
     .gemm = amx_gemm,
     AVX512_OPS,
 };

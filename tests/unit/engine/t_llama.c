@@ -209,7 +209,7 @@ static double q8_off_max(enum weight_type_id type)
 /* The same for any entry and type: some round activations to BF16 where weights are BF16, which cost up to 0.0066. */
 static double rounding_off_max(const struct ops *o, enum weight_type_id type)
 {
-    if (o->rounds_bf16 && type == WEIGHT_BF16) return 0.012;
+    if (o->bf16 && type == WEIGHT_BF16) return 0.012;
     return ops_round(o, type) ? q8_off_max(type) : 0;
 }
 
