@@ -10,6 +10,9 @@ llama-cpp-python (pip download --no-deps --no-binary :all: llama-cpp-python), fo
     cmake -B build -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DLLAMA_OPENSSL=OFF
     cmake --build build --target llama-bench llama-batched-bench llama-server
 
+On a processor with AMX, gcc 12 wants -DCMAKE_CXX_FLAGS="-fno-tree-dse -fno-dse" as well: its _tile_loadconfig says that it
+reads eight bytes, so that the rest of llama.cpp's configuration of tiles is never stored, and it ends with SIGILL.
+
 cells: a prompt of 256 tokens, an output of 32 after it, and eight sequences that decode together, two threads each,
 in turns on the same random file; medians, and the median's share of the limits that our engine measured in its round.
 First both must agree on the token after a prompt, on a small file of the same type. http: both servers under Poisson
