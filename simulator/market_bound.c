@@ -73,11 +73,11 @@ static void look(const struct market *m, const struct market_choice *may, double
             any |= market_has(m, k, z, false, at_s);
             spot |= !may->no_spot && market_has(m, k, z, true, at_s);
         }
-        if (!any && !spot) continue;
+        /* Instances on demand stay when no more are sold: they may be held at any time. */
         ret->units[k] = (uint32_t)ceil(may->rate_s[k] / unit);
         ret->price_h[k] = market_price_h(m, k, spot, at_s);
         double start = ret->price_h[k] * market_lead_s(k) / 3600 / ret->units[k];
-        ret->start = fmin(ret->start, start);
+        if (any || spot) ret->start = fmin(ret->start, start);
     }
 }
 
@@ -103,8 +103,8 @@ static void step(double *cost, const double *hold, uint32_t need, double start)
         cost[u] = u < need ? NEVER : cost[u] + hold[u] * MARKET_NEED_STEP_S / 3600;
 }
 
-static double bound(const struct market *m, const struct market_need *n,
-                    const struct market_choice *may)
+double market_whole_cost(const struct market *m, const struct market_need *n,
+                         const struct market_choice *may)
 {
     double cost[MARKET_UNITS + 1], hold[MARKET_UNITS + 1];
     double unit = n->most_s / MARKET_UNITS;
@@ -130,7 +130,8 @@ static double bound(const struct market *m, const struct market_need *n,
 
 /* Holds the prices of a step, for all layers. */
 struct row {
-    float price_h[PLACES]; /* dollars an hour for a layer's capacity; 0: it cannot be had */
+    float price_h[PLACES]; /* dollars an hour for a layer's capacity; 0: it may not be bought */
+    bool sold[PLACES];     /* it can be had */
 };
 
 static void fill_row(const struct market *m, const struct market_choice *may, double layer_s,
@@ -140,13 +141,14 @@ static void fill_row(const struct market *m, const struct market_choice *may, do
     for (uint32_t k = 0; k < MARKET_POOLS; k++) {
         if (may->rate_s[k] <= 0) continue;
         double part = layer_s / may->rate_s[k];
+        uint32_t on_demand = k * (MARKET_ZONES + 1) + MARKET_ZONES;
+        ret->price_h[on_demand] = (float)(part * market_price_h(m, k, false, at_s));
         for (uint32_t z = 0; z < MARKET_ZONES; z++) {
-            if (market_has(m, k, z, false, at_s))
-                ret->price_h[k * (MARKET_ZONES + 1) + MARKET_ZONES] =
-                    (float)(part * market_price_h(m, k, false, at_s));
-            if (!may->no_spot && market_has(m, k, z, true, at_s))
-                ret->price_h[k * (MARKET_ZONES + 1) + z] =
-                    (float)(part * market_price_h(m, k, true, at_s));
+            uint32_t spot = k * (MARKET_ZONES + 1) + z;
+            ret->sold[on_demand] |= market_has(m, k, z, false, at_s);
+            if (may->no_spot) continue;
+            ret->price_h[spot] = (float)(part * market_price_h(m, k, true, at_s));
+            ret->sold[spot] = market_has(m, k, z, true, at_s);
         }
     }
 }
@@ -161,21 +163,20 @@ static void layer_step(double cost[PLACES + 1], const struct row *before, const 
     for (uint32_t s = 0; s < PLACES; s++) {
         double price = (double)now->price_h[s];
         double lead_h = market_lead_s(s / (MARKET_ZONES + 1)) / 3600;
-        double from = before->price_h[s] > 0 ? least + price * lead_h : NEVER;
+        double from = before->sold[s] && now->sold[s] ? least + price * lead_h : NEVER;
         bool on_demand = s % (MARKET_ZONES + 1) == MARKET_ZONES;
-        if (price > 0)
-            cost[s] = fmin(cost[s], from) + price * MARKET_NEED_STEP_S / 3600;
-        else if (!on_demand) /* what runs on demand stays when no more is sold */
+        /* Instances on demand stay when no more are sold. */
+        if (price <= 0 || (!now->sold[s] && !on_demand))
             cost[s] = NEVER;
         else
-            cost[s] += (double)before->price_h[s] * MARKET_NEED_STEP_S / 3600;
+            cost[s] = fmin(cost[s], from) + price * MARKET_NEED_STEP_S / 3600;
         left = fmin(left, cost[s]);
     }
     cost[PLACES] = !needed || left >= NEVER ? least : NEVER;
 }
 
-static double by_layers(const struct market *m, const struct market_need *n,
-                        const struct market_choice *may)
+double market_layers_cost(const struct market *m, const struct market_need *n,
+                          const struct market_choice *may)
 {
     double sum = 0, layer_s = n->most_s / MARKET_LAYERS;
     double(*cost)[PLACES + 1] = calloc(MARKET_LAYERS, sizeof *cost);
@@ -201,5 +202,5 @@ static double by_layers(const struct market *m, const struct market_need *n,
 double market_clairvoyant(const struct market *m, const struct market_need *n,
                           const struct market_choice *may)
 {
-    return fmax(bound(m, n, may), by_layers(m, n, may));
+    return fmax(market_whole_cost(m, n, may), market_layers_cost(m, n, may));
 }

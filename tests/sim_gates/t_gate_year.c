@@ -23,7 +23,8 @@
 #define SEEDS 10
 #define DAYS 4
 /* Held by whole intervals, but for the cost, which does not hold. Measured on these ten seeds, four days each: 99.30
- * +-0.27 % of the time, 99.61 +-0.09 % of the requests, 1.42 +-0.17 of the clairvoyant's cost. */
+ * +-0.27 % of the time, 99.61 +-0.09 % of the requests, 1.42 +-0.17 of the clairvoyant's cost as it was estimated then,
+ * 4 % too low on the mean of the seeds (docs/simulator.md). */
 #define AVAILABLE 99.0
 #define SERVED 99.3
 #define RATIO 1.4
@@ -122,6 +123,37 @@ static void a_longer_market_begins_alike(void **state)
     market_free(a);
     market_free(b);
     market_free(c);
+}
+
+/* Whoever buys on demand alone pays for all that is needed, at the cheapest price for its work at least: also in hours in
+ * which nothing more is sold, and where other pools may not be bought from. */
+static void a_clairvoyant_pays_for_what_it_holds(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 4; seed++) {
+        struct market *m = market_new(seed, 28);
+        struct market_need need;
+        assert_non_null(m);
+        assert_true(market_need_init(&need, seed, 28, 200));
+        double work = 0; /* requests, in steps of a rate */
+        for (uint32_t i = 0; i + 1 < need.count; i++)
+            work += (double)need.rate_s[i] * MARKET_NEED_STEP_S / 3600;
+        struct market_choice all = { .no_spot = true }, one = { .no_spot = true };
+        double cheapest = 1e9;
+        for (uint32_t k = 0; k < MARKET_POOLS; k++) {
+            all.rate_s[k] = clouds_rate_s(k);
+            cheapest = fmin(cheapest, market_pool[k].price_h / all.rate_s[k]);
+        }
+        one.rate_s[0] = all.rate_s[0]; /* it is never sold out */
+        double least = work * market_pool[0].price_h / one.rate_s[0];
+        assert_true(market_layers_cost(m, &need, &one) > 0.98 * least); /* layers round the need */
+        /* MARKET_UNITS are coarse for it: 2.3 count as 3, in the clairvoyant's favour */
+        assert_true(market_whole_cost(m, &need, &one) > 0.66 * least);
+        assert_true(market_layers_cost(m, &need, &all) > 0.98 * work * cheapest);
+        assert_true(market_whole_cost(m, &need, &all) > 0.92 * work * cheapest); /* 11.3 as 12 */
+        market_need_fini(&need);
+        market_free(m);
+    }
 }
 
 /* ---- runs ---- */
@@ -223,6 +255,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(zones_are_as_the_public_traces),
         cmocka_unit_test(zones_of_a_region_go_together),
         cmocka_unit_test(a_longer_market_begins_alike),
+        cmocka_unit_test(a_clairvoyant_pays_for_what_it_holds),
         cmocka_unit_test(no_rule_is_broken_through_the_drivers),
         cmocka_unit_test(what_is_needed_is_there_and_costs_little_more),
     };
@@ -241,6 +274,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest few[] = { cmocka_unit_test(zones_are_as_the_public_traces),
                                       cmocka_unit_test(zones_of_a_region_go_together),
                                       cmocka_unit_test(a_longer_market_begins_alike),
+                                      cmocka_unit_test(a_clairvoyant_pays_for_what_it_holds),
                                       cmocka_unit_test(no_rule_is_broken_through_the_drivers) };
     return cmocka_run_group_tests(few, NULL, NULL);
 }
