@@ -322,6 +322,7 @@ static const struct table_column offer_columns[] = {
 
 static const struct table_column offer_wide[] = {
     { "SPOT", "spot", TABLE_YES },             { "RESERVED", "reserved", TABLE_COUNT },
+    { "STOPPED", "stopped", TABLE_COUNT },     { "RESTART", "restart_s", TABLE_AGE },
     { "START $", "start_cost", TABLE_MONEY },  { "HARDWARE", "hardware", TABLE_TEXT },
     { "NODES", "nodes", TABLE_COUNT },         { "ROOM", "room", TABLE_COUNT },
     { "SCHEDULE", "lead.schedule", TABLE_AGE }, { "NODE", "lead.node", TABLE_AGE },

@@ -13,7 +13,13 @@
  *     register.recorded, drain.recorded
  *     end.written      ENDING is durable, the remove call is next
  *     end.called       the provider has answered
- *     end.recorded     ENDED is durable */
+ *     end.recorded     ENDED is durable
+ *     stop.written     STOPPING is durable, the stop call is next
+ *     stop.called      the provider has answered
+ *     stop.recorded    STOPPED is durable
+ *     start.decided    nothing is written: a stopped instance is to be started
+ *     start.written    STARTING is durable, the start call is next
+ *     start.called     the provider has answered */
 #include "base/core/bits.h"
 #include "base/core/fault.h"
 #include "base/io/log.h"
@@ -21,6 +27,7 @@
 #include "controller/control_state.h"
 #include "controller/core/plan_view.h"
 #include "controller/joins.h"
+#include "controller/stops.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -34,6 +41,13 @@ const char *const control_steps[] = {
 };
 
 const uint32_t control_step_count = COUNT_OF(control_steps);
+
+const char *const control_stop_steps[] = {
+    "stop.written",  "stop.called",   "stop.recorded",
+    "start.decided", "start.written", "start.called",
+};
+
+const uint32_t control_stop_step_count = COUNT_OF(control_stop_steps);
 
 int control_step_at(struct control *c, const char *name)
 {
@@ -76,9 +90,8 @@ int control_store_intent(struct control *c, struct intent *i)
 static const char *recorded_step(enum intent_state s)
 {
     static const char *const names[INTENT_STATE_COUNT] = {
-        [INTENT_CREATED] = "create.recorded",
-        [INTENT_REGISTERED] = "register.recorded",
-        [INTENT_DRAINING] = "drain.recorded",
+        [INTENT_CREATED] = "create.recorded", [INTENT_REGISTERED] = "register.recorded",
+        [INTENT_DRAINING] = "drain.recorded", [INTENT_STOPPED] = "stop.recorded",
         [INTENT_ENDED] = "end.recorded",
     };
     return names[s];
@@ -119,10 +132,18 @@ static int adopt_change(struct control *c, uint32_t at, struct intent *copy,
     const char *step = copy->state == before ? NULL : recorded_step(copy->state);
     if (step && (rc = control_step_at(c, step)) < 0) return rc;
     if (action == INTENT_NOTHING) return 0;
-    bool creates = action == INTENT_CALL_CREATE;
-    int stop = control_step_at(c, creates ? "create.written" : "end.written");
+    static const struct {
+        const char *step;
+        enum cloud_op op;
+    } calls[INTENT_ACTION_COUNT] = {
+        [INTENT_CALL_CREATE] = { "create.written", CLOUD_CREATE },
+        [INTENT_CALL_REMOVE] = { "end.written", CLOUD_REMOVE },
+        [INTENT_CALL_STOP] = { "stop.written", CLOUD_STOP },
+        [INTENT_CALL_START] = { "start.written", CLOUD_START },
+    };
+    int stop = control_step_at(c, calls[action].step);
     if (stop < 0) return stop;
-    return control_call(c, at, creates ? CLOUD_CREATE : CLOUD_REMOVE, now_us);
+    return control_call(c, at, calls[action].op, now_us);
 }
 
 int control_apply(struct control *c, uint32_t at, enum intent_event e, const char *why,
@@ -133,10 +154,17 @@ int control_apply(struct control *c, uint32_t at, enum intent_event e, const cha
     enum intent_state before = copy.state;
     enum intent_action action = intent_step(&copy, e, why, now_us);
     control_settle_charge(c, at, &copy, now_us);
+    control_settle_stop(c, at, &copy, action, now_us);
     bool learned = handle && handle[0] && !copy.handle[0];
     if (learned && name_copy(copy.handle, sizeof copy.handle, str_from(handle)) < 0)
         learned = false;
     if (copy.state == before && action == INTENT_NOTHING && !learned) return 0;
+    if (copy.state != before &&
+        intent_is_parked(&copy)) { /* of the call before, and of another life */
+        struct detail *d = &c->observed.detail[at];
+        d->taken_us = 0;
+        if (copy.state != INTENT_STOPPING) d->gone_us = 0;
+    }
     return adopt_change(c, at, &copy, action, now_us);
 }
 
@@ -195,11 +223,34 @@ static int add_intent(struct control *c, struct intent *i, uint32_t service, uin
     return 0;
 }
 
+/* Begins another life of a stopped instance: what was seen of the one before says nothing of it. */
+static int start_again(struct control *c, uint32_t at, const char *why, int64_t now_us)
+{
+    struct detail *d = &c->observed.detail[at];
+    int rc = control_step_at(c, "start.decided");
+    if (rc < 0) return rc;
+    c->observed.seen[at] = (struct sighting){ 0 };
+    d->has_engine = d->lead_learned = d->doomed = d->at_risk = false;
+    d->trouble[0] = d->notice_why[0] = 0;
+    d->leaves_us = d->noticed_us = 0;
+    d->lead = d->told = (struct lead){ 0 };
+    d->restarts = d->unfinished = 0;
+    log_event(LOG_INFO, "start", "id=%s service=%s pool=%s offer=%s why=%s", c->money.intent[at].id,
+              c->money.intent[at].service, c->money.intent[at].pool, c->money.intent[at].offer,
+              why);
+    return control_apply(c, at, INTENT_WAKE, why, NULL, now_us);
+}
+
 int control_launch_one(struct control *c, const struct plan_action *a, int64_t now_us,
                        char ret_id[INTENT_ID_BYTES])
 {
     int rc = control_step_at(c, "launch.decided");
     if (rc < 0) return rc;
+    uint32_t stopped = control_find_stopped(c, a->service, a->pool, a->offer);
+    if (stopped != PLAN_NONE) {
+        memcpy(ret_id, c->money.intent[stopped].id, INTENT_ID_BYTES);
+        return start_again(c, stopped, a->why, now_us);
+    }
     const struct plan_service *s = &c->desired.service[a->service];
     const struct offer *o = &c->money.offer[a->offer];
     struct intent i = { .state = INTENT_WANTED,
@@ -214,6 +265,7 @@ int control_launch_one(struct control *c, const struct plan_action *a, int64_t n
     memcpy(i.provider, o->provider, sizeof i.provider);
     memcpy(i.offer, o->name, sizeof i.offer);
     snprintf(i.why, sizeof i.why, "%s", a->why);
+    control_mark(c, a->service, a->pool, a->offer, i.mark);
 
     uint32_t at;
     rc = add_intent(c, &i, a->service, a->pool, now_us, &at);
@@ -371,7 +423,7 @@ static void fill_instance(const struct control *c, uint32_t at, int64_t now_us,
         .pinned = i->aside,
         .routed = d->routed,
         .price_h = i->price_h,
-        .lead_s = offer == PLAN_NONE ? 0 : c->money.offer[offer].lead_s,
+        .lead_s = offer == PLAN_NONE ? 0 : offer_lead_s(&c->money.offer[offer], i->starts > 0),
         .since_us = d->phase_us,
         .context_tokens = heard ? d->engine.context_tokens : 0,
         .step_tokens = heard ? d->engine.step_tokens : 0,

@@ -19,6 +19,7 @@
 #include "base/io/log.h"
 #include "controller/charges.h"
 #include "controller/control_state.h"
+#include "controller/stops.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -170,25 +171,29 @@ static int submit_create(struct control *c, uint32_t at, int64_t now_us)
         .create = { .intent = i->id,
                     .offer = &c->money.offer[offer],
                     .spec = &spec,
-                    .key = buf_view(&key) },
+                    .key = buf_view(&key),
+                    .stops = control_may_stop(c, c->observed.detail[at].service,
+                                              c->observed.detail[at].pool, offer) },
     };
     if (submit(c, &c->observed.provider[cloud], &call, now_us) == 0) sent(c, at, call.id, now_us);
     if (key.data) explicit_bzero(key.data, key.len);
     return 0;
 }
 
-static int submit_remove(struct control *c, uint32_t at, int64_t now_us)
+/* Submits a call about an instance that is there. */
+static int submit_about(struct control *c, uint32_t at, enum cloud_op op, int64_t now_us)
 {
     const struct intent *i = &c->money.intent[at];
     uint32_t cloud = control_find_cloud(c, i->provider);
     if (cloud == PLAN_NONE) { /* asked again once the provider is configured */
-        log_event(LOG_ERROR, "remove_impossible", "id=%s provider=%s", i->id, i->provider);
+        log_event(LOG_ERROR, "call_impossible", "id=%s provider=%s call=%s", i->id, i->provider,
+                  cloud_op_names[op]);
         c->observed.detail[at].due = CLOUD_NONE;
         return 0;
     }
     /* A twin that came late has another handle than the one that is gone: it is removed by its own. */
     const struct listed *item = control_find_item(&c->observed.provider[cloud].listing, i);
-    struct cloud_call call = { .op = CLOUD_REMOVE,
+    struct cloud_call call = { .op = op,
                                .id = ++c->money.call_last,
                                .handle = item ? item->handle : i->handle,
                                .intent = i->id };
@@ -201,7 +206,7 @@ int control_call(struct control *c, uint32_t at, enum cloud_op op, int64_t now_u
     struct detail *d = &c->observed.detail[at];
     d->due = op;
     if (d->call) return 0; /* made when the one under way has ended */
-    return op == CLOUD_CREATE ? submit_create(c, at, now_us) : submit_remove(c, at, now_us);
+    return op == CLOUD_CREATE ? submit_create(c, at, now_us) : submit_about(c, at, op, now_us);
 }
 
 bool control_is_calling(const struct detail *d)
@@ -266,6 +271,63 @@ static int take_removed(struct control *c, uint32_t at, const struct cloud_event
     return 0; /* the listing shows if it is gone; until then the call is repeated */
 }
 
+static int take_stopped(struct control *c, uint32_t at, const struct cloud_event *e, int64_t now_us)
+{
+    int stop = control_step_at(c, "stop.called");
+    if (stop < 0) return stop;
+    const struct intent *i = &c->money.intent[at];
+    count_call(c, i->provider, "stop", e->rc < 0 ? "failed" : "ok");
+    if (e->rc == 0) {
+        c->observed.detail[at].taken_us = now_us;
+        return 0; /* the listing shows when it is stopped */
+    }
+    log_event(LOG_WARN, "stop_failed", "id=%s error=%s", i->id, err_text(&e->err, e->rc));
+    if (i->state != INTENT_STOPPING || e->class != OFFER_INVALID) return 0; /* asked again */
+    return control_apply(c, at, INTENT_REFUSED, err_text(&e->err, e->rc), NULL, now_us);
+}
+
+/* A start that is refused counts like a refused create: the provider has no room for this offer. */
+static int take_started(struct control *c, uint32_t at, const struct cloud_event *e, int64_t now_us)
+{
+    int stop = control_step_at(c, "start.called");
+    if (stop < 0) return stop;
+    const struct intent *i = &c->money.intent[at];
+    uint32_t offer = control_find_offer(c, i->provider, i->offer);
+    count_call(c, i->provider, "start", offer_error_names[e->class]);
+    if (offer != PLAN_NONE) {
+        offer_answered(&c->money.health[offer], e->class, e->err.text, now_us);
+        measure_create(c, offer, e->class);
+    }
+    if (e->rc == 0 || i->state != INTENT_STARTING) return 0;
+    char why[INTENT_WHY_BYTES];
+    snprintf(why, sizeof why, "%s: %s", offer_error_names[e->class], err_text(&e->err, e->rc));
+    log_event(LOG_WARN, "start_failed", "id=%s offer=%s error=%s", i->id, i->offer, why);
+    enum intent_event event = e->class == OFFER_TRANSIENT ? INTENT_UNSURE
+                              : e->class == OFFER_INVALID ? INTENT_END
+                                                          : INTENT_REFUSED;
+    return control_apply(c, at, event, why, NULL, now_us);
+}
+
+static int take_event_of(struct control *c, uint32_t at, const struct cloud_event *e,
+                         int64_t now_us)
+{
+    switch (e->op) {
+    case CLOUD_CREATE:
+        return take_created(c, at, e, now_us);
+    case CLOUD_STOP:
+        return take_stopped(c, at, e, now_us);
+    case CLOUD_START:
+        return take_started(c, at, e, now_us);
+    case CLOUD_REMOVE:
+    case CLOUD_NONE:
+    case CLOUD_LIST:
+    case CLOUD_PRICES:
+    case CLOUD_OP_COUNT:
+        break;
+    }
+    return take_removed(c, at, e, now_us);
+}
+
 static int take_of_intent(struct control *c, const struct cloud_event *e, int64_t now_us)
 {
     for (uint32_t at = 0; at < c->money.count; at++) {
@@ -273,8 +335,7 @@ static int take_of_intent(struct control *c, const struct cloud_event *e, int64_
         if (d->call != e->id) continue;
         d->call = 0;
         d->answered_us = now_us;
-        int rc =
-            e->op == CLOUD_CREATE ? take_created(c, at, e, now_us) : take_removed(c, at, e, now_us);
+        int rc = take_event_of(c, at, e, now_us);
         return rc == -ECANCELED ? rc : 0; /* a record that was not written was logged and counted */
     }
     return 0;
@@ -296,7 +357,9 @@ static void take_listing(struct control *c, uint32_t cloud, const struct cloud_e
     p->listing.count = e->count;
     p->listing.taken_us = p->list_sent_us;
     p->is_new = true;
-    /* A lagging listing shows the world since the controller's start only once the lag has passed. */
+    /* A lagging listing shows the world since the controller's start only once the lag has passed. A store without
+     * intents makes no exception: it may be one that was lost with the controller before, whose last instances no
+     * listing shows yet. */
     if (p->list_sent_us >= c->started_us + p->cloud.lag_us) p->observed = true;
 }
 
@@ -344,6 +407,8 @@ static int take_events(struct control *c, int64_t now_us)
             switch (c->money.event.op) {
             case CLOUD_CREATE:
             case CLOUD_REMOVE:
+            case CLOUD_STOP:
+            case CLOUD_START:
                 rc = take_of_intent(c, &c->money.event, now_us);
                 p->list_soon = true;
                 c->urgent = true;
@@ -456,8 +521,9 @@ int control_calls(struct control *c, int64_t now_us)
         int64_t late_us = poll_us(p) * LATE_POLLS;
         if (!p->list_sent_us || listing_age_us(p, now_us) > late_us) submit_listing(c, p, now_us);
     }
-    rc = submit_due(c, CLOUD_REMOVE, now_us);
-    if (rc == 0) rc = submit_due(c, CLOUD_CREATE, now_us);
+    static const enum cloud_op order[] = { CLOUD_REMOVE, CLOUD_STOP, CLOUD_START, CLOUD_CREATE };
+    for (size_t i = 0; i < COUNT_OF(order) && rc == 0; i++)
+        rc = submit_due(c, order[i], now_us);
     for (uint32_t k = 0; rc == 0 && k < c->setup.cloud_count; k++) {
         struct provider *p = &c->observed.provider[k];
         if (has_news(p)) p->list_soon = c->urgent = true;

@@ -64,7 +64,7 @@ void control_reconcile(struct control *c, uint32_t at, const struct listed *item
     const struct bill_periods p = periods(c, now_us);
     char text[INTENT_WHY_BYTES];
     bool changed;
-    if (copy.aside || item->gone || !intent_is_billed(&copy)) return;
+    if (copy.aside || item->gone || !intent_is_billed(&copy) || copy.charge.halted) return;
     double price_h = copy.price_h;
     enum charge_difference d = charge_reconcile(&copy, &e, &p, &changed);
     if (!changed) return;
@@ -99,7 +99,7 @@ void control_settle_charge(const struct control *c, uint32_t at, struct intent *
     }
     if (copy->state == before->state) return;
     uint32_t offer = control_find_offer(c, copy->provider, copy->offer);
-    bool is_made = before->made_us == 0 && copy->made_us != 0;
+    bool is_made = before->made_us == 0 && copy->made_us != 0 && copy->starts == 0;
     if (is_made && offer != PLAN_NONE && c->money.offer[offer].start_usd > 0)
         charge_add(copy, c->money.offer[offer].start_usd, &p);
     if (before->state == INTENT_ENDED)
@@ -116,6 +116,72 @@ void control_settle_charge(const struct control *c, uint32_t at, struct intent *
                                                  : absent   ? l->taken_us
                                                             : now_us };
     charge_close(copy, &end);
+}
+
+/* ---- stopped instances ---- */
+
+/* Bills on from the stop at the price of the disk. The provider took the stop, or a listing shows its effect. */
+static void settle_halt(const struct control *c, uint32_t at, struct intent *copy, double disk_h,
+                        const struct bill_periods *p, int64_t now_us)
+{
+    const struct detail *d = &c->observed.detail[at];
+    uint32_t cloud = control_find_cloud(c, copy->provider);
+    const struct listing *l = cloud == PLAN_NONE ? NULL : &c->observed.provider[cloud].listing;
+    struct intent ended = *copy;
+    ended.ended_us = d->gone_us ? d->gone_us : l && l->ok ? l->taken_us : now_us;
+    /* It may have switched itself off as soon as it was told to drain. */
+    const struct charge_end end = { .asked_us = c->money.intent[at].drain_us,
+                                    .removed_us = d->taken_us,
+                                    .shown_us = d->shown_us,
+                                    .absent_us = ended.ended_us };
+    charge_close(&ended, &end);
+    const struct charge_turn halt = { .at_us = ended.charge.to_us,
+                                      .unsure_us = ended.charge.unsure_us,
+                                      .price_h = disk_h,
+                                      .halted = true };
+    charge_turn(copy, &halt, p);
+}
+
+/* Bills on from a start call at the price of the offer. A call that is repeated follows a listing that shows the
+ * instance stopped: until then the one before came to nothing. */
+static void settle_start(const struct control *c, uint32_t at, struct intent *copy, double disk_h,
+                         const struct bill_periods *p, int64_t now_us)
+{
+    const struct intent *before = &c->money.intent[at];
+    uint32_t offer = control_find_offer(c, copy->provider, copy->offer);
+    uint32_t cloud = control_find_cloud(c, copy->provider);
+    struct charge_turn start = { .at_us = now_us, .price_h = copy->price_h };
+    if (before->state == INTENT_STARTING) {
+        copy->price_h = disk_h;
+        copy->charge.billing = (struct billing){ 0 };
+        if (cloud != PLAN_NONE)
+            start.at_us = c->observed.provider[cloud].listing.taken_us -
+                          c->observed.provider[cloud].cloud.lag_us;
+        start.at_us = max_i64(start.at_us, before->called_us);
+    }
+    if (offer != PLAN_NONE) {
+        start.price_h = control_price_of_next(c, offer);
+        start.billing = c->money.offer[offer].billing;
+    }
+    charge_turn(copy, &start, p);
+}
+
+void control_settle_stop(const struct control *c, uint32_t at, struct intent *copy,
+                         enum intent_action action, int64_t now_us)
+{
+    const struct intent *before = &c->money.intent[at];
+    const struct bill_periods p = periods(c, now_us);
+    uint32_t offer = control_find_offer(c, copy->provider, copy->offer);
+    double disk_h = offer == PLAN_NONE ? 0 : c->money.offer[offer].disk_h;
+    if (action == INTENT_CALL_START) {
+        settle_start(c, at, copy, disk_h, &p, now_us);
+    } else if (copy->state == INTENT_STOPPED && before->state == INTENT_STOPPING) {
+        settle_halt(c, at, copy, disk_h, &p, now_us);
+    } else if (copy->state == INTENT_STOPPED && before->state == INTENT_STARTING) {
+        copy->price_h = disk_h; /* refused: it never ran */
+        copy->charge.billing = (struct billing){ 0 };
+        copy->charge.halted = true;
+    }
 }
 
 /* ---- strays ---- */
@@ -194,7 +260,7 @@ void control_reprice(struct control *c, uint32_t offer, double price_h, int64_t 
     for (uint32_t at = 0; at < c->money.count; at++) {
         const struct intent *i = &c->money.intent[at];
         bool mine = strcmp(i->provider, o->provider) == 0 && strcmp(i->offer, o->name) == 0;
-        if (!mine || !intent_is_live(i) || i->aside || i->charge.told) continue;
+        if (!mine || !intent_is_live(i) || i->aside || i->charge.told || i->charge.halted) continue;
         if (fabs(i->price_h - price_h) <= 1e-9 * fabs(price_h)) continue;
         struct intent copy = *i;
         if (copy.price_h > 0 && intent_is_billed(&copy))
@@ -209,7 +275,7 @@ void control_reprice(struct control *c, uint32_t offer, double price_h, int64_t 
 
 static bool is_of(const struct intent *i, const struct offer *o)
 {
-    return intent_is_live(i) && strcmp(i->offer, o->name) == 0 &&
+    return intent_is_live(i) && !i->charge.halted && strcmp(i->offer, o->name) == 0 &&
            strcmp(i->provider, o->provider) == 0;
 }
 

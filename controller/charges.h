@@ -10,6 +10,9 @@
  * the beginning that its provider has told. */
 void control_settle_charge(const struct control *c, uint32_t at, struct intent *copy,
                            int64_t now_us);
+/* Bills on from a stop, or from a start, that `action` and the change in `copy` tell of. */
+void control_settle_stop(const struct control *c, uint32_t at, struct intent *copy,
+                         enum intent_action action, int64_t now_us);
 /* Compares a live intent's charge with its entry in a listing. */
 void control_reconcile(struct control *c, uint32_t at, const struct listed *item, int64_t now_us);
 /* Counts an instance that ended and that nobody here has ended. */

@@ -52,6 +52,7 @@ struct pool_section {
     int64_t context, max_num_seqs;
     bool kv_events;
     bool tunnel;
+    int64_t keep_stopped;
     int role;     /* enum role */
     int priority; /* enum priority */
 };

@@ -32,9 +32,9 @@
 #define CONTROL_ROUTERS_MAX 16
 #define CONTROL_TENANTS_MAX 1000
 
-/* The steps of a launch, a drain and an end, in their order. */
-extern const char *const control_steps[];
-extern const uint32_t control_step_count;
+/* The steps of a launch, a drain and an end, in their order; those of a stop and of the start after it. */
+extern const char *const control_steps[], *const control_stop_steps[];
+extern const uint32_t control_step_count, control_stop_step_count;
 
 /* The term in which a control works. { 0 }: nobody else can lead. */
 struct control_term {

@@ -130,7 +130,7 @@ int control_heed_machine(struct control *c, uint32_t at, int64_t now_us)
     struct detail *d = &c->observed.detail[at];
     char why[INTENT_WHY_BYTES];
     if (d->machine.health != MACHINE_BROKEN || d->doomed) return 0;
-    if (c->money.intent[at].state >= INTENT_ENDING) return 0;
+    if (c->money.intent[at].state > INTENT_DRAINING) return 0;
     d->doomed = true; /* nobody keeps it, and it is no loss by its provider */
     snprintf(why, sizeof why, "its machine is broken: %.160s", d->machine.why);
     return control_apply(c, at, INTENT_DRAIN, why, NULL, now_us);

@@ -12,6 +12,7 @@
 #include "controller/control_state.h"
 #include "controller/joins.h"
 #include "controller/observed.h"
+#include "controller/stops.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -115,7 +116,11 @@ static void learn_lead(struct control *c, uint32_t at, int64_t now_us)
     uint32_t offer = control_find_offer(c, i->provider, i->offer);
     if (offer == PLAN_NONE) return;
     d->lead_learned = true;
-    offer_learn_lead(&c->money.offer[offer], (double)(now_us - i->called_us) / 1e6);
+    const double seconds = (double)(now_us - i->called_us) / 1e6;
+    if (i->starts > 0)
+        offer_learn_restart(&c->money.offer[offer], seconds);
+    else
+        offer_learn_lead(&c->money.offer[offer], seconds);
     measure_ready(c, at, now_us);
 }
 
@@ -136,7 +141,7 @@ static void learn_phases(struct control *c, uint32_t at, const struct listed *it
     struct lead fresh = { 0 };
     uint32_t offer = control_find_offer(c, i->provider, i->offer);
     const struct lead *told = item && is_told(&item->lead) ? &item->lead : &d->told;
-    if (offer == PLAN_NONE || d->lead.known[LEAD_WARM]) return;
+    if (offer == PLAN_NONE || d->lead.known[LEAD_WARM] || i->starts > 0) return;
     double told_s = 0;
     for (int p = 0; p < LEAD_PHASE_COUNT; p++) {
         if (!told->known[p]) continue;
@@ -216,7 +221,9 @@ static int heed_notice(struct control *c, uint32_t at, const struct listed *item
     bool is_listed = item && item->leaves_us;
     if ((!is_listed && !d->noticed_us) || (d->doomed && !d->leaves_us)) return 0;
     enum intent_state state = c->money.intent[at].state;
-    if (state >= INTENT_ENDING) return 0;
+    if (state > INTENT_DRAINING) return 0;
+    /* A machine that drains and may be kept switches itself off, and its agent's last words may be lost. */
+    if (state == INTENT_DRAINING && !d->noticed_us && control_may_stop_at(c, at)) return 0;
     d->leaves_us = is_listed ? item->leaves_us : d->noticed_us;
     const char *words = is_listed ? item->why : d->notice_why;
     count_loss(c, at, now_us);
@@ -301,10 +308,14 @@ static int drive_intent(struct control *c, uint32_t at, int64_t now_us)
                             .calling = control_is_calling(d),
                             .answered_us = d->answered_us,
                             .listening_us = c->observed.listening_us };
-    enum intent_event e = merge_event(&v, &c->setup.merge, now_us);
+    enum intent_event e = control_keep_or_end(c, at, merge_event(&v, &c->setup.merge, now_us));
+    const bool at_rest =
+        v.item && v.item->stopped && (e == INTENT_PARK || intent_is_parked(i) || i->charge.halted);
     const char *handle = v.item ? v.item->handle : NULL;
     if (v.item) d->told_us = v.item->created_us;
-    if (v.item && !v.item->gone) d->shown_us = max_i64(d->shown_us, l->taken_us - l->lag_us);
+    /* Of a stopped one the moments of its running count until it is, and those of its disk from then on. */
+    if (v.item && (!v.item->gone || (at_rest && i->charge.halted)))
+        d->shown_us = max_i64(d->shown_us, l->taken_us - l->lag_us);
     if (v.item && v.item->node[0]) memcpy(d->node, v.item->node, sizeof d->node);
     if (was_taken(&v, offer == PLAN_NONE ? NULL : &c->money.offer[offer], e))
         count_loss(c, at, now_us);
@@ -313,10 +324,12 @@ static int drive_intent(struct control *c, uint32_t at, int64_t now_us)
     bool ends_drain = late || e == INTENT_DRAINED;
     if (late) d->unfinished = max_u32(d->unfinished, v.seen->in_flight);
     if (e == INTENT_DRAINED) heed_false_start(c, at, v.item, now_us);
-    bool ended = v.item && v.item->gone;
-    if (ended && d->gone_us == 0) d->gone_us = l->taken_us;
+    bool ended = v.item && v.item->gone && !at_rest && e != INTENT_PARK;
+    if ((ended || (e == INTENT_PARK && at_rest)) && d->gone_us == 0) d->gone_us = l->taken_us;
     if (e == INTENT_ABSENT || (e == INTENT_DRAINED && ended)) control_note_gone(c, at, now_us);
-    if (v.item && v.item->gone)
+    if (e == INTENT_END)
+        snprintf(why, sizeof why, "its pool keeps fewer, or others, stopped");
+    else if (ended)
         snprintf(why, sizeof why, "%s", v.item->why);
     else if (e == INTENT_ABSENT && v.item)
         snprintf(why, sizeof why, "asked again: it may be there in part");

@@ -307,6 +307,8 @@ static int check_crash_step(const struct controller_section *s, struct err *err)
     if (s->crash_at.len == 0) return 0;
     for (uint32_t i = 0; i < control_step_count; i++)
         if (str_eq(s->crash_at, str_from(control_steps[i]))) return 0;
+    for (uint32_t i = 0; i < control_stop_step_count; i++)
+        if (str_eq(s->crash_at, str_from(control_stop_steps[i]))) return 0;
     if (str_eq(s->crash_at, str_from(control_join_step))) return 0;
     const char *near = str_nearest(s->crash_at, control_steps, control_step_count);
     return err_set(err, -EINVAL, "controller.crash_at: there is no step '%s'%s%s", s->crash_at.data,

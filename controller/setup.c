@@ -440,12 +440,27 @@ int setup_kube_change(const struct controller_config *config, const struct cloud
     return 0;
 }
 
+/* Refuses to keep instances stopped where none of the pool's offers can be. */
+static int check_stops(const struct service_section *s, const struct offer *offers,
+                       const struct plan_pool *pool, struct err *err)
+{
+    for (uint32_t k = 0; k < pool->offer_count; k++)
+        if (offers[pool->offer[k]].stops) return 0;
+    if (pool->keep_stopped == 0) return 0;
+    return err_set(err, -EINVAL,
+                   "pool %s of service %s: keep_stopped: provider %s has no offer here that can be "
+                   "stopped: want one "
+                   "on demand at ec2, gce or azure",
+                   pool->name, s->name.data, pool->provider);
+}
+
 static int fill_pool(const struct service_section *s, const struct pool_section *from,
                      const struct offer *offers, uint32_t offer_count, struct plan_pool *ret,
                      struct err *err)
 {
     *ret = (struct plan_pool){ .min = (uint32_t)from->min,
                                .max = (uint32_t)from->max,
+                               .keep_stopped = (uint32_t)from->keep_stopped,
                                .manual = -1,
                                .role = (enum role)from->role,
                                .priority = (enum priority)from->priority };
@@ -473,7 +488,7 @@ static int fill_pool(const struct service_section *s, const struct pool_section 
         }
         ret->offer[ret->offer_count++] = found;
     }
-    return 0;
+    return check_stops(s, offers, ret, err);
 }
 
 /* Policies of the service itself; those of its engines are in setup_engine_policies. */

@@ -260,7 +260,7 @@ void control_report(struct control *c, const struct agent_report *r, int64_t now
     enum intent_state state = c->money.intent[at].state;
     ret->known = true;
     ret->drain = state == INTENT_DRAINING;
-    ret->stop = state == INTENT_ENDING || state == INTENT_ENDED;
+    ret->stop = state == INTENT_STOPPING || state == INTENT_STOPPED || state >= INTENT_ENDING;
     ret->clock = control_clock(c, at);
     ret->leaves_ms = leaves_ms(d, now_us);
 }

@@ -26,6 +26,7 @@
  */
 #pragma once
 #include "base/wire/launch.h"
+#include "controller/cloud/cloud_told.h"
 #include "controller/core/intent.h"
 #include "controller/core/merge.h"
 
@@ -36,7 +37,16 @@
 #define CLOUD_PRICES_MAX 64   /* offers of one provider */
 #define CLOUD_POLL_US 1000000 /* between listings, unless the configuration says otherwise */
 
-enum cloud_op { CLOUD_NONE, CLOUD_CREATE, CLOUD_REMOVE, CLOUD_LIST, CLOUD_PRICES, CLOUD_OP_COUNT };
+enum cloud_op {
+    CLOUD_NONE,
+    CLOUD_CREATE,
+    CLOUD_REMOVE,
+    CLOUD_STOP,  /* these two only of an offer that `stops` */
+    CLOUD_START, /* its instance's handle is the idempotency key: one that runs is left as it is */
+    CLOUD_LIST,
+    CLOUD_PRICES,
+    CLOUD_OP_COUNT
+};
 extern const char *const cloud_op_names[CLOUD_OP_COUNT];
 
 struct cloud_request {
@@ -45,6 +55,7 @@ struct cloud_request {
     const struct launch_spec *spec; /* handed to the instance as it is, see launch.h */
     struct str key; /* for a private file of the instance, which spec.secret_file then names; empty:
                        spec.secret_file is the fleet's own. Where the cloud `joins`: a one-time token */
+    bool stops; /* its pool keeps instances stopped: one that switches itself off must not end */
 };
 
 /* The term of this process. The loop writes it, drivers read it on any thread. */
@@ -64,8 +75,9 @@ struct cloud_call {
     uint64_t id;                 /* the caller's, never given twice; the event carries it */
     uint64_t epoch;              /* of the caller's term; 0: it has none */
     struct cloud_request create; /* CREATE */
-    const char *handle;          /* REMOVE; empty: by the intent's tag, its create reply was lost */
-    const char *intent;          /* REMOVE */
+    const char *
+        handle; /* REMOVE, STOP, START; of a REMOVE empty: by the intent's tag, its create reply was lost */
+    const char *intent; /* likewise */
 };
 
 struct cloud_price {
@@ -85,7 +97,7 @@ struct cloud_event {
     uint64_t id;
     enum cloud_op op;
     int rc;                 /* 0, or a negative errno */
-    enum offer_error class; /* CREATE, when rc < 0 */
+    enum offer_error class; /* CREATE, STOP, START, when rc < 0 */
     struct err err;
     uint64_t epoch_seen;       /* -EKEYREVOKED of the provider: the epoch that it keeps; else 0 */
     struct listed made;        /* CREATE */
@@ -93,24 +105,6 @@ struct cloud_event {
     uint32_t count;            /* LIST, PRICES */
     struct cloud_price price[CLOUD_PRICES_MAX];
 };
-
-/* Describes a thing that a provider keeps without an instance, for `muster gc`. */
-struct cloud_leftover {
-    const char *name;
-    const char *why; /* static; where it stays, the reason */
-    bool removable, removed;
-};
-typedef void (*cloud_leftover_fn)(void *arg, const struct cloud_leftover *one);
-
-/* One thing that a provider's check has found, for `muster doctor`. */
-enum cloud_health { CLOUD_FINE, CLOUD_DOUBTFUL, CLOUD_BROKEN };
-struct cloud_finding {
-    const char *what; /* credentials, quota, ...; static */
-    enum cloud_health health;
-    char why[INTENT_WHY_BYTES];
-    const char *next; /* what a person may do; static; NULL: nothing */
-};
-typedef void (*cloud_finding_fn)(void *arg, const struct cloud_finding *f);
 
 struct cloud_driver {
     const char *name;  /* as in the configuration and in intents */
@@ -182,6 +176,10 @@ struct cloud_backend {
     /* 0: gone or going; the listing tells when. */
     int (*remove)(void *ctx, const char *handle, const char *intent, int64_t now_us,
                   struct err *err);
+
+    /* Stops an instance, or starts it again; NULL: it sells no offer that `stops`. 0: it is so, or will be. */
+    int (*turn)(void *ctx, const char *handle, const char *intent, bool on, int64_t now_us,
+                enum offer_error *ret_class, struct err *err);
 
     int (*prices)(void *ctx, int64_t now_us, struct cloud_price *ret, uint32_t max,
                   uint32_t *ret_count, struct err *err);

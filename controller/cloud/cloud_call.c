@@ -10,8 +10,9 @@
 #include <string.h>
 
 const char *const cloud_op_names[CLOUD_OP_COUNT] = {
-    [CLOUD_NONE] = "none", [CLOUD_CREATE] = "create", [CLOUD_REMOVE] = "remove",
-    [CLOUD_LIST] = "list", [CLOUD_PRICES] = "prices",
+    [CLOUD_NONE] = "none",     [CLOUD_CREATE] = "create", [CLOUD_REMOVE] = "remove",
+    [CLOUD_STOP] = "stop",     [CLOUD_START] = "start",   [CLOUD_LIST] = "list",
+    [CLOUD_PRICES] = "prices",
 };
 
 static int keep_name(char to[NAME_BYTES], const char *from, struct err *err)
@@ -31,6 +32,7 @@ int cloud_keep(const struct cloud_call *call, int64_t now_us, struct cloud_kept 
     if (rc == 0) rc = keep_name(k.handle, call->handle, err);
     if (rc == 0 && creates) {
         k.offer = *call->create.offer;
+        k.stops = call->create.stops;
         buf_str(&k.key, call->create.key);
         rc = launch_spec_encode(call->create.spec, &k.spec);
         if (rc == 0) rc = k.key.rc;
@@ -87,6 +89,15 @@ void cloud_perform(const struct cloud_backend *b, void *ctx, const struct cloud_
     case CLOUD_REMOVE:
         ret->rc = b->remove(ctx, call->handle, call->intent, now_us, &ret->err);
         break;
+    case CLOUD_STOP:
+    case CLOUD_START:
+        ret->class = OFFER_INVALID;
+        if (b->turn)
+            ret->rc = b->turn(ctx, call->handle, call->intent, call->op == CLOUD_START, now_us,
+                              &ret->class, &ret->err);
+        else
+            ret->rc = err_set(&ret->err, -EOPNOTSUPP, "%s stops no instances", b->name);
+        break;
     case CLOUD_LIST:
         ret->item = room;
         ret->rc = b->list(ctx, now_us, room, CLOUD_LIST_MAX, &ret->count, &ret->err);
@@ -112,7 +123,11 @@ void cloud_perform_kept(const struct cloud_backend *b, void *ctx, const struct c
     struct launch_spec spec;
     if (k->op == CLOUD_CREATE) {
         call.create = (struct cloud_request){
-            .intent = k->intent, .offer = &k->offer, .spec = &spec, .key = buf_view(&k->key)
+            .intent = k->intent,
+            .offer = &k->offer,
+            .spec = &spec,
+            .key = buf_view(&k->key),
+            .stops = k->stops,
         };
         struct err err = { 0 };
         int rc = launch_spec_decode(buf_view(&k->spec), &arena, &spec, &err);

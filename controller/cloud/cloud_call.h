@@ -14,6 +14,7 @@ struct cloud_kept {
     char intent[NAME_BYTES], handle[NAME_BYTES];
     struct offer offer;
     struct buf spec, key; /* CREATE; spec as JSON */
+    bool stops;           /* CREATE */
     int64_t asked_us;     /* fleet time of the submit */
     int64_t mono_us;      /* the same moment on this machine, where a thread makes the call */
 };

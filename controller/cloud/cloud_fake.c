@@ -158,10 +158,10 @@ static const struct cloud_backend backend;
 
 static int64_t latency(void *ctx, const struct cloud_call *call)
 {
-    static const enum fake_op ops[CLOUD_OP_COUNT] = { [CLOUD_CREATE] = FAKE_CREATE,
-                                                      [CLOUD_REMOVE] = FAKE_REMOVE,
-                                                      [CLOUD_LIST] = FAKE_LIST,
-                                                      [CLOUD_PRICES] = FAKE_PRICES };
+    static const enum fake_op ops[CLOUD_OP_COUNT] = {
+        [CLOUD_CREATE] = FAKE_CREATE, [CLOUD_REMOVE] = FAKE_REMOVE, [CLOUD_STOP] = FAKE_STOP,
+        [CLOUD_START] = FAKE_START,   [CLOUD_LIST] = FAKE_LIST,     [CLOUD_PRICES] = FAKE_PRICES
+    };
     struct fake_cloud *f = ctx;
     uint32_t nth = ++f->asked[ops[call->op]];
     for (uint32_t i = 0; i < f->config.slow_count; i++) {
@@ -235,8 +235,10 @@ static bool exists(const struct fake_instance *in, int64_t at_us)
 
 static void fill_listed(const struct fake_instance *in, struct listed *ret)
 {
-    *ret =
-        (struct listed){ .created_us = in->made_us, .leaves_us = in->leaves_us, .gone = in->dead };
+    *ret = (struct listed){ .created_us = in->made_us,
+                            .leaves_us = in->leaves_us,
+                            .gone = in->dead || in->stopped,
+                            .stopped = in->stopped };
     memcpy(ret->handle, in->handle, sizeof ret->handle);
     memcpy(ret->intent, in->intent, sizeof ret->intent);
     memcpy(ret->service, in->service, sizeof ret->service);
@@ -352,6 +354,27 @@ static int remove_instance(void *ctx, const char *handle, const char *intent, in
     return step.fault == FAKE_LOST_REPLY ? refuse(step.fault, NULL, err) : 0;
 }
 
+static int turn(void *ctx, const char *handle, const char *intent, bool on, int64_t now_us,
+                enum offer_error *ret_class, struct err *err)
+{
+    struct fake_cloud *f = ctx;
+    struct fake_step step = next_step(f, on ? FAKE_START : FAKE_STOP, NULL);
+    bool done = step.fault == FAKE_FINE || step.fault == FAKE_LOST_REPLY;
+    (void)intent;
+    if (!done) return refuse(step.fault, ret_class, err);
+    for (uint32_t i = 0; i < f->count; i++) {
+        struct fake_instance *in = &f->instance[i];
+        if (strcmp(in->handle, handle) != 0 || !exists(in, now_us) || in->dead) continue;
+        if (on && in->stopped) {
+            in->starts++;
+            in->ready_us = now_us + f->config.boot_us;
+        }
+        in->stopped = !on;
+        return step.fault == FAKE_LOST_REPLY ? refuse(step.fault, ret_class, err) : 0;
+    }
+    return refuse(FAKE_INVALID, ret_class, err);
+}
+
 static int fake_offers(void *ctx, struct offer *ret, uint32_t max, uint32_t *ret_count,
                        struct err *err)
 {
@@ -403,6 +426,7 @@ static const struct cloud_backend backend = {
     .create = create,
     .list = list,
     .remove = remove_instance,
+    .turn = turn,
     .prices = prices,
     .fence = fence,
 };

@@ -32,7 +32,15 @@ uint32_t cloud_delay_under_way(const struct cloud_delay *d);
 #define FAKE_SLOW_MAX 16
 #define FAKE_MARKET_MAX 32
 
-enum fake_op { FAKE_CREATE, FAKE_LIST, FAKE_REMOVE, FAKE_PRICES, FAKE_OP_COUNT };
+enum fake_op {
+    FAKE_CREATE,
+    FAKE_LIST,
+    FAKE_REMOVE,
+    FAKE_STOP,
+    FAKE_START,
+    FAKE_PRICES,
+    FAKE_OP_COUNT
+};
 
 enum fake_fault {
     FAKE_FINE,
@@ -113,11 +121,13 @@ struct fake_instance {
     int64_t removed_us; /* 0: it runs */
     int64_t leaves_us;  /* the market takes it away then; 0: not announced */
     bool dead;          /* ended by itself, or taken away */
+    bool stopped;
+    uint32_t starts; /* after stops */
 };
 
 const struct fake_instance *fake_cloud_instances(const struct fake_cloud *f, uint32_t *ret_count);
-uint32_t fake_cloud_running(const struct fake_cloud *f, int64_t now_us);
-uint32_t fake_cloud_calls(const struct fake_cloud *f, enum fake_op op); /* made */
+uint32_t fake_cloud_running(const struct fake_cloud *f, int64_t now_us); /* stopped ones too */
+uint32_t fake_cloud_calls(const struct fake_cloud *f, enum fake_op op);  /* made */
 uint32_t fake_cloud_under_way(const struct fake_cloud *f);
 
 /* Ends a machine, as if it died or the provider took it (index of fake_cloud_instances). */

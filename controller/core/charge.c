@@ -73,7 +73,7 @@ double charge_unsure(const struct intent *i, int64_t now_us)
     struct intent least = *i;
     if (least.charge.from_us == 0) least.charge.from_us = i->made_us;
     if (least.charge.to_us) least.charge.to_us -= i->charge.unsure_us;
-    return since(i, INT64_MIN, now_us) - since(&least, INT64_MIN, now_us);
+    return since(i, INT64_MIN, now_us) - since(&least, INT64_MIN, now_us) + i->charge.before_unsure;
 }
 
 void charge_add(struct intent *i, double dollars, const struct bill_periods *p)
@@ -138,8 +138,24 @@ void charge_reopen(struct intent *i, int64_t made_us, const struct bill_periods 
 {
     struct intent ended = *i;
     ended.state = INTENT_ENDED;
-    struct charge c = { .before = charge_of(&ended, p), .billing = i->charge.billing };
+    struct charge c = { .before = charge_of(&ended, p),
+                        .before_unsure = i->charge.before_unsure,
+                        .billing = i->charge.billing };
     c.told = i->charge.told;
     c.from_us = made_us;
     i->charge = c;
+}
+
+void charge_turn(struct intent *i, const struct charge_turn *t, const struct bill_periods *p)
+{
+    struct intent ended = *i;
+    ended.state = INTENT_ENDED;
+    ended.charge.to_us = ended.ended_us = max_i64(t->at_us, begins_us(i));
+    ended.charge.unsure_us = t->unsure_us;
+    i->charge = (struct charge){ .from_us = ended.charge.to_us,
+                                 .before = charge_of(&ended, p),
+                                 .before_unsure = charge_unsure(&ended, p->now_us),
+                                 .billing = t->billing,
+                                 .halted = t->halted };
+    i->price_h = t->price_h;
 }

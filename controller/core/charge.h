@@ -63,5 +63,15 @@ struct charge_end {
 };
 void charge_close(struct intent *i, const struct charge_end *e);
 
+/* Ends what was billed so far at at_us and bills on from there at another price: an instance was stopped, or started
+ * again. `unsure_us`: it may have ended so much earlier. */
+struct charge_turn {
+    int64_t at_us, unsure_us;
+    double price_h;
+    struct billing billing;
+    bool halted;
+};
+void charge_turn(struct intent *i, const struct charge_turn *t, const struct bill_periods *p);
+
 /* Begins another life of an ended intent: its instance came late. */
 void charge_reopen(struct intent *i, int64_t made_us, const struct bill_periods *p);

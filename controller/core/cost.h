@@ -25,5 +25,7 @@ struct charge {
     int64_t unsure_us;      /* to_us may be earlier by so much */
     struct cost before;     /* at earlier prices, and of an earlier life */
     struct billing billing;
+    double before_unsure; /* dollars of `before` that may be too much */
+    bool halted;          /* stopped: the price is that of its disk, and its offer's says nothing */
     bool told; /* the provider has told the price of this instance, not only of its offer */
 };

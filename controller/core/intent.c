@@ -1,4 +1,4 @@
-/* intent.c - holds the table of an intent's states and events, its stored form and the back-off of offers.
+/* intent.c - holds the table of an intent's states and events and its stored form.
  *
  * A provider may report at any time, and late, so nearly every event has a transition in every
  * state. The few empty cells are events that only our own call can raise. */
@@ -8,14 +8,14 @@
 #include "base/core/bits.h"
 #include "base/wire/field.h"
 
-#include <math.h>
 #include <stdio.h>
 
 const char *const intent_state_names[INTENT_STATE_COUNT] = {
     [INTENT_WANTED] = "wanted",     [INTENT_CREATING] = "creating",
     [INTENT_CREATED] = "created",   [INTENT_REGISTERED] = "registered",
-    [INTENT_DRAINING] = "draining", [INTENT_ENDING] = "ending",
-    [INTENT_ENDED] = "ended",
+    [INTENT_DRAINING] = "draining", [INTENT_STOPPING] = "stopping",
+    [INTENT_STOPPED] = "stopped",   [INTENT_STARTING] = "starting",
+    [INTENT_ENDING] = "ending",     [INTENT_ENDED] = "ended",
 };
 
 const char *const intent_event_names[INTENT_EVENT_COUNT] = {
@@ -31,6 +31,9 @@ const char *const intent_event_names[INTENT_EVENT_COUNT] = {
     [INTENT_DRAINED] = "its agent has stopped the engine",
     [INTENT_END] = "to be ended",
     [INTENT_LATE] = "over its deadline",
+    [INTENT_PARK] = "drained: its pool keeps it stopped",
+    [INTENT_HALTED] = "the provider lists it as stopped",
+    [INTENT_WAKE] = "wanted again",
 };
 
 // clang-format off
@@ -52,6 +55,9 @@ static const struct intent_cell table[INTENT_STATE_COUNT][INTENT_EVENT_COUNT] = 
         [INTENT_DRAINED]  = TO(ENDING, CALL_REMOVE),
         [INTENT_END]      = TO(ENDED, NOTHING),
         [INTENT_LATE]     = TO(ENDED, NOTHING),
+        [INTENT_PARK]     = NEVER,
+        [INTENT_HALTED]   = NEVER,
+        [INTENT_WAKE]     = NEVER,
     },
     [INTENT_CREATING] = {
         [INTENT_GO]       = STAY(CREATING),
@@ -66,6 +72,9 @@ static const struct intent_cell table[INTENT_STATE_COUNT][INTENT_EVENT_COUNT] = 
         [INTENT_DRAINED]  = TO(ENDING, CALL_REMOVE),
         [INTENT_END]      = TO(ENDING, CALL_REMOVE),
         [INTENT_LATE]     = TO(ENDING, CALL_REMOVE),
+        [INTENT_PARK]     = NEVER,
+        [INTENT_HALTED]   = NEVER,
+        [INTENT_WAKE]     = NEVER,
     },
     [INTENT_CREATED] = {
         [INTENT_GO]       = STAY(CREATED),
@@ -80,6 +89,9 @@ static const struct intent_cell table[INTENT_STATE_COUNT][INTENT_EVENT_COUNT] = 
         [INTENT_DRAINED]  = TO(ENDING, CALL_REMOVE),
         [INTENT_END]      = TO(ENDING, CALL_REMOVE),
         [INTENT_LATE]     = TO(ENDING, CALL_REMOVE),
+        [INTENT_PARK]     = NEVER,
+        [INTENT_HALTED]   = NEVER,
+        [INTENT_WAKE]     = NEVER,
     },
     [INTENT_REGISTERED] = {
         [INTENT_GO]       = STAY(REGISTERED),
@@ -94,6 +106,9 @@ static const struct intent_cell table[INTENT_STATE_COUNT][INTENT_EVENT_COUNT] = 
         [INTENT_DRAINED]  = TO(ENDING, CALL_REMOVE),   /* it ended itself: lease, age or failure */
         [INTENT_END]      = TO(ENDING, CALL_REMOVE),
         [INTENT_LATE]     = TO(ENDING, CALL_REMOVE),
+        [INTENT_PARK]     = NEVER,
+        [INTENT_HALTED]   = NEVER,
+        [INTENT_WAKE]     = NEVER,
     },
     [INTENT_DRAINING] = {
         [INTENT_GO]       = STAY(DRAINING),
@@ -108,6 +123,60 @@ static const struct intent_cell table[INTENT_STATE_COUNT][INTENT_EVENT_COUNT] = 
         [INTENT_DRAINED]  = TO(ENDING, CALL_REMOVE),
         [INTENT_END]      = TO(ENDING, CALL_REMOVE),
         [INTENT_LATE]     = TO(ENDING, CALL_REMOVE),
+        [INTENT_PARK]     = TO(STOPPING, CALL_STOP),
+        [INTENT_HALTED]   = NEVER,
+        [INTENT_WAKE]     = NEVER,
+    },
+    [INTENT_STOPPING] = {
+        [INTENT_GO]       = STAY(STOPPING),
+        [INTENT_MADE]     = STAY(STOPPING),
+        [INTENT_REFUSED]  = TO(ENDING, CALL_REMOVE),
+        [INTENT_UNSURE]   = STAY(STOPPING),
+        [INTENT_LISTED]   = TO(STOPPING, CALL_STOP),   /* it runs on: ask again */
+        [INTENT_ABSENT]   = TO(ENDED, NOTHING),
+        [INTENT_REPORTED] = STAY(STOPPING),
+        [INTENT_DRAIN]    = STAY(STOPPING),
+        [INTENT_KEEP]     = STAY(STOPPING),
+        [INTENT_DRAINED]  = STAY(STOPPING),
+        [INTENT_END]      = TO(ENDING, CALL_REMOVE),
+        [INTENT_LATE]     = TO(ENDING, CALL_REMOVE),
+        [INTENT_PARK]     = STAY(STOPPING),
+        [INTENT_HALTED]   = TO(STOPPED, NOTHING),
+        [INTENT_WAKE]     = NEVER,
+    },
+    [INTENT_STOPPED] = {
+        [INTENT_GO]       = STAY(STOPPED),
+        [INTENT_MADE]     = STAY(STOPPED),
+        [INTENT_REFUSED]  = STAY(STOPPED),
+        [INTENT_UNSURE]   = STAY(STOPPED),
+        [INTENT_LISTED]   = TO(ENDING, CALL_REMOVE),   /* started, and not by us */
+        [INTENT_ABSENT]   = TO(ENDED, NOTHING),
+        [INTENT_REPORTED] = TO(ENDING, CALL_REMOVE),
+        [INTENT_DRAIN]    = TO(ENDING, CALL_REMOVE),
+        [INTENT_KEEP]     = STAY(STOPPED),
+        [INTENT_DRAINED]  = STAY(STOPPED),
+        [INTENT_END]      = TO(ENDING, CALL_REMOVE),
+        [INTENT_LATE]     = TO(ENDING, CALL_REMOVE),
+        [INTENT_PARK]     = NEVER,
+        [INTENT_HALTED]   = STAY(STOPPED),
+        [INTENT_WAKE]     = TO(STARTING, CALL_START),
+    },
+    [INTENT_STARTING] = {
+        [INTENT_GO]       = STAY(STARTING),
+        [INTENT_MADE]     = STAY(STARTING),
+        [INTENT_REFUSED]  = TO(STOPPED, NOTHING),      /* no room for it now */
+        [INTENT_UNSURE]   = STAY(STARTING),
+        [INTENT_LISTED]   = TO(CREATED, NOTHING),
+        [INTENT_ABSENT]   = TO(ENDED, NOTHING),
+        [INTENT_REPORTED] = TO(REGISTERED, NOTHING),
+        [INTENT_DRAIN]    = TO(ENDING, CALL_REMOVE),
+        [INTENT_KEEP]     = STAY(STARTING),
+        [INTENT_DRAINED]  = TO(ENDING, CALL_REMOVE),
+        [INTENT_END]      = TO(ENDING, CALL_REMOVE),
+        [INTENT_LATE]     = TO(ENDING, CALL_REMOVE),
+        [INTENT_PARK]     = NEVER,
+        [INTENT_HALTED]   = TO(STARTING, CALL_START),  /* the call came to nothing: ask again */
+        [INTENT_WAKE]     = NEVER,
     },
     [INTENT_ENDING] = {
         [INTENT_GO]       = STAY(ENDING),
@@ -122,6 +191,9 @@ static const struct intent_cell table[INTENT_STATE_COUNT][INTENT_EVENT_COUNT] = 
         [INTENT_DRAINED]  = STAY(ENDING),
         [INTENT_END]      = STAY(ENDING),
         [INTENT_LATE]     = TO(ENDING, CALL_REMOVE),
+        [INTENT_PARK]     = NEVER,
+        [INTENT_HALTED]   = STAY(ENDING),
+        [INTENT_WAKE]     = NEVER,
     },
     [INTENT_ENDED] = {
         [INTENT_GO]       = STAY(ENDED),
@@ -136,6 +208,9 @@ static const struct intent_cell table[INTENT_STATE_COUNT][INTENT_EVENT_COUNT] = 
         [INTENT_DRAINED]  = STAY(ENDED),
         [INTENT_END]      = STAY(ENDED),
         [INTENT_LATE]     = STAY(ENDED),
+        [INTENT_PARK]     = NEVER,
+        [INTENT_HALTED]   = NEVER,
+        [INTENT_WAKE]     = NEVER,
     },
 };
 
@@ -168,8 +243,13 @@ static void mark_times(struct intent *i, enum intent_state before, int64_t now_u
     case INTENT_ENDING:
         i->ended_us = 0;
         break;
+    case INTENT_STARTING: /* another life begins */
+        i->made_us = i->registered_us = i->drain_us = 0;
+        break;
     case INTENT_WANTED:
     case INTENT_CREATING:
+    case INTENT_STOPPING:
+    case INTENT_STOPPED:
     case INTENT_STATE_COUNT:
         break;
     }
@@ -189,7 +269,12 @@ enum intent_action intent_step(struct intent *i, enum intent_event e, const char
         i->called_us = now_us;
         i->calls++;
     }
-    if (cell.action == INTENT_CALL_REMOVE) i->removed_us = now_us;
+    if (cell.action == INTENT_CALL_START) {
+        i->called_us = now_us;
+        i->starts += before == INTENT_STOPPED;
+    }
+    if (cell.action == INTENT_CALL_REMOVE || cell.action == INTENT_CALL_STOP)
+        i->removed_us = now_us;
     return cell.action;
 }
 
@@ -208,8 +293,8 @@ int name_copy(char *to, size_t size, struct str from)
 
 /* The stored record, with names as borrowed strings, so that the tables of base/wire serve here too. */
 struct record {
-    struct str id, service, pool, provider, offer, handle, why, joined;
-    uint32_t v, state, calls;
+    struct str id, service, pool, provider, offer, handle, why, joined, mark;
+    uint32_t v, state, calls, starts;
     double price_h;
     int64_t age_limit_us, wanted_us, called_us, made_us, registered_us, drain_us, removed_us,
         ended_us, state_us, joined_us, contested_us;
@@ -217,8 +302,8 @@ struct record {
     /* of its charge */
     int64_t billed_from_us, billed_to_us, priced_us, unsure_us, bill_unit_us, bill_least_us;
     int64_t before_day, before_month;
-    double before_in_day, before_in_month, before_total;
-    bool price_told;
+    double before_in_day, before_in_month, before_total, before_unsure;
+    bool price_told, halted;
 };
 
 #define TIME_MAX 9e15 /* microseconds; doubles are exact below */
@@ -248,6 +333,7 @@ static const struct field record_fields[] = {
     TEXT(handle, false, NAME_BYTES),
     TEXT(why, false, INTENT_WHY_BYTES),
     TEXT(joined, false, INTENT_MARK_BYTES),
+    TEXT(mark, false, INTENT_MARK_BYTES),
     { .name = "state",
       .type = FIELD_ENUM,
       .required = true,
@@ -255,6 +341,7 @@ static const struct field record_fields[] = {
       .names = intent_state_names,
       .offset = offsetof(struct record, state) },
     { .name = "calls", .type = FIELD_U32, .max = 1e9, .offset = offsetof(struct record, calls) },
+    { .name = "starts", .type = FIELD_U32, .max = 1e9, .offset = offsetof(struct record, starts) },
     { .name = "price_h",
       .type = FIELD_F64,
       .min = 0,
@@ -282,6 +369,8 @@ static const struct field record_fields[] = {
     FIELD(struct record, before_in_day, FIELD_F64, FIELD_POSITIVE),
     FIELD(struct record, before_in_month, FIELD_F64, FIELD_POSITIVE),
     FIELD(struct record, before_total, FIELD_F64, FIELD_POSITIVE),
+    FIELD(struct record, before_unsure, FIELD_F64, FIELD_POSITIVE),
+    { .name = "halted", .type = FIELD_BOOL, .offset = offsetof(struct record, halted) },
     { .name = "price_told", .type = FIELD_BOOL, .offset = offsetof(struct record, price_told) },
     TIME(joined_us),
     TIME(contested_us),
@@ -302,8 +391,10 @@ int intent_encode(const struct intent *i, struct buf *out)
         .handle = str_from(i->handle),
         .why = str_from(i->why),
         .joined = str_from(i->joined),
+        .mark = str_from(i->mark),
         .state = i->state,
         .calls = i->calls,
+        .starts = i->starts,
         .price_h = i->price_h,
         .age_limit_us = i->age_limit_us,
         .wanted_us = i->wanted_us,
@@ -329,7 +420,9 @@ int intent_encode(const struct intent *i, struct buf *out)
         .before_in_day = i->charge.before.in_day,
         .before_in_month = i->charge.before.in_month,
         .before_total = i->charge.before.total,
+        .before_unsure = i->charge.before_unsure,
         .price_told = i->charge.told,
+        .halted = i->charge.halted,
     };
     return fields_encode(&record_set, &r, out);
 }
@@ -342,6 +435,7 @@ int intent_decode(struct str text, struct arena *arena, struct intent *ret, stru
 
     struct intent i = { .state = (enum intent_state)r.state,
                         .calls = r.calls,
+                        .starts = r.starts,
                         .price_h = r.price_h,
                         .age_limit_us = r.age_limit_us,
                         .wanted_us = r.wanted_us,
@@ -363,7 +457,9 @@ int intent_decode(struct str text, struct arena *arena, struct intent *ret, stru
                                     .before = { r.before_day, r.before_month, r.before_in_day,
                                                 r.before_in_month, r.before_total },
                                     .billing = { r.bill_unit_us, r.bill_least_us },
-                                    .told = r.price_told },
+                                    .before_unsure = r.before_unsure,
+                                    .told = r.price_told,
+                                    .halted = r.halted },
                         .version = ret->version };
     /* The table bounds each length below its field's size. */
     must(name_copy(i.id, sizeof i.id, r.id) == 0);
@@ -374,88 +470,7 @@ int intent_decode(struct str text, struct arena *arena, struct intent *ret, stru
     must(name_copy(i.handle, sizeof i.handle, r.handle) == 0);
     must(name_copy(i.why, sizeof i.why, r.why) == 0);
     must(name_copy(i.joined, sizeof i.joined, r.joined) == 0);
+    must(name_copy(i.mark, sizeof i.mark, r.mark) == 0);
     *ret = i;
     return 0;
-}
-
-#define SECOND ((int64_t)1000000)
-#define LEAD_WEIGHT 0.3 /* of the newest launch: three launches forget most of a wrong prior */
-#define LATE_SHARE \
-    0.25 /* of the time that a launch has taken: what one that is late may still take */
-
-const char *const offer_error_names[OFFER_ERROR_COUNT] = {
-    [OFFER_OK] = "ok",
-    [OFFER_CAPACITY] = "capacity",
-    [OFFER_QUOTA] = "quota",
-    [OFFER_THROTTLE] = "throttle",
-    [OFFER_AUTH] = "auth",
-    [OFFER_INVALID] = "invalid",
-    [OFFER_TRANSIENT] = "transient",
-};
-
-/* The first wait, doubled for each failure in a row, and its cap. Capacity has Karpenter's three minutes;
- * quota and auth need a person; throttles and lost replies pass by themselves. */
-static const struct {
-    int64_t first_us, cap_us;
-} waits[OFFER_ERROR_COUNT] = {
-    [OFFER_CAPACITY] = { 20 * SECOND, 180 * SECOND },
-    [OFFER_QUOTA] = { 60 * SECOND, 1800 * SECOND },
-    [OFFER_THROTTLE] = { 1 * SECOND, 60 * SECOND },
-    [OFFER_AUTH] = { 60 * SECOND, 1800 * SECOND },
-    [OFFER_INVALID] = { 300 * SECOND, 3600 * SECOND },
-    [OFFER_TRANSIENT] = { 2 * SECOND, 60 * SECOND },
-};
-
-void offer_answered(struct offer_health *h, enum offer_error e, const char *text, int64_t now_us)
-{
-    if (e == OFFER_OK) {
-        *h = (struct offer_health){ .refused = h->refused, .lost = h->lost };
-        return;
-    }
-    if (h->last != e) h->failures = 0;
-    int64_t wait = waits[e].first_us;
-    for (uint32_t i = 0; i < h->failures && wait < waits[e].cap_us; i++)
-        wait *= 2;
-    h->last = e;
-    h->refused += e == OFFER_CAPACITY;
-    h->failures++;
-    h->until_us = now_us + (wait < waits[e].cap_us ? wait : waits[e].cap_us);
-    snprintf(h->text, sizeof h->text, "%s", text ? text : offer_error_names[e]);
-}
-
-void offer_learn_lead(struct offer *o, double seconds)
-{
-    if (!(seconds >= 0)) return;
-    o->lead_s += LEAD_WEIGHT * (seconds - o->lead_s);
-}
-
-double offer_left_s(const struct offer *o, const struct intent *i, int64_t now_us)
-{
-    double passed = i->called_us ? (double)(now_us - i->called_us) / 1e6 : 0;
-    double whole = o->lead_s;
-    if (i->registered_us && o->lead.known[LEAD_LOAD]) { /* its machine and image are there */
-        passed = (double)(now_us - i->registered_us) / 1e6;
-        whole = o->lead.s[LEAD_LOAD] + (o->lead.known[LEAD_WARM] ? o->lead.s[LEAD_WARM] : 0);
-    }
-    double left = whole - passed;
-    return fmax(1, left > 0 ? left : LATE_SHARE * passed);
-}
-
-const char *const lead_phase_names[] = {
-    [LEAD_SCHEDULE] = "schedule", [LEAD_NODE] = "node", [LEAD_BOOT] = "boot",
-    [LEAD_PULL] = "pull",         [LEAD_LOAD] = "load", [LEAD_WARM] = "warm",
-};
-_Static_assert(sizeof lead_phase_names / sizeof lead_phase_names[0] == LEAD_PHASE_COUNT,
-               "a name each");
-
-void offer_learn_phases(struct offer *o, const struct lead *launch)
-{
-    for (int p = 0; p < LEAD_PHASE_COUNT; p++) {
-        double seconds = launch->s[p];
-        if (!launch->known[p] || !(seconds >= 0)) continue;
-        /* There is no prior: the first launch is all that is known. */
-        o->lead.s[p] =
-            o->lead.known[p] ? o->lead.s[p] + LEAD_WEIGHT * (seconds - o->lead.s[p]) : seconds;
-        o->lead.known[p] = true;
-    }
 }

@@ -6,10 +6,8 @@
 #include <string.h>
 
 const char *const phase_names[PHASE_COUNT] = {
-    [PHASE_STARTING] = "starting",
-    [PHASE_READY] = "ready",
-    [PHASE_DRAINING] = "draining",
-    [PHASE_ENDING] = "ending",
+    [PHASE_STARTING] = "starting", [PHASE_READY] = "ready",     [PHASE_DRAINING] = "draining",
+    [PHASE_ENDING] = "ending",     [PHASE_STOPPED] = "stopped",
 };
 
 void sighting_take(struct sighting *s, const struct engine_report *e)
@@ -159,6 +157,55 @@ static enum intent_event event_while_ending(const struct merge_view *v,
     return v->item ? INTENT_LISTED : INTENT_LATE;
 }
 
+/* Returns true if the listing was taken long enough after `at_us` to show what was so then. */
+static bool could_show(const struct merge_view *v, const struct merge_config *c, int64_t at_us)
+{
+    const struct listing *l = v->listing;
+    return l && l->ok && l->taken_us >= at_us + l->lag_us + c->settle_us;
+}
+
+static bool runs(const struct merge_view *v)
+{
+    return v->item && !v->item->gone && !v->item->leaves_us;
+}
+
+/* The stop call is repeated like a remove. A stop that takes longer than a boot is given up. */
+static enum intent_event event_while_stopping(const struct merge_view *v,
+                                              const struct merge_config *c, int64_t now_us)
+{
+    if (v->calling) return INTENT_EVENT_COUNT;
+    if (absence_is_proven(v, c, now_us)) return INTENT_ABSENT;
+    if (v->item && v->item->stopped) return INTENT_HALTED;
+    if (is_over(v, v->intent->state_us, c->boot_us, now_us)) return INTENT_LATE;
+    int64_t asked_us = max_i64(v->intent->removed_us, v->answered_us);
+    bool again = v->item && could_show(v, c, asked_us) && now_us >= asked_us + c->retry_us;
+    return again ? INTENT_LISTED : INTENT_EVENT_COUNT;
+}
+
+/* A stopped instance that runs all the same was started by somebody else: it is billed and serves nobody. */
+static enum intent_event event_while_stopped(const struct merge_view *v,
+                                             const struct merge_config *c, int64_t now_us)
+{
+    const struct intent *i = v->intent;
+    if (absence_is_proven(v, c, now_us)) return INTENT_ABSENT;
+    if (runs(v) && could_show(v, c, max_i64(i->state_us, v->listening_us))) return INTENT_LISTED;
+    if (i->age_limit_us && now_us - i->wanted_us >= i->age_limit_us) return INTENT_LATE;
+    return INTENT_EVENT_COUNT;
+}
+
+static enum intent_event event_while_starting(const struct merge_view *v,
+                                              const struct merge_config *c, int64_t now_us)
+{
+    const struct intent *i = v->intent;
+    if (v->seen->heard_us > i->state_us) return INTENT_REPORTED;
+    if (runs(v)) return INTENT_LISTED;
+    if (is_over(v, i->state_us, c->boot_us, now_us)) return INTENT_LATE;
+    if (v->calling) return INTENT_EVENT_COUNT;
+    if (absence_is_proven(v, c, now_us)) return INTENT_ABSENT;
+    bool still = v->item && v->item->stopped && could_show(v, c, last_sign_us(v));
+    return still && v->may_ask ? INTENT_HALTED : INTENT_EVENT_COUNT;
+}
+
 /* Returns the event for a tombstone: anything that shows up under its id is removed. A listing from
  * before the end proves nothing. */
 static enum intent_event event_after_end(const struct merge_view *v, const struct merge_config *c,
@@ -182,6 +229,12 @@ enum intent_event merge_event(const struct merge_view *view, const struct merge_
     case INTENT_REGISTERED:
     case INTENT_DRAINING:
         return event_while_serving(view, config, now_us);
+    case INTENT_STOPPING:
+        return event_while_stopping(view, config, now_us);
+    case INTENT_STOPPED:
+        return event_while_stopped(view, config, now_us);
+    case INTENT_STARTING:
+        return event_while_starting(view, config, now_us);
     case INTENT_ENDING:
         return event_while_ending(view, config, now_us);
     case INTENT_ENDED:
@@ -195,8 +248,10 @@ enum intent_event merge_event(const struct merge_view *view, const struct merge_
 enum phase merge_phase(const struct intent *intent, const struct sighting *seen,
                        const struct merge_config *config, int64_t now_us)
 {
-    if (intent->state < INTENT_REGISTERED) return PHASE_STARTING;
+    if (intent->state < INTENT_REGISTERED || intent->state == INTENT_STARTING)
+        return PHASE_STARTING;
     if (intent->state == INTENT_DRAINING) return PHASE_DRAINING;
+    if (intent->state == INTENT_STOPPED) return PHASE_STOPPED;
     if (intent->state > INTENT_DRAINING) return PHASE_ENDING;
     /* Silence is not death: the instance counts as ready until a witness says otherwise. */
     if (!sighting_is_fresh(seen, config, now_us)) return PHASE_READY;

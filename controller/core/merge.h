@@ -30,6 +30,7 @@ struct listed {
     int64_t created_us; /* as the provider reports it; 0: it does not */
     int64_t leaves_us;  /* the provider takes it away then; 0: it has not said so */
     bool gone;          /* it ended by itself; remove clears it away */
+    bool stopped; /* gone, and its provider would start it again: no more than its disk is billed */
     enum offer_error
         stuck; /* the provider took the order and cannot carry it out, like a refusal that
                                comes late; OFFER_OK: it comes up, or is up */
@@ -118,6 +119,7 @@ enum phase {
     PHASE_READY,
     PHASE_DRAINING,
     PHASE_ENDING,
+    PHASE_STOPPED, /* kept at its provider, to be started again */
     PHASE_COUNT
 };
 extern const char *const phase_names[PHASE_COUNT];

@@ -52,9 +52,11 @@ struct plan_pool {
     uint32_t offer[PLAN_POOL_OFFERS_MAX]; /* indices, as listed */
     uint32_t offer_count;
     uint32_t min, max;
-    int32_t manual; /* instances a person asked for; -1: none */
-    bool drained;   /* by a person: no instance is wanted, whatever `manual` says */
-    enum role role; /* other than `both`: pinned, no policy chooses it */
+    uint32_t
+        keep_stopped; /* instances that are stopped and not ended when they are given up, at most */
+    int32_t manual;   /* instances a person asked for; -1: none */
+    bool drained;     /* by a person: no instance is wanted, whatever `manual` says */
+    enum role role;   /* other than `both`: pinned, no policy chooses it */
     enum priority priority;
 };
 

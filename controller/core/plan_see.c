@@ -23,7 +23,7 @@ static uint32_t at_offer(const struct plan_view *view, uint32_t offer)
 {
     uint32_t n = 0;
     for (uint32_t k = 0; k < view->instance_count; k++)
-        n += view->instance[k].offer == offer;
+        n += view->instance[k].offer == offer && view->instance[k].phase != PHASE_STOPPED;
     return n;
 }
 
@@ -32,6 +32,19 @@ double plan_price_of_next(const struct plan_view *view, uint32_t offer, uint32_t
     const struct offer *o = &view->offer[offer];
     if (o->reserved > 0 && at_offer(view, offer) + more < o->reserved) return 0;
     return o->price_h;
+}
+
+/* Returns how long the next launch of a pool at the offer takes: a stopped instance is started before one is made. */
+static double lead_of_next(const struct plan_view *view, uint32_t service, uint32_t pool,
+                           uint32_t offer)
+{
+    bool again = false;
+    for (uint32_t k = 0; k < view->instance_count && !again; k++) {
+        const struct plan_instance *in = &view->instance[k];
+        again = in->phase == PHASE_STOPPED && in->service == service && in->pool == pool &&
+                in->offer == offer;
+    }
+    return offer_lead_s(&view->offer[offer], again);
 }
 
 /* Returns the price at which `target` instances of the pool would run at the offer, each: those that are reserved and
@@ -75,7 +88,7 @@ void plan_place_view(const struct plan_view *view, uint32_t service, uint32_t po
             (struct place_offer){ .usable = plan_offer_is_usable(view, s, p->offer[i], now_us),
                                   .spot = o->spot,
                                   .start_usd = o->start_usd,
-                                  .lead_s = o->lead_s,
+                                  .lead_s = lead_of_next(view, service, pool, p->offer[i]),
                                   .out = view->sold_out ? view->sold_out[p->offer[i]] : 0,
                                   .lost = h->lost,
                                   .refused = h->refused };
@@ -194,7 +207,7 @@ static void fill_pool(struct plan_desk *d, uint32_t pool)
     if (p->drained) *s = (struct scale_pool){ .available = false };
     if (o) {
         s->price_h = plan_price_of_next(d->view, shown, 0);
-        s->lead_s = o->lead_s;
+        s->lead_s = lead_of_next(d->view, d->index, pool, shown);
     }
     for (uint32_t i = 0; i < d->view->instance_count; i++) {
         const struct plan_instance *in = &d->view->instance[i];

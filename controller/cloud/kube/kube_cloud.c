@@ -423,7 +423,9 @@ static int write_pod(const struct kube_cloud *k, const struct cloud_kept *c, str
     if (rc < 0) return rc;
     spec.engine_host = STR("0.0.0.0"); /* MUSTER_AGENT_ENGINE_HOST holds the Pod's address */
     spec.created_us = c->asked_us;
-    const struct cloud_request request = { c->intent, &sold->offer, &spec, buf_view(&c->key) };
+    const struct cloud_request request = {
+        .intent = c->intent, .offer = &sold->offer, .spec = &spec, .key = buf_view(&c->key)
+    };
     ask->request = &request;
     ask->image = s->image;
     ask->pull_policy = k->settings->pull_policy;

@@ -5,6 +5,8 @@
  *                  ├── refused for its capacity ──► the next zone
  *                  └── operation Failed ──► DELETE what it left ──gone──► the next zone, or the end
  *     remove:  DELETE virtualMachines/NAME ──► going; 404 ──► gone. Without a handle it is looked at first
+ *     stop:    POST virtualMachines/NAME/deallocate ──► going: one that is only stopped is billed in full
+ *     start:   POST virtualMachines/NAME/start ──► operation ──Succeeded──► it runs, or there is no capacity
  *     list:    GET virtualMachines of the group, page by page; the fleet's are told by their tag
  *     prices:  GET prices.azure.com for each type: retail, in dollars
  *
@@ -32,7 +34,7 @@
 
 /* op->stage: what was asked for, for which of the offer's zones or of the settings' offers, and the class with which
  * the operation in that zone failed. */
-enum azure_phase { BEGIN, PUT, POLL, CLEAN, CLEANING, NAMED, LOOK, DELETE, PRICE };
+enum azure_phase { BEGIN, PUT, POLL, CLEAN, CLEANING, NAMED, LOOK, DELETE, PRICE, TURN, TURNING };
 #define STAGE(phase, zone, class) \
     ((uint32_t)(phase) | (uint32_t)(zone) << 8 | (uint32_t)(class) << 16)
 #define PHASE(stage) ((enum azure_phase)((stage)&0xff))
@@ -255,6 +257,8 @@ static void create(const struct web_provider *p, struct web_op *op, const struct
     case LOOK:
     case DELETE:
     case PRICE:
+    case TURN:
+    case TURNING:
         break;
     }
 }
@@ -295,6 +299,41 @@ static void remove_machine(const struct web_provider *p, struct web_op *op,
         web_succeed(ret);
     } else {
         azure_refuse(p, op, r, ret);
+    }
+}
+
+/* ---- stop and start ---- */
+
+static void take_turning(const struct web_provider *p, struct web_op *op, const struct web_reply *r,
+                         struct web_step *ret)
+{
+    struct str status = azure_text(op, r->body, "status");
+    if (r->status != 200 || str_eq(status, STR("Failed")) || str_eq(status, STR("Canceled")))
+        azure_refuse(p, op, r, ret);
+    else if (str_eq(status, STR("Succeeded")))
+        web_succeed(ret);
+    else
+        wait(r, ret);
+}
+
+/* Capacity for a start is told by its operation alone. A machine that is so already is left as it is. */
+static void turn(const struct web_provider *p, struct web_op *op, const struct web_reply *r,
+                 struct web_step *ret)
+{
+    char path[NAME_BYTES + 16];
+    if (PHASE(op->stage) == BEGIN) {
+        snprintf(path, sizeof path, "%s/%s", op->call->handle,
+                 op->kind == WEB_STOP ? "deallocate" : "start");
+        op->stage = STAGE(TURN, 0, 0);
+        ask(p, op, "POST", path, "", ret);
+    } else if (!r) {
+        ask_url(p, op, str_from(op->note), ret);
+    } else if (PHASE(op->stage) == TURNING) {
+        take_turning(p, op, r, ret);
+    } else if (r->status != 200 && r->status != 202) {
+        azure_refuse(p, op, r, ret);
+    } else if (op->kind == WEB_STOP || !follow(op, r, TURNING, ret)) {
+        web_succeed(ret);
     }
 }
 
@@ -430,6 +469,10 @@ static void step(struct web_provider *p, struct web_op *op, const struct web_rep
     case WEB_REMOVE:
         remove_machine(p, op, reply, &read, ret);
         break;
+    case WEB_STOP:
+    case WEB_START:
+        turn(p, op, reply, ret);
+        break;
     case WEB_LIST:
         list(p, op, reply, &read, ret);
         break;
@@ -472,6 +515,7 @@ const struct web_kind web_kind_azure = {
     .calls_per_s = 2,          /* writes of a subscription: 200 at once, 10 a second more */
     .user_data_bytes = 49000,  /* 64 KiB as base64 */
     .notice = "azure",
+    .stops = true,
     .create_is_keyed = true,
     .takes = takes,
     .wants = wants,

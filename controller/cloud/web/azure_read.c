@@ -93,6 +93,7 @@ static int take_status(void *ctx, struct str status)
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         if (!str_eq(code, str_from(rows[i].code))) continue;
         r->item->gone = rows[i].gone;
+        r->item->stopped = str_eq(code, STR("PowerState/deallocated"));
         r->item->leaves_us = rows[i].gone ? 0 : r->now_us;
         snprintf(r->item->why, sizeof r->item->why, "the machine is %s", rows[i].code + 11);
     }

@@ -5,6 +5,7 @@
  *                  ├── no capacity ──► the next place
  *                  └── IdempotentParameterMismatch ──► DescribeInstances by intent ──► made
  *     remove:  (DescribeInstances by intent ──►) TerminateInstances ──► going; InvalidInstanceID.NotFound ──► gone
+ *     stop:    StopInstances ──► stopping; start: StartInstances ──► pending, or no capacity
  *     list:    DescribeInstances by tag muster-fleet, page by page
  *     prices:  ec2_prices.c
  *
@@ -35,6 +36,7 @@ static const struct web_code codes[] = {
     { "AuthFailure", OFFER_AUTH, true }, /* also for a date that is off */
     { "Blocked", OFFER_AUTH, false },
     { "IdempotentParameterMismatch", OFFER_TRANSIENT, false },
+    { "IncorrectInstanceState", OFFER_TRANSIENT, false }, /* it is on its way to another */
     { "IncompleteSignature", OFFER_AUTH, false },
     { "InvalidAction", OFFER_INVALID, false },
     { "InvalidClientTokenId", OFFER_AUTH, true },
@@ -86,6 +88,11 @@ static const struct web_code codes[] = {
     { "InvalidInstanceID.NotFound", OFFER_INVALID, false },
     { "InvalidInstanceType", OFFER_INVALID, false },
     { "InvalidKeyPair.NotFound", OFFER_INVALID, false },
+    { "InvalidLaunchTemplateId.Malformed", OFFER_INVALID, false },
+    { "InvalidLaunchTemplateId.NotFound", OFFER_INVALID, false },
+    { "InvalidLaunchTemplateId.VersionNotFound", OFFER_INVALID, false },
+    { "InvalidLaunchTemplateName.MalformedException", OFFER_INVALID, false },
+    { "InvalidLaunchTemplateName.NotFoundException", OFFER_INVALID, false },
     { "InvalidSecurityGroupID.NotFound", OFFER_INVALID, false },
     { "InvalidSnapshot.NotFound", OFFER_INVALID, false },
     { "InvalidSubnetID.NotFound", OFFER_INVALID, false },
@@ -193,6 +200,7 @@ static void read_state(const struct xml_node *item, const struct ec2_reading *r,
     enum offer_error reason = ended ? reason_of(xml_text(item, "stateReason.code")) : OFFER_OK;
     l->stuck = reason;
     l->gone = ended && reason == OFFER_OK;
+    l->stopped = str_eq(state, STR("stopped")) && l->gone;
     if (str_eq(state, STR("shutting-down")) || str_eq(state, STR("stopping")))
         l->leaves_us = r->now_us;
     if (!ended && !l->leaves_us) return;
@@ -466,6 +474,24 @@ static void remove_instance(const struct ec2_reading *read, const struct web_rep
     }
 }
 
+/* ---- stop and start ---- */
+
+/* Both are of one instance by its id, and change nothing about one that is so already. */
+static void turn(const struct ec2_reading *read, const struct web_reply *r, struct web_step *ret)
+{
+    CLEANUP(buf_fini) struct buf body = { 0 };
+    const struct web_op *op = read->op;
+    if (r && r->status == 200) {
+        web_succeed(ret);
+    } else if (r) {
+        ec2_refuse(read->p, op, r, ret);
+    } else {
+        aws_form(&body, op->kind == WEB_STOP ? "StopInstances" : "StartInstances", EC2_VERSION);
+        aws_put_text(&body, op->call->handle, "InstanceId.1");
+        ec2_ask(read->p, read->op, &body, read->wall_us, ret);
+    }
+}
+
 /* ---- list ---- */
 
 static void ask_page(const struct ec2_reading *read, struct str next, struct web_step *ret)
@@ -533,6 +559,10 @@ static void step(struct web_provider *p, struct web_op *op, const struct web_rep
     case WEB_REMOVE:
         remove_instance(&read, reply, ret);
         break;
+    case WEB_STOP:
+    case WEB_START:
+        turn(&read, reply, ret);
+        break;
     case WEB_LIST:
         list(&read, reply, ret);
         break;
@@ -548,6 +578,7 @@ static const char *const takes[] = { "region",
                                      "profile",
                                      "account",
                                      "image",
+                                     "launch_template",
                                      "networks",
                                      "firewalls",
                                      "ssh_keys",
@@ -559,7 +590,7 @@ static const char *const takes[] = { "region",
                                      "offers.spot_price_max",
                                      "offers.capacity_reservation",
                                      NULL };
-static const char *const wants[] = { "region", "image", NULL };
+static const char *const wants[] = { "region", NULL }; /* and an image, which a template may have */
 static const char *const reply_headers[] = { "date", NULL };
 
 const struct web_kind web_kind_ec2 = {
@@ -572,6 +603,7 @@ const struct web_kind web_kind_ec2 = {
     .calls_per_s = 2,        /* what RunInstances' bucket is refilled with */
     .notice = "ec2",
     .user_data_bytes = (size_t)16 << 10,
+    .stops = true,
     .create_is_keyed = true,
     .takes = takes,
     .wants = wants,

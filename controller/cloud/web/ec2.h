@@ -64,6 +64,9 @@ uint32_t ec2_places(const struct web_settings *s, const struct web_offer *o,
 /* Returns a type of an offer, 0 being its own; data NULL: it has no more. */
 struct str ec2_type(const struct web_offer *o, uint32_t at);
 
+/* Returns id or name of the user's launch template; empty: there is none. */
+struct str ec2_template(const struct web_settings *s, struct str *ret_version, bool *ret_is_id);
+
 /* Returns true if EC2 chooses among the offer's types and zones. */
 static inline bool ec2_is_chosen(const struct web_offer *o)
 {
@@ -110,12 +113,13 @@ int ec2_order(const struct web_provider *p, const struct web_op *op, const struc
               struct buf *body);
 
 /* Appends the form of a CreateLaunchTemplate, and of a CreateFleet with the nth client token of the intent. -ENOMEM. */
-int ec2_template_order(const struct web_provider *p, struct buf *body);
+int ec2_template_order(const struct web_provider *p, bool stops, struct buf *body);
 int ec2_fleet_order(const struct web_provider *p, const struct web_op *op, uint32_t nth,
                     struct buf *body);
 
 /* Writes the name of the template of the settings; the first `kept` bytes are those of every template of the cloud. */
-int ec2_template_name(const struct web_provider *p, char ret[EC2_TEMPLATE_BYTES], size_t *ret_kept);
+int ec2_template_name(const struct web_provider *p, bool stops, char ret[EC2_TEMPLATE_BYTES],
+                      size_t *ret_kept);
 
 /* A create through CreateFleet (ec2_fleet.c): the request, and what its reply means. */
 void ec2_fleet_ask(const struct web_provider *p, struct web_op *op, uint32_t stage, int64_t wall_us,

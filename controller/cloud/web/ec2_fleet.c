@@ -62,15 +62,16 @@ static void ask_template(const struct web_provider *p, struct web_op *op, int64_
     CLEANUP(buf_fini) struct buf body = { 0 };
     snprintf(op->note, sizeof op->note, "%s %u", TEMPLATE_MADE, op->stage + 1);
     op->stage = EC2_TEMPLATE;
-    int rc = ec2_template_order(p, &body);
+    int rc = ec2_template_order(p, op->call->stops, &body);
     ask_form(p, op, &body, rc, wall_us, ret);
 }
 
 /* ---- replies ---- */
 
-static bool may_make_template(const struct web_op *op)
+static bool may_make_template(const struct web_provider *p, const struct web_op *op)
 {
-    return !str_starts(str_from(op->note), STR(TEMPLATE_MADE));
+    return p->settings->section->launch_template.len == 0 &&
+           !str_starts(str_from(op->note), STR(TEMPLATE_MADE));
 }
 
 /* The reply names type and zone; the rest is what was ordered. */
@@ -119,7 +120,7 @@ static void take_errors(const struct ec2_reading *read, const struct xml_node *e
 {
     struct web_op *op = read->op;
     const struct xml_node *e = telling_error(errors);
-    if (has_code(errors, no_template) && may_make_template(op)) {
+    if (has_code(errors, no_template) && may_make_template(read->p, op)) {
         ask_template(read->p, op, read->wall_us, ret);
         return;
     }
@@ -165,7 +166,7 @@ void ec2_fleet_take(const struct ec2_reading *read, const struct web_reply *r, s
         ec2_ask_run(p, op, 0, read->wall_us, ret);
     } else if (str_eq(code, STR("IdempotentParameterMismatch"))) {
         ec2_ask_intent(p, op, EC2_MISMATCH, read->wall_us, ret);
-    } else if (str_eq(code, str_from(no_template)) && may_make_template(op)) {
+    } else if (str_eq(code, str_from(no_template)) && may_make_template(p, op)) {
         ask_template(p, op, read->wall_us, ret);
     } else {
         ec2_refuse(p, op, r, ret);
@@ -189,12 +190,15 @@ static void ask_templates(const struct web_provider *p, struct web_op *op, int64
 /* True if it is this cloud's, of settings that it has no longer, and old. */
 static bool is_stale(const struct web_provider *p, const struct xml_node *item, int64_t wall_us)
 {
-    char name[EC2_TEMPLATE_BYTES];
+    char name[EC2_TEMPLATE_BYTES], other[EC2_TEMPLATE_BYTES];
     size_t kept;
     int64_t made_us;
     struct str has = xml_text(item, "launchTemplateName");
-    if (ec2_template_name(p, name, &kept) < 0 || has.len != strlen(name)) return false;
+    if (ec2_template_name(p, false, name, &kept) < 0 || has.len != strlen(name) ||
+        ec2_template_name(p, true, other, &kept) < 0)
+        return false;
     return str_starts(has, str_of(name, kept)) && !str_eq(has, str_from(name)) &&
+           !str_eq(has, str_from(other)) &&
            date_parse(xml_text(item, "createTime"), &made_us) == 0 &&
            wall_us + p->login.skew_us - made_us > TEMPLATE_AGE_US;
 }

@@ -96,18 +96,35 @@ static void put_profile(const struct form *f, struct str account)
     put(f, account, "IamInstanceProfile.%s", arn ? "Arn" : "Name");
 }
 
-/* Writes the settings that all machines of the cloud share. */
-static void put_machine(const struct form *f, const struct web_provider *p, struct str subnet)
+/* Writes the settings that all machines of the cloud share. `stops`: they may be kept stopped. */
+static void put_machine(const struct form *f, const struct web_provider *p, bool stops,
+                        struct str subnet)
 {
     const struct web_section *s = p->settings->section;
-    put(f, s->image, "ImageId");
-    /* An agent that nobody claims shuts its machine down, which then is no longer paid for. */
-    put(f, STR("terminate"), "InstanceInitiatedShutdownBehavior");
+    bool of_template = s->launch_template.len > 0;
+    if (s->image.len > 0) put(f, s->image, "ImageId");
+    /* An agent that nobody claims shuts its machine down, which then is no longer paid for. One that is kept stopped
+     * must outlive the end of its agent: a stopped one that nobody claims costs its disk until a listing shows it. */
+    put(f, stops ? STR("stop") : STR("terminate"), "InstanceInitiatedShutdownBehavior");
     put(f, STR("required"), "MetadataOptions.HttpTokens");
     if (s->ssh_keys.count > 0) put(f, s->ssh_keys.items[0], "KeyName");
     put_profile(f, s->account);
-    put_network(f, s, subnet);
+    if (!of_template)
+        put_network(f, s, subnet);
+    else if (subnet.len > 0)
+        put(f, subnet, "SubnetId");
     put_disk(f, ec2_of(p), s);
+}
+
+/* The user's own template, as the base of what is ordered. */
+static void put_template(struct buf *body, const struct web_settings *s, const char *prefix)
+{
+    struct str version;
+    bool is_id;
+    struct str name = ec2_template(s, &version, &is_id);
+    if (name.len == 0) return;
+    aws_put(body, name, "%s.%s", prefix, is_id ? "LaunchTemplateId" : "LaunchTemplateName");
+    aws_put(body, version, "%s.Version", prefix);
 }
 
 static void print_price(double price_h, char ret[32])
@@ -171,8 +188,9 @@ int ec2_order(const struct web_provider *p, const struct web_op *op, const struc
     aws_put_text(body, token, "ClientToken");
     aws_put_text(body, "1", "MinCount");
     aws_put_text(body, "1", "MaxCount");
+    put_template(body, p->settings, "LaunchTemplate");
     aws_put(body, at->type, "InstanceType");
-    put_machine(&(struct form){ body, "" }, p, at->subnet);
+    put_machine(&(struct form){ body, "" }, p, op->call->stops, at->subnet);
     if (at->zone.len > 0) aws_put(body, at->zone, "Placement.AvailabilityZone");
     put_purchase(body, op->offer->section);
     put_tags(body, p, op);
@@ -182,11 +200,12 @@ int ec2_order(const struct web_provider *p, const struct web_op *op, const struc
 
 /* ---- fleets ---- */
 
-int ec2_template_name(const struct web_provider *p, char ret[EC2_TEMPLATE_BYTES], size_t *ret_kept)
+int ec2_template_name(const struct web_provider *p, bool stops, char ret[EC2_TEMPLATE_BYTES],
+                      size_t *ret_kept)
 {
     CLEANUP(buf_fini) struct buf data = { 0 };
     char cloud[TOKEN_BYTES], settings[TOKEN_BYTES];
-    put_machine(&(struct form){ &data, "" }, p, STR(""));
+    put_machine(&(struct form){ &data, "" }, p, stops, STR(""));
     if (data.rc < 0) return data.rc;
     hash_parts(&p->settings->name, 1, cloud);
     hash_parts((struct str[]){ buf_view(&data) }, 1, settings);
@@ -198,26 +217,29 @@ int ec2_template_name(const struct web_provider *p, char ret[EC2_TEMPLATE_BYTES]
     return 0;
 }
 
-int ec2_template_order(const struct web_provider *p, struct buf *body)
+int ec2_template_order(const struct web_provider *p, bool stops, struct buf *body)
 {
     char name[EC2_TEMPLATE_BYTES];
     size_t kept;
-    int rc = ec2_template_name(p, name, &kept);
+    int rc = ec2_template_name(p, stops, name, &kept);
     if (rc < 0) return rc;
     aws_form(body, "CreateLaunchTemplate", EC2_VERSION);
     aws_put_text(body, name, "LaunchTemplateName");
-    put_machine(&(struct form){ body, "LaunchTemplateData." }, p, STR(""));
+    put_machine(&(struct form){ body, "LaunchTemplateData." }, p, stops, STR(""));
     aws_put_text(body, "launch-template", "TagSpecification.1.ResourceType");
     put_tag(body, 1, 1, WEB_TAG_FLEET, p->settings->fleet);
     return body->rc;
 }
 
+/* What a fleet may replace in a template of the user's is its own; the rest is as the template says. */
 static void put_override(struct buf *body, uint32_t at, const struct ec2_place *place,
-                         const struct web_offer_section *o)
+                         const struct web_section *s, const struct web_offer_section *o)
 {
     static const char prefix[] = "LaunchTemplateConfigs.1.Overrides";
     char price[32];
     aws_put(body, place->type, "%s.%u.InstanceType", prefix, at);
+    if (s->launch_template.len > 0 && s->image.len > 0)
+        aws_put(body, s->image, "%s.%u.ImageId", prefix, at);
     if (place->subnet.len > 0)
         aws_put(body, place->subnet, "%s.%u.SubnetId", prefix, at);
     else if (place->zone.len > 0)
@@ -235,7 +257,7 @@ int ec2_fleet_order(const struct web_provider *p, const struct web_op *op, uint3
     struct ec2_place places[EC2_PLACES_MAX];
     char token[TOKEN_BYTES], name[EC2_TEMPLATE_BYTES], number[12];
     size_t kept;
-    int rc = ec2_template_name(p, name, &kept);
+    int rc = ec2_template_name(p, op->call->stops, name, &kept);
     if (rc < 0) return rc;
     snprintf(number, sizeof number, "%u", nth);
     hash_parts((struct str[]){ STR("fleet"), p->settings->fleet, str_from(op->call->intent),
@@ -251,11 +273,14 @@ int ec2_fleet_order(const struct web_provider *p, const struct web_op *op, uint3
     aws_put_text(body, "1", "TargetCapacitySpecification.TotalTargetCapacity");
     aws_put_text(body, o->spot ? "spot" : "on-demand",
                  "TargetCapacitySpecification.DefaultTargetCapacityType");
-    aws_put_text(body, name, "%s.LaunchTemplateName", of_template);
-    aws_put_text(body, "1", "%s.Version", of_template);
+    put_template(body, p->settings, of_template);
+    if (p->settings->section->launch_template.len == 0) {
+        aws_put_text(body, name, "%s.LaunchTemplateName", of_template);
+        aws_put_text(body, "1", "%s.Version", of_template);
+    }
     uint32_t count = ec2_places(p->settings, op->offer, places);
     for (uint32_t i = 0; i < count; i++)
-        put_override(body, i + 1, &places[i], o);
+        put_override(body, i + 1, &places[i], p->settings->section, o);
     put_tags(body, p, op);
     rc = put_user_data(body, op,
                        "LaunchTemplateConfigs.1.LaunchTemplateSpecification."

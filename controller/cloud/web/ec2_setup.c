@@ -91,9 +91,52 @@ static int check_offer(const struct web_settings *s, const struct web_offer_sect
     return 0;
 }
 
+struct str ec2_template(const struct web_settings *s, struct str *ret_version, bool *ret_is_id)
+{
+    struct str version = s->section->launch_template, name = str_cut(&version, ':');
+    *ret_version = version.data ? version : STR("$Default");
+    *ret_is_id = str_starts(name, STR("lt-"));
+    return name;
+}
+
+static bool is_version(struct str v)
+{
+    uint64_t n;
+    return str_eq(v, STR("$Default")) || str_eq(v, STR("$Latest")) ||
+           (str_to_u64(v, &n) == 0 && n > 0);
+}
+
+/* A template of the user's has the network interfaces; of what it may have besides, the section replaces it. */
+static int check_template(const struct web_settings *s, struct err *err)
+{
+    const struct web_section *c = s->section;
+    struct str version;
+    bool is_id;
+    struct str name = ec2_template(s, &version, &is_id);
+    if (c->launch_template.len == 0)
+        return c->image.len > 0
+                   ? 0
+                   : err_set(err, -EINVAL, "image: kind ec2 needs it, or a launch_template");
+    if (name.len == 0 || name.len > 128)
+        return err_set(err, -EINVAL, "launch_template: want lt-..., or a name, and :VERSION");
+    if (!is_version(version))
+        return err_set(err, -EINVAL,
+                       "launch_template: version '" STR_FMT "': want a number, $Default or $Latest",
+                       STR_ARG(version));
+    if (c->firewalls.count > 0 || !c->public_address)
+        return err_set(err, -EINVAL, "%s: the launch template has the network interfaces",
+                       c->firewalls.count > 0 ? "firewalls" : "public_address");
+    if (c->disk_bytes > 0 && c->image.len == 0)
+        return err_set(err, -EINVAL,
+                       "disk: the launch template has the disks, unless image is set");
+    return 0;
+}
+
 int ec2_check(const struct web_settings *s, struct err *err)
 {
     const struct web_section *c = s->section;
+    int of_template = check_template(s, err);
+    if (of_template < 0) return of_template;
     for (size_t i = 0; i < c->region.len; i++) {
         char b = c->region.data[i];
         if (!(b >= 'a' && b <= 'z') && !(b >= '0' && b <= '9') && b != '-')

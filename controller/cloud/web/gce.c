@@ -7,6 +7,8 @@
  *              of an offer of several types: POST regions/R/instances/bulkInsert?requestId= ──► operation ──DONE──►
  *              made where the operation says; without the right: as above
  *     remove:  GCE_DELETE zones/Z/instances/NAME ──► going; 404 ──► gone
+ *     stop:    POST zones/Z/instances/NAME/stop ──► going
+ *     start:   POST zones/Z/instances/NAME/start ──► operation ──DONE──► it starts, or there is no capacity
  *     list:    GET aggregated/instances by the fleet's label, page by page
  *     prices:  those of the file: the API tells none; GET zones/Z/reservations/NAME
  *
@@ -199,6 +201,13 @@ static void ask_insert(const struct web_provider *p, struct web_op *op, struct w
     gce_request_id(p, op, zone_of(op), id);
     zone_path(&path, zone_of(op), "instances", (struct str){ 0 });
     buf_printf(&path, "?requestId=%s", id);
+    if (p->settings->section->launch_template.len > 0) {
+        CLEANUP(buf_fini) struct buf url = { 0 };
+        gce_template(p->settings, &url);
+        buf_text(&path, "&sourceInstanceTemplate=");
+        web_url_part(&path, buf_view(&url));
+        if (url.rc < 0) path.rc = url.rc;
+    }
     int rc = gce_order_write(p->settings, op, zone_of(op), &body, &err);
     if (rc < 0)
         web_refuse(ret, rc == -ENOMEM ? OFFER_TRANSIENT : OFFER_INVALID, "%s", err_text(&err, rc));
@@ -367,6 +376,8 @@ static void create(const struct web_provider *p, struct web_op *op, const struct
         take_named(p, op, r, read, ret);
         break;
     case GCE_DELETE:
+    case GCE_TURN:
+    case GCE_TURNING:
         break;
     }
 }
@@ -412,6 +423,55 @@ static void remove_instances(const struct web_provider *p, struct web_op *op,
         ask_delete(p, op, ret);
     } else {
         gce_refuse(p, op, r, ret);
+    }
+}
+
+/* ---- stop and start ---- */
+
+/* A request id would bring back the operation of an earlier time; a VM that is so already is left as it is. */
+static void ask_turn(const struct web_provider *p, struct web_op *op, struct web_step *ret)
+{
+    CLEANUP(buf_fini) struct buf path = { 0 };
+    struct str name = str_from(op->call->handle), zone = str_cut(&name, '/');
+    op->stage = STAGE(GCE_TURN, 0, 0);
+    zone_path(&path, zone, "instances", name);
+    /* What local SSDs hold is lost by a stop, and without this word such a VM cannot be stopped. */
+    buf_text(&path, op->kind == WEB_STOP ? "/stop?discardLocalSsd=true" : "/start");
+    gce_ask(p, op, "POST", &path, ret);
+}
+
+static void ask_turning(const struct web_provider *p, struct web_op *op, struct web_step *ret)
+{
+    CLEANUP(buf_fini) struct buf path = { 0 };
+    struct str name = str_from(op->call->handle), zone = str_cut(&name, '/');
+    zone_path(&path, zone, "operations", str_from(op->note));
+    gce_ask(p, op, "GET", &path, ret);
+}
+
+/* Capacity for a start is told by its operation alone. */
+static void turn(const struct web_provider *p, struct web_op *op, const struct web_reply *r,
+                 struct web_step *ret)
+{
+    if (!r && PHASE(op->stage) == GCE_BEGIN) {
+        ask_turn(p, op, ret);
+        return;
+    }
+    if (!r) {
+        ask_turning(p, op, ret);
+        return;
+    }
+    struct str name = gce_text(op, r->body, "name"), status = gce_text(op, r->body, "status");
+    bool failed = gce_first(r->body, "error.errors").data;
+    if (r->status != 200 || failed) {
+        gce_refuse(p, op, r, ret);
+    } else if (op->kind == WEB_STOP || str_eq(status, STR("DONE"))) {
+        web_succeed(ret);
+    } else if (name.len == 0 || name.len >= sizeof op->note) {
+        web_refuse(ret, OFFER_TRANSIENT, "start of gce: the reply is no operation");
+    } else {
+        web_text_copy(op->note, sizeof op->note, name);
+        op->stage = STAGE(GCE_TURNING, 0, 0);
+        *ret = (struct web_step){ .next = WEB_WAIT, .wait_us = GCE_POLL_US };
     }
 }
 
@@ -504,6 +564,10 @@ static void step(struct web_provider *p, struct web_op *op, const struct web_rep
     case WEB_REMOVE:
         remove_instances(p, op, reply, &read, ret);
         break;
+    case WEB_STOP:
+    case WEB_START:
+        turn(p, op, reply, ret);
+        break;
     case WEB_LIST:
         list(p, op, reply, &read, ret);
         break;
@@ -517,6 +581,7 @@ static void step(struct web_provider *p, struct web_op *op, const struct web_rep
 
 static const char *const takes[] = { "project",
                                      "image",
+                                     "launch_template",
                                      "disk",
                                      "networks",
                                      "firewalls",
@@ -529,7 +594,8 @@ static const char *const takes[] = { "project",
                                      "offers.gpu_type",
                                      "offers.capacity_reservation",
                                      NULL };
-static const char *const wants[] = { "project", "image", NULL };
+static const char *const wants[] = { "project",
+                                     NULL }; /* and an image, which a template may have */
 static const char *const reply_headers[] = { "retry-after", "date", NULL };
 
 const struct web_kind web_kind_gce = {
@@ -544,10 +610,12 @@ const struct web_kind web_kind_gce = {
     /* The provider takes 256 KiB; the requests to 16 zones fit an op's arena. */
     .user_data_bytes = (size_t)32 << 10,
     .notice = "gce",
+    .stops = true,
     .create_is_keyed = true,
     .takes = takes,
     .wants = wants,
     .reply_headers = reply_headers,
+    .check = gce_template_check,
     .open = open_kind,
     .step = step,
 };

@@ -22,7 +22,9 @@ enum gce_phase {
     GCE_DELETE,
     GCE_BULK,
     GCE_BULK_POLL,
-    GCE_BULK_LOOK
+    GCE_BULK_LOOK,
+    GCE_TURN, /* a stop or a start; the next is the look at its operation */
+    GCE_TURNING
 };
 #define STAGE(phase, zone, round) ((uint32_t)(phase) | (zone) << 8 | (round) << 16)
 #define PHASE(stage) ((enum gce_phase)((stage)&0xff))

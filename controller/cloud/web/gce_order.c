@@ -69,6 +69,27 @@ static int check_offer(const struct web_offer *o, struct err *err)
     return 0;
 }
 
+int gce_template_check(const struct web_settings *s, struct err *err)
+{
+    const struct web_section *c = s->section;
+    if (c->launch_template.len == 0 && c->image.len == 0)
+        return err_set(err, -EINVAL, "image: kind gce needs it, or a launch_template");
+    if (c->launch_template.len > 0 && c->image.len == 0 && c->disk_bytes > 0)
+        return err_set(err, -EINVAL,
+                       "disk: the instance template has the disks, unless image is set");
+    if (c->launch_template.len > 0 && c->networks.count == 0 && !c->public_address)
+        return err_set(
+            err, -EINVAL,
+            "public_address: the instance template has the interfaces, unless networks are set");
+    for (size_t i = 0; i < c->launch_template.len; i++)
+        if (!strchr("abcdefghijklmnopqrstuvwxyz0123456789-./:_", c->launch_template.data[i]))
+            return err_set(err, -EINVAL,
+                           "launch_template: '" STR_FMT
+                           "': want the name or the URL of an instance template",
+                           STR_ARG(c->launch_template));
+    return 0;
+}
+
 int gce_order_check(const struct web_settings *s, struct err *err)
 {
     struct str project = s->section->project;
@@ -154,7 +175,7 @@ static void put_network(struct json_writer *w, const struct web_section *s, stru
     json_object_end(w);
 }
 
-static void put_networks(struct json_writer *w, const struct web_section *s)
+static void put_interfaces(struct json_writer *w, const struct web_section *s)
 {
     json_key(w, "networkInterfaces");
     json_array(w);
@@ -162,6 +183,10 @@ static void put_networks(struct json_writer *w, const struct web_section *s)
     for (size_t i = 0; i < s->networks.count; i++)
         put_network(w, s, s->networks.items[i], i == 0);
     json_array_end(w);
+}
+
+static void put_tags(struct json_writer *w, const struct web_section *s)
+{
     if (s->firewalls.count == 0) return;
     json_key(w, "tags");
     json_object(w);
@@ -171,6 +196,15 @@ static void put_networks(struct json_writer *w, const struct web_section *s)
         json_put_str(w, s->firewalls.items[i]);
     json_array_end(w);
     json_object_end(w);
+}
+
+void gce_template(const struct web_settings *s, struct buf *out)
+{
+    struct str name = s->section->launch_template;
+    if (!has_slash(name))
+        buf_printf(out, "projects/" STR_FMT "/global/instanceTemplates/",
+                   STR_ARG(s->section->project));
+    buf_str(out, name);
 }
 
 struct label_put {
@@ -272,8 +306,11 @@ static int put_instance(struct json_writer *w, const struct web_settings *s,
     json_object(w);
     int rc = web_tags_each(op, s->fleet, put_label, &(struct label_put){ .w = w, .err = err });
     json_object_end(w);
-    put_disk(w, s->section);
-    put_networks(w, s->section);
+    bool of_template =
+        s->section->launch_template.len > 0; /* what is written replaces its members */
+    if (!of_template || s->section->image.len > 0) put_disk(w, s->section);
+    if (!of_template || s->section->networks.count > 0) put_interfaces(w, s->section);
+    put_tags(w, s->section);
     put_user_data(w, op->user_data);
     put_scheduling(w, o);
     put_gpus(w, s, o, zone);
@@ -335,6 +372,15 @@ static void put_types(struct json_writer *w, const struct web_offer *o)
     json_object_end(w);
 }
 
+static void put_template(struct json_writer *w, const struct web_settings *s)
+{
+    CLEANUP(buf_fini) struct buf url = { 0 };
+    if (s->section->launch_template.len == 0) return;
+    gce_template(s, &url);
+    json_kv_str(w, "sourceInstanceTemplate", buf_view(&url));
+    if (url.rc < 0) w->out->rc = url.rc;
+}
+
 int gce_order_write_bulk(const struct web_settings *s, const struct web_op *op, struct buf *out,
                          struct err *err)
 {
@@ -349,6 +395,7 @@ int gce_order_write_bulk(const struct web_settings *s, const struct web_op *op, 
     json_object(&w); /* its key is the name */
     json_object_end(&w);
     json_object_end(&w);
+    put_template(&w, s);
     put_zones(&w, op->offer);
     put_types(&w, op->offer);
     json_key(&w, "instanceProperties");

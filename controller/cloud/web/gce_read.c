@@ -140,8 +140,8 @@ static int take_label(void *ctx, struct str name, struct str value)
     return 0;
 }
 
-/* Reads an instance's state of the life cycle ("Instance lifecycle"). A VM that is stopped is not started again by
- * anybody, and its disk is billed on. */
+/* Reads an instance's state of the life cycle ("Instance lifecycle"). The disk of a VM that is stopped is billed on;
+ * "TERMINATED" is the API's word for it. */
 static void read_status(struct str status, struct str message, int64_t now_us, struct listed *l)
 {
     static const char *const leaving[] = { "STOPPING", "PENDING_STOP", "SUSPENDING",
@@ -151,6 +151,7 @@ static void read_status(struct str status, struct str message, int64_t now_us, s
         if (str_eq(status, str_from(leaving[i]))) l->leaves_us = now_us;
     for (size_t i = 0; i < COUNT_OF(gone); i++)
         if (str_eq(status, str_from(gone[i]))) l->gone = true;
+    l->stopped = str_eq(status, STR("TERMINATED")) || str_eq(status, STR("STOPPED"));
     if (l->gone || l->leaves_us)
         snprintf(l->why, sizeof l->why, "the VM is " STR_FMT "%s%.*s", STR_ARG(status),
                  message.len > 0 ? ": " : "", (int)min_i64((int64_t)message.len, 80), message.data);

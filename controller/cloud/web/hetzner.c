@@ -463,6 +463,8 @@ static void step(struct web_provider *p, struct web_op *op, const struct web_rep
     case WEB_PRICES:
         prices(p, op, reply, ret);
         break;
+    case WEB_STOP:
+    case WEB_START:
     case WEB_OP_COUNT:
         break;
     }

@@ -26,11 +26,10 @@ const struct web_kind *const web_kinds[] = { KINDS(ROW) NULL };
 #define NAME(kind) #kind,
 const char *const web_kind_names[] = { KINDS(NAME) NULL };
 
-const char *const web_op_names[WEB_OP_COUNT] = { [WEB_LOGIN] = "login",
-                                                 [WEB_CREATE] = "create",
-                                                 [WEB_REMOVE] = "remove",
-                                                 [WEB_LIST] = "list",
-                                                 [WEB_PRICES] = "prices" };
+const char *const web_op_names[WEB_OP_COUNT] = {
+    [WEB_LOGIN] = "login", [WEB_CREATE] = "create", [WEB_REMOVE] = "remove", [WEB_STOP] = "stop",
+    [WEB_START] = "start", [WEB_LIST] = "list",     [WEB_PRICES] = "prices"
+};
 
 /* ---- the login ---- */
 

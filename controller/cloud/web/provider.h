@@ -42,7 +42,16 @@
 struct web_settings; /* web_section.h */
 struct web_offer;
 
-enum web_op_kind { WEB_LOGIN, WEB_CREATE, WEB_REMOVE, WEB_LIST, WEB_PRICES, WEB_OP_COUNT };
+enum web_op_kind {
+    WEB_LOGIN,
+    WEB_CREATE,
+    WEB_REMOVE,
+    WEB_STOP, /* these two of kinds that `stops` */
+    WEB_START,
+    WEB_LIST,
+    WEB_PRICES,
+    WEB_OP_COUNT
+};
 extern const char *const web_op_names[WEB_OP_COUNT];
 
 struct web_header {
@@ -85,7 +94,7 @@ int web_login_set(char **member, struct str text);
 /* Holds the arguments of an op's steps. The run owns it; `stage` and `note` are the provider's. */
 struct web_op {
     enum web_op_kind kind;
-    const struct cloud_kept *call;  /* CREATE, REMOVE; else NULL */
+    const struct cloud_kept *call;  /* CREATE, REMOVE, STOP, START; else NULL */
     const struct web_offer *offer;  /* CREATE */
     const struct launch_spec *spec; /* CREATE: as the instance gets it, for tags */
     struct str user_data;           /* CREATE: what the machine runs at its first boot */
@@ -148,7 +157,9 @@ struct web_kind {
         user_data_bytes; /* longest that the provider takes, before any encoding of the request; 0: it takes none */
     const char
         *notice; /* what its machines are told of their end by, as agent.notice; NULL: nothing */
-    bool is_container;    /* user data becomes the agent, without systemd: web_container.h */
+    bool is_container; /* user data becomes the agent, without systemd: web_container.h */
+    bool
+        stops; /* it stops machines on demand and starts them, and bills a stopped one's disk alone */
     bool create_is_keyed; /* rule 2 */
     const char *const
         *takes; /* optional settings of the section that it reads, those of an offer as offers.ROW;

@@ -156,6 +156,19 @@ static int remove_one(void *ctx, const char *handle, const char *intent, int64_t
     return e->rc;
 }
 
+static int turn_one(void *ctx, const char *handle, const char *intent, bool on, int64_t now_us,
+                    enum offer_error *ret_class, struct err *err)
+{
+    CLEANUP(event_free) struct cloud_event *e = event_new();
+    const struct cloud_call call = { .op = on ? CLOUD_START : CLOUD_STOP,
+                                     .handle = handle,
+                                     .intent = intent };
+    web_drive_call(ctx, &call, now_us, NULL, e);
+    *ret_class = e->class;
+    if (e->rc < 0 && err) *err = e->err;
+    return e->rc;
+}
+
 static int prices(void *ctx, int64_t now_us, struct cloud_price *ret, uint32_t max,
                   uint32_t *ret_count, struct err *err)
 {
@@ -178,5 +191,6 @@ const struct cloud_backend web_drive_backend = {
     .create = create,
     .list = list,
     .remove = remove_one,
+    .turn = turn_one,
     .prices = prices,
 };

@@ -18,11 +18,11 @@
 #define LOOK_US 50000 /* between looks at a login that another run makes */
 #define TURNS_MAX 256 /* steps without a request in one turn: more is a defect of a kind */
 
-static const enum web_op_kind op_of[CLOUD_OP_COUNT] = { [CLOUD_NONE] = WEB_LOGIN,
-                                                        [CLOUD_CREATE] = WEB_CREATE,
-                                                        [CLOUD_REMOVE] = WEB_REMOVE,
-                                                        [CLOUD_LIST] = WEB_LIST,
-                                                        [CLOUD_PRICES] = WEB_PRICES };
+static const enum web_op_kind op_of[CLOUD_OP_COUNT] = {
+    [CLOUD_NONE] = WEB_LOGIN,   [CLOUD_CREATE] = WEB_CREATE, [CLOUD_REMOVE] = WEB_REMOVE,
+    [CLOUD_STOP] = WEB_STOP,    [CLOUD_START] = WEB_START,   [CLOUD_LIST] = WEB_LIST,
+    [CLOUD_PRICES] = WEB_PRICES
+};
 
 /* ---- the provider as runs share it ---- */
 
@@ -228,7 +228,7 @@ static enum web_turn begin(struct web_run *r, int64_t now_us)
     if (r->kept.op == CLOUD_NONE || login_is_due(r, now_us)) return begin_login(r, now_us);
     clear_op(r, op_of[r->kept.op]);
     r->login_used = r->api->logins;
-    if (r->kept.op == CLOUD_CREATE || r->kept.op == CLOUD_REMOVE) r->op.call = &r->kept;
+    if (r->kept.op != CLOUD_LIST && r->kept.op != CLOUD_PRICES) r->op.call = &r->kept;
     int rc = r->kept.op == CLOUD_CREATE ? prepare_create(r, &err) : 0;
     if (rc < 0) {
         web_refuse(&r->step, rc == -ENOMEM ? OFFER_TRANSIENT : OFFER_INVALID, "%s", err.text);

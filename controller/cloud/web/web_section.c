@@ -109,6 +109,10 @@ static const struct config_field rows[] = {
       .about = "Account, or role, that machines run as; empty: none." },
     { .name = "image", .type = CONFIG_TEXT, .default_text = "", .max = 511, IN(web_section, image),
       .about = "Image that machines boot." },
+    { .name = "launch_template", .type = CONFIG_TEXT, .default_text = "", .max = 255,
+      IN(web_section, launch_template),
+      .about = "Launch template of yours that machines are made from; settings here replace its own. ec2: id or name, with "
+               ":VERSION; gce: name or URL of an instance template. Empty: none." },
     { .name = "networks", .type = CONFIG_TEXTS, .min = 0, .max = 16, IN(web_section, networks),
       .about = "Networks, or subnets, that machines are in." },
     { .name = "firewalls", .type = CONFIG_TEXTS, .min = 0, .max = 16, IN(web_section, firewalls),
@@ -269,6 +273,7 @@ static int make_offer(const struct web_settings *s, const struct web_offer_secti
                          .reserved = (uint32_t)from->reserved,
                          .disk_h = from->disk_price_h,
                          .start_usd = from->pull_price_gb * (double)from->pull_bytes / 1e9,
+                         .stops = s->kind->stops && !from->spot,
                          .lead_s = (double)from->lead_us / 1e6,
                          .seqs_max = (uint32_t)from->max_num_seqs,
                          .sold = hardware_find(from->hardware),

@@ -38,7 +38,7 @@ struct web_section {
     struct str endpoint, fleet;
     struct str credentials_file, credentials_env, profile;
     struct str region, project, group, tenant, account; /* see the rows */
-    struct str image;
+    struct str image, launch_template;
     struct config_texts networks, firewalls, ssh_keys;
     int64_t disk_bytes;
     bool public_address;

@@ -17,6 +17,8 @@ const struct str web_user_data_default = STR(
 "# Makes this machine the instance ${INTENT} of a Muster fleet.\n"
 "set -eu\n"
 "umask 077\n"
+"# Once is enough: a machine that was stopped has all of it, and the agent's unit starts with it.\n"
+"[ ! -s " WEB_KEY_FILE " ] || exit 0\n"
 "mkdir -p " WEB_FOLDER "\n"
 "read up idle < /proc/uptime && echo \"machine $up\" > " WEB_BEGUN_FILE "\n"
 "echo '${LAUNCH}' | base64 -d > " WEB_LAUNCH_FILE "\n"

@@ -32,7 +32,7 @@ static void ask(const struct web_provider *p, struct web_op *op, struct web_step
         if (body.data) explicit_bzero(body.data, body.len);
     } else if (web_bearer_send(p, op, "POST", &path, &body, ret) == 0) {
         ret->ask.deadline_us = p->settings->timeout_us;
-        ret->ask.reads = op->kind != WEB_CREATE && op->kind != WEB_REMOVE;
+        ret->ask.reads = op->kind == WEB_LIST || op->kind == WEB_PRICES;
     }
 }
 

@@ -38,6 +38,8 @@ const char *const fake_azure_actions[AZURE_ACTION_COUNT] = {
     [AZURE_ADDRESS] = "Microsoft.Network/publicIPAddresses/write",
     [AZURE_GUARD] = "Microsoft.Network/networkSecurityGroups/join/action",
     [AZURE_IDENTITY] = "Microsoft.ManagedIdentity/userAssignedIdentities/assign/action",
+    [AZURE_DEALLOCATE] = "Microsoft.Compute/virtualMachines/deallocate/action",
+    [AZURE_START] = "Microsoft.Compute/virtualMachines/start/action",
     [AZURE_LOOK] = "Microsoft.Compute/locations/operations/read",
 };
 
@@ -113,8 +115,8 @@ static bool lacks(struct answer *a, enum fake_azure_action action)
     snprintf(why, sizeof why, "no authorization to perform action '%s'",
              fake_azure_actions[action]);
     refuse(a, 403,
-           action > AZURE_DELETE && action != AZURE_LOOK ? "LinkedAuthorizationFailed"
-                                                         : "AuthorizationFailed",
+           action > AZURE_DELETE && action < AZURE_LOOK ? "LinkedAuthorizationFailed"
+                                                        : "AuthorizationFailed",
            why);
     return true;
 }
@@ -175,7 +177,11 @@ static void put_view(struct json_writer *w, const struct answer *a, const struct
     json_key(w, "statuses");
     json_array(w);
     json_object(w);
-    json_kv_text(w, "code", leaves ? "PowerState/deallocating" : "PowerState/running");
+    json_kv_text(w, "code",
+                 leaves ? "PowerState/deallocating"
+                 : fleet_is_stopped(m, a->now_us - a->fleet->config.lag_us)
+                     ? "PowerState/deallocated"
+                     : "PowerState/running");
     json_object_end(w);
     json_array_end(w);
     json_object_end(w);
@@ -265,6 +271,25 @@ static void delete_machine(struct answer *a, const char *name)
     }
     if (m->removed_us == 0) fake_fleet_remove(a->fleet, m->id, a->now_us + a->z->operation_us);
     operate(a);
+    a->status = 202;
+}
+
+/* Capacity for a start is told by the operation, as for a create. */
+static void turn_machine(struct answer *a, const char *name, bool on)
+{
+    struct fleet_machine *m = named(a, name);
+    enum fleet_fault fault = a->row ? a->row->fault : FLEET_FINE;
+    if (lacks(a, on ? AZURE_START : AZURE_DEALLOCATE)) return;
+    if (fault == FLEET_LOST_REQUEST || fault == FLEET_UNREACHABLE) return;
+    if (!m) {
+        refuse(a, 404, "ResourceNotFound", "the resource was not found");
+        return;
+    }
+    bool sold_out = on && (fault == FLEET_STOCK_OUT ||
+                           fake_fleet_start(a->fleet, m->id, a->now_us) == FLEET_STOCK_OUT);
+    if (!on) fake_fleet_stop(a->fleet, m->id, a->now_us);
+    struct fake_azure_operation *o = operate(a);
+    o->code = sold_out ? "AllocationFailed" : NULL;
     a->status = 202;
 }
 
@@ -593,6 +618,14 @@ static void route(struct answer *a)
         rest.len > 1 ? arena_str(a->arena, str_of(rest.data + 1, rest.len - 1)).data : "";
     if (name[0] && str_eq(method, STR("PUT"))) {
         put_vm(a, name);
+        return;
+    }
+    struct str turn = str_from(name), of = str_cut(&turn, '/');
+    bool starts = str_eq(turn, STR("start")), stops = str_eq(turn, STR("deallocate"));
+    if (str_eq(method, STR("POST")) && (starts || stops) && a->ask->body.len == 0) {
+        a->row =
+            fake_fleet_meet(a->fleet, starts ? FLEET_START : FLEET_STOP, NULL, NULL, a->now_us);
+        if (!refuse_fault(a)) turn_machine(a, arena_str(a->arena, of).data, starts);
         return;
     }
     bool deletes = name[0] && str_eq(method, STR("DELETE"));

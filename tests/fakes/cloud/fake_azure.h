@@ -54,6 +54,8 @@ enum fake_azure_action {
     AZURE_GUARD,
     AZURE_IDENTITY,
     AZURE_LOOK,
+    AZURE_DEALLOCATE,
+    AZURE_START,
     AZURE_ACTION_COUNT
 };
 extern const char *const fake_azure_actions[AZURE_ACTION_COUNT];

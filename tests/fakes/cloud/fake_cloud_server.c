@@ -177,6 +177,7 @@ static void on_machines(struct server *s, struct http_exchange *x)
         json_kv_text(&w, "type", m->type);
         json_kv_text(&w, "zone", m->zone);
         json_kv_bool(&w, "there", there);
+        json_kv_bool(&w, "stopped", there && fleet_is_stopped(m, now));
         json_kv_bool(&w, "booted", m->ready_us <= now);
         json_kv_text(&w, "user_data", m->user_data);
         json_object_end(&w);

@@ -15,6 +15,7 @@
 
 #define SECOND ((int64_t)1000000)
 #define SHUTTING_US (20 * SECOND)
+#define STOPPING_US (15 * SECOND)
 #define REMEMBERED_US (3600 * SECOND) /* an instance that has ended stays listed */
 #define USER_DATA_MAX 16384
 #define PAGE_MAX 1000
@@ -24,6 +25,8 @@ const char *const ec2_action_names[] = {
     [TAG_AT_CREATE] = "ec2:CreateTags",
     [DESCRIBE] = "ec2:DescribeInstances",
     [TERMINATE] = "ec2:TerminateInstances",
+    [STOP] = "ec2:StopInstances",
+    [START] = "ec2:StartInstances",
     [IMAGES] = "ec2:DescribeImages",
     [SPOT_PRICES] = "ec2:DescribeSpotPriceHistory",
     [PRODUCTS] = "pricing:GetProducts",
@@ -73,6 +76,11 @@ static const char *state_of(const struct fleet_machine *m, int64_t at_us, int *r
         *ret_code = going ? 32 : 48;
         return going ? "shutting-down" : "terminated";
     }
+    if (fleet_is_stopped(m, at_us)) {
+        bool going = at_us - m->stopped_us < STOPPING_US;
+        *ret_code = going ? 64 : 80;
+        return going ? "stopping" : "stopped";
+    }
     bool pending = at_us < m->ready_us;
     *ret_code = pending ? 0 : 16;
     return pending ? "pending" : "running";
@@ -98,7 +106,8 @@ static void put_instance(struct ec2_answer *a, const struct fleet_machine *m, in
     char id[24], date[DATE_BYTES];
     struct buf *out = &a->out.body;
     fake_ec2_id_of(m, id);
-    date_print(m->made_us + a->e->aws.date_us, date);
+    /* The time of the last launch, which a start is too. */
+    date_print(max_i64(m->made_us, m->started_us) + a->e->aws.date_us, date);
     buf_text(out, "<item>");
     fake_ec2_put(a, "instanceId", id);
     fake_ec2_put(a, "imageId", m->image);
@@ -110,7 +119,7 @@ static void put_instance(struct ec2_answer *a, const struct fleet_machine *m, in
     fake_ec2_put(a, "availabilityZone", m->zone);
     buf_text(out, "<groupName/><tenancy>default</tenancy></placement>");
     if (m->spot) fake_ec2_put(a, "instanceLifecycle", "spot");
-    if (has_ended(m, at_us)) {
+    if (has_ended(m, at_us) || fleet_is_stopped(m, at_us)) {
         buf_text(out, "<stateReason>");
         fake_ec2_put(a, "code", reason_of(a, m));
         fake_ec2_put(a, "message", reason_of(a, m));
@@ -130,6 +139,9 @@ static void put_instance(struct ec2_answer *a, const struct fleet_machine *m, in
 /* ---- RunInstances ---- */
 
 static const char *const run_names[] = {
+    "LaunchTemplate.LaunchTemplateId",
+    "LaunchTemplate.LaunchTemplateName",
+    "LaunchTemplate.Version",
     "ClientToken",
     "MinCount",
     "MaxCount",
@@ -195,9 +207,12 @@ uint32_t fake_ec2_read_tags(struct ec2_answer *a, struct fleet_tag *ret)
 static const char *bad_value(struct ec2_answer *a, struct str user_data)
 {
     struct str token = fake_ec2_get(a, "ClientToken");
-    if (!fake_ec2_get(a, "ImageId").len || !fake_ec2_get(a, "MinCount").len ||
+    bool of_template = fake_ec2_get(a, "LaunchTemplate.Version").len > 0;
+    if ((!fake_ec2_get(a, "ImageId").len && !of_template) || !fake_ec2_get(a, "MinCount").len ||
         !fake_ec2_get(a, "MaxCount").len)
         return "ImageId, MinCount and MaxCount are needed";
+    if (of_template && fake_ec2_get(a, "NetworkInterface.1.DeviceIndex").data)
+        return "the template of the fake has the network interfaces";
     if (token.len > 64) return "ClientToken is longer than 64";
     if (user_data.len > USER_DATA_MAX) return "user data is longer than 16384 bytes";
     if (fake_ec2_get(a, "NetworkInterface.1.SubnetId").data && fake_ec2_get(a, "SubnetId").data)
@@ -284,7 +299,7 @@ static void run_instances(struct ec2_answer *a)
         fake_ec2_refuse(a, 400, "InvalidSubnetID.NotFound", "there is no such zone or subnet");
         return;
     }
-    if (fake_ec2_refuse_fault(a)) return;
+    if (fake_ec2_refuse_fault(a) || fake_ec2_lacks_template(a, "LaunchTemplate")) return;
     if (fake_ec2_get(a, "ClientToken").len > 0)
         snprintf(key, sizeof key, "%s/%s", zone, fake_ec2_text(a, "ClientToken"));
     const struct fleet_order order = {
@@ -292,7 +307,7 @@ static void run_instances(struct ec2_answer *a)
         .key = key,
         .type = type,
         .zone = zone,
-        .image = fake_ec2_text(a, "ImageId"),
+        .image = fake_ec2_get(a, "ImageId").len > 0 ? fake_ec2_text(a, "ImageId") : EC2_USER_IMAGE,
         .user_data = user_data.data,
         .spot = str_eq(fake_ec2_get(a, "InstanceMarketOptions.MarketType"), STR("spot")),
         .tag = tag,
@@ -431,6 +446,69 @@ static void terminate_instances(struct ec2_answer *a)
     fake_ec2_end(a, "TerminateInstances");
 }
 
+/* ---- StopInstances, StartInstances ---- */
+
+static void put_turned(struct ec2_answer *a, bool on)
+{
+    const char *action = on ? "StartInstances" : "StopInstances";
+    char id[24];
+    fake_ec2_begin(a, action);
+    buf_text(&a->out.body, "<instancesSet>");
+    for (int i = 1; fake_ec2_get_n(a, "InstanceId.#", i).data; i++) {
+        struct fleet_machine *m = machine_of(a, fake_ec2_get_n(a, "InstanceId.#", i));
+        int code;
+        const char *was = state_of(m, a->now_us, &code);
+        bool may = on ? strcmp(was, "stopping") != 0 && !has_ended(m, a->now_us)
+                      : !has_ended(m, a->now_us);
+        if (!may) {
+            fake_ec2_refuse(a, 400, "IncorrectInstanceState", "not from the state that it is in");
+            return;
+        }
+        if (!on && m->spot) {
+            fake_ec2_refuse(a, 400, "UnsupportedOperation", "a one-time spot instance");
+            return;
+        }
+        fake_ec2_id_of(m, id);
+        buf_text(&a->out.body, "<item>");
+        fake_ec2_put(a, "instanceId", id);
+        put_state(a, "previousState", m, a->now_us);
+        if (!on) fake_fleet_stop(a->fleet, m->id, a->now_us);
+        if (on && fake_fleet_start(a->fleet, m->id, a->now_us) == FLEET_STOCK_OUT) {
+            fake_ec2_refuse(a, 500, "InsufficientInstanceCapacity", "no capacity in this zone");
+            return;
+        }
+        put_state(a, "currentState", m, a->now_us);
+        buf_text(&a->out.body, "</item>");
+    }
+    buf_text(&a->out.body, "</instancesSet>");
+    fake_ec2_end(a, action);
+}
+
+static void turn_instances(struct ec2_answer *a, enum fleet_op op)
+{
+    static const char *const names[] = { "InstanceId.#", NULL };
+    a->row = fake_fleet_meet(a->fleet, op, NULL, NULL, a->now_us);
+    enum fleet_fault fault = a->row ? a->row->fault : FLEET_FINE;
+    if (!fake_ec2_check_names(a, names)) return;
+    if (!fake_ec2_get(a, "InstanceId.1").data) {
+        fake_ec2_refuse_form(a, "MissingParameter", "InstanceId is needed");
+        return;
+    }
+    if (fake_ec2_refuse_fault(a) || fault == FLEET_LOST_REQUEST || fault == FLEET_UNREACHABLE)
+        return;
+    if (ids_are_known(a, a->now_us)) put_turned(a, op == FLEET_START);
+}
+
+static void stop_instances(struct ec2_answer *a)
+{
+    turn_instances(a, FLEET_STOP);
+}
+
+static void start_instances(struct ec2_answer *a)
+{
+    turn_instances(a, FLEET_START);
+}
+
 /* ---- what is read besides ---- */
 
 static void describe_images(struct ec2_answer *a)
@@ -459,6 +537,8 @@ static void route(struct ec2_answer *a)
         { "RunInstances", RUN, run_instances },
         { "DescribeInstances", DESCRIBE, describe_instances },
         { "TerminateInstances", TERMINATE, terminate_instances },
+        { "StopInstances", STOP, stop_instances },
+        { "StartInstances", START, start_instances },
         { "DescribeImages", IMAGES, describe_images },
         { "DescribeSpotPriceHistory", SPOT_PRICES, fake_ec2_describe_spot_prices },
         { "CreateFleet", CREATE_FLEET, fake_ec2_create_fleet },

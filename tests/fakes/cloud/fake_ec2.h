@@ -3,8 +3,8 @@
  *
  * Layer: tests/fakes/cloud (base/core)
  * Has:   RunInstances, DescribeInstances, TerminateInstances, DescribeImages, DescribeSpotPriceHistory, CreateFleet of
- *        type instant, CreateLaunchTemplate, DescribeLaunchTemplates, DeleteLaunchTemplate of 2016-11-15;
- *        GetProducts; what fake_aws.h has. A parameter that these actions do not document, one that is missing or of
+ *        type instant, StopInstances, StartInstances, CreateLaunchTemplate, DescribeLaunchTemplates,
+ *        DeleteLaunchTemplate of 2016-11-15; GetProducts; what fake_aws.h has. A parameter that these actions do not document, one that is missing or of
  *        another form is refused as the API does, and counted in fleet->refused_form
  * As EC2: a client token holds in its zone, and with other parameters is refused; an instance that has ended is
  *        listed for an hour; subnets are named subnet-ZONE
@@ -14,6 +14,10 @@
 #include "tests/fakes/cloud/fake_aws.h"
 #include "tests/fakes/cloud/fake_fleet.h"
 
+/* A launch template that a user has made, by its id and its name; its versions are 1 to 3. */
+#define EC2_USER_TEMPLATE "lt-0fedcba9876543210"
+#define EC2_USER_TEMPLATE_NAME "house"
+#define EC2_USER_IMAGE "ami-0000000000000house"
 #define EC2_TEMPLATES_MAX 16
 #define EC2_REFUSED_MAX 64
 

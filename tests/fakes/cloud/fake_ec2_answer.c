@@ -61,6 +61,33 @@ bool fake_ec2_refuse_fault(struct ec2_answer *a)
     return false;
 }
 
+bool fake_ec2_lacks_template(struct ec2_answer *a, const char *prefix)
+{
+    char name[120];
+    uint64_t version = 1;
+    snprintf(name, sizeof name, "%s.LaunchTemplateId", prefix);
+    struct str id = fake_ec2_get(a, name);
+    snprintf(name, sizeof name, "%s.LaunchTemplateName", prefix);
+    struct str by_name = fake_ec2_get(a, name);
+    snprintf(name, sizeof name, "%s.Version", prefix);
+    struct str v = fake_ec2_get(a, name);
+    if (!id.data && !by_name.data) return false;
+    bool known =
+        id.data ? str_eq(id, STR(EC2_USER_TEMPLATE)) : str_eq(by_name, STR(EC2_USER_TEMPLATE_NAME));
+    if (!known)
+        fake_ec2_refuse(a, 400,
+                        id.data ? "InvalidLaunchTemplateId.NotFound"
+                                : "InvalidLaunchTemplateName.NotFoundException",
+                        "there is no such template");
+    bool word = str_eq(v, STR("$Default")) || str_eq(v, STR("$Latest"));
+    if (known && !word && (str_to_u64(v, &version) < 0 || version == 0 || version > 3)) {
+        fake_ec2_refuse(a, 400, "InvalidLaunchTemplateId.VersionNotFound",
+                        "there is no such version");
+        return true;
+    }
+    return !known;
+}
+
 /* ---- the form of requests ---- */
 
 /* True if a name is that of a pattern, in which # stands for a number. */

@@ -11,6 +11,8 @@ enum ec2_action {
     TAG_AT_CREATE,
     DESCRIBE,
     TERMINATE,
+    STOP,
+    START,
     IMAGES,
     SPOT_PRICES,
     PRODUCTS,
@@ -35,6 +37,10 @@ struct ec2_answer {
 };
 
 void fake_ec2_refuse(struct ec2_answer *a, int status, const char *code, const char *message);
+
+/* Refuses a launch template, named below `prefix`, that is not the user's or lacks the version; false: it is, or none is
+ * named. */
+bool fake_ec2_lacks_template(struct ec2_answer *a, const char *prefix);
 
 /* The same for a request that the API would not understand, which is counted. */
 void fake_ec2_refuse_form(struct ec2_answer *a, const char *code, const char *why);

@@ -134,10 +134,12 @@ static const char *const fleet_names[] = {
     "OnDemandOptions.AllocationStrategy",
     "TargetCapacitySpecification.TotalTargetCapacity",
     "TargetCapacitySpecification.DefaultTargetCapacityType",
+    CONFIG "LaunchTemplateSpecification.LaunchTemplateId",
     CONFIG "LaunchTemplateSpecification.LaunchTemplateName",
     CONFIG "LaunchTemplateSpecification.Version",
     CONFIG "LaunchTemplateSpecification.LaunchTemplateSpecificationUserData",
     CONFIG "Overrides.#.InstanceType",
+    CONFIG "Overrides.#.ImageId",
     CONFIG "Overrides.#.SubnetId",
     CONFIG "Overrides.#.AvailabilityZone",
     CONFIG "Overrides.#.MaxPrice",
@@ -283,7 +285,11 @@ void fake_ec2_create_fleet(struct ec2_answer *a)
         fake_ec2_refuse(a, 403, "UnauthorizedOperation", "not authorized for this operation");
         return;
     }
-    if (!find(a->e, fake_ec2_get(a, CONFIG "LaunchTemplateSpecification.LaunchTemplateName"))) {
+    struct str id = fake_ec2_get(a, CONFIG "LaunchTemplateSpecification.LaunchTemplateId");
+    struct str of_name = fake_ec2_get(a, CONFIG "LaunchTemplateSpecification.LaunchTemplateName");
+    bool users = id.data || str_eq(of_name, STR(EC2_USER_TEMPLATE_NAME));
+    if (users && fake_ec2_lacks_template(a, CONFIG "LaunchTemplateSpecification")) return;
+    if (!users && !find(a->e, of_name)) {
         fake_ec2_refuse(a, 400, "InvalidLaunchTemplateName.NotFoundException", "no such template");
         return;
     }
@@ -298,7 +304,10 @@ void fake_ec2_create_fleet(struct ec2_answer *a)
     struct fleet_order order = {
         .name = fake_ec2_text(a, "TagSpecification.1.Tag.1.Value"),
         .key = key,
-        .image = "ami-0123456789abcdef0",
+        .image = !users ? "ami-0123456789abcdef0"
+                 : fake_ec2_get(a, CONFIG "Overrides.1.ImageId").len > 0
+                     ? fake_ec2_text(a, CONFIG "Overrides.1.ImageId")
+                     : EC2_USER_IMAGE,
         .user_data = user_data.data,
         .spot = spot,
         .tag = tag,

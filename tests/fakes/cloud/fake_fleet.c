@@ -11,11 +11,11 @@
 #define NEVER_US 3600000000 /* beyond every deadline */
 #define FIRST_ID 10000001
 
-const char *const fleet_op_names[FLEET_OP_COUNT + 1] = { [FLEET_LOGIN] = "login",
-                                                         [FLEET_CREATE] = "create",
-                                                         [FLEET_LIST] = "list",
-                                                         [FLEET_REMOVE] = "remove",
-                                                         [FLEET_PRICES] = "prices" };
+const char *const fleet_op_names[FLEET_OP_COUNT + 1] = {
+    [FLEET_LOGIN] = "login",   [FLEET_CREATE] = "create", [FLEET_LIST] = "list",
+    [FLEET_REMOVE] = "remove", [FLEET_STOP] = "stop",     [FLEET_START] = "start",
+    [FLEET_PRICES] = "prices"
+};
 const char *const fleet_fault_names[FLEET_FAULT_COUNT + 1] = {
     [FLEET_FINE] = "fine",
     [FLEET_STOCK_OUT] = "stock_out",
@@ -167,7 +167,7 @@ enum fleet_fault fake_fleet_create(struct fake_fleet *f, const struct fleet_orde
     const struct fleet_type *t = &f->config.type[type];
     int64_t price = o->spot ? t->spot_udollars_h : t->price_udollars_h;
     if (price == 0) return FLEET_INVALID;
-    price += f->config.address_udollars_h;
+    price += f->config.address_udollars_h + f->config.disk_udollars_h;
     if (f->stock[type][zone] == 0 || (o->spot && f->spot_stock[type][zone] == 0))
         return FLEET_STOCK_OUT;
     if (f->config.quota > 0 && fake_fleet_running(f, now_us) >= f->config.quota) return FLEET_QUOTA;
@@ -209,8 +209,55 @@ bool fake_fleet_remove(struct fake_fleet *f, uint64_t id, int64_t now_us)
     struct fleet_machine *m = fake_fleet_find(f, id);
     if (!m || !is_there(m, now_us)) return false;
     m->removed_us = now_us;
+    if (!fleet_is_stopped(m, now_us)) give_back(f, m);
+    return true;
+}
+
+/* ---- stopped machines ---- */
+
+bool fleet_is_stopped(const struct fleet_machine *m, int64_t at_us)
+{
+    if (m->stopped_us == 0 || at_us < m->stopped_us) return false;
+    return m->started_us <= m->stopped_us || at_us < m->started_us;
+}
+
+/* Returns what the machine costs from its last change on, until end_us. */
+static int64_t open_bill(const struct fake_fleet *f, const struct fleet_machine *m, int64_t end_us)
+{
+    bool stopped = m->stopped_us > m->started_us;
+    int64_t from_us = stopped ? m->stopped_us : max_i64(m->made_us, m->started_us);
+    if (end_us <= from_us) return 0;
+    int64_t seconds = (end_us - from_us + 999999) / 1000000;
+    if (stopped) return seconds * f->config.disk_udollars_h;
+    int64_t unit_s = max_i64(f->config.bill_unit_s, 1);
+    seconds = max_i64(seconds, f->config.bill_least_s);
+    return (seconds + unit_s - 1) / unit_s * unit_s * m->price_udollars_h;
+}
+
+bool fake_fleet_stop(struct fake_fleet *f, uint64_t id, int64_t now_us)
+{
+    struct fleet_machine *m = fake_fleet_find(f, id);
+    if (!m || !is_there(m, now_us)) return false;
+    if (fleet_is_stopped(m, now_us)) return true;
+    m->billed_before += open_bill(f, m, now_us);
+    m->stopped_us = now_us;
     give_back(f, m);
     return true;
+}
+
+enum fleet_fault fake_fleet_start(struct fake_fleet *f, uint64_t id, int64_t now_us)
+{
+    struct fleet_machine *m = fake_fleet_find(f, id);
+    if (!m || !is_there(m, now_us)) return FLEET_INVALID;
+    if (!fleet_is_stopped(m, now_us)) return FLEET_FINE;
+    int type = index_of_type(f, m->type), zone = index_of_zone(f, m->zone);
+    must(type >= 0 && zone >= 0);
+    if (f->stock[type][zone] == 0) return FLEET_STOCK_OUT;
+    if (f->stock[type][zone] > 0) f->stock[type][zone]--;
+    m->billed_before += open_bill(f, m, now_us);
+    m->started_us = now_us;
+    m->ready_us = now_us + f->config.boot_us;
+    return FLEET_FINE;
 }
 
 bool fake_fleet_shows(const struct fake_fleet *f, const struct fleet_machine *m, int64_t now_us)
@@ -252,6 +299,14 @@ uint32_t fake_fleet_running(const struct fake_fleet *f, int64_t now_us)
     return n;
 }
 
+uint32_t fake_fleet_up(const struct fake_fleet *f, int64_t now_us)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < f->count; i++)
+        n += is_there(&f->machine[i], now_us) && !fleet_is_stopped(&f->machine[i], now_us);
+    return n;
+}
+
 uint32_t fake_fleet_of_tag(const struct fake_fleet *f, const char *name, const char *value,
                            int64_t now_us)
 {
@@ -269,11 +324,7 @@ int64_t fake_fleet_bill_udollars(const struct fake_fleet *f, int64_t now_us)
         const struct fleet_machine *m = &f->machine[i];
         int64_t end_us = m->removed_us > 0 ? min_i64(m->removed_us, now_us) : now_us;
         if (end_us <= m->made_us) continue;
-        int64_t seconds = (end_us - m->made_us + 999999) / 1000000;
-        int64_t unit_s = max_i64(f->config.bill_unit_s, 1);
-        seconds = max_i64(seconds, f->config.bill_least_s);
-        seconds = (seconds + unit_s - 1) / unit_s * unit_s;
-        hours_3600 += seconds * m->price_udollars_h;
+        hours_3600 += m->billed_before + open_bill(f, m, end_us);
     }
     return hours_3600 / 3600;
 }

@@ -5,7 +5,8 @@
  * Threads: one at a time; time is an argument
  * Script:  { operation, nth call, type, zone, from, to, fault }: each row that fits a call counts it; the first that
  *          fits and is due applies. Calls without a row succeed
- * Bill:    whole units of bill_unit_s from made_us to the end, bill_least_s at least, in micro-dollars; exact
+ * Bill:    whole units of bill_unit_s from made_us, or from a start, to the end or a stop, bill_least_s at least, in
+ *          micro-dollars; exact. A stopped machine costs its disk alone
  * Lag:     listings and look-ups show the world lag_us ago; creates and removes meet the world as it is
  */
 #pragma once
@@ -20,7 +21,16 @@
 #define FLEET_SCRIPT_MAX 32
 #define FLEET_TEXT 128
 
-enum fleet_op { FLEET_LOGIN, FLEET_CREATE, FLEET_LIST, FLEET_REMOVE, FLEET_PRICES, FLEET_OP_COUNT };
+enum fleet_op {
+    FLEET_LOGIN,
+    FLEET_CREATE,
+    FLEET_LIST,
+    FLEET_REMOVE,
+    FLEET_STOP,
+    FLEET_START,
+    FLEET_PRICES,
+    FLEET_OP_COUNT
+};
 extern const char *const fleet_op_names[FLEET_OP_COUNT + 1]; /* end with NULL, for options */
 
 enum fleet_fault {
@@ -83,6 +93,9 @@ struct fleet_machine {
     int64_t removed_us; /* 0: it is there */
     bool taken;         /* by the provider, not by a call */
     int64_t price_udollars_h;
+    /* The last stop and the last start, in the order that their times tell; 0: none. What was billed before the later of
+     * them, in micro-dollar seconds an hour, is kept. */
+    int64_t stopped_us, started_us, billed_before;
 };
 
 /* Describes the machine that a create asks for. */
@@ -97,6 +110,7 @@ struct fleet_config {
     int64_t boot_us, lag_us;
     int64_t bill_unit_s, bill_least_s; /* 0: a second */
     int64_t address_udollars_h;        /* of each machine, on top of its type's price */
+    int64_t disk_udollars_h;           /* likewise, and what a stopped one costs */
     uint32_t quota;                    /* machines at once; 0: none */
     bool names_unique, keys_unique;
     struct fleet_type type[FLEET_TYPES_MAX];
@@ -135,6 +149,12 @@ enum fleet_fault fake_fleet_create(struct fake_fleet *f, const struct fleet_orde
 
 /* Ends a machine; false: it is not there. */
 bool fake_fleet_remove(struct fake_fleet *f, uint64_t id, int64_t now_us);
+
+/* Stops a machine; false: it is not there. One that is stopped stays so. Its place is free for others. */
+bool fake_fleet_stop(struct fake_fleet *f, uint64_t id, int64_t now_us);
+/* Starts a stopped machine: FLEET_STOCK_OUT, FLEET_INVALID (it is not there) or FLEET_FINE. One that runs, runs on. */
+enum fleet_fault fake_fleet_start(struct fake_fleet *f, uint64_t id, int64_t now_us);
+bool fleet_is_stopped(const struct fleet_machine *m, int64_t at_us);
 struct fleet_machine *fake_fleet_find(struct fake_fleet *f, uint64_t id);
 
 /* The machine that holds a unique name, also one that is on its way. */
@@ -151,7 +171,8 @@ void fake_fleet_preempt(struct fake_fleet *f, struct fleet_machine *m, int64_t n
 void fake_fleet_stock(struct fake_fleet *f, const char *type, const char *zone, int32_t n);
 
 /* For oracles. */
-uint32_t fake_fleet_running(const struct fake_fleet *f, int64_t now_us);
+uint32_t fake_fleet_running(const struct fake_fleet *f, int64_t now_us); /* stopped ones too */
+uint32_t fake_fleet_up(const struct fake_fleet *f, int64_t now_us);      /* without stopped ones */
 uint32_t fake_fleet_of_tag(const struct fake_fleet *f, const char *name, const char *value,
                            int64_t now_us); /* running ones */
 int64_t fake_fleet_bill_udollars(const struct fake_fleet *f, int64_t now_us);

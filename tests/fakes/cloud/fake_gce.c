@@ -37,6 +37,9 @@ const char *const fake_gce_permissions[GCE_PERMISSION_COUNT] = {
     [GCE_BULK] = "compute.instances.create",
     [GCE_REGION_OPERATION] = "compute.regionOperations.get",
     [GCE_RESERVATION] = "compute.reservations.get",
+    [GCE_STOP] = "compute.instances.stop",
+    [GCE_START] = "compute.instances.start",
+    [GCE_TEMPLATE] = "compute.instanceTemplates.useReadOnly",
 };
 
 /* ---- lists ---- */
@@ -196,6 +199,35 @@ static void delete_instance(struct gce_answer *a, const char *zone, const char *
     fake_gce_put_operation(a, fake_gce_operate(a, "delete", zone, name));
 }
 
+/* Capacity for a start is told by the operation, as for an insert. */
+static void turn_instance(struct gce_answer *a, const char *zone, const char *name, bool on)
+{
+    static const char *const parameters[] = { "requestId", "$alt", "alt", "discardLocalSsd", NULL };
+    char why[FORM_WHY_BYTES];
+    const struct fleet_machine *m = fake_gce_named(a, zone, name);
+    a->row = fake_fleet_meet(a->fleet, on ? FLEET_START : FLEET_STOP, NULL, zone, a->now_us);
+    enum fleet_fault fault = a->row ? a->row->fault : FLEET_FINE, got = FLEET_FINE;
+    if (form_query_check(a->at.query, parameters, why) < 0 || a->ask->body.len > 0) {
+        fake_gce_refuse_form(a, a->ask->body.len > 0 ? "a body" : why);
+        return;
+    }
+    if (fake_gce_lacks(a, on ? GCE_START : GCE_STOP) || fake_gce_refuse_fault(a)) return;
+    if (fault == FLEET_LOST_REQUEST || fault == FLEET_UNREACHABLE) return;
+    if (!m) {
+        fake_gce_refuse(a, 404, "notFound", "The resource was not found");
+        return;
+    }
+    if (!on)
+        fake_fleet_stop(a->fleet, m->id, a->now_us);
+    else if (fault == FLEET_STOCK_OUT)
+        got = FLEET_STOCK_OUT;
+    else
+        got = fake_fleet_start(a->fleet, m->id, a->now_us);
+    struct fake_gce_operation *o = fake_gce_operate(a, on ? "start" : "stop", zone, name);
+    if (got != FLEET_FINE) o->code = "ZONE_RESOURCE_POOL_EXHAUSTED";
+    fake_gce_put_operation(a, o);
+}
+
 static void show_operation(struct gce_answer *a, const char *zone, struct str name, bool in_region)
 {
     uint64_t index = 0;
@@ -255,6 +287,8 @@ static void route_zone(struct gce_answer *a, struct str rest)
         fake_gce_insert_instance(a, zone);
     else if (instances && get && name.len > 0 && rest.len == 0)
         get_instance(a, zone, text_of(a, name));
+    else if (instances && post && (str_eq(rest, STR("stop")) || str_eq(rest, STR("start"))))
+        turn_instance(a, zone, text_of(a, name), str_eq(rest, STR("start")));
     else if (instances && str_eq(method, STR("DELETE")) && name.len > 0)
         delete_instance(a, zone, text_of(a, name));
     else if (str_eq(collection, STR("reservations")) && get && name.len > 0 && rest.len == 0)

@@ -2,8 +2,8 @@
  * server beside it.
  *
  * Layer:  tests/fakes/cloud (base/core)
- * Has:    instances insert, get, delete and aggregatedList; regionInstances bulkInsert of one; zone operations get
- *         and wait; reservations get; the token endpoint, which checks signature and dates of assertions; the
+ * Has:    instances insert, get, delete, stop, start and aggregatedList; regionInstances bulkInsert of one;
+ *         zone operations get and wait; reservations get; the token endpoint, which checks signature and dates of assertions; the
  *         metadata server's token. Requests with members, parameters or values that the API does not document are
  *         refused as the API does, and counted in fleet->refused_form
  * Script: FLEET_PRICES stands for looks at operations: this API tells no prices. FLEET_STOCK_OUT fails the operation,
@@ -14,12 +14,15 @@
 #include "tests/fakes/cloud/fake_fleet.h"
 
 #define FAKE_GCE_OPERATIONS_MAX 4096
+/* An instance template that a user has made. */
+#define GCE_USER_TEMPLATE "house"
+#define GCE_USER_IMAGE "of-the-house"
 #define FAKE_GCE_ACCOUNT "muster@p-1.iam.gserviceaccount.com"
 #define FAKE_GCE_KEY_ID "0123456789abcdef0123456789abcdef01234567"
 
 struct fake_gce_operation {
     char request_id[40]; /* empty: none */
-    const char *type;    /* insert, delete, bulkInsert: its zone is a region */
+    const char *type;    /* insert, delete, stop, start, bulkInsert: its zone is a region */
     char zone[FLEET_TEXT], name[FLEET_TEXT];
     uint64_t machine;
     int64_t from_us, done_us; /* known to the API, and ended */
@@ -44,6 +47,9 @@ enum fake_gce_permission {
     GCE_BULK, /* the right is that of inserts; a test denies it alone */
     GCE_REGION_OPERATION,
     GCE_RESERVATION,
+    GCE_STOP,
+    GCE_START,
+    GCE_TEMPLATE,
     GCE_PERMISSION_COUNT
 };
 extern const char *const fake_gce_permissions[GCE_PERMISSION_COUNT];

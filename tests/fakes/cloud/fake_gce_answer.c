@@ -102,6 +102,9 @@ void fake_gce_put_url(struct json_writer *w, const struct gce_answer *a, const c
 static const char *status_of(const struct gce_answer *a, const struct fleet_machine *m)
 {
     if (m->notice_us > 0 && a->now_us >= m->notice_us) return "STOPPING";
+    int64_t at_us = a->now_us - a->fleet->config.lag_us;
+    if (fleet_is_stopped(m, at_us))
+        return at_us < m->stopped_us + a->g->operation_us ? "STOPPING" : "TERMINATED";
     if (a->now_us < m->made_us + a->g->operation_us) return "PROVISIONING";
     return a->now_us < m->ready_us ? "STAGING" : "RUNNING";
 }

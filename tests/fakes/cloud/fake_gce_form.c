@@ -65,8 +65,8 @@ static const struct form_field tags_form[] = { { "items", FORM_TEXTS, false, NUL
 static const struct form_field instance_form[] = {
     { "name", FORM_TEXT, true, NULL }, { "machineType", FORM_TEXT, true, NULL },
     { "description", FORM_TEXT, false, NULL }, { "hostname", FORM_TEXT, false, NULL },
-    { "labels", FORM_MAP, false, NULL }, { "disks", FORM_OBJECTS, true, disk_form },
-    { "networkInterfaces", FORM_OBJECTS, true, nic_form },
+    { "labels", FORM_MAP, false, NULL }, { "disks", FORM_OBJECTS, false, disk_form },
+    { "networkInterfaces", FORM_OBJECTS, false, nic_form },
     { "metadata", FORM_OBJECT, false, metadata_form }, { "tags", FORM_OBJECT, false, tags_form },
     { "scheduling", FORM_OBJECT, false, scheduling_form },
     { "guestAccelerators", FORM_OBJECTS, false, gpu_form },
@@ -77,8 +77,8 @@ static const struct form_field instance_form[] = {
 };
 static const struct form_field properties_form[] = {
     { "description", FORM_TEXT, false, NULL }, { "machineType", FORM_TEXT, false, NULL },
-    { "labels", FORM_MAP, false, NULL }, { "disks", FORM_OBJECTS, true, disk_form },
-    { "networkInterfaces", FORM_OBJECTS, true, nic_form },
+    { "labels", FORM_MAP, false, NULL }, { "disks", FORM_OBJECTS, false, disk_form },
+    { "networkInterfaces", FORM_OBJECTS, false, nic_form },
     { "metadata", FORM_OBJECT, false, metadata_form }, { "tags", FORM_OBJECT, false, tags_form },
     { "scheduling", FORM_OBJECT, false, scheduling_form },
     { "guestAccelerators", FORM_OBJECTS, false, gpu_form },
@@ -93,7 +93,8 @@ static const struct form_field flexibility_form[] = {
 };
 static const struct form_field bulk_form[] = {
     { "count", FORM_TEXT, true, NULL }, { "minCount", FORM_TEXT, false, NULL },
-    { "namePattern", FORM_TEXT, false, NULL }, { "perInstanceProperties", FORM_ANY, false, NULL },
+    { "namePattern", FORM_TEXT, false, NULL }, { "sourceInstanceTemplate", FORM_TEXT, false, NULL },
+    { "perInstanceProperties", FORM_ANY, false, NULL },
     { "locationPolicy", FORM_OBJECT, false, location_form },
     { "instanceFlexibilityPolicy", FORM_OBJECT, false, flexibility_form },
     { "instanceProperties", FORM_OBJECT, true, properties_form }, { 0 },
@@ -290,8 +291,8 @@ static const char *check_place(struct reading *r, struct str body)
 
 static const char *check_values(struct reading *r, struct str body)
 {
-    if (r->boots != 1) return "one disk boots";
-    if (r->nics == 0) return "networkInterfaces is empty";
+    if (r->boots != 1 && !(r->f->of_template && r->boots == 0)) return "one disk boots";
+    if (r->nics == 0 && !r->f->of_template) return "networkInterfaces is empty";
     return check_scheduling(r, body, &r->f->order.spot);
 }
 
@@ -377,6 +378,8 @@ int gce_form_read_bulk(const struct web_ask *ask, struct arena *arena, struct gc
     if (!str_starts(ask->content_type, STR("application/json"))) return refuse(why, "content-type");
     if (form_check(ask->body, bulk_form, why) < 0) return -EINVAL;
     if (!str_eq(text_at(arena, ask->body, "count"), STR("1"))) return refuse(why, "count");
+    f->template = text_at(arena, ask->body, "sourceInstanceTemplate");
+    f->of_template = f->template.len > 0;
     if (json_path_each_member(ask->body, "locationPolicy.locations", take_member, &r) < 0 ||
         json_path_each_member(ask->body, "instanceFlexibilityPolicy.instanceSelections",
                               take_selection, &r) < 0 ||

@@ -13,6 +13,8 @@ struct gce_form {
     /* Of a bulk insert: what it may be and where. */
     const char *types[FLEET_TYPES_MAX], *zones[FLEET_ZONES_MAX];
     uint32_t type_count, zone_count;
+    struct str template;
+    bool of_template;
     bool has_address, has_metadata, has_tags, has_account, own_image;
 };
 

@@ -76,6 +76,19 @@ static void insert(struct gce_answer *a, const struct fleet_order *order, struct
     fake_gce_put_operation(a, o);
 }
 
+/* The user has one template. */
+static bool lacks_template(struct gce_answer *a, struct gce_form *f)
+{
+    if (!f->of_template) return false;
+    if (fake_gce_lacks(a, GCE_TEMPLATE)) return true;
+    if (!str_eq(f->template, STR("projects/p-1/global/instanceTemplates/" GCE_USER_TEMPLATE))) {
+        fake_gce_refuse(a, 404, "notFound", "The resource was not found");
+        return true;
+    }
+    if (!f->order.image || !f->order.image[0]) f->order.image = GCE_USER_IMAGE;
+    return false;
+}
+
 static bool lacks_for_insert(struct gce_answer *a, const struct gce_form *f)
 {
     return fake_gce_lacks(a, GCE_CREATE) || fake_gce_lacks(a, GCE_DISK) ||
@@ -89,9 +102,12 @@ static bool lacks_for_insert(struct gce_answer *a, const struct gce_form *f)
 
 void fake_gce_insert_instance(struct gce_answer *a, const char *zone)
 {
-    static const char *const parameters[] = { "requestId", "$alt", "alt", NULL };
+    static const char *const parameters[] = { "requestId", "sourceInstanceTemplate", "$alt", "alt",
+                                              NULL };
     struct gce_form f = { .project = a->g->project, .zone = zone };
     char why[FORM_WHY_BYTES];
+    f.template = form_query(a->arena, a->at.query, "sourceInstanceTemplate");
+    f.of_template = f.template.len > 0;
     struct str id = form_query(a->arena, a->at.query, "requestId");
     bool fine = gce_form_read(a->ask, a->arena, &f, why) == 0;
     a->row = fake_fleet_meet(a->fleet, FLEET_CREATE, f.order.type, zone, a->now_us);
@@ -100,7 +116,7 @@ void fake_gce_insert_instance(struct gce_answer *a, const char *zone)
         fake_gce_refuse_form(a, why);
     } else if (id.data && !gce_form_is_uuid(id)) {
         fake_gce_refuse_form(a, "requestId is no UUID");
-    } else if (!lacks_for_insert(a, &f) && !fake_gce_refuse_fault(a)) {
+    } else if (!lacks_for_insert(a, &f) && !fake_gce_refuse_fault(a) && !lacks_template(a, &f)) {
         if (known)
             fake_gce_put_operation(a, known);
         else
@@ -163,7 +179,9 @@ void fake_gce_bulk_insert(struct gce_answer *a, const char *region)
     for (uint32_t z = 0; z < f.zone_count; z++)
         if (strncmp(f.zones[z], region, strlen(region)) != 0)
             fake_gce_refuse_form(a, "a zone of another region");
-    if (a->status || fake_gce_lacks(a, GCE_BULK) || lacks_for_insert(a, &f)) return;
+    if (a->status || fake_gce_lacks(a, GCE_BULK) || lacks_for_insert(a, &f) ||
+        lacks_template(a, &f))
+        return;
     const struct fake_gce_operation *known = of_request(a, id);
     if (known) {
         fake_gce_put_operation(a, known);

@@ -23,7 +23,8 @@
 #define QUIET_S 20 /* without a machine, at the end */
 #define WANTED 2
 
-struct agent { /* parallel to the fleet's machines */
+struct agent {          /* parallel to the fleet's machines */
+    int64_t started_us; /* of its machine's last start */
     uint64_t seq;
     bool draining, stopped;
 };
@@ -40,6 +41,7 @@ struct run {
     struct control *control;
     struct agent agent[FLEET_MACHINES_MAX];
     int64_t now_us;
+    bool powers_off; /* a machine whose agent has ended stops itself */
     uint32_t running_max, crashes;
     char doubled[FLEET_TEXT]; /* an intent that had two machines at once */
 };
@@ -116,7 +118,7 @@ static void report(struct run *r, const struct fleet_machine *m, struct agent *a
     const struct agent_report report = {
         .instance = str_from(m->name),
         .intent = str_from(m->name),
-        .boot = m->id,
+        .boot = m->id + (uint64_t)m->started_us,
         .seq = ++a->seq,
         .state = a->stopped    ? AGENT_STOPPED
                  : a->draining ? AGENT_DRAINING
@@ -141,7 +143,15 @@ static int second(struct run *r)
     r->now_us += RIG_SECOND;
     for (uint32_t i = 0; i < f->count; i++) {
         const struct fleet_machine *m = &f->machine[i];
-        bool up = m->ready_us <= r->now_us && (m->removed_us == 0 || m->removed_us > r->now_us);
+        bool up = m->ready_us <= r->now_us && (m->removed_us == 0 || m->removed_us > r->now_us) &&
+                  !fleet_is_stopped(m, r->now_us);
+        if (r->agent[i].started_us != m->started_us)
+            r->agent[i] = (struct agent){ .started_us = m->started_us };
+        bool is_silent = (r->now_us / RIG_SECOND + i) % 2 > 0; /* its last words are lost */
+        if (up && r->agent[i].stopped && r->powers_off && is_silent) {
+            fake_fleet_stop(f, m->id, r->now_us);
+            continue;
+        }
         if (up && m->made_us <= r->now_us) report(r, m, &r->agent[i]);
     }
     int rc = control_tick(r->control, r->now_us);
@@ -258,6 +268,8 @@ struct crash {
     uint32_t unowned_s[FLEET_MACHINES_MAX];
     double ledger, bill, worst, budget_h, over; /* dollars; over: ledger less bill, of all ways */
     uint32_t exact, ways;
+    double unsure; /* as of the last look at the bill */
+    bool keeps;    /* machines are kept stopped */
 };
 
 static void kill_controller(struct crash *k)
@@ -287,7 +299,9 @@ static void judge_moment(struct crash *k)
         bool up = m->made_us <= r->now_us && (m->removed_us == 0 || m->removed_us > r->now_us);
         const char *intent = fleet_tag_of(m, WEB_TAG_INTENT);
         if (!up) continue;
-        cost_h += (double)m->price_udollars_h / 1e6;
+        cost_h += (double)(fleet_is_stopped(m, r->now_us) ? f->config.disk_udollars_h
+                                                          : m->price_udollars_h) /
+                  1e6;
         if (!r->control) continue;
         k->unowned_s[i] = has_intent(r->control, intent) ? 0 : k->unowned_s[i] + 1;
         if (k->unowned_s[i] > UNOWNED_S_MAX)
@@ -335,6 +349,14 @@ static uint32_t ready_instances(const struct control *c)
     return n;
 }
 
+static uint32_t stopped_instances(const struct control *c)
+{
+    uint32_t n = 0;
+    for (uint32_t at = 0; c && at < c->money.count; at++)
+        n += c->money.intent[at].state == INTENT_STOPPED;
+    return n;
+}
+
 /* Scales to `count` and runs until that is so; the kill has to have come if it can on this way. */
 static void crash_way(struct crash *k, int32_t count, uint32_t want, bool wants_kill)
 {
@@ -342,9 +364,13 @@ static void crash_way(struct crash *k, int32_t count, uint32_t want, bool wants_
     must(control_scale(r->control, STR("chat"), STR("small"), count, NULL) == 0);
     for (int t = 0; t < WAY_S_MAX; t++) {
         crash_second(k);
-        bool there = r->control && live_intents(r->control) == want &&
-                     fake_fleet_running(r->g->fleet, r->now_us) == want &&
-                     (want == 0 || ready_instances(r->control) == want);
+        /* Those that are kept are there all the time, running or stopped. */
+        uint32_t kept = k->keeps ? WANTED : want;
+        bool there = r->control && live_intents(r->control) == kept &&
+                     fake_fleet_running(r->g->fleet, r->now_us) == kept &&
+                     fake_fleet_up(r->g->fleet, r->now_us) == want &&
+                     ready_instances(r->control) == want &&
+                     (!k->keeps || stopped_instances(r->control) == WANTED - want);
         if (there && (k->killed || !wants_kill)) return;
     }
     fail_msg("%s: %u live intents and %u machines after %d s, %u wanted%s", k->step,
@@ -360,10 +386,15 @@ static void judge_bill(struct crash *k)
     double ledger = control_cost_total(r->control, r->now_us);
     double bill = (double)fake_fleet_bill_udollars(r->g->fleet, r->now_us) / 1e6;
     double unsure = 0, over = (ledger - k->ledger) - (bill - k->bill);
-    for (uint32_t at = 0; at < r->control->money.count; at++) {
+    for (uint32_t at = 0; at < r->control->money.count && !k->keeps; at++) {
         const struct intent *i = &r->control->money.intent[at];
         if (i->wanted_us > r->now_us - 2 * (int64_t)WAY_S_MAX * RIG_SECOND)
             unsure += charge_unsure(i, r->now_us);
+    }
+    if (k->keeps) {
+        double all = control_cost_unsure(r->control, r->now_us);
+        unsure = fmax(0, all - k->unsure);
+        k->unsure = all;
     }
     if (over < -NOISE || over > fmax(CENT, unsure + NOISE))
         fail_msg("%s: %.5f dollars by the controller, %.5f by the provider, %.5f unsure", k->step,
@@ -420,6 +451,79 @@ void fleet_world_crash_points(fleet_ground_open_fn open, fleet_ground_close_fn c
         "%u crashes: %.4f dollars billed, the controller's sum is %.4f more; %u of %u to the "
         "cent, the worst %.4f\n",
         k->ways, k->bill, k->over, k->exact, k->ways, k->worst);
+    if (g.fleet->refused_form > 0) fail_msg("%s", g.fleet->last_refused);
+    chance = NULL;
+    end(r);
+    close(&g);
+    free(k);
+    free(r);
+}
+
+/* ---- stopped machines ---- */
+
+#define DISK_UDOLLARS_H 20000
+#define RESTED_S_MAX 120 /* that instances stay stopped */
+
+/* A kill on the way to the stop, or on the way back. */
+static void stop_cycle(struct crash *k, const char *step)
+{
+    bool up = strncmp(step, "start.", 6) == 0;
+    k->step = step;
+    k->at_once = rng_below(&k->rng, 2) == 0;
+    k->killed = false;
+    k->kill_us = k->back_us = 0;
+    if (!up) fault_arm(step, 1 + rng_below(&k->rng, WANTED));
+    crash_way(k, 0, 0, !up);
+    k->r->now_us += (int64_t)rng_below(&k->rng, RESTED_S_MAX) * RIG_SECOND;
+    if (up) fault_arm(step, 1 + rng_below(&k->rng, WANTED));
+    crash_way(k, WANTED + 1, WANTED, up);
+    judge_bill(k);
+    k->r->now_us += (int64_t)rng_below(&k->rng, LIFE_S_MAX) * RIG_SECOND;
+}
+
+void fleet_world_stop_points(fleet_ground_open_fn open, fleet_ground_close_fn close,
+                             bool powers_off, uint32_t times)
+{
+    struct fleet_ground g = { 0 };
+    struct run *r = malloc(sizeof *r);
+    struct crash *k = calloc(1, sizeof *k);
+    must(r && k);
+    open(&g);
+    g.fleet->config.disk_udollars_h = DISK_UDOLLARS_H;
+    for (uint32_t i = 0; i < g.rig->settings[0].offer_count; i++) {
+        struct offer *o = &g.rig->settings[0].offer[i].offer;
+        o->disk_h = DISK_UDOLLARS_H / 1e6;
+        if (o->price_known) o->price_h += o->disk_h;
+    }
+    begin(r, &g, 1, POLL_US);
+    r->powers_off = powers_off;
+    r->service.pool[0].keep_stopped = WANTED;
+    k->r = r;
+    k->keeps = true;
+    rng_seed(&k->rng, 1);
+    chance = &k->rng;
+    const struct fleet_config *f = &g.fleet->config;
+    k->budget_h = BUDGET_MACHINES *
+                  (double)(f->type[0].price_udollars_h + f->address_udollars_h + DISK_UDOLLARS_H) /
+                  1e6;
+    r->service.budget.hour = r->service.budget_h = k->budget_h;
+    start(r);
+    k->step = "the first launch";
+    crash_way(k, WANTED + 1, WANTED, false);
+    for (uint32_t n = 0; n < times; n++)
+        for (uint32_t s = 0; s < control_stop_step_count; s++)
+            stop_cycle(k, control_stop_steps[s]);
+    if (g.fleet->count != WANTED) fail_msg("%u machines were made, not %d", g.fleet->count, WANTED);
+    print_message("%u stops and starts with a crash: %.4f dollars billed, the controller's sum is "
+                  "%.4f more; %u of %u to the cent, the worst %.4f\n",
+                  k->ways, k->bill, k->over, k->exact, k->ways, k->worst);
+    /* A pool that keeps none: no disk is forgotten. */
+    crash_way(k, 0, 0, false);
+    r->service.pool[0].keep_stopped = r->control->desired.service[0].pool[0].keep_stopped = 0;
+    k->keeps = false;
+    crash_way(k, 0, 0, false);
+    k->keeps = true; /* its unsure sum goes on */
+    judge_bill(k);
     if (g.fleet->refused_form > 0) fail_msg("%s", g.fleet->last_refused);
     chance = NULL;
     end(r);

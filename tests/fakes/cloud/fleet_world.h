@@ -32,6 +32,12 @@ void fleet_world_killed_at_every_step(fleet_ground_open_fn open, fleet_ground_cl
 void fleet_world_crash_points(fleet_ground_open_fn open, fleet_ground_close_fn close,
                               uint32_t times);
 
+/* The same for a pool that keeps its machines stopped: they are stopped and started again and again, with a kill on
+ * each way, and no further one is ever made. `powers_off`: a machine whose agent has ended stops itself. At the end the
+ * pool keeps none, and no machine may be left. */
+void fleet_world_stop_points(fleet_ground_open_fn open, fleet_ground_close_fn close,
+                             bool powers_off, uint32_t times);
+
 /* The same without kills, for a fleet with faults of its own: true once two machines ran, and none is left `seconds`
  * after the pool was scaled to none. */
 bool fleet_world_up_and_down(struct fleet_ground *g, uint64_t seed, int seconds);

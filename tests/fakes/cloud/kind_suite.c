@@ -515,6 +515,100 @@ void kind_crash_points(void **state)
                              times ? (uint32_t)strtoul(times, NULL, 10) : CRASH_TIMES);
 }
 
+/* ---- kinds that stop machines ---- */
+
+static const struct listed *only_listed(struct kind_ground *g)
+{
+    const struct cloud_event *e = kind_well(web_rig_list(&g->rig));
+    assert_int_equal(e->count, 1);
+    return &e->item[0];
+}
+
+void kind_a_machine_is_stopped_and_started(void **state)
+{
+    (void)state;
+    struct kind_ground *g = kind_open(NULL, 0);
+    kind_well(web_rig_create(&g->rig, "i-1", "small"));
+    char handle[NAME_BYTES];
+    memcpy(handle, g->rig.event.made.handle, sizeof handle);
+    g->rig.now_us += 300 * RIG_SECOND;
+    assert_false(only_listed(g)->gone);
+    for (int time = 0; time < 2; time++) {
+        kind_well(web_rig_turn(&g->rig, handle, "i-1", false));
+        kind_well(web_rig_turn(&g->rig, handle, "i-1", false)); /* it is so already */
+        assert_int_equal(fake_fleet_up(&g->fleet, g->rig.now_us), 0);
+        g->rig.now_us += 120 * RIG_SECOND;
+        const struct listed *l = only_listed(g);
+        assert_true(l->stopped && l->gone && l->stuck == OFFER_OK);
+        assert_string_equal(l->handle, handle);
+        assert_string_equal(l->intent, "i-1");
+        kind_well(web_rig_turn(&g->rig, handle, "i-1", true));
+        kind_well(web_rig_turn(&g->rig, handle, "i-1", true));
+        assert_int_equal(fake_fleet_up(&g->fleet, g->rig.now_us), 1);
+        g->rig.now_us += 120 * RIG_SECOND;
+        l = only_listed(g);
+        assert_false(l->stopped || l->gone || l->leaves_us);
+    }
+    kind_well(web_rig_turn(&g->rig, handle, "i-1", false));
+    kind_well(web_rig_remove(&g->rig, handle, "i-1"));
+    g->rig.now_us += 7200 * RIG_SECOND;
+    assert_int_equal(kind_running(g), 0);
+    assert_int_equal(g->fleet.count, 1);
+    /* One that is gone is neither stopped nor started, and no call is made for it for ever. */
+    assert_true(web_rig_turn(&g->rig, handle, "i-1", true)->rc < 0);
+    assert_int_equal(g->rig.event.class, OFFER_INVALID);
+    assert_true(web_rig_turn(&g->rig, handle, "i-1", false)->rc < 0);
+    assert_int_equal(g->rig.event.class, OFFER_INVALID);
+    kind_close(g);
+}
+
+void kind_faults_of_stops_and_starts(void **state)
+{
+    (void)state;
+    static const struct {
+        enum fleet_fault fault;
+        enum offer_error class;
+        bool done; /* all the same */
+    } rows[] = {
+        { FLEET_STOCK_OUT, OFFER_CAPACITY, false },
+        { FLEET_QUOTA, OFFER_QUOTA, false },
+        { FLEET_FORBIDDEN, OFFER_AUTH, false },
+        { FLEET_SERVER_ERROR, OFFER_TRANSIENT, false },
+        { FLEET_LOST_REPLY, OFFER_TRANSIENT, true },
+        { FLEET_LOST_REQUEST, OFFER_TRANSIENT, false },
+        { FLEET_UNREACHABLE, OFFER_TRANSIENT, false },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        for (int on = 0; on < 2; on++) {
+            struct fleet_row script = { .op = on ? FLEET_START : FLEET_STOP,
+                                        .fault = rows[i].fault };
+            if (!on && rows[i].fault == FLEET_STOCK_OUT) continue;
+            struct kind_ground *g = kind_open(&script, 1);
+            kind_well(web_rig_create(&g->rig, "i-1", "small"));
+            char handle[NAME_BYTES];
+            memcpy(handle, g->rig.event.made.handle, sizeof handle);
+            g->rig.now_us += 300 * RIG_SECOND;
+            if (on) kind_well(web_rig_turn(&g->rig, handle, "i-1", false));
+            g->rig.now_us += 120 * RIG_SECOND;
+            const struct cloud_event *e = web_rig_turn(&g->rig, handle, "i-1", on);
+            bool is_up = fake_fleet_up(&g->fleet, g->rig.now_us) == 1;
+            if (e->rc == 0 || e->class != rows[i].class ||
+                is_up != (on ? rows[i].done : !rows[i].done))
+                fail_msg("%s of a %s: class %s, %s, %s", fleet_fault_names[rows[i].fault],
+                         on ? "start" : "stop", offer_error_names[e->class],
+                         is_up ? "up" : "stopped", e->err.text);
+            kind_close(g);
+        }
+}
+
+void kind_stopped_machines_survive_crashes(void **state)
+{
+    (void)state;
+    const char *times = getenv("MUSTER_CRASH_TIMES");
+    fleet_world_stop_points(open_ground, close_ground, kind_suite.halts_by_machine,
+                            times ? (uint32_t)strtoul(times, NULL, 10) : CRASH_TIMES);
+}
+
 /* The provider makes two of one order: the controller ends the second. */
 void keyless_duplicates_go(void **state)
 {

@@ -43,7 +43,9 @@ struct kind_suite {
     bool ageless;            /* listings tell no time of making */
     bool machine_login;      /* without credentials the machine's own are asked for */
     const char *quiet_offer; /* its create asks for no listing and no prices; NULL: `small` */
-    int64_t end_us;          /* from a remove to the end of its machine */
+    bool
+        halts_by_machine; /* of kinds that stop machines: one that switches itself off is as one that a call has stopped */
+    int64_t end_us; /* from a remove to the end of its machine */
 
     /* The machine of `small` has these; NULL: the kind's own tests look. */
     const char *zone, *image, *service_tag, *data /* in its user data */, *handle;
@@ -99,5 +101,13 @@ void keyless_duplicates_go(void **state);
         cmocka_unit_test(kind_outage), cmocka_unit_test(kind_expired_credentials),               \
         cmocka_unit_test(kind_killed_at_every_step), cmocka_unit_test(kind_crash_points),        \
         cmocka_unit_test(kind_random_faults)
+/* Of kinds that stop machines and start them again. */
+void kind_a_machine_is_stopped_and_started(void **state);
+void kind_faults_of_stops_and_starts(void **state);
+void kind_stopped_machines_survive_crashes(void **state);
+#define STOP_TESTS                                           \
+    cmocka_unit_test(kind_a_machine_is_stopped_and_started), \
+        cmocka_unit_test(kind_faults_of_stops_and_starts),   \
+        cmocka_unit_test(kind_stopped_machines_survive_crashes)
 #define KEYLESS_TESTS \
     cmocka_unit_test(keyless_others_machines_are_left), cmocka_unit_test(keyless_duplicates_go)

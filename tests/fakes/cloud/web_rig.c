@@ -103,6 +103,13 @@ const struct cloud_event *web_rig_remove(struct web_rig *r, const char *handle, 
     return call(r, (struct cloud_call){ .op = CLOUD_REMOVE, .handle = handle, .intent = intent });
 }
 
+const struct cloud_event *web_rig_turn(struct web_rig *r, const char *handle, const char *intent,
+                                       bool on)
+{
+    return call(r, (struct cloud_call){
+                       .op = on ? CLOUD_START : CLOUD_STOP, .handle = handle, .intent = intent });
+}
+
 const struct cloud_event *web_rig_list(struct web_rig *r)
 {
     return call(r, (struct cloud_call){ .op = CLOUD_LIST });

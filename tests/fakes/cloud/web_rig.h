@@ -39,5 +39,8 @@ void web_rig_close(struct web_rig *r);
 /* Calls at r->now_us, which then is the call's end. Each returns the event. */
 const struct cloud_event *web_rig_create(struct web_rig *r, const char *intent, const char *offer);
 const struct cloud_event *web_rig_remove(struct web_rig *r, const char *handle, const char *intent);
+/* Starts it again, or stops it. */
+const struct cloud_event *web_rig_turn(struct web_rig *r, const char *handle, const char *intent,
+                                       bool on);
 const struct cloud_event *web_rig_list(struct web_rig *r);
 const struct cloud_event *web_rig_prices(struct web_rig *r);

@@ -114,6 +114,10 @@ def want(request):
     vm = {"resource_group_name": group, "vm_name": names[8], "subscription_id": subscription}
     if request["method"] == "PUT":
         return built.build_virtual_machines_create_or_update_request(**vm)
+    if names[-1] == "deallocate":
+        return built.build_virtual_machines_deallocate_request(**vm)
+    if names[-1] == "start":
+        return built.build_virtual_machines_start_request(**vm)
     if request["method"] == "DELETE":
         return built.build_virtual_machines_delete_request(**vm, force_deletion=True)
     return built.build_virtual_machines_get_request(**vm)
@@ -131,6 +135,8 @@ def check_request(request):
         raise AssertionError(f"{request['method']} {request['url']}, not {other.method} {other.url}")
     if request["method"] == "PUT":
         check_model(json.loads(request["body"]), models.VirtualMachine, "machine")
+    if path.count("/") == 9:
+        return path.rsplit("/", 1)[1]
     return f"{request['method']} of {'one' if path.count('/') == 8 else 'all'}"
 
 
@@ -142,7 +148,8 @@ class Library(unittest.TestCase):
                            check=True, capture_output=True, timeout=LIMIT_S)
             requests = [json.loads(line) for line in record.read_text().splitlines()]
         called = {check_request(r) for r in requests if r["url"].startswith(API)}
-        self.assertEqual(called, {"PUT of one", "GET of one", "DELETE of one", "GET of all", "GET of a link"})
+        self.assertEqual(called, {"PUT of one", "GET of one", "DELETE of one", "GET of all", "GET of a link",
+                                  "deallocate", "start"})
         self.assertGreater(len(requests), 500)
 
     def test_the_judge_sees_what_is_wrong(self):
@@ -156,6 +163,8 @@ class Library(unittest.TestCase):
             {"method": "PUT", "url": f"{url}?api-version={VERSION}", "body": '{"properties": {"vmId": "x"}}'},
             {"method": "PUT", "url": f"{url}?api-version={VERSION}&force=1", "body": "{}"},
             {"method": "PATCH", "url": f"{url}?api-version={VERSION}", "body": "{}"},
+            {"method": "GET", "url": f"{url}/start?api-version={VERSION}", "body": ""},
+            {"method": "POST", "url": f"{url}/deallocate?api-version={VERSION}&now=1", "body": ""},
             {"method": "GET", "url": url, "body": ""},
         ):
             with self.assertRaises(AssertionError, msg=request):

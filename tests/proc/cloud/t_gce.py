@@ -164,7 +164,8 @@ class Document(unittest.TestCase):
         self.assertEqual(called, {"compute.instances.insert", "compute.instances.get", "compute.instances.delete",
                                   "compute.instances.aggregatedList", "compute.zoneOperations.get",
                                   "compute.reservations.get", "compute.regionInstances.bulkInsert",
-                                  "compute.regionOperations.get"})
+                                  "compute.regionOperations.get", "compute.instances.stop",
+                                  "compute.instances.start"})
         self.assertGreater(len(requests), 500)
 
     def test_the_judge_sees_what_is_wrong(self):
@@ -178,6 +179,9 @@ class Document(unittest.TestCase):
             ("POST", insert, '{"disks": [{"initializeParams": {"diskSizeGb": 10}}]}'),
             ("POST", insert, '{"status": "RUNNING"}'),
             ("POST", insert, ""),
+            ("POST", insert + "/i-1/stop?discardLocalSsd=yes", ""),
+            ("POST", insert + "/i-1/start?discardLocalSsd=true", ""),
+            ("POST", insert + "/i-1/start", "{}"),
             ("POST", insert + "?requestid=1", '{"name": "i-1"}'),
             ("PUT", insert, '{"name": "i-1"}'),
             ("GET", listing + "items/*/instances(name,colour)", ""),

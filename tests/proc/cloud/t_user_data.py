@@ -8,6 +8,7 @@ thief is a second machine that runs the same user data.
 
 import base64
 import hashlib
+import http.server
 import json
 import os
 import pathlib
@@ -18,6 +19,7 @@ import socket
 import stat
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 import urllib.request
@@ -85,9 +87,24 @@ class Machine:
         self.script.write_text(user_data.replace("for pause in 1 2 4 8 16 32 0", "for pause in 0"))
         environment = dict(os.environ, ROOT=str(self.root),
                            PATH=f"{self.root}/bin:{self.root}/usr/local/bin:{os.environ['PATH']}")
-        self.done = subprocess.run(["sh", str(self.script)], env=environment, capture_output=True, text=True)
+        self.environment = environment
+        self.done = self.boot()
         if (self.root / "agent.pid").exists():
             test.addCleanup(self.end)
+
+    def boot(self):
+        return subprocess.run(["sh", str(self.script)], env=self.environment, capture_output=True, text=True)
+
+    def start_unit(self):
+        """What systemd does at a boot."""
+        subprocess.run([str(self.root / "bin/systemctl"), "enable"], env=self.environment, check=True)
+
+    def runs(self):
+        try:
+            with open(f"/proc/{self.pid()}/stat") as stat_file:
+                return stat_file.read().split(")")[1].split()[0] != "Z"
+        except OSError:
+            return False
 
     def pid(self):
         return int((self.root / "agent.pid").read_text())
@@ -109,13 +126,15 @@ class Machine:
 
 
 class UserData(unittest.TestCase):
+    plays = "hetzner"
+
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, self.folder)
         self.program = self.folder / "muster"
         shutil.copy(os.environ["MUSTER_BIN"], self.program)
         self.fake, self.port = free_port(), free_port()
-        self.start([os.environ["FAKE_CLOUD_BIN"], "--plays", "hetzner", "--port", str(self.fake), "--token",
+        self.start([os.environ["FAKE_CLOUD_BIN"], "--plays", self.plays, "--port", str(self.fake), "--token",
                     CREDENTIAL])
         wait(lambda: get(self.fake, "/fake/state"), "the fake answers")
 
@@ -126,7 +145,7 @@ class UserData(unittest.TestCase):
         self.addCleanup(process.kill)
         return process
 
-    def start_controller(self, more="", model=MODEL, digest=None, count=1):
+    def start_controller(self, more="", model=MODEL, digest=None, count=1, models=""):
         digest = digest or hashlib.sha256(self.program.read_bytes()).hexdigest()
         credential = self.folder / "credential"
         credential.write_text(CREDENTIAL)
@@ -145,9 +164,10 @@ clouds:
     poll: 300ms
     calls_per_s: 50
     offers: [ {{ name: small, type: cx22 }} ]
+{models}
 services:
   - name: chat
-    model: {pathlib.Path(model).resolve()}
+    model: {model if models else pathlib.Path(model).resolve()}
     scale: static
     count: {count}
     pools: [ {{ name: only, provider: eu, offers: [small], min: {count}, max: {count} }} ]
@@ -355,6 +375,60 @@ services:
         wait(machine.has_key, "the machine has joined")
         self.assertIn("certificate", (self.folder / "deceived/agent.log").read_text())
 
+    def test_a_machine_has_its_model_from_another_machine(self):
+        """The controller names the first machine to the second, with a key that only that one has; the source is gone."""
+        model = pathlib.Path(MODEL).read_bytes()
+        asked = []
+
+        class Site(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                asked.append(self.headers.get("Range"))
+                if len(machines) > 1:
+                    self.send_error(404)
+                    return
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(model)))
+                self.end_headers()
+                self.wfile.write(model)
+
+            def log_message(self, *args):
+                pass
+
+        machines = []
+        site = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Site)
+        site.daemon_threads = True
+        threading.Thread(target=site.serve_forever, daemon=True).start()
+        self.addCleanup(site.server_close)
+        self.addCleanup(site.shutdown)
+        self.start_controller(count=2, model="tiny", models=f"""
+models:
+  folder: /var/lib/muster/models
+  list:
+    - {{ name: tiny, url: "http://127.0.0.1:{site.server_port}/m.gguf",
+        sha256: {hashlib.sha256(model).hexdigest()} }}
+""")
+        wait(lambda: len(self.machines()) == 2, "two machines are made")
+        for i, made in enumerate(self.machines()):
+            machines.append(None)
+            machines[i] = Machine(self, f"machine{i}", made["user_data"])
+            self.assertEqual(machines[i].done.returncode, 0, machines[i].done.stderr)
+            ready = lambda: [p.get("phase") for p in self.instances()].count("ready") == i + 1
+            try:
+                wait(ready, f"{i + 1} are ready")
+            except AssertionError:
+                print(machines[i].log()[-3000:], (self.folder / "log").read_text()[-3000:])
+                raise
+        weights = {p["id"]: p["weights"] for p in self.instances()}
+        first, second = (weights[self.instance_of(m.script.read_text())] for m in machines)
+        self.assertEqual((first.get("seed_bytes", 0), second["seed_bytes"]), (0, len(model)))
+        self.assertEqual(len(asked), 1, "the source was asked by the first alone")
+        for machine in machines:
+            there = list(machine.home.glob("models/**/*.gguf"))
+            self.assertEqual([p.read_bytes() == model for p in there], [True])
+
+    def instances(self):
+        return (get(self.port, "/api/v1/instances") or {}).get("instances", [])
+
     def test_user_data_that_is_too_long_is_told_before_it_is_needed(self):
         (self.folder / "ca.pem").write_text("-----BEGIN CERTIFICATE-----\n" + "x" * 12000)
         config = self.folder / "muster.yaml"
@@ -375,6 +449,79 @@ services:
         self.assertNotEqual(machine.done.returncode, 0)
         self.assertFalse((machine.root / "usr/local/bin/muster").exists())
         self.assertFalse((machine.root / "agent.pid").exists())
+
+
+class Stopped(UserData):
+    """Machines that are stopped in place of removed, and started again, at the fake of EC2."""
+
+    plays = "ec2"
+
+    def config(self, keep, model=MODEL):
+        config = self.folder / "muster.yaml"
+        config.write_text(f"""
+controller: {{ state: {self.folder}/state, tick: 100ms, drain: 20s }}
+clouds:
+  - name: aws
+    kind: ec2
+    region: eu-central-1
+    endpoint: http://127.0.0.1:{self.fake}
+    image: ami-0123456789abcdef0
+    muster_url: https://example.org/muster
+    muster_sha256: {hashlib.sha256(self.program.read_bytes()).hexdigest()}
+    poll: 300ms
+    calls_per_s: 50
+    offers: [ {{ name: small, type: t3.large, price_per_hour: 0.1, disk_price_per_hour: 0.01 }} ]
+services:
+  - name: chat
+    model: {pathlib.Path(model).resolve()}
+    scale: static
+    count: 1
+    stabilisation: 1s
+    pools: [ {{ name: only, provider: aws, offers: [small], max: 2, keep_stopped: {keep} }} ]
+""")
+        return config
+
+    def start_at_ec2(self):
+        environment = dict(os.environ, AWS_ACCESS_KEY_ID="AKIAFAKEFAKEFAKEFAKE", AWS_SECRET_ACCESS_KEY=CREDENTIAL)
+        self.start([str(self.program), "controller", "--config", str(self.config(1)), "--listen",
+                    f"127.0.0.1:{self.port}"], env=environment)
+
+    def scale(self, count):
+        self.muster("scale", "chat/only", str(count), "--state", str(self.folder / "state"))
+
+    def phases(self):
+        return [p.get("phase") for p in self.instances()]
+
+    def stopped(self):
+        return [m.get("stopped") for m in self.machines() if m["there"]]
+
+    def test_a_drained_machine_is_stopped_and_serves_again(self):
+        self.start_at_ec2()
+        machine = Machine(self, "machine", self.first_user_data())
+        self.assertEqual(machine.done.returncode, 0, machine.done.stderr)
+        self.wait_ready(machine)
+        name = self.instances()[0]["id"]
+        for _ in range(2):
+            self.scale(0)
+            wait(lambda: self.phases() == ["stopped"], "the instance is stopped")
+            self.assertEqual(self.stopped(), [True])
+            wait(lambda: not machine.runs(), "its agent has ended")
+            self.assertAlmostEqual(get(self.port, "/api/v1/instances")["instances"][0]["price_per_h"], 0.01)
+            self.assertEqual(get(self.port, "/api/v1/offers")["offers"][0]["stopped"], 1)
+            self.scale(1)
+            wait(lambda: self.stopped() == [False], "the machine is started")
+            again = machine.boot()  # a script of Google's runs at each boot: it must leave the machine as it is
+            self.assertEqual(again.returncode, 0, again.stderr)
+            machine.start_unit()
+            self.wait_ready(machine)
+            self.assertEqual([p["id"] for p in self.instances()], [name])
+        self.assertEqual(len(self.machines()), 1, "no other machine was ever made")
+        self.assertGreater(get(self.port, "/api/v1/offers")["offers"][0]["restart_s"], 0)
+        self.assertEqual((self.joins("first"), self.joins("taken")), (1, 0))
+
+
+for name in [n for n in dir(Stopped) if n.startswith("test_") and n not in vars(Stopped)]:
+    setattr(Stopped, name, None)  # those are of machines that end
 
 
 if __name__ == "__main__":

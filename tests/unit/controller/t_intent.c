@@ -16,22 +16,26 @@
 #define SECOND ((int64_t)1000000)
 
 /* One line a state, one word an event in the order of the enum: "-" impossible, else the next
- * state's two letters, and c (create) or r (remove). Written by hand. */
+ * state's two letters, and c (create), r (remove), s (stop) or t (start). Written by hand. */
 // clang-format off
 static const char *const expected[INTENT_STATE_COUNT] = {
-    /*                      go   made refu unsu list abse repo drain keep done end  late */
-    [INTENT_WANTED]     = " CGc  -    -    -    CD   WA   RG   EN    WA   EDr  EN   EN",
-    [INTENT_CREATING]   = " CG   CD   EN   CG   CD   CGc  RG   EDr   CG   EDr  EDr  EDr",
-    [INTENT_CREATED]    = " CD   CD   CD   CD   CD   EN   RG   EDr   CD   EDr  EDr  EDr",
-    [INTENT_REGISTERED] = " RG   RG   RG   RG   RG   EN   RG   DR    RG   EDr  EDr  EDr",
-    [INTENT_DRAINING]   = " DR   DR   DR   DR   DR   EN   DR   DR    RG   EDr  EDr  EDr",
-    [INTENT_ENDING]     = " ED   EDr  ED   ED   EDr  EN   ED   ED    ED   ED   ED   EDr",
-    [INTENT_ENDED]      = " EN   EDr  EN   EN   EDr  EN   EDr  EN    EN   EN   EN   EN",
+    /*                      go   made refu unsu list abse repo drain keep done end  late park halt wake */
+    [INTENT_WANTED]     = " CGc  -    -    -    CD   WA   RG   EN    WA   EDr  EN   EN   -    -    -",
+    [INTENT_CREATING]   = " CG   CD   EN   CG   CD   CGc  RG   EDr   CG   EDr  EDr  EDr  -    -    -",
+    [INTENT_CREATED]    = " CD   CD   CD   CD   CD   EN   RG   EDr   CD   EDr  EDr  EDr  -    -    -",
+    [INTENT_REGISTERED] = " RG   RG   RG   RG   RG   EN   RG   DR    RG   EDr  EDr  EDr  -    -    -",
+    [INTENT_DRAINING]   = " DR   DR   DR   DR   DR   EN   DR   DR    RG   EDr  EDr  EDr  SGs  -    -",
+    [INTENT_STOPPING]   = " SG   SG   EDr  SG   SGs  EN   SG   SG    SG   SG   EDr  EDr  SG   SD   -",
+    [INTENT_STOPPED]    = " SD   SD   SD   SD   EDr  EN   EDr  EDr   SD   SD   EDr  EDr  -    SD   STt",
+    [INTENT_STARTING]   = " ST   ST   SD   ST   CD   EN   RG   EDr   ST   EDr  EDr  EDr  -    STt  -",
+    [INTENT_ENDING]     = " ED   EDr  ED   ED   EDr  EN   ED   ED    ED   ED   ED   EDr  -    ED   -",
+    [INTENT_ENDED]      = " EN   EDr  EN   EN   EDr  EN   EDr  EN    EN   EN   EN   EN   -    -    -",
 };
 
 static const char *const letters[INTENT_STATE_COUNT] = {
     [INTENT_WANTED] = "WA", [INTENT_CREATING] = "CG", [INTENT_CREATED] = "CD",
     [INTENT_REGISTERED] = "RG", [INTENT_DRAINING] = "DR", [INTENT_ENDING] = "ED",
+    [INTENT_STOPPING] = "SG", [INTENT_STOPPED] = "SD", [INTENT_STARTING] = "ST",
     [INTENT_ENDED] = "EN",
 };
 
@@ -51,6 +55,8 @@ static void every_cell_is_as_written(void **state)
                 snprintf(got, sizeof got, "%s%s", letters[c.next],
                          c.action == INTENT_CALL_CREATE   ? "c"
                          : c.action == INTENT_CALL_REMOVE ? "r"
+                         : c.action == INTENT_CALL_STOP   ? "s"
+                         : c.action == INTENT_CALL_START  ? "t"
                                                           : "");
             if (strlen(got) != len || memcmp(got, at, len) != 0)
                 fail_msg("%s, %s: %s, expected %.*s", intent_state_names[s], intent_event_names[e],
@@ -417,10 +423,10 @@ static int intent_tests(void)
 /* Times are seconds before NOW; 0: never. */
 struct row {
     enum intent_state state;
-    int wanted, called, made, removed, drained, ended;
+    int wanted, called, made, removed, drained, ended, since, age;
     int heard;
     enum agent_state agent;
-    bool listed, gone, banned, broken, routed;
+    bool listed, gone, stopped, banned, broken, routed;
     int taken; /* of the listing, before NOW */
     int lag;
     enum intent_event event;
@@ -456,6 +462,25 @@ static const struct row rows[] = {
     { .state = INTENT_DRAINING, .called = 900, .drained = 10, .heard = 1, .agent = AGENT_DRAINING, .listed = true, .event = NONE, .why = "it drains" },
     { .state = INTENT_DRAINING, .called = 900, .drained = 10, .heard = 1, .agent = AGENT_STOPPED, .listed = true, .event = INTENT_DRAINED, .why = "drained" },
     { .state = INTENT_DRAINING, .called = 900, .drained = 330, .heard = 1, .agent = AGENT_DRAINING, .listed = true, .event = INTENT_LATE, .why = "the drain's deadline" },
+    { .state = INTENT_STOPPING, .called = 900, .removed = 4, .since = 4, .listed = true, .event = NONE, .why = "just asked" },
+    { .state = INTENT_STOPPING, .called = 900, .removed = 5, .since = 5, .listed = true, .event = INTENT_LISTED, .why = "it runs on: ask again" },
+    { .state = INTENT_STOPPING, .called = 900, .removed = 9, .since = 9, .listed = true, .lag = 9, .event = NONE, .why = "the listing cannot show the call yet" },
+    { .state = INTENT_STOPPING, .called = 900, .removed = 4, .since = 4, .listed = true, .gone = true, .stopped = true, .event = INTENT_HALTED, .why = "it stands" },
+    { .state = INTENT_STOPPING, .called = 900, .removed = 4, .since = 4, .event = INTENT_ABSENT, .why = "it ended in place of that" },
+    { .state = INTENT_STOPPING, .called = 900, .removed = 9, .since = 301, .listed = true, .event = INTENT_LATE, .why = "it never stands" },
+    { .state = INTENT_STOPPED, .called = 900, .removed = 50, .since = 40, .listed = true, .gone = true, .stopped = true, .event = NONE, .why = "at rest" },
+    { .state = INTENT_STOPPED, .called = 900, .removed = 50, .since = 40, .event = INTENT_ABSENT, .why = "somebody has removed it" },
+    { .state = INTENT_STOPPED, .called = 900, .removed = 50, .since = 40, .broken = true, .event = NONE, .why = "no listing proves nothing" },
+    { .state = INTENT_STOPPED, .called = 900, .removed = 50, .since = 40, .listed = true, .event = INTENT_LISTED, .why = "somebody has started it" },
+    { .state = INTENT_STOPPED, .called = 900, .removed = 50, .since = 4, .lag = 8, .listed = true, .event = NONE, .why = "the listing is of before the stop" },
+    { .state = INTENT_STOPPED, .wanted = 100, .age = 100, .called = 90, .removed = 50, .since = 40, .listed = true, .gone = true, .stopped = true, .event = INTENT_LATE, .why = "beyond its age" },
+    { .state = INTENT_STARTING, .called = 4, .since = 4, .listed = true, .event = INTENT_LISTED, .why = "it runs" },
+    { .state = INTENT_STARTING, .called = 4, .since = 4, .lag = 8, .listed = true, .gone = true, .stopped = true, .event = NONE, .why = "the listing cannot show the start yet" },
+    { .state = INTENT_STARTING, .called = 9, .since = 9, .lag = 8, .listed = true, .gone = true, .stopped = true, .event = INTENT_HALTED, .why = "the call came to nothing: again" },
+    { .state = INTENT_STARTING, .called = 9, .since = 9, .listed = true, .gone = true, .stopped = true, .banned = true, .event = NONE, .why = "it is not to be asked now" },
+    { .state = INTENT_STARTING, .called = 9, .since = 9, .heard = 1, .agent = AGENT_STARTING, .listed = true, .gone = true, .stopped = true, .event = INTENT_REPORTED, .why = "the agent was faster" },
+    { .state = INTENT_STARTING, .called = 9, .since = 301, .listed = true, .gone = true, .stopped = true, .event = INTENT_LATE, .why = "repeated calls do not put the deadline off" },
+    { .state = INTENT_STARTING, .called = 9, .since = 9, .event = INTENT_ABSENT, .why = "it is gone" },
     { .state = INTENT_ENDING, .called = 900, .removed = 4, .listed = true, .event = NONE, .why = "just asked" },
     { .state = INTENT_ENDING, .called = 900, .removed = 5, .listed = true, .event = INTENT_LISTED, .why = "still there: ask again" },
     { .state = INTENT_ENDING, .called = 900, .removed = 8, .lag = 8, .event = NONE, .why = "not listed, but a call now would put its proof off for ever" },
@@ -491,9 +516,11 @@ static void events_follow_from_the_witnesses(void **state)
                                  .registered_us = ago(r->called),
                                  .drain_us = ago(r->drained),
                                  .removed_us = ago(r->removed),
-                                 .ended_us = ago(r->ended) };
+                                 .ended_us = ago(r->ended),
+                                 .state_us = ago(r->since),
+                                 .age_limit_us = r->age * SECOND };
         struct sighting seen = { .heard_us = ago(r->heard), .state = r->agent };
-        struct listed item = { .gone = r->gone };
+        struct listed item = { .gone = r->gone, .stopped = r->stopped };
         struct listing listing = { .provider = "local",
                                    .item = &item,
                                    .count = r->listed,

@@ -325,6 +325,12 @@ static void the_page_lists_the_actions(void **state)
     must(file_read(MUSTER_SOURCE "/docs/clouds/azure.md", 1 << 20, &page, NULL) == 0);
     kind_well(web_rig_create(&g->rig, "i-1", "small"));
     kind_well(web_rig_list(&g->rig));
+    kind_well(web_rig_turn(&g->rig, "i-1", "i-1", false));
+    kind_well(web_rig_turn(&g->rig, "i-1", "i-1", true));
+    azure(g)->denied = (uint64_t)1 << AZURE_DEALLOCATE | (uint64_t)1 << AZURE_START;
+    assert_int_equal(web_rig_turn(&g->rig, "i-1", "i-1", false)->class, OFFER_AUTH);
+    assert_int_equal(web_rig_turn(&g->rig, "i-1", "i-1", true)->class, OFFER_AUTH);
+    azure(g)->denied = 0;
     kind_well(web_rig_remove(&g->rig, "i-1", "i-1"));
     for (uint32_t i = 0; i < AZURE_ACTION_COUNT; i++)
         if (!(azure(g)->actions >> i & 1) ||
@@ -374,6 +380,7 @@ int main(void)
                                       .handle = "i-1" };
     const struct CMUnitTest tests[] = {
         KIND_TESTS,
+        STOP_TESTS,
         cmocka_unit_test(calls_last_as_their_operations),
         cmocka_unit_test(every_setting_is_understood),
         cmocka_unit_test(another_ones_machine_is_left),

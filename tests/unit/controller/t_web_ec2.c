@@ -541,6 +541,54 @@ static void a_reservation_is_paid_and_has_room(void **state)
     kind_close(g);
 }
 
+/* ---- a launch template of the user's ---- */
+
+#define YAML_TEMPLATE(what)                                    \
+    "clouds:\n"                                                \
+    "  - name: aws\n"                                          \
+    "    kind: ec2\n"                                          \
+    "    region: eu-central-1\n"                               \
+    "    calls_per_s: 100\n"                                   \
+    "    networks: [" A "=subnet-" A ", " B "=subnet-" B "]\n" \
+    "    launch_template: " what "\n" OFFERS
+
+static void machines_are_made_from_a_template(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *yaml, *offer, *image;
+        enum offer_error class;
+    } rows[] = {
+        { YAML_TEMPLATE(EC2_USER_TEMPLATE), "small", EC2_USER_IMAGE, OFFER_OK },
+        { YAML_TEMPLATE(EC2_USER_TEMPLATE ":3"), "small", EC2_USER_IMAGE, OFFER_OK },
+        { YAML_TEMPLATE(EC2_USER_TEMPLATE ":$Latest"), "cheap", EC2_USER_IMAGE, OFFER_OK },
+        { YAML_TEMPLATE(EC2_USER_TEMPLATE_NAME), "pick", EC2_USER_IMAGE, OFFER_OK },
+        { YAML_TEMPLATE(EC2_USER_TEMPLATE_NAME "\n    image: ami-0000000000000mine"), "small",
+          "ami-0000000000000mine", OFFER_OK },
+        { YAML_TEMPLATE(EC2_USER_TEMPLATE_NAME "\n    image: ami-0000000000000mine"), "pick",
+          "ami-0000000000000mine", OFFER_OK },
+        { YAML_TEMPLATE(EC2_USER_TEMPLATE ":4"), "small", NULL, OFFER_INVALID },
+        { YAML_TEMPLATE("lt-0000000000000none"), "pick", NULL, OFFER_INVALID },
+        { YAML_TEMPLATE("none"), "pick", NULL, OFFER_INVALID },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct kind_ground *g = kind_record(kind_open_as(NULL, rows[i].yaml, NULL));
+        const struct cloud_event *e = web_rig_create(&g->rig, "i-1", rows[i].offer);
+        if (e->class != rows[i].class) fail_msg("%zu: %s", i, e->err.text);
+        assert_int_equal(g->fleet.count, rows[i].image ? 1 : 0);
+        if (rows[i].image) {
+            const struct fleet_machine *m = &g->fleet.machine[0];
+            assert_string_equal(m->image, rows[i].image);
+            assert_int_equal(strncmp(m->user_data, "#!", 2), 0);
+            assert_string_equal(fleet_tag_of(m, WEB_TAG_INTENT), "i-1");
+            kind_well(web_rig_create(&g->rig, "i-1", rows[i].offer)); /* the same again */
+            assert_int_equal(g->fleet.count, 1);
+        }
+        assert_int_equal(ec2(g)->template_count, 0); /* none of ours is made beside it */
+        kind_close(g);
+    }
+}
+
 /* ---- settings ---- */
 
 static void settings_that_are_refused(void **state)
@@ -554,6 +602,12 @@ static void settings_that_are_refused(void **state)
         { YAML_HEAD "    project: x\n" OFFERS, "project: kind ec2 reads no such setting" },
         { YAML_HEAD "    networks: [vpc-1]\n" OFFERS, "SUBNET or ZONE=SUBNET" },
         { YAML_HEAD "    networks: [subnet-1]\n" OFFERS, "networks has no " A "=SUBNET" },
+        { YAML_TEMPLATE("house\n    firewalls: [sg-1]"), "firewalls: the launch template" },
+        { YAML_TEMPLATE("house\n    public_address: false"),
+          "public_address: the launch template" },
+        { YAML_TEMPLATE("house\n    disk: 10GiB"), "disk: the launch template" },
+        { YAML_TEMPLATE("house:new"), "version 'new': want a number" },
+        { YAML_TEMPLATE("':3'"), "want lt-..., or a name" },
         { YAML_HEAD "    firewalls: [web]\n" OFFERS, "security group" },
         { YAML_HEAD "    ssh_keys: [a, b]\n" OFFERS, "one key pair" },
         { "clouds:\n  - name: aws\n    kind: ec2\n    region: eu-1\n    image: resolve:ssm:/x\n"
@@ -614,6 +668,9 @@ static void the_policy_has_what_is_asked_for(void **state)
     g->rig.now_us += 25 * 3600 * RIG_SECOND;
     assert_int_equal(web_rig_list(&g->rig)->rc, 0);
     assert_int_equal(web_rig_prices(&g->rig)->rc, 0);
+    kind_well(web_rig_turn(&g->rig, g->rig.room[0].handle, g->rig.room[0].intent, false));
+    g->rig.now_us += 60 * RIG_SECOND;
+    kind_well(web_rig_turn(&g->rig, g->rig.room[0].handle, g->rig.room[0].intent, true));
     assert_int_equal(web_rig_remove(&g->rig, "", "i-1")->rc, 0);
     uint32_t asked = 0;
     for (uint32_t i = 0; ec2_action_names[i]; i++) {
@@ -622,7 +679,7 @@ static void the_policy_has_what_is_asked_for(void **state)
         if (!has_right(buf_view(&doc), ec2_action_names[i]))
             fail_msg("%s is asked for, and the policy does not allow it", ec2_action_names[i]);
     }
-    assert_int_equal(asked, 12);
+    assert_int_equal(asked, 14);
     check_rights(buf_view(&doc), "\"ec2:");
     check_rights(buf_view(&doc), "\"pricing:");
     kind_close(g);
@@ -650,7 +707,9 @@ int main(void)
                                       .hidden = SECRET,
                                       .several = true,
                                       .late_wins = true,
+                                      .record = "MUSTER_EC2_RECORD",
                                       .signed_date = true,
+                                      .halts_by_machine = true,
                                       .machine_login = true,
                                       .quiet_offer = "any",
                                       .zone = A,
@@ -659,6 +718,8 @@ int main(void)
                                       .data = "#!" };
     const struct CMUnitTest tests[] = {
         KIND_TESTS,
+        STOP_TESTS,
+        cmocka_unit_test(machines_are_made_from_a_template),
         cmocka_unit_test(one_intent_is_one_instance),
         cmocka_unit_test(many_instances_are_many_pages),
         cmocka_unit_test(a_lost_reply_of_the_second_zone_is_asked_there_again),

@@ -470,6 +470,51 @@ static void keys_that_are_refused(void **state)
     }
 }
 
+/* ---- an instance template of the user's ---- */
+
+#define YAML_TEMPLATE(what)      \
+    "clouds:\n"                  \
+    "  - name: google\n"         \
+    "    kind: gce\n"            \
+    "    project: p-1\n"         \
+    "    credentials_file: /k\n" \
+    "    calls_per_s: 100\n"     \
+    "    launch_template: " what "\n" OFFERS
+
+static void machines_are_made_from_a_template(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *yaml, *offer, *image;
+    } rows[] = {
+        { YAML_TEMPLATE(GCE_USER_TEMPLATE), "one", GCE_USER_IMAGE },
+        { YAML_TEMPLATE("projects/p-1/global/instanceTemplates/" GCE_USER_TEMPLATE), "one",
+          GCE_USER_IMAGE },
+        { YAML_TEMPLATE(GCE_USER_TEMPLATE), "pick", GCE_USER_IMAGE },
+        { YAML_TEMPLATE(GCE_USER_TEMPLATE "\n    image: mine"), "one", NULL },
+        { YAML_TEMPLATE(GCE_USER_TEMPLATE "\n    image: mine"), "pick", NULL },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct kind_ground *g = kind_record(kind_open_as(NULL, rows[i].yaml, NULL));
+        kind_well(web_rig_create(&g->rig, "i-1", rows[i].offer));
+        kind_well(web_rig_create(&g->rig, "i-1", rows[i].offer));
+        assert_int_equal(g->fleet.count, 1);
+        const struct fleet_machine *m = &g->fleet.machine[0];
+        if (rows[i].image)
+            assert_string_equal(m->image, rows[i].image);
+        else
+            assert_non_null(strstr(m->image, "mine"));
+        assert_int_equal(strncmp(m->user_data, "#!", 2), 0);
+        assert_string_equal(fleet_tag_of(m, WEB_TAG_INTENT), "i-1");
+        kind_close(g);
+    }
+    struct kind_ground *g = kind_open_as(NULL, YAML_TEMPLATE("none"), NULL);
+    assert_int_equal(web_rig_create(&g->rig, "i-1", "one")->class, OFFER_INVALID);
+    assert_int_equal(web_rig_create(&g->rig, "i-1", "pick")->class, OFFER_INVALID);
+    assert_int_equal(g->fleet.count, 0);
+    kind_close(g);
+}
+
 /* ---- rights ---- */
 
 /* The page for users lists the rights of the role that it makes: those, and no others, are needed by what the driver
@@ -486,14 +531,24 @@ static void the_page_lists_the_rights(void **state)
     kind_well(web_rig_create(&g->rig, "i-2", "pick"));
     kind_well(web_rig_list(&g->rig));
     kind_well(web_rig_prices(&g->rig));
+    kind_well(web_rig_turn(&g->rig, "eu-a/i-1", "i-1", false));
+    kind_well(web_rig_turn(&g->rig, "eu-a/i-1", "i-1", true));
+    gce(g)->denied = 1u << GCE_START | 1u << GCE_STOP;
+    assert_int_equal(web_rig_turn(&g->rig, "eu-a/i-1", "i-1", false)->class, OFFER_AUTH);
+    assert_int_equal(web_rig_turn(&g->rig, "eu-a/i-1", "i-1", true)->class, OFFER_AUTH);
     kind_well(web_rig_remove(&g->rig, "eu-a/i-1", "i-1"));
+    struct kind_ground *of_template = kind_open_as(NULL, YAML_TEMPLATE(GCE_USER_TEMPLATE), NULL);
+    kind_well(web_rig_create(&of_template->rig, "i-1", "one"));
+    gce(g)->needed |= gce(of_template)->needed;
+    kind_close(of_template);
     for (uint32_t p = 0; p < GCE_PERMISSION_COUNT; p++) {
         bool needed = gce(g)->needed >> p & 1;
         bool listed = str_find(buf_view(&page), str_from(fake_gce_permissions[p])) != SIZE_MAX;
         /* Images of other projects need none here, and stand on the page for those of one's own. */
         if (!listed || (!needed && p != GCE_IMAGE)) fail_msg("%s", fake_gce_permissions[p]);
         if (p == GCE_LIST || p == GCE_GET || p == GCE_DELETE || p == GCE_OPERATION ||
-            p == GCE_RESERVATION || p == GCE_BULK || p == GCE_REGION_OPERATION || !needed)
+            p == GCE_RESERVATION || p == GCE_BULK || p == GCE_REGION_OPERATION || p == GCE_STOP ||
+            p == GCE_START || p == GCE_TEMPLATE || !needed)
             continue;
         gce(g)->denied = 1u << p;
         const struct cloud_event *e = web_rig_create(&g->rig, "i-9", "one");
@@ -511,6 +566,12 @@ static void settings_that_are_refused(void **state)
     static const struct kind_refused rows[] = {
         { YAML_HEAD "    region: eu\n" OFFERS, "region: kind gce reads no such setting" },
         { "clouds:\n  - name: g\n    kind: gce\n    image: x\n" OFFERS, "project: kind gce needs" },
+        { "clouds:\n  - name: g\n    kind: gce\n    project: p-1\n" OFFERS,
+          "image: kind gce needs" },
+        { YAML_TEMPLATE("a b"), "want the name or the URL" },
+        { YAML_TEMPLATE("house\n    public_address: false"),
+          "public_address: the instance template" },
+        { YAML_TEMPLATE("house\n    disk: 10GiB"), "disk: the instance template" },
         { YAML_HEAD "    offers:\n      - {name: a, type: b, gpu_type: c, zones: [d]}\n",
           "gpu_type: how many" },
         { YAML_HEAD "    offers:\n      - {name: a, type: b, spot: true, spot_price_max: 1}\n",
@@ -564,6 +625,7 @@ int main(void)
                                       .several = true,
                                       .remembers_refusals = true,
                                       .operations = true,
+                                      .halts_by_machine = true,
                                       .unique = true,
                                       .machine_login = true,
                                       .quiet_offer = "one",
@@ -573,6 +635,8 @@ int main(void)
                                       .handle = "eu-a/i-1" };
     const struct CMUnitTest tests[] = {
         KIND_TESTS,
+        STOP_TESTS,
+        cmocka_unit_test(machines_are_made_from_a_template),
         cmocka_unit_test(a_create_lasts_as_its_operation),
         cmocka_unit_test(every_setting_is_understood),
         cmocka_unit_test(a_taken_name_is_looked_at),

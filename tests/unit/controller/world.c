@@ -30,6 +30,7 @@ static void fill_offers(struct offer offer[3])
         offer[i].price_h = rows[i].price;
         offer[i].price_known = true;
         offer[i].lead_s = 5;
+        offer[i].stops = true;
         offer[i].seqs_max = 16;
         offer[i].has_prior = true;
         offer[i].prior = (struct perf_coef){ .step_s = 0.01 / rows[i].speed,
@@ -143,7 +144,7 @@ static void agent_second(struct world *w, const struct fake_instance *in, struct
     struct agent_report r = {
         .instance = str_from(in->intent),
         .intent = str_from(in->intent),
-        .boot = 1,
+        .boot = 1 + in->starts,
         .seq = ++a->seq,
         .state = a->stopped    ? AGENT_STOPPED
                  : a->draining ? AGENT_DRAINING
@@ -205,7 +206,10 @@ void world_second(struct world *w)
     uint32_t count;
     const struct fake_instance *in = fake_cloud_instances(w->fake, &count);
     for (uint32_t i = 0; i < count; i++) {
-        bool lives = in[i].removed_us == 0 && !in[i].dead && in[i].ready_us <= w->now;
+        bool lives =
+            in[i].removed_us == 0 && !in[i].dead && !in[i].stopped && in[i].ready_us <= w->now;
+        if (w->agent[i].starts != in[i].starts)
+            w->agent[i] = (struct world_agent){ .starts = in[i].starts };
         if (lives && !w->agents_silent) agent_second(w, &in[i], &w->agent[i]);
     }
     if (!w->router_silent) router_second(w);

@@ -12,6 +12,7 @@
 
 struct world_agent { /* parallel to the cloud's instances */
     uint64_t seq;
+    uint32_t starts; /* of its machine, after stops */
     bool draining, stopped;
     int64_t drain_us;
     int64_t lease_until_us;
