@@ -41,9 +41,14 @@ struct tenant {
     int64_t created_us;
     struct usage usage;
     struct cost mtokens; /* millions of tokens that were computed for it, by the bill's periods */
-    uint64_t serial;     /* never given twice in this process */
-    uint64_t version;    /* of its record */
-    bool dirty;          /* usage not written yet */
+    struct tenant_share {
+        char service[NAME_BYTES];
+        struct cost mtokens;
+    } share[TENANT_SERVICES_MAX]; /* of them, by the service that computed them */
+    uint32_t share_count;
+    uint64_t serial;  /* never given twice in this process */
+    uint64_t version; /* of its record */
+    bool dirty;       /* usage not written yet */
 };
 
 struct token {

@@ -383,6 +383,20 @@ static void put_intents(struct json_writer *w, const struct control *c)
     json_array_end(w);
 }
 
+/* The offer as its stopped instances make it: how many there are, and how soon one of them serves. */
+static void put_stopped(struct json_writer *w, const struct control *c, const struct offer *of)
+{
+    uint32_t stopped = 0;
+    if (!of->stops) return;
+    for (uint32_t at = 0; at < c->money.count; at++) {
+        const struct intent *i = &c->money.intent[at];
+        stopped += i->state == INTENT_STOPPED && strcmp(i->offer, of->name) == 0 &&
+                   strcmp(i->provider, of->provider) == 0;
+    }
+    json_kv_u64(w, "stopped", stopped);
+    kv_known_f64(w, "restart_s", of->restart_s > 0, of->restart_s);
+}
+
 static void put_offers(struct json_writer *w, const struct control *c, int64_t now_us)
 {
     json_key(w, "offers");
@@ -396,6 +410,7 @@ static void put_offers(struct json_writer *w, const struct control *c, int64_t n
         kv_known_f64(w, "price_per_h", of->price_known, of->price_h);
         json_kv_f64(w, "lead_s", of->lead_s);
         record_put_lead(w, &of->lead);
+        put_stopped(w, c, of);
         json_kv_bool(w, "spot", of->spot);
         if (of->hardware[0]) json_kv_text(w, "hardware", of->hardware);
         if (of->reserved) json_kv_u64(w, "reserved", of->reserved);
@@ -512,27 +527,81 @@ static void put_cost(struct json_writer *w, const struct control *c, int64_t now
     json_object_end(w);
 }
 
-/* Writes the tenant's part of a sum, by its share of the tokens that all tenants had computed. */
-static void put_share(struct json_writer *w, const char *name, double dollars, double mine,
-                      double all)
+/* What a service has cost, and the millions of tokens that tenants had it compute. */
+struct service_sum {
+    struct bill_spent spent;
+    struct cost mtokens;
+};
+
+static struct cost mtokens_of(const struct tenant *t, const char *service,
+                              const struct bill_periods *p)
 {
-    kv_known_f64(w, name, all > 0, all > 0 ? dollars * mine / all : 0);
+    for (uint32_t i = 0; i < t->share_count; i++)
+        if (strcmp(t->share[i].service, service) == 0) return cost_in(&t->share[i].mtokens, p);
+    return (struct cost){ 0 };
+}
+
+static double part_of(double dollars, double mine, double all)
+{
+    return all > 0 ? dollars * mine / all : 0;
+}
+
+/* Returns the tenant's part of what a service has cost: its share of the tokens that the service computed for tenants.
+ * Where no router has told whom it computed for, its share of all tokens. */
+static struct cost cost_of_tenant(const struct service_sum *s, const struct cost *mine,
+                                  const struct cost *of_all, const struct cost *all)
+{
+    bool day = s->mtokens.in_day > 0, month = s->mtokens.in_month > 0;
+    return (struct cost){
+        .in_day = day ? part_of(s->spent.day, mine->in_day, s->mtokens.in_day)
+                      : part_of(s->spent.day, of_all->in_day, all->in_day),
+        .in_month = month ? part_of(s->spent.month, mine->in_month, s->mtokens.in_month)
+                          : part_of(s->spent.month, of_all->in_month, all->in_month),
+    };
+}
+
+static void put_tenant_costs(struct json_writer *w, const struct control *c, const struct tenant *t,
+                             const struct service_sum *sums, const struct cost *all)
+{
+    const struct bill_periods *p = &c->money.period;
+    const struct cost m = cost_in(&t->mtokens, p);
+    struct cost sum = { 0 };
+    json_kv_f64(w, "mtokens_this_month", m.in_month);
+    json_key(w, "services");
+    json_array(w);
+    for (uint32_t s = 0; s < c->setup.service_count; s++) {
+        const struct cost mine = mtokens_of(t, c->desired.service[s].name, p);
+        const struct cost part = cost_of_tenant(&sums[s], &mine, &m, all);
+        sum.in_day += part.in_day;
+        sum.in_month += part.in_month;
+        json_object(w);
+        json_kv_text(w, "service", c->desired.service[s].name);
+        json_kv_f64(w, "mtokens_this_month", mine.in_month);
+        json_kv_f64(w, "cost_today", part.in_day);
+        json_kv_f64(w, "cost_this_month", part.in_month);
+        json_object_end(w);
+    }
+    json_array_end(w);
+    kv_known_f64(w, "cost_today", all->in_day > 0, sum.in_day);
+    kv_known_f64(w, "cost_this_month", all->in_month > 0, sum.in_month);
 }
 
 static void put_tenants(struct json_writer *w, const struct control *c)
 {
     const struct bill_periods *p = &c->money.period;
-    struct bill_spent spent = { 0 };
+    struct service_sum sums[PLAN_SERVICES_MAX] = { 0 };
     struct cost all = { 0 };
-    for (uint32_t s = 0; s < c->setup.service_count; s++) {
-        const struct bill_spent one = control_spent(c, s, NULL);
-        spent.day += one.day;
-        spent.month += one.month;
-    }
+    for (uint32_t s = 0; s < c->setup.service_count; s++)
+        sums[s].spent = control_spent(c, s, NULL);
     for (uint32_t i = 0; i < c->people.tenant_count; i++) {
         const struct cost one = cost_in(&c->people.tenant[i].mtokens, p);
         all.in_day += one.in_day;
         all.in_month += one.in_month;
+        for (uint32_t s = 0; s < c->setup.service_count; s++) {
+            const struct cost m = mtokens_of(&c->people.tenant[i], c->desired.service[s].name, p);
+            sums[s].mtokens.in_day += m.in_day;
+            sums[s].mtokens.in_month += m.in_month;
+        }
     }
     json_key(w, "tenants");
     json_array(w);
@@ -550,10 +619,7 @@ static void put_tenants(struct json_writer *w, const struct control *c)
         json_kv_u64(w, "prompt_tokens_total", t->usage.prompt_tokens);
         json_kv_u64(w, "cached_tokens_total", t->usage.cached_tokens);
         json_kv_u64(w, "generated_tokens_total", t->usage.generated_tokens);
-        const struct cost m = cost_in(&t->mtokens, p);
-        json_kv_f64(w, "mtokens_this_month", m.in_month);
-        put_share(w, "cost_today", spent.day, m.in_day, all.in_day);
-        put_share(w, "cost_this_month", spent.month, m.in_month, all.in_month);
+        put_tenant_costs(w, c, t, sums, &all);
         json_object_end(w);
     }
     json_array_end(w);

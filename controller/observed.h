@@ -103,6 +103,11 @@ struct usage {
 struct usage_seen {
     uint64_t tenant; /* serial of the tenant this belongs to; 0: none */
     struct usage last;
+    struct {
+        uint64_t service; /* hash of its name */
+        uint64_t tokens;
+    } work[TENANT_SERVICES_MAX];
+    uint32_t work_count;
 };
 
 #define ROUTER_FORGET_US 300000000 /* a router that is silent for so long is forgotten */

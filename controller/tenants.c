@@ -25,6 +25,22 @@ _Static_assert(sizeof "muster-" + 2 * KEY_RANDOM_BYTES <= TENANT_KEY_BYTES, "TEN
 
 #define RECORD_VERSION 1 /* of these records only; for its rules see core/intent.c */
 
+struct share_record {
+    struct str service;
+    struct cost mtokens;
+};
+
+static const struct field share_fields[] = {
+    FIELD(struct share_record, service, FIELD_STR, .required = true, .min = 1,
+          .max = NAME_BYTES - 1),
+    FIELD_AS("day", struct share_record, mtokens.day, FIELD_I64, .max = 1e9),
+    FIELD_AS("month", struct share_record, mtokens.month, FIELD_I64, .max = 1e9),
+    FIELD_AS("in_day", struct share_record, mtokens.in_day, FIELD_F64, FIELD_POSITIVE),
+    FIELD_AS("in_month", struct share_record, mtokens.in_month, FIELD_F64, FIELD_POSITIVE),
+    FIELD_AS("total", struct share_record, mtokens.total, FIELD_F64, FIELD_POSITIVE),
+};
+static const struct field_set share_set = FIELD_SET(struct share_record, share_fields);
+
 struct record {
     struct str name, key_hash, salt;
     uint32_t v, requests_per_min, tokens_per_min, concurrency;
@@ -32,6 +48,8 @@ struct record {
     int64_t created_us;
     uint64_t requests, rejected, prompt_tokens, cached_tokens, generated_tokens;
     struct cost mtokens;
+    const struct share_record *shares;
+    uint32_t share_count;
 };
 
 static const struct field record_fields[] = {
@@ -54,11 +72,16 @@ static const struct field record_fields[] = {
     FIELD_AS("mtokens_in_day", struct record, mtokens.in_day, FIELD_F64, FIELD_POSITIVE),
     FIELD_AS("mtokens_in_month", struct record, mtokens.in_month, FIELD_F64, FIELD_POSITIVE),
     FIELD_AS("mtokens", struct record, mtokens.total, FIELD_F64, FIELD_POSITIVE),
+    FIELD_ARRAY("services", struct record, shares, share_count, FIELD_LIST, TENANT_SERVICES_MAX,
+                .of = &share_set),
 };
 static const struct field_set record_set = FIELD_SET(struct record, record_fields);
 
 static int store_tenant(struct control *c, struct tenant *t, struct err *err)
 {
+    struct share_record shares[TENANT_SERVICES_MAX];
+    for (uint32_t i = 0; i < t->share_count; i++)
+        shares[i] = (struct share_record){ str_from(t->share[i].service), t->share[i].mtokens };
     struct record r = { .v = RECORD_VERSION,
                         .name = str_from(t->name),
                         .key_hash = str_from(t->key_hash),
@@ -73,7 +96,9 @@ static int store_tenant(struct control *c, struct tenant *t, struct err *err)
                         .prompt_tokens = t->usage.prompt_tokens,
                         .cached_tokens = t->usage.cached_tokens,
                         .generated_tokens = t->usage.generated_tokens,
-                        .mtokens = t->mtokens };
+                        .mtokens = t->mtokens,
+                        .shares = shares,
+                        .share_count = t->share_count };
     CLEANUP(buf_fini) struct buf key = { 0 }, text = { 0 };
     buf_printf(&key, "tenant/%s", t->name);
     int rc = key.rc ? key.rc : fields_encode(&record_set, &r, &text);
@@ -114,6 +139,11 @@ static int restore_tenant(void *ctx, const struct store_entry *e)
     must(name_copy(t.name, sizeof t.name, r.name) == 0);
     must(name_copy(t.key_hash, sizeof t.key_hash, r.key_hash) == 0);
     must(name_copy(t.salt, sizeof t.salt, r.salt) == 0);
+    for (; t.share_count < r.share_count; t.share_count++) {
+        const struct share_record *s = &r.shares[t.share_count];
+        t.share[t.share_count].mtokens = s->mtokens;
+        must(name_copy(t.share[t.share_count].service, NAME_BYTES, s->service) == 0);
+    }
     c->people.tenant[c->people.tenant_count++] = t;
     return 0;
 }
@@ -245,15 +275,56 @@ static uint64_t grown(uint64_t now, uint64_t before)
     return now > before ? now - before : 0;
 }
 
+static void add_millions(struct cost *c, double m, const struct bill_periods *p)
+{
+    *c = cost_in(c, p);
+    c->in_day += m;
+    c->in_month += m;
+    c->total += m;
+}
+
+/* Returns the tenant's tokens of a service; the least of this month goes where there is no room. */
+static struct cost *share_of(struct tenant *t, struct str service, const struct bill_periods *p)
+{
+    uint32_t least = 0;
+    if (service.len >= NAME_BYTES) return NULL;
+    for (uint32_t i = 0; i < t->share_count; i++) {
+        if (str_eq(str_from(t->share[i].service), service)) return &t->share[i].mtokens;
+        if (cost_in(&t->share[i].mtokens, p).in_month <
+            cost_in(&t->share[least].mtokens, p).in_month)
+            least = i;
+    }
+    if (t->share_count < TENANT_SERVICES_MAX) least = t->share_count++;
+    t->share[least] = (struct tenant_share){ 0 };
+    must(name_copy(t->share[least].service, NAME_BYTES, service) == 0);
+    return &t->share[least].mtokens;
+}
+
+/* Adds what a router counted since `seen` by service, and keeps its counters there. `counts` false: they are only kept. */
+static void take_work(struct tenant *t, const struct tenant_usage *u, struct usage_seen *seen,
+                      bool known, bool counts, const struct bill_periods *p)
+{
+    struct usage_seen before = *seen;
+    seen->work_count = 0;
+    for (uint32_t i = 0; i < u->work_count && i < TENANT_SERVICES_MAX; i++) {
+        const struct tenant_work *w = &u->work[i];
+        uint64_t hash = hash64(w->service.data, w->service.len, 0), was = 0;
+        for (uint32_t k = 0; k < before.work_count && known; k++)
+            if (before.work[k].service == hash) was = before.work[k].tokens;
+        uint64_t tokens = grown(w->computed_tokens_total, was);
+        struct cost *to = counts && tokens > 0 ? share_of(t, w->service, p) : NULL;
+        if (to) add_millions(to, (double)tokens / 1e6, p);
+        seen->work[seen->work_count].service = hash;
+        seen->work[seen->work_count++].tokens = w->computed_tokens_total;
+    }
+}
+
 /* Adds computed tokens to the tenant's part of the bill. */
 static void add_tokens(struct tenant *t, uint64_t prompt, uint64_t cached, uint64_t generated,
                        const struct bill_periods *p)
 {
     double m = (double)(prompt - min_u64(cached, prompt) + generated) / 1e6;
-    t->mtokens = cost_in(&t->mtokens, p);
-    t->mtokens.in_day += m;
-    t->mtokens.in_month += m;
-    t->mtokens.total += m;
+    add_millions(&t->mtokens, m, p);
 }
 
 static void add_usage(struct tenant *t, const struct usage *now, const struct usage *before,
@@ -294,7 +365,9 @@ void tenants_take_usage(struct control *c, struct router *r, const struct router
             add_usage(t, &now, &seen->last, &c->money.period);
         else if (!first)
             add_usage(t, &now, &zero, &c->money.period);
-        *seen = (struct usage_seen){ t->serial, now };
+        take_work(t, u, seen, known, known || !first, &c->money.period);
+        seen->tenant = t->serial;
+        seen->last = now;
     }
 }
 

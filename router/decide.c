@@ -366,7 +366,7 @@ static void on_over(struct decide *d, struct request *r, int64_t now_us)
     if (result != SLO_UNCOUNTED)
         router_metric_count(d->metrics, RM_SLO_REQUESTS, result == SLO_MET ? "met" : "missed",
                             str_from(service->name));
-    if (r->placed.counted) tenant_end(r->placed.tenant, &o->usage);
+    if (r->placed.counted) tenant_end(r->placed.tenant, c->model, &o->usage);
     struct mailbox *mailbox = &r->home->mailbox;
     bundle_unpin(&d->board->pins, &r->placed.told_pins);
     mailbox_lock(mailbox);

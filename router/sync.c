@@ -236,13 +236,31 @@ static struct tenant_usage usage_of(struct sync *s, struct tenant *t)
     return usage;
 }
 
-static uint32_t fill_usage(struct sync *s, struct tenant_usage *list, uint32_t most)
+/* Names the services of a tenant's parts, into `room` for TENANT_SERVICES_MAX. One that is no longer known is left out. */
+static void name_parts(const struct sync *s, const struct tenant *t, struct tenant_work *room,
+                       struct tenant_usage *ret)
+{
+    ret->work = room;
+    for (uint32_t i = 0; i < t->part_count; i++) {
+        const struct router_service *of = services_by_hash(s->d->services, t->part[i].service);
+        if (of)
+            room[ret->work_count++] =
+                (struct tenant_work){ str_from(of->name), t->part[i].computed_tokens_total };
+    }
+}
+
+/* `work` has room for TENANT_SERVICES_MAX of each. */
+static uint32_t fill_usage(struct sync *s, struct tenant_usage *list, struct tenant_work *work,
+                           uint32_t most)
 {
     uint32_t count = 0;
     size_t cursor = 0;
     struct tenant *t;
-    while (count < most && (t = tenants_next(s->d->tenants, &cursor)))
-        list[count++] = usage_of(s, t);
+    while (count < most && (t = tenants_next(s->d->tenants, &cursor))) {
+        list[count] = usage_of(s, t);
+        name_parts(s, t, work + (size_t)count * TENANT_SERVICES_MAX, &list[count]);
+        count++;
+    }
     (void)usage_of(s, tenants_find(s->d->tenants, "")); /* requests without a key */
     return count;
 }
@@ -254,7 +272,8 @@ static int write_message(struct sync *s, struct buf *out)
     struct director_report *lists = malloc(sizeof *lists);
     uint32_t tenants = min_u32(tenants_count(d->tenants), SYNC_TENANTS_MAX);
     struct tenant_usage *usage = calloc(tenants + 1, sizeof *usage);
-    int rc = lists && usage ? 0 : -ENOMEM;
+    struct tenant_work *work = calloc((size_t)tenants * TENANT_SERVICES_MAX + 1, sizeof *work);
+    int rc = lists && usage && work ? 0 : -ENOMEM;
     if (rc == 0) {
         struct refused_prompt refused[SYNC_REFUSED_MAX];
         director_report(d->director, now_us, lists);
@@ -278,7 +297,7 @@ static int write_message(struct sync *s, struct buf *out)
             .endpoints = lists->endpoint,
             .endpoint_count = lists->endpoint_count,
             .usage = usage,
-            .usage_count = fill_usage(s, usage, tenants),
+            .usage_count = fill_usage(s, usage, work, tenants),
             .refused = refused,
             .refused_count = decide_quarantine_list(d, refused),
         };
@@ -286,6 +305,7 @@ static int write_message(struct sync *s, struct buf *out)
     }
     free(lists);
     free(usage);
+    free(work);
     return rc;
 }
 

@@ -297,8 +297,23 @@ bool tenant_admit(struct tenant *t, uint32_t prompt_tokens, int64_t now_us, doub
            tenant_charge(t, prompt_tokens, now_us, ret_wait_s);
 }
 
-void tenant_end(struct tenant *t, const struct usage *usage)
+/* Counts what a service has computed. Beyond TENANT_SERVICES_MAX only the tenant's sums have it. */
+static void count_part(struct tenant *t, uint64_t service, const struct usage *usage)
 {
+    uint64_t cached = min_u64(usage->cached_tokens, usage->prompt_tokens);
+    uint64_t computed = usage->prompt_tokens - cached + usage->generated_tokens;
+    uint32_t i = 0;
+    if (computed == 0) return;
+    while (i < t->part_count && t->part[i].service != service)
+        i++;
+    if (i == TENANT_SERVICES_MAX) return;
+    if (i == t->part_count) t->part[t->part_count++] = (struct tenant_part){ .service = service };
+    t->part[i].computed_tokens_total += computed;
+}
+
+void tenant_end(struct tenant *t, uint64_t service, const struct usage *usage)
+{
+    count_part(t, service, usage);
     t->in_flight--;
     t->tokens_left -= usage->generated_tokens;
     t->prompt_tokens_total += usage->prompt_tokens;
@@ -347,7 +362,7 @@ bool entry_decide(struct mailbox *from, struct mailbox_item *item, struct tenant
     mailbox_unlock(from);
     if (ask & ENTRY_END) {
         const struct usage none = { 0 };
-        tenant_end(e->tenant, &none);
+        tenant_end(e->tenant, 0, &none);
         tell(e, ENTRY_OVER, 0);
         return true;
     }

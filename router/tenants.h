@@ -46,6 +46,11 @@ struct tenant {
     uint32_t in_flight;
     uint64_t requests_total, rejected_total;
     uint64_t prompt_tokens_total, cached_tokens_total, generated_tokens_total;
+    struct tenant_part {
+        uint64_t service; /* hash of its name */
+        uint64_t computed_tokens_total;
+    } part[TENANT_SERVICES_MAX]; /* of the totals, by service */
+    uint32_t part_count;
     struct tenant_meters meters;
 };
 
@@ -71,8 +76,8 @@ bool tenant_charge(struct tenant *t, uint32_t prompt_tokens, int64_t now_us, dou
 /* Enters and charges at once. */
 bool tenant_admit(struct tenant *t, uint32_t prompt_tokens, int64_t now_us, double *ret_wait_s);
 
-/* Ends a request that tenant_enter counted, and charges its generated tokens afterwards. */
-void tenant_end(struct tenant *t, const struct usage *usage);
+/* Ends a request to a service (hash of its name) that tenant_enter counted, and charges its generated tokens afterwards. */
+void tenant_end(struct tenant *t, uint64_t service, const struct usage *usage);
 
 /* Asks for a tenant's leave to have work done by the router itself, which no engine sees.
  * Threads: a byte loop asks, the decision thread, which holds the limits, answers by mail; each has

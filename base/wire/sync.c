@@ -72,6 +72,12 @@ static const struct field endpoint_demand_rows[] = {
 static const struct field_set endpoint_demand_set =
     FIELD_SET(struct endpoint_demand, endpoint_demand_rows);
 
+static const struct field work_rows[] = {
+    FIELD(struct tenant_work, service, FIELD_STR, NAME_NEEDED),
+    FIELD(struct tenant_work, computed_tokens_total, FIELD_U64),
+};
+static const struct field_set work_set = FIELD_SET(struct tenant_work, work_rows);
+
 static const struct field usage_rows[] = {
     FIELD(struct tenant_usage, tenant, FIELD_STR, NAME_NEEDED),
     FIELD(struct tenant_usage, requests_total, FIELD_U64),
@@ -79,6 +85,8 @@ static const struct field usage_rows[] = {
     FIELD(struct tenant_usage, prompt_tokens_total, FIELD_U64),
     FIELD(struct tenant_usage, cached_tokens_total, FIELD_U64),
     FIELD(struct tenant_usage, generated_tokens_total, FIELD_U64),
+    FIELD_ARRAY("work", struct tenant_usage, work, work_count, FIELD_LIST, TENANT_SERVICES_MAX,
+                .of = &work_set),
 };
 static const struct field_set usage_set = FIELD_SET(struct tenant_usage, usage_rows);
 

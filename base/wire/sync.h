@@ -15,6 +15,8 @@
 #define SYNC_ENDPOINTS_MAX 1024
 #define SYNC_ADAPTERS_MAX 8192 /* of all endpoints together; routers are not told of more */
 #define SYNC_TENANTS_MAX 10000
+#define TENANT_SERVICES_MAX \
+    8                    /* that a tenant's tokens are told apart by; more: in its sums alone */
 #define SYNC_KEYS_MAX 16 /* API keys of one tenant */
 #define SYNC_TOKENS_MAX 100
 #define SYNC_STARTING_MAX 256
@@ -58,10 +60,14 @@ struct tenant_usage {
     struct str tenant;
     uint64_t requests_total, rejected_total;
     uint64_t prompt_tokens_total, cached_tokens_total, generated_tokens_total;
+    const struct tenant_work {
+        struct str service;
+        uint64_t computed_tokens_total; /* prompts less what was cached, and outputs */
+    } * work;
+    uint32_t work_count;
 };
 
-/* A prompt that killed engines (router/core/quarantine.h). All routers of a fleet compute the same
- * fingerprint for it. */
+/* A prompt that killed engines (router/core/quarantine.h); all routers of a fleet have the same fingerprint for it. */
 struct refused_prompt {
     uint64_t fingerprint;
     uint32_t left_ms;

@@ -165,7 +165,7 @@ struct plan_options {
     double rate_s, prompt_tokens, output_tokens, budget_h;
     int64_t slo_ttft_us, slo_tpot_us;
     struct config_texts compare, hardware;
-    bool spot;
+    bool spot, buy;
     int output;
 };
 
@@ -207,6 +207,8 @@ static const struct config_field rows[] = {
     { .name = "clouds", .type = CONFIG_TEXT, AT(clouds),
       .about = "Configuration whose clouds are asked for their prices now, in place of a list: what to buy where. Their "
                "offers need `hardware`." },
+    { .name = "buy", .type = CONFIG_BOOL, .default_text = "false", AT(buy),
+      .about = "With --clouds: what each of the providers would serve the work for alone, beside the choice among all." },
     REMOTE_OUTPUT_ROW(struct plan_options, output),
 };
 
@@ -343,11 +345,11 @@ struct answers {
     uint32_t count;
 };
 
-static void write_json(const struct plan_options *o, const struct planner *p,
-                       const struct answers *a, struct buf *out)
+/* Without the end of the object. */
+static void begin_json(const struct plan_options *o, const struct planner *p,
+                       const struct answers *a, struct json_writer *out)
 {
-    struct json_writer w;
-    json_writer_init(&w, out);
+    struct json_writer w = *out;
     json_object(&w);
     json_kv_str(&w, "model", o->model);
     json_kv_f64(&w, "rate_rps", p->mean.rate_s);
@@ -369,8 +371,7 @@ static void write_json(const struct plan_options *o, const struct planner *p,
         put_mix(&w, p, &a->verdict[i]);
     }
     json_object_end(&w);
-    json_object_end(&w);
-    buf_byte(out, '\n');
+    *out = w;
 }
 
 static void write_text(const struct plan_options *o, const struct planner *p,
@@ -401,6 +402,48 @@ static int ask(const struct plan_options *o, struct planner *p, struct answers *
     return 0;
 }
 
+static bool is_first_of_provider(const struct prices *prices, uint32_t at)
+{
+    for (uint32_t i = 0; i < at; i++)
+        if (strcmp(prices->row[i].provider, prices->row[at].provider) == 0) return false;
+    return true;
+}
+
+/* Asks the policy for each provider as if there were no other, writes what it says, and leaves the planner with the
+ * types of the last one. */
+static void say_each_provider(const struct plan_options *o, struct planner *p,
+                              const struct prices *prices, const struct model_spec *model,
+                              const struct planner_slo *slo, const struct mix_policy *policy,
+                              struct json_writer *json, struct buf *text)
+{
+    static struct prices own; /* large: one a process */
+    if (json) {
+        json_key(json, "providers");
+        json_object(json);
+    }
+    for (uint32_t i = 0; i < prices->count; i++) {
+        struct mix_verdict v = { 0 }, unused;
+        struct err err = { 0 };
+        char label[PRICE_NAME_MAX + 16];
+        if (!is_first_of_provider(prices, i)) continue;
+        own.count = 0;
+        for (uint32_t k = i; k < prices->count; k++)
+            if (strcmp(prices->row[k].provider, prices->row[i].provider) == 0)
+                own.row[own.count++] = prices->row[k];
+        int rc = planner_types(p, &own, model, o->hardware.items, o->hardware.count, slo, &err);
+        if (rc == 0) planner_ask(p, policy, &v, &unused);
+        if (rc < 0) v.why = err.text;
+        snprintf(label, sizeof label, "%s alone", prices->row[i].provider);
+        if (json) {
+            json_key(json, prices->row[i].provider);
+            put_mix(json, p, &v);
+        } else {
+            say_mix(text, p, label, &v);
+        }
+    }
+    if (json) json_object_end(json);
+}
+
 static int plan_fleet(const void *options, struct err *err)
 {
     const struct plan_options *o = options;
@@ -414,6 +457,8 @@ static int plan_fleet(const void *options, struct err *err)
     rc = check_hardware(&o->hardware, err);
     if (rc == 0 && o->clouds.len > 0 && o->prices.len > 0)
         rc = err_set(err, COMMAND_MISUSED, "--clouds: not with --prices");
+    if (rc == 0 && o->buy && o->clouds.len == 0)
+        rc = err_set(err, COMMAND_MISUSED, "--buy: needs --clouds FILE, whose providers are asked");
     if (rc == 0)
         rc = o->clouds.len > 0 ? offers_ask_prices(o->clouds, &prices, err)
                                : offers_load(o->prices, &prices, err);
@@ -424,10 +469,20 @@ static int plan_fleet(const void *options, struct err *err)
     rc = planner_types(&planner, &prices, &model, o->hardware.items, o->hardware.count, &slo, err);
     if (rc == 0) rc = ask(o, &planner, &answers, err);
     if (rc < 0) return rc;
-    if (o->output == REMOTE_JSON)
-        write_json(o, &planner, &answers, &out);
+    struct json_writer json;
+    bool as_json = o->output == REMOTE_JSON;
+    json_writer_init(&json, &out);
+    if (as_json)
+        begin_json(o, &planner, &answers, &json);
     else
         write_text(o, &planner, &answers, &out);
+    if (o->buy)
+        say_each_provider(o, &planner, &prices, &model, &slo, answers.policy[0],
+                          as_json ? &json : NULL, &out);
+    if (as_json) {
+        json_object_end(&json);
+        buf_byte(&out, '\n');
+    }
     rc = command_print(&out, err);
     if (rc < 0) return rc;
     const struct mix_verdict *chosen = &answers.verdict[0];

@@ -21,7 +21,9 @@
 
 #define AUTHORITY "https://login.microsoftonline.com"
 #define RESOURCE "https://management.azure.com"
-#define METADATA "http://169.254.169.254/metadata/identity/oauth2/token?api-version=2018-02-01"
+#define METADATA "http://169.254.169.254"
+#define METADATA_PATH "/metadata/identity/oauth2/token?api-version=2018-02-01"
+#define METADATA_ENV "AZURE_POD_IDENTITY_AUTHORITY_HOST" /* as Azure's own libraries name it */
 #define TOKEN_BYTES_MAX ((size_t)64 << 10)
 #define SECRET_ENV "AZURE_CLIENT_SECRET"
 
@@ -135,9 +137,12 @@ static void ask_metadata(const struct web_provider *p, struct web_op *op, struct
 {
     CLEANUP(buf_fini) struct buf url = { 0 };
     CLEANUP(buf_fini) struct buf resource = { 0 };
-    struct str client = variable(p, "AZURE_CLIENT_ID");
+    struct str client = variable(p, "AZURE_CLIENT_ID"), host = variable(p, METADATA_ENV);
     buf_printf(&resource, "%s/", resource_of(p));
-    buf_text(&url, METADATA);
+    while (host.len > 0 && host.data[host.len - 1] == '/')
+        host.len--;
+    buf_str(&url, host.len > 0 ? host : STR(METADATA));
+    buf_text(&url, METADATA_PATH);
     put(&url, "resource", buf_view(&resource));
     if (client.len > 0) put(&url, "client_id", client);
     if (web_ask(op, ret, "GET", "%.*s", (int)url.len, url.data) == 0)

@@ -4,8 +4,9 @@
  * Layer: tests/fakes/cloud (base/core)
  * Has:   RunInstances, DescribeInstances, TerminateInstances, DescribeImages, DescribeSpotPriceHistory, CreateFleet of
  *        type instant, StopInstances, StartInstances, CreateLaunchTemplate, DescribeLaunchTemplates,
- *        DeleteLaunchTemplate of 2016-11-15; GetProducts; what fake_aws.h has. A parameter that these actions do not document, one that is missing or of
- *        another form is refused as the API does, and counted in fleet->refused_form
+ *        DeleteLaunchTemplate of 2016-11-15; GetProducts; what fake_aws.h has. A parameter that these actions do
+ *        not document, one that is missing or of another form is refused as the API does, and counted in
+ *        fleet->refused_form
  * As EC2: a client token holds in its zone, and with other parameters is refused; an instance that has ended is
  *        listed for an hour; subnets are named subnet-ZONE
  */

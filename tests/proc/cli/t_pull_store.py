@@ -68,13 +68,13 @@ class Store:
         self.site, self.kind = site, kind
         self.objects, self.public, self.faults = {}, False, []
         self.region, self.keys = "us-east-1", {KEY: (KEY, SECRET, "")}
-        self.tokens, self.logins = set(), []
+        self.tokens, self.logins, self.identity = set(), [], {}
         self.page = 2
         site.routes = self
         site.server.RequestHandlerClass = Handler
 
     def get(self, path):  # of the site: what answers a path
-        if path.startswith(("/latest/", "/computeMetadata/", "/token", "/tenant/")):
+        if path.startswith(("/latest/", "/computeMetadata/", "/token", "/tenant/", "/metadata/")):
             return self.login
         return self.answer
 
@@ -96,6 +96,15 @@ class Store:
             end = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=1)
             return h.say(200, json.dumps({"AccessKeyId": key[0], "SecretAccessKey": key[1], "Token": key[2],
                                           "Expiration": f"{end:%Y-%m-%dT%H:%M:%SZ}"}).encode())
+        if h.path.startswith("/metadata/"):  # of Azure's machines; its lives are texts
+            asked = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(h.path).query))
+            if h.headers.get("Metadata") != "true":
+                return h.say(400, b'{"error":"invalid_request","error_description":"Required metadata header"}')
+            if asked != {"api-version": "2018-02-01", "resource": "https://storage.azure.com/", **self.identity}:
+                return h.say(400, b'{"error":"invalid_resource","error_description":"no"}')
+            self.tokens.add(token)
+            return h.say(200, json.dumps({"access_token": token, "expires_in": "86399", "resource": asked["resource"],
+                                          "token_type": "Bearer"}).encode())
         if h.path.startswith("/computeMetadata/") and h.headers.get("Metadata-Flavor") != "Google":
             return h.say(403)
         if h.command == "POST":
@@ -368,6 +377,21 @@ class Azure(Stores):
         s.objects |= {"c/d/a.safetensors": data, "c/d/b.json": b"{}", "c/d/c.json": b"{}"}
         self.good("az://account/c/d/", "--endpoint", self.site.url)
         self.assertEqual(self.names("models", "d"), ["a.safetensors", "b.json", "c.json"])
+
+    def test_the_machines_identity(self):
+        """Of a machine with one identity, and of one that has several, where AZURE_CLIENT_ID says which."""
+        s, data = self.store("az"), body_of(SIZE)
+        s.objects["c/d/m.gguf"], s.faults = data, [1000]
+        self.env |= {"AZURE_POD_IDENTITY_AUTHORITY_HOST": self.site.url}
+        self.good("az://account/c/d/m.gguf", "--endpoint", self.site.url, "--sha256", sha(data))
+        self.assertEqual(len(s.logins), 1)
+        s.identity = {"client_id": "mine"}
+        self.env |= {"AZURE_CLIENT_ID": "mine"}
+        self.good("az://account/c/d/m.gguf", "--endpoint", self.site.url, "--at", self.path("other.gguf"))
+        self.assertEqual(self.read("other.gguf"), data)
+        s.identity = {"client_id": "another"}
+        self.assertIn("the machine's identity", self.bad("az://account/c/d/m.gguf", "--endpoint", self.site.url, "--at",
+                                                         self.path("none.gguf")))
 
     def test_a_public_container(self):
         s, data = self.store("az"), body_of(SIZE)

@@ -97,6 +97,29 @@ static void a_plan_buys_where_it_is_cheapest(void **state)
     assert_non_null(strstr(text.data, "a million tokens of output"));
 }
 
+/* Beside the choice, each provider as if there were no other. */
+static void each_provider_is_looked_at_alone(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    CLEANUP(buf_fini) struct buf json = { 0 };
+    double all = 0, eu = 0;
+    assert_int_equal(rig_run(&text, ARGS("plan", "--clouds", config, "--rate", "1", "--buy")), 0);
+    const char *choice = strstr(text.data, "$"), *alone = strstr(text.data, "eu alone");
+    assert_non_null(choice);
+    assert_non_null(alone);
+    assert_true(choice < alone);
+    assert_non_null(strstr(alone, "eu (small) on demand"));
+    assert_int_equal(
+        rig_run(&json, ARGS("plan", "--clouds", config, "--rate", "1", "--buy", "-o", "json")), 0);
+    const char *object = strchr(json.data, '{');
+    assert_non_null(object);
+    struct str o = str_of(object, (size_t)(strrchr(object, '}') - object) + 1);
+    assert_int_equal(json_path_f64(o, "choice.cost_per_h", &all), 0);
+    assert_int_equal(json_path_f64(o, "providers.eu.cost_per_h", &eu), 0);
+    assert_true(all > 0 && all <= eu); /* more to choose from is never dearer */
+}
+
 static void what_cannot_be_told_is_said(void **state)
 {
     (void)state;
@@ -111,6 +134,7 @@ static void what_cannot_be_told_is_said(void **state)
         { ARGS("offers", "--clouds", "/nonexistent"), 1, "/nonexistent" },
         { ARGS("offers", "--clouds", "muster.yaml"), 1, "has no section `clouds`" },
         { ARGS("plan", "--clouds", config, "--prices", "x"), 2, "not with --prices" },
+        { ARGS("plan", "--rate", "1", "--buy"), 2, "--buy: needs --clouds FILE" },
         { ARGS("plan", "--clouds", no_hardware), 1, "has both a price and `hardware`" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -133,6 +157,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(clouds_tell_their_prices),
         cmocka_unit_test(a_plan_buys_where_it_is_cheapest),
+        cmocka_unit_test(each_provider_is_looked_at_alone),
         cmocka_unit_test(what_cannot_be_told_is_said),
     };
     return rig_end(cmocka_run_group_tests(tests, setup, teardown));

@@ -4,6 +4,7 @@
 #include "base/core/own.h"
 #include "controller/cloud/cloud_thread.h"
 #include "controller/control_state.h"
+#include "controller/orders.h"
 #include "tests/unit/controller/world.h"
 #include "tests/unit/unit.h"
 
@@ -375,6 +376,64 @@ static void a_broken_machine_is_replaced(void **state)
     world_free(w);
 }
 
+static uint32_t told_of(struct world *w, const char *what)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    uint32_t n = 0;
+    assert_int_equal(control_events(w->control, STR(""), 100, &text), 0);
+    for (const char *at = text.data; at && (at = strstr(at, what)); at++)
+        n++;
+    return n;
+}
+
+/* A machine whose GPU is another than its offer is said to have is told of, once; it serves on. */
+static void another_gpu_than_was_sold_is_told_of(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *sold, *hardware, *name;
+        uint64_t memory_mib;
+        bool mig;
+        uint32_t told;
+    } rows[] = {
+        { "l4", "a100-80", "NVIDIA A100-SXM4-80GB", 81920, false, 1 },
+        { "l4", "l4", "NVIDIA L4", 23034, false, 0 },
+        { "l4", "l4", "NVIDIA L4", 12000, false, 1 }, /* half of one */
+        { "l4", "", "A board that nobody knows", 23034, false, 0 },
+        { "l4", "", "A board that nobody knows", 8192, false, 1 },
+        { "a100-80", "a100-80", "NVIDIA A100-SXM4-80GB", 20096, true,
+          0 }, /* a slice is sold as one */
+        { "", "a100-80", "NVIDIA A100-SXM4-80GB", 81920, false, 0 },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct world *w = world_new(&(struct fake_config){ .boot_us = WORLD_BOOT_US });
+        struct agent_reply reply;
+        world_run(w, 2);
+        snprintf(w->control->money.offer[0].hardware, NAME_BYTES, "%s", rows[i].sold);
+        want(w, "small", 1);
+        world_run(w, 20);
+        const struct wire_gpu gpu = { .name = str_from(rows[i].name),
+                                      .hardware = str_from(rows[i].hardware),
+                                      .memory_bytes = rows[i].memory_mib << 20,
+                                      .mig = rows[i].mig };
+        for (int time = 0; time < 3; time++) {
+            struct agent_report r = report_of(w, 0);
+            r.gpus = &gpu, r.gpu_count = 1;
+            control_report(w->control, &r, w->now, &reply);
+            assert_false(reply.drain || reply.stop);
+        }
+        if (told_of(w, "hardware_differs") != rows[i].told)
+            fail_msg("row %zu: told %u times", i, told_of(w, "hardware_differs"));
+        if (rows[i].told) {
+            char text[96];
+            snprintf(text, sizeof text, "offer s1 is sold as %s, and the machine has %.40s",
+                     rows[i].sold, rows[i].name);
+            assert_int_equal(told_of(w, text), 1);
+        }
+        world_free(w);
+    }
+}
+
 /* A create that comes through twice, the second time when the first instance is long gone, leaves one behind that has
  * another handle than the intent: it is removed by its own. */
 static void a_late_twin_is_removed(void **state)
@@ -434,6 +493,7 @@ static int calls_tests(void)
         cmocka_unit_test(a_notice_of_the_machine_is_heeded),
         cmocka_unit_test(an_instance_at_risk_is_replaced_first),
         cmocka_unit_test(a_broken_machine_is_replaced),
+        cmocka_unit_test(another_gpu_than_was_sold_is_told_of),
         cmocka_unit_test(a_late_twin_is_removed),
         cmocka_unit_test(prices_follow_the_market),
     };

@@ -1,10 +1,14 @@
 /* t_control.c - tests a whole controller over an obedient cloud: growth and shrinking, finds and
  * replacements, overrides, routers, tenants, and its reports. */
+#include "base/core/json_path.h"
+#include "base/core/own.h"
 #include "controller/access.h"
+#include "controller/charges.h"
 #include "controller/metrics.h"
 #include "tests/unit/controller/world.h"
 #include "tests/unit/unit.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -440,6 +444,60 @@ static void tenants_come_and_go(void **state)
     world_free(w);
 }
 
+static int take_cost(void *ctx, struct str tenant)
+{
+    double **next = ctx;
+    return json_path_f64(tenant, "cost_today", (*next)++);
+}
+
+/* A service's cost is shared out by the tokens that it computed, whatever else its tenants had computed elsewhere. */
+static void a_services_cost_is_its_tenants(void **state)
+{
+    (void)state;
+    struct world *w = world_new(NULL);
+    CLEANUP(arena_fini) struct arena arena;
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    struct err err;
+    char key[TENANT_KEY_BYTES];
+    struct tenant_limits limits = { 0 };
+    struct router_rules rules;
+    arena_init(&arena, SYNC_BYTES_MAX);
+    world_second(w);
+    assert_int_equal(control_tenant_add(w->control, STR("acme"), &limits, w->now, key, &err), 0);
+    assert_int_equal(control_tenant_add(w->control, STR("beta"), &limits, w->now, key, &err), 0);
+    assert_int_equal(control_scale(w->control, STR("chat"), STR("small"), 2, NULL), 0);
+    world_run(w, 600);
+    struct tenant_work of_acme[] = { { STR("chat"), 0 }, { STR("another"), 0 } };
+    struct tenant_work of_beta[] = { { STR("chat"), 0 } };
+    struct tenant_usage usage[] = { { .tenant = STR("acme"), .work = of_acme, .work_count = 2 },
+                                    { .tenant = STR("beta"), .work = of_beta, .work_count = 1 } };
+    struct router_sync s = { .router = STR("r1"), .boot = 9, .usage = usage, .usage_count = 2 };
+    for (s.seq = 1; s.seq <= 3; s.seq++) { /* the first only says where the counters stand */
+        arena_reset(&arena);
+        assert_int_equal(control_sync(w->control, &s, w->now, &arena, &rules, &err), 0);
+        of_acme[0].computed_tokens_total += 3000000;
+        of_acme[1].computed_tokens_total += 8000000;
+        of_beta[0].computed_tokens_total += 1000000;
+        usage[0].requests_total++, usage[0].generated_tokens_total += 11000000;
+        usage[1].requests_total++, usage[1].generated_tokens_total += 1000000;
+    }
+    for (int restarted = 0; restarted < 2; restarted++) {
+        double spent = control_spent(w->control, 0, NULL).day, cost[2] = { 0 }, *next = cost;
+        buf_clear(&text);
+        assert_int_equal(control_view(w->control, CONTROL_TENANTS, w->now, &text), 0);
+        assert_int_equal(json_path_each(buf_view(&text), "tenants", take_cost, &next), 0);
+        assert_true(spent > 0 && fabs(cost[0] - 0.75 * spent) < 1e-6 * spent &&
+                    fabs(cost[1] - 0.25 * spent) < 1e-6 * spent);
+        assert_non_null(
+            strstr(text.data, "\"services\":[{\"service\":\"chat\",\"mtokens_this_month\":6"));
+        if (restarted) break;
+        world_run(w, 40); /* usage is written meanwhile */
+        world_kill(w);
+        world_run(w, 5);
+    }
+    world_free(w);
+}
+
 static void tokens_outlive_the_controller_as_digests(void **state)
 {
     (void)state;
@@ -579,6 +637,7 @@ int main(void)
         cmocka_unit_test(damaged_memory_is_set_aside),
         cmocka_unit_test(an_unreadable_order_pauses_its_service),
         cmocka_unit_test(tenants_come_and_go),
+        cmocka_unit_test(a_services_cost_is_its_tenants),
         cmocka_unit_test(tokens_outlive_the_controller_as_digests),
         cmocka_unit_test(keys_stay_required),
         cmocka_unit_test(every_view_is_json),

@@ -139,12 +139,12 @@ static void limits_are_looked_at_before_the_prompt(void **state)
     assert_int_equal(a->requests_total, 1);
     assert_int_equal(a->rejected_total, 2);
     assert_float_equal(a->requests_left, 59, 1e-6);
-    tenant_end(a, &(struct usage){ .prompt_tokens = 550, .generated_tokens = 110 });
+    tenant_end(a, 7, &(struct usage){ .prompt_tokens = 550, .generated_tokens = 110 });
     /* With 60 tokens owed a request is refused before it is tokenised. */
     assert_false(tenant_enter(a, now_us, &wait_s));
     assert_float_equal(wait_s, 6, 1e-6);
     assert_true(tenant_enter(a, now_us + 6 * SECOND, &wait_s));
-    tenant_end(a, &none); /* a prompt refused for its content */
+    tenant_end(a, 7, &none); /* a prompt refused for its content */
     assert_int_equal(a->in_flight, 0);
     tenants_free(t);
 }
@@ -164,12 +164,38 @@ static void tokens_are_paid_before_and_after(void **state)
     assert_float_equal(wait_s, 50, 1e-6);
     assert_true(tenant_admit(a, 100, now_us + 50 * SECOND, &wait_s));
     struct usage used = { .prompt_tokens = 100, .cached_tokens = 40, .generated_tokens = 60 };
-    tenant_end(a, &used);
+    tenant_end(a, 7, &used);
     assert_false(tenant_admit(a, 10, now_us + 50 * SECOND, &wait_s));
     assert_float_equal(wait_s, 7, 1e-6); /* 60 owed and 10 wanted at 10 a second */
     assert_int_equal(a->prompt_tokens_total, 100);
     assert_int_equal(a->cached_tokens_total, 40);
     assert_int_equal(a->generated_tokens_total, 60);
+    tenants_free(t);
+}
+
+/* What was computed is counted by service as well; of services beyond the bound only the sums have it. */
+static void tokens_are_told_apart_by_service(void **state)
+{
+    (void)state;
+    struct tenant_rules r = { .tenant = STR("a") };
+    struct tenants *t = with(&r);
+    struct tenant *a = tenants_find(t, "a");
+    struct usage used = { .prompt_tokens = 100, .cached_tokens = 40, .generated_tokens = 60 };
+    struct usage none = { .prompt_tokens = 50, .cached_tokens = 50 };
+    double wait_s;
+    for (uint64_t s = 0; s < TENANT_SERVICES_MAX + 2; s++)
+        for (uint64_t n = 0; n <= s % 2; n++) {
+            assert_true(tenant_admit(a, 1, 0, &wait_s));
+            tenant_end(a, 100 + s, &used);
+        }
+    assert_true(tenant_admit(a, 1, 0, &wait_s));
+    tenant_end(a, 100, &none);
+    assert_int_equal(a->part_count, TENANT_SERVICES_MAX);
+    for (uint32_t i = 0; i < a->part_count; i++) {
+        assert_int_equal(a->part[i].service, 100 + i);
+        assert_int_equal(a->part[i].computed_tokens_total, i % 2 ? 240 : 120);
+    }
+    assert_int_equal(a->prompt_tokens_total, 100 * 3 * (TENANT_SERVICES_MAX + 2) / 2 + 50);
     tenants_free(t);
 }
 
@@ -185,7 +211,7 @@ static void concurrency_is_given_back(void **state)
     assert_true(tenant_admit(a, 1, 0, &wait_s));
     assert_false(tenant_admit(a, 1, 0, &wait_s));
     assert_true(wait_s > 0);
-    tenant_end(a, &none);
+    tenant_end(a, 7, &none);
     assert_true(tenant_admit(a, 1, 0, &wait_s));
     tenants_free(t);
 }
@@ -265,7 +291,7 @@ static void a_full_table_forgets_tenants_that_are_named_no_more(void **state)
     assert_int_equal(tenants_update(t, &rules), -ENOMEM);
     assert_string_equal(tenants_find(t, name[0])->id.name, name[0]);
     struct usage none = { 0 };
-    tenant_end(busy, &none);
+    tenant_end(busy, 7, &none);
     assert_int_equal(tenants_update(t, &rules), 0);
     assert_string_equal(tenants_find(t, "newest")->id.name, "newest");
     tenants_free(t);
@@ -313,6 +339,7 @@ int main(void)
         cmocka_unit_test(requests_of_a_minute_refill_evenly),
         cmocka_unit_test(limits_are_looked_at_before_the_prompt),
         cmocka_unit_test(tokens_are_paid_before_and_after),
+        cmocka_unit_test(tokens_are_told_apart_by_service),
         cmocka_unit_test(concurrency_is_given_back),
         cmocka_unit_test(unknown_tenants_are_anonymous_and_unlimited),
         cmocka_unit_test(limits_change_and_what_was_used_stays),

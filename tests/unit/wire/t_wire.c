@@ -214,7 +214,8 @@ static const struct endpoint_demand sent[] = { {
     .has_perf = true,
     .perf = { 0.002, 1e-4, 2e-4, 3e-7, 0, 100, 1.5 },
 } };
-static const struct tenant_usage tenants_used[] = { { { "t", 1 }, 1, 2, 3, 4, 5 } };
+static const struct tenant_work work[] = { { { "m", 1 }, 6 }, { { "n", 1 }, 7 } };
+static const struct tenant_usage tenants_used[] = { { { "t", 1 }, 1, 2, 3, 4, 5, work, 2 } };
 
 static const struct router_sync sync_full = {
     .router = { "r-1", 3 },
