@@ -527,7 +527,7 @@ static void put_cost(struct json_writer *w, const struct control *c, int64_t now
     json_object_end(w);
 }
 
-/* What a service has cost, and the millions of tokens that tenants had it compute. */
+/* Holds the cost of a service, and the millions of tokens that tenants had it compute. */
 struct service_sum {
     struct bill_spent spent;
     struct cost mtokens;

@@ -231,7 +231,7 @@ int ec2_template_order(const struct web_provider *p, bool stops, struct buf *bod
     return body->rc;
 }
 
-/* What a fleet may replace in a template of the user's is its own; the rest is as the template says. */
+/* Writes one place of a fleet. It replaces type, image, subnet and price of a template; the rest is as the template says. */
 static void put_override(struct buf *body, uint32_t at, const struct ec2_place *place,
                          const struct web_section *s, const struct web_offer_section *o)
 {

@@ -435,7 +435,7 @@ static void ask_turn(const struct web_provider *p, struct web_op *op, struct web
     struct str name = str_from(op->call->handle), zone = str_cut(&name, '/');
     op->stage = STAGE(GCE_TURN, 0, 0);
     zone_path(&path, zone, "instances", name);
-    /* What local SSDs hold is lost by a stop, and without this word such a VM cannot be stopped. */
+    /* A stop loses the content of local SSDs, and without this word such a VM cannot be stopped. */
     buf_text(&path, op->kind == WEB_STOP ? "/stop?discardLocalSsd=true" : "/start");
     gce_ask(p, op, "POST", &path, ret);
 }
