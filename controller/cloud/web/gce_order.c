@@ -11,6 +11,7 @@
 #include "base/core/own.h"
 #include "controller/cloud/web/web_tags.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -82,7 +83,8 @@ int gce_template_check(const struct web_settings *s, struct err *err)
             err, -EINVAL,
             "public_address: the instance template has the interfaces, unless networks are set");
     for (size_t i = 0; i < c->launch_template.len; i++)
-        if (!strchr("abcdefghijklmnopqrstuvwxyz0123456789-./:_", c->launch_template.data[i]))
+        if (!isalnum((unsigned char)c->launch_template.data[i]) &&
+            !memchr("-./:_", c->launch_template.data[i], 5))
             return err_set(err, -EINVAL,
                            "launch_template: '" STR_FMT
                            "': want the name or the URL of an instance template",
