@@ -8,7 +8,6 @@ thief is a second machine that runs the same user data.
 
 import base64
 import hashlib
-import http.server
 import json
 import os
 import pathlib
@@ -19,7 +18,6 @@ import socket
 import stat
 import subprocess
 import tempfile
-import threading
 import time
 import unittest
 import urllib.request
@@ -145,7 +143,7 @@ class UserData(unittest.TestCase):
         self.addCleanup(process.kill)
         return process
 
-    def start_controller(self, more="", model=MODEL, digest=None, count=1, models=""):
+    def start_controller(self, more="", model=MODEL, digest=None, count=1):
         digest = digest or hashlib.sha256(self.program.read_bytes()).hexdigest()
         credential = self.folder / "credential"
         credential.write_text(CREDENTIAL)
@@ -164,10 +162,9 @@ clouds:
     poll: 300ms
     calls_per_s: 50
     offers: [ {{ name: small, type: cx22 }} ]
-{models}
 services:
   - name: chat
-    model: {model if models else pathlib.Path(model).resolve()}
+    model: {pathlib.Path(model).resolve()}
     scale: static
     count: {count}
     pools: [ {{ name: only, provider: eu, offers: [small], min: {count}, max: {count} }} ]
@@ -375,57 +372,6 @@ services:
         wait(machine.has_key, "the machine has joined")
         self.assertIn("certificate", (self.folder / "deceived/agent.log").read_text())
 
-    def test_a_machine_has_its_model_from_another_machine(self):
-        """The controller names the first machine to the second, with a key that only that one has; the source is gone."""
-        model = pathlib.Path(MODEL).read_bytes()
-        asked = []
-
-        class Site(http.server.BaseHTTPRequestHandler):
-            def do_GET(self):
-                asked.append(self.headers.get("Range"))
-                if len(machines) > 1:
-                    self.send_error(404)
-                    return
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(model)))
-                self.end_headers()
-                self.wfile.write(model)
-
-            def log_message(self, *args):
-                pass
-
-        machines = []
-        site = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Site)
-        site.daemon_threads = True
-        threading.Thread(target=site.serve_forever, daemon=True).start()
-        self.addCleanup(site.server_close)
-        self.addCleanup(site.shutdown)
-        self.start_controller(count=2, model="tiny", models=f"""
-models:
-  folder: /var/lib/muster/models
-  list:
-    - {{ name: tiny, url: "http://127.0.0.1:{site.server_port}/m.gguf",
-        sha256: {hashlib.sha256(model).hexdigest()} }}
-""")
-        wait(lambda: len(self.machines()) == 2, "two machines are made")
-        for i, made in enumerate(self.machines()):
-            machines.append(None)
-            machines[i] = Machine(self, f"machine{i}", made["user_data"])
-            self.assertEqual(machines[i].done.returncode, 0, machines[i].done.stderr)
-            ready = lambda: [p.get("phase") for p in self.instances()].count("ready") == i + 1
-            try:
-                wait(ready, f"{i + 1} are ready")
-            except AssertionError:
-                print(machines[i].log()[-3000:], (self.folder / "log").read_text()[-3000:])
-                raise
-        weights = {p["id"]: p["weights"] for p in self.instances()}
-        first, second = (weights[self.instance_of(m.script.read_text())] for m in machines)
-        self.assertEqual((first.get("seed_bytes", 0), second["seed_bytes"]), (0, len(model)))
-        self.assertEqual(len(asked), 1, "the source was asked by the first alone")
-        for machine in machines:
-            there = list(machine.home.glob("models/**/*.gguf"))
-            self.assertEqual([p.read_bytes() == model for p in there], [True])
-
     def instances(self):
         return (get(self.port, "/api/v1/instances") or {}).get("instances", [])
 
@@ -500,7 +446,7 @@ services:
         machine = Machine(self, "machine", self.first_user_data())
         self.assertEqual(machine.done.returncode, 0, machine.done.stderr)
         self.wait_ready(machine)
-        name = self.instances()[0]["id"]
+        name = self.instances()[0]["instance"]
         for _ in range(2):
             self.scale(0)
             wait(lambda: self.phases() == ["stopped"], "the instance is stopped")
@@ -514,7 +460,7 @@ services:
             self.assertEqual(again.returncode, 0, again.stderr)
             machine.start_unit()
             self.wait_ready(machine)
-            self.assertEqual([p["id"] for p in self.instances()], [name])
+            self.assertEqual([p["instance"] for p in self.instances()], [name])
         self.assertEqual(len(self.machines()), 1, "no other machine was ever made")
         self.assertGreater(get(self.port, "/api/v1/offers")["offers"][0]["restart_s"], 0)
         self.assertEqual((self.joins("first"), self.joins("taken")), (1, 0))
