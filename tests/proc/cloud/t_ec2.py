@@ -337,30 +337,6 @@ class Recorded(Processes):
         self.check(more, offer, {"CreateFleet", "CreateLaunchTemplate", "DescribeLaunchTemplates"})
 
 
-class RecordedCalls(unittest.TestCase):
-    """What the driver's own test sends, stops, starts and launch templates among it, checked by botocore's model."""
-
-    def test_shapes(self):
-        with tempfile.TemporaryDirectory() as folder:
-            record = pathlib.Path(folder) / "requests"
-            subprocess.run([os.environ["T_WEB_EC2_BIN"]], env=dict(os.environ, MUSTER_EC2_RECORD=str(record)),
-                           check=True, capture_output=True, timeout=LIMIT_S)
-            requests = [json.loads(line) for line in record.read_text().splitlines()]
-        known = model_of("ec2").shape_for("FleetLaunchTemplateSpecificationRequest").members
-        operations, templates = set(), 0
-        for r in requests:
-            action = dict(parse_qsl(r["body"])).get("Action")
-            if not r["url"].startswith("https://ec2.") or not action:
-                continue
-            if action == "CreateFleet" and "LaunchTemplateSpecificationUserData" not in known:
-                continue  # this botocore does not know user data of instant fleets
-            operations.add(check_shape({}, r["body"].encode())[1])
-            templates += "&LaunchTemplate." in r["body"]
-        self.assertLessEqual({"RunInstances", "StopInstances", "StartInstances", "TerminateInstances"}, operations)
-        self.assertGreater(templates, 5)
-        self.assertGreater(len(requests), 500)
-
-
 class Beside(Processes):
     """Amazon's own clients on our fake."""
 

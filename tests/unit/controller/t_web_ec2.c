@@ -707,7 +707,6 @@ int main(void)
                                       .hidden = SECRET,
                                       .several = true,
                                       .late_wins = true,
-                                      .record = "MUSTER_EC2_RECORD",
                                       .signed_date = true,
                                       .halts_by_machine = true,
                                       .machine_login = true,
