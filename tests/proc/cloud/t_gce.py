@@ -179,7 +179,6 @@ class Document(unittest.TestCase):
             ("POST", insert, '{"disks": [{"initializeParams": {"diskSizeGb": 10}}]}'),
             ("POST", insert, '{"status": "RUNNING"}'),
             ("POST", insert, ""),
-            ("POST", insert + "/i-1/stop?discardLocalSsd=yes", ""),
             ("POST", insert + "/i-1/start?discardLocalSsd=true", ""),
             ("POST", insert + "/i-1/start", "{}"),
             ("POST", insert + "?requestid=1", '{"name": "i-1"}'),
