@@ -81,10 +81,9 @@ const struct command command_model = {
 
 int model_type_read(struct str text, enum weight_type_id *ret, struct err *err)
 {
-    const struct weight_type *t = weight_type_named(text, ret);
-    if (t && t->from_f32) return 0;
-    return err_set(err, COMMAND_MISUSED, "--type " STR_FMT ": %s; written are: %s", STR_ARG(text),
-                   t ? "this type is read but not written" : "no such type", made_type_names());
+    if (weight_type_named(text, ret)) return 0;
+    return err_set(err, COMMAND_MISUSED, "--type " STR_FMT ": no such type; there are: %s",
+                   STR_ARG(text), weight_type_names());
 }
 
 int model_output_free(const char *path, bool replace, struct err *err)

@@ -14,7 +14,8 @@ struct quantize_options {
 // clang-format off
 static const struct config_field rows[] = {
     { .name = "type", .letter = 't', .type = CONFIG_TEXT, .default_text = "q4_k", AT(type),
-      .about = "Type of the matrices: q8_0, q6_k, q5_1, q5_0, q4_k, q4_1, q4_0, bf16, f16 or f32." },
+      .about = "Type of the matrices: q8_0, q6_k, q5_k, q5_1, q5_0, q4_k, iq4_nl, q4_1, q4_0, mxfp4, "
+               "q3_k, q2_k, bf16, f16 or f32." },
     { .name = "imatrix", .type = CONFIG_TEXT, AT(imatrix),
       .about = "Importance matrix of the model, as `muster model imatrix` writes it." },
     { .name = "force", .type = CONFIG_BOOL, .default_text = "false", AT(force),

@@ -91,20 +91,20 @@ void dequantise_q5_1(const char *row, uint32_t count, float *ret)
 }
 
 /* The 16 values lie closer together near zero, as weights do. */
-static const int8_t iq4_nl_values[16] = { -127, -104, -83, -65, -49, -35, -22, -10,
-                                          1,    13,   25,  38,  53,  69,  89,  113 };
+const int8_t quant_iq4_nl[16] = { -127, -104, -83, -65, -49, -35, -22, -10,
+                                  1,    13,   25,  38,  53,  69,  89,  113 };
 
 void dequantise_iq4_nl(const char *row, uint32_t count, float *ret)
 {
     for (; count > 0; count -= QUANT_BLOCK, row += 18, ret += QUANT_BLOCK) {
         float d = half_at(row);
         for (uint32_t i = 0; i < QUANT_BLOCK; i++)
-            ret[i] = d * (float)iq4_nl_values[nibble(row + 2, i)];
+            ret[i] = d * (float)quant_iq4_nl[nibble(row + 2, i)];
     }
 }
 
 /* Twice the values of E2M1 (OCP Microscaling Formats 1.0), so that they are whole. */
-static const int8_t e2m1_doubled[16] = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 };
+const int8_t quant_e2m1_doubled[16] = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 };
 
 /* Returns 2^(e - 128), half of what E8M0 says; the two least are subnormal. */
 static float e8m0_half(uint32_t e)
@@ -117,7 +117,7 @@ void dequantise_mxfp4(const char *row, uint32_t count, float *ret)
     for (; count > 0; count -= QUANT_BLOCK, row += 17, ret += QUANT_BLOCK) {
         float d = e8m0_half(byte_at(row, 0));
         for (uint32_t i = 0; i < QUANT_BLOCK; i++)
-            ret[i] = d * (float)e2m1_doubled[nibble(row + 1, i)];
+            ret[i] = d * (float)quant_e2m1_doubled[nibble(row + 1, i)];
     }
 }
 

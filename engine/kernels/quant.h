@@ -46,8 +46,11 @@ void dequantise_q6_k(const char *row, uint32_t count, float *ret);
 void dequantise_iq4_nl(const char *row, uint32_t count, float *ret);
 void dequantise_mxfp4(const char *row, uint32_t count, float *ret);
 
-/* Round rows of finite floats. Those of 32 elements, F16 and BF16 equal `gguf` bit for bit; Q4_K and
- * Q6_K search the scales of a block for the least squared error (quantise.c). */
+/* The levels of IQ4_NL, and twice those of MXFP4. */
+extern const int8_t quant_iq4_nl[16], quant_e2m1_doubled[16];
+
+/* Round rows of finite floats. F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1 equal `gguf` bit for bit; the others search
+ * the scales of a block for the least squared error (quantise.c). */
 typedef void (*quantise_fn)(const float *x, uint32_t count, char *ret);
 
 void quantise_f32(const float *x, uint32_t count, char *ret);
@@ -58,8 +61,13 @@ void quantise_q4_1(const float *x, uint32_t count, char *ret);
 void quantise_q5_0(const float *x, uint32_t count, char *ret);
 void quantise_q5_1(const float *x, uint32_t count, char *ret);
 void quantise_q8_0(const float *x, uint32_t count, char *ret);
+void quantise_q2_k(const float *x, uint32_t count, char *ret);
+void quantise_q3_k(const float *x, uint32_t count, char *ret);
 void quantise_q4_k(const float *x, uint32_t count, char *ret);
+void quantise_q5_k(const float *x, uint32_t count, char *ret);
 void quantise_q6_k(const float *x, uint32_t count, char *ret);
+void quantise_mxfp4(const float *x, uint32_t count, char *ret);
+void quantise_iq4_nl(const float *x, uint32_t count, char *ret);
 
 /* Round with the squared error of element i weighted by w[i], finite and at least 0. No block has a larger weighted
  * error than its plain rounding. */
@@ -69,5 +77,10 @@ void quantise_q4_0_weighted(const float *x, const float *w, uint32_t count, char
 void quantise_q4_1_weighted(const float *x, const float *w, uint32_t count, char *ret);
 void quantise_q5_0_weighted(const float *x, const float *w, uint32_t count, char *ret);
 void quantise_q5_1_weighted(const float *x, const float *w, uint32_t count, char *ret);
+void quantise_q2_k_weighted(const float *x, const float *w, uint32_t count, char *ret);
+void quantise_q3_k_weighted(const float *x, const float *w, uint32_t count, char *ret);
 void quantise_q4_k_weighted(const float *x, const float *w, uint32_t count, char *ret);
+void quantise_q5_k_weighted(const float *x, const float *w, uint32_t count, char *ret);
 void quantise_q6_k_weighted(const float *x, const float *w, uint32_t count, char *ret);
+void quantise_iq4_nl_weighted(const float *x, const float *w, uint32_t count, char *ret);
+void quantise_mxfp4_weighted(const float *x, const float *w, uint32_t count, char *ret);

@@ -1,12 +1,15 @@
 /* quantise.c - rounds rows of F32 to the types that we write.
  *
- * The types of 32 elements round as the package `gguf` does, bit for bit. For Q4_K and Q6_K that
- * package has no rounding, and formats leave it open: a block's scales are chosen here for the least
- * squared error,
+ * Q8_0 and the types of 32 elements with four or five bits round as the package `gguf` does, bit for bit. For
+ * the K types and IQ4_NL that package has no rounding, and for MXFP4 one that clips: a block's scales are
+ * chosen here for the least squared error,
  *
  *     1. for each sub-block, try some scales around the one that just reaches its largest value;
  *     2. for the integers that a scale gives, take the scale (and offset) of least squares;
  *     3. round the scales to the block's own six or eight bits, and round the elements again.
+ *
+ * Step 3 costs types of two and three bits most, so that they go on: sub-blocks choose among neighbouring
+ * levels, then the block's scales are those of least squares for the levels, as long as that gains.
  *
  * With weights the error is sum of w (x - y)^2, for all types of up to six bits. Elements of little weight may then
  * be clipped, so that smaller scales are tried too, and steps 1 and 2 go on from the best scale until nothing is
@@ -164,6 +167,7 @@ void quantise_q5_1(const float *x, uint32_t count, char *ret)
 #define CLIP_TRIES \
     16 /* smaller scales that are tried with weights, down to half of the plain one */
 #define REFINEMENTS_MAX 8
+#define FEW_LEVELS 4 /* on a side */
 
 static float weight_at(const float *w, uint32_t i)
 {
@@ -195,18 +199,24 @@ static float solve_signed(const float *x, const float *w, uint32_t count, int32_
     return qq > 0 ? xq / qq : 0;
 }
 
-/* Returns the scale d of least squared error for x ~ d q, q in -half .. half - 1. */
+/* Returns the scale d of least squared error for x ~ d q, q in -half .. half - 1. Few levels are searched as
+ * widely as weights are, and from both ends: the largest element may also be the last positive one. */
 static float fit_signed(const float *x, const float *w, uint32_t count, int32_t half)
 {
+    const bool few = half <= FEW_LEVELS, wide = w || few;
+    const int32_t end = wide ? TRIES + CLIP_TRIES : TRIES;
     float top = x[0], best = 0, best_gain = 0, gain;
     for (uint32_t i = 1; i < count; i++)
         if (fabsf(x[i]) > fabsf(top)) top = x[i];
-    for (int32_t t = -TRIES; t <= tries_end(w); t++) {
+    for (int32_t t = -TRIES; t <= end; t++) {
         float levels = (float)half + try_offset(t, (float)half);
-        float d = solve_signed(x, w, count, half, inverse(top / -levels), &gain);
-        if (gain > best_gain) best_gain = gain, best = d;
+        for (uint32_t side = 0; side < (few ? 2u : 1u); side++) {
+            float id = inverse(top / (side ? levels - 1 : -levels));
+            float d = solve_signed(x, w, count, half, id, &gain);
+            if (gain > best_gain) best_gain = gain, best = d;
+        }
     }
-    for (uint32_t n = 0; w && n < REFINEMENTS_MAX; n++) {
+    for (uint32_t n = 0; wide && n < REFINEMENTS_MAX; n++) {
         float d = solve_signed(x, w, count, half, inverse(best), &gain);
         if (!(gain > best_gain)) break;
         best_gain = gain, best = d;
@@ -270,7 +280,7 @@ static double weighted_error(const float *x, const float *w, uint32_t count, con
     double sum = 0;
     for (uint32_t i = 0; i < count; i++) {
         double e = (double)y[i] - (double)x[i];
-        sum += (double)w[i] * e * e;
+        sum += (double)weight_at(w, i) * e * e;
     }
     return sum;
 }
@@ -351,6 +361,126 @@ void quantise_q5_1_weighted(const float *x, const float *w, uint32_t count, char
     }
 }
 
+/* ---- blocks of 32 whose levels are a table */
+
+#define TABLE_TRIES 8 /* scales on either side of the plain one */
+#define TABLE_STEP 0.02f
+
+/* Returns the index of the nearest of IQ4_NL's values, by halving at the middles between them. */
+static uint32_t nearest_nl(float v)
+{
+    static const float middle[15] = { -115.5f, -93.5f, -74,   -57,   -42, -28.5f, -16, -4.5f,
+                                      7,       19,     31.5f, 45.5f, 61,  79,     101 };
+    uint32_t n = v > middle[7] ? 8 : 0;
+    n += v > middle[n + 3] ? 4 : 0;
+    n += v > middle[n + 1] ? 2 : 0;
+    return n + (v > middle[n]);
+}
+
+/* solve_signed for IQ4_NL's values. */
+static float solve_nl(const float *x, const float *w, float id, float *ret_gain)
+{
+    float xq = 0, qq = 0;
+    for (uint32_t i = 0; i < QUANT_BLOCK; i++) {
+        float q = (float)quant_iq4_nl[nearest_nl(x[i] * id)], wq = weight_at(w, i) * q;
+        xq += x[i] * wq, qq += q * wq;
+    }
+    *ret_gain = qq > 0 ? xq * xq / qq : 0;
+    return qq > 0 ? xq / qq : 0;
+}
+
+static float fit_nl(const float *x, const float *w)
+{
+    const float ends[] = { (float)quant_iq4_nl[0], (float)quant_iq4_nl[15] };
+    float top = x[0], best = 0, best_gain = 0, gain;
+    for (uint32_t i = 1; i < QUANT_BLOCK; i++)
+        if (fabsf(x[i]) > fabsf(top)) top = x[i];
+    for (int32_t t = -TABLE_TRIES; t <= TABLE_TRIES + (w ? CLIP_TRIES : 0); t++) {
+        for (uint32_t side = 0; side < 2; side++) {
+            float end = ends[side] * (1 + (float)t * TABLE_STEP);
+            float d = solve_nl(x, w, inverse(top / end), &gain);
+            if (gain > best_gain) best_gain = gain, best = d;
+        }
+    }
+    for (uint32_t n = 0; n < REFINEMENTS_MAX; n++) {
+        float d = solve_nl(x, w, inverse(best), &gain);
+        if (!(gain > best_gain)) break;
+        best_gain = gain, best = d;
+    }
+    return best;
+}
+
+static void round_iq4_nl(const float *x, const float *w, char *ret)
+{
+    uint8_t q[QUANT_BLOCK];
+    put_half(ret, fit_nl(x, w));
+    float id = inverse(load_half(ret));
+    for (uint32_t i = 0; i < QUANT_BLOCK; i++)
+        q[i] = (uint8_t)nearest_nl(x[i] * id);
+    put_bits(q, NULL, ret + 2);
+}
+
+void quantise_iq4_nl(const float *x, uint32_t count, char *ret)
+{
+    for (; count > 0; count -= QUANT_BLOCK, x += QUANT_BLOCK, ret += 18)
+        round_iq4_nl(x, NULL, ret);
+}
+
+void quantise_iq4_nl_weighted(const float *x, const float *w, uint32_t count, char *ret)
+{
+    for (; count > 0; count -= QUANT_BLOCK, x += QUANT_BLOCK, w += QUANT_BLOCK, ret += 18) {
+        round_iq4_nl(x, w, ret);
+        keep_better(x, w, WEIGHT_IQ4_NL, ret);
+    }
+}
+
+/* Rounds to 2^(e - 127) times the values of E2M1. */
+static void put_mxfp4(const float *x, int32_t e, char *ret)
+{
+    const float id = ldexpf(1, 128 - e); /* of the table, which has them twice */
+    uint8_t q[QUANT_BLOCK];
+    for (uint32_t i = 0; i < QUANT_BLOCK; i++) {
+        float v = fabsf(x[i]) * id;
+        uint32_t n = 0;
+        for (uint32_t j = 0; j < 7; j++)
+            n += 2 * v > (float)(quant_e2m1_doubled[j] + quant_e2m1_doubled[j + 1]);
+        q[i] = (uint8_t)(n | (x[i] < 0 && n > 0 ? 8 : 0));
+    }
+    ret[0] = (char)(uint8_t)e;
+    put_bits(q, NULL, ret + 1);
+}
+
+/* The exponent that OCP's text names lets E2M1 reach three quarters of the largest magnitudes, so that the next one is
+ * often better; a smaller one clips what weighs little. */
+static void round_mxfp4(const float *x, const float *w, char *ret)
+{
+    float top = 0, y[QUANT_BLOCK];
+    int32_t exponent;
+    double best = INFINITY;
+    for (uint32_t i = 0; i < QUANT_BLOCK; i++)
+        top = fmaxf(top, fabsf(x[i]));
+    (void)frexpf(top, &exponent); /* below 2^exponent */
+    for (int32_t t = -1; t <= 1; t++) {
+        char block[17];
+        put_mxfp4(x, top > 0 ? truncated((float)(exponent - 3 + 127 + t), 0, 254) : 0, block);
+        dequantise_mxfp4(block, QUANT_BLOCK, y);
+        double off = weighted_error(x, w, QUANT_BLOCK, y);
+        if (off < best) best = off, memcpy(ret, block, sizeof block);
+    }
+}
+
+void quantise_mxfp4(const float *x, uint32_t count, char *ret)
+{
+    for (; count > 0; count -= QUANT_BLOCK, x += QUANT_BLOCK, ret += 17)
+        round_mxfp4(x, NULL, ret);
+}
+
+void quantise_mxfp4_weighted(const float *x, const float *w, uint32_t count, char *ret)
+{
+    for (; count > 0; count -= QUANT_BLOCK, x += QUANT_BLOCK, w += QUANT_BLOCK, ret += 17)
+        round_mxfp4(x, w, ret);
+}
+
 /* ---- blocks of 256 */
 
 #define SUBS_MAX 16u /* sub-blocks of a block */
@@ -399,17 +529,22 @@ void quantise_q6_k_weighted(const float *x, const float *w, uint32_t count, char
     }
 }
 
-static void pack_q4_k(const uint8_t scale[8], const uint8_t min[8], const uint8_t q[QUANT_SUPER],
-                      char *ret)
+/* Writes the eight scales and mins of Q4_K and Q5_K, six bits each. */
+static void pack_scales(const uint8_t scale[8], const uint8_t min[8], char *ret)
 {
     for (uint32_t s = 0; s < 4; s++) {
         ret[s] = (char)(scale[s] | (scale[s + 4] & 0x30) << 2);
         ret[4 + s] = (char)(min[s] | (min[s + 4] & 0x30) << 2);
         ret[8 + s] = (char)((scale[s + 4] & 15) | (min[s + 4] & 15) << 4);
     }
+}
+
+/* Writes the low four bits of 256 integers, as Q4_K and Q5_K have them. */
+static void pack_nibbles(const uint8_t q[QUANT_SUPER], char *ret)
+{
     for (uint32_t i = 0; i < 128; i++) {
         uint32_t low = i / 32 * 64 + i % 32;
-        ret[12 + i] = (char)(q[low] | q[low + 32] << 4);
+        ret[i] = (char)((q[low] & 15) | (q[low + 32] & 15) << 4);
     }
 }
 
@@ -433,7 +568,8 @@ static void round_q4_k(const float *x, const float *w, char *ret)
         for (uint32_t i = s * 32; i < s * 32 + 32; i++)
             q[i] = (uint8_t)rounded((x[i] + offset) * step, 0, 15);
     }
-    pack_q4_k(scale, min, q, ret + 4);
+    pack_scales(scale, min, ret + 4);
+    pack_nibbles(q, ret + 16);
 }
 
 void quantise_q4_k(const float *x, uint32_t count, char *ret)
@@ -447,5 +583,231 @@ void quantise_q4_k_weighted(const float *x, const float *w, uint32_t count, char
     for (; count > 0; count -= QUANT_SUPER, x += QUANT_SUPER, w += QUANT_SUPER, ret += 144) {
         round_q4_k(x, w, ret);
         keep_better(x, w, WEIGHT_Q4_K, ret);
+    }
+}
+
+/* ---- blocks of 256 whose scales are settled together */
+
+/* Element i of sub-block s is d level[s] q[i] - m min[s]. */
+struct super_kind {
+    uint32_t subs;
+    int32_t q_low, q_high, level_low, level_high, min_high; /* min_high 0: no offsets */
+};
+
+static const struct super_kind q2_k = { 16, 0, 3, 0, 15, 15 }, q3_k = { 16, -4, 3, -32, 31, 0 },
+                               q5_k = { 8, 0, 31, 0, 63, 63 };
+
+#define SETTLE_ROUNDS_MAX 6
+
+struct super_fit {
+    const struct super_kind *kind;
+    const float *x, *w;
+    float d, m; /* as F16 holds them */
+    int32_t level[SUBS_MAX], min[SUBS_MAX];
+};
+
+static float as_half(float f)
+{
+    return f16_to_f32(f32_to_f16(f));
+}
+
+static int32_t super_q(const struct super_fit *f, float x, float offset, float id)
+{
+    return rounded((x + offset) * id, f->kind->q_low, f->kind->q_high);
+}
+
+static float sub_error(const struct super_fit *f, uint32_t s, int32_t level, int32_t min)
+{
+    const uint32_t count = QUANT_SUPER / f->kind->subs;
+    const float step = f->d * (float)level, offset = f->m * (float)min, id = inverse(step);
+    float off = 0;
+    for (uint32_t i = s * count; i < s * count + count; i++) {
+        float e = step * (float)super_q(f, f->x[i], offset, id) - offset - f->x[i];
+        off += weight_at(f->w, i) * e * e;
+    }
+    return off;
+}
+
+/* Moves each sub-block to the best of its level and min and their neighbours. Returns the block's error. */
+static float choose_levels(struct super_fit *f)
+{
+    const struct super_kind *k = f->kind;
+    float all = 0;
+    for (uint32_t s = 0; s < k->subs; s++) {
+        const int32_t level = f->level[s], min = f->min[s];
+        float best = sub_error(f, s, level, min);
+        for (int32_t l = level - 1; l <= level + 1; l++) {
+            for (int32_t n = min - 1; n <= min + 1; n++) {
+                if (l < k->level_low || l > k->level_high || n < 0 || n > k->min_high) continue;
+                float off = sub_error(f, s, l, n);
+                if (off < best) best = off, f->level[s] = l, f->min[s] = n;
+            }
+        }
+        all += best;
+    }
+    return all;
+}
+
+/* Sets d and m to those of least squares for the levels and integers that are chosen. */
+static void solve_units(struct super_fit *f)
+{
+    const uint32_t count = QUANT_SUPER / f->kind->subs;
+    double aa = 0, ab = 0, bb = 0, ax = 0, bx = 0;
+    for (uint32_t s = 0; s < f->kind->subs; s++) {
+        const float offset = f->m * (float)f->min[s], id = inverse(f->d * (float)f->level[s]);
+        for (uint32_t i = s * count; i < s * count + count; i++) {
+            double a = (double)f->level[s] * super_q(f, f->x[i], offset, id), b = -f->min[s];
+            double w = (double)weight_at(f->w, i), x = (double)f->x[i];
+            aa += w * a * a, ab += w * a * b, bb += w * b * b, ax += w * a * x, bx += w * b * x;
+        }
+    }
+    double det = aa * bb - ab * ab, d = det > 0 ? (ax * bb - bx * ab) / det : 0,
+           m = det > 0 ? (bx * aa - ax * ab) / det : 0;
+    if (!(det > 0) || m < 0) d = aa > 0 ? (ax - (double)f->m * ab) / aa : 0, m = (double)f->m;
+    f->d = as_half((float)d), f->m = as_half((float)m);
+}
+
+/* Chooses levels for the scales and offsets that sub-blocks would have of their own, d[s] and m[s]. */
+static void settle(struct super_fit *f, const float *d, const float *m)
+{
+    const struct super_kind *k = f->kind;
+    float d_top = 0, m_top = 0;
+    for (uint32_t s = 0; s < k->subs; s++) {
+        if (fabsf(d[s]) > fabsf(d_top)) d_top = d[s];
+        m_top = fmaxf(m_top, m[s]);
+    }
+    f->d = as_half(d_top / (float)(k->level_low < 0 ? k->level_low : k->level_high));
+    f->m = k->min_high > 0 ? as_half(m_top / (float)k->min_high) : 0;
+    for (uint32_t s = 0; s < k->subs; s++) {
+        f->level[s] = rounded(d[s] * inverse(f->d), k->level_low, k->level_high);
+        f->min[s] = rounded(m[s] * inverse(f->m), 0, k->min_high);
+    }
+    float best = choose_levels(f);
+    for (uint32_t n = 0; n < SETTLE_ROUNDS_MAX; n++) {
+        struct super_fit next = *f;
+        solve_units(&next);
+        float off = choose_levels(&next);
+        if (!(off < best)) break;
+        best = off, *f = next;
+    }
+}
+
+/* Fits a block, and writes its integers from 0 on. */
+static void fit_super(struct super_fit *f, uint8_t q[QUANT_SUPER])
+{
+    const struct super_kind *k = f->kind;
+    const uint32_t count = QUANT_SUPER / k->subs;
+    float d[SUBS_MAX], m[SUBS_MAX] = { 0 };
+    for (uint32_t s = 0; s < k->subs; s++) {
+        const float *x = f->x + s * count, *w = f->w ? f->w + s * count : NULL;
+        const struct range r = { x, w, count, k->q_high, true };
+        if (k->min_high > 0)
+            fit_range(&r, &d[s], &m[s]);
+        else
+            d[s] = fit_signed(x, w, count, -k->q_low);
+    }
+    settle(f, d, m);
+    for (uint32_t i = 0; i < QUANT_SUPER; i++) {
+        const float offset = f->m * (float)f->min[i / count];
+        const float id = inverse(f->d * (float)f->level[i / count]);
+        q[i] = (uint8_t)(super_q(f, f->x[i], offset, id) - k->q_low);
+    }
+}
+
+/* Writes the low two bits of 256 integers, as Q2_K and Q3_K have them. */
+static void pack_twos(const uint8_t q[QUANT_SUPER], char *ret)
+{
+    memset(ret, 0, 64);
+    for (uint32_t i = 0; i < QUANT_SUPER; i++) {
+        char *to = ret + i / 128 * 32 + i % 32;
+        *to = (char)(*to | (q[i] & 3) << i % 128 / 32 * 2);
+    }
+}
+
+static void round_q2_k(const float *x, const float *w, char *ret)
+{
+    struct super_fit f = { .kind = &q2_k, .x = x, .w = w };
+    uint8_t q[QUANT_SUPER];
+    fit_super(&f, q);
+    for (uint32_t s = 0; s < 16; s++)
+        ret[s] = (char)(f.level[s] | f.min[s] << 4);
+    pack_twos(q, ret + 16);
+    put_half(ret + 80, f.d);
+    put_half(ret + 82, f.m);
+}
+
+static void round_q3_k(const float *x, const float *w, char *ret)
+{
+    struct super_fit f = { .kind = &q3_k, .x = x, .w = w };
+    uint8_t q[QUANT_SUPER];
+    fit_super(&f, q);
+    memset(ret, 0, 110);
+    for (uint32_t i = 0; i < QUANT_SUPER; i++)
+        ret[i % 32] = (char)(ret[i % 32] | (q[i] >> 2) << i / 32);
+    pack_twos(q, ret + 32);
+    for (uint32_t s = 0; s < 16; s++) {
+        uint32_t level = (uint32_t)(f.level[s] + 32);
+        char *low = ret + 96 + s % 8, *high = ret + 104 + s % 4;
+        *low = (char)(*low | (level & 15) << s / 8 * 4);
+        *high = (char)(*high | (level >> 4) << s / 4 * 2);
+    }
+    put_half(ret + 108, f.d);
+}
+
+static void round_q5_k(const float *x, const float *w, char *ret)
+{
+    struct super_fit f = { .kind = &q5_k, .x = x, .w = w };
+    uint8_t q[QUANT_SUPER], scale[8], min[8];
+    fit_super(&f, q);
+    for (uint32_t s = 0; s < 8; s++)
+        scale[s] = (uint8_t)f.level[s], min[s] = (uint8_t)f.min[s];
+    put_half(ret, f.d);
+    put_half(ret + 2, f.m);
+    pack_scales(scale, min, ret + 4);
+    memset(ret + 16, 0, 32);
+    for (uint32_t i = 0; i < QUANT_SUPER; i++)
+        ret[16 + i % 32] = (char)(ret[16 + i % 32] | (q[i] >> 4) << i / 32);
+    pack_nibbles(q, ret + 48);
+}
+
+void quantise_q2_k(const float *x, uint32_t count, char *ret)
+{
+    for (; count > 0; count -= QUANT_SUPER, x += QUANT_SUPER, ret += 84)
+        round_q2_k(x, NULL, ret);
+}
+
+void quantise_q2_k_weighted(const float *x, const float *w, uint32_t count, char *ret)
+{
+    for (; count > 0; count -= QUANT_SUPER, x += QUANT_SUPER, w += QUANT_SUPER, ret += 84) {
+        round_q2_k(x, w, ret);
+        keep_better(x, w, WEIGHT_Q2_K, ret);
+    }
+}
+
+void quantise_q3_k(const float *x, uint32_t count, char *ret)
+{
+    for (; count > 0; count -= QUANT_SUPER, x += QUANT_SUPER, ret += 110)
+        round_q3_k(x, NULL, ret);
+}
+
+void quantise_q3_k_weighted(const float *x, const float *w, uint32_t count, char *ret)
+{
+    for (; count > 0; count -= QUANT_SUPER, x += QUANT_SUPER, w += QUANT_SUPER, ret += 110) {
+        round_q3_k(x, w, ret);
+        keep_better(x, w, WEIGHT_Q3_K, ret);
+    }
+}
+
+void quantise_q5_k(const float *x, uint32_t count, char *ret)
+{
+    for (; count > 0; count -= QUANT_SUPER, x += QUANT_SUPER, ret += 176)
+        round_q5_k(x, NULL, ret);
+}
+
+void quantise_q5_k_weighted(const float *x, const float *w, uint32_t count, char *ret)
+{
+    for (; count > 0; count -= QUANT_SUPER, x += QUANT_SUPER, w += QUANT_SUPER, ret += 176) {
+        round_q5_k(x, w, ret);
+        keep_better(x, w, WEIGHT_Q5_K, ret);
     }
 }

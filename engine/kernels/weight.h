@@ -59,9 +59,8 @@ struct weight_type {
     struct weight_field field[WEIGHT_FIELDS_MAX]; /* ends with { 0 } or at the end */
     /* Convert `count` elements of a row as in the file; a multiple of block_elements. */
     dequantise_fn to_f32;
-    quantise_fn from_f32; /* NULL: not written */
-    quantise_weighted_fn
-        from_f32_weighted; /* NULL: each element is rounded by itself, or not written */
+    quantise_fn from_f32;
+    quantise_weighted_fn from_f32_weighted; /* NULL: each element is rounded by itself */
 };
 
 extern const struct weight_type weight_types[WEIGHT_TYPE_COUNT];

@@ -175,8 +175,6 @@ static int check_shape(const struct random_model *m, struct err *err)
     const struct weight_type *t = &weight_types[m->type];
     if (!str_eq(str_from(m->arch), STR("llama")))
         return err_set(err, -ENOTSUP, "architecture '%s' is not made; llama is", m->arch);
-    int rc = made_type_check(m->type, err);
-    if (rc < 0) return rc;
     if (m->idle_layers >= m->layers)
         return err_set(err, -EINVAL, "%u idle layers of %u: at least one computes something",
                        m->idle_layers, m->layers);

@@ -15,7 +15,7 @@
 struct random_model {
     const char *arch; /* "llama" */
     uint32_t width, layers, ff, heads, kv_heads, vocab, context;
-    enum weight_type_id type; /* of matrices; one that has from_f32. Norms are F32 */
+    enum weight_type_id type; /* of matrices; norms are F32 */
     uint32_t
         idle_layers; /* the last so many, below `layers`, add nothing to what those before compute */
     bool tied;       /* no output.weight: the embedding is the output matrix */

@@ -36,7 +36,7 @@ struct quantise_ask {
     const struct make_progress *progress;
 };
 
-/* Rounds every matrix of the file to the type and copies all else. -ENOTSUP for a type that is not written, or that
+/* Rounds every matrix of the file to the type and copies all else. -ENOTSUP for a type that
  * an importance matrix does not change, and without `again` for a file that is quantised already; -EINVAL when a
  * weight is not finite, or the importance matrix is of another model. */
 int quantise_model(const char *from, const char *to, const struct quantise_ask *ask,
@@ -44,14 +44,8 @@ int quantise_model(const char *from, const char *to, const struct quantise_ask *
 
 /* Writes the model of a folder (hf_model.h) with its tokenizer and template as a GGUF file. Matrices are rounded to
  * `type`, or keep theirs if it is WEIGHT_TYPE_COUNT; vectors become F32, as such files have them. -ENOTSUP for a
- * tokenizer that the keys of a GGUF file cannot say (vocab_to_gguf), and for a type that is not written; else as
+ * tokenizer that the keys of a GGUF file cannot say (vocab_to_gguf); else as
  * hf_model_open and quantise_model. */
 int convert_model(const char *from, const char *to, enum weight_type_id type,
                   const struct make_progress *progress, struct quantise_result *ret,
                   struct err *err);
-
-/* -ENOTSUP with a sentence for a type that is read but not written. */
-int made_type_check(enum weight_type_id type, struct err *err);
-
-/* Returns "F32, F16, BF16, Q8_0, ..." of the types that are written. */
-const char *made_type_names(void);

@@ -6,8 +6,12 @@ Floats: normal ones, small and large ones, ties, a block of zeros, of equals, of
 
     pip install gguf
     python quant_vectors.py --out ../vectors/quant
+
+With --ggml LIBRARY (libggml-base.so, as llama-cpp-python builds it) it writes instead which error ggml's own rounding
+leaves in other floats: ggml.bin has rows of them and a weight for each column, ggml.txt a line for each type.
 """
 import argparse
+import ctypes
 import struct
 from pathlib import Path
 
@@ -55,10 +59,43 @@ def floats(rng):
     return np.stack(rows).astype("<f4")
 
 
+SEARCHED = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "MXFP4"]
+ROWS, COLS = 8, 512
+
+
+def errors_of_ggml(library, out):
+    """Rows of two kinds: normal, and with the tails that matrices of trained models have."""
+    lib = ctypes.CDLL(library)
+    lib.ggml_quantize_chunk.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64,
+                                        ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
+    rng = np.random.default_rng(29)
+    x = np.concatenate([rng.normal(size=(ROWS // 2, COLS)), rng.standard_t(5, size=(ROWS // 2, COLS))])
+    x = (x * (1 + rng.integers(0, 4, size=(ROWS, COLS // 32)).repeat(32, axis=1)) * 0.02).astype("<f4")
+    w = np.exp(1.5 * rng.normal(size=COLS)).astype("<f4")
+    lines = []
+    for name in SEARCHED:
+        elements, size = GGML_QUANT_SIZES[T[name]]
+        errors = []
+        for weights in (None, w):
+            raw = np.zeros((ROWS, COLS // elements * size), np.uint8)
+            lib.ggml_quantize_chunk(int(T[name]), x.ctypes.data, raw.ctypes.data, 0, ROWS, COLS,
+                                    None if weights is None else weights.ctypes.data)
+            back, each = dequantize(raw, T[name]).astype("f8"), 1.0 if weights is None else w.astype("f8")
+            errors.append(np.sqrt((each * (back - x) ** 2).sum() / (each * x.astype("f8") ** 2).sum()))
+        lines.append(f"{name} {errors[0]:.6f} {errors[1]:.6f}")
+    (out / "ggml.bin").write_bytes(x.tobytes() + w.tobytes())
+    (out / "ggml.txt").write_text("".join(line + "\n" for line in lines), encoding="ascii")
+
+
 def main():
     p = argparse.ArgumentParser(description="vectors of tensor types")
     p.add_argument("--out", required=True)
-    out = Path(p.parse_args().out)
+    p.add_argument("--ggml")
+    asked = p.parse_args()
+    out = Path(asked.out)
+    if asked.ggml:
+        errors_of_ggml(asked.ggml, out)
+        return
     rng = np.random.default_rng(17)
     data, lines = bytearray(), []
     for name in READ:

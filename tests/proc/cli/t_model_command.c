@@ -32,7 +32,8 @@ static void ask(const char *path, struct buf *reply)
 static void what_is_made_is_inspected_and_served(void **state)
 {
     (void)state;
-    static const char *const types[] = { "q8_0", "q4_0", "q4_k", "q6_k", "q5_1" };
+    static const char *const types[] = { "q8_0", "q4_0",   "q4_k",  "q6_k", "q2_k",
+                                         "q3_k", "iq4_nl", "mxfp4", "q5_k", "q5_1" };
     char from[RIG_PATH], to[RIG_PATH], line[1024];
     CLEANUP(buf_fini) struct buf out = { 0 };
     path_of(from, "random.gguf");
@@ -43,7 +44,7 @@ static void what_is_made_is_inspected_and_served(void **state)
         path_of(to, types[i]);
         snprintf(line, sizeof line, "quantize %s %s --type %s", from, to, types[i]);
         assert_int_equal(rig_muster("model", line, &out), 0);
-        assert_non_null(strstr(out.data, "16 matrices rounded, 5 tensors kept, error 0.0"));
+        assert_non_null(strstr(out.data, "16 matrices rounded, 5 tensors kept, error 0."));
         ask(to, &reply);
     }
     snprintf(line, sizeof line, "inspect %s", to);
@@ -182,9 +183,7 @@ static void mistakes_are_explained(void **state)
         { "inspect CMakeLists.txt", 1, "not a GGUF file: it does not start with 'GGUF'" },
         { "make-random /nonexistent/a.gguf", 1,
           "/nonexistent/a.gguf.partial: cannot make it: No such" },
-        { "make-random --type q2_k /nonexistent/a", 2,
-          "is read but not written; written are: F32," },
-        { "make-random --type q4 /nonexistent/a", 2, "--type q4: no such type; written are: F32," },
+        { "make-random --type q4 /nonexistent/a", 2, "--type q4: no such type; there are: F32," },
         { "make-random --heads 5 /nonexistent/a", 2, "a width of 256 is no multiple of 5 heads" },
         { "make-random --arch bert /nonexistent/a", 2,
           "architecture 'bert' is not made; llama is" },
