@@ -145,6 +145,7 @@ static void release(struct fan *f)
         struct request *r = f->output[i].r;
         buf_fini(&f->output[i].text);
         buf_fini(&f->output[i].logprobs);
+        buf_fini(&f->output[i].prompt_logprobs);
         r->client.fan = NULL;
         request_release(r);
     }
@@ -196,6 +197,7 @@ void fan_dissolve(struct request *r)
         struct request *s = f->output[i].r;
         buf_fini(&f->output[i].text);
         buf_fini(&f->output[i].logprobs);
+        buf_fini(&f->output[i].prompt_logprobs);
         s->client.fan = NULL;
         if (s != r) s->client.x = NULL;
     }
@@ -229,6 +231,7 @@ int fan_keep(struct request *r, struct buf *out)
     openai_logprobs_take(&r->client.logprobs);
     kept->text = take_buf(&r->client.output);
     kept->logprobs = take_buf(&r->client.logprobs.json);
+    kept->prompt_logprobs = take_buf(&r->client.logprobs.prompt_json);
     kept->finish = r->client.finish;
     kept->mean = generated > 0 ? r->client.logprob_sum / generated : 0;
     if (kept->text.rc < 0) return kept->text.rc;
@@ -239,6 +242,7 @@ int fan_keep(struct request *r, struct buf *out)
         struct fan_output *o = f->best_of > f->n ? take_best(f, i - i % f->best_of) : &f->output[i];
         choice[count] = response_choice(o->r, &o->text);
         choice[count].logprobs = buf_view(&o->logprobs);
+        choice[count].prompt_logprobs = buf_view(&o->prompt_logprobs);
         choice[count++].finish = o->finish;
     }
     int rc = openai_reply_whole(&r->client.reply, choice, count, &f->usage, out);

@@ -21,7 +21,7 @@
 struct fan_output {
     struct request *r;
     bool arrived;
-    struct buf text, logprobs; /* of a whole response */
+    struct buf text, logprobs, prompt_logprobs; /* of a whole response */
     enum finish finish;
     double mean; /* log-probability of a token; with best_of above n */
 };

@@ -341,6 +341,7 @@ static int render_whole(struct request *r)
     if (r->client.fan) return fan_keep(r, &r->client.out);
     struct openai_choice choice = response_choice(r, &r->client.output);
     choice.logprobs = openai_logprobs_take(&r->client.logprobs);
+    choice.prompt_logprobs = buf_view(&r->client.logprobs.prompt_json);
     choice.finish = r->client.finish;
     choice.stopped = r->client.stopped;
     if (r->client.output.rc < 0) return r->client.output.rc;

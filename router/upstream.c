@@ -108,10 +108,11 @@ static void reset_logprobs(struct request *r)
     openai_logprobs_reset(&r->client.logprobs, &r->client.api, &tokens, WHOLE_BYTES_MAX);
 }
 
-/* Returns true if the output begins with the log-probabilities of the prompt. */
-static bool echoes_logprobs(const struct request *r)
+/* Returns true if the request asks for the log-probabilities of the prompt, and the engine brings them. */
+static bool scores_prompt(const struct request *r)
 {
-    return r->client.api.echo && r->client.api.logprobs && takes_ids(r);
+    const struct openai_request *api = &r->client.api;
+    return ((api->echo && api->logprobs) || api->scores_prompt) && takes_ids(r);
 }
 
 /* Resets the request as if it had just come, but for its seed: every attempt generates alike. */
@@ -199,14 +200,14 @@ static bool picks_best(const struct request *r)
 /* Returns the first token of the prompt whose log-probability the leg brings; 0: it brings none. */
 static uint32_t score_from(const struct request *r)
 {
-    return echoes_logprobs(r) && r->client.scored < r->client.prompt_tokens ? r->client.scored : 0;
+    return scores_prompt(r) && r->client.scored < r->client.prompt_tokens ? r->client.scored : 0;
 }
 
 /* Begins the log-probabilities with the prompt's first token. */
 static int begin_scores(struct request *r)
 {
     r->client.logprobs.tokens.vocab = r->client.bundle->bundle.vocab;
-    if (!echoes_logprobs(r) || r->client.scored > 0) return 0;
+    if (!scores_prompt(r) || r->client.scored > 0) return 0;
     r->client.scored = 1;
     return openai_logprobs_prompt(&r->client.logprobs, r->client.ids.data, r->client.prompt_tokens,
                                   r->client.echo);
@@ -231,8 +232,8 @@ int leg_body(struct request *r, struct buf *out)
         .sampling = r->client.api.sampling,
         .logit_bias = r->client.api.logit_bias,
         .bias_count = r->client.api.bias_count,
-        .logprobs = r->client.api.logprobs || picks_best(r),
-        .top_logprobs = r->client.api.top_logprobs,
+        .logprobs = r->client.logprobs.wanted || picks_best(r),
+        .top_logprobs = r->client.logprobs.top,
         .prompt_logprobs_from = score_from(r),
         .prompt_only = r->client.api.prompt_only,
         .grammar = grammar_of(r),
@@ -701,6 +702,17 @@ static void refuse_outputs(struct request *r)
     request_over(r);
 }
 
+/* Refuses prompt_logprobs: what engines of other kinds reply is rendered anew, without them. */
+static void refuse_scores(struct request *r)
+{
+    struct client_stream *c = &r->client;
+    openai_error_set(&c->problem, 0, OPENAI_UNSUPPORTED, "prompt_logprobs",
+                     "prompt_logprobs are not served by the engine of this model, %s.",
+                     engine_traits[c->target.kind].about);
+    answer_problem(r, 1);
+    request_over(r);
+}
+
 static struct str path_of(const struct request *r)
 {
     static const struct str paths[] = { [OPENAI_CHAT] = STR("/v1/chat/completions"),
@@ -761,6 +773,8 @@ void upstream_start(struct request *r)
         request_over(r);
     } else if (!ours && r->client.fan) {
         refuse_outputs(r);
+    } else if (!ours && r->client.api.scores_prompt) {
+        refuse_scores(r);
     } else if (!ours) {
         rc = forward_body(r, body);
         if (rc == 0)

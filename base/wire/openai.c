@@ -48,6 +48,7 @@ static const struct openai_key keys[] = {
     { "logprobs",              ON_CHAT,       openai_take_bool,            AT(logprobs),                  0, 0, NULL },
     { "logprobs",              ON_COMPLETION, openai_take_logprobs,        0,                             0, OPENAI_COMPLETION_LOGPROBS_MAX, NULL },
     { "top_logprobs",          ON_CHAT,       openai_take_u32,             AT(top_logprobs),              0, OPENAI_TOP_LOGPROBS_MAX, NULL },
+    { "prompt_logprobs",       ON_BOTH,       openai_take_prompt_logprobs, 0,                             0, OPENAI_TOP_LOGPROBS_MAX, NULL },
     { "n",                     ON_BOTH,       openai_take_u32,             AT(n),                         1, OPENAI_CHOICES_MAX, NULL },
     { "best_of",               ON_COMPLETION, openai_take_u32,             AT(best_of),                   1, OPENAI_CHOICES_MAX, NULL },
     { "logit_bias",            ON_BOTH,       openai_take_logit_bias,      0,                             -OPENAI_BIAS_MAX, OPENAI_BIAS_MAX, NULL },
@@ -83,7 +84,6 @@ static const struct openai_key keys[] = {
     /* not served: only the values in the last column, which change nothing, are accepted */
     { "best_of",                    ON_CHAT,       openai_take_nothing, 0, 0, 0, "1" },
     { "top_logprobs",               ON_COMPLETION, openai_take_nothing, 0, 0, 0, "0" },
-    { "prompt_logprobs",            ON_BOTH,       openai_take_nothing, 0, 0, 0, NULL },
     { "guided_whitespace_pattern",  ON_BOTH,       openai_take_nothing, 0, 0, 0, NULL },
     { "structural_tag",             ON_BOTH,       openai_take_nothing, 0, 0, 0, NULL },
     { "grammar_lazy",               ON_BOTH,       openai_take_nothing, 0, 0, 0, "false" },
@@ -217,6 +217,8 @@ static int settle(struct openai_walk *p)
                        "max_tokens of 0 needs echo to be true: else nothing is sent.");
     if (q->top_logprobs > 0 && !q->logprobs)
         return INVALID(p, "top_logprobs", "top_logprobs needs logprobs to be true.");
+    if (q->scores_prompt && q->stream)
+        return INVALID(p, "prompt_logprobs", "prompt_logprobs are not sent in a stream.");
     return openai_settle_tools(p);
 }
 

@@ -6,25 +6,34 @@
 #include "base/core/json.h"
 #include "base/core/own.h"
 
+#include <stdio.h>
+
 void openai_logprobs_reset(struct openai_logprobs *l, const struct openai_request *r,
                            const struct openai_tokens *tokens, size_t bytes_max)
 {
-    l->wanted = r->logprobs;
+    l->wanted = r->logprobs || r->scores_prompt;
     l->surface = r->surface;
-    l->top = r->top_logprobs;
+    l->of_output = r->logprobs;
+    l->output_top = r->top_logprobs;
+    l->of_prompt = r->scores_prompt;
+    l->prompt_top = r->prompt_top;
+    l->top = max_u32(r->top_logprobs, r->prompt_top);
+    l->echoes = r->echo;
     l->ignore_eos = r->ignore_eos;
     l->tokens = *tokens;
     l->offset = 0;
     l->prompt = 0;
     buf_clear(&l->rows);
     buf_clear(&l->json);
-    l->rows.max = l->json.max = bytes_max;
+    buf_clear(&l->prompt_json);
+    l->rows.max = l->json.max = l->prompt_json.max = bytes_max;
 }
 
 void openai_logprobs_fini(struct openai_logprobs *l)
 {
     buf_fini(&l->rows);
     buf_fini(&l->json);
+    buf_fini(&l->prompt_json);
 }
 
 int openai_logprobs_add(struct openai_logprobs *l, const struct token_value *value,
@@ -50,7 +59,7 @@ int openai_logprobs_prompt(struct openai_logprobs *l, const uint32_t *ids, uint3
     int64_t all = 0;
     for (uint32_t i = 0; i < count; i++)
         all += characters(l->tokens.bytes(l->tokens.vocab, ids[i]));
-    l->offset = (int64_t)characters(echo) - all;
+    l->offset = l->echoes ? (int64_t)characters(echo) - all : 0;
     l->prompt = count;
     row[0] = (struct token_value){ ids[0], LOGPROB_ABSENT };
     for (uint32_t i = 1; i <= l->top; i++)
@@ -100,18 +109,19 @@ static void put_value(struct json_writer *w, const struct openai_logprobs *l, st
 
 /* ---- the forms ---- */
 
-static void put_chat(struct json_writer *w, const struct openai_logprobs *l, size_t tokens)
+static void put_chat(struct json_writer *w, const struct openai_logprobs *l, size_t from,
+                     size_t tokens)
 {
     const size_t stride = 1 + (size_t)l->top;
     json_object(w);
     json_key(w, "content");
     json_array(w);
-    for (size_t t = 0; t < tokens; t++) {
+    for (size_t t = from; t < tokens; t++) {
         json_object(w);
         put_value(w, l, value_at(l, t * stride));
         json_key(w, "top_logprobs");
         json_array(w);
-        for (size_t i = 1; i < stride; i++) {
+        for (size_t i = 1; i <= l->output_top; i++) {
             struct token_value v = value_at(l, t * stride + i);
             if (v.value <= LOGPROB_NONE) break;
             json_object(w);
@@ -135,10 +145,10 @@ static void put_alternatives(struct json_writer *w, const struct openai_logprobs
     struct str seen[1 + OPENAI_TOP_LOGPROBS_MAX];
     uint32_t count = 0;
     json_object(w);
-    for (uint32_t i = 1; i <= l->top + 1; i++) {
-        struct token_value v = value_at(l, at + (i <= l->top ? i : 0));
+    for (uint32_t i = 1; i <= l->output_top + 1; i++) {
+        struct token_value v = value_at(l, at + (i <= l->output_top ? i : 0));
         struct str token = l->tokens.shown(l->tokens.vocab, v.id);
-        bool known = i <= l->top && v.value <= LOGPROB_NONE;
+        bool known = i <= l->output_top && v.value <= LOGPROB_NONE;
         for (uint32_t k = 0; k < count; k++)
             known = known || str_eq(seen[k], token);
         if (known) continue;
@@ -155,20 +165,21 @@ static bool is_absent(const struct openai_logprobs *l, size_t at)
     return value_at(l, at).value >= LOGPROB_ABSENT;
 }
 
-static void put_completion(struct json_writer *w, struct openai_logprobs *l, size_t tokens)
+static void put_completion(struct json_writer *w, struct openai_logprobs *l, size_t from,
+                           size_t tokens)
 {
     const size_t stride = 1 + (size_t)l->top;
     json_object(w);
     json_key(w, "text_offset");
     json_array(w);
-    for (size_t t = 0; t < tokens; t++) {
+    for (size_t t = from; t < tokens; t++) {
         json_put_u64(w, (uint64_t)max_i64(l->offset, 0));
         l->offset += characters(l->tokens.bytes(l->tokens.vocab, value_at(l, t * stride).id));
     }
     json_array_end(w);
     json_key(w, "token_logprobs");
     json_array(w);
-    for (size_t t = 0; t < tokens; t++) {
+    for (size_t t = from; t < tokens; t++) {
         if (is_absent(l, t * stride))
             json_put_null(w);
         else
@@ -177,12 +188,12 @@ static void put_completion(struct json_writer *w, struct openai_logprobs *l, siz
     json_array_end(w);
     json_key(w, "tokens");
     json_array(w);
-    for (size_t t = 0; t < tokens; t++)
+    for (size_t t = from; t < tokens; t++)
         put_token(w, l->tokens.shown(l->tokens.vocab, value_at(l, t * stride).id));
     json_array_end(w);
     json_key(w, "top_logprobs");
     json_array(w);
-    for (size_t t = 0; t < tokens; t++) {
+    for (size_t t = from; t < tokens; t++) {
         if (is_absent(l, t * stride))
             json_put_null(w);
         else
@@ -190,6 +201,48 @@ static void put_completion(struct json_writer *w, struct openai_logprobs *l, siz
     }
     json_array_end(w);
     json_object_end(w);
+}
+
+/* Writes the prompt's tokens as vLLM does: for each an object whose members are ids, the token's own first, and
+ * null for the first. The rank of the own one is null where it is not among the alternatives. */
+static void put_prompt(struct openai_logprobs *l, size_t tokens)
+{
+    CLEANUP(buf_fini) struct buf scratch = { 0 };
+    const size_t stride = 1 + (size_t)l->top;
+    struct json_writer w;
+    json_writer_init(&w, &l->prompt_json);
+    json_array(&w);
+    for (size_t t = 0; t < tokens; t++) {
+        if (is_absent(l, t * stride)) {
+            json_put_null(&w);
+            continue;
+        }
+        const struct token_value own = value_at(l, t * stride);
+        uint32_t rank = 0;
+        for (uint32_t i = 1; i <= l->top && rank == 0; i++)
+            if (value_at(l, t * stride + i).id == own.id) rank = i;
+        json_object(&w);
+        for (uint32_t i = 0; i <= l->prompt_top; i++) {
+            const struct token_value v = value_at(l, t * stride + i);
+            char key[16];
+            if (i > 0 && (v.id == own.id || v.value <= LOGPROB_NONE)) continue;
+            snprintf(key, sizeof key, "%u", v.id);
+            json_key(&w, key);
+            json_object(&w);
+            json_kv_f64(&w, "logprob", (double)v.value);
+            json_key(&w, "rank");
+            if (i > 0 || rank > 0)
+                json_put_u64(&w, i > 0 ? i : rank);
+            else
+                json_put_null(&w);
+            json_key(&w, "decoded_token");
+            json_put_str(&w, name_of(l->tokens.shown(l->tokens.vocab, v.id), &scratch));
+            json_object_end(&w);
+        }
+        json_object_end(&w);
+    }
+    json_array_end(&w);
+    if (scratch.rc < 0) l->prompt_json.rc = scratch.rc;
 }
 
 struct str openai_logprobs_take(struct openai_logprobs *l)
@@ -201,14 +254,18 @@ struct str openai_logprobs_take(struct openai_logprobs *l)
     if (tokens > l->prompt && !l->ignore_eos &&
         l->tokens.is_end(l->tokens.vocab, value_at(l, (tokens - 1) * stride).id))
         tokens--; /* only the last token of an output can be one */
-    l->prompt -= min_u32(l->prompt, (uint32_t)tokens);
-    if (tokens > 0) {
+    const uint32_t of_prompt = min_u32(l->prompt, (uint32_t)tokens);
+    const size_t from = l->echoes ? 0 : of_prompt;
+    l->prompt -= of_prompt;
+    if (l->of_prompt && of_prompt > 0) put_prompt(l, of_prompt);
+    if (l->of_output && tokens > from) {
         json_writer_init(&w, &l->json);
         if (l->surface == OPENAI_CHAT)
-            put_chat(&w, l, tokens);
+            put_chat(&w, l, from, tokens);
         else
-            put_completion(&w, l, tokens);
+            put_completion(&w, l, from, tokens);
     }
     buf_clear(&l->rows);
+    if (l->prompt_json.rc < 0) l->json.rc = l->prompt_json.rc;
     return l->json.rc < 0 ? (struct str){ 0 } : buf_view(&l->json);
 }

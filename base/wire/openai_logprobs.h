@@ -8,7 +8,8 @@
  *           (2) an end token is part of the rows and not of what is written, because it has no text
  *           (3) a token that is not valid UTF-8 by itself is written as OpenAI does, bytes:\xe2\x80
  *           (4) text_offset counts characters, from the bytes of the tokens before
- *           (5) of a completion that echoes its prompt, the prompt's tokens come first, each with a row
+ *           (5) of a completion that echoes its prompt, and of a request with prompt_logprobs, the prompt's
+ *               tokens come first, each with a row
  */
 #pragma once
 #include "base/core/buf.h"
@@ -26,15 +27,22 @@ struct openai_tokens {
 };
 
 struct openai_logprobs {
-    bool wanted;
+    bool wanted; /* rows are: for the output, the prompt or both */
     enum openai_surface surface;
-    uint32_t top;    /* asked for, beside the chosen one */
+    uint32_t top; /* of a row, beside the chosen one: the larger of the next two */
+    bool
+        of_output; /* a list of the output's tokens is written, with the prompt's if it is echoed */
+    uint32_t output_top;
+    bool of_prompt; /* a list of the prompt's tokens, in vLLM's form */
+    uint32_t prompt_top;
+    bool echoes;
     bool ignore_eos; /* end tokens are tokens like others */
     struct openai_tokens tokens;
     int64_t offset;  /* characters of the tokens written so far; below 0: none of the text yet */
     uint32_t prompt; /* tokens of the prompt that are not written yet: end tokens are among them */
     struct buf rows; /* struct token_value: not written yet */
     struct buf json;
+    struct buf prompt_json;
 };
 
 /* Empties it for a request; what it holds is kept for reuse. `bytes_max` bounds the rows. */
@@ -52,5 +60,6 @@ int openai_logprobs_add(struct openai_logprobs *l, const struct token_value *val
                         uint32_t value_count, uint32_t count);
 
 /* Writes the rows added since the last call as one JSON value, which lives until the next call. Empty if
- * there is nothing to write, or without memory (then json.rc says so). */
+ * there is nothing to write, or without memory (then json.rc says so). With of_prompt the call is the only one; it
+ * also writes prompt_json. */
 struct str openai_logprobs_take(struct openai_logprobs *l);

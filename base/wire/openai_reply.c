@@ -79,6 +79,13 @@ static void open_choice(struct json_writer *w, uint32_t index)
     json_kv_u64(w, "index", index);
 }
 
+static void put_prompt_logprobs(struct json_writer *w, struct str json)
+{
+    if (json.len == 0) return;
+    json_key(w, "prompt_logprobs");
+    json_put_raw(w, json);
+}
+
 static void close_choice(struct json_writer *w, struct str logprobs, enum finish finish,
                          bool called)
 {
@@ -119,6 +126,7 @@ static void put_whole_choice(struct json_writer *w, const struct openai_reply *r
         put_message(w, choice);
     else
         json_kv_str(w, "text", choice->text);
+    if (r->surface != OPENAI_CHAT) put_prompt_logprobs(w, choice->prompt_logprobs);
     close_choice(w, choice->logprobs, choice->finish, choice->tool_calls.len > 0);
 }
 
@@ -131,13 +139,14 @@ int openai_reply_whole(const struct openai_reply *r, const struct openai_choice 
     if (r->style == REPLY_RESPONSES) return responses_whole(r, choice, usage, out);
     for (uint32_t i = 0; i < count; i++)
         bytes += choice[i].text.len + choice[i].logprobs.len + choice[i].reasoning.len +
-                 choice[i].tool_calls.len;
+                 choice[i].tool_calls.len + choice[i].prompt_logprobs.len;
     buf_reserve(out, bytes);
     json_writer_init(&w, out);
     open_choices(&w, r, false);
     for (uint32_t i = 0; i < count; i++)
         put_whole_choice(&w, r, i, &choice[i]);
     json_array_end(&w);
+    if (r->surface == OPENAI_CHAT) put_prompt_logprobs(&w, choice[0].prompt_logprobs);
     put_usage(&w, r, usage);
     json_object_end(&w);
     return out->rc;

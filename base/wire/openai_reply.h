@@ -38,8 +38,10 @@ const char *openai_finish_name(enum finish finish); /* "stop", "length"; NULL fo
 
 /* One output of a response. */
 struct openai_choice {
-    struct str text;       /* of a chat with calls, empty: null */
-    struct str logprobs;   /* JSON, as openai_logprobs.h writes it; empty: null */
+    struct str text;     /* of a chat with calls, empty: null */
+    struct str logprobs; /* JSON, as openai_logprobs.h writes it; empty: null */
+    struct str
+        prompt_logprobs; /* likewise; empty: no member. Of a chat those of its first choice are sent */
     struct str reasoning;  /* of a chat: its text; empty: none */
     struct str tool_calls; /* of a chat: a JSON array; empty: none */
     enum finish finish;

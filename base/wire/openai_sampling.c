@@ -34,6 +34,17 @@ int openai_take_logprobs(struct openai_walk *p, const struct openai_key *k)
     return 0;
 }
 
+/* Reads prompt_logprobs: the number of alternatives of each token of the prompt. */
+int openai_take_prompt_logprobs(struct openai_walk *p, const struct openai_key *k)
+{
+    int64_t v = 0;
+    int rc = walk_whole(p, k, &v);
+    if (rc < 0) return rc;
+    p->req.scores_prompt = true;
+    p->req.prompt_top = (uint32_t)v;
+    return 0;
+}
+
 /* Reads one member of logit_bias: the id of a token as the key, a number as the value. */
 static int take_bias(struct openai_walk *p, const struct openai_key *k, struct token_value *ret)
 {

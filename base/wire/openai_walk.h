@@ -74,6 +74,7 @@ int openai_take_nothing(struct openai_walk *p, const struct openai_key *k);
 int openai_take_stop(struct openai_walk *p, const struct openai_key *k);
 int openai_take_stream_options(struct openai_walk *p, const struct openai_key *k);
 
+int openai_take_prompt_logprobs(struct openai_walk *p, const struct openai_key *k);
 int openai_take_logprobs(struct openai_walk *p,
                          const struct openai_key *k); /* chat: bool; else a number */
 

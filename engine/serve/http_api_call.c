@@ -349,8 +349,8 @@ static struct job *make_job(struct http_api *api, const struct http_request *req
                       .frequency_penalty = (float)s->frequency_penalty,
                       .seed = s->has_seed ? s->seed
                                           : hash64(&a->number, sizeof a->number, api->config.seed),
-                      .logprobs = ask->top_logprobs,
-                      .want_logprob = ask->logprobs },
+                      .logprobs = max_u32(ask->top_logprobs, ask->prompt_top),
+                      .want_logprob = ask->logprobs || ask->scores_prompt },
         .prompt_tokens = ask->prompt_tokens,
         .prompt_only = ask->prompt_only,
         .min_tokens = ask->min_tokens,
@@ -474,6 +474,9 @@ static void set_logprobs(struct call *c, const struct call_ask *ask)
     const struct openai_request r = { .surface = ask->reply.surface,
                                       .logprobs = ask->logprobs && !c->form->beats,
                                       .top_logprobs = ask->top_logprobs,
+                                      .scores_prompt = ask->scores_prompt,
+                                      .prompt_top = ask->prompt_top,
+                                      .echo = ask->echoes,
                                       .ignore_eos = ask->ignore_eos };
     const struct openai_tokens tokens = { c->api->info->model->vocab, vocab_bytes, detok_heard,
                                           vocab_is_end };

@@ -78,7 +78,9 @@ struct call_ask {
     uint32_t bias_count;
     bool logprobs;
     uint32_t top_logprobs;
-    uint32_t score_from;           /* as in job_ask; with logprobs */
+    bool scores_prompt, echoes; /* as in openai_request */
+    uint32_t prompt_top;
+    uint32_t score_from;           /* as in job_ask; with logprobs or scores_prompt */
     bool prompt_only;              /* no token is generated */
     struct str echo;               /* text that the output begins with */
     struct adapter_entry *adapter; /* the call holds it once more; NULL: none */

@@ -12,6 +12,7 @@ static void call_fan_free(struct call_fan *f)
     for (uint32_t i = 0; i < f->count; i++) {
         buf_fini(&f->output[i].text);
         buf_fini(&f->output[i].logprobs);
+        buf_fini(&f->output[i].prompt_logprobs);
         turn_output_free(f->output[i].turn);
     }
     free(f);
@@ -99,6 +100,7 @@ static void reply_all(struct call_fan *f, struct call *c)
             f->best_of > f->n ? take_best(f, i - i % f->best_of) : &f->output[i];
         choice[count] = turn_output_choice(o->turn, &o->text);
         choice[count].logprobs = buf_view(&o->logprobs);
+        choice[count].prompt_logprobs = buf_view(&o->prompt_logprobs);
         choice[count++].finish = o->finish;
     }
     for (uint32_t i = 0; i < f->count && rc == 0; i++)
@@ -126,6 +128,7 @@ void call_fan_keep(struct call *c, const struct job_mail *mail, enum finish fini
     openai_logprobs_take(&c->logprobs);
     o->text = take_buf(&c->text);
     o->logprobs = take_buf(&c->logprobs.json);
+    o->prompt_logprobs = take_buf(&c->logprobs.prompt_json);
     o->turn = TAKE(c->turn);
     o->finish = finish;
     o->mean = mail->generated > 0 ? c->logprob_sum / mail->generated : 0;
@@ -165,7 +168,7 @@ static int add_call(struct call_fan *f, struct http_exchange *x, const struct op
     ask.sampling = &sampling;
     ask.logprobs = r->logprobs || r->best_of > r->n; /* best_of needs those of the output */
     ask.prompt_tokens = (uint32_t)prompt->ids.count;
-    ask.score_from = r->echo && r->logprobs;
+    ask.score_from = (r->echo && r->logprobs) || r->scores_prompt;
     ask.echo = prompt->echo;
     ask.reply.index = index;
     ids.data = malloc(prompt->ids.count * sizeof *ids.data); /* a prompt is not empty */
@@ -181,7 +184,8 @@ static int add_call(struct call_fan *f, struct http_exchange *x, const struct op
     if (!c) return -ENOMEM;
     c->fan = f;
     c->index = index;
-    c->logprobs.wanted = r->logprobs;
+    c->logprobs.wanted = r->logprobs || r->scores_prompt;
+    c->logprobs.of_output = r->logprobs;
     f->output[index].call = c;
     f->open++;
     return 0;

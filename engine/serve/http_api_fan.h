@@ -19,7 +19,7 @@
 
 struct call_output {
     struct call *call; /* NULL: it has ended */
-    struct buf text, logprobs;
+    struct buf text, logprobs, prompt_logprobs;
     struct turn_output *turn; /* the parts of the text; NULL: it is not parsed */
     enum finish finish;
     double mean; /* log-probability of a token; with best_of above n */

@@ -155,6 +155,7 @@ static void whole_end(struct call *c, const struct job_mail *mail)
     }
     struct openai_choice choice = turn_output_choice(c->turn, &c->text);
     choice.logprobs = openai_logprobs_take(&c->logprobs);
+    choice.prompt_logprobs = buf_view(&c->logprobs.prompt_json);
     choice.finish = finish_of(mail->end);
     choice.stopped = mail->stopped;
     if (c->text.rc < 0 || c->logprobs.json.rc < 0 || (c->turn && turn_output_failed(c->turn))) {

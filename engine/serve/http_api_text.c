@@ -455,7 +455,11 @@ static void made(struct prompt *p)
         .bias = r->logit_bias,
         .bias_count = r->bias_count,
         .logprobs = r->logprobs,
-        .score_from = r->echo && r->logprobs, /* the first that has any before it */
+        .scores_prompt = r->scores_prompt,
+        .echoes = r->echo,
+        .prompt_top = r->prompt_top,
+        /* the first that has any before it */
+        .score_from = (r->echo && r->logprobs) || r->scores_prompt,
         .prompt_only = r->prompt_only,
         .echo = p->prompts[0].echo,
         .top_logprobs = r->top_logprobs,

@@ -84,9 +84,9 @@ static void logprobs_of_prompts(void **state)
     (void)state;
     CLEANUP(openai_logprobs_fini) struct openai_logprobs l = { 0 };
     const struct openai_tokens tokens = { NULL, word_shown, word_heard, word_ends };
-    const struct openai_request r = { .surface = OPENAI_COMPLETION,
-                                      .logprobs = true,
-                                      .top_logprobs = 1 };
+    const struct openai_request r = {
+        .surface = OPENAI_COMPLETION, .echo = true, .logprobs = true, .top_logprobs = 1
+    };
     const uint32_t prompt[] = { 3, 0, 4 };
     openai_logprobs_reset(&l, &r, &tokens, 1 << 20);
     assert_int_equal(openai_logprobs_prompt(&l, prompt, 3, STR(" a")), 0);
@@ -100,6 +100,43 @@ static void logprobs_of_prompts(void **state)
         "\"\xc3\xa9 a\",\"<e>\"],\"top_logprobs\":[{\"\xc3\xa9 a\":-1},{\"<e>\":-2}]}");
     add(&l, 1, (const struct token_value[]){ { 4, -1 }, { 4, -1 } }); /* generated: the end */
     assert_int_equal(openai_logprobs_take(&l).len, 0);
+}
+
+/* vLLM's form: the own token first, with its rank where it is among the rows' alternatives; those of the output have
+ * a number of alternatives of their own, and offsets from its beginning. */
+static void logprobs_of_prompts_apart(void **state)
+{
+    (void)state;
+    CLEANUP(openai_logprobs_fini) struct openai_logprobs l = { 0 };
+    const struct openai_tokens tokens = { NULL, word_shown, word_heard, word_ends };
+    struct openai_request r = { .surface = OPENAI_COMPLETION,
+                                .scores_prompt = true,
+                                .prompt_top = 2 };
+    const uint32_t prompt[] = { 3, 0, 4 };
+    const struct token_value rows[] = { { 0, -1 }, { 2, -0.5f }, { 0, -1 },           { 4, -7 },
+                                        { 0, -1 }, { 2, -3 },    { 0, -2 },           { 0, -2 },
+                                        { 0, -2 }, { 4, -1 },    { 3, LOGPROB_NONE }, { 4, -1 } };
+    static const char *const written =
+        "[null,{\"0\":{\"logprob\":-1,\"rank\":2,\"decoded_token\":\"\xc3\xa9 a\"},"
+        "\"2\":{\"logprob\":-0.5,\"rank\":1,\"decoded_token\":\"bytes:\\\\xac\"}},"
+        "{\"4\":{\"logprob\":-7,\"rank\":null,\"decoded_token\":\"<e>\"},"
+        "\"0\":{\"logprob\":-1,\"rank\":1,\"decoded_token\":\"\xc3\xa9 a\"},"
+        "\"2\":{\"logprob\":-3,\"rank\":2,\"decoded_token\":\"bytes:\\\\xac\"}}]";
+    for (uint32_t i = 0; i < 2; i++) {
+        r.logprobs = i > 0;
+        openai_logprobs_reset(&l, &r, &tokens, 1 << 20);
+        assert_int_equal(openai_logprobs_prompt(&l, prompt, 3, (struct str){ 0 }), 0);
+        add(&l, 4, rows);
+        const struct str of_output = openai_logprobs_take(&l);
+        buf_byte(&l.prompt_json, 0);
+        assert_string_equal(l.prompt_json.data, written);
+        if (i == 0)
+            assert_int_equal(of_output.len, 0);
+        else
+            assert_string_equal(of_output.data,
+                                "{\"text_offset\":[0],\"token_logprobs\":[-2],\"tokens\":["
+                                "\"\xc3\xa9 a\"],\"top_logprobs\":[{\"\xc3\xa9 a\":-2}]}");
+    }
 }
 
 static void logprobs_of_chats(void **state)
@@ -134,6 +171,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logprobs_of_completions),
         cmocka_unit_test(logprobs_of_prompts),
+        cmocka_unit_test(logprobs_of_prompts_apart),
         cmocka_unit_test(logprobs_of_chats),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
