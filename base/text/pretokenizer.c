@@ -538,6 +538,7 @@ FIND(marks_falcon)
 static const struct pretokenizer table[] = {
     { "gpt-2",            { find_gpt2 }, false },
     { "phi-2",            { find_gpt2 }, false },
+    { "modern-bert",      { find_gpt2 }, false },
     { "mpt",              { find_gpt2 }, false },
     { "olmo",             { find_gpt2 }, false },
     { "default",          { find_marks_default, find_gpt2, find_numbers, find_3_digits }, false },

@@ -293,7 +293,8 @@ static int check_keys(const struct hf_config *c, struct str activation, struct e
         return err_set(err, -ENOTSUP,
                        "key 'norm_topk_prob' asks for something that is not computed for %s",
                        c->family->model_type);
-    if (c->heads == 0) return err_set(err, -EINVAL, "key 'num_attention_heads' is missing or 0");
+    if (c->heads == 0 && !c->family->encoder)
+        return err_set(err, -EINVAL, "key 'num_attention_heads' is missing or 0");
     if (c->layer_windows && c->layer_window_count != c->layers)
         return err_set(err, -EINVAL, "key 'layer_types' has %u items, there are %u layers",
                        c->layer_window_count, c->layers);

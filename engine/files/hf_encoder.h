@@ -1,8 +1,9 @@
 /* hf_encoder.h - reads what folders of encoders have beside the keys and tensors that all families have.
  *
  * Layer: engine/files
- * Files: config.json of BertModel, RobertaModel, XLMRobertaModel and their ...ForSequenceClassification
- *        (cross-encoders); modules.json of sentence-transformers with the configuration of its pooling
+ * Files: config.json of BertModel, RobertaModel, XLMRobertaModel, ModernBertModel and their
+ *        ...ForSequenceClassification (cross-encoders), of NomicBertModel in both of its forms; modules.json of
+ *        sentence-transformers with the configuration of its pooling
  * Trust: none
  */
 #pragma once
@@ -15,7 +16,8 @@
 int hf_encoder_keys(struct hf_config *c, struct str text, struct err *err);
 
 /* Writes the GGUF name of a tensor. Returns false for one that encoders do not have. */
-bool hf_encoder_tensor(struct str name, char ret[GGUF_NAME_BYTES_MAX + 1]);
+bool hf_encoder_tensor(const struct hf_family *f, struct str name,
+                       char ret[GGUF_NAME_BYTES_MAX + 1]);
 
 /* Returns true for a tensor that nothing here reads: counted positions, heads of training, and a pooler
  * without a classifier behind it (sentence-transformers does not use it either). */

@@ -107,6 +107,8 @@ static const struct hf_family families[] = {
     { "bert", "bert", "gelu", .encoder = true, .rows = no_rows },
     { "roberta", "bert", "gelu", .encoder = true, .padded_positions = true, .rows = no_rows },
     { "xlm-roberta", "bert", "gelu", .encoder = true, .padded_positions = true, .rows = no_rows },
+    { "modernbert", "modern-bert", "gelu", .encoder = true, .rows = no_rows },
+    { "nomic_bert", "nomic-bert", "silu", .encoder = true, .rows = no_rows },
 };
 /* clang-format on */
 
@@ -188,7 +190,7 @@ bool hf_family_tensor(const struct hf_family *f, struct str name, char ret[GGUF_
                       uint32_t *ret_expert)
 {
     *ret_expert = HF_NO_EXPERT;
-    if (f->encoder) return hf_encoder_tensor(name, ret);
+    if (f->encoder) return hf_encoder_tensor(f, name, ret);
     for (size_t i = 0; i < COUNT_OF(top_rows); i++) {
         if (!str_eq(name, str_from(top_rows[i].from))) continue;
         snprintf(ret, GGUF_NAME_BYTES_MAX + 1, "%s", top_rows[i].to);

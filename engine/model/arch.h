@@ -70,11 +70,13 @@ struct arch_step {
 
 struct adapter_step;
 struct decoder_form;
+struct encoder_form;
 
 struct model_arch {
     const char *name; /* general.architecture */
     const char *about;
     const struct decoder_form *form; /* what of a decoder it has; see decoder.h. NULL: an encoder */
+    const struct encoder_form *encoder; /* of an encoder; see encoder.h */
     /* Reads geometry into m->info and weights into m->arch_model. */
     int (*load)(struct loader *l, struct model *m, struct err *err);
     /* Takes memory for steps of up to tokens_max tokens and seqs_max items. */
@@ -84,7 +86,8 @@ struct model_arch {
 };
 
 extern const struct model_arch arch_llama, arch_qwen2, arch_qwen3, arch_qwen3moe, arch_smollm3,
-    arch_phi3, arch_gemma2, arch_gemma3, arch_gpt_oss, arch_deepseek2, arch_bert;
+    arch_phi3, arch_gemma2, arch_gemma3, arch_gpt_oss, arch_deepseek2, arch_bert, arch_nomic_bert,
+    arch_modern_bert;
 extern const struct model_arch *const arch_table[]; /* NULL behind the last */
 
 /* Folds a token's hidden state into a few numbers, for predictors of length:

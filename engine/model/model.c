@@ -17,8 +17,9 @@
 #define MODEL_ARENA_BYTES_MAX ((size_t)64 << 20) /* names, template, layer tables; not weights */
 
 const struct model_arch *const arch_table[] = {
-    &arch_llama,  &arch_qwen2,  &arch_qwen3,   &arch_qwen3moe,  &arch_smollm3, &arch_phi3,
-    &arch_gemma2, &arch_gemma3, &arch_gpt_oss, &arch_deepseek2, &arch_bert,    NULL,
+    &arch_llama, &arch_qwen2,      &arch_qwen3,       &arch_qwen3moe, &arch_smollm3,
+    &arch_phi3,  &arch_gemma2,     &arch_gemma3,      &arch_gpt_oss,  &arch_deepseek2,
+    &arch_bert,  &arch_nomic_bert, &arch_modern_bert, NULL,
 };
 
 static int choose_kernels(struct model *m, const char *name, struct err *err)

@@ -33,24 +33,42 @@ LAYER = {"attention.self.query": "attn_q", "attention.self.key": "attn_k", "atte
          "attention.output.dense": "attn_output", "attention.output.LayerNorm": "attn_output_norm",
          "intermediate.dense": "ffn_up", "output.dense": "ffn_down", "output.LayerNorm": "layer_output_norm"}
 
+MODERN_TOP = {"embeddings.tok_embeddings": "token_embd", "embeddings.norm": "token_embd_norm",
+              "final_norm": "output_norm", "head.dense": "cls", "head.norm": "cls.norm", "classifier": "cls.output"}
+MODERN_LAYER = {"attn_norm": "attn_norm", "attn.Wqkv": "attn_qkv", "attn.Wo": "attn_output", "mlp_norm": "ffn_norm",
+                "mlp.Wi": "ffn_up", "mlp.Wo": "ffn_down"}
+NOMIC_TOP = {"embeddings.word_embeddings": "token_embd", "embeddings.token_type_embeddings": "token_types",
+             "emb_ln": "token_embd_norm"}
+NOMIC_LAYER = {"attn.Wqkv": "attn_qkv", "attn.out_proj": "attn_output", "norm1": "attn_output_norm",
+               "mlp.fc11": "ffn_up", "mlp.fc12": "ffn_gate", "mlp.fc2": "ffn_down", "norm2": "layer_output_norm"}
+MODERN = dict(pad_token_id=0, bos_token_id=2, eos_token_id=3, cls_token_id=2, sep_token_id=3)
+# general.architecture, names of tensors, and what stands before a layer's number.
+KINDS = {"ModernBert": ("modern-bert", MODERN_TOP, MODERN_LAYER, r"layers\."),
+         "NomicBert": ("nomic-bert", NOMIC_TOP, NOMIC_LAYER, r"encoder\.layers\.")}
+BERT = ("bert", TOP, LAYER, r"encoder\.layer\.")
+
 CASES = {
     "bert": dict(cls="Bert", config=dict(max_position_embeddings=POSITIONS)),
     "bert_cross": dict(cls="Bert", head=True, config=dict(max_position_embeddings=POSITIONS)),
     "xlm_roberta": dict(cls="XLMRoberta", skip=2, config=dict(max_position_embeddings=POSITIONS + 2, type_vocab_size=1)),
     "roberta_cross": dict(cls="Roberta", skip=2, head=True,
                           config=dict(max_position_embeddings=POSITIONS + 2, type_vocab_size=1)),
+    "modern_bert": dict(cls="ModernBert", config=dict(max_position_embeddings=POSITIONS, local_attention=8, **MODERN)),
+    "modern_cross": dict(cls="ModernBert", head=True, config=dict(max_position_embeddings=POSITIONS, local_attention=20,
+                                                                  classifier_pooling="mean", **MODERN)),
+    "nomic_bert": dict(cls="NomicBert", config=dict(max_position_embeddings=POSITIONS)),
 }
 
 
 def spread(name, shape):
     """-> (offset, scale): the states of tokens differ, and no product loses its size."""
-    if "LayerNorm" in name:
+    if "norm" in name.lower() or "emb_ln" in name:
         return (1.0 if name.endswith("weight") else 0.0), 0.3
     if name.endswith("bias"):
         return 0.0, 0.4
     if "embeddings" in name:
         return 0.0, 1.0
-    sharp = 2.0 if re.search("query|key", name) else 1.0
+    sharp = 2.0 if re.search("query|key|Wqkv", name) else 1.0
     return 0.0, round(sharp * math.sqrt(3 / shape[-1]), 4)
 
 
@@ -70,22 +88,32 @@ def build(case, folder):
 
 
 def gguf_lines(plan, case):
+    _, top, of_layer, before = KINDS.get(case["cls"], BERT)
     for name in plan:
-        stem, dot, suffix = re.sub(r"^(bert|roberta)\.", "", name).rpartition(".")
-        layer = re.match(r"encoder\.layer\.(\d+)\.(.*)", stem)
+        stem, dot, suffix = re.sub(r"^(bert|roberta|model|nomic_bert)\.", "", name).rpartition(".")
+        layer = re.match(before + r"(\d+)\.(.*)", stem)
         if stem == "pooler.dense" and not case.get("head"):
             continue  # embedders do not use it
-        to = f"blk.{layer[1]}.{LAYER[layer[2]]}" if layer else TOP[stem]
+        to = f"blk.{layer[1]}.{of_layer[layer[2]]}" if layer else top[stem]
         how = f"rows {case['skip']}" if to == "position_embd" and "skip" in case else "copy"
         yield f"gguf {to}{dot}{suffix} {how} {name}"
 
 
 def keys_of(case, config):
     pooling = 4 if case.get("head") else 2
-    return {"general.architecture": "bert", "tokenizer.ggml.model": "no_vocab", "bert.block_count": LAYERS,
-            "bert.context_length": POSITIONS, "bert.embedding_length": WIDTH, "bert.feed_forward_length": FF,
-            "bert.attention.head_count": HEADS, "bert.vocab_size": VOCAB, "bert.pooling_type": pooling,
-            "bert.attention.layer_norm_epsilon": float(config.layer_norm_eps)}
+    arch = KINDS.get(case["cls"], BERT)[0]
+    keys = {"block_count": LAYERS, "context_length": POSITIONS, "embedding_length": WIDTH, "feed_forward_length": FF,
+            "attention.head_count": HEADS, "vocab_size": VOCAB, "pooling_type": pooling}
+    if arch == "modern-bert":
+        keys |= {"attention.layer_norm_epsilon": float(config.norm_eps), "attention.sliding_window": config.local_attention,
+                 "attention.sliding_window_pattern": 3, "rope.freq_base": 160000.0, "rope.freq_base_swa": 10000.0}
+        if case.get("head"):
+            keys["classifier.pooling_type"] = 1
+    else:
+        keys["attention.layer_norm_epsilon"] = float(config.layer_norm_eps)
+    if arch == "nomic-bert":
+        keys["rope.freq_base"] = 1000.0
+    return {"general.architecture": arch, "tokenizer.ggml.model": "no_vocab"} | {f"{arch}.{k}": v for k, v in keys.items()}
 
 
 def compute(model, case, lines):
@@ -94,6 +122,8 @@ def compute(model, case, lines):
     if case.get("head") and case["cls"] == "Bert":
         types = [0] * SECOND + [1] * (TEXT - SECOND)
     inputs = dict(input_ids=torch.tensor([ids]), token_type_ids=torch.tensor([types]))
+    if case["cls"] == "ModernBert":
+        del inputs["token_type_ids"]
     base = getattr(model, model.base_model_prefix, model)
     states = base(**inputs).last_hidden_state[0].float().numpy()
     lines.append("ids " + " ".join(map(str, ids)))
@@ -142,7 +172,8 @@ def unigram():
 
 
 def run(model, encoding, **more):
-    return model(input_ids=torch.tensor([encoding.ids]), token_type_ids=torch.tensor([encoding.type_ids]), **more)
+    types = {} if model.config.model_type == "modernbert" else dict(token_type_ids=torch.tensor([encoding.type_ids]))
+    return model(input_ids=torch.tensor([encoding.ids]), **types, **more)
 
 
 def served(name, model, tokenizer):
@@ -164,6 +195,7 @@ def main():
     args = parser.parse_args()
     torch.set_grad_enabled(False)
     tokenizers = {"Bert": word_pieces(), "XLMRoberta": unigram(), "Roberta": unigram()}
+    tokenizers |= {"ModernBert": tokenizers["Bert"], "NomicBert": tokenizers["Bert"]}
     replies = [f"text {t}" for t in TEXTS] + [f"pair {a}|{b}" for a, b in PAIRS]
     for name in args.names or CASES:
         case = CASES[name]

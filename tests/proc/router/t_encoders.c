@@ -13,7 +13,7 @@
 
 #define VECTORS "tests/vectors/arch/"
 #define WIDTH 64
-#define LINES_MAX 64
+#define LINES_MAX 128
 #define OFF_MAX 1e-4
 
 /* The lines of served.txt. */
@@ -172,6 +172,19 @@ static void an_xlm_roberta_embeds_by_its_first_token(void **state)
     assert_int_equal(pair_end(state), 0);
 }
 
+static void a_modernbert_and_a_nomic_bert_embed(void **state)
+{
+    serve("modern_bert", VECTORS "bert.tokenizer.json", ARGS(NULL));
+    embeds("vector modern_bert mean");
+    assert_int_equal(pair_end(state), 0);
+    serve("modern_bert", VECTORS "bert.tokenizer.json", ARGS("--pooling", "cls"));
+    embeds("vector modern_bert cls");
+    assert_int_equal(pair_end(state), 0);
+    serve("nomic_bert", VECTORS "bert.tokenizer.json", ARGS(NULL));
+    embeds("vector nomic_bert mean");
+    assert_int_equal(pair_end(state), 0);
+}
+
 /* A text may fill the positions to the last; a step of the engine's default holds many. */
 static void texts_have_as_many_tokens_as_the_model_has_positions(void **state)
 {
@@ -273,6 +286,9 @@ static void pairs_are_scored_by_the_head(void **state)
     serve("roberta_cross", VECTORS "xlmroberta.tokenizer.json", ARGS(NULL));
     check_pairs("score roberta_cross");
     assert_int_equal(pair_end(state), 0);
+    serve("modern_cross", VECTORS "bert.tokenizer.json", ARGS(NULL));
+    check_pairs("score modern_cross");
+    assert_int_equal(pair_end(state), 0);
 }
 
 int main(void)
@@ -281,6 +297,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_bert_embeds_by_the_mean),
         cmocka_unit_test(an_xlm_roberta_embeds_by_its_first_token),
+        cmocka_unit_test(a_modernbert_and_a_nomic_bert_embed),
         cmocka_unit_test(texts_have_as_many_tokens_as_the_model_has_positions),
         cmocka_unit_test(encoders_say_what_they_are_and_what_not),
         cmocka_unit_test(the_official_client_is_served),
