@@ -197,7 +197,7 @@ static void what_a_block_can_hold_comes_back(void **state)
             if (j % 16 == 1) q = (float)kinds[i].high;
             /* What is at most -32 has halves and quarters, 63 and 15 have thirds. */
             const uint32_t sub = j / kinds[i].sub % 3;
-            x[j] = q * (float)(kinds[i].type == WEIGHT_Q3_K ? 1 << sub : sub + 1) / 16;
+            x[j] = q * (float)(kinds[i].type == WEIGHT_Q3_K ? 1u << sub : sub + 1) / 16;
         }
         double off = round_trip(kinds[i].type, x, QUANT_SUPER);
         if (!(off < 2e-5)) fail_msg("%s: off by %g", weight_types[kinds[i].type].name, off);
