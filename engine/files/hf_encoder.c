@@ -83,7 +83,7 @@ static const struct hf_row bert_top[] = {
     { NULL, NULL },
 };
 
-/* What the files of an architecture call their parts. */
+/* Names of parts, as the files of an architecture have them. */
 static const struct encoder_names {
     const char *arch, *layers;
     const struct hf_row *top, *layer;
@@ -286,7 +286,7 @@ static const struct encoder_row {
 };
 /* clang-format on */
 
-/* What keys say that become others at the end. */
+/* Numbers of keys that become other keys at the end. */
 struct encoder_keys {
     uint64_t pad;     /* as in RoBERTa's own configuration, if it is not said */
     uint64_t period;  /* of layers; 0: not said */

@@ -42,7 +42,7 @@ struct encoder_layer {
     uint32_t rope;                           /* an index of encoder.angle_step */
 };
 
-/* What an architecture's files always have. */
+/* Features that an architecture's files always have. */
 struct encoder_form {
     const struct key_rule *keys;
     size_t key_count;

@@ -226,7 +226,7 @@ static int load_layer(struct loader *l, const struct encoder *e, uint32_t index,
     return rc < 0 ? rc : load_norm(l, e, name, width, &layer->ffn_norm, err);
 }
 
-/* What the head judges: the first token's state, or, of files that say so, the mean of all. */
+/* Reads the state that the head judges: the first token's state, or, of files that say so, the mean of all. */
 static int load_head_pooling(struct loader *l, struct encoder_head *head, struct err *err)
 {
     uint32_t type = GGUF_POOLING_CLS;
