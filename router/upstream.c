@@ -709,7 +709,7 @@ static void refuse_scores(struct request *r)
     openai_error_set(&c->problem, 0, OPENAI_UNSUPPORTED, "prompt_logprobs",
                      "prompt_logprobs are not served by the engine of this model, %s.",
                      engine_traits[c->target.kind].about);
-    answer_problem(r, 1);
+    response_problem(r, 1);
     request_over(r);
 }
 
