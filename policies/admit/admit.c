@@ -1,4 +1,4 @@
-/* admit.c - the table of admission policies, and the two tests of memory that they share. */
+/* admit.c - the table of admission policies, the two tests of memory that they share, and the policy without one. */
 #include "policies/admit/admit.h"
 
 #include "base/core/bits.h"
@@ -29,3 +29,19 @@ bool admit_fits_peak(const struct admit_view *view)
     uint64_t wanted = (uint64_t)view->pages_needed + view->peak_growth + view->running;
     return wanted <= view->pages_available;
 }
+
+/* Admits the next session as long as there is a place in the batch.
+ *
+ * It suits settings in which memory is no concern; elsewhere the preemption policy has much to do. */
+static bool decide_all(void *state, const struct admit_view *view)
+{
+    (void)state, (void)view;
+    return true;
+}
+
+const struct admit_policy admit_all = {
+    .name = "all",
+    .about = "admit every next session; only places in the batch are counted",
+    .source = "the baseline of simulations without memory",
+    .decide = decide_all,
+};

@@ -1,4 +1,4 @@
-/* draft.c - the table of draft policies. */
+/* draft.c - the table of draft policies, and the one that never guesses. */
 #include "policies/draft/draft.h"
 
 #include "base/core/bits.h"
@@ -17,3 +17,10 @@ const struct draft_policy *draft_find(struct str name)
     }
     return NULL;
 }
+
+/* Never guesses: a decoding sequence computes one token a step. */
+const struct draft_policy draft_none = {
+    .name = "none",
+    .about = "no guesses, one token a step",
+    .source = "the usual decoding",
+};

@@ -1,4 +1,4 @@
-/* evict.c - the table of eviction policies. */
+/* evict.c - the table of eviction policies, and the least recently used page. */
 #include "policies/evict/evict.h"
 
 #include "base/core/bits.h"
@@ -17,3 +17,16 @@ const struct evict_policy *evict_find(struct str name)
     }
     return NULL;
 }
+
+/* Drops the page that was released longest ago. */
+static int64_t rank_lru(const struct evict_page *page)
+{
+    return (int64_t)page->releases;
+}
+
+const struct evict_policy evict_lru = {
+    .name = "lru",
+    .about = "least recently used first",
+    .source = "vLLM, SGLang by default",
+    .rank = rank_lru,
+};

@@ -1,4 +1,4 @@
-/* fair.c - the table of fairness policies, and the tenant that loses a place in a full queue.
+/* fair.c - the table of fairness policies, the one without fairness, and the tenant that loses a place in a full queue.
  *
  *     places[tenant] = requests[tenant] / weight[tenant]
  *     the tenant with the most places loses its last one if places > (requests[newcomer] + 1) / weight[newcomer]
@@ -40,3 +40,10 @@ uint32_t fair_longest_queue(const struct fair_holding *tenant, uint32_t count, u
     }
     return most;
 }
+
+/* Keeps one queue for all tenants; the order policy alone decides. */
+const struct fair_policy fair_none = {
+    .name = "none",
+    .about = "one queue for all tenants",
+    .source = "the usual queue",
+};

@@ -1,4 +1,5 @@
-/* load.c - the table of load policies, and the seconds of a load. */
+/* load.c - the table of load policies, the seconds of a load, and the simple alternatives: the shortest queue, and the
+ * nearest copy. */
 #include "policies/load/load.h"
 
 #include "base/core/bits.h"
@@ -53,3 +54,42 @@ void load_least(const struct load_problem *problem,
     }
     *ret = v;
 }
+
+/* Loads a model at the machine with the shortest queue of loads.
+ *
+ *     queue(s) = sum over tiers of queued bytes / bandwidth of the tier
+ *
+ * It is the simple alternative that balances load, and ignores where copies of the model are. */
+static void choose_loaded(const struct load_problem *problem, struct load_verdict *ret)
+{
+    load_least(problem, load_queue_s, ret);
+}
+
+const struct load_policy load_least_loaded = {
+    .name = "least_loaded",
+    .about = "planner: weights are loaded where the queue of loads is shortest",
+    .source = "baseline of load-time-aware placement",
+    .choose = choose_loaded,
+};
+
+/* Loads a model at a machine that has it nearest: in memory, else on disk, else anywhere; among those, at the one with the shortest queue of loads.
+ *
+ * It is the simple alternative that uses the place of copies: it waits in any queue for a copy in
+ * memory. The score is the tier plus a fraction below 1 for the queue, so that queues decide only within a tier. */
+static double distance(const struct load_problem *problem, uint32_t server)
+{
+    double queue_s = load_queue_s(problem, server);
+    return (double)problem->server[server].tier + queue_s / (1 + queue_s);
+}
+
+static void choose_tier(const struct load_problem *problem, struct load_verdict *ret)
+{
+    load_least(problem, distance, ret);
+}
+
+const struct load_policy load_nearest_tier = {
+    .name = "nearest_tier",
+    .about = "planner: weights are loaded where the model lies nearest, in memory before on disk",
+    .source = "baseline of load-time-aware placement",
+    .choose = choose_tier,
+};

@@ -1,4 +1,4 @@
-/* migrate.c - the table of migration policies, the stages of a live copy, and freeness. */
+/* migrate.c - the table of migration policies, the one that moves nothing, the stages of a live copy, and freeness. */
 #include "policies/migrate/migrate.h"
 
 #include "base/core/bits.h"
@@ -62,3 +62,20 @@ double migrate_freeness(const struct migrate_instance *in)
     double room = (double)in->pages_free - in->receiving_pages - (double)in->queue_pages;
     return room / (double)max_u32(in->running, 1);
 }
+
+/* Moves no session. */
+static void decide_none(void *state, const struct migrate_config *config,
+                        const struct migrate_view *view, int64_t now_us, struct rng *rng,
+                        struct migrate_verdict *ret)
+{
+    (void)state, (void)config, (void)view, (void)now_us, (void)rng;
+    ret->count = 0;
+    ret->again_us = INT64_MAX;
+}
+
+const struct migrate_policy migrate_none = {
+    .name = "none",
+    .about = "sessions stay where they were sent",
+    .source = "the simple alternative",
+    .decide = decide_none,
+};

@@ -1,4 +1,5 @@
-/* place.c - the table of placement policies, their shared functions, and gamma posteriors of loss and repair. */
+/* place.c - the table of placement policies, their shared functions, gamma posteriors of loss and repair, and
+ * the simple alternatives: the first offer, and the cheapest on demand. */
 
 #include "policies/place/place.h"
 
@@ -133,3 +134,73 @@ void place_finish(const struct place_view *view, struct place_verdict *ret)
         ret->next = i;
     }
 }
+
+/* Launches missing instances at the first offer that may be asked, in the order of the
+ * configuration. Running instances stay where they are; surplus ones end from the last offer on.
+ *
+ * This is the simple alternative to every other policy. It knows neither prices nor risk. */
+static void choose_first(void *state, const struct place_view *view, int64_t now_us,
+                         struct rng *rng, struct place_verdict *ret)
+{
+    (void)state, (void)now_us, (void)rng;
+    struct place_verdict v = { .reason = "the first offer that may be asked", .missing = -1 };
+    uint32_t left = view->target;
+    for (uint32_t i = 0; i < view->offer_count; i++) {
+        v.want[i] = min_u32(place_have(&view->offer[i]), left);
+        left -= v.want[i];
+    }
+    for (uint32_t i = 0; i < view->offer_count && left > 0; i++) {
+        if (!view->offer[i].usable) continue;
+        v.want[i] += left;
+        left = 0;
+    }
+    if (left > 0) v.reason = "no offer of the pool can be had now";
+    place_finish(view, &v);
+    *ret = v;
+}
+
+const struct place_policy place_order = {
+    .name = "order",
+    .about = "the first offer of a pool that may be asked, as listed",
+    .source = "this project",
+    .choose = choose_first,
+};
+
+/* Places all instances at the cheapest on-demand offer, which is never taken away.
+ *
+ * This is the baseline of the spot policies: never interrupted, at the full price. Running instances
+ * stay. While no on-demand offer may be asked, the cheapest spot offer serves too, beside the spot
+ * instances that already run. */
+static void choose_on_demand(void *state, const struct place_view *view, int64_t now_us,
+                             struct rng *rng, struct place_verdict *ret)
+{
+    (void)state, (void)now_us, (void)rng;
+    struct place_verdict v = { .reason = "the cheapest offer on demand", .missing = -1 };
+    bool fits[PLACE_OFFERS_MAX];
+    for (uint32_t i = 0; i < view->offer_count; i++)
+        fits[i] = !view->offer[i].spot;
+    uint32_t at = place_cheapest(view, fits);
+    bool others = at == PLACE_NONE;
+    if (others) {
+        at = place_cheapest(view, NULL);
+        v.reason = "no offer on demand can be had: the cheapest of the others";
+    }
+    uint32_t left = view->target;
+    for (int turn = 0; turn < (others ? 2 : 1); turn++)
+        for (uint32_t i = 0; i < view->offer_count; i++) { /* on-demand instances first */
+            if (fits[i] != (turn == 0)) continue;
+            v.want[i] = min_u32(place_have(&view->offer[i]), left);
+            left -= v.want[i];
+        }
+    if (at != PLACE_NONE) v.want[at] += left;
+    if (at == PLACE_NONE && left > 0) v.reason = "no offer of the pool can be had now";
+    place_finish(view, &v);
+    *ret = v;
+}
+
+const struct place_policy place_on_demand = {
+    .name = "on_demand",
+    .about = "the cheapest offer that is never taken away",
+    .source = "baseline of spot placement",
+    .choose = choose_on_demand,
+};

@@ -1,4 +1,5 @@
-/* power.c - the table of power policies, and the steady state at another clock that they share. */
+/* power.c - the table of power policies, the steady state at another clock that they share, and the policy without power
+ * management. */
 #include "policies/power/power.h"
 
 #include "base/core/bits.h"
@@ -101,3 +102,27 @@ void power_decide(const struct power_policy *p, void *state, const struct power_
         ret->clock[i] = fmin(1, fmax(POWER_CLOCK_MIN, rungs / round(1 / POWER_RUNG)));
     }
 }
+
+/* The policy `max`: run every instance at its full clock, always.
+ *
+ *     clock = 1
+ *
+ * This is the baseline without power management that the other policies are measured against. */
+#define AGAIN_US (60 * 1000000ll)
+
+static void decide_max(void *state, const struct power_view *view, int64_t now_us,
+                       struct power_verdict *ret)
+{
+    (void)state;
+    for (uint32_t i = 0; i < view->count; i++)
+        ret->clock[i] = 1;
+    ret->reason = "power is not managed";
+    ret->again_us = now_us + AGAIN_US;
+}
+
+const struct power_policy power_max = {
+    .name = "max",
+    .about = "full clock, always",
+    .source = "none: what is done without power management",
+    .decide = decide_max,
+};

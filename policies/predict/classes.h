@@ -27,9 +27,9 @@ struct class_model {
     struct length_hist all, hist[CLASSES_MAX];
 };
 
-/* The members that are equal in all policies of classes; `init` sets the edges. */
-#define CLASS_POLICY                                                               \
-    .needs = PREDICT_TEXT, .state_size = sizeof(struct class_model), .init = init, \
+/* The members that are equal in all policies of classes; `set_edges` is their init. */
+#define CLASS_POLICY(set_edges)                                                         \
+    .needs = PREDICT_TEXT, .state_size = sizeof(struct class_model), .init = set_edges, \
     .decide = class_decide, .merge = class_merge, .remaining = class_remaining
 
 void class_init(struct class_model *m, const double *edges, uint32_t edge_count);

@@ -20,6 +20,6 @@ const struct predict_policy predict_intelligent_router = {
     .name = "intelligent_router",
     .about = "classes that double, 16 to 2,048 tokens",
     .source = "Intelligent Router (2408.13510), on hashed words instead of DistilBERT",
-    CLASS_POLICY,
+    CLASS_POLICY(init),
     .observe = class_observe,
 };

@@ -38,6 +38,6 @@ const struct predict_policy predict_mu_serve = {
     .name = "mu_serve",
     .about = "five classes at the quintiles of the lengths seen",
     .source = "mu-Serve (ATC 2024), on hashed words instead of BERT",
-    CLASS_POLICY,
+    CLASS_POLICY(init),
     .observe = observe,
 };

@@ -19,6 +19,6 @@ const struct predict_policy predict_s3 = {
     .name = "s3",
     .about = "ten equal bins up to 512 tokens",
     .source = "S3 (2306.06000), on hashed words instead of DistilBERT",
-    CLASS_POLICY,
+    CLASS_POLICY(init),
     .observe = class_observe,
 };

@@ -19,6 +19,6 @@ const struct predict_policy predict_tetri = {
     .name = "tetri",
     .about = "classes of 200 tokens",
     .source = "TetriInfer (2401.11181), on hashed words instead of OPT",
-    CLASS_POLICY,
+    CLASS_POLICY(init),
     .observe = class_observe,
 };

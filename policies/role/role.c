@@ -1,5 +1,5 @@
-/* role.c - the table of role policies, their shared functions, and the closed-form evaluator. The evaluator
- * computes requests a second within both SLOs from step-time coefficients and two moments of the lengths.
+/* role.c - the table of role policies, the one without roles, their shared functions, and the closed-form evaluator. The
+ * evaluator computes requests a second within both SLOs from step-time coefficients and two moments of the lengths.
  *
  *     prefill   an M/G/1 queue of prompts: TTFT at quantile q = service_q + wait_q,
  *               wait_q = (W / rho) ln(rho / (1 - q)), W = rate E[S^2] / (2 (1 - rho))
@@ -325,3 +325,26 @@ void role_look(struct role_look *l, const struct role_view *view, int64_t now_us
     role_decide(l->policy, l->state, view, now_us, &l->rng, ret);
     l->again_us = max_i64(ret->again_us, now_us + ROLE_LOOK_US_MIN);
 }
+
+/* Every instance serves whole requests.
+ *
+ * This is the simple alternative, and with chunked prompts a strong one: it needs no KV transfer and
+ * has no ratio that could be wrong. */
+#define COLOCATED_AGAIN_US 60000000
+
+static void decide_colocated(void *state, const struct role_view *view, int64_t now_us,
+                             struct rng *rng, struct role_verdict *ret)
+{
+    (void)state, (void)rng;
+    uint32_t order[ROLE_INSTANCES_MAX];
+    uint32_t count = role_order(view, order);
+    role_assign(view, order, count, 0, 0, ret->role);
+    role_answer(view, "whole requests everywhere", now_us + COLOCATED_AGAIN_US, ret);
+}
+
+const struct role_policy role_colocated = {
+    .name = "colocated",
+    .about = "every instance computes prompts and decodes",
+    .source = "the simple alternative (Sarathi-Serve, OSDI'24)",
+    .decide = decide_colocated,
+};

@@ -1,4 +1,4 @@
-/* aibrix_apa.c - size the fleet by KV share over a target, with AIBrix's stabiliser as shipped.
+/* aibrix_apa.c - size the fleet by KV share over a target, with AIBrix's stabiliser as shipped, or corrected (apa_fixed).
  *
  *     want = ceil(n * share / target)  outside +-10 % of the target, within [n / 2, 2 n]
  *     up at once; down, as shipped: the *least* recommendation of the last 300 s
@@ -8,10 +8,19 @@
  * within the window is enough to shrink. There the operator chooses the metric; here it is the mean
  * KV share, target 0.5. */
 #include "base/core/bits.h"
-#include "policies/scale/apa.h"
 #include "policies/scale/scale.h"
 
 #include <math.h>
+
+#define APA_PERIOD_S 10
+#define APA_WINDOW 30 /* recommendations that the stabiliser looks back on: 300 s */
+
+struct apa {
+    int64_t next_us;
+    uint32_t count;            /* recommendations so far */
+    uint16_t past[APA_WINDOW]; /* the last of them, a ring */
+    uint32_t want;             /* the last recommendation, stabilised */
+};
 
 #define TOLERANCE 0.1
 #define RATE 2.0
@@ -41,8 +50,11 @@ static uint32_t stabilise(struct apa *a, uint32_t recommended, uint32_t have, bo
     return min_u32(to, have);
 }
 
-void apa_decide(struct apa *a, const struct scale_config *config, const struct scale_view *view,
-                int64_t now_us, bool inverted, struct scale_verdict *ret)
+/* Decides as AIBrix does. With `inverted`, as shipped, the fleet shrinks to the least recommendation
+ * of the window, else to the most. */
+static void apa_decide(struct apa *a, const struct scale_config *config,
+                       const struct scale_view *view, int64_t now_us, bool inverted,
+                       struct scale_verdict *ret)
 {
     double share = config->margin * mean_share(view);
     uint32_t have = scale_have_all(view);
@@ -78,4 +90,27 @@ const struct scale_policy scale_aibrix_apa = {
     .needs = SCALE_NEEDS_KV,
     .state_size = sizeof(struct apa),
     .decide = decide,
+};
+
+/* Runs AIBrix's pod autoscaler with its stabiliser corrected.
+ *
+ *     as aibrix_apa, but down only to the *most* recommended within the last 300 s
+ *
+ * This corrects the stabiliser as we read it at e3e10f9: it takes the maximum, as the HPA does. */
+static void decide_fixed(void *state, const struct scale_config *config,
+                         const struct scale_view *view, int64_t now_us, struct rng *rng,
+                         struct scale_verdict *ret)
+{
+    (void)rng;
+    apa_decide(state, config, view, now_us, false, ret);
+}
+
+const struct scale_policy scale_apa_fixed = {
+    .name = "apa_fixed",
+    .about = "KV share over a target, down to the most of 300 s",
+    .source = "AIBrix pod autoscaler, stabiliser corrected",
+    .shaper = "none",
+    .needs = SCALE_NEEDS_KV,
+    .state_size = sizeof(struct apa),
+    .decide = decide_fixed,
 };

@@ -1,4 +1,4 @@
-/* scale.c - the table of scaling policies and the functions that they share. */
+/* scale.c - the table of scaling policies, the functions that they share, and the fixed count. */
 #include "policies/scale/scale.h"
 
 #include "base/core/bits.h"
@@ -195,3 +195,29 @@ bool scale_is_awake(const struct scale_config *config, const struct scale_view *
     if (d->held > 0 || d->in_flight > 0 || d->arrivals_s > 0) return true;
     return scale_have_all(view) > 0 && d->idle_s < config->zero_after_s;
 }
+
+/* Keep a fixed number of instances.
+ *
+ *     want = count
+ *
+ * This is the baseline that every other policy must beat, and the right choice for hardware that is
+ * paid for anyway. With the count that the peak needs it is the static peak of comparisons. */
+static void decide(void *state, const struct scale_config *config, const struct scale_view *view,
+                   int64_t now_us, struct rng *rng, struct scale_verdict *ret)
+{
+    (void)state, (void)rng;
+    struct scale_verdict v = { .reason = "a fixed count is configured",
+                               .load = config->count,
+                               .estimate_s = -1,
+                               .again_us = now_us + 60 * (int64_t)1000000 };
+    scale_spread(view, config->count, &v.choice);
+    *ret = v;
+}
+
+const struct scale_policy scale_static = {
+    .name = "static",
+    .about = "a fixed number of instances",
+    .source = "baseline",
+    .shaper = "window",
+    .decide = decide,
+};

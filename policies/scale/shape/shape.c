@@ -1,4 +1,4 @@
-/* shape.c - the table of shapers and the history that they share. */
+/* shape.c - the table of shapers, the history that they share, and the shaper that follows its signal. */
 #include "policies/scale/shape/shape.h"
 
 #include "base/core/bits.h"
@@ -71,3 +71,21 @@ uint32_t shape_least(const struct shape_ring *r, double window_s, double span_s,
         if (in_span(r, window_s, span_s, b)) least = min_u32(least, r->least[b][pool]);
     return least;
 }
+
+/* Lets the fleet follow its signal at once.
+ *
+ * This is for signals that shape themselves (Dynamo, SkyServe, Ray Serve, BlitzScale, AIBrix). */
+static void shape_none(void *state, const struct scale_shape_config *config,
+                       const struct scale_shape_ask *ask, int64_t now_us, struct scale_shaped *ret)
+{
+    (void)state, (void)config, (void)now_us;
+    *ret = (struct scale_shaped){ 0 };
+    memcpy(ret->target, ask->want, ask->pool_count * sizeof *ask->want);
+}
+
+const struct scale_shaper scale_shape_none = {
+    .name = "none",
+    .about = "follow the signal at once",
+    .source = "for signals that shape themselves",
+    .shape = shape_none,
+};
