@@ -16,7 +16,7 @@
 #include "agent/translator.h"
 #include "agent/weights.h"
 #include "base/io/auth/credentials.h"
-#include "base/io/auth/peer_call.h"
+#include "base/io/auth/signed_call.h"
 #include "base/io/log.h"
 #include "base/io/net/tls.h"
 #include "base/io/notify.h"

@@ -8,7 +8,7 @@
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/auth/join.h"
-#include "base/io/auth/peer_call.h"
+#include "base/io/auth/signed_call.h"
 #include "base/io/file.h"
 #include "base/io/log.h"
 #include "base/io/net/tls_rows.h"

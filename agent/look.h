@@ -9,7 +9,7 @@
  */
 #pragma once
 #include "agent/engines/engine_driver.h"
-#include "base/io/auth/peer_call.h"
+#include "base/io/auth/signed_call.h"
 
 enum look_end {
     LOOK_SEEN,   /* the report is fresh */

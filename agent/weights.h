@@ -16,7 +16,7 @@
 #include "agent/instance.h"
 #include "base/io/auth/credentials.h"
 #include "base/io/loop/loop.h"
-#include "base/wire/weights.h"
+#include "base/wire/machine.h"
 
 #define WEIGHTS_FAILURES_MAX 8u
 #define WEIGHTS_ASK_US 3000000 /* for the controller to name agents that have the model */

@@ -83,7 +83,7 @@ const char *call_by(const struct call *k, char ret_by[BY_BYTES]);
 void call_open_stream(struct call *k);
 void api_streams_end(struct api *a); /* their clients come again, and find the leader */
 
-void agents_join(struct call *k); /* api_join.c */
+void agents_join(struct call *k); /* joins.c */
 
 /* The routes of api_orders.c. */
 void order_pause(struct call *k);

@@ -10,7 +10,7 @@
 #include "router/sync.h"
 
 #include "base/core/bits.h"
-#include "base/io/auth/peer_call.h"
+#include "base/io/auth/signed_call.h"
 #include "base/io/log.h"
 #include "base/io/loop/clock.h"
 #include "fleet/controllers.h"

@@ -18,7 +18,7 @@
  *          to be root and to have stopped all that runs there
  */
 #pragma once
-#include "base/wire/gpu.h"
+#include "base/wire/machine.h"
 
 #define GPU_STORM_RESTARTS 3
 #define GPU_STORM_US INT64_C(1800000000)

@@ -1,4 +1,5 @@
-/* engine_driver.c - the parts of command lines and replies that several engine kinds share. */
+/* engine_driver.c - the parts of command lines and replies that several engine kinds share, and the table of
+ * kinds. */
 #include "agent/engines/engine_driver.h"
 
 #include "base/core/json.h"
@@ -214,4 +215,20 @@ void sight_report(struct engine_sight *s)
     };
     fill_pages(s, &s->report);
     if (m->has[METER_STARTED_S]) s->started_s = m->value[METER_STARTED_S];
+}
+
+/* ---- the table ---- */
+
+static const struct engine_driver *const table[ENGINE_KIND_COUNT] = {
+    [ENGINE_MUSTER] = &engine_muster,
+    [ENGINE_OPENAI] = &engine_openai,
+    [ENGINE_VLLM] = &engine_vllm,
+    [ENGINE_SGLANG] = &engine_sglang,
+    [ENGINE_LLAMA_SERVER] = &engine_llama_server,
+};
+
+const struct engine_driver *engine_driver_of(enum engine_kind kind)
+{
+    must(kind < ENGINE_KIND_COUNT);
+    return table[kind];
 }

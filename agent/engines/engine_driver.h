@@ -2,7 +2,7 @@
  *
  * Layer:    agent (base/wire, base/core)
  * Threads:  the agent's loop; no function here does I/O
- * Rules:    (1) a kind is one file with one struct engine_driver, and one line of the table (table.c)
+ * Rules:    (1) a kind is one file with one struct engine_driver, and one line of the table (engine_driver.c)
  *           (2) the agent asks the paths of `ask` one after the other, once a report; the first that is
  *               not answered well ends the round, and the engine counts as not ready
  *           (3) an engine is untrusted text: every reply has a bound, and a malformed one is a sentence

@@ -11,7 +11,7 @@
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/core/work.h"
-#include "base/text/charsmap.h"
+#include "base/text/text_rules.h"
 #include "base/text/unicode.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* text_rules.h - lists the steps that change a text, cut it into words, and turn tokens into text again.
+/* text_rules.h - lists the steps that change a text, cut it into words, and turn tokens into text again, with the character
+ * map that one of them holds.
  *
  * Layer:   base/text (base/core)
  * Threads: immutable once checked
@@ -7,6 +8,7 @@
  *          tokenizer.json are both expressed so; a bundle carries the lists.
  */
 #pragma once
+
 #include "base/core/err.h"
 #include "base/core/str.h"
 
@@ -89,3 +91,23 @@ enum text_rules_use { TEXT_RULES_NORMAL, TEXT_RULES_CUT, TEXT_RULES_DECODE };
 /* Checks a list from a file or a peer: kinds of that use, flags they know, texts in UTF-8 within their
  * bounds, known names, a sound character map. -EINVAL, -ENOTSUP, -E2BIG. */
 int text_rules_check(enum text_rules_use use, struct text_rules rules, struct err *err);
+
+/* The precompiled map of characters of a SentencePiece model.
+ *
+ * Format:  u32 bytes of the trie; the trie, a double array of u32 units (darts-clone); then the texts that
+ *          the trie's values point to, each ended by a zero byte
+ * Rules:   a map comes from a file: each unit is checked before it is followed */
+
+struct charsmap {
+    struct str units, texts;
+};
+
+/* Checks the outer form. -EINVAL, -E2BIG. */
+int charsmap_check(struct str blob, struct err *err);
+
+/* Opens a blob that charsmap_check accepted. */
+struct charsmap charsmap_open(struct str blob);
+
+/* Finds an entry that is a prefix of `text`, the longest or the shortest; returns its bytes, 0 for none,
+ * and what it becomes (perhaps nothing) in *ret. */
+size_t charsmap_find(const struct charsmap *m, struct str text, bool longest, struct str *ret);

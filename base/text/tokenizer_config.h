@@ -1,4 +1,5 @@
-/* tokenizer_config.h - reads what a tokenizer_config.json says of special tokens and of the chat template.
+/* tokenizer_config.h - reads what the files beside a tokenizer.json say of its tokens: tokenizer_config.json of special
+ * tokens and the chat template, config.json and generation_config.json of ids.
  *
  * Layer:   base/text (base/core)
  * Threads: pure
@@ -6,9 +7,11 @@
  * Trust:   none. Texts are compared with the vocabulary by the caller
  */
 #pragma once
+
 #include "base/core/arena.h"
 #include "base/core/err.h"
 #include "base/core/str.h"
+#include "base/text/vocab.h"
 
 #define TOKENIZER_CONFIG_BYTES_MAX ((size_t)4 << 20)
 
@@ -29,3 +32,21 @@ int tokenizer_config_read(struct str text, struct arena *arena, struct tokenizer
 /* Reads the chat template, or of several the one named "default"; empty: there is none. Errors as above. */
 int tokenizer_config_template(const struct tokenizer_config *c, struct arena *arena,
                               struct str *ret, struct err *err);
+
+/* What the model's own files say of its tokens.
+ *
+ * Format:  config.json and generation_config.json of `transformers`: vocab_size, bos_token_id,
+ *          eos_token_id (a number, or a list of them)
+ * Trust:   none. Other keys are passed over; ids are compared with the vocabulary by the caller */
+
+#define CONFIG_JSON_BYTES_MAX ((size_t)4 << 20)
+
+struct config_json {
+    uint32_t vocab_size; /* rows of the embedding; 0: the file does not say */
+    uint32_t bos;        /* VOCAB_NONE: none */
+    uint32_t eos[VOCAB_ENDS_MAX], eos_count;
+};
+
+/* Reads the text; an empty one says nothing. -EINVAL: malformed, or a key that is no id; -E2BIG: a bound.
+ * The sentence names the key. On failure nothing is written. */
+int config_json_read(struct str text, struct config_json *ret, struct err *err);

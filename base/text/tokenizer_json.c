@@ -11,7 +11,6 @@
 
 #include "base/core/bits.h"
 #include "base/core/hash.h"
-#include "base/text/config_json.h"
 #include "base/text/frame_json.h"
 #include "base/text/rules_json.h"
 #include "base/text/tokenizer_config.h"

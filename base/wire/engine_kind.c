@@ -1,6 +1,7 @@
-/* engine_kind.c - the table of engine kinds. */
+/* engine_kind.c - the table of engine kinds, and the names of tasks. */
 #include "base/wire/engine_kind.h"
 
+#include <errno.h>
 #include <stddef.h>
 
 const char *const engine_kind_names[ENGINE_KIND_COUNT + 1] = {
@@ -56,3 +57,18 @@ const struct engine_traits engine_traits[ENGINE_KIND_COUNT] = {
                               .program = program_llama_server,
                               .seqs = 4 },
 };
+
+/* ---- tasks ---- */
+
+const char *const model_task_names[MODEL_TASK_COUNT + 1] = {
+    [MODEL_GENERATE] = "generate", [MODEL_EMBED] = "embed", [MODEL_SCORE] = "score"
+};
+
+int model_task_generates(enum model_task task, struct str model, struct err *err)
+{
+    if (task == MODEL_GENERATE) return 0;
+    return err_set(err, -EINVAL, "'" STR_FMT "' is an encoder and generates no text; it answers %s",
+                   STR_ARG(model),
+                   task == MODEL_EMBED ? "/v1/embeddings, /v1/score and /v1/rerank"
+                                       : "/v1/score and /v1/rerank, with pairs of texts");
+}

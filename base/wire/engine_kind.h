@@ -1,10 +1,14 @@
-/* engine_kind.h - names the kinds of engines, and the facts about each that routers and the controller need.
+/* engine_kind.h - names the kinds of engines, with the facts about each that routers and the controller need, and the tasks
+ * of models.
  *
  * Layer: base/wire (base/core)
  * Rules: nothing outside this table asks which kind an engine is: a difference is a member here, or a
  *        function of agent/engines, which knows how to run each kind
  */
 #pragma once
+
+#include "base/core/err.h"
+#include "base/core/str.h"
 #include "base/grammar/grammar.h"
 
 #include <stdbool.h>
@@ -50,3 +54,19 @@ struct engine_traits {
 };
 
 extern const struct engine_traits engine_traits[ENGINE_KIND_COUNT];
+
+/* ---- what a model is for, and so which endpoints answer for it ---- */
+
+/* All but the first are encoders: every token of a text sees all others, so a text is computed whole, in one
+ * step, and nothing of it is kept: no K and V, no logits. */
+enum model_task {
+    MODEL_GENERATE, /* decoders: text, and vectors of texts */
+    MODEL_EMBED,    /* vectors of texts */
+    MODEL_SCORE,    /* how well a text fits another: cross-encoders, from both in one sequence */
+    MODEL_TASK_COUNT
+};
+
+extern const char *const model_task_names[MODEL_TASK_COUNT + 1]; /* "generate", "embed", "score" */
+
+/* -EINVAL with a sentence for the client who asks an encoder for text: it says what can be asked instead. */
+int model_task_generates(enum model_task task, struct str model, struct err *err);

@@ -1,5 +1,8 @@
-/* openai_prompt.c - reads the prompts of a completion: a text, ids, or a list of texts or of lists of ids. */
+/* openai_prompt.c - reads the prompts of a completion, and the texts of embeddings, scores and rankings and how
+ * their vectors are wanted. */
 #include "base/wire/openai_walk.h"
+
+/* ---- completions: a text, ids, or a list of texts or of lists of ids ---- */
 
 void openai_prompt_select(struct openai_request *q, uint32_t index)
 {
@@ -84,5 +87,128 @@ int openai_take_prompt(struct openai_walk *p, const struct openai_key *k)
     if (rc < 0) return rc;
     p->req.prompts = prompts.item;
     p->req.prompt_count = prompts.count;
+    return 0;
+}
+
+enum openai_surface openai_vectors_surface(struct str path)
+{
+    static const struct {
+        const char *path;
+        enum openai_surface surface;
+    } paths[] = {
+        { "/v1/embeddings", OPENAI_EMBED }, { "/v1/score", OPENAI_SCORE },
+        { "/score", OPENAI_SCORE },         { "/v1/rerank", OPENAI_RERANK },
+        { "/v2/rerank", OPENAI_RERANK },    { "/rerank", OPENAI_RERANK },
+    };
+    for (size_t i = 0; i < COUNT_OF(paths); i++)
+        if (str_eq(path, str_from(paths[i].path))) return paths[i].surface;
+    return OPENAI_CHAT;
+}
+
+int openai_take_input(struct openai_walk *p, const struct openai_key *k)
+{
+    struct openai_prompts texts;
+    int rc = walk_prompts(p, k, OPENAI_TEXTS_MAX, &texts);
+    if (rc < 0) return rc;
+    p->req.prompts = texts.item;
+    p->req.prompt_count = texts.count;
+    return 0;
+}
+
+/* Reads one text or a list of them into the side of the key, of which there are two names. */
+int openai_take_texts(struct openai_walk *p, const struct openai_key *k)
+{
+    struct openai_prompts texts, *side = (struct openai_prompts *)(void *)((char *)p + k->offset);
+    int rc = walk_prompts(p, k, OPENAI_TEXTS_MAX, &texts);
+    if (rc < 0) return rc;
+    if (texts.item[0].ids)
+        return INVALID(p, k->name, "%s must be a string or an array of strings.", k->name);
+    if (side->count > 0)
+        return INVALID(p, k->name, "%s stands there under another name too.", k->name);
+    *side = texts;
+    return 0;
+}
+
+/* Reads the text of a document that is an object; the current token is its opening bracket. */
+static int read_document(struct openai_walk *p, const struct openai_key *k, struct str *ret)
+{
+    *ret = (struct str){ 0 };
+    while (json_next(&p->r) == JSON_KEY) {
+        bool text = json_key_is(&p->r, "text");
+        json_next(&p->r);
+        int rc = text ? walk_string(p, k->name, k->min, k->max, ret) : 0;
+        if (rc < 0) return rc;
+        json_skip_rest(&p->r);
+    }
+    if (p->r.token != JSON_OBJECT_END) return walk_broken(p);
+    return ret->data ? 0 : INVALID(p, k->name, "documents: an object without \"text\".");
+}
+
+/* Reads a list of texts, or of objects with a text as Cohere's and Jina's clients send them. */
+int openai_take_documents(struct openai_walk *p, const struct openai_key *k)
+{
+    uint32_t count = 0;
+    if (p->r.token != JSON_ARRAY) return walk_wrong_type(p, k->name, "an array");
+    int rc = walk_count(p, k->name, OPENAI_TEXTS_MAX - 1, &count);
+    if (rc < 0) return rc;
+    if (count == 0) return INVALID(p, k->name, "documents may not be empty.");
+    struct openai_prompt *texts = arena_array(p->arena, count, sizeof *texts);
+    if (!texts) return walk_no_memory(p, k->name);
+    memset(texts, 0, count * sizeof *texts);
+    for (uint32_t i = 0; i < count && rc == 0; i++) {
+        rc = json_next(&p->r) == JSON_OBJECT
+                 ? read_document(p, k, &texts[i].text)
+                 : walk_string(p, k->name, k->min, k->max, &texts[i].text);
+    }
+    if (rc < 0) return rc;
+    json_next(&p->r); /* the closing bracket */
+    p->second = (struct openai_prompts){ texts, count };
+    return 0;
+}
+
+int openai_take_encoding(struct openai_walk *p, const struct openai_key *k)
+{
+    struct str name;
+    int rc = walk_string(p, k->name, 0, 64, &name);
+    if (rc < 0) return rc;
+    p->req.vectors.base64 = str_eq(name, STR("base64"));
+    if (p->req.vectors.base64 || str_eq(name, STR("float"))) return 0;
+    return INVALID(p, k->name, "encoding_format must be \"float\" or \"base64\".");
+}
+
+/* Joins both sides of a comparison to the prompts of the request. */
+static int join(struct openai_walk *p, const char *first, const char *second)
+{
+    struct openai_request *q = &p->req;
+    const struct openai_prompts *a = &p->first, *b = &p->second;
+    if (a->count == 0) return INVALID(p, first, "%s is missing.", first);
+    if (b->count == 0) return INVALID(p, second, "%s is missing.", second);
+    if (a->count > 1 && (q->surface == OPENAI_RERANK || a->count != b->count))
+        return INVALID(p, first, "%s has %u texts and %s %u: one is compared with all, or %s.",
+                       first, a->count, second, b->count,
+                       q->surface == OPENAI_RERANK ? "send a request for each"
+                                                   : "each with the one beside it");
+    if (a->count + b->count > OPENAI_TEXTS_MAX)
+        return INVALID(p, second, "more than %d texts in all.", OPENAI_TEXTS_MAX);
+    struct openai_prompt *all = arena_array(p->arena, a->count + b->count, sizeof *all);
+    if (!all) return walk_no_memory(p, second);
+    memcpy(all, a->item, a->count * sizeof *all);
+    memcpy(all + a->count, b->item, b->count * sizeof *all);
+    q->prompts = all;
+    q->prompt_count = a->count + b->count;
+    q->vectors.first_count = a->count;
+    return 0;
+}
+
+int openai_settle_vectors(struct openai_walk *p)
+{
+    struct openai_request *q = &p->req;
+    int rc = 0;
+    if (q->surface == OPENAI_SCORE) rc = join(p, "text_1", "text_2");
+    if (q->surface == OPENAI_RERANK) rc = join(p, "query", "documents");
+    if (rc < 0) return rc;
+    if (q->prompt_count == 0) return INVALID(p, "input", "input is missing.");
+    q->n = q->best_of = 1;
+    openai_prompt_select(q, 0);
     return 0;
 }

@@ -88,7 +88,7 @@ int walk_prompts(struct openai_walk *p, const struct openai_key *k, uint32_t mos
 int openai_take_prompt(struct openai_walk *p, const struct openai_key *k);   /* openai_prompt.c */
 int openai_take_messages(struct openai_walk *p, const struct openai_key *k); /* openai_messages.c */
 
-/* Texts whose vectors are asked for (openai_vectors.c). */
+/* Texts whose vectors are asked for (openai_prompt.c). */
 int openai_take_input(struct openai_walk *p, const struct openai_key *k);
 int openai_take_texts(struct openai_walk *p, const struct openai_key *k);
 int openai_take_documents(struct openai_walk *p, const struct openai_key *k);

@@ -3,7 +3,6 @@
 
 #include "base/core/bits.h"
 #include "base/core/hash.h"
-#include "base/wire/rows.h"
 
 const char *const engine_health_names[ENGINE_HEALTH_COUNT] = { "down", "loading", "ready",
                                                                "failing" };

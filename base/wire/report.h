@@ -9,9 +9,10 @@
 #include "base/perf/perf.h"
 #include "base/wire/engine_kind.h"
 #include "base/wire/field.h"
-#include "base/wire/gpu.h"
-#include "base/wire/model_task.h"
-#include "base/wire/weights.h"
+#include "base/wire/machine.h"
+
+extern const struct field_set
+    wire_perf_set; /* struct perf_coef, of reports and of what routers are told */
 
 #define REPORT_NAME_BYTES_MAX 128 /* of ids and names */
 #define REPORT_TEXT_BYTES_MAX 512 /* of a sentence */

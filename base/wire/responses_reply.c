@@ -3,7 +3,7 @@
 
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "base/wire/json_slice.h"
+#include "base/wire/chat_rewrite.h"
 #include "base/wire/sse.h"
 
 void responses_fini(struct responses_events *v)

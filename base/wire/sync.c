@@ -3,7 +3,6 @@
 
 #include "base/core/bits.h"
 #include "base/core/hash.h"
-#include "base/wire/rows.h"
 
 #define NAME .max = REPORT_NAME_BYTES_MAX
 #define NAME_NEEDED .required = true, .min = 1, NAME

@@ -6,7 +6,7 @@
 #include "cli/doctor/doctor.h"
 #include "controller/cloud/cloud_local.h"
 #include "controller/cloud/kube/kube_check.h"
-#include "controller/cloud/web/web_check.h"
+#include "controller/cloud/web/web_once.h"
 #include "controller/config.h"
 #include "controller/setup.h"
 #include "engine/kernels/op.h"

@@ -7,9 +7,9 @@
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "base/core/own.h"
+#include "cli/cmd_offers.h"
 #include "cli/command.h"
 #include "cli/input_file.h"
-#include "cli/offers_clouds.h"
 #include "cli/remote.h"
 #include "policies/catalog.h"
 

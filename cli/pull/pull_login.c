@@ -14,7 +14,6 @@
 #include "controller/cloud/web/gce_login.h"
 #include "controller/cloud/web/web_cloud.h"
 #include "controller/cloud/web/web_step.h"
-#include "controller/cloud/web/web_wire.h"
 
 #include <stdio.h>
 #include <stdlib.h>

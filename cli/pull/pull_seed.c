@@ -4,7 +4,7 @@
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/file.h"
-#include "base/wire/weights.h"
+#include "base/wire/machine.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
  * Bound:   PULL_SEEDS_MAX agents
  */
 #pragma once
-#include "base/io/auth/peer_call.h"
+#include "base/io/auth/signed_call.h"
 #include "base/wire/seal.h"
 
 #define PULL_SEEDS_MAX 16u

@@ -6,7 +6,6 @@
 #include "engine/files/hf_folder.h"
 
 #include "base/core/own.h"
-#include "base/text/config_json.h"
 #include "base/text/tokenizer_config.h"
 #include "base/text/tokenizer_json.h"
 #include "engine/files/gguf.h"

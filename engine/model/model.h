@@ -18,7 +18,7 @@
 #include "base/core/own.h"
 #include "base/core/str.h"
 #include "base/text/vocab.h"
-#include "base/wire/model_task.h"
+#include "base/wire/engine_kind.h"
 #include "base/wire/sampling.h"
 #include "engine/files/gguf.h"
 #include "engine/kernels/kv_layout.h"

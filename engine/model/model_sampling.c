@@ -4,7 +4,7 @@
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "base/core/own.h"
-#include "base/text/config_json.h"
+#include "base/text/tokenizer_config.h"
 #include "engine/files/hf_folder.h"
 
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* f_exposition.c - reads any bytes as a page of metrics: what a row says, written again as a row of its own, is read
  * as the same row, and the meters of every engine kind are found, or not, in any page. */
 #include "agent/engines/engine_driver.h"
+#include "agent/engines/meters.h"
 #include "base/core/own.h"
-#include "base/wire/exposition.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <math.h>

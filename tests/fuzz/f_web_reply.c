@@ -3,7 +3,7 @@
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/config/config.h"
-#include "controller/cloud/web/web_drive.h"
+#include "tests/fakes/cloud/web_drive.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdio.h>

@@ -17,7 +17,6 @@
 #include "base/core/own.h"
 #include "base/io/date.h"
 #include "controller/cloud/web/provider.h"
-#include "controller/cloud/web/web_bearer.h"
 #include "controller/cloud/web/web_section.h"
 #include "controller/cloud/web/web_step.h"
 #include "controller/cloud/web/web_tags.h"

@@ -22,7 +22,6 @@
 #include "base/io/date.h"
 #include "controller/cloud/web/nova_login.h"
 #include "controller/cloud/web/provider.h"
-#include "controller/cloud/web/web_bearer.h"
 #include "controller/cloud/web/web_keyless.h"
 #include "controller/cloud/web/web_section.h"
 #include "controller/cloud/web/web_step.h"

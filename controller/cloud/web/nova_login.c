@@ -9,8 +9,8 @@
 #include "base/core/json_path.h"
 #include "base/core/own.h"
 #include "base/io/date.h"
-#include "controller/cloud/web/web_bearer.h"
 #include "controller/cloud/web/web_section.h"
+#include "controller/cloud/web/web_step.h"
 
 #include <string.h>
 

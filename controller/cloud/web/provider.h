@@ -3,7 +3,7 @@
  *
  * Layer:   controller/cloud/web (controller/cloud, base/core)
  * Threads: pure; time is an argument. web_run.h drives an op, web_cloud.h makes its requests on the controller's
- *          loop, tests hand them to a fake of the provider (web_drive.h)
+ *          loop, tests hand them to a fake of the provider (tests/fakes/cloud/web_drive.h)
  * Use:     step(p, op, NULL, ...) begins an op. As long as it says WEB_ASK, its request is made and the reply
  *          given to the next step; WEB_WAIT asks for a step without a reply later; WEB_END is the op's end
  *

@@ -16,7 +16,7 @@
 #include "base/core/json.h"
 #include "base/core/json_path.h"
 #include "base/core/own.h"
-#include "controller/cloud/web/web_bearer.h"
+#include "controller/cloud/web/web_step.h"
 #include "controller/cloud/web/web_container.h"
 #include "controller/cloud/web/web_section.h"
 

@@ -7,8 +7,25 @@
  *          (3) logs and metrics name the cloud, the op, the intent and the status: no URL, header or body
  */
 #pragma once
+
+#include "base/io/fetch.h"
 #include "base/io/loop/loop.h"
+#include "controller/cloud/web/web_run.h"
 #include "controller/cloud/web/web_section.h"
+
+/* Makes a provider's requests through base/io/fetch, and turns their replies into those of steps. */
+
+/* Starts a run's request; on_end gets the reply, for web_wire_reply. */
+int web_wire_start(struct fetch *f, const struct web_run *run, int64_t now_us, int64_t loop_now_us,
+                   void (*on_end)(void *arg, const struct fetch_reply *reply), void *arg,
+                   struct fetch_call **ret, struct err *err);
+
+/* Makes the reply of a step; its texts live as long as `from` and `call`. */
+void web_wire_reply(const struct web_kind *kind, const struct fetch_call *call,
+                    const struct fetch_reply *from, struct web_reply *ret);
+
+/* The word for metrics: 2xx, 4xx, throttled, 5xx, or why there was no reply. */
+const char *web_wire_result(const struct fetch_reply *r);
 
 /* Opens the cloud without a request. `settings`, what it borrows and `environment` outlive it. Closing leaves the
  * machines as they are. */

@@ -1,9 +1,11 @@
-/* web_step.h - has what the steps of kinds share: ends, tables of codes, requests, credentials.
+/* web_step.h - has what the steps of kinds share: ends, tables of codes, requests, credentials, and APIs that take one token
+ * as a bearer, and JSON.
  *
  * Layer:   controller/cloud/web (base/core)
  * Threads: pure, but for what web_host reads
  */
 #pragma once
+
 #include "controller/cloud/web/provider.h"
 
 /* One row of a kind's table of codes. */
@@ -61,3 +63,22 @@ int web_url_part(struct buf *out, struct str text);
 
 /* Copies a text of a reply into a field of `bytes`; a longer one is cut at a character. */
 void web_text_copy(char *to, size_t bytes, struct str from);
+
+/* ---- one token as a bearer, and JSON ---- */
+
+/* A login without a request: the credentials are the token. OFFER_AUTH if they are not one line without blanks. */
+void web_bearer_login(struct web_provider *p, struct web_op *op, struct web_step *ret);
+
+/* Asks for a path below the endpoint, with the token. -ENOMEM ends the op; so does `path` in error. */
+int web_bearer_ask(const struct web_provider *p, struct web_op *op, const char *method,
+                   const struct buf *path, struct web_step *ret);
+
+/* The same with a JSON body, which is wiped: user data has a key in it. */
+int web_bearer_send(const struct web_provider *p, struct web_op *op, const char *method,
+                    const struct buf *path, struct buf *body, struct web_step *ret);
+
+/* Copies a text of a JSON document into the arena; empty: it has none there. */
+struct str web_text_at(struct arena *arena, struct str json, const char *path);
+
+/* Returns true if the text at the path is this one. */
+bool web_text_is(struct str json, const char *path, struct str want);

@@ -9,7 +9,7 @@
 #include "base/core/own.h"
 #include "controller/cloud/web/hook.h"
 #include "controller/cloud/web/provider.h"
-#include "controller/cloud/web/web_bearer.h"
+#include "controller/cloud/web/web_step.h"
 
 #include <string.h>
 

@@ -4,8 +4,8 @@
  */
 #pragma once
 #include "base/io/config/config.h"
-#include "controller/cloud/web/web_drive.h"
 #include "tests/fakes/cloud/fake_fleet.h"
+#include "tests/fakes/cloud/web_drive.h"
 
 #define RIG_SECOND ((int64_t)1000000)
 #define RIG_START (1000000 * RIG_SECOND)               /* fleet time at the beginning */

@@ -8,7 +8,7 @@
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/auth/credentials.h"
-#include "base/io/auth/peer_call.h"
+#include "base/io/auth/signed_call.h"
 #include "base/io/loop/clock.h"
 #include "base/io/net/addr.h"
 #include "base/wire/report.h"

@@ -3,7 +3,6 @@
 #include "base/core/bits.h"
 #include "base/core/rng.h"
 #include "engine/core/kv_index.h"
-#include "engine/core/kv_pool.h"
 
 #include <errno.h>
 #include <setjmp.h>

@@ -2,7 +2,6 @@
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/core/rng.h"
-#include "fleet/length_window.h"
 #include "fleet/telemetry.h"
 #include "tests/unit/unit.h"
 

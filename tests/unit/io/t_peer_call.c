@@ -2,7 +2,6 @@
 #include "base/core/bits.h"
 #include "base/core/list.h"
 #include "base/core/own.h"
-#include "base/io/auth/peer_call.h"
 #include "base/io/auth/signed_call.h"
 #include "base/io/http/http_server.h"
 #include "base/io/loop/clock.h"

@@ -1,8 +1,8 @@
 /* web_drive.h - runs calls over a provider against a function that answers its requests, in virtual time.
  *
- * Layer:   controller/cloud/web (controller/cloud, base/core)
+ * Layer:   tests (controller/cloud/web)
  * Threads: one at a time
- * Use:     tests hand in a fake of the provider. Waits cost no time but that of the argument:
+ * Use:     a test hands in a fake of the provider. Waits cost no time but that of the argument:
  *          a call that is throttled for a minute is done at once, a minute later
  */
 #pragma once

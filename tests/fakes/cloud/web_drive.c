@@ -1,5 +1,5 @@
 /* web_drive.c - runs calls over a provider in virtual time. */
-#include "controller/cloud/web/web_drive.h"
+#include "tests/fakes/cloud/web_drive.h"
 
 #include "base/core/bits.h"
 #include "base/core/own.h"

@@ -1,6 +1,6 @@
 /* t_exposition.c - tests reading Prometheus' text format. */
+#include "agent/engines/meters.h"
 #include "base/core/bits.h"
-#include "base/wire/exposition.h"
 #include "tests/unit/unit.h"
 
 #include <stdio.h>
