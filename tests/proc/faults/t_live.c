@@ -22,18 +22,7 @@ static int setup(void **state)
 {
     (void)state;
     setenv("MUSTER_AGENT_SICK", "2s", 1);
-    fleet_open("200ms", "router: { sync: 100ms }\n"
-                        "local:\n"
-                        "  cores: 1\n"
-                        "  offers:\n"
-                        "    - { name: third, share: 0.33, price_per_hour: 1, max_num_seqs: 4 }\n"
-                        "services:\n"
-                        "  - name: tiny\n"
-                        "    model: " MODEL "\n"
-                        "    stabilisation: 1s\n"
-                        "    engine_flags: ['--max-num-seqs', '4', '--threads', '1', '--fault',\n"
-                        "                   '" HANGS_AT_TEXT "']\n"
-                        "    pools: [ { name: only, offers: [third], max: 1 } ]\n");
+    fleet_open("200ms", FLEET_OF_THIRDS_WITH(", '--fault', '" HANGS_AT_TEXT "'", "1"));
     fleet_scale(1);
     fleet_wait(1);
     return 0;

@@ -45,17 +45,7 @@ static int setup(void **state)
     controller.port = rig_port();
     snprintf(reach, sizeof reach, "agents.test:%u", controller.port);
     setenv("MUSTER_CONTROLLER_AGENTS_REACH", reach, 1); /* and not among controller.hosts */
-    fleet_open("200ms", "router: { sync: 100ms }\n"
-                        "local:\n"
-                        "  cores: 1\n"
-                        "  offers:\n"
-                        "    - { name: third, share: 0.33, price_per_hour: 1, max_num_seqs: 4 }\n"
-                        "services:\n"
-                        "  - name: tiny\n"
-                        "    model: " MODEL "\n"
-                        "    stabilisation: 1s\n"
-                        "    engine_flags: ['--max-num-seqs', '4', '--threads', '1']\n"
-                        "    pools: [ { name: only, offers: [third], max: 1 } ]\n");
+    fleet_open("200ms", FLEET_OF_THIRDS_WITH("", "1"));
     open_named_router();
     fleet_scale(1);
     fleet_wait(1); /* the agent has reached the controller by its name */

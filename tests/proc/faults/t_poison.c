@@ -23,18 +23,7 @@
 static int setup(void **state)
 {
     (void)state;
-    fleet_open("200ms", "router: { sync: 100ms }\n"
-                        "local:\n"
-                        "  cores: 1\n"
-                        "  offers:\n"
-                        "    - { name: third, share: 0.33, price_per_hour: 1, max_num_seqs: 4 }\n"
-                        "services:\n"
-                        "  - name: tiny\n"
-                        "    model: " MODEL "\n"
-                        "    stabilisation: 1s\n"
-                        "    engine_flags: ['--max-num-seqs', '4', '--threads', '1', '--fault',\n"
-                        "                   '" DIES_AT_TEXT "']\n"
-                        "    pools: [ { name: only, offers: [third], max: 2 } ]\n");
+    fleet_open("200ms", FLEET_OF_THIRDS_WITH(", '--fault', '" DIES_AT_TEXT "'", "2"));
     fleet_scale(INSTANCES);
     fleet_wait(INSTANCES);
     return 0;

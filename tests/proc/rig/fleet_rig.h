@@ -28,6 +28,20 @@ void fleet_open(const char *tick, const char *yaml);
     "    engine_flags: ['--max-num-seqs', '4', '--threads', '1']\n"               \
     "    pools: [ { name: only, offers: [third], max: 2 } ]\n"
 
+/* The same at once and until it is scaled, of at most `most` instances, with further flags of the engine: ", 'FLAG'". */
+#define FLEET_OF_THIRDS_WITH(flags, most)                                      \
+    "router: { sync: 100ms }\n"                                                \
+    "local:\n"                                                                 \
+    "  cores: 1\n"                                                             \
+    "  offers:\n"                                                              \
+    "    - { name: third, share: 0.33, price_per_hour: 1, max_num_seqs: 4 }\n" \
+    "services:\n"                                                              \
+    "  - name: tiny\n"                                                         \
+    "    model: " MODEL "\n"                                                   \
+    "    stabilisation: 1s\n"                                                  \
+    "    engine_flags: ['--max-num-seqs', '4', '--threads', '1'" flags "]\n"   \
+    "    pools: [ { name: only, offers: [third], max: " most " } ]\n"
+
 /* Start the part, each time at the same port. */
 void fleet_start_controller(void);
 void fleet_start_router(void);

@@ -121,3 +121,30 @@ void asker_fini(struct asker *a)
     buf_fini(&a->text);
     buf_fini(&a->reply);
 }
+
+/* ---- migrations ---- */
+
+static bool all_at_first(void *requests)
+{
+    return rig_number(engine[0].port, "/internal/info", "running") +
+               rig_number(engine[0].port, "/internal/info", "waiting") ==
+           *(const uint32_t *)requests;
+}
+
+void wait_all_at_first(uint32_t requests)
+{
+    rig_wait(all_at_first, &requests, "all requests are at the first engine");
+}
+
+void set_clock(uint32_t i, const char *clock)
+{
+    char body[64];
+    snprintf(body, sizeof body, "{\"v\":1,\"clock\":%s}", clock);
+    assert_int_equal(rig_call(engine[i].port, "/internal/clock", body, NULL), 200);
+}
+
+bool one_has_moved(void *unused)
+{
+    (void)unused;
+    return counted("migrations") >= 1;
+}

@@ -48,3 +48,12 @@ struct asker {
 
 void *asker_run(void *asker);
 void asker_fini(struct asker *a);
+
+/* ---- migrations ---- */
+
+void wait_all_at_first(uint32_t requests); /* they run or wait at engine[0] */
+
+/* Slows an engine down to a share of its speed, as a number in JSON. */
+void set_clock(uint32_t i, const char *clock);
+
+bool one_has_moved(void *unused); /* for rig_wait: the router has migrated a request */

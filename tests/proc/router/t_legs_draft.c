@@ -162,27 +162,6 @@ static void an_output_outlives_its_drafter(void **state)
 
 #define ASKERS 3
 
-static bool all_run(void *arg)
-{
-    (void)arg;
-    return rig_number(engine[0].port, "/internal/info", "running") +
-               rig_number(engine[0].port, "/internal/info", "waiting") ==
-           ASKERS;
-}
-
-static void set_clock(uint32_t i, const char *clock)
-{
-    char body[64];
-    snprintf(body, sizeof body, "{\"v\":1,\"clock\":%s}", clock);
-    assert_int_equal(rig_call(engine[i].port, "/internal/clock", body, NULL), 200);
-}
-
-static bool one_has_moved(void *arg)
-{
-    (void)arg;
-    return counted("migrations") >= 1;
-}
-
 /* More sequences run than the first engine has pages for, and each has pages of the draft model, too. A second engine
  * comes up, and sequences move there amid their guesses. */
 static void outputs_move_between_engines_with_drafts(void **state)
@@ -206,7 +185,7 @@ static void outputs_move_between_engines_with_drafts(void **state)
     start_router(both, ARGS("--migrate", "llumnix"));
     for (uint32_t i = 0; i < ASKERS; i++)
         assert_int_equal(pthread_create(&asker[i].thread, NULL, asker_run, &asker[i]), 0);
-    rig_wait(all_run, NULL, "all requests are at the first engine");
+    wait_all_at_first(ASKERS);
     set_clock(0, "0.2"); /* its sequences must not end before the second engine is there */
     const double before = accepted_by(0);
     start_learned(1, "64MiB", SHARE);

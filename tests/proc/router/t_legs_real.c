@@ -254,27 +254,6 @@ static void a_peer_s_cache_is_fetched(void **state)
 
 #define ASKERS 6
 
-static bool all_run(void *arg)
-{
-    (void)arg;
-    return rig_number(engine[0].port, "/internal/info", "running") +
-               rig_number(engine[0].port, "/internal/info", "waiting") ==
-           ASKERS;
-}
-
-static void set_clock(uint32_t i, const char *clock)
-{
-    char body[64];
-    snprintf(body, sizeof body, "{\"v\":1,\"clock\":%s}", clock);
-    assert_int_equal(rig_call(engine[i].port, "/internal/clock", body, NULL), 200);
-}
-
-static bool one_has_moved(void *arg)
-{
-    (void)arg;
-    return counted("migrations") >= 1;
-}
-
 static bool the_second_works(void *arg)
 {
     (void)arg;
@@ -284,7 +263,7 @@ static bool the_second_works(void *arg)
 /* Starts the second engine while the first one is slow: its requests must not end before. */
 static void join(void (*start)(void), bool (*joined)(void *), const char *what)
 {
-    rig_wait(all_run, NULL, "all requests are at the first engine");
+    wait_all_at_first(ASKERS);
     set_clock(0, "0.2");
     start();
     rig_wait(joined, NULL, what);

@@ -2,17 +2,14 @@
  * logs or errors, and a controller over it that is killed at every step. */
 #include "base/core/base64.h"
 #include "base/core/bits.h"
-#include "base/core/fault.h"
 #include "base/core/own.h"
 #include "base/io/file.h"
 #include "base/io/log.h"
 #include "base/io/loop/clock.h"
 #include "controller/cloud/cloud_exec.h"
-#include "controller/cloud/cloud_fake.h"
 #include "controller/control.h"
-#include "policies/place/place.h"
-#include "policies/scale/scale.h"
 #include "tests/fakes/cloud/web_rig.h"
+#include "tests/unit/controller/killed_cloud.h"
 #include "tests/unit/unit.h"
 
 #include <dirent.h>
@@ -359,115 +356,42 @@ static void settings_that_are_refused(void **state)
 
 /* ---- a controller over it, killed at every step ---- */
 
-static struct plan_service service(void)
-{
-    return (struct plan_service){
-        .name = "chat",
-        .pool_count = 1,
-        .max = 4,
-        .ttft_slo_s = 2,
-        .tpot_slo_s = 0.1,
-        .policy = &scale_static,
-        .place = &place_joint,
-        .scale = { .count = 0, .zero_after_s = 1 },
-        .shape = { .down_window_s = 1 },
-        .pool = { { .name = "small",
-                    .provider = "mine",
-                    .offer_count = 1,
-                    .max = 4,
-                    .manual = -1 } },
-    };
-}
-
-static void report(struct control *c, const char *intent, int64_t now_us)
-{
-    struct agent_report r = { .instance = str_from(intent),
-                              .intent = str_from(intent),
-                              .boot = 1,
-                              .seq = (uint64_t)now_us,
-                              .state = AGENT_UP,
-                              .has_engine = true,
-                              .engine = {
-                                  .host = STR("127.0.0.1"), .port = 1, .health = ENGINE_READY } };
-    struct agent_reply reply;
-    control_report(c, &r, now_us, &reply);
-    if (!reply.drain) return;
-    r.state = AGENT_STOPPED;
-    r.seq++;
-    control_report(c, &r, now_us, &reply);
-}
-
 /* Lets the agents of all instances report and the controller tick. -ECANCELED: it died. */
-static int second(struct ground *g, struct control *c)
+static int second(void *arg, struct control *c)
 {
+    struct ground *g = arg;
     g->now_us += SECOND;
     DIR *dir = opendir(g->folder);
     assert_non_null(dir);
     for (struct dirent *e; (e = readdir(dir));)
-        if (strncmp(e->d_name, "i-", 2) == 0) report(c, e->d_name, g->now_us);
+        if (strncmp(e->d_name, "i-", 2) == 0) killed_cloud_report(c, e->d_name, g->now_us);
     closedir(dir);
     return control_tick(c, g->now_us);
 }
 
-static int64_t no_latency(void *ctx, const struct cloud_call *call)
+static uint32_t there_now(void *arg)
 {
-    (void)ctx, (void)call;
-    return 0;
+    return there(arg);
 }
 
 static void one_kill(const char *step, uint64_t nth, bool carried_out)
 {
-    static const struct str args[] = { { "engine", 6 } };
-    static const struct control_launch launch[1][SCALE_POOLS_MAX] = {
-        { { .engine_args = args, .engine_arg_count = 1 } }
-    };
     struct ground *g = ground("serve");
-    struct plan_service sv = service();
-    struct store *store;
-    struct cloud_delay *delay;
-    must(store_memory_open(1000, &store, NULL) == 0);
-    must(cloud_delay_new(g->backend, g->exec, no_latency, &delay) == 0);
-    struct cloud cloud = cloud_delay_cloud(delay, &(struct cloud){ 0 });
-    struct control_setup setup = { .service = &sv,
-                                   .service_count = 1,
-                                   .launch = launch,
-                                   .cloud = &cloud,
-                                   .cloud_count = 1,
-                                   .store = store,
-                                   .merge = MERGE_CONFIG_DEFAULT,
-                                   .host = STR("127.0.0.1"),
-                                   .port = 1,
-                                   .engine_host = STR("127.0.0.1"),
-                                   .secret = STR("0123456789abcdef0123456789abcdef"),
-                                   .lease_ms = 1000,
-                                   .decisions_max = 100,
-                                   .seed = nth };
-    struct control *c;
-    uint32_t crashes = 0, most = 0, n = 0, quiet = 0;
-    must(control_new(&setup, g->now_us, &c, NULL) == 0);
-    must(control_scale(c, STR("chat"), STR("small"), 2, NULL) == 0);
-    fault_arm(step, nth);
-    for (int t = 0; t < 40 || (t < 600 && quiet < 5); t++) {
-        if (t == 25) must(control_scale(c, STR("chat"), STR("small"), 0, NULL) == 0);
-        if (second(g, c) == -ECANCELED) {
-            crashes++;
-            control_free(c);
-            cloud_delay_cut(delay, carried_out, g->now_us);
-            setup.seed += 100;
-            must(control_new(&setup, g->now_us, &c, NULL) == 0);
-        }
-        n = there(g);
-        quiet = n > 0 ? 0 : quiet + 1;
-        most = (uint32_t)max_i64(most, n);
-        if (t == 24 && n != 2) fail_msg("%s: %u run", step, n);
-    }
-    fault_disarm();
-    if (crashes != 1 || most != 2 || there(g) != 0 || made(g) != 2)
+    const struct killed_cloud k = { .provider = "mine",
+                                    .backend = g->backend,
+                                    .backend_ctx = g->exec,
+                                    .secret = STR("0123456789abcdef0123456789abcdef"),
+                                    .carried_out = carried_out,
+                                    .turns = 40,
+                                    .quiet = 5,
+                                    .now_us = &g->now_us,
+                                    .second = second,
+                                    .there = there_now,
+                                    .ground = g };
+    struct killed_count n = killed_cloud_run(&k, step, nth, nth);
+    if (n.crashes != 1 || n.most != 2 || n.left != 0 || made(g) != 2)
         fail_msg("%s, time %llu: %u crashes, %u at once, %u left, %u made", step,
-                 (unsigned long long)nth, crashes, most, there(g), made(g));
-    control_free(c);
-    cloud_delay_free(delay);
-    store_close(store);
+                 (unsigned long long)nth, n.crashes, n.most, n.left, made(g));
     ground_free(g);
 }
 

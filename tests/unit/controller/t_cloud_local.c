@@ -1,15 +1,12 @@
 /* t_cloud_local.c - tests the local machine as a cloud, with real processes for agents, and a
  * controller over it that is killed at every step. */
 #include "base/core/bits.h"
-#include "base/core/fault.h"
 #include "base/io/file.h"
 #include "base/io/loop/clock.h"
 #include "base/io/proc.h"
-#include "controller/cloud/cloud_fake.h"
 #include "controller/cloud/cloud_local.h"
 #include "controller/control.h"
-#include "policies/place/place.h"
-#include "policies/scale/scale.h"
+#include "tests/unit/controller/killed_cloud.h"
 #include "tests/unit/unit.h"
 
 #include <dirent.h>
@@ -466,26 +463,6 @@ static void only_the_newest_logs_are_kept(void **state)
 
 /* ---- a controller over it, killed at every step ---- */
 
-static struct plan_service service(void)
-{
-    return (struct plan_service){
-        .name = "chat",
-        .pool_count = 1,
-        .max = 4,
-        .ttft_slo_s = 2,
-        .tpot_slo_s = 0.1,
-        .policy = &scale_static,
-        .place = &place_joint,
-        .scale = { .count = 0, .zero_after_s = 1 },
-        .shape = { .down_window_s = 1 },
-        .pool = { { .name = "small",
-                    .provider = "local",
-                    .offer_count = 1,
-                    .max = 4,
-                    .manual = -1 } },
-    };
-}
-
 /* Waits up to 200 ms of real time for the agents' processes. */
 static void let_agents_come(struct ground *g, const struct listed *item, uint32_t count)
 {
@@ -499,31 +476,23 @@ static void let_agents_come(struct ground *g, const struct listed *item, uint32_
 }
 
 /* Lets agents report and the controller tick. Returns -ECANCELED when the controller died. */
-static int second(struct ground *g, struct control *c)
+static int second(void *arg, struct control *c)
 {
+    struct ground *g = arg;
     struct listed item[32];
     g->now += SECOND;
     uint32_t n = list(g, item);
     let_agents_come(g, item, n);
-    for (uint32_t i = 0; i < n; i++) {
-        if (!process(g, item[i].intent, "agent.lock").pid) continue;
-        struct agent_report r = {
-            .instance = str_from(item[i].intent),
-            .intent = str_from(item[i].intent),
-            .boot = 1,
-            .seq = (uint64_t)g->now,
-            .state = AGENT_UP,
-            .has_engine = true,
-            .engine = { .host = STR("127.0.0.1"), .port = 1, .health = ENGINE_READY }
-        };
-        struct agent_reply reply;
-        control_report(c, &r, g->now, &reply);
-        if (!reply.drain) continue;
-        r.state = AGENT_STOPPED;
-        r.seq++;
-        control_report(c, &r, g->now, &reply);
-    }
+    for (uint32_t i = 0; i < n; i++)
+        if (process(g, item[i].intent, "agent.lock").pid)
+            killed_cloud_report(c, item[i].intent, g->now);
     return control_tick(c, g->now);
+}
+
+static uint32_t there_now(void *arg)
+{
+    struct listed item[32];
+    return list(arg, item);
 }
 
 /* ---- leftovers ---- */
@@ -613,73 +582,29 @@ static void alone_the_ended_go_and_the_living_stay(void **state)
     ground_free(g);
 }
 
-static int64_t no_latency(void *ctx, const struct cloud_call *call)
-{
-    (void)ctx, (void)call;
-    return 0;
-}
-
 static void killed_at_every_step(void **state)
 {
     (void)state;
-    static const struct str args[] = { { "engine", 6 } };
-    static const struct control_launch launch[1][SCALE_POOLS_MAX] = {
-        { { .engine_args = args, .engine_arg_count = 1 } }
-    };
     for (uint32_t s = 0; s < control_step_count; s++)
         for (uint64_t nth = 1; nth <= 2; nth++) {
             struct ground *g = ground("serve", 1);
-            struct plan_service sv = service();
-            struct store *store;
-            must(store_memory_open(1000, &store, NULL) == 0);
-            struct cloud_delay *delay;
-            must(cloud_delay_new(&cloud_local_backend, g->local, no_latency, &delay) == 0);
-            struct cloud cloud = cloud_delay_cloud(delay, &(struct cloud){ 0 });
-            struct control_setup setup = { .service = &sv,
-                                           .service_count = 1,
-                                           .launch = launch,
-                                           .cloud = &cloud,
-                                           .cloud_count = 1,
-                                           .store = store,
-                                           .merge = MERGE_CONFIG_DEFAULT,
-                                           .host = STR("127.0.0.1"),
-                                           .port = 1,
-                                           .engine_host = STR("127.0.0.1"),
-                                           .lease_ms = 1000,
-                                           .decisions_max = 100,
-                                           .seed = s * 10 + nth };
-            struct control *c;
-            must(control_new(&setup, g->now, &c, NULL) == 0);
-            must(control_scale(c, STR("chat"), STR("small"), 2, NULL) == 0);
-            fault_arm(control_steps[s], nth);
-            uint32_t crashes = 0, made_max = 0, n = 0, quiet = 0; /* seconds without instances */
-            for (int t = 0; t < 60 || (t < 600 && quiet < 10); t++) {
-                if (t == 25) must(control_scale(c, STR("chat"), STR("small"), 0, NULL) == 0);
-                if (second(g, c) == -ECANCELED) {
-                    crashes++;
-                    control_free(c);
-                    cloud_delay_cut(delay, true, g->now);
-                    setup.seed += 100;
-                    must(control_new(&setup, g->now, &c, NULL) == 0);
-                }
-                struct listed item[32];
-                n = list(g, item);
-                quiet = n > 0 ? 0 : quiet + 1;
-                if (n > made_max) made_max = n;
-                if (t == 24 && n != 2) fail_msg("%s: %u run", control_steps[s], n);
-            }
-            fault_disarm();
-            struct listed item[32];
-            uint32_t left = list(g, item);
-            if (crashes != 1 || made_max != 2 || left != 0)
+            const struct killed_cloud k = { .provider = "local",
+                                            .backend = &cloud_local_backend,
+                                            .backend_ctx = g->local,
+                                            .carried_out = true,
+                                            .turns = 60,
+                                            .quiet = 10,
+                                            .now_us = &g->now,
+                                            .second = second,
+                                            .there = there_now,
+                                            .ground = g };
+            struct killed_count n = killed_cloud_run(&k, control_steps[s], nth, s * 10 + nth);
+            if (n.crashes != 1 || n.most != 2 || n.left != 0)
                 fail_msg("%s, time %llu: %u crashes, %u at once, %u left", control_steps[s],
-                         (unsigned long long)nth, crashes, made_max, left);
+                         (unsigned long long)nth, n.crashes, n.most, n.left);
             char command[160]; /* two instances were made in all */
             snprintf(command, sizeof command, "test $(ls '%s/ended' | wc -l) -eq 2", g->folder);
             if (system(command) != 0) fail_msg("%s: a second launch", control_steps[s]);
-            control_free(c);
-            cloud_delay_free(delay);
-            store_close(store);
             ground_free(g);
         }
 }
