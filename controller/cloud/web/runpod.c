@@ -17,9 +17,9 @@
 #include "base/core/json_path.h"
 #include "base/core/own.h"
 #include "base/io/date.h"
-#include "controller/cloud/web/web_step.h"
 #include "controller/cloud/web/web_container.h"
 #include "controller/cloud/web/web_section.h"
+#include "controller/cloud/web/web_step.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -318,18 +318,14 @@ static const struct web_keyless keyless = { .ask_page = ask_page,
                                             .read = read_pod,
                                             .ask_remove = ask_remove,
                                             .order = order,
-                                            .refuse = refuse };
+                                            .refuse = refuse,
+                                            .prices = prices };
 
 static void step(struct web_provider *p, struct web_op *op, const struct web_reply *reply,
                  int64_t now_us, int64_t wall_us, struct web_step *ret)
 {
     const struct web_moment at = { now_us, wall_us };
-    if (op->kind == WEB_LOGIN)
-        web_bearer_login(p, op, ret);
-    else if (op->kind == WEB_PRICES)
-        prices(p, op, reply, ret);
-    else
-        web_keyless_step(&keyless, p, op, reply, &at, ret);
+    web_keyless_serve(&keyless, p, op, reply, &at, ret);
 }
 
 static int open_kind(struct web_provider *p, struct err *err)

@@ -7,6 +7,7 @@
 #include "base/core/bits.h"
 #include "base/core/json_path.h"
 #include "controller/cloud/web/web_section.h"
+#include "controller/cloud/web/web_step.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -193,4 +194,16 @@ void web_keyless_step(const struct web_keyless *k, const struct web_provider *p,
         remove_machine(k, p, op, reply, at, ret);
     else
         list(k, p, op, reply, at, ret);
+}
+
+void web_keyless_serve(const struct web_keyless *k, struct web_provider *p, struct web_op *op,
+                       const struct web_reply *reply, const struct web_moment *at,
+                       struct web_step *ret)
+{
+    if (op->kind == WEB_LOGIN)
+        web_bearer_login(p, op, ret);
+    else if (op->kind == WEB_PRICES)
+        k->prices(p, op, reply, ret);
+    else
+        web_keyless_step(k, p, op, reply, at, ret);
 }

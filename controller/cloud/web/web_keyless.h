@@ -57,12 +57,21 @@ struct web_keyless {
     /* Ends the op with what a reply means that is no success. */
     void (*refuse)(const struct web_provider *p, const struct web_op *op,
                    const struct web_reply *reply, struct web_step *ret);
+
+    /* A step of PRICES, for web_keyless_serve. Optional. */
+    void (*prices)(const struct web_provider *p, struct web_op *op, const struct web_reply *reply,
+                   struct web_step *ret);
 };
 
 /* A step of CREATE, REMOVE or LIST. */
 void web_keyless_step(const struct web_keyless *k, const struct web_provider *p, struct web_op *op,
                       const struct web_reply *reply, const struct web_moment *at,
                       struct web_step *ret);
+
+/* Any step of a kind whose login is one token (web_bearer_login). */
+void web_keyless_serve(const struct web_keyless *k, struct web_provider *p, struct web_op *op,
+                       const struct web_reply *reply, const struct web_moment *at,
+                       struct web_step *ret);
 
 /* op->note as a queue of words: -E2BIG if there is no room; false: it is empty. */
 int web_note_push(struct web_op *op, struct str word);
