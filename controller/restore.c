@@ -247,24 +247,41 @@ static int find_pool(struct plan_service *copy, struct str name, struct plan_poo
     return err_set(err, -ENOENT, "service %s has no pool '" STR_FMT "'", copy->name, STR_ARG(name));
 }
 
+/* Copies the service and finds its pool in the copy. */
+static int copy_pool(struct control *c, struct str service, struct str pool, uint32_t *ret_s,
+                     struct plan_service *ret_copy, struct plan_pool **ret, struct err *err)
+{
+    int rc = find_service(c, service, ret_s, err);
+    if (rc < 0) return rc;
+    *ret_copy = c->desired.service[*ret_s];
+    return find_pool(ret_copy, pool, ret, err);
+}
+
+/* Stores the changed copy, which then holds. */
+static int keep_copy(struct control *c, uint32_t s, const struct plan_service *copy,
+                     struct err *err)
+{
+    int rc = store_override(c, copy, err);
+    if (rc < 0) return rc;
+    c->desired.service[s] = *copy;
+    c->urgent = true;
+    return 0;
+}
+
 int control_scale(struct control *c, struct str service, struct str pool, int32_t count,
                   struct err *err)
 {
     uint32_t s;
+    struct plan_service copy;
     struct plan_pool *p;
-    int rc = find_service(c, service, &s, err);
-    if (rc < 0) return rc;
-    struct plan_service copy = c->desired.service[s];
-    rc = find_pool(&copy, pool, &p, err);
+    int rc = copy_pool(c, service, pool, &s, &copy, &p, err);
     if (rc < 0) return rc;
     if (count > 0 && (uint32_t)count > p->max)
         return err_set(err, -ERANGE, "%d is over the maximum of pool %s, %u", count, p->name,
                        p->max);
     p->manual = count < 0 ? -1 : count;
-    rc = store_override(c, &copy, err);
+    rc = keep_copy(c, s, &copy, err);
     if (rc < 0) return rc;
-    c->desired.service[s] = copy;
-    c->urgent = true;
     log_event(LOG_INFO, "pool_in_hand", "service=%s pool=%s count=%d", copy.name, p->name,
               p->manual);
     return 0;
@@ -274,17 +291,13 @@ int control_drain_pool(struct control *c, struct str service, struct str pool, b
                        struct err *err)
 {
     uint32_t s;
+    struct plan_service copy;
     struct plan_pool *p;
-    int rc = find_service(c, service, &s, err);
-    if (rc < 0) return rc;
-    struct plan_service copy = c->desired.service[s];
-    rc = find_pool(&copy, pool, &p, err);
+    int rc = copy_pool(c, service, pool, &s, &copy, &p, err);
     if (rc < 0) return rc;
     p->drained = drained;
-    rc = store_override(c, &copy, err);
+    rc = keep_copy(c, s, &copy, err);
     if (rc < 0) return rc;
-    c->desired.service[s] = copy;
-    c->urgent = true;
     log_event(LOG_INFO, "pool_drained", "service=%s pool=%s drained=%s", copy.name, p->name,
               drained ? "yes" : "no");
     return 0;
