@@ -33,7 +33,7 @@ int tokenizer_config_read(struct str text, struct arena *arena, struct tokenizer
 int tokenizer_config_template(const struct tokenizer_config *c, struct arena *arena,
                               struct str *ret, struct err *err);
 
-/* What the model's own files say of its tokens.
+/* The tokens that the model's own files name.
  *
  * Format:  config.json and generation_config.json of `transformers`: vocab_size, bos_token_id,
  *          eos_token_id (a number, or a list of them)
