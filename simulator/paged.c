@@ -19,6 +19,7 @@
 
 #define EVENTS_MAX 4096
 #define EVENTS_READ 64
+#define FETCH_AHEAD 6 /* sessions of a batch; their memory is touched once a step and seldom in a cache */
 #define CONTEXT_MAX 262144
 #define COEF_STEPS 16 /* coefficients change slowly, and asking the policy takes a microsecond */
 
@@ -35,6 +36,7 @@ struct paged {
     uint32_t *ids;   /* of the prompt being submitted; context_max places */
     uint32_t *match; /* scratch: pages of one look into the index */
     uint32_t output_max, context_max;
+    struct kv_event *event; /* scratch: EVENTS_READ of them, too many bytes to clear in every step */
     uint64_t event_seq;
     int64_t step_us;   /* of the step under way */
     double page_s;     /* to copy a page to or from host memory */
@@ -78,9 +80,23 @@ static void begin_step(struct paged *p, int64_t now_us)
     p->base.next_us = now_us + p->step_us;
 }
 
-static uint32_t answer_id(const struct flight *f, uint32_t nth)
+/* Without block ids there is no prefix cache, and nothing reads a token's id. */
+static uint32_t answer_id(const struct paged *p, const struct flight *f, uint32_t nth)
 {
+    if (p->base.config.block_tokens == 0) return 0;
     return (uint32_t)rng_at(f->request, nth) & 0x7fffffffu;
+}
+
+/* Asks for the memory of the sessions that come next, and of the flights of those before them. */
+static void fetch_ahead(const struct sched_batch *b, uint32_t i)
+{
+    if (i + 2 * FETCH_AHEAD < b->count)
+        __builtin_prefetch(&b->item[i + 2 * FETCH_AHEAD].session->owner);
+    if (i + FETCH_AHEAD >= b->count) return;
+    const struct flight *f = b->item[i + FETCH_AHEAD].session->owner;
+    if (!f) return; /* it went on elsewhere */
+    __builtin_prefetch(&f->request);
+    __builtin_prefetch(&f->routed.dispatch.entry);
 }
 
 /* Makes the next token of each session that samples one in this step. */
@@ -89,11 +105,12 @@ static void produce(struct paged *p, int64_t now_us)
     const struct instance_hooks *h = &p->base.config.hooks;
     for (uint32_t i = 0; i < p->batch->count; i++) {
         const struct sched_item *item = &p->batch->item[i];
+        fetch_ahead(p->batch, i);
         if (!item->sample) continue;
         struct flight *f = item->session->owner;
         uint32_t nth = f->generated + 1;
         p->result[i] = (struct sched_result){
-            .id = answer_id(f, nth),
+            .id = answer_id(p, f, nth),
             .stop = world_is_last(p->base.config.world, f->request, nth),
         };
         if (nth == 1) f->cached_tokens = item->session->cached_tokens;
@@ -162,13 +179,13 @@ static void tell_blocks(struct paged *p, int64_t now_us)
 {
     const struct instance_hooks *h = &p->base.config.hooks;
     const struct kv_index *x = sched_index(p->sched);
-    struct kv_event event[EVENTS_READ];
-    for (int n; (n = kv_index_events(x, p->event_seq, event, EVENTS_READ)) != 0;) {
+    for (int n; (n = kv_index_events(x, p->event_seq, p->event, EVENTS_READ)) != 0;) {
         must(n > 0); /* read after every step: the ring holds what one step can make */
         for (int i = 0; i < n; i++) {
-            p->event_seq = event[i].seq;
-            for (uint32_t k = 0; k < event[i].key_count; k++)
-                h->block(h->arg, &p->base, event[i].key[k], event[i].add, now_us);
+            const struct kv_event *e = &p->event[i];
+            p->event_seq = e->seq;
+            for (uint32_t k = 0; k < e->key_count; k++)
+                h->block(h->arg, &p->base, e->key[k], e->add, now_us);
         }
     }
 }
@@ -225,7 +242,7 @@ static int submit(struct instance *in, struct flight *f, int64_t now_us, struct 
     }
     if (in->config.block_tokens) prompt_ids(t, r, p->ids);
     for (uint32_t nth = 1; nth <= f->generated; nth++)
-        p->ids[r->prompt_tokens + nth - 1] = answer_id(f, nth);
+        p->ids[r->prompt_tokens + nth - 1] = answer_id(p, f, nth);
     struct sched_request req = {
         .id = f->request,
         .owner = f,
@@ -344,6 +361,7 @@ static void free_paged(struct instance *in)
     free(p->result);
     free(p->ids);
     free(p->match);
+    free(p->event);
     free(p);
 }
 
@@ -441,7 +459,8 @@ int paged_new(const struct instance_config *config, struct instance **ret, struc
     p->result = calloc(l.seqs_max, sizeof *p->result);
     p->ids = calloc(l.context_max, sizeof *p->ids);
     p->match = calloc(ceil_div_u32(l.context_max, l.page_tokens), sizeof *p->match);
-    int rc = p->result && p->ids && p->match
+    p->event = calloc(EVENTS_READ, sizeof *p->event);
+    int rc = p->result && p->ids && p->match && p->event
                  ? make_scheduler(p, &l, err)
                  : err_set(err, -ENOMEM, "simulator: no memory for an instance");
     if (rc < 0) {

@@ -60,11 +60,6 @@ double world_step_watts(const struct world_engine *e, const struct perf_shape *s
     return e->has_step ? 0 : roofline_watts(&e->roofline, shape, clock);
 }
 
-bool world_is_last(const struct world *w, uint32_t request, uint32_t generated)
-{
-    return generated >= w->trace->request[request].output_tokens;
-}
-
 int world_future_make(const struct world *w, struct world_future *ret)
 {
     uint32_t n = w->trace->count;

@@ -50,7 +50,10 @@ int64_t world_step_us(const struct world_engine *e, const struct perf_shape *sha
                       double clock);
 
 /* Returns true if token number `generated` (from 1) is the last of this request's output. */
-bool world_is_last(const struct world *w, uint32_t request, uint32_t generated);
+static inline bool world_is_last(const struct world *w, uint32_t request, uint32_t generated)
+{
+    return generated >= w->trace->request[request].output_tokens;
+}
 
 /* All requests of the run, for bounds that may know the future. -ENOMEM. */
 struct world_future {

@@ -132,6 +132,7 @@ static void fit_values(struct perf_rls *fit)
  * they only become easier to move, also those that no new step informs. */
 static void forget_all(struct perf_rls *fit, double part)
 {
+    if (part == 0) return; /* as nearly always */
     for (int i = 0; i < PERF_TERMS; i++) {
         fit->target[i] *= 1 - part;
         for (int j = 0; j < PERF_TERMS; j++)
