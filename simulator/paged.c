@@ -19,7 +19,7 @@
 
 #define EVENTS_MAX 4096
 #define EVENTS_READ 64
-#define FETCH_AHEAD 6 /* sessions of a batch; their memory is touched once a step and seldom in a cache */
+#define FETCH_AHEAD 6 /* sessions; a step touches each once, and few are in a cache */
 #define CONTEXT_MAX 262144
 #define COEF_STEPS 16 /* coefficients change slowly, and asking the policy takes a microsecond */
 
@@ -36,7 +36,7 @@ struct paged {
     uint32_t *ids;   /* of the prompt being submitted; context_max places */
     uint32_t *match; /* scratch: pages of one look into the index */
     uint32_t output_max, context_max;
-    struct kv_event *event; /* scratch: EVENTS_READ of them, too many bytes to clear in every step */
+    struct kv_event *event; /* scratch: EVENTS_READ, too many bytes to clear in every step */
     uint64_t event_seq;
     int64_t step_us;   /* of the step under way */
     double page_s;     /* to copy a page to or from host memory */

@@ -203,7 +203,8 @@ static double rest_h(const struct desk *d, const struct arrangement *a)
 {
     double rest = PLACE_REST_H_MAX;
     for (uint32_t i = 0; i < d->view->offer_count; i++)
-        if (a->want[i] > place_have(&d->view->offer[i]) && d->hazard[i] > 0 && 1 / d->hazard[i] < rest)
+        if (a->want[i] > place_have(&d->view->offer[i]) && d->hazard[i] > 0 &&
+            1 / d->hazard[i] < rest)
             rest = 1 / d->hazard[i];
     return rest;
 }
