@@ -7,7 +7,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 cd "$1"
 bad=$(
     sources . '*_part.h' | sed 's/$/: put it where the rest of its noun is/'
-    sources . '*.c' | sed 's|[^/]*$||' | uniq -c |
+    sources . '*.c' | sed 's|[^/]*$||' | LC_ALL=C sort | uniq -c |
         awk '$1 > 60 { print $2 ": " $1 " .c files, the limit of a folder is 60: give them rooms" }'
 )
 sources . '*.c' '*.h' | xargs awk -f "$here/sizes.awk" "$here/headers.txt" "$here/sizes.txt" || exit 1
