@@ -1,49 +1,34 @@
 /* completion.c - the default: send a request where it costs all requests together the fewest seconds.
  *
- *     cost = wait + own + work * load / (1 - load)            until its first token, and later ones'
- *          + weight * (  L * itl / (1 - share)                its own decoding
- *                      + m * b * (uncached - least uncached)  avoidable prefill that others wait for
- *                      + kept * (  L * itl * now / (1 - now)  what it adds to others' decoding
- *                                + (c + d * ctx) * min(n * L, left)))
+ *     cost = wait + own / (1 - load)                             until its first token
+ *          + weight * (  L * itl * (1 + prompts) / (1 - prompts) its own decoding
+ *                      + (c + d * ctx) * min(n * L, left)        what it adds to others' decoding
+ *                      + m * b * (uncached - least uncached))    avoidable prefill that they wait for
  *          + price + fairness
  *
  *     wait     seconds until the instance begins with this prompt (queue, sequence slots)
  *     own      seconds of its uncached prompt: uncached * (b + step / token_budget)
- *     work     of these, the prompt's own arithmetic: uncached * b
  *     load     seconds of work a second that the fleet was sent lately, per instance that accepts
  *     itl      a + c * (n + 1) + d * (kv + ctx), n sequences there, kv their tokens, m of them past
  *              their first token
- *     now      share of the instance's seconds that prompts took in the last 10 s, with this one
- *     share    the mean over the output's time of a share that fades from `now` to the fleet's mean
- *     kept     1 where a gap there, itl / (1 - now), is within the TPOT SLO, or there is none; else 0
+ *     prompts  share of the instance's seconds that prompts took in the last 10 s, with this one
  *     L        predicted output, ctx = prompt + L / 2, left = tokens the n have yet to generate
  *
- * Why work / (1 - load): requests that arrive while this one is computed wait longer too. A second of
+ * Why own / (1 - load): requests that arrive while this one is computed wait longer too. A second of
  * work lengthens a busy period of a server at load r by 1 / (1 - r) seconds (M/G/1), and the
  * arrivals of that time wait behind it. So an idle fleet routes by the shortest time to first token,
  * and a loaded one prefers the instance where the prompt is cached even when its queue is longer:
  * avoided work is worth more than a place in a queue. The load is the fleet's and not the
- * instance's own, because later requests go where the queue is shortest. They wait for the prompt's
- * arithmetic only: the steps that carry it run for the sequences that decode in any case. With these
- * steps counted, a fleet near its limit (1 / (1 - load) is 20) kept long prompts away from
- * instances that decode much.
+ * instance's own, because later requests go where the queue is shortest.
  *
  * Decoding: prompts that take a share of the seconds stretch a gap between tokens to itl / (1 -
- * share). The share of the last seconds says what this prompt meets and does now, so it stands for
- * what the prompt does to the sequences that decode. It says less the longer an output lasts, so
- * the output's own stretch uses a share that fades to the fleet's mean, at the rate at which the
- * window forgets. Counting the effect on others directly, as n * b * uncached, is right for the
- * mean and wrong for the SLO: it drives prompts and outputs to different instances, and short
- * outputs among the prompts past their time per token (measured: Azure conversations, eight A100).
- * Where nothing contends (c = d = 0) only L * a is left, which tells slow hardware from fast. But
- * tokens that are cached elsewhere need not be computed at all: they, and only they, are counted
- * directly, for each sequence that decodes on the instance.
- *
- * Kept: where a gap exceeds the TPOT SLO the outputs lose it whatever is sent there. To count what a
- * request adds to them keeps long prompts away from them, and so sends these to the instances that
- * still keep the SLO, which then keep fewer: of two A100 with more work than they can do, the one
- * in time got prompts of 2,500 tokens and the other of 900, and it kept the SLO of 263 requests a
- * minute where shortest_ttft's kept that of 399.
+ * prompts). The stretch is counted twice: for this output, and in place of what this prompt does to
+ * the sequences that decode. Counting that directly, as n * b * uncached, is right for the mean and wrong
+ * for the SLO: it drives prompts and outputs to different instances, and short outputs among
+ * the prompts past their time per token (measured: Azure conversations, eight A100). Where nothing
+ * contends (c = d = 0) only L * a is left, which tells slow hardware from fast. But tokens that are
+ * cached elsewhere need not be computed at all: they, and only they, are counted directly, for each
+ * sequence that decodes on the instance.
  *
  * Weight: a second before the first token is 1 / slo_ttft of the time allowed for it, a second of
  * decoding 1 / (L * slo_tpot). An SLO says what is allowed, not what is usual: where first tokens take
@@ -131,10 +116,9 @@ struct terms {
     double excess;
     double decode_weight;
     uint32_t least_uncached;
-    double prompt_load; /* mean of the instances */
 };
 
-static void means(const struct route_view *view, struct terms *t)
+static void prices(const struct route_view *view, struct terms *t)
 {
     double count = 0;
     for (uint32_t i = 0; i < view->instance_count; i++) {
@@ -142,11 +126,9 @@ static void means(const struct route_view *view, struct terms *t)
         if (!route_takes(in)) continue;
         t->price_least = count > 0 ? fmin(t->price_least, in->price_per_hour) : in->price_per_hour;
         t->price_mean += in->price_per_hour;
-        t->prompt_load += in->prompt_load;
         count += 1;
     }
     if (count > 0) t->price_mean /= count;
-    if (count > 0) t->prompt_load /= count;
 }
 
 static uint32_t uncached_tokens(const struct route_instance *in, const struct route_req *req)
@@ -173,32 +155,17 @@ static double alone_s(const struct route_instance *at, const struct route_req *r
                      at->perf.kv_read_s * context);
 }
 
-/* Returns the mean over an output of `seconds` of what is left of the last window's prompts. */
-static double window_part(double seconds)
-{
-    double windows = seconds / PROMPTS_S;
-    return windows > 1e-6 ? -expm1(-windows) / windows : 1;
-}
-
-/* Returns the seconds of decoding: this output's, and what the request adds to those that decode there. */
-static double decode_s(const struct route_instance *in, const struct route_req *req,
-                       const struct terms *t)
+static double decode_s(const struct route_instance *in, const struct route_req *req, uint32_t least)
 {
     double output = fmax(req->output_mean, 1), n = (double)in->in_flight;
-    double context = (double)req->prompt_tokens + output / 2, alone = alone_s(in, req);
+    double context = (double)req->prompt_tokens + output / 2;
     double adds_s = in->perf.decode_seq_s + in->perf.kv_read_s * context;
-    if (!(adds_s > 0)) return alone; /* nothing contends */
     uint32_t uncached = uncached_tokens(in, req);
     double brings = in->perf.prefill_token_s * (double)uncached / PROMPTS_S;
-    double now = in->prompt_load + brings;
-    double share = t->prompt_load + (now - t->prompt_load) * window_part(alone);
-    now = fmin(now, PROMPTS_MAX);
-
-    double again_s = in->perf.prefill_token_s * (double)(uncached - t->least_uncached);
-    double own = alone / (1 - fmin(share, PROMPTS_MAX)) + again_s * (double)in->decoding;
-    bool kept = req->slo_tpot_s <= 0 || alone / (1 - now) <= output * req->slo_tpot_s;
-    if (!kept) return own;
-    return own + alone * now / (1 - now) + adds_s * fmin(n * output, in->output_left);
+    double prompts = adds_s > 0 ? fmin(in->prompt_load + brings, PROMPTS_MAX) : 0;
+    double again_s = adds_s > 0 ? in->perf.prefill_token_s * (double)(uncached - least) : 0;
+    return alone_s(in, req) * (1 + prompts) / (1 - prompts) +
+           adds_s * fmin(n * output, in->output_left) + again_s * (double)in->decoding;
 }
 
 static double own_s(const struct route_instance *at, uint32_t uncached)
@@ -241,9 +208,8 @@ static double cost_s(const struct route_instance *in, const struct route_req *re
     }
     struct route_instance at = route_known(in, &t->fleet);
     double own = own_s(&at, uncached);
-    double arithmetic = (double)uncached * at.perf.prefill_token_s;
-    double cost =
-        first_s(&at, req) + arithmetic * (t->follow - 1) + t->decode_weight * decode_s(&at, req, t);
+    double cost = first_s(&at, req) + own * (t->follow - 1) +
+                  t->decode_weight * decode_s(&at, req, t->least_uncached);
     if (t->price_mean > 0) {
         double busy_s = route_work_s(&at.perf, at.token_budget, req->prompt_tokens,
                                      req->prompt_tokens - uncached, fmax(req->output_mean, 1));
@@ -264,7 +230,7 @@ static void decide(void *state, const struct route_view *view, const struct rout
     t.has_fleet = route_fleet_perf(view, &t.fleet);
     t.decode_weight = decode_weight(view, req, &t);
     t.least_uncached = least_uncached(view, req);
-    means(view, &t);
+    prices(view, &t);
     struct route_best best = ROUTE_BEST_INIT;
     for (uint32_t i = 0; i < view->instance_count; i++) {
         const struct route_instance *in = &view->instance[i];

@@ -69,7 +69,7 @@ static void without_load_nothing_is_lost(void **state)
 }
 
 /* Speed 6.6 is 0.85 of what the eight can serve when all 19,366 requests are there at once (43 a second
- * against the trace's 5.5). Measured: shortest_ttft -0.5 +-0.3 %, lmetric -0.6 +-0.5, the others
+ * against the trace's 5.5). Measured: shortest_ttft -0.3 +-0.5 %, lmetric -0.4 +-0.4, the others
  * less. min_ttft, which refuses requests that would be late, keeps 0.6 +-0.4 % more. */
 static void no_policy_that_serves_all_has_more_goodput_where_decoding_contends(void **state)
 {

@@ -407,51 +407,6 @@ static void completion_computes_nothing_again_beside_many(void **state)
     ASSERT_ROUTED(&rig, 1);
 }
 
-/* Six sequences wait 1.2 s for the output there, and its own gap is 27 ms; a queue of 1.5 s elsewhere. */
-static void completion_counts_no_delay_where_the_slo_is_lost(void **state)
-{
-    (void)state;
-    struct route_rig rig;
-    struct route_instance *in = route_rig_init(&rig, "completion", 2);
-    in[0].in_flight = in[0].decoding = 6;
-    in[0].output_left = 600;
-    in[1].prefill_tokens = 1500;
-    rig.req.slo_ttft_s = 10;
-    rig.req.slo_tpot_s = 0.03;
-    ASSERT_ROUTED(&rig, 1);
-    rig.req.slo_tpot_s = 0.025;
-    ASSERT_ROUTED(&rig, 0);
-}
-
-/* A queue of 1.3 s, or prompts in 0.4 of the last ten seconds, which say little about an output of two
- * minutes. */
-static void completion_expects_the_fleets_prompts_beside_a_long_output(void **state)
-{
-    (void)state;
-    struct route_rig rig;
-    struct route_instance *in = route_rig_init(&rig, "completion", 2);
-    in[0].prefill_tokens = 1300;
-    in[1].prompt_load = 0.4;
-    ASSERT_ROUTED(&rig, 0);
-    rig.req.output_mean = 10000;
-    ASSERT_ROUTED(&rig, 1);
-}
-
-/* A second of prompt delays followers by as much wherever it is computed: beside eight sequences its two
- * steps take 0.03 s longer, and the queue elsewhere is 0.3 s. */
-static void completion_counts_no_step_against_those_that_follow(void **state)
-{
-    (void)state;
-    struct route_rig rig;
-    struct route_instance *in = route_rig_init(&rig, "completion", 2);
-    rig.req.output_mean = 1;
-    in[0].decoding = in[0].in_flight = 8;
-    in[1].prefill_tokens = 300;
-    rig.view.has_load = true;
-    rig.view.load = 0.95;
-    ASSERT_ROUTED(&rig, 0);
-}
-
 static void completion_weighs_decoding_by_the_slos(void **state)
 {
     (void)state;
@@ -674,9 +629,6 @@ static int route_cost_tests(void)
         cmocka_unit_test(completion_weighs_decoding_where_it_contends),
         cmocka_unit_test(completion_counts_what_a_prompt_itself_stretches),
         cmocka_unit_test(completion_computes_nothing_again_beside_many),
-        cmocka_unit_test(completion_counts_no_delay_where_the_slo_is_lost),
-        cmocka_unit_test(completion_expects_the_fleets_prompts_beside_a_long_output),
-        cmocka_unit_test(completion_counts_no_step_against_those_that_follow),
         cmocka_unit_test(completion_weighs_decoding_by_the_slos),
         cmocka_unit_test(completion_weighs_decoding_by_what_the_phases_take),
         cmocka_unit_test(completion_places_a_late_request_like_any_other),
