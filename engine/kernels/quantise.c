@@ -298,6 +298,33 @@ static void keep_better(const float *x, const float *w, enum weight_type_id type
     if (!(error < weighted_error(x, w, t->block_elements, y))) memcpy(block, plain, t->block_bytes);
 }
 
+/* Rounds the blocks of a row by `round_block`, with weights or with none. */
+static void round_row(enum weight_type_id type,
+                      void (*round_block)(const float *x, const float *w, char *ret),
+                      const float *x, const float *w, uint32_t count, char *ret)
+{
+    const struct weight_type *t = &weight_types[type];
+    for (; count > 0; count -= t->block_elements, x += t->block_elements, ret += t->block_bytes) {
+        round_block(x, w, ret);
+        if (!w) continue;
+        keep_better(x, w, type, ret);
+        w += t->block_elements;
+    }
+}
+
+/* Define the functions of quant.h for a type whose blocks round_TYPE rounds. */
+#define QUANTISE_WEIGHTED(name, type)                                                          \
+    void quantise_##name##_weighted(const float *x, const float *w, uint32_t count, char *ret) \
+    {                                                                                          \
+        round_row(WEIGHT_##type, round_##name, x, w, count, ret);                              \
+    }
+#define QUANTISE_ROWS(name, type)                                    \
+    void quantise_##name(const float *x, uint32_t count, char *ret)  \
+    {                                                                \
+        round_row(WEIGHT_##type, round_##name, x, NULL, count, ret); \
+    }                                                                \
+    QUANTISE_WEIGHTED(name, type)
+
 static float load_half(const char *p)
 {
     return f16_to_f32(load_u16(p));
@@ -329,37 +356,33 @@ static void put_range(const float *x, const float *w, char *scale, char *fifths,
     put_bits(q, fifths, nibbles);
 }
 
-void quantise_q4_0_weighted(const float *x, const float *w, uint32_t count, char *ret)
+static void round_q4_0(const float *x, const float *w, char *ret)
 {
-    for (; count > 0; count -= QUANT_BLOCK, x += QUANT_BLOCK, w += QUANT_BLOCK, ret += 18) {
-        put_signed(x, w, ret, NULL, ret + 2);
-        keep_better(x, w, WEIGHT_Q4_0, ret);
-    }
+    put_signed(x, w, ret, NULL, ret + 2);
 }
 
-void quantise_q5_0_weighted(const float *x, const float *w, uint32_t count, char *ret)
+QUANTISE_WEIGHTED(q4_0, Q4_0)
+
+static void round_q5_0(const float *x, const float *w, char *ret)
 {
-    for (; count > 0; count -= QUANT_BLOCK, x += QUANT_BLOCK, w += QUANT_BLOCK, ret += 22) {
-        put_signed(x, w, ret, ret + 2, ret + 6);
-        keep_better(x, w, WEIGHT_Q5_0, ret);
-    }
+    put_signed(x, w, ret, ret + 2, ret + 6);
 }
 
-void quantise_q4_1_weighted(const float *x, const float *w, uint32_t count, char *ret)
+QUANTISE_WEIGHTED(q5_0, Q5_0)
+
+static void round_q4_1(const float *x, const float *w, char *ret)
 {
-    for (; count > 0; count -= QUANT_BLOCK, x += QUANT_BLOCK, w += QUANT_BLOCK, ret += 20) {
-        put_range(x, w, ret, NULL, ret + 4);
-        keep_better(x, w, WEIGHT_Q4_1, ret);
-    }
+    put_range(x, w, ret, NULL, ret + 4);
 }
 
-void quantise_q5_1_weighted(const float *x, const float *w, uint32_t count, char *ret)
+QUANTISE_WEIGHTED(q4_1, Q4_1)
+
+static void round_q5_1(const float *x, const float *w, char *ret)
 {
-    for (; count > 0; count -= QUANT_BLOCK, x += QUANT_BLOCK, w += QUANT_BLOCK, ret += 24) {
-        put_range(x, w, ret, ret + 4, ret + 8);
-        keep_better(x, w, WEIGHT_Q5_1, ret);
-    }
+    put_range(x, w, ret, ret + 4, ret + 8);
 }
+
+QUANTISE_WEIGHTED(q5_1, Q5_1)
 
 /* ---- blocks of 32 whose levels are a table */
 
@@ -420,19 +443,7 @@ static void round_iq4_nl(const float *x, const float *w, char *ret)
     put_bits(q, NULL, ret + 2);
 }
 
-void quantise_iq4_nl(const float *x, uint32_t count, char *ret)
-{
-    for (; count > 0; count -= QUANT_BLOCK, x += QUANT_BLOCK, ret += 18)
-        round_iq4_nl(x, NULL, ret);
-}
-
-void quantise_iq4_nl_weighted(const float *x, const float *w, uint32_t count, char *ret)
-{
-    for (; count > 0; count -= QUANT_BLOCK, x += QUANT_BLOCK, w += QUANT_BLOCK, ret += 18) {
-        round_iq4_nl(x, w, ret);
-        keep_better(x, w, WEIGHT_IQ4_NL, ret);
-    }
-}
+QUANTISE_ROWS(iq4_nl, IQ4_NL)
 
 /* Rounds to 2^(e - 127) times the values of E2M1. */
 static void put_mxfp4(const float *x, int32_t e, char *ret)
@@ -469,17 +480,7 @@ static void round_mxfp4(const float *x, const float *w, char *ret)
     }
 }
 
-void quantise_mxfp4(const float *x, uint32_t count, char *ret)
-{
-    for (; count > 0; count -= QUANT_BLOCK, x += QUANT_BLOCK, ret += 17)
-        round_mxfp4(x, NULL, ret);
-}
-
-void quantise_mxfp4_weighted(const float *x, const float *w, uint32_t count, char *ret)
-{
-    for (; count > 0; count -= QUANT_BLOCK, x += QUANT_BLOCK, w += QUANT_BLOCK, ret += 17)
-        round_mxfp4(x, w, ret);
-}
+QUANTISE_ROWS(mxfp4, MXFP4)
 
 /* ---- blocks of 256 */
 
@@ -515,19 +516,7 @@ static void round_q6_k(const float *x, const float *w, char *ret)
     pack_q6_k(q, ret);
 }
 
-void quantise_q6_k(const float *x, uint32_t count, char *ret)
-{
-    for (; count > 0; count -= QUANT_SUPER, x += QUANT_SUPER, ret += 210)
-        round_q6_k(x, NULL, ret);
-}
-
-void quantise_q6_k_weighted(const float *x, const float *w, uint32_t count, char *ret)
-{
-    for (; count > 0; count -= QUANT_SUPER, x += QUANT_SUPER, w += QUANT_SUPER, ret += 210) {
-        round_q6_k(x, w, ret);
-        keep_better(x, w, WEIGHT_Q6_K, ret);
-    }
-}
+QUANTISE_ROWS(q6_k, Q6_K)
 
 /* Writes the eight scales and mins of Q4_K and Q5_K, six bits each. */
 static void pack_scales(const uint8_t scale[8], const uint8_t min[8], char *ret)
@@ -572,19 +561,7 @@ static void round_q4_k(const float *x, const float *w, char *ret)
     pack_nibbles(q, ret + 16);
 }
 
-void quantise_q4_k(const float *x, uint32_t count, char *ret)
-{
-    for (; count > 0; count -= QUANT_SUPER, x += QUANT_SUPER, ret += 144)
-        round_q4_k(x, NULL, ret);
-}
-
-void quantise_q4_k_weighted(const float *x, const float *w, uint32_t count, char *ret)
-{
-    for (; count > 0; count -= QUANT_SUPER, x += QUANT_SUPER, w += QUANT_SUPER, ret += 144) {
-        round_q4_k(x, w, ret);
-        keep_better(x, w, WEIGHT_Q4_K, ret);
-    }
-}
+QUANTISE_ROWS(q4_k, Q4_K)
 
 /* ---- blocks of 256 whose scales are settled together */
 
@@ -770,44 +747,6 @@ static void round_q5_k(const float *x, const float *w, char *ret)
     pack_nibbles(q, ret + 48);
 }
 
-void quantise_q2_k(const float *x, uint32_t count, char *ret)
-{
-    for (; count > 0; count -= QUANT_SUPER, x += QUANT_SUPER, ret += 84)
-        round_q2_k(x, NULL, ret);
-}
-
-void quantise_q2_k_weighted(const float *x, const float *w, uint32_t count, char *ret)
-{
-    for (; count > 0; count -= QUANT_SUPER, x += QUANT_SUPER, w += QUANT_SUPER, ret += 84) {
-        round_q2_k(x, w, ret);
-        keep_better(x, w, WEIGHT_Q2_K, ret);
-    }
-}
-
-void quantise_q3_k(const float *x, uint32_t count, char *ret)
-{
-    for (; count > 0; count -= QUANT_SUPER, x += QUANT_SUPER, ret += 110)
-        round_q3_k(x, NULL, ret);
-}
-
-void quantise_q3_k_weighted(const float *x, const float *w, uint32_t count, char *ret)
-{
-    for (; count > 0; count -= QUANT_SUPER, x += QUANT_SUPER, w += QUANT_SUPER, ret += 110) {
-        round_q3_k(x, w, ret);
-        keep_better(x, w, WEIGHT_Q3_K, ret);
-    }
-}
-
-void quantise_q5_k(const float *x, uint32_t count, char *ret)
-{
-    for (; count > 0; count -= QUANT_SUPER, x += QUANT_SUPER, ret += 176)
-        round_q5_k(x, NULL, ret);
-}
-
-void quantise_q5_k_weighted(const float *x, const float *w, uint32_t count, char *ret)
-{
-    for (; count > 0; count -= QUANT_SUPER, x += QUANT_SUPER, w += QUANT_SUPER, ret += 176) {
-        round_q5_k(x, w, ret);
-        keep_better(x, w, WEIGHT_Q5_K, ret);
-    }
-}
+QUANTISE_ROWS(q2_k, Q2_K)
+QUANTISE_ROWS(q3_k, Q3_K)
+QUANTISE_ROWS(q5_k, Q5_K)
