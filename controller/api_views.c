@@ -92,7 +92,6 @@ static void put_routes(struct json_writer *w, const struct control *c, uint32_t 
 
 struct tally {
     uint32_t count[SCALE_POOLS_MAX][PHASE_COUNT];
-    double cost_h;
 };
 
 static void tally_service(const struct control *c, uint32_t service, struct tally *ret)
@@ -101,7 +100,6 @@ static void tally_service(const struct control *c, uint32_t service, struct tall
     for (uint32_t at = 0; at < c->money.count; at++) {
         const struct detail *d = &c->observed.detail[at];
         if (d->service != service || !intent_is_live(&c->money.intent[at])) continue;
-        if (intent_is_billed(&c->money.intent[at])) ret->cost_h += c->money.intent[at].price_h;
         if (d->pool != PLAN_NONE) ret->count[d->pool][d->phase]++;
     }
 }
@@ -176,12 +174,6 @@ static bool is_drained(const struct plan_service *s)
     return drained;
 }
 
-/* Writes dollars for a million tokens; null where none was counted. */
-static void put_per_mtoken(struct json_writer *w, const char *name, double dollars, double mtokens)
-{
-    kv_known_f64(w, name, mtokens > 0, mtokens > 0 ? dollars / mtokens : 0);
-}
-
 static void put_services(struct json_writer *w, const struct control *c, int64_t now_us)
 {
     json_key(w, "services");
@@ -219,10 +211,11 @@ static void put_services(struct json_writer *w, const struct control *c, int64_t
         kv_known_f64(w, "budget_per_h", sv->budget_h > 0, sv->budget_h);
         kv_known_f64(w, "budget_per_day", sv->budget.day > 0, sv->budget.day);
         kv_known_f64(w, "budget_per_month", sv->budget.month > 0, sv->budget.month);
-        json_kv_f64(w, "cost_per_h", t.cost_h);
+        json_kv_f64(w, "cost_per_h", control_per_h(c, s, PLAN_NONE));
         json_kv_f64(w, "cost_today", spent.day);
         json_kv_f64(w, "cost_this_month", spent.month);
-        put_per_mtoken(w, "cost_per_mtoken_this_month", spent.month, mtokens.in_month);
+        json_kv_f64(w, "cost_per_mtoken_this_month",
+                    control_per_mtoken(spent.month, mtokens.in_month));
         put_counts(w, sum);
         const struct plan_decision *d =
             s < c->desired.plan.decision_count ? &c->desired.plan.decision[s] : NULL;
@@ -437,194 +430,6 @@ static void put_offers(struct json_writer *w, const struct control *c, int64_t n
     json_array_end(w);
 }
 
-/* One line of the bill: a service, or one pool of it. */
-static void put_spent(struct json_writer *w, const char *service, const char *pool, double per_h,
-                      const struct bill_spent *spent)
-{
-    json_kv_text(w, "service", service);
-    json_kv_text(w, "pool", pool);
-    json_kv_f64(w, "per_h", per_h);
-    json_kv_f64(w, "today", spent->day);
-    json_kv_f64(w, "this_month", spent->month);
-    json_kv_f64(w, "total", spent->total);
-}
-
-static double pool_per_h(const struct control *c, uint32_t service, uint32_t pool)
-{
-    double sum = 0;
-    for (uint32_t at = 0; at < c->money.count; at++) {
-        const struct detail *d = &c->observed.detail[at];
-        if (d->service == service && d->pool == pool && intent_is_billed(&c->money.intent[at]))
-            sum += c->money.intent[at].price_h;
-    }
-    return sum;
-}
-
-/* Lists the services with their tokens, each followed by its pools. */
-static void put_bill(struct json_writer *w, const struct control *c)
-{
-    json_key(w, "bill");
-    json_array(w);
-    for (uint32_t s = 0; s < c->setup.service_count; s++) {
-        const struct plan_service *sv = &c->desired.service[s];
-        const struct bill_spent all = control_spent(c, s, NULL);
-        const struct cost m = bill_mtokens(&c->money.bill, sv->name, &c->money.period);
-        struct tally t;
-        tally_service(c, s, &t);
-        json_object(w);
-        put_spent(w, sv->name, NULL, t.cost_h, &all);
-        json_kv_f64(w, "mtokens_today", m.in_day);
-        json_kv_f64(w, "mtokens_this_month", m.in_month);
-        json_kv_f64(w, "mtokens_total", m.total);
-        put_per_mtoken(w, "per_mtoken_today", all.day, m.in_day);
-        put_per_mtoken(w, "per_mtoken_this_month", all.month, m.in_month);
-        put_per_mtoken(w, "per_mtoken", all.total, m.total);
-        json_object_end(w);
-        for (uint32_t p = 0; p < sv->pool_count; p++) {
-            const struct bill_spent spent = control_spent(c, s, sv->pool[p].name);
-            json_object(w);
-            put_spent(w, sv->name, sv->pool[p].name, pool_per_h(c, s, p), &spent);
-            json_object_end(w);
-        }
-    }
-    for (uint32_t o = 0; o < c->money.offer_count; o++) {
-        const struct offer *of = &c->money.offer[o];
-        if (of->reserved == 0) continue;
-        const struct bill_spent spent =
-            bill_spent(&c->money.bill, BILL_RESERVED, of->name, NULL, 0, &c->money.period);
-        json_object(w);
-        put_spent(w, BILL_RESERVED, of->name, of->reserved * of->price_h, &spent);
-        json_object_end(w);
-    }
-    json_array_end(w);
-}
-
-static void put_cost(struct json_writer *w, const struct control *c, int64_t now_us)
-{
-    double per_h = 0;
-    json_key(w, "cost");
-    json_object(w);
-    json_kv_f64(w, "total", control_cost_total(c, now_us));
-    json_kv_f64(w, "unsure", control_cost_unsure(c, now_us));
-    put_bill(w, c);
-    json_key(w, "services");
-    json_array(w);
-    for (uint32_t s = 0; s < c->setup.service_count; s++) {
-        struct tally t;
-        tally_service(c, s, &t);
-        per_h += t.cost_h;
-        json_object(w);
-        json_kv_text(w, "service", c->desired.service[s].name);
-        json_kv_f64(w, "per_h", t.cost_h);
-        const struct bill_spent spent = control_spent(c, s, NULL);
-        json_kv_f64(w, "today", spent.day);
-        json_kv_f64(w, "this_month", spent.month);
-        json_kv_f64(w, "total", spent.total);
-        json_object_end(w);
-    }
-    json_array_end(w);
-    json_kv_f64(w, "per_h", per_h);
-    json_object_end(w);
-}
-
-/* Holds the cost of a service, and the millions of tokens that tenants had it compute. */
-struct service_sum {
-    struct bill_spent spent;
-    struct cost mtokens;
-};
-
-static struct cost mtokens_of(const struct tenant *t, const char *service,
-                              const struct bill_periods *p)
-{
-    for (uint32_t i = 0; i < t->share_count; i++)
-        if (strcmp(t->share[i].service, service) == 0) return cost_in(&t->share[i].mtokens, p);
-    return (struct cost){ 0 };
-}
-
-static double part_of(double dollars, double mine, double all)
-{
-    return all > 0 ? dollars * mine / all : 0;
-}
-
-/* Returns the tenant's part of what a service has cost: its share of the tokens that the service computed for tenants.
- * Where no router has told whom it computed for, its share of all tokens. */
-static struct cost cost_of_tenant(const struct service_sum *s, const struct cost *mine,
-                                  const struct cost *of_all, const struct cost *all)
-{
-    bool day = s->mtokens.in_day > 0, month = s->mtokens.in_month > 0;
-    return (struct cost){
-        .in_day = day ? part_of(s->spent.day, mine->in_day, s->mtokens.in_day)
-                      : part_of(s->spent.day, of_all->in_day, all->in_day),
-        .in_month = month ? part_of(s->spent.month, mine->in_month, s->mtokens.in_month)
-                          : part_of(s->spent.month, of_all->in_month, all->in_month),
-    };
-}
-
-static void put_tenant_costs(struct json_writer *w, const struct control *c, const struct tenant *t,
-                             const struct service_sum *sums, const struct cost *all)
-{
-    const struct bill_periods *p = &c->money.period;
-    const struct cost m = cost_in(&t->mtokens, p);
-    struct cost sum = { 0 };
-    json_kv_f64(w, "mtokens_this_month", m.in_month);
-    json_key(w, "services");
-    json_array(w);
-    for (uint32_t s = 0; s < c->setup.service_count; s++) {
-        const struct cost mine = mtokens_of(t, c->desired.service[s].name, p);
-        const struct cost part = cost_of_tenant(&sums[s], &mine, &m, all);
-        sum.in_day += part.in_day;
-        sum.in_month += part.in_month;
-        json_object(w);
-        json_kv_text(w, "service", c->desired.service[s].name);
-        json_kv_f64(w, "mtokens_this_month", mine.in_month);
-        json_kv_f64(w, "cost_today", part.in_day);
-        json_kv_f64(w, "cost_this_month", part.in_month);
-        json_object_end(w);
-    }
-    json_array_end(w);
-    kv_known_f64(w, "cost_today", all->in_day > 0, sum.in_day);
-    kv_known_f64(w, "cost_this_month", all->in_month > 0, sum.in_month);
-}
-
-static void put_tenants(struct json_writer *w, const struct control *c)
-{
-    const struct bill_periods *p = &c->money.period;
-    struct service_sum sums[PLAN_SERVICES_MAX] = { 0 };
-    struct cost all = { 0 };
-    for (uint32_t s = 0; s < c->setup.service_count; s++)
-        sums[s].spent = control_spent(c, s, NULL);
-    for (uint32_t i = 0; i < c->people.tenant_count; i++) {
-        const struct cost one = cost_in(&c->people.tenant[i].mtokens, p);
-        all.in_day += one.in_day;
-        all.in_month += one.in_month;
-        for (uint32_t s = 0; s < c->setup.service_count; s++) {
-            const struct cost m = mtokens_of(&c->people.tenant[i], c->desired.service[s].name, p);
-            sums[s].mtokens.in_day += m.in_day;
-            sums[s].mtokens.in_month += m.in_month;
-        }
-    }
-    json_key(w, "tenants");
-    json_array(w);
-    for (uint32_t i = 0; i < c->people.tenant_count; i++) {
-        const struct tenant *t = &c->people.tenant[i];
-        json_object(w);
-        json_kv_text(w, "tenant", t->name);
-        json_kv_u64(w, "requests_per_min", t->limits.requests_per_min);
-        json_kv_u64(w, "tokens_per_min", t->limits.tokens_per_min);
-        json_kv_u64(w, "concurrency", t->limits.concurrency);
-        json_kv_f64(w, "weight", t->limits.weight > 0 ? t->limits.weight : 1);
-        json_kv_i64(w, "created_us", t->created_us);
-        json_kv_u64(w, "requests_total", t->usage.requests);
-        json_kv_u64(w, "rejected_total", t->usage.rejected);
-        json_kv_u64(w, "prompt_tokens_total", t->usage.prompt_tokens);
-        json_kv_u64(w, "cached_tokens_total", t->usage.cached_tokens);
-        json_kv_u64(w, "generated_tokens_total", t->usage.generated_tokens);
-        put_tenant_costs(w, c, t, sums, &all);
-        json_object_end(w);
-    }
-    json_array_end(w);
-}
-
 static void put_tokens(struct json_writer *w, const struct control *c)
 {
     json_key(w, "tokens");
@@ -680,12 +485,12 @@ int control_view(struct control *c, enum control_view view, int64_t now_us, stru
     if (all || view == CONTROL_INSTANCES) put_instances(&w, c, now_us);
     if (view == CONTROL_INTENTS) put_intents(&w, c);
     if (all || view == CONTROL_OFFERS) put_offers(&w, c, now_us);
-    if (all || view == CONTROL_COST) put_cost(&w, c, now_us);
+    if (all || view == CONTROL_COST) control_put_cost(&w, c, now_us);
     if (view == CONTROL_TOKENS) put_tokens(&w, c);
     if (view == CONTROL_HISTORY) last_hour_put(&w, c);
     if (view == CONTROL_TENANTS) {
         json_kv_bool(&w, "keys_required", keys_needed(c));
-        put_tenants(&w, c);
+        control_put_tenants(&w, c);
     }
     json_object_end(&w);
     return out->rc;

@@ -393,3 +393,20 @@ struct bill_spent control_spent(const struct control *c, uint32_t service, const
     }
     return s;
 }
+
+double control_per_h(const struct control *c, uint32_t service, uint32_t pool)
+{
+    double sum = 0;
+    for (uint32_t at = 0; at < c->money.count; at++) {
+        const struct detail *d = &c->observed.detail[at];
+        if (d->service == service && (pool == PLAN_NONE || d->pool == pool) &&
+            intent_is_billed(&c->money.intent[at]))
+            sum += c->money.intent[at].price_h;
+    }
+    return sum;
+}
+
+double control_per_mtoken(double dollars, double mtokens)
+{
+    return mtokens > 0 ? dollars / mtokens : (double)NAN;
+}

@@ -37,3 +37,13 @@ double control_cost_unsure(const struct control *c, int64_t now_us);
 
 /* Returns the cost of a service, or of one pool of it (NULL: all), as of this tick. */
 struct bill_spent control_spent(const struct control *c, uint32_t service, const char *pool);
+
+/* Returns dollars an hour of what runs now: of a service, or of one of its pools (PLAN_NONE: all). */
+double control_per_h(const struct control *c, uint32_t service, uint32_t pool);
+
+/* Returns dollars for a million tokens; NAN where none was counted. */
+double control_per_mtoken(double dollars, double mtokens);
+
+/* Write the member "cost" or "tenants" of a view (api_cost.c). */
+void control_put_cost(struct json_writer *w, const struct control *c, int64_t now_us);
+void control_put_tenants(struct json_writer *w, const struct control *c);
