@@ -80,14 +80,25 @@ int walk_prompts(struct openai_walk *p, const struct openai_key *k, uint32_t mos
     return rc;
 }
 
-int openai_take_prompt(struct openai_walk *p, const struct openai_key *k)
+/* Reads what the model is to continue, or to embed: at most so many prompts. */
+static int take_prompts(struct openai_walk *p, const struct openai_key *k, uint32_t most)
 {
     struct openai_prompts prompts;
-    int rc = walk_prompts(p, k, OPENAI_CHOICES_MAX, &prompts);
+    int rc = walk_prompts(p, k, most, &prompts);
     if (rc < 0) return rc;
     p->req.prompts = prompts.item;
     p->req.prompt_count = prompts.count;
     return 0;
+}
+
+int openai_take_prompt(struct openai_walk *p, const struct openai_key *k)
+{
+    return take_prompts(p, k, OPENAI_CHOICES_MAX);
+}
+
+int openai_take_input(struct openai_walk *p, const struct openai_key *k)
+{
+    return take_prompts(p, k, OPENAI_TEXTS_MAX);
 }
 
 enum openai_surface openai_vectors_surface(struct str path)
@@ -103,16 +114,6 @@ enum openai_surface openai_vectors_surface(struct str path)
     for (size_t i = 0; i < COUNT_OF(paths); i++)
         if (str_eq(path, str_from(paths[i].path))) return paths[i].surface;
     return OPENAI_CHAT;
-}
-
-int openai_take_input(struct openai_walk *p, const struct openai_key *k)
-{
-    struct openai_prompts texts;
-    int rc = walk_prompts(p, k, OPENAI_TEXTS_MAX, &texts);
-    if (rc < 0) return rc;
-    p->req.prompts = texts.item;
-    p->req.prompt_count = texts.count;
-    return 0;
 }
 
 /* Reads one text or a list of them into the side of the key, of which there are two names. */

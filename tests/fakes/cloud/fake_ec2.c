@@ -416,20 +416,26 @@ static void describe_instances(struct ec2_answer *a)
 
 /* ---- TerminateInstances ---- */
 
-static void terminate_instances(struct ec2_answer *a)
+/* Meets the script's fault of the operation, and checks the form: true if it reaches instances that are known. */
+static bool names_instances(struct ec2_answer *a, enum fleet_op op)
 {
     static const char *const names[] = { "InstanceId.#", NULL };
-    char id[24];
-    a->row = fake_fleet_meet(a->fleet, FLEET_REMOVE, NULL, NULL, a->now_us);
+    a->row = fake_fleet_meet(a->fleet, op, NULL, NULL, a->now_us);
     enum fleet_fault fault = a->row ? a->row->fault : FLEET_FINE;
-    if (!fake_ec2_check_names(a, names)) return;
+    if (!fake_ec2_check_names(a, names)) return false;
     if (!fake_ec2_get(a, "InstanceId.1").data) {
         fake_ec2_refuse_form(a, "MissingParameter", "InstanceId is needed");
-        return;
+        return false;
     }
     if (fake_ec2_refuse_fault(a) || fault == FLEET_LOST_REQUEST || fault == FLEET_UNREACHABLE)
-        return;
-    if (!ids_are_known(a, a->now_us)) return;
+        return false;
+    return ids_are_known(a, a->now_us);
+}
+
+static void terminate_instances(struct ec2_answer *a)
+{
+    char id[24];
+    if (!names_instances(a, FLEET_REMOVE)) return;
     fake_ec2_begin(a, "TerminateInstances");
     buf_text(&a->out.body, "<instancesSet>");
     for (int i = 1; fake_ec2_get_n(a, "InstanceId.#", i).data; i++) {
@@ -484,29 +490,14 @@ static void put_turned(struct ec2_answer *a, bool on)
     fake_ec2_end(a, action);
 }
 
-static void turn_instances(struct ec2_answer *a, enum fleet_op op)
-{
-    static const char *const names[] = { "InstanceId.#", NULL };
-    a->row = fake_fleet_meet(a->fleet, op, NULL, NULL, a->now_us);
-    enum fleet_fault fault = a->row ? a->row->fault : FLEET_FINE;
-    if (!fake_ec2_check_names(a, names)) return;
-    if (!fake_ec2_get(a, "InstanceId.1").data) {
-        fake_ec2_refuse_form(a, "MissingParameter", "InstanceId is needed");
-        return;
-    }
-    if (fake_ec2_refuse_fault(a) || fault == FLEET_LOST_REQUEST || fault == FLEET_UNREACHABLE)
-        return;
-    if (ids_are_known(a, a->now_us)) put_turned(a, op == FLEET_START);
-}
-
 static void stop_instances(struct ec2_answer *a)
 {
-    turn_instances(a, FLEET_STOP);
+    if (names_instances(a, FLEET_STOP)) put_turned(a, false);
 }
 
 static void start_instances(struct ec2_answer *a)
 {
-    turn_instances(a, FLEET_START);
+    if (names_instances(a, FLEET_START)) put_turned(a, true);
 }
 
 /* ---- what is read besides ---- */

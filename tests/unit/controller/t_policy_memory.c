@@ -35,6 +35,14 @@ static void fill(struct plan_memory *m)
         bytes[i] = (unsigned char)(i * 7 + 3);
 }
 
+/* Fills `written` and encodes it; `found` is clear. */
+static void write_record(const struct plan_service *s, struct buf *record)
+{
+    fill(&written);
+    memset(&found, 0, sizeof found);
+    assert_int_equal(policy_memory_encode(s, &written, record), 0);
+}
+
 /* This hash changes when a policy is added, removed or changes its state's size. Where a size or
  * the meaning of a member of an existing policy's state changed, POLICY_MEMORY_VERSION rises, and a
  * migration reads the former. */
@@ -60,9 +68,7 @@ static void what_was_written_is_found(void **state)
     (void)state;
     const struct plan_service s = service();
     CLEANUP(buf_fini) struct buf record = { 0 };
-    fill(&written);
-    memset(&found, 0, sizeof found);
-    assert_int_equal(policy_memory_encode(&s, &written, &record), 0);
+    write_record(&s, &record);
     assert_int_equal(policy_memory_decode(&s, buf_view(&record), &found), POLICY_MEMORY_GOOD);
     assert_memory_equal(&written, &found, sizeof found);
 }
@@ -73,9 +79,7 @@ static void what_is_of_another_is_left(void **state)
     (void)state;
     const struct plan_service s = service();
     CLEANUP(buf_fini) struct buf record = { 0 };
-    fill(&written);
-    memset(&found, 0, sizeof found);
-    assert_int_equal(policy_memory_encode(&s, &written, &record), 0);
+    write_record(&s, &record);
     struct plan_service others[3] = { s, s, s };
     others[0].policy = scale_find(STR("kpa"));
     assert_non_null(others[0].policy);
@@ -101,9 +105,7 @@ static void damage_is_seen(void **state)
     (void)state;
     const struct plan_service s = service();
     CLEANUP(buf_fini) struct buf record = { 0 };
-    fill(&written);
-    memset(&found, 0, sizeof found);
-    assert_int_equal(policy_memory_encode(&s, &written, &record), 0);
+    write_record(&s, &record);
     size_t from = (size_t)(strchr(record.data, '\n') - record.data) + 1;
     for (size_t at = from; at < record.len; at += at < from + 200 ? 1 : 997) {
         record.data[at] ^= 0x20;
