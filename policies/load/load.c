@@ -72,7 +72,8 @@ const struct load_policy load_least_loaded = {
     .choose = choose_loaded,
 };
 
-/* Loads a model at a machine that has it nearest: in memory, else on disk, else anywhere; among those, at the one with the shortest queue of loads.
+/* Loads a model at a machine that has it nearest: in memory, else on disk, else anywhere; among those, at the
+ * one with the shortest queue of loads.
  *
  * It is the simple alternative that uses the place of copies: it waits in any queue for a copy in
  * memory. The score is the tier plus a fraction below 1 for the queue, so that queues decide only within a tier. */
