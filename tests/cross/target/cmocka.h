@@ -25,6 +25,7 @@ struct CMUnitTest {
         printf("\n");                                  \
         exit(1);                                       \
     } while (0)
+#define print_message(...) printf(__VA_ARGS__)
 #define assert_true(condition)                        \
     do {                                              \
         if (!(condition)) fail_msg("%s", #condition); \

@@ -26,7 +26,8 @@ import hypervisor  # noqa: E402
 from hypervisor import CORE, call  # noqa: E402
 
 SKIPPED = 77
-LIMIT_S = 300  # ends what hangs
+LIMIT_S = 1800  # ends what hangs
+PATIENCE = "20m"  # of the load and of the router: a slow machine delays requests and fails none
 NOTICE_S = 10
 BILL_DOLLARS = 0.0005  # a listing is half a second old; so much do all machines cost in ten
 HETZNER_TOKEN, EC2_SECRET = "token-of-the-fake", "secret-of-the-fake/with+signs=="
@@ -38,7 +39,8 @@ MODEL = ROOT / "models/muster-tiny-q8_0.gguf"
 CONFIG = """
 controller: {{ listen: 0.0.0.0:{controller}, agents_reach: {core}:{controller}, state: {folder}/state, tick: 250ms, drain: 20s,
               require_keys: false }}
-router: {{ listen: 0.0.0.0:{router}, agents_reach: {core}:{router}, controller: {core}:{controller}, secret_file: {folder}/state/secret, hold_max: 60s }}
+router: {{ listen: 0.0.0.0:{router}, agents_reach: {core}:{router}, controller: {core}:{controller}, secret_file: {folder}/state/secret,
+          hold_max: {patience}, request_max: {patience} }}
 clouds:
   - name: eu
     kind: hetzner
@@ -82,8 +84,9 @@ services:
 """
 PERF = "max_num_seqs: 8, perf_step: 0.001, perf_prefill: 0.0005, perf_decode: 0.0015"
 
-# The trace at --speed 1 with --divide 8: tokens a second of prompts and of outputs.
-PROMPT_TOK_S, OUTPUT_TOK_S = 2100, 115
+# The trace at --speed 1 with --divide 8, each prompt cut to the model's context: tokens a second of prompts that no earlier
+# one has, and of outputs; half of the prompts' tokens are in prompts of more than PROMPT.
+PROMPT_TOK_S, OUTPUT_TOK_S, PROMPT = 2630, 115, 1900
 INSTANCES = 3  # that the load should need, on any machine
 SHARE_MIN, SHARE_MAX = 0.05, 0.3  # of a core, for one instance
 
@@ -113,7 +116,7 @@ class Fleet:
 
     def size(self):
         """Measures the engine; sets instances' share of a core and the trace's speed so that the load needs INSTANCES."""
-        bench = json.loads(self.run("bench", "engine", "--model", str(MODEL), "--threads", "1", "--prompt-tokens", "512",
+        bench = json.loads(self.run("bench", "engine", "--model", str(MODEL), "--threads", "1", "--prompt-tokens", str(PROMPT),
                                     "--gen-tokens", "32", "--batch", "4", "-o", "json"))
         cores = PROMPT_TOK_S / bench["prefill_tok_s"] + OUTPUT_TOK_S / bench["decode_tok_s"]  # at speed 1
         self.share = min(max(2 * cores / INSTANCES, SHARE_MIN), SHARE_MAX)
@@ -129,7 +132,7 @@ class Fleet:
         self.serve_files()
         digest = hashlib.sha256(pathlib.Path(self.muster).read_bytes()).hexdigest()
         self.config.write_text(CONFIG.format(core=CORE, folder=self.h.folder, digest=digest, model=MODEL, perf=PERF, share=self.share,
-                                             **self.port))
+                                             patience=PATIENCE, **self.port))
         self.spawn("controller", [self.muster, "controller", "--config", str(self.config)])
         self.wait(lambda: self.ask("services"), "the controller answers")
         self.spawn("router", [self.muster, "router", "--config", str(self.config)])
@@ -211,7 +214,8 @@ def send_load(fleet, key):
 
     def run():
         out = fleet.run_anyway("load", "--trace", str(TRACE), "--url", f"http://127.0.0.1:{fleet.port['router']}",
-                        "--api-key", key, "--speed", f"{fleet.speed:.2f}", "--divide", "8", "--max-tokens", "64", "-o", "json")
+                        "--api-key", key, "--speed", f"{fleet.speed:.2f}", "--divide", "8", "--max-tokens", "64",
+                        "--timeout", PATIENCE, "-o", "json")
         reports.append(json.loads(out.stdout))
 
     thread = threading.Thread(target=run)
