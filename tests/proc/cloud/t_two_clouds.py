@@ -184,9 +184,13 @@ class Fleet:
     def instances(self, phase="ready"):
         return [i for i in self.ask("instances") if i.get("phase") == phase]
 
-    def metric(self, name):
+    def metrics(self, prefix):
+        """The router's lines of metrics that begin so."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port['router']}/metrics", timeout=10) as reply:
-            return sum(float(line.split()[-1]) for line in reply.read().decode().split("\n") if line.startswith(name + " "))
+            return [line for line in reply.read().decode().split("\n") if line.startswith(prefix)]
+
+    def metric(self, name):
+        return sum(float(line.split()[-1]) for line in self.metrics(name + " "))
 
     def open_intents(self):
         return sum(i["state"] != "ended" for i in self.ask("intents"))
@@ -254,7 +258,8 @@ def judge(fleet, h, report):
     failures = report["failures"]
     not_begun = report["requests"]["failed"] - failures["cut"]
     if not_begun:
-        broken.append(f"{not_begun} requests failed that had not begun to stream: {failures}")
+        why = fleet.metrics("muster_router_refused_total") + fleet.metrics("muster_router_retries_total")
+        broken.append(f"{not_begun} requests failed that had not begun to stream: {failures}; {why}")
     decisions = fleet.ask("decisions")
     if not decisions or any(not d["decision"]["reason"] for d in decisions):
         broken.append("a decision has no reason")
