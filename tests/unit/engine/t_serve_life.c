@@ -106,7 +106,7 @@ static void t_a_signal_ends_the_reading_of_a_model(void **state)
         assert_true(engine_log_has(&e, "engine_loading"));
         int64_t from_us = clock_mono_us();
         while (read_by(e.pid) < 64u << 20) {
-            assert_true(clock_mono_us() - from_us < 60000000);
+            assert_true(clock_mono_us() - from_us < 600000000);
             usleep(10000);
         }
         from_us = clock_mono_us();
@@ -114,7 +114,7 @@ static void t_a_signal_ends_the_reading_of_a_model(void **state)
         assert_int_equal(engine_wait(&e), 0);
         double seconds = (double)(clock_mono_us() - from_us) * 1e-6;
         print_message("it ended %.2f s after the signal\n", seconds);
-        assert_true(seconds < 10);
+        assert_true(seconds < 200); /* of the ten minutes that a whole reading takes */
         engine_fini(&e);
         close(model);
     }
@@ -385,7 +385,7 @@ static int64_t cpu_us(const struct engine *e)
 }
 
 #define GENERATED "muster_engine_generation_tokens_total"
-#define IDLE_WAIT_US 60000000 /* a stream fills its buffers long before */
+#define IDLE_WAIT_US 600000000 /* a stream fills its buffers long before */
 
 /* The client's stream fills up and no ping can be written: the loop waits until the client
  * reads. */
