@@ -162,7 +162,7 @@ static const struct config_field pool_rows[] = {
     { .name = "keep_stopped", .type = CONFIG_INT, .default_text = "0", .max = 64,
       LIVE(pool_section, keep_stopped),
       .about = "At most so many instances are stopped and not removed when they are given up, and started again when the "
-               "pool grows; their disks are billed. Offers on demand at ec2, gce, azure." },
+               "pool grows; their disks are billed. Offers on demand at ec2, gce, azure, nova." },
     { .name = "kv_events", .type = CONFIG_BOOL, .default_text = "true", LIVE(pool_section, kv_events),
       .about = "vllm, sglang: the engine publishes what it caches, on a Unix socket for its agent." },
     { .name = "role", .type = CONFIG_ENUM, .default_text = "both", .names = role_names,

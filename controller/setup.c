@@ -450,7 +450,7 @@ static int check_stops(const struct service_section *s, const struct offer *offe
     return err_set(err, -EINVAL,
                    "pool %s of service %s: keep_stopped: provider %s has no offer here that can be "
                    "stopped: want one "
-                   "on demand at ec2, gce or azure",
+                   "on demand at ec2, gce, azure or nova",
                    pool->name, s->name.data, pool->provider);
 }
 

@@ -4,11 +4,16 @@
  *     login:   POST /v3/auth/tokens ──► X-Subject-Token; its catalogue says where Compute is
  *     create:  GET /servers/detail?name=^ID$ ──none──► (GET /flavors once) ──► POST /servers ──202──► made
  *     remove:  DELETE /servers/ID
+ *     stop:    POST /servers/ID/action, shelve ──202──► stopped soon; 409 ──► GET /servers/ID, it may be so already
+ *     start:   the same with unshelve ──202──► GET /servers/ID until it has a host; no task any more: there is none
  *     list:    GET /servers/detail, page by page
  *     prices:  there are none
  *
  * Names are not unique: what has the intent is looked up first (web_keyless.h). A server without a host is made all
  * the same and comes up as ERROR: it is listed as stuck for want of capacity, and its zone is passed over for a while.
+ *
+ * A server that is kept stopped is shelved, not switched off: a server that is off holds its host and is billed as one that
+ * runs, a shelved one is a disk (or an image of it).
  *
  * Tags are metadata, filtered here, and not Nova's tags of microversion 2.26, which are refused with a create before
  * 2.52, have 60 characters and no '/' or ','. No microversion is asked for: 2.1 has all that is used.
@@ -39,6 +44,7 @@
 #define ZONE_TAG "muster-zone" /* the zone that was asked for: a server without a host has none */
 #define ZONE_OUT_US ((int64_t)300 * 1000000) /* that a zone without a host is passed over */
 #define GIB ((int64_t)1 << 30)
+#define TURN_US 2000000 /* between looks at a server that is looking for a host */
 
 /* By the member in which a fault stands. */
 static const struct web_code codes[] = {
@@ -171,22 +177,36 @@ static void read_error(const struct web_moment *at, struct web_op *op, struct st
     }
 }
 
-/* A server that is off, or put away, is billed on and does not come back by itself. */
+static bool is_shelved(struct str status)
+{
+    return str_eq(status, STR("SHELVED")) || str_eq(status, STR("SHELVED_OFFLOADED"));
+}
+
+/* True from the moment at which a shelved server has a host again, until it runs. */
+static bool is_back(struct str task)
+{
+    return str_eq(task, STR("spawning")) || str_eq(task, STR("powering-on"));
+}
+
+/* A server that is off is billed on and does not come back by itself; a shelved one can be started. */
 static void read_status(const struct web_moment *at, struct web_op *op, struct str item,
                         struct web_machine *m)
 {
-    static const char *const off[] = { "SHUTOFF", "SUSPENDED", "PAUSED", "SHELVED",
-                                       "SHELVED_OFFLOADED" };
+    static const char *const off[] = { "SHUTOFF", "SUSPENDED", "PAUSED" };
     struct listed *l = &m->listed;
     struct str status = web_text_at(op->arena, item, "status");
+    struct str task = web_text_at(op->arena, item, "OS-EXT-STS:task_state");
     for (size_t i = 0; i < COUNT_OF(off); i++)
         if (str_eq(status, str_from(off[i]))) l->gone = true;
+    l->stopped = is_shelved(status) && !is_back(task);
+    l->gone = l->gone || l->stopped;
     m->ended = str_eq(status, STR("DELETED")) || str_eq(status, STR("SOFT_DELETED"));
-    if (m->ended || web_text_is(item, "OS-EXT-STS:task_state", STR("deleting")))
+    if (m->ended || str_eq(task, STR("deleting")) ||
+        (!l->stopped && str_starts(task, STR("shelving"))))
         l->leaves_us = at->now_us;
     if (l->gone || l->leaves_us)
-        snprintf(l->why, sizeof l->why, "the server is %s" STR_FMT,
-                 l->leaves_us && !m->ended ? "being deleted, " : "", STR_ARG(status));
+        snprintf(l->why, sizeof l->why, "the server is " STR_FMT "%s" STR_FMT, STR_ARG(status),
+                 task.len > 0 ? ", " : "", STR_ARG(task));
 }
 
 static int read_server_of(struct own *own, const struct web_moment *at, struct web_op *op,
@@ -438,6 +458,74 @@ static void order(const struct web_provider *p, struct web_op *op, const struct 
         ask_flavors(p, op, ret);
 }
 
+/* ---- stop and start ---- */
+
+enum { STAGE_TURN = STAGE_SERVER + 1, STAGE_TAKEN, STAGE_REFUSED };
+
+static void ask_turn(const struct web_provider *p, struct web_op *op, struct web_step *ret)
+{
+    CLEANUP(buf_fini) struct buf path = { 0 };
+    CLEANUP(buf_fini) struct buf body = { 0 };
+    buf_text(&path, "/servers/");
+    web_url_part(&path, str_from(op->call->handle));
+    buf_text(&path, "/action");
+    buf_printf(&body, "{\"%s\":null}", op->kind == WEB_STOP ? "shelve" : "unshelve");
+    op->stage = STAGE_TURN;
+    if (ask(p, op, "POST", &path, ret) == 0) web_ask_body(op, ret, "application/json", &body);
+}
+
+static void ask_one(const struct web_provider *p, struct web_op *op, struct web_step *ret)
+{
+    CLEANUP(buf_fini) struct buf path = { 0 };
+    buf_text(&path, "/servers/");
+    web_url_part(&path, str_from(op->call->handle));
+    ask(p, op, "GET", &path, ret);
+}
+
+/* Judges a server by what it is now: a stop and a start that were asked for are under way, done, or came to nothing. */
+static void take_turned(struct web_op *op, const struct web_reply *r, struct web_step *ret)
+{
+    struct str status = web_text_at(op->arena, r->body, "server.status");
+    struct str task = web_text_at(op->arena, r->body, "server.OS-EXT-STS:task_state");
+    bool shelved = is_shelved(status);
+    bool looks = shelved && str_eq(task, STR("unshelving")); /* for a host */
+    bool rests = (shelved && !looks && !is_back(task)) || str_starts(task, STR("shelving"));
+    bool runs = shelved ? is_back(task) : str_eq(status, STR("ACTIVE")) && !rests;
+    if (op->kind == WEB_STOP ? rests : runs)
+        web_succeed(ret);
+    else if (op->kind == WEB_START && looks)
+        *ret = (struct web_step){ .next = WEB_WAIT, .wait_us = TURN_US };
+    else if (op->kind == WEB_START && op->stage == STAGE_TAKEN && shelved && task.len == 0)
+        web_refuse(ret, OFFER_CAPACITY, "start of nova: there is no host for the server");
+    else
+        web_refuse(ret, OFFER_TRANSIENT, "%s of nova: the server is " STR_FMT "%s" STR_FMT,
+                   web_op_names[op->kind], STR_ARG(status), task.len > 0 ? ", " : "",
+                   STR_ARG(task));
+}
+
+/* Nova refuses both where they are so already, and tells of a server without a host only by what the server is then. */
+static void turn(const struct web_provider *p, struct web_op *op, const struct web_reply *r,
+                 struct web_step *ret)
+{
+    if (!r && op->stage == 0) {
+        ask_turn(p, op, ret);
+    } else if (!r) {
+        ask_one(p, op, ret);
+    } else if (op->stage != STAGE_TURN) {
+        if (r->status == 200)
+            take_turned(op, r, ret);
+        else
+            refuse(p, op, r, ret);
+    } else if (r->status == 202 && op->kind == WEB_STOP) {
+        web_succeed(ret);
+    } else if (r->status == 202 || r->status == 409) {
+        op->stage = r->status == 202 ? STAGE_TAKEN : STAGE_REFUSED;
+        ask_one(p, op, ret);
+    } else {
+        refuse(p, op, r, ret);
+    }
+}
+
 /* ---- prices ---- */
 
 static void prices(const struct web_provider *p, struct web_op *op, struct web_step *ret)
@@ -472,6 +560,8 @@ static void step(struct web_provider *p, struct web_op *op, const struct web_rep
         nova_login(p, op, reply, &m.at, ret);
     else if (op->kind == WEB_PRICES)
         prices(p, op, ret);
+    else if (op->kind == WEB_STOP || op->kind == WEB_START)
+        turn(p, op, reply, ret);
     else
         web_keyless_step(&keyless, p, op, reply, &m.at, ret);
 }
@@ -529,6 +619,7 @@ const struct web_kind web_kind_nova = {
     .poll_us = 10000000,
     .calls_per_s = 5,
     .user_data_bytes = USER_DATA_BYTES,
+    .stops = true,
     .takes = takes,
     .wants = wants,
     .reply_headers = reply_headers,

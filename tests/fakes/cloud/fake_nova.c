@@ -1,7 +1,7 @@
 /* fake_nova.c - speaks OpenStack's Compute and Identity APIs over a fake fleet.
  *
  * Written from docs.openstack.org/api-ref: members of a create request of microversion 2.1, faults, links of pages, the
- * token's catalogue. A name is matched as Nova does it, by a regular expression, of which ^...$ without signs is
+ * token's catalogue, preconditions of shelve and unshelve (a server that has a task, or is so already, is a conflict). A name is matched as Nova does it, by a regular expression, of which ^...$ without signs is
  * known. */
 #include "tests/fakes/cloud/fake_nova.h"
 
@@ -24,6 +24,7 @@
 #define TOKEN_US ((int64_t)3600 * 1000000)
 #define TOKEN_MARK "gAAAAAB-of-the-fake-"
 #define NO_HOST "No valid host was found. There are not enough hosts available."
+#define TASK_US ((int64_t)2 * 1000000)
 #define FAULT_TAG "fake fault" /* of a machine in ERROR; no metadata */
 
 static const struct fake_words words[] = {
@@ -187,19 +188,46 @@ static uint64_t id_of(struct str text)
     return strtoull(digits, NULL, 16);
 }
 
-static void put_server(struct fake_answer *a, const struct fleet_machine *m)
+struct server_state {
+    const char *status, *task; /* task NULL: none */
+};
+
+/* What a server is at a moment: a listing is behind, a look at one is not. */
+static struct server_state state_of(const struct fake_answer *a, const struct fleet_machine *m,
+                                    int64_t at_us)
+{
+    const struct fake_nova *n = a->own;
+    int64_t task_us = n->task_us > 0 ? n->task_us : TASK_US;
+    int64_t looked_us = n->looked_us[m - a->fleet->machine];
+    bool looks = looked_us > 0 && at_us >= looked_us && at_us < looked_us + task_us;
+    bool again = m->started_us > m->stopped_us && at_us >= m->started_us;
+    if (fleet_tag_of(m, FAULT_TAG)[0]) return (struct server_state){ "ERROR", NULL };
+    if (m->notice_us > 0 && at_us >= m->notice_us)
+        return (struct server_state){ "ACTIVE", "deleting" };
+    if (fleet_is_stopped(m, at_us) && at_us < m->stopped_us + task_us)
+        return (struct server_state){ "ACTIVE", "shelving_image_uploading" };
+    if (fleet_is_stopped(m, at_us))
+        return (struct server_state){ "SHELVED_OFFLOADED", looks ? "unshelving" : NULL };
+    if (again && at_us < m->started_us + task_us)
+        return (struct server_state){ "SHELVED_OFFLOADED", "unshelving" };
+    if (again && at_us < m->ready_us)
+        return (struct server_state){ "SHELVED_OFFLOADED", "spawning" };
+    return (struct server_state){ at_us < m->ready_us ? "BUILD" : "ACTIVE", NULL };
+}
+
+static void put_server(struct fake_answer *a, const struct fleet_machine *m, int64_t at_us)
 {
     struct json_writer *w = &a->w;
     char id[40];
     const char *fault = fleet_tag_of(m, FAULT_TAG);
-    bool boots = a->now_us < m->ready_us;
+    struct server_state state = state_of(a, m, at_us);
     id_text(m, id);
     json_object(w);
     json_kv_text(w, "id", id);
     json_kv_text(w, "name", m->name);
-    json_kv_text(w, "status", fault[0] ? "ERROR" : boots ? "BUILD" : "ACTIVE");
+    json_kv_text(w, "status", state.status);
     json_key(w, "OS-EXT-STS:task_state");
-    m->notice_us > 0 && a->now_us >= m->notice_us ? json_put_text(w, "deleting") : json_put_null(w);
+    state.task ? json_put_text(w, state.task) : json_put_null(w);
     json_kv_text(w, "OS-EXT-AZ:availability_zone", fault[0] ? "" : m->zone);
     put_date(w, a, "created", m->made_us);
     if (fault[0]) {
@@ -253,7 +281,7 @@ static void list_servers(struct fake_answer *a)
         const struct fleet_machine *m = &a->fleet->machine[i];
         if (m->id <= behind || !fake_fleet_shows(a->fleet, m, a->now_us) || !is_named(m, name))
             continue;
-        if (count < limit) put_server(a, m);
+        if (count < limit) put_server(a, m, a->now_us - a->fleet->config.lag_us);
         count++;
     }
     json_array_end(w);
@@ -458,8 +486,44 @@ static void of_server(struct fake_answer *a, struct str id)
     struct json_writer *w = fake_reply(a, 200);
     json_object(w);
     json_key(w, "server");
-    put_server(a, m);
+    put_server(a, m, a->now_us);
     json_object_end(w);
+}
+
+static const struct form_field shelve_form[] = { { "shelve", FORM_ANY, true, NULL }, { 0 } };
+static const struct form_field unshelve_form[] = { { "unshelve", FORM_ANY, true, NULL }, { 0 } };
+
+/* Shelves a server that runs and has no task, or looks for a host for one that is shelved. */
+static void turn_server(struct fake_answer *a, struct str id)
+{
+    struct fake_nova *n = a->own;
+    char why[FORM_WHY_BYTES];
+    bool on = form_check(a->ask->body, unshelve_form, why) == 0;
+    if (!on && form_check(a->ask->body, shelve_form, why) < 0) {
+        fake_refuse_form(a, why);
+        return;
+    }
+    if (fake_meets(a, on ? FLEET_START : FLEET_STOP, NULL, NULL) || fake_is_undone(a)) return;
+    struct fleet_machine *m = fake_fleet_find(a->fleet, id_of(id));
+    if (!m || m->made_us > a->now_us || (m->removed_us > 0 && m->removed_us <= a->now_us)) {
+        fake_refuse(a, 404, "itemNotFound", "Instance could not be found.");
+        return;
+    }
+    struct server_state state = state_of(a, m, a->now_us);
+    bool shelved = strcmp(state.status, "SHELVED_OFFLOADED") == 0;
+    bool sold_out = a->row && a->row->fault == FLEET_STOCK_OUT;
+    if (state.task || shelved != on || (!on && strcmp(state.status, "ACTIVE") != 0)) {
+        fake_refuse(a, 409, "conflictingRequest",
+                    on ? "Cannot 'unshelve' instance while it is in its state"
+                       : "Cannot 'shelve' instance while it is in its state");
+        return;
+    }
+    if (!on)
+        fake_fleet_stop(a->fleet, m->id, a->now_us);
+    else if (sold_out || fake_fleet_start(a->fleet, m->id, a->now_us) == FLEET_STOCK_OUT)
+        n->looked_us[m - a->fleet->machine] = a->now_us;
+    buf_clear(&a->body);
+    a->status = 202;
 }
 
 /* ---- requests ---- */
@@ -473,6 +537,9 @@ static void route_compute(struct fake_answer *a)
         list_servers(a);
     else if (fake_is(a, "GET", "/flavors"))
         list_flavors(a);
+    else if (str_starts(path, STR("/servers/")) && str_ends(path, STR("/action")) &&
+             str_eq(a->ask->method, STR("POST")))
+        turn_server(a, str_of(path.data + 9, path.len - 9 - 7));
     else if (str_starts(path, STR("/servers/")))
         of_server(a, str_of(path.data + 9, path.len - 9));
     else

@@ -65,6 +65,27 @@ class Nova(Beside):
         with self.assertRaises(novaclient.exceptions.NotFound):
             nova.servers.get("00000000-0000-4000-8000-00000098ffff")
 
+    def test_shelved_servers(self):
+        """The library shelves and unshelves what the fake has, and is refused where Nova refuses."""
+        nova = self.by_password()
+        flavor = next(f for f in nova.flavors.list(detailed=False) if f.name == "g1.small")
+        one = nova.servers.create("one", IMAGE, flavor, availability_zone="az1")
+        task = lambda: getattr(nova.servers.get(one.id), "OS-EXT-STS:task_state")
+        status = lambda: nova.servers.get(one.id).status
+        with self.assertRaises(novaclient.exceptions.Conflict):
+            nova.servers.unshelve(one.id)
+        nova.servers.shelve(one.id)
+        self.assertTrue(task().startswith("shelving"))
+        with self.assertRaises(novaclient.exceptions.Conflict):
+            nova.servers.unshelve(one.id)
+        wait(lambda: status() == "SHELVED_OFFLOADED", "it is shelved")
+        with self.assertRaises(novaclient.exceptions.Conflict):
+            nova.servers.shelve(one.id)
+        nova.servers.unshelve(one.id)
+        self.assertEqual(task(), "unshelving")
+        wait(lambda: status() == "ACTIVE" and task() is None, "it runs again")
+        self.assert_understood()
+
 
 if __name__ == "__main__":
     unittest.main()

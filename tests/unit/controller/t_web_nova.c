@@ -1,5 +1,5 @@
 /* t_web_nova.c - drives the Nova kind over a fake of OpenStack's APIs: what keyless kinds must do, servers that find no
- * host, tokens that expire, catalogues, pages. */
+ * host, servers that are shelved, tokens that expire, catalogues, pages. */
 #include "base/core/bits.h"
 #include "controller/cloud/web/web_tags.h"
 #include "tests/fakes/cloud/fake_nova.h"
@@ -150,6 +150,52 @@ static void a_server_on_its_way_out_is_listed_so(void **state)
     kind_close(g);
 }
 
+/* ---- shelved servers ---- */
+
+static const struct listed *the_item(struct kind_ground *g)
+{
+    const struct cloud_event *e = kind_well(web_rig_list(&g->rig));
+    assert_int_equal(e->count, 1);
+    return &e->item[0];
+}
+
+/* What a server is on its way to the shelf and back, and where no host has room for it. */
+static void a_shelved_server_is_told_step_by_step(void **state)
+{
+    (void)state;
+    struct kind_ground *g = kind_open(NULL, 0);
+    char handle[NAME_BYTES];
+    nova(g)->task_us = 20 * RIG_SECOND;
+    snprintf(handle, sizeof handle, "%s",
+             kind_well(web_rig_create(&g->rig, "i-1", "small"))->made.handle);
+    g->rig.now_us += 60 * RIG_SECOND;
+    kind_well(web_rig_turn(&g->rig, handle, "i-1", false));
+    const struct listed *l = the_item(g);
+    assert_true(l->leaves_us > 0 && !l->stopped && !l->gone);
+    assert_non_null(strstr(l->why, "shelving"));
+    /* It cannot be started before it is there. */
+    assert_int_equal(web_rig_turn(&g->rig, handle, "i-1", true)->class, OFFER_TRANSIENT);
+    g->rig.now_us += 30 * RIG_SECOND;
+    l = the_item(g);
+    assert_true(l->stopped && l->gone && l->leaves_us == 0);
+
+    fake_fleet_stock(&g->fleet, "g1.small", "az1", 0);
+    int64_t before_us = g->rig.now_us;
+    assert_int_equal(web_rig_turn(&g->rig, handle, "i-1", true)->class, OFFER_CAPACITY);
+    assert_true(g->rig.now_us >= before_us + 20 * RIG_SECOND); /* told when the look is over */
+    assert_true(the_item(g)->stopped);
+
+    fake_fleet_stock(&g->fleet, "g1.small", "az1", -1);
+    before_us = g->rig.now_us;
+    kind_well(web_rig_turn(&g->rig, handle, "i-1", true));
+    assert_true(g->rig.now_us < before_us + 28 * RIG_SECOND); /* not until it has booted */
+    l = the_item(g);
+    assert_false(l->stopped || l->gone || l->leaves_us);
+    assert_string_equal(fleet_tag_of(made(g, 0), WEB_TAG_INTENT), "i-1");
+    assert_int_equal(g->fleet.count, 1);
+    kind_close(g);
+}
+
 /* ---- logins ---- */
 
 static void an_expired_token_is_renewed(void **state)
@@ -248,6 +294,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         KIND_TESTS,
         KEYLESS_TESTS,
+        STOP_TESTS,
+        cmocka_unit_test(a_shelved_server_is_told_step_by_step),
         cmocka_unit_test(a_server_has_what_the_section_says),
         cmocka_unit_test(a_disk_is_a_volume),
         cmocka_unit_test(without_a_host_it_is_stuck_and_the_next_zone_is_asked),
