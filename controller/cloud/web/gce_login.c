@@ -2,12 +2,13 @@
  *
  *     key:      POST token_uri, a token of our own that is signed with the key (RFC 7523) ──► access token
  *                  └── refused, and the reply's date is not ours ──► once more with the provider's date
+ *     federated: gce_federation.c
  *     no key:   GET metadata server, as the machine's service account ──► access token
  *
  * Looked for in this order: credentials_file, the variable that credentials_env names (the key itself), the file that
- * GOOGLE_APPLICATION_CREDENTIALS names, the metadata server. Keys of other types than service_account are refused:
- * those of a person are not for servers, and those of workload identity federation are not understood here. On
- * Google's own Kubernetes, workload identity comes through the metadata server.
+ * GOOGLE_APPLICATION_CREDENTIALS names, the metadata server. Keys of other types than service_account and
+ * external_account are refused: those of a person are not for servers. On Google's own Kubernetes, workload identity
+ * comes through the metadata server.
  *
  * Sources: "Using OAuth 2.0 for Server to Server Applications", "Application Default Credentials" and "View and query
  * VM metadata" of Google's documentation. */
@@ -18,6 +19,7 @@
 #include "base/core/own.h"
 #include "base/io/auth/jwt_sign.h"
 #include "base/io/date.h"
+#include "controller/cloud/web/gce_federation.h"
 #include "controller/cloud/web/web_section.h"
 #include "controller/cloud/web/web_step.h"
 
@@ -25,7 +27,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SCOPE "https://www.googleapis.com/auth/compute"
 #define METADATA_HOST "metadata.google.internal"
 #define KEY_BYTES_MAX ((size_t)64 << 10)
 #define ASSERTION_S 3600                /* the longest that the provider takes */
@@ -83,7 +84,7 @@ static bool is_safe(struct str uri)
 static int sign(const struct web_provider *p, struct web_op *op, struct str key, struct str uri,
                 int64_t date_us, struct buf *out, struct err *err)
 {
-    const char *scope = p->kind->token_for ? p->kind->token_for : SCOPE;
+    const char *scope = p->kind->token_for ? p->kind->token_for : GCE_SCOPE;
     CLEANUP(buf_fini) struct buf header = { 0 };
     CLEANUP(buf_fini) struct buf claims = { 0 };
     struct json_writer w;
@@ -140,14 +141,19 @@ static void ask_metadata(const struct web_provider *p, struct web_op *op, struct
         web_ask_header(op, ret, "metadata-flavor", "Google");
 }
 
-static void begin(const struct web_provider *p, struct web_op *op, int64_t wall_us,
-                  struct web_step *ret)
+/* Begins the login, or goes on with a federated one: `r` is its reply. */
+static void begin(struct web_provider *p, struct web_op *op, const struct web_reply *r,
+                  int64_t now_us, int64_t wall_us, struct web_step *ret)
 {
     struct err err = { 0 };
     struct str key;
     int rc = read_key(p, op, &key, &err);
     if (rc < 0)
         web_refuse(ret, rc == -ENOMEM ? OFFER_TRANSIENT : OFFER_AUTH, "%s", err_text(&err, rc));
+    else if (r && !gce_is_federated(key))
+        web_refuse(ret, OFFER_TRANSIENT, "the credentials changed during the login");
+    else if (key.data && gce_is_federated(key))
+        gce_federate(p, op, key, r, now_us, wall_us, ret);
     else if (!key.data)
         ask_metadata(p, op, ret);
     else
@@ -167,8 +173,8 @@ static bool take_date(struct web_provider *p, const struct web_reply *r, int64_t
     return llabs(skew_us - used_us) > SKEW_US;
 }
 
-static void take_token(struct web_provider *p, struct web_op *op, const struct web_reply *r,
-                       int64_t now_us, struct web_step *ret)
+void gce_take_token(struct web_provider *p, struct web_op *op, const struct web_reply *r,
+                    int64_t now_us, struct web_step *ret)
 {
     uint64_t seconds = 0;
     struct str token = member(op, r->body, "access_token");
@@ -217,16 +223,19 @@ void gce_login(struct web_provider *p, struct web_op *op, const struct web_reply
                int64_t wall_us, struct web_step *ret)
 {
     if (!r) {
-        begin(p, op, wall_us, ret);
+        begin(p, op, NULL, now_us, wall_us, ret);
         return;
     }
-    bool wrong_date = take_date(p, r, wall_us);
-    if (r->status == 200) {
-        take_token(p, op, r, now_us, ret);
+    /* A source of subject tokens is not Google: its date says nothing. */
+    bool wrong_date = op->stage != GCE_LOGIN_FEDERATED && take_date(p, r, wall_us);
+    if (op->stage >= GCE_LOGIN_FEDERATED) {
+        begin(p, op, r, now_us, wall_us, ret);
+    } else if (r->status == 200) {
+        gce_take_token(p, op, r, now_us, ret);
     } else if (wrong_date && op->stage == 0 &&
                str_eq(r->body.len ? member(op, r->body, "error") : STR(""), STR("invalid_grant"))) {
         op->stage = STAGE_SECOND;
-        begin(p, op, wall_us, ret);
+        begin(p, op, NULL, now_us, wall_us, ret);
     } else {
         refuse(p, op, r, ret);
     }

@@ -40,6 +40,7 @@ const char *const fake_gce_permissions[GCE_PERMISSION_COUNT] = {
     [GCE_STOP] = "compute.instances.stop",
     [GCE_START] = "compute.instances.start",
     [GCE_TEMPLATE] = "compute.instanceTemplates.useReadOnly",
+    [GCE_IMPERSONATE] = "iam.serviceAccounts.getAccessToken",
 };
 
 /* ---- lists ---- */
@@ -373,6 +374,7 @@ static void *open_fake(struct fake_fleet *fleet, const char *token, int64_t date
     g->always = token;
     g->date_us = date_us;
     g->on_machine = true;
+    g->subject = FAKE_GCE_SUBJECT;
     g->operation_us = 500000;
     return g;
 }

@@ -1,5 +1,6 @@
 /* fake_gce.h - speaks the API of Google Compute Engine over a fake fleet, with Google's token endpoint and the metadata
- * server beside it.
+ * server beside it, the Security Token Service, a service account's tokens by impersonation, and an identity provider that
+ * hands out subject tokens.
  *
  * Layer:  tests/fakes/cloud (base/core)
  * Has:    instances insert, get, delete, stop, start and aggregatedList; regionInstances bulkInsert of one;
@@ -19,6 +20,10 @@
 #define GCE_USER_IMAGE "of-the-house"
 #define FAKE_GCE_ACCOUNT "muster@p-1.iam.gserviceaccount.com"
 #define FAKE_GCE_KEY_ID "0123456789abcdef0123456789abcdef01234567"
+/* Of workload identity federation: what a pool's provider is named by, and the token that it takes from a fake's server. */
+#define FAKE_GCE_AUDIENCE \
+    "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/fleet/providers/idp"
+#define FAKE_GCE_SUBJECT "eyJhbGciOiJub25lIn0.eyJzdWIiOiJtdXN0ZXIifQ.of-the-idp"
 
 struct fake_gce_operation {
     char request_id[40]; /* empty: none */
@@ -50,6 +55,7 @@ enum fake_gce_permission {
     GCE_STOP,
     GCE_START,
     GCE_TEMPLATE,
+    GCE_IMPERSONATE, /* of a federated login's account */
     GCE_PERMISSION_COUNT
 };
 extern const char *const fake_gce_permissions[GCE_PERMISSION_COUNT];
@@ -71,6 +77,11 @@ struct fake_gce {
     int64_t token_us;     /* how long a token is good; 0: an hour */
     uint32_t denied;      /* bit p: permission p */
     uint32_t needed;      /* bit p: a request needed permission p */
+    const char *subject;  /* token of the identity provider that a pool takes; NULL: none */
+    bool direct;          /* the pool's identity has the role itself; else an account has it */
+    char federated[40];   /* token that opens the account alone */
+    bool federated_wide;  /* it has the scope for that */
+    int64_t federated_us; /* its end */
     char token[40];       /* the one that is good */
     int64_t expires_us;
     uint32_t tokens;
@@ -80,7 +91,7 @@ struct fake_gce {
 
 extern const struct cloud_fake fake_gce; /* ctx: struct fake_gce */
 
-/* Answers the token endpoint and the metadata server; false: the request is for neither. */
+/* Answers the token endpoint, the metadata server and what federation asks; false: the request is for none of them. */
 bool fake_gce_login(struct fake_gce *g, const struct web_ask *ask, int64_t now_us,
                     struct arena *arena, struct web_reply *ret, const struct fleet_row **ret_row);
 

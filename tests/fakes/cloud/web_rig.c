@@ -46,7 +46,9 @@ void web_rig_settings(struct web_rig *r, const char *yaml)
 static int read_secret(void *ctx, const char *path, struct buf *out, struct err *err)
 {
     const struct web_rig *r = ctx;
-    if (!r->secret) return err_set(err, -ENOENT, "%s: there is no such file", path);
+    if (r->token && strcmp(path, r->token_path) == 0) return buf_text(out, r->token);
+    if (!r->secret || (r->token_path && strcmp(path, r->token_path) == 0))
+        return err_set(err, -ENOENT, "%s: there is no such file", path);
     return buf_text(out, r->secret);
 }
 

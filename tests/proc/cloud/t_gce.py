@@ -1,5 +1,6 @@
 """t_gce.py - tests our driver of Google Compute Engine against material of Google's: each request that t_web_gce makes
-against the API's discovery document, and the driver beside Google's client library on one fake.
+against the API's discovery document, and the driver beside Google's client libraries on one fake: both make machines there,
+and both log in by workload identity federation.
 
 Skipped where the library is not installed (google-api-python-client, which has the document in it). MUSTER_GCE_PYTHON
 names a Python that has it.
@@ -21,7 +22,12 @@ import urllib.request
 SKIPPED = 77
 TOKEN = "token-of-the-fake"
 LIMIT_S = 120  # ends what hangs
+SCOPE = "https://www.googleapis.com/auth/compute"
 API = "https://compute.googleapis.com/"
+# tests/fakes/cloud/fake_gce.h
+ACCOUNT = "muster@p-1.iam.gserviceaccount.com"
+AUDIENCE = "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/fleet/providers/idp"
+SUBJECT = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJtdXN0ZXIifQ.of-the-idp"
 
 
 def library_or_skip():
@@ -38,6 +44,9 @@ def library_or_skip():
 
 
 googleapiclient = library_or_skip()
+import google.auth.exceptions  # noqa: E402
+import google.auth.identity_pool  # noqa: E402
+import google.auth.transport.requests  # noqa: E402
 import google.oauth2.credentials  # noqa: E402
 from googleapiclient.errors import HttpError  # noqa: E402
 
@@ -243,7 +252,7 @@ class Beside(unittest.TestCase):
             request = self.client.instances().aggregatedList_next(request, reply)
         return found
 
-    def start_controller(self, count):
+    def start_controller(self, count, **variables):
         folder = pathlib.Path(self.folder.name)
         config = folder / "muster.yaml"
         config.write_text(f"""
@@ -266,6 +275,7 @@ services:
 """)
         environment = dict(os.environ, GCE_METADATA_HOST=f"127.0.0.1:{self.port}")
         environment.pop("GOOGLE_APPLICATION_CREDENTIALS", None)
+        environment.update(variables)
         return self.start([os.environ["MUSTER_BIN"], "controller", "--config", str(config), "--listen",
                            f"127.0.0.1:{free_port()}"], env=environment)
 
@@ -305,6 +315,54 @@ services:
         self.assertEqual(len(self.instances("another")), 1)
         state = self.get("/fake/state")
         self.assertEqual((state["refused_form"], state["last_refused"]), (0, ""))
+
+    # ---- workload identity federation ----
+
+    def federation(self, source):
+        """The file that `gcloud iam workload-identity-pools create-cred-config` writes, with the fake's addresses."""
+        here = f"http://127.0.0.1:{self.port}"
+        path = pathlib.Path(self.folder.name) / "federation.json"
+        path.write_text(json.dumps({
+            "type": "external_account", "universe_domain": "googleapis.com", "audience": AUDIENCE,
+            "subject_token_type": "urn:ietf:params:oauth:token-type:jwt", "token_url": f"{here}/v1/token",
+            "service_account_impersonation_url": f"{here}/v1/projects/-/serviceAccounts/{ACCOUNT}:generateAccessToken",
+            "credential_source": source}))
+        path.chmod(0o600)
+        return path
+
+    def sources(self):
+        token = pathlib.Path(self.folder.name) / "subject"
+        token.write_text(SUBJECT)
+        token.chmod(0o600)
+        return {"file": str(token)}, {"url": f"http://127.0.0.1:{self.port}/identity/token", "headers": {"x-caller": "fleet"},
+                                      "format": {"type": "json", "subject_token_field_name": "value"}}
+
+    def test_both_log_in_by_federation(self):
+        """Google's library gets a token of the fake with each source, by the very file that our controller then takes."""
+        for source in self.sources():
+            with self.subTest(source=list(source)[0]):
+                path = self.federation(source)
+                credentials = google.auth.identity_pool.Credentials.from_file(str(path), scopes=[SCOPE])
+                credentials.refresh(google.auth.transport.requests.Request())
+                self.assertTrue(credentials.token.startswith("ya29.c."))
+                made = len(self.instances("muster"))
+                process = self.start_controller(made + 1, GOOGLE_APPLICATION_CREDENTIALS=str(path),
+                                                GCE_METADATA_HOST="127.0.0.1:1")  # nobody answers there
+                wait(lambda: len(self.instances("muster")) == made + 1, "a VM of ours")
+                process.kill()
+                process.wait()
+        text = (pathlib.Path(self.folder.name) / "log").read_text(errors="replace")
+        self.assertNotIn(SUBJECT, text)
+        state = self.get("/fake/state")
+        self.assertEqual((state["refused_form"], state["last_refused"]), (0, ""))
+
+    def test_the_fake_refuses_what_google_does(self):
+        """A wrong subject token, as the library reads the refusal."""
+        source, _ = self.sources()
+        pathlib.Path(source["file"]).write_text("another")
+        credentials = google.auth.identity_pool.Credentials.from_file(str(self.federation(source)), scopes=[SCOPE])
+        with self.assertRaisesRegex(google.auth.exceptions.OAuthError, "invalid_grant"):
+            credentials.refresh(google.auth.transport.requests.Request())
 
 
 if __name__ == "__main__":
