@@ -33,6 +33,13 @@ static int64_t respond(void *ctx, const struct web_ask *ask, int64_t now_us, str
     json_kv_str(&w, "url", ask->url);
     json_kv_str(&w, "body", ask->body);
     json_kv_str(&w, "type", ask->content_type);
+    json_key(&w, "headers");
+    json_object(&w);
+    for (uint32_t i = 0; i < ask->header_count; i++) {
+        json_key_str(&w, ask->header[i].name);
+        json_put_str(&w, ask->header[i].value);
+    }
+    json_object_end(&w);
     json_object_end(&w);
     fprintf(g->record, "%.*s\n", (int)line.len, line.data);
     return took_us;

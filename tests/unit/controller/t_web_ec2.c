@@ -84,7 +84,7 @@ static void one_intent_is_one_instance(void **state)
     (void)state;
     static const char *const offers[] = { "small", "one", "any", "cheap", "reserved" };
     for (size_t i = 0; i < COUNT_OF(offers); i++) {
-        struct kind_ground *g = kind_open_as(NULL, YAML_FULL OFFERS, NULL);
+        struct kind_ground *g = kind_record(kind_open_as(NULL, YAML_FULL OFFERS, NULL));
         const struct fleet_machine *m = kind_make_once(g, offers[i]);
         assert_string_equal(m->zone, i == 1 ? B : A);
         assert_string_equal(m->image, "ami-0123456789abcdef0");
@@ -659,7 +659,7 @@ static void the_policy_has_what_is_asked_for(void **state)
     (void)state;
     CLEANUP(buf_fini) struct buf doc = { 0 };
     read_file("docs/clouds/ec2.md", &doc);
-    struct kind_ground *g = kind_open_as(NULL, YAML_FULL OFFERS, NULL);
+    struct kind_ground *g = kind_record(kind_open_as(NULL, YAML_FULL OFFERS, NULL));
     kind_well(web_rig_create(&g->rig, "i-1", "small"));
     kind_well(web_rig_create(&g->rig, "i-2", "cheap"));
     kind_well(web_rig_create(&g->rig, "i-3", "pick"));
@@ -705,6 +705,7 @@ int main(void)
                                       .yaml = yaml,
                                       .environ = environ_of_keys,
                                       .hidden = SECRET,
+                                      .record = "MUSTER_EC2_RECORD",
                                       .several = true,
                                       .late_wins = true,
                                       .signed_date = true,

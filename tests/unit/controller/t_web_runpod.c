@@ -125,6 +125,7 @@ int main(void)
         .yaml = YAML_HEAD OFFERS,
         .environ = environ_of_token,
         .token = TOKEN,
+        .record = "MUSTER_RUNPOD_RECORD",
         .others_data = "{\"TAG_MUSTER_FLEET\":\"another\",\"TAG_MUSTER_INTENT\":\"i-1\"}",
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
