@@ -287,6 +287,18 @@ static int put_seed(const struct control *c, uint32_t at, struct str reader, str
     return ret->id.data && ret->key.data ? 0 : -ENOMEM;
 }
 
+/* Returns true if the instance may be asked for its model: it is not on its way out, and not behind a tunnel, which carries
+ * calls of routers alone. */
+static bool may_give(const struct control *c, uint32_t at, int64_t now_us)
+{
+    const struct detail *d = &c->observed.detail[at];
+    enum intent_state s = c->money.intent[at].state;
+    bool there = s >= INTENT_CREATING && s <= INTENT_REGISTERED;
+    return there && d->has_weights && d->weights.whole && d->weights.port != 0 && d->host[0] &&
+           !tunnel_is_host(str_from(d->host)) &&
+           sighting_is_fresh(&c->observed.seen[at], &c->setup.merge, now_us);
+}
+
 /* Those that come first depend on the reader, so that many readers do not all ask the same few. */
 void control_seeds(const struct control *c, const struct agent_report *r, int64_t now_us,
                    struct arena *arena, struct agent_reply *ret)
@@ -298,11 +310,8 @@ void control_seeds(const struct control *c, const struct agent_report *r, int64_
     uint32_t first = (uint32_t)(hash64(r->instance.data, r->instance.len, 0) % n);
     for (uint32_t k = 0; list && k < n && ret->seed_count < WIRE_SEEDS_MAX; k++) {
         uint32_t at = (first + k) % n;
-        const struct detail *d = &c->observed.detail[at];
-        bool fresh = sighting_is_fresh(&c->observed.seen[at], &c->setup.merge, now_us);
-        if (!d->has_weights || !d->weights.whole || d->weights.port == 0 || !d->host[0] || !fresh ||
-            !str_eq_nocase(str_from(d->weights_sha256), w->sha256))
-            continue;
+        const char *has = c->observed.detail[at].weights_sha256;
+        if (!may_give(c, at, now_us) || !str_eq_nocase(str_from(has), w->sha256)) continue;
         if (put_seed(c, at, r->instance, arena, &list[ret->seed_count]) == 0) ret->seed_count++;
     }
     ret->seeds = list;

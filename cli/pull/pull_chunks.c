@@ -675,8 +675,6 @@ static int turn(struct chunks *k)
     int rc = loop_timer_set(l, &timer, loop_now_us(l) + LOOK_US / 4);
     if (rc == 0) rc = loop_turn(l, -1);
     loop_timer_clear(l, &timer);
-    if (rc == 0 && k->file->progress.show)
-        k->file->progress.show(k->file->progress.arg, k->here_bytes, k->total);
     if (rc < 0) return err_set(k->err, rc, "waiting: %s", strerror(-rc));
     return k->wire->stopped ? err_set(k->err, -EINTR, "stopped") : 0;
 }
@@ -716,6 +714,9 @@ static int step(struct chunks *k, int64_t *look_us)
     rc = turn(k);
     if (rc < 0) return rc;
     reap(k);
+    /* Behind what came in this turn: after the last chunk there is no other. */
+    if (k->file->progress.show)
+        k->file->progress.show(k->file->progress.arg, k->here_bytes, k->total);
     if (k->rc < 0) return k->rc;
     if (k->one_piece) return remove_part(k, PULL_ONE_PIECE);
     if (is_stuck(k))

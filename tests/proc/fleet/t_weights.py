@@ -215,6 +215,7 @@ class Peers(Case):
     def there(self, name):
         report = self.heard(name, "of a whole model", lambda r: r["weights"].get("whole"))
         self.assertEqual((self.folder / name / "models" / "m.gguf").read_bytes(), LARGE)
+        self.assertEqual((report["weights"]["bytes"], report["weights"]["total"]), (len(LARGE), len(LARGE)))
         return report["weights"]
 
     def log(self, name):

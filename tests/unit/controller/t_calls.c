@@ -479,6 +479,50 @@ static void prices_follow_the_market(void **state)
     world_free(w);
 }
 
+/* Tells of an engine at `host` that has the model, or of one that has it not, and returns how many others may be asked. */
+static uint32_t givers_told(struct world *w, const char *host, bool whole)
+{
+    CLEANUP(arena_fini) struct arena arena;
+    struct agent_report r = report_of(w, 0);
+    struct agent_report reader = report_of(w, 1);
+    struct agent_reply reply = { 0 };
+    arena_init(&arena, 1 << 16);
+    r.state = AGENT_UP;
+    r.has_weights = reader.has_weights = r.has_engine = true;
+    r.weights = (struct wire_weights){ .sha256 = STR("ab12"), .whole = whole, .port = 8101 };
+    r.engine.host = str_from(host);
+    reader.weights.sha256 = STR("AB12");
+    control_report(w->control, &r, w->now, &reply);
+    control_report(w->control, &reader, w->now, &reply);
+    control_seeds(w->control, &reader, w->now, &arena, &reply);
+    if (reply.seed_count == 1) {
+        assert_true(str_eq(reply.seeds[0].host, str_from(host)));
+        assert_int_equal(reply.seeds[0].port, 8101);
+    }
+    return reply.seed_count;
+}
+
+/* An agent is sent for its model to those that have all of it and that it can reach: not behind a tunnel, and not on their
+ * way out. */
+static void a_model_is_had_of_those_that_can_be_asked(void **state)
+{
+    (void)state;
+    struct world *w = world_new(&(struct fake_config){ .boot_us = WORLD_BOOT_US });
+    world_run(w, 2);
+    want(w, "small", 2);
+    world_run(w, 20);
+    assert_int_equal(in_state(w, INTENT_REGISTERED), 2);
+    assert_int_equal(givers_told(w, "10.0.0.1", true), 1);
+    assert_int_equal(givers_told(w, "10.0.0.1", false), 0);
+    assert_int_equal(givers_told(w, "tunnel:i-1", true), 0);
+    assert_int_equal(givers_told(w, "10.0.0.1", true), 1);
+    want(w, "small", 0);
+    world_second(w);
+    assert_int_equal(in_state(w, INTENT_REGISTERED), 0);
+    assert_int_equal(givers_told(w, "10.0.0.1", true), 0);
+    world_free(w);
+}
+
 static int calls_tests(void)
 {
     const struct CMUnitTest tests[] = {
@@ -495,6 +539,7 @@ static int calls_tests(void)
         cmocka_unit_test(a_broken_machine_is_replaced),
         cmocka_unit_test(another_gpu_than_was_sold_is_told_of),
         cmocka_unit_test(a_late_twin_is_removed),
+        cmocka_unit_test(a_model_is_had_of_those_that_can_be_asked),
         cmocka_unit_test(prices_follow_the_market),
     };
     return cmocka_run_group_tests_name("calls", tests, NULL, NULL);
