@@ -256,7 +256,8 @@ class Peers(Case):
         self.site.routes["/m.gguf"] = ranged(LARGE)
         told = self.second(liar)
         self.assertLess(told["seed_bytes"], len(LARGE))
-        self.assertEqual(self.site.ranges("/m.gguf")[0], f"bytes={CHUNK}-{2 * CHUNK - 1}")
+        # The source may be asked for the third before: what the liar had not given when it was found out comes from there.
+        self.assertIn(f"bytes={CHUNK}-{2 * CHUNK - 1}", self.site.ranges("/m.gguf"))
         self.assertIn("is not asked again", self.log("b"))
 
     def test_a_liars_seal_is_dropped_for_an_honest_one(self):
