@@ -184,36 +184,74 @@ static float *outputs_alone(const struct ops *o, const struct product *p)
     return y;
 }
 
-static void check_product(const struct ops *o, enum weight_type_id type, struct shape shape,
-                          const char *why)
+/* Returns true if both entries take a product's weights and activations in one form. */
+static bool same_form(const struct ops *o, const struct ops *other, enum weight_type_id type)
 {
-    char what[160];
-    snprintf(what, sizeof what, "%s %s %ux%u, %u tokens (%s)", o->name, weight_types[type].name,
-             shape.rows, shape.cols, shape.tokens, why);
-    CLEANUP(product_fini) struct product p;
-    product_init(&p, o, type, shape, NULL);
-    OWNED float *truth = outputs_by(&op_ref, &p);
-    OWNED float *fast = outputs_by(o, &p);
-    if (p.x_q8) {
-        double cost = nmse(fast, truth, p.outputs);
-        /* A single output may cancel to nothing. */
-        if (shape.rows > 1 && !(cost < Q8_NMSE_MAX)) fail_msg("%s: rounding costs %g", what, cost);
-        q8_truth(&p.g, truth);
-    }
-    double off = nmse(fast, truth, p.outputs);
-    if (!(off < NMSE_MAX)) fail_msg("%s: NMSE %g", what, off);
+    return ops_round(o, type) == ops_round(other, type) &&
+           (type != WEIGHT_BF16 || !o->bf16 == !other->bf16);
+}
 
-    OWNED float *alone = outputs_alone(o, &p);
-    if (memcmp(alone, fast, p.outputs * sizeof *fast) != 0)
-        fail_msg("%s: alone differs from batched", what);
+/* Compares an entry with `truth`, and with `rounded_truth` of the rounded activations if it reads those. */
+static void check_product(const struct ops *o, const struct product *p, const float *truth,
+                          const float *rounded_truth, const char *what)
+{
+    OWNED float *fast = outputs_by(o, p);
+    /* A single output may cancel to nothing. */
+    double cost = rounded_truth && p->w.rows > 1 ? nmse(fast, truth, p->outputs) : 0;
+    if (!(cost < Q8_NMSE_MAX)) fail_msg("%s %s: rounding costs %g", o->name, what, cost);
+    const float *exact = rounded_truth ? rounded_truth : truth;
+    double off = nmse(fast, exact, p->outputs);
+    if (!(off < NMSE_MAX)) fail_msg("%s %s: NMSE %g", o->name, what, off);
 
-    struct gemm more = p.g;
+    OWNED float *alone = outputs_alone(o, p);
+    if (memcmp(alone, fast, p->outputs * sizeof *fast) != 0)
+        fail_msg("%s %s: alone differs from batched", o->name, what);
+
+    struct gemm more = p->g;
     more.y = fast;
     more.accumulate = true; /* adds to the output */
-    o->gemm(&more, 0, weight_tiles(&p.w), scratch);
-    for (size_t i = 0; i < p.outputs; i++)
-        truth[i] *= 2;
-    assert_true(nmse(fast, truth, p.outputs) < NMSE_MAX);
+    o->gemm(&more, 0, weight_tiles(&p->w), scratch);
+    for (size_t i = 0; i < p->outputs; i++)
+        alone[i] = 2 * exact[i];
+    assert_true(nmse(fast, alone, p->outputs) < NMSE_MAX);
+}
+
+/* Checks all entries that take a product in the form of `first`, so that the reference computes it once. */
+static void check_form(const struct ops *first, enum weight_type_id type, struct shape shape,
+                       const char *why)
+{
+    char what[160];
+    snprintf(what, sizeof what, "%s %ux%u, %u tokens (%s)", weight_types[type].name, shape.rows,
+             shape.cols, shape.tokens, why);
+    CLEANUP(product_fini) struct product p;
+    product_init(&p, first, type, shape, NULL);
+    OWNED float *truth = outputs_by(&op_ref, &p);
+    OWNED float *rounded_truth = NULL;
+    if (p.x_q8) {
+        rounded_truth = take(p.outputs * sizeof(float));
+        q8_truth(&p.g, rounded_truth);
+    }
+    EACH_FAST(o)
+    {
+        if (same_form(first, o, type)) check_product(o, &p, truth, rounded_truth, what);
+    }
+}
+
+/* Returns true if no fast entry before `o` takes products in its form. */
+static bool first_of_form(const struct ops *o, enum weight_type_id type)
+{
+    const struct ops *const *row = ops_table;
+    while (*row != o && !(is_fast(*row) && same_form(*row, o, type)))
+        row++;
+    return *row == o;
+}
+
+static void check_products(enum weight_type_id type, struct shape shape, const char *why)
+{
+    EACH_FAST(o)
+    {
+        if (first_of_form(o, type)) check_form(o, type, shape, why);
+    }
 }
 
 /* Widens a shape to the least columns that are whole blocks of the type. */
@@ -224,25 +262,41 @@ static struct shape whole(enum weight_type_id type, struct shape shape)
     return shape;
 }
 
-/* One accumulator an output and ascending columns give all fast entries the same bits: those of one numerics id,
- * between which a sequence may move, must agree, and the others have no reason to differ. */
-static void check_same_bits(const struct ops *o, const struct ops *other, enum weight_type_id type,
-                            struct shape shape, float odd)
+/* Returns true if an entry's products have the bits of another's. */
+static bool same_bits(const struct ops *o, const struct ops *other, enum weight_type_id type)
 {
-    CLEANUP(product_fini) struct product p;
-    product_init(&p, o, type, shape, &odd);
-    OWNED float *mine = outputs_by(o, &p);
-    OWNED float *theirs = outputs_by(other, &p);
-    for (size_t i = 0; i < p.outputs; i++)
-        if (isnan(mine[i]) && isnan(theirs[i])) theirs[i] = mine[i]; /* in any of their bits */
-    if (memcmp(mine, theirs, p.outputs * sizeof *mine) != 0)
-        fail_msg("%s and %s differ: %s %ux%u, %u tokens", o->name, other->name,
-                 weight_types[type].name, shape.rows, shape.cols, shape.tokens);
+    return type != WEIGHT_BF16 || o->bf16 == other->bf16 ||
+           (o->bf16 && other->bf16 && strcmp(o->bf16, other->bf16) == 0);
 }
 
-static bool same_bf16(const struct ops *o, const struct ops *other)
+/* One accumulator an output and ascending columns give all fast entries the same bits: those of one numerics id,
+ * between which a sequence may move, must agree, and the others have no reason to differ. All are compared with the
+ * first of them. */
+static void check_same_bits(const struct ops *first, enum weight_type_id type, struct shape shape,
+                            float odd)
 {
-    return o->bf16 && other->bf16 ? strcmp(o->bf16, other->bf16) == 0 : o->bf16 == other->bf16;
+    CLEANUP(product_fini) struct product p;
+    product_init(&p, first, type, shape, &odd);
+    OWNED float *theirs = outputs_by(first, &p);
+    EACH_FAST(o)
+    {
+        if (o == first || !same_bits(o, first, type)) continue;
+        OWNED float *mine = outputs_by(o, &p);
+        for (size_t i = 0; i < p.outputs; i++)
+            if (isnan(mine[i]) && isnan(theirs[i])) mine[i] = theirs[i]; /* in any of their bits */
+        if (memcmp(mine, theirs, p.outputs * sizeof *mine) != 0)
+            fail_msg("%s and %s differ: %s %ux%u, %u tokens", o->name, first->name,
+                     weight_types[type].name, shape.rows, shape.cols, shape.tokens);
+    }
+}
+
+/* Returns true if no fast entry before `o` has its bits. */
+static bool first_of_bits(const struct ops *o, enum weight_type_id type)
+{
+    const struct ops *const *row = ops_table;
+    while (*row != o && !(is_fast(*row) && same_bits(*row, o, type)))
+        row++;
+    return *row == o;
 }
 
 static void products_of_all_entries_agree(void **state)
@@ -254,14 +308,11 @@ static void products_of_all_entries_agree(void **state)
     static const float odd[] = { 1, NAN, 3e38f, 1e-33f };
     EACH_FAST(o)
     {
-        for (const struct ops *const *row = ops_table; *row != o; row++) {
-            if (!(*row)->supported()) continue;
-            for (uint32_t type = 0; type < WEIGHT_TYPE_COUNT; type++) {
-                if (type == WEIGHT_BF16 && !same_bf16(*row, o)) continue;
-                for (size_t i = 0; i < COUNT_OF(shapes) * COUNT_OF(odd); i++)
-                    check_same_bits(o, *row, type, whole(type, shapes[i / COUNT_OF(odd)]),
-                                    odd[i % COUNT_OF(odd)]);
-            }
+        for (uint32_t type = 0; type < WEIGHT_TYPE_COUNT; type++) {
+            if (!first_of_bits(o, type)) continue;
+            for (size_t i = 0; i < COUNT_OF(shapes) * COUNT_OF(odd); i++)
+                check_same_bits(o, type, whole(type, shapes[i / COUNT_OF(odd)]),
+                                odd[i % COUNT_OF(odd)]);
         }
     }
 }
@@ -318,16 +369,13 @@ static void activations_of_bf16_are_rounded(void **state)
 static void products_equal_the_reference(void **state)
 {
     (void)state;
-    EACH_FAST(o)
-    {
-        for (uint32_t type = 0; type < WEIGHT_TYPE_COUNT; type++)
-            for (size_t i = 0; i < COUNT_OF(products); i++)
-                check_product(o, type, whole(type, products[i].shape), products[i].why);
-        check_product(o, WEIGHT_F32, (struct shape){ 17, 1, 3 }, "one column");
-        check_product(o, WEIGHT_F16, (struct shape){ 20, 7, 13 },
-                      "columns that are no multiple of anything");
-        check_product(o, WEIGHT_BF16, (struct shape){ 20, 259, 13 }, "a panel and three columns");
-    }
+    for (uint32_t type = 0; type < WEIGHT_TYPE_COUNT; type++)
+        for (size_t i = 0; i < COUNT_OF(products); i++)
+            check_products(type, whole(type, products[i].shape), products[i].why);
+    check_products(WEIGHT_F32, (struct shape){ 17, 1, 3 }, "one column");
+    check_products(WEIGHT_F16, (struct shape){ 20, 7, 13 },
+                   "columns that are no multiple of anything");
+    check_products(WEIGHT_BF16, (struct shape){ 20, 259, 13 }, "a panel and three columns");
 }
 
 /* Blocks of odd values round to the reference's bits too. */
