@@ -19,6 +19,14 @@ const struct llama_shape bench_shapes[BENCH_SHAPES] = {
 };
 /* clang-format on */
 
+static void load(struct bench *b, const char *path, const char *kernels, enum kv_type kv_type)
+{
+    struct model_load_options opt = { .kv_type = kv_type, .kernels = kernels };
+    struct err err = { { 0 } };
+    if (model_load(path, &opt, &b->model, &err) != 0) fail_msg("%s", err.text);
+    bench_runner(b, 16, 1);
+}
+
 void bench_init(struct bench *b, const struct llama_shape *shape, const char *kernels,
                 enum kv_type kv_type)
 {
@@ -27,10 +35,13 @@ void bench_init(struct bench *b, const struct llama_shape *shape, const char *ke
     make_llama(&b->file, shape, BENCH_SEED, NULL);
     char path[64];
     b->fd = make_path(&b->file, path);
-    struct model_load_options opt = { .kv_type = kv_type, .kernels = kernels };
-    struct err err = { { 0 } };
-    if (model_load(path, &opt, &b->model, &err) != 0) fail_msg("%s", err.text);
-    bench_runner(b, 16, 1);
+    load(b, path, kernels, kv_type);
+}
+
+void bench_load(struct bench *b, const char *path, const char *kernels, enum kv_type kv_type)
+{
+    *b = (struct bench){ 0 };
+    load(b, path, kernels, kv_type);
 }
 
 void bench_fini(struct bench *b)

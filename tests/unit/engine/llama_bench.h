@@ -21,6 +21,8 @@ struct bench {
 
 void bench_init(struct bench *b, const struct llama_shape *shape, const char *kernels,
                 enum kv_type kv_type); /* with pages of 16 tokens, on one thread */
+/* The same over a model file at `path`, which must exist as long as the call lasts. */
+void bench_load(struct bench *b, const char *path, const char *kernels, enum kv_type kv_type);
 void bench_fini(struct bench *b);
 void bench_runner(struct bench *b, uint32_t page_tokens, uint32_t threads); /* a new one */
 

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 struct truth {
     const struct llama_shape *s;
@@ -250,12 +251,12 @@ static void logits_equal_an_independent_forward_pass(void **state)
 
 /* Compares the logits after each token, and the best next token where the truth's lead is beyond
  * doubt. Returns the number of such tokens. */
-static uint32_t check_type(const struct llama_shape *shape, const char *kernels,
+static uint32_t check_type(const struct llama_shape *shape, const char *path, const char *kernels,
                            const uint32_t *ids, const double *truths, double bound)
 {
     CLEANUP(bench_fini) struct bench b;
     uint32_t sure = 0;
-    bench_init(&b, shape, kernels, KV_F32);
+    bench_load(&b, path, kernels, KV_F32);
     for (uint32_t count = 1; count <= TYPE_TOKENS; count++) {
         const double *truth = truths + (size_t)(count - 1) * shape->vocab;
         double top = 0;
@@ -309,16 +310,19 @@ static void every_tensor_type_agrees_with_its_dequantised_weights(void **state)
             CLEANUP(make_fini) struct gguf_make file;
             make_init(&file);
             make_llama(&file, &shape, BENCH_SEED, NULL);
+            char path[64];
+            int fd = make_path(&file, path);
             uint32_t ids[TYPE_TOKENS];
             bench_ids(type, shape.vocab, ids, TYPE_TOKENS);
             double *truths = llama_truth(&file, &shape, ids, TYPE_TOKENS);
             for (const struct ops *const *row = ops_table; *row; row++) {
                 if (!(*row)->supported()) continue;
                 double bound = fmax(1e-5, rounding_off_max(*row, type));
-                uint32_t sure = check_type(&shape, (*row)->name, ids, truths, bound);
+                uint32_t sure = check_type(&shape, path, (*row)->name, ids, truths, bound);
                 if (sure < TYPE_TOKENS / 4)
                     fail_msg("%s: only %u tokens are beyond doubt", weight_types[type].name, sure);
             }
+            close(fd);
             free(truths);
         }
     }
