@@ -61,6 +61,9 @@ def of_botocore(handler, key, region):
     return signer.signature(text, request)
 
 
+GCS_SCOPE = "https://www.googleapis.com/auth/devstorage.read_only"
+
+
 class Store:
     """Buckets, who may read them, and the servers of tokens, all on one site."""
 
@@ -74,7 +77,7 @@ class Store:
         site.server.RequestHandlerClass = Handler
 
     def get(self, path):  # of the site: what answers a path
-        if path.startswith(("/latest/", "/computeMetadata/", "/token", "/tenant/", "/metadata/")):
+        if path.startswith(("/latest/", "/computeMetadata/", "/token", "/tenant/", "/metadata/", "/v1/")):
             return self.login
         return self.answer
 
@@ -107,10 +110,20 @@ class Store:
                                           "token_type": "Bearer"}).encode())
         if h.path.startswith("/computeMetadata/") and h.headers.get("Metadata-Flavor") != "Google":
             return h.say(403)
+        if h.path.startswith("/v1/account:"):
+            asked = json.loads(h.rfile.read(int(h.headers["Content-Length"])))
+            if h.headers["Authorization"] != "Bearer federated" or asked != {"scope": [GCS_SCOPE], "lifetime": "3600s"}:
+                return h.say(403, b'{"error":{"status":"PERMISSION_DENIED"}}')
+            end = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=1)
+            self.tokens.add(token)
+            return h.say(200, json.dumps({"accessToken": token, "expireTime": f"{end:%Y-%m-%dT%H:%M:%SZ}"}).encode())
         if h.command == "POST":
             form = dict(urllib.parse.parse_qsl(h.rfile.read(int(h.headers["Content-Length"])).decode()))
             if not self.knows(h.path, form):
                 return h.say(400, b'{"error":"invalid_grant","error_description":"no"}')
+            if form.get("scope") == "https://www.googleapis.com/auth/cloud-platform":
+                token = "federated"  # it opens the account, not the store
+                return h.say(200, json.dumps({"access_token": token, "expires_in": 3600, "token_type": "Bearer"}).encode())
         self.tokens.add(token)
         return h.say(200, json.dumps({"access_token": token, "expires_in": 3600, "token_type": "Bearer"}).encode())
 
@@ -118,8 +131,14 @@ class Store:
         if path == "/tenant/oauth2/v2.0/token":
             return form == {"grant_type": "client_credentials", "client_id": "app", "client_secret": "app-secret",
                             "scope": "https://storage.azure.com/.default"}
+        if path == "/v1/token":
+            scopes = (GCS_SCOPE, "https://www.googleapis.com/auth/cloud-platform")
+            return form["scope"] in scopes and form == {
+                "scope": form["scope"], "grant_type": "urn:ietf:params:oauth:grant-type:token-exchange", "audience": "//iam/pool/idp",
+                "requested_token_type": "urn:ietf:params:oauth:token-type:access_token", "subject_token": "subject-of-the-idp",
+                "subject_token_type": "urn:ietf:params:oauth:token-type:jwt"}
         claims = json.loads(base64.urlsafe_b64decode(form["assertion"].split(".")[1] + "=="))
-        return claims["scope"] == "https://www.googleapis.com/auth/devstorage.read_only" and self.signed(form["assertion"])
+        return claims["scope"] == GCS_SCOPE and self.signed(form["assertion"])
 
     def signed(self, assertion):
         text, _, sign = assertion.rpartition(".")
@@ -359,6 +378,26 @@ class Google(Stores):
         self.good("gs://b/d/")
         self.assertEqual(self.read("models", "d", "m.safetensors"), data)
         self.assertEqual(s.logins, ["/token"])
+
+    def test_an_identity_of_another_provider(self):
+        """Workload identity federation: the pool's identity reads the store itself, or as a service account."""
+        s, data = self.store("gs"), body_of(SIZE)
+        s.objects["b/d/m.gguf"] = data
+        self.write("subject", "subject-of-the-idp\n")
+        os.chmod(self.path("subject"), 0o600)
+        config = {"type": "external_account", "audience": "//iam/pool/idp", "token_url": self.site.url + "/v1/token",
+                  "subject_token_type": "urn:ietf:params:oauth:token-type:jwt",
+                  "credential_source": {"file": self.path("subject")}}
+        self.env |= {"GOOGLE_APPLICATION_CREDENTIALS": self.path("key.json")}
+        account = {"service_account_impersonation_url": self.site.url + "/v1/account:generateAccessToken"}
+        for more, logins in (({}, ["/v1/token"]), (account, ["/v1/token", "/v1/account:generateAccessToken"])):
+            s.logins.clear()
+            self.write("key.json", json.dumps(config | more))
+            os.chmod(self.path("key.json"), 0o600)
+            self.good("gs://b/d/m.gguf", "--sha256", sha(data), "--to", self.path("to" + str(len(logins))))
+            self.assertEqual(s.logins, logins)
+        self.write("subject", "another")
+        self.assertIn("invalid_grant", self.bad("gs://b/d/m.gguf", "--to", self.path("other")))
 
     def test_no_token_goes_over_a_plain_line(self):
         self.store("gs")
