@@ -83,11 +83,11 @@ int kv_fetch_reply_decode(struct str text, struct arena *arena, struct kv_fetch_
 /* ---- the head --------------------------------------------------------------------------------- */
 
 /* Lists the numbers of a head in their order on the wire, behind the version. */
-#define NUMBERS 7
+#define NUMBERS 8
 static void numbers_of(struct kv_head *h, uint32_t *ret[NUMBERS])
 {
     uint32_t *const all[NUMBERS] = { &h->kv_type,     &h->layers, &h->kv_heads, &h->head_dim,
-                                     &h->page_tokens, &h->first,  &h->tokens };
+                                     &h->page_tokens, &h->first,  &h->tokens,   &h->whole_from };
     memcpy(ret, all, sizeof all);
 }
 
@@ -157,6 +157,9 @@ int kv_head_decode(struct str bytes, struct kv_head *ret, struct err *err)
     if (h.page_tokens == 0 || h.first % h.page_tokens || h.tokens % h.page_tokens)
         return err_set(err, -EINVAL, "kv head: tokens %u and %u more are no whole pages of %u",
                        h.first, h.tokens, h.page_tokens);
+    if (h.whole_from < h.first || h.whole_from > h.first + h.tokens || h.whole_from % h.page_tokens)
+        return err_set(err, -EINVAL, "kv head: pages are whole from token %u on, of %u and %u more",
+                       h.whole_from, h.first, h.tokens);
     *ret = h;
     return 0;
 }

@@ -4,8 +4,9 @@
  * Path:     POST /internal/kv/read and /internal/kv/pull of an engine
  * Lifetime: decoded strings and ids live in the arena; a head borrows nothing
  *
- * The response to a read is a head and, behind it, whole pages as they lie in the owner's memory: the
- * tokens [first, first + tokens) of the requested ids. Zero tokens is a valid response. The head describes
+ * The response to a read is a head and, behind it, pages as they lie in the owner's memory: the
+ * tokens [first, first + tokens) of the requested ids. Pages before `whole_from` come without K and V of the layers
+ * with a sliding window, which nothing behind the owner's prefix needs. Zero tokens is a valid response. The head describes
  * model and layout of the pages, because only an engine with the same model and layout can use them.
  */
 #pragma once
@@ -16,8 +17,8 @@
 #define KV_FETCHES_MAX 16 /* fetches of an engine at once, of KV_READ_BYTES_MAX each in memory */
 #define KV_FETCH_US_MAX 10000000 /* longest fetch; pages that came by then are kept */
 #define KV_NUMERICS_BYTES 64
-#define KV_HEAD_VERSION 1 /* raised when pages or head are laid out in another way */
-#define KV_HEAD_BYTES (8 + 8 * 4 + SHA256_HEX + KV_NUMERICS_BYTES)
+#define KV_HEAD_VERSION 2 /* raised when pages or head are laid out in another way */
+#define KV_HEAD_BYTES (8 + 9 * 4 + SHA256_HEX + KV_NUMERICS_BYTES)
 
 struct kv_read_request {
     const uint32_t *ids;
@@ -52,12 +53,13 @@ int kv_fetch_reply_decode(struct str text, struct arena *arena, struct kv_fetch_
                           struct err *err);
 
 /* Describes the pages of a response. On the wire it is "musterKV", then version, kv_type, layers, kv_heads,
- * head_dim, page_tokens, first and tokens, each 32 bits, little-endian; the digest as hexadecimal
+ * head_dim, page_tokens, first, tokens and whole_from, each 32 bits, little-endian; the digest as hexadecimal
  * digits; numerics, padded with NUL. */
 struct kv_head {
     uint32_t kv_type; /* enum kv_type of the engines: how elements are stored */
     uint32_t layers, kv_heads, head_dim, page_tokens;
-    uint32_t first, tokens;           /* whole pages */
+    uint32_t first, tokens; /* multiples of page_tokens, as whole_from */
+    uint32_t whole_from;    /* from first to first + tokens; first where no layer has a window */
     char digest[SHA256_HEX + 1];      /* of weights and tokenizer */
     char numerics[KV_NUMERICS_BYTES]; /* engines with equal numerics compute equal bytes */
 };

@@ -146,7 +146,7 @@ static void time_attend(const struct ops *ops, enum kv_type type, uint32_t count
                         const struct report *r)
 {
     enum { HEAD_DIM = 64, GROUP = 4, PAGE_TOKENS = 64, CONTEXT = 2048 };
-    struct kv_layout layout = { type, 1, 1, HEAD_DIM, PAGE_TOKENS, 0 };
+    struct kv_layout layout = { type, 1, 1, HEAD_DIM, PAGE_TOKENS, 0, 0 };
     uint32_t pages = CONTEXT / PAGE_TOKENS, table[CONTEXT / PAGE_TOKENS];
     size_t page_bytes = kv_page_bytes(&layout), stride = activation_stride(GROUP * HEAD_DIM);
     CLEANUP(freep) char *memory = take(pages * page_bytes);

@@ -9,7 +9,7 @@
 #include "cli/table.h"
 #include "engine/files/gguf_shards.h"
 #include "engine/files/hf_model.h"
-#include "engine/model/arch.h"
+#include "engine/model/decoder.h"
 
 #include <stdio.h>
 
@@ -46,7 +46,8 @@ struct card {
     uint64_t type_bytes[WEIGHT_TYPE_COUNT];
     uint32_t type_tensors[WEIGHT_TYPE_COUNT];
     uint32_t tensors, layers, width, ff, heads, kv_heads, head_dim, context, vocab;
-    uint32_t experts, experts_used, window;
+    uint32_t experts, experts_used, window,
+        window_layers;       /* layers with a window of `window` tokens */
     uint32_t latent, turned; /* numbers of a latent KV vector, and those of its keys that turn */
     float rope_base;
     bool chat_template;
@@ -96,6 +97,33 @@ static void read_shape(const struct gguf *g, struct card *c)
         (c->latent > 0 ? c->latent + c->turned : 2 * (uint64_t)c->kv_heads * c->head_dim);
 }
 
+/* Counts the layers with a window, as an engine does. */
+static void count_windows(const struct gguf *g, const struct decoder_form *form, struct card *c)
+{
+    char key[256];
+    uint32_t period = form->window_period;
+    snprintf(key, sizeof key, STR_FMT ".attention.sliding_window_pattern",
+             STR_ARG(c->architecture));
+    const struct gguf_value *list = gguf_find(g, str_from(key));
+    if (c->window == 0 || c->window >= c->context || c->layers > MODEL_LAYERS_MAX) return;
+    if (list && list->type != GGUF_ARRAY) {
+        (void)gguf_get_u32(g, key, &period, NULL);
+        list = NULL;
+    }
+    if (list && (list->array.count != c->layers || !list->array.items)) return;
+    for (uint32_t i = 0; i < c->layers; i++)
+        c->window_layers += decoder_layer_has_window(list, period, i);
+}
+
+/* Returns the bytes of K and V of a sequence: layers with a window keep the last tokens only. */
+static double kv_bytes(const struct card *c, uint32_t tokens)
+{
+    const double layer = (double)c->kv_bytes_per_token / max_u32(c->layers, 1);
+    const uint32_t kept = c->window_layers > 0 ? min_u32(tokens, c->window) : 0;
+    return layer *
+           ((double)(c->layers - c->window_layers) * tokens + (double)c->window_layers * kept);
+}
+
 static void read_card(const struct gguf *g, uint64_t bytes, struct card *c)
 {
     struct str template = { "", 0 };
@@ -125,6 +153,7 @@ static void read_card(const struct gguf *g, uint64_t bytes, struct card *c)
     for (const struct model_arch *const *row = arch_table; *row; row++) {
         if (!str_eq(str_from((*row)->name), c->architecture)) continue;
         c->known = true;
+        if ((*row)->form) count_windows(g, (*row)->form, c);
         if (!(*row)->form) c->kv_bytes_per_token = 0; /* an encoder keeps none */
     }
     bool no_tokenizer = c->vocab_kind.len == 0 || str_eq(c->vocab_kind, STR("no_vocab"));
@@ -168,6 +197,8 @@ static void write_json(const struct card *c, struct buf *out)
         { "experts", c->experts },
         { "experts_used", c->experts_used },
         { "window", c->window },
+        { "window_layers", c->window_layers },
+        { "kv_bytes_context", (uint64_t)kv_bytes(c, c->context) },
     };
     struct json_writer w;
     json_writer_init(&w, out);
@@ -249,7 +280,10 @@ static void put_memory(const struct card *c, struct buf *out)
         buf_text(out, ", KV in F16 ");
         model_bytes_text((double)c->kv_bytes_per_token, out);
         buf_printf(out, " a token, ");
-        model_bytes_text((double)c->kv_bytes_per_token * c->context, out);
+        if (c->window_layers > 0)
+            buf_printf(out, "of which %u of %u layers keep the last %u tokens, ", c->window_layers,
+                       c->layers, c->window);
+        model_bytes_text(kv_bytes(c, c->context), out);
         buf_printf(out, " for one whole context");
     }
     buf_byte(out, '\n');

@@ -11,7 +11,8 @@
 
 struct make_options {
     struct str file, arch, type, tokenizer;
-    int64_t width, layers, idle_layers, ff, heads, kv_heads, vocab, context, seed;
+    int64_t width, layers, idle_layers, ff, heads, kv_heads, vocab, context, window, window_period,
+        seed;
     bool tied, force;
     int output;
 };
@@ -20,7 +21,8 @@ struct make_options {
 // clang-format off
 static const struct config_field rows[] = {
     { .name = "arch", .type = CONFIG_TEXT, .default_text = "llama", AT(arch),
-      .about = "Architecture; llama is made." },
+      .about = "Architecture: llama, or smollm3, which is a llama without RoPE in every fourth layer and may have a "
+               "window in some." },
     { .name = "width", .type = CONFIG_INT, .default_text = "256", .min = 16, .max = MAKE_WIDTH_MAX,
       AT(width), .about = "Width of the residual stream." },
     { .name = "layers", .type = CONFIG_INT, .default_text = "4", .min = 1, .max = MAKE_LAYERS_MAX,
@@ -40,6 +42,10 @@ static const struct config_field rows[] = {
       .about = "GGUF file whose tokenizer and chat template are copied; without, there is none." },
     { .name = "context", .type = CONFIG_INT, .default_text = "8192", .min = 1, .max = MAKE_CONTEXT_MAX,
       .unit = "tokens", AT(context), .about = "Longest context that the file claims." },
+    { .name = "window", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = MAKE_CONTEXT_MAX,
+      .unit = "tokens", AT(window), .about = "Sliding window: the last tokens that a layer sees; 0: all." },
+    { .name = "window_period", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = MAKE_LAYERS_MAX,
+      AT(window_period), .about = "Layers but the last of each so many have the window (Gemma 3: 6); 0: all have." },
     { .name = "type", .letter = 't', .type = CONFIG_TEXT, .default_text = "q8_0", AT(type),
       .about = "Type of the matrices, as q4_0; norms are F32." },
     { .name = "tied", .type = CONFIG_BOOL, .default_text = "false", AT(tied),
@@ -100,6 +106,8 @@ static int make_random(const void *options, struct err *err)
         .kv_heads = (uint32_t)(o->kv_heads ? o->kv_heads : o->heads),
         .vocab = (uint32_t)o->vocab,
         .context = (uint32_t)o->context,
+        .window = (uint32_t)o->window,
+        .window_period = (uint32_t)o->window_period,
         .tied = o->tied,
         .seed = (uint64_t)o->seed,
     };

@@ -1,4 +1,4 @@
-/* kv_index.c - counts the holders of pages, finds named pages by a hash map of chained keys, and evicts them by a heap.
+/* kv_index.c - finds named pages by a hash map of chained keys, and evicts them by a heap.
  *
  * A radix tree was rejected: with keys that cover everything before them a flat map finds the
  * longest run with one probe a page, and router, tiers and events speak the same keys. Eviction
@@ -17,97 +17,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- the pool ---- */
-
-/* The free pages are a stack, so that the page handed out is the one touched last: its bytes
- * are most likely in a cache. The index orders the cached pages. */
-
-int kv_pool_init(struct kv_pool *p, uint32_t total)
-{
-    memset(p, 0, sizeof *p);
-    if (total == 0 || total > KV_PAGES_MAX) return -EINVAL;
-    p->refs = calloc(total, sizeof *p->refs);
-    p->indexed = calloc(total, sizeof *p->indexed);
-    p->free_stack = calloc(total, sizeof *p->free_stack);
-    if (!p->refs || !p->indexed || !p->free_stack) {
-        kv_pool_fini(p);
-        return -ENOMEM;
-    }
-    p->total = p->free_count = total;
-    for (uint32_t i = 0; i < total; i++)
-        p->free_stack[i] = total - 1 - i;
-    return 0;
-}
-
-void kv_pool_fini(struct kv_pool *p)
-{
-    free(p->refs);
-    free(p->indexed);
-    free(p->free_stack);
-    memset(p, 0, sizeof *p);
-}
-
-uint32_t kv_pool_take(struct kv_pool *p)
-{
-    if (p->free_count == 0) return KV_PAGE_NONE;
-    uint32_t page = p->free_stack[--p->free_count];
-    must(p->refs[page] == 0 && !p->indexed[page]);
-    p->refs[page] = 1;
-    p->held_count++;
-    return page;
-}
-
-void kv_pool_ref(struct kv_pool *p, uint32_t page)
-{
-    must(page < p->total && (p->refs[page] > 0 || p->indexed[page]));
-    if (p->refs[page]++ > 0) return;
-    p->cached_count--;
-    p->held_count++;
-}
-
-bool kv_pool_unref(struct kv_pool *p, uint32_t page)
-{
-    must(page < p->total && p->refs[page] > 0);
-    if (--p->refs[page] > 0) return false;
-    p->held_count--;
-    if (p->indexed[page]) {
-        p->cached_count++;
-    } else {
-        p->free_stack[p->free_count++] = page;
-    }
-    return true;
-}
-
-void kv_pool_set_indexed(struct kv_pool *p, uint32_t page, bool indexed)
-{
-    must(page < p->total && p->indexed[page] != indexed);
-    must(p->refs[page] > 0 || !indexed);
-    p->indexed[page] = indexed;
-    if (p->refs[page] > 0) return;
-    p->cached_count--;
-    p->free_stack[p->free_count++] = page;
-}
-
-bool kv_pool_check(const struct kv_pool *p)
-{
-    uint32_t held = 0, cached = 0, idle = 0;
-    for (uint32_t i = 0; i < p->total; i++) {
-        if (p->refs[i] > 0) {
-            held++;
-        } else if (p->indexed[i]) {
-            cached++;
-        } else {
-            idle++;
-        }
-    }
-    for (uint32_t i = 0; i < p->free_count; i++) {
-        uint32_t page = p->free_stack[i];
-        if (page >= p->total || p->refs[page] > 0 || p->indexed[page]) return false;
-    }
-    return held == p->held_count && cached == p->cached_count && idle == p->free_count &&
-           p->free_count + p->held_count + p->cached_count == p->total;
-}
 
 struct kv_entry {
     struct heap_node node; /* in `evictable` while cached */
@@ -188,16 +97,35 @@ static void forget(struct kv_index *x, uint32_t page)
     kv_pool_set_indexed(x->pool, page, false);
 }
 
+/* Returns false if no page is cached. */
+static bool evict_one(struct kv_index *x)
+{
+    struct heap_node *node = heap_peek(&x->evictable);
+    if (!node) return false;
+    x->evictions++;
+    x->floor = node->key;
+    forget(x, (uint32_t)(CONTAINER_OF(node, struct kv_entry, node) - x->entry));
+    return true;
+}
+
+static uint32_t take(struct kv_index *x, bool whole)
+{
+    for (;;) {
+        const uint32_t page = kv_pool_take(x->pool, whole);
+        if (page != KV_PAGE_NONE) return page;
+        if (x->pool->free_count > 0 && kv_pool_drop_left(x->pool)) continue;
+        if (!evict_one(x)) return KV_PAGE_NONE;
+    }
+}
+
 uint32_t kv_index_take(struct kv_index *x)
 {
-    if (x->pool->free_count == 0) {
-        struct heap_node *node = heap_peek(&x->evictable);
-        if (!node) return KV_PAGE_NONE;
-        x->evictions++;
-        x->floor = node->key;
-        forget(x, (uint32_t)(CONTAINER_OF(node, struct kv_entry, node) - x->entry));
-    }
-    return kv_pool_take(x->pool);
+    return take(x, true);
+}
+
+uint32_t kv_index_take_full(struct kv_index *x)
+{
+    return take(x, false);
 }
 
 /* Returns the page's rank for eviction, raised to that of its tail. If the page released just
@@ -213,9 +141,9 @@ static int64_t rank_of(const struct kv_index *x, const struct kv_entry *e,
     return behind && tail->node.key > rank ? tail->node.key : rank;
 }
 
-void kv_index_release(struct kv_index *x, uint32_t page)
+static void release(struct kv_index *x, uint32_t page, bool window)
 {
-    if (!kv_pool_unref(x->pool, page) || !x->pool->indexed[page]) return;
+    if (!kv_pool_unref(x->pool, page, window) || !x->pool->indexed[page]) return;
     struct kv_entry *e = &x->entry[page];
     struct evict_page view = {
         .releases = ++x->releases,
@@ -230,6 +158,46 @@ void kv_index_release(struct kv_index *x, uint32_t page)
     /* The heap could not grow: a page that could never be evicted again must not stay cached. */
     forget(x, page);
 }
+
+void kv_index_release(struct kv_index *x, uint32_t page)
+{
+    release(x, page, true);
+}
+
+void kv_index_release_full(struct kv_index *x, uint32_t page)
+{
+    release(x, page, false);
+}
+
+/* ---- windows ---- */
+
+bool kv_index_regain(struct kv_index *x, uint32_t page)
+{
+    while (!kv_pool_regain(x->pool, page))
+        if (!kv_pool_drop_left(x->pool) && !evict_one(x)) return false;
+    return true;
+}
+
+uint32_t kv_index_window_from(const struct kv_index *x, uint32_t before)
+{
+    const uint32_t window = x->pool->parts.window_tokens;
+    return window > 0 && before >= window ? (before + 1 - window) / x->page_tokens : 0;
+}
+
+/* One token less than the pages hold may be used: the last is computed again where nothing else is left to compute. */
+uint32_t kv_index_usable(const struct kv_index *x, const uint32_t *pages, uint32_t count)
+{
+    uint32_t best = 0, run = 0; /* whole pages in a row, up to the one looked at */
+    if (!x->pool->window) return count;
+    for (uint32_t i = 0; i < count; i++) {
+        run = x->pool->window[pages[i]].here ? run + 1 : 0;
+        const uint32_t from = kv_index_window_from(x, (i + 1) * x->page_tokens - 1);
+        if (run >= i + 1 - from) best = i + 1;
+    }
+    return best;
+}
+
+/* ---- finding and naming ---- */
 
 static bool entry_is(const struct kv_index *x, uint32_t page, struct block_key parent,
                      const struct block_key *keys, const uint32_t *ids)

@@ -1,5 +1,4 @@
-/* kv_index.h - hands out pages of the KV cache (kv_pool), and finds those that already hold the beginning of a prompt, by
- * chained block keys.
+/* kv_index.h - finds the pages of the KV cache that already hold the beginning of a prompt, by chained block keys.
  *
  * Layer:    engine/core (base/core, policies/evict/evict.h)
  * Threads:  the device thread, or the simulator
@@ -16,48 +15,11 @@
 #include "base/core/block_key.h"
 #include "base/core/heap.h"
 #include "base/core/map.h"
+#include "engine/core/kv_pool.h"
 #include "policies/evict/evict.h"
 
 #include <stdbool.h>
 #include <stdint.h>
-
-/* Hands out pages of the KV cache and counts the holders of each.
- *
- * Lifetime: created with the engine; pages are numbers, their bytes belong to the executor
- * Rules:    (1) a page is free, held (one holder or more) or cached (no holder, but named in the
- *               index); free + held + cached == total, checked after every plan in debug builds
- *           (2) a page that has several holders, or is named in the index, is never written */
-
-#define KV_PAGE_NONE UINT32_MAX
-#define KV_PAGES_MAX (1u << 24) /* of one pool; 16 M pages of 16 tokens are 268 M tokens */
-
-struct kv_pool {
-    uint32_t *refs;
-    bool *indexed;        /* named in the index: cached, not free, once it has no holder */
-    uint32_t *free_stack; /* free_count page numbers, the next one to hand out last */
-    uint32_t total;
-    uint32_t free_count, held_count, cached_count;
-};
-
-int kv_pool_init(struct kv_pool *p, uint32_t total); /* -EINVAL, -ENOMEM */
-void kv_pool_fini(struct kv_pool *p);
-
-uint32_t kv_pool_take(struct kv_pool *p);           /* a free page with one holder, or NONE */
-void kv_pool_ref(struct kv_pool *p, uint32_t page); /* held or cached */
-
-/* Drops one holder; returns true if it was the last. */
-bool kv_pool_unref(struct kv_pool *p, uint32_t page);
-
-/* Marks a held page as named in the index, or as not: a cached page is free from then on. */
-void kv_pool_set_indexed(struct kv_pool *p, uint32_t page, bool indexed);
-
-static inline bool kv_pool_shared(const struct kv_pool *p, uint32_t page)
-{
-    return p->refs[page] > 1 || p->indexed[page];
-}
-
-/* Recounts everything; returns false if a rule is broken. */
-bool kv_pool_check(const struct kv_pool *p);
 
 #define KV_INDEX_TOKENS_MAX 64
 #define KV_GRANULES_MAX (KV_INDEX_TOKENS_MAX / BLOCK_TOKENS)
@@ -95,17 +57,37 @@ int kv_index_init(struct kv_index *x, struct kv_pool *pool, uint32_t page_tokens
                   const struct evict_policy *evict, uint32_t events_max);
 void kv_index_fini(struct kv_index *x);
 
-/* Returns the pages that kv_index_take could hand out now. */
-static inline uint32_t kv_index_available(const struct kv_index *x)
+/* Returns the units that no holder needs. */
+static inline uint64_t kv_index_units(const struct kv_index *x)
 {
-    return x->pool->free_count + x->pool->cached_count;
+    return x->pool->units - x->pool->held_units;
 }
 
-/* Takes a page for one holder; evicts a cached one if none is free. NONE: every page is held. */
-uint32_t kv_index_take(struct kv_index *x);
+/* Returns the whole pages that kv_index_take could hand out now. */
+static inline uint32_t kv_index_available(const struct kv_index *x)
+{
+    const uint64_t whole = kv_index_units(x) / kv_pool_whole(x->pool);
+    return (uint32_t)min_u64(whole, x->pool->free_count + x->pool->cached_count);
+}
 
-/* Drops one holder of the page. Release a session's tail before its head. */
+/* Takes a whole page for one holder whose window covers it. Where memory is short, parts that windows have left
+ * behind go first, those longest ago before others; then cached pages by the policy. NONE: all is held. */
+uint32_t kv_index_take(struct kv_index *x);
+uint32_t kv_index_take_full(struct kv_index *x); /* without the part of layers with a window */
+
+/* Drops one holder of the page, whose window covers it. Release a session's tail before its head. */
 void kv_index_release(struct kv_index *x, uint32_t page);
+void kv_index_release_full(struct kv_index *x, uint32_t page); /* its window does not */
+
+/* Does kv_pool_regain, for which others give memory as for kv_index_take. Returns false if all is held. */
+bool kv_index_regain(struct kv_index *x, uint32_t page);
+
+/* Returns the first page whose window part a query needs that has `before` tokens before it. */
+uint32_t kv_index_window_from(const struct kv_index *x, uint32_t before);
+
+/* Returns how many of `count` found pages can be used as the beginning of a sequence: behind them the
+ * window needs only whole pages. */
+uint32_t kv_index_usable(const struct kv_index *x, const uint32_t *pages, uint32_t count);
 
 /* Finds the longest run of named pages that holds the beginning of `ids`; keys[i] covers granule i.
  * Looks at `pages_max` pages at most. Takes no reference: ret_pages is valid until the next
@@ -118,10 +100,10 @@ uint32_t kv_index_match(const struct kv_index *x, struct block_key salt,
  * too few, and too many only if a page in the middle is missing. */
 uint32_t kv_index_probe(const struct kv_index *x, const struct block_key *keys, uint32_t pages_max);
 
-/* Adds a holder that found the page by a lookup; counts as a use. */
+/* Adds a holder that found the page by a lookup; counts as a use. Its window is not over the page: kv_pool_enter. */
 void kv_index_hit(struct kv_index *x, uint32_t page);
 
-/* Adds a holder of a named page; does not count as a use. */
+/* Adds such a holder of a named page; does not count as a use. */
 void kv_index_hold(struct kv_index *x, uint32_t page);
 
 /* Names a page that its holder has filled: `keys` are its granules', `ids` its tokens', `parent`

@@ -17,7 +17,8 @@ int sched_memory_init(struct scheduler *s, struct err *err)
 {
     const struct sched_config *c = &s->config;
     struct sched_memory *m = &s->memory;
-    m->moves_max = c->swap_pages ? 2 * c->pages : 0;
+    const uint32_t numbers = c->parts.window_tokens > 0 ? c->parts.numbers : c->pages;
+    m->moves_max = c->swap_pages ? 2 * numbers : 0;
     s->batch.move = calloc((size_t)m->moves_max + 1, sizeof *s->batch.move);
     m->match = calloc(sched_pages_for(s, c->context_max), sizeof *m->match);
     m->swap_free = calloc((size_t)c->swap_pages + 1, sizeof *m->swap_free);
@@ -25,7 +26,7 @@ int sched_memory_init(struct scheduler *s, struct err *err)
     if (!s->batch.move || !m->match || !m->swap_free || !m->admit_state) return -ENOMEM;
     for (uint32_t i = c->swap_pages; i-- > 0;)
         m->swap_free[m->swap_free_count++] = i;
-    int rc = kv_pool_init(&m->pool, c->pages);
+    int rc = kv_pool_init(&m->pool, c->pages, &c->parts);
     if (rc < 0) return err_set(err, rc, "KV pool of %u pages", c->pages);
     rc = kv_index_init(&m->index, &m->pool, c->page_tokens, s->policies.evict, c->events_max);
     return rc < 0 ? err_set(err, rc, "index of %u KV pages", c->pages) : 0;
@@ -64,25 +65,68 @@ uint32_t sched_pages_for(const struct scheduler *s, uint32_t tokens)
     return ceil_div_u32(tokens, s->config.page_tokens);
 }
 
-static void add_move(struct scheduler *s, enum sched_move_kind kind, uint32_t from, uint32_t to)
+uint64_t sched_units_of(const struct sched_config *c, uint32_t tokens, uint32_t fresh)
+{
+    const struct kv_parts *parts = &c->parts;
+    const uint64_t pages = ceil_div_u32(tokens, c->page_tokens);
+    if (parts->window_tokens == 0) return pages;
+    const uint64_t seen = (uint64_t)parts->window_tokens - 1 + max_u32(fresh, 1);
+    const uint64_t covered = (seen + c->page_tokens - 1) / c->page_tokens + 1;
+    return pages * parts->full + min_u64(pages, covered) * parts->window;
+}
+
+uint64_t sched_units_to_run(const struct scheduler *s, const struct session *x)
+{
+    return sched_units_of(&s->config, x->total,
+                          min_u32(x->total - x->computed, s->config.batch_tokens_max));
+}
+
+static uint64_t units_of_pages(const struct scheduler *s, uint32_t pages, uint32_t covered)
+{
+    const struct kv_parts *parts = &s->memory.pool.parts;
+    return (uint64_t)pages * parts->full + (uint64_t)covered * parts->window;
+}
+
+uint64_t sched_units_held(const struct scheduler *s, const struct session *x)
+{
+    return x->swapped ? 0 : units_of_pages(s, x->page_count, x->page_count - x->window_from);
+}
+
+uint32_t sched_whole_pages(const struct scheduler *s, uint64_t units)
+{
+    const uint32_t whole = kv_pool_whole(&s->memory.pool);
+    return (uint32_t)min_u64((units + whole - 1) / whole, UINT32_MAX);
+}
+
+static void add_move(struct scheduler *s, struct sched_move move)
 {
     must(s->batch.move_count < s->memory.moves_max);
-    s->batch.move[s->batch.move_count++] = (struct sched_move){ kind, from, to };
+    s->batch.move[s->batch.move_count++] = move;
+}
+
+/* Drops a session's hold of its page `at`. */
+static void release_page(struct scheduler *s, const struct session *x, uint32_t at)
+{
+    if (at >= x->window_from) {
+        kv_index_release(&s->memory.index, x->pages[at]);
+    } else {
+        kv_index_release_full(&s->memory.index, x->pages[at]);
+    }
 }
 
 void sched_release_pages(struct scheduler *s, struct session *x)
 {
     /* Tail first: where time is counted in releases the tail is then the first to be evicted. */
     while (x->page_count > 0) {
-        uint32_t page = x->pages[--x->page_count];
+        x->page_count--;
         if (x->swapped) {
-            s->memory.swap_free[s->memory.swap_free_count++] = page;
+            s->memory.swap_free[s->memory.swap_free_count++] = x->pages[x->page_count];
         } else {
-            kv_index_release(&s->memory.index, page);
+            release_page(s, x, x->page_count);
         }
     }
     x->swapped = false;
-    x->computed = x->sealed_pages = 0;
+    x->computed = x->sealed_pages = x->window_from = 0;
 }
 
 bool sched_make_room(struct scheduler *s, struct session *x, uint32_t upto)
@@ -94,14 +138,37 @@ bool sched_make_room(struct scheduler *s, struct session *x, uint32_t upto)
     return true;
 }
 
-static uint32_t find_pages(struct scheduler *s, struct session *x, uint32_t *ret_pages)
+/* Finds the cached pages of the session's beginning, whole or not. */
+static uint32_t find_pages(struct scheduler *s, struct session *x)
 {
-    *ret_pages = 0;
     if (!s->config.prefix_cache) return 0;
     session_extend_keys(x, s->config.key_seed);
-    *ret_pages = kv_index_match(&s->memory.index, x->salt, x->keys, x->ids,
-                                session_hit_max(x) / s->config.page_tokens, s->memory.match);
-    return min_u32(*ret_pages * s->config.page_tokens, x->total - 1);
+    return kv_index_match(&s->memory.index, x->salt, x->keys, x->ids,
+                          session_hit_max(x) / s->config.page_tokens, s->memory.match);
+}
+
+/* Counts what the first `hits` found pages take, from `window_from` on with both parts. */
+static void count_hits(const struct scheduler *s, uint32_t hits, uint32_t window_from,
+                       struct sched_need *ret)
+{
+    const struct kv_pool *p = &s->memory.pool;
+    ret->hit_pages = hits;
+    ret->hit_units = units_of_pages(s, hits, hits - min_u32(hits, window_from));
+    ret->idle_units = 0;
+    for (uint32_t i = 0; i < hits; i++) {
+        const uint32_t page = s->memory.match[i];
+        if (p->refs[page] == 0) ret->idle_units += p->parts.full;
+        if (p->window && i >= window_from && p->window[page].refs == 0)
+            ret->idle_units += p->parts.window;
+    }
+}
+
+/* Holds found page `at` for a session. */
+static void hold_hit(struct scheduler *s, struct session *x, uint32_t at)
+{
+    kv_index_hit(&s->memory.index, s->memory.match[at]);
+    if (at >= x->window_from) kv_pool_enter(&s->memory.pool, s->memory.match[at]);
+    x->pages[at] = s->memory.match[at];
 }
 
 /* ---- giving up ------------------------------------------------------------------------------- */
@@ -110,11 +177,11 @@ static void swap_out(struct scheduler *s, struct session *x)
 {
     uint32_t full = sched_pages_for(s, x->computed);
     while (x->page_count > full)
-        kv_index_release(&s->memory.index, x->pages[--x->page_count]);
+        release_page(s, x, --x->page_count);
     for (uint32_t i = full; i-- > 0;) {
         uint32_t place = s->memory.swap_free[--s->memory.swap_free_count];
-        add_move(s, SCHED_SWAP_OUT, x->pages[i], place);
-        kv_index_release(&s->memory.index, x->pages[i]);
+        add_move(s, (struct sched_move){ SCHED_SWAP_OUT, x->pages[i], place, i >= x->window_from });
+        release_page(s, x, i);
         x->pages[i] = place;
     }
     x->swapped = true;
@@ -125,23 +192,29 @@ static void swap_out(struct scheduler *s, struct session *x)
 
 static bool swap_in(struct scheduler *s, struct session *x)
 {
-    uint32_t hits, whole = x->computed / s->config.page_tokens;
-    find_pages(s, x, &hits);
-    if (hits > whole) hits = whole;
-    uint32_t idle_hits = 0, missing = x->page_count - hits;
+    struct kv_index *index = &s->memory.index;
+    const struct kv_pool *pool = &s->memory.pool;
+    struct sched_need found;
+    uint32_t hits = min_u32(find_pages(s, x), x->computed / s->config.page_tokens), held = 0;
+    for (uint32_t i = x->window_from; i < hits; i++)
+        if (!kv_pool_is_whole(pool, s->memory.match[i])) hits = i;
     for (uint32_t i = 0; i < hits; i++)
-        idle_hits += s->memory.pool.refs[s->memory.match[i]] == 0;
-    if (kv_index_available(&s->memory.index) < idle_hits + missing) return false;
+        held += pool->refs[s->memory.match[i]] > 0;
+    count_hits(s, hits, x->window_from, &found);
+    uint32_t missing = x->page_count - hits, left = x->page_count - x->window_from;
+    uint64_t units = units_of_pages(s, x->page_count, left) - found.hit_units + found.idle_units;
+    if (kv_index_units(index) < units) return false;
+    if (pool->free_count + pool->cached_count < x->page_count - held) return false;
     if (s->batch.move_count + missing > s->memory.moves_max) return false;
     for (uint32_t i = 0; i < hits; i++) {
-        kv_index_hit(&s->memory.index, s->memory.match[i]);
         s->memory.swap_free[s->memory.swap_free_count++] = x->pages[i];
-        x->pages[i] = s->memory.match[i];
+        hold_hit(s, x, i);
     }
     for (uint32_t i = hits; i < x->page_count; i++) {
-        uint32_t page = kv_index_take(&s->memory.index);
+        const bool both = i >= x->window_from;
+        uint32_t page = both ? kv_index_take(index) : kv_index_take_full(index);
         must(page != KV_PAGE_NONE);
-        add_move(s, SCHED_SWAP_IN, x->pages[i], page);
+        add_move(s, (struct sched_move){ SCHED_SWAP_IN, x->pages[i], page, both });
         s->memory.swap_free[s->memory.swap_free_count++] = x->pages[i];
         x->pages[i] = page;
     }
@@ -328,13 +401,14 @@ static uint32_t peak_growth(const struct scheduler *s, uint32_t growth, uint32_t
  * beyond. */
 void sched_add_demand(struct scheduler *s, struct session *x)
 {
-    uint32_t known = max_u32(sched_pages_for(s, x->total), x->page_count);
-    uint32_t grown = max_u32(sched_pages_for(s, sched_expected_total(s, x)), known);
-    s->memory.committed += known - x->page_count;
-    s->memory.growth += grown - known;
-    uint32_t bin = growth_bin(grown - known);
+    const uint64_t held = sched_units_held(s, x), known = max_u64(sched_units_to_run(s, x), held);
+    const uint64_t last = sched_units_of(&s->config, sched_expected_total(s, x), 1);
+    const uint32_t grown = sched_whole_pages(s, max_u64(last, known) - known);
+    s->memory.committed += sched_whole_pages(s, known - held);
+    s->memory.growth += grown;
+    uint32_t bin = growth_bin(grown);
     s->memory.growing.count[bin]++;
-    s->memory.growing.held[bin] += known;
+    s->memory.growing.held[bin] += sched_whole_pages(s, known);
     s->memory.growing.sessions++;
 }
 
@@ -348,21 +422,22 @@ void sched_sum_demand(struct scheduler *s)
 
 static bool may_admit(struct scheduler *s, struct session *x, const struct sched_need *n)
 {
-    uint64_t taken = n->idle_hits + s->memory.committed;
+    uint64_t taken = sched_whole_pages(s, n->idle_units) + s->memory.committed;
     uint32_t available = kv_index_available(&s->memory.index);
-    uint32_t needed = sched_pages_for(s, x->total);
-    uint32_t held = n->hit_pages + (x->swapped ? 0 : x->page_count);
+    const uint64_t needed = sched_units_to_run(s, x), held = n->hit_units + sched_units_held(s, x);
+    const uint64_t last = sched_units_of(&s->config, sched_expected_total(s, x), 1);
     struct admit_view view = {
         .pages_available = available > taken ? available - (uint32_t)taken : 0,
-        .pages_needed = needed > held ? needed - held : 0,
-        .pages_growth = max_u32(sched_pages_for(s, sched_expected_total(s, x)), needed) - needed,
+        .pages_needed = sched_whole_pages(s, needed - min_u64(needed, held)),
+        .pages_growth = sched_whole_pages(s, max_u64(last, needed) - needed),
         .running = s->memory.growing.sessions,
         .running_growth = (uint32_t)min_size(s->memory.growth, UINT32_MAX),
     };
     /* The sum of all growth is an upper bound of its peak that needs no walk; often it fits too. */
     uint64_t sum = s->memory.growth + view.pages_growth;
     bool ample = view.pages_needed + sum + view.running <= view.pages_available;
-    view.peak_growth = ample ? (uint32_t)sum : peak_growth(s, view.pages_growth, needed);
+    view.peak_growth =
+        ample ? (uint32_t)sum : peak_growth(s, view.pages_growth, sched_whole_pages(s, needed));
     /* A session that is alone may have every page but those being copied elsewhere: it waits for
      * them. */
     bool alone = s->counts.running == 0 &&
@@ -383,11 +458,12 @@ bool sched_find_need(struct scheduler *s, struct session *x, struct sched_need *
     session_extend_keys(x, s->config.key_seed);
     uint32_t pages_max = session_hit_max(x) / s->config.page_tokens;
     ret->hit_pages = kv_index_probe(&s->memory.index, x->keys, pages_max);
+    ret->hit_units = units_of_pages(s, ret->hit_pages, ret->hit_pages);
     if (!may_admit(s, x, ret)) return false;
     if (ret->hit_pages == 0) return true;
-    *ret_hits = find_pages(s, x, &ret->hit_pages);
-    for (uint32_t i = 0; i < ret->hit_pages; i++)
-        ret->idle_hits += s->memory.pool.refs[s->memory.match[i]] == 0;
+    const uint32_t hits = kv_index_usable(&s->memory.index, s->memory.match, find_pages(s, x));
+    *ret_hits = min_u32(hits * s->config.page_tokens, x->total - 1);
+    count_hits(s, hits, kv_index_window_from(&s->memory.index, *ret_hits), ret);
     return may_admit(s, x, ret);
 }
 
@@ -408,10 +484,9 @@ bool sched_admit(struct scheduler *s, struct session *x, const struct sched_need
     if (x->swapped) {
         if (!swap_in(s, x)) return false;
     } else if (!session_is_parked(x)) {
-        for (uint32_t i = 0; i < need->hit_pages; i++) {
-            kv_index_hit(&s->memory.index, s->memory.match[i]);
-            x->pages[i] = s->memory.match[i];
-        }
+        x->window_from = kv_index_window_from(&s->memory.index, hit_tokens);
+        for (uint32_t i = 0; i < need->hit_pages; i++)
+            hold_hit(s, x, i);
         x->page_count = need->hit_pages;
         x->computed = hit_tokens;
         x->sealed_pages = need->hit_pages;

@@ -26,7 +26,7 @@ struct sched_memory {
     uint32_t *match; /* scratch: pages of one lookup */
     uint32_t *swap_free, swap_free_count;
     uint32_t moves_max;
-    uint64_t committed; /* pages that running sessions still need for known tokens */
+    uint64_t committed; /* whole pages that running sessions still need for known tokens */
     uint64_t growth;    /* pages beyond, for output that the admit policy reserves */
     struct growth growing;
     uint64_t kept; /* pages of ended sessions that are still being copied */
@@ -37,6 +37,12 @@ void sched_memory_fini(struct scheduler *s);
 void sched_memory_perf(struct scheduler *s); /* s->perf has changed */
 
 uint32_t sched_pages_for(const struct scheduler *s, uint32_t tokens);
+
+/* Returns the units (sched_units_of) that a session needs for its known tokens, and those that it holds. */
+uint64_t sched_units_to_run(const struct scheduler *s, const struct session *x);
+uint64_t sched_units_held(const struct scheduler *s, const struct session *x);
+/* Returns the whole pages that take so many units: policies and reports count in these. */
+uint32_t sched_whole_pages(const struct scheduler *s, uint64_t units);
 
 /* Gives back the session's pages, tail first, or its swap places. `computed` becomes 0. */
 void sched_release_pages(struct scheduler *s, struct session *x);
@@ -68,7 +74,8 @@ struct session *sched_victim(struct scheduler *s, bool paused_only); /* running;
 /* ---- admission ---- */
 
 struct sched_need {
-    uint32_t hit_pages, idle_hits; /* cached pages; those of them that no session holds now */
+    uint32_t hit_pages;             /* cached pages that it would hold */
+    uint64_t hit_units, idle_units; /* theirs; those of them that no session holds now */
 };
 
 /* Sum the pages that running sessions still need: of all anew, or of one session more. */

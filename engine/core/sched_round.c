@@ -38,7 +38,9 @@ static struct admit_candidate candidate_of(struct scheduler *s, struct session *
     return (struct admit_candidate){ .tokens = x->total,
                                      .uncached = view.uncached,
                                      .output = view.slice_left,
-                                     .pages = sched_pages_for(s, x->total + view.slice_left) };
+                                     .pages = sched_whole_pages(
+                                         s, sched_units_of(&s->config, x->total + view.slice_left,
+                                                           view.uncached)) };
 }
 
 /* Sorts the members by batch, and within one in the order of the queue: a counting sort. Before it
@@ -75,7 +77,7 @@ static void form(struct scheduler *s, int64_t now_us)
     struct admit_pool pool = {
         .candidate = r->candidate,
         .count = r->count,
-        .pages = s->memory.pool.total - (uint32_t)min_u64(kept, s->memory.pool.total),
+        .pages = s->config.pages - (uint32_t)min_u64(kept, s->config.pages),
         .seqs_max = max_u32(s->config.seqs_max - s->counts.running, 1), /* those stand */
         .batch_tokens_max = s->config.batch_tokens_max,
         .perf = s->perf,

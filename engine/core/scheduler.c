@@ -40,7 +40,10 @@ static int config_check(const struct sched_config *c, struct err *err)
     if (c->whole_prompts && c->batch_tokens_max < c->context_max - 1)
         return err_set(err, -EINVAL, "steps of %u tokens do not hold a whole prompt of %u",
                        c->batch_tokens_max, c->context_max - 1);
-    if ((uint64_t)c->pages * c->page_tokens < c->context_max) {
+    const uint64_t units = (uint64_t)c->pages * max_u32(c->parts.full + c->parts.window, 1);
+    if (sched_units_of(c, c->context_max, c->batch_tokens_max) > units ||
+        (c->parts.window_tokens > 0 &&
+         (uint64_t)c->parts.numbers * c->page_tokens < c->context_max)) {
         return err_set(err, -EINVAL,
                        "%u pages of %u tokens cannot hold one context of %u tokens: give the KV "
                        "cache more memory or shorten the context",
@@ -301,6 +304,14 @@ static void seal_full_pages(struct scheduler *s, struct session *session)
     }
 }
 
+/* Gives up the window part of pages that no token to come sees. */
+static void leave_windows(struct scheduler *s, struct session *session)
+{
+    const uint32_t from = kv_index_window_from(&s->memory.index, session->computed);
+    for (; session->window_from < from; session->window_from++)
+        kv_pool_leave(&s->memory.pool, session->pages[session->window_from]);
+}
+
 static void take_token(struct scheduler *s, struct session *session,
                        const struct sched_result *result, int64_t now_us)
 {
@@ -339,6 +350,7 @@ void sched_commit(struct scheduler *s, const struct sched_result *results, int64
         item->session->imported_tokens = 0;
         item->session->score_next += item->scored;
         seal_full_pages(s, item->session);
+        leave_windows(s, item->session);
         if (s->watched) {
             sched_tell(s, item->session,
                        (struct step_event){ .kind = STEP_RAN,
@@ -446,10 +458,12 @@ uint32_t sched_head_pages(const struct scheduler *s)
         }
     }
     if (!head) return 0;
-    uint32_t all = sched_pages_for(s, head->total);
-    uint32_t has =
-        session_is_parked(head) ? head->page_count : head->hit_tokens / s->config.page_tokens;
-    return max_u32(all - min_u32(all, has), 1);
+    const uint32_t hit_pages = head->hit_tokens / s->config.page_tokens;
+    uint64_t all = sched_units_to_run(s, head);
+    uint64_t has = session_is_parked(head)
+                       ? sched_units_held(s, head)
+                       : sched_units_of(&s->config, hit_pages * s->config.page_tokens, 1);
+    return max_u32(sched_whole_pages(s, all - min_u64(all, has)), 1);
 }
 
 const struct step_policies *sched_policies(const struct scheduler *s)
@@ -463,9 +477,11 @@ struct kv_index *sched_index(struct scheduler *s)
 }
 
 static bool session_check(const struct scheduler *s, const struct session *x, uint64_t *held,
-                          uint64_t *swapped)
+                          uint64_t *swapped, uint64_t *windows)
 {
     *(x->swapped ? swapped : held) += x->page_count;
+    if (!x->swapped) *windows += x->page_count - x->window_from;
+    if (x->window_from > x->page_count) return false;
     if ((uint64_t)x->page_count * s->config.page_tokens < x->computed) return false;
     if (x->computed >= x->total || x->total > x->total_max) return false;
     if (x->swapped && x->state != SESSION_WAITING) return false;
@@ -477,12 +493,12 @@ static bool session_check(const struct scheduler *s, const struct session *x, ui
 bool sched_check(const struct scheduler *s)
 {
     if (!kv_pool_check(&s->memory.pool) || !sched_round_check(s)) return false;
-    uint64_t held = s->memory.kept, swapped = 0, refs = 0;
+    uint64_t held = s->memory.kept, swapped = 0, refs = 0, windows = 0, window_refs = 0;
     uint32_t running = 0, waiting = 0, queued = 0, standing = 0, standing_waiting = 0;
     LIST_EACH (&s->running, node) {
         running++;
         standing += session_stands(SESSION_OF(node));
-        if (!session_check(s, SESSION_OF(node), &held, &swapped)) return false;
+        if (!session_check(s, SESSION_OF(node), &held, &swapped, &windows)) return false;
     }
     const struct list *const heads[] = { &s->waiting, &s->parked };
     for (size_t i = 0; i < COUNT_OF(heads); i++) {
@@ -491,12 +507,16 @@ bool sched_check(const struct scheduler *s)
             waiting++;
             standing_waiting += session_stands(x);
             queued += x->wait.slot > 0 || list_linked(&x->unranked);
-            if (!session_check(s, x, &held, &swapped)) return false;
+            if (!session_check(s, x, &held, &swapped, &windows)) return false;
             if (session_is_parked(x) != (i == 1)) return false;
         }
     }
-    for (uint32_t i = 0; i < s->memory.pool.total; i++)
-        refs += s->memory.pool.refs[i];
+    const struct kv_pool *pool = &s->memory.pool;
+    for (uint32_t i = 0; i < pool->total; i++) {
+        refs += pool->refs[i];
+        if (pool->window) window_refs += pool->window[i].refs;
+    }
+    if (pool->window && s->memory.kept == 0 && windows != window_refs) return false;
     return held == refs && running == s->counts.running && waiting == s->counts.waiting &&
            queued == waiting - standing_waiting && standing + standing_waiting == s->standing &&
            running <= s->config.seqs_max &&

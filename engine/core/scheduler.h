@@ -20,6 +20,10 @@
  * the members of the open one (sched_round.h). A preempted session keeps its tokens and, if it is
  * parked, its pages until another session needs them; then they go to the swap space or are
  * dropped, and tokens that the prefix cache does not hold are computed again.
+ *
+ * Where layers have a sliding window a session gives up the window part of a page (kv_pool.h) once no token to come
+ * sees it; a prefix is a hit only if the pages of the last window before its end are whole; other pages swap
+ * without that part. The executor returns memory that pages lost: kv_pool_next_stale.
  */
 #pragma once
 #include "base/core/err.h"
@@ -33,10 +37,11 @@
 #define SCHED_SCORED_MAX 128 /* rows of logits before tokens that a step scores */
 
 struct sched_config {
-    uint32_t pages, page_tokens;
-    uint32_t context_max;      /* tokens of a session, prompt and output */
-    uint32_t seqs_max;         /* running at once */
-    uint32_t batch_tokens_max; /* of one step; at least seqs_max */
+    uint32_t pages, page_tokens; /* pages: those that fit in memory whole */
+    struct kv_parts parts;       /* of a model whose layers partly have a window */
+    uint32_t context_max;        /* tokens of a session, prompt and output */
+    uint32_t seqs_max;           /* running at once */
+    uint32_t batch_tokens_max;   /* of one step; at least seqs_max */
     uint32_t waiting_max;
     uint32_t events_max; /* block events kept */
     bool prefix_cache;
@@ -79,13 +84,14 @@ static inline uint32_t sched_item_rows_before(const struct sched_item *item)
     return item->scored > 0 ? item->start + item->count - item->score_from : 0;
 }
 
-/* A move copies a whole page before the step; moves are done one after the other, in order. OUT: to a
- * place of the swap space; IN: from there. */
+/* A move copies a page before the step; moves are done one after the other, in order. OUT: to a
+ * place of the swap space; IN: from there. Without `whole` the part of layers with a window is left out. */
 enum sched_move_kind { SCHED_SWAP_OUT, SCHED_SWAP_IN };
 
 struct sched_move {
     enum sched_move_kind kind;
     uint32_t from, to;
+    bool whole;
 };
 
 /* The work of one step. With count 0 nothing is computed, but the moves must still be done. */
@@ -127,11 +133,14 @@ struct sched_guess {
     struct session *session;
     uint32_t max; /* tokens that can be of use; 0: none */
     uint32_t
-        lacks; /* the caller's: known tokens, without the last, that the model has to compute first */
+        lacks; /* the caller's: known tokens but the last that the model has to compute first */
     uint32_t count; /* to guess now */
 };
 
 struct scheduler;
+
+/* Returns the units (kv_pool.h) of a session's parts, while a step computes the last `fresh` of its tokens. */
+uint64_t sched_units_of(const struct sched_config *c, uint32_t tokens, uint32_t fresh);
 
 /* -EINVAL with a sentence for a configuration that cannot work; -ENOMEM. */
 int sched_new(const struct sched_config *config, struct scheduler **ret, struct err *err);

@@ -105,6 +105,8 @@ struct session {
     uint32_t key_count;
     uint32_t *pages;
     uint32_t page_count;
+    uint32_t
+        window_from; /* the first page that its window covers: it holds both parts of those behind */
     uint32_t sealed_pages; /* of them full and offered to the index */
 
     int64_t arrival_us, deadline_us;

@@ -10,6 +10,8 @@
  *         Scores of 16 keys come out in one vector; the sum over V takes 16 values of d at once.
  * Latent: with latent attention all heads share one vector a token, whose first `latent` elements are V,
  *         too. It is stored as K, and nothing else is; attention turns a block's tiles to read them as V.
+ * Window: the layers with a sliding window lie behind all others (decoder_layer.kv_place), from a multiple of
+ *         KV_PART_ALIGN on, so that the memory of their part can be given back while the page keeps the rest.
  * Codes:  Q8 and Q4 store codes in that place, and behind those of a block its scales, in BF16,
  *         [group][16 tokens]. A group is all of a head for Q8, KV_GROUP values of d for Q4, and also for
  *         Q8 of a latent vector, whose two parts differ in size; an element is scale * code (Q8) or
@@ -26,6 +28,7 @@
 
 #define KV_BLOCK 16
 #define KV_HEAD_DIM_MAX 576 /* sizes the scratch of attention; a multiple of KV_GROUP */
+#define KV_PART_ALIGN 4096  /* a page of the system's memory */
 #define KV_GROUP 32         /* values of d with one scale */
 #define KV_GROUPS_MAX (KV_HEAD_DIM_MAX / KV_GROUP)
 
@@ -36,6 +39,7 @@ struct kv_layout {
     enum kv_type type;
     uint32_t n_layers, n_kv_heads, head_dim, page_tokens;
     uint32_t latent; /* so many elements of K are V; 0: V is as wide as K and stored behind it */
+    uint32_t window_layers; /* the last so many are a part of their own; 0: a page has one part */
 };
 
 /* Returns the elements of V. */
@@ -89,15 +93,33 @@ static inline size_t kv_head_bytes(const struct kv_layout *l)
     return (l->latent > 0 ? 1 : 2) * kv_half_bytes(l);
 }
 
-static inline size_t kv_page_bytes(const struct kv_layout *l)
+/* Returns the bytes of so many layers, aligned as a part of a page is. */
+static inline size_t kv_part_bytes(const struct kv_layout *l, uint32_t layers)
 {
-    return (size_t)l->n_layers * l->n_kv_heads * kv_head_bytes(l);
+    const size_t bytes = (size_t)layers * l->n_kv_heads * kv_head_bytes(l);
+    return l->window_layers == 0 ? bytes
+                                 : (bytes + KV_PART_ALIGN - 1) / KV_PART_ALIGN * KV_PART_ALIGN;
 }
 
-/* Returns the offset in a page of the K of (layer, head); its V lies kv_half_bytes behind, if it is stored. */
+/* Returns the bytes of the part of layers that see all positions, behind which that of the others lies. */
+static inline size_t kv_full_bytes(const struct kv_layout *l)
+{
+    return kv_part_bytes(l, l->n_layers - l->window_layers);
+}
+
+static inline size_t kv_page_bytes(const struct kv_layout *l)
+{
+    return kv_full_bytes(l) + kv_part_bytes(l, l->window_layers);
+}
+
+/* Returns the offset in a page of the K of (layer, head), the layer by its place; its V lies kv_half_bytes behind, if
+ * it is stored. */
 static inline size_t kv_head_offset(const struct kv_layout *l, uint32_t layer, uint32_t head)
 {
-    return ((size_t)layer * l->n_kv_heads + head) * kv_head_bytes(l);
+    const uint32_t full = l->n_layers - l->window_layers;
+    const size_t part = layer < full ? 0 : kv_full_bytes(l);
+    return part + ((size_t)(layer < full ? layer : layer - full) * l->n_kv_heads + head) *
+                      kv_head_bytes(l);
 }
 
 /* Returns the block of a (layer, head) that holds absolute position 16 * block. `head` is the

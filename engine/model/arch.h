@@ -48,13 +48,11 @@ struct kv_store {
     char *memory; /* one mapping */
     size_t page_bytes;
     uint32_t pages;
+    bool elastic;       /* kv_store_new_elastic */
     pthread_t resident; /* makes the memory resident, while it runs */
     bool resident_runs;
     _Atomic bool resident_ends;
 };
-
-/* Returns how K and V of this model lie in pages of so many tokens. */
-struct kv_layout kv_layout_of(const struct model *m, uint32_t page_tokens);
 
 /* One step as an architecture gets it; the items were checked. */
 struct arch_step {

@@ -46,7 +46,7 @@ static int adjust_gemma2(struct loader *l, struct decoder *d, struct model_info 
     int rc = read_scales(l, d, info, 46, err);
     if (rc == 0) rc = read_cap(l, "attn_logit_softcapping", &d->attn_cap, err);
     if (rc == 0) rc = read_cap(l, "final_logit_softcapping", &d->logit_cap, err);
-    return rc < 0 ? rc : decoder_windows(l, d, info, 2, err);
+    return rc < 0 ? rc : decoder_windows(l, d, info, err);
 }
 
 static const struct decoder_form gemma2_form = {
@@ -57,6 +57,7 @@ static const struct decoder_form gemma2_form = {
     .attn_post_norm = "post_attention_norm.weight",
     .ffn_post_norm = "post_ffw_norm.weight",
     .gate = GATE_GELU,
+    .window_period = 2,
     .adjust = adjust_gemma2,
 };
 
@@ -90,7 +91,7 @@ static int adjust_gemma3(struct loader *l, struct decoder *d, struct model_info 
     int rc = read_scales(l, d, info, 62, err);
     if (rc == 0) rc = loader_f32(l, "rope.freq_base_swa", false, &base, err);
     if (rc == 0) rc = decoder_rope_load(l, d, info, 1, base, false, err);
-    if (rc == 0) rc = decoder_windows(l, d, info, 6, err);
+    if (rc == 0) rc = decoder_windows(l, d, info, err);
     for (uint32_t i = 0; i < info->n_layers; i++)
         d->layers[i].rope = d->layers[i].window > 0;
     return rc;
@@ -105,6 +106,7 @@ static const struct decoder_form gemma3_form = {
     .attn_post_norm = "post_attention_norm.weight",
     .ffn_post_norm = "post_ffw_norm.weight",
     .gate = GATE_GELU,
+    .window_period = 6,
     .adjust = adjust_gemma3,
 };
 

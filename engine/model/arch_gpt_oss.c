@@ -17,7 +17,7 @@ static const struct key_rule keys[] = {
 
 static int adjust(struct loader *l, struct decoder *d, struct model_info *info, struct err *err)
 {
-    int rc = decoder_windows(l, d, info, 2, err);
+    int rc = decoder_windows(l, d, info, err);
     if (rc == 0) rc = decoder_expert_keys(l, d, info, true, err);
     if (rc == 0 && d->n_experts == 0)
         rc = err_set(err, -EINVAL, "%s: key '%s.expert_count' is missing or 0", l->source->name,
@@ -36,6 +36,7 @@ static const struct decoder_form form = {
     .yarn_exact = true,
     .ffn_norm = "post_attention_norm.weight",
     .gate = GATE_CLAMPED,
+    .window_period = 2,
     .adjust = adjust,
 };
 

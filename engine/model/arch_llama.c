@@ -16,7 +16,7 @@ static const struct key_rule keys[] = {
 
 static int adjust(struct loader *l, struct decoder *d, struct model_info *info, struct err *err)
 {
-    int rc = decoder_windows(l, d, info, 0, err);
+    int rc = decoder_windows(l, d, info, err);
     return rc < 0 ? rc : decoder_expert_keys(l, d, info, false, err);
 }
 

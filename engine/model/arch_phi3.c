@@ -12,7 +12,7 @@ static const struct key_rule keys[] = {
 
 static int adjust(struct loader *l, struct decoder *d, struct model_info *info, struct err *err)
 {
-    return decoder_windows(l, d, info, 0, err);
+    return decoder_windows(l, d, info, err);
 }
 
 static const struct decoder_form form = {

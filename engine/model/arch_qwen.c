@@ -13,7 +13,7 @@
 
 static int adjust(struct loader *l, struct decoder *d, struct model_info *info, struct err *err)
 {
-    return decoder_windows(l, d, info, 0, err);
+    return decoder_windows(l, d, info, err);
 }
 
 static const struct key_rule keys[] = { QWEN_KEYS };
@@ -63,7 +63,7 @@ static const struct key_rule moe_keys[] = {
 
 static int adjust_moe(struct loader *l, struct decoder *d, struct model_info *info, struct err *err)
 {
-    int rc = decoder_windows(l, d, info, 0, err);
+    int rc = decoder_windows(l, d, info, err);
     if (rc == 0) rc = decoder_expert_keys(l, d, info, true, err);
     if (rc == 0 && d->n_experts == 0)
         rc = err_set(err, -EINVAL, "%s: key '%s.expert_count' is missing or 0", l->source->name,

@@ -16,7 +16,7 @@ static int adjust(struct loader *l, struct decoder *d, struct model_info *info, 
 {
     for (uint32_t i = NOPE_INTERVAL - 1; i < info->n_layers; i += NOPE_INTERVAL)
         d->layers[i].rope = DECODER_NO_ROPE;
-    return decoder_windows(l, d, info, 0, err);
+    return decoder_windows(l, d, info, err);
 }
 
 static const struct decoder_form form = {

@@ -80,8 +80,9 @@ struct decoder_layer {
     /* Of a layer with experts: those that all tokens have. No rows: there are none. */
     struct weight gate, up, down;
     struct decoder_experts experts;
-    uint32_t window; /* positions that a query sees, with its own; 0: all */
-    uint32_t rope;   /* an index of decoder.rope, or DECODER_NO_ROPE */
+    uint32_t window;   /* positions that a query sees, with its own; 0: all */
+    uint32_t kv_place; /* as a layer of struct kv_layout: those that see all come first */
+    uint32_t rope;     /* an index of decoder.rope, or DECODER_NO_ROPE */
 };
 
 struct decoder {
@@ -117,6 +118,8 @@ struct decoder_form {
     bool latent;     /* attention of latent.h */
     bool sinks;
     bool experts_bias;
+    uint32_t
+        window_period; /* as attention.sliding_window_pattern, for files that do not say; 0: all layers */
     const char *ffn_norm; /* names of tensors of a layer */
     const char *attn_post_norm, *ffn_post_norm;
     enum { GATE_SILU, GATE_GELU, GATE_CLAMPED } gate;
@@ -155,9 +158,12 @@ int decoder_load(struct loader *l, struct model *m, struct err *err);
 
 /* Reads attention.sliding_window and, if there is one, attention.sliding_window_pattern, a period
  * or a list with one value a layer: of each `period` layers all but the last have the window; with
- * period 0 all have it. `period` is the architecture's, for files that do not say. */
+ * period 0 all have it. */
 int decoder_windows(struct loader *l, struct decoder *d, const struct model_info *info,
-                    uint32_t period, struct err *err);
+                    struct err *err);
+
+/* Returns true if a layer has the window. The list has a value for it; NULL: by the period. */
+bool decoder_layer_has_window(const struct gguf_value *list, uint32_t period, uint32_t layer);
 
 /* Reads expert_count, expert_used_count and, if `own_ff`, expert_feed_forward_length. */
 int decoder_expert_keys(struct loader *l, struct decoder *d, const struct model_info *info,

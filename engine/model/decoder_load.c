@@ -75,37 +75,34 @@ static int decoder_pooling(struct loader *l, struct model_info *info, struct err
 
 /* ---- windows and experts */
 
-/* Reads whether each layer has the window, from a list; a period is no list. */
-static int window_list(struct loader *l, struct decoder *d, const struct gguf_value *list,
-                       const struct model_info *info, uint32_t window, struct err *err)
+bool decoder_layer_has_window(const struct gguf_value *list, uint32_t period, uint32_t layer)
 {
+    if (!list) return period == 0 || layer % period + 1 < period;
     uint32_t bytes = gguf_type_bytes(list->array.type);
-    if (list->array.count != info->n_layers || !list->array.items)
-        return err_set(err, -EINVAL, "%s: key '" STR_FMT "' has %zu items, there are %u layers",
-                       l->source->name, STR_ARG(list->key), list->array.count, info->n_layers);
-    for (uint32_t i = 0; i < info->n_layers; i++) {
-        bool has = false; /* any bit of the little-endian number or bool */
-        for (uint32_t b = 0; b < bytes; b++)
-            has = has || list->array.items[(size_t)i * bytes + b] != 0;
-        d->layers[i].window = has ? window : 0;
-    }
-    return 0;
+    bool has = false; /* any bit of the little-endian number or bool */
+    for (uint32_t b = 0; b < bytes; b++)
+        has = has || list->array.items[(size_t)layer * bytes + b] != 0;
+    return has;
 }
 
 int decoder_windows(struct loader *l, struct decoder *d, const struct model_info *info,
-                    uint32_t period, struct err *err)
+                    struct err *err)
 {
     char key[128];
-    uint32_t window = 0;
+    uint32_t window = 0, period = d->form->window_period;
     int rc = loader_u32(l, "attention.sliding_window", false, 0, MODEL_CONTEXT_MAX, &window, err);
     if (rc < 0) return rc;
     snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", l->arch);
     const struct gguf_value *list = gguf_find(l->gguf, str_from(key));
-    if (list && list->type == GGUF_ARRAY) return window_list(l, d, list, info, window, err);
-    rc =
-        loader_u32(l, "attention.sliding_window_pattern", false, 0, MODEL_LAYERS_MAX, &period, err);
-    for (uint32_t i = 0; i < info->n_layers; i++)
-        d->layers[i].window = period == 0 || i % period + 1 < period ? window : 0;
+    if (list && list->type != GGUF_ARRAY) list = NULL;
+    if (!list)
+        rc = loader_u32(l, "attention.sliding_window_pattern", false, 0, MODEL_LAYERS_MAX, &period,
+                        err);
+    else if (list->array.count != info->n_layers || !list->array.items)
+        rc = err_set(err, -EINVAL, "%s: key '" STR_FMT "' has %zu items, there are %u layers",
+                     l->source->name, STR_ARG(list->key), list->array.count, info->n_layers);
+    for (uint32_t i = 0; i < info->n_layers && rc == 0; i++)
+        d->layers[i].window = decoder_layer_has_window(list, period, i) ? window : 0;
     return rc;
 }
 
@@ -313,6 +310,21 @@ static int load_tensors(struct loader *l, struct model_info *info, struct decode
     return rc;
 }
 
+/* Gives layers their places in a page of KV. A window that no context outgrows is none. */
+static void place_layers(struct decoder *d, struct model_info *info)
+{
+    uint32_t full = 0, most = 0;
+    for (uint32_t i = 0; i < info->n_layers; i++) {
+        if (d->layers[i].window >= info->context_length) d->layers[i].window = 0;
+        full += d->layers[i].window == 0;
+        most = max_u32(most, d->layers[i].window);
+    }
+    info->kv_window = most;
+    info->kv_window_layers = info->n_layers - full;
+    for (uint32_t i = 0, behind = full, before = 0; i < info->n_layers; i++)
+        d->layers[i].kv_place = d->layers[i].window > 0 ? behind++ : before++;
+}
+
 int decoder_load(struct loader *l, struct model *model, struct err *err)
 {
     const struct decoder_form *form = model->arch->form;
@@ -331,6 +343,7 @@ int decoder_load(struct loader *l, struct model *model, struct err *err)
     d->layers = arena_array(&model->arena, info->n_layers, sizeof *d->layers);
     if (!d->layers) return err_set(err, -ENOMEM, "%s: no memory", l->source->name);
     if (form->adjust) rc = form->adjust(l, d, info, err);
+    place_layers(d, info);
     if (rc == 0) rc = load_tensors(l, info, d, err);
     if (rc == 0) model->arch_model = d;
     return rc;

@@ -209,7 +209,7 @@ static void finish_q_unit(void *arg, uint32_t unit, uint32_t thread)
 static char *kv_head(const struct decoder_state *s, uint32_t head)
 {
     struct kv_store *kv = s->step->kv;
-    return kv->memory + kv_head_offset(&kv->layout, s->layer_index, head);
+    return kv->memory + kv_head_offset(&kv->layout, s->layer->kv_place, head);
 }
 
 static void store_kv_unit(void *arg, uint32_t unit, uint32_t thread)

@@ -174,7 +174,7 @@ static bool begin_piece(struct latent *x, const struct latent_rows *all, uint32_
 static char *stored_head(const struct latent *x)
 {
     const struct kv_store *kv = x->all->step->kv;
-    return kv->memory + kv_head_offset(&kv->layout, x->all->layer_index, 0);
+    return kv->memory + kv_head_offset(&kv->layout, x->all->layer->kv_place, 0);
 }
 
 static void store_unit(void *arg, uint32_t unit, uint32_t thread)

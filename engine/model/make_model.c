@@ -148,33 +148,66 @@ static int llama_tensors(struct maker *k, bool data)
     return rc;
 }
 
+static void put_u32(struct gguf_writer *w, const struct random_model *m, const char *name,
+                    uint32_t value)
+{
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", m->arch, name);
+    gguf_put_u32(w, key, value);
+}
+
+static void put_f32(struct gguf_writer *w, const struct random_model *m, const char *name,
+                    float value)
+{
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", m->arch, name);
+    gguf_put_f32(w, key, value);
+}
+
 static void llama_values(struct gguf_writer *w, const struct random_model *m)
 {
-    gguf_put_str(w, "general.architecture", STR("llama"));
-    gguf_put_str(w, "general.name", STR("random llama"));
+    char title[64];
+    snprintf(title, sizeof title, "random %s", m->arch);
+    gguf_put_str(w, "general.architecture", str_from(m->arch));
+    gguf_put_str(w, "general.name", str_from(title));
     gguf_put_u32(w, "general.file_type", weight_types[m->type].file_type);
     gguf_put_u32(w, "general.quantization_version", GGUF_QUANT_VERSION);
-    gguf_put_u32(w, "llama.vocab_size", m->vocab);
-    gguf_put_u32(w, "llama.context_length", m->context);
-    gguf_put_u32(w, "llama.embedding_length", m->width);
-    gguf_put_u32(w, "llama.block_count", m->layers);
-    gguf_put_u32(w, "llama.feed_forward_length", m->ff);
-    gguf_put_u32(w, "llama.attention.head_count", m->heads);
-    gguf_put_u32(w, "llama.attention.head_count_kv", m->kv_heads);
-    gguf_put_u32(w, "llama.rope.dimension_count", m->width / m->heads);
-    gguf_put_f32(w, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
-    gguf_put_f32(w, "llama.rope.freq_base", 10000);
+    put_u32(w, m, "vocab_size", m->vocab);
+    put_u32(w, m, "context_length", m->context);
+    put_u32(w, m, "embedding_length", m->width);
+    put_u32(w, m, "block_count", m->layers);
+    put_u32(w, m, "feed_forward_length", m->ff);
+    put_u32(w, m, "attention.head_count", m->heads);
+    put_u32(w, m, "attention.head_count_kv", m->kv_heads);
+    put_u32(w, m, "rope.dimension_count", m->width / m->heads);
+    put_f32(w, m, "attention.layer_norm_rms_epsilon", 1e-5f);
+    put_f32(w, m, "rope.freq_base", 10000);
+    if (m->window > 0) put_u32(w, m, "attention.sliding_window", m->window);
+    if (m->window_period > 0) put_u32(w, m, "attention.sliding_window_pattern", m->window_period);
     if (!m->tokenizer) gguf_put_str(w, "tokenizer.ggml.model", STR("no_vocab"));
     for (uint32_t i = 0; m->tokenizer && i < m->tokenizer->value_count; i++)
         if (str_starts(m->tokenizer->values[i].key, STR("tokenizer.")))
             gguf_put_value(w, &m->tokenizer->values[i]);
 }
 
+static int check_arch(const struct random_model *m, struct err *err)
+{
+    const bool llama = str_eq(str_from(m->arch), STR("llama"));
+    if (!llama && !str_eq(str_from(m->arch), STR("smollm3")))
+        return err_set(err, -ENOTSUP, "architecture '%s' is not made; llama and smollm3 are",
+                       m->arch);
+    if (m->window_period > 0 && (llama || m->window == 0))
+        return err_set(
+            err, -EINVAL,
+            "a window in some layers only: that takes the architecture smollm3 and a window");
+    return 0;
+}
+
 static int check_shape(const struct random_model *m, struct err *err)
 {
     const struct weight_type *t = &weight_types[m->type];
-    if (!str_eq(str_from(m->arch), STR("llama")))
-        return err_set(err, -ENOTSUP, "architecture '%s' is not made; llama is", m->arch);
+    int rc = check_arch(m, err);
+    if (rc < 0) return rc;
     if (m->idle_layers >= m->layers)
         return err_set(err, -EINVAL, "%u idle layers of %u: at least one computes something",
                        m->idle_layers, m->layers);

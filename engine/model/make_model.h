@@ -13,12 +13,15 @@
 #define MAKE_CONTEXT_MAX (1u << 24)
 
 struct random_model {
-    const char *arch; /* "llama" */
+    const char *arch; /* "llama", or "smollm3": a llama whose layers may differ */
     uint32_t width, layers, ff, heads, kv_heads, vocab, context;
     enum weight_type_id type; /* of matrices; norms are F32 */
     uint32_t
         idle_layers; /* the last so many, below `layers`, add nothing to what those before compute */
-    bool tied;       /* no output.weight: the embedding is the output matrix */
+    /* Tokens that layers see; all but the last of each `window_period`, which smollm3 alone can have, 0: all
+     * layers. 0: all tokens. */
+    uint32_t window, window_period;
+    bool tied; /* no output.weight: the embedding is the output matrix */
     uint64_t seed;
     const struct gguf *tokenizer; /* its tokenizer.* are copied and `vocab` is theirs; or NULL */
 };

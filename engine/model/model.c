@@ -88,7 +88,8 @@ static int read_identity(struct model *m, const struct gguf *g, const char *path
     info->vocab = m->vocab;
     info->kernels = str_from(m->ops->name);
     const struct kv_layout block = kv_layout_of(m, KV_BLOCK);
-    info->kv_bytes_per_token = kv_page_bytes(&block) / KV_BLOCK;
+    info->kv_bytes_per_token =
+        (size_t)block.n_layers * block.n_kv_heads * kv_head_bytes(&block) / KV_BLOCK;
     info->weight_bytes = m->weights_bytes;
     snprintf(info->numerics, sizeof info->numerics, "%s%s+kv-%s%s", m->ops->numerics,
              m->ops->bf16 && has_bf16(g) ? m->ops->bf16 : "",

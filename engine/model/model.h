@@ -76,8 +76,9 @@ struct model_info {
     uint32_t n_ff;
     uint32_t n_heads;
     uint32_t n_kv_heads;
-    uint32_t head_dim;  /* of a latent layout: of the vector that is stored */
-    uint32_t kv_latent; /* as latent of struct kv_layout */
+    uint32_t head_dim;                    /* of a latent layout: of the vector that is stored */
+    uint32_t kv_latent;                   /* as latent of struct kv_layout */
+    uint32_t kv_window, kv_window_layers; /* the widest sliding window, and layers with one */
     uint32_t vocab_size;
     uint32_t context_length;
     uint64_t parameters;       /* elements of all tensors */
@@ -112,28 +113,40 @@ CLEANUP_FREEP(model, struct model)
 /* Lives as long as the model. */
 const struct model_info *model_info(const struct model *m);
 
+/* Returns how K and V of this model lie in pages of so many tokens. */
+struct kv_layout kv_layout_of(const struct model *m, uint32_t page_tokens);
+
 /* Reserves KV memory: `pages` pages of `page_tokens` tokens, page-major (a page is one contiguous
  * piece with all layers). All of it becomes resident, within moments. -EINVAL for a page size that is not a
  * multiple of KV_PAGE_GRANULE; -ENOMEM. */
 int kv_store_new(const struct model *m, uint32_t pages, uint32_t page_tokens, struct kv_store **ret,
                  struct err *err);
+/* The same for pages that are not all in use at once: memory is resident from when it is written to until
+ * kv_store_discard gives it back, of a page or of its layers with a window. Between steps. */
+int kv_store_new_elastic(const struct model *m, uint32_t pages, uint32_t page_tokens,
+                         struct kv_store **ret, struct err *err);
+void kv_store_discard(struct kv_store *kv, uint32_t page, bool whole);
 void kv_store_free(struct kv_store *kv);
 CLEANUP_FREEP(kv_store, struct kv_store)
 
 /* Gives the memory of all pages back to the system: they are zero from then on. Between steps. */
 void kv_store_drop(struct kv_store *kv);
 
-/* Copies all K and V of a page: to and from a store that is the swap space,
- * made for the same model and page size. Between steps only. */
+/* Copies all K and V of a page, or without those of layers with a window: to and from a store that is the swap
+ * space, made for the same model and page size. Between steps only. */
 void kv_store_copy_page(struct kv_store *dst, uint32_t to, const struct kv_store *src,
+                        uint32_t from);
+void kv_store_copy_full(struct kv_store *dst, uint32_t to, const struct kv_store *src,
                         uint32_t from);
 
 /* kv_store_layout returns how pages lie in memory, the same between engines of one model, type and
- * page size; kv_store_page and kv_store_write_page copy the kv_page_bytes of one page out and in.
- * Between steps only. */
+ * page size; kv_store_page and kv_store_write_page copy the kv_page_bytes of one page out and in; kv_store_write_full
+ * and _window one part (kv_full_bytes, and the rest). Between steps only. */
 const struct kv_layout *kv_store_layout(const struct kv_store *kv);
 const char *kv_store_page(const struct kv_store *kv, uint32_t page);
 void kv_store_write_page(struct kv_store *kv, uint32_t page, const void *bytes);
+void kv_store_write_full(struct kv_store *kv, uint32_t page, const void *bytes);
+void kv_store_write_window(struct kv_store *kv, uint32_t page, const void *bytes);
 
 /* An item is `count` consecutive tokens of one sequence, the first at `position`. The K and V of
  * positions before it are in the store already (prefix hit or earlier chunk); the step writes those

@@ -393,9 +393,10 @@ static void publish_state(struct device *d)
     struct device_stats now = { .perf = *executor_perf(d->x) };
     struct kv_index *index = sched_index(executor_sched(d->x));
     sched_counts_get(executor_sched(d->x), &now.counts);
-    now.pages_free = index->pool->free_count;
-    now.pages_held = index->pool->held_count;
-    now.pages_cached = index->pool->cached_count;
+    const struct kv_pool_pages pages = kv_pool_pages(index->pool);
+    now.pages_free = pages.free;
+    now.pages_held = pages.held;
+    now.pages_cached = pages.cached;
     now.event_seq = index->event_seq;
     now.head_pages = sched_head_pages(executor_sched(d->x));
     now.prefill_owed = sched_prefill_owed(executor_sched(d->x));
@@ -426,7 +427,8 @@ static void publish_state(struct device *d)
     metric_set(m->pages[1], now.pages_held);
     metric_set(m->pages[2], now.pages_cached);
     metric_set(engine_metric(m, EM_OWED), (double)now.prefill_owed);
-    metric_set(engine_metric(m, EM_KV_USAGE), (double)now.pages_held / index->pool->total);
+    metric_set(engine_metric(m, EM_KV_USAGE),
+               (double)index->pool->held_units / (double)index->pool->units);
     metric_set(m->perf[0], now.perf.step_s);
     metric_set(m->perf[1], now.perf.prefill_token_s);
     metric_set(m->perf[2], now.perf.decode_seq_s);

@@ -2,7 +2,8 @@
  *
  *     pages = kv_bytes / page, or as many as seqs_max whole contexts take, within a quarter of the memory
  *
- * One context always fits, whatever the memory: an engine that cannot serve one full request is of no use.
+ * One context always fits, whatever the memory: an engine that cannot serve one full request is of no use. Where layers
+ * have a sliding window a context takes less than its pages would whole, and pages count what fits whole.
  *
  * A draft model has as many pages of its own, within the same memory, and never more than seqs_max whole contexts
  * take: it keeps nothing of sequences that have ended. */
@@ -26,7 +27,9 @@ static uint64_t memory_part_bytes(void)
 
 static uint32_t pages_wanted(const struct sched_config *sc, uint64_t bytes, size_t page_bytes)
 {
-    uint64_t context_pages = ceil_div_u32(sc->context_max, sc->page_tokens);
+    const uint64_t whole = max_u32(sc->parts.full + sc->parts.window, 1);
+    uint64_t context_pages =
+        (sched_units_of(sc, sc->context_max, sc->batch_tokens_max) + whole - 1) / whole;
     uint64_t pages = context_pages * sc->seqs_max;
     if (page_bytes > 0 && bytes > 0) {
         pages = bytes / page_bytes;
@@ -160,13 +163,17 @@ int device_load(const struct device_config *config, struct engine_metrics *metri
     const uint32_t context_max = sc.context_max;
     if (info->task != MODEL_GENERATE) use_whole_texts(&sc);
     if (sc.batch_tokens_max < sc.seqs_max) sc.batch_tokens_max = sc.seqs_max;
-    size_t page_bytes = info->kv_bytes_per_token * sc.page_tokens;
-    size_t draft_bytes = draft ? model_info(draft)->kv_bytes_per_token * sc.page_tokens : 0;
+    const struct kv_layout layout = kv_layout_of(model, sc.page_tokens);
+    const struct kv_layout draft_layout = kv_layout_of(draft ? draft : model, sc.page_tokens);
+    size_t page_bytes = kv_page_bytes(&layout);
+    sc.parts = executor_parts(model, &sc);
+    size_t draft_bytes = draft ? kv_page_bytes(&draft_layout) : 0;
     uint32_t draft_pages = size_pages(&sc, config->kv_bytes, page_bytes, draft_bytes);
     if (sc.pages == 0) {
         return err_set(err, -EINVAL, "--kv-cache-memory-bytes %lu holds no page of %zu bytes",
                        (unsigned long)config->kv_bytes, page_bytes + draft_bytes);
     }
+    sc.parts = executor_parts(model, &sc);
     sc.swap_pages = swap_pages(&sc, config->swap_bytes, page_bytes);
     const uint32_t rank_max = config->adapters && adapters_config(config->adapters)->count_max > 0
                                   ? adapters_config(config->adapters)->rank_max

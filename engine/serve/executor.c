@@ -7,6 +7,8 @@
  */
 #include "engine/serve/executor.h"
 
+#include "base/core/bits.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -31,6 +33,36 @@ struct executor {
 };
 
 #define SWAP_RATE 0.1
+#define NUMBERS_MAX \
+    16 /* numbers for each page that fits whole; each takes some 200 bytes of the index */
+
+static uint32_t common_divisor(uint32_t a, uint32_t b)
+{
+    return b == 0 ? a : common_divisor(b, a % b);
+}
+
+struct kv_parts executor_parts(const struct model *model, const struct sched_config *sched)
+{
+    const struct model_info *info = model_info(model);
+    const struct kv_layout l = kv_layout_of(model, sched->page_tokens);
+    if (l.window_layers == 0 || info->kv_window >= sched->context_max)
+        return (struct kv_parts){ 0 };
+    uint32_t full = (uint32_t)(kv_full_bytes(&l) / KV_PART_ALIGN);
+    uint32_t window = (uint32_t)(kv_page_bytes(&l) / KV_PART_ALIGN) - full;
+    const uint32_t divisor = common_divisor(full, window);
+    full /= divisor;
+    window /= divisor;
+    const uint64_t contexts =
+        (uint64_t)sched->seqs_max * ceil_div_u32(sched->context_max, sched->page_tokens);
+    uint64_t numbers = full > 0 ? (uint64_t)sched->pages * (full + window) / full : contexts;
+    numbers = min_u64(numbers, (uint64_t)NUMBERS_MAX * sched->pages);
+    numbers = max_u64(numbers, ceil_div_u32(sched->context_max, sched->page_tokens));
+    numbers = max_u64(numbers, sched->pages);
+    return (struct kv_parts){ .window_tokens = info->kv_window,
+                              .full = full,
+                              .window = window,
+                              .numbers = (uint32_t)min_u64(numbers, KV_PAGES_MAX) };
+}
 
 int executor_new(struct model *model, const struct executor_config *config,
                  const struct executor_events *events, struct executor **ret, struct err *err)
@@ -54,7 +86,9 @@ int executor_new(struct model *model, const struct executor_config *config,
     if (rc < 0) return rc;
     rc = sched_new(sc, &x->sched, err);
     if (rc < 0) return rc;
-    rc = kv_store_new(model, sc->pages, sc->page_tokens, &x->kv, err);
+    rc = sc->parts.window_tokens > 0
+             ? kv_store_new_elastic(model, sc->parts.numbers, sc->page_tokens, &x->kv, err)
+             : kv_store_new(model, sc->pages, sc->page_tokens, &x->kv, err);
     if (rc < 0) return rc;
     if (sc->swap_pages > 0) {
         rc = kv_store_new(model, sc->swap_pages, sc->page_tokens, &x->swap, err);
@@ -185,13 +219,23 @@ static void move_pages(struct executor *x, const struct sched_batch *batch, int6
         const struct sched_move *m = &batch->move[i];
         struct kv_store *to = m->kind == SCHED_SWAP_OUT ? x->swap : x->kv;
         const struct kv_store *from = m->kind == SCHED_SWAP_IN ? x->swap : x->kv;
-        kv_store_copy_page(to, m->to, from, m->from);
+        (m->whole ? kv_store_copy_page : kv_store_copy_full)(to, m->to, from, m->from);
     }
     if (batch->swapped_out + batch->swapped_in == 0) return;
     double page_s = (double)(clock() - from_us) * 1e-6 / batch->move_count;
     x->swap_page_s =
         x->swap_page_s > 0 ? x->swap_page_s + SWAP_RATE * (page_s - x->swap_page_s) : page_s;
     sched_swap_observe(x->sched, x->swap_page_s);
+}
+
+/* Gives back the memory that pages lost: after the moves, which may read it, before what the step writes elsewhere, and
+ * behind the step, for an engine that then idles. */
+static void discard_stale(struct executor *x)
+{
+    uint32_t page;
+    bool whole;
+    while (kv_pool_next_stale(sched_index(x->sched)->pool, &page, &whole))
+        kv_store_discard(x->kv, page, whole);
 }
 
 /* Has the states of an item's tokens added up instead of its logits computed. A session that lost its pages
@@ -324,6 +368,7 @@ int executor_step(struct executor *x, int64_t (*clock)(void), struct executor_st
     const struct sched_batch *batch = sched_plan(x->sched, clock(), &x->speed.now);
     tell_step(x, batch);
     move_pages(x, batch, clock);
+    discard_stale(x);
     if (batch->count == 0) {
         return_ended(x);
         return 0;
@@ -344,6 +389,7 @@ int executor_step(struct executor *x, int64_t (*clock)(void), struct executor_st
         sched_commit(x->sched, x->result, clock());
     }
     return_ended(x);
+    discard_stale(x);
     return rc < 0 ? rc : 1;
 }
 

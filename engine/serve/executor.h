@@ -49,6 +49,10 @@ struct executor_events {
 
 struct executor;
 
+/* Returns the parts of this model's pages, for sched_config.parts: of one part where no layer's window is less than
+ * context_max. `numbers` follows from pages, if they are known. */
+struct kv_parts executor_parts(const struct model *model, const struct sched_config *sched);
+
 /* Gives the memory of weights and pages back to the system, with everything that is cached; between two steps,
  * with no session. No step until executor_wake, whose errors are those of model_wake. */
 void executor_sleep(struct executor *x);

@@ -74,6 +74,7 @@ static void read_done(struct device_call *call)
     } else if (r->x) {
         kv_head_of(api->info, str_from(api->digest), r->from, (uint32_t)r->pages * page_tokens,
                    &head);
+        head.whole_from = r->prefix.whole_from * page_tokens;
         kv_head_encode(&head, (uint8_t *)r->out.data);
         metric_add(engine_metric(api->metrics, EM_KV_SENT), (double)(r->out.len - KV_HEAD_BYTES));
         http_api_count(api, r->x, 200);

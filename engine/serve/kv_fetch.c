@@ -15,6 +15,10 @@
  * tail on. The prefix before it is held meanwhile, or taking a page could evict the very page that it
  * continues. A page of the same name may be here without being reachable, because one before it was
  * evicted: it is found again and not taken twice.
+ *
+ * Where layers have a sliding window (kv_pool.h), a prefix can be used only if the pages of its last window are whole. The
+ * owner sends what of its pages can be used, and of those that the window has passed the other part alone; a page
+ * that is here without its window part, and comes whole, gets it back.
  */
 
 #include "engine/serve/kv_fetch.h"
@@ -72,31 +76,38 @@ static struct block_key parent_of(const struct kv_prefix *p, uint32_t page)
     return page > 0 ? keys_of(p, page)[-1] : p->salt;
 }
 
-/* Returns how many pages are cached, of at most `pages_max`; their numbers are in p->found. */
-static uint32_t look(struct executor *x, struct kv_prefix *p, uint32_t pages_max)
+/* Returns how many pages are cached, whole or not; their numbers are in p->found. */
+static uint32_t look(struct executor *x, struct kv_prefix *p)
 {
     if (p->pages == 0) return 0;
     const struct kv_index *index = sched_index(executor_sched(x));
-    return kv_index_match(index, p->salt, p->keys, p->ids, min_u32(p->pages, pages_max), p->found);
+    return kv_index_match(index, p->salt, p->keys, p->ids, p->pages, p->found);
 }
 
 uint32_t kv_prefix_here(struct executor *x, struct kv_prefix *p)
 {
-    return look(x, p, p->pages);
+    uint32_t count = look(x, p);
+    return kv_index_usable(sched_index(executor_sched(x)), p->found, count);
 }
 
 int kv_prefix_read(struct executor *x, struct kv_prefix *p, uint32_t from, size_t bytes_max,
                    struct buf *out)
 {
+    const struct kv_index *index = sched_index(executor_sched(x));
     const struct kv_store *kv = executor_kv(x);
-    size_t page_bytes = kv_page_bytes(kv_store_layout(kv));
+    const struct kv_layout *layout = kv_store_layout(kv);
+    size_t page_bytes = kv_page_bytes(layout);
+    p->whole_from = from;
     if (from >= p->pages || page_bytes == 0) return 0;
-    uint32_t most = max_u32(1, (uint32_t)(bytes_max / page_bytes));
-    uint32_t upto = look(x, p, from + min_u32(most, p->pages - from));
-    if (upto <= from) return 0;
+    uint32_t most = max_u32(1, (uint32_t)(bytes_max / page_bytes)), end = kv_prefix_here(x, p);
+    if (end <= from) return 0;
+    uint32_t upto = from + min_u32(most, end - from);
+    uint32_t whole_from = kv_index_window_from(index, end * p->page_tokens - 1);
+    p->whole_from = max_u32(from, min_u32(whole_from, upto));
     if (FAULT("kv_serve.read") || buf_reserve(out, (upto - from) * page_bytes) < 0) return -ENOMEM;
     for (uint32_t i = from; i < upto; i++)
-        buf_append(out, kv_store_page(kv, p->found[i]), page_bytes);
+        buf_append(out, kv_store_page(kv, p->found[i]),
+                   i >= p->whole_from ? page_bytes : kv_full_bytes(layout));
     return (int)(upto - from);
 }
 
@@ -105,41 +116,63 @@ int kv_prefix_read(struct executor *x, struct kv_prefix *p, uint32_t from, size_
 static bool adopt_one(struct executor *x, struct kv_prefix *p, uint32_t at, const char *bytes)
 {
     struct kv_index *index = sched_index(executor_sched(x));
-    uint32_t page = kv_index_take(index);
+    const bool whole = at >= p->whole_from;
+    uint32_t page = whole ? kv_index_take(index) : kv_index_take_full(index);
     if (page == KV_PAGE_NONE) return false;
-    kv_store_write_page(executor_kv(x), page, bytes);
+    (whole ? kv_store_write_page : kv_store_write_full)(executor_kv(x), page, bytes);
     kv_index_seal(index, page, at, parent_of(p, at), keys_of(p, at), ids_of(p, at));
     if (!index->pool->indexed[page]) { /* no memory for the name, or another page has it */
-        kv_index_release(index, page);
+        (whole ? kv_index_release : kv_index_release_full)(index, page);
         return false;
     }
     p->found[at] = page;
     return true;
 }
 
+/* Holds a page that is here, with its window part if it has that. */
+static void hold_found(struct kv_index *index, uint32_t page)
+{
+    kv_index_hold(index, page);
+    if (kv_pool_is_whole(index->pool, page)) kv_pool_enter(index->pool, page);
+}
+
+/* Gives a page that is held the window part that came, if it lacks that; without memory it goes on lacking it. */
+static void make_whole(struct executor *x, const struct kv_prefix *p, uint32_t at,
+                       const char *bytes)
+{
+    struct kv_index *index = sched_index(executor_sched(x));
+    if (at < p->whole_from || kv_pool_is_whole(index->pool, p->found[at])) return;
+    if (!kv_index_regain(index, p->found[at])) return;
+    kv_store_write_window(executor_kv(x), p->found[at],
+                          bytes + kv_full_bytes(kv_store_layout(executor_kv(x))));
+}
+
 struct kv_adopted kv_prefix_adopt(struct executor *x, struct kv_prefix *p, uint32_t from,
                                   const char *bytes, uint32_t count)
 {
     struct kv_index *index = sched_index(executor_sched(x));
-    size_t page_bytes = kv_page_bytes(kv_store_layout(executor_kv(x)));
-    struct kv_adopted ret = { .here = look(x, p, p->pages) };
+    const struct kv_layout *layout = kv_store_layout(executor_kv(x));
+    struct kv_adopted ret = { .here = look(x, p) };
     if (ret.here < from) return ret; /* evicted meanwhile: no page can follow a gap */
     uint32_t held = 0, upto = min_u32(from + count, p->pages);
     for (; held < ret.here; held++)
-        kv_index_hold(index, p->found[held]);
-    for (; held < upto; held++) {
-        bool found = kv_index_match(index, parent_of(p, held), keys_of(p, held), ids_of(p, held), 1,
-                                    &p->found[held]) == 1;
-        if (found) {
-            kv_index_hold(index, p->found[held]);
-            continue;
-        }
-        if (!adopt_one(x, p, held, bytes + (held - from) * page_bytes)) break;
-        ret.came++;
+        hold_found(index, p->found[held]);
+    for (uint32_t i = from; i < upto; i++) {
+        bool found = i < held || kv_index_match(index, parent_of(p, i), keys_of(p, i), ids_of(p, i),
+                                                1, &p->found[i]) == 1;
+        if (!found && !adopt_one(x, p, i, bytes)) break;
+        if (i == held && found) hold_found(index, p->found[i]);
+        if (found) make_whole(x, p, i, bytes);
+        ret.came += !found;
+        held = max_u32(held, i + 1);
+        bytes += i >= p->whole_from ? kv_page_bytes(layout) : kv_full_bytes(layout);
     }
     ret.here = held;
-    while (held > 0)
-        kv_index_release(index, p->found[--held]);
+    while (held > 0) {
+        const uint32_t page = p->found[--held];
+        const bool whole = kv_pool_is_whole(index->pool, page);
+        (whole ? kv_index_release : kv_index_release_full)(index, page);
+    }
     return ret;
 }
 
@@ -195,6 +228,7 @@ void kv_head_of(const struct device_info *info, struct str digest, uint32_t firs
         .page_tokens = info->kv.page_tokens,
         .first = first,
         .tokens = tokens,
+        .whole_from = first,
     };
     memcpy(ret->digest, digest.data, min_size(digest.len, SHA256_HEX));
     memcpy(ret->numerics, info->model->numerics,
@@ -297,7 +331,10 @@ static int check_answer(struct kv_fetch *p, struct err *err)
     if (h->first != from || pages > p->prefix.pages - p->now.here)
         return err_set(err, -EINVAL, "tokens %u and %u more came, asked from %u to %u", h->first,
                        h->tokens, from, p->prefix.pages * ours.page_tokens);
-    if (p->response.len != KV_HEAD_BYTES + pages * kv_page_bytes(&p->all->info->kv))
+    const uint32_t parts = (h->whole_from - h->first) / ours.page_tokens;
+    const struct kv_layout *layout = &p->all->info->kv;
+    if (p->response.len !=
+        KV_HEAD_BYTES + parts * kv_full_bytes(layout) + (pages - parts) * kv_page_bytes(layout))
         return err_set(err, -EINVAL, "%zu bytes are not those of %u tokens", p->response.len,
                        h->tokens);
     return 0;
@@ -307,6 +344,7 @@ static void take_in(struct device_call *call, struct executor *x)
 {
     struct kv_fetch *p = call->arg;
     uint32_t count = p->head.tokens / p->prefix.page_tokens;
+    p->prefix.whole_from = p->head.whole_from / p->prefix.page_tokens;
     p->now = kv_prefix_adopt(x, &p->prefix, p->now.here, p->response.data + KV_HEAD_BYTES, count);
 }
 

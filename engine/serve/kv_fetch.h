@@ -36,6 +36,8 @@ struct kv_prefix {
     uint32_t *ids;
     struct block_key *keys; /* of its granules */
     uint32_t *found;        /* scratch: a page number for each */
+    uint32_t
+        whole_from; /* pages read, or to be taken in, have both parts (kv_pool.h) from this one on */
 };
 
 /* Makes a prefix of the whole pages of `count` ids. -ENOMEM: ret is empty. */
@@ -44,20 +46,22 @@ int kv_prefix_init(struct kv_prefix *ret, uint64_t key_seed, struct block_key sa
 
 void kv_prefix_fini(struct kv_prefix *p);
 
-/* Returns how many of its pages are cached here, from the first on. */
+/* Returns how many of its pages are cached here, from the first on, and can be used. */
 uint32_t kv_prefix_here(struct executor *x, struct kv_prefix *p);
 
 /* Appends the cached pages from page `from` on, as many as fit bytes_max, but one at least if it is
- * there. Returns how many; -ENOMEM. */
+ * there: those before p->whole_from, which it sets, without the part of layers with a window. Returns how many;
+ * -ENOMEM. */
 int kv_prefix_read(struct executor *x, struct kv_prefix *p, uint32_t from, size_t bytes_max,
                    struct buf *out);
 
 struct kv_adopted {
-    uint32_t here; /* pages of the prefix that are cached now, from the first on */
+    uint32_t here; /* pages of the prefix that are cached now, from the first on, whole or not */
     uint32_t came; /* of them, those that were not here before */
 };
 
-/* Takes in `count` pages from `bytes`, which are those from page `from` on, while there is room. */
+/* Takes in `count` pages from `bytes`, which are those from page `from` on, while there is room. Those before
+ * p->whole_from have one part. */
 struct kv_adopted kv_prefix_adopt(struct executor *x, struct kv_prefix *p, uint32_t from,
                                   const char *bytes, uint32_t count);
 

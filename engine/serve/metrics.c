@@ -144,9 +144,9 @@ const struct metric_desc engine_metric_table[EM_COUNT] = {
     [EM_PAUSED] = GAUGE("requests_paused", NULL, "Requests whose reader is slow."),
     [EM_OWED] = GAUGE("owed_prompt_tokens", "tokens",
                          "Prompt tokens of accepted requests that are not computed yet."),
-    [EM_KV_USAGE] = GAUGE("kv_usage_ratio", NULL, "Share of KV pages held by requests."),
+    [EM_KV_USAGE] = GAUGE("kv_usage_ratio", NULL, "Share of the KV memory that requests hold."),
     [EM_KV_PAGES] = { .name = "muster_engine_kv_pages", .type = METRIC_GAUGE, .unit = "pages",
-                         .help = "KV pages by state.", .labels = { "state" } },
+                         .help = "KV memory by state, in whole pages.", .labels = { "state" } },
     [EM_PERF] = { .name = "muster_engine_perf_coefficient_seconds", .type = METRIC_GAUGE,
                      .unit = "seconds",
                      .help = "Step-time model: step_s, prefill_token_s (a prompt token), decode_seq_s (a "

@@ -180,7 +180,7 @@ void fuzz_one(const uint8_t *data, size_t len)
     memset(&m, 0, sizeof m);
     if (prompts[1].ids[1] == 0) make_prompts();
     const struct evict_policy *evict = evict_table[fuzz_u8(&c) % evict_count];
-    must(kv_pool_init(&m.pool, 1 + fuzz_below(&c, PAGES_MAX)) == 0);
+    must(kv_pool_init(&m.pool, 1 + fuzz_below(&c, PAGES_MAX), NULL) == 0);
     must(kv_index_init(&m.index, &m.pool, PAGE_TOKENS, evict, EVENTS) == 0);
     while (c.len > 0) {
         step(&m, &c);

@@ -61,6 +61,36 @@ static void what_is_made_is_inspected_and_served(void **state)
     assert_non_null(strstr(out.data, "\"kv_bytes_per_token\":1024,"));
 }
 
+/* Of six layers five keep the last 128 tokens; without a pattern all do. */
+static void a_card_tells_what_windows_save(void **state)
+{
+    (void)state;
+    char path[RIG_PATH], line[1024];
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    path_of(path, "window.gguf");
+    snprintf(
+        line, sizeof line,
+        "make-random --arch smollm3 --window 128 --window-period 6 --layers 6 --context 4096 %s",
+        path);
+    assert_int_equal(rig_muster("model", line, &out), 0);
+    snprintf(line, sizeof line, "inspect %s", path);
+    assert_int_equal(rig_muster("model", line, &out), 0);
+    assert_non_null(strstr(
+        out.data, "KV in F16 6.14 kB a token, of which 5 of 6 layers keep the last 128 tokens, "
+                  "4.85 MB for one whole context"));
+    snprintf(line, sizeof line, "inspect -o json %s", path);
+    assert_int_equal(rig_muster("model", line, &out), 0);
+    assert_non_null(strstr(out.data, "\"kv_bytes_per_token\":6144,"));
+    assert_non_null(
+        strstr(out.data, "\"window\":128,\"window_layers\":5,\"kv_bytes_context\":4849664,"));
+    snprintf(line, sizeof line, "make-random --force --window 128 --layers 6 --context 4096 %s",
+             path);
+    assert_int_equal(rig_muster("model", line, &out), 0);
+    snprintf(line, sizeof line, "inspect -o json %s", path);
+    assert_int_equal(rig_muster("model", line, &out), 0);
+    assert_non_null(strstr(out.data, "\"window_layers\":6,\"kv_bytes_context\":786432,"));
+}
+
 #define TEXT "tests/models/questions.txt"
 
 /* Runs `muster perplexity -o json` over the questions in windows of 256 and returns the figure; `out` has the rest. */
@@ -186,7 +216,9 @@ static void mistakes_are_explained(void **state)
         { "make-random --type q4 /nonexistent/a", 2, "--type q4: no such type; there are: F32," },
         { "make-random --heads 5 /nonexistent/a", 2, "a width of 256 is no multiple of 5 heads" },
         { "make-random --arch bert /nonexistent/a", 2,
-          "architecture 'bert' is not made; llama is" },
+          "architecture 'bert' is not made; llama and smollm3 are" },
+        { "make-random --window 64 --window-period 2 /nonexistent/a", 2,
+          "takes the architecture smollm3 and a window" },
         { "make-random --layers 0 /nonexistent/a", 2, "--layers" },
         { "make-random " MODEL, 2, MODEL " exists; --force replaces it" },
         { "quantize " MODEL " /nonexistent/a", 1, "is Q8_0 already; rounding twice loses more" },
@@ -221,6 +253,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_made_is_inspected_and_served),
+        cmocka_unit_test(a_card_tells_what_windows_save),
         cmocka_unit_test(perplexity_is_the_reference_s),
         cmocka_unit_test(an_importance_matrix_is_made_and_used),
         cmocka_unit_test(a_damaged_file_is_found),

@@ -183,27 +183,42 @@ static void make_vector(struct gguf_make *m, const char *name, uint32_t count, f
     buf_fini(&data);
 }
 
+static const char *family(const struct llama_shape *s)
+{
+    return s->window_period > 0 ? "smollm3" : "llama";
+}
+
+static const char *key_of(const struct llama_shape *s, const char *name)
+{
+    static char key[96];
+    snprintf(key, sizeof key, "%s.%s", family(s), name);
+    return key;
+}
+
 static void make_llama_keys(struct gguf_make *m, const struct llama_shape *s)
 {
-    make_str(m, "general.architecture", "llama");
+    make_str(m, "general.architecture", family(s));
     make_str(m, "general.name", "random");
     if (!s->own_tokenizer) make_str(m, "tokenizer.ggml.model", "no_vocab");
-    make_u32(m, "llama.vocab_size", s->vocab);
-    make_u32(m, "llama.context_length", s->context);
-    make_u32(m, "llama.embedding_length", s->embd);
-    make_u32(m, "llama.block_count", s->layers);
-    make_u32(m, "llama.feed_forward_length", s->ff);
-    make_u32(m, "llama.attention.head_count", s->heads);
-    make_u32(m, "llama.attention.head_count_kv", s->kv_heads);
-    make_u32(m, "llama.attention.key_length", s->head_dim);
-    make_u32(m, "llama.attention.value_length", s->head_dim);
-    make_f32(m, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
-    make_f32(m, "llama.rope.freq_base", 500.0f); /* low, so that short contexts rotate far */
-    if (s->rope_dims) make_u32(m, "llama.rope.dimension_count", s->rope_dims);
+    make_u32(m, key_of(s, "vocab_size"), s->vocab);
+    make_u32(m, key_of(s, "context_length"), s->context);
+    make_u32(m, key_of(s, "embedding_length"), s->embd);
+    make_u32(m, key_of(s, "block_count"), s->layers);
+    make_u32(m, key_of(s, "feed_forward_length"), s->ff);
+    make_u32(m, key_of(s, "attention.head_count"), s->heads);
+    make_u32(m, key_of(s, "attention.head_count_kv"), s->kv_heads);
+    make_u32(m, key_of(s, "attention.key_length"), s->head_dim);
+    make_u32(m, key_of(s, "attention.value_length"), s->head_dim);
+    make_f32(m, key_of(s, "attention.layer_norm_rms_epsilon"), 1e-5f);
+    make_f32(m, key_of(s, "rope.freq_base"), 500.0f); /* low, so that short contexts rotate far */
+    if (s->rope_dims) make_u32(m, key_of(s, "rope.dimension_count"), s->rope_dims);
     if (s->rope_scale > 0) {
-        make_str(m, "llama.rope.scaling.type", "linear");
-        make_f32(m, "llama.rope.scaling.factor", s->rope_scale);
+        make_str(m, key_of(s, "rope.scaling.type"), "linear");
+        make_f32(m, key_of(s, "rope.scaling.factor"), s->rope_scale);
     }
+    if (s->window > 0) make_u32(m, key_of(s, "attention.sliding_window"), s->window);
+    if (s->window_period > 0)
+        make_u32(m, key_of(s, "attention.sliding_window_pattern"), s->window_period);
 }
 
 static void make_layer(struct gguf_make *m, const struct llama_shape *s, uint32_t layer,

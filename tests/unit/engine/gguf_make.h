@@ -52,6 +52,10 @@ struct llama_shape {
     bool rope_factors;
     float norm_offset;  /* norm weights are this plus noise */
     uint32_t idle_from; /* layers from this one on add nothing; 0: all do */
+    uint32_t window;    /* that a query sees; 0: all */
+    /* Layers but each last of so many have the window; 0: all have it. With it the family is smollm3, which
+     * differs from llama in that some layers do not turn positions. */
+    uint32_t window_period;
     bool own_tokenizer; /* the caller adds the tokenizer's keys instead of "no_vocab" */
 };
 

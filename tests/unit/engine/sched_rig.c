@@ -36,8 +36,11 @@ void rig_init(struct rig *r, const struct sched_config *config)
     r->config = *config;
     int rc = sched_new(config, &r->s, &err);
     if (rc < 0) fail_msg("%s", err_text(&err, rc));
-    r->slot = calloc((size_t)config->pages * config->page_tokens, sizeof *r->slot);
+    const uint32_t pages = max_u32(config->pages, config->parts.numbers);
+    r->slot = calloc((size_t)pages * config->page_tokens, sizeof *r->slot);
+    r->window = calloc((size_t)pages * config->page_tokens, sizeof *r->window);
     r->swap = calloc((size_t)config->swap_pages * config->page_tokens + 1, sizeof *r->swap);
+    r->window_swap = calloc((size_t)config->swap_pages * config->page_tokens + 1, sizeof *r->swap);
     r->result = calloc(config->seqs_max, sizeof *r->result);
     r->now_us = 1;
 }
@@ -47,6 +50,8 @@ void rig_fini(struct rig *r)
     sched_free(r->s);
     free(r->slot);
     free(r->swap);
+    free(r->window);
+    free(r->window_swap);
     free(r->result);
 }
 
@@ -105,30 +110,71 @@ const struct draft_policy rig_draft = { .name = "rig",
                                         .state_size = 2 * sizeof(uint64_t),
                                         .propose = guess };
 
+static void move_page(struct rig *r, const struct sched_move *m)
+{
+    const size_t pt = r->config.page_tokens, bytes = pt * sizeof *r->slot;
+    const bool out = m->kind == SCHED_SWAP_OUT;
+    uint64_t *to = out ? r->swap : r->slot, *window_to = out ? r->window_swap : r->window;
+    const uint64_t *from = out ? r->slot : r->swap;
+    const uint64_t *window_from = out ? r->window : r->window_swap;
+    memcpy(to + m->to * pt, from + m->from * pt, bytes);
+    if (m->whole) {
+        memcpy(window_to + m->to * pt, window_from + m->from * pt, bytes);
+    } else {
+        memset(window_to + m->to * pt, 0xee, bytes);
+    }
+}
+
+static void discard_stale(struct rig *r)
+{
+    const size_t pt = r->config.page_tokens, bytes = pt * sizeof *r->slot;
+    uint32_t page;
+    bool whole;
+    while (kv_pool_next_stale(sched_index(r->s)->pool, &page, &whole)) {
+        if (whole) memset(r->slot + page * pt, 0xee, bytes);
+        memset(r->window + page * pt, 0xee, bytes);
+        r->discarded++;
+    }
+}
+
+/* Checks that all that the item's first token sees in layers with a window is there. */
+static void check_window(struct rig *r, const struct sched_item *item)
+{
+    const uint32_t window = r->config.parts.window_tokens, pt = r->config.page_tokens;
+    if (window == 0) return;
+    for (uint32_t k = item->start + 1 > window ? item->start + 1 - window : 0; k < item->start;
+         k++) {
+        const size_t at = (size_t)item->session->pages[k / pt] * pt + k % pt;
+        if (r->window[at] != r->slot[at]) fail_msg("position %u before %u is gone", k, item->start);
+    }
+}
+
 void rig_execute(struct rig *r, const struct sched_batch *batch)
 {
-    uint32_t pt = r->config.page_tokens, tokens = 0, moves[2] = { 0 };
+    uint32_t tokens = 0, moves[2] = { 0 };
     for (uint32_t i = 0; i < batch->move_count; i++) {
         const struct sched_move *m = &batch->move[i];
-        uint64_t *to = m->kind == SCHED_SWAP_OUT ? r->swap : r->slot;
-        const uint64_t *from = m->kind == SCHED_SWAP_IN ? r->swap : r->slot;
-        memcpy(to + (size_t)m->to * pt, from + (size_t)m->from * pt, pt * sizeof *to);
+        move_page(r, m);
         moves[m->kind]++;
     }
     assert_int_equal(moves[SCHED_SWAP_OUT], batch->swapped_out);
     assert_int_equal(moves[SCHED_SWAP_IN], batch->swapped_in);
+    discard_stale(r);
     for (uint32_t i = 0; i < batch->count; i++) {
         const struct sched_item *item = &batch->item[i];
         const struct session *session = item->session;
         import(r, item);
+        check_window(r, item);
         uint64_t state = item->start ? *rig_slot(r, session, item->start - 1) : 0;
         for (uint32_t k = 0; k < item->count; k++) {
             state = chain(state, session->ids[item->start + k]);
             uint64_t *slot = rig_slot(r, session, item->start + k);
+            uint64_t *window = r->window + (slot - r->slot);
             if (k < item->stored)
-                assert_int_equal(*slot, state);
+                assert_true(*slot == state &&
+                            (*window == state || !sched_index(r->s)->pool->window));
             else
-                *slot = state;
+                *slot = *window = state;
         }
         r->stored += item->stored;
         verify(r, item, &r->result[i]);

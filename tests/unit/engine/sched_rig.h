@@ -3,7 +3,8 @@
  * In the executor's KV cache each slot of a page holds a hash of all ids up to it. A step reads the
  * slot before its first token through the page table and goes on from there; the next id is a
  * function of the last hash. A page that was given away too early, written while shared, copied
- * wrongly or matched by mistake therefore changes the output.
+ * wrongly or matched by mistake therefore changes the output. Of layers with a window a second slot holds the
+ * same hash; a step checks those that its first token sees, and memory that pages lost is overwritten.
  *
  * Layer:   tests (engine/core)
  * Threads: one
@@ -24,8 +25,10 @@ extern const struct draft_policy rig_draft; /* guesses rightly three times in fo
 struct rig {
     struct scheduler *s;
     struct sched_config config;
-    uint64_t *slot; /* page-major: the hash of what each slot was computed from */
-    uint64_t *swap; /* the same in the swap space */
+    uint64_t *slot;                 /* page-major: the hash of what each slot was computed from */
+    uint64_t *swap;                 /* the same in the swap space */
+    uint64_t *window, *window_swap; /* the same of the layers with a window */
+    uint64_t discarded;             /* parts of pages */
     struct sched_result *result;
     int64_t now_us;
     uint64_t steps, tokens_max_seen, stored; /* stored: of the items */

@@ -223,7 +223,7 @@ static void check_clock(struct executor *x)
 
 static const char *drafts_all = "none"; /* the draft policy of setups that name none */
 
-static uint64_t accepted; /* guesses, of all runs */
+static uint64_t accepted, swapped; /* guesses, and pages swapped in, of all runs */
 
 /* Returns false where guesses are so often right that outputs end before many run. */
 static bool preempts_surely(const struct setup *s)
@@ -239,7 +239,7 @@ static void run(const struct setup *s, struct request *requests, uint32_t count)
     now_us = 0;
     CLEANUP(executor_freep) struct executor *x = NULL;
     struct err err = { "" };
-    const struct executor_config config = {
+    struct executor_config config = {
         .sched = { .pages = s->pages,
                    .page_tokens = s->page_tokens,
                    .context_max = CONTEXT,
@@ -264,6 +264,7 @@ static void run(const struct setup *s, struct request *requests, uint32_t count)
         .draft_pages = s->pages,
     };
     const struct executor_events events = { .on_token = on_token, .on_end = on_end, .arg = &open };
+    config.sched.parts = executor_parts(model, &config.sched);
     int rc = executor_new(model, &config, &events, &x, &err);
     if (rc < 0) fail_msg("%s: %s", s->why, err_text(&err, rc));
     executor_measure(x, pass_clock);
@@ -308,6 +309,7 @@ static void run(const struct setup *s, struct request *requests, uint32_t count)
     if (guesses && count > 1 && s->batch > 2 * s->seqs && c.drafted_tokens == 0)
         fail_msg("%s: no guesses", s->why);
     accepted += c.accepted_tokens;
+    swapped += c.swapped_in;
     check_clock(x);
 }
 
@@ -350,7 +352,7 @@ static uint32_t compare_roads(const struct setup *rows, size_t count)
 {
     uint32_t preemptions = 0;
     find_truth();
-    accepted = 0;
+    accepted = swapped = 0;
     for (size_t k = 0; k < count; k++) {
         struct request got[REQUESTS];
         for (uint32_t i = 0; i < REQUESTS; i++)
@@ -434,6 +436,120 @@ static void t_codes_on_every_road(void **state)
           0, "suffix" },
     };
     compare_roads(rows, COUNT_OF(rows));
+}
+
+/* Where layers have a window, in all or every other one: pages that it has passed keep their other part, or nothing. */
+static void t_windows_on_every_road(void **state)
+{
+    (void)state;
+    static const struct setup rows[] = {
+        { "batched", 8, 256, 100, 16, 1, false, false, NO_HITS, "budget", NULL, 0, NULL },
+        { "batched with the cache", 8, 256, 100, 16, 1, true, false, HITS, "budget", NULL, 0,
+          NULL },
+        { "chunks of 7", 7, 7, 60, 16, 1, true, false, HITS, "budget", NULL, 0, NULL },
+        { "token by token", 1, 1, 60, 16, 1, true, false, HITS, "budget", NULL, 0, NULL },
+        { "large pages", 8, 64, 20, 64, 1, true, false, MAYBE, "budget", NULL, 0, NULL },
+        { "few pages", 8, 16, 10, 16, 1, true, false, MAYBE, "budget", "vllm", 0, NULL },
+        { "preempted", 8, 16, 10, 16, 1, false, false, NO_HITS, "budget", "vllm", 0, NULL },
+        { "preempted by swap", 8, 16, 10, 16, 1, false, false, NO_HITS, "budget", "vllm", 64,
+          NULL },
+        { "swapped and found again", 8, 16, 10, 16, 1, true, false, MAYBE, "budget", "vllm", 64,
+          NULL },
+        { "feedback queues", 3, 16, 10, 16, 1, true, false, MAYBE, "budget", "fastserve", 64,
+          NULL },
+        { "shortest remaining first", 3, 16, 10, 16, 1, true, false, MAYBE, "budget", "trail_swap",
+          9, NULL },
+        { "two threads, large pages", 8, 64, 30, 32, 2, true, false, MAYBE, "budget", NULL, 0,
+          NULL },
+        { "suffix, few pages", 8, 16, 10, 16, 1, true, false, MAYBE, "budget", "vllm", 0,
+          "suffix" },
+        { "suffix, swapped", 8, 16, 10, 16, 1, true, false, MAYBE, "budget", "vllm", 64, "suffix" },
+        { "model, few pages", 8, 16, 10, 16, 1, true, false, MAYBE, "budget", "vllm", 0, "model" },
+    };
+    const struct sched_config sched = { .pages = 9, .page_tokens = 16, .context_max = CONTEXT };
+    assert_true(executor_parts(model, &sched).window_tokens > 0);
+    const uint32_t preemptions = compare_roads(rows, COUNT_OF(rows));
+    const bool grows =
+        model_info(model)->kv_window > 64; /* a sequence does not end its growth at once */
+    if (grows && (preemptions < 5 || swapped < 5))
+        fail_msg("%u preemptions, %lu pages swapped", preemptions, (unsigned long)swapped);
+}
+
+/* ---- memory ---- */
+
+/* Returns the resident bytes of the mapping that starts at this address. */
+static size_t resident_bytes(const char *at)
+{
+    char line[512], begin[32];
+    size_t bytes = 0;
+    bool here = false;
+    FILE *f = fopen("/proc/self/smaps", "r");
+    must(f);
+    snprintf(begin, sizeof begin, "%lx-", (unsigned long)at);
+    while (fgets(line, sizeof line, f)) {
+        if (strchr(line, '-') && strncmp(line, begin, strlen(begin)) == 0) here = true;
+        if (here && sscanf(line, "Rss: %zu kB", &bytes) == 1) break;
+    }
+    fclose(f);
+    return bytes * 1024;
+}
+
+/* A sequence that outgrows its window holds what is counted, and no more memory than that: of layers with a window the last
+ * tokens. All of it comes back. */
+static void t_memory_is_bounded_by_the_window(void **state)
+{
+    (void)state;
+    for (int cache = 0; cache < 2; cache++) {
+        CLEANUP(executor_freep) struct executor *x = NULL;
+        struct executor_config config = { .sched = { .pages = 40,
+                                                     .page_tokens = 16,
+                                                     .context_max = TINY_CONTEXT,
+                                                     .seqs_max = 1,
+                                                     .batch_tokens_max = 16,
+                                                     .waiting_max = 2,
+                                                     .events_max = 64,
+                                                     .prefix_cache = cache } };
+        uint32_t open = 1;
+        const struct executor_events events = { .on_token = on_token,
+                                                .on_end = on_end,
+                                                .arg = &open };
+        config.sched.parts = executor_parts(model, &config.sched);
+        assert_int_equal(executor_new(model, &config, &events, &x, NULL), 0);
+        const struct kv_pool *pool = sched_index(executor_sched(x))->pool;
+        const struct kv_layout *l = kv_store_layout(executor_kv(x));
+        const char *memory = kv_store_page(executor_kv(x), 0);
+        const uint32_t window = model_info(model)->kv_window, prompt = TINY_CONTEXT - 8;
+        const uint32_t covered = (window - 1 + 16 + 15) / 16 + 1;
+        struct request r = { .spec = { .prompt_tokens = prompt, .ignore_eos = true } };
+        for (uint32_t i = 0; i < prompt; i++)
+            assert_int_equal(ids_push(&r.ids, 6 + i * 13 % 250), 0);
+        struct session *session;
+        const struct sched_request req = {
+            .owner = &r.output, .ids = r.ids.data, .prompt_tokens = prompt, .output_max = 4
+        };
+        assert_int_equal(
+            output_init(&r.output, model_info(model)->vocab, &r.spec, r.ids.data, prompt), 0);
+        assert_int_equal(sched_submit(executor_sched(x), &req, &session, NULL), 0);
+        uint64_t most = 0;
+        while (open > 0) {
+            struct executor_step_info info;
+            assert_true(one_step(x, &info, NULL) >= 0);
+            const uint64_t unit = kv_page_bytes(l) / kv_pool_whole(pool);
+            assert_true(resident_bytes(memory) <= pool->used_units * unit + kv_page_bytes(l));
+            most = max_u64(most, pool->held_units);
+            if (!cache && open > 0) assert_int_equal(pool->used_units, pool->held_units);
+        }
+        const uint32_t pages = prompt / 16 + 1;
+        assert_true(most <=
+                    (uint64_t)pages * pool->parts.full + (uint64_t)covered * pool->parts.window);
+        assert_int_equal(pool->held_units, 0);
+        assert_true(kv_pool_check(pool));
+        if (!cache) assert_int_equal(pool->used_units, 0);
+        executor_sleep(x);
+        assert_int_equal(pool->used_units, 0);
+        assert_int_equal(resident_bytes(memory), 0);
+        request_fini(&r);
+    }
 }
 
 /* The same, under grammars. */
@@ -672,6 +788,19 @@ static int setup_random(void **state)
     return rc;
 }
 
+static uint32_t window, window_period; /* of the model that setup_windowed makes */
+
+static int setup_windowed(void **state)
+{
+    (void)state;
+    char path[64];
+    int fd = windowed_model_path(window, window_period, path);
+    int rc = load(path);
+    close(fd);
+    guesser = model;
+    return rc;
+}
+
 /* A draft model that knows nothing of the other. */
 static int setup_strangers(void **state)
 {
@@ -724,6 +853,17 @@ int main(void)
     kv_type = KV_Q4;
     failed += cmocka_run_group_tests_name("random model, Q4", codes, setup_random, teardown);
     kv_type = KV_F16;
+    const struct CMUnitTest windows[] = { cmocka_unit_test(t_windows_on_every_road),
+                                          cmocka_unit_test(t_memory_is_bounded_by_the_window),
+                                          cmocka_unit_test(t_continued_elsewhere) };
+    static const uint32_t shapes[][2] = { { 24, 2 }, { 72, 2 }, { 33, 0 }, { 100, 0 } };
+    for (size_t i = 0; i < COUNT_OF(shapes); i++) {
+        char name[64];
+        window = shapes[i][0], window_period = shapes[i][1];
+        snprintf(name, sizeof name, "a window of %u in %s", window,
+                 window_period ? "every other layer" : "all layers");
+        failed += cmocka_run_group_tests_name(name, windows, setup_windowed, teardown);
+    }
     drafts_all =
         "suffix"; /* of all that name none; what is generated alone, without, stays the truth */
     failed += cmocka_run_group_tests_name("random model, drafts", tests, setup_random, teardown);

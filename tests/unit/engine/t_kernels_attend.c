@@ -313,7 +313,7 @@ static void kv_is_stored_alike(void **state)
     {
         for (uint32_t type = 0; type < KV_TYPE_COUNT; type++) {
             for (uint32_t latent = 0; latent <= 32; latent += 32) {
-                struct kv_layout l = { type, 1, 1, 48, 16, latent };
+                struct kv_layout l = { type, 1, 1, 48, 16, latent, 0 };
                 size_t bytes = kv_page_bytes(&l);
                 OWNED char *truth = take(bytes);
                 OWNED char *fast = take(bytes);

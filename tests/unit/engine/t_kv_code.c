@@ -46,7 +46,7 @@ static void t_blocks_equal_numpys(void **state)
     if (!text) fail_msg("kv.txt ships with the tests");
     while (fscanf(text, "%7s %u %zu", type, &head_dim, &at) == 3) {
         const struct kv_layout l = {
-            strcmp(type, "q8") ? KV_Q4 : KV_Q8, 1, 1, head_dim, KV_BLOCK, 0
+            strcmp(type, "q8") ? KV_Q4 : KV_Q8, 1, 1, head_dim, KV_BLOCK, 0, 0
         };
         must(head_dim <= KV_HEAD_DIM_MAX);
         must(at + 2 * (KV_BLOCK * head_dim * sizeof(float) + kv_block_bytes(&l)) <= bin.len);
@@ -62,7 +62,7 @@ static void t_blocks_equal_numpys(void **state)
  * the reference reads by. */
 static double error_of(enum kv_type type, uint32_t head_dim, double size)
 {
-    const struct kv_layout l = { type, 1, 1, head_dim, KV_BLOCK, 0 };
+    const struct kv_layout l = { type, 1, 1, head_dim, KV_BLOCK, 0, 0 };
     static float k[KV_HEAD_DIM_MAX], v[KV_HEAD_DIM_MAX];
     char *blocks = calloc(2, kv_block_bytes(&l));
     must(blocks);
@@ -108,7 +108,7 @@ static void t_nan_stays_and_zero_stays(void **state)
 {
     (void)state;
     for (uint32_t type = KV_Q8; type <= KV_Q4; type++) {
-        const struct kv_layout l = { type, 1, 1, 64, KV_BLOCK, 0 };
+        const struct kv_layout l = { type, 1, 1, 64, KV_BLOCK, 0, 0 };
         float k[64] = { [40] = NAN }, v[64] = { 0 };
         char blocks[2 * 64 * KV_BLOCK * 2] = { 0 };
         must(2 * kv_block_bytes(&l) <= sizeof blocks);
@@ -135,9 +135,17 @@ static void t_pages_shrink(void **state)
         { KV_Q4, 48, 72 },   { KV_Q8, 512, 1028 }, { KV_Q4, 512, 576 },
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        const struct kv_layout l = { rows[i].type, 3, 2, rows[i].head_dim, 48, 0 };
+        const struct kv_layout l = { rows[i].type, 3, 2, rows[i].head_dim, 48, 0, 0 };
         assert_int_equal(kv_page_bytes(&l), 3 * 2 * 48 * rows[i].token_bytes);
         assert_int_equal(kv_head_offset(&l, 2, 1), 5 * 48 * rows[i].token_bytes);
+        struct kv_layout parts = l; /* the last layer has a window: its part is aligned */
+        parts.window_layers = 1;
+        const size_t full = (4 * 48 * rows[i].token_bytes + 4095) / 4096 * 4096;
+        assert_int_equal(kv_full_bytes(&parts), full);
+        assert_int_equal(kv_head_offset(&parts, 1, 1), 3 * 48 * rows[i].token_bytes);
+        assert_int_equal(kv_head_offset(&parts, 2, 1), full + 48 * rows[i].token_bytes);
+        assert_int_equal(kv_page_bytes(&parts),
+                         full + (2 * 48 * rows[i].token_bytes + 4095) / 4096 * 4096);
     }
 }
 

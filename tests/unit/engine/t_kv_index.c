@@ -41,7 +41,7 @@ static void rig_init(struct rig *r, uint32_t pages, uint32_t page_tokens, const 
                      uint32_t events_max)
 {
     r->page_tokens = page_tokens;
-    assert_int_equal(kv_pool_init(&r->pool, pages), 0);
+    assert_int_equal(kv_pool_init(&r->pool, pages, NULL), 0);
     assert_int_equal(
         kv_index_init(&r->index, &r->pool, page_tokens, evict_find(str_from(evict)), events_max),
         0);
@@ -304,12 +304,98 @@ static void t_events_replay(void **state)
     rig_fini(&r);
 }
 
+/* Pages of which the windowed layers take four units of five: 10 fit whole, and 30 numbers are there. */
+static void parts_init(struct rig *r)
+{
+    const struct kv_parts parts = { .window_tokens = 40, .full = 1, .window = 4, .numbers = 30 };
+    r->page_tokens = 16;
+    assert_int_equal(kv_pool_init(&r->pool, 10, &parts), 0);
+    assert_int_equal(kv_index_init(&r->index, &r->pool, 16, evict_find(STR("lru")), 64), 0);
+    assert_int_equal(r->pool.units, 50);
+}
+
+/* What windows leave behind makes room, in the order in which it was left; a page that is held keeps its other part. */
+static void t_parts_left_behind_make_room(void **state)
+{
+    (void)state;
+    struct rig r;
+    struct prompt p = prompt_of(160, 1, "t");
+    uint32_t pages[30], found[30], page, count = 0;
+    bool whole;
+    parts_init(&r);
+    assert_int_equal(fill(&r, &p, pages), 10);
+    assert_int_equal(kv_index_take(&r.index), KV_PAGE_NONE); /* windows cover all */
+    assert_int_equal(kv_index_available(&r.index), 0);
+    const uint32_t order[] = { 2, 0, 1, 3, 4 };
+    for (size_t i = 0; i < COUNT_OF(order); i++)
+        kv_pool_leave(&r.pool, pages[order[i]]);
+    assert_int_equal(kv_index_available(&r.index), 4); /* 20 units */
+    assert_int_equal(match(&r, &p, found), 10);
+    assert_int_equal(kv_index_usable(&r.index, found, 10), 10); /* nothing is gone yet */
+    assert_int_equal(kv_pool_pages(&r.pool).held, 6);
+    assert_int_equal(kv_pool_pages(&r.pool).cached, 4);
+    page = kv_index_take(&r.index); /* 5 units: two parts go */
+    assert_true(page != KV_PAGE_NONE && kv_pool_check(&r.pool));
+    assert_false(kv_pool_is_whole(&r.pool, pages[2]) || kv_pool_is_whole(&r.pool, pages[0]));
+    assert_true(kv_pool_is_whole(&r.pool, pages[1]));
+    while (kv_pool_next_stale(&r.pool, &found[0], &whole)) {
+        assert_true(!whole && (found[0] == pages[0] || found[0] == pages[2]));
+        count++;
+    }
+    assert_int_equal(count, 2);
+    /* A part that is found again is held, and is the last to go when it is left once more. */
+    kv_pool_enter(&r.pool, pages[1]);
+    kv_pool_leave(&r.pool, pages[1]);
+    assert_true(kv_pool_drop_left(&r.pool));
+    assert_true(kv_pool_is_whole(&r.pool, pages[1]) && !kv_pool_is_whole(&r.pool, pages[3]));
+    /* What lacks its part gets it back while there is memory. */
+    assert_true(kv_index_regain(&r.index, pages[0]));
+    assert_true(kv_pool_is_whole(&r.pool, pages[0]) && kv_pool_check(&r.pool));
+    kv_pool_leave(&r.pool, pages[0]);
+    kv_index_release(&r.index, page); /* it has no name: it is free */
+    assert_true(kv_pool_next_stale(&r.pool, &found[0], &whole) && whole == (found[0] == page));
+    for (uint32_t i = 10; i-- > 0;)
+        (i < 5 ? kv_index_release_full : kv_index_release)(&r.index, pages[i]);
+    assert_true(r.pool.held_units == 0 && kv_pool_check(&r.pool));
+    kv_index_clear(&r.index);
+    assert_true(r.pool.used_units == 0 && list_empty(&r.pool.left) && kv_pool_check(&r.pool));
+    rig_fini(&r);
+}
+
+/* A hit ends where a window of whole pages is behind it: 40 tokens are three pages, or up to four. */
+static void t_a_hit_needs_its_last_window(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t gone, usable; /* bits of pages that lack the part */
+    } rows[] = { { 0, 10 },     { 1 << 0, 10 }, { 0x3f, 10 },  { 0x7f, 10 },   { 0xff, 0 },
+                 { 1 << 9, 9 }, { 1 << 8, 8 },  { 1 << 7, 7 }, { 1 << 6, 10 }, { 0x210, 9 },
+                 { 0x284, 7 },  { 0x2a4, 2 },   { 0x3ff, 0 } };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct rig r;
+        struct prompt p = prompt_of(160, 1, "t");
+        uint32_t pages[10];
+        parts_init(&r);
+        fill(&r, &p, pages);
+        for (uint32_t k = 0; k < 10; k++) {
+            if (rows[i].gone >> k & 1) kv_pool_leave(&r.pool, pages[k]);
+        }
+        while (kv_pool_drop_left(&r.pool))
+            ;
+        assert_int_equal(kv_index_usable(&r.index, pages, 10), rows[i].usable);
+        for (uint32_t k = 10; k-- > 0;)
+            (rows[i].gone >> k & 1 ? kv_index_release_full : kv_index_release)(&r.index, pages[k]);
+        assert_true(kv_pool_check(&r.pool));
+        rig_fini(&r);
+    }
+}
+
 static void t_refusals(void **state)
 {
     (void)state;
     struct kv_pool pool;
     struct kv_index x;
-    assert_int_equal(kv_pool_init(&pool, 4), 0);
+    assert_int_equal(kv_pool_init(&pool, 4, NULL), 0);
     const uint32_t bad[] = { 0, 8, 24, 80 };
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
         assert_int_equal(kv_index_init(&x, &pool, bad[i], evict_find(STR("lru")), 8), -EINVAL);
@@ -324,15 +410,15 @@ static void t_bounds(void **state)
 {
     (void)state;
     struct kv_pool p;
-    assert_int_equal(kv_pool_init(&p, 0), -EINVAL);
-    assert_int_equal(kv_pool_init(&p, KV_PAGES_MAX + 1), -EINVAL);
-    assert_int_equal(kv_pool_init(&p, 3), 0);
-    assert_int_equal(kv_pool_take(&p), 0);
-    assert_int_equal(kv_pool_take(&p), 1);
-    assert_int_equal(kv_pool_take(&p), 2);
-    assert_int_equal(kv_pool_take(&p), KV_PAGE_NONE);
-    assert_true(kv_pool_unref(&p, 1));
-    assert_int_equal(kv_pool_take(&p), 1);
+    assert_int_equal(kv_pool_init(&p, 0, NULL), -EINVAL);
+    assert_int_equal(kv_pool_init(&p, KV_PAGES_MAX + 1, NULL), -EINVAL);
+    assert_int_equal(kv_pool_init(&p, 3, NULL), 0);
+    assert_int_equal(kv_pool_take(&p, true), 0);
+    assert_int_equal(kv_pool_take(&p, true), 1);
+    assert_int_equal(kv_pool_take(&p, true), 2);
+    assert_int_equal(kv_pool_take(&p, true), KV_PAGE_NONE);
+    assert_true(kv_pool_unref(&p, 1, true));
+    assert_int_equal(kv_pool_take(&p, true), 1);
     kv_pool_fini(&p);
 }
 
@@ -340,20 +426,20 @@ static void t_shared(void **state)
 {
     (void)state;
     struct kv_pool p;
-    assert_int_equal(kv_pool_init(&p, 2), 0);
-    uint32_t page = kv_pool_take(&p);
+    assert_int_equal(kv_pool_init(&p, 2, NULL), 0);
+    uint32_t page = kv_pool_take(&p, true);
     assert_false(kv_pool_shared(&p, page));
     kv_pool_ref(&p, page);
     assert_true(kv_pool_shared(&p, page)); /* two holders */
-    assert_false(kv_pool_unref(&p, page));
+    assert_false(kv_pool_unref(&p, page, true));
     kv_pool_set_indexed(&p, page, true);
     assert_true(kv_pool_shared(&p, page)); /* one holder, but others may find it */
-    assert_true(kv_pool_unref(&p, page));
+    assert_true(kv_pool_unref(&p, page, true));
     assert_int_equal(p.cached_count, 1);
     kv_pool_ref(&p, page);
     assert_int_equal(p.held_count, 1);
     kv_pool_set_indexed(&p, page, false);
-    assert_true(kv_pool_unref(&p, page));
+    assert_true(kv_pool_unref(&p, page, true));
     assert_int_equal(p.free_count, 2);
     kv_pool_fini(&p);
 }
@@ -366,14 +452,14 @@ static void t_random_walk(void **state)
     struct kv_pool p;
     struct rng rng;
     rng_seed(&rng, 1);
-    assert_int_equal(kv_pool_init(&p, PAGES), 0);
+    assert_int_equal(kv_pool_init(&p, PAGES, NULL), 0);
     uint32_t holders[PAGES] = { 0 };
     bool named[PAGES] = { false };
     for (int i = 0; i < 20000; i++) {
         uint32_t page = (uint32_t)rng_below(&rng, PAGES);
         switch (rng_below(&rng, 5)) {
         case 0: {
-            uint32_t got = kv_pool_take(&p);
+            uint32_t got = kv_pool_take(&p, true);
             if (got == KV_PAGE_NONE) break;
             assert_true(holders[got] == 0 && !named[got]);
             holders[got] = 1;
@@ -393,7 +479,7 @@ static void t_random_walk(void **state)
             break;
         default:
             if (holders[page] == 0) break;
-            assert_int_equal(kv_pool_unref(&p, page), --holders[page] == 0);
+            assert_int_equal(kv_pool_unref(&p, page, true), --holders[page] == 0);
         }
         uint32_t held = 0, cached = 0;
         for (int k = 0; k < PAGES; k++) {
@@ -412,8 +498,8 @@ static void t_check_sees_damage(void **state)
 {
     (void)state;
     struct kv_pool p;
-    assert_int_equal(kv_pool_init(&p, 4), 0);
-    uint32_t page = kv_pool_take(&p);
+    assert_int_equal(kv_pool_init(&p, 4, NULL), 0);
+    uint32_t page = kv_pool_take(&p, true);
     assert_true(kv_pool_check(&p));
     p.refs[page] = 0; /* neither held nor free */
     assert_false(kv_pool_check(&p));
@@ -433,6 +519,8 @@ int main(void)
         cmocka_unit_test(t_probation_keeps_what_was_hit),
         cmocka_unit_test(t_holding_is_no_hit),
         cmocka_unit_test(t_events_replay),
+        cmocka_unit_test(t_parts_left_behind_make_room),
+        cmocka_unit_test(t_a_hit_needs_its_last_window),
         cmocka_unit_test(t_refusals),
         cmocka_unit_test(t_bounds),
         cmocka_unit_test(t_shared),

@@ -47,7 +47,7 @@ static void side_open(struct side *s, uint32_t pages, uint32_t page_tokens)
 {
     struct err err = { "" };
     *s = (struct side){ 0 };
-    const struct executor_config config = {
+    struct executor_config config = {
         .sched = { .pages = pages,
                    .page_tokens = page_tokens,
                    .context_max = TINY_CONTEXT,
@@ -62,6 +62,7 @@ static void side_open(struct side *s, uint32_t pages, uint32_t page_tokens)
     const struct executor_events events = { .on_token = on_token,
                                             .on_end = on_end,
                                             .arg = &s->last };
+    config.sched.parts = executor_parts(model, &config.sched);
     if (executor_new(model, &config, &events, &s->x, &err) < 0) fail_msg("%s", err.text);
 }
 
@@ -409,6 +410,62 @@ static void t_to_and_fro(void **state)
     executor_free(side[1].x);
 }
 
+/* Of layers with a window only the last pages come whole, and they suffice: the prefix is a hit. What the other side
+ * has without its window part is made whole. */
+static void t_the_last_window_suffices(void **state)
+{
+    (void)state;
+    for (int parts = 0; parts < 2; parts++) {
+        struct side a, b;
+        side_open(&a, 40, PAGE);
+        side_open(&b, 40, PAGE);
+        const struct kv_layout *l = kv_store_layout(executor_kv(a.x));
+        if (parts) { /* b has the beginning, of which its window has left the most behind; the parts go */
+            compute(&b, 1, 96, 120);
+            struct kv_pool *pool = sched_index(executor_sched(b.x))->pool;
+            while (kv_pool_drop_left(pool))
+                ;
+        }
+        uint32_t want = compute(&a, 1, 200, 4);
+        struct kv_prefix p = prefix_of(1, 200, PAGE);
+        CLEANUP(buf_fini) struct buf bytes = { 0 };
+        const uint32_t window = model_info(model)->kv_window;
+        assert_int_equal(kv_prefix_read(a.x, &p, 0, SIZE_MAX, &bytes), 12);
+        assert_int_equal(p.whole_from, (192 - window) / PAGE);
+        assert_int_equal(bytes.len,
+                         p.whole_from * kv_full_bytes(l) + (12 - p.whole_from) * kv_page_bytes(l));
+        if (parts) assert_true(kv_prefix_here(b.x, &p) < 6);
+        struct kv_adopted got = carry(&a, &b, &p, 3 * page_bytes(&a));
+        assert_int_equal(got.here, 12);
+        assert_int_equal(kv_prefix_here(b.x, &p), 12);
+        assert_int_equal(compute(&b, 1, 200, 4), want);
+        assert_int_equal(hits(&b), 192);
+        sound(&a, 0);
+        sound(&b, 0);
+        kv_prefix_fini(&p);
+        executor_free(a.x);
+        executor_free(b.x);
+    }
+}
+
+static int run_with_windows(void)
+{
+    int failed = 0;
+    for (uint32_t period = 0; period <= 2; period += 2) {
+        char path[64];
+        int fd = windowed_model_path(40, period, path);
+        const struct model_load_options opt = { 0 };
+        if (model_load(path, &opt, &model, NULL) < 0) return 1;
+        const struct CMUnitTest tests[] = { cmocka_unit_test(t_the_last_window_suffices),
+                                            cmocka_unit_test(t_to_and_fro) };
+        failed += cmocka_run_group_tests_name(
+            period ? "a window in every other layer" : "a window in all layers", tests, NULL, NULL);
+        model_free(model);
+        close(fd);
+    }
+    return failed;
+}
+
 int main(void)
 {
     char path[64];
@@ -428,5 +485,5 @@ int main(void)
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     model_free(model);
     close(fd);
-    return failed;
+    return failed + run_with_windows();
 }

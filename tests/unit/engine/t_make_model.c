@@ -263,9 +263,44 @@ static void what_cannot_be_made_is_refused_and_leaves_nothing(void **state)
     shape.idle_layers = 1;
     expect_refusal(random_model_write(&shape, folder_at("to.gguf"), NULL, &err), -EINVAL, &err,
                    "1 idle layers of 1: at least one computes something");
+    shape.idle_layers = 0, shape.type = WEIGHT_F32, shape.window = 4, shape.window_period = 2;
+    expect_refusal(random_model_write(&shape, folder_at("to.gguf"), NULL, &err), -EINVAL, &err,
+                   "takes the architecture smollm3 and a window");
     shape.arch = "bert";
     expect_refusal(random_model_write(&shape, folder_at("to.gguf"), NULL, &err), -ENOTSUP, &err,
                    "architecture 'bert' is not made");
+}
+
+/* Windows of all layers, and of all but the last of each three. */
+static void windows_are_those_that_were_asked_for(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *arch;
+        uint32_t window, period, want_window, want_layers;
+    } rows[] = {
+        { "llama", 0, 0, 0, 0 },     { "llama", 20, 0, 20, 7 },  { "smollm3", 20, 0, 20, 7 },
+        { "smollm3", 20, 3, 20, 5 }, { "smollm3", 64, 3, 0, 0 }, /* as long as the context */
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        CLEANUP(model_freep) struct model *model = NULL;
+        struct err err = { { 0 } };
+        const struct random_model m = { .arch = rows[i].arch,
+                                        .width = 64,
+                                        .layers = 7,
+                                        .ff = 64,
+                                        .heads = 4,
+                                        .kv_heads = 2,
+                                        .vocab = 300,
+                                        .context = 64,
+                                        .window = rows[i].window,
+                                        .window_period = rows[i].period,
+                                        .type = WEIGHT_F32 };
+        if (random_model_write(&m, folder_at("w.gguf"), NULL, &err) < 0) fail_msg("%s", err.text);
+        if (model_load(folder_at("w.gguf"), NULL, &model, &err) < 0) fail_msg("%s", err.text);
+        assert_int_equal(model_info(model)->kv_window, rows[i].want_window);
+        assert_int_equal(model_info(model)->kv_window_layers, rows[i].want_layers);
+    }
 }
 
 int main(void)
@@ -276,6 +311,7 @@ int main(void)
         cmocka_unit_test(idle_layers_add_nothing),
         cmocka_unit_test(rounded_files_hold_rounded_rows),
         cmocka_unit_test(metadata_is_copied),
+        cmocka_unit_test(windows_are_those_that_were_asked_for),
         cmocka_unit_test(what_cannot_be_made_is_refused_and_leaves_nothing),
     };
     return cmocka_run_group_tests(tests, model_folder_make, model_folder_remove);

@@ -39,6 +39,15 @@ static uint32_t below(struct scene *c, uint32_t bound)
     return (uint32_t)rng_below(&c->rng, bound);
 }
 
+/* Gives some layers, or all, a window. */
+static void draw_window(struct scene *c, struct sched_config *config)
+{
+    config->parts = (struct kv_parts){ .window_tokens = 1 + below(c, 100),
+                                       .full = below(c, 3),
+                                       .window = 1 + below(c, 5),
+                                       .numbers = config->pages + below(c, 3 * config->pages) };
+}
+
 /* Draws policies and sizes from the seed, so that a few hundred scenes meet each policy many
  * times. */
 static struct sched_config draw_config(struct scene *c)
@@ -56,6 +65,7 @@ static struct sched_config draw_config(struct scene *c)
     config.swap_pages = below(c, 2) * below(c, 60);
     config.swap_page_s = 1e-6 * below(c, 3000);
     config.prefix_cache = below(c, 4) > 0;
+    if (below(c, 3) == 0) draw_window(c, &config);
     config.ttft_s_max = 0.02 * below(c, 5);
     config.step_s_max = 2e-3 * below(c, 5);
     if (below(c, 4) == 0) config.waiting_max = 1 + below(c, 8);
@@ -238,6 +248,9 @@ static void add_counts(const struct scene *c, struct sched_counts *sum)
         sum->ended[i] += n.ended[i];
 }
 
+static uint64_t discarded,
+    window_hits; /* parts of pages, and tokens found, in scenes with windows */
+
 static uint64_t play(uint64_t seed, struct sched_counts *sum, uint64_t *stored)
 {
     static struct scene c;
@@ -265,6 +278,12 @@ static uint64_t play(uint64_t seed, struct sched_counts *sum, uint64_t *stored)
     check_ends(&c);
     add_counts(&c, sum);
     *stored += c.r.stored;
+    discarded += c.r.discarded;
+    if (config.parts.window_tokens > 0) {
+        struct sched_counts n;
+        sched_counts_get(c.r.s, &n);
+        window_hits += n.hit_tokens;
+    }
     rig_fini(&c.r);
     return c.digest;
 }
@@ -284,6 +303,7 @@ static void t_any_rows_any_life(void **state)
     assert_true(sum.hit_tokens > 10000 && stored > 100);
     assert_true(sum.drafted_tokens > 10000 && sum.accepted_tokens > 5000);
     assert_true(sum.accepted_tokens < sum.drafted_tokens);
+    assert_true(discarded > 10000 && window_hits > 1000);
     for (int i = SESSION_END_STOP; i < SESSION_END_COUNT; i++)
         assert_true(sum.ended[i] > 1000);
 }

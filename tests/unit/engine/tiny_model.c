@@ -133,3 +133,19 @@ int layered_model_path(uint32_t layers, uint64_t seed, char ret_path[64])
     };
     return model_path(shape, seed, ret_path);
 }
+
+int windowed_model_path(uint32_t window, uint32_t period, char ret_path[64])
+{
+    const struct llama_shape shape = {
+        .layers = 4,
+        .embd = 64,
+        .heads = 4,
+        .kv_heads = 2,
+        .head_dim = 16,
+        .ff = 128,
+        .context = TINY_CONTEXT,
+        .window = window,
+        .window_period = period,
+    };
+    return model_path(shape, 42, ret_path);
+}

@@ -26,3 +26,7 @@ int wide_model_path(char ret_path[64]);
 /* The same with `layers` layers, of which the first alone adds anything: models of one seed give the
  * same logits, so that a small one is a draft model of a large one and always right. */
 int layered_model_path(uint32_t layers, uint64_t seed, char ret_path[64]);
+
+/* As tiny_model_path, with four layers and a window of `window` tokens: in all, or with `period` 2 in every other one.
+ * The K and V of a page of 16 tokens take whole pages of the system's memory. */
+int windowed_model_path(uint32_t window, uint32_t period, char ret_path[64]);

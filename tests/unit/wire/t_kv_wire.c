@@ -129,6 +129,7 @@ static const struct kv_head head = {
     .page_tokens = 16,
     .first = 32,
     .tokens = 48,
+    .whole_from = 64,
     .digest = DIGEST,
     .numerics = "x86-64 avx2 1",
 };
@@ -139,7 +140,7 @@ static void the_head_there_and_back(void **state)
     uint8_t bytes[KV_HEAD_BYTES];
     struct kv_head back;
     kv_head_encode(&head, bytes);
-    assert_memory_equal(bytes, "musterKV\x01\0\0\0\x01\0\0\0\x02\0\0\0\x03\0\0\0\x40\0\0\0", 28);
+    assert_memory_equal(bytes, "musterKV\x02\0\0\0\x01\0\0\0\x02\0\0\0\x03\0\0\0\x40\0\0\0", 28);
     assert_int_equal(kv_head_decode(str_of(bytes, sizeof bytes), &back, NULL), 0);
     assert_memory_equal(&back, &head, offsetof(struct kv_head, digest));
     assert_string_equal(back.digest, head.digest);
@@ -161,16 +162,19 @@ static void what_is_no_head(void **state)
         const char *says;
     } rows[] = {
         { 0, 'M', "that are none" },
-        { 8, 2, "version 2, not 1" },
+        { 8, 3, "version 3, not 2" },
         { 28, 0, "no whole pages of 0" },
         { 28, 7, "no whole pages of 7" },
         { 32, 33, "no whole pages of 16" },
         { 36, 49, "no whole pages of 16" },
         { 34, 0xff, "at most 1048576" },
         { 39, 0xff, "at most 1048576" },
-        { 40, 'G', "digest is not hexadecimal" },
-        { 103, 0, "digest is not hexadecimal" },
-        { 104, '\n', "numerics is no text" },
+        { 40, 16, "whole from token 16 on, of 32 and 48 more" },
+        { 40, 65, "whole from token 65 on" },
+        { 40, 96, "whole from token 96 on" },
+        { 44, 'G', "digest is not hexadecimal" },
+        { 107, 0, "digest is not hexadecimal" },
+        { 108, '\n', "numerics is no text" },
         { KV_HEAD_BYTES - 1, 'x', "numerics is no text" },
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
