@@ -138,14 +138,21 @@ void fan_count(struct request *r)
     f->usage.cached_tokens += u->cached_tokens;
 }
 
+static void free_texts(struct fan_output *o)
+{
+    buf_fini(&o->text);
+    buf_fini(&o->logprobs);
+    buf_fini(&o->prompt_logprobs);
+    buf_fini(&o->reasoning);
+    buf_fini(&o->tool_calls);
+}
+
 /* Gives back all requests, the first, whose arena has the fan, last. */
 static void release(struct fan *f)
 {
     for (uint32_t i = f->count; i-- > 0;) {
         struct request *r = f->output[i].r;
-        buf_fini(&f->output[i].text);
-        buf_fini(&f->output[i].logprobs);
-        buf_fini(&f->output[i].prompt_logprobs);
+        free_texts(&f->output[i]);
         r->client.fan = NULL;
         request_release(r);
     }
@@ -195,9 +202,7 @@ void fan_dissolve(struct request *r)
     struct fan *f = r->client.fan;
     for (uint32_t i = 0; i < f->count; i++) {
         struct request *s = f->output[i].r;
-        buf_fini(&f->output[i].text);
-        buf_fini(&f->output[i].logprobs);
-        buf_fini(&f->output[i].prompt_logprobs);
+        free_texts(&f->output[i]);
         s->client.fan = NULL;
         if (s != r) s->client.x = NULL;
     }
@@ -222,29 +227,65 @@ static struct fan_output *take_best(struct fan *f, uint32_t from)
     return best;
 }
 
+/* Appends a JSON string's text. */
+static int put_unquoted(struct str json, struct buf *out)
+{
+    return json.len < 2 ? 0 : json_unescape(str_of(json.data + 1, json.len - 2), out);
+}
+
+int fan_take(struct request *r, struct str text, const struct openai_delta *delta)
+{
+    struct fan_output *o = &r->client.fan->output[r->client.fan_index];
+    free_texts(o);
+    int rc = buf_str(&o->text, text);
+    if (rc == 0) rc = buf_str(&o->logprobs, delta->logprobs);
+    if (rc == 0) rc = buf_str(&o->prompt_logprobs, delta->prompt_logprobs);
+    if (rc == 0) rc = put_unquoted(delta->reasoning, &o->reasoning);
+    if (rc == 0) rc = buf_str(&o->tool_calls, delta->tool_calls);
+    buf_clear(&r->client.output);
+    o->relayed = rc == 0;
+    return rc;
+}
+
+static struct openai_choice choice_of(const struct fan_output *o)
+{
+    struct openai_choice choice = { .text = buf_view(&o->text),
+                                    .reasoning = buf_view(&o->reasoning),
+                                    .tool_calls = buf_view(&o->tool_calls) };
+    if (!o->relayed) choice = response_choice(o->r, &o->text);
+    choice.logprobs = buf_view(&o->logprobs);
+    choice.prompt_logprobs = buf_view(&o->prompt_logprobs);
+    choice.finish = o->finish;
+    return choice;
+}
+
+/* Takes what the request has gathered of an output of our engine. */
+static int take_own(struct request *r, struct fan_output *o)
+{
+    const uint32_t generated = leg_generated(r);
+    openai_logprobs_take(&r->client.logprobs);
+    o->text = take_buf(&r->client.output);
+    o->logprobs = take_buf(&r->client.logprobs.json);
+    o->prompt_logprobs = take_buf(&r->client.logprobs.prompt_json);
+    o->mean = generated > 0 ? r->client.logprob_sum / generated : 0;
+    return o->text.rc < 0 ? o->text.rc : o->logprobs.rc;
+}
+
 int fan_keep(struct request *r, struct buf *out)
 {
     struct fan *f = r->client.fan;
     struct fan_output *kept = &f->output[r->client.fan_index];
     struct openai_choice choice[OPENAI_CHOICES_MAX];
-    uint32_t count = 0, generated = leg_generated(r);
-    openai_logprobs_take(&r->client.logprobs);
-    kept->text = take_buf(&r->client.output);
-    kept->logprobs = take_buf(&r->client.logprobs.json);
-    kept->prompt_logprobs = take_buf(&r->client.logprobs.prompt_json);
+    uint32_t count = 0;
+    int rc = kept->relayed ? 0 : take_own(r, kept);
     kept->finish = r->client.finish;
-    kept->mean = generated > 0 ? r->client.logprob_sum / generated : 0;
-    if (kept->text.rc < 0) return kept->text.rc;
-    if (kept->logprobs.rc < 0) return kept->logprobs.rc;
+    if (rc < 0) return rc;
     if (!fan_is_last(r)) return 0;
     for (uint32_t i = 0; i < f->count; i++) {
         if (i % f->best_of >= f->n) continue;
         struct fan_output *o = f->best_of > f->n ? take_best(f, i - i % f->best_of) : &f->output[i];
-        choice[count] = response_choice(o->r, &o->text);
-        choice[count].logprobs = buf_view(&o->logprobs);
-        choice[count].prompt_logprobs = buf_view(&o->prompt_logprobs);
-        choice[count++].finish = o->finish;
+        choice[count++] = choice_of(o);
     }
-    int rc = openai_reply_whole(&r->client.reply, choice, count, &f->usage, out);
+    rc = openai_reply_whole(&r->client.reply, choice, count, &f->usage, out);
     return rc < 0 ? rc : 1;
 }

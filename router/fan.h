@@ -22,6 +22,8 @@ struct fan_output {
     struct request *r;
     bool arrived;
     struct buf text, logprobs, prompt_logprobs; /* of a whole response */
+    bool relayed; /* it is another engine's, with these as they stood there */
+    struct buf reasoning, tool_calls;
     enum finish finish;
     double mean; /* log-probability of a token; with best_of above n */
 };
@@ -53,6 +55,10 @@ bool fan_is_last(const struct request *r); /* no other output is open */
 void fan_count(struct request *r);         /* its tokens, at its end */
 void fan_drop(struct request *r);          /* the exchange is gone: ends all outputs but `r` */
 void fan_left(struct request *r);          /* the client has left: ends all */
+
+/* Takes one output from an engine of another kind, whole: its text and what else the response says. Returns
+ * 0, or negative without memory. */
+int fan_take(struct request *r, struct str text, const struct openai_delta *delta);
 
 /* Keeps the end of a whole output, and if it is the last, appends the whole response to `out`. Returns 1
  * then, 0 if others are open; negative without memory. */

@@ -438,6 +438,8 @@ static int on_event(void *arg, struct str data)
     if (rc < 0 || delta.has_error) return -EPROTO;
     if (delta.has_usage) r->client.usage = delta.usage;
     r->client.cached_known |= delta.has_cached;
+    if (r->client.fan && (delta.has_text || delta.reasoning.len + delta.tool_calls.len > 0))
+        fan_go_on(r);
     if (delta.has_text) {
         request_tokens(r, 1);
         r->client.usage.generated_tokens += !delta.has_usage;
@@ -534,6 +536,18 @@ static void on_refusal(struct request *r)
     }
 }
 
+/* Takes one of several outputs from another engine's whole reply. */
+static void on_whole_output(struct request *r, struct str text, const struct openai_delta *delta)
+{
+    if (delta->finish == FINISH_NONE) {
+        attempt_failed(r, RETRY_BROKEN);
+    } else if (fan_take(r, text, delta) < 0) {
+        attempt_failed(r, RETRY_LOCAL);
+    } else {
+        attempt_done(r);
+    }
+}
+
 /* Relays a whole reply of another engine to the client: as it is, or in Anthropic's form. */
 static void on_whole(struct request *r)
 {
@@ -547,6 +561,11 @@ static void on_whole(struct request *r)
     if (delta.has_usage) r->client.usage = delta.usage;
     r->client.cached_known = delta.has_cached;
     r->client.finish = delta.finish;
+    if (r->client.fan) {
+        request_tokens(r, r->client.usage.generated_tokens);
+        on_whole_output(r, buf_view(&text), &delta);
+        return;
+    }
     r->client.outcome.ok = true;
     r->client.outcome.cut = r->client.finish == FINISH_LENGTH;
     request_tokens(r, r->client.usage.generated_tokens);
@@ -663,6 +682,8 @@ static int forward_body(const struct request *r, struct buf *out)
 {
     const struct client_stream *c = &r->client;
     const struct engine_traits *traits = &engine_traits[c->target.kind];
+    const struct openai_prompt prompt = { c->api.prompt, c->api.prompt_ids,
+                                          c->api.prompt_id_count };
     const struct openai_forward f = {
         .model = str_from(c->target.model),
         .cache_salt = traits->salts ? c->salt : (struct str){ 0 },
@@ -670,6 +691,10 @@ static int forward_body(const struct request *r, struct buf *out)
         .kind = c->target.kind,
         .grammar = c->api.grammar,
         .grammar_key = c->api.grammar_key,
+        .one_output = c->fan != NULL,
+        .prompt = c->fan && c->api.prompts ? &prompt : NULL,
+        .has_seed = c->api.sampling.has_seed,
+        .seed = c->api.sampling.seed,
     };
     return openai_forward(c->body, &f, out);
 }
@@ -688,21 +713,19 @@ static void refuse_grammar(struct request *r)
     request_over(r);
 }
 
-/* Refuses a request for several outputs, which engines of other kinds would have to be asked for in their
- * own way. */
-static void refuse_outputs(struct request *r)
+/* Refuses a request for the best of several outputs: engines of other kinds do not say how likely a token is unless
+ * the client asks. */
+static void refuse_best(struct request *r)
 {
     struct client_stream *c = &r->client;
-    openai_error_set(
-        &c->problem, 0, OPENAI_UNSUPPORTED, c->api.best_of > 1 ? "n" : "prompt",
-        "Several outputs of one request are not served by the engine of this model, %s: "
-        "send a request for each.",
-        engine_traits[c->target.kind].about);
+    openai_error_set(&c->problem, 0, OPENAI_UNSUPPORTED, "best_of",
+                     "best_of above n is not served by the engine of this model, %s: send n alone.",
+                     engine_traits[c->target.kind].about);
     response_problem(r, 1);
     request_over(r);
 }
 
-/* Refuses prompt_logprobs: what engines of other kinds reply is rendered anew, without them. */
+/* Refuses prompt_logprobs at an engine that does not know them. */
 static void refuse_scores(struct request *r)
 {
     struct client_stream *c = &r->client;
@@ -771,9 +794,10 @@ void upstream_start(struct request *r)
         attempt_done(r);
     } else if (!ours && r->is_question) { /* the engine would get the client's own request */
         request_over(r);
-    } else if (!ours && r->client.fan) {
-        refuse_outputs(r);
-    } else if (!ours && r->client.api.scores_prompt) {
+    } else if (!ours && picks_best(r)) {
+        refuse_best(r);
+    } else if (!ours && r->client.api.scores_prompt &&
+               !engine_traits[r->client.target.kind].scores_prompt) {
         refuse_scores(r);
     } else if (!ours) {
         rc = forward_body(r, body);

@@ -25,6 +25,7 @@ static const char *const program_llama_server[] = { "llama-server", NULL };
 const struct engine_traits engine_traits[ENGINE_KIND_COUNT] = {
     [ENGINE_MUSTER] = { .about = "`muster engine`",
                         .takes_ids = true,
+                        .scores_prompt = true,
                         .salts = true,
                         .serves_itself = true,
                         .program = program_muster,
@@ -33,6 +34,7 @@ const struct engine_traits engine_traits[ENGINE_KIND_COUNT] = {
                         .grammar = { JSON_BY_RESPONSE },
                         .seqs = 8 },
     [ENGINE_VLLM] = { .about = "vLLM",
+                      .scores_prompt = true,
                       .salts = true,
                       .grammar = { JSON_BY_RESPONSE,
                                    [GRAMMAR_REGEX] = { GRAMMAR_FORM_STRUCTURED, "regex" },

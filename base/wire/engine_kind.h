@@ -47,6 +47,7 @@ struct engine_traits {
      * goes on there. Others get the client's JSON. */
     bool takes_ids;
     bool serves_itself; /* /internal/info, events and tokenizer; for others their agent does */
+    bool scores_prompt; /* takes prompt_logprobs, in vLLM's form */
     bool salts;         /* a member `cache_salt` of a request keeps tenants' caches apart */
     struct grammar_way grammar[GRAMMAR_KIND_COUNT]; /* of engines that get the client's JSON */
     const char *const *program; /* and its first arguments, ends with NULL; NULL: only adopted */

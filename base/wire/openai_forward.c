@@ -147,11 +147,30 @@ static int put_grammar(struct json_writer *w, const struct openai_forward *f)
     return put_choice(w, way, g->text);
 }
 
-static bool is_left_out(const struct json_reader *r)
+static bool is_left_out(const struct json_reader *r, const struct openai_forward *f)
 {
     for (size_t i = 0; i < COUNT_OF(left_out); i++)
         if (json_key_is(r, left_out[i])) return true;
-    return false;
+    if (!f->one_output) return false;
+    return json_key_is(r, "n") || json_key_is(r, "best_of") ||
+           (f->prompt && json_key_is(r, "prompt")) || (f->has_seed && json_key_is(r, "seed"));
+}
+
+/* Writes what tells one output from the others. */
+static void put_output(struct json_writer *w, const struct openai_forward *f)
+{
+    const struct openai_prompt *p = f->prompt;
+    if (f->has_seed) json_kv_u64(w, "seed", f->seed);
+    if (!p) return;
+    json_key(w, "prompt");
+    if (!p->ids) {
+        json_put_str(w, p->text);
+        return;
+    }
+    json_array(w);
+    for (uint32_t i = 0; i < p->id_count; i++)
+        json_put_u64(w, p->ids[i]);
+    json_array_end(w);
 }
 
 static void put_ours(struct json_writer *w, const struct openai_forward *f)
@@ -176,6 +195,7 @@ int openai_forward(struct str body, const struct openai_forward *f, struct buf *
     if (json_next(&r) != JSON_OBJECT) return -EINVAL;
     json_object(&w);
     put_ours(&w, f);
+    if (f->one_output) put_output(&w, f);
     int rc = rewrites ? put_grammar(&w, f) : 0;
     if (rc < 0) return rc;
     if (rewrites) {
@@ -184,7 +204,7 @@ int openai_forward(struct str body, const struct openai_forward *f, struct buf *
     }
     while (json_next(&r) == JSON_KEY) {
         struct str value, raw = r.raw;
-        bool out_of_it = is_left_out(&r) || (rewrites && json_key_is(&r, asking));
+        bool out_of_it = is_left_out(&r, f) || (rewrites && json_key_is(&r, asking));
         if (json_raw_value(&r, &value) < 0) return -EINVAL;
         if (out_of_it) continue;
         buf_text(out, ",\"");

@@ -10,6 +10,7 @@
 #include "base/core/buf.h"
 #include "base/core/err.h"
 #include "base/wire/engine_kind.h"
+#include "base/wire/openai.h"
 
 struct openai_forward {
     struct str model;      /* as the engine calls it */
@@ -19,6 +20,11 @@ struct openai_forward {
     /* A grammar goes on as it is where the engine knows the client's member, else in its own form. */
     struct grammar_spec grammar;
     const char *grammar_key; /* the client's member, as in openai_request; NULL: no grammar */
+    /* One output of several: `prompt` of a completion in place of the client's list, NULL of a chat, and the
+     * seed of this output if the client gave one; n and best_of are left out. */
+    bool one_output, has_seed;
+    const struct openai_prompt *prompt;
+    uint64_t seed;
 };
 
 /* Returns the form in which the engine takes the grammar. */

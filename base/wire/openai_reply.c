@@ -428,6 +428,8 @@ static int choice_key(struct delta *d)
         return take_object(d, message_key);
     if (json_key_is(&d->r, "finish_reason")) return take_finish(d);
     if (json_key_is(&d->r, "logprobs")) return take_logprobs(d);
+    if (json_key_is(&d->r, "prompt_logprobs"))
+        return take_raw(d, JSON_ARRAY, &d->ret.prompt_logprobs);
     return skip(d);
 }
 
@@ -469,6 +471,8 @@ static int top_key(struct delta *d)
     if (json_key_is(&d->r, "choices")) return take_choices(d);
     if (json_key_is(&d->r, "usage")) return take_object(d, usage_key);
     if (json_key_is(&d->r, "error")) return take_error(d);
+    if (json_key_is(&d->r, "prompt_logprobs"))
+        return take_raw(d, JSON_ARRAY, &d->ret.prompt_logprobs);
     return skip(d);
 }
 

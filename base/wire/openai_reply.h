@@ -91,8 +91,9 @@ struct openai_delta {
     bool has_cached; /* usage.cached_tokens was given: absent is not zero */
     enum finish finish;
     struct usage usage;
-    struct str logprobs; /* of choice 0, as they stand in `json`; empty: none */
-    bool called;         /* the finish was "tool_calls" */
+    struct str logprobs;        /* of choice 0, as they stand in `json`; empty: none */
+    struct str prompt_logprobs; /* likewise, of a completion's choice 0 or of a chat's response */
+    bool called;                /* the finish was "tool_calls" */
     struct str reasoning,
         tool_calls; /* of choice 0, JSON values in the text that is read; or empty */
 };

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """windows.py - counts the sequences of a model with sliding windows that run at once in so much KV memory.
 
-    tests/bench/windows.py MODEL.gguf [--prompt-tokens 8000] [--requests 24] [--kv-cache-memory-bytes 512MiB]
+    tests/bench/windows.py MODEL.gguf [--prompt-tokens 4000] [--output-tokens 128] [--requests 12]
+                           [--kv-cache-memory-bytes 256MiB]
 
 MUSTER_BIN names the program (build/muster); an older one shows what pages of one part held. All requests are sent at once,
-with prompts that have nothing in common. Printed are the most that ran at once, the most resident memory of the engine
+with prompts that have nothing in common; outputs are to last until all that fit have begun. Printed are the most that ran at once, the most resident memory of the engine
 beside that before the first request, the time of all, and a digest of all outputs.
 """
 
@@ -15,6 +16,7 @@ import json
 import os
 import socket
 import subprocess
+import sys
 import threading
 import time
 
@@ -43,9 +45,9 @@ def resident_mib(pid):
         return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def ask(port, number, tokens, outputs):
+def ask(port, number, tokens, generate, outputs):
     prompt = [100 + (number * 977 + i * 31 + i // 7) % 3000 for i in range(tokens)]
-    body = {"prompt": prompt, "max_tokens": 32, "temperature": 0, "ignore_eos": True}
+    body = {"prompt": prompt, "max_tokens": generate, "temperature": 0, "ignore_eos": True}
     client = http.client.HTTPConnection("127.0.0.1", port, timeout=3600)
     client.request("POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"})
     outputs[number] = json.loads(client.getresponse().read())["choices"][0]["text"]
@@ -54,27 +56,32 @@ def ask(port, number, tokens, outputs):
 def main():
     options = argparse.ArgumentParser()
     options.add_argument("model")
-    options.add_argument("--prompt-tokens", type=int, default=8000)
-    options.add_argument("--requests", type=int, default=24)
-    options.add_argument("--kv-cache-memory-bytes", default="512MiB")
+    options.add_argument("--prompt-tokens", type=int, default=4000)
+    options.add_argument("--output-tokens", type=int, default=128)
+    options.add_argument("--requests", type=int, default=12)
+    options.add_argument("--kv-cache-memory-bytes", default="256MiB")
     o = options.parse_args()
     port = free_port()
     engine = subprocess.Popen([os.environ.get("MUSTER_BIN", "build/muster"), "engine", "--model", o.model, "--listen",
                                f"127.0.0.1:{port}", "--max-num-seqs", str(o.requests), "--threads", "1",
-                               "--kv-cache-memory-bytes", o.kv_cache_memory_bytes],
+                               "--kv-cache-memory-bytes", o.kv_cache_memory_bytes, "--max-model-len",
+                               str(o.prompt_tokens + o.output_tokens + 64)],
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         while True:
+            if engine.poll() is not None:
+                sys.exit("the engine has ended; start it by hand to see why")
             try:
                 if "muster_engine_requests_running" in get(port, "/metrics") and get(port, "/health"):
-                    ask(port, 0, 8, {})
+                    ask(port, 0, 8, 1, {})
                     break
             except (OSError, KeyError, ValueError):
                 time.sleep(0.05)
         outputs, most, before = {}, 0, resident_mib(engine.pid)
         top = before
         begin = time.monotonic()
-        threads = [threading.Thread(target=ask, args=(port, i, o.prompt_tokens, outputs)) for i in range(o.requests)]
+        threads = [threading.Thread(target=ask, args=(port, i, o.prompt_tokens, o.output_tokens, outputs))
+                   for i in range(o.requests)]
         for t in threads:
             t.start()
         while any(t.is_alive() for t in threads):

@@ -285,6 +285,72 @@ static void an_engine_of_somebody_else_is_adopted(void **state)
     rig_kill(&agent);
 }
 
+static uint32_t calls_of(const char *plays)
+{
+    char job[32];
+    snprintf(job, sizeof job, "%s-engine", plays);
+    return (uint32_t)rig_number(port_of(job, plays), "/seen", "calls");
+}
+
+/* Three outputs of each of two prompts come from engines of three kinds, whole and streamed: each is a request of its
+ * own, and all are there. */
+static void several_outputs_come_from_all_kinds(void **state)
+{
+    (void)state;
+    for (int stream = 0; stream < 2; stream++) {
+        for (int chat = 0; chat < 2; chat++) {
+            CLEANUP(buf_fini) struct buf body = { 0 }, reply = { 0 };
+            const uint32_t outputs = 6, vllm = calls_of("vllm"), sglang = calls_of("sglang");
+            buf_printf(&body, "{\"model\":\"tiny\",\"max_tokens\":5,\"seed\":7,\"stream\":%s,",
+                       stream ? "true" : "false");
+            buf_text(&body, chat
+                                ? "\"n\":6,\"messages\":[{\"role\":\"user\",\"content\":\"Tell\"}]}"
+                                : "\"n\":3,\"prompt\":[\"It was long ago\",\"Once upon a time\"]}");
+            int status = rig_call(router.port, chat ? CHAT : TEXT, body.data, &reply);
+            if (status != 200) fail_msg("status %d: %s", status, reply.data);
+            for (uint32_t i = 0; i < outputs; i++) {
+                char index[32];
+                snprintf(index, sizeof index, "\"index\":%u", i);
+                if (!strstr(reply.data, index)) fail_msg("no %s: %s", index, reply.data);
+            }
+            uint32_t ends = 0;
+            for (const char *at = reply.data; (at = strstr(at, "\"finish_reason\":\"")); at++)
+                ends++;
+            assert_int_equal(ends, outputs);
+            if (stream) assert_non_null(strstr(reply.data, "data: [DONE]"));
+            if (!stream) assert_null(strstr(reply.data, "\"text\":\"\""));
+            assert_true(calls_of("vllm") > vllm && calls_of("sglang") > sglang);
+        }
+    }
+}
+
+/* vLLM is asked for what SGLang is not able to; ours does it itself. */
+static void log_probabilities_of_the_prompt_come_from_who_has_them(void **state)
+{
+    (void)state;
+    for (int chat = 0; chat < 2; chat++) {
+        uint32_t theirs = 0, ours = 0, refused = 0;
+        for (int i = 0; i < ENGINES; i++) {
+            CLEANUP(buf_fini) struct buf reply = { 0 };
+            const char *body =
+                chat ? "{\"model\":\"tiny\",\"max_tokens\":2,\"prompt_logprobs\":1,\"messages\":"
+                       "[{\"role\":\"user\",\"content\":\"Tell\"}]}"
+                     : "{\"model\":\"tiny\",\"max_tokens\":2,\"prompt_logprobs\":1,\"prompt\":\"It "
+                       "was\"}";
+            int status = rig_call(router.port, chat ? CHAT : TEXT, body, &reply);
+            bool has = strstr(reply.data, "\"prompt_logprobs\":[null,") != NULL;
+            bool stand_in = strstr(reply.data, "\"logprob\":-1.5,\"rank\":2,") != NULL;
+            theirs += status == 200 && has && stand_in;
+            ours += status == 200 && has && !stand_in;
+            refused +=
+                status == 400 && strstr(reply.data, "prompt_logprobs are not served by the engine "
+                                                    "of this model, SGLang.");
+        }
+        if (theirs != 1 || ours != 1 || refused != 1)
+            fail_msg("chat %d: %u of vLLM, %u of ours, %u refused", chat, theirs, ours, refused);
+    }
+}
+
 struct asker {
     pthread_t thread;
     struct buf reply;
@@ -391,6 +457,8 @@ int main(void)
     if (!rig_can_run(ARGS("MUSTER_BIN", "FAKE_SERVER_BIN", MODEL))) return RIG_SKIP;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hits_are_those_that_were_predicted),
+        cmocka_unit_test(several_outputs_come_from_all_kinds),
+        cmocka_unit_test(log_probabilities_of_the_prompt_come_from_who_has_them),
         cmocka_unit_test(events_that_were_lost_are_asked_for),
         cmocka_unit_test(a_cache_that_was_emptied_is_known_to_be_empty),
         cmocka_unit_test(an_engine_that_dies_is_started_again),

@@ -71,8 +71,10 @@ struct call {
     struct buf text; /* of a whole reply */
     uint64_t prompt_hash, wanted, sent;
     uint32_t prompt_tokens, cached;
-    bool chat, stream, wants_usage, runs, began;
+    bool chat, stream, wants_usage, runs, began, scores;
 };
+
+#define SCORES "[null,{\"7\":{\"logprob\":-1.5,\"rank\":2,\"decoded_token\":\"a\"}}]"
 
 static void run_next(struct fake *f);
 
@@ -135,6 +137,10 @@ static void put_choice(const struct call *c, struct json_writer *w, struct str t
     } else {
         json_kv_str(w, "text", text);
     }
+    if (c->scores && !c->chat) {
+        json_key(w, "prompt_logprobs");
+        json_put_raw(w, STR(SCORES));
+    }
     json_key(w, "finish_reason");
     if (finish)
         json_put_text(w, finish);
@@ -193,6 +199,10 @@ static void finish(struct call *c)
         begin_reply(c, &w, &out);
         put_choice(c, &w, buf_view(&c->text), why);
         put_usage(c, &w);
+        if (c->scores && c->chat) {
+            json_key(&w, "prompt_logprobs");
+            json_put_raw(&w, STR(SCORES));
+        }
         json_object_end(&w);
         http_reply(c->x, 200, JSON_TYPE, buf_view(&out));
     }
@@ -273,6 +283,10 @@ static void on_completion(struct fake *f, struct http_exchange *x, bool chat)
     bool stream = false, usage = false;
     json_path_text(body, "model", &model);
     json_path_text(body, "cache_salt", &salt);
+    uint64_t seed = 0, scores = 0, outputs = 1;
+    json_path_u64(body, "n", &outputs);
+    json_path_u64(body, "seed", &seed);
+    bool scored = json_path_u64(body, "prompt_logprobs", &scores) == 0;
     json_path_bool(body, "stream", &stream);
     json_path_bool(body, "stream_options.include_usage", &usage);
     if (json_path_u64(body, "max_completion_tokens", &most) < 0)
@@ -289,6 +303,10 @@ static void on_completion(struct fake *f, struct http_exchange *x, bool chat)
         refuse(x, 400, "no prompt that can be read");
         return;
     }
+    if (outputs > 1) {
+        refuse(x, 400, "one output a request");
+        return;
+    }
     if (ids.count >= (size_t)f->options.context) {
         refuse(x, 400, "maximum context length exceeded");
         return;
@@ -297,7 +315,8 @@ static void on_completion(struct fake *f, struct http_exchange *x, bool chat)
     must(c);
     *c = (struct call){ .fake = f, .x = x, .chat = chat, .stream = stream, .wants_usage = usage };
     c->timer = (struct loop_timer){ .fn = on_token, .arg = c };
-    c->prompt_hash = hash64(ids.data, ids.count * sizeof *ids.data, 0);
+    c->prompt_hash = hash64(ids.data, ids.count * sizeof *ids.data, seed);
+    c->scores = scored;
     c->prompt_tokens = (uint32_t)ids.count;
     c->cached = take_pages(f, &ids, buf_view(&salt));
     c->wanted = (uint64_t)f->options.tokens < most ? (uint64_t)f->options.tokens : most;

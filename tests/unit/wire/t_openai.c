@@ -553,6 +553,38 @@ static void errors_render(void **state)
         .grammar = { what, { description, sizeof description - 1 } }, \
     }
 
+/* One of several outputs has its own prompt and seed, and asks for no other. */
+static void one_of_several_outputs_is_forwarded(void **state)
+{
+    (void)state;
+    static const uint32_t two_ids[] = { 2, 3 };
+    static const struct openai_prompt text_prompt = { .text = { "b\"", 2 } };
+    static const struct openai_prompt ids_prompt = { .ids = two_ids, .id_count = 2 };
+    static const struct {
+        const char *why, *body;
+        struct openai_forward how;
+        const char *want;
+    } rows[] = {
+        { "one of several outputs of a chat",
+          "{\"messages\":[],\"n\":3,\"seed\":7,\"best_of\":3,\"top_p\":0.5}",
+          { .model = { "m", 1 }, .one_output = true, .has_seed = true, .seed = 9 },
+          "{\"model\":\"m\",\"seed\":9,\"messages\":[],\"top_p\":0.5}" },
+        { "one of several prompts, a text",
+          "{\"prompt\":[\"a\",\"b\\\"\"],\"n\":1,\"x\":1}",
+          { .model = { "m", 1 }, .one_output = true, .prompt = &text_prompt },
+          "{\"model\":\"m\",\"prompt\":\"b\\\"\",\"x\":1}" },
+        { "one of several prompts, ids",
+          "{\"prompt\":[[1],[2,3]]}",
+          { .model = { "m", 1 }, .one_output = true, .prompt = &ids_prompt },
+          "{\"model\":\"m\",\"prompt\":[2,3]}" },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        CLEANUP(buf_fini) struct buf out = { 0 };
+        assert_int_equal(openai_forward(str_from(rows[i].body), &rows[i].how, &out), 0);
+        if (strcmp(out.data, rows[i].want) != 0) fail_msg("%s: %s", rows[i].why, out.data);
+    }
+}
+
 static void requests_are_forwarded(void **state)
 {
     (void)state;
@@ -647,6 +679,7 @@ int main(void)
         cmocka_unit_test(memory_is_bounded),
         cmocka_unit_test(errors_render),
         cmocka_unit_test(requests_are_forwarded),
+        cmocka_unit_test(one_of_several_outputs_is_forwarded),
     };
     return cmocka_run_group_tests_name("openai", tests, setup, teardown);
 }
