@@ -17,8 +17,8 @@ static const struct gate_effects effects[] = {
       {
           { "power=mu_serve", "power=max", ENERGY, -0.20, .measured = -0.252 },
           { "power=dynamollm", "power=max", ENERGY, -0.15, .measured = -0.216 },
-          { "power=mu_serve", "power=max", WITHIN, .behind_max = 0.01 },
-          { "power=dynamollm", "power=max", WITHIN, .behind_max = 0.01 },
+          { "power=mu_serve", "power=max", WITHIN, .behind_max = 0.01, .measured = GATE_NEVER },
+          { "power=dynamollm", "power=max", WITHIN, .behind_max = 0.01, .measured = GATE_NEVER },
       } },
     { "four with more slack: mu-Serve's published 1.2 times at least",
       "--trace azure-2023-conv.csv --fleet 4xa100 --speed 2 --requests 12000 --slo-ttft 2s "
@@ -27,14 +27,14 @@ static const struct gate_effects effects[] = {
           { "power=mu_serve", "power=max", ENERGY, 1 / 1.2 - 1, .measured = -0.251 },
           /* Was -0.28 and bounded the mean of five seeds; now it bounds the interval's end (1.7 %). */
           { "power=dynamollm", "power=max", ENERGY, -0.26, .measured = -0.294 },
-          { "power=mu_serve", "power=max", WITHIN, .behind_max = 0.01 },
-          { "power=dynamollm", "power=max", WITHIN, .behind_max = 0.01 },
+          { "power=mu_serve", "power=max", WITHIN, .behind_max = 0.01, .measured = 0.001 },
+          { "power=dynamollm", "power=max", WITHIN, .behind_max = 0.01, .measured = GATE_NEVER },
       } },
     { "a limit that bursts reach: less energy, and nearly everything still in time",
       WORLD "--speed 6 --power-limit-watts 2400 --compare power=max,polca --seeds 10",
       {
           { "power=polca", "power=max", ENERGY, -0.01, .measured = -0.064 },
-          { "power=polca", "power=max", WITHIN, .behind_max = 0.01 },
+          { "power=polca", "power=max", WITHIN, .behind_max = 0.01, .measured = GATE_NEVER },
       } },
 };
 

@@ -35,26 +35,34 @@ static const struct gate_effects effects[] = {
            "scale-policy=static,keda_queue,work,wva_v1,wva_v2,chiron,aibrix_apa,apa_fixed,"
            "clairvoyant",
       {
-          { "scale-policy=keda_queue", "scale-policy=static", "cost_usd", -0.15 },
-          { "scale-policy=work", "scale-policy=static", "cost_usd", -0.15 },
-          { "scale-policy=clairvoyant", "scale-policy=static", "cost_usd", -0.40 },
-          { "scale-policy=wva_v1", "scale-policy=keda_queue", "cost_usd", -0.20 },
+          { "scale-policy=keda_queue", "scale-policy=static", "cost_usd", -0.15,
+            .measured = -0.257 },
+          { "scale-policy=work", "scale-policy=static", "cost_usd", -0.15, .measured = -0.216 },
+          { "scale-policy=clairvoyant", "scale-policy=static", "cost_usd", -0.40,
+            .measured = -0.675 },
+          { "scale-policy=wva_v1", "scale-policy=keda_queue", "cost_usd", -0.20,
+            .measured = -0.449 },
           /* Was -0.10, and for dynamo_load below 0.05, while policies saw windows of a minute; with
            * routers' fifteen seconds -7.7 +-3.8 and +9.7 +-7.6 % were measured. */
-          { "scale-policy=wva_v2", "scale-policy=wva_v1", "cost_usd", -0.03 },
-          { "scale-policy=chiron", "scale-policy=keda_queue", "cost_usd", -0.30 },
-          { "scale-policy=apa_fixed", "scale-policy=aibrix_apa", "slo.attainment", 0.50 },
+          { "scale-policy=wva_v2", "scale-policy=wva_v1", "cost_usd", -0.03, .measured = -0.092 },
+          { "scale-policy=chiron", "scale-policy=keda_queue", "cost_usd", -0.30,
+            .measured = -0.495 },
+          { "scale-policy=apa_fixed", "scale-policy=aibrix_apa", "slo.attainment", 0.50,
+            .measured = 0.969 },
       } },
     { "the same with a tight SLO: thresholds do not know it, estimates do",
       TIDE "--slo-ttft 1s --lead-time 30s --compare scale-policy=dynamo_static,dynamo_load",
-      { { "scale-policy=dynamo_load", "scale-policy=dynamo_static", "slo.attainment", 0.01 } } },
+      { { "scale-policy=dynamo_load", "scale-policy=dynamo_static", "slo.attainment", 0.01,
+          .measured = 0.075 } } },
     { "thresholds against two held all the time, which cost about as much",
       TIDE "--slo-ttft 3s --lead-time 30s --scale-count 2 "
            "--compare scale-policy=static,dynamo_static",
-      { { "scale-policy=dynamo_static", "scale-policy=static", "slo.attainment", 0.80 } } },
+      { { "scale-policy=dynamo_static", "scale-policy=static", "slo.attainment", 0.80,
+          .measured = 1.440 } } },
     { "where a start takes a second no queue has to grow first",
       TIDE "--slo-ttft 3s --lead-time 1s --compare scale-policy=keda_queue,blitzscale",
-      { { "scale-policy=blitzscale", "scale-policy=keda_queue", "slo.attainment", 0.03 } } },
+      { { "scale-policy=blitzscale", "scale-policy=keda_queue", "slo.attainment", 0.03,
+          .measured = 0.048 } } },
     { "long prompts of unlike lengths: few requests wait, many tokens do",
       "--trace gen:poisson,rate=steps(0.5:300,2:300,0.5:600),prompt=lognormal(4000,3),output=50 "
       "--slo-ttft 10s --lead-time 30s --fleet 1-12x" MACHINE
@@ -67,8 +75,9 @@ static const struct gate_effects effects[] = {
       "--fleet 1-12xmeasured:a=0.03:b=1e-4:c=0.0005@1 --kv-tokens 100000 --slo-ttft 1s "
       "--slo-tpot 70ms --lead-time 30s --seeds 10 --compare scale-policy=keda_queue,kpa",
       {
-          { "scale-policy=kpa", "scale-policy=keda_queue", "ttft_s.mean", -0.20 },
-          { "scale-policy=kpa", "scale-policy=keda_queue", "cost_usd", -0.40 },
+          { "scale-policy=kpa", "scale-policy=keda_queue", "ttft_s.mean", -0.20,
+            .measured = -0.920 },
+          { "scale-policy=kpa", "scale-policy=keda_queue", "cost_usd", -0.40, .measured = -0.575 },
       } },
     { "llm-d's episode at half the rates and a fifth of the outputs: latency is the signal",
       "--trace gen:poisson,rate=steps(1.5:330,3:360,4.5:360,6:360,7.5:360,3:360,1:300),"
@@ -76,22 +85,26 @@ static const struct gate_effects effects[] = {
       "--slo-tpot 100ms --lead-time 100s --kv-tokens 480000 "
       "--fleet 3-8xmeasured:a=0.022:b=112e-6:c=0.00046@1 --seeds 10 "
       "--compare scale-policy=keda_queue,slo_aware",
-      { { "scale-policy=slo_aware", "scale-policy=keda_queue", "slo.attainment", 0.15 } } },
+      { { "scale-policy=slo_aware", "scale-policy=keda_queue", "slo.attainment", 0.15,
+          .measured = 0.458 } } },
     { "an hour of six times the load: requests under way, and a stated rate of 0.1 a second each",
       HOURS "--scale-count 6 --scale-margin 10 --compare scale-policy=static,skyserve",
-      { { "scale-policy=skyserve", "scale-policy=static", "cost_usd", -0.40 } } },
+      { { "scale-policy=skyserve", "scale-policy=static", "cost_usd", -0.40,
+          .measured = -0.483 } } },
     { "the same by Ray Serve's two requests under way",
       HOURS "--scale-count 6 --compare scale-policy=static,ray_serve",
-      { { "scale-policy=ray_serve", "scale-policy=static", "cost_usd", -0.15 } } },
+      { { "scale-policy=ray_serve", "scale-policy=static", "cost_usd", -0.15,
+          .measured = -0.263 } } },
     { "a ramp: thresholds follow it late, a forecast does not",
       RAMP "--compare scale-policy=dynamo_static,dynamo_throughput",
-      { { "scale-policy=dynamo_throughput", "scale-policy=dynamo_static", "slo.attainment",
-          0.15 } } },
+      { { "scale-policy=dynamo_throughput", "scale-policy=dynamo_static", "slo.attainment", 0.15,
+          .measured = 0.340 } } },
     { "a morning: an hourly target moves little, the busy share to and fro",
       "--trace "
       "gen:poisson,rate=steps(0.1:2400,0.2:2400,0.35:2400,0.5:2400,0.6:2400,0.4:2400)," WORDS SLOW
       "--compare scale-policy=chiron,sageserve",
-      { { "scale-policy=sageserve", "scale-policy=chiron", "scale_actions", -0.80 } } },
+      { { "scale-policy=sageserve", "scale-policy=chiron", "scale_actions", -0.80,
+          .measured = -0.969 } } },
 };
 
 static void policies_are_worth_what_is_claimed(void **state)
