@@ -72,10 +72,11 @@ void value_window_add(struct value_window *w, double value, int64_t now_us)
     if (w->count < TELEMETRY_SAMPLES_MAX) w->count++;
 }
 
-/* Returns the value of rank `k` by Hoare's selection (Wirth's form). Reorders `v`. */
-static double select_rank(double *v, int32_t count, int32_t k)
+/* Returns the value of rank `k` by Hoare's selection (Wirth's form). Reorders `v` so that no value from `k`
+ * on is smaller; none before `low` is larger than those behind it. */
+static double select_rank(double *v, int32_t low, int32_t count, int32_t k)
 {
-    int32_t low = 0, high = count - 1;
+    int32_t high = count - 1;
     while (low < high) {
         double pivot = v[k];
         int32_t i = low, j = high;
@@ -108,9 +109,10 @@ void value_window_quantiles(const struct value_window *w, int64_t now_us,
     *ret = (struct wire_quantiles){ .count = (uint64_t)n };
     if (n == 0) return;
     ret->mean = sum / (double)n;
-    ret->p50 = select_rank(recent, n, (n - 1) / 2);
-    ret->p90 = select_rank(recent, n, (n - 1) * 9 / 10);
-    ret->p99 = select_rank(recent, n, (n - 1) * 99 / 100);
+    const int32_t half = (n - 1) / 2, nine = (n - 1) * 9 / 10;
+    ret->p50 = select_rank(recent, 0, n, half);
+    ret->p90 = select_rank(recent, half, n, nine);
+    ret->p99 = select_rank(recent, nine, n, (n - 1) * 99 / 100);
 }
 
 double value_window_per_s(const struct value_window *w, int64_t now_us)

@@ -47,19 +47,13 @@ struct kv_copy *kv_link_over(struct kv_link *t, int64_t now_us);  /* takes one t
 int64_t kv_link_next_us(const struct kv_link *t);                 /* INT64_MAX: none */
 double kv_copy_share(const struct kv_copy *copy, int64_t now_us); /* of its bytes, there by now */
 
+/* The members that every token reads and writes lie together, up to the beginning of `routed`: thousands of flights
+ * take turns, and most time goes into fetching them. */
 struct flight {
-    struct list link;        /* free, or in an instance's queue */
-    struct list on_instance; /* in the list of its instance's flights */
-    struct director_request routed;
-    uint32_t request;                          /* index in the trace */
-    uint32_t router, instance, first_instance; /* first_instance: of the first token */
-    uint32_t generated, cached_tokens;
-    int64_t arrival_us, first_us, last_us; /* as they happened */
-    int64_t due_us;                        /* of its next token, at a serial instance */
-    struct block_key *keys;                /* for the router to match; keys_max places */
+    struct list link;       /* free, or in an instance's queue */
+    struct block_key *keys; /* for the router to match; keys_max places */
     uint32_t key_count, keys_max;
     struct block_key salt;
-    struct session *session;
     uint32_t imported_tokens; /* their KV comes with it to its next instance, */
     uint32_t imported_from;   /* from this token on */
 
@@ -68,6 +62,15 @@ struct flight {
     uint32_t copy_tokens; /* of the copy that is under way */
     uint32_t preemptions; /* its session's, when its migration began */
     int64_t held_us;      /* since when it stands still, or its prompt is done */
+
+    struct list on_instance; /* in the list of its instance's flights */
+    struct session *session;
+    int64_t due_us;                            /* of its next token, at a serial instance */
+    int64_t arrival_us, first_us, last_us;     /* as they happened */
+    uint32_t request;                          /* index in the trace */
+    uint32_t router, instance, first_instance; /* first_instance: of the first token */
+    uint32_t generated, cached_tokens;
+    struct director_request routed;
 };
 
 struct flights {

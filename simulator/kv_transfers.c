@@ -28,9 +28,9 @@ int kv_transfers_start(struct run *run, struct err *err)
         migrate_look_init(&m->look[i], sim->migrate, run->places_max, run->trace->count,
                           rng_at(sim->seed, ((uint64_t)WORLD_MIGRATE << 32) + i), m->memory[i]);
     }
+    m->looks = sim->migrate != migrate_find(STR(MIGRATE_DEFAULT));
     run_at(run, &m->look_at, run->now_us, RANK_LOOK);
-    if (sim->migrate != migrate_find(STR(MIGRATE_DEFAULT)))
-        run_at(run, &m->tell, run->now_us, RANK_TELL);
+    if (m->looks) run_at(run, &m->tell, run->now_us, RANK_TELL);
     return 0;
 }
 
@@ -207,8 +207,10 @@ void kv_transfers_sent(struct run *run, struct flight *f)
 
 void kv_transfers_tokens(struct run *run, struct flight *f)
 {
-    f->routed.kv.tokens = dispatch_tokens_known(&f->routed.dispatch);
-    migrate_look_tokens(look_of(run, f), &f->routed.kv);
+    if (run->kv.looks) {
+        f->routed.kv.tokens = dispatch_tokens_known(&f->routed.dispatch);
+        migrate_look_tokens(look_of(run, f), &f->routed.kv);
+    }
     if (f->routed.kv.state != KVT_IDLE) feed(run, f, KVT_TOKENS, (struct kv_transfer_input){ 0 });
 }
 

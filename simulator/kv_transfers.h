@@ -24,6 +24,7 @@ struct kv_transfers {
     struct migrate_look look[SIM_ROUTERS_MAX];
     void *memory[SIM_ROUTERS_MAX]; /* of the looks */
     struct kv_told *told;          /* by place */
+    bool looks;                    /* a policy migrates: it is shown what decodes */
 };
 
 struct run;

@@ -87,16 +87,21 @@ static uint32_t answer_id(const struct paged *p, const struct flight *f, uint32_
     return (uint32_t)rng_at(f->request, nth) & 0x7fffffffu;
 }
 
-/* Asks for the memory of the sessions that come next, and of the flights of those before them. */
+/* Asks for the memory of the sessions that come next, of the flights of those before them, and of the
+ * ledger's entries of the first of these. */
 static void fetch_ahead(const struct sched_batch *b, uint32_t i)
 {
     if (i + 2 * FETCH_AHEAD < b->count)
         __builtin_prefetch(&b->item[i + 2 * FETCH_AHEAD].session->owner);
-    if (i + FETCH_AHEAD >= b->count) return;
-    const struct flight *f = b->item[i + FETCH_AHEAD].session->owner;
-    if (!f) return; /* it went on elsewhere */
-    __builtin_prefetch(&f->request);
-    __builtin_prefetch(&f->routed.dispatch.entry);
+    const struct flight *f =
+        i + FETCH_AHEAD < b->count ? b->item[i + FETCH_AHEAD].session->owner : NULL;
+    if (f) { /* else it went on elsewhere */
+        __builtin_prefetch(&f->last_us);
+        __builtin_prefetch(&f->routed.kv);
+        __builtin_prefetch(&f->routed.dispatch.entry);
+    }
+    f = i + FETCH_AHEAD / 2 < b->count ? b->item[i + FETCH_AHEAD / 2].session->owner : NULL;
+    if (f && f->routed.dispatch.entry) __builtin_prefetch(&f->routed.dispatch.entry->generated);
 }
 
 /* Makes the next token of each session that samples one in this step. */

@@ -45,15 +45,13 @@ static int start_fleet(struct run *run, struct err *err)
 int run_start(struct run *run, struct err *err)
 {
     const struct sim_config *sim = &run->config;
-    run->world = (struct world){ .trace = run->trace,
-                                 .seed = sim->seed,
-                                 .bias_sigma = sim->bias_sigma,
-                                 .residual_sigma = sim->residual_sigma };
     run->key_seed = rng_at(sim->seed, 0x5eed);
     run->places_max = places_for(sim);
     run->instance = calloc(run->places_max, sizeof(struct instance *));
     heap_init(&run->events, run->places_max + EVENTS_MORE);
     flights_init(&run->flights);
+    if (world_open(&run->world, run->trace, sim) < 0)
+        return err_set(err, -ENOMEM, "simulator: no memory for %u requests", run->trace->count);
     int rc = tally_init(run->result, run->trace, err);
     if (rc < 0) return rc;
     set_limits(run);
@@ -89,6 +87,7 @@ void run_stop(struct run *run)
     feed_fini(&run->feed);
     heap_fini(&run->events);
     trace_features_free(run->features);
+    world_close(&run->world);
     free(run->ids);
     free(run->instance);
 }

@@ -18,6 +18,25 @@ static uint64_t stream_seed(uint64_t seed, uint64_t entity, enum world_purpose p
     return rng_u64(&r);
 }
 
+int world_open(struct world *w, const struct trace *trace, const struct sim_config *sim)
+{
+    *w = (struct world){ .trace = trace,
+                         .output_tokens = malloc(trace->count * sizeof *w->output_tokens),
+                         .seed = sim->seed,
+                         .bias_sigma = sim->bias_sigma,
+                         .residual_sigma = sim->residual_sigma };
+    if (!w->output_tokens) return -ENOMEM;
+    for (uint32_t i = 0; i < trace->count; i++)
+        w->output_tokens[i] = trace->request[i].output_tokens;
+    return 0;
+}
+
+void world_close(struct world *w)
+{
+    free(w->output_tokens);
+    *w = (struct world){ 0 };
+}
+
 void world_engine_init(const struct world *w, uint32_t instance, const struct sim_pool *pool,
                        const struct model_spec *model, struct world_engine *ret)
 {

@@ -25,9 +25,14 @@ enum world_purpose {
 
 struct world {
     const struct trace *trace;
+    uint32_t *output_tokens; /* by request: side by side, because every token asks for one */
     uint64_t seed;
     double bias_sigma, residual_sigma;
 };
+
+/* The trace is borrowed. -ENOMEM. */
+int world_open(struct world *w, const struct trace *trace, const struct sim_config *sim);
+void world_close(struct world *w);
 
 /* The hidden side of one engine. */
 struct world_engine {
@@ -52,7 +57,7 @@ int64_t world_step_us(const struct world_engine *e, const struct perf_shape *sha
 /* Returns true if token number `generated` (from 1) is the last of this request's output. */
 static inline bool world_is_last(const struct world *w, uint32_t request, uint32_t generated)
 {
-    return generated >= w->trace->request[request].output_tokens;
+    return generated >= w->output_tokens[request];
 }
 
 /* All requests of the run, for bounds that may know the future. -ENOMEM. */

@@ -131,6 +131,7 @@ void sched_release_pages(struct scheduler *s, struct session *x)
 
 bool sched_make_room(struct scheduler *s, struct session *x, uint32_t upto)
 {
+    if ((uint64_t)x->page_count * s->config.page_tokens >= upto) return true; /* most tokens */
     uint32_t whole = max_u32(sched_pages_for(s, upto), x->page_count);
     if (kv_index_available(&s->memory.index) < whole - x->page_count) return false;
     while (x->page_count < whole)

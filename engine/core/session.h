@@ -67,17 +67,24 @@ struct sched_request {
     bool keep_pages; /* at its end, until sched_release: they are being copied elsewhere */
 };
 
+/* The members that each step reads and writes come first and lie together: sessions of many engines, or of one large
+ * batch, do not stay in a cache. */
 struct session {
-    struct list link;     /* in the waiting, parked, running or ended list */
-    struct list unranked; /* waits for its rank in the next plan */
-    struct list aborting;
-    struct list probing;    /* queued without pages; its rank depends on the prefix cache */
-    struct heap_node due;   /* by deadline */
-    struct heap_node again; /* by the time its rank is computed again */
-    struct wait_node wait;
-    struct step_scratch scratch;
-    uint64_t id;
+    struct list link; /* in the waiting, parked, running or ended list */
     void *owner;
+    uint32_t item; /* place in the current batch plus 1; 0: not in it */
+    uint32_t prompt_tokens;
+    uint32_t total, computed;
+    uint32_t total_max; /* capacity of ids; total reaches it at most */
+    uint32_t page_count;
+    uint32_t window_from;           /* first page of its window: from it on both parts are held */
+    uint32_t sealed_pages;          /* of them full and offered to the index */
+    uint32_t imported_tokens;       /* brought along and not yet written into pages; 0: none */
+    uint32_t imported_from;         /* the first that was brought */
+    uint32_t import_from;           /* of them, those before it were found in the cache */
+    uint32_t score_next, score_end; /* the next token to score, and the end of those; or equal */
+    uint32_t *ids;                  /* prompt, then what was generated */
+    uint32_t *pages;
     enum session_state state;
     enum session_end end;
     bool paused; /* its reader is slow: it keeps its pages and takes no step */
@@ -86,49 +93,42 @@ struct session {
     bool swapped; /* `pages` are places of the swap space; `computed` tokens lie there */
     bool arrived; /* the policies were told of it */
     bool has_rank;
+    bool admitted_once;
+    bool begun; /* its client already has tokens of it from another engine */
+    bool keep_pages;
+    uint32_t slice_from; /* tokens it had generated when it was last admitted */
+    uint32_t predicted_p50, predicted_p90, predicted_mean;
+    int64_t arrival_us, deadline_us;
+    int64_t first_token_us; /* 0: not yet */
 
-    uint32_t *ids; /* prompt, then what was generated */
-    uint32_t prompt_tokens;
-    uint32_t total, computed;
-    uint32_t total_max;     /* capacity of ids; total reaches it at most */
+    struct list unranked; /* waits for its rank in the next plan */
+    struct list aborting;
+    struct list probing;    /* queued without pages; its rank depends on the prefix cache */
+    struct heap_node due;   /* by deadline */
+    struct heap_node again; /* by the time its rank is computed again */
+    struct wait_node wait;
+    struct step_scratch scratch;
+    uint64_t id;
     uint32_t cached_tokens; /* of the prompt, found in the cache at the first admission */
     uint32_t preemptions;
-    uint32_t reached;         /* tokens it had computed when it lost its pages, at the most */
-    uint32_t imported_tokens; /* brought along and not yet written into pages; 0: none */
-    uint32_t imported_from;   /* the first that was brought */
-    uint32_t import_from;     /* of them, those before it were found in the cache */
-
-    uint32_t score_next, score_end; /* the next token to score, and the end of those; or equal */
+    uint32_t reached; /* tokens it had computed when it lost its pages, at the most */
 
     struct block_key salt;
     struct block_key *keys; /* of full granules */
     uint32_t key_count;
-    uint32_t *pages;
-    uint32_t page_count;
-    uint32_t
-        window_from; /* the first page that its window covers: it holds both parts of those behind */
-    uint32_t sealed_pages; /* of them full and offered to the index */
 
-    int64_t arrival_us, deadline_us;
-    int64_t admitted_us;    /* first admission; 0: not yet */
-    int64_t first_token_us; /* 0: not yet */
+    int64_t admitted_us; /* first admission; 0: not yet */
     int64_t ended_us;
-    int64_t waiting_us; /* when it last began to wait */
-    uint32_t predicted_p50, predicted_p90, predicted_mean;
+    int64_t waiting_us;   /* when it last began to wait */
     uint32_t hit_tokens;  /* of its known tokens, expected in the cache; while it waits */
-    uint32_t slice_from;  /* tokens it had generated when it was last admitted */
     uint32_t tenant_slot; /* of the scheduler */
     double rank;
     uint64_t tenant, group;
-    uint32_t item;        /* place in the current batch plus 1; 0: not in it */
     uint32_t round;       /* place in the round of closed batches plus 1; 0: not in it */
     uint32_t draft_place; /* of the draft policy's state plus 1; 0: none */
     struct draft_rates draft_rates;
     uint32_t given[DRAFT_TOKENS_MAX]; /* a draft model's guess, behind given_at known tokens */
     uint32_t given_count, given_at;
-    bool admitted_once;
-    bool begun; /* its client already has tokens of it from another engine */
-    bool keep_pages;
 };
 
 static inline uint32_t session_generated(const struct session *s)

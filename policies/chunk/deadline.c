@@ -101,7 +101,9 @@ static double coming(const struct plan *p)
     return s->arrivals_s * (late_s + after_s * slow(p, 0, s->output, after_s / 2));
 }
 
-static double broken(struct plan *p, double tokens)
+/* Returns the expected misses for a size; once they exceed `most`, which no size is chosen beyond, a part
+ * of them. */
+static double broken(struct plan *p, double tokens, double most)
 {
     const struct chunk_scene *s = p->scene;
     p->step_s = p->decode_s + tokens * p->token_s;
@@ -110,7 +112,7 @@ static double broken(struct plan *p, double tokens)
     double drain = p->rate - s->arrived_owed_s;
     p->clear_s = drain > 0 ? fmin(HORIZON_S, s->owed / drain) : HORIZON_S;
     double sum = coming(p), ahead = 0;
-    for (uint32_t i = 0; i < s->count; i++) {
+    for (uint32_t i = 0; i < s->count && sum <= most; i++) {
         const struct chunk_session *x = &s->session[i];
         ahead += x->owed;
         if (x->owed == 0)
@@ -147,7 +149,7 @@ static uint32_t aim(const struct chunk_view *view, const struct chunk_scene *sce
     uint32_t count = 0;
     for (double n = small; count < SIZES_MAX && n < most * GROWTH; n *= GROWTH, count++) {
         size[count] = fmin(n, most);
-        cost[count] = broken(&p, size[count]);
+        cost[count] = broken(&p, size[count], least + TOLERANCE);
         least = fmin(least, cost[count]);
     }
     uint32_t best = 0;

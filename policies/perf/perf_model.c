@@ -63,14 +63,10 @@ static double fit_s(const struct perf_rls *fit, const double x[PERF_TERMS])
     return sum;
 }
 
-/* Solves info[set, set] z = target[set] by Cholesky; returns false if it is not positive definite. */
-static bool solve(const struct perf_rls *fit, unsigned set, double z[PERF_TERMS])
+/* Solves info[at, at] z = target[at] by Cholesky; returns false if it is not positive definite. */
+static inline __attribute__((always_inline)) bool
+solve_at(const struct perf_rls *fit, const int at[PERF_TERMS], const int n, double z[PERF_TERMS])
 {
-    int at[PERF_TERMS], n = 0;
-    for (int i = 0; i < PERF_TERMS; i++) {
-        z[i] = 0;
-        if (set & (1u << i)) at[n++] = i;
-    }
     double l[PERF_TERMS][PERF_TERMS], y[PERF_TERMS];
     for (int i = 0; i < n; i++) {
         y[i] = fit->target[at[i]];
@@ -92,6 +88,19 @@ static bool solve(const struct perf_rls *fit, unsigned set, double z[PERF_TERMS]
         z[at[i]] = sum / l[i][i];
     }
     return true;
+}
+
+/* Solves for the terms in `set`; the others are 0. All five, as in most steps, are solved without loops. */
+static bool solve(const struct perf_rls *fit, unsigned set, double z[PERF_TERMS])
+{
+    static const int all[PERF_TERMS] = { 0, 1, 2, 3, 4 };
+    if (set == (1u << PERF_TERMS) - 1) return solve_at(fit, all, PERF_TERMS, z);
+    int at[PERF_TERMS] = { 0 }, n = 0;
+    for (int i = 0; i < PERF_TERMS; i++) {
+        z[i] = 0;
+        if (set & (1u << i)) at[n++] = i;
+    }
+    return solve_at(fit, at, n, z);
 }
 
 /* Returns true if no free term is negative and freeing a clamped one would not improve the fit. */

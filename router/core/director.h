@@ -76,12 +76,13 @@ bool director_may_copy(const struct director *d, uint32_t from, uint32_t at);
 /* ---- requests ---- */
 
 struct director_request {
-    struct dispatch_request dispatch; /* its first part is the host's; the SLO is the director's */
     /* the host's: no client waits; predictor and telemetry do not learn from it */
     bool is_question;
     bool arrived;
     struct telemetry_place told; /* in its service's telemetry */
     struct kv_transfer kv;       /* as the decision thread sees it; only with a migrate policy */
+    struct dispatch_request
+        dispatch; /* the host's part and the core's; the SLO is the director's */
 };
 
 struct director_verdict {

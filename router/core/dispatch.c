@@ -301,7 +301,7 @@ static void send_to(struct dispatch *c, struct dispatch_request *r, uint32_t slo
     r->entry = ledger_send(c->ledger, slot, &s, now_us);
     must(r->entry); /* is_full was asked */
     r->hit_tokens = s.hit_tokens;
-    load_note(&c->slot[slot].load, ledger_sums(c->ledger, slot), now_us);
+    load_note(&c->slot[slot].load, ledger_sums_at(c->ledger, slot), now_us);
     load_models_add(&c->models, ep->model, s.work_s, now_us);
     tell_policy(c, r, ROUTE_SENT, r->entry, now_us);
     dispatch_expect_blocks(c, r, slot, now_us);
@@ -485,8 +485,8 @@ bool dispatch_tokens(struct dispatch *c, struct dispatch_request *r, uint32_t co
                                         r->generated + generated);
         ledger_expect(c->ledger, r->entry, of_attempt(r, (double)generated + left));
     }
-    load_note(&c->slot[r->slot].load, ledger_sums(c->ledger, r->slot), now_us);
-    dispatch_learn_stream(c, r, now_us);
+    load_note(&c->slot[r->slot].load, ledger_sums_at(c->ledger, r->slot), now_us);
+    if (r->stream.from_us != 0) dispatch_learn_stream(c, r, now_us);
     if (first) tell_policy(c, r, ROUTE_FIRST_TOKEN, r->entry, now_us);
     return acquit(c, r, first);
 }
@@ -503,7 +503,7 @@ static void count_at(struct dispatch *c, struct dispatch_request *r, uint32_t sl
 {
     const struct ledger_entry was = *r->entry;
     ledger_end(c->ledger, r->entry);
-    load_note(&c->slot[r->slot].load, ledger_sums(c->ledger, r->slot), now_us);
+    load_note(&c->slot[r->slot].load, ledger_sums_at(c->ledger, r->slot), now_us);
     struct ledger_sending s = was.sent;
     s.hit_tokens = s.prompt_tokens - 1;
     r->entry = ledger_send(c->ledger, slot, &s, now_us);
@@ -513,7 +513,7 @@ static void count_at(struct dispatch *c, struct dispatch_request *r, uint32_t sl
     r->entry->sent_us = was.sent_us;
     if (was.first_us > 0) r->entry->first_us = was.first_us;
     memset(r->route.scratch, 0, sizeof r->route.scratch);
-    load_note(&c->slot[slot].load, ledger_sums(c->ledger, slot), now_us);
+    load_note(&c->slot[slot].load, ledger_sums_at(c->ledger, slot), now_us);
     c->slot[r->slot].suspects -= r->suspect;
     c->slot[slot].suspects += r->suspect;
     r->slot = slot;
@@ -554,7 +554,7 @@ static void attempt_over(struct dispatch *c, struct dispatch_request *r, enum ro
 {
     tell_policy(c, r, kind, r->entry, now_us);
     ledger_end(c->ledger, r->entry);
-    load_note(&c->slot[r->slot].load, ledger_sums(c->ledger, r->slot), now_us);
+    load_note(&c->slot[r->slot].load, ledger_sums_at(c->ledger, r->slot), now_us);
     r->entry = NULL;
     suspect_leaves(c, r);
 }

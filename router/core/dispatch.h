@@ -59,10 +59,19 @@ struct dispatch_watch {
 enum dispatch_state { DISPATCH_NEW, DISPATCH_HELD, DISPATCH_SENT, DISPATCH_ENDED };
 
 struct dispatch_request {
+    /* Read and written with every token; the core's, but for the two that their comments name. */
+    enum dispatch_state state;
+    uint32_t slot, slice_tokens; /* while SENT; output tokens until it is routed again, 0: never */
+    uint32_t generated; /* output so far; the caller's, before dispatch_fail and _slice_end */
+    struct ledger_entry *entry;
+    uint32_t prompt_tokens; /* the caller's, before dispatch_arrive: at least 1, or an estimate */
+    uint32_t acquitted_at;  /* output tokens that acquit its fingerprint; 0: it is no suspect */
+    bool suspect;           /* counted as one at its slot */
+    struct stream_watch stream; /* at an endpoint whose step times are learned */
+
     /* The caller's, before dispatch_arrive. */
     uint64_t model;
-    uint64_t adapter;       /* adapter_id: only endpoints that have it take the request; 0: none */
-    uint32_t prompt_tokens; /* at least 1; an estimate where ids are not known */
+    uint64_t adapter; /* adapter_id: only endpoints that have it take the request; 0: none */
     const struct block_key *keys;
     uint32_t key_count;
     struct predict_features features;
@@ -71,14 +80,10 @@ struct dispatch_request {
     bool refuse_late;              /* while its fleet is overloaded (policies/route/overload.h) */
     uint64_t fingerprint;          /* of model and prompt (quarantine.h); 0: none */
     double eta_s; /* until another instance is expected; 0: not known; the caller's at any time */
-
-    uint32_t generated; /* output so far; the caller's, before dispatch_fail and _slice_end */
-    bool cached_known;  /* the engine named cached_tokens; the caller's, before dispatch_end */
+    bool cached_known; /* the engine named cached_tokens; the caller's, before dispatch_end */
     uint32_t cached_tokens;
 
     /* The core's. */
-    enum dispatch_state state;
-    uint32_t slot, slice_tokens; /* while SENT; output tokens until it is routed again, 0: never */
     struct predict_verdict length;
     struct route_verdict route;
     uint32_t hit_tokens; /* believed to be cached where it went */
@@ -89,11 +94,7 @@ struct dispatch_request {
     struct retry_request retry;
     uint32_t tried[RETRY_ATTEMPTS_MAX]; /* slots that failed it */
     uint32_t tried_count;
-    uint32_t acquitted_at;      /* output tokens that acquit its fingerprint; 0: it is no suspect */
-    bool suspect;               /* counted as one at its slot */
-    uint64_t boot;              /* boot id of the engine that its attempt went to */
-    struct stream_watch stream; /* at an endpoint whose step times are learned */
-    struct ledger_entry *entry;
+    uint64_t boot; /* boot id of the engine that its attempt went to */
     struct list link;
 };
 

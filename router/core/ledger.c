@@ -251,6 +251,11 @@ struct ledger_sums ledger_sums(const struct ledger *l, uint32_t slot)
     return l->account[slot].sums;
 }
 
+const struct ledger_sums *ledger_sums_at(const struct ledger *l, uint32_t slot)
+{
+    return &l->account[slot].sums;
+}
+
 uint32_t ledger_in_flight(const struct ledger *l, uint32_t slot)
 {
     return l->account[slot].sums.in_flight;
@@ -282,7 +287,7 @@ void load_boot(struct load *l)
     l->reported = l->counting = false;
 }
 
-void load_note(struct load *l, struct ledger_sums own, int64_t now_us)
+void load_note(struct load *l, const struct ledger_sums *own, int64_t now_us)
 {
     struct load_moment *m = &l->moment[l->newest];
     m->at_us = min_i64(m->at_us, now_us); /* a clock that was set back */
@@ -292,7 +297,7 @@ void load_note(struct load *l, struct ledger_sums own, int64_t now_us)
         m = &l->moment[l->newest];
         m->at_us = now_us;
     }
-    m->sums = own;
+    m->sums = *own;
 }
 
 /* Returns the ledger's sums at `at_us`: those of the oldest known moment if all are later, the present

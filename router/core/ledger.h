@@ -69,6 +69,8 @@ void ledger_view(struct ledger *l, uint32_t slot, uint64_t tenant, int64_t now_u
 /* Fills `in` as ledger_view does and returns the seconds until all that was sent is done. */
 double ledger_queued_s(struct ledger *l, uint32_t slot, int64_t now_us, struct route_instance *in);
 struct ledger_sums ledger_sums(const struct ledger *l, uint32_t slot);
+/* The same where they lie: they change with every call. */
+const struct ledger_sums *ledger_sums_at(const struct ledger *l, uint32_t slot);
 
 uint32_t ledger_in_flight(const struct ledger *l, uint32_t slot);
 uint32_t ledger_total(const struct ledger *l);
@@ -118,8 +120,9 @@ struct load_meter {
     int64_t at_us, since_us;
 };
 
-void load_boot(struct load *l);                                         /* its engine restarted */
-void load_note(struct load *l, struct ledger_sums own, int64_t now_us); /* the ledger changed */
+void load_boot(struct load *l); /* its engine restarted */
+/* The ledger has changed to `own`. */
+void load_note(struct load *l, const struct ledger_sums *own, int64_t now_us);
 
 /* Takes a report. Returns the others' uncached prompt tokens that it shows for the first time. */
 uint64_t load_report(struct load *l, const struct reported_load *said, struct ledger_sums own,

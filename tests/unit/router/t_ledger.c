@@ -242,12 +242,12 @@ static void a_report_is_compared_with_the_ledger_of_then(void **state)
                                .kv_tokens = 500,
                                .prefill_tokens = 300,
                                .uncached_total = 1000 };
-    load_note(&l, own, SECOND);
+    load_note(&l, &own, SECOND);
     /* Two requests sent after the engine counted must not count as another router's. */
     struct ledger_sums later = own;
     later.in_flight = later.waiting = 4;
     later.uncached_total = 1400;
-    load_note(&l, later, 2 * SECOND);
+    load_note(&l, &later, 2 * SECOND);
     struct reported_load report = {
         .running = 3, .waiting = 2, .prefill_tokens = 900, .kv_tokens = 1500, .uncached_total = 5000
     };
@@ -301,7 +301,7 @@ static void others_work_is_counted_once(void **state)
     struct reported_load report = { .uncached_total = 7000 };
     assert_int_equal(load_report(&l, &report, own, SECOND), 0);
     own.uncached_total = 500; /* own prompts under way: the difference falls, then returns */
-    load_note(&l, own, 2 * SECOND);
+    load_note(&l, &own, 2 * SECOND);
     assert_int_equal(load_report(&l, &report, own, 2 * SECOND), 0);
     report.uncached_total = 7500;
     assert_int_equal(load_report(&l, &report, own, 3 * SECOND), 0);
@@ -338,11 +338,11 @@ static void a_clock_that_is_set_back_freezes_nothing(void **state)
     (void)state;
     struct load l = { 0 };
     struct ledger_sums own = { .in_flight = 5, .uncached_total = 100 };
-    load_note(&l, own, 100 * SECOND);
+    load_note(&l, &own, 100 * SECOND);
     own.in_flight = 2;
-    load_note(&l, own, SECOND);
+    load_note(&l, &own, SECOND);
     own.in_flight = 3;
-    load_note(&l, own, 2 * SECOND);
+    load_note(&l, &own, 2 * SECOND);
     struct reported_load report = { .running = 3 };
     load_report(&l, &report, own, 3 * SECOND);
     assert_int_equal(l.own_then.in_flight, 3);
